@@ -56,8 +56,8 @@ def to_dict(value: Any) -> Any:
 def to_expression(value: Any) -> str:
     """Write plain data as an expression: LearnedPositions(max_positions=512).
 
-    `parse_expression` reads it. A word stands without quotes where it can, a table without a kind
-    is dict(a=1).
+    `parse_expression` reads it. A word has no quotes where possible, a table without a kind is
+    dict(a=1).
     """
     if isinstance(value, Mapping):
         inside = ", ".join(f"{k}={to_expression(v)}" for k, v in value.items() if k != "kind")

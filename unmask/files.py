@@ -153,9 +153,9 @@ def _shorten(text: str) -> str:
 
 
 def encode_utf8(text: str) -> bytes:
-    r"""Encode text of ours as UTF-8, in which names of files stand.
+    r"""Encode text of ours as UTF-8, in which names of files are.
 
-    On Linux a name may be no UTF-8: what is none of it is a lone surrogate, and stands there as
+    On Linux a name may be no UTF-8: what is none of it is a lone surrogate, and is there as
     `\udce9`. Of JSON that is the same string, which names the file when it is read.
     """
     return text.encode("utf-8", "backslashreplace")
@@ -228,7 +228,7 @@ def merge_folder(source: Path, folder: Path, last_name: str) -> None:
     """Move the contents of one folder into another that holds more, `last_name` at the end.
 
     With the file `last_name` the other folder is what it should become; an earlier one is removed
-    first. So at no instant does it stand beside files of two writings, and killed anywhere, the
+    first. So it is never beside files of two writings, and if the process is killed anywhere, the
     same call with the same `source`, made anew, ends the work. Where all is there already, nothing
     is touched.
     """
@@ -245,7 +245,7 @@ def merge_folder(source: Path, folder: Path, last_name: str) -> None:
 
 
 def _is_contained(source: Path, folder: Path) -> bool:
-    """Say whether a folder holds all files of another, byte for byte."""
+    """Return whether a folder holds all files of another, byte for byte."""
     for path in source.rglob("*"):
         there = folder / path.relative_to(source)
         if path.is_file() and not (there.is_file() and filecmp.cmp(path, there, shallow=False)):
@@ -272,7 +272,7 @@ def remove_partial_files(folder: Path) -> None:
 
 
 def is_empty_folder(folder: Path) -> bool:
-    """Say whether a folder is empty, but for what interrupted writes left in it."""
+    """Return whether a folder is empty, but for what interrupted writes left in it."""
     return all(_PARTIAL_NAME.fullmatch(path.name) for path in folder.iterdir())
 
 
@@ -318,7 +318,7 @@ def checksum(data: memoryview, initial: int = 0) -> int:
 
     Args:
         data: the bytes.
-        initial: the checksum of what stands before them.
+        initial: the checksum of what precedes them.
     """
     import numpy as np  # here, since whoever only reads text does without it
 

@@ -1,7 +1,7 @@
 """A job's options as one frozen dataclass, from which its Python signature and command are made.
 
 Each option is written once: a field with its type, its default and its documentation. A file of
-options imports nothing heavy, so that `--help` is quick: types of other rooms stand under
+options imports nothing heavy, so that `--help` is quick: types of other rooms are under
 `TYPE_CHECKING`, and the command line leaves them out of a union (`str | FinetuningMethod`: text).
 """
 
@@ -105,7 +105,7 @@ def _plain_type(annotation: Any, namespace: Mapping[str, Any]) -> OptionType:
     for member in _union_members(ast.parse(annotation, mode="eval").body):
         try:
             members.append(eval(ast.unparse(member), dict(namespace)))
-        except NameError:  # stands under TYPE_CHECKING
+        except NameError:  # imported under TYPE_CHECKING only
             is_complete = False
     members = [types.NoneType if one is None else one for one in members]
     if not set(members) - {types.NoneType}:
@@ -123,8 +123,8 @@ def _union_members(node: ast.expr) -> list[ast.expr]:
 def option_docs(options_type: type[Any]) -> Mapping[str, str]:
     """Return the documentation of each field, read from the source.
 
-    The docstring of a field stands below it; Python does not keep it. Where the source is not at
-    hand, there is none.
+    The docstring of a field is below it; Python does not keep it. Where the source is not at hand,
+    there is none.
     """
     docs: dict[str, str] = {}
     for base in reversed(options_type.__mro__):

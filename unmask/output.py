@@ -57,7 +57,7 @@ class OutputStream(Protocol):
         ...
 
     def isatty(self) -> bool:
-        """Say whether lines can be overwritten."""
+        """Return whether lines can be overwritten."""
         ...
 
 
@@ -75,7 +75,7 @@ def safe_lines(text: str) -> str:
 
 
 def is_invisible(character: str) -> bool:
-    """Say whether a character would not be seen on a terminal, or would do something to it."""
+    """Return whether a character would not be seen on a terminal, or would do something to it."""
     return (
         unicodedata.category(character) in _INVISIBLE_CATEGORIES
         and character not in _VISIBLE_FORMAT_CHARACTERS
@@ -143,7 +143,7 @@ class ProgressLine:
             self._next_update = 0.0
 
     def finish(self) -> None:
-        """Leave the last text as it stands."""
+        """Leave the last text as it is."""
         if self._shown_length and self._stream is not None:
             print_line("", self._stream)
             self._shown_length = 0
@@ -186,7 +186,7 @@ def print_table(
     footer: Sequence[str] = (),
     n_left_aligned: int = 1,
 ) -> None:
-    """Show a table; all but its first columns, `n_left_aligned` of them, stand to the right."""
+    """Show a table; all but its first columns, `n_left_aligned` of them, are to the right."""
     from rich.table import Table
     from rich.text import Text
 
@@ -235,7 +235,7 @@ def print_json(data: Mapping[str, Any] | Sequence[Any]) -> None:
 
 
 def to_safe_json(data: Any) -> str:
-    r"""Write data as JSON; what cannot be printed stands there as `\u009b`, which is the same."""
+    r"""Write data as JSON; what cannot be printed is there as `\u009b`, which is the same."""
     text = json.dumps(data, ensure_ascii=False, default=str)
     if text.isprintable():
         return text
@@ -251,7 +251,7 @@ def _write(text: str, file: OutputStream | None, *, flush: bool = False) -> None
         if flush:  # much is written to standard output: it has a buffer
             stream.flush()
         return
-    with suppress(OSError, ValueError):  # a terminal that was closed: the work goes on without it
+    with suppress(OSError, ValueError):  # a terminal that was closed: the work continues without it
         stream.write(text)
         stream.flush()
 
@@ -282,7 +282,7 @@ def escape_markdown(text: object) -> str:
 def markdown_table(
     names: Sequence[str], rows: Iterable[Sequence[str]], *, right_align: bool = False
 ) -> list[str]:
-    """Return the lines of a table of text; `right_align`: all but its first column stand there."""
+    """Return the lines of a table of text; `right_align`: all but its first column are there."""
     rule = ["---", *["---:" if right_align else "---"] * (len(names) - 1)]
     shown = ([escape_markdown(cell) for cell in row] for row in (names, *rows))
     head, *body = (f"| {' | '.join(row)} |" for row in shown)

@@ -323,7 +323,7 @@ def check_format(facts: Mapping[str, Any], where: Path | str) -> dict[str, Any]:
 
 
 def write_record(plain: Mapping[str, Any]) -> dict[str, Any]:
-    """Return plain data of ours that stands in a file of another library's, with its format."""
+    """Return plain data of ours that is in a file of another library's, with its format."""
     return {"format": FORMAT, **plain}
 
 
@@ -340,7 +340,7 @@ def read_record(found: Any, where: str) -> Any:
 
 
 def renamed_type(record: Any, name: str) -> str:
-    """Return today's name of a type that stands beside a record of `write_record`."""
+    """Return today's name of a type that is beside a record of `write_record`."""
     first = isinstance(record, Mapping) and record.get("format", 1) == 1
     return _renamed(name, {})[0] if first else name
 

@@ -151,7 +151,7 @@ class PromptTuningModule(nn.Module):
     """The embeddings of the prompt's virtual tokens.
 
     Where a head uses a text's first column, that is the prompt's first token: BERT's pooler uses
-    whatever stands first. In a text of two parts, each has the prompt before it.
+    whatever is first. In a text of two parts, each has the prompt before it.
     """
 
     supports_row_selection = False
@@ -458,7 +458,7 @@ def _named_arguments(args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str
 
 
 def _extend_visibility(visibility: Visibility, n: int) -> Visibility:
-    """Let all see `n` more columns, which stand first.
+    """Let all see `n` more columns, which are first.
 
     Raises:
         ValueError: a row holds several texts, which would share one prompt.

@@ -45,8 +45,8 @@ class BatchLoader:
     micro_batch_tokens: int | None = None
     """Tokens that one process takes at once; None: all that it has of a step."""
     strategy: Literal["bucket", "pack", "stream"] = "bucket"
-    """Examples of like length padded to the longest, several examples in each row, or rows that go
-    on where those of the step before ended (see `StreamPlan`)."""
+    """Examples of like length padded to the longest, several examples in each row, or rows that
+    continue where those of the step before ended (see `StreamPlan`)."""
     bidirectional: bool = False
     """Every other stream is read from its end (Yang et al. 2019, arXiv:1906.08237, section 2.2,
     "bidirectional data input pipeline")."""
@@ -100,7 +100,7 @@ class BatchLoader:
         )
 
     def __iter__(self) -> Iterator[tuple[list[Batch], DataCursor]]:
-        """Go on from the cursor.
+        """Continue from the cursor.
 
         Raises:
             ValueError: the cursor is not of this data; or what reading or hiding a text raises, in

@@ -122,7 +122,7 @@ class BatchPlan:
         return [batches[i] for i in shuffled]
 
     def global_batches(self, cursor: DataCursor) -> Iterator[GlobalBatch]:
-        """Go on from `cursor` for ever, epoch after epoch.
+        """Continue from `cursor` for ever, epoch after epoch.
 
         Raises:
             ValueError: there is no such batch: the cursor comes from other rows or sizes.

@@ -1,7 +1,7 @@
 """What a run says of the files of its model: their sizes and checksums, compared when it opens.
 
-They stand in `unmask.json` under "files". Tensors are left to the checksum in the header of their
-own file (`unmask.checkpoints.tensors`): they are read once, not twice.
+They are in `unmask.json` under "files". Tensors are left to the checksum in the header of their own
+file (`unmask.checkpoints.tensors`): they are read once, not twice.
 """
 
 from collections.abc import Mapping

@@ -89,7 +89,7 @@ def read_weights(path: Path, architecture: ElmoArchitecture) -> dict[str, Tensor
 def elmo_tokenizer() -> Tokenizer:
     """Return what reads texts for released weights: words are what white space parts.
 
-    So their texts were; punctuation stands apart in them.
+    So their texts were; punctuation is apart in them.
     """
     return Tokenizer(word_byte_pipeline(ELMO, split_punctuation=False), ELMO)
 
@@ -207,7 +207,7 @@ def _to_internal(x: np.ndarray, layout: WeightLayout) -> list[np.ndarray]:
     """Make ours of theirs.
 
     Their gates are input, new, forget, output; 1 is added to the forget gate when it is used. What
-    a cell reads and what it recalls stand in one matrix, and are as wide as each other.
+    a cell reads and what it recalls are in one matrix, and are as wide as each other.
     """
     if layout == "filters":
         return [np.ascontiguousarray(x[0].transpose(2, 1, 0))]

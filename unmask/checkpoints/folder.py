@@ -114,7 +114,7 @@ def newest_checkpoint(
         folder: of the run.
         clean_up: remove what interrupted writes left, and rename damaged checkpoints to
             `step-….damaged`, which `save` removes when it has written another. Only for the one
-            process that goes on with the run; whoever merely looks at it says False.
+            process that continues with the run; whoever merely looks at it says False.
     """
     home = folder / "checkpoints"
     if not home.is_dir():

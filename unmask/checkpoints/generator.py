@@ -52,7 +52,7 @@ def write_generator(folder: Path, loaded_model: LoadedModel) -> None:
 
 
 def add_generator(folder: Path, model: Model) -> None:
-    """Put the generator that stands in a model's folder, if one does, beside the model.
+    """Put the generator that is in a model's folder, if one does, beside the model.
 
     Raises:
         ValueError: its files are damaged, or do not fit the model.
@@ -69,7 +69,7 @@ def add_generator(folder: Path, model: Model) -> None:
 
 
 def load_generator_weights(folder: Path, model: Model) -> frozenset[str]:
-    """Give a model's generator the weights that stand in its folder, if they do; name them.
+    """Give a model's generator the weights that are in its folder, if they do; name them.
 
     What is learned is the difference of two tables for some: it is taken here.
 

@@ -23,7 +23,7 @@ def write_subword_head(folder: Path, loaded_model: LoadedModel) -> None:
 
 
 def add_subword_head(folder: Path, model: Model) -> None:
-    """Put the scores that stand in a model's folder, if they do, beside the model.
+    """Put the scores that are in a model's folder, if they do, beside the model.
 
     Raises:
         ValueError: the file is damaged, or does not fit the model.

@@ -75,7 +75,7 @@ def read_texts(
         input_file: a file, each of whose lines is one text with one answer, however long it is.
         text_column: column of its text.
         encoding_errors: what becomes of bytes that are not UTF-8.
-        keep_blank: blank lines are texts too, so that answers stand in the rows of the lines.
+        keep_blank: blank lines are texts too, so that answers are in the rows of the lines.
     """
     from unmask.text.lines import BlankLines
 

@@ -214,7 +214,7 @@ class PartialScoring:
     """
 
     contexts: str | tuple[str, ...]
-    """Templates, or that of a column of lists; they stand after the query."""
+    """Templates, or that of a column of lists; they follow the query."""
     continuation: str
     target: str
     """Template of the right one: its text, or its number from 0."""
@@ -336,7 +336,7 @@ def truncate_at(text: str, stop_strings: Sequence[str]) -> str:
 
 
 def target_index(row: TemplateRow, template: str, choices: Sequence[str]) -> int:
-    """Say which of some options is right: named by its text, or by its number from 0.
+    """Return which of some options is right: named by its text, or by its number from 0.
 
     Raises:
         ValueError: none is.

@@ -101,8 +101,8 @@ def evaluate(
 
     With a memory, the documents are one text after the other, and each layer attends to the hidden
     states of the text before each piece (Dai et al. 2019, arXiv:1901.02860, section 3.2): so each
-    token is predicted from all that stands before it in its piece and the memory, at the cost of a
-    piece alone. Separators of documents are read and not predicted.
+    token is predicted from all that precedes it in its piece and the memory, at the cost of a piece
+    alone. Separators of documents are read and not predicted.
 
     Of a masked model, the same seed masks the same tokens. What is not the next sentence comes from
     another document among the next 256 pieces. Each named component of a mixture is computed on all
@@ -178,7 +178,7 @@ def _check_memory(model: Model, objective: AnyObjective) -> None:
 
 
 def _covers_whole_text(name: str, component: str, causal_components: Sequence[str]) -> bool:
-    """Say whether a term's nats are those of the whole text."""
+    """Return whether a term's nats are those of the whole text."""
     return name in ("next_token", "permuted") and component in causal_components
 
 

@@ -95,9 +95,9 @@ def _transformer_blocks(stack: SingleStack) -> Sequence[nn.Module]:
 def hidden_states(model: Model, batch: Batch, layer: int) -> Float[Tensor, "b t d"]:
     """Return what enters a block of the stack that reads texts, or, after the last, leaves it.
 
-    By recording it: no forward has an extra return value for this. A learned prompt stands before
-    the text and is left out; what is returned is of the text's own tokens, where heads may read
-    the prompt's first (see `unmask.adapters.prefix.PromptTuningModule`).
+    By recording it: no forward has an extra return value for this. A learned prompt precedes the
+    text and is left out; what is returned is of the text's own tokens, where heads may read the
+    prompt's first (see `unmask.adapters.prefix.PromptTuningModule`).
     """
     stack, backbone = encoder_stack(model), model.backbone
     if isinstance(stack, Recurrent | Convolutional):

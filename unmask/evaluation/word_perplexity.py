@@ -36,8 +36,8 @@ WINDOWS_PER_REPORT = 64
 class WordPerplexityTask:
     """A file that is read as one stream, lines in their order.
 
-    `word_perplexity` is exp of all nats by all words, which stand between white space, plus one
-    <eos> for each line: as WikiText and the Penn Treebank are counted (Merity et al. 2016,
+    `word_perplexity` is exp of all nats by all words, which are between white space, plus one <eos>
+    for each line: as WikiText and the Penn Treebank are counted (Merity et al. 2016,
     arXiv:1609.07843; Mikolov et al. 2010). The model predicts the text as it is written, <unk>
     letter by letter where that is not a token of its own, and each line's end: the newline, or,
     where its tokenizer writes none, the token that ends a text.
@@ -97,7 +97,7 @@ class WordPerplexityTask:
 
 
 def is_causal_model(model: Model) -> bool:
-    """Say whether a model reads and predicts one text, from left to right."""
+    """Return whether a model reads and predicts one text, from left to right."""
     return model.predicts_next_token and not isinstance(model.backbone, EncoderDecoder)
 
 

@@ -68,9 +68,9 @@ def run_finetuning(
         config: the recipe.
         loaded_model: the model, in place of what `config.base` names.
         output_folder: a folder for the run. None: nothing is written.
-        resume: go on with the run in `output_folder`.
+        resume: continue with the run in `output_folder`.
         device: "auto", "cpu", "cuda", ...
-        adapt: what trains the model of a job on the text of its task first, or goes on with that,
+        adapt: what trains the model of a job on the text of its task first, or continues with that,
             and returns the model's folder; for a recipe that says so
             (`FinetuneConfig.adapt_first`).
         terminal: where progress is shown. None: nowhere.

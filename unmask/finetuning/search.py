@@ -74,7 +74,7 @@ def run_search(
     """Try what is open of rate and batch size, and return the job with the best; of ties the first.
 
     What a folder holds of trials is not tried again. Each draw depends on the seed, its number and
-    the trials before it alone, so that a search that was interrupted goes on as if it was not.
+    the trials before it alone, so that a search that was interrupted continues as if it was not.
 
     Args:
         job: with the customary rate and batch size.

@@ -148,7 +148,7 @@ class _SuiteProgress:
 def finetune_suite(options: FinetuneSuiteOptions) -> SuiteResult:
     """Fine-tune a model on each benchmark of a suite, as `finetune` does on one.
 
-    A benchmark that cannot be run is reported, and the others go on.
+    A benchmark that cannot be run is reported, and the others continue.
 
     The fields of `FinetuneSuiteOptions` are its keywords.
 
@@ -177,7 +177,7 @@ def resume_suite(
     device: str = "auto",
     terminal: OutputStream | None = sys.stderr,
 ) -> SuiteResult:
-    """Go on with the suite in a folder as its own record says; see `resume_finetuning`."""
+    """Continue with the suite in a folder as its own record says; see `resume_finetuning`."""
     said = _read_suite_record(run_folder)
     if "recipe" not in said:
         raise ValueError(

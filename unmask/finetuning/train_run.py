@@ -62,7 +62,7 @@ class BestState:
 
 
 def train_run(job: FinetuneJob, arm: str, seed: int) -> tuple[Model, BestState]:
-    """Make one run, or go on with it; return its model, in its best state and in float32."""
+    """Make one run, or continue with it; return its model, in its best state and in float32."""
     folder = job.run_folder(arm, seed)
     folder.mkdir(exist_ok=True)
     model = job.build_model(arm, seed)
@@ -230,7 +230,7 @@ def _average_checkpoints(
 
 
 def _should_stop_early(config: FinetuneConfig, best: BestState | None) -> bool:
-    """Say whether a run has not become better for too long."""
+    """Return whether a run has not become better for too long."""
     return (
         best is not None
         and config.patience is not None

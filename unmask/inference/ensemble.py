@@ -119,7 +119,7 @@ class Ensemble:
         return list(np.logaddexp.reduce(all_scores) - np.log(len(all_scores)))
 
     def _label_order(self, model_index: int) -> list[int]:
-        """Say where a model has the labels of the first."""
+        """Return where a model has the labels of the first."""
         return [self._tasks[model_index].labels.index(label) for label in self.task.labels]
 
 

@@ -49,7 +49,7 @@ def resolve_model_format(format_name: str | None) -> ModelFormat:
 
 
 def is_preset_name(model: str) -> bool:
-    """Say whether a name can only mean a preset: known, or neither on the disk nor on the Hub."""
+    """Return whether a name can only be a preset: known, or neither on the disk nor on the Hub."""
     if Path(model).is_dir() or model in BUNDLED_MODELS:
         return False
     named = model in MODELS or model in ALIASES

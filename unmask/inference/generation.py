@@ -253,7 +253,7 @@ class GenerationPipeline:
 
         Args:
             prompt: a text, as for `generate`.
-            choices: as they would follow it: " yes", with its space, where a decoder goes on.
+            choices: as they would follow it: " yes", with its space, where a decoder continues.
             beams: see `unmask.generation.rank_choices.rank_choices`.
 
         Raises:
@@ -324,7 +324,7 @@ def _resolve_config(
 
 
 def _same_vocabulary(a: Tokenizer, b: Tokenizer) -> bool:
-    """Say whether all ids of two tokenizers are the same tokens."""
+    """Return whether all ids of two tokenizers are the same tokens."""
     ids = range(a.vocab_size)
     return (
         a.vocab_size == b.vocab_size

@@ -97,7 +97,7 @@ def _token_embeddings(model: str | Path) -> KeyedVectors:
 
 
 def is_word_vectors(model: str | Path) -> bool:
-    """Say whether a name means word vectors: a file, a name with their suffix, or a run."""
+    """Return whether a name means word vectors: a file, a name with their suffix, or a run."""
     path = Path(model)
     if path.is_dir():
         return _model_type(path) == WORD_VECTOR_FAMILY

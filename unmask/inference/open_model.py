@@ -163,7 +163,7 @@ def _read_pretraining(folder: Path) -> _PretrainingOptions:
 
 
 def unfinished_reason(folder: Path) -> str | None:
-    """Say why a folder is not a model yet, if it is a run that has not ended or no model at all."""
+    """Return why a folder is not a model: a run that has not ended, or no model at all."""
     if is_model_folder(folder) or is_adapter(folder):
         return None
     if (folder / RUN_FILE).is_file():

@@ -1,4 +1,4 @@
-"""The stage between pretraining and a task: pretraining goes on, on the text of the task."""
+"""The stage between pretraining and a task: pretraining continues, on the text of the task."""
 
 import json
 import math
@@ -61,7 +61,7 @@ def check_adaptation(config: FinetuneConfig, *, model_given: bool = False) -> No
 
 
 def adapt_to_task_text(job: FinetuneJob) -> Path:
-    """Go on with a model's pretraining on the text of a job, or with that; return its folder.
+    """Continue with a model's pretraining on the text of a job, or with that; return its folder.
 
     Raises:
         ValueError: the text cannot be read, or there is too little of it.
@@ -92,7 +92,7 @@ def adapt_to_task_text(job: FinetuneJob) -> Path:
 
 
 def adaptation_recipe(config: FinetuneConfig) -> Recipe:
-    """Return the recipe by which a model goes on with its pretraining; how long, it does not say.
+    """Return the recipe by which a model continues with its pretraining; how long, it does not say.
 
     It is that of the run that made the model. Of other models it is their card's, with the rate
     that is customary in fine-tuning for a model of this size.

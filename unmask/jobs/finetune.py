@@ -52,7 +52,7 @@ def resume_finetuning(
     device: str = "auto",
     terminal: OutputStream | None = sys.stderr,
 ) -> FinetunedModel:
-    """Go on with the run in a folder as its own record says.
+    """Continue with the run in a folder as its own record says.
 
     Args:
         run_folder: the run's folder.

@@ -125,7 +125,7 @@ class WordVectorJob:
         """Choose the words, count pairs where that is the method, and draw the first vectors.
 
         Raises:
-            ValueError: no word is left, or a number makes no sense.
+            ValueError: no word is left, or a number is out of range.
             ImportError: a library is not installed.
         """
         method = word_vector_method(preset)
@@ -191,7 +191,7 @@ class WordVectorJob:
         Args:
             output_folder: the run's folder.
             terminal: where the live line goes.
-            last_progress: the progress that the checkpoint told, with which it goes on.
+            last_progress: the progress that the checkpoint told, with which it continues.
             tensorboard: also write TensorBoard's event files.
         """
         recipe, since, losses = (

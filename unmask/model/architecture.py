@@ -188,9 +188,9 @@ class Architecture(StackArchitecture):
     n_segments: int = 0
     position: PositionScheme = LearnedPositions(512)
     norm_placement: frozenset[NormSlot] = POST_NORM
-    """Where norms stand around a sublayer f: after(x + out(f(into(x)))); or inside of it, before
-    the map by which it writes (Wang et al. 2022, arXiv:2210.06423, section 2.2), of both sublayers
-    or of the feed-forward alone."""
+    """Where norms are around a sublayer f: after(x + out(f(into(x)))); or inside of it, before the
+    map by which it writes (Wang et al. 2022, arXiv:2210.06423, section 2.2), of both sublayers or
+    of the feed-forward alone."""
     embedding_norm: bool = False
     final_norm: bool = False
     activation: Activation = "gelu"

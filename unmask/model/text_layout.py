@@ -1,4 +1,4 @@
-"""Where the texts of a batch stand, for networks that process each text separately."""
+"""Where the texts of a batch are, for networks that process each text separately."""
 
 from dataclasses import dataclass
 
@@ -19,7 +19,7 @@ def document_ids(batch: Batch) -> Int[Tensor, "b t"] | None:
 
 @dataclass(frozen=True)
 class TextLayout:
-    """Where the texts of a batch stand, so that each can be processed by itself."""
+    """Where the texts of a batch are, so that each can be processed by itself."""
 
     index: Int[Tensor, "n l"] | None
     """The index of each token of each text in the flattened batch; 0 behind its end. None: each row

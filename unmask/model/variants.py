@@ -51,7 +51,7 @@ class ParallelSublayers:
     """Attention and feed-forward have the same input (Wang and Komatsuzaki 2021, GPT-J)."""
 
     shared_norm: bool = False
-    """Both stand behind one norm; otherwise behind a norm each."""
+    """Both follow one norm; otherwise behind a norm each."""
 
 
 @dataclass(frozen=True)

@@ -41,7 +41,7 @@ class SubwordMasking:
 
     @property
     def needs_second_text(self) -> bool:
-        """It asks about one text."""
+        """False: an example has one text."""
         return False
 
     @property
@@ -112,7 +112,7 @@ class BidirectionalWordLM:
 
     @property
     def needs_second_text(self) -> bool:
-        """It asks about one text."""
+        """False: an example has one text."""
         return False
 
     @property

@@ -22,7 +22,7 @@ from unmask.tokenizers.spec import SpecialTokenIds
 
 @runtime_checkable
 class Corruption(Protocol):
-    """Hide the chosen tokens, and ask for them."""
+    """Corrupt the selected tokens, which become targets."""
 
     loss_term: ClassVar[str]
     """Name of the loss term."""
@@ -85,8 +85,9 @@ class MaskInPlace(_InPlaceCorruption):
     """Replace most selected tokens by [MASK], some by random tokens, and keep the others.
 
     Devlin et al. 2019, section 3.1, task 1 and appendix A.1: 80 %, 10 %, 10 %, independently for
-    each token, also within whole words (released code, `create_masked_lm_predictions`). Deviates:
-    the released code samples random tokens from the whole vocabulary, here without special tokens.
+    each token, also within whole words (released code, `create_masked_lm_predictions`).
+    Deviates: the released code samples random tokens from the whole vocabulary, here without
+    special tokens.
     """
 
     mask_probability: float = 0.8
@@ -176,7 +177,7 @@ class DiffusionMasking(_InPlaceCorruption):
         special_ids: SpecialTokenIds,
         rng: np.random.Generator,
     ) -> Example:
-        """Draw the rate, and mask.
+        """Sample the rate, and mask.
 
         Raises:
             ValueError: the vocabulary has no token for a mask.
@@ -294,12 +295,13 @@ class PermutationLM(_InPlaceCorruption):
 
     Yang et al. 2019, arXiv:1906.08237, sections 2.2 and 2.3 (partial prediction): the input is the
     uncorrupted text; visible tokens have rank 0, selected ones their index in the order, from 1.
-    Queries attend to lower ranks only, so not to their own token (`TwoStream`). Deviates: special
-    tokens are visible to all; in the released code they have an index in the order, too.
+    Queries attend to lower ranks only, so not to their own token (`TwoStream`).
+    Deviates: special tokens are visible to all; in the released code they have an index in the
+    order, too.
     """
 
     random_order: bool = True
-    """False: tokens are in the order of the text, and the factorization order is given by ranks."""
+    """Whether the factorization order is random; else it is the order of the text."""
     loss_term: ClassVar[str] = "permuted"
 
     def causal(self, selection: TargetSelection) -> bool:
@@ -313,7 +315,7 @@ class PermutationLM(_InPlaceCorruption):
         special_ids: SpecialTokenIds,
         rng: np.random.Generator,
     ) -> Example:
-        """Draw the order."""
+        """Sample the order."""
         selected = selected & maskable_tokens(text.ids, special_ids)
         rank, n = np.zeros(len(text), np.int64), int(selected.sum())
         rank[selected] = 1 + (rng.permutation(n) if self.random_order else np.arange(n))
@@ -473,7 +475,7 @@ def empty_example(
 def _draw_random_tokens(
     n: int, special_ids: SpecialTokenIds, rng: np.random.Generator
 ) -> Int[np.ndarray, "n"]:
-    """Draw `n` tokens that are not special, all equally likely."""
+    """Sample `n` tokens that are not special, all equally likely."""
     taken = np.array(sorted(i for i in special_ids.all_ids if i < special_ids.vocab_size), np.int64)
     if len(taken) >= special_ids.vocab_size:
         raise ValueError("the vocabulary has nothing but special tokens")

@@ -101,7 +101,7 @@ class ObjectiveMixture:
     def __call__(
         self, text: Tokens, special_ids: SpecialTokenIds, rng: np.random.Generator
     ) -> Example:
-        """Draw a part and let it hide the text."""
+        """Sample a part and let it hide the text."""
         sums = np.cumsum([weight for weight, _ in self.components])
         drawn = int(np.searchsorted(sums, rng.random() * sums[-1], side="right"))
         return self.components[min(drawn, len(self.components) - 1)][1](text, special_ids, rng)

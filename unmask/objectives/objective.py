@@ -120,7 +120,7 @@ class Objective:
 
     @property
     def needs_second_text(self) -> bool:
-        """It asks about one text."""
+        """False: an example has one text."""
         return False
 
     @property

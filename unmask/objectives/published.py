@@ -128,8 +128,9 @@ DEBERTA = Objective(
 """He et al. 2021, arXiv:2006.03654, appendix A.3: spans of up to three words.
 
 The paper does not give the distribution of lengths; in the released code, `NGramMaskGenerator`, it
-is ALBERT's. Deviates: there, one run of n words stands somewhere in each window of 6 n words, from
-the front of the text to its end or until 15 % of the tokens are hidden. Here runs stand anywhere.
+is ALBERT's.
+Deviates: there, one run of n words is somewhere in each window of 6 n words, from the front of the
+text to its end or until 15 % of the tokens are hidden. Here runs are anywhere.
 """
 
 DEBERTA_V3 = Objective(
@@ -279,7 +280,7 @@ length of a span.
 
 Deviates: the tail is a quarter of every text, as table 1 has it; in the code of the appendix it
 begins anywhere (`prefix_lm`). And rows are as long for all of them; there, each fills what the
-encoder reads. The parts are drawn for each text.
+encoder reads. The parts are sampled for each text.
 """
 
 

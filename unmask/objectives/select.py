@@ -219,9 +219,9 @@ class SpanMasking:
 
     Joshi et al. 2020, arXiv:1907.10529, section 3.1: p = 0.2 and at most 10 words, 3.8 on average,
     until ceil(rate * tokens) are selected. A span starts with the word of a random token; the last
-    one is shortened to fit (released code, `PairWithSpanMaskingScheme`). Deviates: a span that
-    would overlap a selected one is placed elsewhere, where the released code selects the union; and
-    the last span ends with a whole word.
+    one is shortened to fit (released code, `PairWithSpanMaskingScheme`).
+    Deviates: a span that would overlap a selected one is placed elsewhere, where the released code
+    selects the union; and the last span ends with a whole word.
     """
 
     rate: float = 0.15

@@ -108,7 +108,7 @@ def round_half_even(x: np.ndarray) -> Int[np.ndarray, "m"]:
 
 
 def draw_split_point(text: Tokens, min_tokens: int, rng: np.random.Generator) -> int:
-    """Draw where to cut a text, `min_tokens` tokens or more from its ends.
+    """Sample where to cut a text, `min_tokens` tokens or more from its ends.
 
     At the beginning of a sentence, or where there is none, anywhere in its middle half.
     """

@@ -43,7 +43,7 @@ def pack_pieces(
         if len(pieces):
             firsts = _first_pieces(pieces, row_length, boundaries)
             rows.append(np.stack((pieces[firsts[:-1], 0], pieces[firsts[1:] - 1, 1]), 1))
-            begun = pieces[firsts[-1] :]  # the last row may go on
+            begun = pieces[firsts[-1] :]  # the last row may continue
     if len(begun):
         rows.append(np.array([[begun[0, 0], begun[-1, 1]]]))
     return np.concatenate(rows)

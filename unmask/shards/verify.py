@@ -1,4 +1,4 @@
-"""Whether shards are as they were written, found out while other work goes on.
+"""Whether shards are as they were written, found out while other work continues.
 
 Reading them all costs a second for 2 GB of a disk that keeps up, which no run shall wait for; but
 before anything is saved that was learned of them, it must be known.
@@ -12,7 +12,7 @@ from unmask.shards.manifest import shard_path
 from unmask.shards.read import TokenShards
 
 _READ_BYTES = 2**23
-"""Bytes that are read at once; other threads go on while they are hashed."""
+"""Bytes that are read at once; other threads continue while they are hashed."""
 
 
 class ShardVerifier:

@@ -55,7 +55,7 @@ def write_shards(
 
     What is written depends on the documents' texts, the tokenizer and `shard_tokens` alone.
     Interrupted and called again with the same, it reads over the documents of the shards that were
-    closed, compares them, and goes on after them. A finished folder is not made again if it was
+    closed, compares them, and continues after them. A finished folder is not made again if it was
     made from the same: then the documents are only read and compared.
 
     In memory are at most 2 * `n_workers` chunks of about a megabyte of text (more where a document
@@ -72,10 +72,10 @@ def write_shards(
             without reading a document.
 
     Raises:
-        ValueError: `output_folder` was made from other documents, with another tokenizer or size
-            of shards, or is being written by another process; or no document has any token.
+        ValueError: `output_folder` was made from other documents, with another tokenizer or size of
+            shards, or is being written by another process; or no document has any token.
         FileExistsError: `output_folder` holds something else.
-        OSError: the disk is full; what is finished stays finished, and the same call goes on from
+        OSError: the disk is full; what is finished stays finished, and the same call continues from
             there.
     """
     if n_workers < 1 or shard_tokens < 1:

@@ -31,7 +31,7 @@ class CellResult:
         return scale_to_100(found[0].metric, found[0].dev) if found else []
 
     def is_done(self, benchmarks: Sequence[str]) -> bool:
-        """Say whether nothing of it is left to be run."""
+        """Return whether nothing of it is left to be run."""
         scored = {ran.name for ran in self.scores if ran.dev}
         return not self.error and scored.issuperset(benchmarks)
 

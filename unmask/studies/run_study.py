@@ -1,4 +1,4 @@
-"""Running a study: each cell is pretrained and tuned; what is done is kept, and goes on."""
+"""Running a study: each cell is pretrained and tuned; what is done is kept, and continues."""
 
 import shutil
 from collections.abc import Mapping
@@ -122,7 +122,7 @@ class _SavedStudy:
 
 @dataclass(frozen=True, kw_only=True)
 class _StudyRun:
-    """A study, about to be run or gone on with; other processes may run other cells of it."""
+    """A study, about to be run or resumed; other processes may run other cells of it."""
 
     study: Study
     benchmarks: tuple[str, ...]
@@ -136,7 +136,7 @@ class _StudyRun:
 
     @property
     def comparable_settings(self) -> dict[str, Any]:
-        """What a study that goes on must have alike."""
+        """What a study that continues must have alike."""
         return {
             "study": to_dict(self.study),
             "data": [str(source) for source in self.sources],
@@ -154,7 +154,7 @@ class _StudyRun:
         """Write what is there of each cell, and an outcome that is new; one process at a time.
 
         Raises:
-            ValueError: the folder is not this study's, or not to be gone on with.
+            ValueError: the folder is not this study's, or not to be resumed.
         """
         if self.folder.exists() and not self.folder.is_dir():
             raise ValueError(f"{self.folder}: is a file; a study needs a folder")
@@ -246,7 +246,7 @@ class _StudyRun:
             write_atomically(self.folder / "README.md", format_markdown(result))
 
     def _run_outcome(self, cell: StudyCell) -> CellResult:
-        """Pretrain a cell and tune it, or go on with that; what is wrong with it stops no other."""
+        """Pretrain and fine-tune a cell, or resume it; its errors do not stop other cells."""
         made = CellResult(name=cell.name)
         if not cell.text:
             self._prepare_text(cell)  # what is wrong with it is wrong with all cells

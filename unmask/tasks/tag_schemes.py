@@ -139,7 +139,7 @@ def scheme_labels(types: Iterable[str], scheme: TagScheme) -> tuple[str, ...]:
 
 
 def is_allowed_transition(previous_tag: str | None, tag: str | None, scheme: TagScheme) -> bool:
-    """Say whether a tag may stand behind another; None: the edge of the sentence."""
+    """Return whether a tag may follow another; None: the edge of the sentence."""
     left, _, kind_left = (previous_tag or "O").partition("-")
     right, _, kind_right = (tag or "O").partition("-")
     left, right = PREFIX_EQUIVALENTS.get(left, left), PREFIX_EQUIVALENTS.get(right, right)
@@ -154,7 +154,7 @@ def is_allowed_transition(previous_tag: str | None, tag: str | None, scheme: Tag
 
 
 def forbidden_transitions(labels: Sequence[str], scheme: TagScheme) -> tuple[tuple[int, int], ...]:
-    """List the pairs of labels, by number, of which the second may not stand behind the first.
+    """List the pairs of labels, by number, of which the second may not follow the first.
 
     `BOUNDARY` stands for where a sentence begins (first of a pair) or ends (second). This is what
     `heads.crf.CRF` takes.

@@ -67,7 +67,7 @@ class Task:
     """What else this kind of task lets one choose, as plain data; see `TaskKind.options`."""
 
     def is_better(self, metrics: Mapping[str, float], best_metrics: Mapping[str, float]) -> bool:
-        """Say whether figures are better than others: by the metric, then by the loss."""
+        """Return whether figures are better than others: by the metric, then by the loss."""
         sign = 1 if METRICS[self.metric].higher_is_better else -1
         a, b = sign * metrics[self.metric], sign * best_metrics[self.metric]
         return a > b or (a == b and metrics["loss"] < best_metrics["loss"])
@@ -88,8 +88,8 @@ def split_dev(
     Args:
         examples: the items.
         fraction: of them, that is taken away.
-        seed: of what is drawn.
-        where: they stand, for messages.
+        seed: random seed.
+        where: they are, for messages.
         unit: they are, for messages.
 
     Raises:

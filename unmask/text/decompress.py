@@ -15,7 +15,7 @@ COMPRESSIONS = (".gz", ".zst", ".xz")
 """Endings of compressed files; any other file is read as it is."""
 
 CHUNK_BYTES = 2**18
-"""Bytes yielded at a time: at least this many while the file goes on, at most twice as many."""
+"""Bytes yielded at a time: at least this many while the file continues, at most twice as many."""
 
 _INPUT_SLICE_BYTES = 512  # compressed bytes fed at once: 16 MiB at Zstandard's highest ratio
 _XZ_MEMORY_BYTES = 2**28  # bytes that an .xz file may ask for (`xz -9` asks for 65 MiB)
@@ -32,7 +32,7 @@ def compression_suffix(path: Path) -> str | None:
 
 
 def require_module(module: str, what: str) -> None:
-    """Say which extra to install where an optional module is missing.
+    """Return which extra to install where an optional module is missing.
 
     Raises:
         ImportError: `module` is not installed.

@@ -120,7 +120,7 @@ def _tsv_rows(
 def _csv_rows(
     path: Path, encoding_errors: EncodingErrors, blank_lines: BlankLines
 ) -> Iterator[DelimitedRow]:
-    """Split lines at commas; a quoted field goes on over lines."""
+    """Split lines at commas; a quoted field continues over lines."""
     begin, size, fields = 0, 0, list[str]()
     held = bytearray()  # no list of lines: a hundred million empty ones would not fit
     for number, line in read_whole_lines(path, encoding_errors):

@@ -46,7 +46,7 @@ MAX_DOCUMENT_CHARACTERS = 2**22
 """Characters of the longest document, about a long novel."""
 
 DocumentSeparator = Literal["blank", "line", "file"]
-"""What a document of plain text is: what stands between blank lines, a line, or a file."""
+"""What a document of plain text is: what is between blank lines, a line, or a file."""
 
 _log = logging.getLogger(__name__)
 

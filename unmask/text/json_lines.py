@@ -81,7 +81,7 @@ def read_json_rows(
 
 
 def has_more_values(text: str, most: int) -> bool:
-    """Say whether JSON text holds more than `most` values; each takes up to 80 times its length."""
+    """Return whether JSON has more than `most` values; each takes up to 80 times its length."""
     return _count_openings(text) > most and _count_openings(_JSON_STRING.sub("", text)) > most
 
 

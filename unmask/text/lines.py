@@ -18,7 +18,7 @@ EncodingErrors = Literal["strict", "replace"]
 """What becomes of bytes that are not UTF-8, of NULs and of lone surrogates: an error, or U+FFFD."""
 
 LinePart = tuple[int, str, bool]
-"""A line's number, its text or a part of it, and whether the line goes on in the next part."""
+"""A line's number, its text or a part of it, and whether the line continues in the next part."""
 
 REPLACE_HINT = "(--encoding-errors replace reads on with U+FFFD in its place)"
 
@@ -77,7 +77,7 @@ def split_at_blanks(line: str) -> list[str]:
 
 
 def is_blank(line: str) -> bool:
-    """Say whether there is nothing in a line but white space."""
+    """Return whether there is nothing in a line but white space."""
     return not line or line.isspace()
 
 

@@ -96,9 +96,9 @@ def read_batches(
 
 
 def _rows_per_batch(parquet_file: Any, file: Path | BinaryIO, column: str) -> int:
-    """Say how many rows are decoded together: few, where a file says a long value in many rows.
+    """Return how many rows are decoded together: few, where a file says a long value in many rows.
 
-    Values of a dictionary stand once in the file, and in each row in memory.
+    Values of a dictionary are once in the file, and in each row in memory.
     """
     at = [parquet_file.schema.column(i).path for i in range(len(parquet_file.schema))].index(column)
     longest = 1
@@ -161,7 +161,7 @@ def _decode_utf8(
 
 
 class ExpansionBudget:
-    """Bytes that may be made of a file: a value that is stored once may stand in many rows.
+    """Bytes that may be made of a file: a value that is stored once may be in many rows.
 
     Args:
         path: of the file.

@@ -90,7 +90,7 @@ def _sentence_ends(paragraph: str, start: int) -> Iterator[int]:
 
 
 def _continues(paragraph: str, stop: re.Match[str], start: int, lowercase: bool) -> bool:
-    """Say whether the sentence goes on after a stop."""
+    """Return whether the sentence continues after a stop."""
     always, closed_always, stops, closed = stop.groups()
     following = _NEXT_WORD.match(paragraph, stop.end())
     assert following is not None  # it matches nothing, too
@@ -114,7 +114,7 @@ def _continues(paragraph: str, stop: re.Match[str], start: int, lowercase: bool)
 def _is_abbreviation(
     before: str, is_whole_sentence: bool, following: str, *, initial: bool
 ) -> bool:
-    """Say whether a full stop belongs to the word before it.
+    """Return whether a full stop belongs to the word before it.
 
     Args:
         before: what is before the stop.

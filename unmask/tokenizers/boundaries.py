@@ -50,8 +50,7 @@ class WordStartDetector:
             vocab: the whole vocabulary, with added tokens.
             is_special: which ids are special tokens; each is a word, and what follows it begins
                 one.
-            is_punctuation: which ids are signs that begin a word wherever they stand; None: none
-                are.
+            is_punctuation: which ids are signs that begin a word wherever they are; None: none are.
         """
         self._is_special, self._is_punctuation = is_special, is_punctuation
         model = pipeline_state["model"]
@@ -68,7 +67,7 @@ class WordStartDetector:
     def word_starts(
         self, text: str, encoding: tokenizers.Encoding, ids: Int[np.ndarray, "t"]
     ) -> tuple[Bool[np.ndarray, "t"], Int[np.ndarray, "t"]]:
-        """Say which tokens begin a word, and where in the text each token ends."""
+        """Return which tokens begin a word, and where in the text each token ends."""
         spans = np.fromiter(chain.from_iterable(encoding.offsets), np.int64, 2 * len(ids))
         starts, ends = spans[::2], np.maximum.accumulate(spans[1::2])
         if self._starts_word is not None:
@@ -88,7 +87,7 @@ class WordStartDetector:
 def word_starts_at_white_space(
     text: str, starts: Int[np.ndarray, "t"], ends: Int[np.ndarray, "t"]
 ) -> Bool[np.ndarray, "t"]:
-    """Say which tokens begin a word, where white space parts words.
+    """Return which tokens begin a word, where white space parts words.
 
     A token that holds the end of a word and the beginning of another begins none: no word is cut.
 
@@ -107,7 +106,7 @@ def word_starts_at_white_space(
 
 
 def word_start_characters(text: str) -> Bool[np.ndarray, "t"]:
-    """Say which characters begin a word; a space belongs to the word after it, as in GPT-2.
+    """Return which characters begin a word; a space belongs to the word after it, as in GPT-2.
 
     Other white space, and a space before a space, is a word of its own.
     """
@@ -126,7 +125,7 @@ _IS_WHITE_SPACE[_WHITE_SPACE_CODES] = True
 
 
 def is_punctuation(piece: str) -> bool:
-    """Say whether a piece is one punctuation mark, as BERT's code has them."""
+    """Return whether a piece is one punctuation mark, as BERT's code has them."""
     if len(piece) != 1 or piece.isspace():
         return False
     return (piece.isascii() and not piece.isalnum()) or unicodedata.category(piece)[0] == "P"

@@ -1,7 +1,7 @@
 """Text <-> ids, special tokens, words and sentences of each token.
 
 Encoding is done by pipelines of the `tokenizers` library. What is added here: which special tokens
-stand where (`SpecialTokenIds`), that a text can never write one by itself, and what begins at each
+are where (`SpecialTokenIds`), that a text can never write one by itself, and what begins at each
 token (`Tokens.boundaries`).
 """
 
@@ -224,7 +224,7 @@ class Tokenizer:
 
         Yields:
             The encoding of a part, how many of its tokens belong to the part before, and where in
-            the text it stands.
+            the text it is.
         """
         parts = self._split_points.parts(text)
         longest = max(end - begin for _, begin, end in parts)
@@ -309,7 +309,7 @@ class Tokenizer:
         return Tokenizer(backend, special_tokens)
 
     def word_vocabulary(self) -> dict[str, int]:
-        """Return the tokens that are words as they stand in a text, with their ids.
+        """Return the tokens that are words as they are in a text, with their ids.
 
         Raises:
             ValueError: the vocabulary is neither of words nor of word pieces.
@@ -339,13 +339,13 @@ class Tokenizer:
     def with_words(self, words: Iterable[str], *, allow_phrases: bool = False) -> "Tokenizer":
         """Return this tokenizer with more words, whose ids follow the highest, in their order.
 
-        What is no word as it stands in a text (of a lower-case vocabulary, one with an upper-case
+        What is no word as it is in a text (of a lower-case vocabulary, one with an upper-case
         letter) and what is known already is left out.
 
         Args:
             words: to add.
-            allow_phrases: what is no word as it stands in a text is added, too: a phrase whose
-                words something else joins. No text is found to hold it.
+            allow_phrases: what is no word as it is in a text is added, too: a phrase whose words
+                something else joins. No text is found to hold it.
 
         Raises:
             ValueError: see `word_vocabulary`.
@@ -363,7 +363,7 @@ class Tokenizer:
         return Tokenizer(tokenizers.Tokenizer.from_str(written), self.special_tokens)
 
     def _is_word(self, word: str) -> bool:
-        """Say whether a word stands in a text as it is, and as one."""
+        """Return whether a word is in a text as it is, and as one."""
         normal, cut = self._backend.normalizer, self._backend.pre_tokenizer
         same = normal is None or normal.normalize_str(word) == word
         return same and (cut is None or [w for w, _ in cut.pre_tokenize_str(word)] == [word])
@@ -389,7 +389,7 @@ class Tokenizer:
         return found
 
     def offsets(self, text: str) -> list[tuple[int, int]]:
-        """Find where in `text` each token of `encode(text)` stands, as a span of characters."""
+        """Find where in `text` each token of `encode(text)` is, as a span of characters."""
         return [(begin, end) for begin, end in self.offset_array(text).tolist()]
 
     def offset_array(self, text: str) -> Int[np.ndarray, "t 2"]:

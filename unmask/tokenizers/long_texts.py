@@ -16,7 +16,7 @@ in which they are known:
 
 Where all tokens are needed the text is encoded in parts, which takes a tenth of the memory. Parts
 begin at a space between two words, or else at a digit after a letter, if the pre-tokenizer splits
-there. Each is encoded with what stands before it, whose tokens are left off.
+there. Each is encoded with what precedes it, whose tokens are left off.
 """
 
 import re
@@ -122,7 +122,7 @@ class SplitPoints:
         Each is read from its lead to its end, and what are the tokens of its lead is left off.
 
         Returns:
-            Where each part's lead, the part itself and its end stand.
+            Where each part's lead, the part itself and its end are.
         """
         found, lead, begin = list[tuple[int, int, int]](), 0, 0
         for at in range(_PART_CHARACTERS, len(text) - _PART_CHARACTERS, _PART_CHARACTERS):
@@ -204,7 +204,7 @@ def _between_words(text: str, begin: int, end: int) -> int | None:
 
 
 def _is_plain(character: str) -> bool:
-    """Say whether a character is a letter or digit that joins with nothing beside it.
+    """Return whether a character is a letter or digit that joins with nothing beside it.
 
     There are letters, in the blocks that are left out, that do (Unicode's class Prepend).
     """
@@ -213,7 +213,7 @@ def _is_plain(character: str) -> bool:
 
 
 def _parts(backend: tokenizers.Tokenizer, between: str = " ", right: str = _RIGHT) -> bool:
-    """Say whether what is cut into tokens ends where a word does, or before a digit."""
+    """Return whether what is cut into tokens ends where a word does, or before a digit."""
     cut, normal = backend.pre_tokenizer, backend.normalizer
     if cut is None:
         return False
@@ -226,7 +226,7 @@ def _parts(backend: tokenizers.Tokenizer, between: str = " ", right: str = _RIGH
 
 
 def _looks_around(rule: str) -> bool:
-    """Say whether a regular expression may ask for what stands far behind."""
+    """Return whether a regular expression may ask for what is far behind."""
     for harmless in _HARMLESS:
         rule = rule.replace(harmless, "")
     return re.search(r"\(\?|\$|\\[zZGbB]", rule) is not None

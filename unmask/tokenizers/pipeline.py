@@ -1,7 +1,7 @@
 """Vocabularies put to work: each kind as a pipeline of the `tokenizers` library.
 
 A pipeline is normalizer, pre-tokenizer (text to words), model (word to pieces) and decoder.
-`finish` adds what a frame says: the special tokens, and where they stand around a text.
+`finish` adds what a frame says: the special tokens, and where they are around a text.
 """
 
 from collections.abc import Mapping, Sequence
@@ -262,7 +262,7 @@ def sentencepiece_pipeline(
 
 
 def _space_splits(model: sentencepiece.SentencePieceModel) -> list[pre_tokenizers.PreTokenizer]:
-    """Cut before spaces, unless a piece goes on after one: it is faster, and shows the words."""
+    """Cut before spaces, unless a piece continues after one: it is faster, and shows the words."""
     normal = [p.text for p in model.pieces if p.piece_type == sentencepiece.NORMAL]
     if any(SPACE in text.lstrip(SPACE) for text in normal):
         return []
@@ -358,7 +358,7 @@ def set_template(backend: Tokenizer, special_tokens: SpecialTokens) -> None:
 
 
 def uses_segments(special_tokens: SpecialTokens) -> bool:
-    """Say whether this frame's models number two texts, as BERT: if one mark parts them.
+    """Return whether this frame's models number two texts, as BERT: if one mark parts them.
 
     Or as XLNet: if what comes behind that mark in the end is of neither.
     """

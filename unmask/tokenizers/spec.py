@@ -18,7 +18,7 @@ from unmask.tokenizers.vocabulary import (
 
 
 class OutputTokens(NamedTuple):
-    """The subwords of a text of characters, each of which stands in it as it is spelled."""
+    """The subwords of a text of characters, each of which is in it as it is spelled."""
 
     tokens: Tokens
     """Their ids, and which of them begin a word."""
@@ -84,9 +84,9 @@ class SpecialTokenIds:
     languages: tuple[tuple[str, int], ...] = ()
     """Tokens that say in which language a text is, by name (see `with_languages`)."""
     language_first: bool = False
-    """They stand before a text, not behind it."""
+    """They precede a text, not behind it."""
     target_prefix: tuple[int, ...] | None = None
-    """What a decoder reads behind `start`, before what it says. None: what stands before a text."""
+    """What a decoder reads behind `start`, before what it says. None: what precedes a text."""
     all_ids: frozenset[int] = frozenset()
     """All special ids: never hidden, never drawn at random."""
     output_vocabulary: OutputVocabulary | None = field(default=None, compare=False, repr=False)
@@ -111,8 +111,8 @@ class SpecialTokenIds:
     def with_languages(self, source: str, target: str | None = None) -> "SpecialTokenIds":
         """Return the same for texts of a language, of which a decoder says those of another.
 
-        Behind what ends a text stands its language, with which a decoder begins what it says (Liu
-        et al. 2020, arXiv:2001.08210, section 2.2); or it stands before both (Tang et al. 2020,
+        Behind what ends a text is its language, with which a decoder begins what it says (Liu et
+        al. 2020, arXiv:2001.08210, section 2.2); or it precedes both (Tang et al. 2020,
         arXiv:2008.00401).
 
         Raises:
@@ -163,18 +163,18 @@ class SpecialTokens:
     """What a source may begin with, to say how it was made: regular, sequential and extreme
     denoising, in this order (UL2)."""
     languages: tuple[str, ...] = ()
-    """Tokens that say in which language a text is; which one stands around it is not said here."""
+    """Tokens that say in which language a text is; which one is around it is not said here."""
     language_first: bool = False
-    """They stand before a text, not behind it."""
+    """They precede a text, not behind it."""
     backward: bool = False
     """A text is read from its end: its last token comes first. So what reads forward learns to say
-    what stands before (Howard and Ruder 2018, arXiv:1801.06146, section 3.3, "Bidirectional
-    language model")."""
+    what precedes (Howard and Ruder 2018, arXiv:1801.06146, section 3.3, "Bidirectional language
+    model")."""
     punctuation_starts_words: bool = field(default=False, compare=False)
-    """A punctuation mark begins a word wherever it stands, though words begin at white space
-    otherwise (ALBERT and XLNet: released code, `is_start_piece`; DeBERTa: `part_of_whole_word`).
-    Deviates: the former two also let every piece with letters other than English ones begin a
-    word, which would leave none of another language whole."""
+    """A punctuation mark begins a word wherever it is, though words begin at white space otherwise
+    (ALBERT and XLNet: released code, `is_start_piece`; DeBERTa: `part_of_whole_word`).
+    Deviates: the former two also let every piece with letters other than English ones begin a word,
+    which would leave none of another language whole."""
     first_in_vocabulary: tuple[str, ...] = field(default=(), compare=False)
     """Special tokens that come before the others when a vocabulary is learned, in this order."""
 

@@ -46,8 +46,8 @@ class BPE:
     lowercase: bool = False
     separate_end_of_word: bool = False
     """The mark is a symbol of its own, merged like any other (Sennrich et al. 2016, algorithm 1),
-    words are what stands between spaces. Otherwise it is a part of the last character, and
-    punctuation is split off (GPT)."""
+    words are what is between spaces. Otherwise it is a part of the last character, and punctuation
+    is split off (GPT)."""
     character_coverage: float = DEFAULT_CHARACTER_COVERAGE
     """The most frequent characters, up to this share of the text, are pieces; others are unknown
     (SentencePiece's option of this name, 0.9995 there)."""
@@ -57,7 +57,7 @@ class BPE:
 class SentencePieceBPE:
     """Pieces merged as by BPE, which hold the spaces too; rare characters are bytes (Llama).
 
-    Touvron et al. 2023, arXiv:2302.13971, section 2.1: digits stand alone, unknown characters of
+    Touvron et al. 2023, arXiv:2302.13971, section 2.1: digits are alone, unknown characters of
     UTF-8 are written byte by byte. So any text comes back as it was.
     """
 

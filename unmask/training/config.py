@@ -94,7 +94,8 @@ class Recipe:
     sequence_length_jitter: float = 0.0
     """Standard deviation of row ends, as a fraction of a row, sampled in every epoch, with row_unit
     = stream; the learning rate is scaled by the length of a row (Merity et al. 2018,
-    arXiv:1708.02182, section 4.1). Deviates: the paper also halves the length of some rows."""
+    arXiv:1708.02182, section 4.1).
+    Deviates: the paper also halves the length of some rows."""
     packing: Literal["bucket", "pack"] = "bucket"
     """Layout of rows. bucket: rows of similar length, padded to the longest; pack: several texts in
     one row, which do not attend to each other."""

@@ -97,7 +97,7 @@ def get_preset(name: str) -> Published:
 
 
 def did_you_mean(name: str) -> str:
-    """Say which preset may have been meant, and where all are listed, after a message."""
+    """Return which preset may have been meant, and where all are listed, after a message."""
     near = difflib.get_close_matches(name, [*BUNDLED_MODELS, *MODELS, *ALIASES], 1)
     return (f"; did you mean {near[0]!r}?" if near else "") + " (`unmask models` lists all)"
 

@@ -72,7 +72,7 @@ _CONVERSION_ERRORS = (ValueError, KeyError, TypeError, AttributeError, Assertion
 
 
 def _is_expressible(preset: Published) -> bool:
-    """Say whether a preset's format can say its architecture."""
+    """Return whether a preset's format can say its architecture."""
     try:
         again = preset.config_mapping.to_architecture(
             preset.config_mapping.from_architecture(preset.architecture)
@@ -99,7 +99,7 @@ def _is_expressible(preset: Published) -> bool:
 def _is_expressible_with(
     preset: Published, key: str, base: Mapping[str, StackArchitecture]
 ) -> bool:
-    """Say whether the format could say the architecture if one key were as in `base`."""
+    """Return whether the format could say the architecture if one key were as in `base`."""
     side, _, name = key.rpartition(".")
     value = getattr(base[side], name)
     try:

@@ -44,8 +44,8 @@ class FinetuningDefaults:
     """What a paper does in fine-tuning, beside the head."""
 
     special_tokens: Literal["own", "added"] = "own"
-    """What stands around texts that get a label as a whole: the tokens that the tokenizer puts
-    there, or new ones that are added to the vocabulary (`unmask.tokenizers.spec.TaskTokens`)."""
+    """What is around texts that get a label as a whole: the tokens that the tokenizer puts there,
+    or new ones that are added to the vocabulary (`unmask.tokenizers.spec.TaskTokens`)."""
     lm_loss_weight: float = 0.0
     """Weight of the language model's loss beside the task's, where that labels whole texts."""
     schedule: Literal["linear", "inverse_square_root"] = "linear"

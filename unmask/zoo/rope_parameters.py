@@ -1,7 +1,7 @@
 """Rotary angles as configurations say them, in all the ways that transformers 5 understands.
 
 Its rule is `RotaryEmbeddingConfigMixin.convert_rope_params_to_dict` and `standardize_rope_params`:
-a `rope_scaling` that is not empty stands in place of `rope_parameters`; what a table leaves out is
+a `rope_scaling` that is not empty is in place of `rope_parameters`; what a table leaves out is
 taken from the keys beside it, then from the family's default; `type` is an older word for
 `rope_type`.
 """
@@ -105,7 +105,7 @@ def _fill_defaults(config: Mapping[str, Any], said: dict[str, Any], theta: Any) 
 
 
 def _original_length(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the length that stands beside the table, which counts before the table's own."""
+    """Return the length that is beside the table, which counts before the table's own."""
     key = "original_max_position_embeddings"
     return {key: config[key]} if key in config else {}
 

@@ -45,7 +45,7 @@ CLASS_SUFFIXES: Mapping[str, str] = {
 
 
 def unsupported_reason(head_name: str, class_of_backbone: str) -> str | None:
-    """Say why the class with a head of this name is not written, where the library has one."""
+    """Return why the class with a head of this name is not written, where the library has one."""
     ending = CLASS_SUFFIXES.get(head_name)
     name = class_of_backbone.removesuffix("Model") + (ending or "")
     return (

@@ -38,7 +38,7 @@ def task_type(model: Model) -> str | None:
 def peft_incompatibility(
     model: Model, preset: Published, name: str | None, extra_parameters: Collection[str] = ()
 ) -> str | None:
-    """Say why PEFT will not load what `write_adapter` writes; None: it will."""
+    """Return why PEFT will not load what `write_adapter` writes; None: it will."""
     if (why := unsupported_by_peft(model, preset, name)) is not None or name is None:
         return why
     return tensor_incompatibility(
@@ -50,7 +50,7 @@ def peft_incompatibility(
 
 
 def unsupported_by_peft(model: Model, preset: Published, name: str | None) -> str | None:
-    """Say why PEFT cannot open an adapter of this method on this model; None if it can."""
+    """Return why PEFT cannot open an adapter of this method on this model; None if it can."""
     if name is None:
         return "PEFT has no layout for parameters without an adapter"
     if preset.weight_names.joins_by_head:
@@ -79,11 +79,11 @@ _FAMILIES_WITH_PREFIX_CACHE = frozenset(
         "qwen2", "qwen3", "gemma", "gemma2", "gemma3_text", "olmo2", "t5", "mt5", "bart", "mbart",
     }
 )  # fmt: skip
-"""Families whose classes of transformers take keys and values that stand before a text."""
+"""Families whose classes of transformers take keys and values that precede a text."""
 
 
 def prefix_incompatibility(model: Model, preset: Published, prefix: bool) -> str | None:
-    """Say why PEFT and we would not read the same behind a prefix or a prompt; None: we do."""
+    """Return why PEFT and we would not read the same behind a prefix or a prompt; None: we do."""
     whole = model.architecture
     two = isinstance(whole, EncoderDecoderArchitecture)
     stacks = (whole.encoder, whole.decoder) if two else (whole,)
@@ -97,7 +97,7 @@ def prefix_incompatibility(model: Model, preset: Published, prefix: bool) -> str
 def tensor_incompatibility(
     model: Model, name: str, kept: Collection[str], table: Collection[FusedModule]
 ) -> str | None:
-    """Say why PEFT cannot open a tensor that is saved with an adapter; None if it can."""
+    """Return why PEFT cannot open a tensor that is saved with an adapter; None if it can."""
     if (lacking := untranslatable(find_adapter(model, name), table)) is not None:
         return f"PEFT has no {lacking}"
     return _module_incompatibility(model, table, name, kept)

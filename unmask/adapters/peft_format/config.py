@@ -130,7 +130,7 @@ class PeftConfig:
             raise ValueError(f"{module} has tensors, but target_modules names only {named}{also}")
 
     def targets(self, module: str) -> bool | None:
-        """Say whether PEFT adapts a linear map of this name; None: a pattern says it.
+        """Return whether PEFT adapts a linear map of this name; None: a pattern says it.
 
         A pattern, which is text, is not tried: one can be written that takes forever.
         """
@@ -149,7 +149,7 @@ class PeftConfig:
         return layer in (wanted if isinstance(wanted, tuple) else (wanted,))
 
     def _is_saved_module(self, module: str) -> bool:
-        """Say whether a module is trained as a whole, or is inside of one that is."""
+        """Return whether a module is trained as a whole, or is inside of one that is."""
         return any(f".{one}." in f".{module}." for one in self.modules_to_save)
 
     def _layer_index(self, module: str) -> int | None:

@@ -200,7 +200,7 @@ def _as_integer(x: float) -> int | float:
 def _join_fused(module: LoRAModule, fused: FusedModule) -> tuple[Tensor, Tensor]:
     """Join A's and B's of maps that are one module of theirs.
 
-    A's stand upon each other, and B's on a diagonal of blocks, so that the rank is the sum; one A
+    A's are upon each other, and B's on a diagonal of blocks, so that the rank is the sum; one A
     that all share stays one.
     """
     parts = [module.layers.get(name) for name in fused.internal_names]
@@ -408,7 +408,7 @@ def _find_fused(table: Mapping[str, FusedModule], module: str, tensor: str) -> F
 
 
 def _is_same_module(a: str, b: str) -> bool:
-    """Say whether two names are of one module, which one of them may call by the name's end."""
+    """Return whether two names are of one module, which one of them may call by the name's end."""
     return a == b or a.endswith(f".{b}") or b.endswith(f".{a}")
 
 

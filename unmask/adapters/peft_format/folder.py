@@ -50,7 +50,7 @@ CONFIG_FILE, WEIGHTS_FILE, RECORD_FILE = (
     "adapter_model.safetensors",
     "adapter.json",
 )
-"""The third stands beside a configuration of PEFT's, which warns of keys that it does not know."""
+"""The third is beside a configuration of PEFT's, which warns of keys that it does not know."""
 PICKLED_FILE = "adapter_model.bin"
 LIBRARY_TYPE = "unmask"
 """The key with our record of an adapter in a configuration that is not PEFT's."""
@@ -206,7 +206,7 @@ def read_adapter(
 
 
 def is_native(config: Mapping[str, Any]) -> bool:
-    """Say whether a configuration is of an adapter that PEFT has no words for."""
+    """Return whether a configuration is of an adapter that PEFT has no words for."""
     return LIBRARY_TYPE in config
 
 
@@ -268,7 +268,7 @@ def read_adapter_tensors(folder: Path, config: Mapping[str, Any]) -> dict[str, T
 
 
 def module_tensors(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Return what stands in place of tensors of the base model: what was trained as a whole."""
+    """Return what is in place of tensors of the base model: what was trained as a whole."""
     return {n: x for n, x in tensors.items() if not is_adapter_tensor(n) and not _is_own(n)}
 
 

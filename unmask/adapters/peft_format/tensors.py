@@ -28,7 +28,7 @@ Tensors = Mapping[str, Tensor]
 
 
 def is_adapter_tensor(name: str) -> bool:
-    """Say whether a tensor of PEFT's belongs to the adapter, not to a module trained as a whole."""
+    """Return whether a tensor of PEFT's belongs to the adapter, not to a fully trained module."""
     return name == PROMPT_EMBEDDINGS or any(p.fullmatch(name) for p in (LORA_TENSOR, IA3_TENSOR))
 
 

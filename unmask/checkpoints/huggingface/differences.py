@@ -28,7 +28,7 @@ from unmask.zoo.unsupported_classes import unsupported_reason
 
 
 def has_label_names(spec: HeadSpec) -> bool:
-    """Say whether a head scores labels that have names."""
+    """Return whether a head scores labels that have names."""
     return isinstance(spec, SequenceClassification | TokenClassification | BiLSTMCRF)
 
 
@@ -74,7 +74,7 @@ def opening_note(preset: Published, head_specs: Mapping[str, HeadSpec]) -> str |
 def _missing_head_note(
     preset: Published, head_specs: Mapping[str, HeadSpec], native_heads: Mapping[str, str]
 ) -> str | None:
-    """Say which head of a model transformers does not open, and, where it has a class, why not."""
+    """Return the head that transformers does not open, and if it has such a class, the reason."""
     if not native_heads:
         return next(
             (said for spec in head_specs.values() if (said := _head_difference(spec))), None
@@ -91,7 +91,7 @@ def _missing_head_note(
 
 
 def _native_format_note(preset: Published) -> str:
-    """Say which keys of a network its family's format cannot say; nothing: the format is ours."""
+    """Return the settings that the family's format cannot express; none if the format is native."""
     if not preset.config_mapping.model_type.startswith(OWN_WORDS):
         return ""
     keys = inexpressible_keys(

@@ -69,7 +69,7 @@ HUB_FILE_PATTERNS = ("*.json", "*.safetensors", "pytorch_model*.bin", "*.txt", "
 
 @dataclass(frozen=True)
 class _NativeHeads:
-    """What stands under `NATIVE_HEADS_KEY`."""
+    """What is under `NATIVE_HEADS_KEY`."""
 
     heads: Mapping[str, HeadSpec]
 
@@ -135,8 +135,7 @@ def load_folder(
             .hdf5 file; a tokenizer if there is one.
         head_specs: what the model shall have; None: what `architectures` in config.json says.
         seed: fills the weights that the folder does not have.
-        replacement_tensors: tensors, named as in the folder, that stand in place of the folder's
-            own.
+        replacement_tensors: tensors, named as in the folder, that are in place of the folder's own.
 
     Raises:
         FileNotFoundError: config.json or the weights are missing.
@@ -200,7 +199,7 @@ def _objective_of_heads(
 
 
 def is_model_folder(folder: Path) -> bool:
-    """Say whether a folder has what `read_preset` reads."""
+    """Return whether a folder has what `read_preset` reads."""
     return (folder / "config.json").is_file() or any(
         one.find_weights(folder) for one in _OTHER_LAYOUTS
     )

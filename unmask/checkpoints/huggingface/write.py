@@ -118,7 +118,7 @@ def to_external_config(
 
 
 def _class_determines_heads(preset: Published, head_specs: Mapping[str, HeadSpec]) -> bool:
-    """Say whether their configuration tells what a language head is asked, and how it says text."""
+    """Return whether transformers' class determines the language head's term and generation."""
     spec = head_specs.get("language")
     cards = (one for one in MODELS.values() if one.family == preset.family)
     usual = next(cards, preset)

@@ -50,9 +50,9 @@ def draw_batches_by_tokens(
 ) -> list[list[int]]:
     """Draw the batches of an epoch, each of at most so many tokens, padding included.
 
-    Items of like length stand together (Vaswani et al. 2017, section 5.1), those of one length in
-    any order; then the batches are shuffled. So an epoch has as many batches as any other. An item
-    that is longer is a batch.
+    Items of like length are together (Vaswani et al. 2017, section 5.1), those of one length in any
+    order; then the batches are shuffled. So an epoch has as many batches as any other. An item that
+    is longer is a batch.
     """
     rng = np.random.default_rng((seed, epoch))
     drawn = rng.permutation(len(lengths))

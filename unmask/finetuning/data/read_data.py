@@ -254,7 +254,7 @@ def _check_columns(columns: TaskColumns, path: str) -> None:
 
 
 def _empty_text_warnings(items: Sequence[TaskExample], path: str) -> list[str]:
-    """Say how many texts are empty, if any.
+    """Return how many texts are empty, if any.
 
     Raises:
         ValueError: all are.
@@ -266,7 +266,7 @@ def _empty_text_warnings(items: Sequence[TaskExample], path: str) -> list[str]:
 
 
 def _describe_columns(columns: TaskColumns) -> str:
-    """Say which columns are read."""
+    """Return which columns are read."""
     shown = " and ".join(repr(name) for name in columns.texts)
     if columns.choices:
         shown += ", choices " + " and ".join(repr(name) for name in columns.choices)
@@ -325,7 +325,7 @@ def _resolve_labels(
 def _unseen_label_warnings(
     train: Sequence[TaskExample], labels: Sequence[str], path: str
 ) -> list[str]:
-    """Say which labels are not learned, if any."""
+    """Return which labels are not learned, if any."""
     seen = {label for item in train for label in column_values.example_labels(item)}
     unseen = [label for label in labels if label not in seen]
     return [f"{path}: no row that is learned from has {format_names(unseen)}"] if unseen else []

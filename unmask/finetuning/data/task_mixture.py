@@ -89,7 +89,7 @@ class TaskMixture:
         return self.size_limit if part.size_limit is None else part.size_limit
 
     def make_source_sampling(self, component_of_example: Sequence[str]) -> SourceSampling:
-        """Say how many examples of each part an epoch reads.
+        """Return how many examples of each part an epoch reads.
 
         Args:
             component_of_example: the part of each example.
@@ -136,7 +136,7 @@ def _check_size_limit(name: str, size_limit: int | None) -> None:
 
 
 def is_mixture(path: str) -> bool:
-    """Say whether a training file is named as a mixture."""
+    """Return whether a training file is named as a mixture."""
     return path.lower().endswith(".toml")
 
 

@@ -48,7 +48,7 @@ class TextWindow:
     start: int
     """Its first token."""
     offsets: Int[np.ndarray, "_ 2"]
-    """Where each of its tokens stands in the text, in characters."""
+    """Where each of its tokens is in the text, in characters."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -142,12 +142,12 @@ class ResamplesExamples(Protocol):
 
 
 def uses_word_labels(preset: Published) -> bool:
-    """Say whether this model says its answers in words, for want of a head of labels."""
+    """Return whether this model says its answers in words, for want of a head of labels."""
     return is_encoder_decoder(preset) and preset.classification_head is None
 
 
 def is_encoder_decoder(preset: Published) -> bool:
-    """Say whether an encoder reads what a decoder answers."""
+    """Return whether an encoder reads what a decoder answers."""
     return isinstance(preset.architecture, EncoderDecoderArchitecture)
 
 
@@ -210,7 +210,7 @@ class InputTemplate:
     separator: tuple[int, ...]
     suffix: tuple[int, ...]
     causal: bool
-    """What is read at a token is what stands before it, and no more."""
+    """What is read at a token is what precedes it, and no more."""
     max_length: int
     encode_separately: bool = False
     """Two texts are read each by itself."""
@@ -220,7 +220,7 @@ class InputTemplate:
     repeat_in_decoder: bool = False
     """Both stacks of an encoder-decoder read the text, the decoder each token one place later, as
     when it says the text: the state at a place has read the whole source, and in the decoder what
-    stands before it (Lewis et al. 2020, arXiv:1910.13461, section 3.1 and 3.2)."""
+    precedes it (Lewis et al. 2020, arXiv:1910.13461, section 3.1 and 3.2)."""
     global_first_token: bool = False
     """The first token of what is read by itself sees all of it and is seen by all (Beltagy et al.
     2020, section 3.1: a text is classified by it)."""
@@ -314,7 +314,7 @@ class InputTemplate:
 
 
 def truncate_longest_first(lengths: Sequence[int], budget: int) -> list[int]:
-    """Say how much of each of one or two texts to keep: the longer one is cut until both fit.
+    """Return how much of each of one or two texts to keep: the longer one is cut until both fit.
 
     Where both are cut, the longer one (of equals the second) has the odd token, as in the
     tokenizers library.
@@ -362,7 +362,7 @@ def count_texts(items: Sequence[TaskExample]) -> int:
 
 
 def label_indices(task: Task, label_value: Label) -> list[int]:
-    """Say which of the labels a truth is, or each word's; of numbers said in words, the nearest."""
+    """Return the index of the label, or of each word's; for numbers as words, of the nearest."""
     if isinstance(label_value, float):
         return [
             int(np.abs(np.array([float(label) for label in task.labels]) - label_value).argmin())

@@ -40,10 +40,10 @@ from unmask.zoo.preset import Published
 
 
 def truncate_text_and_option(n_text: int, n_option: int, max_tokens: int) -> tuple[int, int]:
-    """Say how many tokens of a text and of an option are kept: the option's, unless over half.
+    """Return how many tokens of a text and of an option are kept: the option's, unless over half.
 
     What is cut of a text is its beginning: a question comes last, and of a dialog or a story the
-    end is what goes on. (The papers do not say.)
+    end is what continues. (The papers do not say.)
     """
     kept = min(n_option, max(max_tokens - n_text, max_tokens // 2))
     return min(n_text, max_tokens - kept), kept

@@ -105,7 +105,7 @@ def without_trained_pooler(task: Task) -> Task:
 
 
 def input_template(task: Task, preset: Published, special_ids: SpecialTokenIds) -> InputTemplate:
-    """Say what stands around a text that a head of labels reads."""
+    """Say what is around a text that a head of labels reads."""
     pooling = task.options.get("pooling")
     return InputTemplate.from_architecture(
         special_ids, preset.architecture, task.max_length,

@@ -1,4 +1,4 @@
-"""An answer that stands in a text: where it starts and ends, by a head on each token."""
+"""An answer that is in a text: where it starts and ends, by a head on each token."""
 
 import logging
 import unicodedata
@@ -298,7 +298,7 @@ def context_template(
 
 
 def window_starts(n_tokens: int, window_size: int, window_overlap: int) -> list[int]:
-    """Say where the windows of a text of `n_tokens` tokens begin; the last one reaches the end."""
+    """Return the starts of the windows of a text of `n_tokens` tokens; the last reaches the end."""
     step = window_size - min(window_overlap, window_size // 2)
     return [0, *range(step, n_tokens - window_size + step, step)]
 
@@ -306,7 +306,7 @@ def window_starts(n_tokens: int, window_size: int, window_overlap: int) -> list[
 def max_context_masks(
     starts: Sequence[int], window_lengths: Sequence[int]
 ) -> list[Bool[np.ndarray, "_"]]:
-    """Say of each window's tokens whether this is the window where most stands around them.
+    """Say of each window's tokens whether this is the window where most is around them.
 
     That is the lesser of what is read before and after; of equals, the longer window counts, then
     the first (released code of BERT: `_check_is_max_context`).
@@ -324,7 +324,7 @@ def max_context_masks(
 
 
 def _trimmed_offsets(tokenizer: Tokenizer, text: str) -> Int[np.ndarray, "t 2"]:
-    """Find where each token stands, without the white space that some have at their ends."""
+    """Find where each token is, without the white space that some have at their ends."""
     found = tokenizer.offset_array(text).copy()
     for at in range(0, len(found), _AT_ONCE):
         some = found[at : at + _AT_ONCE]
@@ -363,7 +363,7 @@ def token_span(start: int, end: int, offsets: Int[np.ndarray, "t 2"]) -> tuple[i
 
 
 def _is_visible(offsets: Int[np.ndarray, "t 2"]) -> Bool[np.ndarray, "t"]:
-    """Say which tokens are more than white space, where no answer starts or ends."""
+    """Return which tokens are more than white space, where no answer starts or ends."""
     return offsets[:, 0] < offsets[:, 1]
 
 

@@ -1,8 +1,8 @@
 """A language model's loss beside the task's own: Radford et al. 2018, section 3.2, equation 5.
 
 L3 = L2 + weight L1: the decoder also says the next token of what it reads, which the paper found to
-help with larger data sets (section 5). Deviates: each loss is a mean over what it asks, labels or
-tokens; the equation has sums.
+help with larger data sets (section 5).
+Deviates: each loss is a mean over what it asks, labels or tokens; the equation has sums.
 """
 
 from collections.abc import Mapping

@@ -257,7 +257,7 @@ def _from_loaded_model(
 def _has_same_labels(
     loaded_model: LoadedModel, head_name: str, wanted_spec: HeadSpec, task: Task
 ) -> bool:
-    """Say whether a head was trained for just these labels, a number, or answers in a text."""
+    """Return whether a head was trained for just these labels, a number, or answers in a text."""
     spec = loaded_model.model.head_specs.get(head_name)
     if f"heads.{head_name}.out.weight" in loaded_model.missing or type(spec) is not type(
         wanted_spec
@@ -277,7 +277,7 @@ def _has_same_labels(
 
 
 def _has_same_pooling(first: HeadSpec, second: HeadSpec) -> bool:
-    """Say whether heads of labels read the same of a text."""
+    """Return whether heads of labels read the same of a text."""
     if isinstance(first, SequenceClassification) and isinstance(second, SequenceClassification):
         return (first.pooling, first.pooled_layers, first.dense_layer) == (
             second.pooling,

@@ -70,7 +70,7 @@ def _is_regression(formulation: TaskFormulation) -> TypeGuard[ClassificationForm
 
 
 def _can_absorb_shift(preset: Published) -> bool:
-    """Say whether the head has a bias, or else the norm before it has one that can do its work."""
+    """Return whether the head has a bias, or the norm before it has one of the same effect."""
     spec, a = preset.heads[LABEL_HEAD], preset.architecture
     if not isinstance(spec, SequenceClassification) or not isinstance(a, StackArchitecture):
         return False

@@ -1,4 +1,4 @@
-"""What stands around texts: what the tokenizer puts there, or tokens that are added for a task.
+"""What is around texts: what the tokenizer puts there, or tokens that are added for a task.
 
 Radford et al. 2018, section 3.3: a start token, a delimiter between two texts, and a token after
 them whose hidden state is read. A tokenizer that has them in its special tokens puts them there by
@@ -27,7 +27,7 @@ PER_TOKEN_PARAMETERS = (
 def resolve_input_options(
     task: Task, preset: Published, tokenizer: Tokenizer, *, trains_embeddings: bool
 ) -> Task:
-    """Complete the options of a task: what stands around texts, and what of two texts is read.
+    """Complete the options of a task: what is around texts, and what of two texts is read.
 
     Args:
         task: of any kind; of one that has no such option nothing changes.
@@ -74,7 +74,7 @@ def _is_symmetric(task: Task) -> bool:
 
 
 def has_task_tokens(tokenizer: Tokenizer) -> bool:
-    """Say whether a tokenizer puts the tokens around texts."""
+    """Return whether a tokenizer puts the tokens around texts."""
     return TASK_TOKENS.surround(tokenizer.special_tokens) == tokenizer.special_tokens
 
 

@@ -25,7 +25,7 @@ from unmask.text.records import format_names
 
 
 def weight_notes(initial_model: InitialModel, config: FinetuneConfig) -> list[str]:
-    """Say which weights are new, and which are not used."""
+    """Return which weights are new, and which are not used."""
     notes: list[str] = []
     if not initial_model.is_pretrained and config.tokenizer is None:
         notes.append(
@@ -109,7 +109,7 @@ def mixture_notes(mixture: TaskMixture | None, source_sampling: SourceSampling |
 
 
 def split_text_notes(task: Task, n_truncated: int, n_items: int, split_name: str) -> list[str]:
-    """Say how many texts are longer than a row, if any, where a row more costs nothing of them."""
+    """Return a note on the number of texts that are longer than a row and are split, if any."""
     if not n_truncated or not TASK_KINDS[task.task_kind].splits_long_texts:
         return []
     return [f"{_too_long_texts(n_truncated, n_items, split_name, task)} are read in parts"]

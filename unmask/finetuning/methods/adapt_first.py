@@ -1,4 +1,4 @@
-"""Before a task is learned, a model may go on with its own pretraining, on the text of the task."""
+"""Task-adaptive pretraining: further pretraining on the text of the task, before fine-tuning."""
 
 from dataclasses import dataclass
 
@@ -26,7 +26,7 @@ class TaskAdaptivePretraining:
     epochs: float = 10.0
     """Passes over all of it. (Not measured; the papers have other numbers for each task.)"""
     min_count: int | None = 2
-    """So often a word stands there that a model whose tokens are words learns it, too; its vector
+    """So often a word is there that a model whose tokens are words learns it, too; its vector
     begins as the mean of all (the released scripts; their notebook: 3). None: the model's words
     stay."""
     max_vocab_size: int = 60_000

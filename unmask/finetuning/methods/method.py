@@ -45,7 +45,7 @@ _FIRST_STAGE_PARAMETERS = re.compile(
     r"encoder\.layers\.0\.attention\.[qkv]\.weight$)"
 )
 """What is learned in the first step of a new encoder of sources."""
-_ARGUMENT_SEPARATOR = re.compile(r",(?=\s*\w+=)")  # a comma may also stand in the words of a prompt
+_ARGUMENT_SEPARATOR = re.compile(r",(?=\s*\w+=)")  # a prompt's words may also have a comma
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,8 +93,9 @@ class TopLayers:
 class GradualUnfreezing:
     """Layers are thawed from the top, each slower than the one above, under a slanted triangle.
 
-    Howard and Ruder 2018, section 3.3. Deviates: the paper thaws one layer an epoch, which suits
-    its four; here all are thawed, evenly, within the first `unfreeze_fraction` of the steps.
+    Howard and Ruder 2018, section 3.3.
+    Deviates: the paper thaws one layer an epoch, which suits its four; here all are thawed, evenly,
+    within the first `unfreeze_fraction` of the steps.
     """
 
     unfreeze_fraction: float = 0.5
@@ -225,17 +226,17 @@ def method_name(method: FinetuningMethod) -> str:
 
 
 def adds_modules(method: FinetuningMethod) -> bool:
-    """Say whether a method adds parts to a model that stays as it is."""
+    """Return whether a method adds parts to a model that stays as it is."""
     return isinstance(method, ADAPTER_METHODS)
 
 
 def is_parameter_efficient(method: FinetuningMethod) -> bool:
-    """Say whether what is tuned is a small part, saved by itself."""
+    """Return whether what is tuned is a small part, saved by itself."""
     return adds_modules(method) or isinstance(method, BitFit)
 
 
 def trains_embeddings(method: FinetuningMethod) -> bool:
-    """Say whether a method tunes the vectors of tokens, at some time."""
+    """Return whether a method tunes the vectors of tokens, at some time."""
     return isinstance(method, FullFinetuning | GradualUnfreezing | SourceEncoder)
 
 
@@ -247,7 +248,7 @@ def apply_method(
     Args:
         method: what is tuned.
         model: with the heads of the task.
-        seed: of what is drawn.
+        seed: random seed.
         tokenizer: reads the words with which a prompt begins.
 
     Raises:
@@ -283,7 +284,7 @@ def _attach_adapter(adapter: Adapter, model: Model, seed: int, tokenizer: Tokeni
 
 
 def _check_rank(adapter: LoRA, model: Model) -> None:
-    """Refuse matrices that are larger than the one that they stand beside."""
+    """Refuse matrices that are larger than the one that they are beside."""
     for name, linear in find_linears(model, adapter.target_modules).items():
         most = max(linear.in_features, linear.out_features)
         if adapter.rank > most:

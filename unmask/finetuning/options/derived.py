@@ -60,7 +60,7 @@ def resolve_config(
 
 
 def _has_constant_learning_rate(config: FinetuneConfig) -> bool:
-    """Say whether the rate does not fall: with Adafactor, but for methods with a schedule."""
+    """Return whether the rate does not fall: with Adafactor, but for methods with a schedule."""
     return config.optimizer == "adafactor" and not isinstance(config.tune, GradualUnfreezing)
 
 

@@ -32,7 +32,7 @@ def list_errors(
 
 
 def _is_correct(label: Label | None, prediction: Label) -> bool:
-    """Say whether an answer is the right one, or one of several; none is right where none is."""
+    """Return whether an answer is the right one, or one of several; none is right where none is."""
     return prediction == label or (isinstance(label, tuple) and prediction in (label or ("",)))
 
 
@@ -98,7 +98,7 @@ def _word_errors(
 
 
 def _source_excerpt(item: TaskExample) -> tuple[str, list[int] | None]:
-    """Write what was read, and where in it the right answer stands, if it stands there."""
+    """Write what was read, and where in it the right answer is, if it is there."""
     if not item.answer_starts:
         return " | ".join(item.texts)[:_MAX_CHARACTERS], None
     *before, context = item.texts
@@ -109,7 +109,7 @@ def _source_excerpt(item: TaskExample) -> tuple[str, list[int] | None]:
 
 
 def _excerpt(text: str, begin: int, end: int) -> tuple[str, list[int]]:
-    """Cut out what stands around a part of a text, and say where that part now stands."""
+    """Cut out what is around a part of a text, and say where that part now is."""
     first, last = max(begin - _CONTEXT_CHARACTERS, 0), min(end + _CONTEXT_CHARACTERS, len(text))
     lead = "…" if first else ""
     moved = len(lead) - first

@@ -44,7 +44,7 @@ class FinetunedModel:
     def save(self, folder: str | Path, *, format: Literal["huggingface"] = "huggingface") -> Path:
         """Write the model into a new folder, which transformers opens, whole or not at all.
 
-        Beside it stands what it was fine-tuned for, which `unmask.load` reads.
+        Beside it is what it was fine-tuned for, which `unmask.load` reads.
 
         Raises:
             ValueError: there is no such format, or the folder exists and holds something.

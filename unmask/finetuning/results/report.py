@@ -141,7 +141,7 @@ def label_counts(
 
 
 def _is_multi_label(task: Task, items: Sequence[TaskExample]) -> bool:
-    """Say whether several of the labels may hold of a text."""
+    """Return whether several of the labels may hold of a text."""
     sets = any(isinstance(item.label, tuple) for item in items)
     return bool(task.labels) and sets and not TASK_KINDS[task.task_kind].reader.word_per_line
 

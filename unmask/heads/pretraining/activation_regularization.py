@@ -15,9 +15,10 @@ from unmask.model.backbones.canine import TokenEmbedding
 class ActivationRegularization:
     """In training, hidden states are kept small, and similar from token to token.
 
-    AR and TAR of Merity et al. 2018, arXiv:1708.02182, section 4.6. Deviates: both are of the
-    states with dropout, where the paper's second is of those without; `temporal_weight` is made
-    smaller by as much as dropout, which scales up what remains, makes squares larger.
+    AR and TAR of Merity et al. 2018, arXiv:1708.02182, section 4.6.
+    Deviates: both are of the states with dropout, where the paper's second is of those without;
+    `temporal_weight` is made smaller by as much as dropout, which scales up what remains, makes
+    squares larger.
     """
 
     term: str = "steady"

@@ -28,8 +28,8 @@ class BidirectionalLM:
     """Words of the output vocabulary."""
     cutoffs: tuple[int, ...] = ()
     """Rare words of large vocabularies are scored in clusters, which begin at these ids
-    (`unmask.model.layers.embeddings.adaptive`). Deviates: the released code samples 8,192
-    negatives per step."""
+    (`unmask.model.layers.embeddings.adaptive`).
+    Deviates: the released code samples 8,192 negatives per step."""
     term: str = "both_sides"
 
     def __post_init__(self) -> None:

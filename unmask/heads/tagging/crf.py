@@ -25,8 +25,8 @@ class CRF(nn.Module):
     between these, from the beginning and to the end (Lample et al. 2016, section 2.2). All are
     initialized to zero, where labels are independent, and are learned.
 
-    Sequences stand in rows of at least one column, `lengths` long; what stands behind is ignored.
-    All is computed in float32.
+    Sequences are in rows of at least one column, `lengths` long; what follows is ignored. All is
+    computed in float32.
 
     Args:
         n_labels: labels of a word.

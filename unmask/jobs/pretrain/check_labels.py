@@ -70,7 +70,7 @@ def check_sequence_labels(
 
 
 def _is_mixture(training_data: TrainingData) -> bool:
-    """Say whether a task is one of several that a row may have."""
+    """Return whether a task is one of several that a row may have."""
     return bool(components_of(training_data.objective))
 
 

@@ -32,7 +32,7 @@ def held_out_samples(
     Args:
         loaded_model: the model, which is left in the mode in which it was.
         training_data: what it is trained on, and what is held out.
-        previous: its samples from before training: then those of now stand beside them.
+        previous: its samples from before training: then those of now are beside them.
 
     Returns:
         None of a model that names no tokens, reads texts from their end, or answers a text and has

@@ -87,7 +87,7 @@ def load_initial_model(recipe: Recipe, preset: Published) -> LoadedModel | None:
 
 
 def _lacks_output_vocabulary(tokenizer: Tokenizer | None, preset: Published) -> bool:
-    """Say whether a tokenizer knows none of the subwords or words that a card's loss is about."""
+    """Return whether a tokenizer has none of the subwords or words of a preset's loss."""
     wanted = isinstance(preset.tokenizer.vocabulary, CodePointsWithSubwords | WordBytesWithWords)
     return wanted and tokenizer is not None and tokenizer.special_ids.output_vocabulary is None
 

@@ -1,6 +1,6 @@
 """A pretraining run from its recipe to a folder that others can open.
 
-Killed anywhere, it goes on by `resume`.
+Killed anywhere, it continues by `resume`.
 """
 
 import os

@@ -166,7 +166,8 @@ def _exact_fraction(n_steps: int, steps: int) -> float:
 def schedule_note(
     published_recipe: Recipe, recipe: Recipe, *, has_published_length: bool
 ) -> str | None:
-    """Say how long a warm-up is in a run that is not as long as the published one; None: as there.
+    """Return a note on the warm-up of a run of another length than the published one, if it
+    changes.
 
     Args:
         published_recipe: the card's recipe, with whole numbers of steps.

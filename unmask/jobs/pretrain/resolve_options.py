@@ -81,7 +81,7 @@ class RunOptions:
     minutes: int | float | None = None
     """Until its number of steps is measured."""
     resumed_run: ResumedRun | None = None
-    """The run in the folder, to go on with."""
+    """The run in the folder, to continue with."""
     n_workers: int = 0
     device: str = "auto"
     n_threads: int | None = None

@@ -66,7 +66,7 @@ def recipe_of(folder: Path) -> Recipe | None:
 
 
 def _is_run_content(path: Path) -> bool:
-    """Say whether a file is more than what a run that never began leaves behind."""
+    """Return whether a file is more than what a run that never began leaves behind."""
     left = path.name.startswith(".") and path.name.endswith(".part")
     return path.name != ".lock" and not left
 
@@ -130,7 +130,7 @@ def _extend_run(resumed_run: ResumedRun, requested: Recipe) -> Recipe:
 
 
 def _objective_changes(recipe: Recipe) -> bool:
-    """Say whether what a run hides is not the same from its first step to its last."""
+    """Return whether what a run hides is not the same from its first step to its last."""
     requested = recipe.objective
     objective = parse_objective(requested).objective if isinstance(requested, str) else requested
     return objective is not None and changes_during_training(objective)

@@ -98,7 +98,7 @@ def locked_run_folder(options: RunOptions, world: World) -> Generator[None]:
 def clean_up_failed_start(options: RunOptions) -> Generator[None]:
     """Empty the folder of a new run that cannot begin: it can then be used again.
 
-    But not where the disk is full, or much was tokenized: then the same run can go on.
+    But not where the disk is full, or much was tokenized: then the same run can continue.
     """
     try:
         yield

@@ -79,7 +79,7 @@ class ElmoArchitecture(RecurrentArchitecture):
 
 @dataclass(frozen=True)
 class WordLayout:
-    """Where the words of a batch stand, so that each text can be encoded by itself, by words."""
+    """Where the words of a batch are, so that each text can be encoded by itself, by words."""
 
     word_of_token: Int[Tensor, "k"]
     """The index of the word of each token of the flattened batch; in padding, any."""

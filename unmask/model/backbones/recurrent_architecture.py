@@ -159,7 +159,7 @@ class RecurrentArchitecture(StackArchitecture):
 
 @runtime_checkable
 class RowLayout(Protocol):
-    """Where texts stand in a batch whose texts were put in rows of their own."""
+    """Where texts are in a batch whose texts were put in rows of their own."""
 
     def reverse_texts(self, x: Float[Tensor, "n l d"]) -> Float[Tensor, "n l d"]:
         """Reverse each text, without the padding behind it."""

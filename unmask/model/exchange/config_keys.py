@@ -31,7 +31,7 @@ def _is_within(x: Any, first: int, last: int) -> bool:
 
 
 def _is_id2label(x: Any) -> bool:
-    """Say whether these are names by number, as `id2label` has them."""
+    """Return whether these are names by number, as `id2label` has them."""
     return isinstance(x, dict) and all(
         str(k).removeprefix("-").isdecimal() and isinstance(name, str | int)
         for k, name in cast("dict[object, object]", x).items()

@@ -292,7 +292,7 @@ class WeightNames:
         )
 
     def _is_copy(self, rule: WeightRule) -> bool:
-        """Say whether a line is of a second copy, and not of scores that may have their own."""
+        """Return whether a line is of a second copy, and not of scores that may have their own."""
         heads = {
             other.external_name for other in self.rules if other.internal_names == (_OUTPUT_MATRIX,)
         }
@@ -313,7 +313,7 @@ _OUTPUT_MATRIX = "heads.language.out"
 
 
 _COPY_OPERATIONS = ("tied", "instead", "zeros")
-"""Operations of lines that stand beside another, which is the one that is written."""
+"""Operations of lines that are beside another, which is the one that is written."""
 
 
 _HEAD_OPERATIONS = ("by_head", "in_heads", "transposed_in_heads")

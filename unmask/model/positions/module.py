@@ -67,7 +67,7 @@ class PositionModule(nn.Module):
     """The part of a scheme that all layers share. A scheme overrides the hooks it needs."""
 
     supports_memory: ClassVar[bool] = False
-    """Whether keys of a batch's memory may stand before those of its text."""
+    """Whether keys of a batch's memory may precede those of its text."""
     needs_all_keys: ClassVar[bool] = False
     """Whether it depends on all query-key pairs: layers keep all keys, whatever their window."""
 

@@ -65,7 +65,7 @@ class TransformerXLPositionsModule(PositionModule):
         """Return sinusoids [way n d] of the distances from the first key to the last query.
 
         Sines first, then cosines, as in the released code; n = keys, or keys + t - 1 where keys may
-        stand behind their query. Dropout falls on them, too (released code).
+        follow their query. Dropout falls on them, too (released code).
         """
         t, width = x.shape[1], self.sizes.d_model
         causal = batch is not None and batch.visibility.causal

@@ -32,7 +32,7 @@ class DenoisingObjective:
 
     @property
     def needs_second_text(self) -> bool:
-        """It asks about one text."""
+        """False: an example has one text."""
         return False
 
     @property
@@ -114,7 +114,7 @@ class ModeSwitching:
 
     @property
     def needs_second_text(self) -> bool:
-        """It asks about one text."""
+        """False: an example has one text."""
         return False
 
     @property

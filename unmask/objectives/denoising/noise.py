@@ -107,9 +107,9 @@ class TextInfilling:
     tokens (released code, `mask_random`; not in the paper).
 
     Deviates: spans never overlap, and all layouts are equally likely; in the released code,
-    overlapping spans are merged, and fewer tokens are masked than the rate. Deviates: a span that
-    reaches a special token continues after it, with a mask of its own; and empty spans that would
-    lengthen the text are left out.
+    overlapping spans are merged, and fewer tokens are masked than the rate.
+    Deviates: a span that reaches a special token continues after it, with a mask of its own; and
+    empty spans that would lengthen the text are left out.
     """
 
     rate: float = 0.3
@@ -158,7 +158,7 @@ class TextInfilling:
         )
 
     def _draw_span_lengths(self, budget: int, rng: np.random.Generator) -> Int[np.ndarray, "spans"]:
-        """Draw lengths, in random order, that are `budget` together."""
+        """Sample lengths, in random order, that are `budget` together."""
         drawn = rng.poisson(self.mean_span_length, budget)
         while drawn.sum() < budget:
             drawn = np.concatenate((drawn, rng.poisson(self.mean_span_length, budget)))

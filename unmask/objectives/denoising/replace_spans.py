@@ -21,11 +21,11 @@ class ReplaceSpans:
     `nonnoise_span_to_unique_sentinel` in the released code. As there, a final sentinel ends the
     target only if unselected tokens end the text, which never happens after `RandomSpanMasking` (in
     the paper, always). The special tokens after a text (</s>) are last on both sides, and the
-    decoder's input is its target shifted by one, after `start`. Deviates: if a selected span starts
-    the text (never after `RandomSpanMasking`), the released code gives it no sentinel and all
-    others a wrong one; here each span follows its sentinel. Deviates: with more spans than
-    sentinels, a random subset of spans is selected; the released code continues with the ids below
-    the sentinels, which are words.
+    decoder's input is its target shifted by one, after `start`.
+    Deviates: if a selected span starts the text (never after `RandomSpanMasking`), the released
+    code gives it no sentinel and all others a wrong one; here each span follows its sentinel.
+    Deviates: with more spans than sentinels, a random subset of spans is selected; the released
+    code continues with the ids below the sentinels, which are words.
     """
 
     loss_term: ClassVar[str] = "denoised"

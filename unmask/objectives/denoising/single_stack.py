@@ -91,7 +91,7 @@ class SingleStackSeq2Seq:
 
     @property
     def needs_second_text(self) -> bool:
-        """It asks about one text."""
+        """False: an example has one text."""
         return False
 
     @property

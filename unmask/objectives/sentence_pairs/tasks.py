@@ -26,11 +26,12 @@ class NextSentencePrediction:
 
     Deviates: a random B ends at the end of its row, as the true one does, and A starts where both
     together are as long as the text. The released code truncates the longer of the two at either
-    end; with packed rows, lengths and ends would then reveal the label (docs/log.md). Deviates: a
-    text of one sentence has no label; in the released code, B is then always random. Deviates:
-    unused sentences are not returned to the next example, as a text depends on its position only;
-    later epochs use them. Deviates: B is sampled uniformly from all rows of other documents, in the
-    paper from all documents.
+    end; with packed rows, lengths and ends would then reveal the label (docs/log.md).
+    Deviates: a text of one sentence has no label; in the released code, B is then always random.
+    Deviates: unused sentences are not returned to the next example, as a text depends on its
+    position only; later epochs use them.
+    Deviates: B is sampled uniformly from all rows of other documents, in the paper from all
+    documents.
     """
 
     random_probability: float = 0.5

@@ -33,7 +33,7 @@ class _PartialVisibilityObjective:
 
     @property
     def needs_second_text(self) -> bool:
-        """It asks about one text."""
+        """False: an example has one text."""
         return False
 
     @property

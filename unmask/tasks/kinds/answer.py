@@ -95,7 +95,7 @@ class QuestionReader:
         """Read questions, contexts and answers; an empty list of answers says that there is none.
 
         Raises:
-            ValueError: an answer does not stand where it should, with file and question.
+            ValueError: an answer is not at its position, with file and question.
         """
         texts = column_values.read_texts(table, columns.texts, encoding_errors)
         wheres = _row_locations(table)
@@ -182,7 +182,7 @@ class ExtractiveQuestionAnswering:
     def check_examples(
         self, examples: Sequence[TaskExample], labels: Sequence[str], column: str
     ) -> None:
-        """Any answer will do that stands in its context."""
+        """Any answer will do that is in its context."""
 
     def metric_names(self, task: Task) -> tuple[str, ...]:
         """F1 of words, and exact match."""
@@ -217,7 +217,7 @@ def _optional_column(table: Table, name: str) -> list[object]:
 
 
 def _row_locations(table: Table) -> list[str]:
-    """Say where each row stands, with its question's name, where it has one."""
+    """Return where each row is, with its question's name, where it has one."""
     places = [table.location(i) for i in range(len(table))]
     return [
         at if name is None or repr(name) in at else f"{at}: question {name!r}"
@@ -226,10 +226,10 @@ def _row_locations(table: Table) -> list[str]:
 
 
 def _check_answer_position(text: str, start: int, context: str, where: str) -> None:
-    """Check that an answer stands where it should.
+    """Check that an answer is at its position.
 
     Raises:
-        ValueError: it does not; what stands there is said, and where the answer stands.
+        ValueError: it is not; the message has the text there, and the answer's position.
     """
     if not text.strip():
         raise ValueError(

@@ -48,7 +48,7 @@ def parse_label_set(value: object, column: str, where: str, separator: str) -> t
     """Read the labels of a text, by the alphabet.
 
     Raises:
-        ValueError: one is none, or stands there twice, with file and line.
+        ValueError: one is none, or is there twice, with file and line.
     """
     if value is None:
         return ()

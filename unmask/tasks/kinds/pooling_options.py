@@ -27,9 +27,9 @@ class PoolingOptions:
     `SequenceClassification.pooled_layers`). None: the last one's, but all to compare two texts, and
     of a model without a trained pooler."""
     special_tokens: AddedTokens | None = None
-    """What stands around texts: what the tokenizer puts there ("own"), or tokens that are added to
-    a decoder's vocabulary (see `unmask.finetuning.initial_model.task_tokens`). None: what the
-    model's paper does."""
+    """What is around texts: what the tokenizer puts there ("own"), or tokens that are added to a
+    decoder's vocabulary (see `unmask.finetuning.initial_model.task_tokens`). None: what the model's
+    paper does."""
     order_invariant: bool | None = None
     """The answer is the same in whichever order two texts are given: of a decoder with added tokens
     both orders are read (Radford et al. 2018, section 3.3, similarity), other models do not ask.

@@ -1,7 +1,7 @@
 """Metrics of classes, by scikit-learn: accuracy, F1, Matthews' correlation.
 
 Every metric is a number, whatever the predictions: where a definition divides by zero the docstring
-says what stands there instead. scikit-learn is imported when a metric is computed.
+says what is there instead. scikit-learn is imported when a metric is computed.
 """
 
 import warnings

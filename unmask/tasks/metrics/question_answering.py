@@ -29,7 +29,7 @@ def normalize_answer(answer: str) -> str:
 
 
 def answer_exact_match(labels: Sequence[str], prediction: str) -> float:
-    """Say whether an answer is one of the right ones, once normalized: 1 or 0."""
+    """Return whether an answer is one of the right ones, once normalized: 1 or 0."""
     return float(normalize_answer(prediction) in _normalize_labels(labels))
 
 
@@ -90,9 +90,9 @@ def best_threshold(
     """Find up to which no-answer score to answer: the best mean score, and the least threshold.
 
     A question that is not answered scores 1 if it has no answer, else 0. Where it is best to answer
-    none, the threshold is just below all of them (0 in the official script). Deviates: questions of
-    equal no-answer scores are answered together; the official script tries each in turn, in the
-    order of the file, which no threshold does.
+    none, the threshold is just below all of them (0 in the official script).
+    Deviates: questions of equal no-answer scores are answered together; the official script tries
+    each in turn, in the order of the file, which no threshold does.
 
     Args:
         scores: of the answers, were they given; at least one.

@@ -1,7 +1,7 @@
 """Metrics of token classification: token accuracy, and entity scores as CoNLL's `conlleval`.
 
 Every metric is a number, whatever the predictions: where a definition divides by zero the docstring
-says what stands there instead.
+says what is there instead.
 """
 
 from collections.abc import Mapping, Sequence
@@ -79,7 +79,7 @@ PREFIX_EQUIVALENTS: Mapping[str, str] = {"L": "E", "U": "S", "M": "I", "W": "S"}
 
 
 def has_entity_labels(labels: Sequence[str]) -> bool:
-    """Say whether tags mark entities: all are "O" or, of one scheme, a part with a type.
+    """Return whether tags mark entities: all are "O" or, of one scheme, a part with a type.
 
     Not so if all are "O". Parts without any type (B, I, O) mark entities of one kind, as seqeval
     reads them.

@@ -115,7 +115,7 @@ def _split_sentences(path: Path, encoding_errors: EncodingErrors) -> Iterator[_S
 def _infer_columns(
     sentences: Sequence[_SentenceLines], header: Sequence[str]
 ) -> tuple[int, set[str]]:
-    """Return how many columns words have, and what stands in the last, of lines that are words."""
+    """Return how many columns words have, and what is in the last, of lines that are words."""
     n, last = len(header), set[str]()
     for sentence in sentences:
         begun = False

@@ -150,7 +150,7 @@ def _numbered_columns(names: Iterable[str], stem: str) -> list[str]:
 
 
 def _has_nested_choices(table: Table, name: str | None) -> bool:
-    """Say whether questions hold their options: {"stem": ..., "choices": [...]}, as ARC's do."""
+    """Return whether questions hold their options: {"stem": ..., "choices": [...]}, as ARC's do."""
     if name is None or not len(table):
         return False
     first = table.column(name)[0]

@@ -67,13 +67,13 @@ def _read_columns(path: Path, source: Path | BinaryIO) -> tuple[Any, list[list[o
 
 
 def _are_ambiguous(names: Sequence[str]) -> bool:
-    """Say whether a name is also the path of a column in another one: "a.b" beside "a"."""
+    """Return whether a name is also the path of a column in another one: "a.b" beside "a"."""
     known = set(names)
     return any(name[: dot.start()] in known for name in names for dot in re.finditer(r"\.", name))
 
 
 def _plain(values: Any) -> Any:
-    """Return an array whose strings stand in it, not in a dictionary beside it."""
+    """Return an array whose strings are in it, not in a dictionary beside it."""
     from pyarrow import types
 
     return values.dictionary_decode() if types.is_dictionary(values.type) else values
@@ -86,7 +86,7 @@ def _string_columns(parquet_file: Any) -> list[str]:
 
 
 def expanded_string_bytes(values: Any) -> int:
-    """Return how many bytes the strings of an Arrow array are, each as often as it stands there."""
+    """Return how many bytes the strings of an Arrow array are, each as often as it is there."""
     import pyarrow
     from pyarrow import compute, types
 

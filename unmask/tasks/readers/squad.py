@@ -1,4 +1,4 @@
-"""Questions whose answers stand in a text: SQuAD's nested files -> rows, and answers in both forms.
+"""Questions whose answers are in a text: SQuAD's nested files -> rows, and answers in both forms.
 
 The form is that of Rajpurkar et al. 2016, arXiv:1606.05250, with "is_impossible" from version 2
 (Rajpurkar et al. 2018, arXiv:1806.03822).
@@ -17,12 +17,12 @@ Fields = Mapping[str, object]
 
 
 def is_squad_format(data: Sequence[object]) -> bool:
-    """Say whether a file's "data" are articles of paragraphs, as SQuAD's are."""
+    """Return whether a file's "data" are articles of paragraphs, as SQuAD's are."""
     return bool(data) and isinstance(data[0], dict) and "paragraphs" in data[0]
 
 
 def read_questions(data: Sequence[object], path: Path) -> Iterator[tuple[str, tuple[object, ...]]]:
-    """Yield of each question where it stands, and the values of `SQUAD_COLUMNS`; None: it has none.
+    """Yield of each question where it is, and the values of `SQUAD_COLUMNS`; None: it has none.
 
     Raises:
         ValueError: something is not what it should be, with the way to it through the file.

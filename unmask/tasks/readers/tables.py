@@ -31,12 +31,12 @@ class Table:
         return len(self.rows)
 
     def location(self, i: int) -> str:
-        """Say where row `i` stands: file and line, or file and question."""
+        """Return where row `i` is: file and line, or file and question."""
         place = self.rows[i][0]
         return f"{self.path}:{place}" if isinstance(place, int) else f"{self.path}: {place}"
 
     def has_column(self, name: str) -> bool:
-        """Say whether there is a column of this name, or of lists of which it names a member."""
+        """Return whether there is a column of this name, or of lists of which it names a member."""
         return name in self.columns or _split_list_member(name)[0] in self.columns
 
     def column(self, name: str) -> list[object]:
@@ -180,7 +180,7 @@ def _read_parallel(first: Path, second: Path, encoding_errors: EncodingErrors) -
 
 
 def is_plain_text(path: Path) -> bool:
-    """Say whether a file is named as plain text, which has no columns."""
+    """Return whether a file is named as plain text, which has no columns."""
     return _suffix(path) == ".txt"
 
 

@@ -64,7 +64,7 @@ def word_byte_pipeline(
 
 
 N_UNUSED_BYTES = 11
-"""The highest bytes, from 0xF5 on, stand in no text of UTF-8."""
+"""The highest bytes, from 0xF5 on, are in no text of UTF-8."""
 
 
 def byt5_pipeline(special_tokens: SpecialTokens, n_unused_ids: int) -> Tokenizer:
@@ -78,7 +78,7 @@ def byt5_pipeline(special_tokens: SpecialTokens, n_unused_ids: int) -> Tokenizer
         n_unused_ids: so many ids above the bytes are unused, to fill a table of round size.
 
     Raises:
-        ValueError: there are not so many such bytes, and others could stand in a text.
+        ValueError: there are not so many such bytes, and others could be in a text.
     """
     marks = sentinel_names(special_tokens)
     if len(marks) > N_UNUSED_BYTES:

@@ -22,7 +22,7 @@ class ByT5Tokenizer(Tokenizer):
     """Text <-> bytes of UTF-8, as transformers.ByT5Tokenizer has them: there is nothing to learn.
 
     Xue et al. 2022, arXiv:2105.13626, section 3.1. Its sentinels are those of the published models,
-    bytes that stand in no text, from 0xFF down.
+    bytes that are in no text, from 0xFF down.
     """
 
     def __init__(self, special_tokens: SpecialTokens = BYT5, n_unused_ids: int = 125) -> None:

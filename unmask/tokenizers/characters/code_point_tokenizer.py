@@ -108,7 +108,7 @@ class CodePointTokenizer(Tokenizer):
         return CodePointTokenizer(special_tokens, self._subword_vocabulary)
 
     def offsets(self, text: str) -> list[tuple[int, int]]:
-        """Find where in `text` each token of `encode(text)` stands: a character each."""
+        """Find where in `text` each token of `encode(text)` is: a character each."""
         return [(begin, end) for begin, end in self.offset_array(text).tolist()]
 
     def offset_array(self, text: str) -> Int[np.ndarray, "t 2"]:

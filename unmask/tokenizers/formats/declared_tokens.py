@@ -65,7 +65,7 @@ class DeclaredTokens:
         return str(self.model_config.get("model_type"))
 
     def is_special(self, name: str) -> bool:
-        """Say whether a token is declared as special."""
+        """Return whether a token is declared as special."""
         return name in self.roles.values() or any(
             name == token.content for token in self.extra_special_tokens
         )
@@ -180,7 +180,7 @@ def parse_added_token(where: str, value: Any, **fixed_flags: bool) -> AddedToken
 
 
 def is_added_token(token: Any) -> bool:
-    """Say whether plain data is a token, with its content."""
+    """Return whether plain data is a token, with its content."""
     return isinstance(token, dict) and isinstance(token.get("content"), str)
 
 

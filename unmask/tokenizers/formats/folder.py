@@ -1,7 +1,7 @@
 """Read a tokenizer from a folder in the Hugging Face layout: its pipeline and its frame.
 
 Four layouts are known, in this order: tokenizer.json; vocab.txt; vocab.json with merges.txt; a
-SentencePiece file. What only newer folders say (which token ends a text, what stands around it) is
+SentencePiece file. What only newer folders say (which token ends a text, what is around it) is
 worked out from what is there, and is an error where that cannot be done.
 """
 
@@ -325,7 +325,7 @@ def _special_tokens_of_roles(
     backend: Tokenizer,
     template: tuple[tuple[str, ...], ...],
 ) -> SpecialTokens:
-    """Put the roles together; `template` is what stands before, between and after texts."""
+    """Put the roles together; `template` is what precedes, between and after texts."""
     before, between, after = template
     if not roles:
         raise ValueError(
@@ -359,9 +359,9 @@ def _special_tokens_of_roles(
 def _without_language_tokens(
     special_tokens: SpecialTokens, special: set[str], backend: Tokenizer
 ) -> SpecialTokens:
-    """Take the language, which is said of each text by itself, out of what stands around texts.
+    """Take the language, which is said of each text by itself, out of what is around texts.
 
-    Where it stands says whether the family is mBART or mBART-50.
+    Where it is says whether the family is mBART or mBART-50.
     """
     around, vocab = (
         {*special_tokens.prefix, *special_tokens.suffix},

@@ -165,7 +165,7 @@ def _step_growth(where: str, step: Mapping[str, Any]) -> tuple[float, str | None
 
 
 def _matches_empty(where: str, rule: str) -> bool:
-    """Say whether a regular expression finds places without characters in some text."""
+    """Return whether a regular expression finds places without characters in some text."""
     with tokenizers_errors_as_value_error(f"{where}: the regular expression {rule[:80]!r}"):
         mark = normalizers.Replace(Regex(rule), "\0")
         return any(
@@ -189,7 +189,7 @@ def _precompiled_growth(where: str, charsmap: Any) -> float:
 def charsmap_growth(charsmap: bytes) -> float:
     """Give the length of the longest replacement of SentencePiece's compiled rules.
 
-    They are a table, whose size stands before it, then the replacements, each ended by a NUL.
+    They are a table, whose size precedes it, then the replacements, each ended by a NUL.
     """
     size = int.from_bytes(charsmap[:4], "little")
     replacements = charsmap[4 + size :].split(b"\0")

@@ -87,7 +87,7 @@ FAMILIES = (_ALBERT, _DEBERTA, _LLAMA, _T5, _XLM_R, _MBART, _MBART_50, _XLNET)
 
 
 def punctuation_starts_words(tokenizer_class: str, model_type: str) -> bool:
-    """Say whether a punctuation mark begins a word in the code of a family.
+    """Return whether a punctuation mark begins a word in the code of a family.
 
     For `SpecialTokens.punctuation_starts_words`.
 

@@ -1,4 +1,4 @@
-"""A list of words in a file, one a line, which stands beside a tokenizer."""
+"""A list of words in a file, one a line, which is beside a tokenizer."""
 
 from collections.abc import Callable, Iterable
 from pathlib import Path

@@ -29,8 +29,8 @@ def count_words(
 
     Words that contain the name of a special token are left out.
 
-    Texts are cut at spaces first, and what stands between is counted, so that the pipeline sees
-    each only once.
+    Texts are cut at spaces first, and what is between is counted, so that the pipeline sees each
+    only once.
     """
     seen, words = Counter[str](), Counter[str]()
     for text in texts:

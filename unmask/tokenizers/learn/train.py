@@ -439,7 +439,7 @@ def _apply_coverage(words: Mapping[str, int], coverage: float) -> tuple[dict[str
 def _initial_symbols(
     words: Mapping[str, int], letters: list[str], *, prefix: str = "", suffix: str = ""
 ) -> list[str]:
-    """List the letters, bare and as they stand in words (##a, a</w>), leftmost in words first.
+    """List the letters, bare and as they are in words (##a, a</w>), leftmost in words first.
 
     So ties between pairs go to the one further to the left, on average over all words.
     """

@@ -96,7 +96,7 @@ class _Corpus:
 
 @dataclass(frozen=True)
 class _Pieces:
-    """The vocabulary: where the letters of each piece stand in `text`."""
+    """The vocabulary: where the letters of each piece are in `text`."""
 
     text: Int[np.ndarray, "c"]
     start: Int[np.ndarray, "p"]
@@ -209,7 +209,7 @@ def _seed_pieces(
         starts, unmatched = [*starts, _first_occurrences(node, at)], [*unmatched, count]
     depth = np.concatenate([np.full(len(c), d) for d, c in enumerate(counts, 1)])
     count, start, free = np.concatenate(counts), np.concatenate(starts), np.concatenate(unmatched)
-    # What always goes on in the same way is no seed: the longer substring is a better one.
+    # What always continues in the same way is no seed: the longer substring is a better one.
     saved = np.where(free > 0, count * depth, -1.0)
     saved[:n_letters] = np.inf
     chosen = np.sort(np.argsort(-saved, kind="stable")[: max(limit, n_letters)])

@@ -37,7 +37,7 @@ class WordPieceVocabulary:
         """Take the pieces by id.
 
         Raises:
-            ValueError: one stands twice, or a special token of BERT's is missing.
+            ValueError: one is twice, or a special token of BERT's is missing.
         """
         ids = {piece: i for i, piece in enumerate(vocabulary)}
         if len(ids) < len(vocabulary):

@@ -32,7 +32,7 @@ BEGIN_WORD, END_WORD, UNKNOWN_WORD = "<S>", "</S>", "<UNK>"
 
 
 def starts_word(ids: Int[np.ndarray, "t"]) -> Bool[np.ndarray, "t"]:
-    """Say which tokens begin a word; special ones are none."""
+    """Return which tokens begin a word; special ones are none."""
     return (ids >= N_SPECIAL_IDS) & (ids < FIRST_CONTINUATION_ID)
 
 
@@ -43,7 +43,7 @@ class WordVocabulary:
         """Take the words by id.
 
         Raises:
-            ValueError: one stands twice, or the first three are not <S>, </S> and <UNK>.
+            ValueError: one is twice, or the first three are not <S>, </S> and <UNK>.
         """
         first = (BEGIN_WORD, END_WORD, UNKNOWN_WORD)
         if vocabulary[:3] != first:

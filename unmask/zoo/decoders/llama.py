@@ -104,7 +104,7 @@ WEIGHT_NAMES = WeightNames(
     prefix="model.",
     alias="transformer.",  # of classes that answer questions
 )
-"""Also of Mistral, Qwen, Gemma and OLMo, whose norms stand in other places."""
+"""Also of Mistral, Qwen, Gemma and OLMo, whose norms are in other places."""
 
 
 def read_config(config: Mapping[str, Any], base: Architecture = BASE) -> Architecture:

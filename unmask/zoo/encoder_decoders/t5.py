@@ -186,7 +186,7 @@ def _write_config(a: EncoderDecoderArchitecture) -> dict[str, Any]:
 
 
 def _read_language_head(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Say whether the head scales: new files say so, old ones mean it by tying the tables."""
+    """Return whether the head scales: new files say so, old ones mean it by tying the tables."""
     if "scale_decoder_outputs" in config:
         return {"scale_hidden": bool(config["scale_decoder_outputs"])}
     return {"scale_hidden": config.get("tie_word_embeddings") is not False}

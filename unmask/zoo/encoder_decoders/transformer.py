@@ -73,7 +73,7 @@ def weight_names(norm_slot: NormSlot, side_lines: Sequence[str], more: str = "")
     """Return the table of names of Marian's and BART's kin.
 
     Args:
-        norm_slot: where the norms of sublayers stand.
+        norm_slot: where the norms of sublayers are.
         side_lines: what else a stack has: lines in which `{side}` is the name of the stack.
         more: lines of what both stacks have.
     """

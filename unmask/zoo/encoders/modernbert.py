@@ -101,7 +101,7 @@ EXTRA_HEADS: Mapping[str, HeadSpec] = {  # released code: the map of all heads
 
 
 def remove_first_attention_norm(model: Model) -> None:
-    """Take the norm before the first attention away: that of the embedding stands there."""
+    """Take the norm before the first attention away: that of the embedding is there."""
     first = model.backbone.get_submodule("layers.0")
     assert isinstance(first, Block)
     first.attention_norm.into = nn.Identity()

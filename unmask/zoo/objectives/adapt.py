@@ -55,7 +55,7 @@ TOKEN_TERMS = ("masked", "next_token", "permuted", "denoised")
 _N_SENTINELS = 100
 _MODE_TOKENS = ("[NLU]", "[S2S]", "[NLG]")
 _SUBWORD_VOCAB_SIZE = 8_192
-"""Of a vocabulary that stands beside characters where the preset has none."""
+"""Of a vocabulary that is beside characters where the preset has none."""
 
 
 def adapt_to_objective(
@@ -121,7 +121,7 @@ def _with_word_vector_method(
 
 
 def _supports_objective(preset: Published, objective: ObjectiveSpec) -> bool:
-    """Say whether a preset has what an objective needs, as it is."""
+    """Return whether a preset has what an objective needs, as it is."""
     own = preset.objective
     if objective == own:
         return True
@@ -174,7 +174,7 @@ def _adapted(
 
 
 def _has_weight_names(preset: Published) -> bool:
-    """Say whether the family's format has names for what the language head holds."""
+    """Return whether the family's format has names for what the language head holds."""
     if (
         LANGUAGE_HEAD,
     ) not in preset.config_mapping.class_names or LANGUAGE_HEAD not in preset.heads:

@@ -27,7 +27,7 @@ _SPECIAL_IDS = SpecialTokenIds(
 _TEXT_TOKENS, _WORD_TOKENS, _SENTENCE_TOKENS, _N_EXAMPLES = 60, 2, 12, 24
 """Of a text, a word and a sentence; and how often it is hidden."""
 OUTPUT_VOCABULARY_TERMS = ("subwords", "both_sides")
-"""What is asked of a vocabulary that stands beside the characters of a text."""
+"""What is asked of a vocabulary that is beside the characters of a text."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,11 +37,11 @@ class ObjectiveRequirements:
     seq2seq: bool = False
     """An encoder reads one, and a decoder answers."""
     mask: bool = False
-    """It stands in texts, or where something is asked that is not seen: `fill` writes it there."""
+    """It is in texts, or where something is asked that is not seen: `fill` writes it there."""
     sentinels: bool = False
     mode_tokens: bool = False
     separator: bool = False
-    """Two texts stand in a row, with a token between."""
+    """Two texts are in a row, with a token between."""
     n_segments: int = 0
     """Numbers that tell the parts of a text, or how it is read."""
     attention_patterns: frozenset[str] = frozenset({"both_ways"})

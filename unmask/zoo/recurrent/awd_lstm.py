@@ -45,9 +45,9 @@ LANGUAGE = LanguageModeling(term="next_token", bias=True)  # section 4.4: tied
 CLASSIFICATION_HEAD = SequenceClassification(
     pooling="concat", dense_layer=True, activation="relu", dropout=0.1
 )
-"""Howard and Ruder 2018, section 3.3. Deviates: they have norms over the batch before both maps, 50
-numbers between them (section 4.1), and dropout of 0.4 before the first map, too (released code: its
-`train_clas.py`)."""
+"""Howard and Ruder 2018, section 3.3.
+Deviates: they have norms over the batch before both maps, 50 numbers between them (section 4.1),
+and dropout of 0.4 before the first map, too (released code: its `train_clas.py`)."""
 
 AWD_LSTM = Published(
     name="awd-lstm",
@@ -84,7 +84,7 @@ ULMFIT = replace(
     ),  # released code, `finetune_lm.py`; section 4.1: 0.4, 0.3, 0.4, 0.05, 0.5, the classifier's
     tokenizer=TokenizerSpec(WordLevel(30_000), WORD_FRAME),  # released code, `tok2id.py`
     batch_tokens=64 * 70,  # section 4.1
-    learning_rate=4e-3,  # section 4.1, of going on with the text of the task
+    learning_rate=4e-3,  # section 4.1, of continuing with the text of the task
     finetuning=FinetuningDefaults(betas=(0.7, 0.99)),  # section 4.1
     training_options={
         **PTB,

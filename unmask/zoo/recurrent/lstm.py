@@ -40,7 +40,7 @@ CLASSIFICATION_HEAD = SequenceClassification(
 AUTOENCODER = SingleStackSeq2Seq(DenoisingObjective(()))
 """A text is read, and then said as it was, by the same LSTM (Dai and Le 2015, section 2)."""
 PTB: Mapping[str, Any] = {"row_unit": "stream", "memory_length": 1}
-"""Each row goes on where that of the step before ended."""
+"""Each row continues where that of the step before ended."""
 
 
 def _penn_treebank_model(

@@ -90,16 +90,17 @@ class ClozeFormulation:
 
     The model reads a text within a pattern with one blank; the head with which it was pretrained
     scores the word of each label there, and of no other word. An encoder's blank is its mask token;
-    a decoder's is the end of the pattern, which it goes on with. No weight is new, so a model
+    a decoder's is the end of the pattern, which it continues with. No weight is new, so a model
     answers before it has learned the task. Texts are cut, the pattern never is.
 
     Words may have several tokens: Schick and Schütze 2021, arXiv:2009.07118, section 3.1. While it
     learns, an encoder reads as many mask tokens as the longest word has tokens, whatever the label,
     and is asked for all tokens of the right word at once; to answer it reads as many as each word
     has, see `score_most_confident_first`. A decoder reads the word itself. A word's likelihood is
-    the product of its tokens', however many. Deviates: a token is likely among those of all words,
-    in the paper among the vocabulary, and what is learned is the likelihood, in the paper a margin
-    between words: of words of one token both are then what they are above.
+    the product of its tokens', however many.
+    Deviates: a token is likely among those of all words, in the paper among the vocabulary, and
+    what is learned is the likelihood, in the paper a margin between words: of words of one token
+    both are then what they are above.
     """
 
     task: Task

@@ -16,7 +16,7 @@ class ClozePattern:
     """What is read: texts, with words around them and a blank among these."""
 
     parts: tuple[str | int, ...]
-    """Words as they are written, and which text stands where. The blank is not among them."""
+    """Words as they are written, and which text is where. The blank is not among them."""
     blank_index: int
     """Before which of the parts the blank is; their number: at the end."""
 
@@ -44,7 +44,7 @@ class ClozePattern:
         return ClozePattern(parts=tuple(parts), blank_index=blanks[0])
 
     def has_space_before(self, part_index: int) -> bool:
-        """Say whether a space is before a part, or before the blank if that is there."""
+        """Return whether a space is before a part, or before the blank if that is there."""
         before = self.parts[part_index - 1] if part_index else ""
         return isinstance(before, str) and before.endswith(" ")
 

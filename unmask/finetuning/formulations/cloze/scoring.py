@@ -43,7 +43,7 @@ def _score_remaining(
         return surest
     now = torch.arange(k, device=at.device) == at[:, None]  # [b k]
     asked = _target_positions(batch).reshape(b, k)
-    there = asked[now] + model.shifted_targets  # where the token stands that is asked
+    there = asked[now] + model.shifted_targets  # where the token is that is asked
     inputs = batch.inputs.flatten().index_put((there,), word_ids[now])
     batch = replace(batch, inputs=inputs.reshape(batch.inputs.shape), target_positions=asked[~now])
     left = word_ids[~now].reshape(b, k - 1)

@@ -34,11 +34,11 @@ class TextToTextFormulation:
     """A source that is read, and a target that is learned, then written.
 
     An encoder reads the source and a decoder says the target (Raffel et al. 2020, section 2.4). A
-    decoder alone reads the source and something between, and goes on with the target; only that is
-    asked (Radford et al. 2018, section 3.3, has a token between the two). A source that is too long
-    is cut: of several texts the longest, and nothing of what stands around them. Of a decoder there
-    is room for a target of any length that it may have, so that what it reads does not depend on
-    what is true.
+    decoder alone reads the source and something between, and continues with the target; only that
+    is asked (Radford et al. 2018, section 3.3, has a token between the two). A source that is too
+    long is cut: of several texts the longest, and nothing of what is around them. Of a decoder
+    there is room for a target of any length that it may have, so that what it reads does not depend
+    on what is true.
     """
 
     task: Task
@@ -104,7 +104,7 @@ class TextToTextFormulation:
         return found
 
     def _keeps_beginning(self, item: TaskExample) -> bool:
-        """Say whether of a source that is too long its first tokens are read."""
+        """Return whether of a source that is too long its first tokens are read."""
         template = self._text_template(item)
         return (
             len(item.texts) == 1 and template.truncation_keeps != "end" and template.source is None
@@ -244,7 +244,7 @@ def _truncate_text(
 
     Args:
         text: as it was.
-        offsets: where each of its tokens stands, in characters.
+        offsets: where each of its tokens is, in characters.
         n_kept: how many may stay.
         keep_last: keep the last ones.
     """

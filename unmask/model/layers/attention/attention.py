@@ -277,7 +277,7 @@ def _block_local_attention(
 
 
 def _extend_by_prefix(mask: Tensor | None, prefix: int) -> Tensor | None:
-    """Let all queries see `prefix` more columns, which stand first."""
+    """Let all queries see `prefix` more columns, which are first."""
     return mask if mask is None or not prefix else F.pad(mask, (prefix, 0), value=True)
 
 

@@ -260,7 +260,7 @@ MINI_MULTI_LOSS_TRAINING: Mapping[str, Any] = {**MINI_TRAINING, "init_previous_t
 NEXT_SENTENCE_TRAINING: Mapping[str, Any] = {"row_unit": "sentences"}
 """Rows of full sentences of one document, as released code makes them. A small network with learned
 places leaves the frequencies of words much sooner than with rows that begin and end anywhere
-(docs/log.md); which of two parts stands first (ALBERT) would be told by a torn beginning."""
+(docs/log.md); which of two parts is first (ALBERT) would be told by a torn beginning."""
 
 
 def _mini(name: str, parameters: int, **changes: int) -> Published:
