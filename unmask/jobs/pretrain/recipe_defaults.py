@@ -166,8 +166,7 @@ def _exact_fraction(n_steps: int, steps: int) -> float:
 def schedule_note(
     published_recipe: Recipe, recipe: Recipe, *, has_published_length: bool
 ) -> str | None:
-    """Return a note on the warm-up of a run of another length than the published one, if it
-    changes.
+    """Return a note on the warm-up if the length of the run changes it; else None.
 
     Args:
         published_recipe: the card's recipe, with whole numbers of steps.
