@@ -70,8 +70,8 @@ def test_numbers_are_learned_whatever_their_size(family: str, tmp_path: Path) ->
         "dev": toy.write(tmp_path / "dev.tsv", rows(60, 2), "text\tscore"),
     }
     base = toy.pretrained(family, tmp_path / "base", dropout=0.0, attention_dropout=0.0)
-    epochs = 10.0 if family == "bart" else 4.0
-    tuned = quick(base, files, task="regress", out=tmp_path / "out", epochs=epochs)
+    slow = {"epochs": 6.0, "learning_rate": 6e-3} if family == "bart" else {"epochs": 4.0}
+    tuned = quick(base, files, task="regress", out=tmp_path / "out", **slow)
     assert tuned.best_run.dev["pearson"] > 0.7
     texts = ["the good cat", "the bad cat"]
     good, bad = tuned.predict(texts)
@@ -98,8 +98,8 @@ def test_words_are_tagged(family: str, tmp_path: Path) -> None:
     (tmp_path / "dev.conll").write_text(sentences(50, 2))
     files = {"train": tmp_path / "train.conll", "dev": tmp_path / "dev.conll"}
     base = toy.pretrained(family, tmp_path / "base", dropout=0.0, attention_dropout=0.0)
-    epochs = 24.0 if family == "bart" else 4.0
-    tuned = quick(base, files, task="tag", epochs=epochs, out=tmp_path / "out")
+    slow = {"epochs": 14.0, "learning_rate": 6e-3} if family == "bart" else {"epochs": 4.0}
+    tuned = quick(base, files, task="tag", out=tmp_path / "out", **slow)
     assert tuned.task.metric == "entity_f1"
     assert tuned.best_run.dev["entity_f1"] > 0.9
     (answer,) = tuned.predict([["the", "cat", "red", "housecat", "the"]])
