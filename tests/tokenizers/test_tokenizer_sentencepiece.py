@@ -322,15 +322,61 @@ def test_a_file_without_the_familys_tokens_is_refused(train: Callable[..., Path]
         load_tokenizer(folder)
 
 
-def test_pieces_of_the_user_are_never_cut(train: Callable[..., Path], tmp_path: Path):
+USER_DEFINED = ["qqxyz", "<sep>", "(*)", '"', "▁fox", "never found"]
+"""Pieces that a user defines; none with a space is found, as spaces are written as ▁."""
+
+
+@functools.cache
+def with_user_defined(folder: Path, algorithm: str, rules: str, spaces: bool) -> Path:
+    path = folder / f"user-{algorithm}-{rules}-{spaces}"
+    reference.SentencePieceTrainer.train(
+        input=str(folder / "story.txt"), model_prefix=str(path), model_type=algorithm,
+        vocab_size=130, hard_vocab_limit=False, minloglevel=2, num_threads=1,
+        normalization_rule_name=rules, remove_extra_whitespaces=spaces,
+        user_defined_symbols=USER_DEFINED[: None if rules == "identity" else 4],
+    )  # fmt: skip
+    return path.with_suffix(".model")
+
+
+@settings(max_examples=40)
+@given(
+    parts=st.lists(
+        st.sampled_from([*USER_DEFINED, "the", " ", "  ", "fox", " fox", "king", "\n", "ﬁx", "*"]),
+        max_size=8,
+    )
+)
+@pytest.mark.parametrize("spaces", [True, False])
+@pytest.mark.parametrize("rules", ["identity", "nmt_nfkc"])
+@pytest.mark.parametrize("algorithm", ["unigram", "bpe"])
+def test_user_defined_pieces_are_found_as_the_reference_library_finds_them(
+    algorithm: str, rules: str, spaces: bool, parts: list[str], train: Callable[..., Path]
+):
+    ours, theirs = both(with_user_defined(train("unigram").parent, algorithm, rules, spaces))
+    text = "".join(parts)
+    ids = theirs.encode(text)
+    if len(ids) == 2 and theirs.id_to_piece(ids) in [["▁", defined] for defined in USER_DEFINED]:
+        ids = ids[1:]  # of a text that is one such piece, the space before it is missing
+    assert ours.encode(text).ids.tolist() == ids
+    assert theirs.piece_to_id("qqxyz") not in ours.special_ids.all_ids
+
+
+def test_user_defined_pieces_that_normalization_changes_are_refused(
+    train: Callable[..., Path], tmp_path: Path
+):
     reference.SentencePieceTrainer.train(
         input=str(train("unigram").parent / "story.txt"), model_prefix=str(tmp_path / "m"),
-        vocab_size=120, hard_vocab_limit=False, minloglevel=2, user_defined_symbols=["qqxyz"],
+        vocab_size=120, hard_vocab_limit=False, minloglevel=2, user_defined_symbols=["USER"],
+        normalization_rule_name="nmt_nfkc_cf",
     )  # fmt: skip
-    ours, theirs = both(tmp_path / "m.model")
-    for text in ("the qqxyz king", "kingqqxyzking", "a  qqxyz"):
-        assert ours.encode(text).ids.tolist() == theirs.encode(text)
-    assert theirs.piece_to_id("qqxyz") not in ours.special_ids.all_ids
+    with pytest.raises(ValueError, match="its user-defined piece 'USER' is '▁user' after its own"):
+        tokenizer_of(tmp_path / "m.model")
+
+
+@pytest.mark.parametrize("name", KINDS)
+@pytest.mark.parametrize("text", ["▁", "the▁", "the ▁▁", "▁the", "the▁king", "the ▁ king"])
+def test_the_sign_of_a_space_in_a_text_is_one(name: str, text: str, train: Callable[..., Path]):
+    ours, theirs = both(train(name))
+    assert ours.encode(text).ids.tolist() == theirs.encode(text)
 
 
 @pytest.mark.parametrize("name", ["unigram", "llama"])

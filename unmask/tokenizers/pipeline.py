@@ -4,6 +4,7 @@ A pipeline is normalizer, pre-tokenizer (text to words), model (word to pieces) 
 `finish` adds what a frame says: the special tokens, and where they are around a text.
 """
 
+import re
 from collections.abc import Mapping, Sequence
 
 from tokenizers import (
@@ -215,8 +216,8 @@ def sentencepiece_pipeline(
 
     Ids are those of SentencePiece's own library, but for three oddities of the `tokenizers`
     library: an accent on what normalization changes otherwise (½ + U+0301) is lost; the name of a
-    byte in a text ("<0x41>") is that byte to a unigram model; no space is put before a piece of
-    the user's that begins a text.
+    byte in a text ("<0x41>") is that byte to a unigram model; no space is put before a text that is
+    one user-defined piece and nothing else.
 
     Raises:
         ValueError: it asks for something that the `tokenizers` library cannot do.
@@ -232,17 +233,14 @@ def sentencepiece_pipeline(
     if model.charsmap:
         rules = [_charsmap_normalizer(model.charsmap), *rules]
     rules = [*normalizers_before, *rules]
-    atoms = [p.text for p in model.pieces if p.piece_type == sentencepiece.USER_DEFINED]
+    defined = [p.text for p in model.pieces if p.piece_type == sentencepiece.USER_DEFINED]
+    atoms = [text for text in defined if " " not in text]  # none is found, as spaces are ▁
     splits = _space_splits(model)
-    if atoms:  # they are found after normalizing, so that writing spaces must come later still
-        scheme = "first" if model.add_dummy_prefix else "never"
-        spaces = pre_tokenizers.Metaspace(replacement=SPACE, prepend_scheme=scheme, split=False)
-        splits = [spaces, *splits]
-    else:
-        dummy = [normalizers.Prepend(SPACE)] if model.add_dummy_prefix else []
-        rules = [*rules, *dummy, normalizers.Replace(" ", SPACE)]
-    if rules:
-        backend.normalizer = normalizers.Sequence(rules)
+    rules = [*rules, normalizers.Replace(" ", SPACE), *_dummy_prefix(model, atoms)]
+    if model.remove_extra_whitespaces:  # of a text that ends with the sign itself
+        rules = [*rules, normalizers.Replace(Regex(f"{SPACE}+\\z"), "")]
+    backend.normalizer = normalizers.Sequence(rules)
+    _check_user_defined(atoms, backend.normalizer)
     if splits:
         backend.pre_tokenizer = pre_tokenizers.Sequence(splits)
     strip = [decoders.Strip(" ", 1, 0)] if model.add_dummy_prefix else []
@@ -259,6 +257,28 @@ def sentencepiece_pipeline(
         ]
     )
     return backend
+
+
+def _dummy_prefix(
+    model: sentencepiece.SentencePieceModel, atoms: Sequence[str]
+) -> list[normalizers.Normalizer]:
+    """Write a space before a text, and not before the user-defined pieces, which are normalized."""
+    if not model.add_dummy_prefix:
+        return []
+    if not atoms:
+        return [normalizers.Prepend(SPACE)]
+    names = "|".join(map(re.escape, atoms))
+    return [normalizers.Replace(Regex(rf"\A(?!(?:{names})\z)(?!\z)"), SPACE)]
+
+
+def _check_user_defined(atoms: Sequence[str], normalizer: normalizers.Normalizer) -> None:
+    """Refuse pieces that normalization changes: SentencePiece's own library exempts them."""
+    for atom in atoms:
+        if (changed := normalizer.normalize_str(atom)) != atom:
+            raise ValueError(
+                f"its user-defined piece {atom!r} is {changed!r} after its own normalization, "
+                "which is not supported"
+            )
 
 
 def _space_splits(model: sentencepiece.SentencePieceModel) -> list[pre_tokenizers.PreTokenizer]:
