@@ -11,7 +11,8 @@ import math
 import multiprocessing
 import random
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -51,6 +52,16 @@ def _part(draw: Callable[[random.Random], Pair | None], seed: int, part: int) ->
     return [pair for _ in range(DRAWS) if (pair := draw(rng)) is not None]
 
 
+@contextmanager
+def _side_by_side(processes: int) -> Generator[Callable[..., Iterable[list[Pair]]]]:
+    """Map in so many processes; in this one, which need not start, where it is one."""
+    if processes == 1:
+        yield map
+        return
+    with multiprocessing.get_context("spawn").Pool(processes) as pool:
+        yield partial(pool.map, chunksize=1)
+
+
 def make(
     problem: Problem, folder: Path, *, pairs: int, held_out: int, seed: int, processes: int
 ) -> None:
@@ -66,12 +77,12 @@ def make(
     """
     found: dict[str, str] = {}
     begun, drawn, part = time.perf_counter(), 0, 0
-    with multiprocessing.get_context("spawn").Pool(processes) as pool:
+    with _side_by_side(processes) as map_parts:
         new = 1.0
         while len(found) < pairs + 2 * held_out and new > 0.05:
             before = len(found)
             draw = partial(_part, problem.draw, seed)
-            for some in pool.map(draw, range(part, part + PARTS), chunksize=1):
+            for some in map_parts(draw, range(part, part + PARTS)):
                 for question, answer in some:
                     found.setdefault(question, answer)
             part, drawn = part + PARTS, drawn + PARTS * DRAWS

@@ -219,4 +219,4 @@ def test_a_diverged_model_is_an_error_not_a_score(files, tmp_path: Path) -> None
 def test_a_run_without_a_dev_file_sets_some_rows_aside(files, tmp_path: Path) -> None:
     del files["dev"]
     tuned = quick(toy.pretrained("bert", tmp_path / "base"), files, epochs=0.1)
-    assert any("16 of the 160 training rows are held out for development" in note for note in tuned.notes)
+    assert any("16 of the 160 training rows are held out" in note for note in tuned.notes)
