@@ -89,7 +89,7 @@ def test_every_kind_of_objective_has_a_name() -> None:
 
 def test_what_an_objective_needs_is_seen_in_what_it_makes() -> None:
     assert requirements_of(values.MASKED_LM).mask
-    assert requirements_of(values.MASKED_LM).attention_patterns == {"both_ways"}
+    assert requirements_of(values.MASKED_LM).attention_patterns == {"bidirectional"}
     assert requirements_of(values.CAUSAL_LM).attention_patterns == {"forward"}
     assert requirements_of(values.T5).seq2seq
     assert requirements_of(values.T5).sentinels
@@ -98,7 +98,7 @@ def test_what_an_objective_needs_is_seen_in_what_it_makes() -> None:
     assert requirements_of(values.UNILM).n_segments == 6
     assert requirements_of(values.UNILM).forward_mask_segment == 2
     assert requirements_of(values.BERT).separator
-    assert requirements_of(values.XLNET).attention_patterns == {"in_part"}
+    assert requirements_of(values.XLNET).attention_patterns == {"prefix"}
 
 
 @pytest.mark.parametrize("card", [*BACKBONES, "electra-mini", "spanbert-mini", "coco-lm-mini"])

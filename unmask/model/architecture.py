@@ -22,7 +22,7 @@ from unmask.model.positions.sinusoidal import Sinusoidal
 from unmask.model.positions.transformer_xl import TransformerXLPositions
 from unmask.model.variants import AttentionVariant, LayerVariants, SequentialSublayers, Sublayers
 
-AttentionPattern = Literal["both_ways", "forward", "in_part"]
+AttentionPattern = Literal["bidirectional", "forward", "prefix"]
 """Which tokens a token attends to: all, those before it, or what ranks allow (a prefix)."""
 NormSlot = Literal["into", "inside", "inside_feed_forward", "out", "after"]
 PRE_NORM: frozenset[NormSlot] = frozenset({"into"})
@@ -284,12 +284,12 @@ class Architecture(StackArchitecture):
         Raises:
             ValueError: the network does not support it.
         """
-        if pattern != "both_ways" and any(
+        if pattern != "bidirectional" and any(
             isinstance(k, EvolvedEncoderConvolutions) for k in self.layers.types
         ):
             raise ValueError(
                 "EvolvedEncoderConvolutions are bidirectional: the attention pattern must be "
-                "'both_ways'"
+                "'bidirectional'"
             )
         position = self.position
         if isinstance(position, RelativePositionBias):

@@ -133,8 +133,10 @@ class CanineArchitecture(StackArchitecture):
         Raises:
             ValueError: it is not.
         """
-        if pattern != "both_ways" or generates:
-            raise ValueError("CANINE is bidirectional: the attention pattern must be 'both_ways'")
+        if pattern != "bidirectional" or generates:
+            raise ValueError(
+                "CANINE is bidirectional: the attention pattern must be 'bidirectional'"
+            )
         return self
 
     def flops(self, length: int) -> float:

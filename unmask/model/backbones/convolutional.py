@@ -56,10 +56,10 @@ class ConvolutionalArchitecture(StackArchitecture):
         Raises:
             ValueError: it is not.
         """
-        if pattern != "both_ways" or generates:
+        if pattern != "bidirectional" or generates:
             raise ValueError(
                 "a convolutional network is bidirectional: the attention pattern must be "
-                "'both_ways'"
+                "'bidirectional'"
             )
         return self
 

@@ -67,8 +67,8 @@ class ElmoArchitecture(RecurrentArchitecture):
         Raises:
             ValueError: it is not.
         """
-        if pattern != "both_ways" or generates:
-            raise ValueError("ELMo is bidirectional: the attention pattern must be 'both_ways'")
+        if pattern != "bidirectional" or generates:
+            raise ValueError("ELMo is bidirectional: the attention pattern must be 'bidirectional'")
         return self
 
     def flops(self, length: int) -> float:

@@ -86,15 +86,15 @@ class RecurrentArchitecture(StackArchitecture):
         """Return the same network, forward or bidirectional.
 
         Raises:
-            ValueError: the pattern is "in_part", which recurrence does not support; or there are no
+            ValueError: the pattern is "prefix", which recurrence does not support; or there are no
                 layers.
         """
         if self.n_layers == 0:
             raise ValueError(
                 "without layers there is no attention pattern: each token is encoded by itself"
             )
-        if pattern == "in_part":
-            raise ValueError("an LSTM or GRU does not support a bidirectional prefix ('in_part')")
+        if pattern == "prefix":
+            raise ValueError("an LSTM or GRU does not support a bidirectional prefix ('prefix')")
         if pattern == "forward":
             return replace(self, direction="forward", causal=True)
         return self if self.bidirectional else replace(self, direction="together", causal=False)

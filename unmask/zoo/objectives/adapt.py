@@ -223,7 +223,7 @@ def _to_single_stack(
         whole = prefix or preset.objective.bidirectional_source
     if whole and not prefix:
         try:
-            a.with_attention_pattern("in_part", generates=True)
+            a.with_attention_pattern("prefix", generates=True)
         except ValueError:
             whole = False
     return from_dict(SingleStackSeq2Seq, plain | {"bidirectional_source": whole})
@@ -244,7 +244,7 @@ class _ReadingMode:
     ) -> "_ReadingMode":
         """Return how examples of an objective are read."""
         if isinstance(objective, SingleStackSeq2Seq):
-            sees: AttentionPattern = "in_part" if objective.bidirectional_source else "forward"
+            sees: AttentionPattern = "prefix" if objective.bidirectional_source else "forward"
             return cls(
                 sees,
                 generates=True,
@@ -256,17 +256,17 @@ class _ReadingMode:
         if "next_token" in objective.loss_terms:
             if ways <= {"forward"}:
                 return cls("forward", generates=True, generation=None)
-            if "both_ways" not in ways:
-                return cls("in_part", generates=True, generation=None)
+            if "bidirectional" not in ways:
+                return cls("prefix", generates=True, generation=None)
             return cls(
-                "both_ways" if len(ways) == 1 else "in_part", False, ShiftedTargetGeneration()
+                "bidirectional" if len(ways) == 1 else "prefix", False, ShiftedTargetGeneration()
             )
         by_mask = (
             None
             if wanted.forward_mask_segment is None
             else AppendedMaskGeneration(wanted.forward_mask_segment)
         )
-        return cls("both_ways" if ways <= {"both_ways"} else "in_part", False, by_mask)
+        return cls("bidirectional" if ways <= {"bidirectional"} else "prefix", False, by_mask)
 
     def adapted(self, a: StackArchitecture) -> StackArchitecture:
         """Return a network that reads so.

@@ -44,7 +44,7 @@ class ObjectiveRequirements:
     """Two texts are in a row, with a token between."""
     n_segments: int = 0
     """Numbers that tell the parts of a text, or how it is read."""
-    attention_patterns: frozenset[str] = frozenset({"both_ways"})
+    attention_patterns: frozenset[str] = frozenset({"bidirectional"})
     """What the tokens of the predicting side attend to."""
     forward_mask_segment: int | None = None
     """Texts are read forward and asked in the places of their masks; their segment."""
@@ -119,5 +119,5 @@ def _segments_of(example: Example) -> np.ndarray:
 def _attention_pattern_of(example: Example) -> str:
     rank = example.rank
     if rank is None or (rank == rank[0]).all():
-        return "both_ways"
-    return "forward" if (rank == np.arange(len(rank))).all() else "in_part"
+        return "bidirectional"
+    return "forward" if (rank == np.arange(len(rank))).all() else "prefix"
