@@ -207,24 +207,29 @@ def _run_all(job: FinetuneJob) -> FinetunedModel:
             best = one, model
     assert best is not None
     opened = _to_loaded_model(job, best[1])
-    asked = tune_threshold(
+    formulation = tune_threshold(
         without_target_scale(job.formulation), opened.model, job.data.dev, job.dev_inputs
     )
-    said = predict_scores(asked, opened.model, job.dev_inputs)
+    predicted = predict_scores(formulation, opened.model, job.dev_inputs)
     report: dict[str, Any] | None = None
     with best_effort(RESULTS_FILE):
         report = results_report.build_report(
-            scored, asked, Path(job.config.train).name, job.data.train, job.data.dev, said
+            scored,
+            formulation,
+            Path(job.config.train).name,
+            job.data.train,
+            job.data.dev,
+            predicted,
         )
         if job.config.search:
             report["search"] = [plain_trial(one) for one in read_trials(job.folder)]
     n_short = sum(question.target_truncated for question in job.dev_inputs)
     warnings = truncation_warnings(
-        job.formulation, said.n_truncated, n_short, len(job.data.dev), "dev"
+        job.formulation, predicted.n_truncated, n_short, len(job.data.dev), "dev"
     )
     found = [
-        *split_text_notes(job.task, said.n_truncated, len(job.data.dev), "dev"),
-        *_metric_signatures(asked, job, opened.model, said),
+        *split_text_notes(job.task, predicted.n_truncated, len(job.data.dev), "dev"),
+        *_metric_signatures(formulation, job, opened.model, predicted),
         *(
             one.summary()
             for one in opened.model.adapters.values()
@@ -237,7 +242,7 @@ def _run_all(job: FinetuneJob) -> FinetunedModel:
         job.print_progress(note)
     tuned = FinetunedModel(
         loaded_model=opened,
-        task=asked.task,
+        task=formulation.task,
         config=job.config,
         run_results=tuple(scored),
         best_run=best[0],
@@ -283,11 +288,11 @@ def _score_run(
     job: FinetuneJob, arm: str, seed: int, model: Model, best_state: BestState
 ) -> RunResult:
     """Score the best state of a run as it will be used, in float32."""
-    asked = tune_threshold(
+    formulation = tune_threshold(
         without_target_scale(job.formulation), model, job.data.dev, job.dev_inputs
     )
-    dev = score(asked, model, job.data.dev, job.dev_inputs)
-    test = score(asked, model, job.data.test, job.test_inputs) if job.test_inputs else {}
+    dev = score(formulation, model, job.data.dev, job.dev_inputs)
+    test = score(formulation, model, job.data.test, job.test_inputs) if job.test_inputs else {}
     return RunResult(
         arm=arm,
         seed=seed,
@@ -335,7 +340,7 @@ def _write_results(
             for name in checkpoints.LOG_FILES:
                 source = job.run_folder(finetuned.best_run.arm, finetuned.best_run.seed) / name
                 write_atomically(folder / name, source.read_bytes())
-    said = {
+    result = {
         "finished": True,
         FILES_KEY: files,
         "task": to_dict(finetuned.task),
@@ -343,7 +348,7 @@ def _write_results(
         "best": to_dict(finetuned.best_run),
         "notes": list(finetuned.notes),
     }
-    write_atomically(folder / RUN_FILE, results_report.to_json(dict(job.run_record) | said))
+    write_atomically(folder / RUN_FILE, results_report.to_json(dict(job.run_record) | result))
     _remove_checkpoints(job)
 
 

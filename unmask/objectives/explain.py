@@ -160,8 +160,10 @@ def explain_example(
     """Explain the inputs, targets and visibility of an example."""
     special = tokenizer.special_ids
     roles = _token_roles(example.inputs, special)
-    told = objective.visibility_description if isinstance(objective, DescribesVisibility) else None
-    if told is None and (not example.has(ShiftedTargets) or example.rank is None):
+    description = (
+        objective.visibility_description if isinstance(objective, DescribesVisibility) else None
+    )
+    if description is None and (not example.has(ShiftedTargets) or example.rank is None):
         roles = _target_roles(example, roles, special)
     two = example.segments if example.part_ids is None else example.part_ids
     segments = None if two is None else (two - two.min()).tolist()
@@ -174,12 +176,12 @@ def explain_example(
         source = tuple(ExplainedToken(piece, role) for piece, role in pairs)
     subwords = example.has(SubwordTargets)
     answers = _require_output_vocabulary(special) if subwords else tokenizer
-    asked = iter(_visible_pieces(example.targets[example.targets != IGNORE_INDEX], answers))
+    targets = iter(_visible_pieces(example.targets[example.targets != IGNORE_INDEX], answers))
     inputs = tuple(
         ExplainedToken(
             piece,
             role,
-            next(asked) if target != IGNORE_INDEX else None,
+            next(targets) if target != IGNORE_INDEX else None,
             None if segments is None else segments[i],
         )
         for i, (piece, role, target) in enumerate(
@@ -195,7 +197,7 @@ def explain_example(
         source=source,
         inputs=inputs,
         loss_terms=objective.loss_terms,
-        visibility=_describe_visibility(example) if told is None else told,
+        visibility=_describe_visibility(example) if description is None else description,
         label=_describe_label(example, objective),
         weighting=_describe_weighting(example),
     )
@@ -228,7 +230,7 @@ def _target_roles(
             return "masked"
         return "kept" if np.array_equal(read, answer) else "replaced"
 
-    told = roles.copy()
+    target_roles = roles.copy()
     subwords, two_stream = example.feature(SubwordTargets), example.has(TwoStream)
     for place in np.flatnonzero(example.targets != IGNORE_INDEX).tolist():
         if subwords is None:
@@ -240,8 +242,8 @@ def _target_roles(
                 None if two_stream else _spell_subword(int(example.targets[place]), special_ids)
             )
         for i in where.tolist():
-            told[i] = "unseen" if answer is None else role(example.inputs[where], answer)
-    return told
+            target_roles[i] = "unseen" if answer is None else role(example.inputs[where], answer)
+    return target_roles
 
 
 def _require_output_vocabulary(special_ids: SpecialTokenIds) -> OutputVocabulary:
@@ -381,19 +383,21 @@ def _describe_visibility(example: Example) -> str:
         )
     n = int((rank == rank.min()).sum())
     if (np.diff(rank) == 1).all():
-        said = before
+        decoder_visibility = before
     elif (np.diff(rank) == -1).all():
-        said = after
+        decoder_visibility = after
     elif (rank[:n] == rank[0]).all() and (np.diff(rank[n - 1 :]) == 1).all():
-        said = f"the first {n} tokens attend to each other, each later one to those before it"
+        decoder_visibility = (
+            f"the first {n} tokens attend to each other, each later one to those before it"
+        )
     else:
-        said = "each token attends to those of its own rank and of lower ones"
+        decoder_visibility = "each token attends to those of its own rank and of lower ones"
     if example.source is None:
-        return said
+        return decoder_visibility
     places = "" if example.position_ids is None else "; its positions are those in the text"
     return (
-        f"encoder: every token attends to every token; decoder: {said}, and to all of the "
-        f"encoder{places}"
+        f"encoder: every token attends to every token; decoder: {decoder_visibility}, and to all "
+        f"of the encoder{places}"
     )
 
 

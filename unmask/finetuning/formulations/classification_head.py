@@ -77,11 +77,11 @@ class ClassificationFormulation:
         self, model: Model, batch: Batch, task_inputs: Sequence[TaskInput]
     ) -> list[Float[np.ndarray, "_ labels"]]:
         """Run the head."""
-        said = model(replace(batch, labels=None), return_logits=True).logits[LABEL_HEAD].float()
+        logits = model(replace(batch, labels=None), return_logits=True).logits[LABEL_HEAD].float()
         if TASK_KINDS[self.task.task_kind].predicts_number:
-            numbers = said.double() * self.target_scale + self.target_shift
+            numbers = logits.double() * self.target_scale + self.target_shift
             return list(numbers.cpu().numpy()[:, None])
-        return list(said.log_softmax(-1).cpu().numpy()[:, None])
+        return list(logits.log_softmax(-1).cpu().numpy()[:, None])
 
     def merge_scores(
         self, task_inputs: Sequence[TaskInput], input_scores: Sequence[np.ndarray]
@@ -99,8 +99,12 @@ class ClassificationFormulation:
         self, item: TaskExample, scores: Float[np.ndarray, "1 labels"]
     ) -> PredictionRecord:
         """Return {"label", "probability", "probabilities"}, or the number."""
-        said = self.prediction(item, scores)
-        return said if isinstance(said, float) else label_prediction_record(self.task, said, scores)
+        predicted = self.prediction(item, scores)
+        return (
+            predicted
+            if isinstance(predicted, float)
+            else label_prediction_record(self.task, predicted, scores)
+        )
 
     def loss(self, item: TaskExample, scores: Float[np.ndarray, "1 labels"]) -> tuple[float, int]:
         """Return the cross-entropy in nats, or the squared error of the number."""

@@ -134,8 +134,8 @@ class MultipleChoiceFormulation:
         self, model: Model, batch: Batch, task_inputs: Sequence[TaskInput]
     ) -> list[Float[np.ndarray, "1"]]:
         """Run the head."""
-        said = model(replace(batch, labels=None), return_logits=True).logits[self.head_name]
-        return list(said.double().cpu().numpy())
+        logits = model(replace(batch, labels=None), return_logits=True).logits[self.head_name]
+        return list(logits.double().cpu().numpy())
 
     def merge_scores(
         self, task_inputs: Sequence[TaskInput], input_scores: Sequence[np.ndarray]
@@ -201,8 +201,8 @@ class WordChoiceFormulation:
         return found
 
     def _options_text(self, item: TaskExample) -> str:
-        said = " ".join(f"choice{i}: {option}" for i, option in enumerate(item.choices, 1))
-        return f"{self.task.task_name} {said}".strip()
+        choices = " ".join(f"choice{i}: {option}" for i, option in enumerate(item.choices, 1))
+        return f"{self.task.task_name} {choices}".strip()
 
     def _answer_ids(self, option: Int[np.ndarray, "n"]) -> tuple[int, ...]:
         s = self.special_ids
@@ -210,9 +210,11 @@ class WordChoiceFormulation:
         return (*s.decoder_prefix, *option[: self.task.max_length].tolist(), *ends)
 
     def _target_example(self, option_ids: Sequence[Sequence[int]], item: TaskExample) -> Example:
-        said = (IGNORE_INDEX,) if item.label is None else option_ids[cast("int", item.label)]
-        inputs = np.array([self.special_ids.start, *said[:-1]], np.int64)
-        return Example(inputs=inputs, targets=np.array(said, np.int64), rank=np.arange(len(said)))
+        answer_ids = (IGNORE_INDEX,) if item.label is None else option_ids[cast("int", item.label)]
+        inputs = np.array([self.special_ids.start, *answer_ids[:-1]], np.int64)
+        return Example(
+            inputs=inputs, targets=np.array(answer_ids, np.int64), rank=np.arange(len(answer_ids))
+        )
 
     def compute_scores(
         self, model: Model, batch: Batch, task_inputs: Sequence[TaskInput]
@@ -225,14 +227,14 @@ class WordChoiceFormulation:
         rows = torch.arange(len(sizes)).repeat_interleave(torch.tensor(sizes))
         targets = pad_answers([word for question in task_inputs for word in question.option_ids])
         at_once = max(MAX_LOGITS_PER_CHUNK // (targets.shape[1] * model.vocab_size), 1)
-        said = torch.cat([
+        likelihoods = torch.cat([
             answer_log_likelihoods(
                 model, batch, memory, rows[i : i + at_once], targets[i : i + at_once],
                 self.special_ids.start,
             )
             for i in range(0, len(rows), at_once)
         ])  # fmt: skip
-        each = said.double().cpu().split(sizes)
+        each = likelihoods.double().cpu().split(sizes)
         return [one.log_softmax(0).numpy()[None] for one in each]
 
     def merge_scores(

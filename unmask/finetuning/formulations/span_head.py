@@ -89,9 +89,9 @@ class SpanFormulation:
         """Write the windows of each item; equal texts are cut into tokens once."""
         contexts = list(dict.fromkeys(item.texts[1] for item in items))
         ids = dict(zip(contexts, self.tokenizer.encode_ids_batch(contexts), strict=True))
-        asked = list(dict.fromkeys(item.texts[0] for item in items))
-        first = self.tokenizer.encode_prefix_batch(asked, self.template.max_text_tokens(2))
-        begun = dict(zip(asked, first, strict=True))
+        questions = list(dict.fromkeys(item.texts[0] for item in items))
+        first = self.tokenizer.encode_prefix_batch(questions, self.template.max_text_tokens(2))
+        begun = dict(zip(questions, first, strict=True))
         offsets = {text: _trimmed_offsets(self.tokenizer, text) for text in contexts}
         found: list[TaskInput] = []
         for i, item in enumerate(items):
@@ -109,8 +109,8 @@ class SpanFormulation:
     ) -> Iterator[TaskInput]:
         around = self.template
         budget = around.max_text_tokens(2)
-        asked = question_ids[: budget // 2]
-        room = budget - len(asked)
+        question = question_ids[: budget // 2]
+        room = budget - len(question)
         begins = window_starts(len(context_ids), room, self.window_overlap)
         if len(begins) > _MANY_WINDOWS:
             _log.warning(
@@ -119,12 +119,12 @@ class SpanFormulation:
                 item.location, f"{len(context_ids):,}", f"{len(begins):,}", f"{room:,}",
             )  # fmt: skip
         answer = _answer_token_span(item, offsets)
-        cut = len(begins) > 1 or len(asked) < len(question_ids)
+        cut = len(begins) > 1 or len(question) < len(question_ids)
         for begin in begins:
             ids = context_ids[begin : begin + room]
-            example, _ = around.build_example((asked, ids))
+            example, _ = around.build_example((question, ids))
             label = np.full(len(example.inputs), IGNORE_INDEX, np.int8)
-            first = len(around.prefix) + len(asked) + len(around.separator)
+            first = len(around.prefix) + len(question) + len(around.separator)
             own = label[first : first + len(ids)]
             own[:] = 0
             null = len(label) - 1 if around.causal else 0
@@ -139,16 +139,16 @@ class SpanFormulation:
             part = TextWindow(start=begin, offsets=offsets[begin : begin + room])
             example = replace(example, label=label)
             if around.global_first_token:
-                question = np.arange(len(around.prefix) + len(asked))
-                example = example.with_feature(GlobalTokens(question))
+                positions = np.arange(len(around.prefix) + len(question))
+                example = example.with_feature(GlobalTokens(positions))
             yield TaskInput(item_index=item_index, example=example, truncated=cut, window=part)
 
     def compute_scores(
         self, model: Model, batch: Batch, task_inputs: Sequence[TaskInput]
     ) -> list[Float[np.ndarray, "_ 2"]]:
         """Run the head, and keep what it says of the tokens that may be marked."""
-        said = model(replace(batch, labels=None), return_logits=True).logits["span"]
-        rows = said.float().cpu().numpy()
+        logits = model(replace(batch, labels=None), return_logits=True).logits["span"]
+        rows = logits.float().cpu().numpy()
         kept: list[Float[np.ndarray, "_ 2"]] = []
         for row, question in zip(rows, task_inputs, strict=True):
             label = _require_label(question)
@@ -235,7 +235,7 @@ class SpanFormulation:
         )
         truths = [cast("tuple[str, ...]", item.label) for item, _ in known]
         given = [_answer_text(item, s.spans[0]) for item, s in known]
-        gained = [metric(truth, said) for truth, said in zip(truths, given, strict=True)]
+        gained = [metric(truth, predicted) for truth, predicted in zip(truths, given, strict=True)]
         _, threshold = question_answering.best_threshold(
             np.array(gained, np.float64),
             np.array([bool(truth) for truth in truths], bool),
@@ -413,11 +413,11 @@ def null_score_difference(scores: SpanPredictions) -> float:
 
 def _window_loss(scores: Float[np.ndarray, "_ 2"], task_input: TaskInput) -> float | None:
     label = _require_label(task_input)
-    asked = label[label != IGNORE_INDEX]
-    if not (asked & START).any():
+    marks = label[label != IGNORE_INDEX]
+    if not (marks & START).any():
         return None
     logs = scores - np.logaddexp.reduce(scores.astype(np.float64), axis=0)
-    start, end = int((asked & START).argmax()), int((asked & END).argmax())
+    start, end = int((marks & START).argmax()), int((marks & END).argmax())
     return -float(logs[start, 0] + logs[end, 1]) / 2
 
 

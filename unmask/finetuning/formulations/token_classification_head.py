@@ -126,14 +126,14 @@ class TokenClassificationFormulation:
     ) -> list[TagPredictions]:
         """Run the head, and keep what it says where a word is asked."""
         # The labels stay in the batch: a head that reads words sees by them where these are.
-        said = model(batch, return_logits=True).logits
-        logs = said[TOKEN_LABEL_HEAD].float().log_softmax(-1)
-        best = said.get(f"{TOKEN_LABEL_HEAD}{BEST_PATH_SUFFIX}", logs.argmax(-1)).cpu().numpy()
+        logits = model(batch, return_logits=True).logits
+        logs = logits[TOKEN_LABEL_HEAD].float().log_softmax(-1)
+        best = logits.get(f"{TOKEN_LABEL_HEAD}{BEST_PATH_SUFFIX}", logs.argmax(-1)).cpu().numpy()
         kept: list[TagPredictions] = []
         for row, path, question in zip(logs.cpu().numpy(), best, task_inputs, strict=True):
-            asked = cast("np.ndarray", question.example.label) != IGNORE_INDEX
-            n = len(asked)
-            kept.append(TagPredictions(row[:n][asked], path[:n][asked]))
+            is_target = cast("np.ndarray", question.example.label) != IGNORE_INDEX
+            n = len(is_target)
+            kept.append(TagPredictions(row[:n][is_target], path[:n][is_target]))
         return kept
 
     def merge_scores(
@@ -148,8 +148,12 @@ class TokenClassificationFormulation:
     def prediction(self, item: TaskExample, scores: TagPredictions) -> tuple[str, ...]:
         """Return the label of each word."""
         labels = self.task.labels
-        said = tuple(labels[i] for i in scores.best_labels.tolist())
-        return said if self.tag_scheme is None else repaired_tags(said, self.tag_scheme, labels)
+        predicted = tuple(labels[i] for i in scores.best_labels.tolist())
+        return (
+            predicted
+            if self.tag_scheme is None
+            else repaired_tags(predicted, self.tag_scheme, labels)
+        )
 
     def prediction_record(self, item: TaskExample, scores: TagPredictions) -> PredictionRecord:
         """Return {"labels", "probabilities"}, one for each word."""

@@ -62,8 +62,8 @@ class WordLabelFormulation:
         """Write the source; what it says besides the texts is never cut off."""
         lead = [f"{self.task.task_name} {self.task.columns.texts[0]}:".strip()]
         lead += [f"{name}:" for name in self.task.columns.texts[1:]]
-        said = self.tokenizer.encode_ids_batch(lead)
-        fixed = sum(map(len, said)) + len(self.special_ids.suffix)
+        prefixes = self.tokenizer.encode_ids_batch(lead)
+        fixed = sum(map(len, prefixes)) + len(self.special_ids.suffix)
         if fixed + 2 > self.task.max_length:
             raise ValueError(
                 f"max_length must be at least {fixed + 2}, since {' '.join(lead)!r} is read too, "
@@ -75,7 +75,7 @@ class WordLabelFormulation:
             zip(items, encode_texts(self.tokenizer, items, room), strict=True)
         ):
             kept = truncate_longest_first([len(t) for t in texts], room)
-            parts = [p for a, b, n in zip(said, texts, kept, strict=True) for p in (a, b[:n])]
+            parts = [p for a, b, n in zip(prefixes, texts, kept, strict=True) for p in (a, b[:n])]
             example = self._target_example(
                 None if item.label is None else label_indices(self.task, item.label)[0]
             )
@@ -87,9 +87,11 @@ class WordLabelFormulation:
 
     def _target_example(self, label: int | None) -> Example:
         start = self.special_ids.start
-        said = (IGNORE_INDEX,) if label is None else self.label_token_ids[label]
-        inputs = np.array([start, *said[:-1]], np.int64)
-        return Example(inputs=inputs, targets=np.array(said, np.int64), rank=np.arange(len(said)))
+        answer_ids = (IGNORE_INDEX,) if label is None else self.label_token_ids[label]
+        inputs = np.array([start, *answer_ids[:-1]], np.int64)
+        return Example(
+            inputs=inputs, targets=np.array(answer_ids, np.int64), rank=np.arange(len(answer_ids))
+        )
 
     def compute_scores(
         self, model: Model, batch: Batch, task_inputs: Sequence[TaskInput]
@@ -130,15 +132,19 @@ class WordLabelFormulation:
 
     def prediction(self, item: TaskExample, scores: Float[np.ndarray, "1 labels"]) -> Label:
         """Return the likeliest label; of a number, as a number."""
-        said = self.task.labels[int(scores[0].argmax())]
-        return float(said) if TASK_KINDS[self.task.task_kind].predicts_number else said
+        label = self.task.labels[int(scores[0].argmax())]
+        return float(label) if TASK_KINDS[self.task.task_kind].predicts_number else label
 
     def prediction_record(
         self, item: TaskExample, scores: Float[np.ndarray, "1 labels"]
     ) -> PredictionRecord:
         """Return {"label", "probability", "probabilities"}, or the number."""
-        said = self.prediction(item, scores)
-        return said if isinstance(said, float) else label_prediction_record(self.task, said, scores)
+        predicted = self.prediction(item, scores)
+        return (
+            predicted
+            if isinstance(predicted, float)
+            else label_prediction_record(self.task, predicted, scores)
+        )
 
     def loss(self, item: TaskExample, scores: Float[np.ndarray, "1 labels"]) -> tuple[float, int]:
         """Return the cross-entropy of the label among all, in nats."""

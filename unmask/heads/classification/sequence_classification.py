@@ -89,8 +89,8 @@ class ChoiceCrossEntropy:
         labels = _require(batch.labels)
         groups = _require(ChoiceGroups.numbers_of(batch))
         logs, best = group_log_softmax(logits[:, 0], groups)
-        asked = labels == CORRECT
-        return Term(-(logs * asked).sum(), int(asked.sum()), (asked & best).sum())
+        is_correct = labels == CORRECT
+        return Term(-(logs * is_correct).sum(), int(is_correct.sum()), (is_correct & best).sum())
 
 
 LabelLoss = CrossEntropy | BinaryCrossEntropy | ChoiceCrossEntropy
@@ -232,11 +232,11 @@ class SequenceClassificationHead(nn.Module):
         self, hidden: Float[Tensor, "b t d"], batch: Batch, *, return_logits: bool = False
     ) -> Prediction:
         """Compute the loss of each text."""
-        said = self.logits(hidden, batch).float()
-        kept = {self.spec.term: said} if return_logits else {}
+        logits = self.logits(hidden, batch).float()
+        kept = {self.spec.term: logits} if return_logits else {}
         if batch.labels is None:
             return Prediction(kept)
-        term = self.spec.loss.term(said, batch, training=self.training)
+        term = self.spec.loss.term(logits, batch, training=self.training)
         return Prediction(kept, {self.spec.term: term})
 
 
@@ -328,11 +328,11 @@ class TokenClassificationHead(nn.Module):
         self, hidden: Float[Tensor, "b t d"], batch: Batch, *, return_logits: bool = False
     ) -> Prediction:
         """Compute the loss of each token that has a label."""
-        said = self.logits(hidden, batch).float()
-        kept = {self.spec.term: said} if return_logits else {}
+        logits = self.logits(hidden, batch).float()
+        kept = {self.spec.term: logits} if return_logits else {}
         if batch.labels is None:
             return Prediction(kept)
-        term = self.spec.loss.term(said, batch, training=self.training)
+        term = self.spec.loss.term(logits, batch, training=self.training)
         return Prediction(kept, {self.spec.term: term})
 
 

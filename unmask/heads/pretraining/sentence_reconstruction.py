@@ -117,11 +117,13 @@ class SkipThoughtsHead(nn.Module):
         sentences = SentenceLayout.from_batch(batch)
         if sentences is None or batch.targets is None:
             return {}
-        asked, here = (
+        is_target, rows_here = (
             (sentences.sentence_targets(batch.targets) != IGNORE_INDEX).sum(1),
             sentences.with_next,
         )
-        return {name: int(asked[rows].sum()) for name, rows in self._decoded_sentences(here)}
+        return {
+            name: int(is_target[rows].sum()) for name, rows in self._decoded_sentences(rows_here)
+        }
 
     def _decoded_sentences(self, pairs: Int[Tensor, "k"]) -> list[tuple[str, Int[Tensor, "k"]]]:
         """Return the target sentences of each decoder, given the first of each pair."""
@@ -143,25 +145,25 @@ class SkipThoughtsHead(nn.Module):
         vectors = sentences.sentence_embeddings(hidden, self.spec.pooling)
         words = sentences.text_layout.to_texts(self._table[0](batch.inputs))
         answers = sentences.sentence_targets(batch.targets)
-        said, terms = dict[str, Tensor](), dict[str, Term]()
+        logits, terms = dict[str, Tensor](), dict[str, Term]()
         for name, rows in self._decoded_sentences(sentences.with_next):
             others = 2 * sentences.with_next + 1 - rows
             decoder = self.following if name == self.spec.terms[0] else self.preceding
             states = self._decode(decoder, words[rows], vectors[others])
-            asked = answers[rows] != IGNORE_INDEX
-            flat, targets = states[asked], answers[rows][asked]
+            is_target = answers[rows] != IGNORE_INDEX
+            flat, targets = states[is_target], answers[rows][is_target]
             total, right = linear_cross_entropy(flat, self.out.weight, self.out.bias, targets)
             terms[name] = Term(total, len(targets), right)
             if return_logits:
-                said[name] = self.out(flat)
-        return Prediction(said, terms)
+                logits[name] = self.out(flat)
+        return Prediction(logits, terms)
 
     def _decode(
         self, decoder: GRULayer, words: Float[Tensor, "k l e"], vectors: Float[Tensor, "k d"]
     ) -> Float[Tensor, "k l d"]:
         """Run a decoder over sentences, given the vectors of the adjacent ones."""
-        told = vectors[:, None].expand(-1, words.shape[1], -1)
-        x = torch.cat((words, told.to(words.dtype)), -1)
+        context = vectors[:, None].expand(-1, words.shape[1], -1)
+        x = torch.cat((words, context.to(words.dtype)), -1)
         return decoder(x, decoder.initial_state(x))[0] if len(x) else x[..., : vectors.shape[1]]
 
 
@@ -218,15 +220,15 @@ class QuickThoughtsHead(nn.Module):
         if sentences is None:
             return Prediction()
         f, g = sentences.sentence_embeddings(hidden, self.spec.pooling).float().chunk(2, -1)
-        said = (f @ g.T).fill_diagonal_(-torch.inf)
+        logits = (f @ g.T).fill_diagonal_(-torch.inf)
         beside = _adjacent(sentences.has_next)
-        asked = beside.any(1)
-        right = beside[asked]
-        logs = said[asked].log_softmax(-1).masked_fill(~right, 0)
-        lost = -(logs.sum(1) / right.sum(1)).sum()
-        hits = right.gather(1, said[asked].argmax(-1, keepdim=True)).sum()
-        kept = {self.spec.term: said} if return_logits else {}
-        return Prediction(kept, {self.spec.term: Term(lost, len(right), hits)})
+        has_neighbor = beside.any(1)
+        is_neighbor = beside[has_neighbor]
+        logs = logits[has_neighbor].log_softmax(-1).masked_fill(~is_neighbor, 0)
+        lost = -(logs.sum(1) / is_neighbor.sum(1)).sum()
+        hits = is_neighbor.gather(1, logits[has_neighbor].argmax(-1, keepdim=True)).sum()
+        kept = {self.spec.term: logits} if return_logits else {}
+        return Prediction(kept, {self.spec.term: Term(lost, len(is_neighbor), hits)})
 
 
 def _adjacent(has_next: Bool[Tensor, "m"]) -> Bool[Tensor, "n n"]:

@@ -160,10 +160,10 @@ class BiLSTMCRFHead(nn.Module):
 
     def _run_lstm(self, hidden: Float[Tensor, "b t d"], labels: Int[Tensor, "b t"]) -> _WordBatch:
         """Run the LSTM over the words alone, in both directions from end to end."""
-        asked = labels != IGNORE_INDEX
-        lengths = asked.sum(1)
+        has_label = labels != IGNORE_INDEX
+        lengths = has_label.sum(1)
         most = max(int(lengths.max()), 1)
-        place = (~asked).byte().argsort(dim=1, stable=True)[:, :most]  # words first, in order
+        place = (~has_label).byte().argsort(dim=1, stable=True)[:, :most]  # words first, in order
         x = hidden.gather(1, place[..., None].expand(-1, -1, hidden.shape[-1]))  # [b w d]
         packed = pack_padded_sequence(
             self.dropout(x), lengths.clamp(min=1).cpu(), batch_first=True, enforce_sorted=False
@@ -183,10 +183,13 @@ class BiLSTMCRFHead(nn.Module):
 
     def _scatter_words(self, words: _WordBatch, batch: Batch) -> Float[Tensor, "b t labels"]:
         if self.crf is None:
-            said = words.logits.log_softmax(-1)
+            log_probabilities = words.logits.log_softmax(-1)
         else:
-            said = self.crf.log_marginals(words.logits, words.lengths)
-        return words.scatter_to(said, said.new_zeros(*batch.inputs.shape, said.shape[-1]))
+            log_probabilities = self.crf.log_marginals(words.logits, words.lengths)
+        return words.scatter_to(
+            log_probabilities,
+            log_probabilities.new_zeros(*batch.inputs.shape, log_probabilities.shape[-1]),
+        )
 
     def _best_path(self, words: _WordBatch) -> Int[Tensor, "b w"]:
         if self.crf is None:

@@ -91,12 +91,12 @@ class TextToTextFormulation:
             cut = len(source) > self.max_source_tokens
             kept = self._truncate_source(item, source) if cut else source
             read = [*self.leading_ids, *kept.tolist(), *self.trailing_ids]
-            said = (
+            target_ids = (
                 None
                 if item.label is None
                 else [*target.tolist(), self.end_id][: self.max_target_length]
             )
-            example = self._build_example(read or [reader.special_ids.start], said)
+            example = self._build_example(read or [reader.special_ids.start], target_ids)
             shortened = len(target) + 1 > self.max_target_length
             found.append(
                 TaskInput(item_index=i, example=example, truncated=cut, target_truncated=shortened)
@@ -173,7 +173,7 @@ class TextToTextFormulation:
         """Write an answer to each source, and score its target where it is known."""
         losses = self._target_losses(model, batch, task_inputs)
         prompts = [self._prompt_ids(question.example).tolist() for question in task_inputs]
-        said = generate(
+        generated = generate(
             model,
             prompts,
             self.special_ids,
@@ -183,15 +183,15 @@ class TextToTextFormulation:
             GeneratedText(
                 token_ids=np.array(ids, np.int64), target_loss=loss, n_target_tokens=places
             )
-            for ids, (loss, places) in zip(said, losses, strict=True)
+            for ids, (loss, places) in zip(generated, losses, strict=True)
         ]
 
     def _prompt_ids(self, example: Example) -> Int[np.ndarray, "_"]:
         """Return what is read before the target."""
         if example.source is not None:
             return example.source
-        said = np.flatnonzero(example.targets != IGNORE_INDEX)
-        return example.inputs[: said[0] + 1] if len(said) else example.inputs
+        positions = np.flatnonzero(example.targets != IGNORE_INDEX)
+        return example.inputs[: positions[0] + 1] if len(positions) else example.inputs
 
     def _target_losses(
         self, model: Model, batch: Batch, task_inputs: Sequence[TaskInput]
@@ -203,12 +203,12 @@ class TextToTextFormulation:
         hidden, head = model.hidden_states(batch), model.language_head
         found: list[tuple[float, int]] = []
         for row, question, mask in zip(hidden, task_inputs, masks, strict=True):
-            at, said = (
+            at, targets = (
                 torch.from_numpy(x).to(hidden.device)
                 for x in (np.flatnonzero(mask), question.example.targets[mask])
             )
-            total, _ = head.loss(row[at], said)
-            found.append((float(total), len(said)))
+            total, _ = head.loss(row[at], targets)
+            found.append((float(total), len(targets)))
         return found
 
     def merge_scores(
@@ -224,13 +224,13 @@ class TextToTextFormulation:
 
     def prediction_record(self, item: TaskExample, scores: GeneratedText) -> PredictionRecord:
         """Return {"answer"}, what was written; and "label" or "number", null if it is none."""
-        said, template = str(self.prediction(item, scores)), self._text_template(item)
+        text, template = str(self.prediction(item, scores)), self._text_template(item)
         read = (
-            {"label" if template.labels else "number": template.parse_prediction(said)}
+            {"label" if template.labels else "number": template.parse_prediction(text)}
             if template.has_fixed_answers
             else {}
         )
-        return {"answer": said} | read
+        return {"answer": text} | read
 
     def loss(self, item: TaskExample, scores: GeneratedText) -> tuple[float, int]:
         """Return the cross-entropy of the target in nats, and its number of tokens."""
