@@ -48,7 +48,7 @@ def matrix(way: str, first: int, t: int) -> np.ndarray:
     seen = np.zeros((t, t), bool)
     for i in range(t):
         for j in range(t):
-            if way == "bidirectional":
+            if way == "both_ways":
                 seen[i, j] = True
             elif way == "forward":
                 seen[i, j] = j <= i
