@@ -51,7 +51,6 @@ from unmask.training import loop
 from unmask.training.device import distributed
 from unmask.training.device.distributed import World
 from unmask.zoo.catalogue import get_preset
-from unmask.zoo.preset import with_vocab_size
 
 HERE = Path(__file__).parent
 SST = HERE.parent.parent / "shared" / "data" / "glue" / "SST-2" / "train.tsv.xz"
@@ -87,7 +86,7 @@ def model_folder(folder: Path) -> Path:
     if not (home / "config.json").is_file():
         card = get_preset("bert-mini")
         tokenizer = train_tokenizer(card.tokenizer, texts())
-        architecture = with_vocab_size(card.architecture, max(tokenizer.vocab_size, 8192))
+        architecture = card.architecture.with_vocab_size(max(tokenizer.vocab_size, 8192))
         card = replace(card, architecture=architecture)
         write_folder(home, card.build().initialize(0), card, tokenizer)
     return home

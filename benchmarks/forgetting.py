@@ -23,7 +23,6 @@ from unmask.heads.model import Model
 from unmask.model.cache import Cache
 from unmask.tokenizers.spec import SpecialTokenIds
 from unmask.zoo.catalogue import MODELS
-from unmask.zoo.preset import with_vocab_size
 
 SIZE, PROMPT = 4_000, 32
 SPECIAL = SpecialTokenIds(vocab_size=SIZE, pad=0, start=2, end=None)
@@ -73,7 +72,7 @@ def main() -> None:
     print("| --- | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: |")
     for name in args.models.split(","):
         card = MODELS[name]
-        a = with_vocab_size(card.architecture, SIZE)
+        a = card.architecture.with_vocab_size(SIZE)
         model = Model(a, {"language": card.heads["language"]}).initialize(0).eval()
         with torch.no_grad():  # texts that differ, not one token again and again
             for weight in model.parameters():

@@ -28,7 +28,6 @@ from unmask.generation.settings import generation_config
 from unmask.heads.model import Model
 from unmask.tokenizers.spec import SpecialTokenIds
 from unmask.zoo.catalogue import MODELS
-from unmask.zoo.preset import with_vocab_size
 
 SIZE = 16_000
 PROMPT = 32
@@ -47,7 +46,7 @@ CASES: dict[str, tuple[int, dict[str, Any], dict[str, Any]]] = {
 
 def models(folder: Path) -> tuple[Model, Any]:
     """Make the same random model in both libraries."""
-    a = with_vocab_size(MODELS["gpt2-mini"].architecture, SIZE)
+    a = MODELS["gpt2-mini"].architecture.with_vocab_size(SIZE)
     config = transformers.GPT2Config(
         vocab_size=SIZE, n_embd=a.d_model, n_layer=a.n_layers, n_head=a.n_heads,
         n_positions=512, bos_token_id=0, eos_token_id=0, pad_token_id=0,

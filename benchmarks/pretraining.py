@@ -46,7 +46,7 @@ from unmask.training.data import build_training_data, open_documents, resolve_to
 from unmask.training.device import distributed
 from unmask.training.optimizers.config import AdamW
 from unmask.zoo.catalogue import get_preset
-from unmask.zoo.preset import Published, with_vocab_size
+from unmask.zoo.preset import Published
 
 HERE = Path(__file__).parent
 WIKITEXT = HERE.parent.parent / "shared" / "data" / "wikitext-2" / "train.txt.xz"
@@ -137,8 +137,8 @@ class Ours:
     def __init__(self, work: Workload, folder: Path) -> None:
         recipe, card = recipe_of(work, folder)
         shards = shards_of(work, folder)
-        architecture = with_vocab_size(
-            card.architecture, max(shards.tokenizer.vocab_size, work.vocab_size)
+        architecture = card.architecture.with_vocab_size(
+            max(shards.tokenizer.vocab_size, work.vocab_size)
         )
         model = replace(card, architecture=architecture).build().initialize(recipe.seed)
         data = build_training_data(shards, recipe, card.objective, work.length)

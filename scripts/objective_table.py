@@ -31,12 +31,12 @@ from unmask.config import to_dict
 from unmask.inference.open_model import load
 from unmask.inference.pipeline import Pipeline
 from unmask.jobs.prepare import load_or_train_tokenizer, tokenize_corpus
-from unmask.model.architecture import EncoderDecoderArchitecture
+from unmask.model.architecture import BackboneArchitecture
 from unmask.model.backbones.canine import CanineArchitecture
 from unmask.model.backbones.convolutional import ConvolutionalArchitecture
 from unmask.model.backbones.elmo import ElmoArchitecture
-from unmask.model.backbones.recurrent_architecture import RecurrentArchitecture
-from unmask.model.exchange.weight_names import AnyArchitecture
+from unmask.model.backbones.encoder_decoder import EncoderDecoderArchitecture
+from unmask.model.backbones.recurrent import RecurrentArchitecture
 from unmask.text.documents import read_documents
 from unmask.training.config import Recipe
 from unmask.word_vectors.train.trainer import WORD_VECTOR_METHODS
@@ -79,7 +79,7 @@ def cards() -> list[Published]:
     return sorted(found.values(), key=lambda card: card.name in LAST)
 
 
-def tiny(a: AnyArchitecture) -> dict[str, Any]:
+def tiny(a: BackboneArchitecture) -> dict[str, Any]:
     """Return what a network of a few thousand weights has otherwise."""
     if isinstance(a, EncoderDecoderArchitecture):
         return {side: tiny(getattr(a, side)) for side in ("encoder", "decoder")}

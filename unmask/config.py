@@ -7,12 +7,14 @@ import ast
 import dataclasses
 import difflib
 import functools
+import importlib
 import inspect
 import json
 import keyword
 import math
 import tomllib
 import types
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import (
@@ -31,6 +33,20 @@ from unmask.files import check_nesting, parser_errors_as_value_error, read_bytes
 DataT = TypeVar("DataT")
 ReturnT = TypeVar("ReturnT")
 Parameters = ParamSpec("Parameters")
+
+
+class OpenUnion(ABC):
+    """A base of dataclasses, any of which plain data may name by `kind`.
+
+    In place of a union that lists them all: a table names those that are read, and the modules that
+    define them, which are imported when one is named.
+    """
+
+    @classmethod
+    @abstractmethod
+    def kind_modules(cls) -> Mapping[str, str]:
+        """Return the classes that plain data may name, each with the module that defines it."""
+
 
 MAX_LEARNING_RATE = 1e3
 """Of any learning rate: the largest that are published, gradient descent's, are some tens."""
@@ -258,6 +274,8 @@ def _parse(target_type: Any, data: Any, where: str) -> Any:
         raise ValueError(f"{where} must be one of {list(args)}, got {data!r}")
     if dataclasses.is_dataclass(target_type):
         return _parse_dataclass(target_type, data, where)
+    if isinstance(target_type, type) and issubclass(target_type, OpenUnion):
+        return _parse_open_union(target_type.kind_modules(), data, where)
     return _parse_plain(target_type, origin, args, data, where)
 
 
@@ -283,6 +301,18 @@ def _parse_union(args: tuple[Any, ...], data: Any, where: str) -> Any:
     if named:
         errors.append(f"{where} must be a table with kind one of {sorted(named)}, got {data!r}")
     raise ValueError(errors[0] if errors else f"{where} must not be {data!r}")
+
+
+def _parse_open_union(modules: Mapping[str, str], data: Any, where: str) -> Any:
+    if not isinstance(data, Mapping):
+        raise ValueError(
+            f"{where} must be a table with kind one of {sorted(modules)}, got {data!r}"
+        )
+    kind = data.get("kind")
+    if not isinstance(kind, str) or kind not in modules:
+        at = f"{where}.kind".lstrip(".")
+        raise ValueError(f"{at} must be one of {sorted(modules)}, got {kind!r}")
+    return _parse(getattr(importlib.import_module(modules[kind]), kind), data, where)
 
 
 def _parse_dataclass(target_type: Any, data: Any, where: str) -> Any:

@@ -15,8 +15,10 @@ from unmask.batch import Batch, Example
 from unmask.batching.collate import pad_examples
 from unmask.heads.classification.sequence_classification import SequenceClassification
 from unmask.heads.language.language_modeling import LanguageModeling
-from unmask.heads.model import HeadSpec, Model
-from unmask.model.architecture import PRE_NORM, Architecture
+from unmask.heads.model import Model
+from unmask.heads.spec import HeadSpec
+from unmask.model.architecture import PRE_NORM
+from unmask.model.backbones.transformer import Architecture
 from unmask.model.initialize import NormalInit
 from unmask.model.positions.learned import LearnedPositions
 from unmask.tokenizers.spec import SpecialTokenIds

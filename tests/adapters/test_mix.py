@@ -16,7 +16,7 @@ from unmask.evaluation.sentence_embeddings import hidden_states
 from unmask.heads.model import Model
 from unmask.model.backbones.elmo import ElmoArchitecture
 from unmask.model.backbones.encoder_decoder import EncoderDecoder
-from unmask.model.backbones.recurrent_architecture import RecurrentArchitecture
+from unmask.model.backbones.recurrent import RecurrentArchitecture
 from unmask.model.backbones.transformer import Transformer
 from unmask.model.layers.embeddings.character_cnn import CharacterCNN
 from unmask.model.requested_states import RequestedStates

@@ -15,8 +15,6 @@ from unmask.adapters.prefix import (
     PrefixTuningModule,
     PromptTuning,
     PromptTuningModule,
-    decoder_stack,
-    encoder_stack,
     max_text_length,
 )
 from unmask.batch import IGNORE_INDEX, Batch, Example, Visibility
@@ -28,8 +26,10 @@ from unmask.heads.classification.sequence_classification import (
     TokenClassification,
 )
 from unmask.heads.language.language_modeling import LanguageModeling
-from unmask.heads.model import HeadSpec, Model
-from unmask.model.architecture import PRE_NORM, Architecture
+from unmask.heads.model import Model
+from unmask.heads.spec import HeadSpec
+from unmask.model.architecture import PRE_NORM
+from unmask.model.backbones.transformer import Architecture
 from unmask.model.initialize import NormalInit
 from unmask.model.positions.learned import LearnedPositions
 from unmask.model.requested_states import RequestedStates
@@ -296,9 +296,9 @@ def test_generated_text_ends_where_the_positions_behind_learned_tokens_do(spec: 
 
 def test_learned_tokens_take_places_of_the_stack_before_whose_texts_they_stand() -> None:
     made = with_adapter("gpt", PrefixTuning(n_virtual_tokens=5))
-    assert max_text_length(made, decoder_stack(made)) == 24 - 5
+    assert max_text_length(made, made.backbone.decoder_stack) == 24 - 5
     made = with_adapter("gpt", PromptTuning(n_virtual_tokens=30))
-    assert max_text_length(made, decoder_stack(made)) == 0
+    assert max_text_length(made, made.backbone.decoder_stack) == 0
     for spec, places in (
         (PrefixTuning(n_virtual_tokens=5), (24, 19)),
         (PromptTuning(n_virtual_tokens=5), (19, 24)),
@@ -309,10 +309,10 @@ def test_learned_tokens_take_places_of_the_stack_before_whose_texts_they_stand()
         made = Model(a, {}).initialize(1)
         attach(made, spec)
         assert (
-            max_text_length(made, encoder_stack(made)),
-            max_text_length(made, decoder_stack(made)),
+            max_text_length(made, made.backbone.encoder_stack),
+            max_text_length(made, made.backbone.decoder_stack),
         ) == places
-    assert max_text_length(model("t5"), encoder_stack(model("t5"))) is None
+    assert max_text_length(model("t5"), model("t5").backbone.encoder_stack) is None
 
 
 def test_the_maps_of_a_prefix_are_two_and_a_tanh() -> None:

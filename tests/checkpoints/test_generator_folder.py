@@ -15,13 +15,12 @@ from unmask.checkpoints.generator import (
 from unmask.checkpoints.huggingface.read import LoadedModel, load_folder
 from unmask.checkpoints.huggingface.write import write_folder
 from unmask.zoo.catalogue import MODELS
-from unmask.zoo.preset import with_vocab_size
 
 
 @pytest.mark.parametrize("name", ["electra-mini", "deberta-v3-mini", "coco-lm-mini"])
 def test_a_model_and_its_generator_come_back(name: str, tmp_path: Path) -> None:
     card = MODELS[name]
-    card = replace(card, architecture=with_vocab_size(card.architecture, 50))
+    card = replace(card, architecture=card.architecture.with_vocab_size(50))
     model = card.build().initialize(1).eval()
     opened = LoadedModel(
         preset=card, model=model, tokenizer=None, label_names=(), missing=(), unexpected=()

@@ -26,7 +26,7 @@ from unmask.heads.language.language_modeling import AppendedMaskGeneration, Lang
 from unmask.heads.model import Model
 from unmask.inference.pipeline import Pipeline
 from unmask.jobs.finetune import finetune
-from unmask.model.architecture import Architecture
+from unmask.model.backbones.transformer import Architecture
 from unmask.tasks.all_kinds import resolve_options
 from unmask.tasks.task import Task, TaskColumns, TaskExample
 

@@ -26,7 +26,6 @@ from unmask.finetuning.methods.method import (
     method_learning_rate,
     method_name,
     parse_method,
-    unfreeze,
 )
 from unmask.heads.classification.sequence_classification import SequenceClassification
 from unmask.heads.model import Model
@@ -170,12 +169,12 @@ def test_layers_are_thawed_from_the_top() -> None:
     apply_method(method, net, 0)
     sizes = []
     for step in range(1, 21):
-        unfreeze(method, net, step, 20)
+        method.unfreeze(net, step, 20)
         sizes.append(len(learning(net)))
     assert sizes == sorted(sizes)
-    unfreeze(method, net, 1, 20)
+    method.unfreeze(net, 1, 20)
     assert all(name.startswith("heads.") for name in learning(net))
-    unfreeze(method, net, 10, 20)
+    method.unfreeze(net, 10, 20)
     assert learning(net) == {name for name, _ in net.named_parameters()}
 
 

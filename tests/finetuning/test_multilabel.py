@@ -17,7 +17,7 @@ from unmask.finetuning.formulations.build import formulate, heads_for_task
 from unmask.finetuning.formulations.formulation import resolve_max_length
 from unmask.finetuning.results.predict import infer_task, predict
 from unmask.finetuning.results.score import score
-from unmask.heads.classification.sequence_classification import BinaryCrossEntropy
+from unmask.heads.classification.label_losses import BinaryCrossEntropy
 from unmask.jobs.finetune import finetune
 from unmask.tasks.all_kinds import TASK_KINDS, resolve_options
 from unmask.tasks.readers.tables import read_table

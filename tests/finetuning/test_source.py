@@ -12,7 +12,7 @@ from test_resume import Killed
 import unmask
 from unmask.checkpoints.huggingface.read import load_folder
 from unmask.finetuning import train_run
-from unmask.finetuning.methods.method import SourceEncoder, apply_method, parse_method, unfreeze
+from unmask.finetuning.methods.method import SourceEncoder, apply_method, parse_method
 from unmask.finetuning.results.finetuned_model import FinetunedModel
 from unmask.generation.prompts import encode_prompts
 from unmask.heads.model import Model
@@ -104,7 +104,7 @@ def test_the_step_alone_says_what_is_learned(translator: Path) -> None:
     apply_method(method, model, 0)
 
     def learning(step: int, of: int) -> set[str]:
-        unfreeze(method, model, step, of)
+        method.unfreeze(model, step, of)
         return {name for name, p in model.named_parameters() if p.requires_grad}
 
     everything = {name for name, _ in model.named_parameters()}

@@ -12,7 +12,7 @@ from unmask.batching.collate import pad_examples
 from unmask.finetuning.config import FinetuneConfig
 from unmask.finetuning.data.class_weights import resolve_class_weights
 from unmask.finetuning.job.prepare import prepare_job
-from unmask.heads.classification.sequence_classification import CrossEntropy
+from unmask.heads.classification.label_losses import CrossEntropy
 from unmask.jobs.finetune import finetune
 from unmask.tasks.task import TaskExample
 from unmask.training.device.distributed import process_group

@@ -7,7 +7,8 @@ from pathlib import Path
 import numpy as np
 
 from unmask.checkpoints.huggingface.write import write_folder
-from unmask.model.architecture import Architecture, EncoderDecoderArchitecture
+from unmask.model.backbones.encoder_decoder import EncoderDecoderArchitecture
+from unmask.model.backbones.transformer import Architecture
 from unmask.tasks.task import TaskExample
 from unmask.tokenizers.encode import Tokenizer
 from unmask.tokenizers.learn.tokenizer import train_tokenizer

@@ -18,7 +18,6 @@ from unmask.generation.fill_mask import (
     _split_at_blanks,
     fill,
 )
-from unmask.heads.model import is_kept_after_pretraining
 from unmask.tokenizers.encode import Tokenizer
 from unmask.tokenizers.learn.tokenizer import train_tokenizer
 from unmask.tokenizers.spec import BERT, ROBERTA, XLM, TokenizerSpec
@@ -343,7 +342,7 @@ def test_where_pieces_tell_words_ends_what_goes_on_has_its_sign_behind(tmp_path:
     [("electra-mini", "the folder generator"), ("canine-mini", "it reads characters")],
 )
 def test_what_names_no_tokens_says_what_there_is_instead(name: str, instead: str) -> None:
-    heads = {n: spec for n, spec in MODELS[name].heads.items() if is_kept_after_pretraining(spec)}
+    heads = {n: spec for n, spec in MODELS[name].heads.items() if spec.is_kept_after_pretraining}
     with torch.device("meta"):
         model = MODELS[name].build(heads)
     with pytest.raises(ValueError, match=f"no language-model head .*: .*{instead}"):

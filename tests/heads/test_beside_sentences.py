@@ -18,7 +18,7 @@ from unmask.heads.pretraining.sentence_reconstruction import (
     SentenceLayout,
     SkipThoughts,
 )
-from unmask.model.backbones.recurrent_architecture import RecurrentArchitecture
+from unmask.model.backbones.recurrent import RecurrentArchitecture
 
 PARTS = torch.tensor(
     [

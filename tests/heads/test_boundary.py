@@ -7,7 +7,7 @@ from torch.nn import functional as F
 from unmask.batch import IGNORE_INDEX, Batch
 from unmask.heads.model import Model
 from unmask.heads.pretraining.span_boundary import SpanBoundaryObjective, span_of_position
-from unmask.model.architecture import Architecture
+from unmask.model.backbones.transformer import Architecture
 
 V = 40
 A = Architecture(vocab_size=V, d_model=16, n_layers=1, n_heads=2, d_ff=16)

@@ -15,8 +15,8 @@ from unmask.heads.pretraining.autoregressive_characters import (
     AutoregressiveCharactersHead,
 )
 from unmask.heads.pretraining.subword_prediction import SubwordPrediction
-from unmask.model.architecture import Architecture
 from unmask.model.backbones.canine import CanineArchitecture
+from unmask.model.backbones.transformer import Architecture
 from unmask.model.positions.learned import LearnedPositions
 from unmask.zoo.catalogue import MODELS
 

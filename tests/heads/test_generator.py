@@ -13,7 +13,7 @@ from unmask.heads.pretraining.corrective_lm import CorrectiveLM
 from unmask.heads.pretraining.generator import Generator
 from unmask.heads.pretraining.generator_inputs import GeneratorInputs
 from unmask.heads.pretraining.replaced_token_detection import ReplacedTokenDetection
-from unmask.model.architecture import Architecture
+from unmask.model.backbones.transformer import Architecture
 from unmask.model.positions.learned import LearnedPositions
 
 V = 40

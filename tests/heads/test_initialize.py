@@ -6,11 +6,10 @@ from unmask.heads.classification.sequence_classification import SequenceClassifi
 from unmask.heads.language.language_modeling import LanguageModeling
 from unmask.heads.model import Model
 from unmask.zoo.encoders.bert_family.bert import BERT_TINY
-from unmask.zoo.preset import with_vocab_size
 
 
 def architecture():
-    return with_vocab_size(BERT_TINY.architecture, 50)
+    return BERT_TINY.architecture.with_vocab_size(50)
 
 
 def test_a_head_begins_alike_whatever_stands_beside_it() -> None:

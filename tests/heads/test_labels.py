@@ -10,16 +10,18 @@ from torch.nn import functional as F
 from unmask.batch import IGNORE_INDEX, Batch, Example
 from unmask.batching.collate import pack_examples, pad_examples
 from unmask.heads.classification.choice_groups import ChoiceGroup, ChoiceGroups
-from unmask.heads.classification.sequence_classification import (
+from unmask.heads.classification.label_losses import (
     BinaryCrossEntropy,
     ChoiceCrossEntropy,
     CrossEntropy,
-    SequenceClassification,
     group_log_softmax,
+)
+from unmask.heads.classification.sequence_classification import (
+    SequenceClassification,
     pool_hidden_states,
     sum_parts,
 )
-from unmask.model.backbones.recurrent_architecture import RecurrentArchitecture
+from unmask.model.backbones.recurrent import RecurrentArchitecture
 from unmask.tokenizers.spec import SpecialTokenIds
 
 SPECIAL = SpecialTokenIds(vocab_size=99, pad=0, start=1, end=2)

@@ -9,7 +9,7 @@ from unmask.heads.language import linear_cross_entropy as fused
 from unmask.heads.language.language_modeling import LanguageModeling
 from unmask.heads.language.linear_cross_entropy import linear_cross_entropy
 from unmask.heads.model import Model
-from unmask.model.architecture import Architecture
+from unmask.model.backbones.transformer import Architecture
 
 TINY = Architecture(
     vocab_size=23, d_model=8, n_layers=1, n_heads=2, d_ff=16, dropout=0.0, attention_dropout=0.0

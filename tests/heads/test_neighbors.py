@@ -12,7 +12,6 @@ from unmask.heads.model import Model
 from unmask.heads.prediction import Prediction
 from unmask.heads.pretraining.contrastive import ContrastiveHead, ContrastiveLoss
 from unmask.zoo.catalogue import get_preset
-from unmask.zoo.preset import with_vocab_size
 
 PARTS = torch.tensor(
     [
@@ -25,7 +24,7 @@ PARTS = torch.tensor(
 
 
 def head_of(spec: ContrastiveLoss) -> ContrastiveHead:
-    architecture = with_vocab_size(get_preset("bert-tiny").architecture, 50)
+    architecture = get_preset("bert-tiny").architecture.with_vocab_size(50)
     return spec.build(architecture, torch.nn.Embedding(50, 128))
 
 
@@ -95,7 +94,7 @@ def test_a_temperature_of_nothing_is_refused() -> None:
 def test_a_part_is_read_as_if_it_were_alone() -> None:
     card = get_preset("bert-tiny")
     model = (
-        Model(with_vocab_size(card.architecture, 50), {"neighbor": ContrastiveLoss()})
+        Model(card.architecture.with_vocab_size(50), {"neighbor": ContrastiveLoss()})
         .initialize()
         .eval()
     )

@@ -13,7 +13,7 @@ from unmask.config import from_dict, to_dict
 from unmask.heads.model import Model
 from unmask.heads.tagging.bilstm_crf import BiLSTMCRF
 from unmask.heads.tagging.crf import BOUNDARY
-from unmask.model.architecture import Architecture
+from unmask.model.backbones.transformer import Architecture
 
 TINY = Architecture(
     vocab_size=23, d_model=8, n_layers=1, n_heads=2, d_ff=16, dropout=0.0, attention_dropout=0.0

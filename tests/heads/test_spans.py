@@ -13,7 +13,7 @@ from unmask.checkpoints.huggingface.read import load_folder
 from unmask.checkpoints.huggingface.write import to_external_config, write_folder
 from unmask.heads.model import Model
 from unmask.heads.question_answering import END, START, QuestionAnswering, QuestionAnsweringHead
-from unmask.model.architecture import Architecture
+from unmask.model.backbones.transformer import Architecture
 
 KINDS = {"BertForQuestionAnswering": bert, "GPT2ForQuestionAnswering": gpt2}
 

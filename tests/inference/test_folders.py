@@ -9,13 +9,13 @@ import pytest
 
 from unmask.checkpoints.huggingface.read import LoadedModel, load_folder
 from unmask.config import set_value, to_dict
-from unmask.heads.classification.sequence_classification import (
+from unmask.heads.classification.label_losses import (
     BinaryCrossEntropy,
     ChoiceCrossEntropy,
     CrossEntropy,
     LabelLoss,
-    SequenceClassification,
 )
+from unmask.heads.classification.sequence_classification import SequenceClassification
 from unmask.heads.tagging.bilstm_crf import BiLSTMCRF
 from unmask.inference.export import (
     environment_record,

@@ -9,8 +9,8 @@ from test_exports import shrunk
 from toy_text import corpus
 
 from unmask.checkpoints.huggingface.read import LoadedModel
-from unmask.heads.classification.sequence_classification import BinaryCrossEntropy
-from unmask.heads.model import HeadSpec
+from unmask.heads.classification.label_losses import BinaryCrossEntropy
+from unmask.heads.spec import HeadSpec
 from unmask.inference.pipeline import Pipeline
 from unmask.tokenizers.encode import Tokenizer
 from unmask.tokenizers.learn.tokenizer import train_tokenizer

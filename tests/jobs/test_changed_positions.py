@@ -6,10 +6,9 @@ import torch
 from unmask.jobs.pretrain.apply_recipe import apply_recipe
 from unmask.jobs.pretrain.recipe_defaults import keys_of_changes
 from unmask.jobs.pretrain.resolve_options import drop_unsupported, preset_recipe
-from unmask.model.architecture import EncoderDecoderArchitecture
+from unmask.model.backbones.encoder_decoder import EncoderDecoderArchitecture
 from unmask.training import config as recipes
 from unmask.zoo.catalogue import MODELS
-from unmask.zoo.preset import max_positions
 
 CARDS = (
     "bert-mini", "electra-mini", "deberta-mini", "deberta-v3-mini", "longformer-mini",
@@ -55,6 +54,6 @@ def test_a_scheme_of_places_works_or_says_why(name: str, scheme: str) -> None:
         assert "init_previous_token_heads" not in told
         assert "memory" not in told
     assert all("is not used" in note for note in notes)
-    longest_now, longest_then = max_positions(a), max_positions(card.architecture)
+    longest_now, longest_then = a.max_positions, card.architecture.max_positions
     if longest_then is not None and longest_now is not None and "max_positions=" not in scheme:
         assert longest_now >= min(longest_then, 512)

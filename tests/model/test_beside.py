@@ -6,9 +6,8 @@ import torch
 from unmask.batch import Batch
 from unmask.heads.model import Model
 from unmask.jobs.pretrain.resolve_options import preset_recipe
-from unmask.model.architecture import Architecture
 from unmask.model.backbones.encoder_decoder import EncoderDecoder
-from unmask.model.backbones.transformer import Block, Transformer
+from unmask.model.backbones.transformer import Architecture, Block, Transformer
 from unmask.model.initialize import NormalInit
 from unmask.model.positions.learned import LearnedPositions
 from unmask.model.positions.rotary import Rotary
@@ -17,7 +16,6 @@ from unmask.training.config import Recipe
 from unmask.zoo.catalogue import MODELS
 from unmask.zoo.encoder_decoders.t5 import T5_MINI
 from unmask.zoo.encoders.bert_family.bert import BERT_MINI
-from unmask.zoo.preset import with_vocab_size
 
 A = Architecture(
     vocab_size=300, d_model=64, n_layers=3, n_heads=4, d_ff=64, dropout=0.0, attention_dropout=0.0,
@@ -104,7 +102,7 @@ def attention_weights_of(
 
 
 def test_an_encoder_attends_to_adjacent_tokens_and_its_decoder_to_the_same_token() -> None:
-    backbone = Model(with_vocab_size(T5_MINI.architecture, 300), {}).initialize(0).backbone
+    backbone = Model(T5_MINI.architecture.with_vocab_size(300), {}).initialize(0).backbone
     assert isinstance(backbone, EncoderDecoder)
     before = {name: x.clone() for name, x in backbone.named_parameters()}
     init_previous_token_heads([backbone], 2)
@@ -153,7 +151,7 @@ def test_a_negative_number_is_refused() -> None:
 @pytest.mark.parametrize("name", [n for n in MODELS if preset_recipe(n).init_previous_token_heads])
 def test_every_preset_that_sets_it_can(name: str) -> None:
     preset = MODELS[name]
-    small = with_vocab_size(preset.architecture, 8)
+    small = preset.architecture.with_vocab_size(8)
     init_previous_token_heads(
         Model(small, preset.heads).networks, preset_recipe(name).init_previous_token_heads
     )

@@ -6,8 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from unmask.model import cache as module
-from unmask.model.architecture import Architecture
-from unmask.model.backbones.transformer import Transformer
+from unmask.model.backbones.transformer import Architecture, Transformer
 from unmask.model.cache import Cache, LayerCache
 from unmask.model.positions.rotary import Rotary
 from unmask.model.positions.scheme import PositionScheme

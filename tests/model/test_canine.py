@@ -16,7 +16,8 @@ from unmask.checkpoints.huggingface.read import load_folder
 from unmask.checkpoints.huggingface.write import write_folder
 from unmask.heads.classification.sequence_classification import SequenceClassification
 from unmask.heads.model import Model
-from unmask.model.backbones.canine import Canine, CanineArchitecture, CharacterHashEmbedding
+from unmask.model.backbones.canine import Canine, CanineArchitecture
+from unmask.model.layers.embeddings.character_hash import CharacterHashEmbedding
 from unmask.model.positions.learned import LearnedPositions
 from unmask.model.positions.rotary import Rotary
 from unmask.model.requested_states import RequestedStates

@@ -6,8 +6,7 @@ import pytest
 import torch
 
 from unmask.batch import Batch, Visibility
-from unmask.model.architecture import Architecture
-from unmask.model.backbones.transformer import Transformer
+from unmask.model.backbones.transformer import Architecture, Transformer
 from unmask.model.layers.convolution import NgramInputEncoding
 from unmask.model.variants import LayerVariants
 

@@ -14,8 +14,8 @@ from unmask.batch import IGNORE_INDEX, Batch, Visibility
 from unmask.heads.classification.sequence_classification import SequenceClassification
 from unmask.heads.language.language_modeling import LanguageModeling
 from unmask.heads.model import Model
-from unmask.model.architecture import PRE_NORM, Architecture
-from unmask.model.backbones.transformer import Block
+from unmask.model.architecture import PRE_NORM
+from unmask.model.backbones.transformer import Architecture, Block
 from unmask.model.initialize import NormalInit
 from unmask.model.layers.attention.query_stream import EnhancedMaskDecoder
 from unmask.model.layers.feed_forward import LayerNorm

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from unmask.model.architecture import Architecture
+from unmask.model.backbones.transformer import Architecture
 from unmask.model.layers.attention.attention import Attention, AttentionMask
 from unmask.model.layers.feed_forward import LayerNorm
 from unmask.model.positions.disentangled import DisentangledAttention

@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from unmask.batch import Batch, Visibility
-from unmask.model.architecture import PRE_NORM, Architecture
-from unmask.model.backbones.transformer import Transformer
+from unmask.model.architecture import PRE_NORM
+from unmask.model.backbones.transformer import Architecture, Transformer
 from unmask.model.positions.learned import LearnedPositions
 from unmask.model.positions.relative_bias import RelativePositionBias
 from unmask.model.positions.rotary import Rotary

@@ -4,8 +4,7 @@ import pytest
 import torch
 
 from unmask.batch import Batch
-from unmask.model.architecture import Architecture
-from unmask.model.backbones.transformer import Transformer
+from unmask.model.backbones.transformer import Architecture, Transformer
 from unmask.model.initialize import NormalInit, SmallInit
 from unmask.model.layers.attention.query_stream import EnhancedMaskDecoder
 from unmask.model.layers.feed_forward import (

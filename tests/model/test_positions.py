@@ -5,8 +5,7 @@ import math
 import pytest
 import torch
 
-from unmask.model.architecture import Architecture
-from unmask.model.backbones.transformer import Transformer
+from unmask.model.backbones.transformer import Architecture, Transformer
 from unmask.model.positions.relative_bias import (
     LearnedPositionsAndRelativeBias,
     RelativePositionBias,

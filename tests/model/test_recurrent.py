@@ -9,8 +9,7 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from unmask.batch import Batch, Visibility
 from unmask.model.architecture import NO_BIASES
-from unmask.model.backbones.recurrent import Recurrent
-from unmask.model.backbones.recurrent_architecture import RecurrentArchitecture
+from unmask.model.backbones.recurrent import Recurrent, RecurrentArchitecture
 from unmask.model.initialize import UniformInit
 from unmask.model.layers.feed_forward import RMSNorm
 from unmask.model.requested_states import RequestedStates

@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from unmask.model.architecture import Architecture
+from unmask.model.backbones.transformer import Architecture
 from unmask.model.positions.rotary import LayerwiseRotary, LinearScaling, Llama3Scaling, Rotary
 
 TINY = Architecture(vocab_size=9, d_model=16, n_layers=4, n_heads=1, d_ff=8)

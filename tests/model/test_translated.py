@@ -9,9 +9,12 @@ from torch.nn import functional as F
 
 from unmask.batch import Batch, Visibility
 from unmask.heads.model import Model
-from unmask.model.architecture import Architecture, EncoderDecoderArchitecture, source_encoder_of
-from unmask.model.backbones.encoder_decoder import EncoderDecoder
-from unmask.model.backbones.transformer import SourceEncodedTransformer, Transformer
+from unmask.model.backbones.encoder_decoder import (
+    EncoderDecoder,
+    EncoderDecoderArchitecture,
+    source_encoder_of,
+)
+from unmask.model.backbones.transformer import Architecture, SourceEncodedTransformer, Transformer
 from unmask.training.device.activation_memory import activation_bytes_per_token
 from unmask.zoo.catalogue import MODELS
 

@@ -12,7 +12,7 @@ from unmask.batch import IGNORE_INDEX, Example
 from unmask.batching.collate import pack_examples, pad_examples
 from unmask.heads.language.language_modeling import LanguageModeling
 from unmask.heads.model import Model
-from unmask.model.architecture import Architecture
+from unmask.model.backbones.transformer import Architecture
 from unmask.objectives import published
 from unmask.objectives.corrupt import DiffusionMasking
 from unmask.objectives.features import WeightedTargets

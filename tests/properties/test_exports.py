@@ -19,18 +19,17 @@ from unmask.checkpoints.huggingface.differences import (
 )
 from unmask.checkpoints.huggingface.read import load_folder
 from unmask.checkpoints.huggingface.write import to_external_config, write_folder
-from unmask.heads.classification.sequence_classification import (
-    ChoiceCrossEntropy,
-    TokenClassification,
-)
+from unmask.heads.classification.label_losses import ChoiceCrossEntropy
+from unmask.heads.classification.sequence_classification import TokenClassification
 from unmask.heads.language.language_modeling import LanguageModeling
-from unmask.heads.model import HeadSpec, Model, is_kept_after_pretraining
+from unmask.heads.model import Model
+from unmask.heads.spec import HeadSpec
 from unmask.heads.tagging.bilstm_crf import BiLSTMCRF
 from unmask.inference.export import model_card
 from unmask.inference.pipeline import Pipeline
-from unmask.model.architecture import Architecture, EncoderDecoderArchitecture
 from unmask.model.backbones.canine import CanineArchitecture
-from unmask.model.backbones.encoder_decoder import EncoderDecoder
+from unmask.model.backbones.encoder_decoder import EncoderDecoder, EncoderDecoderArchitecture
+from unmask.model.backbones.transformer import Architecture
 from unmask.model.layers.attention.block_local_mask import GlobalTokens
 from unmask.model.positions.learned import LearnedPositions
 from unmask.zoo.catalogue import MODELS
@@ -170,7 +169,7 @@ def ours(model: Model, ids: Tensor, lengths: list[int], said: Tensor) -> dict[st
     for name, spec in model.head_specs.items():
         if isinstance(spec, LanguageModeling):
             found[name] = model.language_head.logits(hidden)[:, :t]
-        elif is_kept_after_pretraining(spec):
+        elif spec.is_kept_after_pretraining:
             (term,) = {getattr(spec, "term", name), name} & set(
                 model(batch, return_logits=True).logits
             )

@@ -8,9 +8,8 @@ import torch
 from torch import Tensor
 
 from unmask.batch import Batch, Visibility
-from unmask.model.architecture import EncoderDecoderArchitecture
+from unmask.model.backbones.encoder_decoder import EncoderDecoderArchitecture
 from unmask.zoo.catalogue import MODELS
-from unmask.zoo.preset import with_vocab_size
 
 T, S = 9, 6
 NEITHER = {
@@ -42,7 +41,7 @@ def tiny(a: Any, **changes: Any) -> Any:
 def build(family: str, **changes):
     """Build a tiny model; changes are of the only stack, the decoder, or both that share layers."""
     card = FAMILIES[family]
-    a = with_vocab_size(card.architecture, 50)
+    a = card.architecture.with_vocab_size(50)
     if isinstance(a, EncoderDecoderArchitecture):
         of_both = changes if a.tie_encoder_decoder else {}
         a = replace(a, encoder=tiny(a.encoder, **of_both), decoder=tiny(a.decoder, **changes))

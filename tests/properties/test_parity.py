@@ -32,7 +32,7 @@ from reference import (
 from unmask.batch import IGNORE_INDEX, Batch, Visibility
 from unmask.checkpoints.huggingface.read import load_folder
 from unmask.checkpoints.huggingface.write import write_folder
-from unmask.heads.classification.sequence_classification import ChoiceCrossEntropy
+from unmask.heads.classification.label_losses import ChoiceCrossEntropy
 from unmask.model.layers.attention.attention import AttentionMask
 from unmask.model.layers.attention.block_local_mask import GlobalTokens, Window
 from unmask.zoo.catalogue import MODELS

@@ -11,7 +11,8 @@ from unmask.adapters.attach import attach
 from unmask.adapters.prefix import PrefixTuning, PromptTuning
 from unmask.batch import Batch, Visibility
 from unmask.model import cache
-from unmask.model.architecture import Architecture, EncoderDecoderArchitecture
+from unmask.model.backbones.encoder_decoder import EncoderDecoderArchitecture
+from unmask.model.backbones.transformer import Architecture
 from unmask.model.layers.attention import attention
 from unmask.model.layers.attention.attention import AttentionMask, Scoring, attend
 

@@ -22,7 +22,6 @@ from unmask.checkpoints.huggingface.read import load_folder
 from unmask.checkpoints.huggingface.write import write_folder
 from unmask.heads.classification.sequence_classification import SequenceClassification
 from unmask.heads.language.language_modeling import LanguageModeling
-from unmask.heads.model import is_kept_after_pretraining
 from unmask.model.exchange.weight_names import NATIVE_WEIGHT_NAMES
 from unmask.zoo.catalogue import MODELS
 
@@ -39,7 +38,7 @@ def test_a_family_that_the_reference_library_lacks_comes_back_from_a_folder_of_o
     name: str, tied: bool, tmp_path: Path
 ) -> None:
     card = MODELS[name]
-    kept = {name: spec for name, spec in card.heads.items() if is_kept_after_pretraining(spec)}
+    kept = {name: spec for name, spec in card.heads.items() if spec.is_kept_after_pretraining}
     heads = {name: _tied(spec, tied) for name, spec in kept.items()}
     heads |= {"label": SequenceClassification(n_labels=3)}
     model = card.build(heads).initialize(0)

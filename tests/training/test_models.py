@@ -10,7 +10,8 @@ import torch
 from unmask.batch import PARAGRAPH_START, SENTENCE_START, WORD_START, Tokens
 from unmask.batching.loader import BatchLoader
 from unmask.checkpoints import folder as checkpoints
-from unmask.model.architecture import Architecture, EncoderDecoderArchitecture
+from unmask.model.backbones.encoder_decoder import EncoderDecoderArchitecture
+from unmask.model.backbones.transformer import Architecture
 from unmask.tokenizers.spec import SpecialTokenIds
 from unmask.training import loop
 from unmask.training.config import Recipe

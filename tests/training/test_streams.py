@@ -14,7 +14,8 @@ from unmask.batching.workers import draw_other_row
 from unmask.checkpoints import folder as checkpoints
 from unmask.jobs.prepare import prepare
 from unmask.jobs.pretrain.network import build_network
-from unmask.model.architecture import Architecture, StackArchitecture
+from unmask.model.architecture import StackArchitecture
+from unmask.model.backbones.transformer import Architecture
 from unmask.objectives import published
 from unmask.objectives.features import Recurrence, RecurrenceMemory
 from unmask.shards.read import TokenShards

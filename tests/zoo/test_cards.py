@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from unmask.checkpoints.huggingface.differences import heads_without_transformers_class
-from unmask.heads.model import required_term
-from unmask.model.architecture import Architecture, EncoderDecoderArchitecture
+from unmask.model.backbones.encoder_decoder import EncoderDecoderArchitecture
+from unmask.model.backbones.transformer import Architecture
 from unmask.zoo.catalogue import MODELS
 from unmask.zoo.encoder_decoders.t5 import encoder_decoder
 
@@ -47,7 +47,7 @@ def test_a_card_names_its_paper_and_its_own_sizes(name: str) -> None:
     for a in stacks(card.architecture):
         length = a.max_positions
         assert length is None or card.sequence_length <= length
-    terms = {required_term(head, spec) for head, spec in card.heads.items()}
+    terms = {spec.objective_term for head, spec in card.heads.items()}
     assert set(card.objective.loss_terms) == terms
 
 

@@ -9,12 +9,11 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from unmask.batch import Batch, Visibility
-from unmask.model.architecture import Architecture
 from unmask.model.backbones.evolved_parts import (
     EvolvedDecoderConvolutions,
     EvolvedEncoderConvolutions,
 )
-from unmask.model.backbones.transformer import Transformer
+from unmask.model.backbones.transformer import Architecture, Transformer
 from unmask.model.cache import ConvolutionCache
 from unmask.model.layers.convolution import NgramInputEncoding
 from unmask.model.positions.rotary import Rotary

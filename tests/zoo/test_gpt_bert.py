@@ -22,7 +22,7 @@ from unmask.generation.decode import generate
 from unmask.generation.fill_mask import fill
 from unmask.generation.settings import generation_config
 from unmask.heads.model import Model
-from unmask.model.architecture import Architecture
+from unmask.model.backbones.transformer import Architecture
 from unmask.model.layers.depth_weighted_average import DepthWeightedAverage
 from unmask.tokenizers.spec import SpecialTokenIds
 from unmask.zoo.catalogue import MODELS, preset_for_config

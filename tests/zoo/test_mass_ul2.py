@@ -10,7 +10,7 @@ from toy_text import corpus
 
 from unmask.batch import Batch, Visibility
 from unmask.jobs.pretrain.apply_recipe import apply_recipe
-from unmask.model.architecture import EncoderDecoderArchitecture
+from unmask.model.backbones.encoder_decoder import EncoderDecoderArchitecture
 from unmask.objectives.denoising.denoise import ModeSwitching
 from unmask.objectives.published import T5_BY_RATE, T5_BY_SPAN_LENGTH, T5_OBJECTIVES, components_of
 from unmask.tokenizers.learn.tokenizer import train_tokenizer
@@ -19,13 +19,12 @@ from unmask.tokenizers.spec import UL2, TokenizerSpec
 from unmask.tokenizers.vocabulary import Unigram
 from unmask.training.config import Recipe
 from unmask.zoo.catalogue import MODELS
-from unmask.zoo.preset import with_vocab_size
 
 
 @torch.no_grad()
 def test_the_decoder_of_mass_stands_where_the_batch_says() -> None:
     card = MODELS["mass-mini"]
-    a = with_vocab_size(card.architecture, 50)
+    a = card.architecture.with_vocab_size(50)
     assert isinstance(a, EncoderDecoderArchitecture)
     a = replace(a, encoder=tiny(a.encoder), decoder=tiny(a.decoder))
     model = replace(card, architecture=a).build().eval()

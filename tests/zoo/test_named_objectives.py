@@ -12,7 +12,7 @@ from unmask.heads.language.language_modeling import (
 )
 from unmask.heads.pretraining.generator import Generator
 from unmask.heads.pretraining.replaced_token_detection import ReplacedTokenDetection
-from unmask.model.architecture import Architecture
+from unmask.model.backbones.transformer import Architecture
 from unmask.objectives import published as values
 from unmask.objectives.denoising.single_stack import SingleStackSeq2Seq
 from unmask.objectives.objective import Objective

@@ -12,13 +12,15 @@ from unmask.checkpoints.huggingface.differences import opening_note
 from unmask.checkpoints.huggingface.read import load_folder
 from unmask.checkpoints.huggingface.write import write_folder
 from unmask.finetuning.formulations.formulation import language_modeling_head
-from unmask.model.architecture import PRE_NORM, Architecture, EncoderDecoderArchitecture
+from unmask.model.architecture import PRE_NORM
+from unmask.model.backbones.encoder_decoder import EncoderDecoderArchitecture
+from unmask.model.backbones.transformer import Architecture
 from unmask.model.layers.feed_forward import RMSNorm
 from unmask.model.positions.rotary import Rotary
 from unmask.model.variants import AttentionVariant, LayerVariants
 from unmask.zoo.catalogue import MODELS, preset_for_config
 from unmask.zoo.native_format import inexpressible_keys, with_expressible_format, with_native_format
-from unmask.zoo.preset import Published, with_vocab_size
+from unmask.zoo.preset import Published
 
 CHANGES: dict[str, dict[str, Any]] = {
     "a window": {"attention_window": (4, None)},
@@ -32,7 +34,7 @@ CHANGES: dict[str, dict[str, Any]] = {
 
 def small(name: str) -> Published:
     card = MODELS[name]
-    return replace(card, architecture=with_vocab_size(card.architecture, 60))
+    return replace(card, architecture=card.architecture.with_vocab_size(60))
 
 
 @pytest.mark.parametrize("name", [n for n in MODELS if n.endswith("-mini")])

@@ -13,12 +13,10 @@ from unmask.checkpoints.huggingface.write import write_folder
 from unmask.generation.decode import generate
 from unmask.generation.decoding_batch import DecodingBatch, Prompt
 from unmask.generation.settings import generation_config
-from unmask.model.architecture import EncoderDecoderArchitecture
-from unmask.model.backbones.encoder_decoder import EncoderDecoder
+from unmask.model.backbones.encoder_decoder import EncoderDecoder, EncoderDecoderArchitecture
 from unmask.tokenizers.spec import SpecialTokenIds
 from unmask.zoo.catalogue import MODELS
 from unmask.zoo.encoder_decoders.t5_architectures import PRESETS
-from unmask.zoo.preset import with_vocab_size
 
 SPECIAL = SpecialTokenIds(vocab_size=50, pad=0, start=0, end=1, suffix=(1,))
 SMALL = [card.name for card in PRESETS if card.name.endswith("-mini")]
@@ -108,7 +106,7 @@ def test_a_source_is_seen_as_a_whole_by_a_prefix_language_model_alone(whole: boo
 @torch.no_grad()
 def test_it_is_kept_and_says_the_same_after(name: str, tmp_path: Path) -> None:
     card = MODELS[name]
-    card = replace(card, architecture=with_vocab_size(card.architecture, 50))
+    card = replace(card, architecture=card.architecture.with_vocab_size(50))
     model = card.build().initialize(3).eval()
     write_folder(tmp_path, model, card, None)
     again = load_folder(tmp_path)

@@ -14,7 +14,7 @@ from unmask.checkpoints.huggingface.write import write_folder
 from unmask.heads.classification.sequence_classification import SequenceClassification
 from unmask.heads.language.language_modeling import LanguageModeling
 from unmask.heads.model import Model
-from unmask.model.architecture import Architecture
+from unmask.model.backbones.transformer import Architecture
 from unmask.objectives.features import Recurrence, RecurrenceMemory
 from unmask.zoo.catalogue import MODELS
 from unmask.zoo.decoders.transformer_xl import TRANSFORMER_XL

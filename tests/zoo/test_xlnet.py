@@ -15,7 +15,7 @@ from unmask.evaluation.likelihood import ContextContinuation, token_likelihoods
 from unmask.finetuning.formulations.formulation import InputTemplate
 from unmask.generation.fill_mask import fill
 from unmask.heads.model import Model
-from unmask.model.architecture import Architecture
+from unmask.model.backbones.transformer import Architecture
 from unmask.objectives.features import Recurrence, RecurrenceMemory, TwoStream
 from unmask.tokenizers.learn.tokenizer import train_tokenizer
 from unmask.tokenizers.spec import XLNET, TokenizerSpec

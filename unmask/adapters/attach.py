@@ -14,8 +14,8 @@ from jaxtyping import Int
 from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
-from unmask.heads.model import Model, SingleStack
-from unmask.model.backbones.recurrent_architecture import GRULayer, LSTMLayer
+from unmask.heads.model import Model
+from unmask.model.backbones.recurrent_layers import GRULayer, LSTMLayer
 
 
 @dataclass
@@ -142,7 +142,7 @@ def use_adapters(
     else:
         chosen = _rows_by_name(adapter_names, model.device)
         check = _CheckRows(len(adapter_names))
-        stacks = [m for m in model.backbone.modules() if isinstance(m, SingleStack)]
+        stacks = [m for m in model.backbone.stacks if isinstance(m, nn.Module)]
         checks = [s.register_forward_pre_hook(check, with_kwargs=True) for s in stacks]
     try:
         _activate(model, chosen)
@@ -200,7 +200,7 @@ def freeze(model: Model) -> None:
     """
     _check_unmerged(model, "train")
     model.requires_grad_(True)
-    model.backbone.requires_grad_(False)
+    model.get_submodule("backbone").requires_grad_(False)
 
 
 def find_linears(model: Model, target_modules: Sequence[str]) -> dict[str, nn.Linear]:

@@ -12,6 +12,7 @@ from torch.nn import functional as F
 from torch.utils.hooks import RemovableHandle
 
 from unmask.adapters.attach import Attachment, add_submodule, apply_to_rows
+from unmask.adapters.tuning_method import TuningMethod
 from unmask.config import check_number_fields
 from unmask.heads.model import Model
 from unmask.model.backbones.transformer import Block
@@ -30,7 +31,7 @@ Sublayer = Literal["attention", "cross", "feed_forward"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class HoulsbyAdapter:
+class HoulsbyAdapter(TuningMethod):
     """A bottleneck after each sublayer, before its residual connection; own norms.
 
     Houlsby et al. 2019, arXiv:1902.00751, section 2.1.
@@ -53,7 +54,7 @@ class HoulsbyAdapter:
 
 
 @dataclass(frozen=True, kw_only=True)
-class PfeifferAdapter:
+class PfeifferAdapter(TuningMethod):
     """One bottleneck per layer, from the layer's output, added to its feed-forward.
 
     Pfeiffer et al. 2021, arXiv:2005.00247, appendix A; released code, `PfeifferConfig`.
@@ -73,7 +74,7 @@ class PfeifferAdapter:
 
 
 @dataclass(frozen=True, kw_only=True)
-class AdaMix:
+class AdaMix(TuningMethod):
     """After each feed-forward a bottleneck of several experts: one at random in training.
 
     Otherwise their mean. Training runs each batch twice; see `unmask.adapters.consistency`. Wang

@@ -21,11 +21,9 @@ from unmask.adapters.peft_format.folder import (
     read_adapter_tensors,
 )
 from unmask.checkpoints.checksums import check_recorded_files
-from unmask.checkpoints.huggingface.differences import has_label_names
 from unmask.checkpoints.huggingface.read import (
     HUB_PREFIX,
     LoadedModel,
-    as_causal_head,
     head_specs_by_name,
     load_folder,
     read_config,
@@ -34,9 +32,8 @@ from unmask.checkpoints.huggingface.read import (
 )
 from unmask.checkpoints.tensors import read_json_file, read_model_tensors
 from unmask.config import from_dict
-from unmask.heads.language.language_modeling import LanguageModeling
-from unmask.heads.model import HeadSpec, Model
-from unmask.model.architecture import EncoderDecoderArchitecture, StackArchitecture
+from unmask.heads.model import Model
+from unmask.heads.spec import HeadSpec
 from unmask.text.records import format_names
 from unmask.zoo.preset import Published
 
@@ -114,10 +111,7 @@ def _check_output_matrix(folder: Path, home: Path, loaded_model: LoadedModel) ->
     Raises:
         ValueError: so it is; PEFT draws the matrix anew each time.
     """
-    tied = any(
-        isinstance(s, LanguageModeling) and s.tie_embeddings
-        for s in loaded_model.model.head_specs.values()
-    )
+    tied = any(s.ties_output_embeddings for s in loaded_model.model.head_specs.values())
     if tied and read_config(home).get("tie_word_embeddings") is False:
         raise ValueError(
             f"{folder}: {home / 'config.json'} says tie_word_embeddings = false, but neither this "
@@ -127,7 +121,7 @@ def _check_output_matrix(folder: Path, home: Path, loaded_model: LoadedModel) ->
 
 def _base_label_names(loaded_model: LoadedModel) -> tuple[str, ...]:
     """Return the labels' names that the model below has, if they are of as many."""
-    spec = next((s for s in loaded_model.model.head_specs.values() if has_label_names(s)), None)
+    spec = next((s for s in loaded_model.model.head_specs.values() if s.has_label_names), None)
     n = getattr(spec, "n_labels", len(loaded_model.label_names))
     return (
         loaded_model.label_names
@@ -172,13 +166,8 @@ def _trained_heads(
     head = next((name for name in names if name in ("label", "token_label")), None)
     n = 2 if head is None else _count_labels(folder, home, head, card, over)
     made = head_specs_by_name(names, card, theirs, n)
-    one = card.architecture
-    forward = (
-        bool(card.config_mapping.causal_class_names)
-        and isinstance(one, StackArchitecture)
-        and one.causal
-    )
-    return {name: as_causal_head(s) for name, s in made.items()} if forward else made
+    forward = bool(card.config_mapping.causal_class_names) and card.architecture.is_decoder_only
+    return {name: s.as_causal() for name, s in made.items()} if forward else made
 
 
 def _head_names(path: Path, config: Mapping[str, Any], preset: Published) -> tuple[str, ...]:
@@ -196,7 +185,7 @@ def _head_names(path: Path, config: Mapping[str, Any], preset: Published) -> tup
         return found
     if task not in _HEADS_OF_TASK:
         raise ValueError(f"{path}: task_type {task!r} is not one of {', '.join(_HEADS_OF_TASK)}")
-    both = isinstance(preset.architecture, EncoderDecoderArchitecture)
+    both = preset.architecture.is_encoder_decoder
     if (names := _HEADS_OF_TASK[task]) not in classes or (
         names == ("language",) and both != ("2" in task)
     ):

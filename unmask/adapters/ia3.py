@@ -9,11 +9,12 @@ from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
 from unmask.adapters.attach import Attachment, add_submodule, apply_to_rows, find_linears
+from unmask.adapters.tuning_method import TuningMethod
 from unmask.heads.model import Model
 
 
 @dataclass(frozen=True, kw_only=True)
-class IA3:
+class IA3(TuningMethod):
     """Learned factors of the outputs, or inputs, of some linear maps.
 
     Liu et al. 2022, arXiv:2205.05638, section 3.3.

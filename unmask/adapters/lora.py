@@ -11,13 +11,14 @@ from torch.nn import functional as F
 from torch.utils.hooks import RemovableHandle
 
 from unmask.adapters.attach import Attachment, add_submodule, apply_to_rows, find_linears
+from unmask.adapters.tuning_method import TuningMethod
 from unmask.config import check_number_fields
 from unmask.heads.model import Model
 from unmask.model.layers.feed_forward import Dropout
 
 
 @dataclass(frozen=True, kw_only=True)
-class LoRA:
+class LoRA(TuningMethod):
     """y + alpha/rank · B A x in place of y, for linear maps of the backbone.
 
     Hu et al. 2021, arXiv:2106.09685, section 4.1.

@@ -6,7 +6,7 @@ have virtual tokens before them.
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, cast
 
 import torch
 from jaxtyping import Float, Int, Shaped
@@ -15,28 +15,24 @@ from torch.nn import functional as F
 from torch.utils.hooks import RemovableHandle
 
 from unmask.adapters.attach import Attachment
+from unmask.adapters.tuning_method import TuningMethod
 from unmask.batch import Batch, Feature, Visibility
 from unmask.config import check_number_fields
 from unmask.heads.classification.sequence_classification import SequenceClassificationHead
-from unmask.heads.model import Model, SingleStack
-from unmask.model.architecture import Architecture
-from unmask.model.backbones.canine import Canine
-from unmask.model.backbones.convolutional import Convolutional
-from unmask.model.backbones.encoder_decoder import EncoderDecoder
-from unmask.model.backbones.recurrent import Recurrent
-from unmask.model.backbones.transformer import SourceEncodedTransformer, Transformer
+from unmask.heads.model import Model
+from unmask.model.architecture import Backbone, require_support
+from unmask.model.backbones.transformer import Architecture, SourceEncodedTransformer, Transformer
 from unmask.model.cache import Cache
 from unmask.model.layers.attention.attention import Attention, split_heads
 from unmask.model.layers.attention.block_local_mask import GlobalTokens, VirtualTokens
 from unmask.model.requested_states import RequestedStates, requested_states
-from unmask.zoo.preset import max_positions
 
 INIT_STD = 0.02
 """Of the initialization where nothing better is known."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class PrefixTuning:
+class PrefixTuning(TuningMethod):
     """Keys and values of virtual tokens before the text, in every self-attention of the stack.
 
     Li and Liang 2021, arXiv:2101.00190, section 4.2. In an encoder-decoder, of the decoder.
@@ -58,7 +54,7 @@ class PrefixTuning:
 
 
 @dataclass(frozen=True, kw_only=True)
-class PromptTuning:
+class PromptTuning(TuningMethod):
     """Embeddings of virtual tokens before the text.
 
     Lester et al. 2021, arXiv:2104.08691, section 2. In an encoder-decoder, before the
@@ -94,7 +90,7 @@ class PrefixTuningModule(nn.Module):
     def __init__(self, spec: PrefixTuning, model: Model) -> None:
         super().__init__()
         self.spec, self.attachment = spec, Attachment()
-        self.a = require_attention(decoder_stack(model)).a
+        self.a = require_attention(model.backbone.decoder_stack).a
         width = 2 * self.a.n_layers * self.a.n_key_value_heads * self.a.d_head
         self.vectors = self.table = self.into = self.out = None
         if spec.projection_size is None:
@@ -119,7 +115,7 @@ class PrefixTuningModule(nn.Module):
 
     def register_hooks(self, model: Model) -> list[RemovableHandle]:
         """Prepend the prefix to every text of the model's only stack, or of its decoder."""
-        stack = require_attention(decoder_stack(model))
+        stack = require_attention(model.backbone.decoder_stack)
         return [stack.register_forward_pre_hook(self._prepend, with_kwargs=True)]
 
     def _prepend(
@@ -159,7 +155,7 @@ class PromptTuningModule(nn.Module):
     def __init__(self, spec: PromptTuning, model: Model) -> None:
         super().__init__()
         self.spec, self.attachment = spec, Attachment()
-        self.a = require_attention(encoder_stack(model)).a
+        self.a = require_attention(model.backbone.encoder_stack).a
         self.vectors = nn.Parameter(torch.empty(spec.n_virtual_tokens, self.a.d_embed))
         self._first = any(
             isinstance(head, SequenceClassificationHead) and head.spec.pooling == "first"
@@ -191,15 +187,15 @@ class PromptTuningModule(nn.Module):
 
     def register_hooks(self, model: Model) -> list[RemovableHandle]:
         """Prepend the prompt to every text of the model's only stack, or of its encoder."""
-        stack = require_attention(encoder_stack(model))
+        stack = require_attention(model.backbone.encoder_stack)
         if isinstance(stack, SourceEncodedTransformer):
             raise ValueError("PromptTuning does not support a model with a source encoder")
         hooks = [
             stack.register_forward_pre_hook(self._prepend, with_kwargs=True),
             stack.tokens.register_forward_hook(self._insert_embeddings),
         ]
-        if isinstance(model.backbone, EncoderDecoder):
-            other = model.backbone.decoder
+        if model.architecture.is_encoder_decoder:
+            other = require_attention(model.backbone.decoder_stack)
             return [
                 *hooks,
                 other.register_forward_pre_hook(self._extend_source_visibility, with_kwargs=True),
@@ -400,12 +396,15 @@ def n_virtual_tokens_of(spec: object) -> int:
     return spec.n_virtual_tokens if isinstance(spec, PrefixTuning | PromptTuning) else 0
 
 
-def n_positions_taken(model: Model, stack: SingleStack) -> int:
+def n_positions_taken(model: Model, stack: Backbone) -> int:
     """Return how many positions virtual tokens take before the texts of a model's stack.
 
     Those of active adapters.
     """
-    here = {PrefixTuningModule: decoder_stack(model), PromptTuningModule: encoder_stack(model)}
+    here = {
+        PrefixTuningModule: model.backbone.decoder_stack,
+        PromptTuningModule: model.backbone.encoder_stack,
+    }
     return sum(
         n_virtual_tokens_of(module.spec)
         for module in model.adapters.values()
@@ -415,40 +414,20 @@ def n_positions_taken(model: Model, stack: SingleStack) -> int:
     )
 
 
-def max_text_length(model: Model, stack: SingleStack) -> int | None:
+def max_text_length(model: Model, stack: Backbone) -> int | None:
     """Return how many tokens a text of a model's stack may have; None: there is no limit."""
-    most = max_positions(stack.a)
+    most = stack.a.max_positions
     return None if most is None else max(most - n_positions_taken(model, stack), 0)
 
 
-def decoder_stack(model: Model) -> SingleStack:
-    """Return the only stack, or the decoder of an encoder-decoder."""
-    backbone = model.backbone
-    return backbone.decoder if isinstance(backbone, EncoderDecoder) else backbone
-
-
-def encoder_stack(model: Model) -> SingleStack:
-    """Return the input stack: the only one, or the encoder of an encoder-decoder."""
-    backbone = model.backbone
-    return backbone.encoder if isinstance(backbone, EncoderDecoder) else backbone
-
-
-def require_attention(stack: SingleStack) -> Transformer:
+def require_attention(stack: Backbone) -> Transformer:
     """Return a stack that supports virtual tokens before a text.
 
     Raises:
         ValueError: it does not.
     """
-    if isinstance(stack, Canine):
-        raise ValueError(
-            "CANINE does not support virtual tokens before its texts, because of its attention in "
-            "blocks; LoRA and bottlenecks can be attached"
-        )
-    if isinstance(stack, Recurrent | Convolutional):
-        raise ValueError(
-            "a network without attention does not support virtual tokens before its texts"
-        )
-    return stack
+    require_support(stack, "virtual_tokens")
+    return cast(Transformer, stack)
 
 
 def _named_arguments(args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
@@ -484,7 +463,7 @@ def _check_cache(cache: Cache, length: int) -> None:
 
 def _check_positions_left(a: Architecture, batch: Batch, past: int, length: int) -> None:
     """Check that a text and the virtual tokens before it fit the model's positions."""
-    most = max_positions(a)
+    most = a.max_positions
     if most is None:
         return
     end = past + batch.inputs.shape[1]

@@ -1,7 +1,7 @@
 """Scalar mix: a learned weighted mean of all layers instead of the last one."""
 
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, cast
 
 import torch
 from jaxtyping import Float
@@ -9,19 +9,17 @@ from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
 from unmask.adapters.attach import Attachment, apply_to_rows
+from unmask.adapters.tuning_method import TuningMethod
 from unmask.batch import Batch
 from unmask.heads.model import Model
-from unmask.model.backbones.canine import Canine
-from unmask.model.backbones.convolutional import Convolutional
-from unmask.model.backbones.encoder_decoder import EncoderDecoder
+from unmask.model.architecture import require_support
 from unmask.model.backbones.recurrent import Recurrent
-from unmask.model.backbones.recurrent_architecture import RecurrentArchitecture
 from unmask.model.backbones.transformer import Transformer
 from unmask.model.requested_states import requested_states
 
 
 @dataclass(frozen=True)
-class ScalarMix:
+class ScalarMix(TuningMethod):
     """gamma · Σ softmax(w)_j h_j over the input of the first layer and all layers' outputs.
 
     Peters et al. 2018, arXiv:1802.05365, section 3.2, equation 1; without the norm of each layer
@@ -42,15 +40,7 @@ class ScalarMixModule(nn.Module):
 
     def __init__(self, spec: ScalarMix, model: Model) -> None:
         super().__init__()
-        if isinstance(model.backbone, Canine | Convolutional):
-            raise ValueError(
-                "CANINE's layers have different positions, and those of filters different widths: "
-                "they cannot be mixed"
-            )
-        if isinstance(model.architecture, RecurrentArchitecture):
-            widths = model.architecture.output_widths
-            if set(widths) != {model.architecture.d_model}:
-                raise ValueError(f"layers of different widths cannot be mixed, got {widths}")
+        require_support(model.backbone, "layer_mixing")
         self.spec = spec
         self.attachment = Attachment()
         self.supports_row_selection = True
@@ -76,8 +66,7 @@ class ScalarMixModule(nn.Module):
                 backbone.register_forward_pre_hook(self._request_all_layers),
                 backbone.register_forward_hook(self._replace_last_of_all),
             ]
-        stack = backbone.decoder if isinstance(backbone, EncoderDecoder) else backbone
-        assert isinstance(stack, Transformer)
+        stack = cast(Transformer, backbone.decoder_stack)
         return [
             stack.layers[0].register_forward_pre_hook(self._record_input),
             *(layer.register_forward_hook(self._record_output) for layer in stack.layers),

@@ -15,7 +15,7 @@ from unmask.config import from_dict, to_dict
 from unmask.files import encode_utf8
 from unmask.heads.model import Model
 from unmask.heads.pretraining.generator import Generator, GeneratorHead
-from unmask.model.architecture import Architecture
+from unmask.model.backbones.transformer import Architecture
 from unmask.saved_format import read_record, write_record
 from unmask.zoo.native_format import with_expressible_format
 

@@ -10,12 +10,11 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from unmask.adapters.prefix import decoder_stack, encoder_stack, max_text_length
+from unmask.adapters.prefix import max_text_length
 from unmask.batch import IGNORE_INDEX, WORD_START, Batch, Example
 from unmask.batching.collate import group_by_length, pad_examples
 from unmask.generation.text_batches import evaluation_mode
 from unmask.heads.model import Model
-from unmask.model.backbones.encoder_decoder import EncoderDecoder
 from unmask.model.requested_states import RequestedStates
 from unmask.tokenizers.encode import Tokenizer
 from unmask.tokenizers.spec import SpecialTokenIds
@@ -153,7 +152,7 @@ def _encode_pairs(
     mark_word_starts: bool,
 ) -> list[ContextContinuation]:
     """Encode texts as the kind of model reads them."""
-    has_encoder = isinstance(model.backbone, EncoderDecoder)
+    has_encoder = model.architecture.is_encoder_decoder
     cuts = [len(c) if has_encoder else len(c.rstrip()) for c in contexts]
     after = [c[n:] + t for c, n, t in zip(contexts, cuts, continuations, strict=True)]
     before = [c[:n] for c, n in zip(contexts, cuts, strict=True)]
@@ -268,12 +267,12 @@ class _InputBuilder:
     ) -> None:
         self.special_ids, self.stride = special_ids, stride
         self.sequence_length = limit_length(
-            max_text_length(model, decoder_stack(model)), sequence_length
+            max_text_length(model, model.backbone.decoder_stack), sequence_length
         )
         self.max_source_length = limit_length(
-            max_text_length(model, encoder_stack(model)), sequence_length
+            max_text_length(model, model.backbone.encoder_stack), sequence_length
         )
-        if isinstance(model.backbone, EncoderDecoder):
+        if model.architecture.is_encoder_decoder:
             self.add_pair = self._add_encoder_decoder
         elif model.predicts_next_token:
             self.add_pair = self._add_causal

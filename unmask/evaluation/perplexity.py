@@ -12,12 +12,8 @@ from jaxtyping import Int
 from unmask.batch import IGNORE_INDEX, Batch, Example, Tokens, Visibility
 from unmask.batching.collate import example_length, group_by_length, pad_examples
 from unmask.generation.text_batches import evaluation_mode
-from unmask.heads.language.language_modeling import LanguageModelingHead
-from unmask.heads.model import Head, Model, required_term
+from unmask.heads.model import Head, Model
 from unmask.heads.prediction import Term
-from unmask.heads.pretraining.bidirectional_lm import BidirectionalLMHead
-from unmask.heads.pretraining.generator import GeneratorHead
-from unmask.heads.pretraining.sentence_reconstruction import SkipThoughtsHead
 from unmask.objectives.features import Recurrence, RecurrenceMemory
 from unmask.objectives.objective import AnyObjective
 from unmask.objectives.published import components_of
@@ -121,7 +117,7 @@ def evaluate(
         FloatingPointError: the loss is not finite.
     """
     tokenizer.check_single_vocabulary("the objective of pretraining")
-    terms = {required_term(name, spec) for name, spec in model.head_specs.items()}
+    terms = {spec.objective_term for spec in model.head_specs.values()}
     if not terms & set(objective.loss_terms):
         raise ValueError(
             f"this model has no head for {' or '.join(objective.loss_terms)} "
@@ -131,7 +127,7 @@ def evaluate(
     heads = [
         cast(Head, model.heads[name])
         for name, spec in model.head_specs.items()
-        if required_term(name, spec) in objective.loss_terms
+        if spec.objective_term in objective.loss_terms
     ]
     sums: dict[tuple[str, str], _TermSum] = {}
     n_read = 0
@@ -303,10 +299,8 @@ def _make_evaluation(
 
 def _token_terms(model: Model) -> set[str]:
     """Return the terms of heads that predict tokens."""
-    token_heads = (LanguageModelingHead, GeneratorHead, BidirectionalLMHead)
-    heads = list(model.heads.values())
-    several = {name for h in heads if isinstance(h, SkipThoughtsHead) for name in h.spec.terms}
-    return several | {h.spec.term for h in heads if isinstance(h, token_heads)}
+    specs = model.head_specs.values()
+    return {term for spec in specs if spec.gives_perplexity for term in spec.terms}
 
 
 def _finite_exp(nats: float) -> float | None:

@@ -1,24 +1,19 @@
 """Vectors of texts: the hidden states of any layer, pooled or one for each token."""
 
 from collections.abc import Sequence
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
 import numpy as np
 from jaxtyping import Float
-from torch import Tensor, nn
+from torch import Tensor
 
-from unmask.adapters.prefix import encoder_stack
 from unmask.batch import Batch
 from unmask.generation.text_batches import check_vectors, evaluation_mode, text_batches
 from unmask.heads.classification.sequence_classification import (
     check_bidirectional,
     pool_hidden_states,
 )
-from unmask.heads.model import Model, SingleStack
-from unmask.model.backbones.canine import Canine
-from unmask.model.backbones.convolutional import Convolutional
-from unmask.model.backbones.encoder_decoder import EncoderDecoder
-from unmask.model.backbones.recurrent import Recurrent
+from unmask.heads.model import Model
 from unmask.tokenizers.encode import Tokenizer
 
 EmbeddingPooling = Literal["mean", "first", "last", "ends", "none"]
@@ -60,8 +55,8 @@ def embed(
             f"pooling must be one of {list(get_args(EmbeddingPooling))}, got {pooling!r}"
         )
     if pooling == "ends":
-        check_bidirectional(encoder_stack(model).a)
-    layer = _layer_index(layer, len(_transformer_blocks(encoder_stack(model))))
+        check_bidirectional(model.architecture.encoder_stack)
+    layer = _layer_index(layer, model.backbone.n_token_layers)
     found: dict[int, Float[np.ndarray, "..."]] = {}
     with evaluation_mode(model):
         for group in text_batches(model, tokenizer, texts, batch_tokens):
@@ -76,20 +71,17 @@ def embed(
     in_order = [found[i] for i in range(len(texts))]
     if pooling == "none":
         return in_order
-    return np.stack(in_order) if in_order else np.zeros((0, encoder_stack(model).width), np.float32)
+    return (
+        np.stack(in_order)
+        if in_order
+        else np.zeros((0, model.backbone.encoder_stack.width), np.float32)
+    )
 
 
 def _layer_index(layer: int, n_layers: int) -> int:
     if not -n_layers - 1 <= layer <= n_layers:
         raise ValueError(f"layer must be from {-n_layers - 1} to {n_layers}, got {layer}")
     return layer % (n_layers + 1)
-
-
-def _transformer_blocks(stack: SingleStack) -> Sequence[nn.Module]:
-    """List the blocks that read and write the vectors of all tokens."""
-    if isinstance(stack, Canine):
-        return (stack.first, stack.last)
-    return tuple(stack.layers)
 
 
 def hidden_states(model: Model, batch: Batch, layer: int) -> Float[Tensor, "b t d"]:
@@ -99,27 +91,5 @@ def hidden_states(model: Model, batch: Batch, layer: int) -> Float[Tensor, "b t 
     text and is left out; what is returned is of the text's own tokens, where heads may read the
     prompt's first (see `unmask.adapters.prefix.PromptTuningModule`).
     """
-    stack, backbone = encoder_stack(model), model.backbone
-    if isinstance(stack, Recurrent | Convolutional):
-        # The output may be of all layers: see `unmask.adapters.scalar_mix`.
-        return stack(batch) if layer == len(stack.layers) else stack.layer_outputs(batch)[layer]
-    seen: list[Tensor] = []
-
-    def keep(module: nn.Module, inputs: tuple[Any, ...]) -> None:
-        seen.append(inputs[0])
-
-    # What leaves the last block passes the final norm on its way to the final dropout.
-    blocks = _transformer_blocks(stack)
-    watched = stack.final_dropout if layer == len(blocks) else blocks[layer]
-    hook = watched.register_forward_pre_hook(keep)
-    ids = batch.inputs
-    try:
-        if isinstance(backbone, EncoderDecoder):
-            assert batch.source is not None
-            ids = batch.source
-            backbone.encode(batch)
-        else:
-            backbone(batch)
-    finally:
-        hook.remove()
-    return seen[0][:, -ids.shape[1] :]
+    ids = batch.inputs if batch.source is None else batch.source
+    return model.backbone.layer_states(batch, layer)[:, -ids.shape[1] :]

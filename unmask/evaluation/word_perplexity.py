@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 from jaxtyping import Int
 
-from unmask.adapters.prefix import decoder_stack, max_text_length
+from unmask.adapters.prefix import max_text_length
 from unmask.evaluation.answer_methods import PromptedModel
 from unmask.evaluation.likelihood import (
     ContextContinuation,
@@ -19,9 +19,7 @@ from unmask.evaluation.likelihood import (
 from unmask.evaluation.perplexity import batch_with_memory
 from unmask.evaluation.prompting import MetricValue, PromptingConfig, TaskScore, find_task_file
 from unmask.generation.text_batches import evaluation_mode
-from unmask.heads.language.language_modeling import LanguageModelingHead
 from unmask.heads.model import Model
-from unmask.model.backbones.encoder_decoder import EncoderDecoder
 from unmask.objectives.features import RecurrenceMemory
 from unmask.text.lines import read_lines
 from unmask.tokenizers.encode import Tokenizer
@@ -98,7 +96,7 @@ class WordPerplexityTask:
 
 def is_causal_model(model: Model) -> bool:
     """Return whether a model reads and predicts one text, from left to right."""
-    return model.predicts_next_token and not isinstance(model.backbone, EncoderDecoder)
+    return model.predicts_next_token and not model.architecture.is_encoder_decoder
 
 
 def _perplexity_of(nats: float) -> MetricValue:
@@ -126,7 +124,7 @@ def _window_length(model: PromptedModel) -> int:
         ValueError: any number.
     """
     length = limit_length(
-        max_text_length(model.model, decoder_stack(model.model)), model.sequence_length
+        max_text_length(model.model, model.model.backbone.decoder_stack), model.sequence_length
     )
     if length is None:
         raise ValueError("this model has any number of positions: give a sequence_length")
@@ -151,7 +149,7 @@ def _nats_with_memory(
     except ValueError as error:
         raise ValueError(f"memory_length: {error}; leave it out, or 0") from None
     length = _window_length(model)
-    heads = [h for h in model.model.heads.values() if isinstance(h, LanguageModelingHead)]
+    heads = list(model.model.language_heads.values())
     if not heads:
         raise ValueError("this model has no head that predicts tokens")
     memory, total = RecurrenceMemory(model.memory_length), 0.0

@@ -10,7 +10,6 @@ from unmask.finetuning.methods.adapt_first import MAX_EPOCHS, TaskAdaptivePretra
 from unmask.finetuning.methods.method import (
     FinetuningMethod,
     FullFinetuning,
-    GradualUnfreezing,
     SourceEncoder,
     parse_method,
 )
@@ -140,7 +139,7 @@ class FinetuneConfig(TaskFields, TrainingFields):
                 "search is of a model that is there: give one of search and adapt_first, and "
                 "search on the model of a run that had adapt_first"
             )
-        if self.schedule is not None and isinstance(self.tune, GradualUnfreezing):
+        if self.schedule is not None and self.tune.unfreezes_gradually:
             raise ValueError("gradual has a schedule of its own, a slanted triangle")
         if isinstance(self.tune, SourceEncoder) and self.task != "generate":
             raise ValueError(f"tune = source_encoder is for task = generate, got {self.task!r}")

@@ -13,7 +13,6 @@ from unmask.adapters.folder import is_adapter, open_model_or_adapter
 from unmask.adapters.scalar_mix import ScalarMixModule
 from unmask.checkpoints import folder as checkpoints
 from unmask.checkpoints.checksums import FILES_KEY
-from unmask.checkpoints.huggingface.differences import has_label_names
 from unmask.checkpoints.huggingface.read import LoadedModel
 from unmask.config import from_dict, to_dict
 from unmask.files import remove_partial_files, write_atomically
@@ -305,7 +304,7 @@ def _score_run(
 
 def _to_loaded_model(job: FinetuneJob, model: Model) -> LoadedModel:
     # The names of what a head scores, which other libraries count; spans have none.
-    named = any(map(has_label_names, model.head_specs.values()))
+    named = any(spec.has_label_names for spec in model.head_specs.values())
     return LoadedModel(
         preset=replace(job.initial_model.preset, heads=model.head_specs),
         model=model,

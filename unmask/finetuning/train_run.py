@@ -21,12 +21,7 @@ from unmask.finetuning.initial_model.auxiliary_lm import remove_language_head
 from unmask.finetuning.initial_model.regression_scale import denormalize_head
 from unmask.finetuning.initial_model.used_tokens import restore_embeddings, shrink_embeddings
 from unmask.finetuning.job.finetune_job import FinetuneJob
-from unmask.finetuning.methods.method import (
-    learning_rate_factors,
-    make_schedule,
-    training_forward,
-    unfreeze,
-)
+from unmask.finetuning.methods.method import learning_rate_factors, make_schedule, training_forward
 from unmask.finetuning.results.score import score
 from unmask.heads.model import Model
 from unmask.training import loop
@@ -172,7 +167,7 @@ def _train_steps(
         ) as log,
         stop_after_step() as stop,
     ):
-        unfreeze(tuning.tune, _require_model(run), run.progress.step + 1, recipe.steps)
+        tuning.tune.unfreeze(_require_model(run), run.progress.step + 1, recipe.steps)
         for report in loop.train(run):
             log(report)
             last = report.step == recipe.steps
@@ -189,7 +184,7 @@ def _train_steps(
                 kept = "; go on with it by resuming" if job.keeps_folder else ""
                 log.print_above(f"stopped after step {report.step:,}{kept}")
                 raise KeyboardInterrupt
-            unfreeze(tuning.tune, _require_model(run), report.step + 1, recipe.steps)
+            tuning.tune.unfreeze(_require_model(run), report.step + 1, recipe.steps)
         step = run.progress.step
         if best is not None and step < recipe.steps:
             log.print_above(

@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from unmask.adapters.prefix import decoder_stack, encoder_stack, max_text_length
+from unmask.adapters.prefix import max_text_length
 from unmask.batching.collate import group_by_length
 from unmask.generation.beam_search import ScoredSequence, beam_search
 from unmask.generation.decoding_batch import DecodingBatch
@@ -25,7 +25,6 @@ from unmask.generation.state import (
 )
 from unmask.generation.text_batches import evaluation_mode
 from unmask.heads.model import Model
-from unmask.model.backbones.encoder_decoder import EncoderDecoder
 from unmask.tokenizers.spec import SpecialTokenIds
 
 ItemT = TypeVar("ItemT")
@@ -318,17 +317,17 @@ def initial_states(
     """Make the state of each prompt before generation; args and errors as in `generate`."""
     if not model.can_generate:
         raise ValueError("this model reads in both directions and does not generate; use `fill`")
-    encoder = isinstance(model.backbone, EncoderDecoder)
+    encoder = model.architecture.is_encoder_decoder
     given = [list(prompt) or [special_ids.start] for prompt in prompts]
     prefixes: list[list[int]] = [[] for _ in given]
     if output_prefixes is not None:
         prefixes = [list(ids) for ids in output_prefixes]
     if encoder:
-        _check_lengths(given, max_text_length(model, encoder_stack(model)), "")
+        _check_lengths(given, max_text_length(model, model.backbone.encoder_stack), "")
     decoder_prefix = (special_ids.start, *special_ids.decoder_prefix)
     before = [list(decoder_prefix)] * len(given) if encoder else given
     prompt_ids = [[*ids, *more] for ids, more in zip(before, prefixes, strict=True)]
-    length = max_text_length(model, decoder_stack(model))
+    length = max_text_length(model, model.backbone.decoder_stack)
     if length is not None and model.appended_mask_generation is not None:
         length -= 1  # position of the mask
     has_source = model.is_sequence_to_sequence and not encoder

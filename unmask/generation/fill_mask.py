@@ -9,7 +9,6 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from unmask.adapters.prefix import decoder_stack, encoder_stack
 from unmask.batch import Batch
 from unmask.batching.collate import group_by_length
 from unmask.generation.decode import generate
@@ -24,7 +23,6 @@ from unmask.heads.model import Model
 from unmask.heads.pretraining.autoregressive_characters import AutoregressiveCharacters
 from unmask.heads.pretraining.corrective_lm import CorrectiveLM
 from unmask.heads.pretraining.replaced_token_detection import ReplacedTokenDetection
-from unmask.model.backbones.encoder_decoder import EncoderDecoder
 from unmask.model.requested_states import RequestedStates
 from unmask.tokenizers.encode import Tokenizer
 from unmask.tokenizers.long_texts import LONG_TEXT_CHARACTERS
@@ -99,7 +97,7 @@ def fill(
             raise ValueError(
                 f"text {i} has no blank: {shown!r}; write {MASK_PLACEHOLDER} where one is"
             )
-    if isinstance(model.backbone, EncoderDecoder):
+    if model.architecture.is_encoder_decoder:
         special = tokenizer.special_tokens
         found: list[FilledText | None] = [None] * len(text_pieces)
         if special.n_sentinels or special.mask is None:
@@ -113,7 +111,7 @@ def fill(
 def unsupported_reason(model: Model, tokenizer: Tokenizer) -> str | None:
     """Return why a model cannot fill blanks; None: it can."""
     special = tokenizer.special_tokens
-    if isinstance(model.backbone, EncoderDecoder):
+    if model.architecture.is_encoder_decoder:
         if not model.has_language_head:
             return _missing_language_head(model)
         if special.mask is None and not special.n_sentinels:
@@ -176,7 +174,7 @@ def _fill_masks(
     assert special.mask is not None, "`unsupported_reason` has checked"
     prefix = special.prefix or (special.start,) * shift
     texts = [mask.join(pieces) for pieces in text_pieces]
-    max_length = max_read_length(model, decoder_stack(model))
+    max_length = max_read_length(model, model.backbone.decoder_stack)
     limit = None if max_length is None else max_length + 1
     encoded = tokenizer.encode_prefix_batch(texts, limit, special=True)
     inputs = [np.array([*prefix, *ids, *special.suffix], np.int64) for ids in encoded]
@@ -316,7 +314,7 @@ def _fill_spans(
 def _encode_sources(
     model: Model, tokenizer: Tokenizer, texts: Sequence[str]
 ) -> list[Int[np.ndarray, "_"]]:
-    max_length = max_read_length(model, encoder_stack(model))
+    max_length = max_read_length(model, model.backbone.encoder_stack)
     limit = None if max_length is None else max_length + 1
     found = tokenizer.encode_prefix_batch(texts, limit, special=True)
     _check_lengths(found, max_length, texts)

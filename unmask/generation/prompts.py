@@ -7,13 +7,12 @@ from functools import partial
 import numpy as np
 from jaxtyping import Int
 
-from unmask.adapters.prefix import decoder_stack, encoder_stack, max_text_length
+from unmask.adapters.prefix import max_text_length
 from unmask.generation.decode import generate
 from unmask.generation.settings import GenerationConfig
 from unmask.generation.streaming import TextStreamer
 from unmask.generation.text_batches import max_read_length
 from unmask.heads.model import Model
-from unmask.model.backbones.encoder_decoder import EncoderDecoder
 from unmask.tokenizers.encode import Tokenizer
 from unmask.tokenizers.long_texts import LONG_TEXT_CHARACTERS
 
@@ -108,8 +107,7 @@ def encode_prompts(
 def _encode_texts(
     model: Model, tokenizer: Tokenizer, texts: Sequence[str], *, check_positions: bool
 ) -> list[Int[np.ndarray, "_"]]:
-    has_encoder = isinstance(model.backbone, EncoderDecoder)
-    stack = encoder_stack(model) if has_encoder else decoder_stack(model)
+    stack = model.backbone.encoder_stack
     max_length = max_read_length(model, stack) if check_positions else None
     limit = None if max_length is None else max_length + 1
     found = tokenizer.input_tokenizer.encode_prefix_batch(texts, limit, special=True)
@@ -155,10 +153,8 @@ def generate_texts(
         ValueError: the model does not generate, or there is no room for a prompt.
     """
     special = tokenizer.input_tokenizer.special_ids
-    has_encoder = isinstance(model.backbone, EncoderDecoder)
-    positions = max_text_length(
-        model, encoder_stack(model) if has_encoder else decoder_stack(model)
-    )
+    has_encoder = model.architecture.is_encoder_decoder
+    positions = max_text_length(model, model.backbone.encoder_stack)
     limit = min((n for n in (positions, max_length) if n is not None), default=None)
     new_tokens = 0 if has_encoder else generation_config.max_new_tokens
     fixed = len(special.prefix) + len(special.suffix) * model.is_sequence_to_sequence + new_tokens

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import torch
 
-from unmask.adapters.prefix import decoder_stack, max_text_length
+from unmask.adapters.prefix import max_text_length
 from unmask.generation.decode import generate_candidates, initial_states
 from unmask.generation.decoding_batch import DecodingBatch
 from unmask.generation.settings import generation_config
@@ -60,7 +60,7 @@ def rank_choices(
     )
     ended = [_with_end_tokens(some, special_ids, model.is_sequence_to_sequence) for some in choices]
     states = initial_states(model, prompts, special_ids, config)
-    length = max_text_length(model, decoder_stack(model))
+    length = max_text_length(model, model.backbone.decoder_stack)
     for i, (state, some) in enumerate(zip(states, ended, strict=True), 1):
         longest = max(map(len, some))
         if length is not None and len(state.prompt_ids) + longest - 1 > length:

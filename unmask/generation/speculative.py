@@ -12,7 +12,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from unmask.adapters.prefix import decoder_stack, max_text_length
+from unmask.adapters.prefix import max_text_length
 from unmask.generation.decoding_batch import DecodingBatch, Prompt
 from unmask.generation.settings import GenerationConfig, Greedy, Sampling
 from unmask.generation.state import NO_TOKEN, GenerationState, process_logits
@@ -65,8 +65,8 @@ class DraftModel:
                 f"the draft has {self.model.vocab_size} tokens and the model {model.vocab_size}: "
                 "they must have the same vocabulary"
             )
-        mine = max_text_length(self.model, decoder_stack(self.model))
-        its = max_text_length(model, decoder_stack(model))
+        mine = max_text_length(self.model, self.model.backbone.decoder_stack)
+        its = max_text_length(model, model.backbone.decoder_stack)
         if mine is not None and (its is None or mine < its):
             raise ValueError(
                 f"the draft has {mine} positions and the model {its or 'any number'}: it must have "

@@ -10,12 +10,12 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from unmask.adapters.prefix import encoder_stack, max_text_length
+from unmask.adapters.prefix import max_text_length
 from unmask.batch import Batch, Example, Visibility
 from unmask.batching.collate import group_by_length, pad_examples
-from unmask.heads.model import Model, SingleStack
-from unmask.model.architecture import Architecture
-from unmask.model.backbones.encoder_decoder import EncoderDecoder
+from unmask.heads.model import Model
+from unmask.model.architecture import Backbone
+from unmask.model.backbones.transformer import Architecture
 from unmask.tokenizers.encode import Tokenizer
 from unmask.tokenizers.spec import SpecialTokenIds
 
@@ -106,7 +106,7 @@ def pad_texts(texts: Sequence[Int[np.ndarray, "_"]], special_ids: SpecialTokenId
     return replace(batch, targets=None, target_positions=None)
 
 
-def max_read_length(model: Model, stack: SingleStack) -> int | None:
+def max_read_length(model: Model, stack: Backbone) -> int | None:
     """Return how many tokens of a text are read at once: as many as positions, if those end.
 
     Otherwise as many as have 2^31 scores of attention in a layer, 8 GB, since relative positions
@@ -133,12 +133,12 @@ def text_batches(
     """
     special = tokenizer.special_ids
     inputs = with_special_tokens(
-        tokenizer.input_tokenizer, texts, max_read_length(model, encoder_stack(model))
+        tokenizer.input_tokenizer, texts, max_read_length(model, model.backbone.encoder_stack)
     )
     for rows in group_by_length([len(ids) for ids in inputs], batch_tokens):
         lengths = [len(inputs[i]) for i in rows]
         batch = pad_texts([inputs[i] for i in rows], special)
-        if isinstance(model.backbone, EncoderDecoder):
+        if model.architecture.is_encoder_decoder:
             start = torch.full((len(rows), 1), special.start)
             batch = Batch(
                 inputs=torch.cat((start, batch.inputs[:, :-1]), 1) if decoder_reads_text else start,

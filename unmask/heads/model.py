@@ -15,77 +15,25 @@ from torch import Tensor, nn
 from unmask.batch import Batch
 from unmask.heads.classification.pooler import Pooler
 from unmask.heads.classification.sequence_classification import (
-    SequenceClassification,
     SequenceClassificationHead,
-    TokenClassification,
 )
 from unmask.heads.language.language_modeling import (
     AppendedMaskGeneration,
-    LanguageModeling,
+    GenerationMode,
     LanguageModelingHead,
-    ShiftedTargetGeneration,
-    SourcePrefixGeneration,
 )
 from unmask.heads.prediction import Prediction, Term
-from unmask.heads.pretraining.activation_regularization import ActivationRegularization
-from unmask.heads.pretraining.autoregressive_characters import AutoregressiveCharacters
-from unmask.heads.pretraining.bidirectional_lm import BidirectionalLM
-from unmask.heads.pretraining.contrastive import ContrastiveLoss
-from unmask.heads.pretraining.corrective_lm import CorrectiveLM
-from unmask.heads.pretraining.generator import Generator
-from unmask.heads.pretraining.replaced_token_detection import ReplacedTokenDetection
-from unmask.heads.pretraining.sentence_reconstruction import QuickThoughts, SkipThoughts
-from unmask.heads.pretraining.span_boundary import SpanBoundaryObjective
-from unmask.heads.pretraining.subword_prediction import SubwordPrediction
-from unmask.heads.question_answering import QuestionAnswering
-from unmask.heads.tagging.bilstm_crf import BiLSTMCRF
-from unmask.model.architecture import Architecture, EncoderDecoderArchitecture, StackArchitecture
-from unmask.model.backbones.canine import Canine, CanineArchitecture
-from unmask.model.backbones.convolutional import Convolutional, ConvolutionalArchitecture
-from unmask.model.backbones.elmo import Elmo, ElmoArchitecture
-from unmask.model.backbones.encoder_decoder import EncoderDecoder
-from unmask.model.backbones.recurrent import Recurrent
-from unmask.model.backbones.recurrent_architecture import RecurrentArchitecture
-from unmask.model.backbones.transformer import Transformer
+from unmask.heads.spec import HeadSpec
+from unmask.model.architecture import (
+    NO_MEMORY,
+    Backbone,
+    BackboneArchitecture,
+    require_support,
+)
 from unmask.model.layers.attention.attention import copy_to_global_attention
 from unmask.model.layers.attention.query_stream import QueryStream
 from unmask.model.requested_states import RequestedStates, requested_states
 from unmask.objectives.features import TwoStream
-from unmask.tokenizers.spec import SpecialTokenIds
-
-SingleStack = Transformer | Canine | Recurrent | Convolutional
-Backbone = SingleStack | EncoderDecoder
-HeadSpec = (
-    LanguageModeling
-    | SequenceClassification
-    | TokenClassification
-    | BiLSTMCRF
-    | QuestionAnswering
-    | ContrastiveLoss
-    | SkipThoughts
-    | QuickThoughts
-    | SpanBoundaryObjective
-    | Generator
-    | ReplacedTokenDetection
-    | CorrectiveLM
-    | AutoregressiveCharacters
-    | SubwordPrediction
-    | BidirectionalLM
-    | ActivationRegularization
-)
-
-
-def is_kept_after_pretraining(spec: HeadSpec) -> bool:
-    """Return whether a trained model is saved with a head.
-
-    Not with one for pretraining alone: a generator, CANINE-S's subwords, a regularizer, or a
-    contrastive loss without weights.
-    """
-    if isinstance(spec, ContrastiveLoss):
-        return spec.transform is not None
-    return not isinstance(
-        spec, Generator | SubwordPrediction | ActivationRegularization | QuickThoughts
-    )
 
 
 @runtime_checkable
@@ -111,29 +59,15 @@ class SelfInitializing(Protocol):
 
 
 @runtime_checkable
-class HasOutputVocabulary(Protocol):
-    """A head with an output vocabulary that is not the network's."""
-
-    def with_vocabulary(self, special: SpecialTokenIds) -> "HeadSpec":
-        """Return the head for another vocabulary."""
-        ...
-
-
-def required_term(name: str, spec: HeadSpec) -> str:
-    """Return the term that an objective must have for a head to be trained."""
-    return getattr(spec, "required_term", getattr(spec, "term", name))
-
-
-@runtime_checkable
 class InputCorrupter(Protocol):
     """A head with a network of its own, which corrupts the backbone's inputs."""
 
     @property
-    def network(self) -> nn.Module:
+    def network(self) -> Backbone:
         """That network."""
         ...
 
-    def share_with(self, backbone: Transformer) -> None:
+    def share_with(self, backbone: Backbone) -> None:
         """Share embeddings with the backbone."""
         ...
 
@@ -158,29 +92,12 @@ class HasFlops(Protocol):
         ...
 
 
-def build_backbone(architecture: StackArchitecture | EncoderDecoderArchitecture) -> Backbone:
-    """Build the network of an architecture."""
-    if isinstance(architecture, EncoderDecoderArchitecture):
-        return EncoderDecoder(architecture)
-    if isinstance(architecture, CanineArchitecture):
-        return Canine(architecture)
-    if isinstance(architecture, ElmoArchitecture):
-        return Elmo(architecture)
-    if isinstance(architecture, RecurrentArchitecture):
-        return Recurrent(architecture)
-    if isinstance(architecture, ConvolutionalArchitecture):
-        return Convolutional(architecture)
-    if isinstance(architecture, Architecture):
-        return Transformer(architecture)
-    raise ValueError(f"no network is known of {type(architecture).__name__}")
-
-
 class Model(nn.Module):
     """One backbone, some heads, one Prediction."""
 
     def __init__(
         self,
-        architecture: StackArchitecture | EncoderDecoderArchitecture,
+        architecture: BackboneArchitecture,
         heads: Mapping[str, HeadSpec],
         pooler: Pooler | None = None,
     ) -> None:
@@ -188,14 +105,12 @@ class Model(nn.Module):
         self.architecture = architecture
         self.unused_pooler = pooler
         self.head_specs = dict(heads)
-        self.backbone: Backbone = build_backbone(architecture)
-        two = isinstance(architecture, EncoderDecoderArchitecture)
-        stack = architecture.decoder if two else architecture
-        self.decoder_architecture = stack
+        self.backbone: Backbone = architecture.build()
+        self.decoder_architecture = architecture.decoder_stack
         self.heads = nn.ModuleDict()
         for name, spec in heads.items():
             self.add_head(name, spec)
-        self.pooler = None if pooler is None else pooler.build(stack)
+        self.pooler = None if pooler is None else pooler.build(self.decoder_architecture)
         """A pooler that no head uses."""
         self.adapters = nn.ModuleDict()
         """Adapters, whose weights are not the model's own; see `unmask.adapters.attach`."""
@@ -206,14 +121,22 @@ class Model(nn.Module):
         self.heads[name] = head = spec.build(
             self.decoder_architecture, self.backbone.embedding_table
         )
-        if isinstance(head, InputCorrupter) and isinstance(self.backbone, Transformer):
+        if isinstance(head, InputCorrupter):
             head.share_with(self.backbone)
 
     @property
-    def networks(self) -> list[nn.Module]:
+    def networks(self) -> list[Backbone]:
         """The backbone, and the networks of heads."""
-        own = (h.network for h in self.heads.values() if isinstance(h, InputCorrupter))
-        return [self.backbone, *own]
+        return [self.backbone, *(head.network for head in self._input_corrupters.values())]
+
+    @property
+    def _input_corrupters(self) -> dict[str, InputCorrupter]:
+        return {n: head for n, head in self.heads.items() if isinstance(head, InputCorrupter)}
+
+    @property
+    def language_heads(self) -> dict[str, LanguageModelingHead]:
+        """The language-modeling heads, by name."""
+        return {n: head for n, head in self.heads.items() if isinstance(head, LanguageModelingHead)}
 
     @property
     def vocab_size(self) -> int:
@@ -228,7 +151,7 @@ class Model(nn.Module):
     @property
     def has_language_head(self) -> bool:
         """Whether there is a language-modeling head."""
-        return any(isinstance(head, LanguageModelingHead) for head in self.heads.values())
+        return bool(self.language_heads)
 
     @property
     def language_head(self) -> LanguageModelingHead:
@@ -237,21 +160,15 @@ class Model(nn.Module):
         Raises:
             ValueError: there is none.
         """
-        for head in self.heads.values():
-            if isinstance(head, LanguageModelingHead):
-                return head
+        for head in self.language_heads.values():
+            return head
         raise ValueError(
             f"this model has no language-model head (heads: {', '.join(self.heads) or 'none'})"
         )
 
     @property
-    def _generation(
-        self,
-    ) -> AppendedMaskGeneration | ShiftedTargetGeneration | SourcePrefixGeneration | None:
-        found = (
-            h.spec.generation for h in self.heads.values() if isinstance(h, LanguageModelingHead)
-        )
-        return next(found, None)
+    def _generation(self) -> GenerationMode | None:
+        return next((head.spec.generation for head in self.language_heads.values()), None)
 
     @property
     def appended_mask_generation(self) -> AppendedMaskGeneration | None:
@@ -272,23 +189,18 @@ class Model(nn.Module):
     @property
     def is_sequence_to_sequence(self) -> bool:
         """Whether a prompt is a source, which generated text answers and does not continue."""
-        one = isinstance(self._generation, SourcePrefixGeneration)
-        return one or self.bidirectional_prompt or isinstance(self.backbone, EncoderDecoder)
+        answers = self._generation is not None and self._generation.answers_source
+        return answers or self.architecture.is_encoder_decoder
 
     @property
     def bidirectional_prompt(self) -> bool:
         """Whether a single stack that generates text attends to a prompt bidirectionally."""
-        if isinstance(self._generation, AppendedMaskGeneration):
-            return self._generation.source_segment is not None
-        return (
-            isinstance(self._generation, SourcePrefixGeneration)
-            and self._generation.bidirectional_source
-        )
+        return self._generation is not None and self._generation.bidirectional_prompt
 
     @property
     def shifted_targets(self) -> bool:
         """Whether it is bidirectional and predicts a masked token one position before it."""
-        return isinstance(self._generation, ShiftedTargetGeneration)
+        return self._generation is not None and self._generation.shifted_targets
 
     @property
     def predicts_next_token(self) -> bool:
@@ -307,10 +219,9 @@ class Model(nn.Module):
     def trained_weights(self) -> dict[str, Tensor]:
         """Return the weights of a trained model: without heads for pretraining alone."""
         weights = self.own_weights()
-        for head in self.heads.values():
-            if isinstance(head, InputCorrupter):
-                weights = head.without_sharing(weights)
-        gone = [n for n, spec in self.head_specs.items() if not is_kept_after_pretraining(spec)]
+        for head in self._input_corrupters.values():
+            weights = head.without_sharing(weights)
+        gone = [n for n, spec in self.head_specs.items() if not spec.is_kept_after_pretraining]
         left = tuple(f"heads.{name}." for name in gone)
         return {name: x for name, x in weights.items() if not name.startswith(left)}
 
@@ -344,23 +255,18 @@ class Model(nn.Module):
         Raises:
             ValueError: it cannot.
         """
-        if not isinstance(self.backbone, Transformer | Recurrent) or len(self.networks) > 1:
-            raise ValueError("only a model of one stack supports a memory of earlier segments")
-        self.backbone.check_supports_memory()
+        if len(self.networks) > 1:
+            raise ValueError(NO_MEMORY)
+        require_support(self.backbone, "memory")
 
     @property
     def query_stream(self) -> QueryStream | None:
         """The query stream of its language head, if it has one."""
-        found = (h.decoder for h in self.heads.values() if isinstance(h, LanguageModelingHead))
-        return next(found, None)
+        return next((head.decoder for head in self.language_heads.values()), None)
 
     def hidden_states(self, batch: Batch) -> Float[Tensor, "b t _"]:
         """Run the backbone, with the query stream of the language head if there is one."""
-        found = (
-            h.query_stream_for(batch)
-            for h in self.heads.values()
-            if isinstance(h, LanguageModelingHead)
-        )
+        found = (head.query_stream_for(batch) for head in self.language_heads.values())
         return self._run_backbone(batch, next(found, None))
 
     def _run_backbone(
@@ -406,12 +312,12 @@ class Model(nn.Module):
     @property
     def uses_all_layers(self) -> bool:
         """Whether some head uses the hidden states of all layers."""
-        return any(uses_all_layers(spec) for spec in self.head_specs.values())
+        return any(spec.uses_all_layers for spec in self.head_specs.values())
 
     @property
     def uses_summary(self) -> bool:
         """Whether some head uses the network's own vector of a text."""
-        return any(uses_summary(spec) for spec in self.head_specs.values())
+        return any(spec.uses_summary for spec in self.head_specs.values())
 
     def _pooled_column(self, batch: Batch) -> Int[Tensor, "b"] | None:
         """Return the one column of each row that the heads use, if that is all they use."""
@@ -427,12 +333,11 @@ class Model(nn.Module):
         """
         said: dict[str, Tensor] = {}
         terms: dict[str, Term] = {}
-        for name, head in self.heads.items():
-            if isinstance(head, InputCorrupter):
-                told = return_logits if isinstance(return_logits, bool) else name in return_logits
-                batch, guesses = head.corrupt(batch, return_logits=told)
-                said |= guesses.logits
-                terms |= guesses.terms
+        for name, head in self._input_corrupters.items():
+            told = return_logits if isinstance(return_logits, bool) else name in return_logits
+            batch, guesses = head.corrupt(batch, return_logits=told)
+            said |= guesses.logits
+            terms |= guesses.terms
         only = self._pooled_column(batch)
         requested = RequestedStates(
             selected_column=requested_states(batch).selected_column if only is None else only,
@@ -453,25 +358,15 @@ class Model(nn.Module):
             summary = hidden[:, :1]
             if requested.summary and only is None:
                 hidden = hidden[:, 1:]
-            if uses_summary(spec):
+            if spec.uses_summary:
                 hidden = summary
-            elif not uses_all_layers(spec):
+            elif not spec.uses_all_layers:
                 hidden = hidden[..., -self.decoder_architecture.d_model :]
             said_too = return_logits if isinstance(return_logits, bool) else name in return_logits
             prediction = cast(Head, head)(hidden, batch, return_logits=said_too)
             said |= prediction.logits
             terms |= prediction.terms
         return Prediction(said, terms)
-
-
-def uses_all_layers(spec: HeadSpec) -> bool:
-    """Return whether a head uses the hidden states of all layers, not of the last one alone."""
-    return isinstance(spec, SequenceClassification) and spec.pooled_layers == "all"
-
-
-def uses_summary(spec: HeadSpec) -> bool:
-    """Return whether a head uses the network's own vector of the whole text."""
-    return isinstance(spec, SequenceClassification) and spec.pooling == "summary"
 
 
 def _module_seed(seed: int, name: str) -> int:

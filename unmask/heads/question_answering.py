@@ -10,20 +10,26 @@ from torch.nn import functional as F
 from unmask.batch import IGNORE_INDEX, Batch
 from unmask.heads.classification.sequence_classification import PredictionHeadTransform
 from unmask.heads.prediction import Prediction, Term
+from unmask.heads.spec import HeadSpec
 from unmask.model.architecture import StackArchitecture
-from unmask.model.backbones.canine import TokenEmbedding
+from unmask.model.layers.embeddings.token_embedding import TokenEmbedding
 
 START, END = 1, 2
 """Bits of a token's label: the answer starts here, it ends here. 0: neither; IGNORE: it cannot."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class QuestionAnswering:
+class QuestionAnswering(HeadSpec):
     """The head that finds a span of a text: the answer to a question."""
 
     term: str = "span"
     transform: PredictionHeadTransform | None = None
     """A transform before the output layer (ModernBERT)."""
+
+    @property
+    def labels_tokens(self) -> bool:
+        """It scores which tokens begin and end an answer."""
+        return True
 
     def build(
         self, architecture: StackArchitecture, embedding_table: TokenEmbedding
@@ -60,8 +66,8 @@ class QuestionAnsweringHead(nn.Module):
         self, hidden: Float[Tensor, "b t d"], batch: Batch, *, return_logits: bool = False
     ) -> Prediction:
         """Compute the loss of each text's answer span."""
-        said = self.logits(hidden, batch).float()
-        kept = {self.spec.term: said} if return_logits else {}
+        logits = self.logits(hidden, batch).float()
+        kept = {self.spec.term: logits} if return_logits else {}
         if batch.labels is None:
             return Prediction(kept)
         labels = batch.labels

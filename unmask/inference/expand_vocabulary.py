@@ -8,24 +8,11 @@ import numpy as np
 import torch
 
 from unmask.checkpoints.huggingface.read import LoadedModel
-from unmask.heads.classification.sequence_classification import (
-    SequenceClassification,
-    TokenClassification,
-)
-from unmask.heads.question_answering import QuestionAnswering
-from unmask.heads.tagging.bilstm_crf import BiLSTMCRF
 from unmask.inference.load_word_vectors import load_word_vectors
 from unmask.inference.open_model import load
 from unmask.inference.pipeline import Pipeline
-from unmask.model.architecture import StackArchitecture
 from unmask.word_vectors.alignment.align import LeastSquaresMap
 from unmask.word_vectors.keyed_vectors import KeyedVectors
-from unmask.zoo.preset import with_vocab_size
-
-HEADS_WITHOUT_VOCABULARY = (
-    SequenceClassification | TokenClassification | QuestionAnswering | BiLSTMCRF
-)
-"""Heads that predict no tokens: these stay."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,7 +50,7 @@ def expand_vocabulary(
     pipeline = model if isinstance(model, Pipeline) else load(model)
     word_vectors, old = load_word_vectors(vectors, limit=limit), pipeline.loaded_model
     tokenizer, architecture = pipeline.tokenizer, old.model.architecture
-    if not isinstance(architecture, StackArchitecture) or len(old.model.adapters):
+    if architecture.is_encoder_decoder or len(old.model.adapters):
         raise ValueError(
             f"{pipeline.preset.name}: words are added to models of one stack, without adapters"
         )
@@ -86,11 +73,9 @@ def expand_vocabulary(
     weights = LeastSquaresMap().fit(rows, own[[known[word] for word in shared]])
     new_rows = word_vectors.vectors[[word_vectors.index[word] for word in new_words]]
     added = new_rows @ weights.astype(np.float32)
-    heads = {
-        n: s for n, s in old.model.head_specs.items() if isinstance(s, HEADS_WITHOUT_VOCABULARY)
-    }
+    heads = {n: s for n, s in old.model.head_specs.items() if s.labels_texts or s.labels_tokens}
     preset = replace(
-        old.preset, architecture=with_vocab_size(architecture, expanded.vocab_size), heads=heads
+        old.preset, architecture=architecture.with_vocab_size(expanded.vocab_size), heads=heads
     )
     new = _copy_weights(old, replace(old, preset=preset, model=preset.build(), tokenizer=expanded))
     with torch.no_grad():

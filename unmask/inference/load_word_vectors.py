@@ -77,12 +77,11 @@ def _token_embeddings(model: str | Path) -> KeyedVectors:
     from unmask.checkpoints.checksums import check_recorded_file
     from unmask.checkpoints.huggingface.read import load_folder
     from unmask.inference.open_model import find_model
-    from unmask.model.backbones.encoder_decoder import EncoderDecoder
 
     folder, _ = find_model(model)
     loaded_model = load_folder(folder, {})
     tokenizer = loaded_model.tokenizer
-    if tokenizer is None or isinstance(loaded_model.model.backbone, EncoderDecoder):
+    if tokenizer is None or loaded_model.model.architecture.is_encoder_decoder:
         raise ValueError(f"{model}: has no table of words' vectors, with a tokenizer")
     table = loaded_model.model.own_weights().get("backbone.tokens.weight")
     if table is None:

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import torch
 from jaxtyping import Float
-from torch import Tensor, nn
+from torch import Tensor
 
 from unmask.batch import Batch
 from unmask.checkpoints.huggingface.read import LoadedModel
@@ -13,12 +13,7 @@ from unmask.finetuning.formulations.formulation import (
     LANGUAGE_HEAD,
 )
 from unmask.generation.text_batches import TextBatch, evaluation_mode, text_batches
-from unmask.heads.classification.sequence_classification import (
-    SequenceClassificationHead,
-    TokenClassificationHead,
-)
 from unmask.heads.model import Model
-from unmask.heads.question_answering import QuestionAnsweringHead
 from unmask.heads.tagging.bilstm_crf import BiLSTMCRFHead
 from unmask.model.layers.attention.block_local_mask import GlobalTokens
 from unmask.tokenizers.encode import Tokenizer
@@ -56,39 +51,31 @@ def text_logits(
 
 
 def _group_logits(model: Model, model_name: str, text_batch: TextBatch) -> Iterator[Tensor]:
-    heads = model.heads
-    if LANGUAGE_HEAD in heads:  # text by text: many tokens times the vocabulary
+    if LANGUAGE_HEAD in model.heads:  # text by text: many tokens times the vocabulary
         head, hidden = model.language_head, model.hidden_states(text_batch.batch)
         yield from (head.logits(x[:n]) for x, n in zip(hidden, text_batch.lengths, strict=True))
         return
-    label_heads = (
-        SequenceClassificationHead | TokenClassificationHead | QuestionAnsweringHead | BiLSTMCRFHead
-    )
-    found = ((name, one) for name, one in heads.items() if isinstance(one, label_heads))
-    name, head = next(found, ("", None))
-    if head is None:
+    specs = model.head_specs
+    found = (name for name, spec in specs.items() if spec.labels_texts or spec.labels_tokens)
+    name = next(found, None)
+    if name is None:
         raise ValueError(
-            f"{name}: its heads serve pretraining alone ({', '.join(heads)}); use `embed`"
+            f"{model_name}: its heads serve pretraining alone ({', '.join(specs)}); use `embed`"
         )
-    logits = _label_logits(model, name, head, text_batch.batch)
-    if isinstance(head, SequenceClassificationHead):
+    logits = _label_logits(model, name, text_batch.batch)
+    if specs[name].labels_texts:
         yield from logits
     else:
         yield from (x[:n] for x, n in zip(logits, text_batch.lengths, strict=True))
 
 
-def _label_logits(
-    model: Model, head_name: str, head: nn.Module, batch: Batch
-) -> Float[Tensor, "b ..."]:
+def _label_logits(model: Model, head_name: str, batch: Batch) -> Float[Tensor, "b ..."]:
     """Return the logits of a head of labels, which reads all that `predict` lets it read."""
+    head, spec = model.heads[head_name], model.head_specs[head_name]
     if isinstance(head, BiLSTMCRFHead):
         return head.logits(model.hidden_states(batch), batch)
-    assert isinstance(
-        head, SequenceClassificationHead | TokenClassificationHead | QuestionAnsweringHead
-    )
-    global_tokens = model.decoder_architecture.has_global_tokens
-    if isinstance(head, SequenceClassificationHead) and global_tokens:
+    if spec.labels_texts and model.decoder_architecture.has_global_tokens:
         first = torch.zeros(len(batch.inputs), 1, dtype=torch.long)
         batch = batch.with_feature(GlobalTokens(first))
     prediction = model(batch.to(model.device), return_logits=[head_name])
-    return prediction.logits[head.spec.term]
+    return prediction.logits[spec.term]

@@ -17,7 +17,7 @@ from unmask.checkpoints.subword_head import add_subword_head
 from unmask.config import check_number_arguments, from_dict
 from unmask.finetuning.formulations.text_to_text.formulate import with_task_languages
 from unmask.finetuning.results.predict import read_task
-from unmask.heads.model import Model, required_term
+from unmask.heads.model import Model
 from unmask.heads.pretraining.contrastive import PAIR_HEADS
 from unmask.inference.export import read_run_file
 from unmask.inference.pipeline import DEFAULT_SEQUENCE_LENGTH, RUN_FILE, Pipeline
@@ -143,7 +143,7 @@ def _with_pretraining_options(
 
 def _with_answerable_objective(preset: Published, model: Model) -> Published:
     """Return a preset whose objective the model's heads can compute, as another of the family."""
-    terms = {required_term(name, spec) for name, spec in model.head_specs.items()}
+    terms = {spec.objective_term for spec in model.head_specs.values()}
     if not terms or terms & set(preset.objective.loss_terms):
         return preset
     kin = (one.objective for one in MODELS.values() if one.family == preset.family)

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from jaxtyping import Float
 
-from unmask.adapters.prefix import encoder_stack, max_text_length
+from unmask.adapters.prefix import max_text_length
 from unmask.config import check_number_arguments, to_dict
 from unmask.evaluation.likelihood import (
     ContinuationLikelihood,
@@ -329,7 +329,7 @@ class Pipeline(GenerationPipeline):
         Raises:
             ValueError: the model has not so many positions.
         """
-        longest = max_text_length(self.model, encoder_stack(self.model))
+        longest = max_text_length(self.model, self.model.backbone.encoder_stack)
         if sequence_length is None:
             return (
                 self.preset.sequence_length

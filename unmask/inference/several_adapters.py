@@ -29,7 +29,7 @@ from unmask.finetuning.results.predict import (
     with_text_columns,
 )
 from unmask.heads.model import Model
-from unmask.model.backbones.canine import TokenEmbedding
+from unmask.model.layers.embeddings.token_embedding import TokenEmbedding
 from unmask.model.requested_states import RequestedStates
 from unmask.tasks.all_kinds import TASK_KINDS
 from unmask.tasks.task import Task, TaskExample
@@ -255,7 +255,7 @@ def _precomputed_hidden_states(model: Model, hidden_states: Tensor) -> Generator
 
 
 def _check_same_base(folder: Path, model: Model, base: Model) -> None:
-    ours, theirs = base.backbone.state_dict(), model.backbone.state_dict()
+    ours, theirs = (m.get_submodule("backbone").state_dict() for m in (base, model))
     same = ours.keys() == theirs.keys() and all(torch.equal(ours[n], theirs[n]) for n in ours)
     if not same:
         raise ValueError(

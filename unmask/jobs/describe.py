@@ -17,8 +17,7 @@ from unmask.inference.load_word_vectors import (
 )
 from unmask.inference.open_model import load
 from unmask.jobs.pretrain.resumed_run import recipe_of
-from unmask.model.architecture import EncoderDecoderArchitecture
-from unmask.model.exchange.weight_names import AnyArchitecture
+from unmask.model.architecture import BackboneArchitecture
 from unmask.reports.formatting import NARROW_SPACE, RealNumber, format_bytes, format_si
 from unmask.training.config import Recipe
 from unmask.zoo.catalogue import get_preset
@@ -125,15 +124,8 @@ def preset_to_dict(preset: Published) -> dict[str, Any]:
     }
 
 
-def _architecture_to_dict(architecture: AnyArchitecture) -> dict[str, Any]:
+def _architecture_to_dict(architecture: BackboneArchitecture) -> dict[str, Any]:
     """Return a network as plain data, without what says nothing of it."""
-    if isinstance(architecture, EncoderDecoderArchitecture):
-        stacks = {
-            name: _architecture_to_dict(stack)
-            for name in ("encoder", "decoder", "source_encoder")
-            if (stack := getattr(architecture, name)) is not None
-        }
-        return to_dict(architecture) | stacks
     return {
         name: value
         for name, value in to_dict(architecture).items()

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from itertools import chain
+from typing import Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Float
@@ -148,6 +149,37 @@ class ConvolutionCache:
                 "dropped already; raise max_rollback"
             )
         self._x, self.length = self._x[:, :left], length
+
+
+@runtime_checkable
+class DecodingCache(Protocol):
+    """What a network keeps of earlier tokens, whatever that is."""
+
+    @property
+    def length(self) -> int:
+        """Tokens so far."""
+        ...
+
+    @property
+    def prefix_length(self) -> int:
+        """The virtual tokens before the text, which all of it sees."""
+        ...
+
+    def set_prefix_length(self, n: int) -> None:
+        """Declare the first n tokens to be virtual tokens before the text."""
+        ...
+
+    def select_rows(self, rows: Tensor) -> None:
+        """Keep only these rows of the batch, in this order."""
+        ...
+
+    def crop(self, length: int) -> None:
+        """Drop all tokens after the first `length`, virtual tokens included.
+
+        Raises:
+            ValueError: more are removed than the cache allows.
+        """
+        ...
 
 
 class Cache:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from unmask.model.backbones.encoder_decoder import EncoderDecoder
+from unmask.model.architecture import Backbone
 from unmask.model.backbones.transformer import Block, Transformer
 from unmask.model.layers.attention.attention import Attention
 from unmask.model.positions.learned import LearnedPositionsModule
@@ -27,7 +27,7 @@ _REQUIREMENTS = (
 
 
 @torch.no_grad()
-def init_previous_token_heads(stacks: Sequence[nn.Module], n_layers: int) -> None:
+def init_previous_token_heads(stacks: Sequence[Backbone], n_layers: int) -> None:
     """Let two heads of the first layers begin by attending to the previous and the next token.
 
     A masked model whose position embeddings have no order must find out first which is next to
@@ -73,7 +73,7 @@ def init_previous_token_heads(stacks: Sequence[nn.Module], n_layers: int) -> Non
             )
 
 
-def check_previous_token_heads(stacks: Sequence[nn.Module]) -> None:
+def check_previous_token_heads(stacks: Sequence[Backbone]) -> None:
     """Check that the stacks can begin so.
 
     Raises:
@@ -95,12 +95,12 @@ def check_previous_token_heads(stacks: Sequence[nn.Module]) -> None:
             )
 
 
-def _flat_stacks(stacks: Sequence[nn.Module]) -> list[Transformer]:
+def _flat_stacks(stacks: Sequence[Backbone]) -> list[Transformer]:
     """Return stacks of layers, an encoder and its decoder one after the other."""
     found: list[Transformer] = []
     for stack in stacks:
-        pair = isinstance(stack, EncoderDecoder)
-        for part in (stack.encoder, stack.decoder) if pair else (stack,):
+        pair = stack.a.is_encoder_decoder
+        for part in (stack.encoder_stack, stack.decoder_stack) if pair else (stack,):
             biased = isinstance(part, Transformer) and isinstance(
                 part.position, RelativePositionBiasModule
             )

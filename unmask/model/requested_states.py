@@ -1,9 +1,11 @@
 """Which hidden states a network returns."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 from jaxtyping import Int
-from torch import Tensor
+from torch import Tensor, nn
 
 from unmask.batch import Batch, Feature
 
@@ -30,3 +32,18 @@ LAST_LAYER = RequestedStates()
 def requested_states(batch: Batch) -> RequestedStates:
     """Return which hidden states of a batch are requested."""
     return batch.feature(RequestedStates) or LAST_LAYER
+
+
+def record_input(module: nn.Module, run: Callable[[], Tensor]) -> Tensor:
+    """Run a network and return what enters one of its modules."""
+    seen: list[Tensor] = []
+
+    def keep(module: nn.Module, inputs: tuple[Any, ...]) -> None:
+        seen.append(inputs[0])
+
+    hook = module.register_forward_pre_hook(keep)
+    try:
+        run()
+    finally:
+        hook.remove()
+    return seen[0]

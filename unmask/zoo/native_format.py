@@ -7,9 +7,9 @@ from dataclasses import replace
 import torch
 
 from unmask.heads.language.language_modeling import LanguageModeling
-from unmask.model.architecture import EncoderDecoderArchitecture, StackArchitecture
+from unmask.model.architecture import BackboneArchitecture, StackArchitecture
 from unmask.model.exchange.config_mapping import native_config_mapping
-from unmask.model.exchange.weight_names import NATIVE_WEIGHT_NAMES, AnyArchitecture
+from unmask.model.exchange.weight_names import NATIVE_WEIGHT_NAMES
 from unmask.zoo.preset import Published
 
 NATIVE_PREFIX = "unmask-"
@@ -48,20 +48,16 @@ def inexpressible_keys(preset: Published, family: Published) -> list[str]:
     from being so, each by itself. Where only several together do, none is named.
     """
     said = replace(preset, config_mapping=family.config_mapping, weight_names=family.weight_names)
-    mine, base = _stacks_by_prefix(preset.architecture), _stacks_by_prefix(family.architecture)
+    mine, base = preset.architecture.stacks, family.architecture.stacks
     if mine.keys() != base.keys():
         return []
     try:
-        again = _stacks_by_prefix(
-            _without_training_fields(
-                family.config_mapping.to_architecture(
-                    family.config_mapping.from_architecture(preset.architecture)
-                )
+        again = _without_training_fields(
+            family.config_mapping.to_architecture(
+                family.config_mapping.from_architecture(preset.architecture)
             )
-        )
-        found = _differing_keys(
-            _stacks_by_prefix(_without_training_fields(preset.architecture)), again
-        )
+        ).stacks
+        found = _differing_keys(_without_training_fields(preset.architecture).stacks, again)
     except _CONVERSION_ERRORS:
         found = []
     return found or [k for k in _differing_keys(mine, base) if _is_expressible_with(said, k, base)]
@@ -103,19 +99,12 @@ def _is_expressible_with(
     side, _, name = key.rpartition(".")
     value = getattr(base[side], name)
     try:
-        stacks = _stacks_by_prefix(preset.architecture)
+        stacks = preset.architecture.stacks
         stack = replace(stacks[side], **{name: value})
-        a = replace(preset.architecture, **{side: stack}) if side else stack
+        a = preset.architecture.with_stacks({side: stack})
         return _is_expressible(replace(preset, architecture=a))
     except ValueError:  # two keys that do not go together
         return False
-
-
-def _stacks_by_prefix(a: AnyArchitecture) -> dict[str, StackArchitecture]:
-    """Return the stacks by what their keys begin with; none: it is of another kind."""
-    if isinstance(a, EncoderDecoderArchitecture):
-        return {"encoder": a.encoder, "decoder": a.decoder}
-    return {"": a} if isinstance(a, StackArchitecture) else {}
 
 
 def _differing_keys(
@@ -131,12 +120,11 @@ def _differing_keys(
     ]
 
 
-def _without_training_fields(a: AnyArchitecture) -> AnyArchitecture:
+def _without_training_fields(a: BackboneArchitecture) -> BackboneArchitecture:
     """Return an architecture without what matters in training alone."""
-    if isinstance(a, EncoderDecoderArchitecture):
-        halves = (replace(half, **_training_defaults(half)) for half in (a.encoder, a.decoder))
-        return replace(a, encoder=next(halves), decoder=next(halves))
-    return replace(a, **_training_defaults(a)) if isinstance(a, StackArchitecture) else a
+    return a.with_stacks(
+        {name: replace(stack, **_training_defaults(stack)) for name, stack in a.stacks.items()}
+    )
 
 
 def _training_defaults(a: StackArchitecture) -> dict[str, object]:

@@ -10,13 +10,13 @@ from unmask.heads.classification.sequence_classification import (
     TokenClassification,
 )
 from unmask.heads.language.language_modeling import AppendedMaskGeneration
-from unmask.heads.model import HasOutputVocabulary, HeadSpec, Model
+from unmask.heads.model import Model
 from unmask.heads.question_answering import QuestionAnswering
-from unmask.model.architecture import Architecture, EncoderDecoderArchitecture
+from unmask.heads.spec import HeadSpec
+from unmask.model.architecture import BackboneArchitecture
+from unmask.model.backbones.transformer import Architecture
 from unmask.model.exchange.config_mapping import ConfigMapping
-from unmask.model.exchange.weight_names import AnyArchitecture, WeightNames
-from unmask.model.positions.learned import LearnedPositions
-from unmask.model.positions.relative_bias import LearnedPositionsAndT5Bias
+from unmask.model.exchange.weight_names import WeightNames
 from unmask.objectives.published import ObjectiveSpec
 from unmask.objectives.unified_lm.masked_target import MaskedTarget
 from unmask.tokenizers.spec import SpecialTokenIds, TokenizerSpec
@@ -75,7 +75,7 @@ class Published:
     name: str
     family: str
     paper: Paper
-    architecture: AnyArchitecture
+    architecture: BackboneArchitecture
     heads: Mapping[str, HeadSpec]
     """What the model is pretrained with."""
     extra_heads: Mapping[str, HeadSpec] = field(default_factory=dict[str, HeadSpec])
@@ -124,10 +124,7 @@ class Published:
 
     def with_vocabulary(self, special: SpecialTokenIds) -> "Published":
         """Return the preset for another vocabulary."""
-        heads = {
-            name: spec.with_vocabulary(special) if isinstance(spec, HasOutputVocabulary) else spec
-            for name, spec in self.heads.items()
-        }
+        heads = {name: spec.with_vocabulary(special) for name, spec in self.heads.items()}
         return replace(
             self, architecture=with_special_tokens(self.architecture, special), heads=heads
         )
@@ -151,35 +148,14 @@ def question_answering_head(preset: Published) -> QuestionAnswering:
     return found if isinstance(found, QuestionAnswering) else QuestionAnswering()
 
 
-def with_vocab_size(architecture: AnyArchitecture, vocab_size: int) -> AnyArchitecture:
-    """Return the architecture with another number of token vectors."""
-    if isinstance(architecture, EncoderDecoderArchitecture):
-        return replace(
-            architecture,
-            encoder=replace(architecture.encoder, vocab_size=vocab_size),
-            decoder=replace(architecture.decoder, vocab_size=vocab_size),
-        )
-    return replace(architecture, vocab_size=vocab_size)
-
-
-def with_special_tokens(architecture: AnyArchitecture, special: SpecialTokenIds) -> AnyArchitecture:
+def with_special_tokens(
+    architecture: BackboneArchitecture, special: SpecialTokenIds
+) -> BackboneArchitecture:
     """Return the architecture with the token vectors of a vocabulary.
 
     Where places are not counted from 0, they are counted from the padding's id + 1.
     """
-    a = with_vocab_size(architecture, special.vocab_size)
-    if (
-        isinstance(a, Architecture)
-        and isinstance(a.position, LearnedPositions | LearnedPositionsAndT5Bias)
-        and a.position.offset
-    ):
-        return replace(a, position=replace(a.position, offset=special.pad + 1))
+    a = architecture.with_vocab_size(special.vocab_size)
+    if isinstance(a, Architecture):
+        return replace(a, position=a.position.with_padding_id(special.pad))
     return a
-
-
-def max_positions(architecture: AnyArchitecture) -> int | None:
-    """Return how many tokens a text may have; None where no table of positions ends."""
-    if isinstance(architecture, EncoderDecoderArchitecture):
-        found = (max_positions(architecture.encoder), max_positions(architecture.decoder))
-        return min((n for n in found if n is not None), default=None)
-    return architecture.max_positions

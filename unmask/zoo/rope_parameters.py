@@ -9,7 +9,8 @@ taken from the keys beside it, then from the family's default; `type` is an olde
 from collections.abc import Mapping
 from typing import Any, cast
 
-from unmask.model.architecture import MAX_SIZE, Architecture
+from unmask.model.architecture import MAX_SIZE
+from unmask.model.backbones.transformer import Architecture
 from unmask.model.exchange.config_keys import ConfigKeys
 from unmask.model.positions.rotary import LinearScaling, Llama3Scaling, Rotary
 

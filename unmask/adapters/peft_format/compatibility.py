@@ -13,7 +13,7 @@ from unmask.heads.classification.sequence_classification import (
 )
 from unmask.heads.language.language_modeling import LanguageModeling
 from unmask.heads.model import Model
-from unmask.model.architecture import Architecture, EncoderDecoderArchitecture
+from unmask.model.backbones.transformer import Architecture
 from unmask.zoo.preset import Published
 
 
@@ -84,9 +84,7 @@ _FAMILIES_WITH_PREFIX_CACHE = frozenset(
 
 def prefix_incompatibility(model: Model, preset: Published, prefix: bool) -> str | None:
     """Return why PEFT and we would not read the same behind a prefix or a prompt; None: we do."""
-    whole = model.architecture
-    two = isinstance(whole, EncoderDecoderArchitecture)
-    stacks = (whole.encoder, whole.decoder) if two else (whole,)
+    stacks = model.architecture.stacks.values()
     if any(isinstance(a, Architecture) and any(a.attention_window) for a in stacks):
         return "a window of attention hides them there, and not here"
     if prefix and preset.config_mapping.model_type not in _FAMILIES_WITH_PREFIX_CACHE:

@@ -20,12 +20,10 @@ from unmask.adapters.prefix import (
     PrefixTuningModule,
     PromptTuning,
     PromptTuningModule,
-    decoder_stack,
-    encoder_stack,
     require_attention,
 )
 from unmask.heads.model import Model
-from unmask.model.architecture import Architecture, EncoderDecoderArchitecture
+from unmask.model.backbones.transformer import Architecture
 
 
 def prefix_to_peft(
@@ -34,7 +32,7 @@ def prefix_to_peft(
     """Write the prefix that came out; the maps through which it was learned are dropped."""
     a, vectors = module.a, module.keys_values().detach()
     n, width = a.n_layers, a.n_key_value_heads * a.d_head
-    if two := isinstance(model.architecture, EncoderDecoderArchitecture):
+    if two := model.architecture.is_encoder_decoder:
         # PEFT 0.21 cuts the prefix of an encoder-decoder into fours where it means pairs: layer i
         # gets pair 2i, modulo their number. So every other pair is left empty.
         pairs = vectors.unflatten(1, (n, 1, -1))
@@ -57,9 +55,9 @@ def prefix_from_peft(
 ) -> tuple[ReadAdapter, dict[str, Tensor]]:
     """Read a prefix, and the tensors beside it."""
     vectors, left = prompt_vectors(tensors)
-    a = require_attention(decoder_stack(model)).a
+    a = require_attention(model.backbone.decoder_stack).a
     n = settings.num_layers or a.n_layers
-    two = isinstance(model.architecture, EncoderDecoderArchitecture)
+    two = model.architecture.is_encoder_decoder
     length = settings.num_virtual_tokens or len(vectors)
     check_shape(PROMPT_EMBEDDINGS, vectors, (length, 2 * n * a.n_key_value_heads * a.d_head))
     said = {
@@ -114,9 +112,11 @@ def prompt_from_peft(
             "masks as many tokens as num_virtual_tokens says"
         )
     length = settings.num_virtual_tokens or len(vectors) // times
-    check_shape(PROMPT_EMBEDDINGS, vectors, (length * times, encoder_stack(model).a.d_embed))
+    check_shape(
+        PROMPT_EMBEDDINGS, vectors, (length * times, model.architecture.encoder_stack.d_embed)
+    )
     # PEFT keeps vectors for the decoder too, and puts none there.
-    stack = require_attention(encoder_stack(model))
+    stack = require_attention(model.backbone.encoder_stack)
     vectors = vectors[:length] / _embedding_scale(stack.a)  # see `prompt_to_peft`
     return (PromptTuning(n_virtual_tokens=length), {"vectors": vectors}), left
 

@@ -9,11 +9,7 @@ from typing import Any
 import torch
 
 from unmask.checkpoints.tensors import tensor_names
-from unmask.model.architecture import (
-    Architecture,
-    EncoderDecoderArchitecture,
-    StackArchitecture,
-)
+from unmask.model.backbones.transformer import Architecture
 from unmask.model.exchange.weight_names import MatchedWeights
 from unmask.zoo.preset import Published
 
@@ -30,7 +26,7 @@ def check_depth(folder: Path, preset: Published, config: Mapping[str, Any]) -> N
         ValueError: so it is.
     """
     held = _count_layers(preset.weight_names.internal_names(tensor_names(folder)))
-    for side, stack in _stacks_by_side(preset).items():
+    for side, stack in preset.architecture.stacks.items():
         shared = isinstance(stack, Architecture) and bool(stack.layers.shared_sublayers)
         if not shared and side in held and held[side] < stack.n_layers:
             keys = [
@@ -53,13 +49,6 @@ def _count_layers(names: Iterable[str]) -> dict[str, int]:
             side = found[1] or ""
             held[side] = max(held.get(side, 0), int(found[2]) + 1)
     return held
-
-
-def _stacks_by_side(preset: Published) -> dict[str, StackArchitecture]:
-    a = preset.architecture
-    if isinstance(a, EncoderDecoderArchitecture):
-        return {"encoder": a.encoder, "decoder": a.decoder}
-    return {"": a}
 
 
 def check_tied(

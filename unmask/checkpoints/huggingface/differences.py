@@ -9,12 +9,10 @@ from unmask.heads.classification.sequence_classification import (
 from unmask.heads.language.language_modeling import (
     AppendedMaskGeneration,
     LanguageModeling,
-    ShiftedTargetGeneration,
-    SourcePrefixGeneration,
 )
-from unmask.heads.model import HeadSpec, is_kept_after_pretraining
 from unmask.heads.pretraining.autoregressive_characters import AutoregressiveCharacters
 from unmask.heads.question_answering import QuestionAnswering
+from unmask.heads.spec import HeadSpec
 from unmask.heads.tagging.bilstm_crf import BiLSTMCRF
 from unmask.zoo.catalogue import MODELS
 from unmask.zoo.native_format import NATIVE_PREFIX as OWN_WORDS
@@ -25,11 +23,6 @@ from unmask.zoo.preset import (
     token_classification_head,
 )
 from unmask.zoo.unsupported_classes import unsupported_reason
-
-
-def has_label_names(spec: HeadSpec) -> bool:
-    """Return whether a head scores labels that have names."""
-    return isinstance(spec, SequenceClassification | TokenClassification | BiLSTMCRF)
 
 
 def heads_without_transformers_class(
@@ -44,7 +37,7 @@ def heads_without_transformers_class(
         for n, s in head_specs.items()
         if (said := _head_without_class(preset, s)) is not None
     }
-    left = [n for n, s in head_specs.items() if n not in own and is_kept_after_pretraining(s)]
+    left = [n for n, s in head_specs.items() if n not in own and s.is_kept_after_pretraining]
     classes = preset.config_mapping.class_names_of(preset.architecture)
     class_of = max((k for k in classes if set(k) <= set(left)), key=len)
     return own | {n: type(head_specs[n]).__name__ for n in left if n not in class_of}
@@ -104,14 +97,14 @@ def _native_format_note(preset: Published) -> str:
 def _head_difference(spec: HeadSpec) -> str | None:
     """Say what the other library does otherwise with a head that it has."""
     forward = spec.generation if isinstance(spec, LanguageModeling) else None
-    if isinstance(forward, AppendedMaskGeneration) and forward.source_segment is not None:
+    if isinstance(forward, AppendedMaskGeneration) and forward.answers_source:
         return "transformers fills masks with it and does not write; `unmask.load` does both"
-    if isinstance(forward, ShiftedTargetGeneration):
+    if forward is not None and forward.shifted_targets:
         return (
             "each place names the token after its own, which transformers takes for its own; "
             "`unmask.load` fills masks as they were learned"
         )
-    if isinstance(forward, SourcePrefixGeneration) and forward.bidirectional_source:
+    if forward is not None and forward.bidirectional_prompt:
         return (
             "it sees a prompt as a whole, which transformers reads forward; `unmask.load` does as "
             "it was learned"

@@ -16,7 +16,6 @@ from unmask.bundled.models import BUNDLED_MODELS
 from unmask.checkpoints import elmo, llama2c
 from unmask.checkpoints.checksums import check_recorded_files
 from unmask.checkpoints.huggingface.check import check_depth, check_missing, check_tied
-from unmask.checkpoints.huggingface.differences import has_label_names
 from unmask.checkpoints.huggingface.tokenizer import (
     SOURCE_TOKENIZER_FOLDER,
     load_model_tokenizer,
@@ -28,21 +27,21 @@ from unmask.checkpoints.tensors import (
     to_float32_weight,
 )
 from unmask.config import from_dict
-from unmask.heads.classification.pooler import Pooler
-from unmask.heads.classification.sequence_classification import (
+from unmask.heads.classification.label_losses import (
     BinaryCrossEntropy,
     ChoiceCrossEntropy,
     CrossEntropy,
-    Pooling,
-    SequenceClassification,
 )
+from unmask.heads.classification.pooler import Pooler
+from unmask.heads.classification.sequence_classification import Pooling, SequenceClassification
 from unmask.heads.language.language_modeling import (
     LanguageModeling,
 )
-from unmask.heads.model import HeadSpec, Model, is_kept_after_pretraining
+from unmask.heads.model import Model
 from unmask.heads.pretraining.bidirectional_lm import BidirectionalLM
-from unmask.model.architecture import source_encoder_of
+from unmask.heads.spec import HeadSpec
 from unmask.model.backbones.elmo import ElmoArchitecture
+from unmask.model.backbones.encoder_decoder import source_encoder_of
 from unmask.model.exchange.weight_names import MatchedWeights, WeightNames
 from unmask.model.layers.attention.query_stream import EnhancedMaskDecoder
 from unmask.objectives.published import CAUSAL_LM, MASKED_LM, XLNET, ObjectiveSpec
@@ -50,12 +49,7 @@ from unmask.saved_format import read_record
 from unmask.tokenizers.encode import Tokenizer
 from unmask.word_vectors.train.trainer import WORD_VECTOR_METHODS, WordVectorMethod
 from unmask.zoo.catalogue import preset_for_config
-from unmask.zoo.preset import (
-    Published,
-    max_positions,
-    question_answering_head,
-    token_classification_head,
-)
+from unmask.zoo.preset import Published, question_answering_head, token_classification_head
 from unmask.zoo.unsupported_classes import UNSUPPORTED_CLASSES
 
 HUB_PREFIX = "hf:"
@@ -176,7 +170,7 @@ def load_folder(
         preset=replace(card, heads=specs, objective=objective),
         model=model.eval(),
         tokenizer=tokenizer,
-        label_names=labels if any(map(has_label_names, specs.values())) else (),
+        label_names=labels if any(spec.has_label_names for spec in specs.values()) else (),
         missing=read.missing,
         unexpected=read.unexpected,
     )
@@ -301,12 +295,12 @@ def _read_head_specs(
             f"{folder / 'config.json'}: architectures: {wanted} is not read: "
             f"{UNSUPPORTED_CLASSES[wanted]}"
         )
-    kept = tuple(name for name, spec in preset.heads.items() if is_kept_after_pretraining(spec))
+    kept = tuple(name for name, spec in preset.heads.items() if spec.is_kept_after_pretraining)
     found = preset.config_mapping.heads_of_class(wanted)
     names = kept if found is None else found
     made = head_specs_by_name(names, preset, config, len(label_names))
     forward = wanted in preset.config_mapping.causal_class_names.values()
-    return {name: as_causal_head(s) for name, s in made.items()} if forward else made
+    return {name: s.as_causal() for name, s in made.items()} if forward else made
 
 
 def as_large(heads: Mapping[str, HeadSpec], folder: Path) -> dict[str, HeadSpec]:
@@ -355,13 +349,6 @@ def head_specs_by_name(
         else:
             made[name] = {**preset.extra_heads, **preset.heads}[name]
     return made
-
-
-def as_causal_head(spec: HeadSpec) -> HeadSpec:
-    """Return a head as a network that reads forward has it."""
-    if not isinstance(spec, LanguageModeling):
-        return spec
-    return replace(spec, term="next_token", query_stream=None, generation=None)
 
 
 def _match_stored_tensors(
@@ -481,4 +468,4 @@ def _match_tensors(
 
 def max_text_tokens(preset: Published) -> int | None:
     """Return how many tokens a text may have for this model; None where there is no such limit."""
-    return max_positions(preset.architecture)
+    return preset.architecture.max_positions

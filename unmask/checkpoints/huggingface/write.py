@@ -16,24 +16,19 @@ from unmask.checkpoints.tensors import (
 )
 from unmask.config import to_dict
 from unmask.files import encode_utf8
-from unmask.heads.classification.sequence_classification import (
-    BinaryCrossEntropy,
-    ChoiceCrossEntropy,
-    SequenceClassification,
-)
+from unmask.heads.classification.label_losses import ChoiceCrossEntropy
+from unmask.heads.classification.sequence_classification import SequenceClassification
 from unmask.heads.language.language_modeling import (
     AppendedMaskGeneration,
     LanguageModeling,
 )
-from unmask.heads.model import HeadSpec, Model, is_kept_after_pretraining
+from unmask.heads.model import Model
+from unmask.heads.spec import HeadSpec
 from unmask.saved_format import write_record
 from unmask.tokenizers.encode import Tokenizer
 from unmask.tokenizers.spec import SpecialTokenIds
 from unmask.zoo.catalogue import MODELS
-from unmask.zoo.preset import (
-    Published,
-    with_vocab_size,
-)
+from unmask.zoo.preset import Published
 
 
 def write_folder(
@@ -65,7 +60,7 @@ def write_folder(
         state |= preset.weight_names.tied_copies(named)
     if set(model.head_specs) - set(others) <= {"language"}:
         state = preset.weight_names.zero_rows(weights) | state
-    if all(n in others or not is_kept_after_pretraining(s) for n, s in model.head_specs.items()):
+    if all(n in others or not s.is_kept_after_pretraining for n, s in model.head_specs.items()):
         state = preset.weight_names.without_prefix(state)
     if theirs["architectures"][0] in preset.config_mapping.aliased_classes:
         state = preset.weight_names.with_alias(state)
@@ -91,11 +86,11 @@ def to_external_config(
     """Return their config.json of a model of ours."""
     own = heads_without_transformers_class(preset, model.head_specs)
     classes = preset.config_mapping.class_names_of(preset.architecture)
-    specs = {n: s for n, s in model.head_specs.items() if is_kept_after_pretraining(s)}
+    specs = {n: s for n, s in model.head_specs.items() if s.is_kept_after_pretraining}
     has = specs.keys() - own.keys()
     heads = next(k for k in classes if set(k) == has)
     theirs = preset.config_mapping.from_architecture(
-        with_vocab_size(model.architecture, model.vocab_size)
+        model.architecture.with_vocab_size(model.vocab_size)
     )
     theirs |= {"model_type": preset.config_mapping.model_type, "architectures": [classes[heads]]}
     if own or not _class_determines_heads(preset, specs):
@@ -135,7 +130,7 @@ def _problem_type(head_specs: Mapping[str, HeadSpec]) -> str | None:
     spec = head_specs.get("label")
     if not isinstance(spec, SequenceClassification) or isinstance(spec.loss, ChoiceCrossEntropy):
         return None
-    if isinstance(spec.loss, BinaryCrossEntropy):
+    if spec.loss.multi_label:
         return MULTI_LABEL
     return "regression" if spec.n_labels == 1 else "single_label_classification"
 

@@ -6,12 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from unmask.finetuning.options.values import ClassWeights
-from unmask.heads.classification.sequence_classification import (
-    CrossEntropy,
-    SequenceClassification,
-    TokenClassification,
-)
-from unmask.heads.model import HeadSpec
+from unmask.heads.spec import HeadSpec
 from unmask.tasks.readers import columns
 from unmask.tasks.task import Task, TaskExample
 from unmask.text.records import format_names
@@ -56,7 +51,7 @@ def with_class_weights(
     """
     weights = resolve_class_weights(class_weights, task.labels, items)
     heads: dict[str, HeadSpec] = {
-        name: _with_label_weights(spec, weights) for name, spec in preset.heads.items()
+        name: spec.with_label_weights(weights) for name, spec in preset.heads.items()
     }
     if heads == dict(preset.heads):
         raise ValueError(
@@ -64,15 +59,3 @@ def with_class_weights(
             f"its recurrent head), not of {task.task_kind} with {preset.name}"
         )
     return replace(preset, heads=heads)
-
-
-def _with_label_weights(spec: HeadSpec, weights: tuple[float, ...]) -> HeadSpec:
-    if not isinstance(spec, SequenceClassification | TokenClassification) or not isinstance(
-        spec.loss, CrossEntropy
-    ):
-        return spec
-    return (
-        replace(spec, loss=CrossEntropy(label_weights=weights))
-        if len(weights) == spec.n_labels
-        else spec
-    )

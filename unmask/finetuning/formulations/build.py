@@ -24,7 +24,7 @@ from unmask.finetuning.formulations.token_classification_head import (
     tagging_heads,
 )
 from unmask.finetuning.formulations.word_labels import with_number_labels
-from unmask.heads.model import HeadSpec
+from unmask.heads.spec import HeadSpec
 from unmask.tasks.all_kinds import TASK_KINDS
 from unmask.tasks.task import Task, TaskExample
 from unmask.tasks.task_kind import CompletesTask, FormulationName

@@ -27,7 +27,8 @@ from unmask.finetuning.formulations.word_labels import (
     encode_labels,
     word_label_heads,
 )
-from unmask.heads.model import HeadSpec, Model
+from unmask.heads.model import Model
+from unmask.heads.spec import HeadSpec
 from unmask.tasks.all_kinds import TASK_KINDS
 from unmask.tasks.kinds.pooling_options import PoolingOptions
 from unmask.tasks.task import Label, Task, TaskExample

@@ -17,15 +17,14 @@ from jaxtyping import Float, Int
 from unmask.batch import IGNORE_INDEX, Batch, Example
 from unmask.heads.language.language_modeling import LanguageModeling
 from unmask.heads.model import Model
-from unmask.model.architecture import EncoderDecoderArchitecture, StackArchitecture
-from unmask.model.exchange.weight_names import AnyArchitecture
+from unmask.model.architecture import BackboneArchitecture
 from unmask.model.layers.attention.block_local_mask import GlobalTokens
 from unmask.tasks.task import Label, Task, TaskExample
 from unmask.tokenizers.encode import Tokenizer
 from unmask.tokenizers.long_texts import LONG_TEXT_CHARACTERS
 from unmask.tokenizers.spec import SpecialTokenIds
 from unmask.zoo.catalogue import preset_for_config
-from unmask.zoo.preset import Published, max_positions
+from unmask.zoo.preset import Published
 
 LABEL_HEAD, TOKEN_LABEL_HEAD, LANGUAGE_HEAD = "label", "token_label", "language"
 SPAN_HEAD, CHOICE_HEAD = "spans", "choice"
@@ -148,7 +147,7 @@ def uses_word_labels(preset: Published) -> bool:
 
 def is_encoder_decoder(preset: Published) -> bool:
     """Return whether an encoder reads what a decoder answers."""
-    return isinstance(preset.architecture, EncoderDecoderArchitecture)
+    return preset.architecture.is_encoder_decoder
 
 
 def language_modeling_head(preset: Published) -> LanguageModeling:
@@ -164,13 +163,6 @@ def language_modeling_head(preset: Published) -> LanguageModeling:
     return spec
 
 
-def answering_stack(architecture: AnyArchitecture) -> StackArchitecture:
-    """Return the stack whose states answer: of two, the decoder."""
-    if isinstance(architecture, EncoderDecoderArchitecture):
-        return architecture.decoder
-    return architecture
-
-
 def resolve_max_length(preset: Published, max_length: int | None, n_virtual_tokens: int = 0) -> int:
     """Return how many tokens a model reads at most: what is asked for, or 512 if it can.
 
@@ -182,7 +174,7 @@ def resolve_max_length(preset: Published, max_length: int | None, n_virtual_toke
     Raises:
         ValueError: the model has not so many positions.
     """
-    most = max_positions(preset.architecture)
+    most = preset.architecture.max_positions
     if most is None:
         return DEFAULT_MAX_LENGTH if max_length is None else max_length
     left = most - n_virtual_tokens
@@ -227,7 +219,7 @@ class InputTemplate:
 
     @staticmethod
     def from_architecture(
-        special_ids: SpecialTokenIds, architecture: AnyArchitecture, max_length: int, *,
+        special_ids: SpecialTokenIds, architecture: BackboneArchitecture, max_length: int, *,
         encode_separately: bool = False, both_orders: bool = False,
         global_first_token: bool = False,
     ) -> "InputTemplate":  # fmt: skip
@@ -240,10 +232,7 @@ class InputTemplate:
         Raises:
             ValueError: the length leaves no room for text.
         """
-        a, twice = (
-            answering_stack(architecture),
-            isinstance(architecture, EncoderDecoderArchitecture),
-        )
+        a, twice = architecture.decoder_stack, architecture.is_encoder_decoder
         between = special_ids.separator
         if not between and special_ids.end is not None:
             between = (special_ids.end,)

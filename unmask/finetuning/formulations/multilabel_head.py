@@ -19,8 +19,9 @@ from unmask.finetuning.formulations.formulation import (
     uses_word_labels,
 )
 from unmask.finetuning.formulations.pooling import classification_head, input_template
-from unmask.heads.classification.sequence_classification import BinaryCrossEntropy
-from unmask.heads.model import HeadSpec, Model
+from unmask.heads.classification.label_losses import BinaryCrossEntropy
+from unmask.heads.model import Model
+from unmask.heads.spec import HeadSpec
 from unmask.tasks.kinds.multilabel import MultilabelOptions
 from unmask.tasks.task import Task, TaskExample
 from unmask.tokenizers.encode import Tokenizer

@@ -28,9 +28,9 @@ from unmask.finetuning.formulations.word_labels import (
     word_label_heads,
 )
 from unmask.heads.classification.choice_groups import ChoiceGroup
-from unmask.heads.classification.sequence_classification import CORRECT, ChoiceCrossEntropy
-from unmask.heads.model import HeadSpec, Model
-from unmask.model.backbones.encoder_decoder import EncoderDecoder
+from unmask.heads.classification.label_losses import CORRECT, ChoiceCrossEntropy
+from unmask.heads.model import Model
+from unmask.heads.spec import HeadSpec
 from unmask.model.layers.attention.block_local_mask import GlobalTokens
 from unmask.tasks.kinds.choose import MultipleChoiceOptions
 from unmask.tasks.task import Task, TaskExample
@@ -220,9 +220,7 @@ class WordChoiceFormulation:
         self, model: Model, batch: Batch, task_inputs: Sequence[TaskInput]
     ) -> list[Float[np.ndarray, "1 _"]]:
         """Compare how likely each item's options are, their ends included."""
-        backbone = model.backbone
-        assert isinstance(backbone, EncoderDecoder)
-        memory = backbone.encode(batch)
+        memory = model.backbone.encode(batch)
         sizes = [len(question.option_ids) for question in task_inputs]
         rows = torch.arange(len(sizes)).repeat_interleave(torch.tensor(sizes))
         targets = pad_answers([word for question in task_inputs for word in question.option_ids])

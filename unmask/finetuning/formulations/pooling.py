@@ -4,11 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from unmask.finetuning.formulations.formulation import (
-    InputTemplate,
-    answering_stack,
-    is_encoder_decoder,
-)
+from unmask.finetuning.formulations.formulation import InputTemplate, is_encoder_decoder
 from unmask.heads.classification.sequence_classification import SequenceClassification
 from unmask.tasks.all_kinds import TASK_KINDS, has_two_texts, reads_choices, reads_two_texts
 from unmask.tasks.kinds.pooling_options import PoolingOptions
@@ -45,7 +41,7 @@ def classification_head(
         preset.classification_head.pooled_layers,
     ):
         return preset.classification_head
-    causal, orders = answering_stack(preset.architecture).causal, has_two_texts(task)
+    causal, orders = preset.architecture.decoder_stack.causal, has_two_texts(task)
     if is_encoder_decoder(preset) and pooling not in DECODER_POOLINGS:
         raise ValueError(
             f"options.pooling must be {_join_with_or(DECODER_POOLINGS)} for {preset.name}, whose "

@@ -20,9 +20,10 @@ from unmask.finetuning.formulations.formulation import (
     TextWindow,
     uses_word_labels,
 )
-from unmask.heads.model import HeadSpec, Model
+from unmask.heads.model import Model
 from unmask.heads.question_answering import END, START
-from unmask.model.exchange.weight_names import AnyArchitecture
+from unmask.heads.spec import HeadSpec
+from unmask.model.architecture import BackboneArchitecture
 from unmask.model.layers.attention.block_local_mask import GlobalTokens
 from unmask.tasks.kinds.answer import QuestionAnsweringOptions
 from unmask.tasks.metrics import question_answering
@@ -276,7 +277,7 @@ def formulate_span(task: Task, preset: Published, tokenizer: Tokenizer) -> TaskF
 
 
 def context_template(
-    special_ids: SpecialTokenIds, architecture: AnyArchitecture, max_length: int
+    special_ids: SpecialTokenIds, architecture: BackboneArchitecture, max_length: int
 ) -> InputTemplate:
     """Put around question and context what `SpanFormulation` needs: a token that says "no answer".
 

@@ -20,7 +20,8 @@ from unmask.finetuning.formulations.formulation import (
     label_prediction_record,
     uses_word_labels,
 )
-from unmask.heads.model import HeadSpec, Model
+from unmask.heads.model import Model
+from unmask.heads.spec import HeadSpec
 from unmask.heads.tagging.bilstm_crf import BEST_PATH_SUFFIX, BiLSTMCRF
 from unmask.tasks.kinds.tag import TaggingOptions
 from unmask.tasks.tag_schemes import TagScheme, forbidden_transitions, repair_tags

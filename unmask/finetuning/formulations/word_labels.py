@@ -3,7 +3,6 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import cast
 
 import numpy as np
 import torch
@@ -25,8 +24,8 @@ from unmask.finetuning.formulations.formulation import (
     uses_word_labels,
 )
 from unmask.finetuning.formulations.pooling import refuse_pooling
-from unmask.heads.model import HeadSpec, Model
-from unmask.model.backbones.encoder_decoder import EncoderDecoder
+from unmask.heads.model import Model
+from unmask.heads.spec import HeadSpec
 from unmask.tasks.all_kinds import TASK_KINDS
 from unmask.tasks.kinds.pooling_options import PoolingOptions
 from unmask.tasks.task import Label, Task, TaskExample
@@ -97,9 +96,7 @@ class WordLabelFormulation:
         self, model: Model, batch: Batch, task_inputs: Sequence[TaskInput]
     ) -> list[Float[np.ndarray, "_ labels"]]:
         """Compare how likely the words of each label are."""
-        backbone = model.backbone
-        assert isinstance(backbone, EncoderDecoder)
-        memory = backbone.encode(batch)
+        memory = model.backbone.encode(batch)
         longest_word = max(map(len, self.label_token_ids))
         b, cost = len(memory), len(memory) * longest_word * model.vocab_size
         at_once = max(MAX_LOGITS_PER_CHUNK // cost, 1)
@@ -204,7 +201,7 @@ def answer_log_likelihoods(
         visibility=Visibility(causal=True),
         source_visibility=Visibility(document=None if there is None else there[source_rows]),
     )
-    hidden = cast("EncoderDecoder", model.backbone)(again, None, encoder_hidden_states[source_rows])
+    hidden = model.backbone(again, None, encoder_hidden_states[source_rows])
     logs = model.language_head.logits(hidden).float().log_softmax(-1)  # [n t v]
     each = logs.gather(-1, targets.clamp(min=0)[..., None])[..., 0]
     return (each * (targets != IGNORE_INDEX)).sum(-1)

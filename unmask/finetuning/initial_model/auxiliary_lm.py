@@ -12,10 +12,9 @@ import numpy as np
 
 from unmask.batch import IGNORE_INDEX, Example
 from unmask.finetuning.formulations.formulation import LANGUAGE_HEAD, language_modeling_head
-from unmask.heads.classification.sequence_classification import SequenceClassification
 from unmask.heads.language.language_modeling import LanguageModeling
-from unmask.heads.model import HeadSpec, Model
-from unmask.model.architecture import StackArchitecture
+from unmask.heads.model import Model
+from unmask.heads.spec import HeadSpec
 from unmask.zoo.preset import Published
 
 
@@ -33,12 +32,11 @@ def with_language_head(
         ValueError: the model is no decoder, or says its answers in words anyway.
     """
     if lm_loss_weight is None:
-        labelled = any(isinstance(spec, SequenceClassification) for spec in head_specs.values())
+        labelled = any(spec.labels_texts for spec in head_specs.values())
         lm_loss_weight = preset.finetuning.lm_loss_weight if labelled else 0.0
     if not lm_loss_weight:
         return dict(head_specs)
-    a = preset.architecture
-    if not isinstance(a, StackArchitecture) or not a.causal or LANGUAGE_HEAD in head_specs:
+    if not preset.architecture.is_decoder_only or LANGUAGE_HEAD in head_specs:
         raise ValueError(
             "lm_loss_weight is the weight of a language model's loss beside that of a decoder's "
             f"head; {preset.name} has none such in this task (heads: {', '.join(head_specs)})"

@@ -39,8 +39,9 @@ from unmask.heads.classification.sequence_classification import (
     SequenceClassification,
     TokenClassification,
 )
-from unmask.heads.model import HeadSpec, Model
+from unmask.heads.model import Model
 from unmask.heads.question_answering import QuestionAnswering
+from unmask.heads.spec import HeadSpec
 from unmask.heads.tagging.bilstm_crf import BiLSTMCRF
 from unmask.tasks.task import Task
 from unmask.tokenizers.encode import Tokenizer

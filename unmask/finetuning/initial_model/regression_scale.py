@@ -19,8 +19,8 @@ from unmask.heads.classification.sequence_classification import (
     SequenceClassificationHead,
 )
 from unmask.heads.model import Model
-from unmask.model.architecture import Architecture, StackArchitecture
-from unmask.model.backbones.transformer import Transformer
+from unmask.model.architecture import StackArchitecture
+from unmask.model.backbones.transformer import Architecture, Transformer
 from unmask.model.layers.feed_forward import LayerNorm
 from unmask.tasks.all_kinds import TASK_KINDS
 from unmask.tasks.task import TaskExample

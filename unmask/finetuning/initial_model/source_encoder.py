@@ -9,7 +9,7 @@ from typing import Any, cast
 
 from unmask.finetuning.initial_model.load import InitialModel
 from unmask.finetuning.methods.method import SourceEncoder
-from unmask.model.architecture import EncoderDecoderArchitecture
+from unmask.model.backbones.encoder_decoder import EncoderDecoderArchitecture
 from unmask.tasks.task import TaskExample
 from unmask.tokenizers.encode import Tokenizer
 from unmask.tokenizers.learn.tokenizer import train_tokenizer

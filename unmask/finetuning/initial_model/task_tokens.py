@@ -7,13 +7,12 @@ itself, in this library and in others, so that nothing that reads texts asks whi
 
 from dataclasses import replace
 
-from unmask.model.architecture import StackArchitecture
 from unmask.tasks.all_kinds import TASK_KINDS, has_two_texts
 from unmask.tasks.kinds.pooling_options import PoolingOptions
 from unmask.tasks.task import Task
 from unmask.tokenizers.encode import Tokenizer
 from unmask.tokenizers.spec import TaskTokens
-from unmask.zoo.preset import Published, with_vocab_size
+from unmask.zoo.preset import Published
 
 TASK_TOKENS = TaskTokens()
 PER_TOKEN_PARAMETERS = (
@@ -50,8 +49,7 @@ def resolve_input_options(
         said = "added"
     if said != "added":
         return task
-    a = preset.architecture
-    if not isinstance(a, StackArchitecture) or not a.causal:
+    if not preset.architecture.is_decoder_only:
         raise ValueError(
             f"options.special_tokens must be 'own' for {preset.name}: tokens are added for "
             "decoders, whose last token has read all others; got 'added'"
@@ -88,4 +86,4 @@ def add_task_tokens(task: Task, tokenizer: Tokenizer) -> Tokenizer:
 def with_embeddings_for(preset: Published, tokenizer: Tokenizer) -> Published:
     """Return the card with a vector for each token of its tokenizer, at least."""
     a = preset.architecture
-    return replace(preset, architecture=with_vocab_size(a, max(a.vocab_size, tokenizer.vocab_size)))
+    return replace(preset, architecture=a.with_vocab_size(max(a.vocab_size, tokenizer.vocab_size)))

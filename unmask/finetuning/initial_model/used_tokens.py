@@ -14,12 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from unmask.batch import Example
-from unmask.heads.language.language_modeling import LanguageModelingHead
 from unmask.heads.model import Model
-from unmask.model.backbones.canine import Canine
-from unmask.model.backbones.convolutional import Convolutional
-from unmask.model.backbones.recurrent import Recurrent
-from unmask.model.backbones.transformer import Transformer
 
 
 class UsedTokenEmbedding(nn.Embedding):
@@ -55,26 +50,29 @@ def shrink_embeddings(model: Model, examples: Iterable[Example], padding_id: int
     elsewhere weight decay alone would move them. Nothing is done to a model that names tokens,
     which needs all of them, or one with adapters.
     """
-    stack = model.backbone
-    named = any(isinstance(head, LanguageModelingHead) for head in model.heads.values())
-    if named or model.adapters or not isinstance(stack, Transformer | Recurrent | Convolutional):
+    table = model.backbone.embedding_table
+    named = model.has_language_head
+    if named or model.adapters or model.architecture.is_encoder_decoder:
         return
-    if not isinstance(stack.tokens, nn.Embedding) or not stack.tokens.weight.requires_grad:
+    if not isinstance(table, nn.Embedding) or not table.weight.requires_grad:
         return
     ids = torch.from_numpy(np.unique(np.concatenate([*(e.inputs for e in examples), [padding_id]])))
-    if len(ids) < stack.tokens.num_embeddings:
-        stack.tokens = UsedTokenEmbedding(stack.tokens, ids.to(stack.tokens.weight.device))
+    if len(ids) < table.num_embeddings:
+        _set_embedding_table(model, UsedTokenEmbedding(table, ids.to(table.weight.device)))
 
 
 def restore_embeddings(model: Model) -> None:
     """Give a model its whole table back, with what was learned."""
-    backbone = model.backbone
-    used = backbone.embedding_table
-    if not isinstance(used, UsedTokenEmbedding) or isinstance(backbone, Canine):
+    used = model.backbone.embedding_table
+    if not isinstance(used, UsedTokenEmbedding):
         return
     (table,) = used.full_table
     table = table.to(used.weight.device)
     with torch.no_grad():
         table.weight[used.token_ids.to(table.weight.device)] = used.weight.to(table.weight.dtype)
     table.weight.requires_grad_(used.weight.requires_grad)
-    backbone.tokens = table
+    _set_embedding_table(model, table)
+
+
+def _set_embedding_table(model: Model, table: nn.Embedding) -> None:
+    model.get_submodule("backbone").register_module("tokens", table)

@@ -16,7 +16,6 @@ from unmask.finetuning.initial_model.source_encoder import (
 from unmask.finetuning.initial_model.task_tokens import TASK_TOKENS
 from unmask.finetuning.methods.method import (
     method_name,
-    trains_embeddings,
 )
 from unmask.tasks.all_kinds import TASK_KINDS, reads_two_texts
 from unmask.tasks.task import Task
@@ -84,7 +83,7 @@ def _template_notes(initial_model: InitialModel, config: FinetuneConfig) -> list
         and said["special_tokens"] is None
         and initial_model.preset.finetuning.special_tokens == "added"
     )
-    if wanted and not trains_embeddings(config.tune):
+    if wanted and not config.tune.trains_embeddings:
         notes.append(
             f"{method_name(config.tune)} tunes no vectors of tokens: none are added, unlike in the "
             "paper"

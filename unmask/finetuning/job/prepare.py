@@ -41,11 +41,9 @@ from unmask.finetuning.job.notes import (
 )
 from unmask.finetuning.job.record import check_same_config, environment, read_run_record
 from unmask.finetuning.methods.method import (
-    FrozenFeatures,
     SourceEncoder,
     is_parameter_efficient,
     method_name,
-    trains_embeddings,
 )
 from unmask.finetuning.options import derived as derived_options
 from unmask.finetuning.results import report
@@ -144,7 +142,7 @@ def _check_method(config: FinetuneConfig, initial_model: InitialModel) -> int:
     preset = initial_model.preset
     with torch.device("meta"):
         model = preset.build()
-    if isinstance(config.tune, FrozenFeatures) and not any(True for _ in model.heads.parameters()):
+    if config.tune.trains_head_alone and not any(True for _ in model.heads.parameters()):
         raise ValueError(
             f"{preset.name} has no head of its own to learn: frozen, it learns nothing"
         )
@@ -207,7 +205,7 @@ def _load_initial_model(
             vocabulary=config.vocabulary,
             dropout=config.dropout,
             lm_loss_weight=_requested_lm_loss_weight(config),
-            trains_embeddings=trains_embeddings(config.tune),
+            trains_embeddings=config.tune.trains_embeddings,
         ),
     )
     if isinstance(config.tune, SourceEncoder):
@@ -244,7 +242,7 @@ def restart_from(job: FinetuneJob, folder: Path) -> FinetuneJob:
 
 def _requested_lm_loss_weight(config: FinetuneConfig) -> float | None:
     """Return the weight that is asked for; of a head alone, from which none is learned, none."""
-    if config.lm_loss_weight is None and isinstance(config.tune, FrozenFeatures):
+    if config.lm_loss_weight is None and config.tune.trains_head_alone:
         return 0.0
     return config.lm_loss_weight
 

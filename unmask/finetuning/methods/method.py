@@ -7,7 +7,7 @@ import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from typing import Any, cast, get_args
+from typing import Any, ClassVar, cast, get_args
 
 import torch
 
@@ -19,11 +19,11 @@ from unmask.adapters.lora import LoRA
 from unmask.adapters.prefix import PrefixTuning, PromptTuning, PromptTuningModule
 from unmask.adapters.scalar_mix import ScalarMix
 from unmask.adapters.specs import Adapter
+from unmask.adapters.tuning_method import TuningMethod
 from unmask.config import check_number_fields, from_dict
 from unmask.finetuning.options.values import ScheduleShape
-from unmask.heads.language.language_modeling import LanguageModelingHead
 from unmask.heads.model import Model
-from unmask.model.architecture import source_encoder_of
+from unmask.model.backbones.encoder_decoder import source_encoder_of
 from unmask.tokenizers.encode import Tokenizer
 from unmask.training.config import parse_change
 from unmask.training.optimizers.layerwise import (
@@ -49,7 +49,7 @@ _ARGUMENT_SEPARATOR = re.compile(r",(?=\s*\w+=)")  # a prompt's words may also h
 
 
 @dataclass(frozen=True, kw_only=True)
-class FullFinetuning:
+class FullFinetuning(TuningMethod):
     """Everything is tuned."""
 
     layerwise_lr_decay: float = 1.0
@@ -69,14 +69,32 @@ class FullFinetuning:
         _check_head_factor(self.head_learning_rate_factor)
         _check_at_least(0, reinitialize_layers=self.reinitialize_layers)
 
+    trains_embeddings: ClassVar[bool] = True
+
+    @property
+    def layer_decay(self) -> float:
+        """The learning rate of a layer, in that of the layer above it."""
+        return self.layerwise_lr_decay
+
+    @property
+    def head_factor(self) -> float:
+        """The learning rate of a head of labels, in that of what is below it."""
+        return self.head_learning_rate_factor
+
 
 @dataclass(frozen=True, kw_only=True)
-class FrozenFeatures:
+class FrozenFeatures(TuningMethod):
     """The head alone is tuned; the model below it gives features."""
 
+    trains_head_alone: ClassVar[bool] = True
+
+    def trainable(self, model: Model) -> frozenset[str]:
+        """Name no parameter of the backbone."""
+        return frozenset()
+
 
 @dataclass(frozen=True, kw_only=True)
-class TopLayers:
+class TopLayers(TuningMethod):
     """The head and some layers below it are tuned."""
 
     n_layers: int = 2
@@ -88,9 +106,26 @@ class TopLayers:
         _check_head_factor(self.head_learning_rate_factor)
         _check_at_least(1, n_layers=self.n_layers)
 
+    @property
+    def head_factor(self) -> float:
+        """The learning rate of a head of labels, in that of what is below it."""
+        return self.head_learning_rate_factor
+
+    def trainable(self, model: Model) -> frozenset[str]:
+        """Name the parameters of the top layers.
+
+        Raises:
+            ValueError: the model has not so many layers.
+        """
+        groups = parameters_by_layer(model)
+        n = len(groups) - 2  # without embeddings and head
+        if self.n_layers > n:
+            raise ValueError(f"top tunes at most {n} layers of this model, got {self.n_layers}")
+        return frozenset(name for group in groups[-1 - self.n_layers :] for name in group)
+
 
 @dataclass(frozen=True, kw_only=True)
-class GradualUnfreezing:
+class GradualUnfreezing(TuningMethod):
     """Layers are thawed from the top, each slower than the one above, under a slanted triangle.
 
     Howard and Ruder 2018, section 3.3.
@@ -111,14 +146,46 @@ class GradualUnfreezing:
                 f"unfreeze_fraction must be a share from 0 to 1, got {self.unfreeze_fraction}"
             )
 
+    trains_embeddings: ClassVar[bool] = True
+    unfreezes_gradually: ClassVar[bool] = True
+
+    @property
+    def layer_decay(self) -> float | None:
+        """The learning rate of a layer, in that of the layer above it."""
+        return self.layerwise_lr_decay
+
+    def unfreeze(self, model: Model, step: int, total_steps: int) -> None:
+        """Let the layers from the top on have gradients, more of them from step to step."""
+        groups = parameters_by_layer(model)
+        n = len(groups)
+        share = step / max(self.unfreeze_fraction * total_steps, 1)
+        awake = min(1 + int(share * (n - 1)), n)
+        by_name = dict(model.named_parameters())
+        for i, group in enumerate(reversed(groups)):
+            for name in group:
+                by_name[name].requires_grad_(i < awake)
+
 
 @dataclass(frozen=True, kw_only=True)
-class BitFit:
+class BitFit(TuningMethod):
     """Biases alone are tuned, and the head (Ben Zaken et al. 2022, arXiv:2106.10199)."""
 
+    is_small_part: ClassVar[bool] = True
+
+    def trainable(self, model: Model) -> frozenset[str]:
+        """Name the biases.
+
+        Raises:
+            ValueError: there are none.
+        """
+        found = frozenset(name for name, _ in model.named_parameters() if name.endswith(".bias"))
+        if not found:
+            raise ValueError("bitfit tunes biases, and this model has none")
+        return found
+
 
 @dataclass(frozen=True, kw_only=True)
-class SourceEncoder:
+class SourceEncoder(TuningMethod):
     """A new encoder reads sources in a vocabulary of their own, for translation.
 
     Its vectors go into the model's encoder in place of those of tokens. It is learned in two steps:
@@ -143,6 +210,24 @@ class SourceEncoder:
                 "first_stage_fraction must be a share of the steps from 0 to 1, got "
                 f"{self.first_stage_fraction}"
             )
+
+    trains_embeddings: ClassVar[bool] = True
+
+    def trainable(self, model: Model) -> frozenset[str]:
+        """Name all parameters.
+
+        Raises:
+            ValueError: the model has no encoder of sources.
+        """
+        if source_encoder_of(model.architecture) is None:
+            raise ValueError("source_encoder tunes an encoder of sources, and this model has none")
+        return super().trainable(model)
+
+    def unfreeze(self, model: Model, step: int, total_steps: int) -> None:
+        """Let what the first step of learning tunes have gradients, and then everything."""
+        alone = step <= round(self.first_stage_fraction * total_steps)
+        for name, p in model.named_parameters():
+            p.requires_grad_(not alone or _FIRST_STAGE_PARAMETERS.match(name) is not None)
 
 
 FinetuningMethod = (
@@ -232,12 +317,7 @@ def adds_modules(method: FinetuningMethod) -> bool:
 
 def is_parameter_efficient(method: FinetuningMethod) -> bool:
     """Return whether what is tuned is a small part, saved by itself."""
-    return adds_modules(method) or isinstance(method, BitFit)
-
-
-def trains_embeddings(method: FinetuningMethod) -> bool:
-    """Return whether a method tunes the vectors of tokens, at some time."""
-    return isinstance(method, FullFinetuning | GradualUnfreezing | SourceEncoder)
+    return adds_modules(method) or method.is_small_part
 
 
 def apply_method(
@@ -257,9 +337,7 @@ def apply_method(
     if isinstance(method, ADAPTER_METHODS):
         _attach_adapter(cast(Adapter, method), model, seed, tokenizer)
         return
-    if isinstance(method, SourceEncoder) and source_encoder_of(model.architecture) is None:
-        raise ValueError("source_encoder tunes an encoder of sources, and this model has none")
-    tuned = _trainable_names(method, model)
+    tuned = method.trainable(model)
     for name, p in model.named_parameters():
         p.requires_grad_(name.startswith("heads.") or name in tuned)
     if isinstance(method, FullFinetuning) and method.reinitialize_layers:
@@ -278,9 +356,8 @@ def _attach_adapter(adapter: Adapter, model: Model, seed: int, tokenizer: Tokeni
             model, tokenizer.encode(adapter.init_text).ids.tolist()
         )
     freeze(model)
-    for head in model.heads.values():
-        if isinstance(head, LanguageModelingHead):
-            head.requires_grad_(False)
+    for head in model.language_heads.values():
+        head.requires_grad_(False)
 
 
 def _check_rank(adapter: LoRA, model: Model) -> None:
@@ -289,25 +366,6 @@ def _check_rank(adapter: LoRA, model: Model) -> None:
         most = max(linear.in_features, linear.out_features)
         if adapter.rank > most:
             raise ValueError(f"rank must be at most {most}, as {name} is, got {adapter.rank}")
-
-
-def _trainable_names(method: FinetuningMethod, model: Model) -> frozenset[str]:
-    """Name the parameters of the backbone that are tuned."""
-    names = [name for name, _ in model.named_parameters()]
-    if isinstance(method, FrozenFeatures):
-        return frozenset()
-    if isinstance(method, BitFit):
-        found = frozenset(name for name in names if name.endswith(".bias"))
-        if not found:
-            raise ValueError("bitfit tunes biases, and this model has none")
-        return found
-    if isinstance(method, TopLayers):
-        groups = parameters_by_layer(model)
-        n = len(groups) - 2  # without embeddings and head
-        if method.n_layers > n:
-            raise ValueError(f"top tunes at most {n} layers of this model, got {method.n_layers}")
-        return frozenset(name for group in groups[-1 - method.n_layers :] for name in group)
-    return frozenset(names)
 
 
 def _reinitialize_top_layers(model: Model, n_layers: int, seed: int) -> None:
@@ -328,18 +386,13 @@ def _reinitialize_top_layers(model: Model, n_layers: int, seed: int) -> None:
 def learning_rate_factors(method: FinetuningMethod, model: Model) -> dict[str, float] | None:
     """Return the factor of each parameter's rate; None where all are 1."""
     groups = parameters_by_layer(model)
-    decay = (
-        method.layerwise_lr_decay if isinstance(method, FullFinetuning | GradualUnfreezing) else 1.0
-    )
+    decay = method.layer_decay
     found = layerwise_lr_decay(
         groups, default_layerwise_lr_decay(len(groups)) if decay is None else decay
     )
-    if isinstance(method, FullFinetuning | TopLayers):
-        for head in (
-            h for h in model.heads if not isinstance(model.heads[h], LanguageModelingHead)
-        ):
-            of_head = [name for name in found if name.startswith(f"heads.{head}.")]
-            found |= {name: method.head_learning_rate_factor * found[name] for name in of_head}
+    for head in model.heads.keys() - model.language_heads.keys():
+        of_head = [name for name in found if name.startswith(f"heads.{head}.")]
+        found |= {name: method.head_factor * found[name] for name in of_head}
     return None if set(found.values()) == {1.0} else found
 
 
@@ -351,11 +404,7 @@ def make_schedule(
     A warm-up below 1 is a share of the steps, any other a number of them.
     """
     steps = warmup if warmup < 1 else int(warmup)
-    return (
-        SlantedTriangular(steps)
-        if isinstance(method, GradualUnfreezing)
-        else _SCHEDULES[shape](steps)
-    )
+    return SlantedTriangular(steps) if method.unfreezes_gradually else _SCHEDULES[shape](steps)
 
 
 def training_forward(method: FinetuningMethod, model: Model) -> ConsistencyTraining | None:
@@ -363,28 +412,6 @@ def training_forward(method: FinetuningMethod, model: Model) -> ConsistencyTrain
     if isinstance(method, AdaMix) and method.consistency_weight:
         return ConsistencyTraining(model, method.consistency_weight)
     return None
-
-
-def unfreeze(method: FinetuningMethod, model: Model, step: int, total_steps: int) -> None:
-    """Let what is tuned at a step have gradients; a function of the step alone.
-
-    Gradual thawing changes from step to step, and a new encoder of sources has two steps of its
-    own.
-    """
-    if isinstance(method, SourceEncoder):
-        alone = step <= round(method.first_stage_fraction * total_steps)
-        for name, p in model.named_parameters():
-            p.requires_grad_(not alone or _FIRST_STAGE_PARAMETERS.match(name) is not None)
-    if not isinstance(method, GradualUnfreezing):
-        return
-    groups = parameters_by_layer(model)
-    n = len(groups)
-    share = step / max(method.unfreeze_fraction * total_steps, 1)
-    awake = min(1 + int(share * (n - 1)), n)
-    by_name = dict(model.named_parameters())
-    for i, group in enumerate(reversed(groups)):
-        for name in group:
-            by_name[name].requires_grad_(i < awake)
 
 
 def method_learning_rate(method: FinetuningMethod, full_learning_rate: float) -> float:
@@ -397,7 +424,7 @@ def method_learning_rate(method: FinetuningMethod, full_learning_rate: float) ->
             * math.sqrt(full_learning_rate / _REFERENCE_LEARNING_RATE),
             _MAX_LEARNING_RATE,
         )
-    return full_learning_rate * (_GRADUAL_FACTOR if isinstance(method, GradualUnfreezing) else 1.0)
+    return full_learning_rate * (_GRADUAL_FACTOR if method.unfreezes_gradually else 1.0)
 
 
 def _check_decay(decay: float) -> None:

@@ -5,7 +5,6 @@ from dataclasses import replace
 
 from unmask.finetuning.config import FinetuneConfig
 from unmask.finetuning.methods.method import (
-    GradualUnfreezing,
     method_learning_rate,
 )
 from unmask.tasks.task import Task
@@ -61,7 +60,7 @@ def resolve_config(
 
 def _has_constant_learning_rate(config: FinetuneConfig) -> bool:
     """Return whether the rate does not fall: with Adafactor, but for methods with a schedule."""
-    return config.optimizer == "adafactor" and not isinstance(config.tune, GradualUnfreezing)
+    return config.optimizer == "adafactor" and not config.tune.unfreezes_gradually
 
 
 def describe_batch_size(config: FinetuneConfig) -> str:

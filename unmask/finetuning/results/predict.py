@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from unmask.adapters.prefix import encoder_stack, n_positions_taken
+from unmask.adapters.prefix import n_positions_taken
 from unmask.batching.collate import example_length, group_by_length, pad_examples
 from unmask.checkpoints.huggingface.read import LoadedModel
 from unmask.config import from_dict
@@ -26,7 +26,6 @@ from unmask.finetuning.formulations.formulation import (
     resolve_max_length,
 )
 from unmask.heads.classification.sequence_classification import (
-    BinaryCrossEntropy,
     SequenceClassification,
 )
 from unmask.heads.model import Model
@@ -83,7 +82,7 @@ def infer_task(loaded_model: LoadedModel) -> Task:
     length = resolve_max_length(
         loaded_model.preset,
         None,
-        n_positions_taken(loaded_model.model, encoder_stack(loaded_model.model)),
+        n_positions_taken(loaded_model.model, loaded_model.model.backbone.encoder_stack),
     )
     if TOKEN_LABEL_HEAD in specs:
         return Task(
@@ -114,7 +113,7 @@ def infer_task(loaded_model: LoadedModel) -> Task:
         return Task(
             task_kind="regress", columns=columns, max_length=length, metric="pearson", options=reads
         )  # fmt: skip
-    if isinstance(spec.loss, BinaryCrossEntropy):
+    if spec.loss.multi_label:
         return Task(
             task_kind="multilabel",
             columns=columns,

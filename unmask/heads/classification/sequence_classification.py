@@ -1,116 +1,19 @@
 """Classification of whole texts, and of each token, with the losses."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, cast
 
 import torch
-from jaxtyping import Bool, Float, Int, Shaped
+from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
-from torch.nn import functional as F
 
-from unmask.batch import IGNORE_INDEX, Batch
-from unmask.heads.classification.choice_groups import ChoiceGroups
-from unmask.heads.prediction import Prediction, Term
+from unmask.batch import Batch
+from unmask.heads.classification.label_losses import CrossEntropy, LabelLoss
+from unmask.heads.prediction import Prediction
+from unmask.heads.spec import HeadSpec
 from unmask.model.architecture import StackArchitecture
-from unmask.model.backbones.canine import CanineArchitecture, TokenEmbedding
-from unmask.model.backbones.recurrent_architecture import RecurrentArchitecture
+from unmask.model.layers.embeddings.token_embedding import TokenEmbedding
 from unmask.model.layers.feed_forward import ACTIVATIONS, Activation, Dropout
-
-
-@dataclass(frozen=True, kw_only=True)
-class CrossEntropy:
-    """One of the labels is true: a softmax over them; with one label, regression."""
-
-    label_weights: tuple[float, ...] = ()
-    """Weight of each label in training; empty: all 1."""
-
-    def count_targets(self, batch: Batch) -> int:
-        """Count the labels that are not IGNORE."""
-        return _count_known(batch.labels)
-
-    def term(
-        self, logits: Float[Tensor, "b *t labels"], batch: Batch, *, training: bool = False
-    ) -> Term:
-        """Sum the cross-entropy, or with one label the squared error.
-
-        With weights a mean is still over labels, where torch's is over weights; they have a mean of
-        1 over the training data (see `unmask.finetuning.data.class_weights`).
-        """
-        labels, n = _require(batch.labels), _count_known(batch.labels)
-        if logits.shape[-1] == 1:
-            return Term(F.mse_loss(logits[..., 0], labels.float(), reduction="sum"), n)
-        weights = logits.new_tensor(self.label_weights) if training and self.label_weights else None
-        total = F.cross_entropy(
-            logits.flatten(0, -2),
-            labels.flatten(),
-            weights,
-            reduction="sum",
-            ignore_index=IGNORE_INDEX,
-        )
-        return Term(total, n, (logits.argmax(-1) == labels).sum())
-
-
-@dataclass(frozen=True)
-class BinaryCrossEntropy:
-    """Each label is true or not: a sigmoid each, and the mean of their cross-entropies."""
-
-    def count_targets(self, batch: Batch) -> int:
-        """Count the known labels of all texts."""
-        return _count_known(batch.labels)
-
-    def term(
-        self, logits: Float[Tensor, "b labels"], batch: Batch, *, training: bool = False
-    ) -> Term:
-        """Sum the cross-entropy over texts and labels."""
-        labels = _require(batch.labels)
-        there = labels != IGNORE_INDEX
-        each = F.binary_cross_entropy_with_logits(logits, labels.clamp(min=0), reduction="none")
-        right = ((logits > 0) == (labels > 0)) & there
-        return Term((each * there).sum(), _count_known(labels), right.sum())
-
-
-CORRECT = 1
-"""The label of the correct row of a group; that of the others is 0."""
-
-
-@dataclass(frozen=True)
-class ChoiceCrossEntropy:
-    """One row of a group is correct: a softmax over the group's rows, each with one logit.
-
-    Radford et al. 2018, section 3.3; Devlin et al. 2019, section 4.4.
-    """
-
-    def count_targets(self, batch: Batch) -> int:
-        """Count the groups whose correct row is known."""
-        return int((_require(batch.labels) == CORRECT).sum())
-
-    def term(self, logits: Float[Tensor, "b 1"], batch: Batch, *, training: bool = False) -> Term:
-        """Sum the cross-entropy over groups; a tie with another row is not correct."""
-        labels = _require(batch.labels)
-        groups = _require(ChoiceGroups.numbers_of(batch))
-        logs, best = group_log_softmax(logits[:, 0], groups)
-        is_correct = labels == CORRECT
-        return Term(-(logs * is_correct).sum(), int(is_correct.sum()), (is_correct & best).sum())
-
-
-LabelLoss = CrossEntropy | BinaryCrossEntropy | ChoiceCrossEntropy
-
-
-def group_log_softmax(
-    logits: Float[Tensor, "b"], group: Int[Tensor, "b"]
-) -> tuple[Float[Tensor, "b"], Bool[Tensor, "b"]]:
-    """Return the log-probability of each row in its group, and whether it alone is the best.
-
-    Groups may be of any size, and their rows in any order.
-    """
-    lowest = logits.new_full(logits.shape, -torch.inf)  # as many groups as rows, at most
-    top = lowest.scatter_reduce(0, group, logits.detach(), "amax")
-    mass = torch.zeros_like(logits).scatter_add(0, group, (logits - top[group]).exp())
-    logs = logits - top[group] - mass[group].log()
-    best = logits == top[group]
-    n_best = torch.zeros_like(group).scatter_add(0, group, best.long())
-    return logs, best & (n_best[group] == 1)
-
 
 TokenPooling = Literal["first", "last", "ends", "mean", "max", "concat", "summary"]
 """How the hidden states of a text are pooled to one vector; see `SequenceClassification`."""
@@ -123,7 +26,7 @@ PooledLayers = Literal["last", "all"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class SequenceClassification:
+class SequenceClassification(HeadSpec):
     """The head that classifies a whole text, or scores it."""
 
     term: str = "label"
@@ -153,6 +56,41 @@ class SequenceClassification:
     bias: bool = True
     dropout: float = 0.1
 
+    @property
+    def labels_texts(self) -> bool:
+        """It scores labels of whole texts."""
+        return True
+
+    @property
+    def label_loss(self) -> LabelLoss:
+        """The loss of the labels."""
+        return self.loss
+
+    @property
+    def has_label_names(self) -> bool:
+        """Its labels have names."""
+        return True
+
+    @property
+    def uses_all_layers(self) -> bool:
+        """Whether it pools the hidden states of all layers."""
+        return self.pooled_layers == "all"
+
+    @property
+    def uses_summary(self) -> bool:
+        """Whether it reads the network's own vector of the whole text."""
+        return self.pooling == "summary"
+
+    def with_dropout(self, rate: float) -> "SequenceClassification":
+        """Return the head with another dropout."""
+        return replace(self, dropout=rate)
+
+    def with_label_weights(self, weights: tuple[float, ...]) -> "SequenceClassification":
+        """Return the head with weights of its labels in training, if it has as many labels."""
+        if len(weights) != self.n_labels:
+            return self
+        return replace(self, loss=self.loss.with_label_weights(weights))
+
     def build(
         self, architecture: StackArchitecture, embedding_table: TokenEmbedding
     ) -> "SequenceClassificationHead":
@@ -161,7 +99,7 @@ class SequenceClassification:
         Raises:
             ValueError: the network does not support the pooling.
         """
-        hashes = isinstance(architecture, CanineArchitecture)
+        hashes = architecture.has_summary
         if self.pooling == "ends":
             check_bidirectional(architecture)
             if self.pooled_layers == "all":
@@ -285,7 +223,7 @@ class PredictionHeadTransformModule(nn.Module):
 
 
 @dataclass(frozen=True, kw_only=True)
-class TokenClassification:
+class TokenClassification(HeadSpec):
     """The head that classifies each token: parts of speech, named entities."""
 
     term: str = "token_label"
@@ -294,6 +232,27 @@ class TokenClassification:
     transform: PredictionHeadTransform | None = None
     """A transform before the output layer (ModernBERT)."""
     dropout: float = 0.1
+
+    @property
+    def labels_tokens(self) -> bool:
+        """It scores labels of tokens."""
+        return True
+
+    @property
+    def label_loss(self) -> LabelLoss:
+        """The loss of the labels."""
+        return self.loss
+
+    @property
+    def has_label_names(self) -> bool:
+        """Its labels have names."""
+        return True
+
+    def with_label_weights(self, weights: tuple[float, ...]) -> "TokenClassification":
+        """Return the head with weights of its labels in training, if it has as many labels."""
+        if len(weights) != self.n_labels:
+            return self
+        return replace(self, loss=self.loss.with_label_weights(weights))
 
     def build(
         self, architecture: StackArchitecture, embedding_table: TokenEmbedding
@@ -336,22 +295,13 @@ class TokenClassificationHead(nn.Module):
         return Prediction(kept, {self.spec.term: term})
 
 
-def _count_known(labels: Shaped[Tensor, "b ..."] | None) -> int:
-    return int((_require(labels) != IGNORE_INDEX).sum())
-
-
-def _require(tensor: Tensor | None) -> Tensor:
-    assert tensor is not None, "a batch without labels, or whose rows are in no groups"
-    return tensor
-
-
 def check_bidirectional(architecture: StackArchitecture) -> None:
     """Check that a network is bidirectional, each direction with half of its hidden states.
 
     Raises:
         ValueError: it is not.
     """
-    if not (isinstance(architecture, RecurrentArchitecture) and architecture.bidirectional):
+    if not architecture.has_direction_ends:
         raise ValueError("pooling 'ends' needs a bidirectional recurrent network")
 
 

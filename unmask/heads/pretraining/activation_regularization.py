@@ -7,12 +7,13 @@ from torch import Tensor, nn
 
 from unmask.batch import Batch
 from unmask.heads.prediction import Prediction, Term
+from unmask.heads.spec import HeadSpec
 from unmask.model.architecture import StackArchitecture
-from unmask.model.backbones.canine import TokenEmbedding
+from unmask.model.layers.embeddings.token_embedding import TokenEmbedding
 
 
 @dataclass(frozen=True, kw_only=True)
-class ActivationRegularization:
+class ActivationRegularization(HeadSpec):
     """In training, hidden states are kept small, and similar from token to token.
 
     AR and TAR of Merity et al. 2018, arXiv:1708.02182, section 4.6.
@@ -27,6 +28,16 @@ class ActivationRegularization:
     """Of the mean square of hidden states."""
     temporal_weight: float = 1.0
     """Of the mean square of differences between neighbors."""
+
+    @property
+    def is_kept_after_pretraining(self) -> bool:
+        """It has no weights."""
+        return False
+
+    @property
+    def objective_term(self) -> str:
+        """The term that an objective must have for this one to be computed, too."""
+        return self.required_term
 
     def build(
         self, architecture: StackArchitecture, embedding_table: TokenEmbedding

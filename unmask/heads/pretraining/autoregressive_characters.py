@@ -9,14 +9,12 @@ from torch import Tensor, nn
 from unmask.batch import Batch
 from unmask.heads.language.linear_cross_entropy import linear_cross_entropy
 from unmask.heads.prediction import Prediction, Term
+from unmask.heads.spec import HeadSpec
 from unmask.model.architecture import StackArchitecture
-from unmask.model.backbones.canine import (
-    PAD_CODE_POINT,
-    CanineArchitecture,
-    CharacterHashEmbedding,
-    TokenEmbedding,
-)
+from unmask.model.backbones.canine import PAD_CODE_POINT, CanineArchitecture
 from unmask.model.layers.attention.attention import Attention, AttentionMask
+from unmask.model.layers.embeddings.character_hash import CharacterHashEmbedding
+from unmask.model.layers.embeddings.token_embedding import TokenEmbedding
 from unmask.model.layers.feed_forward import ACTIVATIONS, FeedForward
 from unmask.model.layers.sublayer_connection import SublayerConnection
 from unmask.model.positions.module import PositionLayer
@@ -24,7 +22,7 @@ from unmask.objectives.features import PredictionOrder
 
 
 @dataclass(frozen=True, kw_only=True)
-class AutoregressiveCharacters:
+class AutoregressiveCharacters(HeadSpec):
     """The head that predicts masked characters, each given those predicted before it.
 
     Clark et al. 2022, arXiv:2103.06874, section 3.2.1: the vectors e of the characters (the

@@ -9,16 +9,17 @@ from torch import Tensor, nn
 from unmask.batch import Batch
 from unmask.heads.language.language_modeling import LanguageModeling
 from unmask.heads.prediction import Prediction, Term
-from unmask.model.architecture import Architecture, StackArchitecture
-from unmask.model.backbones.canine import TokenEmbedding
-from unmask.model.backbones.transformer import build_embedding_table
+from unmask.heads.spec import HeadSpec
+from unmask.model.architecture import StackArchitecture
+from unmask.model.backbones.transformer import Architecture
 from unmask.model.layers.embeddings.adaptive import AdaptiveInput
+from unmask.model.layers.embeddings.token_embedding import TokenEmbedding
 from unmask.objectives.features import TwoStream
 from unmask.tokenizers.spec import SpecialTokenIds
 
 
 @dataclass(frozen=True, kw_only=True)
-class BidirectionalLM:
+class BidirectionalLM(HeadSpec):
     """The head of a forward and a backward language model, which share output embeddings.
 
     Peters et al. 2018, arXiv:1802.05365, section 3.1. The loss is the mean of both.
@@ -43,6 +44,11 @@ class BidirectionalLM:
             self if known is None else replace(self, output_vocab_size=known.special_ids.vocab_size)
         )
 
+    @property
+    def gives_perplexity(self) -> bool:
+        """Its loss is that of a language model."""
+        return True
+
     def build(
         self, architecture: StackArchitecture, embedding_table: TokenEmbedding
     ) -> "BidirectionalLMHead":
@@ -64,7 +70,7 @@ class BidirectionalLMHead(nn.Module):
             d_ff=1,
             adaptive_input=AdaptiveInput(spec.cutoffs) if spec.cutoffs else None,
         )
-        self.table = build_embedding_table(words)
+        self.table = words.build_embedding_table()
         self.names = LanguageModeling(bias=True).build(words, self.table)
 
     def flops(self, length: int, target_fraction: float) -> float:

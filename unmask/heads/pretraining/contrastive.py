@@ -12,13 +12,14 @@ from torch.nn import functional as F
 from unmask.batch import Batch
 from unmask.heads.prediction import Prediction, Term
 from unmask.heads.pretraining.sentence_reconstruction import QuickThoughts
+from unmask.heads.spec import HeadSpec
 from unmask.model.architecture import StackArchitecture
-from unmask.model.backbones.canine import TokenEmbedding
+from unmask.model.layers.embeddings.token_embedding import TokenEmbedding
 from unmask.model.layers.feed_forward import ACTIVATIONS, Activation
 
 
 @dataclass(frozen=True, kw_only=True)
-class ContrastiveLoss:
+class ContrastiveLoss(HeadSpec):
     """Each part of a text finds the other one among those of all texts of the batch.
 
     By the cosine of the parts' mean hidden states over a temperature, and a softmax over the batch,
@@ -43,6 +44,11 @@ class ContrastiveLoss:
     def __post_init__(self) -> None:
         if not self.temperature > 0:
             raise ValueError(f"temperature must be above 0, got {self.temperature}")
+
+    @property
+    def is_kept_after_pretraining(self) -> bool:
+        """Whether a trained model is saved with it: if it has weights."""
+        return self.transform is not None
 
     def build(
         self, architecture: StackArchitecture, embedding_table: TokenEmbedding

@@ -14,13 +14,14 @@ from unmask.heads.language.language_modeling import LanguageModeling, LanguageMo
 from unmask.heads.language.linear_cross_entropy import ROWS_PER_CHUNK
 from unmask.heads.prediction import Prediction, Term
 from unmask.heads.pretraining.generator_inputs import GeneratorInputs
+from unmask.heads.spec import HeadSpec
 from unmask.model.architecture import StackArchitecture
-from unmask.model.backbones.canine import TokenEmbedding, require_embedding_table
+from unmask.model.layers.embeddings.token_embedding import TokenEmbedding, require_embedding_table
 from unmask.model.layers.feed_forward import Activation
 
 
 @dataclass(frozen=True, kw_only=True)
-class CorrectiveLM:
+class CorrectiveLM(HeadSpec):
     """Predicts for each token whether to copy it, and otherwise the original.
 
     Meng et al. 2021, arXiv:2102.08473, section 3.2, equations 3 to 6. With c the probability to
@@ -40,6 +41,11 @@ class CorrectiveLM:
     weight: float = 1.0
     copy_weight: float = 50.0
     """Section 4.1 and appendix B."""
+
+    @property
+    def objective_term(self) -> str:
+        """The term that an objective must have for this one to be computed, too."""
+        return self.required_term
 
     def build(
         self, architecture: StackArchitecture, embedding_table: TokenEmbedding

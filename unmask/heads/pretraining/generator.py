@@ -14,9 +14,10 @@ from unmask.heads.language.language_modeling import LanguageModeling, LanguageMo
 from unmask.heads.language.linear_cross_entropy import ROWS_PER_CHUNK
 from unmask.heads.prediction import Prediction
 from unmask.heads.pretraining.generator_inputs import GeneratorInputs
-from unmask.model.architecture import Architecture, StackArchitecture
-from unmask.model.backbones.canine import TokenEmbedding, require_embedding_table
-from unmask.model.backbones.transformer import Transformer
+from unmask.heads.spec import HeadSpec
+from unmask.model.architecture import Backbone, StackArchitecture
+from unmask.model.backbones.transformer import Architecture, Transformer
+from unmask.model.layers.embeddings.token_embedding import TokenEmbedding, require_embedding_table
 from unmask.model.layers.feed_forward import Activation
 
 EmbeddingSharing = Literal["all", "tokens", "none", "disentangled"]
@@ -27,7 +28,7 @@ plus a difference that only its own loss trains (He et al. 2021, arXiv:2111.0954
 
 
 @dataclass(frozen=True, kw_only=True)
-class Generator:
+class Generator(HeadSpec):
     """Replaces masked tokens by samples of a smaller network.
 
     Clark et al. 2020, arXiv:2003.10555, section 2. The two are trained together; no gradient passes
@@ -75,6 +76,16 @@ class Generator:
             n_layers=a.n_layers if self.n_layers is None else self.n_layers,
         )
 
+    @property
+    def is_kept_after_pretraining(self) -> bool:
+        """It serves pretraining alone."""
+        return False
+
+    @property
+    def gives_perplexity(self) -> bool:
+        """Its loss is that of a language model."""
+        return True
+
     def build(
         self, architecture: StackArchitecture, embedding_table: TokenEmbedding
     ) -> "GeneratorHead":
@@ -103,8 +114,10 @@ class GeneratorHead(nn.Module):
         # in a tuple: parameters of the backbone, not of this module
         self._table = (embedding_table,)
 
-    def share_with(self, backbone: Transformer) -> None:
-        """Share embeddings with the model."""
+    def share_with(self, backbone: Backbone) -> None:
+        """Share embeddings with the model, where that is one Transformer."""
+        if not isinstance(backbone, Transformer):
+            return
         if self.spec.embedding_sharing == "all":
             self.network.segments, self.network.embed_norm = backbone.segments, backbone.embed_norm
             self.network.position.share_embeddings(backbone.position)

@@ -10,13 +10,14 @@ from torch.nn import functional as F
 from unmask.batch import Batch
 from unmask.heads.prediction import Prediction, Term
 from unmask.heads.pretraining.generator_inputs import GeneratorInputs
+from unmask.heads.spec import HeadSpec
 from unmask.model.architecture import StackArchitecture
-from unmask.model.backbones.canine import TokenEmbedding
+from unmask.model.layers.embeddings.token_embedding import TokenEmbedding
 from unmask.model.layers.feed_forward import ACTIVATIONS, Activation
 
 
 @dataclass(frozen=True, kw_only=True)
-class ReplacedTokenDetection:
+class ReplacedTokenDetection(HeadSpec):
     """Binary classification of each token except padding: was it replaced by another?
 
     Clark et al. 2020, arXiv:2003.10555, section 2, equation of the discriminator's loss. Tokens
@@ -29,6 +30,11 @@ class ReplacedTokenDetection:
     activation: Activation = "gelu"
     weight: float = 50.0
     """Section 3.2 and appendix A: 50, since a binary loss is much smaller than that of a token."""
+
+    @property
+    def objective_term(self) -> str:
+        """The term that an objective must have for this one to be computed, too."""
+        return self.required_term
 
     def build(
         self, architecture: StackArchitecture, embedding_table: TokenEmbedding
@@ -58,8 +64,8 @@ class ReplacedTokenDetectionHead(nn.Module):
         self, hidden: Float[Tensor, "b t d"], batch: Batch, *, return_logits: bool = False
     ) -> Prediction:
         """Compute the loss of all tokens."""
-        said = self.logits(hidden, batch).float()
-        kept = {self.spec.term: said} if return_logits else {}
+        logits = self.logits(hidden, batch).float()
+        kept = {self.spec.term: logits} if return_logits else {}
         if (generated := batch.feature(GeneratorInputs)) is None:
             return Prediction(kept)
         read, replaced = batch.is_token(), batch.inputs != generated.original_ids

@@ -11,9 +11,10 @@ from unmask.batch import IGNORE_INDEX, Batch, Visibility
 from unmask.heads.classification.sequence_classification import check_bidirectional
 from unmask.heads.language.linear_cross_entropy import linear_cross_entropy
 from unmask.heads.prediction import Prediction, Term
+from unmask.heads.spec import HeadSpec
 from unmask.model.architecture import StackArchitecture
-from unmask.model.backbones.canine import TokenEmbedding, require_embedding_table
-from unmask.model.backbones.recurrent_architecture import GRULayer
+from unmask.model.backbones.recurrent_layers import GRULayer
+from unmask.model.layers.embeddings.token_embedding import TokenEmbedding, require_embedding_table
 from unmask.model.text_layout import TextLayout
 
 SentencePooling = Literal["last", "ends", "mean", "first"]
@@ -69,7 +70,7 @@ class SentenceLayout:
 
 
 @dataclass(frozen=True, kw_only=True)
-class SkipThoughts:
+class SkipThoughts(HeadSpec):
     """Each sentence's vector predicts the sentences after and before it, word by word.
 
     Kiros et al. 2015, arXiv:1506.06726, section 2.1: two decoders, GRUs whose gates and new state
@@ -81,9 +82,22 @@ class SkipThoughts:
 
     required_term: ClassVar[str] = "sentences_said"
     """The term that an objective must have for this one to be computed."""
-    terms: ClassVar[tuple[str, str]] = ("following", "preceding")
-    """Weight of the loss."""
     pooling: SentencePooling = "last"
+
+    @property
+    def terms(self) -> tuple[str, ...]:
+        """The names of its losses: one for each decoder."""
+        return ("following", "preceding")
+
+    @property
+    def objective_term(self) -> str:
+        """The term that an objective must have for the head to be trained."""
+        return self.required_term
+
+    @property
+    def gives_perplexity(self) -> bool:
+        """Its loss is that of a language model."""
+        return True
 
     def build(
         self, architecture: StackArchitecture, embedding_table: TokenEmbedding
@@ -168,7 +182,7 @@ class SkipThoughtsHead(nn.Module):
 
 
 @dataclass(frozen=True, kw_only=True)
-class QuickThoughts:
+class QuickThoughts(HeadSpec):
     """Each sentence finds those before and after it among all other sentences of the batch.
 
     Logeswaran and Lee 2018, arXiv:1803.02893, section 3: the score of two sentences is the inner
@@ -182,6 +196,11 @@ class QuickThoughts:
 
     term: str = "sentences_found"
     pooling: SentencePooling = "last"
+
+    @property
+    def is_kept_after_pretraining(self) -> bool:
+        """It has no weights."""
+        return False
 
     def build(
         self, architecture: StackArchitecture, embedding_table: TokenEmbedding

@@ -11,13 +11,14 @@ from torch.nn import functional as F
 from unmask.batch import Batch
 from unmask.heads.language.linear_cross_entropy import linear_cross_entropy
 from unmask.heads.prediction import Prediction, Term
+from unmask.heads.spec import HeadSpec
 from unmask.model.architecture import StackArchitecture
-from unmask.model.backbones.canine import TokenEmbedding, require_embedding_table
+from unmask.model.layers.embeddings.token_embedding import TokenEmbedding, require_embedding_table
 from unmask.model.layers.feed_forward import ACTIVATIONS, Activation
 
 
 @dataclass(frozen=True, kw_only=True)
-class SpanBoundaryObjective:
+class SpanBoundaryObjective(HeadSpec):
     """Predicts the tokens of a masked span from its two neighbors.
 
     Joshi et al. 2020, arXiv:1907.10529, section 3.2, equations 1 to 3: two layers over
@@ -34,6 +35,11 @@ class SpanBoundaryObjective:
     """Tokens of a span that are predicted (released code, `max_pair_targets`)."""
     activation: Activation = "gelu"
     weight: float = 1.0
+
+    @property
+    def objective_term(self) -> str:
+        """The term that an objective must have for this one to be computed, too."""
+        return self.required_term
 
     def build(
         self, architecture: StackArchitecture, embedding_table: TokenEmbedding

@@ -8,13 +8,14 @@ from torch import Tensor, nn
 from unmask.batch import Batch
 from unmask.heads.language.linear_cross_entropy import linear_cross_entropy
 from unmask.heads.prediction import Prediction, Term
+from unmask.heads.spec import HeadSpec
 from unmask.model.architecture import StackArchitecture
-from unmask.model.backbones.canine import TokenEmbedding
+from unmask.model.layers.embeddings.token_embedding import TokenEmbedding
 from unmask.tokenizers.spec import SpecialTokenIds
 
 
 @dataclass(frozen=True, kw_only=True)
-class SubwordPrediction:
+class SubwordPrediction(HeadSpec):
     """The head that predicts masked subwords, of an output vocabulary.
 
     Clark et al. 2022, arXiv:2103.06874, section 3.2.2: a softmax over all subwords, whose
@@ -35,6 +36,11 @@ class SubwordPrediction:
         return (
             self if known is None else replace(self, output_vocab_size=known.special_ids.vocab_size)
         )
+
+    @property
+    def is_kept_after_pretraining(self) -> bool:
+        """It serves pretraining alone."""
+        return False
 
     def build(
         self, architecture: StackArchitecture, embedding_table: TokenEmbedding

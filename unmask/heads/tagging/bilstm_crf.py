@@ -14,9 +14,10 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from unmask.batch import IGNORE_INDEX, Batch
 from unmask.heads.prediction import Prediction, Term
+from unmask.heads.spec import HeadSpec
 from unmask.heads.tagging.crf import CRF
 from unmask.model.architecture import StackArchitecture
-from unmask.model.backbones.canine import TokenEmbedding
+from unmask.model.layers.embeddings.token_embedding import TokenEmbedding
 from unmask.model.layers.feed_forward import Dropout
 
 BEST_PATH_SUFFIX = "_path"
@@ -24,7 +25,7 @@ BEST_PATH_SUFFIX = "_path"
 
 
 @dataclass(frozen=True, kw_only=True)
-class BiLSTMCRF:
+class BiLSTMCRF(HeadSpec):
     """The head that labels each word, by a CRF over label sequences.
 
     Lample et al. 2016, arXiv:1603.01360, section 2, without character embeddings: the hidden
@@ -42,6 +43,16 @@ class BiLSTMCRF:
     """Whether there is a CRF over labels."""
     forbidden_transitions: tuple[tuple[int, int], ...] = ()
     """Pairs of labels that never follow each other; see `CRF`."""
+
+    @property
+    def labels_tokens(self) -> bool:
+        """It scores labels of tokens."""
+        return True
+
+    @property
+    def has_label_names(self) -> bool:
+        """Its labels have names."""
+        return True
 
     def build(
         self, architecture: StackArchitecture, embedding_table: TokenEmbedding

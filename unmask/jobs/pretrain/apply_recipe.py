@@ -8,10 +8,9 @@ from unmask.checkpoints.huggingface.read import (
     max_text_tokens,
 )
 from unmask.config import from_dict, to_dict, unknown_key_message
-from unmask.heads.classification.sequence_classification import SequenceClassification
-from unmask.heads.model import HeadSpec, required_term
+from unmask.heads.spec import HeadSpec
+from unmask.model.architecture import BackboneArchitecture
 from unmask.model.backbones.canine import CanineArchitecture
-from unmask.model.exchange.weight_names import AnyArchitecture
 from unmask.model.positions.scheme import PositionScheme
 from unmask.training import config as recipes
 from unmask.training.config import Recipe
@@ -31,8 +30,8 @@ _SCHEMES_WITH_MAX_POSITIONS = {
 
 
 def apply_architecture(
-    architecture: AnyArchitecture, changes: Mapping[str, Any]
-) -> AnyArchitecture:
+    architecture: BackboneArchitecture, changes: Mapping[str, Any]
+) -> BackboneArchitecture:
     """Return a network with changes."""
     if not changes:
         return architecture
@@ -89,7 +88,7 @@ def check_architecture(recipe: Recipe, changes: Sequence[str]) -> None:
         raise ValueError(f"{settings}: {error}" if settings else str(error)) from None
 
 
-def _architecture_error(architecture: AnyArchitecture, change: str) -> str | None:
+def _architecture_error(architecture: BackboneArchitecture, change: str) -> str | None:
     """Say what is wrong with a change, if nothing else is changed."""
     try:
         apply_architecture(architecture, recipes.parse_change(change)["architecture"])
@@ -118,13 +117,10 @@ def apply_recipe(preset: Published, recipe: Recipe) -> Published:
         )
     check_row_unit(recipe, objective)
     heads_of = _apply_head_changes(preset, recipe.heads)
-    heads = {n: s for n, s in heads_of.items() if required_term(n, s) in objective.loss_terms}
+    heads = {n: s for n, s in heads_of.items() if s.objective_term in objective.loss_terms}
     if (rate := recipe.dropout) is not None:
         architecture = architecture.with_dropout(rate)
-        heads = {
-            n: replace(s, dropout=rate) if isinstance(s, SequenceClassification) else s
-            for n, s in heads.items()
-        }
+        heads = {n: s.with_dropout(rate) for n, s in heads.items()}
     made = replace(preset, architecture=architecture, objective=objective, heads=heads)
     return with_expressible_format(made) if recipe.architecture else made
 

@@ -1,8 +1,7 @@
 """Do the rows have labels for tasks about two texts, or about sentences?"""
 
 from unmask.batch import IGNORE_INDEX
-from unmask.heads.classification.sequence_classification import SequenceClassification
-from unmask.heads.model import Model, required_term
+from unmask.heads.model import Model
 from unmask.heads.pretraining.contrastive import ContrastiveLoss
 from unmask.heads.pretraining.sentence_reconstruction import SentenceLayout
 from unmask.objectives.published import components_of
@@ -37,11 +36,7 @@ def check_sequence_labels(
         if note[1] and not has_initial_weights:
             raise ValueError(note[0])
         return note[0]
-    terms = [
-        required_term(n, spec)
-        for n, spec in model.head_specs.items()
-        if isinstance(spec, SequenceClassification)
-    ]
+    terms = [spec.objective_term for spec in model.head_specs.values() if spec.labels_texts]
     if not terms:
         return None
     batches = training_data.sample_batches()

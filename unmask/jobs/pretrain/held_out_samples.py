@@ -12,7 +12,6 @@ from unmask.checkpoints.huggingface.read import LoadedModel, max_text_tokens
 from unmask.generation.fill_mask import unsupported_reason
 from unmask.generation.settings import generation_config
 from unmask.inference.pipeline import Pipeline
-from unmask.model.backbones.encoder_decoder import EncoderDecoder
 from unmask.reports.report_data import Fill, Generate, Near, ReportSample, TextSample
 from unmask.tokenizers.encode import Tokenizer
 from unmask.training.data import TrainingData
@@ -43,9 +42,7 @@ def held_out_samples(
     if not loaded_model.model.has_language_head or pipeline.tokenizer.special_tokens.backward:
         return []
     previous_by_prompt = {_prompt_of(one): one for one in previous if not isinstance(one, Near)}
-    continues_text = loaded_model.model.decoder_architecture.causal and not isinstance(
-        loaded_model.model.backbone, EncoderDecoder
-    )
+    continues_text = loaded_model.model.architecture.is_decoder_only
     if (
         not continues_text
         and unsupported_reason(loaded_model.model, pipeline.tokenizer) is not None

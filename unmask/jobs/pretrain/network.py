@@ -18,7 +18,7 @@ from unmask.checkpoints.subword_head import fill_subwords
 from unmask.config import to_dict
 from unmask.heads.model import Model
 from unmask.jobs.pretrain.apply_recipe import apply_recipe
-from unmask.model.architecture import Architecture
+from unmask.model.backbones.transformer import Architecture
 from unmask.model.previous_token_heads import init_previous_token_heads
 from unmask.tokenizers.encode import Tokenizer
 from unmask.tokenizers.vocabulary import CodePointsWithSubwords, WordBytesWithWords

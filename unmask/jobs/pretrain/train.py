@@ -12,7 +12,6 @@ from unmask.checkpoints.huggingface.read import (
     LoadedModel,
 )
 from unmask.evaluation.baselines import count_bigrams
-from unmask.heads.model import required_term
 from unmask.jobs.pretrain.apply_recipe import check_sequence_length
 from unmask.jobs.pretrain.check_labels import check_sequence_labels
 from unmask.jobs.pretrain.corpus import open_or_make_shards
@@ -223,7 +222,7 @@ def _save_baselines(job: PretrainingJob) -> None:
     spec = specs.get("language") or specs.get("generator")
     if spec is not None and not isinstance(opened.model.backbone, EncoderDecoder):
         table = count_bigrams(job.training_data.shards, job.training_data.train_spans)
-        name = f"{required_term('language', spec)}_accuracy"
+        name = f"{spec.objective_term}_accuracy"
         save_baselines(job.options.output_folder, {name: table.accuracy(job.dev_batches)})
 
 

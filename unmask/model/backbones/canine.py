@@ -6,35 +6,34 @@ characters, padding) it follows the released code, `modeling.py`.
 """
 
 from dataclasses import dataclass, fields, replace
-from typing import ClassVar, cast
+from typing import ClassVar
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from unmask.batch import IGNORE_INDEX, Batch
 from unmask.model.architecture import (
+    NO_MEMORY,
     POST_NORM,
-    Architecture,
+    UNMIXABLE_LAYERS,
+    Ability,
     AttentionPattern,
     NormSlot,
     StackArchitecture,
 )
-from unmask.model.backbones.transformer import Block
+from unmask.model.backbones.transformer import Architecture, Block
 from unmask.model.cache import Cache, LayerCache
 from unmask.model.layers.attention.attention import Attention, AttentionMask, attend
-from unmask.model.layers.embeddings.adaptive import AdaptiveEmbedding
-from unmask.model.layers.embeddings.character_cnn import CharacterCNNModule
+from unmask.model.layers.embeddings.character_hash import HASH_PRIMES, CharacterHashEmbedding
 from unmask.model.layers.feed_forward import ACTIVATIONS, Activation, Dropout
 from unmask.model.layers.layer_pass import AllColumns, LayerInputs, SelectedColumn
 from unmask.model.positions.learned import LearnedPositions
 from unmask.model.positions.module import PositionLayer, PositionModule
 from unmask.model.positions.scheme import PositionScheme
-from unmask.model.requested_states import requested_states
+from unmask.model.requested_states import record_input, requested_states
 
-HASH_PRIMES = (31, 43, 59, 61, 73, 97, 103, 113, 137, 149, 157, 173, 181, 193, 211, 223)
-"""One for each hash function (released code)."""
 PAD_CODE_POINT = 0
 """The code point of padding."""
 
@@ -115,6 +114,15 @@ class CanineArchitecture(StackArchitecture):
         """The length of the longest text."""
         return self.blocks.max_positions
 
+    @property
+    def has_summary(self) -> bool:
+        """The deep stack's first molecule stands for the whole text."""
+        return True
+
+    def build(self) -> "Canine":
+        """Build the network."""
+        return Canine(self)
+
     def with_segments(self, n: int) -> "CanineArchitecture":
         """Return the same with n segments, if it has segments, and fewer."""
         return replace(self, n_segments=n) if 0 < self.n_segments < n else self
@@ -148,57 +156,6 @@ class CanineArchitecture(StackArchitecture):
         last = one.flops(length)
         convolutions = 2 * self.d_model**2 * (1 + 2 * self.upsampling_kernel_size)
         return within + first + last + convolutions
-
-
-class CharacterHashEmbedding(nn.ModuleList):
-    """Hash embeddings of any ids: each slice of an embedding is looked up by another hash function.
-
-    Two characters may share a slice, but hardly ever all of them (section 3.1,
-    "Character hash embeddings").
-    """
-
-    def __init__(self, n_hash_functions: int, n_buckets: int, width: int) -> None:
-        super().__init__(
-            nn.Embedding(n_buckets, width // n_hash_functions) for _ in range(n_hash_functions)
-        )
-        self.n_buckets = n_buckets
-
-    @property
-    def weight(self) -> Float[Tensor, "v d"]:
-        """The first of the tables, which gives the device and dtype of all."""
-        return cast(nn.Embedding, self[0]).weight
-
-    def buckets(self, ids: Int[Tensor, "*b"]) -> Int[Tensor, "*b k"]:
-        """Return the row of each id in each table."""
-        primes = torch.tensor(HASH_PRIMES[: len(self)], device=ids.device)
-        return (ids[..., None] + 1) * primes % self.n_buckets
-
-    def forward(self, ids: Int[Tensor, "*b"]) -> Float[Tensor, "*b d"]:
-        """Look up embeddings, slice by slice."""
-        rows = self.buckets(ids).unbind(-1)
-        return torch.cat([table(row) for table, row in zip(self, rows, strict=True)], -1)
-
-
-TokenEmbedding = nn.Embedding | CharacterHashEmbedding | AdaptiveEmbedding | CharacterCNNModule
-"""Whatever gives tokens their embeddings."""
-
-
-def require_embedding_table(embedding_table: TokenEmbedding) -> nn.Embedding:
-    """Return the table of token embeddings, to which an output layer can be tied.
-
-    Raises:
-        ValueError: there is no such table: embeddings are hashed, adaptive or made of characters.
-    """
-    if isinstance(embedding_table, AdaptiveEmbedding):
-        raise ValueError("adaptive_input is supported by next-token heads only")
-    if isinstance(embedding_table, CharacterCNNModule):
-        raise ValueError("ELMo has no token embeddings: use its own head, BidirectionalLM")
-    if not isinstance(embedding_table, nn.Embedding):
-        raise ValueError(
-            "CANINE's characters have no token embeddings: use its own heads, SubwordPrediction or "
-            "AutoregressiveCharacters"
-        )
-    return embedding_table
 
 
 class BlockLocalAttention(Attention):
@@ -312,6 +269,44 @@ class Canine(nn.Module):
     def supports_last_only(self) -> bool:
         """It supports `selected_column`: section 3.2.3, "Targeted upsampling"."""
         return True
+
+    @property
+    def encoder_stack(self) -> "Canine":
+        """The network that reads texts: itself."""
+        return self
+
+    @property
+    def decoder_stack(self) -> "Canine":
+        """The network whose hidden states the heads read: itself."""
+        return self
+
+    @property
+    def stacks(self) -> "tuple[Canine, ...]":
+        """All networks of one stack: itself."""
+        return (self,)
+
+    @property
+    def n_token_layers(self) -> int:
+        """The layers before and after the deep stack have a hidden state for each character."""
+        return 2
+
+    def unsupported_reason(self, ability: Ability) -> str | None:
+        """Return why it does not support something: it supports none of all this."""
+        return {
+            "memory": NO_MEMORY,
+            "virtual_tokens": "CANINE does not support virtual tokens before its texts, because "
+            "of its attention in blocks; LoRA and bottlenecks can be attached",
+            "layer_mixing": UNMIXABLE_LAYERS,
+        }[ability]
+
+    def encode(self, batch: Batch) -> Float[Tensor, "b t _"]:
+        """Run the network over the inputs of the batch."""
+        return self(batch)
+
+    def layer_states(self, batch: Batch, layer: int) -> Float[Tensor, "b t d"]:
+        """Return what enters the first layer or the last one, or leaves that."""
+        watched = (self.first, self.last, self.final_dropout)[layer]
+        return record_input(watched, lambda: self(batch))
 
     def new_cache(self, max_rollback: int = 0) -> Cache:
         """Refuse: it is bidirectional.

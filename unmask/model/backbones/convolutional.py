@@ -9,8 +9,14 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from unmask.batch import Batch
-from unmask.model.architecture import AttentionPattern, StackArchitecture
-from unmask.model.backbones.transformer import build_embedding_table
+from unmask.model.architecture import (
+    NO_MEMORY,
+    NO_VIRTUAL_TOKENS,
+    UNMIXABLE_LAYERS,
+    Ability,
+    AttentionPattern,
+    StackArchitecture,
+)
 from unmask.model.cache import Cache
 from unmask.model.layers.attention.query_stream import QueryStream
 from unmask.model.layers.embeddings.adaptive import AdaptiveEmbedding
@@ -63,6 +69,10 @@ class ConvolutionalArchitecture(StackArchitecture):
             )
         return self
 
+    def build(self) -> "Convolutional":
+        """Build the network."""
+        return Convolutional(self)
+
     def activations(self, length: int) -> int:
         """Estimate how many numbers per token are kept until the backward, as of a Transformer."""
         return self.n_layers * (9 * self.d_model + 2 + 5 * length // 2)
@@ -102,7 +112,7 @@ class Convolutional(nn.Module):
     def __init__(self, a: ConvolutionalArchitecture) -> None:
         super().__init__()
         self.a = a
-        self.tokens = build_embedding_table(a)
+        self.tokens = a.build_embedding_table()
         self.layers = nn.ModuleList(
             ConvolutionLayer(a, a.d_model if i else a.d_embed) for i in range(a.n_layers)
         )
@@ -122,6 +132,42 @@ class Convolutional(nn.Module):
     def supports_last_only(self) -> bool:
         """It does not support `selected_column`."""
         return False
+
+    @property
+    def encoder_stack(self) -> "Convolutional":
+        """The network that reads texts: itself."""
+        return self
+
+    @property
+    def decoder_stack(self) -> "Convolutional":
+        """The network whose hidden states the heads read: itself."""
+        return self
+
+    @property
+    def stacks(self) -> "tuple[Convolutional, ...]":
+        """All networks of one stack: itself."""
+        return (self,)
+
+    @property
+    def n_token_layers(self) -> int:
+        """All of its layers have a hidden state for each token."""
+        return len(self.layers)
+
+    def unsupported_reason(self, ability: Ability) -> str | None:
+        """Return why it does not support something: it supports none of all this."""
+        return {
+            "memory": NO_MEMORY,
+            "virtual_tokens": NO_VIRTUAL_TOKENS,
+            "layer_mixing": UNMIXABLE_LAYERS,
+        }[ability]
+
+    def encode(self, batch: Batch) -> Float[Tensor, "b t _"]:
+        """Run the network over the inputs of the batch."""
+        return self(batch)
+
+    def layer_states(self, batch: Batch, layer: int) -> Float[Tensor, "b t _"]:
+        """Return what enters a layer, or, after the last, leaves it."""
+        return self.layer_outputs(batch)[layer]
 
     def pad_for_network(self, batch: Batch) -> Batch:
         """Return the batch as it is: no text depends on the padding behind it."""

@@ -14,8 +14,7 @@ from torch import Tensor
 
 from unmask.batch import Batch, Visibility
 from unmask.model.architecture import AttentionPattern
-from unmask.model.backbones.recurrent import Recurrent
-from unmask.model.backbones.recurrent_architecture import RecurrentArchitecture
+from unmask.model.backbones.recurrent import Recurrent, RecurrentArchitecture
 from unmask.model.initialize import ElmoInit, Initializer
 from unmask.model.layers.embeddings.character_cnn import (
     BEGIN_TEXT_CHARACTER,
@@ -58,6 +57,10 @@ class ElmoArchitecture(RecurrentArchitecture):
                 f"embedding_size must be half of d_model {self.d_model}, which is that of both "
                 f"directions, got {self.d_embed}"
             )
+
+    def build(self) -> "Elmo":
+        """Build the network."""
+        return Elmo(self)
 
     def with_attention_pattern(
         self, pattern: AttentionPattern, *, generates: bool = False

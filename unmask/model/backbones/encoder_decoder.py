@@ -1,13 +1,140 @@
 """An encoder and a decoder that share their token embeddings."""
 
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
 from jaxtyping import Float
 from torch import Tensor, nn
 
 from unmask.batch import Batch
-from unmask.model.architecture import EncoderDecoderArchitecture
-from unmask.model.backbones.transformer import SourceEncodedTransformer, Transformer
+from unmask.model.architecture import NO_MEMORY, Ability
+from unmask.model.backbones.transformer import Architecture, SourceEncodedTransformer, Transformer
 from unmask.model.cache import Cache
 from unmask.model.positions.relative_bias import RelativePositionBiasModule
+
+
+@dataclass(frozen=True, kw_only=True)
+class EncoderDecoderArchitecture:
+    """Two stacks that share the token embeddings: what encoder-decoders differ in."""
+
+    encoder: Architecture
+    decoder: Architecture
+    tie_encoder_decoder: bool = False
+    """Both stacks share their layers, norms and positions; cross-attention is the decoder's own
+    (Raffel et al. 2020, section 3.2.2)."""
+    source_encoder: Architecture | None = None
+    """An additional encoder with a vocabulary of its own for sources: its outputs replace the token
+    embeddings of `encoder` (Lewis et al. 2020, arXiv:1910.13461, section 3.4)."""
+
+    def __post_init__(self) -> None:
+        """Check that tied stacks are alike, and that the source encoder fits."""
+        if (a := self.source_encoder) is not None and (
+            a.causal or a.d_model != self.encoder.d_embed
+        ):
+            raise ValueError(
+                "source_encoder must have causal = False and d_model = "
+                f"{self.encoder.d_embed}, the encoder's embedding size, got causal = {a.causal}, "
+                f"d_model = {a.d_model}"
+            )
+        if self.tie_encoder_decoder and self.decoder not in self._tieable_decoders():
+            raise ValueError(
+                "tie_encoder_decoder: decoder must equal encoder except that causal and "
+                "cross_attention are true and relative positions are causal"
+            )
+
+    def _tieable_decoders(self) -> list[Architecture]:
+        """Return the decoders that may be tied to the encoder."""
+        alike = replace(self.encoder, causal=True, cross_attention=True)
+        return [alike, replace(alike, position=alike.position.with_causal(True))]
+
+    @property
+    def vocab_size(self) -> int:
+        """Size of the shared vocabulary."""
+        return self.encoder.vocab_size
+
+    @property
+    def d_model(self) -> int:
+        """Size of the decoder's hidden states."""
+        return self.decoder.d_model
+
+    @property
+    def max_positions(self) -> int | None:
+        """The length of the longest text. None: there is none."""
+        both = (self.encoder.max_positions, self.decoder.max_positions)
+        return min((n for n in both if n is not None), default=None)
+
+    @property
+    def ignored_fields(self) -> tuple[str, ...]:
+        """Fields that have no effect: none."""
+        return ()
+
+    @property
+    def is_encoder_decoder(self) -> bool:
+        """It is."""
+        return True
+
+    @property
+    def is_decoder_only(self) -> bool:
+        """It is not."""
+        return False
+
+    @property
+    def encoder_stack(self) -> Architecture:
+        """The stack that reads texts: the encoder."""
+        return self.encoder
+
+    @property
+    def decoder_stack(self) -> Architecture:
+        """The stack whose hidden states the heads read: the decoder."""
+        return self.decoder
+
+    @property
+    def stacks(self) -> Mapping[str, Architecture]:
+        """Both stacks by the field that holds them, without a source encoder."""
+        return {"encoder": self.encoder, "decoder": self.decoder}
+
+    def build(self) -> "EncoderDecoder":
+        """Build the network."""
+        return EncoderDecoder(self)
+
+    def with_stacks(self, stacks: Mapping[str, Any]) -> "EncoderDecoderArchitecture":
+        """Return the architecture with other stacks, named as in `stacks`."""
+        return replace(self, **stacks)
+
+    def with_vocab_size(self, vocab_size: int) -> "EncoderDecoderArchitecture":
+        """Return the same with another number of token embeddings, which both stacks share."""
+        return replace(
+            self,
+            encoder=self.encoder.with_vocab_size(vocab_size),
+            decoder=self.decoder.with_vocab_size(vocab_size),
+        )
+
+    def activations(self, length: int) -> int:
+        """Estimate how many numbers per token are kept until the backward, by all stacks."""
+        parts = (self.source_encoder, self.encoder, self.decoder)
+        return sum(a.activations(length) for a in parts if a is not None)
+
+    def with_dropout(self, rate: float) -> "EncoderDecoderArchitecture":
+        """Return the same with another dropout in all stacks.
+
+        Raises:
+            ValueError: the rate is not from 0 to below 1.
+        """
+        return replace(
+            self,
+            encoder=self.encoder.with_dropout(rate),
+            decoder=self.decoder.with_dropout(rate),
+            source_encoder=None
+            if self.source_encoder is None
+            else self.source_encoder.with_dropout(rate),
+        )
+
+
+def source_encoder_of(architecture: object) -> Architecture | None:
+    """Return the source encoder of an encoder-decoder, where there is one."""
+    both = isinstance(architecture, EncoderDecoderArchitecture)
+    return architecture.source_encoder if both else None
 
 
 def _tie_encoder_decoder(encoder: Transformer, decoder: Transformer) -> None:
@@ -60,6 +187,30 @@ class EncoderDecoder(nn.Module):
         """It does not support `selected_column`."""
         return False
 
+    @property
+    def encoder_stack(self) -> Transformer:
+        """The network that reads texts: the encoder."""
+        return self.encoder
+
+    @property
+    def decoder_stack(self) -> Transformer:
+        """The network whose hidden states the heads read: the decoder."""
+        return self.decoder
+
+    @property
+    def stacks(self) -> tuple[Transformer, ...]:
+        """All networks of one stack: encoder, source encoder if there is one, and decoder."""
+        return (*self.encoder.stacks, *self.decoder.stacks)
+
+    @property
+    def n_token_layers(self) -> int:
+        """All layers of the encoder have a hidden state for each token."""
+        return self.encoder.n_token_layers
+
+    def unsupported_reason(self, ability: Ability) -> str | None:
+        """Return why it does not support something: a memory of earlier segments."""
+        return NO_MEMORY if ability == "memory" else None
+
     def pad_for_network(self, batch: Batch) -> Batch:
         """Return the batch as it is: no text depends on the padding behind it."""
         return batch
@@ -77,9 +228,11 @@ class EncoderDecoder(nn.Module):
 
     def encode(self, batch: Batch) -> Float[Tensor, "b s d"]:
         """Run the encoder over the source of the batch."""
-        if batch.source is None:
-            raise ValueError("an encoder-decoder needs a batch with a source")
-        return self.encoder(Batch(inputs=batch.source, visibility=batch.source_visibility))
+        return self.encoder(_source_of(batch))
+
+    def layer_states(self, batch: Batch, layer: int) -> Float[Tensor, "b s d"]:
+        """Return what enters a layer of the encoder, or, after the last, leaves it."""
+        return self.encoder.layer_states(_source_of(batch), layer)
 
     def forward(
         self, batch: Batch, cache: Cache | None = None, encoder_hidden_states: Tensor | None = None
@@ -91,3 +244,14 @@ class EncoderDecoder(nn.Module):
         if encoder_hidden_states is None and (cache is None or cache.length == 0):
             encoder_hidden_states = self.encode(batch)
         return self.decoder(batch, cache, encoder_hidden_states, batch.source_visibility)
+
+
+def _source_of(batch: Batch) -> Batch:
+    """Return the source of a batch as a batch of its own.
+
+    Raises:
+        ValueError: there is none.
+    """
+    if batch.source is None:
+        raise ValueError("an encoder-decoder needs a batch with a source")
+    return Batch(inputs=batch.source, visibility=batch.source_visibility)

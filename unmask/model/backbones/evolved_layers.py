@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from unmask.batch import Visibility
-from unmask.model.architecture import Architecture
+from unmask.model.backbones.block_architecture import BlockArchitecture
 from unmask.model.backbones.evolved_parts import (
     EvolvedDecoderConvolutions,
     EvolvedEncoderConvolutions,
@@ -53,7 +53,7 @@ class EvolvedEncoderLayer(nn.Module):
     with zeros.
     """
 
-    def __init__(self, part: EvolvedEncoderConvolutions, a: Architecture) -> None:
+    def __init__(self, part: EvolvedEncoderConvolutions, a: BlockArchitecture) -> None:
         super().__init__()
         d, half = a.d_model, a.d_model // 2
         self.values, self.gates, self.gated_norm = (
@@ -97,7 +97,7 @@ class EvolvedDecoderLayer(nn.Module):
     """
 
     def __init__(
-        self, part: EvolvedDecoderConvolutions, a: Architecture, position_layer: PositionLayer
+        self, part: EvolvedDecoderConvolutions, a: BlockArchitecture, position_layer: PositionLayer
     ) -> None:
         super().__init__()
         d = a.d_model
@@ -135,7 +135,7 @@ class EvolvedDecoderLayer(nn.Module):
         return self.after(inner, visibility.of_last(inner.shape[1]), n)
 
 
-def build_layer(part: LayerType, a: Architecture, position_layer: PositionLayer) -> nn.Module:
+def build_layer(part: LayerType, a: BlockArchitecture, position_layer: PositionLayer) -> nn.Module:
     """Build a layer of another type than attention and a feed-forward layer."""
     if isinstance(part, EvolvedEncoderConvolutions):
         return EvolvedEncoderLayer(part, a)

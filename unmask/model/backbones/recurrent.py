@@ -4,7 +4,8 @@ Without layers it is an embedding table: what word2vec learns.
 """
 
 from collections import deque
-from typing import cast
+from dataclasses import dataclass, replace
+from typing import ClassVar, Literal, cast
 
 import torch
 from jaxtyping import Float
@@ -12,14 +13,21 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from unmask.batch import Batch
-from unmask.model.backbones.recurrent_architecture import (
+from unmask.model.architecture import (
+    NO_VIRTUAL_TOKENS,
+    Ability,
+    AttentionPattern,
+    StackArchitecture,
+    require_support,
+)
+from unmask.model.backbones.recurrent_layers import (
+    GRULayer,
     LSTMLayer,
-    RecurrentArchitecture,
     RecurrentState,
     RowLayout,
     VariationalDropout,
 )
-from unmask.model.backbones.transformer import build_embedding_table
+from unmask.model.initialize import Initializer, UniformInit
 from unmask.model.layers.attention.query_stream import QueryStream
 from unmask.model.layers.embeddings.adaptive import AdaptiveEmbedding
 from unmask.model.layers.embeddings.character_cnn import CharacterCNNModule
@@ -30,6 +38,164 @@ from unmask.objectives.features import Recurrence, RecurrenceMemory, TwoStream
 
 MIN_ROLLBACK = 8
 """Tokens that can always be removed from a cache again."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RecurrentArchitecture(StackArchitecture):
+    """A stack of LSTMs (Hochreiter and Schmidhuber 1997, doi:10.1162/neco.1997.9.8.1735), or GRUs.
+
+    `d_ff` is the number of cells of a layer, of both directions together; the last layer has
+    `d_model`, unless outputs are projected (`projection`).
+    """
+
+    d_ff: int
+    cell: Literal["lstm", "gru"] = "lstm"
+    direction: Literal["forward", "together", "apart", "twice"] = "forward"
+    """"forward"; or both directions, each with half of the size: "together", each layer has the
+    outputs of both as input, or "apart", two independent stacks (Peters et al. 2018,
+    arXiv:1802.05365, section 3.1); or "twice" forward, by two stacks, each of which has half of the
+    token embeddings, too (Logeswaran and Lee 2018, arXiv:1803.02893, section 3: f and g)."""
+    projection: bool = False
+    """The outputs of the cells are projected to `d_model` (Sak et al. 2014, arXiv:1402.1128)."""
+    residual: bool = False
+    """Layers above the first have residual connections (Peters et al. 2018, section 3.4)."""
+    cell_clip: float | None = None
+    """Cell states and projections are clipped to this (released code of ELMo)."""
+    variational_dropout: bool = False
+    """One dropout mask per text is used at all of its tokens (Gal and Ghahramani 2016,
+    arXiv:1512.05287)."""
+    input_dropout: float = 0.0
+    """Of token embeddings. `dropout` is between layers, `final_dropout` after the last."""
+    embedding_dropout: float = 0.0
+    """The probability that a token type is dropped (Gal and Ghahramani 2016, section 4)."""
+    weight_dropout: float = 0.0
+    """Of the recurrent weights (Merity et al. 2018, arXiv:1708.02182, section 2)."""
+    initializer: Initializer = UniformInit()
+
+    positive_fields: ClassVar[tuple[str, ...]] = ("vocab_size", "d_model", "d_ff")
+    size_fields: ClassVar[tuple[str, ...]] = (*StackArchitecture.size_fields, "d_ff")
+    inner_rates: ClassVar[tuple[str, ...]] = (
+        "final_dropout", "input_dropout", "weight_dropout", "embedding_dropout",
+    )  # fmt: skip
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.n_layers < 0:
+            raise ValueError(f"n_layers must be at least 0, got {self.n_layers}")
+        if self.causal != (self.direction == "forward" and self.n_layers > 0):
+            raise ValueError(
+                f"causal = {self.causal} does not go with direction = {self.direction!r}"
+            )
+        self._check_widths()
+
+    def _check_widths(self) -> None:
+        """Check that sizes can be halved, and what a GRU or an embedding table supports."""
+        if self.n_directions == 2 and (self.d_model % 2 or self.d_ff % 2):
+            raise ValueError(
+                f"with two directions d_model and d_ff must be even, got {self.d_model} and "
+                f"{self.d_ff}"
+            )
+        if self.direction == "twice" and self.d_embed % 2:
+            raise ValueError(
+                f"each stack has half of the token embeddings: their size must be even, got "
+                f"{self.d_embed}"
+            )
+        if self.cell == "gru" and (self.projection or self.cell_clip is not None):
+            raise ValueError("a GRU has neither projection nor cell_clip")
+        if self.n_layers == 0 and self.d_embed != self.d_model:
+            raise ValueError(f"without layers d_model must be embedding_size, {self.d_embed}")
+
+    def with_attention_pattern(
+        self, pattern: AttentionPattern, *, generates: bool = False
+    ) -> "RecurrentArchitecture":
+        """Return the same network, forward or bidirectional.
+
+        Raises:
+            ValueError: the pattern is "prefix", which recurrence does not support; or there are no
+                layers.
+        """
+        if self.n_layers == 0:
+            raise ValueError(
+                "without layers there is no attention pattern: each token is encoded by itself"
+            )
+        if pattern == "prefix":
+            raise ValueError("an LSTM or GRU does not support a bidirectional prefix ('prefix')")
+        if pattern == "forward":
+            return replace(self, direction="forward", causal=True)
+        return self if self.bidirectional else replace(self, direction="together", causal=False)
+
+    @property
+    def ignored_fields(self) -> tuple[str, ...]:
+        """Fields that have no effect on this network: also those that heads alone read."""
+        of_layers = (
+            "d_ff", "causal", "cell", "direction", "projection", "residual", "cell_clip", "dropout",
+            "weight_dropout", "final_dropout",
+        )  # fmt: skip
+        return ("norm", "biases", *(of_layers if self.n_layers == 0 else ()))
+
+    @property
+    def has_direction_ends(self) -> bool:
+        """Whether each half of the hidden states is that of one direction."""
+        return self.bidirectional
+
+    @property
+    def bidirectional(self) -> bool:
+        """Whether there is a forward and a backward direction."""
+        return self.direction in ("together", "apart")
+
+    @property
+    def n_directions(self) -> int:
+        """The number of directions, or of forward stacks."""
+        return 1 if self.direction == "forward" else 2
+
+    def layer_sizes(self, i: int) -> tuple[int, int, int]:
+        """Return the sizes of input, cells and output of one direction of layer i."""
+        d_output = self.d_model if self.projection or i == self.n_layers - 1 else self.d_ff
+        below = self.d_embed if i == 0 else self.layer_sizes(i - 1)[2] * self.n_directions
+        halved = self.direction == "twice" or (i > 0 and self.direction == "apart")
+        d_input = below // 2 if halved else below
+        cells = self.d_ff if self.projection else d_output
+        return d_input, cells // self.n_directions, d_output // self.n_directions
+
+    def build(self) -> "Recurrent":
+        """Build the network."""
+        return Recurrent(self)
+
+    def build_layer(self, i: int) -> LSTMLayer | GRULayer:
+        """Build one direction of layer i."""
+        d_input, cells, d_output = self.layer_sizes(i)
+        if self.cell == "gru":
+            return GRULayer(d_input, d_output, self.weight_dropout)
+        return LSTMLayer(
+            d_input,
+            cells,
+            d_output,
+            projection=self.projection,
+            cell_clip=self.cell_clip,
+            weight_dropout=self.weight_dropout,
+        )
+
+    @property
+    def output_widths(self) -> tuple[int, ...]:
+        """Sizes of the input of the first layer and of the output of each layer."""
+        twice = 2 if self.direction == "apart" and self.n_layers else 1
+        outputs = (self.layer_sizes(i)[2] * self.n_directions for i in range(self.n_layers))
+        return (self.d_embed * twice, *outputs)
+
+    def activations(self, length: int) -> int:
+        """Estimate how many numbers per token are kept until the backward, as of a Transformer."""
+        of_layers = self.n_layers * (9 * self.d_model + 2 * self.d_ff + 5 * length // 2)
+        return max(of_layers, self.d_embed)  # a table of vectors has no layers
+
+    def flops(self, length: int) -> float:
+        """Count the forward's matrix-product FLOPs per token, without embedding and head."""
+        weights = 0
+        for d_input, cells, d_output in map(self.layer_sizes, range(self.n_layers)):
+            gates = LSTMLayer.n_gates if self.cell == "lstm" else GRULayer.n_gates
+            weights += self.n_directions * (
+                gates * cells * (d_input + d_output) + cells * d_output * self.projection
+            )
+        return 2.0 * weights
 
 
 class RecurrentCache:
@@ -90,7 +256,7 @@ class Recurrent(nn.Module):
     def __init__(self, a: RecurrentArchitecture, tokens: CharacterCNNModule | None = None) -> None:
         super().__init__()
         self.a = a
-        self.tokens = build_embedding_table(a) if tokens is None else tokens
+        self.tokens = a.build_embedding_table() if tokens is None else tokens
         self.layers = nn.ModuleList(a.build_layer(i) for i in range(a.n_layers))
         back = a.n_layers if a.n_directions == 2 else 0
         self.backward_layers = nn.ModuleList(a.build_layer(i) for i in range(back))
@@ -113,6 +279,47 @@ class Recurrent(nn.Module):
         """It does not support `selected_column`: a state depends on all before it."""
         return False
 
+    @property
+    def encoder_stack(self) -> "Recurrent":
+        """The network that reads texts: itself."""
+        return self
+
+    @property
+    def decoder_stack(self) -> "Recurrent":
+        """The network whose hidden states the heads read: itself."""
+        return self
+
+    @property
+    def stacks(self) -> "tuple[Recurrent, ...]":
+        """All networks of one stack: itself."""
+        return (self,)
+
+    @property
+    def n_token_layers(self) -> int:
+        """All of its layers have a hidden state for each token."""
+        return len(self.layers)
+
+    def unsupported_reason(self, ability: Ability) -> str | None:
+        """Return why it does not support something: a memory, if it is bidirectional."""
+        if ability == "memory" and not self.a.causal:
+            return "only a forward recurrent network can continue from a state"
+        if ability == "virtual_tokens":
+            return NO_VIRTUAL_TOKENS
+        widths = self.a.output_widths
+        if ability == "layer_mixing" and set(widths) != {self.a.d_model}:
+            return f"layers of different widths cannot be mixed, got {widths}"
+        return None
+
+    def encode(self, batch: Batch) -> Float[Tensor, "b t _"]:
+        """Run the network over the inputs of the batch."""
+        return self(batch)
+
+    def layer_states(self, batch: Batch, layer: int) -> Float[Tensor, "b t _"]:
+        """Return what enters a layer, or, after the last, leaves it."""
+        if layer == len(self.layers):  # hooks may replace it: see `unmask.adapters.scalar_mix`
+            return self(batch)
+        return self.layer_outputs(batch)[layer]
+
     def pad_for_network(self, batch: Batch) -> Batch:
         """Return the batch as it is: no text depends on the padding behind it."""
         return batch
@@ -124,15 +331,6 @@ class Recurrent(nn.Module):
     def flops(self, length: int) -> float:
         """Count the forward's FLOPs per token in texts of `length` tokens, without heads."""
         return self.a.flops(length)
-
-    def check_supports_memory(self) -> None:
-        """Check that the network can continue from a state.
-
-        Raises:
-            ValueError: it is bidirectional, or has no layers.
-        """
-        if not self.a.causal:
-            raise ValueError("only a forward recurrent network can continue from a state")
 
     def token_embeddings(self, batch: Batch) -> Float[Tensor, "b t e"]:
         """Return the token embeddings, after dropout."""
@@ -229,7 +427,7 @@ class Recurrent(nn.Module):
         Or after the first `reuse_len`. Its states are those of all layers in turn, outputs
         and, of LSTMs, cell states, [b 1 d] each.
         """
-        self.check_supports_memory()
+        require_support(self, "memory")
         x = self.token_embeddings(batch)
         known = [y[:, 0].to(x.dtype) for y in memory.hidden_states]
         states: list[RecurrentState] = [
@@ -248,7 +446,7 @@ class Recurrent(nn.Module):
 
     def _decode_with_cache(self, batch: Batch, cache: RecurrentCache) -> Float[Tensor, "b t _"]:
         """Continue from a cache, token by token; padding before a text is skipped."""
-        self.check_supports_memory()
+        require_support(self, "memory")
         x = self.token_embeddings(batch)
         document = batch.visibility.document
         is_padding = None if document is None else document[:, -x.shape[1] :] < 0

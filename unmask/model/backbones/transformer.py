@@ -1,13 +1,15 @@
 """The Transformer from its parts: Block, Transformer."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from unmask.batch import Batch, Visibility
-from unmask.model.architecture import FEED_FORWARD_INNER_SLOTS, Architecture, StackArchitecture
+from unmask.model.architecture import FEED_FORWARD_INNER_SLOTS, Ability, require_support
+from unmask.model.backbones.block_architecture import BlockArchitecture
 from unmask.model.backbones.evolved_layers import build_layer
 from unmask.model.cache import Cache
 from unmask.model.layers.attention.attention import Attention, AttentionMask
@@ -27,7 +29,7 @@ from unmask.model.layers.layer_pass import (
 )
 from unmask.model.layers.sublayer_connection import SublayerConnection
 from unmask.model.positions.module import PositionLayer, PositionModule
-from unmask.model.requested_states import requested_states
+from unmask.model.requested_states import record_input, requested_states
 from unmask.model.variants import DepthWeightedSublayers, ParallelSublayers
 from unmask.objectives.features import Recurrence
 
@@ -36,7 +38,7 @@ class Block(nn.Module):
     """Attention, in a decoder that has an encoder cross-attention, and a feed-forward layer."""
 
     def __init__(
-        self, a: Architecture, position_layer: PositionLayer, first_block: "Block | None"
+        self, a: BlockArchitecture, position_layer: PositionLayer, first_block: "Block | None"
     ) -> None:
         super().__init__()
         if first_block is not None and "attention" in a.layers.shared_sublayers:
@@ -79,11 +81,13 @@ class Block(nn.Module):
         return done(self.feed_forward_norm(x, self.feed_forward, before if self.parallel else x))
 
 
-def build_embedding_table(a: StackArchitecture) -> nn.Embedding | AdaptiveEmbedding:
-    """Build the token embeddings."""
-    if a.adaptive_input is not None:
-        return a.adaptive_input.build(a.vocab_size, a)
-    return nn.Embedding(a.vocab_size, a.d_embed)
+@dataclass(frozen=True, kw_only=True)
+class Architecture(BlockArchitecture):
+    """One stack of Transformer blocks, as a value."""
+
+    def build(self) -> "Transformer":
+        """Build the network."""
+        return Transformer(self)
 
 
 class Transformer(nn.Module):
@@ -97,7 +101,7 @@ class Transformer(nn.Module):
     ) -> None:
         super().__init__()
         self.a = a
-        self.tokens = build_embedding_table(a) if tokens is None else tokens
+        self.tokens = a.build_embedding_table() if tokens is None else tokens
         self.scale = a.d_embed**0.5 if a.scale_embedding else 1.0
         self.position: PositionModule = a.position.build(a)
         self.segments = nn.Embedding(a.n_segments, a.d_embed) if a.n_segments else None
@@ -134,6 +138,49 @@ class Transformer(nn.Module):
         """Whether it supports `selected_column`: no biases of the scores nor depth averages."""
         plain = self.mix is None and isinstance(self.layers[-1], Block)
         return plain and type(self.position).position_state is PositionModule.position_state
+
+    @property
+    def encoder_stack(self) -> "Transformer":
+        """The network that reads texts: itself."""
+        return self
+
+    @property
+    def decoder_stack(self) -> "Transformer":
+        """The network whose hidden states the heads read: itself."""
+        return self
+
+    @property
+    def stacks(self) -> "tuple[Transformer, ...]":
+        """All networks of one stack: itself."""
+        return (self,)
+
+    @property
+    def n_token_layers(self) -> int:
+        """All of its layers have a hidden state for each token."""
+        return len(self.layers)
+
+    def unsupported_reason(self, ability: Ability) -> str | None:
+        """Return why it does not support something: a memory needs relative positions."""
+        if ability != "memory" or (
+            self.position.supports_memory
+            and self.convolution is None
+            and not self.a.attention.global_tokens
+        ):
+            return None
+        return (
+            f"{type(self.a.position).__name__} positions do not extend over a memory of "
+            "earlier segments: use relative ones, as TransformerXLPositions"
+        )
+
+    def encode(self, batch: Batch) -> Float[Tensor, "b t _"]:
+        """Run the network over the inputs of the batch."""
+        return self(batch)
+
+    def layer_states(self, batch: Batch, layer: int) -> Float[Tensor, "b t d"]:
+        """Return what enters a layer, or, after the last, leaves it, behind the final norm."""
+        last = layer == len(self.layers)
+        watched = self.final_dropout if last else self.layers[layer]
+        return record_input(watched, lambda: self(batch))
 
     def pad_for_network(self, batch: Batch) -> Batch:
         """Return the batch as it is: no text depends on the padding behind it."""
@@ -264,7 +311,7 @@ class Transformer(nn.Module):
         if any(self.a.layers.types) and (query_stream is not None or has_memory):
             raise ValueError("layers with convolutions support neither a query stream nor a memory")
         if has_memory:
-            self.check_supports_memory()
+            require_support(self, "memory")
 
     def _attention_masks(
         self,
@@ -293,22 +340,6 @@ class Transformer(nn.Module):
         reach = {self.a.window_and_dilation(i) for i in range(len(self.layers))}
         return {(w, d): mask(w, d) for w, d in reach}
 
-    def check_supports_memory(self) -> None:
-        """Check that the stack supports a memory: its positions must be relative.
-
-        Raises:
-            ValueError: it cannot.
-        """
-        if (
-            not self.position.supports_memory
-            or self.convolution is not None
-            or self.a.attention.global_tokens
-        ):
-            raise ValueError(
-                f"{type(self.a.position).__name__} positions do not extend over a memory of "
-                "earlier segments: use relative ones, as TransformerXLPositions"
-            )
-
 
 class SourceEncodedTransformer(Transformer):
     """An encoder whose token embeddings are replaced by the outputs of a source encoder.
@@ -322,6 +353,11 @@ class SourceEncodedTransformer(Transformer):
     ) -> None:
         super().__init__(a, tokens)
         self.source = Transformer(source)
+
+    @property
+    def stacks(self) -> tuple[Transformer, ...]:
+        """All networks of one stack: itself and the source encoder."""
+        return (self, self.source)
 
     def flops(self, length: int) -> float:
         """Count the forward's FLOPs per token, those of the source encoder included."""

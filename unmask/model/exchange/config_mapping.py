@@ -5,9 +5,11 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from unmask import config
-from unmask.model.architecture import Architecture, EncoderDecoderArchitecture, StackArchitecture
+from unmask.model.architecture import BackboneArchitecture
+from unmask.model.backbones.encoder_decoder import EncoderDecoderArchitecture
+from unmask.model.backbones.transformer import Architecture
 from unmask.model.exchange.config_keys import NO_KEYS, ConfigKeys
-from unmask.model.exchange.weight_names import EXTERNAL_ACTIVATIONS, AnyArchitecture, ArchitectureT
+from unmask.model.exchange.weight_names import EXTERNAL_ACTIVATIONS, ArchitectureT
 from unmask.saved_format import read_record, write_record
 
 
@@ -19,7 +21,7 @@ class ConfigMapping:
     """Their name of the family."""
     config_keys: ConfigKeys = NO_KEYS
     """The use of each of their keys: `to_architecture` checks all and fills in defaults."""
-    to_architecture: Callable[[Mapping[str, Any]], AnyArchitecture]
+    to_architecture: Callable[[Mapping[str, Any]], BackboneArchitecture]
     from_architecture: Callable[[Any], dict[str, Any]]
     class_names: Mapping[tuple[str, ...], str]
     """Our heads, by name -> the class of theirs that has just these (`architectures` in their
@@ -51,10 +53,11 @@ class ConfigMapping:
     """Whether their classes tie all tables of tokens to one, unless a file holds others, whatever
     `tie_word_embeddings` says."""
 
-    def class_names_of(self, a: AnyArchitecture) -> Mapping[tuple[str, ...], str]:
+    def class_names_of(self, a: BackboneArchitecture) -> Mapping[tuple[str, ...], str]:
         """Return their classes of a network, by our heads."""
-        causal = isinstance(a, StackArchitecture) and a.causal
-        return {**self.class_names, **self.causal_class_names} if causal else self.class_names
+        if not a.is_decoder_only:
+            return self.class_names
+        return {**self.class_names, **self.causal_class_names}
 
     def heads_of_class(self, class_name: str) -> tuple[str, ...] | None:
         """Return our heads that a class of theirs has; None: it is none of this family."""
@@ -63,18 +66,18 @@ class ConfigMapping:
 
 
 def native_config_mapping(
-    model_type: str, architecture_class: type[AnyArchitecture] = Architecture
+    model_type: str, architecture_class: type[Any] = Architecture
 ) -> ConfigMapping:
     """Return a format that holds our architecture as it is, for what the other library lacks."""
 
-    def read(theirs: Mapping[str, Any]) -> AnyArchitecture:
+    def read(theirs: Mapping[str, Any]) -> BackboneArchitecture:
         plain = read_record(require_key(theirs, "architecture"), "architecture")
         stack = isinstance(plain, Mapping) and plain.get("kind") == Architecture.__name__
         # Of two stacks, one alone may have been asked.
         one = stack and issubclass(architecture_class, EncoderDecoderArchitecture)
         return config.from_dict(Architecture if one else architecture_class, plain, "architecture")
 
-    def write(a: AnyArchitecture) -> dict[str, Any]:
+    def write(a: BackboneArchitecture) -> dict[str, Any]:
         return {"architecture": write_record(config.to_dict(a))}
 
     return ConfigMapping(

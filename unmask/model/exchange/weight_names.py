@@ -9,10 +9,8 @@ from typing import TypeVar
 import torch
 from torch import Tensor
 
-from unmask.model.architecture import Architecture, EncoderDecoderArchitecture, StackArchitecture
-
-AnyArchitecture = StackArchitecture | EncoderDecoderArchitecture
-
+from unmask.model.architecture import BackboneArchitecture, StackArchitecture
+from unmask.model.backbones.transformer import Architecture
 
 ArchitectureT = TypeVar("ArchitectureT", bound=StackArchitecture)
 
@@ -73,7 +71,7 @@ class WeightNames:
         """Some tensors are joined head by head."""
         return any(rule.operation in _HEAD_OPERATIONS for rule in self.rules)
 
-    def for_architecture(self, a: AnyArchitecture) -> "WeightNames":
+    def for_architecture(self, a: BackboneArchitecture) -> "WeightNames":
         """Return the table for models of this architecture: some cut tensors by its heads."""
         if not self.joins_by_head or not isinstance(a, Architecture) or a.n_heads == self.n_heads:
             return self

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from torch import Tensor, nn
 
-from unmask.model.architecture import Architecture
+from unmask.model.backbones.block_architecture import BlockArchitecture
 from unmask.model.layers.feed_forward import Dropout
 
 
@@ -15,7 +15,7 @@ class SublayerConnection(nn.Module):
     out: nn.Module
     after: nn.Module
 
-    def __init__(self, a: Architecture) -> None:
+    def __init__(self, a: BlockArchitecture) -> None:
         super().__init__()
         for slot in ("into", "out", "after"):
             self.add_module(

@@ -1,7 +1,7 @@
 """DeBERTa's disentangled attention: scores of content and of relative positions."""
 
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import ClassVar, Literal, NamedTuple
 
 import torch
 from jaxtyping import Float, Int
@@ -10,14 +10,19 @@ from torch import Tensor, nn
 from unmask.batch import Batch
 from unmask.model.layers.feed_forward import AttentionDimensions, Dropout, Norm
 from unmask.model.positions.learned import LearnedPositions, LearnedPositionsModule
-from unmask.model.positions.module import AttentionProjections, PositionLayer, PositionModule
+from unmask.model.positions.module import (
+    AttentionProjections,
+    PositionLayer,
+    PositionModule,
+    PositionSpec,
+)
 from unmask.model.positions.relative_bias import logarithmic_buckets
 
 DisentangledTerm = Literal["content_to_position", "position_to_content"]
 
 
 @dataclass(frozen=True)
-class DisentangledAttention:
+class DisentangledAttention(PositionSpec):
     """Content and position have separate vectors (DeBERTa).
 
     He et al. 2021, arXiv:2006.03654, section 3.1: to the scores of two contents are added those of
@@ -48,6 +53,8 @@ class DisentangledAttention:
     released code). Otherwise there is one more row, of the distances from -n on."""
     absolute_positions: bool = False
     """Position embeddings are added to token embeddings, too, as in BERT."""
+
+    in_scores: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         known = ("content_to_position", "position_to_content")

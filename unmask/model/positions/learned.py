@@ -1,16 +1,17 @@
 """Learned position embeddings."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import ClassVar
 
 from jaxtyping import Int
 from torch import Tensor, nn
 
 from unmask.model.layers.feed_forward import AttentionDimensions
-from unmask.model.positions.module import PositionModule
+from unmask.model.positions.module import PositionModule, PositionSpec
 
 
 @dataclass(frozen=True)
-class LearnedPositions:
+class LearnedPositions(PositionSpec):
     """Position embeddings (Gehring et al. 2017; BERT, GPT-2)."""
 
     max_positions: int = 512
@@ -18,6 +19,12 @@ class LearnedPositions:
     offset: int = 0
     """Unused rows of the table before that of position 0: RoBERTa's released code counts positions
     from the padding's id + 1."""
+
+    only_in_embeddings: ClassVar[bool] = True
+
+    def with_padding_id(self, padding_id: int) -> "LearnedPositions":
+        """Return the scheme for another padding id, if it counts positions from that."""
+        return replace(self, offset=padding_id + 1) if self.offset else self
 
     def build(self, dimensions: AttentionDimensions) -> PositionModule:
         """Build the table [offset + max_positions d_embed]."""

@@ -92,8 +92,34 @@ class PositionModule(nn.Module):
         """Share with another stack what is added to token embeddings, if anything."""
 
 
+class PositionSpec:
+    """A position scheme as a value, which builds its module, and what others ask of one."""
+
+    in_scores: ClassVar[bool] = False
+    """Whether it changes scores: a query then knows its position without its token embedding."""
+    only_in_embeddings: ClassVar[bool] = False
+    """Whether it is added to token embeddings, and does nothing else."""
+
+    @property
+    def has_relative_segments(self) -> bool:
+        """Whether it tells whether two tokens are of one segment."""
+        return False
+
+    def flops(self, dimensions: AttentionDimensions, length: int) -> float:
+        """Count what it costs in a layer, per token; most cost nothing to speak of."""
+        return 0.0
+
+    def with_causal(self, causal: bool) -> "PositionSpec":
+        """Return the scheme of a stack that is causal, or is not."""
+        return self
+
+    def with_padding_id(self, padding_id: int) -> "PositionSpec":
+        """Return the scheme for another padding id, if it counts positions from that."""
+        return self
+
+
 @dataclass(frozen=True)
-class NoPositions:
+class NoPositions(PositionSpec):
     """No position information: the network is sequential (LSTMs), or infers positions.
 
     A causal Transformer does (Haviv et al. 2022, arXiv:2203.16634).

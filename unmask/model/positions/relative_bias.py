@@ -1,7 +1,8 @@
 """Biases of the attention scores by distance, alone or beside learned position embeddings."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import torch
 from jaxtyping import Float, Int
@@ -10,11 +11,11 @@ from torch import Tensor, nn
 from unmask.batch import Batch
 from unmask.model.layers.feed_forward import AttentionDimensions
 from unmask.model.positions.learned import LearnedPositions, LearnedPositionsModule
-from unmask.model.positions.module import PositionModule
+from unmask.model.positions.module import PositionModule, PositionSpec
 
 
 @dataclass(frozen=True)
-class RelativePositionBias:
+class RelativePositionBias(PositionSpec):
     """A bias of the scores for each head and bucket of distances.
 
     Raffel et al. 2020, section 2.1.
@@ -25,6 +26,8 @@ class RelativePositionBias:
     """Distances from here on share the last bucket."""
     causal: bool = False
 
+    in_scores: ClassVar[bool] = True
+
     def __post_init__(self) -> None:
         # Half of the buckets of a direction are exact: one at least, and the last below the end.
         directions = 1 if self.causal else 2
@@ -34,6 +37,10 @@ class RelativePositionBias:
                 f"n_buckets must be at least {2 * directions}, and max_distance above "
                 f"n_buckets // {2 * directions}, got {self.n_buckets} and {self.max_distance}"
             )
+
+    def with_causal(self, causal: bool) -> "RelativePositionBias":
+        """Return the scheme of a stack that is causal, or is not."""
+        return replace(self, causal=causal)
 
     def build(self, dimensions: AttentionDimensions) -> PositionModule:
         """Build the table [buckets h]."""
@@ -91,7 +98,7 @@ def _bias_per_head(table: nn.Embedding, bucket: Int[Tensor, "t s"]) -> Float[Ten
 
 
 @dataclass(frozen=True)
-class LearnedPositionsAndRelativeBias:
+class LearnedPositionsAndRelativeBias(PositionSpec):
     """Position embeddings, and a bias of the scores for each head and bucket of distances.
 
     Small distances have a bucket each, up to a quarter of all, then buckets grow (released
@@ -104,6 +111,8 @@ class LearnedPositionsAndRelativeBias:
     """Half of them on each side; one of them is unused (released code)."""
     max_distance: int = 128
     """Distances from about here on share the last bucket."""
+
+    in_scores: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         if self.n_buckets < 4 or self.n_buckets % 2:
@@ -164,7 +173,7 @@ class LearnedPositionsAndRelativeBiasModule(PositionModule):
 
 
 @dataclass(frozen=True)
-class LearnedPositionsAndT5Bias:
+class LearnedPositionsAndT5Bias(PositionSpec):
     """Position embeddings, and T5's bias of the scores for each head and bucket of distances.
 
     MPNet's (Song et al. 2020, arXiv:2004.09297, section 3.1 and the released code).
@@ -177,6 +186,12 @@ class LearnedPositionsAndT5Bias:
     n_buckets: int = 32
     max_distance: int = 128
     """As in `RelativePositionBias`."""
+
+    in_scores: ClassVar[bool] = True
+
+    def with_padding_id(self, padding_id: int) -> "LearnedPositionsAndT5Bias":
+        """Return the scheme for another padding id, if it counts positions from that."""
+        return replace(self, offset=padding_id + 1) if self.offset else self
 
     def build(self, dimensions: AttentionDimensions) -> PositionModule:
         """Build the tables [offset + max_positions d_embed] and [n_buckets h]."""

@@ -2,7 +2,7 @@
 
 import math
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any, ClassVar, cast
 
 import torch
 from jaxtyping import Float
@@ -10,7 +10,12 @@ from torch import Tensor, nn
 
 from unmask.batch import Batch
 from unmask.model.layers.feed_forward import AttentionDimensions
-from unmask.model.positions.module import AttentionProjections, PositionLayer, PositionModule
+from unmask.model.positions.module import (
+    AttentionProjections,
+    PositionLayer,
+    PositionModule,
+    PositionSpec,
+)
 
 
 def _check_factor(factor: float) -> None:
@@ -68,7 +73,7 @@ class Llama3Scaling:
 
 
 @dataclass(frozen=True)
-class Rotary:
+class Rotary(PositionSpec):
     """Rotary position embeddings: queries and keys are rotated by angles of their positions.
 
     Su et al. 2021, arXiv:2104.09864, section 3.2.2; the two halves of a head's dimensions are
@@ -84,6 +89,8 @@ class Rotary:
     arXiv:2204.06745, section 2.1.1)."""
     scaling: LinearScaling | Llama3Scaling | None = None
     """For longer texts than those of pretraining."""
+
+    in_scores: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         if not 0 < self.theta < math.inf:
@@ -164,10 +171,12 @@ def apply_rotary(
 
 
 @dataclass(frozen=True)
-class LayerwiseRotary:
+class LayerwiseRotary(PositionSpec):
     """A scheme for each layer, repeated cyclically."""
 
     schemes: tuple[Rotary, ...]
+
+    in_scores: ClassVar[bool] = True
 
     @property
     def max_positions(self) -> int:

@@ -1,5 +1,7 @@
 """PositionScheme: all schemes that an architecture may have."""
 
+from typing import get_args
+
 from unmask.model.positions.disentangled import DisentangledAttention
 from unmask.model.positions.learned import LearnedPositions
 from unmask.model.positions.module import NoPositions
@@ -11,18 +13,6 @@ from unmask.model.positions.relative_bias import (
 from unmask.model.positions.rotary import LayerwiseRotary, Rotary
 from unmask.model.positions.sinusoidal import Sinusoidal
 from unmask.model.positions.transformer_xl import TransformerXLPositions
-
-SCHEMES_IN_SCORES = (
-    RelativePositionBias,
-    LearnedPositionsAndRelativeBias,
-    LearnedPositionsAndT5Bias,
-    Rotary,
-    LayerwiseRotary,
-    DisentangledAttention,
-    TransformerXLPositions,
-)
-"""Schemes that change scores: a query knows its position without its token embedding."""
-
 
 PositionScheme = (
     NoPositions
@@ -36,3 +26,5 @@ PositionScheme = (
     | DisentangledAttention
     | TransformerXLPositions
 )
+SCHEMES_IN_SCORES = tuple(scheme for scheme in get_args(PositionScheme) if scheme.in_scores)
+"""Schemes that change scores."""

@@ -1,18 +1,18 @@
 """Sinusoidal position embeddings."""
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 import torch
 from jaxtyping import Int
 from torch import Tensor
 
 from unmask.model.layers.feed_forward import AttentionDimensions
-from unmask.model.positions.module import PositionModule
+from unmask.model.positions.module import PositionModule, PositionSpec
 
 
 @dataclass(frozen=True)
-class Sinusoidal:
+class Sinusoidal(PositionSpec):
     """Sines and cosines of the position, added to token embeddings; nothing is learned.
 
     Vaswani et al. 2017, arXiv:1706.03762, section 3.5: of d dimensions, those of pair i are the
@@ -25,6 +25,8 @@ class Sinusoidal:
     """"halves": all sines before all cosines (released code, `get_timing_signal_1d`, with other
     frequencies; Marian); "pairs": each sine before its cosine (the paper). The two are the same
     network with its dimensions in another order."""
+
+    only_in_embeddings: ClassVar[bool] = True
 
     def build(self, dimensions: AttentionDimensions) -> PositionModule:
         """Build what computes the sinusoids.

@@ -1,7 +1,7 @@
 """Transformer-XL's relative positions, which extend over a memory."""
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import torch
 from jaxtyping import Bool, Float
@@ -9,12 +9,17 @@ from torch import Tensor, nn
 
 from unmask.batch import Batch
 from unmask.model.layers.feed_forward import AttentionDimensions, Dropout
-from unmask.model.positions.module import AttentionProjections, PositionLayer, PositionModule
+from unmask.model.positions.module import (
+    AttentionProjections,
+    PositionLayer,
+    PositionModule,
+    PositionSpec,
+)
 from unmask.objectives.features import Recurrence
 
 
 @dataclass(frozen=True)
-class TransformerXLPositions:
+class TransformerXLPositions(PositionSpec):
     """Relative positions of Transformer-XL, with separate biases for content and distance.
 
     Dai et al. 2019, arXiv:1901.02860, section 3.3: the score of a query q with a key k at a
@@ -30,9 +35,16 @@ class TransformerXLPositions:
     max_positions: int = 512
     """Length of texts of pretraining; distances have no limit."""
 
+    in_scores: ClassVar[bool] = True
+
     def flops(self, dimensions: AttentionDimensions, length: int) -> float:
         """Count the FLOPs of distances per layer and token: the scores of all of them."""
         return 2.0 * length * dimensions.n_heads * dimensions.d_head
+
+    @property
+    def has_relative_segments(self) -> bool:
+        """Whether it tells whether two tokens are of one segment."""
+        return self.relative_segments
 
     def build(self, dimensions: AttentionDimensions) -> PositionModule:
         """Build what computes the sinusoids; the weights live in the layers."""

@@ -91,17 +91,16 @@ def _train_with_unknown(
     unknown_token: str,
     texts: Iterable[str],
 ) -> Tokenizer:
-    if isinstance(vocabulary_spec, WordPiece):
-        return _train_wordpiece(vocabulary_spec, special_names, unknown_token, texts)
-    if isinstance(vocabulary_spec, BPE):
-        return _train_bpe(vocabulary_spec, special_names, unknown_token, texts)
-    if isinstance(vocabulary_spec, SentencePieceBPE):
-        return _train_sentencepiece_bpe(vocabulary_spec, special_names, unknown_token, texts)
-    if isinstance(vocabulary_spec, Unigram):
-        return _train_unigram(vocabulary_spec, special_names, unknown_token, texts)
-    if isinstance(vocabulary_spec, CharacterLevel):
-        return _train_characters(vocabulary_spec, special_names, unknown_token, texts)
-    return _train_word_level(vocabulary_spec, special_names, unknown_token, texts)
+    learners: Mapping[type, Callable[..., Tokenizer]] = {
+        WordPiece: _train_wordpiece,
+        BPE: _train_bpe,
+        SentencePieceBPE: _train_sentencepiece_bpe,
+        Unigram: _train_unigram,
+        CharacterLevel: _train_characters,
+        WordLevel: _train_word_level,
+    }
+    learn = learners[type(vocabulary_spec)]
+    return learn(vocabulary_spec, special_names, unknown_token, texts)
 
 
 def learn_merges(

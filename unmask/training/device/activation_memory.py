@@ -4,8 +4,7 @@ from pathlib import Path
 
 import torch
 
-from unmask.model.architecture import EncoderDecoderArchitecture
-from unmask.model.exchange.weight_names import AnyArchitecture
+from unmask.model.architecture import BackboneArchitecture
 
 ACTIVATION_MEMORY_FRACTION = 0.5
 """Of the free memory that activations may fill: others want some too, and allocators waste some."""
@@ -29,19 +28,17 @@ def free_memory_bytes(device: torch.device) -> int | None:
 
 
 def activation_bytes_per_token(
-    architecture: AnyArchitecture, sequence_length: int, dtype: torch.dtype
+    architecture: BackboneArchitecture, sequence_length: int, dtype: torch.dtype
 ) -> int:
     """Estimate the bytes that a training step keeps of each token until its backward."""
-    if isinstance(architecture, EncoderDecoderArchitecture):
-        parts = (architecture.source_encoder, architecture.encoder, architecture.decoder)
-        return sum(
-            activation_bytes_per_token(a, sequence_length, dtype) for a in parts if a is not None
-        )
     return architecture.activations(sequence_length) * dtype.itemsize
 
 
 def max_micro_batch_tokens(
-    architecture: AnyArchitecture, sequence_length: int, dtype: torch.dtype, device: torch.device
+    architecture: BackboneArchitecture,
+    sequence_length: int,
+    dtype: torch.dtype,
+    device: torch.device,
 ) -> int:
     """Return the number of tokens in one forward pass: as many as are useful and fit into memory.
 

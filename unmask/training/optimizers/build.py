@@ -1,6 +1,7 @@
 """Build the optimizer that a recipe names, with its groups of parameters."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from typing import Any
 
 from torch import Tensor, nn
 
@@ -12,6 +13,13 @@ from unmask.training.optimizers.master_weights import MasterWeights
 from unmask.training.optimizers.muon import MuonOptimizer
 from unmask.training.optimizers.sgd import SGDOptimizer
 from unmask.training.optimizers.state import OptimizedTensor, Optimizer
+
+_OPTIMIZERS: Mapping[type, Callable[[Any, list[OptimizedTensor]], Optimizer]] = {
+    optimizer_config.AdamW: AdamWOptimizer,
+    optimizer_config.LAMB: LAMBOptimizer,
+    optimizer_config.Adafactor: AdafactorOptimizer,
+    optimizer_config.SGD: SGDOptimizer,
+}
 
 
 def build_optimizer(
@@ -41,14 +49,8 @@ def build_optimizer(
         )
         for name in weights.trained_names
     ]
-    if isinstance(config, optimizer_config.AdamW):
-        return AdamWOptimizer(config, parts)
-    if isinstance(config, optimizer_config.LAMB):
-        return LAMBOptimizer(config, parts)
-    if isinstance(config, optimizer_config.Adafactor):
-        return AdafactorOptimizer(config, parts)
-    if isinstance(config, optimizer_config.SGD):
-        return SGDOptimizer(config, parts)
+    if not isinstance(config, optimizer_config.Muon):
+        return _OPTIMIZERS[type(config)](config, parts)
     matrices = hidden_matrix_names(model)
     return MuonOptimizer(
         config,

@@ -2,7 +2,6 @@
 
 import re
 
-from unmask.heads.language.language_modeling import LanguageModeling
 from unmask.heads.model import Model
 
 _LAYER_NAME = re.compile(r"^backbone\.(?:(encoder|decoder)\.)?(?:backward_)?layers\.(\d+)\.")
@@ -41,10 +40,7 @@ def parameters_by_layer_with_tied_output(model: Model) -> list[list[str]]:
     released code of Howard and Ruder 2018: `LanguageModel.get_layer_groups`).
     """
     groups = parameters_by_layer(model)
-    if not any(
-        isinstance(spec, LanguageModeling) and spec.tie_embeddings
-        for spec in model.head_specs.values()
-    ):
+    if not any(spec.ties_output_embeddings for spec in model.head_specs.values()):
         return groups
     table = [name for group in groups for name in group if _EMBEDDING_NAME.match(name)]
     kept = [[name for name in group if name not in table] for group in groups]

@@ -20,7 +20,6 @@ from unmask.word_vectors.formats.accumulator import VectorAccumulator
 from unmask.word_vectors.formats.word2vec_binary import ByteReader
 from unmask.word_vectors.keyed_vectors import KeyedVectors
 from unmask.word_vectors.train.word2vec import (
-    NegativeSampling,
     SkipGram,
     Word2VecMethod,
     Word2VecState,
@@ -144,7 +143,7 @@ def write_fasttext(
     """
     if (ngrams := spec.character_ngrams) is None:
         raise ValueError("these vectors have no n-grams")
-    drawn, width = isinstance(spec.output_layer, NegativeSampling), state.inputs.shape[1]
+    drawn, width = not spec.output_layer.is_tree, state.inputs.shape[1]
     yield MAGIC + struct.pack("<i", _VERSIONS[-1])
     yield struct.pack(
         "<12id",
@@ -152,7 +151,7 @@ def write_fasttext(
         spec.window,
         spec.epochs,
         1,
-        spec.output_layer.n_negatives if isinstance(spec.output_layer, NegativeSampling) else 0,
+        spec.output_layer.n_negatives,
         1,
         _NEGATIVE_SAMPLING if drawn else _HIERARCHICAL_SOFTMAX,
         _SKIPGRAM if isinstance(spec, SkipGram) else _CBOW,

@@ -20,7 +20,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from jaxtyping import Float32, Int, UInt8, UInt32, UInt64
@@ -57,20 +57,37 @@ class NegativeSampling:
 
     n_negatives: int = 5
     exponent: float = 0.75
+    is_tree: ClassVar[bool] = False
+    """Whether outputs are those of a tree's inner nodes, and not of words."""
 
     def __post_init__(self) -> None:
         _check_at_least("n_negatives", self.n_negatives, 1)
+
+    @property
+    def description(self) -> str:
+        """How a word is found, as the end of a sentence."""
+        return f", to be told from {self.n_negatives} others that are drawn"
+
+    def n_outputs(self, n_words: int) -> int:
+        """Return how many rows the outputs of so many words have: one a word."""
+        return n_words
 
 
 @dataclass(frozen=True)
 class HierarchicalSoftmax:
     """Predict the binary decisions on a word's path in a Huffman tree (2013b, section 2.1)."""
 
+    n_negatives: ClassVar[int] = 0
+    is_tree: ClassVar[bool] = True
 
-def _output_description(output: NegativeSampling | HierarchicalSoftmax) -> str:
-    if isinstance(output, HierarchicalSoftmax):
+    @property
+    def description(self) -> str:
+        """How a word is found, as the end of a sentence."""
         return ", turn by turn on the way to it in a tree of all words"
-    return f", to be told from {output.n_negatives} others that are drawn"
+
+    def n_outputs(self, n_words: int) -> int:
+        """Return how many rows the outputs of so many words have: one an inner node."""
+        return n_words - 1
 
 
 @dataclass(frozen=True)
@@ -135,10 +152,7 @@ class SkipGram(_Word2VecMethod):
     @property
     def visibility_description(self) -> str:
         """Describe who attends to whom."""
-        return (
-            "none: a word alone predicts each "
-            f"of its neighbors{_output_description(self.output_layer)}"
-        )
+        return f"none: a word alone predicts each of its neighbors{self.output_layer.description}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -160,7 +174,7 @@ class CBOW(_Word2VecMethod):
     def visibility_description(self) -> str:
         """Describe who attends to whom."""
         how = "mean" if self.average_context else "sum"
-        output = _output_description(self.output_layer)
+        output = self.output_layer.description
         return f"none: the {how} of the neighbors' vectors predicts the word{output}"
 
 
@@ -212,7 +226,7 @@ def initialize_word2vec(
     # Deviates: the released code of word2vec samples from half this range, which learns slightly
     # less from small corpora. fastText and gensim use this range.
     inputs /= d_model / 2
-    n_outputs = len(words) - isinstance(spec.output_layer, HierarchicalSoftmax)
+    n_outputs = spec.output_layer.n_outputs(len(words))
     return Word2VecState(inputs, np.zeros((n_outputs, d_model), np.float32))
 
 
@@ -290,7 +304,7 @@ def context_vectors(
     Raises:
         ValueError: the method has a tree, whose output vectors are those of its inner nodes.
     """
-    if isinstance(spec.output_layer, HierarchicalSoftmax):
+    if spec.output_layer.is_tree:
         raise ValueError("the outputs of a tree are of its inner nodes, not of words")
     return state.outputs[: len(words)]
 
@@ -473,7 +487,7 @@ def _check_state(
     inputs = len(words) + (
         spec.character_ngrams.n_buckets if spec.character_ngrams is not None else 0
     )
-    outputs = len(words) - isinstance(spec.output_layer, HierarchicalSoftmax)
+    outputs = spec.output_layer.n_outputs(len(words))
     d_model = state.inputs.shape[1]
     expected = (inputs, d_model), (outputs, d_model)
     got = state.inputs.shape, state.outputs.shape

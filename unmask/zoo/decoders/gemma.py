@@ -9,7 +9,8 @@ from dataclasses import replace
 from typing import Any
 
 from unmask.heads.language.language_modeling import LanguageModeling
-from unmask.model.architecture import SANDWICH_NORM, Architecture
+from unmask.model.architecture import SANDWICH_NORM
+from unmask.model.backbones.transformer import Architecture
 from unmask.model.exchange.config_keys import ConfigKeys
 from unmask.model.exchange.config_mapping import ConfigMapping, read_activation, require_key
 from unmask.model.layers.feed_forward import RMSNorm

@@ -10,7 +10,8 @@ from dataclasses import replace
 from typing import Any
 
 from unmask.heads.language.language_modeling import LanguageModeling
-from unmask.model.architecture import ALL_BIASES, PRE_NORM, Architecture, BiasLocation
+from unmask.model.architecture import ALL_BIASES, PRE_NORM, BiasLocation
+from unmask.model.backbones.transformer import Architecture
 from unmask.model.exchange.config_keys import CAUSAL_KEYS, ConfigKeys
 from unmask.model.exchange.config_mapping import ConfigMapping, check_fixed_keys, config_functions
 from unmask.model.exchange.weight_names import WeightNames

@@ -10,7 +10,8 @@ from typing import Any, cast
 
 from unmask.heads.classification.sequence_classification import SequenceClassification
 from unmask.heads.language.language_modeling import LanguageModeling
-from unmask.model.architecture import NO_BIASES, PRE_NORM, Architecture, BiasLocation
+from unmask.model.architecture import NO_BIASES, PRE_NORM, BiasLocation
+from unmask.model.backbones.transformer import Architecture
 from unmask.model.exchange.config_keys import CAUSAL_KEYS, ConfigKeys
 from unmask.model.exchange.config_mapping import (
     ConfigMapping,

@@ -7,7 +7,8 @@ Tables and sections are those of its third version; "released configuration" are
 from collections.abc import Mapping
 from typing import Any
 
-from unmask.model.architecture import OUTPUT_NORM, Architecture
+from unmask.model.architecture import OUTPUT_NORM
+from unmask.model.backbones.transformer import Architecture
 from unmask.model.exchange.config_keys import ConfigKeys
 from unmask.model.exchange.config_mapping import ConfigMapping
 from unmask.model.layers.feed_forward import RMSNorm

@@ -4,7 +4,8 @@
 """
 
 from unmask.heads.language.language_modeling import LanguageModeling
-from unmask.model.architecture import NO_BIASES, PRE_NORM, Architecture
+from unmask.model.architecture import NO_BIASES, PRE_NORM
+from unmask.model.backbones.transformer import Architecture
 from unmask.model.exchange.config_mapping import native_config_mapping
 from unmask.model.exchange.weight_names import NATIVE_WEIGHT_NAMES
 from unmask.model.initialize import FanInInit

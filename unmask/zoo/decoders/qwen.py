@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from unmask.model.architecture import NO_BIASES, Architecture, BiasLocation
+from unmask.model.architecture import NO_BIASES, BiasLocation
+from unmask.model.backbones.transformer import Architecture
 from unmask.model.exchange.config_keys import ConfigKeys
 from unmask.model.exchange.config_mapping import ConfigMapping
 from unmask.model.layers.feed_forward import RMSNorm

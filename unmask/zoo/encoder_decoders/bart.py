@@ -11,7 +11,9 @@ from typing import Any
 
 from unmask.heads.classification.sequence_classification import SequenceClassification
 from unmask.heads.language.language_modeling import LanguageModeling
-from unmask.model.architecture import Architecture, EncoderDecoderArchitecture, NormSlot
+from unmask.model.architecture import NormSlot
+from unmask.model.backbones.encoder_decoder import EncoderDecoderArchitecture
+from unmask.model.backbones.transformer import Architecture
 from unmask.model.exchange.config_keys import ConfigKeys
 from unmask.model.exchange.config_mapping import ConfigMapping
 from unmask.model.exchange.weight_names import WeightNames

@@ -5,7 +5,7 @@
 
 from dataclasses import replace
 
-from unmask.model.architecture import EncoderDecoderArchitecture
+from unmask.model.backbones.encoder_decoder import EncoderDecoderArchitecture
 from unmask.objectives.denoising.replace_spans import ReplaceSpans
 from unmask.objectives.objective import Objective
 from unmask.objectives.select import RandomSpanMasking

@@ -6,11 +6,13 @@ code (tensor2tensor, `evolved_transformer`).
 
 from dataclasses import replace
 
-from unmask.model.architecture import Architecture, EncoderDecoderArchitecture, NormSlot
+from unmask.model.architecture import NormSlot
+from unmask.model.backbones.encoder_decoder import EncoderDecoderArchitecture
 from unmask.model.backbones.evolved_parts import (
     EvolvedDecoderConvolutions,
     EvolvedEncoderConvolutions,
 )
+from unmask.model.backbones.transformer import Architecture
 from unmask.model.exchange.config_mapping import native_config_mapping
 from unmask.model.exchange.weight_names import NATIVE_WEIGHT_NAMES
 from unmask.model.layers.feed_forward import LayerNorm

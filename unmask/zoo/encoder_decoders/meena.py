@@ -7,7 +7,7 @@ was said, and many that answer.
 from dataclasses import replace
 
 from unmask.heads.language.language_modeling import LanguageModeling
-from unmask.model.architecture import EncoderDecoderArchitecture
+from unmask.model.backbones.encoder_decoder import EncoderDecoderArchitecture
 from unmask.model.exchange.config_mapping import native_config_mapping
 from unmask.model.exchange.weight_names import NATIVE_WEIGHT_NAMES
 from unmask.model.positions.sinusoidal import Sinusoidal

@@ -5,14 +5,15 @@
 
 from dataclasses import replace
 
-from unmask.model.architecture import Architecture, EncoderDecoderArchitecture
+from unmask.model.backbones.encoder_decoder import EncoderDecoderArchitecture
+from unmask.model.backbones.transformer import Architecture
 from unmask.model.exchange.config_keys import ConfigKeys
 from unmask.tokenizers.spec import T5 as FRAME
 from unmask.tokenizers.spec import TokenizerSpec
 from unmask.tokenizers.vocabulary import Unigram
 from unmask.zoo.encoder_decoders import t5
 from unmask.zoo.encoders.bert_family.bert import MINI_TRAINING
-from unmask.zoo.preset import Paper, Published, with_vocab_size
+from unmask.zoo.preset import Paper, Published
 
 PAPER = Paper(
     title="mT5: A Massively Multilingual Pre-trained Text-to-Text Transformer",
@@ -43,7 +44,7 @@ def _from_t5_size(preset: Published, name: str, parameters: int) -> Published:
         name=name,
         family="mt5",
         paper=PAPER,
-        architecture=with_vocab_size(preset.architecture, VOCAB_SIZE),
+        architecture=preset.architecture.with_vocab_size(VOCAB_SIZE),
         tokenizer=TokenizerSpec(Unigram(250_000), FRAME),  # section 3.2
         sequence_length=1024,  # section 4, as the next two
         batch_tokens=1024 * 1024,

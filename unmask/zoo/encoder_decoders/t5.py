@@ -8,7 +8,9 @@ from dataclasses import replace
 from typing import Any
 
 from unmask.heads.language.language_modeling import LanguageModeling
-from unmask.model.architecture import NO_BIASES, PRE_NORM, Architecture, EncoderDecoderArchitecture
+from unmask.model.architecture import NO_BIASES, PRE_NORM
+from unmask.model.backbones.encoder_decoder import EncoderDecoderArchitecture
+from unmask.model.backbones.transformer import Architecture
 from unmask.model.exchange.config_keys import SEQ2SEQ_KEYS, ConfigKeys
 from unmask.model.exchange.config_mapping import ConfigMapping, read_activation, require_key
 from unmask.model.exchange.weight_names import WeightNames

@@ -7,7 +7,8 @@ Each learns T5's spans here, and another objective by `objective` of a recipe.
 from dataclasses import replace
 
 from unmask.heads.language.language_modeling import LanguageModeling, SourcePrefixGeneration
-from unmask.model.architecture import Architecture, EncoderDecoderArchitecture
+from unmask.model.backbones.encoder_decoder import EncoderDecoderArchitecture
+from unmask.model.backbones.transformer import Architecture
 from unmask.model.exchange.config_mapping import native_config_mapping
 from unmask.model.exchange.weight_names import NATIVE_WEIGHT_NAMES
 from unmask.model.positions.relative_bias import RelativePositionBias

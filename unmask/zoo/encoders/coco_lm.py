@@ -12,11 +12,11 @@ from typing import Any
 
 from unmask.heads.classification.sequence_classification import SequenceClassification
 from unmask.heads.language.language_modeling import LanguageModeling
-from unmask.heads.model import HeadSpec
 from unmask.heads.pretraining.contrastive import ContrastiveLoss
 from unmask.heads.pretraining.corrective_lm import CorrectiveLM
 from unmask.heads.pretraining.generator import Generator
-from unmask.model.architecture import Architecture
+from unmask.heads.spec import HeadSpec
+from unmask.model.backbones.transformer import Architecture
 from unmask.model.exchange.config_keys import ConfigKeys
 from unmask.model.exchange.config_mapping import ConfigMapping, config_functions
 from unmask.model.exchange.weight_names import WeightNames

@@ -10,9 +10,9 @@ from typing import Any, cast
 
 from unmask.heads.classification.sequence_classification import SequenceClassification
 from unmask.heads.language.language_modeling import LanguageModeling
-from unmask.heads.model import HeadSpec, Model
-from unmask.model.architecture import Architecture
-from unmask.model.backbones.transformer import Block
+from unmask.heads.model import Model
+from unmask.heads.spec import HeadSpec
+from unmask.model.backbones.transformer import Architecture, Block
 from unmask.model.exchange.config_keys import ConfigKeys
 from unmask.model.exchange.config_mapping import (
     ConfigMapping,
@@ -57,7 +57,7 @@ CLASSIFICATION_HEAD = SequenceClassification(activation="gelu")  # released code
 
 def remove_key_bias(model: Model) -> None:
     """Take the biases of keys away: of content's three maps they alone have none."""
-    for layer in cast("list[Block]", list(model.backbone.get_submodule("layers").children())):
+    for layer in cast("list[Block]", list(model.get_submodule("backbone.layers").children())):
         layer.attention.k.register_parameter("bias", None)
 
 

@@ -8,10 +8,10 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from unmask.heads.model import HeadSpec
 from unmask.heads.pretraining.generator import Generator
 from unmask.heads.pretraining.replaced_token_detection import ReplacedTokenDetection
-from unmask.model.architecture import Architecture
+from unmask.heads.spec import HeadSpec
+from unmask.model.backbones.transformer import Architecture
 from unmask.model.exchange.config_keys import ConfigKeys
 from unmask.model.exchange.config_mapping import (
     check_fixed_keys,

@@ -11,7 +11,7 @@ from unmask.heads.classification.sequence_classification import SequenceClassifi
 from unmask.heads.language.language_modeling import LanguageModeling
 from unmask.heads.pretraining.generator import Generator
 from unmask.heads.pretraining.replaced_token_detection import ReplacedTokenDetection
-from unmask.model.architecture import Architecture
+from unmask.model.backbones.transformer import Architecture
 from unmask.model.exchange.config_keys import ConfigKeys
 from unmask.model.exchange.config_mapping import ConfigMapping, config_functions, with_is_decoder
 from unmask.model.exchange.weight_names import WeightNames

@@ -11,7 +11,8 @@ from typing import Any
 
 from unmask.heads.classification.sequence_classification import SequenceClassification
 from unmask.heads.language.language_modeling import LanguageModeling, ShiftedTargetGeneration
-from unmask.model.architecture import SUB_LN, Architecture
+from unmask.model.architecture import SUB_LN
+from unmask.model.backbones.transformer import Architecture
 from unmask.model.exchange.config_keys import COMMON_KEYS, ConfigKeys
 from unmask.model.exchange.config_mapping import ConfigMapping, config_functions, require_key
 from unmask.model.exchange.weight_names import WeightNames

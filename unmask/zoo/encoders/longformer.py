@@ -10,12 +10,13 @@ from typing import Any
 import torch
 
 from unmask.heads.model import Model
-from unmask.model.architecture import MAX_SIZE, Architecture
+from unmask.model.architecture import MAX_SIZE
+from unmask.model.backbones.transformer import Architecture
 from unmask.model.exchange.config_keys import ConfigKeys
 from unmask.model.exchange.weight_names import WeightNames
 from unmask.model.initialize import NormalInit
 from unmask.model.layers.attention.attention import copy_to_global_attention
-from unmask.model.positions.learned import LearnedPositions, LearnedPositionsModule
+from unmask.model.positions.learned import LearnedPositions
 from unmask.model.variants import AttentionVariant
 from unmask.tokenizers.spec import ROBERTA as FRAME
 from unmask.tokenizers.spec import TokenizerSpec
@@ -147,8 +148,7 @@ def from_roberta(short: Model, a: Architecture) -> Model:
     copy_to_global_attention(long)
     offset = theirs.position.offset
     again = torch.arange(a.position.max_positions) % theirs.position.max_positions
-    assert isinstance(long.backbone.position, LearnedPositionsModule)
-    long.backbone.position.table.weight.copy_(
+    long.get_parameter("backbone.position.table.weight").copy_(
         torch.cat((table[:offset], table[offset:][again.to(table.device)]))
     )
     return long.train(short.training)

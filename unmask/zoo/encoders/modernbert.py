@@ -16,10 +16,11 @@ from unmask.heads.classification.sequence_classification import (
     TokenClassification,
 )
 from unmask.heads.language.language_modeling import LanguageModeling
-from unmask.heads.model import HeadSpec, Model
+from unmask.heads.model import Model
 from unmask.heads.question_answering import QuestionAnswering
-from unmask.model.architecture import NO_BIASES, PRE_NORM, Architecture
-from unmask.model.backbones.transformer import Block
+from unmask.heads.spec import HeadSpec
+from unmask.model.architecture import NO_BIASES, PRE_NORM
+from unmask.model.backbones.transformer import Architecture, Block
 from unmask.model.exchange.config_keys import COMMON_KEYS, ConfigKeys
 from unmask.model.exchange.config_mapping import (
     ConfigMapping,
@@ -101,8 +102,8 @@ EXTRA_HEADS: Mapping[str, HeadSpec] = {  # released code: the map of all heads
 
 
 def remove_first_attention_norm(model: Model) -> None:
-    """Take the norm before the first attention away: that of the embedding is there."""
-    first = model.backbone.get_submodule("layers.0")
+    """Take the norm before the first attention away: that of the embedding stands there."""
+    first = model.get_submodule("backbone.layers.0")
     assert isinstance(first, Block)
     first.attention_norm.into = nn.Identity()
 

@@ -9,7 +9,7 @@ from dataclasses import replace
 from functools import reduce
 from typing import Any
 
-from unmask.model.architecture import Architecture
+from unmask.model.backbones.transformer import Architecture
 from unmask.model.exchange.config_keys import ConfigKeys
 from unmask.model.exchange.config_mapping import config_functions
 from unmask.model.exchange.weight_names import WeightNames
@@ -21,7 +21,7 @@ from unmask.objectives.select import WholeWordMasking
 from unmask.tokenizers.spec import ROBERTA, TokenizerSpec
 from unmask.tokenizers.vocabulary import WordPiece
 from unmask.zoo.encoders.bert_family import bert, roberta
-from unmask.zoo.preset import Paper, max_positions
+from unmask.zoo.preset import Paper
 
 PAPER = Paper(
     title="MPNet: Masked and Permuted Pre-training for Language Understanding",
@@ -55,12 +55,12 @@ _READ_CONFIG, _WRITE_CONFIG = config_functions(
 
 def _read_config(config: Mapping[str, Any]) -> Architecture:
     a = _READ_CONFIG(config)
-    length = (max_positions(a) or 0) - roberta.OFFSET
+    length = (a.max_positions or 0) - roberta.OFFSET
     return replace(a, position=LearnedPositionsAndT5Bias(length, roberta.OFFSET))
 
 
 def _write_config(a: Architecture) -> dict[str, Any]:
-    length = max_positions(a) or 0
+    length = a.max_positions or 0
     if a.position != LearnedPositionsAndT5Bias(length, roberta.OFFSET):
         raise ValueError(f"MPNet's format has 32 buckets and offset 2, got {a.position}")
     return _WRITE_CONFIG(a) | {"max_position_embeddings": length + roberta.OFFSET}

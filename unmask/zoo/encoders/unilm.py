@@ -14,7 +14,7 @@ import torch
 from unmask.heads.classification.sequence_classification import SequenceClassification
 from unmask.heads.language.language_modeling import AppendedMaskGeneration, LanguageModeling
 from unmask.heads.model import Model
-from unmask.model.architecture import Architecture
+from unmask.model.backbones.transformer import Architecture
 from unmask.model.exchange.config_keys import ConfigKeys
 from unmask.model.exchange.config_mapping import config_functions
 from unmask.objectives.published import UNILM as FOUR_WAYS

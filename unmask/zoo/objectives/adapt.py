@@ -19,17 +19,13 @@ from unmask.heads.language.language_modeling import (
     ShiftedTargetGeneration,
     SourcePrefixGeneration,
 )
-from unmask.heads.model import HeadSpec, required_term
 from unmask.heads.pretraining.autoregressive_characters import AutoregressiveCharacters
 from unmask.heads.pretraining.contrastive import PAIR_HEADS
 from unmask.heads.pretraining.sentence_reconstruction import SkipThoughts
 from unmask.heads.pretraining.span_boundary import SpanBoundaryObjective
 from unmask.heads.pretraining.subword_prediction import SubwordPrediction
-from unmask.model.architecture import (
-    AttentionPattern,
-    EncoderDecoderArchitecture,
-    StackArchitecture,
-)
+from unmask.heads.spec import HeadSpec
+from unmask.model.architecture import AttentionPattern, BackboneArchitecture, StackArchitecture
 from unmask.model.layers.attention.query_stream import TwoStreamAttention
 from unmask.objectives.denoising.single_stack import SingleStackSeq2Seq
 from unmask.objectives.objective import Objective
@@ -127,7 +123,7 @@ def _supports_objective(preset: Published, objective: ObjectiveSpec) -> bool:
         return True
     assert not isinstance(own, WORD_VECTOR_METHODS)
     mine, wanted = requirements_of(own), requirements_of(objective)
-    terms = {required_term(name, spec) for name, spec in available_heads(preset).items()}
+    terms = {spec.objective_term for spec in available_heads(preset).values()}
     alike = wanted.seq2seq == mine.seq2seq and (
         wanted.seq2seq
         or (wanted.attention_patterns, wanted.forward_mask_segment)
@@ -151,8 +147,8 @@ def _adapted(
     objective, architecture = _adapt_stacks(preset, objective)
     wanted = requirements_of(objective)
     way = _ReadingMode.for_objective(objective, wanted)
-    if isinstance(architecture, StackArchitecture):
-        architecture = way.adapted(architecture)
+    if not architecture.is_encoder_decoder:
+        architecture = way.adapted(architecture.decoder_stack)
         if wanted.n_segments > 2:
             architecture = architecture.with_segments(wanted.n_segments)
     heads = _heads_for_objective(replace(preset, architecture=architecture), objective, named, way)
@@ -193,19 +189,17 @@ def _has_weight_names(preset: Published) -> bool:
 
 def _adapt_stacks(
     preset: Published, objective: ObjectiveSpec
-) -> tuple[ObjectiveSpec, StackArchitecture | EncoderDecoderArchitecture]:
+) -> tuple[ObjectiveSpec, BackboneArchitecture]:
     """Fit source and target to the stacks that there are: one after the other where it is one.
 
     Where nothing is a source, the encoder is asked alone.
     """
     a, source = preset.architecture, requirements_of(objective).seq2seq
-    if source and isinstance(a, EncoderDecoderArchitecture):
+    if not source:
+        return objective, a.encoder_stack
+    if a.is_encoder_decoder:
         return objective, a
-    if isinstance(a, EncoderDecoderArchitecture):
-        return objective, a.encoder
-    if source:
-        return _to_single_stack(preset, a, objective), a
-    return objective, a
+    return _to_single_stack(preset, a.decoder_stack, objective), a
 
 
 def _to_single_stack(
@@ -283,8 +277,8 @@ class _ReadingMode:
 
 def _segments_needed(preset: Published, wanted: ObjectiveRequirements) -> int | None:
     """Return how many segments are needed where the network tells apart fewer."""
-    a = preset.architecture
-    if wanted.n_segments <= 2 or not isinstance(a, StackArchitecture):
+    a = preset.architecture.decoder_stack
+    if wanted.n_segments <= 2 or preset.architecture.is_encoder_decoder:
         return None
     return wanted.n_segments if a.with_segments(wanted.n_segments) != a else None
 
@@ -317,13 +311,13 @@ def _heads_for_objective(
     """Return the heads that answer an objective: of the preset where it has them."""
     known = available_heads(preset)
     if named is None:
-        own = {n: s for n, s in known.items() if required_term(n, s) in objective.loss_terms}
+        own = {n: s for n, s in known.items() if s.objective_term in objective.loss_terms}
         answered = (
-            {required_term(n, s) for n, s in own.items()} if way.generation is None else set[str]()
+            {s.objective_term for s in own.values()} if way.generation is None else set[str]()
         )
         tokens: tuple[str, ...] = (LANGUAGE_HEAD,)
         if answered & set(TOKEN_TERMS):
-            tokens = tuple(n for n, s in own.items() if required_term(n, s) in TOKEN_TERMS)
+            tokens = tuple(n for n, s in own.items() if s.objective_term in TOKEN_TERMS)
     else:
         tokens = named.heads
     found: dict[str, HeadSpec] = {}
@@ -373,7 +367,7 @@ def _head_for_term(
         ValueError: only some networks have one.
     """
     for name, spec in available.items():
-        if required_term(name, spec) == term:
+        if spec.objective_term == term:
             return name, spec
     made: dict[str, tuple[str, HeadSpec]] = {
         "sentences_said": ("beside", SkipThoughts()),
@@ -389,7 +383,7 @@ def _head_for_term(
     }
     if term in why:
         raise ValueError(why[term])
-    terms = sorted(required_term(name, spec) for name, spec in available.items())
+    terms = sorted(spec.objective_term for spec in available.values())
     raise ValueError(f"it has no head for {term} (it has {', '.join(terms)})")
 
 

@@ -10,11 +10,11 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from unmask.config import from_dict, to_dict, unknown_key_message
-from unmask.heads.model import HeadSpec
 from unmask.heads.pretraining.corrective_lm import CorrectiveLM
 from unmask.heads.pretraining.generator import Generator
 from unmask.heads.pretraining.replaced_token_detection import ReplacedTokenDetection
 from unmask.heads.pretraining.span_boundary import SpanBoundaryObjective
+from unmask.heads.spec import HeadSpec
 from unmask.objectives import published as values
 from unmask.objectives.characters import BidirectionalWordLM, SubwordMasking
 from unmask.objectives.corrupt import MaskedNextToken, MaskInPlace

@@ -5,7 +5,7 @@ from dataclasses import replace
 from unmask.heads.classification.sequence_classification import SequenceClassification
 from unmask.heads.language.language_modeling import LanguageModeling
 from unmask.heads.pretraining.activation_regularization import ActivationRegularization
-from unmask.model.backbones.recurrent_architecture import RecurrentArchitecture
+from unmask.model.backbones.recurrent import RecurrentArchitecture
 from unmask.model.exchange.config_mapping import native_config_mapping
 from unmask.model.exchange.weight_names import NATIVE_WEIGHT_NAMES
 from unmask.objectives.published import CAUSAL_LM as NEXT_TOKEN

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from unmask.heads.classification.sequence_classification import SequenceClassification
 from unmask.heads.pretraining.sentence_reconstruction import QuickThoughts, SkipThoughts
-from unmask.model.backbones.recurrent_architecture import RecurrentArchitecture
+from unmask.model.backbones.recurrent import RecurrentArchitecture
 from unmask.model.exchange.config_mapping import native_config_mapping
 from unmask.model.exchange.weight_names import NATIVE_WEIGHT_NAMES
 from unmask.model.initialize import UniformInit

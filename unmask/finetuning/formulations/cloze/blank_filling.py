@@ -34,8 +34,8 @@ from unmask.finetuning.formulations.formulation import (
     truncate_longest_first,
 )
 from unmask.heads.language.candidates import Candidates
-from unmask.heads.language.language_modeling import ShiftedTargetGeneration
-from unmask.heads.model import HeadSpec, Model
+from unmask.heads.model import Model
+from unmask.heads.spec import HeadSpec
 from unmask.model.layers.attention.query_stream import TwoStreamAttention
 from unmask.objectives.features import TwoStream
 from unmask.tasks.kinds.cloze import ClozeOptions
@@ -368,7 +368,7 @@ def formulate_cloze(task: Task, preset: Published, tokenizer: Tokenizer) -> Task
     words = {label: options.label_words.get(label, label) for label in task.labels}
     head = language_modeling_head(preset)
     ahead, blind = (
-        isinstance(head.generation, ShiftedTargetGeneration),
+        head.generation is not None and head.generation.shifted_targets,
         isinstance(head.query_stream, TwoStreamAttention),
     )
     return ClozeFormulation.from_pattern(

@@ -8,7 +8,6 @@ from unmask.finetuning.formulations.formulation import (
     LANGUAGE_HEAD,
     InputTemplate,
     TaskFormulation,
-    answering_stack,
     is_encoder_decoder,
     language_modeling_head,
 )
@@ -17,10 +16,9 @@ from unmask.finetuning.formulations.text_to_text.text_to_text import TextToTextF
 from unmask.finetuning.formulations.text_to_text.with_pretraining import TextMixtureFormulation
 from unmask.heads.language.language_modeling import (
     AppendedMaskGeneration,
-    ShiftedTargetGeneration,
     SourcePrefixGeneration,
 )
-from unmask.heads.model import HeadSpec
+from unmask.heads.spec import HeadSpec
 from unmask.tasks.kinds.generate import TextGenerationOptions, parse_generation_options
 from unmask.tasks.task import Task
 from unmask.tokenizers.encode import Tokenizer
@@ -44,8 +42,8 @@ def generation_heads(task: Task, preset: Published) -> dict[str, HeadSpec]:
     if (answers := preset.finetuning.generation) is not None:
         _check_segments(answers, preset)
         return {LANGUAGE_HEAD: replace(spec, generation=answers)}
-    forward = isinstance(spec.generation, ShiftedTargetGeneration)
-    if not answering_stack(preset.architecture).causal and not forward:
+    forward = spec.generation is not None and spec.generation.shifted_targets
+    if not preset.architecture.decoder_stack.causal and not forward:
         raise ValueError(
             f"{preset.name} reads in both directions and does not learn to write; take a "
             "decoder or an encoder-decoder"
@@ -158,7 +156,7 @@ def _check_plain_text(options: TextGenerationOptions, preset: Published) -> None
 
 
 def _check_segments(generation: AppendedMaskGeneration, preset: Published) -> None:
-    n = answering_stack(preset.architecture).segment_count
+    n = preset.architecture.decoder_stack.segment_count
     for what, segment in (
         ("sources", generation.source_segment),
         ("targets", generation.target_segment),

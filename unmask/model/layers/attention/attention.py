@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from unmask.batch import Visibility
-from unmask.model.architecture import Architecture
+from unmask.model.backbones.block_architecture import BlockArchitecture
 from unmask.model.cache import LayerCache
 from unmask.model.layers.attention.block_local_mask import (
     FULL_ATTENTION,
@@ -293,7 +293,7 @@ class Attention(nn.Module):
     """
 
     def __init__(
-        self, a: Architecture, position_layer: PositionLayer, *, global_attention: bool = False
+        self, a: BlockArchitecture, position_layer: PositionLayer, *, global_attention: bool = False
     ) -> None:
         super().__init__()
         width, shared = a.n_heads * a.d_head, a.n_key_value_heads * a.d_head
@@ -364,7 +364,7 @@ class GlobalAttentionProjections(nn.Module):
     for Global Attention". There are no relative positions in it.
     """
 
-    def __init__(self, a: Architecture) -> None:
+    def __init__(self, a: BlockArchitecture) -> None:
         super().__init__()
         width = a.n_heads * a.d_head
         self.d_head = a.d_head

@@ -4,7 +4,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, cast
 
-from unmask.model.architecture import POST_NORM, Architecture
+from unmask.model.architecture import POST_NORM
+from unmask.model.backbones.transformer import Architecture
 from unmask.model.exchange.config_keys import ConfigKeys
 from unmask.model.exchange.config_mapping import ConfigMapping, config_functions, read_activation
 from unmask.model.exchange.weight_names import WeightNames

@@ -6,7 +6,8 @@ from typing import Any
 
 from unmask.heads.classification.sequence_classification import SequenceClassification
 from unmask.heads.language.language_modeling import LanguageModeling
-from unmask.model.architecture import PRE_NORM, Architecture
+from unmask.model.architecture import PRE_NORM
+from unmask.model.backbones.transformer import Architecture
 from unmask.model.exchange.config_keys import CAUSAL_KEYS, ConfigKeys
 from unmask.model.exchange.config_mapping import ConfigMapping, config_functions
 from unmask.model.exchange.weight_names import WeightNames

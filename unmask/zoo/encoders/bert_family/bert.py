@@ -9,7 +9,7 @@ from typing import Any
 
 from unmask.heads.classification.sequence_classification import SequenceClassification
 from unmask.heads.language.language_modeling import LanguageModeling
-from unmask.model.architecture import Architecture
+from unmask.model.backbones.transformer import Architecture
 from unmask.model.exchange.config_keys import COMMON_KEYS, ConfigKeys
 from unmask.model.exchange.config_mapping import (
     ConfigMapping,

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from unmask.model.architecture import Architecture
+from unmask.model.backbones.transformer import Architecture
 from unmask.model.exchange.config_keys import ConfigKeys
 from unmask.model.exchange.config_mapping import ConfigMapping, config_functions, with_is_decoder
 from unmask.model.exchange.weight_names import WeightNames

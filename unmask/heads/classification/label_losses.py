@@ -1,0 +1,174 @@
+"""Losses of labels: one is true, each is true or not, or one row of a group is correct."""
+
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Bool, Float, Int, Shaped
+from torch import Tensor
+from torch.nn import functional as F
+
+from unmask.batch import IGNORE_INDEX, Batch
+from unmask.heads.classification.choice_groups import ChoiceGroups
+from unmask.heads.prediction import Term
+
+
+@dataclass(frozen=True, kw_only=True)
+class CrossEntropy:
+    """One of the labels is true: a softmax over them; with one label, regression."""
+
+    label_weights: tuple[float, ...] = ()
+    """Weight of each label in training; empty: all 1."""
+
+    @property
+    def multi_label(self) -> bool:
+        """One label is true."""
+        return False
+
+    def with_label_weights(self, weights: tuple[float, ...]) -> "CrossEntropy":
+        """Return the loss with weights of its labels in training."""
+        return CrossEntropy(label_weights=weights)
+
+    def count_targets(self, batch: Batch) -> int:
+        """Count the labels that are not IGNORE."""
+        return _count_known(batch.labels)
+
+    def divergence(
+        self, a: Float[Tensor, "b *t labels"], b: Float[Tensor, "b *t labels"], batch: Batch
+    ) -> Float[Tensor, ""]:
+        """Sum the mean of both Kullback-Leibler divergences, or the squared difference, at targets.
+
+        Wang et al. 2022, arXiv:2205.12410, section 3.2.
+        """
+        if a.shape[-1] == 1:
+            difference = (a - b).square().squeeze(-1)
+        else:
+            p, q = F.log_softmax(a, -1), F.log_softmax(b, -1)
+            difference = ((p.exp() - q.exp()) * (p - q)).sum(-1) / 2
+        return (difference * (_require(batch.labels) != IGNORE_INDEX)).sum()
+
+    def term(
+        self, logits: Float[Tensor, "b *t labels"], batch: Batch, *, training: bool = False
+    ) -> Term:
+        """Sum the cross-entropy, or with one label the squared error.
+
+        With weights a mean is still over labels, where torch's is over weights; they have a mean of
+        1 over the training data (see `unmask.finetuning.data.class_weights`).
+        """
+        labels, n = _require(batch.labels), _count_known(batch.labels)
+        if logits.shape[-1] == 1:
+            return Term(F.mse_loss(logits[..., 0], labels.float(), reduction="sum"), n)
+        weights = logits.new_tensor(self.label_weights) if training and self.label_weights else None
+        total = F.cross_entropy(
+            logits.flatten(0, -2),
+            labels.flatten(),
+            weights,
+            reduction="sum",
+            ignore_index=IGNORE_INDEX,
+        )
+        return Term(total, n, (logits.argmax(-1) == labels).sum())
+
+
+@dataclass(frozen=True)
+class BinaryCrossEntropy:
+    """Each label is true or not: a sigmoid each, and the mean of their cross-entropies."""
+
+    @property
+    def multi_label(self) -> bool:
+        """Each label is true or not."""
+        return True
+
+    def with_label_weights(self, weights: tuple[float, ...]) -> "BinaryCrossEntropy":
+        """Return the loss as it is: it has no weights of labels."""
+        return self
+
+    def count_targets(self, batch: Batch) -> int:
+        """Count the known labels of all texts."""
+        return _count_known(batch.labels)
+
+    def divergence(
+        self, a: Float[Tensor, "b labels"], b: Float[Tensor, "b labels"], batch: Batch
+    ) -> Float[Tensor, ""]:
+        """Sum the mean of both Kullback-Leibler divergences of each label, at targets."""
+        # log p - log(1 - p) is the logit itself
+        difference = (a.sigmoid() - b.sigmoid()) * (a - b) / 2
+        return (difference * (_require(batch.labels) != IGNORE_INDEX)).sum()
+
+    def term(
+        self, logits: Float[Tensor, "b labels"], batch: Batch, *, training: bool = False
+    ) -> Term:
+        """Sum the cross-entropy over texts and labels."""
+        labels = _require(batch.labels)
+        there = labels != IGNORE_INDEX
+        each = F.binary_cross_entropy_with_logits(logits, labels.clamp(min=0), reduction="none")
+        right = ((logits > 0) == (labels > 0)) & there
+        return Term((each * there).sum(), _count_known(labels), right.sum())
+
+
+CORRECT = 1
+"""The label of the correct row of a group; that of the others is 0."""
+
+
+@dataclass(frozen=True)
+class ChoiceCrossEntropy:
+    """One row of a group is correct: a softmax over the group's rows, each with one logit.
+
+    Radford et al. 2018, section 3.3; Devlin et al. 2019, section 4.4.
+    """
+
+    @property
+    def multi_label(self) -> bool:
+        """One row is correct."""
+        return False
+
+    def with_label_weights(self, weights: tuple[float, ...]) -> "ChoiceCrossEntropy":
+        """Return the loss as it is: it has no weights of labels."""
+        return self
+
+    def count_targets(self, batch: Batch) -> int:
+        """Count the groups whose correct row is known."""
+        return int((_require(batch.labels) == CORRECT).sum())
+
+    def divergence(
+        self, a: Float[Tensor, "b 1"], b: Float[Tensor, "b 1"], batch: Batch
+    ) -> Float[Tensor, ""]:
+        """Sum the mean of both Kullback-Leibler divergences over a group's rows, where known."""
+        labels, number = _require(batch.labels), _require(ChoiceGroups.numbers_of(batch))
+        known = torch.zeros_like(labels).scatter_add(0, number, (labels == CORRECT).long())
+        p, q = (group_log_softmax(said[:, 0], number)[0] for said in (a, b))
+        return ((p.exp() - q.exp()) * (p - q) * known[number]).sum() / 2
+
+    def term(self, logits: Float[Tensor, "b 1"], batch: Batch, *, training: bool = False) -> Term:
+        """Sum the cross-entropy over groups; a tie with another row is not correct."""
+        labels = _require(batch.labels)
+        groups = _require(ChoiceGroups.numbers_of(batch))
+        logs, best = group_log_softmax(logits[:, 0], groups)
+        is_correct = labels == CORRECT
+        return Term(-(logs * is_correct).sum(), int(is_correct.sum()), (is_correct & best).sum())
+
+
+LabelLoss = CrossEntropy | BinaryCrossEntropy | ChoiceCrossEntropy
+
+
+def group_log_softmax(
+    logits: Float[Tensor, "b"], group: Int[Tensor, "b"]
+) -> tuple[Float[Tensor, "b"], Bool[Tensor, "b"]]:
+    """Return the log-probability of each row in its group, and whether it alone is the best.
+
+    Groups may be of any size, and their rows in any order.
+    """
+    lowest = logits.new_full(logits.shape, -torch.inf)  # as many groups as rows, at most
+    top = lowest.scatter_reduce(0, group, logits.detach(), "amax")
+    mass = torch.zeros_like(logits).scatter_add(0, group, (logits - top[group]).exp())
+    logs = logits - top[group] - mass[group].log()
+    best = logits == top[group]
+    n_best = torch.zeros_like(group).scatter_add(0, group, best.long())
+    return logs, best & (n_best[group] == 1)
+
+
+def _count_known(labels: Shaped[Tensor, "b ..."] | None) -> int:
+    return int((_require(labels) != IGNORE_INDEX).sum())
+
+
+def _require(tensor: Tensor | None) -> Tensor:
+    assert tensor is not None, "a batch without labels, or whose rows are in no groups"
+    return tensor

@@ -1,0 +1,257 @@
+"""BlockArchitecture: one page on which every published Transformer differs from the next."""
+
+from dataclasses import dataclass, replace
+from typing import ClassVar, TypeVar
+
+from unmask.model.architecture import (
+    MAX_SIZE,
+    POST_NORM,
+    AttentionPattern,
+    NormSlot,
+    StackArchitecture,
+)
+from unmask.model.backbones.evolved_parts import (
+    EvolvedDecoderConvolutions,
+    EvolvedEncoderConvolutions,
+    LayerType,
+)
+from unmask.model.layers.feed_forward import Activation
+from unmask.model.positions.learned import LearnedPositions
+from unmask.model.positions.scheme import PositionScheme
+from unmask.model.variants import AttentionVariant, LayerVariants, SequentialSublayers, Sublayers
+
+BlockT = TypeVar("BlockT", bound="BlockArchitecture")
+
+
+@dataclass(frozen=True, kw_only=True)
+class BlockArchitecture(StackArchitecture):
+    """What the blocks of a Transformer read; `Architecture` builds the stack of them."""
+
+    n_heads: int
+    d_ff: int
+    n_kv_heads: int | None = None
+    """Key and value heads, each shared by as many query heads: grouped-query attention (Ainslie et
+    al. 2023, arXiv:2305.13245); 1: multi-query attention (Shazeer 2019, arXiv:1911.02150). None:
+    n_heads."""
+    head_dim: int | None = None
+    """None: d_model / n_heads. T5's larger sizes differ."""
+    attention_window: tuple[int | None, ...] = ()
+    """How many columns away a token attends, by layer, repeated cyclically; None, or nothing: any
+    distance."""
+    attention: AttentionVariant = AttentionVariant()
+    sublayers: Sublayers = SequentialSublayers()
+    layers: LayerVariants = LayerVariants()
+    scale_embedding: bool = False
+    """Token embeddings are multiplied by the square root of their size (Vaswani et al. 2017,
+    section 3.4)."""
+    n_segments: int = 0
+    position: PositionScheme = LearnedPositions(512)
+    norm_placement: frozenset[NormSlot] = POST_NORM
+    """Where norms are around a sublayer f: after(x + out(f(into(x)))); or inside of it, before the
+    map by which it writes (Wang et al. 2022, arXiv:2210.06423, section 2.2), of both sublayers or
+    of the feed-forward alone."""
+    embedding_norm: bool = False
+    final_norm: bool = False
+    activation: Activation = "gelu"
+    gated_feed_forward: bool = False
+    """SwiGLU = gated silu, GeGLU = gated gelu."""
+    cross_attention: bool = False
+    """A third sublayer attends to the encoder."""
+    attention_dropout: float = 0.1
+    activation_dropout: float = 0.0
+    """Inside the feed-forward layer, after its activation (T5)."""
+    layer_dropout: float = 0.0
+    """The probability that a whole layer is left out in training: LayerDrop (Fan et al. 2020,
+    arXiv:1909.11556, section 3.2); nothing is scaled up for it."""
+    positive_fields: ClassVar[tuple[str, ...]] = (
+        *StackArchitecture.positive_fields, "n_heads", "d_ff",
+    )  # fmt: skip
+    size_fields: ClassVar[tuple[str, ...]] = (
+        *StackArchitecture.size_fields, "n_kv_heads", "head_dim", "n_segments", "n_heads", "d_ff",
+    )  # fmt: skip
+    outer_rates: ClassVar[tuple[str, ...]] = ("dropout", "attention_dropout")
+    inner_rates: ClassVar[tuple[str, ...]] = ("activation_dropout", "final_dropout")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_max_positions(self.position)
+        if not 0 <= self.layer_dropout < 1:
+            raise ValueError(f"layer_dropout must be from 0 to below 1, got {self.layer_dropout}")
+        if self.head_dim is None and self.d_model % self.n_heads:
+            raise ValueError(f"d_model {self.d_model} is not a multiple of n_heads {self.n_heads}")
+        if self.n_key_value_heads < 1 or self.n_heads % self.n_key_value_heads:
+            raise ValueError(
+                f"n_heads {self.n_heads} is not a multiple of n_kv_heads {self.n_kv_heads}"
+            )
+        self._check_layer_types()
+
+    def _check_layer_types(self) -> None:
+        """Check layers of other types against the fields that they need or do not support."""
+        kinds = [part for part in self.layers.types if part is not None]
+        if not kinds:
+            return
+        others = {
+            "shared_sublayers": self.layers.shared_sublayers,
+            "ngram_encoding": self.layers.ngram_encoding,
+            "global_tokens": self.attention.global_tokens,
+            type(self.sublayers).__name__: self.sublayers != SequentialSublayers(),
+            "n_kv_heads": self.n_kv_heads,
+        }
+        for name, value in others.items():
+            if value:
+                raise ValueError(f"layers.types cannot be combined with {name}")
+        for part in kinds:
+            if isinstance(part, EvolvedEncoderConvolutions) and self.causal:
+                raise ValueError(
+                    "EvolvedEncoderConvolutions are bidirectional: causal must be false"
+                )
+            if isinstance(part, EvolvedDecoderConvolutions):
+                self._check_evolved_decoder_layer(part)
+
+    def _check_evolved_decoder_layer(self, part: EvolvedDecoderConvolutions) -> None:
+        if not (self.causal and self.cross_attention):
+            raise ValueError(
+                "EvolvedDecoderConvolutions belong to a decoder: causal and cross_attention must "
+                "be true"
+            )
+        if (
+            self.d_model % max(part.n_heads, self.n_heads)
+            or self.n_heads * self.d_head != self.d_model
+        ):
+            raise ValueError(
+                "EvolvedDecoderConvolutions need heads whose sizes sum to "
+                f"d_model {self.d_model}: {self.n_heads} of {self.d_head}, and {part.n_heads}, "
+                "do not"
+            )
+        if not self.position.only_in_embeddings:
+            raise ValueError(
+                "EvolvedDecoderConvolutions have a head_dim of their own: position must be added "
+                "to token embeddings (LearnedPositions, Sinusoidal), got "
+                f"{type(self.position).__name__}"
+            )
+
+    def with_attention_pattern(
+        self: BlockT, pattern: AttentionPattern, *, generates: bool = False
+    ) -> BlockT:
+        """Return the same network with another attention pattern.
+
+        Args:
+            pattern: see `AttentionPattern`.
+            generates: what follows a text is generated token by token, whatever the pattern within
+                the text is.
+
+        Raises:
+            ValueError: the network does not support it.
+        """
+        if pattern != "bidirectional" and any(
+            isinstance(k, EvolvedEncoderConvolutions) for k in self.layers.types
+        ):
+            raise ValueError(
+                "EvolvedEncoderConvolutions are bidirectional: the attention pattern must be "
+                "'bidirectional'"
+            )
+        forward = pattern == "forward"
+        position = self.position.with_causal(forward)
+        return replace(self, causal=forward or generates, position=position)
+
+    @property
+    def uses_segments(self) -> bool:
+        """Whether the network has segment embeddings, absolute or relative."""
+        return self.n_segments > 0 or self.position.has_relative_segments
+
+    @property
+    def n_key_value_heads(self) -> int:
+        """Key and value heads: one for each group of query heads."""
+        return self.n_heads if self.n_kv_heads is None else self.n_kv_heads
+
+    @property
+    def d_head(self) -> int:
+        """Size of one head."""
+        return self.head_dim or self.d_model // self.n_heads
+
+    def layer_type(self, i: int) -> LayerType | None:
+        """Return the type of layer i; None: attention and a feed-forward layer."""
+        types = self.layers.types
+        return types[i % len(types)] if types else None
+
+    def window_and_dilation(self, i: int) -> tuple[int | None, int]:
+        """Return the window of layer i and its dilation."""
+        window = (
+            self.attention_window[i % len(self.attention_window)] if self.attention_window else None
+        )
+        dilation = self.attention.dilation
+        return window, dilation[i % len(dilation)] if dilation else 1
+
+    @property
+    def segment_count(self) -> int:
+        """The number of segments that have embeddings."""
+        return self.n_segments
+
+    @property
+    def has_global_tokens(self) -> bool:
+        """Whether the network reads `GlobalTokens`."""
+        return self.attention.global_tokens
+
+    @property
+    def max_positions(self) -> int | None:
+        """The length of the longest text. None: there is none."""
+        return getattr(self.position, "max_positions", None)
+
+    @property
+    def attends_to_encoder(self) -> bool:
+        """Whether it is the decoder of two stacks."""
+        return self.cross_attention
+
+    def with_segments(self: BlockT, n: int) -> BlockT:
+        """Return the same with n segments, if it has segments, and fewer."""
+        return replace(self, n_segments=n) if 0 < self.n_segments < n else self
+
+    def activations(self, length: int) -> int:
+        """Estimate how many numbers per token are kept until the backward.
+
+        Korthikanti et al. 2023, arXiv:2205.05198, section 4.1, equation 2, counted in numbers
+        instead of bytes: of a layer 17 d for its maps and 2.5 h t for its scores, where the
+        feed-forward layer is 4 d wide; for any width f of it, 9 d + 2 f.
+        """
+        own = 9 * self.d_model + 2 * self.d_ff * (2 if self.gated_feed_forward else 1)
+        scores = 5 * self.n_heads * length // 2
+        return self.n_layers * (own + scores) * (2 if self.cross_attention else 1)
+
+    def flops(self, length: int) -> float:
+        """Count the forward's matrix-product FLOPs per token, without embedding and head.
+
+        Texts have `length` tokens. Two per weight and token, and 4 t h e for attention scores and
+        weighted sums (Kaplan et al. 2020, table 1). What a position scheme computes once for all
+        texts is left out.
+        """
+        gates = self.n_heads * (self.attention.gate is not None)
+        attention = (
+            self.d_model * (2 * (self.n_heads + self.n_key_value_heads) + gates) * self.d_head
+        )
+        forward = (3 if self.gated_feed_forward else 2) * self.d_model * self.d_ff
+        per_key = 4 * self.n_heads * self.d_head * (0.5 if self.causal else 1)
+        kinds = [self.layer_type(i) for i in range(self.n_layers)]
+        attends = [part is None or part.has_attention for part in kinds]
+        windows = [self.window_and_dilation(i)[0] for i, does in enumerate(attends) if does]
+        scores = per_key * sum(length if w is None else min(length, 2 * w + 1) for w in windows)
+        matrices = attention * (1 + self.cross_attention) * sum(attends) + forward * kinds.count(
+            None
+        )
+        matrices += sum(part.n_weights(self) for part in kinds if part is not None)
+        projection = 0 if self.embedding_size is None else self.embedding_size * self.d_model
+        crossed = per_key * length * sum(attends) * self.cross_attention
+        ngrams = self.layers.ngram_encoding
+        scores += self.n_layers * self.position.flops(self, length)
+        kernel = 0 if ngrams is None else self.d_model**2 * ngrams.kernel_size // ngrams.groups
+        return float(2 * (matrices + projection + kernel) + scores + crossed)
+
+
+def check_max_positions(position: PositionScheme) -> None:
+    """Check that a table of positions is of a plausible size.
+
+    Raises:
+        ValueError: it is not.
+    """
+    limit = vars(position).get("max_positions")
+    if limit is not None and not 1 <= limit <= MAX_SIZE:
+        raise ValueError(f"position.max_positions must be from 1 to {MAX_SIZE:,}, got {limit:,}")
