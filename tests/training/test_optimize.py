@@ -7,6 +7,7 @@ import toy
 from torch import nn
 
 from unmask.training import loop
+from unmask.training.device import distributed
 from unmask.training.optimizers import build
 from unmask.training.optimizers import config as optimizer_config
 from unmask.training.optimizers.build import hidden_matrix_names, uses_weight_decay
@@ -423,7 +424,8 @@ def test_the_mean_stands_in_for_the_weights_and_leaves_them_as_they_were():
     name = "backbone.up.weight"
     now, mean = run.weights.masters[name].clone(), run.optimizer.averaged_weights[name].clone()
     assert not torch.equal(now, mean)
-    with loop.averaged_weights(run):
-        assert torch.equal(run.model.get_parameter(name), mean.bfloat16())
+    with loop.averaged_weights(run):  # in the precision of this machine
+        own = distributed.weight_dtype(run.recipe.precision)
+        assert torch.equal(run.model.get_parameter(name), mean.to(own))
     assert torch.equal(run.weights.masters[name], now)
     assert torch.equal(loop.finish_run(run).get_parameter(name), mean)
