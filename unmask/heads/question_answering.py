@@ -66,8 +66,8 @@ class QuestionAnsweringHead(nn.Module):
         self, hidden: Float[Tensor, "b t d"], batch: Batch, *, return_logits: bool = False
     ) -> Prediction:
         """Compute the loss of each text's answer span."""
-        logits = self.logits(hidden, batch).float()
-        kept = {self.spec.term: logits} if return_logits else {}
+        said = self.logits(hidden, batch).float()
+        kept = {self.spec.term: said} if return_logits else {}
         if batch.labels is None:
             return Prediction(kept)
         labels = batch.labels

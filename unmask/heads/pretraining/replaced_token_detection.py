@@ -64,8 +64,8 @@ class ReplacedTokenDetectionHead(nn.Module):
         self, hidden: Float[Tensor, "b t d"], batch: Batch, *, return_logits: bool = False
     ) -> Prediction:
         """Compute the loss of all tokens."""
-        logits = self.logits(hidden, batch).float()
-        kept = {self.spec.term: logits} if return_logits else {}
+        said = self.logits(hidden, batch).float()
+        kept = {self.spec.term: said} if return_logits else {}
         if (generated := batch.feature(GeneratorInputs)) is None:
             return Prediction(kept)
         read, replaced = batch.is_token(), batch.inputs != generated.original_ids
