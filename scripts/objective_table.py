@@ -83,7 +83,6 @@ def tiny(a: BackboneArchitecture) -> dict[str, Any]:
     """Return what a network of a few thousand weights has otherwise."""
     if isinstance(a, EncoderDecoderArchitecture):
         return {side: tiny(getattr(a, side)) for side in ("encoder", "decoder")}
-    made: dict[str, Any] = {"n_layers": max(2, len(a.attention_window)), "d_ff": 128}
     if isinstance(a, ElmoArchitecture):
         return {
             "d_model": 32,
@@ -91,18 +90,24 @@ def tiny(a: BackboneArchitecture) -> dict[str, Any]:
             "d_ff": 48,
             "character_cnn": {"filters": [[1, 8]]},
         }
-    if isinstance(a, RecurrentArchitecture):
-        made |= {"d_model": 32, "d_ff": 32}
-        return made | ({"embedding_size": 32} if a.embedding_size else {})
     if isinstance(a, ConvolutionalArchitecture):
         return {"d_model": 30, "n_layers": 2}
-    made |= {"d_model": 32, "n_heads": 2}
+    if isinstance(a, RecurrentArchitecture):
+        made: dict[str, Any] = {"n_layers": 2, "d_model": 32, "d_ff": 32}
+        return made | ({"embedding_size": 32} if a.embedding_size else {})
+    if isinstance(a, CanineArchitecture):
+        return {
+            "d_model": 32,
+            "d_ff": 128,
+            "n_heads": 2,
+            "local_attention_block": 16,
+            "n_layers": 1,
+            "n_hash_buckets": 128,
+        }
+    made = {"n_layers": max(2, len(a.attention_window)), "d_ff": 128, "d_model": 32, "n_heads": 2}
     made |= {"n_kv_heads": 1} if a.n_kv_heads else {}
     made |= {"head_dim": 16} if a.head_dim else {}
-    made |= {"embedding_size": 24} if a.embedding_size else {}
-    if isinstance(a, CanineArchitecture):
-        made |= {"local_attention_block": 16, "n_layers": 1, "n_hash_buckets": 128}
-    return made
+    return made | ({"embedding_size": 24} if a.embedding_size else {})
 
 
 def prepared(card: Published, out: Path) -> Path:

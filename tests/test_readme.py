@@ -73,3 +73,8 @@ def test_the_tree_names_every_folder_and_no_other() -> None:
     named = set(re.findall(r"^  (\w+)/ ", tree, re.MULTILINE))
     there = {p.parent.name for p in (ROOT / "unmask").glob("*/*.py")}
     assert named == there
+
+
+def test_each_card_of_the_table_has_a_small_network(objective_table: ModuleType) -> None:
+    for card in objective_table.cards():
+        assert objective_table.tiny(card.architecture), card.name
