@@ -91,15 +91,7 @@ def _train_with_unknown(
     unknown_token: str,
     texts: Iterable[str],
 ) -> Tokenizer:
-    learners: Mapping[type, Callable[..., Tokenizer]] = {
-        WordPiece: _train_wordpiece,
-        BPE: _train_bpe,
-        SentencePieceBPE: _train_sentencepiece_bpe,
-        Unigram: _train_unigram,
-        CharacterLevel: _train_characters,
-        WordLevel: _train_word_level,
-    }
-    learn = learners[type(vocabulary_spec)]
+    learn = _LEARNERS[type(vocabulary_spec)]
     return learn(vocabulary_spec, special_names, unknown_token, texts)
 
 
@@ -460,3 +452,13 @@ def _character_table(words: Mapping[str, int]) -> tuple[np.ndarray, ...]:
     count = np.repeat(np.array([*words.values()], np.float64), lengths)
     left = np.repeat(np.cumsum(lengths), lengths) - np.arange(len(code))
     return code, np.repeat(lengths, lengths) - left, left, count
+
+
+_LEARNERS: Mapping[type, Callable[..., Tokenizer]] = {
+    WordPiece: _train_wordpiece,
+    BPE: _train_bpe,
+    SentencePieceBPE: _train_sentencepiece_bpe,
+    Unigram: _train_unigram,
+    CharacterLevel: _train_characters,
+    WordLevel: _train_word_level,
+}
