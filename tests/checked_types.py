@@ -103,7 +103,9 @@ def _check(function: Any) -> Any:
 def _typed(function: Any, conf: BeartypeConf) -> Any:
     """Return beartype's wrapper; of a function within another, defined at each call, a copy."""
     if "<locals>" not in function.__qualname__:
-        return _typed_anew(function, conf)
+        if inspect.isgeneratorfunction(function) or not function.__annotations__:
+            return _typed_anew(function, conf)
+        return _typed_when_called(function, conf)
     if function.__code__ not in _inner:
         typed = _typed_anew(function, conf)
         _inner[function.__code__] = None if typed is function else (typed, function)
@@ -120,11 +122,48 @@ def _typed(function: Any, conf: BeartypeConf) -> Any:
 
 def _typed_anew(function: Any, conf: BeartypeConf) -> Any:
     """Return beartype's wrapper, for which quoted types that do not exist yet are any."""
-    quoted = function.__annotations__
-    function.__annotations__ = {
+    return _beartyped(function, _known_types(function), conf)
+
+
+def _typed_when_called(function: Any, conf: BeartypeConf) -> Any:
+    """Return a function that becomes beartype's wrapper at its first call, if there is one.
+
+    Of the thousands of functions that are imported a worker calls a part.
+    """
+    known = _known_types(function)
+
+    def begin(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        __tracebackhide__ = True
+        typed = _beartyped(function, known, conf)
+        if typed is function:  # nothing is to be checked
+            checked.__kwdefaults__ = {
+                "_begin_checks": lambda args, kwargs: function(*args, **kwargs)
+            }
+        else:  # whose code has no closure; other threads may call the code that is here now
+            checked.__kwdefaults__ = typed.__kwdefaults__ | {"_begin_checks": begin}
+            checked.__code__ = typed.__code__
+        return typed(*args, **kwargs)
+
+    checked = FunctionType(_begin_at.__code__, function.__globals__, function.__name__)
+    checked.__kwdefaults__ = {"_begin_checks": begin}
+    return functools.update_wrapper(checked, function)
+
+
+def _begin_at(*args: Any, _begin_checks: Any, **kwargs: Any) -> Any:
+    __tracebackhide__ = True
+    return _begin_checks(args, kwargs)
+
+
+def _known_types(function: Any) -> dict[str, Any]:
+    return {
         name: _destring_annotation(hint, function.__globals__) if _quotes(hint) else hint
-        for name, hint in quoted.items()
+        for name, hint in function.__annotations__.items()
     }
+
+
+def _beartyped(function: Any, types: dict[str, Any], conf: BeartypeConf) -> Any:
+    quoted = function.__annotations__
+    function.__annotations__ = types
     typed = beartype(conf=conf)(function)
     function.__annotations__ = typed.__annotations__ = quoted
     return typed

@@ -3,9 +3,9 @@
 `make test` runs what is quick, `make test-all` everything. Of a test with many cases
 `@pytest.mark.quick("bert", "t5")` keeps in the quick suite those in whose id these words stand
 (each stands for a mechanism: every kind of model that reads, counts or writes otherwise), and
-the other cases are slow. The quick suite draws at most 25 examples a property, and in each test
-checks the types of a function with arrays at its first calls; the whole one takes as many examples
-as a property says, and checks every call.
+the other cases are slow. The quick suite draws at most 25 examples a property, the same at every
+run, and in each test checks the types of a function with arrays at its first calls; the whole one
+searches as many examples as a property says, others at every run, and checks every call.
 """
 
 import functools
@@ -37,8 +37,8 @@ sys.path[:0] = [str(HERE), *(str(HERE / name) for name in SHARED_FOLDERS)]
 sys.path.append(str(HERE.parent / "examples"))
 
 # On a shared machine any single example may take long, the first above all.
-settings.register_profile("shared", deadline=None)
-settings.load_profile("shared")
+settings.register_profile("search", deadline=None)
+settings.register_profile("repeat", deadline=None, derandomize=True)
 SETTINGS = "_hypothesis_internal_use_settings"
 """Where hypothesis keeps the settings of a property."""
 QUICK_EXAMPLES = 25
@@ -57,10 +57,23 @@ def _ignore(*args: object, **kwargs: object) -> None:
     pass
 
 
+# Each call waits for the disk, tens of thousands of times. What happens in which order, and which
+# files are flushed, is tested with functions in its place; that a disk obeys, not at all.
+os.fsync = _ignore
+
 # Each seed would keep the stack at which it was set, for the day on which such a device is there.
 for module in (torch.cuda, torch.xpu, torch.mtia):
     if not module.is_available():
         sys.modules[module.manual_seed_all.__module__]._lazy_call = _ignore  # pyright: ignore
+
+
+def _is_quick(config: pytest.Config) -> bool:
+    return "not slow" in config.option.markexpr
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Draw the same examples at every run of the quick suite: none fails by the luck of a draw."""
+    settings.load_profile("repeat" if _is_quick(config) else "search")
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
@@ -81,7 +94,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Mark as slow what a test's mark `quick` does not name; if so told, be quick."""
-    if "not slow" in config.option.markexpr:
+    if _is_quick(config):
         checked_types.check_first_calls(CHECKED_CALLS)
         for function in {f for item in items if hasattr(f := item.obj, SETTINGS)}:
             told = getattr(function, SETTINGS)

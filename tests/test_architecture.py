@@ -5,16 +5,12 @@ and what has come within them is taken off its list.
 """
 
 import ast
+import functools
 from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1] / "unmask"
-FILES = {
-    str(path.relative_to(ROOT)): ast.parse(path.read_text(encoding="utf-8"))
-    for path in sorted(ROOT.rglob("*.py"))
-}
-
 FILE_LINES, FOLDER_ENTRIES, FUNCTION_LINES, PARAMETERS = 500, 12, 60, 7
 
 LONG_FILES: set[str] = set()
@@ -39,6 +35,14 @@ MANY_PARAMETERS = {
 REPEATED_CLASS_NAMES: set[str] = set()
 
 
+@functools.cache
+def files() -> dict[str, ast.Module]:
+    return {
+        str(path.relative_to(ROOT)): ast.parse(path.read_text(encoding="utf-8"))
+        for path in sorted(ROOT.rglob("*.py"))
+    }
+
+
 def functions() -> Iterator[tuple[str, ast.FunctionDef]]:
     """Give every function and method with its place; not those inside of functions."""
 
@@ -49,7 +53,7 @@ def functions() -> Iterator[tuple[str, ast.FunctionDef]]:
             elif isinstance(node, ast.FunctionDef):
                 yield place + node.name, node
 
-    for name, tree in FILES.items():
+    for name, tree in files().items():
         yield from visit(tree.body, f"{name}:")
 
 
@@ -68,13 +72,13 @@ def parameters(function: ast.FunctionDef) -> int:
 
 
 def test_files_are_short() -> None:
-    long = {f for f in FILES if len((ROOT / f).read_text().splitlines()) > FILE_LINES}
+    long = {f for f in files() if len((ROOT / f).read_text().splitlines()) > FILE_LINES}
     assert long == LONG_FILES
 
 
 def test_folders_have_few_entries() -> None:
     large = {}
-    for folder in {(ROOT / name).parent for name in FILES}:
+    for folder in {(ROOT / name).parent for name in files()}:
         inside = {p.name for p in folder.iterdir()} - {"__pycache__", "__init__.py"}
         if len(inside) > FOLDER_ENTRIES:
             large[str(folder.relative_to(ROOT))] = len(inside)
@@ -92,7 +96,7 @@ def test_functions_take_few_parameters() -> None:
 
 def test_no_public_class_name_is_new_twice() -> None:
     places = defaultdict(list)
-    for name, tree in FILES.items():
+    for name, tree in files().items():
         for node in tree.body:
             if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
                 places[node.name].append(name)
@@ -106,7 +110,7 @@ SHARED_FIELDS = 12
 def test_shared_types_have_few_fields() -> None:
     """Those of `Featured`, which both have, are one."""
     for name, classes in SHARED_TYPES.items():
-        for node in FILES[name].body:
+        for node in files()[name].body:
             if isinstance(node, ast.ClassDef) and node.name in classes:
                 own = sum(isinstance(line, ast.AnnAssign) for line in node.body)
                 assert own + 1 <= SHARED_FIELDS, f"{node.name} has {own + 1} fields"
@@ -115,15 +119,18 @@ def test_shared_types_have_few_fields() -> None:
 def test_what_lays_out_batches_knows_no_feature_by_name() -> None:
     features = {
         node.name
-        for tree in FILES.values()
+        for tree in files().values()
         for node in ast.walk(tree)
         if isinstance(node, ast.ClassDef)
         and any(isinstance(base, ast.Name) and base.id == "Feature" for base in node.bases)
     }
     assert len(features) > 10
     for name in ("batch.py", "batching/collate.py"):
-        used = {node.id for node in ast.walk(FILES[name]) if isinstance(node, ast.Name)}
+        used = {node.id for node in ast.walk(files()[name]) if isinstance(node, ast.Name)}
         used |= {
-            a.name for n in ast.walk(FILES[name]) if isinstance(n, ast.ImportFrom) for a in n.names
+            a.name
+            for n in ast.walk(files()[name])
+            if isinstance(n, ast.ImportFrom)
+            for a in n.names
         }
         assert not used & features

@@ -2,12 +2,14 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from typing import Any
 
 import checked_types
 import numpy as np
 import pytest
 import torch
-from beartype.roar import BeartypeCallHintParamViolation
+from beartype import beartype
+from beartype.roar import BeartypeCallHintParamViolation, BeartypeCallHintReturnViolation
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from jaxtyping import Float, Int, Shaped, TypeCheckError, jaxtyped
@@ -24,8 +26,6 @@ def test_a_word_is_a_whole_id_or_stands_between_dashes() -> None:
 
 
 def test_shapes_and_other_types_are_checked() -> None:
-    from beartype import beartype
-
     @jaxtyped(typechecker=beartype)
     def product(a: Float[Tensor, "n"], b: Float[Tensor, "n"]) -> Tensor:
         return a * b
@@ -63,9 +63,35 @@ def test_shapes_and_other_types_are_checked() -> None:
         plain("a")  # pyright: ignore[reportArgumentType]
 
 
-def test_a_type_in_quotes_that_is_nowhere_is_any_also_within_another() -> None:
-    from beartype import beartype
+@jaxtyped(typechecker=beartype)
+def power(base: int, *, exponent: int = 2) -> int:
+    return base**exponent if exponent >= 0 else "none"  # pyright: ignore[reportReturnType]
 
+
+@jaxtyped(typechecker=beartype)
+def pair_with(n: int, other: Any) -> Any:
+    return n, other
+
+
+@jaxtyped(typechecker=beartype)
+def same(value: Any) -> Any:
+    return value
+
+
+def test_functions_of_a_module_are_checked_at_the_first_call_and_later() -> None:
+    for _ in range(2):
+        with pytest.raises(BeartypeCallHintParamViolation):
+            power("a")  # pyright: ignore[reportArgumentType]
+        with pytest.raises(BeartypeCallHintParamViolation):
+            pair_with("a", 1)  # pyright: ignore[reportArgumentType]
+        with pytest.raises(BeartypeCallHintReturnViolation):
+            power(3, exponent=-1)
+        assert (power(3), power(base=3, exponent=3)) == (9, 27)
+        assert (pair_with(1, "a"), same("a"), same(value=1)) == ((1, "a"), "a", 1)
+    assert power.__name__ == power.__wrapped__.__name__ == "power"
+
+
+def test_a_type_in_quotes_that_is_nowhere_is_any_also_within_another() -> None:
     @jaxtyped(typechecker=beartype)
     def first(items: "list[Nowhere]", others: list["Nowhere"]) -> int:
         return items[0] + others[0]
@@ -74,8 +100,6 @@ def test_a_type_in_quotes_that_is_nowhere_is_any_also_within_another() -> None:
 
 
 def test_a_function_within_another_is_checked_at_each_definition() -> None:
-    from beartype import beartype
-
     def adder(n: int) -> Callable[[int], int]:
         @jaxtyped(typechecker=beartype)
         def add(a: int, *, twice: bool = False) -> int:
@@ -91,8 +115,6 @@ def test_a_function_within_another_is_checked_at_each_definition() -> None:
 
 
 def test_arrays_are_of_the_sizes_that_others_had() -> None:
-    from beartype import beartype
-
     @jaxtyped(typechecker=beartype)
     def agree(a: Int[Array, "n 2"], b: Float[Tensor, "n _"], c: Shaped[Tensor, "n n"]) -> None: ...
 
@@ -112,8 +134,6 @@ def test_arrays_are_of_the_sizes_that_others_had() -> None:
 
 
 def test_the_first_calls_of_each_test_are_checked(monkeypatch: pytest.MonkeyPatch) -> None:
-    from beartype import beartype
-
     @jaxtyped(typechecker=beartype)
     def sums(a: Float[Tensor, "n"]) -> float:
         return a.sum().item()
@@ -140,3 +160,9 @@ def test_a_property_has_fewer_examples_where_slow_tests_do_not_run(request) -> N
     if EXAMPLES:  # the test before this one ran in the same process
         quick = "not slow" in request.config.option.markexpr
         assert len(EXAMPLES) == (25 if quick else 40)
+
+
+def test_a_property_has_the_same_examples_at_every_run_of_the_quick_suite(request) -> None:
+    quick = "not slow" in request.config.option.markexpr
+    told = test_a_property_is_drawn._hypothesis_internal_use_settings
+    assert told.derandomize == settings.default.derandomize == quick

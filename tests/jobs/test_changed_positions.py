@@ -1,7 +1,6 @@
 """Every position scheme in every backbone by --set: it works, or says why by what was set."""
 
 import pytest
-import torch
 
 from unmask.jobs.pretrain.apply_recipe import apply_recipe
 from unmask.jobs.pretrain.recipe_defaults import keys_of_changes
@@ -43,8 +42,7 @@ def test_a_scheme_of_places_works_or_says_why(name: str, scheme: str) -> None:
     try:
         recipe, notes = drop_unsupported(recipe, keys_of_changes(changes))
         made = apply_recipe(card, recipe)
-        with torch.device("meta"):
-            made.build()
+        made.build_without_memory()
         a = made.architecture
     except ValueError as error:
         notes, a, told = [], card.architecture, str(error)

@@ -148,7 +148,10 @@ def test_a_negative_number_is_refused() -> None:
         Recipe(model="bert-mini", init_previous_token_heads=-1)
 
 
-@pytest.mark.parametrize("name", [n for n in MODELS if preset_recipe(n).init_previous_token_heads])
+@pytest.mark.parametrize(
+    "name",
+    [n for n, card in MODELS.items() if card.training_options.get("init_previous_token_heads")],
+)
 def test_every_preset_that_sets_it_can(name: str) -> None:
     preset = MODELS[name]
     small = preset.architecture.with_vocab_size(8)

@@ -34,14 +34,24 @@ PUBLISHED = {
 
 @pytest.mark.parametrize("name", MODELS)
 def test_a_card_has_as_many_parameters_as_it_says(name: str) -> None:
-    with torch.device("meta"):
-        model = MODELS[name].build()
+    model = MODELS[name].build_without_memory()
     assert model.parameter_count() == MODELS[name].n_parameters
     if name in PUBLISHED:
         bare = sum(p.numel() for p in model.backbone.parameters())
         if "next_sentence" in model.heads:
             bare += sum(p.numel() for p in model.heads["next_sentence"].dense.parameters())
         assert bare == PUBLISHED[name]
+
+
+@pytest.mark.parametrize("name", ["bert-tiny", "t5-mini", "elmo-mini", "awd-lstm"])
+def test_a_network_without_memory_is_the_one_with_it(name: str) -> None:
+    before = torch.get_rng_state()
+    model = MODELS[name].build_without_memory()
+    assert torch.equal(before, torch.get_rng_state())
+    assert all(p.is_meta for p in model.parameters())
+    shapes = {n: (p.shape, p.requires_grad) for n, p in model.named_parameters()}
+    full = MODELS[name].build()
+    assert shapes == {n: (p.shape, p.requires_grad) for n, p in full.named_parameters()}
 
 
 PRINTED = {

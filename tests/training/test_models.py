@@ -9,7 +9,9 @@ import torch
 
 from unmask.batch import PARAGRAPH_START, SENTENCE_START, WORD_START, Tokens
 from unmask.batching.loader import BatchLoader
+from unmask.batching.plan import DataCursor
 from unmask.checkpoints import folder as checkpoints
+from unmask.config import from_dict, to_dict
 from unmask.model.backbones.encoder_decoder import EncoderDecoderArchitecture
 from unmask.model.backbones.transformer import Architecture
 from unmask.tokenizers.spec import SpecialTokenIds
@@ -136,6 +138,17 @@ def small(stack):
     )
 
 
+def batches_of(loader):
+    """Take a run's data from a loader."""
+
+    def since(cursor):
+        begin = loader.start_cursor if cursor is None else from_dict(DataCursor, cursor)
+        for micro, after in replace(loader, start_cursor=begin):
+            yield micro, to_dict(after)
+
+    return since
+
+
 def run(name, micro_tokens=100, **changes):
     card = MODELS[name]
     a = card.architecture
@@ -151,7 +164,7 @@ def run(name, micro_tokens=100, **changes):
         max_length=60, batch_tokens=256, micro_batch_tokens=micro_tokens, seed=5,
     )  # fmt: skip
     recipe = Recipe(model=name, steps=6, learning_rate=1e-2, log_every=4, seed=5)
-    return loop.start_run(replace(recipe, **changes), model, loop.batches_from_loader(loader))
+    return loop.start_run(replace(recipe, **changes), model, batches_of(loader))
 
 
 def state(run):

@@ -240,8 +240,7 @@ def _require_model(run: TrainingRun) -> Model:
 
 def _flops_per_token(job: FinetuneJob) -> float:
     """Count a training step's FLOPs a token, in texts of the mean length."""
-    with torch.device("meta"):
-        model = job.initial_model.preset.build()
+    model = job.initial_model.preset.build_without_memory()
     length = round(float(np.mean([example_length(e) for e in job.train_examples])))
     asked = float(np.mean([np.mean(e.targets >= 0) for e in job.train_examples]))
     return model.flops(max(length, 1), asked)

@@ -5,8 +5,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from unmask.bundled.models import BUNDLED_MODELS
 from unmask.config import to_dict, to_expression
 from unmask.inference.export import is_preset_name
@@ -38,8 +36,7 @@ def describe(model: str) -> dict[str, Any]:
     if is_word_vectors(model) and not Path(model).is_dir():
         return describe_word_vectors(model)
     card = get_preset(model) if is_preset_name(model) else _preset_with_weights(model)
-    with torch.device("meta"):
-        built = card.build()
+    built = card.build_without_memory()
     n = built.parameter_count()
     target_fraction = 0.15 if "masked" in card.objective.loss_terms else 1.0
     return preset_to_dict(card) | {

@@ -5,12 +5,41 @@ Each is a function of a module and its name.
 
 import math
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import nn
+from torch.overrides import TorchFunctionMode
 
 from unmask.model.layers.feed_forward import AttentionDimensions, ModelDimensions, OffsetRMSNorm
+
+_TORCH_FILLS = {
+    getattr(nn.init, name)
+    for name in ("constant_", "kaiming_uniform_", "normal_", "ones_", "uniform_", "zeros_")
+}
+
+
+class WithoutFilling(TorchFunctionMode):
+    """While it is entered, torch's modules are made without values.
+
+    For modules on the meta device, which hold none: there, too, half of the time of making a
+    module goes into drawing them.
+    """
+
+    def __torch_function__(
+        self,
+        func: Any,
+        types: Any,
+        args: tuple[Any, ...] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Any:
+        """Give back the tensor that a function of `torch.nn.init` would fill."""
+        given = kwargs or {}
+        if func in _TORCH_FILLS:
+            return args[0] if args else given["tensor"]
+        return func(*args, **given)
 
 
 def _init_norms_and_biases(module: nn.Module) -> None:

@@ -13,9 +13,6 @@ import torch
 from torch import Tensor, nn
 
 from unmask.batch import Batch, Visibility
-from unmask.batching.loader import BatchLoader
-from unmask.batching.plan import DataCursor
-from unmask.config import from_dict, to_dict
 from unmask.heads.prediction import Term
 from unmask.training.config import Recipe
 from unmask.training.device import distributed
@@ -77,17 +74,6 @@ def start_run(
         batches=batches,
         world=world,
     )
-
-
-def batches_from_loader(loader: BatchLoader) -> BatchStream:
-    """Return the batches of a loader as the data of a run."""
-
-    def batches_after(cursor: Any) -> Iterator[tuple[MicroBatches, Any]]:
-        start = loader.start_cursor if cursor is None else from_dict(DataCursor, cursor)
-        for micro_batches, next_cursor in replace(loader, start_cursor=start):
-            yield micro_batches, to_dict(next_cursor)
-
-    return batches_after
 
 
 def train(run: TrainingRun) -> Iterator[StepReport]:

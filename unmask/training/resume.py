@@ -1,5 +1,6 @@
 """Checkpoints of a training run: save, find the newest, restore exactly."""
 
+import functools
 import platform
 from collections.abc import Mapping
 from importlib.metadata import PackageNotFoundError, version
@@ -184,6 +185,12 @@ def load_state(
 
 def library_versions() -> dict[str, str]:
     """Return the versions of the libraries that a run uses."""
+    return dict(_installed_versions())
+
+
+@functools.cache
+def _installed_versions() -> Mapping[str, str]:
+    """Read the versions once a process: each is in a file of its own."""
     found = {"python": platform.python_version()}
     for name in ("unmask", "torch", "numpy", "tokenizers", "safetensors"):
         try:

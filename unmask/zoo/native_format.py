@@ -4,8 +4,6 @@ from collections.abc import Mapping
 from dataclasses import fields as fields_of
 from dataclasses import replace
 
-import torch
-
 from unmask.heads.language.language_modeling import LanguageModeling
 from unmask.model.architecture import BackboneArchitecture, StackArchitecture
 from unmask.model.exchange.config_mapping import native_config_mapping
@@ -73,8 +71,7 @@ def _is_expressible(preset: Published) -> bool:
         again = preset.config_mapping.to_architecture(
             preset.config_mapping.from_architecture(preset.architecture)
         )
-        with torch.device("meta"):
-            weights = preset.build({}).trained_weights()
+        weights = preset.build_without_memory({}).trained_weights()
         named = bool(preset.weight_names.to_external(weights))
     except _CONVERSION_ERRORS:
         return False

@@ -4,6 +4,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
+import torch
+
 from unmask.heads.classification.pooler import Pooler
 from unmask.heads.classification.sequence_classification import (
     SequenceClassification,
@@ -17,6 +19,7 @@ from unmask.model.architecture import BackboneArchitecture
 from unmask.model.backbones.transformer import Architecture
 from unmask.model.exchange.config_mapping import ConfigMapping
 from unmask.model.exchange.weight_names import WeightNames
+from unmask.model.initialize import WithoutFilling
 from unmask.objectives.published import ObjectiveSpec
 from unmask.objectives.unified_lm.masked_target import MaskedTarget
 from unmask.tokenizers.spec import SpecialTokenIds, TokenizerSpec
@@ -134,6 +137,11 @@ class Published:
         model = Model(self.architecture, self.heads if heads is None else heads, self.unused_pooler)
         self.post_build(model)
         return model
+
+    def build_without_memory(self, heads: Mapping[str, HeadSpec] | None = None) -> Model:
+        """Build the network on the meta device: the names, shapes and modules of its weights."""
+        with torch.device("meta"), WithoutFilling():
+            return self.build(heads)
 
 
 def token_classification_head(preset: Published) -> TokenClassification:

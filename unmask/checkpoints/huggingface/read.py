@@ -415,8 +415,7 @@ def _build_and_load(
     folder: Path,
     seed: int,
 ) -> tuple[Model, MatchedWeights]:
-    with torch.device("meta"):
-        model = _build_model(folder, preset, head_specs)
+    model = _build_model(folder, preset, head_specs)
     wanted = {n: p.shape for n, p in model.named_parameters()}
     try:
         read = _match_tensors(preset, state, wanted)
@@ -441,7 +440,7 @@ def _build_and_load(
 
 def _build_model(folder: Path, preset: Published, head_specs: Mapping[str, HeadSpec]) -> Model:
     try:
-        return preset.build(head_specs)
+        return preset.build_without_memory(head_specs)
     except ValueError as error:
         raise ValueError(f"{folder / 'config.json'}: {error}") from None
     except RuntimeError as error:  # a product of sizes that is no number of bytes

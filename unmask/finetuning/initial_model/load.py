@@ -75,8 +75,7 @@ class InitialModel:
 
     def newly_initialized(self) -> tuple[str, ...]:
         """Name the weights that are drawn."""
-        with torch.device("meta"):
-            model = self.preset.build()
+        model = self.preset.build_without_memory()
         return tuple(
             name for name, _ in model.named_parameters() if name not in self.pretrained_weights
         )

@@ -140,8 +140,7 @@ def _with_parameter_counts(job: FinetuneJob) -> FinetuneJob:
 def _check_method(config: FinetuneConfig, initial_model: InitialModel) -> int:
     """Check that the model can be fine-tuned as configured; return its number of parameters."""
     preset = initial_model.preset
-    with torch.device("meta"):
-        model = preset.build()
+    model = preset.build_without_memory()
     if config.tune.trains_head_alone and not any(True for _ in model.heads.parameters()):
         raise ValueError(
             f"{preset.name} has no head of its own to learn: frozen, it learns nothing"

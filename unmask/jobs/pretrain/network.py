@@ -62,8 +62,7 @@ def load_initial_model(recipe: Recipe, preset: Published) -> LoadedModel | None:
         opened = replace(opened, tokenizer=None)
     own = replace(preset, architecture=opened.preset.architecture, heads=opened.model.head_specs)
     own = apply_recipe(replace(own, unused_pooler=opened.preset.unused_pooler), recipe)
-    with torch.device("meta"):
-        model = own.build()
+    model = own.build_without_memory()
     weights = opened.model.state_dict()
     wanted = {name: x.shape for name, x in model.state_dict().items()}
     if odd := [

@@ -5,8 +5,6 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import fields, replace
 from typing import Any
 
-import torch
-
 from unmask.model.previous_token_heads import check_previous_token_heads
 from unmask.objectives.published import ObjectiveSpec
 from unmask.objectives.sentence_pairs.tasks import SINGLE_DOCUMENT_TERMS
@@ -59,8 +57,7 @@ def drop_unsupported_keys(
     recipe = _as_document_rows(recipe, card.objective, adapted.objective, free, notes)
     if adapted.architecture == card.architecture and adapted.heads == card.heads:
         return recipe, notes
-    with torch.device("meta"):
-        model = adapted.build()
+    model = adapted.build_without_memory()
     if recipe.memory_length and "memory_length" in free:
         try:
             model.check_supports_memory()

@@ -9,8 +9,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-import torch
-
 from unmask.config import from_dict, to_dict
 from unmask.heads.classification.sequence_classification import SequenceClassification
 from unmask.heads.language.language_modeling import (
@@ -74,8 +72,7 @@ def adapt_to_objective(
         return replace(preset, objective=objective)
     try:
         made = _adapted(preset, objective, named)
-        with torch.device("meta"):
-            made.build()
+        made.build_without_memory()
     except ValueError as error:
         raise ValueError(f"objective: {preset.name} does not support {said}: {error}") from None
     return made
@@ -175,8 +172,8 @@ def _has_weight_names(preset: Published) -> bool:
         LANGUAGE_HEAD,
     ) not in preset.config_mapping.class_names or LANGUAGE_HEAD not in preset.heads:
         return True
-    with torch.device("meta"):
-        weights = preset.build({LANGUAGE_HEAD: preset.heads[LANGUAGE_HEAD]}).trained_weights()
+    model = preset.build_without_memory({LANGUAGE_HEAD: preset.heads[LANGUAGE_HEAD]})
+    weights = model.trained_weights()
     try:
         preset.weight_names.to_external(weights)
     except KeyError:
