@@ -246,6 +246,6 @@ def read_prompt_task(path: Path) -> PromptTask:
 
     Raises:
         FileNotFoundError: there is no such file.
-        ValueError: it is not TOML, or a key or value is not what it should be.
+        ValueError: it is not TOML, or a key or value is invalid.
     """
     return read_dataclass(PromptTask, path)

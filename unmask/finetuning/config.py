@@ -76,7 +76,7 @@ class FinetuneConfig(TaskFields, TrainingFields):
     """Interval between log entries, in steps."""
 
     def __post_init__(self) -> None:
-        """Check what the types do not say."""
+        """Check constraints that the types do not express."""
         if self.task not in TASK_KIND_NAMES:
             raise ValueError(f"task must be one of {', '.join(TASK_KIND_NAMES)}, got {self.task!r}")
         for name, kind in get_type_hints(FinetuneConfig).items():
@@ -149,7 +149,7 @@ def make_config(options: FinetuneOptions | FinetuneSuiteOptions, base: str) -> F
     """Resolve the options of a run to its config; of a suite, to what its benchmarks share.
 
     Raises:
-        ValueError: an option is not what it should be.
+        ValueError: an option is invalid.
     """
     resolved: dict[str, Any] = keywords(TrainingFields, options) | {
         "base": base,

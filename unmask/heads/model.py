@@ -1,6 +1,6 @@
 """Model: a backbone and its heads.
 
-Pretraining may have two heads (masked tokens and next sentence).
+In pretraining there may be several heads, e.g. for masked tokens and the next sentence.
 """
 
 import hashlib
@@ -38,7 +38,7 @@ from unmask.objectives.features import TwoStream
 
 @runtime_checkable
 class Head(Protocol):
-    """What turns hidden states into a Prediction."""
+    """A module from hidden states to a Prediction."""
 
     def count_targets(self, batch: Batch) -> dict[str, int]:
         """Count the targets of each term in this batch."""
@@ -51,7 +51,7 @@ class Head(Protocol):
 
 @runtime_checkable
 class SelfInitializing(Protocol):
-    """A module that initializes its own weights, from torch's generator."""
+    """A module that initializes its own weights, with torch's default generator."""
 
     def initialize_parameters(self) -> None:
         """Fill the weights."""
@@ -60,11 +60,11 @@ class SelfInitializing(Protocol):
 
 @runtime_checkable
 class InputCorrupter(Protocol):
-    """A head with a network of its own, which corrupts the backbone's inputs."""
+    """A head whose own network corrupts the inputs of the backbone (ELECTRA's generator)."""
 
     @property
     def network(self) -> Backbone:
-        """That network."""
+        """The network of the head."""
         ...
 
     def share_with(self, backbone: Backbone) -> None:
@@ -76,16 +76,16 @@ class InputCorrupter(Protocol):
         ...
 
     def without_sharing(self, weights: dict[str, Tensor]) -> dict[str, Tensor]:
-        """Return a model's weights by name as they are without sharing with this head."""
+        """Return a model's weights by name, with sharing with this head resolved."""
         ...
 
 
 @runtime_checkable
 class HasFlops(Protocol):
-    """A head whose FLOPs are counted."""
+    """A head that counts its FLOPs."""
 
     def flops(self, length: int, target_fraction: float) -> float:
-        """Count the forward's FLOPs per token in texts of `length` tokens.
+        """Count the forward FLOPs per token in texts of `length` tokens.
 
         `target_fraction` is the fraction of tokens that have a target.
         """
@@ -93,7 +93,7 @@ class HasFlops(Protocol):
 
 
 class Model(nn.Module):
-    """One backbone, some heads, one Prediction."""
+    """A backbone and its heads; the terms of all heads form one Prediction."""
 
     def __init__(
         self,
@@ -113,7 +113,8 @@ class Model(nn.Module):
         self.pooler = None if pooler is None else pooler.build(self.decoder_architecture)
         """A pooler that no head uses."""
         self.adapters = nn.ModuleDict()
-        """Adapters, whose weights are not the model's own; see `unmask.adapters.attach`."""
+        """Adapters; their weights are not counted as the model's own. See
+        `unmask.adapters.attach`."""
 
     def add_head(self, name: str, spec: HeadSpec) -> None:
         """Add a head; its weights are not initialized."""
@@ -172,13 +173,13 @@ class Model(nn.Module):
 
     @property
     def appended_mask_generation(self) -> AppendedMaskGeneration | None:
-        """The settings of generation by masks, if it has that."""
+        """The settings of generation by appended masks, if the model supports it."""
         return self._generation if isinstance(self._generation, AppendedMaskGeneration) else None
 
     def mask_two_stream(self, batch: Batch, mask_id: int) -> Batch:
-        """Return the batch as this model reads masked tokens.
+        """Return a batch with mask tokens in the form for this model.
 
-        One with a query stream (XLNet) reads no masks: their positions are visible to nobody.
+        With a two-stream model (XLNet), positions of masks are invisible instead.
         """
         if not self.has_language_head or not self.language_head.two_stream:
             return batch
@@ -188,18 +189,18 @@ class Model(nn.Module):
 
     @property
     def is_sequence_to_sequence(self) -> bool:
-        """Whether a prompt is a source, which generated text answers and does not continue."""
+        """Whether a prompt is a source, and generated text its target, not its continuation."""
         answers = self._generation is not None and self._generation.answers_source
         return answers or self.architecture.is_encoder_decoder
 
     @property
     def bidirectional_prompt(self) -> bool:
-        """Whether a single stack that generates text attends to a prompt bidirectionally."""
+        """Whether a single stack attends bidirectionally within a prompt when it generates text."""
         return self._generation is not None and self._generation.bidirectional_prompt
 
     @property
     def shifted_targets(self) -> bool:
-        """Whether it is bidirectional and predicts a masked token one position before it."""
+        """Whether it is bidirectional and predicts a masked token at the position before it."""
         return self._generation is not None and self._generation.shifted_targets
 
     @property
@@ -209,38 +210,38 @@ class Model(nn.Module):
 
     @property
     def can_generate(self) -> bool:
-        """Whether it generates text, token by token."""
+        """Whether it can generate text token by token."""
         return self.predicts_next_token or self.appended_mask_generation is not None
 
     def parameter_count(self) -> int:
-        """Count the parameters that the model is saved with, shared ones once, without adapters."""
+        """Count the saved parameters: shared ones once, without adapters."""
         return sum(p.numel() for p in self.trained_weights().values())
 
     def trained_weights(self) -> dict[str, Tensor]:
-        """Return the weights of a trained model: without heads for pretraining alone."""
+        """Return the weights to keep after training: without heads that only pretraining uses."""
         weights = self.own_weights()
         for head in self._input_corrupters.values():
             weights = head.without_sharing(weights)
-        gone = [n for n, spec in self.head_specs.items() if not spec.is_kept_after_pretraining]
-        left = tuple(f"heads.{name}." for name in gone)
-        return {name: x for name, x in weights.items() if not name.startswith(left)}
+        removed = [n for n, spec in self.head_specs.items() if not spec.is_kept_after_pretraining]
+        prefixes = tuple(f"heads.{name}." for name in removed)
+        return {name: x for name, x in weights.items() if not name.startswith(prefixes)}
 
     def own_weights(self) -> dict[str, Tensor]:
         """Return the model's own parameters by name, shared ones once, without adapters."""
-        named = self.named_parameters()
-        return {name: p.detach() for name, p in named if not name.startswith("adapters.")}
+        parameters = self.named_parameters()
+        return {name: p.detach() for name, p in parameters if not name.startswith("adapters.")}
 
     def initialize(self, seed: int = 0, loaded: Collection[str] = ()) -> "Model":
-        """Initialize the model's own weights as the architecture says, except those loaded.
+        """Initialize the model's own weights, except those loaded.
 
-        The weights of a module depend on the seed and its name alone: a new head begins alike on a
-        published backbone and on a random one.
+        The weights of a module depend only on the seed and its name: a new head has the same
+        initial weights on a pretrained backbone and on a random one.
         """
-        there = {id(p) for name, p in self.named_parameters() if name in loaded}
+        loaded_ids = {id(p) for name, p in self.named_parameters() if name in loaded}
         with torch.random.fork_rng(devices=[]):
             for name, module in self.named_modules():
                 own = [id(p) for p in module.parameters(recurse=False)]
-                if name.split(".", 1)[0] == "adapters" or (own and there.issuperset(own)):
+                if name.split(".", 1)[0] == "adapters" or (own and loaded_ids.issuperset(own)):
                     continue
                 torch.manual_seed(_module_seed(seed, name))
                 self.decoder_architecture.initializer(name, module, self.decoder_architecture)
@@ -253,7 +254,7 @@ class Model(nn.Module):
         """Check that the network supports a memory of earlier segments.
 
         Raises:
-            ValueError: it cannot.
+            ValueError: it does not.
         """
         if len(self.networks) > 1:
             raise ValueError(NO_MEMORY)
@@ -266,8 +267,8 @@ class Model(nn.Module):
 
     def hidden_states(self, batch: Batch) -> Float[Tensor, "b t _"]:
         """Run the backbone, with the query stream of the language head if there is one."""
-        found = (head.query_stream_for(batch) for head in self.language_heads.values())
-        return self._run_backbone(batch, next(found, None))
+        streams = (head.query_stream_for(batch) for head in self.language_heads.values())
+        return self._run_backbone(batch, next(streams, None))
 
     def _run_backbone(
         self, batch: Batch, query_stream: QueryStream | None
@@ -277,14 +278,14 @@ class Model(nn.Module):
         return self.backbone(batch, query_stream=query_stream)
 
     def pad_for_network(self, batch: Batch) -> Batch:
-        """Return the batch with so much padding that no text depends on the others' length.
+        """Pad the batch so that no text's hidden states depend on the length of another.
 
         Most networks need none; see `Canine`.
         """
         return self.backbone.pad_for_network(batch)
 
     def count_targets(self, batch: Batch) -> dict[str, int]:
-        """Count the targets of each term in this batch, before the forward."""
+        """Count the targets of each term in this batch, before the forward pass."""
         counts: dict[str, int] = {}
         for head in self.heads.values():
             counts |= cast(Head, head).count_targets(batch)
@@ -306,7 +307,7 @@ class Model(nn.Module):
 
     @property
     def supports_last_only(self) -> bool:
-        """Whether its last layer supports `selected_column`; adapters may need all columns."""
+        """Whether the last layer can compute one column only; adapters may need all columns."""
         return self.backbone.supports_last_only and not self.adapters and self.query_stream is None
 
     @property
@@ -320,23 +321,29 @@ class Model(nn.Module):
         return any(spec.uses_summary for spec in self.head_specs.values())
 
     def _pooled_column(self, batch: Batch) -> Int[Tensor, "b"] | None:
-        """Return the one column of each row that the heads use, if that is all they use."""
-        head, *more = list(self.heads.values()) or [None]
-        if more or not self.supports_last_only or not isinstance(head, SequenceClassificationHead):
+        """Return the column of each row that the heads use, if they use only one."""
+        head, *other_heads = list(self.heads.values()) or [None]
+        if (
+            other_heads
+            or not self.supports_last_only
+            or not isinstance(head, SequenceClassificationHead)
+        ):
             return None
         return head.pooled_column(batch)
 
     def forward(self, batch: Batch, *, return_logits: bool | Collection[str] = False) -> Prediction:
         """Run the model over a batch; each head computes its terms.
 
-        With `return_logits`, those heads, or all, also return logits.
+        With `return_logits`, the named heads, or all, also return logits.
         """
-        said: dict[str, Tensor] = {}
+        logits: dict[str, Tensor] = {}
         terms: dict[str, Term] = {}
         for name, head in self._input_corrupters.items():
-            told = return_logits if isinstance(return_logits, bool) else name in return_logits
-            batch, guesses = head.corrupt(batch, return_logits=told)
-            said |= guesses.logits
+            with_logits = (
+                return_logits if isinstance(return_logits, bool) else name in return_logits
+            )
+            batch, guesses = head.corrupt(batch, return_logits=with_logits)
+            logits |= guesses.logits
             terms |= guesses.terms
         only = self._pooled_column(batch)
         requested = RequestedStates(
@@ -344,16 +351,16 @@ class Model(nn.Module):
             all_layers=self.uses_all_layers,
             summary=self.uses_summary,
         )
-        read = batch.with_feature(requested)
+        request = batch.with_feature(requested)
         if only is not None:
-            batch = replace(batch, last_token_positions=None)  # there is but one column
+            batch = replace(batch, last_token_positions=None)  # there is only one column
         states: dict[QueryStream | None, Tensor] = {}
         for name, head in self.heads.items():
             decoder = (
                 head.query_stream_for(batch) if isinstance(head, LanguageModelingHead) else None
             )
             if decoder not in states:
-                states[decoder] = self._run_backbone(read, decoder)
+                states[decoder] = self._run_backbone(request, decoder)
             hidden, spec = states[decoder], self.head_specs[name]
             summary = hidden[:, :1]
             if requested.summary and only is None:
@@ -364,9 +371,9 @@ class Model(nn.Module):
                 hidden = hidden[..., -self.decoder_architecture.d_model :]
             said_too = return_logits if isinstance(return_logits, bool) else name in return_logits
             prediction = cast(Head, head)(hidden, batch, return_logits=said_too)
-            said |= prediction.logits
+            logits |= prediction.logits
             terms |= prediction.terms
-        return Prediction(said, terms)
+        return Prediction(logits, terms)
 
 
 def _module_seed(seed: int, name: str) -> int:

@@ -1,6 +1,6 @@
-"""What a model returns: logits, and losses as sums.
+"""The output of a model: logits, and losses as sums.
 
-The sums add up over micro-batches, processes and batches.
+Sums can be added up over micro-batches, processes and batches.
 """
 
 from collections.abc import Mapping
@@ -20,13 +20,13 @@ class Term:
     count: int
     """The number of targets."""
     n_correct: Int[Tensor, ""] | None = None
-    """How many predictions are correct; None where that is undefined (regression)."""
+    """Number of correct predictions. None: undefined (regression)."""
     weight: float = 1.0
-    """The weight of its mean in the loss."""
+    """Weight of the term's mean in the loss."""
 
     @property
     def loss(self) -> Float[Tensor, ""]:
-        """The mean; zero without targets."""
+        """The mean over targets; zero if there are none."""
         return self.total / max(self.count, 1)
 
 
@@ -35,12 +35,12 @@ class Prediction:
     """The output of a model for a batch."""
 
     logits: Mapping[str, Tensor] = field(default_factory=dict[str, Tensor])
-    """By head: of the targets [n v], of the texts [b labels]."""
+    """Logits by head: of targets [n v], or of texts [b labels]."""
     terms: Mapping[str, Term] = field(default_factory=dict[str, Term])
 
     @property
     def loss(self) -> Float[Tensor, ""]:
-        """The sum of the means of all terms, each times its weight."""
+        """The weighted sum of the means of all terms."""
         if not self.terms:
             return torch.zeros(())
         return torch.stack([term.weight * term.loss for term in self.terms.values()]).sum()

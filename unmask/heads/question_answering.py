@@ -15,7 +15,8 @@ from unmask.model.architecture import StackArchitecture
 from unmask.model.layers.embeddings.token_embedding import TokenEmbedding
 
 START, END = 1, 2
-"""Bits of a token's label: the answer starts here, it ends here. 0: neither; IGNORE: it cannot."""
+"""Bits of a token's label: the answer starts or ends here. 0: neither; IGNORE: neither is
+allowed."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,7 +29,7 @@ class QuestionAnswering(HeadSpec):
 
     @property
     def labels_tokens(self) -> bool:
-        """It scores which tokens begin and end an answer."""
+        """True: it scores the start and end tokens of an answer."""
         return True
 
     def build(
@@ -41,9 +42,9 @@ class QuestionAnswering(HeadSpec):
 class QuestionAnsweringHead(nn.Module):
     """Logits of each token as the start and as the end, and the mean of their cross-entropies.
 
-    A softmax over the tokens of a text finds each (Devlin et al. 2019, section 4.2); there is no
-    dropout before the logits (released code). Tokens labelled IGNORE, where no answer may start or
-    end, are excluded.
+    Each is predicted by a softmax over the tokens of a text (Devlin et al. 2019, section 4.2).
+    There is no dropout before the logits (released code). Tokens labelled IGNORE, where no answer
+    may start or end, are excluded.
     """
 
     def __init__(self, spec: QuestionAnswering, a: StackArchitecture) -> None:
@@ -66,26 +67,30 @@ class QuestionAnsweringHead(nn.Module):
         self, hidden: Float[Tensor, "b t d"], batch: Batch, *, return_logits: bool = False
     ) -> Prediction:
         """Compute the loss of each text's answer span."""
-        said = self.logits(hidden, batch).float()
-        kept = {self.spec.term: said} if return_logits else {}
+        logits = self.logits(hidden, batch).float()
+        returned_logits = {self.spec.term: logits} if return_logits else {}
         if batch.labels is None:
-            return Prediction(kept)
+            return Prediction(returned_logits)
         labels = batch.labels
-        asked = _answerable(labels)
-        # Not minus infinity: of a text where nothing may be marked it would make no number.
-        masked = said.masked_fill((labels == IGNORE_INDEX)[..., None], torch.finfo(said.dtype).min)
+        is_answerable = _answerable(labels)
+        # Not minus infinity, which gives NaN for a text without any allowed token.
+        masked = logits.masked_fill(
+            (labels == IGNORE_INDEX)[..., None], torch.finfo(logits.dtype).min
+        )
         totals: list[Tensor] = []
-        right = asked
+        correct = is_answerable
         for i, bit in enumerate((START, END)):
-            place = torch.where(
-                asked, _boundary_targets(labels, bit).int().argmax(1), IGNORE_INDEX
+            boundary = torch.where(
+                is_answerable, _boundary_targets(labels, bit).int().argmax(1), IGNORE_INDEX
             )  # [b]
             totals.append(
-                F.cross_entropy(masked[..., i], place, reduction="sum", ignore_index=IGNORE_INDEX)
+                F.cross_entropy(
+                    masked[..., i], boundary, reduction="sum", ignore_index=IGNORE_INDEX
+                )
             )
-            right = right & (masked[..., i].argmax(1) == place)
-        term = Term((totals[0] + totals[1]) / 2, int(asked.sum()), right.sum())
-        return Prediction(kept, {self.spec.term: term})
+            correct = correct & (masked[..., i].argmax(1) == boundary)
+        term = Term((totals[0] + totals[1]) / 2, int(is_answerable.sum()), correct.sum())
+        return Prediction(returned_logits, {self.spec.term: term})
 
 
 def _boundary_targets(labels: Int[Tensor, "b t"], bit: int) -> Bool[Tensor, "b t"]:

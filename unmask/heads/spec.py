@@ -1,4 +1,4 @@
-"""HeadSpec: a head as a value, which builds its module."""
+"""HeadSpec: the base class of heads as values, which build their modules."""
 
 from abc import abstractmethod
 from collections.abc import Mapping
@@ -15,17 +15,16 @@ from unmask.tokenizers.spec import SpecialTokenIds
 class HeadSpec(OpenUnion):
     """A head as a value: a frozen dataclass that builds its module.
 
-    Whatever other code needs to know of a head is a property here, with the answer of most heads;
-    a head that differs has its own. Nothing else lists all heads but the table of those that files
-    may name.
+    Properties of heads that other code uses are defined here with the most common value; a head
+    that differs overrides them. The only list of heads is the table of those that files may name.
     """
 
     term: str
-    """The name of its loss; of a head with several, see `terms`."""
+    """Name of the loss; for a head with several, see `terms`."""
 
     @classmethod
     def kind_modules(cls) -> Mapping[str, str]:
-        """Return where the heads are defined that a file may name."""
+        """Return the modules of the heads that a file may name."""
         return _MODULES
 
     @abstractmethod
@@ -48,17 +47,17 @@ class HeadSpec(OpenUnion):
 
     @property
     def is_kept_after_pretraining(self) -> bool:
-        """Whether a trained model is saved with it: not with one for pretraining alone."""
+        """Whether a trained model keeps the head: not if only pretraining uses it."""
         return True
 
     @property
     def gives_perplexity(self) -> bool:
-        """Whether its losses per target are reported as perplexities, too."""
+        """Whether its mean losses are also reported as perplexities."""
         return False
 
     @property
     def ties_output_embeddings(self) -> bool:
-        """Whether it scores tokens by the token embeddings."""
+        """Whether its output matrix is the token embedding matrix."""
         return False
 
     @property
@@ -83,7 +82,7 @@ class HeadSpec(OpenUnion):
 
     @property
     def uses_all_layers(self) -> bool:
-        """Whether it reads the hidden states of all layers, not of the last one alone."""
+        """Whether it reads the hidden states of all layers, not only of the last one."""
         return False
 
     @property
@@ -104,7 +103,7 @@ class HeadSpec(OpenUnion):
         return self
 
     def as_causal(self) -> "HeadSpec":
-        """Return the head as a causal network has it."""
+        """Return the head for a causal network."""
         return self
 
 
@@ -126,4 +125,4 @@ _MODULES = {
     "BidirectionalLM": "unmask.heads.pretraining.bidirectional_lm",
     "ActivationRegularization": "unmask.heads.pretraining.activation_regularization",
 }
-"""The heads that a file may name, and the modules that define them: no other code is read."""
+"""The heads that a file may name, and their modules; no other code is imported for a file."""

@@ -1,1 +1,1 @@
-"""Jobs behind the commands: prepare, pretrain, fine-tune, evaluate, word vectors, align."""
+"""Jobs that the commands run: prepare, pretrain, fine-tune, evaluate, word vectors, align."""

@@ -28,7 +28,7 @@ def finetune(options: FinetuneOptions) -> FinetunedModel:
 
     Raises:
         FileNotFoundError: a file or model is missing.
-        ValueError: a file, a column or an option is not what it should be, or `out` holds a run
+        ValueError: a file, a column or an option is invalid, or `out` holds a run
             already.
         KeyboardInterrupt: the run was stopped; if it has a folder, it can be resumed.
     """

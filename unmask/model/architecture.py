@@ -1,7 +1,7 @@
-"""Architecture: a network as a value, and Backbone, what it builds.
+"""Architectures: networks as values, and the Backbone protocol of what they build.
 
-`StackArchitecture` has what every stack of layers has; how published Transformers differ from the
-next one is in `unmask.model.backbones.block_architecture`.
+`StackArchitecture` has the fields of every stack of layers; the fields in which published
+Transformers differ are in `unmask.model.backbones.block_architecture`.
 """
 
 from abc import abstractmethod
@@ -20,7 +20,7 @@ from unmask.model.layers.embeddings.token_embedding import TokenEmbedding
 from unmask.model.layers.feed_forward import LayerNorm, Norm
 
 AttentionPattern = Literal["bidirectional", "forward", "prefix"]
-"""Which tokens a token attends to: all, those before it, or what ranks allow (a prefix)."""
+"""The tokens that a token attends to: all, the earlier ones, or those its rank permits (prefix)."""
 NormSlot = Literal["into", "inside", "inside_feed_forward", "out", "after"]
 PRE_NORM: frozenset[NormSlot] = frozenset({"into"})
 POST_NORM: frozenset[NormSlot] = frozenset({"after"})
@@ -40,8 +40,8 @@ MAX_SIZE = 2**24
 
 
 Ability = Literal["memory", "virtual_tokens", "layer_mixing"]
-"""What not every network supports: a memory of earlier segments, virtual tokens before a text, a
-weighted mean of the outputs of its layers."""
+"""An optional capability of a network: a memory of earlier segments, virtual tokens before a text,
+or a weighted mean of the outputs of its layers."""
 
 
 NO_VIRTUAL_TOKENS = "a network without attention does not support virtual tokens before its texts"
@@ -79,12 +79,12 @@ class BackboneArchitecture(Protocol):
 
     @property
     def ignored_fields(self) -> tuple[str, ...]:
-        """Fields that have no effect on this network, whatever they hold."""
+        """Fields that have no effect on this network, whatever their values."""
         ...
 
     @property
     def is_encoder_decoder(self) -> bool:
-        """Whether an encoder reads a source, and a decoder what follows from it."""
+        """Whether it has an encoder, which reads a source, and a decoder."""
         ...
 
     @property
@@ -104,7 +104,7 @@ class BackboneArchitecture(Protocol):
 
     @property
     def stacks(self) -> "Mapping[str, StackArchitecture]":
-        """The stacks by the field that holds them; an only one by "", itself."""
+        """The stacks by their field names; a single stack is {"": itself}."""
         ...
 
     def build(self) -> "Backbone":
@@ -116,11 +116,11 @@ class BackboneArchitecture(Protocol):
         ...
 
     def with_vocab_size(self: NetworkT, vocab_size: int) -> NetworkT:
-        """Return the same with another number of token embeddings."""
+        """Return a copy with another number of token embeddings."""
         ...
 
     def with_dropout(self: NetworkT, rate: float) -> NetworkT:
-        """Return the same with another dropout, and other rates where nonzero.
+        """Return a copy with another dropout, and other rates where nonzero.
 
         Raises:
             ValueError: the rate is not from 0 to below 1.
@@ -128,7 +128,7 @@ class BackboneArchitecture(Protocol):
         ...
 
     def activations(self, length: int) -> int:
-        """Estimate how many numbers per token are kept until the backward."""
+        """Estimate the activations per token kept for the backward pass."""
         ...
 
 
@@ -138,7 +138,7 @@ class Backbone(Protocol):
 
     @property
     def a(self) -> BackboneArchitecture:
-        """What it was built from."""
+        """The architecture that it was built from."""
         ...
 
     @property
@@ -168,7 +168,7 @@ class Backbone(Protocol):
 
     @property
     def stacks(self) -> "Sequence[Backbone]":
-        """All networks of one stack: itself, or those that it is made of."""
+        """The single stacks: itself, or the networks that it consists of."""
         ...
 
     @property
@@ -177,15 +177,15 @@ class Backbone(Protocol):
         ...
 
     def unsupported_reason(self, ability: Ability) -> str | None:
-        """Return why it does not support something. None: it does."""
+        """Return why an ability is not supported. None: it is supported."""
         ...
 
     def pad_for_network(self, batch: Batch) -> Batch:
-        """Return the batch with so much padding that no text depends on the others' length."""
+        """Pad the batch so that no text's hidden states depend on the length of another."""
         ...
 
     def new_cache(self, max_rollback: int = 0) -> DecodingCache:
-        """Make an empty cache, of which the last `max_rollback` tokens may be removed again.
+        """Make an empty cache from which up to `max_rollback` tokens can be removed again.
 
         Raises:
             ValueError: the network is bidirectional.
@@ -193,7 +193,7 @@ class Backbone(Protocol):
         ...
 
     def flops(self, length: int) -> float:
-        """Count the forward's FLOPs per token in texts of `length` tokens, without heads."""
+        """Count the forward FLOPs per token in texts of `length` tokens, without heads."""
         ...
 
     def encode(self, batch: Batch) -> Float[Tensor, "b s d"]:
@@ -201,43 +201,43 @@ class Backbone(Protocol):
         ...
 
     def layer_states(self, batch: Batch, layer: int) -> Float[Tensor, "b s _"]:
-        """Return what enters a layer of the stack that reads texts, or, after the last, leaves it.
+        """Return the input of a layer of the encoder stack, or the stack's output.
 
-        What leaves the last layer is behind the final norm.
+        Layer `n_token_layers` means the output, after the final norm.
         """
         ...
 
     def __call__(self, batch: Batch, *args: Any, **kwargs: Any) -> Float[Tensor, "b t _"]:
-        """Run the network; with a cache, second, over tokens that follow those already read."""
+        """Run the network; with a cache (second argument), only over the tokens after it."""
         ...
 
 
 @dataclass(frozen=True, kw_only=True)
 class StackArchitecture:
-    """What every stack of layers has, of whatever kind, and what heads read of it."""
+    """The fields that stacks of all kinds share, and the properties that heads use."""
 
     vocab_size: int
     d_model: int
     n_layers: int
     embedding_size: int | None = None
-    """Of token embeddings, which a linear map then projects to d_model (Lan et al. 2020, section
+    """Size of token embeddings, which a linear map projects to d_model (Lan et al. 2020, section
     3.1). None: d_model."""
     adaptive_input: AdaptiveInput | None = None
-    """Token embeddings are the smaller, the rarer the token is. None: all have one size."""
+    """Adaptive input embeddings: rarer tokens have smaller ones. None: one size for all."""
     norm: Norm = LayerNorm()
     biases: frozenset[BiasLocation] = ALL_BIASES
-    """Linear maps that have one: "read" are the projections of queries, keys and values, "write" is
-    the output projection of attention, "feed_forward" both maps of the feed-forward layer."""
+    """Linear maps with a bias. "read": the projections of queries, keys and values; "write": the
+    output projection of attention; "feed_forward": both maps of the feed-forward layer."""
     causal: bool = False
     dropout: float = 0.1
     final_dropout: float = 0.0
-    """Of the output of the last layer or norm."""
+    """Dropout probability of the output of the last layer or norm."""
     initializer: Initializer = NormalInit()
 
     positive_fields: ClassVar[tuple[str, ...]] = ("vocab_size", "d_model", "n_layers")
     """Fields that must be at least 1."""
     size_fields: ClassVar[tuple[str, ...]] = ("vocab_size", "d_model", "embedding_size")
-    """Fields that must be plausible sizes; None where a size is optional."""
+    """Fields that must be at most `MAX_SIZE`, or None where a size is optional."""
     outer_rates: ClassVar[tuple[str, ...]] = ("dropout",)
     """Dropout rates that `with_dropout` changes."""
     inner_rates: ClassVar[tuple[str, ...]] = ("final_dropout",)
@@ -259,7 +259,7 @@ class StackArchitecture:
 
     @property
     def ignored_fields(self) -> tuple[str, ...]:
-        """Fields that have no effect on this network, whatever they hold."""
+        """Fields that have no effect on this network, whatever their values."""
         return ()
 
     @property
@@ -289,7 +289,7 @@ class StackArchitecture:
 
     @property
     def attends_to_encoder(self) -> bool:
-        """Whether it is the decoder of two stacks."""
+        """Whether it has cross-attention to an encoder."""
         return False
 
     @property
@@ -304,12 +304,12 @@ class StackArchitecture:
 
     @property
     def stacks(self) -> "Mapping[str, StackArchitecture]":
-        """The stacks by the field that holds them: itself, by none."""
+        """The stacks by their field names: {"": itself}."""
         return {"": self}
 
     @property
     def is_encoder_decoder(self) -> bool:
-        """It is one stack."""
+        """False: it is one stack."""
         return False
 
     @property
@@ -319,12 +319,12 @@ class StackArchitecture:
 
     @property
     def has_summary(self) -> bool:
-        """Whether the network has a vector of a whole text, as CANINE."""
+        """Whether the network has a vector for a whole text, as CANINE does."""
         return False
 
     @property
     def has_direction_ends(self) -> bool:
-        """Whether each half of the hidden states is that of one direction."""
+        """Whether each half of a hidden state comes from one direction."""
         return False
 
     def with_stacks(self: StackT, stacks: Mapping[str, Any]) -> StackT:
@@ -332,15 +332,15 @@ class StackArchitecture:
         return stacks[""]
 
     def with_vocab_size(self: StackT, vocab_size: int) -> StackT:
-        """Return the same with another number of token embeddings."""
+        """Return a copy with another number of token embeddings."""
         return replace(self, vocab_size=vocab_size)
 
     def with_segments(self: StackT, n: int) -> StackT:
-        """Return the same with n segments, if it has segments, and fewer."""
+        """Return a copy with n segments, if it has segments but fewer than n."""
         return self
 
     def with_dropout(self: StackT, rate: float) -> StackT:
-        """Return the same with another dropout, and other rates where nonzero.
+        """Return a copy with another dropout, and other rates where nonzero.
 
         Raises:
             ValueError: the rate is not from 0 to below 1.
@@ -368,8 +368,8 @@ class StackArchitecture:
 
         Args:
             pattern: see `AttentionPattern`.
-            generates: what follows a text is generated token by token, whatever the pattern within
-                the text is.
+            generates: whether the network also generates text after a prompt, token by token,
+                whatever the pattern within the prompt is.
 
         Raises:
             ValueError: the network does not support it.
@@ -377,15 +377,15 @@ class StackArchitecture:
 
     @abstractmethod
     def flops(self, length: int) -> float:
-        """Count the forward's matrix-product FLOPs per token, without embedding and head."""
+        """Count the forward matrix-product FLOPs per token, without embedding and head."""
 
     @abstractmethod
     def activations(self, length: int) -> int:
-        """Estimate how many numbers per token are kept until the backward."""
+        """Estimate the activations per token kept for the backward pass."""
 
 
 def require_support(backbone: Backbone, ability: Ability) -> None:
-    """Check that a network supports something.
+    """Check that a network supports an ability.
 
     Raises:
         ValueError: it does not.

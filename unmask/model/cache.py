@@ -12,8 +12,8 @@ from torch import Tensor
 class LayerCache:
     """Keys and values [b h s e] of one attention sublayer, in memory that grows by doubling.
 
-    Of a layer that sees `window` columns back, those before are dropped (Jiang et al. 2023,
-    arXiv:2310.06825, section 2, "Rolling Buffer Cache").
+    If the layer attends to the last `window` columns only, earlier ones are dropped (Jiang et al.
+    2023, arXiv:2310.06825, section 2, "Rolling Buffer Cache").
     """
 
     def __init__(self, window: int | None = None, max_rollback: int = 0) -> None:
@@ -25,16 +25,16 @@ class LayerCache:
         self.length = 0
         """Tokens so far, dropped ones included."""
         self.prefix_length = 0
-        """The first tokens, which are never dropped, and seen by all."""
+        """Number of first tokens that are never dropped: all tokens attend to them."""
 
     @property
     def capacity(self) -> int:
-        """Columns for which there is memory."""
+        """Number of allocated columns."""
         return 0 if self._k is None else self._k.shape[2]
 
     @property
     def all_keys_values(self) -> tuple[Tensor, Tensor] | None:
-        """All keys and values so far; None where there are none, or some may be dropped."""
+        """All keys and values so far. None if there are none, or if the layer drops some."""
         if self._k is None or self._v is None or self._max_length is not None:
             return None
         return self._k[:, :, : self.length], self._v[:, :, : self.length]
@@ -42,7 +42,7 @@ class LayerCache:
     def extend(
         self, k: Float[Tensor, "b h t e"], v: Float[Tensor, "b h t e"]
     ) -> tuple[Tensor, Tensor]:
-        """Append, and return all that these tokens may see."""
+        """Append keys and values, and return all that are visible to the new tokens."""
         start, n = self.length - self._n_dropped, k.shape[2]
         end = start + n
         self.length += n
@@ -55,7 +55,7 @@ class LayerCache:
         return self._visible(k, n), self._visible(v, n)
 
     def _reallocate(self, k: Float[Tensor, "b h s e"], v: Float[Tensor, "b h s e"]) -> None:
-        """Copy what has to be kept into new memory, with room for more."""
+        """Copy the columns to keep into new memory, with room for more."""
         end, prefix, capacity = k.shape[2], self.prefix_length, max(64, 2 * k.shape[2])
         n_dropped = 0
         if self._max_length is not None:
@@ -69,7 +69,7 @@ class LayerCache:
         self._n_dropped += n_dropped
 
     def _visible(self, x: Float[Tensor, "b h s e"], n: int) -> Float[Tensor, "b h _ e"]:
-        """Return what the last n columns may see, which are among them."""
+        """Return the columns visible to the last n, themselves included."""
         if self._window is None or x.shape[2] - n - self._window <= self.prefix_length:
             return x
         near = x[:, :, -n - self._window :]
@@ -84,7 +84,7 @@ class LayerCache:
         """Drop all tokens after the first `length`.
 
         Raises:
-            ValueError: tokens that would be visible then are dropped already.
+            ValueError: tokens that would become visible have been dropped.
         """
         if length >= self.length:
             return
@@ -101,7 +101,7 @@ class LayerCache:
 
 
 def _growth(max_length: int) -> int:
-    """Return how many spare columns to allocate, so that few steps copy what is kept."""
+    """Return the number of spare columns to allocate, so that few steps copy the cache."""
     return max(8, max_length // 4)
 
 
@@ -112,7 +112,7 @@ def _append_after(
 
 
 class ConvolutionCache:
-    """The last inputs [b s d] of a causal convolution, which later columns need again."""
+    """The last inputs [b s d] of a causal convolution, for later columns."""
 
     def __init__(self, span: int, max_rollback: int = 0) -> None:
         self._x: Tensor | None = None
@@ -121,7 +121,7 @@ class ConvolutionCache:
         """Columns so far, dropped ones included."""
 
     def extend(self, x: Float[Tensor, "b t d"]) -> Float[Tensor, "b _ d"]:
-        """Append, and return all that these columns depend on."""
+        """Append columns, and return all that they depend on."""
         n = x.shape[1]
         x = x if self._x is None else torch.cat((self._x, x), 1)
         self.length += n
@@ -137,23 +137,23 @@ class ConvolutionCache:
         """Drop all columns after the first `length`.
 
         Raises:
-            ValueError: columns that would be needed then are dropped already.
+            ValueError: columns that would be needed have been dropped.
         """
         n_removed = self.length - length
         if n_removed <= 0 or self._x is None:
             return
-        left = self._x.shape[1] - n_removed
-        if left < min(self._span, length):
+        n_kept = self._x.shape[1] - n_removed
+        if n_kept < min(self._span, length):
             raise ValueError(
                 f"{n_removed} tokens cannot be removed: the inputs of convolutions before them are "
                 "dropped already; raise max_rollback"
             )
-        self._x, self.length = self._x[:, :left], length
+        self._x, self.length = self._x[:, :n_kept], length
 
 
 @runtime_checkable
 class DecodingCache(Protocol):
-    """What a network keeps of earlier tokens, whatever that is."""
+    """The state that a network keeps of earlier tokens."""
 
     @property
     def length(self) -> int:
@@ -185,8 +185,8 @@ class DecodingCache(Protocol):
 class Cache:
     """One LayerCache per layer.
 
-    For an encoder-decoder also those of cross-attention, which are filled once; and the last inputs
-    of causal convolutions.
+    It also has those of cross-attention in an encoder-decoder, which are filled once, and the last
+    inputs of causal convolutions.
     """
 
     def __init__(
@@ -198,10 +198,10 @@ class Cache:
         """Create an empty cache.
 
         Args:
-            windows: how many columns back each layer sees; None: all.
-            max_rollback: how many of the last tokens may be removed again (`crop`).
-            convolution_spans: for each layer how many columns back each of its convolutions
-                reaches.
+            windows: number of earlier columns that each layer attends to; None: all.
+            max_rollback: number of last tokens that can be removed again (`crop`).
+            convolution_spans: for each layer, the number of earlier columns that each of its
+                convolutions reads.
         """
         self.layers = [LayerCache(span, max_rollback) for span in windows]
         self.cross_attention = [LayerCache() for _ in windows]

@@ -96,7 +96,8 @@ class FanInInit:
 
     embedding_std: float = 1.0
     scale_queries: bool = True
-    """Those of queries also by 1/sqrt(e), as T5 does instead of a scale."""
+    """Whether query matrices are also scaled by 1/sqrt(e), as in T5, which does not scale
+    scores."""
 
     def __call__(self, name: str, module: nn.Module, dimensions: ModelDimensions) -> None:
         """Fill the parameters that `module` itself owns."""

@@ -1,4 +1,4 @@
-"""Attention heads that begin by attending to the adjacent tokens, or to the same token."""
+"""Initialization of attention heads that attend to the adjacent tokens, or to the same token."""
 
 import math
 from collections.abc import Sequence
@@ -13,13 +13,14 @@ from unmask.model.positions.learned import LearnedPositionsModule
 from unmask.model.positions.relative_bias import RelativePositionBiasModule
 
 MIN_FREQUENCY, MAX_FREQUENCY = 0.02, 0.9 * math.pi
-"""Of the sinusoids, in radians a position: the slowest as a fraction of the fastest."""
+"""Frequencies of the sinusoids: the smallest as a fraction of the largest, and the largest in
+radians per position."""
 SINUSOID_AMPLITUDE = 2.0
-"""Of the sinusoids, in standard deviations of the table that they are written into."""
+"""Amplitude of the sinusoids, in standard deviations of the embedding table."""
 PREVIOUS_TOKEN_BIAS = 4.0
-"""What the relative position bias is raised by, in nats."""
+"""Increase of the relative position bias, in nats."""
 SAME_TOKEN_SCORE = 8.0
-"""The score that a token has with itself, in nats, about."""
+"""Approximate score of a token with itself, in nats."""
 _REQUIREMENTS = (
     "init_previous_token_heads needs one stack with learned position embeddings or relative "
     "position biases; use 0"
@@ -28,20 +29,21 @@ _REQUIREMENTS = (
 
 @torch.no_grad()
 def init_previous_token_heads(stacks: Sequence[Backbone], n_layers: int) -> None:
-    """Let two heads of the first layers begin by attending to the previous and the next token.
+    """Initialize two heads of the first layers to attend to the previous and the next token.
 
-    A masked model whose position embeddings have no order must find out first which is next to
-    which, and knows no more than how frequent words are until it has; a small one may need a
+    A masked language model with randomly initialized position embeddings must first learn which
+    positions are adjacent. Until then it predicts by word frequency alone; a small model may need a
     million tokens for that (docs/log.md, 2026-11-21 and 2026-11-22). Here the first `d_head`
-    dimensions of each position embedding begin as sinusoids of the position; the two heads' keys
-    are these numbers, their queries the same rotated by one position. A projection of embeddings to
-    the hidden size begins as the identity on them. All else is random, and all of it is trained.
+    dimensions of each position embedding are initialized to sinusoids of the position. The keys of
+    the two heads are these dimensions; their queries are the same, rotated by one position. A
+    projection of embeddings to the hidden size is initialized to the identity on these dimensions.
+    All other weights are random, and all weights are trained.
 
-    Relative position biases (T5) of the adjacent positions are raised, in all layers, since they
-    share them; in a causal stack, of the previous position alone. A decoder with cross-attention
-    also begins with heads that attend to the same token in the source: the second one of the first
-    layers. To generate what follows a sentinel, it must both find the sentinel in the source and
-    learn there which token is next to it, and neither serves without the other (docs/log.md,
+    Relative position biases (T5) of the adjacent positions are increased, in all layers, since
+    layers share them; in a causal stack, only the bias of the previous position. In a decoder with
+    cross-attention, the second head of the first layers is initialized to attend to the same token
+    in the source. To generate the tokens after a sentinel, a decoder must both find the sentinel in
+    the source and attend to the token after it there; neither helps without the other (docs/log.md,
     2026-11-23).
 
     Raises:
@@ -74,10 +76,10 @@ def init_previous_token_heads(stacks: Sequence[Backbone], n_layers: int) -> None
 
 
 def check_previous_token_heads(stacks: Sequence[Backbone]) -> None:
-    """Check that the stacks can begin so.
+    """Check that the stacks support this initialization.
 
     Raises:
-        ValueError: they cannot.
+        ValueError: they do not.
     """
     widths: dict[Tensor, int] = {}
     for stack in _flat_stacks(stacks):
@@ -96,8 +98,8 @@ def check_previous_token_heads(stacks: Sequence[Backbone]) -> None:
 
 
 def _flat_stacks(stacks: Sequence[Backbone]) -> list[Transformer]:
-    """Return stacks of layers, an encoder and its decoder one after the other."""
-    found: list[Transformer] = []
+    """List the single stacks; an encoder is followed by its decoder."""
+    transformers: list[Transformer] = []
     for stack in stacks:
         pair = stack.a.is_encoder_decoder
         for part in (stack.encoder_stack, stack.decoder_stack) if pair else (stack,):
@@ -106,12 +108,12 @@ def _flat_stacks(stacks: Sequence[Backbone]) -> list[Transformer]:
             )
             if not isinstance(part, Transformer) or (pair and not biased):
                 raise ValueError(_REQUIREMENTS)
-            found.append(part)
-    return found
+            transformers.append(part)
+    return transformers
 
 
 def _bias_adjacent_positions(stack: Transformer, position: RelativePositionBiasModule) -> None:
-    """Raise the biases of the adjacent positions: one for each of the first two heads."""
+    """Increase the biases of the adjacent positions, one for each of the first two heads."""
     before, behind = position.bucket(torch.tensor([[-1, 1]]))[0].tolist()
     position.table.weight[before, 0] += PREVIOUS_TOKEN_BIAS
     if not position.scheme.causal:
@@ -119,17 +121,17 @@ def _bias_adjacent_positions(stack: Transformer, position: RelativePositionBiasM
 
 
 def _init_token_matching(cross_attention: Attention) -> None:
-    """Let the second head attend to the same token: its queries are its keys, but for a factor."""
+    """Let the second head attend to the same token: its queries are its keys, times a factor."""
     head = slice(cross_attention.d_head, 2 * cross_attention.d_head)
     keys = cross_attention.k.weight[head]
-    # Of an input of unit variance a key has this squared norm.
+    # the squared norm of a key for an input of unit variance
     cross_attention.q.weight[head] = (
         SAME_TOKEN_SCORE / (cross_attention.scale * keys.square().sum()) * keys
     )
 
 
 def _position_table(stack: Transformer) -> Tensor:
-    """Return the position embeddings of a stack, if they and the heads are such as are needed."""
+    """Return the position embeddings of a stack, after checking that they and the heads fit."""
     a, position = stack.a, stack.position
     if not isinstance(position, LearnedPositionsModule):
         raise ValueError(_REQUIREMENTS)
@@ -147,7 +149,7 @@ def _position_table(stack: Transformer) -> Tensor:
 
 
 def _init_projection_identity(projection: nn.Linear, width: int) -> None:
-    """Let the first dimensions of the output be those of the input."""
+    """Initialize a projection to the identity on the first `width` dimensions."""
     projection.weight[:width] = 0
     projection.weight[:width, :width] = torch.eye(width)
     projection.bias[:width] = 0
@@ -165,13 +167,13 @@ def _write_sinusoids(table: Tensor, width: int) -> Tensor:
 
 
 def _init_rotated_queries_keys(q: Tensor, k: Tensor, angles: Tensor) -> None:
-    """Make keys of heads 0 and 1 the sinusoids, queries the same one position back, and forth."""
+    """Map keys of heads 0 and 1 to the sinusoids, queries to those of adjacent positions."""
     width = 2 * len(angles)
     for head, step in enumerate((-1, 1)):
         queries, keys = (weight[head * width : (head + 1) * width] for weight in (q, k))
         queries[:], keys[:] = 0, 0
-        for i, turn in enumerate(angles.tolist()):
-            cos, sin = math.cos(turn * step), math.sin(turn * step)
+        for i, angle in enumerate(angles.tolist()):
+            cos, sin = math.cos(angle * step), math.sin(angle * step)
             pair = slice(2 * i, 2 * i + 2)
             queries[pair, pair] = torch.tensor([[cos, sin], [-sin, cos]])
         keys[:, :width] = torch.eye(width)

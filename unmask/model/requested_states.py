@@ -1,4 +1,4 @@
-"""Which hidden states a network returns."""
+"""The hidden states that a network is asked to return."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -12,17 +12,17 @@ from unmask.batch import Batch, Feature
 
 @dataclass(frozen=True, kw_only=True)
 class RequestedStates(Feature):
-    """Which hidden states a network returns. Without it: those of the last layer [b t d]."""
+    """The hidden states that a network returns. Default: those of the last layer [b t d]."""
 
     selected_column: Int[Tensor, "b"] | None = None
-    """The one column of each row that is returned [b 1 d]: the last layer computes no other. None:
-    all."""
+    """One column of each row, the only one that the last layer computes and returns [b 1 d]. None:
+    all columns."""
     all_layers: bool = False
-    """The input of the first layer and the outputs of all layers, side by side
-    [b t (1 + layers)*d], behind the final norm where there is one."""
+    """Whether to return the input of the first layer and the outputs of all layers, concatenated [b
+    t (1 + layers)*d], the last after the final norm, if any."""
     summary: bool = False
-    """One more column comes first: the network's own vector of the text (CANINE). With
-    `selected_column` it is returned alone."""
+    """Whether to prepend a column: the network's own vector of the text (CANINE). With
+    `selected_column` it is the only one."""
 
 
 LAST_LAYER = RequestedStates()
@@ -30,20 +30,20 @@ LAST_LAYER = RequestedStates()
 
 
 def requested_states(batch: Batch) -> RequestedStates:
-    """Return which hidden states of a batch are requested."""
+    """Return the hidden states that a batch requests."""
     return batch.feature(RequestedStates) or LAST_LAYER
 
 
 def record_input(module: nn.Module, run: Callable[[], Tensor]) -> Tensor:
-    """Run a network and return what enters one of its modules."""
-    seen: list[Tensor] = []
+    """Run a network and return the input of one of its modules."""
+    recorded: list[Tensor] = []
 
     def keep(module: nn.Module, inputs: tuple[Any, ...]) -> None:
-        seen.append(inputs[0])
+        recorded.append(inputs[0])
 
     hook = module.register_forward_pre_hook(keep)
     try:
         run()
     finally:
         hook.remove()
-    return seen[0]
+    return recorded[0]

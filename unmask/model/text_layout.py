@@ -1,4 +1,4 @@
-"""Where the texts of a batch are, for networks that process each text separately."""
+"""The positions of texts in a batch, for networks that process each text separately."""
 
 from dataclasses import dataclass
 
@@ -19,10 +19,10 @@ def document_ids(batch: Batch) -> Int[Tensor, "b t"] | None:
 
 @dataclass(frozen=True)
 class TextLayout:
-    """Where the texts of a batch are, so that each can be processed by itself."""
+    """The positions of texts in a batch, so that each text can be processed separately."""
 
     index: Int[Tensor, "n l"] | None
-    """The index of each token of each text in the flattened batch; 0 behind its end. None: each row
+    """The index of each token of each text in the flattened batch; 0 after its end. None: each row
     is one text."""
     is_token: Bool[Tensor, "n l"] | None
     shape: torch.Size
@@ -58,11 +58,11 @@ class TextLayout:
         return flat.unflatten(0, self.shape)
 
     def zero_padding(self, x: Float[Tensor, "n l d"]) -> Float[Tensor, "n l d"]:
-        """Set what is behind the end of each text to zeros."""
+        """Set the states after the end of each text to zero."""
         return x if self.is_token is None else x * self.is_token[..., None]
 
     def reverse_texts(self, x: Float[Tensor, "n l d"]) -> Float[Tensor, "n l d"]:
-        """Reverse each text, without the padding behind it."""
+        """Reverse each text, without the padding after it."""
         if self.is_token is None:
             return x.flip(1)
         column = torch.arange(x.shape[1], device=x.device)

@@ -1,4 +1,4 @@
-"""Parts of an architecture in which published Transformers differ, each from what most have."""
+"""Parts of an architecture in which some published Transformers differ from most others."""
 
 import math
 from dataclasses import dataclass
@@ -13,24 +13,24 @@ Sublayer = Literal["attention", "feed_forward"]
 
 @dataclass(frozen=True, kw_only=True)
 class AttentionVariant:
-    """How attention differs from Vaswani et al. 2017, section 3.2."""
+    """Differences of attention from Vaswani et al. 2017, section 3.2."""
 
     scale: float | None = None
-    """Of the scores. None: 1 / sqrt(e); T5: 1."""
+    """Factor of the scores. None: 1 / sqrt(e); T5: 1."""
     logit_softcapping: float | None = None
-    """Scores s become cap tanh(s / cap) (Bello et al. 2017, arXiv:1611.09940)."""
+    """Cap of the scores s, which become cap tanh(s / cap) (Bello et al. 2017, arXiv:1611.09940)."""
     query_key_norm: Literal["head", "all"] | None = None
-    """Queries and keys are normalized, each head or all heads together (Dehghani et al. 2023,
+    """Norm of queries and keys, of each head or of all heads together (Dehghani et al. 2023,
     arXiv:2302.05442, section 2)."""
     gate: Activation | None = None
-    """The output is multiplied by this activation of a linear map of the input (Charpentier and
-    Samuel 2024, arXiv:2410.24159, section 3)."""
+    """Activation of a gate: the output is multiplied by it, applied to a linear map of the input
+    (Charpentier and Samuel 2024, arXiv:2410.24159, section 3)."""
     dilation: tuple[int, ...] = ()
-    """Of a layer's window, by layer, repeated cyclically: a token attends to every n-th column
-    only, and n times as far (Beltagy et al. 2020, section 3.1, "Dilated Sliding Window"). Nothing:
+    """Dilation of each layer's window, repeated cyclically: with n, a token attends to every n-th
+    column, n times as far (Beltagy et al. 2020, section 3.1, "Dilated Sliding Window"). Empty:
     1."""
     global_tokens: bool = False
-    """The `GlobalTokens` of a batch are bound by no window; they attend by projections of their own
+    """Whether the `GlobalTokens` of a batch attend beyond the window, with separate projections
     (Beltagy et al. 2020, section 3.1)."""
 
     def __post_init__(self) -> None:
@@ -51,31 +51,30 @@ class ParallelSublayers:
     """Attention and feed-forward have the same input (Wang and Komatsuzaki 2021, GPT-J)."""
 
     shared_norm: bool = False
-    """Both follow one norm; otherwise behind a norm each."""
+    """Whether both share one norm; otherwise each has its own."""
 
 
 @dataclass(frozen=True)
 class DepthWeightedSublayers:
-    """The input of each sublayer, and the last output, is a learned sum.
+    """The input of each sublayer, and the last output, is a learned weighted sum.
 
-    Of the token embeddings and the outputs of all sublayers so far (Pagliardini et al. 2024,
-    arXiv:2402.02622, section 3, after each sublayer and not each block alone).
+    The terms are the token embeddings and the outputs of all earlier sublayers (Pagliardini et al.
+    2024, arXiv:2402.02622, section 3; here after each sublayer, not only after each block).
     """
 
 
 Sublayers = SequentialSublayers | ParallelSublayers | DepthWeightedSublayers
-"""How sublayers are connected."""
+"""The connection of sublayers."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class LayerVariants:
-    """How layers differ from each other."""
+    """Differences between the layers of a stack."""
 
     types: tuple[LayerType | None, ...] = ()
-    """The type of each layer, repeated cyclically; None, or nothing: attention and a feed-forward
+    """Type of each layer, repeated cyclically. None or empty: attention and a feed-forward
     layer."""
     shared_sublayers: frozenset[Sublayer] = frozenset()
-    """Sublayers, with their norms, that are the same in all layers (Lan et al. 2020, section
-    3.1)."""
+    """Sublayers that all layers share, with their norms (Lan et al. 2020, section 3.1)."""
     ngram_encoding: NgramInputEncoding | None = None
-    """Parallel to the first layer (He et al. 2021, section 5.3)."""
+    """Convolution parallel to the first layer (He et al. 2021, section 5.3)."""

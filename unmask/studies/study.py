@@ -42,7 +42,7 @@ class StudyCell:
     """How it is tuned, as for `unmask finetune --tune`."""
 
     def __post_init__(self) -> None:
-        """Check what the types do not say."""
+        """Check constraints that the types do not express."""
         if not _FOLDER_NAME.fullmatch(self.name):
             raise ValueError(f"name must do for a folder, like 'span-3', got {self.name!r:.120}")
         if not 0 <= self.token_factor < math.inf:
@@ -89,7 +89,7 @@ class Study:
     """Whose table this is in small."""
 
     def __post_init__(self) -> None:
-        """Check what the types do not say."""
+        """Check constraints that the types do not express."""
         names = [cell.name for cell in self.cells]
         if not names:
             raise ValueError("cells must have one at least")
@@ -142,7 +142,7 @@ def read_study(path: Path) -> Study:
 
     Raises:
         FileNotFoundError: there is no such file.
-        ValueError: it is not TOML, or a key or value is not what it should be.
+        ValueError: it is not TOML, or a key or value is invalid.
     """
     study = read_dataclass(Study, path)
     if study.tasks.endswith(".toml"):

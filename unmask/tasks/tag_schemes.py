@@ -76,7 +76,7 @@ def entities_to_tags(entities: Iterable[Entity], n_words: int, scheme: TagScheme
     """Write the entities of a sentence as tags.
 
     Raises:
-        ValueError: entities overlap, are empty, or end behind the sentence.
+        ValueError: entities overlap, are empty, or end after the sentence.
     """
     tags = ["O"] * n_words
     end, before = 0, None

@@ -51,7 +51,7 @@ class TextTemplate:
     turns. None: "end" where a column is a list of turns, otherwise "start"."""
 
     def __post_init__(self) -> None:
-        """Check what the types do not say."""
+        """Check constraints that the types do not express."""
         if self.source is not None and (
             "{" in (rest := _COLUMN_PATTERN.sub("", self.source)) or "}" in rest
         ):
@@ -148,7 +148,7 @@ class TextTemplate:
     def compute_metrics(
         self, labels: Sequence[Sequence[str]], predictions: Sequence[str]
     ) -> dict[str, float]:
-        """Compute the figures of labels or numbers, a wrong answer being what hurts.
+        """Compute the metrics of labels or numbers, a wrong answer being what hurts.
 
         Of two labels, what is neither counts as the other one (`f1_score_with_invalid` of the
         released code); of more as a class of its own. What is no number counts as one below the

@@ -226,7 +226,7 @@ def _parts(backend: tokenizers.Tokenizer, between: str = " ", right: str = _RIGH
 
 
 def _looks_around(rule: str) -> bool:
-    """Return whether a regular expression may ask for what is far behind."""
+    """Return whether a regular expression may look far behind or ahead."""
     for harmless in _HARMLESS:
         rule = rule.replace(harmless, "")
     return re.search(r"\(\?|\$|\\[zZGbB]", rule) is not None

@@ -380,7 +380,7 @@ def set_template(backend: Tokenizer, special_tokens: SpecialTokens) -> None:
 def uses_segments(special_tokens: SpecialTokens) -> bool:
     """Return whether this frame's models number two texts, as BERT: if one mark parts them.
 
-    Or as XLNet: if what comes behind that mark in the end is of neither.
+    Or as XLNet: if what comes after that mark in the end is of neither.
     """
     parted = (
         len(special_tokens.separator) == 1

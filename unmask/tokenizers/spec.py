@@ -84,9 +84,9 @@ class SpecialTokenIds:
     languages: tuple[tuple[str, int], ...] = ()
     """Tokens that say in which language a text is, by name (see `with_languages`)."""
     language_first: bool = False
-    """They precede a text, not behind it."""
+    """They precede a text, not after it."""
     target_prefix: tuple[int, ...] | None = None
-    """What a decoder reads behind `start`, before what it says. None: what precedes a text."""
+    """What a decoder reads after `start`, before what it says. None: what precedes a text."""
     all_ids: frozenset[int] = frozenset()
     """All special ids: never hidden, never drawn at random."""
     output_vocabulary: OutputVocabulary | None = field(default=None, compare=False, repr=False)
@@ -111,7 +111,7 @@ class SpecialTokenIds:
     def with_languages(self, source: str, target: str | None = None) -> "SpecialTokenIds":
         """Return the same for texts of a language, of which a decoder says those of another.
 
-        Behind what ends a text is its language, with which a decoder begins what it says (Liu et
+        After what ends a text is its language, with which a decoder begins what it says (Liu et
         al. 2020, arXiv:2001.08210, section 2.2); or it precedes both (Tang et al. 2020,
         arXiv:2008.00401).
 
@@ -165,7 +165,7 @@ class SpecialTokens:
     languages: tuple[str, ...] = ()
     """Tokens that say in which language a text is; which one is around it is not said here."""
     language_first: bool = False
-    """They precede a text, not behind it."""
+    """They precede a text, not after it."""
     backward: bool = False
     """A text is read from its end: its last token comes first. So what reads forward learns to say
     what precedes (Howard and Ruder 2018, arXiv:1801.06146, section 3.3, "Bidirectional language
@@ -190,7 +190,7 @@ _TokenT = TypeVar("_TokenT", int, str)
 
 
 def _summary_token(separator: tuple[_TokenT, ...], suffix: tuple[_TokenT, ...]) -> _TokenT | None:
-    """Find what comes behind the mark that ends each text, where that is one and the same."""
+    """Find what comes after the mark that ends each text, where that is one and the same."""
     return suffix[1] if len(suffix) == 2 and suffix[:1] == separator else None
 
 

@@ -48,7 +48,7 @@ def read_data(config: FinetuneConfig) -> FinetuneData:
 
     Raises:
         FileNotFoundError: one is missing.
-        ValueError: one is not what it should be, with file and line.
+        ValueError: one is invalid, with file and line.
     """
     return _read_mixture(config) if is_mixture(config.train) else _read_task(config)
 

@@ -67,7 +67,7 @@ class TaskMixture:
     """1 over the paper's temperature T: 1 in proportion to examples, 0.5 is T = 2, 0 all alike."""
 
     def __post_init__(self) -> None:
-        """Check what the types do not say."""
+        """Check constraints that the types do not express."""
         if not self.tasks:
             raise ValueError("tasks must have one at least")
         if twice := sorted(set(self.tasks) & set(self.text)):
@@ -145,6 +145,6 @@ def read_mixture(path: str | Path) -> TaskMixture:
 
     Raises:
         FileNotFoundError: there is no such file.
-        ValueError: it is not TOML, or a key or value is not what it should be.
+        ValueError: it is not TOML, or a key or value is invalid.
     """
     return read_dataclass(TaskMixture, Path(path))

@@ -70,7 +70,7 @@ class MultiLabelFormulation:
     def merge_scores(
         self, task_inputs: Sequence[TaskInput], input_scores: Sequence[np.ndarray]
     ) -> Float[np.ndarray, "1 labels"]:
-        """Put the parts of an item together."""
+        """Merge the scores of the parts of an item."""
         return np.concatenate(input_scores)
 
     def prediction(

@@ -238,7 +238,7 @@ class WordChoiceFormulation:
     def merge_scores(
         self, task_inputs: Sequence[TaskInput], input_scores: Sequence[np.ndarray]
     ) -> Float[np.ndarray, "1 options"]:
-        """Put the parts of an item together."""
+        """Merge the scores of the parts of an item."""
         return np.concatenate(input_scores)
 
     def prediction(self, item: TaskExample, scores: Float[np.ndarray, "1 options"]) -> int:

@@ -140,7 +140,7 @@ class TokenClassificationFormulation:
     def merge_scores(
         self, task_inputs: Sequence[TaskInput], input_scores: Sequence[TagPredictions]
     ) -> TagPredictions:
-        """Put the parts of an item together."""
+        """Merge the scores of the parts of an item."""
         return TagPredictions(
             np.concatenate([part.log_probabilities for part in input_scores]),
             np.concatenate([part.best_labels for part in input_scores]),

@@ -70,7 +70,7 @@ def prepare_job(
 
     Raises:
         FileNotFoundError: a file or model is missing.
-        ValueError: a file, a column or an option is not what it should be.
+        ValueError: a file, a column or an option is invalid.
     """
     data = read_data(config)
     begun = _load_initial_model(config, loaded_model, data)

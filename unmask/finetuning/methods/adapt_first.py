@@ -36,7 +36,7 @@ class TaskAdaptivePretraining:
     """`key=value` of the recipe, as for `unmask pretrain --set`: "learning_rate=1e-3"."""
 
     def __post_init__(self) -> None:
-        """Check what the types do not say."""
+        """Check constraints that the types do not express."""
         check_number_fields(self)
         if not 0 < self.epochs <= MAX_EPOCHS:
             raise ValueError(

@@ -1,4 +1,4 @@
-"""Losses of labels: one is true, each is true or not, or one row of a group is correct."""
+"""Losses for single-label, multi-label and multiple-choice classification."""
 
 from dataclasses import dataclass
 
@@ -14,14 +14,14 @@ from unmask.heads.prediction import Term
 
 @dataclass(frozen=True, kw_only=True)
 class CrossEntropy:
-    """One of the labels is true: a softmax over them; with one label, regression."""
+    """Single-label classification: a softmax over the labels. With one label: regression."""
 
     label_weights: tuple[float, ...] = ()
     """Weight of each label in training; empty: all 1."""
 
     @property
     def multi_label(self) -> bool:
-        """One label is true."""
+        """False: one label is true."""
         return False
 
     def with_label_weights(self, weights: tuple[float, ...]) -> "CrossEntropy":
@@ -51,8 +51,9 @@ class CrossEntropy:
     ) -> Term:
         """Sum the cross-entropy, or with one label the squared error.
 
-        With weights a mean is still over labels, where torch's is over weights; they have a mean of
-        1 over the training data (see `unmask.finetuning.data.class_weights`).
+        With weights, the mean still divides by the number of labels, where torch divides by the sum
+        of weights; the weights have a mean of 1 over the training data (see
+        `unmask.finetuning.data.class_weights`).
         """
         labels, n = _require(batch.labels), _count_known(batch.labels)
         if logits.shape[-1] == 1:
@@ -70,11 +71,11 @@ class CrossEntropy:
 
 @dataclass(frozen=True)
 class BinaryCrossEntropy:
-    """Each label is true or not: a sigmoid each, and the mean of their cross-entropies."""
+    """Multi-label classification: a sigmoid per label, and the mean of their cross-entropies."""
 
     @property
     def multi_label(self) -> bool:
-        """Each label is true or not."""
+        """True: any number of labels may be true."""
         return True
 
     def with_label_weights(self, weights: tuple[float, ...]) -> "BinaryCrossEntropy":
@@ -98,26 +99,26 @@ class BinaryCrossEntropy:
     ) -> Term:
         """Sum the cross-entropy over texts and labels."""
         labels = _require(batch.labels)
-        there = labels != IGNORE_INDEX
-        each = F.binary_cross_entropy_with_logits(logits, labels.clamp(min=0), reduction="none")
-        right = ((logits > 0) == (labels > 0)) & there
-        return Term((each * there).sum(), _count_known(labels), right.sum())
+        is_target = labels != IGNORE_INDEX
+        losses = F.binary_cross_entropy_with_logits(logits, labels.clamp(min=0), reduction="none")
+        correct = ((logits > 0) == (labels > 0)) & is_target
+        return Term((losses * is_target).sum(), _count_known(labels), correct.sum())
 
 
 CORRECT = 1
-"""The label of the correct row of a group; that of the others is 0."""
+"""Label of the correct row of a group; other rows have 0."""
 
 
 @dataclass(frozen=True)
 class ChoiceCrossEntropy:
-    """One row of a group is correct: a softmax over the group's rows, each with one logit.
+    """Multiple choice: a softmax over the rows of a group, each with one logit.
 
     Radford et al. 2018, section 3.3; Devlin et al. 2019, section 4.4.
     """
 
     @property
     def multi_label(self) -> bool:
-        """One row is correct."""
+        """False: one row is correct."""
         return False
 
     def with_label_weights(self, weights: tuple[float, ...]) -> "ChoiceCrossEntropy":
@@ -131,11 +132,11 @@ class ChoiceCrossEntropy:
     def divergence(
         self, a: Float[Tensor, "b 1"], b: Float[Tensor, "b 1"], batch: Batch
     ) -> Float[Tensor, ""]:
-        """Sum the mean of both Kullback-Leibler divergences over a group's rows, where known."""
+        """Sum the mean of both Kullback-Leibler divergences over groups whose label is known."""
         labels, number = _require(batch.labels), _require(ChoiceGroups.numbers_of(batch))
-        known = torch.zeros_like(labels).scatter_add(0, number, (labels == CORRECT).long())
-        p, q = (group_log_softmax(said[:, 0], number)[0] for said in (a, b))
-        return ((p.exp() - q.exp()) * (p - q) * known[number]).sum() / 2
+        has_label = torch.zeros_like(labels).scatter_add(0, number, (labels == CORRECT).long())
+        p, q = (group_log_softmax(logits[:, 0], number)[0] for logits in (a, b))
+        return ((p.exp() - q.exp()) * (p - q) * has_label[number]).sum() / 2
 
     def term(self, logits: Float[Tensor, "b 1"], batch: Batch, *, training: bool = False) -> Term:
         """Sum the cross-entropy over groups; a tie with another row is not correct."""
@@ -152,11 +153,11 @@ LabelLoss = CrossEntropy | BinaryCrossEntropy | ChoiceCrossEntropy
 def group_log_softmax(
     logits: Float[Tensor, "b"], group: Int[Tensor, "b"]
 ) -> tuple[Float[Tensor, "b"], Bool[Tensor, "b"]]:
-    """Return the log-probability of each row in its group, and whether it alone is the best.
+    """Return the log-probability of each row in its group, and whether it is the unique best.
 
     Groups may be of any size, and their rows in any order.
     """
-    lowest = logits.new_full(logits.shape, -torch.inf)  # as many groups as rows, at most
+    lowest = logits.new_full(logits.shape, -torch.inf)  # at most as many groups as rows
     top = lowest.scatter_reduce(0, group, logits.detach(), "amax")
     mass = torch.zeros_like(logits).scatter_add(0, group, (logits - top[group]).exp())
     logs = logits - top[group] - mass[group].log()

@@ -1,4 +1,4 @@
-"""The pooler of published models that no head uses."""
+"""The pooler that some published models have without a head that uses it."""
 
 from dataclasses import dataclass
 
@@ -9,11 +9,12 @@ from unmask.model.architecture import StackArchitecture
 
 @dataclass(frozen=True)
 class Pooler:
-    """A linear map of a text's pooled vector: BERT's pooler, where no head uses it.
+    """BERT's pooler, a linear map of a text's pooled vector, when no head uses it.
 
-    It is learned from the next sentence (Devlin et al. 2019, arXiv:1810.04805, section 3.1), and
-    published with models that have no other head, sentence encoders among them. A classification
-    head holds it itself (`SequenceClassification.dense_layer`); without one it is kept as it is.
+    It is trained by next-sentence prediction (Devlin et al. 2019, arXiv:1810.04805, section 3.1)
+    and published with models that have no other head, such as sentence encoders. A classification
+    head contains it (`SequenceClassification.dense_layer`); without such a head its weights are
+    kept unchanged.
     """
 
     def build(self, a: StackArchitecture) -> "PoolerModule":
@@ -22,7 +23,7 @@ class Pooler:
 
 
 class PoolerModule(nn.Module):
-    """The map; no head uses it, and so it is not trained."""
+    """The linear map; no head uses it, so it is not trained."""
 
     def __init__(self, a: StackArchitecture) -> None:
         super().__init__()

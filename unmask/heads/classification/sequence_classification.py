@@ -16,9 +16,9 @@ from unmask.model.layers.embeddings.token_embedding import TokenEmbedding
 from unmask.model.layers.feed_forward import ACTIVATIONS, Activation, Dropout
 
 TokenPooling = Literal["first", "last", "ends", "mean", "max", "concat", "summary"]
-"""How the hidden states of a text are pooled to one vector; see `SequenceClassification`."""
+"""Pooling of the hidden states of a text to one vector; see `SequenceClassification`."""
 Pooling = TokenPooling | Literal["attention", "compare", "both"]
-"""Or how those of a row are: with learned weights, or of two texts or two orders."""
+"""The same, or a pooling with learned weights, of two texts, or of two orders of texts."""
 POOLING_WIDTH_FACTORS = {"concat": 3, "compare": 4}
 
 PooledLayers = Literal["last", "all"]
@@ -31,34 +31,35 @@ class SequenceClassification(HeadSpec):
 
     term: str = "label"
     n_labels: int = 2
-    """1: regression by squared error; or the logit of a choice."""
+    """Number of labels. 1: regression by squared error, or the logit of a choice."""
     loss: LabelLoss = CrossEntropy()
-    """One label is true, any of them, or the text is a choice among several."""
+    """Loss: single-label, multi-label or multiple-choice."""
     pooling: Pooling = "first"
-    """How a text's hidden states become one vector. "first" or "last": one token's, BERT's [CLS] or
-    GPT's last; "mean" or "max" of all. "ends": in a bidirectional recurrent network, the last
-    output of each direction (Kiros et al. 2015, arXiv:1506.06726, section 3.1: bi-skip). "concat":
-    the last token's, the maximum and the mean, concatenated (Howard and Ruder 2018,
-    arXiv:1801.06146, section 3.3). "attention": a weighted mean, by a learned vector (Yang et al.
-    2016, doi:10.18653/v1/N16-1174, equations 5 to 7). "compare": in a row with two texts, each
-    encoded by itself, the means u and v of both, as [u, v, |u - v|, u * v] (Conneau et al. 2017,
-    arXiv:1705.02364, section 3.2). "both": in a row with two texts in both orders, each order
-    encoded by itself, the sum of the last tokens' hidden states (Radford et al. 2018, section 3.3,
-    similarity). "summary": the network's own vector of a text (CANINE: the deep stack's first)."""
+    """Pooling of a text's hidden states to one vector. "first" or "last": the state of one token,
+    e.g. BERT's [CLS] or GPT's last; "mean" or "max": over all tokens. "ends": in a bidirectional
+    recurrent network, the last output of each direction (Kiros et al. 2015, arXiv:1506.06726,
+    section 3.1: bi-skip). "concat": the last token's, the maximum and the mean, concatenated
+    (Howard and Ruder 2018, arXiv:1801.06146, section 3.3). "attention": a weighted mean, by a
+    learned vector (Yang et al. 2016, doi:10.18653/v1/N16-1174, equations 5 to 7). "compare": in a
+    row with two texts, each encoded by itself, the means u and v of both, as [u, v, |u - v|, u * v]
+    (Conneau et al. 2017, arXiv:1705.02364, section 3.2). "both": in a row with two texts in both
+    orders, each order encoded by itself, the sum of the last tokens' hidden states (Radford et al.
+    2018, section 3.3, similarity). "summary": the network's own vector of a text (CANINE: the deep
+    stack's first)."""
     pooled_layers: PooledLayers = "last"
-    """The hidden states that are pooled. "all": those of every layer, concatenated, and the input
-    of the first one (of some layers, Devlin et al. 2019, section 5.3)."""
+    """The hidden states that are pooled. "all": those of every layer, and the input of the first,
+    concatenated (Devlin et al. 2019, section 5.3, with some layers)."""
     dense_layer: bool = True
-    """A linear map and an activation before the output layer: BERT's pooler."""
+    """Whether a linear map and an activation come before the output layer: BERT's pooler."""
     activation: Activation = "tanh"
     norm: bool = False
-    """The architecture's norm after the activation (ModernBERT)."""
+    """Whether the architecture's norm follows the activation (ModernBERT)."""
     bias: bool = True
     dropout: float = 0.1
 
     @property
     def labels_texts(self) -> bool:
-        """It scores labels of whole texts."""
+        """True: it scores labels of whole texts."""
         return True
 
     @property
@@ -68,7 +69,7 @@ class SequenceClassification(HeadSpec):
 
     @property
     def has_label_names(self) -> bool:
-        """Its labels have names."""
+        """True: its labels have names."""
         return True
 
     @property
@@ -153,9 +154,9 @@ class SequenceClassificationHead(nn.Module):
         )
 
     def pooled_column(self, batch: Batch) -> Int[Tensor, "b"] | None:
-        """Return which column of each row it uses; None: all."""
-        one = self.spec.pooling in ("first", "last", "summary")
-        if not one or self.spec.pooled_layers == "all":
+        """Return the column of each row that the head uses; None: all."""
+        uses_one_column = self.spec.pooling in ("first", "last", "summary")
+        if not uses_one_column or self.spec.pooled_layers == "all":
             return None
         if self.spec.pooling == "last" and batch.last_token_positions is not None:
             return batch.last_token_positions
@@ -171,15 +172,15 @@ class SequenceClassificationHead(nn.Module):
     ) -> Prediction:
         """Compute the loss of each text."""
         logits = self.logits(hidden, batch).float()
-        kept = {self.spec.term: logits} if return_logits else {}
+        returned_logits = {self.spec.term: logits} if return_logits else {}
         if batch.labels is None:
-            return Prediction(kept)
+            return Prediction(returned_logits)
         term = self.spec.loss.term(logits, batch, training=self.training)
-        return Prediction(kept, {self.spec.term: term})
+        return Prediction(returned_logits, {self.spec.term: term})
 
 
 class AttentionPooling(nn.Module):
-    """A mean of hidden states, weighted by the similarity to a learned vector."""
+    """A mean of hidden states, weighted by their similarity to a learned vector."""
 
     def __init__(self, width: int, d: int) -> None:
         super().__init__()
@@ -235,7 +236,7 @@ class TokenClassification(HeadSpec):
 
     @property
     def labels_tokens(self) -> bool:
-        """It scores labels of tokens."""
+        """True: it scores labels of tokens."""
         return True
 
     @property
@@ -245,7 +246,7 @@ class TokenClassification(HeadSpec):
 
     @property
     def has_label_names(self) -> bool:
-        """Its labels have names."""
+        """True: its labels have names."""
         return True
 
     def with_label_weights(self, weights: tuple[float, ...]) -> "TokenClassification":
@@ -288,15 +289,15 @@ class TokenClassificationHead(nn.Module):
     ) -> Prediction:
         """Compute the loss of each token that has a label."""
         logits = self.logits(hidden, batch).float()
-        kept = {self.spec.term: logits} if return_logits else {}
+        returned_logits = {self.spec.term: logits} if return_logits else {}
         if batch.labels is None:
-            return Prediction(kept)
+            return Prediction(returned_logits)
         term = self.spec.loss.term(logits, batch, training=self.training)
-        return Prediction(kept, {self.spec.term: term})
+        return Prediction(returned_logits, {self.spec.term: term})
 
 
 def check_bidirectional(architecture: StackArchitecture) -> None:
-    """Check that a network is bidirectional, each direction with half of its hidden states.
+    """Check that a network has two directions, each with half of the hidden states.
 
     Raises:
         ValueError: it is not.
@@ -312,9 +313,9 @@ def pool_hidden_states(
 ) -> Float[Tensor, "b _"]:
     """Pool the hidden states of each text to one vector.
 
-    Its first token's, its last token's, half of both (the first half of the last one's and the
-    second half of the first one's, where each direction ends), the mean or the maximum over all but
-    padding, three of these, or the network's own vector.
+    It is the state of the first or the last token; half of each (the first half of the last state
+    and the second half of the first, where the two directions end); the mean or the maximum without
+    padding; three of these, concatenated; or the network's own vector.
     """
     if pooling in ("first", "summary"):
         return hidden[:, 0]
@@ -327,7 +328,7 @@ def pool_hidden_states(
         return torch.cat((forward.chunk(2, -1)[0], backward.chunk(2, -1)[1]), -1)
     if pooling == "concat":
         return torch.cat(
-            [pool_hidden_states(hidden, batch, one) for one in ("last", "max", "mean")], -1
+            [pool_hidden_states(hidden, batch, part) for part in ("last", "max", "mean")], -1
         )
     real = _is_token(hidden, batch)
     if pooling == "max":
@@ -338,7 +339,7 @@ def pool_hidden_states(
 def compare_pair(hidden: Float[Tensor, "b t d"], batch: Batch) -> Float[Tensor, "b 4*d"]:
     """Concatenate the means u and v of each row's two texts with |u - v| and u * v.
 
-    The mean of no token (GPT-2 has none for an empty text) is 0.
+    The mean over no tokens is 0 (GPT-2 has no token for an empty text).
 
     Raises:
         ValueError: no row has a second text.
@@ -366,7 +367,7 @@ def _part_masks(batch: Batch) -> Int[Tensor, "b t"]:
 
 
 def _is_token(hidden: Float[Tensor, "b t d"], batch: Batch) -> Bool[Tensor, "b t"]:
-    """Return which tokens are not padding."""
+    """Return a mask of the tokens that are not padding."""
     column = torch.arange(hidden.shape[1], device=hidden.device).expand(hidden.shape[:2])
     return (
         column >= 0

@@ -1,4 +1,4 @@
-"""Scores of some tokens of the vocabulary."""
+"""Restriction of the output vocabulary to some tokens."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -10,18 +10,18 @@ from unmask.batch import ExampleRows, Feature
 
 @dataclass(frozen=True)
 class Candidates(Feature):
-    """The tokens of which each target is one, and which alone are scored."""
+    """The only tokens that are scored; every target is one of them."""
 
     ids: Int[Any, "k"]
 
     @classmethod
     def collate(cls, rows: ExampleRows) -> Feature | None:
-        """Return them.
+        """Return the candidates of all examples.
 
         Raises:
-            ValueError: examples have different ones.
+            ValueError: they differ between examples.
         """
-        found = [e.feature(cls) for e in rows.examples]
-        if len({None if own is None else own.ids.tobytes() for own in found}) > 1:
+        features = [e.feature(cls) for e in rows.examples]
+        if len({None if own is None else own.ids.tobytes() for own in features}) > 1:
             raise ValueError("examples with different candidate_ids do not fit one batch")
-        return found[0]
+        return features[0]

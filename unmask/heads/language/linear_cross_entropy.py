@@ -11,18 +11,18 @@ from torch.nn import functional as F
 from unmask.batch import IGNORE_INDEX
 
 ROWS_PER_CHUNK = 1024
-"""Rows whose logits are in memory at the same time: enough for full speed, few enough to be
-reused."""
+"""Rows whose logits are in memory at the same time: enough for full speed, and few enough to reuse
+the memory."""
 CPU_CHUNK_LOGITS = 2**19
-"""Logits that are turned into probabilities at the same time on a CPU: 2 MiB in float32."""
+"""Logits that go through the softmax at the same time on a CPU: 2 MiB in float32."""
 
 
 class _LinearCrossEntropy(torch.autograd.Function):
-    """Cross-entropy of `hidden @ weight.T + bias`, perhaps softcapped, some rows at a time.
+    """Cross-entropy of `hidden @ weight.T + bias`, optionally softcapped, in chunks of rows.
 
-    The logits of all rows never exist together: with 30,000 tokens they would be the largest tensor
-    of the step, and on a CPU most of the time would go into allocating memory for them. The
-    gradients need the logits once more, so they are computed in the forward (as in Hsu et al. 2024,
+    The logits of all rows never exist at the same time: with a vocabulary of 30,000 they would be
+    the largest tensor of the step, and on a CPU allocating them would take most of the time. The
+    gradients need the logits, too, so they are computed in the forward pass (as in Hsu et al. 2024,
     Liger kernels, arXiv:2410.10989, section 3.2).
     """
 
@@ -37,9 +37,9 @@ class _LinearCrossEntropy(torch.autograd.Function):
         label_smoothing: float,
     ) -> tuple[Tensor, Tensor]:
         total = torch.zeros((), dtype=torch.float32, device=hidden.device)
-        right = torch.zeros((), dtype=torch.int64, device=hidden.device)
-        wanted = any(ctx.needs_input_grad)
-        d_hidden = torch.empty_like(hidden) if wanted else None
+        n_correct = torch.zeros((), dtype=torch.int64, device=hidden.device)
+        needs_gradient = any(ctx.needs_input_grad)
+        d_hidden = torch.empty_like(hidden) if needs_gradient else None
         d_weight: Tensor | None = None
         d_bias = None if bias is None else torch.zeros_like(bias, dtype=torch.float32)
         for h, y, d_h in _chunks(hidden, targets, d_hidden):
@@ -52,15 +52,15 @@ class _LinearCrossEntropy(torch.autograd.Function):
                 scores *= steep
                 d_bias = None if d_bias is None else d_bias + scores.float().sum(0)
             total += loss
-            right += correct
+            n_correct += correct
             if d_h is None:
                 continue
             torch.mm(scores, weight, out=d_h)
             part = scores.T @ h
             d_weight = part if d_weight is None else d_weight.add_(part)
-        if wanted:
+        if needs_gradient:
             ctx.save_for_backward(d_hidden, d_weight, d_bias)
-        return total, right
+        return total, n_correct
 
     @staticmethod
     def backward(
@@ -79,7 +79,7 @@ class _LinearCrossEntropy(torch.autograd.Function):
 
 
 def _softcap_(logits: Float[Tensor, "n v"], softcap: float) -> Float[Tensor, "n v"]:
-    """Softcap logits in place; return the derivative at each."""
+    """Softcap logits in place, and return the derivative at each."""
     share = logits.div_(softcap).tanh_()
     steep = 1 - share.square()
     logits.mul_(softcap)
@@ -102,18 +102,18 @@ def cross_entropy_gradient_(
 ) -> tuple[Float[Tensor, ""], Int[Tensor, ""]]:
     """Turn logits into the gradient of their summed cross-entropy, in place.
 
-    Return that sum and the number of correct predictions. The gradients' sum over rows, a bias's
-    gradient, is added to `over_rows`. On a CPU some rows at a time, so that their float32 form
-    stays in the cache.
+    Return that sum and the number of correct predictions. The sum of the gradients over rows, which
+    is the gradient of a bias, is added to `over_rows`. On a CPU, rows are processed in chunks whose
+    float32 copy fits into the cache.
     """
     total = torch.zeros((), dtype=torch.float32, device=logits.device)
-    right = torch.zeros((), dtype=torch.int64, device=logits.device)
+    n_correct = torch.zeros((), dtype=torch.int64, device=logits.device)
     n, v = logits.shape
     step = max(1, CPU_CHUNK_LOGITS // v) if logits.device.type == "cpu" else max(1, n)
     for start in range(0, n, step):
         block, y = logits[start : start + step], targets[start : start + step, None]
         highest, best = block.max(-1, keepdim=True)
-        right += (best == y).sum()
+        n_correct += (best == y).sum()
         exact = block.float() - highest
         total -= (1 - label_smoothing) * exact.gather(1, y).sum()
         if label_smoothing:
@@ -127,7 +127,7 @@ def cross_entropy_gradient_(
         block.copy_(exact)
         if over_rows is not None:
             over_rows += exact.sum(0)
-    return total, right
+    return total, n_correct
 
 
 def linear_cross_entropy(
@@ -139,9 +139,10 @@ def linear_cross_entropy(
     softcap: float | None = None,
     label_smoothing: float = 0.0,
 ) -> tuple[Float[Tensor, ""], Int[Tensor, ""]]:
-    """Sum the cross-entropy of linear logits, perhaps softcapped, and count correct predictions.
+    """Sum the cross-entropy of linear logits, optionally softcapped, and count correct predictions.
 
-    In nats; with `label_smoothing`, that fraction of each target is spread evenly over all tokens.
+    The sum is in nats. With `label_smoothing`, that fraction of each target is distributed
+    uniformly over the vocabulary.
 
     Raises:
         ValueError: a target is IGNORE.

@@ -1,1 +1,1 @@
-"""Heads that only pretraining has."""
+"""Heads that only pretraining uses."""

@@ -1,4 +1,4 @@
-"""Regularizers of the hidden states' size and change: AR and TAR."""
+"""Activation regularization (AR) and temporal activation regularization (TAR)."""
 
 from dataclasses import dataclass
 
@@ -14,29 +14,29 @@ from unmask.model.layers.embeddings.token_embedding import TokenEmbedding
 
 @dataclass(frozen=True, kw_only=True)
 class ActivationRegularization(HeadSpec):
-    """In training, hidden states are kept small, and similar from token to token.
+    """L2 penalties on hidden states (AR) and on their differences from token to token (TAR).
 
-    AR and TAR of Merity et al. 2018, arXiv:1708.02182, section 4.6.
-    Deviates: both are of the states with dropout, where the paper's second is of those without;
-    `temporal_weight` is made smaller by as much as dropout, which scales up what remains, makes
-    squares larger.
+    Merity et al. 2018, arXiv:1708.02182, section 4.6.
+    Deviates: both use states after dropout, where TAR in the paper uses states before it. Dropout
+    scales up the remaining numbers; `temporal_weight` is reduced by the factor by which this
+    increases the squares.
     """
 
     term: str = "steady"
     required_term: str = "next_token"
     activation_weight: float = 2.0
-    """Of the mean square of hidden states."""
+    """Weight of the mean square of hidden states."""
     temporal_weight: float = 1.0
-    """Of the mean square of differences between neighbors."""
+    """Weight of the mean square of differences between adjacent hidden states."""
 
     @property
     def is_kept_after_pretraining(self) -> bool:
-        """It has no weights."""
+        """False: it has no weights."""
         return False
 
     @property
     def objective_term(self) -> str:
-        """The term that an objective must have for this one to be computed, too."""
+        """The term of the objective with which this one is computed."""
         return self.required_term
 
     def build(
@@ -47,7 +47,7 @@ class ActivationRegularization(HeadSpec):
 
 
 class ActivationRegularizationHead(nn.Module):
-    """Two mean squares, and no weights."""
+    """Two mean squares; there are no weights."""
 
     def __init__(self, spec: ActivationRegularization, a: StackArchitecture) -> None:
         super().__init__()
@@ -55,7 +55,7 @@ class ActivationRegularizationHead(nn.Module):
         self.temporal_weight = spec.temporal_weight * (1 - a.final_dropout)
 
     def count_targets(self, batch: Batch) -> dict[str, int]:
-        """Count the tokens in training; otherwise there is no term."""
+        """Count the tokens; outside of training there is no term."""
         return {self.spec.term: batch.inputs.numel()} if self.training else {}
 
     def forward(

@@ -25,21 +25,21 @@ from unmask.objectives.features import PredictionOrder
 class AutoregressiveCharacters(HeadSpec):
     """The head that predicts masked characters, each given those predicted before it.
 
-    Clark et al. 2022, arXiv:2103.06874, section 3.2.1: the vectors e of the characters (the
-    embedding's) concatenated with the hidden states y of their positions, through a small network
-    back to the size of y, in a random order, through one causal layer of a Transformer; and then a
-    softmax over buckets, code point mod B, not over a million code points.
+    Clark et al. 2022, arXiv:2103.06874, section 3.2.1. The embeddings e of the characters are
+    concatenated with the hidden states y of their positions and projected back to the size of y.
+    They pass through one causal Transformer layer, in a random order, and a softmax over hash
+    buckets, code point mod B, instead of a million code points.
 
-    Deviates: as written, each position would see the embedding of the character that is its target.
-    Here the query has the mask's embedding instead, and attends to those predicted before it, and
-    to itself.
+    Deviates: as described, each position would see the embedding of its own target. Here the query
+    has the embedding of the mask instead, and attends to the characters predicted before it and to
+    itself.
     """
 
     term: str = "characters"
     n_buckets: int | None = None
-    """B. None: `n_hash_buckets` of the architecture."""
+    """Number of buckets B. None: `n_hash_buckets` of the architecture."""
     mask_id: int = 0xE003
-    """The code point of characters not yet predicted."""
+    """Code point whose embedding stands for characters that are not predicted yet."""
 
     def build(
         self, architecture: StackArchitecture, embedding_table: TokenEmbedding
@@ -87,13 +87,13 @@ class AutoregressiveCharactersHead(nn.Module):
         self._table = (embedding_table,)
 
     def flops(self, length: int, target_fraction: float) -> float:
-        """Count the forward's FLOPs per token: each target is computed twice."""
+        """Count the forward FLOPs per token: each target passes through the layer twice."""
         a, forward = self.attention, self.feed_forward
-        once = (a.q, a.o, forward.up, forward.down, forward.gate, self.out)
-        weights = sum(m.weight.numel() for m in once if m is not None)
+        projections = (a.q, a.o, forward.up, forward.down, forward.gate, self.out)
+        weights = sum(m.weight.numel() for m in projections if m is not None)
         weights += 2 * sum(m.weight.numel() for m in (self.join, a.k, a.v))
-        seen = 4 * a.q.out_features * 2 * target_fraction * length
-        return target_fraction * (2 * weights + seen)
+        attention = 4 * a.q.out_features * 2 * target_fraction * length
+        return target_fraction * (2 * weights + attention)
 
     def count_targets(self, batch: Batch) -> dict[str, int]:
         """Count the targets, without reading a tensor."""
@@ -112,7 +112,7 @@ class AutoregressiveCharactersHead(nn.Module):
         """Predict the bucket of each masked character, in the batch's prediction order.
 
         Raises:
-            ValueError: it has none.
+            ValueError: the batch has no prediction order.
         """
         if batch.targets is None:
             return Prediction()
@@ -121,20 +121,24 @@ class AutoregressiveCharactersHead(nn.Module):
                 "CANINE-C asks in turns, and this batch has none: let its objective hide "
                 "`AutoregressiveMasking`"
             )
-        y, targets, turn = (
+        y, targets, order = (
             hidden.flatten(0, 1),
             batch.targets.flatten(),
             prediction_order.order.flatten(),
         )
-        asked = batch.target_positions
-        if asked is None:
-            asked = torch.arange(len(targets), device=targets.device)
-        y, targets, turn = y[asked], targets[asked], turn[asked]
-        told = self.condition_on_predicted(y, targets, turn, asked // hidden.shape[1], len(hidden))
-        wanted = targets % self.buckets
-        total, right = linear_cross_entropy(told, self.out.weight, self.out.bias, wanted)
-        said = {self.spec.term: self.out(told)} if return_logits else {}
-        return Prediction(said, {self.spec.term: Term(total, targets.numel(), right)})
+        positions = batch.target_positions
+        if positions is None:
+            positions = torch.arange(len(targets), device=targets.device)
+        y, targets, order = y[positions], targets[positions], order[positions]
+        vectors = self.condition_on_predicted(
+            y, targets, order, positions // hidden.shape[1], len(hidden)
+        )
+        target_buckets = targets % self.buckets
+        total, n_correct = linear_cross_entropy(
+            vectors, self.out.weight, self.out.bias, target_buckets
+        )
+        logits = {self.spec.term: self.out(vectors)} if return_logits else {}
+        return Prediction(logits, {self.spec.term: Term(total, targets.numel(), n_correct)})
 
     def condition_on_predicted(
         self,
@@ -149,7 +153,7 @@ class AutoregressiveCharactersHead(nn.Module):
         Args:
             y: hidden states of the targets, from the backbone.
             characters: the targets.
-            prediction_order: of each target in its text, from 0.
+            prediction_order: rank of each target in its text, from 0.
             row: the text of each target.
             rows: the number of texts.
         """
@@ -157,15 +161,17 @@ class AutoregressiveCharactersHead(nn.Module):
             return y
         width = int(prediction_order.max()) + 1
         slot = row * width + prediction_order
-        places = y.new_zeros(rows * width, y.shape[1]).index_copy(0, slot, y)
-        known = characters.new_full((rows * width,), PAD_CODE_POINT).index_copy(0, slot, characters)
-        places, known = places.view(rows, width, -1), known.view(rows, width)
-        asking = self._joined(places, torch.full_like(known, self.spec.mask_id))
-        context = torch.cat((self._joined(places, known), asking), 1)
+        states = y.new_zeros(rows * width, y.shape[1]).index_copy(0, slot, y)
+        character_rows = characters.new_full((rows * width,), PAD_CODE_POINT).index_copy(
+            0, slot, characters
+        )
+        states, character_rows = states.view(rows, width, -1), character_rows.view(rows, width)
+        queries = self._joined(states, torch.full_like(character_rows, self.spec.mask_id))
+        context = torch.cat((self._joined(states, character_rows), queries), 1)
         before = torch.ones(width, width, dtype=torch.bool, device=y.device).tril(-1)
         own = torch.eye(width, dtype=torch.bool, device=y.device)
-        sight = AttentionMask(torch.cat((before, own), 1)[None, None])
-        x = self.attention_norm(asking, lambda z: self.attention(z, context, None, sight))
+        attention_mask = AttentionMask(torch.cat((before, own), 1)[None, None])
+        x = self.attention_norm(queries, lambda z: self.attention(z, context, None, attention_mask))
         return self.feed_forward_norm(x, self.feed_forward).flatten(0, 1)[slot]
 
     def _joined(

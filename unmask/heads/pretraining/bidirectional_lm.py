@@ -1,4 +1,4 @@
-"""The bidirectional language model of ELMo: each direction predicts the word between them."""
+"""ELMo's bidirectional language model: each direction predicts the word between its contexts."""
 
 from dataclasses import dataclass, replace
 
@@ -26,11 +26,11 @@ class BidirectionalLM(HeadSpec):
     """
 
     output_vocab_size: int
-    """Words of the output vocabulary."""
+    """Size of the output vocabulary of words."""
     cutoffs: tuple[int, ...] = ()
-    """Rare words of large vocabularies are scored in clusters, which begin at these ids
-    (`unmask.model.layers.embeddings.adaptive`).
-    Deviates: the released code samples 8,192 negatives per step."""
+    """First ids of the clusters of rare words in an adaptive softmax, for large vocabularies
+    (`unmask.model.layers.embeddings.adaptive`). Deviates: the released code samples 8,192 negatives
+    per step."""
     term: str = "both_sides"
 
     def __post_init__(self) -> None:
@@ -39,25 +39,27 @@ class BidirectionalLM(HeadSpec):
 
     def with_vocabulary(self, special: SpecialTokenIds) -> "BidirectionalLM":
         """Return the head for a tokenizer's output vocabulary of words."""
-        known = special.output_vocabulary
+        vocabulary = special.output_vocabulary
         return (
-            self if known is None else replace(self, output_vocab_size=known.special_ids.vocab_size)
+            self
+            if vocabulary is None
+            else replace(self, output_vocab_size=vocabulary.special_ids.vocab_size)
         )
 
     @property
     def gives_perplexity(self) -> bool:
-        """Its loss is that of a language model."""
+        """True: its loss is that of a language model."""
         return True
 
     def build(
         self, architecture: StackArchitecture, embedding_table: TokenEmbedding
     ) -> "BidirectionalLMHead":
-        """Build the head of a stack whose two halves are two readers."""
+        """Build the head of a stack whose hidden states are two directions, side by side."""
         return BidirectionalLMHead(self, architecture)
 
 
 class BidirectionalLMHead(nn.Module):
-    """Logits of words by either half of hidden states, and their cross-entropy."""
+    """Logits of words from each half of the hidden states, and their cross-entropy."""
 
     def __init__(self, spec: BidirectionalLM, a: StackArchitecture) -> None:
         super().__init__()
@@ -74,7 +76,7 @@ class BidirectionalLMHead(nn.Module):
         self.names = LanguageModeling(bias=True).build(words, self.table)
 
     def flops(self, length: int, target_fraction: float) -> float:
-        """Count the forward's FLOPs per token: of both output layers."""
+        """Count the forward FLOPs per token of both output layers."""
         return 2 * self.names.flops(length, target_fraction)
 
     def count_targets(self, batch: Batch) -> dict[str, int]:
@@ -93,7 +95,7 @@ class BidirectionalLMHead(nn.Module):
     ) -> Prediction:
         """Score the positions whose target is not IGNORE; with `return_logits`, return logits.
 
-        First all those of the forward direction, then those of the backward direction.
+        Predictions of the forward direction come first, then those of the backward direction.
 
         Raises:
             ValueError: the batch has no `TwoStream`, so that hidden states would see the targets.
@@ -108,6 +110,6 @@ class BidirectionalLMHead(nn.Module):
         if batch.target_positions is not None:
             flat, targets = flat[batch.target_positions], targets[batch.target_positions]
         both = torch.cat(flat.chunk(2, -1))  # [2n d/2]
-        total, right = self.names.loss(both, targets.repeat(2))
-        said = {self.spec.term: self.names.logits(both)} if return_logits else {}
-        return Prediction(said, {self.spec.term: Term(total, len(both), right)})
+        total, n_correct = self.names.loss(both, targets.repeat(2))
+        logits = {self.spec.term: self.names.logits(both)} if return_logits else {}
+        return Prediction(logits, {self.spec.term: Term(total, len(both), n_correct)})

@@ -20,26 +20,26 @@ from unmask.model.layers.feed_forward import ACTIVATIONS, Activation
 
 @dataclass(frozen=True, kw_only=True)
 class ContrastiveLoss(HeadSpec):
-    """Each part of a text finds the other one among those of all texts of the batch.
+    """In-batch contrastive loss: each part of a text must match the other part of the same text.
 
-    By the cosine of the parts' mean hidden states over a temperature, and a softmax over the batch,
-    of second parts for the first ones and of first parts for the second ones: Logeswaran and Lee
-    2018, arXiv:1803.02893, section 3, equations 1 to 3, with the mean, the cosine and the
+    The score of two parts is the cosine of their mean hidden states over a temperature, with a
+    softmax over the second parts of the batch for each first part, and vice versa: Logeswaran and
+    Lee 2018, arXiv:1803.02893, section 3, equations 1 to 3, with the mean, the cosine and the
     temperature of Giorgi et al. 2021, arXiv:2006.03659, sections 3.1 and 3.2.
 
-    The batch is what goes through the model at once: with fewer texts the task is easier.
+    The softmax is over a micro-batch: with fewer texts the task is easier.
     """
 
     term: str = "neighbor"
     temperature: float = 0.05
     pooling: Literal["mean", "first"] = "mean"
-    """The vector of a part: the mean of its hidden states, or that of its first token."""
+    """Pooling of a part: the mean of its hidden states, or the state of its first token."""
     candidates: Literal["others", "all"] = "others"
-    """The candidates of a first part: the second parts, or all parts but itself (Meng et al. 2021,
+    """Candidates for a first part: the second parts, or all other parts (Meng et al. 2021,
     arXiv:2102.08473, equation 7)."""
     transform: Activation | None = None
-    """A linear map, this activation and a norm come before the cosine (ibid., released code,
-    `SCLHead`). None: the vectors are compared as they are, and the head has no weights."""
+    """Activation of a transform before the cosine: a linear map, this activation and a norm (ibid.,
+    released code, `SCLHead`). None: no transform, so the head has no weights."""
 
     def __post_init__(self) -> None:
         if not self.temperature > 0:
@@ -62,7 +62,7 @@ PAIR_HEADS: Mapping[str, "ContrastiveLoss | QuickThoughts"] = {
     "crop": ContrastiveLoss(term="crop", temperature=1.0, pooling="first", candidates="all"),
     "sentences_found": QuickThoughts(),
 }
-"""Heads of an objective over parts of a text. Without weights, so any model can have them."""
+"""Heads of an objective over parts of a text. They have no weights, so any model can have them."""
 
 
 class ContrastiveHead(nn.Module):
@@ -87,24 +87,26 @@ class ContrastiveHead(nn.Module):
     ) -> Prediction:
         """Compute the loss of each text that has two parts.
 
-        Logits are [n n], of each first part for each second one.
+        Logits are [n n]: of each first part with each second one.
         """
         if batch.part_ids is None:
             return Prediction()
         stand_for = _mean_states if self.spec.pooling == "mean" else _first_tokens
         first, second = map(self._normalize, stand_for(hidden, batch.part_ids))
-        said = first @ second.T / self.spec.temperature
-        kept = {self.spec.term: said} if return_logits else {}
-        own = torch.arange(len(said), device=said.device)
-        asked = [said, said.T]
+        similarities = first @ second.T / self.spec.temperature
+        returned_logits = {self.spec.term: similarities} if return_logits else {}
+        own = torch.arange(len(similarities), device=similarities.device)
+        directions = [similarities, similarities.T]
         if self.spec.candidates == "all":
-            asked = [
+            directions = [
                 torch.cat((x, self._same_side_logits(v)), 1)
-                for x, v in zip(asked, (first, second), strict=True)
+                for x, v in zip(directions, (first, second), strict=True)
             ]
-        lost = torch.stack([F.cross_entropy(x, own, reduction="sum") for x in asked]).sum()
-        right = (asked[0].argmax(-1) == own).sum() if len(said) else own.sum()
-        return Prediction(kept, {self.spec.term: Term(lost / 2, len(said), right)})
+        total = torch.stack([F.cross_entropy(x, own, reduction="sum") for x in directions]).sum()
+        n_correct = (directions[0].argmax(-1) == own).sum() if len(similarities) else own.sum()
+        return Prediction(
+            returned_logits, {self.spec.term: Term(total / 2, len(similarities), n_correct)}
+        )
 
     def _normalize(self, x: Float[Tensor, "n d"]) -> Float[Tensor, "n d"]:
         if self.dense is not None and self.norm is not None:
@@ -112,9 +114,9 @@ class ContrastiveHead(nn.Module):
         return F.normalize(x.float(), dim=-1)
 
     def _same_side_logits(self, vectors: Float[Tensor, "n d"]) -> Float[Tensor, "n n"]:
-        """Return the similarities of parts of one side, without that of each with itself."""
-        said = vectors @ vectors.T / self.spec.temperature
-        return said.fill_diagonal_(-torch.inf)
+        """Return the similarities among parts of one side; each with itself is minus infinity."""
+        similarities = vectors @ vectors.T / self.spec.temperature
+        return similarities.fill_diagonal_(-torch.inf)
 
 
 def _first_tokens(

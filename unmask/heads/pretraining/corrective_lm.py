@@ -22,12 +22,12 @@ from unmask.model.layers.feed_forward import Activation
 
 @dataclass(frozen=True, kw_only=True)
 class CorrectiveLM(HeadSpec):
-    """Predicts for each token whether to copy it, and otherwise the original.
+    """Predicts for each token whether to copy it and, if not, the original.
 
-    Meng et al. 2021, arXiv:2102.08473, section 3.2, equations 3 to 6. With c the probability to
-    copy and p that of the language model, the loss of a masked token x is
-    -log(c [x is there] + (1 - c) p(x)), without gradient to c; c is trained by a binary loss of
-    every token.
+    Meng et al. 2021, arXiv:2102.08473, section 3.2, equations 3 to 6. Let c be the probability of
+    copying and p the language model's. The loss of a masked token x is
+    -log(c [x is the input] + (1 - c) p(x)), without a gradient to c; c is trained by a binary loss
+    over all tokens.
     """
 
     required_term: ClassVar[str] = "masked"
@@ -36,11 +36,11 @@ class CorrectiveLM(HeadSpec):
     copy_term: str = "copied"
     """The name of the copy term."""
     transform: Activation | None = None
-    """What comes before the logits of tokens, as in `LanguageModeling` (released code, `CLMHead`:
-    none)."""
+    """Activation of a transform before the logits, as in `LanguageModeling` (released code,
+    `CLMHead`: none)."""
     weight: float = 1.0
     copy_weight: float = 50.0
-    """Section 4.1 and appendix B."""
+    """Weight of the copy loss (section 4.1 and appendix B)."""
 
     @property
     def objective_term(self) -> str:
@@ -69,7 +69,7 @@ class CorrectiveLMHead(nn.Module):
         self.copy = nn.Linear(a.d_model, 1)
 
     def flops(self, length: int, target_fraction: float) -> float:
-        """Count the forward's FLOPs per token: of the output layer."""
+        """Count the forward FLOPs per token: of the output layer."""
         return self.language.flops(length, target_fraction)
 
     def count_targets(self, batch: Batch) -> dict[str, int]:
@@ -89,27 +89,32 @@ class CorrectiveLMHead(nn.Module):
             return Prediction()
         original = generated.original_ids
         copy = self.copy(hidden)[..., 0].float()
-        there, asked = batch.inputs == original, _corruptible(batch)
-        each = F.binary_cross_entropy_with_logits(copy, there.float(), reduction="none")
-        right = ((copy > 0) == there) & asked
+        is_original, is_target = batch.inputs == original, _corruptible(batch)
+        copy_losses = F.binary_cross_entropy_with_logits(
+            copy, is_original.float(), reduction="none"
+        )
+        is_correct = ((copy > 0) == is_original) & is_target
         terms = {
             self.spec.copy_term: Term(
-                (each * asked).sum(), int(asked.sum()), right.sum(), self.spec.copy_weight
+                (copy_losses * is_target).sum(),
+                int(is_target.sum()),
+                is_correct.sum(),
+                self.spec.copy_weight,
             )
         }
-        where = torch.arange(there.numel(), device=copy.device)
+        where = torch.arange(is_original.numel(), device=copy.device)
         where = where if batch.target_positions is None else batch.target_positions
-        rows = [x.flatten(0, 1)[where] for x in (hidden, copy.detach(), there, original)]
-        total = right = copy.new_zeros(())
+        rows = [x.flatten(0, 1)[where] for x in (hidden, copy.detach(), is_original, original)]
+        total = n_correct = copy.new_zeros(())
         for i in range(0, len(where), ROWS_PER_CHUNK):
             part = [x[i : i + ROWS_PER_CHUNK] for x in rows]
-            lost, hits = cast(
+            loss, hits = cast(
                 tuple[Tensor, Tensor], checkpoint(self._loss, *part, use_reentrant=False)
             )
-            total, right = total + lost, right + hits
-        terms[self.spec.term] = Term(total, len(where), right.long(), self.spec.weight)
-        kept = {self.spec.term: self.language.logits(rows[0])} if return_logits else {}
-        return Prediction(kept, terms)
+            total, n_correct = total + loss, n_correct + hits
+        terms[self.spec.term] = Term(total, len(where), n_correct.long(), self.spec.weight)
+        logits = {self.spec.term: self.language.logits(rows[0])} if return_logits else {}
+        return Prediction(logits, terms)
 
     def _loss(
         self,
@@ -119,13 +124,13 @@ class CorrectiveLMHead(nn.Module):
         original: Int[Tensor, "n"],
     ) -> tuple[Float[Tensor, ""], Int[Tensor, ""]]:
         scores = self.language.logits(hidden).float()
-        named = F.logsigmoid(-copy_logits) - F.cross_entropy(scores, original, reduction="none")
+        generated = F.logsigmoid(-copy_logits) - F.cross_entropy(scores, original, reduction="none")
         copied = F.logsigmoid(copy_logits).masked_fill(~is_original, -torch.inf)
-        said = torch.where((copy_logits > 0) & is_original, original, scores.argmax(-1))
-        return -torch.logaddexp(named, copied).sum(), (said == original).sum()
+        predictions = torch.where((copy_logits > 0) & is_original, original, scores.argmax(-1))
+        return -torch.logaddexp(generated, copied).sum(), (predictions == original).sum()
 
 
 def _corruptible(batch: Batch) -> Bool[Tensor, "b t"]:
-    """Return which tokens may have been replaced: none of second parts."""
-    read = batch.is_token()
-    return read if batch.part_ids is None else read & (batch.part_ids % 2 == 0)
+    """Return a mask of tokens that may have been replaced: none in second parts."""
+    is_token = batch.is_token()
+    return is_token if batch.part_ids is None else is_token & (batch.part_ids % 2 == 0)

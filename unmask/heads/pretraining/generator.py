@@ -21,32 +21,32 @@ from unmask.model.layers.embeddings.token_embedding import TokenEmbedding, requi
 from unmask.model.layers.feed_forward import Activation
 
 EmbeddingSharing = Literal["all", "tokens", "none", "disentangled"]
-"""Which embeddings the two networks share: all of the input, those of tokens, or none.
-"disentangled": the model uses the generator's token embeddings, without gradient from its own loss,
-plus a difference that only its own loss trains (He et al. 2021, arXiv:2111.09543, section
+"""Embeddings that the two networks share: all input embeddings, those of tokens, or none.
+"disentangled": the model uses the generator's token embeddings, without a gradient from its own
+loss, plus a difference that only its own loss trains (He et al. 2021, arXiv:2111.09543, section
 3.2)."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Generator(HeadSpec):
-    """Replaces masked tokens by samples of a smaller network.
+    """A generator: a smaller network whose samples replace masked tokens.
 
-    Clark et al. 2020, arXiv:2003.10555, section 2. The two are trained together; no gradient passes
-    from the model through the samples. A sample equal to the original token is no replacement.
+    Clark et al. 2020, arXiv:2003.10555, section 2. Both networks are trained together; there is no
+    gradient through the samples. A sample equal to the original token does not count as replaced.
     """
 
     term: str = "masked"
     width_factor: float = 0.25
-    """d_model, n_heads and d_ff of the network, as a fraction of the model's (section 3.2)."""
+    """Size of d_model, n_heads and d_ff, as a fraction of the model's (section 3.2)."""
     n_layers: int | None = None
-    """None: as many as the model."""
+    """Number of layers. None: as many as the model has."""
     transform: Activation = "gelu"
     embedding_sharing: EmbeddingSharing = "all"
     weight: float = 1.0
     sample_with_dropout: bool = True
-    """Tokens are sampled from the training forward, with dropout; otherwise from a second forward
-    without dropout (Meng et al. 2021, arXiv:2102.08473, section 4, "Model Architecture";
-    released code, `generator_sample_mode`)."""
+    """Whether tokens are sampled from the training forward pass, with dropout. If not, from a
+    second forward pass without dropout (Meng et al. 2021, arXiv:2102.08473, section 4, "Model
+    Architecture"; released code, `generator_sample_mode`)."""
 
     def __post_init__(self) -> None:
         if not 0 < self.width_factor <= 1:
@@ -78,12 +78,12 @@ class Generator(HeadSpec):
 
     @property
     def is_kept_after_pretraining(self) -> bool:
-        """It serves pretraining alone."""
+        """False: it is used for pretraining only."""
         return False
 
     @property
     def gives_perplexity(self) -> bool:
-        """Its loss is that of a language model."""
+        """True: its loss is that of a language model."""
         return True
 
     def build(
@@ -92,7 +92,7 @@ class Generator(HeadSpec):
         """Build the smaller network of an architecture with token embeddings `embedding_table`.
 
         Raises:
-            ValueError: it is no Transformer, or has no token embeddings.
+            ValueError: the model is not a Transformer, or has no token embeddings.
         """
         if type(architecture) is not Architecture:
             raise ValueError(
@@ -115,7 +115,7 @@ class GeneratorHead(nn.Module):
         self._table = (embedding_table,)
 
     def share_with(self, backbone: Backbone) -> None:
-        """Share embeddings with the model, where that is one Transformer."""
+        """Share embeddings with the model, if it is a single Transformer."""
         if not isinstance(backbone, Transformer):
             return
         if self.spec.embedding_sharing == "all":
@@ -130,34 +130,34 @@ class GeneratorHead(nn.Module):
         return out + F.embedding(args[0], self.network.tokens.weight.detach())
 
     def initialize_parameters(self) -> None:
-        """Initialize the difference to the generator's token embeddings, if any, to zero."""
+        """Initialize the difference from the generator's token embeddings, if any, to zero."""
         if self.spec.embedding_sharing == "disentangled":
             nn.init.zeros_(self._table[0].weight)
 
     def without_sharing(self, weights: dict[str, Tensor]) -> dict[str, Tensor]:
-        """Add the generator's token embeddings to the model's, where those are a difference."""
+        """Add the generator's token embeddings to the model's, if these are a difference."""
         if self.spec.embedding_sharing != "disentangled":
             return weights
         name = "backbone.tokens.weight"
         return weights | {name: weights[name] + self.network.tokens.weight.detach()}
 
     def to_embedding_difference(self) -> None:
-        """Turn the model's token embeddings into the difference to the generator's."""
+        """Convert the model's token embeddings into the difference from the generator's."""
         if self.spec.embedding_sharing == "disentangled":
             with torch.no_grad():
                 self._table[0].weight -= self.network.tokens.weight
 
     @property
     def needs_second_forward(self) -> bool:
-        """Whether it samples from a second forward."""
+        """Whether it samples from a second forward pass."""
         a = self.network.a
         drops = a.dropout or a.attention_dropout or a.activation_dropout or a.final_dropout
         return not self.spec.sample_with_dropout and bool(drops)
 
     def flops(self, length: int, target_fraction: float) -> float:
-        """Count the forward's FLOPs per token, of which `target_fraction` have targets.
+        """Count the forward FLOPs per token, of which `target_fraction` have targets.
 
-        A second forward has no backward: it costs a third of one that has.
+        A second forward pass has no backward pass, so it costs a third of a training pass.
         """
         times = 4 / 3 if self.needs_second_forward else 1
         return times * self.network.flops(length) + self.language.flops(length, target_fraction)
@@ -179,14 +179,18 @@ class GeneratorHead(nn.Module):
             batch.inputs.flatten(),
             batch.targets.flatten(),
         )
-        asked = (
+        target_positions = (
             torch.arange(len(inputs)) if batch.target_positions is None else batch.target_positions
         )
-        asked = asked.to(inputs.device)
-        drawn = inputs.index_put((asked,), self._sample_tokens(flat[asked]))
-        original = inputs.index_put((asked,), targets[asked])
-        read = replace(batch, inputs=drawn.view_as(batch.inputs))
-        return read.with_feature(GeneratorInputs(original.view_as(batch.inputs))), prediction
+        target_positions = target_positions.to(inputs.device)
+        corrupted = inputs.index_put(
+            (target_positions,), self._sample_tokens(flat[target_positions])
+        )
+        original = inputs.index_put((target_positions,), targets[target_positions])
+        corrupted_batch = replace(batch, inputs=corrupted.view_as(batch.inputs))
+        return corrupted_batch.with_feature(
+            GeneratorInputs(original.view_as(batch.inputs))
+        ), prediction
 
     @torch.no_grad()
     def _without_dropout(self, batch: Batch) -> Float[Tensor, "b t d"]:
@@ -198,11 +202,11 @@ class GeneratorHead(nn.Module):
     @torch.no_grad()
     def _sample_tokens(self, hidden: Float[Tensor, "n d"]) -> Int[Tensor, "n"]:
         """Sample a token for each target, from torch's default generator."""
-        said = [
+        samples = [
             self._sample_rows(hidden[i : i + ROWS_PER_CHUNK])
             for i in range(0, len(hidden), ROWS_PER_CHUNK)
         ]
-        return torch.cat(said) if said else hidden.new_empty(0, dtype=torch.int64)
+        return torch.cat(samples) if samples else hidden.new_empty(0, dtype=torch.int64)
 
     def _sample_rows(self, hidden: Float[Tensor, "n d"]) -> Int[Tensor, "n"]:
         sums = self.language.logits(hidden).float().softmax(-1).cumsum(-1)
@@ -212,5 +216,5 @@ class GeneratorHead(nn.Module):
     def forward(
         self, hidden: Float[Tensor, "b t d"], batch: Batch, *, return_logits: bool = False
     ) -> Prediction:
-        """Return nothing: its terms are computed in `corrupt`."""
+        """Return an empty prediction: `corrupt` computes the terms."""
         return Prediction()

@@ -1,4 +1,4 @@
-"""What a discriminator knows of the inputs that a generator made."""
+"""The original tokens of inputs that a generator has corrupted."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from unmask.batch import Feature
 
 @dataclass(frozen=True)
 class GeneratorInputs(Feature):
-    """The tokens of the text, where inputs may be a generator's samples (ELECTRA, COCO-LM)."""
+    """The original tokens of the text; inputs may be samples of a generator (ELECTRA, COCO-LM)."""
 
     column_fields: ClassVar[Mapping[str, int]] = {"original_ids": 0}
     original_ids: Int[Tensor, "b t"]

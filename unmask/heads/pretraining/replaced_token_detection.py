@@ -1,4 +1,4 @@
-"""Replaced token detection: is each token the original one?"""
+"""Replaced token detection: predict for each token whether it was replaced (ELECTRA)."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -29,7 +29,8 @@ class ReplacedTokenDetection(HeadSpec):
     term: str = "replaced"
     activation: Activation = "gelu"
     weight: float = 50.0
-    """Section 3.2 and appendix A: 50, since a binary loss is much smaller than that of a token."""
+    """Weight of the loss (section 3.2 and appendix A: 50, since a binary loss is much smaller than
+    a language model's)."""
 
     @property
     def objective_term(self) -> str:
@@ -44,7 +45,7 @@ class ReplacedTokenDetection(HeadSpec):
 
 
 class ReplacedTokenDetectionHead(nn.Module):
-    """A logit of each token, above 0 where it predicts that the token was replaced."""
+    """A logit per token; above 0, the token is predicted to be replaced."""
 
     def __init__(self, spec: ReplacedTokenDetection, a: StackArchitecture) -> None:
         super().__init__()
@@ -57,19 +58,19 @@ class ReplacedTokenDetectionHead(nn.Module):
         return self.out(ACTIVATIONS[self.spec.activation](self.dense(hidden)))[..., 0]
 
     def count_targets(self, batch: Batch) -> dict[str, int]:
-        """Count the targets: in batches with masked tokens, all but padding."""
+        """Count the targets: all tokens but padding, in batches with masked tokens."""
         return {} if batch.targets is None else {self.spec.term: int(batch.is_token().sum())}
 
     def forward(
         self, hidden: Float[Tensor, "b t d"], batch: Batch, *, return_logits: bool = False
     ) -> Prediction:
         """Compute the loss of all tokens."""
-        said = self.logits(hidden, batch).float()
-        kept = {self.spec.term: said} if return_logits else {}
+        logits = self.logits(hidden, batch).float()
+        returned_logits = {self.spec.term: logits} if return_logits else {}
         if (generated := batch.feature(GeneratorInputs)) is None:
-            return Prediction(kept)
-        read, replaced = batch.is_token(), batch.inputs != generated.original_ids
-        each = F.binary_cross_entropy_with_logits(said, replaced.float(), reduction="none")
-        right = ((said > 0) == replaced) & read
-        term = Term((each * read).sum(), int(read.sum()), right.sum(), self.spec.weight)
-        return Prediction(kept, {self.spec.term: term})
+            return Prediction(returned_logits)
+        is_token, replaced = batch.is_token(), batch.inputs != generated.original_ids
+        losses = F.binary_cross_entropy_with_logits(logits, replaced.float(), reduction="none")
+        correct = ((logits > 0) == replaced) & is_token
+        term = Term((losses * is_token).sum(), int(is_token.sum()), correct.sum(), self.spec.weight)
+        return Prediction(returned_logits, {self.spec.term: term})

@@ -1,4 +1,4 @@
-"""Adjacent sentences: reconstructed word by word (skip-thoughts), or found (quick-thoughts)."""
+"""Prediction of adjacent sentences: by words (skip-thoughts) or contrastive (quick-thoughts)."""
 
 from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
@@ -18,21 +18,21 @@ from unmask.model.layers.embeddings.token_embedding import TokenEmbedding, requi
 from unmask.model.text_layout import TextLayout
 
 SentencePooling = Literal["last", "ends", "mean", "first"]
-"""The vector of a sentence: the hidden state of a token, the last outputs of both directions, or
-the mean of all."""
+"""Pooling of a sentence: the hidden state of a token, the last outputs of both directions, or the
+mean."""
 
 
 @dataclass(frozen=True)
 class SentenceLayout:
-    """The sentences of a batch, one after the other, each in a row of its own."""
+    """The sentences of a batch in order, each in a row of its own."""
 
     text_layout: TextLayout
     has_next: Bool[Tensor, "m"]
-    """Of all but the last, whether the next one follows it in the same text."""
+    """For each sentence but the last, whether the next one is from the same text."""
 
     @classmethod
     def from_batch(cls, batch: Batch) -> "SentenceLayout | None":
-        """Find the sentences of a batch; None where texts are whole."""
+        """Find the sentences of a batch; None if texts are not split into sentences."""
         if batch.part_ids is None:
             return None
         texts = TextLayout.from_batch(
@@ -44,11 +44,11 @@ class SentenceLayout:
 
     @property
     def with_next(self) -> Int[Tensor, "k"]:
-        """Which sentences are followed by the next one."""
+        """Indices of the sentences whose next one is from the same text."""
         return self.has_next.nonzero().squeeze(1)
 
     def sentence_targets(self, targets: Int[Tensor, "b t"]) -> Int[Tensor, "n l"]:
-        """Put the targets of each sentence in a row; IGNORE behind its end."""
+        """Put the targets of each sentence in a row; IGNORE after its end."""
         assert self.text_layout.index is not None
         assert self.text_layout.is_token is not None
         return torch.where(
@@ -73,15 +73,15 @@ class SentenceLayout:
 class SkipThoughts(HeadSpec):
     """Each sentence's vector predicts the sentences after and before it, word by word.
 
-    Kiros et al. 2015, arXiv:1506.06726, section 2.1: two decoders, GRUs whose gates and new state
-    have the vector as input at each word; they share an output matrix.
+    Kiros et al. 2015, arXiv:1506.06726, section 2.1. There are two decoders, GRUs that read the
+    vector as an additional input at each word; they share an output matrix.
 
-    The decoders' token embeddings are the encoder's (released code, `build_model`). Deviates from
-    the released code: there the vector is the decoders' initial state, and no input at each word.
+    The decoders use the token embeddings of the encoder (released code, `build_model`). Deviates
+    from the released code: there the vector is only the initial state of the decoders.
     """
 
     required_term: ClassVar[str] = "sentences_said"
-    """The term that an objective must have for this one to be computed."""
+    """The term of the objective with which these are computed."""
     pooling: SentencePooling = "last"
 
     @property
@@ -96,7 +96,7 @@ class SkipThoughts(HeadSpec):
 
     @property
     def gives_perplexity(self) -> bool:
-        """Its loss is that of a language model."""
+        """True: its loss is that of a language model."""
         return True
 
     def build(
@@ -127,7 +127,7 @@ class SkipThoughtsHead(nn.Module):
         self._table = (embedding_table,)
 
     def count_targets(self, batch: Batch) -> dict[str, int]:
-        """Count the target words: of sentences that follow one, and of those that one follows."""
+        """Count the target words, separately for next and for previous sentences."""
         sentences = SentenceLayout.from_batch(batch)
         if sentences is None or batch.targets is None:
             return {}
@@ -145,7 +145,7 @@ class SkipThoughtsHead(nn.Module):
         return [(following, pairs + 1), (preceding, pairs)]
 
     def flops(self, length: int, target_fraction: float) -> float:
-        """Count the forward's FLOPs per token: nearly all are predicted twice."""
+        """Count the forward FLOPs per token: nearly all tokens are predicted twice."""
         decoder = self.following.reads.weight.numel() + self.following.recalls.weight.numel()
         return target_fraction * 2 * 2 * (decoder + self.out.weight.numel())
 
@@ -161,13 +161,13 @@ class SkipThoughtsHead(nn.Module):
         answers = sentences.sentence_targets(batch.targets)
         logits, terms = dict[str, Tensor](), dict[str, Term]()
         for name, rows in self._decoded_sentences(sentences.with_next):
-            others = 2 * sentences.with_next + 1 - rows
+            neighbors = 2 * sentences.with_next + 1 - rows
             decoder = self.following if name == self.spec.terms[0] else self.preceding
-            states = self._decode(decoder, words[rows], vectors[others])
+            states = self._decode(decoder, words[rows], vectors[neighbors])
             is_target = answers[rows] != IGNORE_INDEX
             flat, targets = states[is_target], answers[rows][is_target]
-            total, right = linear_cross_entropy(flat, self.out.weight, self.out.bias, targets)
-            terms[name] = Term(total, len(targets), right)
+            total, n_correct = linear_cross_entropy(flat, self.out.weight, self.out.bias, targets)
+            terms[name] = Term(total, len(targets), n_correct)
             if return_logits:
                 logits[name] = self.out(flat)
         return Prediction(logits, terms)
@@ -183,15 +183,15 @@ class SkipThoughtsHead(nn.Module):
 
 @dataclass(frozen=True, kw_only=True)
 class QuickThoughts(HeadSpec):
-    """Each sentence finds those before and after it among all other sentences of the batch.
+    """In-batch contrastive loss: each sentence must match the sentences before and after it.
 
     Logeswaran and Lee 2018, arXiv:1803.02893, section 3: the score of two sentences is the inner
     product f(s) g(s'), without other weights, so that the vectors must carry all information. Here
-    f(s) is the first half of a sentence's vector, and g(s) the second. The target of a sentence
-    between two is both, half each (released code, `build_loss`).
+    f(s) is the first half of a sentence's vector, and g(s) the second. A sentence between two has
+    both as targets, with probability 1/2 each (released code, `build_loss`).
 
-    The batch is what goes through the model at once: with fewer sentences the task is easier.
-    Deviates from the released code: there a sentence may choose itself, by a score of 0.
+    The softmax is over a micro-batch: with fewer sentences the task is easier. Deviates from the
+    released code: there a sentence is also a candidate for itself, with a score of 0.
     """
 
     term: str = "sentences_found"
@@ -199,7 +199,7 @@ class QuickThoughts(HeadSpec):
 
     @property
     def is_kept_after_pretraining(self) -> bool:
-        """It has no weights."""
+        """False: it has no weights."""
         return False
 
     def build(
@@ -225,7 +225,7 @@ class QuickThoughtsHead(nn.Module):
         self.spec = spec
 
     def count_targets(self, batch: Batch) -> dict[str, int]:
-        """Count the sentences that have one beside them."""
+        """Count the sentences that have an adjacent one."""
         sentences = SentenceLayout.from_batch(batch)
         if sentences is None:
             return {}
@@ -234,7 +234,7 @@ class QuickThoughtsHead(nn.Module):
     def forward(
         self, hidden: Float[Tensor, "b t d"], batch: Batch, *, return_logits: bool = False
     ) -> Prediction:
-        """Ask each sentence for those beside it; scores are [n n], of all sentences by all."""
+        """Score all sentences as neighbors of each; logits are [n n]."""
         sentences = SentenceLayout.from_batch(batch)
         if sentences is None:
             return Prediction()
@@ -244,12 +244,12 @@ class QuickThoughtsHead(nn.Module):
         has_neighbor = beside.any(1)
         is_neighbor = beside[has_neighbor]
         logs = logits[has_neighbor].log_softmax(-1).masked_fill(~is_neighbor, 0)
-        lost = -(logs.sum(1) / is_neighbor.sum(1)).sum()
+        total = -(logs.sum(1) / is_neighbor.sum(1)).sum()
         hits = is_neighbor.gather(1, logits[has_neighbor].argmax(-1, keepdim=True)).sum()
-        kept = {self.spec.term: logits} if return_logits else {}
-        return Prediction(kept, {self.spec.term: Term(lost, len(is_neighbor), hits)})
+        returned_logits = {self.spec.term: logits} if return_logits else {}
+        return Prediction(returned_logits, {self.spec.term: Term(total, len(is_neighbor), hits)})
 
 
 def _adjacent(has_next: Bool[Tensor, "m"]) -> Bool[Tensor, "n n"]:
-    """Say of all sentences which are beside which."""
+    """Return which pairs of sentences are adjacent."""
     return torch.diag(has_next, 1) | torch.diag(has_next, -1)

@@ -23,7 +23,7 @@ class SpanBoundaryObjective(HeadSpec):
 
     Joshi et al. 2020, arXiv:1907.10529, section 3.2, equations 1 to 3: two layers over
     the hidden states of the tokens before and after the span, and an embedding of the position
-    within it. Adjacent spans are one.
+    within it. Adjacent spans count as one.
     """
 
     required_term: ClassVar[str] = "masked"
@@ -32,7 +32,7 @@ class SpanBoundaryObjective(HeadSpec):
     position_embedding_size: int = 200
     """Size of the position embeddings."""
     max_span_length: int = 20
-    """Tokens of a span that are predicted (released code, `max_pair_targets`)."""
+    """Maximum number of predicted tokens per span (released code, `max_pair_targets`)."""
     activation: Activation = "gelu"
     weight: float = 1.0
 
@@ -83,33 +83,33 @@ class SpanBoundaryObjectiveHead(nn.Module):
         """Score the positions whose target is not IGNORE, if some tokens are not masked."""
         if batch.targets is None or batch.target_positions is None:
             return Prediction()
-        before, after, place = span_of_position(batch.target_positions)
-        near = place < self.spec.max_span_length
+        before, after, index_in_span = span_of_position(batch.target_positions)
+        near = index_in_span < self.spec.max_span_length
         flat, targets = hidden.flatten(0, 1), batch.targets.flatten()[batch.target_positions[near]]
         ends = (flat[before[near]], flat[after[near].clamp(max=len(flat) - 1)])
-        x = torch.cat((*ends, self.places(place[near])), -1)
+        x = torch.cat((*ends, self.places(index_in_span[near])), -1)
         act = ACTIVATIONS[self.spec.activation]
         x = self.second_norm(act(self.second(self.first_norm(act(self.first(x))))))
-        total, right = linear_cross_entropy(x, self._table[0].weight, self.bias, targets)
-        kept = (
+        total, n_correct = linear_cross_entropy(x, self._table[0].weight, self.bias, targets)
+        logits = (
             {self.spec.term: F.linear(x, self._table[0].weight, self.bias)} if return_logits else {}
         )
-        term = Term(total, targets.numel(), right, self.spec.weight)
-        return Prediction(kept, {self.spec.term: term})
+        term = Term(total, targets.numel(), n_correct, self.spec.weight)
+        return Prediction(logits, {self.spec.term: term})
 
 
 def span_of_position(
     target_positions: Int[Tensor, "n"],
 ) -> tuple[Int[Tensor, "n"], Int[Tensor, "n"], Int[Tensor, "n"]]:
-    """Find the run of consecutive positions of each of some ascending positions.
+    """Find the run of consecutive positions that contains each of some ascending positions.
 
-    Return the positions before and after it, and the index of each in it, from 0. A row begins and
-    ends with a special token, which is never a target, so no run is in two rows.
+    Return the positions before and after the run, and the index of each position in it, from 0. A
+    row begins and ends with a special token, which is never a target, so no run is in two rows.
     """
     order = torch.arange(len(target_positions), device=target_positions.device)
     gap = target_positions.diff() != 1
-    one = gap.new_ones(min(1, len(target_positions)))
-    begins, ends = torch.cat((one, gap)), torch.cat((gap, one))
+    edge = gap.new_ones(min(1, len(target_positions)))
+    begins, ends = torch.cat((edge, gap)), torch.cat((gap, edge))
     first = torch.where(begins, order, 0).cummax(0).values
     last = torch.where(ends, order, len(target_positions)).flip(0).cummin(0).values.flip(0)
     return (target_positions[first] - 1).clamp(min=0), target_positions[last] + 1, order - first

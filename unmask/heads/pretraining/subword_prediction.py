@@ -1,4 +1,4 @@
-"""Prediction of masked subwords from characters, each at one position (CANINE-S)."""
+"""Prediction of masked subwords from characters, each at the position of one (CANINE-S)."""
 
 from dataclasses import dataclass, replace
 
@@ -16,14 +16,14 @@ from unmask.tokenizers.spec import SpecialTokenIds
 
 @dataclass(frozen=True, kw_only=True)
 class SubwordPrediction(HeadSpec):
-    """The head that predicts masked subwords, of an output vocabulary.
+    """The head that predicts masked subwords of an output vocabulary.
 
     Clark et al. 2022, arXiv:2103.06874, section 3.2.2: a softmax over all subwords, whose
     embeddings belong to this head alone and are discarded after pretraining.
     """
 
     output_vocab_size: int
-    """Subwords of the output vocabulary."""
+    """Size of the output vocabulary of subwords."""
     term: str = "subwords"
 
     def __post_init__(self) -> None:
@@ -32,14 +32,16 @@ class SubwordPrediction(HeadSpec):
 
     def with_vocabulary(self, special: SpecialTokenIds) -> "SubwordPrediction":
         """Return the head for a tokenizer's output vocabulary of subwords."""
-        known = special.output_vocabulary
+        vocabulary = special.output_vocabulary
         return (
-            self if known is None else replace(self, output_vocab_size=known.special_ids.vocab_size)
+            self
+            if vocabulary is None
+            else replace(self, output_vocab_size=vocabulary.special_ids.vocab_size)
         )
 
     @property
     def is_kept_after_pretraining(self) -> bool:
-        """It serves pretraining alone."""
+        """False: it is used for pretraining only."""
         return False
 
     def build(
@@ -58,7 +60,7 @@ class SubwordPredictionHead(nn.Module):
         self.out = nn.Linear(a.d_model, spec.output_vocab_size)
 
     def flops(self, length: int, target_fraction: float) -> float:
-        """Count the forward's FLOPs per token: of the output layer."""
+        """Count the forward FLOPs per token: of the output layer."""
         return target_fraction * 2 * self.out.weight.numel()
 
     def count_targets(self, batch: Batch) -> dict[str, int]:
@@ -81,6 +83,6 @@ class SubwordPredictionHead(nn.Module):
         flat, targets = hidden.flatten(0, 1), batch.targets.flatten()
         if batch.target_positions is not None:
             flat, targets = flat[batch.target_positions], targets[batch.target_positions]
-        total, right = linear_cross_entropy(flat, self.out.weight, self.out.bias, targets)
-        said = {self.spec.term: self.out(flat)} if return_logits else {}
-        return Prediction(said, {self.spec.term: Term(total, targets.numel(), right)})
+        total, n_correct = linear_cross_entropy(flat, self.out.weight, self.out.bias, targets)
+        logits = {self.spec.term: self.out(flat)} if return_logits else {}
+        return Prediction(logits, {self.spec.term: Term(total, targets.numel(), n_correct)})

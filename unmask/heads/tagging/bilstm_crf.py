@@ -1,7 +1,7 @@
-"""Hidden states -> labels of words by a bidirectional LSTM over words, and a CRF over their labels.
+"""Hidden states -> labels of words, by a bidirectional LSTM over words and a CRF over labels.
 
-The tagger that reads contextual vectors as features, the model below it frozen (Peters et al. 2018,
-arXiv:1802.05365, section 4) or not.
+A tagger over contextual vectors; the model below it is frozen (Peters et al. 2018,
+arXiv:1802.05365, section 4) or fine-tuned.
 """
 
 from dataclasses import dataclass
@@ -21,12 +21,12 @@ from unmask.model.layers.embeddings.token_embedding import TokenEmbedding
 from unmask.model.layers.feed_forward import Dropout
 
 BEST_PATH_SUFFIX = "_path"
-"""Suffix of a term's name: the most likely label sequence."""
+"""Suffix of the name of logits that hold the most likely label sequence."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class BiLSTMCRF(HeadSpec):
-    """The head that labels each word, by a CRF over label sequences.
+    """The head that labels each word with a BiLSTM-CRF.
 
     Lample et al. 2016, arXiv:1603.01360, section 2, without character embeddings: the hidden
     states encode the spelling.
@@ -35,23 +35,23 @@ class BiLSTMCRF(HeadSpec):
     term: str = "token_label"
     n_labels: int = 2
     hidden_size: int = 200
-    """Of each direction's states (Ma and Hovy 2016, arXiv:1603.01354, table 1)."""
+    """Size of the states of each direction (Ma and Hovy 2016, arXiv:1603.01354, table 1)."""
     n_layers: int = 1
     dropout: float = 0.5
-    """Of the LSTM's inputs and outputs (Ma and Hovy 2016, section 3.2)."""
+    """Dropout probability of the LSTM's inputs and outputs (Ma and Hovy 2016, section 3.2)."""
     crf: bool = True
     """Whether there is a CRF over labels."""
     forbidden_transitions: tuple[tuple[int, int], ...] = ()
-    """Pairs of labels that never follow each other; see `CRF`."""
+    """Pairs of labels of which the second never follows the first; see `CRF`."""
 
     @property
     def labels_tokens(self) -> bool:
-        """It scores labels of tokens."""
+        """True: it scores labels of tokens."""
         return True
 
     @property
     def has_label_names(self) -> bool:
-        """Its labels have names."""
+        """True: its labels have names."""
         return True
 
     def build(
@@ -67,28 +67,28 @@ class _WordBatch:
 
     logits: Float[Tensor, "b w labels"]
     labels: Int[Tensor, "b w"]
-    """IGNORE behind the last word."""
+    """IGNORE after the last word."""
     lengths: Int[Tensor, "b"]
     columns: Int[Tensor, "b w"]
-    """The column of each word; behind the last word, of other tokens."""
+    """Column of each word; after the last word, columns of other tokens."""
 
     def scatter_to(
         self, word_values: Shaped[Tensor, "b w ..."], token_values: Shaped[Tensor, "b t ..."]
     ) -> Tensor:
         """Put values of the words at their columns in `token_values`."""
-        real, place = self.labels != IGNORE_INDEX, self.columns
-        row = torch.arange(len(place), device=place.device)[:, None].expand_as(place)
-        return token_values.index_put((row[real], place[real]), word_values[real])
+        is_word, columns = self.labels != IGNORE_INDEX, self.columns
+        row = torch.arange(len(columns), device=columns.device)[:, None].expand_as(columns)
+        return token_values.index_put((row[is_word], columns[is_word]), word_values[is_word])
 
 
 class BiLSTMCRFHead(nn.Module):
     """Logits of each word's labels, and the negative log-likelihood of all labels of a sentence.
 
-    A word is a token whose label is not IGNORE: the tokens between are skipped. So the batch must
-    have labels at inference too; any that is not IGNORE marks a word.
+    A word is a token whose label is not IGNORE; other tokens are skipped. So the batch must have
+    labels at inference, too; any label but IGNORE marks a word.
 
-    The loss is summed over sentences, in nats, and counted by words: it is then as large as that of
-    independent labels, and the same however a step is split into micro-batches.
+    The loss is summed over sentences, in nats, and its mean is per word. It is then comparable with
+    the loss of independent labels, and does not depend on the micro-batch size.
     """
 
     def __init__(self, spec: BiLSTMCRF, a: StackArchitecture) -> None:
@@ -103,9 +103,9 @@ class BiLSTMCRFHead(nn.Module):
         self.crf = CRF(spec.n_labels, spec.forbidden_transitions) if spec.crf else None
 
     def initialize_parameters(self) -> None:
-        """Initialize as in Ma and Hovy 2016, section 3.1: forget gates open, all other biases zero.
+        """Initialize as in Ma and Hovy 2016, section 3.1: forget gate biases 1, all others 0.
 
-        Each gate's matrix is uniform between -sqrt(6 / (r + c)) and that.
+        The r x c matrix of each gate is uniform between -sqrt(6 / (r + c)) and sqrt(6 / (r + c)).
         """
         for name, p in self.lstm.named_parameters():
             if name.startswith("weight"):
@@ -117,9 +117,9 @@ class BiLSTMCRFHead(nn.Module):
                     nn.init.ones_(p.detach().chunk(4)[1])  # torch's order: input, forget, ...
 
     def logits(self, hidden: Float[Tensor, "b t d"], batch: Batch) -> Float[Tensor, "b t labels"]:
-        """Compute the log-probability of each word's labels, over all labels of the others.
+        """Compute the marginal log-probabilities of each word's labels.
 
-        Zero where there is no word.
+        They are zero where there is no word.
 
         Raises:
             ValueError: the batch does not mark words.
@@ -127,7 +127,7 @@ class BiLSTMCRFHead(nn.Module):
         return self._scatter_words(self._run_lstm(hidden, _require_labels(batch)), batch)
 
     def decode(self, hidden: Float[Tensor, "b t d"], batch: Batch) -> list[list[int]]:
-        """Find the likeliest labels of the words of each row, taken together.
+        """Find the most likely label sequence of the words of each row.
 
         Raises:
             ValueError: the batch does not mark words.
@@ -147,8 +147,8 @@ class BiLSTMCRFHead(nn.Module):
     ) -> Prediction:
         """Compute the loss of each row's words.
 
-        With `return_logits`, also return the log-probabilities of each word's labels under the
-        name of the term, and the likeliest labels taken together as `..._path` [b t], IGNORE
+        With `return_logits`, also return the marginal log-probabilities of each word's labels under
+        the name of the term, and the most likely label sequence as `..._path` [b t], with IGNORE
         between words.
 
         Raises:
@@ -158,31 +158,31 @@ class BiLSTMCRFHead(nn.Module):
             return Prediction()
         words = self._run_lstm(hidden, _require_labels(batch))
         best = self._best_path(words)
-        kept: dict[str, Tensor] = {}
+        logits: dict[str, Tensor] = {}
         if return_logits:
             nowhere = torch.full_like(batch.inputs, IGNORE_INDEX)
-            kept = {
+            logits = {
                 self.spec.term: self._scatter_words(words, batch),
                 f"{self.spec.term}{BEST_PATH_SUFFIX}": words.scatter_to(best, nowhere),
             }
-        right = (best == words.labels).sum()
-        term = Term(self._loss(words), int(words.lengths.sum()), right)
-        return Prediction(kept, {self.spec.term: term})
+        n_correct = (best == words.labels).sum()
+        term = Term(self._loss(words), int(words.lengths.sum()), n_correct)
+        return Prediction(logits, {self.spec.term: term})
 
     def _run_lstm(self, hidden: Float[Tensor, "b t d"], labels: Int[Tensor, "b t"]) -> _WordBatch:
-        """Run the LSTM over the words alone, in both directions from end to end."""
+        """Run the LSTM over the words only, in both directions."""
         has_label = labels != IGNORE_INDEX
         lengths = has_label.sum(1)
         most = max(int(lengths.max()), 1)
-        place = (~has_label).byte().argsort(dim=1, stable=True)[:, :most]  # words first, in order
-        x = hidden.gather(1, place[..., None].expand(-1, -1, hidden.shape[-1]))  # [b w d]
+        columns = (~has_label).byte().argsort(dim=1, stable=True)[:, :most]  # words first, in order
+        x = hidden.gather(1, columns[..., None].expand(-1, -1, hidden.shape[-1]))  # [b w d]
         packed = pack_padded_sequence(
             self.dropout(x), lengths.clamp(min=1).cpu(), batch_first=True, enforce_sorted=False
         )
         y, _ = pad_packed_sequence(self.lstm(packed)[0], batch_first=True, total_length=most)
         return _WordBatch(
-            logits=self.out(self.dropout(y)).float(), labels=labels.gather(1, place),
-            lengths=lengths, columns=place,
+            logits=self.out(self.dropout(y)).float(), labels=labels.gather(1, columns),
+            lengths=lengths, columns=columns,
         )  # fmt: skip
 
     def _loss(self, words: _WordBatch) -> Float[Tensor, ""]:

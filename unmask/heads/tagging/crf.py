@@ -1,4 +1,4 @@
-"""A linear-chain conditional random field: logits of each word's labels -> whole sequences.
+"""A linear-chain conditional random field: logits of each word's labels -> label sequences.
 
 Lafferty et al. 2001, doi:10.5555/645530.655813; on an LSTM as in Lample et al. 2016,
 arXiv:1603.01360, section 2.2.
@@ -11,28 +11,28 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 BOUNDARY = -1
-"""Instead of a label: the begin or end of a sequence."""
+"""Stands for the beginning or end of a sequence, in place of a label."""
 
 _FORBIDDEN_COST = 1e4
-"""The cost of a forbidden transition in decoding. Finite: where all sequences are forbidden, the
-one with the fewest forbidden transitions is found."""
+"""Cost of a forbidden transition in decoding. It is finite, so that decoding finds the sequence
+with the fewest forbidden transitions if all sequences have some."""
 
 
 class CRF(nn.Module):
-    """The probability of each label sequence: a softmax over all, of summed scores.
+    """A distribution over label sequences: a softmax of their scores.
 
-    The score of a sequence is the sum of its words' scores of their labels and of the transitions
-    between these, from the beginning and to the end (Lample et al. 2016, section 2.2). All are
-    initialized to zero, where labels are independent, and are learned.
+    The score of a sequence is the sum of the scores of its labels and of its transitions, including
+    those from the beginning and to the end (Lample et al. 2016, section 2.2). Transition scores are
+    learned, and initialized to zero, so that labels are independent at first.
 
-    Sequences are in rows of at least one column, `lengths` long; what follows is ignored. All is
-    computed in float32.
+    Sequences are in rows of at least one column; columns from `lengths` on are ignored. All
+    computation is in float32.
 
     Args:
-        n_labels: labels of a word.
+        n_labels: number of labels.
         forbidden_transitions: pairs of labels of which the second never follows the first;
-            `BOUNDARY` as the first is the begin of a sequence, as the second its end. Decoding
-            avoids them; probabilities do not exclude them, so that no labels have an infinite loss
+            `BOUNDARY` as the first is the beginning of a sequence, as the second its end. Decoding
+            avoids them. Probabilities do not exclude them, so that no sequence has an infinite loss
             (Lester et al. 2020, arXiv:2010.04362).
 
     Raises:
@@ -54,7 +54,7 @@ class CRF(nn.Module):
             cost[before, behind] = _FORBIDDEN_COST  # BOUNDARY, -1, is the last row and column
         self.register_buffer("cost", cost, persistent=False)
         self.transitions = nn.Parameter(torch.zeros(n_labels, n_labels))
-        """From the label of the row to that of the column."""
+        """Scores of transitions from the label of the row to that of the column."""
         self.begin = nn.Parameter(torch.zeros(n_labels))
         self.end = nn.Parameter(torch.zeros(n_labels))
 
@@ -64,7 +64,7 @@ class CRF(nn.Module):
         labels: Int[Tensor, "b t"],
         lengths: Int[Tensor, "b"],
     ) -> Float[Tensor, "b"]:
-        """Compute the log-probability of some labels, in nats; 0 for a sequence of no words."""
+        """Compute the log-probability of label sequences, in nats; 0 for an empty sequence."""
         return self.score(emissions, labels, lengths) - self.log_partition(emissions, lengths)
 
     def score(
@@ -73,7 +73,7 @@ class CRF(nn.Module):
         labels: Int[Tensor, "b t"],
         lengths: Int[Tensor, "b"],
     ) -> Float[Tensor, "b"]:
-        """Add up the score of some labels (Lample et al. 2016, section 2.2)."""
+        """Compute the score of label sequences (Lample et al. 2016, section 2.2)."""
         real = _valid_positions(emissions, lengths)
         labels = labels.where(real, 0)
         own = emissions.float().gather(2, labels[..., None])[..., 0]  # [b t]
@@ -86,17 +86,17 @@ class CRF(nn.Module):
     def log_partition(
         self, emissions: Float[Tensor, "b t labels"], lengths: Int[Tensor, "b"]
     ) -> Float[Tensor, "b"]:
-        """Sum the scores of all sequences, as logarithms; 0 for a sequence of no words."""
+        """Compute the log-sum-exp of the scores of all sequences; 0 for an empty sequence."""
         total = (self._forward(emissions, lengths)[:, -1] + self.end.float()).logsumexp(-1)
         return total.where(lengths > 0, 0)
 
     def log_marginals(
         self, emissions: Float[Tensor, "b t labels"], lengths: Int[Tensor, "b"]
     ) -> Float[Tensor, "b t labels"]:
-        """Compute the log-probability of each label of each word, whatever those of the others.
+        """Compute the marginal log-probability of each label of each word.
 
-        Rabiner 1989, doi:10.1109/5.18626, section III.B. Behind a sequence all labels are equally
-        likely.
+        Rabiner 1989, doi:10.1109/5.18626, section III.B. After the end of a sequence all labels are
+        equally likely.
         """
         before = self._forward(emissions, lengths)
         behind = self._backward(emissions, lengths)
@@ -112,9 +112,9 @@ class CRF(nn.Module):
     def decode(
         self, emissions: Float[Tensor, "b t labels"], lengths: Int[Tensor, "b"]
     ) -> Int[Tensor, "b t"]:
-        """Find the likeliest possible labels (Viterbi 1967, doi:10.1109/TIT.1967.1054010).
+        """Find the most likely label sequences (Viterbi 1967, doi:10.1109/TIT.1967.1054010).
 
-        Behind a sequence its last label is repeated.
+        The last label is repeated after the end of a sequence.
         """
         emissions, real = emissions.float(), _valid_positions(emissions, lengths)
         begin, steps, end = self._penalized_parameters()
@@ -123,9 +123,9 @@ class CRF(nn.Module):
         best = begin + emissions[:, 0]  # [b labels]
         pointers: list[Tensor] = []
         for i in range(1, emissions.shape[1]):
-            ways, pointer = (best[:, :, None] + steps).max(1)
+            path_scores, pointer = (best[:, :, None] + steps).max(1)
             on = real[:, i, None]
-            best = (ways + emissions[:, i]).where(on, best)
+            best = (path_scores + emissions[:, i]).where(on, best)
             pointers.append(pointer.where(on, stay))
         path = [(best + end).argmax(-1)]
         for pointer in reversed(pointers):
@@ -133,7 +133,7 @@ class CRF(nn.Module):
         return torch.stack(path[::-1], 1)
 
     def _penalized_parameters(self) -> tuple[Tensor, Tensor, Tensor]:
-        """Return scores of beginnings, transitions and ends, forbidden ones with their cost."""
+        """Return scores of beginnings, transitions and ends, less the cost of forbidden ones."""
         cost = self.get_buffer("cost").float()
         return (
             self.begin.float() - cost[-1, :-1],
@@ -144,7 +144,7 @@ class CRF(nn.Module):
     def _forward(
         self, emissions: Float[Tensor, "b t labels"], lengths: Int[Tensor, "b"]
     ) -> Float[Tensor, "b t labels"]:
-        """Sum, for each word and label, over all labels of the words before it."""
+        """Compute the forward messages: log-sums over all labels of the words before each."""
         emissions, real, steps = (
             emissions.float(),
             _valid_positions(emissions, lengths),
@@ -152,14 +152,14 @@ class CRF(nn.Module):
         )
         sums = [self.begin.float() + emissions[:, 0]]
         for i in range(1, emissions.shape[1]):
-            ways = (sums[-1][:, :, None] + steps).logsumexp(1) + emissions[:, i]
-            sums.append(ways.where(real[:, i, None], sums[-1]))
+            path_scores = (sums[-1][:, :, None] + steps).logsumexp(1) + emissions[:, i]
+            sums.append(path_scores.where(real[:, i, None], sums[-1]))
         return torch.stack(sums, 1)
 
     def _backward(
         self, emissions: Float[Tensor, "b t labels"], lengths: Int[Tensor, "b"]
     ) -> Float[Tensor, "b t labels"]:
-        """Sum, for each word and label, over all labels of the words behind it."""
+        """Compute the backward messages: log-sums over all labels of the words after each."""
         emissions, real, steps = (
             emissions.float(),
             _valid_positions(emissions, lengths),
@@ -168,8 +168,8 @@ class CRF(nn.Module):
         end = self.end.float().expand(emissions[:, 0].shape)
         sums = [end]
         for i in range(emissions.shape[1] - 1, 0, -1):
-            ways = ((sums[-1] + emissions[:, i])[:, None] + steps).logsumexp(2)
-            sums.append(ways.where(real[:, i, None], end))
+            path_scores = ((sums[-1] + emissions[:, i])[:, None] + steps).logsumexp(2)
+            sums.append(path_scores.where(real[:, i, None], end))
         return torch.stack(sums[::-1], 1)
 
 

@@ -66,7 +66,7 @@ def recipe_of(folder: Path) -> Recipe | None:
 
 
 def _is_run_content(path: Path) -> bool:
-    """Return whether a file is more than what a run that never began leaves behind."""
+    """Return whether a file is more than the leftovers of a run that never started."""
     left = path.name.startswith(".") and path.name.endswith(".part")
     return path.name != ".lock" and not left
 

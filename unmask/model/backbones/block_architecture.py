@@ -1,4 +1,4 @@
-"""BlockArchitecture: one page on which every published Transformer differs from the next."""
+"""BlockArchitecture: the fields in which published Transformers differ, on one page."""
 
 from dataclasses import dataclass, replace
 from typing import ClassVar, TypeVar
@@ -25,7 +25,7 @@ BlockT = TypeVar("BlockT", bound="BlockArchitecture")
 
 @dataclass(frozen=True, kw_only=True)
 class BlockArchitecture(StackArchitecture):
-    """What the blocks of a Transformer read; `Architecture` builds the stack of them."""
+    """The hyperparameters of Transformer blocks; `Architecture` builds a stack of them."""
 
     n_heads: int
     d_ff: int
@@ -36,8 +36,8 @@ class BlockArchitecture(StackArchitecture):
     head_dim: int | None = None
     """None: d_model / n_heads. T5's larger sizes differ."""
     attention_window: tuple[int | None, ...] = ()
-    """How many columns away a token attends, by layer, repeated cyclically; None, or nothing: any
-    distance."""
+    """Attention window of each layer, in columns on either side, repeated cyclically. None or
+    empty: no limit."""
     attention: AttentionVariant = AttentionVariant()
     sublayers: Sublayers = SequentialSublayers()
     layers: LayerVariants = LayerVariants()
@@ -47,22 +47,22 @@ class BlockArchitecture(StackArchitecture):
     n_segments: int = 0
     position: PositionScheme = LearnedPositions(512)
     norm_placement: frozenset[NormSlot] = POST_NORM
-    """Where norms are around a sublayer f: after(x + out(f(into(x)))); or inside of it, before the
-    map by which it writes (Wang et al. 2022, arXiv:2210.06423, section 2.2), of both sublayers or
-    of the feed-forward alone."""
+    """Positions of norms around a sublayer f: after(x + out(f(into(x)))); or inside it, before its
+    output map (Wang et al. 2022, arXiv:2210.06423, section 2.2), in both sublayers or only in the
+    feed-forward."""
     embedding_norm: bool = False
     final_norm: bool = False
     activation: Activation = "gelu"
     gated_feed_forward: bool = False
     """SwiGLU = gated silu, GeGLU = gated gelu."""
     cross_attention: bool = False
-    """A third sublayer attends to the encoder."""
+    """Whether a third sublayer attends to the encoder."""
     attention_dropout: float = 0.1
     activation_dropout: float = 0.0
-    """Inside the feed-forward layer, after its activation (T5)."""
+    """Dropout probability inside the feed-forward layer, after its activation (T5)."""
     layer_dropout: float = 0.0
-    """The probability that a whole layer is left out in training: LayerDrop (Fan et al. 2020,
-    arXiv:1909.11556, section 3.2); nothing is scaled up for it."""
+    """Probability that a whole layer is skipped in training: LayerDrop (Fan et al. 2020,
+    arXiv:1909.11556, section 3.2). The remaining layers are not scaled up."""
     positive_fields: ClassVar[tuple[str, ...]] = (
         *StackArchitecture.positive_fields, "n_heads", "d_ff",
     )  # fmt: skip
@@ -86,7 +86,7 @@ class BlockArchitecture(StackArchitecture):
         self._check_layer_types()
 
     def _check_layer_types(self) -> None:
-        """Check layers of other types against the fields that they need or do not support."""
+        """Check that the other fields fit the layer types."""
         kinds = [part for part in self.layers.types if part is not None]
         if not kinds:
             return
@@ -137,8 +137,8 @@ class BlockArchitecture(StackArchitecture):
 
         Args:
             pattern: see `AttentionPattern`.
-            generates: what follows a text is generated token by token, whatever the pattern within
-                the text is.
+            generates: whether the network also generates text after a prompt, token by token,
+                whatever the pattern within the prompt is.
 
         Raises:
             ValueError: the network does not support it.
@@ -203,22 +203,22 @@ class BlockArchitecture(StackArchitecture):
         return self.cross_attention
 
     def with_segments(self: BlockT, n: int) -> BlockT:
-        """Return the same with n segments, if it has segments, and fewer."""
+        """Return a copy with n segments, if it has segments but fewer than n."""
         return replace(self, n_segments=n) if 0 < self.n_segments < n else self
 
     def activations(self, length: int) -> int:
-        """Estimate how many numbers per token are kept until the backward.
+        """Estimate the activations per token kept for the backward pass.
 
         Korthikanti et al. 2023, arXiv:2205.05198, section 4.1, equation 2, counted in numbers
-        instead of bytes: of a layer 17 d for its maps and 2.5 h t for its scores, where the
-        feed-forward layer is 4 d wide; for any width f of it, 9 d + 2 f.
+        instead of bytes. A layer keeps 17 d for its maps and 2.5 h t for its attention scores if
+        the feed-forward layer is 4 d wide; for a width f, the former is 9 d + 2 f.
         """
         own = 9 * self.d_model + 2 * self.d_ff * (2 if self.gated_feed_forward else 1)
         scores = 5 * self.n_heads * length // 2
         return self.n_layers * (own + scores) * (2 if self.cross_attention else 1)
 
     def flops(self, length: int) -> float:
-        """Count the forward's matrix-product FLOPs per token, without embedding and head.
+        """Count the forward matrix-product FLOPs per token, without embedding and head.
 
         Texts have `length` tokens. Two per weight and token, and 4 t h e for attention scores and
         weighted sums (Kaplan et al. 2020, table 1). What a position scheme computes once for all
@@ -247,7 +247,7 @@ class BlockArchitecture(StackArchitecture):
 
 
 def check_max_positions(position: PositionScheme) -> None:
-    """Check that a table of positions is of a plausible size.
+    """Check that a table of position embeddings has at most `MAX_SIZE` rows.
 
     Raises:
         ValueError: it is not.

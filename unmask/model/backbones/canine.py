@@ -1,4 +1,4 @@
-"""CANINE: characters in, characters out, and between them a deep stack over fewer positions.
+"""CANINE: character-level input and output around a deep stack over downsampled positions.
 
 Clark et al. 2022, arXiv:2103.06874, section 3.1. The released code calls the downsampled positions
 molecules, and so does this file. Where the paper is silent (the first molecule, the last
@@ -40,7 +40,7 @@ PAD_CODE_POINT = 0
 
 @dataclass(frozen=True, kw_only=True)
 class CanineArchitecture(StackArchitecture):
-    """The deep stack, and the layers around it, whose blocks are alike."""
+    """The deep stack and the layers around it; all blocks have the same sizes."""
 
     n_heads: int
     d_ff: int
@@ -53,15 +53,15 @@ class CanineArchitecture(StackArchitecture):
     activation_dropout: float = 0.0
 
     n_hash_functions: int = 8
-    """Hash functions, each with embeddings of its own for a slice of a character's embedding."""
+    """Number of hash functions; each looks up one slice of a character's embedding."""
     n_hash_buckets: int = 16_384
-    """Rows of each of these tables."""
+    """Rows of the embedding table of each hash function."""
     local_attention_block: int = 128
     """Block size of the local attention before the deep stack."""
     downsampling_rate: int = 4
     """Characters per molecule."""
     upsampling_kernel_size: int = 4
-    """Of the convolution after the deep stack."""
+    """Kernel size of the convolution after the deep stack."""
 
     outer_rates: ClassVar[tuple[str, ...]] = Architecture.outer_rates
     inner_rates: ClassVar[tuple[str, ...]] = Architecture.inner_rates
@@ -116,7 +116,7 @@ class CanineArchitecture(StackArchitecture):
 
     @property
     def has_summary(self) -> bool:
-        """The deep stack's first molecule stands for the whole text."""
+        """True: the first molecule of the deep stack represents the whole text."""
         return True
 
     def build(self) -> "Canine":
@@ -124,11 +124,11 @@ class CanineArchitecture(StackArchitecture):
         return Canine(self)
 
     def with_segments(self, n: int) -> "CanineArchitecture":
-        """Return the same with n segments, if it has segments, and fewer."""
+        """Return a copy with n segments, if it has segments but fewer than n."""
         return replace(self, n_segments=n) if 0 < self.n_segments < n else self
 
     def activations(self, length: int) -> int:
-        """Estimate how many numbers per character are kept until the backward."""
+        """Estimate the activations per character that are kept for the backward pass."""
         deep, rate = self.blocks, self.downsampling_rate
         around = deep.activations(length) // self.n_layers * 2
         return around + deep.activations(length // rate) // rate
@@ -148,12 +148,12 @@ class CanineArchitecture(StackArchitecture):
         return self
 
     def flops(self, length: int) -> float:
-        """Count the forward's matrix-product FLOPs per character, without embedding and head."""
+        """Count the forward matrix-product FLOPs per character, without embedding and head."""
         molecules = max(length // self.downsampling_rate, 1)
-        deep, one = self.blocks, replace(self.blocks, n_layers=1)
+        deep, single_layer = self.blocks, replace(self.blocks, n_layers=1)
         within = deep.flops(molecules) / self.downsampling_rate
-        first = one.flops(min(length, self.local_attention_block))
-        last = one.flops(length)
+        first = single_layer.flops(min(length, self.local_attention_block))
+        last = single_layer.flops(length)
         convolutions = 2 * self.d_model**2 * (1 + 2 * self.upsampling_kernel_size)
         return within + first + last + convolutions
 
@@ -177,7 +177,7 @@ class BlockLocalAttention(Attention):
             return blocks.unflatten(2, (n, w)).flatten(1, 2)
 
         bias = position_state[:, None].expand(-1, h, -1, -1, -1).flatten(1, 2)
-        q, k, v = (cut(one(x)) for one in (self.q, self.k, self.v))
+        q, k, v = (cut(project(x)) for project in (self.q, self.k, self.v))
         y = attend(q, k, v, attention_mask, self.scoring, bias)
         y = y.unflatten(1, (h, n)).flatten(2, 3)[:, :, :t]
         return self.o(y.transpose(1, 2).flatten(2))
@@ -233,9 +233,9 @@ class MoleculesToCharacters(nn.Module):
 class Canine(nn.Module):
     """Ids of characters [b t] -> hidden states [b t d].
 
-    The hidden states of a text depend on the padding behind it, here as in the released code: the
-    last molecule, and the last characters' convolution, reach into it. `pad_for_network` gives
-    every text as much of it as makes a difference.
+    As in the released code, the hidden states of a text depend on the padding after it: the last
+    molecule and the convolution over the last characters reach into the padding. `pad_for_network`
+    adds as much padding as affects them.
     """
 
     def __init__(self, a: CanineArchitecture) -> None:
@@ -291,7 +291,7 @@ class Canine(nn.Module):
         return 2
 
     def unsupported_reason(self, ability: Ability) -> str | None:
-        """Return why it does not support something: it supports none of all this."""
+        """Return why an ability is not supported: none is."""
         return {
             "memory": NO_MEMORY,
             "virtual_tokens": "CANINE does not support virtual tokens before its texts, because "
@@ -304,7 +304,7 @@ class Canine(nn.Module):
         return self(batch)
 
     def layer_states(self, batch: Batch, layer: int) -> Float[Tensor, "b t d"]:
-        """Return what enters the first layer or the last one, or leaves that."""
+        """Return the input of the first or the last layer, or the output of the last one."""
         watched = (self.first, self.last, self.final_dropout)[layer]
         return record_input(watched, lambda: self(batch))
 
@@ -317,7 +317,7 @@ class Canine(nn.Module):
         raise ValueError("CANINE is bidirectional: it has no cache")
 
     def flops(self, length: int) -> float:
-        """Count the forward's FLOPs per character in texts of `length`, without heads."""
+        """Count the forward FLOPs per character in texts of `length`, without heads."""
         return self.a.flops(length)
 
     def embed(self, batch: Batch) -> Float[Tensor, "b t d"]:
@@ -334,9 +334,9 @@ class Canine(nn.Module):
     def forward(self, batch: Batch, cache: Cache | None = None) -> Float[Tensor, "b n d"]:
         """Run the network over a batch, one text per row.
 
-        With `RequestedStates.summary` the deep stack's first molecule comes first, in a column of
-        its own; with `selected_column`, alone: what follows the deep stack is then not run ("the
-        upsampling layer is discarded for classification", note 24).
+        With `RequestedStates.summary` the first molecule of the deep stack is the first column.
+        With `selected_column` too, it is the only column, and the layers after the deep stack are
+        not run ("the upsampling layer is discarded for classification", note 24).
 
         Raises:
             ValueError: the batch has several texts in a row, or is not bidirectional.
@@ -367,10 +367,10 @@ class Canine(nn.Module):
         return torch.cat((summary, x[:, :t]), 1) if requested.summary else x[:, :t]
 
     def pad_for_network(self, batch: Batch) -> Batch:
-        """Pad all texts so much that none depends on the length of the others.
+        """Pad all texts so that none depends on the length of the others.
 
-        Whole blocks, the last of which reaches past the molecule that holds the first character
-        after the longest text and the one after that; but no more than `max_positions`.
+        The length is a multiple of the block size. It covers the molecule of the first character
+        after the longest text, and the next molecule, but is at most `max_positions`.
         """
         t, w = batch.inputs.shape[1], self.a.local_attention_block
         least = t + 2 * self.a.downsampling_rate + self.a.upsampling_kernel_size
@@ -378,9 +378,9 @@ class Canine(nn.Module):
         return _append_padding(batch, max(min(-(-least // w) * w, most) - t, 0))
 
     def _block_bias(self, batch: Batch, is_text: Tensor | None) -> Float[Tensor, "b n 1 w"]:
-        """Return which characters of its block each one sees, as numbers added to the scores.
+        """Return the additive mask of each block: which characters each character attends to.
 
-        A block of padding alone attends to itself evenly: the lowest number absorbs every score.
+        A block of padding attends to itself uniformly: the lowest number absorbs every score.
         """
         (b, t), w = batch.inputs.shape, self.a.local_attention_block
         n, dtype = -(-t // w), self.tokens.weight.dtype
@@ -395,7 +395,7 @@ class Canine(nn.Module):
     def _attention_mask(
         self, is_text: Tensor | None, n_positions: int, downsampling_rate: int
     ) -> AttentionMask:
-        """Let every position see those that hold some character of the text."""
+        """Return a mask of the positions that hold some character of the text."""
         if is_text is None:
             return AttentionMask()
         visible: Bool[Tensor, "b s"] = (

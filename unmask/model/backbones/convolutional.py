@@ -30,7 +30,8 @@ class ConvolutionalArchitecture(StackArchitecture):
     """Parallel filters of several widths (Kim 2014, doi:10.3115/v1/D14-1181, section 2)."""
 
     filter_widths: tuple[int, ...] = (3, 4, 5)
-    """Kernel sizes of the filters; a layer has as many of each width, `d_model` in all."""
+    """Kernel sizes of the filters; a layer has `d_model` filters in all, equally many of each
+    size."""
     residual: bool = False
     """Layers above the first have residual connections."""
     activation: Activation = "relu"
@@ -51,7 +52,7 @@ class ConvolutionalArchitecture(StackArchitecture):
 
     @property
     def ignored_fields(self) -> tuple[str, ...]:
-        """Fields that have no effect on this network: also those that heads alone read."""
+        """Fields that have no effect on this network, or only on heads."""
         return ("norm", "biases", "causal")
 
     def with_attention_pattern(
@@ -74,13 +75,13 @@ class ConvolutionalArchitecture(StackArchitecture):
         return Convolutional(self)
 
     def activations(self, length: int) -> int:
-        """Estimate how many numbers per token are kept until the backward, as of a Transformer."""
+        """Estimate the activations per token kept for the backward pass, as in Transformers."""
         return self.n_layers * (9 * self.d_model + 2 + 5 * length // 2)
 
     def flops(self, length: int) -> float:
-        """Count the forward's matrix-product FLOPs per token, without embedding and head."""
-        each = self.d_model // len(self.filter_widths) * sum(self.filter_widths)
-        return 2.0 * each * (self.d_embed + (self.n_layers - 1) * self.d_model)
+        """Count the forward matrix-product FLOPs per token, without embedding and head."""
+        weights_per_input = self.d_model // len(self.filter_widths) * sum(self.filter_widths)
+        return 2.0 * weights_per_input * (self.d_embed + (self.n_layers - 1) * self.d_model)
 
 
 class ConvolutionLayer(nn.Module):
@@ -93,7 +94,7 @@ class ConvolutionLayer(nn.Module):
         self.activation = ACTIVATIONS[a.activation]
 
     def forward(self, x: Float[Tensor, "n l _"]) -> Float[Tensor, "n l d"]:
-        """Apply the filters, each token in the middle of a kernel, or right before it."""
+        """Apply the filters, centered on each token; even kernels reach one token further right."""
         outputs: list[Tensor] = []
         for conv in map(_conv, self.filters):
             (width,) = conv.kernel_size
@@ -154,7 +155,7 @@ class Convolutional(nn.Module):
         return len(self.layers)
 
     def unsupported_reason(self, ability: Ability) -> str | None:
-        """Return why it does not support something: it supports none of all this."""
+        """Return why an ability is not supported: none is."""
         return {
             "memory": NO_MEMORY,
             "virtual_tokens": NO_VIRTUAL_TOKENS,
@@ -166,11 +167,11 @@ class Convolutional(nn.Module):
         return self(batch)
 
     def layer_states(self, batch: Batch, layer: int) -> Float[Tensor, "b t _"]:
-        """Return what enters a layer, or, after the last, leaves it."""
+        """Return the input of a layer or, for the number of layers, the output of the last."""
         return self.layer_outputs(batch)[layer]
 
     def pad_for_network(self, batch: Batch) -> Batch:
-        """Return the batch as it is: no text depends on the padding behind it."""
+        """Return the batch as it is: no text depends on the padding after it."""
         return batch
 
     def new_cache(self, max_rollback: int = 0) -> Cache:
@@ -182,7 +183,7 @@ class Convolutional(nn.Module):
         raise ValueError("a convolutional network is bidirectional: it has no cache")
 
     def flops(self, length: int) -> float:
-        """Count the forward's FLOPs per token in texts of `length` tokens, without heads."""
+        """Count the forward FLOPs per token in texts of `length` tokens, without heads."""
         return self.a.flops(length)
 
     def layer_outputs(self, batch: Batch) -> list[Float[Tensor, "b t _"]]:

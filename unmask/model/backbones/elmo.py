@@ -30,7 +30,7 @@ from unmask.tokenizers.output_vocabularies.words import (
 )
 
 BYTES_PER_WORD = 5
-"""Bytes per word, where something is counted per token."""
+"""Assumed bytes per word, for FLOPs per token."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,14 +75,14 @@ class ElmoArchitecture(RecurrentArchitecture):
         return self
 
     def flops(self, length: int) -> float:
-        """Count the forward's matrix-product FLOPs per byte, without head; a word has five."""
+        """Count the forward matrix-product FLOPs per byte, without head; a word has five."""
         word = super().flops(length) + self.character_cnn.flops(BYTES_PER_WORD + 2, self.d_embed)
         return word / BYTES_PER_WORD
 
 
 @dataclass(frozen=True)
 class WordLayout:
-    """Where the words of a batch are, so that each text can be encoded by itself, by words."""
+    """The positions of words in a batch, so that each text can be encoded separately, by words."""
 
     word_of_token: Int[Tensor, "k"]
     """The index of the word of each token of the flattened batch; in padding, any."""
@@ -107,13 +107,13 @@ class WordLayout:
         begins = ((batch.inputs < FIRST_CONTINUATION_ID) | fresh) & real
         first = begins.flatten().nonzero().squeeze(1)
         ends = torch.cat((first[1:], first.new_tensor([begins.numel()])))
-        seen = real.flatten().cumsum(0)
+        n_real = real.flatten().cumsum(0)
         of_text = fresh.flatten().cumsum(0)[first][None]
         texts = TextLayout.from_batch(
             Batch(inputs=of_text, visibility=Visibility(document=of_text))
         )
         of = begins.flatten().cumsum(0) - 1
-        return cls(of, real, first, seen[ends - 1] - seen[first] + 1, texts)
+        return cls(of, real, first, n_real[ends - 1] - n_real[first] + 1, texts)
 
     def character_ids(
         self, ids: Int[Tensor, "b t"], character_cnn: CharacterCNNModule
@@ -121,10 +121,12 @@ class WordLayout:
         """Return the characters of each word, as many as the character CNN uses."""
         n = min(int(self.lengths.max()), character_cnn.spec.max_characters)
         column = torch.arange(n, device=ids.device)
-        place = (self.first_token[:, None] + column).clamp(max=ids.numel() - 1)
-        found = ids.flatten()[place]
-        marks = torch.where(found == 0, PAD_CHARACTER, BEGIN_TEXT_CHARACTER - 1 + found)
-        characters = torch.where(found < N_SPECIAL_IDS, marks, (found - N_SPECIAL_IDS) % 256)
+        token_index = (self.first_token[:, None] + column).clamp(max=ids.numel() - 1)
+        token_ids = ids.flatten()[token_index]
+        marks = torch.where(token_ids == 0, PAD_CHARACTER, BEGIN_TEXT_CHARACTER - 1 + token_ids)
+        characters = torch.where(
+            token_ids < N_SPECIAL_IDS, marks, (token_ids - N_SPECIAL_IDS) % 256
+        )
         return character_cnn.frame_words(characters, self.lengths)
 
     def to_texts(self, x: Float[Tensor, "m d"]) -> Float[Tensor, "n l d"]:
@@ -132,7 +134,7 @@ class WordLayout:
         return self.text_layout.to_texts(x[None])
 
     def reverse_texts(self, x: Float[Tensor, "n l d"]) -> Float[Tensor, "n l d"]:
-        """Reverse each text, without the padding behind it."""
+        """Reverse each text, without the padding after it."""
         return self.text_layout.reverse_texts(x)
 
     def to_batch(self, x: Float[Tensor, "n l d"]) -> Float[Tensor, "b t d"]:

@@ -16,19 +16,19 @@ from unmask.model.positions.relative_bias import RelativePositionBiasModule
 
 @dataclass(frozen=True, kw_only=True)
 class EncoderDecoderArchitecture:
-    """Two stacks that share the token embeddings: what encoder-decoders differ in."""
+    """An encoder and a decoder that share the token embeddings."""
 
     encoder: Architecture
     decoder: Architecture
     tie_encoder_decoder: bool = False
-    """Both stacks share their layers, norms and positions; cross-attention is the decoder's own
+    """Whether both stacks share layers, norms and positions; cross-attention is the decoder's own
     (Raffel et al. 2020, section 3.2.2)."""
     source_encoder: Architecture | None = None
     """An additional encoder with a vocabulary of its own for sources: its outputs replace the token
     embeddings of `encoder` (Lewis et al. 2020, arXiv:1910.13461, section 3.4)."""
 
     def __post_init__(self) -> None:
-        """Check that tied stacks are alike, and that the source encoder fits."""
+        """Check that tied stacks have equal sizes, and that the source encoder fits."""
         if (a := self.source_encoder) is not None and (
             a.causal or a.d_model != self.encoder.d_embed
         ):
@@ -71,12 +71,12 @@ class EncoderDecoderArchitecture:
 
     @property
     def is_encoder_decoder(self) -> bool:
-        """It is."""
+        """True."""
         return True
 
     @property
     def is_decoder_only(self) -> bool:
-        """It is not."""
+        """False: it has two stacks."""
         return False
 
     @property
@@ -103,7 +103,7 @@ class EncoderDecoderArchitecture:
         return replace(self, **stacks)
 
     def with_vocab_size(self, vocab_size: int) -> "EncoderDecoderArchitecture":
-        """Return the same with another number of token embeddings, which both stacks share."""
+        """Return a copy with another number of token embeddings, which both stacks share."""
         return replace(
             self,
             encoder=self.encoder.with_vocab_size(vocab_size),
@@ -111,12 +111,12 @@ class EncoderDecoderArchitecture:
         )
 
     def activations(self, length: int) -> int:
-        """Estimate how many numbers per token are kept until the backward, by all stacks."""
+        """Estimate the activations per token kept for the backward pass, by all stacks."""
         parts = (self.source_encoder, self.encoder, self.decoder)
         return sum(a.activations(length) for a in parts if a is not None)
 
     def with_dropout(self, rate: float) -> "EncoderDecoderArchitecture":
-        """Return the same with another dropout in all stacks.
+        """Return a copy with another dropout in all stacks.
 
         Raises:
             ValueError: the rate is not from 0 to below 1.
@@ -208,19 +208,19 @@ class EncoderDecoder(nn.Module):
         return self.encoder.n_token_layers
 
     def unsupported_reason(self, ability: Ability) -> str | None:
-        """Return why it does not support something: a memory of earlier segments."""
+        """Return why an ability is not supported: a memory of earlier segments."""
         return NO_MEMORY if ability == "memory" else None
 
     def pad_for_network(self, batch: Batch) -> Batch:
-        """Return the batch as it is: no text depends on the padding behind it."""
+        """Return the batch as it is: no text depends on the padding after it."""
         return batch
 
     def new_cache(self, max_rollback: int = 0) -> Cache:
-        """Make an empty cache for the decoder, of which `max_rollback` tokens may be taken back."""
+        """Make an empty cache for the decoder; up to `max_rollback` tokens can be removed again."""
         return self.decoder.new_cache(max_rollback)
 
     def flops(self, length: int) -> float:
-        """Count the forward's FLOPs per token in texts of `length` tokens, without heads.
+        """Count the forward FLOPs per token in texts of `length` tokens, without heads.
 
         The mean of the two stacks.
         """
@@ -231,7 +231,7 @@ class EncoderDecoder(nn.Module):
         return self.encoder(_source_of(batch))
 
     def layer_states(self, batch: Batch, layer: int) -> Float[Tensor, "b s d"]:
-        """Return what enters a layer of the encoder, or, after the last, leaves it."""
+        """Return the input of an encoder layer, or, for the number of layers, the output."""
         return self.encoder.layer_states(_source_of(batch), layer)
 
     def forward(
@@ -239,7 +239,7 @@ class EncoderDecoder(nn.Module):
     ) -> Float[Tensor, "b t d"]:
         """Run the decoder over the batch.
 
-        `encoder_hidden_states` is the result of `encode`, where the caller has it already.
+        `encoder_hidden_states` is the result of `encode`, if it was computed before.
         """
         if encoder_hidden_states is None and (cache is None or cache.length == 0):
             encoder_hidden_states = self.encode(batch)

@@ -26,7 +26,7 @@ from unmask.model.variants import LayerVariants
 
 
 class SeparableConvolution(nn.Module):
-    """A convolution of each number on its own, then a linear map of each token on its own.
+    """A depthwise convolution, then a pointwise linear map (depthwise separable convolution).
 
     Chollet 2017, arXiv:1610.02357, section 1.
     """
@@ -40,17 +40,17 @@ class SeparableConvolution(nn.Module):
     def forward(
         self, x: Float[Tensor, "b s d"], visibility: Visibility, last: int
     ) -> Float[Tensor, "b last w"]:
-        """Map the last columns of x, whose visibility is given."""
+        """Map the last columns of x, within their visibility."""
         return self.out(
             convolve_visible(self.kernel, x, visibility, self.taps)[:, x.shape[1] - last :]
         )
 
 
 class EvolvedEncoderLayer(nn.Module):
-    """The gated linear unit is x' = values(x) * sigmoid(gates(x)), of equal width.
+    """A gated linear unit, x' = values(x) * sigmoid(gates(x)), then parallel convolutions.
 
-    Then wide(norm(relu(up(x)) + relu(narrow(x)))), where the narrower term or result is padded
-    with zeros.
+    These are wide(norm(relu(up(x)) + relu(narrow(x)))); the narrower term or result is padded with
+    zeros.
     """
 
     def __init__(self, part: EvolvedEncoderConvolutions, a: BlockArchitecture) -> None:
@@ -72,7 +72,7 @@ class EvolvedEncoderLayer(nn.Module):
         """Read and write the residual stream twice.
 
         Raises:
-            ValueError: a cache is given: earlier tokens would have to see these.
+            ValueError: a cache is given: earlier tokens would depend on later ones.
         """
         if inputs.cache is not None:
             raise ValueError("a layer with convolutions in both directions has no cache")
@@ -91,9 +91,9 @@ class EvolvedEncoderLayer(nn.Module):
 
 
 class EvolvedDecoderLayer(nn.Module):
-    """Self-attention and cross-attention with the same input, summed.
+    """The sum of self-attention and cross-attention of the same input, then convolutions.
 
-    Then after(norm(relu(wide(x)) + narrow(x))), convolutions all.
+    These are after(norm(relu(wide(x)) + narrow(x))).
     """
 
     def __init__(
@@ -102,8 +102,11 @@ class EvolvedDecoderLayer(nn.Module):
         super().__init__()
         d = a.d_model
         n_heads = max(part.n_heads, a.n_heads)
-        many = replace(a, n_heads=n_heads, head_dim=None, layers=LayerVariants())
-        self.attention, self.attention_norm = Attention(many, position_layer), SublayerConnection(a)
+        with_heads = replace(a, n_heads=n_heads, head_dim=None, layers=LayerVariants())
+        self.attention, self.attention_norm = (
+            Attention(with_heads, position_layer),
+            SublayerConnection(a),
+        )
         self.cross = Attention(a, PositionLayer())
         self.wide = SeparableConvolution(d, 2 * d, causal_offsets(part.wide_kernel_size))
         self.narrow = SeparableConvolution(d, d // 2, causal_offsets(part.narrow_kernel_size))
@@ -136,7 +139,7 @@ class EvolvedDecoderLayer(nn.Module):
 
 
 def build_layer(part: LayerType, a: BlockArchitecture, position_layer: PositionLayer) -> nn.Module:
-    """Build a layer of another type than attention and a feed-forward layer."""
+    """Build a layer that is not attention followed by a feed-forward layer."""
     if isinstance(part, EvolvedEncoderConvolutions):
         return EvolvedEncoderLayer(part, a)
     return EvolvedDecoderLayer(part, a, position_layer)

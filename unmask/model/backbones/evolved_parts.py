@@ -1,8 +1,8 @@
 """Layers of the Evolved Transformer, So et al. 2019, arXiv:1901.11117, as values.
 
-A block of the paper is two layers here: one of these, and one of attention and a feed-forward.
-`unmask.model.backbones.evolved_layers` has what they build: that needs attention, which needs the
-architecture that names these.
+A block of the paper is two layers here: one of these, then attention and a feed-forward layer. The
+modules are in `unmask.model.backbones.evolved_layers`: they need attention, which needs the
+architecture, which names these values.
 """
 
 from dataclasses import dataclass
@@ -22,9 +22,9 @@ class EvolvedEncoderConvolutions:
     has_attention: ClassVar[bool] = False
     cache_spans: ClassVar[tuple[int, ...]] = ()
     narrow_kernel_size: int = 3
-    """Of the plain convolution."""
+    """Kernel size of the plain convolution."""
     wide_kernel_size: int = 9
-    """Of the separable one that follows it."""
+    """Kernel size of the separable convolution after it."""
 
     def __post_init__(self) -> None:
         for name in ("narrow_kernel_size", "wide_kernel_size"):
@@ -53,11 +53,11 @@ class EvolvedDecoderConvolutions:
 
     has_attention: ClassVar[bool] = True
     n_heads: int = 16
-    """Of the attention to the decoder's own tokens, or the architecture's, if those are more."""
+    """Heads of self-attention, if more than the architecture's."""
     wide_kernel_size: int = 11
-    """Of the convolution with an activation."""
+    """Kernel size of the convolution with an activation."""
     narrow_kernel_size: int = 7
-    """Of the one parallel to it, and of the one that follows both."""
+    """Kernel size of the convolution parallel to it, and of the one after both."""
 
     def __post_init__(self) -> None:
         if min(self.n_heads, self.wide_kernel_size, self.narrow_kernel_size) < 1:
@@ -68,7 +68,7 @@ class EvolvedDecoderConvolutions:
 
     @property
     def cache_spans(self) -> tuple[int, int]:
-        """How many columns back convolutions reach: in the input, and in the first outputs."""
+        """Numbers of earlier columns that the two levels of convolutions read."""
         return max(self.wide_kernel_size, self.narrow_kernel_size) - 1, self.narrow_kernel_size - 1
 
     def n_weights(self, dimensions: ModelDimensions) -> int:
@@ -79,4 +79,4 @@ class EvolvedDecoderConvolutions:
 
 
 LayerType = EvolvedEncoderConvolutions | EvolvedDecoderConvolutions
-"""What a layer may be instead of attention and a feed-forward layer."""
+"""Layers other than attention followed by a feed-forward layer."""

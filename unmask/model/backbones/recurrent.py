@@ -1,6 +1,6 @@
 """Recurrent networks: LSTMs and GRUs.
 
-Without layers it is an embedding table: what word2vec learns.
+Without layers, the network is an embedding table, as learned by word2vec.
 """
 
 from collections import deque
@@ -37,7 +37,7 @@ from unmask.model.text_layout import TextLayout
 from unmask.objectives.features import Recurrence, RecurrenceMemory, TwoStream
 
 MIN_ROLLBACK = 8
-"""Tokens that can always be removed from a cache again."""
+"""Number of tokens that can always be removed from a cache again."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,25 +51,28 @@ class RecurrentArchitecture(StackArchitecture):
     d_ff: int
     cell: Literal["lstm", "gru"] = "lstm"
     direction: Literal["forward", "together", "apart", "twice"] = "forward"
-    """"forward"; or both directions, each with half of the size: "together", each layer has the
-    outputs of both as input, or "apart", two independent stacks (Peters et al. 2018,
-    arXiv:1802.05365, section 3.1); or "twice" forward, by two stacks, each of which has half of the
-    token embeddings, too (Logeswaran and Lee 2018, arXiv:1803.02893, section 3: f and g)."""
+    """"forward": one direction. "together": both directions, each with half of the size, and each
+    layer reads the outputs of both. "apart": two independent stacks, one for each direction (Peters
+    et al. 2018, arXiv:1802.05365, section 3.1); "twice": two forward stacks, each with half of the
+    hidden size and of the token embeddings (Logeswaran and Lee 2018, arXiv:1803.02893, section 3: f
+    and g)."""
     projection: bool = False
     """The outputs of the cells are projected to `d_model` (Sak et al. 2014, arXiv:1402.1128)."""
     residual: bool = False
     """Layers above the first have residual connections (Peters et al. 2018, section 3.4)."""
     cell_clip: float | None = None
-    """Cell states and projections are clipped to this (released code of ELMo)."""
+    """Absolute value to which cell states and projections are clipped (released code of ELMo)."""
     variational_dropout: bool = False
     """One dropout mask per text is used at all of its tokens (Gal and Ghahramani 2016,
     arXiv:1512.05287)."""
     input_dropout: float = 0.0
-    """Of token embeddings. `dropout` is between layers, `final_dropout` after the last."""
+    """Dropout probability of token embeddings. `dropout` applies between layers, `final_dropout`
+    after the last."""
     embedding_dropout: float = 0.0
     """The probability that a token type is dropped (Gal and Ghahramani 2016, section 4)."""
     weight_dropout: float = 0.0
-    """Of the recurrent weights (Merity et al. 2018, arXiv:1708.02182, section 2)."""
+    """Dropout probability of the recurrent weights (Merity et al. 2018, arXiv:1708.02182, section
+    2)."""
     initializer: Initializer = UniformInit()
 
     positive_fields: ClassVar[tuple[str, ...]] = ("vocab_size", "d_model", "d_ff")
@@ -126,7 +129,7 @@ class RecurrentArchitecture(StackArchitecture):
 
     @property
     def ignored_fields(self) -> tuple[str, ...]:
-        """Fields that have no effect on this network: also those that heads alone read."""
+        """Fields that have no effect on this network, or only on heads."""
         of_layers = (
             "d_ff", "causal", "cell", "direction", "projection", "residual", "cell_clip", "dropout",
             "weight_dropout", "final_dropout",
@@ -183,12 +186,12 @@ class RecurrentArchitecture(StackArchitecture):
         return (self.d_embed * twice, *outputs)
 
     def activations(self, length: int) -> int:
-        """Estimate how many numbers per token are kept until the backward, as of a Transformer."""
+        """Estimate the activations per token kept for the backward pass, as in Transformers."""
         of_layers = self.n_layers * (9 * self.d_model + 2 * self.d_ff + 5 * length // 2)
         return max(of_layers, self.d_embed)  # a table of vectors has no layers
 
     def flops(self, length: int) -> float:
-        """Count the forward's matrix-product FLOPs per token, without embedding and head."""
+        """Count the forward matrix-product FLOPs per token, without embedding and head."""
         weights = 0
         for d_input, cells, d_output in map(self.layer_sizes, range(self.n_layers)):
             gates = LSTMLayer.n_gates if self.cell == "lstm" else GRULayer.n_gates
@@ -211,7 +214,7 @@ class RecurrentCache:
 
     @property
     def states(self) -> list[RecurrentState] | None:
-        """Those of all layers after the last token; None: there was no token."""
+        """The states of all layers after the last token; None before the first token."""
         return self._states[-1] if self._states else None
 
     def append(self, states: list[RecurrentState]) -> None:
@@ -239,15 +242,15 @@ class RecurrentCache:
         Raises:
             ValueError: the state after them is dropped already.
         """
-        gone = max(self.length - length, 0)
-        if gone and gone >= len(self._states):
+        n_removed = max(self.length - length, 0)
+        if n_removed and n_removed >= len(self._states):
             raise ValueError(
-                f"{gone} tokens cannot be removed: the state before them is dropped already; raise "
-                "max_rollback"
+                f"{n_removed} tokens cannot be removed: the state before them is already dropped; "
+                "increase max_rollback"
             )
-        for _ in range(gone):
+        for _ in range(n_removed):
             self._states.pop()
-        self.length -= gone
+        self.length -= n_removed
 
 
 class Recurrent(nn.Module):
@@ -300,7 +303,7 @@ class Recurrent(nn.Module):
         return len(self.layers)
 
     def unsupported_reason(self, ability: Ability) -> str | None:
-        """Return why it does not support something: a memory, if it is bidirectional."""
+        """Return why an ability is not supported: a memory, if it is bidirectional."""
         if ability == "memory" and not self.a.causal:
             return "only a forward recurrent network can continue from a state"
         if ability == "virtual_tokens":
@@ -315,13 +318,13 @@ class Recurrent(nn.Module):
         return self(batch)
 
     def layer_states(self, batch: Batch, layer: int) -> Float[Tensor, "b t _"]:
-        """Return what enters a layer, or, after the last, leaves it."""
+        """Return the input of a layer or, for the number of layers, the output of the last."""
         if layer == len(self.layers):  # hooks may replace it: see `unmask.adapters.scalar_mix`
             return self(batch)
         return self.layer_outputs(batch)[layer]
 
     def pad_for_network(self, batch: Batch) -> Batch:
-        """Return the batch as it is: no text depends on the padding behind it."""
+        """Return the batch as it is: no text depends on the padding after it."""
         return batch
 
     def new_cache(self, max_rollback: int = 0) -> RecurrentCache:
@@ -329,7 +332,7 @@ class Recurrent(nn.Module):
         return RecurrentCache(max_rollback)
 
     def flops(self, length: int) -> float:
-        """Count the forward's FLOPs per token in texts of `length` tokens, without heads."""
+        """Count the forward FLOPs per token in texts of `length` tokens, without heads."""
         return self.a.flops(length)
 
     def token_embeddings(self, batch: Batch) -> Float[Tensor, "b t e"]:
@@ -368,7 +371,7 @@ class Recurrent(nn.Module):
         direction's are shifted by one.
 
         Raises:
-            ValueError: that is asked for, and the directions are not apart.
+            ValueError: the batch has `TwoStream`, and the directions are not "apart".
         """
         x, texts = self.lay_out(batch)
         outputs = self._run_layers(x, texts)
@@ -411,8 +414,10 @@ class Recurrent(nn.Module):
                 states[i] = state
             if self.a.n_directions == 2:
                 backward, reverse = cast(LSTMLayer, self.backward_layers[i]), layout.reverse_texts
-                other = backward(below if twice else reverse(below), backward.initial_state(x))[0]
-                y = torch.cat((y, other if twice else reverse(other)), -1)
+                backward_output = backward(
+                    below if twice else reverse(below), backward.initial_state(x)
+                )[0]
+                y = torch.cat((y, backward_output if twice else reverse(backward_output)), -1)
             if self.a.residual and i:
                 y = y + outputs[-1]
             last = i == self.a.n_layers - 1
@@ -422,26 +427,28 @@ class Recurrent(nn.Module):
     def _continue_from_memory(
         self, batch: Batch, memory: RecurrenceMemory, reuse_len: int | None
     ) -> Float[Tensor, "b t _"]:
-        """Continue from the states that a memory holds, and store those after the last token.
+        """Continue from the states in a memory, and store the new ones.
 
-        Or after the first `reuse_len`. Its states are those of all layers in turn, outputs
-        and, of LSTMs, cell states, [b 1 d] each.
+        The stored states are those after the last token, or after the first `reuse_len` tokens:
+        for each layer the output and, for LSTMs, the cell state, [b 1 d] each.
         """
         require_support(self, "memory")
         x = self.token_embeddings(batch)
-        known = [y[:, 0].to(x.dtype) for y in memory.hidden_states]
+        flat_states = [y[:, 0].to(x.dtype) for y in memory.hidden_states]
         states: list[RecurrentState] = [
             cast(LSTMLayer, layer).initial_state(x) for layer in self.layers
         ]
-        if known:
+        if flat_states:
             n = len(states[0])
-            states = [tuple(known[i : i + n]) for i in range(0, len(known), n)]
+            states = [tuple(flat_states[i : i + n]) for i in range(0, len(flat_states), n)]
         n = x.shape[1] if reuse_len is None else reuse_len
         layers = self._run_layers(x[:, :n], TextLayout(None, None, x[:, :n].shape[:2]), states)
         memory.hidden_states = [y.detach()[:, None] for state in states for y in state]
         if n < x.shape[1]:
-            more = self._run_layers(x[:, n:], TextLayout(None, None, x[:, n:].shape[:2]), states)
-            layers = [torch.cat(both, 1) for both in zip(layers, more, strict=True)]
+            remaining_layers = self._run_layers(
+                x[:, n:], TextLayout(None, None, x[:, n:].shape[:2]), states
+            )
+            layers = [torch.cat(both, 1) for both in zip(layers, remaining_layers, strict=True)]
         return torch.cat(layers, -1) if requested_states(batch).all_layers else layers[-1]
 
     def _decode_with_cache(self, batch: Batch, cache: RecurrentCache) -> Float[Tensor, "b t _"]:
@@ -454,8 +461,8 @@ class Recurrent(nn.Module):
         outputs: list[Tensor] = []
         for t in range(x.shape[1]):
             states = list(states)
-            one = TextLayout(None, None, x[:, t : t + 1].shape[:2])
-            layers = self._run_layers(x[:, t : t + 1], one, states)
+            layout = TextLayout(None, None, x[:, t : t + 1].shape[:2])
+            layers = self._run_layers(x[:, t : t + 1], layout, states)
             outputs.append(
                 torch.cat(layers, -1) if requested_states(batch).all_layers else layers[-1]
             )

@@ -8,15 +8,15 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 RecurrentState = tuple[Float[Tensor, "b _"], ...]
-"""The output of a layer, and of an LSTM its cell state, after the last token."""
+"""The output of a layer after the last token and, for LSTMs, the cell state."""
 
 
 @runtime_checkable
 class RowLayout(Protocol):
-    """Where texts are in a batch whose texts were put in rows of their own."""
+    """The positions of texts in a batch, each of which is processed in a row of its own."""
 
     def reverse_texts(self, x: Float[Tensor, "n l d"]) -> Float[Tensor, "n l d"]:
-        """Reverse each text, without the padding behind it."""
+        """Reverse each text, without the padding after it."""
         ...
 
     def to_batch(self, x: Float[Tensor, "n l d"]) -> Float[Tensor, "b t d"]:

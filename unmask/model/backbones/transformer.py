@@ -1,4 +1,4 @@
-"""The Transformer from its parts: Block, Transformer."""
+"""The Transformer: Block, Architecture, and the stack that it builds."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -35,7 +35,7 @@ from unmask.objectives.features import Recurrence
 
 
 class Block(nn.Module):
-    """Attention, in a decoder that has an encoder cross-attention, and a feed-forward layer."""
+    """Self-attention, cross-attention if the stack has an encoder, and a feed-forward layer."""
 
     def __init__(
         self, a: BlockArchitecture, position_layer: PositionLayer, first_block: "Block | None"
@@ -68,12 +68,12 @@ class Block(nn.Module):
                 if a.norm_placement & FEED_FORWARD_INNER_SLOTS
                 else None,
             )
-            one = a.sublayers == ParallelSublayers(shared_norm=True)
-            self.feed_forward_norm = self.attention_norm if one else SublayerConnection(a)
+            shares_norm = a.sublayers == ParallelSublayers(shared_norm=True)
+            self.feed_forward_norm = self.attention_norm if shares_norm else SublayerConnection(a)
         self.parallel = isinstance(a.sublayers, ParallelSublayers)
 
     def forward(self, x: Float[Tensor, "b t d"], inputs: LayerInputs) -> Float[Tensor, "b t d"]:
-        """Read and write the residual stream once a sublayer."""
+        """Apply the sublayers to the residual stream."""
         before, done = x, inputs.after_sublayer
         x = done(self.attention_norm(x, lambda y: self_attend(self.attention, y, inputs)))
         if (cross := self.cross) is not None and self.cross_norm is not None:
@@ -113,9 +113,11 @@ class Transformer(nn.Module):
         self.layers = nn.ModuleList()
         for i in range(a.n_layers):
             first = next((layer for layer in self.layers if isinstance(layer, Block)), None)
-            part, place = a.layer_type(i), self.position.for_layer(i)
+            part, position_layer = a.layer_type(i), self.position.for_layer(i)
             self.layers.append(
-                Block(a, place, first) if part is None else build_layer(part, a, place)
+                Block(a, position_layer, first)
+                if part is None
+                else build_layer(part, a, position_layer)
             )
         averaged = isinstance(a.sublayers, DepthWeightedSublayers)
         self.mix = DepthWeightedAverage(2 * a.n_layers) if averaged else None
@@ -160,7 +162,7 @@ class Transformer(nn.Module):
         return len(self.layers)
 
     def unsupported_reason(self, ability: Ability) -> str | None:
-        """Return why it does not support something: a memory needs relative positions."""
+        """Return why an ability is not supported: a memory needs relative positions."""
         if ability != "memory" or (
             self.position.supports_memory
             and self.convolution is None
@@ -177,20 +179,20 @@ class Transformer(nn.Module):
         return self(batch)
 
     def layer_states(self, batch: Batch, layer: int) -> Float[Tensor, "b t d"]:
-        """Return what enters a layer, or, after the last, leaves it, behind the final norm."""
+        """Return the input of a layer or, after the last, the output of the final norm."""
         last = layer == len(self.layers)
         watched = self.final_dropout if last else self.layers[layer]
         return record_input(watched, lambda: self(batch))
 
     def pad_for_network(self, batch: Batch) -> Batch:
-        """Return the batch as it is: no text depends on the padding behind it."""
+        """Return the batch as it is: no text depends on the padding after it."""
         return batch
 
     def new_cache(self, max_rollback: int = 0) -> Cache:
-        """Make an empty cache, of which the last `max_rollback` tokens may be taken back.
+        """Make an empty cache from which up to `max_rollback` tokens can be removed again.
 
-        A layer with a window keeps no more than that, unless its scores depend on the positions of
-        all pairs.
+        A layer with a window keeps only the columns within it, unless its scores depend on the
+        positions of all pairs.
         """
         reach = [self.a.window_and_dilation(i) for i in range(self.a.n_layers)]
         spans = [None if w is None or self.position.needs_all_keys else w * d for w, d in reach]
@@ -200,7 +202,7 @@ class Transformer(nn.Module):
         )
 
     def flops(self, length: int) -> float:
-        """Count the forward's FLOPs per token in texts of `length` tokens, without heads."""
+        """Count the forward FLOPs per token in texts of `length` tokens, without heads."""
         return self.a.flops(length)
 
     def token_embeddings(self, batch: Batch) -> Float[Tensor, "b t _"]:
@@ -228,7 +230,7 @@ class Transformer(nn.Module):
         encoder_visibility: Visibility | None = None,
         query_stream: QueryStream | None = None,
     ) -> Float[Tensor, "b n _"]:
-        """Run the stack over a batch; with a cache, over tokens that follow those already read.
+        """Run the stack over a batch; with a cache, only over the tokens after it.
 
         With a query stream, the hidden states are its own.
 
@@ -245,7 +247,7 @@ class Transformer(nn.Module):
         requested = requested_states(batch)
         for i, layer in enumerate(self.layers):
             if requested.all_layers:
-                # not a call: hooks are for the last one
+                # not a call: hooks apply to the last layer's pass only
                 layer_outputs.append(self.final_norm.forward(x))
             is_last = i == len(self.layers) - 1
             if self._draw_layer_dropout(is_last and layer_pass.needs_last):
@@ -264,7 +266,7 @@ class Transformer(nn.Module):
         encoder_hidden_states: Tensor | None,
         encoder_visibility: Visibility | None,
     ) -> Callable[[int, Tensor], LayerInputs]:
-        """Return what layer i reads beside the residual stream x, which its memory then holds."""
+        """Return the other inputs of layer i, and store the residual stream x in its memory."""
         past, prefix = (0, 0) if cache is None else (cache.length, cache.prefix_length)
         recurrence = batch.feature(Recurrence) or Recurrence()
         memory = recurrence.memory
@@ -297,7 +299,7 @@ class Transformer(nn.Module):
         return inputs_of
 
     def _draw_layer_dropout(self, needed: bool) -> bool:
-        """Draw whether a layer is left out; never one that is `needed`."""
+        """Draw whether a layer is skipped; a `needed` layer never is."""
         rate = self.a.layer_dropout if self.training else 0.0
         return rate > 0 and bool(torch.rand(()) < rate) and not needed
 
@@ -344,8 +346,9 @@ class Transformer(nn.Module):
 class SourceEncodedTransformer(Transformer):
     """An encoder whose token embeddings are replaced by the outputs of a source encoder.
 
-    That one has a vocabulary, positions and layers of its own (Lewis et al. 2020, arXiv:1910.13461,
-    section 3.4); the positions of this one are added to its outputs.
+    The source encoder has its own vocabulary, positions and layers (Lewis et al. 2020,
+    arXiv:1910.13461, section 3.4); the position embeddings of this encoder are added to its
+    outputs.
     """
 
     def __init__(
@@ -360,7 +363,7 @@ class SourceEncodedTransformer(Transformer):
         return (self, self.source)
 
     def flops(self, length: int) -> float:
-        """Count the forward's FLOPs per token, those of the source encoder included."""
+        """Count the forward FLOPs per token, those of the source encoder included."""
         return super().flops(length) + self.source.flops(length)
 
     def token_embeddings(self, batch: Batch) -> Float[Tensor, "b t _"]:
@@ -369,7 +372,7 @@ class SourceEncodedTransformer(Transformer):
 
 
 def position_ids(batch: Batch, n_past: int = 0) -> Int[Tensor, "_ t"]:
-    """Return the position of each token: as the batch says, or its column."""
+    """Return the position of each token: from the batch if it has positions, or its column."""
     if batch.position_ids is not None:
         return batch.position_ids
     end = n_past + batch.inputs.shape[1]
@@ -377,7 +380,7 @@ def position_ids(batch: Batch, n_past: int = 0) -> Int[Tensor, "_ t"]:
 
 
 def _layer_pass(batch: Batch, n_past: int, query_stream: QueryStream | None) -> LayerPass:
-    """Return how columns go through the layers."""
+    """Return the pass of columns through the layers."""
     if query_stream is not None:
         return query_stream.layer_pass(position_ids(batch, n_past))
     column = requested_states(batch).selected_column
@@ -389,13 +392,13 @@ def cross_attention_mask(
 ) -> Tensor | None:
     """Return which encoder tokens each of the last `n_queries` decoder tokens sees [b 1 t s].
 
-    Those of its own document. Queries of padding may see everything: nobody uses their output, and
-    a softmax over nothing is not a number.
+    They are those of its own document. Queries of padding see everything: their output is unused,
+    and a softmax over an empty set is NaN.
     """
     if encoder_visibility.document is None:
         return None
-    there: Int[Tensor, "b 1 s"] = encoder_visibility.document[:, None, :]
+    key_document: Int[Tensor, "b 1 s"] = encoder_visibility.document[:, None, :]
     if decoder_visibility.document is None:
-        return (there == 0)[:, None].expand(-1, 1, n_queries, -1)
-    here = decoder_visibility.document[:, -n_queries:, None]
-    return ((here == there) | (here < 0))[:, None]
+        return (key_document == 0)[:, None].expand(-1, 1, n_queries, -1)
+    query_document = decoder_visibility.document[:, -n_queries:, None]
+    return ((query_document == key_document) | (query_document < 0))[:, None]

@@ -1,4 +1,4 @@
-"""The keys of another library's configuration: how each is used, and its allowed values."""
+"""The keys of another library's configuration: the use of each, and its allowed values."""
 
 import json
 from collections.abc import Callable, Mapping
@@ -9,9 +9,10 @@ from unmask.model.architecture import MAX_LAYERS, MAX_SIZE
 
 KeyUse = Literal["used", "fixed", "harmless", "alias"]
 MAX_LABELS = 100_000
-"""More labels have to be listed by name (`id2label`): a number alone may not ask for them."""
+"""Largest `num_labels` without names; more labels must be listed in `id2label`."""
 _MAX_NUMBER = 1e30
-"""Numbers below this have a square in float32's range twice over; infinity and NaN are not."""
+"""Limit of numbers: twice their square is within the range of float32. Excludes infinity and
+NaN."""
 
 
 def _is_integer(x: Any) -> bool:
@@ -31,7 +32,7 @@ def _is_within(x: Any, first: int, last: int) -> bool:
 
 
 def _is_id2label(x: Any) -> bool:
-    """Return whether these are names by number, as `id2label` has them."""
+    """Return whether this maps numbers to names, as `id2label` does."""
     return isinstance(x, dict) and all(
         str(k).removeprefix("-").isdecimal() and isinstance(name, str | int)
         for k, name in cast("dict[object, object]", x).items()
@@ -64,24 +65,24 @@ class ConfigKey:
     name: str
     use: KeyUse
     value_type: str = "anything"
-    """One of `_VALUE_TYPES`; several words separated by `|`: one of them."""
+    """A name in `_VALUE_TYPES`, or the allowed words, separated by `|`."""
     optional: bool = False
-    """It may be null."""
+    """Whether the value may be null."""
     divisor_of: str = ""
     """The key whose value is a multiple of this one's."""
     allowed: tuple[Any, ...] = ()
-    """Of a fixed key; "@key" stands for the value of another."""
+    """Allowed values of a fixed key; "@key" means the value of another key."""
     default: tuple[Any, ...] = ()
-    """The reference's default where the key is absent; empty: it stays absent."""
+    """Default of the reference library if the key is absent; empty: it stays absent."""
     required: bool = False
     alias_of: str = ""
-    """Of an alias: the key that it is another name of."""
+    """The key that an alias stands for."""
 
     def check(self, config: Mapping[str, Any]) -> None:
         """Check the key's value in a whole configuration.
 
         Raises:
-            ValueError: it has another type, or is not one of those supported.
+            ValueError: it has the wrong type, or is not supported.
         """
         if self.name not in config:
             if self.required:
@@ -95,12 +96,14 @@ class ConfigKey:
 
     def _check_fixed(self, value: Any, config: Mapping[str, Any]) -> None:
         allowed = [
-            config.get(one[1:]) if isinstance(one, str) and one.startswith("@") else one
-            for one in self.allowed
+            config.get(value_or_key[1:])
+            if isinstance(value_or_key, str) and value_or_key.startswith("@")
+            else value_or_key
+            for value_or_key in self.allowed
         ]
         if not any(isinstance(value, bool) == isinstance(x, bool) and value == x for x in allowed):
-            known = "only " + " or ".join(map(repr, allowed)) if allowed else "leave it out"
-            raise ValueError(f"{self.name} = {_shorten(value)} is not supported, {known}")
+            supported = "only " + " or ".join(map(repr, allowed)) if allowed else "leave it out"
+            raise ValueError(f"{self.name} = {_shorten(value)} is not supported, {supported}")
 
     def _check_value_type(self, value: Any, config: Mapping[str, Any]) -> None:
         words = self.value_type.split("|")
@@ -112,62 +115,61 @@ class ConfigKey:
         if not fits:
             null = " or null" if self.optional else ""
             raise ValueError(f"{self.name} must be {expected}{null}, got {_shorten(value)}")
-        whole = config.get(self.divisor_of)
-        if self.divisor_of and _is_integer(whole) and whole % value:
-            raise ValueError(f"{self.name} = {value} must divide {self.divisor_of} = {whole}")
+        multiple = config.get(self.divisor_of)
+        if self.divisor_of and _is_integer(multiple) and multiple % value:
+            raise ValueError(f"{self.name} = {value} must divide {self.divisor_of} = {multiple}")
 
 
 class ConfigKeys:
     """A table, one key per line: its use, the type of its values, the default.
 
-    `used` keys are read, and `harmless` ones do not change the output of a trained network;
-    `fixed` ones are refused unless they are absent or hold one of the values given, separated by
-    `|`, where `@other` is the value of another key; an `alias` is another name of the key that
-    follows.
-    Types are those of `_VALUE_TYPES`; one that ends in `?` may be null, and `size@other` divides
-    the value of another key. Where a used key is absent the reference takes the default; `-`: none,
-    and the key stays absent; no default: it is required. Keys of no table are ignored: the
-    reference's classes do not read undeclared keys, except those listed here.
+    `used` keys are read. `harmless` keys do not change the output of a trained network. A `fixed`
+    key must be absent or have one of the given values, separated by `|`, where `@other` is the
+    value of another key. An `alias` is another name of the key that follows. Types are those of
+    `_VALUE_TYPES`; a type that ends in `?` may be null, and a `size@other` must divide the value of
+    another key. The default is that of the reference library for an absent key; `-`: the key stays
+    absent; no default: the key is required. Keys in no table are ignored: the reference's classes
+    read no undeclared keys except those listed here.
     """
 
     def __init__(self, table: str, *bases: "ConfigKeys") -> None:
-        found: dict[str, ConfigKey] = {}
+        keys: dict[str, ConfigKey] = {}
         for base in bases:
-            found |= base.table
+            keys |= base.table
         for line in table.strip().splitlines():
             key = _parse_key(line.split())
-            found[key.name] = key
-        self.table: Mapping[str, ConfigKey] = found
+            keys[key.name] = key
+        self.table: Mapping[str, ConfigKey] = keys
 
     def complete(self, config: Mapping[str, Any]) -> dict[str, Any]:
-        """Return a configuration with one name a key, and defaults for what it leaves out.
+        """Return the configuration with aliases resolved and defaults filled in.
 
         Raises:
-            ValueError: a key holds what it may not hold, or one that is needed is not there.
+            ValueError: a value is not allowed, or a required key is missing.
         """
-        given = self._resolve_aliases(config)
-        filled = {key.name: key.default[0] for key in self.table.values() if key.default} | given
+        resolved = self._resolve_aliases(config)
+        filled = {key.name: key.default[0] for key in self.table.values() if key.default} | resolved
         for key in self.table.values():
             if key.use != "alias":
                 key.check(filled)
         return filled
 
     def _resolve_aliases(self, config: Mapping[str, Any]) -> dict[str, Any]:
-        given = dict(config)
+        resolved = dict(config)
         for key in self.table.values():
-            if key.use != "alias" or key.name not in given:
+            if key.use != "alias" or key.name not in resolved:
                 continue
-            value = given.pop(key.name)
-            if given.setdefault(key.alias_of, value) != value:
+            value = resolved.pop(key.name)
+            if resolved.setdefault(key.alias_of, value) != value:
                 raise ValueError(
                     f"{key.name} = {_shorten(value)} and {key.alias_of} = "
-                    f"{_shorten(given[key.alias_of])} are two names of one number"
+                    f"{_shorten(resolved[key.alias_of])} are two names of one number"
                 )
-        return given
+        return resolved
 
 
 def _parse_key(words: list[str]) -> ConfigKey:
-    """Read a line of a table."""
+    """Parse a line of a table."""
     name, decision, *rest = words
     if decision == "alias":
         return ConfigKey(name, "alias", alias_of=rest[0])
@@ -192,7 +194,7 @@ def _parse_key(words: list[str]) -> ConfigKey:
 
 
 def _parse_value(word: str) -> Any:
-    """Read a value: JSON, or a word without its quotes."""
+    """Parse a value: JSON, or a word without quotes."""
     try:
         return json.loads(word)
     except ValueError:
@@ -241,14 +243,14 @@ COMMON_KEYS = ConfigKeys(
     generator                   fixed     null
     """  # noqa: E501 - a line is a key
 )
-"""What all their configurations have in common, those of encoders where they differ.
+"""The keys that all configurations share; where they differ, those of encoders.
 
-`dtype` says how the numbers of a file are kept: ours are computed in float32. Kernels
-(`attn_implementation`) and code of its own (`auto_map`) are named by a file and never asked for
-here. Generation's settings are not read from a configuration, there or here."""
+`dtype` is the storage type of a file; our computation is in float32. A file may name kernels
+(`attn_implementation`) and its own code (`auto_map`), which are never used here. Neither library
+reads generation settings from a configuration."""
 
 CAUSAL_KEYS = ConfigKeys("is_causal fixed true\ntoken_classification_bias fixed true", COMMON_KEYS)
-"""The same of decoders."""
+"""The shared keys of decoders."""
 SEQ2SEQ_KEYS = ConfigKeys(
     """
     is_encoder_decoder          fixed     true
@@ -260,6 +262,6 @@ SEQ2SEQ_KEYS = ConfigKeys(
     """,
     COMMON_KEYS,
 )
-"""The same of encoder-decoders."""
+"""The shared keys of encoder-decoders."""
 NO_KEYS = ConfigKeys("")
-"""Of a format of ours, whose every key is checked as it is read."""
+"""Keys of our own format, each of which is checked when it is read."""

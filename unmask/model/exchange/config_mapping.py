@@ -1,4 +1,4 @@
-"""A configuration of another library to an architecture and back, key by key."""
+"""Two-way mapping between another library's configuration and an architecture, key by key."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -18,13 +18,13 @@ class ConfigMapping:
     """A two-way table between our architecture and their config.json."""
 
     model_type: str
-    """Their name of the family."""
+    """Their name of the family (`model_type`)."""
     config_keys: ConfigKeys = NO_KEYS
-    """The use of each of their keys: `to_architecture` checks all and fills in defaults."""
+    """Their keys, which are checked and completed by defaults before `to_architecture`."""
     to_architecture: Callable[[Mapping[str, Any]], BackboneArchitecture]
     from_architecture: Callable[[Any], dict[str, Any]]
     class_names: Mapping[tuple[str, ...], str]
-    """Our heads, by name -> the class of theirs that has just these (`architectures` in their
+    """Names of our heads -> their class with exactly these heads (`architectures` in their
     config.json)."""
     read_language_head: Callable[[Mapping[str, Any]], dict[str, Any]] = lambda theirs: {}
     """Fields of `LanguageModeling` from their configuration that differ from the preset's."""
@@ -35,47 +35,49 @@ class ConfigMapping:
     in_transformers: bool = True
     """Whether the reference library has classes of this family."""
     aliased_classes: frozenset[str] = frozenset()
-    """Classes of theirs whose tensors have the alias of `WeightNames` in place of the prefix."""
+    """Their classes whose tensor names have the alias of `WeightNames` instead of the prefix."""
     difference: Callable[[Any, Mapping[str, Any]], str | None] = lambda a, specs: None
-    """What their class does otherwise than a model of this architecture with these heads: of all
-    else, its scores and hidden states are equal."""
+    """Known differences of their class from a model of this architecture with these heads.
+    Otherwise logits and hidden states are equal."""
     identifying_keys: frozenset[str] = frozenset()
-    """Keys that tell the family of a configuration which has no model_type, or one that several
-    families share; none: it is not told."""
+    """Keys that identify the family of a configuration without a model_type, or with one that
+    several families share. Empty: it cannot be identified."""
     causal_class_names: Mapping[tuple[str, ...], str] = field(
         default_factory=dict[tuple[str, ...], str]
     )
-    """Their classes for causal networks, where the family has such besides bidirectional ones,
-    instead of those above."""
+    """Their classes for causal networks, if the family has both causal and bidirectional ones;
+    replaces `class_names`."""
     pooling_key: tuple[str, Mapping[str, str]] | None = None
-    """Their key for the pooling of texts, and its values -> ours; None: it is the preset's."""
+    """Their key for the pooling of texts, and its values -> ours. None: the preset's pooling."""
     ties_embeddings: Callable[[Mapping[str, Any]], bool] = lambda theirs: False
-    """Whether their classes tie all tables of tokens to one, unless a file holds others, whatever
-    `tie_word_embeddings` says."""
+    """Whether their classes tie all token embedding tables regardless of `tie_word_embeddings`,
+    unless a file has different ones."""
 
     def class_names_of(self, a: BackboneArchitecture) -> Mapping[tuple[str, ...], str]:
-        """Return their classes of a network, by our heads."""
+        """Return their classes for a network, by our heads."""
         if not a.is_decoder_only:
             return self.class_names
         return {**self.class_names, **self.causal_class_names}
 
     def heads_of_class(self, class_name: str) -> tuple[str, ...] | None:
-        """Return our heads that a class of theirs has; None: it is none of this family."""
-        every = (*self.class_names.items(), *self.causal_class_names.items())
-        return next((heads for heads, name in every if name == class_name), None)
+        """Return our names of the heads of their class; None: the class is not in this family."""
+        class_names = (*self.class_names.items(), *self.causal_class_names.items())
+        return next((heads for heads, name in class_names if name == class_name), None)
 
 
 def native_config_mapping(
     model_type: str, architecture_class: type[Any] = Architecture
 ) -> ConfigMapping:
-    """Return a format that holds our architecture as it is, for what the other library lacks."""
+    """Return a format that stores our architecture, for families that the other library lacks."""
 
     def read(theirs: Mapping[str, Any]) -> BackboneArchitecture:
         plain = read_record(require_key(theirs, "architecture"), "architecture")
         stack = isinstance(plain, Mapping) and plain.get("kind") == Architecture.__name__
         # Of two stacks, one alone may have been asked.
-        one = stack and issubclass(architecture_class, EncoderDecoderArchitecture)
-        return config.from_dict(Architecture if one else architecture_class, plain, "architecture")
+        is_single_stack = stack and issubclass(architecture_class, EncoderDecoderArchitecture)
+        return config.from_dict(
+            Architecture if is_single_stack else architecture_class, plain, "architecture"
+        )
 
     def write(a: BackboneArchitecture) -> dict[str, Any]:
         return {"architecture": write_record(config.to_dict(a))}
@@ -90,7 +92,7 @@ def native_config_mapping(
 
 
 def read_activation(name: str, key: str = "activation") -> str:
-    """Our name of an activation of theirs.
+    """Return our name of their activation.
 
     Raises:
         ValueError: there is none; the message names the key.
@@ -101,15 +103,15 @@ def read_activation(name: str, key: str = "activation") -> str:
 
 
 def write_activation(name: str) -> str:
-    """Their name of an activation of ours."""
+    """Return their name of our activation."""
     return next(theirs for theirs, ours in EXTERNAL_ACTIVATIONS.items() if ours == name)
 
 
 def check_fixed_keys(config: Mapping[str, Any], fixed: Mapping[str, Any]) -> None:
-    """Refuse a configuration that asks for something this family of ours does not do.
+    """Refuse a configuration that our implementation of the family does not support.
 
     Raises:
-        ValueError: a key has another value than the only one known, with both.
+        ValueError: a key does not have its only supported value; the message has both.
     """
     for key, value in fixed.items():
         if config.get(key, value) != value:
@@ -117,7 +119,7 @@ def check_fixed_keys(config: Mapping[str, Any], fixed: Mapping[str, Any]) -> Non
 
 
 def require_key(config: Mapping[str, Any], key: str) -> Any:
-    """Return a key of their configuration that must be there.
+    """Return the value of a required key of their configuration.
 
     Raises:
         ValueError: it is not.
@@ -131,7 +133,7 @@ def with_is_decoder(
     read: Callable[[Mapping[str, Any]], ArchitectureT],
     write: Callable[[ArchitectureT], dict[str, Any]],
 ) -> tuple[Callable[[Mapping[str, Any]], ArchitectureT], Callable[[ArchitectureT], dict[str, Any]]]:
-    """Let a format with `is_decoder` distinguish causal networks."""
+    """Return mapping functions that distinguish causal networks by the key `is_decoder`."""
 
     def read_either(theirs: Mapping[str, Any]) -> ArchitectureT:
         a = read({**theirs, "is_decoder": False})
@@ -148,7 +150,7 @@ def config_functions(
 ) -> tuple[Callable[[Mapping[str, Any]], ArchitectureT], Callable[[ArchitectureT], dict[str, Any]]]:
     """Make `read` and `write` from {our dotted path: their key}.
 
-    What the table does not name is as in `base`.
+    Fields that are not in the table are as in `base`.
     """
 
     def read(theirs: Mapping[str, Any]) -> ArchitectureT:

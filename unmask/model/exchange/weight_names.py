@@ -17,13 +17,13 @@ ArchitectureT = TypeVar("ArchitectureT", bound=StackArchitecture)
 
 @dataclass(frozen=True)
 class WeightRule:
-    """One line of a table: which of our modules correspond to which of theirs."""
+    """One line of a table: our modules and the corresponding ones of theirs."""
 
     internal_names: tuple[str, ...]
     external_name: str
     operation: str
     requires: str
-    """The rule applies only if this module of ours exists too."""
+    """The rule applies only if this module of ours exists, too."""
 
 
 @dataclass(frozen=True)
@@ -32,30 +32,28 @@ class MatchedWeights:
 
     tensors: Mapping[str, Tensor]
     missing: tuple[str, ...]
-    """Ours that are missing in theirs: they keep their initial values."""
+    """Our weights that are missing in theirs and keep their initial values."""
     unexpected: tuple[str, ...]
-    """Theirs that have no place in this model."""
+    """Their weights without a counterpart in this model."""
 
 
 class WeightNames:
     """A table, one module a line, `*` for the layer number, read in both directions.
 
-    `**` stands for all modules below. All names of theirs begin with the prefix, which a model
-    without heads leaves out, or, in some of their classes, with the alias.
+    `**` matches all modules below. Their names begin with the prefix, which a model without heads
+    leaves out, or, in some of their classes, with the alias.
 
-    `ours  theirs`; `a + b  theirs` cuts and joins a fused tensor along its outputs; an operation at
-    the end (`transposed`) is its own inverse; `by_head` says that theirs are joined head by head,
-    `in_heads` that heads are an axis of their own, the last but one; with `transposed_in_heads` our
-    matrix is transposed, too;
-    `tied` that theirs is a second copy, checked on reading and not written, and left out where it
-    is no copy, but of a head that is not asked for (a line before says so); `instead` that it is a
-    second copy which counts where the two differ; `row` that their vector
-    is a matrix of one row, `zero_rows` that this row is of zeros, one for each of our rows, which
-    nothing of ours holds (see `zero_rows`);
-    `beside:name` that the line counts only where we have that module too; `-  theirs` that theirs
-    is left out on purpose.
-    Of several lines for one of theirs the first counts whose ours exist, and likewise of several
-    for one of ours.
+    A line is `ours  theirs`, and may end in an operation. `a + b  theirs`: a tensor of theirs is
+    the concatenation of ours along the outputs. `transposed`: the matrix is transposed. `by_head`:
+    theirs is concatenated head by head. `in_heads`: theirs has an axis of heads, the last but one;
+    with `transposed_in_heads` our matrix is transposed, too. `tied`: theirs is a second copy, which
+    is checked on reading and not written; it is ignored if it differs but belongs to a head that is
+    not requested (a line before names it). `instead`: a second copy that wins if the two differ.
+    `row`: their vector is a matrix of one row. `zero_rows`: theirs is a row of zeros for each of
+    our rows, without a counterpart (see `zero_rows`). `beside:name`: the line applies only if we
+    have that module, too. `-  theirs`: theirs is ignored on purpose. Of several lines for one of
+    their tensors, the first whose modules of ours exist applies; likewise for several lines for one
+    of ours.
     """
 
     def __init__(
@@ -68,11 +66,11 @@ class WeightNames:
 
     @property
     def joins_by_head(self) -> bool:
-        """Some tensors are joined head by head."""
+        """Whether some tensors are concatenated head by head."""
         return any(rule.operation in _HEAD_OPERATIONS for rule in self.rules)
 
     def for_architecture(self, a: BackboneArchitecture) -> "WeightNames":
-        """Return the table for models of this architecture: some cut tensors by its heads."""
+        """Return the table for an architecture: some operations split tensors by its heads."""
         if not self.joins_by_head or not isinstance(a, Architecture) or a.n_heads == self.n_heads:
             return self
         return WeightNames(self.table, prefix=self.prefix, n_heads=a.n_heads, alias=self.alias)
@@ -87,13 +85,13 @@ class WeightNames:
     def from_external(
         self, state_dict: Mapping[str, Tensor], expected_shapes: Mapping[str, torch.Size]
     ) -> MatchedWeights:
-        """Return our tensors, of the names and shapes `expected_shapes`, among theirs.
+        """Return our tensors, with the names and shapes `expected_shapes`, from theirs.
 
         Raises:
-            ValueError: a tensor has another shape than the configuration says, or two copies of one
-                tensor, or two tensors under different names of one, differ.
+            ValueError: a tensor's shape does not fit the configuration, or two copies of a tensor
+                differ.
         """
-        found: dict[str, Tensor] = {}
+        weights: dict[str, Tensor] = {}
         origins: dict[str, str] = {}
         copies: list[tuple[str, str, Tensor, bool]] = []
         instead: dict[str, Tensor] = {}
@@ -114,18 +112,18 @@ class WeightNames:
                     instead[ours[0]] = tensor
                 elif used and rule.internal_names != ("-",):
                     parts = self._apply_operation(rule, tensor, len(ours)).chunk(len(ours))
-                    _check_names(name, ours, parts, found, origins)
-                    found |= dict(zip(ours, parts, strict=True))
+                    _check_names(name, ours, parts, weights, origins)
+                    weights |= dict(zip(ours, parts, strict=True))
                     origins |= dict.fromkeys(ours, name)
                 if used:
                     break
-                of_a_head = True  # that is not wanted: it may have a matrix of its own here
+                of_a_head = True  # that is not requested: it may have its own matrix
             if not used:
                 extra.append(name)
-        found |= instead
-        extra += _check_tensors(found, expected_shapes, copies)
-        missing = tuple(name for name in expected_shapes if name not in found)
-        return MatchedWeights(found, missing, tuple(extra))
+        weights |= instead
+        extra += _check_tensors(weights, expected_shapes, copies)
+        missing = tuple(name for name in expected_shapes if name not in weights)
+        return MatchedWeights(weights, missing, tuple(extra))
 
     def to_external(self, state_dict: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Rename our tensors to theirs.
@@ -134,11 +132,11 @@ class WeightNames:
             KeyError: one of ours has no rule.
         """
         out: dict[str, Tensor] = {}
-        left = dict.fromkeys(state_dict)
+        remaining = dict.fromkeys(state_dict)
         for rule in self.rules:
             if rule.internal_names == ("-",) or rule.operation in _COPY_OPERATIONS:
                 continue
-            for name in list(left):
+            for name in list(remaining):
                 if (hit := _match(rule.internal_names[0], name)) is None:
                     continue
                 numbers, tail = hit
@@ -150,13 +148,15 @@ class WeightNames:
                 )
                 out[_fill_pattern(rule.external_name, numbers) + tail] = theirs.contiguous()
                 for o in ours:
-                    del left[o]
-        if left:
-            raise KeyError(f"no rule for {len(left)} of our tensors, the first: {list(left)[:4]}")
+                    del remaining[o]
+        if remaining:
+            raise KeyError(
+                f"no rule for {len(remaining)} of our tensors, the first: {list(remaining)[:4]}"
+            )
         return out
 
     def zero_rows(self, state_dict: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """Return the rows of zeros that their language models have besides our tensors."""
+        """Return the rows of zeros that their language models have in addition to our tensors."""
         rules = [rule for rule in self.rules if rule.operation == "zeros"]
         tables = {
             rule.external_name: state_dict[f"{rule.internal_names[0]}.weight"] for rule in rules
@@ -166,15 +166,15 @@ class WeightNames:
     def external_tensor(
         self, internal_name: str, state_dict: Mapping[str, Tensor]
     ) -> Tensor | None:
-        """Return the tensor of theirs that one of ours is read from, if it is there."""
+        """Return their tensor from which one of ours is read, if present."""
         for name in self.external_names(internal_name):
-            for known in (name, name.removeprefix(self.prefix)):
-                if known in state_dict:
-                    return state_dict[known]
+            for external_name in (name, name.removeprefix(self.prefix)):
+                if external_name in state_dict:
+                    return state_dict[external_name]
         return None
 
     def external_names(self, internal_name: str) -> list[str]:
-        """Return the external names that one of our tensors may have; none: it is joined."""
+        """Return the external names that one of our tensors may have; empty: it is concatenated."""
         rules = [
             r
             for r in self.rules
@@ -188,7 +188,7 @@ class WeightNames:
         ]
 
     def has_required_tensors(self, internal_name: str, state_dict: Collection[str]) -> bool:
-        """Return whether theirs have the modules that rules of ours require."""
+        """Return whether their tensors include the modules that our rules require."""
         beside = [rule.external_name for rule in self.rules if rule.requires == internal_name]
         return not beside or self._contains_any(
             [f"{theirs}.weight" for theirs in beside], state_dict
@@ -199,12 +199,12 @@ class WeightNames:
         return {name.removeprefix(self.prefix): tensor for name, tensor in state_dict.items()}
 
     def bare_name(self, name: str) -> str:
-        """Return the name that a tensor of theirs has in a model without heads."""
+        """Return the name of their tensor in a model without heads."""
         start = self.alias if self.alias and name.startswith(self.alias) else self.prefix
         return name.removeprefix(start)
 
     def with_alias(self, state_dict: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """Name tensors as classes of theirs do that have the alias in place of the prefix."""
+        """Name tensors as those of their classes that use the alias instead of the prefix."""
         if not self.alias:
             return dict(state_dict)
         n = len(self.prefix)
@@ -252,7 +252,7 @@ class WeightNames:
         return ()
 
     def internal_names(self, external_names: Iterable[str]) -> Iterator[str]:
-        """Give names of ours that names of theirs may stand for."""
+        """Yield our names to which their names may correspond."""
         for name in external_names:
             for rule, numbers, tail in self._matching_rules(name):
                 yield from (
@@ -262,10 +262,10 @@ class WeightNames:
                 )
 
     def missing_untied(self, state_dict: Collection[str], *, language_head: bool) -> list[str]:
-        """Name what a file of tables that are not tied would have and these tensors have not.
+        """Return the names that a file with untied embeddings would have and these tensors lack.
 
-        Those are the scores' own matrix, unless no language head is asked for, and what else a line
-        calls a second copy.
+        These are the output matrix, if a language head is requested, and the second copies that the
+        table names.
         """
         heads = [
             rule.external_name for rule in self.rules if rule.internal_names == (_OUTPUT_MATRIX,)
@@ -290,28 +290,30 @@ class WeightNames:
         )
 
     def _is_copy(self, rule: WeightRule) -> bool:
-        """Return whether a line is of a second copy, and not of scores that may have their own."""
+        """Return whether a line is for a second copy, not an output matrix that may be untied."""
         heads = {
-            other.external_name for other in self.rules if other.internal_names == (_OUTPUT_MATRIX,)
+            output_rule.external_name
+            for output_rule in self.rules
+            if output_rule.internal_names == (_OUTPUT_MATRIX,)
         }
         tied = rule.operation in ("tied", "instead")
         return tied and "*" not in rule.external_name and rule.external_name not in heads
 
     def tied_copies(self, state_dict: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """Return the second copies of ours that a file has whose tables are not tied."""
-        found: dict[str, Tensor] = {}
+        """Return the second copies of our tensors that a file with untied embeddings has."""
+        tensors: dict[str, Tensor] = {}
         for rule in filter(self._is_copy, self.rules):
             tail = "" if rule.external_name.endswith(".bias") else ".weight"
             if (tensor := state_dict.get(rule.internal_names[0] + tail)) is not None:
-                found[rule.external_name + tail] = tensor.clone()
-        return found
+                tensors[rule.external_name + tail] = tensor.clone()
+        return tensors
 
 
 _OUTPUT_MATRIX = "heads.language.out"
 
 
 _COPY_OPERATIONS = ("tied", "instead", "zeros")
-"""Operations of lines that are beside another, which is the one that is written."""
+"""Operations of lines that duplicate another line; only the other is written."""
 
 
 _HEAD_OPERATIONS = ("by_head", "in_heads", "transposed_in_heads")
@@ -329,8 +331,8 @@ def _match(pattern: str, name: str) -> tuple[tuple[str, ...], str] | None:
 
 
 def _fill_pattern(pattern: str, numbers: tuple[str, ...]) -> str:
-    left = iter(numbers)
-    return re.sub(r"\*\*?", lambda _: next(left), pattern)
+    remaining = iter(numbers)
+    return re.sub(r"\*\*?", lambda _: next(remaining), pattern)
 
 
 def _required_tensors(rule: WeightRule, numbers: tuple[str, ...]) -> list[str]:
@@ -341,24 +343,26 @@ def _check_names(
     name: str,
     ours: Sequence[str],
     parts: Sequence[Tensor],
-    found: Mapping[str, Tensor],
+    weights: Mapping[str, Tensor],
     origins: Mapping[str, str],
 ) -> None:
-    """Check that what another name of theirs gave for the same tensors does not differ."""
-    for one, part in zip(ours, parts, strict=True):
-        if (other := found.get(one)) is None or part.is_meta or other.is_meta:
+    """Check that tensors found under another of their names are equal."""
+    for own_name, part in zip(ours, parts, strict=True):
+        if (previous := weights.get(own_name)) is None or part.is_meta or previous.is_meta:
             continue
-        if not torch.equal(other, part):
-            raise ValueError(f"tensors {origins[one]} and {name} differ, and both are {one}")
+        if not torch.equal(previous, part):
+            raise ValueError(
+                f"tensors {origins[own_name]} and {name} differ, and both are {own_name}"
+            )
 
 
 def _check_tensors(
-    found: Mapping[str, Tensor],
+    weights: Mapping[str, Tensor],
     expected_shapes: Mapping[str, torch.Size],
     copies: Iterable[tuple[str, str, Tensor, bool]],
 ) -> list[str]:
-    """Check shapes and copies; return what is no copy, but of a head that is not wanted."""
-    for name, tensor in found.items():
+    """Check shapes and copies; return copies that differ and whose head is not requested."""
+    for name, tensor in weights.items():
         if tensor.shape != expected_shapes[name]:
             raise ValueError(
                 f"tensor {name} has shape {list(tensor.shape)}, "
@@ -366,7 +370,7 @@ def _check_tensors(
             )
     own: list[str] = []
     for ours, theirs, tensor, of_a_head in copies:
-        if ours in found and not torch.equal(found[ours], tensor):
+        if ours in weights and not torch.equal(weights[ours], tensor):
             if not of_a_head:
                 raise ValueError(
                     f"tensor {theirs} differs from the one it should be tied to ({ours})"
@@ -376,7 +380,7 @@ def _check_tensors(
 
 
 NATIVE_WEIGHT_NAMES = WeightNames("backbone.** backbone.**\nheads.** heads.**")
-"""Of such a format: the tensors have our names."""
+"""The table of such a format: the tensors have our names."""
 
 
 EXTERNAL_ACTIVATIONS = {

@@ -21,7 +21,7 @@ class NgramInputEncoding:
     """
 
     kernel_size: int = 3
-    """Odd, with the token itself in the middle."""
+    """Odd; the kernel is centered on the token."""
     activation: Activation = "gelu"
     groups: int = 1
 
@@ -51,7 +51,7 @@ class NgramInputEncodingModule(nn.Module):
         layer_output: Float[Tensor, "b t d"],
         visibility: Visibility,
     ) -> Float[Tensor, "b t d"]:
-        """Add the convolution over visible neighbors; those of other texts are excluded."""
+        """Add the convolution over visible neighbors of the same text."""
         near = convolve_visible(
             self.kernel, layer_input, visibility, centered_offsets(self.kernel.kernel_size[0])
         )
@@ -73,17 +73,17 @@ def convolve_visible(
 ) -> Float[Tensor, "b t w"]:
     """Apply a kernel to the visible columns at `offsets` from each token.
 
-    What a token does not see is read as zeros. The visibility is that of the columns x.
+    Columns that are invisible to a token count as zeros. `visibility` is that of the columns x.
     """
     near = [neighbor_visible(visibility, x, by) for by in offsets]
-    if all(seen is None for seen in near):
+    if all(is_visible is None for is_visible in near):
         sides = max(-offsets[0], 0), max(offsets[-1], 0)
         return F.conv1d(F.pad(x.mT, sides), kernel.weight, kernel.bias, groups=kernel.groups).mT
     # offset by offset, since visibility differs from token to token
     y = x.new_zeros(()) if kernel.bias is None else kernel.bias
-    for by, seen, tap in zip(offsets, near, kernel.weight.unbind(-1), strict=True):
+    for by, is_visible, tap in zip(offsets, near, kernel.weight.unbind(-1), strict=True):
         moved = shift_columns(x, by)
-        moved = moved if seen is None else moved * seen[..., None]
+        moved = moved if is_visible is None else moved * is_visible[..., None]
         y = y + F.conv1d(moved.mT, tap[..., None], groups=kernel.groups).mT
     return y
 
@@ -99,17 +99,17 @@ def shift_columns(x: Float[Tensor, "b t d"], offset: int) -> Float[Tensor, "b t 
 def neighbor_visible(
     visibility: Visibility, x: Float[Tensor, "b t d"], offset: int
 ) -> Bool[Tensor, "#b t"] | None:
-    """Return which tokens see the one `offset` columns further on; None: all."""
+    """Return to which tokens the one `offset` columns after it is visible; None: to all."""
     v, t = visibility, x.shape[1]
     if offset == 0 or (v.document is None and v.rank is None and not (v.causal and offset > 0)):
         return None
-    place = torch.arange(t, device=x.device)
-    other = (place + offset).clamp(0, t - 1)
-    seen = torch.ones(1, t, dtype=torch.bool, device=x.device)
+    column = torch.arange(t, device=x.device)
+    neighbor = (column + offset).clamp(0, t - 1)
+    visible = torch.ones(1, t, dtype=torch.bool, device=x.device)
     if v.causal:
-        seen = seen & (other <= place)
+        visible = visible & (neighbor <= column)
     if v.rank is not None:
-        seen = seen & (v.rank[:, other] <= v.rank)
+        visible = visible & (v.rank[:, neighbor] <= v.rank)
     if v.document is not None:
-        seen = seen & (v.document[:, other] == v.document)
-    return seen
+        visible = visible & (v.document[:, neighbor] == v.document)
+    return visible

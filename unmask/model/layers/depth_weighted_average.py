@@ -9,9 +9,9 @@ from torch import Tensor, nn
 
 
 class DepthWeightedAverage(nn.Module):
-    """The weights of `n` sums, the first of two terms and each next of one more.
+    """The weights of `n` sums; the first has two terms, and each next one has one more.
 
-    Pagliardini et al. 2024, arXiv:2402.02622, section 3. Initialized to the last term of each.
+    Pagliardini et al. 2024, arXiv:2402.02622, section 3. Initially each sum equals its last term.
     """
 
     def __init__(self, n: int) -> None:
@@ -28,7 +28,7 @@ class DepthWeightedAverage(nn.Module):
             weight[-1] = 1
 
     def start(self, x: Float[Tensor, "b t d"]) -> Callable[[Tensor], Tensor]:
-        """Return a function that averages each next state with x and the states before it."""
+        """Return a function from each state to its weighted sum with x and earlier states."""
         before, weights = [x], iter(self.parameters())
 
         def mixed(x: Tensor) -> Tensor:
@@ -53,5 +53,5 @@ class _WeightedSum(torch.autograd.Function):
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, ...]:
         (grad,) = grads
         weight, *terms = ctx.saved_tensors
-        each = [(grad * x).sum(dtype=torch.float32) for x in terms]
-        return torch.stack(each).to(weight.dtype), *(grad * w for w in weight)
+        weight_gradients = [(grad * x).sum(dtype=torch.float32) for x in terms]
+        return torch.stack(weight_gradients).to(weight.dtype), *(grad * w for w in weight)

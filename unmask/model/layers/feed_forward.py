@@ -1,6 +1,6 @@
 """Parts of a block: norms, activations, feed-forward, dropout.
 
-Each is a value beside the module that it builds.
+Each value is next to the module that it builds.
 """
 
 import math
@@ -37,7 +37,7 @@ class LayerNorm:
     eps: float = 1e-12
     bias: bool = True
     weight: bool = True
-    """Each number has a factor of its own. Without, nothing of the norm is learned."""
+    """Whether each dimension has a learned factor. If not, the norm has no parameters."""
 
     def __post_init__(self) -> None:
         _check_eps(self.eps)
@@ -53,8 +53,8 @@ class RMSNorm:
 
     eps: float = 1e-6
     offset: float = 0.0
-    """Added to the weight: with 1, weights begin at 0, and decay leads to the identity (Gemma,
-    released code)."""
+    """Number added to the weight. With 1, weights are initialized to 0, and weight decay pulls the
+    factors to 1 (Gemma, released code)."""
 
     def __post_init__(self) -> None:
         _check_eps(self.eps)
@@ -67,7 +67,7 @@ class RMSNorm:
 
 
 class OffsetRMSNorm(nn.RMSNorm):
-    """A norm whose factors are its weight plus a number; in float32, where small weights count."""
+    """RMSNorm whose factors are its weight plus an offset, computed in float32."""
 
     def __init__(self, width: int, eps: float, offset: float) -> None:
         super().__init__(width, eps)
@@ -84,7 +84,7 @@ Norm = LayerNorm | RMSNorm
 
 @runtime_checkable
 class ModelDimensions(Protocol):
-    """What layers and initializers need to know of the architecture."""
+    """The fields of an architecture that layers and initializers use."""
 
     @property
     def d_model(self) -> int:
@@ -109,7 +109,7 @@ class ModelDimensions(Protocol):
 
 @runtime_checkable
 class AttentionDimensions(ModelDimensions, Protocol):
-    """What position schemes need to know of the architecture."""
+    """The fields of an architecture that position schemes use."""
 
     @property
     def n_heads(self) -> int:
@@ -123,7 +123,7 @@ class AttentionDimensions(ModelDimensions, Protocol):
 
 
 class QueryKeyNorm(nn.Module):
-    """A norm of each part of a vector, with shared weights: of each head, or of all."""
+    """A norm of each part of a vector, with shared weights: one head, or all heads."""
 
     def __init__(self, norm: Norm, width: int) -> None:
         super().__init__()
@@ -135,10 +135,10 @@ class QueryKeyNorm(nn.Module):
 
 
 class _DropoutFunction(torch.autograd.Function):
-    """Zero a fraction of the elements, with one random byte for each.
+    """Dropout that draws one random byte per element.
 
-    That is an eighth of the random bits that torch draws. On a CPU torch draws one random number
-    per element in one thread, which costs more than the matrix product before it.
+    torch draws eight times as many random bits. On a CPU it draws one number per element in a
+    single thread, which costs more than the matrix product before it.
     """
 
     @staticmethod
@@ -163,9 +163,9 @@ def _apply_dropout(x: Tensor, dice: Tensor, cut: int) -> Tensor:
 
 
 class Dropout(nn.Module):
-    """Srivastava et al. 2014.
+    """Dropout (Srivastava et al. 2014).
 
-    Draws from torch's default generator, which training seeds before each micro-batch.
+    It uses torch's default generator, which training seeds before each micro-batch.
 
     Deviates: on a CPU the rate is rounded to a multiple of 1/256 (0.1 becomes 26/256); the scale is
     exact for it.

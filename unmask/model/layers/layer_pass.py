@@ -1,4 +1,4 @@
-"""What a layer reads beside the residual stream, and how the columns of a text go through it."""
+"""The inputs of a layer besides the residual stream, and the pass of columns through layers."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -20,13 +20,13 @@ def identity(x: Tensor) -> Tensor:
 
 @dataclass(frozen=True, kw_only=True)
 class LayerInputs:
-    """What a layer reads beside the residual stream."""
+    """The inputs of a layer besides the residual stream."""
 
     attention_mask: AttentionMask
     n_keys: int = 0
-    """Columns of the cache, the memory and the residual stream together."""
+    """Number of columns of the cache, the memory and the residual stream together."""
     position_state: Any = None
-    """What the position scheme computes once for all layers."""
+    """The state that the position scheme computes once for all layers."""
     visibility: Visibility = field(default_factory=Visibility)
     encoder_hidden_states: Float[Tensor, "b s d"] | None = None
     encoder_attention_mask: AttentionMask = field(default_factory=AttentionMask)
@@ -36,30 +36,30 @@ class LayerInputs:
     memory: Float[Tensor, "b m d"] | None = None
     """Columns of earlier segments, before those of the residual stream."""
     context: Callable[[Tensor], Tensor | None] = identity
-    """Normalized residual stream -> what self-attention attends to: the same, or other hidden
-    states, or None: what the cache holds."""
+    """Normalized residual stream -> the hidden states to which self-attention attends: itself,
+    others, or None for those in the cache."""
     after_sublayer: Callable[[Tensor], Tensor] = identity
-    """Applied to the residual stream behind each sublayer."""
+    """Applied to the residual stream after each sublayer."""
 
     def attending_to(self, hidden: Float[Tensor, "b _ d"] | None) -> "LayerInputs":
-        """Return the same with self-attention to other, normalized hidden states.
+        """Return a copy with self-attention to other, normalized hidden states.
 
-        None: to what the cache holds.
+        None: to those in the cache.
         """
         return replace(self, context=lambda _: hidden)
 
 
 @runtime_checkable
 class LayerPass(Protocol):
-    """How the columns of a text go through a layer."""
+    """The pass of the columns of a text through a layer."""
 
     needs_last: ClassVar[bool]
-    """Whether the last layer may not be left out (LayerDrop): the result is computed there."""
+    """Whether LayerDrop must not skip the last layer, because it computes the result."""
 
     def __call__(
         self, layer: nn.Module, x: Float[Tensor, "b t d"], inputs: LayerInputs
     ) -> Float[Tensor, "b n d"]:
-        """Return the residual stream behind the layer; behind the last one, the result."""
+        """Return the residual stream after the layer or, for the last layer, the result."""
         ...
 
 
@@ -78,7 +78,7 @@ class AllColumns:
 
 
 class SelectedColumn:
-    """All columns; of the last layer only one of each row is computed."""
+    """All columns; the last layer computes only one of each row."""
 
     needs_last: ClassVar[bool] = True
 
@@ -101,7 +101,7 @@ class SelectedColumn:
 def keys_of(
     layer: Any, x: Float[Tensor, "b t d"], memory: Float[Tensor, "b m d"] | None = None
 ) -> Float[Tensor, "b s d"]:
-    """Return what a block's self-attention attends to: x behind a memory, normalized."""
+    """Return the context of a block's self-attention: a memory, then x, normalized."""
     return layer.attention_norm.into(x if memory is None else torch.cat((memory, x), 1))
 
 
@@ -116,7 +116,7 @@ def self_attend(
 def cross_attend(
     attention: Attention, x: Float[Tensor, "b t d"], inputs: LayerInputs
 ) -> Float[Tensor, "b t d"]:
-    """Let x attend to the encoder, whose keys and values the cache may hold already."""
+    """Let x attend to the encoder, whose keys and values may be in the cache."""
     cache = None if inputs.cache is None else inputs.cache.cross_attention[inputs.layer_index]
     context = None if cache is not None and cache.length else inputs.encoder_hidden_states
     return attention(x, context, None, inputs.encoder_attention_mask, cache)

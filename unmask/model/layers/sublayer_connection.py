@@ -26,7 +26,7 @@ class SublayerConnection(nn.Module):
     def forward(
         self, x: Tensor, sublayer: Callable[[Tensor], Tensor], sublayer_input: Tensor | None = None
     ) -> Tensor:
-        """Wrap the sublayer f: dropout on its branch as in Vaswani et al. 2017, section 5.4.
+        """Wrap the sublayer f, with dropout of its output (Vaswani et al. 2017, section 5.4).
 
         Its input is x, unless another is given.
         """

@@ -25,41 +25,41 @@ DisentangledTerm = Literal["content_to_position", "position_to_content"]
 class DisentangledAttention(PositionSpec):
     """Content and position have separate vectors (DeBERTa).
 
-    He et al. 2021, arXiv:2006.03654, section 3.1: to the scores of two contents are added those of
-    the query's content with the embedding of its distance to the key (content to position), and of
-    that distance with the key's content (position to content). Scores are divided by the square
-    root of one more than the number of these terms, too.
+    He et al. 2021, arXiv:2006.03654, section 3.1: the content-to-content score is extended by a
+    content-to-position term (the query's content with the embedding of its distance to the key) and
+    a position-to-content term (that distance with the key's content). The sum is also divided by
+    the square root of the number of all terms.
 
-    Deviates: position to content uses the row of the distance query - key, as content to position
-    does; equation 4 has key - query. So do the released code and the weights learned with it.
+    Deviates: position to content uses the row of the distance query - key, like content to
+    position; equation 4 has key - query. The released code and weights deviate in the same way.
     """
 
     max_distance: int = 512
     """k of equation 3: larger distances share a row."""
     max_positions: int = 512
-    """Length of texts of pretraining; distances have no limit."""
+    """Maximum text length in pretraining; distances have no limit."""
     terms: tuple[DisentangledTerm, ...] = ("content_to_position", "position_to_content")
     n_buckets: int | None = None
-    """Rows on either side; from half of them on, distances share rows, ever more up to
-    `max_distance` (second version, released code, `make_log_bucket_position`). None:
-    `max_distance`, one for each."""
+    """Rows on either side. The first half have one distance each, the others cover logarithmic
+    ranges up to `max_distance` (second version, released code, `make_log_bucket_position`). None:
+    `max_distance`, one row for each distance."""
     share_projections: bool = False
-    """Distances share the projections of contents (section 5.3); otherwise they have their own."""
+    """Whether distances share the projections of contents (section 5.3)."""
     distance_norm: bool | Norm = False
-    """The distance embeddings are normalized by the architecture's norm (second version, released
-    code), or by this one."""
+    """Norm of the distance embeddings: the architecture's (second version, released code), or this
+    one."""
     symmetric: bool = False
-    """Both sides have as many distances, in 2 n - 1 rows, n = `n_buckets_per_side` (LTG-BERT,
-    released code). Otherwise there is one more row, of the distances from -n on."""
+    """Whether both sides have equally many distances, in 2 n - 1 rows, n = `n_buckets_per_side`
+    (LTG-BERT, released code). If not, there is one more row, for distances of -n and below."""
     absolute_positions: bool = False
-    """Position embeddings are added to token embeddings, too, as in BERT."""
+    """Whether position embeddings are also added to token embeddings, as in BERT."""
 
     in_scores: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        known = ("content_to_position", "position_to_content")
+        allowed = ("content_to_position", "position_to_content")
         if not self.terms or len({*self.terms}) < len(self.terms):
-            raise ValueError(f"terms must be one or both of {known}, got {self.terms}")
+            raise ValueError(f"terms must be one or both of {allowed}, got {self.terms}")
         if self.n_buckets is not None and not 4 <= self.n_buckets < 2 * self.max_distance - 2:
             raise ValueError(
                 f"n_buckets must be at least 4 and below {2 * self.max_distance - 2} "
@@ -72,7 +72,7 @@ class DisentangledAttention(PositionSpec):
         return self.n_buckets or self.max_distance
 
     def n_rows_used(self, length: int) -> int:
-        """Return how many of them texts of a length use at most."""
+        """Return the maximum number of rows that texts of a length use."""
         exact = self.n_buckets is None or length <= self.n_buckets // 2
         return min(self.n_buckets_per_side, length) if exact else self.n_buckets_per_side
 
@@ -92,10 +92,10 @@ class DisentangledAttention(PositionSpec):
 
 
 class DisentangledPositionState(NamedTuple):
-    """What the layers of a disentangled scheme share."""
+    """The state that the layers of a disentangled scheme share."""
 
     distance_embeddings: Float[Tensor, "n d"]
-    """The embeddings of those distances that the text has."""
+    """The embeddings of the distances that occur in the text."""
     distance_index: Int[Tensor, "t s"]
     """The row of the distance query - key."""
 
@@ -134,9 +134,9 @@ class DisentangledAttentionModule(PositionModule):
     def position_state(
         self, x: Float[Tensor, "b t d"], n_keys: int, batch: Batch | None = None
     ) -> DisentangledPositionState:
-        """Return the distance embeddings, and the index of that of each pair.
+        """Return the distance embeddings, and the index of each pair's.
 
-        Columns of the row serve as positions: distances within packed texts are the same.
+        Columns of the row serve as positions, since distances within packed texts are the same.
         """
         span, used, table = (
             self.scheme.n_buckets_per_side,
@@ -146,20 +146,20 @@ class DisentangledAttentionModule(PositionModule):
         zero, first = span - self.scheme.symmetric, span - used  # the rows of distances 0, 1 - used
         away = torch.arange(1 - n_keys, n_keys, device=x.device)
         row = (self.bucket(away) + zero).clamp(0, len(table) - 1) - first
-        place = torch.arange(n_keys, device=x.device)
-        pairs = place[n_keys - x.shape[1] :, None] - place[None, :] + n_keys - 1
+        column = torch.arange(n_keys, device=x.device)
+        pairs = column[n_keys - x.shape[1] :, None] - column[None, :] + n_keys - 1
         return DisentangledPositionState(self.norm(table[first : zero + used]), row[pairs])
 
     def for_layer(self, i: int) -> PositionLayer:
-        """Return what scores contents with distances."""
+        """Return the layer that scores contents with distances."""
         return DisentangledAttentionLayer(self.scheme, self.sizes)
 
 
 class DisentangledAttentionLayer(PositionLayer):
     """The scores of contents with distances.
 
-    There are far fewer distances than pairs of positions: each content is scored with each of them
-    once, and the scores are looked up.
+    There are far fewer distances than pairs of positions, so each content is scored once with each
+    distance, and the scores of pairs are looked up.
     """
 
     def __init__(self, scheme: DisentangledAttention, dimensions: AttentionDimensions) -> None:

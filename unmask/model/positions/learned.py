@@ -23,7 +23,7 @@ class LearnedPositions(PositionSpec):
     only_in_embeddings: ClassVar[bool] = True
 
     def with_padding_id(self, padding_id: int) -> "LearnedPositions":
-        """Return the scheme for another padding id, if it counts positions from that."""
+        """Return the scheme for another padding id, if positions are counted from it."""
         return replace(self, offset=padding_id + 1) if self.offset else self
 
     def build(self, dimensions: AttentionDimensions) -> PositionModule:

@@ -1,9 +1,9 @@
-"""What a position scheme builds: a module of the stack, with a part in each layer.
+"""The modules of position schemes: one for the stack, and a part in each layer.
 
-A scheme has three hooks: `embed`, `position_state`, and a part that lives in each layer. `embed`
-adds to token embeddings (learned). `position_state` is computed once per forward and shared by all
-layers (T5's biases, rotary angles). The layer's own part changes queries and keys by their
-positions, before a cache stores the keys, and gives the bias of their scores.
+A scheme has three hooks. `embed` adds to the token embeddings (learned positions). `position_state`
+is computed once per forward pass and shared by all layers (T5's biases, rotary angles). The part in
+each layer transforms queries and keys by their positions, before a cache stores the keys, and
+computes the bias of their scores.
 """
 
 from collections.abc import Callable
@@ -19,7 +19,7 @@ from unmask.model.layers.feed_forward import AttentionDimensions
 
 @runtime_checkable
 class AttentionProjections(Protocol):
-    """What a scheme's part in a layer may use of its attention sublayer."""
+    """The attributes of an attention sublayer that a scheme's part in the layer may use."""
 
     @property
     def q(self) -> Callable[[Tensor], Tensor]:
@@ -33,7 +33,7 @@ class AttentionProjections(Protocol):
 
     @property
     def scale(self) -> float:
-        """The factor of scores; a bias is added after it."""
+        """The factor of scores; a bias is added after scaling."""
         ...
 
     def split_heads(self, x: Tensor) -> Tensor:
@@ -42,14 +42,14 @@ class AttentionProjections(Protocol):
 
 
 class PositionLayer(nn.Module):
-    """The part of a scheme that lives in a layer. Also T5's: its position state *is* the bias."""
+    """The part of a scheme in a layer. By default the position state is the bias, as in T5."""
 
     def query(self, q: Float[Tensor, "b h t e"], position_state: Any) -> Tensor:
-        """Return queries, changed by their positions."""
+        """Return the queries, transformed by their positions."""
         return q
 
     def key(self, k: Float[Tensor, "b g t e"], position_state: Any) -> Tensor:
-        """Return keys of the same columns, changed by their positions."""
+        """Return the keys of the same columns, transformed by their positions."""
         return k
 
     def bias(
@@ -59,62 +59,62 @@ class PositionLayer(nn.Module):
         position_state: Any,
         attention: AttentionProjections,
     ) -> Tensor | None:
-        """Return what is added to the scores [b|1 h t s]."""
+        """Return the bias of the scores [b|1 h t s]."""
         return position_state
 
 
 class PositionModule(nn.Module):
-    """The part of a scheme that all layers share. A scheme overrides the hooks it needs."""
+    """The part of a scheme that all layers share. Subclasses override the hooks they need."""
 
     supports_memory: ClassVar[bool] = False
-    """Whether keys of a batch's memory may precede those of its text."""
+    """Whether it supports keys of a memory before those of the text."""
     needs_all_keys: ClassVar[bool] = False
-    """Whether it depends on all query-key pairs: layers keep all keys, whatever their window."""
+    """Whether it depends on all query-key pairs, so that layers keep all keys despite a window."""
 
     def embed(self, position_ids: Int[Tensor, "b t"]) -> Tensor | None:
-        """Return what is added to the token embeddings [b t d], if anything."""
+        """Return the position embeddings to add to the token embeddings [b t d], if any."""
         return None
 
     def position_state(
         self, x: Float[Tensor, "b t d"], n_keys: int, batch: Batch | None = None
     ) -> Any:
-        """Return what layers need for the columns x, the last of `n_keys`, if anything.
+        """Return the state for the columns x, the last of `n_keys`, if the scheme has any.
 
-        `batch` is for schemes that depend on more than the number of columns.
+        `batch` is used by schemes that depend on more than the number of columns.
         """
         return None
 
     def for_layer(self, i: int) -> PositionLayer:
-        """Return the part that lives in layer i."""
+        """Return the part in layer i."""
         return PositionLayer()
 
     def share_embeddings(self, other: Any) -> None:
-        """Share with another stack what is added to token embeddings, if anything."""
+        """Share the embeddings that `embed` adds, if any, with another stack."""
 
 
 class PositionSpec:
-    """A position scheme as a value, which builds its module, and what others ask of one."""
+    """A position scheme as a value, which builds its module."""
 
     in_scores: ClassVar[bool] = False
-    """Whether it changes scores: a query then knows its position without its token embedding."""
+    """Whether it changes scores, so that a query without a token embedding has a position."""
     only_in_embeddings: ClassVar[bool] = False
-    """Whether it is added to token embeddings, and does nothing else."""
+    """Whether all it does is to add to token embeddings."""
 
     @property
     def has_relative_segments(self) -> bool:
-        """Whether it tells whether two tokens are of one segment."""
+        """Whether scores depend on whether two tokens have the same segment."""
         return False
 
     def flops(self, dimensions: AttentionDimensions, length: int) -> float:
-        """Count what it costs in a layer, per token; most cost nothing to speak of."""
+        """Count the FLOPs of the scheme per layer and token; negligible for most schemes."""
         return 0.0
 
     def with_causal(self, causal: bool) -> "PositionSpec":
-        """Return the scheme of a stack that is causal, or is not."""
+        """Return the scheme for a causal or a bidirectional stack."""
         return self
 
     def with_padding_id(self, padding_id: int) -> "PositionSpec":
-        """Return the scheme for another padding id, if it counts positions from that."""
+        """Return the scheme for another padding id, if positions are counted from it."""
         return self
 
 

@@ -1,4 +1,4 @@
-"""Biases of the attention scores by distance, alone or beside learned position embeddings."""
+"""Biases of attention scores by distance, alone or with learned position embeddings."""
 
 import math
 from dataclasses import dataclass, replace
@@ -23,13 +23,13 @@ class RelativePositionBias(PositionSpec):
 
     n_buckets: int = 32
     max_distance: int = 128
-    """Distances from here on share the last bucket."""
+    """Distance from which on all distances share the last bucket."""
     causal: bool = False
 
     in_scores: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        # Half of the buckets of a direction are exact: one at least, and the last below the end.
+        # Half of the buckets of a direction are exact: at least one, and all below max_distance.
         directions = 1 if self.causal else 2
         exact = self.n_buckets // (2 * directions)
         if not 0 < exact < self.max_distance:
@@ -39,7 +39,7 @@ class RelativePositionBias(PositionSpec):
             )
 
     def with_causal(self, causal: bool) -> "RelativePositionBias":
-        """Return the scheme of a stack that is causal, or is not."""
+        """Return the scheme for a causal or a bidirectional stack."""
         return replace(self, causal=causal)
 
     def build(self, dimensions: AttentionDimensions) -> PositionModule:
@@ -89,8 +89,8 @@ class RelativePositionBiasModule(PositionModule):
 
 def _key_distances(x: Float[Tensor, "b t d"], n_keys: int) -> Int[Tensor, "t s"]:
     """Return the distances of `n_keys` columns from the columns x, the last of them."""
-    place = torch.arange(n_keys, device=x.device)
-    return place[None, :] - place[n_keys - x.shape[1] :, None]
+    column = torch.arange(n_keys, device=x.device)
+    return column[None, :] - column[n_keys - x.shape[1] :, None]
 
 
 def _bias_per_head(table: nn.Embedding, bucket: Int[Tensor, "t s"]) -> Float[Tensor, "1 h t s"]:
@@ -101,16 +101,17 @@ def _bias_per_head(table: nn.Embedding, bucket: Int[Tensor, "t s"]) -> Float[Ten
 class LearnedPositionsAndRelativeBias(PositionSpec):
     """Position embeddings, and a bias of the scores for each head and bucket of distances.
 
-    Small distances have a bucket each, up to a quarter of all, then buckets grow (released
-    code of Meng et al. 2021, `relative_position_bucket`; not T5's, whose borders are others).
+    Small distances have one bucket each, up to a quarter of all buckets; the others are logarithmic
+    (released code of Meng et al. 2021, `relative_position_bucket`; the boundaries differ from
+    T5's).
     """
 
     max_positions: int = 512
     """Length of the longest text."""
     n_buckets: int = 32
-    """Half of them on each side; one of them is unused (released code)."""
+    """Number of buckets, half of them on each side; one is unused (released code)."""
     max_distance: int = 128
-    """Distances from about here on share the last bucket."""
+    """Approximate distance from which on all distances share the last bucket."""
 
     in_scores: ClassVar[bool] = True
 
@@ -146,9 +147,9 @@ class LearnedPositionsAndRelativeBiasModule(PositionModule):
         return self.absolute.embed(position_ids)
 
     def bucket(self, distance: Int[Tensor, "t s"]) -> Int[Tensor, "t s"]:
-        """Return the bucket of each distance key - query, from 0 for the farthest one before.
+        """Return the bucket of each distance key - query, from 0 for the farthest key before.
 
-        In a longer row, which holds several texts, farther distances are not visible.
+        A longer row has several texts, so its larger distances are not visible.
         """
         farthest = distance.new_tensor(self.scheme.max_positions - 1)
         return self._signed_bucket(distance.clamp(-farthest, farthest)) + self._signed_bucket(
@@ -164,7 +165,7 @@ class LearnedPositionsAndRelativeBiasModule(PositionModule):
     def position_state(
         self, x: Float[Tensor, "b t d"], n_keys: int, batch: Batch | None = None
     ) -> Tensor:
-        """Look up [1 h t s]; columns of the row serve as positions: distances are the same."""
+        """Look up [1 h t s]; columns of the row serve as positions, with the same distances."""
         return _bias_per_head(self.table, self.bucket(_key_distances(x, n_keys)))
 
     def share_embeddings(self, other: "LearnedPositionsAndRelativeBiasModule") -> None:
@@ -190,7 +191,7 @@ class LearnedPositionsAndT5Bias(PositionSpec):
     in_scores: ClassVar[bool] = True
 
     def with_padding_id(self, padding_id: int) -> "LearnedPositionsAndT5Bias":
-        """Return the scheme for another padding id, if it counts positions from that."""
+        """Return the scheme for another padding id, if positions are counted from it."""
         return replace(self, offset=padding_id + 1) if self.offset else self
 
     def build(self, dimensions: AttentionDimensions) -> PositionModule:
@@ -220,13 +221,13 @@ class LearnedPositionsAndT5BiasModule(RelativePositionBiasModule):
 def logarithmic_buckets(
     distance: Int[Tensor, "*n"], n_exact: int, n_logarithmic: int, max_distance: int
 ) -> Int[Tensor, "*n"]:
-    """Return the bucket of each distance: itself up to `n_exact`, then ever wider ones.
+    """Return the bucket of each distance: itself up to `n_exact`, then logarithmic ones.
 
-    The one `n_logarithmic` beyond `n_exact` ends at `max_distance` - 1; larger distances have
-    larger numbers still.
+    Bucket `n_exact` + `n_logarithmic` ends at `max_distance` - 1; larger distances have larger
+    bucket numbers.
     """
     ratio = torch.log(distance.abs().clamp(min=n_exact) / n_exact)
-    # in the tensor's own precision, where the last ratio must be 1 and no more
-    whole = torch.log(ratio.new_tensor((max_distance - 1) / n_exact))
-    beyond = torch.ceil(ratio / whole * n_logarithmic).long() + n_exact
+    # in the tensor's own precision, in which the last ratio must not exceed 1
+    max_ratio = torch.log(ratio.new_tensor((max_distance - 1) / n_exact))
+    beyond = torch.ceil(ratio / max_ratio * n_logarithmic).long() + n_exact
     return torch.where(distance.abs() <= n_exact, distance, beyond * distance.sign())

@@ -25,7 +25,7 @@ def _check_factor(factor: float) -> None:
 
 @dataclass(frozen=True)
 class LinearScaling:
-    """All frequencies are divided by `factor`, so that longer texts have the same angles.
+    """Position interpolation: all frequencies are divided by `factor`.
 
     Chen et al. 2023, arXiv:2306.15595, section 3.2.
     """
@@ -45,8 +45,8 @@ class Llama3Scaling:
     """Low frequencies are divided by `factor`; high ones stay as they are.
 
     Llama 3.1, released code, `apply_scaling`. A frequency is low if it makes at most
-    `low_frequency_factor` full rotations within `original_max_positions`, high if it makes at least
-    `high_frequency_factor`; those between are interpolated.
+    `low_frequency_factor` full rotations within `original_max_positions`, and high if it makes at
+    least `high_frequency_factor`; frequencies between are interpolated.
     """
 
     factor: float = 8.0
@@ -83,12 +83,12 @@ class Rotary(PositionSpec):
     theta: float = 10_000.0
     """The slowest pair rotates by about 1 / theta per position."""
     max_positions: int = 512
-    """Length of texts of pretraining; the scheme itself has no limit."""
+    """Maximum text length in pretraining; the scheme itself has no limit."""
     partial_rotary_factor: float = 1.0
     """Fraction of each head's dimensions, the first ones, that is rotated (Black et al. 2022,
     arXiv:2204.06745, section 2.1.1)."""
     scaling: LinearScaling | Llama3Scaling | None = None
-    """For longer texts than those of pretraining."""
+    """Scaling of the frequencies, for longer texts than in pretraining."""
 
     in_scores: ClassVar[bool] = True
 
@@ -102,7 +102,7 @@ class Rotary(PositionSpec):
             )
 
     def build(self, dimensions: AttentionDimensions) -> PositionModule:
-        """Build what computes the angles; it has no weights."""
+        """Build the module that computes the angles; it has no weights."""
         return RotaryModule(self, dimensions)
 
 
@@ -133,7 +133,7 @@ class RotaryModule(PositionModule):
         return angle.cos(), angle.sin()
 
     def for_layer(self, i: int) -> PositionLayer:
-        """Return what rotates queries and keys."""
+        """Return the layer that rotates queries and keys."""
         return RotaryLayer()
 
 
@@ -155,24 +155,24 @@ class RotaryLayer(PositionLayer):
         position_state: tuple[Tensor, Tensor],
         attention: AttentionProjections,
     ) -> None:
-        """Return nothing: the rotation is enough."""
+        """Return None: there is no bias."""
 
 
 def apply_rotary(
     x: Float[Tensor, "b h t e"], cos: Float[Tensor, "t w"], sin: Float[Tensor, "t w"]
 ) -> Float[Tensor, "b h t e"]:
     """Rotate each pair of x's first w dimensions, in float32."""
-    width, whole = cos.shape[-1], x
+    width, vectors = cos.shape[-1], x
     x = x[..., :width]
     first, second = x.float().chunk(2, -1)
     y = (x * cos + torch.cat((-second, first), -1) * sin).to(x.dtype)
-    rest = whole[..., width:]
-    return torch.cat((y, rest), -1) if rest.shape[-1] else y
+    unrotated = vectors[..., width:]
+    return torch.cat((y, unrotated), -1) if unrotated.shape[-1] else y
 
 
 @dataclass(frozen=True)
 class LayerwiseRotary(PositionSpec):
-    """A scheme for each layer, repeated cyclically."""
+    """Rotary schemes by layer, repeated cyclically."""
 
     schemes: tuple[Rotary, ...]
 
@@ -180,16 +180,16 @@ class LayerwiseRotary(PositionSpec):
 
     @property
     def max_positions(self) -> int:
-        """Length of texts of pretraining."""
+        """Maximum text length in pretraining."""
         return min(part.max_positions for part in self.schemes)
 
     def build(self, dimensions: AttentionDimensions) -> PositionModule:
-        """Build the parts."""
+        """Build the modules of all schemes."""
         return LayerwiseRotaryModule(self, dimensions)
 
 
 class LayerwiseRotaryModule(PositionModule):
-    """Gives each layer the position state of its own scheme."""
+    """Computes the position states of all schemes, of which each layer uses one."""
 
     def __init__(self, scheme: LayerwiseRotary, dimensions: AttentionDimensions) -> None:
         super().__init__()
@@ -204,13 +204,15 @@ class LayerwiseRotaryModule(PositionModule):
         return [cast(PositionModule, part).position_state(x, n_keys, batch) for part in self.parts]
 
     def for_layer(self, i: int) -> PositionLayer:
-        """Return the layer's part of layer i's scheme."""
-        which = self.scheme_of_layer[i % len(self.scheme_of_layer)]
-        return LayerwiseRotaryLayer(cast(PositionModule, self.parts[which]).for_layer(i), which)
+        """Return the part of layer i's scheme."""
+        scheme_index = self.scheme_of_layer[i % len(self.scheme_of_layer)]
+        return LayerwiseRotaryLayer(
+            cast(PositionModule, self.parts[scheme_index]).for_layer(i), scheme_index
+        )
 
 
 class LayerwiseRotaryLayer(PositionLayer):
-    """A layer's part that uses the position state of one scheme of several."""
+    """A part in a layer that uses the position state of one of several schemes."""
 
     def __init__(self, part: PositionLayer, scheme_index: int) -> None:
         super().__init__()

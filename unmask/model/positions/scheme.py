@@ -1,4 +1,4 @@
-"""PositionScheme: all schemes that an architecture may have."""
+"""PositionScheme: the union of all position schemes."""
 
 from typing import get_args
 

@@ -13,14 +13,14 @@ from unmask.model.positions.module import PositionModule, PositionSpec
 
 @dataclass(frozen=True)
 class Sinusoidal(PositionSpec):
-    """Sines and cosines of the position, added to token embeddings; nothing is learned.
+    """Sines and cosines of the position, added to token embeddings; there are no weights.
 
     Vaswani et al. 2017, arXiv:1706.03762, section 3.5: of d dimensions, those of pair i are the
     sine and the cosine of position / 10,000^(2i / d).
     """
 
     max_positions: int = 1024
-    """Length of texts of pretraining."""
+    """Maximum text length in pretraining."""
     layout: Literal["halves", "pairs"] = "halves"
     """"halves": all sines before all cosines (released code, `get_timing_signal_1d`, with other
     frequencies; Marian); "pairs": each sine before its cosine (the paper). The two are the same
@@ -29,7 +29,7 @@ class Sinusoidal(PositionSpec):
     only_in_embeddings: ClassVar[bool] = True
 
     def build(self, dimensions: AttentionDimensions) -> PositionModule:
-        """Build what computes the sinusoids.
+        """Build the module that computes the sinusoids.
 
         Raises:
             ValueError: the size is odd.
@@ -49,7 +49,7 @@ class SinusoidalModule(PositionModule):
             )
 
     def embed(self, position_ids: Int[Tensor, "b t"]) -> Tensor:
-        """Compute [b t d] in float32; angles in float64, where the device has that."""
+        """Compute [b t d] in float32, from angles in float64 if the device supports it."""
         if (
             position_ids.shape[1] > self.scheme.max_positions
             and (last := int(position_ids.max())) >= self.scheme.max_positions

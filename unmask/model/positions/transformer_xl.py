@@ -30,10 +30,11 @@ class TransformerXLPositions(PositionSpec):
     clamp_length: int | None = None
     """Larger distances are clamped to this one (released code, `clamp_len`). None: no clamping."""
     relative_segments: bool = False
-    """To each score is added that of the query with one of two vectors: whether the key is of the
-    same segment (Yang et al. 2019, arXiv:1906.08237, section 2.5)."""
+    """Relative segment encodings: to each score is added that of the query with one of two vectors,
+    for keys of the same segment and of another (Yang et al. 2019, arXiv:1906.08237, section
+    2.5)."""
     max_positions: int = 512
-    """Length of texts of pretraining; distances have no limit."""
+    """Maximum text length in pretraining; distances have no limit."""
 
     in_scores: ClassVar[bool] = True
 
@@ -43,19 +44,19 @@ class TransformerXLPositions(PositionSpec):
 
     @property
     def has_relative_segments(self) -> bool:
-        """Whether it tells whether two tokens are of one segment."""
+        """Whether scores depend on whether two tokens have the same segment."""
         return self.relative_segments
 
     def build(self, dimensions: AttentionDimensions) -> PositionModule:
-        """Build what computes the sinusoids; the weights live in the layers."""
+        """Build the module that computes the sinusoids; the weights are in the layers."""
         return TransformerXLPositionsModule(self, dimensions)
 
 
 class TransformerXLPositionState(NamedTuple):
-    """Sinusoids of all distances, furthest first, and which pairs are of two segments."""
+    """Sinusoids of all distances, largest first, and which pairs have different segments."""
 
     sinusoids: Float[Tensor, "way n d"]
-    """Of forward rows, and of reversed rows, where there are such."""
+    """Sinusoids for forward rows and, if there are any, for reversed rows."""
     backward: Bool[Tensor, "b"] | None
     other_segment: Bool[Tensor, "b t s"] | None
 
@@ -77,7 +78,7 @@ class TransformerXLPositionsModule(PositionModule):
         """Return sinusoids [way n d] of the distances from the first key to the last query.
 
         Sines first, then cosines, as in the released code; n = keys, or keys + t - 1 where keys may
-        follow their query. Dropout falls on them, too (released code).
+        follow their query. Dropout applies to them, too (released code).
         """
         t, width = x.shape[1], self.sizes.d_model
         causal = batch is not None and batch.visibility.causal
@@ -87,18 +88,18 @@ class TransformerXLPositionsModule(PositionModule):
         speed = 10_000.0 ** -(torch.arange(0, width, 2, device=x.device).float() / width)
         angle = away[:, None] * speed
         recurrence = None if batch is None else batch.feature(Recurrence)
-        ways, backward = [angle.sin()], None if recurrence is None else recurrence.reversed_rows
+        sines, backward = [angle.sin()], None if recurrence is None else recurrence.reversed_rows
         if backward is not None:
-            ways.append(-ways[0])
-        table = torch.stack([torch.cat((sine, angle.cos()), -1) for sine in ways]).to(x.dtype)
-        other = None
+            sines.append(-sines[0])
+        table = torch.stack([torch.cat((sine, angle.cos()), -1) for sine in sines]).to(x.dtype)
+        other_segment = None
         if self.scheme.relative_segments and batch is not None and batch.segments is not None:
             behind = nn.functional.pad(batch.segments, (n_keys - t, 0))  # segment 0, in the memory
-            other = behind[:, n_keys - t :, None] != behind[:, None, :]
-        return TransformerXLPositionState(self.dropout(table), backward, other)
+            other_segment = behind[:, n_keys - t :, None] != behind[:, None, :]
+        return TransformerXLPositionState(self.dropout(table), backward, other_segment)
 
     def for_layer(self, i: int) -> PositionLayer:
-        """Return what scores queries with distances."""
+        """Return the layer that scores queries with distances."""
         return TransformerXLPositionsLayer(self.scheme, self.sizes)
 
 
@@ -112,7 +113,7 @@ class TransformerXLPositionsLayer(PositionLayer):
         self.u, self.v = (nn.Parameter(torch.empty(h, e)) for _ in range(2))
         self.w = nn.Parameter(torch.empty(h, e)) if scheme.relative_segments else None
         self.segments = nn.Parameter(torch.empty(2, h, e)) if scheme.relative_segments else None
-        """Of keys of the same segment, and of the other."""
+        """Vectors for keys of the same segment, and of another."""
 
     def initialize_parameters(self) -> None:
         """Fill the vectors from N(0, 0.02) (released code, `init_std`)."""
@@ -144,13 +145,15 @@ class TransformerXLPositionsLayer(PositionLayer):
             and self.w is not None
         ):
             scores = (q + (self.w - self.u)[:, None]) @ self.segments.movedim(0, -1)  # [b h t 2]
-            same, other = scores.split(1, -1)
-            bias = bias + torch.where(position_state.other_segment[:, None], other, same)
+            same_score, other_score = scores.split(1, -1)
+            bias = bias + torch.where(
+                position_state.other_segment[:, None], other_score, same_score
+            )
         return bias * attention.scale
 
 
 def relative_shift(scores: Float[Tensor, "b h t n"], n_keys: int) -> Float[Tensor, "b h t s"]:
-    """Select each pair's score from those with all distances, furthest first, without a lookup.
+    """Select each pair's score from those with all distances, largest first, without a lookup.
 
     Query i, the last but t - 1 - i of the keys, has its score with key j in column t - 1 - i + j.
     Reshaped to rows that are one shorter, those columns are aligned (Dai et al. 2019, appendix B).

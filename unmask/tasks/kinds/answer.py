@@ -46,7 +46,7 @@ class QuestionAnsweringOptions:
     best on the dev file, and 0 before that is known."""
 
     def __post_init__(self) -> None:
-        """Check what the types do not say."""
+        """Check constraints that the types do not express."""
         for name, least in (("window_overlap", 0), ("max_answer_length", 1), ("n_best", 1)):
             value = getattr(self, name)
             if value < least:
@@ -191,7 +191,7 @@ class ExtractiveQuestionAnswering:
     def compute_metrics(
         self, task: Task, labels: Sequence[Label], predictions: Sequence[Label]
     ) -> dict[str, float]:
-        """Compute the figures of answers."""
+        """Compute the metrics of answers."""
         golds = [cast("tuple[str, ...]", t) for t in labels]
         return answer_metrics(golds, [str(s) for s in predictions])
 

@@ -48,7 +48,7 @@ class TextClassification:
     def compute_metrics(
         self, task: Task, labels: Sequence[Label], predictions: Sequence[Label]
     ) -> dict[str, float]:
-        """Compute the figures of classes."""
+        """Compute the metrics of classes."""
         place = {label: i for i, label in enumerate(task.labels)}
         return classification_metrics(
             np.array([place[str(t)] for t in labels], np.int64),

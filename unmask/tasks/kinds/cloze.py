@@ -58,7 +58,7 @@ class ClozeClassification:
     def compute_metrics(
         self, task: Task, labels: Sequence[Label], predictions: Sequence[Label]
     ) -> dict[str, float]:
-        """Compute the figures of classes."""
+        """Compute the metrics of classes."""
         return CLASSIFY.compute_metrics(task, labels, predictions)
 
     def majority_baseline(self, task: Task, examples: Sequence[TaskExample]) -> Label:

@@ -72,7 +72,7 @@ class TextGenerationOptions:
     """Of beams: what a text's log-probability is divided by is its length to this power."""
 
     def __post_init__(self) -> None:
-        """Check what the types do not say."""
+        """Check constraints that the types do not express."""
         self.strategy()  # which checks these
         resolve_template(self.template, "options.template")
         for name in ("max_target_length", "max_dev_items"):
@@ -323,7 +323,7 @@ class TextGeneration:
     def compute_metrics(
         self, task: Task, labels: Sequence[Label], predictions: Sequence[Label]
     ) -> dict[str, float]:
-        """Compute the figures of texts: the metric, and all that the libraries here can."""
+        """Compute the metrics of texts: the metric, and all that the libraries here can."""
         right, texts = [_reference_texts(t) for t in labels], [str(s) for s in predictions]
         if (template := _single_template(task.options)).has_fixed_answers:
             return template.compute_metrics(right, texts)

@@ -37,7 +37,7 @@ class MultilabelOptions(PoolingOptions):
     """The probability from which a label is said."""
 
     def __post_init__(self) -> None:
-        """Check what the types do not say."""
+        """Check constraints that the types do not express."""
         if not self.separator:
             raise ValueError("options.separator must not be empty")
         if not 0 < self.threshold < 1:
@@ -128,7 +128,7 @@ class MultilabelClassification:
     def compute_metrics(
         self, task: Task, labels: Sequence[Label], predictions: Sequence[Label]
     ) -> dict[str, float]:
-        """Compute the figures of sets of labels."""
+        """Compute the metrics of sets of labels."""
         return multilabel_metrics(_multi_hot(task, labels), _multi_hot(task, predictions))
 
     def majority_baseline(self, task: Task, examples: Sequence[TaskExample]) -> Label:

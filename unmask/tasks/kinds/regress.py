@@ -66,7 +66,7 @@ class TextRegression:
     def compute_metrics(
         self, task: Task, labels: Sequence[Label], predictions: Sequence[Label]
     ) -> dict[str, float]:
-        """Compute the figures of numbers."""
+        """Compute the metrics of numbers."""
         return regression_metrics(_as_numbers(labels), _as_numbers(predictions))
 
     def majority_baseline(self, task: Task, examples: Sequence[TaskExample]) -> Label:

@@ -40,10 +40,10 @@ class TaggingOptions:
     """Whether entities are said as their scheme demands, the same entities in any case."""
     tag_scheme: TagScheme | None = None
     """How labels mark entities. None: as in the training file; if that marks none, nothing is
-    repaired, and no label is impossible behind another."""
+    repaired, and no label is impossible after another."""
 
     def __post_init__(self) -> None:
-        """Check what the types do not say."""
+        """Check constraints that the types do not express."""
         if self.hidden_size < 1:
             raise ValueError(f"options.hidden_size must be at least 1, got {self.hidden_size}")
         if self.head == "linear" and (
@@ -188,7 +188,7 @@ class SequenceTagging:
     def compute_metrics(
         self, task: Task, labels: Sequence[Label], predictions: Sequence[Label]
     ) -> dict[str, float]:
-        """Compute the figures of tags."""
+        """Compute the metrics of tags."""
         return tagging_metrics(
             _as_tag_sequences(labels), _as_tag_sequences(predictions), task.labels
         )

@@ -135,7 +135,7 @@ def _find_choice_columns(table: Table, texts: Sequence[str]) -> tuple[str, ...]:
 
 
 def _numbered_columns(names: Iterable[str], stem: str) -> list[str]:
-    """List the names that are a stem with a number or a letter behind it, in order."""
+    """List the names that are a stem with a number or a letter after it, in order."""
     found: list[tuple[int, str]] = []
     for name in names:
         match = _NUMBERED_COLUMN.fullmatch(name)
@@ -201,7 +201,7 @@ def read_choice_examples(
             fits all rows, see `infer_label_format`.
 
     Raises:
-        ValueError: a value is not what it should be, there is only one option, or the answer is
+        ValueError: a value is invalid, there is only one option, or the answer is
             none of the options; with file and line.
     """
     options = _read_choices(table, columns.choices, encoding_errors)

@@ -58,7 +58,7 @@ class TaskReader(Protocol):
             options: those of the task, some of which say how a file is read.
 
         Raises:
-            ValueError: a value is not what it should be, with file and line.
+            ValueError: a value is invalid, with file and line.
         """
         ...
 
@@ -87,7 +87,7 @@ class NamesColumnsInOptions(Protocol):
         """Return the columns of text, none where none are named, and that of what is true.
 
         Raises:
-            ValueError: an option is not what it should be.
+            ValueError: an option is invalid.
         """
         ...
 

@@ -66,7 +66,7 @@ class Benchmark:
     paper: str = ""
 
     def __post_init__(self) -> None:
-        """Check what the types do not say."""
+        """Check constraints that the types do not express."""
         if not self.files:
             raise ValueError(f"benchmark {self.name!r} names no files")
         if self.rows is not None and self.rows < 1:
@@ -90,7 +90,7 @@ class Suite:
     """What a user should be told of its scores."""
 
     def __post_init__(self) -> None:
-        """Check what the types do not say."""
+        """Check constraints that the types do not express."""
         names = [one.name for one in self.benchmarks]
         if not names:
             raise ValueError(f"suite {self.name!r} has no benchmarks")
@@ -131,7 +131,7 @@ class LocatedBenchmark:
 
 
 LocatedSuite = tuple[list[LocatedBenchmark], list[str]]
-"""What is there, and what a user should be told is missing."""
+"""What is there, and warnings and notes for the user is missing."""
 
 
 def read_suite(path: Path) -> Suite:
@@ -139,7 +139,7 @@ def read_suite(path: Path) -> Suite:
 
     Raises:
         FileNotFoundError: there is no such file.
-        ValueError: it is not TOML, or a key or value is not what it should be.
+        ValueError: it is not TOML, or a key or value is invalid.
     """
     return read_dataclass(Suite, path)
 

@@ -44,7 +44,7 @@ SUITES: Mapping[str, Suite] = BundledSuites()
 def find_suite(
     suite_name: str, folder: Path | None = None, *, include_test: bool = True
 ) -> LocatedSuite:
-    """Find the files of a suite: its entries, and what a user should be told is missing.
+    """Find the files of a suite: its entries, and warnings and notes for the user is missing.
 
     Args:
         suite_name: a name of `SUITES`, or a TOML file with a suite of one's own (see `Suite`),

@@ -8,7 +8,7 @@ Which file is believed where several speak is as in transformers 5:
 - Otherwise special_tokens_map.json overrides the roles of tokenizer_config.json, added_tokens.json
   adds tokens, which are found as the text is normalized unless they are special, and the
   `added_tokens` of tokenizer.json override both.
-- Tokens of roles, and `extra_special_tokens`, that the vocabulary lacks are added behind it.
+- Tokens of roles, and `extra_special_tokens`, that the vocabulary lacks are added after it.
 """
 
 from collections.abc import Iterable, Mapping
@@ -121,7 +121,7 @@ def add_declared_tokens(
         path: the vocabulary's file, for messages.
         backend: changed.
         declared_tokens: the files beside it.
-        lstrip: tokens of roles that take the spaces before them where nothing else is said.
+        lstrip: tokens of roles that take the spaces before them unless configured otherwise.
 
     Raises:
         ValueError: a token would have another id than is said.

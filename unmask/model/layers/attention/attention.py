@@ -23,37 +23,38 @@ from unmask.model.layers.feed_forward import ACTIVATIONS, Dropout, QueryKeyNorm
 from unmask.model.positions.module import PositionLayer
 
 EAGER_MAX_KEYS = 512
-"""On a CPU in bfloat16, two matrix products and a softmax are faster than the fused kernel up to
-this many keys."""
+"""Largest number of keys for which, on a CPU in bfloat16, two matrix products and a softmax are
+faster than the fused kernel."""
 
 
 BLOCK_LOCAL_MIN_KEYS = 256
-"""Texts longer than three windows by this many keys are cut into blocks, which see three windows;
-below, a mask of all pairs is as fast (benchmarks/reports/2026-11-22-window.md)."""
+"""Texts longer than three windows by this many keys are split into blocks, which attend to three
+windows. For shorter texts a mask of all pairs is as fast
+(benchmarks/reports/2026-11-22-window.md)."""
 
 
 @dataclass(frozen=True)
 class GlobalQueries:
-    """Queries with global attention, which no window binds."""
+    """Queries with global attention, which ignore the window."""
 
     columns: Int[Tensor, "b g"]
-    """Their columns; -1 fills rows that have fewer."""
+    """Columns of the queries; -1 pads rows that have fewer."""
     attention_mask: "AttentionMask"
-    """All of their text."""
+    """The mask of the queries: all tokens of their text."""
 
     def for_columns(self, columns: Int[Tensor, "b"]) -> "GlobalQueries":
-        """Return which of single queries, one a row, in columns `columns`, are global."""
+        """Return the global ones among single queries, one per row, in columns `columns`."""
         hits = self.columns == columns[:, None]
-        which = torch.where(hits.any(1), 0, -1)[:, None]
+        is_global_column = torch.where(hits.any(1), 0, -1)[:, None]
         mask = self.attention_mask.mask
         if mask is not None:
             rows = torch.arange(len(columns), device=columns.device)
             mask = mask.expand(len(columns), -1, -1, -1)[rows, :, hits.int().argmax(1)][:, :, None]
-        return GlobalQueries(which, AttentionMask(mask))
+        return GlobalQueries(is_global_column, AttentionMask(mask))
 
 
 class AttentionMask:
-    """Which keys each query sees: a mask, a block-local mask, causal, or everything."""
+    """The keys that each query attends to: by a mask, a block-local mask, causally, or all."""
 
     def __init__(
         self,
@@ -64,12 +65,12 @@ class AttentionMask:
         global_queries: GlobalQueries | None = None,
     ) -> None:
         self.mask = mask
-        """True where a key is visible; None: everywhere, or everything before (`causal`)."""
+        """True where a key is visible. None: all keys are, or all earlier ones (`causal`)."""
         self.causal = causal and mask is None
         self.block_local_mask = block_local_mask
         """Instead of a mask."""
         self.global_queries = global_queries
-        """Queries that attend a second time, beyond their window; the mask has them, too."""
+        """Queries that attend a second time, beyond their window; they are in the mask, too."""
         self._additive: Tensor | None = None
         self._blocks: AttentionMask | None = None
 
@@ -85,14 +86,14 @@ class AttentionMask:
         keep_all_keys: bool = False,
         device: torch.device | None = None,
     ) -> "AttentionMask":
-        """Return what the last `n_queries` of `n_keys` columns see; all see the first `prefix`.
+        """Return the mask of the last `n_queries` of `n_keys` columns; all attend to `prefix` more.
 
-        Unless `keep_all_keys`, the keys of columns that no query sees may be missing: the mask then
-        fits a cache that has dropped them, or is block-local.
+        Unless `keep_all_keys`, the mask may leave out keys that no query attends to: it then fits a
+        cache that has dropped them, or is block-local.
 
         Raises:
             ValueError: the window has `global_positions`, and there are columns before the queries
-                that are no prefix.
+                other than the prefix.
         """
         text, global_queries = n_keys - prefix, None
         size, global_positions = window.size, window.global_positions
@@ -124,11 +125,11 @@ class AttentionMask:
 
     @classmethod
     def excluding_self(cls, visibility: Visibility, n_queries: int, n_keys: int) -> "AttentionMask":
-        """Return what the last `n_queries` of `n_keys` columns see, themselves excluded."""
+        """Return the mask of the last `n_queries` of `n_keys` columns, without themselves."""
         return cls(visibility.to_mask(n_queries, n_keys, excluding_self=True))
 
     def for_columns(self, columns: Int[Tensor, "b"], n_keys: int) -> "AttentionMask":
-        """Return what one query of each row sees, the one in column `columns`."""
+        """Return the mask of one query of each row, the one in column `columns`."""
         global_queries = (
             None if self.global_queries is None else self.global_queries.for_columns(columns)
         )
@@ -155,9 +156,9 @@ class AttentionMask:
         return self._blocks
 
     def additive(self, like: Tensor, n_queries: int, n_keys: int) -> Tensor | None:
-        """Return the mask as numbers added to the scores, 0 or the lowest of `like`'s dtype.
+        """Return the additive mask: 0, or the lowest number of `like`'s dtype.
 
-        They are computed once per forward.
+        It is computed once per forward pass.
         """
         if self._additive is None:
             mask = self.mask
@@ -173,21 +174,21 @@ class AttentionMask:
 
 @dataclass(frozen=True)
 class Scoring:
-    """How scores become weights: their scale, their cap, and dropout of the weights."""
+    """Scale and softcap of attention scores, and dropout of attention weights."""
 
     scale: float
     softcap: float | None = None
-    """Scores s become cap tanh(s / cap). None: they are not capped."""
+    """Cap of the scores s, which become cap tanh(s / cap). None: no cap."""
     dropout: Dropout | None = None
 
     @property
     def dropout_rate(self) -> float:
-        """The rate in training, otherwise 0."""
+        """The dropout probability in training, otherwise 0."""
         return self.dropout.rate if self.dropout is not None and self.dropout.training else 0.0
 
 
 def eager_is_faster(x: Tensor, n_keys: int, *, has_bias: bool, dropout_rate: float) -> bool:
-    """Return whether `attend` should compute the scores rather than call the fused kernel."""
+    """Return whether `attend` should compute the scores instead of calling the fused kernel."""
     if x.device.type != "cpu":
         return False
     if x.dtype == torch.bfloat16 and n_keys <= EAGER_MAX_KEYS:
@@ -252,7 +253,7 @@ def _eager_attention(
 
 
 def _group_query_heads(x: Float[Tensor, "b h t _"], k: Float[Tensor, "b g s e"]) -> Tensor:
-    """Join the heads that share keys as more queries of one head [b g h/g*t _]."""
+    """Merge heads that share keys into more queries of one head [b g h/g*t _]."""
     return x.unflatten(1, (k.shape[1], -1)).flatten(2, 3)
 
 
@@ -264,7 +265,7 @@ def _block_local_attention(
     block_local_mask: BlockLocalMask,
     scoring: Scoring,
 ) -> Tensor:
-    """Attend block by block, as if each were a row of its own."""
+    """Attend within blocks, each of which is treated as a row."""
     b, _, t, _ = q.shape  # [b h t e]
     blocks = attention_mask.for_blocks(block_local_mask, b, t, q.device)
     q, k, v = (
@@ -277,7 +278,7 @@ def _block_local_attention(
 
 
 def _extend_by_prefix(mask: Tensor | None, prefix: int) -> Tensor | None:
-    """Let all queries see `prefix` more columns, which are first."""
+    """Make `prefix` more columns, which come first, visible to all queries."""
     return mask if mask is None or not prefix else F.pad(mask, (prefix, 0), value=True)
 
 
@@ -305,9 +306,9 @@ class Attention(nn.Module):
         self.o = nn.Linear(width, a.d_model, bias="write" in a.biases)
         self.q_norm, self.k_norm = nn.Identity(), nn.Identity()
         if a.attention.query_key_norm is not None:
-            each = a.attention.query_key_norm == "head"
-            self.q_norm = QueryKeyNorm(a.norm, a.d_head if each else width)
-            self.k_norm = QueryKeyNorm(a.norm, a.d_head if each else shared)
+            per_head = a.attention.query_key_norm == "head"
+            self.q_norm = QueryKeyNorm(a.norm, a.d_head if per_head else width)
+            self.k_norm = QueryKeyNorm(a.norm, a.d_head if per_head else shared)
         self.gate, self.gating = None, None
         if a.attention.gate is not None:
             self.gate = nn.Linear(a.d_model, width, bias="read" in a.biases)
@@ -330,13 +331,13 @@ class Attention(nn.Module):
         attention_mask: AttentionMask,
         cache: LayerCache | None = None,
     ) -> Float[Tensor, "b t d"]:
-        """Let x attend to `context` (None: to what the cache holds already)."""
+        """Let x attend to `context`, or, if None, to the keys and values in the cache."""
         q = self.place.query(self.split_heads(self.q_norm(self.q(x))), position_state)
         if context is None:
-            known = None if cache is None else cache.all_keys_values
-            if known is None:
+            cached = None if cache is None else cache.all_keys_values
+            if cached is None:
                 raise ValueError("attention needs a context, or a cache that has all of it")
-            k, v = known
+            k, v = cached
         else:
             k = self.place.key(self.split_heads(self.k_norm(self.k(context))), position_state)
             v = self.split_heads(self.v(context))
@@ -358,10 +359,10 @@ class Attention(nn.Module):
 
 
 class GlobalAttentionProjections(nn.Module):
-    """Lets global tokens attend to all of their text, by projections of their own.
+    """Attention of global tokens to all of their text, with separate projections.
 
     Beltagy et al. 2020, arXiv:2004.05150, section 3.1, "Global Attention" and "Linear Projections
-    for Global Attention". There are no relative positions in it.
+    for Global Attention". It has no relative positions.
     """
 
     def __init__(self, a: BlockArchitecture) -> None:
@@ -386,23 +387,25 @@ class GlobalAttentionProjections(nn.Module):
     ) -> Float[Tensor, "b h t e"]:
         """Replace the outputs y of the global queries among x by those of global attention.
 
-        They attend to the prefix keys and values before the text, too, if there are any.
+        They also attend to prefix keys and values before the text, if there are any.
         """
         q = split_heads(
             self.q(gather_columns(x[:, None], global_queries.columns)[:, 0]), self.d_head
         )  # [b h g e]
         k = torch.cat((prefix_keys, split_heads(self.k(context), self.d_head)), 2)
         v = torch.cat((prefix_values, split_heads(self.v(context), self.d_head)), 2)
-        found = attend(q, k, v, global_queries.attention_mask, self.scoring)
+        global_output = attend(q, k, v, global_queries.attention_mask, self.scoring)
         t = y.shape[2]
         # -1 is a column that is cut off again
         index = (global_queries.columns % (t + 1))[:, None, :, None]
-        return F.pad(y, (0, 0, 0, 1)).scatter(2, index.expand_as(found), found)[:, :, :t]
+        return F.pad(y, (0, 0, 0, 1)).scatter(2, index.expand_as(global_output), global_output)[
+            :, :, :t
+        ]
 
 
 @torch.no_grad()
 def copy_to_global_attention(model: nn.Module, loaded: Collection[str] = ()) -> None:
-    """Let the global projections begin as copies of the others, except those `loaded`.
+    """Initialize the global projections as copies of the others, except those `loaded`.
 
     Beltagy et al. 2020, section 3.1, "Linear Projections for Global Attention".
     """

@@ -15,14 +15,13 @@ from unmask.batch import ExampleRows, Feature, Visibility
 
 @dataclass(frozen=True)
 class GlobalTokens(Feature):
-    """Tokens that see all of their text and are seen by all of it, whatever a layer's window.
+    """Tokens that attend to all of their text, and to which all of it attends, beyond any window.
 
-    Beltagy et al. 2020, arXiv:2004.05150, section 3.1. Networks without `global_tokens` do not
-    read it.
+    Beltagy et al. 2020, arXiv:2004.05150, section 3.1. Networks without `global_tokens` ignore it.
     """
 
     positions: Int[Any, "*b g"]
-    """Their positions in a text, each once; in a batch their columns, -1 where a row has fewer."""
+    """Distinct positions in a text; in a batch, columns, padded with -1."""
 
     @classmethod
     def collate(cls, rows: ExampleRows) -> Feature | None:
@@ -30,9 +29,9 @@ class GlobalTokens(Feature):
         columns: list[list[int]] = []
         for group in rows.groups:
             starts = accumulate((len(e.inputs) for e in group), initial=0)
-            found = [e.feature(cls) for e in group]
-            each = [[] if own is None else own.positions.tolist() for own in found]
-            columns.append([s + i for s, own in zip(starts, each, strict=False) for i in own])
+            features = [e.feature(cls) for e in group]
+            positions = [[] if own is None else own.positions.tolist() for own in features]
+            columns.append([s + i for s, own in zip(starts, positions, strict=False) for i in own])
         most = max(map(len, columns))
         if not most:
             return None
@@ -41,7 +40,7 @@ class GlobalTokens(Feature):
 
 @dataclass(frozen=True)
 class VirtualTokens(Feature):
-    """Learned tokens before texts, which no window hides (prompt tuning)."""
+    """Learned tokens before texts, visible beyond any window (prompt tuning)."""
 
     positions: Int[Tensor, "b p"]
     """Their columns."""
@@ -49,22 +48,21 @@ class VirtualTokens(Feature):
 
 @dataclass(frozen=True)
 class Window:
-    """How far a layer attends: a matter of the layer alone, and not transitive."""
+    """The attention window of a layer."""
 
     size: int | None = None
-    """Columns on either side, each counted as `dilation` columns. None: any distance."""
+    """Window size in columns on either side, in units of `dilation`. None: no limit."""
     dilation: int = 1
-    """Every n-th column only is seen."""
+    """Every n-th column is visible."""
     global_positions: Int[Tensor, "b g"] | None = None
-    """Columns that no window binds, neither as queries nor as keys; -1 fills rows that have
-    fewer."""
+    """Columns exempt from the window, both as queries and as keys; -1 pads rows that have fewer."""
     visible_columns: Int[Tensor, "b p"] | None = None
-    """Columns that no window hides, queries themselves; -1 likewise."""
+    """Columns exempt from the window as keys only; -1 likewise."""
 
     def to_mask(
         self, n_queries: int, n_keys: int, device: torch.device | None = None
     ) -> Bool[Tensor, "b queries keys"]:
-        """Return which of `n_keys` columns the last `n_queries` of them see within the window.
+        """Return which of `n_keys` columns are in the window of each of the last `n_queries`.
 
         Raises:
             ValueError: the window has no size.
@@ -84,16 +82,16 @@ class Window:
 
 
 FULL_ATTENTION = Window()
-"""Any distance."""
+"""No limit."""
 
 
 @dataclass(frozen=True)
 class BlockLocalMask:
-    """Which keys each query sees within a window, without a mask of all pairs.
+    """The visible keys of each query within a window, without a mask of all pairs.
 
-    Queries are split into blocks of `window` columns: each sees its own block of keys, the two next
-    to it, and the global tokens. With a dilation of n, columns 0, n, 2 n, ... come first, then 1,
-    n + 1, ... and so on, which makes a dilated window contiguous.
+    Queries are split into blocks of `window` columns. Each attends to its own block of keys, the
+    two adjacent ones, and the global tokens. With a dilation of n, the columns are ordered 0, n, 2
+    n, ..., then 1, n + 1, ..., and so on, so that a dilated window is contiguous.
     """
 
     visibility: Visibility
@@ -102,9 +100,9 @@ class BlockLocalMask:
     global_positions: Int[Tensor, "b g"] | None = None
 
     def for_columns(self, columns: Int[Tensor, "b"], n_keys: int) -> Bool[Tensor, "b 1 1 s"]:
-        """Return what one query of each row sees, the one in column `columns`."""
-        place = torch.arange(n_keys, device=columns.device)
-        away = place - columns[:, None]
+        """Return the mask of one query of each row, the one in column `columns`."""
+        key_columns = torch.arange(n_keys, device=columns.device)
+        away = key_columns - columns[:, None]
         visible = (away.abs() <= self.window * self.dilation) & (away % self.dilation == 0)
         if self.global_positions is not None:
             visible |= columns_to_mask(self.global_positions, n_keys) | (
@@ -114,10 +112,10 @@ class BlockLocalMask:
         return visible[:, None, None] if own is None else visible[:, None, None] & own
 
     def block_mask(self, n_keys: int, device: torch.device) -> Bool[Tensor, "b n 1 w s"]:
-        """Return which of the block's keys the queries of each block see.
+        """Return which of a block's keys are visible to each of its queries.
 
-        Columns after the last one see everything: their output is unused, and a softmax over
-        nothing is not a number.
+        To columns after the last one, all are: their output is unused, and a softmax over an empty
+        set is NaN.
         """
         v, w = self.visibility, self.window
         k = self._key_columns(n_keys, device)[:, :, None]  # [b n 1 s]
@@ -150,13 +148,13 @@ class BlockLocalMask:
     def _original_columns(
         self, permuted_columns: Int[Tensor, "*n"], n_keys: int
     ) -> Int[Tensor, "*n"]:
-        """Return the original column of each permuted one; for those after all, `n_keys`."""
+        """Return the original column of each permuted one; for padding, `n_keys`."""
         n = -(-n_keys // self.dilation)
         column = permuted_columns % n * self.dilation + permuted_columns // n
         return torch.where(permuted_columns < n * self.dilation, column, n_keys)
 
     def _group_by_dilation(self, x: Float[Tensor, "b h t e"]) -> Float[Tensor, "b h n e"]:
-        """Permute columns so that those which see each other are adjacent; pad with zeros."""
+        """Permute columns so that those of one dilated window are adjacent; pad with zeros."""
         if self.dilation == 1:
             return x
         x = F.pad(x, (0, 0, 0, -x.shape[2] % self.dilation))
@@ -176,7 +174,7 @@ class BlockLocalMask:
         return x.transpose(1, 2).flatten(0, 1)
 
     def key_blocks(self, x: Float[Tensor, "b h t e"]) -> Float[Tensor, "bn h s e"]:
-        """Gather the keys, or values, that the queries of each block may see."""
+        """Gather the keys, or values, to which the queries of each block may attend."""
         w, permuted = self.window, self._group_by_dilation(x)
         padded = F.pad(permuted, (0, 0, w, w + -permuted.shape[2] % w))
         if x.requires_grad:  # overlapping views are free for one row, but their gradient is slow
@@ -195,22 +193,25 @@ class BlockLocalMask:
 def visible_keys(
     visibility: Visibility, columns: Int[Tensor, "b g"], n_keys: int
 ) -> Bool[Tensor, "b 1 g s"] | None:
-    """Return what queries in some columns of each row see, without windows; None: everything."""
+    """Return the mask of queries in some columns of each row, without windows; None: all."""
     v, visible = visibility, None
-    own, place = columns[..., None], torch.arange(n_keys, device=columns.device)[None, None]
+    query_columns, key_columns = (
+        columns[..., None],
+        torch.arange(n_keys, device=columns.device)[None, None],
+    )
     if v.causal:
-        visible = place <= own
+        visible = key_columns <= query_columns
     if v.rank is not None:
-        lower = v.rank[:, None] <= _lookup_columns(v.rank, own)
+        lower = v.rank[:, None] <= _lookup_columns(v.rank, query_columns)
         visible = lower if visible is None else visible & lower
     if v.document is not None:
-        same = v.document[:, None] == _lookup_columns(v.document, own)
-        visible = same if visible is None else visible & same
-    return None if visible is None else (visible | (own < 0))[:, None]
+        same_document = v.document[:, None] == _lookup_columns(v.document, query_columns)
+        visible = same_document if visible is None else visible & same_document
+    return None if visible is None else (visible | (query_columns < 0))[:, None]
 
 
 def columns_to_mask(columns: Int[Tensor, "b g"], n_keys: int) -> Bool[Tensor, "b s"]:
-    """Return whether each column is among those given, where -1 is none."""
+    """Return a mask of the given columns; -1 is ignored."""
     none = torch.zeros(len(columns), n_keys + 1, dtype=torch.bool, device=columns.device)
     return none.scatter(1, columns % (n_keys + 1), True)[:, :n_keys]
 
@@ -218,7 +219,7 @@ def columns_to_mask(columns: Int[Tensor, "b g"], n_keys: int) -> Bool[Tensor, "b
 def gather_columns(
     x: Float[Tensor, "b h t e"], columns: Int[Tensor, "b g"]
 ) -> Float[Tensor, "b h g e"]:
-    """Gather columns of each row; for -1 any."""
+    """Gather columns of each row; the result for -1 is arbitrary."""
     rows = torch.arange(len(x), device=x.device)[:, None]
     return x[rows, :, columns.clamp(min=0)].transpose(1, 2)
 
@@ -226,7 +227,7 @@ def gather_columns(
 def _lookup_columns(
     numbers: Shaped[Tensor, "#b s"], columns: Int[Tensor, "#b *n"]
 ) -> Shaped[Tensor, "#b *n"]:
-    """Look up the values of columns; outside of the row those of its ends."""
+    """Look up the values of columns; indices outside the row are clamped to its ends."""
     rows = torch.arange(len(numbers), device=numbers.device)
     rows = rows.view(-1, *[1] * (columns.ndim - 1))
     return numbers[rows, columns.clamp(0, numbers.shape[1] - 1)]

@@ -1,4 +1,4 @@
-"""Query streams: what predicts a token without its own content (DeBERTa, XLNet)."""
+"""Query streams, which predict a token without seeing its content (DeBERTa, XLNet)."""
 
 from dataclasses import dataclass, replace
 from typing import ClassVar
@@ -15,21 +15,21 @@ from unmask.model.positions.learned import LearnedPositions, LearnedPositionsMod
 
 @dataclass(frozen=True)
 class EnhancedMaskDecoder:
-    """Absolute positions are added behind the backbone: the enhanced mask decoder.
+    """The enhanced mask decoder: absolute positions are added after the backbone.
 
-    He et al. 2021, arXiv:2006.03654, section 3.2 and appendix A.8. The output of the last layer but
-    one, H, stays the keys and values; H plus position embeddings is the query of the last layer,
-    whose output is the query of the same layer again. So the last layer's output for H itself is
-    not computed (released code, `EnhancedMaskDecoder`).
+    He et al. 2021, arXiv:2006.03654, section 3.2 and appendix A.8. Let H be the output of the
+    last layer but one. H provides the keys and values of the last layer, and H plus position
+    embeddings the queries; the layer is then applied again to its own output as queries. The last
+    layer's output for H itself is not computed (released code, `EnhancedMaskDecoder`).
 
-    Deviates: all tokens are queries, as in the released code; the masked ones would do (appendix
-    A.7).
+    Deviates: all tokens are queries, as in the released code; the masked ones would be enough
+    (appendix A.7).
     """
 
     max_positions: int = 512
     """Length of the longest text."""
     n_passes: int = 2
-    """How often the last layer is applied (appendix A.8: n)."""
+    """Number of applications of the last layer (appendix A.8: n)."""
 
     def __post_init__(self) -> None:
         if self.n_passes < 1:
@@ -50,7 +50,7 @@ class EnhancedMaskDecoder:
 
 
 class EnhancedMaskDecoderModule(LearnedPositionsModule):
-    """Makes the first queries; the layer that they go through is the backbone's."""
+    """Computes the initial queries; the last layer itself belongs to the backbone."""
 
     sees_content: ClassVar[bool] = True
 
@@ -69,12 +69,12 @@ class EnhancedMaskDecoderModule(LearnedPositionsModule):
         return hidden + self.embed(position_ids)
 
     def layer_pass(self, position_ids: Int[Tensor, "#b t"]) -> LayerPass:
-        """Return how columns go through the layers."""
+        """Return the pass of columns through the layers."""
         return _EnhancedMaskDecoderPass(self, position_ids)
 
 
 class _EnhancedMaskDecoderPass(AllColumns):
-    """Queries go through the last layer, `n_passes` times; all columns through those before."""
+    """All columns pass the layers but the last; queries pass that one `n_passes` times."""
 
     needs_last: ClassVar[bool] = True
 
@@ -99,10 +99,10 @@ class _EnhancedMaskDecoderPass(AllColumns):
 
 @dataclass(frozen=True)
 class TwoStreamAttention:
-    """The query of a token knows its position and its context, but not the token itself.
+    """Two-stream attention: the query of a token depends on its position and context only.
 
-    Yang et al. 2019, arXiv:1906.08237, section 2.3: the query stream begins with one learned vector
-    at all positions, goes through all layers and attends to the content stream of each.
+    Yang et al. 2019, arXiv:1906.08237, section 2.3: the query stream starts from one learned vector
+    at all positions, passes through all layers and attends to the content stream of each.
     """
 
     def build(self, dimensions: AttentionDimensions) -> "TwoStreamAttentionModule":
@@ -111,7 +111,7 @@ class TwoStreamAttention:
 
 
 class TwoStreamAttentionModule(nn.Module):
-    """Makes the first queries; the layers that they go through are the backbone's."""
+    """Computes the initial queries; the layers belong to the backbone."""
 
     sees_content: ClassVar[bool] = False
 
@@ -129,16 +129,16 @@ class TwoStreamAttentionModule(nn.Module):
         return 1.0
 
     def forward(self, hidden: Float[Tensor, "b t d"]) -> Float[Tensor, "b t d"]:
-        """Give all positions the same vector."""
+        """Return the same vector for all positions."""
         return self.dropout(self.asks.expand_as(hidden))
 
     def layer_pass(self, position_ids: Int[Tensor, "#b t"]) -> LayerPass:
-        """Return how both streams go through the layers."""
+        """Return the pass of both streams through the layers."""
         return _TwoStreamPass(self)
 
 
 class _TwoStreamPass(AllColumns):
-    """Queries, which do not see their own column, and the columns that they attend to."""
+    """The pass of queries, which do not attend to their own column, and of the content stream."""
 
     needs_last: ClassVar[bool] = True
 
@@ -150,14 +150,16 @@ class _TwoStreamPass(AllColumns):
     def __call__(
         self, layer: nn.Module, x: Float[Tensor, "b t d"], inputs: LayerInputs
     ) -> Float[Tensor, "b t d"]:
-        """Apply the layer to the queries, then, unless it is the last, to the columns."""
+        """Apply the layer to the queries and, unless it is the last, to the content stream."""
         if self.queries is None or self.mask is None:
             self.queries = self.module(x)
             self.mask = AttentionMask.excluding_self(inputs.visibility, x.shape[1], inputs.n_keys)
-        asked = inputs.attending_to(keys_of(layer, x, inputs.memory))
-        self.queries = queries = layer(self.queries, replace(asked, attention_mask=self.mask))
+        query_inputs = inputs.attending_to(keys_of(layer, x, inputs.memory))
+        self.queries = queries = layer(
+            self.queries, replace(query_inputs, attention_mask=self.mask)
+        )
         return queries if inputs.is_last else super().__call__(layer, x, inputs)
 
 
 QueryStream = EnhancedMaskDecoderModule | TwoStreamAttentionModule
-"""Where it `sees_content`, queries contain their own token."""
+"""If it `sees_content`, queries contain their own token."""

@@ -17,14 +17,14 @@ class AdaptiveInput:
     """The vocabulary, sorted by descending frequency, is split into clusters.
 
     Baevski and Auli 2019, arXiv:1809.10853, section 3: embeddings of the first cluster have the
-    full size, those of each next a `reduction_factor`-th of the one before; each is projected. If
-    all have one size, there is one table and no projection (Dai et al. 2019, arXiv:1901.02860,
-    released code, `div_val` = 1: the smaller model of WikiText-103), and clusters are of the logits
-    alone.
+    full size, those of each next cluster are smaller by `reduction_factor`, and each is projected.
+    If all have one size, there is one table and no projection (Dai et al. 2019, arXiv:1901.02860,
+    released code, `div_val` = 1: the smaller model of WikiText-103), and clusters apply to the
+    logits only.
     """
 
     cutoffs: tuple[int, ...]
-    """The first id of each cluster but the first one."""
+    """First id of each cluster except the first one."""
     reduction_factor: int = 4
 
     def __post_init__(self) -> None:
@@ -72,7 +72,7 @@ class AdaptiveEmbedding(nn.Module):
 
     @property
     def weight(self) -> Float[Tensor, "v d"]:
-        """The first of the tables, which gives the device and dtype of all."""
+        """The first of the tables; all have its device and dtype."""
         return self.cluster_table(0).weight
 
     def cluster_table(self, i: int) -> nn.Embedding:
@@ -80,7 +80,7 @@ class AdaptiveEmbedding(nn.Module):
         return cast(nn.Embedding, self.tables[i])
 
     def cluster_projection(self, i: int) -> nn.Linear:
-        """Return the projection of a cluster, where each has one."""
+        """Return the projection of a cluster, if clusters have one."""
         return cast(nn.Linear, self.maps[i])
 
     def cluster_slice(self, parts: Sequence[Tensor], i: int) -> Tensor:

@@ -1,4 +1,4 @@
-"""Characters of words -> a vector for each word: convolutions and highway layers (ELMo)."""
+"""Character CNN: characters of a word -> its vector, by convolutions and highway layers (ELMo)."""
 
 from dataclasses import dataclass
 
@@ -15,7 +15,7 @@ from unmask.model.layers.feed_forward import ACTIVATIONS, Activation
     END_WORD_CHARACTER,
     PAD_CHARACTER,
 ) = range(256, 261)
-"""Special characters of words besides bytes (released code, `UnicodeCharsVocabulary`)."""
+"""Ids of special characters, after those of bytes (released code, `UnicodeCharsVocabulary`)."""
 N_CHARACTERS = 261
 
 
@@ -26,13 +26,13 @@ class CharacterCNN:
     character_embedding_size: int = 16
     """Size of character embeddings."""
     filters: tuple[tuple[int, int], ...] = ((3, 100),)
-    """Width and number of each kind of filter."""
+    """Kernel size and number of filters of each convolution."""
     n_highway_layers: int = 2
-    """Layers between the filters and the projection."""
+    """Number of highway layers between the filters and the projection."""
     activation: Activation = "relu"
-    """Of the max-pooled filter outputs."""
+    """Activation of the max-pooled filter outputs."""
     max_characters: int = 50
-    """Characters of a word that are used, its begin and end markers included."""
+    """Maximum number of characters of a word, its begin and end markers included."""
 
     def __post_init__(self) -> None:
         for name in ("character_embedding_size", "max_characters"):
@@ -80,7 +80,7 @@ class Highway(nn.Module):
     def __init__(self, d: int) -> None:
         super().__init__()
         self.carries = nn.Linear(d, d)
-        """The gate, under the name that it has in the released code."""
+        """The gate; the name is that of the released code."""
         self.transforms = nn.Linear(d, d)
 
     def forward(self, x: Float[Tensor, "m d"]) -> Float[Tensor, "m d"]:
@@ -104,14 +104,14 @@ class CharacterCNNModule(nn.Module):
 
     @property
     def weight(self) -> Float[Tensor, "v w"]:
-        """The character embeddings, which give the device and dtype of all weights."""
+        """The character embeddings; all weights have their device and dtype."""
         return self.characters.weight
 
     def forward(self, character_ids: Int[Tensor, "m c"]) -> Float[Tensor, "m d"]:
         """Encode words."""
         x = self.characters(character_ids).mT  # [m w c]
-        found = [one(x).amax(-1) for one in self.filters]
-        y = ACTIVATIONS[self.spec.activation](torch.cat(found, -1))
+        pooled = [convolve(x).amax(-1) for convolve in self.filters]
+        y = ACTIVATIONS[self.spec.activation](torch.cat(pooled, -1))
         for highway in self.highways:
             y = highway(y)
         return self.narrows(y)
@@ -121,11 +121,11 @@ class CharacterCNNModule(nn.Module):
     ) -> Int[Tensor, "m c"]:
         """Put begin and end markers around the characters of each word, and pad.
 
-        Filters see padding, as in the released code: as much of it as can change their maximum.
+            Filters also read padding, as in the released code: as much as can change their maximum.
 
         Args:
-            bytes_: of each word; behind its end anything.
-            lengths: of the words; words that are too long are truncated.
+            bytes_: bytes of each word; arbitrary after its end.
+            lengths: lengths of the words; words that are too long are truncated.
         """
         spec = self.spec
         most = min(bytes_.shape[1], spec.max_characters - 2)

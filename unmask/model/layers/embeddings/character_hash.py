@@ -7,13 +7,13 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 HASH_PRIMES = (31, 43, 59, 61, 73, 97, 103, 113, 137, 149, 157, 173, 181, 193, 211, 223)
-"""One for each hash function (released code)."""
+"""Prime numbers, one for each hash function (released code)."""
 
 
 class CharacterHashEmbedding(nn.ModuleList):
-    """Hash embeddings of any ids: each slice of an embedding is looked up by another hash function.
+    """Hash embeddings of ids: each hash function looks up one slice of an embedding.
 
-    Two characters may share a slice, but hardly ever all of them (section 3.1,
+    Two characters may share a slice, but hardly ever all slices (section 3.1,
     "Character hash embeddings").
     """
 
@@ -25,7 +25,7 @@ class CharacterHashEmbedding(nn.ModuleList):
 
     @property
     def weight(self) -> Float[Tensor, "v d"]:
-        """The first of the tables, which gives the device and dtype of all."""
+        """The first of the tables; all have its device and dtype."""
         return cast(nn.Embedding, self[0]).weight
 
     def buckets(self, ids: Int[Tensor, "*b"]) -> Int[Tensor, "*b k"]:

@@ -1,4 +1,4 @@
-"""What gives tokens their embeddings."""
+"""Types of token embeddings."""
 
 from torch import nn
 
@@ -7,7 +7,7 @@ from unmask.model.layers.embeddings.character_cnn import CharacterCNNModule
 from unmask.model.layers.embeddings.character_hash import CharacterHashEmbedding
 
 TokenEmbedding = nn.Embedding | CharacterHashEmbedding | AdaptiveEmbedding | CharacterCNNModule
-"""Whatever gives tokens their embeddings."""
+"""Any module that maps tokens to embeddings."""
 
 
 def require_embedding_table(embedding_table: TokenEmbedding) -> nn.Embedding:
