@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from unmask.inference.sentence_similarity import evaluate_sentence_similarity, nearest_sentences
     from unmask.inference.several_adapters import MultiAdapter
     from unmask.jobs.align.align import align
+    from unmask.jobs.compress import compress
     from unmask.jobs.describe import describe
     from unmask.jobs.draw_word_map import draw_word_map
     from unmask.jobs.evaluate import evaluate_tasks
@@ -81,6 +82,7 @@ __all__ = [
     "TaskAdaptivePretraining",
     "TopLayers",
     "align",
+    "compress",
     "convert_word_vectors",
     "describe",
     "draw_word_map",
@@ -130,6 +132,7 @@ _MODULE_OF_NAME = {
     "TaskAdaptivePretraining": "unmask.finetuning.methods.adapt_first",
     "TopLayers": "unmask.finetuning.methods.method",
     "align": "unmask.jobs.align.align",
+    "compress": "unmask.jobs.compress",
     "convert_word_vectors": "unmask.inference.load_word_vectors",
     "describe": "unmask.jobs.describe",
     "draw_word_map": "unmask.jobs.draw_word_map",

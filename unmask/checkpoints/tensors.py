@@ -22,6 +22,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
+from unmask.checkpoints.packed import PACKED_WEIGHTS, decode_tensors, read_encodings
 from unmask.files import checksum, read_json_object
 
 SAFETENSORS_WEIGHTS, PICKLED_WEIGHTS = "model.safetensors", "pytorch_model.bin"
@@ -163,12 +164,15 @@ def _order_metadata(path: Path, checksum_value: str) -> None:
 def read_model_tensors(folder: Path) -> dict[str, Tensor]:
     """Read the weights of a folder in the Hugging Face layout.
 
-    One file or several, safetensors before pickled.
+    One file or several, packed before safetensors before pickled.
 
     Raises:
         FileNotFoundError: the folder has no weights, or an index names a file that is not there.
-        ValueError: a file is damaged, or an index leads out of the folder.
+        ValueError: a file is damaged, an encoding is not that of its tensors, or an index leads out
+            of the folder.
     """
+    if (folder / PACKED_WEIGHTS).is_file():
+        return decode_tensors(folder, read_tensors(folder / PACKED_WEIGHTS))
     for name in (SAFETENSORS_WEIGHTS, PICKLED_WEIGHTS):
         if (folder / name).is_file():
             return read_tensors(folder / name)
@@ -189,6 +193,11 @@ def tensor_names(folder: Path) -> list[str]:
     Raises:
         ValueError: a file is damaged.
     """
+    if (folder / PACKED_WEIGHTS).is_file():
+        encoded = read_encodings(folder)
+        with _open_safetensors(folder / PACKED_WEIGHTS) as file:
+            plain = [name for name in file.keys() if name.rpartition(":")[0] not in encoded]  # noqa: SIM118
+        return [*plain, *encoded]
     if (folder / SAFETENSORS_WEIGHTS).is_file():
         with _open_safetensors(folder / SAFETENSORS_WEIGHTS) as file:
             return list(file.keys())

@@ -46,6 +46,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
         "conversion",
         "Convert a model between formats, average its last checkpoints, or expand its vocabulary.",
     ),
+    "compress": ("conversion", "Make a model smaller: weights of few bits, or fewer weights."),
     "neighbors": (
         "word_vectors",
         "Show the nearest words by their vectors, or the nearest sentences of a file.",

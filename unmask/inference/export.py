@@ -3,7 +3,7 @@
 import json
 import os
 import platform
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Literal, cast, get_args
 
@@ -73,12 +73,15 @@ def save_model(
     folder: Path,
     format: str = "huggingface",
     extra_facts: Mapping[str, Any] | None = None,
+    pack: Callable[[Path], str] | None = None,
 ) -> Path:
     """Write a model into a new folder.
 
     The first two formats open in transformers, but for heads that it lacks. `extra_facts`, such as
     the task, are written to unmask.json; without any, only "unmask" has that file, which says what
     made the model. "elmo" is the layout of ELMo's released code, without heads and tokenizer.
+    `pack` encodes the weights of a folder that is being written, and returns what its card says of
+    that.
 
     Raises:
         ModuleNotFoundError: the format needs a library that is not installed.
@@ -98,13 +101,18 @@ def save_model(
         if format == "elmo":
             elmo.write_elmo(beside, cast(ElmoArchitecture, a), loaded_model.model.own_weights())
             return folder
-        write_model(beside, loaded_model, {})
+        write_model(beside, loaded_model, {}, pack)
         if format == "unmask" or extra_facts:
             write_model_record(beside, loaded_model, extra_facts or {})
     return folder
 
 
-def write_model(folder: Path, loaded_model: LoadedModel, card_entries: Mapping[str, Any]) -> None:
+def write_model(
+    folder: Path,
+    loaded_model: LoadedModel,
+    card_entries: Mapping[str, Any],
+    pack: Callable[[Path], str] | None = None,
+) -> None:
     """Write weights, configuration, tokenizer and README.md; the caller makes the folder whole."""
     with merged(loaded_model.model):
         write_folder(
@@ -116,8 +124,11 @@ def write_model(folder: Path, loaded_model: LoadedModel, card_entries: Mapping[s
         )
         write_generator(folder, loaded_model)
         write_subword_head(folder, loaded_model)
+    note = None if pack is None else pack(folder)
     with best_effort("README.md"):
-        (folder / "README.md").write_bytes(encode_utf8(model_card(loaded_model, card_entries)))
+        (folder / "README.md").write_bytes(
+            encode_utf8(model_card(loaded_model, card_entries, note))
+        )
 
 
 def check_average_count(n_checkpoints: int) -> None:
@@ -159,14 +170,17 @@ def average_checkpoints(model: Model, run_folder: Path, n_checkpoints: int) -> N
         copy_to_global_attention(model)
 
 
-def model_card(loaded_model: LoadedModel, card_entries: Mapping[str, Any]) -> str:
-    """Write what a stranger must know before using these weights."""
+def model_card(
+    loaded_model: LoadedModel, card_entries: Mapping[str, Any], packed_note: str | None = None
+) -> str:
+    """Write what a stranger must know before using these weights; `packed_note`: if encoded."""
     preset, model = loaded_model.preset, loaded_model.model
     class_name = to_external_config(model, preset)["architectures"][0]
     what = class_name if preset.config_mapping.in_transformers else "network"
-    note = opening_note(preset, model.head_specs)
+    note = packed_note or opening_note(preset, model.head_specs)
     alike = (
-        preset.config_mapping.in_transformers
+        packed_note is None
+        and preset.config_mapping.in_transformers
         and transformers_difference(preset, model.head_specs) is None
     )
     lines = [

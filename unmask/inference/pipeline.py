@@ -355,13 +355,19 @@ class Pipeline(GenerationPipeline):
         Raises:
             ValueError: there is no such format, or the folder exists and holds something.
         """
-        facts: dict[str, Any] = {} if self.task is None else {"task": to_dict(self.task)}
-        if format == "unmask":
-            facts["recipe"] = {
-                "objective": to_dict(self.preset.objective),
-                "sequence_length": self.preset.sequence_length,
-            }
+        facts = self.saved_facts() if format == "unmask" else self._task_facts()
         return save_model(self.loaded_model, Path(folder), format, facts)
+
+    def saved_facts(self) -> dict[str, Any]:
+        """Return what the format "unmask" records of a model: task, objective and length."""
+        recipe = {
+            "objective": to_dict(self.preset.objective),
+            "sequence_length": self.preset.sequence_length,
+        }
+        return self._task_facts() | {"recipe": recipe}
+
+    def _task_facts(self) -> dict[str, Any]:
+        return {} if self.task is None else {"task": to_dict(self.task)}
 
     def to(self, device: str, *, dtype: Literal["float32", "bfloat16"] = "float32") -> "Pipeline":
         """Move the model to a device ("cpu", "cuda", ...), and its numbers to another type.

@@ -3,11 +3,13 @@
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from unmask.bundled.models import BUNDLED_MODELS
+from unmask.checkpoints.checksums import RUN_FILE
+from unmask.compression.methods import COMPRESSION_KEY, format_methods
 from unmask.config import to_dict, to_expression
-from unmask.inference.export import is_preset_name
+from unmask.inference.export import is_preset_name, read_run_file
 from unmask.inference.load_word_vectors import (
     describe_word_vectors,
     format_word_vector_facts,
@@ -78,7 +80,7 @@ def _preset_with_weights(model: str | Path) -> Published:
     card = replace(
         loaded.preset,
         n_parameters=loaded.model.parameter_count(),
-        note=f"Its weights: {location}",
+        note=f"Its weights: {location}{_compression_note(Path(location))}",
     )
     recipe = recipe_of(Path(location))
     if recipe is None:
@@ -93,6 +95,18 @@ def _preset_with_weights(model: str | Path) -> Published:
             k: v for k, v in plain.items() if v != usual[k] and k not in KEYS_SHOWN_ELSEWHERE
         },
     )
+
+
+def _compression_note(folder: Path) -> str:
+    """Return by what a model in a folder was compressed, if it was."""
+    if not (folder / RUN_FILE).is_file():
+        return ""
+    records = read_run_file(folder).get(COMPRESSION_KEY)
+    if not isinstance(records, list) or not all(
+        isinstance(one, dict) and "method" in one for one in cast("list[object]", records)
+    ):
+        return ""
+    return f"; compressed by {format_methods(cast('list[dict[str, Any]]', records))}"
 
 
 def bundled_presets() -> list[Published]:

@@ -7,12 +7,13 @@ import math
 import re
 import tomllib
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 from unmask.config import (
     MAX_LEARNING_RATE,
+    DataT,
     check_number_fields,
     from_dict,
     parse_expression,
@@ -324,6 +325,38 @@ def parse_change(change: str) -> dict[str, Any]:
     for part in reversed(path):
         value = {part: value}
     return value
+
+
+_ARGUMENT_SEPARATOR = re.compile(r",(?=\s*\w+=)")
+"""Between fields: a value, such as the words of a prompt, may hold a comma."""
+
+
+def parse_variant(kinds: Mapping[str, type[DataT]], text: str, option: str) -> DataT:
+    """Return a value of one of some dataclasses: "lora", or "lora:rank=4,alpha=8".
+
+    A list is written with plus signs: "lora:target_modules=attention.query+attention.value".
+
+    Raises:
+        ValueError: there is no such class, or it has no such field, with the option's name.
+    """
+    word, _, rest = text.partition(":")
+    if word not in kinds:
+        raise ValueError(f"{option} must be one of {', '.join(kinds)}, got {word!r}")
+    kind = kinds[word]
+    lists = {f.name for f in fields(cast(Any, kind)) if "tuple" in str(f.type)}
+    plain: dict[str, Any] = {}
+    for part in _ARGUMENT_SEPARATOR.split(rest) if rest else ():
+        try:
+            plain |= parse_change(part)
+        except ValueError:
+            raise ValueError(
+                f"{option} must be a word, or word:name=value,name=value, got {text!r}"
+            ) from None
+    plain |= {k: str(plain[k]).split("+") for k in lists & set(plain)}
+    try:
+        return from_dict(kind, plain, word)
+    except ValueError as error:
+        raise ValueError(f"{option}: {text}: {error}") from None
 
 
 def merge(plain_data: Mapping[str, Any], difference: Mapping[str, Any]) -> dict[str, Any]:

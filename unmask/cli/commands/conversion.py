@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from unmask.cli.from_dataclass import command, refuse_options
 from unmask.cli.inputs import is_word_vectors, load_pipeline
 from unmask.cli.shared_options import JsonOption, LimitOption, ModelArgument
+from unmask.jobs.options.compress import CompressOptions
 from unmask.options import flag
 from unmask.output import print_data, print_json, print_line
 
@@ -139,3 +140,23 @@ def _convert_word_vectors(options: _ConvertOptions, as_json: bool) -> None:
         print_json(facts)
     else:
         print_line(f"{options.target}: {len(space):,} words, {space.vector_size:,} dimensions")
+
+
+@command(CompressOptions, JsonOption)
+def compress(given: Mapping[str, Any], output: JsonOption) -> None:
+    """Make a model smaller: weights of few bits, or fewer weights.
+
+    The new folder is opened by every other command; convert writes its weights as floating-point
+    numbers for other libraries.
+    """
+    import unmask
+
+    result = unmask.compress(**given)
+    if output.as_json:
+        print_json(vars(result))
+        return
+    print_line(
+        f"{result.folder}: weights {result.bytes_before / 1e6:,.1f} MB as float32, "
+        f"{result.bytes_after / 1e6:,.1f} MB now, {result.bytes_before / result.bytes_after:.1f} "
+        f"times smaller; {result.zero_fraction:.0%} of them are zero"
+    )

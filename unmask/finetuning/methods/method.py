@@ -6,8 +6,8 @@ A method is a word ("lora"), a word with differences ("lora:rank=4"), or a value
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
-from typing import Any, ClassVar, cast, get_args
+from dataclasses import dataclass
+from typing import ClassVar, cast, get_args
 
 import torch
 
@@ -20,12 +20,12 @@ from unmask.adapters.prefix import PrefixTuning, PromptTuning, PromptTuningModul
 from unmask.adapters.scalar_mix import ScalarMix
 from unmask.adapters.specs import Adapter
 from unmask.adapters.tuning_method import TuningMethod
-from unmask.config import check_number_fields, from_dict
+from unmask.config import check_number_fields
 from unmask.finetuning.options.values import ScheduleShape
 from unmask.heads.model import Model
 from unmask.model.backbones.encoder_decoder import source_encoder_of
 from unmask.tokenizers.encode import Tokenizer
-from unmask.training.config import parse_change
+from unmask.training.config import parse_variant
 from unmask.training.optimizers.layerwise import (
     default_layerwise_lr_decay,
     layerwise_lr_decay,
@@ -45,7 +45,6 @@ _FIRST_STAGE_PARAMETERS = re.compile(
     r"encoder\.layers\.0\.attention\.[qkv]\.weight$)"
 )
 """What is learned in the first step of a new encoder of sources."""
-_ARGUMENT_SEPARATOR = re.compile(r",(?=\s*\w+=)")  # a prompt's words may also have a comma
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -285,24 +284,7 @@ def parse_method(text_or_method: "str | FinetuningMethod") -> FinetuningMethod:
     """
     if not isinstance(text_or_method, str):
         return text_or_method
-    word, _, rest = text_or_method.partition(":")
-    if word not in METHODS:
-        raise ValueError(f"tune must be one of {', '.join(METHODS)}, got {word!r}")
-    kind = METHODS[word]
-    lists = {f.name for f in fields(kind) if "tuple" in str(f.type)}
-    plain: dict[str, Any] = {}
-    for part in _ARGUMENT_SEPARATOR.split(rest) if rest else ():
-        try:
-            plain |= parse_change(part)
-        except ValueError:
-            raise ValueError(
-                f"tune must be a word, or word:name=value,name=value, got {text_or_method!r}"
-            ) from None
-    plain |= {k: str(plain[k]).split("+") for k in lists & set(plain)}
-    try:
-        return from_dict(kind, plain, word)
-    except ValueError as error:
-        raise ValueError(f"tune: {text_or_method}: {error}") from None
+    return parse_variant(METHODS, text_or_method, "tune")
 
 
 def method_name(method: FinetuningMethod) -> str:

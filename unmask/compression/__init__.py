@@ -1,0 +1,1 @@
+"""Compression: smaller models, by weights of few bits and by weights that are taken out."""

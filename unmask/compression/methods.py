@@ -1,0 +1,102 @@
+"""Methods of compression by their words: what changes weights, and what writes them smaller."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from torch import Tensor
+
+from unmask.checkpoints.packed import EncodedTensor, SparseEncoding
+from unmask.compression.prune import MagnitudePruning
+from unmask.compression.quantize import Quantize
+from unmask.config import to_dict
+from unmask.training.config import parse_variant
+
+COMPRESSION_KEY = "compression"
+"""Where unmask.json lists what a model was compressed by."""
+CompressionMethod = Quantize | MagnitudePruning
+METHODS: Mapping[str, type[Quantize] | type[MagnitudePruning]] = {
+    "quantize": Quantize,
+    "prune": MagnitudePruning,
+}
+_ALIASES = {f"int{bits}": f"quantize:bits={bits}" for bits in (8, 4, 3, 2)}
+"""Short words of methods."""
+MIN_ENCODED_WEIGHTS = 1024
+"""Tensors with fewer weights are written as they are: their scales would take as much."""
+_MIN_SPARSITY = 1 / 16
+"""Fraction of zeros from which a bit for each weight is paid back, with some to spare."""
+
+
+def parse_compression(text_or_method: "str | CompressionMethod") -> CompressionMethod:
+    """Return a method by its word: "int8", "quantize:bits=4,group=32" or "prune:fraction=0.5".
+
+    Raises:
+        ValueError: there is no such method, or it has no such field.
+    """
+    if not isinstance(text_or_method, str):
+        return text_or_method
+    word, colon, rest = text_or_method.partition(":")
+    if word in _ALIASES:
+        text_or_method = _ALIASES[word] + ("," + rest if colon else "")
+    return parse_variant(METHODS, text_or_method, "method")
+
+
+def check_order(methods: Sequence[CompressionMethod]) -> None:
+    """Check that weights are quantized at most once, and last.
+
+    Raises:
+        ValueError: they are not, or there is no method.
+    """
+    if not methods:
+        raise ValueError("no method: name one or more, such as int8 or prune:fraction=0.5")
+    if any(isinstance(method, Quantize) for method in methods[:-1]):
+        raise ValueError("quantize must be the last method, and the only one of its kind")
+
+
+def method_record(method: CompressionMethod) -> dict[str, Any]:
+    """Return a method as plain data, with its word."""
+    word = next(word for word, kind in METHODS.items() if isinstance(method, kind))
+    fields = {key: value for key, value in to_dict(method).items() if key != "kind"}
+    return {"method": word} | fields
+
+
+def format_methods(records: Sequence[Mapping[str, Any]]) -> str:
+    """Write what `method_record` returned in a line: "prune (fraction 0.5), quantize (bits 4)"."""
+    return ", ".join(
+        f"{record['method']} ("
+        + ", ".join(
+            f"{name.replace('_', ' ')} {value}"
+            for name, value in record.items()
+            if name != "method" and value is not None
+        )
+        + ")"
+        for record in records
+    )
+
+
+def encode_tensors(
+    tensors: Mapping[str, Tensor], embeddings: frozenset[str], quantize: Quantize | None
+) -> dict[str, Tensor | EncodedTensor]:
+    """Encode matrices: in few bits, or, without `quantize`, without their zeros.
+
+    Args:
+        tensors: by name; vectors (biases, norms) and small matrices stay as they are.
+        embeddings: names of tables of tokens and positions.
+        quantize: bits and granularity.
+
+    Raises:
+        ValueError: weights are not finite.
+    """
+    found: dict[str, Tensor | EncodedTensor] = {}
+    for name, tensor in tensors.items():
+        found[name] = tensor
+        large = tensor.ndim >= 2 and tensor.numel() >= MIN_ENCODED_WEIGHTS
+        if not (large and tensor.is_floating_point()):
+            continue
+        if quantize is not None:
+            try:
+                found[name] = quantize.encode(tensor, is_embedding=name in embeddings)
+            except ValueError as error:
+                raise ValueError(f"{name}: {error}") from None
+        elif int((tensor == 0).sum()) > _MIN_SPARSITY * tensor.numel():
+            found[name] = SparseEncoding.encode(tensor)
+    return found

@@ -1,0 +1,25 @@
+"""CompressOptions: what `compress` takes, in Python and on the command line."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import KW_ONLY, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from unmask.options import JobOptions, flag
+
+
+@dataclass(frozen=True)
+class CompressOptions(JobOptions):
+    """Which model to make smaller, and how."""
+
+    model: Any = field(metadata=flag(metavar="MODEL", is_argument=True))
+    """Model: a run folder, a folder in the Hugging Face layout, hf:owner/name, or the bundled
+    unmask-mini-en; in Python also an open model."""
+    _: KW_ONLY
+    method: Sequence[Any] = field(default=(), metadata=flag(metavar="NAME"))
+    """Compression method, applied in order: int8, int4, int3, int2, quantize:bits=4,group=64,
+    prune:fraction=0.5, ... (docs/compression.md). Repeatable."""
+    out: str | Path = field(metadata=flag(metavar="FOLDER"))
+    """Output folder, a new one."""
