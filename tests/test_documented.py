@@ -19,9 +19,11 @@ from documented import DOCUMENTS, MODELS, OF_DOCUMENT, ROOT, TUNED, Block, Comma
 
 import unmask
 import unmask.inference.load_word_vectors
-import unmask.jobs.draw_word_map  # now, not in a test whose standard error is closed after it
 import unmask.jobs.evaluate
 import unmask.jobs.finetune
+
+# Imported now, not in a test whose standard error is closed after it.
+import unmask.jobs.word_vectors.draw_word_map
 from unmask.cli import main as cli
 
 BLOCKS, COMMANDS = documented.blocks(), documented.commands()

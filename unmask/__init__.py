@@ -35,15 +35,15 @@ if TYPE_CHECKING:
     from unmask.inference.pipeline import Pipeline
     from unmask.inference.sentence_similarity import evaluate_sentence_similarity, nearest_sentences
     from unmask.inference.several_adapters import MultiAdapter
-    from unmask.jobs.align.align import align
     from unmask.jobs.compress import compress
     from unmask.jobs.describe import describe
-    from unmask.jobs.draw_word_map import draw_word_map
     from unmask.jobs.evaluate import evaluate_tasks
     from unmask.jobs.finetune import finetune
     from unmask.jobs.hide import hide
     from unmask.jobs.prepare import prepare
     from unmask.jobs.pretrain.pretrain import pretrain
+    from unmask.jobs.word_vectors.align.align import align
+    from unmask.jobs.word_vectors.draw_word_map import draw_word_map
     from unmask.reports.page import write_report
     from unmask.studies.run_study import run_study
     from unmask.training.config import Recipe
@@ -131,11 +131,11 @@ _MODULE_OF_NAME = {
     "TSNE": "unmask.word_vectors.projection",
     "TaskAdaptivePretraining": "unmask.finetuning.methods.adapt_first",
     "TopLayers": "unmask.finetuning.methods.method",
-    "align": "unmask.jobs.align.align",
+    "align": "unmask.jobs.word_vectors.align.align",
     "compress": "unmask.jobs.compress",
     "convert_word_vectors": "unmask.inference.load_word_vectors",
     "describe": "unmask.jobs.describe",
-    "draw_word_map": "unmask.jobs.draw_word_map",
+    "draw_word_map": "unmask.jobs.word_vectors.draw_word_map",
     "evaluate_sentence_similarity": "unmask.inference.sentence_similarity",
     "evaluate_tasks": "unmask.jobs.evaluate",
     "evaluate_word_vectors": "unmask.inference.load_word_vectors",

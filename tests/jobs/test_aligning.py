@@ -101,7 +101,7 @@ def test_the_first_pairs_are_seeds_and_the_others_the_test(home: Home) -> None:
 
 @pytest.mark.parametrize("way", ["csls", "nearest", "stochastic", None])
 def test_numerals_are_enough_with_self_learning(way, home: Home, monkeypatch) -> None:
-    import unmask.jobs.align.align as serving
+    import unmask.jobs.word_vectors.align.align as serving
 
     monkeypatch.setattr(
         serving, "STOCHASTIC_SELF_LEARNING", replace(serving.STOCHASTIC_SELF_LEARNING, patience=2)
@@ -215,7 +215,7 @@ def test_words_with_white_space_are_written(tmp_path: Path, home: Home) -> None:
 
 
 def test_progress_is_shown_where_asked(home: Home, monkeypatch) -> None:
-    import unmask.jobs.align.align as serving
+    import unmask.jobs.word_vectors.align.align as serving
 
     class Terminal(io.StringIO):
         def isatty(self) -> bool:

@@ -12,9 +12,9 @@ from unmask.finetuning.config import FinetuneConfig
 from unmask.finetuning.methods.method import SourceEncoder, parse_method
 from unmask.finetuning.run import run_finetuning as tune
 from unmask.inference.open_model import load
-from unmask.jobs.align.align import align
 from unmask.jobs.prepare import prepare
 from unmask.jobs.pretrain.pretrain import pretrain
+from unmask.jobs.word_vectors.align.align import align
 
 SMALL = (
     "architecture={d_model=16,d_ff=32,n_layers=1,n_heads=2}", "init_previous_token_heads=0",

@@ -11,7 +11,6 @@ from unmask.checkpoints.folder import truncate_logs
 from unmask.files import remove_partial_files
 from unmask.inference.export import environment_record
 from unmask.inference.pipeline import Pipeline
-from unmask.jobs import word_vectors
 from unmask.jobs.options.pretrain import PretrainOptions
 from unmask.jobs.pretrain.apply_recipe import apply_recipe, check_sequence_length
 from unmask.jobs.pretrain.corpus import check_data, open_or_make_shards
@@ -25,6 +24,7 @@ from unmask.jobs.pretrain.run_folder import (
     write_report_if_possible,
 )
 from unmask.jobs.pretrain.train import finish_job, restore_or_begin, start_job, take_steps
+from unmask.jobs.word_vectors import train as word_vectors
 from unmask.options import takes_options
 from unmask.reports.report_data import SAMPLES_FILE, save_samples
 from unmask.text.records import format_names

@@ -13,7 +13,6 @@ from unmask.checkpoints.huggingface.read import (
     HUB_PREFIX,
 )
 from unmask.config import check_value, from_dict, read_toml, to_dict
-from unmask.jobs import word_vectors
 from unmask.jobs.options.pretrain import PretrainOptions
 from unmask.jobs.pretrain.apply_recipe import apply_architecture, check_architecture
 from unmask.jobs.pretrain.recipe_defaults import (
@@ -24,6 +23,7 @@ from unmask.jobs.pretrain.recipe_defaults import (
     with_steps,
 )
 from unmask.jobs.pretrain.resumed_run import ResumedRun, merge_with_resumed, open_resumed_run
+from unmask.jobs.word_vectors import train as word_vectors
 from unmask.output import OutputStream, print_line
 from unmask.shards.workers import check_workers
 from unmask.training import config as recipes

@@ -10,14 +10,14 @@ from typing import Any
 import numpy as np
 
 from unmask.inference.load_word_vectors import load_word_vectors
-from unmask.jobs.align.aligned_spaces import (
+from unmask.jobs.options.align import AlignOptions, MapName, NormalizationName, SelfLearningName
+from unmask.jobs.word_vectors.align.aligned_spaces import (
     AlignedSpaces,
     describe_space,
     scores_to_dict,
     shift_to_dict,
     write_alignment,
 )
-from unmask.jobs.options.align import AlignOptions, MapName, NormalizationName, SelfLearningName
 from unmask.options import takes_options
 from unmask.output import OutputStream, ProgressLine, print_line
 from unmask.text.lines import is_blank, read_lines

@@ -1,0 +1,1 @@
+"""Jobs of word vectors: learn, align and draw them."""
