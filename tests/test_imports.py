@@ -12,8 +12,8 @@ STAGES = (
     "batch", "files", "config", "output", "options", "saved_format", "bundled", "text",
     "tokenizers", "shards",
     "objectives", "batching", "model", "heads", "word_vectors", "zoo", "checkpoints", "adapters",
-    "training", "generation", "tasks", "finetuning", "compression", "evaluation", "inference",
-    "reports", "jobs", "studies", "cli",
+    "training", "planning", "generation", "tasks", "finetuning", "compression", "evaluation",
+    "inference", "reports", "jobs", "studies", "cli",
 )  # fmt: skip
 FILES = sorted(ROOT.rglob("*.py"))
 

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from unmask.jobs.finetune import finetune
     from unmask.jobs.hide import hide
     from unmask.jobs.prepare import prepare
+    from unmask.jobs.pretrain.plan import plan
     from unmask.jobs.pretrain.pretrain import pretrain
     from unmask.jobs.word_vectors.align.align import align
     from unmask.jobs.word_vectors.draw_word_map import draw_word_map
@@ -96,6 +97,7 @@ __all__ = [
     "load",
     "load_word_vectors",
     "nearest_sentences",
+    "plan",
     "prepare",
     "pretrain",
     "run_study",
@@ -146,6 +148,7 @@ _MODULE_OF_NAME = {
     "load": "unmask.inference.open_model",
     "load_word_vectors": "unmask.inference.load_word_vectors",
     "nearest_sentences": "unmask.inference.sentence_similarity",
+    "plan": "unmask.jobs.pretrain.plan",
     "prepare": "unmask.jobs.prepare",
     "pretrain": "unmask.jobs.pretrain.pretrain",
     "run_study": "unmask.studies.run_study",

@@ -26,6 +26,10 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "show": ("catalogue", "Describe a model: paper, architecture, parameters, FLOPs, memory."),
     "hide": ("catalogue", "Show the inputs and targets that a model's objective makes of a text."),
     "prepare": ("pretraining", "Tokenize a corpus into shards, once for many runs."),
+    "plan": (
+        "pretraining",
+        "Plan a run before it starts: FLOPs, memory, time, energy, CO2e, price.",
+    ),
     "pretrain": (
         "pretraining",
         "Pretrain a model on your text, from scratch or from given weights (--from).",

@@ -18,6 +18,8 @@ from unmask.inference.load_word_vectors import (
 from unmask.inference.open_model import load
 from unmask.jobs.pretrain.resumed_run import recipe_of
 from unmask.model.architecture import BackboneArchitecture
+from unmask.planning.flops import default_target_fraction, training_flops_per_token
+from unmask.planning.memory import state_bytes
 from unmask.reports.formatting import NARROW_SPACE, RealNumber, format_bytes, format_si
 from unmask.training.config import Recipe
 from unmask.zoo.catalogue import get_preset
@@ -40,14 +42,15 @@ def describe(model: str) -> dict[str, Any]:
     card = get_preset(model) if is_preset_name(model) else _preset_with_weights(model)
     built = card.build_without_memory()
     n = built.parameter_count()
-    target_fraction = 0.15 if "masked" in card.objective.loss_terms else 1.0
+    target_fraction = default_target_fraction(card.objective.loss_terms)
+    trained = sum(weight.numel() for weight in built.own_weights().values())
     return preset_to_dict(card) | {
         "parameters": n,
-        "flops_per_token": built.flops(card.sequence_length, target_fraction),
+        "flops_per_token": training_flops_per_token(built, card.sequence_length, target_fraction),
         "memory_bytes": {
             "inference_float32": 4 * n,
             "inference_bfloat16": 2 * n,
-            "training": 18 * sum(weight.numel() for weight in built.own_weights().values()),
+            "training": state_bytes(trained, "bfloat16", 2 * trained),
         },
     }
 

@@ -14,19 +14,13 @@ from typing import Any
 
 from unmask.files import write_atomically
 from unmask.reports.charts.training_curves import draw_curves
+from unmask.reports.cost import draw_cost
 from unmask.reports.finetuning_scores import draw_results
 from unmask.reports.formatting import (
-    NARROW_SPACE,
-    format_bytes,
-    format_energy,
     format_expression,
-    format_in_words,
-    format_percent,
-    format_seconds,
-    format_si,
     truncate_text,
 )
-from unmask.reports.markup import EMPTY_HTML, Html, HtmlContent, join_html, section, tag
+from unmask.reports.markup import EMPTY_HTML, Html, section, tag
 from unmask.reports.report_data import (
     ArmScores,
     BaselineFigures,
@@ -37,7 +31,6 @@ from unmask.reports.report_data import (
     Generate,
     ReportData,
     ReportSample,
-    finite_number,
     read_report_data,
     save_baselines,
     save_results,
@@ -71,7 +64,6 @@ MAX_SINGLE_COLUMN_ROWS = 14  # rows of a table that stay in one column
 MAX_INLINE_CHARACTERS = (
     60  # characters of a nested part of the recipe that still go into one row of its table
 )
-KAPLAN_URL = "https://arxiv.org/abs/2001.08361"
 
 
 def write_report(folder: Path) -> Path:
@@ -129,7 +121,7 @@ def _sections(record: ReportData) -> Iterable[tuple[str, str, Html]]:
     if not record.is_finetuning:
         yield from draw_results(record)
     yield "recipe", "Recipe", _recipe_section(record)
-    yield "cost", "Cost", _cost_section(record)
+    yield "cost", "Cost", draw_cost(record)
     yield "environment", "Environment", _environment_section(record)
 
 
@@ -205,49 +197,6 @@ def _settings_table(name: str, rows: Sequence[tuple[str, str, str]]) -> Html:
         "setting long" if len(body) > MAX_SINGLE_COLUMN_ROWS else "setting"
     )  # may break into a new column
     return tag("table", caption, tag("tbody", *body), class_=kind)
-
-
-def _cost_section(record: ReportData) -> Html:
-    cost = record.record_section("cost")
-    parameters, tokens = (
-        finite_number(record.run_record.get("parameters")),
-        record.training_log.last("tokens"),
-    )
-    work, by = finite_number(cost.get("flops")), join_html("as counted")
-    if work is None and parameters and tokens and not record.is_word_vector_run:
-        work = 6 * parameters * tokens
-        by = join_html("6 × parameters × tokens, ", tag("a", "Kaplan et al. 2020", href=KAPLAN_URL))
-    joules = finite_number(cost.get("energy_joules"))
-    peak = finite_number(cost.get("peak_memory_bytes")) or record.timing_log.maximum("memory_bytes")
-    share = record.timing_log.median("matmul_share")
-    rows: tuple[tuple[str, str, HtmlContent], ...] = (
-        (
-            "Time",
-            format_seconds(record.total_seconds) if record.total_seconds else "",
-            "all processes together",
-        ),
-        ("Tokens", format_in_words(tokens) if tokens else "", "read in training, repeats counted"),
-        ("Parameters", format_in_words(parameters) if parameters else "", ""),
-        ("Computation", _format_flops(work) if work else "", by),
-        (
-            "Share of peak",
-            format_percent(share) if share else "",
-            "median, of the fastest matrix product",
-        ),
-        ("Peak memory", format_bytes(peak) if peak else "", "of what was logged"),
-        ("Energy", format_energy(joules) if joules else "", ""),
-    )
-    shown = [
-        tag("div", tag("dt", name), tag("dd", text), tag("dd", says, class_="remark"))
-        for name, text, says in rows
-        if text
-    ]
-    says = "So far." if record.run_record.get("finished") is False else ""
-    return section("cost", "Cost", says, tag("dl", *shown, class_="costs")) if shown else EMPTY_HTML
-
-
-def _format_flops(flops: float) -> str:
-    return f"{format_si(flops)}{'' if flops >= 999.5 else NARROW_SPACE}FLOP"
 
 
 def _environment_section(record: ReportData) -> Html:

@@ -1,4 +1,4 @@
-"""`demo`, `prepare`, `pretrain`: from text to a model."""
+"""`demo`, `prepare`, `plan`, `pretrain`: from text to a model."""
 
 import os
 from collections.abc import Mapping
@@ -8,6 +8,7 @@ from typing import Any
 from unmask.cli.from_dataclass import command
 from unmask.cli.shared_options import JsonOption, MoreData
 from unmask.jobs.options.demo import DemoOptions
+from unmask.jobs.options.plan import PlanOptions
 from unmask.jobs.options.prepare import PrepareOptions
 from unmask.jobs.options.pretrain import PretrainOptions
 from unmask.output import print_json, print_line
@@ -56,6 +57,23 @@ def prepare(options: Mapping[str, Any], output: JsonOption) -> None:
         f"{shards.n_bytes / max(shards.n_tokens, 1):.2f} bytes per token, "
         f"vocabulary size {shards.tokenizer.vocab_size:,}"
     )
+
+
+@command(PlanOptions, JsonOption)
+def plan(options: Mapping[str, Any], output: JsonOption) -> None:
+    """Plan a run before it starts: FLOPs, memory, time, energy, CO2e, price.
+
+    Nothing is trained. Each default is one of a published source (docs/planning.md).
+    """
+    import unmask
+    from unmask.jobs.pretrain.plan import format_plan
+
+    planned = unmask.plan(**options)
+    if output.as_json:
+        print_json(planned.to_json())
+        return
+    for line in format_plan(planned):
+        print_line(line)
 
 
 @command(PretrainOptions, MoreData, JsonOption, defaults={"out": "runs/pretrained"})

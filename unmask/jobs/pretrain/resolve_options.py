@@ -195,26 +195,33 @@ def _resolve_recipe(
     resumed_run: ResumedRun | None,
     output_folder: Path,
 ) -> Recipe:
-    """Return the recipe that is asked for."""
-    if isinstance(model, Recipe):
-        return recipes.apply_changes(model, changes)
+    """Return the recipe that is asked for, or that of the run that goes on."""
     if model is not None:
-        if (
-            Path(model).is_dir()
-            or str(model).startswith(HUB_PREFIX)
-            or str(model) in BUNDLED_MODELS
-        ):
-            raise ValueError(
-                f"{model}: is no card; to go on from its weights, name its card, and it by --from"
-            )
-        base = partial(preset_recipe, steps=_requested_steps(model, changes))
-        return recipes.read_recipe(model, base=base, changes=changes)
+        return resolve_recipe(model, changes)
     if resumed_run is None:
         raise ValueError(
             f"{output_folder}: holds no run to go on with; to begin one, name a card or a recipe "
             "file"
         )
     return recipes.apply_changes(resumed_run.recipe, changes)
+
+
+def resolve_recipe(
+    model: str | Path | Recipe, changes: Sequence[str | Mapping[str, Any]]
+) -> Recipe:
+    """Return the recipe of a card, a recipe file or a given one, after changes.
+
+    Raises:
+        ValueError: the model has weights, or a key or value is wrong.
+    """
+    if isinstance(model, Recipe):
+        return recipes.apply_changes(model, changes)
+    if Path(model).is_dir() or str(model).startswith(HUB_PREFIX) or str(model) in BUNDLED_MODELS:
+        raise ValueError(
+            f"{model}: is no card; to go on from its weights, name its card, and it by --from"
+        )
+    base = partial(preset_recipe, steps=_requested_steps(model, changes))
+    return recipes.read_recipe(model, base=base, changes=changes)
 
 
 def with_run_length(recipe: Recipe, steps: int) -> Recipe:

@@ -42,11 +42,15 @@ class RunRecord:
     source_shares: Sequence[SourceShare] = ()
 
     def write(
-        self, *, with_steps: bool = True, file_records: Mapping[str, Any] | None = None
+        self,
+        *,
+        with_steps: bool = True,
+        file_records: Mapping[str, Any] | None = None,
+        cost: Mapping[str, Any] | None = None,
     ) -> None:
         """Write unmask.json, with the number of steps only where it is known.
 
-        With the checksums of the files of its model, the run is finished.
+        With the checksums of the files of its model, the run is finished; then its cost is known.
         """
         options = self.options
         recipe = to_dict(self.recipe) | ({} if with_steps else {"steps": None})
@@ -63,6 +67,8 @@ class RunRecord:
             facts["minutes"] = minutes
         if file_records is not None:
             facts[FILES_KEY] = file_records
+        if cost is not None:
+            facts["cost"] = cost
         if self.source_shares:
             facts["sources"] = {
                 s.name: {"tokens": s.n_tokens, "share": s.token_share, "gets": s.sampling_share}

@@ -3,7 +3,7 @@
 import logging
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from unmask.batch import Batch
@@ -34,9 +34,13 @@ from unmask.jobs.pretrain.run_folder import (
 )
 from unmask.model.backbones.encoder_decoder import EncoderDecoder
 from unmask.model.layers.attention.attention import copy_to_global_attention
+from unmask.planning.flops import training_flops_per_token
+from unmask.planning.rows import RowShape, row_shape
+from unmask.planning.run_cost import RunCost
 from unmask.reports.report_data import (
     BASELINES_FILE,
     SAMPLES_FILE,
+    read_report_data,
     read_samples,
     save_baselines,
     save_samples,
@@ -78,8 +82,13 @@ class PretrainingJob:
     dev_batches_by_component: Mapping[str, Sequence[Batch]]
     """Those of each named part of what is asked, by itself."""
     environment_record: Mapping[str, Any]
+    cost: RunCost = field(default_factory=RunCost)
 
-    def write_run_file(self, file_records: Mapping[str, Any] | None = None) -> None:
+    def write_run_file(
+        self,
+        file_records: Mapping[str, Any] | None = None,
+        cost: Mapping[str, Any] | None = None,
+    ) -> None:
         """Write unmask.json, with the number of steps that the run has; with files, as finished."""
         RunRecord(
             options=self.options,
@@ -88,7 +97,7 @@ class PretrainingJob:
             environment=self.environment_record,
             n_parameters=self.loaded_model.model.parameter_count(),
             source_shares=self.training_data.source_shares,
-        ).write(file_records=file_records)
+        ).write(file_records=file_records, cost=cost)
 
 
 def start_job(
@@ -226,13 +235,24 @@ def _save_baselines(job: PretrainingJob) -> None:
         save_baselines(job.options.output_folder, {name: table.accuracy(job.dev_batches)})
 
 
-def _flops_per_token(job: PretrainingJob) -> float:
-    """Count FLOPs of a training step a token, from the target positions of held-out batches."""
-    tokens = sum(map(loop.count_tokens, job.dev_batches))
-    n_targets = sum(map(_count_target_positions, job.dev_batches))
-    return job.loaded_model.model.flops(
-        job.training_data.max_length, n_targets / tokens if tokens else 1.0
+def _row_shape(job: PretrainingJob) -> RowShape:
+    """Return the shape of a row on the average, as held-out batches have it."""
+    paired = [b for b in job.dev_batches if b.source is not None]
+    inputs = sum(b.inputs.numel() for b in job.dev_batches)
+    sources = sum(b.source.numel() for b in paired if b.source is not None)
+    positions = sum(
+        max(b.inputs.numel(), 0 if b.source is None else b.source.numel()) for b in job.dev_batches
     )
+    shape = row_shape(
+        job.training_data.max_length,
+        encoder=sources if paired else inputs,
+        decoder=inputs if paired else 0,
+        targets=0,
+        positions=positions,
+    )
+    tokens = sum(map(loop.count_tokens, job.dev_batches))  # without padding
+    n_targets = sum(map(_count_target_positions, job.dev_batches))
+    return replace(shape, target_fraction=n_targets / tokens if tokens else 1.0)
 
 
 def _count_target_positions(batch: Batch) -> int:
@@ -244,16 +264,15 @@ def _count_target_positions(batch: Batch) -> int:
 def take_steps(job: PretrainingJob) -> bool:
     """Take the steps that are left, with evaluations and checkpoints; False if someone stops it."""
     recipe, world = job.run.recipe, job.run.world
-    peak = (
-        distributed.matmul_peak_flops(distributed.weight_dtype(recipe.precision), world.device)
-        * world.size
-    )
+    peak = distributed.matmul_peak_flops(distributed.weight_dtype(recipe.precision), world.device)
     log = None
     if world.rank == 0:
+        shape, model = _row_shape(job), job.loaded_model.model
+        job.cost.begin(model, recipe, shape, world, peak)
         log = TrainingLog(
             job.options.output_folder,
-            flops_per_token=_flops_per_token(job),
-            peak_flops=peak,
+            flops_per_token=training_flops_per_token(model, shape.length, shape.target_fraction),
+            peak_flops=peak * world.size,
             memory_usage=lambda: distributed.peak_memory_bytes(world.device),
             terminal=job.options.terminal,
             tensorboard=job.options.tensorboard,
@@ -291,6 +310,17 @@ def take_steps(job: PretrainingJob) -> bool:
     return True
 
 
+def _measured_cost(job: PretrainingJob) -> dict[str, Any]:
+    """Return what the run cost, with the parts of it that other processes took before."""
+    timed = read_report_data(job.options.output_folder)
+    logged = timed.timing_log.maximum("memory_bytes") or 0
+    return job.cost.record(
+        seconds=timed.total_seconds or 0.0,
+        n_tokens=job.run.progress.n_tokens,
+        peak_memory_bytes=max(int(logged), distributed.peak_memory_bytes(job.run.world.device)),
+    )
+
+
 def finish_job(job: PretrainingJob) -> None:
     """Write the trained model, and say at the very end that the run is finished."""
     out, progress = job.options.output_folder, job.run.progress
@@ -306,5 +336,5 @@ def finish_job(job: PretrainingJob) -> None:
             before = read_samples(out / SAMPLES_FILE)
         with best_effort(SAMPLES_FILE):
             save_samples(out, held_out_samples(job.loaded_model, job.training_data, before or ()))
-    job.write_run_file(files)
+    job.write_run_file(files, _measured_cost(job))
     write_report_if_possible(out)

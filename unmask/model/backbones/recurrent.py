@@ -186,9 +186,15 @@ class RecurrentArchitecture(StackArchitecture):
         return (self.d_embed * twice, *outputs)
 
     def activations(self, length: int) -> int:
-        """Estimate the activations per token kept for the backward pass, as in Transformers."""
-        of_layers = self.n_layers * (9 * self.d_model + 2 * self.d_ff + 5 * length // 2)
-        return max(of_layers, self.d_embed)  # a table of vectors has no layers
+        """Estimate the activations per token kept for the backward pass.
+
+        A layer with c cells and inputs of size i keeps 13 c + 4 i in each direction, the workspace
+        of oneDNN's LSTM, and its output.
+        """
+        kept = 0
+        for d_input, cells, d_output in map(self.layer_sizes, range(self.n_layers)):
+            kept += self.n_directions * (13 * cells + 4 * d_input + d_output)
+        return max(kept, self.d_embed)  # a table of vectors has no layers
 
     def flops(self, length: int) -> float:
         """Count the forward matrix-product FLOPs per token, without embedding and head."""

@@ -55,6 +55,7 @@ class DisentangledAttention(PositionSpec):
     """Whether position embeddings are also added to token embeddings, as in BERT."""
 
     in_scores: ClassVar[bool] = True
+    adds_bias: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         allowed = ("content_to_position", "position_to_content")

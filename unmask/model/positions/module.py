@@ -97,6 +97,8 @@ class PositionSpec:
 
     in_scores: ClassVar[bool] = False
     """Whether it changes scores, so that a query without a token embedding has a position."""
+    adds_bias: ClassVar[bool] = False
+    """Whether it adds a bias to scores; training then stores the attention weights."""
     only_in_embeddings: ClassVar[bool] = False
     """Whether all it does is to add to token embeddings."""
 

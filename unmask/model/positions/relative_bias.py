@@ -27,6 +27,7 @@ class RelativePositionBias(PositionSpec):
     causal: bool = False
 
     in_scores: ClassVar[bool] = True
+    adds_bias: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         # Half of the buckets of a direction are exact: at least one, and all below max_distance.
@@ -114,6 +115,7 @@ class LearnedPositionsAndRelativeBias(PositionSpec):
     """Approximate distance from which on all distances share the last bucket."""
 
     in_scores: ClassVar[bool] = True
+    adds_bias: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         if self.n_buckets < 4 or self.n_buckets % 2:
@@ -189,6 +191,7 @@ class LearnedPositionsAndT5Bias(PositionSpec):
     """As in `RelativePositionBias`."""
 
     in_scores: ClassVar[bool] = True
+    adds_bias: ClassVar[bool] = True
 
     def with_padding_id(self, padding_id: int) -> "LearnedPositionsAndT5Bias":
         """Return the scheme for another padding id, if positions are counted from it."""

@@ -37,6 +37,7 @@ class TransformerXLPositions(PositionSpec):
     """Maximum text length in pretraining; distances have no limit."""
 
     in_scores: ClassVar[bool] = True
+    adds_bias: ClassVar[bool] = True
 
     def flops(self, dimensions: AttentionDimensions, length: int) -> float:
         """Count the FLOPs of distances per layer and token: the scores of all of them."""

@@ -1,0 +1,193 @@
+"""What a pretraining run will cost, before it starts."""
+
+import math
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from unmask.jobs.options.plan import PlanOptions
+from unmask.jobs.pretrain.apply_recipe import apply_recipe, check_sequence_length
+from unmask.jobs.pretrain.network import freeze_parameters
+from unmask.jobs.pretrain.recipe_defaults import keys_of_changes
+from unmask.jobs.pretrain.resolve_options import (
+    check_run_numbers,
+    drop_unsupported,
+    resolve_recipe,
+    with_run_length,
+)
+from unmask.options import takes_options
+from unmask.planning.energy import DEFAULT_GRID_KG_PER_KWH, FAMILIAR_CO2E_KG
+from unmask.planning.flops import compute_optimal_tokens, six_nd
+from unmask.planning.hardware import THIS_CPU, Hardware, get_hardware
+from unmask.planning.plan import Plan, PlanSettings, make_plan
+from unmask.planning.rows import sample_row_shape, sample_tokenizer
+from unmask.planning.this_machine import measure_this_cpu, resident_bytes
+from unmask.reports.formatting import (
+    NARROW_SPACE,
+    format_bytes,
+    format_energy,
+    format_number,
+    format_percent,
+    format_seconds,
+    format_si,
+)
+from unmask.training.config import Recipe
+from unmask.training.device import distributed
+from unmask.word_vectors.train.trainer import WORD_VECTOR_METHODS
+from unmask.zoo.catalogue import get_preset
+
+
+@takes_options(PlanOptions)
+def plan(options: PlanOptions) -> Plan:
+    """Plan a pretraining run: FLOPs, memory by part, time, energy, CO2e and price.
+
+    Nothing is trained and no weight is allocated; the shapes of rows are counted on some of the
+    bundled text. The fields of `PlanOptions` are its keywords.
+
+    Raises:
+        ValueError: a name, key or number is not allowed, or the model has no network (word
+            vectors).
+    """
+    recipe = _resolve(options)
+    preset = apply_recipe(get_preset(recipe.model), recipe)
+    objective = preset.objective
+    if isinstance(objective, WORD_VECTOR_METHODS):
+        raise ValueError(
+            f"model: {recipe.model} learns word vectors, which have no network to plan; "
+            "unmask pretrain says how fast it is"
+        )
+    settings = plan_settings(options, recipe)
+    tokenizer = sample_tokenizer(preset)
+    shape = sample_row_shape(tokenizer, objective, check_sequence_length(recipe, preset))
+    if recipe.vocab_size is not None:
+        preset = preset.with_vocabulary(
+            replace(tokenizer.special_ids, vocab_size=recipe.vocab_size)
+        )
+    with torch.device("meta"):
+        model = preset.build()
+    freeze_parameters(model, recipe.frozen)
+    return make_plan(model, recipe, shape, settings)
+
+
+def _resolve(options: PlanOptions) -> Recipe:
+    """Return the recipe that is asked for, as `pretrain` does."""
+    check_run_numbers(steps=options.steps, tokens=options.tokens)
+    own = {
+        name: value
+        for name in ("steps", "sequence_length", "batch_tokens", "micro_batch_tokens", "objective")
+        if (value := getattr(options, name)) is not None
+    }
+    changes = [*options.changes, own]
+    recipe = resolve_recipe(options.model, changes)
+    if options.tokens is not None:
+        recipe = with_run_length(recipe, math.ceil(options.tokens / recipe.batch_tokens))
+    return drop_unsupported(recipe, keys_of_changes(changes))[0]
+
+
+def plan_settings(options: PlanOptions, recipe: Recipe) -> PlanSettings:
+    """Return the devices of a plan, this processor measured."""
+    precision = options.precision if options.precision != "auto" else recipe.precision
+    hardware = options.hardware
+    on_this_machine = hardware == THIS_CPU
+    if on_this_machine:
+        precision = distributed.resolve_precision(precision, torch.device("cpu"))
+        hardware = measure_this_cpu(precision)
+    elif not isinstance(hardware, Hardware):
+        hardware = get_hardware(hardware)
+    if precision == "auto":
+        precision = "bfloat16"
+    given = options.grid_kg_per_kwh
+    return PlanSettings(
+        hardware=hardware,
+        n_devices=options.devices,
+        strategy=options.strategy or ("ddp" if options.devices > 1 else "single"),
+        checkpoint_activations=options.checkpoint_activations,
+        precision=precision,
+        utilization=options.utilization,
+        watts=options.watts,
+        load=options.load,
+        pue=options.pue,
+        grid_kg_per_kwh=DEFAULT_GRID_KG_PER_KWH if given is None else given,
+        price_per_hour=options.price_per_hour,
+        process_bytes=resident_bytes() if on_this_machine else 0,
+    )
+
+
+def format_plan(plan: Plan) -> Iterator[str]:
+    """Write a plan in lines for a terminal."""
+    for name, text in _rows(plan):
+        yield f"{name:16}{text}".replace(NARROW_SPACE, " ")
+
+
+def _rows(plan: Plan) -> Iterator[tuple[str, str]]:
+    settings, memory, energy = plan.settings, plan.memory, plan.energy
+    hardware = settings.hardware
+    several = f"{settings.n_devices:,} x " if settings.n_devices > 1 else ""
+    yield "model", f"{plan.model}, {plan.parameters:,} parameters"
+    yield (
+        "hardware",
+        f"{several}{hardware.name}, {format_si(hardware.peak(settings.precision))}FLOP/s in "
+        f"{settings.precision}, {_strategy(settings)} ({hardware.source})",
+    )
+    yield (
+        "steps",
+        f"{plan.steps:,} of {plan.batch_tokens:,} positions, "
+        f"{plan.micro_batch_tokens:,} at a time on a device; {format_si(plan.tokens)} tokens",
+    )
+    yield (
+        "computation",
+        f"{format_si(plan.flops)}FLOP, {format_si(plan.flops_per_token)}FLOP a token "
+        f"(6ND: {format_si(six_nd(plan.parameters, plan.tokens))}FLOP)",
+    )
+    parts: dict[str, Any] = {
+        name: getattr(memory, name)
+        for name in (
+            "weights", "gradients", "optimizer", "activations", "workspace", "process",
+        )
+    }  # fmt: skip
+    shown = ", ".join(f"{name} {format_bytes(n)}" for name, n in parts.items() if n)
+    fits = "fits" if plan.fits else "DOES NOT FIT"
+    of = f"{fits} into {format_bytes(hardware.memory_bytes)}"
+    yield "memory", f"{format_bytes(memory.total)} a device, {of}: {shown}"
+    yield (
+        "time",
+        f"{format_seconds(plan.seconds)}, {format_si(plan.tokens_per_second)} tokens/s, at "
+        f"{format_percent(settings.peak_share, 0)} of the peak",
+    )
+    yield (
+        "energy",
+        f"{format_energy(energy.kwh * 3.6e6)}: {format_number(energy.watts)} W "
+        f"({energy.power_source}) x PUE {settings.pue:g}",
+    )
+    yield "CO2e", f"{format_number(energy.co2e_kg)} kg, {_familiar(energy.co2e_kg)}"
+    yield "price", _price(plan)
+    optimal = compute_optimal_tokens(plan.parameters)
+    yield (
+        "advice",
+        f"a compute-optimal decoder of this size reads {format_si(optimal)} tokens "
+        f"(arXiv:2203.15556); this run, {format_si(plan.tokens)}",
+    )
+
+
+def _strategy(settings: PlanSettings) -> str:
+    return settings.strategy + (
+        " with activation checkpointing" if settings.checkpoint_activations else ""
+    )
+
+
+def _familiar(kg: float) -> str:
+    """Compare with the smallest familiar consumption that is larger, or the largest."""
+    larger = [(name, x) for name, x in FAMILIAR_CO2E_KG.items() if x >= kg]
+    name, whole = larger[0] if larger else list(FAMILIAR_CO2E_KG.items())[-1]
+    return f"{format_number(kg / whole)} of {name}"
+
+
+def _price(plan: Plan) -> str:
+    energy = plan.energy
+    if energy.price is None:
+        return "unknown: give --price, in US dollars per device and hour"
+    if energy.spot_price is None or energy.spot_price == energy.price:
+        return f"${energy.price:,.2f}"
+    return f"${energy.spot_price:,.2f} (spot) to ${energy.price:,.2f} (on demand)"

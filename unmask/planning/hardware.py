@@ -1,0 +1,148 @@
+"""Devices as data: peak FLOP/s, memory, power and price of one, each with its source."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from typing import Literal
+
+THIS_CPU = "cpu"
+"""Name of the processor that plans, whose peak is measured."""
+_GB = 10**9
+_TERA = 1e12
+
+
+@dataclass(frozen=True, kw_only=True)
+class Hardware:
+    """One device: an accelerator, a TPU chip, or the processor of a machine."""
+
+    name: str
+    kind: Literal["gpu", "tpu", "cpu"]
+    peak_flops: Mapping[str, int | float]
+    """FLOP/s of dense matrix products by precision: float32, bfloat16. Where a device has no
+    bfloat16, that of float16."""
+    memory_bytes: int
+    bandwidth: int | float
+    """Of its memory, in bytes per second."""
+    watts: int | float
+    """Thermal design power."""
+    price_per_hour: int | float | None = None
+    """Rent in US dollars, on demand. None: unknown."""
+    spot_price_per_hour: int | float | None = None
+    """Rent in US dollars where it may be taken away. None: unknown."""
+    source: str = ""
+    """Where the numbers are from."""
+    power_source: str = field(default="thermal design power")
+    """What `watts` is."""
+
+    def peak(self, precision: str) -> float:
+        """Return the peak FLOP/s in a precision.
+
+        Raises:
+            ValueError: the device has none for it.
+        """
+        if precision not in self.peak_flops:
+            raise ValueError(
+                f"precision: {self.name} has a peak for {', '.join(self.peak_flops)}, got "
+                f"{precision!r}"
+            )
+        return self.peak_flops[precision]
+
+
+HARDWARE: Mapping[str, Hardware] = {
+    one.name: one
+    for one in (
+        Hardware(
+            name="p100",
+            kind="gpu",
+            peak_flops={"float32": 10.6 * _TERA, "bfloat16": 21.2 * _TERA},
+            memory_bytes=16 * _GB,
+            bandwidth=732e9,
+            watts=300,
+            price_per_hour=1.46,
+            spot_price_per_hour=0.43,
+            source="NVIDIA Tesla P100 SXM2 data sheet (2016); Google Cloud prices of 2019, which "
+            "table 3 of arXiv:1906.02243 implies",
+        ),
+        Hardware(
+            name="v100",
+            kind="gpu",
+            peak_flops={"float32": 15.7 * _TERA, "bfloat16": 125 * _TERA},
+            memory_bytes=32 * _GB,
+            bandwidth=900e9,
+            watts=300,
+            price_per_hour=2.48,
+            spot_price_per_hour=0.74,
+            source="NVIDIA V100 SXM2 data sheet (2017); Google Cloud prices of 2019, which table 3 "
+            "of arXiv:1906.02243 implies",
+        ),
+        Hardware(
+            name="a100",
+            kind="gpu",
+            peak_flops={"float32": 19.5 * _TERA, "bfloat16": 312 * _TERA},
+            memory_bytes=80 * _GB,
+            bandwidth=2039e9,
+            watts=400,
+            price_per_hour=40.97 / 8,
+            source="NVIDIA A100 80 GB SXM data sheet (2021), dense; an eighth of the price of AWS "
+            "p4de.24xlarge in 2022",
+        ),
+        Hardware(
+            name="h100",
+            kind="gpu",
+            peak_flops={"float32": 67 * _TERA, "bfloat16": 989 * _TERA},
+            memory_bytes=80 * _GB,
+            bandwidth=3350e9,
+            watts=700,
+            price_per_hour=98.32 / 8,
+            source="NVIDIA H100 SXM data sheet (2023), dense; an eighth of the price of AWS "
+            "p5.48xlarge in 2023",
+        ),
+        Hardware(
+            name="tpuv2",
+            kind="tpu",
+            peak_flops={"bfloat16": 46 * _TERA},
+            memory_bytes=16 * _GB,
+            bandwidth=700e9,
+            watts=280,
+            price_per_hour=4.50 / 4,
+            spot_price_per_hour=1.35 / 4,
+            source="one chip: Jouppi et al. 2020, doi:10.1145/3360307, table 3; a quarter of the "
+            "price of a Cloud TPU v2-8 in 2019",
+        ),
+        Hardware(
+            name="tpuv3",
+            kind="tpu",
+            peak_flops={"bfloat16": 123 * _TERA},
+            memory_bytes=32 * _GB,
+            bandwidth=900e9,
+            watts=450,
+            price_per_hour=8.00 / 4,
+            spot_price_per_hour=2.40 / 4,
+            source="one chip: Jouppi et al. 2020, doi:10.1145/3360307, table 3; a quarter of the "
+            "price of a Cloud TPU v3-8 in 2019",
+        ),
+    )
+}
+"""Devices by name. Prices are those of the year in `source`; give today's where it matters."""
+
+CPU_WATTS_PER_CORE = 12.0
+"""Of a processor that is not known better (Lannelongue et al. 2021, doi:10.1002/advs.202100707,
+Green Algorithms, its default per core)."""
+
+
+def get_hardware(name: str) -> Hardware:
+    """Return a device of the table.
+
+    Raises:
+        ValueError: there is none of that name; all names are listed.
+
+    >>> get_hardware("v100").watts
+    300
+    """
+    if name not in HARDWARE:
+        near = get_close_matches(name, HARDWARE, n=1)
+        hint = f"; did you mean {near[0]}?" if near else ""
+        raise ValueError(
+            f"hardware must be one of {', '.join((THIS_CPU, *HARDWARE))}, got {name!r}{hint}"
+        )
+    return HARDWARE[name]

@@ -1,0 +1,221 @@
+"""Memory of training by part, from the network's shapes, before a weight exists.
+
+What is counted is what this library's own training keeps: in bfloat16 the weights twice (the
+model's, and float32 masters), one float32 buffer of gradients, the optimizer's state, activations
+until their backward, and what a step needs for a moment.
+"""
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from torch import nn
+
+from unmask.heads.language.linear_cross_entropy import ROWS_PER_CHUNK
+from unmask.heads.model import Model
+from unmask.model.architecture import StackArchitecture
+from unmask.model.backbones.block_architecture import BlockArchitecture
+from unmask.model.layers.attention.attention import EAGER_MAX_KEYS
+from unmask.planning.rows import RowShape
+from unmask.training.optimizers import config as optimizers
+from unmask.training.optimizers.build import hidden_matrix_names
+
+Strategy = Literal["single", "ddp", "fsdp"]
+"""What devices share: nothing, the batch, or the batch and all training state (ZeRO stage 3,
+Rajbhandari et al. 2020, arXiv:1910.02054)."""
+
+FLOAT32_BYTES = 4
+ITEM_BYTES: Mapping[str, int] = {"float32": 4, "bfloat16": 2}
+"""Of a weight or an activation, by precision."""
+_SOFTMAX_SHARE = 0.4
+"""Of the 2.5 numbers per score that `activations` counts (the softmax, its dropout mask at half a
+number, and its dropped-out form), the one that is kept without dropout."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainingMemory:
+    """Bytes on one device, by part."""
+
+    weights: int
+    gradients: int
+    optimizer: int
+    activations: int
+    """Kept from the forward to the backward of a micro-batch."""
+    workspace: int
+    """Needed for a moment: logits and their gradient, gradients of a layer's activations, weights
+    that other devices hold."""
+    process: int = 0
+    """Of the program itself, where the device's memory is the machine's."""
+
+    @property
+    def total(self) -> int:
+        """All parts together."""
+        return (
+            self.weights
+            + self.gradients
+            + self.optimizer
+            + self.activations
+            + self.workspace
+            + self.process
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class MemorySettings:
+    """What memory depends on beside network and recipe."""
+
+    precision: str
+    """float32 or bfloat16."""
+    strategy: Strategy = "single"
+    n_devices: int = 1
+    checkpoint_activations: bool = False
+    """Only what enters a layer is kept, and all else is computed again in the backward (Chen et al.
+    2016, arXiv:1604.06174)."""
+    on_cpu: bool = False
+    process_bytes: int = 0
+
+
+def weight_bytes_per_parameter(precision: str) -> int:
+    """Return the bytes of one weight in training: float32, and its copy in bfloat16."""
+    return FLOAT32_BYTES + (0 if precision == "float32" else ITEM_BYTES[precision])
+
+
+def state_bytes(n_parameters: int, precision: str, optimizer_numbers: int) -> int:
+    """Return the bytes of weights, gradients and optimizer state on one device."""
+    per_parameter = weight_bytes_per_parameter(precision) + FLOAT32_BYTES
+    return per_parameter * n_parameters + FLOAT32_BYTES * optimizer_numbers
+
+
+def optimizer_numbers(config: optimizers.OptimizerConfig, model: Model) -> int:
+    """Count the float32 numbers that an optimizer remembers of a model's trained parameters."""
+    trained = {n: p for n, p in model.named_parameters() if p.requires_grad}
+    return _STATE_NUMBERS[type(config)](config, model, trained)
+
+
+def _two_moments(_: Any, __: Model, trained: Mapping[str, nn.Parameter]) -> int:
+    return 2 * _count(trained)
+
+
+def _of_muon(_: optimizers.Muon, model: Model, trained: Mapping[str, nn.Parameter]) -> int:
+    matrices = hidden_matrix_names(model)
+    return sum((1 if name in matrices else 2) * p.numel() for name, p in trained.items())
+
+
+def _of_adafactor(_: optimizers.Adafactor, __: Model, trained: Mapping[str, nn.Parameter]) -> int:
+    return sum(
+        p.numel() if p.ndim <= 1 else p.numel() // p.shape[-1] + p.numel() // p.shape[-2]
+        for p in trained.values()
+    )
+
+
+def _of_sgd(config: optimizers.SGD, _: Model, trained: Mapping[str, nn.Parameter]) -> int:
+    copies = (config.momentum > 0) + (config.averaging_patience is not None)
+    return copies * _count(trained)
+
+
+_STATE_NUMBERS: Mapping[type, Callable[[Any, Model, Mapping[str, nn.Parameter]], int]] = {
+    optimizers.AdamW: _two_moments,
+    optimizers.LAMB: _two_moments,
+    optimizers.Muon: _of_muon,
+    optimizers.Adafactor: _of_adafactor,
+    optimizers.SGD: _of_sgd,
+}
+
+
+def _count(parameters: Mapping[str, nn.Parameter]) -> int:
+    return sum(p.numel() for p in parameters.values())
+
+
+def training_memory(
+    model: Model,
+    optimizer: optimizers.OptimizerConfig,
+    shape: RowShape,
+    micro_batch_tokens: int,
+    settings: MemorySettings,
+) -> TrainingMemory:
+    """Estimate the memory of training on one device.
+
+    Args:
+        model: the network, perhaps on the meta device.
+        optimizer: which, with its settings.
+        shape: of rows.
+        micro_batch_tokens: positions of the stack that reads texts, in one forward.
+        settings: precision, strategy, devices.
+    """
+    parameters = dict(model.named_parameters())
+    n_trained = sum(p.numel() for p in parameters.values() if p.requires_grad)
+    parts = settings.n_devices if settings.strategy == "fsdp" else 1
+    activations, layer = _activation_numbers(model, shape, micro_batch_tokens, settings)
+    item = ITEM_BYTES[settings.precision]
+    workspace = item * max(layer, _logit_numbers(model, shape, micro_batch_tokens))
+    if parts > 1:
+        workspace += 2 * item * _largest_unit(model)  # one in use, the next one on its way
+    return TrainingMemory(
+        weights=weight_bytes_per_parameter(settings.precision) * _count(parameters) // parts,
+        gradients=FLOAT32_BYTES * n_trained // parts,
+        optimizer=FLOAT32_BYTES * optimizer_numbers(optimizer, model) // parts,
+        activations=item * activations,
+        workspace=workspace,
+        process=settings.process_bytes,
+    )
+
+
+def _activation_numbers(
+    model: Model, shape: RowShape, tokens: int, settings: MemorySettings
+) -> tuple[int, int]:
+    """Count what all stacks keep, and the gradients that exist at once in a layer's backward.
+
+    These are of the inner width f of the feed-forward layer and of its output: f + d, of the
+    9 d + 2 f that the layer keeps, about a third.
+    """
+    kept, widest = 0, 0
+    for network in model.networks:
+        for a in network.a.stacks.values():
+            crosses = a.attends_to_encoder
+            ratio = shape.decoder_ratio if crosses else shape.encoder_ratio
+            own, length = int(tokens * ratio), max(1, math.ceil(shape.length * ratio))
+            per_token = _numbers_per_token(a, length, settings)
+            if settings.checkpoint_activations:
+                per_token = a.n_layers * a.d_model + per_token // a.n_layers
+            kept += own * per_token
+            widest = max(widest, own * a.activations(0) // a.n_layers // 3)
+    return kept, widest
+
+
+def _numbers_per_token(a: StackArchitecture, length: int, settings: MemorySettings) -> int:
+    """Count what a stack keeps of one token, the scores of attention only if they are kept."""
+    linear = a.activations(0)
+    scores = a.activations(length) - linear
+    if not isinstance(a, BlockArchitecture):
+        return linear
+    drops = a.attention_dropout > 0
+    eager = a.position.adds_bias
+    if settings.on_cpu:
+        eager = eager or drops or (settings.precision == "bfloat16" and length <= EAGER_MAX_KEYS)
+    if not eager:
+        return linear
+    return linear + (scores if drops else int(_SOFTMAX_SHARE * scores))
+
+
+def _logit_numbers(model: Model, shape: RowShape, tokens: int) -> int:
+    """Count logits that exist at once, and the gradient of the output matrix.
+
+    Cross-entropy is computed `ROWS_PER_CHUNK` rows at a time, the next ones before the last are
+    gone.
+    """
+    vocab, width = model.architecture.vocab_size, model.architecture.d_model
+    targets = math.ceil(tokens * shape.tokens_per_position * shape.target_fraction)
+    return vocab * (min(targets, 2 * ROWS_PER_CHUNK) + width)
+
+
+def _largest_unit(model: Model) -> int:
+    """Count the weights of the largest part that is gathered at once: a layer, or a table."""
+    tables = [m.weight.numel() for m in model.modules() if isinstance(m, nn.Embedding)]
+    blocks = [
+        sum(p.numel() for p in layer.parameters())
+        for stack in model.modules()
+        if isinstance(stack, nn.ModuleList)
+        for layer in stack
+    ]
+    return max([*tables, *blocks, 0])

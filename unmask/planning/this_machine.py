@@ -1,0 +1,122 @@
+"""The machine that plans, as a device: its peak by a short product, its memory, its power."""
+
+import math
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Literal
+
+import torch
+
+from unmask.planning.hardware import CPU_WATTS_PER_CORE, THIS_CPU, Hardware
+from unmask.training.device.distributed import matmul_peak_flops, weight_dtype
+
+POWERCAP = Path("/sys/class/powercap")
+"""Where Linux keeps the energy counters of processors (RAPL)."""
+
+
+def measure_this_cpu(
+    precision: Literal["float32", "bfloat16"], *, seconds: int | float = 0.3
+) -> Hardware:
+    """Return this processor as a device, with the threads that torch has.
+
+    Its power is what its energy counters say during the measurement, where they can be read, or
+    else the default of a core times the threads.
+    """
+    meter = EnergyMeter()
+    peak = matmul_peak_flops(weight_dtype(precision), "cpu", seconds=seconds)
+    measured = describe_this_cpu({precision: peak}, meter.watts())
+    return replace(measured, bandwidth=_copy_bandwidth())
+
+
+def describe_this_cpu(
+    peak_flops: Mapping[str, int | float], watts: int | float | None = None
+) -> Hardware:
+    """Return this processor as a device of a known peak, whose memory does not limit it.
+
+    `watts`: as its energy counters say.
+    """
+    threads = torch.get_num_threads()
+    return Hardware(
+        name=THIS_CPU,
+        kind="cpu",
+        peak_flops=peak_flops,
+        memory_bytes=_total_memory_bytes(),
+        bandwidth=math.inf,
+        watts=CPU_WATTS_PER_CORE * threads if watts is None else watts,
+        source=f"measured here, {threads} {'thread' if threads == 1 else 'threads'}",
+        power_source=f"{CPU_WATTS_PER_CORE:g} W per core, doi:10.1002/advs.202100707,"
+        if watts is None
+        else "RAPL",
+    )
+
+
+class EnergyMeter:
+    """Joules that the processors of this machine have used since it was made (RAPL).
+
+    The counters are those of whole packages: what other programs use is in them.
+    """
+
+    def __init__(self, folder: Path = POWERCAP) -> None:
+        self._folder = folder
+        self._begin, self._start_time = _read_counters(folder), time.perf_counter()
+
+    def joules(self) -> float | None:
+        """Return the energy so far; None: the counters cannot be read."""
+        now = _read_counters(self._folder)
+        if not self._begin or now.keys() != self._begin.keys():
+            return None
+        total = 0
+        for zone, (used, limit) in now.items():
+            total += (used - self._begin[zone][0]) % limit
+        return total / 1e6
+
+    def watts(self) -> float | None:
+        """Return the mean power so far; None: the counters cannot be read."""
+        joules, seconds = self.joules(), time.perf_counter() - self._start_time
+        return joules / seconds if joules and seconds > 0 else None
+
+
+def _read_counters(folder: Path) -> Mapping[str, tuple[int, int]]:
+    """Read microjoules, and where they begin anew, of each package."""
+    found: dict[str, tuple[int, int]] = {}
+    for zone in sorted(folder.glob("intel-rapl:*")):
+        if zone.name.count(":") != 1:  # a part of a package
+            continue
+        try:
+            used = int((zone / "energy_uj").read_text())
+            limit = int((zone / "max_energy_range_uj").read_text())
+        except (OSError, ValueError):  # only root may read them, since 2020
+            return {}
+        found[zone.name] = used, limit + 1
+    return found
+
+
+def resident_bytes() -> int:
+    """Return how much memory this process holds now; 0 where the system does not say."""
+    path = Path("/proc/self/status")
+    if path.is_file():
+        for line in path.read_text().splitlines():
+            if line.startswith("VmRSS:"):
+                return int(line.split()[1]) * 1024
+    return 0
+
+
+def _total_memory_bytes() -> int:
+    path = Path("/proc/meminfo")
+    if not path.is_file():
+        return 0
+    return int(path.read_text().split(None, 2)[1]) * 1024
+
+
+def _copy_bandwidth(n_bytes: int = 2**25, tries: int = 3) -> float:
+    """Measure bytes per second of a copy, read and written: the best of some tries."""
+    a = torch.zeros(n_bytes, dtype=torch.uint8)
+    b = torch.empty_like(a).copy_(a)
+    best = math.inf
+    for _ in range(tries):
+        begin = time.perf_counter()
+        b.copy_(a)
+        best = min(best, time.perf_counter() - begin)
+    return 2 * n_bytes / best
