@@ -211,8 +211,8 @@ class BlockArchitecture(StackArchitecture):
 
         Korthikanti et al. 2023, arXiv:2205.05198, section 4.1, equation 2, counted in numbers
         instead of bytes. A layer keeps 17 d for its maps and 2.5 h t for its attention scores if
-        the feed-forward layer is 4 d wide; for a width f, the former is 9 d + 2 f. Cross-attention adds
-        one attention sublayer with its norm: 6.5 d and its scores.
+        the feed-forward layer is 4 d wide; for a width f, the former is 9 d + 2 f. Cross-attention
+        adds one attention sublayer with its norm: 6.5 d and its scores.
         """
         own = 9 * self.d_model + 2 * self.d_ff * (2 if self.gated_feed_forward else 1)
         scores = 5 * self.n_heads * length // 2
