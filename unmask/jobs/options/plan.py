@@ -28,10 +28,10 @@ class PlanOptions(JobOptions):
     strategy: Literal["single", "ddp", "fsdp"] | None = field(
         default=None, metadata=flag(shown_default="single, of several devices ddp")
     )
-    """What several devices share: ddp (the batch) or fsdp (also weights, gradients and optimizer
-    state). unmask pretrain trains by ddp."""
+    """Parallelism of several devices: ddp (they share the batch) or fsdp (also weights, gradients
+    and optimizer state). unmask pretrain trains by ddp."""
     checkpoint_activations: bool = False
-    """Keep only the inputs of layers and compute the rest again in the backward."""
+    """Activation checkpointing: only the inputs of layers are kept."""
     steps: int | None = field(default=None, metadata=flag(shown_default="that of the recipe"))
     """Number of optimizer steps."""
     tokens: int | None = None
