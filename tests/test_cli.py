@@ -507,7 +507,7 @@ def test_a_head_that_transformers_lacks_is_told_when_it_is_converted(
         ("prepare {}/text.txt --tokenizer {}/void", "void has no tokenizer"),
         (
             "prepare {}/text.txt --tokenizer {}/bert --vocab-size 9",
-            "--vocab-size is of a tokenizer",
+            "--vocab-size is for a new tokenizer",
         ),
         ("prepare {}/text.txt --model bret-mini", "did you mean 'bert-mini'"),
     ],
@@ -664,7 +664,7 @@ def test_folders_that_are_no_run_are_refused(unmask: Run, home: Path, tmp_path: 
         ("--task classify --train=", "train must name a file, got ''"),
         ("--task classify --train /dev/null", "must be a file, not a pipe or a device"),
         ("--task classify --train {}/rows.tsv --device abacus", "it is none of auto, cpu, cuda"),
-        ("--resume", "holds no run to go on with"),
+        ("--resume", "has no run to continue"),
         ("--resume --seeds 3", "leave out --seeds"),
         ("--tasks glue --tune lore", "tune must be one of full, frozen"),
         ("--task classify", "give --task and --train, or a suite"),

@@ -212,7 +212,7 @@ def test_whether_there_may_be_no_answer_is_known_from_the_training_file(none: bo
 
 def test_an_encoder_decoder_is_told_what_to_do_instead() -> None:
     task = Task(task_kind="answer", columns=COLUMNS)
-    with pytest.raises(ValueError, match=r"says its answers in words .* the task `generate`"):
+    with pytest.raises(ValueError, match=r"predicts labels as words .* the task `generate`"):
         heads_for_task(task, toy.card("t5"))
 
 

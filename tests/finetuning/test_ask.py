@@ -146,7 +146,7 @@ def test_likelihoods_of_labels_are_those_of_their_words_one_by_one() -> None:
 
 def test_labels_that_are_the_same_to_the_tokenizer_are_named() -> None:
     task = Task(task_kind="classify", columns=ONE, labels=("好", "坏"))
-    with pytest.raises(ValueError, match="labels '好' and '坏' are the same to this tokenizer"):
+    with pytest.raises(ValueError, match="labels '好' and '坏' have the same tokens"):
         formulate(task, toy.card("t5"), toy.tokenizer("t5"))
 
 

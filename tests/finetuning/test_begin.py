@@ -176,7 +176,7 @@ def test_a_model_that_cannot_do_a_task_is_refused_before_a_vocabulary_is_learned
         pytest.fail("a vocabulary is learned")
         yield
 
-    with pytest.raises(ValueError, match="t5-mini says its answers in words"):
+    with pytest.raises(ValueError, match="t5-mini predicts labels as words"):
         load_initial_model("t5-mini", replace(TASK, task_kind="tag"), texts())
 
 

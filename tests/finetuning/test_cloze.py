@@ -149,9 +149,9 @@ def test_mistakes_are_named() -> None:
         asked("bert", words={"no": "ж"})
     with pytest.raises(ValueError, match="'' of label 'no' must be in the vocabulary, got nothing"):
         asked("bert", words={"no": ""})
-    with pytest.raises(ValueError, match="label 'no' goes on from that of 'yes', '2', which"):
+    with pytest.raises(ValueError, match="label 'no' continues that of 'yes', '2', which"):
         asked("gpt2", words={"no": "2 3", "yes": "2"})
-    with pytest.raises(ValueError, match="'no' and 'yes' have one word, '2'"):
+    with pytest.raises(ValueError, match="'no' and 'yes' have the same word, '2'"):
         asked("bert", words={"no": "2", "yes": "2"})
     with pytest.raises(ValueError, match="words of the labels 'no', 'yes', got one of 'maybe'"):
         asked("bert", words={"maybe": "2"})
@@ -282,7 +282,7 @@ def test_a_family_pretrained_without_a_head_that_names_tokens_alone_may_have_one
     for name, transform in (("coco-lm-mini", None), ("electra-mini", "gelu")):
         spec = language_modeling_head(MODELS[name])
         assert (spec.transform, spec.bias, spec.tie_embeddings) == (transform, True, True)
-    with pytest.raises(ValueError, match="models of the family canine name no tokens"):
+    with pytest.raises(ValueError, match="models of the family canine have no language head"):
         language_modeling_head(MODELS["canine-mini"])
 
 

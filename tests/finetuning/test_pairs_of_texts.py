@@ -230,7 +230,7 @@ def test_pairs_are_learned_from_random_weights(tmp_path: Path) -> None:
     [
         ({"batch_size": 8, "batch_tokens": 90}, "give one of them"),
         ({"average": 1}, "average must be at least 2"),
-        ({"average": 3, "patience": 2}, "which patience leaves open"),
+        ({"average": 3, "patience": 2}, "patience may stop a run early"),
         ({"warmup": 1.5}, "or a whole number of steps, got 1.5"),
         ({"batch_tokens": 0}, "batch_tokens must be at least 1"),
     ],

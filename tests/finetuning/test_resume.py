@@ -136,7 +136,7 @@ def test_a_run_that_was_given_its_model_open_does_not_begin_with_another(
     killed(files, base, tmp_path / "out", monkeypatch, 1)
     with pytest.raises(ValueError, match="was given its model open"):
         resume_finetuning(tmp_path / "out", terminal=None)
-    with pytest.raises(ValueError, match="none: holds no run to go on with"):
+    with pytest.raises(ValueError, match="none: has no run to continue"):
         resume_finetuning(tmp_path / "none", terminal=None)
 
 

@@ -194,7 +194,7 @@ def test_a_model_that_is_gone_is_named(tmp_path: Path) -> None:
 
 def test_a_small_part_needs_a_model_that_was_trained(tmp_path: Path) -> None:
     train = toy.write(tmp_path / "train.tsv", toy.texts(32, 1))
-    with pytest.raises(ValueError, match="lora adds to a model that was trained, and bert-tiny"):
+    with pytest.raises(ValueError, match="lora needs pretrained weights, and bert-tiny"):
         finetune("bert-tiny", task="classify", train=train, tune="lora", terminal=None)
 
 

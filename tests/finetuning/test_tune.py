@@ -266,7 +266,7 @@ def test_a_frozen_backbone_does_not_move(files, tmp_path: Path) -> None:
     assert not torch.equal(
         after["heads.label.dense.weight"], before["heads.next_sentence.dense.weight"]
     )
-    with pytest.raises(ValueError, match="frozen, it learns nothing"):
+    with pytest.raises(ValueError, match="nothing is trained"):
         quick(toy.pretrained("t5", tmp_path / "t5"), files, tune="frozen")
 
 

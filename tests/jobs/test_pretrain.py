@@ -495,7 +495,7 @@ def test_a_run_is_resumed_by_its_folder_alone(text: Path, tmp_path: Path, monkey
     monkeypatch.undo()
     pretrain(out=tmp_path / "run", resume=True, quiet=True)
     assert learned(tmp_path / "run") == learned(tmp_path / "whole")
-    with pytest.raises(ValueError, match="holds no run to go on with"):
+    with pytest.raises(ValueError, match="has no run to continue"):
         pretrain(out=tmp_path / "none", resume=True)
     with pytest.raises(ValueError, match="this run has steps = 12, not 8; a resumed run must"):
         pretrain(out=tmp_path / "run", resume=True, steps=8)

@@ -1,4 +1,4 @@
-"""FinetuneConfig: all that a fine-tuning run depends on, and how what is left open is decided."""
+"""FinetuneConfig: the complete configuration of a fine-tuning run."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -40,7 +40,7 @@ _MAXIMUM: Mapping[str, float] = {
 
 @dataclass(frozen=True, kw_only=True)
 class FinetuneConfig(TaskFields, TrainingFields):
-    """All that a run depends on, resolved from its options. None: derived from model and data."""
+    """The complete configuration of a run. None: derived from the model and the data."""
 
     base: str
     """Model: a run folder, a folder in the Hugging Face layout, `hf:owner/name`, or a catalogue
@@ -49,14 +49,14 @@ class FinetuneConfig(TaskFields, TrainingFields):
     dev: str | None = None
     test: str | None = None
     text: tuple[str, ...] = ()
-    """Columns of text, two for pairs. Empty: found by their customary names."""
+    """Columns of text, two for pairs. Empty: found by common names."""
     choices: tuple[str, ...] = ()
     """Columns of answer choices."""
     columns: tuple[str, ...] = ()
     """Names of all columns, of files without a header."""
     labels: tuple[str, ...] = ()
-    """All labels, in order. Empty: those of the training file. The numbers 0, 1, ... of a file are
-    indices into them; see `columns.replace_class_numbers`."""
+    """All labels, in order. Empty: those of the training file. Numbers 0, 1, ... in a file are
+    indices into this list; see `columns.replace_class_numbers`."""
     task_options: Mapping[str, Any] = field(default_factory=dict[str, Any])
     """Options of the task type; see `unmask.tasks.kinds`."""
     adapt_first: TaskAdaptivePretraining | None = None
@@ -64,14 +64,14 @@ class FinetuneConfig(TaskFields, TrainingFields):
     tokenizer: str | None = None
     """Folder of a tokenizer, for a catalogue name. None: trained on the training texts."""
     vocabulary: VocabularySpec | None = None
-    """Type of a tokenizer that is trained. None: that of the preset."""
+    """Type of tokenizer to train. None: that of the preset."""
     tune: FinetuningMethod = field(default_factory=FullFinetuning)
     """Tuning method."""
     max_grad_norm: float = 1.0
-    """Norm to which larger gradients are scaled down."""
+    """Maximum norm of gradients; larger ones are scaled down."""
     micro_batch_tokens: int | None = None
-    """Tokens, padding included, in one forward pass; results depend on it up to rounding only.
-    None: as many as help and fit into memory."""
+    """Tokens in one forward pass, padding included; results depend on it up to rounding only. None:
+    chosen by available memory."""
     log_every: int = 10
     """Interval between log entries, in steps."""
 
@@ -127,17 +127,23 @@ class FinetuneConfig(TaskFields, TrainingFields):
                 "batch_size counts texts and batch_tokens their tokens: give one of them"
             )
         if self.tokenizer is not None and self.vocabulary is not None:
-            raise ValueError("vocabulary is of a tokenizer that is learned: give it or tokenizer")
+            raise ValueError(
+                "vocabulary is for a new tokenizer: give vocabulary or tokenizer, not both"
+            )
         if self.average == 1:
             raise ValueError("average must be at least 2, or 0 for none, got 1")
         if self.average and self.patience is not None:
-            raise ValueError("average is of a run's end, which patience leaves open: give one")
+            raise ValueError(
+                "average and patience cannot be combined: patience may stop a run early"
+            )
         if self.adapt_first is not None and self.initialize == "random":
-            raise ValueError("adapt_first goes on from trained weights: initialize is not 'random'")
+            raise ValueError(
+                "adapt_first needs pretrained weights: initialize must not be 'random'"
+            )
         if self.adapt_first is not None and self.search:
             raise ValueError(
-                "search is of a model that is there: give one of search and adapt_first, and "
-                "search on the model of a run that had adapt_first"
+                "search and adapt_first cannot be combined: run adapt_first, then search on the "
+                "model of that run"
             )
         if self.schedule is not None and self.tune.unfreezes_gradually:
             raise ValueError("gradual has a schedule of its own, a slanted triangle")
@@ -146,7 +152,7 @@ class FinetuneConfig(TaskFields, TrainingFields):
 
 
 def make_config(options: FinetuneOptions | FinetuneSuiteOptions, base: str) -> FinetuneConfig:
-    """Resolve the options of a run to its config; of a suite, to what its benchmarks share.
+    """Resolve the options of a run, or of a suite, to a config; a suite's benchmarks share it.
 
     Raises:
         ValueError: an option is invalid.
@@ -180,12 +186,12 @@ def _as_tuple(names: str | Sequence[str]) -> tuple[str, ...]:
 
 
 def _check_finite(value: Any, name: str) -> None:
-    """Check every number, also of what is tuned and of the options of the task."""
+    """Check that all numbers are finite, including those of the method and the task options."""
     if isinstance(value, float) and not math.isfinite(value):
         raise ValueError(f"{name} must be a finite number, got {value}")
     if isinstance(value, Mapping):
-        for key, one in cast("Mapping[str, Any]", value).items():
-            _check_finite(one, f"{name}.{key}".lstrip("."))
+        for key, item in cast("Mapping[str, Any]", value).items():
+            _check_finite(item, f"{name}.{key}".lstrip("."))
 
 
 def _check_labels(labels: Sequence[str]) -> None:

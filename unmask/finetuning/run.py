@@ -1,4 +1,4 @@
-"""Fine-tuning: labelled files and a model -> a model that answers, its scores, and its folder."""
+"""Fine-tuning: labeled files and a model -> a fine-tuned model, its scores, and its folder."""
 
 import shutil
 import sys
@@ -61,18 +61,17 @@ def run_finetuning(
     adapt: Callable[[FinetuneJob], Path] | None = None,
     terminal: OutputStream | None = sys.stderr,
 ) -> FinetunedModel:
-    """Fine-tune as a recipe says; `unmask.finetune` is the same with its fields as arguments.
+    """Fine-tune by a config; `unmask.finetune` takes its fields as arguments.
 
     Args:
-        config: the recipe.
-        loaded_model: the model, in place of what `config.base` names.
+        config: the configuration.
+        loaded_model: the model, instead of `config.base`.
         output_folder: a folder for the run. None: nothing is written.
-        resume: continue with the run in `output_folder`.
+        resume: continue the run in `output_folder`.
         device: "auto", "cpu", "cuda", ...
-        adapt: what trains the model of a job on the text of its task first, or continues with that,
-            and returns the model's folder; for a recipe that says so
-            (`FinetuneConfig.adapt_first`).
-        terminal: where progress is shown. None: nowhere.
+        adapt: function that pretrains the model of a job on the text of its task, or resumes it,
+            and returns the model's folder; used with `FinetuneConfig.adapt_first`.
+        terminal: stream for progress. None: no progress is shown.
     """
     _check_options(config, loaded_model, output_folder, resume)
     with distributed.process_group(device) as world, _job_folder(output_folder) as folder:
@@ -96,7 +95,7 @@ def run_finetuning(
             if is_finished(job):
                 return _load_finished(job)
             if config.adapt_first is not None:
-                assert adapt is not None, "nothing was given that goes on with pretraining"
+                assert adapt is not None, "adapt_first needs a function that continues pretraining"
                 job = _adapt_first(job, adapt)
             return _run_all(job)
 
@@ -107,21 +106,21 @@ def _check_options(
     output_folder: Path | None,
     resume: bool,
 ) -> None:
-    """Find what can be found before anything is read."""
+    """Check the options before any file is read."""
     if resume and output_folder is None:
         raise ValueError("a run can only be resumed in its folder: name it with out")
     if config.average and output_folder is None:
-        raise ValueError("average is of a run's checkpoints: name a folder for it with out")
+        raise ValueError("average needs a run's checkpoints: name a folder with out")
     if output_folder is not None:
         if is_parameter_efficient(config.tune):
             _check_base_of_adapter(config, loaded_model)
         _check_output_folder(output_folder, resume)
     if config.search and not (output_folder is not None and (output_folder / RUN_FILE).is_file()):
-        check_search(config)  # a run that has begun has searched, and knows its rate and batch
+        check_search(config)  # a run that was started has its learning rate and batch size already
 
 
 def _check_base_of_adapter(config: FinetuneConfig, loaded_model: LoadedModel | None) -> None:
-    """Check that the base model of an adapter is read again by its name, and by PEFT."""
+    """Check that the base model of an adapter can be loaded by name, also by PEFT."""
     method = method_name(config.tune)
     if loaded_model is not None:
         raise ValueError(
@@ -136,9 +135,9 @@ def _check_base_of_adapter(config: FinetuneConfig, loaded_model: LoadedModel | N
 
 
 def _adapt_first(job: FinetuneJob, adapt: Callable[[FinetuneJob], Path]) -> FinetuneJob:
-    """Return the job that begins with the model that has read the text of the task.
+    """Return the job with the model after task-adaptive pretraining.
 
-    Where that cannot even begin, nothing is left: the same folder will do for another try.
+    If that cannot start, no files are left, so the folder can be used again.
     """
     try:
         return restart_from(job, adapt(job))
@@ -149,7 +148,7 @@ def _adapt_first(job: FinetuneJob, adapt: Callable[[FinetuneJob], Path]) -> Fine
 
 
 def _measure_peak_flops(job: FinetuneJob) -> float:
-    """Measure the machine, unless the job is over sooner than that."""
+    """Measure the peak FLOP/s of the machine, unless the job takes less time than that."""
     if job.total_steps * len(job.runs) < 200:
         return 0.0
     precision = distributed.resolve_precision(job.config.precision, job.world.device)
@@ -159,18 +158,18 @@ def _measure_peak_flops(job: FinetuneJob) -> float:
 def _check_output_folder(output_folder: Path, resume: bool) -> None:
     if output_folder.exists() and not output_folder.is_dir():
         raise ValueError(f"{output_folder}: is a file; a run needs a folder")
-    there = output_folder.is_dir() and any(
+    is_used = output_folder.is_dir() and any(
         not p.name.startswith(".") for p in output_folder.iterdir()
     )
-    if there and not any((output_folder / name).is_file() for name in (RUN_FILE, TRIALS_FILE)):
+    if is_used and not any((output_folder / name).is_file() for name in (RUN_FILE, TRIALS_FILE)):
         raise ValueError(f"{output_folder}: holds files, but not a run; name a new folder")
-    if there and not resume:
+    if is_used and not resume:
         raise ValueError(f"{output_folder}: holds a run already; resume it, or name a new folder")
 
 
 @contextmanager
 def _job_folder(output_folder: Path | None) -> Generator[Path, None, None]:
-    """Give the folder of the run; where none is asked for, one that vanishes."""
+    """Yield the folder of the run, or a temporary one."""
     if output_folder is not None:
         yield output_folder
         return
@@ -179,7 +178,7 @@ def _job_folder(output_folder: Path | None) -> Generator[Path, None, None]:
 
 
 def _run_trial(job: FinetuneJob) -> float | None:
-    """Make the first run of a job and keep nothing; return its best score, None if it diverged."""
+    """Run a search trial: the first run of a job. Return its best score, None if it diverged."""
     with tempfile.TemporaryDirectory() as name:
         try:
             _, state = train_run(
@@ -191,7 +190,7 @@ def _run_trial(job: FinetuneJob) -> float | None:
 
 
 def _run_all(job: FinetuneJob) -> FinetunedModel:
-    """Make all runs that are left, and write what came out."""
+    """Make all remaining runs, and write the results."""
     job.print_progress(job.summary)
     scored: list[RunResult] = []
     best: tuple[RunResult, Model] | None = None
@@ -226,7 +225,7 @@ def _run_all(job: FinetuneJob) -> FinetunedModel:
     warnings = truncation_warnings(
         job.formulation, predicted.n_truncated, n_short, len(job.data.dev), "dev"
     )
-    found = [
+    mixing_notes = [
         *split_text_notes(job.task, predicted.n_truncated, len(job.data.dev), "dev"),
         *_metric_signatures(formulation, job, opened.model, predicted),
         *(
@@ -237,7 +236,7 @@ def _run_all(job: FinetuneJob) -> FinetunedModel:
     ]
     for warning in warnings:
         job.warn(warning)
-    for note in found:
+    for note in mixing_notes:
         job.print_progress(note)
     tuned = FinetunedModel(
         loaded_model=opened,
@@ -245,7 +244,7 @@ def _run_all(job: FinetuneJob) -> FinetunedModel:
         config=job.config,
         run_results=tuple(scored),
         best_run=best[0],
-        notes=(*job.notes, *job.warnings, *warnings, *found),
+        notes=(*job.notes, *job.warnings, *warnings, *mixing_notes),
         folder=job.folder if job.keeps_folder else None,
     )
     if job.keeps_folder:
@@ -256,18 +255,18 @@ def _run_all(job: FinetuneJob) -> FinetunedModel:
 def _metric_signatures(
     formulation: TaskFormulation, job: FinetuneJob, model: Model, predicted: PredictedScores
 ) -> list[str]:
-    """Say how exactly figures were computed that others compare, and what they are."""
+    """Return the signatures of metrics that are compared across papers, with their values."""
     kind = TASK_KINDS[job.task.task_kind]
     if not isinstance(kind, ReportsMetricSignatures):
         return []
-    found: list[str] = []
-    for which, items, questions in (
+    lines_of_splits: list[str] = []
+    for split, items, questions in (
         ("dev", job.data.dev, job.dev_inputs),
         ("test", job.data.test, job.test_inputs),
     ):
         scores = (
             predicted.scores
-            if which == "dev" or not items
+            if split == "dev" or not items
             else predict_scores(formulation, model, questions).scores
         )
         for name, task in tasks_of_mixture(job.task).items():
@@ -279,14 +278,14 @@ def _metric_signatures(
             lines = kind.metric_signatures(
                 task, [truth for truth, _ in some], [text for _, text in some]
             )
-            found += [f"{which} {name} {line}".replace("  ", " ") for line in lines]
-    return found
+            lines_of_splits += [f"{split} {name} {line}".replace("  ", " ") for line in lines]
+    return lines_of_splits
 
 
 def _score_run(
     job: FinetuneJob, arm: str, seed: int, model: Model, best_state: BestState
 ) -> RunResult:
-    """Score the best state of a run as it will be used, in float32."""
+    """Score the best checkpoint of a run in float32, as it will be used."""
     formulation = tune_threshold(
         without_target_scale(job.formulation), model, job.data.dev, job.dev_inputs
     )
@@ -303,13 +302,13 @@ def _score_run(
 
 
 def _to_loaded_model(job: FinetuneJob, model: Model) -> LoadedModel:
-    # The names of what a head scores, which other libraries count; spans have none.
-    named = any(spec.has_label_names for spec in model.head_specs.values())
+    # Other libraries count the label names of a head; span heads have none.
+    has_names = any(spec.has_label_names for spec in model.head_specs.values())
     return LoadedModel(
         preset=replace(job.initial_model.preset, heads=model.head_specs),
         model=model,
         tokenizer=with_task_languages(job.initial_model.tokenizer, job.task),
-        label_names=job.task.labels or (job.task.columns.label,) if named else (),
+        label_names=job.task.labels or (job.task.columns.label,) if has_names else (),
         missing=(),
         unexpected=(),
         source=str(job.folder.absolute()) if job.keeps_folder else None,
@@ -322,7 +321,7 @@ def _write_results(
     report: Mapping[str, Any] | None,
     warnings: Sequence[str],
 ) -> None:
-    """Write the model into the run's folder, and say at the very end that the run is finished."""
+    """Write the model into the run's folder; the run is marked as finished last."""
     folder = job.folder
     base = job.config.base if is_parameter_efficient(job.config.tune) else None
     files = save_into_run_folder(
@@ -352,13 +351,13 @@ def _write_results(
 
 
 def _remove_checkpoints(job: FinetuneJob) -> None:
-    """Remove the checkpoints of a run that is finished."""
+    """Remove the checkpoints of a finished run."""
     for arm, seed in job.runs:
         shutil.rmtree(job.run_folder(arm, seed) / "checkpoints", ignore_errors=True)
 
 
 def _summary_lines(finetuned: FinetunedModel) -> list[str]:
-    """Say in a few lines how the model was made, and how good it is."""
+    """Return a few lines on the training and the scores of the model."""
     t = finetuned.config
     size = derived_options.describe_batch_size(t) + ("" if t.batch_size is None else " texts")
     return [
@@ -369,7 +368,7 @@ def _summary_lines(finetuned: FinetunedModel) -> list[str]:
 
 
 def _load_finished(job: FinetuneJob) -> FinetunedModel:
-    """Return what a finished run left in its folder."""
+    """Load the results of a finished run from its folder."""
     _remove_checkpoints(job)
     facts = read_saved(job.folder / RUN_FILE)
     opened = open_model_or_adapter(job.folder)
@@ -383,7 +382,7 @@ def _load_finished(job: FinetuneJob) -> FinetunedModel:
         ),
         task=from_dict(Task, facts["task"], "task"),
         config=job.config,
-        run_results=tuple(from_dict(RunResult, one, "scored") for one in facts["scored"]),
+        run_results=tuple(from_dict(RunResult, record, "scored") for record in facts["scored"]),
         best_run=from_dict(RunResult, facts["best"], "best"),
         notes=tuple(facts["notes"]),
         folder=job.folder,

@@ -1,6 +1,6 @@
-"""Search: short of knowing the best rate and batch size, some are tried, and the best is taken.
+"""Hyperparameter search over learning rate and batch size.
 
-Each trial is one run with the first seed, scored on the dev file. Trials are drawn by optuna's
+Each trial is one run with the first seed, scored on the dev file. Trials are sampled by optuna's
 tree-structured Parzen estimator (Bergstra et al. 2011, "Algorithms for Hyper-Parameter
 Optimization", section 4); optuna is optional.
 """
@@ -26,37 +26,37 @@ from unmask.tasks.metrics.metric import METRICS
 
 TRIALS_FILE = "search.jsonl"
 LEARNING_RATE_FACTOR = 10.0
-"""Rates are tried from the customary one divided by this to the customary one times this."""
+"""Range of learning rates: from the default divided by this factor to the default times it."""
 BATCH_SIZES = (8, 16, 32, 64)
 _N_RANDOM_TRIALS = 4
-"""So many trials are drawn before there is something to learn from."""
+"""Number of random trials before the estimator is used."""
 _IGNORED_KEYS = frozenset(
     {"learning_rate", "batch_size", "evaluate_every", "micro_batch_tokens", "search"}
 )
-"""What of a recipe the trials do not depend on, or decide."""
+"""Fields of a config on which trials do not depend, or which they determine."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class SearchTrial:
-    """A rate and a batch size, and how good the model was on the dev file: a line of the file."""
+    """A learning rate, a batch size and the dev score: a line of the trials file."""
 
     index: int
-    """From 1. The first trial is what is customary."""
+    """Number of the trial, from 1. The first trial has the defaults."""
     learning_rate: float
     batch_size: int
     score: float | None
-    """None where the model diverged."""
+    """Dev score. None: the model diverged."""
     seconds: float
     run_digest: str
-    """A hash of all else that the trial depends on."""
+    """Hash of everything else on which the trial depends."""
 
 
 def check_search(requested_config: FinetuneConfig) -> None:
-    """Check that there is something to search, and with what.
+    """Check that there is something to search, and that optuna is installed.
 
     Raises:
         ImportError: optuna is not installed.
-        ValueError: rate and batch size are both given.
+        ValueError: learning rate and batch size are both given.
     """
     if importlib.util.find_spec("optuna") is None:
         raise ImportError("search needs optuna: pip install 'unmask[search]'")
@@ -71,31 +71,33 @@ def run_search(
     requested_config: FinetuneConfig,
     run_trial: Callable[[FinetuneJob], float | None],
 ) -> FinetuneJob:
-    """Try what is open of rate and batch size, and return the job with the best; of ties the first.
+    """Search the open ones of learning rate and batch size; return the job with the best trial.
 
-    What a folder holds of trials is not tried again. Each draw depends on the seed, its number and
-    the trials before it alone, so that a search that was interrupted continues as if it was not.
+    Completed trials in the folder are not repeated. Each sample depends only on the seed, its
+    number and the trials before it, so that an interrupted search continues identically. Of ties
+    the first trial is the best.
 
     Args:
-        job: with the customary rate and batch size.
-        requested_config: as it was before these were decided.
-        run_trial: makes a run, and returns the best score on the dev file, or None if it diverged.
+        job: the job, with the default learning rate and batch size.
+        requested_config: the config before these defaults were resolved.
+        run_trial: function that makes a run, and returns the best dev score, or None if it
+            diverged.
 
     Raises:
-        ValueError: the folder holds trials of another run.
-        FloatingPointError: no trial gave a number.
+        ValueError: the folder has trials of another run.
+        FloatingPointError: all trials diverged.
     """
-    found = read_trials(job.folder)
+    trials = read_trials(job.folder)
     run = _digest(job)
-    if any(one.run_digest != run for one in found):
+    if any(one.run_digest != run for one in trials):
         raise ValueError(f"{job.folder / TRIALS_FILE}: holds trials of another run")
     metric = job.task.metric
-    for number in range(len(found) + 1, requested_config.search + 1):
-        rate, batch = _suggest(job, requested_config, found, number)
+    for number in range(len(trials) + 1, requested_config.search + 1):
+        rate, batch = _suggest(job, requested_config, trials, number)
         start = time.perf_counter()
         score = run_trial(_with_trial(job, requested_config, rate, batch))
         seconds = round(time.perf_counter() - start, 3)
-        found.append(
+        trials.append(
             SearchTrial(
                 index=number,
                 learning_rate=rate,
@@ -105,27 +107,27 @@ def run_search(
                 run_digest=run,
             )
         )
-        _write_trials(job.folder, found)
-        said = "diverged" if score is None else f"{metric} {score:.4f}"
+        _write_trials(job.folder, trials)
+        outcome = "diverged" if score is None else f"{metric} {score:.4f}"
         job.print_progress(
-            f"trial {number} of {requested_config.search}: rate {rate:.3g}, batch {batch}: {said} "
-            f"({seconds:.0f} s)"
+            f"trial {number} of {requested_config.search}: rate {rate:.3g}, batch {batch}: "
+            f"{outcome} ({seconds:.0f} s)"
         )
-    chosen = best_trial(found, metric)
+    chosen = best_trial(trials, metric)
     job.print_progress(
-        f"of {len(found)} trials the best is rate {chosen.learning_rate:.3g}, batch "
+        f"of {len(trials)} trials the best is rate {chosen.learning_rate:.3g}, batch "
         f"{chosen.batch_size}"
     )
     return _with_trial(job, requested_config, chosen.learning_rate, chosen.batch_size)
 
 
 def best_trial(completed: Sequence[SearchTrial], metric: str) -> SearchTrial:
-    """Return the best trial, of ties the first.
+    """Return the best trial; of ties the first.
 
     Raises:
-        FloatingPointError: no trial gave a number.
+        FloatingPointError: all trials diverged.
     """
-    scored = [(one.score, one) for one in completed if one.score is not None]
+    scored = [(trial.score, trial) for trial in completed if trial.score is not None]
     if not scored:
         raise FloatingPointError(f"all {len(completed)} trials diverged; name a lower rate")
     sign = 1 if METRICS[metric].higher_is_better else -1
@@ -133,25 +135,25 @@ def best_trial(completed: Sequence[SearchTrial], metric: str) -> SearchTrial:
 
 
 def read_trials(folder: Path) -> list[SearchTrial]:
-    """Read the trials that a folder holds.
+    """Read the trials in a folder.
 
     Raises:
-        ValueError: a line is none.
+        ValueError: a line is not a trial.
     """
     path = folder / TRIALS_FILE
     if not path.is_file():
         return []
-    found: list[SearchTrial] = []
+    trials: list[SearchTrial] = []
     for n, line in enumerate(read_bytes(path).splitlines(), 1):
         try:
-            found.append(from_dict(SearchTrial, parse_json(line)))
+            trials.append(from_dict(SearchTrial, parse_json(line)))
         except ValueError as error:
             raise ValueError(f"{path}:{n}: not a trial ({error})") from None
-    return found
+    return trials
 
 
 def trial_record(trial: SearchTrial) -> dict[str, Any]:
-    """Return what a report shows of a trial."""
+    """Return a trial as plain data for a report."""
     return {
         "number": trial.index,
         "rate": trial.learning_rate,
@@ -163,7 +165,7 @@ def trial_record(trial: SearchTrial) -> dict[str, Any]:
 
 def _write_trials(folder: Path, completed: Sequence[SearchTrial]) -> None:
     lines = [
-        json.dumps({k: v for k, v in to_dict(one).items() if k != "kind"}) for one in completed
+        json.dumps({k: v for k, v in to_dict(trial).items() if k != "kind"}) for trial in completed
     ]
     write_atomically(folder / TRIALS_FILE, "".join(f"{line}\n" for line in lines))
 
@@ -171,7 +173,7 @@ def _write_trials(folder: Path, completed: Sequence[SearchTrial]) -> None:
 def _with_trial(
     job: FinetuneJob, requested_config: FinetuneConfig, learning_rate: float, batch_size: int
 ) -> FinetuneJob:
-    """Return the job with another rate and batch size, for the same number of epochs."""
+    """Return the job with another learning rate and batch size, for the same number of epochs."""
     config = replace(
         job.config,
         learning_rate=learning_rate,
@@ -188,8 +190,8 @@ def _with_trial(
 
 def _digest(job: FinetuneJob) -> str:
     recipe = {k: v for k, v in job.run_record["recipe"].items() if k not in _IGNORED_KEYS}
-    said = json.dumps([recipe, job.run_record["data"]], sort_keys=True)
-    return hashlib.sha256(said.encode()).hexdigest()[:16]
+    serialized = json.dumps([recipe, job.run_record["data"]], sort_keys=True)
+    return hashlib.sha256(serialized.encode()).hexdigest()[:16]
 
 
 def _suggest(
@@ -198,7 +200,7 @@ def _suggest(
     completed: Sequence[SearchTrial],
     number: int,
 ) -> tuple[float, int]:
-    """Draw a rate and a batch size, knowing the trials so far; the first are the customary ones."""
+    """Sample a learning rate and a batch size, given the trials so far; first the defaults."""
     rate, batch = job.config.learning_rate, job.config.batch_size
     assert rate is not None
     assert batch is not None
@@ -228,13 +230,13 @@ def _suggest(
             direction="maximize" if METRICS[job.task.metric].higher_is_better else "minimize",
             sampler=TPESampler(seed=seed, n_startup_trials=_N_RANDOM_TRIALS),
         )
-        for one in completed:
-            params = {name: getattr(one, name) for name in space}
-            state = TrialState.FAIL if one.score is None else TrialState.COMPLETE
+        for trial in completed:
+            params = {name: getattr(trial, name) for name in space}
+            state = TrialState.FAIL if trial.score is None else TrialState.COMPLETE
             study.add_trial(
-                create_trial(state=state, params=params, distributions=space, value=one.score)
+                create_trial(state=state, params=params, distributions=space, value=trial.score)
             )
-        drawn = study.ask(space).params
+        suggested = study.ask(space).params
     finally:
         logging.set_verbosity(level)
-    return float(drawn.get("learning_rate", rate)), int(drawn.get("batch_size", batch))
+    return float(suggested.get("learning_rate", rate)), int(suggested.get("batch_size", batch))

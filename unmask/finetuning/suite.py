@@ -1,4 +1,4 @@
-"""Fine-tuning on all of a suite: a run for each benchmark, and one table."""
+"""Fine-tuning on a suite of benchmarks: a run for each, and one table."""
 
 import re
 import shutil
@@ -44,58 +44,63 @@ _PERCENT_METRICS = frozenset({"bleu", "chrf"})
 
 @dataclass(frozen=True, kw_only=True)
 class BenchmarkResult:
-    """One benchmark: how good the model became, or why it has none."""
+    """The scores on one benchmark, or the error."""
 
     name: str
     folder: str
-    """Within the suite's."""
+    """Folder name within the suite's folder."""
     task: str
     metric: str = ""
     dev: tuple[float, ...] = ()
-    """One score for each seed."""
+    """Dev scores, one per seed."""
     test: tuple[float, ...] = ()
     baseline: tuple[float, ...] = ()
-    """On dev, from random weights."""
+    """Dev scores from random weights."""
     seconds: float = 0.0
     error: str = ""
-    """What was wrong, in a line. Empty: nothing."""
+    """Error in one line. Empty: none."""
 
     @property
     def is_averaged(self) -> bool:
-        """Whether it has a score of which more is better, so that it can be a part of a mean."""
+        """Whether it has a score for which higher is better, so that it counts in the average."""
         return bool(self.dev) and METRICS[self.metric].higher_is_better
 
 
 @dataclass(frozen=True, kw_only=True)
 class SuiteResult:
-    """What came out of a suite."""
+    """The results of a suite."""
 
     suite: str
     base: str
     tune: str
     benchmarks: tuple[BenchmarkResult, ...]
     notes: tuple[str, ...]
-    """What a user should be told."""
+    """Notes and warnings for the user."""
     folder: Path
 
     @property
     def average_score(self) -> float | None:
-        """The mean over benchmarks of the mean over seeds, of 100; None where none has a score."""
+        """Mean over benchmarks of the mean over seeds, on a scale of 100; None without scores."""
         scores = [
-            np.mean(scale_to_100(one.metric, one.dev)) for one in self.benchmarks if one.is_averaged
+            np.mean(scale_to_100(benchmark.metric, benchmark.dev))
+            for benchmark in self.benchmarks
+            if benchmark.is_averaged
         ]
         return float(np.mean(scores)) if scores else None
 
     def table_rows(self) -> tuple[list[str], list[list[str]]]:
         """Return the table: the names of its columns, and its rows, the average last."""
-        tested = any(one.test for one in self.benchmarks)
-        compared = any(one.baseline for one in self.benchmarks)
+        tested = any(benchmark.test for benchmark in self.benchmarks)
+        compared = any(benchmark.baseline for benchmark in self.benchmarks)
         names = ["benchmark", "metric", "dev"]
         names += [f"dev, {RANDOM_INITIALIZATION}"] * compared + ["test"] * tested + ["seconds"]
-        rows = [_row(one, with_baseline=compared, with_test=tested) for one in self.benchmarks]
-        n = sum(one.is_averaged for one in self.benchmarks)
+        rows = [
+            _row(benchmark, with_baseline=compared, with_test=tested)
+            for benchmark in self.benchmarks
+        ]
+        n = sum(benchmark.is_averaged for benchmark in self.benchmarks)
         average = "" if self.average_score is None else f"{self.average_score:.1f}"
-        total = f"{sum(one.seconds for one in self.benchmarks):,.0f}"
+        total = f"{sum(benchmark.seconds for benchmark in self.benchmarks):,.0f}"
         blank = [""] * (compared + tested)
         rows.append([f"average of {n}", "", average, *blank, total])
         return names, rows
@@ -103,14 +108,14 @@ class SuiteResult:
 
 @dataclass
 class _SuiteProgress:
-    """What of a suite is done so far; written anew after each benchmark."""
+    """The results of a suite so far; rewritten after each benchmark."""
 
     folder: Path
     notes: tuple[str, ...]
     config: FinetuneConfig
-    """Of each benchmark, but for what is its own; "train" names the suite."""
+    """Configuration shared by all benchmarks; "train" names the suite."""
     from_loaded_model: bool
-    """The model was given open."""
+    """Whether the model was given in memory."""
     data: Path | None
     include_test: bool = True
     results_by_name: dict[str, BenchmarkResult] = field(default_factory=dict[str, BenchmarkResult])
@@ -122,26 +127,26 @@ class _SuiteProgress:
         )  # fmt: skip
 
     def write(self, *, finished: bool = False) -> SuiteResult:
-        made = self.result()
-        said = {
+        suite_result = self.result()
+        record = {
             "format": FORMAT,
             "kind": "suite",
             "finished": finished,
-            "suite": made.suite,
-            "base": made.base,
-            "tune": made.tune,
+            "suite": suite_result.suite,
+            "base": suite_result.base,
+            "tune": suite_result.tune,
             "recipe": to_dict(self.config),
             "opened": self.from_loaded_model,
             "tested": self.include_test,
             "data": None if self.data is None else str(self.data),
-            "average": made.average_score,
-            "entries": [_result_record(one) for one in made.benchmarks],
-            "notes": list(made.notes),
+            "average": suite_result.average_score,
+            "entries": [_result_record(benchmark) for benchmark in suite_result.benchmarks],
+            "notes": list(suite_result.notes),
         }
-        write_atomically(self.folder / SUITE_FILE, report.to_json(said))
+        write_atomically(self.folder / SUITE_FILE, report.to_json(record))
         with best_effort("README.md"):
-            write_atomically(self.folder / "README.md", suite_markdown(made))
-        return made
+            write_atomically(self.folder / "README.md", suite_markdown(suite_result))
+        return suite_result
 
 
 @takes_options(FinetuneSuiteOptions)
@@ -154,8 +159,8 @@ def finetune_suite(options: FinetuneSuiteOptions) -> SuiteResult:
 
     Raises:
         FileNotFoundError: the suite's files are missing.
-        ValueError: there is no such suite, no benchmark of it could be run, or `out` holds
-            something else.
+        ValueError: there is no such suite, none of its benchmarks could be run, or `out` has other
+            files.
         KeyboardInterrupt: the suite was stopped; it can be resumed.
     """
     base, loaded_model = name_or_open_model(options.base, parse_method(options.tune), is_saved=True)
@@ -177,23 +182,23 @@ def resume_suite(
     device: str = "auto",
     terminal: OutputStream | None = sys.stderr,
 ) -> SuiteResult:
-    """Continue with the suite in a folder as its own record says; see `resume_finetuning`."""
-    said = _read_suite_record(run_folder)
-    if "recipe" not in said:
+    """Continue the suite in a folder, with the recorded options; see `resume_finetuning`."""
+    record = _read_suite_record(run_folder)
+    if "recipe" not in record:
         raise ValueError(
             f"{run_folder / SUITE_FILE}: does not say all of its options; give them again"
         )
-    config = from_dict(FinetuneConfig, said["recipe"], f"{run_folder / SUITE_FILE}: recipe")
-    if said.get("opened"):
+    config = from_dict(FinetuneConfig, record["recipe"], f"{run_folder / SUITE_FILE}: recipe")
+    if record.get("opened"):
         raise ValueError(f"{run_folder}: was given its model open; give it again, in Python")
     config = config if base is None else replace(config, base=base)
-    data = None if said["data"] is None else Path(said["data"])
+    data = None if record["data"] is None else Path(record["data"])
     return _SuiteRun(
         config=config,
         loaded_model=None,
         folder=run_folder,
         data=data,
-        include_test=said.get("tested", True),
+        include_test=record.get("tested", True),
         device=device,
         terminal=terminal,
     ).run(resume=True)
@@ -201,10 +206,10 @@ def resume_suite(
 
 @dataclass(frozen=True, kw_only=True)
 class _SuiteRun:
-    """A suite, about to be run or continued."""
+    """A suite to run or to continue."""
 
     config: FinetuneConfig
-    """What the benchmarks share; `train` names the suite."""
+    """Configuration shared by all benchmarks; `train` names the suite."""
     loaded_model: LoadedModel | None
     folder: Path
     data: Path | None
@@ -214,7 +219,7 @@ class _SuiteRun:
 
     @interrupt_on_signal()
     def run(self, *, resume: bool) -> SuiteResult:
-        """Run all benchmarks that are left, each as the config says but for what is its own."""
+        """Run all remaining benchmarks, each with the shared config and its own task."""
         suite, folder = self.config.train, self.folder
         entries, notes = find_suite(suite, self.data, include_test=self.include_test)
         folders = _folder_names(entries)
@@ -236,7 +241,9 @@ class _SuiteRun:
             remove_partial_files(folder)
             names = [entry.name for entry in entries]
             progress.results_by_name |= {
-                one.name: one for one in _previous_results(folder) if one.name in names
+                benchmark.name: benchmark
+                for benchmark in _previous_results(folder)
+                if benchmark.name in names
             }
             progress.write()
             for note in notes:
@@ -251,17 +258,19 @@ class _SuiteRun:
                     device=self.device,
                     terminal=self.terminal,
                 ).run_into(progress)
-            made = progress.write(finished=True)
-        if not any(one.dev for one in made.benchmarks):
+            suite_result = progress.write(finished=True)
+        if not any(benchmark.dev for benchmark in suite_result.benchmarks):
             if is_new and not any((folder / name).exists() for name in folders):
                 shutil.rmtree(folder)
-            raise ValueError(f"{suite}: no benchmark could be run; {made.benchmarks[0].error}")
-        return made
+            raise ValueError(
+                f"{suite}: no benchmark could be run; {suite_result.benchmarks[0].error}"
+            )
+        return suite_result
 
 
 @dataclass(frozen=True, kw_only=True)
 class _BenchmarkRun:
-    """One benchmark, about to be run."""
+    """One benchmark to run."""
 
     located_benchmark: LocatedBenchmark
     config: FinetuneConfig
@@ -271,7 +280,7 @@ class _BenchmarkRun:
     terminal: OutputStream | None
 
     def run_into(self, progress: _SuiteProgress) -> None:
-        """Run it, and keep what came out, also if someone stops it."""
+        """Run the benchmark and record the result, also if it is interrupted."""
         start = time.perf_counter()
         before = (
             progress.results_by_name[self.located_benchmark.name].seconds
@@ -318,24 +327,24 @@ class _BenchmarkRun:
         self, benchmark_result: BenchmarkResult, finetuned: FinetunedModel
     ) -> BenchmarkResult:
         metric, first = finetuned.task.metric, finetuned.run_results[0].arm
-        own = [one for one in finetuned.run_results if one.arm == first]
+        own = [run for run in finetuned.run_results if run.arm == first]
         return replace(
             benchmark_result,
             metric=metric,
-            dev=tuple(one.dev[metric] for one in own),
-            test=tuple(one.test[metric] for one in own if one.test),
-            baseline=tuple(one.dev[metric] for one in finetuned.run_results if one.arm != first),
+            dev=tuple(run.dev[metric] for run in own),
+            test=tuple(run.test[metric] for run in own if run.test),
+            baseline=tuple(run.dev[metric] for run in finetuned.run_results if run.arm != first),
         )
 
 
 def scale_to_100(metric: str, scores: Sequence[float]) -> list[float]:
-    """Return scores of 100; what is better the smaller it is stays as it is."""
+    """Return scores on a scale of 100; metrics for which lower is better are unchanged."""
     factor = 100.0 if METRICS[metric].higher_is_better and metric not in _PERCENT_METRICS else 1.0
-    return [factor * one for one in scores]
+    return [factor * score for score in scores]
 
 
 def suite_markdown(suite_result: SuiteResult) -> str:
-    """Write what came out as a page."""
+    """Return the results as Markdown."""
     names, rows = suite_result.table_rows()
     lines = [
         "# " + text_of(f"{suite_result.suite}: {suite_result.base}, tune={suite_result.tune}"),
@@ -384,12 +393,12 @@ def _result_record(benchmark_result: BenchmarkResult) -> dict[str, Any]:
 
 
 def _folder_names(benchmarks: Sequence[LocatedBenchmark]) -> list[str]:
-    """Name a folder for each entry.
+    """Return a folder name for each benchmark.
 
     Raises:
-        ValueError: two would have the same.
+        ValueError: two would have the same name.
     """
-    names = [re.sub(r"[^\w.-]+", "-", one.name).strip("-.") for one in benchmarks]
+    names = [re.sub(r"[^\w.-]+", "-", benchmark.name).strip("-.") for benchmark in benchmarks]
     for name, entry in zip(names, benchmarks, strict=True):
         if not name or names.count(name) > 1:
             raise ValueError(f"benchmark {entry.name!r} has no folder name of its own: {name!r}")
@@ -399,14 +408,14 @@ def _folder_names(benchmarks: Sequence[LocatedBenchmark]) -> list[str]:
 def _check_output_folder(output_folder: Path, suite: str, resume: bool) -> None:
     if output_folder.exists() and not output_folder.is_dir():
         raise ValueError(f"{output_folder}: is a file; a suite needs a folder")
-    there = output_folder.is_dir() and any(
+    is_used = output_folder.is_dir() and any(
         not p.name.startswith(".") for p in output_folder.iterdir()
     )
-    if there and not (output_folder / SUITE_FILE).is_file():
+    if is_used and not (output_folder / SUITE_FILE).is_file():
         raise ValueError(f"{output_folder}: holds files, but not a suite; name a new folder")
-    if there and not resume:
+    if is_used and not resume:
         raise ValueError(f"{output_folder}: holds a suite already; resume it, or name a new folder")
-    if there and (old := _read_suite_record(output_folder).get("suite")) != suite:
+    if is_used and (old := _read_suite_record(output_folder).get("suite")) != suite:
         raise ValueError(f"{output_folder}: is a run of the suite {old!r}, not of {suite!r}")
 
 
@@ -416,19 +425,19 @@ def _read_suite_record(folder: Path) -> Mapping[str, Any]:
 
 
 def _previous_results(folder: Path) -> list[BenchmarkResult]:
-    """Return what an earlier process did."""
+    """Return the results of an earlier process."""
     if not (folder / SUITE_FILE).is_file():
         return []
     entries = _read_suite_record(folder).get("entries", [])
     if not isinstance(entries, list):
         raise ValueError(f"{folder / SUITE_FILE}: entries must be a list, got {entries!r:.40}")
-    return [from_dict(BenchmarkResult, one, f"{folder / SUITE_FILE}") for one in entries]
+    return [from_dict(BenchmarkResult, entry, f"{folder / SUITE_FILE}") for entry in entries]
 
 
 def _is_finished(folder: Path) -> bool:
     try:
         return bool(read_saved(folder / "unmask.json").get("finished"))
-    except ValueError:  # the run itself says what is wrong
+    except ValueError:  # the run itself reports the error
         return False
 
 

@@ -1,4 +1,4 @@
-"""One run of fine-tuning: its steps, when it is scored, which of its states is kept, checkpoints.
+"""One run of fine-tuning: steps, evaluation, selection of the best state, and checkpoints.
 
 The loop is pretraining's (`unmask.training.loop`).
 """
@@ -39,9 +39,9 @@ from unmask.training.resume import (
 from unmask.training.run import TrainingRun
 
 _MIN_CHECKPOINTS = 5
-"""So many checkpoints, at least, are written over a run."""
+"""Minimum number of checkpoints written in a run."""
 _N_KEPT_CHECKPOINTS = 2
-"""So many are kept, or as many as a mean is of."""
+"""Number of checkpoints kept, unless more are averaged."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,18 +51,18 @@ class BestState:
     step: int
     scores: Mapping[str, float]
     tensors: Mapping[str, Tensor]
-    """Of what is tuned."""
+    """Trained parameters."""
     n_worse_evaluations: int = 0
-    """Evaluations since then."""
+    """Number of evaluations since then."""
 
 
 def train_run(job: FinetuneJob, arm: str, seed: int) -> tuple[Model, BestState]:
-    """Make one run, or continue with it; return its model, in its best state and in float32."""
+    """Make one run, or continue it; return its model in the best state, in float32."""
     folder = job.run_folder(arm, seed)
     folder.mkdir(exist_ok=True)
     model = job.build_model(arm, seed)
-    read = (*job.train_examples, *(q.example for q in job.dev_subset[1]))
-    shrink_embeddings(model, read, job.formulation.special_ids.pad)
+    examples = (*job.train_examples, *(q.example for q in job.dev_subset[1]))
+    shrink_embeddings(model, examples, job.formulation.special_ids.pad)
     checkpoint, damaged = checkpoints.newest_checkpoint(folder)
     for line in (*damaged, *checkpoints.truncate_logs(folder, checkpoint)):
         job.warn(line)
@@ -98,14 +98,14 @@ def _train(
 
 
 def set_up_run(job: FinetuneJob, model: Model, seed: int) -> TrainingRun:
-    """Lay out the steps of a run."""
+    """Set up the training loop of a run."""
     t = job.config
     assert t.learning_rate is not None
     assert t.evaluate_every is not None
     assert t.micro_batch_tokens is not None
     n, paper = job.total_steps, job.initial_model.preset.finetuning
     least = 0 if t.average else n // _MIN_CHECKPOINTS
-    every = -(-max(t.evaluate_every, least) // t.evaluate_every) * t.evaluate_every
+    checkpoint_interval = -(-max(t.evaluate_every, least) // t.evaluate_every) * t.evaluate_every
     recipe = Recipe(
         model=job.initial_model.preset.name,
         steps=n,
@@ -121,7 +121,7 @@ def set_up_run(job: FinetuneJob, model: Model, seed: int) -> TrainingRun:
         seed=seed,
         log_every=t.log_every,
         evaluate_every=t.evaluate_every,
-        checkpoint_every=every,
+        checkpoint_every=checkpoint_interval,
         keep_checkpoints=max(_N_KEPT_CHECKPOINTS, t.average),
     )
     draw = (
@@ -152,7 +152,7 @@ def set_up_run(job: FinetuneJob, model: Model, seed: int) -> TrainingRun:
 def _train_steps(
     job: FinetuneJob, run: TrainingRun, folder: Path, best: BestState | None
 ) -> BestState:
-    """Take the steps that are left, evaluate, save; return the best state."""
+    """Run the remaining steps, evaluate and save; return the best state."""
     recipe, tuning = run.recipe, job.config
     if _should_stop_early(tuning, best):
         assert best is not None
@@ -181,8 +181,8 @@ def _train_steps(
             ):
                 _save_checkpoint(run, folder, best)
             if stop.is_requested:
-                kept = "; go on with it by resuming" if job.keeps_folder else ""
-                log.print_above(f"stopped after step {report.step:,}{kept}")
+                hint = "; resume to continue" if job.keeps_folder else ""
+                log.print_above(f"stopped after step {report.step:,}{hint}")
                 raise KeyboardInterrupt
             tuning.tune.unfreeze(_require_model(run), report.step + 1, recipe.steps)
         step = run.progress.step
@@ -201,16 +201,16 @@ def _train_steps(
 def _average_checkpoints(
     job: FinetuneJob, run: TrainingRun, log: TrainingLog, best: BestState, folder: Path
 ) -> BestState:
-    """Score the mean of the last evaluated states; return it, or the best if that is better.
+    """Score the average of the last evaluated states; return it, or the best state if better.
 
-    The last of them is the run's own, the others are in its checkpoints.
+    The last of these states is in the run, the others are in its checkpoints.
     """
     before = checkpoints.last_checkpoints(folder, job.config.average - 1)
-    states = [*(one.tensors("model") for one in before), _trainable_tensors(run)]
-    found = checkpoints.average_tensors(states, run.weights.trained_names)
+    states = [*(checkpoint.tensors("model") for checkpoint in before), _trainable_tensors(run)]
+    averaged = checkpoints.average_tensors(states, run.weights.trained_names)
     with torch.no_grad():
         for name, master in _trainable_tensors(run).items():
-            master.copy_(found[name])
+            master.copy_(averaged[name])
     run.weights.copy_to_model()
     scores = score(job.formulation, _require_model(run), *job.dev_subset)
     metric, better = job.task.metric, job.task.is_better(scores, best.scores)
@@ -225,7 +225,7 @@ def _average_checkpoints(
 
 
 def _should_stop_early(config: FinetuneConfig, best: BestState | None) -> bool:
-    """Return whether a run has not become better for too long."""
+    """Return whether there were too many evaluations without improvement."""
     return (
         best is not None
         and config.patience is not None
@@ -239,11 +239,11 @@ def _require_model(run: TrainingRun) -> Model:
 
 
 def _flops_per_token(job: FinetuneJob) -> float:
-    """Count a training step's FLOPs a token, in texts of the mean length."""
+    """Count the FLOPs per token of a training step, for texts of the mean length."""
     model = job.initial_model.preset.build_without_memory()
     length = round(float(np.mean([example_length(e) for e in job.train_examples])))
-    asked = float(np.mean([np.mean(e.targets >= 0) for e in job.train_examples]))
-    return model.flops(max(length, 1), asked)
+    target_fraction = float(np.mean([np.mean(e.targets >= 0) for e in job.train_examples]))
+    return model.flops(max(length, 1), target_fraction)
 
 
 def _evaluate(
@@ -260,14 +260,14 @@ def _evaluate(
 
 
 def _trainable_tensors(run: TrainingRun) -> dict[str, Tensor]:
-    """Return what is tuned, in float32."""
+    """Return the trained parameters in float32."""
     return {name: run.weights.masters[name] for name in run.weights.trained_names}
 
 
 def _save_checkpoint(
     run: TrainingRun, folder: Path, best: BestState | None, *, done: bool = False
 ) -> None:
-    """Write a checkpoint: the loop's and the best state so far; of a run that is done only that."""
+    """Write a checkpoint of the training state and the best state; if `done`, of the latter."""
     progress = progress_record(run) | {
         "done": done,
         "best": None
@@ -286,10 +286,10 @@ def _save_checkpoint(
 
 
 def _read_best_state(checkpoint: Checkpoint) -> BestState | None:
-    said = checkpoint.progress["best"]
-    if said is None:
+    best = checkpoint.progress["best"]
+    if best is None:
         return None
     tensors = checkpoint.tensors("best")
     return BestState(
-        step=said["step"], scores=said["scores"], tensors=tensors, n_worse_evaluations=said["worse"]
+        step=best["step"], scores=best["scores"], tensors=tensors, n_worse_evaluations=best["worse"]
     )

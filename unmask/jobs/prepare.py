@@ -68,9 +68,7 @@ def prepare(options: PrepareOptions) -> TokenShards:
         KeyboardInterrupt: the job was stopped.
     """
     if options.tokenizer is not None and options.vocab_size is not None:
-        raise ValueError(
-            f"vocab_size is of a tokenizer that is learned, but {options.tokenizer} is given"
-        )
+        raise ValueError(f"vocab_size is for a new tokenizer, but {options.tokenizer} is given")
     corpus = options.corpus
     sources = (corpus,) if isinstance(corpus, str | Path) else tuple(corpus)
     card = get_preset(options.model)

@@ -1,4 +1,4 @@
-"""In which order examples are learned: a function of seed and epoch, similar lengths together."""
+"""The order of training batches: a function of seed and epoch, with similar lengths together."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -16,8 +16,8 @@ from unmask.tokenizers.spec import SpecialTokenIds
 from unmask.training.run import BatchStream, MicroBatches
 
 SORT_WINDOW_BATCHES = 32
-"""Batches among which texts are sorted by length: enough to save most padding, few enough to stay
-random."""
+"""Number of batches within which texts are sorted by length: enough to avoid most padding, few
+enough to keep batches random."""
 
 
 def draw_batches(
@@ -27,42 +27,45 @@ def draw_batches(
     epoch: int,
     max_window_batches: int = SORT_WINDOW_BATCHES,
 ) -> list[list[int]]:
-    """Draw the batches of an epoch, each item in one of them.
+    """Draw the batches of an epoch; each item is in one of them.
 
-    Items are shuffled and sorted by length within windows of some batches; then the batches are
-    shuffled. An epoch of few batches has small windows, or all would have the same batches;
-    `max_window_batches` is how many batches a window has at most.
+    Items are shuffled, and sorted by length within windows of several batches; then the batches are
+    shuffled. A window has at most `max_window_batches` batches, and fewer in an epoch of few
+    batches: otherwise all epochs would have the same batches.
     """
     rng = np.random.default_rng((seed, epoch))
-    drawn = rng.permutation(len(lengths))
+    order = rng.permutation(len(lengths))
     n = -(-len(lengths) // batch_size)
     window = batch_size * max(min(max_window_batches, n // 4), 1)
-    found: list[list[int]] = []
-    for start in range(0, len(drawn), window):
-        some = drawn[start : start + window]
-        some = some[np.argsort(lengths[some], kind="stable")]
-        found += [some[i : i + batch_size].tolist() for i in range(0, len(some), batch_size)]
-    return [found[i] for i in rng.permutation(len(found))]
+    batches: list[list[int]] = []
+    for start in range(0, len(order), window):
+        window_items = order[start : start + window]
+        window_items = window_items[np.argsort(lengths[window_items], kind="stable")]
+        batches += [
+            window_items[i : i + batch_size].tolist()
+            for i in range(0, len(window_items), batch_size)
+        ]
+    return [batches[i] for i in rng.permutation(len(batches))]
 
 
 def draw_batches_by_tokens(
     lengths: Int[np.ndarray, "n"], batch_tokens: int, seed: int, epoch: int
 ) -> list[list[int]]:
-    """Draw the batches of an epoch, each of at most so many tokens, padding included.
+    """Draw the batches of an epoch, each with at most `batch_tokens` tokens, padding included.
 
-    Items of like length are together (Vaswani et al. 2017, section 5.1), those of one length in any
-    order; then the batches are shuffled. So an epoch has as many batches as any other. An item that
-    is longer is a batch.
+    Items of similar length are together (Vaswani et al. 2017, section 5.1), those of equal length
+    in random order; then the batches are shuffled. All epochs have the same number of batches. A
+    longer item is a batch of its own.
     """
     rng = np.random.default_rng((seed, epoch))
-    drawn = rng.permutation(len(lengths))
-    drawn = drawn[np.argsort(lengths[drawn], kind="stable")]
-    found: list[list[int]] = [[]]
-    for i in drawn.tolist():
-        if found[-1] and (len(found[-1]) + 1) * int(lengths[i]) > batch_tokens:
-            found.append([])
-        found[-1].append(i)
-    return [found[i] for i in rng.permutation(len(found))]
+    order = rng.permutation(len(lengths))
+    order = order[np.argsort(lengths[order], kind="stable")]
+    batches: list[list[int]] = [[]]
+    for i in order.tolist():
+        if batches[-1] and (len(batches[-1]) + 1) * int(lengths[i]) > batch_tokens:
+            batches.append([])
+        batches[-1].append(i)
+    return [batches[i] for i in rng.permutation(len(batches))]
 
 
 def count_epoch_steps(
@@ -71,12 +74,12 @@ def count_epoch_steps(
     batch_tokens: int | None,
     source_sampling: SourceSampling | None = None,
 ) -> int:
-    """Count the steps of an epoch, of so many units or so many tokens each.
+    """Count the steps of an epoch, with a batch size in units or in tokens.
 
-    Where an epoch takes only some of each source, or some again, these are what counts.
+    With `source_sampling`, the sampled numbers of examples count.
 
     Raises:
-        ValueError: steps are of so many tokens, and some examples are asked together.
+        ValueError: the batch size is in tokens, and some examples form groups.
     """
     if batch_tokens is None:
         assert batch_size is not None
@@ -98,28 +101,30 @@ def count_epoch_steps(
 def batch_size_warnings(
     batch_size: int | None, batch_tokens: int | None, examples: Sequence[Example], n_units: int
 ) -> list[str]:
-    """Say what a step holds where it is asked for more than there is, if it is.
+    """Return a warning if the requested batch size exceeds the data.
 
     Args:
-        batch_size: units of a step; None: not asked for.
-        batch_tokens: of a step; None: not asked for.
-        examples: of all units.
-        n_units: units of an epoch.
+        batch_size: requested batch size in units, or None.
+        batch_tokens: requested batch size in tokens, or None.
+        examples: all examples.
+        n_units: number of units in an epoch.
     """
-    held = n_units
+    available = n_units
     if batch_tokens is not None:
-        held = len(examples) * max(map(example_length, examples), default=0)
-    asked = batch_size if batch_tokens is None else batch_tokens
-    if asked is None or asked <= held:
+        available = len(examples) * max(map(example_length, examples), default=0)
+    requested = batch_size if batch_tokens is None else batch_tokens
+    if requested is None or requested <= available:
         return []
-    name, what = (
+    name, unit = (
         ("batch_size", "items") if batch_tokens is None else ("batch_tokens", "tokens with padding")
     )
-    return [f"{name} = {asked:,}: a step holds all there is to learn from, {held:,} {what}"]
+    return [
+        f"{name} = {requested:,}: a step holds all there is to learn from, {available:,} {unit}"
+    ]
 
 
 def group_examples(examples: Sequence[Example]) -> list[list[int]]:
-    """List which examples are learned together: those of a group; any other is alone."""
+    """Return the units of training: the examples of each group, and single other examples."""
     units: dict[tuple[bool, int], list[int]] = {}
     for i, example in enumerate(examples):
         group = example.feature(ChoiceGroup)
@@ -129,11 +134,11 @@ def group_examples(examples: Sequence[Example]) -> list[list[int]]:
 
 @dataclass(frozen=True, kw_only=True)
 class BatchSize:
-    """How much is learned in a step, and how much of it goes through the model at once."""
+    """The sizes of a batch and of a micro-batch."""
 
     n_units: int | None = None
-    """Units in a batch: examples, or groups of examples that are scored together, which no
-    micro-batch separates. None: see `n_tokens`."""
+    """Units in a batch: examples, or groups of examples that are scored together, in one
+    micro-batch. None: see `n_tokens`."""
     n_tokens: int | None = None
     """Tokens in a batch, padding included."""
     micro_batch_tokens: int
@@ -149,16 +154,16 @@ def make_batch_stream(
     *,
     source_sampling: SourceSampling | None = None,
 ) -> BatchStream:
-    """Return the micro-batches of each step; the cursor is the number of steps before.
+    """Return the stream of each step's micro-batches; the cursor is the number of earlier steps.
 
-    With `source_sampling`, an epoch takes so many units of each: those of a small one again and
-    again, of a large one some, none before all others of its source were read. Their lengths differ
-    so much that a batch of like lengths would be of one source: a batch is then of any lengths, and
-    those that are alike go through the model together.
+    With `source_sampling`, an epoch has a given number of units from each source: those of a small
+    source repeatedly, and some of a large one, each once before any is repeated. The lengths of
+    sources differ so much that a batch of similar lengths would come from one source. A batch then
+    has any lengths, and only micro-batches have similar ones.
 
-    With `sample_example`, an example is what that makes of it whenever it is read; what is drawn
-    depends on the seed, how often it was read before and which example it is, and so not on where a
-    run began.
+    `sample_example` is applied each time an example is read. Its random generator depends on the
+    seed, the number of earlier readings and the index of the example, and so not on where a run was
+    resumed.
     """
     units = group_examples(examples)
     sizes = np.array([max(example_length(examples[i]) for i in unit) for unit in units], np.int64)
@@ -169,18 +174,20 @@ def make_batch_stream(
             return epoch * len(units) + np.arange(len(units))
         return source_sampling.epoch_rows(
             epoch,
-            lambda *which: np.random.default_rng(np.random.SeedSequence(seed, spawn_key=which)),
+            lambda *spawn_key: np.random.default_rng(
+                np.random.SeedSequence(seed, spawn_key=spawn_key)
+            ),
         )
 
     def begin(cursor: Any) -> Iterator[tuple[MicroBatches, Any]]:
         step, epoch = cursor or 0, -1
         plan: list[list[int]] = []
-        read = np.zeros(0, np.int64)
+        epoch_units = np.zeros(0, np.int64)
         while True:
             if step // n != epoch:
                 epoch = step // n
-                read = readings(epoch)
-                long = sizes[read % len(units)]
+                epoch_units = readings(epoch)
+                long = sizes[epoch_units % len(units)]
                 plan = (
                     draw_batches(
                         long,
@@ -192,18 +199,23 @@ def make_batch_stream(
                     if size.n_tokens is None
                     else draw_batches_by_tokens(long, size.n_tokens, seed, epoch)
                 )
-            which = [
-                (turn, i)
-                for turn, unit in (divmod(int(read[at]), len(units)) for at in plan[step % n])
+            example_keys = [
+                (repetition, i)
+                for repetition, unit in (
+                    divmod(int(epoch_units[at]), len(units)) for at in plan[step % n]
+                )
                 for i in units[unit]
             ]
-            drawn = [examples[i] for _, i in which]
+            batch = [examples[i] for _, i in example_keys]
             if (
                 sample_example is not None
             ):  # + 1: (seed, epoch, 0) would be the generator of the order
-                dice = [np.random.default_rng((seed, turn, i + 1)) for turn, i in which]
-                drawn = [sample_example(e, rng) for e, rng in zip(drawn, dice, strict=True)]
-            yield split_micro_batches(drawn, special_ids, size.micro_batch_tokens), step + 1
+                dice = [
+                    np.random.default_rng((seed, repetition, i + 1))
+                    for repetition, i in example_keys
+                ]
+                batch = [sample_example(e, rng) for e, rng in zip(batch, dice, strict=True)]
+            yield split_micro_batches(batch, special_ids, size.micro_batch_tokens), step + 1
             step += 1
 
     return begin
@@ -212,9 +224,9 @@ def make_batch_stream(
 def split_micro_batches(
     examples: Sequence[Example], special_ids: SpecialTokenIds, micro_batch_tokens: int
 ) -> list[Batch]:
-    """Cut a batch into parts that go through the model in turn; a step's gradient is their sum.
+    """Split a batch into micro-batches, whose gradients are summed.
 
-    Examples that are asked together stay together, even where they have more tokens.
+    Groups of examples are not split, even if they have more tokens.
     """
     units = [[examples[i] for i in unit] for unit in group_examples(examples)]
     sizes = [max(map(example_length, unit)) for unit in units]

@@ -1,4 +1,4 @@
-"""How much each label counts while it is learned, where some are rare."""
+"""Weights of labels in the training loss."""
 
 import math
 from collections import Counter
@@ -16,11 +16,11 @@ from unmask.zoo.preset import Published
 def resolve_class_weights(
     class_weights: ClassWeights, labels: Sequence[str], items: Sequence[TaskExample]
 ) -> tuple[float, ...]:
-    """Return the weight of each label, with a mean of 1 over all places that are learned.
+    """Return the weight of each label, with a mean of 1 over all training labels.
 
-    The loss is then a weighted sum over the number of places. torch divides by the sum of weights
-    of each batch instead, which is the same on average, but which no one knows before a step that
-    is cut into parts.
+    The loss is then the weighted sum divided by the number of labels. torch divides by the sum of
+    the weights of each batch instead, which is equal on average, but is not known in advance for a
+    step that is split into micro-batches.
 
     Raises:
         ValueError: a label is unknown, or a weight is no positive number.
@@ -30,7 +30,7 @@ def resolve_class_weights(
     if isinstance(class_weights, str):
         if class_weights != "balanced":
             raise ValueError(f"class_weights must be 'balanced' or a table, got {class_weights!r}")
-        # A label that does not occur is not learned, and has no part in the mean.
+        # A label that does not occur is not learned, so it does not count in the mean.
         return tuple(n / (len(counts) * (counts[label] or n)) for label in labels)
     for label, weight in class_weights.items():
         if label not in labels:
@@ -44,10 +44,10 @@ def resolve_class_weights(
 def with_class_weights(
     preset: Published, class_weights: ClassWeights, task: Task, items: Sequence[TaskExample]
 ) -> Published:
-    """Return the card with weights in its head of labels.
+    """Return the preset with label weights in its classification head.
 
     Raises:
-        ValueError: it has no head that says one of some labels.
+        ValueError: it has no head for single-label classification.
     """
     weights = resolve_class_weights(class_weights, task.labels, items)
     heads: dict[str, HeadSpec] = {

@@ -1,4 +1,4 @@
-"""What a run learns from, chooses by and is tested on: its files, read and checked."""
+"""The training, dev and test files of a run, read and checked."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -21,12 +21,12 @@ from unmask.text.documents import read_documents
 from unmask.text.records import format_names
 
 _MIXTURE_COLUMNS = TaskColumns(texts=("source",), label="target")
-"""What is read of a mixture: what its tasks' templates make of their columns."""
+"""The columns of a mixture: sources and targets, made by the templates of its tasks."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class FinetuneData:
-    """What is learned from, chosen by and tested on."""
+    """Training, dev and test examples."""
 
     columns: TaskColumns
     train: Sequence[TaskExample]
@@ -34,13 +34,13 @@ class FinetuneData:
     test: Sequence[TaskExample]
     labels: tuple[str, ...]
     notes: tuple[str, ...]
-    """What a user should be told."""
+    """Notes for the user."""
     warnings: tuple[str, ...]
-    """And what may be a mistake."""
+    """Warnings of possible mistakes."""
     task_options: Mapping[str, Any]
-    """Those of the task, with what the training file decides of them."""
+    """Options of the task, completed from the training file."""
     mixture: TaskMixture | None = None
-    """Where several tasks are learned: which, and how often."""
+    """The mixture, if there are several tasks."""
 
 
 def read_data(config: FinetuneConfig) -> FinetuneData:
@@ -61,10 +61,10 @@ def _read_task(config: FinetuneConfig) -> FinetuneData:
     _check_columns(columns, config.train)
     notes = [] if tables.parallel_paths(config.train) else [_describe_columns(columns)]
     if isinstance(kind.reader, InfersOptionsFromTable):
-        said = kind.reader.infer_options_from_table(
+        task_options = kind.reader.infer_options_from_table(
             table, columns, config.encoding_errors, config.task_options
         )
-        config = replace(config, task_options=said)
+        config = replace(config, task_options=task_options)
     train = _read_items(config, table, columns)
     if not train:
         raise ValueError(f"{config.train}: no sentence has a word")
@@ -78,8 +78,8 @@ def _read_task(config: FinetuneConfig) -> FinetuneData:
         _read_other_split(config, path, columns, labels) for path in (config.dev, config.test)
     )
     if config.dev is None:
-        what = "sentences, parted by blank lines" if kind.reader.word_per_line else "rows"
-        train, dev = split_dev(train, where=config.train, unit=what)
+        unit = "sentences, parted by blank lines" if kind.reader.word_per_line else "rows"
+        train, dev = split_dev(train, where=config.train, unit=unit)
         n, m = len(train), len(dev)
         notes.append(
             f"no dev file: {m:,} of the {n + m:,} training rows are held out for development"
@@ -100,7 +100,7 @@ def _read_task(config: FinetuneConfig) -> FinetuneData:
 def _named_columns(
     config: FinetuneConfig, table: tables.Table
 ) -> tuple[tuple[str, ...], str | None]:
-    """Return the columns that are named, by options of their own or by those of the task."""
+    """Return the columns that are named by `text` and `label` or by the task options."""
     files = TASK_KINDS[config.task].reader
     if not isinstance(files, NamesColumnsInOptions):
         return config.text, config.label
@@ -117,35 +117,37 @@ def _named_columns(
 
 
 def _read_mixture(config: FinetuneConfig) -> FinetuneData:
-    """Read the parts of a mixture, each as if it were alone, and put them together."""
+    """Read each part of a mixture as a single task, and join them."""
     mixture = read_mixture(config.train)
     _check_mixture_options(config)
-    read = {name: _read_mixture_task(config, mixture, name) for name in mixture.tasks}
+    data_by_task = {name: _read_mixture_task(config, mixture, name) for name in mixture.tasks}
     plain = [
         TaskExample(texts=(text.text,), location=text.location, component=name)
         for name, part in mixture.text.items()
         for text in read_documents(
-            [_relative_to_mixture(config, one) for one in part.data],
+            [_relative_to_mixture(config, task_data) for task_data in part.data],
             encoding_errors=config.encoding_errors,
         )
     ]
 
-    def items(which: Literal["train", "dev", "test"]) -> list[TaskExample]:
+    def items(split: Literal["train", "dev", "test"]) -> list[TaskExample]:
         return [
             replace(item, component=name)
-            for name, one in read.items()
-            for item in getattr(one, which)
+            for name, task_data in data_by_task.items()
+            for item in getattr(task_data, split)
         ]
 
-    templates = {name: one.task_options["template"] for name, one in read.items()}
+    templates = {
+        name: task_data.task_options["template"] for name, task_data in data_by_task.items()
+    }
     return FinetuneData(
         columns=_MIXTURE_COLUMNS,
         train=[*items("train"), *plain],
         dev=items("dev"),
         test=items("test"),
         labels=(),
-        notes=_prefixed_lines(read, "notes"),
-        warnings=_prefixed_lines(read, "warnings"),
+        notes=_prefixed_lines(data_by_task, "notes"),
+        warnings=_prefixed_lines(data_by_task, "warnings"),
         task_options=dict(config.task_options)
         | {"task_templates": templates, "plain_text_components": list(mixture.text)},
         mixture=mixture,
@@ -156,12 +158,14 @@ def _prefixed_lines(
     data_by_task: Mapping[str, FinetuneData], field_name: Literal["notes", "warnings"]
 ) -> tuple[str, ...]:
     return tuple(
-        f"{name}: {line}" for name, one in data_by_task.items() for line in getattr(one, field_name)
+        f"{name}: {line}"
+        for name, task_data in data_by_task.items()
+        for line in getattr(task_data, field_name)
     )
 
 
 def _check_mixture_options(config: FinetuneConfig) -> None:
-    """Refuse what a mixture says itself, or what is of one file."""
+    """Refuse options that a mixture's file contains, or that apply to a single file."""
     if config.task != "generate":
         raise ValueError(
             f"{config.train}: a mixture is learned by task = generate, got {config.task!r}; other "
@@ -173,9 +177,9 @@ def _check_mixture_options(config: FinetuneConfig) -> None:
         "text": config.text if config.text != _MIXTURE_COLUMNS.texts else (),
         "label": config.label if config.label != _MIXTURE_COLUMNS.label else None,
     }  # fmt: skip
-    if given := [name for name, value in own.items() if value]:
+    if set_options := [name for name, value in own.items() if value]:
         raise ValueError(
-            f"{config.train}: a mixture says itself what it reads; leave out {given[0]}"
+            f"{config.train}: a mixture says itself what it reads; leave out {set_options[0]}"
         )
     if config.batch_tokens is not None:
         raise ValueError(
@@ -185,7 +189,7 @@ def _check_mixture_options(config: FinetuneConfig) -> None:
 
 
 def _read_mixture_task(config: FinetuneConfig, mixture: TaskMixture, name: str) -> FinetuneData:
-    """Read the files of one task of a mixture, and decide all of its template."""
+    """Read the files of one task of a mixture, and complete its template."""
     part, where = mixture.tasks[name], f"{config.train}: tasks.{name}"
     template = resolve_template(
         name if part.template is None else part.template, f"{where}.template"
@@ -196,9 +200,10 @@ def _read_mixture_task(config: FinetuneConfig, mixture: TaskMixture, name: str) 
         except ValueError as error:
             raise ValueError(f"{where}: {error}") from None
     dev, test = (
-        None if one is None else _relative_to_mixture(config, one) for one in (part.dev, part.test)
+        None if path is None else _relative_to_mixture(config, path)
+        for path in (part.dev, part.test)
     )
-    found = _read_task(
+    task_data = _read_task(
         replace(
             config,
             train=_relative_to_mixture(config, part.train),
@@ -218,21 +223,23 @@ def _read_mixture_task(config: FinetuneConfig, mixture: TaskMixture, name: str) 
             },
         )
     )
-    if template.source is None and len(found.columns.texts) > 1:
+    if template.source is None and len(task_data.columns.texts) > 1:
         raise ValueError(
-            f"{where}.template.source must say how {format_names(found.columns.texts)} are read"
+            f"{where}.template.source must say how {format_names(task_data.columns.texts)} are read"
         )
-    template = parse_template(found.task_options["template"], where)
+    template = parse_template(task_data.task_options["template"], where)
     template = replace(
         template,
-        target=found.columns.label,
+        target=task_data.columns.label,
         metric=template.metric or template.metric_names[0],
     )
-    return replace(found, task_options=dict(found.task_options) | {"template": to_dict(template)})
+    return replace(
+        task_data, task_options=dict(task_data.task_options) | {"template": to_dict(template)}
+    )
 
 
 def _relative_to_mixture(config: FinetuneConfig, path: str) -> str:
-    """Return the path of a file, or of two, that a mixture names, from its own folder on."""
+    """Resolve the path of a file, or of two, relative to the folder of the mixture."""
     folder = Path(config.train).parent
     if path.startswith("hf:"):
         return path
@@ -243,18 +250,18 @@ def _relative_to_mixture(config: FinetuneConfig, path: str) -> str:
 
 
 def _check_columns(columns: TaskColumns, path: str) -> None:
-    """Check that no column is read as two things."""
+    """Check that no column has two uses."""
     for name in columns.texts:
         if name in (columns.label, *columns.choices) or columns.texts.count(name) > 1:
-            what = "text twice" if columns.texts.count(name) > 1 else "text and as something else"
+            uses = "text twice" if columns.texts.count(name) > 1 else "text and as something else"
             raise ValueError(
-                f"{path}: column {name!r} would be read as {what}; name another by text or label "
+                f"{path}: column {name!r} would be read as {uses}; name another by text or label "
                 "(--text, --label)"
             )
 
 
 def _empty_text_warnings(items: Sequence[TaskExample], path: str) -> list[str]:
-    """Return how many texts are empty, if any.
+    """Return a warning with the number of empty texts, if any.
 
     Raises:
         ValueError: all are.
@@ -266,11 +273,11 @@ def _empty_text_warnings(items: Sequence[TaskExample], path: str) -> list[str]:
 
 
 def _describe_columns(columns: TaskColumns) -> str:
-    """Return which columns are read."""
-    shown = " and ".join(repr(name) for name in columns.texts)
+    """Return a note on the columns that are read."""
+    description = " and ".join(repr(name) for name in columns.texts)
     if columns.choices:
-        shown += ", choices " + " and ".join(repr(name) for name in columns.choices)
-    return f"columns: text {shown}, label {columns.label!r}"
+        description += ", choices " + " and ".join(repr(name) for name in columns.choices)
+    return f"columns: text {description}, label {columns.label!r}"
 
 
 def _read_other_split(
@@ -279,11 +286,11 @@ def _read_other_split(
     """Read a dev or test file, if there is one."""
     if path is None:
         return []
-    found = _read_items(config, _read_table(config, path), columns)
-    TASK_KINDS[config.task].check_examples(found, labels, columns.label)
-    if not found:
+    examples = _read_items(config, _read_table(config, path), columns)
+    TASK_KINDS[config.task].check_examples(examples, labels, columns.label)
+    if not examples:
         raise ValueError(f"{path}: no sentence has a word")
-    return found
+    return examples
 
 
 def _read_table(config: FinetuneConfig, path: str) -> tables.Table:
@@ -298,25 +305,25 @@ def _read_table(config: FinetuneConfig, path: str) -> tables.Table:
 def _read_items(
     config: FinetuneConfig, table: tables.Table, columns: TaskColumns
 ) -> list[TaskExample]:
-    found = TASK_KINDS[config.task].reader.read_examples(
+    examples = TASK_KINDS[config.task].reader.read_examples(
         table, columns, config.encoding_errors, has_labels=True, options=config.task_options
     )
-    return column_values.with_label_names(found, config.labels) if config.labels else found
+    return column_values.with_label_names(examples, config.labels) if config.labels else examples
 
 
 def _resolve_labels(
     config: FinetuneConfig, train: Sequence[TaskExample], columns: TaskColumns
 ) -> tuple[str, ...]:
-    """Return all labels: those that are given, or those of the training file.
+    """Return all labels: those of the config, or those of the training file.
 
     Raises:
-        ValueError: there is nothing to learn, or some are given and there are none or others.
+        ValueError: there is nothing to learn, or the config has labels that do not fit the file.
     """
     kind = TASK_KINDS[config.task]
-    found = kind.find_labels(train, config.train)
+    train_labels = kind.find_labels(train, config.train)
     if not config.labels:
-        return found
-    if not found:
+        return train_labels
+    if not train_labels:
         raise ValueError(f"labels: the answers of {config.task} are not labels")
     kind.check_examples(train, config.labels, columns.label)
     return config.labels
@@ -325,13 +332,13 @@ def _resolve_labels(
 def _unseen_label_warnings(
     train: Sequence[TaskExample], labels: Sequence[str], path: str
 ) -> list[str]:
-    """Return which labels are not learned, if any."""
-    seen = {label for item in train for label in column_values.example_labels(item)}
-    unseen = [label for label in labels if label not in seen]
+    """Return a warning of labels without training examples, if any."""
+    train_labels = {label for item in train for label in column_values.example_labels(item)}
+    unseen = [label for label in labels if label not in train_labels]
     return [f"{path}: no row that is learned from has {format_names(unseen)}"] if unseen else []
 
 
 def sample_rows(items: Sequence[TaskExample], n_rows: int) -> list[TaskExample]:
-    """Draw so many items by seed 0, in their order; those of a smaller number are among them."""
+    """Draw items with seed 0, in file order; a smaller sample is a subset of a larger one."""
     order = np.random.default_rng(0).permutation(len(items))
     return [items[i] for i in sorted(order[:n_rows].tolist())]

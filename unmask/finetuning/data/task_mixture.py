@@ -1,7 +1,7 @@
-"""Several tasks learned at once, each with its own share: Raffel et al. 2020, section 3.5.2.
+"""Multi-task mixtures with examples-proportional mixing: Raffel et al. 2020, section 3.5.2.
 
-A mixture is a TOML file: files of pairs, each with its template, and plain text, of which the model
-is asked what its pretraining asked.
+A mixture is a TOML file. It names files of pairs, each with a template, and plain text, on which
+the pretraining objective is trained.
 """
 
 from collections.abc import Mapping, Sequence
@@ -16,7 +16,7 @@ from unmask.tasks.text_templates import TextTemplate
 from unmask.text.mixtures import smoothed_shares
 
 MAX_NAME_LENGTH = 100
-"""Characters of the name of a part, at most."""
+"""Maximum number of characters in the name of a part."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,46 +25,47 @@ class MixtureTask:
 
     train: str
     dev: str | None = None
-    """By which the best state is chosen. None: a tenth of the training file."""
+    """Dev file, for selecting the best checkpoint. None: a tenth of the training file."""
     test: str | None = None
     template: str | TextTemplate | None = None
-    """How it is put in text: a name of `TEXT_TEMPLATES`, or a table. None: the name of the task."""
+    """Text template: a name in `TEXT_TEMPLATES`, or a table. None: the name of the task."""
     label: str | None = None
-    """The column of targets. None: the template's, or found by its customary names."""
+    """Column of targets. None: the template's, or found by common names."""
     column_names: tuple[str, ...] = ()
-    """Names of the columns, of files without a header."""
+    """Names of all columns, for files without a header."""
     metric: str | None = None
-    """None: the template's."""
+    """Metric. None: the template's."""
     size_limit: int | None = None
     """In place of the mixture's."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class MixtureText:
-    """Plain text as a part of a mixture, hidden as in pretraining, anew whenever it is read."""
+    """Plain text as a part of a mixture, corrupted as in pretraining, differently in each epoch."""
 
     data: tuple[str, ...]
-    """Files, folders, patterns, as in pretraining."""
+    """Files, folders and patterns, as in pretraining."""
     size_limit: int | None = None
     """In place of the mixture's."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class TaskMixture:
-    """Which tasks are learned together, and how often each is read.
+    """The tasks of a mixture and their sampling rates.
 
-    Of part m with e_m examples an epoch reads in proportion to min(e_m, size_limit) **
-    sampling_exponent, and of all together as many as the sum of min(e_m, size_limit).
+    Examples of part m, which has e_m examples, are sampled in proportion to
+    min(e_m, size_limit) ** sampling_exponent. An epoch has the sum of min(e_m, size_limit)
+    examples.
     """
 
     name: str
     tasks: Mapping[str, MixtureTask]
     text: Mapping[str, MixtureText] = field(default_factory=dict[str, MixtureText])
     size_limit: int | None = None
-    """The most examples for which a part counts, K in the paper: one that is much larger than
-    others is then read less often than it would be. None: each counts for what it has."""
+    """Artificial size limit K of the paper: number of examples beyond which a larger part is not
+    sampled more often. None: no limit."""
     sampling_exponent: float = 1.0
-    """1 over the paper's temperature T: 1 in proportion to examples, 0.5 is T = 2, 0 all alike."""
+    """1 / T for the paper's temperature T. 1: proportional to examples; 0.5: T = 2; 0: equal."""
 
     def __post_init__(self) -> None:
         """Check constraints that the types do not express."""
@@ -80,16 +81,16 @@ class TaskMixture:
 
     @property
     def component_names(self) -> tuple[str, ...]:
-        """The names of all parts, tasks first."""
+        """Names of all parts, tasks first."""
         return (*self.tasks, *self.text)
 
     def size_limit_of(self, name: str) -> int | None:
-        """Return the most examples for which a part counts."""
+        """Return the size limit of a part."""
         part = self.tasks[name] if name in self.tasks else self.text[name]
         return self.size_limit if part.size_limit is None else part.size_limit
 
     def make_source_sampling(self, component_of_example: Sequence[str]) -> SourceSampling:
-        """Return how many examples of each part an epoch reads.
+        """Return the number of examples of each part in an epoch.
 
         Args:
             component_of_example: the part of each example.
@@ -110,10 +111,10 @@ class TaskMixture:
 
 
 def _check_components(table_name: str, components: Mapping[str, MixtureTask | MixtureText]) -> None:
-    """Refuse names that a line does not show as they are, and keys that name nothing.
+    """Refuse names that cannot be printed in a line, and unknown keys.
 
     Raises:
-        ValueError: there is one.
+        ValueError: a name or key is invalid.
     """
     for name, part in components.items():
         if not 0 < len(name) <= MAX_NAME_LENGTH or not name.isprintable() or name != name.strip():
@@ -136,7 +137,7 @@ def _check_size_limit(name: str, size_limit: int | None) -> None:
 
 
 def is_mixture(path: str) -> bool:
-    """Return whether a training file is named as a mixture."""
+    """Return whether the name of a training file is that of a mixture (.toml)."""
     return path.lower().endswith(".toml")
 
 

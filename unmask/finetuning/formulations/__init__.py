@@ -1,1 +1,1 @@
-"""How a kind of model is asked a kind of task: heads, cloze, text to text."""
+"""Formulations of tasks for kinds of models: classification heads, cloze, text to text."""

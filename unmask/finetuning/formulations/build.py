@@ -59,7 +59,7 @@ def heads_for_task(task: Task, preset: Published) -> dict[str, HeadSpec]:
     """Return the heads that a preset's model needs for a task.
 
     Raises:
-        ValueError: this kind of model cannot do this task.
+        ValueError: the model does not support the task.
     """
     return _builder(task).heads(task, preset)
 
@@ -68,8 +68,8 @@ def formulate(task: Task, preset: Published, tokenizer: Tokenizer) -> TaskFormul
     """Return the formulation of a task for a model.
 
     Raises:
-        ValueError: the length leaves no room for text, two labels are the same words to the
-            tokenizer, or the model's input and output vocabularies differ and it shall label.
+        ValueError: the maximum length leaves no room for text, two labels have the same tokens, or
+            the model has different input and output vocabularies and the task has labels.
     """
     if not _builder(task).allows_two_vocabularies:
         tokenizer.check_single_vocabulary(f"task = {task.task_kind}")
@@ -77,7 +77,7 @@ def formulate(task: Task, preset: Published, tokenizer: Tokenizer) -> TaskFormul
 
 
 def complete_task(task: Task, preset: Published, examples: Sequence[TaskExample]) -> Task:
-    """Return the task, completed from the model and the examples that are trained on.
+    """Return the task, completed from the model and the training examples.
 
     Raises:
         ImportError: the metric's library is not installed.

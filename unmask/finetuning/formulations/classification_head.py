@@ -1,4 +1,4 @@
-"""Labels or a number of a whole text, by a head on one token or on their mean."""
+"""Classification or regression of whole texts, by a head on the pooled hidden states."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -39,16 +39,17 @@ from unmask.zoo.preset import Published
 
 @dataclass(frozen=True, kw_only=True)
 class ClassificationFormulation:
-    """Labels of whole texts, by a head on one token.
+    """Labels of whole texts, by a classification head.
 
-    The first: Devlin et al. 2019, section 4.1; the last: Radford et al. 2018, section 3.2.
+    On the first token: Devlin et al. 2019, section 4.1; on the last: Radford et al. 2018, section
+    3.2.
     """
 
     task: Task
     tokenizer: Tokenizer
     template: InputTemplate
     target_shift: float = 0.0
-    """A number that is asked for is (truth - shift) / scale."""
+    """Scaling of regression targets: (label - shift) / scale."""
     target_scale: float = 1.0
 
     @property
@@ -57,15 +58,15 @@ class ClassificationFormulation:
         return self.template.special_ids
 
     def build_inputs(self, items: Sequence[TaskExample]) -> list[TaskInput]:
-        """Frame each item's texts."""
+        """Add special tokens to each item's texts."""
         room = self.template.max_text_tokens(count_texts(items))
         encoded = encode_texts(self.tokenizer, items, room)
-        found: list[TaskInput] = []
+        task_inputs: list[TaskInput] = []
         for i, (item, texts) in enumerate(zip(items, encoded, strict=True)):
             example, cut = self.template.build_example(texts)
             example = replace(example, label=self._target_value(item.label))
-            found.append(TaskInput(item_index=i, example=example, truncated=cut))
-        return found
+            task_inputs.append(TaskInput(item_index=i, example=example, truncated=cut))
+        return task_inputs
 
     def _target_value(self, label: Label | None) -> int | float | None:
         if label is None:
@@ -91,7 +92,7 @@ class ClassificationFormulation:
         return np.concatenate(input_scores)
 
     def prediction(self, item: TaskExample, scores: Float[np.ndarray, "1 labels"]) -> Label:
-        """Return the likeliest label, or the number."""
+        """Return the most likely label, or the number."""
         if TASK_KINDS[self.task.task_kind].predicts_number:
             return float(scores[0, 0])
         return self.task.labels[int(scores[0].argmax())]
@@ -116,10 +117,10 @@ class ClassificationFormulation:
 
 
 def classification_heads(task: Task, preset: Published) -> dict[str, HeadSpec]:
-    """Return the head that labels a whole text: the preset's, or the one that predicts words.
+    """Return the preset's classification head, or its language head for labels as words.
 
     Raises:
-        ValueError: the preset has neither, or its texts cannot be pooled as the options ask.
+        ValueError: the preset has neither, or does not support the pooling of the options.
     """
     options = from_dict(PoolingOptions, task.options, "options")
     if uses_word_labels(preset):
@@ -131,7 +132,7 @@ def classification_heads(task: Task, preset: Published) -> dict[str, HeadSpec]:
 def formulate_classification(
     task: Task, preset: Published, tokenizer: Tokenizer
 ) -> TaskFormulation:
-    """Predict the label of a text by a head, or as a word."""
+    """Formulate classification with a classification head, or with labels as words."""
     if uses_word_labels(preset):
         return WordLabelFormulation(
             task=task, tokenizer=tokenizer, label_token_ids=encode_labels(task, tokenizer)

@@ -1,10 +1,10 @@
-"""How a model is asked a task: what it reads, which head answers, and what its scores mean.
+"""Formulations of tasks: the model's inputs, the head, and the meaning of its scores.
 
-`TaskFormulation` is what every way of asking offers. An encoder or decoder is asked through a head
-on one token (`classification_head`) or on each word (`token_classification_head`), or for a word in
-a blank (`cloze`). An encoder-decoder says the answer in words (`word_labels`) as T5 does, or is
-asked through heads as well, on the states of its decoder, which reads the text once more (BART;
-`InputTemplate.repeat_in_decoder`). What writes is asked for text (`text_to_text`).
+`TaskFormulation` is their common interface. An encoder or decoder has a head on the pooled text
+(`classification_head`) or on each word (`token_classification_head`), or predicts a word in a blank
+(`cloze`). An encoder-decoder predicts labels as words (`word_labels`), as T5 does, or has heads on
+the states of its decoder, which reads the text again (BART; `InputTemplate.repeat_in_decoder`).
+Models that generate text have `text_to_text`.
 """
 
 from collections.abc import Sequence
@@ -28,52 +28,52 @@ from unmask.zoo.preset import Published
 
 LABEL_HEAD, TOKEN_LABEL_HEAD, LANGUAGE_HEAD = "label", "token_label", "language"
 SPAN_HEAD, CHOICE_HEAD = "spans", "choice"
-"""Names of heads, as cards and checkpoints have them."""
+"""Names of heads in presets and checkpoints."""
 
 DEFAULT_MAX_LENGTH = 512
 
 PredictionRecord = dict[str, Any] | float
-"""What is said of an item, as plain data: of a text {"label", "probability", "probabilities"}, of a
-sentence {"labels", "probabilities"}, of what was written {"answer"}, or a number."""
+"""A prediction as plain data: {"label", "probability", "probabilities"} for a text, {"labels",
+"probabilities"} for a sentence, {"answer"} for generated text, or a number."""
 ItemScores = Any
-"""What a model says of an item before it is read as an answer: of most tasks an array of the
-log-probabilities of the labels at each place asked [n labels]."""
+"""The scores of an item, from which the prediction is derived: for most tasks an array of the
+log-probabilities of labels at each target position [n labels]."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class TextWindow:
-    """Which part of a text a question holds, of one that is read in parts."""
+    """A window of a text that is read in parts."""
 
     start: int
-    """Its first token."""
+    """Index of the first token."""
     offsets: Int[np.ndarray, "_ 2"]
-    """Where each of its tokens is in the text, in characters."""
+    """Start and end of each token in the text, in characters."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class TaskInput:
-    """What a model reads for an item, or for a part of it."""
+    """The model's input for an item, or for a part of it."""
 
     item_index: int
-    """Which one."""
+    """Index of the item."""
     example: Example
     truncated: bool = False
-    """Some of the text did not fit."""
+    """Whether the text was truncated."""
     target_truncated: bool = False
-    """Some of what is to be said did not."""
+    """Whether the target was truncated."""
     window: TextWindow | None = None
-    """None where it does not matter."""
+    """The window, if the text is read in parts that are merged by position."""
     option_ids: tuple[tuple[int, ...], ...] = ()
-    """Answers that are compared, as tokens, where each item has its own."""
+    """Tokens of the answer choices, if each item has its own."""
 
 
 @runtime_checkable
 class TaskFormulation(Protocol):
-    """A task put to a kind of model."""
+    """A task in the form of inputs and outputs of a model."""
 
     @property
     def task(self) -> Task:
-        """What is asked."""
+        """The task."""
         ...
 
     @property
@@ -82,71 +82,71 @@ class TaskFormulation(Protocol):
         ...
 
     def build_inputs(self, items: Sequence[TaskExample]) -> list[TaskInput]:
-        """Write what the model reads, a question an item or more, with the truth if it is known."""
+        """Build the model's inputs, one or more per item, with targets if labels are known."""
         ...
 
     def compute_scores(
         self, model: Model, batch: Batch, task_inputs: Sequence[TaskInput]
     ) -> Sequence[Any]:
-        """Return what the model says of each question, most often an array."""
+        """Return the scores of each input, usually an array."""
         ...
 
     def merge_scores(
         self, task_inputs: Sequence[TaskInput], input_scores: Sequence[Any]
     ) -> ItemScores:
-        """Put together what was said of all questions about one item, in their order."""
+        """Merge the scores of all inputs of an item, in order."""
         ...
 
     def prediction(self, item: TaskExample, scores: ItemScores) -> Label:
-        """Return the answer that scores mean."""
+        """Return the prediction for the scores of an item."""
         ...
 
     def prediction_record(self, item: TaskExample, scores: ItemScores) -> PredictionRecord:
-        """Return the answer that scores mean as plain data, with its probabilities."""
+        """Return the prediction as plain data, with probabilities."""
         ...
 
     def loss(self, item: TaskExample, scores: ItemScores) -> tuple[float, int]:
-        """Return the loss of an item whose truth is known, summed over places, and their number."""
+        """Return the loss of a labeled item, summed over targets, and the number of targets."""
         ...
 
 
 @runtime_checkable
 class ThresholdTuning(Protocol):
-    """A `TaskFormulation` of which something is settled when its model is finished."""
+    """A `TaskFormulation` with a threshold that is tuned after training."""
 
     def with_tuned_threshold(
         self, items: Sequence[TaskExample], scores: Sequence[ItemScores]
     ) -> TaskFormulation:
-        """Settle it by what the model says of the dev file."""
+        """Tune the threshold on the scores of the dev file."""
         ...
 
 
 @runtime_checkable
 class LimitsDevEvaluation(Protocol):
-    """A `TaskFormulation` whose answers take long: in training only some dev items are scored."""
+    """A `TaskFormulation` with slow predictions: in training only some dev items are scored."""
 
     @property
     def max_dev_items(self) -> int:
-        """So many items, at most."""
+        """Maximum number of dev items."""
         ...
 
 
 @runtime_checkable
 class ResamplesExamples(Protocol):
-    """A `TaskFormulation` whose examples are drawn anew in every epoch."""
+    """A `TaskFormulation` whose examples are sampled again in each epoch."""
 
     def sample_example(self, example: Example, rng: np.random.Generator) -> Example:
-        """Return what is learned of an example this time; it has as many tokens."""
+        """Return a sample of an example, with the same number of tokens."""
         ...
 
 
 def uses_word_labels(preset: Published) -> bool:
-    """Return whether this model says its answers in words, for want of a head of labels."""
+    """Return whether the model predicts labels as words, because it has no classification head."""
     return is_encoder_decoder(preset) and preset.classification_head is None
 
 
 def is_encoder_decoder(preset: Published) -> bool:
-    """Return whether an encoder reads what a decoder answers."""
+    """Return whether the model has an encoder and a decoder."""
     return preset.architecture.is_encoder_decoder
 
 
@@ -159,63 +159,63 @@ def language_modeling_head(preset: Published) -> LanguageModeling:
     like = preset_for_config({"model_type": preset.config_mapping.model_type})
     spec = {**like.extra_heads, **like.heads, **preset.heads}.get(LANGUAGE_HEAD)
     if not isinstance(spec, LanguageModeling):
-        raise ValueError(f"models of the family {preset.family} name no tokens")
+        raise ValueError(f"models of the family {preset.family} have no language head")
     return spec
 
 
 def resolve_max_length(preset: Published, max_length: int | None, n_virtual_tokens: int = 0) -> int:
-    """Return how many tokens a model reads at most: what is asked for, or 512 if it can.
+    """Return the maximum input length: the requested one, or 512 if the model supports it.
 
     Args:
-        preset: says how many positions the model has.
-        max_length: what is asked for.
-        n_virtual_tokens: positions that learned tokens take before each text.
+        preset: preset of the model, which has the number of positions.
+        max_length: requested length, or None.
+        n_virtual_tokens: positions that virtual tokens take before each text.
 
     Raises:
-        ValueError: the model has not so many positions.
+        ValueError: the model has too few positions.
     """
     most = preset.architecture.max_positions
     if most is None:
         return DEFAULT_MAX_LENGTH if max_length is None else max_length
-    left = most - n_virtual_tokens
-    if left < 1:
+    available = most - n_virtual_tokens
+    if available < 1:
         raise ValueError(
             f"{n_virtual_tokens} learned tokens leave no room in {preset.name}, which reads {most}"
         )
     if max_length is None:
-        return min(DEFAULT_MAX_LENGTH, left)
-    if max_length > left:
-        less = f" less {n_virtual_tokens} of learned tokens" if n_virtual_tokens else ""
+        return min(DEFAULT_MAX_LENGTH, available)
+    if max_length > available:
+        reserved = f" less {n_virtual_tokens} of learned tokens" if n_virtual_tokens else ""
         raise ValueError(
-            f"max_length must be at most {left}, the positions of {preset.name}{less}, got "
-            f"{max_length}"
+            f"max_length must be at most {available}, the positions of {preset.name}{reserved}, "
+            f"got {max_length}"
         )
     return max_length
 
 
 @dataclass(frozen=True, kw_only=True)
 class InputTemplate:
-    """The special tokens around texts, and how much text fits between them."""
+    """The special tokens around texts, and the space for text between them."""
 
     special_ids: SpecialTokenIds
     prefix: tuple[int, ...]
     separator: tuple[int, ...]
     suffix: tuple[int, ...]
     causal: bool
-    """What is read at a token is what precedes it, and no more."""
+    """Whether attention is causal."""
     max_length: int
     encode_separately: bool = False
-    """Two texts are read each by itself."""
+    """Whether two texts are encoded separately."""
     both_orders: bool = False
-    """Two texts are read in both orders, each order by itself, by a decoder (Radford et al. 2018,
+    """Whether a decoder reads two texts in both orders, each separately (Radford et al. 2018,
     section 3.3, similarity)."""
     repeat_in_decoder: bool = False
-    """Both stacks of an encoder-decoder read the text, the decoder each token one place later, as
-    when it says the text: the state at a place has read the whole source, and in the decoder what
-    precedes it (Lewis et al. 2020, arXiv:1910.13461, section 3.1 and 3.2)."""
+    """Whether both stacks of an encoder-decoder read the text, in the decoder shifted by one
+    position. A decoder state depends on the whole source and on the earlier tokens (Lewis et al.
+    2020, arXiv:1910.13461, sections 3.1 and 3.2)."""
     global_first_token: bool = False
-    """The first token of what is read by itself sees all of it and is seen by all (Beltagy et al.
-    2020, section 3.1: a text is classified by it)."""
+    """Whether the first token has global attention (Beltagy et al. 2020, section 3.1, for
+    classification)."""
 
     @staticmethod
     def from_architecture(
@@ -223,14 +223,14 @@ class InputTemplate:
         encode_separately: bool = False, both_orders: bool = False,
         global_first_token: bool = False,
     ) -> "InputTemplate":  # fmt: skip
-        """Put around texts what the model's tokenizer does: other libraries then ask the same.
+        """Return the template with the special tokens of the tokenizer, as in other libraries.
 
-        A decoder without a token between two texts (GPT-2) has its end-of-text token there, as the
-        first GPT had a delimiter (Radford et al. 2018, section 3.3). Nothing is put after a text
-        that the tokenizer does not put there: GPT-2's last token of text is the one that answers.
+        A decoder without a separator (GPT-2) has its end-of-text token between two texts, like the
+        delimiter of the first GPT (Radford et al. 2018, section 3.3). No other token is added after
+        a text: GPT-2 is classified by its last token of text.
 
         Raises:
-            ValueError: the length leaves no room for text.
+            ValueError: the maximum length leaves no room for text.
         """
         a, twice = architecture.decoder_stack, architecture.is_encoder_decoder
         between = special_ids.separator
@@ -255,90 +255,93 @@ class InputTemplate:
         )
 
     def build_example(self, texts: Sequence[Int[np.ndarray, "_"]]) -> tuple[Example, bool]:
-        """Put special tokens around one or two texts, cut to fit; say whether they were."""
+        """Add special tokens to one or two texts; return the example and whether it was cut."""
         if not self.both_orders or len(texts) < 2:
             return self._build_in_order(texts)
-        (one, cut), (other, _) = self._build_in_order(texts), self._build_in_order(texts[::-1])
-        ids = np.concatenate((one.inputs, other.inputs))
+        (forward, cut), (backward, _) = (
+            self._build_in_order(texts),
+            self._build_in_order(texts[::-1]),
+        )
+        ids = np.concatenate((forward.inputs, backward.inputs))
         example = Example(
             inputs=ids,
             targets=np.full(len(ids), IGNORE_INDEX, np.int64),
             rank=np.arange(len(ids)),
-            part_ids=np.repeat([0, 1], [len(one.inputs), len(other.inputs)]),
+            part_ids=np.repeat([0, 1], [len(forward.inputs), len(backward.inputs)]),
         )
         return example, cut
 
     def max_text_tokens(self, n_texts: int) -> int:
-        """Return how many tokens one or two texts may have."""
+        """Return the maximum number of tokens of one or two texts together."""
         fixed = len(self.prefix) + len(self.suffix) + len(self.separator) * (n_texts - 1)
         return self.max_length - fixed
 
     def _build_in_order(self, texts: Sequence[Int[np.ndarray, "_"]]) -> tuple[Example, bool]:
-        """Frame texts in the order in which they are given."""
-        kept = truncate_longest_first([len(t) for t in texts], self.max_text_tokens(len(texts)))
-        first = [*self.prefix, *texts[0][: kept[0]].tolist()]
+        """Add special tokens to texts in the given order."""
+        n_kept = truncate_longest_first([len(t) for t in texts], self.max_text_tokens(len(texts)))
+        first = [*self.prefix, *texts[0][: n_kept[0]].tolist()]
         second: list[int] = []
         if len(texts) == 2:
             begins = len(self.separator) - (len(self.prefix) if self.encode_separately else 0)
             first += self.separator[:begins]
-            second = [*self.separator[begins:], *texts[1][: kept[1]].tolist()]
+            second = [*self.separator[begins:], *texts[1][: n_kept[1]].tolist()]
         ids = np.array([*first, *second, *self.suffix] or [self.special_ids.start], np.int64)
-        which = None
+        text_ids = None
         if len(texts) == 2:
-            which = np.repeat([0, 1], [len(first), len(ids) - len(first)])
+            text_ids = np.repeat([0, 1], [len(first), len(ids) - len(first)])
         example = Example(
             inputs=ids,
             targets=np.full(len(ids), IGNORE_INDEX, np.int64),
             rank=np.arange(len(ids)) if self.causal else None,
-            segments=None if self.encode_separately else which,
-            part_ids=which if self.encode_separately else None,
+            segments=None if self.encode_separately else text_ids,
+            part_ids=text_ids if self.encode_separately else None,
         )
         if self.global_first_token:
             starts = [0, len(first)] if second and self.encode_separately else [0]
             example = example.with_feature(GlobalTokens(np.array(starts)))
         if self.repeat_in_decoder:
-            said = np.append(self.special_ids.start, ids[:-1])
-            example = replace(example, inputs=said, source=ids, rank=np.arange(len(ids)))
-        return example, kept != [len(t) for t in texts]
+            decoder_inputs = np.append(self.special_ids.start, ids[:-1])
+            example = replace(example, inputs=decoder_inputs, source=ids, rank=np.arange(len(ids)))
+        return example, n_kept != [len(t) for t in texts]
 
 
 def truncate_longest_first(lengths: Sequence[int], budget: int) -> list[int]:
-    """Return how much of each of one or two texts to keep: the longer one is cut until both fit.
+    """Return the number of tokens to keep of one or two texts: the longer one is truncated first.
 
-    Where both are cut, the longer one (of equals the second) has the odd token, as in the
+    If both are truncated, the longer one (of equals the second) has the odd token, as in the
     tokenizers library.
     """
     if len(lengths) == 1 or sum(lengths) <= budget:
         return [min(n, budget) for n in lengths]
     short = 1 if lengths[0] > lengths[1] else 0
     n_short = min(lengths[short], budget // 2)
-    kept = [budget - n_short] * 2
-    kept[short] = n_short
-    return kept
+    n_kept = [budget - n_short] * 2
+    n_kept[short] = n_short
+    return n_kept
 
 
 def encode_texts(
     tokenizer: Tokenizer, items: Sequence[TaskExample], max_tokens: int
 ) -> list[tuple[Int[np.ndarray, "_"], ...]]:
-    """Encode the one or two texts of each item; all have as many.
+    """Encode the texts of each item; all items have one, or all have two.
 
-    Of a long text there are so many tokens that `truncate_longest_first` to `max_tokens` says of
-    them what it says of all: more than have room, and of two such texts as many as tell which one
-    is longer, where that one has an odd token.
+    Long texts are encoded only as far as `truncate_longest_first` to `max_tokens` has the same
+    result as for the whole texts: beyond the available space and, for two such texts, until it is
+    known which one is longer.
     """
     columns = list(zip(*(item.texts for item in items), strict=True))
-    known = (tokenizer.encode_prefix_batch(column, max_tokens + 1) for column in columns)
-    found = list(zip(*known, strict=True))
+    encoded_columns = (tokenizer.encode_prefix_batch(column, max_tokens + 1) for column in columns)
+    encoded = list(zip(*encoded_columns, strict=True))
     if max_tokens % 2 == 0:
-        return found
+        return encoded
     for i, item in enumerate(items):
         n = max_tokens + 1
-        while _is_long_pair(item.texts) and all(len(ids) >= n for ids in found[i]):
+        while _is_long_pair(item.texts) and all(len(ids) >= n for ids in encoded[i]):
             n *= 8
-            before, found[i] = found[i], tuple(tokenizer.encode_prefix_batch(item.texts, n))
-            if [len(ids) for ids in before] == [len(ids) for ids in found[i]]:
-                break  # both are whole
-    return found
+            before, encoded[i] = encoded[i], tuple(tokenizer.encode_prefix_batch(item.texts, n))
+            if [len(ids) for ids in before] == [len(ids) for ids in encoded[i]]:
+                break  # both are encoded completely
+    return encoded
 
 
 def _is_long_pair(texts: Sequence[str]) -> bool:
@@ -346,12 +349,12 @@ def _is_long_pair(texts: Sequence[str]) -> bool:
 
 
 def count_texts(items: Sequence[TaskExample]) -> int:
-    """Return how many texts each of some items has."""
+    """Return the number of texts of each item."""
     return len(items[0].texts) if items else 1
 
 
 def label_indices(task: Task, label_value: Label) -> list[int]:
-    """Return the index of the label, or of each word's; for numbers as words, of the nearest."""
+    """Return the index of a label, or of each word's; for numbers as words, of the nearest one."""
     if isinstance(label_value, float):
         return [
             int(np.abs(np.array([float(label) for label in task.labels]) - label_value).argmin())

@@ -1,4 +1,4 @@
-"""Labels of which several may hold: each has a score of its own."""
+"""Multi-label classification: each label has its own score."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -31,13 +31,13 @@ from unmask.zoo.preset import Published
 
 @dataclass(frozen=True, kw_only=True)
 class MultiLabelFormulation:
-    """Each label holds or not, by a head whose scores go through a sigmoid each."""
+    """Multi-label classification by a head with a sigmoid for each label."""
 
     task: Task
     tokenizer: Tokenizer
     template: InputTemplate
     threshold: float
-    """The probability from which a label is said."""
+    """Probability from which a label is predicted."""
 
     @property
     def special_ids(self) -> SpecialTokenIds:
@@ -45,16 +45,16 @@ class MultiLabelFormulation:
         return self.template.special_ids
 
     def build_inputs(self, items: Sequence[TaskExample]) -> list[TaskInput]:
-        """Frame each item's texts."""
-        found: list[TaskInput] = []
+        """Add special tokens to each item's texts."""
+        task_inputs: list[TaskInput] = []
         room = self.template.max_text_tokens(count_texts(items))
         for i, texts in enumerate(encode_texts(self.tokenizer, items, room)):
             example, cut = self.template.build_example(texts)
             label = None if items[i].label is None else self._multi_hot(items[i])
-            found.append(
+            task_inputs.append(
                 TaskInput(item_index=i, example=replace(example, label=label), truncated=cut)
             )
-        return found
+        return task_inputs
 
     def _multi_hot(self, item: TaskExample) -> Float[np.ndarray, "labels"]:
         assert isinstance(item.label, tuple)
@@ -63,9 +63,9 @@ class MultiLabelFormulation:
     def compute_scores(
         self, model: Model, batch: Batch, task_inputs: Sequence[TaskInput]
     ) -> list[Float[np.ndarray, "1 labels"]]:
-        """Run the head; what it says is the logarithm of the odds of each label."""
-        said = model(replace(batch, labels=None), return_logits=True).logits[LABEL_HEAD]
-        return list(said.double().cpu().numpy()[:, None])
+        """Run the head, whose logits are the log-odds of the labels."""
+        logits = model(replace(batch, labels=None), return_logits=True).logits[LABEL_HEAD]
+        return list(logits.double().cpu().numpy()[:, None])
 
     def merge_scores(
         self, task_inputs: Sequence[TaskInput], input_scores: Sequence[np.ndarray]
@@ -76,14 +76,14 @@ class MultiLabelFormulation:
     def prediction(
         self, item: TaskExample, scores: Float[np.ndarray, "1 labels"]
     ) -> tuple[str, ...]:
-        """Return the labels that reach the threshold, by the alphabet."""
-        held = zip(self.task.labels, _sigmoid(scores[0]).tolist(), strict=True)
-        return tuple(sorted(label for label, p in held if p >= self.threshold))
+        """Return the labels that reach the threshold, in alphabetical order."""
+        probabilities = zip(self.task.labels, _sigmoid(scores[0]).tolist(), strict=True)
+        return tuple(sorted(label for label, p in probabilities if p >= self.threshold))
 
     def prediction_record(
         self, item: TaskExample, scores: Float[np.ndarray, "1 labels"]
     ) -> PredictionRecord:
-        """Return {"labels", "probabilities"}: what holds, and how likely each label is."""
+        """Return {"labels", "probabilities"}: predicted labels, and the probability of each."""
         shares = _sigmoid(scores[0]).tolist()
         return {
             "labels": list(self.prediction(item, scores)),
@@ -104,7 +104,7 @@ def multilabel_heads(task: Task, preset: Published) -> dict[str, HeadSpec]:
     """
     if uses_word_labels(preset):
         raise ValueError(
-            f"{preset.name} says its answers in words, and several at once are a "
+            f"{preset.name} predicts labels as words, and several at once are a "
             "text: fine-tune it with the task `generate`, or take an encoder, a decoder, BART "
             "or mBART"
         )
@@ -113,7 +113,7 @@ def multilabel_heads(task: Task, preset: Published) -> dict[str, HeadSpec]:
 
 
 def formulate_multilabel(task: Task, preset: Published, tokenizer: Tokenizer) -> TaskFormulation:
-    """Predict each label by its own score of a head."""
+    """Formulate multi-label classification with a sigmoid for each label."""
     return MultiLabelFormulation(
         task=task,
         tokenizer=tokenizer,

@@ -1,4 +1,4 @@
-"""Which of some options is right: each is read with the text and scored, or said in words."""
+"""Multiple choice: each option is scored with the text by a head, or generated as words."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -40,19 +40,19 @@ from unmask.zoo.preset import Published
 
 
 def truncate_text_and_option(n_text: int, n_option: int, max_tokens: int) -> tuple[int, int]:
-    """Return how many tokens of a text and of an option are kept: the option's, unless over half.
+    """Return the number of tokens to keep of a text and of an option, which may take half.
 
-    What is cut of a text is its beginning: a question comes last, and of a dialog or a story the
-    end is what continues. (The papers do not say.)
+    Texts are truncated at the beginning: a question comes last, and the option continues the end of
+    a dialog or a story. (The papers do not specify it.)
     """
-    kept = min(n_option, max(max_tokens - n_text, max_tokens // 2))
-    return min(n_text, max_tokens - kept), kept
+    n_kept = min(n_option, max(max_tokens - n_text, max_tokens // 2))
+    return min(n_text, max_tokens - n_kept), n_kept
 
 
 def encode_contexts(
     tokenizer: Tokenizer, items: Sequence[TaskExample]
 ) -> list[Int[np.ndarray, "_"]]:
-    """Encode what is read before the options of each item: context and question as one text."""
+    """Encode the text before the options of each item: context and question as one text."""
     return tokenizer.encode_ids_batch([" ".join(item.texts) for item in items])
 
 
@@ -62,7 +62,7 @@ def keep_last_tokens(ids: Int[np.ndarray, "n"], n_kept: int) -> Int[np.ndarray, 
 
 
 def predict_choice(scores: Float[np.ndarray, "1 options"]) -> int:
-    """Return the likeliest option; of equal ones the first, so that an answer is always given."""
+    """Return the most likely option; of ties the first."""
     return int(scores[0].argmax())
 
 
@@ -83,24 +83,24 @@ def choice_prediction_record(
 def choice_cross_entropy(
     item: TaskExample, scores: Float[np.ndarray, "1 options"]
 ) -> tuple[float, int]:
-    """Return the cross-entropy of the right option among all, in nats."""
+    """Return the cross-entropy of the correct option, in nats."""
     return -float(scores[0, cast("int", item.label)]), 1
 
 
 @dataclass(frozen=True, kw_only=True)
 class MultipleChoiceFormulation:
-    """Each option read after the text and scored by a head; a softmax over the options of an item.
+    """Each option follows the text and has a score; a softmax is over the options of an item.
 
     Radford et al. 2018, section 3.3 (text, question, delimiter, option); Devlin et al. 2019,
-    section 4.4. Options of an item are learned in one batch. Where a model has wide tokens, they
-    are the first one and the option's (Beltagy et al. 2020, section 6, of WikiHop).
+    section 4.4. All options of an item are in one batch. In models with global tokens, these are
+    the first token and those of the option (Beltagy et al. 2020, section 6, WikiHop).
     """
 
     task: Task
     tokenizer: Tokenizer
     template: InputTemplate
     head_name: str
-    """Whose scores are compared."""
+    """Head whose scores are compared."""
 
     @property
     def special_ids(self) -> SpecialTokenIds:
@@ -108,12 +108,12 @@ class MultipleChoiceFormulation:
         return self.template.special_ids
 
     def build_inputs(self, items: Sequence[TaskExample]) -> list[TaskInput]:
-        """Frame each item's text with each of its options."""
+        """Join each item's text with each of its options, with special tokens."""
         around = self.template
         room = around.max_length - sum(map(len, (around.prefix, around.separator, around.suffix)))
         written = [option for item in items for option in item.choices]
         options = iter(self.tokenizer.encode_prefix_batch(written, room + 1))
-        found: list[TaskInput] = []
+        task_inputs: list[TaskInput] = []
         for i, text in enumerate(encode_contexts(self.tokenizer, items)):
             for k, option in enumerate(islice(options, len(items[i].choices))):
                 n_text, n_option = truncate_text_and_option(len(text), len(option), room)
@@ -127,8 +127,8 @@ class MultipleChoiceFormulation:
                 if around.global_first_token and example.segments is not None:
                     second = np.flatnonzero(example.segments)
                     example = example.with_feature(GlobalTokens(np.concatenate(([0], second))))
-                found.append(TaskInput(item_index=i, example=example, truncated=cut))
-        return found
+                task_inputs.append(TaskInput(item_index=i, example=example, truncated=cut))
+        return task_inputs
 
     def compute_scores(
         self, model: Model, batch: Batch, task_inputs: Sequence[TaskInput]
@@ -140,7 +140,7 @@ class MultipleChoiceFormulation:
     def merge_scores(
         self, task_inputs: Sequence[TaskInput], input_scores: Sequence[np.ndarray]
     ) -> Float[np.ndarray, "1 options"]:
-        """Compare the options of an item."""
+        """Normalize the scores over the options of an item."""
         return torch.from_numpy(np.concatenate(input_scores)).log_softmax(0).numpy()[None]
 
     def prediction(self, item: TaskExample, scores: Float[np.ndarray, "1 options"]) -> int:
@@ -160,11 +160,11 @@ class MultipleChoiceFormulation:
 
 @dataclass(frozen=True, kw_only=True)
 class WordChoiceFormulation:
-    """Options that are said: the encoder reads them all, and their likelihoods are compared.
+    """Options as target texts: the encoder reads all of them, and their likelihoods are compared.
 
-    The encoder reads "name choice1: option choice2: option context: text", the options in the form
-    of COPA in Raffel et al. 2020, appendix D.9; the decoder says the option that is right.
-    Deviates: there it says True or False.
+    The encoder reads "name choice1: option choice2: option context: text", in the form of COPA in
+    Raffel et al. 2020, appendix D.9; the target is the correct option.
+    Deviates: there the target is True or False.
     """
 
     task: Task
@@ -176,7 +176,7 @@ class WordChoiceFormulation:
         return self.tokenizer.special_ids
 
     def build_inputs(self, items: Sequence[TaskExample]) -> list[TaskInput]:
-        """Write the source of each item, and its options as answers."""
+        """Build the source of each item, with its options as candidate targets."""
         (lead,) = self.tokenizer.encode_ids_batch(["context:"])
         after = np.array(self.special_ids.suffix, np.int64)
         room = self.task.max_length - len(lead) - len(after)
@@ -188,17 +188,19 @@ class WordChoiceFormulation:
         )
         written = [option for item in items for option in item.choices]
         options = iter(self.tokenizer.encode_prefix_batch(written, self.task.max_length))
-        found: list[TaskInput] = []
+        task_inputs: list[TaskInput] = []
         for i, text in enumerate(encode_contexts(self.tokenizer, items)):
-            kept = truncate_text_and_option(len(text), len(listed[i]), room)
+            n_kept = truncate_text_and_option(len(text), len(listed[i]), room)
             source = np.concatenate(
-                (listed[i][: kept[1]], lead, keep_last_tokens(text, kept[0]), after)
+                (listed[i][: n_kept[1]], lead, keep_last_tokens(text, n_kept[0]), after)
             )
             words = tuple(map(self._answer_ids, islice(options, len(items[i].choices))))
             example = replace(self._target_example(words, items[i]), source=source)
-            cut = kept != (len(text), len(listed[i]))
-            found.append(TaskInput(item_index=i, example=example, truncated=cut, option_ids=words))
-        return found
+            cut = n_kept != (len(text), len(listed[i]))
+            task_inputs.append(
+                TaskInput(item_index=i, example=example, truncated=cut, option_ids=words)
+            )
+        return task_inputs
 
     def _options_text(self, item: TaskExample) -> str:
         choices = " ".join(f"choice{i}: {option}" for i, option in enumerate(item.choices, 1))
@@ -219,7 +221,7 @@ class WordChoiceFormulation:
     def compute_scores(
         self, model: Model, batch: Batch, task_inputs: Sequence[TaskInput]
     ) -> list[Float[np.ndarray, "1 _"]]:
-        """Compare how likely each item's options are, their ends included."""
+        """Compute the normalized log-likelihoods of each item's options, end tokens included."""
         memory = model.backbone.encode(batch)
         sizes = [len(question.option_ids) for question in task_inputs]
         rows = torch.arange(len(sizes)).repeat_interleave(torch.tensor(sizes))
@@ -232,8 +234,11 @@ class WordChoiceFormulation:
             )
             for i in range(0, len(rows), at_once)
         ])  # fmt: skip
-        each = likelihoods.double().cpu().split(sizes)
-        return [one.log_softmax(0).numpy()[None] for one in each]
+        item_likelihoods = likelihoods.double().cpu().split(sizes)
+        return [
+            option_likelihoods.log_softmax(0).numpy()[None]
+            for option_likelihoods in item_likelihoods
+        ]
 
     def merge_scores(
         self, task_inputs: Sequence[TaskInput], input_scores: Sequence[np.ndarray]
@@ -257,10 +262,10 @@ class WordChoiceFormulation:
 
 
 def multiple_choice_heads(task: Task, preset: Published) -> dict[str, HeadSpec]:
-    """Return a head with one score, whose softmax is over options; or one that predicts words.
+    """Return a head with one score per option, or the language head for options as words.
 
-    It is called "choice" where transformers has a class for it. Elsewhere (GPT-2) it is a
-    classification head with one label, which computes the same scores there.
+    The head is called "choice" if transformers has a multiple-choice class for the family.
+    Otherwise (GPT-2) it is a classification head with one label, which computes the same scores.
     """
     options = from_dict(MultipleChoiceOptions, task.options, "options")
     if uses_word_labels(preset):
@@ -273,7 +278,7 @@ def multiple_choice_heads(task: Task, preset: Published) -> dict[str, HeadSpec]:
 def formulate_multiple_choice(
     task: Task, preset: Published, tokenizer: Tokenizer
 ) -> TaskFormulation:
-    """Score each option by a head, or by the likelihood of its words."""
+    """Formulate multiple choice with a head, or with the likelihoods of the options."""
     if uses_word_labels(preset):
         return WordChoiceFormulation(task=task, tokenizer=tokenizer)
     (head,) = multiple_choice_heads(task, preset)

@@ -1,4 +1,4 @@
-"""What a classification head reads of texts: the tokens around them, and the pooling."""
+"""The special tokens and the pooling for a classification head."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -13,7 +13,7 @@ from unmask.tokenizers.spec import SpecialTokenIds
 from unmask.zoo.preset import Published
 
 DECODER_POOLINGS = ("last", "mean", "max", "concat", "attention")
-"""What may stand for a text whose first token has read no other."""
+"""Poolings for causal models, whose first token attends to no other."""
 
 
 def _join_with_or(words: Sequence[str]) -> str:
@@ -24,14 +24,13 @@ def _join_with_or(words: Sequence[str]) -> str:
 def classification_head(
     task: Task, preset: Published, options: PoolingOptions
 ) -> SequenceClassification:
-    """Return the card's head of labels; asked to read something else it is one linear map.
+    """Return the preset's classification head; with another pooling it is a single linear map.
 
     Raises:
-        ValueError: the model has no such head, its first token reads no other, or there are no two
-            texts to compare.
+        ValueError: the model has no such head, or the pooling does not fit the model or the task.
     """
     if preset.classification_head is None:
-        raise ValueError(f"{preset.name} has no head for labels")
+        raise ValueError(f"{preset.name} has no classification head")
     pooling = options.pooling or preset.classification_head.pooling
     layers = options.pooled_layers or (
         "all" if pooling == "compare" else preset.classification_head.pooled_layers
@@ -58,8 +57,8 @@ def classification_head(
     if pooling == "both" and not (causal and orders):
         why = f"{preset.name} is none" if orders else f"{task.task_kind} here reads none"
         raise ValueError(f"options.pooling 'both' is for two texts that a decoder reads, and {why}")
-    # Where two orders are read no other library has the head, and so nothing forbids the bias that
-    # the first GPT's has (released code, `clf`).
+    # No other library has a head for two orders, so it can have a bias as in the first GPT
+    # (released # code, `clf`).
     bias = preset.classification_head.bias or pooling == "both"
     return replace(
         preset.classification_head,
@@ -71,37 +70,37 @@ def classification_head(
 
 
 def refuse_pooling(preset: Published, options: PoolingOptions) -> None:
-    """Refuse the options for a card whose model says its answers in words.
+    """Refuse pooling options for a preset whose model predicts labels as words.
 
     Raises:
-        ValueError: one is given.
+        ValueError: an option is given.
     """
     for name in ("pooling", "pooled_layers", "special_tokens"):
-        if (given := getattr(options, name)) is not None:
+        if (value := getattr(options, name)) is not None:
             raise ValueError(
-                f"options.{name} is for a head of labels, and {preset.name} says its answers in "
-                f"words: leave it out, or take an encoder or a decoder; got {given!r}"
+                f"options.{name} is for a head of labels, and {preset.name} predicts labels as "
+                f"words: leave it out, or take an encoder or a decoder; got {value!r}"
             )
 
 
 def without_trained_pooler(task: Task) -> Task:
-    """Return the task as a model does it best whose head for labels has no trained map.
+    """Return the task with the best pooling for a model without a trained pooler.
 
-    BERT's first token and the map above it are learned from the next sentence. A model that was not
-    asked for it says more by the means of all layers, of one text or of two (docs/log.md,
-    2026-11-21, has the figures of unmask-mini-en).
+    BERT's first token and pooler are trained by next-sentence prediction. Without it, the means of
+    all layers, of one text or of two, work better (docs/log.md, 2026-11-21, has the figures of
+    unmask-mini-en).
     """
     options: dict[str, Any] = dict(task.options)
-    given = options.get("pooling") or options.get("pooled_layers")
+    requested = options.get("pooling") or options.get("pooled_layers")
     kind = TASK_KINDS[task.task_kind]
-    if given or reads_choices(task) or not issubclass(kind.options, PoolingOptions):
+    if requested or reads_choices(task) or not issubclass(kind.options, PoolingOptions):
         return task
     pooling = "compare" if reads_two_texts(task) else "mean"
     return replace(task, options={**options, "pooling": pooling, "pooled_layers": "all"})
 
 
 def input_template(task: Task, preset: Published, special_ids: SpecialTokenIds) -> InputTemplate:
-    """Say what is around a text that a head of labels reads."""
+    """Return the special tokens around a text for a classification head."""
     pooling = task.options.get("pooling")
     return InputTemplate.from_architecture(
         special_ids, preset.architecture, task.max_length,

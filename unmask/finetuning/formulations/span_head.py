@@ -1,4 +1,4 @@
-"""An answer that is in a text: where it starts and ends, by a head on each token."""
+"""Extractive question answering: the start and end of the answer, by a head on each token."""
 
 import logging
 import unicodedata
@@ -34,52 +34,54 @@ from unmask.zoo.preset import Published, question_answering_head
 
 _log = logging.getLogger(__name__)
 _MANY_WINDOWS = 1000
-"""Of one text, from which on their number is told: seconds of a small model, minutes of a large."""
+"""Number of windows of one text from which on it is logged: seconds for a small model, minutes for
+a large one."""
 _AT_ONCE = 2**16
-"""Tokens whose places are lists together, which take more memory than arrays."""
+"""Tokens whose offsets are converted to lists at the same time; lists take more memory than
+arrays."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class SpanPredictions:
-    """What a model says of a question: the spans that it finds likeliest, best first."""
+    """The scores of a question: the most likely spans, best first."""
 
     spans: Int[np.ndarray, "n 2"]
-    """In characters of the context."""
+    """Start and end of each span, in characters of the context."""
     span_scores: Float[np.ndarray, "n"]
-    """The sum of the scores of start and end."""
+    """Score of each span: the sum of the start and the end logit."""
     null_score: float
-    """The score of there being no answer: the least of all windows."""
+    """Null score (no answer): the minimum over all windows."""
     total_loss: float = 0.0
-    """The cross-entropy of the windows whose answer is known, summed."""
+    """Cross-entropy, summed over the windows with a known answer."""
     n_windows: int = 0
-    """How many these are."""
+    """Number of these windows."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class SpanFormulation:
     """The start and the end of an answer among the tokens of a text.
 
-    The model reads the question, then the context (Devlin et al. 2019, section 4.2). A context that
-    is too long is read in windows that overlap; one that does not hold the whole answer asks for
-    the token that says that there is none: an encoder's first, [CLS] (section 4.3; released code).
-    A decoder's first token has read nothing, so an end of text is put after the context to say it.
-    A question has at most half of the tokens; what is more is cut off. Where a model has wide
-    tokens, they are all before the context (Beltagy et al. 2020, section 3.1).
+    The input is the question, then the context (Devlin et al. 2019, section 4.2). A context that is
+    too long is read in overlapping windows. A window without the complete answer has the null token
+    as its target: the first token of an encoder, [CLS] (section 4.3; released code), or, for a
+    decoder, an end-of-text token after the context, since its first token sees nothing else. A
+    question is truncated to half of the tokens. In models with global tokens, these are all tokens
+    before the context (Beltagy et al. 2020, section 3.1).
     """
 
     task: Task
     tokenizer: Tokenizer
     template: InputTemplate
     window_overlap: int
-    """Tokens of the context by which windows overlap; at most half of a window."""
+    """Overlap of windows in tokens; at most half of a window."""
     max_answer_length: int
-    """Tokens of an answer."""
+    """Maximum number of tokens of an answer."""
     n_best: int
-    """Spans among which probability is shared out."""
+    """Number of candidate spans, over which probabilities are normalized."""
     allow_no_answer: bool
     """Whether a question may have no answer."""
     no_answer_threshold: float
-    """By how much the score of no answer must exceed the best span's to be believed."""
+    """Difference of the null score and the best span's score above which there is no answer."""
 
     @property
     def special_ids(self) -> SpecialTokenIds:
@@ -87,18 +89,18 @@ class SpanFormulation:
         return self.template.special_ids
 
     def build_inputs(self, items: Sequence[TaskExample]) -> list[TaskInput]:
-        """Write the windows of each item; equal texts are cut into tokens once."""
+        """Build the windows of each item; equal texts are tokenized once."""
         contexts = list(dict.fromkeys(item.texts[1] for item in items))
         ids = dict(zip(contexts, self.tokenizer.encode_ids_batch(contexts), strict=True))
         questions = list(dict.fromkeys(item.texts[0] for item in items))
         first = self.tokenizer.encode_prefix_batch(questions, self.template.max_text_tokens(2))
         begun = dict(zip(questions, first, strict=True))
         offsets = {text: _trimmed_offsets(self.tokenizer, text) for text in contexts}
-        found: list[TaskInput] = []
+        task_inputs: list[TaskInput] = []
         for i, item in enumerate(items):
             question, context = item.texts
-            found += self._windows(i, item, begun[question], ids[context], offsets[context])
-        return found
+            task_inputs += self._windows(i, item, begun[question], ids[context], offsets[context])
+        return task_inputs
 
     def _windows(
         self,
@@ -147,36 +149,36 @@ class SpanFormulation:
     def compute_scores(
         self, model: Model, batch: Batch, task_inputs: Sequence[TaskInput]
     ) -> list[Float[np.ndarray, "_ 2"]]:
-        """Run the head, and keep what it says of the tokens that may be marked."""
+        """Run the head, and return the logits of tokens that may start or end an answer."""
         logits = model(replace(batch, labels=None), return_logits=True).logits["span"]
         rows = logits.float().cpu().numpy()
-        kept: list[Float[np.ndarray, "_ 2"]] = []
+        window_scores: list[Float[np.ndarray, "_ 2"]] = []
         for row, question in zip(rows, task_inputs, strict=True):
             label = _require_label(question)
-            kept.append(row[: len(label)][label != IGNORE_INDEX])
-        return kept
+            window_scores.append(row[: len(label)][label != IGNORE_INDEX])
+        return window_scores
 
     def merge_scores(
         self, task_inputs: Sequence[TaskInput], input_scores: Sequence[np.ndarray]
     ) -> SpanPredictions:
-        """Find the best spans of all windows of an item; each start counts in one window."""
-        at = -1 if self.template.causal else 0  # the token that says that there is no answer
+        """Find the best spans over all windows of an item; each start counts in one window only."""
+        at = -1 if self.template.causal else 0  # the null token
         counts = [len(part) - 1 for part in input_scores]
         starts_here = max_context_masks([_require_window(q).start for q in task_inputs], counts)
         best: dict[tuple[int, int], float] = {}
         null = float("inf")
         loss, places = 0.0, 0
-        for question, scores, here in zip(task_inputs, input_scores, starts_here, strict=True):
+        for question, scores, may_start in zip(task_inputs, input_scores, starts_here, strict=True):
             null = min(null, float(scores[at].sum()))
             offsets = _require_window(question).offsets
             own = np.where(_is_visible(offsets)[:, None], np.delete(scores, at, 0), -np.inf)
-            for a, b, score in _best_spans(own, here, self.max_answer_length, self.n_best):
+            for a, b, score in _best_spans(own, may_start, self.max_answer_length, self.n_best):
                 span = int(offsets[a, 0]), int(offsets[b, 1])
                 if span[0] < span[1]:
                     best[span] = max(score, best.get(span, score))
-            one = _window_loss(scores, question)
-            if one is not None:
-                loss, places = loss + one, places + 1
+            window_loss = _window_loss(scores, question)
+            if window_loss is not None:
+                loss, places = loss + window_loss, places + 1
         order = sorted(best, key=lambda span: (-best[span], span))[: self.n_best]
         return SpanPredictions(
             spans=np.array(order, np.int64).reshape(-1, 2),
@@ -197,10 +199,10 @@ class SpanFormulation:
         return self.no_answer_threshold if self.allow_no_answer else float("inf")
 
     def prediction_record(self, item: TaskExample, scores: SpanPredictions) -> PredictionRecord:
-        """Return {"answer", "start", "probability", "candidates"}; of no answer "start" is None.
+        """Return {"answer", "start", "probability", "candidates"}; "start" may be None.
 
-        Probabilities are a softmax over the candidates (released code of BERT): spans and, where a
-        question may have no answer, that.
+        Probabilities are a softmax over the candidates (released code of BERT): the spans and, if a
+        question may have no answer, the empty answer.
         """
         texts = [_answer_text(item, span) for span in scores.spans]
         starts: list[int | None] = [int(span[0]) for span in scores.spans]
@@ -218,43 +220,46 @@ class SpanFormulation:
         return chosen | {"candidates": [candidates[i] for i in order]}
 
     def loss(self, item: TaskExample, scores: SpanPredictions) -> tuple[float, int]:
-        """Return the cross-entropy summed over the windows, and how many there are."""
+        """Return the cross-entropy summed over the windows, and their number."""
         return scores.total_loss, scores.n_windows
 
     def with_tuned_threshold(
         self, items: Sequence[TaskExample], scores: Sequence[SpanPredictions]
     ) -> "SpanFormulation":
-        """Settle the threshold that is best by the task's metric, unless one was asked for."""
+        """Choose the best threshold by the task's metric, unless one was given."""
         asked_for = self.task.options.get("no_answer_threshold") is not None
-        known = [(i, s) for i, s in zip(items, scores, strict=True) if len(s.spans)]
-        if asked_for or not self.allow_no_answer or not known:
+        answerable = [(i, s) for i, s in zip(items, scores, strict=True) if len(s.spans)]
+        if asked_for or not self.allow_no_answer or not answerable:
             return self
         metric = (
             question_answering.answer_exact_match
             if self.task.metric == "exact_match"
             else question_answering.answer_f1
         )
-        truths = [cast("tuple[str, ...]", item.label) for item, _ in known]
-        given = [_answer_text(item, s.spans[0]) for item, s in known]
-        gained = [metric(truth, predicted) for truth, predicted in zip(truths, given, strict=True)]
+        truths = [cast("tuple[str, ...]", item.label) for item, _ in answerable]
+        predicted_answers = [_answer_text(item, s.spans[0]) for item, s in answerable]
+        gained = [
+            metric(truth, predicted)
+            for truth, predicted in zip(truths, predicted_answers, strict=True)
+        ]
         _, threshold = question_answering.best_threshold(
             np.array(gained, np.float64),
             np.array([bool(truth) for truth in truths], bool),
-            np.array([null_score_difference(s) for _, s in known], np.float64),
+            np.array([null_score_difference(s) for _, s in answerable], np.float64),
         )
         task = replace(self.task, options={**self.task.options, "no_answer_threshold": threshold})
         return replace(self, task=task, no_answer_threshold=threshold)
 
 
 def span_heads(task: Task, preset: Published) -> dict[str, HeadSpec]:
-    """Return the head that scores where an answer starts and ends.
+    """Return the head that scores the start and the end of an answer.
 
     Raises:
-        ValueError: the model predicts words, and has no head on tokens.
+        ValueError: the model predicts labels as words, and has no head on tokens.
     """
     if uses_word_labels(preset):
         raise ValueError(
-            f"{preset.name} says its answers in words and cannot mark them in a text; "
+            f"{preset.name} predicts labels as words and cannot mark them in a text; "
             "fine-tune it with the task `generate`, or take an encoder, a decoder, BART or "
             "mBART"
         )
@@ -262,7 +267,7 @@ def span_heads(task: Task, preset: Published) -> dict[str, HeadSpec]:
 
 
 def formulate_span(task: Task, preset: Published, tokenizer: Tokenizer) -> TaskFormulation:
-    """Score each token of the context as start and end of the answer."""
+    """Formulate question answering with a head that scores tokens as start and end."""
     options = from_dict(QuestionAnsweringOptions, task.options, "options")
     return SpanFormulation(
         task=task,
@@ -279,10 +284,10 @@ def formulate_span(task: Task, preset: Published, tokenizer: Tokenizer) -> TaskF
 def context_template(
     special_ids: SpecialTokenIds, architecture: BackboneArchitecture, max_length: int
 ) -> InputTemplate:
-    """Put around question and context what `SpanFormulation` needs: a token that says "no answer".
+    """Return the template of question and context, with a null token for "no answer".
 
     Raises:
-        ValueError: the length leaves no room for text.
+        ValueError: the maximum length leaves no room for text.
     """
     around = InputTemplate.from_architecture(
         special_ids, architecture, max_length, global_first_token=True
@@ -307,10 +312,10 @@ def window_starts(n_tokens: int, window_size: int, window_overlap: int) -> list[
 def max_context_masks(
     starts: Sequence[int], window_lengths: Sequence[int]
 ) -> list[Bool[np.ndarray, "_"]]:
-    """Say of each window's tokens whether this is the window where most is around them.
+    """Return for each window which of its tokens have their maximum context there.
 
-    That is the lesser of what is read before and after; of equals, the longer window counts, then
-    the first (released code of BERT: `_check_is_max_context`).
+    The context of a token is the minimum of its left and right context; of ties the longer window
+    counts, then the first one (released code of BERT: `_check_is_max_context`).
     """
     ends = [begin + n for begin, n in zip(starts, window_lengths, strict=True)]
     best = np.full(max(ends), -1.0)
@@ -325,12 +330,12 @@ def max_context_masks(
 
 
 def _trimmed_offsets(tokenizer: Tokenizer, text: str) -> Int[np.ndarray, "t 2"]:
-    """Find where each token is, without the white space that some have at their ends."""
-    found = tokenizer.offset_array(text).copy()
-    for at in range(0, len(found), _AT_ONCE):
-        some = found[at : at + _AT_ONCE]
-        some[:] = [_stripped(text, begin, end) for begin, end in some.tolist()]
-    return found
+    """Return the offsets of all tokens, without white space at their ends."""
+    offsets = tokenizer.offset_array(text).copy()
+    for at in range(0, len(offsets), _AT_ONCE):
+        chunk = offsets[at : at + _AT_ONCE]
+        chunk[:] = [_stripped(text, begin, end) for begin, end in chunk.tolist()]
+    return offsets
 
 
 def _stripped(text: str, begin: int, end: int) -> tuple[int, int]:
@@ -342,9 +347,9 @@ def _stripped(text: str, begin: int, end: int) -> tuple[int, int]:
 def _answer_token_span(
     item: TaskExample, offsets: Int[np.ndarray, "t 2"]
 ) -> tuple[int, int] | None:
-    """Find the first and last token of the first of the true answers; (-1, -1) if there is none.
+    """Find the first and last token of the first labeled answer; (-1, -1) if there is no answer.
 
-    None: the truth is not known.
+    None: the item has no label.
     """
     if item.label is None:
         return None
@@ -355,23 +360,23 @@ def _answer_token_span(
 
 
 def token_span(start: int, end: int, offsets: Int[np.ndarray, "t 2"]) -> tuple[int, int]:
-    """Find the fewest tokens that cover some characters: the first and the last.
+    """Find the first and last of the fewest tokens that cover a span of characters.
 
-    Characters that the tokenizer writes as nothing have no token; if all are such, (-1, -1).
+    Some characters have no token; if all are such, the result is (-1, -1).
     """
     inside = np.flatnonzero(_is_visible(offsets) & (offsets[:, 1] > start) & (offsets[:, 0] < end))
     return (int(inside[0]), int(inside[-1])) if len(inside) else (-1, -1)
 
 
 def _is_visible(offsets: Int[np.ndarray, "t 2"]) -> Bool[np.ndarray, "t"]:
-    """Return which tokens are more than white space, where no answer starts or ends."""
+    """Return a mask of the tokens that are not only white space."""
     return offsets[:, 0] < offsets[:, 1]
 
 
 def _answer_text(item: TaskExample, span: Int[np.ndarray, "2"]) -> str:
-    """Cut an answer out of the context, with the marks on its last character.
+    """Cut an answer out of the context, with combining marks on its last character.
 
-    A tokenizer that drops accents has no token for them.
+    A tokenizer that removes accents has no tokens for them.
     """
     context = item.texts[1]
     begin, end = int(span[0]), int(span[1])
@@ -397,14 +402,14 @@ def _best_spans(
     pairs = starts[:, None] + np.lib.stride_tricks.sliding_window_view(ends, max_answer_length)
     flat = pairs.reshape(-1)
     some = np.argpartition(-flat, min(n_best, len(flat) - 1))[:n_best]
-    for place in some[np.argsort(-flat[some], kind="stable")].tolist():
-        if np.isfinite(flat[place]):
-            a, more = divmod(place, max_answer_length)
-            yield a, a + more, float(flat[place])
+    for index in some[np.argsort(-flat[some], kind="stable")].tolist():
+        if np.isfinite(flat[index]):
+            a, length = divmod(index, max_answer_length)
+            yield a, a + length, float(flat[index])
 
 
 def null_score_difference(scores: SpanPredictions) -> float:
-    """Say by how much no answer is likelier than the best span, in logarithms."""
+    """Return the difference of the null score and the best span's score."""
     return (
         scores.null_score - float(scores.span_scores[0])
         if len(scores.span_scores)

@@ -1,4 +1,4 @@
-"""A label for each word of a sentence, by a head on one of its tokens."""
+"""Token classification: a label for each word of a sentence, by a head on one of its tokens."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -33,29 +33,28 @@ from unmask.zoo.preset import Published, token_classification_head
 
 @dataclass(frozen=True)
 class TagPredictions:
-    """What a model says of the words of a sentence, or of a part of it."""
+    """The scores and labels of the words of a sentence, or of a part of it."""
 
     log_probabilities: Float[np.ndarray, "n labels"]
-    """The log-probability of each label of each word, whatever those of the others."""
+    """Marginal log-probability of each label of each word."""
     best_labels: Int[np.ndarray, "n"]
-    """The label of each word: the likeliest, or of a head that knows of sequences, of these."""
+    """Label of each word: the most likely one or, with a CRF, that of the most likely sequence."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class TokenClassificationFormulation:
     """A label for each word, by a head on one of its tokens.
 
-    An encoder is asked at the first (Devlin et al. 2019, section 5.3). A decoder, which at the
-    first has not read the rest of the word, is asked at the last. A word that the tokenizer writes
-    as nothing is read as an unknown one. A sentence that is too long is read in parts, so that
-    every word has its label.
+    With an encoder it is the first token (Devlin et al. 2019, section 5.3); with a decoder the last
+    one, since at the first it has not read the rest of the word. A word without tokens is read as
+    an unknown token. A sentence that is too long is read in parts, so that every word has a label.
     """
 
     task: Task
     tokenizer: Tokenizer
     template: InputTemplate
     tag_scheme: TagScheme | None = None
-    """In which labels mark entities, and so are repaired; None: they are said as they are."""
+    """Tag scheme by which predicted tags are repaired. None: tags are not changed."""
 
     @property
     def special_ids(self) -> SpecialTokenIds:
@@ -63,10 +62,10 @@ class TokenClassificationFormulation:
         return self.template.special_ids
 
     def build_inputs(self, items: Sequence[TaskExample]) -> list[TaskInput]:
-        """Frame each sentence, or its parts."""
+        """Add special tokens to each sentence, or to its parts."""
         sentences = [tuple(" ".join(word.split()) for word in item.texts) for item in items]
         encoded = self.tokenizer.encode_ids_batch([" ".join(words) for words in sentences])
-        found: list[TaskInput] = []
+        task_inputs: list[TaskInput] = []
         for i, (item, words, ids) in enumerate(zip(items, sentences, encoded, strict=True)):
             pieces = self._pieces_by_word(words, ids)
             parts = self._split_sentence([len(p) for p in pieces])
@@ -75,11 +74,13 @@ class TokenClassificationFormulation:
                     None if item.label is None else cast("tuple[str, ...]", item.label)[start:end]
                 )
                 example = self._build_example(pieces[start:end], truth)
-                found.append(TaskInput(item_index=i, example=example, truncated=len(parts) > 1))
-        return found
+                task_inputs.append(
+                    TaskInput(item_index=i, example=example, truncated=len(parts) > 1)
+                )
+        return task_inputs
 
     def _pieces_by_word(self, words: Sequence[str], ids: Int[np.ndarray, "n"]) -> list[list[int]]:
-        """Find whose word each token of the sentence is: a word begins with the space before it."""
+        """Return the tokens of each word; the space before a word belongs to it."""
         ends = np.cumsum([len(word) + 1 for word in words]) - 1
         begins = self.tokenizer.offset_array(" ".join(words))[:, 0]
         owner = np.minimum(np.searchsorted(ends, begins, side="right"), len(words) - 1)
@@ -97,7 +98,7 @@ class TokenClassificationFormulation:
         return self.template.max_length - len(self.template.prefix) - len(self.template.suffix)
 
     def _split_sentence(self, piece_counts: Sequence[int]) -> list[tuple[int, int]]:
-        """Cut a sentence into parts of as many whole words as fit."""
+        """Split a sentence into parts with as many whole words as fit."""
         parts: list[tuple[int, int]] = []
         start = used = 0
         for i, n in enumerate(piece_counts):
@@ -116,8 +117,7 @@ class TokenClassificationFormulation:
         label = np.full(len(example.inputs), IGNORE_INDEX, np.int64)
         sizes = np.array([len(p) for p in pieces], np.int64)
         last = len(self.template.prefix) + np.cumsum(sizes) - 1
-        # A label that is not known is 0: it marks the place that is asked, and nothing is learned
-        # from it.
+        # An unknown label is 0: it only marks the target position.
         answers = [0] * len(pieces) if labels is None else label_indices(self.task, tuple(labels))
         label[last if self.template.causal else last - sizes + 1] = answers
         return replace(example, label=label)
@@ -125,17 +125,17 @@ class TokenClassificationFormulation:
     def compute_scores(
         self, model: Model, batch: Batch, task_inputs: Sequence[TaskInput]
     ) -> list[TagPredictions]:
-        """Run the head, and keep what it says where a word is asked."""
-        # The labels stay in the batch: a head that reads words sees by them where these are.
+        """Run the head, and return the scores at the target positions."""
+        # The labels stay in the batch: they mark the words for heads over words.
         logits = model(batch, return_logits=True).logits
         logs = logits[TOKEN_LABEL_HEAD].float().log_softmax(-1)
         best = logits.get(f"{TOKEN_LABEL_HEAD}{BEST_PATH_SUFFIX}", logs.argmax(-1)).cpu().numpy()
-        kept: list[TagPredictions] = []
+        predictions: list[TagPredictions] = []
         for row, path, question in zip(logs.cpu().numpy(), best, task_inputs, strict=True):
             is_target = cast("np.ndarray", question.example.label) != IGNORE_INDEX
             n = len(is_target)
-            kept.append(TagPredictions(row[:n][is_target], path[:n][is_target]))
-        return kept
+            predictions.append(TagPredictions(row[:n][is_target], path[:n][is_target]))
+        return predictions
 
     def merge_scores(
         self, task_inputs: Sequence[TaskInput], input_scores: Sequence[TagPredictions]
@@ -163,7 +163,7 @@ class TokenClassificationFormulation:
         )
 
     def loss(self, item: TaskExample, scores: TagPredictions) -> tuple[float, int]:
-        """Return the cross-entropy summed over words, each by itself, and how many there are."""
+        """Return the cross-entropy summed over words, independently, and their number."""
         assert item.label is not None
         return label_cross_entropy(self.task, item.label, scores.log_probabilities), len(
             scores.log_probabilities
@@ -173,9 +173,9 @@ class TokenClassificationFormulation:
 def repaired_tags(
     tags: Sequence[str], tag_scheme: TagScheme, labels: Sequence[str]
 ) -> tuple[str, ...]:
-    """Write labels as their scheme demands; where that is none of the labels, they stay.
+    """Rewrite tags as their scheme requires, without changing entities.
 
-    The entities are the same.
+    A tag is kept if the rewritten one is not among the labels.
     """
     pairs = zip(tags, repair_tags(tags, tag_scheme), strict=True)
     return tuple(better if better in labels else tag for tag, better in pairs)
@@ -185,11 +185,11 @@ def tagging_heads(task: Task, preset: Published) -> dict[str, HeadSpec]:
     """Return a linear head on each token, or an LSTM with a CRF over the words of a sentence.
 
     Raises:
-        ValueError: the model predicts words, and has no head on tokens.
+        ValueError: the model predicts labels as words, and has no head on tokens.
     """
     if uses_word_labels(preset):
         raise ValueError(
-            f"{preset.name} says its answers in words and cannot label each word; "
+            f"{preset.name} predicts labels as words and cannot label each word; "
             "tagging needs an encoder, a decoder, BART or mBART"
         )
     options, n = _options(task), max(len(task.labels), 1)
@@ -210,7 +210,7 @@ def tagging_heads(task: Task, preset: Published) -> dict[str, HeadSpec]:
 
 
 def formulate_tagging(task: Task, preset: Published, tokenizer: Tokenizer) -> TaskFormulation:
-    """Predict the label of each word at one of its tokens."""
+    """Formulate tagging with a head on one token of each word."""
     options = _options(task)
     return TokenClassificationFormulation(
         task=task,

@@ -1,4 +1,4 @@
-"""Labels and numbers that are said in words, by a model that writes."""
+"""Labels and numbers as target texts of a text-to-text model."""
 
 import math
 from collections.abc import Sequence
@@ -34,23 +34,23 @@ from unmask.tokenizers.spec import SpecialTokenIds
 from unmask.zoo.preset import Published
 
 MAX_LOGITS_PER_CHUNK = 2**25
-"""Scores of tokens that are held at the same time while labels are compared: 128 MiB."""
+"""Logits in memory at the same time while labels are scored: 128 MiB."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class WordLabelFormulation:
-    """Labels said in words: Raffel et al. 2020, section 2.4.
+    """Labels as target texts: Raffel et al. 2020, section 2.4.
 
-    The encoder reads "name column: text column: text"; the decoder says the label. An answer is the
-    label whose words the model finds likeliest, the end token included, so it is always one of the
-    labels. A number is rounded to one of some, about 25 from the least to the greatest (of 0 to 5:
-    0.0, 0.2, ..., 5.0, as in the paper), and said likewise.
+    The encoder reads "name column: text column: text"; the target is the label. The prediction is
+    the label with the highest likelihood, end token included, so it is always one of the labels.
+    Numbers are rounded to about 25 values from the minimum to the maximum (for 0 to 5: 0.0, 0.2,
+    ..., 5.0, as in the paper), which are the labels.
     """
 
     task: Task
     tokenizer: Tokenizer
     label_token_ids: tuple[tuple[int, ...], ...]
-    """The tokens of each label."""
+    """Tokens of each label."""
 
     @property
     def special_ids(self) -> SpecialTokenIds:
@@ -58,7 +58,7 @@ class WordLabelFormulation:
         return self.tokenizer.special_ids
 
     def build_inputs(self, items: Sequence[TaskExample]) -> list[TaskInput]:
-        """Write the source; what it says besides the texts is never cut off."""
+        """Build the sources; only texts are truncated, never the words around them."""
         lead = [f"{self.task.task_name} {self.task.columns.texts[0]}:".strip()]
         lead += [f"{name}:" for name in self.task.columns.texts[1:]]
         prefixes = self.tokenizer.encode_ids_batch(lead)
@@ -69,20 +69,22 @@ class WordLabelFormulation:
                 f"got {self.task.max_length}"
             )
         after, room = np.array(self.special_ids.suffix, np.int64), self.task.max_length - fixed
-        found: list[TaskInput] = []
+        task_inputs: list[TaskInput] = []
         for i, (item, texts) in enumerate(
             zip(items, encode_texts(self.tokenizer, items, room), strict=True)
         ):
-            kept = truncate_longest_first([len(t) for t in texts], room)
-            parts = [p for a, b, n in zip(prefixes, texts, kept, strict=True) for p in (a, b[:n])]
+            n_kept = truncate_longest_first([len(t) for t in texts], room)
+            parts = [p for a, b, n in zip(prefixes, texts, n_kept, strict=True) for p in (a, b[:n])]
             example = self._target_example(
                 None if item.label is None else label_indices(self.task, item.label)[0]
             )
             example = replace(example, source=np.concatenate([*parts, after]))
-            found.append(
-                TaskInput(item_index=i, example=example, truncated=kept != [len(t) for t in texts])
+            task_inputs.append(
+                TaskInput(
+                    item_index=i, example=example, truncated=n_kept != [len(t) for t in texts]
+                )
             )
-        return found
+        return task_inputs
 
     def _target_example(self, label: int | None) -> Example:
         start = self.special_ids.start
@@ -95,7 +97,7 @@ class WordLabelFormulation:
     def compute_scores(
         self, model: Model, batch: Batch, task_inputs: Sequence[TaskInput]
     ) -> list[Float[np.ndarray, "_ labels"]]:
-        """Compare how likely the words of each label are."""
+        """Compute the log-likelihood of each label."""
         memory = model.backbone.encode(batch)
         longest_word = max(map(len, self.label_token_ids))
         b, cost = len(memory), len(memory) * longest_word * model.vocab_size
@@ -128,7 +130,7 @@ class WordLabelFormulation:
         return np.concatenate(input_scores)
 
     def prediction(self, item: TaskExample, scores: Float[np.ndarray, "1 labels"]) -> Label:
-        """Return the likeliest label; of a number, as a number."""
+        """Return the most likely label, in regression as a number."""
         label = self.task.labels[int(scores[0].argmax())]
         return float(label) if TASK_KINDS[self.task.task_kind].predicts_number else label
 
@@ -157,7 +159,7 @@ def word_label_heads(preset: Published, options: PoolingOptions) -> dict[str, He
     """
     if preset.tokenizer.special_tokens.languages:
         raise ValueError(
-            f"{preset.name} says texts in languages and no labels: fine-tune it with the task "
+            f"{preset.name} generates text in languages, not labels: fine-tune it with the task "
             "`generate`, or take another model"
         )
     refuse_pooling(preset, options)
@@ -165,7 +167,7 @@ def word_label_heads(preset: Published, options: PoolingOptions) -> dict[str, He
 
 
 def pad_answers(answer_ids: Sequence[Sequence[int]]) -> Int[Tensor, "n t"]:
-    """Lay answers in rows, IGNORE after each."""
+    """Pad answers to rows of equal length with IGNORE."""
     targets = torch.full((len(answer_ids), max(map(len, answer_ids))), IGNORE_INDEX)
     for row, word in zip(targets, answer_ids, strict=True):
         row[: len(word)] = torch.tensor(word)
@@ -184,34 +186,36 @@ def answer_log_likelihoods(
 
     Args:
         model: an encoder-decoder.
-        batch: whose source was read.
-        encoder_hidden_states: what the encoder made of it.
-        source_rows: the row of the source that each answer is to.
-        targets: the answers, as `pad_answers` lays them.
-        start_id: what the decoder reads first.
+        batch: batch with the sources.
+        encoder_hidden_states: output of the encoder.
+        source_rows: row of the source of each answer.
+        targets: the answers, from `pad_answers`.
+        start_id: first input token of the decoder.
     """
     inputs = torch.full_like(targets, start_id)
     inputs[:, 1:] = targets[:, :-1].clamp(min=0)
     source_rows, inputs, targets = (
         x.to(encoder_hidden_states.device) for x in (source_rows, inputs, targets)
     )
-    there = batch.source_visibility.document
+    source_document = batch.source_visibility.document
     again = Batch(
         inputs=inputs,
         visibility=Visibility(causal=True),
-        source_visibility=Visibility(document=None if there is None else there[source_rows]),
+        source_visibility=Visibility(
+            document=None if source_document is None else source_document[source_rows]
+        ),
     )
     hidden = model.backbone(again, None, encoder_hidden_states[source_rows])
     logs = model.language_head.logits(hidden).float().log_softmax(-1)  # [n t v]
-    each = logs.gather(-1, targets.clamp(min=0)[..., None])[..., 0]
-    return (each * (targets != IGNORE_INDEX)).sum(-1)
+    token_logs = logs.gather(-1, targets.clamp(min=0)[..., None])[..., 0]
+    return (token_logs * (targets != IGNORE_INDEX)).sum(-1)
 
 
 def encode_labels(task: Task, tokenizer: Tokenizer) -> tuple[tuple[int, ...], ...]:
     """Return the tokens of each label.
 
     Raises:
-        ValueError: two labels are the same tokens.
+        ValueError: two labels have the same tokens.
     """
     special = tokenizer.special_ids
     ends = special.suffix or ((special.end,) if special.end is not None else ())
@@ -219,20 +223,20 @@ def encode_labels(task: Task, tokenizer: Tokenizer) -> tuple[tuple[int, ...], ..
         (*special.decoder_prefix, *ids.tolist(), *ends)
         for ids in tokenizer.encode_ids_batch(task.labels)
     ]
-    seen: dict[tuple[int, ...], str] = {}
+    label_of_tokens: dict[tuple[int, ...], str] = {}
     for label, word in zip(task.labels, words, strict=True):
-        if word in seen:
+        if word in label_of_tokens:
             pieces = " ".join(tokenizer.pieces(word))
             raise ValueError(
-                f"the labels {seen[word]!r} and {label!r} are the same to this tokenizer "
-                f"({pieces}); give them other names"
+                f"the labels {label_of_tokens[word]!r} and {label!r} have the same tokens in this "
+                f"vocabulary ({pieces}); rename one"
             )
-        seen[word] = label
+        label_of_tokens[word] = label
     return tuple(words)
 
 
 def rounded_number_labels(numbers: Sequence[float]) -> tuple[str, ...]:
-    """List the numbers that may be said: round ones, in about 25 steps from least to greatest.
+    """List round numbers as labels, in about 25 steps from the minimum to the maximum.
 
     Raises:
         ValueError: all numbers are the same.
@@ -249,7 +253,7 @@ def rounded_number_labels(numbers: Sequence[float]) -> tuple[str, ...]:
 
 
 def with_number_labels(task: Task, preset: Published, examples: Sequence[TaskExample]) -> Task:
-    """Return a regression task with its labels, where the model predicts numbers as words."""
+    """Return a regression task with its labels, if the model predicts numbers as words."""
     if not TASK_KINDS[task.task_kind].predicts_number or not uses_word_labels(preset):
         return task
     numbers = [item.label for item in examples if isinstance(item.label, float)]

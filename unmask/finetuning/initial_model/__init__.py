@@ -1,1 +1,1 @@
-"""The model that fine-tuning begins with: weights, heads, tokens of the task."""
+"""The initial model of fine-tuning: weights, heads, and tokens of the task."""

@@ -1,8 +1,8 @@
-"""A language model's loss beside the task's own: Radford et al. 2018, section 3.2, equation 5.
+"""The auxiliary language modeling loss of Radford et al. 2018, section 3.2, equation 5.
 
-L3 = L2 + weight L1: the decoder also says the next token of what it reads, which the paper found to
+L3 = L2 + weight L1: the decoder also predicts the next token of its input, which the paper found to
 help with larger data sets (section 5).
-Deviates: each loss is a mean over what it asks, labels or tokens; the equation has sums.
+Deviates: each loss is a mean over its targets, labels or tokens; the equation has sums.
 """
 
 from collections.abc import Mapping
@@ -21,15 +21,16 @@ from unmask.zoo.preset import Published
 def with_language_head(
     head_specs: Mapping[str, HeadSpec], preset: Published, lm_loss_weight: float | None
 ) -> dict[str, HeadSpec]:
-    """Add a head that names tokens to those of a task; of weight 0 none.
+    """Add a language head to the heads of a task, unless its weight is 0.
 
     Args:
-        head_specs: of the task.
-        preset: of the model.
-        lm_loss_weight: None: what the card's paper has, where the task's head labels whole texts.
+        head_specs: heads of the task.
+        preset: preset of the model.
+        lm_loss_weight: weight of the loss. None: that of the preset's paper, if the task classifies
+            whole texts.
 
     Raises:
-        ValueError: the model is no decoder, or says its answers in words anyway.
+        ValueError: the model is not a decoder, or already has a language head for the task.
     """
     if lm_loss_weight is None:
         labelled = any(spec.labels_texts for spec in head_specs.values())
@@ -48,13 +49,13 @@ def with_language_head(
 
 
 def lm_loss_weight_of(head_specs: Mapping[str, HeadSpec]) -> float:
-    """Return the weight of the language model's loss beside the task's; 0: there is none."""
+    """Return the weight of the auxiliary language modeling loss; 0: there is none."""
     _, *beside = head_specs.values()
     return sum((spec.weight for spec in beside if isinstance(spec, LanguageModeling)), 0.0)
 
 
 def with_next_token_targets(example: Example) -> Example:
-    """Ask for the token after each but the last; of a text in two parts, but the last of each."""
+    """Set next-token targets for all tokens but the last of the text, or of each of its parts."""
     targets = np.append(example.inputs[1:], IGNORE_INDEX)
     if example.part_ids is not None:
         targets[np.flatnonzero(np.diff(example.part_ids))] = IGNORE_INDEX
@@ -62,6 +63,6 @@ def with_next_token_targets(example: Example) -> Example:
 
 
 def remove_language_head(model: Model) -> None:
-    """Remove the head that named tokens beside another."""
+    """Remove the auxiliary language head."""
     del model.heads[LANGUAGE_HEAD]
     del model.head_specs[LANGUAGE_HEAD]

@@ -1,4 +1,4 @@
-"""What a fine-tuning run begins with: card, tokenizer, weights, and which have yet to be drawn."""
+"""The initial model of a fine-tuning run: preset, tokenizer, and pretrained weights."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -54,37 +54,37 @@ from unmask.zoo.preset import Published
 
 @dataclass(frozen=True, kw_only=True)
 class InitialModel:
-    """Where a run begins, whatever its seed."""
+    """The initial model of a run, independent of the seed."""
 
     preset: Published
-    """With the heads of the task."""
+    """Preset with the heads of the task."""
     tokenizer: Tokenizer
     pretrained_weights: Mapping[str, Tensor]
-    """The weights that there are, by our names; what is not among them is drawn from a seed."""
+    """Pretrained weights, by our names; all others are initialized from a seed."""
     task: Task
-    """With its labels in the order that the model knows, if it knows just these."""
+    """The task; its labels are in the model's order, if the model was trained for exactly these."""
     unexpected: tuple[str, ...] = ()
-    """Tensors of the folder that the model has no place for."""
+    """Tensors of the folder that the model does not use."""
     new_token_ids: range = range(0)
-    """Tokens that the tokenizer of the weights did not know: their vectors are drawn."""
+    """Ids of tokens that are new to the pretrained tokenizer; their embeddings are initialized."""
 
     @property
     def is_pretrained(self) -> bool:
-        """Whether there are weights to begin with."""
+        """Whether there are pretrained weights."""
         return bool(self.pretrained_weights)
 
     def newly_initialized(self) -> tuple[str, ...]:
-        """Name the weights that are drawn."""
+        """Names of the weights that are initialized."""
         model = self.preset.build_without_memory()
         return tuple(
             name for name, _ in model.named_parameters() if name not in self.pretrained_weights
         )
 
     def build_model(self, seed: int, *, use_pretrained: bool = True) -> Model:
-        """Build the model; what is not there, or all if not `use_pretrained`, is drawn."""
+        """Build the model; missing weights, or all if not `use_pretrained`, are initialized."""
         tables = PER_TOKEN_PARAMETERS if self.new_token_ids else ()
-        whole = [name for name in self.pretrained_weights if name not in tables]
-        model = self.preset.build().initialize(seed, loaded=whole if use_pretrained else ())
+        complete = [name for name in self.pretrained_weights if name not in tables]
+        model = self.preset.build().initialize(seed, loaded=complete if use_pretrained else ())
         if use_pretrained:
             weights = model.own_weights()
             with torch.no_grad():
@@ -97,24 +97,24 @@ class InitialModel:
 
 
 def _copy_known_rows(embedding_table: Tensor, known_rows: Tensor, new_token_ids: range) -> None:
-    """Copy what is known of a table, which may have more rows, but for rows that are drawn."""
-    kept = embedding_table[new_token_ids.start : new_token_ids.stop].clone()
+    """Copy the known rows of an embedding table, except those of new tokens."""
+    new_rows = embedding_table[new_token_ids.start : new_token_ids.stop].clone()
     embedding_table[: len(known_rows)].copy_(known_rows)
-    embedding_table[new_token_ids.start : new_token_ids.stop] = kept
+    embedding_table[new_token_ids.start : new_token_ids.stop] = new_rows
 
 
 @dataclass(frozen=True, kw_only=True)
 class InitialModelOptions:
-    """What a run changes about the model that it begins with."""
+    """Changes of a run to its initial model."""
 
     tokenizer: str | None = None
     """Folder of a tokenizer, for a catalogue name. None: trained on the texts."""
     vocabulary: VocabularySpec | None = None
-    """Type of a tokenizer that is trained. None: that of the preset."""
+    """Type of tokenizer to train. None: that of the preset."""
     dropout: float | None = None
     """Dropout probability. None: that of the preset."""
     lm_loss_weight: float | None = None
-    """Weight of the language modeling loss beside the task's. None: that of the preset."""
+    """Weight of the auxiliary language modeling loss. None: that of the preset."""
     trains_embeddings: bool = True
     """Whether token embeddings are trained, so that task tokens may be added."""
 
@@ -125,7 +125,7 @@ def load_initial_model(
     texts: Iterable[str],
     options: InitialModelOptions = InitialModelOptions(),
 ) -> InitialModel:
-    """Return the model that a run begins with.
+    """Return the initial model of a run.
 
     Args:
         source: a run folder, a folder in the Hugging Face layout, `hf:owner/name`, a bundled model,
@@ -136,12 +136,12 @@ def load_initial_model(
 
     Raises:
         FileNotFoundError: there is no such folder or model.
-        ValueError: the model cannot do this task, has no tokenizer, or its folder is damaged.
+        ValueError: the model does not support the task, has no tokenizer, or its folder is damaged.
     """
     if isinstance(source, LoadedModel):
-        found = _from_loaded_model(source, task, options)
+        initial_model = _from_loaded_model(source, task, options)
     elif Path(source).is_dir() or source.startswith(HUB_PREFIX) or source in BUNDLED_MODELS:
-        found = _from_folder(resolve_model_folder(source), task, options)
+        initial_model = _from_folder(resolve_model_folder(source), task, options)
     elif source in MODELS or source in ALIASES:
         card = _with_dropout(get_preset(source), options.dropout)
         if options.vocabulary is not None:
@@ -154,8 +154,10 @@ def load_initial_model(
         )
     if options.tokenizer is not None or options.vocabulary is not None:
         name = "tokenizer" if options.vocabulary is None else "vocabulary"
-        raise ValueError(f"{name} is for a model of the catalogue; {found.preset.name} has its own")
-    return replace(found, preset=_with_dropout(found.preset, options.dropout))
+        raise ValueError(
+            f"{name} is for a model of the catalogue; {initial_model.preset.name} has its own"
+        )
+    return replace(initial_model, preset=_with_dropout(initial_model.preset, options.dropout))
 
 
 def _head_specs(task: Task, preset: Published, lm_loss_weight: float | None) -> dict[str, HeadSpec]:
@@ -169,18 +171,25 @@ def _from_preset(
     options: InitialModelOptions,
 ) -> InitialModel:
     task = without_trained_pooler(task) if preset.pooler_head else task
-    # A task that the model cannot do is refused before a vocabulary is trained.
+    # An unsupported task is refused before a vocabulary is trained.
     _head_specs(task, preset, options.lm_loss_weight)
     folder = None if options.tokenizer is None else resolve_model_folder(options.tokenizer)
-    known = train_tokenizer(preset.tokenizer, texts) if folder is None else load_tokenizer(folder)
-    task = resolve_input_options(task, preset, known, trains_embeddings=options.trains_embeddings)
-    known, heads = add_task_tokens(task, known), _head_specs(task, preset, options.lm_loss_weight)
-    preset = replace(preset.with_vocabulary(known.special_ids), heads=heads)
-    return InitialModel(preset=preset, tokenizer=known, pretrained_weights={}, task=task)
+    tokenizer = (
+        train_tokenizer(preset.tokenizer, texts) if folder is None else load_tokenizer(folder)
+    )
+    task = resolve_input_options(
+        task, preset, tokenizer, trains_embeddings=options.trains_embeddings
+    )
+    tokenizer, heads = (
+        add_task_tokens(task, tokenizer),
+        _head_specs(task, preset, options.lm_loss_weight),
+    )
+    preset = replace(preset.with_vocabulary(tokenizer.special_ids), heads=heads)
+    return InitialModel(preset=preset, tokenizer=tokenizer, pretrained_weights={}, task=task)
 
 
 def _from_folder(folder: Path, task: Task, options: InitialModelOptions) -> InitialModel:
-    """Open a folder with the task's head; if it has such a head already, with that, to compare."""
+    """Load a folder with the task's head; if it has such a head, with that one, to compare."""
     if is_adapter(folder):
         opened = open_adapter(folder)
         merge_permanently(opened.model)
@@ -188,13 +197,13 @@ def _from_folder(folder: Path, task: Task, options: InitialModelOptions) -> Init
     card, theirs = read_preset(folder)
     card = replace(card, name=folder.name)
     kinds = cast("Sequence[str]", theirs.get("architectures")) or ("",)
-    every = (
+    class_names = (
         *card.config_mapping.class_names.items(),
         *card.config_mapping.causal_class_names.items(),
     )
-    there = next((k for k, kind in every if kind in kinds), ())
+    head_names = next((k for k, kind in class_names if kind in kinds), ())
     if NATIVE_HEADS_KEY in theirs or {LABEL_HEAD, TOKEN_LABEL_HEAD, SPAN_HEAD, CHOICE_HEAD} & set(
-        there
+        head_names
     ):
         return _from_loaded_model(load_folder(folder), task, options)
     heads = _head_specs(task, card, options.lm_loss_weight)
@@ -204,19 +213,19 @@ def _from_folder(folder: Path, task: Task, options: InitialModelOptions) -> Init
 def _from_loaded_model(
     loaded_model: LoadedModel, task: Task, options: InitialModelOptions
 ) -> InitialModel:
-    """Keep what the task can use: the backbone, and the head or the part of it that fits."""
+    """Keep the weights that the task can use: the backbone, and matching parts of the head."""
     if loaded_model.tokenizer is None:
         raise ValueError(f"{loaded_model.preset.name} has no tokenizer, which reading text needs")
     check_tokenizer_size(
         loaded_model.tokenizer, loaded_model.model.vocab_size, loaded_model.preset.name
     )
-    there = {
+    weights = {
         n: x
         for n, x in loaded_model.model.trained_weights().items()
         if n not in loaded_model.missing
     }
     if loaded_model.preset.pooler_head and not _shared_layers(
-        loaded_model.preset, there, LABEL_HEAD, ("dense",)
+        loaded_model.preset, weights, LABEL_HEAD, ("dense",)
     ):
         task = without_trained_pooler(task)
     task = resolve_input_options(
@@ -226,28 +235,30 @@ def _from_loaded_model(
         trains_embeddings=options.trains_embeddings,
     )
     tokenizer = add_task_tokens(task, loaded_model.tokenizer)
-    wanted = _head_specs(task, loaded_model.preset, options.lm_loss_weight)
-    head = next(iter(wanted))  # the task's own; a language model's beside it comes after
-    kept = {n: x for n, x in there.items() if n.startswith("backbone.")}
-    own = {n: x for n, x in there.items() if n.startswith(f"heads.{head}.")}
-    if LANGUAGE_HEAD in wanted:
-        kept |= {n: x for n, x in there.items() if n.startswith(f"heads.{LANGUAGE_HEAD}.")}
-    if head == LANGUAGE_HEAD or _has_same_labels(loaded_model, head, wanted[head], task):
-        kept |= own
+    head_specs = _head_specs(task, loaded_model.preset, options.lm_loss_weight)
+    head = next(iter(head_specs))  # the task's own; an auxiliary language head comes after it
+    reused = {n: x for n, x in weights.items() if n.startswith("backbone.")}
+    own = {n: x for n, x in weights.items() if n.startswith(f"heads.{head}.")}
+    if LANGUAGE_HEAD in head_specs:
+        reused |= {n: x for n, x in weights.items() if n.startswith(f"heads.{LANGUAGE_HEAD}.")}
+    if head == LANGUAGE_HEAD or _has_same_labels(loaded_model, head, head_specs[head], task):
+        reused |= own
         if head != LANGUAGE_HEAD and task.labels:
             task = replace(task, labels=loaded_model.label_names)
-            wanted = _head_specs(task, loaded_model.preset, options.lm_loss_weight)
-    elif isinstance(spec := wanted[head], SequenceClassification) and spec.dense_layer:
+            head_specs = _head_specs(task, loaded_model.preset, options.lm_loss_weight)
+    elif isinstance(spec := head_specs[head], SequenceClassification) and spec.dense_layer:
         below = ("dense", "norm") if spec.norm else ("dense",)
-        kept |= _shared_layers(loaded_model.preset, there, head, below)
-    used = {id(x) for x in kept.values()}
-    extra = [n for n, x in there.items() if n not in kept and id(x) not in used]
+        reused |= _shared_layers(loaded_model.preset, weights, head, below)
+    used = {id(x) for x in reused.values()}
+    extra = [n for n, x in weights.items() if n not in reused and id(x) not in used]
     return InitialModel(
         preset=replace(
-            with_embeddings_for(loaded_model.preset, tokenizer), heads=wanted, unused_pooler=None
+            with_embeddings_for(loaded_model.preset, tokenizer),
+            heads=head_specs,
+            unused_pooler=None,
         ),
         tokenizer=tokenizer,
-        pretrained_weights=kept,
+        pretrained_weights=reused,
         task=task,
         unexpected=(*loaded_model.unexpected, *extra),
         new_token_ids=range(loaded_model.tokenizer.vocab_size, tokenizer.vocab_size),
@@ -257,7 +268,7 @@ def _from_loaded_model(
 def _has_same_labels(
     loaded_model: LoadedModel, head_name: str, wanted_spec: HeadSpec, task: Task
 ) -> bool:
-    """Return whether a head was trained for just these labels, a number, or answers in a text."""
+    """Return whether a head was trained for exactly these labels, a number, or answer spans."""
     spec = loaded_model.model.head_specs.get(head_name)
     if f"heads.{head_name}.out.weight" in loaded_model.missing or type(spec) is not type(
         wanted_spec
@@ -277,7 +288,7 @@ def _has_same_labels(
 
 
 def _has_same_pooling(first: HeadSpec, second: HeadSpec) -> bool:
-    """Return whether heads of labels read the same of a text."""
+    """Return whether two classification heads have the same pooling."""
     if isinstance(first, SequenceClassification) and isinstance(second, SequenceClassification):
         return (first.pooling, first.pooled_layers, first.dense_layer) == (
             second.pooling,
@@ -288,7 +299,7 @@ def _has_same_pooling(first: HeadSpec, second: HeadSpec) -> bool:
 
 
 def _has_same_structure(first: HeadSpec, second: HeadSpec) -> bool:
-    """Compare heads of one kind but for what depends on the labels and their order."""
+    """Compare heads of one kind, except for the fields that depend on the labels."""
     if isinstance(first, SequenceClassification) and isinstance(second, SequenceClassification):
         return isinstance(second.loss, type(first.loss))
     if isinstance(first, BiLSTMCRF) and isinstance(second, BiLSTMCRF):
@@ -304,31 +315,31 @@ def _has_same_structure(first: HeadSpec, second: HeadSpec) -> bool:
 def _shared_layers(
     preset: Published, weights: Mapping[str, Tensor], head_name: str, layer_names: Sequence[str]
 ) -> dict[str, Tensor]:
-    """Find the maps below a head's scores among the weights of other heads, or of none.
+    """Find the layers below a head's output layer among the weights of other heads or the pooler.
 
-    Those that transformers calls alike, since it begins a head with them; of a network that it has
-    not, the map of another head of labels.
+    They are the layers to which transformers gives the same name, since it initializes a head with
+    them; for networks that it lacks, the layer of another classification head.
     """
-    names, found = preset.weight_names, dict[str, Tensor]()
+    names, shared = preset.weight_names, dict[str, Tensor]()
     heads = {n: x for n, x in weights.items() if not n.startswith("backbone.")}
     by_theirs = {name: x for n, x in heads.items() for name in names.external_names(n)}
-    others = [LABEL_HEAD, CHOICE_HEAD, *([preset.pooler_head] if preset.pooler_head else ())]
+    other_heads = [LABEL_HEAD, CHOICE_HEAD, *([preset.pooler_head] if preset.pooler_head else ())]
     for part in layer_names:
         for tail in ("weight", "bias"):
             ours = f"heads.{head_name}.{part}.{tail}"
-            alike = [f"heads.{name}.{part}.{tail}" for name in others]
-            if there := [by_theirs[n] for n in names.external_names(ours) if n in by_theirs]:
-                found[ours] = there[0]
+            alike = [f"heads.{name}.{part}.{tail}" for name in other_heads]
+            if candidates := [by_theirs[n] for n in names.external_names(ours) if n in by_theirs]:
+                shared[ours] = candidates[0]
             elif (
                 not preset.config_mapping.in_transformers
                 and (mine := next((weights[n] for n in alike if n in weights), None)) is not None
             ):
-                found[ours] = mine
-    return found
+                shared[ours] = mine
+    return shared
 
 
 def _with_dropout(preset: Published, dropout: float | None) -> Published:
-    """Return the card with another dropout, if one is given."""
+    """Return the preset with another dropout, if one is given."""
     return (
         preset
         if dropout is None

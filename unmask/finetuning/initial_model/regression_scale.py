@@ -1,7 +1,8 @@
-"""Regression: numbers are learned around their mean, in units of their spread.
+"""Standardization of regression targets: mean 0 and standard deviation 1 in training.
 
-A rate that fits labels then fits any number, be it a share or a price. When the run is over the
-scale goes into the head, so that the model says numbers as they are, in any library.
+A learning rate that works for classification then works for numbers of any scale. At the end of the
+run the scale is folded into the head, so that the model predicts numbers in their original units,
+in any library.
 """
 
 from collections.abc import Sequence
@@ -30,7 +31,7 @@ from unmask.zoo.preset import Published
 def with_target_scale(
     formulation: TaskFormulation, preset: Published, train: Sequence[TaskExample]
 ) -> TaskFormulation:
-    """Let numbers be asked in the scale of the training file; of other tasks nothing changes."""
+    """Return the formulation with standardized targets; other tasks are unchanged."""
     if not _is_regression(formulation):
         return formulation
     numbers = np.array([item.label for item in train], np.float64)
@@ -40,7 +41,7 @@ def with_target_scale(
 
 
 def without_target_scale(formulation: TaskFormulation) -> TaskFormulation:
-    """Return the task as a finished model is asked, whose head says numbers as they are."""
+    """Return the formulation for a finished model, which predicts in original units."""
     return (
         replace(formulation, target_shift=0.0, target_scale=1.0)
         if isinstance(formulation, ClassificationFormulation)
@@ -49,7 +50,7 @@ def without_target_scale(formulation: TaskFormulation) -> TaskFormulation:
 
 
 def normalize_head(model: Model, formulation: TaskFormulation) -> None:
-    """Let a head that says numbers as they are say them in the scale in which they are learned."""
+    """Rescale a head from original units to standardized targets."""
     if _is_regression(formulation):
         _rescale_head(model, -formulation.target_shift, 1.0)
         _rescale_head(model, 0.0, 1 / formulation.target_scale)
@@ -70,7 +71,7 @@ def _is_regression(formulation: TaskFormulation) -> TypeGuard[ClassificationForm
 
 
 def _can_absorb_shift(preset: Published) -> bool:
-    """Return whether the head has a bias, or the norm before it has one of the same effect."""
+    """Return whether the head, or the norm before it, has a bias that can absorb the shift."""
     spec, a = preset.heads[LABEL_HEAD], preset.architecture
     if not isinstance(spec, SequenceClassification) or not isinstance(a, StackArchitecture):
         return False
@@ -85,10 +86,10 @@ def _can_absorb_shift(preset: Published) -> bool:
 
 
 def _rescale_head(model: Model, shift: float, scale: float) -> None:
-    """Let the head say its number times `scale` plus `shift`.
+    """Multiply the output of the head by `scale` and add `shift`.
 
-    A head without a bias (GPT-2's, in the reference library) has the shift in the bias b of the
-    norm before it: w (x + b + w shift / |w|²) = w (x + b) + shift.
+    For a head without a bias (GPT-2's, in the reference library), the shift goes into the bias b of
+    the norm before it: w (x + b + w shift / |w|²) = w (x + b) + shift.
     """
     head = model.heads[LABEL_HEAD]
     assert isinstance(head, SequenceClassificationHead)
@@ -101,4 +102,4 @@ def _rescale_head(model: Model, shift: float, scale: float) -> None:
             assert isinstance(model.backbone.final_norm, nn.LayerNorm)
             bias = model.backbone.final_norm.bias
             bias.add_(w[0] * (shift / float((w * w).sum())))
-            bias.requires_grad_(True)  # it has been tuned, and is saved with what else was
+            bias.requires_grad_(True)  # so that it is saved with the other trained weights

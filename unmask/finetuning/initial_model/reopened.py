@@ -1,8 +1,8 @@
-"""The model that a fine-tuning run begins with: by name, or open.
+"""The base model of a fine-tuning run: by name, or in memory.
 
 An adapter is saved with the name of its base model, not with its weights (`adapter_config.json`,
-`base_model_name_or_path`). An open model can therefore be the base of a saved adapter only if its
-weights can be read again from where they came from.
+`base_model_name_or_path`). A model in memory can therefore be the base of a saved adapter only if
+its weights can be read again from their source.
 """
 
 from pathlib import Path
@@ -44,7 +44,7 @@ def name_or_open_model(
 
 
 def _has_weights_of(loaded_model: LoadedModel, source: str) -> bool:
-    """Compare an open model with what is read from its source now."""
+    """Compare a model in memory with the weights at its source."""
     saved = open_model_or_adapter(resolve_model_folder(source))
     ours, theirs = _weights(loaded_model), _weights(saved)
     return ours.keys() == theirs.keys() and all(
@@ -53,8 +53,8 @@ def _has_weights_of(loaded_model: LoadedModel, source: str) -> bool:
 
 
 def _weights(loaded_model: LoadedModel) -> dict[str, torch.Tensor]:
-    """Return the weights that the model's files have, those of adapters included."""
-    model, drawn = loaded_model.model, set(loaded_model.missing)
+    """Return the weights that are in the model's files, adapters included."""
+    model, newly_initialized = loaded_model.model, set(loaded_model.missing)
     adapters = {n: p.detach() for n, p in model.named_parameters() if n.startswith("adapters.")}
     trained = model.trained_weights() | adapters
-    return {name: weight for name, weight in trained.items() if name not in drawn}
+    return {name: weight for name, weight in trained.items() if name not in newly_initialized}

@@ -1,4 +1,4 @@
-"""A new encoder of sources, with a vocabulary of their own, before a pretrained encoder-decoder.
+"""A new source encoder, with its own vocabulary, before a pretrained encoder-decoder.
 
 Lewis et al. 2020, arXiv:1910.13461, section 3.4.
 """
@@ -26,11 +26,11 @@ def add_source_encoder(
 
     Args:
         initial_model: the model, with weights.
-        method: how large the encoder and its vocabulary are.
-        items: whose texts are sources.
+        method: sizes of the encoder and its vocabulary.
+        items: items whose texts are sources.
 
     Raises:
-        ValueError: the model is no encoder-decoder, was not trained, or reads sources so already.
+        ValueError: the model is not an encoder-decoder, is not pretrained, or has a source encoder.
     """
     card, a = initial_model.preset, initial_model.preset.architecture
     if not isinstance(a, EncoderDecoderArchitecture):
@@ -57,7 +57,7 @@ def add_source_encoder(
 def _train_source_tokenizer(
     initial_model: InitialModel, vocab_size: int, items: Sequence[TaskExample]
 ) -> Tokenizer:
-    """Learn a vocabulary of the model's kind; which language a source is in, it need not say."""
+    """Train a tokenizer of the model's kind, without language tokens."""
     vocabulary = initial_model.preset.tokenizer.vocabulary
     if hasattr(vocabulary, "vocab_size"):
         vocabulary = replace(cast("Any", vocabulary), vocab_size=vocab_size)
@@ -68,9 +68,11 @@ def _train_source_tokenizer(
 
 
 def newly_initialized_names(initial_model: InitialModel) -> tuple[str, ...]:
-    """Name the weights that are drawn, those of a new encoder of sources together."""
+    """Name the newly initialized weights; those of a new source encoder are summarized."""
     fresh = initial_model.newly_initialized()
     new = sum(name.startswith(_SOURCE_ENCODER_PREFIX) for name in fresh)
     reader = initial_model.tokenizer.input_tokenizer
-    said = (f"the encoder of sources ({new} tensors, {reader.vocab_size:,} tokens)",) if new else ()
-    return (*said, *(name for name in fresh if not name.startswith(_SOURCE_ENCODER_PREFIX)))
+    summary = (
+        (f"the encoder of sources ({new} tensors, {reader.vocab_size:,} tokens)",) if new else ()
+    )
+    return (*summary, *(name for name in fresh if not name.startswith(_SOURCE_ENCODER_PREFIX)))

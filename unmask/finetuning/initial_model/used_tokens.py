@@ -1,8 +1,8 @@
-"""While a model is fine-tuned its table has the tokens of the given texts alone.
+"""Reduction of the embedding table to the tokens of the training and dev texts.
 
-Of 30,000 vectors a task meets a few thousand. The others would have gradients of zero, and yet be
-cleared, measured and moved in every step: of a model like BERT-mini a sixth of the time, of
-XLM-R two thirds of the parameters.
+A task uses a few thousand of 30,000 embeddings. The others would have zero gradients, but still
+take part in zeroing, norm and update of each step: a sixth of the time for a model like BERT-mini,
+and two thirds of the parameters of XLM-R.
 """
 
 from collections.abc import Iterable
@@ -18,7 +18,7 @@ from unmask.heads.model import Model
 
 
 class UsedTokenEmbedding(nn.Embedding):
-    """Some rows of a table, found by the ids of the whole one."""
+    """Some rows of an embedding table, indexed by the ids of the whole table."""
 
     row_of_token: Int[Tensor, "v"]
 
@@ -44,15 +44,15 @@ class UsedTokenEmbedding(nn.Embedding):
 
 
 def shrink_embeddings(model: Model, examples: Iterable[Example], padding_id: int) -> None:
-    """Give a model a table of the tokens in the examples, where the whole table would be learned.
+    """Reduce a trained embedding table to the tokens in the examples.
 
-    Rows of other tokens are as they were when `restore_embeddings` has put the table together:
-    elsewhere weight decay alone would move them. Nothing is done to a model that names tokens,
-    which needs all of them, or one with adapters.
+    `restore_embeddings` restores the table, with the other rows unchanged; without the reduction,
+    only weight decay would change them. Models with a language head, which needs all tokens, and
+    models with adapters are left alone.
     """
     table = model.backbone.embedding_table
-    named = model.has_language_head
-    if named or model.adapters or model.architecture.is_encoder_decoder:
+    predicts_tokens = model.has_language_head
+    if predicts_tokens or model.adapters or model.architecture.is_encoder_decoder:
         return
     if not isinstance(table, nn.Embedding) or not table.weight.requires_grad:
         return
@@ -62,7 +62,7 @@ def shrink_embeddings(model: Model, examples: Iterable[Example], padding_id: int
 
 
 def restore_embeddings(model: Model) -> None:
-    """Give a model its whole table back, with what was learned."""
+    """Restore the whole embedding table, with the trained rows."""
     used = model.backbone.embedding_table
     if not isinstance(used, UsedTokenEmbedding):
         return

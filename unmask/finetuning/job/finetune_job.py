@@ -1,4 +1,4 @@
-"""A fine-tuning job before its first step: data read, model begun, everything decided and said."""
+"""FinetuneJob: data, initial model and resolved configuration before the first step."""
 
 import logging
 from collections.abc import Mapping, Sequence
@@ -33,28 +33,28 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, kw_only=True)
 class FinetuneJob:
-    """All that the runs of a job share."""
+    """The state that all runs of a job share."""
 
     config: FinetuneConfig
     data: FinetuneData
     initial_model: InitialModel
     formulation: TaskFormulation
-    """With numbers in the scale in which they are learned."""
+    """Formulation of the task, with standardized regression targets."""
     train_examples: Sequence[Example]
-    """Of the training file."""
+    """Examples of the training file."""
     source_sampling: SourceSampling | None = None
-    """Of a mixture: which part each example is of, and how many of each an epoch reads."""
+    """Sampling of the parts of a mixture."""
     dev_inputs: Sequence[TaskInput]
     test_inputs: Sequence[TaskInput]
     folder: Path
     keeps_folder: bool = True
-    """The folder stays."""
+    """Whether the folder is kept."""
     peak_flops: float = 0.0
-    """FLOP/s of this machine's matrix product. 0: not measured."""
+    """FLOP/s of matrix products on this machine. 0: not measured."""
     n_trainable_parameters: int = 0
-    """Parameters that are tuned."""
+    """Number of trained parameters."""
     n_parameters: int = 0
-    """Of the model, with what is added to it."""
+    """Number of parameters of the model, with added modules."""
     world: World
     run_record: Mapping[str, Any]
     notes: tuple[str, ...]
@@ -63,12 +63,12 @@ class FinetuneJob:
 
     @property
     def task(self) -> Task:
-        """What is learned."""
+        """The task."""
         return self.formulation.task
 
     @property
     def total_steps(self) -> int:
-        """How many steps a run has."""
+        """Number of steps of a run."""
         t = self.config
         return derived_options.count_steps(
             t,
@@ -88,9 +88,9 @@ class FinetuneJob:
 
     @property
     def dev_subset(self) -> tuple[Sequence[TaskExample], Sequence[TaskInput]]:
-        """The dev items that are scored while training, evenly spaced, and their questions.
+        """The dev items that are scored in training, evenly spaced, and their inputs.
 
-        Of a mixture's tasks each has as many, or all that it has.
+        Each task of a mixture has equally many, or all of its items.
         """
         items = self.data.dev
         if (
@@ -113,7 +113,7 @@ class FinetuneJob:
 
     @property
     def summary(self) -> str:
-        """What is learned from, and how: a line, in the words of the options."""
+        """A line on data and configuration, in terms of the options."""
         t = self.config
         return (
             f"rows {len(self.data.train):,}, epochs {t.epochs:g}, batch size "
@@ -126,7 +126,7 @@ class FinetuneJob:
         """Build the model of one run, ready for its first step.
 
         Raises:
-            ValueError: it has not what the method tunes.
+            ValueError: the model lacks the parameters that the method trains.
         """
         trained = arm != RANDOM_INITIALIZATION
         model = self.initial_model.build_model(seed, use_pretrained=trained)
@@ -136,7 +136,7 @@ class FinetuneJob:
         return model
 
     def run_folder(self, arm: str, seed: int) -> Path:
-        """Return the folder of one run: the job's own if there is but one."""
+        """Return the folder of one run: the job's own if there is only one run."""
         if len(self.runs) == 1:
             return self.folder
         return self.folder / f"{'random-' if arm == RANDOM_INITIALIZATION else ''}seed-{seed}"
@@ -147,5 +147,5 @@ class FinetuneJob:
             print_line(text, self.terminal)
 
     def warn(self, text: str) -> None:
-        """Tell of what may be a mistake, also where no progress is shown."""
+        """Print a warning, also if progress is not shown."""
         _log.warning("%s", text)

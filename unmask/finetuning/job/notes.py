@@ -1,4 +1,4 @@
-"""What a user is told before the first step: of weights, of mixtures, of long texts."""
+"""Notes for the user before the first step: on weights, mixtures and long texts."""
 
 import numpy as np
 
@@ -24,7 +24,7 @@ from unmask.text.records import format_names
 
 
 def weight_notes(initial_model: InitialModel, config: FinetuneConfig) -> list[str]:
-    """Return which weights are new, and which are not used."""
+    """Return notes on newly initialized and on unused weights."""
     notes: list[str] = []
     if not initial_model.is_pretrained and config.tokenizer is None:
         notes.append(
@@ -68,22 +68,22 @@ def weight_notes(initial_model: InitialModel, config: FinetuneConfig) -> list[st
 
 
 def _template_notes(initial_model: InitialModel, config: FinetuneConfig) -> list[str]:
-    """Say what a paper's own way of fine-tuning put around texts, or why it did not."""
-    said, asked = initial_model.task.options, config.task_options
+    """Return notes on the special tokens of a paper's fine-tuning, if added, or why not."""
+    resolved, requested = initial_model.task.options, config.task_options
     notes: list[str] = []
-    if said.get("special_tokens") != asked.get("special_tokens"):
+    if resolved.get("special_tokens") != requested.get("special_tokens"):
         notes.append(
             f"around texts stand {format_names(TASK_TOKENS.names)}, as in the model's paper "
             "(--option special_tokens=own for what its tokenizer puts there)"
         )
-    if said.get("pooling") == "both" != asked.get("pooling"):
+    if resolved.get("pooling") == "both" != requested.get("pooling"):
         notes.append("two texts are read in both orders (--option order_invariant=false for one)")
-    wanted = (
-        "special_tokens" in said
-        and said["special_tokens"] is None
+    would_add_tokens = (
+        "special_tokens" in resolved
+        and resolved["special_tokens"] is None
         and initial_model.preset.finetuning.special_tokens == "added"
     )
-    if wanted and not config.tune.trains_embeddings:
+    if would_add_tokens and not config.tune.trains_embeddings:
         notes.append(
             f"{method_name(config.tune)} tunes no vectors of tokens: none are added, unlike in the "
             "paper"
@@ -92,7 +92,7 @@ def _template_notes(initial_model: InitialModel, config: FinetuneConfig) -> list
 
 
 def mixture_notes(mixture: TaskMixture | None, source_sampling: SourceSampling | None) -> list[str]:
-    """Say of each part of a mixture how much there is, and how much of it an epoch reads."""
+    """Return the numbers of examples of each part of a mixture, in all and per epoch."""
     if mixture is None or source_sampling is None:
         return []
     sizes, total = (
@@ -128,26 +128,26 @@ def truncation_warnings(
     n_items: int,
     split_name: str,
 ) -> list[str]:
-    """Say of how many texts, and of how many targets, a part is lost, if of any.
+    """Return warnings with the numbers of truncated texts and targets, if any.
 
     Args:
-        formulation: what is asked, of which task.
-        n_truncated: texts that are longer than what is read.
-        n_truncated_targets: targets that are longer than what is learned and written.
-        n_items: all of both.
-        split_name: of which file.
+        formulation: formulation of the task.
+        n_truncated: number of truncated texts.
+        n_truncated_targets: number of truncated targets.
+        n_items: number of all items.
+        split_name: name of the split.
     """
-    found: list[str] = []
+    warnings: list[str] = []
     task = formulation.task
     if n_truncated and not TASK_KINDS[task.task_kind].splits_long_texts:
         template = task.options.get("template")
         oldest = template and parse_template(template, "options.template").truncation_keeps == "end"
         how = "lose their beginning, of lines the oldest" if oldest else "are cut"
-        found.append(f"{_too_long_texts(n_truncated, n_items, split_name, task)} {how}")
+        warnings.append(f"{_too_long_texts(n_truncated, n_items, split_name, task)} {how}")
     if n_truncated_targets and isinstance(formulation, TextToTextFormulation):
-        found.append(
+        warnings.append(
             f"{n_truncated_targets:,} of {n_items:,} {split_name} targets have more than "
             f"{formulation.max_target_length} tokens, and are learned up to there (--option "
             f"max_target_length={2 * formulation.max_target_length} for more)"
         )
-    return found
+    return warnings

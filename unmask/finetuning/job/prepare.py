@@ -1,4 +1,4 @@
-"""From a config to a job: data, model, formulation, derived options. Nothing is written."""
+"""From a config to a job: data, model, formulation and derived options. No file is written."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -66,7 +66,7 @@ def prepare_job(
     n_threads: int,
     terminal: OutputStream | None,
 ) -> FinetuneJob:
-    """Read the data, begin the model, and decide what was left open. Nothing is written.
+    """Read the data, load the model, and resolve open options. No file is written.
 
     Raises:
         FileNotFoundError: a file or model is missing.
@@ -93,14 +93,14 @@ def prepare_job(
     )
     config = _resolve_micro_batch_tokens(config, begun, folder, world.device)
     examples = [
-        with_next_token_targets(one.example) if config.lm_loss_weight else one.example
-        for one in inputs
+        with_next_token_targets(task_input.example) if config.lm_loss_weight else task_input.example
+        for task_input in inputs
     ]
     config = derived_options.resolve_evaluation_interval(
         config, count_epoch_steps(examples, config.batch_size, config.batch_tokens, sources)
     )
-    n_cut = len({one.item_index for one in inputs if one.truncated})
-    n_short = sum(one.target_truncated for one in inputs)
+    n_cut = len({task_input.item_index for task_input in inputs if task_input.truncated})
+    n_short = sum(task_input.target_truncated for task_input in inputs)
     record = _run_record(config, data, begun, task, n_parameters) | {
         "opened": loaded_model is not None,
         "environment": environment(world.device, n_threads),
@@ -127,7 +127,7 @@ def prepare_job(
 def _with_parameter_counts(job: FinetuneJob) -> FinetuneJob:
     """Count the parameters of the first run's model.
 
-    It is built now, so that a method that the model does not support is reported before a run.
+    It is built here, so that a method that the model does not support is reported before a run.
     """
     parameters = [(p.numel(), p.requires_grad) for p in job.build_model(*job.runs[0]).parameters()]
     return replace(
@@ -143,22 +143,22 @@ def _check_method(config: FinetuneConfig, initial_model: InitialModel) -> int:
     model = preset.build_without_memory()
     if config.tune.trains_head_alone and not any(True for _ in model.heads.parameters()):
         raise ValueError(
-            f"{preset.name} has no head of its own to learn: frozen, it learns nothing"
+            f"{preset.name} has no new head for this task: with tune = frozen, nothing is trained"
         )
     if is_parameter_efficient(config.tune) and not initial_model.is_pretrained:
         raise ValueError(
-            f"{method_name(config.tune)} adds to a model that was trained, and {config.base} has "
-            "no weights; pretrain it first, or tune it in full"
+            f"{method_name(config.tune)} needs pretrained weights, and {config.base} has none; "
+            "pretrain it first, or use tune = full"
         )
     return model.parameter_count()
 
 
 def _make_source_sampling(data: FinetuneData, inputs: Sequence[TaskInput]) -> SourceSampling | None:
-    """Return how the tasks of a mixture are sampled."""
+    """Return the sampling of the tasks of a mixture."""
     if data.mixture is None:
         return None
     return data.mixture.make_source_sampling(
-        [data.train[one.item_index].component for one in inputs]
+        [data.train[task_input.item_index].component for task_input in inputs]
     )
 
 
@@ -169,7 +169,7 @@ def _run_record(
     task: Task,
     n_parameters: int,
 ) -> dict[str, Any]:
-    """Return what the record of a run says of its model, its config and its data."""
+    """Return the record of a run: its model, config and data."""
     files = {
         name: {"rows": len(some), "sha256": examples_sha256(some)}
         for name, some in (("train", data.train), ("dev", data.dev), ("test", data.test))
@@ -189,10 +189,10 @@ def _run_record(
 def _load_initial_model(
     config: FinetuneConfig, loaded_model: LoadedModel | None, data: FinetuneData
 ) -> InitialModel:
-    """Begin the model that is named, or that is open, for the task."""
-    named = config.task if config.task_name is None else config.task_name
+    """Load the initial model for the task, by name or from a model in memory."""
+    task_name = config.task if config.task_name is None else config.task_name
     task = Task(
-        task_kind=config.task, columns=data.columns, labels=data.labels, task_name=named,
+        task_kind=config.task, columns=data.columns, labels=data.labels, task_name=task_name,
         options=resolve_options(config.task, data.task_options),
     )  # fmt: skip
     begun = load_initial_model(
@@ -213,25 +213,25 @@ def _load_initial_model(
 
 
 def restart_from(job: FinetuneJob, folder: Path) -> FinetuneJob:
-    """Return a job that begins with the weights of a folder, of the same network as its own.
+    """Return the job with the weights of a folder, which has the same network.
 
-    What the folder does not have, a pooler for instance, stays as it is. Where it knows more words,
-    what is asked is made anew of these.
+    Weights that the folder lacks, for instance a pooler, are unchanged. If its vocabulary is
+    larger, examples are encoded again.
     """
-    config, known = replace(job.config, base=str(folder)), job.initial_model.pretrained_weights
-    found = _load_initial_model(config, None, job.data)
-    if found.tokenizer.vocab_size != job.initial_model.tokenizer.vocab_size:
+    config, weights = replace(job.config, base=str(folder)), job.initial_model.pretrained_weights
+    initial_model = _load_initial_model(config, None, job.data)
+    if initial_model.tokenizer.vocab_size != job.initial_model.tokenizer.vocab_size:
         threads = job.run_record["environment"]["threads"]
-        made = prepare_job(config, None, job.folder, job.world, threads, None)
-        facts = {**job.run_record, "parameters": made.run_record["parameters"]}
+        new_job = prepare_job(config, None, job.folder, job.world, threads, None)
+        facts = {**job.run_record, "parameters": new_job.run_record["parameters"]}
         job = replace(
-            made,
+            new_job,
             run_record=facts,
             keeps_folder=job.keeps_folder,
             peak_flops=job.peak_flops,
             terminal=job.terminal,
         )
-    tensors = {name: found.pretrained_weights.get(name, x) for name, x in known.items()}
+    tensors = {name: initial_model.pretrained_weights.get(name, x) for name, x in weights.items()}
     return replace(
         job,
         config=config,
@@ -240,7 +240,7 @@ def restart_from(job: FinetuneJob, folder: Path) -> FinetuneJob:
 
 
 def _requested_lm_loss_weight(config: FinetuneConfig) -> float | None:
-    """Return the weight that is asked for; of a head alone, from which none is learned, none."""
+    """Return the requested weight of the auxiliary loss; 0 if only the head is trained."""
     if config.lm_loss_weight is None and config.tune.trains_head_alone:
         return 0.0
     return config.lm_loss_weight
@@ -249,9 +249,9 @@ def _requested_lm_loss_weight(config: FinetuneConfig) -> float | None:
 def _resolve_micro_batch_tokens(
     config: FinetuneConfig, initial_model: InitialModel, folder: Path, device: torch.device
 ) -> FinetuneConfig:
-    """Decide how many tokens go through the model at once, or take it from the run in the folder.
+    """Choose the micro-batch size in tokens, or take it from the run in the folder.
 
-    That was decided by the memory of then, and rounding depends on it.
+    The recorded size depends on the memory available then, and rounding depends on it.
     """
     if config.micro_batch_tokens is not None:
         return config
@@ -264,16 +264,16 @@ def _resolve_micro_batch_tokens(
 
 
 def _recorded_micro_batch_tokens(folder: Path) -> int | None:
-    """Read how many tokens went through the model at once in the run that the folder holds."""
+    """Read the micro-batch size in tokens of the run in the folder."""
     try:
-        known = read_saved(folder / RUN_FILE)["recipe"]["micro_batch_tokens"]
-    except (OSError, ValueError, KeyError, TypeError):  # no run: is_finished says what is wrong
+        recorded = read_saved(folder / RUN_FILE)["recipe"]["micro_batch_tokens"]
+    except (OSError, ValueError, KeyError, TypeError):  # no run: is_finished reports the error
         return None
-    return known if isinstance(known, int) else None
+    return recorded if isinstance(recorded, int) else None
 
 
 def _vocabulary_texts(items: Sequence[TaskExample], *, tagged: bool) -> Iterator[str]:
-    """Yield what a vocabulary is learned from: texts, and answers, which some models say."""
+    """Yield the texts to train a tokenizer on: inputs, and targets, which some models generate."""
     for item in items:
         if tagged:
             yield " ".join(item.texts)
@@ -285,7 +285,7 @@ def _vocabulary_texts(items: Sequence[TaskExample], *, tagged: bool) -> Iterator
 
 
 def _complete_task(initial_model: InitialModel, config: FinetuneConfig, data: FinetuneData) -> Task:
-    """Complete the task by what depends on the model."""
+    """Complete the task with the fields that depend on the model."""
     task = initial_model.task
     task = replace(
         task,
@@ -298,10 +298,10 @@ def _complete_task(initial_model: InitialModel, config: FinetuneConfig, data: Fi
 
 
 def is_finished(job: FinetuneJob) -> bool:
-    """Compare with the run in the folder and say whether it is finished; if there is none, begin.
+    """Return whether the folder has this run, finished; if it has no run, write its record.
 
     Raises:
-        ValueError: it is another run.
+        ValueError: the folder has another run.
     """
     path = job.folder / RUN_FILE
     if not path.is_file():

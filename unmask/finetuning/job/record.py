@@ -1,4 +1,4 @@
-"""What unmask.json says of a fine-tuning run, and whether a config is the same."""
+"""The record of a fine-tuning run in unmask.json, and its comparison with a config."""
 
 import json
 import os
@@ -16,7 +16,7 @@ from unmask.saved_format import read_saved
 
 
 def environment(device: torch.device, n_threads: int) -> dict[str, Any]:
-    """Return the machine that a run computes on, as plain data."""
+    """Return a description of the machine of a run, as plain data."""
     return {
         "machine": platform.machine(),
         "system": platform.system(),
@@ -27,14 +27,14 @@ def environment(device: torch.device, n_threads: int) -> dict[str, Any]:
 
 
 def read_run_record(folder: Path) -> dict[str, Any]:
-    """Return what the run in a folder says of itself.
+    """Read the record of the run in a folder.
 
     Raises:
-        ValueError: there is none, or it is no run of fine-tuning.
+        ValueError: there is no run, or it is not a fine-tuning run.
     """
     path = folder / RUN_FILE
     if not path.is_file():
-        raise ValueError(f"{folder}: holds no run to go on with")
+        raise ValueError(f"{folder}: has no run to continue")
     try:
         facts = read_saved(path)
         if (kind := facts["kind"]) == "finetune":
@@ -48,10 +48,10 @@ def read_run_record(folder: Path) -> dict[str, Any]:
 def check_same_config(
     folder: Path, recorded_config: Mapping[str, Any], config: FinetuneConfig
 ) -> None:
-    """Check that what is asked for is what the record of a folder says.
+    """Check that a config equals the recorded one.
 
     Raises:
-        ValueError: it is not, with the first difference.
+        ValueError: it does not; the message has the first difference.
     """
     for key, value in json.loads(json.dumps(to_dict(config))).items():
         if recorded_config.get(key) != value:

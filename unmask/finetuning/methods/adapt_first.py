@@ -5,35 +5,35 @@ from dataclasses import dataclass
 from unmask.config import check_number_fields
 
 MAX_EPOCHS = 1e6
-"""Of any run: so many passes over two rows take days."""
+"""Maximum number of epochs; even on two rows, more take days."""
 ADAPTATION_FOLDER = "in-domain"
-"""Of that run, within the folder of the run of fine-tuning."""
+"""Name of the pretraining run's folder, within that of the fine-tuning run."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class TaskAdaptivePretraining:
-    """A model is asked what pretraining asked of it, on the text of the task without its labels.
+    """Continued pretraining on the text of the task, without labels, before fine-tuning.
 
-    The second of ULMFiT's three stages (Howard and Ruder 2018, arXiv:1801.06146, section 3.2): each
-    layer learns more slowly than the one above, under a slanted triangle. Of encoders it is known
-    as task-adaptive pretraining, and with `unlabeled` text of the same kind as domain-adaptive
-    pretraining (Gururangan et al. 2020, arXiv:2004.10964).
+    The second of ULMFiT's three stages (Howard and Ruder 2018, arXiv:1801.06146, section 3.2):
+    discriminative learning rates, lower for lower layers, and a slanted triangular schedule. For
+    encoders it is known as task-adaptive pretraining and, with `unlabeled` text of the same kind,
+    as domain-adaptive pretraining (Gururangan et al. 2020, arXiv:2004.10964).
     """
 
     unlabeled: tuple[str, ...] = ()
-    """More text than that of the training rows: as for `unmask pretrain --data`. Records have their
-    text in the column in which the rows have it."""
+    """Additional text, as for `unmask pretrain --data`. Records have it in the same column as the
+    training rows."""
     epochs: float = 10.0
-    """Passes over all of it. (Not measured; the papers have other numbers for each task.)"""
+    """Number of passes over the text. (Not measured; the papers use a different number for each
+    task.)"""
     min_count: int | None = 2
-    """So often a word is there that a model whose tokens are words learns it, too; its vector
-    begins as the mean of all (the released scripts; their notebook: 3). None: the model's words
-    stay."""
+    """Minimum count of new words that are added to a word-level vocabulary; their embeddings are
+    initialized to the mean of all (the released scripts; their notebook: 3). None: no new words."""
     max_vocab_size: int = 60_000
-    """Words that it may have in the end (the released notebook; the scripts: 30,000); the most
-    frequent are added."""
+    """Maximum size of the extended vocabulary (the released notebook; the scripts: 30,000); the
+    most frequent words are added."""
     changes: tuple[str, ...] = ()
-    """`key=value` of the recipe, as for `unmask pretrain --set`: "learning_rate=1e-3"."""
+    """Settings `key=value` of the recipe, as for `unmask pretrain --set`: "learning_rate=1e-3"."""
 
     def __post_init__(self) -> None:
         """Check constraints that the types do not express."""

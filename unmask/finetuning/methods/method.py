@@ -1,6 +1,7 @@
-"""What is tuned: everything, the head, the top layers, biases, or small parts that are added.
+"""Tuning methods: full, head only, top layers, biases, or small added modules (adapters).
 
-A method is a word ("lora"), a word with differences ("lora:rank=4"), or a value (`LoRA(rank=4)`).
+A method is given by name ("lora"), by name with settings ("lora:rank=4"), or as a value
+(`LoRA(rank=4)`).
 """
 
 import math
@@ -44,23 +45,23 @@ _FIRST_STAGE_PARAMETERS = re.compile(
     r"^backbone\.(encoder\.source\.|(encoder|decoder)\.position\.|"
     r"encoder\.layers\.0\.attention\.[qkv]\.weight$)"
 )
-"""What is learned in the first step of a new encoder of sources."""
+"""Parameters that are trained in the first stage with a new source encoder."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class FullFinetuning(TuningMethod):
-    """Everything is tuned."""
+    """All parameters are trained."""
 
     layerwise_lr_decay: float = 1.0
-    """Each layer's rate is this share of the rate of the layer above it (Howard and Ruder 2018,
-    arXiv:1801.06146, section 3.2: 1 / 2.6; Clark et al. 2020, arXiv:2003.10555, appendix B: 0.8 to
-    0.9)."""
+    """Layerwise learning-rate decay: the rate of each layer as a fraction of that of the layer
+    above (Howard and Ruder 2018, arXiv:1801.06146, section 3.2: 1 / 2.6; Clark et al. 2020,
+    arXiv:2003.10555, appendix B: 0.8 to 0.9)."""
     reinitialize_layers: int = 0
-    """So many top layers are drawn anew (Zhang et al. 2021, arXiv:2006.05987, section 5)."""
+    """Number of top layers to reinitialize (Zhang et al. 2021, arXiv:2006.05987, section 5)."""
     head_learning_rate_factor: float = 6.0
-    """Rate of a head that labels, in rates of what is below it. It begins with nothing, and as
-    long as it is bad it spoils what the layers know (Kumar et al. 2022, arXiv:2202.10054, section
-    3). With 6 it learns as one on frozen features does where layers learn at 5e-4."""
+    """Learning rate of a classification head, relative to the layers below. A randomly initialized
+    head distorts pretrained features at first (Kumar et al. 2022, arXiv:2202.10054, section 3).
+    With 6 and a rate of 5e-4, it is trained at the same rate as a head on frozen features."""
 
     def __post_init__(self) -> None:
         check_number_fields(self)
@@ -72,29 +73,29 @@ class FullFinetuning(TuningMethod):
 
     @property
     def layer_decay(self) -> float:
-        """The learning rate of a layer, in that of the layer above it."""
+        """The learning rate of a layer, relative to the layer above."""
         return self.layerwise_lr_decay
 
     @property
     def head_factor(self) -> float:
-        """The learning rate of a head of labels, in that of what is below it."""
+        """The learning rate of a classification head, relative to the layers below."""
         return self.head_learning_rate_factor
 
 
 @dataclass(frozen=True, kw_only=True)
 class FrozenFeatures(TuningMethod):
-    """The head alone is tuned; the model below it gives features."""
+    """Only the head is trained, on frozen features of the model."""
 
     trains_head_alone: ClassVar[bool] = True
 
     def trainable(self, model: Model) -> frozenset[str]:
-        """Name no parameter of the backbone."""
+        """Return no parameter of the backbone."""
         return frozenset()
 
 
 @dataclass(frozen=True, kw_only=True)
 class TopLayers(TuningMethod):
-    """The head and some layers below it are tuned."""
+    """The head and the top layers are trained."""
 
     n_layers: int = 2
     head_learning_rate_factor: float = 6.0
@@ -107,14 +108,14 @@ class TopLayers(TuningMethod):
 
     @property
     def head_factor(self) -> float:
-        """The learning rate of a head of labels, in that of what is below it."""
+        """The learning rate of a classification head, relative to the layers below."""
         return self.head_learning_rate_factor
 
     def trainable(self, model: Model) -> frozenset[str]:
-        """Name the parameters of the top layers.
+        """Return the names of the parameters of the top layers.
 
         Raises:
-            ValueError: the model has not so many layers.
+            ValueError: the model has too few layers.
         """
         groups = parameters_by_layer(model)
         n = len(groups) - 2  # without embeddings and head
@@ -125,16 +126,17 @@ class TopLayers(TuningMethod):
 
 @dataclass(frozen=True, kw_only=True)
 class GradualUnfreezing(TuningMethod):
-    """Layers are thawed from the top, each slower than the one above, under a slanted triangle.
+    """Gradual unfreezing from the top, with layerwise rates and a slanted triangular schedule.
 
     Howard and Ruder 2018, section 3.3.
-    Deviates: the paper thaws one layer an epoch, which suits its four; here all are thawed, evenly,
-    within the first `unfreeze_fraction` of the steps.
+    Deviates: the paper unfreezes one layer per epoch, for its four layers; here all are unfrozen at
+    equal intervals within the first `unfreeze_fraction` of the steps.
     """
 
     unfreeze_fraction: float = 0.5
     layerwise_lr_decay: float | None = None
-    """None: 1 / 2.6 over four layers as in the paper, the same in all over any other number."""
+    """Layerwise learning-rate decay. None: such that the total over all layers is as in the paper,
+    which has 1 / 2.6 with four layers."""
 
     def __post_init__(self) -> None:
         check_number_fields(self)
@@ -150,11 +152,11 @@ class GradualUnfreezing(TuningMethod):
 
     @property
     def layer_decay(self) -> float | None:
-        """The learning rate of a layer, in that of the layer above it."""
+        """The learning rate of a layer, relative to the layer above."""
         return self.layerwise_lr_decay
 
     def unfreeze(self, model: Model, step: int, total_steps: int) -> None:
-        """Let the layers from the top on have gradients, more of them from step to step."""
+        """Enable the gradients of the layers to train at a step, from the top."""
         groups = parameters_by_layer(model)
         n = len(groups)
         share = step / max(self.unfreeze_fraction * total_steps, 1)
@@ -167,39 +169,38 @@ class GradualUnfreezing(TuningMethod):
 
 @dataclass(frozen=True, kw_only=True)
 class BitFit(TuningMethod):
-    """Biases alone are tuned, and the head (Ben Zaken et al. 2022, arXiv:2106.10199)."""
+    """Only the biases and the head are trained (Ben Zaken et al. 2022, arXiv:2106.10199)."""
 
     is_small_part: ClassVar[bool] = True
 
     def trainable(self, model: Model) -> frozenset[str]:
-        """Name the biases.
+        """Return the names of the biases.
 
         Raises:
-            ValueError: there are none.
+            ValueError: the model has none.
         """
-        found = frozenset(name for name, _ in model.named_parameters() if name.endswith(".bias"))
-        if not found:
+        biases = frozenset(name for name, _ in model.named_parameters() if name.endswith(".bias"))
+        if not biases:
             raise ValueError("bitfit tunes biases, and this model has none")
-        return found
+        return biases
 
 
 @dataclass(frozen=True, kw_only=True)
 class SourceEncoder(TuningMethod):
-    """A new encoder reads sources in a vocabulary of their own, for translation.
+    """A new source encoder with its own vocabulary, for translation.
 
-    Its vectors go into the model's encoder in place of those of tokens. It is learned in two steps:
-    at first with nothing else but what the model knows of places, and the matrices by which its
-    encoder's first layer makes queries, keys and values; then with everything (Lewis et al. 2020,
-    arXiv:1910.13461, section 3.4). The paper says neither how long each step is nor how many tokens
-    a source's vocabulary has.
+    Its outputs replace the token embeddings of the model's encoder. Training has two stages: first
+    only the new encoder, the position embeddings, and the query, key and value projections of the
+    model encoder's first layer; then all parameters (Lewis et al. 2020, arXiv:1910.13461, section
+    3.4). The paper specifies neither the length of the stages nor the vocabulary size.
     """
 
     n_layers: int = 6
-    """Of the new encoder (section 5.4); what else it is the model's own encoder says."""
+    """Layers of the new encoder (section 5.4); its other sizes are those of the model's encoder."""
     vocab_size: int = 10_000
-    """Tokens that are learned from the sources."""
+    """Vocabulary size, learned from the sources."""
     first_stage_fraction: float = 0.8
-    """So much of all steps is the first step's; 1: the paper's "Fixed BART"."""
+    """Fraction of the steps in the first stage; 1: the paper's "Fixed BART"."""
 
     def __post_init__(self) -> None:
         check_number_fields(self)
@@ -213,17 +214,17 @@ class SourceEncoder(TuningMethod):
     trains_embeddings: ClassVar[bool] = True
 
     def trainable(self, model: Model) -> frozenset[str]:
-        """Name all parameters.
+        """Return the names of all parameters.
 
         Raises:
-            ValueError: the model has no encoder of sources.
+            ValueError: the model has no source encoder.
         """
         if source_encoder_of(model.architecture) is None:
             raise ValueError("source_encoder tunes an encoder of sources, and this model has none")
         return super().trainable(model)
 
     def unfreeze(self, model: Model, step: int, total_steps: int) -> None:
-        """Let what the first step of learning tunes have gradients, and then everything."""
+        """Enable the gradients of the first stage's parameters, later of all."""
         alone = step <= round(self.first_stage_fraction * total_steps)
         for name, p in model.named_parameters():
             p.requires_grad_(not alone or _FIRST_STAGE_PARAMETERS.match(name) is not None)
@@ -238,7 +239,7 @@ FinetuningMethod = (
     | SourceEncoder
     | Adapter
 )
-"""What is tuned."""
+"""A tuning method."""
 ADAPTER_METHODS: tuple[type, ...] = get_args(Adapter)
 METHODS: Mapping[str, type] = {
     "full": FullFinetuning,
@@ -257,10 +258,11 @@ METHODS: Mapping[str, type] = {
     "source_encoder": SourceEncoder,
 }
 
-# Rates of small parts of a model that is itself tuned at 5e-4 (one of 3 million parameters, one
-# task: docs/log.md, 2026-11-21). Models that are tuned more slowly want slower parts too, but less
-# so: with 22 million parameters, tuned at 1e-4, rates of 1e-3 and 3e-3 were better than a fifth of
-# these. The square root is a guess between. AdaMix was not measured and has Pfeiffer's.
+# Learning rates of adapters for a model with a full fine-tuning rate of 5e-4 (measured with 3
+# million # parameters on one task: docs/log.md, 2026-11-21). Models with lower rates need lower
+# adapter rates, # but not proportionally: with 22 million parameters and a full rate of 1e-4, rates
+# of 1e-3 and 3e-3 # were better than a fifth of these. The square root is a guess. AdaMix was not
+# measured; it has the # rate of Pfeiffer's adapters.
 _PARAMETER_EFFICIENT_LEARNING_RATES: Mapping[type, float] = {
     BitFit: 4e-3,
     HoulsbyAdapter: 4e-3,
@@ -277,10 +279,10 @@ _MAX_LEARNING_RATE = 3e-2
 
 
 def parse_method(text_or_method: "str | FinetuningMethod") -> FinetuningMethod:
-    """Return a method by its word: "lora", or "lora:rank=4,target_modules=attention.*".
+    """Parse a method: "lora", or "lora:rank=4,target_modules=attention.*".
 
     Raises:
-        ValueError: there is no such method, or it has no such number.
+        ValueError: there is no such method, or it has no such setting.
     """
     if not isinstance(text_or_method, str):
         return text_or_method
@@ -288,33 +290,33 @@ def parse_method(text_or_method: "str | FinetuningMethod") -> FinetuningMethod:
 
 
 def method_name(method: FinetuningMethod) -> str:
-    """Return the word of a method."""
+    """Return the name of a method."""
     return next(word for word, kind in METHODS.items() if isinstance(method, kind))
 
 
 def adds_modules(method: FinetuningMethod) -> bool:
-    """Return whether a method adds parts to a model that stays as it is."""
+    """Return whether a method adds modules to a frozen model."""
     return isinstance(method, ADAPTER_METHODS)
 
 
 def is_parameter_efficient(method: FinetuningMethod) -> bool:
-    """Return whether what is tuned is a small part, saved by itself."""
+    """Return whether the trained part is small and saved separately."""
     return adds_modules(method) or method.is_small_part
 
 
 def apply_method(
     method: FinetuningMethod, model: Model, seed: int, tokenizer: Tokenizer | None = None
 ) -> None:
-    """Make a model ready: add what is added, and let only what is tuned have gradients.
+    """Prepare a model for a method: add its modules, and enable gradients of trained parameters.
 
     Args:
-        method: what is tuned.
-        model: with the heads of the task.
+        method: the tuning method.
+        model: the model, with the heads of the task.
         seed: random seed.
-        tokenizer: reads the words with which a prompt begins.
+        tokenizer: tokenizer for the initial words of a prompt.
 
     Raises:
-        ValueError: the model has not what the method tunes.
+        ValueError: the model lacks the parameters that the method trains.
     """
     if isinstance(method, ADAPTER_METHODS):
         _attach_adapter(cast(Adapter, method), model, seed, tokenizer)
@@ -327,7 +329,7 @@ def apply_method(
 
 
 def _attach_adapter(adapter: Adapter, model: Model, seed: int, tokenizer: Tokenizer | None) -> None:
-    """Attach an adapter; it learns, and heads that label, but not a head that was pretrained."""
+    """Attach an adapter. It is trained with classification heads, but not with pretrained heads."""
     if isinstance(adapter, LoRA):
         _check_rank(adapter, model)
     module = attach(model, adapter, seed=seed)
@@ -343,7 +345,7 @@ def _attach_adapter(adapter: Adapter, model: Model, seed: int, tokenizer: Tokeni
 
 
 def _check_rank(adapter: LoRA, model: Model) -> None:
-    """Refuse matrices that are larger than the one that they are beside."""
+    """Refuse a rank that exceeds the size of an adapted matrix."""
     for name, linear in find_linears(model, adapter.target_modules).items():
         most = max(linear.in_features, linear.out_features)
         if adapter.rank > most:
@@ -366,38 +368,38 @@ def _reinitialize_top_layers(model: Model, n_layers: int, seed: int) -> None:
 
 
 def learning_rate_factors(method: FinetuningMethod, model: Model) -> dict[str, float] | None:
-    """Return the factor of each parameter's rate; None where all are 1."""
+    """Return the factor of each parameter's learning rate; None if all are 1."""
     groups = parameters_by_layer(model)
     decay = method.layer_decay
-    found = layerwise_lr_decay(
+    factors = layerwise_lr_decay(
         groups, default_layerwise_lr_decay(len(groups)) if decay is None else decay
     )
     for head in model.heads.keys() - model.language_heads.keys():
-        of_head = [name for name in found if name.startswith(f"heads.{head}.")]
-        found |= {name: method.head_factor * found[name] for name in of_head}
-    return None if set(found.values()) == {1.0} else found
+        of_head = [name for name in factors if name.startswith(f"heads.{head}.")]
+        factors |= {name: method.head_factor * factors[name] for name in of_head}
+    return None if set(factors.values()) == {1.0} else factors
 
 
 def make_schedule(
     method: FinetuningMethod, warmup: float, shape: ScheduleShape = "linear"
 ) -> Schedule:
-    """Return how the rate changes: up in a line, and down as the word says; or a slanted triangle.
+    """Return the learning-rate schedule: a linear warmup and a decay, or a slanted triangle.
 
-    A warm-up below 1 is a share of the steps, any other a number of them.
+    A warmup below 1 is a fraction of the steps, otherwise a number of steps.
     """
     steps = warmup if warmup < 1 else int(warmup)
     return SlantedTriangular(steps) if method.unfreezes_gradually else _SCHEDULES[shape](steps)
 
 
 def training_forward(method: FinetuningMethod, model: Model) -> ConsistencyTraining | None:
-    """Return what answers in place of the model in training; None: the model itself."""
+    """Return the wrapper that replaces the model in training; None: the model itself."""
     if isinstance(method, AdaMix) and method.consistency_weight:
         return ConsistencyTraining(model, method.consistency_weight)
     return None
 
 
 def method_learning_rate(method: FinetuningMethod, full_learning_rate: float) -> float:
-    """Return the peak rate that is customary for a method, from that of tuning everything."""
+    """Return the default peak learning rate of a method, given that of full fine-tuning."""
     if isinstance(method, FrozenFeatures | ScalarMix):
         return max(full_learning_rate, 3e-3)
     if type(method) in _PARAMETER_EFFICIENT_LEARNING_RATES:

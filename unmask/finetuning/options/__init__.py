@@ -1,1 +1,1 @@
-"""Options of fine-tuning: as given, their values, and those that are derived."""
+"""Options of fine-tuning: as given, their values, and derived defaults."""

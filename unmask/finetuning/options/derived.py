@@ -22,17 +22,17 @@ _LEARNING_RATES_BY_SIZE = (
 def resolve_config(
     config: FinetuneConfig, task: Task, n_train: int, n_parameters: int, *, uses_word_labels: bool
 ) -> FinetuneConfig:
-    """Decide what is left open.
+    """Resolve open options.
 
-    Little data is learned in more epochs, up to 20 (Mosbach et al. 2021, arXiv:2006.04884, section
-    6), so that there are about 1,000 steps at least; much in 3 (Devlin et al. 2019, appendix A.3).
+    Small data sets have up to 20 epochs (Mosbach et al. 2021, arXiv:2006.04884, section 6), so that
+    there are at least about 1,000 steps; large ones have 3 (Devlin et al. 2019, appendix A.3).
 
     Args:
-        config: what was asked for.
-        task: as it is learned.
-        n_train: items to learn from.
-        n_parameters: of the model.
-        uses_word_labels: the model says its answers in words.
+        config: the config with open options.
+        task: the task.
+        n_train: number of training items.
+        n_parameters: number of parameters of the model.
+        uses_word_labels: whether the model predicts labels as words.
     """
     batch = config.batch_size or (16 if n_train < 2000 else 32)
     steps = -(-n_train // batch)  # an epoch
@@ -59,24 +59,24 @@ def resolve_config(
 
 
 def _has_constant_learning_rate(config: FinetuneConfig) -> bool:
-    """Return whether the rate does not fall: with Adafactor, but for methods with a schedule."""
+    """Return whether the rate is constant: with Adafactor, without a schedule of the method."""
     return config.optimizer == "adafactor" and not config.tune.unfreezes_gradually
 
 
 def describe_batch_size(config: FinetuneConfig) -> str:
-    """Say how large the steps of a settled run are."""
+    """Describe the batch size of a resolved config."""
     return (
         str(config.batch_size) if config.batch_tokens is None else f"{config.batch_tokens:,} tokens"
     )
 
 
 def default_learning_rate(n_parameters: int, *, uses_word_labels: bool) -> float:
-    """Return the peak learning rate that is customary with AdamW for so many parameters.
+    """Return the default peak learning rate with AdamW for a number of parameters.
 
     Encoders and decoders: Devlin et al. 2019, appendix A.3, for the published sizes, and Turc et
-    al. 2019, arXiv:1908.08962, section 4, for small ones. T5 is tuned at 1e-3 with Adafactor
-    (Raffel et al. 2020, section 3.1.1), whose steps are relative to the size of the weights; a
-    third to a tenth of that is customary with AdamW.
+    al. 2019, arXiv:1908.08962, section 4, for small ones. T5 is fine-tuned at 1e-3 with Adafactor
+    (Raffel et al. 2020, section 3.1.1), whose steps are relative to the scale of the weights; a
+    third to a tenth of that is common with AdamW.
     """
     if uses_word_labels:
         return 1e-3 if n_parameters < 20_000_000 else 3e-4 if n_parameters < 400_000_000 else 1e-4
@@ -87,22 +87,22 @@ def default_learning_rate(n_parameters: int, *, uses_word_labels: bool) -> float
 
 
 def resolve_evaluation_interval(config: FinetuneConfig, steps_per_epoch: int) -> FinetuneConfig:
-    """Decide how often a settled run is scored, whose epochs have so many steps.
+    """Resolve the evaluation interval, given the steps per epoch.
 
     Raises:
-        ValueError: it is scored less often than a mean is to be of.
+        ValueError: there are fewer evaluations than checkpoints to average.
     """
-    every = config.evaluate_every or min(steps_per_epoch, _MAX_STEPS_BETWEEN_EVALUATIONS)
+    interval = config.evaluate_every or min(steps_per_epoch, _MAX_STEPS_BETWEEN_EVALUATIONS)
     n = count_steps(config, steps_per_epoch)
-    if (found := n // every) < config.average:
+    if (n_evaluations := n // interval) < config.average:
         raise ValueError(
             f"average = {config.average} is the mean of so many evaluations, but with one every "
-            f"{every:,} of {n:,} steps there are {found}; lower evaluate_every"
+            f"{interval:,} of {n:,} steps there are {n_evaluations}; lower evaluate_every"
         )
-    return replace(config, evaluate_every=every)
+    return replace(config, evaluate_every=interval)
 
 
 def count_steps(config: FinetuneConfig, steps_per_epoch: int) -> int:
-    """Count the steps of a settled run, whose epochs have so many."""
+    """Count the steps of a resolved config, given the steps per epoch."""
     assert config.epochs is not None
     return max(math.ceil(config.epochs * steps_per_epoch), 1)

@@ -1,4 +1,4 @@
-"""What a model got wrong, the worst first: answers that it was sure of, numbers far off."""
+"""Error analysis: wrong predictions, the most confident or the farthest off first."""
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -9,37 +9,36 @@ from unmask.tasks.all_kinds import TASK_KINDS
 from unmask.tasks.task import Label, TaskExample
 
 _MAX_CHARACTERS = 1000
-_CONTEXT_CHARACTERS = 120  # characters on either side of what a mistake is about
+_CONTEXT_CHARACTERS = 120  # characters on either side of the error
 
 
 def list_errors(
     formulation: TaskFormulation, items: Sequence[TaskExample], scores: Sequence[ItemScores]
 ) -> list[dict[str, Any]]:
-    """List all wrong answers as a report shows them, or the words with wrong labels.
+    """List all wrong predictions, or words with wrong labels, as a report shows them.
 
-    The answers that the model was surest of come first, the numbers that are farthest off, or the
-    targets that it found least likely.
+    The order is by descending confidence, absolute error, or loss of the target.
     """
     tagged = TASK_KINDS[formulation.task.task_kind].reader.word_per_line
-    found: list[tuple[float, dict[str, Any]]] = []
+    errors: list[tuple[float, dict[str, Any]]] = []
     for item, rows in zip(items, scores, strict=True):
         if tagged:
-            found += _word_errors(formulation, item, rows)
-        elif not _is_correct(item.label, said := formulation.prediction(item, rows)):
-            found.append(_describe_error(formulation, item, rows, said))
-    found.sort(key=lambda pair: -pair[0])
-    return [wrong for _, wrong in found]
+            errors += _word_errors(formulation, item, rows)
+        elif not _is_correct(item.label, prediction := formulation.prediction(item, rows)):
+            errors.append(_describe_error(formulation, item, rows, prediction))
+    errors.sort(key=lambda pair: -pair[0])
+    return [wrong for _, wrong in errors]
 
 
 def _is_correct(label: Label | None, prediction: Label) -> bool:
-    """Return whether an answer is the right one, or one of several; none is right where none is."""
+    """Return whether a prediction is the label, or one of several; if there are none, empty."""
     return prediction == label or (isinstance(label, tuple) and prediction in (label or ("",)))
 
 
 def _describe_error(
     formulation: TaskFormulation, item: TaskExample, item_scores: ItemScores, prediction: Label
 ) -> tuple[float, dict[str, Any]]:
-    """Describe a wrong answer, and say how bad it is."""
+    """Return the severity of an error, and its description."""
     truth = item.label
     text, marked = _source_excerpt(item)
     wrong: dict[str, Any] = {"text": text, "marked": marked}
@@ -49,15 +48,15 @@ def _describe_error(
             "predicted": f"{prediction:.4g}",
         }
     wrong |= {"truth": _format_answer(truth, item), "predicted": _format_answer(prediction, item)}
-    given = cast("Mapping[str, Any]", formulation.prediction_record(item, item_scores))
-    shares: Any = given.get("probabilities")
+    record = cast("Mapping[str, Any]", formulation.prediction_record(item, item_scores))
+    shares: Any = record.get("probabilities")
     if isinstance(prediction, tuple):  # labels, each by itself
         sure, of_truth = (
             _joint_probability(shares, prediction),
             _joint_probability(shares, cast("tuple[str]", truth)),
         )
     else:
-        sure, of_truth = given.get("probability"), _probability_of(shares, truth)
+        sure, of_truth = record.get("probability"), _probability_of(shares, truth)
     if sure is None:
         total, places = formulation.loss(item, item_scores)
         return total / max(places, 1), wrong
@@ -65,7 +64,7 @@ def _describe_error(
 
 
 def _probability_of(probabilities: Any, label: Label | None) -> float | None:
-    """Return the probability of one of some labels, or of some options."""
+    """Return the probability of a label, or of an option."""
     if isinstance(probabilities, Mapping):
         return cast("Mapping[Any, float]", probabilities)[label]
     return None if probabilities is None else probabilities[cast("int", label)]
@@ -74,7 +73,7 @@ def _probability_of(probabilities: Any, label: Label | None) -> float | None:
 def _joint_probability(
     probabilities: Mapping[str, float], predicted_labels: Sequence[str]
 ) -> float:
-    """Return the probability that just these labels hold, each being independent of the others."""
+    """Return the probability of exactly these labels, which are independent."""
     return math.prod(
         p if label in predicted_labels else 1 - p for label, p in probabilities.items()
     )
@@ -83,22 +82,22 @@ def _joint_probability(
 def _word_errors(
     formulation: TaskFormulation, item: TaskExample, item_scores: ItemScores
 ) -> Iterator[tuple[float, dict[str, Any]]]:
-    """Describe the words of a sentence that have a wrong label, each in its place."""
-    given = cast("Mapping[str, Any]", formulation.prediction_record(item, item_scores))
+    """Describe the words of a sentence that have a wrong label, with their context."""
+    record = cast("Mapping[str, Any]", formulation.prediction_record(item, item_scores))
     sentence, begin = " ".join(item.texts), 0
-    for word, truth, said, sure in zip(
-        item.texts, cast("tuple[str, ...]", item.label), given["labels"], given["probabilities"],
+    for word, truth, predicted, sure in zip(
+        item.texts, cast("tuple[str, ...]", item.label), record["labels"], record["probabilities"],
         strict=True,
     ):  # fmt: skip
-        if said != truth:
+        if predicted != truth:
             text, marked = _excerpt(sentence, begin, begin + len(word))
-            wrong = {"text": text, "marked": marked, "truth": truth, "predicted": said}
+            wrong = {"text": text, "marked": marked, "truth": truth, "predicted": predicted}
             yield sure, wrong | {"probability": sure}
         begin += len(word) + 1
 
 
 def _source_excerpt(item: TaskExample) -> tuple[str, list[int] | None]:
-    """Write what was read, and where in it the right answer is, if it is there."""
+    """Return the input text, and the position of the correct answer in it, if any."""
     if not item.answer_starts:
         return " | ".join(item.texts)[:_MAX_CHARACTERS], None
     *before, context = item.texts
@@ -109,7 +108,7 @@ def _source_excerpt(item: TaskExample) -> tuple[str, list[int] | None]:
 
 
 def _excerpt(text: str, begin: int, end: int) -> tuple[str, list[int]]:
-    """Cut out what is around a part of a text, and say where that part now is."""
+    """Return an excerpt around a part of a text, and the position of the part in it."""
     first, last = max(begin - _CONTEXT_CHARACTERS, 0), min(end + _CONTEXT_CHARACTERS, len(text))
     lead = "…" if first else ""
     moved = len(lead) - first
@@ -118,7 +117,7 @@ def _excerpt(text: str, begin: int, end: int) -> tuple[str, list[int]]:
 
 
 def _format_answer(label: Label | None, item: TaskExample) -> str:
-    """Write an answer: of several texts each once, of a choice the option."""
+    """Format an answer: of several texts each once, of a choice the option."""
     if isinstance(label, int) and item.choices:
         return item.choices[label]
     return " | ".join(dict.fromkeys(label)) if isinstance(label, tuple) else str(label)

@@ -1,4 +1,4 @@
-"""FinetunedModel: a fine-tuned model, and how good it is."""
+"""FinetunedModel: a fine-tuned model and its scores."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -20,18 +20,18 @@ from unmask.tasks.task import Task
 
 @dataclass(frozen=True, kw_only=True)
 class FinetunedModel:
-    """A fine-tuned model, and how good it is."""
+    """A fine-tuned model and its scores."""
 
     loaded_model: LoadedModel = field(repr=False)
     task: Task
     config: FinetuneConfig = field(repr=False)
-    """As it was asked for, and what was decided where nothing was."""
+    """The resolved configuration."""
     run_results: tuple[RunResult, ...]
-    """Every run."""
+    """Results of all runs."""
     best_run: RunResult
-    """The run whose model this is: the best on the dev file of those under study."""
+    """The run of this model: the best on the dev file, not counting the baseline."""
     notes: tuple[str, ...]
-    """What a user should be told."""
+    """Notes and warnings for the user."""
     folder: Path | None = None
 
     def predict(
@@ -44,7 +44,7 @@ class FinetunedModel:
     def save(self, folder: str | Path, *, format: Literal["huggingface"] = "huggingface") -> Path:
         """Write the model into a new folder, which transformers opens, whole or not at all.
 
-        Beside it is what it was fine-tuned for, which `unmask.load` reads.
+        The folder also has the record of the task, which `unmask.load` reads.
 
         Raises:
             ValueError: there is no such format, or the folder exists and holds something.
@@ -61,7 +61,7 @@ class FinetunedModel:
         return path
 
     def summary(self) -> list[str]:
-        """Say for each arm how good it is: the mean over seeds, and their standard deviation."""
+        """Return a line for each arm: the mean over seeds, and the standard deviation."""
         return [
             _summarize_arm(arm, [s for s in self.run_results if s.arm == arm], self.task.metric)
             for arm in dict.fromkeys(s.arm for s in self.run_results)

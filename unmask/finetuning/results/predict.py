@@ -1,4 +1,4 @@
-"""What a fine-tuned model says of new texts."""
+"""Predictions of a fine-tuned model for new texts."""
 
 import logging
 from collections.abc import Sequence
@@ -40,26 +40,26 @@ _log = logging.getLogger(__name__)
 
 RUN_FILE = "unmask.json"
 DEFAULT_BATCH_TOKENS = 8192
-"""Tokens, padding included, that go through the model at once."""
+"""Tokens in one forward pass, padding included."""
 MAX_BATCH_ROWS = 256
-"""Texts that go through the model at once, at most."""
+"""Maximum number of texts in one forward pass."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class PredictedScores:
-    """What a model says of some items."""
+    """The scores of items."""
 
     scores: Sequence[ItemScores]
-    """Of each item; what they mean the task knows."""
+    """Scores of each item, in the form of the task's formulation."""
     n_truncated: int = 0
-    """Items that were too long: texts are cut, sentences to be tagged read in parts."""
+    """Number of items that were too long: texts are truncated, tagged sentences are split."""
 
 
 def read_task(folder: Path) -> Task | None:
-    """Read what the model of a folder was fine-tuned for; None where the folder does not say.
+    """Read the task of the model in a folder; None if the folder has no record of it.
 
     Raises:
-        ValueError: `unmask.json` is damaged, or says something else than a task.
+        ValueError: `unmask.json` is damaged, or its task is invalid.
     """
     path = folder / RUN_FILE
     if not path.is_file():
@@ -72,7 +72,7 @@ def read_task(folder: Path) -> Task | None:
 
 
 def infer_task(loaded_model: LoadedModel) -> Task:
-    """Say what a model with a head of labels does, which another library fine-tuned.
+    """Infer the task of a model with a classification head that another library fine-tuned.
 
     Raises:
         ValueError: it has no such head.
@@ -140,20 +140,19 @@ def predict(
 ) -> list[PredictionRecord]:
     """Label texts, pairs of texts, or the words of sentences.
 
-    What the model says of a text depends on no other text. (Padding is not seen; rounding differs
-    with the shape of a batch, by less than 1e-5 in the logarithm of a probability.) Too long texts
-    are cut, as in training.
+    Predictions do not depend on the other texts. (Padding is masked; rounding depends on the shape
+    of the batch, with differences below 1e-5 in log-probabilities.) Texts that are too long are
+    truncated, as in training.
 
     Args:
-        loaded_model: a model with a head of labels, or an encoder-decoder that was fine-tuned.
-        texts: texts; or pairs of texts; or lists of words for a model that tags; see the kinds of
-            tasks for others.
-        task: what `read_task` found in its folder. None: what the head says.
-        batch_tokens: tokens that go through the model at once.
+        loaded_model: a model with a classification head, or a fine-tuned encoder-decoder.
+        texts: texts; or pairs of texts; or lists of words for tagging; see the kinds of tasks for
+            others.
+        task: the task, from `read_task`. None: inferred from the head.
+        batch_tokens: tokens in one forward pass.
 
     Raises:
-        ValueError: the model has no tokenizer or labels nothing, or a text is not what its task
-            takes.
+        ValueError: the model has no tokenizer or no task, or an input does not fit the task.
     """
     if loaded_model.tokenizer is None:
         raise ValueError(f"{loaded_model.preset.name} has no tokenizer, which reading text needs")
@@ -161,48 +160,52 @@ def predict(
         return []
     task = infer_task(loaded_model) if task is None else task
     items = make_items(task, texts)
-    asked = formulate(infer_text_columns(task, items), loaded_model.preset, loaded_model.tokenizer)
-    said = predict_scores(asked, loaded_model.model, asked.build_inputs(items), batch_tokens)
+    formulation = formulate(
+        infer_text_columns(task, items), loaded_model.preset, loaded_model.tokenizer
+    )
+    predictions = predict_scores(
+        formulation, loaded_model.model, formulation.build_inputs(items), batch_tokens
+    )
     return [
-        asked.prediction_record(item, scores)
-        for item, scores in zip(items, said.scores, strict=True)
+        formulation.prediction_record(item, scores)
+        for item, scores in zip(items, predictions.scores, strict=True)
     ]
 
 
 def make_items(task: Task, texts: Sequence[Any]) -> list[TaskExample]:
-    """Make items of what a task takes.
+    """Convert inputs to items of a task.
 
     Raises:
-        ValueError: one is something else.
+        ValueError: an input does not fit the task.
     """
-    made = TASK_KINDS[task.task_kind].reader.parse_input
-    items = [made(task, text, f"text {i}") for i, text in enumerate(texts, 1)]
+    parse_input = TASK_KINDS[task.task_kind].reader.parse_input
+    items = [parse_input(task, text, f"text {i}") for i, text in enumerate(texts, 1)]
     if any(not any(map(str.strip, (*item.texts, *item.choices))) for item in items):
         _log.warning("an empty text is answered too; what is said of it rests on no word")
     return items
 
 
 def infer_text_columns(task: Task, items: Sequence[TaskExample]) -> Task:
-    """Return a task with as many columns of text as items have texts, where it does not say them.
+    """Return the task with as many text columns as items have texts, if it has no columns.
 
     Raises:
-        ValueError: some have one text and some two.
+        ValueError: some items have one text and some two.
     """
     if task.columns.texts or not items:
         return task
     n = len(items[0].texts)
     odd = next((item for item in items if len(item.texts) != n), None)
     if odd is not None:
-        what, first = ("a text", "pairs") if n == 2 else ("a pair of texts", "texts")
+        description, first = ("a text", "pairs") if n == 2 else ("a pair of texts", "texts")
         raise ValueError(
-            f"{odd.location} is {what} (in a line, a tab stands between two), and those before "
-            f"it are {first}: the model's folder does not say which it reads, so all must be alike"
+            f"{odd.location} is {description} (in a line, a tab separates two), and those before it "
+            f"are {first}: the model's folder does not say which it reads, so all must be alike"
         )
     return with_text_columns(task, ("text",) if n == 1 else ("text1", "text2"))
 
 
 def with_text_columns(task: Task, text_columns: tuple[str, ...]) -> Task:
-    """Return a task whose texts are in these columns."""
+    """Return the task with these text columns."""
     does = "pairs" if task.task_kind == "classify" and len(text_columns) == 2 else task.task_kind
     return replace(task, task_kind=does, columns=replace(task.columns, texts=text_columns))
 
@@ -210,13 +213,12 @@ def with_text_columns(task: Task, text_columns: tuple[str, ...]) -> Task:
 def select_columns(
     task: Task, table: Table, text: Sequence[str] = (), choices: Sequence[str] = ()
 ) -> Task:
-    """Return a task whose texts and options are in the columns that are named.
+    """Return the task with the given columns of texts and options.
 
-    Where none are named and the task does not say them, they are found by customary names, and that
-    is said of two.
+    If none are given and the task has none, they are found by common names; a pair is logged.
 
     Raises:
-        ValueError: there is no such column, or there are fewer or more than the task reads.
+        ValueError: there is no such column, or there are fewer or more than the task needs.
     """
     for name in (*text, *choices):
         table.check_column(name)
@@ -231,14 +233,16 @@ def select_columns(
             f"{table.path}: the model reads {' or '.join(map(str, counts))} columns of text, got "
             f"{len(text)}: {format_names(text)}"
         )
-    found = tuple(text) or own.texts
-    if not found:
-        found = find_text_or_pair(table)
-        if len(found) == 2:
+    text_columns = tuple(text) or own.texts
+    if not text_columns:
+        text_columns = find_text_or_pair(table)
+        if len(text_columns) == 2:
             _log.warning(
-                "%s: pairs are read, of %r and %r; --text names other columns", table.path, *found
+                "%s: pairs are read, of %r and %r; --text names other columns",
+                table.path,
+                *text_columns,
             )
-    task = with_text_columns(task, found)
+    task = with_text_columns(task, text_columns)
     return replace(task, columns=replace(task.columns, choices=tuple(choices) or own.choices))
 
 
@@ -249,9 +253,9 @@ def predict_scores(
     task_inputs: Sequence[TaskInput],
     batch_tokens: int = DEFAULT_BATCH_TOKENS,
 ) -> PredictedScores:
-    """Ask a model questions: similar lengths together, the answers in the order of the items.
+    """Run a model over inputs, batched by similar length; scores are in the order of the items.
 
-    The model is left in the mode in which it was.
+    The training or evaluation mode of the model is restored.
     """
     parts: list[Any] = [None] * len(task_inputs)
     training = model.training
@@ -285,10 +289,10 @@ def predict_scores(
 
 
 def _check_finite(scores: Any) -> None:
-    """Check what was said of an item, where it is numbers.
+    """Check that numeric scores are finite.
 
     Raises:
-        FloatingPointError: one is none.
+        FloatingPointError: one is not.
     """
     numbers = np.asarray(scores) if isinstance(scores, np.ndarray | float) else np.zeros(0)
     odd = numbers.dtype.kind == "f" and (np.isnan(numbers) | np.isposinf(numbers)).any()
@@ -302,10 +306,10 @@ def _check_finite(scores: Any) -> None:
 def mean_loss(
     formulation: TaskFormulation, items: Sequence[TaskExample], scores: Sequence[ItemScores]
 ) -> float:
-    """Compute the mean loss of answers: in nats, or the squared error of numbers; 0 of nothing."""
+    """Compute the mean loss: in nats, or squared error in regression; 0 without targets."""
     total, n = 0.0, 0
-    for item, said in zip(items, scores, strict=True):
-        one, places = formulation.loss(item, said)
-        total += one
+    for item, item_scores in zip(items, scores, strict=True):
+        loss, places = formulation.loss(item, item_scores)
+        total += loss
         n += places
     return total / n if n else 0.0

@@ -1,4 +1,4 @@
-"""What came out of fine-tuning: the scores of every run, and the files that say so."""
+"""The results of fine-tuning: the scores of all runs, and `results.json`."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -17,24 +17,24 @@ from unmask.tasks.metrics.calibration import calibration
 from unmask.tasks.task import Label, Task, TaskExample
 
 MAX_SHOWN_ERRORS = 25
-"""Wrong answers that are shown."""
+"""Number of errors in a report."""
 _MAX_LABELS = 50
 
 
 @dataclass(frozen=True, kw_only=True)
 class RunResult:
-    """One run: how good its best state is."""
+    """The scores of the best checkpoint of one run."""
 
     arm: str
-    """How it began."""
+    """Initialization of the weights."""
     seed: int
     best_step: int
-    """After which it was best on the dev file."""
+    """Step with the best dev score."""
     dev: Mapping[str, float]
     test: Mapping[str, float]
-    """Empty where there is no test file."""
+    """Metrics on the test file; empty without one."""
     n_trainable_parameters: int = 0
-    """Numbers that were tuned."""
+    """Number of trained parameters."""
 
 
 def build_report(
@@ -45,15 +45,15 @@ def build_report(
     dev: Sequence[TaskExample],
     predicted: PredictedScores,
 ) -> dict[str, Any]:
-    """Return what `results.json` holds: all scores, and the confusions and mistakes of the best.
+    """Return the content of `results.json`: all scores, and the error analysis of the best run.
 
     Args:
-        run_results: every run, the arm under study first.
-        formulation: the task, as the model is asked.
-        train_name: what the training file is called.
-        train: from which the most frequent answer is known.
-        dev: on which the scores were reached.
-        predicted: what the best model says of it.
+        run_results: all runs; those of the baseline come last.
+        formulation: formulation of the task.
+        train_name: name of the training file.
+        train: training items, for the majority baseline.
+        dev: dev items.
+        predicted: scores of the best model on the dev items.
     """
     task = formulation.task
     wrong = list_errors(formulation, dev, predicted.scores)
@@ -81,33 +81,33 @@ def build_report(
 def majority_baseline(
     task: Task, train: Sequence[TaskExample], dev: Sequence[TaskExample]
 ) -> float:
-    """Compute the score of always giving the answer that is most frequent in training."""
-    said: list[Any] = majority_predictions(task, train, dev)
+    """Compute the score of always predicting the most frequent answer of the training data."""
+    predictions: list[Any] = majority_predictions(task, train, dev)
     if TASK_KINDS[task.task_kind].reader.word_per_line:
-        said = [
+        predictions = [
             (tag,) * len(cast("tuple[str, ...]", item.label))
-            for tag, item in zip(said, dev, strict=True)
+            for tag, item in zip(predictions, dev, strict=True)
         ]
-    return compute_metrics(task, dev, said)[task.metric]
+    return compute_metrics(task, dev, predictions)[task.metric]
 
 
 def confusion_matrix(
     formulation: TaskFormulation, items: Sequence[TaskExample], scores: Sequence[ItemScores]
 ) -> dict[str, Any] | None:
-    """Count how often each true label (row) was given each label (column), of texts or of words.
+    """Count how often each label (row) was predicted as each label (column), for texts or words.
 
-    None if there are too many labels, or answers are not one of them.
+    None if there are too many labels, or predictions are not single labels.
     """
     kind, labels = TASK_KINDS[formulation.task.task_kind], formulation.task.labels
     if not (kind.is_single_label or kind.reader.word_per_line) or len(labels) > _MAX_LABELS:
         return None
     counts = np.zeros((len(labels), len(labels)), np.int64)
     for item, rows in zip(items, scores, strict=True):
-        truth, said = item.label, formulation.prediction(item, rows)
+        truth, predicted = item.label, formulation.prediction(item, rows)
         assert truth is not None
         np.add.at(
             counts,
-            (label_indices(formulation.task, truth), label_indices(formulation.task, said)),
+            (label_indices(formulation.task, truth), label_indices(formulation.task, predicted)),
             1,
         )
     return {"labels": list(labels), "counts": counts.tolist()}
@@ -116,9 +116,9 @@ def confusion_matrix(
 def label_counts(
     formulation: TaskFormulation, items: Sequence[TaskExample], scores: Sequence[ItemScores]
 ) -> list[dict[str, Any]]:
-    """Count how often each label was found, missed, and said of a text where it does not hold.
+    """Count the true positives, false negatives and false positives of each label.
 
-    Only of tasks where several labels may hold of a text; others have a confusion matrix.
+    Only for multi-label tasks; others have a confusion matrix.
     """
     if not _is_multi_label(formulation.task, items):
         return []
@@ -132,16 +132,16 @@ def label_counts(
     return [
         {
             "label": label,
-            "found": sum(label in truth & said for truth, said in pairs),
-            "missed": sum(label in truth - said for truth, said in pairs),
-            "invented": sum(label in said - truth for truth, said in pairs),
+            "found": sum(label in truth & predicted for truth, predicted in pairs),
+            "missed": sum(label in truth - predicted for truth, predicted in pairs),
+            "invented": sum(label in predicted - truth for truth, predicted in pairs),
         }
         for label in formulation.task.labels
     ]
 
 
 def _is_multi_label(task: Task, items: Sequence[TaskExample]) -> bool:
-    """Return whether several of the labels may hold of a text."""
+    """Return whether the task is multi-label classification."""
     sets = any(isinstance(item.label, tuple) for item in items)
     return bool(task.labels) and sets and not TASK_KINDS[task.task_kind].reader.word_per_line
 
@@ -149,7 +149,7 @@ def _is_multi_label(task: Task, items: Sequence[TaskExample]) -> bool:
 def calibration_report(
     task: Task, items: Sequence[TaskExample], scores: Sequence[ItemScores]
 ) -> dict[str, Any] | None:
-    """Compute how far probabilities can be trusted: of tasks whose answers are among some."""
+    """Compute the calibration of probabilities, for tasks with a fixed set of answers."""
     decided = _decisions(task, items, scores) if items else None
     if decided is None:
         return None
@@ -162,10 +162,10 @@ def calibration_report(
 def _decisions(
     task: Task, items: Sequence[TaskExample], scores: Sequence[ItemScores]
 ) -> tuple[Int[np.ndarray, "n"], Float[np.ndarray, "n answers"]] | None:
-    """List what was decided among some answers: the right one, and log-probabilities but for a sum.
+    """Return the decisions: indices of correct answers, and log-probabilities up to a constant.
 
-    Of a text that is its label, of a sentence each word's, of options the right one; where several
-    labels may hold, whether each does.
+    A decision is the label of a text or of each word, the correct option, or, in multi-label
+    classification, whether each label is true.
     """
     kind = TASK_KINDS[task.task_kind]
     if kind.reader.word_per_line:
@@ -176,9 +176,11 @@ def _decisions(
             [rows.log_probabilities for rows in scores], dtype=np.float64
         )
     if _is_multi_label(task, items):
-        held = [label in cast("tuple[str]", item.label) for item in items for label in task.labels]
+        is_true = [
+            label in cast("tuple[str]", item.label) for item in items for label in task.labels
+        ]
         odds = np.concatenate([rows[0] for rows in scores]).astype(np.float64)
-        return np.array(held, np.int64), np.stack([np.zeros_like(odds), odds], 1)
+        return np.array(is_true, np.int64), np.stack([np.zeros_like(odds), odds], 1)
     if kind.is_single_label:
         labels = [label_indices(task, cast("Label", item.label))[0] for item in items]
         return np.array(labels), np.array([rows[0] for rows in scores], np.float64)

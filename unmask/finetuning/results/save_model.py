@@ -1,4 +1,4 @@
-"""A fine-tuned model as a folder that other libraries open."""
+"""Saving of fine-tuned models in folders that other libraries can open."""
 
 import json
 import shlex
@@ -38,9 +38,9 @@ def save_into_run_folder(
     summary_lines: Sequence[str],
     base: str | None,
 ) -> dict[str, Any]:
-    """Write a model into a folder that holds other files; of a `base`, only what was tuned.
+    """Write a model into a folder with other files; with a `base`, only the trained parameters.
 
-    Return what is to be known of the files that were written.
+    Return notes on the files.
     """
     beside = folder / ".final"
     if beside.exists():
@@ -57,14 +57,14 @@ def save_into_run_folder(
 def write_tuned_weights(
     folder: Path, loaded_model: LoadedModel, task: Task, summary_lines: Sequence[str], base: str
 ) -> None:
-    """Write what was tuned, in PEFT's layout where PEFT has the method, and a card.
+    """Write the trained parameters, in PEFT's layout if PEFT has the method, and a model card.
 
     Args:
-        folder: made if it is not there.
-        loaded_model: the model, where what has gradients is what was tuned.
-        task: what it does.
-        summary_lines: lines for the card.
-        base: the model below it.
+        folder: the folder; created if missing.
+        loaded_model: the model; trained parameters have gradients enabled.
+        task: the task.
+        summary_lines: lines for the model card.
+        base: the base model.
     """
     model = loaded_model.model
     names = [n for n, p in model.named_parameters() if p.requires_grad]
@@ -88,13 +88,13 @@ def write_tuned_weights(
     if why is not None:
         lines.append(f"not for PEFT: {escape_markdown(why)}")
     with best_effort("README.md"):
-        said = _model_card(loaded_model, task, [*map(escape_markdown, summary_lines), *lines])
-        said += "" if why is not None else _peft_instructions(loaded_model, base, where)
-        (folder / "README.md").write_bytes(encode_utf8(said))
+        card = _model_card(loaded_model, task, [*map(escape_markdown, summary_lines), *lines])
+        card += "" if why is not None else _peft_instructions(loaded_model, base, where)
+        (folder / "README.md").write_bytes(encode_utf8(card))
 
 
 def _peft_instructions(loaded_model: LoadedModel, base: str, base_location: str) -> str:
-    """Show how PEFT opens a part, with the model below it in a folder that transformers opens."""
+    """Return instructions to load the adapter with PEFT, and the base model with transformers."""
     kind = to_external_config(loaded_model.model, loaded_model.preset)["architectures"][0]
     above = "PEFT opens it too:"
     if not base.startswith(HUB_PREFIX) and not (Path(base) / "config.json").is_file():
@@ -120,7 +120,7 @@ def _peft_instructions(loaded_model: LoadedModel, base: str, base_location: str)
 def write_model_record(
     folder: Path, loaded_model: LoadedModel, extra_facts: Mapping[str, Any]
 ) -> None:
-    """Write unmask.json of a model that is no run: what made it, and more, such as its task."""
+    """Write unmask.json of a model outside a run folder: its origin and, for example, its task."""
     facts = {
         "format": FORMAT,
         "kind": "model",
@@ -132,7 +132,7 @@ def write_model_record(
 
 
 def _generation_pipeline_tag(loaded_model: LoadedModel) -> str:
-    """Name what a model does that says words."""
+    """Return the pipeline tag of a text-generating model."""
     if loaded_model.model.is_sequence_to_sequence:
         return "text2text-generation"
     return "text-generation" if loaded_model.model.decoder_architecture.causal else "fill-mask"
@@ -141,13 +141,15 @@ def _generation_pipeline_tag(loaded_model: LoadedModel) -> str:
 def write_model(
     folder: Path, loaded_model: LoadedModel, task: Task, summary_lines: Sequence[str]
 ) -> None:
-    """Write the model in the Hugging Face layout, and a card; the caller makes the folder whole.
+    """Write the model in the Hugging Face layout, and a model card.
+
+    The caller makes the folder appear whole or not at all.
 
     Args:
-        folder: made if it is not there.
+        folder: the folder; created if missing.
         loaded_model: the model.
-        task: what it does.
-        summary_lines: lines for the card: how it was made, how good it is.
+        task: the task.
+        summary_lines: lines for the model card: training and scores.
     """
     with merged(loaded_model.model):
         write_folder(
@@ -158,12 +160,12 @@ def write_model(
             loaded_model.label_names,
         )
     with best_effort("README.md"):
-        said = _model_card(loaded_model, task, [*map(escape_markdown, summary_lines)])
-        (folder / "README.md").write_bytes(encode_utf8(said))
+        card = _model_card(loaded_model, task, [*map(escape_markdown, summary_lines)])
+        (folder / "README.md").write_bytes(encode_utf8(card))
 
 
 def _model_card(loaded_model: LoadedModel, task: Task, summary_lines: Sequence[str]) -> str:
-    """Write what a stranger must know before using these weights; `summary_lines` are Markdown."""
+    """Return the model card; `summary_lines` are Markdown."""
     kind = to_external_config(loaded_model.model, loaded_model.preset)["architectures"][0]
     head = next(iter(loaded_model.model.head_specs))
     note = opening_note(loaded_model.preset, loaded_model.model.head_specs)

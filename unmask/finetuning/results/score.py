@@ -1,4 +1,4 @@
-"""How good a model's answers are on labelled items, or on a labelled file."""
+"""Metrics of a model on labeled items, or on a labeled file."""
 
 import math
 from collections.abc import Sequence
@@ -31,18 +31,20 @@ def score(
     task_inputs: Sequence[TaskInput],
     batch_tokens: int = DEFAULT_BATCH_TOKENS,
 ) -> dict[str, float]:
-    """Compute all figures of a model's answers about items, and its loss.
+    """Compute all metrics of a model on labeled items, and its loss.
 
     Raises:
-        FloatingPointError: the model says numbers that are none.
+        FloatingPointError: a score is not finite.
     """
-    said = predict_scores(formulation, model, task_inputs, batch_tokens)
-    how_far = mean_loss(formulation, items, said.scores)
+    predictions = predict_scores(formulation, model, task_inputs, batch_tokens)
+    how_far = mean_loss(formulation, items, predictions.scores)
     if not math.isfinite(how_far):
         raise FloatingPointError(
             "what the model says is not finite: it has diverged; a lower rate may help"
         )
-    answers = [formulation.prediction(item, s) for item, s in zip(items, said.scores, strict=True)]
+    answers = [
+        formulation.prediction(item, s) for item, s in zip(items, predictions.scores, strict=True)
+    ]
     return compute_metrics(formulation.task, items, answers) | {"loss": how_far}
 
 
@@ -52,7 +54,7 @@ def tune_threshold(
     items: Sequence[TaskExample],
     task_inputs: Sequence[TaskInput],
 ) -> TaskFormulation:
-    """Settle what a finished model's answers to the dev file decide; of most tasks nothing."""
+    """Tune the threshold of a formulation on the dev scores; most tasks have none."""
     if not isinstance(formulation, ThresholdTuning):
         return formulation
     return formulation.with_tuned_threshold(
@@ -96,7 +98,7 @@ def score_file(
 
     Raises:
         FileNotFoundError: there is no such file.
-        ValueError: the file or a label in it is not what the model takes, with file and line.
+        ValueError: the file or a label in it does not fit the model, with file and line.
     """
     if loaded_model.tokenizer is None:
         raise ValueError(f"{loaded_model.preset.name} has no tokenizer, which reading text needs")
@@ -116,7 +118,7 @@ def read_items(
 
     Raises:
         FileNotFoundError: there is no such file.
-        ValueError: the file or a label in it is not what the task takes, with file and line.
+        ValueError: the file or a label in it does not fit the task, with file and line.
     """
     kind = TASK_KINDS[task.task_kind]
     reader, errors = kind.reader, options.encoding_errors
@@ -127,12 +129,14 @@ def read_items(
         encoding_errors=errors,
     )
     task = select_columns(task, table, options.text, options.choices)
-    known = task.columns
-    texts = known.texts if options.text or all(map(table.has_column, known.texts)) else ()
+    task_columns = task.columns
+    texts = (
+        task_columns.texts if options.text or all(map(table.has_column, task_columns.texts)) else ()
+    )
     label = options.label
-    if label is None and known.label in table.columns:
-        label = known.label
-    columns = reader.find_columns(table, texts, label, known.choices)
+    if label is None and task_columns.label in table.columns:
+        label = task_columns.label
+    columns = reader.find_columns(table, texts, label, task_columns.choices)
     items = reader.read_examples(table, columns, errors, has_labels=True, options=task.options)
     kind.check_examples(items, task.labels, columns.label)
     if not items:

@@ -200,8 +200,7 @@ def _resolve_recipe(
         return resolve_recipe(model, changes)
     if resumed_run is None:
         raise ValueError(
-            f"{output_folder}: holds no run to go on with; to begin one, name a card or a recipe "
-            "file"
+            f"{output_folder}: has no run to continue; to start one, name a card or a recipe file"
         )
     return recipes.apply_changes(resumed_run.recipe, changes)
 

@@ -1,1 +1,1 @@
-"""Tasks as blanks to fill (Schick and Schuetze 2021, arXiv:2001.07676)."""
+"""Tasks as cloze questions (Schick and Schütze 2021, arXiv:2001.07676)."""

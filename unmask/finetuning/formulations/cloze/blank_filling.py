@@ -1,4 +1,4 @@
-"""A word in a blank for a label: the pretrained head says which of some words fits best."""
+"""Cloze classification: the pretrained language head scores a word for each label in a blank."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -46,23 +46,22 @@ from unmask.tokenizers.spec import SpecialTokenIds
 from unmask.zoo.preset import Published
 
 ONE_TEXT_PATTERN, TWO_TEXT_PATTERN = "{0} It was [MASK].", "{0}? [MASK], {1}"
-"""Patterns for one text and for two: Gao et al. 2021, arXiv:2012.15723, table 1, of SST-2 and
-MNLI."""
+"""Patterns for one text and for two: Gao et al. 2021, arXiv:2012.15723, table 1, SST-2 and MNLI."""
 
 
 def encode_label_words(
     tokenizer: Tokenizer, label_words: Mapping[str, str], *, with_leading_space: bool, causal: bool
 ) -> tuple[tuple[int, ...], ...]:
-    """Return the tokens of each label's word; if `with_leading_space`, of the word after a space.
+    """Return the tokens of each label's word; with `with_leading_space`, of the word after a space.
 
     Raises:
-        ValueError: a word is not in the vocabulary, two labels have the same, or to a model that is
-            `causal` one is the beginning of another.
+        ValueError: a word is not in the vocabulary, two labels have the same word, or, if `causal`,
+            the tokens of one are a prefix of another's.
     """
-    read = [f" {word}" if with_leading_space else word for word in label_words.values()]
-    seen: dict[tuple[int, ...], str] = {}
+    words = [f" {word}" if with_leading_space else word for word in label_words.values()]
+    label_of_tokens: dict[tuple[int, ...], str] = {}
     for label, word, ids in zip(
-        label_words, label_words.values(), tokenizer.encode_ids_batch(read), strict=True
+        label_words, label_words.values(), tokenizer.encode_ids_batch(words), strict=True
     ):
         tokens = tuple(ids.tolist())
         if not tokens or not tokenizer.special_ids.all_ids.isdisjoint(tokens):
@@ -71,36 +70,38 @@ def encode_label_words(
                 f"the word {word!r} of label {label!r} must be in the vocabulary, got "
                 f"{pieces or 'nothing'}; choose another by the option label_words"
             )
-        if tokens in seen:
-            raise ValueError(f"the labels {seen[tokens]!r} and {label!r} have one word, {word!r}")
-        seen[tokens] = label
-    for short, long in permutations(seen, 2) if causal else ():
+        if tokens in label_of_tokens:
+            raise ValueError(
+                f"the labels {label_of_tokens[tokens]!r} and {label!r} have the same word, {word!r}"
+            )
+        label_of_tokens[tokens] = label
+    for short, long in permutations(label_of_tokens, 2) if causal else ():
         if long[: len(short)] == short:  # never less likely
             raise ValueError(
-                f"the word of label {seen[long]!r} goes on from that of {seen[short]!r}, "
-                f"{label_words[seen[short]]!r}, which a model that reads forward says before it; "
-                "choose others by the option label_words"
+                f"the word of label {label_of_tokens[long]!r} continues that of "
+                f"{label_of_tokens[short]!r}, {label_words[label_of_tokens[short]]!r}, which is "
+                "always more likely in a causal model; choose others by the option label_words"
             )
-    return tuple(seen)
+    return tuple(label_of_tokens)
 
 
 @dataclass(frozen=True, kw_only=True)
 class ClozeFormulation:
     """Labels as words in a blank: Schick and Schütze 2021, arXiv:2001.07676, section 3.1.
 
-    The model reads a text within a pattern with one blank; the head with which it was pretrained
-    scores the word of each label there, and of no other word. An encoder's blank is its mask token;
-    a decoder's is the end of the pattern, which it continues with. No weight is new, so a model
-    answers before it has learned the task. Texts are cut, the pattern never is.
+    The input is a text within a pattern that has one blank. The pretrained language head scores the
+    word of each label there, with a softmax over these words. The blank of an encoder is a mask
+    token; that of a decoder is the end of the pattern. There are no new weights, so a model can
+    answer without training. Texts are truncated, the pattern never is.
 
-    Words may have several tokens: Schick and Schütze 2021, arXiv:2009.07118, section 3.1. While it
-    learns, an encoder reads as many mask tokens as the longest word has tokens, whatever the label,
-    and is asked for all tokens of the right word at once; to answer it reads as many as each word
-    has, see `score_most_confident_first`. A decoder reads the word itself. A word's likelihood is
-    the product of its tokens', however many.
-    Deviates: a token is likely among those of all words, in the paper among the vocabulary, and
-    what is learned is the likelihood, in the paper a margin between words: of words of one token
-    both are then what they are above.
+    Words may have several tokens: Schick and Schütze 2021, arXiv:2009.07118, section 3.1. In
+    training, an encoder reads as many mask tokens as the longest word has tokens, and predicts all
+    tokens of the correct word at once. At inference, it reads as many as each word has; see
+    `score_most_confident_first`. A decoder reads the word itself. The likelihood of a word is the
+    product of its tokens' likelihoods, without length normalization.
+    Deviates: the softmax is over the tokens of all label words, in the paper over the vocabulary;
+    the loss is the cross-entropy, in the paper a margin between words. Thus words of a single token
+    are treated as in the former paper.
     """
 
     task: Task
@@ -108,13 +109,13 @@ class ClozeFormulation:
     template: InputTemplate
     pattern: ClozePattern
     pattern_parts: tuple[tuple[int, ...] | int, ...]
-    """The pattern's, in tokens."""
+    """Tokens of the parts of the pattern."""
     label_token_ids: tuple[tuple[int, ...], ...]
-    """The tokens of each label's word."""
+    """Tokens of each label's word."""
     shifted_targets: bool = False
-    """An encoder names what is hidden one place before it."""
+    """Whether an encoder predicts a masked token at the position before it."""
     two_stream: bool = False
-    """A second stream names what is hidden, whose place nobody sees (XLNet)."""
+    """Whether a query stream predicts masked tokens, whose positions are invisible (XLNet)."""
 
     @staticmethod
     def from_pattern(
@@ -127,15 +128,15 @@ class ClozeFormulation:
         shifted_targets: bool = False,
         two_stream: bool = False,
     ) -> "ClozeFormulation":
-        """Write a pattern and the words of the labels in tokens.
+        """Encode a pattern and the words of the labels.
 
         Raises:
-            ValueError: words cannot be told from each other, or are not in the vocabulary, or the
-                length leaves no room for text.
+            ValueError: words are ambiguous or not in the vocabulary, or the maximum length leaves
+                no room for text.
         """
         written = [part.rstrip(" ") if isinstance(part, str) else "" for part in pattern.parts]
         tokens = [tuple(ids.tolist()) for ids in tokenizer.encode_ids_batch(written)]
-        asked = ClozeFormulation(
+        formulation = ClozeFormulation(
             task=task,
             tokenizer=tokenizer,
             template=template,
@@ -153,12 +154,12 @@ class ClozeFormulation:
             shifted_targets=shifted_targets,
             two_stream=two_stream,
         )
-        if asked.max_text_tokens < 2:
+        if formulation.max_text_tokens < 2:
             raise ValueError(
-                f"max_length must be at least {task.max_length - asked.max_text_tokens + 2}, "
+                f"max_length must be at least {task.max_length - formulation.max_text_tokens + 2}, "
                 f"since the pattern is read too, got {task.max_length}"
             )
-        return asked
+        return formulation
 
     @property
     def special_ids(self) -> SpecialTokenIds:
@@ -167,7 +168,7 @@ class ClozeFormulation:
 
     @property
     def max_text_tokens(self) -> int:
-        """Tokens of texts."""
+        """Maximum number of tokens of all texts."""
         nothing = np.zeros(0, np.int64)
         longest = max(self.label_token_ids, key=len)
         framed = self._cloze_example(
@@ -177,38 +178,40 @@ class ClozeFormulation:
 
     @property
     def n_masks(self) -> int:
-        """Tokens of the longest word."""
+        """Number of tokens of the longest word."""
         return max(map(len, self.label_token_ids))
 
     @property
     def candidate_ids(self) -> Int[np.ndarray, "k"]:
-        """The tokens of all words, each once."""
+        """The distinct tokens of all words."""
         return np.array(list(dict.fromkeys(chain(*self.label_token_ids))), np.int64)
 
     def build_inputs(self, items: Sequence[TaskExample]) -> list[TaskInput]:
-        """Write each item's texts into the pattern."""
+        """Insert each item's texts into the pattern."""
         spaced, room = (
             [replace(item, texts=self._with_pattern_spaces(item.texts)) for item in items],
             self.max_text_tokens,
         )
-        found: list[TaskInput] = []
+        task_inputs: list[TaskInput] = []
         for i, (item, texts) in enumerate(
             zip(items, encode_texts(self.tokenizer, spaced, room), strict=True)
         ):
-            kept = truncate_longest_first([len(t) for t in texts], room)
-            cut = [text[:n] for text, n in zip(texts, kept, strict=True)]
-            # A label that is not known is the first: it marks the place that is asked.
+            n_kept = truncate_longest_first([len(t) for t in texts], room)
+            cut = [text[:n] for text, n in zip(texts, n_kept, strict=True)]
+            # An unknown label is replaced by the first, which marks the target positions.
             label = 0 if item.label is None else label_indices(self.task, item.label)[0]
             example = self._cloze_example(
                 *self._split_at_blank(cut), self.label_token_ids[label], self.n_masks
             )
-            found.append(
-                TaskInput(item_index=i, example=example, truncated=kept != [len(t) for t in texts])
+            task_inputs.append(
+                TaskInput(
+                    item_index=i, example=example, truncated=n_kept != [len(t) for t in texts]
+                )
             )
-        return found
+        return task_inputs
 
     def _with_pattern_spaces(self, texts: Sequence[str]) -> tuple[str, ...]:
-        """Put the spaces of the pattern to the texts after them; the blank has its own."""
+        """Move spaces of the pattern to the texts after them; the blank has its own."""
         at = {part: i for i, part in enumerate(self.pattern_parts) if isinstance(part, int)}
         spaced = {
             i
@@ -220,7 +223,7 @@ class ClozeFormulation:
     def _split_at_blank(
         self, texts: Sequence[Int[np.ndarray, "_"]]
     ) -> tuple[Sequence[int], Sequence[int]]:
-        """Write what is read before the blank, and after it."""
+        """Return the tokens before the blank and after it."""
         around, blank = self.template, self.pattern.blank_index
         written = [texts[p].tolist() if isinstance(p, int) else p for p in self.pattern_parts]
         before = [*around.prefix, *chain(*written[:blank])]
@@ -235,7 +238,7 @@ class ClozeFormulation:
         word_ids: Sequence[int],
         n_masks: int,
     ) -> Example:
-        """Ask for a word; an encoder has so many mask tokens for it."""
+        """Build the example that predicts a word; for an encoder, with `n_masks` mask tokens."""
         if self.template.causal:
             ids = [*prefix_ids, *word_ids[:-1]]
             at = len(prefix_ids) - 1
@@ -261,47 +264,49 @@ class ClozeFormulation:
     ) -> list[Float[np.ndarray, "1 labels"]]:
         """Score the words of all labels at the blank of each text."""
         if self.n_masks > 1:
-            said = self._multi_token_likelihoods(model, task_inputs)
+            scores = self._multi_token_likelihoods(model, task_inputs)
         else:
             candidates = batch.feature(Candidates)
             assert candidates is not None
             hidden = model.hidden_states(batch).flatten(0, 1)
-            asked = hidden if batch.target_positions is None else hidden[batch.target_positions]
-            said = model.language_head.candidate_logits(asked, candidates.ids).float()
-        return list(said.log_softmax(-1).cpu().numpy()[:, None])
+            mask_states = (
+                hidden if batch.target_positions is None else hidden[batch.target_positions]
+            )
+            scores = model.language_head.candidate_logits(mask_states, candidates.ids).float()
+        return list(scores.log_softmax(-1).cpu().numpy()[:, None])
 
     def _multi_token_likelihoods(
         self, model: Model, task_inputs: Sequence[TaskInput]
     ) -> Float[Tensor, "b labels"]:
-        """Ask for words of several tokens: a decoder for each, an encoder for all of a length."""
+        """Score words of several tokens: one by one with a decoder, by length with an encoder."""
         if self.template.causal:
             batches = (
                 self._batch_for_word(model, task_inputs, word) for word in self.label_token_ids
             )
             return torch.stack([score_left_to_right(model, batch) for batch in batches], -1)
-        said: dict[Sequence[int], Tensor] = {}
+        scores_by_word: dict[Sequence[int], Tensor] = {}
         for _, some in groupby(sorted(self.label_token_ids, key=len), len):
             words = list(some)
-            found = score_most_confident_first(
+            word_scores = score_most_confident_first(
                 model, self._batch_for_word(model, task_inputs, words[0]), words
             )
-            said |= zip(words, found.unbind(-1), strict=True)
-        return torch.stack([said[word] for word in self.label_token_ids], -1)
+            scores_by_word |= zip(words, word_scores.unbind(-1), strict=True)
+        return torch.stack([scores_by_word[word] for word in self.label_token_ids], -1)
 
     def _batch_for_word(
         self, model: Model, task_inputs: Sequence[TaskInput], word_ids: Sequence[int]
     ) -> Batch:
-        """Ask the same questions for a word, of an encoder in as many blanks as it has tokens."""
-        asked: list[Example] = []
+        """Return the batch for a word; for an encoder, with as many blanks as it has tokens."""
+        examples: list[Example] = []
         for inputs, targets in ((q.example.inputs, q.example.targets) for q in task_inputs):
             at = int(np.flatnonzero(targets != IGNORE_INDEX)[0]) + self.shifted_targets
             before, after = inputs[:at], inputs[at + self.n_masks :]
             if self.template.causal:
                 before, after = inputs[: at + 1], inputs[:0]
-            asked.append(
+            examples.append(
                 self._cloze_example(before.tolist(), after.tolist(), word_ids, len(word_ids))
             )
-        return pad_examples(asked, self.special_ids).to(model.device)
+        return pad_examples(examples, self.special_ids).to(model.device)
 
     def merge_scores(
         self, task_inputs: Sequence[TaskInput], input_scores: Sequence[np.ndarray]
@@ -310,7 +315,7 @@ class ClozeFormulation:
         return np.concatenate(input_scores)
 
     def prediction(self, item: TaskExample, scores: Float[np.ndarray, "1 labels"]) -> Label:
-        """Return the label whose word fits best."""
+        """Return the label whose word is most likely."""
         return self.task.labels[int(scores[0].argmax())]
 
     def prediction_record(
@@ -340,7 +345,7 @@ def cloze_heads(task: Task, preset: Published) -> dict[str, HeadSpec]:
 
 
 def formulate_cloze(task: Task, preset: Published, tokenizer: Tokenizer) -> TaskFormulation:
-    """Predict the word of a label in the blank of a pattern.
+    """Formulate classification as prediction of a label's word in the blank of a pattern.
 
     Raises:
         ValueError: the pattern or a word does not fit the texts, the labels or the model.
@@ -377,7 +382,7 @@ def formulate_cloze(task: Task, preset: Published, tokenizer: Tokenizer) -> Task
 
 
 def _default_pattern(task: Task, template: InputTemplate) -> str:
-    """Return the pattern for so many texts; a decoder's ends with its blank."""
+    """Return the default pattern for the number of texts; a decoder's ends with its blank."""
     if not template.causal:
         return ONE_TEXT_PATTERN if len(task.columns.texts) == 1 else TWO_TEXT_PATTERN
     if len(task.columns.texts) == 1:
@@ -395,17 +400,17 @@ def cloze_task(
     text_names: Sequence[str] = ("text",),
     max_length: int | None = None,
 ) -> Task:
-    """Describe a task that a model does unlearned: `predict(opened, texts, task=cloze(...))`.
+    """Return a task for zero-shot classification: `predict(opened, texts, task=cloze(...))`.
 
     Args:
-        preset: of the model.
-        label_words: of each label: {"bad": "terrible", "good": "great"}.
-        pattern: what is read. None: a customary one.
-        text_names: what texts are called in the pattern, one or two.
-        max_length: tokens that are read at most.
+        preset: preset of the model.
+        label_words: word of each label: {"bad": "terrible", "good": "great"}.
+        pattern: text with a blank. None: a default pattern.
+        text_names: names of the texts in the pattern, one or two.
+        max_length: maximum number of input tokens.
 
     Raises:
-        ValueError: the model has not so many positions.
+        ValueError: `max_length` exceeds the positions of the model.
     """
     return Task(
         task_kind="cloze",

@@ -1,4 +1,4 @@
-"""Patterns: texts with words around them and a blank among these."""
+"""Cloze patterns: texts with words around them and a blank."""
 
 import re
 from collections.abc import Sequence
@@ -7,25 +7,25 @@ from dataclasses import dataclass
 from unmask.text.records import format_names
 
 BLANK_MARKER = "[MASK]"
-"""What marks the blank in a pattern, for every model."""
+"""Marker of the blank in a pattern, for every model."""
 _PLACEHOLDER = re.compile(r"(\{[^{}]*\}|\[MASK\])")
 
 
 @dataclass(frozen=True, kw_only=True)
 class ClozePattern:
-    """What is read: texts, with words around them and a blank among these."""
+    """A cloze pattern: texts with words around them and a blank."""
 
     parts: tuple[str | int, ...]
-    """Words as they are written, and which text is where. The blank is not among them."""
+    """Literal words, and indices of texts, in order. The blank is not included."""
     blank_index: int
-    """Before which of the parts the blank is; their number: at the end."""
+    """Index of the part after the blank; the number of parts if the blank is at the end."""
 
     @staticmethod
     def parse(pattern: str, columns: Sequence[str]) -> "ClozePattern":
-        """Read "{text} It was [MASK]."; a text is named by its column or by its number, from 0.
+        """Parse "{text} It was [MASK]."; a text is named by its column or its number, from 0.
 
         Raises:
-            ValueError: there is not just one blank, or not each text just once.
+            ValueError: there is not exactly one blank, or not each text exactly once.
         """
         parts: list[str | int] = []
         blanks: list[int] = []
@@ -39,12 +39,12 @@ class ClozePattern:
         if len(blanks) != 1:
             raise ValueError(f"pattern must have one blank, {BLANK_MARKER}, got {pattern!r}")
         if sorted(p for p in parts if isinstance(p, int)) != list(range(len(columns))):
-            named = " and ".join(f"{{{name}}}" for name in columns)
-            raise ValueError(f"pattern must have {named} once, got {pattern!r}")
+            placeholders = " and ".join(f"{{{name}}}" for name in columns)
+            raise ValueError(f"pattern must have {placeholders} once, got {pattern!r}")
         return ClozePattern(parts=tuple(parts), blank_index=blanks[0])
 
     def has_space_before(self, part_index: int) -> bool:
-        """Return whether a space is before a part, or before the blank if that is there."""
+        """Return whether a part, or the blank before it, follows a space."""
         before = self.parts[part_index - 1] if part_index else ""
         return isinstance(before, str) and before.endswith(" ")
 

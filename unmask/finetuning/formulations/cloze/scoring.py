@@ -1,4 +1,4 @@
-"""How likely words of several tokens are in the blanks of texts, each token given others."""
+"""Likelihoods of words of several tokens in the blanks of texts."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -15,20 +15,21 @@ from unmask.heads.model import Model
 def score_most_confident_first(
     model: Model, batch: Batch, word_ids: Sequence[Sequence[int]]
 ) -> Float[Tensor, "b words"]:
-    """Compute the log-likelihood of words in mask tokens, the token that is surest first.
+    """Compute the log-likelihood of words at mask tokens, most confident token first.
 
-    It is then read while the others are predicted. Of words with k tokens that takes k readings
-    each, the first of which is of them all: Schick and Schütze 2021, arXiv:2009.07118, section 3.1.
+    That token is then given while the others are predicted. A word with k tokens takes k forward
+    passes, the first of which all words share: Schick and Schütze 2021, arXiv:2009.07118, section
+    3.1.
 
     Args:
-        model: an encoder with a head that names tokens.
-        batch: asks at the mask tokens, of which each row has as many as each word has tokens; each
-            token is likely among those of the batch.
-        word_ids: as tokens.
+        model: an encoder with a language head.
+        batch: texts whose targets are mask tokens, as many per row as each word has tokens, with
+            candidates for the softmax.
+        word_ids: tokens of each word.
     """
     first = _candidate_log_probabilities(model, batch)
-    each = torch.tensor(word_ids, device=first.device)[:, None].expand(-1, len(first), -1)
-    return torch.stack([_score_remaining(model, batch, word, first) for word in each], -1)
+    expanded_ids = torch.tensor(word_ids, device=first.device)[:, None].expand(-1, len(first), -1)
+    return torch.stack([_score_remaining(model, batch, word, first) for word in expanded_ids], -1)
 
 
 def _score_remaining(
@@ -42,16 +43,20 @@ def _score_remaining(
     if k == 1:
         return surest
     now = torch.arange(k, device=at.device) == at[:, None]  # [b k]
-    asked = _target_positions(batch).reshape(b, k)
-    there = asked[now] + model.shifted_targets  # where the token is that is asked
-    inputs = batch.inputs.flatten().index_put((there,), word_ids[now])
-    batch = replace(batch, inputs=inputs.reshape(batch.inputs.shape), target_positions=asked[~now])
-    left = word_ids[~now].reshape(b, k - 1)
-    return surest + _score_remaining(model, batch, left, _candidate_log_probabilities(model, batch))
+    positions = _target_positions(batch).reshape(b, k)
+    token_positions = positions[now] + model.shifted_targets  # positions of the masked tokens
+    inputs = batch.inputs.flatten().index_put((token_positions,), word_ids[now])
+    batch = replace(
+        batch, inputs=inputs.reshape(batch.inputs.shape), target_positions=positions[~now]
+    )
+    remaining_ids = word_ids[~now].reshape(b, k - 1)
+    return surest + _score_remaining(
+        model, batch, remaining_ids, _candidate_log_probabilities(model, batch)
+    )
 
 
 def score_left_to_right(model: Model, batch: Batch) -> Float[Tensor, "b"]:
-    """Compute the log-likelihood of the targets of each row, by a model that reads forward."""
+    """Compute the log-likelihood of the targets of each row with a causal model."""
     assert batch.targets is not None
     logs = _candidate_log_probabilities(model, batch)
     words = batch.targets.flatten()[_target_positions(batch)].reshape(logs.shape[:2])
@@ -59,7 +64,7 @@ def score_left_to_right(model: Model, batch: Batch) -> Float[Tensor, "b"]:
 
 
 def _candidate_log_probabilities(model: Model, batch: Batch) -> Float[Tensor, "b k among"]:
-    """Compute the log-probabilities of tokens at the places asked, as many in each row."""
+    """Compute the log-probabilities of candidates at the target positions, equally many per row."""
     hidden = model.hidden_states(batch).flatten(0, 1)[_target_positions(batch)]
     logs = (
         model.language_head.candidate_logits(hidden, _candidate_ids(batch)).float().log_softmax(-1)
@@ -70,8 +75,8 @@ def _candidate_log_probabilities(model: Model, batch: Batch) -> Float[Tensor, "b
 def _select_words(
     word_ids: Int[Tensor, "b k"], batch: Batch, log_probabilities: Float[Tensor, "b k among"]
 ) -> Float[Tensor, "b k"]:
-    which = (word_ids[..., None] == _candidate_ids(batch)).int().argmax(-1)
-    return log_probabilities.gather(-1, which[..., None])[..., 0]
+    candidate_indices = (word_ids[..., None] == _candidate_ids(batch)).int().argmax(-1)
+    return log_probabilities.gather(-1, candidate_indices[..., None])[..., 0]
 
 
 def _candidate_ids(batch: Batch) -> Int[Tensor, "k"]:

@@ -1,4 +1,4 @@
-"""The head and the formulation of text generation, by what a model's family can do."""
+"""The head and the formulation of text generation for each kind of model."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -31,8 +31,8 @@ def generation_heads(task: Task, preset: Published) -> dict[str, HeadSpec]:
     """Return the head that predicts tokens.
 
     Raises:
-        ValueError: the model reads in both directions, and cannot write, or lacks the segments
-            of sources and targets.
+        ValueError: the model is a bidirectional encoder that cannot generate text, or lacks segment
+            embeddings for sources and targets.
     """
     spec, smoothing = (
         language_modeling_head(preset),
@@ -52,11 +52,11 @@ def generation_heads(task: Task, preset: Published) -> dict[str, HeadSpec]:
 
 
 def formulate_generation(task: Task, preset: Published, tokenizer: Tokenizer) -> TaskFormulation:
-    """Predict a target text from a source text.
+    """Formulate the prediction of a target text from a source text.
 
     Raises:
-        ValueError: the length leaves no room for a source, or targets cannot be ended, or not
-            be hidden.
+        ValueError: the maximum length leaves no room for a source, or the vocabulary lacks an end
+            token, or a mask token if the model needs it.
     """
     options = parse_generation_options(task.options)
     tokenizer = _with_languages(tokenizer, options)
@@ -69,7 +69,7 @@ def formulate_generation(task: Task, preset: Published, tokenizer: Tokenizer) ->
     _check_plain_text(options, preset)
     encodes, forward = is_encoder_decoder(preset), language_modeling_head(preset).generation
     reads = tokenizer.input_tokenizer.special_ids
-    asked = TextToTextFormulation(
+    formulation = TextToTextFormulation(
         task=task,
         tokenizer=tokenizer,
         prefix=options.prefix,
@@ -90,26 +90,28 @@ def formulate_generation(task: Task, preset: Published, tokenizer: Tokenizer) ->
         strategy=options.strategy(),
     )
     (prefix,) = tokenizer.input_tokenizer.encode_ids_batch([options.prefix])
-    if asked.max_source_tokens < len(prefix) + 1:
-        least = task.max_length - asked.max_source_tokens + len(prefix) + 1
+    if formulation.max_source_tokens < len(prefix) + 1:
+        least = task.max_length - formulation.max_source_tokens + len(prefix) + 1
         raise ValueError(
-            f"max_length must be at least {least} for targets of {asked.max_target_length} "
+            f"max_length must be at least {least} for targets of {formulation.max_target_length} "
             "tokens (options.max_target_length) and what is read around a source, got "
             f"{task.max_length}"
         )
     if hides is not None:
-        return MaskedTextFormulation(**vars(asked), masked_target=hides)
+        return MaskedTextFormulation(**vars(formulation), masked_target=hides)
     if options.plain_text_components:
         tokenizer.check_single_vocabulary(f"plain text ({options.plain_text_components[0]})")
         row = min(task.max_length, preset.sequence_length)
-        return TextMixtureFormulation(**vars(asked), objective=preset.objective, max_row_tokens=row)
-    return asked
+        return TextMixtureFormulation(
+            **vars(formulation), objective=preset.objective, max_row_tokens=row
+        )
+    return formulation
 
 
 def with_task_languages(tokenizer: Tokenizer, task: Task | None) -> Tokenizer:
-    """Tell a tokenizer the languages that were named when a task was learned, if any were.
+    """Return the tokenizer with the languages of a fine-tuned task, if it has any.
 
-    Told others later (`Tokenizer.with_languages`), it has those.
+    Other languages can be set later (`Tokenizer.with_languages`).
     """
     options: Mapping[str, Any] = {} if task is None else task.options
     source, target = options.get("source_language"), options.get("target_language")
@@ -119,10 +121,10 @@ def with_task_languages(tokenizer: Tokenizer, task: Task | None) -> Tokenizer:
 
 
 def _with_languages(tokenizer: Tokenizer, options: TextGenerationOptions) -> Tokenizer:
-    """Tell a tokenizer the languages of sources and targets.
+    """Return the tokenizer with the languages of sources and targets.
 
     Raises:
-        ValueError: it has no tokens for them; or it has such, and none are named.
+        ValueError: it has no tokens for them; or it has language tokens, and no language is given.
     """
     source, target = options.source_language, options.target_language
     if source is None and target is None:
@@ -138,7 +140,7 @@ def _with_languages(tokenizer: Tokenizer, options: TextGenerationOptions) -> Tok
 
 
 def _check_plain_text(options: TextGenerationOptions, preset: Published) -> None:
-    """Refuse plain text beside pairs of a model whose pretraining asks in another way."""
+    """Refuse plain text in a mixture if the pretraining objective does not fit text to text."""
     if not options.plain_text_components:
         return
     asks, encodes = preset.objective.loss_terms, is_encoder_decoder(preset)
@@ -157,20 +159,20 @@ def _check_plain_text(options: TextGenerationOptions, preset: Published) -> None
 
 def _check_segments(generation: AppendedMaskGeneration, preset: Published) -> None:
     n = preset.architecture.decoder_stack.segment_count
-    for what, segment in (
+    for role, segment in (
         ("sources", generation.source_segment),
         ("targets", generation.target_segment),
     ):
         if segment is not None and segment >= n:
             raise ValueError(
-                f"{preset.name} has {n} segments, none of them for {what}, which have {segment}"
+                f"{preset.name} has {n} segments, none of them for {role}, which have {segment}"
             )
 
 
 def _separator_ids(
     options: TextGenerationOptions, task: Task, preset: Published, tokenizer: Tokenizer
 ) -> tuple[int, ...]:
-    """Return what a decoder reads between source and target."""
+    """Return the tokens between source and target in a decoder."""
     if options.separator is None:
         return InputTemplate.from_architecture(
             tokenizer.special_ids, preset.architecture, task.max_length

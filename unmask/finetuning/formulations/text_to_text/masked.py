@@ -1,4 +1,4 @@
-"""Text for text, of models that name what is hidden: a target is learned where it is masked."""
+"""Text to text for masked models: the tokens of a target are predicted where they are masked."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,19 +17,19 @@ from unmask.objectives.unified_lm.masked_target import MaskedTarget
 
 @dataclass(frozen=True, kw_only=True)
 class MaskedTextFormulation(TextToTextFormulation):
-    """A source that is seen as a whole, and a target that is learned by its hidden tokens (UniLM).
+    """A bidirectional source, and a target whose masked tokens are predicted (UniLM).
 
-    Dong et al. 2019, arXiv:1905.03197, section 2.5. Which tokens are hidden is drawn anew in every
-    epoch. The loss that is told of a target is that of every token, each asked of a mask in its
-    place after all true tokens before it, as it is when the model writes: it depends on no draw,
-    and is minus the log-probability of the target. It is not that of training, where some of the
-    tokens before are hidden, too.
+    Dong et al. 2019, arXiv:1905.03197, section 2.5. The masked tokens are drawn again in each
+    epoch. The reported loss of a target is over all of its tokens, each predicted at a mask after
+    the true tokens before it, as in generation: it is not random, and is the negative
+    log-probability of the target. The training loss differs: there, earlier tokens may be masked,
+    too.
     """
 
     masked_target: MaskedTarget
 
     def sample_example(self, example: Example, rng: np.random.Generator) -> Example:
-        """Hide some tokens of the target."""
+        """Mask some tokens of the target."""
         return self.masked_target.mask_target(example, self.special_ids, rng)
 
     def _build_example(
@@ -43,24 +43,26 @@ class MaskedTextFormulation(TextToTextFormulation):
     def _target_losses(
         self, model: Model, batch: Batch, task_inputs: Sequence[TaskInput]
     ) -> list[tuple[float, int]]:
-        """Compute the cross-entropy of each target's tokens, told from those before, and count."""
+        """Compute the cross-entropy of each target's tokens given those before, and count them."""
         targets = [q.example.targets[q.example.targets != IGNORE_INDEX] for q in task_inputs]
         lengths = [len(target) for target in targets]
         totals = np.zeros(len(targets))
-        read = [self._prompt_ids(q.example).tolist() for q in task_inputs]
+        prompt_ids = [self._prompt_ids(q.example).tolist() for q in task_inputs]
         rows = DecodingBatch(
             model,
-            [Prompt(input_ids=ids, n_source_tokens=len(ids)) for ids in read],
+            [Prompt(input_ids=ids, n_source_tokens=len(ids)) for ids in prompt_ids],
             self.special_ids,
         )
-        here = list(range(len(targets)))
+        active_rows = list(range(len(targets)))
         for i in range(max(lengths)):
-            on = [k for k, row in enumerate(here) if lengths[row] > i]
-            if len(on) < len(here):  # what is over has no place left, perhaps
+            on = [k for k, row in enumerate(active_rows) if lengths[row] > i]
+            if len(on) < len(active_rows):  # finished rows may have no positions left
                 rows.select_rows(torch.tensor(on, device=model.device))
-                here = [here[k] for k in on]
-            said = torch.tensor([[targets[row][i]] for row in here], device=model.device)
+                active_rows = [active_rows[k] for k in on]
+            step_targets = torch.tensor(
+                [[targets[row][i]] for row in active_rows], device=model.device
+            )
             logs = rows.next_token_logits()[:, 0].log_softmax(-1)
-            totals[here] -= logs.gather(1, said)[:, 0].double().cpu().numpy()
-            rows.append_tokens(said)
+            totals[active_rows] -= logs.gather(1, step_targets)[:, 0].double().cpu().numpy()
+            rows.append_tokens(step_targets)
         return list(zip(totals.tolist(), lengths, strict=True))

@@ -1,4 +1,4 @@
-"""Text for text, beside plain text that is hidden as in pretraining."""
+"""Text to text, mixed with plain text under the pretraining objective."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -14,34 +14,38 @@ from unmask.tasks.task import TaskExample
 
 @dataclass(frozen=True, kw_only=True)
 class UncorruptedExample(Example):
-    """A text before it is hidden."""
+    """A text before it is corrupted."""
 
     text_tokens: Tokens
 
 
 @dataclass(frozen=True, kw_only=True)
 class TextMixtureFormulation(TextToTextFormulation):
-    """Sources and targets, and plain text, of which the model is asked what its pretraining asked.
+    """Sources and targets, and plain text under the pretraining objective.
 
-    Raffel et al. 2020, section 3.5.2: the unsupervised objective is one of the tasks. A text is cut
-    into rows, each of which is hidden anew whenever it is learned.
+    Raffel et al. 2020, section 3.5.2: the unsupervised objective is one of the tasks. A text is
+    split into rows, each of which is corrupted differently in each epoch.
     """
 
     objective: AnyObjective
     max_row_tokens: int
-    """Tokens of a row, at most, after hiding."""
+    """Maximum number of tokens of a row after corruption."""
 
     def build_inputs(self, items: Sequence[TaskExample]) -> list[TaskInput]:
-        """Write source and target of each pair, and the rows of each plain text."""
+        """Build source and target of each pair, and the rows of each plain text."""
         pairs = [i for i, item in enumerate(items) if not self._is_plain_text(item)]
-        asked = super().build_inputs([items[i] for i in pairs])
-        found = [replace(question, item_index=pairs[question.item_index]) for question in asked]
+        pair_inputs = super().build_inputs([items[i] for i in pairs])
+        task_inputs = [
+            replace(question, item_index=pairs[question.item_index]) for question in pair_inputs
+        ]
         plain = [i for i, item in enumerate(items) if self._is_plain_text(item)]
         budget = self.objective.max_text_length(self.max_row_tokens, self.special_ids)
         for i, text in zip(plain, self._encode_texts([items[i] for i in plain]), strict=True):
             rows = (text[begin : begin + budget] for begin in range(0, len(text), budget))
-            found += [TaskInput(item_index=i, example=_uncorrupted_example(row)) for row in rows]
-        return found
+            task_inputs += [
+                TaskInput(item_index=i, example=_uncorrupted_example(row)) for row in rows
+            ]
+        return task_inputs
 
     def _is_plain_text(self, item: TaskExample) -> bool:
         return bool(item.component) and item.component not in self.templates
@@ -50,7 +54,7 @@ class TextMixtureFormulation(TextToTextFormulation):
         return self.tokenizer.encode_batch([item.texts[0] for item in items])
 
     def sample_example(self, example: Example, rng: np.random.Generator) -> Example:
-        """Hide a row of plain text."""
+        """Corrupt a row of plain text."""
         if not isinstance(example, UncorruptedExample):
             return example
         return self.objective(example.text_tokens, self.special_ids, rng)
