@@ -241,7 +241,7 @@ def test_what_does_not_go_together_is_refused(change: dict, said: str) -> None:
 
 
 def test_a_mean_needs_a_folder_for_its_states() -> None:
-    with pytest.raises(ValueError, match="name a folder for it with out"):
+    with pytest.raises(ValueError, match="name a folder with out"):
         finetune("transformer-mini", task="generate", train="none.tsv", average=3, **SHORT)
 
 

@@ -111,7 +111,7 @@ def test_what_cannot_be_read_is_an_error_that_names_what_can(does: TaskKindName)
             head_of(does, "bert", "compare")
     with pytest.raises(ValueError, match=r"pooled_layers must be .*'last', 'all'.*, got 'first'"):
         from_dict(TASK_KINDS[does].options, {"pooled_layers": "first"}, "options")
-    message = "several at once are a text" if does == "multilabel" else "in words: leave it out"
+    message = "several at once are a text" if does == "multilabel" else "as words: leave it out"
     with pytest.raises(ValueError, match=message):
         heads_for_task(task_of(does, "mean"), toy.card("t5"))
     with pytest.raises(ValueError, match=message):

@@ -78,7 +78,7 @@ def refuse_pooling(preset: Published, options: PoolingOptions) -> None:
     for name in ("pooling", "pooled_layers", "special_tokens"):
         if (value := getattr(options, name)) is not None:
             raise ValueError(
-                f"options.{name} is for a head of labels, and {preset.name} predicts labels as "
+                f"options.{name} is for classification heads, and {preset.name} predicts labels as "
                 f"words: leave it out, or take an encoder or a decoder; got {value!r}"
             )
 

@@ -198,8 +198,8 @@ def infer_text_columns(task: Task, items: Sequence[TaskExample]) -> Task:
     if odd is not None:
         description, first = ("a text", "pairs") if n == 2 else ("a pair of texts", "texts")
         raise ValueError(
-            f"{odd.location} is {description} (in a line, a tab separates two), and those before it "
-            f"are {first}: the model's folder does not say which it reads, so all must be alike"
+            f"{odd.location} is {description} (in a line, a tab separates two), and those before "
+            f"it are {first}: the model's folder does not say which it reads, so all must be alike"
         )
     return with_text_columns(task, ("text",) if n == 1 else ("text1", "text2"))
 
