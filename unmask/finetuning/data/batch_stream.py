@@ -199,21 +199,11 @@ def make_batch_stream(
                     if size.n_tokens is None
                     else draw_batches_by_tokens(long, size.n_tokens, seed, epoch)
                 )
-            example_keys = [
-                (repetition, i)
-                for repetition, unit in (
-                    divmod(int(epoch_units[at]), len(units)) for at in plan[step % n]
-                )
-                for i in units[unit]
-            ]
-            batch = [examples[i] for _, i in example_keys]
-            if (
-                sample_example is not None
-            ):  # + 1: (seed, epoch, 0) would be the generator of the order
-                dice = [
-                    np.random.default_rng((seed, repetition, i + 1))
-                    for repetition, i in example_keys
-                ]
+            passes = (divmod(int(epoch_units[at]), len(units)) for at in plan[step % n])
+            keys = [(pass_, i) for pass_, unit in passes for i in units[unit]]
+            batch = [examples[i] for _, i in keys]
+            if sample_example is not None:  # + 1: (seed, epoch, 0) is the generator of the order
+                dice = [np.random.default_rng((seed, pass_, i + 1)) for pass_, i in keys]
                 batch = [sample_example(e, rng) for e, rng in zip(batch, dice, strict=True)]
             yield split_micro_batches(batch, special_ids, size.micro_batch_tokens), step + 1
             step += 1
