@@ -620,7 +620,9 @@ def test_folders_that_are_no_run_are_refused(unmask: Run, home: Path, tmp_path: 
     check_mistake(unmask(*words, home / "tuned", "--resume"), "is a finetune run")
     words_of = ["pretrain", "--out", home / "bert", "--resume"]
     check_mistake(unmask(*words_of, "--seed", 7), "this run has seed = 0, not 7")
-    check_mistake(unmask("pretrain", "--out", tmp_path / "none", "--resume"), "holds no run")
+    check_mistake(
+        unmask("pretrain", "--out", tmp_path / "none", "--resume"), "has no run to continue"
+    )
     check_mistake(unmask("report", home / "void"), "is not a run folder")
     words = ["finetune", home / "bert", "--task", "classify", "--train", home / "rows.tsv"]
     words += ["--quiet", "--out"]

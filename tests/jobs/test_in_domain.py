@@ -249,7 +249,7 @@ def test_a_small_part_stands_on_the_model_that_has_read_the_domain(files, tmp_pa
     [
         ({"base": "ulmfit-mini"}, "ulmfit-mini is a card, without weights; pretrain it first"),
         ({"initialize": "random"}, "adapt_first needs pretrained weights"),
-        ({"search": 2}, "give one of search and adapt_first"),
+        ({"search": 2}, "search and adapt_first cannot be combined"),
         (
             {"adapt_first": TaskAdaptivePretraining(changes=("rtae=1",))},
             "--adapt-set rtae=1: unknown key 'rtae'",
