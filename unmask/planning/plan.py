@@ -20,9 +20,10 @@ from unmask.planning.memory import MemorySettings, Strategy, TrainingMemory, tra
 from unmask.planning.rows import RowShape
 from unmask.training.config import Recipe
 
-DEFAULT_UTILIZATION: Mapping[str, int | float] = {"gpu": 0.4, "tpu": 0.4, "cpu": 0.4}
+DEFAULT_UTILIZATION: Mapping[str, int | float] = {"gpu": 0.4, "tpu": 0.4, "cpu": 0.33}
 """Share of the peak FLOP/s that training reaches: Chowdhery et al. 2022, arXiv:2204.02311, table 3,
-has 21 to 46 % for models of 175 to 540 billion parameters; small models reach less."""
+has 21 to 46 % for models of 175 to 540 billion parameters; small models reach less. On a processor
+0.29 to 0.34, by the logs of bert-tiny, bert-mini and gpt2-mini (docs/planning.md)."""
 DEFAULT_LOAD: Mapping[str, int | float] = {"gpu": 0.6, "tpu": 0.6, "cpu": 1.0}
 """Mean power of a machine by the thermal design power of its accelerators: 0.59 to 0.63 in
 table 3 of Strubell et al. 2019, for P100s and V100s; of processors Green Algorithms takes all."""

@@ -55,7 +55,9 @@ class PlanOptions(JobOptions):
     precision: Precision = "auto"
     """Floating-point precision of weights and activations; auto: bfloat16, on a CPU what it has
     instructions for."""
-    utilization: int | float | None = field(default=None, metadata=flag(shown_default="0.4"))
+    utilization: int | float | None = field(
+        default=None, metadata=flag(shown_default="0.4, of a CPU 0.33")
+    )
     """Share of the device's peak FLOP/s that training reaches, from 0 to 1."""
     watts: int | float | None = field(
         default=None, metadata=flag(shown_default="thermal design power x load")

@@ -23,7 +23,7 @@ from unmask.planning.flops import compute_optimal_tokens, six_nd
 from unmask.planning.hardware import THIS_CPU, Hardware, get_hardware
 from unmask.planning.plan import Plan, PlanSettings, make_plan
 from unmask.planning.rows import sample_row_shape, sample_tokenizer
-from unmask.planning.this_machine import measure_this_cpu, resident_bytes
+from unmask.planning.this_machine import RUN_PROCESS_BYTES, measure_this_cpu, resident_bytes
 from unmask.reports.formatting import (
     NARROW_SPACE,
     format_bytes,
@@ -111,7 +111,7 @@ def plan_settings(options: PlanOptions, recipe: Recipe) -> PlanSettings:
         pue=options.pue,
         grid_kg_per_kwh=DEFAULT_GRID_KG_PER_KWH if given is None else given,
         price_per_hour=options.price_per_hour,
-        process_bytes=resident_bytes() if on_this_machine else 0,
+        process_bytes=resident_bytes() + RUN_PROCESS_BYTES if on_this_machine else 0,
     )
 
 
