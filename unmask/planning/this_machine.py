@@ -13,7 +13,7 @@ from unmask.planning.hardware import CPU_WATTS_PER_CORE, THIS_CPU, Hardware
 from unmask.training.device.distributed import matmul_peak_flops, weight_dtype
 
 RUN_PROCESS_BYTES = 150 * 2**20
-"""What a run holds beside its network and what this program holds when it plans: text, tokenizer and
+"""What a run holds beside its network and what this program holds when it plans: text, tokenizer,
 samples. Before the first step of three runs on 5 MB of text it was 137 to 159 MiB
 (docs/planning.md)."""
 POWERCAP = Path("/sys/class/powercap")
