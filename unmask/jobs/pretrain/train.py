@@ -311,8 +311,14 @@ def take_steps(job: PretrainingJob) -> bool:
 
 
 def _measured_cost(job: PretrainingJob) -> dict[str, Any]:
-    """Return what the run cost, with the parts of it that other processes took before."""
+    """Return what the run cost, with the parts of it that other processes took before.
+
+    That of a finished run, which takes no more steps, stays as it was recorded.
+    """
     timed = read_report_data(job.options.output_folder)
+    known = dict(timed.record_section("cost"))
+    if known.get("tokens") == job.run.progress.n_tokens:
+        return known
     logged = timed.timing_log.maximum("memory_bytes") or 0
     return job.cost.record(
         seconds=timed.total_seconds or 0.0,
