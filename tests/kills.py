@@ -6,6 +6,7 @@ process had not yet handed to the system is not in the copy, and nothing has cle
 what a `kill -9` at this instant leaves.
 """
 
+import json
 import os
 import re
 import shutil
@@ -135,6 +136,10 @@ def learned(out: Path) -> Tree:
 
 
 def _untimed(name: str, data: bytes) -> bytes:
+    if name.endswith("unmask.json"):  # its cost is measured: seconds, memory and what follows
+        facts = json.loads(data)
+        if facts.pop("cost", None) is not None:
+            data = json.dumps(facts, indent=2).encode()
     if name.endswith((".json", ".jsonl")):
         return re.sub(_TIMES[0], b"", data)
     table = name.endswith("README.md") and b"| benchmark |" in data

@@ -120,16 +120,16 @@ def read_items(
         FileNotFoundError: there is no such file.
         ValueError: the file or a label in it does not fit the task, with file and line.
     """
-    kind = TASK_KINDS[task.task_kind]
-    reader, errors = kind.reader, options.encoding_errors
+    errors = options.encoding_errors
     table = tables.read_table(
         path,
         header=tuple(options.columns),
-        word_per_line=reader.word_per_line,
+        word_per_line=TASK_KINDS[task.task_kind].reader.word_per_line,
         encoding_errors=errors,
     )
     task = select_columns(task, table, options.text, options.choices)
-    task_columns = task.columns
+    kind, task_columns = TASK_KINDS[task.task_kind], task.columns  # a pair's, where two are named
+    reader = kind.reader
     texts = (
         task_columns.texts if options.text or all(map(table.has_column, task_columns.texts)) else ()
     )
