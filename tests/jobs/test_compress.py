@@ -62,6 +62,14 @@ def test_two_methods_one_after_the_other(folder: Path, tmp_path: Path) -> None:
     assert "open in Unmask alone" in (tmp_path / "small" / "README.md").read_text()
 
 
+def test_what_was_done_before_is_kept(folder: Path, tmp_path: Path) -> None:
+    unmask.compress(folder, method=["prune:fraction=0.3"], out=tmp_path / "first")
+    unmask.compress(tmp_path / "first", method=["int8"], out=tmp_path / "second")
+    note = unmask.describe(str(tmp_path / "second"))["note"]
+    assert "prune (fraction 0.3" in note
+    assert "quantize (bits 8" in note
+
+
 def test_an_open_model_is_not_changed(folder: Path, tmp_path: Path) -> None:
     opened = unmask.load(folder)
     before = {name: w.clone() for name, w in opened.model.own_weights().items()}

@@ -1,14 +1,17 @@
 """Methods of compression by their words: what changes weights, and what writes them smaller."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from pathlib import Path
+from typing import Any, cast
 
 from torch import Tensor
 
+from unmask.checkpoints.checksums import RUN_FILE
 from unmask.checkpoints.packed import EncodedTensor, SparseEncoding
 from unmask.compression.prune import MagnitudePruning
 from unmask.compression.quantize import Quantize
 from unmask.config import to_dict
+from unmask.files import read_json
 from unmask.training.config import parse_variant
 
 COMPRESSION_KEY = "compression"
@@ -57,6 +60,20 @@ def method_record(method: CompressionMethod) -> dict[str, Any]:
     word = next(word for word, kind in METHODS.items() if isinstance(method, kind))
     fields = {key: value for key, value in to_dict(method).items() if key != "kind"}
     return {"method": word} | fields
+
+
+def recorded_methods(folder: Path) -> list[dict[str, Any]]:
+    """Return what a model in a folder was compressed by before, as `method_record` wrote it."""
+    path = folder / RUN_FILE
+    facts = read_json(path) if path.is_file() else None
+    records = facts.get(COMPRESSION_KEY) if isinstance(facts, dict) else None
+    if not isinstance(records, list):
+        return []
+    return [
+        cast("dict[str, Any]", one)
+        for one in cast("list[object]", records)
+        if isinstance(one, dict) and "method" in one
+    ]
 
 
 def format_methods(records: Sequence[Mapping[str, Any]]) -> str:

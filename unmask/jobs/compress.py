@@ -13,6 +13,7 @@ from unmask.compression.methods import (
     format_methods,
     method_record,
     parse_compression,
+    recorded_methods,
 )
 from unmask.compression.prune import MagnitudePruning
 from unmask.compression.quantize import Quantize
@@ -80,7 +81,9 @@ def compress(options: CompressOptions) -> CompressionResult:
         sizes.update(_pack_weights(written, pipeline.preset, last))
         return f"Compressed by {format_methods(records)}. {_OPENING_NOTE}"
 
-    records = [method_record(one) for one in methods]
+    source = pipeline.loaded_model.source
+    before = [] if source is None else recorded_methods(Path(source))
+    records = [*before, *(method_record(one) for one in methods)]
     facts = pipeline.saved_facts() | {COMPRESSION_KEY: records}
     save_model(pipeline.loaded_model, folder, "unmask", facts, pack)
     return CompressionResult(

@@ -3,13 +3,12 @@
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from unmask.bundled.models import BUNDLED_MODELS
-from unmask.checkpoints.checksums import RUN_FILE
-from unmask.compression.methods import COMPRESSION_KEY, format_methods
+from unmask.compression.methods import format_methods, recorded_methods
 from unmask.config import to_dict, to_expression
-from unmask.inference.export import is_preset_name, read_run_file
+from unmask.inference.export import is_preset_name
 from unmask.inference.load_word_vectors import (
     describe_word_vectors,
     format_word_vector_facts,
@@ -102,14 +101,8 @@ def _preset_with_weights(model: str | Path) -> Published:
 
 def _compression_note(folder: Path) -> str:
     """Return by what a model in a folder was compressed, if it was."""
-    if not (folder / RUN_FILE).is_file():
-        return ""
-    records = read_run_file(folder).get(COMPRESSION_KEY)
-    if not isinstance(records, list) or not all(
-        isinstance(one, dict) and "method" in one for one in cast("list[object]", records)
-    ):
-        return ""
-    return f"; compressed by {format_methods(cast('list[dict[str, Any]]', records))}"
+    records = recorded_methods(folder)
+    return f"; compressed by {format_methods(records)}" if records else ""
 
 
 def bundled_presets() -> list[Published]:

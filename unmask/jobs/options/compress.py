@@ -5,21 +5,24 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from unmask.options import JobOptions, flag
+
+if TYPE_CHECKING:
+    from unmask.inference.pipeline import Pipeline
 
 
 @dataclass(frozen=True)
 class CompressOptions(JobOptions):
     """Which model to make smaller, and how."""
 
-    model: Any = field(metadata=flag(metavar="MODEL", is_argument=True))
+    model: str | Path | Pipeline = field(metadata=flag(metavar="MODEL", is_argument=True))
     """Model: a run folder, a folder in the Hugging Face layout, hf:owner/name, or the bundled
     unmask-mini-en; in Python also an open model."""
     _: KW_ONLY
     method: Sequence[Any] = field(default=(), metadata=flag(metavar="NAME"))
     """Compression method, applied in order: int8, int4, int3, int2, quantize:bits=4,group=64,
-    prune:fraction=0.5, ... (docs/compression.md). Repeatable."""
+    prune:fraction=0.5, ... (docs/compression.md)."""
     out: str | Path = field(metadata=flag(metavar="FOLDER"))
     """Output folder, a new one."""
