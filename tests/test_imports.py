@@ -12,7 +12,7 @@ STAGES = (
     "batch", "files", "config", "output", "options", "saved_format", "bundled", "text",
     "tokenizers", "shards",
     "objectives", "batching", "model", "heads", "word_vectors", "zoo", "checkpoints", "adapters",
-    "training", "planning", "generation", "tasks", "finetuning", "compression", "evaluation",
+    "compression", "training", "planning", "generation", "tasks", "finetuning", "evaluation",
     "inference", "reports", "jobs", "studies", "cli",
 )  # fmt: skip
 FILES = sorted(ROOT.rglob("*.py"))

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from unmask.config import from_dict, to_dict
+from unmask.config import from_dict, parse_change, to_dict
 from unmask.objectives.published import BERT, T5
-from unmask.training.config import Recipe, merge, parse_change, read_recipe
+from unmask.training.config import Recipe, merge, read_recipe
 from unmask.training.optimizers.config import LAMB, AdamW, Muon
 from unmask.training.schedules import WSD, Cosine, Linear
 

@@ -211,7 +211,8 @@ def refuse_options(
 
 def _read_assignments(assignments: Iterable[str], flag_name: str) -> dict[str, Any]:
     """Read KEY=VALUE assignments."""
-    from unmask.training.config import merge, parse_change
+    from unmask.config import parse_change
+    from unmask.training.config import merge
 
     options: dict[str, Any] = {}
     for text in assignments:

@@ -10,9 +10,8 @@ from unmask.checkpoints.checksums import RUN_FILE
 from unmask.checkpoints.packed import EncodedTensor, SparseEncoding
 from unmask.compression.prune import MagnitudePruning
 from unmask.compression.quantize import Quantize
-from unmask.config import to_dict
+from unmask.config import parse_variant, to_dict
 from unmask.files import read_json
-from unmask.training.config import parse_variant
 
 COMPRESSION_KEY = "compression"
 """Where unmask.json lists what a model was compressed by."""

@@ -12,7 +12,7 @@ import numpy as np
 
 from unmask.batch import SENTENCE_START, Tokens
 from unmask.bundled.demo import bundled_path
-from unmask.config import from_dict, to_dict
+from unmask.config import from_dict, parse_change, to_dict
 from unmask.files import atomic_path
 from unmask.inference.export import is_preset_name
 from unmask.inference.open_model import load
@@ -24,7 +24,7 @@ from unmask.text.documents import read_documents
 from unmask.tokenizers.encode import Tokenizer
 from unmask.tokenizers.learn.tokenizer import train_tokenizer
 from unmask.tokenizers.load import load_tokenizer
-from unmask.training.config import Recipe, merge, parse_change
+from unmask.training.config import Recipe, merge
 from unmask.training.data import resolve_tokenizer_spec
 from unmask.word_vectors.train.corpus import is_punctuation
 from unmask.word_vectors.train.trainer import WordVectorMethod

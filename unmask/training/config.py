@@ -4,19 +4,16 @@ A TOML file is a difference to a card's recipe, `--set` one to the file's.
 """
 
 import math
-import re
-import tomllib
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import Any, Literal
 
 from unmask.config import (
     MAX_LEARNING_RATE,
-    DataT,
     check_number_fields,
     from_dict,
-    parse_expression,
+    parse_change,
     read_toml,
     to_dict,
 )
@@ -308,57 +305,6 @@ def _parse_if_text(change: str | Mapping[str, Any], origin: str) -> Mapping[str,
         raise ValueError(f"{origin} {change}: {error}") from None
 
 
-def parse_change(change: str) -> dict[str, Any]:
-    """Turn `schedule.warmup=0.1` into {"schedule": {"warmup": 0.1}}.
-
-    The value is read as TOML (numbers, `true`, lists, inline tables), or as `unmask show` writes
-    it: `LearnedPositions(length=512)`, `[none, 64]`. `none` is None, and anything else a string.
-
-    Raises:
-        ValueError: there is no `=`, or nothing before it.
-    """
-    key, equals, text = change.partition("=")
-    path = [part.strip() for part in key.split(".")]
-    if not equals or not all(path):
-        raise ValueError("must be key=value or key.key=value")
-    value: Any = _parse_toml_value(text.strip())
-    for part in reversed(path):
-        value = {part: value}
-    return value
-
-
-_ARGUMENT_SEPARATOR = re.compile(r",(?=\s*\w+=)")
-"""Between fields: a value, such as the words of a prompt, may hold a comma."""
-
-
-def parse_variant(kinds: Mapping[str, type[DataT]], text: str, option: str) -> DataT:
-    """Return a value of one of some dataclasses: "lora", or "lora:rank=4,alpha=8".
-
-    A list is written with plus signs: "lora:target_modules=attention.query+attention.value".
-
-    Raises:
-        ValueError: there is no such class, or it has no such field, with the option's name.
-    """
-    word, _, rest = text.partition(":")
-    if word not in kinds:
-        raise ValueError(f"{option} must be one of {', '.join(kinds)}, got {word!r}")
-    kind = kinds[word]
-    lists = {f.name for f in fields(cast(Any, kind)) if "tuple" in str(f.type)}
-    plain: dict[str, Any] = {}
-    for part in _ARGUMENT_SEPARATOR.split(rest) if rest else ():
-        try:
-            plain |= parse_change(part)
-        except ValueError:
-            raise ValueError(
-                f"{option} must be a word, or word:name=value,name=value, got {text!r}"
-            ) from None
-    plain |= {k: str(plain[k]).split("+") for k in lists & set(plain)}
-    try:
-        return from_dict(kind, plain, word)
-    except ValueError as error:
-        raise ValueError(f"{option}: {text}: {error}") from None
-
-
 def merge(plain_data: Mapping[str, Any], difference: Mapping[str, Any]) -> dict[str, Any]:
     """Merge a difference into plain data: tables of the same kind are merged, others replaced.
 
@@ -421,23 +367,3 @@ def _apply_difference(
         return from_dict(Recipe, merge(to_dict(base(name)), plain_data))
     except ValueError as error:
         raise ValueError(f"{where}: {error}") from None
-
-
-def _parse_toml_value(text: str) -> Any:
-    if text == "none":
-        return None
-    try:
-        read = tomllib.loads(f"value = {text}")
-    except (ValueError, RecursionError):  # no TOML, or an integer of thousands of digits
-        return _parse_shown_value(text)
-    return read["value"] if set(read) == {"value"} else text
-
-
-def _parse_shown_value(text: str) -> Any:
-    """Read a list or a value with a kind, as `unmask show` writes it; all else is a string."""
-    if not (text.startswith("[") or re.fullmatch(r"[A-Za-z]\w*\(.*\)", text, re.DOTALL)):
-        return text
-    try:
-        return parse_expression(text)
-    except ValueError:
-        return text

@@ -134,9 +134,8 @@ def _read_adaptation(
     if not is_wanted:
         refuse_options(_AdaptationOptions, "", " needs --adapt-first", **vars(adaptation))
         return False
-    from unmask.config import from_dict
+    from unmask.config import from_dict, parse_change
     from unmask.finetuning.methods.adapt_first import TaskAdaptivePretraining
-    from unmask.training.config import parse_change
 
     settings: dict[str, Any] = {"unlabeled": list(adaptation.unlabeled), "changes": []}
     own_fields = {one.name for one in fields(TaskAdaptivePretraining)} - settings.keys()

@@ -21,12 +21,11 @@ from unmask.adapters.prefix import PrefixTuning, PromptTuning, PromptTuningModul
 from unmask.adapters.scalar_mix import ScalarMix
 from unmask.adapters.specs import Adapter
 from unmask.adapters.tuning_method import TuningMethod
-from unmask.config import check_number_fields
+from unmask.config import check_number_fields, parse_variant
 from unmask.finetuning.options.values import ScheduleShape
 from unmask.heads.model import Model
 from unmask.model.backbones.encoder_decoder import source_encoder_of
 from unmask.tokenizers.encode import Tokenizer
-from unmask.training.config import parse_variant
 from unmask.training.optimizers.layerwise import (
     default_layerwise_lr_decay,
     layerwise_lr_decay,

@@ -7,7 +7,7 @@ from typing import Any, get_args
 from unmask.checkpoints.huggingface.read import (
     max_text_tokens,
 )
-from unmask.config import from_dict, to_dict, unknown_key_message
+from unmask.config import from_dict, parse_change, to_dict, unknown_key_message
 from unmask.heads.spec import HeadSpec
 from unmask.model.architecture import BackboneArchitecture
 from unmask.model.backbones.canine import CanineArchitecture
@@ -91,7 +91,7 @@ def check_architecture(recipe: Recipe, changes: Sequence[str]) -> None:
 def _architecture_error(architecture: BackboneArchitecture, change: str) -> str | None:
     """Say what is wrong with a change, if nothing else is changed."""
     try:
-        apply_architecture(architecture, recipes.parse_change(change)["architecture"])
+        apply_architecture(architecture, parse_change(change)["architecture"])
     except ValueError as error:
         return str(error)
     return None

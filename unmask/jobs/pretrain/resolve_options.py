@@ -12,7 +12,7 @@ from unmask.bundled.models import BUNDLED_MODELS
 from unmask.checkpoints.huggingface.read import (
     HUB_PREFIX,
 )
-from unmask.config import check_value, from_dict, read_toml, to_dict
+from unmask.config import check_value, from_dict, parse_change, read_toml, to_dict
 from unmask.jobs.options.pretrain import PretrainOptions
 from unmask.jobs.pretrain.apply_recipe import apply_architecture, check_architecture
 from unmask.jobs.pretrain.recipe_defaults import (
@@ -263,6 +263,6 @@ def _requested_steps(model: str | Path, changes: Sequence[str | Mapping[str, Any
         if not isinstance(change, str):
             keys |= change
         elif change.partition("=")[0].strip() == "steps":
-            keys |= recipes.parse_change(change)
+            keys |= parse_change(change)
     steps = keys.get("steps")
     return steps if type(steps) is int else None
