@@ -8,6 +8,7 @@ from torch import Tensor
 
 from unmask.checkpoints.checksums import RUN_FILE
 from unmask.checkpoints.packed import EncodedTensor, SparseEncoding
+from unmask.compression.layers import KeepLayers
 from unmask.compression.prune import MagnitudePruning
 from unmask.compression.quantize import Quantize
 from unmask.config import parse_variant, to_dict
@@ -15,10 +16,13 @@ from unmask.files import read_json
 
 COMPRESSION_KEY = "compression"
 """Where unmask.json lists what a model was compressed by."""
-CompressionMethod = Quantize | MagnitudePruning
-METHODS: Mapping[str, type[Quantize] | type[MagnitudePruning]] = {
+Restructuring = MagnitudePruning | KeepLayers
+"""Methods that change an open model: `restructure` returns it."""
+CompressionMethod = Quantize | Restructuring
+METHODS: Mapping[str, type[CompressionMethod]] = {
     "quantize": Quantize,
     "prune": MagnitudePruning,
+    "layers": KeepLayers,
 }
 _ALIASES = {f"int{bits}": f"quantize:bits={bits}" for bits in (8, 4, 3, 2)}
 """Short words of methods."""
@@ -42,16 +46,25 @@ def parse_compression(text_or_method: "str | CompressionMethod") -> CompressionM
     return parse_variant(METHODS, text_or_method, "method")
 
 
-def check_order(methods: Sequence[CompressionMethod]) -> None:
-    """Check that weights are quantized at most once, and last.
+def split_methods(
+    methods: Sequence[CompressionMethod],
+) -> tuple[list[Restructuring], Quantize | None]:
+    """Return the methods that change an open model, and how its file is quantized.
 
     Raises:
-        ValueError: they are not, or there is no method.
+        ValueError: weights are quantized before another method, or there is no method.
     """
     if not methods:
         raise ValueError("no method: name one or more, such as int8 or prune:fraction=0.5")
-    if any(isinstance(method, Quantize) for method in methods[:-1]):
-        raise ValueError("quantize must be the last method, and the only one of its kind")
+    found: list[Restructuring] = []
+    for i, method in enumerate(methods):
+        if not isinstance(method, Quantize):
+            found.append(method)
+        elif i < len(methods) - 1:
+            raise ValueError("quantize must be the last method, and the only one of its kind")
+        else:
+            return found, method
+    return found, None
 
 
 def method_record(method: CompressionMethod) -> dict[str, Any]:

@@ -2,12 +2,14 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
+from unmask.checkpoints.huggingface.read import LoadedModel
+from unmask.compression.rebuild import check_no_adapters
 from unmask.config import check_number_fields
 from unmask.heads.model import Model
 
@@ -28,6 +30,9 @@ class MagnitudePruning:
     pattern: str | None = None
     """Structured sparsity N:M, such as 2:4: of each M successive inputs the N largest stay (Mishra
     et al. 2021, arXiv:2104.08378). `fraction` and `scope` are then not used."""
+
+    makes_smaller: ClassVar[bool] = False
+    makes_zeros: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         check_number_fields(self)
@@ -68,6 +73,16 @@ class MagnitudePruning:
                 matrices[name].mul_(mask)
         weights = list(model.own_weights().values())
         return sum(int((w == 0).sum()) for w in weights) / sum(w.numel() for w in weights)
+
+    def restructure(self, loaded_model: LoadedModel) -> LoadedModel:
+        """Return the model itself, with weights that are zero now.
+
+        Raises:
+            ValueError: as `masks`, or the model has adapters.
+        """
+        check_no_adapters(loaded_model, "prune")
+        self.apply(loaded_model.model)
+        return loaded_model
 
     def _pattern_mask(self, name: str, weights: Float[Tensor, "o i"]) -> Bool[Tensor, "o i"]:
         n, m = self._kept_of()

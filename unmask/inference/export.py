@@ -73,7 +73,8 @@ def save_model(
     folder: Path,
     format: str = "huggingface",
     extra_facts: Mapping[str, Any] | None = None,
-    pack: Callable[[Path], str] | None = None,
+    pack: Callable[[Path], str | None] | None = None,
+    card_entries: Mapping[str, Any] | None = None,
 ) -> Path:
     """Write a model into a new folder.
 
@@ -81,7 +82,7 @@ def save_model(
     the task, are written to unmask.json; without any, only "unmask" has that file, which says what
     made the model. "elmo" is the layout of ELMo's released code, without heads and tokenizer.
     `pack` encodes the weights of a folder that is being written, and returns what its card says of
-    that.
+    that; None: nothing had to be encoded. `card_entries` are listed in the card.
 
     Raises:
         ModuleNotFoundError: the format needs a library that is not installed.
@@ -101,7 +102,7 @@ def save_model(
         if format == "elmo":
             elmo.write_elmo(beside, cast(ElmoArchitecture, a), loaded_model.model.own_weights())
             return folder
-        write_model(beside, loaded_model, {}, pack)
+        write_model(beside, loaded_model, card_entries or {}, pack)
         if format == "unmask" or extra_facts:
             write_model_record(beside, loaded_model, extra_facts or {})
     return folder
@@ -111,7 +112,7 @@ def write_model(
     folder: Path,
     loaded_model: LoadedModel,
     card_entries: Mapping[str, Any],
-    pack: Callable[[Path], str] | None = None,
+    pack: Callable[[Path], str | None] | None = None,
 ) -> None:
     """Write weights, configuration, tokenizer and README.md; the caller makes the folder whole."""
     with merged(loaded_model.model):

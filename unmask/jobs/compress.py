@@ -1,21 +1,24 @@
 """Compress: a smaller model from a model, in a folder that every other command opens."""
 
 import copy
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+
+import torch
 
 from unmask.checkpoints.packed import PACKED_RECORD, PACKED_WEIGHTS, EncodedTensor, split_encoded
 from unmask.checkpoints.tensors import SAFETENSORS_WEIGHTS, read_tensors, write_tensors
 from unmask.compression.methods import (
     COMPRESSION_KEY,
-    check_order,
+    Restructuring,
     encode_tensors,
     format_methods,
     method_record,
     parse_compression,
     recorded_methods,
+    split_methods,
 )
-from unmask.compression.prune import MagnitudePruning
 from unmask.compression.quantize import Quantize
 from unmask.inference.export import check_new_folder, save_model
 from unmask.inference.open_model import load
@@ -28,6 +31,7 @@ _OPENING_NOTE = (
     "Its weights are encoded and open in Unmask alone; `unmask convert` writes them as "
     "floating-point numbers for other libraries."
 )
+_WEIGHTS = (PACKED_WEIGHTS, SAFETENSORS_WEIGHTS)
 _EMBEDDING_PARTS = ("tokens", "position", "segments")
 """First words of names of tables within a stack."""
 
@@ -61,52 +65,61 @@ def compress(options: CompressOptions) -> CompressionResult:
         parse_compression(one)
         for one in ([options.method] if isinstance(options.method, str) else options.method)
     ]
-    check_order(methods)
+    changes, quantize = split_methods(methods)
     folder = Path(options.out)
     check_new_folder(folder)
-    given = options.model
-    pipeline = copy.deepcopy(given) if isinstance(given, Pipeline) else load(given)
-    zero_fraction = 0.0
-    for method in methods:
-        if isinstance(method, MagnitudePruning):
-            if pipeline.model.adapters:
-                raise ValueError(
-                    "prune: the model has adapters; merge them first: unmask convert MODEL FOLDER"
-                )
-            zero_fraction = method.apply(pipeline.model)
-    last = methods[-1] if isinstance(methods[-1], Quantize) else None
-    sizes: dict[str, int] = {}
-
-    def pack(written: Path) -> str:
-        sizes.update(_pack_weights(written, pipeline.preset, last))
-        return f"Compressed by {format_methods(records)}. {_OPENING_NOTE}"
-
-    source = pipeline.loaded_model.source
+    given = options.model if isinstance(options.model, Pipeline) else load(options.model)
+    source = given.loaded_model.source
     before = [] if source is None else recorded_methods(Path(source))
     records = [*before, *(method_record(one) for one in methods)]
+    pipeline = _restructure(given, changes)
+    smaller = any(change.makes_smaller for change in changes)
+
+    def pack(written: Path) -> str | None:
+        encoded = _pack_weights(written, pipeline.preset, quantize)
+        if not encoded and not smaller:
+            raise ValueError(
+                "no matrix of this model is large enough, or sparse enough, to be encoded"
+            )
+        return _OPENING_NOTE if encoded else None
+
     facts = pipeline.saved_facts() | {COMPRESSION_KEY: records}
-    save_model(pipeline.loaded_model, folder, "unmask", facts, pack)
+    entries = {"compressed by": format_methods(records)}
+    save_model(pipeline.loaded_model, folder, "unmask", facts, pack, entries)
+    written = next(p for n in _WEIGHTS if (p := folder / n).is_file())
+    weights = pipeline.model.own_weights().values()
+    zeros = any(change.makes_zeros for change in changes)
+    n_zeros = sum(int((w == 0).sum()) for w in weights) if zeros else 0
     return CompressionResult(
         folder=folder,
-        bytes_before=sizes["before"],
-        bytes_after=(folder / PACKED_WEIGHTS).stat().st_size,
-        zero_fraction=zero_fraction,
+        bytes_before=given.model.parameter_count() * torch.float32.itemsize,
+        bytes_after=written.stat().st_size,
+        zero_fraction=n_zeros / sum(w.numel() for w in weights),
     )
 
 
-def _pack_weights(folder: Path, preset: Published, quantize: Quantize | None) -> dict[str, int]:
-    """Write the weights of a folder encoded, in place of the plain ones; return both sizes."""
+def _restructure(given: Pipeline, changes: Sequence[Restructuring]) -> Pipeline:
+    """Return a changed copy of a model; itself, if there is nothing to change."""
+    if not changes:
+        return given
+    loaded_model = copy.deepcopy(given).loaded_model
+    for change in changes:
+        loaded_model = change.restructure(loaded_model)
+    return Pipeline(loaded_model, given.task)
+
+
+def _pack_weights(folder: Path, preset: Published, quantize: Quantize | None) -> bool:
+    """Write the weights of a folder encoded, in place of the plain ones, if some should be."""
     tensors = read_tensors(folder / SAFETENSORS_WEIGHTS)
     embeddings = frozenset(name for name in tensors if _is_embedding(name, preset))
     encoded = encode_tensors(tensors, embeddings, quantize)
     if not any(isinstance(tensor, EncodedTensor) for tensor in encoded.values()):
-        raise ValueError("no matrix of this model is large enough, or sparse enough, to be encoded")
+        return False
     plain, record = split_encoded(encoded)
     write_tensors(folder / PACKED_WEIGHTS, plain)
     (folder / PACKED_RECORD).write_bytes(record)
     (folder / SAFETENSORS_WEIGHTS).unlink()
-    before = sum(tensor.numel() * tensor.element_size() for tensor in tensors.values())
-    return {"before": before}
+    return True
 
 
 def _is_embedding(name: str, preset: Published) -> bool:

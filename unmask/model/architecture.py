@@ -335,6 +335,10 @@ class StackArchitecture:
         """Return a copy with another number of token embeddings."""
         return replace(self, vocab_size=vocab_size)
 
+    def with_layers(self: StackT, indices: Sequence[int]) -> StackT:
+        """Return a copy with some layers only; what differs between layers stays with its layer."""
+        return replace(self, n_layers=len(indices))
+
     def with_segments(self: StackT, n: int) -> StackT:
         """Return a copy with n segments, if it has segments but fewer than n."""
         return self

@@ -1,12 +1,14 @@
 """Parts of an architecture in which some published Transformers differ from most others."""
 
 import math
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from unmask.model.backbones.evolved_parts import LayerType
 from unmask.model.layers.convolution import NgramInputEncoding
 from unmask.model.layers.feed_forward import Activation
+from unmask.model.layers.per_layer import select_cyclic
 
 Sublayer = Literal["attention", "feed_forward"]
 
@@ -78,3 +80,18 @@ class LayerVariants:
     """Sublayers that all layers share, with their norms (Lan et al. 2020, section 3.1)."""
     ngram_encoding: NgramInputEncoding | None = None
     """Convolution parallel to the first layer (He et al. 2021, section 5.3)."""
+
+    def with_layers(self, indices: Sequence[int]) -> "LayerVariants":
+        """Return the differences between some of the layers.
+
+        Raises:
+            ValueError: layers share their weights, or the first one cannot be removed.
+        """
+        if self.shared_sublayers:
+            raise ValueError(
+                f"layers share their weights ({', '.join(sorted(self.shared_sublayers))}), so that "
+                "fewer layers would not be fewer weights"
+            )
+        if self.ngram_encoding is not None and 0 not in indices:
+            raise ValueError("ngram_encoding belongs to layer 0, which must stay")
+        return replace(self, types=select_cyclic(self.types, indices))

@@ -23,6 +23,6 @@ class CompressOptions(JobOptions):
     _: KW_ONLY
     method: Sequence[Any] = field(default=(), metadata=flag(metavar="NAME"))
     """Compression method, applied in order: int8, int4, int3, int2, quantize:bits=4,group=64,
-    prune:fraction=0.5, ... (docs/compression.md)."""
+    prune:fraction=0.5, layers:keep=6, ... (docs/compression.md)."""
     out: str | Path = field(metadata=flag(metavar="FOLDER"))
     """Output folder, a new one."""

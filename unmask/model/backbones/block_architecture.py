@@ -1,5 +1,6 @@
 """BlockArchitecture: the fields in which published Transformers differ, on one page."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar, TypeVar
 
@@ -16,6 +17,7 @@ from unmask.model.backbones.evolved_parts import (
     LayerType,
 )
 from unmask.model.layers.feed_forward import Activation
+from unmask.model.layers.per_layer import select_cyclic
 from unmask.model.positions.learned import LearnedPositions
 from unmask.model.positions.scheme import PositionScheme
 from unmask.model.variants import AttentionVariant, LayerVariants, SequentialSublayers, Sublayers
@@ -153,6 +155,22 @@ class BlockArchitecture(StackArchitecture):
         forward = pattern == "forward"
         position = self.position.with_causal(forward)
         return replace(self, causal=forward or generates, position=position)
+
+    def with_layers(self: BlockT, indices: Sequence[int]) -> BlockT:
+        """Return a copy with some layers only; what differs between layers stays with its layer.
+
+        Raises:
+            ValueError: layers share their weights, or the first one cannot be removed.
+        """
+        dilation = select_cyclic(self.attention.dilation, indices)
+        return replace(
+            self,
+            n_layers=len(indices),
+            attention_window=select_cyclic(self.attention_window, indices),
+            attention=replace(self.attention, dilation=dilation),
+            layers=self.layers.with_layers(indices),
+            position=self.position.with_layers(indices),
+        )
 
     @property
     def uses_segments(self) -> bool:

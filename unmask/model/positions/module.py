@@ -6,7 +6,7 @@ each layer transforms queries and keys by their positions, before a cache stores
 computes the bias of their scores.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol, runtime_checkable
 
@@ -117,6 +117,10 @@ class PositionSpec:
 
     def with_padding_id(self, padding_id: int) -> "PositionSpec":
         """Return the scheme for another padding id, if positions are counted from it."""
+        return self
+
+    def with_layers(self, indices: Sequence[int]) -> "PositionSpec":
+        """Return the scheme of some of the layers, if it differs between layers."""
         return self
 
 

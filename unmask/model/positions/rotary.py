@@ -1,6 +1,7 @@
 """Rotary position embeddings, their scalings, and different ones by layer."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, cast
 
@@ -10,6 +11,7 @@ from torch import Tensor, nn
 
 from unmask.batch import Batch
 from unmask.model.layers.feed_forward import AttentionDimensions
+from unmask.model.layers.per_layer import select_cyclic
 from unmask.model.positions.module import (
     AttentionProjections,
     PositionLayer,
@@ -182,6 +184,10 @@ class LayerwiseRotary(PositionSpec):
     def max_positions(self) -> int:
         """Maximum text length in pretraining."""
         return min(part.max_positions for part in self.schemes)
+
+    def with_layers(self, indices: Sequence[int]) -> "LayerwiseRotary":
+        """Return the schemes of some of the layers."""
+        return LayerwiseRotary(select_cyclic(self.schemes, indices))
 
     def build(self, dimensions: AttentionDimensions) -> PositionModule:
         """Build the modules of all schemes."""

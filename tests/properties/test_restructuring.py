@@ -1,0 +1,60 @@
+"""Every network of the catalogue loses parts or refuses, and is opened again as it was."""
+
+from pathlib import Path
+
+import pytest
+import torch
+
+import unmask
+from unmask.checkpoints.huggingface.read import LoadedModel
+from unmask.checkpoints.huggingface.write import write_folder
+from unmask.compression.layers import KeepLayers
+from unmask.inference.export import save_model
+from unmask.word_vectors.train.trainer import WORD_VECTOR_METHODS
+from unmask.zoo.catalogue import MODELS
+
+CARDS = {
+    card.family: card.name
+    for card in reversed(list(MODELS.values()))
+    if any(word in card.name for word in ("mini", "tiny"))
+    and not isinstance(card.objective, WORD_VECTOR_METHODS)
+}
+QUICK = ("gpt-bert", "electra", "t5-shared", "gemma2")
+FAMILIES = [pytest.param(f, marks=() if f in QUICK else pytest.mark.slow) for f in CARDS]
+REFUSED = {
+    "layers": {
+        "albert": "share their weights", "bilstm": "do not make a model",
+        "awd-lstm": "do not make a model", "lstm": "do not make a model",
+    },
+}  # fmt: skip
+
+
+def opened(family: str, folder: Path) -> LoadedModel:
+    card = MODELS[CARDS[family]]
+    write_folder(folder, card.build().initialize(0), card, None)
+    return unmask.load(folder).loaded_model
+
+
+def check_saved(after: LoadedModel, folder: Path) -> None:
+    save_model(after, folder)
+    again = unmask.load(folder).loaded_model
+    mine, theirs = after.model.own_weights(), again.model.own_weights()
+    assert mine.keys() == theirs.keys()
+    assert all(torch.equal(w, theirs[name]) for name, w in mine.items())
+    assert again.missing == ()
+    assert again.model.architecture.stacks == after.model.architecture.stacks
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_fewer_layers(family: str, tmp_path: Path) -> None:
+    before = opened(family, tmp_path / "model")
+    depth = min(stack.n_layers for stack in before.model.architecture.stacks.values())
+    method = KeepLayers(keep=max(1, depth // 2))
+    if family in REFUSED["layers"]:
+        with pytest.raises(ValueError, match=REFUSED["layers"][family]) as error:
+            method.restructure(before)
+        assert "\n" not in str(error.value)
+        return
+    after = method.restructure(before)
+    assert all(s.n_layers == method.keep for s in after.model.architecture.stacks.values())
+    check_saved(after, tmp_path / "small")
