@@ -19,14 +19,17 @@ from typing import Any, ForwardRef
 
 import jaxtyping
 import numpy as np
-from beartype import BeartypeConf, beartype
+from beartype import BeartypeConf, FrozenDict, beartype
 from jaxtyping import TypeCheckError, _array_types
 from jaxtyping._decorator import _destring_annotation
 from jaxtyping._storage import get_shape_memo, pop_shape_memo, push_shape_memo, shape_str
-from torch import Tensor, nn
+from torch import SymBool, SymInt, Tensor, nn
 
 _inner: dict[CodeType, Any] = {}
-_PLAIN, _SHAPED = BeartypeConf(), BeartypeConf(violation_type=TypeCheckError)
+_SYMBOLS = FrozenDict({int: int | SymInt, bool: bool | SymBool})
+"""While a model is traced (`unmask.inference.onnx`), sizes are symbols."""
+_PLAIN = BeartypeConf(hint_overrides=_SYMBOLS)
+_SHAPED = BeartypeConf(violation_type=TypeCheckError, hint_overrides=_SYMBOLS)
 _jaxtyped = jaxtyping.jaxtyped
 _ARRAYS = (Tensor, nn.Parameter, np.ndarray)
 _judge = _array_types._MetaAbstractArray.__instancecheck__

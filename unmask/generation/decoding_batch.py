@@ -107,9 +107,8 @@ class DecodingBatch:
             if rank is not None and self._appended_mask.source_segment is not None:
                 segments[rank[:, -n:] == 0] = self._appended_mask.source_segment
         positioned = replace(batch, position_ids=position_ids, segments=segments)
-        hidden = self._model.backbone(positioned, self._cache)
+        logits = self._model.next_token_logits(positioned, self._cache, n_last).float()
         self._batch = replace(batch, inputs=batch.inputs[:, n:])
-        logits = self._model.language_head.logits(hidden[:, -n_last:]).float()
         logits = logits[..., : self._vocab_size]
         if not bool(logits.sum().isfinite()):  # a tenth of the time of looking at each
             raise FloatingPointError("the model's logits are not finite: its weights are damaged")

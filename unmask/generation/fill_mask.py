@@ -6,10 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Float, Int
-from torch import Tensor
+from jaxtyping import Float, Int
 
-from unmask.batch import Batch
 from unmask.batching.collate import group_by_length
 from unmask.generation.decode import generate
 from unmask.generation.settings import GenerationConfig
@@ -23,7 +21,6 @@ from unmask.heads.model import Model
 from unmask.heads.pretraining.autoregressive_characters import AutoregressiveCharacters
 from unmask.heads.pretraining.corrective_lm import CorrectiveLM
 from unmask.heads.pretraining.replaced_token_detection import ReplacedTokenDetection
-from unmask.model.requested_states import RequestedStates
 from unmask.tokenizers.encode import Tokenizer
 from unmask.tokenizers.long_texts import LONG_TEXT_CHARACTERS
 from unmask.tokenizers.spec import sentinel_names
@@ -187,8 +184,7 @@ def _fill_masks(
             batch = pad_texts([inputs[i] for i in rows], special).to(model.device)
             is_blank = (batch.inputs == special.mask).roll(-shift, 1)
             batch = model.mask_two_stream(batch, special.mask)
-            hidden = _hidden_states_at(model, batch, is_blank)
-            logits = model.language_head.logits(hidden).float()[:, : tokenizer.vocab_size]
+            logits = model.logits_at(batch, is_blank).float()[:, : tokenizer.vocab_size]
             check_logits(logits)
             probabilities, best = logits.softmax(-1).index_fill(-1, reserved, -1).topk(top_k)
             blank_rows = is_blank.nonzero()[:, 0].tolist()
@@ -203,16 +199,6 @@ def _fill_masks(
         )
         for pieces, ids, some in zip(text_pieces, inputs, predictions, strict=True)
     ]
-
-
-def _hidden_states_at(
-    model: Model, batch: Batch, is_blank: Bool[Tensor, "b t"]
-) -> Float[Tensor, "n d"]:
-    """Return hidden states at blanks; of one a text, the last layer computes no other."""
-    if model.supports_last_only and bool((is_blank.sum(1) == 1).all()):
-        requested = RequestedStates(selected_column=is_blank.long().argmax(1))
-        return model.hidden_states(batch.with_feature(requested))[:, 0]
-    return model.hidden_states(batch)[is_blank]
 
 
 def _check_lengths(

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Protocol, cast, runtime_checkable
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from unmask.batch import Batch
@@ -30,6 +30,7 @@ from unmask.model.architecture import (
     BackboneArchitecture,
     require_support,
 )
+from unmask.model.cache import DecodingCache
 from unmask.model.layers.attention.attention import copy_to_global_attention
 from unmask.model.layers.attention.query_stream import QueryStream
 from unmask.model.requested_states import RequestedStates, requested_states
@@ -269,6 +270,24 @@ class Model(nn.Module):
         """Run the backbone, with the query stream of the language head if there is one."""
         streams = (head.query_stream_for(batch) for head in self.language_heads.values())
         return self._run_backbone(batch, next(streams, None))
+
+    def logits_at(self, batch: Batch, selected: Bool[Tensor, "b t"]) -> Float[Tensor, "n v"]:
+        """Return the language head's logits at selected tokens, row by row.
+
+        Of one token in each row, the last layer computes no other column.
+        """
+        if self.supports_last_only and bool((selected.sum(1) == 1).all()):
+            requested = RequestedStates(selected_column=selected.long().argmax(1))
+            hidden = self.hidden_states(batch.with_feature(requested))[:, 0]
+        else:
+            hidden = self.hidden_states(batch)[selected]
+        return self.language_head.logits(hidden)
+
+    def next_token_logits(
+        self, batch: Batch, cache: DecodingCache, n_last: int
+    ) -> Float[Tensor, "b last v"]:
+        """Read a batch after what is in the cache; return the logits after its last tokens."""
+        return self.language_head.logits(self.backbone(batch, cache)[:, -n_last:])
 
     def _run_backbone(
         self, batch: Batch, query_stream: QueryStream | None

@@ -30,8 +30,10 @@ from unmask.training.best_effort import best_effort
 from unmask.training.resume import library_versions
 from unmask.zoo.catalogue import ALIASES, MODELS
 
-ModelFormat = Literal["huggingface", "unmask", "elmo"]
+ModelFormat = Literal["huggingface", "unmask", "elmo", "onnx"]
 MODEL_FORMATS: tuple[str, ...] = get_args(ModelFormat)
+_WEIGHT_FORMATS = MODEL_FORMATS[:3]
+"""Those of `save_model`."""
 
 
 def resolve_model_format(format_name: str | None) -> ModelFormat:
@@ -89,8 +91,8 @@ def save_model(
         ValueError: there is no such format, it is not one of this model, or the folder is a file or
             holds something already.
     """
-    if format not in MODEL_FORMATS:
-        raise ValueError(f"format must be one of {list(MODEL_FORMATS)}, got {format!r}")
+    if format not in _WEIGHT_FORMATS:
+        raise ValueError(f"format must be one of {list(_WEIGHT_FORMATS)}, got {format!r}")
     check_new_folder(folder)
     a = loaded_model.model.architecture
     if format == "elmo" and not isinstance(a, ElmoArchitecture):

@@ -20,6 +20,9 @@ from unmask.finetuning.results.predict import read_task
 from unmask.heads.model import Model
 from unmask.heads.pretraining.contrastive import PAIR_HEADS
 from unmask.inference.export import read_run_file
+from unmask.inference.onnx.folder import open_onnx_folder
+from unmask.inference.onnx.pipeline import OnnxPipeline
+from unmask.inference.onnx.record import is_onnx_folder
 from unmask.inference.pipeline import DEFAULT_SEQUENCE_LENGTH, RUN_FILE, Pipeline
 from unmask.objectives.published import ObjectiveSpec
 from unmask.word_vectors.train.trainer import WordVectorMethod
@@ -44,6 +47,8 @@ def load(model: str | Path, *, seed: int = 0) -> Pipeline:
             preset has no published weights.
     """
     folder, preset = find_model(model)
+    if is_onnx_folder(folder):
+        return _load_onnx(folder)
     loaded_model = open_model_or_adapter(folder, seed=seed)
     source = _source_name(model, preset)
     preset = _with_pretraining_options(loaded_model.preset, preset, folder)
@@ -57,6 +62,13 @@ def load(model: str | Path, *, seed: int = 0) -> Pipeline:
     if tokenizer is not None:
         tokenizer = with_task_languages(tokenizer, task)
     return Pipeline(replace(loaded_model, preset=preset, tokenizer=tokenizer, source=source), task)
+
+
+def _load_onnx(folder: Path) -> OnnxPipeline:
+    """Open a folder with an ONNX graph."""
+    loaded_model, task = open_onnx_folder(folder), read_task(folder)
+    preset = _with_pretraining_options(loaded_model.preset, None, folder)
+    return OnnxPipeline(replace(loaded_model, preset=preset, source=str(folder.absolute())), task)
 
 
 def _source_name(model: str | Path, preset: Published | None) -> str:

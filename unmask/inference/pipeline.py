@@ -28,7 +28,7 @@ from unmask.finetuning.formulations.formulation import (
 from unmask.finetuning.results.predict import infer_task, predict, select_columns
 from unmask.finetuning.results.score import FileOptions, score_file
 from unmask.finetuning.results.task_metrics import task_of_mixture
-from unmask.inference.export import ModelFormat, save_model
+from unmask.inference.export import MODEL_FORMATS, ModelFormat, save_model
 from unmask.inference.generation import GenerationPipeline, as_text_list
 from unmask.inference.logits import text_logits
 from unmask.tasks.all_kinds import TASK_KINDS
@@ -345,16 +345,30 @@ class Pipeline(GenerationPipeline):
             )
         return sequence_length
 
-    def save(self, folder: str | Path, *, format: ModelFormat = "huggingface") -> Path:
+    def save(
+        self, folder: str | Path, *, format: ModelFormat = "huggingface", int8: bool = False
+    ) -> Path:
         """Write the model into a new folder, whole or not at all.
 
         The first two formats open here, and in transformers but for heads that it lacks. Both keep
         beside the model what it was fine-tuned for: columns, pattern, words; "unmask" keeps the
         objective and length of pretraining, too. "elmo" is the layout of ELMo's released code.
+        "onnx" is a graph for onnxruntime, with `int8` of 8-bit weights, which opens here to label,
+        fill, embed and generate; see `unmask.inference.onnx.export`.
 
         Raises:
-            ValueError: there is no such format, or the folder exists and holds something.
+            ImportError: the format needs a library that is not installed.
+            ValueError: there is no such format, it is not one of this model, or the folder exists
+                and holds something.
         """
+        if format not in MODEL_FORMATS:
+            raise ValueError(f"format must be one of {list(MODEL_FORMATS)}, got {format!r}")
+        if int8 and format != "onnx":
+            raise ValueError(f"int8 is of format onnx alone, got format {format}")
+        if format == "onnx":
+            from unmask.inference.onnx.export import export_onnx
+
+            return export_onnx(self.loaded_model, Path(folder), self.saved_facts(), int8=int8)
         facts = self.saved_facts() if format == "unmask" else self._task_facts()
         return save_model(self.loaded_model, Path(folder), format, facts)
 

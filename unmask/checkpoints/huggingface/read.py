@@ -145,7 +145,7 @@ def load_folder(
     state = {name: x for name, x in state.items() if bare(name) not in replaced} | over
     labels = read_label_names(theirs)
     specs = dict(
-        _read_head_specs(card, theirs, labels, folder) if head_specs is None else head_specs
+        read_head_specs(card, theirs, labels, folder) if head_specs is None else head_specs
     )
     check_tied(
         folder,
@@ -280,7 +280,7 @@ def read_label_names(config: Mapping[str, Any]) -> tuple[str, ...]:
     return tuple(f"LABEL_{i}" for i in range(config.get("num_labels") or 2))
 
 
-def _read_head_specs(
+def read_head_specs(
     preset: Published, config: Mapping[str, Any], label_names: tuple[str, ...], folder: Path
 ) -> Mapping[str, HeadSpec]:
     """Find which heads the configuration's class of theirs has, or which of ours it says.

@@ -46,9 +46,7 @@ def write_folder(
     written one after another: the caller makes the folder whole. Of heads that transformers has no
     class for it opens the backbone only.
     """
-    folder.mkdir(parents=True, exist_ok=True)
-    theirs = to_external_config(model, preset, tokenizer, label_names)
-    _write_json(folder / "config.json", theirs | {"dtype": str(dtype).removeprefix("torch.")})
+    theirs = write_configuration(folder, model, preset, tokenizer, label_names, dtype=dtype)
     weights = {k: v.to(dtype) for k, v in model.trained_weights().items()}
     others = heads_without_transformers_class(preset, model.head_specs)
     own = {k: v for k, v in weights.items() if k.startswith(tuple(f"heads.{n}." for n in others))}
@@ -65,6 +63,21 @@ def write_folder(
     if theirs["architectures"][0] in preset.config_mapping.aliased_classes:
         state = preset.weight_names.with_alias(state)
     write_tensors(folder / SAFETENSORS_WEIGHTS, {**state, **own})
+
+
+def write_configuration(
+    folder: Path,
+    model: Model,
+    preset: Published,
+    tokenizer: Tokenizer | None,
+    label_names: Sequence[str] = (),
+    *,
+    dtype: torch.dtype = torch.float32,
+) -> dict[str, Any]:
+    """Write all of a model's folder but the weights; return what config.json says."""
+    folder.mkdir(parents=True, exist_ok=True)
+    theirs = to_external_config(model, preset, tokenizer, label_names)
+    _write_json(folder / "config.json", theirs | {"dtype": str(dtype).removeprefix("torch.")})
     if tokenizer is not None:
         tokenizer.save(
             folder, uses_segments=None if model.decoder_architecture.uses_segments else False
@@ -75,6 +88,7 @@ def write_folder(
             _write_json(
                 folder / "generation_config.json", _generation_config(tokenizer.special_ids, model)
             )
+    return theirs
 
 
 def to_external_config(

@@ -25,7 +25,14 @@ class _ConvertOptions(ModelArgument, LimitOption):
     """Output folder, a new one; for word vectors, a new file."""
     to: (
         Literal[
-            "huggingface", "unmask", "elmo", "word2vec-text", "word2vec-binary", "glove", "fasttext"
+            "huggingface",
+            "unmask",
+            "elmo",
+            "onnx",
+            "word2vec-text",
+            "word2vec-binary",
+            "glove",
+            "fasttext",
         ]
         | None
     ) = field(
@@ -34,7 +41,10 @@ class _ConvertOptions(ModelArgument, LimitOption):
     )
     """Output format. huggingface and unmask open in transformers, except for heads that it lacks;
     both keep the task of a fine-tuned model, unmask also the pretraining objective. elmo: the
-    layout of the released ELMo. The others are for word vectors."""
+    layout of the released ELMo. onnx: a graph for onnxruntime, which predict, fill, embed and
+    generate run. The others are for word vectors."""
+    int8: bool = field(default=False, metadata=flag("--int8"))
+    """Quantization of an ONNX graph's weights to 8 bits, per channel."""
     average: int | None = None
     """Number of last checkpoints of a pretraining run to average."""
     vectors: str | None = field(default=None, metadata=flag("--expand", metavar="VECTORS"))
@@ -56,7 +66,9 @@ def convert(given: Mapping[str, Any], output: JsonOption) -> None:
     """
     options = _ConvertOptions(**given)
     source = options.model
-    as_model = Path(source).is_dir() and options.to in ("huggingface", "unmask")
+    as_model = Path(source).is_dir() and options.to in ("huggingface", "unmask", "onnx")
+    if options.to != "onnx":
+        refuse_options(_ConvertOptions, "", " applies to --to onnx only", int8=options.int8)
     if is_word_vectors(source) and not as_model:
         before = f"{source}: word vectors: "
         refuse_options(
@@ -82,13 +94,18 @@ def _convert_model(options: _ConvertOptions, as_json: bool) -> None:
     model_format = resolve_model_format(options.to)
     check_new_folder(target)
     pipeline = _changed_model(options)
-    pipeline.save(target, format=model_format)
+    pipeline.save(target, format=model_format, int8=options.int8)
     opened = pipeline.loaded_model
     if opened.tokenizer is None:
         print_line(f"{source}: has no tokenizer, so {target} has none either", sys.stderr)
     note = opening_note(opened.preset, opened.model.head_specs)
-    if note is not None and model_format != "elmo":
+    if note is not None and model_format in ("huggingface", "unmask"):
         print_line(f"{target}: {note}", sys.stderr)
+    if options.int8:
+        from unmask.inference.onnx.quantize import uses_reduced_range
+
+        bits = "7, for a processor without VNNI" if uses_reduced_range() else "8"
+        print_line(f"{target}: bits of weights: {bits}", sys.stderr)
     if as_json:
         facts = {"folder": target, "tokenizer": opened.tokenizer is not None}
         print_json(facts | {"missing": opened.missing, "extra": opened.unexpected})

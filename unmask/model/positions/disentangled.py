@@ -139,11 +139,9 @@ class DisentangledAttentionModule(PositionModule):
 
         Columns of the row serve as positions, since distances within packed texts are the same.
         """
-        span, used, table = (
-            self.scheme.n_buckets_per_side,
-            self.scheme.n_rows_used(n_keys),
-            self.table.weight,
-        )
+        span, table = self.scheme.n_buckets_per_side, self.table.weight
+        # in an exported graph the length is a symbol, and all rows are read
+        used = span if torch.compiler.is_exporting() else self.scheme.n_rows_used(n_keys)
         zero, first = span - self.scheme.symmetric, span - used  # the rows of distances 0, 1 - used
         away = torch.arange(1 - n_keys, n_keys, device=x.device)
         row = (self.bucket(away) + zero).clamp(0, len(table) - 1) - first

@@ -108,7 +108,8 @@ class AttentionMask:
                     _extend_by_prefix(visible_keys(visibility, global_positions, text), prefix)
                 ),
             )
-        if size is not None and not keep_all_keys:
+        exporting = torch.compiler.is_exporting()  # lengths are symbols: no choice depends on them
+        if size is not None and not keep_all_keys and not exporting:
             if n_queries == n_keys and n_keys >= 3 * size + BLOCK_LOCAL_MIN_KEYS:
                 always = window.visible_columns if global_positions is None else global_positions
                 block_local = BlockLocalMask(visibility, size, window.dilation, always)
@@ -116,7 +117,7 @@ class AttentionMask:
             text = min(text, n_queries + size * window.dilation)
             visibility = visibility.of_last(text)
         near = None
-        if size is not None and not (window.dilation == 1 and text <= size + 1):
+        if size is not None and (exporting or window.dilation != 1 or text > size + 1):
             near = window.to_mask(n_queries, text, device)
         mask = visibility.to_mask(n_queries, text, near=near, device=device)
         return cls(
@@ -188,7 +189,12 @@ class Scoring:
 
 
 def eager_is_faster(x: Tensor, n_keys: int, *, has_bias: bool, dropout_rate: float) -> bool:
-    """Return whether `attend` should compute the scores instead of calling the fused kernel."""
+    """Return whether `attend` should compute the scores instead of calling the fused kernel.
+
+    In an exported graph always: the kernel's own decomposition also looks for rows without keys.
+    """
+    if torch.compiler.is_exporting():
+        return True
     if x.device.type != "cpu":
         return False
     if x.dtype == torch.bfloat16 and n_keys <= EAGER_MAX_KEYS:

@@ -1,0 +1,57 @@
+"""Tiny models of the catalogue, with the vocabulary of the toy language."""
+
+from dataclasses import replace
+from typing import Any
+
+import torch
+from small_models import tokenizer
+
+from unmask.checkpoints.huggingface.read import LoadedModel
+from unmask.heads.spec import HeadSpec
+from unmask.model.backbones.transformer import Architecture
+from unmask.zoo.catalogue import MODELS, get_preset
+from unmask.zoo.preset import Published
+
+FAMILIES = {
+    card.family: card.name
+    for card in reversed(MODELS.values())
+    if isinstance(card.architecture, Architecture)
+}
+"""The first card of each family of one stack of blocks."""
+
+
+def shrunk(a: Architecture) -> Architecture:
+    """Return the same kind of network, with tiny widths."""
+    patterns = (
+        len(a.attention_window),
+        len(a.layers.types),
+        len(getattr(a.position, "schemes", ())),
+    )
+    sizes: dict[str, Any] = {
+        "d_model": 32, "d_ff": 64, "n_heads": 4, "n_layers": max(2, *patterns),
+        "embedding_size": None if a.embedding_size is None else 16,
+        "head_dim": None if a.head_dim is None else 12,
+        "n_kv_heads": None if a.n_kv_heads is None else min(a.n_kv_heads, 2),
+    }  # fmt: skip
+    return replace(a, **sizes)
+
+
+def tiny(name: str, heads: dict[str, HeadSpec] | None = None, **more: Any) -> LoadedModel:
+    """Make a model with random weights, large enough that differences show."""
+    card: Published = get_preset(name)
+    a = card.architecture
+    assert isinstance(a, Architecture)
+    known = tokenizer("gpt2" if a.causal else "bert")
+    card = replace(
+        card,
+        architecture=shrunk(a).with_vocab_size(known.vocab_size),
+        heads=card.heads if heads is None else heads,
+    )
+    model = card.build().initialize(0).eval()
+    generator = torch.Generator().manual_seed(0)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            if parameter.dim() > 1:
+                parameter.normal_(0, 0.2, generator=generator)
+    given = {"label_names": (), "missing": (), "unexpected": ()} | more
+    return LoadedModel(preset=card, model=model, tokenizer=known, **given)

@@ -1,0 +1,207 @@
+"""Write a model as a folder with an ONNX graph."""
+
+import logging
+import warnings
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from unmask.adapters.folder import merged
+from unmask.checkpoints.checksums import FILES_KEY, record_files
+from unmask.checkpoints.huggingface.read import LoadedModel
+from unmask.checkpoints.huggingface.write import write_configuration
+from unmask.config import to_dict
+from unmask.files import atomic_path, encode_utf8
+from unmask.finetuning.formulations.formulation import (
+    CHOICE_HEAD,
+    LABEL_HEAD,
+    LANGUAGE_HEAD,
+    SPAN_HEAD,
+    TOKEN_LABEL_HEAD,
+)
+from unmask.finetuning.results.save_model import write_model_record
+from unmask.generation.text_batches import evaluation_mode
+from unmask.heads.model import Model
+from unmask.heads.tagging.bilstm_crf import BiLSTMCRFHead
+from unmask.inference.export import check_new_folder
+from unmask.inference.onnx.graphs import LENGTH, PAST, DecoderGraph, GraphInterface, TextGraph
+from unmask.inference.onnx.quantize import quantize_graph, uses_reduced_range
+from unmask.inference.onnx.record import MODEL_FILE, ONNX_KEY, OnnxRecord, require_onnx
+from unmask.model.backbones.transformer import Architecture
+from unmask.model.positions.transformer_xl import TransformerXLPositions
+from unmask.output import escape_markdown
+
+_EXPORTED_HEADS = (LABEL_HEAD, TOKEN_LABEL_HEAD, SPAN_HEAD, CHOICE_HEAD, LANGUAGE_HEAD)
+"""Heads that are exported; of several the first."""
+_MAX_FILE_BYTES = 1_500_000_000
+"""Weights of one protocol buffer, which may have 2 GB with all else."""
+
+
+def export_onnx(
+    loaded_model: LoadedModel, folder: Path, extra_facts: Mapping[str, Any], *, int8: bool = False
+) -> Path:
+    """Write a model as an ONNX graph into a new folder, with its configuration and tokenizer.
+
+    Args:
+        loaded_model: a Transformer of one stack.
+        folder: a new folder; it appears whole or not at all.
+        extra_facts: what is recorded in unmask.json, such as the task.
+        int8: whether weights are quantized to 8 bits.
+
+    Raises:
+        ImportError: a library of the extra `onnx` is not installed.
+        ValueError: the model cannot be exported, or the folder holds something already.
+    """
+    require_onnx("an ONNX graph")
+    check_new_folder(folder)
+    record = _plan(loaded_model)
+    record = replace(
+        record,
+        precision="int8" if int8 else "float32",
+        reduce_range=int8 and uses_reduced_range(),
+    )
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with atomic_path(folder) as beside:
+        beside.mkdir(exist_ok=True)
+        model = loaded_model.model
+        write_configuration(
+            beside, model, loaded_model.preset, loaded_model.tokenizer, loaded_model.label_names
+        )
+        with merged(model), evaluation_mode(model):
+            write_graph(model, record, beside / MODEL_FILE)
+        if int8:
+            quantize_graph(beside / MODEL_FILE, reduce_range=record.reduce_range)
+        (beside / "README.md").write_bytes(encode_utf8(_graph_card(loaded_model, record)))
+        facts = dict(extra_facts) | {ONNX_KEY: to_dict(record), FILES_KEY: record_files(beside)}
+        write_model_record(beside, loaded_model, facts)
+    return folder
+
+
+def unexportable_reason(model: Model, head: str | None) -> str | None:
+    """Return why a model cannot be exported; None: it can."""
+    a = model.architecture
+    if a.is_encoder_decoder:
+        return "encoder-decoders are not exported to ONNX; GGUF and huggingface are (--to)"
+    if not isinstance(a, Architecture):
+        return f"only Transformers are exported to ONNX, got a {type(a).__name__}"
+    if model.adapters and len(model.adapters) > 1:
+        return "of several adapters only one can be in the weights"
+    if isinstance(a.position, TransformerXLPositions) and not a.causal:
+        return "relative positions of Transformer-XL in both directions are not exported to ONNX"
+    if a.layers.types or a.cross_attention:
+        return "layers with convolutions or cross-attention are not exported to ONNX"
+    if head is None:
+        return None
+    if isinstance(model.heads[head], BiLSTMCRFHead):
+        return "a BiLSTM-CRF head has a recurrent network, which is not exported to ONNX"
+    if a.has_global_tokens and head != LANGUAGE_HEAD:
+        return "global attention, which the head's texts have, is not exported to ONNX"
+    return None
+
+
+def _plan(loaded_model: LoadedModel) -> OnnxRecord:
+    """Return which graph and head are exported.
+
+    Raises:
+        ValueError: the model cannot be exported.
+    """
+    model = loaded_model.model
+    head = next((name for name in _EXPORTED_HEADS if name in model.heads), None)
+    if (reason := unexportable_reason(model, head)) is not None:
+        raise ValueError(f"{loaded_model.preset.name}: {reason}")
+    decodes = head == LANGUAGE_HEAD and model.architecture.is_decoder_only
+    return OnnxRecord(graph="decoder" if decodes else "text", head=head)
+
+
+def write_graph(model: Model, record: OnnxRecord, path: Path) -> None:
+    """Trace a model in evaluation mode and write its graph.
+
+    Raises:
+        ValueError: an operation of the model cannot be exported.
+    """
+    graph = DecoderGraph(model) if record.graph == "decoder" else TextGraph(model, record.head)
+    interface = graph.interface()
+    with _quiet_exporter():
+        program = _trace(graph, interface, model.architecture.max_positions)
+    n_bytes = sum(p.numel() * p.element_size() for p in model.parameters())
+    program.save(path, external_data=n_bytes > _MAX_FILE_BYTES)
+
+
+def _trace(graph: nn.Module, interface: GraphInterface, max_length: int | None) -> Any:
+    """Return the ONNX program of a graph that reads at most `max_length` tokens at once.
+
+    Raises:
+        ValueError: an operation cannot be exported.
+    """
+    import onnxscript.optimizer
+
+    try:
+        program: Any = torch.onnx.export(
+            graph.eval(),
+            tuple(interface.inputs.values()),
+            dynamo=True,
+            input_names=list(interface.inputs),
+            output_names=list(interface.outputs),
+            dynamic_shapes=_dynamic_shapes(interface, max_length),
+            verbose=False,
+            # its fusions leave a product out that is read twice (DeBERTa), torch 2.13
+            optimize=False,
+        )
+    except torch.onnx.OnnxExporterError as error:
+        lines = [line for line in str(error.__cause__ or error).splitlines() if line.strip()]
+        raise ValueError(f"the model cannot be exported to ONNX: {lines[0]}") from error
+    onnxscript.optimizer.optimize(program.model)
+    return program
+
+
+def _dynamic_shapes(interface: GraphInterface, max_length: int | None) -> tuple[Any, ...]:
+    """Return the symbolic sizes in torch.export's form; sums of sizes are inferred."""
+    names = {size for sizes in interface.varying.values() for size in sizes.values()}
+    known = {
+        name: torch.export.Dim.AUTO
+        if "+" in name
+        else torch.export.Dim(name, max=max_length if name == LENGTH else None)
+        for name in names
+    }
+    shapes = [
+        {i: known[size] for i, size in interface.varying[name].items()} for name in interface.inputs
+    ]
+    first_past = next((i for i, n in enumerate(interface.inputs) if PAST in n), len(shapes))
+    return (*shapes[:first_past], *([tuple(shapes[first_past:])] if shapes[first_past:] else []))
+
+
+@contextmanager
+def _quiet_exporter() -> Generator[None]:
+    """Silence what the exporter says of itself: deprecations within torch, names of axes."""
+    logger = logging.getLogger("torch.onnx")
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", (FutureWarning))
+            warnings.simplefilter("ignore", (DeprecationWarning))
+            warnings.filterwarnings("ignore", "# The axis name", UserWarning)
+            yield
+    finally:
+        logger.setLevel(level)
+
+
+def _graph_card(loaded_model: LoadedModel, record: OnnxRecord) -> str:
+    """Return the README.md of the folder."""
+    numbers = "float32" if record.precision == "float32" else "8-bit integers"
+    lines = [
+        "---",
+        "library_name: onnx",
+        "tags: [unmask, onnx]",
+        "---",
+        f"# {escape_markdown(loaded_model.preset.name)}",
+        "",
+        f"An ONNX graph with weights in {numbers}, made with Unmask: `unmask predict`, `embed`, "
+        '`fill` and `generate` run it by onnxruntime (`pip install "unmask[onnx]"`).',
+    ]
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,182 @@
+"""Modules with tensors as inputs and outputs, from which ONNX graphs are traced."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from unmask.batch import Batch, Visibility
+from unmask.heads.language.language_modeling import LanguageModelingHead
+from unmask.heads.model import Model
+from unmask.model.cache import Cache, LayerCache
+from unmask.model.requested_states import RequestedStates
+
+BATCH, LENGTH, PAST = "batch", "length", "past"
+"""Names of the sizes that vary from call to call."""
+LOGITS, HIDDEN_STATE = "logits", "last_hidden_state"
+INPUT_IDS, ATTENTION_MASK, SEGMENTS = "input_ids", "attention_mask", "token_type_ids"
+POSITION_IDS = "position_ids"
+
+
+@dataclass(frozen=True, kw_only=True)
+class GraphInterface:
+    """The inputs and outputs of a graph."""
+
+    inputs: Mapping[str, Tensor]
+    """Examples of the inputs, by name."""
+    varying: Mapping[str, Mapping[int, str]]
+    """Which dimensions of each input vary, and what they are called."""
+    outputs: tuple[str, ...]
+    output_varying: Mapping[str, Mapping[int, str]] = field(
+        default_factory=dict[str, Mapping[int, str]]
+    )
+
+
+class TextGraph(nn.Module):
+    """Token ids [b t], attention mask [b t] and segments [b t] -> logits and hidden states [b t d].
+
+    The attention mask is 1 for tokens and 0 for the padding after them. Logits are those of the
+    head: of texts [b labels], of tokens [b t labels], of the vocabulary [b t v].
+    """
+
+    def __init__(self, model: Model, head: str | None) -> None:
+        super().__init__()
+        self.model, self.head_name = model, head
+
+    def interface(self) -> GraphInterface:
+        """Return the inputs and outputs."""
+        names = [INPUT_IDS, ATTENTION_MASK]
+        names += [SEGMENTS] if self.model.decoder_architecture.uses_segments else []
+        return GraphInterface(
+            # distinct tensors: one that is given twice would be one input
+            inputs={name: torch.full((2, 7), int(name != SEGMENTS)) for name in names},
+            varying={name: {0: BATCH, 1: LENGTH} for name in names},
+            outputs=(HIDDEN_STATE,) if self.head_name is None else (LOGITS, HIDDEN_STATE),
+        )
+
+    def forward(
+        self,
+        input_ids: Int[Tensor, "b t"],
+        attention_mask: Int[Tensor, "b t"],
+        token_type_ids: Int[Tensor, "b t"] | None = None,
+    ) -> tuple[Tensor, ...]:
+        """Run the model."""
+        batch = Batch(
+            inputs=input_ids,
+            visibility=Visibility(
+                document=attention_mask - 1, causal=self.model.decoder_architecture.causal
+            ),
+            segments=token_type_ids,
+            last_token_positions=attention_mask.sum(1) - 1,
+        )
+        model, name = self.model, self.head_name
+        if name is None:
+            return (model.backbone(batch),)
+        head: Any = model.heads[name]
+        spec = model.head_specs[name]
+        requested = RequestedStates(all_layers=spec.uses_all_layers)
+        states = model.backbone(batch.with_feature(requested))
+        hidden = states[..., -model.decoder_architecture.d_model :]
+        if isinstance(head, LanguageModelingHead):
+            predicting = hidden if head.decoder is None else model.hidden_states(batch)
+            return head.logits(predicting), hidden
+        prediction = head(states if spec.uses_all_layers else hidden, batch, return_logits=True)
+        return prediction.logits[spec.term], hidden
+
+
+class _TracedLayerCache(LayerCache):
+    """Keys and values [b g s e] of earlier tokens, and, after a step, of all."""
+
+    def __init__(self, key: Tensor, value: Tensor) -> None:
+        super().__init__()
+        self.key, self.value = key, value
+        self.length = key.shape[2]
+
+    def extend(
+        self, k: Float[Tensor, "b g t e"], v: Float[Tensor, "b g t e"]
+    ) -> tuple[Tensor, Tensor]:
+        """Append keys and values, and return all."""
+        self.key, self.value = torch.cat((self.key, k), 2), torch.cat((self.value, v), 2)
+        return self.key, self.value
+
+
+class TracedCache(Cache):
+    """A cache whose keys and values are inputs and outputs of a graph.
+
+    No layer drops what is beyond its window: the attention mask hides it.
+    """
+
+    def __init__(self, keys_values: tuple[Tensor, ...]) -> None:
+        pairs = list(zip(keys_values[::2], keys_values[1::2], strict=True))
+        super().__init__([None] * len(pairs))
+        self.traced = [_TracedLayerCache(k, v) for k, v in pairs]
+        self.layers: list[LayerCache] = [*self.traced]
+
+    def tensors(self) -> tuple[Tensor, ...]:
+        """Return keys and values of each layer in turn."""
+        return tuple(x for layer in self.traced for x in (layer.key, layer.value))
+
+
+class DecoderGraph(nn.Module):
+    """One step of a decoder: tokens after a cache -> logits of the next token, and a larger cache.
+
+    The inputs are token ids [b t], an attention mask [b s] over the cached and the new tokens,
+    position ids [b t], and for each layer the keys and values [b g s-t e] of the tokens before,
+    none at first. The outputs are the logits [b v] after the last token, the hidden states [b t d]
+    of the new tokens, and the keys and values [b g s e] of all.
+    """
+
+    def __init__(self, model: Model) -> None:
+        super().__init__()
+        self.model = model
+
+    def interface(self) -> GraphInterface:
+        """Return the inputs and outputs."""
+        a = cast(Any, self.model.decoder_architecture)
+        new, past = 3, 5
+        ids = torch.ones(2, new, dtype=torch.long)
+        inputs = {
+            INPUT_IDS: ids,
+            ATTENTION_MASK: torch.ones(2, past + new, dtype=torch.long),
+            POSITION_IDS: torch.arange(past, past + new).expand(2, -1).clone(),
+        }
+        varying: dict[str, Mapping[int, str]] = {
+            INPUT_IDS: {0: BATCH, 1: LENGTH},
+            ATTENTION_MASK: {0: BATCH, 1: f"{PAST} + {LENGTH}"},
+            POSITION_IDS: {0: BATCH, 1: LENGTH},
+        }
+        past_names = cache_names("past_key_values", a.n_layers)
+        for name in past_names:
+            inputs[name] = torch.zeros(2, a.n_key_value_heads, past, a.d_head)
+            varying[name] = {0: BATCH, 2: PAST}
+        present = cache_names("present", a.n_layers)
+        return GraphInterface(
+            inputs=inputs,
+            varying=varying,
+            outputs=(LOGITS, HIDDEN_STATE, *present),
+        )
+
+    def forward(
+        self,
+        input_ids: Int[Tensor, "b t"],
+        attention_mask: Int[Tensor, "b s"],
+        position_ids: Int[Tensor, "b t"],
+        *past_key_values: Tensor,
+    ) -> tuple[Tensor, ...]:
+        """Read the new tokens."""
+        batch = Batch(
+            inputs=input_ids,
+            visibility=Visibility(document=attention_mask - 1, causal=True),
+            position_ids=position_ids,
+        )
+        cache = TracedCache(past_key_values)
+        hidden = self.model.backbone(batch, cache)
+        return self.model.language_head.logits(hidden[:, -1]), hidden, *cache.tensors()
+
+
+def cache_names(prefix: str, n_layers: int) -> tuple[str, ...]:
+    """Return the names of the keys and values of each layer, as optimum has them."""
+    return tuple(f"{prefix}.{i}.{part}" for i in range(n_layers) for part in ("key", "value"))
