@@ -93,7 +93,10 @@ def test_the_command_prints_sizes(
     ("methods", "message"),
     [
         ([], "no method"),
-        (["smaller"], "method must be one of quantize, prune, layers, got 'smaller'"),
+        (
+            ["smaller"],
+            "method must be one of quantize, prune, layers, heads, columns, got 'smaller'",
+        ),
         (["quantize:bits=5"], "bits must be one of"),
         (["int8", "prune"], "quantize must be the last method"),
         (["prune:fraction=2"], "fraction must be from 0 to below 1"),

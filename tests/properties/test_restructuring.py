@@ -9,6 +9,7 @@ import unmask
 from unmask.checkpoints.huggingface.read import LoadedModel
 from unmask.checkpoints.huggingface.write import write_folder
 from unmask.compression.layers import KeepLayers
+from unmask.compression.widths import ColumnPruning, HeadPruning
 from unmask.inference.export import save_model
 from unmask.word_vectors.train.trainer import WORD_VECTOR_METHODS
 from unmask.zoo.catalogue import MODELS
@@ -26,6 +27,14 @@ REFUSED = {
         "albert": "share their weights", "bilstm": "do not make a model",
         "awd-lstm": "do not make a model", "lstm": "do not make a model",
     },
+    "widths": dict.fromkeys(
+        ("canine", "cnn", "bilstm", "quick-thoughts", "skip-thoughts", "elmo", "awd-lstm", "lstm"),
+        "only Transformer blocks",
+    )
+    | dict.fromkeys(("meena", "evolved-transformer"), "layers with convolutions")
+    | {"t5-shared": "share their layers"},
+    "heads": {"olmo2": "of all heads are normalized together", "gpt-bert": "a norm within"},
+    "columns": {"gpt-bert": "a norm within"},
 }  # fmt: skip
 
 
@@ -35,8 +44,8 @@ def opened(family: str, folder: Path) -> LoadedModel:
     return unmask.load(folder).loaded_model
 
 
-def check_saved(after: LoadedModel, folder: Path) -> None:
-    save_model(after, folder)
+def check_saved(after: LoadedModel, folder: Path, format: str = "huggingface") -> None:
+    save_model(after, folder, format)
     again = unmask.load(folder).loaded_model
     mine, theirs = after.model.own_weights(), again.model.own_weights()
     assert mine.keys() == theirs.keys()
@@ -58,3 +67,19 @@ def test_fewer_layers(family: str, tmp_path: Path) -> None:
     after = method.restructure(before)
     assert all(s.n_layers == method.keep for s in after.model.architecture.stacks.values())
     check_saved(after, tmp_path / "small")
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("method", ["heads", "columns"])
+def test_narrower_layers(family: str, method: str, tmp_path: Path) -> None:
+    before = opened(family, tmp_path / "model")
+    pruning = {"heads": HeadPruning, "columns": ColumnPruning}[method](fraction=0.4)
+    if reason := (REFUSED["widths"] | REFUSED[method]).get(family):
+        with pytest.raises(ValueError, match=reason) as error:
+            pruning.restructure(before)
+        assert "\n" not in str(error.value)
+        return
+    after = pruning.restructure(before)
+    assert after.model.parameter_count() < before.model.parameter_count()
+    assert after.model.backbone.flops(32) < before.model.backbone.flops(32)
+    check_saved(after, tmp_path / "small", "unmask")

@@ -91,6 +91,8 @@ class PrefixTuningModule(nn.Module):
         super().__init__()
         self.spec, self.attachment = spec, Attachment()
         self.a = require_attention(model.backbone.decoder_stack).a
+        if self.a.layers.widths is not None:
+            raise ValueError("prefix tuning needs layers of one width, but heads were removed here")
         width = 2 * self.a.n_layers * self.a.n_key_value_heads * self.a.d_head
         self.vectors = self.table = self.into = self.out = None
         if spec.projection_size is None:

@@ -7,6 +7,7 @@ from typing import ClassVar, Literal
 
 from torch import Tensor
 
+from unmask.batch import Batch
 from unmask.checkpoints.huggingface.read import LoadedModel
 from unmask.compression.rebuild import check_no_adapters, rebuild
 from unmask.config import check_number_fields
@@ -33,6 +34,7 @@ class KeepLayers:
 
     makes_smaller: ClassVar[bool] = True
     makes_zeros: ClassVar[bool] = False
+    uses_texts: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         check_number_fields(self)
@@ -53,7 +55,7 @@ class KeepLayers:
             return select_layers(n_layers, self.keep, self.strategy)
         return tuple(int(i) for i in self.keep.split("+"))
 
-    def restructure(self, loaded_model: LoadedModel) -> LoadedModel:
+    def restructure(self, loaded_model: LoadedModel, batches: Sequence[Batch] = ()) -> LoadedModel:
         """Return the model with the layers that stay.
 
         Raises:

@@ -11,18 +11,21 @@ from unmask.checkpoints.packed import EncodedTensor, SparseEncoding
 from unmask.compression.layers import KeepLayers
 from unmask.compression.prune import MagnitudePruning
 from unmask.compression.quantize import Quantize
+from unmask.compression.widths import ColumnPruning, HeadPruning
 from unmask.config import parse_variant, to_dict
 from unmask.files import read_json
 
 COMPRESSION_KEY = "compression"
 """Where unmask.json lists what a model was compressed by."""
-Restructuring = MagnitudePruning | KeepLayers
+Restructuring = MagnitudePruning | KeepLayers | HeadPruning | ColumnPruning
 """Methods that change an open model: `restructure` returns it."""
 CompressionMethod = Quantize | Restructuring
 METHODS: Mapping[str, type[CompressionMethod]] = {
     "quantize": Quantize,
     "prune": MagnitudePruning,
     "layers": KeepLayers,
+    "heads": HeadPruning,
+    "columns": ColumnPruning,
 }
 _ALIASES = {f"int{bits}": f"quantize:bits={bits}" for bits in (8, 4, 3, 2)}
 """Short words of methods."""

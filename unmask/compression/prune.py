@@ -1,6 +1,6 @@
 """Pruning: weights of the layers' matrices that are set to zero, by their magnitude."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
@@ -8,6 +8,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
+from unmask.batch import Batch
 from unmask.checkpoints.huggingface.read import LoadedModel
 from unmask.compression.rebuild import check_no_adapters
 from unmask.config import check_number_fields
@@ -33,6 +34,7 @@ class MagnitudePruning:
 
     makes_smaller: ClassVar[bool] = False
     makes_zeros: ClassVar[bool] = True
+    uses_texts: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         check_number_fields(self)
@@ -74,7 +76,7 @@ class MagnitudePruning:
         weights = list(model.own_weights().values())
         return sum(int((w == 0).sum()) for w in weights) / sum(w.numel() for w in weights)
 
-    def restructure(self, loaded_model: LoadedModel) -> LoadedModel:
+    def restructure(self, loaded_model: LoadedModel, batches: Sequence[Batch] = ()) -> LoadedModel:
         """Return the model itself, with weights that are zero now.
 
         Raises:

@@ -2,15 +2,15 @@
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from typing import Any, cast
 
 import numpy as np
 import torch
 from jaxtyping import Int
 
-from unmask.batch import IGNORE_INDEX, Batch, Example, Tokens, Visibility
-from unmask.batching.collate import example_length, group_by_length, pad_examples
+from unmask.batch import IGNORE_INDEX, Batch, Visibility
+from unmask.batching.pieces import Piece, corrupt_piece, sorted_batches
 from unmask.generation.text_batches import evaluation_mode
 from unmask.heads.model import Head, Model
 from unmask.heads.prediction import Term
@@ -20,7 +20,6 @@ from unmask.objectives.published import components_of
 from unmask.shards.concatenated import document_separator_ids
 from unmask.text.documents import Document
 from unmask.tokenizers.encode import Tokenizer
-from unmask.tokenizers.spec import SpecialTokenIds
 
 PIECES_PER_WINDOW = 256
 """Pieces of text that are corrupted together, and sorted by length."""
@@ -179,7 +178,7 @@ def _covers_whole_text(name: str, component: str, causal_components: Sequence[st
 
 
 def _independent_batches(
-    windows: Iterable[list["_Piece"]],
+    windows: Iterable[list[Piece]],
     components: Mapping[str, AnyObjective],
     tokenizer: Tokenizer,
     seed: int,
@@ -188,9 +187,9 @@ def _independent_batches(
     for pieces in windows:
         for name, objective in components.items():
             examples = [
-                _corrupt_piece(pieces, i, objective, tokenizer, seed) for i in range(len(pieces))
+                corrupt_piece(pieces, i, objective, tokenizer, seed) for i in range(len(pieces))
             ]
-            for batch in _sorted_batches(examples, tokenizer):
+            for batch in sorted_batches(examples, tokenizer, BATCH_TOKENS):
                 yield name, batch
 
 
@@ -310,35 +309,24 @@ def _finite_exp(nats: float) -> float | None:
         return None
 
 
-@dataclass(frozen=True)
-class _Piece:
-    """A piece of a document, and its number among all pieces."""
-
-    index: int
-    document: int
-    text: Tokens = field(repr=False)
-    source: str | None = None
-    """Source of its document, which may be a language."""
-
-
 def _split_pieces(
     documents: Iterable[Document], tokenizer: Tokenizer, max_text_length: int, counts: _TextCounts
-) -> Iterator[_Piece]:
+) -> Iterator[Piece]:
     number = 0
     for document in documents:
         tokens = tokenizer.encode(document.text)
         for start in range(0, len(tokens), max_text_length):
             text = tokens[start : start + max_text_length]
             counts.n_tokens += len(text)
-            yield _Piece(number, counts.n_documents, text, document.source)
+            yield Piece(number, counts.n_documents, text, document.source)
             number += 1
         counts.n_documents += 1
         counts.n_words += len(document.text.split())
         counts.n_bytes += len(document.text.encode())
 
 
-def _windows(pieces: Iterator[_Piece]) -> Iterator[list[_Piece]]:
-    window: list[_Piece] = []
+def _windows(pieces: Iterator[Piece]) -> Iterator[list[Piece]]:
+    window: list[Piece] = []
     for piece in pieces:
         window.append(piece)
         if len(window) == PIECES_PER_WINDOW:
@@ -346,35 +334,3 @@ def _windows(pieces: Iterator[_Piece]) -> Iterator[list[_Piece]]:
             window = []
     if window:
         yield window
-
-
-def _corrupt_piece(
-    pieces: Sequence[_Piece],
-    piece_index: int,
-    objective: AnyObjective,
-    tokenizer: Tokenizer,
-    seed: int,
-) -> Example:
-    """Corrupt a piece with a random generator of its own."""
-    piece, text = pieces[piece_index], pieces[piece_index].text
-    rng = np.random.default_rng([seed, piece.index])
-    if objective.needs_second_text:
-        others = [p.text for p in pieces if p.document != piece.document]
-        other = others[int(rng.integers(len(others)))] if others else None
-        text = replace(text, other_text=other)
-    return objective(text, _special_ids_for_source(tokenizer, piece.source), rng)
-
-
-def _special_ids_for_source(tokenizer: Tokenizer, source: str | None) -> SpecialTokenIds:
-    """Return the special tokens around a text, that of its language included where it is known."""
-    special = tokenizer.special_ids
-    return (
-        special.with_languages(source)
-        if special.needs_languages and source is not None
-        else special
-    )
-
-
-def _sorted_batches(examples: Sequence[Example], tokenizer: Tokenizer) -> Iterator[Batch]:
-    for rows in group_by_length([example_length(e) for e in examples], BATCH_TOKENS):
-        yield pad_examples([examples[i] for i in rows], tokenizer.special_ids)

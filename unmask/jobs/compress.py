@@ -7,8 +7,15 @@ from pathlib import Path
 
 import torch
 
+from unmask.batch import Batch
+from unmask.batching.pieces import sorted_batches
 from unmask.checkpoints.packed import PACKED_RECORD, PACKED_WEIGHTS, EncodedTensor, split_encoded
 from unmask.checkpoints.tensors import SAFETENSORS_WEIGHTS, read_tensors, write_tensors
+from unmask.compression.calibration import (
+    BATCH_TOKENS,
+    calibration_batches,
+    check_calibration_size,
+)
 from unmask.compression.methods import (
     COMPRESSION_KEY,
     Restructuring,
@@ -20,6 +27,9 @@ from unmask.compression.methods import (
     split_methods,
 )
 from unmask.compression.quantize import Quantize
+from unmask.finetuning.formulations.build import formulate
+from unmask.finetuning.results.predict import infer_text_columns
+from unmask.finetuning.results.score import read_items
 from unmask.inference.export import check_new_folder, save_model
 from unmask.inference.open_model import load
 from unmask.inference.pipeline import Pipeline
@@ -72,7 +82,8 @@ def compress(options: CompressOptions) -> CompressionResult:
     source = given.loaded_model.source
     before = [] if source is None else recorded_methods(Path(source))
     records = [*before, *(method_record(one) for one in methods)]
-    pipeline = _restructure(given, changes)
+    batches = _read_calibration(given, changes, options)
+    pipeline = _restructure(given, changes, batches)
     smaller = any(change.makes_smaller for change in changes)
 
     def pack(written: Path) -> str | None:
@@ -98,13 +109,35 @@ def compress(options: CompressOptions) -> CompressionResult:
     )
 
 
-def _restructure(given: Pipeline, changes: Sequence[Restructuring]) -> Pipeline:
+def _read_calibration(
+    given: Pipeline, changes: Sequence[Restructuring], options: CompressOptions
+) -> list[Batch]:
+    """Return the calibration texts: of its task for a fine-tuned model, or of pretraining."""
+    if options.data is None:
+        return []
+    if not any(change.uses_texts for change in changes):
+        raise ValueError("data: no method here uses calibration texts; leave it out")
+    n, task, tokenizer = options.calibration_texts, given.task, given.loaded_model.tokenizer
+    if task is None or tokenizer is None:
+        return calibration_batches(given.loaded_model, options.data, n)
+    check_calibration_size(n)
+    items = read_items(task, options.data)[:n]
+    if not items:
+        raise ValueError(f"{options.data}: holds no rows to calibrate on")
+    formulation = formulate(infer_text_columns(task, items), given.preset, tokenizer)
+    examples = [one.example for one in formulation.build_inputs(items)]
+    return list(sorted_batches(examples, tokenizer, BATCH_TOKENS))
+
+
+def _restructure(
+    given: Pipeline, changes: Sequence[Restructuring], batches: Sequence[Batch]
+) -> Pipeline:
     """Return a changed copy of a model; itself, if there is nothing to change."""
     if not changes:
         return given
     loaded_model = copy.deepcopy(given).loaded_model
     for change in changes:
-        loaded_model = change.restructure(loaded_model)
+        loaded_model = change.restructure(loaded_model, batches)
     return Pipeline(loaded_model, given.task)
 
 

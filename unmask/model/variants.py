@@ -8,7 +8,7 @@ from typing import Literal
 from unmask.model.backbones.evolved_parts import LayerType
 from unmask.model.layers.convolution import NgramInputEncoding
 from unmask.model.layers.feed_forward import Activation
-from unmask.model.layers.per_layer import select_cyclic
+from unmask.model.layers.per_layer import FactorizedMap, LayerWidths, select_cyclic
 
 Sublayer = Literal["attention", "feed_forward"]
 
@@ -80,6 +80,10 @@ class LayerVariants:
     """Sublayers that all layers share, with their norms (Lan et al. 2020, section 3.1)."""
     ngram_encoding: NgramInputEncoding | None = None
     """Convolution parallel to the first layer (He et al. 2021, section 5.3)."""
+    widths: LayerWidths | None = None
+    """Heads and feed-forward widths of each layer. None: those of the stack."""
+    factorized: tuple[FactorizedMap, ...] = ()
+    """Linear maps that are stored as two factors."""
 
     def with_layers(self, indices: Sequence[int]) -> "LayerVariants":
         """Return the differences between some of the layers.
@@ -94,4 +98,18 @@ class LayerVariants:
             )
         if self.ngram_encoding is not None and 0 not in indices:
             raise ValueError("ngram_encoding belongs to layer 0, which must stay")
-        return replace(self, types=select_cyclic(self.types, indices))
+        return replace(
+            self,
+            types=select_cyclic(self.types, indices),
+            widths=None if self.widths is None else self.widths.with_layers(indices),
+            factorized=tuple(
+                part.in_layer(new)
+                for new, old in enumerate(indices)
+                for part in self.factorized
+                if part.layer_index == old
+            ),
+        )
+
+    def undivided(self) -> "LayerVariants":
+        """Return the same of layers of one width, with whole linear maps."""
+        return replace(self, widths=None, factorized=())

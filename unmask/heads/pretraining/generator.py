@@ -74,6 +74,7 @@ class Generator(HeadSpec):
             head_dim=None,
             embedding_size=a.d_embed if width - width % heads != a.d_embed else None,
             n_layers=a.n_layers if self.n_layers is None else self.n_layers,
+            layers=a.layers.undivided(),
         )
 
     @property

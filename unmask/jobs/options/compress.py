@@ -23,6 +23,11 @@ class CompressOptions(JobOptions):
     _: KW_ONLY
     method: Sequence[Any] = field(default=(), metadata=flag(metavar="NAME"))
     """Compression method, applied in order: int8, int4, int3, int2, quantize:bits=4,group=64,
-    prune:fraction=0.5, layers:keep=6, ... (docs/compression.md)."""
+    prune:fraction=0.5, layers:keep=6, heads:fraction=0.5, ... (docs/compression.md)."""
+    data: str | Path | None = field(default=None, metadata=flag(metavar="FILE"))
+    """Calibration texts, on which methods that use some measure the model; of a fine-tuned model a
+    file of its task. None: methods do without."""
+    calibration_texts: int = 128
+    """Number of calibration texts that are read, from the first."""
     out: str | Path = field(metadata=flag(metavar="FOLDER"))
     """Output folder, a new one."""

@@ -85,6 +85,9 @@ class BlockArchitecture(StackArchitecture):
             raise ValueError(
                 f"n_heads {self.n_heads} is not a multiple of n_kv_heads {self.n_kv_heads}"
             )
+        if self.layers.widths is not None:
+            group_size = self.n_heads // self.n_key_value_heads
+            self.layers.widths.check(self.n_layers, self.n_heads, group_size)
         self._check_layer_types()
 
     def _check_layer_types(self) -> None:
@@ -98,6 +101,7 @@ class BlockArchitecture(StackArchitecture):
             "global_tokens": self.attention.global_tokens,
             type(self.sublayers).__name__: self.sublayers != SequentialSublayers(),
             "n_kv_heads": self.n_kv_heads,
+            "widths": self.layers.widths,
         }
         for name, value in others.items():
             if value:
@@ -187,6 +191,27 @@ class BlockArchitecture(StackArchitecture):
         """Size of one head."""
         return self.head_dim or self.d_model // self.n_heads
 
+    def layer_heads(self, i: int, *, cross: bool = False) -> tuple[int, ...] | None:
+        """Return the indices of the heads of layer i; None: all."""
+        widths = self.layers.widths
+        heads = () if widths is None else widths.cross_heads if cross else widths.heads
+        return heads[i] if heads else None
+
+    def at_layer(self: BlockT, i: int, *, cross: bool = False) -> BlockT:
+        """Return the architecture of the blocks of layer i, or of its attention to the encoder."""
+        widths, heads = self.layers.widths, self.layer_heads(i, cross=cross)
+        if widths is None:
+            return self
+        n, groups = self.n_heads if heads is None else len(heads), self.n_kv_heads
+        return replace(
+            self,
+            n_heads=n,
+            n_kv_heads=None if groups is None else max(n * groups // self.n_heads, 1),
+            head_dim=self.d_head,
+            d_ff=widths.d_ff[i] if widths.d_ff else self.d_ff,
+            layers=self.layers.undivided(),
+        )
+
     def layer_type(self, i: int) -> LayerType | None:
         """Return the type of layer i; None: attention and a feed-forward layer."""
         types = self.layers.types
@@ -232,10 +257,13 @@ class BlockArchitecture(StackArchitecture):
         the feed-forward layer is 4 d wide; for a width f, the former is 9 d + 2 f. Cross-attention
         adds one attention sublayer with its norm: 6.5 d and its scores.
         """
-        own = 9 * self.d_model + 2 * self.d_ff * (2 if self.gated_feed_forward else 1)
-        scores = 5 * self.n_heads * length // 2
-        crossed = (13 * self.d_model // 2 + scores) * self.cross_attention
-        return self.n_layers * (own + scores + crossed)
+        total = 0
+        for i in range(self.n_layers):
+            a, cross = self.at_layer(i), self.at_layer(i, cross=True)
+            own = 9 * a.d_model + 2 * a.d_ff * (2 if a.gated_feed_forward else 1)
+            scores, crossed = (5 * part.n_heads * length // 2 for part in (a, cross))
+            total += own + scores + (13 * a.d_model // 2 + crossed) * a.cross_attention
+        return total
 
     def flops(self, length: int) -> float:
         """Count the forward matrix-product FLOPs per token, without embedding and head.
@@ -244,26 +272,39 @@ class BlockArchitecture(StackArchitecture):
         weighted sums (Kaplan et al. 2020, table 1). What a position scheme computes once for all
         texts is left out.
         """
-        gates = self.n_heads * (self.attention.gate is not None)
-        attention = (
-            self.d_model * (2 * (self.n_heads + self.n_key_value_heads) + gates) * self.d_head
-        )
-        forward = (3 if self.gated_feed_forward else 2) * self.d_model * self.d_ff
-        per_key = 4 * self.n_heads * self.d_head * (0.5 if self.causal else 1)
-        kinds = [self.layer_type(i) for i in range(self.n_layers)]
-        attends = [part is None or part.has_attention for part in kinds]
-        windows = [self.window_and_dilation(i)[0] for i, does in enumerate(attends) if does]
-        scores = per_key * sum(length if w is None else min(length, 2 * w + 1) for w in windows)
-        matrices = attention * (1 + self.cross_attention) * sum(attends) + forward * kinds.count(
-            None
-        )
-        matrices += sum(part.n_weights(self) for part in kinds if part is not None)
-        projection = 0 if self.embedding_size is None else self.embedding_size * self.d_model
-        crossed = per_key * length * sum(attends) * self.cross_attention
         ngrams = self.layers.ngram_encoding
-        scores += self.n_layers * self.position.flops(self, length)
+        projection = 0 if self.embedding_size is None else self.embedding_size * self.d_model
         kernel = 0 if ngrams is None else self.d_model**2 * ngrams.kernel_size // ngrams.groups
-        return float(2 * (matrices + projection + kernel) + scores + crossed)
+        layers = sum(self._layer_flops(i, length) for i in range(self.n_layers))
+        return float(2 * (projection + kernel) + layers)
+
+    def _layer_flops(self, i: int, length: int) -> float:
+        """Count the FLOPs of layer i per token."""
+        kind, window, a = self.layer_type(i), self.window_and_dilation(i)[0], self.at_layer(i)
+        matrices, scores = 0, a.position.flops(a, length)
+        if kind is None or kind.has_attention:
+            seen = length if window is None else min(length, 2 * window + 1)
+            matrices, scores = a.attention_weights, scores + a.flops_per_key * seen
+            if self.cross_attention:
+                cross = self.at_layer(i, cross=True)
+                matrices += cross.attention_weights
+                scores += cross.flops_per_key * length
+        if kind is None:
+            matrices += (3 if a.gated_feed_forward else 2) * a.d_model * a.d_ff
+        else:
+            matrices += kind.n_weights(self)
+        return 2 * matrices + scores
+
+    @property
+    def attention_weights(self) -> int:
+        """The number of weights of one attention sublayer's matrices."""
+        gates = self.n_heads * (self.attention.gate is not None)
+        return self.d_model * (2 * (self.n_heads + self.n_key_value_heads) + gates) * self.d_head
+
+    @property
+    def flops_per_key(self) -> float:
+        """FLOPs of the scores and the weighted sum, per query and key."""
+        return 4.0 * self.n_heads * self.d_head * (0.5 if self.causal else 1)
 
 
 def check_max_positions(position: PositionScheme) -> None:

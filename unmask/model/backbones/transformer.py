@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import cast
 
 import torch
 from jaxtyping import Float, Int
@@ -27,6 +28,7 @@ from unmask.model.layers.layer_pass import (
     identity,
     self_attend,
 )
+from unmask.model.layers.per_layer import FactorizedLinear
 from unmask.model.layers.sublayer_connection import SublayerConnection
 from unmask.model.positions.module import PositionLayer, PositionModule
 from unmask.model.requested_states import record_input, requested_states
@@ -38,7 +40,11 @@ class Block(nn.Module):
     """Self-attention, cross-attention if the stack has an encoder, and a feed-forward layer."""
 
     def __init__(
-        self, a: BlockArchitecture, position_layer: PositionLayer, first_block: "Block | None"
+        self,
+        a: BlockArchitecture,
+        position_layer: PositionLayer,
+        first_block: "Block | None",
+        cross: BlockArchitecture | None = None,
     ) -> None:
         super().__init__()
         if first_block is not None and "attention" in a.layers.shared_sublayers:
@@ -49,7 +55,7 @@ class Block(nn.Module):
                 Attention(a, position_layer, global_attention=wide),
                 SublayerConnection(a),
             )
-        self.cross = Attention(a, PositionLayer()) if a.cross_attention else None
+        self.cross = Attention(cross or a, PositionLayer()) if a.cross_attention else None
         self.cross_norm = SublayerConnection(a) if a.cross_attention else None
         if first_block is not None and "feed_forward" in a.layers.shared_sublayers:
             self.feed_forward, self.feed_forward_norm = (
@@ -113,9 +119,9 @@ class Transformer(nn.Module):
         self.layers = nn.ModuleList()
         for i in range(a.n_layers):
             first = next((layer for layer in self.layers if isinstance(layer, Block)), None)
-            part, position_layer = a.layer_type(i), self.position.for_layer(i)
+            part, position_layer = a.layer_type(i), self.position.for_layer(i, a.layer_heads(i))
             self.layers.append(
-                Block(a, position_layer, first)
+                Block(a.at_layer(i), position_layer, first, a.at_layer(i, cross=True))
                 if part is None
                 else build_layer(part, a, position_layer)
             )
@@ -124,6 +130,8 @@ class Transformer(nn.Module):
         self.final_norm = a.norm.build(a.d_model) if a.final_norm else nn.Identity()
         self.dropout = Dropout(a.dropout)
         self.final_dropout = Dropout(a.final_dropout)
+        for factors in a.layers.factorized:
+            factors.factorize(self)
 
     @property
     def width(self) -> int:
@@ -203,7 +211,8 @@ class Transformer(nn.Module):
 
     def flops(self, length: int) -> float:
         """Count the forward FLOPs per token in texts of `length` tokens, without heads."""
-        return self.a.flops(length)
+        factors = (self.get_submodule(part.name) for part in self.a.layers.factorized)
+        return self.a.flops(length) - 2 * sum(cast(FactorizedLinear, f).n_saved for f in factors)
 
     def token_embeddings(self, batch: Batch) -> Float[Tensor, "b t _"]:
         """Return the token embeddings, without positions."""

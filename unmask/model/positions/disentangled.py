@@ -1,5 +1,6 @@
 """DeBERTa's disentangled attention: scores of content and of relative positions."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Literal, NamedTuple
 
@@ -149,9 +150,10 @@ class DisentangledAttentionModule(PositionModule):
         pairs = column[n_keys - x.shape[1] :, None] - column[None, :] + n_keys - 1
         return DisentangledPositionState(self.norm(table[first : zero + used]), row[pairs])
 
-    def for_layer(self, i: int) -> PositionLayer:
+    def for_layer(self, i: int, heads: Sequence[int] | None = None) -> PositionLayer:
         """Return the layer that scores contents with distances."""
-        return DisentangledAttentionLayer(self.scheme, self.sizes)
+        n_heads = self.sizes.n_heads if heads is None else len(heads)
+        return DisentangledAttentionLayer(self.scheme, self.sizes, n_heads)
 
 
 class DisentangledAttentionLayer(PositionLayer):
@@ -161,9 +163,11 @@ class DisentangledAttentionLayer(PositionLayer):
     distance, and the scores of pairs are looked up.
     """
 
-    def __init__(self, scheme: DisentangledAttention, dimensions: AttentionDimensions) -> None:
+    def __init__(
+        self, scheme: DisentangledAttention, dimensions: AttentionDimensions, n_heads: int
+    ) -> None:
         super().__init__()
-        self.terms, width = scheme.terms, dimensions.n_heads * dimensions.d_head
+        self.terms, width = scheme.terms, n_heads * dimensions.d_head
         own = () if scheme.share_projections else scheme.terms
         self.k = self.q = None
         if "content_to_position" in own:

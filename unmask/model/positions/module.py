@@ -63,6 +63,24 @@ class PositionLayer(nn.Module):
         return position_state
 
 
+class SelectedHeads(PositionLayer):
+    """The part in a layer that has some of the heads for which the position state has biases."""
+
+    def __init__(self, heads: Sequence[int]) -> None:
+        super().__init__()
+        self.heads = list(heads)
+
+    def bias(
+        self,
+        q: Float[Tensor, "b h t e"],
+        k: Float[Tensor, "b g s e"],
+        position_state: Any,
+        attention: AttentionProjections,
+    ) -> Tensor:
+        """Return the bias of these heads [b|1 h t s]."""
+        return position_state[:, self.heads]
+
+
 class PositionModule(nn.Module):
     """The part of a scheme that all layers share. Subclasses override the hooks they need."""
 
@@ -84,8 +102,8 @@ class PositionModule(nn.Module):
         """
         return None
 
-    def for_layer(self, i: int) -> PositionLayer:
-        """Return the part in layer i."""
+    def for_layer(self, i: int, heads: Sequence[int] | None = None) -> PositionLayer:
+        """Return the part in layer i, which has some of the stack's heads; None: all."""
         return PositionLayer()
 
     def share_embeddings(self, other: Any) -> None:
@@ -99,6 +117,8 @@ class PositionSpec:
     """Whether it changes scores, so that a query without a token embedding has a position."""
     adds_bias: ClassVar[bool] = False
     """Whether it adds a bias to scores; training then stores the attention weights."""
+    has_head_biases: ClassVar[bool] = False
+    """Whether all layers share a bias for each of the stack's heads."""
     only_in_embeddings: ClassVar[bool] = False
     """Whether all it does is to add to token embeddings."""
 

@@ -1,6 +1,7 @@
 """Biases of attention scores by distance, alone or with learned position embeddings."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -11,7 +12,12 @@ from torch import Tensor, nn
 from unmask.batch import Batch
 from unmask.model.layers.feed_forward import AttentionDimensions
 from unmask.model.positions.learned import LearnedPositions, LearnedPositionsModule
-from unmask.model.positions.module import PositionModule, PositionSpec
+from unmask.model.positions.module import (
+    PositionLayer,
+    PositionModule,
+    PositionSpec,
+    SelectedHeads,
+)
 
 
 @dataclass(frozen=True)
@@ -28,6 +34,7 @@ class RelativePositionBias(PositionSpec):
 
     in_scores: ClassVar[bool] = True
     adds_bias: ClassVar[bool] = True
+    has_head_biases: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         # Half of the buckets of a direction are exact: at least one, and all below max_distance.
@@ -87,6 +94,10 @@ class RelativePositionBiasModule(PositionModule):
         """Look up [1 h t s]."""
         return _bias_per_head(self.table, self.bucket(_key_distances(x, n_keys)))
 
+    def for_layer(self, i: int, heads: Sequence[int] | None = None) -> PositionLayer:
+        """Return the part in layer i, which selects the biases of its heads."""
+        return PositionLayer() if heads is None else SelectedHeads(heads)
+
 
 def _key_distances(x: Float[Tensor, "b t d"], n_keys: int) -> Int[Tensor, "t s"]:
     """Return the distances of `n_keys` columns from the columns x, the last of them."""
@@ -116,6 +127,7 @@ class LearnedPositionsAndRelativeBias(PositionSpec):
 
     in_scores: ClassVar[bool] = True
     adds_bias: ClassVar[bool] = True
+    has_head_biases: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         if self.n_buckets < 4 or self.n_buckets % 2:
@@ -170,6 +182,10 @@ class LearnedPositionsAndRelativeBiasModule(PositionModule):
         """Look up [1 h t s]; columns of the row serve as positions, with the same distances."""
         return _bias_per_head(self.table, self.bucket(_key_distances(x, n_keys)))
 
+    def for_layer(self, i: int, heads: Sequence[int] | None = None) -> PositionLayer:
+        """Return the part in layer i, which selects the biases of its heads."""
+        return PositionLayer() if heads is None else SelectedHeads(heads)
+
     def share_embeddings(self, other: "LearnedPositionsAndRelativeBiasModule") -> None:
         """Share the position embeddings; each stack has biases of its own."""
         self.absolute.share_embeddings(other.absolute)
@@ -192,6 +208,7 @@ class LearnedPositionsAndT5Bias(PositionSpec):
 
     in_scores: ClassVar[bool] = True
     adds_bias: ClassVar[bool] = True
+    has_head_biases: ClassVar[bool] = True
 
     def with_padding_id(self, padding_id: int) -> "LearnedPositionsAndT5Bias":
         """Return the scheme for another padding id, if positions are counted from it."""

@@ -134,7 +134,7 @@ class RotaryModule(PositionModule):
         angle = (column[:, None].float() * frequencies).repeat(1, 2)  # [t e]
         return angle.cos(), angle.sin()
 
-    def for_layer(self, i: int) -> PositionLayer:
+    def for_layer(self, i: int, heads: Sequence[int] | None = None) -> PositionLayer:
         """Return the layer that rotates queries and keys."""
         return RotaryLayer()
 
@@ -209,7 +209,7 @@ class LayerwiseRotaryModule(PositionModule):
         """Return the position state of each scheme."""
         return [cast(PositionModule, part).position_state(x, n_keys, batch) for part in self.parts]
 
-    def for_layer(self, i: int) -> PositionLayer:
+    def for_layer(self, i: int, heads: Sequence[int] | None = None) -> PositionLayer:
         """Return the part of layer i's scheme."""
         scheme_index = self.scheme_of_layer[i % len(self.scheme_of_layer)]
         return LayerwiseRotaryLayer(

@@ -1,5 +1,6 @@
 """Transformer-XL's relative positions, which extend over a memory."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
@@ -99,17 +100,20 @@ class TransformerXLPositionsModule(PositionModule):
             other_segment = behind[:, n_keys - t :, None] != behind[:, None, :]
         return TransformerXLPositionState(self.dropout(table), backward, other_segment)
 
-    def for_layer(self, i: int) -> PositionLayer:
+    def for_layer(self, i: int, heads: Sequence[int] | None = None) -> PositionLayer:
         """Return the layer that scores queries with distances."""
-        return TransformerXLPositionsLayer(self.scheme, self.sizes)
+        n_heads = self.sizes.n_heads if heads is None else len(heads)
+        return TransformerXLPositionsLayer(self.scheme, self.sizes, n_heads)
 
 
 class TransformerXLPositionsLayer(PositionLayer):
     """The biases of content and distance, and the projection of distances."""
 
-    def __init__(self, scheme: TransformerXLPositions, dimensions: AttentionDimensions) -> None:
+    def __init__(
+        self, scheme: TransformerXLPositions, dimensions: AttentionDimensions, n_heads: int
+    ) -> None:
         super().__init__()
-        h, e = dimensions.n_heads, dimensions.d_head
+        h, e = n_heads, dimensions.d_head
         self.r = nn.Linear(dimensions.d_model, h * e, bias=False)
         self.u, self.v = (nn.Parameter(torch.empty(h, e)) for _ in range(2))
         self.w = nn.Parameter(torch.empty(h, e)) if scheme.relative_segments else None
