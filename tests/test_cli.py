@@ -382,21 +382,21 @@ def test_a_line_is_a_row_and_blank_ones_are_told(unmask: Run, home: Path, tmp_pa
             "the king",
             "the gate",
         ]
-        assert said.err == f"{path}: blank lines are left out: {first}\n"
+        assert said.err == f"{path}: blank lines are skipped: {first}\n"
     path.write_text("n,text\n\n1,the king\n\n\n2,the gate\n\n")  # without a record
     said = unmask("embed", home / "bert", "--input", path, "--out", out)
     assert f"{path}: blank lines, which are no records, are skipped: 2, 4-5 (3 lines)" in said.err
     np.testing.assert_allclose(np.load(out), expected[[1, 3]], atol=1e-6)
     said = unmask("predict", home / "tuned", "--input", path)
     assert [json.loads(line)["text"] for line in said.out.splitlines()] == ["the king", "the gate"]
-    assert said.err == f"{path}: blank lines are left out: 2, 4-5 (3 lines)\n"
+    assert said.err == f"{path}: blank lines are skipped: 2, 4-5 (3 lines)\n"
     path = tmp_path / "lines.txt"
     said = unmask("embed", home / "bert", "--out", out, stdin=path.read_bytes())
     assert "standard input: blank lines are answered as the empty text: 1, 3, 5\n" in said.err
     np.testing.assert_allclose(np.load(out), expected, atol=1e-6)
     said = unmask("predict", home / "tuned", "--input", path)
     assert [json.loads(line)["text"] for line in said.out.splitlines()] == ["the king", "the gate"]
-    assert said.err == f"{path}: blank lines are left out: 1, 3\n"
+    assert said.err == f"{path}: blank lines are skipped: 1, 3\n"
 
 
 def test_a_folder_without_a_tokenizer_converts_and_says_so(

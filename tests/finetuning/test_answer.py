@@ -116,11 +116,11 @@ def test_columns_are_found_by_their_names_or_named(tmp_path: Path) -> None:
     ("answer", "message"),
     [
         ({"text": "Bob", "answer_start": 0},
-         r"answer 'Bob' should stand at character 0 .* there is 'Ann'; it stands first at 8"),
-        ({"text": "Bob", "answer_start": 99}, "there is ''; it stands first at 8"),
-        ({"text": "Eve", "answer_start": 8}, "there is 'Bob'; it stands nowhere in the context"),
-        ({"text": "bob", "answer_start": 8}, "it stands nowhere"),
-        ({"text": "Ann  met", "answer_start": 0}, "there is 'Ann met '; it stands nowhere"),
+         r"answer 'Bob' should be at character 0 .* which has 'Ann' there; it occurs first at 8"),
+        ({"text": "Bob", "answer_start": 99}, "which has '' there; it occurs first at 8"),
+        ({"text": "Eve", "answer_start": 8}, "which has 'Bob' there; it is nowhere in the context"),
+        ({"text": "bob", "answer_start": 8}, "it is nowhere"),
+        ({"text": "Ann  met", "answer_start": 0}, "which has 'Ann met ' there; it is nowhere"),
         ({"text": "", "answer_start": 0}, "an answer is empty; .* has an empty list"),
         ({"text": " ", "answer_start": 3}, "an answer is empty"),
         ({"text": "Bob", "answer_start": -1}, "answer_start"),
@@ -225,7 +225,7 @@ def test_questions_are_given_as_tables_and_lines() -> None:
     assert given == {"question": "who?", "context": "Ann met\tBob"}
     one = ANSWER.reader.parse_input(task, given, "text 1")
     assert ANSWER.reader.format_input(one) == given
-    with pytest.raises(ValueError, match="a line must be a question, a tab and the text"):
+    with pytest.raises(ValueError, match="a line must be a question, a tab and a context"):
         ANSWER.reader.parse_line(task, "who?")
     for wrong, message in (
         ("who?", "text 1 must be a table with question, context, got str"),

@@ -342,7 +342,7 @@ def test_how_answers_are_numbered_can_be_said(tmp_path: Path) -> None:
     rows = [{"context": "x", "choices": ["a", "b", "c"], "label": i} for i in (1, 2)]
     kind, table = TASK_KINDS["choose"], read_table(write(tmp_path / "short.jsonl", rows))
     columns = kind.reader.find_columns(table, (), None, ())
-    with pytest.raises(ValueError, match="fit several ways"):
+    with pytest.raises(ValueError, match="fit several formats"):
         kind.reader.read_examples(table, columns, "strict", has_labels=True, options={})
     found = kind.reader.read_examples(
         table,

@@ -235,7 +235,7 @@ def test_mistakes_are_said_with_their_place(tmp_path: Path) -> None:
         asked("gpt2", length=30, max_target_length=32)
     with pytest.raises(ValueError, match=r"options.max_target_length must be at least 1, got 0"):
         resolve_options("generate", {"max_target_length": 0})
-    with pytest.raises(ValueError, match="but the option prefix"):
+    with pytest.raises(ValueError, match="use the option prefix"):
         GENERATE.complete_task(replace(task(), task_name="sst2"), [])
 
 
@@ -275,7 +275,7 @@ def test_a_form_puts_columns_in_text_and_targets_in_words(tmp_path: Path) -> Non
 def test_numbered_labels_are_learned_as_their_words(tmp_path: Path) -> None:
     data = read_by("sst2", [("a cat", "1"), ("the sun", "0")], tmp_path, "sentence\tlabel")
     assert [item.label for item in data.train] == [("positive",), ("negative",)]
-    with pytest.raises(ValueError, match=r"rows.tsv:2: label '2' .* is none of those"):
+    with pytest.raises(ValueError, match=r"rows.tsv:2: label '2' .* must be one of"):
         read_by("sst2", [("a cat", "2"), ("the sun", "0")], tmp_path, "sentence\tlabel")
     with pytest.raises(ValueError, match=r"no column 'sentence' \(columns: 'text', 'label'"):
         read_by("sst2", [("a cat", "1"), ("the sun", "0")], tmp_path, "text\tlabel")

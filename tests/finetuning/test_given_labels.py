@@ -39,7 +39,7 @@ def test_a_tag_that_only_the_test_file_has_is_no_error_if_it_is_among_the_labels
     (tmp_path / "train.conll").write_text("dog B-NP\nran O\n\n" * 12)
     (tmp_path / "test.conll").write_text("dog B-NP\n\nlist I-LST\n")
     asked = of(tmp_path / "train.conll", "tag", test=str(tmp_path / "test.conll"))
-    with pytest.raises(ValueError, match=r"test\.conll:3: label 'I-LST' .* is none of those"):
+    with pytest.raises(ValueError, match=r"test\.conll:3: label 'I-LST' .* must be one of"):
         read_data.read_data(asked)
     data = read_data.read_data(replace(asked, labels=("B-NP", "I-LST", "O")))
     assert [item.label for item in data.test] == [("B-NP",), ("I-LST",)]

@@ -139,7 +139,7 @@ def test_odd_texts_are_learned_from_without_a_crash(family, tmp_path: Path, capl
             "x\tlabel\na\tx\nb\ty\n",
             "",
             {},
-            r"name it by text \(--text\), or all of a file",
+            r"name it by text \(--text\), or name all columns of a file",
         ),
     ],
 )

@@ -198,7 +198,7 @@ def test_what_is_read(tmp_path: Path) -> None:
         ),
         (FORM, '"sst"', r"toml: tasks\.words\.template must be one of cola, .* got 'sst'"),
         ("{text}", "{txt}", r"a\.tsv: no column 'txt' \(columns: 'text', 'label'\)"),
-        ('"yes"]', '"maybe"]', r"a\.tsv:\d+: label 'yes' in column 'label' is none of those"),
+        ('"yes"]', '"maybe"]', r"a\.tsv:\d+: label 'yes' in column 'label' must be one of"),
         ('"b.tsv"', '"c.tsv"', r"c\.tsv: no such file"),
         ('["plain.txt"]', '["p.txt"]', r"p\.txt"),
         ('["plain.txt"]', "[]", r"text\.plain\.data must name a file"),
@@ -210,7 +210,7 @@ def test_what_is_read(tmp_path: Path) -> None:
         (
             FORM,
             "{source = '{text}{'}",
-            r"toml: tasks\.words\.template: source has a brace that is not",
+            r"toml: tasks\.words\.template: source has an unmatched brace",
         ),
         (
             FORM,

@@ -76,7 +76,7 @@ def test_labels_are_a_list_or_parted_by_separators(tmp_path: Path) -> None:
         (["sun", ""], r"a.jsonl:2: an empty label"),
         (
             [1, 0, 1],
-            r"a.jsonl:2: '1' stands twice in column 'labels': list \[1, 0, 1\]; a row names",
+            r"a.jsonl:2: '1' is repeated in column 'labels', list \[1, 0, 1\]; a row must list",
         ),
         ("sun,moon,sun", r"a.jsonl:2: 'sun' stands twice"),
         (["sun", None], r"a.jsonl:2: an empty label"),

@@ -60,7 +60,7 @@ def test_two_files_are_read_line_for_line(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("source", "target", "said"),
     [
-        ("a\nb\n", "a\n", r"x\.src has 2 lines and .*x\.tgt 1; each must have its like"),
+        ("a\nb\n", "a\n", r"x\.src has 2 lines and .*x\.tgt 1; the lines must correspond"),
         ("a\nb\n", "a\n \n", r"x\.tgt:2: the line is empty"),
         ("a\n\nb\n", "a\nb\nc\n", r"x\.src:2: the line is empty"),
         ("", "", r"x\.src: the file is empty"),

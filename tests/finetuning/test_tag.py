@@ -335,10 +335,10 @@ def test_tags_that_are_numbers_are_read_by_their_names(tmp_path: Path) -> None:
 def test_options_that_do_not_fit_are_named() -> None:
     with pytest.raises(ValueError, match=r"options\.hidden_size must be at least 1, got 0"):
         TaggingOptions(head="recurrent", hidden_size=0)
-    with pytest.raises(ValueError, match=r"are of options\.head = 'recurrent'"):
+    with pytest.raises(ValueError, match=r"need options\.head = 'recurrent'"):
         from_dict(TaggingOptions, {"use_crf": False}, "options")
     items = [TaskExample(texts=("a",), label=("NOUN",))]
-    with pytest.raises(ValueError, match=r"options\.tag_scheme = 'BIO' is of labels that mark"):
+    with pytest.raises(ValueError, match=r"options\.tag_scheme = 'BIO' needs entity labels"):
         TAG.infer_options_from_examples(items, ("NOUN", "VERB"), {"tag_scheme": "BIO"})
 
 

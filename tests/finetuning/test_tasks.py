@@ -72,7 +72,7 @@ def test_columns_that_are_named_are_taken() -> None:
         ("classify", "text label", (), "x", "no column 'x'"),
         ("classify", "a b label", ("a", "b"), None, "classify reads 1 columns of text, got 2"),
         ("pairs", "text label", (), None, r"which two columns hold the texts\?"),
-        ("classify", "premise hypothesis label", (), None, "two texts, which task = pairs reads"),
+        ("classify", "premise hypothesis label", (), None, "a pair of texts: use task = pairs"),
         ("pairs", "a label", ("a",), None, "pairs reads 2 columns of text, got 1"),
         ("tag", "text label", (), None, r"which column holds the words\?"),
     ],
@@ -147,31 +147,29 @@ def test_one_label_or_one_number_is_nothing_to_learn() -> None:
 
 def test_a_label_that_was_never_learned_is_named_with_its_line() -> None:
     strange = [TaskExample(texts=("a",), label="maybe", location="dev.tsv:7")]
-    with pytest.raises(
-        ValueError, match=r"dev\.tsv:7: label 'maybe' in column 'y' is none of those"
-    ):
+    with pytest.raises(ValueError, match=r"dev\.tsv:7: label 'maybe' in column 'y' must be one of"):
         column_values.check_labels(strange, ("no", "yes"), "y")
 
 
 @given(st.lists(st.sampled_from("abc"), min_size=20, max_size=200), st.integers(0, 9))
 def test_a_split_takes_the_same_share_of_each_label(labels: list[str], seed: int) -> None:
     found = [TaskExample(texts=(str(i),), label=x) for i, x in enumerate(labels)]
-    train, dev = split_dev(found, 0.1, seed, where="x.tsv")
+    train, dev = split_dev(found, 0.1, seed, location="x.tsv")
     assert sorted([*train, *dev], key=lambda i: int(i.texts[0])) == found
     for label in set(labels):
         n = labels.count(label)
         taken = sum(item.label == label for item in dev)
         assert taken == (max(round(0.1 * n), 1) if n > 1 else 0)
-    assert split_dev(found, 0.1, seed, where="x.tsv") == (train, dev)
+    assert split_dev(found, 0.1, seed, location="x.tsv") == (train, dev)
 
 
 def test_why_rows_cannot_be_split_is_told_with_their_file() -> None:
     one = [TaskExample(texts=("a",), label=("x", "y"))]
-    with pytest.raises(ValueError, match=r"x\.tsv: 1 sentences.*: too few to set some aside"):
-        split_dev(one, where="x.tsv", unit="sentences, parted by blank lines")
+    with pytest.raises(ValueError, match=r"x\.tsv: 1 sentences.*: too few to set aside"):
+        split_dev(one, location="x.tsv", unit="sentences, parted by blank lines")
     own = [TaskExample(texts=("a",), label=f"label {i}") for i in range(5000)]
     with pytest.raises(ValueError, match=r"x\.tsv: 5,000 labels in 5,000 rows: too many labels"):
-        split_dev(own, where="x.tsv")
+        split_dev(own, location="x.tsv")
 
 
 @pytest.mark.parametrize(

@@ -200,7 +200,7 @@ def test_rows_of_pairs_and_of_sentences_are_what_predict_takes(tmp_path: Path) -
     assert pipeline.can_predict
     assert pipeline.read_inputs(path) == [["the", "king"], ["her"]]
     assert [len(a["labels"]) for a in pipeline.predict(pipeline.read_inputs(path))] == [2, 1]
-    with pytest.raises(ValueError, match=r"tags\.conll:1: label 'X' .* is none of those"):
+    with pytest.raises(ValueError, match=r"tags\.conll:1: label 'X' .* must be one of"):
         pipeline.score(path)
 
 

@@ -319,7 +319,7 @@ def test_suites_say_what_can_be_done() -> None:
 
 
 def test_a_benchmark_without_files_is_refused() -> None:
-    with pytest.raises(ValueError, match="benchmark 'a' names no files"):
+    with pytest.raises(ValueError, match="benchmark 'a' has no files"):
         Benchmark(name="a", task="tag", files=())
     one = Benchmark(name="a", task="tag", files=(BenchmarkFiles(train="a.conllu"),))
     with pytest.raises(ValueError, match="two benchmarks 'a'"):

@@ -257,27 +257,27 @@ def _read_array(file: "h5py.File", name: str, path: Path, layout: WeightLayout) 
 
 
 def _find_array(file: "h5py.File", name: str, path: Path, layout: WeightLayout) -> np.ndarray:
-    where: Any = file
+    node: Any = file
     for part in name.split("/"):
-        if not isinstance(where, _h5py().Group) or part not in where:
+        if not isinstance(node, _h5py().Group) or part not in node:
             raise ValueError(f"{path}: lacks {name}")
-        if not isinstance(where.get(part, getlink=True), _h5py().HardLink):
+        if not isinstance(node.get(part, getlink=True), _h5py().HardLink):
             raise ValueError(f"{path}: {name} is a link, which is not followed")
-        where = where[part]
-    if not isinstance(where, _h5py().Dataset) or where.dtype.kind != "f":
+        node = node[part]
+    if not isinstance(node, _h5py().Dataset) or node.dtype.kind != "f":
         raise ValueError(f"{path}: {name} is no array of floating-point numbers")
-    if where.external or where.is_virtual:
+    if node.external or node.is_virtual:
         raise ValueError(f"{path}: {name} lies in another file, which is not read")
-    odd = layout in ("gates", "gate_biases") and where.shape[-1:] and where.shape[-1] % 4
-    if len(where.shape) != _N_AXES.get(layout, len(where.shape)) or odd:
-        raise ValueError(f"{path}: {name} has shape {list(where.shape)}, which cannot be")
-    held, size = int(where.id.get_storage_size()), where.size * where.dtype.itemsize
+    odd = layout in ("gates", "gate_biases") and node.shape[-1:] and node.shape[-1] % 4
+    if len(node.shape) != _N_AXES.get(layout, len(node.shape)) or odd:
+        raise ValueError(f"{path}: {name} has shape {list(node.shape)}, which cannot be")
+    held, size = int(node.id.get_storage_size()), node.size * node.dtype.itemsize
     if size > max(_SMALL_ARRAY_BYTES, _MAX_COMPRESSION * held):
         raise ValueError(
-            f"{path}: {name} has shape {list(where.shape)}, of {size:,} bytes, but the file holds "
+            f"{path}: {name} has shape {list(node.shape)}, of {size:,} bytes, but the file holds "
             f"{held:,} of them"
         )
-    return np.asarray(where[()], np.float32)
+    return np.asarray(node[()], np.float32)
 
 
 def _h5py() -> Any:

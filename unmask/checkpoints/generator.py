@@ -59,11 +59,11 @@ def add_generator(folder: Path, model: Model) -> None:
     """
     if (folder / GENERATOR_FOLDER / "config.json").is_file():
         path = folder / GENERATOR_FOLDER / "config.json"
-        where = f"{path}: {GENERATOR_KEY}"
-        said = read_record(read_json_file(path).get(GENERATOR_KEY), where)
+        location = f"{path}: {GENERATOR_KEY}"
+        said = read_record(read_json_file(path).get(GENERATOR_KEY), location)
         model.add_head(
             GENERATOR_FOLDER,
-            from_dict(Generator, said, where),
+            from_dict(Generator, said, location),
         )
         load_generator_weights(folder, model)
 

@@ -61,9 +61,9 @@ def error_line(error: BaseException, *, is_training: bool) -> tuple[str, int] | 
             return None
         # Of a failed renaming, the target: the other name is a temporary one of ours.
         name = error.filename if error.filename2 is None else error.filename2
-        where = "" if name is None else f"{_user_path(os.fsdecode(name))}: "
+        location = "" if name is None else f"{_user_path(os.fsdecode(name))}: "
         why = error.strerror or os.strerror(error.errno)
-        return f"unmask: {where}{why[:1].lower()}{why[1:]}", 2
+        return f"unmask: {location}{why[:1].lower()}{why[1:]}", 2
     return f"unmask: {error}", 2
 
 

@@ -63,8 +63,8 @@ class BigramBaseline:
             if batch.targets is None:
                 continue
             targets = batch.targets.numpy()
-            where = targets != IGNORE_INDEX
-            labels, before = targets[where], _previous_tokens(batch)[where]
+            is_target = targets != IGNORE_INDEX
+            labels, before = targets[is_target], _previous_tokens(batch)[is_target]
             following = self.most_frequent_next[before]
             prediction = np.where(before >= 0, following, self.most_frequent_token)
             n_targets += len(labels)

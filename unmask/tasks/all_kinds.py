@@ -1,4 +1,4 @@
-"""TASK_KINDS: the explicit dict of all kinds of tasks."""
+"""TASK_KINDS: all kinds of tasks by name."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -30,7 +30,7 @@ TASK_KINDS: Mapping[TaskKindName, TaskKind] = {
 
 
 def resolve_metric(task: Task, requested: str | None) -> str:
-    """Return the metric that is asked for, or the customary one.
+    """Return the requested metric, or the task's default.
 
     Raises:
         ValueError: there is no such metric for this task.
@@ -49,26 +49,26 @@ def resolve_metric(task: Task, requested: str | None) -> str:
 
 
 def resolve_options(task_kind: TaskKindName, options: Mapping[str, Any]) -> dict[str, Any]:
-    """Complete the options of a task by their defaults, as plain data.
+    """Return the options of a task with defaults filled in, as plain data.
 
     Raises:
-        ValueError: one is unknown, or not what it should be.
+        ValueError: an option is unknown or invalid.
     """
-    known = TASK_KINDS[task_kind].options
-    plain = to_dict(from_dict(known, dict(options), "options"))
+    options_type = TASK_KINDS[task_kind].options
+    plain = to_dict(from_dict(options_type, dict(options), "options"))
     return {name: value for name, value in plain.items() if name != "kind"}
 
 
 def reads_choices(task: Task) -> bool:
-    """Return whether each row has answer choices, each of which is read beside the row's texts."""
+    """Return whether each row has answer choices, each encoded together with the row's texts."""
     return TASK_KINDS[task.task_kind].formulation == "multiple_choice"
 
 
 def has_two_texts(task: Task) -> bool:
-    """Return whether each row has two texts that could be read in either order."""
+    """Return whether each row has two texts, whose order could be swapped."""
     return len(task.columns.texts) == 2 and not reads_choices(task)
 
 
 def reads_two_texts(task: Task) -> bool:
-    """Return whether the model reads two texts at once: a pair, or a choice beside its text."""
+    """Return whether an input has two texts: a pair, or a text and a choice."""
     return len(task.columns.texts) == 2 or reads_choices(task)

@@ -1,4 +1,4 @@
-"""Names of the kinds of tasks; nothing heavy is imported for them."""
+"""Names of the kinds of tasks, without heavy imports."""
 
 from typing import Literal, get_args
 

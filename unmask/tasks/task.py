@@ -1,6 +1,6 @@
-"""What is learned: a Task says which columns are read, which answers there are, how to score them.
+"""Task: the columns, labels and metric of what a model is fine-tuned for.
 
-What each kind of task reads, asks and answers is in `unmask.tasks.kinds`.
+The kinds of tasks are in `unmask.tasks.kinds`.
 """
 
 import hashlib
@@ -15,59 +15,59 @@ from unmask.tasks.kind_names import TaskKindName
 from unmask.tasks.metrics.metric import METRICS
 
 Label = str | float | int | tuple[str, ...]
-"""A label, a number, which of some options, or several texts: a label for each word, labels that
-hold together, answers that are all right."""
+"""A label, a number, the index of an option, or several texts: tags of words, a label set, or
+several correct answers."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class TaskExample:
-    """One thing to be labelled."""
+    """One example."""
 
     texts: tuple[str, ...]
     """One text, two, or the words of a sentence."""
     label: Label | None = None
     choices: tuple[str, ...] = ()
-    """Of which one is to be chosen."""
+    """Options of a multiple choice."""
     answer_starts: tuple[int, ...] = ()
-    """Where the answers begin in the last of the texts, in characters."""
+    """Start characters of the answers in the last of the texts."""
     location: str = ""
     """File and line, for messages."""
     component: str = ""
-    """Of a mixture: which part of it this is of."""
+    """Name of its part of a task mixture."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class TaskColumns:
-    """Which columns of a file are read."""
+    """The columns of a file."""
 
     texts: tuple[str, ...]
-    """None: another library fine-tuned the model, and its folder does not say whether it reads
-    texts or pairs of texts; what is given says it."""
+    """None: the model is from another library, whose folder does not record whether it reads texts
+    or pairs; the inputs determine it."""
     label: str
     choices: tuple[str, ...] = ()
-    """That hold the options to choose from."""
+    """Columns of options to choose from."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Task:
-    """What a fine-tuned model does; a part of its `unmask.json`."""
+    """The task of a fine-tuned model; a part of its `unmask.json`."""
 
     task_kind: TaskKindName
     columns: TaskColumns
     labels: tuple[str, ...] = ()
-    """In the order of the scores. None for a number, but for one that is said in words: there, the
+    """Labels in the order of the scores. Empty for regression, except as text: there, the
     numbers."""
     task_name: str = ""
-    """What an encoder-decoder reads before the text."""
+    """Name of the task, the prefix of an encoder-decoder's input."""
     max_length: int = 512
-    """Tokens that the model reads at most, special ones included."""
+    """Maximum input length in tokens, special tokens included."""
     metric: str = "accuracy"
-    """By which the best model was chosen."""
+    """Metric for the selection of the best model."""
     options: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    """What else this kind of task lets one choose, as plain data; see `TaskKind.options`."""
+    """Options of the kind of task as plain data; see `TaskKind.options`."""
 
     def is_better(self, metrics: Mapping[str, float], best_metrics: Mapping[str, float]) -> bool:
-        """Return whether figures are better than others: by the metric, then by the loss."""
+        """Return whether metrics are better than others: by the main metric, then by the loss."""
         sign = 1 if METRICS[self.metric].higher_is_better else -1
         a, b = sign * metrics[self.metric], sign * best_metrics[self.metric]
         return a > b or (a == b and metrics["loss"] < best_metrics["loss"])
@@ -78,45 +78,45 @@ def split_dev(
     fraction: float = 0.1,
     seed: int = 0,
     *,
-    where: str,
+    location: str,
     unit: str = "rows",
 ) -> tuple[list[TaskExample], list[TaskExample]]:
-    """Take a part of the items away to choose by, the same share of each label, at random.
+    """Split off a random dev set, stratified by label.
 
-    A label that occurs once stays where it is learned from.
+    A label that occurs once stays in the training set.
 
     Args:
-        examples: the items.
-        fraction: of them, that is taken away.
+        examples: all examples.
+        fraction: share of the dev set.
         seed: random seed.
-        where: they are, for messages.
-        unit: they are, for messages.
+        location: their file, for messages.
+        unit: plural noun for examples, for messages.
 
     Raises:
-        ValueError: there are too few items.
+        ValueError: there are too few examples.
     """
     rng = np.random.default_rng(seed)
     groups: dict[str, list[int]] = {}
     for i, item in enumerate(examples):
         groups.setdefault(item.label if isinstance(item.label, str) else "", []).append(i)
-    taken: set[int] = set()
+    dev_indices: set[int] = set()
     for _, group in sorted(groups.items()):
         n = max(round(fraction * len(group)), 1) if len(group) > 1 else 0
-        taken |= {group[i] for i in rng.permutation(len(group))[:n]}
-    if not taken or len(taken) == len(examples):
-        n, why = len(examples), "to set some aside to choose the best model by; name a dev file"
+        dev_indices |= {group[i] for i in rng.permutation(len(group))[:n]}
+    if not dev_indices or len(dev_indices) == len(examples):
+        n, purpose = len(examples), "to set aside a dev set; give a dev file"
         if len(groups) == n > 1:
-            raise ValueError(f"{where}: {n:,} labels in {n:,} {unit}: too many labels {why}")
-        raise ValueError(f"{where}: {n:,} {unit}: too few {why}")
-    kept = [item for i, item in enumerate(examples) if i not in taken]
-    return kept, [item for i, item in enumerate(examples) if i in taken]
+            raise ValueError(f"{location}: {n:,} labels in {n:,} {unit}: too many labels {purpose}")
+        raise ValueError(f"{location}: {n:,} {unit}: too few {purpose}")
+    train = [item for i, item in enumerate(examples) if i not in dev_indices]
+    return train, [item for i, item in enumerate(examples) if i in dev_indices]
 
 
 def examples_sha256(examples: Iterable[TaskExample]) -> str:
-    """Compute a hash of what items say, by which a resumed run knows its data again."""
+    """Compute a hash of examples, by which a resumed run checks its data."""
     total = hashlib.sha256()
     for item in examples:
-        said = [item.texts, item.label, item.choices, item.answer_starts]
-        said += [item.component] if item.component else []
-        total.update(json.dumps(said).encode() + b"\n")
+        content = [item.texts, item.label, item.choices, item.answer_starts]
+        content += [item.component] if item.component else []
+        total.update(json.dumps(content).encode() + b"\n")
     return total.hexdigest()

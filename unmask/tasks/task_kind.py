@@ -14,7 +14,7 @@ FormulationName = Literal[
     "text_classification", "multilabel_classification", "token_classification",
     "multiple_choice", "span_extraction", "cloze", "text_to_text",
 ]  # fmt: skip
-"""How a model is asked a task; see `unmask.finetuning.formulations.build`."""
+"""Formulation of a task for a model; see `unmask.finetuning.formulations.build`."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,11 +26,11 @@ class TaskWording:
     majority_answer: str = "most frequent label"
     """The constant answer of the majority baseline."""
     answered_unit: str = "texts"
-    """Plural of what an answer is right or wrong for."""
+    """Plural of the unit that an answer is correct or wrong for."""
     one_answer_per_row: bool = True
     """Whether each row of a file is one such unit."""
     decision_unit: str = "texts"
-    """Plural of what a predicted probability is for."""
+    """Plural of the unit that a predicted probability is for."""
     wrong_heading: str = "Wrong"
     """Heading of the error analysis."""
     order_note: str = "The most confident errors come first."
@@ -44,7 +44,7 @@ class TaskKind(Protocol):
 
     @property
     def formulation(self) -> FormulationName:
-        """How a model is asked: the head, or the text, from which the answer is read."""
+        """Formulation: the head, or the text, from which the answer is read."""
         ...
 
     @property
@@ -54,12 +54,12 @@ class TaskKind(Protocol):
 
     @property
     def predicts_number(self) -> bool:
-        """Whether the answer is a number, trained by squared error, rather than a label or text."""
+        """Whether the target is a number, trained by squared error, not a label or text."""
         ...
 
     @property
     def reader(self) -> TaskReader:
-        """Reads the task's files, and inputs to be predicted."""
+        """Reader of the task's files, and of inputs to be predicted."""
         ...
 
     @property
@@ -77,8 +77,8 @@ class TaskKind(Protocol):
         """Whether an answer is exactly one label, so that there is a confusion matrix."""
         ...
 
-    def find_labels(self, examples: Sequence[TaskExample], where: object) -> tuple[str, ...]:
-        """List the labels that can be answered; none where answers are not labels.
+    def find_labels(self, examples: Sequence[TaskExample], location: object) -> tuple[str, ...]:
+        """List the possible labels; none if targets are not labels.
 
         Raises:
             ValueError: there is nothing to learn.
@@ -91,12 +91,12 @@ class TaskKind(Protocol):
         """Check that the labels of examples can be predicted.
 
         Raises:
-            ValueError: one cannot, with file and line.
+            ValueError: a label cannot, with file and line.
         """
         ...
 
     def metric_names(self, task: Task) -> tuple[str, ...]:
-        """Return the names of the metrics that fit, the customary one first."""
+        """Return the names of the applicable metrics, the default first."""
         ...
 
     def compute_metrics(
@@ -110,13 +110,13 @@ class TaskKind(Protocol):
         ...
 
     def majority_baseline(self, task: Task, examples: Sequence[TaskExample]) -> Label:
-        """Return the most frequent answer of training examples, or the mean number."""
+        """Return the most frequent label of training examples, or the mean of numbers."""
         ...
 
 
 @runtime_checkable
 class InfersOptionsFromExamples(Protocol):
-    """A kind of task that takes options which were not given from the training examples."""
+    """A kind of task that infers missing options from the training examples."""
 
     def infer_options_from_examples(
         self, examples: Sequence[TaskExample], labels: Sequence[str], options: Mapping[str, Any]
@@ -134,7 +134,7 @@ class CompletesTask(Protocol):
     """A kind of task that is checked, or completed, once its metric is known."""
 
     def complete_task(self, task: Task, examples: Sequence[TaskExample]) -> Task:
-        """Return the task, completed from the examples that are trained on.
+        """Return the task, completed from the training examples.
 
         Raises:
             ImportError: the metric's library is not installed.

@@ -1,4 +1,4 @@
-"""How a task is put in text: a source made of columns, and what its answers are read as.
+"""Text-to-text templates: sources rendered from columns, targets, and parsing of predictions.
 
 `TEXT_TEMPLATES` are those of Raffel et al. 2020, arXiv:1910.10683, appendix D. The names of labels
 and the metrics are those of the released code (`t5/data/glue_utils.py`), as is the order of the
@@ -28,36 +28,36 @@ KeptEnd = Literal["start", "end"]
 
 @dataclass(frozen=True, kw_only=True)
 class TextTemplate:
-    """How a task is put in text, and read again."""
+    """A text-to-text format of a task."""
 
     source: str | None = None
-    """What is read: "sst2 sentence: {sentence}", with the names of columns; of one that holds a
-    list also one of its members: "{answers[0]}". None: the column, several with their names."""
+    """Template: "sst2 sentence: {sentence}", with names of columns, or members of a column of
+    lists: "{answers[0]}". None: the text itself; several columns with their names."""
     target: str | None = None
-    """The column of what is said. None: found by its customary names."""
+    """Target column. None: found by usual names."""
     labels: tuple[str, ...] = ()
-    """All answers that there are, in their order, if these are labels; a file may number them from
-    0. An answer that is none of them is wrong (section 2.4)."""
+    """Labels in order, if targets are labels; a file may give their indices. Any other prediction
+    is wrong (section 2.4)."""
     number_step: float | None = None
-    """Answers are numbers, learned as the nearest of those so far apart: 0.2 makes 2.57 "2.6"
-    (section 2.4). What is said and is no number is wrong."""
+    """Rounding step, if targets are numbers: 0.2 makes 2.57 "2.6" (section 2.4). A prediction that
+    is not a number is wrong."""
     number_range: tuple[float, float] | None = None
-    """The least and the greatest number; any other is wrong too. None: any."""
+    """Minimum and maximum; numbers outside are wrong. None: any."""
     metric: str | None = None
-    """By which the task is judged. None: accuracy of labels, Pearson's correlation of numbers, the
-    F1 of words of other texts."""
+    """Main metric. None: accuracy of labels, Pearson's correlation of numbers, word F1 of other
+    texts."""
     truncation_keeps: KeptEnd | None = None
-    """What stays of a text that is too long. "end": of lines the last ones, of a dialog the newest
-    turns. None: "end" where a column is a list of turns, otherwise "start"."""
+    """Part of a long text that is kept. "end": the last lines, of a dialog the newest turns. None:
+    "end" if a column is a list of turns, otherwise "start"."""
 
     def __post_init__(self) -> None:
         """Check constraints that the types do not express."""
         if self.source is not None and (
-            "{" in (rest := _COLUMN_PATTERN.sub("", self.source)) or "}" in rest
+            "{" in (remainder := _COLUMN_PATTERN.sub("", self.source)) or "}" in remainder
         ):
-            raise ValueError(f"source has a brace that is not around a column: {self.source!r}")
+            raise ValueError(f"source has an unmatched brace: {self.source!r}")
         if self.source is not None and not self.columns:
-            raise ValueError(f"source names no column, as in {{sentence}}: {self.source!r}")
+            raise ValueError(f"source must have a column, as in {{sentence}}, got {self.source!r}")
         if self.target == "":
             raise ValueError("target must be the name of a column, got ''")
         if self.labels and (len(set(self.labels)) < max(len(self.labels), 2)):
@@ -67,13 +67,13 @@ class TextTemplate:
         if self.number_step is not None and not 0 < self.number_step < math.inf:
             raise ValueError(f"number_step must be above 0, got {self.number_step}")
         if self.labels and self.number_step is not None:
-            raise ValueError("answers are labels or numbers: give labels or number_step")
+            raise ValueError("targets are labels or numbers: give labels or number_step, not both")
         if self.number_range is not None and (
             self.number_step is None or not self.number_range[0] < self.number_range[1]
         ):
             raise ValueError(
-                "number_range must be the least and the greatest of numbers, which have a "
-                f"number_step, got {list(self.number_range)}"
+                "number_range must be a minimum and a maximum, and needs number_step, "
+                f"got {list(self.number_range)}"
             )
         if self.metric is not None and self.metric not in self.metric_names:
             raise ValueError(
@@ -82,17 +82,17 @@ class TextTemplate:
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """The columns that the source names, each once."""
+        """The distinct columns in the source."""
         return tuple(dict.fromkeys(_COLUMN_PATTERN.findall(self.source or "")))
 
     @property
     def has_fixed_answers(self) -> bool:
-        """Answers are labels or numbers."""
+        """Whether targets are labels or numbers."""
         return bool(self.labels) or self.number_step is not None
 
     @property
     def label_column_names(self) -> Sequence[str]:
-        """Customary names of the column of labels or numbers; of other targets none."""
+        """Usual names of the column of labels or numbers; empty for other targets."""
         return (
             columns.LABEL_COLUMNS
             if self.labels
@@ -103,7 +103,7 @@ class TextTemplate:
 
     @property
     def metric_names(self) -> tuple[str, ...]:
-        """Metrics that fit, the customary one first."""
+        """Applicable metrics, the default first."""
         if self.number_step is not None:
             return ("pearson", "spearman")
         if self.labels:
@@ -112,29 +112,31 @@ class TextTemplate:
         return ("answer_f1", "exact_match", *TEXT_LIBRARIES)
 
     def render(self, texts: Sequence[str]) -> str:
-        """Put texts in the places of their columns; there must be a source."""
+        """Fill the source, which must not be None, with the texts of its columns."""
         by_name = dict(zip(self.columns, texts, strict=True))
-        return _COLUMN_PATTERN.sub(lambda found: by_name[found[1]], self.source or "")
+        return _COLUMN_PATTERN.sub(lambda match: by_name[match[1]], self.source or "")
 
-    def format_target(self, value: object, column: str, where: str) -> tuple[str, ...]:
-        """Read a label or number: what is learned, and, of a number, what it was.
+    def format_target(self, value: object, column: str, location: str) -> tuple[str, ...]:
+        """Return the target of a label or number, and the exact number.
 
         Raises:
-            ValueError: it is none of those that there are, with file and line.
+            ValueError: it is invalid, with file and line.
         """
         if self.number_step is None:
-            return (columns.parse_label(value, column, where),)
-        number = columns.parse_number(value, column, where)
+            return (columns.parse_label(value, column, location),)
+        number = columns.parse_number(value, column, location)
         if (
             self.number_range is not None
             and not self.number_range[0] <= number <= self.number_range[1]
         ):
             low, high = self.number_range
-            raise ValueError(f"{where}: {column!r} must be from {low:g} to {high:g}, got {number}")
+            raise ValueError(
+                f"{location}: {column!r} must be from {low:g} to {high:g}, got {number}"
+            )
         return tuple(dict.fromkeys((round_to_step(number, self.number_step), repr(number))))
 
     def parse_prediction(self, prediction: str) -> str | float | None:
-        """Read an answer as a label or number; None if it is none, which is wrong."""
+        """Parse a prediction as a label or number; None if invalid, which counts as wrong."""
         prediction = prediction.strip()
         if self.labels:
             return prediction if prediction in self.labels else None
@@ -148,37 +150,37 @@ class TextTemplate:
     def compute_metrics(
         self, labels: Sequence[Sequence[str]], predictions: Sequence[str]
     ) -> dict[str, float]:
-        """Compute the metrics of labels or numbers, a wrong answer being what hurts.
+        """Compute the metrics of labels or numbers, counting invalid predictions as the worst.
 
-        Of two labels, what is neither counts as the other one (`f1_score_with_invalid` of the
-        released code); of more as a class of its own. What is no number counts as one below the
-        least by a fifth of their range: of 0 to 5 as -1, as in the released code.
+        With two labels, an invalid prediction counts as the other one (`f1_score_with_invalid` of
+        the released code); with more, as a class of its own. An invalid number counts as the
+        minimum less a fifth of the range: -1 for 0 to 5, as in the released code.
         """
         if self.labels:
-            return self._classification_metrics([one[0] for one in labels], predictions)
-        numbers = np.array([float(one[-1]) for one in labels])
+            return self._classification_metrics([value[0] for value in labels], predictions)
+        numbers = np.array([float(value[-1]) for value in labels])
         low, high = self.number_range or (numbers.min(initial=np.inf), numbers.max(initial=-np.inf))
-        found = [self.parse_prediction(text) for text in predictions]
-        wrong = low - (high - low) / 5
-        read = np.array([wrong if one is None else one for one in found], np.float64)
+        parsed = [self.parse_prediction(text) for text in predictions]
+        invalid = low - (high - low) / 5
+        predicted = np.array([invalid if value is None else value for value in parsed], np.float64)
         return {
-            "pearson": pearson(numbers, read),
-            "spearman": spearman(numbers, read),
-            "no_number": found.count(None) / max(len(found), 1),
+            "pearson": pearson(numbers, predicted),
+            "spearman": spearman(numbers, predicted),
+            "no_number": parsed.count(None) / max(len(parsed), 1),
         }
 
     def _classification_metrics(
         self, labels: Sequence[str], predictions: Sequence[str]
     ) -> dict[str, float]:
-        place = {label: i for i, label in enumerate(self.labels)}
-        right = np.array([place[label] for label in labels], np.int64)
-        read = [self.parse_prediction(text) for text in predictions]
-        none = np.array([one is None for one in read], bool)
-        told = np.array([place.get(str(one), -1) for one in read], np.int64)
+        index = {label: i for i, label in enumerate(self.labels)}
+        targets = np.array([index[label] for label in labels], np.int64)
+        parsed = [self.parse_prediction(text) for text in predictions]
+        is_invalid = np.array([value is None for value in parsed], bool)
+        predicted = np.array([index.get(str(value), -1) for value in parsed], np.int64)
         if len(self.labels) == 2:
-            told = np.where(none, 1 - right, told)
-        return classification_metrics(right, told, len(self.labels)) | {
-            "no_label": float(none.mean()) if len(none) else 0.0
+            predicted = np.where(is_invalid, 1 - targets, predicted)
+        return classification_metrics(targets, predicted, len(self.labels)) | {
+            "no_label": float(is_invalid.mean()) if len(is_invalid) else 0.0
         }
 
 
@@ -186,21 +188,21 @@ TEXT_LIBRARIES: Mapping[str, str] = {
     "rougeL": "rouge_score", "rouge1": "rouge_score", "rouge2": "rouge_score",
     "bleu": "sacrebleu", "chrf": "sacrebleu",
 }  # fmt: skip
-"""Metrics of texts that a library computes, and which; others need none."""
+"""Text metrics and the libraries that compute them; others need none."""
 
 
 def round_to_step(number: float, step: float) -> str:
-    """Write the nearest multiple of a step, ties to the even one, with no more digits than it has.
+    """Format the nearest multiple of a step, ties to even, with the digits of the step.
 
-    The number counts as it is written: 2.5 is between 2.4 and 2.6.
+    The number counts as written in decimal: 2.5 is between 2.4 and 2.6.
     """
     exact, power = Fraction(repr(step)), Decimal(repr(step)).normalize().as_tuple().exponent
     digits = max(-int(power), 0)
     return f"{float(round(Fraction(repr(float(number))) / exact) * exact):.{digits}f}"
 
 
-def resolve_template(template: "str | TextTemplate | None", where: str) -> TextTemplate:
-    """Return a template by its name in `TEXT_TEMPLATES`, or the one given; None: an empty one.
+def resolve_template(template: "str | TextTemplate | None", location: str) -> TextTemplate:
+    """Return a template by name, or the one given; None: an empty one.
 
     Raises:
         ValueError: there is none of this name.
@@ -208,23 +210,24 @@ def resolve_template(template: "str | TextTemplate | None", where: str) -> TextT
     if isinstance(template, str):
         if template not in TEXT_TEMPLATES:
             raise ValueError(
-                f"{where} must be one of {', '.join(TEXT_TEMPLATES)}, or a table, got {template!r}"
+                f"{location} must be one of {', '.join(TEXT_TEMPLATES)}, or a table, "
+                f"got {template!r}"
             )
         return TEXT_TEMPLATES[template]
     return template or TextTemplate()
 
 
-def parse_template(template: Any, where: str) -> TextTemplate:
-    """Read a form from plain data: its name, a table or nothing.
+def parse_template(template: Any, location: str) -> TextTemplate:
+    """Read a template from plain data: a name, a table or None.
 
     Raises:
-        ValueError: it is none of these, or a key of the table is not what it should be.
+        ValueError: it is none of these, or a key of the table is invalid.
     """
     return resolve_template(
         template
         if template is None or isinstance(template, str)
-        else from_dict(TextTemplate, template, where),
-        where,
+        else from_dict(TextTemplate, template, location),
+        location,
     )
 
 
@@ -280,6 +283,6 @@ TEXT_TEMPLATES: Mapping[str, TextTemplate] = {
     "en_fr": TextTemplate(source="translate English to French: {source}", metric="bleu"),
     "en_ro": TextTemplate(source="translate English to Romanian: {source}", metric="bleu"),
 }
-"""The paper's own, by the names that its sources begin with. STS-B's scores begin at 0, whatever
-section 2.4 says. What is not here: tasks that read marks within a text (WSC, WiC, ReCoRD), or whose
-targets could not be checked (COPA, MultiRC). German to English is not among its tasks."""
+"""Templates of the paper, by the prefix of their sources. STS-B's scores begin at 0, unlike in
+section 2.4. Missing: tasks with marks within a text (WSC, WiC, ReCoRD), or with targets that could
+not be verified (COPA, MultiRC). German to English is not in the paper."""

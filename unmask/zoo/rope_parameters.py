@@ -33,10 +33,12 @@ def rope_parameters(config: Mapping[str, Any]) -> dict[str, Any]:
     Raises:
         ValueError: there are tables for kinds of layers.
     """
-    where, said = _effective_table(config)
+    location, said = _effective_table(config)
     for kind, value in said.items():
         if isinstance(value, Mapping):
-            raise ValueError(f"{where} has a table {kind!r}, where all layers have the same angles")
+            raise ValueError(
+                f"{location} has a table {kind!r}, where all layers have the same angles"
+            )
     said = _fill_defaults(config, said, config.get("rope_theta", 10_000.0))
     return said | _original_length(config)
 

@@ -169,7 +169,9 @@ def test_numbers_of_options_may_differ() -> None:
 
 def test_an_answer_that_is_several_of_the_options_is_an_error() -> None:
     row = {"question": "q", "choices": ["a", "b", "a"], "label": "a"}
-    with pytest.raises(ValueError, match=r"some\.jsonl:1: the answer .* is several of the options"):
+    with pytest.raises(
+        ValueError, match=r"some\.jsonl:1: the answer .* equals several of the options"
+    ):
         read_choice_examples(table(row), find_columns(table(row)))
     letter = row | {"label": "A", "choices": ["faster", "slower", "faster"]}  # as in ARC
     assert read_choice_examples(table(letter), find_columns(table(letter)))[0].label == 0
@@ -184,7 +186,9 @@ def test_without_answers_none_are_read() -> None:
 def test_a_short_file_is_read_as_it_is_said() -> None:
     row = {"question": "q", "choices": ["a", "b", "c"], "label": 1}
     columns = find_columns(table(row))
-    with pytest.raises(ValueError, match=r"'label' fit several ways .*: from 0, from 1; say which"):
+    with pytest.raises(
+        ValueError, match=r"'label' fit several formats: from 0, from 1; choose one"
+    ):
         read_choice_examples(table(row), columns)
     truths = [
         read_choice_examples(table(row), columns, label_format=how)[0].label
@@ -204,7 +208,7 @@ ROW = {"question": "q", "choices": ["a", "b"], "label": 0}
         ({"label": None}, r"jsonl:2: no answer in column 'label'"),
         ({"label": -1}, r"jsonl:2: the answer in column 'label', int -1, is none of"),
         ({"label": True}, r"jsonl:2: the answer in column 'label', bool True, is none of"),
-        ({"choices": ["a"]}, r"jsonl:2: only 1 option in 'choices'; there must be 2 at least"),
+        ({"choices": ["a"]}, r"jsonl:2: only 1 option in 'choices'; at least 2 are needed"),
         ({"choices": []}, r"jsonl:2: only no option in 'choices'"),
         ({"choices": ["a", " "]}, r"jsonl:2: option 2 in 'choices' is empty"),
         ({"choices": ["a", 1]}, r"jsonl:2: 'choices' must be text, got int 1"),

@@ -145,7 +145,7 @@ def test_only_spaces_and_tabs_part_columns(tmp_path, space, parted) -> None:
     name = unicodedata.name(space, "a control character")
     fails(
         write(tmp_path, "b.conll", f"x O\ny{space}O\n"),
-        rf"b\.conll:2: 1 field, .*; only spaces and tabs part columns, not its "
+        rf"b\.conll:2: 1 field, .*; only spaces and tabs separate columns, not its "
         rf"U\+{ord(space):04X} \({name}\)",
     )
 
@@ -315,9 +315,9 @@ QAS = ["data", 0, "paragraphs", 0, "qas"]
     ("text", "message"),
     [
         ("", r"a\.json: the file is empty"),
-        ("[]", r"a\.json: holds no rows"),
+        ("[]", r"a\.json: the file has no rows"),
         (json.dumps({"data": ASKED["data"] * 2}), r"a\.json: two questions have the id '"),
-        ('{"data": []}', r"a\.json: holds no rows"),
+        ('{"data": []}', r"a\.json: the file has no rows"),
         (json.dumps(ASKED, indent=1)[:200], r"a\.json:\d+: malformed JSON: .* ends too early"),
         (json.dumps(ASKED)[:-1], r"a\.json:1: malformed JSON: .* ends too early"),
         ('{"a": 1}\n{"a": 2}\n', r"a\.json:2: malformed JSON: Extra data.* is named \.jsonl"),
@@ -339,7 +339,7 @@ QAS = ["data", 0, "paragraphs", 0, "qas"]
         (damaged([*QAS, 0, "answers", 0], "north"), r"answers\[0\] must be an object, got str"),
         (
             damaged([*QAS, 0, "answers", 0, "answer_start"], "16"),
-            r"qas\[0\]\.answers\[0\]\.answer_start must be the number of a character.*got str '16'",
+            r"qas\[0\]\.answers\[0\]\.answer_start must be a character index.*got str '16'",
         ),
     ],
 )
@@ -523,5 +523,5 @@ def test_blank_lines_before_the_last_row_are_told(
 ) -> None:
     path = write(tmp_path, name, data)
     assert len(read_table(path, header=("text", "label") if name == "a.conll" else ())) == 2
-    expected = [] if told is None else [f"{path}: blank lines are left out: {told}"]
+    expected = [] if told is None else [f"{path}: blank lines are skipped: {told}"]
     assert caplog.messages == expected

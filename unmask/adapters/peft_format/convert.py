@@ -253,8 +253,8 @@ def _lora_from_peft(
             up = up * (factors[name] / factor)
         parameters[f"{name}.down"] = torch.nn.functional.pad(down, (0, 0, 0, less))
         parameters[f"{name}.up"] = torch.nn.functional.pad(up, (0, less))
-    dropout, where = settings.lora_dropout, _target_modules(model, found)
-    spec = LoRA(rank=rank, alpha=factor * rank, dropout=dropout, target_modules=where)
+    dropout, target_modules = settings.lora_dropout, _target_modules(model, found)
+    spec = LoRA(rank=rank, alpha=factor * rank, dropout=dropout, target_modules=target_modules)
     return (spec, parameters), left
 
 

@@ -329,9 +329,9 @@ def _check_embeddings(model: Model, beside: Mapping[str, Tensor]) -> None:
         return
     tied = model.has_language_head and "heads.language.out.weight" not in model.own_weights()
     if tied or model.decoder_architecture.attends_to_encoder:
-        where = "the scores" if tied else "one of the stacks"
+        owner = "the scores" if tied else "one of the stacks"
         raise ValueError(
-            f"the adapter has token vectors of its own, but PEFT leaves those of {where} as they "
+            f"the adapter has token vectors of its own, but PEFT leaves those of {owner} as they "
             "were: that is not supported"
         )
 

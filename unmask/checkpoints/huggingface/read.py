@@ -318,8 +318,8 @@ def as_large(heads: Mapping[str, HeadSpec], folder: Path) -> dict[str, HeadSpec]
 
 def _native_heads(folder: Path, config: Mapping[str, Any]) -> Mapping[str, HeadSpec]:
     """Return the heads that we noted in a configuration."""
-    where = f"{folder / 'config.json'}: {NATIVE_HEADS_KEY}"
-    return from_dict(_NativeHeads, read_record(config[NATIVE_HEADS_KEY], where), where).heads
+    location = f"{folder / 'config.json'}: {NATIVE_HEADS_KEY}"
+    return from_dict(_NativeHeads, read_record(config[NATIVE_HEADS_KEY], location), location).heads
 
 
 def _as_large(spec: HeadSpec, own: HeadSpec | None) -> HeadSpec:

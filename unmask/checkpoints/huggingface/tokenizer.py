@@ -30,7 +30,7 @@ def load_source_tokenizer(folder: Path, n_embeddings: int) -> Tokenizer:
     return found
 
 
-def check_tokenizer_size(tokenizer: Tokenizer, n_embeddings: int, where: Path | str) -> None:
+def check_tokenizer_size(tokenizer: Tokenizer, n_embeddings: int, location: Path | str) -> None:
     """Refuse a tokenizer that knows more ids than the model has vectors.
 
     Raises:
@@ -38,6 +38,6 @@ def check_tokenizer_size(tokenizer: Tokenizer, n_embeddings: int, where: Path | 
     """
     if tokenizer.vocab_size > n_embeddings:
         raise ValueError(
-            f"{where}: the tokenizer has {tokenizer.vocab_size:,} ids, "
+            f"{location}: the tokenizer has {tokenizer.vocab_size:,} ids, "
             f"but the model only {n_embeddings:,} token vectors"
         )

@@ -30,8 +30,8 @@ _COLUMNS = "unmask.cli.shared_options:ColumnOptions"
 
 def _of_tasks(metavar: str | None = None, shown_default: str | None = None) -> Mapping[str, Flag]:
     """Return the metadata of an option that `evaluate_tasks` has, too."""
-    where = "unmask.jobs.options.evaluate:EvaluateTasksOptions"
-    return flag(metavar=metavar, shown_default=shown_default, documented_in=where)
+    location = "unmask.jobs.options.evaluate:EvaluateTasksOptions"
+    return flag(metavar=metavar, shown_default=shown_default, documented_in=location)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -79,7 +79,7 @@ def _read_task(config: FinetuneConfig) -> FinetuneData:
     )
     if config.dev is None:
         unit = "sentences, parted by blank lines" if kind.reader.word_per_line else "rows"
-        train, dev = split_dev(train, where=config.train, unit=unit)
+        train, dev = split_dev(train, location=config.train, unit=unit)
         n, m = len(train), len(dev)
         notes.append(
             f"no dev file: {m:,} of the {n + m:,} training rows are held out for development"

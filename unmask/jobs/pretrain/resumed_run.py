@@ -72,10 +72,10 @@ def _is_run_content(path: Path) -> bool:
 
 
 def _parse_resumed_run(folder: Path, run_record: dict[str, object]) -> ResumedRun:
-    where = folder / RUN_FILE
+    location = folder / RUN_FILE
     plain, around = run_record.get("recipe"), run_record.get("environment")
     if not isinstance(plain, dict) or not isinstance(around, dict):
-        raise ValueError(f"{where}: damaged: it lacks the run's recipe or environment")
+        raise ValueError(f"{location}: damaged: it lacks the run's recipe or environment")
     recipe_dict = dict(cast("dict[str, object]", plain))
     measured = recipe_dict.get("steps") is not None
     if not measured:
@@ -83,7 +83,7 @@ def _parse_resumed_run(folder: Path, run_record: dict[str, object]) -> ResumedRu
     try:
         recipe = from_dict(Recipe, recipe_dict)
     except ValueError as error:
-        raise ValueError(f"{where}: recipe: {error}") from None
+        raise ValueError(f"{location}: recipe: {error}") from None
     threads, minutes = around.get("threads"), run_record.get("minutes")
     return ResumedRun(
         folder=folder,

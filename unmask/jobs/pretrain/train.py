@@ -125,10 +125,10 @@ def start_job(
     preset = replace(preset, architecture=model.architecture, heads=model.head_specs)
     objective = preset.objective
     assert not isinstance(objective, WORD_VECTOR_METHODS)  # they are learned elsewhere
-    where = (
+    location = (
         recipe.tokenizer or recipe.init_from or (recipe.data[0] if recipe.data else recipe.model)
     )
-    check_special_tokens(objective, shards.tokenizer.special_ids, where)
+    check_special_tokens(objective, shards.tokenizer.special_ids, location)
     data = build_training_data(
         shards,
         recipe,

@@ -1,1 +1,1 @@
-"""Kinds of tasks: what files say, how models are asked, what answers are worth."""
+"""Kinds of tasks: their files, formulation, labels and metrics."""

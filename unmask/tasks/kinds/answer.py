@@ -1,6 +1,6 @@
-"""The answer to a question, a part of a text: SQuAD.
+"""Extractive question answering: SQuAD.
 
-Rajpurkar et al. 2016, arXiv:1606.05250; with questions that have no answer Rajpurkar et al. 2018,
+Rajpurkar et al. 2016, arXiv:1606.05250; with unanswerable questions, Rajpurkar et al. 2018,
 arXiv:1806.03822.
 """
 
@@ -21,7 +21,7 @@ from unmask.text.lines import EncodingErrors
 from unmask.text.records import check_text, describe_value
 
 QUESTION, CONTEXT = "question", "context"
-"""What is given to be answered: a table with these."""
+"""Keys of an input to be predicted."""
 _QUESTION_COLUMNS = (QUESTION, "query")
 _CONTEXT_COLUMNS = (CONTEXT, "passage", "paragraph", "document", "text")
 _ANSWER_COLUMNS = ("answers", "answer", "label")
@@ -31,19 +31,19 @@ _SHOWN_CHARACTERS = 60  # characters of a context
 
 @dataclass(frozen=True, kw_only=True)
 class QuestionAnsweringOptions:
-    """How contexts are read, and which spans are answers."""
+    """Windows over long contexts and the choice of answer spans."""
 
     window_overlap: int = 128
-    """Tokens by which the windows of a long context overlap; at most half of a window."""
+    """Overlap of the windows of a long context, in tokens; at most half a window."""
     max_answer_length: int = 30
-    """Tokens of an answer at most (released code of BERT)."""
+    """Maximum length of an answer in tokens (released code of BERT)."""
     n_best: int = 20
-    """Spans that are kept of a question (released code of BERT)."""
+    """Number of candidate spans per question (released code of BERT)."""
     allow_no_answer: bool | None = None
-    """Whether a question may have no answer. None: whether one of the training file has none."""
+    """Whether a question may have no answer. None: if one in the training file has none."""
     no_answer_threshold: float | None = None
-    """By how much the score of there being no answer must exceed the best span's. None: what is
-    best on the dev file, and 0 before that is known."""
+    """Margin by which the no-answer score must exceed that of the best span. None: the best on the
+    dev file; 0 until that is known."""
 
     def __post_init__(self) -> None:
         """Check constraints that the types do not express."""
@@ -55,21 +55,21 @@ class QuestionAnsweringOptions:
 
 @dataclass(frozen=True)
 class QuestionReader:
-    """Questions, contexts, and answers with their places."""
+    """Reads questions, contexts, and answers with their positions."""
 
     word_per_line: bool = False
 
     def find_columns(
         self, table: Table, texts: Sequence[str], label: str | None, choices: Sequence[str]
     ) -> TaskColumns:
-        """Find a column of questions, one of contexts, and one of answers with their places."""
+        """Find the columns of questions, contexts, and answers with their positions."""
         refuse_choices(choices, "answer")
         column_values.check_columns(table, texts, label, (2,), "answer")
-        found = tuple(texts) or self._find(table)
+        text_columns = tuple(texts) or self._find(table)
         label = label or column_values.find_column(
-            table, _ANSWER_COLUMNS, "answers", excluded=found, option="label"
+            table, _ANSWER_COLUMNS, "answers", excluded=text_columns, option="label"
         )
-        return TaskColumns(texts=found, label=label)
+        return TaskColumns(texts=text_columns, label=label)
 
     def find_text_columns(self, table: Table, columns: TaskColumns) -> TaskColumns:
         """Find the columns of questions and contexts."""
@@ -92,61 +92,70 @@ class QuestionReader:
         has_labels: bool,
         options: Mapping[str, Any],
     ) -> list[TaskExample]:
-        """Read questions, contexts and answers; an empty list of answers says that there is none.
+        """Read questions, contexts and answers; an empty list means there is no answer.
 
         Raises:
             ValueError: an answer is not at its position, with file and question.
         """
         texts = column_values.read_texts(table, columns.texts, encoding_errors)
-        wheres = _row_locations(table)
+        locations = _row_locations(table)
         if not has_labels:
             return [
-                TaskExample(texts=t, location=where) for t, where in zip(texts, wheres, strict=True)
+                TaskExample(texts=t, location=location)
+                for t, location in zip(texts, locations, strict=True)
             ]
         values = table.column(columns.label)
         impossible = _optional_column(table, _IMPOSSIBLE_COLUMN)
-        found: list[TaskExample] = []
-        for two, value, none, where in zip(texts, values, impossible, wheres, strict=True):
+        examples: list[TaskExample] = []
+        for pair, value, is_impossible, location in zip(
+            texts, values, impossible, locations, strict=True
+        ):
             golds = (
                 []
-                if value is None and none is True
-                else parse_answers(value, where, encoding_errors)
+                if value is None and is_impossible is True
+                else parse_answers(value, location, encoding_errors)
             )
-            if none is True and golds:
-                raise ValueError(f"{where}: {_IMPOSSIBLE_COLUMN!r} is true, but there are answers")
+            if is_impossible is True and golds:
+                raise ValueError(
+                    f"{location}: {_IMPOSSIBLE_COLUMN!r} is true, but there are answers"
+                )
             for text, start in golds:
-                _check_answer_position(text, start, two[1], where)
-            truth, starts = tuple(t for t, _ in golds), tuple(s for _, s in golds)
-            found.append(TaskExample(texts=two, label=truth, answer_starts=starts, location=where))
-        return found
+                _check_answer_position(text, start, pair[1], location)
+            answers, starts = (
+                tuple(t for t, _ in golds),
+                tuple(s for _, s in golds),
+            )
+            examples.append(
+                TaskExample(texts=pair, label=answers, answer_starts=starts, location=location)
+            )
+        return examples
 
-    def parse_input(self, task: Task, text: Any, where: str) -> TaskExample:
-        """Take {"question": ..., "context": ...}."""
+    def parse_input(self, task: Task, text: Any, location: str) -> TaskExample:
+        """Parse {"question": ..., "context": ...}."""
         keys = (QUESTION, CONTEXT)
-        record = check_record(text, keys, where)
+        record = check_record(text, keys, location)
         for key in keys:
             if not isinstance(record[key], str):
                 raise ValueError(
-                    f"{where}: {key!r} must be text, got {describe_value(record[key])}"
+                    f"{location}: {key!r} must be text, got {describe_value(record[key])}"
                 )
-        texts = tuple(check_text(record[key], where, key, "strict") for key in keys)
-        return TaskExample(texts=texts, location=where)
+        texts = tuple(check_text(record[key], location, key, "strict") for key in keys)
+        return TaskExample(texts=texts, location=location)
 
     def format_input(self, example: TaskExample) -> Any:
         """Return {"question": ..., "context": ...}."""
         return {QUESTION: example.texts[0], CONTEXT: example.texts[1]}
 
     def parse_line(self, task: Task, line: str) -> Any:
-        """Read a question and a context with a tab between.
+        """Parse a question and a context separated by a tab.
 
         Raises:
-            ValueError: there is none.
+            ValueError: there is no tab.
         """
         question, tab, context = line.partition("\t")
         if not tab:
             raise ValueError(
-                "a line must be a question, a tab and the text that answers it, got "
-                f"{describe_value(line)}"
+                f"a line must be a question, a tab and a context, got {describe_value(line)}"
             )
         return {QUESTION: question, CONTEXT: context}
 
@@ -160,7 +169,7 @@ WORDING = TaskWording(
 
 @dataclass(frozen=True)
 class ExtractiveQuestionAnswering:
-    """A part of a text that answers a question, or none."""
+    """A span of the context as the answer, or none."""
 
     reader: TaskReader = QuestionReader()
     splits_long_texts: bool = True
@@ -170,11 +179,11 @@ class ExtractiveQuestionAnswering:
     wording: TaskWording = WORDING
     predicts_number: bool = False
 
-    def find_labels(self, examples: Sequence[TaskExample], where: object) -> tuple[str, ...]:
-        """Answers are not labels; but some question must have one."""
+    def find_labels(self, examples: Sequence[TaskExample], location: object) -> tuple[str, ...]:
+        """Return no labels; at least one question must have an answer."""
         if not any(item.label for item in examples):
             raise ValueError(
-                f"{where}: none of the {len(examples)} questions has an answer; "
+                f"{location}: none of the {len(examples)} questions has an answer; "
                 "there is nothing to learn"
             )
         return ()
@@ -182,26 +191,26 @@ class ExtractiveQuestionAnswering:
     def check_examples(
         self, examples: Sequence[TaskExample], labels: Sequence[str], column: str
     ) -> None:
-        """Any answer will do that is in its context."""
+        """Accept all: positions were checked when read."""
 
     def metric_names(self, task: Task) -> tuple[str, ...]:
-        """F1 of words, and exact match."""
+        """Word F1 and exact match."""
         return ("answer_f1", "exact_match")
 
     def compute_metrics(
         self, task: Task, labels: Sequence[Label], predictions: Sequence[Label]
     ) -> dict[str, float]:
-        """Compute the metrics of answers."""
+        """Compute word F1 and exact match."""
         golds = [cast("tuple[str, ...]", t) for t in labels]
         return answer_metrics(golds, [str(s) for s in predictions])
 
     def majority_baseline(self, task: Task, examples: Sequence[TaskExample]) -> Label:
-        """Return the most frequent first answer; an empty one if most have none."""
+        """Return the most frequent first answer; empty if most have none."""
         counts = Counter(golds[0] if golds else "" for golds in map(_gold_answers, examples))
         return counts.most_common(1)[0][0]
 
     def complete_task(self, task: Task, examples: Sequence[TaskExample]) -> Task:
-        """Decide whether a question may have no answer: where one of the examples has none."""
+        """Allow questions without an answer if one of the examples has none."""
         if from_dict(QuestionAnsweringOptions, task.options, "options").allow_no_answer is not None:
             return task
         some = any(not _gold_answers(item) for item in examples)
@@ -217,32 +226,32 @@ def _optional_column(table: Table, name: str) -> list[object]:
 
 
 def _row_locations(table: Table) -> list[str]:
-    """Return where each row is, with its question's name, where it has one."""
-    places = [table.location(i) for i in range(len(table))]
+    """Return the location of each row, with the question's id if it has one."""
+    locations = [table.location(i) for i in range(len(table))]
     return [
-        at if name is None or repr(name) in at else f"{at}: question {name!r}"
-        for at, name in zip(places, _optional_column(table, _ID_COLUMN), strict=True)
+        location if name is None or repr(name) in location else f"{location}: question {name!r}"
+        for location, name in zip(locations, _optional_column(table, _ID_COLUMN), strict=True)
     ]
 
 
-def _check_answer_position(text: str, start: int, context: str, where: str) -> None:
+def _check_answer_position(text: str, start: int, context: str, location: str) -> None:
     """Check that an answer is at its position.
 
     Raises:
-        ValueError: it is not; the message has the text there, and the answer's position.
+        ValueError: it is not, with the text found there and the answer's position.
     """
     if not text.strip():
         raise ValueError(
-            f"{where}: an answer is empty; a question without an answer has an empty list of them"
+            f"{location}: an answer is empty; a question without an answer needs an empty list"
         )
-    there = context[start : start + len(text)]
-    if there == text:
+    actual = context[start : start + len(text)]
+    if actual == text:
         return
     first = context.find(text)
-    really = "it stands nowhere in the context" if first < 0 else f"it stands first at {first}"
+    occurrence = "it is nowhere in the context" if first < 0 else f"it occurs first at {first}"
     raise ValueError(
-        f"{where}: the answer {_shorten(text)} should stand at character {start} of the context, "
-        f"where there is {_shorten(there)}; {really}"
+        f"{location}: the answer {_shorten(text)} should be at character {start} of the context, "
+        f"which has {_shorten(actual)} there; {occurrence}"
     )
 
 

@@ -1,4 +1,4 @@
-"""One of some options: multiple choice, the ending of a story, the cause of an event."""
+"""Multiple choice: an answer, the ending of a story, the cause of an event."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -25,28 +25,28 @@ from unmask.text.lines import EncodingErrors
 from unmask.text.records import check_text, describe_value
 
 CONTEXT, QUESTION, CHOICES = "context", "question", "choices"
-"""What is given to be predicted: a table with choices, and a context, a question or both."""
+"""Keys of an input to be predicted: choices, and a context, a question or both."""
 _MIN_CHOICES = 2
 
 
 @dataclass(frozen=True, kw_only=True)
 class MultipleChoiceOptions(PoolingOptions):
-    """How the answers of a file are read, and what an option is scored by."""
+    """Format of the answers in a file, and pooling."""
 
     label_format: ChoiceLabelFormat | None = None
-    """What an answer says: "from 0", "from 1", "letters", "texts" or "names". None: what fits."""
+    """Answer format: "from 0", "from 1", "letters", "texts" or "names". None: inferred."""
 
 
 @dataclass(frozen=True)
 class MultipleChoiceReader:
-    """Texts, options, and which of these is right."""
+    """Reads texts, options, and the index of the correct one."""
 
     word_per_line: bool = False
 
     def find_columns(
         self, table: Table, texts: Sequence[str], label: str | None, choices: Sequence[str]
     ) -> TaskColumns:
-        """Find columns of text, one of answers, and one of lists of options, or one for each."""
+        """Find the columns of text, of answers, and of options (one of lists, or one for each)."""
         return find_columns(table, texts, label, choices)
 
     def find_text_columns(self, table: Table, columns: TaskColumns) -> TaskColumns:
@@ -70,12 +70,12 @@ class MultipleChoiceReader:
         how = from_dict(MultipleChoiceOptions, dict(options), "options")
         return [
             TaskExample(
-                texts=_nonempty_texts(" ".join(one.context), one.question),
-                label=one.label,
-                choices=one.choices,
-                location=one.location,
+                texts=_nonempty_texts(" ".join(example.context), example.question),
+                label=example.label,
+                choices=example.choices,
+                location=example.location,
             )
-            for one in read_choice_examples(
+            for example in read_choice_examples(
                 table,
                 columns,
                 encoding_errors,
@@ -91,31 +91,35 @@ class MultipleChoiceReader:
         encoding_errors: EncodingErrors,
         options: Mapping[str, Any],
     ) -> dict[str, Any]:
-        """Decide what an answer says: what does in all of the training file."""
+        """Infer the answer format, which must fit all of the training file."""
         how = from_dict(MultipleChoiceOptions, dict(options), "options").label_format
         return {
             **options,
             "label_format": how or infer_label_format(table, columns, encoding_errors),
         }
 
-    def parse_input(self, task: Task, text: Any, where: str) -> TaskExample:
-        """Take {"context": ..., "question": ..., "choices": [...]}, or without one of the first."""
-        record = check_record(text, (CHOICES,), where)
-        if strange := sorted(set(record) - {CONTEXT, QUESTION, CHOICES}):
+    def parse_input(self, task: Task, text: Any, location: str) -> TaskExample:
+        """Parse {"context": ..., "question": ..., "choices": [...]}; one text suffices."""
+        record = check_record(text, (CHOICES,), location)
+        if unknown := sorted(set(record) - {CONTEXT, QUESTION, CHOICES}):
             raise ValueError(
-                f"{where} must have {CONTEXT}, {QUESTION} and {CHOICES}, got {strange[0]!r}"
+                f"{location} must have {CONTEXT}, {QUESTION} and {CHOICES}, got {unknown[0]!r}"
             )
         options = record[CHOICES]
         if not isinstance(options, list | tuple) or len(cast("list[Any]", options)) < _MIN_CHOICES:
             raise ValueError(
-                f"{where}: {CHOICES!r} must be a list of {_MIN_CHOICES} texts or more, "
+                f"{location}: {CHOICES!r} must be a list of {_MIN_CHOICES} texts or more, "
                 f"got {describe_value(options)}"
             )
-        read = {key: _parse_text(record.get(key, ""), key, where) for key in (CONTEXT, QUESTION)}
+        texts = {
+            key: _parse_text(record.get(key, ""), key, location) for key in (CONTEXT, QUESTION)
+        }
         return TaskExample(
-            texts=_nonempty_texts(read[CONTEXT], read[QUESTION]),
-            choices=tuple(_parse_text(one, CHOICES, where) for one in cast("list[Any]", options)),
-            location=where,
+            texts=_nonempty_texts(texts[CONTEXT], texts[QUESTION]),
+            choices=tuple(
+                _parse_text(option, CHOICES, location) for option in cast("list[Any]", options)
+            ),
+            location=location,
         )
 
     def format_input(self, example: TaskExample) -> Any:
@@ -124,14 +128,14 @@ class MultipleChoiceReader:
         return {**dict(texts), CHOICES: list(example.choices)}
 
     def parse_line(self, task: Task, line: str) -> Any:
-        """Read a text and its options with tabs between."""
+        """Parse a text and its options, separated by tabs."""
         text, *options = line.split("\t")
         return {CONTEXT: text, CHOICES: options}
 
 
 WORDING = TaskWording(
     purpose="choose among options",
-    majority_answer="most frequent place",
+    majority_answer="most frequent position",
     answered_unit="rows",
     decision_unit="rows",
 )
@@ -139,10 +143,10 @@ WORDING = TaskWording(
 
 @dataclass(frozen=True)
 class MultipleChoice:
-    """One of some options; an answer is its number, from 0.
+    """One of several options; an answer is its index, from 0.
 
-    Rows may have unequal numbers of options. Of options with equal scores the first is answered
-    (`predict_choice`): two that are the same text always tie, as in a few rows of ARC.
+    Rows may differ in their number of options. Ties go to the first (`predict_choice`): identical
+    texts always tie, as in a few rows of ARC.
     """
 
     reader: TaskReader = MultipleChoiceReader()
@@ -153,14 +157,14 @@ class MultipleChoice:
     wording: TaskWording = WORDING
     predicts_number: bool = False
 
-    def find_labels(self, examples: Sequence[TaskExample], where: object) -> tuple[str, ...]:
-        """Each item has its own options."""
+    def find_labels(self, examples: Sequence[TaskExample], location: object) -> tuple[str, ...]:
+        """Return none: each item has its own options."""
         return ()
 
     def check_examples(
         self, examples: Sequence[TaskExample], labels: Sequence[str], column: str
     ) -> None:
-        """An answer that is none of the options was refused when it was read."""
+        """Accept all: answers were checked when read."""
 
     def metric_names(self, task: Task) -> tuple[str, ...]:
         """Accuracy."""
@@ -169,30 +173,30 @@ class MultipleChoice:
     def compute_metrics(
         self, task: Task, labels: Sequence[Label], predictions: Sequence[Label]
     ) -> dict[str, float]:
-        """Compute the share of right choices; of options with equal scores the first is chosen."""
+        """Compute the accuracy; ties go to the first option."""
         return {"accuracy": accuracy(np.array(labels, np.int64), np.array(predictions, np.int64))}
 
     def majority_baseline(self, task: Task, examples: Sequence[TaskExample]) -> Label:
-        """Return the most frequent place of the right option."""
+        """Return the most frequent index of the correct option."""
         counts = Counter(cast("int", item.label) for item in examples)
-        return min(counts, key=lambda place: (-counts[place], place))
+        return min(counts, key=lambda index: (-counts[index], index))
 
 
 def _nonempty_texts(context: str, question: str) -> tuple[str, ...]:
     return tuple(text for text in (context, question) if text) or ("",)
 
 
-def _parse_text(value: Any, key: str, where: str) -> str:
-    """Check a text, or a list of texts that are read one after another.
+def _parse_text(value: Any, key: str, location: str) -> str:
+    """Parse a text, or a list of texts to be joined.
 
     Raises:
         ValueError: it is neither.
     """
     if key == CONTEXT and isinstance(value, list | tuple):
-        return " ".join(_parse_text(one, QUESTION, where) for one in cast("list[Any]", value))
+        return " ".join(_parse_text(text, QUESTION, location) for text in cast("list[Any]", value))
     if not isinstance(value, str):
-        raise ValueError(f"{where}: {key!r} must be text, got {describe_value(value)}")
-    return check_text(value, where, key, "strict")
+        raise ValueError(f"{location}: {key!r} must be text, got {describe_value(value)}")
+    return check_text(value, location, key, "strict")
 
 
 CHOOSE = MultipleChoice()

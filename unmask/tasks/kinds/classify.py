@@ -31,9 +31,9 @@ class TextClassification:
     is_single_label: bool = True
     predicts_number: bool = False
 
-    def find_labels(self, examples: Sequence[TaskExample], where: object) -> tuple[str, ...]:
+    def find_labels(self, examples: Sequence[TaskExample], location: object) -> tuple[str, ...]:
         """List the labels that occur."""
-        return columns.find_labels(examples, where)
+        return columns.find_labels(examples, location)
 
     def check_examples(
         self, examples: Sequence[TaskExample], labels: Sequence[str], column: str
@@ -42,17 +42,17 @@ class TextClassification:
         columns.check_labels(examples, labels, column)
 
     def metric_names(self, task: Task) -> tuple[str, ...]:
-        """Accuracy and the like; F1 of the second label where there are two."""
+        """Accuracy and others; with two labels, F1 of the second."""
         return ("accuracy", "macro_f1", *(("f1",) if len(task.labels) == 2 else ()), "matthews")
 
     def compute_metrics(
         self, task: Task, labels: Sequence[Label], predictions: Sequence[Label]
     ) -> dict[str, float]:
-        """Compute the metrics of classes."""
-        place = {label: i for i, label in enumerate(task.labels)}
+        """Compute the classification metrics."""
+        index_of_label = {label: i for i, label in enumerate(task.labels)}
         return classification_metrics(
-            np.array([place[str(t)] for t in labels], np.int64),
-            np.array([place[str(s)] for s in predictions], np.int64),
+            np.array([index_of_label[str(t)] for t in labels], np.int64),
+            np.array([index_of_label[str(s)] for s in predictions], np.int64),
             len(task.labels),
         )
 

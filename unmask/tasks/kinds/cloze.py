@@ -1,4 +1,4 @@
-"""A label as a word in a blank: classification by what a model was pretrained to do."""
+"""Cloze classification: a label is the word predicted for a blank."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -11,14 +11,14 @@ from unmask.tasks.task_kind import FormulationName, TaskWording
 
 @dataclass(frozen=True, kw_only=True)
 class ClozeOptions:
-    """How a label is asked for."""
+    """Pattern and verbalizer of the cloze."""
 
     pattern: str | None = None
-    """What is read: "{text} It was [MASK].", a text by the name of its column or its number, from
-    0. None: a customary one."""
+    """Pattern: "{text} It was [MASK].", with texts by column name or number, from 0. None: a
+    default."""
     label_words: Mapping[str, str] = field(default_factory=dict[str, str])
-    """The word that says a label: {"pos": "great"}. A label that has none is its own word. One that
-    is several tokens of the vocabulary is slower to ask for; see `ClozeFormulation`."""
+    """Word of each label: {"pos": "great"}. Default: the label itself. Words of several tokens are
+    slower to score; see `ClozeFormulation`."""
 
 
 READER = TextReader(
@@ -31,7 +31,7 @@ WORDING = TaskWording(purpose="label texts by the word in a blank")
 
 @dataclass(frozen=True)
 class ClozeClassification:
-    """One label for a text, or for two, by its word."""
+    """One label for a text, or for two, predicted as a word."""
 
     reader: TaskReader = READER
     splits_long_texts: bool = False
@@ -41,9 +41,9 @@ class ClozeClassification:
     wording: TaskWording = WORDING
     predicts_number: bool = False
 
-    def find_labels(self, examples: Sequence[TaskExample], where: object) -> tuple[str, ...]:
+    def find_labels(self, examples: Sequence[TaskExample], location: object) -> tuple[str, ...]:
         """List the labels that occur."""
-        return CLASSIFY.find_labels(examples, where)
+        return CLASSIFY.find_labels(examples, location)
 
     def check_examples(
         self, examples: Sequence[TaskExample], labels: Sequence[str], column: str
@@ -52,13 +52,13 @@ class ClozeClassification:
         CLASSIFY.check_examples(examples, labels, column)
 
     def metric_names(self, task: Task) -> tuple[str, ...]:
-        """Those of classes."""
+        """Those of classification."""
         return CLASSIFY.metric_names(task)
 
     def compute_metrics(
         self, task: Task, labels: Sequence[Label], predictions: Sequence[Label]
     ) -> dict[str, float]:
-        """Compute the metrics of classes."""
+        """Compute the classification metrics."""
         return CLASSIFY.compute_metrics(task, labels, predictions)
 
     def majority_baseline(self, task: Task, examples: Sequence[TaskExample]) -> Label:

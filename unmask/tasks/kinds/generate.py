@@ -1,4 +1,4 @@
-"""Text for text: translation, summaries, answers in free words; all that can be written."""
+"""Text generation: translation, summarization, free-form answers."""
 
 import importlib.util
 from collections import Counter
@@ -37,43 +37,43 @@ TARGET_COLUMNS = (
 
 @dataclass(frozen=True, kw_only=True)
 class TextGenerationOptions:
-    """What is read around a source, and how much is written."""
+    """Templates, prefixes, lengths and decoding of a text-to-text task."""
 
     template: str | TextTemplate | None = None
-    """How the task is put in text: a name of `unmask.tasks.text_templates.TEXT_TEMPLATES` ("stsb"),
-    or {"source": "question: {question} context: {context}"}, with labels, numbers, a metric."""
+    """Text template: a name of `unmask.tasks.text_templates.TEXT_TEMPLATES` ("stsb"), or {"source":
+    "question: {question} context: {context}"}, with labels, numbers, a metric."""
     task_templates: Mapping[str, TextTemplate] = field(default_factory=dict[str, TextTemplate])
-    """Of a mixture the template of each task, by its name; a mixture's file says them."""
+    """Template of each task of a mixture, by name; set by the mixture's file."""
     plain_text_components: tuple[str, ...] = ()
-    """Of a mixture the names of those parts that are plain text; likewise."""
+    """Names of the parts of a mixture that are plain text; likewise."""
     prefix: str = ""
-    """What is read before a source: "summarize: " (Raffel et al. 2020, section 2.4)."""
+    """Prefix of each source: "summarize: " (Raffel et al. 2020, section 2.4)."""
     separator: str | None = None
-    """What a decoder reads between source and target. None: the token that is between two texts.
-    An encoder-decoder needs nothing."""
+    """Separator of source and target in a decoder. None: the token that separates two texts. Unused
+    by encoder-decoders."""
     max_target_length: int | None = None
-    """Tokens of a target that are learned and written, its end included. None: 128, of a decoder at
-    most half of the length."""
+    """Maximum length of targets and outputs in tokens, end included. None: 128; in a decoder at
+    most half of the maximum length."""
     max_dev_items: int = 200
-    """Dev items that are scored each time while training, evenly spaced; at the end all are."""
+    """Number of dev items, evenly spaced, scored during training; all are scored at the end."""
     references_column: str = "references"
-    """A column with more targets that are right, read where a file has it."""
+    """Column of further references, if a file has it."""
     label_smoothing: float | None = None
-    """While targets are learned, so much of each token is spread over all alike (0.1 in Dong et al.
-    2019, section 3.1, and in Lewis et al. 2020, section 5.3). None: as in the model's pretraining,
-    which is 0 but for the Transformer of 2017."""
+    """Label smoothing: probability spread uniformly over the vocabulary (0.1 in Dong et al. 2019,
+    section 3.1, and Lewis et al. 2020, section 5.3). None: that of pretraining, 0 except for the
+    Transformer of 2017."""
     source_language: str | None = None
-    """Of sources, where a token says it (mBART): en_XX."""
+    """Language of sources, for models with language tokens (mBART): en_XX."""
     target_language: str | None = None
-    """Of targets, likewise."""
+    """Language of targets, likewise."""
     beams: int = 1
-    """Texts that are followed side by side; 1: the likeliest token is always taken."""
+    """Beam size; 1: greedy decoding."""
     length_penalty: float = 1.0
-    """Of beams: what a text's log-probability is divided by is its length to this power."""
+    """Exponent of the length by which a beam's log-probability is divided."""
 
     def __post_init__(self) -> None:
         """Check constraints that the types do not express."""
-        self.strategy()  # which checks these
+        self.strategy()  # checks n_beams and length_penalty
         resolve_template(self.template, "options.template")
         for name in ("max_target_length", "max_dev_items"):
             value = getattr(self, name)
@@ -87,11 +87,11 @@ class TextGenerationOptions:
 
     @property
     def templates(self) -> Mapping[str, TextTemplate]:
-        """The template of each task, by its name; where there is but one task, its name is ""."""
+        """Template of each task by name; a single task has the name ""."""
         return self.task_templates or {"": resolve_template(self.template, "options.template")}
 
     def strategy(self) -> Greedy | BeamSearch:
-        """Return how targets are written.
+        """Return the decoding strategy.
 
         Raises:
             ValueError: a number is out of range.
@@ -108,32 +108,37 @@ def _find_source_column(table: Table) -> tuple[str, ...]:
 def _read_targets(
     table: Table, columns: TaskColumns, encoding_errors: EncodingErrors, options: Mapping[str, Any]
 ) -> Sequence[Label]:
-    """Read the targets of each row; of several the first is learned, and all are right.
+    """Read the targets of each row: the first is trained on, all are references.
 
-    Of numbers the first is what they are rounded to, the last what they are.
+    For numbers the first is rounded, the last exact.
     """
-    more, template = parse_generation_options(options).references_column, _single_template(options)
+    references, template = (
+        parse_generation_options(options).references_column,
+        _single_template(options),
+    )
     if template.has_fixed_answers:
         return _read_labels_or_numbers(table, columns.label, template)
-    others = more if more in table.columns else columns.label
-    read = [(name, table.column(name)) for name in dict.fromkeys((columns.label, others))]
-    found: list[Label] = []
+    references = references if references in table.columns else columns.label
+    target_columns = [
+        (name, table.column(name)) for name in dict.fromkeys((columns.label, references))
+    ]
+    targets: list[Label] = []
     for i in range(len(table)):
-        where = table.location(i)
-        truth = [
+        location = table.location(i)
+        row_targets = [
             t
-            for name, column in read
-            for t in _parse_targets(column[i], name, where, encoding_errors)
+            for name, column in target_columns
+            for t in _parse_targets(column[i], name, location, encoding_errors)
         ]
-        if not truth:
-            raise ValueError(f"{where}: no target in column {columns.label!r}")
-        found.append(tuple(dict.fromkeys(truth)))
-    return found
+        if not row_targets:
+            raise ValueError(f"{location}: no target in column {columns.label!r}")
+        targets.append(tuple(dict.fromkeys(row_targets)))
+    return targets
 
 
 def _read_labels_or_numbers(table: Table, column: str, template: TextTemplate) -> list[Label]:
-    """Read labels, which a file may number, or numbers."""
-    found = [
+    """Read labels, which may be given as class numbers, or numbers."""
+    examples = [
         TaskExample(
             texts=(),
             label=template.format_target(value, column, table.location(i)),
@@ -142,53 +147,55 @@ def _read_labels_or_numbers(table: Table, column: str, template: TextTemplate) -
         for i, value in enumerate(table.column(column))
     ]
     if template.labels:
-        found = column_values.with_label_names(found, template.labels)
-        column_values.check_labels(found, template.labels, column)
-    return [cast("Label", item.label) for item in found]
+        examples = column_values.with_label_names(examples, template.labels)
+        column_values.check_labels(examples, template.labels, column)
+    return [cast("Label", item.label) for item in examples]
 
 
 def _parse_targets(
-    value: object, column: str, where: str, encoding_errors: EncodingErrors
+    value: object, column: str, location: str, encoding_errors: EncodingErrors
 ) -> list[str]:
-    """Read one target or a list of them; a number is its text."""
+    """Parse a target or a list of targets; a number is written as text."""
     values = cast("list[object]", value) if isinstance(value, list | tuple) else [value]
-    return [_parse_target(one, column, where, encoding_errors) for one in values]
+    return [_parse_target(target, column, location, encoding_errors) for target in values]
 
 
-def _parse_target(value: object, column: str, where: str, encoding_errors: EncodingErrors) -> str:
+def _parse_target(
+    value: object, column: str, location: str, encoding_errors: EncodingErrors
+) -> str:
     if value is None:
-        raise ValueError(f"{where}: no target in column {column!r}")
+        raise ValueError(f"{location}: no target in column {column!r}")
     if isinstance(value, str):
-        return check_text(value, where, column, encoding_errors)
+        return check_text(value, location, column, encoding_errors)
     if isinstance(value, int | float):
-        return column_values.parse_label(value, column, where)
+        return column_values.parse_label(value, column, location)
     raise ValueError(
-        f"{where}: {column!r} must be a text or a list of texts, got {describe_value(value)}"
+        f"{location}: {column!r} must be a text or a list of texts, got {describe_value(value)}"
     )
 
 
 @dataclass(frozen=True, kw_only=True)
 class TemplatedRowReader(TextReader):
-    """Rows of columns that a template puts in text; a column may hold a list, as a dialog's turns.
+    """Reads rows whose columns fill a template; a column may hold a list, such as dialog turns.
 
-    A list is read as lines. A column "answers[0]" is the first member of each list in "answers".
+    A list becomes lines. "answers[0]" is the first member of each list in the column "answers".
     """
 
     def columns_in_options(self, options: Mapping[str, Any]) -> tuple[tuple[str, ...], str | None]:
-        """Return the columns of text and the one of targets that the template names, if it does."""
+        """Return the columns of text and the target column named by the template, if any."""
         template = _single_template(options)
         return template.columns, template.target
 
     def find_target_column(
         self, table: Table, texts: Sequence[str], options: Mapping[str, Any]
     ) -> str | None:
-        """Find the column of labels or numbers; None where the template has neither."""
+        """Find the column of labels or numbers; None if the template has neither."""
         template = _single_template(options)
         if not template.has_fixed_answers:
             return None
-        what = "label" if template.labels else "number"
+        purpose = "label" if template.labels else "number"
         return column_values.find_column(
-            table, template.label_column_names, what, excluded=texts, option="label"
+            table, template.label_column_names, purpose, excluded=texts, option="label"
         )
 
     def infer_options_from_table(
@@ -198,7 +205,7 @@ class TemplatedRowReader(TextReader):
         encoding_errors: EncodingErrors,
         options: Mapping[str, Any],
     ) -> dict[str, Any]:
-        """Decide which end of a long text stays: of a dialog the newest turns."""
+        """Choose which end of a long text is kept: of a dialog the newest turns."""
         template = _single_template(options)
         if template.truncation_keeps is not None:
             return dict(options)
@@ -219,7 +226,7 @@ class TemplatedRowReader(TextReader):
         has_labels: bool,
         options: Mapping[str, Any],
     ) -> list[TaskExample]:
-        """Read texts, and what is true of them."""
+        """Read texts and their targets."""
         return super().read_examples(
             _join_list_columns(table, columns.texts),
             columns,
@@ -230,7 +237,7 @@ class TemplatedRowReader(TextReader):
 
 
 def _join_list_columns(table: Table, names: Sequence[str]) -> Table:
-    """Write lists in columns of text as lines."""
+    """Join lists in columns of text as lines."""
     at = {table.columns.index(name) for name in names if name in table.columns}
     rows = [
         (place, tuple(_join_lines(value) if i in at else value for i, value in enumerate(fields)))
@@ -240,7 +247,7 @@ def _join_list_columns(table: Table, names: Sequence[str]) -> Table:
 
 
 def _join_lines(value: object) -> object:
-    """Write a list of texts as lines; anything else is itself, so that it is told what it is."""
+    """Join a list of texts as lines; other values are returned, to be reported later."""
     if not isinstance(value, list | tuple) or not all(isinstance(v, str) for v in value):
         return value
     return "\n".join(cast("Sequence[str]", value))
@@ -275,8 +282,8 @@ class TextGeneration:
     wording: TaskWording = WORDING
     predicts_number: bool = False
 
-    def find_labels(self, examples: Sequence[TaskExample], where: object) -> tuple[str, ...]:
-        """Anything can be written.
+    def find_labels(self, examples: Sequence[TaskExample], location: object) -> tuple[str, ...]:
+        """Return none: targets are free text.
 
         Raises:
             ValueError: a source or target is empty, with file and line.
@@ -287,7 +294,7 @@ class TextGeneration:
     def check_examples(
         self, examples: Sequence[TaskExample], labels: Sequence[str], column: str
     ) -> None:
-        """Any text can be right, but for an empty one, nor is there one for nothing.
+        """Check that no source and no target is empty.
 
         Raises:
             ValueError: a source or target is empty, with file and line.
@@ -301,19 +308,22 @@ class TextGeneration:
     def metric_signatures(
         self, task: Task, labels: Sequence[Label], predictions: Sequence[Label]
     ) -> list[str]:
-        """Say BLEU and chrF with sacrebleu's signatures, where it is installed."""
+        """Return BLEU and chrF with sacrebleu's signatures, if it is installed."""
         if (
             not predictions
             or _single_template(task.options).has_fixed_answers
             or not _is_installed("sacrebleu")
         ):
             return []
-        right, texts = [_reference_texts(t) for t in labels], [str(s) for s in predictions]
-        figures = {"BLEU": generation.bleu(right, texts), "chrF": generation.chrf(right, texts)}
-        return [f"{name} {one.value:.2f} ({one.signature})" for name, one in figures.items()]
+        references, texts = [_reference_texts(t) for t in labels], [str(s) for s in predictions]
+        figures = {
+            "BLEU": generation.bleu(references, texts),
+            "chrF": generation.chrf(references, texts),
+        }
+        return [f"{name} {score.value:.2f} ({score.signature})" for name, score in figures.items()]
 
     def metric_names(self, task: Task) -> tuple[str, ...]:
-        """The F1 of words, which needs no library, and others; of a mixture the tasks' mean."""
+        """Word F1, which needs no library, and others; for a mixture the mean over tasks."""
         if parse_generation_options(task.options).task_templates:
             return (MEAN_METRIC,)
         template = _single_template(task.options)
@@ -323,31 +333,31 @@ class TextGeneration:
     def compute_metrics(
         self, task: Task, labels: Sequence[Label], predictions: Sequence[Label]
     ) -> dict[str, float]:
-        """Compute the metrics of texts: the metric, and all that the libraries here can."""
-        right, texts = [_reference_texts(t) for t in labels], [str(s) for s in predictions]
+        """Compute the task's metric, and all that the installed libraries provide."""
+        references, texts = [_reference_texts(t) for t in labels], [str(s) for s in predictions]
         if (template := _single_template(task.options)).has_fixed_answers:
-            return template.compute_metrics(right, texts)
-        found = {
-            "answer_f1": answer_metrics(right, texts)["answer_f1"],
-            "exact_match": generation.exact_match(right, texts),
+            return template.compute_metrics(references, texts)
+        metrics = {
+            "answer_f1": answer_metrics(references, texts)["answer_f1"],
+            "exact_match": generation.exact_match(references, texts),
         }
         if texts and _is_installed("sacrebleu"):
-            found["bleu"] = generation.bleu(right, texts).value
-            found["chrf"] = generation.chrf(right, texts).value
+            metrics["bleu"] = generation.bleu(references, texts).value
+            metrics["chrf"] = generation.chrf(references, texts).value
         if _is_installed("rouge_score"):
-            found |= generation.rouge(right, texts)
-        return found
+            metrics |= generation.rouge(references, texts)
+        return metrics
 
     def majority_baseline(self, task: Task, examples: Sequence[TaskExample]) -> Label:
         """Return the most frequent target, of ties the first."""
         return Counter(_reference_texts(item.label)[0] for item in examples).most_common(1)[0][0]
 
     def complete_task(self, task: Task, examples: Sequence[TaskExample]) -> Task:
-        """Refuse a name, which would not be read, and a metric that cannot be computed.
+        """Reject a task name, which would be ignored, and a metric that cannot be computed.
 
         Raises:
             ImportError: the metric's library is not installed.
-            ValueError: there is a name.
+            ValueError: the task has a name.
         """
         templates = parse_generation_options(task.options).task_templates.values()
         for metric in (task.metric, *(one.metric for one in templates)):
@@ -358,8 +368,7 @@ class TextGeneration:
                 )
         if task.task_name != task.task_kind:
             raise ValueError(
-                f"generate reads no name before a text, but the option prefix; got the name "
-                f"{task.task_name!r}"
+                f"generate has no task name: use the option prefix; got the name {task.task_name!r}"
             )
         return task
 
@@ -372,13 +381,13 @@ def parse_generation_options(options: Mapping[str, Any]) -> TextGenerationOption
     """Read options from plain data.
 
     Raises:
-        ValueError: one is unknown, or not what it should be.
+        ValueError: an option is unknown or invalid.
     """
     return from_dict(TextGenerationOptions, options, "options")
 
 
 def _single_template(options: Mapping[str, Any]) -> TextTemplate:
-    """Return the template of the only task."""
+    """Return the template of a single task."""
     return parse_template(options.get("template"), "options.template")
 
 

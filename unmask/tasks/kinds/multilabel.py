@@ -1,4 +1,4 @@
-"""Labels of which any number may hold of a text: topics, emotions."""
+"""Multi-label classification: topics, emotions."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -29,12 +29,12 @@ LABEL_SET_COLUMNS = (
 
 @dataclass(frozen=True, kw_only=True)
 class MultilabelOptions(PoolingOptions):
-    """How labels are read, when one is said, and by what."""
+    """Format of label sets, decision threshold and pooling."""
 
     separator: str = ","
-    """Between the labels in a field of text; lists need none."""
+    """Separator of labels in a text field; unused for lists."""
     threshold: float = 0.5
-    """The probability from which a label is said."""
+    """Minimum probability of a predicted label."""
 
     def __post_init__(self) -> None:
         """Check constraints that the types do not express."""
@@ -44,11 +44,11 @@ class MultilabelOptions(PoolingOptions):
             raise ValueError(f"options.threshold must be between 0 and 1, got {self.threshold}")
 
 
-def parse_label_set(value: object, column: str, where: str, separator: str) -> tuple[str, ...]:
-    """Read the labels of a text, by the alphabet.
+def parse_label_set(value: object, column: str, location: str, separator: str) -> tuple[str, ...]:
+    """Parse the labels of a text, sorted alphabetically.
 
     Raises:
-        ValueError: one is none, or is there twice, with file and line.
+        ValueError: a label is invalid or repeated, with file and line.
     """
     if value is None:
         return ()
@@ -61,21 +61,22 @@ def parse_label_set(value: object, column: str, where: str, separator: str) -> t
     for part in parts:
         if part is None or (isinstance(part, str) and not part.strip()):
             raise ValueError(
-                f"{where}: an empty label in column {column!r}: {describe_value(value)}"
+                f"{location}: an empty label in column {column!r}: {describe_value(value)}"
             )
-    found = sorted(column_values.parse_label(part, column, where) for part in parts)
-    if twice := [a for a, b in pairwise(found) if a == b]:
+    labels = sorted(column_values.parse_label(part, column, location) for part in parts)
+    if repeated := [a for a, b in pairwise(labels) if a == b]:
         raise ValueError(
-            f"{where}: {twice[0]!r} stands twice in column {column!r}: {describe_value(value)}; "
-            "a row names the labels that hold, and has no 0 or 1 for each"
+            f"{location}: {repeated[0]!r} is repeated in column {column!r}, "
+            f"{describe_value(value)}; "
+            "a row must list its labels, not 0 or 1 for each label"
         )
-    return tuple(found)
+    return tuple(labels)
 
 
 def _read_label_sets(
     table: Table, columns: TaskColumns, encoding_errors: EncodingErrors, options: Mapping[str, Any]
 ) -> Sequence[Label]:
-    """Read lists of labels, or text with separators; nothing if none holds."""
+    """Read lists of labels, or text with separators; an empty field has no labels."""
     separator = _options(options).separator
     return label_per_row(partial(parse_label_set, separator=separator))(
         table, columns, encoding_errors, options
@@ -95,13 +96,13 @@ READER = TextReader(
 WORDING = TaskWording(
     purpose="give texts several labels",
     majority_answer="most frequent labels",
-    decision_unit="decisions whether a label holds",
+    decision_unit="decisions on single labels",
 )
 
 
 @dataclass(frozen=True)
 class MultilabelClassification:
-    """Any of some labels, or none, for one or two texts."""
+    """Any number of labels for one or two texts."""
 
     reader: TaskReader = READER
     splits_long_texts: bool = False
@@ -111,9 +112,9 @@ class MultilabelClassification:
     wording: TaskWording = WORDING
     predicts_number: bool = False
 
-    def find_labels(self, examples: Sequence[TaskExample], where: object) -> tuple[str, ...]:
+    def find_labels(self, examples: Sequence[TaskExample], location: object) -> tuple[str, ...]:
         """List the labels that occur."""
-        return column_values.find_labels(examples, where)
+        return column_values.find_labels(examples, location)
 
     def check_examples(
         self, examples: Sequence[TaskExample], labels: Sequence[str], column: str
@@ -122,19 +123,19 @@ class MultilabelClassification:
         column_values.check_labels(examples, labels, column)
 
     def metric_names(self, task: Task) -> tuple[str, ...]:
-        """F1 over all labels of all texts; the mean F1 of labels; texts that are wholly right."""
+        """Micro F1, macro F1 and subset accuracy."""
         return ("micro_f1", "macro_f1", "subset_accuracy")
 
     def compute_metrics(
         self, task: Task, labels: Sequence[Label], predictions: Sequence[Label]
     ) -> dict[str, float]:
-        """Compute the metrics of sets of labels."""
+        """Compute the multi-label metrics."""
         return multilabel_metrics(_multi_hot(task, labels), _multi_hot(task, predictions))
 
     def majority_baseline(self, task: Task, examples: Sequence[TaskExample]) -> Label:
-        """Return the most frequent set of labels, of ties the first by the alphabet."""
+        """Return the most frequent label set, of ties the alphabetically first."""
         counts = Counter(cast("tuple[str, ...]", item.label) for item in examples)
-        return min(counts, key=lambda held: (-counts[held], held))
+        return min(counts, key=lambda label_set: (-counts[label_set], label_set))
 
 
 def _options(options: Mapping[str, Any]) -> MultilabelOptions:
@@ -142,7 +143,10 @@ def _options(options: Mapping[str, Any]) -> MultilabelOptions:
 
 
 def _multi_hot(task: Task, label_sets: Sequence[Label]) -> Bool[np.ndarray, "n labels"]:
-    rows = [[label in cast("tuple[str, ...]", one) for label in task.labels] for one in label_sets]
+    rows = [
+        [label in cast("tuple[str, ...]", label_set) for label in task.labels]
+        for label_set in label_sets
+    ]
     return np.array(rows, bool).reshape(-1, len(task.labels))
 
 

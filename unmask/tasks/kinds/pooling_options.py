@@ -1,4 +1,4 @@
-"""What stands for a text, or for two: an option of every kind that a head of labels answers."""
+"""Pooling options, shared by all kinds with a classification head."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -13,24 +13,22 @@ AddedTokens = Literal["own", "added"]
 
 @dataclass(frozen=True, kw_only=True)
 class PoolingOptions:
-    """What a head of labels reads of a text."""
+    """How token vectors are pooled for the classification head."""
 
     pooling: Pooling | None = None
-    """The token whose vector stands for a text, the mean over all, their largest numbers, all three
-    side by side, a mean with learned weights, or of two texts, each read by itself, their means,
-    compared, or of both their orders the last tokens (see `SequenceClassification.pooling`). None:
-    the model's own, the first of an encoder (Devlin et al. 2019, section 4.1) and the last of a
-    decoder (Radford et al. 2018, section 3.2); but of a model without a trained pooler the mean, or
-    "compare" (see `without_trained_pooler`)."""
+    """Pooling: one token, the mean, the maximum, all three concatenated, attention, a comparison of
+    two texts encoded separately, or the last tokens of both orders of two texts (see
+    `SequenceClassification.pooling`). None: the model's own, the first token of an encoder (Devlin
+    et al. 2019, section 4.1) and the last of a decoder (Radford et al. 2018, section 3.2); without
+    a trained pooler the mean, or "compare" (see `without_trained_pooler`)."""
     pooled_layers: PooledLayers | None = None
-    """Whose vectors are read: those of the last layer, or of all, side by side (see
-    `SequenceClassification.pooled_layers`). None: the last one's, but all to compare two texts, and
-    of a model without a trained pooler."""
+    """Layers to pool: the last, or all, concatenated (see `SequenceClassification.pooled_layers`).
+    None: the last; all to compare two texts and without a trained pooler."""
     special_tokens: AddedTokens | None = None
-    """What is around texts: what the tokenizer puts there ("own"), or tokens that are added to a
-    decoder's vocabulary (see `unmask.finetuning.initial_model.task_tokens`). None: what the model's
-    paper does."""
+    """Special tokens around texts: those of the tokenizer ("own"), or tokens added to a decoder's
+    vocabulary (see `unmask.finetuning.initial_model.task_tokens`). None: as in the model's
+    paper."""
     order_invariant: bool | None = None
-    """The answer is the same in whichever order two texts are given: of a decoder with added tokens
-    both orders are read (Radford et al. 2018, section 3.3, similarity), other models do not ask.
-    None: that of a number is, and that of labels is not."""
+    """Whether the prediction must not depend on the order of two texts: a decoder with added tokens
+    reads both orders (Radford et al. 2018, section 3.3, similarity), other models ignore it. None:
+    true for regression, false for labels."""

@@ -49,15 +49,15 @@ class TextRegression:
     wording: TaskWording = WORDING
     predicts_number: bool = True
 
-    def find_labels(self, examples: Sequence[TaskExample], where: object) -> tuple[str, ...]:
-        """Numbers are not labels; but they must differ."""
-        columns.check_numbers_differ(examples, where)
+    def find_labels(self, examples: Sequence[TaskExample], location: object) -> tuple[str, ...]:
+        """Return no labels; the numbers must differ."""
+        columns.check_numbers_differ(examples, location)
         return ()
 
     def check_examples(
         self, examples: Sequence[TaskExample], labels: Sequence[str], column: str
     ) -> None:
-        """Any number will do."""
+        """Accept all numbers."""
 
     def metric_names(self, task: Task) -> tuple[str, ...]:
         """Correlations, and the mean squared error."""
@@ -66,7 +66,7 @@ class TextRegression:
     def compute_metrics(
         self, task: Task, labels: Sequence[Label], predictions: Sequence[Label]
     ) -> dict[str, float]:
-        """Compute the metrics of numbers."""
+        """Compute the regression metrics."""
         return regression_metrics(_as_numbers(labels), _as_numbers(predictions))
 
     def majority_baseline(self, task: Task, examples: Sequence[TaskExample]) -> Label:

@@ -27,20 +27,20 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, kw_only=True)
 class TaggingOptions:
-    """Which head labels words, and how labels that mark entities are written."""
+    """The tagging head, and the scheme of entity labels."""
 
     head: Literal["linear", "recurrent"] = "linear"
-    """Each word by itself (Devlin et al. 2019, section 4.3), or an LSTM and a CRF over the words of
-    a sentence; see `BiLSTMCRF`."""
+    """Head: each word separately (Devlin et al. 2019, section 4.3), or an LSTM and a CRF over the
+    sentence; see `BiLSTMCRF`."""
     hidden_size: int = 200
-    """Of the recurrent head's states in each direction."""
+    """State width of the recurrent head in each direction."""
     use_crf: bool = True
     """Whether the recurrent head has a CRF."""
     repair_tags: bool = True
-    """Whether entities are said as their scheme demands, the same entities in any case."""
+    """Whether predicted tags are repaired to fit their scheme; the entities do not change."""
     tag_scheme: TagScheme | None = None
-    """How labels mark entities. None: as in the training file; if that marks none, nothing is
-    repaired, and no label is impossible after another."""
+    """Scheme of entity labels. None: inferred from the training file; if it marks no entities,
+    nothing is repaired and all transitions are allowed."""
 
     def __post_init__(self) -> None:
         """Check constraints that the types do not express."""
@@ -50,32 +50,34 @@ class TaggingOptions:
             self.hidden_size != TaggingOptions.hidden_size or not self.use_crf
         ):
             raise ValueError(
-                "options.hidden_size and options.use_crf are of options.head = 'recurrent'"
+                "options.hidden_size and options.use_crf need options.head = 'recurrent'"
             )
 
 
 @dataclass(frozen=True)
 class TaggedSentenceReader:
-    """Sentences, and the tags of their words."""
+    """Reads sentences and the tags of their words."""
 
     word_per_line: bool = True
 
     def find_columns(
         self, table: Table, texts: Sequence[str], label: str | None, choices: Sequence[str]
     ) -> TaskColumns:
-        """Find a column of words, and one of tags; of CoNLL files without names the last."""
+        """Find the columns of words and of tags; in CoNLL files without a header, the last."""
         refuse_choices(choices, "tag")
         column_values.check_columns(table, texts, label, (1,), "tag")
-        found = tuple(texts) or (
+        text_columns = tuple(texts) or (
             column_values.find_column(table, column_values.SENTENCE_COLUMNS, "words"),
         )
         if label is None and table.columns[0] == WORDS_COLUMN and len(table.columns) > 1:
-            known = [name for name in table.columns if name.lower() in column_values.TAG_COLUMNS]
-            label = known[0] if known else table.columns[-1]
+            tag_columns = [
+                name for name in table.columns if name.lower() in column_values.TAG_COLUMNS
+            ]
+            label = tag_columns[0] if tag_columns else table.columns[-1]
         label = label or column_values.find_column(
-            table, column_values.TAG_COLUMNS, "tags", excluded=found, option="label"
+            table, column_values.TAG_COLUMNS, "tags", excluded=text_columns, option="label"
         )
-        return TaskColumns(texts=found, label=label)
+        return TaskColumns(texts=text_columns, label=label)
 
     def find_text_columns(self, table: Table, columns: TaskColumns) -> TaskColumns:
         """Find the column of words."""
@@ -95,32 +97,32 @@ class TaggedSentenceReader:
         has_labels: bool,
         options: Mapping[str, Any],
     ) -> list[TaskExample]:
-        """Read sentences and their tags. A sentence without words is left out."""
+        """Read sentences and their tags; empty sentences are skipped."""
         values = table.column(columns.texts[0])
-        truths = table.column(columns.label) if has_labels else [None] * len(values)
-        found: list[TaskExample] = []
-        for i, (value, truth) in enumerate(zip(values, truths, strict=True)):
-            where = table.location(i)
-            words = column_values.parse_words(value, columns.texts[0], where, encoding_errors)
+        label_values = table.column(columns.label) if has_labels else [None] * len(values)
+        examples: list[TaskExample] = []
+        for i, (value, label_value) in enumerate(zip(values, label_values, strict=True)):
+            location = table.location(i)
+            words = column_values.parse_words(value, columns.texts[0], location, encoding_errors)
             tags = (
-                column_values.parse_tags(truth, columns.label, where, len(words))
+                column_values.parse_tags(label_value, columns.label, location, len(words))
                 if has_labels
                 else None
             )
             if words:
-                found.append(TaskExample(texts=words, label=tags, location=where))
-        return found
+                examples.append(TaskExample(texts=words, label=tags, location=location))
+        return examples
 
-    def parse_input(self, task: Task, text: Any, where: str) -> TaskExample:
-        """Take a list of words."""
-        return TaskExample(texts=check_words(text, where), location=where)
+    def parse_input(self, task: Task, text: Any, location: str) -> TaskExample:
+        """Parse a list of words."""
+        return TaskExample(texts=check_words(text, location), location=location)
 
     def format_input(self, example: TaskExample) -> Any:
         """Return a list of words."""
         return list(example.texts)
 
     def parse_line(self, task: Task, line: str) -> Any:
-        """Read words between spaces (or tabs); a no-break space is of a word."""
+        """Split at spaces and tabs; a no-break space does not split."""
         return split_at_blanks(line)
 
 
@@ -144,57 +146,57 @@ class SequenceTagging:
     wording: TaskWording = WORDING
     predicts_number: bool = False
 
-    def find_labels(self, examples: Sequence[TaskExample], where: object) -> tuple[str, ...]:
+    def find_labels(self, examples: Sequence[TaskExample], location: object) -> tuple[str, ...]:
         """List the tags that occur."""
-        return column_values.find_labels(examples, where)
+        return column_values.find_labels(examples, location)
 
     def check_examples(
         self, examples: Sequence[TaskExample], labels: Sequence[str], column: str
     ) -> None:
-        """Check that all tags are known; warn of some that only look as if they marked entities."""
+        """Check that all tags are known; warn of those that resemble entity labels but are not."""
         column_values.check_labels(examples, labels, column)
-        if (odd := unrecognized_entity_label(labels)) is not None:
+        if (unrecognized := unrecognized_entity_label(labels)) is not None:
             _log.warning(
-                "labels look as if they marked entities, but %r is of no scheme that is read (%s, "
+                "labels resemble entity labels, but %r fits no supported scheme (%s, "
                 "the letter before the type): there is no entity score",
-                odd, ", ".join(SCHEME_PREFIXES),
+                unrecognized, ", ".join(SCHEME_PREFIXES),
             )  # fmt: skip
 
     def infer_options_from_examples(
         self, examples: Sequence[TaskExample], labels: Sequence[str], options: Mapping[str, Any]
     ) -> dict[str, Any]:
-        """Find by which scheme the training file marks entities, if it does.
+        """Infer the entity scheme of the training file, if it marks entities.
 
         Raises:
             ValueError: a scheme was named, and the labels mark no entities.
         """
-        found = infer_scheme(
+        inferred = infer_scheme(
             labels, _as_tag_sequences([item.label for item in examples if item.label is not None])
         )
-        said = _options(options).tag_scheme
-        if said is not None and found is None:
+        given = _options(options).tag_scheme
+        if given is not None and inferred is None:
             raise ValueError(
-                f"options.tag_scheme = {said!r} is of labels that mark entities: 'O', and "
-                f"{', '.join(SCHEME_PREFIXES[said])}, each with a hyphen and a type; got "
+                f"options.tag_scheme = {given!r} needs entity labels: 'O', and "
+                f"{', '.join(SCHEME_PREFIXES[given])}, each with a hyphen and a type; got "
                 f"{format_names(labels)}"
             )
-        return {**options, "tag_scheme": said or found}
+        return {**options, "tag_scheme": given or inferred}
 
     def metric_names(self, task: Task) -> tuple[str, ...]:
-        """F1 of entities where the tags mark some, and the share of right words."""
+        """Entity F1, if the tags mark entities, and token accuracy."""
         marked = has_entity_labels(task.labels)
         return (*(("entity_f1",) if marked else ()), "token_accuracy")
 
     def compute_metrics(
         self, task: Task, labels: Sequence[Label], predictions: Sequence[Label]
     ) -> dict[str, float]:
-        """Compute the metrics of tags."""
+        """Compute the tagging metrics."""
         return tagging_metrics(
             _as_tag_sequences(labels), _as_tag_sequences(predictions), task.labels
         )
 
     def majority_baseline(self, task: Task, examples: Sequence[TaskExample]) -> Label:
-        """Return the most frequent tag, which `report.majority_baseline` gives to every word."""
+        """Return the most frequent tag, which `report.majority_baseline` assigns to every word."""
         return most_frequent_label(
             task.labels, (t for item in examples for t in column_values.example_labels(item))
         )

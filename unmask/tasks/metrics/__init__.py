@@ -1,1 +1,1 @@
-"""Figures of answers that are more than one label, one number or the tags of words."""
+"""Metrics of classification, regression, tagging, generation and question answering."""

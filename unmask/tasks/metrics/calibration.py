@@ -7,35 +7,35 @@ from jaxtyping import Float, Int
 
 DEFAULT_N_BINS = 15
 """As in the tables of Guo et al. 2017."""
-_PROBABILITY_TOLERANCE = 1e-3  # by which a row may miss 1: probabilities in bfloat16 do
+_PROBABILITY_TOLERANCE = 1e-3  # of a row's sum: probabilities in bfloat16 miss 1
 
 
 @dataclass(frozen=True, kw_only=True)
 class CalibrationBin:
-    """Predictions of like confidence."""
+    """Predictions of similar confidence."""
 
     low: float
-    """Confidence above this,"""
+    """Lower bound of confidence, exclusive."""
     high: float
-    """and up to this."""
+    """Upper bound, inclusive."""
     confidence: float
-    """The mean confidence; 0 where there is no prediction."""
+    """Mean confidence; 0 if the bin is empty."""
     accuracy: float
-    """The share of correct predictions; 0 where there is none."""
+    """Accuracy; 0 if the bin is empty."""
     count: int
 
 
 @dataclass(frozen=True, kw_only=True)
 class Calibration:
-    """How far probabilities can be trusted."""
+    """Calibration of predicted probabilities."""
 
     ece: float
     """Expected calibration error: the mean over predictions of the difference between confidence
-    and accuracy of their bin; 0 of nothing."""
+    and accuracy of their bin; 0 without predictions."""
     brier: float
     """The Brier score, from 0 to 2; see `brier_score`."""
     bins: tuple[CalibrationBin, ...] = ()
-    """For a reliability diagram."""
+    """Bins of a reliability diagram."""
 
 
 def calibration(
@@ -43,15 +43,14 @@ def calibration(
     probabilities: Float[np.ndarray, "n labels"],
     n_bins: int = DEFAULT_N_BINS,
 ) -> Calibration:
-    """Compute the calibration of the likeliest labels, in bins of equal width.
+    """Compute the calibration of the most likely labels, in bins of equal width.
 
-    Guo et al. 2017, arXiv:1706.04599, section 2, equation 3. Of equally likely labels the first is
-    taken.
+    Guo et al. 2017, arXiv:1706.04599, section 2, equation 3. Ties go to the first label.
 
     Args:
-        labels: the right label of each.
-        probabilities: of all labels.
-        n_bins: bins from 0 to 1.
+        labels: correct labels.
+        probabilities: predicted probability of each label.
+        n_bins: number of bins.
 
     Raises:
         ValueError: these are no probabilities.
@@ -59,18 +58,18 @@ def calibration(
     probabilities = _check_probabilities(labels, probabilities)
     predictions, confidence = probabilities.argmax(1), probabilities.max(1, initial=0.0)
     edges = np.arange(n_bins + 1) / n_bins
-    at = np.clip(np.searchsorted(edges, confidence, side="left") - 1, 0, n_bins - 1)
-    counts = np.bincount(at, minlength=n_bins)
+    bin_ids = np.clip(np.searchsorted(edges, confidence, side="left") - 1, 0, n_bins - 1)
+    counts = np.bincount(bin_ids, minlength=n_bins)
     total = np.maximum(counts, 1)
-    sure = np.bincount(at, weights=confidence, minlength=n_bins) / total
-    right = np.bincount(at, weights=predictions == labels, minlength=n_bins) / total
-    error = float((counts * np.abs(sure - right)).sum() / max(len(labels), 1))
+    confidences = np.bincount(bin_ids, weights=confidence, minlength=n_bins) / total
+    accuracies = np.bincount(bin_ids, weights=predictions == labels, minlength=n_bins) / total
+    error = float((counts * np.abs(confidences - accuracies)).sum() / max(len(labels), 1))
     bins = tuple(
         CalibrationBin(
             low=float(edges[i]),
             high=float(edges[i + 1]),
-            confidence=float(sure[i]),
-            accuracy=float(right[i]),
+            confidence=float(confidences[i]),
+            accuracy=float(accuracies[i]),
             count=int(counts[i]),
         )
         for i in range(n_bins)
@@ -81,10 +80,10 @@ def calibration(
 def brier_score(
     labels: Int[np.ndarray, "n"], probabilities: Float[np.ndarray, "n labels"]
 ) -> float:
-    """Compute the squared error of probabilities, summed over labels; 0 of nothing.
+    """Compute the Brier score: the squared error summed over labels; 0 without predictions.
 
-    Brier 1950, doi:10.1175/1520-0493(1950)078<0001:VOFEIT>2.0.CO;2, equation 2: from 0 to 2. Of two
-    labels it is twice what many call by this name, which looks at one of them.
+    Brier 1950, doi:10.1175/1520-0493(1950)078<0001:VOFEIT>2.0.CO;2, equation 2: from 0 to 2. For
+    two labels it is twice the common binary score, which uses one of them.
 
     Raises:
         ValueError: these are no probabilities.
@@ -95,18 +94,18 @@ def brier_score(
 def calibration_metrics(
     labels: Int[np.ndarray, "n"], probabilities: Float[np.ndarray, "n labels"]
 ) -> dict[str, float]:
-    """Compute all metrics of probabilities.
+    """Compute all calibration metrics.
 
     Raises:
         ValueError: these are no probabilities.
     """
-    found = calibration(labels, probabilities)
-    return {"calibration_error": found.ece, "brier": found.brier}
+    result = calibration(labels, probabilities)
+    return {"calibration_error": result.ece, "brier": result.brier}
 
 
 def _brier(labels: Int[np.ndarray, "n"], probabilities: Float[np.ndarray, "n labels"]) -> float:
-    right = np.arange(probabilities.shape[1]) == labels[:, None]
-    return float(((probabilities - right) ** 2).sum(1).mean()) if len(labels) else 0.0
+    one_hot = np.arange(probabilities.shape[1]) == labels[:, None]
+    return float(((probabilities - one_hot) ** 2).sum(1).mean()) if len(labels) else 0.0
 
 
 def _check_probabilities(
@@ -114,10 +113,10 @@ def _check_probabilities(
 ) -> Float[np.ndarray, "n labels"]:
     p = probabilities.astype(np.float64)
     sums = p.sum(1)
-    # not (a <= b), so that what is not a number is refused too
+    # not (a <= b): NaN fails too
     if len(p) and not (p.min() >= 0 and np.abs(sums - 1).max() <= _PROBABILITY_TOLERANCE):
         raise ValueError(
-            f"probabilities must be at least 0 and a row's sum 1, got a least of {p.min():.4g} and "
+            f"probabilities must be at least 0 and a row's sum 1, got a minimum {p.min():.4g} and "
             f"sums from {sums.min():.4g} to {sums.max():.4g}"
         )
     if len(labels) and not (labels.min() >= 0 and labels.max() < p.shape[1]):

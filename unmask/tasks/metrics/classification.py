@@ -1,7 +1,7 @@
-"""Metrics of classes, by scikit-learn: accuracy, F1, Matthews' correlation.
+"""Classification metrics of scikit-learn: accuracy, F1, Matthews' correlation.
 
-Every metric is a number, whatever the predictions: where a definition divides by zero the docstring
-says what is there instead. scikit-learn is imported when a metric is computed.
+Every metric is finite: where a definition divides by zero the docstring gives the value.
+scikit-learn is imported when a metric is computed.
 """
 
 import warnings
@@ -14,7 +14,7 @@ from jaxtyping import Int
 
 
 def accuracy(labels: Int[np.ndarray, "n"], predictions: Int[np.ndarray, "n"]) -> float:
-    """Compute the share of correct predictions; 0 of nothing."""
+    """Compute the share of correct predictions; 0 without predictions."""
     if not len(labels):
         return 0.0
     with import_sklearn_metrics() as sklearn:
@@ -24,17 +24,17 @@ def accuracy(labels: Int[np.ndarray, "n"], predictions: Int[np.ndarray, "n"]) ->
 def f1_score(
     labels: Int[np.ndarray, "n"], predictions: Int[np.ndarray, "n"], positive_class: int = 1
 ) -> float:
-    """Compute the harmonic mean of precision and recall of a class; 0 where it never occurs."""
+    """Compute the harmonic mean of precision and recall of a class; 0 if it never occurs."""
     return _mean_f1(labels, predictions, [positive_class])
 
 
 def macro_f1(labels: Int[np.ndarray, "n"], predictions: Int[np.ndarray, "n"]) -> float:
-    """Compute the mean F1 of the classes that occur, in labels or predictions; 0 of nothing."""
+    """Compute the mean F1 of the classes that occur in labels or predictions; 0 without any."""
     return _mean_f1(labels, predictions, None)
 
 
 def matthews_correlation(labels: Int[np.ndarray, "n"], predictions: Int[np.ndarray, "n"]) -> float:
-    """Compute the correlation of two labelings; 0 where all is one class on either side.
+    """Compute the correlation of two labelings; 0 if either has only one class.
 
     For any number of classes: Gorodkin 2004, doi:10.1016/j.compbiolchem.2004.09.006, equation 8;
     for two it is Matthews'.
@@ -48,7 +48,7 @@ def matthews_correlation(labels: Int[np.ndarray, "n"], predictions: Int[np.ndarr
 def classification_metrics(
     labels: Int[np.ndarray, "n"], predictions: Int[np.ndarray, "n"], n_labels: int
 ) -> dict[str, float]:
-    """Compute all metrics of a classification; of two classes the last is the positive of F1."""
+    """Compute all classification metrics; with two classes the last is the positive class of F1."""
     scores = {
         "accuracy": accuracy(labels, predictions),
         "macro_f1": macro_f1(labels, predictions),
@@ -59,9 +59,9 @@ def classification_metrics(
 
 @contextmanager
 def import_sklearn_metrics() -> Generator[ModuleType]:
-    """Import `sklearn.metrics`, whose warnings are not shown meanwhile.
+    """Import `sklearn.metrics` with its warnings suppressed.
 
-    It warns where a class is rare or lacking, which is nothing amiss in a small dev file.
+    It warns of rare or missing classes, which are normal in a small dev file.
     """
     from sklearn import metrics
 
@@ -73,7 +73,7 @@ def import_sklearn_metrics() -> Generator[ModuleType]:
 def _mean_f1(
     labels: Int[np.ndarray, "n"], predictions: Int[np.ndarray, "n"], classes: list[int] | None
 ) -> float:
-    """Compute the mean F1 of some classes; None: of those that occur."""
+    """Compute the mean F1 of classes; None: of those that occur."""
     if not len(labels):
         return 0.0
     with import_sklearn_metrics() as sklearn:

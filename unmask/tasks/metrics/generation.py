@@ -1,7 +1,7 @@
-"""Metrics of generated texts: BLEU and chrF by sacrebleu, ROUGE by rouge-score.
+"""Metrics of generated texts: BLEU and chrF of sacrebleu, ROUGE of rouge-score.
 
-Both are optional: `pip install 'unmask[text-metrics]'`. BLEU and chrF are of 100, as everyone
-prints them; ROUGE and exact match are shares.
+Both are optional: `pip install 'unmask[text-metrics]'`. BLEU and chrF range to 100, as customary;
+ROUGE and exact match to 1.
 """
 
 import importlib.util
@@ -13,7 +13,7 @@ from typing import Any, Literal, cast
 import numpy as np
 
 References = Sequence[Sequence[str]]
-"""The texts that would be right, for each prediction: one or more."""
+"""One or more references for each prediction."""
 RougeType = Literal["rouge1", "rouge2", "rougeL"]
 ROUGE_TYPES: tuple[RougeType, ...] = ("rouge1", "rouge2", "rougeL")
 
@@ -22,31 +22,31 @@ _WORD_PATTERN = re.compile(r"\w+")
 
 @dataclass(frozen=True)
 class ScoreWithSignature:
-    """A figure, and how exactly it was computed: sacrebleu's signature."""
+    """A score and the exact configuration of its computation: sacrebleu's signature."""
 
     value: float
     signature: str
 
 
 def exact_match(labels: References, predictions: Sequence[str]) -> float:
-    """Compute the share of texts that are a right one, but for white space; 0 of nothing."""
+    """Compute the share of texts that equal a reference up to white space; 0 without texts."""
     _check_lengths(labels, predictions)
-    right = [
+    is_match = [
         _strip_white_space(s) in map(_strip_white_space, t)
         for t, s in zip(labels, predictions, strict=True)
     ]
-    return float(np.mean(right)) if right else 0.0
+    return float(np.mean(is_match)) if is_match else 0.0
 
 
 def bleu(
     labels: References, predictions: Sequence[str], *, tokenize: str = "13a"
 ) -> ScoreWithSignature:
-    """Compute BLEU of all texts together (Papineni et al. 2002, aclanthology.org/P02-1040).
+    """Compute corpus BLEU (Papineni et al. 2002, aclanthology.org/P02-1040).
 
     Args:
         labels: the references.
         predictions: the texts.
-        tokenize: how sacrebleu finds words: "13a", "zh", "ja-mecab", "flores200", "char", ...
+        tokenize: sacrebleu's tokenizer: "13a", "zh", "ja-mecab", "flores200", "char", ...
 
     Raises:
         ImportError: sacrebleu is not installed.
@@ -65,12 +65,12 @@ def bleu(
 def chrf(
     labels: References, predictions: Sequence[str], *, word_order: int = 0
 ) -> ScoreWithSignature:
-    """Compute chrF of all texts together (Popović 2015, aclanthology.org/W15-3049).
+    """Compute corpus chrF (Popović 2015, aclanthology.org/W15-3049).
 
     Args:
         labels: the references.
         predictions: the texts.
-        word_order: the longest n-grams of words; 0: characters alone, 2: chrF++.
+        word_order: maximum word n-gram; 0: characters only, 2: chrF++.
 
     Raises:
         ImportError: sacrebleu is not installed.
@@ -94,20 +94,20 @@ def rouge(
     use_stemmer: bool = False,
     is_english: bool = True,
 ) -> dict[RougeType, float]:
-    """Compute the mean F1 of ROUGE-1, -2 and -L (Lin 2004, aclanthology.org/W04-1013); 0 of none.
+    """Compute the mean F1 of ROUGE-1, -2 and -L (Lin 2004, aclanthology.org/W04-1013).
 
     Args:
         labels: the references.
         predictions: the texts.
-        types: which of several right texts counts: the one that fits best, for each of the three
-            (the paper's section 2.1), or all of them equally.
+        types: aggregation over several references: the best, for each of the three (section 2.1 of
+            the paper), or the mean.
         use_stemmer: words count as the same if Porter's stems are.
-        is_english: words are runs of a to z and digits, as rouge-score has it, which cuts "für"
-            into two letters. Otherwise, of the letters and digits of any script.
+        is_english: words are runs of a to z and digits, as in rouge-score, which splits "für".
+            Otherwise, of letters and digits of any script.
 
     Raises:
         ImportError: rouge-score is not installed.
-        ValueError: a text has no reference, or words that are not English are to be stemmed.
+        ValueError: a text has no reference, or stemming is requested for other than English.
     """
     _check_lengths(labels, predictions)
     if use_stemmer and not is_english:
@@ -121,8 +121,8 @@ def rouge(
         tokenizer=None if is_english else _UnicodeWordTokenizer(),
     )
     rows: list[list[float]] = []
-    for right, text in zip(labels, predictions, strict=True):
-        scores = [scorer.score(one, text) for one in right]
+    for references, text in zip(labels, predictions, strict=True):
+        scores = [scorer.score(reference, text) for reference in references]
         table = np.array([[score[name].fmeasure for name in ROUGE_TYPES] for score in scores])
         rows.append((table.max(0) if types == "best" else table.mean(0)).tolist())
     means = np.mean(rows, 0).tolist() if rows else [0.0] * len(ROUGE_TYPES)
@@ -132,7 +132,7 @@ def rouge(
 def generation_metrics(
     labels: References, predictions: Sequence[str], *, is_english: bool = True
 ) -> dict[str, float]:
-    """Compute all metrics of texts, with the libraries' own settings.
+    """Compute all generation metrics, with the default settings of the libraries.
 
     Raises:
         ImportError: sacrebleu or rouge-score is not installed.
@@ -147,7 +147,7 @@ def generation_metrics(
 
 
 class _UnicodeWordTokenizer:
-    """What rouge-score takes for a tokenizer."""
+    """Tokenizer interface of rouge-score."""
 
     def tokenize(self, text: str) -> list[str]:
         return _WORD_PATTERN.findall(text.lower())
@@ -158,9 +158,9 @@ def _strip_white_space(text: str) -> str:
 
 
 def _reference_streams(labels: References, predictions: Sequence[str]) -> list[list[str | None]]:
-    """Lay references out as sacrebleu reads them: the first ones of all texts, the second, ...
+    """Transpose references for sacrebleu: the first of all texts, the second, ...
 
-    It takes None where a text has fewer than others, though its annotations do not say so.
+    Missing references are None, which sacrebleu accepts despite its annotations.
     """
     _check_lengths(labels, predictions)
     if not predictions:
@@ -174,11 +174,11 @@ def _check_lengths(labels: References, predictions: Sequence[str]) -> None:
         raise ValueError(
             f"there are references for {len(labels)} texts, but {len(predictions)} texts"
         )
-    for i, right in enumerate(labels):
-        if isinstance(right, str) or not right:
-            raise ValueError(f"text {i} must have a list of references, got {right!r}")
+    for i, references in enumerate(labels):
+        if isinstance(references, str) or not references:
+            raise ValueError(f"text {i} must have a list of references, got {references!r}")
 
 
-def _require_library(module: str, what: str) -> None:
+def _require_library(module: str, metric: str) -> None:
     if importlib.util.find_spec(module) is None:
-        raise ImportError(f"{what} needs {module}: pip install 'unmask[text-metrics]'")
+        raise ImportError(f"{metric} needs {module}: pip install 'unmask[text-metrics]'")

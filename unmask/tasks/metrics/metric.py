@@ -1,4 +1,4 @@
-"""METRICS: the metrics by which the best model of a run may be chosen, by name."""
+"""METRICS: the metrics for model selection, by name."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -6,15 +6,15 @@ from typing import Literal
 
 MetricKind = Literal["classes", "numbers", "tags", "label sets", "answers", "texts", "tasks"]
 MEAN_METRIC = "mean"
-"""The metric of several tasks that are learned together: the mean of theirs."""
+"""The metric of a task mixture: the mean over its tasks."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Metric:
-    """A metric by which the best model of a run may be chosen."""
+    """A metric for the selection of the best model of a run."""
 
     applies_to: MetricKind
-    """What it is mostly of; there is an accuracy of choices too, and a macro F1 of label sets."""
+    """Its usual subject; accuracy also applies to choices, macro F1 to label sets."""
     higher_is_better: bool = True
     """Whether more is better."""
 

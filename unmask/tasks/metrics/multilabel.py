@@ -1,6 +1,6 @@
-"""Metrics of sets of labels, by scikit-learn: of a text any number of labels may be true.
+"""Multi-label metrics of scikit-learn.
 
-Where scikit-learn warns, it says 0, and so do these.
+Undefined values are 0, as in scikit-learn.
 """
 
 import numpy as np
@@ -13,7 +13,7 @@ from unmask.tasks.metrics.regression import check_finite
 def subset_accuracy(
     labels: Bool[np.ndarray, "n labels"], predictions: Bool[np.ndarray, "n labels"]
 ) -> float:
-    """Compute the share of texts all of whose labels are right; 0 of nothing."""
+    """Compute the share of texts with all labels correct; 0 without texts."""
     correct = (labels == predictions).all(1)
     return accuracy(np.ones(len(labels), np.int64), correct.astype(np.int64))
 
@@ -21,27 +21,27 @@ def subset_accuracy(
 def micro_f1(
     labels: Bool[np.ndarray, "n labels"], predictions: Bool[np.ndarray, "n labels"]
 ) -> float:
-    """Compute the F1 of all labels of all texts as one; 0 where none is true or predicted."""
+    """Compute F1 over all labels of all texts; 0 if none is true or predicted."""
     return f1_score(labels.astype(np.int64).reshape(-1), predictions.astype(np.int64).reshape(-1))
 
 
 def macro_f1(
     labels: Bool[np.ndarray, "n labels"], predictions: Bool[np.ndarray, "n labels"]
 ) -> float:
-    """Compute the mean F1 of all labels; that of a label never true and never predicted is 0."""
+    """Compute the mean F1 over labels; that of a label never true or predicted is 0."""
     columns = zip(labels.T.astype(np.int64), predictions.T.astype(np.int64), strict=True)
-    scores = [f1_score(one, predicted) for one, predicted in columns]
+    scores = [f1_score(labels_of_class, predicted) for labels_of_class, predicted in columns]
     return float(np.mean(scores)) if scores else 0.0
 
 
 def label_ranking_average_precision(
     labels: Bool[np.ndarray, "n labels"], scores: Float[np.ndarray, "n labels"]
 ) -> float:
-    """Compute label-ranking average precision; 0 of nothing.
+    """Compute label-ranking average precision; 0 without texts.
 
-    Of each true label the share of true ones among those that score no less, averaged over the
-    labels of a text, then over texts (Schapire and Singer 2000, doi:10.1023/A:1007649029923). A
-    text of which all labels are true, or none, counts 1.
+    For each true label, the share of true labels among those with at least its score, averaged over
+    the labels of a text, then over texts (Schapire and Singer 2000, doi:10.1023/A:1007649029923). A
+    text with all labels true, or none, counts 1.
 
     Raises:
         FloatingPointError: a score is not finite.
@@ -56,7 +56,7 @@ def label_ranking_average_precision(
 def mean_average_precision(
     labels: Bool[np.ndarray, "n labels"], scores: Float[np.ndarray, "n labels"]
 ) -> float:
-    """Compute the mean over labels of the area under precision by recall, without interpolation.
+    """Compute the mean over labels of the area under the precision-recall curve, not interpolated.
 
     That of a label which is never true is 0.
 
@@ -65,11 +65,11 @@ def mean_average_precision(
     """
     check_finite(scores)
     with import_sklearn_metrics() as sklearn:
-        each = [
-            sklearn.average_precision_score(one, score) if one.any() else 0.0
-            for one, score in zip(labels.T, scores.T, strict=True)
+        precisions = [
+            sklearn.average_precision_score(is_true, score) if is_true.any() else 0.0
+            for is_true, score in zip(labels.T, scores.T, strict=True)
         ]
-    return float(np.mean(each)) if each else 0.0
+    return float(np.mean(precisions)) if precisions else 0.0
 
 
 def multilabel_metrics(
@@ -77,19 +77,19 @@ def multilabel_metrics(
     predictions: Bool[np.ndarray, "n labels"],
     scores: Float[np.ndarray, "n labels"] | None = None,
 ) -> dict[str, float]:
-    """Compute all metrics of sets of labels; those of rankings only where there are scores.
+    """Compute all multi-label metrics; ranking metrics need scores.
 
     Raises:
         FloatingPointError: a score is not finite.
     """
-    found = {
+    metrics = {
         "micro_f1": micro_f1(labels, predictions),
         "macro_f1": macro_f1(labels, predictions),
         "subset_accuracy": subset_accuracy(labels, predictions),
     }
     if scores is None:
-        return found
-    return found | {
+        return metrics
+    return metrics | {
         "ranking_precision": label_ranking_average_precision(labels, scores),
         "mean_average_precision": mean_average_precision(labels, scores),
     }

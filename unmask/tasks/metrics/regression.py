@@ -1,6 +1,6 @@
-"""Metrics of numbers: correlations by SciPy, and the mean squared error by scikit-learn.
+"""Regression metrics: correlations of SciPy and the mean squared error of scikit-learn.
 
-Every metric is a number for any finite numbers; what is not finite is an error, not a score.
+Every metric is finite for finite numbers; others raise an error.
 """
 
 from typing import Any, cast
@@ -12,7 +12,7 @@ from unmask.tasks.metrics.classification import import_sklearn_metrics
 
 
 def pearson(labels: Float[np.ndarray, "n"], predictions: Float[np.ndarray, "n"]) -> float:
-    """Compute the linear correlation; 0 where either side does not vary.
+    """Compute the linear correlation; 0 if either side is constant.
 
     Raises:
         FloatingPointError: a number is not finite.
@@ -26,7 +26,7 @@ def pearson(labels: Float[np.ndarray, "n"], predictions: Float[np.ndarray, "n"])
 
 
 def spearman(labels: Float[np.ndarray, "n"], predictions: Float[np.ndarray, "n"]) -> float:
-    """Compute the correlation of ranks, equal numbers sharing theirs; 0 where a side is constant.
+    """Compute the correlation of ranks, ties averaged; 0 if a side is constant.
 
     Raises:
         FloatingPointError: a number is not finite.
@@ -40,7 +40,7 @@ def spearman(labels: Float[np.ndarray, "n"], predictions: Float[np.ndarray, "n"]
 def mean_squared_error(
     labels: Float[np.ndarray, "n"], predictions: Float[np.ndarray, "n"]
 ) -> float:
-    """Compute the mean squared difference; 0 of nothing.
+    """Compute the mean squared difference; 0 without numbers.
 
     Raises:
         FloatingPointError: a number is not finite.
@@ -55,7 +55,7 @@ def mean_squared_error(
 def regression_metrics(
     labels: Float[np.ndarray, "n"], predictions: Float[np.ndarray, "n"]
 ) -> dict[str, float]:
-    """Compute all metrics of a regression.
+    """Compute all regression metrics.
 
     Raises:
         FloatingPointError: a number is not finite.
@@ -68,7 +68,7 @@ def regression_metrics(
 
 
 def check_finite(*arrays: np.ndarray) -> None:
-    """Refuse numbers that are none.
+    """Reject numbers that are not finite.
 
     Raises:
         FloatingPointError: one is not finite.
@@ -78,9 +78,9 @@ def check_finite(*arrays: np.ndarray) -> None:
 
 
 def _scale_to_unit(x: Float[np.ndarray, "n"]) -> Float[np.ndarray, "n"] | None:
-    """Map to [-1, 1], which no correlation notices, so that no square overflows or vanishes.
+    """Map to [-1, 1], so that no square overflows or vanishes; correlations are unchanged.
 
-    None where nothing varies.
+    None if all are equal.
     """
     check_finite(x)
     if len(x) < 2:

@@ -1,4 +1,4 @@
-"""The names of the classes that whole numbers stand for, which Parquet files of the Hub carry.
+"""Class names of integer labels in Parquet files of the Hub.
 
 The datasets library writes a column of labels as numbers, and their names into the file's metadata
 (huggingface.co/docs/datasets/about_dataset_features).
@@ -17,7 +17,7 @@ _UNKNOWN_CLASS = -1
 
 
 def class_names(metadata: Mapping[bytes, bytes] | None, path: Path) -> dict[str, tuple[str, ...]]:
-    """Read the names of the classes of each column that has some, or lists of some.
+    """Read the class names of each column of class numbers, or of lists of them.
 
     Raises:
         ValueError: the metadata are damaged.
@@ -44,21 +44,24 @@ def _names_of_feature(feature: Any) -> tuple[str, ...]:
     return tuple(str(n) for n in fields["names"]) if fields.get("_type") == "ClassLabel" else ()
 
 
-def replace_class_numbers(value: object, names: Sequence[str], column: str, where: str) -> object:
-    """Put the name of a class in place of its number, also within lists; None where it is unknown.
+def replace_class_numbers(
+    value: object, names: Sequence[str], column: str, location: str
+) -> object:
+    """Replace class numbers by class names, also within lists; None where it is unknown.
 
     Raises:
         ValueError: there is no such class.
     """
     if isinstance(value, list):
         return [
-            replace_class_numbers(one, names, column, where) for one in cast("list[object]", value)
+            replace_class_numbers(item, names, column, location)
+            for item in cast("list[object]", value)
         ]
     if value is None or value == _UNKNOWN_CLASS:
         return None
     if not isinstance(value, int) or not 0 <= value < len(names):
         raise ValueError(
-            f"{where}: {column!r} must be a class from 0 to {len(names) - 1}, got "
+            f"{location}: {column!r} must be a class from 0 to {len(names) - 1}, got "
             f"{describe_value(value)}"
         )
     return names[value]

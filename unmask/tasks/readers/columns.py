@@ -1,4 +1,4 @@
-"""Columns of a table -> texts, words, labels and numbers, each with its place if it is none."""
+"""Columns of a table -> texts, words, labels and numbers; errors name file and line."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -39,7 +39,7 @@ NUMBER_COLUMNS = (
 TAG_COLUMNS = ("tags", "labels", "ner_tags", "pos_tags", "upos", "ner", "pos")
 
 MAX_NUMBER = 1e30
-"""Of the numbers that can be learned: float32 ends at 3e38."""
+"""Largest target of regression: float32 ends at 3e38."""
 
 
 def check_columns(
@@ -49,7 +49,7 @@ def check_columns(
     allowed_counts: Sequence[int],
     task_kind: str,
 ) -> None:
-    """Check the columns that were named; of text, none or as many as a kind of task reads.
+    """Check the given columns; of text, none or as many as the kind of task reads.
 
     Raises:
         ValueError: a column does not exist, or there are too few or too many.
@@ -71,17 +71,17 @@ def find_column(
     excluded: Sequence[str] = (),
     option: Literal["text", "label"] = "text",
 ) -> str:
-    """Find a column by its customary names.
+    """Find a column by its usual names.
 
     Args:
         table: the file.
-        usual_names: names, the likeliest first.
-        purpose: the column holds, for messages.
-        excluded: columns that are something else.
-        option: by which it can be named.
+        usual_names: candidate names, the most likely first.
+        purpose: contents of the column, for messages.
+        excluded: columns with other roles.
+        option: the option that names it.
 
     Raises:
-        ValueError: there is none, with the columns that there are.
+        ValueError: there is none; lists the columns.
     """
     by_name = {name.lower(): name for name in reversed(table.columns) if name not in excluded}
     for name in usual_names:
@@ -96,11 +96,11 @@ def find_column(
 def find_column_pair(
     table: Table, usual_names: Sequence[tuple[str, str]]
 ) -> tuple[str, str] | None:
-    """Find two columns by their customary names, if they are there."""
+    """Find two columns by their usual names, if they exist."""
     by_name = {name.lower(): name for name in reversed(table.columns)}
-    for one, other in usual_names:
-        if one in by_name and other in by_name:
-            return by_name[one], by_name[other]
+    for first, second in usual_names:
+        if first in by_name and second in by_name:
+            return by_name[first], by_name[second]
     return None
 
 
@@ -111,8 +111,8 @@ def read_texts(
 
     Args:
         table: the file.
-        columns: by name.
-        encoding_errors: what becomes of NULs and lone surrogates.
+        columns: their names.
+        encoding_errors: treatment of NULs and lone surrogates.
 
     Raises:
         ValueError: a value is no text, with file and line.
@@ -128,61 +128,63 @@ def read_texts(
 
 
 def parse_words(
-    value: object, column: str, where: str, encoding_errors: EncodingErrors
+    value: object, column: str, location: str, encoding_errors: EncodingErrors
 ) -> tuple[str, ...]:
     """Read the words of a sentence."""
     if not isinstance(value, list | tuple):
         raise ValueError(
-            f"{where}: {column!r} must be a list of words, got {describe_value(value)}"
+            f"{location}: {column!r} must be a list of words, got {describe_value(value)}"
         )
     return tuple(
-        check_text(word, where, column, encoding_errors) for word in cast("list[object]", value)
+        check_text(word, location, column, encoding_errors) for word in cast("list[object]", value)
     )
 
 
-def parse_tags(value: object, column: str, where: str, n_words: int) -> tuple[str, ...]:
+def parse_tags(value: object, column: str, location: str, n_words: int) -> tuple[str, ...]:
     """Read the tags of a sentence of `n_words` words."""
     if not isinstance(value, list | tuple):
-        raise ValueError(f"{where}: {column!r} must be a list of tags, got {describe_value(value)}")
-    tags = tuple(parse_label(tag, column, where) for tag in cast("list[object]", value))
+        raise ValueError(
+            f"{location}: {column!r} must be a list of tags, got {describe_value(value)}"
+        )
+    tags = tuple(parse_label(tag, column, location) for tag in cast("list[object]", value))
     if len(tags) != n_words:
-        raise ValueError(f"{where}: {n_words} words, but {len(tags)} tags in {column!r}")
+        raise ValueError(f"{location}: {n_words} words, but {len(tags)} tags in {column!r}")
     return tags
 
 
-def parse_label(value: object, column: str, where: str) -> str:
-    """Write a label as text; a whole number is the same label whether a file writes 1 or 1.0."""
+def parse_label(value: object, column: str, location: str) -> str:
+    """Parse a label as text; 1 and 1.0 are the same label."""
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, float) and value.is_integer():
         value = int(value)
-    if isinstance(value, float) and not math.isfinite(value):  # as tables write what is missing
-        raise ValueError(f"{where}: no label in column {column!r}, but {value}")
+    if isinstance(value, float) and not math.isfinite(value):  # missing values in tables
+        raise ValueError(f"{location}: no label in column {column!r}, but {value}")
     if isinstance(value, int | float):
         return str(value)
-    text = check_text(value, where, column, "strict").strip()
+    text = check_text(value, location, column, "strict").strip()
     if not text:
-        raise ValueError(f"{where}: no label in column {column!r}")
+        raise ValueError(f"{location}: no label in column {column!r}")
     return text
 
 
-def parse_number(value: object, column: str, where: str) -> float:
+def parse_number(value: object, column: str, location: str) -> float:
     """Read a number."""
     try:
         number = float(cast("str | float", value))
     except (TypeError, ValueError, OverflowError):
         number = math.nan
     if isinstance(value, bool) or not math.isfinite(number):
-        raise ValueError(f"{where}: {column!r} must be a number, got {describe_value(value)}")
+        raise ValueError(f"{location}: {column!r} must be a number, got {describe_value(value)}")
     if abs(number) > MAX_NUMBER:
         raise ValueError(
-            f"{where}: {column!r} must be at most {MAX_NUMBER:g}, got {describe_value(value)}"
+            f"{location}: {column!r} must be at most {MAX_NUMBER:g}, got {describe_value(value)}"
         )
     return number
 
 
-def find_labels(examples: Sequence[TaskExample], where: object) -> tuple[str, ...]:
-    """List the labels that occur: by value where all are whole numbers, else by the alphabet.
+def find_labels(examples: Sequence[TaskExample], location: object) -> tuple[str, ...]:
+    """List the labels that occur, sorted by value if all are integers, else alphabetically.
 
     Raises:
         ValueError: there is but one.
@@ -190,45 +192,44 @@ def find_labels(examples: Sequence[TaskExample], where: object) -> tuple[str, ..
     labels = {t for item in examples for t in example_labels(item)}
     if len(labels) < 2:
         only = f"only one label, {next(iter(labels))!r}" if labels else "no label"
-        raise ValueError(f"{where}: {only} in {len(examples)} rows; there is nothing to learn")
+        raise ValueError(f"{location}: {only} in {len(examples)} rows; there is nothing to learn")
     if all(label.removeprefix("-").isdecimal() and label.isascii() for label in labels):
         return tuple(sorted(labels, key=lambda label: (int(label), label)))
     return tuple(sorted(labels))
 
 
 def with_label_names(examples: Sequence[TaskExample], names: Sequence[str]) -> list[TaskExample]:
-    """Read the labels of a file as names where they are the places of these: 0, 1 and so on.
+    """Replace labels that are indices 0, 1, ... into `names` by the names.
 
-    That is so if every label of the file is a whole number from 0 to below the number of names, and
-    none is a name itself; labels of any other file stay what they are.
+    That is if every label is an integer from 0 to below the number of names, and none is a name
+    itself; other labels are unchanged.
     """
     labels = {label for item in examples for label in example_labels(item)}
-    by_place = {str(place): name for place, name in enumerate(names)}
-    if not labels <= set(by_place) or labels & set(names):
+    by_index = {str(index): name for index, name in enumerate(names)}
+    if not labels <= set(by_index) or labels & set(names):
         return list(examples)
-    return [replace(item, label=_label_name(item.label, by_place)) for item in examples]
+    return [replace(item, label=_label_name(item.label, by_index)) for item in examples]
 
 
-def _label_name(class_number: Label | None, by_place: Mapping[str, str]) -> Label | None:
+def _label_name(class_number: Label | None, by_index: Mapping[str, str]) -> Label | None:
     if isinstance(class_number, tuple):
-        return tuple(by_place[label] for label in class_number)
-    return by_place[class_number] if isinstance(class_number, str) else class_number
+        return tuple(by_index[label] for label in class_number)
+    return by_index[class_number] if isinstance(class_number, str) else class_number
 
 
 def check_labels(examples: Sequence[TaskExample], labels: Sequence[str], column: str) -> None:
     """Check that all labels are known.
 
     Raises:
-        ValueError: one is not; it is named, with file and line.
+        ValueError: a label is unknown, with file and line.
     """
-    known = set(labels)
+    allowed = set(labels)
     for item in examples:
         for label in example_labels(item):
-            if label not in known:
+            if label not in allowed:
                 raise ValueError(
-                    f"{item.location}: label {label!r} in column {column!r} is none of those "
-                    "that are "
-                    f"known: {format_names(labels)}; the option labels names them in fine-tuning"
+                    f"{item.location}: label {label!r} in column {column!r} must be one of "
+                    f"{format_names(labels)}; the option labels sets them in fine-tuning"
                 )
 
 
@@ -239,7 +240,7 @@ def example_labels(example: TaskExample) -> tuple[str, ...]:
     return (example.label,) if isinstance(example.label, str) else ()
 
 
-def check_numbers_differ(examples: Sequence[TaskExample], where: object) -> None:
+def check_numbers_differ(examples: Sequence[TaskExample], location: object) -> None:
     """Check that numbers differ.
 
     Raises:
@@ -249,5 +250,5 @@ def check_numbers_differ(examples: Sequence[TaskExample], where: object) -> None
     if len(numbers) < 2:
         only = next(iter(numbers), None)
         raise ValueError(
-            f"{where}: the number is {only} in all {len(examples)} rows; there is nothing to learn"
-        )  # fmt: skip
+            f"{location}: all {len(examples)} numbers are {only}; there is nothing to learn"
+        )

@@ -1,6 +1,6 @@
-"""Sentences with a word a line: CoNLL's files, and CoNLL-U's.
+"""Sentences with one word per line: CoNLL and CoNLL-U files.
 
-What is a comment is decided so that no word is lost: in files of tweets many words begin with "#".
+Comments are recognized so that no word is lost: in tweets many words begin with "#".
 """
 
 import re
@@ -13,8 +13,7 @@ from unmask.text.lines import EncodingErrors, split_at_blanks
 from unmask.text.records import TableRow, format_names, read_whole_lines
 
 WORDS_COLUMN = "words"
-"""What the first column of a .conll file is called, which has no header; the others are "2", "3",
-..."""
+"""Name of the first column of a .conll file without a header; the others are "2", "3", ..."""
 CONLLU_COLUMNS = ("id", "form", "lemma", "upos", "xpos", "feats", "head", "deprel", "deps", "misc")
 """The columns of a .conllu file."""
 
@@ -30,14 +29,14 @@ _SentenceLines = list[tuple[int, str]]
 def read_conll(
     path: Path, header: Sequence[str], encoding_errors: EncodingErrors
 ) -> tuple[tuple[str, ...], list[TableRow]]:
-    """Read a word a line, its columns parted by tabs or else spaces, sentences by blank lines.
+    """Read one word per line; columns are separated by tabs or spaces, sentences by blank lines.
 
-    A comment is a line that begins with "# " before the first word of a sentence. Such a line is a
-    word itself where it has as many columns as words have, and in the last of them what another
-    word has there: "# O", but not "# newdoc" or "# sent_id = 1".
+    A comment begins with "# " before the first word of a sentence. It is a word if it has as many
+    columns as words, and in the last a value that other words have there: "# O", but not "# newdoc"
+    or "# sent_id = 1".
 
     Raises:
-        ValueError: a line has not as many columns as others.
+        ValueError: lines differ in their number of columns.
     """
     sentences = list(_split_sentences(path, encoding_errors))
     n, last = _infer_columns(sentences, header)
@@ -67,10 +66,10 @@ def read_conll(
 
 
 def read_conllu(path: Path, encoding_errors: EncodingErrors) -> Iterator[TableRow]:
-    """Read CoNLL-U (universaldependencies.org/format.html): words, no ranges and empty nodes.
+    """Read CoNLL-U (universaldependencies.org/format.html): words without ranges and empty nodes.
 
     Raises:
-        ValueError: a line has other columns than a word, or no number where they begin.
+        ValueError: a line has the wrong number of columns, or an invalid id.
     """
     for sentence in _split_sentences(path, encoding_errors):
         words: list[list[str]] = []
@@ -82,11 +81,9 @@ def read_conllu(path: Path, encoding_errors: EncodingErrors) -> Iterator[TableRo
             if len(fields) != len(CONLLU_COLUMNS):
                 raise ValueError(
                     f"{path}:{number}: {format_field_count(len(fields))}, but a word of .conllu "
-                    f"has {len(CONLLU_COLUMNS)}, parted by tabs"
+                    f"has {len(CONLLU_COLUMNS)}, separated by tabs"
                 )
-            if _RANGE_OR_EMPTY_NODE_ID.fullmatch(
-                fields[0]
-            ):  # a word that is written out below, or not written
+            if _RANGE_OR_EMPTY_NODE_ID.fullmatch(fields[0]):  # a range or an empty node
                 continue
             if not _WORD_ID.fullmatch(fields[0]):
                 raise ValueError(
@@ -100,31 +97,31 @@ def read_conllu(path: Path, encoding_errors: EncodingErrors) -> Iterator[TableRo
 
 
 def _split_sentences(path: Path, encoding_errors: EncodingErrors) -> Iterator[_SentenceLines]:
-    """Yield the lines between blank ones; what else is white space does not make a line blank."""
-    held: _SentenceLines = []
+    """Yield the lines between blank ones; a line with other white space is not blank."""
+    sentence: _SentenceLines = []
     for number, line in read_whole_lines(path, encoding_errors):
         if line.strip(_BLANKS):
-            held.append((number, line))
-        elif held:
-            yield held
-            held = []
-    if held:
-        yield held
+            sentence.append((number, line))
+        elif sentence:
+            yield sentence
+            sentence = []
+    if sentence:
+        yield sentence
 
 
 def _infer_columns(
     sentences: Sequence[_SentenceLines], header: Sequence[str]
 ) -> tuple[int, set[str]]:
-    """Return how many columns words have, and what is in the last, of lines that are words."""
+    """Return the number of columns of words, and the values in the last column."""
     n, last = len(header), set[str]()
     for sentence in sentences:
-        begun = False
+        in_sentence = False
         for _, line in sentence:
-            if line.startswith(_COMMENT_PREFIX) and not begun:
+            if line.startswith(_COMMENT_PREFIX) and not in_sentence:
                 continue
             fields = _split_fields(line)
-            begun = begun or fields[0] != _DOCUMENT_START
-            if begun:
+            in_sentence = in_sentence or fields[0] != _DOCUMENT_START
+            if in_sentence:
                 n = n or len(fields)
                 last.add(fields[-1])
     return n, last
@@ -135,9 +132,9 @@ def _split_fields(line: str) -> list[str]:
 
 
 def _unusual_white_space(line: str) -> str:
-    """Name white space of a line that parts no columns."""
-    odd = next((c for c in line if c.isspace() and c not in _BLANKS), None)
-    if odd is None:
+    """Describe white space in a line that does not separate columns."""
+    character = next((c for c in line if c.isspace() and c not in _BLANKS), None)
+    if character is None:
         return ""
-    name = unicodedata.name(odd, "a control character")
-    return f"; only spaces and tabs part columns, not its U+{ord(odd):04X} ({name})"
+    name = unicodedata.name(character, "a control character")
+    return f"; only spaces and tabs separate columns, not its U+{ord(character):04X} ({name})"

@@ -1,4 +1,4 @@
-"""JSON files -> rows of a table: a list of objects, an object a line, or SQuAD's articles."""
+"""JSON files -> rows of a table: lists of objects, JSON lines, or SQuAD's articles."""
 
 import json
 from collections.abc import Sequence
@@ -14,13 +14,14 @@ from unmask.text.records import TableRow, describe_value, format_error, format_n
 
 _MAX_JSON_VALUES = 2**23  # values in a .json file
 _MAX_EXPANSION, _EXPANSION_ALLOWANCE = 16, 2**20
-"""Fields of a table made of records: at most so many times those in the file, and so many more."""
+"""Maximum fields of a table made of records: this multiple of those in the file, plus an
+allowance."""
 
 
 def read_jsonl_table(
     path: Path, encoding_errors: EncodingErrors, blank_lines: BlankLines
 ) -> tuple[tuple[str, ...], list[TableRow]]:
-    """Read an object a line as rows, and add the blank lines to `blank_lines`.
+    """Read JSON lines as rows, and add the blank lines to `blank_lines`.
 
     Raises:
         ValueError: a line is no JSON object, or objects have too few keys in common.
@@ -31,18 +32,18 @@ def read_jsonl_table(
 def _rows_of_records(
     path: Path, records: Sequence[tuple[int | str, dict[str, object]]]
 ) -> tuple[tuple[str, ...], list[TableRow]]:
-    """Make rows of records: all keys are columns, and what a record lacks is None.
+    """Make rows of records: all keys are columns, missing values are None.
 
     Raises:
-        ValueError: records have so little in common that the table would be mostly empty.
+        ValueError: records share so few keys that the table would be mostly empty.
     """
     keys: dict[str, None] = {}
     for _, fields in records:
         keys |= dict.fromkeys(fields)
-    held = sum(len(fields) for _, fields in records)
-    if len(keys) * len(records) > _MAX_EXPANSION * held + _EXPANSION_ALLOWANCE:
+    n_values = sum(len(fields) for _, fields in records)
+    if len(keys) * len(records) > _MAX_EXPANSION * n_values + _EXPANSION_ALLOWANCE:
         raise ValueError(
-            f"{path}: {len(records):,} rows have {len(keys):,} different keys, and each only some "
+            f"{path}: {len(records):,} rows have {len(keys):,} different keys, each only some "
             f"of them ({format_names(keys)}): keys are names of columns, which all rows have"
         )
     return tuple(keys), [(n, tuple(fields.get(k) for k in keys)) for n, fields in records]
@@ -54,10 +55,10 @@ def read_json_table(
     """Read a list of objects, alone or as "data" of an object, or SQuAD's articles, as rows.
 
     Raises:
-        ValueError: the file is none of these, too large, or objects have too few keys in common.
+        ValueError: the file is none of these, is too large, or objects share too few keys.
     """
     data = _parse_json(path, _read_whole(path, encoding_errors))
-    at = ""
+    location = ""
     if isinstance(data, dict):
         fields = cast("dict[str, object]", data)
         if "data" not in fields:
@@ -65,40 +66,45 @@ def read_json_table(
                 f"{path}: a .json file must be a list of objects, or an object with such a list as "
                 f"'data'; got an object with {format_names(fields)}"
             )
-        data, at = fields["data"], "data"
+        data, location = fields["data"], "data"
     if not isinstance(data, list):
         raise ValueError(
-            f"{path}: {at or 'the file'} must be a list of objects, got {describe_value(data)}"
+            f"{path}: {location or 'the file'} must be a list of objects, "
+            f"got {describe_value(data)}"
         )
-    found = cast("list[object]", data)
-    if squad.is_squad_format(found):
-        return squad.SQUAD_COLUMNS, list(squad.read_questions(found, path))
-    return _rows_of_objects(found, at, path)
+    records_read = cast("list[object]", data)
+    if squad.is_squad_format(records_read):
+        return squad.SQUAD_COLUMNS, list(squad.read_questions(records_read, path))
+    return _rows_of_objects(records_read, location, path)
 
 
 def _rows_of_objects(
-    found: Sequence[object], at: str, path: Path
+    records_read: Sequence[object], location: str, path: Path
 ) -> tuple[tuple[str, ...], list[TableRow]]:
-    for i, record in enumerate(found):
+    for i, record in enumerate(records_read):
         if not isinstance(record, dict):
-            raise ValueError(f"{path}: {at}[{i}] must be an object, got {describe_value(record)}")
-    objects = cast("Sequence[dict[str, object]]", found)
-    return _rows_of_records(path, [(f"{at}[{i}]", record) for i, record in enumerate(objects)])
+            raise ValueError(
+                f"{path}: {location}[{i}] must be an object, got {describe_value(record)}"
+            )
+    objects = cast("Sequence[dict[str, object]]", records_read)
+    return _rows_of_records(
+        path, [(f"{location}[{i}]", record) for i, record in enumerate(objects)]
+    )
 
 
 def _read_whole(path: Path, encoding_errors: EncodingErrors) -> str:
-    """Read a file that is understood only whole, if it fits into memory when it is."""
-    held: list[str] = []
+    """Read a file that must be parsed as a whole, if it fits into memory."""
+    parts: list[str] = []
     size = 0
     for text in read_decoded(path, encoding_errors):
-        held.append(text)
+        parts.append(text)
         size += len(text)
         if size > records.MAX_RECORD_CHARACTERS:
             raise ValueError(
                 f"{path}: a .json file of more than {records.MAX_RECORD_CHARACTERS:,} characters; "
                 "write it as .jsonl"
             )
-    text = "".join(held)
+    text = "".join(parts)
     if has_more_values(text, _MAX_JSON_VALUES):
         raise ValueError(
             f"{path}: more than {_MAX_JSON_VALUES:,} values in .json; write it as .jsonl"
@@ -112,11 +118,11 @@ def _parse_json(path: Path, text: str) -> object:
     try:
         return parse_json(text, decode_record)
     except json.JSONDecodeError as error:
-        why = f"{error.msg} at character {error.colno} of the line"
+        reason = f"{error.msg} at character {error.colno} of the line"
         if error.msg == "Extra data":
-            why += "; a file of one object a line is named .jsonl"
+            reason += "; a file of one object a line is named .jsonl"
         elif error.pos >= len(text.rstrip()) or error.msg.startswith("Unterminated"):
-            why += "; the file ends too early"
-        raise ValueError(f"{path}:{error.lineno}: malformed JSON: {why}") from None
+            reason += "; the file ends too early"
+        raise ValueError(f"{path}:{error.lineno}: malformed JSON: {reason}") from None
     except ValueError as error:  # nested too deeply, or an integer of thousands of digits
         raise ValueError(f"{path}: malformed JSON: {format_error(error)}") from None

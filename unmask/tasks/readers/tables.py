@@ -1,4 +1,4 @@
-"""Labelled files -> named columns: TSV, CSV, JSON, Parquet, CoNLL, each also compressed."""
+"""Labeled files -> named columns: TSV, CSV, JSON, Parquet, CoNLL, optionally compressed."""
 
 import logging
 import re
@@ -31,16 +31,18 @@ class Table:
         return len(self.rows)
 
     def location(self, i: int) -> str:
-        """Return where row `i` is: file and line, or file and question."""
-        place = self.rows[i][0]
-        return f"{self.path}:{place}" if isinstance(place, int) else f"{self.path}: {place}"
+        """Return the location of row `i`: file and line, or file and question."""
+        location = self.rows[i][0]
+        return (
+            f"{self.path}:{location}" if isinstance(location, int) else f"{self.path}: {location}"
+        )
 
     def has_column(self, name: str) -> bool:
-        """Return whether there is a column of this name, or of lists of which it names a member."""
+        """Return whether `name` is a column, or a member "answers[0]" of a column of lists."""
         return name in self.columns or _split_list_member(name)[0] in self.columns
 
     def column(self, name: str) -> list[object]:
-        """Return the values of a column; None where a row has none.
+        """Return the values of a column; None where missing.
 
         "answers[0]" is the first member of the list in the column "answers"; of SQuAD's answers,
         its text.
@@ -48,19 +50,19 @@ class Table:
         Raises:
             ValueError: there is no such column, or there are several.
         """
-        if name not in self.columns and (found := _split_list_member(name))[1] is not None:
-            return [_list_member(value, found[1]) for value in self.column(found[0])]
+        if name not in self.columns and (member := _split_list_member(name))[1] is not None:
+            return [_list_member(value, member[1]) for value in self.column(member[0])]
         self.check_column(name)
-        at = self.columns.index(name)
-        return [fields[at] for _, fields in self.rows]
+        index = self.columns.index(name)
+        return [fields[index] for _, fields in self.rows]
 
     def column_hint(self, option: str) -> str:
-        """Say how a column is named that was not found."""
-        all_of_them = ""
+        """Return a hint for messages: the option that names the column, and all columns."""
+        header_hint = ""
         if _suffix(self.path) in (".tsv", ".csv"):
-            all_of_them = ", or all of a file without a header by columns (--columns)"
+            header_hint = ", or name all columns of a file without a header by columns (--columns)"
         return (
-            f"name it by {option} (--{option}){all_of_them} (columns: {format_names(self.columns)})"
+            f"name it by {option} (--{option}){header_hint} (columns: {format_names(self.columns)})"
         )
 
     def check_column(self, name: str) -> None:
@@ -71,27 +73,31 @@ class Table:
         """
         n = self.columns.count(name if name in self.columns else _split_list_member(name)[0])
         if n != 1:
-            what = "no column" if n == 0 else f"{n} columns"
+            count = "no column" if n == 0 else f"{n} columns"
             raise ValueError(
-                f"{self.path}: {what} {name!r} (columns: {format_names(self.columns)})"
+                f"{self.path}: {count} {name!r} (columns: {format_names(self.columns)})"
             )
 
 
 def _split_list_member(name: str) -> tuple[str, int | None]:
-    """Return the column of lists and the place that a name like "answers[0]" names."""
-    found = _LIST_MEMBER.fullmatch(name)
-    return (name, None) if found is None else (found[1], int(found[2]))
+    """Split "answers[0]" into column and index; the index is None for other names."""
+    match = _LIST_MEMBER.fullmatch(name)
+    return (name, None) if match is None else (match[1], int(match[2]))
 
 
-def _list_member(value: object, at: int) -> object:
-    """Return a member of a list; None where it has not so many; anything else is itself."""
-    if isinstance(value, dict):  # SQuAD's answers, as data sets of the Hub have them
+def _list_member(value: object, index: int) -> object:
+    """Return a member of a list, None if out of range; a value that is no list is returned."""
+    if isinstance(value, dict):  # SQuAD's answers in data sets of the Hub
         value = cast("dict[str, object]", value).get("text", value)
     if not isinstance(value, list | tuple):
         return value
-    listed = cast("Sequence[object]", value)
-    one = listed[at] if at < len(listed) else None
-    return cast("dict[str, object]", one).get("text", one) if isinstance(one, dict) else one
+    members = cast("Sequence[object]", value)
+    member = members[index] if index < len(members) else None
+    return (
+        cast("dict[str, object]", member).get("text", member)
+        if isinstance(member, dict)
+        else member
+    )
 
 
 def read_table(
@@ -101,30 +107,29 @@ def read_table(
     word_per_line: bool = False,
     encoding_errors: EncodingErrors = "strict",
 ) -> Table:
-    """Read a file whole.
+    """Read a whole file.
 
-    The name says the format: .tsv (a line is a row, quotes are plain characters, as in GLUE), .csv
-    (RFC 4180: quotes), .jsonl (an object a line), .json (a list of objects, alone or as "data", or
-    SQuAD's articles, of which each question is a row), .parquet, .txt (a text a line), .conllu,
-    .conll; each may be followed by .gz, .xz or .zst. Lines with nothing but white space are no rows
-    (in .conllu and .conll, they end sentences); a warning names those before the last row. Classes
-    that a Parquet file has names for are read as these.
+    The suffix gives the format: .tsv (one row per line, quotes are plain characters, as in GLUE),
+    .csv (RFC 4180: quotes), .jsonl (one object per line), .json (a list of objects, alone or as
+    "data", or SQuAD's articles, one row per question), .parquet, .txt (one text per line), .conllu,
+    .conll; each may be followed by .gz, .xz or .zst. Blank lines are skipped (in .conllu and
+    .conll, they end sentences); a warning lists those before the last row. Class numbers in Parquet
+    files are replaced by class names.
 
     Args:
-        path: of the file.
-        header: names of the columns, of a .tsv, .csv or .conll file whose first line does not say
-            them.
-        word_per_line: a word a line and a blank line between sentences, also in .txt and .tsv; a
-            row is then a sentence.
-        encoding_errors: what becomes of bytes that are no UTF-8, and of NULs.
+        path: the file.
+        header: column names of a .tsv, .csv or .conll file without a header.
+        word_per_line: one word per line and a blank line between sentences, also in .txt and .tsv;
+            a row is a sentence.
+        encoding_errors: treatment of invalid UTF-8 and NULs.
 
-    Two plain files, as translations come, are named "SOURCES+TARGETS": line for line they are the
-    columns "source" and "target". The second is in the first's folder unless it names one.
+    Two parallel files of plain text are given as "SOURCES+TARGETS": their lines are the columns
+    "source" and "target". The second is in the folder of the first unless it names one.
 
     Raises:
         FileNotFoundError: there is no such file.
-        ValueError: the file is empty, of another format, damaged, not UTF-8, or a row has not as
-            many fields as others; or of two files one has an empty line or more lines.
+        ValueError: the file is empty, of another format, damaged or not UTF-8, or rows differ in
+            their number of fields; or one of two files has an empty line or more lines.
     """
     two = parallel_paths(path)
     if two is not None:
@@ -133,8 +138,8 @@ def read_table(
     if not path.exists():
         raise FileNotFoundError(f"{path}: no such file")
     if not path.is_file():
-        what = "a folder" if path.is_dir() else "a pipe or a device, which cannot be read twice"
-        raise ValueError(f"{path}: must be a file, not {what}")
+        kind = "a folder" if path.is_dir() else "a pipe or a device, which cannot be read twice"
+        raise ValueError(f"{path}: must be a file, not {kind}")
     blank_lines, suffix = BlankLines(), _suffix(path)
     columns, rows = _read_rows(
         path, suffix, tuple(header), word_per_line, encoding_errors, blank_lines
@@ -143,7 +148,7 @@ def read_table(
         raise ValueError(f"{path}: {_empty_message(suffix, columns)}")
     last_line = rows[-1][0]
     if isinstance(last_line, int) and (skipped := blank_lines.describe(last_line)):
-        _log.warning("%s: blank lines are left out: %s", path, skipped)
+        _log.warning("%s: blank lines are skipped: %s", path, skipped)
     return Table(path=path, columns=columns, rows=rows)
 
 
@@ -153,9 +158,9 @@ def parallel_paths(path: str | Path) -> tuple[Path, Path] | None:
     Raises:
         FileNotFoundError: the first file is there, and the second is not.
     """
-    one, plus, other = str(path).partition("+")
-    first, second = Path(one), Path(other)
-    if not plus or not other or Path(path).exists() or not first.is_file():
+    left, plus, right = str(path).partition("+")
+    first, second = Path(left), Path(right)
+    if not plus or not right or Path(path).exists() or not first.is_file():
         return None
     second = second if len(second.parts) > 1 else first.parent / second
     if not second.is_file():
@@ -164,15 +169,17 @@ def parallel_paths(path: str | Path) -> tuple[Path, Path] | None:
 
 
 def _read_parallel(first: Path, second: Path, encoding_errors: EncodingErrors) -> Table:
-    """Read two files line for line."""
+    """Read two parallel files."""
     sides = [[*read_whole_lines(path, encoding_errors)] for path in (first, second)]
     for path, side in zip((first, second), sides, strict=True):
         for number, line in side:
             if is_blank(line):
-                raise ValueError(f"{path}:{number}: the line is empty; each must have its like")
+                raise ValueError(
+                    f"{path}:{number}: the line is empty; the lines of both files must correspond"
+                )
     n, m = map(len, sides)
     if n != m:
-        raise ValueError(f"{first} has {n:,} lines and {second} {m:,}; each must have its like")
+        raise ValueError(f"{first} has {n:,} lines and {second} {m:,}; the lines must correspond")
     if not n:
         raise ValueError(f"{first}: the file is empty")
     rows = [(number, (a, b)) for (number, a), (_, b) in zip(*sides, strict=True)]
@@ -180,12 +187,12 @@ def _read_parallel(first: Path, second: Path, encoding_errors: EncodingErrors) -
 
 
 def is_plain_text(path: Path) -> bool:
-    """Return whether a file is named as plain text, which has no columns."""
+    """Return whether a file has the suffix of plain text, which has no columns."""
     return _suffix(path) == ".txt"
 
 
 def read_header(path: Path, encoding_errors: EncodingErrors = "strict") -> tuple[str, ...]:
-    """Read the first row alone, which names the columns if the file has a header.
+    """Read the first row only: the column names if the file has a header.
 
     Raises:
         ValueError: the file is damaged, or neither .tsv nor .csv.
@@ -197,7 +204,7 @@ def read_header(path: Path, encoding_errors: EncodingErrors = "strict") -> tuple
 
 def _empty_message(suffix: str, columns: tuple[str, ...]) -> str:
     if suffix == ".json":
-        return "holds no rows"
+        return "the file has no rows"
     headed = columns and suffix in (".tsv", ".csv", ".parquet")
     return "has a header but no rows" if headed else "the file is empty"
 
@@ -234,7 +241,7 @@ def _read_rows(
         return columns, [(number, tuple(fields)) for number, fields in rows]
     raise ValueError(
         f"{path}: the name must end in .tsv, .csv, .jsonl, .json, .parquet, .txt, .conllu or "
-        f".conll, and may go on with {' or '.join(COMPRESSIONS)}"
+        f".conll, optionally followed by {' or '.join(COMPRESSIONS)}"
     )
 
 

@@ -1,7 +1,7 @@
-"""Benchmarks: published tasks, where their files are found, and how they are read.
+"""Benchmarks: published tasks, the locations and the format of their files.
 
-A `Suite` is a table of them. The files are looked for in a folder, under the names that others hand
-them out by, or fetched from the Hub; no row is read here.
+A `Suite` is a list of them. Files are searched in a folder under their published names, or fetched
+from the Hub; no row is read here.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -19,29 +19,29 @@ from unmask.text.records import format_names
 HUB_PREFIX = "hf:"
 
 _PARQUET_REVISION = "refs/convert/parquet"
-"""The branch in which the Hub keeps every data set as CONFIG/SPLIT/0000.parquet and so on
+"""The Hub branch with each data set as CONFIG/SPLIT/0000.parquet and so on
 (huggingface.co/docs/dataset-viewer/parquet): no code of a data set is run."""
-_DEFAULT_CONFIG = "default"  # what the Hub calls the config of a data set that has but one
+_DEFAULT_CONFIG = "default"  # the Hub's name for the only config of a data set
 
 
 @dataclass(frozen=True, kw_only=True)
 class BenchmarkFiles:
-    """One way in which the files of a benchmark are handed out.
+    """One distribution of the files of a benchmark.
 
-    A file is a path within a folder, where .gz, .xz or .zst may follow, or `hf:owner/name:split` of
-    the Hub, with a config as `hf:owner/name:config:split`.
+    A file is a path within a folder, optionally followed by .gz, .xz or .zst, or
+    `hf:owner/name:split` on the Hub, with a config `hf:owner/name:config:split`.
     """
 
     train: str
     dev: str | None = None
-    """None: some of the training file is set aside."""
+    """None: a part of the training file is set aside."""
     test: str | None = None
     text: tuple[str, ...] = ()
-    """Columns. None named: found by their customary names."""
+    """Text columns. Empty: found by usual names."""
     label: str | None = None
     choices: tuple[str, ...] = ()
     column_names: tuple[str, ...] = ()
-    """Names of all columns, of files that do not say them."""
+    """Names of all columns, for files without a header."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,30 +51,30 @@ class Benchmark:
     name: str
     task: TaskKindName
     files: tuple[BenchmarkFiles, ...]
-    """The first that is there is taken."""
+    """Alternatives; the first that exists is used."""
     labels: tuple[str, ...] = ()
-    """Where files have the numbers 0, 1 and so on, what these mean; where they have words, all of
-    them, if the training file lacks some. Empty: those of the training file."""
+    """All labels, in order; numbers 0, 1, ... in the files are indices into them. Empty: those of
+    the training file."""
     metric: str | None = None
-    """The customary one. None: that of the kind of task."""
+    """Main metric. None: that of the kind of task."""
     options: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    """What else the kind of task lets one choose; see `unmask.tasks.kinds`."""
+    """Options of the kind of task; see `unmask.tasks.kinds`."""
     rows: int | None = None
-    """So many of the training file are learned from, whatever a run says. None: what a run says."""
+    """Number of training rows, overriding that of the run. None: that of the run."""
     needs_test: bool = False
-    """It learns from another's files and has only a test file of its own."""
+    """Whether only the test file is its own; it is trained on the files of another benchmark."""
     paper: str = ""
 
     def __post_init__(self) -> None:
         """Check constraints that the types do not express."""
         if not self.files:
-            raise ValueError(f"benchmark {self.name!r} names no files")
+            raise ValueError(f"benchmark {self.name!r} has no files")
         if self.rows is not None and self.rows < 1:
             raise ValueError(f"benchmark {self.name!r}: rows must be at least 1, got {self.rows}")
-        for one in self.files:
-            if one.label in one.text:
+        for files in self.files:
+            if files.label in files.text:
                 raise ValueError(
-                    f"benchmark {self.name!r}: column {one.label!r} is both text and label"
+                    f"benchmark {self.name!r}: column {files.label!r} is both text and label"
                 )
 
 
@@ -85,32 +85,32 @@ class Suite:
     name: str
     benchmarks: tuple[Benchmark, ...]
     subfolders: tuple[str, ...] = ("",)
-    """Folders within the one that is given in which the files may be."""
+    """Subfolders of the given folder that may contain the files."""
     note: str = ""
-    """What a user should be told of its scores."""
+    """Note for the user about its scores."""
 
     def __post_init__(self) -> None:
         """Check constraints that the types do not express."""
-        names = [one.name for one in self.benchmarks]
+        names = [benchmark.name for benchmark in self.benchmarks]
         if not names:
             raise ValueError(f"suite {self.name!r} has no benchmarks")
-        if twice := sorted({name for name in names if names.count(name) > 1}):
-            raise ValueError(f"suite {self.name!r} has two benchmarks {twice[0]!r}")
+        if repeated := sorted({name for name in names if names.count(name) > 1}):
+            raise ValueError(f"suite {self.name!r} has two benchmarks {repeated[0]!r}")
 
     @property
     def without_test(self) -> "Suite":
-        """The same without test files, and without what has only such a file of its own."""
-        kept = (
-            replace(one, files=tuple(replace(files, test=None) for files in one.files))
-            for one in self.benchmarks
-            if not one.needs_test
+        """A copy without test files, and without benchmarks that have only a test file."""
+        benchmarks = (
+            replace(benchmark, files=tuple(replace(files, test=None) for files in benchmark.files))
+            for benchmark in self.benchmarks
+            if not benchmark.needs_test
         )
-        return replace(self, benchmarks=tuple(kept))
+        return replace(self, benchmarks=tuple(benchmarks))
 
 
 @dataclass(frozen=True, kw_only=True)
 class LocatedBenchmark:
-    """A benchmark whose files were found: what a run of fine-tuning is told."""
+    """A benchmark with located files, as passed to a fine-tuning run."""
 
     name: str
     task: TaskKindName
@@ -131,11 +131,11 @@ class LocatedBenchmark:
 
 
 LocatedSuite = tuple[list[LocatedBenchmark], list[str]]
-"""What is there, and warnings and notes for the user is missing."""
+"""The benchmarks found, and notes on what is missing."""
 
 
 def read_suite(path: Path) -> Suite:
-    """Read a suite from a TOML file; its name is the file's if it does not say one.
+    """Read a suite from a TOML file; the default name is that of the file.
 
     Raises:
         FileNotFoundError: there is no such file.
@@ -148,9 +148,9 @@ def locate_in_folder(suite: Suite, folder: Path, *, fall_back_to_hub: bool = Fal
     """Find the files of a suite in a folder.
 
     Args:
-        suite: what is looked for.
-        folder: in which, or in a customary one within it.
-        fall_back_to_hub: where there are none, name those of the Hub.
+        suite: the suite.
+        folder: the folder; its usual subfolders are searched, too.
+        fall_back_to_hub: use files of the Hub for those not found.
 
     Raises:
         FileNotFoundError: there is no such folder, or nothing of the suite in it.
@@ -159,36 +159,38 @@ def locate_in_folder(suite: Suite, folder: Path, *, fall_back_to_hub: bool = Fal
     if not folder.is_dir():
         raise FileNotFoundError(f"{folder}: no such folder")
     roots = [folder / name for name in suite.subfolders]
-    found: list[LocatedBenchmark] = []
+    located: list[LocatedBenchmark] = []
     notes = [suite.note] if suite.note else []
-    for one in suite.benchmarks:
-        entry, told = _locate_in_folders(one, roots)
-        if entry is None and fall_back_to_hub and (online := _locate_on_hub(one)):
-            entry, told = online, []
-        found += [entry] if entry else []
-        notes += told
-    if not found:
-        names = (f.train for one in suite.benchmarks for f in one.files if not _is_hub(f))
-        looked = format_names(dict.fromkeys(names))
-        raise FileNotFoundError(
-            f"{folder}: nothing of the suite {suite.name!r} is there (looked for {looked})"
+    for benchmark in suite.benchmarks:
+        entry, messages = _locate_in_folders(benchmark, roots)
+        if entry is None and fall_back_to_hub and (online := _locate_on_hub(benchmark)):
+            entry, messages = online, []
+        located += [entry] if entry else []
+        notes += messages
+    if not located:
+        names = (
+            f.train for benchmark in suite.benchmarks for f in benchmark.files if not _is_hub(f)
         )
-    return found, notes
+        looked_for = format_names(dict.fromkeys(names))
+        raise FileNotFoundError(
+            f"{folder}: no file of the suite {suite.name!r} (looked for {looked_for})"
+        )
+    return located, notes
 
 
 def locate_on_hub(suite: Suite) -> LocatedSuite:
-    """Name the files of a suite on the Hub, of which none is fetched yet.
+    """Return the files of a suite on the Hub, without fetching them.
 
     Raises:
         FileNotFoundError: nothing of the suite is there.
     """
-    named = [(one, _locate_on_hub(one)) for one in suite.benchmarks]
-    found = [entry for _, entry in named if entry]
-    if not found:
-        raise FileNotFoundError(f"nothing of the suite {suite.name!r} is on the Hub; name a folder")
-    return found, ([suite.note] if suite.note else []) + [
-        f"{one.name} is left out: it is not on the Hub; name a folder that has it"
-        for one, entry in named
+    entries = [(benchmark, _locate_on_hub(benchmark)) for benchmark in suite.benchmarks]
+    located = [entry for _, entry in entries if entry]
+    if not located:
+        raise FileNotFoundError(f"suite {suite.name!r} has no files on the Hub; give a folder")
+    return located, ([suite.note] if suite.note else []) + [
+        f"{benchmark.name} is skipped: it is not on the Hub; give a folder that has it"
+        for benchmark, entry in entries
         if entry is None
     ]
 
@@ -197,57 +199,58 @@ def _is_hub(files: BenchmarkFiles) -> bool:
     return files.train.startswith(HUB_PREFIX)
 
 
-def _locate_on_hub(one: Benchmark) -> LocatedBenchmark | None:
-    files = next((files for files in one.files if _is_hub(files)), None)
-    return _located(one, files) if files else None
+def _locate_on_hub(benchmark: Benchmark) -> LocatedBenchmark | None:
+    files = next((files for files in benchmark.files if _is_hub(files)), None)
+    return _located(benchmark, files) if files else None
 
 
-def _located(one: Benchmark, files: BenchmarkFiles) -> LocatedBenchmark:
+def _located(benchmark: Benchmark, files: BenchmarkFiles) -> LocatedBenchmark:
     return LocatedBenchmark(
-        name=one.name, task=one.task, train=files.train, dev=files.dev, test=files.test,
+        name=benchmark.name, task=benchmark.task, train=files.train, dev=files.dev, test=files.test,
         text=files.text, label=files.label, choices=files.choices, column_names=files.column_names,
-        labels=one.labels, metric=one.metric, options=one.options, rows=one.rows, paper=one.paper,
+        labels=benchmark.labels, metric=benchmark.metric, options=benchmark.options,
+        rows=benchmark.rows, paper=benchmark.paper,
     )  # fmt: skip
 
 
 def _locate_in_folders(
-    one: Benchmark, folders: Sequence[Path]
+    benchmark: Benchmark, folders: Sequence[Path]
 ) -> tuple[LocatedBenchmark | None, list[str]]:
-    """Find a benchmark, or say why it is left out."""
-    local = [files for files in one.files if not _is_hub(files)]
-    why = f"there is no {' or '.join(dict.fromkeys(files.train for files in local))}"
+    """Find a benchmark, or return the reason why it is skipped."""
+    local = [files for files in benchmark.files if not _is_hub(files)]
+    reason = f"there is no {' or '.join(dict.fromkeys(files.train for files in local))}"
     for files, root in ((files, root) for files in local for root in folders):
         train = find_file(root, files.train)
         if train is None:
             continue
-        if amiss := _table_mismatch(train, files):
-            why = amiss
+        if mismatch := _table_mismatch(train, files):
+            reason = mismatch
             continue
-        others, told = _find_dev_and_test(one.name, root, files)
-        if one.needs_test and others["test"] is None:
-            why = f"there is no {files.test}"
+        other_files, messages = _find_dev_and_test(benchmark.name, root, files)
+        if benchmark.needs_test and other_files["test"] is None:
+            reason = f"there is no {files.test}"
             continue
-        return _located(one, replace(files, train=str(train), **others)), told
-    return None, [f"{one.name} is left out: {why}"]
+        return _located(benchmark, replace(files, train=str(train), **other_files)), messages
+    return None, [f"{benchmark.name} is skipped: {reason}"]
 
 
 def _find_dev_and_test(
     name: str, folder: Path, files: BenchmarkFiles
 ) -> tuple[dict[str, str | None], list[str]]:
-    """Find dev and test files, and say which of them are named and not there."""
-    found: dict[str, str | None] = {}
-    told: list[str] = []
-    for which, wanted in (("dev", files.dev), ("test", files.test)):
-        path = None if wanted is None else find_file(folder, wanted)
-        amiss = None if path is None else _table_mismatch(path, files)
-        found[which] = None if path is None or amiss else str(path)
-        if wanted is not None and found[which] is None:
-            told.append(f"{name} has no {which} file: {amiss or f'there is no {wanted}'}")
-    return found, told
+    """Find dev and test files, with messages about missing ones."""
+    paths: dict[str, str | None] = {}
+    messages: list[str] = []
+    for split, file_name in (("dev", files.dev), ("test", files.test)):
+        path = None if file_name is None else find_file(folder, file_name)
+        mismatch = None if path is None else _table_mismatch(path, files)
+        paths[split] = None if path is None or mismatch else str(path)
+        if file_name is not None and paths[split] is None:
+            messages.append(f"{name} has no {split} file: {mismatch or f'there is no {file_name}'}")
+    return paths, messages
 
 
 def find_file(folder: Path, name: str) -> Path | None:
-    """Find a file in a folder, as it is named or compressed."""
+    """Find a file in a folder, plain or compressed."""
     return next((path for path in _with_compressed_suffixes(folder / name) if path.is_file()), None)
 
 
@@ -258,22 +261,22 @@ def _with_compressed_suffixes(path: Path) -> Iterator[Path]:
 
 
 def _table_mismatch(path: Path, files: BenchmarkFiles) -> str | None:
-    """Say how a table differs from what is expected: the same name may hold another's columns."""
+    """Describe how a table differs from what is expected; None if it does not."""
     if not {".tsv", ".csv"} & {ending.lower() for ending in path.suffixes}:
         return None
     first = read_header(path, "replace")
     if files.column_names:
         n, m = len(first), len(files.column_names)
         return None if n == m else f"{path} has {n} columns, not {m}"
-    named = (*files.text, *files.choices, *((files.label,) if files.label else ()))
-    lacking = [name for name in named if name not in first]
-    if not lacking:
+    expected = (*files.text, *files.choices, *((files.label,) if files.label else ()))
+    missing = [name for name in expected if name not in first]
+    if not missing:
         return None
-    return f"{path} has no column {lacking[0]!r} (columns: {format_names(first)})"
+    return f"{path} has no column {missing[0]!r} (columns: {format_names(first)})"
 
 
 def fetch_files(entry: LocatedBenchmark) -> LocatedBenchmark:
-    """Return an entry whose files are all on this machine, fetched if they are on the Hub.
+    """Return an entry with local files, fetched from the Hub if needed.
 
     Raises:
         FileNotFoundError: there is no such data set, config or split, or the Hub cannot be reached.
@@ -288,7 +291,7 @@ def fetch_files(entry: LocatedBenchmark) -> LocatedBenchmark:
 
 
 def fetch_split(name: str) -> Path:
-    """Fetch a split of a data set of the Hub, as Parquet, or find it where it was fetched before.
+    """Fetch a split of a data set of the Hub as Parquet, or find it in the cache.
 
     Args:
         name: `hf:owner/name:config:split`, see `unmask.text.hub`.
@@ -309,11 +312,11 @@ def fetch_split(name: str) -> Path:
     except HFValidationError as error:
         raise ValueError(f"{name}: {str(error).splitlines()[0]}") from None
     except (HfHubHTTPError, LocalEntryNotFoundError, OSError) as error:
-        why = str(error).strip().splitlines()[0]
-        raise FileNotFoundError(f"{name}: cannot be fetched from the Hub: {why}") from None
-    found = sorted(Path(folder).glob(pattern))
-    if not found:
+        reason = str(error).strip().splitlines()[0]
+        raise FileNotFoundError(f"{name}: cannot be fetched from the Hub: {reason}") from None
+    files = sorted(Path(folder).glob(pattern))
+    if not files:
         raise FileNotFoundError(f"{name}: the Hub has no {pattern} of it in {_PARQUET_REVISION}")
-    if len(found) > 1:
-        raise ValueError(f"{name}: is {len(found)} files; only a split that is one file is read")
-    return found[0]
+    if len(files) > 1:
+        raise ValueError(f"{name}: must be one file, got {len(files)}")
+    return files[0]

@@ -1,4 +1,4 @@
-"""SUITES: the suites of published benchmarks that ship with Unmask, each a TOML file."""
+"""SUITES: the bundled suites of published benchmarks, each a TOML file."""
 
 from collections.abc import Iterator, Mapping
 from functools import cache
@@ -17,7 +17,7 @@ SUITES_FOLDER = Path(__file__).parent
 
 
 class BundledSuites(Mapping[str, Suite]):
-    """Suites by the names of their files, each read when it is first used."""
+    """Suites by the names of their files, read at first use."""
 
     def __getitem__(self, name: str) -> Suite:
         """Return a suite.
@@ -30,7 +30,7 @@ class BundledSuites(Mapping[str, Suite]):
         return _read_bundled(name)
 
     def __iter__(self) -> Iterator[str]:
-        """Iterate over the names, in the order of the alphabet."""
+        """Iterate over the names in alphabetical order."""
         return iter(_suite_names())
 
     def __len__(self) -> int:
@@ -44,27 +44,27 @@ SUITES: Mapping[str, Suite] = BundledSuites()
 def find_suite(
     suite_name: str, folder: Path | None = None, *, include_test: bool = True
 ) -> LocatedSuite:
-    """Find the files of a suite: its entries, and warnings and notes for the user is missing.
+    """Find the files of a suite: its entries, and notes on what is missing.
 
     Args:
-        suite_name: a name of `SUITES`, or a TOML file with a suite of one's own (see `Suite`),
-            whose paths begin at its own folder if none is given.
-        folder: where the files are. None: on the Hub, from where `benchmark.fetch_files` gets them.
-        include_test: test files are looked for, too.
+        suite_name: a name of `SUITES`, or a TOML file with a suite (see `Suite`); its paths are
+            relative to its folder if `folder` is None.
+        folder: folder of the files. None: the Hub, from which `benchmark.fetch_files` fetches.
+        include_test: whether to find test files, too.
 
     Raises:
         FileNotFoundError: there is no such file or folder, or nothing of the suite in it.
-        ValueError: there is no such suite, or its file is not what it should be.
+        ValueError: there is no such suite, or its file is invalid.
     """
     path = Path(suite_name)
-    own = suite_name not in SUITES and path.suffix.lower() == ".toml"
-    if not own and suite_name not in SUITES:
+    from_file = suite_name not in SUITES and path.suffix.lower() == ".toml"
+    if not from_file and suite_name not in SUITES:
         raise ValueError(f"{_unknown_suite(suite_name)}; or name a TOML file")
-    suite = read_suite(path) if own else SUITES[suite_name]
+    suite = read_suite(path) if from_file else SUITES[suite_name]
     suite = suite if include_test else suite.without_test
-    if folder is None and not own:
+    if folder is None and not from_file:
         return locate_on_hub(suite)
-    return locate_in_folder(suite, folder or path.parent, fall_back_to_hub=own)
+    return locate_in_folder(suite, folder or path.parent, fall_back_to_hub=from_file)
 
 
 def _unknown_suite(name: str) -> str:
@@ -78,7 +78,7 @@ def _suite_names() -> tuple[str, ...]:
 
 @cache
 def _suite_paths() -> Mapping[str, Path]:
-    """Return the file of each suite, whatever its subfolder."""
+    """Return the file of each suite, in any subfolder."""
     return {path.stem: path for path in SUITES_FOLDER.glob("*/*.toml")}
 
 

@@ -79,7 +79,7 @@ def read_declared_tokens(folder: Path) -> DeclaredTokens:
     """
     config = read_optional_json(folder / CONFIG_FILE)
     said = dict(config)
-    where = dict.fromkeys(said, CONFIG_FILE)
+    file_of_key = dict.fromkeys(said, CONFIG_FILE)
     if "added_tokens_decoder" in config:
         added, added_by = (
             _read_added_tokens_decoder(folder, config),
@@ -88,20 +88,20 @@ def read_declared_tokens(folder: Path) -> DeclaredTokens:
     else:
         mapped = read_optional_json(folder / SPECIAL_TOKENS_FILE)
         said |= mapped
-        where |= dict.fromkeys(mapped, SPECIAL_TOKENS_FILE)
+        file_of_key |= dict.fromkeys(mapped, SPECIAL_TOKENS_FILE)
         added, added_by = {}, ADDED_TOKENS_FILE
     roles: dict[str, str | None] = {}
     found_as: dict[str, AddedToken] = {}
     for role in ROLE_NAMES:
         if (key := f"{role}_token") not in said:
             continue
-        token = _parse_token(folder / where[key], key, said[key])
+        token = _parse_token(folder / file_of_key[key], key, said[key])
         roles[role] = None if token is None else token.content
         if token is not None and isinstance(said[key], dict):
             found_as[token.content] = token
-    extra = _read_extra_special_tokens(folder, said, where)
+    extra = _read_extra_special_tokens(folder, said, file_of_key)
     if "added_tokens_decoder" not in config:
-        early = "extra_special_tokens" in said or where.get(_OLD_EXTRA_KEY) == CONFIG_FILE
+        early = "extra_special_tokens" in said or file_of_key.get(_OLD_EXTRA_KEY) == CONFIG_FILE
         special = {token.content for token in extra if early}  # transformers 5 reads no other first
         added = _read_added_tokens(folder / ADDED_TOKENS_FILE, {*roles.values(), *special})
     model = read_optional_json(folder / "config.json")
@@ -157,11 +157,11 @@ def add_declared_tokens(
             known.add(token.content)
 
 
-def parse_added_token(where: str, value: Any, **fixed_flags: bool) -> AddedToken:
+def parse_added_token(location: str, value: Any, **fixed_flags: bool) -> AddedToken:
     """Return a token that is written as a table with its `content`.
 
     Args:
-        where: file and key, for messages.
+        location: file and key, for messages.
         value: as read.
         fixed_flags: flags that hold whatever the table says.
 
@@ -169,13 +169,13 @@ def parse_added_token(where: str, value: Any, **fixed_flags: bool) -> AddedToken
         ValueError: it is no such table, or a flag is neither true nor false.
     """
     if not is_added_token(value):
-        raise ValueError(f"{where} must be a token, got {value!r}")
+        raise ValueError(f"{location} must be a token, got {value!r}")
     flags = {
         name: value[name] for name in _ADDED_TOKEN_FLAGS if value.get(name) is not None
     } | fixed_flags
     for name, flag in flags.items():
         if not isinstance(flag, bool):
-            raise ValueError(f"{where}.{name} must be true or false, got {flag!r}")
+            raise ValueError(f"{location}.{name} must be true or false, got {flag!r}")
     return AddedToken(value["content"], **flags)
 
 
@@ -215,15 +215,15 @@ def read_utf8(path: Path) -> str:
 
 
 def _read_added_tokens_decoder(folder: Path, config: Mapping[str, Any]) -> dict[int, AddedToken]:
-    where = f"{folder / CONFIG_FILE}: added_tokens_decoder"
+    location = f"{folder / CONFIG_FILE}: added_tokens_decoder"
     decoder = config["added_tokens_decoder"] or {}
     if not isinstance(decoder, dict):
-        raise ValueError(f"{where} must map ids to tokens")
+        raise ValueError(f"{location} must map ids to tokens")
     added: dict[int, AddedToken] = {}
     for i, token in decoder.items():
         if not (i.isascii() and i.isdecimal() and len(i) < 10 and is_added_token(token)):
-            raise ValueError(f"{where} must map ids to tokens, got {i!r}: {token!r}")
-        added[int(i)] = parse_added_token(f"{where}.{i}", token)
+            raise ValueError(f"{location} must map ids to tokens, got {i!r}: {token!r}")
+        added[int(i)] = parse_added_token(f"{location}.{i}", token)
     return added
 
 

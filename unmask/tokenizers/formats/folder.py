@@ -279,24 +279,28 @@ def _native_special_tokens(
 ) -> SpecialTokens | None:
     """Return the frame that Unmask itself has written."""
     written = declared_tokens.config.get("unmask")
-    where = declared_tokens.folder / "tokenizer_config.json"
-    frame = written_special_tokens(written, where) if isinstance(written, dict) else None
+    location = declared_tokens.folder / "tokenizer_config.json"
+    frame = written_special_tokens(written, location) if isinstance(written, dict) else None
     if frame is None:
         return None
     for name in (*special_token_names(frame), *sentinel_names(frame)):
         if backend.token_to_id(name) is None:
-            raise ValueError(f"{where}: unmask names {name!r}, which tokenizer.json does not have")
+            raise ValueError(
+                f"{location}: unmask names {name!r}, which tokenizer.json does not have"
+            )
     return frame
 
 
-def written_special_tokens(written: Mapping[str, Any], where: Path) -> SpecialTokens | None:
+def written_special_tokens(written: Mapping[str, Any], location: Path) -> SpecialTokens | None:
     """Read special tokens that Unmask has written; `frame` was their key in format 1."""
     if "special_tokens" in written:
         return from_dict(
-            SpecialTokens, written["special_tokens"], f"{where}: unmask.special_tokens"
+            SpecialTokens, written["special_tokens"], f"{location}: unmask.special_tokens"
         )
     if "frame" in written:
-        return from_dict(SpecialTokens, from_format_1(written["frame"]), f"{where}: unmask.frame")
+        return from_dict(
+            SpecialTokens, from_format_1(written["frame"]), f"{location}: unmask.frame"
+        )
     return None
 
 

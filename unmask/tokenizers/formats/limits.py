@@ -29,7 +29,9 @@ _PROBE_TEXTS = ("", "a", "a b", " ", "A.1", "\n", "é中")
 
 
 @contextmanager
-def tokenizers_errors_as_value_error(where: str, *, hide_output: bool = False) -> Generator[None]:
+def tokenizers_errors_as_value_error(
+    location: str, *, hide_output: bool = False
+) -> Generator[None]:
     """Turn whatever the `tokenizers` library raises into a ValueError of one line.
 
     Nothing but calls of that library belongs within. It raises nothing narrower than Exception;
@@ -37,7 +39,7 @@ def tokenizers_errors_as_value_error(where: str, *, hide_output: bool = False) -
     be imported.
 
     Args:
-        where: the file, and what was done with it.
+        location: the file, and what was done with it.
         hide_output: a file is read; what the library then prints of its own failure is not shown.
 
     Raises:
@@ -50,7 +52,7 @@ def tokenizers_errors_as_value_error(where: str, *, hide_output: bool = False) -
         if not isinstance(error, Exception) and type(error).__module__ != "pyo3_runtime":
             raise
         said = " ".join(str(error).split()) or type(error).__name__
-        raise ValueError(f"{where}: {said[:300]}") from error
+        raise ValueError(f"{location}: {said[:300]}") from error
 
 
 @contextmanager
@@ -130,7 +132,7 @@ def _flatten_steps(part: Any, steps_key: str) -> list[Mapping[str, Any]]:
     return found
 
 
-def _max_growth(where: str, steps: Sequence[Mapping[str, Any]]) -> float:
+def _max_growth(location: str, steps: Sequence[Mapping[str, Any]]) -> float:
     """Bound how many times as long steps can make a text, one after the other.
 
     A rule that replaces a string makes longer what an earlier one wrote only if that has one of its
@@ -138,7 +140,7 @@ def _max_growth(where: str, steps: Sequence[Mapping[str, Any]]) -> float:
     """
     reached: list[tuple[float, str | None]] = []  # factor so far, and what was written; None: any
     for step in steps:
-        factor, needs, written = _step_growth(where, step)
+        factor, needs, written = _step_growth(location, step)
         if factor <= 1:
             continue
         before = (f for f, text in reached if needs is None or text is None or {*needs} & {*text})
@@ -146,13 +148,13 @@ def _max_growth(where: str, steps: Sequence[Mapping[str, Any]]) -> float:
     return max((factor for factor, _ in reached), default=1.0)
 
 
-def _step_growth(where: str, step: Mapping[str, Any]) -> tuple[float, str | None, str | None]:
+def _step_growth(location: str, step: Mapping[str, Any]) -> tuple[float, str | None, str | None]:
     """Give a step's factor, the string that it looks for, and what it writes; None: anything."""
     kind = step.get("type")
     if kind == "ByteLevel":
         return 2.0, None, None
     if kind == "Precompiled":
-        return _precompiled_growth(where, step.get("precompiled_charsmap")), None, None
+        return _precompiled_growth(location, step.get("precompiled_charsmap")), None, None
     if kind != "Replace" or not isinstance(written := step.get("content"), str):
         return 1.0, None, None
     pattern = step.get("pattern")
@@ -160,13 +162,13 @@ def _step_growth(where: str, step: Mapping[str, Any]) -> tuple[float, str | None
         factor = len(written) / len(text) if text else 1.0 + len(written)
         return factor, text or None, written
     if isinstance(pattern, Mapping) and isinstance(rule := pattern.get("Regex"), str):
-        return len(written) + float(_matches_empty(where, rule)), None, None
+        return len(written) + float(_matches_empty(location, rule)), None, None
     return 1.0, None, None
 
 
-def _matches_empty(where: str, rule: str) -> bool:
+def _matches_empty(location: str, rule: str) -> bool:
     """Return whether a regular expression finds places without characters in some text."""
-    with tokenizers_errors_as_value_error(f"{where}: the regular expression {rule[:80]!r}"):
+    with tokenizers_errors_as_value_error(f"{location}: the regular expression {rule[:80]!r}"):
         mark = normalizers.Replace(Regex(rule), "\0")
         return any(
             len(found.replace("\0", "")) + found.count("\0") > len(probe)
@@ -175,14 +177,14 @@ def _matches_empty(where: str, rule: str) -> bool:
         )
 
 
-def _precompiled_growth(where: str, charsmap: Any) -> float:
+def _precompiled_growth(location: str, charsmap: Any) -> float:
     """Give the length of the longest replacement of SentencePiece's compiled rules."""
     if not isinstance(charsmap, str | bytes):
         return 1.0
     try:
         data = charsmap if isinstance(charsmap, bytes) else base64.b64decode(charsmap)
     except (binascii.Error, ValueError) as error:
-        raise ValueError(f"{where}: precompiled_charsmap is not base64: {error}") from error
+        raise ValueError(f"{location}: precompiled_charsmap is not base64: {error}") from error
     return charsmap_growth(data)
 
 

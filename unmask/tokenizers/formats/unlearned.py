@@ -25,17 +25,17 @@ def code_point_special_tokens(folder: Path) -> SpecialTokens | None:
     bare = not named and not (folder / "tokenizer.json").is_file()
     if named != "Canine" and not (bare and beside.model_type == "canine"):
         return None
-    where = folder / "tokenizer_config.json"
+    location = folder / "tokenizer_config.json"
     written = beside.config.get("unmask")
     frame = CANINE
     if isinstance(written, dict):
-        frame = written_special_tokens(written, where) or frame
+        frame = written_special_tokens(written, location) or frame
     usual = {"pad": "[PAD]", "cls": "[CLS]", "sep": "[SEP]", "mask": "[MASK]"}
     for role, name in usual.items():
         said = beside.roles.get(role)
         if said not in (None, name, chr(code_points.SPECIAL_CODE_POINTS[name])):
             raise ValueError(
-                f"{where}: {role}_token must be U+{code_points.SPECIAL_CODE_POINTS[name]:04X}"
+                f"{location}: {role}_token must be U+{code_points.SPECIAL_CODE_POINTS[name]:04X}"
             )
     return frame
 
@@ -52,14 +52,14 @@ def byt5_special_tokens(folder: Path) -> tuple[SpecialTokens, int] | None:
     beside = declared_tokens_module.read_declared_tokens(folder)
     if beside.tokenizer_class != "ByT5" or (folder / "tokenizer.json").is_file():
         return None
-    where = folder / "tokenizer_config.json"
+    location = folder / "tokenizer_config.json"
     for role, name in {"pad": BYT5.pad, "eos": BYT5.end, "unk": BYT5.unknown}.items():
         if beside.roles.get(role) not in (None, name):
-            raise ValueError(f"{where}: {role}_token must be {name}, got {beside.roles[role]!r}")
+            raise ValueError(f"{location}: {role}_token must be {name}, got {beside.roles[role]!r}")
     written = beside.config.get("unmask")
     frame = BYT5
     if isinstance(written, dict):
-        frame = written_special_tokens(written, where) or frame
+        frame = written_special_tokens(written, location) or frame
     bytes_end = len(special_token_names(frame)) + 256
     spare = sentencepiece_families.read_count(beside.config, "extra_ids", 125)
     return frame, max(spare, *(i + 1 - bytes_end for i in beside.added_tokens), 0)

@@ -73,13 +73,15 @@ def requirements_of(objective: AnyObjective) -> ObjectiveRequirements:
     )
 
 
-def check_special_tokens(objective: AnyObjective, special_ids: SpecialTokenIds, where: str) -> None:
+def check_special_tokens(
+    objective: AnyObjective, special_ids: SpecialTokenIds, location: str
+) -> None:
     """Check that a vocabulary has the special tokens that an objective puts into texts.
 
     Args:
         objective: see `needs`.
         special_ids: what the tokenizer knows.
-        where: it is from.
+        location: it is from.
 
     Raises:
         ValueError: it has not.
@@ -95,8 +97,8 @@ def check_special_tokens(objective: AnyObjective, special_ids: SpecialTokenIds, 
     lacking = next((name for name, has in there.items() if not has), None)
     if lacking is not None:
         raise ValueError(
-            f"{where}: the tokenizer has no {lacking} token, which this objective needs; learn one "
-            "for it: pretrain without --tokenizer and --from, or prepare with --objective"
+            f"{location}: the tokenizer has no {lacking} token, which this objective needs; train "
+            "one for it: pretrain without --tokenizer and --from, or prepare with --objective"
         )
 
 
