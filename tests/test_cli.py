@@ -675,7 +675,7 @@ def test_folders_that_are_no_run_are_refused(unmask: Run, home: Path, tmp_path: 
         ("--tasks glue --train {}/rows.tsv", "leave out --train"),
         ("--tasks glue --metric f1", "leave out --metric"),
         ("--tasks glu", "did you mean 'glue'"),
-        ("--tasks glue --data {}", "nothing of the suite 'glue' is there"),
+        ("--tasks glue --data {}", "no file of the suite 'glue'"),
         ("--task regress --train {}/numbers.tsv", "numbers.tsv:3: 'score' must be a number"),
     ],
 )

@@ -121,7 +121,7 @@ def test_columns_are_found_by_their_names_or_named(tmp_path: Path) -> None:
         ({"text": "Eve", "answer_start": 8}, "which has 'Bob' there; it is nowhere in the context"),
         ({"text": "bob", "answer_start": 8}, "it is nowhere"),
         ({"text": "Ann  met", "answer_start": 0}, "which has 'Ann met ' there; it is nowhere"),
-        ({"text": "", "answer_start": 0}, "an answer is empty; .* has an empty list"),
+        ({"text": "", "answer_start": 0}, "an answer is empty; .* needs an empty list"),
         ({"text": " ", "answer_start": 3}, "an answer is empty"),
         ({"text": "Bob", "answer_start": -1}, "answer_start"),
         ({"text": "Bob"}, "answer_start"),

@@ -110,7 +110,7 @@ def test_languages_of_sources_and_targets_are_told() -> None:
         (
             "bart",
             {"source_language": "en_XX", "target_language": "de_DE"},
-            "has no tokens for languages",
+            "has no language tokens",
         ),
     ],
 )

@@ -65,13 +65,13 @@ def test_the_tags_of_conll_2000_that_only_its_test_file_has_are_known() -> None:
 def test_a_label_never_seen_in_training_is_named_with_its_line(which: str, tmp_path: Path) -> None:
     train = toy.write(tmp_path / "t.tsv", [("a", "no"), ("b", "yes")] * 4)
     other = toy.write(tmp_path / "o.tsv", [("a", "no"), ("b", "maybe")])
-    with pytest.raises(ValueError, match=r"o\.tsv:3: label 'maybe' .* known: 'no', 'yes'"):
+    with pytest.raises(ValueError, match=r"o\.tsv:3: label 'maybe' .* one of 'no', 'yes'"):
         read_data.read_data(of(train, **{which: str(other)}))
 
 
 def test_a_label_of_training_that_is_not_among_those_given_is_named(tmp_path: Path) -> None:
     train = toy.write(tmp_path / "t.tsv", [("a", "no"), ("b", "yes")] * 4)
-    with pytest.raises(ValueError, match=r"t\.tsv:2: label 'no' .* known: 'bad', 'yes'"):
+    with pytest.raises(ValueError, match=r"t\.tsv:2: label 'no' .* one of 'bad', 'yes'"):
         read_data.read_data(of(train, labels=("bad", "yes")))
 
 

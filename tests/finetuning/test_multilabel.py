@@ -78,7 +78,7 @@ def test_labels_are_a_list_or_parted_by_separators(tmp_path: Path) -> None:
             [1, 0, 1],
             r"a.jsonl:2: '1' is repeated in column 'labels', list \[1, 0, 1\]; a row must list",
         ),
-        ("sun,moon,sun", r"a.jsonl:2: 'sun' stands twice"),
+        ("sun,moon,sun", r"a.jsonl:2: 'sun' is repeated"),
         (["sun", None], r"a.jsonl:2: an empty label"),
         ([["sun"]], r"a.jsonl:2"),
         ({"sun": 1}, r"a.jsonl:2"),
@@ -91,7 +91,9 @@ def test_a_bad_line_is_named(value, message: str, tmp_path: Path) -> None:
 
 def test_unknown_labels_options_and_models_are_named(tmp_path: Path) -> None:
     found = items(jsonl(tmp_path / "a.jsonl", [("x", ["sun", "cow"])]))
-    with pytest.raises(ValueError, match=r"a.jsonl:1: label 'cow' in column 'labels' is none of"):
+    with pytest.raises(
+        ValueError, match=r"a.jsonl:1: label 'cow' in column 'labels' must be one of"
+    ):
         KIND.check_examples(found, LABELS, "labels")
     with pytest.raises(ValueError, match=r"threshold must be between 0 and 1, got 1\.5"):
         resolve_options("multilabel", {"threshold": 1.5})

@@ -250,7 +250,7 @@ def test_what_reads_and_speaks_in_one_vocabulary_is_refused(
     out = translator
     model, text = unmask.load(out), tmp_path / "text.txt"
     text.write_text("the cat runs\n" * 50)
-    refused = "this model reads its sources in a vocabulary of their own"
+    refused = "this model has separate vocabularies"
     with pytest.raises(ValueError, match=refused):
         model.fill("the [MASK] runs")
     with pytest.raises(ValueError, match=refused):

@@ -141,7 +141,7 @@ def test_one_label_or_one_number_is_nothing_to_learn() -> None:
         ValueError, match=r"some\.tsv: only one label, 'x' in 2 rows; there is nothing"
     ):
         column_values.find_labels(same, "some.tsv")
-    with pytest.raises(ValueError, match=r"some\.tsv: the number is 1\.0 in all 1 rows"):
+    with pytest.raises(ValueError, match=r"some\.tsv: all 1 numbers are 1\.0"):
         column_values.check_numbers_differ([TaskExample(texts=("a",), label=1.0)], "some.tsv")
 
 

@@ -257,7 +257,7 @@ def test_factors_have_no_rate(text: Path, tmp_path: Path) -> None:
 
 def test_words_that_are_too_rare_are_told(tmp_path: Path) -> None:
     (tmp_path / "few.txt").write_text("Every word stands here once.")
-    with pytest.raises(ValueError, match="no word stands there 5 times or more"):
+    with pytest.raises(ValueError, match="no word occurs 5 times or more"):
         unmask.pretrain("glove-mini", data=tmp_path / "few.txt", out=tmp_path / "out", quiet=True)
     assert not (tmp_path / "out").exists()
 

@@ -159,7 +159,7 @@ def test_an_unknown_suite_or_folder_is_an_error(tmp_path: Path) -> None:
         find_suite("glu", tmp_path)
     with pytest.raises(FileNotFoundError, match="none: no such folder"):
         find_suite("glue", tmp_path / "none")
-    with pytest.raises(FileNotFoundError, match=r"nothing of the suite 'glue' is there .*CoLA/tr"):
+    with pytest.raises(FileNotFoundError, match=r"no file of the suite 'glue' .*CoLA/tr"):
         find_suite("glue", tmp_path)
 
 
@@ -295,7 +295,7 @@ def test_an_entry_of_the_hub_is_fetched_and_read_with_the_names_of_its_labels(hu
 def test_what_the_hub_does_not_have_is_one_line(hub, monkeypatch) -> None:
     with pytest.raises(FileNotFoundError, match=r"hf:a/b::train: the Hub has no default/train/\*"):
         fetch_split("hf:a/b::train")
-    with pytest.raises(ValueError, match="hf:a/b:two:train: is 2 files"):
+    with pytest.raises(ValueError, match="hf:a/b:two:train: must be one file, got 2"):
         fetch_split("hf:a/b:two:train")
 
     def offline(*_: object, **__: object) -> None:

@@ -120,7 +120,7 @@ def test_translated_there_and_back_tags_are_the_same(tags, one, other) -> None:
 
 @pytest.mark.parametrize("found", [[(0, 2, "X"), (1, 3, "Y")], [(1, 1, "X")], [(2, 4, "X")]])
 def test_entities_that_cannot_be_written_are_an_error(found) -> None:
-    with pytest.raises(ValueError, match="a sentence of 3 and not overlap"):
+    with pytest.raises(ValueError, match="a sentence of 3 words and not overlap"):
         entities_to_tags(found, 3, "BIO")
 
 

@@ -85,7 +85,7 @@ def test_other_special_tokens_are_refused(tmp_path: Path) -> None:
     (tmp_path / "tokenizer_config.json").write_text(json.dumps(config))
     with pytest.raises(ValueError, match=r"tokenizer_config.json: pad_token must be <pad>"):
         load_tokenizer(tmp_path)
-    with pytest.raises(ValueError, match=r"only 11 bytes stand in no text .* got 100 sentinels"):
+    with pytest.raises(ValueError, match=r"at most 11 bytes .* got 100 sentinels"):
         train_tokenizer(TokenizerSpec(ByteLevel(n_unused_ids=0), T5), [])
 
 

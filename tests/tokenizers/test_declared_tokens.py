@@ -254,11 +254,11 @@ def test_dropout_is_left_out_and_said(tmp_path: Path, caplog: pytest.LogCaptureF
     [
         ("added_tokens.json", {"x": -1}, "added_tokens.json must map tokens to ids, got 'x': -1"),
         ("added_tokens.json", {"x": 2**31}, "must map tokens to ids, got 'x': 2147483648"),
-        ("added_tokens.json", {"x": 9999}, "added_tokens.json: 'x' should have the id 9999, but"),
+        ("added_tokens.json", {"x": 9999}, "added_tokens.json: 'x' must have the id 9999, but"),
         (
             "tokenizer_config.json",
             {"added_tokens_decoder": {"9999": {"content": "x"}}},
-            "tokenizer_config.json: added_tokens_decoder: 'x' should have the id 9999",
+            "tokenizer_config.json: added_tokens_decoder: 'x' must have the id 9999",
         ),
         ("tokenizer_config.json", {"added_tokens_decoder": {"²": {"content": "x"}}}, "got '²'"),
         (

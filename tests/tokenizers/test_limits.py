@@ -58,7 +58,7 @@ BAD: dict[str, tuple[str, Any, str]] = {
     "before": (
         "normalizer",
         {"type": "Prepend", "prepend": "x" * 10_001},
-        "normalizer puts 10,001 characters before each text",
+        "normalizer prepends 10,001 characters to each text",
     ),
     "charsmap": (
         "normalizer",
@@ -73,7 +73,7 @@ BAD: dict[str, tuple[str, Any, str]] = {
     "steps": (
         "pre_tokenizer",
         {"type": "Sequence", "pretokenizers": [{"type": "WhitespaceSplit"}] * 501},
-        "pre_tokenizer has 501 steps, of which at most 500",
+        "pre_tokenizer must have at most 500 steps, got 501",
     ),
     "decoder": (
         "decoder",

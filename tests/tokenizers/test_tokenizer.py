@@ -123,7 +123,7 @@ def test_new_words_follow_and_are_read_as_one(name: str, tmp_path: Path):
 
 @pytest.mark.parametrize("name", ["bytebpe", "unigram"])
 def test_pieces_of_no_words_are_told(name: str):
-    with pytest.raises(ValueError, match="only a vocabulary of words or of word pieces"):
+    with pytest.raises(ValueError, match="only a word-level or WordPiece vocabulary"):
         learned(name).with_words(["fox"])
 
 
@@ -442,7 +442,7 @@ def test_another_tokenizer_may_read_the_sources(name: str):
         text = "the king and the fox"
         assert found.encode(text).ids.tolist() == tokenizer.encode(text).ids.tolist()
         assert found.input_tokenizer.encode(text).ids.tolist() == other.encode(text).ids.tolist()
-        with pytest.raises(ValueError, match="fill: this model reads its sources in a vocabulary"):
+        with pytest.raises(ValueError, match="fill: this model has separate vocabularies"):
             found.check_single_vocabulary("fill")
 
 

@@ -209,7 +209,7 @@ def test_without_any_special_token_nothing_can_be_told(tmp_path: Path):
 
 def test_different_surroundings_of_one_and_two_texts_are_refused(tmp_path: Path):
     write(tmp_path, byte_level("<s>", "</s>", template=("<s> $A", "$A </s> $B")))
-    with pytest.raises(ValueError, match=r"other special tokens stand around one text than around"):
+    with pytest.raises(ValueError, match=r"the special tokens around one text and around"):
         load_tokenizer(tmp_path)
 
 
@@ -238,9 +238,8 @@ def test_vocab_txt_alone_is_guessed_and_said(
     with caplog.at_level(logging.WARNING):
         ids = load_tokenizer(tmp_path).encode("THE").ids.tolist()
     assert ids == ([6] if lowered else [2])
-    assert (
-        f"do_lower_case is not said in tokenizer_config.json; taken as {str(lowered).lower()}"
-        in (caplog.text)
+    assert f"do_lower_case is not set in tokenizer_config.json; assumed {str(lowered).lower()}" in (
+        caplog.text
     )
 
 
@@ -263,7 +262,7 @@ def test_added_tokens_keep_their_ids(tmp_path: Path):
     assert 10 not in tokenizer.special_ids.all_ids
     (tmp_path / "tokenizer_config.json").write_text('{"do_lower_case": true}')
     (tmp_path / "added_tokens.json").write_text('{"<one>": 77}')
-    with pytest.raises(ValueError, match="'<one>' should have the id 77, but would have 10"):
+    with pytest.raises(ValueError, match="'<one>' must have the id 77, but would get 10"):
         load_tokenizer(tmp_path)
 
 
@@ -379,7 +378,7 @@ def gpt2(folder: Path) -> None:
             gpt2,
             "tokenizer_config.json",
             b'{"tokenizer_class": "CodeGenTokenizer"}',
-            "vocab.json: what the tokenizer of 'CodeGen' does with such files is not known",
+            "vocab.json: the treatment of such files by the tokenizer of 'CodeGen' is unknown",
         ),
         (gpt2, "tokenizer_config.json", b'{"added_tokens_decoder": {"x": 1}}', "must map ids"),
         (gpt2, "tokenizer_config.json", b'{"added_tokens_decoder": [1]}', "must map ids"),
@@ -433,10 +432,10 @@ def edit(name: str, *path: Any, to: Any) -> Callable[[Path], None]:
         ),
         (
             edit("unigram", "model", "unk_id", to=None),
-            "model.unk_id must be the id for what is unkn",
+            "model.unk_id must be the id of the unkn",
         ),
         (edit("unigram", "model", "unk_id", to=999), "is no tokenizer file"),
-        (edit("wordpiece", "post_processor", "pair", to=[]), "does not give one text, or two in"),
+        (edit("wordpiece", "post_processor", "pair", to=[]), "must keep one text, or two in"),
         (edit("wordpiece", "added_tokens", 0, "content", to=["x"]), "must be a list of tokens"),
         (edit("wordpiece", "added_tokens", 0, "id", to=77), r"'\[PAD\]' cannot have the id 77"),
     ],
@@ -489,7 +488,7 @@ def test_ids_far_above_the_number_of_pieces_are_refused(tmp_path: Path):
 def test_lost_merges_are_noticed(tmp_path: Path):
     pieces = [f"{a}{b}" for a in BYTES[:40] for b in BYTES[:40]]
     folder = merged(tmp_path, [*BYTES, *pieces, "<|endoftext|>"], ["! !"])
-    with pytest.raises(ValueError, match=r"merges.txt seems to lack its end: 1600 pieces"):
+    with pytest.raises(ValueError, match=r"merges.txt seems truncated: 1600 pieces"):
         load_tokenizer(folder)
 
 

@@ -213,7 +213,7 @@ def test_too_little_text_gives_a_smaller_vocabulary_and_says_so(
     size = tokenizer.vocab_size - len(tokenizer.special_ids.sentinels)
     wanted = spec.vocabulary.vocab_size
     assert size < wanted
-    assert f"enough for a vocabulary of {size}, not of {wanted}" in caplog.text
+    assert f"only for a vocabulary of {size}, not of {wanted}" in caplog.text
 
 
 @pytest.mark.parametrize("name", [n for n in SPECS if n != "bytes"])
@@ -277,7 +277,7 @@ def test_half_a_surrogate_is_refused():
 
 def test_bytes_read_no_text():
     def texts():
-        raise AssertionError("nothing is learned")
+        raise AssertionError("are not trained")
         yield ""
 
     assert train_tokenizer(TokenizerSpec(ByteLevel(), T5), texts()).vocab_size == 3 + 256 + 100
@@ -373,7 +373,7 @@ def test_a_vocabulary_is_named_by_a_word_and_a_size() -> None:
     ("said", "message"),
     [
         ("word", "vocabulary must be one of wordpiece, .*words, bytes, got 'word'"),
-        ("words:", "or word:size as words:500, got 'words:'"),
+        ("words:", "or name:size, as words:500, got 'words:'"),
         ("words:0", "got 'words:0'"),
         ("words:-3", "got 'words:-3'"),
         ("bytes:300", "vocabulary bytes has no size"),

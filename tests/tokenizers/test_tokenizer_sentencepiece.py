@@ -292,12 +292,14 @@ def test_a_beginning_without_a_space_is_refused(train: Callable[..., Path], tmp_
 
 def test_model_type_of_config_tells_the_family(train: Callable[..., Path], tmp_path: Path):
     folder = place(train("XLMRoberta"), tmp_path, "sentencepiece.bpe.model")
-    with pytest.raises(ValueError, match=r"special tokens \(</s>, <s>\) do not tell its family"):
+    with pytest.raises(
+        ValueError, match=r"special tokens \(</s>, <s>\) do not identify its family"
+    ):
         load_tokenizer(folder)
     (folder / "config.json").write_text('{"model_type": "xlm-roberta"}')
     assert load_tokenizer(folder).special_tokens == ROBERTA
     place(train("T5"), tmp_path, "sentencepiece.bpe.model", tokenizer_class="PegasusTokenizer")
-    with pytest.raises(ValueError, match=r"what a PegasusTokenizer does besides is not known"):
+    with pytest.raises(ValueError, match=r"PegasusTokenizer is not supported"):
         load_tokenizer(folder)
 
 
@@ -308,7 +310,7 @@ def test_ids_of_another_file_are_refused_but_where_the_family_is_known(
     load_tokenizer(folder)
     (folder / "dict.txt").write_text(", 100\nthe 90\n")
     (folder / "config.json").write_text('{"model_type": "cocolm"}')
-    with pytest.raises(ValueError, match=r"sp.model .* dict.txt beside it .* other ids"):
+    with pytest.raises(ValueError, match=r"sp.model .* dict.txt .* other ids"):
         load_tokenizer(folder)
     folder = place(train("XLMRoberta"), tmp_path, "sentencepiece.bpe.model")
     (folder / "dict.txt").write_text(", 100\nthe 90\n")
@@ -414,11 +416,11 @@ def field(number: int, payload: bytes) -> bytes:
 def test_what_cannot_be_done_is_refused():
     piece, unknown = field(1, field(1, b"a")), field(1, field(1, b"?") + b"\x18\x02")
     empty = field(3, b"")
-    with pytest.raises(ValueError, match="0 pieces are of the type UNKNOWN"):
+    with pytest.raises(ValueError, match="0 pieces have the type UNKNOWN"):
         parse_sentencepiece(piece + empty)
     with pytest.raises(ValueError, match="ends before normalizer_spec"):
         parse_sentencepiece(unknown + piece)
-    with pytest.raises(ValueError, match="holds no pieces"):
+    with pytest.raises(ValueError, match="has no pieces"):
         parse_sentencepiece(b"")
     with pytest.raises(ValueError, match="model_type is 9"):
         parse_sentencepiece(unknown + field(2, b"\x18\x09") + empty)
@@ -426,7 +428,7 @@ def test_what_cannot_be_done_is_refused():
         pipeline.sentencepiece_pipeline(
             parse_sentencepiece(unknown + field(2, b"\x18\x03") + empty)
         )
-    with pytest.raises(ValueError, match="writes spaces otherwise"):
+    with pytest.raises(ValueError, match="does not write spaces as"):
         pipeline.sentencepiece_pipeline(
             parse_sentencepiece(unknown + field(2, b"\xc0\x01\x01") + empty)
         )

@@ -1,1 +1,1 @@
-"""Tokenizers: text to token ids, with vocabularies that are learned or read."""
+"""Tokenizers: text to token ids, with trained or loaded vocabularies."""

@@ -1,20 +1,20 @@
-"""What begins at each token of a text: a word, a sentence, a paragraph.
+"""Word, sentence and paragraph starts of the tokens of a text.
 
-Where a word begins is what the code of the families says whose objectives hide whole words:
+Word starts follow the code of the families with whole-word objectives:
 
-- BERT, and all whose pieces say that they continue a word: every piece without ## (Devlin et al.,
-  released code, `create_masked_lm_predictions`; Joshi et al. 2020, `is_start_piece`). Before it,
-  their tokenizer has made punctuation marks and Chinese characters words of their own.
-- The original GPT, whose text is parted in BERT's way and whose pieces say where words end: the
-  same words.
-- Vocabularies of words: each token is one.
+- BERT, and all with a prefix for continuing pieces: every piece without ## (Devlin et al., released
+  code, `create_masked_lm_predictions`; Joshi et al. 2020, `is_start_piece`). Punctuation marks and
+  Chinese characters are separate words.
+- The original GPT, with BERT's pre-tokenization and a suffix for the last piece of a word: the same
+  words.
+- Word-level vocabularies: every token.
 - All others (GPT-2's bytes, SentencePiece, single bytes and characters): at white space (fairseq,
   `is_beginning_of_word`). A space belongs to the word after it. Combining marks, digits, joiners
-  and punctuation end none; where ALBERT, XLNet and DeBERTa let a sign begin one, their frame says
-  so (`SpecialTokens.punctuation_starts_words`).
+  and punctuation do not end words; punctuation starts words in ALBERT, XLNet and DeBERTa
+  (`SpecialTokens.punctuation_starts_words`).
 
-What a tokenizer cuts a text into before it looks for pieces is not asked: GPT-2's rule ends a
-"word" at each combining mark, so that of Hindi or Tamil hardly any would be whole.
+Pre-tokenization is ignored: GPT-2's rule ends a "word" at each combining mark, so that few words of
+Hindi or Tamil would be whole.
 """
 
 import unicodedata
@@ -30,11 +30,11 @@ from unmask.batch import PARAGRAPH_START, SENTENCE_START, WORD_START
 from unmask.text.sentences import sentence_spans
 
 _WHITE_SPACE_CODES = np.array([i for i in range(0x3001) if chr(i).isspace()], np.uint32)
-"""White space of Unicode, of which there is none above."""
+"""Unicode white space; there is none above."""
 
 
 class WordStartDetector:
-    """Says which tokens of a text begin a word: as the pieces say, or at white space."""
+    """Finds the tokens that start a word, by prefixes or suffixes of pieces, or white space."""
 
     def __init__(
         self,
@@ -43,14 +43,13 @@ class WordStartDetector:
         is_special: Bool[np.ndarray, "v"],
         is_punctuation: Bool[np.ndarray, "v"] | None = None,
     ) -> None:
-        """Find how the tokens of a pipeline say where words begin.
+        """Determine how the pieces of a pipeline mark word starts.
 
         Args:
             pipeline_state: the pipeline, as plain data.
-            vocab: the whole vocabulary, with added tokens.
-            is_special: which ids are special tokens; each is a word, and what follows it begins
-                one.
-            is_punctuation: which ids are signs that begin a word wherever they are; None: none are.
+            vocab: the vocabulary, with added tokens.
+            is_special: ids of special tokens; each is a word, and a word starts after it.
+            is_punctuation: ids of punctuation that always starts a word; None: none do.
         """
         self._is_special, self._is_punctuation = is_special, is_punctuation
         model = pipeline_state["model"]
@@ -67,7 +66,7 @@ class WordStartDetector:
     def word_starts(
         self, text: str, encoding: tokenizers.Encoding, ids: Int[np.ndarray, "t"]
     ) -> tuple[Bool[np.ndarray, "t"], Int[np.ndarray, "t"]]:
-        """Return which tokens begin a word, and where in the text each token ends."""
+        """Return which tokens start a word, and the end of each token in the text."""
         spans = np.fromiter(chain.from_iterable(encoding.offsets), np.int64, 2 * len(ids))
         starts, ends = spans[::2], np.maximum.accumulate(spans[1::2])
         if self._starts_word is not None:
@@ -87,14 +86,14 @@ class WordStartDetector:
 def word_starts_at_white_space(
     text: str, starts: Int[np.ndarray, "t"], ends: Int[np.ndarray, "t"]
 ) -> Bool[np.ndarray, "t"]:
-    """Return which tokens begin a word, where white space parts words.
+    """Return which tokens start a word, for words separated by white space.
 
-    A token that holds the end of a word and the beginning of another begins none: no word is cut.
+    A token with the end of a word and the start of another starts none, so that no word is split.
 
     Args:
-        text: what was read.
-        starts: the character at which each token starts.
-        ends: the character before which each ends, never falling.
+        text: the encoded text.
+        starts: start of each token in characters.
+        ends: end of each token, not decreasing.
     """
     if not len(text):
         return np.ones(len(starts), bool)
@@ -106,7 +105,7 @@ def word_starts_at_white_space(
 
 
 def word_start_characters(text: str) -> Bool[np.ndarray, "t"]:
-    """Return which characters begin a word; a space belongs to the word after it, as in GPT-2.
+    """Return which characters start a word; a space belongs to the word after it, as in GPT-2.
 
     Other white space, and a space before a space, is a word of its own.
     """
@@ -125,7 +124,7 @@ _IS_WHITE_SPACE[_WHITE_SPACE_CODES] = True
 
 
 def is_punctuation(piece: str) -> bool:
-    """Return whether a piece is one punctuation mark, as BERT's code has them."""
+    """Return whether a piece is one punctuation mark, as defined in BERT's code."""
     if len(piece) != 1 or piece.isspace():
         return False
     return (piece.isascii() and not piece.isalnum()) or unicodedata.category(piece)[0] == "P"
@@ -134,26 +133,25 @@ def is_punctuation(piece: str) -> bool:
 def text_boundaries(
     text: str, starts_word: Bool[np.ndarray, "t"], ends: Int[np.ndarray, "t"]
 ) -> UInt8[np.ndarray, "t"]:
-    """Join marks of words and of where sentences and paragraphs begin.
+    """Combine word starts with sentence and paragraph starts.
 
-    What begins at a character begins at the token that holds it, and is the beginning of a word
-    too, even within what the tokenizer takes for one word. Spaces before a text are part of its
-    first paragraph.
+    A sentence or paragraph starts at the token with its first character, which also starts a word,
+    even within a word of the tokenizer. Spaces before a text are part of its first paragraph.
 
     Args:
-        text: what was read.
-        starts_word: which tokens begin a word.
-        ends: where in the text each token ends.
+        text: the encoded text.
+        starts_word: which tokens start a word.
+        ends: end of each token in the text.
     """
     marks = starts_word.astype(np.uint8) * np.uint8(WORD_START)
     begins: dict[int, list[int]] = {SENTENCE_START: [], PARAGRAPH_START: []}
-    at = 0
+    index = 0
     for paragraph in text.split("\n"):
         if paragraph and not paragraph.isspace():
-            starts = [at + start for start, _ in sentence_spans(paragraph)]
+            starts = [index + start for start, _ in sentence_spans(paragraph)]
             begins[SENTENCE_START] += starts
             begins[PARAGRAPH_START] += starts[:1]
-        at += len(paragraph) + 1
+        index += len(paragraph) + 1
     for kind, characters in begins.items():
         tokens = np.searchsorted(ends, np.array(characters, np.int64), side="right")
         marks[tokens[tokens < len(ends)]] |= kind | WORD_START
@@ -162,7 +160,7 @@ def text_boundaries(
 
 
 def _part_types(part: Any) -> set[str]:
-    """List the types of a part of a pipeline and of the parts that it is made of."""
+    """List the types of a component of a pipeline and of its subcomponents."""
     if isinstance(part, Mapping):
         inner: Sequence[Any] = [*part.values()]
         return {str(part.get("type"))}.union(*map(_part_types, inner))

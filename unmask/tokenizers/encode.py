@@ -1,8 +1,8 @@
-"""Text <-> ids, special tokens, words and sentences of each token.
+"""Tokenizer: text <-> ids, special tokens, word and sentence starts.
 
-Encoding is done by pipelines of the `tokenizers` library. What is added here: which special tokens
-are where (`SpecialTokenIds`), that a text can never write one by itself, and what begins at each
-token (`Tokens.boundaries`).
+Encoding uses pipelines of the `tokenizers` library. Added here: the roles of special tokens
+(`SpecialTokenIds`), protection against special tokens typed in a text, and the word and sentence
+starts of tokens (`Tokens.boundaries`).
 """
 
 import copy
@@ -42,34 +42,34 @@ from unmask.tokenizers.special_ids import (
 )
 
 _PARTS_PER_BATCH = 8
-"""Parts of a long text that are read together."""
+"""Parts of a long text that are encoded per batch."""
 _log = logging.getLogger(__name__)
 
 
 class Tokenizer:
     """Text <-> ids.
 
-    A special token that is typed in a text is text: `encode("[MASK]")` gives the pieces of those
-    six characters, so that no corpus can put special tokens into training. `encode(text,
-    allow_special=True)` takes them as what they name.
+    A special token typed in a text is text: `encode("[MASK]")` returns the pieces of those six
+    characters, so that a corpus cannot inject special tokens into training. `encode(text,
+    allow_special=True)` encodes them as special tokens.
     """
 
     special_ids: SpecialTokenIds
-    """The ids that objectives and collation must know."""
+    """The special ids used by objectives and collation."""
     special_tokens: SpecialTokens
-    """The same by name."""
+    """The special tokens by name."""
     vocab_size: int
-    """Number of ids: one more than the highest."""
+    """Number of ids: the highest plus one."""
     origin: str = "the tokenizer"
-    """Where it was read from, for messages."""
+    """Its file, for messages."""
     source_tokenizer: "Tokenizer | None" = None
-    """Reads sources, where these have a vocabulary of their own."""
+    """Tokenizer of sources, if these have a separate vocabulary."""
 
     def __init__(self, backend: tokenizers.Tokenizer, special_tokens: SpecialTokens) -> None:
-        """Wrap a pipeline whose vocabulary has all special tokens of `special_tokens`.
+        """Wrap a pipeline whose vocabulary has all `special_tokens`.
 
         Raises:
-            ValueError: it has not.
+            ValueError: the vocabulary lacks one.
         """
         backend.no_truncation()
         backend.no_padding()
@@ -98,108 +98,109 @@ class Tokenizer:
         self._word_start_detector = WordStartDetector(state, vocab, self._is_special, signs)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Copy by the saved form: the library's own copies take typed special tokens as such."""
+        """Pickle the serialized form: copies by the library encode typed special tokens as such."""
         return _restore, (self._backend.to_str(), self.special_tokens), self._extra_state()
 
     @property
     def input_tokenizer(self) -> "Tokenizer":
-        """What reads sources and prompts: this one, unless these have a vocabulary of their own."""
+        """Tokenizer of sources and prompts: `source_tokenizer` if there is one, else this one."""
         return self if self.source_tokenizer is None else self.source_tokenizer
 
     def with_source_tokenizer(self, source: "Tokenizer") -> "Tokenizer":
-        """Return this tokenizer with another one that reads the sources of what it says."""
-        found = copy.copy(self)
-        found.source_tokenizer = source
-        return found
+        """Return a copy with another tokenizer for sources."""
+        tokenizer = copy.copy(self)
+        tokenizer.source_tokenizer = source
+        return tokenizer
 
     def check_single_vocabulary(self, purpose: str) -> None:
-        """Check that texts are read in the vocabulary in which they are said.
+        """Check that sources and targets share one vocabulary.
 
         Raises:
             ValueError: they are not; `purpose` asks for it.
         """
         if self.source_tokenizer is not None:
             raise ValueError(
-                f"{purpose}: this model reads its sources in a vocabulary of their own, and says "
-                "text in another; it translates, by generate and predict"
+                f"{purpose}: this model has separate vocabularies for sources and targets; "
+                "use it to translate, by generate and predict"
             )
 
     def check_reads_forward(self, purpose: str) -> None:
-        """Check that texts are read from their beginning on.
+        """Check that texts are read forward.
 
         Raises:
             ValueError: they are not; `purpose` asks for it.
         """
         if self.special_tokens.backward:
             raise ValueError(
-                f"{purpose}: this model reads texts from their end, and says what stands before; "
-                "it can be evaluated, fine-tuned and asked for labels"
+                f"{purpose}: this model reads texts backward and predicts preceding tokens; "
+                "it can be evaluated, fine-tuned and used to predict labels"
             )
 
     def _extra_state(self) -> dict[str, Any] | None:
-        """Return what a copy has besides its saved form."""
+        """Return the state that the serialized form lacks."""
         return {"origin": self.origin} | (
             {} if self.source_tokenizer is None else {"source_tokenizer": self.source_tokenizer}
         )
 
     def encode(self, text: str, *, allow_special: bool = False) -> Tokens:
-        """Turn a text into ids, without special tokens around it; newlines part its paragraphs.
+        """Encode a text without special tokens around it; newlines separate paragraphs.
 
         Args:
-            text: whatever its length; the ids are those that the reference library gives for the
-                whole of it.
-            allow_special: special tokens typed in the text ("[MASK]", "<extra_id_0>") are what
-                they name, not text.
+            text: of any length; the ids are those of the reference library for the whole text.
+            allow_special: encode special tokens typed in the text ("[MASK]", "<extra_id_0>") as
+                such.
 
         Raises:
-            ValueError: the text holds half of a surrogate pair, hence is no Unicode.
+            ValueError: the text has a lone surrogate, hence is not Unicode.
         """
         return self.encode_batch([text], allow_special=allow_special)[0]
 
     def encode_batch(self, texts: Sequence[str], *, allow_special: bool = False) -> list[Tokens]:
-        """Do as `encode` for many texts at once, on all cores."""
+        """Encode a batch of texts on all cores; see `encode`."""
         ready = self._pipeline_for(texts, allow_special=allow_special)
         short = [text if len(text) <= MAX_WHOLE_CHARACTERS else "" for text in texts]
         with limits.tokenizers_errors_as_value_error(f"{self.origin} fails on a text"):
             encodings = ready.encode_batch(short, add_special_tokens=False)
-        found = [self._tokens(t, e, allow_special) for t, e in zip(short, encodings, strict=True)]
+        results = [self._tokens(t, e, allow_special) for t, e in zip(short, encodings, strict=True)]
         for i, text in enumerate(texts):
             if len(text) > MAX_WHOLE_CHARACTERS:
-                found[i] = self._tokens_of_long_text(ready, text, allow_special)
-        return [tokens.reversed() for tokens in found] if self.special_tokens.backward else found
+                results[i] = self._tokens_of_long_text(ready, text, allow_special)
+        return (
+            [tokens.reversed() for tokens in results] if self.special_tokens.backward else results
+        )
 
     def encode_ids_batch(
         self, texts: Sequence[str], *, allow_special: bool = False
     ) -> list[Int[np.ndarray, "_"]]:
-        """Return the ids of `encode_batch` alone, which takes less time than the boundaries."""
+        """Return the ids of `encode_batch` only, which is faster than with boundaries."""
         ready = self._pipeline_for(texts, allow_special=allow_special)
         short = [text if len(text) <= MAX_WHOLE_CHARACTERS else "" for text in texts]
         with limits.tokenizers_errors_as_value_error(f"{self.origin} fails on a text"):
             encodings = ready.encode_batch_fast(short, add_special_tokens=False)
-        found = [self._ids(encoding, allow_special) for encoding in encodings]
+        results = [self._ids(encoding, allow_special) for encoding in encodings]
         for i, text in enumerate(texts):
             if len(text) > MAX_WHOLE_CHARACTERS:
                 parts = self._encode_parts(ready, text, fast=True)
-                found[i] = np.concatenate([self._ids(e, allow_special)[n:] for e, n, _ in parts])
-        return [ids[::-1].copy() for ids in found] if self.special_tokens.backward else found
+                results[i] = np.concatenate([self._ids(e, allow_special)[n:] for e, n, _ in parts])
+        return [ids[::-1].copy() for ids in results] if self.special_tokens.backward else results
 
     def encode_prefix_batch(
         self, texts: Sequence[str], n: int | None, *, special: bool = False
     ) -> list[Int[np.ndarray, "_"]]:
-        """Return the first `n` ids of each text, or more, in less time than `encode_ids_batch`.
+        """Return the first `n` ids of each text, or more, faster than `encode_ids_batch`.
 
-        All are returned of a text up to `LONG_TEXT_CHARACTERS`, where too few are certain before
-        all of it is encoded, and where `n` is None.
+        All are returned for a text up to `LONG_TEXT_CHARACTERS`, if a prefix does not determine
+        enough of them, and if `n` is None.
         """
         if n is None:
             return self.encode_ids_batch(texts, allow_special=special)
-        found = self.encode_ids_batch(
+        results = self.encode_ids_batch(
             [t if len(t) <= LONG_TEXT_CHARACTERS else "" for t in texts], allow_special=special
         )
         for i, text in enumerate(texts):
             if len(text) > LONG_TEXT_CHARACTERS:
-                found[i] = self._first(text, n, special)
-        return found
+                results[i] = self._first(text, n, special)
+        return results
 
     def _first(self, text: str, n: int, special: bool) -> Int[np.ndarray, "_"]:
         pipeline.check_unicode(text)
@@ -212,7 +213,7 @@ class Tokenizer:
 
     @property
     def _split_points(self) -> SplitPoints:
-        """Where long texts may be cut."""
+        """Allowed split points of long texts."""
         if self._cuts is None:
             self._cuts = SplitPoints.of(self._backend, json.loads(self._backend.to_str()))
         return self._cuts
@@ -223,16 +224,16 @@ class Tokenizer:
         """Encode a long text in parts.
 
         Yields:
-            The encoding of a part, how many of its tokens belong to the part before, and where in
-            the text it is.
+            The encoding of a part, the number of its tokens that belong to the previous part, and
+            its span in the text.
         """
         parts = self._split_points.parts(text)
         longest = max(end - begin for _, begin, end in parts)
         if longest > 4 * MAX_WHOLE_CHARACTERS:
             _log.warning(
-                f"{self.origin}: {longest:,} characters of a text are read at once, which takes "
-                "time and memory, since nothing parts them for this tokenizer: it cuts at white "
-                "space, or nowhere"
+                f"{self.origin}: {longest:,} characters of a text are encoded at once, which takes "
+                "time and memory, since this tokenizer has no split point in them: it splits at "
+                "white space, or nowhere"
             )
         encode = ready.encode_batch_fast if fast else ready.encode_batch
         for i in range(0, len(parts), _PARTS_PER_BATCH):
@@ -241,95 +242,96 @@ class Tokenizer:
                 leads = ready.encode_batch_fast(
                     [text[lead:begin] for lead, begin, _ in some], add_special_tokens=False
                 )
-                read = encode([text[lead:end] for lead, _, end in some], add_special_tokens=False)
-            for (lead, _, end), before, encoding in zip(some, leads, read, strict=True):
+                encodings = encode(
+                    [text[lead:end] for lead, _, end in some], add_special_tokens=False
+                )
+            for (lead, _, end), before, encoding in zip(some, leads, encodings, strict=True):
                 yield encoding, len(before.ids), slice(lead, end)
 
     def _tokens_of_long_text(
         self, ready: tokenizers.Tokenizer, text: str, allow_special: bool
     ) -> Tokens:
-        found: list[tuple[np.ndarray, ...]] = []
+        parts: list[tuple[np.ndarray, ...]] = []
         for encoding, n, part in self._encode_parts(ready, text, fast=False):
             ids = self._ids(encoding, allow_special)
             begins, ends = self._word_start_detector.word_starts(text[part], encoding, ids)
-            found.append((ids[n:], begins[n:], ends[n:] + part.start))
-        ids, begins, ends = (np.concatenate(column) for column in zip(*found, strict=True))
+            parts.append((ids[n:], begins[n:], ends[n:] + part.start))
+        ids, begins, ends = (np.concatenate(column) for column in zip(*parts, strict=True))
         return Tokens(
             ids, text_boundaries(text, begins, ends) if len(ids) else ids.astype(np.uint8)
         )
 
     def decode(self, ids: Iterable[SupportsIndex], *, skip_special_tokens: bool = True) -> str:
-        """Turn ids into text. An id above the vocabulary (a padded table's row) is nothing.
+        """Decode ids to text; ids above the vocabulary (rows of padded tables) are skipped.
 
         Raises:
             ValueError: an id is negative.
         """
-        read = check_ids(ids)
-        read = read[::-1] if self.special_tokens.backward else read
+        checked_ids = check_ids(ids)
+        checked_ids = checked_ids[::-1] if self.special_tokens.backward else checked_ids
         with limits.tokenizers_errors_as_value_error(f"{self.origin} fails on ids"):
-            return self._backend.decode(read, skip_special_tokens=skip_special_tokens)
+            return self._backend.decode(checked_ids, skip_special_tokens=skip_special_tokens)
 
     @property
     def end_of_word_suffix(self) -> str | None:
-        """What the last piece of a word ends with, if pieces tell ends (GPT: </w>)."""
+        """Suffix of the last piece of a word, if there is one (GPT: </w>)."""
         return getattr(self._backend.model, "end_of_word_suffix", None) or None
 
     def pieces(self, ids: Iterable[SupportsIndex]) -> list[str]:
-        r"""Write each id for a person's eyes: spaces as spaces, bytes as text.
+        r"""Return each id as readable text: spaces as spaces, bytes as text.
 
-        Bytes that are no whole character are written as \xe2, an id above the vocabulary as
-        <50300>; what continues a word in BERT's way keeps its ##, and what ends one in the original
-        GPT's way its </w>.
+        Incomplete characters are written as \xe2, an id above the vocabulary as <50300>; BERT's ##
+        and the original GPT's </w> are kept.
         """
         return [self._piece(i) for i in check_ids(ids)]
 
     def with_special_tokens(self, special_tokens: SpecialTokens) -> "Tokenizer":
-        """Return this tokenizer with another frame, whose tokens have new ids where it lacks them.
+        """Return a copy with other special tokens; missing ones get new ids.
 
-        All other ids stay what they are; the new ones follow the highest.
+        Other ids are unchanged; new ones follow the highest.
 
         Raises:
-            ValueError: there are free ids below the highest, which the new tokens would take.
+            ValueError: there are free ids below the highest, which new tokens would take.
         """
         backend = tokenizers.Tokenizer.from_str(self._backend.to_str())
         added = backend.get_added_tokens_decoder().values()
         special = {token.content for token in added if token.special}
-        wanted = [name for name in special_token_names(special_tokens) if name not in special]
-        lacking = [name for name in wanted if backend.token_to_id(name) is None]
+        names = [name for name in special_token_names(special_tokens) if name not in special]
+        missing = [name for name in names if backend.token_to_id(name) is None]
         backend.add_special_tokens(
-            [tokenizers.AddedToken(name, special=True, normalized=False) for name in wanted]
+            [tokenizers.AddedToken(name, special=True, normalized=False) for name in names]
         )
         pipeline.set_template(backend, special_tokens)
-        found = [backend.token_to_id(name) for name in lacking]
-        if found != list(range(self.vocab_size, self.vocab_size + len(lacking))):
+        new_ids = [backend.token_to_id(name) for name in missing]
+        if new_ids != list(range(self.vocab_size, self.vocab_size + len(missing))):
             raise ValueError(
-                f"{', '.join(lacking)} would have the ids {found}, not those from "
+                f"{', '.join(missing)} would get the ids {new_ids}, not those from "
                 f"{self.vocab_size} on: this vocabulary has ids without a token"
             )
         return Tokenizer(backend, special_tokens)
 
     def word_vocabulary(self) -> dict[str, int]:
-        """Return the tokens that are words as they are in a text, with their ids.
+        """Return the tokens that are whole words of a text, with their ids.
 
         Raises:
-            ValueError: the vocabulary is neither of words nor of word pieces.
+            ValueError: the vocabulary is neither word-level nor WordPiece.
         """
         model = json.loads(self._backend.to_str())["model"]
         if model["type"] not in ("WordLevel", "WordPiece"):
             raise ValueError(
-                "only a vocabulary of words or of word pieces (BERT's) knows which of its tokens "
+                "only a word-level or WordPiece vocabulary (BERT) distinguishes the tokens that "
                 f"are words; this one is {model['type']}"
             )
-        known = model["vocab"].items()
-        return {w: i for w, i in known if i not in self.special_ids.all_ids and self._is_word(w)}
+        entries = model["vocab"].items()
+        return {w: i for w, i in entries if i not in self.special_ids.all_ids and self._is_word(w)}
 
     @property
     def is_word_level(self) -> bool:
-        """Whether its tokens are words, whole ones alone."""
+        """Whether all tokens are whole words."""
         return json.loads(self._backend.to_str())["model"]["type"] == "WordLevel"
 
     def count_words(self, texts: Iterable[str]) -> dict[str, int]:
-        """Count the words of texts as this tokenizer cuts them, known or not.
+        """Count the words of texts as this tokenizer splits them, known or not.
 
         Raises:
             ValueError: there is no text.
@@ -337,76 +339,78 @@ class Tokenizer:
         return count_words(texts, self._backend, special_token_names(self.special_tokens))
 
     def with_words(self, words: Iterable[str], *, allow_phrases: bool = False) -> "Tokenizer":
-        """Return this tokenizer with more words, whose ids follow the highest, in their order.
+        """Return a copy with more words, whose ids follow the highest, in their order.
 
-        What is no word as it is in a text (of a lower-case vocabulary, one with an upper-case
-        letter) and what is known already is left out.
+        Known words are skipped, and so are strings that are never a word of a text (with capitals,
+        in a lower-case vocabulary).
 
         Args:
-            words: to add.
-            allow_phrases: what is no word as it is in a text is added, too: a phrase whose words
-                something else joins. No text is found to hold it.
+            words: words to add.
+            allow_phrases: also add strings that are never a word of a text, such as phrases joined
+                elsewhere.
 
         Raises:
             ValueError: see `word_vocabulary`.
         """
         self.word_vocabulary()
         state = json.loads(self._backend.to_str())
-        known = state["model"]["vocab"]
+        vocab = state["model"]["vocab"]
         new = [
             w
             for w in dict.fromkeys(words)
-            if w not in known and (allow_phrases or self._is_word(w))
+            if w not in vocab and (allow_phrases or self._is_word(w))
         ]
-        known.update({w: self.vocab_size + i for i, w in enumerate(new)})
+        vocab.update({w: self.vocab_size + i for i, w in enumerate(new)})
         written = json.dumps(state, ensure_ascii=False)
         return Tokenizer(tokenizers.Tokenizer.from_str(written), self.special_tokens)
 
     def _is_word(self, word: str) -> bool:
-        """Return whether a word is in a text as it is, and as one."""
+        """Return whether a string is one word, unchanged by normalization."""
         normal, cut = self._backend.normalizer, self._backend.pre_tokenizer
-        same = normal is None or normal.normalize_str(word) == word
-        return same and (cut is None or [w for w, _ in cut.pre_tokenize_str(word)] == [word])
+        is_normalized = normal is None or normal.normalize_str(word) == word
+        return is_normalized and (
+            cut is None or [w for w, _ in cut.pre_tokenize_str(word)] == [word]
+        )
 
     def with_languages(self, source: str, target: str | None = None) -> "Tokenizer":
-        """Return this tokenizer for texts of a language, answered in another.
+        """Return a copy for sources of a language and targets of another.
 
         See `SpecialTokenIds.with_languages`.
 
         Raises:
             ValueError: it has no token for the language.
         """
-        found = self.without_languages()
-        found.special_ids = found.special_ids.with_languages(source, target)
-        return found
+        tokenizer = self.without_languages()
+        tokenizer.special_ids = tokenizer.special_ids.with_languages(source, target)
+        return tokenizer
 
     def without_languages(self) -> "Tokenizer":
-        """Return this tokenizer as it is before it is told languages."""
-        found = Tokenizer(
+        """Return a copy without chosen languages."""
+        tokenizer = Tokenizer(
             tokenizers.Tokenizer.from_str(self._backend.to_str()), self.special_tokens
         )
-        found.source_tokenizer = self.source_tokenizer
-        return found
+        tokenizer.source_tokenizer = self.source_tokenizer
+        return tokenizer
 
     def offsets(self, text: str) -> list[tuple[int, int]]:
-        """Find where in `text` each token of `encode(text)` is, as a span of characters."""
+        """Return the (start, end) of each token of `encode(text)` in characters."""
         return [(begin, end) for begin, end in self.offset_array(text).tolist()]
 
     def offset_array(self, text: str) -> Int[np.ndarray, "t 2"]:
-        """Return `offsets` as an array, which of a long text takes less memory."""
+        """Return `offsets` as an array, which takes less memory for a long text."""
         ready = self._pipeline_for([text], allow_special=False)
         if len(text) <= MAX_WHOLE_CHARACTERS:
             with limits.tokenizers_errors_as_value_error(f"{self.origin} fails on a text"):
                 encoding = ready.encode(text, add_special_tokens=False)
-            found = np.array(encoding.offsets, np.int64).reshape(-1, 2)
+            offsets = np.array(encoding.offsets, np.int64).reshape(-1, 2)
         else:
-            found = np.concatenate(
+            offsets = np.concatenate(
                 [
                     np.array(encoding.offsets[n:], np.int64).reshape(-1, 2) + part.start
                     for encoding, n, part in self._encode_parts(ready, text, fast=False)
                 ]
             )
-        return found[::-1] if self.special_tokens.backward else found
+        return offsets[::-1] if self.special_tokens.backward else offsets
 
     def save(
         self, folder: Path, *, max_length: int | None = None, uses_segments: bool | None = None
@@ -414,17 +418,16 @@ class Tokenizer:
         """Write tokenizer.json and tokenizer_config.json; transformers.AutoTokenizer opens them.
 
         Args:
-            folder: made if it is not there.
-            max_length: the longest row that the model reads, for `model_max_length`.
-            uses_segments: whether the model is told which of two texts a token is of. None: if
-                that is so in the family of the special tokens.
+            folder: created if missing.
+            max_length: maximum input length, for `model_max_length`.
+            uses_segments: whether the model has segment ids. None: derived from the special tokens.
         """
         folder.mkdir(parents=True, exist_ok=True)
         config = transformers_config(self.special_tokens, self._backend)
         config |= {} if max_length is None else {"model_max_length": max_length}
         if uses_segments is not None:
-            there = ["token_type_ids"] if uses_segments else []
-            config["model_input_names"] = ["input_ids", *there, "attention_mask"]
+            segment_inputs = ["token_type_ids"] if uses_segments else []
+            config["model_input_names"] = ["input_ids", *segment_inputs, "attention_mask"]
         write_atomically(
             folder / "tokenizer.json", self._backend_with_languages().to_str(pretty=True)
         )
@@ -434,7 +437,7 @@ class Tokenizer:
         )
 
     def _backend_with_languages(self) -> tokenizers.Tokenizer:
-        """Return the backend, which puts languages that were told around texts, too."""
+        """Return the backend with the chosen languages in its template."""
         if not self.special_ids.languages or self.special_ids.needs_languages:
             return self._backend
         special = self.special_ids
@@ -445,7 +448,7 @@ class Tokenizer:
         return backend
 
     def _pipeline_for(self, texts: Sequence[str], *, allow_special: bool) -> tokenizers.Tokenizer:
-        """Check texts and return what encodes them."""
+        """Check texts and return the pipeline that encodes them."""
         for text in texts:
             pipeline.check_unicode(text)
         if not allow_special:
@@ -460,7 +463,7 @@ class Tokenizer:
         if not allow_special and self._is_special[ids].any():
             name = self._backend.id_to_token(int(ids[self._is_special[ids]][0]))
             raise ValueError(
-                f"the text holds {name!r}, which this tokenizer can write only as the special token"
+                f"the text has {name!r}, which this tokenizer can encode only as the special token"
             )
         return ids
 

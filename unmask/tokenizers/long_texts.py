@@ -1,22 +1,22 @@
-"""Encode a long text in less time and memory, with the tokens of the whole.
+"""Encode long texts in less time and memory, with identical tokens.
 
-A model reads some hundred tokens of a text, and a text may have 20 MB. The tokens of a prefix are
-not a prefix of the tokens: what follows a position may change the last tokens before it. Two cases
-in which they are known:
+A model reads some hundred tokens of a text, which may have 20 MB. The tokens of a prefix are not a
+prefix of the tokens: text after a position may change the last tokens before it. They are known in
+two cases:
 
 - Where the pre-tokenizer splits at spaces, no token spans the space between two words.
 - Let n be a position and m the length of the longest token. Some token of the whole text ends at a
   position j of the m before n, and the tokens up to there are those of `text[:j]`: with merges
-  (BPE) because none went over j, and merges on its two sides are independent; with scores
-  (unigram) because the best path through j begins with the best path to j; with greedy pieces
-  (WordPiece) because they are found from left to right, and a word of more than
-  `max_input_chars_per_word` is unknown whatever it ends with. Which j it is need not be known: the
-  common prefix of the tokens of `text[:j]` for all j is certain. `_SPARE_TOKENS` more are left off,
-  for byte tokens, which may end within a character.
+  (BPE) because none crosses j, and merges on both sides are independent; with scores (unigram)
+  because the best path through j begins with the best path to j; with greedy pieces (WordPiece)
+  because they are found from left to right, and a word of more than `max_input_chars_per_word` is
+  unknown whatever it ends with. Which j it is need not be known: the common prefix of the tokens of
+  `text[:j]` for all j is certain. `_SPARE_TOKENS` more are dropped, since byte tokens may end
+  within a character.
 
-Where all tokens are needed the text is encoded in parts, which takes a tenth of the memory. Parts
-begin at a space between two words, or else at a digit after a letter, if the pre-tokenizer splits
-there. Each is encoded with what precedes it, whose tokens are left off.
+If all tokens are needed, the text is encoded in parts, which takes a tenth of the memory. Parts
+start at a space between two words, or at a digit after a letter, if the pre-tokenizer splits there.
+Each is encoded with its left context, whose tokens are dropped.
 """
 
 import re
@@ -33,19 +33,19 @@ from jaxtyping import Int
 from unmask.tokenizers.pipeline import SPACE
 
 LONG_TEXT_CHARACTERS = 2**16
-"""A text up to this length is encoded whole, however few of its tokens are needed."""
+"""Maximum length of texts that are encoded whole if few tokens are needed."""
 MAX_WHOLE_CHARACTERS = 2**20
-"""A text up to this length is encoded in one part, where all of its tokens are needed."""
+"""Maximum length of a part if all tokens are needed."""
 _SPARE_TOKENS = 32
 _PART_CHARACTERS = 2**17
 _CONTEXT_CHARACTERS = 2**10
-"""Characters before a part that are encoded with it."""
+"""Left context of a part, in characters."""
 _MAX_COMPARED_CHARACTERS = 2**22
-"""Characters of all prefixes whose tokens are compared."""
+"""Total characters of the prefixes whose tokens are compared."""
 _MAX_COMPARED_WINDOW = 300
-"""Characters of the longest token, where the tokens of several prefixes are compared."""
+"""Maximum token length, in characters, for comparing prefixes."""
 _MAX_COMBINING_MARKS = 8
-"""Combining marks on one letter, whose order normalizers change."""
+"""Combining marks on one letter, which normalizers reorder."""
 _TEXTS_PER_BATCH = 64
 _LEFT, _RIGHT = "aA1é中я", "aA1é中я"
 _HARMLESS = (r"(?!\S)", r"(?:", "(?i:", r"\A +| +\z")
@@ -59,16 +59,16 @@ Encode = Callable[[Sequence[str]], list[Ids]]
 
 @dataclass(frozen=True, kw_only=True)
 class SplitPoints:
-    """Where texts may be split for a tokenizer so that the tokens before are known."""
+    """Positions at which texts can be split without changing the tokens."""
 
     at_spaces: bool
     """At a space between two words."""
     at_digits: bool
     """Between a letter and a digit."""
     anywhere: bool
-    """Anywhere: the tokens of several prefixes are compared."""
+    """Anywhere, by comparing the tokens of several prefixes."""
     longest: int
-    """Characters of the longest token."""
+    """Length of the longest token in characters."""
     backend: tokenizers.Tokenizer
 
     @staticmethod
@@ -81,13 +81,13 @@ class SplitPoints:
         """
         model = state["model"]
         rules = list(_rules(state.get("normalizer"))) + list(_rules(state.get("pre_tokenizer")))
-        known = [rule.replace(_AT_WORD_ENDS, "") for rule in rules]
-        bare = not any(map(_looks_around, known))
-        ends = known != rules or bool(model.get("end_of_word_suffix"))
+        simplified = [rule.replace(_AT_WORD_ENDS, "") for rule in rules]
+        bare = not any(map(_looks_around, simplified))
+        ends = simplified != rules or bool(model.get("end_of_word_suffix"))
         added = [str(token["content"]) for token in state.get("added_tokens") or []]
         vocab = model.get("vocab") or ()
         pieces = vocab if isinstance(vocab, Mapping) else (piece for piece, _ in vocab)
-        longest = max(map(len, [*pieces, *added, *known]), default=1)
+        longest = max(map(len, [*pieces, *added, *simplified]), default=1)
         longest = max(longest, int(model.get("max_input_chars_per_word") or 0)) + 2
         return SplitPoints(
             at_spaces=bare and _parts(backend) and not any(re.search(r"\s", a) for a in added),
@@ -101,12 +101,12 @@ class SplitPoints:
         )
 
     def first(self, encode: Encode, text: str, n: int) -> Ids | None:
-        """Return the first `n` tokens of a text, or None where all of it must be read.
+        """Return the first `n` tokens of a text, or None if all of it must be encoded.
 
         Args:
-            encode: gives the tokens of texts.
-            text: a long one.
-            n: tokens.
+            encode: encodes texts.
+            text: a long text.
+            n: number of tokens.
         """
         size = 2 * n + 3 * self.longest
         while size < len(text):
@@ -119,10 +119,10 @@ class SplitPoints:
     def parts(self, text: str) -> list[tuple[int, int, int]]:
         """Return parts of a text, whose tokens together are those of the text.
 
-        Each is read from its lead to its end, and what are the tokens of its lead is left off.
+        Each is encoded from the start of its left context, whose tokens are dropped.
 
         Returns:
-            Where each part's lead, the part itself and its end are.
+            (start of the left context, start, end) of each part.
         """
         found, lead, begin = list[tuple[int, int, int]](), 0, 0
         for at in range(_PART_CHARACTERS, len(text) - _PART_CHARACTERS, _PART_CHARACTERS):
@@ -146,7 +146,7 @@ class SplitPoints:
         return at
 
     def _certain(self, encode: Encode, text: str, size: int) -> Ids:
-        """Return tokens with which a text begins for certain, of about so many characters."""
+        """Return the certain first tokens of a text, from about `size` characters."""
         at = _between_words(text, 2 * size, 4 * size) if self.at_spaces else None
         if at is not None:
             (ids,) = encode([text[:at]])
@@ -158,9 +158,9 @@ class SplitPoints:
         return ids[: max(len(ids) - _SPARE_TOKENS, 0)]
 
     def _window(self, before: str) -> int:
-        """Return how many characters are longer than a token, whatever its normalizer leaves out.
+        """Return a number of characters that exceeds any token, even after normalization.
 
-        0 where there are not as many again before them, in which a word may begin.
+        0 if there are not as many again before them, in which a word may start.
         """
         joined = (len(list(run)) for mark, run in groupby(before, unicodedata.combining) if mark)
         if max(joined, default=0) > _MAX_COMBINING_MARKS:
@@ -178,7 +178,7 @@ class SplitPoints:
 
 
 def _common(encode: Encode, texts: Sequence[str]) -> Ids:
-    """Return the tokens with which all of some texts begin, some of the last left off."""
+    """Return the common first tokens of texts, without the last `_SPARE_TOKENS`."""
     first: Ids | None = None
     for i in range(0, len(texts), _TEXTS_PER_BATCH):
         for ids in encode(texts[i : i + _TEXTS_PER_BATCH]):
@@ -192,7 +192,7 @@ def _common(encode: Encode, texts: Sequence[str]) -> Ids:
 
 
 def _between_words(text: str, begin: int, end: int) -> int | None:
-    """Find a space between two words, between two positions."""
+    """Find a space between two words in a range."""
     at = text.rfind(" ", begin, end)
     for _ in range(1000):
         if at <= 0:
@@ -204,16 +204,16 @@ def _between_words(text: str, begin: int, end: int) -> int | None:
 
 
 def _is_plain(character: str) -> bool:
-    """Return whether a character is a letter or digit that joins with nothing beside it.
+    """Return whether a character is a letter or digit that does not join its neighbors.
 
-    There are letters, in the blocks that are left out, that do (Unicode's class Prepend).
+    Letters of the excluded blocks may join (Unicode's class Prepend).
     """
     code = ord(character or " ")
     return character.isalnum() and (code < 0xD00 or 0x2000 < code < 0x11000)
 
 
 def _parts(backend: tokenizers.Tokenizer, between: str = " ", right: str = _RIGHT) -> bool:
-    """Return whether what is cut into tokens ends where a word does, or before a digit."""
+    """Return whether pre-tokens end at the ends of words, or before digits."""
     cut, normal = backend.pre_tokenizer, backend.normalizer
     if cut is None:
         return False
@@ -226,14 +226,14 @@ def _parts(backend: tokenizers.Tokenizer, between: str = " ", right: str = _RIGH
 
 
 def _looks_around(rule: str) -> bool:
-    """Return whether a regular expression may look far behind or ahead."""
+    """Return whether a regular expression may have unbounded lookaround."""
     for harmless in _HARMLESS:
         rule = rule.replace(harmless, "")
     return re.search(r"\(\?|\$|\\[zZGbB]", rule) is not None
 
 
 def _rules(part: Any) -> Iterator[str]:
-    """Give the regular expressions, and the strings that are looked for, of a part."""
+    """Yield the regular expressions and search strings of a component."""
     if isinstance(part, Mapping):
         pattern = part.get("pattern")
         if isinstance(pattern, Mapping):

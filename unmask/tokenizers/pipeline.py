@@ -1,7 +1,7 @@
-"""Vocabularies put to work: each kind as a pipeline of the `tokenizers` library.
+"""Pipelines of the `tokenizers` library for each kind of vocabulary.
 
 A pipeline is normalizer, pre-tokenizer (text to words), model (word to pieces) and decoder.
-`finish` adds what a frame says: the special tokens, and where they are around a text.
+`add_special_tokens` adds special tokens and their template.
 """
 
 import re
@@ -28,9 +28,9 @@ from unmask.tokenizers.spec import (
 from unmask.tokenizers.vocabulary import PreTokenization
 
 SPACE = "▁"
-"""SentencePiece writes a space so."""
+"""SentencePiece's character for a space."""
 WORD_WITH_SPACE_PATTERN = r" ?\S+|\s"
-"""Words of byte and character vocabularies: a space belongs to the word after it, as in GPT-2."""
+"""Words of byte and character vocabularies, with the space before them, as in GPT-2."""
 
 
 def wordpiece_pipeline(
@@ -41,7 +41,7 @@ def wordpiece_pipeline(
     strip_accents: bool | None = None,
     split_chinese_characters: bool = True,
 ) -> Tokenizer:
-    """Build BERT's: punctuation marks are words; lowering letters takes their accents too."""
+    """Build BERT's: punctuation marks are words; lowercasing also removes accents."""
     backend = Tokenizer(
         models.WordPiece(dict(vocab), unk_token=unknown, max_input_chars_per_word=100)
     )
@@ -67,20 +67,20 @@ def byte_bpe_pipeline(
     nfc: bool = False,
     add_prefix_space: bool = False,
 ) -> Tokenizer:
-    """Build GPT-2's: bytes are written as printable characters, words keep the space before.
+    """Build GPT-2's: bytes are written as printable characters, words keep the space before them.
 
     Args:
         vocab: pieces and their ids.
-        merges: of two pieces to one, the first first.
-        pre_tokenization: how text is cut before (`ByteBPE.cut`).
-        nfc: text is put in the form NFC before.
-        add_prefix_space: a space is put before a text that begins with none.
+        merges: pairs of pieces, the first merge first.
+        pre_tokenization: see `ByteBPE.pre_tokenization`.
+        nfc: whether text is normalized to NFC.
+        add_prefix_space: whether a space is prepended to a text that starts with none.
     """
     backend = Tokenizer(models.BPE(dict(vocab), list(merges)))
-    whole = pre_tokenizers.ByteLevel(
+    pattern = pre_tokenizers.ByteLevel(
         add_prefix_space=add_prefix_space, use_regex=pre_tokenization == "gpt2"
     )
-    backend.pre_tokenizer = whole
+    backend.pre_tokenizer = pattern
     if pre_tokenization != "gpt2":
         rule = (
             r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|"
@@ -88,7 +88,7 @@ def byte_bpe_pipeline(
             r"\s*[\r\n]+|\s+(?!\S)|\s+"
         )
         split = pre_tokenizers.Split(Regex(rule), "isolated")
-        backend.pre_tokenizer = pre_tokenizers.Sequence([split, whole])
+        backend.pre_tokenizer = pre_tokenizers.Sequence([split, pattern])
     if nfc:
         backend.normalizer = normalizers.NFC()
     backend.decoder = decoders.ByteLevel()
@@ -104,7 +104,7 @@ def bpe_pipeline(
     lowercase: bool,
     separate_end_of_word: bool = False,
 ) -> Tokenizer:
-    """Build the original GPT's: the last piece of a word carries `end_of_word`, or apart is it."""
+    """Build the original GPT's: the last piece of a word ends with, or is, `end_of_word`."""
     suffix = "" if separate_end_of_word else end_of_word
     backend = Tokenizer(
         models.BPE(dict(vocab), list(merges), unk_token=unknown, end_of_word_suffix=suffix)
@@ -127,11 +127,11 @@ def bpe_pipeline(
 
 
 def plain_text_normalizers(*, keep_accents: bool, lowercase: bool) -> list[normalizers.Normalizer]:
-    """List what ALBERT's and XLNet's code does to a text before SentencePiece reads it.
+    """List the normalizers of ALBERT's and XLNet's code before SentencePiece.
 
     Args:
-        keep_accents: they are kept.
-        lowercase: letters are lowered.
+        keep_accents: whether accents are kept.
+        lowercase: whether letters are lowercased.
     """
     quotes = [normalizers.Replace("``", '"'), normalizers.Replace("''", '"')]
     bare = [] if keep_accents else [normalizers.NFKD(), normalizers.StripAccents()]
@@ -143,12 +143,12 @@ def unigram_pipeline(
     unknown: int,
     normalizers_before: Sequence[normalizers.Normalizer] = (),
 ) -> Tokenizer:
-    """Build one for pieces learned here, with what SentencePiece calls nmt_nfkc.
+    """Build a unigram pipeline with SentencePiece's normalization nmt_nfkc.
 
     Args:
-        pieces: with their log probabilities, by id.
-        unknown: the id of what is none of them.
-        normalizers_before: done to a text before.
+        pieces: pieces with log probabilities, by id.
+        unknown: the unknown id.
+        normalizers_before: normalizers applied first.
     """
     backend = Tokenizer(models.Unigram(list(pieces), unk_id=unknown, byte_fallback=False))
     backend.normalizer = normalizers.Sequence(
@@ -162,7 +162,7 @@ def unigram_pipeline(
 
 
 def character_pipeline(vocab: Mapping[str, int], unknown: str) -> Tokenizer:
-    """Build one whose tokens are characters."""
+    """Build a pipeline with characters as tokens."""
     backend = Tokenizer(models.BPE(dict(vocab), [], unk_token=unknown, fuse_unk=False))
     backend.pre_tokenizer = pre_tokenizers.Split(Regex(WORD_WITH_SPACE_PATTERN), "isolated")
     backend.decoder = decoders.Fuse()
@@ -176,13 +176,13 @@ def word_level_pipeline(
     lowercase: bool = False,
     split_punctuation: bool = False,
 ) -> Tokenizer:
-    """Build one whose tokens are what white space parts; a text comes back with single spaces.
+    """Build a word-level pipeline; texts are decoded with single spaces.
 
     Args:
         vocab: words and their ids.
-        unknown: the token of what is no such word.
-        lowercase: text is put in lower case, and Unicode's form NFC.
-        split_punctuation: signs are words of their own, each.
+        unknown: the unknown token.
+        lowercase: whether text is lowercased and normalized to NFC.
+        split_punctuation: whether punctuation marks are separate words.
     """
     backend = Tokenizer(models.WordLevel(dict(vocab), unk_token=unknown))
     if lowercase:
@@ -192,7 +192,7 @@ def word_level_pipeline(
 
 
 def word_pre_tokenizer(split_punctuation: bool) -> pre_tokenizers.PreTokenizer:
-    """Split text into words at white space, and punctuation from words if asked."""
+    """Return a splitter at white space, and optionally around punctuation marks."""
     if not split_punctuation:
         return pre_tokenizers.WhitespaceSplit()
     return pre_tokenizers.Split(Regex(_WORD_OR_SIGN_PATTERN), "removed", invert=True)
@@ -204,28 +204,26 @@ _WORD_OR_SIGN_PATTERN = (
     f"{_LETTER_PATTERN}+(?:['\\u2019]{_LETTER_PATTERN}+)*|"
     f"{_SIGN_PATTERN}(?:\\u200d{_SIGN_PATTERN})*"
 )
-"""Joiners are inside words of Hindi and Persian. An emoji is one sign with what colors its skin and
-with those that are joined to it."""
+"""Joiners are inside words of Hindi and Persian. An emoji includes its skin tone and the emojis
+joined to it."""
 
 
 def sentencepiece_pipeline(
     model: sentencepiece.SentencePieceModel,
     normalizers_before: Sequence[normalizers.Normalizer] = (),
 ) -> Tokenizer:
-    """Build what a SentencePiece file says; `normalizers_before` is done to a text before.
+    """Build the pipeline of a SentencePiece file, after `normalizers_before`.
 
-    Ids are those of SentencePiece's own library, but for three oddities of the `tokenizers`
-    library: an accent on what normalization changes otherwise (½ + U+0301) is lost; the name of a
-    byte in a text ("<0x41>") is that byte to a unigram model; no space is put before a text that is
-    one user-defined piece and nothing else.
+    Ids are those of SentencePiece's library, except for three limitations of the `tokenizers`
+    library: an accent on a character that normalization changes otherwise (½ + U+0301) is lost; the
+    name of a byte in a text ("<0x41>") is that byte to a unigram model; no space is prepended to a
+    text that is a single user-defined piece.
 
     Raises:
-        ValueError: it asks for something that the `tokenizers` library cannot do.
+        ValueError: the `tokenizers` library does not support it.
     """
     if not model.escape_whitespaces or model.whitespace_as_suffix:
-        raise ValueError(
-            "it writes spaces otherwise than as ▁ before words, which is not supported"
-        )
+        raise ValueError("it does not write spaces as ▁ before words, which is not supported")
     if model.algorithm == "word":
         raise ValueError("its pieces are whole words (model_type WORD), which is not supported")
     backend = _sentence_piece_model(model)
@@ -234,10 +232,12 @@ def sentencepiece_pipeline(
         rules = [_charsmap_normalizer(model.charsmap), *rules]
     rules = [*normalizers_before, *rules]
     defined = [p.text for p in model.pieces if p.piece_type == sentencepiece.USER_DEFINED]
-    atoms = [text for text in defined if " " not in text]  # none is found, as spaces are ▁
+    atoms = [
+        text for text in defined if " " not in text
+    ]  # those with spaces never match, as spaces are ▁
     splits = _space_splits(model)
     rules = [*rules, normalizers.Replace(" ", SPACE), *_dummy_prefix(model, atoms)]
-    if model.remove_extra_whitespaces:  # of a text that ends with the sign itself
+    if model.remove_extra_whitespaces:  # of a text that ends with ▁ itself
         rules = [*rules, normalizers.Replace(Regex(f"{SPACE}+\\z"), "")]
     backend.normalizer = normalizers.Sequence(rules)
     _check_user_defined(atoms, backend.normalizer)
@@ -262,7 +262,7 @@ def sentencepiece_pipeline(
 def _dummy_prefix(
     model: sentencepiece.SentencePieceModel, atoms: Sequence[str]
 ) -> list[normalizers.Normalizer]:
-    """Write a space before a text, and not before the user-defined pieces, which are normalized."""
+    """Prepend a space to a text, except before user-defined pieces, which are normalized."""
     if not model.add_dummy_prefix:
         return []
     if not atoms:
@@ -272,7 +272,7 @@ def _dummy_prefix(
 
 
 def _check_user_defined(atoms: Sequence[str], normalizer: normalizers.Normalizer) -> None:
-    """Refuse pieces that normalization changes: SentencePiece's own library exempts them."""
+    """Reject pieces that normalization changes: SentencePiece's library exempts them."""
     for atom in atoms:
         if (changed := normalizer.normalize_str(atom)) != atom:
             raise ValueError(
@@ -282,7 +282,7 @@ def _check_user_defined(atoms: Sequence[str], normalizer: normalizers.Normalizer
 
 
 def _space_splits(model: sentencepiece.SentencePieceModel) -> list[pre_tokenizers.PreTokenizer]:
-    """Cut before spaces, unless a piece continues after one: it is faster, and shows the words."""
+    """Split before spaces, unless a piece continues after one: faster, and marks the words."""
     normal = [p.text for p in model.pieces if p.piece_type == sentencepiece.NORMAL]
     if any(SPACE in text.lstrip(SPACE) for text in normal):
         return []
@@ -296,27 +296,27 @@ def add_special_tokens(
     ascending_sentinels: bool = False,
     lstrip: Sequence[str | None] | None = None,
 ) -> Tokenizer:
-    """Make a frame's tokens special, with new ids if they have none, and put them around texts.
+    """Add special tokens, with new ids if they have none, and set the template.
 
     Args:
-        backend: changed, and returned.
-        special_tokens: which tokens, and where.
-        ascending_sentinels: give sentinels that are new rising ids (ByT5); otherwise the first
+        backend: modified and returned.
+        special_tokens: the tokens and their positions.
+        ascending_sentinels: whether new sentinels get ascending ids (ByT5); otherwise the first
             gets the highest id (T5).
-        lstrip: new tokens that take the spaces before them; None: the mask, where spaces are
-            tokens, so that one typed in a text takes the place of a word with its space.
+        lstrip: new tokens that absorb the spaces before them; None: the mask, if spaces are tokens,
+            so that a typed mask replaces a word with its space.
     """
     marks = sentinel_names(special_tokens)
-    wanted = [
+    names = [
         *special_token_names(special_tokens),
         *(marks if ascending_sentinels else marks[::-1]),
     ]
-    known = backend.get_vocab(with_added_tokens=True)
-    wanted.sort(key=lambda name: known.get(name, len(known)))  # stable: new ones stay in order
+    vocab = backend.get_vocab(with_added_tokens=True)
+    names.sort(key=lambda name: vocab.get(name, len(vocab)))  # stable: new ones stay in order
     if lstrip is None:
         words = isinstance(backend.pre_tokenizer, pre_tokenizers.BertPreTokenizer)
         lstrip = () if words else (special_tokens.mask,)
-    make_special(backend, wanted, lstrip=lstrip)
+    make_special(backend, names, lstrip=lstrip)
     set_template(backend, special_tokens)
     return backend
 
@@ -324,26 +324,26 @@ def add_special_tokens(
 def make_special(
     backend: Tokenizer, token_names: Sequence[str], *, lstrip: Sequence[str | None] = ()
 ) -> None:
-    """Make tokens special; those that were added before keep how they are found in a text.
+    """Make tokens special; those added before keep their matching flags.
 
     Args:
-        backend: changed.
-        token_names: the tokens; new ones have new ids, in this order.
-        lstrip: of new ones, those that take the spaces before them.
+        backend: modified.
+        token_names: the tokens; new ones get new ids, in this order.
+        lstrip: new tokens that absorb the spaces before them.
     """
-    there = {token.content: token for token in backend.get_added_tokens_decoder().values()}
+    existing = {token.content: token for token in backend.get_added_tokens_decoder().values()}
     backend.add_special_tokens(
         [
             AddedToken(name, special=True, normalized=False, lstrip=name in lstrip)
-            if name not in there
-            else as_special_token(there[name])
+            if name not in existing
+            else as_special_token(existing[name])
             for name in token_names
         ]
     )
 
 
 def as_special_token(token: AddedToken) -> AddedToken:
-    """Return a token that is found as this one is, but is special."""
+    """Return a special token with the same matching flags."""
     return AddedToken(
         token.content, special=True, normalized=token.normalized, single_word=token.single_word,
         lstrip=token.lstrip, rstrip=token.rstrip,
@@ -351,7 +351,7 @@ def as_special_token(token: AddedToken) -> AddedToken:
 
 
 def set_template(backend: Tokenizer, special_tokens: SpecialTokens) -> None:
-    """Set the post-processor that puts the frame's tokens around one text, and around two."""
+    """Set the post-processor that adds special tokens to one text, and to two."""
     second = 1 if uses_segments(special_tokens) else 0
     used = dict.fromkeys(
         (*special_tokens.prefix, *special_tokens.separator, *special_tokens.suffix)
@@ -378,9 +378,9 @@ def set_template(backend: Tokenizer, special_tokens: SpecialTokens) -> None:
 
 
 def uses_segments(special_tokens: SpecialTokens) -> bool:
-    """Return whether this frame's models number two texts, as BERT: if one mark parts them.
+    """Return whether models with these special tokens have segment ids, as BERT: one separator.
 
-    Or as XLNet: if what comes after that mark in the end is of neither.
+    Or as XLNet: the token after the last separator is in neither segment.
     """
     parted = (
         len(special_tokens.separator) == 1
@@ -391,10 +391,10 @@ def uses_segments(special_tokens: SpecialTokens) -> bool:
 
 
 def check_unicode(text: str) -> None:
-    """Refuse what is no Unicode text.
+    """Check that a text is valid Unicode.
 
     Raises:
-        ValueError: the text holds half of a surrogate pair.
+        ValueError: the text has a lone surrogate.
     """
     if text.isascii():
         return
@@ -403,19 +403,19 @@ def check_unicode(text: str) -> None:
     except UnicodeEncodeError as error:
         raise ValueError(
             f"character {error.start} of the text is {text[error.start]!a}, "
-            "half of a surrogate pair, which is no Unicode text"
+            "half of a surrogate pair, which is not valid Unicode"
         ) from None
 
 
 def byte_characters() -> list[str]:
-    """Give the character that GPT-2 writes for each of the 256 bytes.
+    """Return the character that GPT-2 writes for each of the 256 bytes.
 
     A byte that is a printable Latin-1 character is that character; the others follow from U+0100 in
     their order.
     """
-    shown = [33 <= b <= 126 or 161 <= b <= 172 or b >= 174 for b in range(256)]
-    hidden = iter(range(256, 512))
-    return [chr(b) if shown[b] else chr(next(hidden)) for b in range(256)]
+    printable = [33 <= b <= 126 or 161 <= b <= 172 or b >= 174 for b in range(256)]
+    others = iter(range(256, 512))
+    return [chr(b) if printable[b] else chr(next(others)) for b in range(256)]
 
 
 def _collapse_spaces() -> list[normalizers.Normalizer]:
@@ -430,7 +430,7 @@ def _charsmap_normalizer(charsmap: bytes) -> normalizers.Normalizer:
     if (growth := limits.charsmap_growth(charsmap)) > limits.MAX_GROWTH:
         raise ValueError(
             f"its normalization rules write {growth:.0f} characters for one; at most "
-            f"{limits.MAX_GROWTH} are read"
+            f"{limits.MAX_GROWTH} are allowed"
         )
     with limits.tokenizers_errors_as_value_error(
         "its normalization rules cannot be read", hide_output=True
@@ -458,12 +458,12 @@ def _sentence_piece_model(model: sentencepiece.SentencePieceModel) -> Tokenizer:
 
 
 def _merges_from_scores(model: sentencepiece.SentencePieceModel) -> list[tuple[str, str]]:
-    """Find the merges of a SentencePiece BPE, which keeps only what they made, best first."""
+    """Reconstruct the merges of a SentencePiece BPE from the pieces, best first."""
     normal = {p.text: p.score for p in model.pieces if p.piece_type == sentencepiece.NORMAL}
-    found: list[tuple[float, int, int, str, str]] = []
+    merges: list[tuple[float, int, int, str, str]] = []
     for order, (text, score) in enumerate(normal.items()):
         for cut in range(1, len(text)):
             left, right = text[:cut], text[cut:]
             if left in normal and right in normal:
-                found.append((-score, order, cut, left, right))
-    return [(left, right) for *_, left, right in sorted(found)]
+                merges.append((-score, order, cut, left, right))
+    return [(left, right) for *_, left, right in sorted(merges)]

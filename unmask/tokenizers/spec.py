@@ -1,4 +1,4 @@
-"""What a tokenizer is, as data: the kind of its vocabulary, and its special tokens by role."""
+"""Specification of a tokenizer: the kind of its vocabulary, and special tokens by role."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
@@ -18,84 +18,83 @@ from unmask.tokenizers.vocabulary import (
 
 
 class OutputTokens(NamedTuple):
-    """The subwords of a text of characters, each of which is in it as it is spelled."""
+    """The output tokens of a text of characters."""
 
     tokens: Tokens
-    """Their ids, and which of them begin a word."""
+    """Ids and word starts."""
     starts: Int[np.ndarray, "n"]
-    """The place of the first character of each."""
+    """Index of the first character of each."""
 
 
 @runtime_checkable
 class OutputVocabulary(Protocol):
-    """A vocabulary beside that of the text, whose tokens are characters; for a loss alone."""
+    """A vocabulary of prediction targets, for models with character input."""
 
     @property
     def special_ids(self) -> "SpecialTokenIds":
-        """Its own size and special ids."""
+        """Its size and special ids."""
         ...
 
     def tokenize(self, characters: Int[np.ndarray, "t"]) -> OutputTokens:
-        """Find its tokens in a text; characters of spaces are in none."""
+        """Find its tokens in a text; spaces are in none."""
         ...
 
     def pieces(self, ids: Iterable[int]) -> list[str]:
-        """Say what a person should see for each id."""
+        """Return each id as readable text."""
         ...
 
 
 @runtime_checkable
 class SubwordVocabulary(OutputVocabulary, Protocol):
-    """Such a vocabulary of pieces, which can be written in the place of each other.
+    """An output vocabulary of pieces, which can replace each other in the input.
 
-    Characters of words that it does not know are in none of its tokens.
+    Characters of unknown words are in none of its tokens.
     """
 
     def spell(self, subword: int) -> Int[np.ndarray, "l"]:
-        """Give the characters of a subword."""
+        """Return the characters of a subword."""
         ...
 
     def same_length(self, subword: int) -> Int[np.ndarray, "k"]:
-        """List the subwords of as many characters, itself among them."""
+        """List the subwords of the same length, itself included."""
         ...
 
 
 @dataclass(frozen=True, kw_only=True)
 class SpecialTokenIds:
-    """What objectives and collation must know of a vocabulary: its size, its special ids."""
+    """The size and the special ids of a vocabulary, for objectives and collation."""
 
     vocab_size: int
     """Number of ids."""
     pad: int
     start: int
-    """What a decoder reads first (T5: pad, GPT-2: <|endoftext|>, BERT: [CLS])."""
+    """First input of a decoder (T5: pad, GPT-2: <|endoftext|>, BERT: [CLS])."""
     end: int | None
-    """What ends a text (</s>, <|endoftext|>, [SEP])."""
+    """End of a text (</s>, <|endoftext|>, [SEP])."""
     mask: int | None = None
     unknown: int | None = None
     prefix: tuple[int, ...] = ()
-    """Around one text: before + a + after. Around two: before + a + between + b + after."""
+    """One text: prefix + a + suffix. Two: prefix + a + separator + b + suffix."""
     separator: tuple[int, ...] = ()
     suffix: tuple[int, ...] = ()
     sentinels: tuple[int, ...] = ()
-    """T5: <extra_id_0>, <extra_id_1>, ... in this order, whatever their ids."""
+    """T5: <extra_id_0>, <extra_id_1>, ... in this order, for any ids."""
     modes: tuple[int, ...] = ()
-    """UL2: what a source begins with, by the kind of denoising; see `SpecialTokens.modes`."""
+    """UL2: first token of a source for each kind of denoising; see `SpecialTokens.modes`."""
     languages: tuple[tuple[str, int], ...] = ()
-    """Tokens that say in which language a text is, by name (see `with_languages`)."""
+    """Language tokens by name (see `with_languages`)."""
     language_first: bool = False
     """They precede a text, not after it."""
     target_prefix: tuple[int, ...] | None = None
-    """What a decoder reads after `start`, before what it says. None: what precedes a text."""
+    """Tokens after `start` in a decoder, before the target. None: the prefix of a text."""
     all_ids: frozenset[int] = frozenset()
-    """All special ids: never hidden, never drawn at random."""
+    """All special ids: never masked, never drawn as random tokens."""
     output_vocabulary: OutputVocabulary | None = field(default=None, compare=False, repr=False)
-    """Of characters: the subwords, or the words, that an objective may ask for in their place
-    (CANINE-S, ELMo)."""
+    """Subwords or words as prediction targets for character input (CANINE-S, ELMo)."""
 
     @property
     def mask_or_sentinel(self) -> int | None:
-        """What stands for one hidden token: the mask, or where there is none, the first sentinel.
+        """The token that replaces a hidden one: the mask, or if there is none, the first sentinel.
 
         The latter is T5's (released code, `sentinel_id`).
         """
@@ -103,38 +102,36 @@ class SpecialTokenIds:
 
     @property
     def decoder_prefix(self) -> tuple[int, ...]:
-        """The special tokens before a text, without `start`, which a decoder has read already."""
+        """The special tokens before a text, without `start`, which a decoder already has."""
         if self.target_prefix is not None:
             return self.target_prefix
         return self.prefix[1:] if self.prefix[:1] == (self.start,) else self.prefix
 
     def with_languages(self, source: str, target: str | None = None) -> "SpecialTokenIds":
-        """Return the same for texts of a language, of which a decoder says those of another.
+        """Return a copy for sources of a language and targets of another.
 
-        After what ends a text is its language, with which a decoder begins what it says (Liu et
-        al. 2020, arXiv:2001.08210, section 2.2); or it precedes both (Tang et al. 2020,
+        The language token follows the end of a text and starts the decoder (Liu et al. 2020,
+        arXiv:2001.08210, section 2.2); or it precedes both texts (Tang et al. 2020,
         arXiv:2008.00401).
 
         Raises:
             ValueError: there is no such language.
         """
-        known = dict(self.languages)
+        ids = dict(self.languages)
         for language in (source, source if target is None else target):
-            if language not in known:
-                if not known:
-                    raise ValueError(
-                        f"this vocabulary has no tokens for languages, and so none for {language!r}"
-                    )
-                among = ", ".join(known)
-                raise ValueError(f"a language must be one of {among}; got {language!r}")
-        read, said = known[source], known[source if target is None else target]
+            if language not in ids:
+                if not ids:
+                    raise ValueError(f"this vocabulary has no language tokens, got {language!r}")
+                names = ", ".join(ids)
+                raise ValueError(f"a language must be one of {names}, got {language!r}")
+        read, said = ids[source], ids[source if target is None else target]
         if self.language_first:
             return replace(self, prefix=(read,), target_prefix=(said,))
         return replace(self, suffix=(*self.suffix, read), start=said, target_prefix=())
 
     @property
     def needs_languages(self) -> bool:
-        """Whether it is yet to be said in which language texts are."""
+        """Whether languages must still be chosen."""
         return bool(self.languages) and self.target_prefix is None
 
     @property
@@ -145,7 +142,7 @@ class SpecialTokenIds:
 
 @dataclass(frozen=True, kw_only=True)
 class SpecialTokens:
-    """The special tokens of a family, by name; part of a preset.
+    """The special tokens of a family by name, a part of a preset.
 
     `SpecialTokenIds` is the same by id.
     """
@@ -160,23 +157,21 @@ class SpecialTokens:
     suffix: tuple[str, ...] = ()
     n_sentinels: int = 0
     modes: tuple[str, ...] = ()
-    """What a source may begin with, to say how it was made: regular, sequential and extreme
-    denoising, in this order (UL2)."""
+    """First token of a source for regular, sequential and extreme denoising, in this order
+    (UL2)."""
     languages: tuple[str, ...] = ()
-    """Tokens that say in which language a text is; which one is around it is not said here."""
+    """Language tokens, one of which is chosen for each text."""
     language_first: bool = False
     """They precede a text, not after it."""
     backward: bool = False
-    """A text is read from its end: its last token comes first. So what reads forward learns to say
-    what precedes (Howard and Ruder 2018, arXiv:1801.06146, section 3.3, "Bidirectional language
-    model")."""
+    """Whether texts are reversed, so that a forward model predicts preceding tokens (Howard and
+    Ruder 2018, arXiv:1801.06146, section 3.3, "Bidirectional language model")."""
     punctuation_starts_words: bool = field(default=False, compare=False)
-    """A punctuation mark begins a word wherever it is, though words begin at white space otherwise
-    (ALBERT and XLNet: released code, `is_start_piece`; DeBERTa: `part_of_whole_word`).
-    Deviates: the former two also let every piece with letters other than English ones begin a word,
-    which would leave none of another language whole."""
+    """Whether every punctuation mark starts a word, besides white space (ALBERT and XLNet: released
+    code, `is_start_piece`; DeBERTa: `part_of_whole_word`). Deviates: in the former two every piece
+    with non-English letters also starts a word, which would split all words of other languages."""
     first_in_vocabulary: tuple[str, ...] = field(default=(), compare=False)
-    """Special tokens that come before the others when a vocabulary is learned, in this order."""
+    """Special tokens with the first ids of a trained vocabulary, in this order."""
 
     @property
     def summary(self) -> str | None:
@@ -185,12 +180,12 @@ class SpecialTokens:
 
 
 SUMMARY_SEGMENT_ID = 2
-"""The segment of such a token, beside those of two texts, 0 and 1 (XLNet, released code)."""
+"""The segment of the summary token, besides 0 and 1 of two texts (XLNet, released code)."""
 _TokenT = TypeVar("_TokenT", int, str)
 
 
 def _summary_token(separator: tuple[_TokenT, ...], suffix: tuple[_TokenT, ...]) -> _TokenT | None:
-    """Find what comes after the mark that ends each text, where that is one and the same."""
+    """Return the token after the separator that ends each text, if there is exactly one."""
     return suffix[1] if len(suffix) == 2 and suffix[:1] == separator else None
 
 
@@ -297,17 +292,17 @@ class TaskTokens:
 
     start: str = "_start_"
     delimiter: str = "_delimiter_"
-    """Between two texts."""
+    """Separator of two texts."""
     extract: str = "_classify_"
-    """After all text: the token whose hidden state is read."""
+    """Last token, whose hidden state is pooled."""
 
     @property
     def names(self) -> tuple[str, str, str]:
-        """All of them, by id."""
+        """All names, by id."""
         return self.start, self.delimiter, self.extract
 
     def surround(self, special_tokens: SpecialTokens) -> SpecialTokens:
-        """Return a frame with these around texts; what it puts before a text stays there."""
+        """Return special tokens with these around texts; an existing prefix is kept."""
         kept = tuple(name for name in special_tokens.prefix if name != self.start)
         return replace(
             special_tokens,
@@ -318,7 +313,7 @@ class TaskTokens:
 
 
 def special_token_names(special_tokens: SpecialTokens) -> tuple[str, ...]:
-    """List a frame's special tokens by id, each once: its first ones, padding, the others.
+    """List the distinct special tokens in id order: the first ones, padding, the others.
 
     Without the sentinels.
     """
@@ -341,18 +336,18 @@ def special_token_names(special_tokens: SpecialTokens) -> tuple[str, ...]:
 
 
 def sentinel_names(special_tokens: SpecialTokens) -> tuple[str, ...]:
-    """List a frame's sentinels, that of the first gap first (Raffel et al. 2020, section 3.1.4)."""
+    """List the sentinels, that of the first span first (Raffel et al. 2020, section 3.1.4)."""
     return tuple(f"<extra_id_{i}>" for i in range(special_tokens.n_sentinels))
 
 
 @dataclass(frozen=True)
 class TokenizerSpec:
-    """A tokenizer before it is learned.
+    """A tokenizer to train.
 
-    A vocabulary's `size` counts all ids but those of the frame's sentinels, which come on top.
+    `vocab_size` counts all ids except sentinels, which are added.
 
     Raises:
-        ValueError: a size that is none or beyond `MAX_VOCAB_SIZE`, a coverage that is no share.
+        ValueError: a size below 1 or above `MAX_VOCAB_SIZE`, or an invalid coverage.
     """
 
     vocabulary: VocabularySpec

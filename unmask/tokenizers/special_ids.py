@@ -1,4 +1,4 @@
-"""The ids of special tokens in a pipeline, and a pipeline that never writes them of a text."""
+"""Ids of special tokens in a pipeline, and pipelines that never encode them from text."""
 
 import json
 import operator
@@ -61,24 +61,23 @@ def special_token_ids(
 def pipeline_without_special(
     backend: tokenizers.Tokenizer, state: dict[str, Any], special_ids: SpecialTokenIds
 ) -> tokenizers.Tokenizer:
-    """Return a pipeline that reads typed special tokens as text.
+    """Return a pipeline that encodes typed special tokens as text.
 
-    It is the same one, unless its model knows their names. The library can leave special tokens of
-    a text to the model (`encode_special_tokens`). But a unigram model knows "</s>" as a piece like
-    any other, and a good one. There the copy that encodes has other names for them, with a space at
-    the end: no word ends so.
+    It is the same one, unless the model has their names as pieces. The library can leave special
+    tokens of a text to the model (`encode_special_tokens`), but a unigram model has "</s>" as a
+    piece. Its copy has other names for them, with a space at the end, which no word has.
     """
     backend.encode_special_tokens = True
-    named = {backend.id_to_token(i): i for i in special_ids.all_ids}
+    names = {backend.id_to_token(i): i for i in special_ids.all_ids}
     reachable = state["model"].get("type") == "Unigram" or any(
         i in backend.encode(around.format(name), add_special_tokens=False).ids
-        for name, i in named.items()
+        for name, i in names.items()
         if name != unknown_token(state["model"])
         for around in ("{}", "a {} a", "a{}a")
     )
     if not reachable:
         return backend
-    model, other = state["model"], {name: f"{name} " for name in named}
+    model, other = state["model"], {name: f"{name} " for name in names}
     vocab = model["vocab"]
     if isinstance(vocab, list):
         vocab = [[other.get(piece, piece), score] for piece, score in vocab]
@@ -98,7 +97,7 @@ def pipeline_without_special(
 
 
 def unknown_token(model: dict[str, Any]) -> str | None:
-    """Return the token that a model writes for what it does not know."""
+    """Return the unknown token of a model."""
     if model.get("unk_id") is not None:
         return model["vocab"][model["unk_id"]][0]
     return model.get("unk_token")
@@ -108,9 +107,9 @@ def check_ids(ids: Iterable[SupportsIndex]) -> list[int]:
     """Return ids as a list.
 
     Raises:
-        ValueError: one is negative.
+        ValueError: an id is negative.
     """
     checked = [operator.index(i) for i in ids]
-    if wrong := [i for i in checked if i < 0]:
-        raise ValueError(f"an id must not be negative, got {wrong[0]}")
+    if negative := [i for i in checked if i < 0]:
+        raise ValueError(f"an id must not be negative, got {negative[0]}")
     return checked

@@ -1,4 +1,4 @@
-"""Kinds of vocabularies: word pieces, merges, unigrams, characters, words, code points."""
+"""Kinds of vocabularies: WordPiece, BPE, unigram, characters, words, code points."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -6,12 +6,12 @@ from typing import Literal
 
 DEFAULT_CHARACTER_COVERAGE = 0.9999
 MAX_VOCAB_SIZE = 2**24
-"""Of a vocabulary that is learned: some twenty times as many as the largest published one has."""
+"""Maximum size of a trained vocabulary: some twenty times the largest published one."""
 
 
 @dataclass(frozen=True)
 class WordPiece:
-    """Words cut greedily into the longest known pieces; what continues a word is ##so (BERT)."""
+    """Greedy longest-match pieces of words; continuing pieces start with ## (BERT)."""
 
     vocab_size: int = 30_522
     lowercase: bool = True
@@ -25,29 +25,28 @@ PreTokenization = Literal["gpt2", "llama3", "qwen2"]
 
 @dataclass(frozen=True)
 class ByteBPE:
-    """Byte pairs merged within words; any text can be written and read back exactly (GPT-2)."""
+    """Byte-level BPE within words; lossless for any text (GPT-2)."""
 
     vocab_size: int = 50_257
     pre_tokenization: PreTokenization = "gpt2"
-    """How text is cut into what bytes are merged within. gpt2: letters, digits, signs and spaces
-    apart, each with the space before it. llama3, also GPT-4's: digits by three, line ends by
-    themselves, one sign with the letters after it, contractions in capitals too. qwen2: as llama3,
-    but each digit by itself."""
+    """Pre-tokenization. gpt2: separates letters, digits, signs and spaces, each with the space
+    before it. llama3, also GPT-4's: digits in threes, separate line ends, one sign with the letters
+    after it, contractions in capitals too. qwen2: as llama3, but single digits."""
     nfc_normalization: bool = False
-    """Text is put in Unicode's form NFC first; any text of that form comes back exactly."""
+    """Whether text is normalized to NFC first; lossless for text in NFC."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class BPE:
-    """Character pairs merged within words, whose end is marked (the original GPT)."""
+    """BPE over characters within words, with an end-of-word mark (the original GPT)."""
 
     vocab_size: int = 40_478
     end_of_word: str = "</w>"
     lowercase: bool = False
     separate_end_of_word: bool = False
-    """The mark is a symbol of its own, merged like any other (Sennrich et al. 2016, algorithm 1),
-    words are what is between spaces. Otherwise it is a part of the last character, and punctuation
-    is split off (GPT)."""
+    """Whether the mark is a separate symbol, merged like any other (Sennrich et al. 2016, algorithm
+    1), and words are separated by spaces only. Otherwise it is a part of the last character, and
+    punctuation is split off (GPT)."""
     character_coverage: float = DEFAULT_CHARACTER_COVERAGE
     """The most frequent characters, up to this share of the text, are pieces; others are unknown
     (SentencePiece's option of this name, 0.9995 there)."""
@@ -55,15 +54,15 @@ class BPE:
 
 @dataclass(frozen=True)
 class SentencePieceBPE:
-    """Pieces merged as by BPE, which hold the spaces too; rare characters are bytes (Llama).
+    """BPE over text with spaces; rare characters are bytes (Llama).
 
-    Touvron et al. 2023, arXiv:2302.13971, section 2.1: digits are alone, unknown characters of
-    UTF-8 are written byte by byte. So any text comes back as it was.
+    Touvron et al. 2023, arXiv:2302.13971, section 2.1: digits are separate, unknown characters fall
+    back to UTF-8 bytes; lossless for any text.
     """
 
     vocab_size: int = 32_000
     add_dummy_prefix: bool = True
-    """A space is put before a text, so that its first word is written as others are; not so in
+    """Whether a space is prepended to a text, so that the first word is encoded as others; false in
     Gemma (released code, `add_dummy_prefix`)."""
     character_coverage: float = DEFAULT_CHARACTER_COVERAGE
     """The most frequent characters, up to this share of the text, are pieces; others are bytes
@@ -72,14 +71,14 @@ class SentencePieceBPE:
 
 @dataclass(frozen=True)
 class Unigram:
-    """The most probable cut into pieces, which hold the spaces too (SentencePiece, T5)."""
+    """The most probable segmentation into pieces with spaces (SentencePiece, T5)."""
 
     vocab_size: int = 32_000
     normalize_quotes_and_accents: bool = False
-    """Quotes are made plain and accents taken away first (ALBERT, XLNet: released code,
+    """Whether quotes are normalized and accents removed first (ALBERT, XLNet: released code,
     `preprocess_text`)."""
     lowercase: bool = False
-    """Letters are lowered first (ALBERT)."""
+    """Whether letters are lowercased first (ALBERT)."""
     character_coverage: float = DEFAULT_CHARACTER_COVERAGE
     """The most frequent characters, up to this share of the text, are pieces; others are unknown
     (SentencePiece's option of this name, 0.9995 there)."""
@@ -87,36 +86,36 @@ class Unigram:
 
 @dataclass(frozen=True)
 class ByteLevel:
-    """One token a byte of UTF-8; nothing is learned (ByT5)."""
+    """One token per UTF-8 byte; nothing is trained (ByT5)."""
 
     n_unused_ids: int | None = None
-    """None: sentinels have ids above the bytes. Otherwise they are bytes that no text has, the
-    highest first, and so many ids above the bytes are unused (ByT5: 125)."""
+    """None: sentinels have ids above the bytes. Otherwise they are bytes that do not occur in
+    UTF-8, the highest first, and this is the number of unused ids above the bytes (ByT5: 125)."""
 
 
 @dataclass(frozen=True)
 class CharacterLevel:
-    """One token a character; the `vocab_size` most frequent ones of the text."""
+    """One token per character, the `vocab_size` most frequent ones."""
 
     vocab_size: int = 1_000
 
 
 @dataclass(frozen=True)
 class WordLevel:
-    """One token a word, as white space separates them.
+    """One token per word, separated by white space.
 
-    The `vocab_size` most frequent ones, these first.
+    The `vocab_size` most frequent words, in order of frequency.
 
     Raises:
-        ValueError: a least count below 1.
+        ValueError: `min_count` is below 1.
     """
 
     vocab_size: int = 50_000
     min_count: int = 1
-    """So often a word is in the text, or it is unknown."""
+    """Minimum count of a word; others are unknown."""
     lowercase: bool = False
     split_punctuation: bool = False
-    """Punctuation and signs are words of their own, each; but not an apostrophe between letters."""
+    """Whether punctuation marks are separate words, except apostrophes between letters."""
 
     def __post_init__(self) -> None:
         if self.min_count < 1:
@@ -125,19 +124,19 @@ class WordLevel:
 
 @dataclass(frozen=True)
 class CodePoints:
-    """One token a character, its id the Unicode code point; nothing is learned (CANINE)."""
+    """One token per character, its id the code point; nothing is trained (CANINE)."""
 
 
 @dataclass(frozen=True)
 class CodePointsWithSubwords:
-    """Code points, and beside them `vocab_size` cased word pieces for a loss (CANINE-S)."""
+    """Code points, with `vocab_size` cased word pieces as targets (CANINE-S)."""
 
     vocab_size: int = 119_547
 
 
 @dataclass(frozen=True)
 class WordBytesWithWords:
-    """Bytes that say where words begin, and beside them `vocab_size` words for a loss (ELMo)."""
+    """Bytes that mark word starts, with `vocab_size` words as targets (ELMo)."""
 
     vocab_size: int = 793_471
 
@@ -156,7 +155,7 @@ VocabularySpec = (
     | WordBytesWithWords
 )
 CharacterCoverageVocabulary = WordPiece | BPE | SentencePieceBPE | Unigram
-"""Kinds all of whose single characters are pieces."""
+"""Kinds with all single characters as pieces."""
 VOCABULARY_KINDS: Mapping[str, type] = {
     "wordpiece": WordPiece,
     "byte-bpe": ByteBPE,
@@ -167,26 +166,26 @@ VOCABULARY_KINDS: Mapping[str, type] = {
     "words": WordLevel,
     "bytes": ByteLevel,
 }
-"""By the word that names them; of all but bytes so many are learned."""
+"""Kinds by name; all but bytes have a size."""
 
 
 def parse_vocabulary(text_or_vocabulary: str | VocabularySpec) -> VocabularySpec:
-    """Return a vocabulary by its word, with a size or without: "words", "unigram:8000".
+    """Parse a vocabulary with an optional size: "words", "unigram:8000".
 
     Raises:
-        ValueError: there is no such word, or the size is no number above 0.
+        ValueError: the name is unknown, or the size is not a number above 0.
     """
     if not isinstance(text_or_vocabulary, str):
         return text_or_vocabulary
-    word, colon, size = text_or_vocabulary.partition(":")
-    if word not in VOCABULARY_KINDS:
-        raise ValueError(f"vocabulary must be one of {', '.join(VOCABULARY_KINDS)}, got {word!r}")
+    name, colon, size = text_or_vocabulary.partition(":")
+    if name not in VOCABULARY_KINDS:
+        raise ValueError(f"vocabulary must be one of {', '.join(VOCABULARY_KINDS)}, got {name!r}")
     if not colon:
-        return VOCABULARY_KINDS[word]()
-    if word == "bytes":
+        return VOCABULARY_KINDS[name]()
+    if name == "bytes":
         raise ValueError(f"vocabulary bytes has no size, got {text_or_vocabulary!r}")
     if not (size.isascii() and size.isdecimal() and int(size)):
         raise ValueError(
-            f"vocabulary must be a word, or word:size as words:500, got {text_or_vocabulary!r}"
+            f"vocabulary must be a name or name:size, as words:500, got {text_or_vocabulary!r}"
         )
-    return VOCABULARY_KINDS[word](vocab_size=int(size))
+    return VOCABULARY_KINDS[name](vocab_size=int(size))

@@ -189,7 +189,7 @@ def locate_on_hub(suite: Suite) -> LocatedSuite:
     if not located:
         raise FileNotFoundError(f"suite {suite.name!r} has no files on the Hub; give a folder")
     return located, ([suite.note] if suite.note else []) + [
-        f"{benchmark.name} is skipped: it is not on the Hub; give a folder that has it"
+        f"{benchmark.name} is left out: it is not on the Hub; give a folder that has it"
         for benchmark, entry in entries
         if entry is None
     ]
@@ -231,7 +231,7 @@ def _locate_in_folders(
             reason = f"there is no {files.test}"
             continue
         return _located(benchmark, replace(files, train=str(train), **other_files)), messages
-    return None, [f"{benchmark.name} is skipped: {reason}"]
+    return None, [f"{benchmark.name} is left out: {reason}"]
 
 
 def _find_dev_and_test(

@@ -25,7 +25,7 @@ from unmask.tokenizers.spec import (
 
 
 def byte_pipeline(vocab: Mapping[str, int]) -> Tokenizer:
-    """Build ByT5's: every byte is a token; `vocab` has them as `byte_characters` writes them."""
+    """Build ByT5's: every byte is a token, written in `vocab` as by `byte_characters`."""
     backend = Tokenizer(models.BPE(dict(vocab), []))
     words = pre_tokenizers.Split(Regex(WORD_WITH_SPACE_PATTERN), "isolated")
     as_bytes = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
@@ -37,15 +37,15 @@ def byte_pipeline(vocab: Mapping[str, int]) -> Tokenizer:
 def word_byte_pipeline(
     special_tokens: SpecialTokens, *, split_punctuation: bool = True
 ) -> Tokenizer:
-    """Build ELMo's: every byte is a token, another one where it does not begin a word.
+    """Build ELMo's: every byte is a token, with separate ids for word starts.
 
     Args:
-        special_tokens: its tokens come first.
-        split_punctuation: signs are words of their own, each. Otherwise words are what white space
-            parts.
+        special_tokens: these have the first ids.
+        split_punctuation: punctuation marks are separate words. Otherwise words are separated by
+            white space only.
     """
-    shown = byte_characters()
-    pieces = [*special_token_names(special_tokens), *shown, *(f"##{c}" for c in shown)]
+    byte_pieces = byte_characters()
+    pieces = [*special_token_names(special_tokens), *byte_pieces, *(f"##{c}" for c in byte_pieces)]
     vocab = {piece: i for i, piece in enumerate(pieces)}
     backend = Tokenizer(models.BPE(vocab, [], continuing_subword_prefix="##"))
     as_bytes = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
@@ -64,34 +64,34 @@ def word_byte_pipeline(
 
 
 N_UNUSED_BYTES = 11
-"""The highest bytes, from 0xF5 on, are in no text of UTF-8."""
+"""The highest bytes, from 0xF5 on, do not occur in UTF-8."""
 
 
 def byt5_pipeline(special_tokens: SpecialTokens, n_unused_ids: int) -> Tokenizer:
-    """Build the published one, whose sentinels are bytes that no text has, the highest first.
+    """Build the published one, whose sentinels are bytes that do not occur in UTF-8, highest first.
 
-    The released code counts sentinels down from the last id of its vocabulary, which is that of
-    byte 0xFF (`sentinel_id`, and `ByteVocabulary`, which adds none of its own).
+    The released code counts sentinels down from the last id of its vocabulary, that of byte 0xFF
+    (`sentinel_id`; `ByteVocabulary` adds none).
 
     Args:
-        special_tokens: its tokens come first.
-        n_unused_ids: so many ids above the bytes are unused, to fill a table of round size.
+        special_tokens: these have the first ids.
+        n_unused_ids: number of unused ids above the bytes, for a round table size.
 
     Raises:
-        ValueError: there are not so many such bytes, and others could be in a text.
+        ValueError: there are more sentinels than such bytes.
     """
     marks = sentinel_names(special_tokens)
     if len(marks) > N_UNUSED_BYTES:
         raise ValueError(
-            f"only {N_UNUSED_BYTES} bytes stand in no text and can be sentinels, got "
+            f"at most {N_UNUSED_BYTES} bytes that never occur in UTF-8 can be sentinels, got "
             f"{len(marks)} sentinels"
         )
-    shown = byte_characters()[: 256 - len(marks)]
+    byte_pieces = byte_characters()[: 256 - len(marks)]
     unused = [f"<unused_{i}>" for i in range(n_unused_ids)]
-    pieces = [*special_token_names(special_tokens), *shown, *reversed(marks), *unused]
+    pieces = [*special_token_names(special_tokens), *byte_pieces, *reversed(marks), *unused]
     backend = byte_pipeline({piece: i for i, piece in enumerate(pieces)})
     backend.add_special_tokens([AddedToken(x, special=True, normalized=False) for x in unused])
-    # transformers.ByT5Tokenizer: spaces around them go with them.
+    # transformers.ByT5Tokenizer: they absorb the spaces around them.
     backend.add_special_tokens(
         [
             AddedToken(name, special=True, normalized=False, lstrip=True, rstrip=True)

@@ -19,18 +19,18 @@ from unmask.tokenizers.spec import (
 
 
 class ByT5Tokenizer(Tokenizer):
-    """Text <-> bytes of UTF-8, as transformers.ByT5Tokenizer has them: there is nothing to learn.
+    """Text <-> bytes of UTF-8, as in transformers.ByT5Tokenizer; nothing is trained.
 
-    Xue et al. 2022, arXiv:2105.13626, section 3.1. Its sentinels are those of the published models,
-    bytes that are in no text, from 0xFF down.
+    Xue et al. 2022, arXiv:2105.13626, section 3.1. Sentinels are those of the published models,
+    bytes that do not occur in UTF-8, from 0xFF down.
     """
 
     def __init__(self, special_tokens: SpecialTokens = BYT5, n_unused_ids: int = 125) -> None:
-        """Make the tokenizer of a frame.
+        """Build the tokenizer.
 
         Args:
-            special_tokens: whose tokens have the first ids.
-            n_unused_ids: so many ids above the bytes are unused.
+            special_tokens: these have the first ids.
+            n_unused_ids: number of unused ids above the bytes.
 
         Raises:
             ValueError: there are more sentinels than such bytes.
@@ -47,9 +47,9 @@ class ByT5Tokenizer(Tokenizer):
         """Write tokenizer_config.json, as transformers.ByT5Tokenizer reads it.
 
         Args:
-            folder: made if it is not there.
-            max_length: the longest row that the model reads, for `model_max_length`.
-            uses_segments: that tokenizer tells none.
+            folder: created if missing.
+            max_length: maximum input length, for `model_max_length`.
+            uses_segments: unused; ByT5 has no segments.
         """
         folder.mkdir(parents=True, exist_ok=True)
         frame = self.special_tokens
@@ -66,9 +66,9 @@ class ByT5Tokenizer(Tokenizer):
 
 
 class WordByteTokenizer(Tokenizer):
-    """Text <-> bytes that say where words begin, with words beside them that a loss asks for.
+    """Text <-> bytes that mark word starts, with a word vocabulary for the loss.
 
-    Those are `SpecialTokenIds.output_vocabulary`; the tokenizer neither reads nor writes them.
+    The words are `SpecialTokenIds.output_vocabulary`; encoding and decoding do not use them.
     """
 
     def __init__(
@@ -77,7 +77,7 @@ class WordByteTokenizer(Tokenizer):
         special_tokens: SpecialTokens,
         word_vocabulary: word_vocabularies.WordVocabulary,
     ) -> None:
-        """Wrap a pipeline (`pipeline.spelled`), and the words."""
+        """Wrap a pipeline (`word_byte_pipeline`) and the words."""
         super().__init__(backend, special_tokens)
         self._word_vocabulary = word_vocabulary
         self.special_ids = replace(self.special_ids, output_vocabulary=word_vocabulary)
@@ -87,7 +87,7 @@ class WordByteTokenizer(Tokenizer):
         return _restore_word_byte, state, self._extra_state()
 
     def with_special_tokens(self, special_tokens: SpecialTokens) -> "WordByteTokenizer":
-        """Return this tokenizer with another frame."""
+        """Return a copy with other special tokens."""
         return WordByteTokenizer(
             super().with_special_tokens(special_tokens)._backend,
             special_tokens,
@@ -97,7 +97,7 @@ class WordByteTokenizer(Tokenizer):
     def save(
         self, folder: Path, *, max_length: int | None = None, uses_segments: bool | None = None
     ) -> None:
-        """Write what every tokenizer writes, and the words."""
+        """Write the files of every tokenizer, and the words."""
         super().save(folder, max_length=max_length, uses_segments=uses_segments)
         word_vocabularies.save_word_vocabulary(self._word_vocabulary, folder)
 

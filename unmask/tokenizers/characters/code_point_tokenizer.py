@@ -30,11 +30,11 @@ from unmask.tokenizers.special_ids import check_ids
 class CodePointTokenizer(Tokenizer):
     """Text <-> Unicode code points: a tokenizer without a vocabulary (CANINE).
 
-    It may know subwords (`SpecialTokenIds.output_vocabulary`), which it neither reads nor writes.
+    It may have subwords for the loss (`SpecialTokenIds.output_vocabulary`), unused in encoding.
 
     Deviates: a character of a text whose code point is a special token's (U+0000, and U+E000 to
-    U+E003 of the private use area) is read as U+FFFD, so that no text writes a special token; the
-    released code would take it as one.
+    U+E003 of the private use area) is read as U+FFFD, so that no text encodes to a special token;
+    in the released code it would.
     """
 
     def __init__(
@@ -42,17 +42,17 @@ class CodePointTokenizer(Tokenizer):
         special_tokens: SpecialTokens,
         subword_vocabulary: wordpieces.WordPieceVocabulary | None = None,
     ) -> None:
-        """Make the tokenizer of a frame, whose tokens have fixed ids.
+        """Build the tokenizer; special tokens have fixed ids.
 
         Args:
-            special_tokens: of the characters.
-            subword_vocabulary: the subwords beside them.
+            special_tokens: special tokens of the input.
+            subword_vocabulary: subwords for the loss.
 
         Raises:
-            ValueError: a token of the frame has no id, or texts are to be read backward.
+            ValueError: a special token has no id, or texts are to be read backward.
         """
         if special_tokens.backward:
-            raise ValueError("frame.backward: code points are read forward")
+            raise ValueError("special_tokens.backward: code points are read forward")
         self.special_tokens, self._subword_vocabulary = special_tokens, subword_vocabulary
         self.special_ids = replace(
             code_points.special_code_points(special_tokens), output_vocabulary=subword_vocabulary
@@ -67,23 +67,23 @@ class CodePointTokenizer(Tokenizer):
         )
 
     def encode_batch(self, texts: Sequence[str], *, allow_special: bool = False) -> list[Tokens]:
-        """Do as `encode` for many texts."""
+        """Encode a batch of texts; see `encode`."""
         return [self._to_tokens(text, allow_special) for text in texts]
 
     def encode_ids_batch(
         self, texts: Sequence[str], *, allow_special: bool = False
     ) -> list[Int[np.ndarray, "_"]]:
-        """Return the ids of `encode_batch` alone, which takes less time than the boundaries."""
+        """Return the ids of `encode_batch` only, which is faster than with boundaries."""
         return [self._encode_characters(text, allow_special)[0] for text in texts]
 
     def _first(self, text: str, n: int, special: bool) -> Int[np.ndarray, "_"]:
-        """Read a character a token, and where special tokens may be typed, as many as one has."""
+        """Encode a prefix of `n` tokens; a special token may span several characters."""
         pipeline.check_unicode(text)
         each = max(map(len, code_points.SPECIAL_CODE_POINTS)) if special else 1
         return self._encode_characters(text[: (n + 1) * each], special)[0][:n]
 
     def decode(self, ids: Iterable[SupportsIndex], *, skip_special_tokens: bool = True) -> str:
-        """Turn ids into text. An id that is no character is nothing.
+        """Decode ids to text; ids that are no character are skipped.
 
         Raises:
             ValueError: an id is negative.
@@ -93,22 +93,22 @@ class CodePointTokenizer(Tokenizer):
         )
 
     def pieces(self, ids: Iterable[SupportsIndex]) -> list[str]:
-        """Write each id for a person's eyes; one that is no character as <1114112>."""
+        """Return each id as readable text; one that is no character as <1114112>."""
         return [
             code_points.decode_code_points([i], skip_special_tokens=False) or f"<{i}>"
             for i in check_ids(ids)
         ]
 
     def with_special_tokens(self, special_tokens: SpecialTokens) -> "CodePointTokenizer":
-        """Return this tokenizer with another frame.
+        """Return a copy with other special tokens.
 
         Raises:
-            ValueError: a token of the frame has no code point.
+            ValueError: a special token has no code point.
         """
         return CodePointTokenizer(special_tokens, self._subword_vocabulary)
 
     def offsets(self, text: str) -> list[tuple[int, int]]:
-        """Find where in `text` each token of `encode(text)` is: a character each."""
+        """Return the (start, end) of each token of `encode(text)`: single characters."""
         return [(begin, end) for begin, end in self.offset_array(text).tolist()]
 
     def offset_array(self, text: str) -> Int[np.ndarray, "t 2"]:
@@ -122,9 +122,9 @@ class CodePointTokenizer(Tokenizer):
         """Write tokenizer_config.json, as transformers.CanineTokenizer reads it, and any subwords.
 
         Args:
-            folder: made if it is not there.
-            max_length: the longest row that the model reads, for `model_max_length`.
-            uses_segments: that tokenizer tells them always.
+            folder: created if missing.
+            max_length: maximum input length, for `model_max_length`.
+            uses_segments: unused; CANINE always has segments.
         """
         folder.mkdir(parents=True, exist_ok=True)
         frame = self.special_tokens
@@ -132,14 +132,14 @@ class CodePointTokenizer(Tokenizer):
             "pad": frame.pad, "bos": frame.start, "eos": frame.end,
             "cls": frame.prefix[0] if frame.prefix else None, "sep": frame.end, "mask": frame.mask,
         }  # fmt: skip
-        said = {
+        values = {
             f"{k}_token": chr(code_points.SPECIAL_CODE_POINTS[v])
             for k, v in roles.items()
             if v is not None
         }
         config = {
             "tokenizer_class": "CanineTokenizer",
-            **said,
+            **values,
             **({} if max_length is None else {"model_max_length": max_length}),
             "unmask": {"special_tokens": to_dict(frame)},
         }
@@ -150,18 +150,18 @@ class CodePointTokenizer(Tokenizer):
     def _encode_characters(
         self, text: str, allow_special: bool
     ) -> tuple[Int[np.ndarray, "t"], Int[np.ndarray, "t"], Int[np.ndarray, "t"]]:
-        """Return the ids, and where in the text each token starts and ends."""
+        """Return the ids, and the start and end of each token in the text."""
         pipeline.check_unicode(text)
         ids, starts = code_points.encode_code_points(text), np.arange(len(text))
         ends = starts + 1
         if not allow_special:
             return ids, starts, ends
-        kept = np.ones(len(text), bool)
-        for found in _SPECIAL_NAME_PATTERN.finditer(text):
-            first, last = found.span()
-            ids[first], ends[first] = code_points.SPECIAL_CODE_POINTS[found[0]], last
-            kept[first + 1 : last] = False
-        return ids[kept], starts[kept], ends[kept]
+        is_kept = np.ones(len(text), bool)
+        for match in _SPECIAL_NAME_PATTERN.finditer(text):
+            first, last = match.span()
+            ids[first], ends[first] = code_points.SPECIAL_CODE_POINTS[match[0]], last
+            is_kept[first + 1 : last] = False
+        return ids[is_kept], starts[is_kept], ends[is_kept]
 
     def _to_tokens(self, text: str, allow_special: bool) -> Tokens:
         ids, starts, ends = self._encode_characters(text, allow_special)

@@ -1,4 +1,4 @@
-"""Text <-> Unicode code points, with nothing learned and no table (CANINE).
+"""Text <-> Unicode code points, without training or a table (CANINE).
 
 Clark et al. 2022, arXiv:2103.06874, section 3.1, "Preprocessing".
 """
@@ -24,17 +24,17 @@ SPECIAL_CODE_POINTS: Mapping[str, int] = {
     "[BOS]": 0xE002,
     "[MASK]": 0xE003,
 }
-"""The ids of special tokens by their names, all but padding in the private use area, where Unicode
-will never have a character (released code, `special_codepoints.py`)."""
+"""Ids of special tokens by name, all but padding in the private use area, to which Unicode assigns
+no characters (released code, `special_codepoints.py`)."""
 REPLACEMENT_CODE_POINT = 0xFFFD
-"""What is read in the place of a special token's code point in a text."""
+"""Replacement of special tokens' code points in a text."""
 
 
 def special_code_points(special_tokens: SpecialTokens) -> SpecialTokenIds:
-    """Give a frame's tokens by id.
+    """Return the ids of special tokens.
 
     Raises:
-        ValueError: one of its names is not in `SPECIAL_CODE_POINTS`.
+        ValueError: a name is not in `SPECIAL_CODE_POINTS`.
     """
     for name in (*special_token_names(special_tokens), *sentinel_names(special_tokens)):
         if name not in SPECIAL_CODE_POINTS:
@@ -61,17 +61,17 @@ def special_code_points(special_tokens: SpecialTokens) -> SpecialTokenIds:
 
 
 def encode_code_points(text: str) -> Int[np.ndarray, "t"]:
-    """Give the code point of each character; those of special tokens become U+FFFD."""
+    """Return the code point of each character; those of special tokens become U+FFFD."""
     ids = np.frombuffer(text.encode("utf-32-le"), "<u4").astype(np.int64)
     ids[_is_special(ids)] = REPLACEMENT_CODE_POINT
     return ids
 
 
 def decode_code_points(ids: Sequence[int], *, skip_special_tokens: bool) -> str:
-    """Turn code points into text; those that are no character of a text are nothing."""
-    named = {} if skip_special_tokens else SPECIAL_NAMES
+    """Decode code points to text; those that are no character are skipped."""
+    special_names = {} if skip_special_tokens else SPECIAL_NAMES
     return "".join(
-        named.get(i, "") if i in SPECIAL_NAMES else chr(i)
+        special_names.get(i, "") if i in SPECIAL_NAMES else chr(i)
         for i in ids
         if i < N_CODE_POINTS and not _is_surrogate(i)
     )

@@ -1,13 +1,13 @@
-"""What the small files beside a vocabulary say: roles of special tokens, and tokens added to it.
+"""The config files of a vocabulary: roles of special tokens, and added tokens.
 
-Which file is believed where several speak is as in transformers 5:
+Precedence among the files is that of transformers 5:
 
-- tokenizer_config.json's `added_tokens_decoder` is the last word on how a token is found in a text
-  (`lstrip`, `rstrip`, `normalized`, `single_word`); where it is there, special_tokens_map.json and
+- `added_tokens_decoder` of tokenizer_config.json decides how a token is matched in a text
+  (`lstrip`, `rstrip`, `normalized`, `single_word`); if present, special_tokens_map.json and
   added_tokens.json are not read.
 - Otherwise special_tokens_map.json overrides the roles of tokenizer_config.json, added_tokens.json
-  adds tokens, which are found as the text is normalized unless they are special, and the
-  `added_tokens` of tokenizer.json override both.
+  adds tokens, matched in normalized text unless they are special, and the `added_tokens` of
+  tokenizer.json override both.
 - Tokens of roles, and `extra_special_tokens`, that the vocabulary lacks are added after it.
 """
 
@@ -28,13 +28,13 @@ CONFIG_FILE, SPECIAL_TOKENS_FILE, ADDED_TOKENS_FILE = (
 ROLE_NAMES = ("bos", "eos", "unk", "sep", "pad", "cls", "mask")
 """In the order in which transformers adds their tokens."""
 MAX_JSON_BYTES = 2**28
-"""Of a JSON file. The largest published ones have 40 MB."""
+"""Maximum size of a JSON file. The largest published ones have 40 MB."""
 _ADDED_TOKEN_FLAGS = ("single_word", "lstrip", "rstrip", "normalized", "special")
 
 
 @dataclass(frozen=True)
 class DeclaredTokens:
-    """The small files beside a vocabulary."""
+    """The config files of a vocabulary."""
 
     folder: Path
     config: Mapping[str, Any]
@@ -42,11 +42,11 @@ class DeclaredTokens:
     roles: Mapping[str, str | None]
     """Role ("pad", "bos", ...) -> token, as declared; None: declared that there is none."""
     added_token_of_role: Mapping[str, AddedToken]
-    """How tokens of roles are found in a text, where that is said with their role."""
+    """Matching flags of role tokens, where given with the role."""
     added_tokens: Mapping[int, AddedToken]
     """Tokens added to the vocabulary file, by id."""
     added_tokens_source: str
-    """Which file and key say so."""
+    """File and key of these."""
     extra_special_tokens: tuple[AddedToken, ...]
     """Other special tokens."""
     model_config: Mapping[str, Any]
@@ -54,14 +54,14 @@ class DeclaredTokens:
 
     @property
     def tokenizer_class(self) -> str:
-        """The tokenizer's class in transformers in short ("Bert"), "" for a general one."""
+        """Short name of the tokenizer class in transformers ("Bert"), "" for a generic one."""
         name = str(self.config.get("tokenizer_class") or "")
         short = name.removesuffix("Fast").removesuffix("Tokenizer")
         return "" if short in ("PreTrained", "TokenizersBackend") else short
 
     @property
     def model_type(self) -> str:
-        """Of config.json."""
+        """`model_type` of config.json."""
         return str(self.model_config.get("model_type"))
 
     def is_special(self, name: str) -> bool:
@@ -72,14 +72,14 @@ class DeclaredTokens:
 
 
 def read_declared_tokens(folder: Path) -> DeclaredTokens:
-    """Read the small files of a folder.
+    """Read the config files of a folder.
 
     Raises:
-        ValueError: one is damaged, or says what cannot be; the message names file and key.
+        ValueError: one is damaged or has an invalid value; the message names file and key.
     """
     config = read_optional_json(folder / CONFIG_FILE)
-    said = dict(config)
-    file_of_key = dict.fromkeys(said, CONFIG_FILE)
+    declared = dict(config)
+    file_of_key = dict.fromkeys(declared, CONFIG_FILE)
     if "added_tokens_decoder" in config:
         added, added_by = (
             _read_added_tokens_decoder(folder, config),
@@ -87,21 +87,21 @@ def read_declared_tokens(folder: Path) -> DeclaredTokens:
         )
     else:
         mapped = read_optional_json(folder / SPECIAL_TOKENS_FILE)
-        said |= mapped
+        declared |= mapped
         file_of_key |= dict.fromkeys(mapped, SPECIAL_TOKENS_FILE)
         added, added_by = {}, ADDED_TOKENS_FILE
     roles: dict[str, str | None] = {}
     found_as: dict[str, AddedToken] = {}
     for role in ROLE_NAMES:
-        if (key := f"{role}_token") not in said:
+        if (key := f"{role}_token") not in declared:
             continue
-        token = _parse_token(folder / file_of_key[key], key, said[key])
+        token = _parse_token(folder / file_of_key[key], key, declared[key])
         roles[role] = None if token is None else token.content
-        if token is not None and isinstance(said[key], dict):
+        if token is not None and isinstance(declared[key], dict):
             found_as[token.content] = token
-    extra = _read_extra_special_tokens(folder, said, file_of_key)
+    extra = _read_extra_special_tokens(folder, declared, file_of_key)
     if "added_tokens_decoder" not in config:
-        early = "extra_special_tokens" in said or file_of_key.get(_OLD_EXTRA_KEY) == CONFIG_FILE
+        early = "extra_special_tokens" in declared or file_of_key.get(_OLD_EXTRA_KEY) == CONFIG_FILE
         special = {token.content for token in extra if early}  # transformers 5 reads no other first
         added = _read_added_tokens(folder / ADDED_TOKENS_FILE, {*roles.values(), *special})
     model = read_optional_json(folder / "config.json")
@@ -115,55 +115,55 @@ def add_declared_tokens(
     *,
     lstrip: Iterable[str | None] = (),
 ) -> None:
-    """Add to a vocabulary what the files beside it add, found in a text as they say.
+    """Add declared tokens to a vocabulary, with their matching flags.
 
     Args:
         path: the vocabulary's file, for messages.
-        backend: changed.
-        declared_tokens: the files beside it.
-        lstrip: tokens of roles that take the spaces before them unless configured otherwise.
+        backend: the pipeline, modified in place.
+        declared_tokens: the declared tokens.
+        lstrip: role tokens that absorb the spaces before them unless configured otherwise.
 
     Raises:
-        ValueError: a token would have another id than is said.
+        ValueError: a token would get another id than declared.
     """
-    there = {repr(token) for token in backend.get_added_tokens_decoder().values()}
+    present = {repr(token) for token in backend.get_added_tokens_decoder().values()}
     for i, token in sorted(declared_tokens.added_tokens.items()):
-        if repr(token) in there:
+        if repr(token) in present:
             continue
         token.special = token.special or declared_tokens.is_special(token.content)
         backend.add_tokens([token])
-        if (found := backend.token_to_id(token.content)) != i:
+        if (actual := backend.token_to_id(token.content)) != i:
             raise ValueError(
-                f"{path.parent / declared_tokens.added_tokens_source}: {token.content!r} should "
+                f"{path.parent / declared_tokens.added_tokens_source}: {token.content!r} must "
                 f"have the id {i}, but "
-                f"would have {found}"
+                f"would get {actual}"
             )
-    known = {token.content for token in backend.get_added_tokens_decoder().values()}
-    named = [
+    known_names = {token.content for token in backend.get_added_tokens_decoder().values()}
+    names = [
         declared_tokens.roles[role]
         for role in ROLE_NAMES
         if declared_tokens.roles.get(role) is not None
     ]
-    wanted = [
+    missing = [
         declared_tokens.added_token_of_role.get(
             str(n), AddedToken(str(n), special=True, lstrip=n in lstrip)
         )
-        for n in named
+        for n in names
     ]
-    for token in [*wanted, *declared_tokens.extra_special_tokens]:
-        if token.content not in known:
+    for token in [*missing, *declared_tokens.extra_special_tokens]:
+        if token.content not in known_names:
             token.special = True
             backend.add_tokens([token])
-            known.add(token.content)
+            known_names.add(token.content)
 
 
 def parse_added_token(location: str, value: Any, **fixed_flags: bool) -> AddedToken:
-    """Return a token that is written as a table with its `content`.
+    """Parse a token given as a table with `content`.
 
     Args:
         location: file and key, for messages.
-        value: as read.
-        fixed_flags: flags that hold whatever the table says.
+        value: the value read.
+        fixed_flags: flags that override the table.
 
     Raises:
         ValueError: it is no such table, or a flag is neither true nor false.
@@ -180,12 +180,12 @@ def parse_added_token(location: str, value: Any, **fixed_flags: bool) -> AddedTo
 
 
 def is_added_token(token: Any) -> bool:
-    """Return whether plain data is a token, with its content."""
+    """Return whether a value is a token table with `content`."""
     return isinstance(token, dict) and isinstance(token.get("content"), str)
 
 
 def read_optional_json(path: Path) -> dict[str, Any]:
-    """Read a JSON file that need not be there."""
+    """Read a JSON file; {} if missing."""
     return read_json_mapping(path) if path.is_file() else {}
 
 
@@ -193,20 +193,18 @@ def read_json_mapping(path: Path) -> dict[str, Any]:
     """Read a JSON object.
 
     Raises:
-        ValueError: the file is too large, nested too deeply, or holds none; the message names it.
+        ValueError: the file is too large, nested too deeply, or no object; the message names it.
     """
     if (size := path.stat().st_size) > MAX_JSON_BYTES:
-        raise ValueError(
-            f"{path}: has {size:,} bytes, of which at most {MAX_JSON_BYTES:,} are read"
-        )
+        raise ValueError(f"{path}: must have at most {MAX_JSON_BYTES:,} bytes, got {size:,}")
     return read_json_object(path)
 
 
 def read_utf8(path: Path) -> str:
-    """Read a file of UTF-8.
+    """Read a UTF-8 file.
 
     Raises:
-        ValueError: it is none; the message names it.
+        ValueError: it is not UTF-8; the message names it.
     """
     try:
         return path.read_bytes().decode("utf-8")
@@ -237,7 +235,7 @@ def _read_added_tokens(path: Path, special: set[str | None]) -> dict[int, AddedT
 
 
 def _parse_token(path: Path, key: str, value: Any) -> AddedToken | None:
-    """Return a token that is written as its name, or as a table with its `content`."""
+    """Parse a token given as a name or as a table with `content`."""
     if value is None:
         return None
     if isinstance(value, str):
@@ -251,14 +249,14 @@ def _read_extra_special_tokens(
     """List the special tokens without a role, by either name of their key."""
     key = "extra_special_tokens" if config.get("extra_special_tokens") else _OLD_EXTRA_KEY
     value = config.get(key) or []
-    if isinstance(value, dict):  # of a model's own role -> token
+    if isinstance(value, dict):  # role -> token
         value = list(value.values())
     if not isinstance(value, list):
         raise ValueError(
             f"{folder / file_of_key[key]}: {key} must be a list of tokens, got {value!r}"
         )
-    found = [_parse_token(folder / file_of_key[key], key, token) for token in value]
-    return tuple(token for token in found if token is not None)
+    tokens = [_parse_token(folder / file_of_key[key], key, token) for token in value]
+    return tuple(token for token in tokens if token is not None)
 
 
 _OLD_EXTRA_KEY = "additional_special_tokens"

@@ -1,8 +1,8 @@
-"""Read a tokenizer from a folder in the Hugging Face layout: its pipeline and its frame.
+"""Read a tokenizer from a folder in the Hugging Face layout: pipeline and special tokens.
 
-Four layouts are known, in this order: tokenizer.json; vocab.txt; vocab.json with merges.txt; a
-SentencePiece file. What only newer folders say (which token ends a text, what is around it) is
-worked out from what is there, and is an error where that cannot be done.
+Four layouts are supported, in this order: tokenizer.json; vocab.txt; vocab.json with merges.txt; a
+SentencePiece file. Values that only newer folders declare (the end token, the template) are
+inferred; where that fails it is an error.
 """
 
 import logging
@@ -35,10 +35,10 @@ SENTENCEPIECE_FILES = (
     "spm.model",
     "sentencepiece.model",
 )
-"""Names under which SentencePiece files are published; the only .model file may have any name."""
+"""Names of published SentencePiece files; a single .model file may have any name."""
 
 _LANGUAGE_TOKEN = re.compile(r"[a-z]{2,3}_[A-Z]{2}")
-"""What a token for a language is called: de_DE, en_XX."""
+"""Pattern of language tokens: de_DE, en_XX."""
 
 _log = logging.getLogger(__name__)
 
@@ -51,22 +51,22 @@ _USUAL_NAMES = {
     "bos": ("<s>", "<bos>", "<|begin_of_text|>", "<|startoftext|>", "<|endoftext|>"),
     "eos": ("</s>", "<eos>", "<|end_of_text|>", "<|endoftext|>"),
 }
-"""What special tokens are usually called, by role, for folders that do not say."""
+"""Usual names of special tokens by role, for folders that do not declare them."""
 
 _BERT_CLASSES = ("Bert", "DistilBert", "Electra", "MobileBert", "ConvBert", "SqueezeBert")
 _MASK_TAKES_SPACE = ("XLNet", "MBart", "MBart50", "Camembert")
-"""Classes in transformers whose mask takes the spaces before it, if it is a mere name."""
+"""Classes in transformers whose mask absorbs the spaces before it, if given by name only."""
 _BYTE_LEVEL_CLASSES = ("none", "gpt2", "roberta", "bart", "longformer", "led")
-"""Classes in transformers, or types of models, whose vocab.json and merges.txt are read as GPT-2's;
-none: nothing is said. Those of Qwen and GPT-NeoX add tokens of their own besides."""
+"""Classes in transformers, or model types, whose vocab.json and merges.txt are read as GPT-2's; "":
+undeclared. Those of Qwen and GPT-NeoX have further added tokens."""
 
 
 def read_pipeline(folder: Path) -> tuple[Tokenizer, SpecialTokens]:
-    """Read the pipeline and the frame from `folder`.
+    """Read the pipeline and the special tokens from `folder`.
 
     Raises:
-        FileNotFoundError: no file of a tokenizer is there.
-        ValueError: a file is damaged, or does not say what must be known; the message names it.
+        FileNotFoundError: there is no tokenizer file.
+        ValueError: a file is damaged or lacks required values; the message names it.
     """
     if not folder.is_dir():
         raise FileNotFoundError(f"{folder}: there is no such folder")
@@ -84,7 +84,7 @@ def read_pipeline(folder: Path) -> tuple[Tokenizer, SpecialTokens]:
 def _read_first_layout(
     folder: Path, declared_tokens: DeclaredTokens
 ) -> tuple[Tokenizer, SpecialTokens]:
-    """Read the first layout that is there."""
+    """Read the first layout found."""
     if (path := folder / "tokenizer.json").is_file():
         return _read_tokenizer_json(path, declared_tokens)
     if (path := folder / "vocab.txt").is_file():
@@ -94,8 +94,8 @@ def _read_first_layout(
     for name in SENTENCEPIECE_FILES:
         if (path := folder / name).is_file():
             return _read_sentencepiece(path, declared_tokens)
-    if len(others := sorted(folder.glob("*.model"))) == 1:
-        return _read_sentencepiece(others[0], declared_tokens)
+    if len(model_files := sorted(folder.glob("*.model"))) == 1:
+        return _read_sentencepiece(model_files[0], declared_tokens)
     raise FileNotFoundError(
         f"{folder} has no tokenizer: looked for tokenizer.json, vocab.txt, "
         f"vocab.json with merges.txt, {', '.join(SENTENCEPIECE_FILES)}"
@@ -105,13 +105,13 @@ def _read_first_layout(
 def _read_tokenizer_json(
     path: Path, declared_tokens: DeclaredTokens
 ) -> tuple[Tokenizer, SpecialTokens]:
-    """Read tokenizer.json, which says the pipeline; roles are in other files, or follow from it."""
+    """Read the pipeline from tokenizer.json; roles are in other files, or inferred."""
     backend = load_tokenizer_json(path, declared_tokens)
     declared_tokens_module.add_declared_tokens(path, backend, declared_tokens)
-    if (said := _native_special_tokens(declared_tokens, backend)) is not None:
-        if said.languages:  # they are told anew
-            pipeline.set_template(backend, said)
-        return backend, said
+    if (native := _native_special_tokens(declared_tokens, backend)) is not None:
+        if native.languages:  # languages are chosen after loading
+            pipeline.set_template(backend, native)
+        return backend, native
     special = {t.content for t in backend.get_added_tokens_decoder().values() if t.special}
     roles = _token_roles(declared_tokens, backend, special)
     before, between, after = _probe_template(path, backend)
@@ -126,26 +126,26 @@ def _read_tokenizer_json(
 
 
 def _read_vocab_txt(path: Path, declared_tokens: DeclaredTokens) -> tuple[Tokenizer, SpecialTokens]:
-    """Read BERT's vocab.txt: one piece a line, its id is the number of the line, from 0."""
+    """Read BERT's vocab.txt: one piece per line; its id is the line number, from 0."""
     _check_class(path, declared_tokens, _BERT_CLASSES)
     lines = declared_tokens_module.read_utf8(path).rstrip("\n").split("\n")
     vocab = {line.rstrip("\r"): i for i, line in enumerate(lines)}
     roles = _token_roles(declared_tokens, None, set(vocab))
-    lacking = [role for role in ("pad", "unk", "cls", "sep") if roles.get(role) not in vocab]
-    if lacking:
-        known = ", ".join(_USUAL_NAMES[role][0] for role in lacking)
+    missing = [role for role in ("pad", "unk", "cls", "sep") if roles.get(role) not in vocab]
+    if missing:
+        usual_names = ", ".join(_USUAL_NAMES[role][0] for role in missing)
         raise ValueError(
-            f"{path}: the vocabulary lacks {known} (roles: tokenizer_config.json can name others)"
+            f"{path}: the vocabulary lacks {usual_names} (or set names in tokenizer_config.json)"
         )
     lowercase = declared_tokens.config.get("do_lower_case")
     if lowercase is None:
-        kept = set(roles.values())
+        role_tokens = set(roles.values())
         lowercase = not any(
-            p != p.lower() for p in vocab if p not in kept and not p.startswith("[unused")
+            p != p.lower() for p in vocab if p not in role_tokens and not p.startswith("[unused")
         )
         _log.warning(
-            "%s: do_lower_case is not said in tokenizer_config.json; "
-            "taken as %s, as the vocabulary has %s capitals",
+            "%s: do_lower_case is not set in tokenizer_config.json; "
+            "assumed %s, as the vocabulary has %s capitals",
             path, str(lowercase).lower(), "no" if lowercase else "some",
         )  # fmt: skip
     backend = pipeline.wordpiece_pipeline(
@@ -165,10 +165,10 @@ def _read_vocab_txt(path: Path, declared_tokens: DeclaredTokens) -> tuple[Tokeni
 def _read_vocab_and_merges(
     path: Path, merges_path: Path, declared_tokens: DeclaredTokens
 ) -> tuple[Tokenizer, SpecialTokens]:
-    """Read vocab.json and merges.txt: bytes in GPT-2's way, or characters in the original GPT's."""
+    """Read vocab.json and merges.txt: byte-level as GPT-2, or characters as the original GPT."""
     vocab = declared_tokens_module.read_json_mapping(path)
     if not vocab or not all(type(i) is int and 0 <= i < 2**31 for i in vocab.values()):
-        raise ValueError(f"{path} must map every piece to its id, a whole number")
+        raise ValueError(f"{path} must map every piece to its id, an integer")
     if len(set(vocab.values())) < len(vocab):
         raise ValueError(f"{path}: two pieces have the same id")
     merges = _read_merges(merges_path, vocab)
@@ -178,7 +178,7 @@ def _read_vocab_and_merges(
     if marked:
         if {"<special0>", "<special1>"} <= set(vocab):  # XLM, FlauBERT
             raise FileNotFoundError(
-                f"{path}: its words are cut by Moses, which is not read here; name a tokenizer of "
+                f"{path}: Moses pre-tokenization is not supported; choose a tokenizer of "
                 "another kind, or save it as tokenizer.json"
             )
         _check_class(path, declared_tokens, ("OpenAIGPT",))
@@ -201,7 +201,7 @@ def _byte_level_pipeline(
     vocab: Mapping[str, int],
     merges: list[tuple[str, str]],
 ) -> Tokenizer:
-    """Build the pipeline of bytes that the family of a folder has."""
+    """Build the byte-level pipeline of a folder's family."""
     kind = (
         (declared_tokens.tokenizer_class or declared_tokens.model_type)
         .lower()
@@ -210,9 +210,9 @@ def _byte_level_pipeline(
     )
     if kind not in _BYTE_LEVEL_CLASSES:
         raise ValueError(
-            f"{path}: what the tokenizer of "
-            f"{declared_tokens.tokenizer_class or declared_tokens.model_type!r} does with such "
-            "files is not known; save it with transformers as tokenizer.json first"
+            f"{path}: the treatment of such files by the tokenizer of "
+            f"{declared_tokens.tokenizer_class or declared_tokens.model_type!r} is unknown; "
+            "save it with transformers as tokenizer.json first"
         )
     space = bool(declared_tokens.config.get("add_prefix_space", False))
     return pipeline.byte_bpe_pipeline(vocab, merges, add_prefix_space=space)
@@ -221,7 +221,7 @@ def _byte_level_pipeline(
 def _byte_level_template(
     declared_tokens: DeclaredTokens, roles: Mapping[str, str], vocab: set[str]
 ) -> tuple[tuple[str, ...], ...]:
-    """Return what such a folder's tokenizer puts before, between and after texts."""
+    """Return the special tokens before, between and after texts of such a tokenizer."""
     if {"<s>", "</s>", "<mask>"} <= vocab:  # RoBERTa, BART
         return ("<s>",), ("</s>", "</s>"), ("</s>",)
     begin = (
@@ -236,7 +236,7 @@ def _byte_level_template(
 def _read_sentencepiece(
     path: Path, declared_tokens: DeclaredTokens
 ) -> tuple[Tokenizer, SpecialTokens]:
-    """Read a SentencePiece file, with what the code of its family does besides."""
+    """Read a SentencePiece file, with the additions of its family's code."""
     try:
         model = sentencepiece.parse_sentencepiece(path.read_bytes())
         family = sentencepiece_families.family_of(
@@ -260,7 +260,7 @@ def _read_sentencepiece(
             and name not in family.added_tokens
         ):
             raise ValueError(
-                f"{path}: the vocabulary lacks {name!r}, which this kind of model needs"
+                f"{path}: the vocabulary lacks {name!r}, which models of this kind need"
             )
     return _add_tokens(path, backend, frame, declared_tokens), frame
 
@@ -268,7 +268,7 @@ def _read_sentencepiece(
 def _add_tokens(
     path: Path, backend: Tokenizer, special_tokens: SpecialTokens, declared_tokens: DeclaredTokens
 ) -> Tokenizer:
-    """Add what other files add to a vocabulary, then the frame."""
+    """Add the tokens of other files to a vocabulary, then the special tokens."""
     own = (special_tokens.mask,) if declared_tokens.tokenizer_class in _MASK_TAKES_SPACE else ()
     declared_tokens_module.add_declared_tokens(path, backend, declared_tokens, lstrip=own)
     return pipeline.add_special_tokens(backend, special_tokens, lstrip=own)
@@ -277,7 +277,7 @@ def _add_tokens(
 def _native_special_tokens(
     declared_tokens: DeclaredTokens, backend: Tokenizer
 ) -> SpecialTokens | None:
-    """Return the frame that Unmask itself has written."""
+    """Return the special tokens written by Unmask."""
     written = declared_tokens.config.get("unmask")
     location = declared_tokens.folder / "tokenizer_config.json"
     frame = written_special_tokens(written, location) if isinstance(written, dict) else None
@@ -292,7 +292,7 @@ def _native_special_tokens(
 
 
 def written_special_tokens(written: Mapping[str, Any], location: Path) -> SpecialTokens | None:
-    """Read special tokens that Unmask has written; `frame` was their key in format 1."""
+    """Read special tokens written by Unmask; their key was `frame` in format 1."""
     if "special_tokens" in written:
         return from_dict(
             SpecialTokens, written["special_tokens"], f"{location}: unmask.special_tokens"
@@ -307,19 +307,19 @@ def written_special_tokens(written: Mapping[str, Any], location: Path) -> Specia
 def _token_roles(
     declared_tokens: DeclaredTokens, backend: Tokenizer | None, special: set[str]
 ) -> dict[str, str]:
-    """Name the token of each role: as declared, otherwise by the usual names among `special`."""
-    known = special if backend is None else set(backend.get_vocab(with_added_tokens=True))
-    known = known | {token.content for token in declared_tokens.added_tokens.values()}
-    known |= {name for name in declared_tokens.roles.values() if name is not None}
-    found: dict[str, str] = {}
+    """Return the token of each role: as declared, otherwise by usual names in `special`."""
+    names = special if backend is None else set(backend.get_vocab(with_added_tokens=True))
+    names = names | {token.content for token in declared_tokens.added_tokens.values()}
+    names |= {name for name in declared_tokens.roles.values() if name is not None}
+    roles: dict[str, str] = {}
     for role, usual in _USUAL_NAMES.items():
         if role in declared_tokens.roles:
             name = declared_tokens.roles[role]
-            if name is not None and name in known:
-                found[role] = name
+            if name is not None and name in names:
+                roles[role] = name
         elif name := next((n for n in usual if n in special), None):
-            found[role] = name
-    return found
+            roles[role] = name
+    return roles
 
 
 def _special_tokens_of_roles(
@@ -329,7 +329,7 @@ def _special_tokens_of_roles(
     backend: Tokenizer,
     template: tuple[tuple[str, ...], ...],
 ) -> SpecialTokens:
-    """Put the roles together; `template` is what precedes, between and after texts."""
+    """Build special tokens from roles and the template (before, between and after texts)."""
     before, between, after = template
     if not roles:
         raise ValueError(
@@ -337,11 +337,12 @@ def _special_tokens_of_roles(
             "tokenizer_config.json must name them (pad_token, eos_token, ...)"
         )
     end = roles.get("eos") or roles.get("sep")
-    # Padding is never read, so that any token does where a model has none of its own, as GPT-2.
+    # Padding is masked, so that any token serves where a model has none, as in GPT-2.
     pad = roles.get("pad") or end or next(iter(roles.values()))
     start = _decoder_start(declared_tokens, backend) or roles.get("bos") or roles.get("cls")
     if start is None:
-        # T5 begins with padding; a decoder without a token for it, with what ends the text before.
+        # T5 starts with padding; a decoder without a start token, with the end of the previous
+        # text.
         start = pad if after or end is None else end
     vocab = backend.get_vocab(with_added_tokens=True)
     n_sentinels = 0
@@ -363,25 +364,25 @@ def _special_tokens_of_roles(
 def _without_language_tokens(
     special_tokens: SpecialTokens, special: set[str], backend: Tokenizer
 ) -> SpecialTokens:
-    """Take the language, which is said of each text by itself, out of what is around texts.
+    """Remove language tokens, which are chosen for each text, from the template.
 
-    Where it is says whether the family is mBART or mBART-50.
+    Their position distinguishes mBART from mBART-50.
     """
     around, vocab = (
         {*special_tokens.prefix, *special_tokens.suffix},
         backend.get_vocab(with_added_tokens=True),
     )
-    known = tuple(name for name in special if _LANGUAGE_TOKEN.fullmatch(name))
-    if not around & set(known):
+    languages = tuple(name for name in special if _LANGUAGE_TOKEN.fullmatch(name))
+    if not around & set(languages):
         return special_tokens
     return replace(
         special_tokens,
         start=special_tokens.end or special_tokens.start,
-        prefix=tuple(name for name in special_tokens.prefix if name not in known),
+        prefix=tuple(name for name in special_tokens.prefix if name not in languages),
         separator=MBART.separator,
-        suffix=tuple(name for name in special_tokens.suffix if name not in known),
-        languages=tuple(sorted(known, key=lambda name: vocab[name])),
-        language_first=bool(set(special_tokens.prefix) & set(known)),
+        suffix=tuple(name for name in special_tokens.suffix if name not in languages),
+        languages=tuple(sorted(languages, key=lambda name: vocab[name])),
+        language_first=bool(set(special_tokens.prefix) & set(languages)),
     )
 
 
@@ -391,25 +392,27 @@ def _decoder_start(declared_tokens: DeclaredTokens, backend: Tokenizer) -> str |
 
 
 def _probe_template(path: Path, backend: Tokenizer) -> tuple[tuple[str, ...], ...]:
-    """Find what a pipeline puts before, between and after texts, by trying it."""
+    """Find the tokens that a pipeline adds before, between and after texts, by probing it."""
     with limits.tokenizers_errors_as_value_error(f"{path} fails on a text"):
-        read = (
+        probes = (
             t for t in ("a", "1", ".", "the") if backend.encode(t, add_special_tokens=False).ids
         )
-        probe = next(read, None)
+        probe = next(probes, None)
     if probe is None:
         raise ValueError(f"{path}: even 'a' and '1' have no tokens")
     with limits.tokenizers_errors_as_value_error(f"{path} fails on a text"):
-        one, two = backend.encode(probe), backend.encode(probe, probe)
-    order = [list(dict.fromkeys(i for i in x.sequence_ids if i is not None)) for x in (one, two)]
+        single, pair = backend.encode(probe), backend.encode(probe, probe)
+    order = [
+        list(dict.fromkeys(i for i in x.sequence_ids if i is not None)) for x in (single, pair)
+    ]
     if order != [[0], [0, 1]]:
-        raise ValueError(f"{path}: post_processor does not give one text, or two in their order")
-    before, after = _tokens_outside(one.tokens, one.sequence_ids, 0, 0)
-    start, end = _tokens_outside(two.tokens, two.sequence_ids, 0, 1)
+        raise ValueError(f"{path}: post_processor must keep one text, or two in their order")
+    before, after = _tokens_outside(single.tokens, single.sequence_ids, 0, 0)
+    start, end = _tokens_outside(pair.tokens, pair.sequence_ids, 0, 1)
     if (before, after) != (start, end):
-        raise ValueError(f"{path}: other special tokens stand around one text than around two")
-    last = len(two.sequence_ids) - 1 - two.sequence_ids[::-1].index(0)
-    return before, tuple(two.tokens[last + 1 : two.sequence_ids.index(1)]), after
+        raise ValueError(f"{path}: the special tokens around one text and around two must agree")
+    last = len(pair.sequence_ids) - 1 - pair.sequence_ids[::-1].index(0)
+    return before, tuple(pair.tokens[last + 1 : pair.sequence_ids.index(1)]), after
 
 
 def _tokens_outside(
@@ -420,7 +423,7 @@ def _tokens_outside(
 
 
 def _read_merges(path: Path, vocab: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Read merges.txt: two pieces a line, the first merge first."""
+    """Read merges.txt: two pieces per line, the first merge first."""
     merges: list[tuple[str, str]] = []
     for number, line in enumerate(declared_tokens_module.read_utf8(path).split("\n"), 1):
         line = line.rstrip("\r")
@@ -429,19 +432,19 @@ def _read_merges(path: Path, vocab: Mapping[str, Any]) -> list[tuple[str, str]]:
         pair = line.split(" ")
         if len(pair) != 2 or not all(pair):
             raise ValueError(
-                f"{path}:{number}: a line must be two pieces with a space between, got {line!r}"
+                f"{path}:{number}: a line must be two pieces separated by a space, got {line!r}"
             )
         for piece in (*pair, "".join(pair)):
             if piece not in vocab:
                 raise ValueError(f"{path}:{number}: {piece!r} is not in vocab.json")
         merges.append((pair[0], pair[1]))
-    # What is neither one symbol nor made by a merge can only be a special token: many of them show
-    # a lost end.
-    made = {left + right for left, right in merges}
-    unmade = sum(len(p.removesuffix("</w>")) > 1 and p not in made for p in vocab)
+    # A piece that is neither one symbol nor merged must be a special token; many of them mean that
+    # the file is truncated.
+    merged = {left + right for left, right in merges}
+    unmade = sum(len(p.removesuffix("</w>")) > 1 and p not in merged for p in vocab)
     if unmade > max(1000, len(vocab) // 50):
         raise ValueError(
-            f"{path} seems to lack its end: {unmade} pieces of vocab.json are made by no line"
+            f"{path} seems truncated: {unmade} pieces of vocab.json result from no merge"
         )
     return merges
 
@@ -449,7 +452,7 @@ def _read_merges(path: Path, vocab: Mapping[str, Any]) -> list[tuple[str, str]]:
 def _check_class(
     path: Path, declared_tokens: DeclaredTokens, allowed_classes: tuple[str, ...]
 ) -> None:
-    """Refuse a folder that names a class of tokenizers which reads such a file otherwise."""
+    """Reject a folder whose tokenizer class treats such a file differently."""
     if declared_tokens.tokenizer_class not in (*allowed_classes, ""):
         raise ValueError(
             f"{path}: a {declared_tokens.config['tokenizer_class']} does more than this file says; "

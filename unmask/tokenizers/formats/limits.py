@@ -1,9 +1,8 @@
-"""What a tokenizer's file may ask for: how much longer a text may become, and how much is believed.
+"""Limits on tokenizer files: growth of texts, number of steps, sizes.
 
-A file that anyone wrote can hold rules that double a text, twenty times over; the `tokenizers`
-library then asks for more memory than there is, and the process ends without a word. So what rules
-can do is bounded before any text is read. Where the library fails on a file or a text in a way of
-its own, that becomes an error that names the file.
+An untrusted file can have rules that double a text twenty times; the `tokenizers` library then
+exhausts the memory, and the process is killed without a message. So the effect of rules is bounded
+before any text is encoded. Failures of the library become errors that name the file.
 """
 
 import base64
@@ -17,14 +16,14 @@ from typing import Any
 from tokenizers import Regex, normalizers
 
 MAX_GROWTH = 100
-"""A text may become so many times as long. The longest replacement of Unicode's NFKC has 18
-characters for one."""
+"""Maximum growth factor of a text. The longest replacement of Unicode's NFKC has 18 characters for
+one."""
 MAX_STEPS = 500
-"""Steps of a normalizer, of what cuts words, or of a decoder."""
+"""Maximum steps of a normalizer, pre-tokenizer or decoder."""
 MAX_TEMPLATE_TOKENS = 100
-"""Special tokens around a text."""
+"""Maximum special tokens around a text."""
 MAX_PREPENDED_CHARACTERS = 10_000
-"""Characters that are put before a text, all together."""
+"""Maximum characters prepended to a text, in total."""
 _PROBE_TEXTS = ("", "a", "a b", " ", "A.1", "\n", "é中")
 
 
@@ -32,15 +31,14 @@ _PROBE_TEXTS = ("", "a", "a b", " ", "A.1", "\n", "é中")
 def tokenizers_errors_as_value_error(
     location: str, *, hide_output: bool = False
 ) -> Generator[None]:
-    """Turn whatever the `tokenizers` library raises into a ValueError of one line.
+    """Convert errors of the `tokenizers` library to a ValueError of one line.
 
-    Nothing but calls of that library belongs within. It raises nothing narrower than Exception;
-    where its own code has a bug it raises `pyo3_runtime.PanicException`, which is none and cannot
-    be imported.
+    Only for calls of that library. It raises plain Exception, or, for its own bugs,
+    `pyo3_runtime.PanicException`, which is no Exception and cannot be imported.
 
     Args:
-        location: the file, and what was done with it.
-        hide_output: a file is read; what the library then prints of its own failure is not shown.
+        location: the file and the operation.
+        hide_output: suppress what the library prints when it fails.
 
     Raises:
         ValueError: the library failed.
@@ -51,16 +49,16 @@ def tokenizers_errors_as_value_error(
     except BaseException as error:
         if not isinstance(error, Exception) and type(error).__module__ != "pyo3_runtime":
             raise
-        said = " ".join(str(error).split()) or type(error).__name__
-        raise ValueError(f"{location}: {said[:300]}") from error
+        message = " ".join(str(error).split()) or type(error).__name__
+        raise ValueError(f"{location}: {message[:300]}") from error
 
 
 @contextmanager
 def _stderr_captured() -> Generator[None]:
-    """Keep back what is printed on standard error; it is printed afterwards if nothing failed."""
+    """Capture standard error; it is printed afterwards if nothing failed."""
     try:
-        shown = os.dup(2)
-    except OSError:  # there is none
+        stderr_copy = os.dup(2)
+    except OSError:  # there is no standard error
         yield
         return
     with tempfile.TemporaryFile() as aside:
@@ -68,45 +66,45 @@ def _stderr_captured() -> Generator[None]:
         try:
             yield
         finally:
-            os.dup2(shown, 2)
-            os.close(shown)
+            os.dup2(stderr_copy, 2)
+            os.close(stderr_copy)
         aside.seek(0)
-        if kept := aside.read():
-            os.write(2, kept)
+        if output := aside.read():
+            os.write(2, output)
 
 
 def check_pipeline_limits(path: object, state: Mapping[str, Any]) -> None:
-    """Refuse a pipeline whose rules could make a text too long, or that has too many of them.
+    """Reject a pipeline with too many rules, or with rules that could make a text too long.
 
     Args:
         path: the file, for messages.
-        state: tokenizer.json as plain data, of any content.
+        state: tokenizer.json as unchecked plain data.
 
     Raises:
-        ValueError: it does; the message names file and key.
+        ValueError: a limit is exceeded; the message names file and key.
     """
     for key, inner in _PIPELINE_PARTS.items():
         steps = _flatten_steps(state.get(key), inner)
         if len(steps) > MAX_STEPS:
             raise ValueError(
-                f"{path}: {key} has {len(steps):,} steps, of which at most {MAX_STEPS} are read"
+                f"{path}: {key} must have at most {MAX_STEPS} steps, got {len(steps):,}"
             )
         growth, before = _max_growth(f"{path}: {key}", steps), _prepended_characters(steps)
         if growth > MAX_GROWTH:
             raise ValueError(
                 f"{path}: {key} can make a text {growth:,.0f} times as long; at most "
-                f"{MAX_GROWTH} times is read"
+                f"{MAX_GROWTH} times is allowed"
             )
         if before > MAX_PREPENDED_CHARACTERS:
             raise ValueError(
-                f"{path}: {key} puts {before:,} characters before each text; at most "
-                f"{MAX_PREPENDED_CHARACTERS:,} are read"
+                f"{path}: {key} prepends {before:,} characters to each text; at most "
+                f"{MAX_PREPENDED_CHARACTERS:,} are allowed"
             )
     around = _template_tokens(state.get("post_processor"))
     if around > MAX_TEMPLATE_TOKENS:
         raise ValueError(
-            f"{path}: post_processor puts {around:,} special tokens around a text; at most "
-            f"{MAX_TEMPLATE_TOKENS} are read"
+            f"{path}: post_processor adds {around:,} special tokens to a text; at most "
+            f"{MAX_TEMPLATE_TOKENS} are allowed"
         )
 
 
@@ -118,38 +116,40 @@ _PIPELINE_PARTS = {
 
 
 def _flatten_steps(part: Any, steps_key: str) -> list[Mapping[str, Any]]:
-    """List the steps of a part, in their order, sequences of them laid out."""
-    found: list[Mapping[str, Any]] = []
-    left = [part]
-    while left and len(found) <= MAX_STEPS:
-        step = left.pop()
+    """List the steps of a component in order, with sequences flattened."""
+    flat: list[Mapping[str, Any]] = []
+    stack = [part]
+    while stack and len(flat) <= MAX_STEPS:
+        step = stack.pop()
         if not isinstance(step, Mapping):
             continue
         if isinstance(within := step.get(steps_key), list):
-            left += reversed(within)
+            stack += reversed(within)
         else:
-            found.append(step)
-    return found
+            flat.append(step)
+    return flat
 
 
 def _max_growth(location: str, steps: Sequence[Mapping[str, Any]]) -> float:
-    """Bound how many times as long steps can make a text, one after the other.
+    """Return an upper bound of the growth factor of a text by consecutive steps.
 
-    A rule that replaces a string makes longer what an earlier one wrote only if that has one of its
-    characters; of a regular expression it is taken for granted.
+    A rule that replaces a string can lengthen the output of an earlier one only if that has one of
+    its characters; a regular expression is assumed to match.
     """
-    reached: list[tuple[float, str | None]] = []  # factor so far, and what was written; None: any
+    reached: list[tuple[float, str | None]] = []  # factor so far, and the text written; None: any
     for step in steps:
-        factor, needs, written = _step_growth(location, step)
+        factor, pattern, written = _step_growth(location, step)
         if factor <= 1:
             continue
-        before = (f for f, text in reached if needs is None or text is None or {*needs} & {*text})
+        before = (
+            f for f, text in reached if pattern is None or text is None or {*pattern} & {*text}
+        )
         reached.append((factor * max(before, default=1.0), written))
     return max((factor for factor, _ in reached), default=1.0)
 
 
 def _step_growth(location: str, step: Mapping[str, Any]) -> tuple[float, str | None, str | None]:
-    """Give a step's factor, the string that it looks for, and what it writes; None: anything."""
+    """Return a step's growth factor, its pattern, and its output; None: any text."""
     kind = step.get("type")
     if kind == "ByteLevel":
         return 2.0, None, None
@@ -167,18 +167,18 @@ def _step_growth(location: str, step: Mapping[str, Any]) -> tuple[float, str | N
 
 
 def _matches_empty(location: str, rule: str) -> bool:
-    """Return whether a regular expression finds places without characters in some text."""
+    """Return whether a regular expression matches the empty string in some text."""
     with tokenizers_errors_as_value_error(f"{location}: the regular expression {rule[:80]!r}"):
         mark = normalizers.Replace(Regex(rule), "\0")
         return any(
-            len(found.replace("\0", "")) + found.count("\0") > len(probe)
+            len(result.replace("\0", "")) + result.count("\0") > len(probe)
             for probe in _PROBE_TEXTS
-            if (found := mark.normalize_str(probe))
+            if (result := mark.normalize_str(probe))
         )
 
 
 def _precompiled_growth(location: str, charsmap: Any) -> float:
-    """Give the length of the longest replacement of SentencePiece's compiled rules."""
+    """Return the length of the longest replacement in base64-encoded compiled rules."""
     if not isinstance(charsmap, str | bytes):
         return 1.0
     try:
@@ -189,9 +189,9 @@ def _precompiled_growth(location: str, charsmap: Any) -> float:
 
 
 def charsmap_growth(charsmap: bytes) -> float:
-    """Give the length of the longest replacement of SentencePiece's compiled rules.
+    """Return the length of the longest replacement in SentencePiece's compiled rules.
 
-    They are a table, whose size precedes it, then the replacements, each ended by a NUL.
+    They are a table with its size before it, then replacements that end with a NUL.
     """
     size = int.from_bytes(charsmap[:4], "little")
     replacements = charsmap[4 + size :].split(b"\0")
@@ -204,13 +204,13 @@ def _prepended_characters(steps: Sequence[Mapping[str, Any]]) -> int:
 
 
 def _template_tokens(processor: Any) -> int:
-    """Count the special tokens that templates put around texts."""
+    """Count the special tokens that templates add to texts."""
     if isinstance(processor, list):
         return sum(map(_template_tokens, processor))
     if not isinstance(processor, Mapping):
         return 0
-    known = processor.get("special_tokens")
-    tokens = known.values() if isinstance(known, Mapping) else ()
+    special_tokens = processor.get("special_tokens")
+    tokens = special_tokens.values() if isinstance(special_tokens, Mapping) else ()
     ids = [_length(token.get("ids")) for token in tokens if isinstance(token, Mapping)]
     longest = max(_length(processor.get("single")), _length(processor.get("pair")))
     return longest * max([*ids, 1]) + _template_tokens(processor.get("processors"))

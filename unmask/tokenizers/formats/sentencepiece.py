@@ -1,8 +1,8 @@
-"""Read SentencePiece's .model files: a small reader of the protocol-buffer message they hold.
+"""Read SentencePiece's .model files: a small reader of their protocol-buffer message.
 
 The fields are those of `sentencepiece_model.proto` of the SentencePiece project (Kudo and
-Richardson 2018, arXiv:1808.06226). Only what tokenizing needs is read; unknown fields are skipped.
-Nothing in a file is run, and no length in it is believed beyond the file's own end.
+Richardson 2018, arXiv:1808.06226). Only fields needed for tokenization are read; unknown fields are
+skipped. Nothing in a file is executed, and lengths are checked against its size.
 """
 
 import struct
@@ -21,7 +21,7 @@ _ALGORITHMS: dict[int, Literal["unigram", "bpe", "word", "char"]] = {
 
 @dataclass(frozen=True)
 class SentencePieceEntry:
-    """One entry of the vocabulary; its id is its place."""
+    """One entry of the vocabulary; its id is its index."""
 
     text: str
     score: float
@@ -30,7 +30,7 @@ class SentencePieceEntry:
 
 @dataclass(frozen=True, kw_only=True)
 class SentencePieceModel:
-    """What a .model file says."""
+    """Contents of a .model file."""
 
     pieces: tuple[SentencePieceEntry, ...]
     algorithm: Literal["unigram", "bpe", "word", "char"]
@@ -43,16 +43,16 @@ class SentencePieceModel:
     byte_fallback: bool
     unk_id: int
     bos_id: int | None
-    """Ids of <unk>, <s>, </s> and <pad>; None where the vocabulary has none."""
+    """Ids of <unk>, <s>, </s> and <pad>; None if missing."""
     eos_id: int | None
     pad_id: int | None
 
 
 def parse_sentencepiece(data: bytes) -> SentencePieceModel:
-    """Read the bytes of a .model file.
+    """Parse the bytes of a .model file.
 
     Raises:
-        ValueError: the bytes are no SentencePiece model, or only the beginning of one.
+        ValueError: the bytes are not a SentencePiece model, or truncated.
     """
     pieces: list[SentencePieceEntry] = []
     trainer: dict[int, int | bytes] = {}
@@ -65,19 +65,17 @@ def parse_sentencepiece(data: bytes) -> SentencePieceModel:
         elif field == 3:
             normalizer = dict(_message_fields(_as_bytes(value, "normalizer_spec")))
     if not pieces:
-        raise ValueError("it holds no pieces")
+        raise ValueError("it has no pieces")
     if normalizer is None:
         raise ValueError("it ends before normalizer_spec")
     algorithm = _ALGORITHMS.get(_as_number(trainer, 3, 1))
     if algorithm is None:
-        raise ValueError(
-            f"trainer_spec.model_type is {_as_number(trainer, 3, 1)}, known are 1 to 4"
-        )
+        raise ValueError(f"trainer_spec.model_type must be 1 to 4, got {_as_number(trainer, 3, 1)}")
     charsmap = normalizer.get(2, b"")
     control = {p.text: i for i, p in enumerate(pieces) if p.piece_type == CONTROL}
     unknown = [i for i, p in enumerate(pieces) if p.piece_type == UNKNOWN]
     if len(unknown) != 1:
-        raise ValueError(f"{len(unknown)} pieces are of the type UNKNOWN, one is needed")
+        raise ValueError(f"{len(unknown)} pieces have the type UNKNOWN, one is needed")
     return SentencePieceModel(
         pieces=tuple(pieces),
         algorithm=algorithm,
@@ -95,41 +93,42 @@ def parse_sentencepiece(data: bytes) -> SentencePieceModel:
 
 
 def _message_fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:
-    """Give the (number, value) pairs of one message; fixed-width numbers as their raw bytes."""
-    at = 0
-    while at < len(data):
-        tag, at = _varint(data, at)
+    """Yield the (number, value) pairs of a message; fixed-width numbers as raw bytes."""
+    position = 0
+    while position < len(data):
+        tag, position = _varint(data, position)
         field, wire = tag >> 3, tag & 7
         if field == 0:
-            raise ValueError(f"byte {at}: a field has the number 0")
+            raise ValueError(f"byte {position}: a field has the number 0")
         if wire == _VARINT:
-            value, at = _varint(data, at)
+            value, position = _varint(data, position)
             yield field, value
             continue
         if wire == _BYTES:
-            length, at = _varint(data, at)
+            length, position = _varint(data, position)
         elif wire in (_FIXED32, _FIXED64):
             length = 4 if wire == _FIXED32 else 8
         else:
-            raise ValueError(f"byte {at}: wire type {wire} is not used in such files")
-        if at + length > len(data):
+            raise ValueError(f"byte {position}: wire type {wire} is not used in such files")
+        if position + length > len(data):
             raise ValueError(
-                f"it is cut off: {length} bytes are announced at byte {at}, {len(data) - at} follow"
+                f"it is truncated: {length} bytes are declared at byte {position}, "
+                f"{len(data) - position} follow"
             )
-        yield field, data[at : at + length]
-        at += length
+        yield field, data[position : position + length]
+        position += length
 
 
-def _varint(data: bytes, at: int) -> tuple[int, int]:
+def _varint(data: bytes, position: int) -> tuple[int, int]:
     value = 0
     for i in range(10):
-        if at + i >= len(data):
-            raise ValueError(f"it is cut off within the number at byte {at}")
-        byte = data[at + i]
+        if position + i >= len(data):
+            raise ValueError(f"it is truncated within the number at byte {position}")
+        byte = data[position + i]
         value |= (byte & 0x7F) << (7 * i)
         if byte < 0x80:
-            return value, at + i + 1
-    raise ValueError(f"byte {at}: a number is longer than ten bytes")
+            return value, position + i + 1
+    raise ValueError(f"byte {position}: a number is longer than ten bytes")
 
 
 def _parse_piece(data: bytes) -> SentencePieceEntry:

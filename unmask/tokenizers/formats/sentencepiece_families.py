@@ -1,4 +1,4 @@
-"""What a SentencePiece file does not say: the special tokens and the habits of its family."""
+"""Families of SentencePiece files: special tokens and conventions outside the file."""
 
 import re
 from collections.abc import Mapping
@@ -24,26 +24,26 @@ from unmask.tokenizers.spec import (
 
 @dataclass(frozen=True, kw_only=True)
 class SentencePieceFamily:
-    """A way of using SentencePiece files."""
+    """Conventions of a family of models with SentencePiece files."""
 
     classes: tuple[str, ...]
-    """Its tokenizers' classes in transformers, without "Tokenizer" and "Fast"."""
+    """Tokenizer classes in transformers, without "Tokenizer" and "Fast"."""
     special_tokens: SpecialTokens
     n_sentinels: int = 0
-    """Sentinels above the file's pieces, if tokenizer_config.json (extra_ids) does not say another
-    number."""
+    """Number of sentinels above the file's pieces, unless set in tokenizer_config.json
+    (extra_ids)."""
     configurable_ends: bool = False
-    """tokenizer_config.json says whether a text begins and ends with special tokens (add_bos_token,
+    """Whether tokenizer_config.json sets the tokens around a text (add_bos_token,
     add_eos_token)."""
     added_tokens: frozenset[str] = frozenset()
-    """Special tokens that the file may lack; they come after its pieces."""
+    """Special tokens that the file may lack; they are added after its pieces."""
     normalizes_quotes_and_accents: bool = False
-    """Quotes are made plain and accents taken away, letters lowered if tokenizer_config.json says
-    so."""
+    """Whether quotes are normalized and accents removed; letters are lowercased if
+    tokenizer_config.json says so."""
     lowercase: bool = False
-    """What do_lower_case is if it is not said."""
+    """Default of do_lower_case."""
     fairseq_ids: bool = False
-    """Ids are fairseq's: four special tokens, then the pieces but the file's own first three."""
+    """Whether ids are fairseq's: four special tokens, then the pieces without the first three."""
 
 
 _ALBERT = SentencePieceFamily(
@@ -87,16 +87,16 @@ FAMILIES = (_ALBERT, _DEBERTA, _LLAMA, _T5, _XLM_R, _MBART, _MBART_50, _XLNET)
 
 
 def punctuation_starts_words(tokenizer_class: str, model_type: str) -> bool:
-    """Return whether a punctuation mark begins a word in the code of a family.
+    """Return whether punctuation marks start words in the code of a family.
 
     For `SpecialTokens.punctuation_starts_words`.
 
     Args:
-        tokenizer_class: of tokenizer_config.json, in short.
-        model_type: of config.json.
+        tokenizer_class: short name, from tokenizer_config.json.
+        model_type: from config.json.
     """
-    known = {"albert", "xlnet", "deberta", "debertav2"}
-    return bool(known & {tokenizer_class.lower(), model_type.replace("-", "")})
+    families = {"albert", "xlnet", "deberta", "debertav2"}
+    return bool(families & {tokenizer_class.lower(), model_type.replace("-", "")})
 
 
 def family_of(
@@ -106,23 +106,23 @@ def family_of(
     *,
     numbered_elsewhere: bool = False,
 ) -> SentencePieceFamily:
-    """Find the family of a file: by what the folder says, otherwise by the special tokens in it.
+    """Find the family of a file: as declared in the folder, otherwise by its special tokens.
 
     Args:
         model: the file.
-        tokenizer_class: of tokenizer_config.json, in short ("Llama"); "" if it is not said.
-        model_type: of config.json.
-        numbered_elsewhere: there is a dict.txt beside it.
+        tokenizer_class: short name ("Llama"), from tokenizer_config.json; "" if undeclared.
+        model_type: from config.json.
+        numbered_elsewhere: whether the folder has a dict.txt.
 
     Raises:
-        ValueError: the folder names a class that is not known here, or nothing tells the family.
+        ValueError: the class is unknown, or the family cannot be determined.
     """
     if tokenizer_class:
         for family in FAMILIES:
             if tokenizer_class in family.classes:
                 return family
         raise ValueError(
-            f"what a {tokenizer_class}Tokenizer does besides is not known; "
+            f"{tokenizer_class}Tokenizer is not supported; "
             "save it with transformers as tokenizer.json first"
         )
     kind = model_type.replace("-", "").replace("_", "")
@@ -131,7 +131,7 @@ def family_of(
             return family
     if numbered_elsewhere:
         raise ValueError(
-            "dict.txt beside it gives its pieces other ids, as the code of their model reads them "
+            "its dict.txt gives the pieces other ids, as in the code of their model "
             "(fairseq, COCO-LM), which is not supported; save it as tokenizer.json first"
         )
     return _family_by_tokens(model)
@@ -148,7 +148,7 @@ def _family_by_tokens(model: SentencePieceModel) -> SentencePieceFamily:
     if model.bos_id is not None and model.eos_id is not None and model.algorithm == "bpe":
         return _LLAMA
     raise ValueError(
-        f"its special tokens ({', '.join(sorted(special)) or 'none'}) do not tell its family; "
+        f"its special tokens ({', '.join(sorted(special)) or 'none'}) do not identify its family; "
         "tokenizer_config.json must name it (tokenizer_class)"
     )
 
@@ -156,14 +156,14 @@ def _family_by_tokens(model: SentencePieceModel) -> SentencePieceFamily:
 def special_tokens_of(
     family: SentencePieceFamily, model: SentencePieceModel, config: Mapping[str, Any]
 ) -> SpecialTokens:
-    """Return the family's frame, as tokenizer_config.json changes it."""
-    asked = read_count(config, "extra_ids", family.n_sentinels)
+    """Return the family's special tokens, with the changes of tokenizer_config.json."""
+    n_sentinels = read_count(config, "extra_ids", family.n_sentinels)
     n = (
         sum(
             p.piece_type == CONTROL and SENTINEL_PATTERN.match(p.text) is not None
             for p in model.pieces
         )
-        or asked
+        or n_sentinels
     )
     frame = replace(family.special_tokens, n_sentinels=n)
     begins, ends = config.get("add_bos_token"), config.get("add_eos_token")
@@ -177,10 +177,10 @@ def special_tokens_of(
 
 
 def read_count(config: Mapping[str, Any], key: str, default: int) -> int:
-    """Return a number of tokens that tokenizer_config.json may say.
+    """Return a number of tokens from tokenizer_config.json.
 
     Raises:
-        ValueError: it is no such number.
+        ValueError: it is not a number from 0 to 100,000.
     """
     value = config.get(key, default)
     if type(value) is not int or not 0 <= value <= 100_000:
@@ -191,13 +191,13 @@ def read_count(config: Mapping[str, Any], key: str, default: int) -> int:
 
 
 def renumber_pieces(family: SentencePieceFamily, model: SentencePieceModel) -> SentencePieceModel:
-    """Give the pieces the ids that the family's models have, and sentinels their names.
+    """Give pieces the ids of the family's models, and sentinels their names.
 
-    mT5's file has the sentinels itself, as ▁<extra_id_0> and so on.
+    mT5's file contains the sentinels, as ▁<extra_id_0> and so on.
     """
-    found = [SENTINEL_PATTERN.match(piece.text) for piece in model.pieces]
-    if family.n_sentinels and any(found):
-        each = zip(model.pieces, found, strict=True)
+    matches = [SENTINEL_PATTERN.match(piece.text) for piece in model.pieces]
+    if family.n_sentinels and any(matches):
+        each = zip(model.pieces, matches, strict=True)
         return replace(
             model, pieces=tuple(SentencePieceEntry(m[1], 0.0, CONTROL) if m else p for p, m in each)
         )
@@ -211,9 +211,9 @@ def renumber_pieces(family: SentencePieceFamily, model: SentencePieceModel) -> S
 def normalizer_rules(
     family: SentencePieceFamily, config: Mapping[str, Any]
 ) -> list[normalizers.Normalizer]:
-    """List what the family's code does to a text before SentencePiece reads it."""
+    """List the normalizers that the family's code applies before SentencePiece."""
     if config.get("split_by_punct"):
-        raise ValueError("tokenizer_config.json asks for split_by_punct, which is not supported")
+        raise ValueError("tokenizer_config.json: split_by_punct is not supported")
     if config.get("add_prefix_space") is False:
         raise ValueError(
             "tokenizer_config.json: add_prefix_space = false is not supported with such a file; "

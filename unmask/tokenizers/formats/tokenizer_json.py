@@ -1,4 +1,4 @@
-"""tokenizer.json: a pipeline as the tokenizers library writes it."""
+"""tokenizer.json: a pipeline in the format of the tokenizers library."""
 
 import json
 import logging
@@ -15,7 +15,7 @@ _log = logging.getLogger(__name__)
 
 
 def load_tokenizer_json(path: Path, declared_tokens: DeclaredTokens) -> Tokenizer:
-    """Read the pipeline, and refuse what the library would take, but fail with later."""
+    """Read the pipeline, and reject what the library would accept but fail on later."""
     state = declared_tokens_module.read_json_mapping(path)
     added = state.get("added_tokens") or []
     if not isinstance(added, list) or not all(
@@ -29,8 +29,7 @@ def load_tokenizer_json(path: Path, declared_tokens: DeclaredTokens) -> Tokenize
     limits.check_pipeline_limits(path, state)
     _check_pieces(path, state.get("model"))
     state = _without_dropout(path, state)
-    # Lengths at which its file pads and cuts are the caller's business, and would look like a part
-    # of every text.
+    # Padding and truncation are up to the caller, and would look like a part of every text.
     written = json.dumps({**state, "padding": None, "truncation": None})
     with limits.tokenizers_errors_as_value_error(f"{path} is no tokenizer file", hide_output=True):
         backend = Tokenizer.from_str(written)
@@ -38,31 +37,31 @@ def load_tokenizer_json(path: Path, declared_tokens: DeclaredTokens) -> Tokenize
         if backend.token_to_id(token["content"]) != token.get("id"):
             raise ValueError(f"{path}: {token['content']!r} cannot have the id {token.get('id')}")
     if lost := _missing_template_tokens(state.get("post_processor")):
-        raise ValueError(f"{path}: post_processor names {lost[0]!r}, but does not say its id")
+        raise ValueError(f"{path}: post_processor has {lost[0]!r} without an id")
     _check_model(path, state["model"])
     return backend
 
 
 def _without_dropout(path: Path, state: dict[str, Any]) -> dict[str, Any]:
-    """Leave out dropout, by which merges are passed over at random (Provilkov et al. 2020).
+    """Remove dropout, which skips merges at random (Provilkov et al. 2020).
 
-    arXiv:1910.13267: it is for training, and texts are then cut without it.
+    arXiv:1910.13267: it is for training; inference segments texts without it.
     """
     model = state.get("model")
     if not isinstance(model, dict) or not model.get("dropout"):
         return state
     _log.warning(
-        "%s: model.dropout is %s; texts are cut without it, always in the same way",
+        "%s: model.dropout is %s; it is ignored, so that segmentation is deterministic",
         path, model["dropout"],
     )  # fmt: skip
     return {**state, "model": {**model, "dropout": None}}
 
 
 def _check_pieces(path: Path, model: Any) -> None:
-    """Refuse what the library would panic at, or believe and build a table for.
+    """Reject values on which the library would panic or allocate a huge table.
 
-    That is merges whose right part lacks the prefix of what continues a word, and ids far above the
-    number of pieces.
+    That is merges whose right part lacks the continuation prefix, and ids far above the number of
+    pieces.
     """
     if not isinstance(model, dict):
         return
@@ -85,11 +84,11 @@ def _check_pieces(path: Path, model: Any) -> None:
 
 
 def _check_model(path: Path, model: dict[str, Any]) -> None:
-    """Refuse a model that cannot say what is unknown, or that gives an id twice."""
+    """Reject a model without an unknown token, or with duplicate ids."""
     vocab, unknown = model["vocab"], model.get("unk_token")
     if not isinstance(vocab, dict):
         if model.get("unk_id") is None:
-            raise ValueError(f"{path}: model.unk_id must be the id for what is unknown")
+            raise ValueError(f"{path}: model.unk_id must be the id of the unknown token")
         return
     if unknown is not None and unknown not in vocab:
         raise ValueError(f"{path}: model.unk_token is {unknown!r}, which is not in its vocabulary")
@@ -98,7 +97,7 @@ def _check_model(path: Path, model: dict[str, Any]) -> None:
 
 
 def _missing_template_tokens(processor: Any) -> list[str]:
-    """List the special tokens that a template puts around texts without having their ids."""
+    """List the special tokens of a template that have no ids in it."""
     if isinstance(processor, list):
         return [name for part in processor for name in _missing_template_tokens(part)]
     if not isinstance(processor, dict):
@@ -108,7 +107,7 @@ def _missing_template_tokens(processor: Any) -> list[str]:
         for part in [*(processor.get("single") or []), *(processor.get("pair") or [])]
         if isinstance(part, dict) and isinstance(part.get("SpecialToken"), dict)
     ]
-    known = processor.get("special_tokens") or {}
-    return [name for name in used if name not in known] + _missing_template_tokens(
+    special_tokens = processor.get("special_tokens") or {}
+    return [name for name in used if name not in special_tokens] + _missing_template_tokens(
         processor.get("processors")
     )

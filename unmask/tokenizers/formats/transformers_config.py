@@ -1,4 +1,4 @@
-"""tokenizer_config.json as transformers reads it."""
+"""tokenizer_config.json in the format of transformers."""
 
 import json
 from typing import Any
@@ -33,7 +33,7 @@ def transformers_config(special_tokens: SpecialTokens, backend: Tokenizer) -> di
         config["cls_token"] = special_tokens.prefix[0]
     if special_tokens.summary is not None:
         config |= {"cls_token": special_tokens.summary, "sep_token": special_tokens.separator[0]}
-        config["padding_side"] = "left"  # the last column is the one that tells of a whole text
+        config["padding_side"] = "left"  # the last column summarizes a text
     if (
         not as_bert and special_tokens.start != special_tokens.pad
     ) or special_tokens.start == special_tokens.end:
@@ -50,7 +50,7 @@ def transformers_config(special_tokens: SpecialTokens, backend: Tokenizer) -> di
 
 
 def _bert_options(backend: Tokenizer) -> dict[str, bool | None]:
-    """Return the options that BERT's own class in transformers needs, or else assumes."""
+    """Return the options that BERT's class in transformers needs, or assumes by default."""
     normalizer = json.loads(backend.to_str())["normalizer"] or {}
     if normalizer.get("type") != "BertNormalizer":
         return {}

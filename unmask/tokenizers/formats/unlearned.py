@@ -1,4 +1,4 @@
-"""tokenizer_config.json of tokenizers that learn nothing: code points, and the bytes of ByT5."""
+"""tokenizer_config.json of tokenizers without training: code points, and ByT5's bytes."""
 
 from pathlib import Path
 
@@ -15,15 +15,15 @@ from unmask.tokenizers.spec import (
 
 
 def code_point_special_tokens(folder: Path) -> SpecialTokens | None:
-    """Return the frame of a folder whose tokens are code points; None: they are not.
+    """Return the special tokens of a folder with code points as tokens; None: it has others.
 
     Raises:
-        ValueError: its special tokens are not those of the published models.
+        ValueError: the special tokens are not those of the published models.
     """
     beside = declared_tokens_module.read_declared_tokens(folder)
-    named = beside.tokenizer_class
-    bare = not named and not (folder / "tokenizer.json").is_file()
-    if named != "Canine" and not (bare and beside.model_type == "canine"):
+    tokenizer_class = beside.tokenizer_class
+    bare = not tokenizer_class and not (folder / "tokenizer.json").is_file()
+    if tokenizer_class != "Canine" and not (bare and beside.model_type == "canine"):
         return None
     location = folder / "tokenizer_config.json"
     written = beside.config.get("unmask")
@@ -32,8 +32,8 @@ def code_point_special_tokens(folder: Path) -> SpecialTokens | None:
         frame = written_special_tokens(written, location) or frame
     usual = {"pad": "[PAD]", "cls": "[CLS]", "sep": "[SEP]", "mask": "[MASK]"}
     for role, name in usual.items():
-        said = beside.roles.get(role)
-        if said not in (None, name, chr(code_points.SPECIAL_CODE_POINTS[name])):
+        declared = beside.roles.get(role)
+        if declared not in (None, name, chr(code_points.SPECIAL_CODE_POINTS[name])):
             raise ValueError(
                 f"{location}: {role}_token must be U+{code_points.SPECIAL_CODE_POINTS[name]:04X}"
             )
@@ -41,13 +41,13 @@ def code_point_special_tokens(folder: Path) -> SpecialTokens | None:
 
 
 def byt5_special_tokens(folder: Path) -> tuple[SpecialTokens, int] | None:
-    """Return the frame of a folder whose tokens are ByT5's bytes, and how many ids are unused.
+    """Return the special tokens of a folder with ByT5's bytes, and the number of unused ids.
 
-    None: they are not. In the reference library the unused ids are called <extra_id_0> and so on,
-    but the published models have never seen them.
+    None: it has other tokens. The reference library calls the unused ids <extra_id_0> and so on,
+    but the published models are not trained on them.
 
     Raises:
-        ValueError: the files say something that is not so there.
+        ValueError: the files contradict this.
     """
     beside = declared_tokens_module.read_declared_tokens(folder)
     if beside.tokenizer_class != "ByT5" or (folder / "tokenizer.json").is_file():

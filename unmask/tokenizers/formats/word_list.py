@@ -1,4 +1,4 @@
-"""A list of words in a file, one a line, which is beside a tokenizer."""
+"""A word list of a tokenizer: a file with one word per line."""
 
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -10,17 +10,17 @@ VocabularyT = TypeVar("VocabularyT")
 
 
 def save_word_list(words: Iterable[str], path: Path) -> None:
-    """Write words, whole or not at all."""
+    """Write words atomically."""
     write_atomically(path, "\n".join(words) + "\n")
 
 
 def read_word_list(
     path: Path, build: Callable[[tuple[str, ...]], VocabularyT]
 ) -> VocabularyT | None:
-    """Read words and make something of them; None: there is no such file.
+    """Read words and build a vocabulary of them; None: there is no such file.
 
     Raises:
-        ValueError: the file is damaged, or nothing can be made of its words.
+        ValueError: the file is damaged, or its words are invalid.
     """
     if not path.is_file():
         return None

@@ -1,1 +1,1 @@
-"""Learning a vocabulary from text."""
+"""Training of vocabularies."""

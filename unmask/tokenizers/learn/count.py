@@ -9,11 +9,11 @@ from tokenizers import Tokenizer
 from unmask.tokenizers import pipeline
 
 MAX_COUNTED_WORDS = 2**21
-"""When more different words than this are counted, the rarest are forgotten."""
+"""Maximum distinct words while counting; beyond it the rarest are dropped."""
 MAX_TRAINER_WORDS = 2**26
-"""Counts are scaled down to add up to about this many words: more of them tell nothing new."""
+"""Counts are scaled down to about this total; larger ones add no information."""
 MAX_WORD_CHARACTERS = 256
-"""Longer words are cut before pieces are learned from them."""
+"""Maximum word length for training; longer words are cut."""
 _MAX_COUNTED_CHUNKS = 2**20
 CHUNK_WITH_SPACE = re.compile(r"\s*\S+|\s+\Z")
 CHUNK_WITH_LINE_END = re.compile(r"\s*\S+(?:\s*[\r\n]+)?|\s+\Z")
@@ -25,33 +25,33 @@ def count_words(
     special_names: tuple[str, ...],
     chunks: Callable[[str], list[str]] = str.split,
 ) -> dict[str, int]:
-    """Count the words of texts as the pipeline `word_splitter` cuts them.
+    """Count the words of texts as split by the pipeline `word_splitter`.
 
-    Words that contain the name of a special token are left out.
+    Words that contain the name of a special token are skipped.
 
-    Texts are cut at spaces first, and what is between is counted, so that the pipeline sees each
-    only once.
+    Texts are first split at spaces and the chunks counted, so that the pipeline processes each
+    once.
     """
-    seen, words = Counter[str](), Counter[str]()
+    chunk_counts, words = Counter[str](), Counter[str]()
     for text in texts:
         pipeline.check_unicode(text)
-        seen.update(chunks(text))
-        if len(seen) > _MAX_COUNTED_CHUNKS:
-            _count_chunk_words(seen, word_splitter, words)
-    _count_chunk_words(seen, word_splitter, words)
-    # A piece is a part of a word: so none is called as a special token is.
-    named = [word for word in words if any(name in word for name in special_names)]
-    for word in named:
+        chunk_counts.update(chunks(text))
+        if len(chunk_counts) > _MAX_COUNTED_CHUNKS:
+            _count_chunk_words(chunk_counts, word_splitter, words)
+    _count_chunk_words(chunk_counts, word_splitter, words)
+    # Pieces are parts of words, so none equals the name of a special token.
+    special_names_in_text = [word for word in words if any(name in word for name in special_names)]
+    for word in special_names_in_text:
         del words[word]
     if not words:
-        raise ValueError("there is no text to learn a vocabulary from")
+        raise ValueError("there is no text to train a vocabulary on")
     return words
 
 
 def _count_chunk_words(
     chunk_counts: Counter[str], word_splitter: Tokenizer, word_counts: Counter[str]
 ) -> None:
-    """Add the words of the chunks `chunk_counts` to `word_counts`; both stay small."""
+    """Move the counts of chunks to those of their words, within bounded memory."""
     normalizer, splitter = word_splitter.normalizer, word_splitter.pre_tokenizer
     for chunk, count in chunk_counts.items():
         text = chunk if normalizer is None else normalizer.normalize_str(chunk)
@@ -67,7 +67,7 @@ def _count_chunk_words(
 
 
 def repeat_words(words: Mapping[str, int]) -> Iterator[str]:
-    """Write every word as often as it counts, with spaces between: the library counts again."""
+    """Repeat every word by its count, separated by spaces: the library counts again."""
     share = max(1, -(-sum(words.values()) // MAX_TRAINER_WORDS))
     batch: list[str] = []
     room = 2**16

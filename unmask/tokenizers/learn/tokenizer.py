@@ -1,4 +1,4 @@
-"""Learn a tokenizer from texts."""
+"""Training of a tokenizer."""
 
 from collections.abc import Iterable
 
@@ -21,11 +21,11 @@ from unmask.tokenizers.vocabulary import (
 
 
 def train_tokenizer(spec: TokenizerSpec, texts: Iterable[str]) -> Tokenizer:
-    """Learn a tokenizer from texts, read once; the same texts give the same one.
+    """Train a tokenizer on texts, read once; the same texts give the same tokenizer.
 
-    Where the texts are too few for the size asked, the vocabulary is smaller
-    (`Tokenizer.vocab_size`), and a warning is logged. Of code points alone nothing is learned, and
-    no text is read.
+    If the texts are too short for the given size, the vocabulary is smaller
+    (`Tokenizer.vocab_size`), with a warning. For code points nothing is trained and no text is
+    read.
 
     Raises:
         ValueError: the size is too small for the special tokens and the single characters, or there
@@ -40,8 +40,8 @@ def train_tokenizer(spec: TokenizerSpec, texts: Iterable[str]) -> Tokenizer:
         )
     if isinstance(spec.vocabulary, WordBytesWithWords):
         backend = word_byte_pipeline(spec.special_tokens)
-        known = word_vocabularies.learn_word_vocabulary(spec.vocabulary.vocab_size, backend, texts)
-        return WordByteTokenizer(backend, spec.special_tokens, known)
+        vocab = word_vocabularies.learn_word_vocabulary(spec.vocabulary.vocab_size, backend, texts)
+        return WordByteTokenizer(backend, spec.special_tokens, vocab)
     if isinstance(spec.vocabulary, ByteLevel) and spec.vocabulary.n_unused_ids is not None:
         return ByT5Tokenizer(spec.special_tokens, spec.vocabulary.n_unused_ids)
     return Tokenizer(learning.train_pipeline(spec, texts), spec.special_tokens)

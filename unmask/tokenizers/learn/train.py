@@ -1,9 +1,8 @@
-"""Learn a vocabulary from texts: count words, then merge (WordPiece, BPE) or prune (Unigram).
+"""Training of a vocabulary: count words, then merge (WordPiece, BPE) or prune (Unigram).
 
-The `tokenizers` library does the merging. What it merges is counted here, because its own count is
-kept in a hash table with another order in each process, and numbers the forms of characters (##a,
-a</w>) by it: ties, and with them ids and sometimes pieces, would differ from run to run. Memory is
-bounded by the number of different words, not by the text.
+The `tokenizers` library does the merging. Words are counted here, because the library counts in a
+hash table with another order in each process, which breaks ties: ids and sometimes pieces would
+differ from run to run. Memory is bounded by the number of distinct words, not by the text.
 """
 
 import json
@@ -55,7 +54,7 @@ _DIGIT_OR_REST = re.compile(r"\d|\D+")
 
 
 def train_pipeline(spec: TokenizerSpec, texts: Iterable[str]) -> Tokenizer:
-    """Learn the pipeline of `spec`, special tokens included.
+    """Train the pipeline of `spec`, special tokens included.
 
     Raises:
         ValueError: the size is too small for the special tokens and the single characters, or there
@@ -63,9 +62,9 @@ def train_pipeline(spec: TokenizerSpec, texts: Iterable[str]) -> Tokenizer:
     """
     kind, frame = spec.vocabulary, spec.special_tokens
     if isinstance(kind, CodePoints | CodePointsWithSubwords):
-        raise ValueError("code points are no pipeline, and nothing of them is learned")
+        raise ValueError("code points are not trained and have no pipeline")
     if isinstance(kind, WordBytesWithWords):
-        raise ValueError("bytes that begin words or not are a pipeline that is not learned")
+        raise ValueError("bytes that mark word starts are not trained")
     special = special_token_names(frame)
     if isinstance(kind, ByteLevel):
         learned = byte_pipeline(_number_pieces(special, pipeline.byte_characters()))
@@ -73,15 +72,13 @@ def train_pipeline(spec: TokenizerSpec, texts: Iterable[str]) -> Tokenizer:
     if isinstance(kind, ByteBPE):
         learned = _train_byte_bpe(kind, special, texts)
     elif frame.unknown is None:
-        raise ValueError(
-            f"{type(kind).__name__} needs a token for what it does not know: frame.unknown"
-        )
+        raise ValueError(f"{type(kind).__name__} needs an unknown token: special_tokens.unknown")
     else:
         learned = _train_with_unknown(kind, special, frame.unknown, texts)
     reached, size = learned.get_vocab_size(), kind.vocab_size
     rare = isinstance(kind, WordLevel) and kind.min_count > 1  # words are left out on purpose
     if reached < size and not rare:
-        _log.warning("the text has only enough for a vocabulary of %d, not of %d", reached, size)
+        _log.warning("the text suffices only for a vocabulary of %d, not of %d", reached, size)
     return pipeline.add_special_tokens(learned, frame)
 
 
@@ -103,30 +100,30 @@ def learn_merges(
     prefix: str = "",
     suffix: str = "",
 ) -> tuple[list[str], list[tuple[str, str]]]:
-    """Merge the most frequent pair of neighbors within words, again and again.
+    """Merge the most frequent pair of adjacent symbols within words, repeatedly.
 
     Sennrich et al. 2016, "Neural Machine Translation of Rare Words with Subword Units",
-    arXiv:1508.07909, algorithm 1, which leaves ties open. Among pairs that are equally frequent the
-    first is the one whose left part is first in `symbols`, then the one whose right part is; what
-    was merged comes after all symbols, in the order of merging. A pair must occur twice.
+    arXiv:1508.07909, algorithm 1, which leaves ties open. Ties go to the pair whose left part is
+    first in `symbols`, then by the right part; merged symbols follow, in order of merging. A pair
+    must occur twice.
 
     Args:
-        words: how often each word occurs.
-        symbols: the single characters, with `prefix` where they continue a word, with `suffix`
-            where they end one.
-        n_merges: at most.
-        prefix: written before what continues a word (WordPiece: ##).
-        suffix: written after what ends a word (GPT: </w>).
+        words: word counts.
+        symbols: the single characters, with `prefix` if they continue a word, with `suffix` if they
+            end one.
+        n_merges: maximum number of merges.
+        prefix: prefix of continuing pieces (WordPiece: ##).
+        suffix: suffix of final pieces (GPT: </w>).
 
     Returns:
-        the pieces made, and the merges that made them, in order.
+        the merged pieces and the merges, in order.
     """
     trained = Tokenizer(models.BPE())
     trained.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     trainer = trainers.BpeTrainer(
         vocab_size=len(symbols) + n_merges,
         min_frequency=2,
-        special_tokens=symbols,  # numbered in this order, not in that of a hash table
+        special_tokens=symbols,  # ids in this order, not in that of a hash table
         show_progress=False,
         continuing_subword_prefix=prefix,
         end_of_word_suffix=suffix,
@@ -163,10 +160,10 @@ def _train_wordpiece(
 def _train_bpe(
     vocabulary_spec: BPE, special_names: tuple[str, ...], unknown_token: str, texts: Iterable[str]
 ) -> Tokenizer:
-    def build(vocab: dict[str, int], made: list[tuple[str, str]]) -> Tokenizer:
+    def build(vocab: dict[str, int], merges: list[tuple[str, str]]) -> Tokenizer:
         return pipeline.bpe_pipeline(
             vocab,
-            made,
+            merges,
             unknown_token,
             end_of_word=vocabulary_spec.end_of_word,
             lowercase=vocabulary_spec.lowercase,
@@ -182,8 +179,8 @@ def _train_bpe(
 
     words, symbols = covered(vocabulary_spec.character_coverage)
     n_merges = _remaining_ids(vocabulary_spec.vocab_size, special_names, symbols, covered)
-    pieces, made = learn_merges(words, symbols, n_merges, suffix=suffix)
-    return build(_number_pieces(special_names, [*sorted(symbols), *pieces]), made)
+    pieces, merges = learn_merges(words, symbols, n_merges, suffix=suffix)
+    return build(_number_pieces(special_names, [*sorted(symbols), *pieces]), merges)
 
 
 def _train_byte_bpe(
@@ -200,18 +197,18 @@ def _train_byte_bpe(
     words = count_words(
         texts, shell, special_names, chunks=chunker_for(vocabulary_spec.pre_tokenization)
     )
-    pieces, made = learn_merges(words, _initial_symbols(words, alphabet), n_merges)
+    pieces, merges = learn_merges(words, _initial_symbols(words, alphabet), n_merges)
     vocab = _number_pieces(special_names, [*alphabet, *pieces])
     return pipeline.byte_bpe_pipeline(
         vocab,
-        made,
+        merges,
         pre_tokenization=vocabulary_spec.pre_tokenization,
         nfc=vocabulary_spec.nfc_normalization,
     )
 
 
 def chunker_for(pre_tokenization: PreTokenization) -> Callable[[str], list[str]]:
-    """Return what parts a text so that each part is cut as it would be in the whole."""
+    """Return a function that splits a text into chunks with unchanged pre-tokenization."""
     return (CHUNK_WITH_SPACE if pre_tokenization == "gpt2" else CHUNK_WITH_LINE_END).findall
 
 
@@ -301,8 +298,10 @@ def _train_characters(
     if not frequency:
         raise ValueError("there is no text to learn a vocabulary from")
     room = _remaining_ids(vocabulary_spec.vocab_size, special_names, [])
-    kept = sorted(frequency, key=lambda c: (-frequency[c], c))[:room]
-    return pipeline.character_pipeline(_number_pieces(special_names, sorted(kept)), unknown_token)
+    frequent = sorted(frequency, key=lambda c: (-frequency[c], c))[:room]
+    return pipeline.character_pipeline(
+        _number_pieces(special_names, sorted(frequent)), unknown_token
+    )
 
 
 def _train_word_level(
@@ -329,22 +328,19 @@ def most_frequent_words(
     texts: Iterable[str],
     min_count: int = 1,
 ) -> list[str]:
-    """Return the most frequent words of texts, as the pipeline `word_splitter` cuts them.
+    """Return the most frequent words of texts, as split by the pipeline `word_splitter`.
 
-    Those that are there `min_count` times; with the special tokens `vocab_size`, or fewer where
-    the texts have no more.
+    Words with a count of at least `min_count`; with the special tokens at most `vocab_size`.
 
     Raises:
-        ValueError: the special tokens leave no room, or there is no text.
+        ValueError: `vocab_size` is too small for the special tokens, or there is no text.
     """
     frequency = count_words(texts, word_splitter, special_names)
     room = _remaining_ids(vocab_size, special_names, [])
-    seen = [w for w, n in frequency.items() if n >= min_count and w not in special_names]
-    if not seen:
-        raise ValueError(
-            f"there is no text to learn from: no word stands there {min_count} times or more"
-        )
-    return sorted(seen, key=lambda w: (-frequency[w], w))[:room]
+    counts = [w for w, n in frequency.items() if n >= min_count and w not in special_names]
+    if not counts:
+        raise ValueError(f"there is no text to train on: no word occurs {min_count} times or more")
+    return sorted(counts, key=lambda w: (-frequency[w], w))[:room]
 
 
 def _number_pieces(special_names: tuple[str, ...], pieces: Iterable[str]) -> dict[str, int]:
@@ -356,7 +352,7 @@ def _number_pieces(special_names: tuple[str, ...], pieces: Iterable[str]) -> dic
 
 
 _CoverageFunction = Callable[[float], tuple[dict[str, int], list[str]]]
-"""Words of the characters that make up a share of a text, and the symbols that they are made of."""
+"""Maps a character coverage to the words of these characters, and their symbols."""
 
 
 def _remaining_ids(
@@ -366,15 +362,15 @@ def _remaining_ids(
     symbols_at_coverage: _CoverageFunction | None = None,
     n_bytes: int = 0,
 ) -> int:
-    """Return how many ids are left beside the special tokens, bytes and single characters.
+    """Return the number of ids left after special tokens, bytes and single characters.
 
     Args:
-        vocab_size: of the vocabulary.
-        special_names: its special tokens.
+        vocab_size: size of the vocabulary.
+        special_names: special tokens.
         symbols: the single characters.
-        symbols_at_coverage: what they would be with another coverage, which is then named where
-            they are too many; None: there is no such choice.
-        n_bytes: tokens for bytes.
+        symbols_at_coverage: symbols for another coverage, to suggest one if there are too many;
+            None: coverage is not an option.
+        n_bytes: number of byte tokens.
 
     Raises:
         ValueError: none is left.
@@ -403,7 +399,7 @@ def _remaining_ids(
 
 
 def _fitting_coverage(n_free_ids: int, symbols_at_coverage: _CoverageFunction) -> float | None:
-    """Find the largest round coverage whose single characters fit; None: there is none."""
+    """Find the largest round coverage whose characters fit; None: there is none."""
     for other in _COVERAGE_STEPS:
         with suppress(ValueError):  # no word is left
             words, symbols = symbols_at_coverage(other)
@@ -416,23 +412,23 @@ _COVERAGE_STEPS = (0.9995, 0.999, 0.998, 0.995, 0.99, 0.98, 0.95, 0.9, 0.8, 0.7,
 
 
 def _apply_coverage(words: Mapping[str, int], coverage: float) -> tuple[dict[str, int], list[str]]:
-    """Keep the characters that make up a share of the text, and the words made of them."""
+    """Keep the most frequent characters up to a share of the text, and the words of these."""
     code, _, _, count = _character_table(words)
     letters, place = np.unique(code, return_inverse=True)
     frequency = np.bincount(place, count)
     rising = np.lexsort((letters, frequency))
     rare = np.cumsum(frequency[rising]) <= (1 - coverage) * frequency.sum()
     out = {chr(c) for c in letters[rising[rare]]}
-    kept = words if not out else {w: n for w, n in words.items() if out.isdisjoint(w)}
-    return dict(kept), sorted({chr(c) for c in letters} - out)
+    kept_words = words if not out else {w: n for w, n in words.items() if out.isdisjoint(w)}
+    return dict(kept_words), sorted({chr(c) for c in letters} - out)
 
 
 def _initial_symbols(
     words: Mapping[str, int], letters: list[str], *, prefix: str = "", suffix: str = ""
 ) -> list[str]:
-    """List the letters, bare and as they are in words (##a, a</w>), leftmost in words first.
+    """List the letters, plain and as in words (##a, a</w>), by mean position in words.
 
-    So ties between pairs go to the one further to the left, on average over all words.
+    So ties between pairs go to the one that is further left on average.
     """
     code, place, left, count = _character_table(words)
     known, letter = np.unique(code, return_inverse=True)
@@ -446,7 +442,7 @@ def _initial_symbols(
 
 
 def _character_table(words: Mapping[str, int]) -> tuple[np.ndarray, ...]:
-    """Give of every character of every word: code, place, how many are left, how often."""
+    """Return for each character of each word: code, position, remaining length, count."""
     code = np.frombuffer("".join(words).encode("utf-32-le"), "<u4")
     lengths = np.array([len(word) for word in words])
     count = np.repeat(np.array([*words.values()], np.float64), lengths)

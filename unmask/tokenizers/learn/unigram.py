@@ -1,16 +1,15 @@
-"""Learn the pieces of a unigram vocabulary, always the same ones from the same words.
+"""Deterministic training of a unigram vocabulary.
 
-Kudo 2018, "Subword Regularization", arXiv:1804.10959, section 3.2. Begin with all frequent
+Kudo 2018, "Subword Regularization", arXiv:1804.10959, section 3.2. Start with all frequent
 substrings of words, estimate their probabilities by expectation maximization, drop those whose loss
-hurts the likelihood least, and again until the vocabulary has its size. Details (seeds, the sparse
-prior, the approximate loss) follow the description of SentencePiece (Kudo and Richardson 2018,
-arXiv:1808.06226) and its released program. The `tokenizers` library has a learner too; its results
-depend on the order of a hash table, so that the same text gives other ids in each process. This one
-works on arrays in a fixed order.
+reduces the likelihood least, and repeat until the vocabulary has its size. Details (seeds, the
+sparse prior, the approximate loss) follow the description of SentencePiece (Kudo and Richardson
+2018, arXiv:1808.06226) and its released program. The trainer of the `tokenizers` library depends on
+the order of a hash table, so that the same text gives other ids in each process. This one works on
+arrays in a fixed order.
 
-A word is a row of nodes, one before each character and one after the last; a piece that fits
-between two nodes is an edge. All words are gone through together, from their first characters to
-their last.
+A word is a lattice with a node before each character and one after the last; a piece between two
+nodes is an edge. All words are processed in parallel, from first to last character.
 """
 
 import itertools
@@ -23,30 +22,28 @@ from jaxtyping import Bool, Float, Int
 
 SPACE = "▁"
 MAX_TRAINING_CHARACTERS = 2_000_000
-"""Learn from the most frequent words, as many as have this many characters together; each with its
-count."""
+"""Total characters of the distinct training words, the most frequent ones."""
 MAX_WORD_CHARACTERS = 32
-"""Longer words (scripts without spaces) are cut."""
+"""Maximum word length; longer words (scripts without spaces) are cut."""
 MAX_PIECE_CHARACTERS = 16
 """SentencePiece's max_sentencepiece_length."""
 _SEED_FACTOR = 10
-"""Begin with this many times as many pieces as are asked for."""
+"""Seed pieces as a multiple of the requested number."""
 _SHRINKING_FACTOR = 0.75
-"""What share of the pieces survives a round (SentencePiece's shrinking_factor)."""
+"""Share of the pieces kept in a round (SentencePiece's shrinking_factor)."""
 _FINAL_MARGIN = 1.1
-"""The last round of expectation maximization has this many times as many pieces as are asked
-for."""
+"""Pieces of the last round of expectation maximization, as a multiple of the requested number."""
 _EM_STEPS = 2
-"""Steps of expectation maximization a round."""
+"""Steps of expectation maximization per round."""
 _MIN_EXPECTED_COUNT = 0.5
-"""A piece that is expected less often than this is dropped."""
+"""Minimum expected count of a piece; others are dropped."""
 
 
 def learn_unigram(words: Mapping[str, int], n_pieces: int) -> list[tuple[str, float]]:
-    """Learn at most `n_pieces` pieces with their log probabilities, the most probable first.
+    """Train at most `n_pieces` pieces with log probabilities, the most probable first.
 
-    Every character of `words` is a piece, whatever its probability and `n_pieces`. There are fewer
-    pieces than asked for if the words have no more substrings that are worth it.
+    Every character of `words` is a piece, even beyond `n_pieces`. There are fewer pieces if the
+    words have no more useful substrings.
     """
     corpus = _build_corpus(words)
     letters = np.unique(corpus.text)
@@ -87,7 +84,7 @@ def learn_unigram(words: Mapping[str, int], n_pieces: int) -> list[tuple[str, fl
 
 @dataclass(frozen=True)
 class _Corpus:
-    """Words one after another."""
+    """Concatenated words."""
 
     text: Int[np.ndarray, "c"]
     lengths: Int[np.ndarray, "w"]
@@ -96,7 +93,7 @@ class _Corpus:
 
 @dataclass(frozen=True)
 class _Pieces:
-    """The vocabulary: where the letters of each piece are in `text`."""
+    """The vocabulary: the position of each piece's letters in `text`."""
 
     text: Int[np.ndarray, "c"]
     start: Int[np.ndarray, "p"]
@@ -114,7 +111,7 @@ class _Trie:
     n_letters: int
     keys: "tuple[Int[np.ndarray, '_'], ...]"
     piece: "tuple[Int[np.ndarray, '_'], ...]"
-    """Which piece each is; -1: none."""
+    """Piece index of each key; -1: none."""
 
     def keep_only(self, keep: Bool[np.ndarray, "p"]) -> "_Trie":
         new = np.append(np.where(keep, np.cumsum(keep) - 1, -1), -1)
@@ -123,15 +120,15 @@ class _Trie:
 
 @dataclass(frozen=True)
 class _Lattice:
-    """Edges, sorted by how far in their word they end."""
+    """Edges, sorted by the position of their end in the word."""
 
     start: Int[np.ndarray, "e"]
     end: Int[np.ndarray, "e"]
     piece: Int[np.ndarray, "e"]
     depth: Int[np.ndarray, "e"]
-    """Characters from the beginning of the word to the end of the edge."""
+    """Characters from the start of the word to the end of the edge."""
     first: Int[np.ndarray, "w"]
-    """The first and the last node of each word."""
+    """First and last node of each word."""
     last: Int[np.ndarray, "w"]
     counts: Float[np.ndarray, "w"]
 
@@ -144,7 +141,7 @@ class _Lattice:
         )  # fmt: skip
 
     def depth_slices(self) -> Iterator[slice]:
-        """Give the edges that end after one character, after two, ..."""
+        """Yield the edges that end after one character, after two, ..."""
         deepest = int(self.depth[-1]) if len(self.depth) else 0
         borders = np.searchsorted(self.depth, np.arange(1, deepest + 2))
         return (slice(a, b) for a, b in itertools.pairwise(borders) if a < b)
@@ -155,24 +152,26 @@ class _Lattice:
 
 
 def _build_corpus(words: Mapping[str, int]) -> _Corpus:
-    """Lay out the most frequent words; among equals, the first in the alphabet."""
-    kept: list[tuple[str, int]] = []
+    """Concatenate the most frequent words; ties in alphabetical order."""
+    selected: list[tuple[str, int]] = []
     room = MAX_TRAINING_CHARACTERS
     for word, count in sorted(words.items(), key=lambda x: (-x[1], x[0])):
-        kept += [
+        selected += [
             (word[i : i + MAX_WORD_CHARACTERS], count)
             for i in range(0, len(word), MAX_WORD_CHARACTERS)
         ]
         room -= len(word)
         if room <= 0:
             break
-    text = np.frombuffer("".join(w for w, _ in kept).encode("utf-32-le"), "<u4").astype(np.int64)
-    lengths = np.array([len(w) for w, _ in kept], np.int64)
-    return _Corpus(text, lengths, np.array([n for _, n in kept], np.float64))
+    text = np.frombuffer("".join(w for w, _ in selected).encode("utf-32-le"), "<u4").astype(
+        np.int64
+    )
+    lengths = np.array([len(w) for w, _ in selected], np.int64)
+    return _Corpus(text, lengths, np.array([n for _, n in selected], np.float64))
 
 
 def _character_classes(letters: Int[np.ndarray, "l"]) -> Int[np.ndarray, "l"]:
-    """Tell letters (1), digits (2), others (3), which no piece mixes; a space (0) goes with all."""
+    """Classify letters (1), digits (2), others (3), which no piece mixes; a space (0) fits all."""
     kinds = {"L": 1, "M": 1, "N": 2}
     return np.array(
         [0 if c == SPACE else kinds.get(unicodedata.category(c)[0], 3) for c in map(chr, letters)]
@@ -182,7 +181,7 @@ def _character_classes(letters: Int[np.ndarray, "l"]) -> Int[np.ndarray, "l"]:
 def _seed_pieces(
     corpus: _Corpus, character_classes: Int[np.ndarray, "l"], limit: int
 ) -> tuple[_Trie, _Pieces]:
-    """Find all substrings that occur twice; make pieces of letters and of what saves most text."""
+    """Find all repeated substrings; seeds are the letters and those that save most text."""
     text, at, n_letters = corpus.text, np.arange(len(corpus.text)), len(character_classes)
     weight = np.repeat(corpus.counts, corpus.lengths)
     left = _run_lengths(corpus, character_classes[text])
@@ -190,26 +189,26 @@ def _seed_pieces(
     keys: list[np.ndarray] = [np.arange(n_letters)]
     counts: list[np.ndarray] = [np.bincount(text, weight)]
     starts: list[np.ndarray] = [_first_occurrences(text, at)]
-    unmatched = [counts[0]]  # how often a substring occurs where no longer one of the trie does
+    unmatched = [counts[0]]  # count of a substring where no longer one of the trie occurs
     for depth in range(1, MAX_PIECE_CHARACTERS):
         fits = left[at] > depth
         at, parent = at[fits], node[fits]
-        found, node = np.unique(parent * n_letters + text[at + depth], return_inverse=True)
-        count = np.bincount(node, weight[at], minlength=len(found))
+        keys_found, node = np.unique(parent * n_letters + text[at + depth], return_inverse=True)
+        count = np.bincount(node, weight[at], minlength=len(keys_found))
         new = np.where(count >= 2, np.cumsum(count >= 2) - 1, -1)
         frequent = new[node] >= 0
         at, node = at[frequent], new[node[frequent]]
-        found, count = found[count >= 2], count[count >= 2]
-        if not len(found):
+        keys_found, count = keys_found[count >= 2], count[count >= 2]
+        if not len(keys_found):
             break
         longest = np.zeros(len(counts[-1]))
-        np.maximum.at(longest, found // n_letters, count)
+        np.maximum.at(longest, keys_found // n_letters, count)
         unmatched[-1] = counts[-1] - longest
-        keys, counts = [*keys, found], [*counts, count]
+        keys, counts = [*keys, keys_found], [*counts, count]
         starts, unmatched = [*starts, _first_occurrences(node, at)], [*unmatched, count]
     depth = np.concatenate([np.full(len(c), d) for d, c in enumerate(counts, 1)])
     count, start, free = np.concatenate(counts), np.concatenate(starts), np.concatenate(unmatched)
-    # What always continues in the same way is no seed: the longer substring is a better one.
+    # A substring with only one continuation is no seed: the longer one is better.
     saved = np.where(free > 0, count * depth, -1.0)
     saved[:n_letters] = np.inf
     chosen = np.sort(np.argsort(-saved, kind="stable")[: max(limit, n_letters)])
@@ -223,7 +222,7 @@ def _seed_pieces(
 
 
 def _run_lengths(corpus: _Corpus, character_class: Int[np.ndarray, "c"]) -> Int[np.ndarray, "c"]:
-    """Count the characters from each to the end of its word, or to one of another kind."""
+    """Count the characters from each to the end of its word or of its character class."""
     other = (character_class[:-1] != character_class[1:]) & (character_class[:-1] > 0)
     ends = np.unique(np.concatenate([np.flatnonzero(other) + 1, np.cumsum(corpus.lengths)]))
     at = np.arange(len(character_class))
@@ -233,12 +232,12 @@ def _run_lengths(corpus: _Corpus, character_class: Int[np.ndarray, "c"]) -> Int[
 def _first_occurrences(
     node: Int[np.ndarray, "c"], at: Int[np.ndarray, "c"]
 ) -> Int[np.ndarray, "_"]:
-    """Return where each node occurs first."""
+    """Return the first occurrence of each node."""
     return at[np.unique(node, return_index=True)[1]]
 
 
 def _pieces_as_words(pieces: _Pieces) -> _Corpus:
-    """Take the pieces themselves as words."""
+    """Return the pieces as a corpus of words."""
     total = int(pieces.length.sum())
     begin = np.cumsum(pieces.length) - pieces.length
     at = np.repeat(pieces.start - begin, pieces.length) + np.arange(total)
@@ -246,9 +245,9 @@ def _pieces_as_words(pieces: _Pieces) -> _Corpus:
 
 
 def _build_lattice(corpus: _Corpus, trie: _Trie, *, include_whole_words: bool = True) -> _Lattice:
-    """Find every position of every piece in the words.
+    """Find every occurrence of every piece in the words.
 
-    Without `include_whole_words`, a piece is not found as the whole word itself.
+    Without `include_whole_words`, whole words are not matched as pieces.
     """
     n_words = len(corpus.lengths)
     word = np.repeat(np.arange(n_words), corpus.lengths)
@@ -268,7 +267,7 @@ def _build_lattice(corpus: _Corpus, trie: _Trie, *, include_whole_words: bool = 
         here = pieces[node] >= 0
         if not include_whole_words:
             here &= corpus.lengths[word[at]] != depth
-        start = at[here] + word[at[here]]  # each word has a node more than characters
+        start = at[here] + word[at[here]]  # a word has one node more than characters
         found.append((start, start + depth, pieces[node[here]], place[at[here]] + depth))
     start, end, piece, depths = (np.concatenate(x) for x in zip(*found, strict=True))
     order = np.lexsort((start, end, depths))
@@ -281,14 +280,14 @@ def _build_lattice(corpus: _Corpus, trie: _Trie, *, include_whole_words: bool = 
 
 
 def _expectation(lattice: _Lattice, probability: Float[np.ndarray, "p"]) -> Float[np.ndarray, "p"]:
-    """Return how often each piece is expected, over all ways to cut each word."""
+    """Return the expected count of each piece over all segmentations of each word."""
     forward, backward = np.zeros(lattice.n_nodes), np.zeros(lattice.n_nodes)
     forward[lattice.first] = 1
     steps = list(lattice.depth_slices())
     for step in steps:
         flow = forward[lattice.start[step]] * probability[lattice.piece[step]]
         np.add.at(forward, lattice.end[step], flow)
-    # A word no way of which has a probability that a number can hold teaches nothing.
+    # Words whose probability underflows are ignored.
     total = forward[lattice.last]
     backward[lattice.last] = np.divide(
         lattice.counts, total, out=np.zeros_like(total), where=total > 0
@@ -325,10 +324,10 @@ def _prune(
     score: Float[np.ndarray, "p"],
     target: int,
 ) -> Bool[np.ndarray, "p"]:
-    """Choose the pieces without which the text would be least probable, and all letters.
+    """Keep the pieces whose removal would reduce the likelihood most, and all letters.
 
-    A piece's loss is what the best cuts of all words lose if the piece itself is replaced by its
-    own best cut.
+    The loss of a piece is the log likelihood lost by the best segmentations of all words if it is
+    replaced by its own best segmentation.
     """
     n = len(score)
     probability = np.exp(score)
@@ -355,7 +354,7 @@ def _prune(
 def _viterbi_segmentations(
     lattice: _Lattice, probability: Float[np.ndarray, "p"]
 ) -> Iterator[tuple[Int[np.ndarray, "_"], Int[np.ndarray, "_"]]]:
-    """Give every word's most probable cut, as (words, pieces): all last pieces first."""
+    """Return each word's best segmentation, as (words, pieces): all last pieces first."""
     best, back = np.zeros(lattice.n_nodes), np.full(lattice.n_nodes, -1)
     best[lattice.first] = 1
     for step in lattice.depth_slices():
@@ -364,7 +363,7 @@ def _viterbi_segmentations(
         np.maximum.at(best, end, value)
         winner = np.flatnonzero((value == best[end]) & (value > 0))[
             ::-1
-        ]  # the first of equals, written last
+        ]  # ties: the first, written last
         back[end[winner]] = winner + step.start
     word, node = np.arange(len(lattice.last)), lattice.last
     while True:
@@ -379,7 +378,7 @@ def _viterbi_segmentations(
 def _most_probable_pieces(
     pieces: _Pieces, score: Float[np.ndarray, "p"], letters: Int[np.ndarray, "l"], n_pieces: int
 ) -> list[tuple[str, float]]:
-    """Spell the most probable pieces, all letters among them."""
+    """Return the most probable pieces as strings, including all letters."""
     rank = np.where(pieces.length == 1, np.inf, score)
     chosen = np.argsort(-rank, kind="stable")[:n_pieces]
     spelled: list[tuple[str, float]] = []

@@ -1,1 +1,1 @@
-"""Vocabularies of what is predicted where the input is characters or bytes."""
+"""Output vocabularies of models with character or byte input."""

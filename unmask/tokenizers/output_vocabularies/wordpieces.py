@@ -1,8 +1,7 @@
-"""Subwords of texts whose tokens are characters: what a loss may ask for in their place (CANINE-S).
+"""Subwords as prediction targets of character-level models (CANINE-S).
 
-Clark et al. 2022, arXiv:2103.06874, section 3.2.2. A text is cut each time it is hidden, not once
-when it is tokenized: the model reads characters, so shards hold characters, and the vocabulary is
-of the question alone.
+Clark et al. 2022, arXiv:2103.06874, section 3.2.2. Subwords are found when a text is masked, not
+when it is tokenized: inputs and shards are characters, and the vocabulary is for the loss only.
 """
 
 from collections.abc import Iterable
@@ -27,24 +26,24 @@ from unmask.tokenizers.spec import (
 from unmask.tokenizers.vocabulary import WordPiece
 
 SUBWORDS_FILE = "subwords.txt"
-"""One piece a line, its id the number of the line, from 0; as BERT's vocab.txt."""
+"""One piece per line, the id is the line number from 0, as in BERT's vocab.txt."""
 
 
 class WordPieceVocabulary:
-    """A cased vocabulary of BERT's kind, with its special tokens, over characters."""
+    """A cased WordPiece vocabulary with BERT's special tokens, over characters."""
 
     def __init__(self, vocabulary: tuple[str, ...]) -> None:
-        """Take the pieces by id.
+        """Build the vocabulary from pieces by id.
 
         Raises:
-            ValueError: one is twice, or a special token of BERT's is missing.
+            ValueError: a piece is repeated, or a special token of BERT is missing.
         """
         ids = {piece: i for i, piece in enumerate(vocabulary)}
         if len(ids) < len(vocabulary):
-            twice = next(piece for i, piece in enumerate(vocabulary) if ids[piece] != i)
-            raise ValueError(f"the subword {twice!r} stands twice")
-        if lacking := [name for name in special_token_names(BERT) if name not in ids]:
-            raise ValueError(f"the subwords lack {', '.join(lacking)}")
+            repeated = next(piece for i, piece in enumerate(vocabulary) if ids[piece] != i)
+            raise ValueError(f"the subword {repeated!r} is repeated")
+        if missing := [name for name in special_token_names(BERT) if name not in ids]:
+            raise ValueError(f"the subwords lack {', '.join(missing)}")
         self.vocabulary = vocabulary
         self.special_ids = SpecialTokenIds(
             vocab_size=len(ids),
@@ -55,7 +54,7 @@ class WordPieceVocabulary:
             unknown=ids["[UNK]"],
             all_ids=frozenset(ids[name] for name in special_token_names(BERT)),
         )
-        # Special tokens are spelled by nothing: in a text their names are text.
+        # Special tokens have no spelling: in a text their names are text.
         self._spellings = [
             "" if i in self.special_ids.all_ids else piece.removeprefix("##")
             for i, piece in enumerate(vocabulary)
@@ -71,25 +70,25 @@ class WordPieceVocabulary:
     def tokenize(self, characters: Int[np.ndarray, "t"]) -> OutputTokens:
         """Find the subwords of a text.
 
-        Characters of unknown words, and what BERT's cleaning takes away, are in none.
+        Characters of unknown words, and those removed by BERT's cleaning, are in none.
         """
         text = "".join(map(chr, characters.tolist()))
-        found = self._backend.encode(text, add_special_tokens=False)
-        each = zip(found.ids, found.offsets, strict=True)
-        kept = [(i, start) for i, (start, end) in each if text[start:end] == self._spellings[i]]
-        ids, starts = np.array(kept, np.int64).reshape(-1, 2).T
+        encoding = self._backend.encode(text, add_special_tokens=False)
+        each = zip(encoding.ids, encoding.offsets, strict=True)
+        is_known = [(i, start) for i, (start, end) in each if text[start:end] == self._spellings[i]]
+        ids, starts = np.array(is_known, np.int64).reshape(-1, 2).T
         return OutputTokens(Tokens(ids, self._boundaries[ids]), starts)
 
     def spell(self, subword: int) -> Int[np.ndarray, "l"]:
-        """Give the characters of a subword, without the mark of what continues a word."""
+        """Return the characters of a subword, without ##."""
         return np.array([ord(c) for c in self._spellings[subword]], np.int64)
 
     def same_length(self, subword: int) -> Int[np.ndarray, "k"]:
-        """List the subwords of as many characters."""
+        """List the subwords of the same length."""
         return self._ids_by_length[len(self._spellings[subword])]
 
     def pieces(self, ids: Iterable[int]) -> list[str]:
-        """Write each id as its piece; what continues a word keeps its ##."""
+        """Return the piece of each id, with ##."""
         return [self.vocabulary[i] for i in ids]
 
     @cached_property
@@ -99,7 +98,7 @@ class WordPieceVocabulary:
 
 
 def learn_wordpiece_vocabulary(vocab_size: int, texts: Iterable[str]) -> WordPieceVocabulary:
-    """Learn `vocab_size` subwords, special tokens included, from texts.
+    """Train `vocab_size` subwords, special tokens included, on texts.
 
     Raises:
         ValueError: the size is too small for the special tokens and the single characters, or there
@@ -111,7 +110,7 @@ def learn_wordpiece_vocabulary(vocab_size: int, texts: Iterable[str]) -> WordPie
 
 
 def save_wordpiece_vocabulary(subwords: WordPieceVocabulary, folder: Path) -> None:
-    """Write the pieces into a folder."""
+    """Write the pieces to a folder."""
     word_list.save_word_list(subwords.vocabulary, folder / SUBWORDS_FILE)
 
 

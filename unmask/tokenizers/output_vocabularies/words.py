@@ -1,8 +1,8 @@
-"""Words spelled in bytes, whose tokens also say where words begin; and words for a loss (ELMo).
+"""Bytes that mark word starts as input, and words as prediction targets (ELMo).
 
-Peters et al. 2018, arXiv:1802.05365, section 3.4: words are read by their characters, so that any
-can be read; they are asked for by name, so that those asked for are of a list. A text is read in
-the bytes of UTF-8 (released code, `UnicodeCharsVocabulary`).
+Peters et al. 2018, arXiv:1802.05365, section 3.4: the input is the characters of words, so that any
+word can be read; targets are words of a list. Characters are UTF-8 bytes (released code,
+`UnicodeCharsVocabulary`).
 """
 
 from collections.abc import Iterable, Sequence
@@ -20,19 +20,19 @@ from unmask.tokenizers.learn import train
 from unmask.tokenizers.spec import ELMO, OutputTokens, SpecialTokenIds, special_token_names
 
 N_SPECIAL_IDS = len(special_token_names(ELMO))
-"""The first ids: padding, and what begins and ends a text."""
+"""The first ids: padding, start and end of a text."""
 FIRST_CONTINUATION_ID = N_SPECIAL_IDS + 256
-"""From here on ids are bytes that do not begin a word; below, those that do."""
+"""First id of bytes that do not start a word; those that do are below."""
 VOCAB_SIZE = FIRST_CONTINUATION_ID + 256
-"""Ids."""
+"""Number of ids."""
 WORDS_FILE = "words.txt"
-"""One word a line, its id the number of the line, from 0; as the released code's vocabulary."""
+"""One word per line, the id is the line number from 0, as in the released code."""
 BEGIN_WORD, END_WORD, UNKNOWN_WORD = "<S>", "</S>", "<UNK>"
 """The first three of them."""
 
 
 def starts_word(ids: Int[np.ndarray, "t"]) -> Bool[np.ndarray, "t"]:
-    """Return which tokens begin a word; special ones are none."""
+    """Return which tokens start a word; special tokens do not."""
     return (ids >= N_SPECIAL_IDS) & (ids < FIRST_CONTINUATION_ID)
 
 
@@ -40,10 +40,10 @@ class WordVocabulary:
     """The words of a loss, by id."""
 
     def __init__(self, vocabulary: tuple[str, ...]) -> None:
-        """Take the words by id.
+        """Build the vocabulary from words by id.
 
         Raises:
-            ValueError: one is twice, or the first three are not <S>, </S> and <UNK>.
+            ValueError: a word is repeated, or the first three are not <S>, </S> and <UNK>.
         """
         first = (BEGIN_WORD, END_WORD, UNKNOWN_WORD)
         if vocabulary[:3] != first:
@@ -52,8 +52,10 @@ class WordVocabulary:
             )
         self._id_of_word = {word.encode(): i for i, word in enumerate(vocabulary)}
         if len(self._id_of_word) < len(vocabulary):
-            twice = next(w for i, w in enumerate(vocabulary) if self._id_of_word[w.encode()] != i)
-            raise ValueError(f"the word {twice!r} stands twice")
+            repeated = next(
+                w for i, w in enumerate(vocabulary) if self._id_of_word[w.encode()] != i
+            )
+            raise ValueError(f"the word {repeated!r} is repeated")
         self.vocabulary = vocabulary
         self.special_ids = SpecialTokenIds(
             vocab_size=len(vocabulary),
@@ -70,43 +72,43 @@ class WordVocabulary:
         return WordVocabulary, (self.vocabulary,)
 
     def tokenize(self, characters: Int[np.ndarray, "t"]) -> OutputTokens:
-        """Find the words of a text, unknown ones too; what continues one from before is in none."""
+        """Find the words of a text, including unknown ones; the rest of a cut word is in none."""
         starts = np.flatnonzero(starts_word(characters))
-        # What is special ends a word as well, and is cut off with what follows it.
+        # Special tokens end a word as well, and are cut off with the bytes after them.
         ends = np.flatnonzero(characters < FIRST_CONTINUATION_ID)
         ends = np.append(ends, len(characters))[np.searchsorted(ends, starts, "right")]
         spelled = ((characters - N_SPECIAL_IDS) % 256).astype(np.uint8).tobytes()
         unknown = self.special_ids.unknown
-        found = [
+        matches = [
             self._id_of_word.get(spelled[a:b], unknown)
             for a, b in zip(starts.tolist(), ends.tolist(), strict=True)
         ]
         return OutputTokens(
-            Tokens(np.array(found, np.int64), np.full(len(found), WORD_START, np.uint8)), starts
+            Tokens(np.array(matches, np.int64), np.full(len(matches), WORD_START, np.uint8)), starts
         )
 
     def pieces(self, ids: Iterable[int]) -> list[str]:
-        """Write each id as its word."""
+        """Return the word of each id."""
         return [self.vocabulary[i] for i in ids]
 
 
 def learn_word_vocabulary(
     vocab_size: int, backend: Tokenizer, texts: Iterable[str]
 ) -> WordVocabulary:
-    """Take the `vocab_size` most frequent words of texts, as the pipeline cuts them.
+    """Build the vocabulary of the `vocab_size` most frequent words, as split by the pipeline.
 
     Raises:
-        ValueError: the size leaves no room beside the special tokens, or there is no text.
+        ValueError: the size is too small for the special tokens, or there is no text.
     """
     special = (BEGIN_WORD, END_WORD, UNKNOWN_WORD)
     byte = {character: i for i, character in enumerate(pipeline.byte_characters())}
     words: Sequence[str] = train.most_frequent_words(vocab_size, special, backend, texts)
-    found = [bytes(byte[c] for c in word).decode("utf-8", "replace") for word in words]
-    return WordVocabulary((*special, *dict.fromkeys(found)))
+    most_frequent = [bytes(byte[c] for c in word).decode("utf-8", "replace") for word in words]
+    return WordVocabulary((*special, *dict.fromkeys(most_frequent)))
 
 
 def save_word_vocabulary(words: WordVocabulary, folder: Path) -> None:
-    """Write the words into a folder."""
+    """Write the words to a folder."""
     word_list.save_word_list(words.vocabulary, folder / WORDS_FILE)
 
 
