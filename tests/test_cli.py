@@ -457,14 +457,16 @@ def test_a_mean_that_there_is_not_is_told(unmask: Run, home: Path, tmp_path: Pat
     shutil.copytree(home / "bert", run)
     check_mistake(
         unmask("convert", run, new, "--average", 3),
-        f"{run}/checkpoints: holds 2 checkpoints, but the mean is to be of the last 3",
+        f"{run}/checkpoints: has 2 checkpoints, but the average needs 3",
     )
     check_mistake(unmask("convert", run, new, "--average", 1), "2 checkpoints or more, got 1")
     unmask("convert", run, tmp_path / "plain")
     check_mistake(unmask("convert", tmp_path / "plain", new, "--average", 2), "plain")
     first = min((run / "checkpoints").iterdir())
     (first / "model.safetensors").write_bytes(b"short")
-    check_mistake(unmask("convert", run, new, "--average", 2), f"{first}: damaged", "no mean")
+    check_mistake(
+        unmask("convert", run, new, "--average", 2), f"{first}: damaged, cannot be averaged"
+    )
     assert not new.exists()
 
 

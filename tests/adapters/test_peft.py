@@ -565,10 +565,10 @@ def test_unknown_damaged_and_pickled_adapters_are_refused(
 @pytest.mark.parametrize(
     ("spoil", "message"),
     [
-        (lambda x: torch.full_like(x, torch.nan), "numbers that are not finite"),
-        (lambda x: x.index_fill(0, torch.tensor([1]), torch.inf), "numbers that are not finite"),
-        (lambda x: x.double() * 1e300, "numbers that are not finite"),
-        (lambda x: x.long(), "int64, where weights are floating-point numbers"),
+        (lambda x: torch.full_like(x, torch.nan), "values that are not finite"),
+        (lambda x: x.index_fill(0, torch.tensor([1]), torch.inf), "values that are not finite"),
+        (lambda x: x.double() * 1e300, "values that are not finite"),
+        (lambda x: x.long(), "must have floating-point values, got"),
     ],
 )
 def test_tensors_that_are_no_weights_are_refused_by_name(

@@ -82,7 +82,7 @@ def test_a_damaged_newest_one_is_named_and_the_one_before_it_used(tmp_path, name
     found, damaged = newest_checkpoint(tmp_path)
     assert found.step == 1
     assert len(damaged) == 1
-    assert "step-00000002: damaged, so not used: " in damaged[0]
+    assert "step-00000002: damaged, not used: " in damaged[0]
     assert name in damaged[0] or name == "manifest.json"
 
 

@@ -89,7 +89,7 @@ def test_what_remembers_reads_a_file_from_its_beginning_to_its_end(name: str, fo
     assert math.log(got.score.value) == pytest.approx(whole / got.n_examples, rel=1e-5)
     apart = TASK.score(replace(asked, memory_length=0), folder, PromptingConfig())
     assert apart.score.value != pytest.approx(got.score.value, rel=1e-5)
-    with pytest.raises(ValueError, match="stride is of windows, and this model remembers"):
+    with pytest.raises(ValueError, match="stride needs windows, but this model has a memory of"):
         TASK.score(asked, folder, PromptingConfig(stride=4))
 
 

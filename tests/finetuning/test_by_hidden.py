@@ -206,7 +206,7 @@ def test_numbers_are_learned_in_the_reverse_order(files, tmp_path: Path) -> None
     )
     said = (out / "README.md").read_text()
     assert "pipeline_tag: text2text-generation" in said
-    assert "transformers fills masks with it and does not write" in said
+    assert "transformers uses it to fill masks, not to generate" in said
     pipeline = Pipeline(again, task=known)
     assert pipeline.generate("2 6") == "6 2"
     assert pipeline.generate("2 6", beams=3) == "6 2"

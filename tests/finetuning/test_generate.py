@@ -105,7 +105,7 @@ def test_languages_of_sources_and_targets_are_told() -> None:
         (
             "mbart",
             {"source_language": "en_XX", "target_language": "xx_XX"},
-            "must be one of ar_AR, .*; got 'xx_XX'",
+            "must be one of ar_AR, .*, got 'xx_XX'",
         ),
         (
             "bart",

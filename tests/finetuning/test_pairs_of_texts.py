@@ -165,7 +165,7 @@ def test_too_few_checkpoints_are_no_mean(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="holds 0 checkpoints"):
         checkpoints.last_checkpoints(tmp_path / "none", 2)
     (tmp_path / "checkpoints" / "step-00000002" / "model.safetensors").write_bytes(b"x")
-    with pytest.raises(ValueError, match="damaged, so there is no mean"):
+    with pytest.raises(ValueError, match="damaged, cannot be averaged"):
         checkpoints.last_checkpoints(tmp_path, 2)
 
 

@@ -286,10 +286,7 @@ def test_a_run_is_saved_and_opened_with_what_it_reads(
     assert [one.shape for one in again.logits(TEXTS)] == [(2,)] * 3
     readme = (tmp_path / "out" / "README.md").read_text()
     said_of_head = "pooling='mean'" + ("" if layers == "last" else ", pooled_layers='all'")
-    assert (
-        f"its head is SequenceClassification({said_of_head}), which transformers does not have"
-        in readme
-    )
+    assert f"its head is SequenceClassification({said_of_head}), which transformers lacks" in readme
     config = json.loads((tmp_path / "out" / "config.json").read_text())
     assert "ForSequenceClassification" not in config["architectures"][0]
     theirs = AutoModel.from_pretrained(tmp_path / "out").eval()

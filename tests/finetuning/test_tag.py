@@ -118,7 +118,7 @@ def test_a_run_is_saved_and_opened_with_its_head(family, tune, files, tmp_path: 
     again.save(tmp_path / "copy")
     assert unmask.load(tmp_path / "copy").predict(questions_of()) == said
     readme = (tmp_path / "out" / "README.md").read_text()
-    assert "its head is BiLSTMCRF, which transformers does not have" in readme
+    assert "its head is BiLSTMCRF, which transformers lacks" in readme
     assert "library_name: unmask" in readme
 
 

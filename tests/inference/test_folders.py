@@ -101,7 +101,7 @@ def test_the_task_stands_beside_a_model_in_either_format(tmp_path: Path) -> None
 def test_the_card_says_of_a_head_of_ours_what_opens_it() -> None:
     opened = replace(tiny("bert-tiny", token_label=BiLSTMCRF(n_labels=2)), label_names=("a", "b"))
     said = model_card(opened, {})
-    assert "its head is BiLSTMCRF, which transformers does not have: that opens the" in said
+    assert "its head is BiLSTMCRF, which transformers lacks: it loads the" in said
     assert "library_name: unmask\n" in said
 
 

@@ -83,7 +83,7 @@ def test_a_llama_that_sees_both_ways_is_kept_in_our_words_and_says_so(
     out = tmp_path / "run"
     run("llama-mini", "mlm", text, out)
     assert load(out).fill("the old [MASK]").blanks
-    assert "cannot say architecture.causal" in (out / "README.md").read_text()
+    assert "cannot express architecture.causal" in (out / "README.md").read_text()
 
 
 def test_replaced_tokens_of_another_network_and_its_generator_are_kept(

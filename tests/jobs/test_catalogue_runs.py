@@ -104,5 +104,5 @@ def test_scores_of_subwords_stand_beside_the_model_and_are_checked(tmp_path: Pat
     facts = json.loads((made / "unmask.json").read_text())
     del facts["files"]
     (made / "unmask.json").write_text(json.dumps(facts))
-    with pytest.raises(ValueError, match=r"subwords\.safetensors: must hold out\.weight \[n 32\]"):
+    with pytest.raises(ValueError, match=r"subwords\.safetensors: must have out\.weight \[n 32\]"):
         load(made)

@@ -94,13 +94,13 @@ def test_the_command_prints_a_table_or_json(home: Path, capsys: pytest.CaptureFi
 @pytest.mark.parametrize(
     ("words", "line"),
     [
-        ("--task blip --data {0}", "unknown task 'blip' (known: zero-shot, lambada"),
+        ("--task blip --data {0}", "task must be one of zero-shot, lambada"),
         ("--task blimp", "no data: name the folder that holds the files of blimp"),
         ("--task blimp --data {0}/none", "none: no such folder"),
         ("--task copa --data {0}", "the task 'copa' needs multiple_choice/copa.jsonl or copa.js"),
         ("--task zero-shot --data {0}/gpt2", "gpt2: holds the files of no task"),
         ("--task {0}/none.toml", "none.toml: no such file"),
-        ("--task {0}/own.toml --shots 6", "rows.jsonl: 6 rows, of which 5 may be examples"),
+        ("--task {0}/own.toml --shots 6", "rows.jsonl: 6 rows, of which 5 may be shots"),
         ("--task {0}/own.toml --shots two", "--shots must be integers separated by commas"),
         ("--task {0}/own.toml --shots -1", "shots must be at least 0, got -1"),
         ("--task {0}/own.toml --rows 0", "rows must be at least 1, got 0"),

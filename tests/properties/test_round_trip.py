@@ -49,7 +49,7 @@ def test_a_family_that_the_reference_library_lacks_comes_back_from_a_folder_of_o
     assert opened.model.head_specs == heads
     weights = opened.model.own_weights()
     assert all(torch.equal(x, weights[n]) for n, x in model.own_weights().items())
-    said = "transformers has no class of this network: `unmask.load` opens it"
+    said = "transformers has no class for this network: `unmask.load` loads it"
     assert opening_note(card, heads) == said
 
 

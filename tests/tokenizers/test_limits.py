@@ -89,7 +89,7 @@ BAD: dict[str, tuple[str, Any, str]] = {
             "pair": [],
             "special_tokens": {"[CLS]": {"id": "[CLS]", "ids": [1] * 9, "tokens": ["[CLS]"] * 9}},
         },
-        "post_processor puts 549 special tokens around a text",
+        "post_processor adds 549 special tokens to a text",
     ),
     "bad regex": ("normalizer", regex("(", "x"), "the regular expression '('"),
 }
@@ -209,5 +209,5 @@ def test_a_file_is_read_up_to_a_size(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
     learned("wordpiece").save(tmp_path)
     monkeypatch.setattr(declared_tokens, "MAX_JSON_BYTES", 1000)
-    with pytest.raises(ValueError, match=r"tokenizer.json: has [0-9,]+ bytes, of which at"):
+    with pytest.raises(ValueError, match=r"tokenizer.json: must have at most [0-9,]+ bytes"):
         load_tokenizer(tmp_path)

@@ -124,7 +124,7 @@ def test_parts_are_short_or_it_is_said(
         assert max(read) < 300
         assert not caplog.records
     else:
-        assert f"{len(text):,} characters of a text are read at once" in caplog.text
+        assert f"{len(text):,} characters of a text are encoded at once" in caplog.text
 
 
 @pytest.mark.parametrize("kind", ["words", "Chinese", "base64"])

@@ -112,7 +112,7 @@ def test_a_damaged_list_is_a_clear_error(tmp_path: Path) -> None:
     path = tmp_path / "words.txt"
     for text, said in (
         (b"a\nb\n", "must begin with <S>, </S>, <UNK>, got a, b"),
-        (b"<S>\n</S>\n<UNK>\nx\nx\n", "'x' stands twice"),
+        (b"<S>\n</S>\n<UNK>\nx\nx\n", "'x' is repeated"),
         (b"<S>\n\xff\n", "is not UTF-8"),
     ):
         path.write_bytes(text)

@@ -118,7 +118,7 @@ def test_a_published_vocabulary_can_be_put_beside_them(tmp_path: Path) -> None:
     ("content", "message"),
     [
         (b"[PAD]\n[UNK]\n", r"subwords\.txt: the subwords lack \[CLS\], \[SEP\], \[MASK\]"),
-        (b"[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\na\na\n", r"the subword 'a' stands twice"),
+        (b"[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\na\na\n", r"the subword 'a' is repeated"),
         (b"[PAD]\n\xff", r"subwords\.txt is not UTF-8"),
     ],
 )

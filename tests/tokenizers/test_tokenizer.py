@@ -460,5 +460,5 @@ def test_a_frame_may_say_that_texts_are_read_from_their_end(tmp_path: Path) -> N
         assert one.decode(one.encode(texts[0]).ids) == texts[0]
     begins = [i for i, m in enumerate(backward.encode(texts[0]).boundaries) if m & SENTENCE_START]
     assert len(begins) == 2
-    with pytest.raises(ValueError, match="reads texts from their end"):
+    with pytest.raises(ValueError, match="reads texts backward"):
         backward.check_reads_forward("it")

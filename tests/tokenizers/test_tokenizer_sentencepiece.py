@@ -422,7 +422,7 @@ def test_what_cannot_be_done_is_refused():
         parse_sentencepiece(unknown + piece)
     with pytest.raises(ValueError, match="has no pieces"):
         parse_sentencepiece(b"")
-    with pytest.raises(ValueError, match="model_type is 9"):
+    with pytest.raises(ValueError, match="model_type must be 1 to 4, got 9"):
         parse_sentencepiece(unknown + field(2, b"\x18\x09") + empty)
     with pytest.raises(ValueError, match="pieces are whole words"):
         pipeline.sentencepiece_pipeline(

@@ -502,7 +502,7 @@ def test_a_trained_model_comes_back_with_its_heads_and_its_generator(tmp_path: P
     assert torch.equal(again.model(batch).loss, said.loss)
     page = model_card(again, {})
     assert "library_name: unmask" in page
-    assert "transformers has no class of this network: `unmask.load` opens it" in page
+    assert "transformers has no class for this network: `unmask.load` loads it" in page
     assert "from transformers" not in page
 
 
@@ -510,7 +510,7 @@ def test_nothing_of_it_is_said_to_open_elsewhere() -> None:
     card = MODELS["coco-lm-mini"]
     labelled = {"label": SequenceClassification(activation="gelu", n_labels=2)}
     note = opening_note(card, labelled)
-    assert note == "transformers has no class of this network: `unmask.load` opens it"
+    assert note == "transformers has no class for this network: `unmask.load` loads it"
     model = mini()
     attach(model, LoRA(rank=2))
     assert (

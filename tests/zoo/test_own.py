@@ -89,7 +89,9 @@ def test_the_keys_that_a_format_cannot_say_are_named(
     said = opening_note(ours, ours.heads)
     named = ", ".join(f"architecture.{key}" for key in keys)
     assert said is not None
-    assert said.startswith(f"the format of {card.family} cannot say {named}, so it is in our words")
+    assert said.startswith(
+        f"the format of {card.family} cannot express {named}, so Unmask's is used"
+    )
 
 
 def test_an_activation_that_the_format_gives_the_head_as_well_is_kept(tmp_path: Path) -> None:

@@ -1,7 +1,7 @@
-"""What a run says of the files of its model: their sizes and checksums, compared when it opens.
+"""Recorded sizes and checksums of a model's files, compared when a run is loaded.
 
-They are in `unmask.json` under "files". Tensors are left to the checksum in the header of their own
-file (`unmask.checkpoints.tensors`): they are read once, not twice.
+They are in `unmask.json` under "files". Tensors have a checksum in the header of their file
+(`unmask.checkpoints.tensors`), so that they are read once, not twice.
 """
 
 from collections.abc import Mapping
@@ -13,11 +13,11 @@ from unmask.files import check_file_record, file_record, read_json
 RUN_FILE, FILES_KEY = "unmask.json", "files"
 _USER_EDITED = ("README.md",)
 _TENSOR_SUFFIXES = (".safetensors", ".bin")
-"""Of these only the size is compared here: they may be large, and whoever reads them looks."""
+"""Files of which only the size is compared: they may be large, and are checked on reading."""
 
 
 def record_files(folder: Path) -> dict[str, dict[str, Any]]:
-    """Return the size and checksum of each file below a folder, but for its README.md."""
+    """Return the size and checksum of each file below a folder, except README.md."""
     return {
         path.relative_to(folder).as_posix(): file_record(path)
         for path in sorted(folder.rglob("*"))
@@ -26,30 +26,30 @@ def record_files(folder: Path) -> dict[str, dict[str, Any]]:
 
 
 def check_recorded_files(folder: Path) -> None:
-    """Compare a model's files with what its run says that it wrote, if it says so.
+    """Compare a model's files with those recorded by its run, if there is a record.
 
     Raises:
         FileNotFoundError: a file is missing.
-        ValueError: a file is another one, or the run does not say what it should.
+        ValueError: a file has changed, or the record is invalid.
     """
     for name, file in _recorded_files(folder).items():
         if not name.endswith(_TENSOR_SUFFIXES):
             check_file_record(folder / name, file, _changed_advice(folder, name))
         elif not (folder / name).is_file():
-            raise FileNotFoundError(f"{folder / name}: missing, though the run has written it")
+            raise FileNotFoundError(f"{folder / name}: missing, though recorded by the run")
         elif (size := (folder / name).stat().st_size) != file.get("size"):
             raise ValueError(
                 f"{folder / name}: truncated or damaged: it has {size:,} bytes, not the "
-                f"{file.get('size'):,} that were written"
+                f"{file.get('size'):,} recorded"
             )
 
 
 def check_recorded_file(folder: Path, name: str) -> None:
-    """Compare one file with what its run says that it wrote, if it says so.
+    """Compare one file with its record, if there is one.
 
     Raises:
         FileNotFoundError: it is missing.
-        ValueError: it is another one.
+        ValueError: it has changed.
     """
     if (file := _recorded_files(folder).get(name)) is not None:
         check_file_record(folder / name, file, _changed_advice(folder, name))
@@ -57,32 +57,29 @@ def check_recorded_file(folder: Path, name: str) -> None:
 
 def _changed_advice(folder: Path, name: str) -> str:
     return (
-        f"where it was changed on purpose, take {name!r} out of {FILES_KEY!r} in "
-        f"{folder / RUN_FILE}"
+        f"if it was changed on purpose, remove {name!r} from {FILES_KEY!r} in {folder / RUN_FILE}"
     )
 
 
 def _recorded_files(folder: Path) -> dict[str, Mapping[str, Any]]:
-    """Return what the run in a folder says of its model's files; nothing, if it is no such run.
+    """Return the recorded files of a run; empty if the folder has no record.
 
     Raises:
-        ValueError: it says something else than files with sizes and checksums.
+        ValueError: the record has other content than files with sizes and checksums.
     """
     path = folder / RUN_FILE
     try:
         facts = read_json(path) if path.is_file() else None
-    except ValueError:  # whoever needs what else it says names it
+    except ValueError:  # reported by the reader of the other facts
         return {}
-    found = facts.get(FILES_KEY) if isinstance(facts, dict) else None
-    if found is None:
+    recorded = facts.get(FILES_KEY) if isinstance(facts, dict) else None
+    if recorded is None:
         return {}
-    if not isinstance(found, dict):
-        raise ValueError(f"{path}: {FILES_KEY} must be a table, got {found!r:.40}")
-    table = cast("dict[str, object]", found)
+    if not isinstance(recorded, dict):
+        raise ValueError(f"{path}: {FILES_KEY} must be a table, got {recorded!r:.40}")
+    table = cast("dict[str, object]", recorded)
     for name, file in table.items():
         inside = not PurePosixPath(name).is_absolute() and ".." not in PurePosixPath(name).parts
         if not inside or not isinstance(file, dict) or not isinstance(file.get("size"), int):
-            raise ValueError(
-                f"{path}: {FILES_KEY}.{name!r:.60} is no file with a size and a checksum"
-            )
+            raise ValueError(f"{path}: {FILES_KEY}.{name!r:.60} must have a size and a checksum")
     return cast("dict[str, Mapping[str, Any]]", table)

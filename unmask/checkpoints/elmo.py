@@ -1,8 +1,7 @@
 """Read and write the released layout of ELMo: options.json, and weights in an HDF5 file.
 
 Its names and orders are those of bilm-tf (`bilm/model.py`, `bilm/training.py`; Peters et al. 2018,
-arXiv:1802.05365). HDF5 holds arrays and names, and nothing in a file is run; links that lead out of
-it are not followed.
+arXiv:1802.05365). Nothing in an HDF5 file is executed, and external links are not followed.
 """
 
 import json
@@ -34,30 +33,30 @@ _ACTIVATIONS = ("relu", "tanh")
 
 
 def find_weights(folder: Path) -> Path | None:
-    """Return the one .hdf5 file of a folder that has an options.json of ELMo, if there is one.
+    """Return the only .hdf5 file of a folder with an options.json of ELMo, or None.
 
-    Of several, it is the one whose name ends in "weights.hdf5".
+    Of several, the one whose name ends in "weights.hdf5".
     """
     if not (folder / OPTIONS_FILE).is_file():
         return None
-    found = sorted(folder.glob("*.hdf5"))
-    if len(found) > 1:
-        found = [path for path in found if path.name.endswith("weights.hdf5")]
-    return found[0] if len(found) == 1 else None
+    paths = sorted(folder.glob("*.hdf5"))
+    if len(paths) > 1:
+        paths = [path for path in paths if path.name.endswith("weights.hdf5")]
+    return paths[0] if len(paths) == 1 else None
 
 
 def read_config(path: Path) -> dict[str, Any]:
-    """Say in our words what options.json says beside the weights, which have no head.
+    """Return the configuration of options.json in Unmask's format; there is no head.
 
     Raises:
-        ValueError: it is damaged, or says something that ELMo has not.
+        ValueError: it is damaged or unsupported.
     """
     options = path.parent / OPTIONS_FILE
     try:
         a = _parse_architecture(read_json_file(options))
     except (KeyError, TypeError, AttributeError, OverflowError) as error:
-        why = " ".join(str(error).split())
-        raise ValueError(f"{options}: lacks {why}, or it is no number") from None
+        reason = " ".join(str(error).split())
+        raise ValueError(f"{options}: {reason} is missing or not a number") from None
     except ValueError as error:
         raise ValueError(f"{options}: {str(error).removeprefix(f'{options}: ')}") from None
     return {
@@ -68,45 +67,45 @@ def read_config(path: Path) -> dict[str, Any]:
 
 
 def read_weights(path: Path, architecture: ElmoArchitecture) -> dict[str, Tensor]:
-    """Read the weights, by our names.
+    """Read the weights, by internal names.
 
     Raises:
         ModuleNotFoundError: h5py is not installed.
-        ValueError: the file is damaged, or lacks what its options say.
+        ValueError: the file is damaged, or does not match its options.
     """
     with parser_errors_as_value_error(f"{path}: truncated or damaged", *_H5PY_ERRORS):
         file = _h5py().File(path, "r")
     with file:
         return {
-            ours: torch.from_numpy(x)
-            for names, theirs, kind in _name_table(architecture)
-            for ours, x in zip(
-                names, _to_internal(_read_array(file, theirs, path, kind), kind), strict=True
+            name: torch.from_numpy(x)
+            for names, external_name, kind in _name_table(architecture)
+            for name, x in zip(
+                names, _to_internal(_read_array(file, external_name, path, kind), kind), strict=True
             )
         }
 
 
 def elmo_tokenizer() -> Tokenizer:
-    """Return what reads texts for released weights: words are what white space parts.
+    """Return the tokenizer of released weights: words separated by white space.
 
-    So their texts were; punctuation is apart in them.
+    The training texts had separated punctuation.
     """
     return Tokenizer(word_byte_pipeline(ELMO, split_punctuation=False), ELMO)
 
 
 def write_elmo(folder: Path, architecture: ElmoArchitecture, weights: Mapping[str, Tensor]) -> None:
-    """Write options.json and the weights into a folder; the caller makes it whole.
+    """Write options.json and the weights to a folder; the caller makes it atomic.
 
     Raises:
         ModuleNotFoundError: h5py is not installed.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    said = json.dumps(_format_options(architecture), indent=2)
-    (folder / OPTIONS_FILE).write_text(said + "\n", encoding="utf-8")
+    text = json.dumps(_format_options(architecture), indent=2)
+    (folder / OPTIONS_FILE).write_text(text + "\n", encoding="utf-8")
     with _h5py().File(folder / WEIGHTS_FILE, "w") as file:
-        for names, theirs, kind in _name_table(architecture):
-            own = [weights[name].detach().float().cpu().numpy() for name in names]
-            file[theirs] = _to_external(own, kind)
+        for names, external_name, kind in _name_table(architecture):
+            arrays = [weights[name].detach().float().cpu().numpy() for name in names]
+            file[external_name] = _to_external(arrays, kind)
 
 
 def _parse_architecture(options: Mapping[str, Any]) -> ElmoArchitecture:
@@ -116,16 +115,16 @@ def _parse_architecture(options: Mapping[str, Any]) -> ElmoArchitecture:
         raise ValueError(f"cell_clip {clip} and proj_clip {lstm.get('proj_clip')} must be the same")
     if activation not in _ACTIVATIONS:
         raise ValueError(f"activation must be one of {', '.join(_ACTIVATIONS)}, got {activation!r}")
-    if cnn["n_characters"] not in (N_CHARACTERS, N_CHARACTERS + 1):  # with one for no word at all
+    if cnn["n_characters"] not in (N_CHARACTERS, N_CHARACTERS + 1):  # with one for padding
         raise ValueError(
             f"n_characters must be {N_CHARACTERS} or {N_CHARACTERS + 1}, got {cnn['n_characters']}"
         )
-    said, cells = lstm["projection_dim"], lstm["dim"]
-    if not said < cells:
-        raise ValueError(f"projection_dim must be below dim {cells}, got {said}")
+    projection, cells = lstm["projection_dim"], lstm["dim"]
+    if not projection < cells:
+        raise ValueError(f"projection_dim must be below dim {cells}, got {projection}")
     return ElmoArchitecture(
-        d_model=2 * said,
-        embedding_size=said,
+        d_model=2 * projection,
+        embedding_size=projection,
         d_ff=2 * cells,
         n_layers=lstm["n_layers"],
         cell_clip=None if clip is None else float(clip),
@@ -142,15 +141,15 @@ def _parse_architecture(options: Mapping[str, Any]) -> ElmoArchitecture:
 
 
 def _format_options(a: ElmoArchitecture) -> dict[str, Any]:
-    """Say their options.
+    """Return the content of options.json.
 
     Raises:
-        ValueError: their layout has no words for this.
+        ValueError: the layout does not support the architecture.
     """
     s = a.character_cnn
     if s.activation not in _ACTIVATIONS or not a.projection or a.d_model >= a.d_ff:
         raise ValueError(
-            "bilm-tf's layout is of LSTMs that are projected to fewer numbers, and filters with "
+            "bilm-tf's layout needs LSTMs with a projection to a smaller width, and filters with "
             f"{' or '.join(_ACTIVATIONS)}: got projected = {a.projection}, d_model = {a.d_model}, "
             f"d_ff = {a.d_ff}, activation {s.activation!r} of {sorted(ACTIVATIONS)}"
         )
@@ -165,7 +164,7 @@ def _format_options(a: ElmoArchitecture) -> dict[str, Any]:
         },
         "char_cnn": {
             "embedding": {"dim": s.character_embedding_size},
-            "filters": [list(one) for one in s.filters],
+            "filters": [list(filter_) for filter_ in s.filters],
             "n_highway": s.n_highway_layers,
             "activation": s.activation,
             "n_characters": N_CHARACTERS + 1,
@@ -175,39 +174,39 @@ def _format_options(a: ElmoArchitecture) -> dict[str, Any]:
 
 
 _H5PY_ERRORS = (OSError, RuntimeError, KeyError, TypeError)
-"""What h5py raises of a file that is damaged, besides what all parsers do."""
+"""Errors of h5py for a damaged file, besides those of all parsers."""
 
 WeightLayout = Literal["same", "transposed", "filters", "gates", "gate_biases"]
 
 
 def _name_table(a: ElmoArchitecture) -> Iterator[tuple[tuple[str, ...], str, WeightLayout]]:
-    """Give ours and theirs, and how the one is made of the other."""
-    own = "backbone.tokens"
-    yield (f"{own}.characters.weight",), "char_embed", "same"
+    """Yield internal names, the external name, and the layout."""
+    prefix = "backbone.tokens"
+    yield (f"{prefix}.characters.weight",), "char_embed", "same"
     for i in range(len(a.character_cnn.filters)):
-        yield (f"{own}.filters.{i}.weight",), f"CNN/W_cnn_{i}", "filters"
-        yield (f"{own}.filters.{i}.bias",), f"CNN/b_cnn_{i}", "same"
+        yield (f"{prefix}.filters.{i}.weight",), f"CNN/W_cnn_{i}", "filters"
+        yield (f"{prefix}.filters.{i}.bias",), f"CNN/b_cnn_{i}", "same"
     for i in range(a.character_cnn.n_highway_layers):
-        for ours, theirs in (("carries", "carry"), ("transforms", "transform")):
-            name = f"{own}.highways.{i}.{ours}"
-            yield (f"{name}.weight",), f"CNN_high_{i}/W_{theirs}", "transposed"
-            yield (f"{name}.bias",), f"CNN_high_{i}/b_{theirs}", "same"
-    yield (f"{own}.narrows.weight",), "CNN_proj/W_proj", "transposed"
-    yield (f"{own}.narrows.bias",), "CNN_proj/b_proj", "same"
-    for way, layers in enumerate(("layers", "backward_layers")):
+        for internal, external in (("carries", "carry"), ("transforms", "transform")):
+            name = f"{prefix}.highways.{i}.{internal}"
+            yield (f"{name}.weight",), f"CNN_high_{i}/W_{external}", "transposed"
+            yield (f"{name}.bias",), f"CNN_high_{i}/b_{external}", "same"
+    yield (f"{prefix}.narrows.weight",), "CNN_proj/W_proj", "transposed"
+    yield (f"{prefix}.narrows.bias",), "CNN_proj/b_proj", "same"
+    for direction, layers in enumerate(("layers", "backward_layers")):
         for i in range(a.n_layers):
             name = f"backbone.{layers}.{i}"
-            cell = f"RNN_{way}/RNN/MultiRNNCell/Cell{i}/LSTMCell"
+            cell = f"RNN_{direction}/RNN/MultiRNNCell/Cell{i}/LSTMCell"
             yield (f"{name}.reads.weight", f"{name}.recalls.weight"), f"{cell}/W_0", "gates"
             yield (f"{name}.reads.bias",), f"{cell}/B", "gate_biases"
             yield (f"{name}.projects.weight",), f"{cell}/W_P_0", "transposed"
 
 
 def _to_internal(x: np.ndarray, layout: WeightLayout) -> list[np.ndarray]:
-    """Make ours of theirs.
+    """Convert an external array to internal ones.
 
-    Their gates are input, new, forget, output; 1 is added to the forget gate when it is used. What
-    a cell reads and what it recalls are in one matrix, and are as wide as each other.
+    The external gates are input, new, forget, output; 1 is added to the forget gate at use. Input
+    and recurrent weights are in one matrix, and have the same width.
     """
     if layout == "filters":
         return [np.ascontiguousarray(x[0].transpose(2, 1, 0))]
@@ -224,7 +223,7 @@ def _to_internal(x: np.ndarray, layout: WeightLayout) -> list[np.ndarray]:
 
 
 def _to_external(arrays: list[np.ndarray], layout: WeightLayout) -> np.ndarray:
-    """Make theirs of ours."""
+    """Convert internal arrays to an external one."""
     x = np.concatenate(arrays, -1)
     if layout == "filters":
         return x.transpose(2, 1, 0)[None]
@@ -240,17 +239,17 @@ def _to_external(arrays: list[np.ndarray], layout: WeightLayout) -> np.ndarray:
 
 
 _SMALL_ARRAY_BYTES, _MAX_COMPRESSION = 2**20, 32
-"""Bytes of an array that may be more than the file holds of it, and how many times more a larger
-one may be: weights are numbers that hardly shrink."""
+"""Array size in bytes up to which any compression is accepted, and the maximum compression of
+larger ones: weights hardly compress."""
 
 _N_AXES: Mapping[WeightLayout, int] = {"transposed": 2, "filters": 4, "gates": 2, "gate_biases": 1}
 
 
 def _read_array(file: "h5py.File", name: str, path: Path, layout: WeightLayout) -> np.ndarray:
-    """Read an array of numbers that is in this file.
+    """Read a numeric array stored in this file.
 
     Raises:
-        ValueError: there is none of this name, or it is something else.
+        ValueError: it is missing or something else.
     """
     with parser_errors_as_value_error(path, *_H5PY_ERRORS):
         return _find_array(file, name, path, layout)
@@ -265,17 +264,17 @@ def _find_array(file: "h5py.File", name: str, path: Path, layout: WeightLayout) 
             raise ValueError(f"{path}: {name} is a link, which is not followed")
         node = node[part]
     if not isinstance(node, _h5py().Dataset) or node.dtype.kind != "f":
-        raise ValueError(f"{path}: {name} is no array of floating-point numbers")
+        raise ValueError(f"{path}: {name} must be an array of floating-point numbers")
     if node.external or node.is_virtual:
-        raise ValueError(f"{path}: {name} lies in another file, which is not read")
-    odd = layout in ("gates", "gate_biases") and node.shape[-1:] and node.shape[-1] % 4
-    if len(node.shape) != _N_AXES.get(layout, len(node.shape)) or odd:
-        raise ValueError(f"{path}: {name} has shape {list(node.shape)}, which cannot be")
-    held, size = int(node.id.get_storage_size()), node.size * node.dtype.itemsize
-    if size > max(_SMALL_ARRAY_BYTES, _MAX_COMPRESSION * held):
+        raise ValueError(f"{path}: {name} is stored in another file, which is not read")
+    has_wrong_gates = layout in ("gates", "gate_biases") and node.shape[-1:] and node.shape[-1] % 4
+    if len(node.shape) != _N_AXES.get(layout, len(node.shape)) or has_wrong_gates:
+        raise ValueError(f"{path}: {name} has shape {list(node.shape)}, which is invalid")
+    stored, size = int(node.id.get_storage_size()), node.size * node.dtype.itemsize
+    if size > max(_SMALL_ARRAY_BYTES, _MAX_COMPRESSION * stored):
         raise ValueError(
-            f"{path}: {name} has shape {list(node.shape)}, of {size:,} bytes, but the file holds "
-            f"{held:,} of them"
+            f"{path}: {name} has shape {list(node.shape)}, of {size:,} bytes, but the file has "
+            f"{stored:,}"
         )
     return np.asarray(node[()], np.float32)
 

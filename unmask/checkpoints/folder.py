@@ -1,9 +1,9 @@
-"""One folder a checkpoint: written whole or not at all, checked when read, the last few kept.
+"""Checkpoint folders: written atomically, checked when read, the last few kept.
 
-checkpoints/step-00001000/model.safetensors        the float32 weights that are trained
-                          optimizer.safetensors    what the optimizer remembers
-                          progress.json            how far the run was, and how long its logs were
-                          manifest.json            size and SHA-256 of each of these
+checkpoints/step-00001000/model.safetensors the trained float32 weights
+                          optimizer.safetensors the state of the optimizer progress.json progress of
+                          the run and lengths of its logs manifest.json size and SHA-256 of each of
+                          these
 """
 
 import errno
@@ -24,7 +24,7 @@ from unmask.files import atomic_path, read_json, remove_partial_files, sha256
 from unmask.saved_format import FORMAT, read_saved
 
 LOG_FILES = ("log.jsonl", "timing.jsonl")
-"""Files of the run folder that grow; a resumed run cuts them back to where its checkpoint was."""
+"""Logs in the run folder, truncated to the checkpoint when a run is resumed."""
 
 _CHECKPOINT_NAME = re.compile(r"step-(\d{8,})")
 _PARTIAL_NAME = re.compile(r"\.step-\d+(\.damaged)?\.(fresh|removed)\.part")
@@ -34,14 +34,14 @@ _DISK_FULL_ERRORS = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A checkpoint that was found whole."""
+    """An intact checkpoint."""
 
     path: Path
     step: int
     progress: Mapping[str, Any]
 
     def tensors(self, name: str) -> dict[str, Tensor]:
-        """Read one of its sets of tensors: "model" or "optimizer"."""
+        """Read its tensors of "model" or "optimizer"."""
         return read_tensors(self.path / f"{name}.safetensors")
 
 
@@ -55,20 +55,20 @@ def write_checkpoint(
 ) -> Path:
     """Write the checkpoint of a run at `step`, and remove all but the newest `n_kept`.
 
-    The run's logs are flushed to the disk first, and how long they are is written with the
-    checkpoint: `truncate_logs` cuts them back to it. Checkpoints of later steps, which only a run
-    that went back can find, are removed too.
+    The run's logs are flushed first, and their lengths saved with the checkpoint for
+    `truncate_logs`. Checkpoints of later steps, which exist if a run resumed from an earlier one,
+    are removed too.
 
     Args:
-        folder: of the run; the checkpoint goes to `checkpoints/step-…` in it.
-        step: the last step that was taken.
-        tensors: by file name without `.safetensors`.
-        progress: what else the run must know, as plain data.
-        n_kept: how many checkpoints stay.
+        folder: the run folder; the checkpoint is `checkpoints/step-…` in it.
+        step: the last completed step.
+        tensors: tensors by file name without `.safetensors`.
+        progress: further state of the run, as plain data.
+        n_kept: number of checkpoints to keep.
 
     Raises:
-        OSError: it cannot be written, for instance because the disk is full. Checkpoints that were
-            there are untouched.
+        OSError: it cannot be written, for instance because the disk is full. Earlier checkpoints
+            are untouched.
     """
     home = folder / "checkpoints"
     path, fresh = home / f"step-{step:08}", home / f".step-{step:08}.fresh.part"
@@ -80,7 +80,7 @@ def write_checkpoint(
         if path.exists() and find_damage(path) is None and read_progress(path)["logs"] == logs:
             return path
         _write_folder(fresh, tensors, {"format": FORMAT, "step": step, "logs": logs, **progress})
-        if path.exists():  # damaged, or written before the logs' last lines
+        if path.exists():  # damaged, or older than the last lines of the logs
             _remove(path)
         fresh.rename(path)
         _flush(home)
@@ -88,18 +88,18 @@ def write_checkpoint(
         shutil.rmtree(fresh, ignore_errors=True)
         if error.errno not in _DISK_FULL_ERRORS:
             raise
-        why = f"the checkpoint of step {step} was not written, earlier ones are untouched"
-        why = f"{why}: {os.strerror(error.errno)}"
-        raise OSError(error.errno, why, str(home)) from error
+        message = f"the checkpoint of step {step} was not written, earlier ones are untouched"
+        message = f"{message}: {os.strerror(error.errno)}"
+        raise OSError(error.errno, message, str(home)) from error
     _remove_old(home, step, n_kept)
     return path
 
 
 def _remove_old(home: Path, step: int, n_kept: int) -> None:
-    found = _list_checkpoints(home)
-    kept = [path for s, path in found if s <= step][:n_kept]
-    for _, old in found:
-        if old not in kept:
+    checkpoints = _list_checkpoints(home)
+    kept_paths = [path for s, path in checkpoints if s <= step][:n_kept]
+    for _, old in checkpoints:
+        if old not in kept_paths:
             _remove(old)
     for damaged in home.glob("step-*.damaged"):
         _remove(damaged)
@@ -108,13 +108,13 @@ def _remove_old(home: Path, step: int, n_kept: int) -> None:
 def newest_checkpoint(
     folder: Path, *, clean_up: bool = True
 ) -> tuple[Checkpoint | None, list[str]]:
-    """Find the newest whole checkpoint of a run; say which newer ones are damaged, a line each.
+    """Find the newest intact checkpoint of a run, and a line for each newer damaged one.
 
     Args:
-        folder: of the run.
-        clean_up: remove what interrupted writes left, and rename damaged checkpoints to
-            `step-….damaged`, which `save` removes when it has written another. Only for the one
-            process that continues with the run; whoever merely looks at it says False.
+        folder: the run folder.
+        clean_up: remove the remains of interrupted writes, and rename damaged checkpoints to
+            `step-….damaged`, which the next write removes. Only for the process that resumes the
+            run; readers pass False.
     """
     home = folder / "checkpoints"
     if not home.is_dir():
@@ -126,7 +126,7 @@ def newest_checkpoint(
         reason = find_damage(path)
         if reason is None:
             return Checkpoint(path, step, read_progress(path)), damaged
-        damaged.append(f"{path}: damaged, so not used: {reason}")
+        damaged.append(f"{path}: damaged, not used: {reason}")
         if clean_up:
             aside = path.with_name(f"{path.name}.damaged")
             shutil.rmtree(aside, ignore_errors=True)
@@ -138,28 +138,28 @@ def last_checkpoints(folder: Path, n: int) -> list[Checkpoint]:
     """Return the last `n` checkpoints of a run, the oldest first.
 
     Raises:
-        ValueError: there are fewer, or one of them is damaged.
+        ValueError: there are fewer, or one is damaged.
     """
     home = folder / "checkpoints"
-    found = _list_checkpoints(home)[:n] if home.is_dir() else []
-    if len(found) < n:
+    checkpoints = _list_checkpoints(home)[:n] if home.is_dir() else []
+    if len(checkpoints) < n:
         raise ValueError(
-            f"{home}: holds {len(found)} checkpoints, but the mean is to be of the last {n}; a "
-            "recipe keeps more by keep"
+            f"{home}: has {len(checkpoints)} checkpoints, but the average needs {n}; a "
+            "recipe keeps more by keep_checkpoints"
         )
-    for _, path in found:
+    for _, path in checkpoints:
         if (reason := find_damage(path)) is not None:
-            raise ValueError(f"{path}: damaged, so there is no mean with it: {reason}")
-    return [Checkpoint(path, step, read_progress(path)) for step, path in reversed(found)]
+            raise ValueError(f"{path}: damaged, cannot be averaged: {reason}")
+    return [Checkpoint(path, step, read_progress(path)) for step, path in reversed(checkpoints)]
 
 
 def average_tensors(
     states: Iterable[Mapping[str, Tensor]], names: Iterable[str]
 ) -> dict[str, Tensor]:
-    """Average the tensors of these names over some states, summed in float64; float32.
+    """Average the tensors of these names over states, summed in float64; return float32.
 
     Raises:
-        ValueError: there is no state, or they are of different models.
+        ValueError: there is no state, or the states are from different models.
     """
     total: dict[str, Tensor] = {}
     n, names = 0, tuple(names)
@@ -178,13 +178,13 @@ def average_tensors(
 
 def _remove_leftovers(home: Path) -> None:
     remove_partial_files(home)
-    for left in home.iterdir():
-        if _PARTIAL_NAME.fullmatch(left.name):
-            shutil.rmtree(left)
+    for path in home.iterdir():
+        if _PARTIAL_NAME.fullmatch(path.name):
+            shutil.rmtree(path)
 
 
 def find_damage(path: Path) -> str | None:
-    """Check a checkpoint against its manifest, byte by byte; return what is wrong, if anything."""
+    """Check a checkpoint against its manifest, byte by byte; return the damage, if any."""
     try:
         manifest = read_json(path / _MANIFEST_FILE)
         files: dict[str, dict[str, Any]] = manifest["files"]
@@ -207,7 +207,7 @@ def find_damage(path: Path) -> str | None:
 
 
 def read_progress(path: Path) -> dict[str, Any]:
-    """Read how far the run was.
+    """Read the progress of a run.
 
     Raises:
         ValueError: a later version of Unmask wrote it.
@@ -216,31 +216,31 @@ def read_progress(path: Path) -> dict[str, Any]:
 
 
 def truncate_logs(folder: Path, checkpoint: Checkpoint | None) -> list[str]:
-    """Cut the run's logs back to a checkpoint, or to nothing; say what they lack, if anything."""
+    """Truncate the logs to a checkpoint, or to nothing; return a line for each incomplete log."""
     lengths: Mapping[str, int] = {} if checkpoint is None else checkpoint.progress["logs"]
     missing: list[str] = []
     for name in LOG_FILES:
         path, length = folder / name, lengths.get(name, 0)
-        there = path.stat().st_size if path.exists() else 0
-        if there > length:
+        actual_length = path.stat().st_size if path.exists() else 0
+        if actual_length > length:
             os.truncate(path, length)
-        elif there < length:
+        elif actual_length < length:
             missing.append(
-                f"{path}: {length - there} bytes of the log are missing; going on without them"
+                f"{path}: {length - actual_length} bytes of the log are missing; continuing"
             )
     return missing
 
 
 @contextmanager
 def lock_run_folder(folder: Path, *, wait: bool = False) -> Generator[None, None, None]:
-    """Keep other processes from training in the same run folder, for as long as this process lives.
+    """Lock a run folder against training by other processes, until this process ends.
 
     Args:
-        folder: of the run.
-        wait: until no other process does.
+        folder: the run folder.
+        wait: whether to wait for other processes.
 
     Raises:
-        ValueError: another process does.
+        ValueError: another process has the lock.
     """
     try:
         import fcntl
@@ -256,24 +256,24 @@ def lock_run_folder(folder: Path, *, wait: bool = False) -> Generator[None, None
             raise ValueError(f"{folder}: another process is training in this folder") from None
         except OSError as error:
             if error.errno not in (errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS):
-                raise  # file systems without locks go without
+                raise  # some file systems have no locks
         yield
 
 
 def _list_checkpoints(home: Path) -> list[tuple[int, Path]]:
-    """List the checkpoints, whole or not, newest first."""
-    found = [
+    """List the checkpoints, intact or not, newest first."""
+    checkpoints = [
         (int(m[1]), p)
         for p in home.iterdir()
         if (m := _CHECKPOINT_NAME.fullmatch(p.name)) and p.is_dir()
     ]
-    return sorted(found, reverse=True)
+    return sorted(checkpoints, reverse=True)
 
 
 def _write_folder(
     path: Path, tensors: Mapping[str, Mapping[str, Tensor]], progress: Mapping[str, Any]
 ) -> None:
-    """Write a checkpoint to a hidden folder, whole and flushed; replace one that was left there."""
+    """Write a checkpoint to a hidden folder and flush it; replace a leftover one."""
     if path.exists():
         shutil.rmtree(path)
     with atomic_path(path) as beside:
@@ -310,9 +310,9 @@ def _flush(folder: Path) -> None:
 
 
 def _remove(path: Path) -> None:
-    """Remove a checkpoint; killed on the way, it leaves nothing that looks like one."""
-    hidden = path.with_name(f".{path.name}.removed.part")
-    if hidden.exists():
-        shutil.rmtree(hidden)
-    path.rename(hidden)
-    shutil.rmtree(hidden)
+    """Remove a checkpoint; if killed meanwhile, the remains are not taken for one."""
+    hidden_path = path.with_name(f".{path.name}.removed.part")
+    if hidden_path.exists():
+        shutil.rmtree(hidden_path)
+    path.rename(hidden_path)
+    shutil.rmtree(hidden_path)

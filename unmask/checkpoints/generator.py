@@ -1,4 +1,4 @@
-"""The generator that a model was trained with, in a folder beside it: a model of its own."""
+"""The generator of a discriminator's pretraining, a separate model in a subfolder."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -20,19 +20,19 @@ from unmask.saved_format import read_record, write_record
 from unmask.zoo.native_format import with_expressible_format
 
 GENERATOR_FOLDER = "generator"
-"""Within the folder of a model."""
+"""Subfolder of a model's folder."""
 GENERATOR_KEY = "unmask_generator"
-"""Where its config.json says how it stood beside the model."""
+"""Key of config.json with the generator's settings."""
 _HEAD_PREFIXES = {"backbone.": "network.", "heads.language.": "language."}
-"""Names of its weights by itself -> in the head."""
+"""Prefixes of its weights in its own model -> in the head."""
 
 
 def write_generator(folder: Path, loaded_model: LoadedModel) -> None:
-    """Write the generator of a model, if it has one, into the model's folder."""
-    found = [h for h in loaded_model.model.heads.values() if isinstance(h, GeneratorHead)]
-    if not found or not isinstance(loaded_model.model.architecture, Architecture):
+    """Write the generator of a model, if it has one, to the model's folder."""
+    generators = [h for h in loaded_model.model.heads.values() if isinstance(h, GeneratorHead)]
+    if not generators or not isinstance(loaded_model.model.architecture, Architecture):
         return
-    (head,) = found
+    (head,) = generators
     card = with_expressible_format(
         replace(
             loaded_model.preset,
@@ -41,18 +41,22 @@ def write_generator(folder: Path, loaded_model: LoadedModel) -> None:
         )
     )
     alone = card.build()
-    named = dict(head.named_parameters(remove_duplicate=False))
-    for ours, here in _HEAD_PREFIXES.items():
-        weights = {ours + n.removeprefix(here): x for n, x in named.items() if n.startswith(here)}
+    parameters = dict(head.named_parameters(remove_duplicate=False))
+    for prefix, head_prefix in _HEAD_PREFIXES.items():
+        weights = {
+            prefix + n.removeprefix(head_prefix): x
+            for n, x in parameters.items()
+            if n.startswith(head_prefix)
+        }
         alone.load_state_dict(weights, strict=False)
     write_folder(folder / GENERATOR_FOLDER, alone, card, loaded_model.tokenizer)
     path = folder / GENERATOR_FOLDER / "config.json"
-    said = read_json_file(path) | {GENERATOR_KEY: write_record(to_dict(head.spec))}
-    path.write_bytes(encode_utf8(json.dumps(said, indent=2, ensure_ascii=False) + "\n"))
+    config = read_json_file(path) | {GENERATOR_KEY: write_record(to_dict(head.spec))}
+    path.write_bytes(encode_utf8(json.dumps(config, indent=2, ensure_ascii=False) + "\n"))
 
 
 def add_generator(folder: Path, model: Model) -> None:
-    """Put the generator that is in a model's folder, if one does, beside the model.
+    """Add the generator in a model's folder, if there is one, to the model.
 
     Raises:
         ValueError: its files are damaged, or do not fit the model.
@@ -60,18 +64,18 @@ def add_generator(folder: Path, model: Model) -> None:
     if (folder / GENERATOR_FOLDER / "config.json").is_file():
         path = folder / GENERATOR_FOLDER / "config.json"
         location = f"{path}: {GENERATOR_KEY}"
-        said = read_record(read_json_file(path).get(GENERATOR_KEY), location)
+        record = read_record(read_json_file(path).get(GENERATOR_KEY), location)
         model.add_head(
             GENERATOR_FOLDER,
-            from_dict(Generator, said, location),
+            from_dict(Generator, record, location),
         )
         load_generator_weights(folder, model)
 
 
 def load_generator_weights(folder: Path, model: Model) -> frozenset[str]:
-    """Give a model's generator the weights that are in its folder, if they do; name them.
+    """Load the weights of a model's generator from its folder, if any; return their names.
 
-    What is learned is the difference of two tables for some: it is taken here.
+    Some models learn the difference of two tables, which is computed here.
 
     Raises:
         ValueError: its files are damaged, or do not fit the model.
@@ -88,24 +92,22 @@ def load_generator_weights(folder: Path, model: Model) -> frozenset[str]:
 
 
 def _fill(folder: Path, head: GeneratorHead) -> Iterator[str]:
-    """Copy the weights of a generator's folder into a head; give their names within it."""
-    found = load_folder(
+    """Copy the weights of a generator's folder into a head; yield their names in it."""
+    generator_weights = load_folder(
         folder / GENERATOR_FOLDER, {"language": head.spec.language_head}
     ).model.own_weights()
-    wanted = dict(head.named_parameters(remove_duplicate=False))
-    for ours, here in _HEAD_PREFIXES.items():
-        for name, x in found.items():
-            if name.startswith(ours):
-                _copy_tensor(wanted, here + name.removeprefix(ours), x, folder)
-                yield here + name.removeprefix(ours)
+    parameters = dict(head.named_parameters(remove_duplicate=False))
+    for prefix, head_prefix in _HEAD_PREFIXES.items():
+        for name, x in generator_weights.items():
+            if name.startswith(prefix):
+                _copy_tensor(parameters, head_prefix + name.removeprefix(prefix), x, folder)
+                yield head_prefix + name.removeprefix(prefix)
 
 
 def _copy_tensor(
     parameters: Mapping[str, nn.Parameter], name: str, tensor: Tensor, folder: Path
 ) -> None:
     if name not in parameters or parameters[name].shape != tensor.shape:
-        raise ValueError(
-            f"{folder / GENERATOR_FOLDER}: its tensor {name} does not fit the model beside it"
-        )
+        raise ValueError(f"{folder / GENERATOR_FOLDER}: its tensor {name} does not fit the model")
     with torch.no_grad():
         parameters[name].copy_(tensor)

@@ -1,7 +1,7 @@
-"""Read a .bin file of llama2.c, which holds a small Llama: seven sizes, then its numbers.
+"""Read a .bin file of llama2.c, a small Llama: seven sizes, then the weights.
 
 The layout is that of `legacy_export` in llama2.c's export.py (Karpathy 2023): little-endian int32
-and float32, each kind of matrix for all layers at once. Nothing in a file is run.
+and float32, each kind of matrix for all layers at once. Nothing in a file is executed.
 """
 
 import struct
@@ -15,27 +15,27 @@ from torch import Tensor
 
 _HEADER = struct.Struct("<7i")
 _MAX_SIZE = 2**20
-"""No size is larger: what says so is another kind of file."""
+"""Maximum size: a file with larger ones is of another kind."""
 
 
 def find_weights(folder: Path) -> Path | None:
-    """Return the one .bin file of a folder that is of llama2.c, if there is one."""
-    found = [path for path in sorted(folder.glob("*.bin")) if read_config(path)]
-    return found[0] if len(found) == 1 else None
+    """Return the only .bin file of llama2.c in a folder, or None."""
+    paths = [path for path in sorted(folder.glob("*.bin")) if read_config(path)]
+    return paths[0] if len(paths) == 1 else None
 
 
 def read_weights(path: Path) -> dict[str, Tensor]:
-    """Read its tensors, with the names that transformers gives them.
+    """Read the tensors, with the names in transformers.
 
     Raises:
-        ValueError: it is no such file.
+        ValueError: it is not such a file.
     """
-    if not (theirs := read_config(path)):
-        raise ValueError(f"{path}: no file of llama2.c, or one that was cut off")
+    if not (config := read_config(path)):
+        raise ValueError(f"{path}: not a file of llama2.c, or truncated")
     numbers = torch.from_numpy(np.fromfile(path, "<f4", offset=_HEADER.size).astype(np.float32))
     state: dict[str, Tensor] = {}
-    at, n = 0, theirs["num_hidden_layers"]
-    for name, shape, heads in _tensor_layout(theirs):
+    at, n = 0, config["num_hidden_layers"]
+    for name, shape, heads in _tensor_layout(config):
         size = int(np.prod(shape))
         block, at = numbers[at : at + size].view(shape), at + size
         if heads:
@@ -48,9 +48,9 @@ def read_weights(path: Path) -> dict[str, Tensor]:
 
 
 def read_config(path: Path) -> dict[str, Any]:
-    """Read its sizes, as transformers says them; nothing, if the file is not as long as they say.
+    """Read the sizes as a configuration of transformers; empty if the file length does not match.
 
-    Epsilon is what llama2.c has in its code.
+    Epsilon is that of llama2.c's code.
     """
     with path.open("rb") as file:
         header = file.read(_HEADER.size)
@@ -60,7 +60,7 @@ def read_config(path: Path) -> dict[str, Any]:
     sizes = (width, d_ff, layers, heads, groups, abs(rows), length)
     if not all(0 < size <= _MAX_SIZE for size in sizes) or width % heads or heads % groups:
         return {}
-    theirs = {
+    config = {
         "model_type": "llama",
         "architectures": ["LlamaForCausalLM"],
         "hidden_size": width,
@@ -73,14 +73,14 @@ def read_config(path: Path) -> dict[str, Any]:
         "rms_norm_eps": 1e-5,
         "tie_word_embeddings": rows > 0,
     }
-    numbers = sum(int(np.prod(shape)) for _, shape, _ in _tensor_layout(theirs))
-    return theirs if path.stat().st_size == _HEADER.size + 4 * numbers else {}
+    numbers = sum(int(np.prod(shape)) for _, shape, _ in _tensor_layout(config))
+    return config if path.stat().st_size == _HEADER.size + 4 * numbers else {}
 
 
 def _tensor_layout(config: dict[str, Any]) -> Iterator[tuple[str, tuple[int, ...], int]]:
-    """Give name, shape and, where rows are pairs of a head that turns, heads, in the file's order.
+    """Yield name, shape and, for rows that are pairs of rotary heads, heads, in file order.
 
-    What has no name is not read.
+    Tensors without a name are skipped.
     """
     d, f, v = (config[f"{x}_size"] for x in ("hidden", "intermediate", "vocab"))
     n, h, g = (config[f"num_{x}"] for x in ("hidden_layers", "attention_heads", "key_value_heads"))
@@ -102,5 +102,5 @@ def _tensor_layout(config: dict[str, Any]) -> Iterator[tuple[str, tuple[int, ...
 
 
 def _pairs_to_halves(x: Tensor, heads: int) -> Tensor:
-    """Let pairs be the two halves of a head, where they were neighbors."""
+    """Reorder adjacent pairs to the two halves of a head."""
     return x.unflatten(1, (heads, -1, 2)).transpose(2, 3).reshape(x.shape)

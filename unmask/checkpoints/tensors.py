@@ -27,12 +27,12 @@ from unmask.files import checksum, read_json_object
 
 SAFETENSORS_WEIGHTS, PICKLED_WEIGHTS = "model.safetensors", "pytorch_model.bin"
 METADATA = {"format": "pt"}
-"""What other libraries look for in a file's header."""
+"""Header entry expected by other libraries."""
 CHECKSUM_KEY = "unmask_checksum"
-"""The key of a file's header under which we say what its tensors are; see `tensors_checksum`."""
+"""Header key of the checksum of the tensors; see `tensors_checksum`."""
 
 
-# What a reader of pickled data raises where the data are none is up to those data.
+# The errors of a pickle reader on other data depend on these data.
 _UNPICKLING_ERRORS = (
     pickle.UnpicklingError,
     ArithmeticError,
@@ -51,7 +51,7 @@ _UNPICKLING_ERRORS = (
 
 
 def tensors_sha256(tensors: Mapping[str, Tensor]) -> str:
-    """Return a sha256 over names, shapes and float32 numbers: the same iff all of them are."""
+    """Return a SHA-256 of names, shapes and float32 values."""
     digest = hashlib.sha256()
     for name, tensor in sorted(tensors.items()):
         digest.update(f"{name} {list(tensor.shape)}\n".encode())
@@ -60,28 +60,28 @@ def tensors_sha256(tensors: Mapping[str, Tensor]) -> str:
 
 
 def tensors_checksum(tensors: Mapping[str, Tensor]) -> str:
-    """Return a checksum over names, types, shapes and bytes of tensors: it finds damage, fast."""
-    found = 0
+    """Return a fast checksum of names, types, shapes and bytes, for the detection of damage."""
+    result = 0
     for name, tensor in sorted(tensors.items()):
-        found = zlib.crc32(f"{name} {tensor.dtype} {list(tensor.shape)}\n".encode(), found)
+        result = zlib.crc32(f"{name} {tensor.dtype} {list(tensor.shape)}\n".encode(), result)
         bytes_ = tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8)
-        found = checksum(bytes_.numpy().data, found)
-    return f"{found:08x}"
+        result = checksum(bytes_.numpy().data, result)
+    return f"{result:08x}"
 
 
 def to_float32_weight(name: str, tensor: Tensor) -> Tensor:
-    """Return a tensor of a file in float32.
+    """Convert a tensor of a file to float32.
 
     Raises:
-        ValueError: its numbers are integers, or some are not finite.
+        ValueError: it has integers, or values that are not finite.
     """
     if not tensor.is_floating_point():
         kind = str(tensor.dtype).removeprefix("torch.")
-        raise ValueError(f"tensor {name} holds {kind}, where weights are floating-point numbers")
-    found = tensor.to(torch.float32)
-    if not bool(found.isfinite().all()):
-        raise ValueError(f"tensor {name} holds numbers that are not finite")
-    return found
+        raise ValueError(f"tensor {name} must have floating-point values, got {kind}")
+    weight = tensor.to(torch.float32)
+    if not bool(weight.isfinite().all()):
+        raise ValueError(f"tensor {name} has values that are not finite")
+    return weight
 
 
 def read_tensors(path: Path) -> dict[str, Tensor]:
@@ -89,18 +89,18 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
 
     Raises:
         FileNotFoundError: there is none.
-        ValueError: the file is truncated, damaged, or holds something else than tensors.
+        ValueError: the file is truncated or damaged, or has other content than tensors.
     """
     if not path.is_file():
         raise FileNotFoundError(f"{path}: no such file")
     if path.suffix == ".safetensors":
         with _open_safetensors(path) as file:
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-            said = (file.metadata() or {}).get(CHECKSUM_KEY)
-        if said is not None and (found := tensors_checksum(tensors)) != said:
+            expected = (file.metadata() or {}).get(CHECKSUM_KEY)
+        if expected is not None and (actual := tensors_checksum(tensors)) != expected:
             raise ValueError(
                 f"{path}: truncated or damaged: its tensors have changed since they were written "
-                f"(checksum {found}, expected {said})"
+                f"(checksum {actual}, expected {expected})"
             )
         return tensors
     return _read_pickled(path)
@@ -109,28 +109,28 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
 def _read_pickled(path: Path) -> dict[str, Tensor]:
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # whatever it makes of a damaged file
+            warnings.simplefilter("ignore")  # on damaged files
             state = torch.load(path, map_location="cpu", weights_only=True)
     except _UNPICKLING_ERRORS as error:
-        why = f"{type(error).__name__}: {str(error).splitlines()[0]}" if str(error) else ""
-        if isinstance(error, pickle.UnpicklingError):  # its advice is to read on without checks
-            why = "only a file of nothing but tensors is read"
-        raise ValueError(f"{path}: refused or damaged ({why[:160]})") from None
+        reason = f"{type(error).__name__}: {str(error).splitlines()[0]}" if str(error) else ""
+        if isinstance(error, pickle.UnpicklingError):  # its advice is to disable the checks
+            reason = "only a file with nothing but tensors is read"
+        raise ValueError(f"{path}: refused or damaged ({reason[:160]})") from None
     if isinstance(state, Mapping) and isinstance(state.get("state_dict"), Mapping):
         state = state["state_dict"]
     if not isinstance(state, Mapping) or not all(isinstance(x, Tensor) for x in state.values()):
-        raise ValueError(f"{path}: does not hold a table of tensors by name")
+        raise ValueError(f"{path}: must be a table of tensors by name")
     return {str(name): tensor for name, tensor in state.items()}
 
 
 def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
-    """Write a safetensors file, with a checksum in its header; the caller makes it whole.
+    """Write a safetensors file, with a checksum in its header; the caller makes it atomic.
 
     Raises:
         OSError: it cannot be written, for instance because the disk is full.
     """
     path.touch()
-    # The library's own file is for its owner alone, whatever the user's mask says.
+    # The library creates files for the owner only, ignoring the umask.
     mode = path.stat().st_mode
     written = {name: x.detach().cpu().contiguous() for name, x in tensors.items()}
     digits = tensors_checksum(written)
@@ -139,26 +139,26 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
         _order_metadata(path, digits)
         path.chmod(mode)
     except SafetensorError as error:
-        # The library says the system's error number only in its text.
-        found = re.search(r"os error (\d+)", str(error))
-        number = int(found[1]) if found else errno.EIO
+        # The error number is only in the message of the library.
+        match = re.search(r"os error (\d+)", str(error))
+        number = int(match[1]) if match else errno.EIO
         raise OSError(number, os.strerror(number), str(path)) from error
 
 
 def _order_metadata(path: Path, checksum_value: str) -> None:
-    """Let a file's header say what is said of it in one order: the library's differs by process."""
-    wanted, other = (
-        json.dumps(said, separators=(",", ":")).encode()
-        for said in (
+    """Write the header's metadata in a fixed order: that of the library varies by process."""
+    ordered, reordered = (
+        json.dumps(metadata, separators=(",", ":")).encode()
+        for metadata in (
             METADATA | {CHECKSUM_KEY: checksum_value},
             {CHECKSUM_KEY: checksum_value} | METADATA,
         )
     )
     with path.open("r+b") as file:
         head = file.read(int.from_bytes(file.read(8), "little"))
-        if other in head:
-            file.seek(8 + head.index(other))
-            file.write(wanted)
+        if reordered in head:
+            file.seek(8 + head.index(reordered))
+            file.write(ordered)
 
 
 def read_model_tensors(folder: Path) -> dict[str, Tensor]:
@@ -168,8 +168,8 @@ def read_model_tensors(folder: Path) -> dict[str, Tensor]:
 
     Raises:
         FileNotFoundError: the folder has no weights, or an index names a file that is not there.
-        ValueError: a file is damaged, an encoding is not that of its tensors, or an index leads out
-            of the folder.
+        ValueError: a file is damaged, an encoding does not match its tensors, or an index has a
+            path outside the folder.
     """
     if (folder / PACKED_WEIGHTS).is_file():
         return decode_tensors(folder, read_tensors(folder / PACKED_WEIGHTS))
@@ -186,9 +186,9 @@ def read_model_tensors(folder: Path) -> dict[str, Tensor]:
 
 
 def tensor_names(folder: Path) -> list[str]:
-    """Return the names of the tensors that `read_model_tensors` would read, from headers alone.
+    """Return the names of the tensors of `read_model_tensors`, from headers only.
 
-    None of a folder whose files do not say them without being read.
+    Empty if the files have no headers.
 
     Raises:
         ValueError: a file is damaged.
@@ -213,7 +213,7 @@ def tensor_names(folder: Path) -> list[str]:
 
 @contextmanager
 def _utf8_path(path: Path) -> Generator[str, None, None]:
-    """Give a name of a file that is UTF-8: on Linux any may be not, and the library needs one."""
+    """Yield a UTF-8 path of a file: the library rejects other bytes, possible on Linux."""
     try:
         str(path).encode()
     except UnicodeEncodeError:
@@ -228,7 +228,7 @@ def _utf8_path(path: Path) -> Generator[str, None, None]:
 
 @contextmanager
 def _open_safetensors(path: Path) -> Generator[Any, None, None]:
-    """Open a file of safetensors."""
+    """Open a safetensors file."""
     try:
         with _utf8_path(path) as name, safe_open(name, framework="pt") as file:
             yield file
@@ -244,15 +244,15 @@ def _read_weight_shards(folder: Path, index: Path) -> dict[str, Tensor]:
     state: dict[str, Tensor] = {}
     for name in sorted(set(map(str, table.values()))):
         path = (folder / name).resolve()
-        # A link inside the folder may lead to the Hub's cache; a name in the index may not lead
-        # anywhere else.
+        # A link inside the folder may point to the Hub's cache; a name in the index must be in the
+        # folder.
         if Path(name).name != name:
             raise ValueError(f"{index}: {name!r} is not a file of this folder")
         if not path.is_file():
             raise FileNotFoundError(f"{folder / name}: no such file, but {index.name} names it")
         state |= read_tensors(folder / name)
-    if lacking := sorted(set(table) - set(state)):
-        raise ValueError(f"{index}: names {len(lacking)} tensors that no file has: {lacking[:3]}")
+    if missing := sorted(set(table) - set(state)):
+        raise ValueError(f"{index}: {len(missing)} tensors are in no file: {missing[:3]}")
     return state
 
 

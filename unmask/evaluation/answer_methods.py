@@ -1,6 +1,6 @@
-"""How a prompted model answers: multiple choice, partial scoring, target likelihood, generation.
+"""Answer methods of prompted models: multiple choice, partial scoring, likelihood, generation.
 
-Each is a part of a task (`unmask.evaluation.prompting`): it scores a model on some rows.
+Each is a part of a task (`unmask.evaluation.prompting`) and scores a model on rows.
 """
 
 import re
@@ -22,8 +22,8 @@ from unmask.text.records import describe_value, format_names
 from unmask.tokenizers.encode import Tokenizer
 
 ChoiceNormalization = Literal["sum", "token", "byte", "unconditional"]
-"""Divisor that makes answers of different lengths comparable: none, their tokens, their bytes, or
-their probability after a neutral context."""
+"""Normalization of answers of different lengths: none, by tokens, by bytes, or by the probability
+after a neutral context."""
 
 _TEMPLATE_COLUMN = re.compile(r"\{\{|\}\}|\{([^{}]*)\}")
 
@@ -37,27 +37,27 @@ class TemplateRow:
     """File and line."""
 
     def template_value(self, template: str) -> object:
-        """Return a column's value if the template names nothing else, else the rendered text."""
+        """Return a column's value if the template is only its name, else the rendered text."""
         alone = _TEMPLATE_COLUMN.fullmatch(template)
         return self._value(alone[1]) if alone and alone[1] is not None else self.render(template)
 
     def render(self, template: str) -> str:
         """Render a template: {column} is the row's value, {{ and }} are braces.
 
-        Of a list, its texts with spaces between.
+        Lists of texts are joined by spaces.
 
         Raises:
-            ValueError: there is no such column, or no text in it.
+            ValueError: there is no such column, or its value is no text.
         """
         return _TEMPLATE_COLUMN.sub(
             lambda m: m[0][0] if m[1] is None else self._as_text(m[1], self._value(m[1])), template
         )
 
     def render_list(self, template: str) -> list[str]:
-        """Return the texts of a column of lists, or the one that is rendered."""
-        found = self.template_value(template)
-        if isinstance(found, list):
-            return [self._as_text(template, one) for one in found]
+        """Return the texts of a column of lists, or the one rendered text."""
+        value = self.template_value(template)
+        if isinstance(value, list):
+            return [self._as_text(template, text) for text in value]
         return [self.render(template)]
 
     def _value(self, column: str) -> object:
@@ -69,7 +69,7 @@ class TemplateRow:
 
     def _as_text(self, column: str, value: object) -> str:
         if isinstance(value, list):
-            return " ".join(self._as_text(column, one) for one in value)
+            return " ".join(self._as_text(column, item) for item in value)
         if isinstance(value, str | int | float):
             return str(value)
         raise ValueError(f"{self.location}: {column!r} must be text, got {describe_value(value)}")
@@ -80,22 +80,22 @@ class PromptedRow:
     """A row and its prompt."""
 
     prompt: str
-    """A description, shots, and the query."""
+    """Description, shots and query."""
     row: TemplateRow
 
 
 @dataclass(frozen=True, kw_only=True)
 class PromptedModel:
-    """A model that is given prompts."""
+    """A model for prompting, with its limits."""
 
     model: Model
     tokenizer: Tokenizer
     pll_masking: PseudoLikelihoodMasking = "word"
     """See `unmask.evaluation.likelihood`."""
     sequence_length: int | None = None
-    """Tokens that are read together at most. None: as many as the model has positions."""
+    """Maximum input length in tokens. None: the model's number of positions."""
     memory_length: int = 0
-    """Of a file that is read as one stream: positions before a piece that each layer remembers."""
+    """Memory length of each layer, in positions, for files read as one stream."""
 
     def likelihoods(
         self, contexts: Sequence[str], continuations: Sequence[str]
@@ -113,7 +113,7 @@ class PromptedModel:
     def generate_texts(
         self, prompts: Sequence[str], generation_config: GenerationConfig
     ) -> list[GenerationOutput]:
-        """Continue prompts, or answer them; of one that is too long the beginning is cut."""
+        """Continue or answer prompts; long prompts are truncated on the left."""
         return generate_texts(
             self.model, self.tokenizer, prompts, generation_config, max_length=self.sequence_length
         )
@@ -125,20 +125,20 @@ class RowScore:
 
     metrics: Mapping[str, float]
     n_truncated_tokens: int = 0
-    """Tokens that did not fit, of the longest prompt."""
+    """Truncated tokens of the longest prompt."""
 
 
 @runtime_checkable
 class AnswerMethod(Protocol):
-    """A way of answering."""
+    """Scores a model's answers."""
 
     @property
     def primary_metric(self) -> str:
-        """The customary metric."""
+        """The default metric."""
         ...
 
     def render_solved(self, query: str, row: TemplateRow) -> str:
-        """Render a row with its right answer, for a shot."""
+        """Render a row with its correct answer, for a shot."""
         ...
 
     def score(self, model: PromptedModel, rows: Sequence[PromptedRow]) -> list[RowScore]:
@@ -147,15 +147,15 @@ class AnswerMethod(Protocol):
 
 
 def with_leading_space(prompt: str, answer: str) -> str:
-    """Return an answer with the space that separates it from its prompt, where one does."""
+    """Return an answer with the space that separates it from its prompt, if any."""
     return answer if not prompt or prompt[-1].isspace() else f" {answer}"
 
 
 @dataclass(frozen=True, kw_only=True)
 class MultipleChoiceScoring:
-    """The likeliest of some answers (Brown et al. 2020, arXiv:2005.14165, section 2.4).
+    """The most likely of several answers (Brown et al. 2020, arXiv:2005.14165, section 2.4).
 
-    Of several that are equally likely each is chosen in part: of two, a half.
+    Ties count in equal parts: of two answers, a half each.
     """
 
     choices: str | tuple[str, ...]
@@ -168,47 +168,47 @@ class MultipleChoiceScoring:
 
     @property
     def primary_metric(self) -> str:
-        """The share of items where the right one is chosen."""
+        """Accuracy."""
         return "accuracy"
 
     def render_solved(self, query: str, row: TemplateRow) -> str:
-        """Render a row with its right answer."""
+        """Render a row with its correct answer."""
         choices = self._render_choices(row)
         return query + with_leading_space(query, choices[target_index(row, self.target, choices)])
 
     def _render_choices(self, row: TemplateRow) -> list[str]:
         if isinstance(self.choices, tuple):
-            found = [row.render(one) for one in self.choices]
+            choices = [row.render(template) for template in self.choices]
         else:
-            found = row.render_list(self.choices)
-        return _check_several(found, row, "choices")
+            choices = row.render_list(self.choices)
+        return _check_several(choices, row, "choices")
 
     def score(self, model: PromptedModel, rows: Sequence[PromptedRow]) -> list[RowScore]:
         """Compare the answers of each row."""
         choices = [self._render_choices(item.row) for item in rows]
         pairs = [
-            (item.prompt, with_leading_space(item.prompt, one))
+            (item.prompt, with_leading_space(item.prompt, answer))
             for item, some in zip(rows, choices, strict=True)
-            for one in some
+            for answer in some
         ]
-        answers = [one for _, one in pairs]
+        answers = [answer for _, answer in pairs]
         likelihoods = model.likelihoods([prompt for prompt, _ in pairs], answers)
-        scores = [self._normalized_score(one) for one in likelihoods]
+        scores = [self._normalized_score(answer) for answer in likelihoods]
         if self.normalization == "unconditional":
             alone = [with_leading_space(self.neutral_context, one.lstrip()) for one in answers]
             base = model.likelihoods([self.neutral_context] * len(alone), alone)
             scores = [a - b.log_likelihood for a, b in zip(scores, base, strict=True)]
         return _score_choices(rows, choices, self.target, scores, likelihoods)
 
-    def _normalized_score(self, one: ContinuationLikelihood) -> float:
+    def _normalized_score(self, likelihood: ContinuationLikelihood) -> float:
         if self.normalization == "token":
-            return one.per_token
-        return one.per_byte if self.normalization == "byte" else one.log_likelihood
+            return likelihood.per_token
+        return likelihood.per_byte if self.normalization == "byte" else likelihood.log_likelihood
 
 
 @dataclass(frozen=True, kw_only=True)
 class PartialScoring:
-    """Of some contexts, the one after which a text is likeliest (Trinh and Le 2018).
+    """The context after which a text is most likely (Trinh and Le 2018).
 
     Partial scoring, arXiv:1806.02847, section 3.1: the contexts themselves are not scored.
     """
@@ -221,21 +221,21 @@ class PartialScoring:
 
     @property
     def primary_metric(self) -> str:
-        """The share of items where the right one is found."""
+        """Accuracy."""
         return "accuracy"
 
     def render_solved(self, query: str, row: TemplateRow) -> str:
-        """Render a row with its right context."""
+        """Render a row with its correct context."""
         contexts = self._render_contexts(row)
         context = query + contexts[target_index(row, self.target, contexts)]
         return context + with_leading_space(context, row.render(self.continuation))
 
     def _render_contexts(self, row: TemplateRow) -> list[str]:
         if isinstance(self.contexts, tuple):
-            found = [row.render(one) for one in self.contexts]
+            contexts = [row.render(template) for template in self.contexts]
         else:
-            found = row.render_list(self.contexts)
-        return _check_several(found, row, "contexts")
+            contexts = row.render_list(self.contexts)
+        return _check_several(contexts, row, "contexts")
 
     def score(self, model: PromptedModel, rows: Sequence[PromptedRow]) -> list[RowScore]:
         """Compare the contexts of each row."""
@@ -257,17 +257,17 @@ class PartialScoring:
 
 @dataclass(frozen=True, kw_only=True)
 class TargetLikelihood:
-    """A text that is to be the likeliest, token by token (LAMBADA: Paperno et al. 2016).
+    """A text that should be the most likely, token by token (LAMBADA: Paperno et al. 2016).
 
-    `accuracy` counts items where each of its tokens is the likeliest; `perplexity` is exp of the
-    mean over items of the nats of the whole text (Radford et al. 2019, section 3.3).
+    `accuracy` is the share of items with all tokens most likely; `perplexity` is exp of the mean
+    nats of the whole text (Radford et al. 2019, section 3.3).
     """
 
     target: str
 
     @property
     def primary_metric(self) -> str:
-        """The share of items where all tokens are right."""
+        """Accuracy: the share of items with all tokens correct."""
         return "accuracy"
 
     def render_solved(self, query: str, row: TemplateRow) -> str:
@@ -283,63 +283,69 @@ class TargetLikelihood:
         ]
         return [
             RowScore(
-                {"accuracy": float(one.is_greedy), "perplexity": one.log_likelihood},
-                one.n_truncated_tokens,
+                {"accuracy": float(likelihood.is_greedy), "perplexity": likelihood.log_likelihood},
+                likelihood.n_truncated_tokens,
             )
-            for one in model.likelihoods(prompts, texts)
+            for likelihood in model.likelihoods(prompts, texts)
         ]
 
 
 @dataclass(frozen=True, kw_only=True)
 class GenerateUntil:
-    """A text that is generated, and compared with right ones once normalized as SQuAD's are."""
+    """A generated text, compared with references after SQuAD's normalization."""
 
     target: str
-    """Template of the right answer, or that of a column of lists, each of which is right."""
+    """Template of the correct answer, or of a column of lists of correct answers."""
     metric: Literal["exact_match", "f1"] = "exact_match"
     until: tuple[str, ...] = ("\n",)
-    """The answer ends before the first of these."""
+    """Strings before which the answer ends."""
     max_new_tokens: int = 32
 
     @property
     def primary_metric(self) -> str:
-        """The metric that was chosen; both are given."""
+        """The chosen metric; both are reported."""
         return self.metric
 
     def render_solved(self, query: str, row: TemplateRow) -> str:
-        """Render a row with its first right answer."""
+        """Render a row with its first correct answer."""
         return query + with_leading_space(
             query, _check_several(row.render_list(self.target), row, "right answers", 1)[0]
         )
 
     def score(self, model: PromptedModel, rows: Sequence[PromptedRow]) -> list[RowScore]:
-        """Let the model generate, and compare."""
+        """Generate answers and compare them."""
         outputs = model.generate_texts(
             [item.prompt for item in rows], GenerationConfig(max_new_tokens=self.max_new_tokens)
         )
-        found: list[RowScore] = []
-        for item, one in zip(rows, outputs, strict=True):
-            right, text = item.row.render_list(self.target), truncate_at(one.text, self.until)
-            metrics = {"exact_match": answer_exact_match(right, text), "f1": answer_f1(right, text)}
-            found.append(RowScore(metrics, one.n_truncated_tokens))
-        return found
+        scores: list[RowScore] = []
+        for item, output in zip(rows, outputs, strict=True):
+            references, text = (
+                item.row.render_list(self.target),
+                truncate_at(output.text, self.until),
+            )
+            metrics = {
+                "exact_match": answer_exact_match(references, text),
+                "f1": answer_f1(references, text),
+            }
+            scores.append(RowScore(metrics, output.n_truncated_tokens))
+        return scores
 
 
 AnswerMethodSpec = MultipleChoiceScoring | PartialScoring | TargetLikelihood | GenerateUntil
 
 
 def truncate_at(text: str, stop_strings: Sequence[str]) -> str:
-    """Return the text before the first of some stop strings."""
+    """Return the text before the first stop string."""
     for stop in filter(None, stop_strings):
         text = text.split(stop, 1)[0]
     return text
 
 
 def target_index(row: TemplateRow, template: str, choices: Sequence[str]) -> int:
-    """Return which of some options is right: named by its text, or by its number from 0.
+    """Return the index of the correct option, given by its text or its index from 0.
 
     Raises:
-        ValueError: none is.
+        ValueError: it is neither.
     """
     value = row.template_value(template)
     text = str(int(value)) if isinstance(value, int) else row.render(template)
@@ -348,7 +354,7 @@ def target_index(row: TemplateRow, template: str, choices: Sequence[str]) -> int
     if text.isdecimal() and int(text) < len(choices):
         return int(text)
     raise ValueError(
-        f"{row.location}: the right answer must be one of {format_names(choices)}, or its number "
+        f"{row.location}: the correct answer must be one of {format_names(choices)}, or its index "
         f"from 0, got {text!r}"
     )
 
@@ -368,18 +374,20 @@ def _score_choices(
     scores: Sequence[float],
     likelihoods: Sequence[ContinuationLikelihood],
 ) -> list[RowScore]:
-    """Compute the accuracy of each row: the share of its likeliest choices that are right."""
-    found: list[RowScore] = []
-    at = 0
+    """Compute the accuracy of each row: the credit of its most likely choices."""
+    row_scores: list[RowScore] = []
+    start = 0
     for item, some in zip(rows, choices, strict=True):
-        part = slice(at, at + len(some))
+        part = slice(start, start + len(some))
         metrics = {"accuracy": choice_credit(scores[part], target_index(item.row, target, some))}
-        found.append(RowScore(metrics, max(one.n_truncated_tokens for one in likelihoods[part])))
-        at += len(some)
-    return found
+        row_scores.append(
+            RowScore(metrics, max(one.n_truncated_tokens for one in likelihoods[part]))
+        )
+        start += len(some)
+    return row_scores
 
 
 def choice_credit(scores: Sequence[float], target: int) -> float:
-    """Return 1 if the right option has the highest score, its share if others have it too."""
+    """Return 1 if the correct option has the highest score, 1/k if k options tie."""
     best = max(scores)
     return (scores[target] == best) / sum(score == best for score in scores)

@@ -10,31 +10,30 @@ from unmask.objectives.features import ShiftedTargets
 from unmask.shards.read import TokenShards
 
 MAX_COUNTED_TOKENS = 20_000_000
-"""Training tokens that are counted, at most. Their pairs take 8 bytes each (vocabularies of up to
-65,536: 4), and all there are of different ones, for a short time, 40: under a gigabyte."""
+"""Maximum number of training tokens counted. Pairs take 8 bytes each (4 for vocabularies up to
+65,536), distinct ones temporarily 40: under a gigabyte."""
 TOKENS_PER_CHUNK = 2**21
-"""Tokens that are read and counted at the same time; of a longer text, the pair at the border is
-not."""
+"""Tokens per chunk; pairs across chunks are not counted."""
 
 
 class BigramBaseline:
-    """For each token the one that follows it most often in the training text.
+    """The most frequent next token of each token in the training text.
 
-    Of equally frequent ones, that of the lowest id.
+    Ties go to the lowest id.
     """
 
     token_counts: Int[np.ndarray, "v"]
-    """How often each token occurs."""
+    """Count of each token."""
     most_frequent_token: int
     """The most frequent token."""
     most_frequent_next: Int[np.ndarray, "v"]
-    """The most frequent next token of each; `most_frequent_token` where none ever followed."""
+    """The most frequent next token of each; `most_frequent_token` if there is none."""
 
     def __init__(self, pieces: Iterable[Int[np.ndarray, "_"]], vocab_size: int) -> None:
-        """Count pieces of text; pairs do not cross their borders.
+        """Count the tokens and pairs of pieces of text; pairs do not cross pieces.
 
         Raises:
-            ValueError: there is not one token.
+            ValueError: there is no token.
         """
         self.token_counts = np.zeros(vocab_size, np.int64)
         narrow = np.dtype(np.uint32 if vocab_size**2 <= 2**32 else np.int64)
@@ -47,16 +46,16 @@ class BigramBaseline:
         self.most_frequent_token = int(self.token_counts.argmax())
         self.most_frequent_next = np.full(vocab_size, self.most_frequent_token, np.int64)
         first, second, times = _count_pairs(np.concatenate(pairs), vocab_size)
-        # Ascending: of what is written to one place, the last stays.
+        # Ascending: the last write to an index wins.
         order = np.lexsort((vocab_size - second, times))
         self.most_frequent_next[first[order]] = second[order]
 
     def accuracy(self, batches: Iterable[Batch]) -> dict[str, float]:
         """Compute the share of targets that each baseline predicts.
 
-        "unigram" predicts the most frequent token of all, "bigram" the one most frequent after the
-        true token before, which a masked model may not see; where there is none, as "unigram". Not
-        for encoder-decoders.
+        "unigram" predicts the most frequent token, "bigram" the most frequent one after the true
+        previous token, which a masked model may not see; if there is none, as "unigram". Not for
+        encoder-decoders.
         """
         n_targets = unigram = bigram = 0
         for batch in batches:
@@ -76,17 +75,17 @@ class BigramBaseline:
 def _join_pieces(
     pieces: Iterable[Int[np.ndarray, "_"]],
 ) -> Iterator[tuple[Int[np.ndarray, "t"], Int[np.ndarray, "_"]]]:
-    """Join pieces, short ones many at a time; yield the ids, and which are followed by another."""
-    held: list[np.ndarray] = []
+    """Concatenate short pieces; yield ids and a mask of those with a next token."""
+    pending: list[np.ndarray] = []
     n = 0
     for piece in pieces:
-        held.append(piece)
+        pending.append(piece)
         n += len(piece)
         if n >= TOKENS_PER_CHUNK:
-            yield _concatenate(held)
-            held, n = [], 0
+            yield _concatenate(pending)
+            pending, n = [], 0
     if n:
-        yield _concatenate(held)
+        yield _concatenate(pending)
 
 
 def _concatenate(pieces: list[np.ndarray]) -> tuple[Int[np.ndarray, "t"], Int[np.ndarray, "_"]]:
@@ -99,11 +98,11 @@ def _concatenate(pieces: list[np.ndarray]) -> tuple[Int[np.ndarray, "t"], Int[np
 def _count_pairs(
     pairs: Integer[np.ndarray, "_"], vocab_size: int
 ) -> tuple[Integer[np.ndarray, "n"], Integer[np.ndarray, "n"], Int[np.ndarray, "n"]]:
-    """Return each pair's first and second token and how often it occurs; `pairs` is sorted."""
+    """Return the first and second token and the count of each pair; `pairs` is sorted."""
     pairs.sort()
-    begins = np.flatnonzero(np.append(len(pairs) > 0, pairs[1:] != pairs[:-1]))
-    times = np.diff(begins, append=len(pairs))
-    first, second = np.divmod(pairs[begins], vocab_size)
+    starts = np.flatnonzero(np.append(len(pairs) > 0, pairs[1:] != pairs[:-1]))
+    times = np.diff(starts, append=len(pairs))
+    first, second = np.divmod(pairs[starts], vocab_size)
     return first, second, times
 
 
@@ -118,27 +117,27 @@ def _previous_tokens(batch: Batch) -> Int[np.ndarray, "b t"]:
         else shifted.is_shifted.numpy().astype(np.int64)
     )
     row, column = np.nonzero(targets != IGNORE_INDEX)
-    at = column + shift[row, column]  # where the target is read
-    inside = at < tokens.shape[1]
-    if batch.position_ids is not None:  # what follows the last of a text is of another
-        inside &= batch.position_ids.numpy()[row, at.clip(max=tokens.shape[1] - 1)] > 0
-    tokens[row[inside], at[inside]] = targets[row[inside], column[inside]]
-    at = np.arange(tokens.shape[1]) + shift - 1
-    return np.where(at < 0, -1, np.take_along_axis(tokens, at.clip(min=0), 1))
+    source_column = column + shift[row, column]  # column of the target
+    inside = source_column < tokens.shape[1]
+    if batch.position_ids is not None:  # the token after the last one is of another text
+        inside &= batch.position_ids.numpy()[row, source_column.clip(max=tokens.shape[1] - 1)] > 0
+    tokens[row[inside], source_column[inside]] = targets[row[inside], column[inside]]
+    source_column = np.arange(tokens.shape[1]) + shift - 1
+    return np.where(source_column < 0, -1, np.take_along_axis(tokens, source_column.clip(min=0), 1))
 
 
 def count_bigrams(shards: TokenShards, spans: Int[np.ndarray, "n 2"]) -> BigramBaseline:
-    """Count the bigrams of the training spans; of a larger text, of its first tokens."""
+    """Count the bigrams of the training spans, up to `MAX_COUNTED_TOKENS`."""
     return BigramBaseline(_read_pieces(shards, spans), shards.tokenizer.vocab_size)
 
 
 def _read_pieces(
     shards: TokenShards, spans: Int[np.ndarray, "n 2"]
 ) -> Iterator[Int[np.ndarray, "_"]]:
-    """Yield the ids of each span, reading ahead: documents may be many and short."""
-    base, ids, left = 0, np.zeros(0, np.int64), MAX_COUNTED_TOKENS
+    """Yield the ids of each span, with buffered reading: documents may be many and short."""
+    base, ids, remaining = 0, np.zeros(0, np.int64), MAX_COUNTED_TOKENS
     for start, end in spans.tolist():
-        end = min(end, start + left)
+        end = min(end, start + remaining)
         for at in range(start, end, TOKENS_PER_CHUNK):
             stop = min(end, at + TOKENS_PER_CHUNK)
             if at < base or stop > base + len(ids):
@@ -147,4 +146,4 @@ def _read_pieces(
                     shards.read_tokens(at, min(at + TOKENS_PER_CHUNK, shards.n_tokens)).ids,
                 )
             yield ids[at - base : stop - base]
-        left -= end - start
+        remaining -= end - start

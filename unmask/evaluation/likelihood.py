@@ -1,4 +1,4 @@
-"""Likelihood of a text after another: of decoders, encoder-decoders and masked models."""
+"""Likelihood of continuations by decoders, encoder-decoders and masked models."""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -20,13 +20,13 @@ from unmask.tokenizers.encode import Tokenizer
 from unmask.tokenizers.spec import SpecialTokenIds
 
 PseudoLikelihoodMasking = Literal["word", "token"]
-"""What is masked while a masked model predicts a token: the token and those after it in its word,
-or the token alone."""
+"""Masking for the pseudo-log-likelihood of a token: the token and those after it in its word, or
+the token only."""
 
 CONTINUATIONS_PER_CHUNK = 1024
-"""Continuations that are prepared at the same time."""
+"""Continuations per batch of preparation."""
 MAX_LOGITS = 2**25
-"""Logits that are held at the same time: 128 MiB."""
+"""Maximum number of logits in memory: 128 MiB."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,14 +34,14 @@ class ContinuationLikelihood:
     """Likelihood of a continuation after its context."""
 
     log_likelihood: float
-    """Its log-probability, in nats; of a masked model, the pseudo-log-likelihood."""
+    """Log-probability in nats; for masked models the pseudo-log-likelihood."""
     n_tokens: int
     n_bytes: int
-    """Of the continuation in UTF-8, without white space before it."""
+    """Bytes of the continuation in UTF-8, without leading white space."""
     is_greedy: bool
-    """Whether each token of the continuation was the likeliest."""
+    """Whether every token of the continuation is the most likely one."""
     n_truncated_tokens: int = 0
-    """Tokens of the context that did not fit, its first ones."""
+    """Number of context tokens truncated on the left."""
 
     @property
     def per_token(self) -> float:
@@ -61,15 +61,15 @@ class ContextContinuation:
     context: tuple[int, ...]
     continuation: tuple[int, ...]
     word_starts: tuple[bool, ...] = ()
-    """Which tokens of the continuation begin a word; for masked models alone."""
+    """Which tokens of the continuation start a word; for masked models only."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class LikelihoodWindows:
-    """How much of a text a model reads at once."""
+    """Window sizes for long texts."""
 
     sequence_length: int | None = None
-    """Maximum number of tokens read together, special ones included. None: as many as the model has
+    """Maximum window length in tokens, special tokens included. None: the model's number of
     positions."""
     stride: int | None = None
     """Number of targets in a window after the first. None: as many as fit."""
@@ -88,29 +88,29 @@ def continuation_likelihoods(
 ) -> list[ContinuationLikelihood]:
     """Compute the likelihood of each continuation after its context, which may be empty.
 
-    A decoder reads both as one text: a space that ends the context counts to the continuation.
-    Where a token would cross the border each is encoded by itself. An empty context is the start
-    token. An encoder-decoder reads the context and predicts the continuation, without an end. A
-    masked model reads both and predicts each token of the continuation by itself: the
+    A decoder reads both as one text: a space at the end of the context belongs to the continuation.
+    If a token would cross the boundary, each is encoded separately. An empty context is the start
+    token. An encoder-decoder reads the context and predicts the continuation, without an end token.
+    A masked model reads both and predicts each token of the continuation separately: the
     pseudo-log-likelihood of Salazar et al. 2020, arXiv:1910.14659, section 2.3 (`pll_masking`
     "token"), or its form of Kauf and Ivanova 2023, arXiv:2305.10588, section 3, in which later
     tokens of the same word are masked too ("word").
 
-    What does not fit is cut from the context's beginning. A continuation that does not fit itself
-    is predicted in windows, each token once, after all tokens before it that fit beside the targets
-    of its window. The result for one does not depend on others, but for rounding.
+    The context is truncated on the left. A continuation that does not fit is predicted in windows,
+    each token once, given all previous tokens that fit besides the targets of its window. Results
+    do not depend on other items, up to rounding.
 
     Args:
-        model: with a head that predicts tokens.
-        tokenizer: the model's own.
-        contexts: as many as continuations.
-        continuations: with the space before them, if there is one.
-        pll_masking: what is masked, of a masked model.
-        windows: how many tokens are read together.
+        model: a model with a language head.
+        tokenizer: the tokenizer of the model.
+        contexts: one context for each continuation.
+        continuations: continuations, with a leading space if there is one.
+        pll_masking: masking for a masked model.
+        windows: window sizes.
 
     Raises:
-        ValueError: a continuation has no token, the model predicts none, or `windows` do not fit
-            it.
+        ValueError: a continuation has no token, the model has no language head, or `windows` do not
+            fit it.
         FloatingPointError: a logit is not a number.
     """
     tokenizer.check_single_vocabulary("likelihood")
@@ -120,27 +120,27 @@ def continuation_likelihoods(
             f"pll_masking must be one of {list(get_args(PseudoLikelihoodMasking))}, "
             f"got {pll_masking!r}"
         )
-    found: list[ContinuationLikelihood] = []
-    for at in range(0, len(continuations), CONTINUATIONS_PER_CHUNK):
-        some = slice(at, at + CONTINUATIONS_PER_CHUNK)
+    results: list[ContinuationLikelihood] = []
+    for start in range(0, len(continuations), CONTINUATIONS_PER_CHUNK):
+        some = slice(start, start + CONTINUATIONS_PER_CHUNK)
         texts = continuations[some]
         pairs = _encode_pairs(
             model, tokenizer, contexts[some], texts, mark_word_starts=pll_masking == "word"
         )
         for i, pair in enumerate(pairs):
             if not pair.continuation:
-                raise ValueError(f"continuation {at + i + 1} has no token: {texts[i]!r}")
+                raise ValueError(f"continuation {start + i + 1} has no token: {texts[i]!r}")
         likelihoods = token_likelihoods(
             model,
             tokenizer.special_ids,
             pairs,
             windows=windows,
         )
-        found += [
-            replace(one, n_bytes=len(text.lstrip().encode()))
-            for one, text in zip(likelihoods, texts, strict=True)
+        results += [
+            replace(likelihood, n_bytes=len(text.lstrip().encode()))
+            for likelihood, text in zip(likelihoods, texts, strict=True)
         ]
-    return found
+    return results
 
 
 def _encode_pairs(
@@ -151,7 +151,7 @@ def _encode_pairs(
     *,
     mark_word_starts: bool,
 ) -> list[ContextContinuation]:
-    """Encode texts as the kind of model reads them."""
+    """Encode texts for the kind of model."""
     has_encoder = model.architecture.is_encoder_decoder
     cuts = [len(c) if has_encoder else len(c.rstrip()) for c in contexts]
     after = [c[n:] + t for c, n, t in zip(contexts, cuts, continuations, strict=True)]
@@ -190,7 +190,7 @@ def _make_pair(
 
 @dataclass(frozen=True, kw_only=True)
 class _ScoredInput:
-    """An input that the model reads once, and its targets."""
+    """An input and its targets."""
 
     inputs: tuple[int, ...]
     source: tuple[int, ...] | None = None
@@ -200,7 +200,7 @@ class _ScoredInput:
 
 @dataclass(kw_only=True)
 class _LikelihoodSum:
-    """Likelihood of a pair so far."""
+    """Accumulated likelihood of a pair."""
 
     log_likelihood: float = 0.0
     is_greedy: bool = True
@@ -208,7 +208,7 @@ class _LikelihoodSum:
 
 
 class _ScoredInputs:
-    """All inputs of some pairs: one that several pairs need is read once."""
+    """The distinct inputs of pairs: one shared by several pairs is computed once."""
 
     def __init__(self, n_pairs: int) -> None:
         self.sums = [_LikelihoodSum() for _ in range(n_pairs)]
@@ -232,11 +232,11 @@ def token_likelihoods(
     *,
     windows: LikelihoodWindows = LikelihoodWindows(),
 ) -> list[ContinuationLikelihood]:
-    """Compute the likelihood of continuations in tokens; `n_bytes` is not known, hence 0.
+    """Compute the likelihood of continuations in tokens; `n_bytes` is unknown, hence 0.
 
     Args and errors are those of `continuation_likelihoods`.
     """
-    _ = model.language_head  # raises where there is none
+    _ = model.language_head  # raises if there is none
     builder = _InputBuilder(model, special_ids, windows.sequence_length, windows.stride)
     scored_inputs = _ScoredInputs(len(pairs))
     for i, pair in enumerate(pairs):
@@ -288,14 +288,14 @@ class _InputBuilder:
         self.add_pair(scored_inputs, pair_index, pair)
 
     def _max_text_tokens(self, n_tokens_taken: int) -> int:
-        """Count the tokens of text that fit beside special ones.
+        """Return the number of text tokens that fit besides special tokens.
 
         Raises:
-            ValueError: no two do, or fewer than the stride.
+            ValueError: fewer than two fit, or fewer than the stride.
         """
         width = 2**31 if self.sequence_length is None else self.sequence_length - n_tokens_taken
         if width < 2:
-            raise ValueError(f"{self.sequence_length} tokens read together leave no room for text")
+            raise ValueError(f"sequence_length {self.sequence_length} leaves no room for text")
         if self.stride is not None and not 1 <= self.stride <= width:
             raise ValueError(f"stride must be from 1 to {width}, got {self.stride}")
         return width
@@ -333,7 +333,7 @@ class _InputBuilder:
         continuation: tuple[int, ...],
         source: tuple[int, ...] | None,
     ) -> None:
-        """Predict each token after those before it; the last need not be read."""
+        """Predict each token from the previous ones; the last is no input."""
         row, n = (*context, *continuation), len(prefix)
         width = self._max_text_tokens(n) + 1
         for low, a, b in strided_windows(len(context), len(row), width, self.stride or width - 1):
@@ -346,7 +346,7 @@ class _InputBuilder:
     def _add_masked(
         self, scored_inputs: _ScoredInputs, pair_index: int, pair: ContextContinuation
     ) -> None:
-        """Predict each token with it, and what follows it in its word, masked."""
+        """Predict each token with it and the following ones of its word masked."""
         special, n = self.special_ids, len(pair.context)
         assert special.mask is not None
         row = (*pair.context, *pair.continuation)
@@ -363,27 +363,27 @@ class _InputBuilder:
 
 
 def limit_length(positions: int | None, sequence_length: int | None) -> int | None:
-    """Return how many tokens are read together: as requested, as far as there are positions.
+    """Return the maximum input length: the requested one, up to the number of positions.
 
-    None: any number.
+    None: unlimited.
     """
-    known = [n for n in (positions, sequence_length) if n is not None]
-    return min(known, default=None)
+    limits = [n for n in (positions, sequence_length) if n is not None]
+    return min(limits, default=None)
 
 
 def strided_windows(
     begin: int, end: int, width: int, stride: int
 ) -> Iterator[tuple[int, int, int]]:
-    """Cut the positions from `begin` to `end` into windows: (its begin, its first target, its end).
+    """Split positions `begin` to `end` into windows: (begin, first target, end).
 
-    Each position is a target once. The first window has as many as fit; each next one has `stride`
-    more, and is as wide as can be.
+    Each position is a target once. The first window has as many as fit; each following one has
+    `stride` new targets and the maximum length.
     """
-    at = begin
-    while at < end:
-        stop = min(end, max(width, at + stride))
-        yield max(0, stop - width), at, stop
-        at = stop
+    target = begin
+    while target < end:
+        stop = min(end, max(width, target + stride))
+        yield max(0, stop - width), target, stop
+        target = stop
 
 
 def _score_inputs(
@@ -424,7 +424,7 @@ def _make_example(scored_input: _ScoredInput, model: Model) -> Example:
 def _hidden_states_at(
     model: Model, batch: Batch, row: Int[Tensor, "n"], columns: Int[Tensor, "n"]
 ) -> Float[Tensor, "n d"]:
-    """Return hidden states at positions; of one a text, the last layer computes no other."""
+    """Return hidden states at positions; if one per text, the last layer computes only these."""
     batch = replace(batch, targets=None, target_positions=None)
     if model.supports_last_only and len(row) == len(batch.inputs) and bool((row.diff() == 1).all()):
         requested = RequestedStates(selected_column=columns)
@@ -435,9 +435,9 @@ def _hidden_states_at(
 def _log_probabilities(
     model: Model, hidden: Float[Tensor, "n d"], token_ids: Int[Tensor, "n"]
 ) -> tuple[list[float], list[bool]]:
-    """Return the log-probability of each token, and whether it is the likeliest."""
+    """Return the log-probability of each token, and whether it is the most likely."""
     logs = model.language_head.logits(hidden).float().log_softmax(-1)
     selected = logs.gather(-1, token_ids[:, None])[:, 0].tolist()
     if any(map(math.isnan, selected)):
-        raise FloatingPointError("the model's logits are not numbers: its weights are damaged")
+        raise FloatingPointError("the model's logits are not finite: its weights are damaged")
     return selected, (logs.argmax(-1) == token_ids).tolist()

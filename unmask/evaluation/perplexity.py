@@ -1,4 +1,4 @@
-"""How likely a model finds held-out text: perplexity, bits per byte and accuracy."""
+"""Evaluation on held-out text: perplexity, bits per byte and accuracy."""
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -22,57 +22,56 @@ from unmask.text.documents import Document
 from unmask.tokenizers.encode import Tokenizer
 
 PIECES_PER_WINDOW = 256
-"""Pieces of text that are corrupted together, and sorted by length."""
+"""Pieces of text that are corrupted together and sorted by length."""
 
 
 BATCH_TOKENS = 8192
-"""Tokens that go through the model at once."""
+"""Tokens per forward pass."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class HeldOutEvaluation:
-    """What a model scored on held-out text."""
+    """The metrics of a model on held-out text."""
 
     documents: int
     words: int
     """Runs of characters without white space."""
     bytes: int
-    """Of the text in UTF-8."""
+    """Bytes of the text in UTF-8."""
     tokens: int
-    """Of the text, special ones apart."""
+    """Tokens of the text, without special tokens."""
     n_targets: Mapping[str, int]
-    """Target positions by term: "masked", "next_sentence", "next_token", "denoised"; of a mixture
-    whose components have names, by term and component: "masked_forward"."""
+    """Target positions by loss term: "masked", "next_sentence", "next_token", "denoised"; in a
+    mixture with named components by term and component: "masked_forward"."""
     loss: Mapping[str, float]
-    """By term, nats per target."""
+    """Nats per target, by term."""
     accuracy: Mapping[str, float]
-    """By term, the share of targets with the highest score."""
+    """Accuracy by term."""
     perplexity: Mapping[str, float]
-    """exp of the loss, of terms that predict tokens or words."""
+    """exp of the loss, for terms that predict tokens or words."""
     word_perplexity: float | None
-    """exp of all nats by words: of a causal model, whose nats are those of the whole text. None
-    also where that is beyond any float: in a language that writes few spaces."""
+    """exp of total nats per word, for causal models, which predict the whole text. None also on
+    overflow, in languages with few spaces."""
     bits_per_byte: float | None
-    """All nats, in bits, by bytes: of a causal model."""
+    """Total bits per byte, for causal models."""
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the figures as plain data."""
+        """Return the metrics as plain data."""
         return {{"n_targets": "asked"}.get(name, name): x for name, x in vars(self).items()}
 
 
 @dataclass(frozen=True, kw_only=True)
 class HeldOutConfig:
-    """How held-out text is read."""
+    """Settings for held-out text."""
 
     sequence_length: int
-    """Tokens of a piece, special ones included, at most."""
+    """Maximum length of a piece in tokens, special tokens included."""
     seed: int = 0
     """Random seed of the objective."""
     memory_length: int = 0
-    """Positions that each layer remembers; there may be more than in training."""
+    """Memory length of each layer in positions; may exceed that of training."""
     on_progress: Callable[[int], None] | None = None
-    """Called after each batch with the number of tokens that the model has read, padding among
-    them."""
+    """Called after each batch with the number of tokens processed, padding included."""
 
     def __post_init__(self) -> None:
         if self.seed < 0:
@@ -86,33 +85,32 @@ def evaluate(
     documents: Iterable[Document],
     config: HeldOutConfig,
 ) -> HeldOutEvaluation:
-    """Compute the objective of pretraining on text that the model has not seen, without training.
+    """Compute the pretraining objective on held-out text, without training.
 
-    Documents are cut into consecutive pieces that fit `sequence_length`, without overlap. Each
-    piece is read on its own: a causal model predicts every token of the text exactly once, the
-    first of each piece after the start token alone, and not the end of a document. So its figures
-    are somewhat worse than with all preceding text (a sliding window would cost a forward pass for
-    each stride).
+    Documents are split into consecutive pieces that fit `sequence_length`, without overlap. Each
+    piece is processed independently: a causal model predicts every token of the text once, the
+    first of each piece from the start token only, and not the end of a document. So perplexity is
+    somewhat higher than with the full context (a sliding window would cost a forward pass per
+    stride).
 
-    With a memory, the documents are one text after the other, and each layer attends to the hidden
-    states of the text before each piece (Dai et al. 2019, arXiv:1901.02860, section 3.2): so each
-    token is predicted from all that precedes it in its piece and the memory, at the cost of a piece
-    alone. Separators of documents are read and not predicted.
+    With a memory, documents are concatenated, and each layer attends to the hidden states before
+    each piece (Dai et al. 2019, arXiv:1901.02860, section 3.2): each token is predicted from its
+    piece and the memory, at the cost of the piece. Document separators are inputs, not targets.
 
-    Of a masked model, the same seed masks the same tokens. What is not the next sentence comes from
-    another document among the next 256 pieces. Each named component of a mixture is computed on all
-    of the text, and reported separately.
+    For masked models, the same seed masks the same tokens. Negative next sentences are from another
+    document among the next 256 pieces. Each named component of a mixture is computed on the whole
+    text and reported separately.
 
     Args:
-        model: with a head for at least one loss term of the objective.
-        tokenizer: the model's own.
-        objective: that of pretraining.
-        documents: read one by one; where a token says the language of a text, `source` names it.
-        config: length of the pieces, memory and seed.
+        model: a model with a head for at least one loss term of the objective.
+        tokenizer: the tokenizer of the model.
+        objective: the pretraining objective.
+        documents: read one by one; `source` is the language if there are language tokens.
+        config: length of pieces, memory and seed.
 
     Raises:
         ValueError: the model has no head for any loss term of the objective, there are no targets,
-            or there is a memory, and the model cannot read one, or is not causal.
+            or there is a memory and the model does not support one or is not causal.
         FloatingPointError: the loss is not finite.
     """
     tokenizer.check_single_vocabulary("the objective of pretraining")
@@ -141,7 +139,7 @@ def evaluate(
         windows = _windows(_split_pieces(documents, tokenizer, max_text_length, counts))
         batches = _independent_batches(windows, components, tokenizer, config.seed)
     with evaluation_mode(model), torch.random.fork_rng():
-        torch.manual_seed(config.seed)  # of a generator's samples
+        torch.manual_seed(config.seed)  # for samples of a generator
         for component, batch in batches:
             terms = {name for head in heads for name in head.count_targets(batch)}
             for name, term in model(batch.to(model.device)).terms.items():
@@ -156,10 +154,10 @@ def evaluate(
             f"no targets: the text has {counts.n_documents} documents and {counts.n_tokens} tokens"
         )
     causal = [name for name, objective in components.items() if objective.causal]
-    whole = next(
+    whole_text_term = next(
         (s for (name, part), s in sums.items() if _covers_whole_text(name, part, causal)), None
     )
-    total_nats = None if whole is None else whole.total_loss
+    total_nats = None if whole_text_term is None else whole_text_term.total_loss
     return _make_evaluation(sums, counts, _token_terms(model), total_nats)
 
 
@@ -173,7 +171,7 @@ def _check_memory(model: Model, objective: AnyObjective) -> None:
 
 
 def _covers_whole_text(name: str, component: str, causal_components: Sequence[str]) -> bool:
-    """Return whether a term's nats are those of the whole text."""
+    """Return whether a term covers the whole text."""
     return name in ("next_token", "permuted") and component in causal_components
 
 
@@ -183,7 +181,7 @@ def _independent_batches(
     tokenizer: Tokenizer,
     seed: int,
 ) -> Iterator[tuple[str, Batch]]:
-    """Make batches of pieces that are read each on its own, for each component of an objective."""
+    """Yield batches of independent pieces for each component of an objective."""
     for pieces in windows:
         for name, objective in components.items():
             examples = [
@@ -200,25 +198,25 @@ def _batches_with_memory(
     memory: RecurrenceMemory,
     counts: "_TextCounts",
 ) -> Iterator[Batch]:
-    """Make a batch of each piece of a text, each of which continues with the memory."""
+    """Yield a batch for each piece of a text, continuing with the memory."""
     special = tokenizer.special_ids
     separator = np.array(document_separator_ids(special), np.int64)
     previous, ids, targets = special.start, [separator[:0]], [separator[:0]]
 
     for document in documents:
-        found = tokenizer.encode(document.text).ids.astype(np.int64)
+        document_ids = tokenizer.encode(document.text).ids.astype(np.int64)
         counts.n_documents += 1
         counts.n_words += len(document.text.split())
         counts.n_bytes += len(document.text.encode())
-        text = np.concatenate((*ids, found, separator))
-        labels = np.concatenate((*targets, found, np.full(len(separator), IGNORE_INDEX)))
-        whole = len(text) // sequence_length * sequence_length
-        for start in range(0, whole, sequence_length):
+        text = np.concatenate((*ids, document_ids, separator))
+        labels = np.concatenate((*targets, document_ids, np.full(len(separator), IGNORE_INDEX)))
+        n_complete = len(text) // sequence_length * sequence_length
+        for start in range(0, n_complete, sequence_length):
             piece = slice(start, start + sequence_length)
             counts.n_tokens += int((labels[piece] != IGNORE_INDEX).sum())
             yield batch_with_memory(previous, text[piece], labels[piece], memory)
             previous = int(text[start + sequence_length - 1])
-        ids, targets = [text[whole:]], [labels[whole:]]
+        ids, targets = [text[n_complete:]], [labels[n_complete:]]
     if len(ids[0]):
         counts.n_tokens += int((targets[0] != IGNORE_INDEX).sum())
         yield batch_with_memory(previous, ids[0], targets[0], memory)
@@ -230,7 +228,7 @@ def batch_with_memory(
     targets: Int[np.ndarray, "t"],
     memory: RecurrenceMemory,
 ) -> Batch:
-    """Make the batch of a piece of a text that continues with a memory, after the token before."""
+    """Return the batch of a piece that continues a text with a memory."""
     return Batch(
         inputs=torch.from_numpy(np.concatenate(([previous_token], text[:-1])))[None],
         visibility=Visibility(causal=True),
@@ -242,7 +240,7 @@ def batch_with_memory(
 
 @dataclass
 class _TextCounts:
-    """How much text there was."""
+    """Counts of the text."""
 
     n_documents: int = 0
     n_words: int = 0
@@ -252,14 +250,14 @@ class _TextCounts:
 
 @dataclass
 class _TermSum:
-    """One term so far."""
+    """Accumulated values of a term."""
 
     total_loss: float = 0.0
     n_targets: int = 0
     n_correct: int = 0
 
     def add(self, term: Term) -> None:
-        """Add a batch."""
+        """Add the term of a batch."""
         self.total_loss += float(term.total)
         self.n_targets += term.count
         self.n_correct += 0 if term.n_correct is None else int(term.n_correct)

@@ -1,6 +1,6 @@
-"""Tasks that a model does from a prompt alone: no weight is trained.
+"""Prompted tasks, without training.
 
-A task is a value: of the table `unmask.evaluation.zero_shot`, or read from a TOML file.
+Tasks are in the table `unmask.evaluation.zero_shot`, or TOML files.
 """
 
 import math
@@ -22,23 +22,23 @@ from unmask.tasks.readers import tables
 from unmask.tasks.suites.benchmark import find_file
 
 EXAMPLES_PER_BATCH = 128
-"""Examples that are scored together."""
+"""Examples per batch."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class PromptingConfig:
-    """Number of shots and of rows, and how rows are read."""
+    """Numbers of shots and rows, and window sizes."""
 
     shots: int = 0
-    """Examples with their answers before each question (Brown et al. 2020, section 2)."""
+    """Number of solved examples before each query (Brown et al. 2020, section 2)."""
     seed: int = 0
     """Random seed of the choice of shots."""
     rows: int | None = None
     """Number of rows, evenly spaced in the file. None: all."""
     stride: int | None = None
-    """Of perplexity: targets of a window. None: as many as fit."""
+    """Targets per window, for perplexity. None: as many as fit."""
     on_progress: Callable[[int, int], None] | None = None
-    """Called with the number of examples done, and of all."""
+    """Called with the number of examples done and the total."""
 
     def __post_init__(self) -> None:
         for name in ("shots", "seed"):
@@ -50,7 +50,7 @@ class PromptingConfig:
 
 @dataclass(frozen=True)
 class MetricValue:
-    """A metric's value, and its standard error where that is known."""
+    """A metric's value, and its standard error if known."""
 
     value: float
     standard_error: float | None = None
@@ -58,19 +58,19 @@ class MetricValue:
 
 @dataclass(frozen=True, kw_only=True)
 class TaskScore:
-    """What a model scored in a task."""
+    """The scores of a model in a task."""
 
     task: str
     shots: int
     primary_metric: str
-    """The customary one of the metrics."""
+    """Name of the main metric."""
     metrics: Mapping[str, MetricValue]
-    """Shares are from 0 to 1."""
+    """Metrics; accuracies are from 0 to 1."""
     n_examples: int
     n_truncated: int = 0
-    """Examples of whose prompt the beginning did not fit the model."""
+    """Number of examples with a truncated prompt."""
     groups: Mapping[str, float] = field(default_factory=dict[str, float])
-    """The primary metric by group, where the task has groups."""
+    """The primary metric by group, if the task has groups."""
     notes: tuple[str, ...] = ()
 
     @property
@@ -81,27 +81,27 @@ class TaskScore:
 
 @dataclass(frozen=True, kw_only=True)
 class PromptTask:
-    """Questions about the rows of a file.
+    """Prompts made of the rows of a file.
 
     Templates name columns: "Review: {text}".
     """
 
     name: str
     test: str | tuple[str, ...]
-    """The file, by its path within the folder of data; of several, the first that is there."""
+    """Test file, a path within the data folder; of several, the first that exists."""
     answer: AnswerMethodSpec
     train: str | tuple[str, ...] = ()
-    """The file that shots are drawn from. None named: the test file, but for the row itself."""
+    """File for shots. Empty: the test file without the row itself."""
     description: str = ""
-    """Text at the beginning of the prompt."""
+    """Text at the start of the prompt."""
     query: str = ""
-    """Template of a question, up to where the answer begins."""
+    """Template of the query, up to the answer."""
     example: str | None = None
-    """Template of a question with its answer. None: the query and the right answer."""
+    """Template of a solved query. None: the query and the correct answer."""
     separator: str = "\n\n"
-    """Between description, shots and the question."""
+    """Separator of description, shots and query."""
     group: str = ""
-    """Template of the name of a row's group."""
+    """Template of the group of a row."""
     paper: str = ""
 
     def __post_init__(self) -> None:
@@ -111,7 +111,7 @@ class PromptTask:
     def score(
         self, model: PromptedModel, folder: Path, prompting_config: PromptingConfig
     ) -> TaskScore:
-        """Score a model.
+        """Score a model on the task.
 
         Raises:
             FileNotFoundError: the files are not in the folder.
@@ -132,7 +132,7 @@ class PromptTask:
         return self._aggregate([all_rows[i] for i in indices], scores, prompting_config)
 
     def render_solved(self, row: TemplateRow) -> str:
-        """Render a row with its right answer."""
+        """Render a row with its correct answer."""
         if self.example is not None:
             return row.render(self.example)
         return self.answer.render_solved(row.render(self.query), row)
@@ -144,26 +144,27 @@ class PromptTask:
     def _make_shot_drawer(
         self, rows: Sequence[TemplateRow], folder: Path, prompting_config: PromptingConfig
     ) -> Callable[[int, TemplateRow], list[str]]:
-        """Return a function that draws the shots of a row, with a random generator of its own."""
+        """Return a function that draws the shots of a row, with its own random generator."""
         if not prompting_config.shots:
             return lambda i, row: []
         path = find_task_file(folder, self.train or self.test, self.name)
-        given = [self.render_solved(row) for row in (read_rows(path) if self.train else rows)]
-        different = len(set(given))
+        solved = [self.render_solved(row) for row in (read_rows(path) if self.train else rows)]
+        n_distinct = len(set(solved))
 
         def draw(i: int, row: TemplateRow) -> list[str]:
-            own = self.render_solved(row)
-            if prompting_config.shots > len(given) - given.count(own):
+            query = self.render_solved(row)
+            if prompting_config.shots > len(solved) - solved.count(query):
                 raise ValueError(
-                    f"{path}: {len(given)} rows, of which {len(given) - given.count(own)} may be "
-                    f"examples for {row.location}; got shots = {prompting_config.shots}"
+                    f"{path}: {len(solved)} rows, of which "
+                    f"{len(solved) - solved.count(query)} may be "
+                    f"shots for {row.location}; got shots = {prompting_config.shots}"
                 )
-            order = np.random.default_rng([prompting_config.seed, i]).permutation(len(given))
-            return [given[k] for k in order if given[k] != own][: prompting_config.shots]
+            order = np.random.default_rng([prompting_config.seed, i]).permutation(len(solved))
+            return [solved[k] for k in order if solved[k] != query][: prompting_config.shots]
 
-        if prompting_config.shots > different:
+        if prompting_config.shots > n_distinct:
             raise ValueError(
-                f"{path}: {different} different rows, got shots = {prompting_config.shots}"
+                f"{path}: {n_distinct} distinct rows, got shots = {prompting_config.shots}"
             )
         return draw
 
@@ -175,26 +176,26 @@ class PromptTask:
     ) -> TaskScore:
         primary_metric = self.answer.primary_metric
         groups: dict[str, list[float]] = {}
-        for row, one in zip(rows, row_scores, strict=True) if self.group else ():
-            groups.setdefault(row.render(self.group), []).append(one.metrics[primary_metric])
+        for row, score in zip(rows, row_scores, strict=True) if self.group else ():
+            groups.setdefault(row.render(self.group), []).append(score.metrics[primary_metric])
         return TaskScore(
             task=self.name,
             shots=prompting_config.shots,
             primary_metric=primary_metric,
             metrics={
                 name: _mean_metric(
-                    name, np.array([one.metrics[name] for one in row_scores], np.float64)
+                    name, np.array([score.metrics[name] for score in row_scores], np.float64)
                 )
                 for name in row_scores[0].metrics
             },
             n_examples=len(row_scores),
-            n_truncated=sum(one.n_truncated_tokens > 0 for one in row_scores),
+            n_truncated=sum(score.n_truncated_tokens > 0 for score in row_scores),
             groups={name: float(np.mean(values)) for name, values in groups.items()},
         )
 
 
 def _mean_metric(name: str, values: "np.ndarray") -> MetricValue:
-    """Average over examples; a perplexity is exp of a mean, with the error that follows from it."""
+    """Average over examples; perplexity is exp of a mean, with the propagated error."""
     mean = float(values.mean())
     error = float(values.std(ddof=1) / math.sqrt(len(values))) if len(values) > 1 else None
     if name != "perplexity":
@@ -204,14 +205,14 @@ def _mean_metric(name: str, values: "np.ndarray") -> MetricValue:
 
 
 def evenly_spaced(n: int, max_rows: int | None) -> list[int]:
-    """Choose some of `n` rows, evenly spaced, so that files sorted by class give some of each."""
+    """Choose evenly spaced rows of `n`, so that files sorted by class give some of each."""
     if max_rows is None or max_rows >= n:
         return list(range(n))
     return [i * n // max_rows for i in range(max_rows)]
 
 
 def read_rows(path: Path) -> list[TemplateRow]:
-    """Read the rows of a file, in any of the formats of labelled files.
+    """Read the rows of a file in any format of labeled files.
 
     Raises:
         FileNotFoundError: there is no such file.
@@ -227,22 +228,22 @@ def read_rows(path: Path) -> list[TemplateRow]:
 
 
 def find_task_file(folder: Path, names: str | Sequence[str], task_name: str) -> Path:
-    """Find a file of a task, by the first of its names that is there, as it is or compressed.
+    """Find a file of a task by the first of its names that exists, plain or compressed.
 
     Raises:
-        FileNotFoundError: none is.
+        FileNotFoundError: none exists.
     """
-    several = [names] if isinstance(names, str) else names
-    found = next(filter(None, (find_file(folder, name) for name in several)), None)
-    if found is None:
+    alternatives = [names] if isinstance(names, str) else names
+    path = next(filter(None, (find_file(folder, name) for name in alternatives)), None)
+    if path is None:
         raise FileNotFoundError(
-            f"{folder}: the task {task_name!r} needs {' or '.join(several)} there"
+            f"{folder}: the task {task_name!r} needs {' or '.join(alternatives)}"
         )
-    return found
+    return path
 
 
 def read_prompt_task(path: Path) -> PromptTask:
-    """Read a task from a TOML file; its name is the file's if it does not say one.
+    """Read a task from a TOML file; the default name is that of the file.
 
     Raises:
         FileNotFoundError: there is no such file.

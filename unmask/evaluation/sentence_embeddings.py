@@ -1,4 +1,4 @@
-"""Vectors of texts: the hidden states of any layer, pooled or one for each token."""
+"""Embeddings of texts: hidden states of any layer, pooled or per token."""
 
 from collections.abc import Sequence
 from typing import Literal, get_args
@@ -30,25 +30,25 @@ def embed(
 ) -> "Float[np.ndarray, 'n d'] | list[Float[np.ndarray, '_ d']]":
     """Return a vector for each text [n d]; with pooling "none" those of its tokens [t d].
 
-    Special tokens have vectors too, and are in the mean. Of an encoder-decoder, the encoder's
-    vectors. The end of a text that has more tokens than the model has positions is cut. A text
-    without a token is the special ones, or the start token. A text's vector depends on no other
-    text; rounding differs with the shape of a batch, by about 1e-6 of the largest number.
+    Special tokens are included, also in the mean. Encoder-decoders give the encoder's vectors. Long
+    texts are truncated to the model's positions. An empty text is the special tokens, or the start
+    token. Vectors do not depend on other texts, up to rounding, which varies with the batch shape
+    by about 1e-6 of the largest number.
 
     Args:
-        model: in float32 or bfloat16; the vectors are float32.
-        tokenizer: the model's own.
-        texts: in any order; those of like length are read together.
-        pooling: the mean over tokens, the first or the last token's vector; of a bidirectional
-            recurrent network the last state of each direction, "ends"; or "none".
-        layer: 0 is what enters the first block, 1 what leaves it, ...; the last one, -1, is after
-            the final norm, if there is one. Of CANINE, which has a vector for each character
-            before and after its deep stack only: 0 enters the first block, 1 the last, 2 leaves it.
-        batch_tokens: tokens that go through the model at once.
+        model: a model in float32 or bfloat16; the vectors are float32.
+        tokenizer: the tokenizer of the model.
+        texts: texts in any order; those of similar length are batched.
+        pooling: the mean over tokens, the first or the last token; "ends", the last state of each
+            direction of a recurrent network; or "none".
+        layer: 0 is the input of the first block, 1 its output, ...; the last one, -1, is after the
+            final norm, if any. For CANINE, which has vectors of characters before and after its
+            deep stack only: 0 is the input of the first block, 1 that of the last, 2 its output.
+        batch_tokens: tokens per forward pass.
 
     Raises:
-        ValueError: there is no such layer or pooling, or none of this network.
-        FloatingPointError: a number is not finite.
+        ValueError: the layer or pooling does not exist, or not for this network.
+        FloatingPointError: a value is not finite.
     """
     if pooling not in get_args(EmbeddingPooling):
         raise ValueError(
@@ -57,7 +57,7 @@ def embed(
     if pooling == "ends":
         check_bidirectional(model.architecture.encoder_stack)
     layer = _layer_index(layer, model.backbone.n_token_layers)
-    found: dict[int, Float[np.ndarray, "..."]] = {}
+    vector_of_text: dict[int, Float[np.ndarray, "..."]] = {}
     with evaluation_mode(model):
         for group in text_batches(model, tokenizer, texts, batch_tokens):
             hidden = hidden_states(model, group.batch, layer).float()
@@ -67,8 +67,8 @@ def embed(
                 vectors = [row[:n].copy() for row, n in zip(rows, group.lengths, strict=True)]
             else:
                 vectors = list(pool_hidden_states(hidden, group.batch, pooling).cpu().numpy())
-            found.update(zip(group.text_indices, vectors, strict=True))
-    in_order = [found[i] for i in range(len(texts))]
+            vector_of_text.update(zip(group.text_indices, vectors, strict=True))
+    in_order = [vector_of_text[i] for i in range(len(texts))]
     if pooling == "none":
         return in_order
     return (
@@ -85,11 +85,11 @@ def _layer_index(layer: int, n_layers: int) -> int:
 
 
 def hidden_states(model: Model, batch: Batch, layer: int) -> Float[Tensor, "b t d"]:
-    """Return what enters a block of the stack that reads texts, or, after the last, leaves it.
+    """Return the input of a block of the text encoder, or the output of the last.
 
-    By recording it: no forward has an extra return value for this. A learned prompt precedes the
-    text and is left out; what is returned is of the text's own tokens, where heads may read the
-    prompt's first (see `unmask.adapters.prefix.PromptTuningModule`).
+    Hooks record it: no forward has an extra return value for this. The positions of a learned
+    prompt are dropped, although heads may read its first (see
+    `unmask.adapters.prefix.PromptTuningModule`).
     """
     ids = batch.inputs if batch.source is None else batch.source
     return model.backbone.layer_states(batch, layer)[:, -ids.shape[1] :]

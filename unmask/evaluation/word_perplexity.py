@@ -1,4 +1,4 @@
-"""Perplexity per word of whole files, counted as is customary for each."""
+"""Perplexity per word of whole files, with the customary counts."""
 
 import math
 from collections.abc import Sequence
@@ -25,29 +25,28 @@ from unmask.text.lines import read_lines
 from unmask.tokenizers.encode import Tokenizer
 
 MAX_LINE_CHARACTERS = 2**22
-"""Characters that a line may have."""
+"""Maximum characters of a line."""
 WINDOWS_PER_REPORT = 64
-"""Windows that are read between reports of progress."""
+"""Windows between progress reports."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class WordPerplexityTask:
-    """A file that is read as one stream, lines in their order.
+    """A file that is read as one stream of lines.
 
-    `word_perplexity` is exp of all nats by all words, which are between white space, plus one <eos>
-    for each line: as WikiText and the Penn Treebank are counted (Merity et al. 2016,
-    arXiv:1609.07843; Mikolov et al. 2010). The model predicts the text as it is written, <unk>
-    letter by letter where that is not a token of its own, and each line's end: the newline, or,
-    where its tokenizer writes none, the token that ends a text.
+    `word_perplexity` is exp of total nats per word, where words are separated by white space and
+    each line adds an <eos>, as for WikiText and the Penn Treebank (Merity et al. 2016,
+    arXiv:1609.07843; Mikolov et al. 2010). The model predicts the text as written, <unk> as letters
+    if it is no token, and each line's end: the newline, or the end token if the tokenizer has no
+    newline.
 
-    A model with a memory reads the file from its beginning to its end, piece by piece
-    (`PromptedModel.memory_length`), as is customary for LSTMs and Transformer-XL; any other in
-    windows.
+    A model with a memory reads the file piece by piece (`PromptedModel.memory_length`), as
+    customary for LSTMs and Transformer-XL; others in windows.
     """
 
     name: str
     test: str | tuple[str, ...]
-    """The file, by its path within the folder of data; of several, the first that is there."""
+    """Test file, a path within the data folder; of several, the first that exists."""
     paper: str = ""
 
     def score(
@@ -60,7 +59,7 @@ class WordPerplexityTask:
             ValueError: the model is not causal, or the file has no words.
         """
         if not is_causal_model(model.model):
-            raise ValueError(f"{self.name}: is of models that only read forward")
+            raise ValueError(f"{self.name}: needs a causal model")
         if prompting_config.shots:
             raise ValueError(f"{self.name}: has no shots, got {prompting_config.shots}")
         path = find_task_file(folder, self.test, self.name)
@@ -95,7 +94,7 @@ class WordPerplexityTask:
 
 
 def is_causal_model(model: Model) -> bool:
-    """Return whether a model reads and predicts one text, from left to right."""
+    """Return whether a model is a causal language model."""
     return model.predicts_next_token and not model.architecture.is_encoder_decoder
 
 
@@ -104,7 +103,7 @@ def _perplexity_of(nats: float) -> MetricValue:
 
 
 def _encode_stream(tokenizer: Tokenizer, text: Sequence[str]) -> Int[np.ndarray, "t"]:
-    """Encode lines, with their ends.
+    """Encode lines with their ends.
 
     Raises:
         ValueError: there is no token for an end.
@@ -118,31 +117,31 @@ def _encode_stream(tokenizer: Tokenizer, text: Sequence[str]) -> Int[np.ndarray,
 
 
 def _window_length(model: PromptedModel) -> int:
-    """Return how many tokens are read together.
+    """Return the window length in tokens.
 
     Raises:
-        ValueError: any number.
+        ValueError: it is unlimited.
     """
     length = limit_length(
         max_text_length(model.model, model.model.backbone.decoder_stack), model.sequence_length
     )
     if length is None:
-        raise ValueError("this model has any number of positions: give a sequence_length")
+        raise ValueError("this model has no limit of positions: give a sequence_length")
     return length
 
 
 def _nats_with_memory(
     model: PromptedModel, ids: Int[np.ndarray, "t"], prompting_config: PromptingConfig
 ) -> float:
-    """Compute the nats of all tokens in pieces, each of which continues the one before.
+    """Compute the nats of all tokens in pieces that continue each other.
 
     Raises:
-        ValueError: there is a stride as well, or the model cannot read a memory.
+        ValueError: there is a stride as well, or the model does not support a memory.
     """
     if prompting_config.stride is not None:
         raise ValueError(
-            f"stride is of windows, and this model remembers {model.memory_length} positions "
-            "before each piece; leave out stride, or give memory_length 0"
+            f"stride needs windows, but this model has a memory of {model.memory_length} positions "
+            "for each piece; leave out stride, or set memory_length to 0"
         )
     try:
         model.model.check_supports_memory()
@@ -151,45 +150,50 @@ def _nats_with_memory(
     length = _window_length(model)
     heads = list(model.model.language_heads.values())
     if not heads:
-        raise ValueError("this model has no head that predicts tokens")
+        raise ValueError("this model has no language head")
     memory, total = RecurrenceMemory(model.memory_length), 0.0
     previous = model.tokenizer.special_ids.start
     with evaluation_mode(model.model):
-        for at in range(0, len(ids), length):
-            piece = ids[at : at + length].astype(np.int64)
+        for start in range(0, len(ids), length):
+            piece = ids[start : start + length].astype(np.int64)
             batch = batch_with_memory(previous, piece, piece, memory).to(model.model.device)
             term = model.model(batch).terms[heads[0].spec.term]
             total, previous = total + float(term.total), int(piece[-1])
-            if prompting_config.on_progress is not None and at // length % WINDOWS_PER_REPORT == 0:
-                prompting_config.on_progress(min(at + length, len(ids)), len(ids))
+            if (
+                prompting_config.on_progress is not None
+                and start // length % WINDOWS_PER_REPORT == 0
+            ):
+                prompting_config.on_progress(min(start + length, len(ids)), len(ids))
     return total
 
 
 def _nats_in_windows(
     model: PromptedModel, ids: Int[np.ndarray, "t"], prompting_config: PromptingConfig
 ) -> float:
-    """Compute the nats of all tokens, some windows at a time."""
+    """Compute the nats of all tokens, in batches of windows."""
     special = model.tokenizer.special_ids
     length = _window_length(model)
     stride = length if prompting_config.stride is None else prompting_config.stride
     windows = LikelihoodWindows(
         sequence_length=model.sequence_length, stride=prompting_config.stride
     )
-    total, at = 0.0, 0
-    while at < len(ids):
-        # Cut where windows are cut, so that the parts have the windows of the whole.
-        stop = at + WINDOWS_PER_REPORT * stride if at else length + WINDOWS_PER_REPORT * stride
-        pair = ContextContinuation(
-            context=tuple(ids[max(0, at - length) : at].tolist()),
-            continuation=tuple(ids[at:stop].tolist()),
+    total, start = 0.0, 0
+    while start < len(ids):
+        # Split at windows, so that the parts have the same windows as the whole.
+        stop = (
+            start + WINDOWS_PER_REPORT * stride if start else length + WINDOWS_PER_REPORT * stride
         )
-        one = token_likelihoods(
+        pair = ContextContinuation(
+            context=tuple(ids[max(0, start - length) : start].tolist()),
+            continuation=tuple(ids[start:stop].tolist()),
+        )
+        likelihood = token_likelihoods(
             model.model,
             special,
             [pair],
             windows=windows,
         )[0]
-        total, at = total - one.log_likelihood, min(stop, len(ids))
+        total, start = total - likelihood.log_likelihood, min(stop, len(ids))
         if prompting_config.on_progress is not None:
-            prompting_config.on_progress(at, len(ids))
+            prompting_config.on_progress(start, len(ids))
     return total

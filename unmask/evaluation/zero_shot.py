@@ -1,7 +1,7 @@
-"""ZERO_SHOT: the explicit table of published zero-shot tasks, by name.
+"""ZERO_SHOT: published zero-shot tasks by name.
 
-Files have the columns of MosaicML's llm-foundry (`query`, `choices`, `gold`) where it hands them
-out; prompts are those of Brown et al. 2020, arXiv:2005.14165, appendix G, unless it says otherwise.
+Files from MosaicML's llm-foundry have its columns (`query`, `choices`, `gold`); prompts are those
+of Brown et al. 2020, arXiv:2005.14165, appendix G, or llm-foundry's.
 """
 
 from collections.abc import Mapping
@@ -19,7 +19,7 @@ from unmask.evaluation.word_perplexity import WordPerplexityTask
 ZeroShotTask = PromptTask | WordPerplexityTask
 
 ALL_TASKS = "zero-shot"
-"""Names all that are in a folder."""
+"""Stands for all tasks in a folder."""
 
 
 def _multiple_choice_task(
@@ -59,7 +59,7 @@ _TASKS: tuple[ZeroShotTask, ...] = (
     PromptTask(
         name="blimp",
         test=("zero_shot/blimp.jsonl", "blimp.jsonl"),
-        # The sentence itself, without a prompt: each pair differs in little and is equally long.
+        # The sentence itself, without a prompt: pairs differ little and have equal lengths.
         answer=MultipleChoiceScoring(choices=("{good}", "{bad}"), target="0"),
         group="{term}",
         paper="Warstadt et al. 2020, arXiv:1912.00582",
@@ -110,15 +110,15 @@ ZERO_SHOT: Mapping[str, ZeroShotTask] = {task.name: task for task in _TASKS}
 
 
 def find_task(name: str) -> ZeroShotTask:
-    """Return the task of a name, or of a TOML file.
+    """Return a task by name, or from a TOML file.
 
     Raises:
         FileNotFoundError: there is no such file.
-        ValueError: there is no such task, or the file is not one.
+        ValueError: there is no such task, or the file is invalid.
     """
     if name in ZERO_SHOT:
         return ZERO_SHOT[name]
     if name.endswith(".toml"):
         return read_prompt_task(Path(name))
-    known = ", ".join([ALL_TASKS, *ZERO_SHOT])
-    raise ValueError(f"unknown task {name!r} (known: {known}, and files that end in .toml)")
+    names = ", ".join([ALL_TASKS, *ZERO_SHOT])
+    raise ValueError(f"task must be one of {names}, or a .toml file, got {name!r}")

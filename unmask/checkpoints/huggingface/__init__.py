@@ -1,1 +1,1 @@
-"""Models in the layout of Hugging Face transformers, both ways."""
+"""Models in the layout of Hugging Face transformers, reading and writing."""

@@ -1,4 +1,4 @@
-"""Declared: what a configuration says of a model, compared with the weights before it is built."""
+"""Comparison of a configuration with the weights before the model is built."""
 
 import math
 import re
@@ -15,40 +15,40 @@ from unmask.zoo.preset import Published
 
 _LAYER_NAME = re.compile(r"backbone\.(?:(encoder|decoder)\.)?layers\.(\d+)\.")
 _MAX_RANDOM_WEIGHTS = 2**24
-"""So many weights may begin at random whatever a folder holds; more of them only where it holds as
-many."""
+"""Number of randomly initialized weights that is always allowed; more only if as many are
+loaded."""
 
 
 def check_depth(folder: Path, preset: Published, config: Mapping[str, Any]) -> None:
-    """Refuse a configuration of more layers than the weights are of; only headers are read.
+    """Reject a configuration with more layers than the weights; only headers are read.
 
     Raises:
         ValueError: so it is.
     """
-    held = _count_layers(preset.weight_names.internal_names(tensor_names(folder)))
+    n_layers = _count_layers(preset.weight_names.internal_names(tensor_names(folder)))
     for side, stack in preset.architecture.stacks.items():
         shared = isinstance(stack, Architecture) and bool(stack.layers.shared_sublayers)
-        if not shared and side in held and held[side] < stack.n_layers:
+        if not shared and side in n_layers and n_layers[side] < stack.n_layers:
             keys = [
                 key.name
                 for key in preset.config_mapping.config_keys.table.values()
                 if key.value_type == "layers"
             ]
-            said = ", ".join(f"{key} = {config[key]}" for key in keys if config.get(key))
+            settings = ", ".join(f"{key} = {config[key]}" for key in keys if config.get(key))
             raise ValueError(
-                f"{folder / 'config.json'}: {said or f'n_layers = {stack.n_layers}'}, but the "
-                f"weights have {held[side]} layers{f' of the {side}' if side else ''}"
+                f"{folder / 'config.json'}: {settings or f'n_layers = {stack.n_layers}'}, but the "
+                f"weights have {n_layers[side]} layers{f' of the {side}' if side else ''}"
             )
 
 
 def _count_layers(names: Iterable[str]) -> dict[str, int]:
     """Count layers by stack."""
-    held: dict[str, int] = {}
+    n_layers: dict[str, int] = {}
     for name in names:
-        if (found := _LAYER_NAME.match(name)) is not None:
-            side = found[1] or ""
-            held[side] = max(held.get(side, 0), int(found[2]) + 1)
-    return held
+        if (match := _LAYER_NAME.match(name)) is not None:
+            side = match[1] or ""
+            n_layers[side] = max(n_layers.get(side, 0), int(match[2]) + 1)
+    return n_layers
 
 
 def check_tied(
@@ -59,16 +59,14 @@ def check_tied(
     *,
     language_head: bool,
 ) -> None:
-    """Refuse tables that are not tied, of which the file holds one alone.
-
-    The reference draws the other at random.
+    """Reject untied tables of which the file has only one.
 
     Args:
         folder: the folder.
-        preset: of the model.
+        preset: preset of the model.
         config: its configuration.
         tensor_names: names of the file's tensors.
-        language_head: the model shall score tokens by weights of this file.
+        language_head: whether the model needs a language head from this file.
 
     Raises:
         ValueError: so it is.
@@ -77,27 +75,27 @@ def check_tied(
         config
     ):
         return
-    if lacking := preset.weight_names.missing_untied(tensor_names, language_head=language_head):
+    if missing := preset.weight_names.missing_untied(tensor_names, language_head=language_head):
         raise ValueError(
             f"{folder / 'config.json'}: tie_word_embeddings = false, but the weights have no "
-            f"{', '.join(lacking)}"
+            f"{', '.join(missing)}"
         )
 
 
 def check_missing(
     folder: Path, expected_shapes: Mapping[str, torch.Size], matched: MatchedWeights
 ) -> None:
-    """Refuse heads that the folder does not hold, and that would be larger than all it holds.
+    """Reject heads that the folder lacks and that are larger than all loaded weights.
 
     Raises:
         ValueError: so it is.
     """
-    held = sum(x.numel() for x in matched.tensors.values())
+    n_loaded = sum(x.numel() for x in matched.tensors.values())
     sizes = {name: math.prod(expected_shapes[name]) for name in matched.missing}
-    if (total := sum(sizes.values())) > max(held, _MAX_RANDOM_WEIGHTS):
+    if (total := sum(sizes.values())) > max(n_loaded, _MAX_RANDOM_WEIGHTS):
         largest = max(sizes, key=lambda name: sizes[name])
         raise ValueError(
-            f"{folder}: {total:,} weights would begin at random, of "
+            f"{folder}: {total:,} weights would be random, of "
             f"{list(expected_shapes[largest])} in "
-            f"{largest}, where the folder holds {held:,}: is the number of labels right?"
+            f"{largest}, but the folder has {n_loaded:,}: is the number of labels right?"
         )

@@ -54,41 +54,40 @@ from unmask.zoo.unsupported_classes import UNSUPPORTED_CLASSES
 
 HUB_PREFIX = "hf:"
 MULTI_LABEL = "multi_label_classification"
-"""The `problem_type` of a model whose labels may hold together."""
+"""`problem_type` of a multi-label classifier."""
 POOLER_WEIGHT = "pooler.dense.weight"
 NATIVE_HEADS_KEY = "unmask"
-"""Where config.json says heads that no class of transformers has; their tensors have our names."""
+"""Key of heads without a class in transformers; their tensors have internal names."""
 HUB_FILE_PATTERNS = ("*.json", "*.safetensors", "pytorch_model*.bin", "*.txt", "*.model")
 
 
 @dataclass(frozen=True)
 class _NativeHeads:
-    """What is under `NATIVE_HEADS_KEY`."""
+    """Value of `NATIVE_HEADS_KEY`."""
 
     heads: Mapping[str, HeadSpec]
 
 
 @dataclass(frozen=True, kw_only=True)
 class LoadedModel:
-    """A model as a folder holds it."""
+    """A model loaded from a folder."""
 
     preset: Published
     """The family's preset with this folder's architecture and heads."""
     model: Model
     tokenizer: Tokenizer | None
     label_names: tuple[str, ...]
-    """Names of the classes, for a model that classifies."""
+    """Class names of a classifier."""
     missing: tuple[str, ...]
-    """Weights that the folder does not have: they are freshly initialized."""
+    """Weights missing in the folder, randomly initialized."""
     unexpected: tuple[str, ...]
-    """Tensors of the folder that this model has no place for."""
+    """Tensors of the folder that the model does not use."""
     source: str | None = None
-    """Path or `hf:owner/name` that the weights and tokenizer were read from. None: built in memory,
-    or changed since."""
+    """Path or `hf:owner/name` of the weights and tokenizer. None: built or changed in memory."""
 
 
 def resolve_model_folder(name: str | Path) -> Path:
-    """Return the folder of a path, a model in the package, or `hf:owner/name` of the Hub, fetched.
+    """Return the folder of a path, a bundled model, or `hf:owner/name` of the Hub, fetched.
 
     Raises:
         FileNotFoundError: there is no such folder, or the Hub does not answer.
@@ -104,15 +103,15 @@ def resolve_model_folder(name: str | Path) -> Path:
 
     owner, _, revision = text.removeprefix(HUB_PREFIX).partition("@")
     try:
-        found = snapshot_download(
+        path = snapshot_download(
             owner, revision=revision or None, allow_patterns=list(HUB_FILE_PATTERNS)
         )
     except HFValidationError as error:
         raise ValueError(f"{text}: {str(error).splitlines()[0]}") from None
     except (HfHubHTTPError, LocalEntryNotFoundError, OSError) as error:
-        why = str(error).strip().splitlines()[0]
-        raise FileNotFoundError(f"{text}: cannot be fetched from the Hub: {why}") from None
-    return Path(found)
+        reason = str(error).strip().splitlines()[0]
+        raise FileNotFoundError(f"{text}: cannot be fetched from the Hub: {reason}") from None
+    return Path(path)
 
 
 def load_folder(
@@ -122,14 +121,14 @@ def load_folder(
     *,
     replacement_tensors: Mapping[str, Tensor] | None = None,
 ) -> LoadedModel:
-    """Open a model of any family of the catalogue.
+    """Load a model of any family of the catalogue.
 
     Args:
-        folder: has config.json and weights, or a .bin file of llama2.c, or ELMo's options.json and
-            .hdf5 file; a tokenizer if there is one.
-        head_specs: what the model shall have; None: what `architectures` in config.json says.
-        seed: fills the weights that the folder does not have.
-        replacement_tensors: tensors, named as in the folder, that are in place of the folder's own.
+        folder: folder with config.json and weights, or a .bin file of llama2.c, or ELMo's
+            options.json and .hdf5 file; and optionally a tokenizer.
+        head_specs: heads of the model; None: those of `architectures` in config.json.
+        seed: random seed for weights missing in the folder.
+        replacement_tensors: tensors that replace those of the folder, with its names.
 
     Raises:
         FileNotFoundError: config.json or the weights are missing.
@@ -137,82 +136,82 @@ def load_folder(
             tokenizer do not fit.
     """
     check_recorded_files(folder)
-    card, theirs = read_preset(folder)
-    check_depth(folder, card, theirs)
-    state, over = _read_external_tensors(folder, card), dict(replacement_tensors or {})
-    bare = card.weight_names.bare_name  # a base without heads has no prefix, its adapter has one
+    preset, config = read_preset(folder)
+    check_depth(folder, preset, config)
+    state, over = _read_external_tensors(folder, preset), dict(replacement_tensors or {})
+    bare = preset.weight_names.bare_name  # a base without heads has no prefix, its adapter has one
     replaced = {bare(name) for name in over}
     state = {name: x for name, x in state.items() if bare(name) not in replaced} | over
-    labels = read_label_names(theirs)
+    labels = read_label_names(config)
     specs = dict(
-        read_head_specs(card, theirs, labels, folder) if head_specs is None else head_specs
+        read_head_specs(preset, config, labels, folder) if head_specs is None else head_specs
     )
     check_tied(
         folder,
-        card,
-        theirs,
+        preset,
+        config,
         state,
         language_head="language" in specs and replacement_tensors is None,
     )
     specs = _match_stored_tensors(
-        specs, card.weight_names, state, card.config_mapping.read_language_head(theirs)
+        specs, preset.weight_names, state, preset.config_mapping.read_language_head(config)
     )
-    card = replace(card, unused_pooler=_unused_pooler(card.weight_names, specs, state))
-    model, read = _build_and_load(card, specs, state, folder, seed)
+    preset = replace(preset, unused_pooler=_unused_pooler(preset.weight_names, specs, state))
+    model, load_result = _build_and_load(preset, specs, state, folder, seed)
     tokenizer = load_model_tokenizer(folder, model.vocab_size)
-    source = source_encoder_of(card.architecture)
+    source = source_encoder_of(preset.architecture)
     if tokenizer is not None and source is not None:
         tokenizer = tokenizer.with_source_tokenizer(
             load_source_tokenizer(folder / SOURCE_TOKENIZER_FOLDER, source.vocab_size)
         )
-    objective = _objective_of_heads(card, specs) if head_specs is None else card.objective
+    objective = _objective_of_heads(preset, specs) if head_specs is None else preset.objective
     return LoadedModel(
-        preset=replace(card, heads=specs, objective=objective),
+        preset=replace(preset, heads=specs, objective=objective),
         model=model.eval(),
         tokenizer=tokenizer,
         label_names=labels if any(spec.has_label_names for spec in specs.values()) else (),
-        missing=read.missing,
-        unexpected=read.unexpected,
+        missing=load_result.missing,
+        unexpected=load_result.unexpected,
     )
 
 
 _OBJECTIVE_OF_TERM = {"masked": MASKED_LM, "next_token": CAUSAL_LM, "permuted": XLNET.objective}
-"""By what a language head is asked."""
+"""Objective for each term of a language head."""
 
 
 def _objective_of_heads(
     preset: Published, specs: Mapping[str, HeadSpec]
 ) -> ObjectiveSpec | WordVectorMethod:
-    """Return the objective of a model where its heads tell that it is not its preset's."""
-    asked = [spec.term for spec in specs.values() if isinstance(spec, LanguageModeling)]
-    if isinstance(preset.objective, WORD_VECTOR_METHODS) or not set(asked) - set(
+    """Return the objective implied by the heads, if it differs from the preset's."""
+    terms = [spec.term for spec in specs.values() if isinstance(spec, LanguageModeling)]
+    if isinstance(preset.objective, WORD_VECTOR_METHODS) or not set(terms) - set(
         preset.objective.loss_terms
     ):
         return preset.objective
-    return _OBJECTIVE_OF_TERM.get(asked[0], preset.objective)
+    return _OBJECTIVE_OF_TERM.get(terms[0], preset.objective)
 
 
 def is_model_folder(folder: Path) -> bool:
-    """Return whether a folder has what `read_preset` reads."""
+    """Return whether a folder has a configuration for `read_preset`."""
     return (folder / "config.json").is_file() or any(
-        one.find_weights(folder) for one in _OTHER_LAYOUTS
+        layout.find_weights(folder) for layout in _OTHER_LAYOUTS
     )
 
 
 def read_config(folder: Path) -> Mapping[str, Any]:
-    """Read what config.json says, or what it would say of a folder in another layout.
+    """Read config.json, or its equivalent for a folder in another layout.
 
-    Those are llama2.c's, and that of ELMo's released code.
+    These are llama2.c's, and that of ELMo's released code.
 
     Raises:
-        FileNotFoundError: it is neither.
+        FileNotFoundError: there is neither.
         ValueError: the file is not a JSON object.
     """
     path = folder / "config.json"
     if not path.is_file():
-        for one in _OTHER_LAYOUTS:
-            if (other := one.find_weights(folder)) is not None:
-                return one.read_config(other)
+        for layout in _OTHER_LAYOUTS:
+            if (file := layout.find_weights(folder)) is not None:
+                return layout.read_config(file)
     return read_json_file(path)
 
 
@@ -221,38 +220,38 @@ _OTHER_LAYOUTS = (llama2c, elmo)
 
 def _read_external_tensors(folder: Path, preset: Published) -> dict[str, Tensor]:
     if not (folder / "config.json").is_file():
-        if (other := llama2c.find_weights(folder)) is not None:
-            return llama2c.read_weights(other)
-        if (other := elmo.find_weights(folder)) is not None:
-            return elmo.read_weights(other, cast(ElmoArchitecture, preset.architecture))
+        if (path := llama2c.find_weights(folder)) is not None:
+            return llama2c.read_weights(path)
+        if (path := elmo.find_weights(folder)) is not None:
+            return elmo.read_weights(path, cast(ElmoArchitecture, preset.architecture))
     return {_modern_name(name): x for name, x in read_model_tensors(folder).items()}
 
 
 def read_preset(folder: Path) -> tuple[Published, dict[str, Any]]:
-    """Return what a folder says of its model: its preset, and the configuration, keys filled in.
+    """Return the preset of a folder, and its configuration with all keys.
 
     Raises:
         FileNotFoundError: it has no configuration.
-        ValueError: the family is unknown, or a key holds what it may not hold.
+        ValueError: the family is unknown, or a value is invalid.
     """
-    said = read_config(folder)
+    stored = read_config(folder)
     try:
-        card = preset_for_config(said)
-        theirs = card.config_mapping.config_keys.complete(said)
+        preset = preset_for_config(stored)
+        config = preset.config_mapping.config_keys.complete(stored)
         architecture, labels = (
-            card.config_mapping.to_architecture(theirs),
-            _read_classification_head(card, theirs),
+            preset.config_mapping.to_architecture(config),
+            _read_classification_head(preset, config),
         )
     except (ValueError, TypeError) as error:
         raise ValueError(f"{folder / 'config.json'}: {error}") from None
-    name = str(theirs.get("_name_or_path") or folder.name)
-    return replace(card, architecture=architecture, name=name, classification_head=labels), theirs
+    name = str(config.get("_name_or_path") or folder.name)
+    return replace(preset, architecture=architecture, name=name, classification_head=labels), config
 
 
 def _read_classification_head(
     preset: Published, config: Mapping[str, Any]
 ) -> SequenceClassification | None:
-    """Return the preset's head of labels, reading what their configuration says."""
+    """Return the preset's classification head with the settings of the configuration."""
     if preset.classification_head is None:
         return None
     labels = replace(
@@ -268,12 +267,12 @@ def _read_classification_head(
 
 
 def _modern_name(name: str) -> str:
-    """Rename what the first releases called gamma and beta."""
+    """Rename gamma and beta of the first releases."""
     return re.sub(r"\.gamma$", ".weight", re.sub(r"\.beta$", ".bias", name))
 
 
 def read_label_names(config: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the names of the labels that a configuration of theirs says."""
+    """Return the label names of a configuration."""
     table = config.get("id2label")
     if isinstance(table, dict):
         return tuple(str(table[k]) for k in sorted(table, key=int))
@@ -283,72 +282,77 @@ def read_label_names(config: Mapping[str, Any]) -> tuple[str, ...]:
 def read_head_specs(
     preset: Published, config: Mapping[str, Any], label_names: tuple[str, ...], folder: Path
 ) -> Mapping[str, HeadSpec]:
-    """Find which heads the configuration's class of theirs has, or which of ours it says.
+    """Return the heads of the configuration's class in transformers, or its native heads.
 
-    The preset's own where it says none or an unknown one.
+    Those of the preset if there is no class or an unknown one.
     """
     if NATIVE_HEADS_KEY in config:
         return _native_heads(folder, config)
-    wanted = (cast("Sequence[str]", config.get("architectures")) or ("",))[0]
-    if wanted in UNSUPPORTED_CLASSES and preset.config_mapping.heads_of_class(wanted) is None:
+    class_name = (cast("Sequence[str]", config.get("architectures")) or ("",))[0]
+    if (
+        class_name in UNSUPPORTED_CLASSES
+        and preset.config_mapping.heads_of_class(class_name) is None
+    ):
         raise ValueError(
-            f"{folder / 'config.json'}: architectures: {wanted} is not read: "
-            f"{UNSUPPORTED_CLASSES[wanted]}"
+            f"{folder / 'config.json'}: architectures: {class_name} is not supported: "
+            f"{UNSUPPORTED_CLASSES[class_name]}"
         )
-    kept = tuple(name for name, spec in preset.heads.items() if spec.is_kept_after_pretraining)
-    found = preset.config_mapping.heads_of_class(wanted)
-    names = kept if found is None else found
-    made = head_specs_by_name(names, preset, config, len(label_names))
-    forward = wanted in preset.config_mapping.causal_class_names.values()
-    return {name: s.as_causal() for name, s in made.items()} if forward else made
+    default_names = tuple(
+        name for name, spec in preset.heads.items() if spec.is_kept_after_pretraining
+    )
+    class_heads = preset.config_mapping.heads_of_class(class_name)
+    names = default_names if class_heads is None else class_heads
+    specs = head_specs_by_name(names, preset, config, len(label_names))
+    forward = class_name in preset.config_mapping.causal_class_names.values()
+    return {name: s.as_causal() for name, s in specs.items()} if forward else specs
 
 
 def as_large(heads: Mapping[str, HeadSpec], folder: Path) -> dict[str, HeadSpec]:
-    """Return heads, those of a vocabulary of their own with as many words as a folder's have.
+    """Return heads, with output vocabularies of the size in a folder.
 
     Raises:
         FileNotFoundError, ValueError: as `load_folder`.
     """
-    theirs = read_preset(folder)[1]
-    if NATIVE_HEADS_KEY not in theirs:
+    config = read_preset(folder)[1]
+    if NATIVE_HEADS_KEY not in config:
         return dict(heads)
-    own = _native_heads(folder, theirs)
-    return {n: _as_large(spec, own.get(n)) for n, spec in heads.items()}
+    stored_heads = _native_heads(folder, config)
+    return {n: _as_large(spec, stored_heads.get(n)) for n, spec in heads.items()}
 
 
 def _native_heads(folder: Path, config: Mapping[str, Any]) -> Mapping[str, HeadSpec]:
-    """Return the heads that we noted in a configuration."""
+    """Return the native heads of a configuration."""
     location = f"{folder / 'config.json'}: {NATIVE_HEADS_KEY}"
     return from_dict(_NativeHeads, read_record(config[NATIVE_HEADS_KEY], location), location).heads
 
 
-def _as_large(spec: HeadSpec, own: HeadSpec | None) -> HeadSpec:
-    if isinstance(spec, BidirectionalLM) and isinstance(own, BidirectionalLM):
-        return replace(spec, output_vocab_size=own.output_vocab_size)
+def _as_large(spec: HeadSpec, stored: HeadSpec | None) -> HeadSpec:
+    if isinstance(spec, BidirectionalLM) and isinstance(stored, BidirectionalLM):
+        return replace(spec, output_vocab_size=stored.output_vocab_size)
     return spec
 
 
 def head_specs_by_name(
     head_names: Collection[str], preset: Published, config: Mapping[str, Any], n_labels: int
 ) -> dict[str, HeadSpec]:
-    """Return the heads of a class of theirs, by our names, as a configuration of theirs says."""
-    made: dict[str, HeadSpec] = {}
+    """Return heads by internal names, with the settings of a configuration."""
+    specs: dict[str, HeadSpec] = {}
     for name in head_names:
         if name == "label" and preset.classification_head is not None:
-            several = config.get("problem_type") == MULTI_LABEL
-            loss = BinaryCrossEntropy() if several else CrossEntropy()
-            made[name] = replace(preset.classification_head, n_labels=n_labels, loss=loss)
+            is_multilabel = config.get("problem_type") == MULTI_LABEL
+            loss = BinaryCrossEntropy() if is_multilabel else CrossEntropy()
+            specs[name] = replace(preset.classification_head, n_labels=n_labels, loss=loss)
         elif name == "choice" and preset.classification_head is not None:
-            made[name] = replace(
+            specs[name] = replace(
                 preset.classification_head, term=name, n_labels=1, loss=ChoiceCrossEntropy()
             )
         elif name == "token_label":
-            made[name] = replace(token_classification_head(preset), n_labels=n_labels)
+            specs[name] = replace(token_classification_head(preset), n_labels=n_labels)
         elif name == "spans":
-            made[name] = question_answering_head(preset)
+            specs[name] = question_answering_head(preset)
         else:
-            made[name] = {**preset.extra_heads, **preset.heads}[name]
-    return made
+            specs[name] = {**preset.extra_heads, **preset.heads}[name]
+    return specs
 
 
 def _match_stored_tensors(
@@ -357,25 +361,25 @@ def _match_stored_tensors(
     state: Mapping[str, Tensor],
     language_options: Mapping[str, Any],
 ) -> dict[str, HeadSpec]:
-    """Read off the tensors whether scores have a matrix or a bias of their own, a decoder places.
+    """Infer from the tensors whether output embeddings are untied or biased, and positions.
 
-    Configurations are not to be trusted here. A bias that is all zeros is none: most families that
-    can have one never learn it.
+    Configurations are unreliable here. An all-zero bias counts as none: most families with this
+    option do not train it.
     """
-    own = weight_names.external_tensor("heads.language.out.weight", state)
+    options = weight_names.external_tensor("heads.language.out.weight", state)
     table = weight_names.external_tensor("backbone.tokens.weight", state)
-    tied = own is None or table is None or torch.equal(own, table)
+    tied = options is None or table is None or torch.equal(options, table)
     bias = weight_names.external_tensor("heads.language.bias", state)
     biased = bias is not None and bool(bias.any())
 
     def found(spec: HeadSpec) -> HeadSpec:
         if not isinstance(spec, LanguageModeling):
             return spec
-        read = replace(spec, **language_options, tie_embeddings=tied, bias=spec.bias or biased)
+        matched = replace(spec, **language_options, tie_embeddings=tied, bias=spec.bias or biased)
         return (
-            replace(read, query_stream=None)
-            if _lacks_positions(read.query_stream, weight_names, state)
-            else read
+            replace(matched, query_stream=None)
+            if _lacks_positions(matched.query_stream, weight_names, state)
+            else matched
         )
 
     return {name: found(spec) for name, spec in head_specs.items()}
@@ -384,7 +388,7 @@ def _match_stored_tensors(
 def _unused_pooler(
     weight_names: WeightNames, head_specs: Mapping[str, HeadSpec], state: Mapping[str, Tensor]
 ) -> Pooler | None:
-    """Return the map above the first token that a folder has, if no head holds it."""
+    """Return the pooler of a folder, if no head contains it."""
     if weight_names.external_tensor(POOLER_WEIGHT, state) is None:
         return None
     dense = [
@@ -392,19 +396,25 @@ def _unused_pooler(
         for n, spec in head_specs.items()
         if isinstance(spec, SequenceClassification) and spec.dense_layer
     ]
-    held = {
-        one for name in dense for one in weight_names.external_names(f"heads.{name}.dense.weight")
+    external_names = {
+        external_name
+        for name in dense
+        for external_name in weight_names.external_names(f"heads.{name}.dense.weight")
     }
-    return None if held.intersection(weight_names.external_names(POOLER_WEIGHT)) else Pooler()
+    return (
+        None
+        if external_names.intersection(weight_names.external_names(POOLER_WEIGHT))
+        else Pooler()
+    )
 
 
 def _lacks_positions(
     query_stream: Any, weight_names: WeightNames, state: Mapping[str, Tensor]
 ) -> bool:
     table = "heads.language.decoder.table"
-    there = weight_names.external_tensor(f"{table}.weight", state) is not None
+    has_table = weight_names.external_tensor(f"{table}.weight", state) is not None
     return isinstance(query_stream, EnhancedMaskDecoder) and not (
-        there and weight_names.has_required_tensors(table, state)
+        has_table and weight_names.has_required_tensors(table, state)
     )
 
 
@@ -416,26 +426,26 @@ def _build_and_load(
     seed: int,
 ) -> tuple[Model, MatchedWeights]:
     model = _build_model(folder, preset, head_specs)
-    wanted = {n: p.shape for n, p in model.named_parameters()}
+    shapes = {n: p.shape for n, p in model.named_parameters()}
     try:
-        read = _match_tensors(preset, state, wanted)
-        tensors = {name: to_float32_weight(name, x).clone() for name, x in read.tensors.items()}
+        matched = _match_tensors(preset, state, shapes)
+        tensors = {name: to_float32_weight(name, x).clone() for name, x in matched.tensors.items()}
     except ValueError as error:
         raise ValueError(f"{folder}: {error}") from None
-    if any(name.startswith("backbone.") for name in read.missing):
-        lacking = [name for name in read.missing if name.startswith("backbone.")]
+    if any(name.startswith("backbone.") for name in matched.missing):
+        missing = [name for name in matched.missing if name.startswith("backbone.")]
         raise ValueError(
-            f"{folder}: the weights lack {len(lacking)} tensors of the configuration's network: "
-            f"{', '.join(lacking[:3])}"
+            f"{folder}: the weights lack {len(missing)} tensors of the configured network: "
+            f"{', '.join(missing[:3])}"
         )
-    check_missing(folder, wanted, read)
+    check_missing(folder, shapes, matched)
     computed = any(True for _ in model.buffers())  # of no file
-    if read.missing or computed:
-        model = preset.build(head_specs).initialize(seed, loaded=read.tensors)
+    if matched.missing or computed:
+        model = preset.build(head_specs).initialize(seed, loaded=matched.tensors)
     model.load_state_dict(tensors, strict=False, assign=True)
     for name, parameter in model.named_parameters():
         parameter.requires_grad_(not name.startswith("pooler."))
-    return model, read
+    return model, matched
 
 
 def _build_model(folder: Path, preset: Published, head_specs: Mapping[str, HeadSpec]) -> Model:
@@ -443,28 +453,28 @@ def _build_model(folder: Path, preset: Published, head_specs: Mapping[str, HeadS
         return preset.build_without_memory(head_specs)
     except ValueError as error:
         raise ValueError(f"{folder / 'config.json'}: {error}") from None
-    except RuntimeError as error:  # a product of sizes that is no number of bytes
-        raise ValueError(f"{folder / 'config.json'}: no machine holds it: {error}") from None
+    except RuntimeError as error:  # the product of sizes overflows
+        raise ValueError(f"{folder / 'config.json'}: the model is too large: {error}") from None
 
 
 def _match_tensors(
     preset: Published, state: Mapping[str, Tensor], expected_shapes: Mapping[str, torch.Size]
 ) -> MatchedWeights:
-    """Find our tensors: of heads that theirs lack by our names, all others by theirs."""
-    own = {n: x for n, x in state.items() if n.startswith("heads.") and n in expected_shapes}
-    for name, tensor in own.items():
+    """Map tensors to internal names: native heads have these, all others external names."""
+    native = {n: x for n, x in state.items() if n.startswith("heads.") and n in expected_shapes}
+    for name, tensor in native.items():
         if tensor.shape != expected_shapes[name]:
             raise ValueError(
                 f"tensor {name} has shape {list(tensor.shape)}, "
                 f"the configuration says {list(expected_shapes[name])}"
             )
-    read = preset.weight_names.from_external(
-        {n: x for n, x in state.items() if n not in own},
-        {n: shape for n, shape in expected_shapes.items() if n not in own},
+    matched = preset.weight_names.from_external(
+        {n: x for n, x in state.items() if n not in native},
+        {n: shape for n, shape in expected_shapes.items() if n not in native},
     )
-    return replace(read, tensors={**read.tensors, **own})
+    return replace(matched, tensors={**matched.tensors, **native})
 
 
 def max_text_tokens(preset: Published) -> int | None:
-    """Return how many tokens a text may have for this model; None where there is no such limit."""
+    """Return the maximum text length of a model in tokens; None if there is no limit."""
     return preset.architecture.max_positions

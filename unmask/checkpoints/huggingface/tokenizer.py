@@ -7,7 +7,7 @@ from unmask.tokenizers.encode import Tokenizer
 from unmask.tokenizers.load import load_tokenizer
 
 SOURCE_TOKENIZER_FOLDER = "source"
-"""The folder in a model's with the tokenizer of sources that have a vocabulary of their own."""
+"""Subfolder with the tokenizer of sources, if they have a separate vocabulary."""
 
 
 def load_model_tokenizer(folder: Path, n_embeddings: int) -> Tokenizer | None:
@@ -23,15 +23,15 @@ def load_model_tokenizer(folder: Path, n_embeddings: int) -> Tokenizer | None:
 
 
 def load_source_tokenizer(folder: Path, n_embeddings: int) -> Tokenizer:
-    """Read the tokenizer of sources, without which the model reads nothing."""
-    found = load_model_tokenizer(folder, n_embeddings)
-    if found is None:
-        raise ValueError(f"{folder}: has no tokenizer, with which the model would read sources")
-    return found
+    """Load the tokenizer of sources, which is required."""
+    tokenizer = load_model_tokenizer(folder, n_embeddings)
+    if tokenizer is None:
+        raise ValueError(f"{folder}: has no tokenizer for sources")
+    return tokenizer
 
 
 def check_tokenizer_size(tokenizer: Tokenizer, n_embeddings: int, location: Path | str) -> None:
-    """Refuse a tokenizer that knows more ids than the model has vectors.
+    """Reject a tokenizer with more ids than the model has embeddings.
 
     Raises:
         ValueError: so it is.

@@ -40,29 +40,33 @@ def write_folder(
     *,
     dtype: torch.dtype = torch.float32,
 ) -> None:
-    """Write a model into `folder`.
+    """Write a model to `folder`.
 
     config.json, generation_config.json, model.safetensors and the tokenizer's files. The files are
-    written one after another: the caller makes the folder whole. Of heads that transformers has no
-    class for it opens the backbone only.
+    written one after another: the caller makes it atomic. Of models with unsupported heads
+    transformers loads only the backbone.
     """
-    theirs = write_configuration(folder, model, preset, tokenizer, label_names, dtype=dtype)
+    config = write_configuration(folder, model, preset, tokenizer, label_names, dtype=dtype)
     weights = {k: v.to(dtype) for k, v in model.trained_weights().items()}
-    others = heads_without_transformers_class(preset, model.head_specs)
-    own = {k: v for k, v in weights.items() if k.startswith(tuple(f"heads.{n}." for n in others))}
-    named = {k: v for k, v in weights.items() if k not in own}
-    state = preset.weight_names.to_external(named)
-    if theirs.get("tie_word_embeddings") is False and not preset.config_mapping.ties_embeddings(
-        theirs
+    unsupported = heads_without_transformers_class(preset, model.head_specs)
+    native = {
+        k: v for k, v in weights.items() if k.startswith(tuple(f"heads.{n}." for n in unsupported))
+    }
+    mapped = {k: v for k, v in weights.items() if k not in native}
+    state = preset.weight_names.to_external(mapped)
+    if config.get("tie_word_embeddings") is False and not preset.config_mapping.ties_embeddings(
+        config
     ):
-        state |= preset.weight_names.tied_copies(named)
-    if set(model.head_specs) - set(others) <= {"language"}:
+        state |= preset.weight_names.tied_copies(mapped)
+    if set(model.head_specs) - set(unsupported) <= {"language"}:
         state = preset.weight_names.zero_rows(weights) | state
-    if all(n in others or not s.is_kept_after_pretraining for n, s in model.head_specs.items()):
+    if all(
+        n in unsupported or not s.is_kept_after_pretraining for n, s in model.head_specs.items()
+    ):
         state = preset.weight_names.without_prefix(state)
-    if theirs["architectures"][0] in preset.config_mapping.aliased_classes:
+    if config["architectures"][0] in preset.config_mapping.aliased_classes:
         state = preset.weight_names.with_alias(state)
-    write_tensors(folder / SAFETENSORS_WEIGHTS, {**state, **own})
+    write_tensors(folder / SAFETENSORS_WEIGHTS, {**state, **native})
 
 
 def write_configuration(
@@ -74,10 +78,10 @@ def write_configuration(
     *,
     dtype: torch.dtype = torch.float32,
 ) -> dict[str, Any]:
-    """Write all of a model's folder but the weights; return what config.json says."""
+    """Write all of a model's folder but the weights; return config.json."""
     folder.mkdir(parents=True, exist_ok=True)
-    theirs = to_external_config(model, preset, tokenizer, label_names)
-    _write_json(folder / "config.json", theirs | {"dtype": str(dtype).removeprefix("torch.")})
+    config = to_external_config(model, preset, tokenizer, label_names)
+    _write_json(folder / "config.json", config | {"dtype": str(dtype).removeprefix("torch.")})
     if tokenizer is not None:
         tokenizer.save(
             folder, uses_segments=None if model.decoder_architecture.uses_segments else False
@@ -88,7 +92,7 @@ def write_configuration(
             _write_json(
                 folder / "generation_config.json", _generation_config(tokenizer.special_ids, model)
             )
-    return theirs
+    return config
 
 
 def to_external_config(
@@ -97,50 +101,50 @@ def to_external_config(
     tokenizer: Tokenizer | None = None,
     label_names: Sequence[str] = (),
 ) -> dict[str, Any]:
-    """Return their config.json of a model of ours."""
+    """Return the config.json of a model."""
     own = heads_without_transformers_class(preset, model.head_specs)
     classes = preset.config_mapping.class_names_of(preset.architecture)
     specs = {n: s for n, s in model.head_specs.items() if s.is_kept_after_pretraining}
     has = specs.keys() - own.keys()
     heads = next(k for k in classes if set(k) == has)
-    theirs = preset.config_mapping.from_architecture(
+    config = preset.config_mapping.from_architecture(
         model.architecture.with_vocab_size(model.vocab_size)
     )
-    theirs |= {"model_type": preset.config_mapping.model_type, "architectures": [classes[heads]]}
+    config |= {"model_type": preset.config_mapping.model_type, "architectures": [classes[heads]]}
     if own or not _class_determines_heads(preset, specs):
-        theirs[NATIVE_HEADS_KEY] = write_record({"heads": to_dict(specs)})
+        config[NATIVE_HEADS_KEY] = write_record({"heads": to_dict(specs)})
     language = model.head_specs.get("language")
     if isinstance(language, LanguageModeling):
-        theirs["tie_word_embeddings"] = language.tie_embeddings
+        config["tie_word_embeddings"] = language.tie_embeddings
         if "scale_hidden" in preset.config_mapping.read_language_head({}):
-            theirs["scale_decoder_outputs"] = language.scale_hidden
-        theirs |= preset.config_mapping.write_language_head(language)
+            config["scale_decoder_outputs"] = language.scale_hidden
+        config |= preset.config_mapping.write_language_head(language)
     if label_names:
-        theirs["id2label"] = {str(i): name for i, name in enumerate(label_names)}
-        theirs["label2id"] = {name: i for i, name in enumerate(label_names)}
-    theirs |= _pooling_config(model.head_specs, preset)
+        config["id2label"] = {str(i): name for i, name in enumerate(label_names)}
+        config["label2id"] = {name: i for i, name in enumerate(label_names)}
+    config |= _pooling_config(model.head_specs, preset)
     if label_names and (problem := _problem_type(model.head_specs)) is not None:
-        theirs["problem_type"] = problem
+        config["problem_type"] = problem
     if tokenizer is not None:
-        theirs |= _special_id_config(tokenizer.special_ids, model)
-    return theirs
+        config |= _special_id_config(tokenizer.special_ids, model)
+    return config
 
 
 def _class_determines_heads(preset: Published, head_specs: Mapping[str, HeadSpec]) -> bool:
     """Return whether transformers' class determines the language head's term and generation."""
     spec = head_specs.get("language")
-    cards = (one for one in MODELS.values() if one.family == preset.family)
-    usual = next(cards, preset)
-    theirs = {**usual.extra_heads, **usual.heads}.get("language")
-    if not isinstance(spec, LanguageModeling) or not isinstance(theirs, LanguageModeling):
+    presets = (other for other in MODELS.values() if other.family == preset.family)
+    usual = next(presets, preset)
+    class_head = {**usual.extra_heads, **usual.heads}.get("language")
+    if not isinstance(spec, LanguageModeling) or not isinstance(class_head, LanguageModeling):
         return True
-    if isinstance(spec.generation, AppendedMaskGeneration):  # UniLM's format says so
-        return spec.term == theirs.term
-    return (spec.term, spec.generation) == (theirs.term, theirs.generation)
+    if isinstance(spec.generation, AppendedMaskGeneration):  # set in UniLM's format
+        return spec.term == class_head.term
+    return (spec.term, spec.generation) == (class_head.term, class_head.generation)
 
 
 def _problem_type(head_specs: Mapping[str, HeadSpec]) -> str | None:
-    """Return their `problem_type`: by which loss their class learns, and what its scores mean."""
+    """Return `problem_type`, which selects the loss in transformers and the meaning of scores."""
     spec = head_specs.get("label")
     if not isinstance(spec, SequenceClassification) or isinstance(spec.loss, ChoiceCrossEntropy):
         return None
@@ -150,15 +154,15 @@ def _problem_type(head_specs: Mapping[str, HeadSpec]) -> str | None:
 
 
 def _pooling_config(head_specs: Mapping[str, HeadSpec], preset: Published) -> dict[str, str]:
-    """Return what their configuration says of the pool of a head of labels."""
+    """Return the pooling settings of a classification head in a configuration."""
     if preset.config_mapping.pooling_key is None:
         return {}
     key, pools = preset.config_mapping.pooling_key
     used = [
         spec.pooling for spec in head_specs.values() if isinstance(spec, SequenceClassification)
     ]
-    said = [theirs for theirs, ours in pools.items() if ours in used]
-    return {key: said[0]} if said else {}
+    values = [external for external, internal in pools.items() if internal in used]
+    return {key: values[0]} if values else {}
 
 
 def _special_id_config(special_ids: SpecialTokenIds, model: Model) -> dict[str, int]:
@@ -176,7 +180,7 @@ def _special_id_config(special_ids: SpecialTokenIds, model: Model) -> dict[str, 
 
 
 def _generation_config(special_ids: SpecialTokenIds, model: Model) -> dict[str, int]:
-    """Return their generation_config.json: what is read before an answer is said by force there."""
+    """Return generation_config.json; the tokens before a target are forced there."""
     forced = (
         {"forced_bos_token_id": special_ids.decoder_prefix[0]}
         if model.decoder_architecture.attends_to_encoder and special_ids.decoder_prefix
