@@ -696,7 +696,7 @@ def test_a_mistake_in_fine_tuning_is_told_and_leaves_nothing(
         ("fill {}/bert nothing", "has no blank: 'nothing'"),
         ("fill {}/bert a[MASK] --top-k 0", "--top-k must be at least 1"),
         ("fill {}/gpt a[MASK]", "does not fill blanks; use `generate`"),
-        ("fill bert-mini a[MASK]", "bert-mini is a description without trained weights"),
+        ("fill bert-mini a[MASK]", "bert-mini is a preset without trained weights"),
         ("fill {}/none a[MASK]", "none: no such folder"),
         ("fill {}/text.txt a[MASK]", "is a file; a model is a folder"),
         ("fill {}/void a[MASK]", "not a model: it has no config.json"),

@@ -72,7 +72,7 @@ def test_its_folder_keeps_words_and_the_scores_of_them(base: Path) -> None:
     assert said.n_targets == {"both_sides": 8}
     assert said.perplexity["both_sides"] == pytest.approx(7, rel=0.1)  # nothing is learned
     for ask, why in (
-        (model.logits, "its heads serve pretraining alone"),
+        (model.logits, "its heads are for pretraining only"),
         (model.fill, "no language-model head"),
         (model.generate, "does not generate"),
     ):

@@ -130,7 +130,7 @@ def test_each_source_gives_the_other_librarys_numbers(
 
 
 def test_an_ensemble_is_of_no_labels_that_hold_together(folders) -> None:
-    with pytest.raises(ValueError, match="answer together in classify, pairs, regress"):
+    with pytest.raises(ValueError, match="ensembles need classify, pairs, regress"):
         Ensemble([folders["multilabel"][1]])
 
 
@@ -172,7 +172,7 @@ def test_what_does_not_go_together_is_told(folders, tmp_path, capsys, caplog) ->
         assert err.count("\n") == 1
     (tmp_path / "a.txt").write_text("a\n")
     assert run([*asked, "--input", str(tmp_path / "a.txt"), "--text", "x"]) == 2
-    assert "lines of .txt have no columns" in capsys.readouterr().err
+    assert "a .txt file has no columns" in capsys.readouterr().err
     both = write(tmp_path / "a.tsv", ("text", "premise", "hypothesis"), [("a", "b", "c")])
     assert load(folder).read_inputs(both) == [("b", "c")]
     assert "pairs are read, of 'premise' and 'hypothesis'; --text names other" in caplog.text

@@ -409,7 +409,7 @@ def test_a_folder_without_a_tokenizer_opens_but_reads_no_text(tmp_path: Path) ->
 
     pipeline = load(saved(bert(), tmp_path / "model"))
     for use in (pipeline.embed, pipeline.logits, pipeline.fill):
-        with pytest.raises(ValueError, match="this model has no tokenizer, so it cannot read text"):
+        with pytest.raises(ValueError, match="this model has no tokenizer"):
             use("[MASK]")
     load(pipeline.save(tmp_path / "saved"))
 
@@ -434,7 +434,7 @@ def test_what_is_no_model_is_said_in_one_line(tmp_path: Path) -> None:
         str(tmp_path / "none"): (FileNotFoundError, "no such folder"),
         str(tmp_path / "file.txt"): (ValueError, "is a file; a model is a folder"),
         str(tmp_path / "empty"): (ValueError, "not a model: it has no config.json"),
-        str(tmp_path / "run"): (ValueError, "this run has not ended; go on with it by --resume"),
+        str(tmp_path / "run"): (ValueError, "this run has not ended; continue it with --resume"),
         str(tmp_path / "other"): (ValueError, "whisper"),
         str(tmp_path / "broken"): (ValueError, "config.json"),
         str(tmp_path / "weightless"): (FileNotFoundError, "weightless"),
@@ -450,7 +450,7 @@ def test_what_is_no_model_is_said_in_one_line(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "kind", "message"),
     [
-        ("bert-mini", ValueError, r"^bert-mini is a description without trained weights: pretrain"),
+        ("bert-mini", ValueError, r"^bert-mini is a preset without trained weights: pretrain"),
         ("bert-minni", FileNotFoundError, r"^bert-minni: no such folder, and no model of the cat"),
         ("bert-base", FileNotFoundError, r"^hf:google-bert/bert-base-uncased: cannot be fetched"),
         ("hf:nobody/nothing", FileNotFoundError, r"^hf:nobody/nothing: cannot be fetched from"),

@@ -45,14 +45,14 @@ def test_each_text_is_answered_as_its_part_answers_it_alone(family: str, tmp_pat
 
 def test_a_part_that_changes_the_model_cannot_share_it(tmp_path: Path) -> None:
     folders = parts(tmp_path, {"low": "lora", "biases": "bitfit"})
-    with pytest.raises(ValueError, match="changes the model's own weights"):
+    with pytest.raises(ValueError, match="changes base weights"):
         unmask.MultiAdapter(folders)
 
 
 def test_mistakes_are_named(tmp_path: Path) -> None:
     folders = parts(tmp_path, {"low": "lora"})
     several = unmask.MultiAdapter(folders)
-    with pytest.raises(ValueError, match=r"no part 'high' \(there are low\)"):
+    with pytest.raises(ValueError, match=r"adapter must be one of low, got 'high'"):
         several.predict(["a"], ["high"])
     with pytest.raises(ValueError, match="1 texts, but 2 names"):
         several.predict(["a"], ["low", "low"])

@@ -104,7 +104,7 @@ def test_vectors_are_converted(name, to, form, run, home, space) -> None:
 
 def test_a_model_of_vectors_is_described(run) -> None:
     _, out, _ = run("show royal.vec")
-    assert "7, lower case alone" in out
+    assert "7, lower case only" in out
     assert json.loads(run("show royal.vec --json")[1])["width"] == 4
 
 
@@ -131,7 +131,7 @@ def test_a_model_of_the_package_is_named_as_everywhere(home) -> None:
     ("words", "said"),
     [
         ("neighbors royal.vec King", "'King' is not among the 7 words; 'king' is"),
-        ("neighbors bert-mini king", "bert-mini is a description without trained weights"),
+        ("neighbors bert-mini king", "bert-mini is a preset without trained weights"),
         ("neighbors nothing king", "nothing: no such folder, and no model of the catalogue"),
         ("neighbors royal.vec king -k 0", "k must be at least 1"),
         ("neighbors none.vec king", "none.vec: no such file"),

@@ -160,7 +160,7 @@ def test_a_run_that_is_stopped_and_goes_on_is_the_same(
         learn(name, text, broken)
     monkeypatch.setattr(TrainingLog, "__call__", log)
     assert not (broken / "config.json").exists()
-    with pytest.raises(ValueError, match="this run has not ended; go on with it by --resume"):
+    with pytest.raises(ValueError, match="this run has not ended; continue it with --resume"):
         unmask.load_word_vectors(broken)
     learn(name, text, broken, resume=True)
     assert learned(broken) == learned(tmp_path / "whole")

@@ -1,4 +1,4 @@
-"""Several fine-tuned models that answer together: the mean of what they say."""
+"""Ensembles: the mean prediction of several fine-tuned models."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -30,27 +30,30 @@ ENSEMBLE_TASKS = tuple(
 
 
 class Ensemble:
-    """The mean of some models' probabilities of labels, or of their numbers.
+    """The mean of several models' label probabilities, or of their numbers.
 
-    Of ULMFiT one reads forward and one backward (Howard and Ruder 2018, arXiv:1801.06146, section
-    3.3). Each model reads a text with its own tokenizer.
+    ULMFiT combines a forward and a backward model (Howard and Ruder 2018, arXiv:1801.06146, section
+    3.3). Each model has its own tokenizer.
     """
 
     def __init__(self, models: Sequence[str | Path | Pipeline]) -> None:
-        """Open the models, or take those that are open.
+        """Load the models, unless they are loaded.
 
         Raises:
-            FileNotFoundError: one is not there.
-            ValueError: there are none, one labels no texts, or they label otherwise than the first.
+            FileNotFoundError: a model is missing.
+            ValueError: there are no models, one does not label texts, or its labels differ from the
+                first's.
         """
         self._pipelines = [m if isinstance(m, Pipeline) else load(m) for m in models]
         if not self._pipelines:
             raise ValueError("there are no models in the ensemble")
-        self._tasks = [one.task or infer_task(one.loaded_model) for one in self._pipelines]
-        for one, task in zip(self._pipelines, self._tasks, strict=True):
+        self._tasks = [
+            pipeline.task or infer_task(pipeline.loaded_model) for pipeline in self._pipelines
+        ]
+        for pipeline, task in zip(self._pipelines, self._tasks, strict=True):
             if task.task_kind not in ENSEMBLE_TASKS:
                 raise ValueError(
-                    f"{one.preset.name}: models answer together in {', '.join(ENSEMBLE_TASKS)}; "
+                    f"{pipeline.preset.name}: ensembles need {', '.join(ENSEMBLE_TASKS)}; "
                     f"it was fine-tuned to {task.task_kind}"
                 )
             if (_comparable_kind(task), sorted(task.labels)) != (
@@ -58,7 +61,7 @@ class Ensemble:
                 sorted(self.task.labels),
             ):
                 raise ValueError(
-                    f"{one.preset.name}: {_describe_task(task)}, but the first "
+                    f"{pipeline.preset.name}: {_describe_task(task)}, but the first "
                     f"{_describe_task(self.task)}"
                 )
 
@@ -69,12 +72,12 @@ class Ensemble:
 
     @property
     def task(self) -> Task:
-        """What the models were fine-tuned for, with the columns and labels of the first."""
+        """The task of the models, with the columns and labels of the first."""
         return self._tasks[0]
 
     @property
     def can_predict(self) -> bool:
-        """Whether texts are labelled: always."""
+        """Always true: ensembles label texts."""
         return True
 
     def predict(self, texts: str | Sequence[Any]) -> list[PredictionRecord]:
@@ -86,11 +89,11 @@ class Ensemble:
         return [first.prediction_record(item, s) for item, s in zip(items, scores, strict=True)]
 
     def read_inputs(self, path: str | Path, **options: Any) -> list[Any]:
-        """Read what `predict` takes from a file of rows; see `Pipeline.rows`."""
+        """Read inputs of `predict` from a file of rows; see `Pipeline.read_inputs`."""
         return self._pipelines[0].read_inputs(path, **options)
 
     def score(self, path: str | Path, **options: Any) -> dict[str, float]:
-        """Compute all figures of what they say together, on a file; see `Pipeline.score`."""
+        """Compute all metrics of the ensemble on a file; see `Pipeline.score`."""
         items = read_items(self.task, path, FileOptions(**options))
         first, scores = self._formulation_of(0, items), self._mean_scores(items)
         predictions = [first.prediction(item, s) for item, s in zip(items, scores, strict=True)]
@@ -99,9 +102,9 @@ class Ensemble:
         }
 
     def _formulation_of(self, model_index: int, items: Sequence[TaskExample]) -> TaskFormulation:
-        one = self._pipelines[model_index]
+        pipeline = self._pipelines[model_index]
         return formulate(
-            infer_text_columns(self._tasks[model_index], items), one.preset, one.tokenizer
+            infer_text_columns(self._tasks[model_index], items), pipeline.preset, pipeline.tokenizer
         )
 
     def _mean_scores(self, items: Sequence[TaskExample]) -> list[np.ndarray]:
@@ -109,22 +112,22 @@ class Ensemble:
         if not items:
             return []
         all_scores: list[np.ndarray] = []
-        for i, one in enumerate(self._pipelines):
+        for i, pipeline in enumerate(self._pipelines):
             formulation = self._formulation_of(i, items)
             inputs = formulation.build_inputs(items)
-            scores = np.stack(predict_scores(formulation, one.model, inputs).scores)
+            scores = np.stack(predict_scores(formulation, pipeline.model, inputs).scores)
             all_scores.append(scores[..., self._label_order(i)] if self.task.labels else scores)
         if not self.task.labels:
             return list(np.mean(all_scores, 0))
         return list(np.logaddexp.reduce(all_scores) - np.log(len(all_scores)))
 
     def _label_order(self, model_index: int) -> list[int]:
-        """Return where a model has the labels of the first."""
+        """Return the indices of the first model's labels in another model."""
         return [self._tasks[model_index].labels.index(label) for label in self.task.labels]
 
 
 def _comparable_kind(task: Task) -> str:
-    """Name a kind of task; that of pairs may be one that its folder does not tell from texts'."""
+    """Return the kind of task for comparison; folders may not distinguish pairs from texts."""
     return "classify" if task.task_kind == "pairs" else task.task_kind
 
 

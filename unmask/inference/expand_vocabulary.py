@@ -17,30 +17,30 @@ from unmask.word_vectors.keyed_vectors import KeyedVectors
 
 @dataclass(frozen=True, kw_only=True)
 class ExpandedVocabulary:
-    """A model with more words."""
+    """A model with an expanded vocabulary."""
 
     pipeline: Pipeline
     n_shared: int
-    """Words of both vocabularies, on which the map was fitted."""
+    """Number of words in both vocabularies, on which the map was fitted."""
     n_added: int
-    """New words."""
+    """Number of new words."""
 
 
 def expand_vocabulary(
     model: str | Path | Pipeline, vectors: str | Path | KeyedVectors, *, limit: int | None = None
 ) -> ExpandedVocabulary:
-    """Give a model the words of word vectors, which are mapped into its embedding space.
+    """Add the words of word vectors to a model, mapped to its embedding space.
 
-    Kiros et al. 2015, arXiv:1506.06726, section 2.2: the map is linear and has the least squared
-    distance to the model's vectors, over all words of both. Words of the model keep their vectors.
-    Heads that predict tokens are left out of the new model: they cannot predict the new ones.
+    Kiros et al. 2015, arXiv:1506.06726, section 2.2: a linear least-squares map to the model's
+    vectors, fitted on all shared words. Words of the model keep their vectors. Language heads are
+    dropped from the new model: they cannot predict the new words.
 
     Deviates from the released code: there, the map has a constant term.
 
     Args:
-        model: a model of one stack whose tokens are words, or wordpieces.
+        model: a model of one stack with a word-level or WordPiece vocabulary.
         vectors: word vectors, or their file.
-        limit: only the first `limit` words of these.
+        limit: number of word vectors to read, the first ones.
 
     Raises:
         FileNotFoundError: there is no such model or file.
@@ -52,25 +52,23 @@ def expand_vocabulary(
     tokenizer, architecture = pipeline.tokenizer, old.model.architecture
     if architecture.is_encoder_decoder or len(old.model.adapters):
         raise ValueError(
-            f"{pipeline.preset.name}: words are added to models of one stack, without adapters"
+            f"{pipeline.preset.name}: words can be added to models of one stack without adapters"
         )
     table = old.model.backbone.embedding_table
     if not isinstance(table, torch.nn.Embedding):
-        raise ValueError(
-            f"{pipeline.preset.name}: has no table of tokens, to which words are added"
-        )
-    known = tokenizer.word_vocabulary()
-    shared = [word for word in known if word in word_vectors]
+        raise ValueError(f"{pipeline.preset.name}: has no embedding table to add words to")
+    vocabulary = tokenizer.word_vocabulary()
+    shared = [word for word in vocabulary if word in word_vectors]
     if len(shared) < word_vectors.vector_size:
         raise ValueError(
-            f"{len(shared)} words are known to both, and a map of vectors of "
-            f"{word_vectors.vector_size} numbers needs as many at least"
+            f"{len(shared)} words are in both vocabularies, but a map of vectors of "
+            f"{word_vectors.vector_size} dimensions needs at least as many"
         )
     expanded = tokenizer.with_words(word_vectors.words)
     new_words = [w for w, i in expanded.word_vocabulary().items() if i >= tokenizer.vocab_size]
-    own = table.weight.detach().float().cpu().numpy()[: tokenizer.vocab_size]
+    embeddings = table.weight.detach().float().cpu().numpy()[: tokenizer.vocab_size]
     rows = word_vectors.vectors[[word_vectors.index[word] for word in shared]]
-    weights = LeastSquaresMap().fit(rows, own[[known[word] for word in shared]])
+    weights = LeastSquaresMap().fit(rows, embeddings[[vocabulary[word] for word in shared]])
     new_rows = word_vectors.vectors[[word_vectors.index[word] for word in new_words]]
     added = new_rows @ weights.astype(np.float32)
     heads = {n: s for n, s in old.model.head_specs.items() if s.labels_texts or s.labels_tokens}
@@ -80,7 +78,7 @@ def expand_vocabulary(
     new = _copy_weights(old, replace(old, preset=preset, model=preset.build(), tokenizer=expanded))
     with torch.no_grad():
         new.model.backbone.embedding_table.weight.copy_(
-            torch.from_numpy(np.concatenate((own, added)))
+            torch.from_numpy(np.concatenate((embeddings, added)))
         )
     return ExpandedVocabulary(
         pipeline=Pipeline(new, pipeline.task), n_shared=len(shared), n_added=len(new_words)
@@ -88,16 +86,16 @@ def expand_vocabulary(
 
 
 def add_words(loaded_model: LoadedModel, words: Sequence[str]) -> LoadedModel:
-    """Give a word-level model more words, initialized with the mean of all others.
+    """Add words to a word-level model, initialized with the mean of all others.
 
-    As the released code of ULMFiT does it (Howard and Ruder 2018, arXiv:1801.06146).
+    As in the released code of ULMFiT (Howard and Ruder 2018, arXiv:1801.06146).
 
     Args:
-        loaded_model: a model with a tokenizer of words.
-        words: none of them is known to it.
+        loaded_model: a model with a word-level tokenizer.
+        words: new words.
 
     Raises:
-        ValueError: a head groups its words by how frequent they are: none can be added.
+        ValueError: a head has an adaptive softmax, whose frequency bands cannot be extended.
     """
     assert loaded_model.tokenizer is not None
     tokenizer = loaded_model.tokenizer.with_words(words)
@@ -113,7 +111,7 @@ def add_words(loaded_model: LoadedModel, words: Sequence[str]) -> LoadedModel:
 
 
 def _copy_weights(old: LoadedModel, new: LoadedModel) -> LoadedModel:
-    """Give a new model the weights of an old one, and its new words the mean of the old ones'."""
+    """Copy the weights of an old model, and set new words to the mean of the old ones."""
     assert old.tokenizer is not None
     old_weights, n = old.model.own_weights(), old.tokenizer.vocab_size
     with torch.no_grad():

@@ -1,4 +1,4 @@
-"""Text from a model: blanks filled, prompts continued, answers ranked."""
+"""Generation: filling masks, continuing prompts, ranking choices."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -26,23 +26,23 @@ from unmask.tokenizers.encode import Tokenizer
 
 @dataclass(frozen=True)
 class ScoredText:
-    """A text that may follow a prompt."""
+    """A candidate text after a prompt."""
 
     text: str
     score: float
-    """Log-probability; of beams, divided as `BeamSearch` says."""
+    """Log-probability; of beams, length-normalized as in `BeamSearch`."""
 
 
 class GenerationPipeline:
-    """A model with its tokenizer."""
+    """A model and its tokenizer, for generation."""
 
     def __init__(self, loaded_model: LoadedModel, task: Task | None = None) -> None:
         """Wrap a model.
 
         Args:
             loaded_model: the model.
-            task: what it was fine-tuned for, with the columns of its files. None: what its head
-                says, if it has one that labels.
+            task: its fine-tuning task, with the columns of its files. None: inferred from a
+                classification head, if any.
         """
         self.loaded_model = loaded_model
         self.task = task
@@ -54,15 +54,13 @@ class GenerationPipeline:
         """The model's tokenizer.
 
         Raises:
-            ValueError: its folder has none.
+            ValueError: the folder has none.
         """
         if self.loaded_model.tokenizer is None:
-            raise ValueError(
-                f"{self.preset.name}: this model has no tokenizer, so it cannot read text"
-            )
+            raise ValueError(f"{self.preset.name}: this model has no tokenizer")
         return self.loaded_model.tokenizer
 
-    # A string is a sequence of strings, too; the first overload that fits counts.
+    # A string is also a sequence of strings; the first matching overload counts.
     @overload
     def fill(self, text: str, *, top_k: int = 5) -> FilledText: ...  # pyright: ignore[reportOverlappingOverload]
     @overload
@@ -102,21 +100,21 @@ class GenerationPipeline:
         draft: DraftModel | None = None,
         **settings: Any,
     ) -> str | list[str]:
-        """Continue a prompt, or several; some models answer them (`Model.answers`).
+        """Continue a prompt, or several; some models answer instead (`Model.answers`).
 
-        Only the new text is returned. Special tokens typed in a prompt (<extra_id_0>) are what they
-        name.
+        Only the new text is returned. Special tokens typed in a prompt (<extra_id_0>) are encoded
+        as such.
 
         Args:
             prompt: one or several.
-            config: how the text is generated; or the same by name: `generate(prompt, beams=4)`.
-            output_prefix: what each answer begins with; its tokens do not count as new ones.
-            draft: a smaller model that proposes tokens, as `draft` makes it.
+            config: generation settings; or by keyword: `generate(prompt, beams=4)`.
+            output_prefix: start of each output; its tokens do not count as new ones.
+            draft: a smaller model that proposes tokens, made by `draft`.
             settings: fields of `GenerationConfig`, `Sampling`, `BestOfN` and `BeamSearch`.
 
         Raises:
             ValueError: the model does not generate, a prompt is longer than its positions, or the
-                settings do not go together.
+                settings are inconsistent.
         """
         config = _resolve_config(config, settings)
         encoded = self._encode_prompts(as_text_list(prompt, "prompt"), output_prefix, config)
@@ -162,17 +160,17 @@ class GenerationPipeline:
         output_prefix: str = "",
         **settings: Any,
     ) -> list[ScoredText] | list[list[ScoredText]]:
-        """Search with beams, or sample; return the best texts, the best first, with their scores.
+        """Return the best texts of beam search or sampling, best first, with scores.
 
         `generate_candidates(prompt, beams=5, n_best=3)`, or `generate_candidates(prompt,
-        temperature=0.9, samples=20, n_best=3)`; of several prompts a list for each. The arguments
-        are those of `generate`.
+        temperature=0.9, samples=20, n_best=3)`; several prompts give a list each. The arguments are
+        those of `generate`.
         """
         config = _resolve_config(config, settings)
         encoded = self._encode_prompts(
             [prompt] if isinstance(prompt, str) else list(prompt), output_prefix, config
         )
-        found = generate_candidates(
+        results = generate_candidates(
             self.model,
             encoded.input_ids,
             self.tokenizer.special_ids,
@@ -182,10 +180,12 @@ class GenerationPipeline:
         )
         candidates = [
             [
-                ScoredText(output_prefix + streamer.final_text(one.token_ids), one.score)
-                for one in best
+                ScoredText(
+                    output_prefix + streamer.final_text(candidate.token_ids), candidate.score
+                )
+                for candidate in best
             ]
-            for streamer, best in zip(encoded.streamers, found, strict=True)
+            for streamer, best in zip(encoded.streamers, results, strict=True)
         ]
         return candidates[0] if isinstance(prompt, str) else candidates
 
@@ -198,18 +198,18 @@ class GenerationPipeline:
         draft: DraftModel | None = None,
         **settings: Any,
     ) -> Iterator[str]:
-        """Give the text of `generate` piece by piece, as soon as no later token can change it.
+        """Yield the text of `generate` in pieces that no later token can change.
 
-        A piece has whole characters only, and never the beginning of a stop string.
+        Pieces have whole characters, and never the start of a stop string.
 
         Raises:
-            ValueError: as `generate`, at once; or one of several texts is chosen, which is known
-                when they have ended.
+            ValueError: as `generate`, immediately; or the best of several texts is chosen at the
+                end.
         """
         config = _resolve_config(config, settings)
         if isinstance(config.strategy, BeamSearch | BestOfN):
             raise ValueError(
-                f"{candidates_noun(config.strategy)} end before a text is known: no stream"
+                f"{candidates_noun(config.strategy)} choose a text at the end: no stream"
             )
         encoded = self._encode_prompts([prompt], output_prefix, config)
         special = self.tokenizer.special_ids
@@ -232,16 +232,16 @@ class GenerationPipeline:
         streamer: TextStreamer,
         output_prefix: str,
     ) -> Iterator[str]:
-        given = ""
+        emitted = ""
         if output_prefix:
             yield output_prefix
         while True:
-            with evaluation_mode(self.model):  # not while the caller has its turn
+            with evaluation_mode(self.model):  # not while the caller runs
                 going = next(steps, None) is not None
             now = streamer.stable_text(token_ids) if going else streamer.final_text(token_ids)
-            if len(now) > len(given) and now.startswith(given):
-                yield now[len(given) :]
-                given = now
+            if len(now) > len(emitted) and now.startswith(emitted):
+                yield now[len(emitted) :]
+                emitted = now
             if not going:
                 return
 
@@ -249,41 +249,45 @@ class GenerationPipeline:
     def rank_choices(
         self, prompt: str, choices: Sequence[str], *, beams: int | None = None
     ) -> list[ScoredText]:
-        """Return given texts, those first that are likelier after a prompt, with log-probabilities.
+        """Rank texts by their likelihood after a prompt; return them with log-probabilities.
 
         Args:
             prompt: a text, as for `generate`.
-            choices: as they would follow it: " yes", with its space, where a decoder continues.
+            choices: texts as they follow the
+            prompt: " yes", with its space, for a decoder.
             beams: see `unmask.generation.rank_choices.rank_choices`.
 
         Raises:
-            ValueError: the model does not generate, a prompt is too long, or a choice is empty, is
-                given twice, or has characters that the tokenizer does not know.
+            ValueError: the model does not generate, a prompt is too long, or a choice is empty,
+                repeated, or has unknown characters.
         """
-        read = self._encode_prompts([prompt], "", None).input_ids
-        ids = [self._continuation_ids(prompt, read[0], choice) for choice in choices]
-        (best,) = rank_choices(self.model, read, [ids], self.tokenizer.special_ids, beams=beams)
-        return [ScoredText(choices[one.choice_index], one.log_probability) for one in best]
+        input_ids = self._encode_prompts([prompt], "", None).input_ids
+        ids = [self._continuation_ids(prompt, input_ids[0], choice) for choice in choices]
+        (best,) = rank_choices(
+            self.model, input_ids, [ids], self.tokenizer.special_ids, beams=beams
+        )
+        return [ScoredText(choices[ranked.choice_index], ranked.log_probability) for ranked in best]
 
     def draft(self, draft_model: "GenerationPipeline", *, draft_tokens: int = 4) -> DraftModel:
-        """Let a smaller model guess what this one will say: `generate(prompt, draft=...)`.
+        """Return a smaller model for speculative decoding: `generate(prompt, draft=...)`.
 
-        The text is the same as without, greedily, and drawn from the same distribution. What share
-        of its guesses was accepted, the draft tells then (`share`).
+        Greedy output is identical to that without a draft; samples have the same distribution. The
+        draft then has the share of accepted tokens (`share`).
 
         Raises:
-            ValueError: their vocabularies are not the same.
+            ValueError: their vocabularies differ.
         """
-        mine, its = self.tokenizer, draft_model.tokenizer
-        alone = (mine.source_tokenizer is None) == (its.source_tokenizer is None)
+        tokenizer, draft_tokenizer = self.tokenizer, draft_model.tokenizer
+        alone = (tokenizer.source_tokenizer is None) == (draft_tokenizer.source_tokenizer is None)
         if not (
             alone
-            and _same_vocabulary(mine, its)
-            and _same_vocabulary(mine.input_tokenizer, its.input_tokenizer)
+            and _same_vocabulary(tokenizer, draft_tokenizer)
+            and _same_vocabulary(tokenizer.input_tokenizer, draft_tokenizer.input_tokenizer)
         ):
             raise ValueError(
-                f"{draft_model.preset.name} has another vocabulary ({its.vocab_size:,} tokens) "
-                f"than {self.preset.name} ({mine.vocab_size:,}), so it cannot be its draft"
+                f"{draft_model.preset.name} has another vocabulary "
+                f"({draft_tokenizer.vocab_size:,} tokens) "
+                f"than {self.preset.name} ({tokenizer.vocab_size:,}), so it cannot be its draft"
             )
         return DraftModel(model=draft_model.model, draft_tokens=draft_tokens)
 
@@ -306,11 +310,11 @@ class GenerationPipeline:
         if self.model.is_sequence_to_sequence:
             return alone
         special = self.tokenizer.special_ids
-        whole = [
+        all_ids = [
             *special.prefix,
             *self.tokenizer.encode(prompt + continuation, allow_special=True).ids.tolist(),
         ]
-        return whole[len(prompt_ids) :] if whole[: len(prompt_ids)] == prompt_ids else alone
+        return all_ids[len(prompt_ids) :] if all_ids[: len(prompt_ids)] == prompt_ids else alone
 
 
 def _resolve_config(
@@ -341,7 +345,7 @@ def as_text_list(texts: Any, argument_name: str) -> list[str]:
     """
     some = [texts] if isinstance(texts, str) else texts
     texts = list(some) if isinstance(some, Iterable) else [some]
-    other = next((one for one in texts if not isinstance(one, str)), None)
-    if other is not None or not isinstance(some, Iterable):
-        raise TypeError(f"{argument_name} must be a text or several, each a str, got {other!r}")
+    invalid = next((text for text in texts if not isinstance(text, str)), None)
+    if invalid is not None or not isinstance(some, Iterable):
+        raise TypeError(f"{argument_name} must be a text or several, each a str, got {invalid!r}")
     return texts

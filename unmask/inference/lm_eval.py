@@ -41,7 +41,7 @@ _KNOWN_SETTINGS = ("until", "max_gen_toks", "do_sample", "temperature", "top_k",
 
 @register_model("unmask")
 class UnmaskLM(LM):
-    """A model as lm-evaluation-harness evaluates it."""
+    """A model class for lm-evaluation-harness."""
 
     def __init__(
         self,
@@ -54,52 +54,54 @@ class UnmaskLM(LM):
         batch_size: int | str = "auto",
         max_batch_size: int | None = None,
     ) -> None:
-        """Open a model.
+        """Load a model.
 
         Args:
-            path: as for `unmask.load`.
-            device: where it runs; the CPU where there is no CUDA, which the harness's program names
-                if its user names nothing.
-            max_length: tokens that are read together. None: as many as the model has positions.
-            pll_masking: what is masked while a masked model predicts a token.
-            seed: random seed where a task samples.
-            batch_size: is not read: texts are grouped by their tokens.
-            max_batch_size: is not read either.
+            path: the model, as for `unmask.load`.
+            device: the device; the CPU if there is no CUDA, which is the harness's default.
+            max_length: maximum input length in tokens. None: the model's number of positions.
+            pll_masking: masking for a masked model.
+            seed: random seed of sampling tasks.
+            batch_size: ignored: batches are made by tokens.
+            max_batch_size: ignored.
         """
         super().__init__()
-        there = not device.startswith("cuda") or torch.cuda.is_available()
-        self._pipeline = load(path).to(device if there else "auto")
+        is_available = not device.startswith("cuda") or torch.cuda.is_available()
+        self._pipeline = load(path).to(device if is_available else "auto")
         self._max_length, self._seed = max_length, seed
         self._pll_masking: PseudoLikelihoodMasking = pll_masking
 
     def loglikelihood(self, requests: Sequence[Instance]) -> list[tuple[float, bool]]:
         """Compute the log-likelihood of each continuation, and whether it is the greedy one.
 
-        A token that would cross their border is read in two parts (the harness's own classes read
-        the context with its last token changed).
+        A token that would cross the boundary is split (the harness's own classes change the last
+        token of the context instead).
         """
         pairs = [_request_arguments(request) for request in requests]
         contexts, continuations = [context for context, _ in pairs], [text for _, text in pairs]
         return [
-            (one.log_likelihood, one.is_greedy)
-            for one in self._score_continuations(contexts, continuations)
+            (likelihood.log_likelihood, likelihood.is_greedy)
+            for likelihood in self._score_continuations(contexts, continuations)
         ]
 
     def loglikelihood_rolling(self, requests: Sequence[Instance]) -> list[float]:
-        """Compute the log-likelihood of whole texts, of a long one in windows."""
+        """Compute the log-likelihood of whole texts, in windows if long."""
         texts: list[str] = [_request_arguments(request)[0] for request in requests]
         rows = [i for i, text in enumerate(texts) if text.strip()]
         scored = self._score_continuations([""] * len(rows), [texts[i] for i in rows])
-        found = dict(zip(rows, scored, strict=True))
-        return [found[i].log_likelihood if i in found else 0.0 for i in range(len(texts))]
+        likelihood_of_row = dict(zip(rows, scored, strict=True))
+        return [
+            likelihood_of_row[i].log_likelihood if i in likelihood_of_row else 0.0
+            for i in range(len(texts))
+        ]
 
     def generate_until(self, requests: Sequence[Instance]) -> list[str]:
-        """Continue prompts, up to the first of the texts that end an answer.
+        """Continue prompts, up to the first stop string.
 
         Raises:
-            ValueError: a setting of generation is not known.
+            ValueError: a generation setting is unknown.
         """
-        found: dict[int, str] = {}
+        texts_of_row: dict[int, str] = {}
         groups: dict[str, list[int]] = {}
         arguments = [_request_arguments(request) for request in requests]
         for i, (_, settings) in enumerate(arguments):
@@ -115,8 +117,10 @@ class UnmaskLM(LM):
             )
             stop = settings.get("until") or ()
             stop = [stop] if isinstance(stop, str) else stop
-            found |= {i: truncate_at(one.text, stop) for i, one in zip(rows, outputs, strict=True)}
-        return [found[i] for i in range(len(requests))]
+            texts_of_row |= {
+                i: truncate_at(output.text, stop) for i, output in zip(rows, outputs, strict=True)
+            }
+        return [texts_of_row[i] for i in range(len(requests))]
 
     def _score_continuations(
         self, contexts: Sequence[str], continuations: Sequence[str]
@@ -133,10 +137,10 @@ class UnmaskLM(LM):
     def _generation_config(self, settings: Mapping[str, Any]) -> GenerationConfig:
         if unknown := sorted(set(settings) - set(_KNOWN_SETTINGS)):
             raise ValueError(
-                f"generation_kwargs: {unknown[0]!r} is not known (known: "
+                f"generation_kwargs: {unknown[0]!r} is unknown (known: "
                 f"{', '.join(_KNOWN_SETTINGS)})"
             )
-        max_new_tokens = int(settings.get("max_gen_toks", 256))  # the harness's own default
+        max_new_tokens = int(settings.get("max_gen_toks", 256))  # the harness's default
         do_sample = settings.get("do_sample", settings.get("temperature", 0) > 0)
         if not do_sample:
             return GenerationConfig(max_new_tokens=max_new_tokens)
@@ -154,7 +158,7 @@ def _request_arguments(request: Instance) -> tuple[Any, ...]:
 
 
 def main() -> None:
-    """Run the program of lm-evaluation-harness, which then knows this model class."""
+    """Run lm-evaluation-harness with this model class registered."""
     from lm_eval.__main__ import cli_evaluate
 
     cli_evaluate()

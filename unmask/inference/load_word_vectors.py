@@ -1,4 +1,4 @@
-"""Word vectors where a model is named: loaded, evaluated, described, converted."""
+"""Word vectors: loading, evaluation, description and conversion."""
 
 import os
 import sys
@@ -48,21 +48,21 @@ _JSON_KEYS = {
     "n_correct_multiply": "right_multiply",
     "lowercased": "lowered",
 }
-"""What fields of scores are called in plain data, where they are called otherwise."""
+"""Names of score fields in plain data, where they differ."""
 
 
 @check_number_arguments
 def load_word_vectors(path: str | Path | KeyedVectors, *, limit: int | None = None) -> KeyedVectors:
-    """Load word vectors: the one place that decides what a path is.
+    """Load word vectors from a file or a model.
 
     Args:
         path: a file of vectors (`unmask.word_vectors.formats.files`), or a model, named as for
-            `unmask.load`, whose token embeddings are meant; keyed vectors are returned as they are.
-        limit: only the first `limit` words: the most frequent, in most files.
+            `unmask.load`, for its token embeddings; keyed vectors are returned unchanged.
+        limit: number of words to read, the first ones; in most files the most frequent.
 
     Raises:
         FileNotFoundError: there is no such file or model.
-        ValueError: it is no file of vectors, or damaged.
+        ValueError: it is not a file of word vectors, or damaged.
     """
     if isinstance(path, KeyedVectors):
         return path if limit is None else path.most_frequent(limit)
@@ -73,7 +73,7 @@ def load_word_vectors(path: str | Path | KeyedVectors, *, limit: int | None = No
 
 
 def _token_embeddings(model: str | Path) -> KeyedVectors:
-    """Return the embeddings of a model's tokens, but for those that are zero."""
+    """Return the nonzero token embeddings of a model."""
     from unmask.checkpoints.checksums import check_recorded_file
     from unmask.checkpoints.huggingface.read import load_folder
     from unmask.inference.open_model import find_model
@@ -82,10 +82,10 @@ def _token_embeddings(model: str | Path) -> KeyedVectors:
     loaded_model = load_folder(folder, {})
     tokenizer = loaded_model.tokenizer
     if tokenizer is None or loaded_model.model.architecture.is_encoder_decoder:
-        raise ValueError(f"{model}: has no table of words' vectors, with a tokenizer")
+        raise ValueError(f"{model}: has no token embeddings with a tokenizer")
     table = loaded_model.model.own_weights().get("backbone.tokens.weight")
     if table is None:
-        raise ValueError(f"{model}: this model has no table of words' vectors")
+        raise ValueError(f"{model}: this model has no token embeddings")
     vectors = table.detach().float().numpy()
     special = tokenizer.special_ids.all_ids
     ids = [i for i in np.flatnonzero(vectors.any(1)).tolist() if i not in special]
@@ -96,13 +96,13 @@ def _token_embeddings(model: str | Path) -> KeyedVectors:
 
 
 def is_word_vectors(model: str | Path) -> bool:
-    """Return whether a name means word vectors: a file, a name with their suffix, or a run."""
+    """Return whether a name is of word vectors: a file, a name with their suffix, or a run."""
     path = Path(model)
     if path.is_dir():
         return _model_type(path) == WORD_VECTOR_FAMILY
     inner = path.with_suffix("") if path.suffix.lower() in COMPRESSIONS else path
-    named = inner.suffix.lower() in FORMAT_OF_SUFFIX and not str(model).startswith("hf:")
-    return os.path.isfile(path) or (named and not path.is_dir())
+    has_suffix = inner.suffix.lower() in FORMAT_OF_SUFFIX and not str(model).startswith("hf:")
+    return os.path.isfile(path) or (has_suffix and not path.is_dir())
 
 
 def _model_type(folder: Path) -> str | None:
@@ -122,37 +122,35 @@ def evaluate_word_vectors(
     encoding_errors: EncodingErrors = "strict",
     terminal: OutputStream | None = sys.stderr,
 ) -> WordVectorScores:
-    """Evaluate word vectors on files of word pairs and of analogies; a file says what it is.
+    """Evaluate word vectors on files of word pairs or analogies, detected by content.
 
     Args:
         word_vectors: word vectors, or their file.
         data: files, folders or patterns.
-        case: how words of these files are looked up: as they are, in lower case, or in lower case
-            where all words of the vectors are.
-        limit: only the first `limit` words are known, and can be an answer.
-        encoding_errors: what becomes of bytes of these files that are not UTF-8.
-        terminal: where progress is printed. None: nowhere.
+        case: lookup of the words of these files: unchanged, in lower case, or in lower case if all
+            words of the vectors are.
+        limit: number of words that are known and can be answers, the first ones.
+        encoding_errors: treatment of invalid UTF-8 in these files.
+        terminal: stream for progress. None: not shown.
 
     Raises:
         FileNotFoundError: a file is missing.
-        ValueError: a file is neither, or a line does not fit.
+        ValueError: a file is neither, or a line is invalid.
     """
     tests = [read_word_vector_test(path, encoding_errors) for path in list_files(data)]
     word_vectors = load_word_vectors(word_vectors, limit=limit)
-    found: WordVectorScores = []
+    scores: WordVectorScores = []
     for test in tests:
         if isinstance(test, WordSimilarityTest):
-            found.append(evaluate_word_similarity(word_vectors, test, case=case))
+            scores.append(evaluate_word_similarity(word_vectors, test, case=case))
             continue
         if terminal is not None and terminal.isatty():
             n = sum(len(questions) for _, questions in test.sections)
             print_line(f"{test.name}: {n:,} questions ...", terminal)
-        found.append(evaluate_analogies(word_vectors, test, case=case))
-    if terminal is not None and case == "auto" and found and found[0].lowercased:
-        print_line(
-            "the vectors know lower case alone: words of the files are put in lower case", terminal
-        )
-    return found
+        scores.append(evaluate_analogies(word_vectors, test, case=case))
+    if terminal is not None and case == "auto" and scores and scores[0].lowercased:
+        print_line("the vectors are lowercase only: words of the files are lowercased", terminal)
+    return scores
 
 
 @check_number_arguments
@@ -168,14 +166,14 @@ def convert_word_vectors(
 
     Args:
         source: word vectors, or their file.
-        target: a file that is not there yet; .gz, .xz and .zst are packed.
-        format_name: the format; None: what the name of the file says.
-        limit: only the first `limit` words.
-        white_space: what is written for white space in words, which other libraries cannot read.
+        target: a new file; .gz, .xz and .zst are compressed.
+        format_name: the format; None: by the suffix of the file.
+        limit: number of words to write, the first ones.
+        white_space: replacement of white space in words, which other libraries cannot read.
 
     Raises:
-        FileExistsError: the file is there.
-        ValueError: the source is no file of vectors, or a word cannot be written.
+        FileExistsError: the file exists.
+        ValueError: the source is not a file of word vectors, or a word cannot be written.
     """
     if Path(target).exists():
         raise FileExistsError(f"{target}: is there already; name a new file")
@@ -200,8 +198,8 @@ def describe_word_vectors(path: str | Path) -> dict[str, Any]:
 
 
 def format_word_vector_facts(description: Mapping[str, Any]) -> list[str]:
-    """Write a description in lines for a terminal."""
-    case = "lower case alone" if description["lower_case"] else "upper and lower case"
+    """Format a description as lines for a terminal."""
+    case = "lower case only" if description["lower_case"] else "upper and lower case"
     megabytes = description["bytes"] / 1e6
     return [
         description["name"],
@@ -215,17 +213,17 @@ def format_word_vector_facts(description: Mapping[str, Any]) -> list[str]:
 
 
 def resolve_word_vector_format(format_name: str | None) -> Format | None:
-    """Return the format of vectors that is named; None if none is.
+    """Return the named format of word vectors; None if none is given.
 
     Raises:
-        ValueError: it is a format of models.
+        ValueError: it is not one, but for instance a format of models.
     """
-    found: Format | None = next((form for form in FORMATS if form == format_name), None)
-    if format_name is not None and found is None:
+    result: Format | None = next((form for form in FORMATS if form == format_name), None)
+    if format_name is not None and result is None:
         raise ValueError(
-            f"word vectors are written as {', '.join(FORMATS)}; got --to {format_name}"
+            f"word vectors need a format of {', '.join(FORMATS)}, got --to {format_name}"
         )
-    return found
+    return result
 
 
 def score_to_dict(score: WordSimilarityScore | AnalogyScore) -> dict[str, Any]:
@@ -236,39 +234,39 @@ def score_to_dict(score: WordSimilarityScore | AnalogyScore) -> dict[str, Any]:
         name: _counts_to_dict(getattr(score, name)) for name in ("total", "semantic", "syntactic")
     }
     sections = [_counts_to_dict(section) for section in score.sections]
-    more = {"name": score.name, "lowered": score.lowercased, "among": score.restrict_vocab}
-    return {"kind": "analogies"} | more | sums | {"sections": sections}
+    facts = {"name": score.name, "lowered": score.lowercased, "among": score.restrict_vocab}
+    return {"kind": "analogies"} | facts | sums | {"sections": sections}
 
 
 def format_word_vector_scores(scores: WordVectorScores) -> list[str]:
-    """Write scores in lines: correlations as they are, shares in percent."""
-    pairs = [one for one in scores if isinstance(one, WordSimilarityScore)]
+    """Format scores as lines: correlations, and accuracies in percent."""
+    pairs = [score for score in scores if isinstance(score, WordSimilarityScore)]
     lines: list[str] = []
     if pairs:
         rows = [("word pairs", "pairs", "known", "Spearman", "with unknown")]
         rows += [
             (
-                one.name,
-                f"{one.n_pairs:,}",
-                f"{one.n_known:,}",
-                *map(_format_correlation, _correlations(one)),
+                score.name,
+                f"{score.n_pairs:,}",
+                f"{score.n_known:,}",
+                *map(_format_correlation, _correlations(score)),
             )
-            for one in pairs
+            for score in pairs
         ]
         lines += _align_columns(rows)
-    for one in scores:
-        if isinstance(one, AnalogyScore):
+    for score in scores:
+        if isinstance(score, AnalogyScore):
             rows = [
                 (
-                    f"{one.name}, among {one.restrict_vocab:,}",
+                    f"{score.name}, among {score.restrict_vocab:,}",
                     "questions",
                     "known",
                     "3CosAdd",
                     "3CosMul",
                 )
             ]
-            parts = [one.semantic, one.syntactic] if one.syntactic.n_questions else []
-            tallies = [*one.sections, *parts, one.total]
+            parts = [score.semantic, score.syntactic] if score.syntactic.n_questions else []
+            tallies = [*score.sections, *parts, score.total]
             rows += [
                 (
                     t.name,

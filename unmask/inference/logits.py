@@ -26,18 +26,17 @@ def text_logits(
 ) -> "list[Float[np.ndarray, '...']]":
     """Return the logits of the model's head for each text.
 
-    Of its labels [labels]; of each token, special ones included, the labels [t labels]; of the
-    vocabulary [t v]. Of several heads, those of the language model. An encoder-decoder reads
-    the text, and its logits are those of the first token that it would generate [1 v]. The end
-    of a text that has more tokens than the model has positions is cut.
+    Shapes: [labels] for a classification head; [t labels] for token classification, special tokens
+    included; [t v] for a language head, which takes precedence. An encoder-decoder gives the logits
+    of the first generated token [1 v]. Long texts are truncated to the model's positions.
 
     Raises:
-        ValueError: the model has no head, or none that has logits of texts as they are.
+        ValueError: the model has no head, or none with logits of plain texts.
     """
     model, name = loaded_model.model, loaded_model.preset.name
     if not model.head_specs:
         raise ValueError(f"{name}: this model has no head; use `embed`")
-    found: dict[int, Float[np.ndarray, "..."]] = {}
+    logits_of_text: dict[int, Float[np.ndarray, "..."]] = {}
     with evaluation_mode(model):
         labels = LANGUAGE_HEAD not in model.heads
         for group in text_batches(
@@ -46,21 +45,21 @@ def text_logits(
             for text, logits in zip(
                 group.text_indices, _group_logits(model, name, group), strict=True
             ):
-                found[text] = logits.float().cpu().numpy()
-    return [found[i] for i in range(len(texts))]
+                logits_of_text[text] = logits.float().cpu().numpy()
+    return [logits_of_text[i] for i in range(len(texts))]
 
 
 def _group_logits(model: Model, model_name: str, text_batch: TextBatch) -> Iterator[Tensor]:
-    if LANGUAGE_HEAD in model.heads:  # text by text: many tokens times the vocabulary
+    if LANGUAGE_HEAD in model.heads:  # text by text, since [t v] is large
         head, hidden = model.language_head, model.hidden_states(text_batch.batch)
         yield from (head.logits(x[:n]) for x, n in zip(hidden, text_batch.lengths, strict=True))
         return
     specs = model.head_specs
-    found = (name for name, spec in specs.items() if spec.labels_texts or spec.labels_tokens)
-    name = next(found, None)
+    candidates = (name for name, spec in specs.items() if spec.labels_texts or spec.labels_tokens)
+    name = next(candidates, None)
     if name is None:
         raise ValueError(
-            f"{model_name}: its heads serve pretraining alone ({', '.join(specs)}); use `embed`"
+            f"{model_name}: its heads are for pretraining only ({', '.join(specs)}); use `embed`"
         )
     logits = _label_logits(model, name, text_batch.batch)
     if specs[name].labels_texts:
@@ -70,7 +69,7 @@ def _group_logits(model: Model, model_name: str, text_batch: TextBatch) -> Itera
 
 
 def _label_logits(model: Model, head_name: str, batch: Batch) -> Float[Tensor, "b ..."]:
-    """Return the logits of a head of labels, which reads all that `predict` lets it read."""
+    """Return the logits of a classification head, with the inputs of `predict`."""
     head, spec = model.heads[head_name], model.head_specs[head_name]
     if isinstance(head, BiLSTMCRFHead):
         return head.logits(model.hidden_states(batch), batch)

@@ -1,4 +1,4 @@
-"""Open a model by name, folder or run."""
+"""Loading a model by name, folder or run."""
 
 import os
 from dataclasses import dataclass, replace
@@ -33,18 +33,18 @@ from unmask.zoo.preset import Published
 
 @check_number_arguments
 def load(model: str | Path, *, seed: int = 0) -> Pipeline:
-    """Open a trained model.
+    """Load a trained model.
 
     Args:
-        model: a run folder, a folder in the Hugging Face layout, `hf:owner/name`, a model in the
-            package (`unmask.bundled.models`), or a preset's name, whose published weights are
-            fetched from the Hub.
-        seed: fills the weights that a folder does not have.
+        model: a run folder, a folder in the Hugging Face layout, `hf:owner/name`, a bundled model
+            (`unmask.bundled.models`), or a preset, whose published weights are fetched from the
+            Hub.
+        seed: random seed for weights missing in the folder.
 
     Raises:
         FileNotFoundError: there is no such folder, or the Hub does not answer.
-        ValueError: the folder is damaged, of an unknown family, or a run that has not ended; a
-            preset has no published weights.
+        ValueError: the folder is damaged, of an unknown family, or an unfinished run; or the preset
+            has no published weights.
     """
     folder, preset = find_model(model)
     if is_onnx_folder(folder):
@@ -53,7 +53,9 @@ def load(model: str | Path, *, seed: int = 0) -> Pipeline:
     source = _source_name(model, preset)
     preset = _with_pretraining_options(loaded_model.preset, preset, folder)
     heads = PAIR_HEADS.keys() & set(preset.objective.loss_terms)
-    for name in heads - loaded_model.model.head_specs.keys():  # without weights, so in no file
+    for name in (
+        heads - loaded_model.model.head_specs.keys()
+    ):  # heads without weights are in no file
         loaded_model.model.add_head(name, PAIR_HEADS[name])
     add_generator(folder, loaded_model.model)
     add_subword_head(folder, loaded_model.model)
@@ -72,18 +74,18 @@ def _load_onnx(folder: Path) -> OnnxPipeline:
 
 
 def _source_name(model: str | Path, preset: Published | None) -> str:
-    """Return the name under which a model's weights are found again, from any working directory."""
+    """Return the location of a model's weights, valid in any working directory."""
     if preset is not None:
         return f"{HUB_PREFIX}{preset.hub_id}"
     return str(Path(model).absolute()) if Path(model).is_dir() else str(model)
 
 
 def find_model(model: str | Path) -> tuple[Path, Published | None]:
-    """Return the folder of a model named as for `load`, and the preset of that name, if it is one.
+    """Return the folder of a model named as for `load`, and its preset if it is a preset name.
 
     Raises:
         FileNotFoundError: there is no such folder, or the Hub does not answer.
-        ValueError: it is a file, the run has not ended, or the preset has no published weights.
+        ValueError: it is a file, the run is unfinished, or the preset has no published weights.
     """
     preset = None if Path(model).is_dir() else _preset_of_name(str(model))
     folder = resolve_model_folder(model if preset is None else f"{HUB_PREFIX}{preset.hub_id}")
@@ -93,17 +95,17 @@ def find_model(model: str | Path) -> tuple[Path, Published | None]:
 
 
 def _preset_of_name(name: str) -> Published | None:
-    """Return the preset of this name; None for the name of a folder or a model of the Hub.
+    """Return the preset of a name; None for a folder or a model of the Hub.
 
     Raises:
         FileNotFoundError: it is neither.
-        ValueError: it is a file, or the preset's weights were not published.
+        ValueError: it is a file, or the preset has no published weights.
     """
     if name in MODELS or name in ALIASES:
         preset = get_preset(name)
         if preset.hub_id is None:
             raise ValueError(
-                f"{name} is a description without trained weights: pretrain it "
+                f"{name} is a preset without trained weights: pretrain it "
                 f"(`unmask pretrain {name} ...`), or give the folder of a run"
             )
         return preset
@@ -121,7 +123,7 @@ def _preset_of_name(name: str) -> Published | None:
 
 @dataclass(frozen=True, kw_only=True)
 class _PretrainingOptions:
-    """The part of a pretraining recipe that evaluation needs."""
+    """The keys of a pretraining recipe that evaluation needs."""
 
     model: str | None = None
     objective: ObjectiveSpec | WordVectorMethod | str | None = None
@@ -133,7 +135,7 @@ def _with_pretraining_options(
 ) -> Published:
     """Return a preset with the objective and sequence length of its weights' pretraining.
 
-    These are known of a preset that was named, and of a run's folder.
+    These are known for preset names and run folders.
     """
     run = _PretrainingOptions() if named_preset is not None else _read_pretraining(folder)
     if named_preset is None:
@@ -154,11 +156,11 @@ def _with_pretraining_options(
 
 
 def _with_answerable_objective(preset: Published, model: Model) -> Published:
-    """Return a preset whose objective the model's heads can compute, as another of the family."""
+    """Return a preset with an objective of its family that the model's heads can compute."""
     terms = {spec.objective_term for spec in model.head_specs.values()}
     if not terms or terms & set(preset.objective.loss_terms):
         return preset
-    kin = (one.objective for one in MODELS.values() if one.family == preset.family)
+    kin = (other.objective for other in MODELS.values() if other.family == preset.family)
     suitable = (objective for objective in kin if terms & set(objective.loss_terms))
     return replace(preset, objective=next(suitable, preset.objective))
 
@@ -170,14 +172,14 @@ def _read_pretraining(folder: Path) -> _PretrainingOptions:
     recipe = facts.get("recipe")
     if facts.get("kind") not in ("pretrain", "model") or not isinstance(recipe, dict):
         return _PretrainingOptions()
-    known = {k: recipe[k] for k in ("model", "objective", "sequence_length") if k in recipe}
-    return from_dict(_PretrainingOptions, known, f"{folder / RUN_FILE}: recipe")
+    options = {k: recipe[k] for k in ("model", "objective", "sequence_length") if k in recipe}
+    return from_dict(_PretrainingOptions, options, f"{folder / RUN_FILE}: recipe")
 
 
 def unfinished_reason(folder: Path) -> str | None:
-    """Return why a folder is not a model: a run that has not ended, or no model at all."""
+    """Return why a folder is not a model: an unfinished run, or no model."""
     if is_model_folder(folder) or is_adapter(folder):
         return None
     if (folder / RUN_FILE).is_file():
-        return f"{folder}: this run has not ended; go on with it by --resume"
+        return f"{folder}: this run has not ended; continue it with --resume"
     return f"{folder}: not a model: it has no config.json"

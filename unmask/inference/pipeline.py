@@ -1,4 +1,4 @@
-"""Text in, answer out: what `unmask.load` returns."""
+"""Pipeline: prediction, embedding and generation for texts, as returned by `unmask.load`."""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
@@ -41,8 +41,8 @@ from unmask.training.device.distributed import resolve_device
 
 RUN_FILE = "unmask.json"
 DEFAULT_SEQUENCE_LENGTH = 512
-"""Tokens that are read together of held-out text, where it is not known how many pretraining read,
-and the model has as many positions."""
+"""Default sequence length for held-out text if that of pretraining is unknown and the model has as
+many positions."""
 
 
 class Pipeline(GenerationPipeline):
@@ -50,18 +50,18 @@ class Pipeline(GenerationPipeline):
 
     @property
     def label_names(self) -> tuple[str, ...]:
-        """Names of the classes, for a model that classifies."""
+        """Class names of a classifier."""
         return self.loaded_model.label_names
 
     @property
     def can_predict(self) -> bool:
-        """Whether it labels texts: with a head, or, fine-tuned to do so, as text."""
+        """Whether it labels texts, with a head or as generated text."""
         specs = self.model.head_specs
         heads = {LABEL_HEAD, TOKEN_LABEL_HEAD, SPAN_HEAD, CHOICE_HEAD}
         return self.task is not None or not heads.isdisjoint(specs)
 
     def with_languages(self, source: str, target: str | None = None) -> "Pipeline":
-        """Return this model for texts of a language, answered in another; None: in the same.
+        """Return a copy for sources of a language and targets of another; None: the same.
 
         `load("mbart").with_languages("en_XX", "ro_RO").generate("Good morning.")`
 
@@ -72,12 +72,12 @@ class Pipeline(GenerationPipeline):
         return Pipeline(replace(self.loaded_model, tokenizer=tokenizer, source=None))
 
     def mixture_task(self, name: str) -> "Pipeline":
-        """Return this model for one task of the mixture that it was fine-tuned on.
+        """Return a copy for one task of the mixture that the model was fine-tuned on.
 
         `load("runs/mixture").mixture_task("stsb").predict([("A cat.", "A dog.")])`
 
         Raises:
-            ValueError: it has learned no such task.
+            ValueError: the mixture has no such task.
         """
         return Pipeline(self.loaded_model, task_of_mixture(self._required_task(), name))
 
@@ -90,8 +90,8 @@ class Pipeline(GenerationPipeline):
     ) -> "Float[np.ndarray, 'n d'] | list[Float[np.ndarray, '_ d']]":
         """Return a vector for each text [n d]; with pooling "none" those of its tokens [t d].
 
-        Without a pooling it is the card's: the mean, or the last token of a model that was
-        pretrained to let that stand for a sentence.
+        The default pooling is that of the preset: the mean, or the last token if pretraining uses
+        it as the sentence vector.
         """
         texts = as_text_list(texts, "texts")
         pooling = self.preset.pooling if pooling is None else pooling
@@ -101,7 +101,7 @@ class Pipeline(GenerationPipeline):
         """Return the logits of the model's head for each text; see `text_logits`.
 
         Raises:
-            ValueError: the model has no head, or none that has logits of texts as they are.
+            ValueError: the model has no head, or none with logits of plain texts.
         """
         texts = as_text_list(texts, "texts")
         return text_logits(self.loaded_model, self.tokenizer, texts)
@@ -131,41 +131,41 @@ class Pipeline(GenerationPipeline):
 
         Args:
             context: may be empty.
-            continuation: with the space before it, if there is one.
-            pll_masking: what is masked while a masked model predicts a token: also what follows it
-                in its word (Kauf and Ivanova 2023), or it alone (Salazar et al. 2020).
+            continuation: the continuation, with a leading space if there is one.
+            pll_masking: masking in a masked model: the token and the rest of its word (Kauf and
+                Ivanova 2023), or the token only (Salazar et al. 2020).
 
         Raises:
-            ValueError: a continuation has no token, contexts are not as many, or the model predicts
-                no tokens.
+            ValueError: a continuation has no token, the numbers of contexts and continuations
+                differ, or the model has no language head.
         """
         contexts = as_text_list(context, "context")
         continuations = as_text_list(continuation, "continuation")
         if len(contexts) != len(continuations):
             raise ValueError(f"{len(contexts)} contexts, but {len(continuations)} continuations")
-        found = continuation_likelihoods(
+        likelihoods = continuation_likelihoods(
             self.model, self.tokenizer, contexts, continuations, pll_masking=pll_masking
         )
-        return found[0] if isinstance(continuation, str) else found
+        return likelihoods[0] if isinstance(continuation, str) else likelihoods
 
     def predict(
         self, texts: str | Iterable[Any], *, task: Task | None = None
     ) -> list[PredictionRecord]:
         """Label texts, pairs of texts, or sentences given as lists of words.
 
-        Of a text {"label", "probability", "probabilities"}, of a sentence {"labels",
-        "probabilities"}, or a number.
+        Returns {"label", "probability", "probabilities"} for a text, {"labels", "probabilities"}
+        for a sentence, or a number.
 
         Args:
-            texts: one or several of what the task takes.
-            task: in place of what the model was fine-tuned for: one that it does zero-shot; see
+            texts: one or several inputs of the task.
+            task: a zero-shot task in place of the fine-tuning task; see
                 `unmask.finetuning.formulations.cloze.blank_filling.cloze_task`.
 
         Raises:
-            ValueError: the model labels nothing, or a text is not what its task takes.
+            ValueError: the model does not label texts, or an input is invalid for its task.
         """
-        given = [texts] if isinstance(texts, str) else list(texts)
-        return predict(self.loaded_model, given, task=self.task if task is None else task)
+        inputs = [texts] if isinstance(texts, str) else list(texts)
+        return predict(self.loaded_model, inputs, task=self.task if task is None else task)
 
     def read_inputs(
         self,
@@ -176,31 +176,30 @@ class Pipeline(GenerationPipeline):
         columns: Sequence[str] = (),
         encoding_errors: EncodingErrors = "strict",
     ) -> list[Any]:
-        """Read what `predict` takes from a file of rows: .tsv, .csv, .jsonl, .parquet, .conllu.
+        """Read inputs of `predict` from a file of rows: .tsv, .csv, .jsonl, .parquet, .conllu.
 
-        The columns are those of the training file; where it has them not, customary ones. A line
-        of .txt is what a line of standard input is to the program: a text, the words of a sentence
-        with spaces between, or several texts with tabs between. Of a model that another library
-        fine-tuned, whose folder does not say what it reads, two columns of text are pairs, and so
-        is a line with a tab.
+        The columns are those of the training file, or else usual names. A line of .txt is a text,
+        the words of a sentence separated by spaces, or several texts separated by tabs, as in
+        standard input of the command. For a model fine-tuned by another library, whose folder does
+        not record its inputs, two columns of text are pairs, and so is a line with a tab.
 
         Args:
             path: of the file.
-            text: the columns of text, in order, as in fine-tuning. None: as above.
-            choices: those of options, likewise.
+            text: columns of text, in order, as in fine-tuning. None: as above.
+            choices: columns of options, likewise.
             columns: names of all columns, of a file without a header.
             encoding_errors: what becomes of bytes that are not UTF-8.
 
         Raises:
             FileNotFoundError: there is no such file.
-            ValueError: it has no such columns, is damaged, or the model labels nothing.
+            ValueError: it has no such columns, is damaged, or the model does not label texts.
         """
         task = self._required_task()
         reader = TASK_KINDS[task.task_kind].reader
         text, choices = _as_tuple(text), _as_tuple(choices)
         if tables.is_plain_text(Path(path)):
             if text or choices or columns:
-                raise ValueError(f"{path}: lines of .txt have no columns to be named")
+                raise ValueError(f"{path}: a .txt file has no columns")
             return _read_lines(task, tables.read_table(path, encoding_errors=encoding_errors))
         table = tables.read_table(
             path,
@@ -228,20 +227,20 @@ class Pipeline(GenerationPipeline):
         columns: Sequence[str] = (),
         encoding_errors: EncodingErrors = "strict",
     ) -> dict[str, float]:
-        """Compute all metrics of a model that labels, on a file of labelled rows.
+        """Compute all metrics of a model that labels texts, on a file of labeled rows.
 
         Args:
             path: of the file.
-            text: the columns of text, as of `read_inputs`.
-            label: that of labels, numbers or tags.
-            choices: those of options.
+            text: columns of text, as for `read_inputs`.
+            label: column of labels, numbers or tags.
+            choices: columns of options.
             columns: names of all columns, of a file without a header.
             encoding_errors: what becomes of bytes that are not UTF-8.
 
         Raises:
             FileNotFoundError: there is no such file.
-            ValueError: it lacks columns, is damaged, or has labels that the model does not know; or
-                the model labels nothing.
+            ValueError: it lacks columns, is damaged, or has unknown labels; or the model does not
+                label texts.
         """
         return score_file(
             self.loaded_model,
@@ -272,17 +271,17 @@ class Pipeline(GenerationPipeline):
         encoding_errors: EncodingErrors = "strict",
         on_progress: Callable[[int], None] | None = None,
     ) -> HeldOutEvaluation:
-        """Evaluate the objective of pretraining on held-out text: perplexity, bits per byte.
+        """Evaluate the pretraining objective on held-out text: perplexity, bits per byte.
 
         Args:
-            data: files, folders, patterns or `hf:owner/name`; each called by its language where a
-                token says it (mBART: "de_DE=FILE").
-            sequence_length: tokens that are read together. None: as many as in pretraining.
+            data: files, folders, patterns or `hf:owner/name`; with a language if there are language
+                tokens (mBART: "de_DE=FILE").
+            sequence_length: sequence length in tokens. None: that of pretraining.
             seed: random seed of the objective.
-            memory_length: positions before each piece that every layer remembers. None: as many as
-                in the family's pretraining, if the objective is causal; otherwise none.
-            document_separator: what a document of plain text is.
-            text_column: the column that holds the text of a record.
+            memory_length: memory length of each layer in positions. None: that of the family's
+                pretraining if the objective is causal; otherwise none.
+            document_separator: separator of documents in plain text.
+            text_column: column with the text of a record.
             encoding_errors: what becomes of bytes that are not UTF-8.
             on_progress: called after each batch with the number of tokens read so far.
 
@@ -294,9 +293,9 @@ class Pipeline(GenerationPipeline):
         sources, tokenizer = _as_sources(data), self.tokenizer
         if tokenizer.special_ids.languages:
             check_source_languages(
-                [split_language_prefix(one)[0] for one in sources], tokenizer.special_ids
+                [split_language_prefix(source)[0] for source in sources], tokenizer.special_ids
             )
-            # Each text has its own language, whatever the task's are.
+            # Each text has its own language, independent of the task's.
             tokenizer = tokenizer.without_languages()
         return evaluate(
             self.model,
@@ -317,17 +316,17 @@ class Pipeline(GenerationPipeline):
         )
 
     def resolve_memory_length(self, memory_length: int | None = None) -> int:
-        """Return how many positions each layer remembers: as requested, or as in pretraining."""
+        """Return the memory length: the requested one, or that of pretraining."""
         if memory_length is not None:
             return memory_length
         causal = self.preset.objective.causal
         return int(self.preset.training_options.get("memory_length", 0)) if causal else 0
 
     def resolve_sequence_length(self, sequence_length: int | None = None) -> int:
-        """Return how many tokens are read together: as requested, or as in pretraining.
+        """Return the sequence length: the requested one, or that of pretraining.
 
         Raises:
-            ValueError: the model has not so many positions.
+            ValueError: it exceeds the model's positions.
         """
         longest = max_text_length(self.model, self.model.backbone.encoder_stack)
         if sequence_length is None:
@@ -348,18 +347,18 @@ class Pipeline(GenerationPipeline):
     def save(
         self, folder: str | Path, *, format: ModelFormat = "huggingface", int8: bool = False
     ) -> Path:
-        """Write the model into a new folder, whole or not at all.
+        """Write the model to a new folder, atomically.
 
-        The first two formats open here, and in transformers but for heads that it lacks. Both keep
-        beside the model what it was fine-tuned for: columns, pattern, words; "unmask" keeps the
-        objective and length of pretraining, too. "elmo" is the layout of ELMo's released code.
-        "onnx" is a graph for onnxruntime, with `int8` of 8-bit weights, which opens here to label,
+        The first two formats can be loaded here and in transformers, except for heads that it
+        lacks. Both save the fine-tuning task: columns, pattern, words; "unmask" also saves the
+        objective and length of pretraining. "elmo" is the layout of ELMo's released code. "onnx" is
+        a graph for onnxruntime, with 8-bit weights if `int8`, which can be loaded here to label,
         fill, embed and generate; see `unmask.inference.onnx.export`.
 
         Raises:
             ImportError: the format needs a library that is not installed.
-            ValueError: there is no such format, it is not one of this model, or the folder exists
-                and holds something.
+            ValueError: there is no such format, it is not one of this model, or the folder is not
+                empty.
         """
         if format not in MODEL_FORMATS:
             raise ValueError(f"format must be one of {list(MODEL_FORMATS)}, got {format!r}")
@@ -373,7 +372,7 @@ class Pipeline(GenerationPipeline):
         return save_model(self.loaded_model, Path(folder), format, facts)
 
     def saved_facts(self) -> dict[str, Any]:
-        """Return what the format "unmask" records of a model: task, objective and length."""
+        """Return the facts that the format "unmask" saves: task, objective and length."""
         recipe = {
             "objective": to_dict(self.preset.objective),
             "sequence_length": self.preset.sequence_length,
@@ -384,7 +383,7 @@ class Pipeline(GenerationPipeline):
         return {} if self.task is None else {"task": to_dict(self.task)}
 
     def to(self, device: str, *, dtype: Literal["float32", "bfloat16"] = "float32") -> "Pipeline":
-        """Move the model to a device ("cpu", "cuda", ...), and its numbers to another type.
+        """Move the model to a device ("cpu", "cuda", ...), and optionally to another type.
 
         Raises:
             ValueError: there is no such device or type.
@@ -397,15 +396,15 @@ class Pipeline(GenerationPipeline):
 
 
 def _read_lines(task: Task, table: tables.Table) -> list[Any]:
-    """Read what `predict` takes from each line, and check it while its place is known."""
-    reader, found = TASK_KINDS[task.task_kind].reader, list[Any]()
+    """Parse each line as an input of `predict`, reporting errors with the line number."""
+    reader, inputs = TASK_KINDS[task.task_kind].reader, list[Any]()
     for i, (line,) in enumerate(fields for _, fields in table.rows):
         try:
             text = reader.parse_line(task, str(line))
         except ValueError as error:
             raise ValueError(f"{table.location(i)}: {error}") from None
-        found.append(reader.format_input(reader.parse_input(task, text, table.location(i))))
-    return found
+        inputs.append(reader.format_input(reader.parse_input(task, text, table.location(i))))
+    return inputs
 
 
 def _as_tuple(names: str | Sequence[str]) -> tuple[str, ...]:
@@ -413,4 +412,4 @@ def _as_tuple(names: str | Sequence[str]) -> tuple[str, ...]:
 
 
 def _as_sources(sources: str | Path | Sequence[str | Path]) -> list[str]:
-    return [str(one) for one in ((sources,) if isinstance(sources, str | Path) else sources)]
+    return [str(source) for source in ((sources,) if isinstance(sources, str | Path) else sources)]

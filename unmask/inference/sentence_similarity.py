@@ -38,20 +38,19 @@ def sentence_encoder(
     layer: int | None = None,
     limit: int | None = None,
 ) -> SentenceEncoder:
-    """Return what turns texts into vectors: a model, or the mean of word vectors.
+    """Return a function from texts to vectors: of a model, or the mean of word vectors.
 
     Args:
-        model: as for `unmask.load`, or what that returned; or word vectors, or their file.
-        word: let its vector in a text stand for the text; zeros where it is not, or is cut.
-        pooling: see `Pipeline.embed`. None: the preset's own.
+        model: a model as for `unmask.load`, loaded or not; or word vectors, or their file.
+        word: use the contextual vector of this word; zeros if it is missing or truncated.
+        pooling: see `Pipeline.embed`. None: that of the preset.
         layer: likewise. None: the last.
-        limit: of word vectors, only the first `limit` words.
+        limit: number of word vectors to read, the first ones.
 
     Raises:
         FileNotFoundError: there is no such model.
-        ValueError: it is damaged; or a text is to have several vectors, or word vectors are to be
-            pooled otherwise; or a word of it is asked for where it has one vector in all texts, or
-            is to be pooled otherwise than by its mean.
+        ValueError: it is damaged; or pooling is "none", or given for word vectors or with `word`;
+            or `word` is given for word vectors.
     """
     if pooling == "none":
         raise ValueError("pooling none gives each token a vector; a sentence has one")
@@ -59,50 +58,47 @@ def sentence_encoder(
         isinstance(model, KeyedVectors) or is_word_vectors(model)
     ):
         if limit is not None:
-            raise ValueError("limit is of word vectors; leave it out")
+            raise ValueError("limit is for word vectors; leave it out")
         pipeline = model if isinstance(model, Pipeline) else load(model)
         layer_index = -1 if layer is None else layer
         if word is not None:
             if pooling is not None:
-                raise ValueError("pooling is of whole texts, and a word is compared; leave it out")
+                raise ValueError("pooling is for whole texts, not for a word; leave it out")
             return partial(_word_in_context_vectors, pipeline, _word_pattern(word), layer_index)
         return lambda texts: np.asarray(pipeline.embed(texts, pooling=pooling, layer=layer_index))
     if word is not None:
-        raise ValueError(
-            "word: in a file of word vectors it has the same one in all sentences; name a model"
-        )
+        raise ValueError("word: word vectors do not depend on the sentence; choose a model")
     if pooling not in (None, "mean") or layer is not None:
         raise ValueError(
-            "word vectors: what stands for a text is the mean of its words' vectors; leave out "
-            "pooling and layer"
+            "word vectors: a text is the mean of its words' vectors; leave out pooling and layer"
         )
     return partial(mean_word_vectors, load_word_vectors(model, limit=limit))
 
 
 def _word_pattern(word: str) -> re.Pattern[str]:
-    """Return what finds a word, or words in a row, where no letter or digit adjoins it.
+    """Return a pattern of a word, or consecutive words, without adjoining letters or digits.
 
     Raises:
-        ValueError: it is white space.
+        ValueError: it is empty or white space.
     """
     parts = [re.escape(part) for part in word.split()]
     if not parts:
-        raise ValueError("word: it is empty")
+        raise ValueError("word must not be empty")
     return re.compile(r"(?<!\w)" + r"\s+".join(parts) + r"(?!\w)", re.IGNORECASE)
 
 
 def _word_in_context_vectors(
     pipeline: Pipeline, word_pattern: re.Pattern[str], layer: int, texts: Sequence[str]
 ) -> Float[np.ndarray, "n d"]:
-    """Return the mean vector of a word's tokens in each text; zeros where it is not."""
+    """Return the mean vector of a word's tokens in each text; zeros if it is missing."""
     tokenizer = pipeline.tokenizer.input_tokenizer
     before, after = len(tokenizer.special_ids.prefix), len(tokenizer.special_ids.suffix)
-    found = {i: use.span() for i, text in enumerate(texts) if (use := word_pattern.search(text))}
-    states = pipeline.embed([texts[i] for i in found], pooling="none", layer=layer)
+    spans = {i: use.span() for i, text in enumerate(texts) if (use := word_pattern.search(text))}
+    states = pipeline.embed([texts[i] for i in spans], pooling="none", layer=layer)
     vectors = np.zeros((len(texts), states[0].shape[1] if len(states) else 1), np.float32)
-    for (i, span), rows in zip(found.items(), states, strict=True):
+    for (i, span), rows in zip(spans.items(), states, strict=True):
         first, last = token_span(*span, tokenizer.offset_array(texts[i]))
-        if first >= 0 and last < len(rows) - before - after:  # it is read, and not cut
+        if first >= 0 and last < len(rows) - before - after:  # not truncated
             vectors[i] = rows[before + first : before + last + 1].mean(0)
     return vectors
 
@@ -110,34 +106,34 @@ def _word_in_context_vectors(
 def _sentence_vectors(
     texts: tuple[str, ...], vectors: Float[np.ndarray, "n d"], word: str | None
 ) -> KeyedVectors:
-    """Return the vectors of texts; of those that have a word, where one is asked for.
+    """Return the vectors of texts, only of those with a given word, if any.
 
     Raises:
-        ValueError: none has it.
+        ValueError: no text has the word.
     """
     if word is None:
         return KeyedVectors(texts, vectors)
     has = np.flatnonzero(vectors.any(1))
     if not len(has):
-        raise ValueError(f"sentences: {word!r} is a word of none of {len(texts):,} sentences")
+        raise ValueError(f"sentences: none of {len(texts):,} has the word {word!r}")
     return KeyedVectors(tuple(texts[i] for i in has), vectors[has])
 
 
 @dataclass(frozen=True, kw_only=True)
 class _SentenceVectorOptions:
-    """How sentences become vectors."""
+    """Settings of sentence vectors."""
 
     pooling: EmbeddingPooling | None = None
     """See `Pipeline.embed`. None: that of the preset."""
     layer: int | None = None
     """Layer whose hidden states are used. None: the last."""
     limit: int | None = None
-    """Number of words that are read of word vectors, from the first. None: all."""
+    """Number of word vectors to read, the first ones. None: all."""
     encoding_errors: EncodingErrors = "strict"
     """Handling of bytes that are not valid UTF-8."""
 
     def __post_init__(self) -> None:
-        """Refuse values that are not numbers where numbers are expected."""
+        """Reject values that are not numbers where numbers are expected."""
         check_number_fields(self)
 
 
@@ -148,7 +144,7 @@ class NearestSentencesOptions(_SentenceVectorOptions):
     model: str | Path | Pipeline | KeyedVectors
     """See `sentence_encoder`."""
     queries: str | Sequence[str]
-    """Sentences whose neighbors are searched for."""
+    """Query sentences."""
     sentences: str | Path | Sequence[str]
     """Candidate sentences, or a file of them: one per line, or records."""
     top_k: int = 10
@@ -159,7 +155,7 @@ class NearestSentencesOptions(_SentenceVectorOptions):
     occurrence in each sentence, the mean over its tokens, are compared; sentences without it are
     not candidates."""
     text_column: str | None = None
-    """Column of records that holds the text."""
+    """Column with the text of a record."""
 
 
 @takes_options(NearestSentencesOptions)
@@ -167,8 +163,8 @@ def nearest_sentences(options: NearestSentencesOptions) -> list[list[Neighbor]]:
     """Find the sentences whose vectors have the highest cosine with those of the queries.
 
     A query is not a neighbor of itself, and repeated sentences are found once. With a `word`, its
-    contextual vectors are compared, so that sentences are found in which it is used alike (Peters
-    et al. 2018, arXiv:1802.05365, table 4).
+    contextual vectors are compared, to find sentences with a similar use (Peters et al. 2018,
+    arXiv:1802.05365, table 4).
 
     The fields of `NearestSentencesOptions` are its keywords.
 
@@ -196,11 +192,11 @@ def nearest_sentences(options: NearestSentencesOptions) -> list[list[Neighbor]]:
         sentences = [document.text for document in documents]
     texts = tuple(dict.fromkeys(as_text_list(sentences, "sentences")))
     if not texts:
-        raise ValueError("sentences: there are none")
+        raise ValueError("sentences must not be empty")
     vectors = encode(queries)
     for sentence, vector in zip(queries, vectors, strict=True):
         if not vector.any():
-            reason = "no word of it has a vector" if word is None else f"{word!r} is no word of it"
+            reason = "no word of it has a vector" if word is None else f"it lacks the word {word!r}"
             raise ValueError(f"{sentence!r}: {reason}")
     candidates = _sentence_vectors(texts, encode(texts), word)
     return [
@@ -213,9 +209,9 @@ def nearest_sentences(options: NearestSentencesOptions) -> list[list[Neighbor]]:
 
 @dataclass(frozen=True, kw_only=True)
 class SentenceSimilarityScore:
-    """How well the cosines of sentences' vectors follow what people say of the pairs.
+    """Correlations of the cosines of sentence vectors with human scores.
 
-    Nothing is learned from the pairs. 0 where either side is always the same.
+    Nothing is trained on the pairs. 0 if either side is constant.
     """
 
     name: str
@@ -234,9 +230,9 @@ class SentenceSimilarityOptions(_SentenceVectorOptions):
     """File of rows with two texts and a number: .tsv, .csv, .jsonl, .parquet."""
     _: KW_ONLY
     text: Sequence[str] = ()
-    """Columns of the texts. Empty: customary names."""
+    """Columns of the texts. Empty: usual names."""
     label: str | None = None
-    """Column of the numbers. None: a customary name."""
+    """Column of the numbers. None: a usual name."""
 
 
 @takes_options(SentenceSimilarityOptions)
@@ -255,7 +251,7 @@ def evaluate_sentence_similarity(options: SentenceSimilarityOptions) -> Sentence
         table, tuple(options.text) or find_text_pair(table), options.label, ()
     )
     if len(columns.texts) != 2:
-        raise ValueError(f"similarity is of two columns of text, got {columns.texts[0]!r} alone")
+        raise ValueError(f"similarity needs two columns of text, got only {columns.texts[0]!r}")
     items = READER.read_examples(
         table, columns, options.encoding_errors, has_labels=True, options={}
     )
@@ -276,7 +272,7 @@ def evaluate_sentence_similarity(options: SentenceSimilarityOptions) -> Sentence
 
 
 def _normalize_rows(vectors: Float[np.ndarray, "n d"]) -> Float[np.ndarray, "n d"]:
-    """Return vectors of length 1; one of zeros stays so."""
+    """Return unit vectors; zeros stay zero."""
     exact = vectors.astype(np.float64)
     lengths = np.linalg.norm(exact, axis=1, keepdims=True)
     return exact / np.where(lengths > 0, lengths, 1)
@@ -288,10 +284,10 @@ def similarity_score_to_dict(score: SentenceSimilarityScore) -> dict[str, Any]:
 
 
 def format_similarity_scores(scores: Sequence[SentenceSimilarityScore]) -> list[str]:
-    """Write scores in lines."""
-    width = max(len("sentence pairs"), *(len(one.name) for one in scores))
+    """Format scores as lines."""
+    width = max(len("sentence pairs"), *(len(score.name) for score in scores))
     lines = [f"{'sentence pairs':{width}}  {'pairs':>7}  Pearson  Spearman"]
     return lines + [
-        f"{one.name:{width}}  {one.n_pairs:>7,}  {one.pearson:7.3f}  {one.spearman:8.3f}"
-        for one in scores
+        f"{score.name:{width}}  {score.n_pairs:>7,}  {score.pearson:7.3f}  {score.spearman:8.3f}"
+        for score in scores
     ]

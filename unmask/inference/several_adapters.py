@@ -1,4 +1,4 @@
-"""Several adapters on one model in memory: each text is read with its own, in one batch."""
+"""Several adapters of one model in memory, each text with its own, in one batch."""
 
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
@@ -43,25 +43,25 @@ class _LoadedAdapter:
     task: Task
     formulation: TaskFormulation
     pair_formulation: TaskFormulation
-    """As `formulation`, for pairs of texts, where the folder does not say which it reads."""
+    """As `formulation`, for pairs of texts, if the folder does not record which it reads."""
 
 
 class MultiAdapter:
-    """One model below several fine-tuned adapters, which are kilobytes each."""
+    """One base model with several fine-tuned adapters of kilobytes each."""
 
     def __init__(self, adapters: Mapping[str, str | Path]) -> None:
-        """Load some runs that tuned adapters of the same model.
+        """Load adapters that were tuned on the same model.
 
         Args:
-            adapters: folders by the names of the adapters.
+            adapters: folders by adapter name.
 
         Raises:
-            FileNotFoundError: a folder, or the model below it, is not there.
-            ValueError: a folder is no such run, its adapter belongs to another model than the first
-                one's, or changes the model's own weights.
+            FileNotFoundError: a folder, or its base model, is missing.
+            ValueError: a folder is not such a run, its base model is not that of the first, or its
+                weights are changed.
         """
         if not adapters:
-            raise ValueError("there are no parts to open")
+            raise ValueError("there are no adapters to load")
         self._adapters: dict[str, _LoadedAdapter] = {}
         self._base: LoadedModel | None = None
         for name, folder in adapters.items():
@@ -74,12 +74,14 @@ class MultiAdapter:
 
     def _load_adapter(self, name: str, folder: Path) -> _LoadedAdapter:
         if not is_adapter(folder):
-            raise ValueError(f"{folder}: not a small part of a model: it has no adapter")
+            raise ValueError(f"{folder}: not an adapter")
         opened = open_adapter(folder)
         if LANGUAGE_HEAD in opened.model.head_specs or not opened.model.head_specs:
-            raise ValueError(f"{folder}: only parts with a head of labels can share a model")
+            raise ValueError(
+                f"{folder}: only adapters with a classification head can share a model"
+            )
         if opened.tokenizer is None:
-            raise ValueError(f"{folder}: its model has no tokenizer, which reading text needs")
+            raise ValueError(f"{folder}: its model has no tokenizer")
         model = opened.model.eval()
         adapter = (
             cast(Any, find_adapter(model, ADAPTER_NAME)) if ADAPTER_NAME in model.adapters else None
@@ -92,12 +94,12 @@ class MultiAdapter:
             _check_same_base(folder, model, self._base.model)
         shared = self._base.model
         model.backbone, model.adapters = shared.backbone, shared.adapters
-        if adapter is not None:  # before this adapter's heads: prompts depend on what they read
+        if adapter is not None:  # before this adapter's heads, which prompts depend on
             own = attach(model, cast(AdapterSpec, adapter.spec), name)
             own.load_state_dict(adapter.state_dict())
             own.eval()
         task = read_task(folder) or infer_task(opened)
-        one, two = (
+        formulation, pair_formulation = (
             formulate(
                 task if task.columns.texts else with_text_columns(task, names),
                 opened.preset,
@@ -105,7 +107,9 @@ class MultiAdapter:
             )
             for names in (("text",), ("text1", "text2"))
         )
-        return _LoadedAdapter(model=model, task=task, formulation=one, pair_formulation=two)
+        return _LoadedAdapter(
+            model=model, task=task, formulation=formulation, pair_formulation=pair_formulation
+        )
 
     def predict(
         self,
@@ -114,26 +118,28 @@ class MultiAdapter:
         *,
         batch_tokens: int = DEFAULT_BATCH_TOKENS,
     ) -> list[PredictionRecord]:
-        """Predict texts, each with the adapter that is named for it.
+        """Predict texts, each with its own adapter.
 
-        Texts of all adapters are read together where their method allows it (LoRA, bottlenecks,
-        (IA)3); those with prefixes and prompts are read by themselves. The predictions are those of
-        each adapter alone, but for rounding.
+        Texts of all adapters share batches if their method allows it (LoRA, bottlenecks, (IA)3);
+        those with prefixes and prompts have their own. The predictions are those of each adapter
+        alone, up to rounding.
 
         Args:
-            texts: what each adapter's task takes.
-            adapters: for each text the name of an adapter.
-            batch_tokens: tokens that go through the model at once.
+            texts: inputs of the adapters' tasks.
+            adapters: the adapter name of each text.
+            batch_tokens: tokens per forward pass.
 
         Raises:
-            ValueError: there are not as many names as texts, there is no such adapter, or a text is
-                not what its task takes.
+            ValueError: the numbers of names and texts differ, an adapter is unknown, or a text is
+                invalid for its task.
         """
         if len(texts) != len(adapters):
-            raise ValueError(f"{len(texts)} texts, but {len(adapters)} names of parts")
+            raise ValueError(f"{len(texts)} texts, but {len(adapters)} names of adapters")
         for name in adapters:
             if name not in self._adapters:
-                raise ValueError(f"no part {name!r} (there are {', '.join(self._adapters)})")
+                raise ValueError(
+                    f"adapter must be one of {', '.join(self._adapters)}, got {name!r}"
+                )
         items: list[TaskExample] = []
         task_inputs: list[TaskInput] = []
         for i, (text, name) in enumerate(zip(texts, adapters, strict=True)):
@@ -159,7 +165,7 @@ class MultiAdapter:
     def _score_inputs(
         self, task_inputs: Sequence[TaskInput], adapters: Sequence[str], batch_tokens: int
     ) -> list[Any]:
-        found: list[Any] = [None] * len(task_inputs)
+        results: list[Any] = [None] * len(task_inputs)
         for together in self._group_inputs(task_inputs, adapters):
             sizes = [example_length(task_inputs[i].example) for i in together]
             for group in group_by_length(sizes, batch_tokens, MAX_BATCH_ROWS):
@@ -167,13 +173,13 @@ class MultiAdapter:
                 names = [adapters[task_inputs[i].item_index] for i in indices]
                 batch_scores = self._score_batch([task_inputs[i] for i in indices], names)
                 for i, scores in zip(indices, batch_scores, strict=True):
-                    found[i] = scores
-        return found
+                    results[i] = scores
+        return results
 
     def _group_inputs(
         self, task_inputs: Sequence[TaskInput], adapters: Sequence[str]
     ) -> list[list[int]]:
-        """Group inputs that may share a batch: of all adapters that select rows, of each other."""
+        """Group inputs that can share a batch: of adapters that select rows, or of one other."""
         assert self._base is not None
         model = self._base.model
         groups: dict[str, list[int]] = {}
@@ -185,13 +191,13 @@ class MultiAdapter:
 
     @torch.no_grad()
     def _score_batch(self, task_inputs: Sequence[TaskInput], adapters: Sequence[str]) -> list[Any]:
-        """Run the shared model once, and the head of each adapter over its own rows."""
+        """Run the shared model once, and the head of each adapter on its rows."""
         assert self._base is not None
         model = self._base.model
         special = self._adapters[adapters[0]].formulation.special_ids
         examples = [x.example for x in task_inputs]
-        which = [name if name in model.adapters else None for name in adapters]
-        only = which[0] if len(set(which)) == 1 else which
+        selected = [name if name in model.adapters else None for name in adapters]
+        only = selected[0] if len(set(selected)) == 1 else selected
         if isinstance(only, str) and not find_adapter(model, only).supports_row_selection:
             batch = model.pad_for_network(pad_examples(examples, special)).to(model.device)
             with use_adapters(model, only):
@@ -205,9 +211,9 @@ class MultiAdapter:
         shared = plain.with_feature(RequestedStates(all_layers=all_layers, summary=summary))
         with use_adapters(model, only):
             hidden = model.backbone(shared.to(model.device))
-        found: list[Any] = [None] * len(task_inputs)
+        results: list[Any] = [None] * len(task_inputs)
         for name in dict.fromkeys(adapters):
-            rows = [i for i, other in enumerate(adapters) if other == name]
+            rows = [i for i, adapter_name in enumerate(adapters) if adapter_name == name]
             batch = pad_examples([examples[i] for i in rows], special).to(model.device)
             adapter = self._adapters[name]
             first = int(summary and not adapter.model.uses_summary)
@@ -217,12 +223,12 @@ class MultiAdapter:
                     adapter.model, batch, [task_inputs[i] for i in rows]
                 )
             for i, scores in zip(rows, own_scores, strict=True):
-                found[i] = scores
-        return found
+                results[i] = scores
+        return results
 
 
 class _PrecomputedBackbone(nn.Module):
-    """Stands for a backbone whose hidden states are known."""
+    """A backbone with precomputed hidden states."""
 
     def __init__(self, hidden_states: Tensor, embedding_table: TokenEmbedding) -> None:
         super().__init__()
@@ -230,24 +236,24 @@ class _PrecomputedBackbone(nn.Module):
 
     @property
     def supports_last_only(self) -> bool:
-        """All columns are there already."""
+        """False: all columns are precomputed."""
         return False
 
     def forward(self, batch: Batch) -> Tensor:
-        """Return the known hidden states."""
+        """Return the precomputed hidden states."""
         return self.hidden_states
 
 
 @contextmanager
 def _precomputed_hidden_states(model: Model, hidden_states: Tensor) -> Generator[None, None, None]:
-    """Let a model's heads read hidden states that are known, for a while."""
+    """Temporarily run a model's heads on precomputed hidden states."""
     backbone = model.backbone
-    read = (
+    cached = (
         hidden_states
         if model.uses_all_layers
         else hidden_states[..., -model.decoder_architecture.d_model :]
     )
-    model.backbone = cast(Any, _PrecomputedBackbone(read, backbone.embedding_table))
+    model.backbone = cast(Any, _PrecomputedBackbone(cached, backbone.embedding_table))
     try:
         yield
     finally:
@@ -255,10 +261,14 @@ def _precomputed_hidden_states(model: Model, hidden_states: Tensor) -> Generator
 
 
 def _check_same_base(folder: Path, model: Model, base: Model) -> None:
-    ours, theirs = (m.get_submodule("backbone").state_dict() for m in (base, model))
-    same = ours.keys() == theirs.keys() and all(torch.equal(ours[n], theirs[n]) for n in ours)
-    if not same:
+    base_weights, adapter_weights = (
+        m.get_submodule("backbone").state_dict() for m in (base, model)
+    )
+    is_equal = base_weights.keys() == adapter_weights.keys() and all(
+        torch.equal(base_weights[n], adapter_weights[n]) for n in base_weights
+    )
+    if not is_equal:
         raise ValueError(
-            f"{folder}: its model is not the first part's, or it changes the model's own weights "
-            "(bitfit, full): open it by itself"
+            f"{folder}: its base model is not the first adapter's, or it changes base weights "
+            "(bitfit, full): load it separately"
         )
