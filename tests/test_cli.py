@@ -502,7 +502,7 @@ def test_a_head_that_transformers_lacks_is_told_when_it_is_converted(
         ("prepare {}/odd.xyz", "unknown ending; known are .txt"),
         ("prepare {}/void", "void: no file of a known kind"),
         ("prepare {}/*.log", "no file matches this pattern"),
-        ("prepare {}/text.txt {}/text.txt", "text.txt: is named twice"),
+        ("prepare {}/text.txt {}/text.txt", "text.txt: is given twice"),
         ("prepare hf:no/where", "hf:no/where: cannot be reached"),
         ("prepare {}/text.txt --vocab-size 3", "a vocabulary of 3 is too small"),
         ("prepare {}/text.txt --workers 0", "workers must be at least 1, got 0"),
@@ -552,7 +552,7 @@ def test_bytes_that_are_no_text_can_be_replaced(
         ("bert-tiny", "no data: name text files"),
         ("{}/small.toml --data {}/none.txt", "none.txt: no such file"),
         ("{}/small.toml --data {}/fields.jsonl", "no column 'text', only 'body', 'title'"),
-        ("{}/small.toml {}/text.txt {}/text.txt", "text.txt: is named twice"),
+        ("{}/small.toml {}/text.txt {}/text.txt", "text.txt: is given twice"),
         ("{}/small.toml hf:no/where", "hf:no/where: cannot be reached"),
         ("{}/small.toml {}/text.txt --steps 0", "steps must be at least 1, got 0"),
         ("{}/small.toml {}/text.txt --tokens 0", "tokens must be at least 1, got 0"),
@@ -1235,7 +1235,7 @@ def test_each_signal_ends_the_preparation_with_a_hint(
     words = {"prepare": ["prepare", home / "text.txt"], "pretrain": [
         "pretrain", home / "small.toml", home / "text.txt", "--steps", 3]}  # fmt: skip
     said = unmask(*words[command], "--out", out, "--quiet")
-    hint = {"prepare": "the same command goes on", "pretrain": "go on with --resume"}[command]
+    hint = {"prepare": "the same command continues", "pretrain": "go on with --resume"}[command]
     assert said == (128 + number, "", f"unmask: {out}: interrupted; {hint}\n")
 
 
@@ -1290,7 +1290,7 @@ def test_a_command_that_is_stopped_says_so(unmask: Run, home: Path, tmp_path, mo
     monkeypatch.setattr(prepare, "write_shards", stop)
     words = ["prepare", home / "text.txt", "--tokenizer", home / "bert", "--quiet"]
     said = unmask(*words, "--out", tmp_path / "p")
-    assert said == (130, "", f"unmask: {tmp_path}/p: interrupted; the same command goes on\n")
+    assert said == (130, "", f"unmask: {tmp_path}/p: interrupted; the same command continues\n")
     words = ["pretrain", home / "small.toml", home / "text.txt", "--quiet"]
     said = unmask(*words, "--out", tmp_path / "r")
     assert said == (130, "", f"unmask: {tmp_path}/r: interrupted; go on with --resume\n")

@@ -165,7 +165,7 @@ def test_labels_of_a_head_that_no_weights_are_of_are_bounded(
     shutil.copytree(shelf / "bert", folder)
     names = {str(i): f"a{i}" for i in range(1_500)}
     rewrite(folder, {"architectures": ["BertForSequenceClassification"], "id2label": names})
-    assert "would begin at random, of [1500, 32] in heads.label.out.weight" in _refusal(folder)
+    assert "would be random, of [1500, 32] in heads.label.out.weight" in _refusal(folder)
     rewrite(folder, {"id2label": {str(i): f"a{i}" for i in range(7)}})
     assert len(load_folder(folder).label_names) == 7
 

@@ -81,7 +81,7 @@ def test_a_file_that_was_cut_off_or_of_another_kind_is_none(tmp_path: Path) -> N
     for damaged in (whole[:-4], whole + b"\0", whole[:20], b"", b"\xff" * 28 + whole[28:]):
         path.write_bytes(damaged)
         assert llama2c.find_weights(tmp_path) is None
-        with pytest.raises(ValueError, match=r"model\.bin: no file of llama2\.c"):
+        with pytest.raises(ValueError, match=r"model\.bin: not a file of llama2\.c"):
             llama2c.read_weights(path)
         with pytest.raises(FileNotFoundError, match=r"config\.json: no such file"):
             load_folder(tmp_path)

@@ -63,7 +63,7 @@ def test_the_right_option_is_named_by_text_or_number() -> None:
     assert target_index(row(gold=True), "{gold}", options) == 1
     assert target_index(row(), "1", options) == 1
     for wrong in (3, "maybe", -1):
-        with pytest.raises(ValueError, match="must be one of 'no', 'yes', '0', or its number"):
+        with pytest.raises(ValueError, match="must be one of 'no', 'yes', '0', or its index"):
             target_index(row(gold=wrong), "{gold}", options)
 
 

@@ -186,7 +186,7 @@ def test_missing_files_and_tasks_are_told(tmp_path: Path, model: PromptedModel) 
         ValueError, match=r"task must be one of zero-shot, lambada, blimp.*, got 'blip'"
     ):
         find_task("blip")
-    with pytest.raises(FileNotFoundError, match=r"the task 'blimp' needs .*blimp.jsonl there"):
+    with pytest.raises(FileNotFoundError, match=r"the task 'blimp' needs .*blimp.jsonl"):
         ZERO_SHOT["blimp"].score(model, tmp_path, PromptingConfig())
     for wrong in ({"shots": -1}, {"seed": -1}, {"rows": 0}):
         with pytest.raises(ValueError, match=f"{next(iter(wrong))} must be at least"):

@@ -117,7 +117,7 @@ def test_lines_end_with_the_end_token_where_there_is_no_newline() -> None:
 
 def test_other_models_and_empty_files_are_told(models: dict, folder: Path) -> None:
     for family in ("bert", "t5"):
-        with pytest.raises(ValueError, match="toy: is of models that only read forward"):
+        with pytest.raises(ValueError, match="toy: needs a causal model"):
             TASK.score(prompted(models[family][1], family), folder, PromptingConfig())
     (folder / "toy.txt").write_text("\n \n")
     with pytest.raises(ValueError, match=r"toy.txt: has no words"):

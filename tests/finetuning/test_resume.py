@@ -134,7 +134,7 @@ def test_a_run_that_was_given_its_model_open_does_not_begin_with_another(
 ) -> None:
     base = load_folder(toy.pretrained("bert", tmp_path / "base"))
     killed(files, base, tmp_path / "out", monkeypatch, 1)
-    with pytest.raises(ValueError, match="was given its model open"):
+    with pytest.raises(ValueError, match="its initial model was in memory"):
         resume_finetuning(tmp_path / "out", terminal=None)
     with pytest.raises(ValueError, match="none: has no run to continue"):
         resume_finetuning(tmp_path / "none", terminal=None)

@@ -185,7 +185,7 @@ def test_a_run_is_made_with_the_best_and_can_be_resumed(files, tmp_path, monkeyp
     with pytest.raises(KeyboardInterrupt):
         run.run_finetuning(asked, output_folder=out, device="cpu", terminal=None)
     assert len(read_trials(out)) == 2
-    with pytest.raises(ValueError, match="its search has not ended"):
+    with pytest.raises(ValueError, match="its search is unfinished"):
         resume_finetuning(out, terminal=None)
     with pytest.raises(ValueError, match="holds a run already"):
         run.run_finetuning(asked, output_folder=out, device="cpu", terminal=None)

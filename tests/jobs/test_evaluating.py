@@ -49,7 +49,7 @@ def test_all_tasks_of_a_folder_are_scored(home: Path, capsys: pytest.CaptureFixt
     assert "blimp: of 4 of 4 prompts the beginning was cut to fit 12 tokens" in said
     encoder = evaluate_tasks(load(home / "bert"), data=home, rows=2, terminal=sys.stderr)
     assert [(one.task, one.n_examples) for one in encoder] == [("blimp", 2)]
-    told = "penn-treebank is left out: it is of models that only read forward"
+    told = "penn-treebank is left out: it needs a causal model"
     assert told in capsys.readouterr().err
 
 
@@ -95,10 +95,10 @@ def test_the_command_prints_a_table_or_json(home: Path, capsys: pytest.CaptureFi
     ("words", "line"),
     [
         ("--task blip --data {0}", "task must be one of zero-shot, lambada"),
-        ("--task blimp", "no data: name the folder that holds the files of blimp"),
+        ("--task blimp", "no data: give the folder with the files of blimp"),
         ("--task blimp --data {0}/none", "none: no such folder"),
         ("--task copa --data {0}", "the task 'copa' needs multiple_choice/copa.jsonl or copa.js"),
-        ("--task zero-shot --data {0}/gpt2", "gpt2: holds the files of no task"),
+        ("--task zero-shot --data {0}/gpt2", "gpt2: has no files of any task"),
         ("--task {0}/none.toml", "none.toml: no such file"),
         ("--task {0}/own.toml --shots 6", "rows.jsonl: 6 rows, of which 5 may be shots"),
         ("--task {0}/own.toml --shots two", "--shots must be integers separated by commas"),
@@ -109,10 +109,10 @@ def test_the_command_prints_a_table_or_json(home: Path, capsys: pytest.CaptureFi
             "--sequence-length must be at most the model's 40 positions",
         ),
         ("--task {0}/own.toml --data {0} {0}", "--data must be one folder with --task, got 2"),
-        ("--task blimp --data {0} --stride 4", "stride is of whole files, and none of the tasks"),
+        ("--task blimp --data {0} --stride 4", "stride is for tasks of whole files, and none"),
         (
             "--task blimp --data {0} --memory-length 4",
-            "--memory-length is of whole files, and none of the tasks",
+            "--memory-length is for tasks of whole files, and none",
         ),
         ("--task penn-treebank --data {0} --memory-length 4", "--memory-length: "),
         ("--task penn-treebank --data {0} --stride 41", "stride must be from 1 to 40, got 41"),

@@ -247,7 +247,7 @@ def test_a_small_part_stands_on_the_model_that_has_read_the_domain(files, tmp_pa
 @pytest.mark.parametrize(
     ("more", "message"),
     [
-        ({"base": "ulmfit-mini"}, "ulmfit-mini is a card, without weights; pretrain it first"),
+        ({"base": "ulmfit-mini"}, "ulmfit-mini is a preset without weights; pretrain it first"),
         ({"initialize": "random"}, "adapt_first needs pretrained weights"),
         ({"search": 2}, "search and adapt_first cannot be combined"),
         (

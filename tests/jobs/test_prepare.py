@@ -98,7 +98,7 @@ def test_interrupted_it_goes_on_with_its_tokenizer(
         return write(some(), tokenizer, out, **more)
 
     monkeypatch.setattr(module, "write_shards", stop)
-    with pytest.raises(KeyboardInterrupt, match="interrupted; the same command goes on"):
+    with pytest.raises(KeyboardInterrupt, match="interrupted; the same command continues"):
         small(text, tmp_path / "out", model=model)
     with pytest.raises(FileNotFoundError, match="unfinished"):
         TokenShards.open(tmp_path / "out")
@@ -114,13 +114,13 @@ def test_interrupted_it_goes_on_with_its_tokenizer(
 def test_text_is_read_once(text: Path, tmp_path: Path) -> None:
     (tmp_path / "link.txt").symlink_to(text)
     for twice in ([text, text], [text, tmp_path / "*.txt"], [tmp_path]):
-        with pytest.raises(ValueError, match="is named twice"):
+        with pytest.raises(ValueError, match="is given twice"):
             small(twice, tmp_path / "out")
 
 
 def test_a_prepared_folder_is_no_corpus(text: Path, tmp_path: Path) -> None:
     small(text, tmp_path / "out")
-    with pytest.raises(ValueError, match="is prepared already"):
+    with pytest.raises(ValueError, match="is already prepared"):
         small(tmp_path / "out", tmp_path / "again")
     with pytest.raises(ValueError, match="give it alone"):
         small([tmp_path / "out", text], tmp_path / "again")
@@ -129,7 +129,7 @@ def test_a_prepared_folder_is_no_corpus(text: Path, tmp_path: Path) -> None:
 def test_no_folder_of_someone_else_is_written_to(text: Path, tmp_path: Path) -> None:
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "thesis.pdf").write_text("mine")
-    with pytest.raises(FileExistsError, match="holds files, but no prepared tokens"):
+    with pytest.raises(FileExistsError, match="has files, but no prepared tokens"):
         small(text, tmp_path / "other")
     with pytest.raises(ValueError, match="is a file"):
         small(text, text)
@@ -161,7 +161,7 @@ def test_progress_is_shown_and_ends_with_what_was_read(
     monkeypatch.setattr(module.sys, "stderr", terminal)
     prepare(text, out=tmp_path / "out", vocab_size=120)
     learned, tokenized, rest = terminal.getvalue().split("\n")
-    assert learned.endswith("learning a WordPiece tokenizer: 30 documents, 12.7 k characters")
+    assert learned.endswith("training a WordPiece tokenizer: 30 documents, 12.7 k characters")
     assert tokenized.endswith("tokenizing: 30 documents, 12.7 k characters")
     assert tokenized.count("\r") == (31 if live else 0)
     assert rest == ""
@@ -285,7 +285,10 @@ def test_a_size_of_a_vocabulary_that_is_not_learned_is_said(
     text: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     prepare(text, out=tmp_path / "out", model="canine-mini", vocab_size=200)
-    assert "vocab_size = 200 is not used: canine-mini reads characters" in capsys.readouterr().err
+    assert (
+        "vocab_size = 200 is not used: canine-mini has characters as tokens"
+        in capsys.readouterr().err
+    )
 
 
 def test_characters_that_a_vocabulary_has_no_room_for(tmp_path: Path):

@@ -157,7 +157,7 @@ def test_a_source_says_what_it_is_called(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("data", "got"),
     [
-        (("en.txt",), "XX"),
+        (("en.txt",), "got one without a language"),
         (("en_XX=en.txt", "xx_XX=de.txt"), "got 'xx_XX'"),
     ],
 )

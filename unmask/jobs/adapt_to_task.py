@@ -1,4 +1,4 @@
-"""The stage between pretraining and a task: pretraining continues, on the text of the task."""
+"""Task-adaptive pretraining: pretraining continues on the text of the task."""
 
 import json
 import math
@@ -35,38 +35,37 @@ from unmask.training.schedules import SlantedTriangular
 from unmask.zoo.catalogue import get_preset, preset_for_config
 
 TASK_TEXT_FOLDER = "in-domain-text"
-"""The folder of the text of the task, within that of the run of fine-tuning."""
+"""Subfolder of a fine-tuning run with the text of the task."""
 
 
 def check_adaptation(config: FinetuneConfig, *, model_given: bool = False) -> None:
-    """Find what is wrong with the stage that a recipe asks for, before anything is written.
+    """Check the adaptation stage of a config, before anything is written.
 
     Args:
-        config: the recipe.
-        model_given: the model is given open, in place of what the recipe names.
+        config: the config.
+        model_given: whether a loaded model is given in place of `config.base`.
 
     Raises:
-        FileNotFoundError: there is no such model, or a file of text is not there.
-        ValueError: the model was not pretrained, or what is changed of its recipe cannot be.
+        FileNotFoundError: the model or a file of text is missing.
+        ValueError: the model is not pretrained, or the changes of its recipe are invalid.
     """
     if model_given:
         raise ValueError(
-            "adapt_first goes on with the model of a folder: name that folder rather than give "
-            "the model open"
+            "adapt_first needs the folder of a model: give that folder, not a loaded model"
         )
     recipe = adaptation_recipe(config)
     apply_recipe(get_preset(recipe.model), recipe)
-    if more := _adaptation(config).unlabeled:
-        check_sources(more)
+    if text_files := _adaptation(config).unlabeled:
+        check_sources(text_files)
 
 
 def adapt_to_task_text(job: FinetuneJob) -> Path:
-    """Continue with a model's pretraining on the text of a job, or with that; return its folder.
+    """Run or resume the pretraining of a model on the text of a job; return its folder.
 
     Raises:
         ValueError: the text cannot be read, or there is too little of it.
         FloatingPointError: the loss stays non-finite.
-        KeyboardInterrupt: someone stopped it.
+        KeyboardInterrupt: it was stopped.
     """
     out, recipe = job.folder / ADAPTATION_FOLDER, adaptation_recipe(job.config)
     is_resumed = (out / RUN_FILE).is_file()
@@ -77,7 +76,7 @@ def adapt_to_task_text(job: FinetuneJob) -> Path:
     text = _tokenize_task_text(job, recipe, sources)
     epochs, changed = _adaptation(job.config).epochs, _changed_keys(job.config)
     tokens = math.ceil(epochs * text.n_tokens * (1 - recipe.dev_fraction))
-    job.print_progress(f"first, {text.n_tokens:,} tokens of its domain are read, as in pretraining")
+    job.print_progress(f"first, pretraining on {text.n_tokens:,} tokens of the task's domain")
     pretrain(
         recipe,
         data=text.folder,
@@ -92,24 +91,24 @@ def adapt_to_task_text(job: FinetuneJob) -> Path:
 
 
 def adaptation_recipe(config: FinetuneConfig) -> Recipe:
-    """Return the recipe by which a model continues with its pretraining; how long, it does not say.
+    """Return the recipe of continued pretraining, without its length.
 
-    It is that of the run that made the model. Of other models it is their card's, with the rate
-    that is customary in fine-tuning for a model of this size.
+    It is that of the pretraining run; for other models that of the preset, with the usual
+    fine-tuning rate for a model of this size.
 
     Raises:
         FileNotFoundError: there is no such model.
-        ValueError: it was not pretrained, or a change cannot be.
+        ValueError: it is not pretrained, or a change is invalid.
     """
     if is_preset_name(config.base):
         raise ValueError(
-            f"adapt_first: {config.base} is a card, without weights; pretrain it first (unmask "
+            f"adapt_first: {config.base} is a preset without weights; pretrain it first (unmask "
             f"pretrain {config.base} ...) and name the run's folder"
         )
     folder = resolve_model_folder(config.base)
     if is_adapter(folder):
         raise ValueError(
-            f"adapt_first: {config.base} is a part of a model; write both as one first (unmask "
+            f"adapt_first: {config.base} is an adapter; merge it first (unmask "
             f"convert {config.base} FOLDER)"
         )
     pipeline = load(config.base)
@@ -148,7 +147,7 @@ _RESET_KEYS = (
     "document_separator", "text_column", "sampling_exponent", "tokenizer", "vocab_size",
     "character_coverage", "init_previous_token_heads", "frozen", "steps", "dev_fraction",
 )  # fmt: skip
-"""What the run that made a model had for its own text, or only at its beginning."""
+"""Keys of the pretraining run that are specific to its text or its start."""
 
 
 def _adaptation(config: FinetuneConfig) -> TaskAdaptivePretraining:
@@ -157,14 +156,14 @@ def _adaptation(config: FinetuneConfig) -> TaskAdaptivePretraining:
 
 
 def _changed_keys(config: FinetuneConfig) -> set[str]:
-    """Name the keys of the recipe that are changed."""
+    """Return the changed keys of the recipe."""
     return {change.partition("=")[0].strip() for change in _adaptation(config).changes}
 
 
 def _write_task_text(job: FinetuneJob, recipe: Recipe) -> list[str | Path]:
-    """Write down the text of the task, unless it is there; name it and what is to be read beside.
+    """Write the text of the task, unless it exists; return it and the other sources.
 
-    Records have it in the column that the rows have it in.
+    Records have the text in the same column as the rows.
     """
     rows = job.folder / TASK_TEXT_FOLDER / "rows.jsonl"
     rows.parent.mkdir(exist_ok=True)
@@ -184,7 +183,7 @@ def _text_column(job: FinetuneJob, recipe: Recipe) -> str:
 def _initial_model_with_words(
     job: FinetuneJob, recipe: Recipe, sources: Sequence[str | Path]
 ) -> str:
-    """Name the model to begin with: where words are its tokens, one that knows those of the text.
+    """Return the initial model: if it is word-level, one expanded by the words of the text.
 
     It is made once, in the folder of the text.
     """
@@ -201,8 +200,13 @@ def _initial_model_with_words(
         text_column=_text_column(job, recipe),
         encoding_errors=recipe.encoding_errors,
     )
-    counts, known = tokenizer.count_words(one.text for one in texts), tokenizer.word_vocabulary()
-    new = [word for word, n in counts.items() if n >= adaptation.min_count and word not in known]
+    counts, vocabulary = (
+        tokenizer.count_words(text.text for text in texts),
+        tokenizer.word_vocabulary(),
+    )
+    new = [
+        word for word, n in counts.items() if n >= adaptation.min_count and word not in vocabulary
+    ]
     new = sorted(new, key=lambda word: (-counts[word], word))
     new = new[: max(0, adaptation.max_vocab_size - tokenizer.vocab_size)]
     if not new:
@@ -222,7 +226,7 @@ def _initial_model_with_words(
 def _tokenize_task_text(
     job: FinetuneJob, recipe: Recipe, sources: Sequence[str | Path]
 ) -> TokenShards:
-    """Make tokens of the text of the task, unless they are there."""
+    """Tokenize the text of the task, unless done."""
     assert recipe.init_from is not None
     return prepare(
         sources,
@@ -238,6 +242,6 @@ def _tokenize_task_text(
 
 
 def _training_texts(job: FinetuneJob) -> Iterator[str]:
-    """Give the texts of the rows that are learned from, the texts of a pair as paragraphs."""
+    """Yield the texts of the training rows, pairs as two paragraphs."""
     between = " " if TASK_KINDS[job.task.task_kind].reader.word_per_line else "\n"
     return (between.join(item.texts) for item in job.data.train)

@@ -1,4 +1,4 @@
-"""The main job on the bundled text: pretrain a small BERT, which then helps with few labels."""
+"""The demo on the bundled text: pretrain a small BERT, then fine-tune it with few labels."""
 
 import math
 import sys
@@ -31,21 +31,21 @@ from unmask.training.interrupt import interrupt_on_signal
 
 BUNDLED_MODEL = "unmask-mini-en"
 _N_SHOWN_SENTENCES = 3
-"""Sentences that are shown on the terminal."""
+"""Sentences shown on the terminal."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class DemoResult:
-    """What the demo found."""
+    """Results of the demo."""
 
     folder: Path
     masked_accuracy: float
-    """Of the pretrained model at the hidden places of held-out chapters."""
+    """Accuracy of the pretrained model on masked tokens of held-out chapters."""
     bigram_accuracy: float
-    """Of a table that is told the true word before each hidden one."""
+    """Accuracy of a bigram table given the true previous word."""
     finetuned: FinetunedModel
     bundled_finetuned: FinetunedModel
-    """The same task, from the model in the package."""
+    """The same task, from the bundled model."""
     seconds: float
 
 
@@ -54,12 +54,12 @@ class DemoResult:
 def demo(options: DemoOptions) -> DemoResult:
     """Pretrain, fill blanks, fine-tune against random initialization, write a report.
 
-    Interrupted, the same call continues.
+    After an interruption, the same call continues.
 
     The fields of `DemoOptions` are its keywords.
 
     Raises:
-        ValueError: a number is not allowed, or the folder holds something else.
+        ValueError: a number is invalid, or the folder has other content.
         KeyboardInterrupt: the job was stopped.
     """
     out, minutes, seeds = Path(options.out), options.minutes, options.seeds
@@ -69,13 +69,13 @@ def demo(options: DemoOptions) -> DemoResult:
         raise ValueError(f"seeds must be at least 1, got {seeds}")
     begin = time.monotonic()
     say = _print_nothing if options.quiet else _print_line
-    say("1. Pretraining a small BERT on four novels: it guesses hidden words")
+    say("1. Pretraining a small BERT on four novels: it predicts masked words")
     try:
         record = _pretrain_once(out, minutes, options.quiet)
         accuracy = record.evaluation_log.last("masked_accuracy") or 0.0
         bigram = record.baselines.get("masked_accuracy", {}).get("bigram", math.nan)
-        say(f"   of the hidden words in held-out chapters it names {accuracy:.1%}")
-        say(f"   (a table that is told the word before each: {bigram:.1%})")
+        say(f"   accuracy on masked words of held-out chapters: {accuracy:.1%}")
+        say(f"   (a bigram table given the true previous word: {bigram:.1%})")
         _print_samples(record, say)
         say(f"2. Fine-tuning {seeds} times from these weights, and {seeds} times from random ones:")
         say("   is a sentence spoken or told?")
@@ -83,14 +83,14 @@ def demo(options: DemoOptions) -> DemoResult:
         for line in tuned.summary():
             say(f"   {line}")
         say(
-            f"   and from {BUNDLED_MODEL}, which is in the package and has read more (without "
+            f"   and from {BUNDLED_MODEL}, the bundled model, pretrained on more text (without "
             "labels,"
         )
-        say("   some of the novels that this is tested on among it):")
+        say("   including some of the test novels):")
         bundled = _finetune_bundled(out, seeds)
         say(f"   {bundled.summary()[0]}")
     except KeyboardInterrupt:
-        raise KeyboardInterrupt(f"{out}: stopped; the same command goes on") from None
+        raise KeyboardInterrupt(f"{out}: stopped; the same command continues") from None
     with best_effort("report.html"):
         say(f"3. The report: {write_report(out)}")
     return DemoResult(
@@ -104,7 +104,7 @@ def demo(options: DemoOptions) -> DemoResult:
 
 
 def _pretrain_once(output_folder: Path, minutes: int | float, quiet: bool) -> ReportData:
-    """Pretrain, unless that was done by an earlier call."""
+    """Pretrain, unless an earlier call did."""
     if not ((output_folder / RUN_FILE).is_file() and read_run_file(output_folder).get("finished")):
         recipe = recipes.read_recipe(demo_recipe_path(), base=preset_recipe)
         data = bundled_path("novels")
@@ -120,7 +120,7 @@ def _pretrain_once(output_folder: Path, minutes: int | float, quiet: bool) -> Re
 
 
 def _finetune_once(output_folder: Path, seeds: int) -> FinetunedModel:
-    """Fine-tune, unless that was done by an earlier call; keep the comparison for the report."""
+    """Fine-tune, unless an earlier call did; save the comparison for the report."""
     tuned = _finetune(output_folder, output_folder / "spoken", seeds, baseline=True)
     comparison = read_report_data(output_folder / "spoken").results
     if comparison is not None:
@@ -129,16 +129,16 @@ def _finetune_once(output_folder: Path, seeds: int) -> FinetunedModel:
 
 
 def _finetune_bundled(output_folder: Path, seeds: int) -> FinetunedModel:
-    """Fine-tune the model in the package, too, and put it beside the others in the report."""
+    """Fine-tune the bundled model, too, and add it to the report."""
     tuned = _finetune(BUNDLED_MODEL, output_folder / "spoken-boxed", seeds, baseline=False)
-    comparison, own = (
+    comparison, pretrained = (
         read_report_data(output_folder).results,
         read_report_data(output_folder / "spoken-boxed").results,
     )
-    if comparison is not None and own is not None:
-        arm = replace(own.arms[0], name=BUNDLED_MODEL)
-        others = tuple(a for a in comparison.arms if a.name != BUNDLED_MODEL)
-        save_results(output_folder, replace(comparison, arms=(*others, arm)))
+    if comparison is not None and pretrained is not None:
+        arm = replace(pretrained.arms[0], name=BUNDLED_MODEL)
+        results = tuple(a for a in comparison.arms if a.name != BUNDLED_MODEL)
+        save_results(output_folder, replace(comparison, arms=(*results, arm)))
     return tuned
 
 
@@ -179,4 +179,4 @@ def _print_line(text: str) -> None:
 
 
 def _print_nothing(text: str) -> None:
-    """Say nothing."""
+    """Print nothing."""

@@ -1,4 +1,4 @@
-"""What there is to know of a model: its card, its size, what it costs."""
+"""Description of a model: preset, size and cost."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
@@ -26,15 +26,15 @@ from unmask.zoo.preset import FinetuningDefaults, Published
 
 
 def describe(model: str) -> dict[str, Any]:
-    """Describe a card, the model of a folder or a file of word vectors, as plain data.
+    """Describe a preset, the model of a folder or a file of word vectors, as plain data.
 
-    Besides what the card says: `flops_per_token` of a training step, and `memory_bytes` of the
-    weights, and of all that stays in memory while training (bfloat16 weights, float32 masters,
-    gradients, two moments, also of what serves pretraining alone); activations come on top.
+    Besides the preset: `flops_per_token` of a training step, and `memory_bytes` of the weights and
+    of training (bfloat16 weights, float32 masters, gradients, two moments, including pretraining
+    heads), without activations.
 
     Raises:
         FileNotFoundError: there is no such folder.
-        ValueError: there is no such card; the nearest is named.
+        ValueError: there is no such preset; the message suggests the nearest.
     """
     if is_word_vectors(model) and not Path(model).is_dir():
         return describe_word_vectors(model)
@@ -62,20 +62,20 @@ KEYS_SHOWN_ELSEWHERE = (
     "batch_tokens",
     "learning_rate",
 )
-"""Of a run's recipe: what a page says in other places."""
+"""Keys of a run's recipe that the description has elsewhere."""
 
 _RECIPE_KEYS = {
     "sequence_length": "length",
     "batch_tokens": "batch_tokens",
     "learning_rate": "rate",
 }
-"""Keys of a recipe, by which a description calls them otherwise."""
+"""Names in a description -> keys of a recipe."""
 
 
 def _preset_with_weights(model: str | Path) -> Published:
-    """Return the card of a model with weights, with the recipe that these were learned by.
+    """Return the preset of a model with weights, with the recipe of its training.
 
-    Its note says where they are.
+    Its note gives their location.
     """
     loaded = load(model)
     location = Path(model) if Path(model).is_dir() else BUNDLED_MODELS.get(str(model), model)
@@ -100,18 +100,18 @@ def _preset_with_weights(model: str | Path) -> Published:
 
 
 def _compression_note(folder: Path) -> str:
-    """Return by what a model in a folder was compressed, if it was."""
+    """Return how the model in a folder was compressed, if it was."""
     records = recorded_methods(folder)
     return f"; compressed by {format_methods(records)}" if records else ""
 
 
 def bundled_presets() -> list[Published]:
-    """Return the cards of the models in the package."""
+    """Return the presets of the bundled models."""
     return [_preset_with_weights(folder) for folder in BUNDLED_MODELS.values()]
 
 
 def preset_to_dict(preset: Published) -> dict[str, Any]:
-    """Return a card as plain data."""
+    """Return a preset as plain data."""
     return {
         "name": preset.name,
         "family": preset.family,
@@ -132,7 +132,7 @@ def preset_to_dict(preset: Published) -> dict[str, Any]:
 
 
 def _architecture_to_dict(architecture: BackboneArchitecture) -> dict[str, Any]:
-    """Return a network as plain data, without what says nothing of it."""
+    """Return an architecture as plain data, without uninformative fields."""
     return {
         name: value
         for name, value in to_dict(architecture).items()
@@ -141,7 +141,7 @@ def _architecture_to_dict(architecture: BackboneArchitecture) -> dict[str, Any]:
 
 
 def preset_line(preset: Published) -> str:
-    """Write a card in one line of a table."""
+    """Format a preset as one line of a table."""
     authors = f"{preset.paper.authors.split(',')[0]} {preset.paper.year}"
     if preset.name in BUNDLED_MODELS:
         authors = "with its weights in this package"
@@ -149,7 +149,7 @@ def preset_line(preset: Published) -> str:
 
 
 def format_description(description: Mapping[str, Any]) -> Iterator[str]:
-    """Write a description in lines for a terminal."""
+    """Format a description as lines for a terminal."""
     return (
         iter(format_word_vector_facts(description))
         if "width" in description
@@ -188,9 +188,11 @@ def _description_rows(description: Mapping[str, Any]) -> dict[str, str]:
         "parameters": f"{description['parameters']:,}",
         "memory": f"{weights} of weights in float32",
     }
-    if flops := description["flops_per_token"]:  # there is none where no step is one of a network
+    if flops := description["flops_per_token"]:  # none for word vectors
         rows["memory"] += f"; to train, {training} and activations"
-        rows["to train"] = f"{_format_count(flops)}FLOP a token, in rows of {description['length']}"
+        rows["to train"] = (
+            f"{_format_count(flops)}FLOP per token, in rows of {description['length']}"
+        )
     if description["finetuning"] != to_dict(FinetuningDefaults()):
         rows["fine-tuning"] = to_expression(description["finetuning"])
     rows |= {
@@ -203,7 +205,7 @@ def _description_rows(description: Mapping[str, Any]) -> dict[str, str]:
 
 
 def recipe_settings(description: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """Give what a description says of a model's recipe: `key`, `value`, as `--set` takes them."""
+    """Yield the recipe of a description as `key`, `value` for `--set`."""
     yield "objective", to_expression(description["objective"])
     for name, spec in description["heads"].items():
         yield f"heads.{name}", to_expression(spec)
@@ -218,16 +220,16 @@ def recipe_settings(description: Mapping[str, Any]) -> Iterator[tuple[str, str]]
 
 
 def _stacks_by_name(architecture: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
-    """Return the stacks of a network by name; where there is one, it has none."""
+    """Return the stacks of a network by name; a single one has the name ""."""
     if "decoder" not in architecture:
         return {"": architecture}
     return {name: part for name, part in architecture.items() if isinstance(part, Mapping)}
 
 
 def _format_fields(stack: Mapping[str, Any]) -> Iterator[str]:
-    shown = {name: x for name, x in stack.items() if name != "kind" and x is not None}
-    width = max((22, *(len(name) + 2 for name in shown)))
-    for name, value in shown.items():
+    fields = {name: x for name, x in stack.items() if name != "kind" and x is not None}
+    width = max((22, *(len(name) + 2 for name in fields)))
+    for name, value in fields.items():
         yield f"  {name:{width}}{to_expression(value)}"
 
 

@@ -1,4 +1,4 @@
-"""Tasks that a model does from a prompt alone, by name or from files: a score for each."""
+"""Evaluation on prompted tasks, by name or from files."""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict
@@ -21,37 +21,36 @@ _JSON_KEYS = {
     "n_examples": "items",
     "n_truncated": "cut",
 }
-"""What fields of a score are called in plain data, where they are called otherwise."""
+"""Names of score fields in plain data, where they differ."""
 _TABLE_HEADER: tuple[str, ...] = ("task", "shots", "measure", "score", "±", "items", "cut")
 
 
 @takes_options(EvaluateTasksOptions)
 def evaluate_tasks(options: EvaluateTasksOptions) -> list[TaskScore]:
-    """Evaluate a model on tasks by prompting, with in-context examples or without.
+    """Evaluate a model on tasks by prompting, with or without in-context examples.
 
     The fields of `EvaluateTasksOptions` are its keywords.
 
     Raises:
         FileNotFoundError: files are missing.
-        ValueError: there is no such task, the model cannot do it, or a file of data does not fit
-            it.
+        ValueError: a task is unknown or not supported by the model, or a data file does not fit.
     """
     model, tasks, shots, terminal = options.model, options.tasks, options.shots, options.terminal
     names = [tasks] if isinstance(tasks, str) else list(tasks)
     counts = [shots] if isinstance(shots, int) else list(shots)
     if not names or not counts:
-        raise ValueError(f"{'tasks' if not names else 'shots'}: none is named")
+        raise ValueError(f"{'tasks' if not names else 'shots'} must not be empty")
     pipeline = model if isinstance(model, Pipeline) else load(model)
     chosen = [
-        one
+        task
         for name in names
-        for one in _select_tasks(name, options.data, counts, pipeline, terminal)
+        for task in _select_tasks(name, options.data, counts, pipeline, terminal)
     ]
-    whole = {"stride": options.stride, "memory_length": options.memory_length}
-    given = [name for name, n in whole.items() if n is not None]
-    if given and not any(isinstance(one, WordPerplexityTask) for one, _, _ in chosen):
+    options_of_files = {"stride": options.stride, "memory_length": options.memory_length}
+    given_options = [name for name, n in options_of_files.items() if n is not None]
+    if given_options and not any(isinstance(task, WordPerplexityTask) for task, _, _ in chosen):
         raise ValueError(
-            f"{given[0]} is of whole files, and none of the tasks is one; leave it out"
+            f"{given_options[0]} is for tasks of whole files, and none is given; leave it out"
         )
     prompted = PromptedModel(
         model=pipeline.model,
@@ -64,16 +63,16 @@ def evaluate_tasks(options: EvaluateTasksOptions) -> list[TaskScore]:
             else options.memory_length
         ),
     )
-    found: list[TaskScore] = []
-    for one, folder, n in chosen:
-        tell = _progress_callback(one.name, terminal)
+    scores: list[TaskScore] = []
+    for task, folder, n in chosen:
+        tell = _progress_callback(task.name, terminal)
         how = PromptingConfig(
             shots=n, seed=options.seed, rows=options.rows, stride=options.stride, on_progress=tell
         )
-        found.append(one.score(prompted, folder, how))
-        for note in _score_notes(found[-1], prompted):
+        scores.append(task.score(prompted, folder, how))
+        for note in _score_notes(scores[-1], prompted):
             _print_if_shown(terminal, note)
-    return found
+    return scores
 
 
 def _select_tasks(
@@ -83,17 +82,15 @@ def _select_tasks(
     pipeline: Pipeline,
     terminal: OutputStream | None,
 ) -> list[tuple[ZeroShotTask, Path, int]]:
-    """Return tasks with the folders of their files, and how many examples are shown."""
+    """Return tasks with the folders of their files, and their numbers of shots."""
     if name != ALL_TASKS:
         one = find_task(name)
         own = data is None and name not in ZERO_SHOT
         folder = _data_folder(Path(name).parent if own else data, name)
-        once = (
-            isinstance(one, WordPerplexityTask) and 0 in shots
-        )  # a text has none: it is asked without
+        once = isinstance(one, WordPerplexityTask) and 0 in shots  # whole texts have no shots
         return [(one, folder, n) for n in ((0,) if once else shots)]
     folder = _data_folder(data, name)
-    there: list[tuple[ZeroShotTask, Path, int]] = []
+    available: list[tuple[ZeroShotTask, Path, int]] = []
     left_out: list[str] = []
     for one in ZERO_SHOT.values():
         try:
@@ -102,21 +99,21 @@ def _select_tasks(
             left_out.append(f"{one.name} is left out: {error}")
             continue
         if not isinstance(one, WordPerplexityTask):
-            there += [(one, folder, n) for n in shots]
+            available += [(one, folder, n) for n in shots]
         elif is_causal_model(pipeline.model):
-            there.append((one, folder, 0))
+            available.append((one, folder, 0))
         else:
-            left_out.append(f"{one.name} is left out: it is of models that only read forward")
-    if not there:
-        raise FileNotFoundError(f"{folder}: holds the files of no task")
+            left_out.append(f"{one.name} is left out: it needs a causal model")
+    if not available:
+        raise FileNotFoundError(f"{folder}: has no files of any task")
     for line in left_out:
         _print_if_shown(terminal, line)
-    return there
+    return available
 
 
 def _data_folder(data: str | Path | None, name: str) -> Path:
     if data is None:
-        raise ValueError(f"no data: name the folder that holds the files of {name}")
+        raise ValueError(f"no data: give the folder with the files of {name}")
     if not Path(data).is_dir():
         raise FileNotFoundError(f"{data}: no such folder")
     return Path(data)
@@ -125,7 +122,7 @@ def _data_folder(data: str | Path | None, name: str) -> Path:
 def _progress_callback(
     name: str, terminal: OutputStream | None
 ) -> Callable[[int, int], None] | None:
-    """Return what shows how far a task is, on one line of a terminal."""
+    """Return a callback that shows the progress of a task on one line of a terminal."""
     if terminal is None:
         return None
     progress = ProgressLine(terminal)
@@ -172,23 +169,23 @@ def task_score_to_dict(score: TaskScore) -> dict[str, Any]:
 
 
 def format_task_scores(scores: Sequence[TaskScore]) -> list[str]:
-    """Write scores in lines, shares in percent, and by group where there are groups."""
+    """Format scores as lines, accuracies in percent, with scores by group, if any."""
     rows = [_TABLE_HEADER]
-    for one in scores:
-        figures = {one.primary_metric: one.score} | dict(one.metrics)
+    for score in scores:
+        figures = {score.primary_metric: score.score} | dict(score.metrics)
         for name, figure in figures.items():
-            first = name == one.primary_metric
+            first = name == score.primary_metric
             rows.append(
                 (
-                    one.task if first else "",
-                    str(one.shots) if first else "",
+                    score.task if first else "",
+                    str(score.shots) if first else "",
                     name.replace("_", " "),
                     *_format_figure(name, figure),
-                    f"{one.n_examples:,}" if first else "",
-                    f"{one.n_truncated:,}" if first and one.n_truncated else "",
+                    f"{score.n_examples:,}" if first else "",
+                    f"{score.n_truncated:,}" if first and score.n_truncated else "",
                 )
             )
-        groups = sorted(one.groups.items())
+        groups = sorted(score.groups.items())
         rows += [("", "", f"  {name}", f"{100 * v:.1f}", "", "", "") for name, v in groups]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return [
@@ -201,7 +198,7 @@ def format_task_scores(scores: Sequence[TaskScore]) -> list[str]:
 
 
 def _format_figure(name: str, figure: MetricValue) -> tuple[str, str]:
-    """Write a figure and its error: a perplexity as it is, a share in percent."""
+    """Format a metric and its error: perplexities plain, accuracies in percent."""
     if name in ("accuracy", "exact_match", "f1"):
         error = "" if figure.standard_error is None else f"{100 * figure.standard_error:.1f}"
         return f"{100 * figure.value:.1f}", error

@@ -1,4 +1,4 @@
-"""Fine-tuning in one call, after task-adaptive pretraining where that is wanted."""
+"""Fine-tuning in one call, optionally after task-adaptive pretraining."""
 
 import sys
 from dataclasses import replace
@@ -22,14 +22,13 @@ from unmask.output import OutputStream
 
 @takes_options(FinetuneOptions)
 def finetune(options: FinetuneOptions) -> FinetunedModel:
-    """Fine-tune a model on labeled data. Options that are not given are derived.
+    """Fine-tune a model on labeled data. Missing options are derived.
 
     The fields of `FinetuneOptions` are its keywords.
 
     Raises:
         FileNotFoundError: a file or model is missing.
-        ValueError: a file, a column or an option is invalid, or `out` holds a run
-            already.
+        ValueError: a file, a column or an option is invalid, or `out` has a run already.
         KeyboardInterrupt: the run was stopped; if it has a folder, it can be resumed.
     """
     base, loaded_model = name_or_open_model(
@@ -52,25 +51,25 @@ def resume_finetuning(
     device: str = "auto",
     terminal: OutputStream | None = sys.stderr,
 ) -> FinetunedModel:
-    """Continue with the run in a folder as its own record says.
+    """Resume the run in a folder with its recorded settings.
 
     Args:
         run_folder: the run's folder.
-        base: the model it began with, which need not be said.
+        base: its initial model; optional.
         device: "auto", "cpu", "cuda", ...
-        terminal: where progress is shown. None: nowhere.
+        terminal: stream for progress. None: not shown.
 
     Raises:
-        FileNotFoundError: a file or model is not there any more.
+        FileNotFoundError: a file or model is missing.
         ValueError: there is no run, or its data have changed.
     """
     if (run_folder / TRIALS_FILE).is_file() and not (run_folder / RUN_FILE).is_file():
         raise ValueError(
-            f"{run_folder}: its search has not ended; resume it with all of its options"
+            f"{run_folder}: its search is unfinished; resume it with all of its options"
         )
     facts = read_run_record(run_folder)
     if facts.get("opened"):
-        raise ValueError(f"{run_folder}: was given its model open; give it again, in Python")
+        raise ValueError(f"{run_folder}: its initial model was in memory; give it again, in Python")
     tuning = from_dict(FinetuneConfig, facts["recipe"], f"{run_folder / RUN_FILE}: recipe")
     if base is not None:
         check_same_config(run_folder, facts["recipe"], replace(tuning, base=base))

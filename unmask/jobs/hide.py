@@ -1,4 +1,4 @@
-"""What a model would see of a text, and what it would have to predict."""
+"""The inputs and targets of a model's objective for a text."""
 
 import hashlib
 import json
@@ -34,30 +34,30 @@ from unmask.zoo.objectives.adapt import adapt_to_objective
 from unmask.zoo.preset import Published
 
 MAX_CHARACTERS = 2**20
-"""Of a text: what comes of it is shown as a table with a line for each few tokens."""
+"""Maximum length of a text; the result is a table with a line for each few tokens."""
 TOKENIZER_SAMPLE_CHARACTERS = 1_500_000
-"""Of the bundled text, from which a card's tokenizer is learned to show what the card would see."""
+"""Size of the bundled text on which a preset's tokenizer is trained for display."""
 MAX_SAMPLE_VOCAB_SIZE = 8192
 
 
 @dataclass(frozen=True)
 class _ObjectiveHolder:
-    """An objective by kind, as plain data has it."""
+    """An objective in plain data, by kind."""
 
     objective: ObjectiveSpec | WordVectorMethod | str
 
 
 @takes_options(HideOptions)
 def hide(options: HideOptions) -> ObjectiveExplanation:
-    """Corrupt a text as a model's objective does; another seed selects other targets.
+    """Corrupt a text by a model's objective; another seed selects other targets.
 
-    A preset has no tokenizer of its own: one of its kind is trained on the bundled text, once.
+    Presets have no tokenizer: one of their kind is trained once on the bundled text.
 
     The fields of `HideOptions` are its keywords.
 
     Raises:
-        ValueError: the text is empty or has more than `MAX_CHARACTERS`, there is no such model, it
-            has no such setting, or cannot have the objective.
+        ValueError: the text is empty or longer than `MAX_CHARACTERS`, or the model, the setting or
+            the objective is unknown or unsupported.
     """
     if options.seed < 0:
         raise ValueError(f"seed must be at least 0, got {options.seed}")
@@ -82,7 +82,7 @@ def hide(options: HideOptions) -> ObjectiveExplanation:
 
 
 def _adapt_preset(preset: Published, objective: str | None, changes: Sequence[str]) -> Published:
-    """Return a card as it is asked, by name or with changes."""
+    """Return a preset with another objective or changes."""
     if objective is not None:
         preset = adapt_to_objective(preset, objective)
     return (
@@ -95,16 +95,16 @@ def _adapt_preset(preset: Published, objective: str | None, changes: Sequence[st
 def _apply_objective_changes(
     objective: ObjectiveSpec | WordVectorMethod, changes: Sequence[str]
 ) -> ObjectiveSpec | WordVectorMethod | str:
-    found: ObjectiveSpec | WordVectorMethod | str = objective
+    holder: ObjectiveSpec | WordVectorMethod | str = objective
     for change in changes:
         try:
             key = change if re.match(r"objective\s*[.=]", change) else f"objective.{change}"
-            recipe = {"kind": Recipe.__name__, "objective": to_dict(found)}
-            held = {"objective": merge(recipe, parse_change(key))["objective"]}
-            found = from_dict(_ObjectiveHolder, held).objective
+            recipe = {"kind": Recipe.__name__, "objective": to_dict(holder)}
+            fields = {"objective": merge(recipe, parse_change(key))["objective"]}
+            holder = from_dict(_ObjectiveHolder, fields).objective
         except ValueError as error:
             raise ValueError(f"--set {change}: {error}") from None
-    return found
+    return holder
 
 
 def _load_preset_and_tokenizer(
@@ -118,7 +118,7 @@ def _load_preset_and_tokenizer(
 
 
 def _cached_tokenizer(preset: Published) -> Tokenizer:
-    """Learn the card's kind of tokenizer, or load the one that was learned before."""
+    """Train the preset's kind of tokenizer, or load a cached one."""
     kind = preset.tokenizer.vocabulary
     size = min(getattr(kind, "vocab_size", MAX_SAMPLE_VOCAB_SIZE), MAX_SAMPLE_VOCAB_SIZE)
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
@@ -127,7 +127,7 @@ def _cached_tokenizer(preset: Published) -> Tokenizer:
     modes = "-modes" if preset.tokenizer.special_tokens.modes else ""
     if (
         preset.tokenizer.special_tokens != get_preset(preset.name).tokenizer.special_tokens
-    ):  # it has tokens more
+    ):  # it has further tokens
         plain = json.dumps(to_dict(preset.tokenizer.special_tokens), sort_keys=True)
         modes += f"-{hashlib.blake2b(plain.encode(), digest_size=6).hexdigest()}"
     folder = cache_folder / f"{preset.family}-{type(kind).__name__}-{size}-{case_name}{modes}"
@@ -141,7 +141,7 @@ def _cached_tokenizer(preset: Published) -> Tokenizer:
         cache_folder.mkdir(parents=True, exist_ok=True)
         with atomic_path(folder) as beside:
             tokenizer.save(beside)
-    except OSError:  # a home that cannot be written costs some seconds at the next call, no more
+    except OSError:  # without a writable home the next call trains again
         pass
     return tokenizer
 
@@ -162,7 +162,7 @@ def _second_text(tokenizer: Tokenizer) -> Tokens:
 
 
 def _without_punctuation(tokens: Tokens, tokenizer: Tokenizer) -> Tokens:
-    """Leave out punctuation, which has no vector; what began with it begins after it."""
+    """Drop punctuation, which has no vector; boundaries move to the next token."""
     is_kept = np.array([not is_punctuation(piece) for piece in tokenizer.pieces(tokens.ids)], bool)
     sentence = np.cumsum(tokens.boundaries & SENTENCE_START > 0)[is_kept]
     begins = np.diff(sentence, prepend=0) > 0

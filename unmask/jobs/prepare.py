@@ -1,4 +1,4 @@
-"""A corpus, tokenized once for many runs."""
+"""Tokenization of a corpus, once for many runs."""
 
 import json
 import os
@@ -44,27 +44,27 @@ DOCUMENT_OPTIONS = (
     "text_column",
     "encoding_errors",
 )
-"""Fields of a recipe that decide what becomes of the documents."""
+"""Fields of a recipe that determine the tokenized documents."""
 
 _DEFAULT_OPTIONS = {"sampling_exponent": 1.0}
-"""What is not written of a folder where it is so."""
+"""Default values, which are not recorded."""
 
-"""Seconds between two live lines on a terminal, and between two lines elsewhere."""
+"""Seconds between updates on a terminal, and between lines elsewhere."""
 
 
 @takes_options(PrepareOptions)
 @interrupt_on_signal()
 def prepare(options: PrepareOptions) -> TokenShards:
-    """Tokenize a corpus into a folder that `pretrain` takes as its data.
+    """Tokenize a corpus into a folder for `pretrain`.
 
-    Interrupted, the same call continues; finished, it only compares.
+    After an interruption the same call continues; when finished, it only compares.
 
     The fields of `PrepareOptions` are its keywords.
 
     Raises:
         FileNotFoundError: a file is missing.
-        ValueError: the text cannot be read, the folder was made from something else, or the model
-            cannot have the objective.
+        ValueError: the text cannot be read, the folder has other content, or the model does not
+            support the objective.
         KeyboardInterrupt: the job was stopped.
     """
     if options.tokenizer is not None and options.vocab_size is not None:
@@ -87,7 +87,7 @@ def prepare(options: PrepareOptions) -> TokenShards:
     if options.objective is not None:
         card = adapt_to_objective(card, options.objective)
     if open_prepared(recipe.data) is not None:
-        raise ValueError(f"{recipe.data[0]}: is prepared already")
+        raise ValueError(f"{recipe.data[0]}: is already prepared")
     folder, terminal = Path(options.out), None if options.quiet else sys.stderr
     check_workers(options.workers, minimum=1)
     check_sources(recipe.data)
@@ -99,7 +99,7 @@ def prepare(options: PrepareOptions) -> TokenShards:
             recipe, folder, trained, n_workers=options.workers, terminal=terminal
         )
     except KeyboardInterrupt:
-        raise KeyboardInterrupt(f"{options.out}: interrupted; the same command goes on") from None
+        raise KeyboardInterrupt(f"{options.out}: interrupted; the same command continues") from None
 
 
 def tokenize_corpus(
@@ -110,14 +110,14 @@ def tokenize_corpus(
     n_workers: int = 1,
     terminal: OutputStream | None = None,
 ) -> TokenShards:
-    """Tokenize what a recipe trains on into a folder.
+    """Tokenize the data of a recipe into a folder.
 
     Args:
-        recipe: names the documents.
-        output_folder: a new folder, or one in which this was begun.
+        recipe: the recipe.
+        output_folder: a new folder, or one with an interrupted tokenization.
         tokenizer: see `load_or_train_tokenizer`.
-        n_workers: processes that tokenize.
-        terminal: where progress is shown.
+        n_workers: number of tokenization processes.
+        terminal: stream for progress.
 
     Raises:
         FileNotFoundError: a file is not there.
@@ -129,19 +129,19 @@ def tokenize_corpus(
 
 
 def check_sources(sources: Sequence[str]) -> None:
-    """Check that there is text to read, each of it once.
+    """Check that sources exist and are distinct.
 
     Raises:
         FileNotFoundError: a file is not there.
-        ValueError: a file is named twice: it would be held out and learned from at once.
+        ValueError: a file is given twice: it would be in both training and held-out data.
     """
-    seen: set[str] = set()
+    files: set[str] = set()
     sources = [split_language_prefix(source)[1] for source in sources]
     for file in [*list_files(sources), *(Path(s) for s in sources if s.startswith("hf:"))]:
         real = os.path.realpath(file)
-        if real in seen:
-            raise ValueError(f"{file}: is named twice by {', '.join(sources)}; name it once")
-        seen.add(real)
+        if real in files:
+            raise ValueError(f"{file}: is given twice by {', '.join(sources)}; give it once")
+        files.add(real)
 
 
 def _provenance(recipe: Recipe) -> dict[str, Any]:
@@ -149,31 +149,31 @@ def _provenance(recipe: Recipe) -> dict[str, Any]:
         {} if recipe.sampling_exponent == 1 else {"sampling_exponent": recipe.sampling_exponent}
     )
     objective = {"objective": recipe.objective} if isinstance(recipe.objective, str) else {}
-    places = [split_language_prefix(source)[1] for source in recipe.data]
+    paths = [split_language_prefix(source)[1] for source in recipe.data]
     return {name: getattr(recipe, name) for name in ("model", *DOCUMENT_OPTIONS)} | {
         "data": recipe.data,
-        "files": [(str(p), p.stat().st_size, p.stat().st_mtime_ns) for p in list_files(places)],
+        "files": [(str(p), p.stat().st_size, p.stat().st_mtime_ns) for p in list_files(paths)],
         **sampling,
         **objective,
     }
 
 
 def _check_output_folder(output_folder: Path, requested: Mapping[str, Any]) -> None:
-    """Check that a folder is new, or compare what it was made from with what is asked for.
+    """Check that a folder is new, or was made with the same options.
 
     Raises:
-        ValueError: it is something else. (Whether the documents are the same, `write_shards` sees.)
+        ValueError: it has other content. (`write_shards` compares the documents.)
     """
     if output_folder.exists() and not output_folder.is_dir():
         raise ValueError(f"{output_folder}: is a file; name a folder")
-    begun = [
+    manifests = [
         name for name in ("shards.json", "unfinished.json") if (output_folder / name).is_file()
     ]
-    if not begun and output_folder.is_dir() and not is_empty_folder(output_folder):
+    if not manifests and output_folder.is_dir() and not is_empty_folder(output_folder):
         raise FileExistsError(
-            f"{output_folder}: holds files, but no prepared tokens; name a new folder"
+            f"{output_folder}: has files, but no prepared tokens; name a new folder"
         )
-    for name in begun:
+    for name in manifests:
         check_prepared_options(
             output_folder,
             read_manifest(output_folder / name),
@@ -188,21 +188,23 @@ def check_prepared_options(
     requested: Mapping[str, Any],
     option_names: Iterable[str],
 ) -> None:
-    """Check that a folder was prepared with the options that are asked for.
+    """Check that a folder was prepared with the requested options.
 
     Raises:
-        ValueError: another was; it is named, with both values.
+        ValueError: an option differs; the message has both values.
     """
     try:
-        found = parse_json(manifest.made_from)
-    except ValueError:  # made by another part of the library: it says nothing
+        recorded = parse_json(manifest.made_from)
+    except ValueError:  # shards of the library's API have no record
         return
-    if not isinstance(found, dict):
+    if not isinstance(recorded, dict):
         raise ValueError(
-            f"{output_folder}: made_from must hold an object, got {manifest.made_from!r:.40}"
+            f"{output_folder}: made_from must be an object, got {manifest.made_from!r:.40}"
         )
     for name in option_names:
-        old, new = (options.get(name, _DEFAULT_OPTIONS.get(name)) for options in (found, requested))
+        old, new = (
+            options.get(name, _DEFAULT_OPTIONS.get(name)) for options in (recorded, requested)
+        )
         if old != new:
             raise ValueError(
                 f"{output_folder}: was prepared with {name} = {old!r}, not {new!r}; name another "
@@ -216,10 +218,10 @@ def load_or_train_tokenizer(
     terminal: OutputStream | None = None,
     preset: Published | None = None,
 ) -> Tokenizer:
-    """Load the tokenizer of a folder that is being prepared, or the recipe's; or learn one.
+    """Load the tokenizer of a partly prepared folder, or the recipe's; or train one.
 
     Raises:
-        FileNotFoundError: a folder or file is not there.
+        FileNotFoundError: a folder or file is missing.
         ValueError: the text cannot be read, or is too little for a vocabulary of this size.
     """
     if (output_folder / "tokenizer" / "tokenizer_config.json").is_file():
@@ -230,9 +232,9 @@ def load_or_train_tokenizer(
     is_fixed = isinstance(spec.vocabulary, ByteLevel | CodePoints)
     if terminal is not None and is_fixed and recipe.vocab_size is not None:
         unit = "bytes" if isinstance(spec.vocabulary, ByteLevel) else "characters"
-        note = f"vocab_size = {recipe.vocab_size} is not used: {recipe.model} reads {unit}"
+        note = f"vocab_size = {recipe.vocab_size} is not used: {recipe.model} has {unit} as tokens"
         print_line(note, terminal)
-    activity = f"learning a {type(spec.vocabulary).__name__} tokenizer"
+    activity = f"training a {type(spec.vocabulary).__name__} tokenizer"
     texts = _with_progress(_tokenizer_training_documents(recipe, terminal), activity, terminal)
     return train_tokenizer(spec, (document.text for document in texts))
 
@@ -240,7 +242,7 @@ def load_or_train_tokenizer(
 def _tokenizer_training_documents(
     recipe: Recipe, terminal: OutputStream | None
 ) -> Iterable[Document]:
-    """Open the documents that a tokenizer is learned from, each as often as its source is due."""
+    """Open the documents for training a tokenizer, sampled by the rate of their source."""
     if recipe.sampling_exponent == 1:
         return open_documents(recipe)
     sizes = Counter[str | None]()
@@ -256,7 +258,7 @@ def _tokenizer_training_documents(
 def _with_progress(
     documents: Iterable[Document], activity: str, terminal: OutputStream | None
 ) -> Iterable[Document]:
-    """Show on a terminal how many documents were read so far, as they are."""
+    """Yield documents, with progress on a terminal."""
     return (
         documents
         if terminal is None

@@ -1,1 +1,1 @@
-"""Options of each job: what its Python function and its command take."""
+"""Options of each job, for its Python function and its command."""

@@ -1,4 +1,4 @@
-"""AlignOptions: what `align` takes, in Python and on the command line."""
+"""AlignOptions: the options of `align`, in Python and on the command line."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SelfLearningName = Literal["none", "nearest", "csls", "stochastic"]
 
 @dataclass(frozen=True)
 class AlignOptions(JobOptions):
-    """Which spaces to align, what the map is learned from, and what it is tested on."""
+    """The spaces to align, the seed dictionary, the method and the test dictionary."""
 
     source: str | Path | KeyedVectors = field(metadata=flag(metavar="SOURCE", is_argument=True))
     """Source word vectors; with `semantic_shift`, the older ones."""
@@ -29,8 +29,8 @@ class AlignOptions(JobOptions):
     dictionary: str | Path | None = field(default=None, metadata=flag(metavar="FILE"))
     """Seed dictionary: one pair of words per line."""
     seed_pairs: int | None = field(default=None, metadata=flag(shown_default="all"))
-    """Number of pairs of the dictionary to learn from, the first ones; without `test` the others
-    are the test set."""
+    """Number of seed pairs, the first of the dictionary; without `test` the others are the test
+    set."""
     numerals: bool = False
     """Use numerals in both vocabularies as the seed dictionary."""
     identical: bool = False

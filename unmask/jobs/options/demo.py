@@ -1,4 +1,4 @@
-"""DemoOptions: what `demo` takes, in Python and on the command line."""
+"""DemoOptions: the options of `demo`, in Python and on the command line."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from unmask.options import QuietOptions, flag
 
 @dataclass(frozen=True)
 class DemoOptions(QuietOptions):
-    """How long to pretrain on the bundled text, and how often to fine-tune."""
+    """Length of pretraining on the bundled text, and number of fine-tuning runs."""
 
     out: str | Path = field(default="demo-run", metadata=flag(metavar="FOLDER"))
     """Output folder. Finished parts of an earlier run in it are reused."""

@@ -1,4 +1,4 @@
-"""EvaluateTasksOptions: what `evaluate_tasks` takes."""
+"""EvaluateTasksOptions: the options of `evaluate_tasks`."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class EvaluateTasksOptions(TerminalOptions):
-    """Which tasks a model answers by prompting, and how it is prompted."""
+    """Tasks for evaluation by prompting, and settings of prompts."""
 
     model: str | Path | Pipeline
-    """Model, as for `unmask.load`, or what that returned."""
+    """Model, as for `unmask.load`, loaded or not."""
     tasks: str | Sequence[str] = "zero-shot"
     """Names of tasks: lambada, blimp, ..., or .toml files; zero-shot: all whose files are
     present."""
@@ -26,7 +26,7 @@ class EvaluateTasksOptions(TerminalOptions):
     data: str | Path | None = None
     """Folder with the files of the tasks. None: that of a task's own .toml file."""
     shots: int | Sequence[int] = 0
-    """Number of in-context examples, or several numbers of which each is tried."""
+    """Number of in-context examples, or several numbers, each evaluated."""
     seed: int = 0
     """Random seed for in-context examples."""
     rows: int | None = field(default=None, metadata=flag(shown_default="all"))
@@ -34,14 +34,14 @@ class EvaluateTasksOptions(TerminalOptions):
     sequence_length: int | None = field(
         default=None, metadata=flag(shown_default="as in pretraining")
     )
-    """Window length in tokens; a longer prompt is cut at its beginning."""
+    """Window length in tokens; longer prompts are truncated on the left."""
     stride: int | None = field(default=None, metadata=flag(shown_default="as many as fit"))
     """Number of tokens scored per window, for perplexity."""
     memory_length: int | None = field(
         default=None, metadata=flag(shown_default="as in pretraining")
     )
     """Length of the recurrent memory before each segment, in tokens, for perplexity; by default
-    none where there is a stride."""
+    none with a stride."""
     pll_masking: Literal["word", "token"] = "word"
     """Tokens masked when a masked model scores a token (pseudo-log-likelihood): word (the token and
-    the rest of its word to the right) or token (the token alone)."""
+    the rest of its word to the right) or token (the token only)."""

@@ -1,4 +1,4 @@
-"""HideOptions: what `hide` takes, in Python and on the command line."""
+"""HideOptions: the options of `hide`, in Python and on the command line."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from unmask.options import JobOptions, flag
 
 @dataclass(frozen=True)
 class HideOptions(JobOptions):
-    """Which text to corrupt, as which model's objective does."""
+    """The text to corrupt, the model and its objective."""
 
     model: str | Path = field(metadata=flag(metavar="MODEL", is_argument=True))
     """Model: a catalogue name (see `unmask models`) or a model folder."""
@@ -25,5 +25,5 @@ class HideOptions(JobOptions):
     seed: int = 0
     """Random seed for target selection and corruption."""
     changes: Sequence[str] = field(default=(), metadata=flag("--set", metavar="KEY=VALUE"))
-    """Setting of the objective to change, e.g. select.rate=0.3; where an objective holds another
-    one, as a pair does, a key that is not its own is one of that."""
+    """Setting of the objective to change, e.g. select.rate=0.3; keys that an outer objective, such
+    as a sentence pair, lacks are those of the inner one."""

@@ -1,4 +1,4 @@
-"""PlanOptions: what `plan` takes, in Python and on the command line."""
+"""PlanOptions: the options of `plan`, in Python and on the command line."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class PlanOptions(JobOptions):
-    """Which run to plan, on which devices."""
+    """The run to plan, and its devices."""
 
     model: str | Path | Recipe = field(metadata=flag(metavar="MODEL", is_argument=True))
     """Catalogue name (see `unmask models`), or a recipe file (.toml); in Python also a Recipe."""

@@ -1,4 +1,4 @@
-"""PrepareOptions: what `prepare` takes, in Python and on the command line."""
+"""PrepareOptions: the options of `prepare`, in Python and on the command line."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _RECIPE = "unmask.training.config:Recipe"
 
 @dataclass(frozen=True)
 class PrepareOptions(EncodingOptions, QuietOptions):
-    """Which corpus to tokenize, and by which tokenizer."""
+    """The corpus to tokenize, and the tokenizer."""
 
     corpus: str | Path | Sequence[str | Path] = field(
         metadata=flag(metavar="PATH", is_argument=True)

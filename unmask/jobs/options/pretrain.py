@@ -1,4 +1,4 @@
-"""PretrainOptions: what `pretrain` takes, in Python and on the command line."""
+"""PretrainOptions: the options of `pretrain`, in Python and on the command line."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def _of_recipe(*names: str, metavar: str | None = None, of: str = "recipe") -> M
 
 @dataclass(frozen=True)
 class PretrainOptions(LoaderOptions, QuietOptions):
-    """What to pretrain, on which data, for how long; None leaves a key of the recipe as it is."""
+    """Model, data and length of pretraining; None keeps a key of the recipe."""
 
     model: str | Path | Recipe | None = field(
         default=None, metadata=flag(metavar="MODEL", is_argument=True)
@@ -38,13 +38,13 @@ class PretrainOptions(LoaderOptions, QuietOptions):
     out: str | Path = field(metadata=flag(metavar="FOLDER"))
     """Output folder of the run, a new one unless `resume`."""
     steps: int | None = field(default=None, metadata=flag(shown_default="that of the recipe"))
-    """Number of optimizer steps. A resumed run may have more than before, if its schedule's rates
-    for the steps that were taken do not depend on their number."""
+    """Number of optimizer steps. A resumed run may have more than before, if the learning rates of
+    completed steps do not depend on it."""
     tokens: int | None = None
     """Training length in tokens read, padding included; instead of `steps`."""
     minutes: int | float | None = field(default=None, metadata=flag(metavar="M"))
     """Training length in minutes; instead of `steps`. The number of steps is measured on this
-    machine and fixed before the first one."""
+    machine and fixed at the start."""
     init_from: str | Path | None = field(default=None, metadata=flag("--from", metavar="MODEL"))
     """Initial weights, with their tokenizer: a run folder, a Hugging Face folder, hf:owner/name or
     unmask-mini-en."""
@@ -76,6 +76,6 @@ class PretrainOptions(LoaderOptions, QuietOptions):
     )
     """Any other key of the recipe, e.g. learning_rate=5e-4."""
     resume: bool = False
-    """Continue the run in `out` from its last whole checkpoint."""
+    """Continue the run in `out` from its last intact checkpoint."""
     tensorboard: bool = False
     """Write TensorBoard event files as well."""

@@ -296,7 +296,7 @@ def _train_characters(
         pipeline.check_unicode(text)
         frequency.update(text)
     if not frequency:
-        raise ValueError("there is no text to learn a vocabulary from")
+        raise ValueError("there is no text to train a vocabulary on")
     room = _remaining_ids(vocabulary_spec.vocab_size, special_names, [])
     frequent = sorted(frequency, key=lambda c: (-frequency[c], c))[:room]
     return pipeline.character_pipeline(
