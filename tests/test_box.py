@@ -127,7 +127,7 @@ def test_pretraining_goes_on_from_it(tmp_path: Path, model: Pipeline) -> None:
     assert after.tokenizer.vocab_size == model.tokenizer.vocab_size
     for name, tensor in after.model.own_weights().items():
         torch.testing.assert_close(tensor, model.model.own_weights()[name], rtol=1e-4, atol=1e-4)
-    with pytest.raises(ValueError, match=f"{NAME}: is no card; to go on from its weights"):
+    with pytest.raises(ValueError, match=f"{NAME}: is no preset; to train from its weights"):
         pretrain(NAME, data=tmp_path / "text.txt", out=tmp_path / "other", quiet=True)
 
 

@@ -548,8 +548,8 @@ def test_bytes_that_are_no_text_can_be_replaced(
         ("{}/model.toml {}/text.txt", "unknown model 'bert-tinny'; did you mean 'bert-tiny'"),
         ("{}/nothing.toml {}/text.txt", "nothing.toml: model must be the name of a preset"),
         ("bret-tiny {}/text.txt", "did you mean 'bert-tiny'"),
-        ("{}/bert {}/text.txt", "is no card; to go on from its weights, name its card"),
-        ("bert-tiny", "no data: name text files"),
+        ("{}/bert {}/text.txt", "is no preset; to train from its weights, give its preset"),
+        ("bert-tiny", "no data: give text files"),
         ("{}/small.toml --data {}/none.txt", "none.txt: no such file"),
         ("{}/small.toml --data {}/fields.jsonl", "no column 'text', only 'body', 'title'"),
         ("{}/small.toml {}/text.txt {}/text.txt", "text.txt: is given twice"),
@@ -1214,7 +1214,7 @@ def test_a_run_that_is_stopped_goes_on_to_the_same_result(
     monkeypatch.setattr(TrainingLog, "__call__", press_ctrl_c)
     out = tmp_path / "run"
     said = unmask(*words, "--out", out, "--quiet")
-    assert said == (130, "", f"unmask: {out}: stopped after step 7 of 12; go on with --resume\n")
+    assert said == (130, "", f"unmask: {out}: stopped after step 7 of 12; continue with --resume\n")
     check_mistake(unmask("fill", out, "a [MASK]"), "has not ended")
     assert unmask("pretrain", "--out", out, "--resume", "--quiet").status == 0
     assert learned(out) == learned(tmp_path / "whole")
@@ -1235,7 +1235,7 @@ def test_each_signal_ends_the_preparation_with_a_hint(
     words = {"prepare": ["prepare", home / "text.txt"], "pretrain": [
         "pretrain", home / "small.toml", home / "text.txt", "--steps", 3]}  # fmt: skip
     said = unmask(*words[command], "--out", out, "--quiet")
-    hint = {"prepare": "the same command continues", "pretrain": "go on with --resume"}[command]
+    hint = {"prepare": "the same command continues", "pretrain": "continue with --resume"}[command]
     assert said == (128 + number, "", f"unmask: {out}: interrupted; {hint}\n")
 
 
@@ -1276,7 +1276,7 @@ def test_ctrl_c_at_a_terminal_ends_all_processes_of_a_run(home: Path, tmp_path: 
     assert checkpoint is not None
     assert damaged == []
     step = checkpoint.step
-    assert last == f"unmask: {out}: stopped after step {step:,} of 5,000; go on with --resume"
+    assert last == f"unmask: {out}: stopped after step {step:,} of 5,000; continue with --resume"
     assert "Traceback" not in err
 
 
@@ -1293,7 +1293,7 @@ def test_a_command_that_is_stopped_says_so(unmask: Run, home: Path, tmp_path, mo
     assert said == (130, "", f"unmask: {tmp_path}/p: interrupted; the same command continues\n")
     words = ["pretrain", home / "small.toml", home / "text.txt", "--quiet"]
     said = unmask(*words, "--out", tmp_path / "r")
-    assert said == (130, "", f"unmask: {tmp_path}/r: interrupted; go on with --resume\n")
+    assert said == (130, "", f"unmask: {tmp_path}/r: interrupted; continue with --resume\n")
     monkeypatch.undo()
     assert unmask("pretrain", "--out", tmp_path / "r", "--resume", "--steps", 6).status == 2
     words = ["pretrain", home / "small.toml", home / "text.txt", "--quiet"]

@@ -105,8 +105,11 @@ def test_a_short_run_has_the_published_share_of_its_schedule(
 ) -> None:
     more = {"architecture": {"d_model": 32, "d_ff": 64, "n_layers": 1, "n_heads": 2}}
     for name, told in (
-        ("bert-base-uncased", "a warm-up of 1 of 3 steps, the card's share (10,000 of 1,000,000)"),
-        ("llama-7b", "the card's 2,000 are of a longer run, it does not say of how many steps"),
+        (
+            "bert-base-uncased",
+            "a warm-up of 1 of 3 steps, the preset's share (10,000 of 1,000,000)",
+        ),
+        ("llama-7b", "the preset's 2,000 are of a longer run of unknown length"),
     ):
         pretrain(
             name, data=text, out=tmp_path / name, steps=3, threads=1,
@@ -129,7 +132,7 @@ def test_what_the_cards_rows_or_network_alone_could_do_is_left_out_and_told(
         "xlnet-mini", data=text, out=tmp_path / "a", steps=1, objective="mlm", changes=changes,
         threads=1,
     )  # fmt: skip
-    assert "row_unit = document, not the card's stream" in capsys.readouterr().err
+    assert "row_unit = document, not the preset's stream" in capsys.readouterr().err
     small = {**SMALL, "architecture": SCRIPT.tiny(CARDS["bert-tiny"].architecture)}
     rotary = [small, "architecture.position=Rotary"]
     pretrain("bert-tiny", data=text, out=tmp_path / "b", steps=1, changes=rotary, threads=1)

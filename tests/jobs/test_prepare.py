@@ -129,7 +129,7 @@ def test_a_prepared_folder_is_no_corpus(text: Path, tmp_path: Path) -> None:
 def test_no_folder_of_someone_else_is_written_to(text: Path, tmp_path: Path) -> None:
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "thesis.pdf").write_text("mine")
-    with pytest.raises(FileExistsError, match="has files, but no prepared tokens"):
+    with pytest.raises(FileExistsError, match="holds files, but no prepared tokens"):
         small(text, tmp_path / "other")
     with pytest.raises(ValueError, match="is a file"):
         small(text, text)

@@ -263,7 +263,7 @@ def test_a_question_that_cannot_be_learned_of_the_rows_is_told(
 @pytest.mark.parametrize(
     ("objective", "told"),
     [
-        (None, "next_sentence: of .* none has two parts to ask about .row_unit = document"),
+        (None, "next_sentence: of .* none has two parts to label .row_unit = document"),
         ("mlm+nsp", "next_sentence: of .* none has two parts .*--objective mlm"),
         ("neighbor:shortest=40", "neighbor: of .* rows of at most 32 tokens none has two parts"),
         ("quick-thoughts", "sentences_found: of .* none has two sentences"),
@@ -490,7 +490,9 @@ def test_weights_that_do_not_fit_are_refused(text: Path, tmp_path: Path) -> None
 def test_a_run_is_resumed_by_its_folder_alone(text: Path, tmp_path: Path, monkeypatch) -> None:
     run("bert-tiny", text, tmp_path / "whole")
     stop_after(monkeypatch, 7)
-    with pytest.raises(KeyboardInterrupt, match="stopped after step 7 of 12; go on with --resume"):
+    with pytest.raises(
+        KeyboardInterrupt, match="stopped after step 7 of 12; continue with --resume"
+    ):
         run("bert-tiny", text, tmp_path / "run")
     monkeypatch.undo()
     pretrain(out=tmp_path / "run", resume=True, quiet=True)
@@ -546,9 +548,9 @@ def test_a_run_that_goes_on_for_longer_is_the_longer_run(
         (
             "schedule=Linear",
             7,
-            r"step 1 of the 7 that were taken had the rate 0\.\d+, not 0\.\d+; ",
+            r"step 1 of 7 completed ones had the rate 0\.\d+, not 0\.\d+; ",
         ),
-        (STABLE, 9, r"step 7 of the 9 .*; once it has ended, a new run .*: --from .*run$"),
+        (STABLE, 9, r"step 7 of 9 .*; when finished, a new run .*: --from .*run$"),
         (
             'schedule={kind="Constant",warmup=0.25}',
             7,
@@ -590,7 +592,7 @@ def test_a_run_whose_rate_of_hiding_falls_does_not_become_longer(
         stop_after(patch, 7)
         with pytest.raises(KeyboardInterrupt):
             pretrain("bert-tiny", out=tmp_path / "run", steps=12, **told)
-    with pytest.raises(ValueError, match="has steps = 12, not 18: what it hides depends on that"):
+    with pytest.raises(ValueError, match="has steps = 12, not 18: its objective depends on that"):
         pretrain(out=tmp_path / "run", resume=True, steps=18, quiet=True)
     pretrain(out=tmp_path / "run", resume=True, quiet=True)
     pretrain("bert-tiny", out=tmp_path / "whole", steps=12, **told)
@@ -636,7 +638,7 @@ def test_a_run_that_is_stopped_before_its_first_step_goes_on(
 
     run("bert-tiny", text, tmp_path / "whole")
     monkeypatch.setattr(preparing, "write_shards", stop)
-    with pytest.raises(KeyboardInterrupt, match="interrupted; go on with --resume"):
+    with pytest.raises(KeyboardInterrupt, match="interrupted; continue with --resume"):
         run("bert-tiny", text, tmp_path / "run")
     monkeypatch.undo()
     with pytest.raises(ValueError, match="holds a run already"):
@@ -786,7 +788,7 @@ def test_frozen_parameters_stay_bit_for_bit(text: Path, tmp_path: Path, monkeypa
     ("frozen", "message"),
     [
         ('["backbone.token.*"]', r"frozen: no parameter is called 'backbone\.token\.\*'"),
-        ('["*"]', r"frozen: \* leaves nothing to be learned"),
+        ('["*"]', r"frozen: \* leaves nothing to train"),
     ],
 )
 def test_frozen_must_name_something_and_leave_something(
@@ -806,7 +808,7 @@ def test_frozen_must_name_something_and_leave_something(
         (
             "quick-thoughts-mini",
             ["batch_tokens=128"],
-            "a batch holds 2 sentences at most, of which each has but one to choose from",
+            "a batch has at most 2 sentences, so that each has only one to choose from",
         ),
     ],
 )

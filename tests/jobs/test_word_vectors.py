@@ -156,7 +156,7 @@ def test_a_run_that_is_stopped_and_goes_on_is_the_same(
             os.kill(os.getpid(), signal.SIGINT)
 
     monkeypatch.setattr(TrainingLog, "__call__", call)
-    with pytest.raises(KeyboardInterrupt, match="go on with --resume"):
+    with pytest.raises(KeyboardInterrupt, match="continue with --resume"):
         learn(name, text, broken)
     monkeypatch.setattr(TrainingLog, "__call__", log)
     assert not (broken / "config.json").exists()
@@ -223,15 +223,15 @@ def test_a_classifier_begins_with_the_vectors(text: Path, tmp_path: Path) -> Non
         ({"steps": 5}, "whole epochs, not for steps, tokens or minutes"),
         ({"minutes": 1}, "whole epochs"),
         ({"changes": ["steps=10"]}, "whole epochs"),
-        ({"changes": ["architecture.n_layers=3"]}, "have d_model alone"),
+        ({"changes": ["architecture.n_layers=3"]}, "have only d_model"),
         ({"sequence_length": 20}, "sequence_length: word vectors have no sequence_length, got 20"),
         ({"changes": ["optimizer=Muon"]}, "optimizer: word vectors have no optimizer"),
         ({"changes": ["max_grad_norm=2.0"]},
          "max_grad_norm: word vectors have no max_grad_norm, got 2"),
-        ({"changes": ["architecture.dropout=0.5"]}, "have d_model alone, their width"),
-        ({"changes": ["row_unit=corpus"]}, "row_unit: windows lie within one of"),
+        ({"changes": ["architecture.dropout=0.5"]}, "have only d_model, their width"),
+        ({"changes": ["row_unit=corpus"]}, "row_unit: windows need one of"),
         ({"changes": ['objective={kind="Objective",select={kind="TokenMasking",rate=0.1},'
-                      'corrupt={kind="MaskInPlace"}}']}, "are learned by one of CBOW, GloVe, LSA"),
+                      'corrupt={kind="MaskInPlace"}}']}, "need one of CBOW, GloVe, LSA"),
         ({"init_from": "somewhere"}, "init_from: word vectors have no init_from"),
         ({"vocab_size": 2}, "too small"),
         ({"changes": ["objective.window=0"]}, "window must be at least 1, got 0"),
@@ -249,7 +249,7 @@ def test_what_word_vectors_do_not_have_is_told_and_nothing_is_left(
 
 
 def test_factors_have_no_rate(text: Path, tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="learning_rate: factors are computed"):
+    with pytest.raises(ValueError, match="learning_rate: matrix factorization has none"):
         unmask.pretrain(
             "svd-ppmi-mini", data=text, out=tmp_path / "out", changes=["learning_rate=0.5"]
         )

@@ -171,7 +171,7 @@ def _check_output_folder(output_folder: Path, requested: Mapping[str, Any]) -> N
     ]
     if not manifests and output_folder.is_dir() and not is_empty_folder(output_folder):
         raise FileExistsError(
-            f"{output_folder}: has files, but no prepared tokens; name a new folder"
+            f"{output_folder}: holds files, but no prepared tokens; name a new folder"
         )
     for name in manifests:
         check_prepared_options(

@@ -1,4 +1,4 @@
-"""A preset with what a recipe says of its architecture, heads and objective."""
+"""A preset with the architecture, heads and objective of a recipe."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
@@ -32,7 +32,7 @@ _SCHEMES_WITH_MAX_POSITIONS = {
 def apply_architecture(
     architecture: BackboneArchitecture, changes: Mapping[str, Any]
 ) -> BackboneArchitecture:
-    """Return a network with changes."""
+    """Return an architecture with changes."""
     if not changes:
         return architecture
     plain = to_dict(architecture)
@@ -46,7 +46,7 @@ def apply_architecture(
 def _with_same_max_positions(
     architecture: Mapping[str, Any], changes: Mapping[str, Any]
 ) -> Mapping[str, Any]:
-    """Let another position scheme be for texts as long as the network's own, unless changed."""
+    """Keep the maximum length of a position scheme when it is replaced, unless changed."""
     found: dict[str, Any] = {}
     for key, value in changes.items():
         if key in ("encoder", "decoder", "source_encoder") and isinstance(value, Mapping):
@@ -72,11 +72,11 @@ def _with_max_positions(position: Mapping[str, Any], change: Any) -> Any:
 
 
 def check_architecture(recipe: Recipe, changes: Sequence[str]) -> None:
-    """Check that the network can be, and if not, say by which change.
+    """Check that the architecture is valid, and otherwise find the invalid change.
 
     Raises:
-        ValueError: it cannot be, with the `--set` that alone leads to the same, or with all of the
-            network.
+        ValueError: it is invalid; the message has the `--set` that alone causes it, or all of the
+            architecture.
     """
     own = get_preset(recipe.model).architecture
     try:
@@ -89,7 +89,7 @@ def check_architecture(recipe: Recipe, changes: Sequence[str]) -> None:
 
 
 def _architecture_error(architecture: BackboneArchitecture, change: str) -> str | None:
-    """Say what is wrong with a change, if nothing else is changed."""
+    """Return the error of a change on its own, if any."""
     try:
         apply_architecture(architecture, parse_change(change)["architecture"])
     except ValueError as error:
@@ -98,11 +98,11 @@ def _architecture_error(architecture: BackboneArchitecture, change: str) -> str 
 
 
 def apply_recipe(preset: Published, recipe: Recipe) -> Published:
-    """Apply what a recipe says of the network and the objective to its card.
+    """Apply the architecture, heads and objective of a recipe to its preset.
 
     Raises:
-        ValueError: it names something that the architecture does not have, or its rows are not
-            such that the objective can be asked of them.
+        ValueError: a key does not exist in the architecture, or its rows do not support the
+            objective.
     """
     preset = replace(
         preset, architecture=apply_architecture(preset.architecture, recipe.architecture)
@@ -112,8 +112,7 @@ def apply_recipe(preset: Published, recipe: Recipe) -> Published:
     architecture, objective = preset.architecture, preset.objective
     if recipe.packing == "pack" and isinstance(architecture, CanineArchitecture):
         raise ValueError(
-            f"packing: {preset.name} reads blocks of characters, in rows of one text each; "
-            "use 'bucket'"
+            f"packing: {preset.name} reads blocks of characters, one text per row; use 'bucket'"
         )
     check_row_unit(recipe, objective)
     heads_of = _apply_head_changes(preset, recipe.heads)
@@ -121,15 +120,15 @@ def apply_recipe(preset: Published, recipe: Recipe) -> Published:
     if (rate := recipe.dropout) is not None:
         architecture = architecture.with_dropout(rate)
         heads = {n: s.with_dropout(rate) for n, s in heads.items()}
-    made = replace(preset, architecture=architecture, objective=objective, heads=heads)
-    return with_expressible_format(made) if recipe.architecture else made
+    result = replace(preset, architecture=architecture, objective=objective, heads=heads)
+    return with_expressible_format(result) if recipe.architecture else result
 
 
 def _apply_head_changes(preset: Published, changes: Mapping[str, Any]) -> dict[str, HeadSpec]:
-    """Return a card's heads, as the recipe has them, and those that any model can be asked by.
+    """Return the heads of a preset with the changes of the recipe, and the general heads.
 
     Raises:
-        ValueError: the recipe names a head that there is not, or what a head does not have.
+        ValueError: the recipe has an unknown head or an unknown setting of a head.
     """
     found = available_heads(preset)
     for name, difference in changes.items():

@@ -1,4 +1,4 @@
-"""Do the rows have labels for tasks about two texts, or about sentences?"""
+"""Check that rows have labels for sentence-pair and sentence objectives."""
 
 from unmask.batch import IGNORE_INDEX
 from unmask.heads.model import Model
@@ -9,27 +9,27 @@ from unmask.objectives.sentence_pairs.tasks import ADJACENT_SENTENCE_TERMS
 from unmask.training.data import TrainingData
 
 MIN_LABELED_ROWS = 12
-"""Rows of which one in two would have the other answer: all alike by chance in 1 of 2,000 runs."""
+"""Rows of which half should have each label: all equal by chance in 1 of 2,000 runs."""
 LOW_LABELED_SHARE = 0.1
-"""Of rows: where fewer can be asked, that is told."""
+"""Minimum share of rows with a label; below it a note is returned."""
 
 
 def check_sequence_labels(
     training_data: TrainingData, model: Model, *, has_initial_weights: bool
 ) -> str | None:
-    """Look at some rows: is each question asked, and are there several answers?
+    """Check on sampled rows that labels exist and vary.
 
     Args:
-        training_data: has the rows.
-        model: has the heads.
-        has_initial_weights: with weights that have learned to answer already: then it is told, and
-            not refused.
+        training_data: data with the rows.
+        model: model with the heads.
+        has_initial_weights: whether the heads are pretrained; then missing labels are a note, not
+            an error.
 
     Returns:
-        What a person should know; None: nothing.
+        A note for the user, or None.
 
     Raises:
-        ValueError: a question is never asked, so that its head would learn nothing.
+        ValueError: there are no labels, so that the head is not trained.
     """
     _check_adjacent_sentences(training_data)
     if (note := _contrastive_note(training_data, model)) is not None:
@@ -46,34 +46,34 @@ def check_sequence_labels(
     unit, length = training_data.recipe.row_unit, training_data.max_length
     rows_text = f"{' and '.join(terms)}: of {rows} rows of at most {length} tokens"
     if not labels:
-        why = (
-            f"{rows_text} none has two parts to ask about (row_unit = {unit}): documents are to "
+        message = (
+            f"{rows_text} none has two parts to label (row_unit = {unit}): documents must "
             "have several sentences; a greater length or another unit may help, or an objective "
-            "without a question (--objective mlm)"
+            "without sentence pairs (--objective mlm)"
         )
         if has_initial_weights:
-            return why
-        raise ValueError(why)
+            return message
+        raise ValueError(message)
     if len(labels) >= MIN_LABELED_ROWS and len(set(labels)) == 1:
         return (
-            f"{rows_text} {len(labels)} are asked, and the answer is always {labels[0]}: nothing "
-            "can be learned of it; a greater length may have other answers"
+            f"{rows_text} {len(labels)} have a label, which is always {labels[0]}: nothing "
+            "can be learned from it; a greater length may have other labels"
         )
     if len(labels) < LOW_LABELED_SHARE * rows and not _is_mixture(training_data):
-        return f"{rows_text} only {len(labels)} have two parts to ask about"
+        return f"{rows_text} only {len(labels)} have two parts to label"
     return None
 
 
 def _is_mixture(training_data: TrainingData) -> bool:
-    """Return whether a task is one of several that a row may have."""
+    """Return whether rows are of several objectives."""
     return bool(components_of(training_data.objective))
 
 
 def _contrastive_note(training_data: TrainingData, model: Model) -> tuple[str, bool] | None:
-    """Say that no text has two parts to be found among others, or none other to choose from.
+    """Return a note if contrastive pairs or negatives are missing.
 
     Returns:
-        What to say, and whether nothing at all can be learned; None: all is well.
+        The note, and whether nothing can be learned; None: no problem.
     """
     specs = [spec for spec in model.head_specs.values() if isinstance(spec, ContrastiveLoss)]
     if not specs:
@@ -89,33 +89,33 @@ def _contrastive_note(training_data: TrainingData, model: Model) -> tuple[str, b
         ), True
     if most == 1 and rows > 1:
         return (
-            f"{specs[0].term}: a batch holds one text, which has none to choose from but its own; "
+            f"{specs[0].term}: a batch has one text, hence no negatives; "
             "a greater batch_tokens (or micro_batch_tokens) has more"
         ), False
     return None
 
 
 def _check_adjacent_sentences(training_data: TrainingData) -> None:
-    """Check that there are sentences beside each other, and several to choose from.
+    """Check that there are adjacent sentences, and negatives.
 
     Raises:
-        ValueError: none of some rows has two, or no batch of them three.
+        ValueError: no sampled row has two, or no batch three.
     """
     terms = [name for name in ADJACENT_SENTENCE_TERMS if name in training_data.objective.loss_terms]
     if not terms:
         return
     batches = training_data.sample_batches()
-    found = [one for one in map(SentenceLayout.from_batch, batches) if one is not None]
-    if not any(len(one.with_next) for one in found):
+    counts = [count for count in map(SentenceLayout.from_batch, batches) if count is not None]
+    if not any(len(count.with_next) for count in counts):
         rows = sum(len(batch.inputs) for batch in batches)
         raise ValueError(
             f"{terms[0]}: of {rows} rows of at most {training_data.max_length} tokens none has "
-            f"two sentences (row_unit = {training_data.recipe.row_unit}): documents are to have "
+            f"two sentences (row_unit = {training_data.recipe.row_unit}): documents must have "
             "several; a greater length or row_unit = sentences may help"
         )
-    most = max(len(one.has_next) + 1 for one in found)
+    most = max(len(count.has_next) + 1 for count in counts)
     if ADJACENT_SENTENCE_TERMS[1] in terms and most < 3:
         raise ValueError(
-            f"{terms[0]}: a batch holds {most} sentences at most, of which each has but one to "
+            f"{terms[0]}: a batch has at most {most} sentences, so that each has only one to "
             "choose from; a greater batch_tokens (or micro_batch_tokens) has more"
         )

@@ -1,4 +1,4 @@
-"""The tokens of a run: checked before anything is written, then opened or made."""
+"""The shards of a run: options are checked first, then shards opened or made."""
 
 import tempfile
 from pathlib import Path
@@ -34,11 +34,11 @@ from unmask.zoo.preset import Published
 
 
 def check_data(recipe: Recipe, initial_model: LoadedModel | None, options: RunOptions) -> None:
-    """Find what can be found without reading the text, before anything is written."""
+    """Check data options without reading the text, before anything is written."""
     if not recipe.data:
         raise ValueError(
-            "no data: name text files, folders or hf:owner/name with --data; only a run that goes "
-            f"on needs none, and {options.output_folder} holds no run"
+            "no data: give text files, folders or hf:owner/name with --data; only a resumed run "
+            f"needs none, and {options.output_folder} has no run"
         )
     ready = open_prepared(recipe.data)
     check_sampling(recipe, ready)
@@ -52,14 +52,14 @@ def check_data(recipe: Recipe, initial_model: LoadedModel | None, options: RunOp
         load_tokenizer(Path(recipe.tokenizer))
     for source in recipe.data:
         if (Path(source) / "unfinished.json").is_file():
-            TokenShards.open(Path(source))  # says that it is unfinished
+            TokenShards.open(Path(source))  # raises if unfinished
     check_sources(recipe.data)
 
 
 def _language_tokens(
     recipe: Recipe, initial_model: LoadedModel | None
 ) -> SpecialTokenIds | SpecialTokens:
-    """Return what says which languages there are tokens for."""
+    """Return the special tokens with the languages of the run."""
     if recipe.tokenizer is not None:
         return load_tokenizer(Path(recipe.tokenizer)).special_ids
     if initial_model is not None and initial_model.tokenizer is not None:
@@ -68,7 +68,7 @@ def _language_tokens(
 
 
 def _check_prepared(recipe: Recipe, shards: TokenShards, initial_model: LoadedModel | None) -> None:
-    """Check that nothing else is asked for than what was prepared."""
+    """Check that the requested options are those of the prepared data."""
     usual = Recipe(model=recipe.model)
     option_names = [
         name for name in DOCUMENT_OPTIONS if getattr(recipe, name) != getattr(usual, name)
@@ -87,7 +87,7 @@ def _check_prepared(recipe: Recipe, shards: TokenShards, initial_model: LoadedMo
 def open_or_make_shards(
     recipe: Recipe, preset: Published, initial_model: LoadedModel | None, options: RunOptions
 ) -> TokenShards:
-    """Open the run's tokens, or make them, if the tokenizer and the length fit the model."""
+    """Open or make the run's shards, if the tokenizer and the length fit the model."""
     ready = open_prepared(recipe.data)
     if ready is not None:
         return ready

@@ -1,4 +1,4 @@
-"""What a model in training predicts on held-out text: samples of its report, before and after."""
+"""Predictions on held-out text for the report of a run, before and after training."""
 
 import itertools
 from collections.abc import Mapping, Sequence
@@ -18,7 +18,7 @@ from unmask.training.data import TrainingData
 
 N_SAMPLES = 6
 _MIN_SENTENCE_TOKENS, _MAX_SENTENCE_TOKENS = 8, 40
-"""Tokens of a sentence that a reader takes in at once."""
+"""Length of a readable sentence in tokens."""
 _TEMPERATURE, _TOP_P = 0.8, 0.95
 _SAMPLED_GENERATION = generation_config(max_new_tokens=40, temperature=_TEMPERATURE, top_p=_TOP_P)
 
@@ -26,22 +26,23 @@ _SAMPLED_GENERATION = generation_config(max_new_tokens=40, temperature=_TEMPERAT
 def held_out_samples(
     loaded_model: LoadedModel, training_data: TrainingData, previous: Sequence[ReportSample] = ()
 ) -> list[TextSample]:
-    """Let a model fill in held-out words, or continue held-out sentences; always the same ones.
+    """Fill masks in, or continue, a fixed selection of held-out sentences.
 
     Args:
-        loaded_model: the model, which is left in the mode in which it was.
-        training_data: what it is trained on, and what is held out.
-        previous: its samples from before training: then those of now are beside them.
+        loaded_model: the model; its training mode is restored.
+        training_data: training and held-out data.
+        previous: its samples before training, to be merged with the new ones.
 
     Returns:
-        None of a model that names no tokens, reads texts from their end, or answers a text and has
-        no blanks (Vaswani et al. 2017); nor of a sentence that the model cannot be asked. A report
-        that lacks them keeps nobody from training.
+        Samples; empty for models without a language head, that read backward, or that are
+        sequence-to-sequence without blanks (Vaswani et al. 2017). Unsuitable sentences are skipped.
     """
     pipeline = Pipeline(loaded_model)
     if not loaded_model.model.has_language_head or pipeline.tokenizer.special_tokens.backward:
         return []
-    previous_by_prompt = {_prompt_of(one): one for one in previous if not isinstance(one, Near)}
+    previous_by_prompt = {
+        _prompt_of(sample): sample for sample in previous if not isinstance(sample, Near)
+    }
     continues_text = loaded_model.model.architecture.is_decoder_only
     if (
         not continues_text
@@ -49,7 +50,7 @@ def held_out_samples(
     ):
         return []
     draw_sample = _sample_continuation if continues_text else _fill_blank
-    # Half of the positions: text that is decoded and read again may have some more tokens.
+    # Half of the positions: decoded and re-encoded text may have more tokens.
     longest = min(
         _MAX_SENTENCE_TOKENS,
         (max_text_tokens(loaded_model.preset) or 2 * _MAX_SENTENCE_TOKENS) // 2,
@@ -57,13 +58,13 @@ def held_out_samples(
     training = loaded_model.model.training
     loaded_model.model.eval()
     try:
-        found: list[TextSample] = []
+        samples: list[TextSample] = []
         for ids, position in _pick_sentences(training_data, longest):
-            with suppress(ValueError):  # decoded and read again, it may not fit, or be empty
-                found.append(
+            with suppress(ValueError):  # re-encoded text may not fit, or be empty
+                samples.append(
                     _merge_with_previous(draw_sample(pipeline, ids, position), previous_by_prompt)
                 )
-        return found
+        return samples
     finally:
         loaded_model.model.train(training)
 
@@ -73,7 +74,7 @@ def _prompt_of(sample: TextSample) -> str:
 
 
 def _merge_with_previous(sample: TextSample, previous: Mapping[str, TextSample]) -> TextSample:
-    """Put what a model predicts now beside what it predicted before, or else in its place."""
+    """Merge a sample with the previous one of the same prompt, if any."""
     old = previous.get(_prompt_of(sample))
     if isinstance(sample, Fill):
         if isinstance(old, Fill):
@@ -93,11 +94,11 @@ def _sample_continuation(pipeline: Pipeline, ids: Sequence[int], position: int) 
 
 
 def _fill_blank(pipeline: Pipeline, ids: Sequence[int], position: int) -> Fill:
-    left, answer, right = map(
+    left_text, answer, right_text = map(
         pipeline.tokenizer.decode,
         (ids[:position], ids[position : position + 1], ids[position + 1 :]),
     )
-    text = f"{left} [MASK] {right}".strip()
+    text = f"{left_text} [MASK] {right_text}".strip()
     guesses = pipeline.fill(text).blanks
     after = tuple(tuple((c.text, c.probability) for c in blank) for blank in guesses)
     return Fill(text=text, after=after, answers=(answer.strip(),))
@@ -105,7 +106,7 @@ def _fill_blank(pipeline: Pipeline, ids: Sequence[int], position: int) -> Fill:
 
 def _pick_sentences(training_data: TrainingData, max_tokens: int) -> list[tuple[list[int], int]]:
     """Pick held-out sentences of a readable length, and the position of a whole word in each."""
-    found: list[tuple[list[int], int]] = []
+    picked: list[tuple[list[int], int]] = []
     rows = training_data.dev_rows.row_spans
     for start, end in rows[:: max(1, len(rows) // (4 * N_SAMPLES))].tolist():
         sentence = _first_readable_sentence(
@@ -117,14 +118,14 @@ def _pick_sentences(training_data: TrainingData, max_tokens: int) -> list[tuple[
             else _whole_word_positions(sentence, training_data.shards.tokenizer)
         )
         if sentence is not None and positions:
-            found.append((sentence.ids.tolist(), positions[len(positions) * 2 // 3]))
-        if len(found) == N_SAMPLES:
+            picked.append((sentence.ids.tolist(), positions[len(positions) * 2 // 3]))
+        if len(picked) == N_SAMPLES:
             break
-    return found
+    return picked
 
 
 def _first_readable_sentence(text: Tokens, max_tokens: int) -> Tokens | None:
-    """Return the first whole sentence of a text that is neither short nor long."""
+    """Return the first complete sentence of readable length in a text."""
     starts = [*np.flatnonzero(text.boundaries & SENTENCE_START).tolist(), len(text)]
     lengths = (
         (a, b) for a, b in itertools.pairwise(starts) if _MIN_SENTENCE_TOKENS <= b - a <= max_tokens
@@ -133,7 +134,7 @@ def _first_readable_sentence(text: Tokens, max_tokens: int) -> Tokens | None:
 
 
 def _whole_word_positions(sentence: Tokens, tokenizer: Tokenizer) -> list[int]:
-    """List the positions, none near an end, at which one token is a whole word of letters."""
-    begins = (sentence.boundaries & WORD_START) != 0
-    whole = (i for i in range(2, len(sentence) - 2) if begins[i] and begins[i + 1])
-    return [i for i in whole if tokenizer.decode([int(sentence.ids[i])]).strip().isalpha()]
+    """List the positions, not near the ends, of single tokens that are whole words."""
+    starts = (sentence.boundaries & WORD_START) != 0
+    is_whole_word = (i for i in range(2, len(sentence) - 2) if starts[i] and starts[i + 1])
+    return [i for i in is_whole_word if tokenizer.decode([int(sentence.ids[i])]).strip().isalpha()]

@@ -1,4 +1,4 @@
-"""The network that a run begins with: new, or from given weights."""
+"""The initial network of a run: random, or from given weights."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -31,11 +31,11 @@ from unmask.zoo.preset import Published
 
 
 def load_initial_model(recipe: Recipe, preset: Published) -> LoadedModel | None:
-    """Open the weights that the run begins with, in the network that the recipe makes of theirs.
+    """Load the initial weights of a run into the network of its recipe.
 
     Raises:
         FileNotFoundError: there is no such folder.
-        ValueError: they are of another family, have no tokenizer, or do not fit the network.
+        ValueError: the weights are of another family, lack a tokenizer, or do not fit the network.
     """
     if recipe.init_from is None:
         return None
@@ -47,63 +47,72 @@ def load_initial_model(recipe: Recipe, preset: Published) -> LoadedModel | None:
     opened = replace(opened, missing=tuple(n for n in opened.missing if n not in filled))
     if opened.preset.family != preset.family:
         raise ValueError(
-            f"{recipe.init_from}: is a {opened.preset.family} model, the recipe's is "
+            f"{recipe.init_from}: is a {opened.preset.family} model, but the recipe's is "
             f"{preset.family}"
         )
     if opened.tokenizer is not None:
         opened.tokenizer.check_single_vocabulary(f"pretraining on from {recipe.init_from}")
     if opened.tokenizer is None and recipe.tokenizer is None:
-        raise ValueError(
-            f"{recipe.init_from}: has no tokenizer; name a folder that has one with --tokenizer"
-        )
-    if _lacks_output_vocabulary(
-        opened.tokenizer, preset
-    ):  # they are not published: new ones are learned
+        raise ValueError(f"{recipe.init_from}: has no tokenizer; give one with --tokenizer")
+    if _lacks_output_vocabulary(opened.tokenizer, preset):  # not published: trained anew
         opened = replace(opened, tokenizer=None)
-    own = replace(preset, architecture=opened.preset.architecture, heads=opened.model.head_specs)
-    own = apply_recipe(replace(own, unused_pooler=opened.preset.unused_pooler), recipe)
-    model = own.build_without_memory()
+    preset_of_run = replace(
+        preset, architecture=opened.preset.architecture, heads=opened.model.head_specs
+    )
+    preset_of_run = apply_recipe(
+        replace(preset_of_run, unused_pooler=opened.preset.unused_pooler), recipe
+    )
+    model = preset_of_run.build_without_memory()
     weights = opened.model.state_dict()
-    wanted = {name: x.shape for name, x in model.state_dict().items()}
-    if odd := [
-        n for n in wanted.keys() | weights.keys() if wanted.get(n) != _weight_shape(weights, n)
+    shapes = {name: x.shape for name, x in model.state_dict().items()}
+    if mismatched := [
+        n for n in shapes.keys() | weights.keys() if shapes.get(n) != _weight_shape(weights, n)
     ]:
-        theirs, ours = to_dict(opened.preset.architecture), to_dict(own.architecture)
-        other = [
-            f"{name} {value} (it has {theirs.get(name)})"
-            for name, value in ours.items()
-            if value != theirs.get(name)
+        given, requested = to_dict(opened.preset.architecture), to_dict(preset_of_run.architecture)
+        differences = [
+            f"{name} {value} (it has {given.get(name)})"
+            for name, value in requested.items()
+            if value != given.get(name)
         ]
         raise ValueError(
             f"{recipe.init_from}: its weights do not fit the recipe's architecture: "
-            f"{', '.join(other) or min(odd)}; leave that out, or begin from scratch"
+            f"{', '.join(differences) or min(mismatched)}; leave that out, or train from scratch"
         )
     model.load_state_dict(weights, assign=True)
     learned = model.requires_grad_(True)
     if learned.pooler is not None:
         learned.pooler.requires_grad_(False)
-    return replace(opened, preset=own, model=learned)
+    return replace(opened, preset=preset_of_run, model=learned)
 
 
 def _lacks_output_vocabulary(tokenizer: Tokenizer | None, preset: Published) -> bool:
-    """Return whether a tokenizer has none of the subwords or words of a preset's loss."""
-    wanted = isinstance(preset.tokenizer.vocabulary, CodePointsWithSubwords | WordBytesWithWords)
-    return wanted and tokenizer is not None and tokenizer.special_ids.output_vocabulary is None
+    """Return whether a tokenizer lacks the output vocabulary of a preset's loss."""
+    needs_vocabulary = isinstance(
+        preset.tokenizer.vocabulary, CodePointsWithSubwords | WordBytesWithWords
+    )
+    return (
+        needs_vocabulary
+        and tokenizer is not None
+        and tokenizer.special_ids.output_vocabulary is None
+    )
 
 
 def _convert_family(loaded_model: LoadedModel, preset: Published) -> LoadedModel:
-    """Turn a model of a family that the card grows from into one of its own."""
-    grow, wanted = preset.weight_converters.get(loaded_model.preset.family), preset.architecture
-    if grow is None or not isinstance(wanted, Architecture):
+    """Convert a model of the family that the preset is initialized from."""
+    conversion, target_family = (
+        preset.weight_converters.get(loaded_model.preset.family),
+        preset.architecture,
+    )
+    if conversion is None or not isinstance(target_family, Architecture):
         return loaded_model
-    model = grow(loaded_model.model, wanted)
-    own = replace(
+    model = conversion(loaded_model.model, target_family)
+    result = replace(
         preset,
         architecture=model.architecture,
         heads=model.head_specs,
         unused_pooler=model.unused_pooler,
     )
-    return replace(loaded_model, preset=own, model=model)
+    return replace(loaded_model, preset=result, model=model)
 
 
 def _weight_shape(weights: Mapping[str, torch.Tensor], name: str) -> torch.Size | None:
@@ -111,7 +120,7 @@ def _weight_shape(weights: Mapping[str, torch.Tensor], name: str) -> torch.Size 
 
 
 def learning_rate_factors(recipe: Recipe, model: Model) -> dict[str, float] | None:
-    """Return the factor of each parameter's rate; None where all are 1."""
+    """Return the learning-rate factor of each parameter; None if all are 1."""
     if recipe.layerwise_lr_decay == 1:
         return None
     return layerwise_lr_decay(
@@ -125,11 +134,11 @@ def build_network(
     tokenizer: Tokenizer,
     initial_model: LoadedModel | None = None,
 ) -> Model:
-    """Return the network that a run begins with, for the ids of its tokenizer.
+    """Build the initial network of a run for its tokenizer.
 
     Raises:
-        ValueError: the tokenizer has more ids than the given weights have vectors; or this network
-            has no heads that can look at the previous token, or cannot read a memory.
+        ValueError: the tokenizer has more ids than the weights have embeddings; or the network does
+            not support previous-token heads or a memory.
     """
     own = preset.with_vocabulary(tokenizer.special_ids)
     if initial_model is None:
@@ -155,26 +164,26 @@ def build_network(
 def reinitialized_heads(
     preset: Published, initial_model: LoadedModel, tokenizer: Tokenizer
 ) -> list[str]:
-    """Name the heads whose weights the run has, but of another vocabulary than that they ask."""
+    """Return the heads with given weights for another output vocabulary."""
     wanted = preset.with_vocabulary(tokenizer.special_ids).heads
     heads = [n for n, spec in wanted.items() if spec != initial_model.model.head_specs[n]]
     return [n for n in heads if not any(x.startswith(f"heads.{n}.") for x in initial_model.missing)]
 
 
 def freeze_parameters(model: Model, patterns: Sequence[str]) -> None:
-    """Keep some parameters as they are.
+    """Freeze parameters.
 
     Raises:
-        ValueError: there are none of such a name, or nothing is left to learn.
+        ValueError: no parameter matches, or none is left to train.
     """
-    named = dict(model.named_parameters())
+    names = dict(model.named_parameters())
     for pattern in patterns:
-        frozen = [name for name in named if fnmatchcase(name, pattern)]
+        frozen = [name for name in names if fnmatchcase(name, pattern)]
         if not frozen:
             raise ValueError(
-                f"frozen: no parameter is called {pattern!r} (they are {', '.join(named)})"
+                f"frozen: no parameter is called {pattern!r} (they are {', '.join(names)})"
             )
         for name in frozen:
-            named[name].requires_grad_(False)
-    if not any(p.requires_grad for p in named.values()):
-        raise ValueError(f"frozen: {', '.join(patterns)} leaves nothing to be learned")
+            names[name].requires_grad_(False)
+    if not any(p.requires_grad for p in names.values()):
+        raise ValueError(f"frozen: {', '.join(patterns)} leaves nothing to train")

@@ -1,4 +1,4 @@
-"""What a pretraining run will cost, before it starts."""
+"""The planned cost of a pretraining run."""
 
 import math
 from collections.abc import Iterator
@@ -56,7 +56,7 @@ def plan(options: PlanOptions) -> Plan:
     if isinstance(objective, WORD_VECTOR_METHODS):
         raise ValueError(
             f"model: {recipe.model} learns word vectors, which have no network to plan; "
-            "unmask pretrain says how fast it is"
+            "unmask pretrain reports their speed"
         )
     settings = plan_settings(options, recipe)
     tokenizer = sample_tokenizer(preset)
@@ -72,7 +72,7 @@ def plan(options: PlanOptions) -> Plan:
 
 
 def _resolve(options: PlanOptions) -> Recipe:
-    """Return the recipe that is asked for, as `pretrain` does."""
+    """Return the requested recipe, as `pretrain` does."""
     check_run_numbers(steps=options.steps, tokens=options.tokens)
     own = {
         name: value
@@ -87,7 +87,7 @@ def _resolve(options: PlanOptions) -> Recipe:
 
 
 def plan_settings(options: PlanOptions, recipe: Recipe) -> PlanSettings:
-    """Return the devices of a plan, this processor measured."""
+    """Return the devices of a plan; this processor is measured."""
     precision = options.precision if options.precision != "auto" else recipe.precision
     hardware = options.hardware
     on_this_machine = hardware == THIS_CPU
@@ -116,7 +116,7 @@ def plan_settings(options: PlanOptions, recipe: Recipe) -> PlanSettings:
 
 
 def format_plan(plan: Plan) -> Iterator[str]:
-    """Write a plan in lines for a terminal."""
+    """Format a plan as lines for a terminal."""
     for name, text in _rows(plan):
         yield f"{name:16}{text}".replace(NARROW_SPACE, " ")
 
@@ -180,8 +180,8 @@ def _strategy(settings: PlanSettings) -> str:
 def _familiar(kg: float) -> str:
     """Compare with the smallest familiar consumption that is larger, or the largest."""
     larger = [(name, x) for name, x in FAMILIAR_CO2E_KG.items() if x >= kg]
-    name, whole = larger[0] if larger else list(FAMILIAR_CO2E_KG.items())[-1]
-    return f"{format_number(kg / whole)} of {name}"
+    name, amount = larger[0] if larger else list(FAMILIAR_CO2E_KG.items())[-1]
+    return f"{format_number(kg / amount)} of {name}"
 
 
 def _price(plan: Plan) -> str:

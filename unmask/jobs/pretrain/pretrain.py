@@ -1,6 +1,6 @@
-"""A pretraining run from its recipe to a folder that others can open.
+"""A pretraining run from its recipe to a model folder.
 
-Killed anywhere, it continues by `resume`.
+After being killed anywhere, it continues by `resume`.
 """
 
 import os
@@ -47,14 +47,13 @@ def pretrain(options: PretrainOptions) -> Pipeline:
 
     Raises:
         FileNotFoundError: a file of data or a folder is missing.
-        ValueError: a name, key or value is wrong, the folder holds a run already, or the text
-            cannot be read. Where that is found before the first step of a new run, nothing of it is
-            left in `out`.
+        ValueError: a name, key or value is invalid, the folder has a run already, or the text
+            cannot be read. Before the first step of a new run, nothing of it is left in `out`.
         FloatingPointError: the loss stays non-finite.
         KeyboardInterrupt: the run was stopped; it can be resumed.
     """
     recipe, run_options, notes = resolve_options(options)
-    if os.environ.get("RANK", "0") == "0":  # of several processes the first one speaks
+    if os.environ.get("RANK", "0") == "0":  # only the first process prints
         for note in notes:
             run_options.print_line(note)
     try:
@@ -63,7 +62,7 @@ def pretrain(options: PretrainOptions) -> Pipeline:
             return _run_pretraining(recipe, own, world)
     except KeyboardInterrupt as stop:
         reason = stop.args or ("interrupted",)
-        raise KeyboardInterrupt(f"{options.out}: {reason[0]}; go on with --resume") from None
+        raise KeyboardInterrupt(f"{options.out}: {reason[0]}; continue with --resume") from None
 
 
 def _run_pretraining(recipe: Recipe, options: RunOptions, world: World) -> Pipeline:
@@ -73,13 +72,13 @@ def _run_pretraining(recipe: Recipe, options: RunOptions, world: World) -> Pipel
     card = apply_recipe(get_preset(recipe.model), recipe)
     if word_vectors.word_vector_method(card) is not None:
         return _train_word_vectors(recipe, card, options, world, threads)
-    begun = load_initial_model(recipe, card)
-    if begun is not None:
-        card = begun.preset
-        if begun.missing:
-            options.print_line(f"newly initialized: {format_names(begun.missing)}")
+    initial = load_initial_model(recipe, card)
+    if initial is not None:
+        card = initial.preset
+        if initial.missing:
+            options.print_line(f"newly initialized: {format_names(initial.missing)}")
     check_sequence_length(recipe, card)
-    check_data(recipe, begun, options)
+    check_data(recipe, initial, options)
     first, environment = world.rank == 0, environment_record(str(world.device), threads)
     with locked_run_folder(options, world):
         with clean_up_failed_start(options) if first else nullcontext():
@@ -89,9 +88,9 @@ def _run_pretraining(recipe: Recipe, options: RunOptions, world: World) -> Pipel
                     RunRecord(
                         options=options, recipe=recipe, preset=card, environment=environment
                     ).write(with_steps=options.minutes is None)
-                open_or_make_shards(recipe, card, begun, options)
+                open_or_make_shards(recipe, card, initial, options)
             world.broadcast_object(None)
-            job = start_job(recipe, card, begun, options, world, environment)
+            job = start_job(recipe, card, initial, options, world, environment)
             checkpoint = restore_or_begin(job)
         for line in truncate_logs(options.output_folder, checkpoint) if first else ():
             options.print_line(line)
@@ -115,9 +114,9 @@ def _run_pretraining(recipe: Recipe, options: RunOptions, world: World) -> Pipel
 def _train_word_vectors(
     recipe: Recipe, preset: Published, options: RunOptions, world: World, n_threads: int
 ) -> Pipeline:
-    """Learn word vectors: they have steps of their own, and no network."""
+    """Train word vectors, which have their own steps and no network."""
     if world.size > 1:
-        raise ValueError("word vectors are learned by one process; it uses --threads")
+        raise ValueError("word vectors are trained by one process with --threads")
     check_data(recipe, None, options)
     record = RunRecord(
         options=options,
@@ -143,7 +142,7 @@ def _train_word_vectors(
             options.print_line(line)
         last = None if checkpoint is None else checkpoint.progress
         if last is not None:
-            options.print_line(f"going on after step {last['step']:,} of {job.recipe.steps:,}")
+            options.print_line(f"continuing after step {last['step']:,} of {job.recipe.steps:,}")
         if not job.train(
             options.output_folder, options.terminal, last, tensorboard=options.tensorboard
         ):

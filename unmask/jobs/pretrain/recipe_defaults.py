@@ -1,4 +1,4 @@
-"""A preset's recipe after changes: keys that it then does not support are dropped, with a note."""
+"""A preset's recipe after changes: unsupported keys are dropped, with a note."""
 
 import math
 from collections.abc import Collection, Mapping, Sequence
@@ -14,18 +14,18 @@ from unmask.word_vectors.train.trainer import WORD_VECTOR_METHODS
 from unmask.zoo.preset import Published
 
 _STEP_COUNT_KEYS = ("warmup", "decay", "constant_warmup", "constant_steps")
-"""Keys of a schedule that are numbers of steps, or shares of them."""
+"""Keys of a schedule that are step counts or shares."""
 
 
 def keys_of_changes(changes: Sequence[str | Mapping[str, Any]]) -> frozenset[str]:
-    """Return the keys of a recipe that changes name."""
-    found: set[str] = set()
+    """Return the recipe keys of changes."""
+    keys: set[str] = set()
     for change in changes:
         if isinstance(change, str):
-            found.add(change.partition("=")[0].split(".")[0].strip())
+            keys.add(change.partition("=")[0].split(".")[0].strip())
         else:
-            found |= change.keys()
-    return frozenset(found)
+            keys |= change.keys()
+    return frozenset(keys)
 
 
 def drop_unsupported_keys(
@@ -34,16 +34,16 @@ def drop_unsupported_keys(
     presets: tuple[Published, Published],
     given_keys: Collection[str],
 ) -> tuple[Recipe, list[str]]:
-    """Leave out of a recipe what only its card as it is can do.
+    """Drop keys of a preset's recipe that a changed network or objective does not support.
 
     Args:
-        recipe: what is asked for.
-        preset_recipe: the card's own.
-        presets: the card, and what it becomes with another network or objective.
-        given_keys: keys that were named: they are kept, whatever comes of it.
+        recipe: the requested recipe.
+        preset_recipe: the preset's recipe.
+        presets: the preset, and its version with another network or objective.
+        given_keys: explicitly given keys, which are always kept.
 
     Returns:
-        The recipe, and a line for each key that was left out.
+        The recipe, and a line for each dropped key.
     """
     card, adapted = presets
     if isinstance(adapted.objective, WORD_VECTOR_METHODS) or isinstance(
@@ -93,7 +93,7 @@ def _as_document_rows(
     droppable_keys: Collection[str],
     notes: list[str],
 ) -> Recipe:
-    """Take documents as rows where an objective cannot be asked of the card's own rows."""
+    """Use documents as rows if the objective does not support the preset's rows."""
     if requested_objective == preset_objective or "row_unit" not in droppable_keys:
         return recipe
     question = next(
@@ -101,14 +101,14 @@ def _as_document_rows(
     )
     if recipe.row_unit == "corpus" and question is not None:
         notes.append(
-            f"row_unit = document, not the card's corpus: {question} is asked of one document"
+            f"row_unit = document, not the preset's corpus: {question} needs single documents"
         )
         return replace(recipe, row_unit="document")
     stream_keys = {"memory_length", "bidirectional_data", "sequence_length_jitter"}
     if recipe.row_unit == "stream" and stream_keys <= set(droppable_keys):
         notes.append(
-            "row_unit = document, not the card's stream: rows that go on with those before them "
-            "are for the card's own objective"
+            "row_unit = document, not the preset's stream: rows that continue previous ones "
+            "are for the preset's own objective"
         )
         return replace(
             recipe,
@@ -121,9 +121,9 @@ def _as_document_rows(
 
 
 def with_fractional_schedule(recipe: Recipe) -> Recipe:
-    """Return a published recipe whose schedule is in shares of its steps, not in whole numbers.
+    """Return a published recipe with the schedule in shares of its steps, not in step counts.
 
-    So a shorter run has the same shape as the published one.
+    So a shorter run has the same schedule shape.
     """
     shares = {
         key: _exact_fraction(n, recipe.steps)
@@ -133,9 +133,9 @@ def with_fractional_schedule(recipe: Recipe) -> Recipe:
 
 
 def with_steps(recipe: Recipe, steps: int) -> Recipe:
-    """Return a recipe of so many steps, of whose published length nothing is known.
+    """Return a recipe with `steps`, for presets of unknown published length.
 
-    Where its whole numbers of steps do not fit, the usual shares of its schedule take their place.
+    If its step counts do not fit, the usual shares of its schedule replace them.
     """
     counted, schedule = _absolute_step_counts(recipe.schedule), recipe.schedule
     if sum(counted.values()) > steps:
@@ -145,7 +145,7 @@ def with_steps(recipe: Recipe, steps: int) -> Recipe:
 
 
 def _absolute_step_counts(schedule: Schedule) -> dict[str, int]:
-    """Return what a schedule says in whole numbers of steps."""
+    """Return the step counts of a schedule."""
     there = {
         f.name: getattr(schedule, f.name) for f in fields(schedule) if f.name in _STEP_COUNT_KEYS
     }
@@ -153,7 +153,7 @@ def _absolute_step_counts(schedule: Schedule) -> dict[str, int]:
 
 
 def _exact_fraction(n_steps: int, steps: int) -> float:
-    """Return the share of steps that is rounded up to `n_steps`."""
+    """Return the share of steps that rounds up to `n_steps`."""
     share = n_steps / steps
     while math.ceil(share * steps) > n_steps:
         share = math.nextafter(share, 0.0)
@@ -166,23 +166,24 @@ def schedule_note(
     """Return a note on the warm-up if the length of the run changes it; else None.
 
     Args:
-        published_recipe: the card's recipe, with whole numbers of steps.
-        recipe: that of the run.
-        has_published_length: the card says how many steps there were.
+        published_recipe: the preset's recipe, with step counts.
+        recipe: the recipe of the run.
+        has_published_length: whether the preset has its number of steps.
     """
-    whole, warmup = published_recipe.schedule.warmup, recipe.schedule.warmup
-    if type(whole) is not int or whole == 0 or type(warmup) is not float:
+    published_warmup, warmup = published_recipe.schedule.warmup, recipe.schedule.warmup
+    if type(published_warmup) is not int or published_warmup == 0 or type(warmup) is not float:
         return None
-    made = (
+    expected = (
         with_fractional_schedule(published_recipe)
         if has_published_length
         else with_steps(published_recipe, recipe.steps)
     )
-    if recipe.schedule != made.schedule or recipe.steps == published_recipe.steps:
+    if recipe.schedule != expected.schedule or recipe.steps == published_recipe.steps:
         return None
-    here = (
+    warmup_text = (
         f"schedule: a warm-up of {resolve_steps(warmup, recipe.steps):,} of {recipe.steps:,} steps"
     )
     if has_published_length:
-        return f"{here}, the card's share ({whole:,} of {published_recipe.steps:,})"
-    return f"{here}: the card's {whole:,} are of a longer run, it does not say of how many steps"
+        share = f"{published_warmup:,} of {published_recipe.steps:,}"
+        return f"{warmup_text}, the preset's share ({share})"
+    return f"{warmup_text}: the preset's {published_warmup:,} are of a longer run of unknown length"

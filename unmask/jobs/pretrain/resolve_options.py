@@ -1,4 +1,4 @@
-"""From the options of `pretrain` to its recipe: preset, recipe file, changes, an earlier run."""
+"""Resolution of `pretrain`'s options to a recipe: preset, recipe file, changes, earlier run."""
 
 import math
 import sys
@@ -36,14 +36,14 @@ _RECIPE_OPTIONS = {field.name for field in fields(Recipe)} - {"model", "data"}
 
 
 DEFAULT_MICRO_BATCH_TOKENS = 16_384
-"""Tokens that go through the model together unless the recipe says otherwise."""
+"""Default tokens per forward pass."""
 
 
 def preset_recipe(name: str, steps: int | None = None) -> Recipe:
-    """Return the recipe that a card's paper gives, or that a small card was measured with.
+    """Return the recipe of a preset's paper, or the measured one of a small preset.
 
-    Its schedule is in shares of the steps, so that a shorter run has the same. Where it is not
-    known of how many steps, it is as it was published, or fits `steps`.
+    Its schedule is in shares of the steps, so that a shorter run has the same shape. If the number
+    of steps is unknown, it is as published, or fits `steps`.
     """
     recipe = _published_recipe(name)
     if _has_published_length(name):
@@ -72,16 +72,16 @@ def _published_recipe(name: str) -> Recipe:
 
 @dataclass(frozen=True, kw_only=True)
 class RunOptions:
-    """What a run is told beside its recipe.
+    """Settings of a run besides its recipe.
 
-    Nothing of it changes what is learned, but for how many steps.
+    They do not affect training, except for the number of steps.
     """
 
     output_folder: Path
     minutes: int | float | None = None
-    """Until its number of steps is measured."""
+    """Training length in minutes, until the number of steps is measured."""
     resumed_run: ResumedRun | None = None
-    """The run in the folder, to continue with."""
+    """The run in the folder, to be resumed."""
     n_workers: int = 0
     device: str = "auto"
     n_threads: int | None = None
@@ -89,16 +89,16 @@ class RunOptions:
     terminal: OutputStream | None = None
 
     def print_line(self, text: str) -> None:
-        """Show a line."""
+        """Print a line."""
         if self.terminal is not None:
             print_line(text, self.terminal)
 
 
 def resolve_options(options: PretrainOptions) -> tuple[Recipe, RunOptions, list[str]]:
-    """Return the recipe, what is no part of it, and a note for each key that was left out.
+    """Return the recipe, the other settings, and a note for each dropped key.
 
     Raises:
-        ValueError: an option is not allowed, or two do not go together.
+        ValueError: an option is invalid, or two are inconsistent.
     """
     check_run_numbers(
         steps=options.steps, tokens=options.tokens, minutes=options.minutes,
@@ -146,18 +146,18 @@ def resolve_options(options: PretrainOptions) -> tuple[Recipe, RunOptions, list[
 
 
 def _recipe_keys(options: PretrainOptions) -> dict[str, Any]:
-    """Return the keys of the recipe that options set."""
+    """Return the recipe keys set by options."""
     data = options.data
     sources = (data,) if isinstance(data, str | Path) else tuple(data)
-    found: dict[str, Any] = {"data": [str(source) for source in sources] or None}
+    keys: dict[str, Any] = {"data": [str(source) for source in sources] or None}
     for field in fields(PretrainOptions):
         if field.name in _RECIPE_OPTIONS:
-            found[field.name] = getattr(options, field.name)
+            keys[field.name] = getattr(options, field.name)
     for name in ("init_from", "tokenizer"):
-        found[name] = None if found[name] is None else str(found[name])
+        keys[name] = None if keys[name] is None else str(keys[name])
     if options.sampling_exponent is not None:
-        found["sampling_exponent"] = float(options.sampling_exponent)
-    return {key: value for key, value in found.items() if value is not None}
+        keys["sampling_exponent"] = float(options.sampling_exponent)
+    return {key: value for key, value in keys.items() if value is not None}
 
 
 def check_run_numbers(
@@ -168,10 +168,10 @@ def check_run_numbers(
     workers: int = 0,
     threads: int | None = None,
 ) -> None:
-    """Check what the recipe does not hold.
+    """Check the numbers that are not in the recipe.
 
     Raises:
-        ValueError: a number is not allowed, or several say how long to train.
+        ValueError: a number is invalid, or several give the training length.
     """
     spans = {"steps": steps, "tokens": tokens, "minutes": minutes}
     for name, value in spans.items():
@@ -195,12 +195,12 @@ def _resolve_recipe(
     resumed_run: ResumedRun | None,
     output_folder: Path,
 ) -> Recipe:
-    """Return the recipe that is asked for, or that of the run that goes on."""
+    """Return the requested recipe, or that of the resumed run."""
     if model is not None:
         return resolve_recipe(model, changes)
     if resumed_run is None:
         raise ValueError(
-            f"{output_folder}: has no run to continue; to start one, name a card or a recipe file"
+            f"{output_folder}: has no run to continue; to start one, give a preset or a recipe file"
         )
     return recipes.apply_changes(resumed_run.recipe, changes)
 
@@ -208,23 +208,23 @@ def _resolve_recipe(
 def resolve_recipe(
     model: str | Path | Recipe, changes: Sequence[str | Mapping[str, Any]]
 ) -> Recipe:
-    """Return the recipe of a card, a recipe file or a given one, after changes.
+    """Return the recipe of a preset, a recipe file or a given one, after changes.
 
     Raises:
-        ValueError: the model has weights, or a key or value is wrong.
+        ValueError: the model is a folder of weights, or a key or value is invalid.
     """
     if isinstance(model, Recipe):
         return recipes.apply_changes(model, changes)
     if Path(model).is_dir() or str(model).startswith(HUB_PREFIX) or str(model) in BUNDLED_MODELS:
         raise ValueError(
-            f"{model}: is no card; to go on from its weights, name its card, and it by --from"
+            f"{model}: is no preset; to train from its weights, give its preset, and it by --from"
         )
     base = partial(preset_recipe, steps=_requested_steps(model, changes))
     return recipes.read_recipe(model, base=base, changes=changes)
 
 
 def with_run_length(recipe: Recipe, steps: int) -> Recipe:
-    """Return a recipe of so many steps; a schedule that is the card's fits them."""
+    """Return a recipe with `steps`; the preset's schedule is adapted."""
     if recipe.schedule == preset_recipe(recipe.model).schedule:
         return with_steps(recipe, steps)
     return replace(recipe, steps=steps)
@@ -239,23 +239,25 @@ def published_schedule_note(recipe: Recipe) -> str | None:
 
 
 def drop_unsupported(recipe: Recipe, given_keys: frozenset[str]) -> tuple[Recipe, list[str]]:
-    """Leave out what the card's own recipe has and another network or objective cannot do.
+    """Drop keys of the preset's recipe that another network or objective does not support.
 
     Returns:
         The recipe, and a line for each key that was left out.
 
     Raises:
-        ValueError: the network cannot be asked the objective.
+        ValueError: the network does not support the objective.
     """
-    own = get_preset(recipe.model)
-    adapted = replace(own, architecture=apply_architecture(own.architecture, recipe.architecture))
+    preset = get_preset(recipe.model)
+    adapted = replace(
+        preset, architecture=apply_architecture(preset.architecture, recipe.architecture)
+    )
     if recipe.objective is not None:
         adapted = adapt_to_objective(adapted, recipe.objective)
-    return drop_unsupported_keys(recipe, preset_recipe(recipe.model), (own, adapted), given_keys)
+    return drop_unsupported_keys(recipe, preset_recipe(recipe.model), (preset, adapted), given_keys)
 
 
 def _requested_steps(model: str | Path, changes: Sequence[str | Mapping[str, Any]]) -> int | None:
-    """Return the number of steps that changes, or else a recipe file, name."""
+    """Return the number of steps in changes, or else in a recipe file."""
     keys: dict[str, Any] = {}
     if str(model).endswith(".toml") and Path(model).is_file():
         keys |= read_toml(Path(model))

@@ -1,4 +1,4 @@
-"""The run that a folder holds already: what it was, and whether it is the one that is asked for."""
+"""An existing run in a folder, and its comparison with the requested run."""
 
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -14,28 +14,28 @@ from unmask.training.schedules import resolve_steps
 from unmask.zoo.objectives.presets import parse_objective
 
 CHANGEABLE_KEYS = ("checkpoint_every", "keep_checkpoints")
-"""What a resumed run may have otherwise: nothing that is learned or logged depends on it."""
+"""Keys that may change when a run is resumed: training and logs do not depend on them."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ResumedRun:
-    """A run of pretraining, as its `unmask.json` says it."""
+    """A pretraining run, as recorded in `unmask.json`."""
 
     folder: Path
     recipe: Recipe
     minutes: int | float | None
-    """That it was given. None: it was given steps or tokens."""
+    """Training length in minutes. None: in steps or tokens."""
     has_known_steps: bool
-    """Its number of steps is known: if it was given minutes, they have been measured."""
+    """Whether its number of steps is known: given, or measured for minutes."""
     n_threads: int | None
-    """That computed: with another number, sums may be rounded otherwise."""
+    """Number of threads; with another, sums may be rounded differently."""
 
 
 def open_resumed_run(folder: Path, *, resume: bool) -> ResumedRun | None:
-    """Read what run a folder holds; None where it is new or empty.
+    """Read the run in a folder; None if it is new or empty.
 
     Raises:
-        ValueError: it is a file, holds something else, or holds a run that is not to be resumed.
+        ValueError: it is a file, has other content, or has a run and `resume` is False.
     """
     if folder.exists() and not folder.is_dir():
         raise ValueError(f"{folder}: is a file; a run needs a folder")
@@ -45,19 +45,19 @@ def open_resumed_run(folder: Path, *, resume: bool) -> ResumedRun | None:
         raise ValueError(f"{folder}: holds files, but not a run; name a new folder")
     facts = read_run_file(folder)
     if facts.get("kind") != "pretrain":
-        raise ValueError(f"{folder}: is a {facts.get('kind')} run, not one of pretraining")
+        raise ValueError(f"{folder}: is a {facts.get('kind')} run, not a pretraining run")
     if not resume:
         raise ValueError(
-            f"{folder}: holds a run already; go on with it by --resume, or name a new folder"
+            f"{folder}: holds a run already; continue it with --resume, or name a new folder"
         )
     return _parse_resumed_run(folder, facts)
 
 
 def recipe_of(folder: Path) -> Recipe | None:
-    """Return the recipe of a run of pretraining; None: the folder is no such run.
+    """Return the recipe of a pretraining run; None: the folder is no such run.
 
     Raises:
-        ValueError: it is one, and its `unmask.json` is damaged.
+        ValueError: its `unmask.json` is damaged.
     """
     if not (folder / RUN_FILE).is_file():
         return None
@@ -66,7 +66,7 @@ def recipe_of(folder: Path) -> Recipe | None:
 
 
 def _is_run_content(path: Path) -> bool:
-    """Return whether a file is more than the leftovers of a run that never started."""
+    """Return whether a file is not a leftover of a run that never started."""
     left = path.name.startswith(".") and path.name.endswith(".part")
     return path.name != ".lock" and not left
 
@@ -95,64 +95,66 @@ def _parse_resumed_run(folder: Path, run_record: dict[str, object]) -> ResumedRu
 
 
 def _extend_run(resumed_run: ResumedRun, requested: Recipe) -> Recipe:
-    """Return the earlier recipe with more steps, and the schedule that is asked for.
+    """Return the earlier recipe with the requested steps and schedule.
 
-    The steps that were taken must have had the rates that they would have had, had the run been as
-    long from its beginning: it then becomes that run.
+    The learning rates of completed steps must be those of a run with the requested steps from its
+    start.
 
     Raises:
-        ValueError: one had another; it is named, with what can be done.
+        ValueError: one differs; the message has the step and alternatives.
     """
     old = resumed_run.recipe
     checkpoint, _ = newest_checkpoint(resumed_run.folder, clean_up=False)
-    taken = 0 if checkpoint is None else checkpoint.step
+    n_completed = 0 if checkpoint is None else checkpoint.step
     new = replace(old, steps=requested.steps, schedule=requested.schedule)
-    step = first_differing_step(old, new, taken)
-    anew = f"once it has ended, a new run can begin with its weights: --from {resumed_run.folder}"
-    if taken and _objective_changes(old):
+    step = first_differing_step(old, new, n_completed)
+    restart_hint = (
+        f"when finished, a new run can start from its weights: --from {resumed_run.folder}"
+    )
+    if n_completed and _objective_changes(old):
         raise ValueError(
-            f"{resumed_run.folder}: this run has steps = {old.steps}, not {new.steps}: what it "
-            f"hides depends on that number; {anew}"
+            f"{resumed_run.folder}: this run has steps = {old.steps}, not {new.steps}: its "
+            f"objective depends on that number; {restart_hint}"
         )
     if step is None:
         return new
     warmup = resolve_steps(old.schedule.warmup, old.steps)
     same_warmup = replace(new, schedule=replace(new.schedule, warmup=warmup))
-    if first_differing_step(old, same_warmup, taken) is None:
-        instead = f"--set schedule.warmup={warmup} keeps its warm-up"
+    if first_differing_step(old, same_warmup, n_completed) is None:
+        hint = f"--set schedule.warmup={warmup} keeps its warm-up"
     else:
-        instead = anew
+        hint = restart_hint
     raise ValueError(
         f"{resumed_run.folder}: this run has steps = {old.steps}, not {new.steps}: its schedule "
-        f"depends on that number, and step {step} of the {taken} that were taken had the rate "
-        f"{old.learning_rate_at(step):.3g}, not {new.learning_rate_at(step):.3g}; {instead}"
+        f"depends on that number, and step {step} of {n_completed} completed ones had the rate "
+        f"{old.learning_rate_at(step):.3g}, not {new.learning_rate_at(step):.3g}; {hint}"
     )
 
 
 def _objective_changes(recipe: Recipe) -> bool:
-    """Return whether what a run hides is not the same from its first step to its last."""
+    """Return whether the objective changes in the course of a run."""
     requested = recipe.objective
     objective = parse_objective(requested).objective if isinstance(requested, str) else requested
     return objective is not None and changes_during_training(objective)
 
 
 def merge_with_resumed(requested: Recipe, resumed_run: ResumedRun, *, steps_given: bool) -> Recipe:
-    """Return the recipe of the earlier run, with what of the asked one may differ.
+    """Return the recipe of the earlier run, with the changeable keys of the requested one.
 
-    There may be more steps, if the schedule's rates for those taken do not depend on it. The run
-    then becomes that longer one; but if it had ended, its log has a line for its last step.
+    There may be more steps, if the learning rates of completed ones do not depend on it. A finished
+    run that is extended has a log line for its earlier last step.
 
     Args:
-        requested: where it names no data, those of the earlier run are meant.
+        requested: the requested recipe; without data, those of the earlier run are used.
         resumed_run: the earlier run.
-        steps_given: a number of steps is asked for; else the earlier run's is meant.
+        steps_given: whether a number of steps is given; otherwise the earlier run's is used.
 
     Raises:
-        ValueError: another run is asked for; the key is named, with both values.
+        ValueError: a key differs; the message has both values.
     """
     old = resumed_run.recipe
     requested = replace(requested, data=requested.data or old.data)
-    if requested.precision == "auto":  # which the earlier run has resolved when it began
+    if requested.precision == "auto":  # resolved by the earlier run
         requested = replace(requested, precision=old.precision)
     if not steps_given:
         requested = replace(requested, steps=old.steps)
@@ -160,11 +162,12 @@ def merge_with_resumed(requested: Recipe, resumed_run: ResumedRun, *, steps_give
         old = replace(old, steps=requested.steps)
     elif requested.steps > old.steps:
         old = _extend_run(resumed_run, requested)
-    mine, theirs = to_dict(requested), to_dict(old)
-    for key, value in theirs.items():
-        if mine[key] != value and key not in CHANGEABLE_KEYS:
+    requested_values, old_values = to_dict(requested), to_dict(old)
+    for key, value in old_values.items():
+        if requested_values[key] != value and key not in CHANGEABLE_KEYS:
             raise ValueError(
-                f"{resumed_run.folder}: this run has {key} = {value!r}, not {mine[key]!r}; "
+                f"{resumed_run.folder}: this run has {key} = {value!r}, "
+                f"not {requested_values[key]!r}; "
                 "a resumed run must be the same"
             )
     return replace(old, **{key: getattr(requested, key) for key in CHANGEABLE_KEYS})

@@ -1,4 +1,4 @@
-"""The folder of a run: locked, its record, what is cleaned up, and the trained model in it."""
+"""The folder of a run: lock, record, clean-up, and the trained model."""
 
 import errno
 import shutil
@@ -32,7 +32,7 @@ _DISK_FULL_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EIO)
 
 @dataclass(frozen=True, kw_only=True)
 class RunRecord:
-    """What unmask.json says of a run."""
+    """The record of a run, unmask.json."""
 
     options: RunOptions
     recipe: Recipe
@@ -48,9 +48,9 @@ class RunRecord:
         file_records: Mapping[str, Any] | None = None,
         cost: Mapping[str, Any] | None = None,
     ) -> None:
-        """Write unmask.json, with the number of steps only where it is known.
+        """Write unmask.json, with the number of steps if known.
 
-        With the checksums of the files of its model, the run is finished; then its cost is known.
+        With the checksums of the model's files, the run is finished, and its cost known.
         """
         options = self.options
         recipe = to_dict(self.recipe) | ({} if with_steps else {"steps": None})
@@ -79,7 +79,7 @@ class RunRecord:
 
 @contextmanager
 def locked_run_folder(options: RunOptions, world: World) -> Generator[None]:
-    """Make the run's folder, which all processes then have, and keep others out of it."""
+    """Make the run's folder, for all processes, and lock it against other runs."""
     if world.rank:
         world.broadcast_object(None)
         yield
@@ -95,25 +95,25 @@ def locked_run_folder(options: RunOptions, world: World) -> Generator[None]:
         with lock_run_folder(options.output_folder):
             yield
     finally:
-        for folder in new:  # those that are empty still: nothing began
+        for folder in new:  # still empty: nothing began
             with suppress(OSError):
                 folder.rmdir()
 
 
 @contextmanager
 def clean_up_failed_start(options: RunOptions) -> Generator[None]:
-    """Empty the folder of a new run that cannot begin: it can then be used again.
+    """Empty the folder of a new run that fails to start, so that it can be reused.
 
-    But not where the disk is full, or much was tokenized: then the same run can continue.
+    But not if the disk is full, or much was tokenized: the same run can then continue.
     """
     try:
         yield
     except (ValueError, OSError) as error:
         data = options.output_folder / "data"
-        much = (data / "unfinished.json").is_file() and any(data.glob("*.tokens"))
+        keeps_shards = (data / "unfinished.json").is_file() and any(data.glob("*.tokens"))
         full = isinstance(error, OSError) and error.errno in _DISK_FULL_ERRORS
         if options.resumed_run is None and not (
-            much or (full and (options.output_folder / RUN_FILE).is_file())
+            keeps_shards or (full and (options.output_folder / RUN_FILE).is_file())
         ):
             for path in options.output_folder.iterdir():
                 if path.is_dir():
@@ -124,7 +124,7 @@ def clean_up_failed_start(options: RunOptions) -> Generator[None]:
 
 
 def write_report_if_possible(output_folder: Path) -> None:
-    """Write the report; where that fails, warn."""
+    """Write the report; warn if that fails."""
     with best_effort("report.html"):
         write_report(output_folder)
 
@@ -132,7 +132,7 @@ def write_report_if_possible(output_folder: Path) -> None:
 def write_final_model(
     output_folder: Path, loaded_model: LoadedModel, card_entries: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Write a trained model into its run's folder, whole; say what is to be known of its files."""
+    """Write a trained model to its run's folder atomically; return the records of its files."""
     beside = output_folder / ".final.part"
     if beside.exists():
         shutil.rmtree(beside)

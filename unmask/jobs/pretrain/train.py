@@ -1,4 +1,4 @@
-"""The run itself: start or restore, steps with evaluations and checkpoints, the end."""
+"""The training of a run: start or restore, steps, evaluations, checkpoints, final model."""
 
 import logging
 from collections.abc import Mapping, Sequence
@@ -70,17 +70,17 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, kw_only=True)
 class PretrainingJob:
-    """A run, with what it is made from."""
+    """A run and its components."""
 
     options: RunOptions
     run: TrainingRun
     loaded_model: LoadedModel
-    """The model in training, as its folder will hold it."""
+    """The model in training, as it will be saved."""
     training_data: TrainingData
     dev_batches: Sequence[Batch]
     """Held-out batches."""
     dev_batches_by_component: Mapping[str, Sequence[Batch]]
-    """Those of each named part of what is asked, by itself."""
+    """Held-out batches of each named component of the objective."""
     environment_record: Mapping[str, Any]
     cost: RunCost = field(default_factory=RunCost)
 
@@ -89,7 +89,7 @@ class PretrainingJob:
         file_records: Mapping[str, Any] | None = None,
         cost: Mapping[str, Any] | None = None,
     ) -> None:
-        """Write unmask.json, with the number of steps that the run has; with files, as finished."""
+        """Write unmask.json, with the number of steps; with files, as finished."""
         RunRecord(
             options=self.options,
             recipe=self.run.recipe,
@@ -108,7 +108,7 @@ def start_job(
     world: World,
     environment_record: Mapping[str, Any],
 ) -> PretrainingJob:
-    """Build the model and lay out its data."""
+    """Build the model and its data."""
     shards = open_or_make_shards(recipe, preset, initial_model, replace(options, terminal=None))
     new = (
         reinitialized_heads(preset, initial_model, shards.tokenizer)
@@ -117,14 +117,14 @@ def start_job(
     )
     if new:
         options.print_line(
-            f"newly initialized: {format_names(new)}, whose vocabulary is not that of "
+            f"newly initialized: {format_names(new)}, whose vocabulary differs from that of "
             f"{recipe.init_from}"
         )
     model = build_network(preset, recipe, shards.tokenizer, initial_model)
     freeze_parameters(model, recipe.frozen)
     preset = replace(preset, architecture=model.architecture, heads=model.head_specs)
     objective = preset.objective
-    assert not isinstance(objective, WORD_VECTOR_METHODS)  # they are learned elsewhere
+    assert not isinstance(objective, WORD_VECTOR_METHODS)  # trained elsewhere
     location = (
         recipe.tokenizer or recipe.init_from or (recipe.data[0] if recipe.data else recipe.model)
     )
@@ -164,7 +164,7 @@ def start_job(
 def _print_notes(
     recipe: Recipe, data: TrainingData, labels_note: str | None, options: RunOptions
 ) -> None:
-    """Print what is to be known of the data of a run."""
+    """Print notes on the data of a run."""
     if data.source_shares:
         options.print_line(
             f"sampling_exponent = {recipe.sampling_exponent:g}: "
@@ -177,18 +177,18 @@ def _print_notes(
 
 
 def _format_source_shares(source_shares: Sequence[SourceShare]) -> str:
-    """Say what share of the tokens each source has and gets, the first twenty."""
-    each = [
+    """Format the token and sampling shares of the first twenty sources."""
+    parts = [
         f"{s.name} has {s.token_share:.1%} of the tokens and gets {s.sampling_share:.1%}"
         for s in source_shares[:20]
     ]
     return "; ".join(
-        [*each, f"and {len(source_shares) - 20} more"] if len(source_shares) > 20 else each
+        [*parts, f"and {len(source_shares) - 20} more"] if len(source_shares) > 20 else parts
     )
 
 
 def restore_or_begin(job: PretrainingJob) -> Checkpoint | None:
-    """Go back to the newest whole checkpoint, if there is one; else fix what the run will be."""
+    """Restore the newest intact checkpoint, if there is one; else determine the run's length."""
     plan, run, first = job.options, job.run, job.run.world.rank == 0
     checkpoint, damaged = None, list[str]()
     if plan.resumed_run is not None:
@@ -199,8 +199,8 @@ def restore_or_begin(job: PretrainingJob) -> Checkpoint | None:
         restore_run(run, checkpoint)
         assert plan.resumed_run is not None
         if first and run.recipe.steps != plan.resumed_run.recipe.steps:
-            job.write_run_file()  # it is the longer run from here on
-        plan.print_line(f"going on after step {run.progress.step:,} of {run.recipe.steps:,}")
+            job.write_run_file()  # from here on the longer run
+        plan.print_line(f"continuing after step {run.progress.step:,} of {run.recipe.steps:,}")
         return checkpoint
     if plan.minutes is not None:
         plan.print_line(f"measuring how many steps fit into {plan.minutes:g} minutes")
@@ -215,7 +215,7 @@ def restore_or_begin(job: PretrainingJob) -> Checkpoint | None:
 
 
 def _save_initial_results(job: PretrainingJob) -> None:
-    """Keep what the untrained model predicts, and what simple baselines reach on held-out text."""
+    """Save the predictions of the untrained model, and simple baselines on held-out text."""
     if not job.dev_batches:
         return
     with best_effort(BASELINES_FILE):
@@ -236,7 +236,7 @@ def _save_baselines(job: PretrainingJob) -> None:
 
 
 def _row_shape(job: PretrainingJob) -> RowShape:
-    """Return the shape of a row on the average, as held-out batches have it."""
+    """Return the mean shape of a row in held-out batches."""
     paired = [b for b in job.dev_batches if b.source is not None]
     inputs = sum(b.inputs.numel() for b in job.dev_batches)
     sources = sum(b.source.numel() for b in paired if b.source is not None)
@@ -262,7 +262,7 @@ def _count_target_positions(batch: Batch) -> int:
 
 
 def take_steps(job: PretrainingJob) -> bool:
-    """Take the steps that are left, with evaluations and checkpoints; False if someone stops it."""
+    """Run the remaining steps with evaluations and checkpoints; False if stopped."""
     recipe, world = job.run.recipe, job.run.world
     peak = distributed.matmul_peak_flops(distributed.weight_dtype(recipe.precision), world.device)
     log = None
@@ -311,14 +311,14 @@ def take_steps(job: PretrainingJob) -> bool:
 
 
 def _measured_cost(job: PretrainingJob) -> dict[str, Any]:
-    """Return what the run cost, with the parts of it that other processes took before.
+    """Return the cost of the run, including earlier processes.
 
-    That of a finished run, which takes no more steps, stays as it was recorded.
+    That of a finished run without further steps stays as recorded.
     """
     timed = read_report_data(job.options.output_folder)
-    known = dict(timed.record_section("cost"))
-    if known.get("tokens") == job.run.progress.n_tokens:
-        return known
+    recorded = dict(timed.record_section("cost"))
+    if recorded.get("tokens") == job.run.progress.n_tokens:
+        return recorded
     logged = timed.timing_log.maximum("memory_bytes") or 0
     return job.cost.record(
         seconds=timed.total_seconds or 0.0,
@@ -328,11 +328,9 @@ def _measured_cost(job: PretrainingJob) -> dict[str, Any]:
 
 
 def finish_job(job: PretrainingJob) -> None:
-    """Write the trained model, and say at the very end that the run is finished."""
+    """Write the trained model, and last the record that the run is finished."""
     out, progress = job.options.output_folder, job.run.progress
-    if (
-        job.run.recipe.init_from is None
-    ):  # no objective has global tokens, so nothing was learned of them
+    if job.run.recipe.init_from is None:  # no objective has global tokens, so they were not trained
         copy_to_global_attention(job.loaded_model.model)
     figures = {"trained on": f"{progress.n_tokens:,} tokens in {progress.step:,} steps"}
     files = write_final_model(out, job.loaded_model, figures)

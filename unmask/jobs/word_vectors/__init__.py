@@ -1,1 +1,1 @@
-"""Jobs of word vectors: learn, align and draw them."""
+"""Jobs of word vectors: train, align and draw them."""

@@ -1,4 +1,4 @@
-"""Word vectors learned of prepared text, to a run folder like all others."""
+"""Training of word vectors on prepared text, to a run folder."""
 
 import math
 import time
@@ -49,62 +49,63 @@ from unmask.zoo.preset import Published
 
 WORD_VECTOR_ROW_UNITS = ("document", "paragraph", "sentence")
 COUNTS_FOLDER = "counts"
-"""The folder of a run in which pairs are counted."""
+"""Subfolder of a run for counted pairs."""
 PHRASES_FOLDER = "phrases"
-"""The folder of a run with the text whose phrases are joined."""
+"""Subfolder of a run for the text with joined phrases."""
 MAX_SHOWN_WORDS = 12
-"""Words of the report, at most, with those that are near."""
+"""Maximum number of words in the report, with neighbors."""
 LOSS_TERM = "neighbors"
-"""What the log calls the loss."""
+"""Name of the loss in the log."""
 
 
 def word_vector_method(preset: Published) -> WordVectorMethod | None:
-    """Return what a card's word vectors are learned by; None: it is another model."""
+    """Return the training method of a preset's word vectors; None: it is another model."""
     return preset.objective if isinstance(preset.objective, WORD_VECTOR_METHODS) else None
 
 
 def check_word_vector_recipe(recipe: Recipe, preset_recipe: Recipe, *, length_given: bool) -> None:
-    """Check that a recipe says nothing that word vectors do not have.
+    """Check that a recipe has no keys that word vectors lack.
 
     Args:
-        recipe: of the run.
-        preset_recipe: the card's own.
-        length_given: a number of steps, tokens or minutes is asked for.
+        recipe: the recipe of the run.
+        preset_recipe: the preset's recipe.
+        length_given: whether steps, tokens or minutes are given.
 
     Raises:
-        ValueError: it does; the key is named.
+        ValueError: it has; the message names the key.
     """
     if length_given:
         raise ValueError(
-            "word vectors are learned for whole epochs, not for steps, tokens or minutes: "
+            "word vectors are trained for whole epochs, not for steps, tokens or minutes: "
             "--set objective.epochs=10"
         )
-    mine, theirs = to_dict(recipe), to_dict(preset_recipe)
+    mine, allowed = to_dict(recipe), to_dict(preset_recipe)
     for key, value in mine.items():
-        if key not in (*RECIPE_KEYS, "kind") and value != theirs[key]:
+        if key not in (*RECIPE_KEYS, "kind") and value != allowed[key]:
             raise ValueError(f"{key}: word vectors have no {key}, got {value!r}")
-    if other := recipe.architecture.keys() - {"d_model"}:
-        raise ValueError(f"architecture.{min(other)}: word vectors have d_model alone, their width")
+    if unsupported := recipe.architecture.keys() - {"d_model"}:
+        raise ValueError(
+            f"architecture.{min(unsupported)}: word vectors have only d_model, their width"
+        )
     if recipe.row_unit not in WORD_VECTOR_ROW_UNITS:
         raise ValueError(
-            f"row_unit: windows lie within one of {list(WORD_VECTOR_ROW_UNITS)}, got "
-            f"{recipe.row_unit!r}"
+            f"row_unit: windows need one of {list(WORD_VECTOR_ROW_UNITS)}, got {recipe.row_unit!r}"
         )
     if not isinstance(recipe.objective, WORD_VECTOR_METHODS):
         names = ", ".join(sorted(kind.__name__ for kind in WORD_VECTOR_METHODS))
-        raise ValueError(f"objective: word vectors are learned by one of {names}")
+        raise ValueError(f"objective: word vectors need one of {names}")
     if (
         isinstance(recipe.objective, SVD | LSA)
         and recipe.learning_rate != preset_recipe.learning_rate
     ):
         raise ValueError(
-            f"learning_rate: factors are computed, at no rate, got {recipe.learning_rate:g}"
+            f"learning_rate: matrix factorization has none, got {recipe.learning_rate:g}"
         )
 
 
 @dataclass(eq=False)
 class WordVectorJob:
-    """A run of word vectors."""
+    """A training run of word vectors."""
 
     recipe: Recipe
     preset: Published
@@ -122,7 +123,7 @@ class WordVectorJob:
         output_folder: Path,
         n_threads: int,
     ) -> "WordVectorJob":
-        """Choose the words, count pairs where that is the method, and draw the first vectors.
+        """Choose the vocabulary, count pairs if the method needs it, and initialize vectors.
 
         Raises:
             ValueError: no word is left, or a number is out of range.
@@ -157,12 +158,12 @@ class WordVectorJob:
     def restore_newest(
         self, output_folder: Path
     ) -> tuple[checkpoints.Checkpoint | None, list[str]]:
-        """Go back to the newest whole checkpoint, if there is one; say which are damaged."""
-        found, damaged = checkpoints.newest_checkpoint(output_folder)
-        if found is not None:
-            arrays = {name: x.numpy() for name, x in found.tensors("vectors").items()}
+        """Restore the newest intact checkpoint, if there is one; report damaged ones."""
+        checkpoint, damaged = checkpoints.newest_checkpoint(output_folder)
+        if checkpoint is not None:
+            arrays = {name: x.numpy() for name, x in checkpoint.tensors("vectors").items()}
             self.trainer.restore(arrays)
-        return found, damaged
+        return checkpoint, damaged
 
     def save_checkpoint(
         self, output_folder: Path, step: WordVectorStep, losses: "ExampleLossSum"
@@ -186,24 +187,24 @@ class WordVectorJob:
         *,
         tensorboard: bool = False,
     ) -> bool:
-        """Take the steps that are left, with checkpoints; False if someone stops it.
+        """Run the remaining steps, with checkpoints; False if stopped.
 
         Args:
             output_folder: the run's folder.
-            terminal: where the live line goes.
-            last_progress: the progress that the checkpoint told, with which it continues.
-            tensorboard: also write TensorBoard's event files.
+            terminal: stream for the progress line.
+            last_progress: progress of the restored checkpoint.
+            tensorboard: whether to write TensorBoard event files.
         """
         recipe, since, losses = (
             self.recipe,
             ExampleLossSum.of_progress(last_progress),
             ExampleLossSum(),
         )
-        place, taken = (
+        place, n_completed = (
             (int(last_progress["place"]), int(last_progress["step"])) if last_progress else (0, 0)
         )
-        logged, saved = taken // recipe.log_every, taken // recipe.checkpoint_every
-        begun = time.perf_counter()
+        logged, saved = n_completed // recipe.log_every, n_completed // recipe.checkpoint_every
+        start_time = time.perf_counter()
         with (
             TrainingLog(
                 output_folder,
@@ -230,11 +231,11 @@ class WordVectorJob:
                         sums_since_log=since.loss_sums if is_logged else None,
                         learning_rate=step.rate,
                         gradient_norm=math.nan,
-                        seconds=now - begun,
+                        seconds=now - start_time,
                         n_skipped=0,
                     )
                 )
-                begun, place = now, step.position
+                start_time, place = now, step.position
                 if is_logged:
                     since, logged = ExampleLossSum(), step.step // recipe.log_every
                 if end or stop.is_requested or step.step // recipe.checkpoint_every > saved:
@@ -246,14 +247,14 @@ class WordVectorJob:
         return True
 
     def write_ngrams(self, output_folder: Path) -> None:
-        """Write the vectors of n-grams, where words are composed of them."""
+        """Write the vectors of n-grams, if words are composed of them."""
         if (data := self.trainer.fasttext_bytes()) is None:
             return
         with atomic_path(output_folder / FASTTEXT_FILE) as beside, beside.open("wb") as file:
             file.writelines(data)
 
     def file_records(self, output_folder: Path) -> dict[str, Any]:
-        """Return what is to be known of the file of n-grams, if there is one."""
+        """Return the record of the file of n-grams, if there is one."""
         return (
             {FASTTEXT_FILE: file_record(output_folder / FASTTEXT_FILE)}
             if (output_folder / FASTTEXT_FILE).is_file()
@@ -262,12 +263,12 @@ class WordVectorJob:
 
     @property
     def training_summary(self) -> str:
-        """What was learned from, for people."""
+        """Size of the training text and vocabulary, as text."""
         n = self.lexicon.n_words
         return f"{n:,} words of text, {len(self.lexicon):,} of them different"
 
     def neighbor_samples(self) -> tuple[Near, ...]:
-        """Return some words, from frequent to rare, each with those that are nearest to it."""
+        """Return some words, from frequent to rare, with their nearest neighbors."""
         space, n = KeyedVectors(self.lexicon.words, self.trainer.vectors()), len(self.lexicon)
         rows = np.unique(np.geomspace(n // 200 + 1, n // 2 + 1, MAX_SHOWN_WORDS).astype(int) - 1)
         words = [space.words[row] for row in rows]
@@ -277,7 +278,7 @@ class WordVectorJob:
         )
 
     def to_model(self) -> LoadedModel:
-        """Return the model: a table of vectors, zeros of what is no word."""
+        """Return the model: a table of vectors, zeros for ids that are not words."""
         tokenizer = self.tokenizer
         card = self.preset.with_vocabulary(tokenizer.special_ids)
         model = card.build().requires_grad_(False)
@@ -298,20 +299,20 @@ class WordVectorJob:
 
 @dataclass(frozen=True)
 class ExampleLossSum:
-    """Questions since some step, and their loss."""
+    """Number of training examples and their loss since some step."""
 
     n_examples: int = 0
     total_loss: float = 0.0
 
     @classmethod
     def of_step(cls, step: WordVectorStep) -> "ExampleLossSum":
-        """Return those of a step."""
+        """Return the sums of a step."""
         n = step.n_examples if math.isfinite(step.loss) else 0
         return cls(n, n * step.loss if n else 0.0)
 
     @classmethod
     def of_progress(cls, progress: Mapping[str, Any] | None) -> "ExampleLossSum":
-        """Return those that a checkpoint tells."""
+        """Return the sums of a checkpoint."""
         return cls(int(progress["asked"]), float(progress["loss"])) if progress else cls()
 
     def __add__(self, other: "ExampleLossSum") -> "ExampleLossSum":
@@ -321,5 +322,5 @@ class ExampleLossSum:
 
     @property
     def loss_sums(self) -> LossSums:
-        """As the log has them."""
+        """The sums for the log."""
         return LossSums({LOSS_TERM: self.total_loss}, {LOSS_TERM: self.n_examples})

@@ -1,1 +1,1 @@
-"""Aligning two spaces of word vectors."""
+"""Alignment of two spaces of word vectors."""

@@ -1,4 +1,4 @@
-"""Two files of vectors -> one space: what a map reaches, and which words moved."""
+"""Alignment of two files of word vectors: map, scores and semantic shifts."""
 
 import re
 import time
@@ -63,25 +63,25 @@ NORMALIZATIONS: Mapping[NormalizationName, tuple[Preparation, ...]] = {
     "none": (),
 }
 MAX_SHIFTED_RANK = 10_000
-"""Words among which those are looked for that moved: the most frequent."""
+"""Number of most frequent words searched for semantic shifts."""
 SELF_LEARNING_CUTOFF = 20_000
-"""Words of each space that take part in self-learning, as in Artetxe et al. 2018."""
+"""Words of each space in self-learning, as in Artetxe et al. 2018."""
 MAX_HELD_OUT_PAIRS = 1_000
-"""Words in common, at most, that a first map does not see and is scored on."""
+"""Maximum shared words held out from a first map to score it."""
 _WHITE_SPACE = re.compile(r"[ \t\r\n]")
 
 
 @takes_options(AlignOptions)
 @interrupt_on_signal()
 def align(options: AlignOptions) -> AlignedSpaces:
-    """Map one space of word vectors into another, and score the map by a dictionary.
+    """Map one space of word vectors to another, and score the map on a dictionary.
 
     The fields of `AlignOptions` are its keywords.
 
     Raises:
         FileNotFoundError: a file is missing.
-        ValueError: a file or a line of it is not what it should be, there is nothing to learn from,
-            the spaces do not fit the map, or options exclude each other.
+        ValueError: a file or line is invalid, there are no seed pairs, the spaces do not fit the
+            map, or options exclude each other.
         FileExistsError: `out` has files in it.
     """
     _check_options(options)
@@ -103,7 +103,7 @@ def align(options: AlignOptions) -> AlignedSpaces:
     )  # fmt: skip
     mapped = apply_map(x, rounds[-1].map_weights)
     if not (np.isfinite(mapped.vectors).all() and np.isfinite(z.vectors).all()):
-        raise FloatingPointError("the mapped vectors are not finite: nothing can be said of them")
+        raise FloatingPointError("the mapped vectors are not finite")
     scores = dict[str, DictionaryInductionScores]()
     if test_pairs:
         _print_if_shown(options.terminal, f"scoring {len(test_pairs):,} pairs")
@@ -133,7 +133,7 @@ def align(options: AlignOptions) -> AlignedSpaces:
 
 
 def _check_options(options: AlignOptions) -> None:
-    """Check all that can be known to be wrong before a file is read."""
+    """Check options before a file is read."""
     names = (
         "seed_pairs", "vocabulary_cutoff", "csls_k", "semantic_shift", "min_count", "limit",
     )  # fmt: skip
@@ -153,15 +153,13 @@ def _check_options(options: AlignOptions) -> None:
             "nothing to learn from: give --dictionary, --numerals, --identical or --anchors"
         )
     if options.seed_pairs is not None and options.dictionary is None:
-        raise ValueError(
-            "--seed-pairs is how many pairs of --dictionary are learned from; give it, too"
-        )
+        raise ValueError("--seed-pairs is a number of pairs of --dictionary; give it, too")
     if options.min_count is not None and options.semantic_shift is None:
-        raise ValueError("--min-count is of the words that --semantic-shift lists; give it, too")
+        raise ValueError("--min-count is for the words of --semantic-shift; give it, too")
 
 
 def _check_output_folder(folder: Path, *spaces: KeyedVectors) -> None:
-    """Check before the work that its result can be written."""
+    """Check in advance that the result can be written."""
     if not folder.parent.is_dir():
         raise FileNotFoundError(f"{folder}: there is no folder {folder.parent}")
     if folder.exists() and not folder.is_dir():
@@ -169,17 +167,19 @@ def _check_output_folder(folder: Path, *spaces: KeyedVectors) -> None:
     if folder.is_dir() and any(folder.iterdir()):
         raise FileExistsError(f"{folder} is there already, a folder with files in it")
     if not folder.is_dir():
-        folder.mkdir()  # where that fails, it fails before the work
+        folder.mkdir()  # fail before the work
         folder.rmdir()
     for space in spaces:
         written = {_WHITE_SPACE.sub("_", word) for word in space.words}
         if len(written) < len(space.words):
-            raise ValueError("two words differ only in white space and _, and would be one written")
+            raise ValueError(
+                "two words differ only in white space and _, and would be written alike"
+            )
 
 
 @dataclass(frozen=True)
 class _Methods:
-    """How a map is fitted, learns further pairs by itself, and is refined."""
+    """Methods for fitting a map, self-learning and refinement."""
 
     fit: LinearMap
     self_learning: SelfLearning | None
@@ -192,9 +192,9 @@ def _build_methods(
     cutoff, k = options.vocabulary_cutoff, options.csls_k
     name: SelfLearningName = options.self_learning or "none"
     if options.self_learning is None and options.semantic_shift is None:
-        few = options.numerals or n_pairs < source.vectors.shape[1]
+        is_small_seed = options.numerals or n_pairs < source.vectors.shape[1]
         enough = min(len(source), len(target), cutoff or SELF_LEARNING_CUTOFF) >= k
-        name = "csls" if few and enough else "none"
+        name = "csls" if is_small_seed and enough else "none"
     n_words = cutoff or SELF_LEARNING_CUTOFF
     self_learning: dict[str, SelfLearning | None] = {
         "none": None,
@@ -215,10 +215,10 @@ def _build_methods(
 def _training_and_test_pairs(
     options: AlignOptions, source: KeyedVectors, target: KeyedVectors
 ) -> tuple[RowPairs, BilingualDictionary]:
-    """Return the pairs to learn from, and those to score by."""
-    pairs, rest = _seed_pairs(options, source, target)
+    """Return training and test pairs."""
+    pairs, held_out = _seed_pairs(options, source, target)
     if options.test is None:
-        return pairs, rest
+        return pairs, held_out
     test_pairs = read_dictionary(Path(options.test), options.lowercase)
     _known_pairs(Path(options.test), test_pairs, source, target)
     return pairs, test_pairs
@@ -227,7 +227,7 @@ def _training_and_test_pairs(
 def _seed_pairs(
     options: AlignOptions, source: KeyedVectors, target: KeyedVectors
 ) -> tuple[RowPairs, BilingualDictionary]:
-    """Return the pairs to learn from, and what of a dictionary is left to score by."""
+    """Return seed pairs, and the rest of the dictionary for scoring."""
     if options.numerals:
         return numerals_of(source, target), ()
     if options.dictionary is None:
@@ -239,11 +239,13 @@ def _seed_pairs(
             raise ValueError(f"{anchors}: {error}" if anchors is not None else str(error)) from None
     path, n_pairs = Path(options.dictionary), options.seed_pairs
     pairs = read_dictionary(path, options.lowercase)
-    known, rows = _known_pairs(path, pairs, source, target)
-    if n_pairs is None or n_pairs >= len(known):
+    known_pairs, rows = _known_pairs(path, pairs, source, target)
+    if n_pairs is None or n_pairs >= len(known_pairs):
         return rows, ()
-    learned = {one for one, _ in known[:n_pairs]}
-    return rows[:n_pairs], tuple(pair for pair in known[n_pairs:] if pair[0] not in learned)
+    seed_words = {source_word for source_word, _ in known_pairs[:n_pairs]}
+    return rows[:n_pairs], tuple(
+        pair for pair in known_pairs[n_pairs:] if pair[0] not in seed_words
+    )
 
 
 def _summarize(
@@ -253,7 +255,7 @@ def _summarize(
     spaces: tuple[KeyedVectors, KeyedVectors],
     n_seeds: int,
 ) -> dict[str, Any]:
-    """Return what was done and reached, as plain data."""
+    """Return settings and results as plain data."""
     similar = [one.mean_cosine for one in aligned.rounds if one.mean_cosine is not None]
     held_out = aligned.held_out_scores
     learned_by = options.self_learning or "csls"
@@ -284,16 +286,16 @@ def _known_pairs(
 
 
 def _read_words(path: Path) -> list[str]:
-    """Read words, one a line."""
-    found = list[str]()
+    """Read words, one per line."""
+    words = list[str]()
     for number, line, cut in read_lines(path, MAX_LINE_LENGTH):
         if cut:
             raise ValueError(f"{path}:{number}: a line of more than {MAX_LINE_LENGTH:,} characters")
         if not is_blank(line):
-            found.append(line.strip())
-    if not found:
-        raise ValueError(f"{path}: no word in it")
-    return found
+            words.append(line.strip())
+    if not words:
+        raise ValueError(f"{path}: has no words")
+    return words
 
 
 # The work
@@ -302,14 +304,14 @@ def _read_words(path: Path) -> list[str]:
 def _run_rounds(
     alignment_rounds: Iterator[AlignmentRound], terminal: OutputStream | None
 ) -> list[AlignmentRound]:
-    """Take the rounds one after the other, and show where they are."""
+    """Run the rounds, with progress."""
     done, progress = list[AlignmentRound](), ProgressLine(terminal)
 
     def status() -> str:
         last = done[-1]
-        near = "" if last.mean_cosine is None else f", mean cosine {last.mean_cosine:.4f}"
+        cosine_text = "" if last.mean_cosine is None else f", mean cosine {last.mean_cosine:.4f}"
         return (
-            f"round {last.index}: {last.n_pairs:,} pairs{near}, "
+            f"round {last.index}: {last.n_pairs:,} pairs{cosine_text}, "
             f"{last.keep_probability:.0%} of scores considered"
         )
 
@@ -327,7 +329,7 @@ def _score_held_out(
     fit: LinearMap,
     vocabulary_cutoff: int,
 ) -> DictionaryInductionScores | None:
-    """Score a map on every tenth of the pairs, which it was not fitted on."""
+    """Score a map on every tenth pair, held out from fitting."""
     out = np.arange(len(pairs)) % 10 == 9
     both = (pairs < vocabulary_cutoff).all(1)
     held_out = pairs[out & both][:MAX_HELD_OUT_PAIRS]
@@ -335,9 +337,9 @@ def _score_held_out(
         return None
     (first,) = alignment_rounds(source, target, pairs[~out], fit=fit)
     words = tuple((source.words[one], target.words[other]) for one, other in held_out.tolist())
-    found = apply_map(source.most_frequent(vocabulary_cutoff), first.map_weights)
+    scores = apply_map(source.most_frequent(vocabulary_cutoff), first.map_weights)
     return score_dictionary(
-        found, target.most_frequent(vocabulary_cutoff), words, CosineRetrieval()
+        scores, target.most_frequent(vocabulary_cutoff), words, CosineRetrieval()
     )
 
 
@@ -359,7 +361,7 @@ def _find_semantic_shifts(
         raise ValueError(f"of the first {vocabulary_cutoff:,} words of each: {error}") from None
 
 
-# What is told and written
+# Output
 
 
 def _print_if_shown(terminal: OutputStream | None, text: str) -> None:

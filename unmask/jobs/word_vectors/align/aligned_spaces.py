@@ -28,27 +28,27 @@ _JSON_KEYS = {
     "chance_p_value": "by_chance",
     "n_seed_words": "seen",
 }
-"""What fields of scores are called in `align.json`, where they are called otherwise."""
+"""Names of score fields in `align.json`, where they differ."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class AlignedSpaces:
-    """Two spaces in one, and what was reached."""
+    """Two aligned spaces, with scores."""
 
     source: KeyedVectors
-    """Prepared and mapped."""
+    """The source space, normalized and mapped."""
     target: KeyedVectors
-    """Prepared."""
+    """The target space, normalized."""
     map_weights: Float[np.ndarray, "d e"]
-    """What a prepared source vector is multiplied by."""
+    """The matrix of the map for a normalized source vector."""
     rounds: tuple[AlignmentRound, ...]
     scores: Mapping[str, DictionaryInductionScores]
-    """By `nearest` and by `csls`, on the test dictionary; none where nothing was left to test."""
+    """Scores by `nearest` and `csls` on the test dictionary; empty without one."""
     held_out_scores: DictionaryInductionScores | None
-    """Of words in common, which a first map did not see: whether they are found, by cosine."""
+    """Retrieval scores by cosine of shared words held out from a first map."""
     semantic_shifts: tuple[SemanticShift, ...]
     summary: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    """All of it in plain data: the contents of `align.json`."""
+    """All results as plain data, the contents of `align.json`."""
 
     def score_table(self) -> tuple[list[str], list[list[str]]]:
         """Return the names and rows of the table of scores."""
@@ -58,18 +58,18 @@ class AlignedSpaces:
         return names, [
             [
                 name,
-                f"{one.precision_at_1:.1%}",
-                f"{one.precision_at_5:.1%}",
-                f"{one.mean_reciprocal_rank:.3f}",
-                f"{one.chance_precision:.2%}",
-                f"{one.n_evaluated:,} of {one.n_source_words:,}",
+                f"{score.precision_at_1:.1%}",
+                f"{score.precision_at_5:.1%}",
+                f"{score.mean_reciprocal_rank:.3f}",
+                f"{score.chance_precision:.2%}",
+                f"{score.n_evaluated:,} of {score.n_source_words:,}",
             ]
-            for name, one in measured.items()
-            if one is not None
+            for name, score in measured.items()
+            if score is not None
         ]
 
     def shift_table(self) -> tuple[list[str], list[list[str]]]:
-        """Return the names and rows of the table of words that moved."""
+        """Return the names and rows of the table of semantic shifts."""
         return ["word", "cosine", "then", "now"], [
             [
                 one.word,
@@ -81,16 +81,13 @@ class AlignedSpaces:
         ]
 
     def notes(self) -> list[str]:
-        """Say in lines what there was to learn from, and how far the scores can be believed."""
+        """Return notes on the seed pairs and the reliability of the scores."""
         facts = self.summary
         rounds = "1 round" if facts["rounds"] == 1 else f"{facts['rounds']:,} rounds"
-        notes = [
-            f"{facts['seeds']:,} pairs to begin with, {rounds}, the last on "
-            f"{facts['pairs']:,} pairs"
-        ]
+        notes = [f"{facts['seeds']:,} seed pairs, {rounds}, the last on {facts['pairs']:,} pairs"]
         if facts["seeds"] < len(self.map_weights):
             notes.append(
-                f"{facts['seeds']:,} pairs do not settle a map of {len(self.map_weights)} "
+                f"{facts['seeds']:,} pairs do not determine a map of {len(self.map_weights)} "
                 "dimensions"
             )
         first = next(iter(self.scores.values()), None)
@@ -101,9 +98,9 @@ class AlignedSpaces:
                 "not tested: give --test, or fewer --seed-pairs than the dictionary has pairs"
             )
         measured = [s for s in (*self.scores.values(), self.held_out_scores) if s is not None]
-        if measured and not any(one.above_chance for one in measured):
-            what = "; which words moved says nothing" if self.semantic_shifts else ""
-            notes.append(f"no more words are found than by chance: the spaces do not align{what}")
+        if measured and not any(score.above_chance for score in measured):
+            consequence = "; the semantic shifts mean nothing" if self.semantic_shifts else ""
+            notes.append(f"accuracy is at chance level: the spaces do not align{consequence}")
         return notes
 
 
@@ -112,12 +109,12 @@ def _coverage_notes(scores: DictionaryInductionScores) -> list[str]:
     if scores.n_evaluated < scores.n_source_words:
         n_words = scores.n_source_words
         notes.append(
-            f"{n_words - scores.n_evaluated:,} of {n_words:,} words were not asked: the source "
+            f"{n_words - scores.n_evaluated:,} of {n_words:,} words were not tested: the source "
             f"space lacks {scores.n_source_unknown:,}, the target space the translations of "
             f"{scores.n_target_unknown:,}"
         )
     if scores.n_seed_words:
-        notes.append(f"{scores.n_seed_words:,} of the words asked were learned from, too")
+        notes.append(f"{scores.n_seed_words:,} of the test words are in the seed dictionary, too")
     return notes
 
 
@@ -142,7 +139,7 @@ def shift_to_dict(shift: SemanticShift) -> dict[str, Any]:
 
 
 def write_alignment(aligned: AlignedSpaces, folder: Path) -> None:
-    """Write vectors, map, summary and README into a new folder, whole or not at all."""
+    """Write vectors, map, summary and README to a new folder, atomically."""
     with atomic_path(folder) as beside:
         beside.mkdir()
         write_vectors(aligned.source, beside / "source.vec", white_space_replacement="_")
@@ -154,7 +151,7 @@ def write_alignment(aligned: AlignedSpaces, folder: Path) -> None:
 
 
 def alignment_markdown(aligned: AlignedSpaces) -> str:
-    """Write what was reached as a page: tables, and what there is to know of them."""
+    """Format the results as a page: tables and notes."""
     names = [_space_title(aligned.summary[name]) for name in ("source", "target")]
     parts = [f"# {text_of(' -> '.join(names))}", *map(text_of, aligned.notes())]
     for names, rows in (aligned.score_table(), aligned.shift_table()):
