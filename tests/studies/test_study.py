@@ -112,7 +112,7 @@ def test_a_cell_may_read_nothing_and_be_tuned_from_random_weights(home: Path) ->
     assert tuned["recipe"]["initialize"] == "random"
     page = (home / "out/README.md").read_text()
     assert f"| none | {none.parameters:,} |  | {np.mean(none.averages()):.1f}" in page
-    assert "But for none: random weights" in page
+    assert "Except for none: random weights" in page
 
 
 VECTORS = """
@@ -136,8 +136,8 @@ def test_a_cell_may_be_word_vectors(home: Path) -> None:
     facts = json.loads((home / "out/pretrained/words/unmask.json").read_text())
     assert facts["recipe"]["objective"]["epochs"] == 2
     page = (home / "out/README.md").read_text()
-    assert "But for words, too: word vectors, learned of the whole text" in page
-    assert "But for drawn: random weights" in page
+    assert "Except for words: word vectors, trained on the whole text" in page
+    assert "Except for drawn: random weights" in page
     with pytest.raises(ValueError, match=r"token_factor of glove-mini must be 0 or 1, got 0\.5"):
         StudyCell(name="half", model="glove-mini", token_factor=0.5)
 
@@ -151,7 +151,7 @@ def _interrupt(job: object) -> bool:
     [
         ({"tokens": 999}, "this study has tokens = 768, not 999"),
         ({"data": "other.txt"}, r"this study reads \['.*text.txt'\]; give the same data"),
-        ({"resume": False}, "holds a study already; go on with it by --resume"),
+        ({"resume": False}, "holds a study already; continue it with --resume"),
         ({"cells": ["none"]}, r"rates has no cell 'none' \(it has little, much\)"),
         ({"seeds": 0}, "^--seeds must be at least 1, got 0"),
         ({"rows": -1}, "^--rows must be at least 1, got -1"),
@@ -299,7 +299,11 @@ NAN = """objective = {kind = "Objective", corrupt = {kind = "MaskInPlace"},
             NAN.replace("\n             ", ""),
             r"rates\.toml: cells\[1\]\.objective\.select: rate must be above 0 .*, got nan$",
         ),
-        ('"much"', '"a/b"', r"rates\.toml: cells\[1\]: name must do for a folder, .*, got 'a/b'$"),
+        (
+            '"much"',
+            '"a/b"',
+            r"rates\.toml: cells\[1\]: name must be valid for a folder, .*, got 'a/b'$",
+        ),
         (
             "batch_tokens=256",
             "batch_tokens=16",
@@ -590,9 +594,7 @@ def test_a_cell_may_begin_with_the_weights_of_another(stages: Path, monkeypatch)
     assert [one["tune"]["kind"] for one in told.values()] == ["GradualUnfreezing", "FullFinetuning"]
     assert {one["base"] for one in told.values()} == {str(out / "pretrained/all-stages")}
     page = (out / "README.md").read_text()
-    assert (
-        "all-stages began with the weights of no-domain and read 256 tokens of domain.txt" in page
-    )
+    assert "all-stages was initialized from no-domain and read 256 tokens of domain.txt" in page
     assert "no-domain was tuned by gradual." in page
     assert staged(stages, resume=True) == made
 
@@ -609,7 +611,7 @@ def _stop(*args: object, **options: object) -> None:
             'init_from = "plain"',
             "all-stages: init_from must be a cell before it",
         ),
-        ('"domain.txt"', '"none.txt"', "cell all-stages reads none.txt, which is not there"),
+        ('"domain.txt"', '"none.txt"', "cell all-stages reads none.txt, which is missing"),
         ('tune = "gradual"}', 'tune = "slow"}', "tune must be one of full, "),
     ],
 )

@@ -1,4 +1,4 @@
-"""What a user is told of an error: one line and an exit status."""
+"""Errors as one line and an exit status."""
 
 import errno
 import logging
@@ -14,7 +14,7 @@ import typer
 from unmask.output import WarningFormatter
 from unmask.training.interrupt import stop_exit_status
 
-# Its module differs between versions of typer, but not that this class derives from it.
+# Its module differs between versions of typer, but this class always derives from it.
 UsageError = cast("type[Exception]", typer.BadParameter.__base__)
 
 
@@ -36,14 +36,13 @@ _USER_ERRNOS = frozenset(
         getattr(errno, "EDQUOT", errno.ENOSPC),
     )
 )
-"""Errors of the operating system that a user can do something about."""
+"""Errors of the operating system that a user can resolve."""
 
 
 def error_line(error: BaseException, *, is_training: bool) -> tuple[str, int] | None:
     """Return the line that reports an error, and the exit status; None for a bug.
 
-    A training run that diverges has failed; a model that is opened and computes numbers that are
-    not finite is a wrong file.
+    In training, non-finite numbers are a failed run; in a loaded model, an invalid file.
     """
     if isinstance(error, UsageError):
         return _usage_error_line(error), 2
@@ -59,11 +58,11 @@ def error_line(error: BaseException, *, is_training: bool) -> tuple[str, int] | 
     if isinstance(error, OSError) and error.errno is not None:
         if error.errno not in _USER_ERRNOS:
             return None
-        # Of a failed renaming, the target: the other name is a temporary one of ours.
+        # For a failed renaming, the target: the source is a temporary file.
         name = error.filename if error.filename2 is None else error.filename2
         location = "" if name is None else f"{_user_path(os.fsdecode(name))}: "
-        why = error.strerror or os.strerror(error.errno)
-        return f"unmask: {location}{why[:1].lower()}{why[1:]}", 2
+        reason = error.strerror or os.strerror(error.errno)
+        return f"unmask: {location}{reason[:1].lower()}{reason[1:]}", 2
     return f"unmask: {error}", 2
 
 
@@ -79,23 +78,23 @@ def _out_of_memory_line(error: Exception) -> str | None:
     refused = ("can't allocate memory", "out of memory")
     if not isinstance(error, MemoryError) and not any(one in text.lower() for one in refused):
         return None
-    found = _ALLOCATION_SIZE.search(text)
-    size = "" if found is None else f" {found[1].rstrip('.')} {found[2]}"
+    match = _ALLOCATION_SIZE.search(text)
+    size = "" if match is None else f" {match[1].rstrip('.')} {match[2]}"
     if size.endswith("bytes"):
         size = f" {int(size.split()[0]) / 1e9:,.1f} GB"
-    wanted = f": cannot allocate{size}" if size else ""
-    return f"out of memory{wanted}; use shorter texts, smaller batches or a smaller model"
+    detail = f": cannot allocate{size}" if size else ""
+    return f"out of memory{detail}; use shorter texts, smaller batches or a smaller model"
 
 
 def _user_path(path: str) -> str:
-    """Return a path, or the folder of a temporary one that is being written."""
+    """Return a path; for a temporary file, its folder."""
     while any(p.startswith(".") and p.endswith(".part") for p in Path(path).parts):
         path = os.path.dirname(path)
     return path or "."
 
 
 def _usage_error_line(error: Any) -> str:
-    """Return the line that reports a wrong command line."""
+    """Return the line that reports a usage error."""
     text = str(error.format_message()).rstrip(".").replace(": Value error, ", ": ")
     path = "unmask" if error.ctx is None else error.ctx.command_path
     return f"{path}: {text[:1].lower()}{text[1:]}; see {path} --help"

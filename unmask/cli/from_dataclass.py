@@ -1,4 +1,4 @@
-"""Commands made from dataclasses of options: each field becomes an option with its help."""
+"""Commands made from dataclasses of options: each field becomes an option with help."""
 
 import re
 from collections.abc import Callable, Iterable, Mapping
@@ -32,16 +32,16 @@ def command(
     defaults: Mapping[str, Any] | None = None,
     without: Iterable[str] = (),
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Turn a function into one that typer makes a command of: its options are fields.
+    """Convert a function to a typer command with the fields of dataclasses as options.
 
-    The function gets the values of the first class as a dict, ready to be the keywords of the job,
-    and an instance of each further class.
+    The function receives the values of the first class as a dict, the keywords of the job, and an
+    instance of each further class.
 
     Args:
         options_type: the options of the job.
-        more_types: those of the command line alone.
-        defaults: in place of those of the fields; required ones may become optional.
-        without: fields that the command line does not offer.
+        more_types: options of the command line only.
+        defaults: replacements of the fields' defaults; required fields may become optional.
+        without: fields without an option.
     """
     every_type = (options_type, *more_types)
     flags = {f.name: long_flag(f) for one in every_type for f in fields(one)}
@@ -66,24 +66,24 @@ def command(
             ]
             run(parts[0], *(one(**part) for one, part in zip(more_types, parts[1:], strict=True)))
 
-        made: Any = callback
-        made.__signature__ = Signature(parameters)
-        made.__annotations__ = {one.name: one.annotation for one in parameters}
+        signature_parameters: Any = callback
+        signature_parameters.__signature__ = Signature(parameters)
+        signature_parameters.__annotations__ = {one.name: one.annotation for one in parameters}
         return callback
 
     return decorate
 
 
 def _offered(options_type: type[Any], without: Iterable[str]) -> "list[Field[Any]]":
-    """Return the fields of which plain values can be given: arguments, then options.
+    """Return the fields with plain values: arguments, then options.
 
     Arguments of base classes come before a class's own, options after them.
     """
-    known = option_types(options_type)
+    flags = option_types(options_type)
     by_name = {
         f.name: f
         for f in fields(options_type)
-        if f.name not in without and known[f.name].type is not None
+        if f.name not in without and flags[f.name].type is not None
     }
     arguments = _names(options_type, own_first=False)
     options = _names(options_type, own_first=True)
@@ -94,41 +94,41 @@ def _offered(options_type: type[Any], without: Iterable[str]) -> "list[Field[Any
 
 
 def _names(options_type: type[Any], *, own_first: bool) -> list[str]:
-    own = list(vars(options_type).get("__annotations__", {}))
+    own_names = list(vars(options_type).get("__annotations__", {}))
     bases = [n for base in options_type.__bases__ for n in _names(base, own_first=own_first)]
-    return list(dict.fromkeys([*own, *bases] if own_first else [*bases, *own]))
+    return list(dict.fromkeys([*own_names, *bases] if own_first else [*bases, *own_names]))
 
 
 def long_flag(field: "Field[Any]") -> str:
-    """Return the long spelling of an option; of an argument, what stands for it."""
-    known = flag_of(field)
-    if known.is_argument:
-        return known.metavar or field.name.upper()
-    name = known.names[-1] if known.names else f"--{field.name.replace('_', '-')}"
+    """Return the long flag of an option, or the metavar of an argument."""
+    flag_metadata = flag_of(field)
+    if flag_metadata.is_argument:
+        return flag_metadata.metavar or field.name.upper()
+    name = flag_metadata.names[-1] if flag_metadata.names else f"--{field.name.replace('_', '-')}"
     return name.partition("/")[0]
 
 
 def _parameter(
     options_type: type[Any], field: "Field[Any]", default: Any, flags: Mapping[str, str]
 ) -> Parameter:
-    """Return the parameter that typer makes an option or argument of."""
-    known = flag_of(field)
+    """Return the signature parameter of an option or argument for typer."""
+    flag_metadata = flag_of(field)
     option_type = option_types(options_type)[field.name].type
-    shell_type = _shell_type(option_type, known)
+    shell_type = _shell_type(option_type, flag_metadata)
     help_text = _help(option_docs(options_type).get(field.name, ""), flags)
     is_repeated = get_origin(shell_type) is list
     if is_repeated or (shell_type is str and default == ()):
         default = MISSING if default is MISSING else None
-    if is_repeated and not known.is_argument:
+    if is_repeated and not flag_metadata.is_argument:
         help_text += " Repeatable."
-    if known.is_argument:
-        info = typer.Argument(metavar=known.metavar, help=help_text, callback=check_number)
+    if flag_metadata.is_argument:
+        info = typer.Argument(metavar=flag_metadata.metavar, help=help_text, callback=check_number)
     else:
         info = typer.Option(
-            *(known.names or (long_flag(field),)),
+            *(flag_metadata.names or (long_flag(field),)),
             help=help_text,
-            metavar=known.metavar or _metavar(shell_type),
-            show_default=known.shown_default or True,
+            metavar=flag_metadata.metavar or _metavar(shell_type),
+            show_default=flag_metadata.shown_default or True,
             callback=check_number,
         )
     annotation = shell_type if default is not None else shell_type | None
@@ -140,11 +140,11 @@ def _parameter(
     )
 
 
-def _shell_type(option_type: Any, known: Flag) -> Any:
-    """Return the type of what is written on the command line."""
-    if known.separator is not None:
+def _shell_type(option_type: Any, flag_metadata: Flag) -> Any:
+    """Return the type of the value on the command line."""
+    if flag_metadata.separator is not None:
         return str
-    if known.is_assignments or is_sequence(option_type):
+    if flag_metadata.is_assignments or is_sequence(option_type):
         return list[str]
     members = set(get_args(option_type) or (option_type,)) - {NoneType}
     if choices := choices_of(option_type):
@@ -160,28 +160,28 @@ def _metavar(shell_type: Any) -> str | None:
 
 
 def _help(documentation: str, flags: Mapping[str, str]) -> str:
-    """Return a help text: where the documentation names an option, its flag.
+    """Return a help text with options of the documentation replaced by flags.
 
-    What None means is for Python.
+    Sentences on None are dropped: they are for Python.
     """
-    return _BACKTICKS.sub(lambda found: flags.get(found[1], found[1]), _NONE.sub("", documentation))
+    return _BACKTICKS.sub(lambda match: flags.get(match[1], match[1]), _NONE.sub("", documentation))
 
 
 def check_number(value: Any) -> Any:
-    """Refuse a number that no option can be: not finite, or beyond 64 bits."""
+    """Reject numbers that are not finite or exceed 64 bits."""
     if isinstance(value, int | float) and not fits_64_bits(value):
         raise typer.BadParameter(f"must be a finite number of at most 64 bits, got {value}")
     return value
 
 
 def _value(options_type: type[Any], field: "Field[Any]", value: Any, default: Any) -> Any:
-    """Return the value of an option as the job takes it."""
-    known, option_type = flag_of(field), option_types(options_type)[field.name].type
+    """Convert the value of an option for the job."""
+    flag_metadata, option_type = flag_of(field), option_types(options_type)[field.name].type
     if value is None:
         return None if default is MISSING else default
-    if known.separator is not None:
-        return tuple(value.split(known.separator))
-    if known.is_assignments:
+    if flag_metadata.separator is not None:
+        return tuple(value.split(flag_metadata.separator))
+    if flag_metadata.is_assignments:
         return _read_assignments(value, long_flag(field))
     if isinstance(value, list):
         return tuple(value)
@@ -198,10 +198,10 @@ def default_values(*options_types: type[Any]) -> dict[str, Any]:
 def refuse_options(
     options_type: type[Any], before: str, after: str = "", /, **given: object
 ) -> None:
-    """Refuse the first given option, its flag between two halves of the message.
+    """Reject the first given option, with its flag between two parts of the message.
 
     Raises:
-        ValueError: one is given.
+        ValueError: an option is given.
     """
     flags = {f.name: long_flag(f) for f in fields(options_type)}
     for name, value in given.items():

@@ -1,4 +1,4 @@
-"""What commands read: models, texts of the command line, of files and of standard input."""
+"""Inputs of commands: models, and texts of the command line, files or standard input."""
 
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -16,7 +16,7 @@ ItemT = TypeVar("ItemT")
 AnswerT = TypeVar("AnswerT")
 
 TEXTS_PER_CALL = 256
-"""Texts answered in one call; the answers are printed before the next texts are read."""
+"""Texts per call; outputs are printed before the next texts are read."""
 
 
 def is_word_vectors(model: str) -> bool:
@@ -37,12 +37,14 @@ def is_finetuned(model: str) -> bool:
 def with_ensemble(
     pipeline: "Pipeline", other_models: Sequence[str] | None, device: str
 ) -> "Pipeline | Ensemble":
-    """Return the ensemble of a model and others; the model itself where there are none."""
+    """Return the ensemble of a model and others; the model if there are none."""
     if not other_models:
         return pipeline
     from unmask.inference.ensemble import Ensemble
 
-    return Ensemble([pipeline, *(load_pipeline(other, device) for other in other_models)])
+    return Ensemble(
+        [pipeline, *(load_pipeline(others_loaded, device) for others_loaded in other_models)]
+    )
 
 
 def load_pipeline(model: str, device: str) -> "Pipeline":
@@ -50,13 +52,13 @@ def load_pipeline(model: str, device: str) -> "Pipeline":
     import unmask
 
     pipeline = unmask.load(model).to(device)
-    for what, names in (
+    for description, names in (
         ("missing weights, randomly initialized", pipeline.loaded_model.missing),
         ("unused weights", pipeline.loaded_model.unexpected),
     ):
         if names:
-            more = f" and {len(names) - 4} more" if len(names) > 4 else ""
-            print_line(f"{model}: {what}: {', '.join(names[:4])}{more}", sys.stderr)
+            ellipsis = f" and {len(names) - 4} more" if len(names) > 4 else ""
+            print_line(f"{model}: {description}: {', '.join(names[:4])}{ellipsis}", sys.stderr)
     return pipeline
 
 
@@ -72,10 +74,10 @@ def read_texts(
 
     Args:
         texts: texts.
-        input_file: a file, each of whose lines is one text with one answer, however long it is.
-        text_column: column of its text.
-        encoding_errors: what becomes of bytes that are not UTF-8.
-        keep_blank: blank lines are texts too, so that answers are in the rows of the lines.
+        input_file: a file with one text per line.
+        text_column: column of the text in records.
+        encoding_errors: treatment of invalid UTF-8.
+        keep_blank: whether blank lines are texts, so that outputs match lines.
     """
     from unmask.text.lines import BlankLines
 
@@ -108,13 +110,13 @@ def read_texts(
 
 
 def refuse_texts_and_input(texts: Sequence[str] | None, input_file: Path | None) -> None:
-    """Refuse texts of the command line beside a file of texts."""
+    """Reject texts on the command line together with a file of texts."""
     if texts and input_file is not None:
         raise ValueError(f"give texts or --input, not both: got {texts[0]!r} and {input_file}")
 
 
 def check_utf8(argument: str) -> str:
-    """Check that an argument is text."""
+    """Check that an argument is valid UTF-8."""
     try:
         argument.encode()
     except UnicodeEncodeError as error:
@@ -159,17 +161,17 @@ def read_standard_input(
 def answer_in_batches(
     items: Iterable[ItemT], answer: Callable[[list[ItemT]], Iterable[AnswerT]]
 ) -> Iterator[tuple[ItemT, AnswerT]]:
-    """Answer some items at a time; yield each with its answer.
+    """Process items in batches; yield each with its output.
 
-    Where answers go into a file, the terminal shows how many there are.
+    If the output is a file, the terminal shows progress.
     """
-    rest, n = iter(items), 0
+    iterator, n = iter(items), 0
     progress = ProgressLine(None if sys.stdout.isatty() else sys.stderr)
-    while some := list(islice(rest, TEXTS_PER_CALL)):
+    while some := list(islice(iterator, TEXTS_PER_CALL)):
         try:
             answers = answer(some)
         except ValueError as error:
-            if n:  # the error counts from the first of these
+            if n:  # the error counts from the start of the batch
                 raise ValueError(f"after the first {n:,} texts: {error}") from None
             raise
         yield from zip(some, answers, strict=True)

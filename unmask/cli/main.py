@@ -66,7 +66,7 @@ _TRAINING_COMMANDS = frozenset(("pretrain", "finetune", "study", "demo", "align"
 
 
 def make_app(*names: str) -> typer.Typer:
-    """Return the command line with some commands loaded; of the others it has the summaries."""
+    """Return the app with some commands loaded, and summaries of the others."""
     app = typer.Typer(
         name="unmask",
         help="Pretrain once, fine-tune many times: every family of pretrained language model, on "
@@ -87,33 +87,33 @@ def make_app(*names: str) -> typer.Typer:
 
 
 def load_command(name: str) -> Callable[..., None]:
-    """Return the function that typer makes a command of."""
+    """Return the function of a command."""
     module = import_module(f"unmask.cli.commands.{COMMANDS[name][0]}")
     return getattr(module, name)
 
 
 def _do_nothing() -> None:
-    """Stand for a command that is not called."""
+    """Placeholder of a command that is not called."""
 
 
 def main() -> None:
     """Run the command line as a program."""
     sys.excepthook = print_traceback
     status = run(sys.argv[1:])
-    # Python remembers that a signal broke off code that was made of a string, as that of a
-    # dataclass is, and `python -m` then dies of SIGINT whatever the status; a new string clears it.
+    # Python remembers a signal that interrupted code compiled from a string, as in dataclasses, and
+    # `python -m` then dies of SIGINT for any status; a new string clears it.
     exec("")
     raise SystemExit(status)
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Run a command and return its exit status; a bug of ours is raised.
+    """Run a command and return its exit status; bugs are raised.
 
     0: success. 2: invalid input or options, reported in one line on standard error. 130, 143 or
     129: stopped by Ctrl-C, SIGTERM or a terminal that was closed. 1: any other error.
     """
     for stream in (sys.stdout, sys.stderr):
-        if hasattr(stream, "reconfigure"):  # a name of a file may be no UTF-8
+        if hasattr(stream, "reconfigure"):  # file names may be invalid UTF-8
             cast("Any", stream).reconfigure(errors="backslashreplace")
     called = next((word for word in arguments if not word.startswith("-")), "")
     command = typer.main.get_command(make_app(called))
@@ -128,7 +128,7 @@ def run(arguments: Sequence[str]) -> int:
                 sys.stdout.flush()
     except typer.Exit as end:
         return end.exit_code
-    except BrokenPipeError:  # whoever reads our output has enough of it
+    except BrokenPipeError:  # the reader closed the pipe
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         return 1
     except (
@@ -156,26 +156,26 @@ _ARGUMENT_AT_START = re.compile(r"unmask: (\w+)(?=: | must | is | are )")
 
 
 def _name_option(line: str, command: Any, arguments: Sequence[str]) -> str:
-    """Name an option as it was written where the library names the argument that it sets."""
+    """Replace an argument name of the library by the option as written."""
     argument = _ARGUMENT_AT_START.match(line)
     called = command.commands.get(next((w for w in arguments if not w.startswith("-")), ""))
     if argument is None or called is None:
         return line
     written = {word.partition("=")[0] for word in arguments}
     written |= {word[:2] for word in arguments if re.match("-[a-z]", word)}
-    # The library calls an argument as the parameter is called, or as the option is spelled.
-    found = [
+    # The library uses the parameter's name, or the option's spelling.
+    match = [
         flag
         for parameter, flags in _flags(called).items()
         if argument[1] in (parameter, *(flag.lstrip("-").replace("-", "_") for flag in flags))
         for flag in flags
         if flag in written
     ]
-    return f"unmask: {found[0]}{line[argument.end() :]}" if found else line
+    return f"unmask: {match[0]}{line[argument.end() :]}" if match else line
 
 
 def _flags(command: Any) -> dict[str, list[str]]:
-    """Return the spellings of each option of a command, by the name of its parameter."""
+    """Return the spellings of each option of a command, by parameter name."""
     return {
         parameter.name: [name for name in parameter.opts if name.startswith("-")]
         for parameter in command.params
@@ -202,4 +202,4 @@ def _global_options(
         ),
     ] = False,
 ) -> None:
-    """Take the options before the command; `run` has read them already."""
+    """Accept the options before the command, which `run` has read."""

@@ -1,4 +1,4 @@
-"""Options that several commands have, and the functions of `import unmask` do not."""
+"""Options shared by commands that the Python functions lack."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from unmask.options import flag
 
 @dataclass(frozen=True, kw_only=True)
 class JsonOption:
-    """How the result is printed."""
+    """Output format."""
 
     as_json: bool = field(default=False, metadata=flag("--json"))
     """Print the result as JSON."""
@@ -28,7 +28,7 @@ class JsonLinesOption:
 
 @dataclass(frozen=True, kw_only=True)
 class MoreData:
-    """Data sources beside those of `--data`."""
+    """Data sources besides those of `--data`."""
 
     more: Sequence[str] = field(default=(), metadata=flag(metavar="PATH", is_argument=True))
     """Further data sources, as for --data (so that the shell may expand --data *.txt)."""
@@ -45,7 +45,7 @@ class ModelArgument:
 
 @dataclass(frozen=True, kw_only=True)
 class TextColumn:
-    """Where the text of a record is."""
+    """Column with the text of a record."""
 
     text_column: str | None = field(
         default=None,
@@ -76,7 +76,7 @@ class TextArguments:
 
 @dataclass(frozen=True, kw_only=True)
 class TextPoolingOptions:
-    """How a text becomes one vector."""
+    """Pooling of a text."""
 
     pooling: Literal["mean", "first", "last", "ends"] | None = field(
         default=None,
@@ -91,7 +91,7 @@ class TextPoolingOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class LimitOption:
-    """How many word vectors are read."""
+    """Limit of word vectors."""
 
     limit: int | None = field(default=None, metadata=flag(shown_default="all"))
     """Number of word vectors to read from the start of the file."""
@@ -99,7 +99,7 @@ class LimitOption:
 
 @dataclass(frozen=True, kw_only=True)
 class EnsembleOptions:
-    """Which fine-tuned model answers."""
+    """Further models, and the task of a mixture."""
 
     ensemble: Sequence[str] = field(default=(), metadata=flag(metavar="MODEL"))
     """Further model of an ensemble, whose predicted probabilities (or numbers) are averaged."""

@@ -1,1 +1,1 @@
-"""Studies: several ways to pretrain, compared under one budget on the same tasks."""
+"""Studies: pretraining variants compared under one budget on the same tasks."""

@@ -1,4 +1,4 @@
-"""StudyOptions: what `run_study` takes, in Python and on the command line."""
+"""StudyOptions: the options of `run_study`, in Python and on the command line."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class StudyOptions(LoaderOptions, TerminalOptions):
-    """Which study to run, on which text and tasks, and what differs from its definition."""
+    """The study to run, its text and tasks, and changes of its definition."""
 
     study: str | Path | Study = field(metadata=flag(metavar="STUDY", is_argument=True))
     """Study: bart-noises, t5-objectives, t5-rates, t5-spans, t5-architectures, summaries,
@@ -45,4 +45,4 @@ class StudyOptions(LoaderOptions, TerminalOptions):
     seeds: int | None = field(default=None, metadata=flag(shown_default="that of the study"))
     """Number of fine-tuning runs per cell and task."""
     resume: bool = False
-    """Continue the study in `out`: what is finished is not run again."""
+    """Continue the study in `out`; finished parts are not run again."""

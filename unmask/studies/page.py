@@ -1,4 +1,4 @@
-"""A study as a page and a plot: a row for each cell, a column for each task."""
+"""The results of a study as a page and a plot: a row per cell, a column per task."""
 
 from collections.abc import Iterator
 
@@ -11,15 +11,17 @@ PLOT_FILE = "plot.svg"
 
 
 def format_markdown(result: StudyResult) -> str:
-    """Write the results as a page in Markdown, which shows the plot."""
+    """Format the results as a Markdown page with the plot."""
     study = result.study
     names, table = result.to_table()
     paper = f" In small, after {study.paper}." if study.paper else ""
-    left_out = [f"{one.name} was left out: {one.error}" for one in result.cell_results if one.error]
+    left_out = [
+        f"{cell.name} was left out: {cell.error}" for cell in result.cell_results if cell.error
+    ]
     left_out += [
-        f"{ran.name} was left out of {one.name}: {ran.error}"
-        for one in result.cell_results
-        for ran in one.scores
+        f"{ran.name} was left out of {cell.name}: {ran.error}"
+        for cell in result.cell_results
+        for ran in cell.scores
         if ran.error
     ]
     lines = [
@@ -33,7 +35,7 @@ def format_markdown(result: StudyResult) -> str:
 
 
 def draw_svg(result: StudyResult) -> str:
-    """Draw the scores: a dot for each seed, a stroke for their mean; returns an SVG document."""
+    """Draw the scores as SVG: a dot for each seed, a line for their mean."""
     cells = result.cell_results
     columns = {name: [one.scores_of(name) for one in cells] for name in result.benchmarks}
     columns |= {"average": [one.averages() for one in cells]}
@@ -42,12 +44,12 @@ def draw_svg(result: StudyResult) -> str:
 
 
 def _method_sentences(study: Study) -> Iterator[str]:
-    """Say how the cells were trained and scored, and which differ from the others."""
+    """Yield sentences on training and scoring, and on cells that differ."""
     several = study.seeds > 1
-    rows = (
-        "all rows (or as many as its name says)" if study.rows is None else f"{study.rows:,} rows"
+    rows = "all rows (or the number in its name)" if study.rows is None else f"{study.rows:,} rows"
+    epochs = (
+        "a number of epochs chosen by size" if study.epochs is None else f"{study.epochs:g} epochs"
     )
-    epochs = "as many epochs as suit them" if study.epochs is None else f"{study.epochs:g} epochs"
     tuned = "tuned" if any(cell.tune != "full" for cell in study.cells) else "tuned whole"
     yield (
         f"Each cell read {study.tokens:,} tokens of the same text, once, and was then {tuned} "
@@ -56,16 +58,16 @@ def _method_sentences(study: Study) -> Iterator[str]:
     for cell in study.cells:
         if cell.has_word_vectors and cell.has_trained_weights:
             yield (
-                f"But for {cell.name}, too: word vectors, learned of the whole text, as often as "
-                "their recipe says."
+                f"Except for {cell.name}: word vectors, trained on the whole text for the epochs "
+                "of their recipe."
             )
     if none := [cell.name for cell in study.cells if not cell.has_trained_weights]:
-        yield f"But for {', '.join(none)}: random weights, drawn for each seed."
+        yield f"Except for {', '.join(none)}: random weights, drawn for each seed."
     for cell in study.cells:
         if cell.init_from:
             read = f" and read {study.token_budget(cell):,} tokens" if cell.token_factor else ""
             text = f" of {' and '.join(cell.text)}" if cell.text and cell.token_factor else ""
-            yield f"{cell.name} began with the weights of {cell.init_from}{read}{text}."
+            yield f"{cell.name} was initialized from {cell.init_from}{read}{text}."
     for cell in study.cells:
         if cell.tune != "full":
             yield f"{cell.name} was tuned by {cell.tune}."
@@ -76,12 +78,12 @@ def _method_sentences(study: Study) -> Iterator[str]:
     ]
     if more:
         yield (
-            "Rows that hold both source and target have more tokens of as much text: "
+            "Rows with both source and target have more tokens for the same text: "
             f"{', '.join(more)}."
         )
     spread = "; ± is the standard deviation over the seeds of tuning" if several else ""
     yield (
-        "Scores are of 100, on the dev files; the average is over those of which more is better"
+        "Scores range to 100, on the dev files; the average is over metrics where higher is better"
         f"{spread}."
     )
     yield (

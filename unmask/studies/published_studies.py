@@ -1,4 +1,4 @@
-"""STUDIES: the explicit table of published comparisons, in small."""
+"""STUDIES: small-scale versions of published comparisons."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -27,12 +27,12 @@ from unmask.objectives.select import AllTokens, TokenMasking
 from unmask.studies.study import Study, StudyCell, read_study
 
 BATCH_ROWS = 16
-"""Of a step: many small steps teach more on a core or two than few."""
+"""Batch size in tokens: on one or two cores many small steps train better than few."""
 N_LAYERS = 2
 
 
 def _tiny_stacks(*stacks: str, n_layers: int = N_LAYERS) -> tuple[str, ...]:
-    """Make every stack 128 wide."""
+    """Return changes that make every stack 128 wide."""
     sizes = {"d_model": 128, "n_layers": n_layers, "n_heads": 2, "d_ff": 512}
     return tuple(
         f"architecture.{stack}{key}={value}" for stack in stacks for key, value in sizes.items()
@@ -45,12 +45,12 @@ def _row_changes(length: int) -> tuple[str, ...]:
 
 STACK_PREFIXES = ("encoder.", "decoder.")
 TEXT_TOKENS = 128
-"""Tokens of a row, of two stacks on the side that has more."""
+"""Tokens of a row; with two stacks, of the longer side."""
 TINY_ENCODER_DECODER = (*_tiny_stacks(*STACK_PREFIXES), *_row_changes(TEXT_TOKENS))
 
 
 def _without_pretraining(model: str) -> StudyCell:
-    """Return the network that all are compared with: tuned, and not pretrained."""
+    """Return the baseline: fine-tuned without pretraining."""
     return StudyCell(name="no-pretraining", model=model, token_factor=0.0)
 
 
@@ -121,8 +121,8 @@ _PREDICT_REST = cast("Objective", T5_OBJECTIVES["prefix_language_model"])
 def _both_objectives(architecture: str) -> tuple[StudyCell, StudyCell]:
     """Return an architecture of T5's table 2 under both of its objectives.
 
-    The stack of L layers is the unit: two of L, the same with shared layers, two of L / 2, and
-    language models of L layers, which cost as much as two stacks (section 3.2.2).
+    In units of L layers: two stacks of L, the same with shared layers, two of L / 2, and language
+    models of L layers, which cost as much as two stacks (section 3.2.2).
     """
     one = {"lm": False, "prefix-lm": True}.get(architecture)
     name = "enc-dec" if architecture == "" else architecture
@@ -134,7 +134,7 @@ def _both_objectives(architecture: str) -> tuple[StudyCell, StudyCell]:
         rows = dict.fromkeys(("denoising", "language"), TEXT_TOKENS)
         objectives: tuple[Objective, Objective] = T5, _PREDICT_REST
     else:
-        # As much text as two stacks read in 128: 141 tokens hidden in spans, else 127 and two ends.
+        # As much text as two stacks in 128: 141 tokens with span corruption, else 127 and two ends.
         sizes, rows = _tiny_stacks(""), {"denoising": 157, "language": 129}
         objectives = T5, _PREDICT_REST if one else _PREDICT_ALL
     denoising, language = (
@@ -164,8 +164,8 @@ T5_ARCHITECTURE_STUDY = Study(
     tasks="as-text",
     tokens=8_000_000,
 )
-"""What a standard language model is asked of a text: all of it, from its beginning on; others, the
-rest after a point (section 3.2.3)."""
+"""A standard language model predicts the whole text; others the rest after a prefix (section
+3.2.3)."""
 
 
 SUMMARIZATION_STUDY = Study(
@@ -184,8 +184,8 @@ SUMMARIZATION_STUDY = Study(
     tasks="summaries",
     tokens=8_000_000,
 )
-"""The minis as their cards have them, but for steps of fewer rows; T5 also with an objective of its
-table 3 whose decoder says the whole text, as BART's does."""
+"""The mini presets with smaller batches; T5 also with an objective of its table 3 whose decoder
+predicts the whole text, as BART's."""
 
 
 ELMO_TAGGING_STUDY = Study(
@@ -195,7 +195,7 @@ ELMO_TAGGING_STUDY = Study(
     cells=(
         StudyCell(
             name="random-words", model="word2vec-skipgram-mini", token_factor=0.0,
-            changes=("objective.epochs=1",),  # of these, only which words there are is taken
+            changes=("objective.epochs=1",),  # only for the vocabulary
         ),
         StudyCell(name="words", model="word2vec-skipgram-mini"),
         StudyCell(name="random-elmo", model="elmo-mini", token_factor=0.0, tune="scalar_mix"),
@@ -205,17 +205,17 @@ ELMO_TAGGING_STUDY = Study(
     tokens=24_000_000,
     epochs=10.0,
 )  # fmt: skip
-"""An LSTM in both directions and a CRF read vectors of words, which are tuned with them, or a
-learned mean of ELMo's layers, which are not. Its tokens are bytes, five or six of a word."""
+"""A BiLSTM-CRF over word vectors, which are fine-tuned, or over a scalar mix of ELMo's frozen
+layers. ELMo's tokens are bytes, five or six per word."""
 
 
 def _stage_study(name: str, tasks: str, text: tuple[str, ...], token_factor: float) -> Study:
-    """Leave out one stage of ULMFiT after the other, on a task of which few labels are known.
+    """Ablate the stages of ULMFiT, on a task with few labels.
 
-    Each layer has 1 / 2.6 of the rate of the layer above (section 3.2), also where it is tuned: in
-    all five groups, as in the released code, where `gradual` alone would spread what is of four.
+    Each layer has 1 / 2.6 of the rate of the layer above (section 3.2), in all five groups, as in
+    the released code, in fine-tuning too.
     """
-    gradual, slower, whole = "gradual", "layerwise_lr_decay=0.3846", "all-stages"
+    gradual, slower, full = "gradual", "layerwise_lr_decay=0.3846", "all-stages"
     tuned = {
         "not-gradual": f"{gradual}:unfreeze_fraction=0,{slower}",
         "one-rate": f"{gradual}:layerwise_lr_decay=1",
@@ -228,7 +228,7 @@ def _stage_study(name: str, tasks: str, text: tuple[str, ...], token_factor: flo
             _without_pretraining("ulmfit-mini"),
             StudyCell(name="no-domain", model="ulmfit-mini", tune=f"{gradual}:{slower}"),
             StudyCell(
-                name=whole,
+                name=full,
                 model="ulmfit-mini",
                 init_from="no-domain",
                 text=text,
@@ -237,7 +237,7 @@ def _stage_study(name: str, tasks: str, text: tuple[str, ...], token_factor: flo
                 tune=f"{gradual}:{slower}",
             ),
             *(
-                StudyCell(name=n, model="ulmfit-mini", init_from=whole, token_factor=0.0, tune=tune)
+                StudyCell(name=n, model="ulmfit-mini", init_from=full, token_factor=0.0, tune=tune)
                 for n, tune in (tuned | {"plain": "full"}).items()
             ),
         ),
@@ -257,7 +257,7 @@ ULMFIT_STUDIES = (
     _stage_study("ulmfit-stages", "imdb-few", ("imdb/unsup.jsonl", "imdb/train.jsonl"), 1.0),
     _stage_study("ulmfit-stages-trec", "trec-few", ("classification/TREC/train.tsv",), 0.1),
 )
-"""All text of the task is known without its labels, as in the paper's semi-supervised setting."""
+"""All text of the task is used without labels, as in the paper's semi-supervised setting."""
 
 STUDIES: Mapping[str, Study] = {
     study.name: study
@@ -273,15 +273,15 @@ STUDIES: Mapping[str, Study] = {
 
 
 def find_study(name: str) -> Study:
-    """Return a study by name, or read the TOML file that the name is.
+    """Return a study by name, or read a TOML file.
 
     Raises:
         FileNotFoundError: there is no such file.
-        ValueError: there is no such study, or its file is not what it should be.
+        ValueError: there is no such study, or its file is invalid.
     """
     if name in STUDIES:
         return STUDIES[name]
     if name.endswith(".toml"):
         return read_study(Path(name))
     message = unknown_key_message(name, STUDIES).replace("unknown key", "unknown study", 1)
-    raise ValueError(f"{message}; or name a TOML file")
+    raise ValueError(f"{message}; or give a TOML file")

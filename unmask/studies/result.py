@@ -1,4 +1,4 @@
-"""What came out of a study: a table of cells and tasks."""
+"""Results of a study: a table of cells and tasks."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -11,32 +11,32 @@ from unmask.studies.study import Study
 
 @dataclass(frozen=True, kw_only=True)
 class CellResult:
-    """What became of a cell, as far as it is."""
+    """Results of a cell so far."""
 
     name: str
     parameters: int = 0
-    """Token vectors included."""
+    """Number of parameters, embeddings included."""
     loss: float | None = None
-    """Of held-out text, by its own objective: of cells that ask otherwise it says nothing."""
+    """Loss on held-out text by its own objective, not comparable across objectives."""
     tokens: int = 0
     seconds: float = 0.0
-    """Of pretraining."""
+    """Duration of pretraining."""
     scores: tuple[BenchmarkResult, ...] = ()
     error: str = ""
-    """Why it was not pretrained or tuned to its end, in a line."""
+    """Error that ended pretraining or fine-tuning, in one line."""
 
     def scores_of(self, benchmark: str) -> list[float]:
-        """Return its scores in a benchmark, of 100, one for each seed."""
-        found = [ran for ran in self.scores if ran.name == benchmark and ran.dev]
-        return scale_to_100(found[0].metric, found[0].dev) if found else []
+        """Return its scores on a benchmark, up to 100, one per seed."""
+        scores = [ran for ran in self.scores if ran.name == benchmark and ran.dev]
+        return scale_to_100(scores[0].metric, scores[0].dev) if scores else []
 
     def is_done(self, benchmarks: Sequence[str]) -> bool:
-        """Return whether nothing of it is left to be run."""
+        """Return whether all runs of the cell are done."""
         scored = {ran.name for ran in self.scores if ran.dev}
         return not self.error and scored.issuperset(benchmarks)
 
     def averages(self) -> list[float]:
-        """Return, for each seed, the mean over benchmarks of which more is better."""
+        """Return for each seed the mean over benchmarks where higher is better."""
         each = [scale_to_100(ran.metric, ran.dev) for ran in self.scores if ran.is_averaged]
         if not each or len({len(one) for one in each}) > 1:
             return []
@@ -45,21 +45,21 @@ class CellResult:
 
 @dataclass(frozen=True, kw_only=True)
 class StudyResult:
-    """All that came out of a study so far."""
+    """Results of a study so far."""
 
     study: Study
     benchmarks: tuple[str, ...]
     cell_results: tuple[CellResult, ...]
 
     def with_result(self, cell_result: CellResult) -> "StudyResult":
-        """Return it with another outcome of a cell."""
+        """Return a copy with a new result of a cell."""
         results = (
             cell_result if one.name == cell_result.name else one for one in self.cell_results
         )
         return replace(self, cell_results=tuple(results))
 
     def to_table(self) -> tuple[list[str], list[list[str]]]:
-        """Return the table: the names of its columns, and a row for each cell."""
+        """Return the column names and a row for each cell."""
         names = ["cell", "parameters", "held-out loss", *self.benchmarks, "average"]
         return names, [self._table_row(one) for one in self.cell_results]
 
@@ -77,7 +77,7 @@ class StudyResult:
 
 
 def format_mean_and_std(values: Sequence[float]) -> str:
-    """Write a mean, with the standard deviation where there are several values."""
+    """Format a mean, with the standard deviation of several values."""
     if not values:
         return ""
     spread = f" ± {np.std(values, ddof=1):.1f}" if len(values) > 1 else ""

@@ -1,4 +1,4 @@
-"""Running a study: each cell is pretrained and tuned; what is done is kept, and continues."""
+"""Running a study: each cell is pretrained and fine-tuned, and can be resumed."""
 
 import shutil
 from collections.abc import Mapping
@@ -42,14 +42,12 @@ from unmask.zoo.preset import Published
 STUDY_FILE = "study.json"
 
 _STUDY_KEYS = {
-    "model": "a cell has a model of its own",
-    "data": "--data names the text",
-    "steps": "tokens says how long each cell is pretrained",
-    **dict.fromkeys(
-        (*DOCUMENT_OPTIONS, "sampling_exponent"), "cells share the tokens that are made of the text"
-    ),
+    "model": "each cell has its own model",
+    "data": "the text is given by --data",
+    "steps": "the length of pretraining is given by tokens",
+    **dict.fromkeys((*DOCUMENT_OPTIONS, "sampling_exponent"), "cells share the tokenized text"),
 }
-"""What a study says of all recipes, and how."""
+"""Recipe keys set by the study, and the reason for messages."""
 
 
 @takes_options(StudyOptions)
@@ -57,72 +55,74 @@ _STUDY_KEYS = {
 def run_study(options: StudyOptions) -> StudyResult:
     """Pretrain the cells of a study under one budget, fine-tune each on the same tasks, compare.
 
-    The folder holds `study.json`, the table in `README.md`, the plot `plot.svg`, and all runs.
-    Several processes may run the same study in it: each takes the next cell that is free. A cell
-    that cannot be trained is left out and reported, and the others are run.
+    The folder has `study.json`, the table in `README.md`, the plot `plot.svg`, and all runs.
+    Several processes may run the same study: each takes the next free cell. A cell that cannot be
+    trained is left out and reported.
 
     The fields of `StudyOptions` are its keywords.
 
     Raises:
         FileNotFoundError: the text, or all files of the tasks, are missing.
-        ValueError: there is no such study or cell, a cell is not what its model can be, or `out`
-            holds something else.
+        ValueError: there is no such study or cell, a cell is invalid for its model, or `out` has
+            other content.
         KeyboardInterrupt: the study was stopped; it can be resumed.
     """
     study, data, tasks_data = options.study, options.data, options.tasks_data
-    whole = study if isinstance(study, Study) else find_study(str(study))
+    resolved = study if isinstance(study, Study) else find_study(str(study))
     file = study.name if isinstance(study, Study) else str(study)
     names = ("tokens", "rows", "epochs", "seeds")
-    given = {name: getattr(options, name) for name in names if getattr(options, name) is not None}
+    changes = {name: getattr(options, name) for name in names if getattr(options, name) is not None}
     try:
-        whole = replace(whole, **given)  # pyright: ignore[reportArgumentType]  # checked there
+        resolved = replace(resolved, **changes)  # pyright: ignore[reportArgumentType]  # checked there
     except ValueError as error:
         raise ValueError(f"--{error}") from None
-    now = whole.select_cells(options.cells)
+    now = resolved.select_cells(options.cells)
     check_run_numbers(workers=options.workers, threads=options.threads)
     distributed.resolve_device(options.device)
-    for cell in whole.cells:
-        _check_cell(whole, cell, file)
-    places = None if tasks_data is None else Path(tasks_data)
-    for cell in whole.cells:
-        _find_cell_text(cell, places)
-    benchmarks, _ = find_suite(whole.tasks, places, include_test=False)
+    for cell in resolved.cells:
+        _check_cell(resolved, cell, file)
+    data_folder = None if tasks_data is None else Path(tasks_data)
+    for cell in resolved.cells:
+        _find_cell_text(cell, data_folder)
+    benchmarks, _ = find_suite(resolved.tasks, data_folder, include_test=False)
     sources = (data,) if isinstance(data, str | Path) else tuple(data)
     job = _StudyRun(
-        study=whole, benchmarks=tuple(one.name for one in benchmarks), sources=sources,
-        tasks_folder=places, folder=Path(options.out), workers=options.workers,
+        study=resolved, benchmarks=tuple(one.name for one in benchmarks), sources=sources,
+        tasks_folder=data_folder, folder=Path(options.out), workers=options.workers,
         device=options.device, threads=options.threads, terminal=options.terminal,
     )  # fmt: skip
     is_new = not job.folder.exists()
-    made = job.save_result(resume=options.resume)
+    result = job.save_result(resume=options.resume)
     try:
         check_sources([str(source) for source in sources])
         for n, cell in enumerate(now, 1):
             job.show(f"{cell.name}, {n} of {len(now)}")
-            made = job.run_cell(cell)
+            result = job.run_cell(cell)
     except KeyboardInterrupt:
-        raise KeyboardInterrupt(f"{job.folder}: stopped; go on with --resume") from None
+        raise KeyboardInterrupt(f"{job.folder}: stopped; continue with --resume") from None
     except (ValueError, OSError):
         if is_new and not (job.folder / "pretrained").exists():
-            shutil.rmtree(job.folder)  # the text was wrong: the same folder will do for another
+            shutil.rmtree(job.folder)  # invalid text: the folder can be reused
         raise
-    asked = {cell.name for cell in now}
-    failed = [one for one in made.cell_results if one.error and one.name in asked]
+    requested = {cell.name for cell in now}
+    failed = [one for one in result.cell_results if one.error and one.name in requested]
     if len(failed) == len(now):
-        raise ValueError(f"{whole.name}: no cell could be run; {failed[0].name}: {failed[0].error}")
-    return made
+        raise ValueError(
+            f"{resolved.name}: no cell could be run; {failed[0].name}: {failed[0].error}"
+        )
+    return result
 
 
 @dataclass(frozen=True, kw_only=True)
 class _SavedStudy:
-    """What a study's facts say of what is done."""
+    """The results in a study's facts."""
 
     cells: tuple[CellResult, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
 class _StudyRun:
-    """A study, about to be run or resumed; other processes may run other cells of it."""
+    """A study to run or resume; other processes may run other cells."""
 
     study: Study
     benchmarks: tuple[str, ...]
@@ -136,7 +136,7 @@ class _StudyRun:
 
     @property
     def comparable_settings(self) -> dict[str, Any]:
-        """What a study that continues must have alike."""
+        """Settings that must be equal when a study is resumed."""
         return {
             "study": to_dict(self.study),
             "data": [str(source) for source in self.sources],
@@ -144,33 +144,33 @@ class _StudyRun:
         }
 
     def show(self, text: str) -> None:
-        """Show a line."""
+        """Print a line."""
         if self.terminal is not None:
             print_line(text, self.terminal)
 
     def save_result(
         self, cell_result: CellResult | None = None, *, resume: bool = True
     ) -> StudyResult:
-        """Write what is there of each cell, and an outcome that is new; one process at a time.
+        """Write the results of all cells and a new one, under a lock.
 
         Raises:
-            ValueError: the folder is not this study's, or not to be resumed.
+            ValueError: the folder is of another study, or must not be resumed.
         """
         if self.folder.exists() and not self.folder.is_dir():
             raise ValueError(f"{self.folder}: is a file; a study needs a folder")
         if self.folder.is_dir():
-            self._check_folder(resume=resume)  # before a lock is put into a folder of others
+            self._check_folder(resume=resume)  # before a lock file is written
         self.folder.mkdir(parents=True, exist_ok=True)
         with lock_run_folder(self.folder, wait=True):
             self._check_folder(resume=resume)
             remove_partial_files(self.folder)
-            made = self._load_results()
-            made = made if cell_result is None else made.with_result(cell_result)
-            self._write_results(made)
-        return made
+            result = self._load_results()
+            result = result if cell_result is None else result.with_result(cell_result)
+            self._write_results(result)
+        return result
 
     def run_cell(self, cell: StudyCell) -> StudyResult:
-        """Run a cell, unless it is done or another process is about it."""
+        """Run a cell, unless it is done or run by another process."""
         place = self.folder / ".running" / cell.name
         place.mkdir(parents=True, exist_ok=True)
         with ExitStack() as stack:
@@ -186,7 +186,7 @@ class _StudyRun:
             )
 
     def _check_folder(self, *, resume: bool) -> None:
-        """Check that the folder is new, or holds this study.
+        """Check that the folder is new, or of this study.
 
         Raises:
             ValueError: it is not.
@@ -198,33 +198,33 @@ class _StudyRun:
             raise ValueError(f"{folder}: holds files, but not a study; name a new folder")
         if not resume:
             raise ValueError(
-                f"{folder}: holds a study already; go on with it by --resume, or name a new folder"
+                f"{folder}: holds a study already; continue it with --resume, or name a new folder"
             )
-        was = _read_study_file(path)
-        if not isinstance(was.get("study"), dict):
-            raise ValueError(f"{path}: study must be a table, got {was.get('study')!r:.40}")
-        if found := _describe_difference(
-            _with_current_defaults(was["study"]), self.comparable_settings["study"]
+        saved = _read_study_file(path)
+        if not isinstance(saved.get("study"), dict):
+            raise ValueError(f"{path}: study must be a table, got {saved.get('study')!r:.40}")
+        if difference := _describe_difference(
+            _with_current_defaults(saved["study"]), self.comparable_settings["study"]
         ):
-            raise ValueError(f"{folder}: this study has {found}")
-        if was.get("data") != self.comparable_settings["data"]:
-            raise ValueError(f"{folder}: this study reads {was.get('data')}; give the same data")
-        here, old = (
+            raise ValueError(f"{folder}: this study has {difference}")
+        if saved.get("data") != self.comparable_settings["data"]:
+            raise ValueError(f"{folder}: this study reads {saved.get('data')}; give the same data")
+        current_folder, old = (
             self.comparable_settings["tasks_data"],
-            was.get("tasks_data", self.comparable_settings["tasks_data"]),
+            saved.get("tasks_data", self.comparable_settings["tasks_data"]),
         )
-        if old != here:
+        if old != current_folder:
             raise ValueError(
                 f"{folder}: this study has its tasks from {old or 'the Hub'}, not from "
-                f"{here or 'the Hub'}; give the same folder"
+                f"{current_folder or 'the Hub'}; give the same folder"
             )
 
     def _load_results(self) -> StudyResult:
-        """Return what is there of each cell."""
+        """Return the results of each cell so far."""
         path = self.folder / STUDY_FILE
-        said = _read_study_file(path).get("cells", []) if path.is_file() else []
+        facts = _read_study_file(path).get("cells", []) if path.is_file() else []
         try:
-            was = {one.name: one for one in from_dict(_SavedStudy, {"cells": said}).cells}
+            was = {one.name: one for one in from_dict(_SavedStudy, {"cells": facts}).cells}
         except ValueError as error:
             raise ValueError(f"{path}: {error}") from None
         return StudyResult(
@@ -234,7 +234,7 @@ class _StudyRun:
         )
 
     def _write_results(self, result: StudyResult) -> None:
-        """Write the facts, the table and the picture."""
+        """Write the facts, the table and the plot."""
         cells = [to_dict(one) for one in result.cell_results]
         write_atomically(
             self.folder / STUDY_FILE,
@@ -247,28 +247,28 @@ class _StudyRun:
 
     def _run_outcome(self, cell: StudyCell) -> CellResult:
         """Pretrain and fine-tune a cell, or resume it; its errors do not stop other cells."""
-        made = CellResult(name=cell.name)
+        outcome = CellResult(name=cell.name)
         if not cell.text:
-            self._prepare_text(cell)  # what is wrong with it is wrong with all cells
+            self._prepare_text(cell)  # its errors concern all cells
         try:
             self._pretrain(cell)
             record = read_report_data(self._pretraining_folder(cell))
-            made = replace(made, parameters=int(record.run_record.get("parameters") or 0))
+            outcome = replace(outcome, parameters=int(record.run_record.get("parameters") or 0))
             if cell.token_factor:
-                made = replace(
-                    made,
+                outcome = replace(
+                    outcome,
                     loss=record.evaluation_log.last("loss"),
                     tokens=int(record.training_log.last("tokens") or 0),
                     seconds=round(record.total_seconds or 0.0, 1),
                 )
-            return replace(made, scores=self._finetune_cell(cell))
+            return replace(outcome, scores=self._finetune_cell(cell))
         except (FloatingPointError, ValueError) as error:
-            said = " ".join(str(error).split())
-            self.show(f"{cell.name} is left out: {said}")
-            return replace(made, error=said)
+            message = " ".join(str(error).split())
+            self.show(f"{cell.name} is left out: {message}")
+            return replace(outcome, error=message)
 
     def _finetune_cell(self, cell: StudyCell) -> tuple[BenchmarkResult, ...]:
-        """Tune a cell on each task; test files are not scored, since the table has only dev."""
+        """Fine-tune a cell on each task; test files are not scored, the table has only dev."""
         tuned = self.folder / "tuned" / cell.name
         tuned.parent.mkdir(exist_ok=True)
         return finetune_suite(
@@ -288,20 +288,20 @@ class _StudyRun:
         ).benchmarks
 
     def _initial_cell(self, cell: StudyCell) -> StudyCell | None:
-        """Return the cell with whose weights a cell begins."""
+        """Return the cell that provides the initial weights."""
         return next((one for one in self.study.cells if one.name == cell.init_from), None)
 
     def _pretraining_folder(self, cell: StudyCell) -> Path:
-        """Name the folder of a cell's pretraining, which may be that of a cell before it."""
+        """Return the folder of a cell's pretraining, possibly of an earlier cell."""
         before = self._initial_cell(cell)
         if before is not None and not cell.token_factor:
             return self._pretraining_folder(before)
         return self.folder / "pretrained" / cell.name
 
     def _prepare_text(self, cell: StudyCell) -> Path:
-        """Make tokens of the text, for all cells whose models have the same, unless they are there.
+        """Tokenize the text for all cells with the same tokenizer, unless done.
 
-        A text of its own is made into those of the model that reads on.
+        A cell's own text is tokenized by the tokenizer of its initial model.
 
         Raises:
             ValueError: the text cannot be read, or is too little for a vocabulary.
@@ -324,9 +324,9 @@ class _StudyRun:
         return text
 
     def _pretrain(self, cell: StudyCell) -> None:
-        """Train on tokens, after the cell with which it begins, unless that is done.
+        """Pretrain a cell, after the cell of its initial weights, unless done.
 
-        Another process may be about it, since cells after it need it too: that is waited for.
+        If another process pretrains it, wait for that.
         """
         before = self._initial_cell(cell)
         if before is not None:
@@ -340,30 +340,30 @@ class _StudyRun:
 
     def _pretrain_alone(self, cell: StudyCell, initial_cell: StudyCell | None) -> None:
         run = self._pretraining_folder(cell)
-        begun = (run / RUN).is_file()
-        if begun and read_run_file(run).get("finished"):
+        is_started = (run / RUN).is_file()
+        if is_started and read_run_file(run).get("finished"):
             remove_partial_files(run)
             with best_effort("report.html"):
-                write_report(run)  # the last that is written: it may be missing
+                write_report(run)  # written last: it may be missing
             return
         run.parent.mkdir(exist_ok=True)
         pretrain(
             cell.model, data=self._prepare_text(cell), out=run,
             init_from=None if initial_cell is None else self._pretraining_folder(initial_cell),
-            tokens=None if cell.has_word_vectors else self.study.token_budget(cell), resume=begun,
-            changes=self.study.recipe_changes(cell), workers=self.workers, device=self.device,
+            tokens=None if cell.has_word_vectors else self.study.token_budget(cell),
+            resume=is_started, changes=self.study.recipe_changes(cell), workers=self.workers, device=self.device,
             threads=self.threads, quiet=self.terminal is None,
         )  # fmt: skip
 
 
 def _check_cell(study: Study, cell: StudyCell, file: str = "") -> tuple[Published, Recipe]:
-    """Find what a cell has wrong before anything is run; return what it is."""
+    """Check a cell before anything is run; return its preset and recipe."""
     usual = preset_recipe(cell.model)
     try:
         recipe = recipes.apply_changes(usual, study.recipe_changes(cell), origin="changes")
-        for key, says in _STUDY_KEYS.items():
+        for key, reason in _STUDY_KEYS.items():
             if getattr(recipe, key) != getattr(usual, key):
-                raise ValueError(f"changes: {key} is not changed in a study: {says}")
+                raise ValueError(f"changes: {key} cannot be changed in a study: {reason}")
         recipe, _ = drop_unsupported(recipe, keys_of_changes(study.recipe_changes(cell)))
         return apply_recipe(get_preset(cell.model), recipe), recipe
     except ValueError as error:
@@ -371,28 +371,28 @@ def _check_cell(study: Study, cell: StudyCell, file: str = "") -> tuple[Publishe
 
 
 def _find_cell_text(cell: StudyCell, tasks_folder: Path | None) -> list[Path]:
-    """Find the text of its own that a cell reads, as it is named or compressed.
+    """Find a cell's own text, plain or compressed.
 
     Raises:
-        FileNotFoundError: it is not there.
-        ValueError: there is no folder of tasks to find it in.
+        FileNotFoundError: it is missing.
+        ValueError: there is no folder of tasks.
     """
     if cell.text and tasks_folder is None:
         raise ValueError(
-            f"cell {cell.name} reads {cell.text[0]} of the tasks' files: name their folder by "
+            f"cell {cell.name} reads {cell.text[0]} of the tasks' files: give their folder by "
             "--tasks-data"
         )
-    found = [] if tasks_folder is None else [find_file(tasks_folder, name) for name in cell.text]
-    for name, path in zip(cell.text, found, strict=False):
+    paths = [] if tasks_folder is None else [find_file(tasks_folder, name) for name in cell.text]
+    for name, path in zip(cell.text, paths, strict=False):
         if path is None:
             raise FileNotFoundError(
-                f"{tasks_folder}: cell {cell.name} reads {name}, which is not there"
+                f"{tasks_folder}: cell {cell.name} reads {name}, which is missing"
             )
-    return [path for path in found if path is not None]
+    return [path for path in paths if path is not None]
 
 
 def _with_current_defaults(saved: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return a study that was written before as it would be now, if it can be read."""
+    """Return a saved study with current defaults, if it can be read."""
     try:
         return to_dict(from_dict(Study, saved))
     except ValueError:
@@ -400,7 +400,7 @@ def _with_current_defaults(saved: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _describe_difference(saved: Mapping[str, Any], current: Mapping[str, Any]) -> str | None:
-    """Say in a few words in what a study, or a cell, is not what it was, if it is not."""
+    """Describe how a study, or a cell, differs from the saved one; None if it does not."""
     key = next((key for key, value in current.items() if saved.get(key) != value), None)
     if key is None:
         return None
@@ -414,7 +414,7 @@ def _describe_difference(saved: Mapping[str, Any], current: Mapping[str, Any]) -
 
 
 def _cells_by_name(plain_data: Any) -> dict[str, dict[str, Any]]:
-    """Return cells that are plain data by their names; none, if they are something else."""
+    """Return cells in plain data by name; empty if invalid."""
     try:
         return {str(cell["name"]): dict(cell) for cell in plain_data}
     except (TypeError, KeyError, ValueError):

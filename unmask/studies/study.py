@@ -1,4 +1,4 @@
-"""A study as a value: which ways to pretrain are compared, for how long, and on which tasks."""
+"""Study: the compared pretraining variants, their budget and tasks."""
 
 import math
 import re
@@ -19,81 +19,83 @@ _FOLDER_NAME = re.compile(r"\w[\w.+-]{,99}")
 
 @dataclass(frozen=True, kw_only=True)
 class StudyCell:
-    """One of the ways: a model, and what it has otherwise."""
+    """One variant: a model and its changes."""
 
     name: str
-    """Of its folder, too."""
+    """Name, also of its folder."""
     model: str
-    """A card's name."""
+    """Name of a preset."""
     objective: ObjectiveSpec | str | None = None
-    """By name, as `unmask pretrain --objective` takes it, or a table. None: the card's."""
+    """Objective as for `unmask pretrain --objective`, or a table. None: that of the preset."""
     changes: tuple[str, ...] = ()
     """`key=value` of its recipe, as for `unmask pretrain --set`."""
     init_from: str = ""
-    """The cell before it with whose weights it begins. Empty: from scratch."""
+    """Earlier cell that provides the initial weights. Empty: from scratch."""
     text: tuple[str, ...] = ()
-    """What it reads in place of the study's text: files in the folder of the tasks."""
+    """Files in the folder of the tasks that replace the study's text."""
     token_factor: float = 1.0
-    """How many tokens it reads for each of the study's. Above 1 where a row holds more of them for
-    as much text: source and target, of which two stacks count the longer. 0: it has the weights of
-    the cell with which it begins; where there is none, they are drawn anew for each seed of
-    tuning. Word vectors are learned of the whole text, as often as their recipe says: 1, or 0."""
+    """Factor of the study's token budget. Above 1 if rows have more tokens for the same text:
+    source and target, of which two stacks count the longer. 0: the weights of the initial cell, or
+    random ones drawn for each fine-tuning seed. Word vectors are trained on the whole text for the
+    epochs of their recipe: 1, or 0."""
     tune: str = "full"
-    """How it is tuned, as for `unmask finetune --tune`."""
+    """Tuning method, as for `unmask finetune --tune`."""
 
     def __post_init__(self) -> None:
         """Check constraints that the types do not express."""
         if not _FOLDER_NAME.fullmatch(self.name):
-            raise ValueError(f"name must do for a folder, like 'span-3', got {self.name!r:.120}")
+            raise ValueError(
+                f"name must be valid for a folder, like 'span-3', got {self.name!r:.120}"
+            )
         if not 0 <= self.token_factor < math.inf:
             raise ValueError(f"token_factor must be at least 0, got {self.token_factor}")
         if self.has_word_vectors and self.token_factor not in (0, 1):
             raise ValueError(
                 f"token_factor of {self.model} must be 0 or 1, got {self.token_factor}: word "
-                "vectors are learned of the whole text, as often as objective.epochs says"
+                "vectors are trained on the whole text for objective.epochs"
             )
         parse_method(self.tune)
 
     @property
     def has_word_vectors(self) -> bool:
-        """Whether word vectors are learned, which go over all of the text."""
+        """Whether the model is word vectors, which are trained on the whole text."""
         return isinstance(get_preset(self.model).objective, WordVectorMethod)
 
     @property
     def has_trained_weights(self) -> bool:
-        """Whether it has weights to be tuned from."""
+        """Whether it has trained weights."""
         return bool(self.token_factor or self.init_from)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Study:
-    """Ways to pretrain, each for as many tokens of the same text, and tuned on the same tasks."""
+    """Pretraining variants with the same budget and text, fine-tuned on the same tasks."""
 
     name: str
     question: str
-    """What is to be found out, in a line."""
+    """Research question, one line."""
     cells: tuple[StudyCell, ...]
     tasks: str
-    """A name of `unmask.tasks.suites.bundled.SUITES`, or a .toml file with a suite."""
+    """Suite of tasks: a name of `unmask.tasks.suites.bundled.SUITES`, or a .toml file."""
     tokens: int
-    """That each cell reads, padding included; see `StudyCell.token_factor`."""
+    """Pretraining tokens of each cell, padding included; see `StudyCell.token_factor`."""
     changes: tuple[str, ...] = ()
-    """Of the recipes of all cells, before their own."""
+    """Changes of the recipes of all cells, applied before their own."""
     rows: int | None = 1000
-    """Of each task that are learned from; None: all, or as many as the task itself says."""
+    """Training rows per task. None: all, or the task's own number."""
     epochs: float | None = 5.0
-    """None: few rows are learned for longer, as `unmask finetune` decides."""
+    """Fine-tuning epochs. None: chosen by size, as in `unmask finetune`."""
     seeds: int = 3
-    """Of tuning; each cell is pretrained once."""
+    """Fine-tuning seeds; each cell is pretrained once."""
     paper: str = ""
-    """Whose table this is in small."""
+    """Paper and table that this reproduces at small scale."""
 
     def __post_init__(self) -> None:
         """Check constraints that the types do not express."""
         names = [cell.name for cell in self.cells]
         if not names:
-            raise ValueError("cells must have one at least")
-        folders = [name.casefold() for name in names]  # some file systems take these for one
+            raise ValueError("cells must not be empty")
+        folders = [name.casefold() for name in names]  # some file systems ignore case
         for i, name in enumerate(names):
             if folders[i] in folders[:i]:
                 raise ValueError(f"cells has two {name!r}")
@@ -116,29 +118,29 @@ class Study:
             )
 
     def recipe_changes(self, cell: StudyCell) -> list[str | Mapping[str, Any]]:
-        """Return all that a cell's recipe has otherwise than its card's."""
+        """Return all changes of a cell's recipe from its preset's."""
         own = [] if cell.objective is None else [{"objective": to_dict(cell.objective)}]
         return [*self.changes, *own, *cell.changes]
 
     def token_budget(self, cell: StudyCell) -> int:
-        """Return how many tokens a cell reads; of one that reads none, a step of which is made."""
+        """Return the token budget of a cell; for one without pretraining, that of its text."""
         return max(1, math.ceil(self.tokens * cell.token_factor))
 
     def select_cells(self, cell_names: Sequence[str]) -> list[StudyCell]:
-        """Return some of the cells; all, where none is named.
+        """Return cells by name; all, if no names are given.
 
         Raises:
-            ValueError: there is no such cell.
+            ValueError: a name is unknown.
         """
-        known = [cell.name for cell in self.cells]
+        names = [cell.name for cell in self.cells]
         for name in cell_names:
-            if name not in known:
-                raise ValueError(f"{self.name} has no cell {name!r} (it has {', '.join(known)})")
+            if name not in names:
+                raise ValueError(f"{self.name} has no cell {name!r} (it has {', '.join(names)})")
         return [cell for cell in self.cells if not cell_names or cell.name in cell_names]
 
 
 def read_study(path: Path) -> Study:
-    """Read a study from a TOML file; its name is the file's if it does not say one.
+    """Read a study from a TOML file; the default name is that of the file.
 
     Raises:
         FileNotFoundError: there is no such file.

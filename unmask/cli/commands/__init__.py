@@ -1,1 +1,1 @@
-"""Commands, by what they are about."""
+"""Commands by subject."""

@@ -1,4 +1,4 @@
-"""`models`, `show`, `hide`, `report`: what there is, and what it does."""
+"""`models`, `show`, `hide`, `report`: the catalogue, objectives and reports."""
 
 from __future__ import annotations
 
@@ -74,11 +74,11 @@ def hide(options: Mapping[str, Any], output: JsonOption) -> None:
     """
     import unmask
 
-    given: dict[str, Any] = dict(options)
-    check_utf8(given["text"])
-    if given["text"] == "-":
-        given["text"] = "\n".join(line for _, line in read_standard_input("strict") if line)
-    explanation = unmask.hide(**given)
+    keywords: dict[str, Any] = dict(options)
+    check_utf8(keywords["text"])
+    if keywords["text"] == "-":
+        keywords["text"] = "\n".join(line for _, line in read_standard_input("strict") if line)
+    explanation = unmask.hide(**keywords)
     if output.as_json:
         print_data(explanation.to_json())
     else:

@@ -77,11 +77,11 @@ def convert(given: Mapping[str, Any], output: JsonOption) -> None:
         refuse_options(_ConvertOptions, f"{before}leave out ", vectors=options.vectors)
         _convert_word_vectors(options, output.as_json)
         return
-    rest = {
+    other_options = {
         "limit": options.limit if options.vectors is None else None,
         "white_space": options.white_space,
     }
-    refuse_options(_ConvertOptions, f"{source}: ", " applies to word vectors only", **rest)
+    refuse_options(_ConvertOptions, f"{source}: ", " applies to word vectors only", **other_options)
     _convert_model(options, output.as_json)
 
 
@@ -114,7 +114,7 @@ def _convert_model(options: _ConvertOptions, as_json: bool) -> None:
 
 
 def _changed_model(options: _ConvertOptions) -> Pipeline:
-    """Load a model, with averaged weights or a larger vocabulary where that is wanted."""
+    """Load a model, optionally with averaged weights or a larger vocabulary."""
     import unmask
     from unmask.inference.export import average_checkpoints, check_average_count
 

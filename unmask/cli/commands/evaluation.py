@@ -29,7 +29,7 @@ _COLUMNS = "unmask.cli.shared_options:ColumnOptions"
 
 
 def _of_tasks(metavar: str | None = None, shown_default: str | None = None) -> Mapping[str, Flag]:
-    """Return the metadata of an option that `evaluate_tasks` has, too."""
+    """Return the metadata of an option shared with `evaluate_tasks`."""
     location = "unmask.jobs.options.evaluate:EvaluateTasksOptions"
     return flag(metavar=metavar, shown_default=shown_default, documented_in=location)
 
@@ -87,10 +87,10 @@ class _EvaluateOptions(
         return (*self.data, *self.more)
 
     def refuse(self, names: Iterable[str], before: str, after: str = "") -> None:
-        """Refuse options that what is evaluated does not have."""
+        """Reject options that do not apply."""
         defaults = {f.name: default_of(f) for f in fields(self)}
-        given = {name: getattr(self, name) != defaults[name] for name in names}
-        refuse_options(_EvaluateOptions, before, after, **given)
+        values = {name: getattr(self, name) != defaults[name] for name in names}
+        refuse_options(_EvaluateOptions, before, after, **values)
 
 
 _OF_TASKS = ("shots", "rows", "stride")
@@ -199,8 +199,8 @@ def _evaluate_word_vectors(options: _EvaluateOptions) -> None:
     import unmask
     from unmask.inference.load_word_vectors import format_word_vector_scores, score_to_dict
 
-    others = ("rows", "stride", *_OF_TEXT, "text", "task", *_OF_FINETUNED)
-    options.refuse(("shots", *others), f"{options.model}: word vectors: leave out ")
+    excluded = ("rows", "stride", *_OF_TEXT, "text", "task", *_OF_FINETUNED)
+    options.refuse(("shots", *excluded), f"{options.model}: word vectors: leave out ")
     if not options.sources:
         raise ValueError("no data: give files of word pairs or analogies with --data")
     scores = unmask.evaluate_word_vectors(
@@ -211,7 +211,7 @@ def _evaluate_word_vectors(options: _EvaluateOptions) -> None:
         encoding_errors=options.encoding_errors,
         terminal=sys.stderr,
     )
-    as_data = {"scores": [score_to_dict(one) for one in scores]}
+    as_data = {"scores": [score_to_dict(row) for row in scores]}
     _print_scores(format_word_vector_scores(scores), as_data, options.as_json)
 
 

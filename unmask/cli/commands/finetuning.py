@@ -24,7 +24,7 @@ _SUITE = "unmask.finetuning.options.finetune:FinetuneSuiteOptions"
 
 @dataclass(frozen=True)
 class _SuiteOptions:
-    """A suite of benchmarks in place of one task."""
+    """A suite of benchmarks instead of one task."""
 
     tasks: str | None = field(default=None, metadata=flag(metavar="SUITE", documented_in=_SUITE))
     data: str | None = field(
@@ -61,8 +61,8 @@ def finetune(
 ) -> None:
     """Fine-tune a model on labeled data.
 
-    Settings that are not given are derived from the data and the model, and printed. Ctrl-C keeps
-    what is done; --out FOLDER --resume alone continues a stopped or killed run to the same result.
+    Missing settings are derived from the data and the model, and printed. Ctrl-C keeps finished
+    work; --out FOLDER --resume alone continues a stopped or killed run to the same result.
     """
     out, terminal = Path(options["out"]), None if progress.quiet else sys.stderr
     try:
@@ -91,9 +91,9 @@ def _finetune(
         raise ValueError("give --task and --train, or a suite of benchmarks with --tasks")
     if suite.data is not None:
         raise ValueError("--data is the folder of the files of --tasks; labeled data is --train")
-    given = dict(options)
-    given["adapt_first"] = _read_adaptation(options["adapt_first"], adaptation)
-    return unmask.finetune(given.pop("base"), **given, terminal=terminal)
+    keywords = dict(options)
+    keywords["adapt_first"] = _read_adaptation(options["adapt_first"], adaptation)
+    return unmask.finetune(keywords.pop("base"), **keywords, terminal=terminal)
 
 
 def _finetune_suite(
@@ -106,8 +106,8 @@ def _finetune_suite(
     """Fine-tune on each benchmark of a suite."""
     import unmask
 
-    own = {f.name for f in fields(FinetuneSuiteOptions)}
-    of_a_task = {name: value for name, value in options.items() if name not in own}
+    task_options = {f.name for f in fields(FinetuneSuiteOptions)}
+    of_a_task = {name: value for name, value in options.items() if name not in task_options}
     of_a_task |= vars(adaptation)
     defaults = default_values(FinetuneOptions, _AdaptationOptions) | _OPTIONAL
     for name, value in of_a_task.items():
@@ -116,7 +116,7 @@ def _finetune_suite(
             raise ValueError(
                 f"--tasks defines the task, its data and columns; leave out {flags[name]}"
             )
-    shared = {name: value for name, value in options.items() if name in own}
+    shared = {name: value for name, value in options.items() if name in task_options}
     return unmask.finetune_suite(
         shared.pop("base"), **shared, tasks=tasks, data=suite.data, terminal=terminal
     )
@@ -148,7 +148,7 @@ def _read_adaptation(
 
 
 def _check_resume_options(options: Mapping[str, Any], adaptation: _AdaptationOptions) -> None:
-    """Refuse options that the resumed run has saved itself."""
+    """Reject options that are saved in the resumed run."""
     defaults = default_values(FinetuneOptions, _AdaptationOptions) | _OPTIONAL
     for name, value in {**options, **vars(adaptation)}.items():
         if name not in _OF_RESUMING and value != defaults[name]:
@@ -197,10 +197,10 @@ def _print_suite(suite_run: SuiteResult, out: Path, as_json: bool) -> None:
     from unmask.finetuning.suite import AVERAGE_NOTE
     from unmask.training.best_effort import best_effort
 
-    for one in suite_run.benchmarks:
-        if not one.error:
-            with best_effort(f"{one.folder}/report.html"):
-                unmask.write_report(out / one.folder)
+    for entry in suite_run.benchmarks:
+        if not entry.error:
+            with best_effort(f"{entry.folder}/report.html"):
+                unmask.write_report(out / entry.folder)
     if as_json:
         print_json(read_json(out / "suite.json"))
         return

@@ -1,4 +1,4 @@
-"""`generate`: text after a prompt, or in answer to it."""
+"""`generate`: continuations of prompts, or answers."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class GenerationSettings:
-    """Settings of decoding; those that are None are left to `GenerationConfig`."""
+    """Settings of decoding; None: the default of `GenerationConfig`."""
 
     max_new_tokens: int | None = field(default=None, metadata=flag(shown_default="50"))
     """Maximum number of generated tokens."""
@@ -92,23 +92,25 @@ class _GenerateOptions(
 
     @property
     def settings(self) -> dict[str, Any]:
-        """The settings of decoding that are given."""
+        """The given settings of decoding."""
         every = {f.name: getattr(self, f.name) for f in fields(GenerationSettings)}
-        given = {n: v for n, v in every.items() if v is not None and v != ()}
-        return given if self.window else {n: v for n, v in given.items() if n != "window"}
+        values = {n: v for n, v in every.items() if v is not None and v != ()}
+        return values if self.window else {n: v for n, v in values.items() if n != "window"}
 
     def check(self) -> None:
-        """Report mistakes before a model is opened."""
+        """Check options before a model is loaded."""
         from unmask.generation.settings import generation_config
 
         generation_config(**self.settings)
         flags = {f.name: long_flag(f) for f in fields(self)}
-        others = sorted(self.settings.keys() - {"beams"})
-        others += ["output_prefix"] if self.output_prefix else []
-        others += ["draft"] if self.draft is not None else []
-        others += ["stream"] if self.stream else []
-        if self.choice and others:
-            raise ValueError(f"--choice can be combined with --beams only, got {flags[others[0]]}")
+        excluded = sorted(self.settings.keys() - {"beams"})
+        excluded += ["output_prefix"] if self.output_prefix else []
+        excluded += ["draft"] if self.draft is not None else []
+        excluded += ["stream"] if self.stream else []
+        if self.choice and excluded:
+            raise ValueError(
+                f"--choice can be combined with --beams only, got {flags[excluded[0]]}"
+            )
         if self.draft_tokens is not None and self.draft is None:
             raise ValueError("--draft-tokens needs --draft")
         for name in ("as_json", "n_best", "beams", "samples"):
@@ -127,13 +129,13 @@ class _GenerateOptions(
         if self.choice:
             beams = self.settings.get("beams")
             for prompt in prompts:
-                found = pipeline.rank_choices(prompt, self.choice, beams=beams)
-                self._print_candidates(prompt, found, continues_prompt)
+                outputs = pipeline.rank_choices(prompt, self.choice, beams=beams)
+                self._print_candidates(prompt, outputs, continues_prompt)
         elif self.settings.get("n_best", 1) > 1:
-            for prompt, found in zip(
+            for prompt, outputs in zip(
                 prompts, pipeline.generate_candidates(prompts, **options), strict=True
             ):
-                self._print_candidates(prompt, found, continues_prompt)
+                self._print_candidates(prompt, outputs, continues_prompt)
         elif self._should_stream(len(prompts)):
             _print_stream(
                 prompts[0] if continues_prompt else "", pipeline.stream(prompts[0], **options)
@@ -160,7 +162,7 @@ class _GenerateOptions(
     def _print_candidates(
         self, prompt: str, candidates: Sequence[ScoredText], continues_prompt: bool
     ) -> None:
-        """Print several answers, the best first, each with its score."""
+        """Print candidates with scores, the best first."""
         if self.as_json:
             print_json(
                 {
@@ -176,7 +178,7 @@ class _GenerateOptions(
 
 
 def _print_stream(prefix: str, pieces: Iterable[str]) -> None:
-    """Print text as it is generated; an interruption leaves whole lines."""
+    """Print text as it is generated; an interruption leaves complete lines."""
     print_data(prefix, end="", flush=True)
     try:
         for piece in pieces:
@@ -196,5 +198,5 @@ def generate(given: Mapping[str, Any]) -> None:
     prompts = read_texts(
         options.prompt, options.input, options.text_column, options.encoding_errors
     )
-    # All at once: the samples of a prompt that is given again depend on those before it.
+    # All at once: samples of a repeated prompt depend on the earlier ones.
     options.answer(pipeline, list(prompts))

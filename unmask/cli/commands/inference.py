@@ -1,4 +1,4 @@
-"""`predict`, `fill`, `embed`: answers of a model to texts."""
+"""`predict`, `fill`, `embed`: inference on texts."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def predict(given: Mapping[str, Any]) -> None:
 
 
 def _line_reader(pipeline: Pipeline | Ensemble) -> Callable[[str], Any]:
-    """Return the function that makes a model's input of a line."""
+    """Return the function that parses a line as a model's input."""
     from unmask.finetuning.results.predict import infer_task
     from unmask.tasks.all_kinds import TASK_KINDS
 
@@ -177,7 +177,7 @@ def embed(given: Mapping[str, Any]) -> None:
 
 
 def _text_encoder(options: _EmbedOptions) -> Callable[[list[str]], Iterable[Any]]:
-    """Return the function that turns texts into vectors, of a model or of word vectors."""
+    """Return the embedding function of a model or of word vectors."""
     model, layer, pooling = options.model, options.layer, options.pooling
     if is_word_vectors(model):
         from unmask.inference.sentence_similarity import sentence_encoder
@@ -193,7 +193,7 @@ def _text_encoder(options: _EmbedOptions) -> Callable[[list[str]], Iterable[Any]
 
 
 def _warn_of_zero_vectors(vectors: Any) -> Any:
-    """Return vectors of texts, and warn that some are of no known word."""
+    """Return vectors of texts, with a warning if some have no known word."""
     if not vectors.any(1).all():
         logging.getLogger("unmask").warning(
             "a text contains no word with a vector: its vector is zero"

@@ -19,9 +19,9 @@ def demo(options: Mapping[str, Any], output: JsonOption) -> None:
     """Run the whole path on the bundled text: pretrain, fine-tune, write a report, in 8 minutes."""
     from unmask.jobs.demo import demo as run
 
-    given: dict[str, Any] = dict(options)
-    given["quiet"] = given["quiet"] or output.as_json
-    result = run(**given)
+    keywords: dict[str, Any] = dict(options)
+    keywords["quiet"] = keywords["quiet"] or output.as_json
+    result = run(**keywords)
     if output.as_json:
         facts = {
             "folder": str(result.folder),
@@ -85,11 +85,11 @@ def pretrain(options: Mapping[str, Any], data: MoreData, output: JsonOption) -> 
     """
     import unmask
 
-    given: dict[str, Any] = dict(options)
-    given["data"] = (*given["data"], *data.more)
-    pipeline = unmask.pretrain(**given)
+    keywords: dict[str, Any] = dict(options)
+    keywords["data"] = (*keywords["data"], *data.more)
+    pipeline = unmask.pretrain(**keywords)
     if os.environ.get("RANK", "0") != "0":
-        return  # of the processes that torchrun started, only the first one prints
+        return  # only the first process of torchrun prints
     out = Path(options["out"])
     if output.as_json:
         parameters = pipeline.model.parameter_count()

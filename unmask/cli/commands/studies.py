@@ -27,9 +27,9 @@ def study(
     import unmask
     from unmask.files import read_json
 
-    given: dict[str, Any] = dict(options)
-    given["data"] = (*given["data"], *data.more)
-    result = unmask.run_study(**given, terminal=None if progress.quiet else sys.stderr)
+    keywords: dict[str, Any] = dict(options)
+    keywords["data"] = (*keywords["data"], *data.more)
+    result = unmask.run_study(**keywords, terminal=None if progress.quiet else sys.stderr)
     names, table_rows = result.to_table()
     out = Path(options["out"])
     if output.as_json:

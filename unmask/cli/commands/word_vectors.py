@@ -1,4 +1,4 @@
-"""`neighbors`, `picture`, `align`: word vectors, and sentence vectors beside each other."""
+"""`neighbors`, `picture`, `align`: word and sentence vectors."""
 
 from __future__ import annotations
 
@@ -68,14 +68,14 @@ def neighbors(given: Mapping[str, Any], output: JsonOption) -> None:
     space = unmask.load_word_vectors(options.vectors, limit=options.limit)
     positive = [check_utf8(word) for word in options.words]
     negative = [check_utf8(word) for word in options.minus]
-    found = space.most_similar(
+    results = space.most_similar(
         positive, negative, options.top_k, "multiply" if options.multiply else "add"
     )
     if output.as_json:
-        near = [{"word": word, "score": score} for word, score in found]
-        print_json({"plus": positive, "minus": negative, "neighbors": near})
+        neighbors_found = [{"word": word, "score": score} for word, score in results]
+        print_json({"plus": positive, "minus": negative, "neighbors": neighbors_found})
         return
-    for word, score in found:
+    for word, score in results:
         print_line(f"{score:7.4f}  {word}")
 
 
@@ -141,7 +141,7 @@ def picture(options: Mapping[str, Any], output: JsonOption) -> None:
     from unmask.word_vectors.projection import TSNE, PrincipalComponents
 
     projections = {"pca": PrincipalComponents(), "tsne": TSNE(options["seed"])}
-    shown = unmask.draw_word_map(
+    words_drawn = unmask.draw_word_map(
         options["vectors"],
         [check_utf8(word) for word in options["words"]],
         out=options["out"],
@@ -151,9 +151,9 @@ def picture(options: Mapping[str, Any], output: JsonOption) -> None:
         terminal=sys.stderr,
     )
     if output.as_json:
-        print_json({"file": str(options["out"]), "words": shown})
+        print_json({"file": str(options["out"]), "words": words_drawn})
     else:
-        print_line(f"{options['out']}: {len(shown):,} words")
+        print_line(f"{options['out']}: {len(words_drawn):,} words")
 
 
 @command(AlignOptions, QuietOptions, JsonOption)
