@@ -79,7 +79,7 @@ def test_samples_that_cannot_be_are_told(models: dict) -> None:
     model, how = models["gpt2"], generation_config(samples=2, temperature=1.0)
     with pytest.raises(ValueError, match="give samples or a draft, not both"):
         generate(model, [[5]], SPECIAL, how, draft=DraftModel(model=model))
-    with pytest.raises(ValueError, match="samples choose a text at the end: no stream"):
+    with pytest.raises(ValueError, match="samples end before a text is known: no stream"):
         next(stream_tokens(model, initial_states(model, [[5]], SPECIAL, how), SPECIAL, how))
     with pytest.raises(ValueError, match="only beams or samples give several texts"):
         generate_candidates(model, [[5]], SPECIAL, generation_config(temperature=1.0))

@@ -137,7 +137,7 @@ def test_a_word_that_is_not_read_is_told(space) -> None:
         unmask.nearest_sentences(model, "A gate.", [long, "The king."], word="gate")
     with pytest.raises(ValueError, match=r"'The gates\.': it lacks the word 'gate'"):
         unmask.nearest_sentences(model, "The gates.", SENTENCES, word="gate")
-    with pytest.raises(ValueError, match="it is empty"):
+    with pytest.raises(ValueError, match="word must not be empty"):
         unmask.nearest_sentences(model, "A gate.", SENTENCES, word=" ")
     with pytest.raises(ValueError, match="not for a word; leave it out"):
         unmask.nearest_sentences(model, "A gate.", SENTENCES, word="gate", pooling="mean")
@@ -261,5 +261,5 @@ def test_what_has_no_table_of_words_is_not_expanded(space) -> None:
     with pytest.raises(ValueError, match="this one is BPE"):
         unmask.expand_vocabulary(opened(gpt, gpt.build().initialize(0), tokenizer("gpt2")), space)
     t5 = MODELS["t5-mini"].with_vocabulary(tokenizer("t5").special_ids)
-    with pytest.raises(ValueError, match="words are added to models of one stack"):
+    with pytest.raises(ValueError, match="words can be added to models of one stack"):
         unmask.expand_vocabulary(opened(t5, t5.build().initialize(0), tokenizer("t5")), space)

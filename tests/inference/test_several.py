@@ -56,7 +56,7 @@ def test_mistakes_are_named(tmp_path: Path) -> None:
         several.predict(["a"], ["high"])
     with pytest.raises(ValueError, match="1 texts, but 2 names"):
         several.predict(["a"], ["low", "low"])
-    with pytest.raises(ValueError, match="no parts to open"):
+    with pytest.raises(ValueError, match="no adapters to load"):
         unmask.MultiAdapter({})
     with pytest.raises(ValueError, match="it has no adapter"):
         unmask.MultiAdapter({"x": tmp_path / "base"})

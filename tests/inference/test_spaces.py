@@ -74,7 +74,7 @@ def test_vectors_are_scored_on_pairs_and_analogies(run) -> None:
     assert out.splitlines()[1].split() == ["pairs", "4", "3", "0.500", "0.738"]
     assert "questions, among 7" in out
     assert out.splitlines()[-1].split() == ["total", "2", "1", "100.0", "100.0"]
-    assert "lower case" in err
+    assert "lowercase only" in err
     found = json.loads(run("evaluate royal.vec --data pairs.tsv questions.txt --json")[1])["scores"]
     assert [one["kind"] for one in found] == ["pairs", "analogies"]
     assert found[1]["syntactic"]["add"] == 1.0
@@ -153,10 +153,10 @@ def test_a_model_of_the_package_is_named_as_everywhere(home) -> None:
             "--limit applies to word vectors only",
         ),
         ("convert royal.vec royal.vec", "royal.vec: is there already"),
-        ("convert royal.vec a.bin --to huggingface", "are written as word2vec-text, word2vec"),
+        ("convert royal.vec a.bin --to huggingface", "need a format of word2vec-text, word2vec"),
         ("convert royal.vec a.dat", "a.dat: name the format, or end the name in one of .vec"),
         ("convert royal.vec a.bin --average 2", "--average applies to pretraining runs only"),
-        ("convert unmask-mini-en a --to glove", "huggingface, unmask or elmo; got --to glove"),
+        ("convert unmask-mini-en a --to glove", "huggingface, unmask, elmo or onnx; got --to glove"),
         ("convert unmask-mini-en a --white-space _", "--white-space applies to word vectors only"),
         ("picture royal.vec king queen", "a picture shows 3 to 2,000 words, got 2"),
         ("picture royal.vec king nobody", "'nobody' is not among"),

@@ -209,7 +209,7 @@ class GenerationPipeline:
         config = _resolve_config(config, settings)
         if isinstance(config.strategy, BeamSearch | BestOfN):
             raise ValueError(
-                f"{candidates_noun(config.strategy)} choose a text at the end: no stream"
+                f"{candidates_noun(config.strategy)} end before a text is known: no stream"
             )
         encoded = self._encode_prompts([prompt], output_prefix, config)
         special = self.tokenizer.special_ids

@@ -351,8 +351,9 @@ class _StudyRun:
             cell.model, data=self._prepare_text(cell), out=run,
             init_from=None if initial_cell is None else self._pretraining_folder(initial_cell),
             tokens=None if cell.has_word_vectors else self.study.token_budget(cell),
-            resume=is_started, changes=self.study.recipe_changes(cell), workers=self.workers, device=self.device,
-            threads=self.threads, quiet=self.terminal is None,
+            resume=is_started, changes=self.study.recipe_changes(cell),
+            workers=self.workers, device=self.device, threads=self.threads,
+            quiet=self.terminal is None,
         )  # fmt: skip
 
 
