@@ -156,7 +156,10 @@ def test_a_model_of_the_package_is_named_as_everywhere(home) -> None:
         ("convert royal.vec a.bin --to huggingface", "need a format of word2vec-text, word2vec"),
         ("convert royal.vec a.dat", "a.dat: name the format, or end the name in one of .vec"),
         ("convert royal.vec a.bin --average 2", "--average applies to pretraining runs only"),
-        ("convert unmask-mini-en a --to glove", "huggingface, unmask, elmo or onnx; got --to glove"),
+        (
+            "convert unmask-mini-en a --to glove",
+            "huggingface, unmask, elmo or onnx; got --to glove",
+        ),
         ("convert unmask-mini-en a --white-space _", "--white-space applies to word vectors only"),
         ("picture royal.vec king queen", "a picture shows 3 to 2,000 words, got 2"),
         ("picture royal.vec king nobody", "'nobody' is not among"),
