@@ -58,5 +58,5 @@ def test_mistakes_are_named(tmp_path: Path) -> None:
         several.predict(["a"], ["low", "low"])
     with pytest.raises(ValueError, match="no adapters to load"):
         unmask.MultiAdapter({})
-    with pytest.raises(ValueError, match="it has no adapter"):
+    with pytest.raises(ValueError, match="base: not an adapter"):
         unmask.MultiAdapter({"x": tmp_path / "base"})
