@@ -328,7 +328,7 @@ def test_a_mistake_is_told_with_its_place(home: Path, old: str, new: str, messag
 def test_what_a_study_says_itself_is_not_changed(home: Path, change: str) -> None:
     (home / "rates.toml").write_text(STUDY.replace("dev_fraction=0.1", change))
     key = change.split("=")[0]
-    with pytest.raises(ValueError, match=rf"rates.toml: cell little: changes: {key} cannot be changed"):
+    with pytest.raises(ValueError, match=rf"rates.toml: .*changes: {key} cannot be changed"):
         going(home)
     assert not (home / "out").exists()
 
