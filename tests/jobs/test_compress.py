@@ -95,7 +95,7 @@ def test_the_command_prints_sizes(
         ([], "no method"),
         (
             ["smaller"],
-            "method must be one of quantize, prune, layers, heads, columns, got 'smaller'",
+            "method must be one of quantize, prune, layers, heads, columns, lowrank, got 'smaller'",
         ),
         (["quantize:bits=5"], "bits must be one of"),
         (["int8", "prune"], "quantize must be the last method"),

@@ -34,7 +34,7 @@ def mask_gradients(
     n_texts, n_targets = 0, 0
     for batch in batches:
         masks: dict[str, Tensor] = {}
-        with _masked(modules, masks), _evaluating(model), torch.enable_grad():
+        with _masked(modules, masks), evaluating(model), torch.enable_grad():
             terms = model(batch.to(model.device)).terms.values()
             count = sum(term.count for term in terms)
             if count:
@@ -78,7 +78,7 @@ def _masked(
 
 
 @contextmanager
-def _evaluating(model: Model) -> Generator[None]:
+def evaluating(model: Model) -> Generator[None]:
     """Let a model compute without dropout, and without gradients of its own weights."""
     was_training = model.training
     trained = [p for p in model.parameters() if p.requires_grad]

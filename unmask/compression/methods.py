@@ -9,6 +9,7 @@ from torch import Tensor
 from unmask.checkpoints.checksums import RUN_FILE
 from unmask.checkpoints.packed import EncodedTensor, SparseEncoding
 from unmask.compression.layers import KeepLayers
+from unmask.compression.low_rank import LowRank
 from unmask.compression.prune import MagnitudePruning
 from unmask.compression.quantize import Quantize
 from unmask.compression.widths import ColumnPruning, HeadPruning
@@ -17,7 +18,7 @@ from unmask.files import read_json
 
 COMPRESSION_KEY = "compression"
 """Where unmask.json lists what a model was compressed by."""
-Restructuring = MagnitudePruning | KeepLayers | HeadPruning | ColumnPruning
+Restructuring = MagnitudePruning | KeepLayers | HeadPruning | ColumnPruning | LowRank
 """Methods that change an open model: `restructure` returns it."""
 CompressionMethod = Quantize | Restructuring
 METHODS: Mapping[str, type[CompressionMethod]] = {
@@ -26,6 +27,7 @@ METHODS: Mapping[str, type[CompressionMethod]] = {
     "layers": KeepLayers,
     "heads": HeadPruning,
     "columns": ColumnPruning,
+    "lowrank": LowRank,
 }
 _ALIASES = {f"int{bits}": f"quantize:bits={bits}" for bits in (8, 4, 3, 2)}
 """Short words of methods."""

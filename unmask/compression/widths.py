@@ -14,7 +14,7 @@ from unmask.compression.importance import mask_gradients, normalized
 from unmask.compression.rebuild import check_no_adapters, rebuild
 from unmask.config import check_number_fields
 from unmask.heads.model import Model
-from unmask.model.architecture import FEED_FORWARD_INNER_SLOTS
+from unmask.model.architecture import FEED_FORWARD_INNER_SLOTS, BackboneArchitecture
 from unmask.model.backbones.transformer import Architecture
 from unmask.model.layers.per_layer import LayerWidths
 
@@ -169,16 +169,27 @@ def _stacks_of(loaded_model: LoadedModel, method: str) -> dict[str, Architecture
         ValueError: it is another network, or its layers cannot differ.
     """
     check_no_adapters(loaded_model, method)
+    found = require_transformer_stacks(loaded_model.model.architecture, method)
+    for a in found.values():
+        if any(a.layers.types):
+            raise ValueError(f"{method}: layers with convolutions have widths of their own")
+    return found
+
+
+def require_transformer_stacks(
+    architecture: BackboneArchitecture, method: str
+) -> dict[str, Architecture]:
+    """Return the stacks of a network of Transformer blocks, each with layers of its own.
+
+    Raises:
+        ValueError: it is another network, or two stacks share their layers.
+    """
     found: dict[str, Architecture] = {}
-    architecture = loaded_model.model.architecture
     for side, a in architecture.stacks.items():
         if not isinstance(a, Architecture):
             raise ValueError(
-                f"{method}: only Transformer blocks can have layers of different widths, got "
-                f"{type(a).__name__}"
+                f"{method}: only Transformer blocks can be divided so, got {type(a).__name__}"
             )
-        if any(a.layers.types):
-            raise ValueError(f"{method}: layers with convolutions have widths of their own")
         found[side] = a
     if len(found) > 1 and _is_tied(architecture):
         raise ValueError(f"{method}: encoder and decoder share their layers, which must be equal")

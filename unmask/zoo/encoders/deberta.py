@@ -56,9 +56,13 @@ CLASSIFICATION_HEAD = SequenceClassification(activation="gelu")  # released code
 
 
 def remove_key_bias(model: Model) -> None:
-    """Take the biases of keys away: of content's three maps they alone have none."""
+    """Take the biases of keys away: of content's three maps they alone have none.
+
+    A map in two factors would have it in the second.
+    """
     for layer in cast("list[Block]", list(model.get_submodule("backbone.layers").children())):
-        layer.attention.k.register_parameter("bias", None)
+        keys = layer.attention.k
+        dict(keys.named_modules()).get("widen", keys).register_parameter("bias", None)
 
 
 NON_ATTENTION_NAMES = """
