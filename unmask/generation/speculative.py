@@ -58,7 +58,9 @@ class DraftModel:
             raise ValueError(
                 "a model that generates by appended masks reads no draft: leave it out"
             )
-        if not self.model.can_generate or type(self.model.backbone) is not type(model.backbone):
+        if not self.model.can_generate or type(self.model.architecture) is not type(
+            model.architecture
+        ):
             raise ValueError("the draft must be a decoder as the model is, or an encoder-decoder")
         if self.model.vocab_size != model.vocab_size:
             raise ValueError(
@@ -139,11 +141,11 @@ def speculative_decode(
                     break
                 draft_probabilities.append(probabilities)
                 drafted.append(_sample_token(probabilities, state.generator))
-                draft_batch.append_tokens(_as_column(drafted[-1], logits))
+                draft_batch.append_tokens(_as_column(drafted[-1], logits.device))
                 if drafted[-1] == special_ids.end:
                     break
         for token in drafted:
-            target_batch.append_tokens(_as_column(token, model.backbone.embedding_table.weight))
+            target_batch.append_tokens(_as_column(token, model.device))
         logits = target_batch.next_token_logits(len(drafted) + 1)[0]
         texts = [(state, [*state.generated_ids, *drafted[:n]]) for n in range(len(drafted) + 1)]
         target_probabilities = _token_probabilities(
@@ -160,11 +162,11 @@ def speculative_decode(
             return
         for batch in (target_batch, draft_batch):
             batch.crop(len(drafted) + 1 - len(tokens))
-            batch.append_tokens(_as_column(tokens[-1], logits))
+            batch.append_tokens(_as_column(tokens[-1], logits.device))
 
 
-def _as_column(token: int, reference: Tensor) -> Tensor:
-    return torch.tensor([[token]], device=reference.device)
+def _as_column(token: int, device: torch.device) -> Tensor:
+    return torch.tensor([[token]], device=device)
 
 
 def _token_probabilities(

@@ -322,7 +322,9 @@ def pool_hidden_states(
     if pooling == "last":
         if batch.last_token_positions is None:
             return hidden[:, -1]
-        return hidden[torch.arange(len(hidden), device=hidden.device), batch.last_token_positions]
+        return hidden[
+            torch.arange(hidden.shape[0], device=hidden.device), batch.last_token_positions
+        ]
     if pooling == "ends":
         forward, backward = pool_hidden_states(hidden, batch, "last"), hidden[:, 0]
         return torch.cat((forward.chunk(2, -1)[0], backward.chunk(2, -1)[1]), -1)
@@ -355,7 +357,7 @@ def sum_parts(hidden: Float[Tensor, "b t d"], batch: Batch) -> Float[Tensor, "b 
     Raises:
         ValueError: no row has a second part.
     """
-    parts, row = _part_masks(batch), torch.arange(len(hidden), device=hidden.device)
+    parts, row = _part_masks(batch), torch.arange(hidden.shape[0], device=hidden.device)
     first, second = ((parts == part).sum(1) for part in (0, 1))
     return hidden[row, first - 1] + hidden[row, first + second - 1]
 

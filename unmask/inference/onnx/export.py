@@ -155,6 +155,13 @@ def _trace(graph: nn.Module, interface: GraphInterface, max_length: int | None) 
     except torch.onnx.OnnxExporterError as error:
         lines = [line for line in str(error.__cause__ or error).splitlines() if line.strip()]
         raise ValueError(f"the model cannot be exported to ONNX: {lines[0]}") from error
+    for found in program.model.graph.inputs:
+        for i, size in interface.varying[found.name].items():
+            if isinstance(found.shape[i], int):
+                raise ValueError(
+                    f"the model cannot be exported to ONNX: its graph is for {size} "
+                    f"{found.shape[i]} alone"
+                )
     onnxscript.optimizer.optimize(program.model)
     return program
 
