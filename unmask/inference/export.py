@@ -15,6 +15,7 @@ from unmask.checkpoints import elmo
 from unmask.checkpoints import folder as checkpoints
 from unmask.checkpoints.checksums import RUN_FILE
 from unmask.checkpoints.generator import write_generator
+from unmask.checkpoints.gguf.write import GgufDtype, require_gguf, write_gguf
 from unmask.checkpoints.huggingface.differences import opening_note, transformers_difference
 from unmask.checkpoints.huggingface.read import HUB_PREFIX, LoadedModel
 from unmask.checkpoints.huggingface.write import to_external_config, write_folder
@@ -30,7 +31,7 @@ from unmask.training.best_effort import best_effort
 from unmask.training.resume import library_versions
 from unmask.zoo.catalogue import ALIASES, MODELS
 
-ModelFormat = Literal["huggingface", "unmask", "elmo", "onnx"]
+ModelFormat = Literal["huggingface", "unmask", "elmo", "onnx", "gguf"]
 MODEL_FORMATS: tuple[str, ...] = get_args(ModelFormat)
 _WEIGHT_FORMATS = MODEL_FORMATS[:3]
 """Those of `save_model`."""
@@ -107,6 +108,22 @@ def save_model(
         write_model(beside, loaded_model, card_entries or {}, pack)
         if format == "unmask" or extra_facts:
             write_model_record(beside, loaded_model, extra_facts or {})
+    return folder
+
+
+def save_gguf(loaded_model: LoadedModel, folder: Path, dtype: GgufDtype) -> Path:
+    """Write a model as `model.gguf` into a new folder.
+
+    Raises:
+        ImportError: the extra `gguf` is not installed.
+        ValueError: llama.cpp has no such network or tokenizer, or the folder holds something.
+    """
+    check_new_folder(folder)
+    require_gguf()
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with atomic_path(folder) as beside, merged(loaded_model.model):
+        beside.mkdir(exist_ok=True)
+        write_gguf(beside, loaded_model, dtype)
     return folder
 
 

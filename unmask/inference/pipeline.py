@@ -10,6 +10,7 @@ import torch
 from jaxtyping import Float
 
 from unmask.adapters.prefix import max_text_length
+from unmask.checkpoints.gguf.write import GgufDtype
 from unmask.config import check_number_arguments, to_dict
 from unmask.evaluation.likelihood import (
     ContinuationLikelihood,
@@ -28,7 +29,7 @@ from unmask.finetuning.formulations.formulation import (
 from unmask.finetuning.results.predict import infer_task, predict, select_columns
 from unmask.finetuning.results.score import FileOptions, score_file
 from unmask.finetuning.results.task_metrics import task_of_mixture
-from unmask.inference.export import MODEL_FORMATS, ModelFormat, save_model
+from unmask.inference.export import MODEL_FORMATS, ModelFormat, save_gguf, save_model
 from unmask.inference.generation import GenerationPipeline, as_text_list
 from unmask.inference.logits import text_logits
 from unmask.tasks.all_kinds import TASK_KINDS
@@ -345,7 +346,12 @@ class Pipeline(GenerationPipeline):
         return sequence_length
 
     def save(
-        self, folder: str | Path, *, format: ModelFormat = "huggingface", int8: bool = False
+        self,
+        folder: str | Path,
+        *,
+        format: ModelFormat = "huggingface",
+        int8: bool = False,
+        dtype: GgufDtype = "float32",
     ) -> Path:
         """Write the model to a new folder, atomically.
 
@@ -353,7 +359,8 @@ class Pipeline(GenerationPipeline):
         lacks. Both save the fine-tuning task: columns, pattern, words; "unmask" also saves the
         objective and length of pretraining. "elmo" is the layout of ELMo's released code. "onnx" is
         a graph for onnxruntime, with 8-bit weights if `int8`, which can be loaded here to label,
-        fill, embed and generate; see `unmask.inference.onnx.export`.
+        fill, embed and generate; see `unmask.inference.onnx.export`. "gguf" is a file for llama.cpp
+        with matrices of `dtype`; see `unmask.checkpoints.gguf.write`.
 
         Raises:
             ImportError: the format needs a library that is not installed.
@@ -364,10 +371,14 @@ class Pipeline(GenerationPipeline):
             raise ValueError(f"format must be one of {list(MODEL_FORMATS)}, got {format!r}")
         if int8 and format != "onnx":
             raise ValueError(f"int8 is of format onnx alone, got format {format}")
+        if dtype != "float32" and format != "gguf":
+            raise ValueError(f"dtype is of format gguf alone, got format {format}")
         if format == "onnx":
             from unmask.inference.onnx.export import export_onnx
 
             return export_onnx(self.loaded_model, Path(folder), self.saved_facts(), int8=int8)
+        if format == "gguf":
+            return save_gguf(self.loaded_model, Path(folder), dtype)
         facts = self.saved_facts() if format == "unmask" else self._task_facts()
         return save_model(self.loaded_model, Path(folder), format, facts)
 

@@ -19,6 +19,10 @@ if TYPE_CHECKING:
     from unmask.inference.pipeline import Pipeline
 
 
+_MODEL_FORMATS = ("huggingface", "unmask", "onnx", "gguf")
+"""Those in which a folder that has word vectors, too, is a model."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class _ConvertOptions(ModelArgument, LimitOption):
     target: Path = field(metadata=flag(metavar="FOLDER", is_argument=True))
@@ -29,6 +33,7 @@ class _ConvertOptions(ModelArgument, LimitOption):
             "unmask",
             "elmo",
             "onnx",
+            "gguf",
             "word2vec-text",
             "word2vec-binary",
             "glove",
@@ -42,9 +47,13 @@ class _ConvertOptions(ModelArgument, LimitOption):
     """Output format. huggingface and unmask open in transformers, except for heads that it lacks;
     both keep the task of a fine-tuned model, unmask also the pretraining objective. elmo: the
     layout of the released ELMo. onnx: a graph for onnxruntime, which predict, fill, embed and
-    generate run. The others are for word vectors."""
+    generate run. gguf: a file for llama.cpp. The others are for word vectors."""
     int8: bool = field(default=False, metadata=flag("--int8"))
     """Quantization of an ONNX graph's weights to 8 bits, per channel."""
+    dtype: Literal["float32", "float16"] | None = field(
+        default=None, metadata=flag(shown_default="float32")
+    )
+    """Numbers of a GGUF file's matrices."""
     average: int | None = None
     """Number of last checkpoints of a pretraining run to average."""
     vectors: str | None = field(default=None, metadata=flag("--expand", metavar="VECTORS"))
@@ -66,9 +75,11 @@ def convert(given: Mapping[str, Any], output: JsonOption) -> None:
     """
     options = _ConvertOptions(**given)
     source = options.model
-    as_model = Path(source).is_dir() and options.to in ("huggingface", "unmask", "onnx")
+    as_model = Path(source).is_dir() and options.to in _MODEL_FORMATS
     if options.to != "onnx":
         refuse_options(_ConvertOptions, "", " applies to --to onnx only", int8=options.int8)
+    if options.to != "gguf":
+        refuse_options(_ConvertOptions, "", " applies to --to gguf only", dtype=options.dtype)
     if is_word_vectors(source) and not as_model:
         before = f"{source}: word vectors: "
         refuse_options(
@@ -94,7 +105,7 @@ def _convert_model(options: _ConvertOptions, as_json: bool) -> None:
     model_format = resolve_model_format(options.to)
     check_new_folder(target)
     pipeline = _changed_model(options)
-    pipeline.save(target, format=model_format, int8=options.int8)
+    pipeline.save(target, format=model_format, int8=options.int8, dtype=options.dtype or "float32")
     opened = pipeline.loaded_model
     if opened.tokenizer is None:
         print_line(f"{source}: has no tokenizer, so {target} has none either", sys.stderr)

@@ -1,0 +1,292 @@
+"""GGUF files hold the model tensor by tensor, and the vocabulary, as llama.cpp reads them."""
+
+import importlib.util
+from collections.abc import Callable
+from dataclasses import replace
+from functools import cache
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import gguf
+import numpy as np
+import pytest
+import torch
+from test_exports import shrunk
+from toy_text import corpus
+
+from unmask.checkpoints.huggingface.read import LoadedModel
+from unmask.cli import main as cli
+from unmask.inference.pipeline import Pipeline
+from unmask.model.positions.rotary import Llama3Scaling
+from unmask.tokenizers.encode import Tokenizer
+from unmask.tokenizers.learn.tokenizer import train_tokenizer
+from unmask.tokenizers.vocabulary import WordPiece
+from unmask.zoo.catalogue import MODELS
+
+SIZE = 140
+
+
+@cache
+def tokenizer(name: str) -> Tokenizer:
+    spec = MODELS[name].tokenizer
+    size = {"Unigram": 70, "ByteBPE": 300, "SentencePieceBPE": 320}.get(
+        type(spec.vocabulary).__name__, SIZE
+    )
+    vocabulary: Any = replace(spec.vocabulary, vocab_size=size)
+    return train_tokenizer(replace(spec, vocabulary=vocabulary), corpus(20).splitlines())
+
+
+def tiny(name: str, **changes: Any) -> LoadedModel:
+    known = tokenizer(name)
+    card = MODELS[name].with_vocabulary(known.special_ids)
+    a = shrunk(card.architecture).with_vocab_size(known.vocab_size + 3)
+    card = replace(card, architecture=replace(a, **changes))
+    model = card.build().initialize(0).eval()
+    draw = torch.Generator().manual_seed(0)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.normal_(generator=draw)
+    return LoadedModel(
+        preset=card, model=model, tokenizer=known, label_names=(), missing=(), unexpected=()
+    )
+
+
+def written(loaded: LoadedModel, folder: Path, dtype: Any = "float32") -> gguf.GGUFReader:
+    return gguf.GGUFReader(
+        Pipeline(loaded).save(folder / "m", format="gguf", dtype=dtype) / "model.gguf"
+    )
+
+
+def field(reader: gguf.GGUFReader, name: str) -> Any:
+    found = reader.get_field(name)
+    assert found is not None, name
+    return found.contents()
+
+
+def neighbors(x: torch.Tensor, heads: int) -> torch.Tensor:
+    """Put row i of a head's second half after row i of its first."""
+    size = len(x) // heads
+    order = [h * size + half * size // 2 + i
+             for h in range(heads) for i in range(size // 2) for half in (0, 1)]  # fmt: skip
+    return x[order]
+
+
+LLAMA = {
+    "tokens.weight": "token_embd.weight",
+    "final_norm.weight": "output_norm.weight",
+    "layers.0.attention.v.weight": "blk.0.attn_v.weight",
+    "layers.1.attention.o.weight": "blk.1.attn_output.weight",
+    "layers.0.feed_forward.gate.weight": "blk.0.ffn_gate.weight",
+    "layers.0.feed_forward.up.weight": "blk.0.ffn_up.weight",
+    "layers.1.feed_forward.down.weight": "blk.1.ffn_down.weight",
+}
+PRE_NORMS = {
+    "layers.0.attention_norm.into.weight": "blk.0.attn_norm.weight",
+    "layers.1.feed_forward_norm.into.weight": "blk.1.ffn_norm.weight",
+}
+BERT = {
+    "tokens.weight": "token_embd.weight",
+    "embed_norm.bias": "token_embd_norm.bias",
+    "segments.weight": "token_types.weight",
+    "layers.0.attention.q.weight": "blk.0.attn_q.weight",
+    "layers.0.attention.k.bias": "blk.0.attn_k.bias",
+    "layers.1.attention.v.weight": "blk.1.attn_v.weight",
+    "layers.1.attention.o.bias": "blk.1.attn_output.bias",
+    "layers.0.attention_norm.after.weight": "blk.0.attn_output_norm.weight",
+    "layers.0.feed_forward.up.weight": "blk.0.ffn_up.weight",
+    "layers.1.feed_forward.down.bias": "blk.1.ffn_down.bias",
+    "layers.1.feed_forward_norm.after.bias": "blk.1.layer_output_norm.bias",
+}
+T5 = {
+    "tokens.weight": "token_embd.weight",
+    "encoder.layers.0.attention.q.weight": "enc.blk.0.attn_q.weight",
+    "encoder.layers.1.feed_forward.down.weight": "enc.blk.1.ffn_down.weight",
+    "encoder.final_norm.weight": "enc.output_norm.weight",
+    "encoder.position.table.weight": "enc.blk.0.attn_rel_b.weight",
+    "decoder.layers.0.attention.k.weight": "dec.blk.0.attn_k.weight",
+    "decoder.layers.1.cross.v.weight": "dec.blk.1.cross_attn_v.weight",
+    "decoder.layers.1.cross_norm.into.weight": "dec.blk.1.cross_attn_norm.weight",
+    "decoder.layers.0.feed_forward_norm.into.weight": "dec.blk.0.ffn_norm.weight",
+    "decoder.position.table.weight": "dec.blk.0.attn_rel_b.weight",
+}
+CASES = {
+    "llama-mini": ("llama", LLAMA | PRE_NORMS),
+    "mistral-mini": ("llama", LLAMA | PRE_NORMS),
+    "qwen2-mini": ("qwen2", LLAMA | PRE_NORMS),
+    "qwen3-mini": (
+        "qwen3",
+        LLAMA | PRE_NORMS | {"layers.1.attention.q_norm.norm.weight": "blk.1.attn_q_norm.weight"},
+    ),
+    "olmo-2-mini": (
+        "olmo2",
+        LLAMA
+        | {
+            "layers.0.attention_norm.out.weight": "blk.0.post_attention_norm.weight",
+            "layers.1.feed_forward_norm.out.weight": "blk.1.post_ffw_norm.weight",
+        },
+    ),
+    "gpt2-mini": (
+        "gpt2",
+        {
+            "tokens.weight": "token_embd.weight",
+            "position.table.weight": "position_embd.weight",
+            "layers.0.attention.o.weight": "blk.0.attn_output.weight",
+            "layers.0.feed_forward.up.weight": "blk.0.ffn_up.weight",
+            "layers.1.feed_forward.down.bias": "blk.1.ffn_down.bias",
+            "layers.1.feed_forward_norm.into.bias": "blk.1.ffn_norm.bias",
+            "final_norm.bias": "output_norm.bias",
+        },
+    ),
+    "bert-mini": ("bert", BERT | {"position.table.weight": "position_embd.weight"}),
+    "roberta-mini": ("bert", {k: v for k, v in BERT.items() if k != "segments.weight"}),
+    "t5-mini": ("t5", T5),
+    "t5-v1_1-mini": ("t5", T5),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_each_tensor_is_that_of_the_model(name: str, tmp_path: Path) -> None:
+    loaded = tiny(name)
+    reader = written(loaded, tmp_path)
+    architecture, names = CASES[name]
+    assert field(reader, "general.architecture") == architecture
+    found = {one.name: torch.from_numpy(np.array(one.data)) for one in reader.tensors}
+    network = dict(loaded.model.backbone.named_parameters())
+    for ours, theirs in names.items():
+        assert torch.equal(found[theirs], network[ours]), theirs
+    a: Any = loaded.model.decoder_architecture
+    if architecture not in ("bert", "t5", "gpt2"):
+        for part, heads in (("q", a.n_heads), ("k", a.n_key_value_heads)):
+            own = network[f"layers.1.attention.{part}.weight"]
+            expected = neighbors(own, heads) if architecture == "llama" else own
+            assert torch.equal(found[f"blk.1.attn_{part}.weight"], expected)
+        assert field(reader, f"{architecture}.rope.freq_base") == a.position.theta
+    if name == "gpt2-mini":
+        own = torch.cat([network[f"layers.1.attention.{part}.weight"] for part in "qkv"])
+        assert torch.equal(found["blk.1.attn_qkv.weight"], own)
+    if name == "roberta-mini":
+        table = network["position.table.weight"][a.position.offset :]
+        assert torch.equal(found["position_embd.weight"], table)
+        assert len(table) == field(reader, "bert.context_length")
+    if name in ("mistral-mini", "t5-v1_1-mini"):
+        assert torch.equal(found["output.weight"], loaded.model.language_head.weight)
+    heads = {n: x for n, x in loaded.model.trained_weights().items() if n.startswith("heads.")}
+    assert len(found) <= len(network) + len(heads) + (name == "olmo-2-mini")
+    assert field(reader, f"{architecture}.embedding_length") == a.d_model
+    assert field(reader, f"{architecture}.attention.head_count") == a.n_heads
+    assert field(reader, f"{architecture}.block_count") == a.n_layers
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_vocabulary_is_that_of_the_tokenizer(name: str, tmp_path: Path) -> None:
+    loaded = tiny(name)
+    reader, known = written(loaded, tmp_path), tokenizer(name)
+    tokens = field(reader, "tokenizer.ggml.tokens")
+    types = field(reader, "tokenizer.ggml.token_type")
+    assert len(tokens) == len(types) == known.vocab_size + 3
+    assert types[-3:] == [5, 5, 5]  # unused rows of the table
+    special = known.special_ids
+    for key, i in (("eos", special.end), ("padding", special.pad)):
+        assert field(reader, f"tokenizer.ggml.{key}_token_id") == i
+    model = field(reader, "tokenizer.ggml.model")
+    expected = {"bert-mini": "bert", "mistral-mini": "llama", "t5-mini": "t5", "t5-v1_1-mini": "t5"}
+    assert model == expected.get(name, "gpt2")
+    pre = {"llama-mini": "llama-bpe", "olmo-2-mini": "llama-bpe", "qwen2-mini": "qwen2",
+           "qwen3-mini": "qwen2", "gpt2-mini": "gpt-2", "roberta-mini": "gpt-2"}  # fmt: skip
+    assert field(reader, "tokenizer.ggml.pre") == pre.get(name, "default")
+    if model == "gpt2":
+        merges = field(reader, "tokenizer.ggml.merges")
+        assert all("".join(merge.split(" ")) in tokens for merge in merges)
+    if model == "bert":
+        pieces = {t for t, kind in zip(tokens, types, strict=True) if kind == 1}
+        assert "\u2581the" in pieces
+        assert not any(piece.startswith("##") for piece in pieces)
+    if model == "llama":  # the pieces of a text, merged by their scores
+        scores = dict(zip(tokens, field(reader, "tokenizer.ggml.scores"), strict=True))
+        for text in corpus(2).split()[:20]:
+            pieces = list("\u2581" + text)
+            while pairs := [
+                (scores[a + b], -i, i)
+                for i, (a, b) in enumerate(pairwise(pieces))
+                if a + b in scores
+            ]:
+                at = max(pairs)[2]
+                pieces[at : at + 2] = [pieces[at] + pieces[at + 1]]
+            assert pieces == [tokens[i] for i in known.encode(text).ids]
+    if model == "t5":
+        assert len(field(reader, "tokenizer.ggml.scores")) == len(tokens)
+        assert types[special.sentinels[0]] == 4
+        assert field(reader, "t5.decoder_start_token_id") == special.start
+
+
+def test_matrices_may_be_float16(tmp_path: Path) -> None:
+    loaded = tiny("bert-mini")
+    found = {one.name: one.data for one in written(loaded, tmp_path, "float16").tensors}
+    network = dict(loaded.model.backbone.named_parameters())
+    own = network["layers.0.feed_forward.up.weight"].detach().numpy()
+    assert np.array_equal(found["blk.0.ffn_up.weight"], own.astype(np.float16))
+    assert found["position_embd.weight"].dtype == found["blk.0.ffn_up.bias"].dtype == np.float32
+    with torch.no_grad():
+        network["tokens.weight"][0, 0] = 1e6
+    with pytest.raises(ValueError, match="beyond float16; give --dtype float32"):
+        written(loaded, tmp_path / "b", "float16")
+    assert not (tmp_path / "b" / "m").exists()
+
+
+def test_llama_3_divides_its_frequencies(tmp_path: Path) -> None:
+    card = MODELS["llama-mini"]
+    position: Any = card.architecture.position  # type: ignore[attr-defined]
+    scaling = Llama3Scaling(original_max_positions=64)
+    loaded = tiny("llama-mini", position=replace(position, scaling=scaling))
+    found = {one.name: one.data for one in written(loaded, tmp_path).tensors}
+    frequencies = position.theta ** -(torch.arange(0, 8, 2) / 8)
+    np.testing.assert_allclose(
+        frequencies.numpy() / found["rope_freqs.weight"], scaling(frequencies).numpy(), rtol=1e-6
+    )
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: tiny("albert-mini"), "GGUF is written of bert, gpt2, .*; got albert"),
+        (lambda: tiny("gpt2-mini", activation="relu"), "has the activation gelu_tanh, got relu"),
+        (lambda: replace(tiny("bert-mini"), tokenizer=None), "has no tokenizer"),
+        (lambda: tiny("llama-mini", causal=False), "reads forward only"),
+    ],
+)
+def test_what_llama_cpp_has_not_is_refused(
+    make: Callable[[], LoadedModel], message: str, tmp_path: Path
+) -> None:
+    with pytest.raises(ValueError, match=message):
+        written(make(), tmp_path)
+    assert not (tmp_path / "m").exists()
+
+
+def test_what_is_left_out_is_said(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    written(tiny("bert-mini"), tmp_path / "a")
+    written(tiny("mistral-mini"), tmp_path / "b")
+    known = train_tokenizer(
+        replace(MODELS["bert-mini"].tokenizer, vocabulary=WordPiece(SIZE, lowercase=False)),
+        corpus(20).splitlines(),
+    )
+    cased = tiny("bert-mini")
+    written(replace(cased, tokenizer=known), tmp_path / "c")
+    said = caplog.text
+    assert "bert-mini: heads are left out: language, next_sentence" in said
+    assert "has no window: it differs in texts longer than 64 tokens" in said
+    assert "llama.cpp reads text in lower case" in said
+
+
+def test_options_and_a_missing_library_are_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd
+) -> None:
+    out = str(tmp_path / "m")
+    assert cli.run(["convert", "unmask-mini-en", out, "--dtype", "float16"]) == 2
+    assert "--dtype applies to --to gguf only" in capfd.readouterr().err
+    assert cli.run(["convert", "unmask-mini-en", out, "--to", "gguf", "--dtype", "float16"]) == 0
+    assert (tmp_path / "m" / "model.gguf").is_file()
+    capfd.readouterr()
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    assert cli.run(["convert", "unmask-mini-en", str(tmp_path / "x"), "--to", "gguf"]) == 2
+    assert 'pip install "unmask[gguf]"' in capfd.readouterr().err
