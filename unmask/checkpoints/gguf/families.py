@@ -10,7 +10,6 @@ from torch import Tensor
 
 from unmask.heads.model import Model
 from unmask.model.backbones.block_architecture import BlockArchitecture
-from unmask.model.layers.feed_forward import LayerNorm
 from unmask.model.positions.learned import LearnedPositions
 from unmask.model.positions.relative_bias import RelativePositionBias
 from unmask.model.positions.rotary import LinearScaling, Llama3Scaling, Rotary
@@ -101,30 +100,28 @@ def hyperparameters(preset: Published, family: GgufFamily) -> dict[str, Any]:
     a: Any = preset.architecture.decoder_stack
     found: dict[str, Any] = {
         "vocab_size": preset.architecture.vocab_size,
-        "context_length": context_length(preset),
+        "context_length": context_length(preset, family),
         "embedding_length": a.d_model,
         "feed_forward_length": a.d_ff,
         "block_count": preset.architecture.encoder_stack.n_layers,
         "attention.head_count": a.n_heads,
     }
-    if isinstance(a.norm, LayerNorm):
-        found["attention.layer_norm_epsilon"] = float(a.norm.eps)
-    else:
-        found["attention.layer_norm_rms_epsilon"] = float(a.norm.eps)
+    norm = "layer_norm" if family.positions is LearnedPositions else "layer_norm_rms"
+    found[f"attention.{norm}_epsilon"] = float(a.norm.eps)
     if family.architecture == "t5":
         return found | _t5_parameters(preset)
     found["attention.head_count_kv"] = a.n_key_value_heads
-    if isinstance(a.position, Rotary):
+    if family.positions is Rotary:
         found |= _rotary_parameters(a.position, a)
     if not family.causal:
         found["attention.causal"] = False
     return found
 
 
-def context_length(preset: Published) -> int:
+def context_length(preset: Published, family: GgufFamily) -> int:
     """Return the positions of a model; of one without an end, the length of pretraining."""
     a: Any = preset.architecture.encoder_stack
-    if isinstance(a.position, Rotary):
+    if family.positions is Rotary:
         return a.position.max_positions
     return preset.architecture.max_positions or preset.sequence_length
 
@@ -153,10 +150,10 @@ def _t5_parameters(preset: Published) -> dict[str, Any]:
     }
 
 
-def extra_tensors(preset: Published) -> dict[str, Tensor]:
+def extra_tensors(preset: Published, family: GgufFamily) -> dict[str, Tensor]:
     """Return tensors that only llama.cpp has: the factors by which Llama 3 divides frequencies."""
     a: Any = preset.architecture.decoder_stack
-    if not isinstance(a.position, Rotary) or not isinstance(a.position.scaling, Llama3Scaling):
+    if family.positions is not Rotary or not isinstance(a.position.scaling, Llama3Scaling):
         return {}
     width = int(a.d_head * a.position.partial_rotary_factor)
     frequencies = a.position.theta ** -(torch.arange(0, width, 2).float() / width)

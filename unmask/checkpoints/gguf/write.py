@@ -174,7 +174,7 @@ def gguf_tensors(loaded_model: LoadedModel, family: GgufFamily) -> dict[str, Ten
         found[new] = change(name, tensor)
     if family.needs_output and "output.weight" not in found:
         found["output.weight"] = found["token_embd.weight"]
-    return found | extra_tensors(preset)
+    return found | extra_tensors(preset, family)
 
 
 def _n_blocks(model: Model) -> int:

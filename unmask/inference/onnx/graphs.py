@@ -9,7 +9,6 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from unmask.batch import Batch, Visibility
-from unmask.heads.language.language_modeling import LanguageModelingHead
 from unmask.heads.model import Model
 from unmask.model.cache import Cache, LayerCache
 from unmask.model.requested_states import RequestedStates
@@ -80,7 +79,7 @@ class TextGraph(nn.Module):
         requested = RequestedStates(all_layers=spec.uses_all_layers)
         states = model.backbone(batch.with_feature(requested))
         hidden = states[..., -model.decoder_architecture.d_model :]
-        if isinstance(head, LanguageModelingHead):
+        if name in model.language_heads:
             predicting = hidden if head.decoder is None else model.hidden_states(batch)
             return head.logits(predicting), hidden
         prediction = head(states if spec.uses_all_layers else hidden, batch, return_logits=True)

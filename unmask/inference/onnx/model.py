@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import torch
 from jaxtyping import Bool, Float
@@ -287,13 +287,12 @@ class OnnxModel(Model):
 
         Read token by token where those of several are wanted: the graph returns the last one's.
         """
-        assert isinstance(cache, OnnxCache)
         n = batch.inputs.shape[1]
         first = n - n_last + 1
         ends = range(first, n + 1)
         starts = (0, *ends[:-1])
         found = [
-            self.graph.step(_columns(batch, start, end), cache, LOGITS)
+            self.graph.step(_columns(batch, start, end), cast(OnnxCache, cache), LOGITS)
             for start, end in zip(starts, ends, strict=True)
         ]
         return torch.stack(found, 1)
