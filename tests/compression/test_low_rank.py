@@ -11,9 +11,9 @@ from torch import Tensor
 import unmask
 from unmask.batch import Batch
 from unmask.compression.calibration import calibration_batches
-from unmask.compression.low_rank import LowRank, decompose, second_moments
 from unmask.compression.prune import layer_matrices
-from unmask.compression.widths import HeadPruning
+from unmask.compression.structure.low_rank import LowRank, decompose, second_moments
+from unmask.compression.structure.widths import HeadPruning
 from unmask.config import from_dict
 from unmask.model.layers.per_layer import FactorizedLinear
 
@@ -70,12 +70,14 @@ def test_ranks_follow_the_energy_per_weight() -> None:
         "a": torch.tensor([8.0] * 8),  # all alike
         "b": torch.tensor([100.0, 50.0] + [0.0] * 6),
     }
-    found = LowRank(fraction=0.5).ranks(energies, matrices)  # 64 weights of 128: 4 values of 16
+    found = LowRank(fraction=0.5, scope="global").ranks(
+        energies, matrices
+    )  # 64 weights of 128: 4 values of 16
     assert found == {"a": 2, "b": 2}
-    assert LowRank(fraction=0.5, scope="layer").ranks(energies, matrices) == {"a": 2, "b": 2}
+    assert LowRank(fraction=0.5).ranks(energies, matrices) == {"a": 2, "b": 2}
     assert LowRank(rank=3).ranks(energies, matrices) == {"a": 3, "b": 3}
     assert LowRank(rank=4).ranks(energies, matrices) == {}  # as many weights as before
-    used = LowRank(fraction=0.75).ranks(energies, matrices)
+    used = LowRank(fraction=0.75, scope="global").ranks(energies, matrices)
     assert sum(used.values()) == 6
     assert max(used.values()) == 3
 

@@ -15,8 +15,8 @@ from unmask.batch import Batch
 from unmask.checkpoints.huggingface.read import LoadedModel
 from unmask.cli.main import run
 from unmask.compression.calibration import calibration_batches
-from unmask.compression.importance import mask_gradients, normalized
-from unmask.compression.widths import ColumnPruning, HeadPruning
+from unmask.compression.structure.importance import mask_gradients, normalized
+from unmask.compression.structure.widths import ColumnPruning, HeadPruning
 from unmask.heads.model import Model
 from unmask.model.backbones.transformer import Architecture
 from unmask.model.layers.per_layer import LayerWidths

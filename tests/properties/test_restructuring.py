@@ -10,8 +10,8 @@ import unmask
 from unmask.checkpoints.huggingface.read import LoadedModel
 from unmask.checkpoints.huggingface.write import write_folder
 from unmask.compression.layers import KeepLayers
-from unmask.compression.low_rank import LowRank
-from unmask.compression.widths import ColumnPruning, HeadPruning
+from unmask.compression.structure.low_rank import LowRank
+from unmask.compression.structure.widths import ColumnPruning, HeadPruning
 from unmask.inference.export import save_model
 from unmask.model.architecture import StackArchitecture
 from unmask.model.initialize import NormalInit

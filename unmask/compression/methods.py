@@ -9,10 +9,10 @@ from torch import Tensor
 from unmask.checkpoints.checksums import RUN_FILE
 from unmask.checkpoints.packed import EncodedTensor, SparseEncoding
 from unmask.compression.layers import KeepLayers
-from unmask.compression.low_rank import LowRank
 from unmask.compression.prune import MagnitudePruning
 from unmask.compression.quantize import Quantize
-from unmask.compression.widths import ColumnPruning, HeadPruning
+from unmask.compression.structure.low_rank import LowRank
+from unmask.compression.structure.widths import ColumnPruning, HeadPruning
 from unmask.config import parse_variant, to_dict
 from unmask.files import read_json
 

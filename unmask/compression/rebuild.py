@@ -9,7 +9,8 @@ from torch import Tensor
 from unmask.checkpoints.huggingface.read import LoadedModel
 from unmask.heads.spec import HeadSpec
 from unmask.model.architecture import BackboneArchitecture
-from unmask.zoo.native_format import with_expressible_format
+from unmask.zoo.catalogue import MODELS
+from unmask.zoo.native_format import NATIVE_PREFIX, with_expressible_format, with_family_format
 
 
 def rebuild(
@@ -35,6 +36,9 @@ def rebuild(
     specs = loaded_model.model.head_specs if heads is None else heads
     kept = {name: specs.get(name, spec) for name, spec in loaded_model.preset.heads.items()}
     preset = replace(loaded_model.preset, architecture=architecture, heads=kept)
+    if preset.config_mapping.model_type.startswith(NATIVE_PREFIX):  # which may not be needed now
+        family = next(one for one in MODELS.values() if one.family == preset.family)
+        preset = with_family_format(preset, family)
     model = preset.build(specs).initialize()
     wanted = dict(model.named_parameters())
     for name in sorted(wanted.keys() ^ tensors.keys()):

@@ -20,6 +20,7 @@ from unmask.checkpoints.huggingface.differences import opening_note, transformer
 from unmask.checkpoints.huggingface.read import HUB_PREFIX, LoadedModel
 from unmask.checkpoints.huggingface.write import to_external_config, write_folder
 from unmask.checkpoints.subword_head import write_subword_head
+from unmask.compression.structure.whole import is_divided, to_whole
 from unmask.files import atomic_path, encode_utf8, read_json, write_atomically
 from unmask.finetuning.results.save_model import write_model_record
 from unmask.heads.model import Model
@@ -81,7 +82,8 @@ def save_model(
 ) -> Path:
     """Write a model into a new folder.
 
-    The first two formats open in transformers, but for heads that it lacks. `extra_facts`, such as
+    The first two formats open in transformers, but for heads that it lacks; in "huggingface" heads
+    and columns that were removed are zeros, and factors are multiplied. `extra_facts`, such as
     the task, are written to unmask.json; without any, only "unmask" has that file, which says what
     made the model. "elmo" is the layout of ELMo's released code, without heads and tokenizer.
     `pack` encodes the weights of a folder that is being written, and returns what its card says of
@@ -105,6 +107,9 @@ def save_model(
         if format == "elmo":
             elmo.write_elmo(beside, cast(ElmoArchitecture, a), loaded_model.model.own_weights())
             return folder
+        if format == "huggingface" and is_divided(a):
+            with merged(loaded_model.model):
+                loaded_model = to_whole(loaded_model)
         write_model(beside, loaded_model, card_entries or {}, pack)
         if format == "unmask" or extra_facts:
             write_model_record(beside, loaded_model, extra_facts or {})

@@ -339,6 +339,14 @@ class StackArchitecture:
         """Return a copy with some layers only; what differs between layers stays with its layer."""
         return replace(self, n_layers=len(indices))
 
+    def without_heads(self: StackT, removed: Mapping[int, Sequence[int]]) -> StackT:
+        """Return a copy without some attention heads of some layers.
+
+        Raises:
+            ValueError: there are none.
+        """
+        raise ValueError(f"{type(self).__name__} has no attention heads that can be removed")
+
     def with_segments(self: StackT, n: int) -> StackT:
         """Return a copy with n segments, if it has segments but fewer than n."""
         return self

@@ -34,6 +34,11 @@ def with_native_format(preset: Published) -> Published:
     return replace(preset, config_mapping=fields, weight_names=NATIVE_WEIGHT_NAMES)
 
 
+def with_family_format(preset: Published, family: Published) -> Published:
+    """Return the preset of a network in the format of its family, whatever it was read from."""
+    return replace(preset, config_mapping=family.config_mapping, weight_names=family.weight_names)
+
+
 def with_expressible_format(preset: Published) -> Published:
     """Return a preset whose format can say its architecture: the family's where it can, or ours."""
     return preset if _is_expressible(preset) else with_native_format(preset)
@@ -45,7 +50,7 @@ def inexpressible_keys(preset: Published, family: Published) -> list[str]:
     Those that are read back as something else; where nothing can be written, those that keep it
     from being so, each by itself. Where only several together do, none is named.
     """
-    said = replace(preset, config_mapping=family.config_mapping, weight_names=family.weight_names)
+    said = with_family_format(preset, family)
     mine, base = preset.architecture.stacks, family.architecture.stacks
     if mine.keys() != base.keys():
         return []

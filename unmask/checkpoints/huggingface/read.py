@@ -16,6 +16,7 @@ from unmask.bundled.models import BUNDLED_MODELS
 from unmask.checkpoints import elmo, llama2c
 from unmask.checkpoints.checksums import check_recorded_files
 from unmask.checkpoints.huggingface.check import check_depth, check_missing, check_tied
+from unmask.checkpoints.huggingface.pruned_heads import without_pruned_heads
 from unmask.checkpoints.huggingface.tokenizer import (
     SOURCE_TOKENIZER_FOLDER,
     load_model_tokenizer,
@@ -49,6 +50,7 @@ from unmask.saved_format import read_record
 from unmask.tokenizers.encode import Tokenizer
 from unmask.word_vectors.train.trainer import WORD_VECTOR_METHODS, WordVectorMethod
 from unmask.zoo.catalogue import preset_for_config
+from unmask.zoo.native_format import with_expressible_format
 from unmask.zoo.preset import Published, question_answering_head, token_classification_head
 from unmask.zoo.unsupported_classes import UNSUPPORTED_CLASSES
 
@@ -165,8 +167,9 @@ def load_folder(
             load_source_tokenizer(folder / SOURCE_TOKENIZER_FOLDER, source.vocab_size)
         )
     objective = _objective_of_heads(preset, specs) if head_specs is None else preset.objective
+    preset = replace(preset, heads=specs, objective=objective)
     return LoadedModel(
-        preset=replace(preset, heads=specs, objective=objective),
+        preset=with_expressible_format(preset) if config.get("pruned_heads") else preset,
         model=model.eval(),
         tokenizer=tokenizer,
         label_names=labels if any(spec.has_label_names for spec in specs.values()) else (),
@@ -239,7 +242,7 @@ def read_preset(folder: Path) -> tuple[Published, dict[str, Any]]:
         preset = preset_for_config(stored)
         config = preset.config_mapping.config_keys.complete(stored)
         architecture, labels = (
-            preset.config_mapping.to_architecture(config),
+            without_pruned_heads(preset.config_mapping.to_architecture(config), config),
             _read_classification_head(preset, config),
         )
     except (ValueError, TypeError) as error:

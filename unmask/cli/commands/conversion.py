@@ -99,6 +99,7 @@ def convert(given: Mapping[str, Any], output: JsonOption) -> None:
 def _convert_model(options: _ConvertOptions, as_json: bool) -> None:
     """Write a model in another format."""
     from unmask.checkpoints.huggingface.differences import opening_note
+    from unmask.compression.structure.whole import WHOLE_NOTE, is_divided
     from unmask.inference.export import check_new_folder, resolve_model_format
 
     source, target = options.model, options.target
@@ -109,7 +110,8 @@ def _convert_model(options: _ConvertOptions, as_json: bool) -> None:
     opened = pipeline.loaded_model
     if opened.tokenizer is None:
         print_line(f"{source}: has no tokenizer, so {target} has none either", sys.stderr)
-    note = opening_note(opened.preset, opened.model.head_specs)
+    divided = model_format == "huggingface" and is_divided(opened.model.architecture)
+    note = WHOLE_NOTE if divided else opening_note(opened.preset, opened.model.head_specs)
     if note is not None and model_format in ("huggingface", "unmask"):
         print_line(f"{target}: {note}", sys.stderr)
     if options.int8:

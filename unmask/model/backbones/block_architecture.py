@@ -1,6 +1,6 @@
 """BlockArchitecture: the fields in which published Transformers differ, on one page."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar, TypeVar
 
@@ -17,7 +17,7 @@ from unmask.model.backbones.evolved_parts import (
     LayerType,
 )
 from unmask.model.layers.feed_forward import Activation
-from unmask.model.layers.per_layer import select_cyclic
+from unmask.model.layers.per_layer import LayerWidths, select_cyclic
 from unmask.model.positions.learned import LearnedPositions
 from unmask.model.positions.scheme import PositionScheme
 from unmask.model.variants import AttentionVariant, LayerVariants, SequentialSublayers, Sublayers
@@ -190,6 +190,25 @@ class BlockArchitecture(StackArchitecture):
     def d_head(self) -> int:
         """Size of one head."""
         return self.head_dim or self.d_model // self.n_heads
+
+    def without_heads(self: BlockT, removed: Mapping[int, Sequence[int]]) -> BlockT:
+        """Return a copy without some attention heads of some layers.
+
+        Raises:
+            ValueError: there are no such layers or heads, or none would be left.
+        """
+        for i, heads in removed.items():
+            if not 0 <= i < self.n_layers or not {*heads} <= {*range(self.n_heads)}:
+                raise ValueError(
+                    f"layer {i} has no heads {list(heads)}: there are {self.n_layers} layers of "
+                    f"{self.n_heads} heads, counted from 0"
+                )
+        kept = tuple(
+            tuple(head for head in range(self.n_heads) if head not in removed.get(i, ()))
+            for i in range(self.n_layers)
+        )
+        widths = replace(self.layers.widths or LayerWidths(), heads=kept)
+        return replace(self, layers=replace(self.layers, widths=widths))
 
     def layer_heads(self, i: int, *, cross: bool = False) -> tuple[int, ...] | None:
         """Return the indices of the heads of layer i; None: all."""

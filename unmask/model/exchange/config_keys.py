@@ -236,7 +236,7 @@ COMMON_KEYS = ConfigKeys(
     quantization_config         fixed     null
     compression_config          fixed     null
     per_layer_config            fixed     null
-    pruned_heads                fixed     {}|null
+    pruned_heads                used      table?                -
     text_config                 fixed     null
     text_encoder                fixed     null
     decoder                     fixed     null

@@ -11,10 +11,10 @@ from torch import Tensor, nn
 
 from unmask.batch import Batch, Visibility
 from unmask.checkpoints.huggingface.read import LoadedModel
-from unmask.compression.importance import evaluating
 from unmask.compression.prune import layer_matrices
 from unmask.compression.rebuild import check_no_adapters, rebuild
-from unmask.compression.widths import require_transformer_stacks
+from unmask.compression.structure.importance import evaluating
+from unmask.compression.structure.widths import require_transformer_stacks
 from unmask.config import check_number_fields
 from unmask.heads.model import Model
 from unmask.model.layers.per_layer import FactorizedMap
@@ -39,9 +39,9 @@ class LowRank:
     """Rank of all maps. None: chosen for `fraction`."""
     fraction: float = 0.5
     """Fraction of the maps' weights that is left, above 0 and below 1, if `rank` is not given."""
-    scope: Literal["global", "layer"] = "global"
-    """How `fraction` is spent: on the singular values that have most of the energy of their own map
-    for their number of weights, of all maps together; or the same fraction in each map."""
+    scope: Literal["global", "layer"] = "layer"
+    """How `fraction` is spent: the same in each map; or on the singular values of all maps that
+    have most of the energy of their own map for their number of weights."""
 
     makes_smaller: ClassVar[bool] = True
     makes_zeros: ClassVar[bool] = False
