@@ -41,7 +41,7 @@ from unmask.text.documents import read_documents
 from unmask.training.config import Recipe
 from unmask.word_vectors.train.trainer import WORD_VECTOR_METHODS
 from unmask.zoo.catalogue import MODELS
-from unmask.zoo.objectives.adapt import adapt_to_objective
+from unmask.zoo.objectives.adapt_preset import adapt_to_objective
 from unmask.zoo.objectives.presets import OBJECTIVE_PRESETS
 from unmask.zoo.preset import Published
 

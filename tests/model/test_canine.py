@@ -157,7 +157,7 @@ def test_weights_and_configuration_come_back_bit_for_bit(kind: str, tmp_path: Pa
 def test_as_many_places_as_buckets_can_be_written(tmp_path: Path) -> None:
     opened = load_folder(saved(theirs(), tmp_path / "theirs"))
     other = replace(opened.preset.architecture, position=LearnedPositions(100))
-    with pytest.raises(ValueError, match="as many places as buckets, 512"):
+    with pytest.raises(ValueError, match="one position per bucket, 512"):
         opened.preset.config_mapping.from_architecture(other)
 
 

@@ -396,7 +396,9 @@ def test_what_is_said_not_to_be_read_exists_and_is_refused_by_name(tmp_path: Pat
     theirs = json.loads(path.read_text())
     for name, why in UNSUPPORTED_CLASSES.items():
         path.write_text(json.dumps(theirs | {"architectures": [name]}))
-        with pytest.raises(ValueError, match=f"config.json: architectures: {name} is not read: "):
+        with pytest.raises(
+            ValueError, match=f"config.json: architectures: {name} is not supported: "
+        ):
             load_folder(tmp_path)
         assert why
 

@@ -178,7 +178,7 @@ def test_a_folder_comes_back_and_a_configuration_without_a_name_is_told(tmp_path
     assert preset_for_config(released).family == "gpt-bert"
     small_one = MODELS["gpt-bert-small"]
     assert small_one.config_mapping.to_architecture(released) == small_one.architecture
-    with pytest.raises(ValueError, match="has places as GPT-BERT has them"):
+    with pytest.raises(ValueError, match="has only GPT-BERT's positions"):
         card.config_mapping.from_architecture(MODELS["deberta-mini"].architecture)
 
 

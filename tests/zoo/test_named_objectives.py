@@ -21,7 +21,7 @@ from unmask.objectives.select import TokenMasking
 from unmask.objectives.sentence_pairs.pairs import SentencePairObjective
 from unmask.objectives.sentence_pairs.tasks import SentenceOrderPrediction
 from unmask.zoo.catalogue import MODELS
-from unmask.zoo.objectives.adapt import adapt_to_objective
+from unmask.zoo.objectives.adapt_preset import adapt_to_objective
 from unmask.zoo.objectives.presets import OBJECTIVE_PRESETS, is_objective_name, parse_objective
 from unmask.zoo.objectives.requirements import requirements_of
 

@@ -27,7 +27,7 @@ from unmask.inference.pipeline import DEFAULT_SEQUENCE_LENGTH, RUN_FILE, Pipelin
 from unmask.objectives.published import ObjectiveSpec
 from unmask.word_vectors.train.trainer import WordVectorMethod
 from unmask.zoo.catalogue import ALIASES, MODELS, did_you_mean, get_preset
-from unmask.zoo.objectives.adapt import resolve_objective
+from unmask.zoo.objectives.adapt_preset import resolve_objective
 from unmask.zoo.preset import Published
 
 

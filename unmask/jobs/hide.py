@@ -30,7 +30,7 @@ from unmask.word_vectors.train.corpus import is_punctuation
 from unmask.word_vectors.train.trainer import WordVectorMethod
 from unmask.word_vectors.train.windows import WindowMethod
 from unmask.zoo.catalogue import get_preset
-from unmask.zoo.objectives.adapt import adapt_to_objective
+from unmask.zoo.objectives.adapt_preset import adapt_to_objective
 from unmask.zoo.preset import Published
 
 MAX_CHARACTERS = 2**20

@@ -33,7 +33,7 @@ from unmask.training.data import (
 )
 from unmask.training.interrupt import interrupt_on_signal
 from unmask.zoo.catalogue import get_preset
-from unmask.zoo.objectives.adapt import adapt_to_objective
+from unmask.zoo.objectives.adapt_preset import adapt_to_objective
 from unmask.zoo.preset import Published
 
 DOCUMENT_OPTIONS = (

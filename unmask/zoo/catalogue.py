@@ -1,4 +1,4 @@
-"""MODELS: the dict of all cards. A new family is one line here."""
+"""MODELS: all presets by name. A new family is one line here."""
 
 import difflib
 from collections.abc import Mapping
@@ -79,34 +79,34 @@ ALIASES = {
     "alephbert": "alephbert-base",
     "gpt2-small": "gpt2",
 }
-"""Short names that people use."""
+"""Common short names."""
 
 
 def get_preset(name: str) -> Published:
     """Return a preset by name.
 
     Raises:
-        ValueError: there is none of this name; the nearest is named.
+        ValueError: there is no such preset; the message suggests the nearest.
     """
     name = ALIASES.get(name, name)
     if name in BUNDLED_MODELS:
-        raise ValueError(f"{name!r} is weights, and no card (`unmask models` lists all)")
+        raise ValueError(f"{name!r} is a bundled model, not a preset (`unmask models` lists all)")
     if name not in MODELS:
         raise ValueError(f"unknown model {name!r}{did_you_mean(name)}")
     return MODELS[name]
 
 
 def did_you_mean(name: str) -> str:
-    """Return which preset may have been meant, and where all are listed, after a message."""
-    near = difflib.get_close_matches(name, [*BUNDLED_MODELS, *MODELS, *ALIASES], 1)
-    return (f"; did you mean {near[0]!r}?" if near else "") + " (`unmask models` lists all)"
+    """Return the end of a message: the nearest preset, and where all are listed."""
+    matches = difflib.get_close_matches(name, [*BUNDLED_MODELS, *MODELS, *ALIASES], 1)
+    return (f"; did you mean {matches[0]!r}?" if matches else "") + " (`unmask models` lists all)"
 
 
 def preset_for_config(config: Mapping[str, Any]) -> Published:
-    """Return a preset of the family that a configuration of another library is of.
+    """Return a preset of the family of a configuration of another library.
 
     Raises:
-        ValueError: it names no family of the catalogue, or none at all and has the keys of none.
+        ValueError: the family is unknown, or cannot be inferred from the keys.
     """
     model_type = config.get("model_type")
     if isinstance(model_type, str) and model_type.startswith(NATIVE_PREFIX):
@@ -118,7 +118,7 @@ def preset_for_config(config: Mapping[str, Any]) -> Published:
             raise ValueError(f"{model_type} has no family {config[FAMILY_KEY]!r}")
         return with_native_format(
             ours[0] if ours else preset_for_config(short)
-        )  # before, folders did not say it
+        )  # older folders lack it
     named = [card for card in MODELS.values() if card.config_mapping.model_type == model_type]
     told = [
         card

@@ -1,4 +1,4 @@
-"""Networks that the format of their family has no words for: written in ours."""
+"""Architectures that their family's format cannot express, in Unmask's native format."""
 
 from collections.abc import Mapping
 from dataclasses import fields as fields_of
@@ -11,46 +11,47 @@ from unmask.model.exchange.weight_names import NATIVE_WEIGHT_NAMES
 from unmask.zoo.preset import Published
 
 NATIVE_PREFIX = "unmask-"
-"""What such a folder's `model_type` begins with; the family's follows."""
+"""Prefix of `model_type` in the native format; the family's follows."""
 FAMILY_KEY = "family"
-"""Our name of it: several families share a `model_type`, and tell theirs by words of its own."""
+"""Key of the family's name in Unmask: several families share a `model_type`."""
 TRAINING_ONLY_FIELDS = frozenset(
     {
         "initializer", "dropout", "attention_dropout", "activation_dropout", "final_dropout",
         "layer_dropout",
     }
 )  # fmt: skip
-"""What a trained network does not depend on: a format need not have words for it."""
+"""Fields that do not affect a trained network, which a format need not express."""
 
 
 def with_native_format(preset: Published) -> Published:
-    """Return the preset of a network in our own format: transformers does not open it."""
-    own = native_config_mapping(
+    """Return a preset with the native format, which transformers does not load."""
+    mapping = native_config_mapping(
         NATIVE_PREFIX + preset.config_mapping.model_type, type(preset.architecture)
     )
     fields = replace(
-        own, from_architecture=lambda a: own.from_architecture(a) | {FAMILY_KEY: preset.family}
+        mapping,
+        from_architecture=lambda a: mapping.from_architecture(a) | {FAMILY_KEY: preset.family},
     )
     return replace(preset, config_mapping=fields, weight_names=NATIVE_WEIGHT_NAMES)
 
 
 def with_family_format(preset: Published, family: Published) -> Published:
-    """Return the preset of a network in the format of its family, whatever it was read from."""
+    """Return a preset with the format of its family."""
     return replace(preset, config_mapping=family.config_mapping, weight_names=family.weight_names)
 
 
 def with_expressible_format(preset: Published) -> Published:
-    """Return a preset whose format can say its architecture: the family's where it can, or ours."""
+    """Return a preset with a format for its architecture: the family's if possible, or native."""
     return preset if _is_expressible(preset) else with_native_format(preset)
 
 
 def inexpressible_keys(preset: Published, family: Published) -> list[str]:
-    """Name the keys of a network that a family's format has no words for.
+    """Return the keys of an architecture that a family's format cannot express.
 
-    Those that are read back as something else; where nothing can be written, those that keep it
-    from being so, each by itself. Where only several together do, none is named.
+    Keys that differ after writing and reading; if writing fails, those that cause it alone. Empty
+    if only several together cause it.
     """
-    said = with_family_format(preset, family)
+    in_family_format = with_family_format(preset, family)
     mine, base = preset.architecture.stacks, family.architecture.stacks
     if mine.keys() != base.keys():
         return []
@@ -60,36 +61,38 @@ def inexpressible_keys(preset: Published, family: Published) -> list[str]:
                 family.config_mapping.from_architecture(preset.architecture)
             )
         ).stacks
-        found = _differing_keys(_without_training_fields(preset.architecture).stacks, again)
+        keys = _differing_keys(_without_training_fields(preset.architecture).stacks, again)
     except _CONVERSION_ERRORS:
-        found = []
-    return found or [k for k in _differing_keys(mine, base) if _is_expressible_with(said, k, base)]
+        keys = []
+    return keys or [
+        k for k in _differing_keys(mine, base) if _is_expressible_with(in_family_format, k, base)
+    ]
 
 
 _CONVERSION_ERRORS = (ValueError, KeyError, TypeError, AttributeError, AssertionError)
-"""What is raised where a table of names, or of keys, meets a part that it does not expect."""
+"""Errors of name tables and configuration keys for unexpected parts."""
 
 
 def _is_expressible(preset: Published) -> bool:
-    """Return whether a preset's format can say its architecture."""
+    """Return whether a preset's format can express its architecture."""
     try:
         again = preset.config_mapping.to_architecture(
             preset.config_mapping.from_architecture(preset.architecture)
         )
         weights = preset.build_without_memory({}).trained_weights()
-        named = bool(preset.weight_names.to_external(weights))
+        mapped = bool(preset.weight_names.to_external(weights))
     except _CONVERSION_ERRORS:
         return False
-    said = preset.config_mapping.read_language_head(
+    config = preset.config_mapping.read_language_head(
         preset.config_mapping.from_architecture(preset.architecture)
     )
     spec = preset.heads.get("language")
     if (
         isinstance(spec, LanguageModeling)
-        and said.get("transform", spec.transform) != spec.transform
+        and config.get("transform", spec.transform) != spec.transform
     ):
-        return False  # one key says the activation of the network and of the head
-    return named and _without_training_fields(again) == _without_training_fields(
+        return False  # one key is for the activation of the network and of the head
+    return mapped and _without_training_fields(again) == _without_training_fields(
         preset.architecture
     )
 
@@ -97,7 +100,7 @@ def _is_expressible(preset: Published) -> bool:
 def _is_expressible_with(
     preset: Published, key: str, base: Mapping[str, StackArchitecture]
 ) -> bool:
-    """Return whether the format could say the architecture if one key were as in `base`."""
+    """Return whether the format could express the architecture with one key of `base`."""
     side, _, name = key.rpartition(".")
     value = getattr(base[side], name)
     try:
@@ -105,14 +108,14 @@ def _is_expressible_with(
         stack = replace(stacks[side], **{name: value})
         a = preset.architecture.with_stacks({side: stack})
         return _is_expressible(replace(preset, architecture=a))
-    except ValueError:  # two keys that do not go together
+    except ValueError:  # inconsistent keys
         return False
 
 
 def _differing_keys(
     a: Mapping[str, StackArchitecture], b: Mapping[str, StackArchitecture]
 ) -> list[str]:
-    """Name the keys in which stacks differ."""
+    """Return the keys in which stacks differ."""
     return [
         f"{side}.{f.name}".lstrip(".")
         for side in a
@@ -123,7 +126,7 @@ def _differing_keys(
 
 
 def _without_training_fields(a: BackboneArchitecture) -> BackboneArchitecture:
-    """Return an architecture without what matters in training alone."""
+    """Return an architecture with default training-only fields."""
     return a.with_stacks(
         {name: replace(stack, **_training_defaults(stack)) for name, stack in a.stacks.items()}
     )

@@ -1,4 +1,4 @@
-"""Published: everything a paper says about a model, as a value."""
+"""Published: a model as described in its paper."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -32,36 +32,36 @@ def no_adjustment(model: Model) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class Paper:
-    """Where a model was published."""
+    """The publication of a model."""
 
     title: str
     authors: str
     year: int
     arxiv: str | None = None
     url: str | None = None
-    """Where there is no arXiv id."""
+    """URL, if there is no arXiv id."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class FinetuningDefaults:
-    """What a paper does in fine-tuning, beside the head."""
+    """Fine-tuning settings of a paper, besides the head."""
 
     special_tokens: Literal["own", "added"] = "own"
-    """What is around texts that get a label as a whole: the tokens that the tokenizer puts there,
-    or new ones that are added to the vocabulary (`unmask.tokenizers.spec.TaskTokens`)."""
+    """Special tokens around texts for classification: those of the tokenizer, or new ones added to
+    the vocabulary (`unmask.tokenizers.spec.TaskTokens`)."""
     lm_loss_weight: float = 0.0
-    """Weight of the language model's loss beside the task's, where that labels whole texts."""
+    """Weight of the auxiliary language-model loss in classification."""
     schedule: Literal["linear", "inverse_square_root"] = "linear"
-    """How the rate changes after its warm-up: `unmask.training.schedules`."""
+    """Learning-rate schedule: `unmask.training.schedules`."""
     betas: tuple[float, float] = (0.9, 0.999)
-    """Of AdamW (Devlin et al. 2019, appendix A.3, unless the paper says others)."""
+    """Betas of AdamW (Devlin et al. 2019, appendix A.3, unless the paper has others)."""
     seq2seq_target: MaskedTarget | None = None
-    """How the target of a source is learned by a model that says text by masks; None: it learned no
-    sources, or each place names the token after its own."""
+    """Objective for targets of sources in a model that generates by masks; None: it is not trained
+    on sources, or positions predict the next token."""
 
     @property
     def generation(self) -> AppendedMaskGeneration | None:
-        """How such a model then says a target."""
+        """Generation of targets by such a model."""
         if self.seq2seq_target is None:
             return None
         source, target = self.seq2seq_target.segment_ids
@@ -70,9 +70,9 @@ class FinetuningDefaults:
 
 @dataclass(frozen=True, kw_only=True)
 class Published:
-    """A model as its paper describes it.
+    """A model as described in its paper.
 
-    Enough to build it, pretrain it, and exchange its weights.
+    Sufficient to build it, pretrain it, and exchange its weights.
     """
 
     name: str
@@ -80,45 +80,43 @@ class Published:
     paper: Paper
     architecture: BackboneArchitecture
     heads: Mapping[str, HeadSpec]
-    """What the model is pretrained with."""
+    """Heads of pretraining."""
     extra_heads: Mapping[str, HeadSpec] = field(default_factory=dict[str, HeadSpec])
-    """Heads that published weights of this family may have besides."""
+    """Further heads of published weights of this family."""
     classification_head: SequenceClassification | None
-    """The head that fine-tuning puts on for a whole text's label; None: the label is said in
-    words."""
+    """Classification head of fine-tuning; None: labels are predicted as words."""
     finetuning: FinetuningDefaults = FinetuningDefaults()
     pooling: Literal["mean", "first", "last", "ends"] = "mean"
-    """What stands for a text that is embedded, unless something else is asked for."""
+    """Default pooling of text embeddings."""
     pooler_head: str | None = None
-    """The pretraining head whose layer before the logits `classification_head` begins with."""
+    """Pretraining head whose dense layer initializes `classification_head`."""
     unused_pooler: Pooler | None = None
-    """A map above the first token that these weights have, and no head here reads."""
+    """Pooler over the first token in these weights that no head uses."""
     objective: ObjectiveSpec | WordVectorMethod
     tokenizer: TokenizerSpec
     sequence_length: int
-    """Tokens of a row in pretraining, special ones included."""
+    """Sequence length of pretraining in tokens, special tokens included."""
     batch_tokens: int
-    """Tokens of a step in pretraining."""
+    """Batch size of pretraining in tokens."""
     learning_rate: float
     """Peak learning rate of pretraining."""
     training_options: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    """What else of a recipe the paper says, or was measured: {"optimizer": "Muon"}."""
+    """Further recipe keys of the paper, or measured ones: {"optimizer": "Muon"}."""
     n_parameters: int
-    """Of the model with its pretraining heads, as counted; a test counts again without
-    allocating a weight."""
+    """Number of parameters with pretraining heads; checked by a test without allocation."""
     weight_names: WeightNames
     config_mapping: ConfigMapping
     weight_converters: Mapping[str, Callable[[Model, Architecture], Model]] = field(
         default_factory=dict[str, Callable[[Model, Architecture], Model]]
     )
-    """Families whose weights it can begin with: from one of their models, and the architecture that
-    is wanted, to one of its own."""
+    """Families whose weights can initialize it, with the conversion from their model and the
+    requested architecture."""
     post_build: Callable[[Model], None] = no_adjustment
-    """The paper's one oddity, done to the built network."""
+    """Adjustment of the built network specific to the paper."""
     hub_id: str | None = None
-    """Where the Hub has the published weights."""
+    """Location of the published weights on the Hub."""
     note: str = ""
-    """What a reader should know who compares this preset with the paper."""
+    """Differences from the paper."""
 
     def __post_init__(self) -> None:
         object.__setattr__(
@@ -133,7 +131,7 @@ class Published:
         )
 
     def build(self, heads: Mapping[str, HeadSpec] | None = None) -> Model:
-        """Build the network, its weights not yet filled."""
+        """Build the network with uninitialized weights."""
         model = Model(self.architecture, self.heads if heads is None else heads, self.unused_pooler)
         self.post_build(model)
         return model
@@ -145,23 +143,23 @@ class Published:
 
 
 def token_classification_head(preset: Published) -> TokenClassification:
-    """Return the head that labels tokens as published models of this family have it."""
-    found = preset.extra_heads.get("token_label")
-    return found if isinstance(found, TokenClassification) else TokenClassification()
+    """Return the token-classification head of published models of this family."""
+    head = preset.extra_heads.get("token_label")
+    return head if isinstance(head, TokenClassification) else TokenClassification()
 
 
 def question_answering_head(preset: Published) -> QuestionAnswering:
-    """Return the head that marks parts of a text as published models of this family have it."""
-    found = preset.extra_heads.get("spans")
-    return found if isinstance(found, QuestionAnswering) else QuestionAnswering()
+    """Return the question-answering head of published models of this family."""
+    head = preset.extra_heads.get("spans")
+    return head if isinstance(head, QuestionAnswering) else QuestionAnswering()
 
 
 def with_special_tokens(
     architecture: BackboneArchitecture, special: SpecialTokenIds
 ) -> BackboneArchitecture:
-    """Return the architecture with the token vectors of a vocabulary.
+    """Return the architecture for a vocabulary.
 
-    Where places are not counted from 0, they are counted from the padding's id + 1.
+    Positions that do not start from 0 start from the padding id + 1.
     """
     a = architecture.with_vocab_size(special.vocab_size)
     if isinstance(a, Architecture):

@@ -1,9 +1,8 @@
-"""Rotary angles as configurations say them, in all the ways that transformers 5 understands.
+"""Rotary embeddings in configurations, in all forms of transformers 5.
 
 Its rule is `RotaryEmbeddingConfigMixin.convert_rope_params_to_dict` and `standardize_rope_params`:
-a `rope_scaling` that is not empty is in place of `rope_parameters`; what a table leaves out is
-taken from the keys beside it, then from the family's default; `type` is an older word for
-`rope_type`.
+a nonempty `rope_scaling` replaces `rope_parameters`; missing values are taken from the keys of the
+configuration, then from the family's defaults; `type` is an older name of `rope_type`.
 """
 
 from collections.abc import Mapping
@@ -24,7 +23,7 @@ CONFIG_KEYS = ConfigKeys(
     original_max_position_embeddings  used     size       -
     """
 )
-"""Of all families whose queries and keys turn."""
+"""Keys of all families with rotary embeddings."""
 
 
 def rope_parameters(config: Mapping[str, Any]) -> dict[str, Any]:
@@ -33,14 +32,14 @@ def rope_parameters(config: Mapping[str, Any]) -> dict[str, Any]:
     Raises:
         ValueError: there are tables for kinds of layers.
     """
-    location, said = _effective_table(config)
-    for kind, value in said.items():
+    location, parameters = _effective_table(config)
+    for kind, value in parameters.items():
         if isinstance(value, Mapping):
             raise ValueError(
                 f"{location} has a table {kind!r}, where all layers have the same angles"
             )
-    said = _fill_defaults(config, said, config.get("rope_theta", 10_000.0))
-    return said | _original_length(config)
+    parameters = _fill_defaults(config, parameters, config.get("rope_theta", 10_000.0))
+    return parameters | _original_length(config)
 
 
 def rope_parameters_by_layer_type(
@@ -49,27 +48,27 @@ def rope_parameters_by_layer_type(
     """Return the table of each kind of layer.
 
     Args:
-        config: their configuration, without `rope_scaling`, which families understand otherwise.
-        default_thetas: what each kind has where its table does not say it.
+        config: the configuration, without `rope_scaling`, which varies by family.
+        default_thetas: default theta of each kind.
 
     Raises:
-        ValueError: a table is none.
+        ValueError: a value is not a table.
     """
     tables = config.get("rope_parameters") or {}
     out: dict[str, dict[str, Any]] = {}
     for kind, theta in default_thetas.items():
-        said = tables.get(kind)
-        if not (said is None or isinstance(said, Mapping)):
-            raise ValueError(f"rope_parameters.{kind} must be an object or null, got {said!r}")
-        out[kind] = _fill_defaults(config, dict(cast("Mapping[str, Any]", said or {})), theta)
+        value = tables.get(kind)
+        if not (value is None or isinstance(value, Mapping)):
+            raise ValueError(f"rope_parameters.{kind} must be an object or null, got {value!r}")
+        out[kind] = _fill_defaults(config, dict(cast("Mapping[str, Any]", value or {})), theta)
     return out
 
 
 def with_rope_scaling(config: Mapping[str, Any], kinds: tuple[str, ...]) -> dict[str, Any]:
-    """Return a configuration of tables by kind, in some of which `rope_scaling` is written.
+    """Return a configuration with `rope_scaling` merged into the tables of some kinds.
 
     Raises:
-        ValueError: `rope_parameters` lacks the table that is to be changed.
+        ValueError: `rope_parameters` lacks a table.
     """
     out = {k: x for k, x in config.items() if k != "rope_scaling"}
     scaling = config.get("rope_scaling")
@@ -83,32 +82,34 @@ def with_rope_scaling(config: Mapping[str, Any], kinds: tuple[str, ...]) -> dict
     )
     for kind in kinds:
         if not isinstance(tables.get(kind), Mapping):
-            raise ValueError(f"rope_scaling changes rope_parameters.{kind}, which is not there")
+            raise ValueError(f"rope_scaling changes rope_parameters.{kind}, which is missing")
         tables[kind] = {**tables[kind], **scaling}
     return out | {"rope_parameters": tables}
 
 
 def _effective_table(config: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
-    """Return the table that counts, and its key."""
+    """Return the effective table and its key."""
     if config.get("rope_scaling"):
         return "rope_scaling", dict(config["rope_scaling"])
     return "rope_parameters", dict(config.get("rope_parameters") or {})
 
 
-def _fill_defaults(config: Mapping[str, Any], said: dict[str, Any], theta: Any) -> dict[str, Any]:
+def _fill_defaults(
+    config: Mapping[str, Any], parameters: dict[str, Any], theta: Any
+) -> dict[str, Any]:
     share = config.get("partial_rotary_factor")
-    said.setdefault("rope_type", said.get("type", "default"))
-    said.setdefault("rope_theta", theta)
+    parameters.setdefault("rope_type", parameters.get("type", "default"))
+    parameters.setdefault("rope_theta", theta)
     if share is not None:
-        said.setdefault("partial_rotary_factor", share)
-    if said["rope_type"] == "llama3":
+        parameters.setdefault("partial_rotary_factor", share)
+    if parameters["rope_type"] == "llama3":
         length = config.get("max_position_embeddings")
-        said.setdefault("original_max_position_embeddings", length)
-    return said
+        parameters.setdefault("original_max_position_embeddings", length)
+    return parameters
 
 
 def _original_length(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the length that is beside the table, which counts before the table's own."""
+    """Return the length outside the table, which overrides the table's own."""
     key = "original_max_position_embeddings"
     return {key: config[key]} if key in config else {}
 
@@ -116,16 +117,16 @@ def _original_length(config: Mapping[str, Any]) -> dict[str, Any]:
 def rotary_from_parameters(
     parameters: Mapping[str, Any], length: int, *, partial: bool = False
 ) -> Rotary:
-    """Read one table, whose defaults are filled in.
+    """Read one table with defaults filled in.
 
     Args:
-        parameters: it.
-        length: how long texts the model was made for.
-        partial: heads turn in part. Where they do not, the reference reads past
-            `partial_rotary_factor` unless angles are scaled; then its shapes do not fit.
+        parameters: the table.
+        length: maximum length of the model.
+        partial: whether rotation is partial. If not, the reference ignores `partial_rotary_factor`
+            unless angles are scaled; then its shapes do not fit.
 
     Raises:
-        ValueError: angles are scaled in a way that is not known here, or a number is none.
+        ValueError: the scaling is unsupported, or a value is not a number.
     """
     kind, theta = parameters["rope_type"], _number(parameters, "rope_theta")
     share = (
@@ -137,7 +138,9 @@ def rotary_from_parameters(
         raise ValueError(f"partial_rotary_factor must be at most 1, got {share}")
     if not partial:
         if kind != "default" and share != 1:
-            raise ValueError(f"partial_rotary_factor = {share} does not go with rope_type {kind!r}")
+            raise ValueError(
+                f"partial_rotary_factor = {share} cannot be combined with rope_type {kind!r}"
+            )
         share = 1.0
     if kind == "default":
         scaling = None
@@ -151,42 +154,42 @@ def rotary_from_parameters(
 
 
 def check_rotary_pairs(position: Rotary, width: int) -> Rotary:
-    """Return angles that turn pairs of a head's numbers.
+    """Check that the rotated dimensions of a head are pairs.
 
     Raises:
-        ValueError: a number is left over.
+        ValueError: their number is odd.
     """
     if (turning := int(width * position.partial_rotary_factor)) % 2 or not turning:
         raise ValueError(
-            "rotary angles turn pairs of numbers, but partial_rotary_factor = "
+            "rotary embeddings rotate pairs of dimensions, but partial_rotary_factor = "
             f"{position.partial_rotary_factor} of "
             f"a head's {width} are {turning}"
         )
     return position
 
 
-def _llama3_scaling(said: Mapping[str, Any]) -> Llama3Scaling:
-    length = said["original_max_position_embeddings"]
+def _llama3_scaling(parameters: Mapping[str, Any]) -> Llama3Scaling:
+    length = parameters["original_max_position_embeddings"]
     if not isinstance(length, int) or isinstance(length, bool) or not 1 <= length <= MAX_SIZE:
         raise ValueError(
             f"original_max_position_embeddings must be an integer from 1 to {MAX_SIZE:,}, "
             f"got {length!r}"
         )
-    low, high = (_number(said, f"{word}_freq_factor") for word in ("low", "high"))
+    low, high = (_number(parameters, f"{word}_freq_factor") for word in ("low", "high"))
     if high <= low:
         raise ValueError(f"high_freq_factor must be above low_freq_factor, {low}, got {high}")
     return Llama3Scaling(
-        factor=_number(said, "factor"),
+        factor=_number(parameters, "factor"),
         low_frequency_factor=low,
         high_frequency_factor=high,
         original_max_positions=length,
     )
 
 
-def _number(said: Mapping[str, Any], key: str) -> float:
-    if key not in said:
-        raise ValueError(f"rope_type {said['rope_type']!r} lacks {key!r}")
-    value = said[key]
+def _number(parameters: Mapping[str, Any], key: str) -> float:
+    if key not in parameters:
+        raise ValueError(f"rope_type {parameters['rope_type']!r} lacks {key!r}")
+    value = parameters[key]
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < 1e30:
         raise ValueError(f"{key} of rotary angles must be a number above 0, got {value!r}")
     return float(value)
@@ -211,14 +214,14 @@ def parameters_from_rotary(position: Rotary) -> dict[str, Any]:
 
 
 def require_full_rotary(position: Rotary) -> Rotary:
-    """Return the angles of a family whose heads turn as a whole.
+    """Return the rotary scheme of a family with full rotation.
 
     Raises:
-        ValueError: they turn in part, for which its classes have no word.
+        ValueError: rotation is partial, which its format cannot express.
     """
     if position.partial_rotary_factor != 1:
         raise ValueError(
-            "this format's heads turn as a whole, got position.partial_rotary_factor "
+            "this format rotates whole heads, got position.partial_rotary_factor "
             f"{position.partial_rotary_factor}"
         )
     return position

@@ -1,14 +1,12 @@
-"""UNREAD: classes of transformers, of families of the catalogue, that are not read, and why."""
+"""UNSUPPORTED_CLASSES: classes of transformers that are not supported, with reasons."""
 
 from collections.abc import Mapping
 
-_BEAM_HEADS = "it searches for ends with beams, from each start; {} is read"
-_DOUBLE_HEADS = "it has two heads at once, one of them on a marked token; {} is read"
-_TEXT_TO_TEXT = (
-    "this family says labels and answers in words here, as in its paper: fine-tuned so, it is a {}"
-)
-_ENCODER_ONLY = "it is an encoder alone, and the weights of a decoder are not there"
-_DECODER_ONLY = "it is a decoder alone, and the weights of an encoder are not there"
+_BEAM_HEADS = "it searches for ends with beams, from each start; {} is supported"
+_DOUBLE_HEADS = "it has two heads, one of them on a marked token; {} is supported"
+_TEXT_TO_TEXT = "this family predicts labels and answers as words, as in its paper, with class {}"
+_ENCODER_ONLY = "it is only an encoder, without the weights of a decoder"
+_DECODER_ONLY = "it is only a decoder, without the weights of an encoder"
 
 
 def _of_t5(name: str) -> dict[str, str]:
@@ -22,8 +20,8 @@ def _of_t5(name: str) -> dict[str, str]:
 
 
 UNSUPPORTED_CLASSES: Mapping[str, str] = {
-    "FlaubertForMultipleChoice": "it scores an option through a map to as many numbers as there "
-    "are labels, and a second one, which no head here has",
+    "FlaubertForMultipleChoice": "it scores an option through a projection to the number of "
+    "labels, and a second one, which is not supported",
     "FlaubertForQuestionAnswering": _BEAM_HEADS.format("FlaubertForQuestionAnsweringSimple"),
     "XLNetForQuestionAnswering": _BEAM_HEADS.format("XLNetForQuestionAnsweringSimple"),
     "OpenAIGPTDoubleHeadsModel": _DOUBLE_HEADS.format("OpenAIGPTLMHeadModel"),
@@ -34,18 +32,18 @@ UNSUPPORTED_CLASSES: Mapping[str, str] = {
     **_of_t5("T5"),
     **_of_t5("MT5"),
 }
-"""A folder that names one is refused; a test finds all classes that the library has."""
+"""Folders with these classes are rejected; a test lists all classes of the library."""
 CLASS_SUFFIXES: Mapping[str, str] = {
     "label": "ForSequenceClassification",
     "token_label": "ForTokenClassification",
     "spans": "ForQuestionAnswering",
     "choice": "ForMultipleChoice",
 }
-"""What the names of their classes end with that have our heads."""
+"""Suffixes of the class names with supported heads."""
 
 
 def unsupported_reason(head_name: str, class_of_backbone: str) -> str | None:
-    """Return why the class with a head of this name is not written, where the library has one."""
+    """Return why the class with a head of this name is not written, if it exists."""
     ending = CLASS_SUFFIXES.get(head_name)
     name = class_of_backbone.removesuffix("Model") + (ending or "")
     return (

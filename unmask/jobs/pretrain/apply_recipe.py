@@ -19,7 +19,7 @@ from unmask.training.data import (
 )
 from unmask.zoo.catalogue import get_preset
 from unmask.zoo.native_format import with_expressible_format
-from unmask.zoo.objectives.adapt import adapt_to_objective, available_heads
+from unmask.zoo.objectives.adapt_preset import adapt_to_objective, available_heads
 from unmask.zoo.preset import Published
 
 _SCHEMES_WITH_MAX_POSITIONS = {

@@ -30,7 +30,7 @@ from unmask.training import config as recipes
 from unmask.training.config import Recipe
 from unmask.training.device import distributed
 from unmask.zoo.catalogue import get_preset
-from unmask.zoo.objectives.adapt import adapt_to_objective
+from unmask.zoo.objectives.adapt_preset import adapt_to_objective
 
 _RECIPE_OPTIONS = {field.name for field in fields(Recipe)} - {"model", "data"}
 

@@ -1,1 +1,1 @@
-"""Published decoders: one file a family."""
+"""Published decoders, one file per family."""

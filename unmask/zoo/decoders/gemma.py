@@ -67,7 +67,7 @@ GEMMA_2_BASE = replace(
     attention_window=(
         4095,
         None,
-    ),  # section 2: 4,096 tokens, the token itself among them (released code)
+    ),  # section 2: 4,096 tokens, including the token itself (released code)
     attention=AttentionVariant(logit_softcapping=50.0),  # section 2
 )
 LOCAL_ROTARY, GLOBAL_ROTARY = (
@@ -76,20 +76,20 @@ LOCAL_ROTARY, GLOBAL_ROTARY = (
 )
 GEMMA_3_BASE = replace(
     GEMMA_2_BASE,
-    vocab_size=262_208,  # released code: of the models that read pictures
+    vocab_size=262_208,  # released code: of the multimodal models
     d_model=2560,
     n_layers=34,
     d_ff=10_240,
-    attention=AttentionVariant(query_key_norm="head"),  # section 2: in the place of the cap
+    attention=AttentionVariant(query_key_norm="head"),  # section 2: replaces the cap
     attention_window=(1023,) * 5
-    + (None,),  # section 2: five near by, then one of all; released code
+    + (None,),  # section 2: five local, then one global layer; released code
     position=LayerwiseRotary((LOCAL_ROTARY,) * 5 + (GLOBAL_ROTARY,)),  # section 2, "Long context"
 )
 
 
 def _read_1(config: Mapping[str, Any]) -> Architecture:
     name = config.get("hidden_act")
-    if name == "gelu":  # theirs means the tanh form by it (`GemmaConfig`)
+    if name == "gelu":  # means the tanh form there (`GemmaConfig`)
         name = "gelu_pytorch_tanh"
     config = {**config, "hidden_act": name}
     return llama.read_without_positions(config, GEMMA_BASE, llama.read_rotary(config))
@@ -98,7 +98,7 @@ def _read_1(config: Mapping[str, Any]) -> Architecture:
 def _read_later(
     config: Mapping[str, Any], base: Architecture, places: PositionScheme
 ) -> Architecture:
-    """Read what the second version and the third have in common."""
+    """Read the keys shared by the second and third version."""
     name = config.get("hidden_activation", "gelu_pytorch_tanh")
     read_activation(name, "hidden_activation")
     a = llama.read_without_positions({**config, "hidden_act": name}, base, places)
@@ -110,9 +110,9 @@ def _read_later(
 
 
 def _layer_types(config: Mapping[str, Any], period: int) -> Sequence[str]:
-    """Read what the layers see, in the shortest list that gives all when it is repeated.
+    """Read the layer types, as the shortest list that gives all when repeated.
 
-    Every `period`-th layer sees everything, if it is not said.
+    By default every `period`-th layer is global.
     """
     n = require_key(config, "num_hidden_layers")
     usual = [LOCAL if (i + 1) % period else GLOBAL for i in range(n)]
@@ -120,11 +120,11 @@ def _layer_types(config: Mapping[str, Any], period: int) -> Sequence[str]:
 
 
 def _attention_windows(config: Mapping[str, Any], kinds: Sequence[str]) -> tuple[int | None, ...]:
-    near = config.get("sliding_window")
-    if near is None and LOCAL in kinds:
+    window = config.get("sliding_window")
+    if window is None and LOCAL in kinds:
         raise ValueError(f"sliding_window is null, but layer_types has {LOCAL!r}")
-    # theirs counts a token itself among those that it sees
-    return tuple((near or 0) - 1 if kind == LOCAL else None for kind in kinds)
+    # there the window includes the token itself
+    return tuple((window or 0) - 1 if kind == LOCAL else None for kind in kinds)
 
 
 def _read_2(config: Mapping[str, Any]) -> Architecture:
@@ -139,11 +139,11 @@ def _read_3(config: Mapping[str, Any]) -> Architecture:
         GLOBAL: config.get("rope_theta", 1_000_000.0),
         LOCAL: config.get("rope_local_base_freq", 10_000.0),
     }
-    said = rope_parameters.rope_parameters_by_layer_type(
+    tables = rope_parameters.rope_parameters_by_layer_type(
         rope_parameters.with_rope_scaling(config, (GLOBAL,)), thetas
     )
     places = LayerwiseRotary(
-        tuple(rope_parameters.rotary_from_parameters(said[kind], length) for kind in kinds)
+        tuple(rope_parameters.rotary_from_parameters(tables[kind], length) for kind in kinds)
     )
     return replace(
         _read_later(config, GEMMA_3_BASE, places),
@@ -153,7 +153,7 @@ def _read_3(config: Mapping[str, Any]) -> Architecture:
 
 def _write_1(a: Architecture) -> dict[str, Any]:
     said = llama.write_config(a)
-    if a.activation == "gelu_tanh":  # has two names there
+    if a.activation == "gelu_tanh":  # which has two names there
         said["hidden_act"] = "gelu_pytorch_tanh"
     return said
 
@@ -188,15 +188,15 @@ def _write_3(a: Architecture) -> dict[str, Any]:
             f"{a.attention.logit_softcapping}"
         )
     kinds = [GLOBAL if w is None else LOCAL for w in windows]
-    said = {LOCAL: LOCAL_ROTARY, GLOBAL: replace(GLOBAL_ROTARY, scaling=None)}
-    said |= dict(zip(kinds, position.schemes, strict=True))
-    if any(said[kind] != part for kind, part in zip(kinds, position.schemes, strict=True)):
-        raise ValueError("Gemma 3's format has one scheme of angles near by and one far, no more")
+    tables = {LOCAL: LOCAL_ROTARY, GLOBAL: replace(GLOBAL_ROTARY, scaling=None)}
+    tables |= dict(zip(kinds, position.schemes, strict=True))
+    if any(tables[kind] != part for kind, part in zip(kinds, position.schemes, strict=True)):
+        raise ValueError("Gemma 3's format has only one local and one global rotary scheme")
     return _write_2(replace(a, position=position.schemes[0])) | {
         "max_position_embeddings": position.max_positions,
         "rope_parameters": {
             kind: rope_parameters.parameters_from_rotary(rope_parameters.require_full_rotary(part))
-            for kind, part in said.items()
+            for kind, part in tables.items()
         },
     }
 
@@ -266,7 +266,7 @@ GEMMA_2B = llama.with_size(
         class_names=llama.class_names("Gemma"),
     ),
     hub_id="google/gemma-2b",
-    note="The report says no rate, batch or schedule of pretraining: they are those of Llama 7B.",
+    note="The report gives no rate, batch or schedule of pretraining: they are those of Llama 7B.",
 )
 GEMMA_7B = llama.with_size(
     GEMMA_2B, "gemma-7b", 8_537_680_896,
@@ -297,7 +297,7 @@ GEMMA_2_2B = llama.with_size(
         write_language_head=_write_softcapping,
     ),
     hub_id="google/gemma-2-2b",
-    note=f"{GEMMA_2B.note} This size was taught by a larger model (section 3).",
+    note=f"{GEMMA_2B.note} This size was distilled from a larger model (section 3).",
 )
 GEMMA_2_9B = llama.with_size(
     GEMMA_2_2B, "gemma-2-9b", 9_241_705_984,
@@ -337,7 +337,7 @@ GEMMA_3_4B = llama.with_size(
         read_language_head=_read_softcapping,
         write_language_head=_write_softcapping,
     ),
-    note="The text part, which was taught by a larger model (section 2.2). The report says no "
+    note="The text part, distilled from a larger model (section 2.2). The report gives no "
     "rate, batch or schedule of pretraining: they are those of Llama 7B.",
 )
 GEMMA_3_1B = llama.with_size(
@@ -361,8 +361,8 @@ GEMMA_3_MINI = llama.mini_preset(
     GEMMA_3_4B, "gemma-3-mini", 5_051_136, n_kv_heads=2, head_dim=None, d_ff=704,
     attention_window=(31, 31, 31, None),
     position=LayerwiseRotary((Rotary(10_000.0, 512),) * 3 + (Rotary(100_000.0, 512),)),
-    note="Not in the paper: for two CPU cores, three layers with a window of 32 tokens, then one "
-    "that sees all.",
+    note="Not in the paper: for two CPU cores, three layers with a window of 32 tokens, then a "
+    "global one.",
 )  # fmt: skip
 
 PRESETS = (

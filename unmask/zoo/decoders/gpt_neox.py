@@ -109,13 +109,13 @@ def _read_config(config: Mapping[str, Any]) -> Architecture:
     beside = {
         "rope_theta": config.get("rotary_emb_base", 10_000.0),
         "partial_rotary_factor": config.get("rotary_pct", 0.25),
-    }  # where other families have these two names: they are not read here
-    said = rope_parameters.rope_parameters({**config, **beside})
+    }  # names of other families, not read here
+    values = rope_parameters.rope_parameters({**config, **beside})
     attention: frozenset[BiasLocation] = frozenset({"read", "write"})
     a = _READ_CONFIG(config)
     check_fixed_keys(config, {"head_dim": a.d_head})
     position = rope_parameters.rotary_from_parameters(
-        said, config.get("max_position_embeddings") or 2048, partial=True
+        values, config.get("max_position_embeddings") or 2048, partial=True
     )
     return replace(
         a,

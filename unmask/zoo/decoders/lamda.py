@@ -1,7 +1,7 @@
 """LaMDA: Thoppilan et al. 2022, "LaMDA: Language Models for Dialog Applications", arXiv:2201.08239.
 
-The paper names the parts of its Transformer as T5's; what it leaves open (norms, biases, the scale
-of scores) is T5's here, too.
+The paper describes parts of its Transformer as T5's; unspecified parts (norms, biases, the scale of
+scores) are T5's here, too.
 """
 
 from dataclasses import replace
@@ -60,9 +60,9 @@ LAMDA_137B = Published(
     weight_names=NATIVE_WEIGHT_NAMES,
     config_mapping=native_config_mapping("lamda"),
     note="The weights were not published. Rate, optimizer and length are not stated; the rate is "
-    "T5's, for Adafactor: AdamW wants another.",
+    "T5's, for Adafactor; AdamW needs another.",
 )
-LAMDA_8B = llama.with_size(  # table 27; as wide inside, in proportion, as the largest: not stated
+LAMDA_8B = llama.with_size(  # table 27; d_ff in proportion to the largest: not stated
     LAMDA_137B, "lamda-8b", 8_721_143_808, d_model=4096, n_layers=16, n_heads=64, d_ff=32_768,
     training_options={"steps": 521_000},
     note=f"{LAMDA_137B.note} The widths of heads and feed-forward are not stated for this size.",

@@ -105,16 +105,16 @@ WEIGHT_NAMES = WeightNames(
     prefix="model.",
     alias="transformer.",  # of classes that answer questions
 )
-"""Also of Mistral, Qwen, Gemma and OLMo, whose norms are in other places."""
+"""Also of Mistral, Qwen, Gemma and OLMo, with other norm placements."""
 
 
 def read_config(config: Mapping[str, Any], base: Architecture = BASE) -> Architecture:
-    """Read what the configurations of Llama and its kin have in common."""
+    """Read the common configuration of Llama and related families."""
     return read_without_positions(config, base, read_rotary(config))
 
 
 def read_rotary(config: Mapping[str, Any]) -> Rotary:
-    """Read the angles of all layers."""
+    """Read the rotary scheme of all layers."""
     length = config.get("max_position_embeddings") or 2048
     return rope_parameters.rotary_from_parameters(rope_parameters.rope_parameters(config), length)
 
@@ -122,13 +122,12 @@ def read_rotary(config: Mapping[str, Any]) -> Rotary:
 def read_without_positions(
     config: Mapping[str, Any], base: Architecture, position: PositionScheme
 ) -> Architecture:
-    """Read the same of a family that says places otherwise."""
+    """Read the same for a family with other position keys."""
     heads = require_key(config, "num_attention_heads")
     groups = config.get("num_key_value_heads") or heads
     if heads % groups:
         raise ValueError(
-            f"num_key_value_heads = {groups} must divide num_attention_heads = {heads} without a "
-            "rest"
+            f"num_key_value_heads = {groups} must divide num_attention_heads = {heads}"
         )
     width = require_key(config, "hidden_size")
     of_head = _head_dim(config, width, heads)
@@ -151,22 +150,20 @@ def read_without_positions(
 
 
 def _head_dim(config: Mapping[str, Any], width: int, heads: int) -> int:
-    said = config.get("head_dim")
-    if said is None and width % heads:
-        raise ValueError(
-            f"num_attention_heads = {heads} must divide hidden_size = {width} without a rest"
-        )
-    of_head = width // heads if said is None else said
+    head_dim = config.get("head_dim")
+    if head_dim is None and width % heads:
+        raise ValueError(f"num_attention_heads = {heads} must divide hidden_size = {width}")
+    of_head = width // heads if head_dim is None else head_dim
     if of_head % 2:
         raise ValueError(
-            f"rotary angles turn pairs of numbers, but a head has {of_head}: see head_dim, "
+            f"rotary embeddings need an even head_dim, got {of_head}: see head_dim, "
             f"hidden_size and num_attention_heads"
         )
     return of_head
 
 
 def write_config(a: Architecture) -> dict[str, Any]:
-    """Write the same."""
+    """Write the common configuration."""
     return {
         "vocab_size": a.vocab_size,
         "hidden_size": a.d_model,
@@ -189,10 +186,10 @@ def write_config(a: Architecture) -> dict[str, Any]:
 
 def read_biases(config: Mapping[str, Any]) -> frozenset[BiasLocation]:
     """Read which linear maps have a bias."""
-    said: dict[BiasLocation, str] = {
+    flags: dict[BiasLocation, str] = {
         "read": "attention_bias", "write": "attention_bias", "feed_forward": "mlp_bias",
     }  # fmt: skip
-    return frozenset(place for place, key in said.items() if config.get(key))
+    return frozenset(location for location, key in flags.items() if config.get(key))
 
 
 def _write_config(a: Architecture) -> dict[str, Any]:
@@ -202,7 +199,7 @@ def _write_config(a: Architecture) -> dict[str, Any]:
 
 
 def class_names(name: str) -> dict[tuple[str, ...], str]:
-    """Return the classes of transformers for a family that calls itself `name`."""
+    """Return the classes of transformers with the prefix `name`."""
     return {
         ("language",): f"{name}ForCausalLM",
         ("label",): f"{name}ForSequenceClassification",
@@ -233,7 +230,7 @@ RELATED_CONFIG_KEYS = ConfigKeys(
     CAUSAL_KEYS,
     rope_parameters.CONFIG_KEYS,
 )
-"""Of Llama and its kin."""
+"""Keys of Llama and related families."""
 CONFIG_KEYS = ConfigKeys(
     """
     intermediate_size         used      size       11008
@@ -248,13 +245,13 @@ CONFIG_KEYS = ConfigKeys(
 
 
 def class_names_with_question_answering(name: str) -> dict[tuple[str, ...], str]:
-    """Return the same classes and the one that answers questions, which not every family has."""
+    """Return the same classes and that for question answering, which not every family has."""
     return class_names(name) | {("spans",): f"{name}ForQuestionAnswering"}
 
 
 ALIASED_CLASSES = "ForQuestionAnswering"
-"""What ends the names of classes that call the network `transformer`; in Mistral's it is `model`,
-like in all others."""
+"""Suffix of the classes with the network as `transformer`; in Mistral's it is `model`, as in all
+others."""
 CONFIG_MAPPING = ConfigMapping(
     model_type="llama",
     config_keys=CONFIG_KEYS,
@@ -293,7 +290,7 @@ LLAMA_7B = Published(
 def with_size(preset: Published, name: str, parameters: int, **changes: Any) -> Published:
     """Return another size.
 
-    Changes that are fields of `Published` are the preset's own, the others its architecture's.
+    Changes of fields of `Published` are the preset's, others the architecture's.
     """
     own = {k: changes.pop(k) for k in [*changes] if k in Published.__dataclass_fields__}
     a = replace(cast(Architecture, own.get("architecture", preset.architecture)), **changes)
@@ -367,7 +364,7 @@ LLAMA_3_8B = with_size(
     paper=LLAMA_3_PAPER,
     hub_id="meta-llama/Meta-Llama-3-8B",
     note="Rate of table 3; schedule and batch of section 3.4.1, where they are the 405B model's: "
-    "4M tokens in rows of 4,096 at first, 16M at last. Betas, decay and clip are not stated: "
+    "4M tokens in rows of 4,096 at first, 16M at last. Betas, decay and clipping are not stated: "
     "Llama 2's.",
 )  # fmt: skip
 LLAMA_3_70B = with_size(
@@ -378,7 +375,7 @@ LLAMA_3_70B = with_size(
 
 
 def llama3_rotary(factor: float = 8.0) -> Rotary:
-    """Return the angles of Llama 3.1 and 3.2 (released code)."""
+    """Return the rotary scheme of Llama 3.1 and 3.2 (released code)."""
     return Rotary(500_000.0, 131_072, scaling=Llama3Scaling(factor=factor))
 
 
@@ -412,7 +409,7 @@ LLAMA_3_2_1B = with_size(
     position=llama3_rotary(32.0),
     heads=TIED_HEADS,
     hub_id="meta-llama/Llama-3.2-1B",
-    note="Pruned from the 8B model and taught by larger ones; no paper says its recipe: Llama 3's.",
+    note="Pruned from the 8B model and distilled from larger ones; the recipe is Llama 3's.",
 )
 LLAMA_3_2_3B = with_size(
     LLAMA_3_2_1B, "llama-3.2-3b", 3_212_749_824,

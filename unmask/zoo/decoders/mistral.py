@@ -25,7 +25,7 @@ PAPER = Paper(
 def _read_config(config: Mapping[str, Any]) -> Architecture:
     a = replace(llama.read_config(config), biases=NO_BIASES)
     window = config.get("sliding_window")
-    # theirs counts a token itself among those that it sees
+    # there the window includes the token itself
     return replace(a, attention_window=() if window is None else (int(window) - 1,))
 
 
@@ -35,10 +35,10 @@ def _write_config(a: Architecture) -> dict[str, Any]:
             "Mistral's format has one window for all layers and no bias, got "
             f"{a.attention_window}, {a.biases}"
         )
-    near = a.attention_window[0] if a.attention_window else None
+    window = a.attention_window[0] if a.attention_window else None
     said = llama.write_config(a)
     del said["attention_bias"]
-    return said | {"sliding_window": None if near is None else near + 1}
+    return said | {"sliding_window": None if window is None else window + 1}
 
 
 CONFIG_KEYS = ConfigKeys(
@@ -60,7 +60,7 @@ MISTRAL_7B = llama.with_size(
     paper=PAPER,
     d_ff=14_336,  # table 1
     n_kv_heads=8,  # table 1
-    attention_window=(4095,),  # table 1: 4,096 tokens, the token itself among them (released code)
+    attention_window=(4095,),  # table 1: 4,096 tokens, including the token itself (released code)
     position=Rotary(10_000.0, 32_768),  # released code; table 1: a context of 8,192
     norm=RMSNorm(eps=1e-5),  # released code
     sequence_length=8192,  # table 1
@@ -72,7 +72,7 @@ MISTRAL_7B = llama.with_size(
         class_names=llama.class_names_with_question_answering("Mistral"),
     ),
     hub_id="mistralai/Mistral-7B-v0.1",
-    note="The paper does not say how it was trained: the recipe is that of Llama 7B.",
+    note="The paper gives no recipe: it is that of Llama 7B.",
 )
 MISTRAL_MINI = llama.mini_preset(
     MISTRAL_7B, "mistral-mini", 7_145_728, n_kv_heads=2, d_ff=704, attention_window=(63,),

@@ -50,8 +50,8 @@ CONFIG_KEYS = ConfigKeys(
     llama.RELATED_CONFIG_KEYS,
 )
 DIFFERENCES_NOTE = (
-    "Left out here: the z-loss, token vectors without decay, and weights that begin within three "
-    "standard deviations."
+    "Not implemented: the z-loss, embeddings without weight decay, and initialization "
+    "truncated at three standard deviations."
 )
 OLMO_2_7B = llama.with_size(
     llama.LLAMA_7B,
@@ -60,7 +60,7 @@ OLMO_2_7B = llama.with_size(
     family="olmo2",
     paper=PAPER,
     vocab_size=100_352,  # released configuration
-    norm_placement=OUTPUT_NORM,  # section 2.1: norms of what a sublayer gives
+    norm_placement=OUTPUT_NORM,  # section 2.1: norms of sublayer outputs
     attention=AttentionVariant(query_key_norm="all"),  # section 2.1
     norm=RMSNorm(eps=1e-6),  # released configuration
     position=Rotary(500_000.0, 4096),  # section 2.1
@@ -94,7 +94,7 @@ OLMO_2_7B = llama.with_size(
         },
     ),
     hub_id="allenai/OLMo-2-1124-7B",
-    note=f"The cosine is that of 5T tokens; the paper leaves it after 4T. {DIFFERENCES_NOTE}",
+    note=f"The cosine is that of 5T tokens; the paper stops it after 4T. {DIFFERENCES_NOTE}",
 )
 OLMO_2_1B = llama.with_size(
     OLMO_2_7B,

@@ -60,7 +60,7 @@ PALM_8B = Published(
     objective=NEXT_TOKEN,
     tokenizer=TokenizerSpec(SentencePieceBPE(256_000), FRAME),
     sequence_length=2048,  # section 5
-    batch_tokens=256 * 2048,  # table 1: where it begins; twice as large later
+    batch_tokens=256 * 2048,  # table 1: at the start; twice as large later
     learning_rate=1e-2,  # section 5: for 10,000 steps, then 1 / sqrt(step), with Adafactor
     training_options={  # section 5
         "optimizer": {"kind": "Adafactor"},
@@ -70,8 +70,8 @@ PALM_8B = Published(
     n_parameters=8_632_012_800,
     weight_names=NATIVE_WEIGHT_NAMES,
     config_mapping=native_config_mapping("palm"),
-    note="The weights were not published. The rate is Adafactor's, in parts of a matrix's own "
-    "size; AdamW wants another.",
+    note="The weights were not published. The rate is Adafactor's, relative to a matrix's "
+    "scale; AdamW needs another.",
 )
 PALM_62B = llama.with_size(
     PALM_8B, "palm-62b", 62_495_662_080, d_model=8192, n_layers=64, n_heads=32, d_ff=32_768,

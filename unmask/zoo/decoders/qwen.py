@@ -51,7 +51,7 @@ KEYS_3 = ConfigKeys("head_dim used size 128", _KEYS)
 
 
 def _check_no_windows(config: Mapping[str, Any]) -> None:
-    """Refuse layers with windows: no published model has them."""
+    """Reject layers with windows, which no published model has."""
     usual = [rope_parameters.GLOBAL] * config["num_hidden_layers"]
     if set(layer_types(config, usual)) != {rope_parameters.GLOBAL}:
         raise ValueError(
@@ -66,7 +66,9 @@ def _read_2(config: Mapping[str, Any]) -> Architecture:
 
 def _write_2(a: Architecture) -> dict[str, Any]:
     if a.biases != QUERY_KEY_VALUE_BIAS:
-        raise ValueError(f"Qwen2's format has biases where attention reads, got {sorted(a.biases)}")
+        raise ValueError(
+            f"Qwen2's format has biases of queries, keys and values, got {sorted(a.biases)}"
+        )
     said = llama.write_config(a)
     del said["attention_bias"]
     return said | {"use_sliding_window": False}
@@ -127,7 +129,7 @@ QWEN_2_05B = llama.with_size(
         aliased_classes=frozenset({f"Qwen2{llama.ALIASED_CLASSES}"}),
     ),
     hub_id="Qwen/Qwen2-0.5B",
-    note="The report says no rate, batch or schedule of pretraining: they are those of Llama 7B.",
+    note="The report gives no rate, batch or schedule of pretraining: they are those of Llama 7B.",
 )
 QWEN_2_15B = llama.with_size(
     QWEN_2_05B, "qwen2-1.5b", 1_543_714_304,

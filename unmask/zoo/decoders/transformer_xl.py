@@ -40,9 +40,7 @@ LARGE_ARCHITECTURE = (
         d_ff=4096,
         scale_embedding=True,  # released code, `emb_scale`
         position=TransformerXLPositions(clamp_length=1000, max_positions=384),
-        attention_window=(
-            1599,
-        ),  # in evaluation each token reads as many: `same_length`, `mem_len`
+        attention_window=(1599,),  # evaluation has equal contexts: `same_length`, `mem_len`
         norm=LayerNorm(eps=1e-5),
         norm_placement=POST_NORM,
         activation="relu",
@@ -138,7 +136,7 @@ def _write_config(a: Architecture) -> dict[str, Any]:
     if a.activation_dropout != a.dropout or a.final_dropout != a.dropout:
         raise ValueError("Transformer-XL's format has one dropout for all but attention")
     if len(a.attention_window) > 1 or position.relative_segments:
-        raise ValueError("Transformer-XL's format has one window, and distances alone")
+        raise ValueError("Transformer-XL's format has one window, and only relative positions")
     return _WRITE_CONFIG(replace(a, head_dim=a.d_head)) | {
         "d_embed": a.d_model,
         "cutoffs": list(a.adaptive_input.cutoffs) if a.adaptive_input else [],
@@ -179,7 +177,7 @@ CONFIG_KEYS = ConfigKeys(
     """,
     COMMON_KEYS,
 )
-"""The class is of transformers 4: nothing of it can be compared today."""
+"""The class is of transformers 4, so that parity cannot be tested today."""
 
 TRANSFORMER_XL = Published(
     name="transformer-xl",

@@ -1,1 +1,1 @@
-"""Published encoder-decoders: one file a family."""
+"""Published encoder-decoders, one file per family."""

@@ -38,8 +38,8 @@ PAPER = Paper(
 )
 
 OFFSET = 2
-"""Places are counted from here in each of two tables, whatever the padding's id (transformers; in
-fairseq from that + 1, which is 2)."""
+"""First position in both tables, independent of the padding id (transformers; in fairseq that + 1,
+which is 2)."""
 ENCODER = Architecture(
     vocab_size=50_265,  # section 5.1: GPT-2's byte pairs; released code
     d_model=768,  # section 4, base
@@ -58,11 +58,11 @@ ENCODER = Architecture(
 )
 HEADS = {"language": LanguageModeling(term="denoised")}
 CLASSIFICATION_HEAD = SequenceClassification(pooling="last", dropout=0.0)
-"""Section 3.1: of the decoder's states the last; the map before the scores is of released code."""
+"""Section 3.1: the last state of the decoder; the dense layer is of released code."""
 
 
 def weight_names(slot: NormSlot) -> WeightNames:
-    """Return the table of a family whose sublayers have their norms there."""
+    """Return the name table of a family with this norm slot."""
     return transformer.weight_names(slot, _STACK_NAMES, _EXTRA_NAMES)
 
 
@@ -90,7 +90,7 @@ CONFIG_KEYS = ConfigKeys(
     """,
     transformer.SHARED_CONFIG_KEYS,
 )
-"""The fixed ones are of configurations of transformers 3 and before."""
+"""Fixed keys are of transformers 3 and earlier."""
 
 
 def _position_keys(length: int) -> LearnedPositions:
@@ -117,20 +117,20 @@ def config_mapping(
     base: Architecture,
     keys: ConfigKeys,
 ) -> ConfigMapping:
-    """Return the table of a family whose classes begin with `name`.
+    """Return the mapping of a family with the class prefix `name`.
 
     Args:
-        model_type: their word for it.
-        name: see above.
-        base: the encoder, but for what is read.
-        keys: what each key of theirs is.
+        model_type: its name in configurations.
+        name: the class prefix.
+        base: default values of the encoder.
+        keys: the configuration keys.
     """
     return ConfigMapping(
         model_type=model_type,
         config_keys=keys,
         to_architecture=partial(_read_config, base),
         from_architecture=_write_config,
-        # Released folders name `BartModel`: the table is all that the head has, so it is there too.
+        # Released folders name `BartModel`; the tied head needs no further weights.
         class_names={
             ("language",): f"{name}ForConditionalGeneration",
             ("label",): f"{name}ForSequenceClassification",
@@ -142,7 +142,7 @@ def config_mapping(
 
 CONFIG_MAPPING = config_mapping("bart", "Bart", ENCODER, CONFIG_KEYS)
 
-_DROPOUT = "Dropout stays on in the last 10 % of the steps, too (section 5.1: off). "
+_DROPOUT = "Dropout stays on in the last 10 % of the steps (section 5.1: off). "
 
 BART_LARGE = Published(
     name="bart-large",
@@ -170,9 +170,9 @@ BART_LARGE = Published(
     config_mapping=CONFIG_MAPPING,
     hub_id="facebook/bart-large",
     note=_DROPOUT
-    + "The paper does not say rate, warm-up and clipping, which are those of the command "
-    "that was released later (fairseq, issue 1899), as others quote it; Adam's betas and epsilon, "
-    "which it does not name, are RoBERTa's. It differs from the paper in spans of 3.5 words on "
+    + "The paper does not give rate, warm-up and clipping, which are those of the command "
+    "released later (fairseq, issue 1899), as quoted there; Adam's betas and epsilon, "
+    "not given there, are RoBERTa's. It differs from the paper in spans of 3.5 words on "
     "average, in masks of which 10 % are random tokens, and in about 6,400 rows a step.",
 )
 BART_BASE = replace(
@@ -184,7 +184,7 @@ BART_BASE = replace(
     n_parameters=139_420_416,
     hub_id="facebook/bart-base",
     note=_DROPOUT + "Batch as that of bart-large; rate, warm-up and optimizer are RoBERTa's, since "
-    "nobody says them. It is the base size of section 4, learned from books and Wikipedia alone.",
+    "unpublished. It is the base size of section 4, trained on books and Wikipedia only.",
 )
 BART_MINI = replace(
     BART_BASE,

@@ -23,19 +23,25 @@ PAPER = Paper(
 )
 
 VOCAB_SIZE = 384
-"""Of the table of tokens: three special ones and 256 bytes, padded to a multiple of 128."""
+"""Embedding rows: three special tokens and 256 bytes, padded to a multiple of 128."""
 OBJECTIVE = Objective(RandomSpanMasking(rate=0.15, mean_span_length=20.0), ReplaceSpans())
 """Section 3.1: spans of 20 bytes on average."""
 
 
 def _with_size(
-    name: str, parameters: int, like: Published, n_decoder_layers: int, d_model: int, d_ff: int
+    name: str,
+    parameters: int,
+    base_preset: Published,
+    n_decoder_layers: int,
+    d_model: int,
+    d_ff: int,
 ) -> Published:
     """Return a size: the heads of mT5's, other widths, an encoder three times as deep (3.1).
 
-    Widths and depths are table 1's; heads, and that they are 64 wide, are of the released code.
+    Widths and depths are table 1's; the number of heads and their width, 64, are the released
+    code's.
     """
-    a = like.architecture
+    a = base_preset.architecture
     assert isinstance(a, EncoderDecoderArchitecture)
     encoder = replace(
         a.encoder,
@@ -45,7 +51,7 @@ def _with_size(
         n_layers=3 * n_decoder_layers,
     )
     return replace(
-        like,
+        base_preset,
         name=name,
         family="t5",
         paper=PAPER,
@@ -56,7 +62,7 @@ def _with_size(
         config_mapping=t5.CONFIG_MAPPING,
         hub_id=f"google/{name}",
         note="101 languages, sampled as for mT5: `--sampling-exponent 0.3`. Of the sentinels, "
-        "which count down from the byte 0xFF, only the eleven that stand in no text are used: "
+        "which count down from the byte 0xFF, only the eleven that never occur in UTF-8 are used: "
         "rows of 1,024 need nine.",
     )
 

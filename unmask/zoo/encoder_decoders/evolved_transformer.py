@@ -1,7 +1,7 @@
 """The Evolved Transformer: So et al. 2019, "The Evolved Transformer", arXiv:1901.11117.
 
-What evolution made of the Transformer of 2017 by mutating its blocks; in the form of the released
-code (tensor2tensor, `evolved_transformer`).
+The Transformer of 2017 with blocks found by evolutionary search, as in the released code
+(tensor2tensor, `evolved_transformer`).
 """
 
 from dataclasses import replace
@@ -51,7 +51,7 @@ ENCODER = Architecture(
 
 
 def encoder_decoder(encoder: Architecture, n_decoder_blocks: int) -> EncoderDecoderArchitecture:
-    """Return the two stacks of which `encoder` is the first; a block is two layers."""
+    """Return both stacks for `encoder`; a block is two layers."""
     decoder = replace(
         encoder,
         n_layers=2 * n_decoder_blocks,
@@ -66,12 +66,12 @@ def encoder_decoder(encoder: Architecture, n_decoder_blocks: int) -> EncoderDeco
 
 DIFFERENCES_NOTE = (
     "A block of the paper is two layers here. Norms, widths and dropout are those of the released "
-    "code, which was read. Sines are spaced as in Vaswani et al., there a little wider. "
+    "code. Sinusoids are spaced as in Vaswani et al., there slightly wider. "
 )
 WARMUP = 8_000
 """Released code, `transformer_base_v2`, as what follows, of `transformer_base_v3` and
-`add_evolved_transformer_hparams`: the rate is twice that of Vaswani et al. at the warm-up's end,
-then falls as a cosine."""
+`add_evolved_transformer_hparams`: the rate is twice that of Vaswani et al. at the end of warm-up,
+then decays as a cosine."""
 
 EVOLVED_TRANSFORMER_BASE = replace(
     transformer.TRANSFORMER_BASE,
@@ -91,8 +91,8 @@ EVOLVED_TRANSFORMER_BASE = replace(
     config_mapping=native_config_mapping("evolved-transformer", EncoderDecoderArchitecture),
     note=transformer.PAIR_DATA_NOTE
     + DIFFERENCES_NOTE
-    + "The paper, whose tables were not seen, trains with Adafactor; optimizer, rate and warm-up "
-    "here are the released code's, which has Adam, steps and batch those of Vaswani et al.",
+    + "The paper, whose tables were not available, uses Adafactor; optimizer, rate and warm-up "
+    "here are the released code's, with Adam; steps and batch are those of Vaswani et al.",
 )
 EVOLVED_TRANSFORMER_BIG = replace(
     EVOLVED_TRANSFORMER_BASE,

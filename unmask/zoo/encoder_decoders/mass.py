@@ -32,8 +32,8 @@ ENCODER = replace(
     activation_dropout=0.1,
 )
 _UNUSED_WEIGHTS_NOTE = (
-    "The released weights, which are fairseq's, cannot be read, and no class of transformers is of "
-    "this model: nothing was compared with it. "
+    "The released weights, in fairseq's format, cannot be read, and transformers has no class of "
+    "this model, so that parity is not tested. "
 )
 
 MASS_BASE = replace(
@@ -55,10 +55,10 @@ MASS_BASE = replace(
     n_parameters=123_471_360,
     hub_id=None,
     note=_UNUSED_WEIGHTS_NOTE
-    + "Figures are those of the released code for summaries in English, but for what is "
-    "hidden, which is the paper's half of a text: there it is 15 %, a run of each 64 tokens; the "
-    "paper's model for translation is 1024 wide and learns two languages. In released code rows "
-    "have no token at the end, and places are counted from the padding's id + 1.",
+    + "Settings are those of the released code for English summarization, except for the "
+    "masked fragment, half of the text as in the paper: there 15 %, one of each 64 tokens; the "
+    "paper's translation model is 1024 wide and bilingual. In released code rows "
+    "have no end token, and positions start from the padding id + 1.",
 )
 MASS_MIDDLE = replace(
     MASS_BASE,

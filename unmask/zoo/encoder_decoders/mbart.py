@@ -57,15 +57,15 @@ CONFIG_KEYS = ConfigKeys(
 CONFIG_MAPPING = bart.config_mapping("mbart", "MBart", ENCODER, CONFIG_KEYS)
 
 _STATED_TRAINING = (
-    "Each source is named by its language (`--data de_DE=FILE en_XX=FILE`), smaller ones sampled "
+    "Each source has a language (`--data de_DE=FILE en_XX=FILE`), smaller ones are sampled "
     "more often (equation 1): `--sampling-exponent 0.7`. "
 )
 _NOT_STATED_NOTE = (
-    "Sentences are not parted by a token. A text that is labelled is told without its language. "
+    "Sentences are not separated by a token. Classified texts have no language token. "
 )
 _OPTIMIZER_OPTIONS = (
-    "Dropout stays at 0.1; in the paper it falls to 0.05 at 250,000 steps and to 0 at 400,000. "
-    "Rate, warm-up and clipping, which it does not say, are BART's. So is the batch, which it says "
+    "Dropout stays at 0.1; in the paper it decreases to 0.05 at 250,000 steps and to 0 at 400,000. "
+    "Rate, warm-up and clipping, which it does not give, are BART's. So is the batch, said "
     "to match BART's, while its 128K tokens on each of 256 GPUs are eight times as many."
 )
 
@@ -96,7 +96,7 @@ MBART_LARGE_50 = replace(
     tokenizer=TokenizerSpec(Unigram(250_054), MBART_50),
     n_parameters=610_879_488,
     hub_id="facebook/mbart-large-50",
-    note="The language stands before a text, not behind it. Learned from mbart-large-cc25. "
+    note="The language token precedes a text. Initialized from mbart-large-cc25. "
     + _STATED_TRAINING
     + _NOT_STATED_NOTE
     + "Batch, steps and dropout are those of mbart-large-cc25: its own could not be checked.",
@@ -117,8 +117,8 @@ MBART_MINI: Published = replace(
     training_options={**MINI_TRAINING, **NEXT_SENTENCE_TRAINING},
     n_parameters=9_735_168,
     hub_id=None,
-    note="Not in the paper: for two CPU cores, with the width and depth of BERT-mini; it knows the "
-    "52 languages of mBART-50. " + _STATED_TRAINING + "Sentences are not parted by a token.",
+    note="Not in the paper: for two CPU cores, with the width and depth of BERT-mini; it has the "
+    "52 languages of mBART-50. " + _STATED_TRAINING + "Sentences are not separated by a token.",
 )  # fmt: skip
 
 PRESETS = (MBART_MINI, MBART_LARGE_CC25, MBART_LARGE_50)

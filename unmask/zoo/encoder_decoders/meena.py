@@ -1,7 +1,7 @@
 """Meena: Adiwardana et al. 2020, arXiv:2001.09977.
 
-"Towards a Human-like Open-Domain Chatbot": an Evolved Transformer with one block that reads what
-was said, and many that answer.
+"Towards a Human-like Open-Domain Chatbot": an Evolved Transformer with one encoder block and many
+decoder blocks.
 """
 
 from dataclasses import replace
@@ -27,14 +27,14 @@ PAPER = Paper(
 )
 
 _DIALOG_NOTE = (
-    "The paper learns to answer up to seven turns of a conversation, which is `unmask finetune "
-    "--task generate` with the turns as the source and the response as the target, from this card "
-    "or from random weights. Pretraining on plain text is the same with no turns: the beginning of "
-    "a text is read and the rest is said. "
+    "The paper trains responses to up to seven turns of a conversation, which is `unmask finetune "
+    "--task generate` with the turns as the source and the response as the target, from this "
+    "preset or from random weights. Pretraining on plain text is the same without turns: the "
+    "prefix of a text is the source and the rest the target. "
 )
 _STATED_NOTE = (
-    "Its sample-and-rank is `--temperature 0.88 --samples 20`. People judge it (sensibleness and "
-    "specificity); what is measured here is perplexity. "
+    "Its sample-and-rank is `--temperature 0.88 --samples 20`. The paper has human "
+    "ratings (sensibleness and specificity); here perplexity is measured. "
 )
 
 MEENA = Published(
@@ -44,7 +44,7 @@ MEENA = Published(
     architecture=evolved.encoder_decoder(
         replace(
             evolved.ENCODER,
-            vocab_size=8_292,  # section 3.1: 8K; 100 sentinels for blanks that it is asked to fill
+            vocab_size=8_292,  # section 3.1: 8K; 100 sentinels for filling blanks
             d_model=2560,  # section 3.2, as the next two
             n_layers=2 * 1,
             n_heads=32,

@@ -23,7 +23,7 @@ PAPER = Paper(
 )
 
 VOCAB_SIZE = 250_112
-"""Of the table of tokens: 250,000 pieces and 100 sentinels, padded to a multiple of 128."""
+"""Embedding rows: 250,000 pieces and 100 sentinels, padded to a multiple of 128."""
 
 
 CONFIG_MAPPING = replace(
@@ -33,7 +33,7 @@ CONFIG_MAPPING = replace(
         "d_ff used size 1024\nfeed_forward_proj used word gated-gelu", t5.CONFIG_KEYS
     ),
     class_names={("language",): "MT5ForConditionalGeneration", (): "MT5Model"},
-    read_language_head=lambda theirs: {},  # never scaled, whatever their file says of tied tables
+    read_language_head=lambda theirs: {},  # never scaled, regardless of tied embeddings
 )
 
 
@@ -53,7 +53,7 @@ def _from_t5_size(preset: Published, name: str, parameters: int) -> Published:
         config_mapping=CONFIG_MAPPING,
         hub_id=f"google/{name}",
         note="101 languages, smaller ones sampled more often (section 3.2): `--sampling-exponent "
-        "0.3`. The published tokenizer writes rare characters as bytes; a Unigram learned here "
+        "0.3`. The published tokenizer falls back to bytes; a Unigram trained here "
         "does not.",
     )
 
@@ -66,7 +66,7 @@ MT5_XXL = _from_t5_size(t5.V1_1_XXL, "mt5-xxl", 12_921_057_280)
 
 
 def mini_preset(preset: Published, name: str, parameters: int, **changes: int) -> Published:
-    """Return a size of ours for small texts."""
+    """Return a size for small texts, not in the paper."""
     a = preset.architecture
     assert isinstance(a, EncoderDecoderArchitecture)
     deep = changes.pop("n_decoder_layers", None)

@@ -63,7 +63,7 @@ HEADS = {"language": LanguageModeling(term="denoised", scale_hidden=True)}
 def encoder_decoder(
     encoder: Architecture, n_decoder_layers: int | None = None
 ) -> EncoderDecoderArchitecture:
-    """Return the two stacks of which `encoder` is the first; the decoder has a table of its own."""
+    """Return both stacks for `encoder`; the decoder has its own position table."""
     return transformer.encoder_decoder(
         encoder,
         n_layers=n_decoder_layers or encoder.n_layers,
@@ -73,19 +73,19 @@ def encoder_decoder(
 
 def _stack_names(side: str, feed_forward_index: int) -> str:
     """Return the lines of one stack, whose feed-forward sublayer is number `feed_forward_index`."""
-    ours, theirs = f"backbone.{side}.layers.*", f"{side}.block.*.layer"
-    lines = [f"{ours}.attention.{x} {theirs}.0.SelfAttention.{x}" for x in "qkvo"]
-    lines += [f"{ours}.attention_norm.into {theirs}.0.layer_norm"]
+    internal, external = f"backbone.{side}.layers.*", f"{side}.block.*.layer"
+    lines = [f"{internal}.attention.{x} {external}.0.SelfAttention.{x}" for x in "qkvo"]
+    lines += [f"{internal}.attention_norm.into {external}.0.layer_norm"]
     if side == "decoder":
-        lines += [f"{ours}.cross.{x} {theirs}.1.EncDecAttention.{x}" for x in "qkvo"]
-        lines += [f"{ours}.cross_norm.into {theirs}.1.layer_norm"]
+        lines += [f"{internal}.cross.{x} {external}.1.EncDecAttention.{x}" for x in "qkvo"]
+        lines += [f"{internal}.cross_norm.into {external}.1.layer_norm"]
     lines += [
-        f"{ours}.feed_forward_norm.into {theirs}.{feed_forward_index}.layer_norm",
-        f"{ours}.feed_forward.gate {theirs}.{feed_forward_index}.DenseReluDense.wi_0",
-        f"{ours}.feed_forward.up {theirs}.{feed_forward_index}.DenseReluDense.wi_1"
-        f" beside:{ours}.feed_forward.gate",
-        f"{ours}.feed_forward.up {theirs}.{feed_forward_index}.DenseReluDense.wi",
-        f"{ours}.feed_forward.down {theirs}.{feed_forward_index}.DenseReluDense.wo",
+        f"{internal}.feed_forward_norm.into {external}.{feed_forward_index}.layer_norm",
+        f"{internal}.feed_forward.gate {external}.{feed_forward_index}.DenseReluDense.wi_0",
+        f"{internal}.feed_forward.up {external}.{feed_forward_index}.DenseReluDense.wi_1"
+        f" beside:{internal}.feed_forward.gate",
+        f"{internal}.feed_forward.up {external}.{feed_forward_index}.DenseReluDense.wi",
+        f"{internal}.feed_forward.down {external}.{feed_forward_index}.DenseReluDense.wo",
         f"backbone.{side}.final_norm {side}.final_layer_norm",
         f"backbone.{side}.position.table"
         f" {side}.block.0.layer.0.SelfAttention.relative_attention_bias",
@@ -112,13 +112,12 @@ def _read_config(config: Mapping[str, Any]) -> EncoderDecoderArchitecture:
     # "gated-gelu" means the tanh form there: the released Mesh TensorFlow code's gelu.
     plain = name.removeprefix("gated-")
     act = "gelu_tanh" if name == "gated-gelu" else read_activation(plain, "feed_forward_proj")
-    # which files say besides, and it counts there
+    # redundant keys, which take precedence there
     derived = "gelu_new" if name == "gated-gelu" else plain
     for key, value in (("is_gated_act", gated), ("dense_act_fn", derived)):
         if config.get(key, value) != value:
             raise ValueError(
-                f"feed_forward_proj = {name!r} goes with {key} = {value!r} alone, got "
-                f"{config[key]!r}"
+                f"feed_forward_proj = {name!r} needs {key} = {value!r}, got {config[key]!r}"
             )
     rate = float(config.get("dropout_rate", 0.1))
     encoder = replace(
@@ -142,7 +141,7 @@ def _read_config(config: Mapping[str, Any]) -> EncoderDecoderArchitecture:
 
 
 def _read_position(config: Mapping[str, Any]) -> RelativePositionBias:
-    """Read the buckets of distances, which must serve the decoder as well (see its scheme)."""
+    """Read the relative position buckets, which must be valid for the decoder, too."""
     n_buckets = config.get("relative_attention_num_buckets", 32)
     max_distance = config.get("relative_attention_max_distance", 128)
     if n_buckets < 4 or max_distance <= n_buckets // 2:
@@ -188,7 +187,7 @@ def _write_config(a: EncoderDecoderArchitecture) -> dict[str, Any]:
 
 
 def _read_language_head(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return whether the head scales: new files say so, old ones mean it by tying the tables."""
+    """Return whether the head scales: a key of new files, implied by tying in old ones."""
     if "scale_decoder_outputs" in config:
         return {"scale_hidden": bool(config["scale_decoder_outputs"])}
     return {"scale_hidden": config.get("tie_word_embeddings") is not False}
@@ -234,12 +233,12 @@ CONFIG_MAPPING = ConfigMapping(
 
 
 def training_options(steps: int) -> dict[str, Any]:
-    """Return the rest of the recipe (section 3.1.2): the rate is flat for 10,000 steps.
+    """Return the rest of the recipe (section 3.1.2): the rate is constant for 10,000 steps.
 
-    Said as a share of them, so that a shorter run has its share, too.
+    As a share of the steps, so that a shorter run has the same schedule shape.
     """
     flat = {"kind": "InverseSquareRoot", "warmup": 10_000 / steps, "constant_warmup": True}
-    # Gradients are not clipped: the paper says nothing of it, and the optimizer clips updates.
+    # No gradient clipping: the paper has none, and the optimizer clips updates.
     return {
         "optimizer": {"kind": "Adafactor"},
         "schedule": flat,
@@ -252,10 +251,8 @@ BASELINE_TRAINING: Mapping[str, Any] = {
     "batch_tokens": 128 * 512,
     "training_options": training_options(2**19),
 }
-"""Of section 3.1.2: what sections 3.2 to 3.6 compare has learned so."""
-_BASELINE = (
-    "What the paper compares before section 3.7 is trained for less: 2**19 steps of 128 rows."
-)
+"""Training of section 3.1.2, for the comparisons of sections 3.2 to 3.6."""
+_BASELINE = "The comparisons before section 3.7 are trained for 2**19 steps of 128 rows."
 
 T5_SMALL = Published(
     name="t5-small",
@@ -274,7 +271,7 @@ T5_SMALL = Published(
     weight_names=WEIGHT_NAMES,
     config_mapping=CONFIG_MAPPING,
     hub_id="google-t5/t5-small",
-    note=f"The released weights learned the paper's tasks, too, beside the spans. {_BASELINE}",
+    note=f"The released weights are also trained on the paper's tasks. {_BASELINE}",
 )
 
 
@@ -328,8 +325,8 @@ V1_1_SMALL = replace(
     heads={"language": LanguageModeling(term="denoised", tie_embeddings=False)},
     n_parameters=76_961_152,
     hub_id="google/t5-v1_1-small",
-    note="Released notes: GeGLU, no dropout in pretraining, own output table, C4 alone; steps and "
-    "batch, which they do not say, are T5's.",
+    note="Released notes: GeGLU, no dropout in pretraining, untied output, C4 only; steps and "
+    "batch, not given there, are T5's.",
 )
 V1_1_BASE = _with_size(
     V1_1_SMALL, "t5-v1_1-base", 247_577_856, d_model=768, n_layers=12, n_heads=12, d_ff=2048
@@ -345,7 +342,7 @@ V1_1_XXL = _with_size(
 )
 
 MINI_OPTIONS: Mapping[str, Any] = {**MINI_MULTI_LOSS_TRAINING, "optimizer": {"kind": "Adafactor"}}
-"""Not in the paper: what made small models learn soonest (docs/log.md, 2026-11-23)."""
+"""Not in the paper: the fastest settings for small models (docs/log.md, 2026-11-23)."""
 
 T5_MINI = replace(
     _with_size(
@@ -378,7 +375,7 @@ V1_1_MINI = replace(
     heads=V1_1_SMALL.heads,
     n_parameters=11_593_472,
     note=f"{T5_MINI.note} GeGLU with as many weights as T5's feed-forward has, no dropout, an "
-    "output table of its own.",
+    "untied output embeddings.",
 )
 
 PRESETS = (

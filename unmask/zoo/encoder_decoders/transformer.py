@@ -48,7 +48,7 @@ ENCODER = Architecture(
     position=Sinusoidal(1024),  # section 3.5; the length is Marian's
     norm=LayerNorm(eps=1e-5),  # section 3.1; epsilon of Marian in transformers
     activation="relu",  # section 3.3
-    dropout=0.1,  # section 5.4, behind each sublayer and on the sum of tokens and places
+    dropout=0.1,  # section 5.4, after each sublayer and on the sum of embeddings and positions
     attention_dropout=0.0,
     initializer=GlorotInit(),
 )
@@ -59,38 +59,40 @@ HEADS = {
 
 
 def encoder_decoder(encoder: Architecture, **changes: Any) -> EncoderDecoderArchitecture:
-    """Return the two stacks of which `encoder` is the first.
+    """Return both stacks for `encoder`.
 
-    The decoder is the same but causal, reads the encoder, and has these changes.
+    The decoder is the same, with causal attention, cross-attention and these changes.
     """
     decoder = replace(encoder, causal=True, cross_attention=True, **changes)
     return EncoderDecoderArchitecture(encoder=encoder, decoder=decoder)
 
 
-def _attention_names(ours: str, config: str) -> list[str]:
-    return [f"{ours}.{x} {config}.{'out' if x == 'o' else x}_proj" for x in "qkvo"]
+def _attention_names(internal: str, config: str) -> list[str]:
+    return [f"{internal}.{x} {config}.{'out' if x == 'o' else x}_proj" for x in "qkvo"]
 
 
-def weight_names(norm_slot: NormSlot, side_lines: Sequence[str], more: str = "") -> WeightNames:
-    """Return the table of names of Marian's and BART's kin.
+def weight_names(
+    norm_slot: NormSlot, side_lines: Sequence[str], common_lines: str = ""
+) -> WeightNames:
+    """Return the name table of families like Marian and BART.
 
     Args:
-        norm_slot: where the norms of sublayers are.
-        side_lines: what else a stack has: lines in which `{side}` is the name of the stack.
-        more: lines of what both stacks have.
+        norm_slot: norm placement of sublayers.
+        side_lines: further lines of a stack, with `{side}` for its name.
+        common_lines: lines for both stacks.
     """
-    lines = [_COMMON, more]
+    lines = [_COMMON, common_lines]
     for side in ("encoder", "decoder"):
-        ours, theirs = f"backbone.{side}.layers.*", f"model.{side}.layers.*"
-        lines += _attention_names(f"{ours}.attention", f"{theirs}.self_attn")
-        lines += [f"{ours}.attention_norm.{norm_slot} {theirs}.self_attn_layer_norm"]
+        internal, external = f"backbone.{side}.layers.*", f"model.{side}.layers.*"
+        lines += _attention_names(f"{internal}.attention", f"{external}.self_attn")
+        lines += [f"{internal}.attention_norm.{norm_slot} {external}.self_attn_layer_norm"]
         if side == "decoder":
-            lines += _attention_names(f"{ours}.cross", f"{theirs}.encoder_attn")
-            lines += [f"{ours}.cross_norm.{norm_slot} {theirs}.encoder_attn_layer_norm"]
+            lines += _attention_names(f"{internal}.cross", f"{external}.encoder_attn")
+            lines += [f"{internal}.cross_norm.{norm_slot} {external}.encoder_attn_layer_norm"]
         lines += [
-            f"{ours}.feed_forward.up {theirs}.fc1",
-            f"{ours}.feed_forward.down {theirs}.fc2",
-            f"{ours}.feed_forward_norm.{norm_slot} {theirs}.final_layer_norm",
+            f"{internal}.feed_forward.up {external}.fc1",
+            f"{internal}.feed_forward.down {external}.fc2",
+            f"{internal}.feed_forward_norm.{norm_slot} {external}.final_layer_norm",
             f"backbone.tokens model.{side}.embed_tokens tied",
             *(line.format(side=side) for line in side_lines),
         ]
@@ -110,14 +112,14 @@ _TWO_STACK_NAMES = ("vocab_size", "d_model", "position", "scale_embedding", "act
 
 
 def read_encoder_decoder(
-    config: Mapping[str, Any], base: Architecture, place: Callable[[int], PositionScheme]
+    config: Mapping[str, Any], base: Architecture, make_position: Callable[[int], PositionScheme]
 ) -> EncoderDecoderArchitecture:
-    """Return the two stacks that a configuration of Marian's and BART's kin says.
+    """Return both stacks of a configuration of families like Marian and BART.
 
     Args:
-        config: it.
-        base: the encoder, but for what is read.
-        place: gives the places of so many tokens.
+        config: the configuration.
+        base: default values of the encoder.
+        make_position: returns the position scheme for a length.
     """
 
     def stack(side: str) -> Architecture:
@@ -128,7 +130,7 @@ def read_encoder_decoder(
             n_layers=require_key(config, f"{side}_layers"),
             n_heads=require_key(config, f"{side}_attention_heads"),
             d_ff=require_key(config, f"{side}_ffn_dim"),
-            position=place(config.get("max_position_embeddings", 1024)),
+            position=make_position(config.get("max_position_embeddings", 1024)),
             scale_embedding=config.get("scale_embedding", False),
             activation=read_activation(
                 config.get("activation_function", "gelu"), "activation_function"
@@ -145,25 +147,25 @@ def read_encoder_decoder(
 
 
 def write_encoder_decoder(
-    a: EncoderDecoderArchitecture, family: str, places: str, length: int | None
+    a: EncoderDecoderArchitecture, family: str, position_description: str, length: int | None
 ) -> dict[str, Any]:
-    """Return the configuration that `read_encoder_decoder` reads.
+    """Return the configuration for `read_encoder_decoder`.
 
     Args:
         a: the two stacks.
-        family: whose format it is.
-        places: the places that it has, in words.
-        length: how many of those these are; None: they are others.
+        family: the family of the format.
+        position_description: its position scheme, for messages.
+        length: number of positions; None: the scheme is another one.
 
     Raises:
-        ValueError: the stacks differ where the format has one value, or their places do not fit.
+        ValueError: the stacks differ where the format has one value, or in position scheme.
     """
     e = a.encoder
-    other = [name for name in _TWO_STACK_NAMES if getattr(e, name) != getattr(a.decoder, name)]
-    if other or length is None:
+    differing = [name for name in _TWO_STACK_NAMES if getattr(e, name) != getattr(a.decoder, name)]
+    if differing or length is None:
         raise ValueError(
             f"{family}'s format has one {', '.join(_TWO_STACK_NAMES)} for encoder and decoder, and "
-            f"{places}; got {other or e.position}"
+            f"{position_description}; got {differing or e.position}"
         )
     sides = {
         f"{side}_{key}": value
@@ -195,17 +197,17 @@ def _read_config(config: Mapping[str, Any]) -> EncoderDecoderArchitecture:
 
 
 def _write_config(a: EncoderDecoderArchitecture) -> dict[str, Any]:
-    places = a.encoder.position
+    position = a.encoder.position
     length = (
-        places.max_positions
-        if isinstance(places, Sinusoidal) and places.layout == "halves"
+        position.max_positions
+        if isinstance(position, Sinusoidal) and position.layout == "halves"
         else None
     )
     return {
         **write_encoder_decoder(a, "Marian", "sines before cosines for places", length),
         "decoder_vocab_size": a.encoder.vocab_size,
         "share_encoder_decoder_embeddings": True,
-        # Ids of the frame, unless a tokenizer says others: Marian's own are of 58,101 tokens.
+        # Special ids, unless a tokenizer has others: Marian's defaults are for 58,101 tokens.
         "pad_token_id": 0,
         "eos_token_id": 1,
         "decoder_start_token_id": 0,
@@ -239,7 +241,7 @@ SHARED_CONFIG_KEYS = ConfigKeys(
     """,
     SEQ2SEQ_KEYS,
 )
-"""Of Marian's and BART's kin."""
+"""Keys of families like Marian and BART."""
 CONFIG_KEYS = ConfigKeys(
     """
     decoder_vocab_size                fixed     @vocab_size|null
@@ -275,15 +277,15 @@ def _training(steps: int) -> dict[str, Any]:
 
 
 PAIR_DATA_NOTE = (
-    "The paper learns pairs alone, which is fine-tuning from random weights here, and its token "
-    "vectors are those of words cut by byte pairs; here pieces hold the spaces, so that what is "
-    "said is plain text. Pretraining restores a text of which tokens are gone, which is not in the "
+    "The paper trains on pairs only, which is fine-tuning from random weights here, and its "
+    "tokens are byte pairs within words; here pieces include spaces, so that the output "
+    "is plain text. Pretraining restores deleted tokens, which is not in the "
     "paper. "
 )
 _DIFFERENCES_NOTE = (
-    "Sines stand before cosines, as in Marian (the paper has them in turn: `Sinusoidal(order = "
-    '"pairs")`, which Marian has no word for). The paper\'s beams divide by ((5 + n) / 6) to the '
-    "power of 0.6, here by n to the power of a penalty, as in transformers. "
+    "Sines precede cosines, as in Marian (the paper interleaves them: `Sinusoidal(order = "
+    "\"pairs\")`, which Marian's format cannot express). The paper's beams divide by "
+    "((5 + n) / 6) to the power of 0.6, here by n to the power of a penalty, as in transformers. "
 )
 
 TRANSFORMER_BASE = Published(
@@ -347,7 +349,7 @@ TRANSFORMER_TINY = replace(
         )
     ),
     n_parameters=2_437_120,
-    note="Not in the paper: for a hundred thousand pairs of few different words, and "
+    note="Not in the paper: for a hundred thousand pairs with a small vocabulary, and "
     "minutes on one CPU core (`examples/`). " + PAIR_DATA_NOTE + _DIFFERENCES_NOTE,
 )  # fmt: skip
 

@@ -36,13 +36,13 @@ UL2_20B = replace(
     tokenizer=TokenizerSpec(Unigram(32_000), FRAME),  # released notes: T5's
     batch_tokens=1024 * 512,  # released notes
     training_options=t5.training_options(2_000_000),  # steps: released notes, for 1T tokens
-    # with one table of tokens, as its configuration has it
+    # tied embeddings, as in its configuration
     n_parameters=19_459_613_696,
     hub_id="google/ul2",
     note="Sizes, batch and steps are those of the notes with the released weights, of which the "
-    "last went on to 2,650,000 steps; optimizer and rate, which they do not say, are T5's. Modes "
-    "are tokens of their own here; of the released weights they are words, [NLU], [S2S] and [NLG], "
-    "in T5's pieces, so going on with them by this objective needs a tokenizer that has the "
+    "last continued to 2,650,000 steps; optimizer and rate, not given there, are T5's. Modes "
+    "are special tokens here; in the released weights they are words, [NLU], [S2S] and [NLG], "
+    "in T5's pieces, so continuing them by this objective needs a tokenizer with these "
     "tokens.",
 )
 UL2_MINI = replace(

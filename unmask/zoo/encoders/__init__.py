@@ -1,1 +1,1 @@
-"""Published encoders: one file a family."""
+"""Published encoders, one file per family."""

@@ -104,7 +104,7 @@ _READ_CONFIG, _WRITE_CONFIG = config_functions(
 
 
 def _read_config(config: Mapping[str, Any]) -> CanineArchitecture:
-    """Read theirs; its table of places has as many rows as the tables of characters."""
+    """Read the configuration; the position table has as many rows as the character tables."""
     a = _READ_CONFIG(config)
     return replace(a, position=LearnedPositions(a.n_hash_buckets))
 
@@ -112,7 +112,7 @@ def _read_config(config: Mapping[str, Any]) -> CanineArchitecture:
 def _write_config(a: CanineArchitecture) -> dict[str, Any]:
     if a.position != LearnedPositions(a.n_hash_buckets):
         raise ValueError(
-            f"CANINE's format has as many places as buckets, {a.n_hash_buckets:,}, got {a.position}"
+            f"CANINE's format has one position per bucket, {a.n_hash_buckets:,}, got {a.position}"
         )
     return _WRITE_CONFIG(a) | {
         "max_position_embeddings": a.n_hash_buckets,
@@ -147,7 +147,7 @@ CONFIG_MAPPING = ConfigMapping(
         (): "CanineModel",
     },
     difference=lambda a, specs: (
-        "transformers reads texts of CANINE no wider than they are given: it is equal where they "
+        "transformers does not pad texts of CANINE: outputs are equal if they "
         "are padded to a multiple of 128 characters, the longest with at least 12 "
         '(`tokenizer(texts, padding="max_length", max_length=2048)`)'
     ),
@@ -161,7 +161,7 @@ CANINE_C = Published(
     heads={"characters": AutoregressiveCharacters()},
     classification_head=SequenceClassification(
         pooling="summary"
-    ),  # section 3.1: y_cls; the map above it: released code
+    ),  # section 3.1: y_cls; its dense layer: released code
     objective=WORDS_IN_TURN,
     tokenizer=TokenizerSpec(CodePoints(), FRAME),
     sequence_length=2048,  # section 4.1.3
@@ -201,7 +201,7 @@ CANINE_S = replace(
     tokenizer=TokenizerSpec(CodePointsWithSubwords(119_547), FRAME),  # section 3.2.2: mBERT's
     n_parameters=131_492_352,
     hub_id="google/canine-s",
-    note="Kept without its subwords, which are of the loss alone. 104 languages, as canine-c.",
+    note="Saved without its subwords, which are for the loss only. 104 languages, as canine-c.",
 )
 CANINE_S_MINI = replace(
     CANINE_MINI,
@@ -211,7 +211,7 @@ CANINE_S_MINI = replace(
     tokenizer=TokenizerSpec(CodePointsWithSubwords(8_192), FRAME),
     n_parameters=6_579_712,
     note="Not in the paper: for two CPU cores, with the width and depth of bert-mini, and as many "
-    "subwords; it is kept without them.",
+    "subwords; saved without them.",
 )
 
 PRESETS = (CANINE_MINI, CANINE_C, CANINE_S_MINI, CANINE_S)

@@ -1,9 +1,9 @@
 """COCO-LM: Meng et al. 2021, arXiv:2102.08473.
 
 "COCO-LM: Correcting and Contrasting Text Sequences for Language Model Pretraining": a generator
-corrupts a text, the model finds and corrects what it did, and a crop of the text is to be found
-like the text itself. "Released code" is that of github.com/microsoft/COCO-LM, "released
-configuration" the config.json of the weights.
+corrupts a text, the model detects and corrects the replaced tokens, and matches crops of texts
+contrastively. "Released code" is that of github.com/microsoft/COCO-LM, "released configuration" the
+config.json of the weights.
 """
 
 from collections.abc import Mapping
@@ -66,7 +66,7 @@ CLASSIFICATION_HEAD = SequenceClassification(
 
 
 def heads(n_layers: int) -> dict[str, HeadSpec]:
-    """Return what a model is pretrained with whose generator has so many layers."""
+    """Return the pretraining heads, with a generator of `n_layers`."""
     beside = Generator(width_factor=1.0, n_layers=n_layers, sample_with_dropout=False)
     return {"generator": beside, "corrected": CorrectiveLM(), "crop": CONTRAST}
 
@@ -100,8 +100,8 @@ WEIGHT_NAMES = WeightNames(
     prefix="cocolm.",
 )
 """As in the released code, huggingface/cocolm/modeling_cocolm.py. No class there has the corrective
-head; `clm_head` is what its scores are called in the authors' github.com/yumeng5/SuperGen, what the
-chance to copy is called is not known: ours are kept under our own names."""
+head; its scores are `clm_head` in the authors' github.com/yumeng5/SuperGen, the name of the copy
+probability is unknown: they are saved under internal names."""
 
 FIELD_TABLE = {
     ours: key for ours, key in bert.FIELD_TABLE.items() if not ours.startswith("position.")
@@ -110,7 +110,7 @@ _READ_CONFIG, _WRITE_CONFIG = config_functions(FIELD_TABLE, BASE, {"layer_norm_t
 
 
 def _read_config(config: Mapping[str, Any]) -> Architecture:
-    length = int(config.get("max_position_embeddings", 512))  # their default, as the next two
+    length = int(config.get("max_position_embeddings", 512))  # default there, as the next two
     buckets, reach = int(config.get("rel_pos_bins", 0)), int(config.get("max_rel_pos", 0))
     biased = LearnedPositionsAndRelativeBias(length, buckets, reach) if buckets else None
     return replace(_READ_CONFIG(config), position=biased or LearnedPositions(length))
@@ -124,7 +124,7 @@ def _write_config(a: Architecture) -> dict[str, Any]:
         buckets, reach = position.n_buckets, position.max_distance
     else:
         raise ValueError(
-            "COCO-LM's format has a vector for each place, with or without biases in its own "
+            "COCO-LM's format has learned positions, with or without relative biases in its "
             f"buckets, got {position}"
         )
     return _WRITE_CONFIG(a) | {
@@ -164,10 +164,10 @@ COCO_LM_BASE = Published(
     heads=heads(4),  # section 4, "Model Architecture"
     extra_heads={
         "language": LanguageModeling(term="masked", bias=True)
-    },  # section 5.3: tuned by prompts
+    },  # section 5.3: prompt-based fine-tuning
     classification_head=CLASSIFICATION_HEAD,
     objective=BESIDE_A_CROP,
-    # pieces of SentencePiece (released code), BPE in the paper; learned here as T5's are
+    # SentencePiece (released code), BPE in the paper; trained here as T5's
     tokenizer=TokenizerSpec(Unigram(64_000), FRAME),
     sequence_length=512,  # section 4, "Pretraining Settings"
     batch_tokens=2048 * 512,  # same section
@@ -181,10 +181,10 @@ COCO_LM_BASE = Published(
     config_mapping=CONFIG_MAPPING,
     hub_id="microsoft/cocolm-base",
     note="Base++ in the paper. Rate, warm-up and optimizer are ELECTRA's: those of the paper's "
-    "appendix could not be checked. A row of 512 tokens holds a text and its crop; in the paper "
-    "the text alone has 512. The generator stands in the folder `generator` of a run. Of released "
+    "appendix could not be verified. A row of 512 tokens has a text and its crop; in the paper "
+    "the text alone has 512. The generator is in the folder `generator` of a run. Of released "
     "folders the weights are read, not the tokenizer: sp.model, with ids of its own in dict.txt, "
-    "and spaces and quotes put right by code.",
+    "and spaces and quotes normalized by code.",
 )
 COCO_LM_LARGE = replace(
     COCO_LM_BASE,
@@ -227,7 +227,7 @@ COCO_LM_MINI = replace(
     training_options=bert.MINI_TRAINING,
     n_parameters=5_364_353,
     hub_id=None,
-    note="Not in the paper: for two CPU cores, with the width and depth of bert-mini. A row holds "
+    note="Not in the paper: for two CPU cores, with the width and depth of bert-mini. A row has "
     "a text and its crop.",
 )
 

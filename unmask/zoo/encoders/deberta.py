@@ -56,9 +56,9 @@ CLASSIFICATION_HEAD = SequenceClassification(activation="gelu")  # released code
 
 
 def remove_key_bias(model: Model) -> None:
-    """Take the biases of keys away: of content's three maps they alone have none.
+    """Remove the biases of keys, the only content projections without them.
 
-    A map in two factors would have it in the second.
+    A factorized map would have it in the second factor.
     """
     for layer in cast("list[Block]", list(model.get_submodule("backbone.layers").children())):
         keys = layer.attention.k
@@ -100,8 +100,8 @@ NON_ATTENTION_NAMES = """
     heads.spans.out                              qa_outputs
     -                                            deberta.embeddings.position_ids
 """
-"""What both versions call alike. A language head that asks through a decoder is laid out as in the
-released weights, `lm_predictions`, any other as in transformers, `cls`."""
+"""Names shared by both versions. A language head with an enhanced mask decoder has the layout of
+the released weights, `lm_predictions`, others that of transformers, `cls`."""
 _SELF = "deberta.encoder.layer.*.attention.self"
 _Q, _K, _V = (f"backbone.layers.*.attention.{name}" for name in "qkv")
 WEIGHT_NAMES = WeightNames(
@@ -127,23 +127,23 @@ _TERMS: Mapping[str, DisentangledTerm] = {
 
 
 def read_position(config: Mapping[str, Any]) -> DisentangledAttention:
-    """Read what both versions say of places.
+    """Read the position scheme of both versions.
 
     Raises:
-        ValueError: there is no disentangled attention, or in other terms than the two known.
+        ValueError: attention is not disentangled, or has unknown terms.
     """
     if not config.get("relative_attention"):
         raise ValueError("relative_attention must be true: there is no DeBERTa without it")
-    said = config.get("pos_att_type") or ()
-    words = [x.strip() for x in said.lower().split("|")] if isinstance(said, str) else said
+    terms = config.get("pos_att_type") or ()
+    words = [x.strip() for x in terms.lower().split("|")] if isinstance(terms, str) else terms
     if not isinstance(words, list | tuple) or not all(isinstance(x, str) for x in words):
         raise ValueError(
-            f"pos_att_type must be a list of words, or words with | between, got {said!r}"
+            f"pos_att_type must be a list of words, or words with | between, got {terms!r}"
         )
-    if strange := set(words) - _TERMS.keys():
-        raise ValueError(f"pos_att_type has {sorted(strange)}, only {sorted(_TERMS)}")
+    if unknown := set(words) - _TERMS.keys():
+        raise ValueError(f"pos_att_type has {sorted(unknown)}, only {sorted(_TERMS)}")
     if not words:
-        raise ValueError(f"pos_att_type must name one or both of {sorted(_TERMS)}, got {said!r}")
+        raise ValueError(f"pos_att_type must name one or both of {sorted(_TERMS)}, got {terms!r}")
     length = int(require_key(config, "max_position_embeddings"))
     reach = int(config.get("max_relative_positions", -1))
     return DisentangledAttention(
@@ -155,15 +155,15 @@ def read_position(config: Mapping[str, Any]) -> DisentangledAttention:
 
 
 def write_position(position: DisentangledAttention) -> dict[str, Any]:
-    """Write what both versions say of places."""
-    theirs = {ours: key for key, ours in _TERMS.items()}
+    """Write the position scheme of both versions."""
+    external = {internal: key for key, internal in _TERMS.items()}
     return {
         "relative_attention": True,
         "max_position_embeddings": position.max_positions,
         "max_relative_positions": -1
         if position.max_distance == position.max_positions
         else position.max_distance,
-        "pos_att_type": [theirs[term] for term in position.terms],
+        "pos_att_type": [external[term] for term in position.terms],
         "position_biased_input": position.absolute_positions,
     }
 
@@ -181,16 +181,16 @@ def _write_config(a: Architecture) -> dict[str, Any]:
         absolute_positions=position.absolute_positions,
     ):
         raise ValueError(
-            "DeBERTa's format has Disentangled positions with maps of their own and without "
+            "DeBERTa's format has Disentangled positions with separate projections and without "
             f"buckets and norm, got {position}"
         )
     return _WRITE_CONFIG(a) | write_position(position)
 
 
 def read_language(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Read what both versions say of the language head; whether it asks through a decoder, too.
+    """Read the language head of both versions, including its enhanced mask decoder.
 
-    Where absolute places are in the input there is none (released code, `EnhancedMaskDecoder`).
+    With absolute positions in the input there is none (released code, `EnhancedMaskDecoder`).
     """
     length = int(config.get("max_position_embeddings", 512))
     return {
@@ -218,7 +218,7 @@ CONFIG_KEYS = ConfigKeys(
     """,
     bert.CONFIG_KEYS,
 )
-"""Of both versions. How the language head is laid out (`legacy`) is seen from the names."""
+"""Keys of both versions. The layout of the language head (`legacy`) follows from the names."""
 
 
 def _labels(config: Mapping[str, Any]) -> dict[str, Any]:
@@ -233,23 +233,23 @@ def _missing_mask_decoder(a: Architecture, specs: Mapping[str, HeadSpec]) -> str
         return None
     return (
         "transformers has no enhanced mask decoder (He et al. 2021, section 3.2): its class for "
-        "masked tokens leaves the absolute places out and scores otherwise, below the head it is "
-        "equal; `unmask.load` opens all of it"
+        "masked tokens omits absolute positions and scores differently; the backbone is "
+        "equal; `unmask.load` loads all of it"
     )
 
 
 def config_mapping(
     model_type: str,
     name: str,
-    read: Callable[[Mapping[str, Any]], Architecture],
+    read_config: Callable[[Mapping[str, Any]], Architecture],
     write: Callable[[Architecture], dict[str, Any]],
     keys: ConfigKeys,
 ) -> ConfigMapping:
-    """Return the table of a version of theirs whose classes begin with `name`."""
+    """Return the mapping of a version with the class prefix `name`."""
     return ConfigMapping(
         model_type=model_type,
         config_keys=keys,
-        to_architecture=read,
+        to_architecture=read_config,
         from_architecture=write,
         class_names={
             ("language",): f"{name}ForMaskedLM",

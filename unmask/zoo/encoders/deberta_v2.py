@@ -41,8 +41,8 @@ V3 = Paper(
 )
 
 VOCAB_SIZE = 128_100
-"""128,000 pieces of SentencePiece and 100 ids that are kept free (released code); 128K in both
-papers, section 5.3 and table 1."""
+"""128,000 SentencePiece pieces and 100 reserved ids (released code); 128K in both papers, section
+5.3 and table 1."""
 BASE = replace(
     deberta.BASE,
     vocab_size=VOCAB_SIZE,
@@ -69,7 +69,7 @@ _NORMS = {"layer_norm": True, "none": False}
 
 def _read_config(config: Mapping[str, Any]) -> Architecture:
     if not config.get("share_att_key"):
-        raise ValueError("share_att_key must be true: no published model has it otherwise")
+        raise ValueError("share_att_key must be true, as in all published models")
     a = _READ_CONFIG(config)
     check_fixed_keys(config, {"attention_head_size": a.d_head})
     norm = str(config.get("norm_rel_ebd", "none"))
@@ -95,7 +95,7 @@ def _write_config(a: Architecture) -> dict[str, Any]:
     position, beside = a.position, a.layers.ngram_encoding
     if not isinstance(position, DisentangledAttention) or not position.share_projections:
         raise ValueError(
-            "DeBERTa-v2's format has Disentangled positions whose maps are those of content, got "
+            "DeBERTa-v2's format has Disentangled positions with the projections of content, got "
             f"{position}"
         )
     return (
@@ -164,12 +164,12 @@ XXLARGE = replace(
 )
 
 DISCRIMINATOR_NOTE = (
-    "The discriminator is kept; its generator stands in the folder `generator` of a run."
+    "The discriminator is saved; its generator is in the folder `generator` of a run."
 )
 
 
 def heads(n_layers: int) -> dict[str, HeadSpec]:
-    """Return what a model of the third version with so many layers is pretrained with."""
+    """Return the pretraining heads of the third version, with a generator of `n_layers`."""
     half = Generator(
         width_factor=1.0, n_layers=n_layers // 2, embedding_sharing="disentangled"
     )  # section 3.1, 3.3
@@ -181,7 +181,7 @@ V3_BASE = replace(
     name="deberta-v3-base",
     paper=V3,
     architecture=BASE,
-    batch_tokens=8192 * 512,  # not checked, as the rest of the recipe
+    batch_tokens=8192 * 512,  # not verified, as the rest of the recipe
     learning_rate=6e-4,
     training_options={
         "schedule": {"kind": "Linear", "warmup": 10_000},
@@ -197,7 +197,7 @@ V3_BASE = replace(
     heads=heads(12),
     extra_heads=deberta.HEADS,
     objective=FILLED_IN,
-    note=f"{DISCRIMINATOR_NOTE} Rate, batch, steps and optimizer could not be checked against "
+    note=f"{DISCRIMINATOR_NOTE} Rate, batch, steps and optimizer could not be verified in "
     "the paper.",
     hub_id="microsoft/deberta-v3-base",
 )

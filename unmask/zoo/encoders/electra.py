@@ -86,7 +86,7 @@ CONFIG_KEYS = ConfigKeys(
     """,
     bert.CAUSAL_CLASS_NAMES,
 )
-"""Summaries are what its head of choices begins with."""
+"""Summary keys are for the multiple-choice head."""
 CONFIG_MAPPING = ConfigMapping(
     model_type="electra",
     config_keys=CONFIG_KEYS,
@@ -134,8 +134,8 @@ ELECTRA_SMALL = Published(
     weight_names=WEIGHT_NAMES,
     config_mapping=CONFIG_MAPPING,
     hub_id="google/electra-small-discriminator",
-    note="The discriminator is kept; its generator stands in the folder `generator` of a run. The "
-    "released code parts nine rows in ten in two, with [SEP] between; here a row is one text.",
+    note="The discriminator is saved; its generator is in the folder `generator` of a run. The "
+    "released code splits nine rows of ten in two, separated by [SEP]; here a row is one text.",
 )
 ELECTRA_BASE = replace(
     ELECTRA_SMALL,

@@ -1,8 +1,8 @@
 """GPT-BERT: Charpentier and Samuel 2024, arXiv:2410.24159.
 
-"GPT or BERT: why not both?": one network that is asked for hidden tokens, each in the place before
-its own, and reads some texts forward. Its blocks are those of LTG-BERT (Samuel et al. 2023,
-arXiv:2303.09859) with gates and sums of layers. "Released code" is github.com/ltgoslo/gpt-bert.
+"GPT or BERT: why not both?": one network for masked next-token prediction and causal language
+modeling. Its blocks are those of LTG-BERT (Samuel et al. 2023, arXiv:2303.09859) with gates and
+depth-weighted averages. "Released code" is github.com/ltgoslo/gpt-bert.
 """
 
 from collections.abc import Mapping
@@ -36,7 +36,7 @@ PAPER = Paper(
 
 
 def disentangled_positions(length: int, buckets: int, eps: float) -> DisentangledAttention:
-    """Return the places: DeBERTa's, mapped as contents are, in buckets, whose norm is learned."""
+    """Return DeBERTa's positions with content projections, log buckets and a learned norm."""
     norm = LayerNorm(eps)
     return DisentangledAttention(
         length,
@@ -125,7 +125,7 @@ def _write_config(a: Architecture) -> dict[str, Any]:
     if not isinstance(position, DisentangledAttention) or position != disentangled_positions(
         position.max_positions, position.n_buckets_per_side, a.norm.eps
     ):
-        raise ValueError(f"GPT-BERT's format has places as GPT-BERT has them, got {position}")
+        raise ValueError(f"GPT-BERT's format has only GPT-BERT's positions, got {position}")
     return _WRITE_CONFIG(a) | {
         "max_position_embeddings": position.max_positions,
         "position_bucket_size": position.n_buckets_per_side,
@@ -179,9 +179,9 @@ GPT_BERT_BASE = Published(
     weight_names=WEIGHT_NAMES,
     config_mapping=CONFIG_MAPPING,
     hub_id="ltg/gpt-bert-babylm-base",
-    note="Figures are those of the released code for 100 million words. There the rows become four "
-    "times as long and the batch grows, the last steps cool down, averaged weights are kept, and "
-    "a small term keeps scores near 0: not here. Weights are read in the layout of that code.",
+    note="Settings are those of the released code for 100 million words. There rows become four "
+    "times as long and the batch grows, the last steps cool down, weights are averaged, and "
+    "a z-loss keeps scores near 0: not here. Weights are read in the layout of that code.",
 )
 GPT_BERT_SMALL = replace(
     GPT_BERT_BASE,

@@ -1,6 +1,6 @@
 """Longformer: Beltagy et al. 2020, arXiv:2004.05150.
 
-"Longformer: The Long-Document Transformer": RoBERTa within windows, and tokens that see all.
+"Longformer: The Long-Document Transformer": RoBERTa with local windows and global tokens.
 """
 
 from collections.abc import Mapping
@@ -54,31 +54,31 @@ WEIGHT_NAMES = WeightNames(
 def _read_config(config: Mapping[str, Any]) -> Architecture:
     a = roberta.CONFIG_MAPPING.to_architecture(config)
     assert isinstance(a, Architecture)
-    said = config.get("attention_window", 512)  # their default
-    both: list[Any] = list(said) if isinstance(said, list) else [said] * a.n_layers  # type: ignore[arg-type]
-    if len(both) != a.n_layers or not all(_is_window_size(w) for w in both):
+    windows = config.get("attention_window", 512)  # default there
+    widths: list[Any] = list(windows) if isinstance(windows, list) else [windows] * a.n_layers  # type: ignore[arg-type]
+    if len(widths) != a.n_layers or not all(_is_window_size(w) for w in widths):
         raise ValueError(
             f"attention_window must be even, one for all or for each of {a.n_layers} layers "
-            f"(num_hidden_layers), got {said}"
+            f"(num_hidden_layers), got {windows}"
         )
-    near = tuple(w // 2 for w in both)
+    half_widths = tuple(w // 2 for w in widths)
     return replace(
         a,
-        attention_window=near[:1] if len(set(near)) == 1 else near,
+        attention_window=half_widths[:1] if len(set(half_widths)) == 1 else half_widths,
         attention=AttentionVariant(global_tokens=True),
     )
 
 
 def _is_window_size(width: Any) -> bool:
-    whole = isinstance(width, int) and not isinstance(width, bool)
-    return whole and 2 <= width <= MAX_SIZE and width % 2 == 0
+    is_integer = isinstance(width, int) and not isinstance(width, bool)
+    return is_integer and 2 <= width <= MAX_SIZE and width % 2 == 0
 
 
 def _write_config(a: Architecture) -> dict[str, Any]:
-    near = a.attention_window or (None,)
-    both = [2 * (near[i % len(near)] or 0) for i in range(a.n_layers)]
+    half_widths = a.attention_window or (None,)
+    both = [2 * (half_widths[i % len(half_widths)] or 0) for i in range(a.n_layers)]
     if a.causal:
-        raise ValueError("Longformer's format is of networks that see texts as a whole")
+        raise ValueError("Longformer's format needs bidirectional attention")
     if not (a.attention.global_tokens and all(both)):
         raise ValueError(
             "Longformer's format has a window in each layer and global attention, "
@@ -102,8 +102,8 @@ def _global_tokens_difference(a: Architecture, specs: Mapping[str, Any]) -> str 
     if "choice" not in specs:
         return None
     return (
-        "transformers lets the tokens of an option alone see all of the text, here the first token "
-        "does, too (Beltagy et al. 2020, section 6): it is equal where `global_attention_mask` is "
+        "transformers has global attention only for tokens of an option, here also for the first "
+        "token (Beltagy et al. 2020, section 6): outputs are equal if `global_attention_mask` is "
         "1 at both"
     )
 
@@ -120,28 +120,28 @@ CONFIG_MAPPING = replace(
 
 @torch.no_grad()
 def from_roberta(short: Model, a: Architecture) -> Model:
-    """Return a Longformer with a RoBERTa's weights, of the windows and the length of `a`.
+    """Return a Longformer with RoBERTa's weights and the windows and length of `a`.
 
-    Positions are copied one after another until all have a vector (section 5, "Position
-    Embeddings"), and the projections of wide tokens begin as the others (section 3.1). A text that
-    fits into the windows has the hidden states that it had.
+    Position embeddings are tiled (section 5, "Position Embeddings"), and the global projections are
+    initialized from the local ones (section 3.1). Hidden states of texts within the windows are
+    unchanged.
 
     Raises:
-        ValueError: `short` or `a` have no table of positions.
+        ValueError: `short` or `a` has no position table.
     """
     theirs = short.architecture
     assert isinstance(theirs, Architecture)
     if not isinstance(theirs.position, LearnedPositions) or not isinstance(
         a.position, LearnedPositions
     ):
-        raise ValueError("only a table of positions can be copied, one of the models has none")
-    own = replace(
+        raise ValueError("both models need a position table")
+    length = replace(
         theirs,
         attention_window=a.attention_window,
         attention=replace(theirs.attention, global_tokens=True),
         position=replace(theirs.position, max_positions=a.position.max_positions),
     )
-    long = Model(own, short.head_specs, short.unused_pooler)
+    long = Model(length, short.head_specs, short.unused_pooler)
     weights = short.state_dict()
     table = weights.pop("backbone.position.table.weight")
     long.load_state_dict(weights, strict=False)
@@ -173,8 +173,8 @@ LONGFORMER_BASE = replace(
     weight_names=WEIGHT_NAMES,
     config_mapping=CONFIG_MAPPING,
     hub_id="allenai/longformer-base-4096",
-    note="Begins with RoBERTa's weights (`--from`). The paper's rate falls as the third power of "
-    "what is left; here it falls in a line.",
+    note="Initialized from RoBERTa (`--from`). The paper's rate decays as the third power of "
+    "the remaining steps, here linearly.",
 )
 LONGFORMER_LARGE = replace(
     LONGFORMER_BASE,

@@ -63,7 +63,7 @@ PAPER = Paper(
 def layerwise_rotary(
     length: int, global_theta: float = 160_000.0, local_theta: float = 10_000.0
 ) -> LayerwiseRotary:
-    """Return the places of a layer that sees everything and of two that see their window.
+    """Return the rotary schemes of a global layer and of two local ones.
 
     Section 2.1.2, "Alternating Attention".
     """
@@ -79,7 +79,7 @@ BASE = Architecture(
     n_heads=12,
     d_ff=1152,
     position=layerwise_rotary(8192),  # section 2.1.1, and 2.2.2: 8,192 tokens
-    attention_window=(None, 64, 64),  # section 2.1.2: 128 tokens, every third layer all
+    attention_window=(None, 64, 64),  # section 2.1.2: 128 tokens, every third layer global
     norm=LayerNorm(eps=1e-5, bias=False),  # table 4; section 2.1.1
     norm_placement=PRE_NORM,  # section 2.1.1
     embedding_norm=True,
@@ -95,14 +95,14 @@ HEADS = {"language": LanguageModeling(term="masked", transform="gelu", bias=True
 CLASSIFICATION_HEAD = SequenceClassification(
     activation="gelu", norm=True, dropout=0.0
 )  # released code
-EXTRA_HEADS: Mapping[str, HeadSpec] = {  # released code: the map of all heads
+EXTRA_HEADS: Mapping[str, HeadSpec] = {  # released code: the dense layer of all heads
     "token_label": TokenClassification(transform=PredictionHeadTransform(), dropout=0.0),
     "spans": QuestionAnswering(transform=PredictionHeadTransform()),
 }
 
 
 def remove_first_attention_norm(model: Model) -> None:
-    """Take the norm before the first attention away: that of the embedding stands there."""
+    """Remove the norm before the first attention, which follows the embedding norm."""
     first = model.get_submodule("backbone.layers.0")
     assert isinstance(first, Block)
     first.attention_norm.into = nn.Identity()
@@ -170,15 +170,15 @@ def _read_config(config: Mapping[str, Any]) -> Architecture:
     for kind, table in (config.get("rope_parameters") or {}).items():
         if kind not in thetas or not isinstance(table, Mapping):
             raise ValueError(f"rope_parameters has {kind!r}, only tables of {[*thetas]}")
-    said = rope_parameters_by_layer_type(with_rope_scaling(config, (GLOBAL, LOCAL)), thetas)
+    rope = rope_parameters_by_layer_type(with_rope_scaling(config, (GLOBAL, LOCAL)), thetas)
     length = require_key(config, "max_position_embeddings")
-    near = config.get("local_attention", 128) // 2
+    window = config.get("local_attention", 128) // 2
     return replace(
         a,
         position=LayerwiseRotary(
-            tuple(rotary_from_parameters(said[kind], length) for kind in kinds)
+            tuple(rotary_from_parameters(rope[kind], length) for kind in kinds)
         ),
-        attention_window=tuple(near if kind == LOCAL else None for kind in kinds),
+        attention_window=tuple(window if kind == LOCAL else None for kind in kinds),
         initializer=NormalInit(
             a.initializer.std,  # type: ignore[union-attr]
             truncated=True,
@@ -188,23 +188,23 @@ def _read_config(config: Mapping[str, Any]) -> Architecture:
 
 
 def layer_types(config: Mapping[str, Any], default: Sequence[str]) -> Sequence[str]:
-    """Return the shortest beginning of their `layer_types` that gives all when it is repeated.
+    """Return the shortest prefix of `layer_types` that gives all when repeated.
 
     Args:
-        config: their configuration.
-        default: the kinds of all layers, where it does not say them.
+        config: the configuration.
+        default: the default kinds of all layers.
 
     Raises:
-        ValueError: a layer is of a kind that is not known here, or these are not all layers.
+        ValueError: a kind is unknown, or the number of layers is wrong.
     """
-    said = config.get("layer_types")
-    kinds = default if said is None else said
+    declared = config.get("layer_types")
+    kinds = default if declared is None else declared
     if len(kinds) != len(default):
         raise ValueError(
             f"layer_types has {len(kinds)} layers, but num_hidden_layers = {len(default)}"
         )
-    if strange := set(kinds) - {GLOBAL, LOCAL}:
-        raise ValueError(f"layer_types has {sorted(strange)}, only {GLOBAL!r} and {LOCAL!r}")
+    if unknown := set(kinds) - {GLOBAL, LOCAL}:
+        raise ValueError(f"layer_types has {sorted(unknown)}, only {GLOBAL!r} and {LOCAL!r}")
     n = len(kinds)
     return next(
         kinds[:k] for k in range(1, n + 1) if all(kinds[i] == kinds[i % k] for i in range(n))
@@ -219,14 +219,14 @@ def _write_config(a: Architecture) -> dict[str, Any]:
             f"got {position}"
         )
     kinds = [GLOBAL if w is None else LOCAL for w in window]
-    said = dict(zip(kinds, position.schemes, strict=True))
+    rope = dict(zip(kinds, position.schemes, strict=True))
     if sorted({w for w in window if w is not None})[1:] or any(
-        said[kind] != part for kind, part in zip(kinds, position.schemes, strict=True)
+        rope[kind] != part for kind, part in zip(kinds, position.schemes, strict=True)
     ):
-        raise ValueError("ModernBERT's format has one window and two angles, no more")
+        raise ValueError("ModernBERT's format has one window and two rotary schemes")
     near = next((w for w in window if w is not None), BASE.attention_window[1])
     usual = {GLOBAL: Rotary(160_000.0), LOCAL: Rotary(10_000.0)}
-    unknown = ("pad", "bos", "eos", "cls", "sep")  # by default, ids of the published vocabulary
+    unknown = ("pad", "bos", "eos", "cls", "sep")  # defaults are ids of the published vocabulary
     return (
         _WRITE_CONFIG(a)
         | {f"{role}_token_id": None for role in unknown}
@@ -237,7 +237,7 @@ def _write_config(a: Architecture) -> dict[str, Any]:
             "layer_types": [kinds[i % len(kinds)] for i in range(a.n_layers)],
             "rope_parameters": {
                 kind: parameters_from_rotary(require_full_rotary(part))
-                for kind, part in (usual | said).items()
+                for kind, part in (usual | rope).items()
             },
         }
     )
@@ -310,7 +310,7 @@ CONFIG_MAPPING = ConfigMapping(
 
 
 def _training(*, warmup: float, rate: float) -> dict[str, Any]:
-    """Return table 3's recipe: parts of 1.7T tokens; a decay that is not times the rate (A.4)."""
+    """Return table 3's recipe: shares of 1.7T tokens; decoupled weight decay (A.4)."""
     return {
         "schedule": {"kind": "WSD", "warmup": warmup, "decay": 0.03},
         "optimizer": {
@@ -338,8 +338,8 @@ MODERNBERT_BASE = Published(
     config_mapping=CONFIG_MAPPING,
     post_build=remove_first_attention_norm,
     hub_id="answerdotai/ModernBERT-base",
-    note="The paper's optimizer is StableAdamW, and what attention gives has a dropout of 0.1, "
-    "which is left out here.",
+    note="The paper's optimizer is StableAdamW, and attention outputs have a dropout of 0.1, "
+    "which is not implemented.",
 )
 MODERNBERT_LARGE = replace(
     MODERNBERT_BASE,

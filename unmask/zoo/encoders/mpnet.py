@@ -49,7 +49,7 @@ _TABLE = "backbone.position.table  mpnet.encoder.relative_attention_bias\n" + re
 _READ_CONFIG, _WRITE_CONFIG = config_functions(
     {ours: key for ours, key in bert.FIELD_TABLE.items() if ours != "n_segments"},
     BASE,
-    {"relative_attention_num_buckets": 32},  # fixed in transformers, whatever the table's size
+    {"relative_attention_num_buckets": 32},  # fixed in transformers for any table size
 )
 
 
@@ -87,7 +87,7 @@ MPNET_BASE = replace(
     ),
     hub_id="microsoft/mpnet-base",
     note="Masked language modeling, not the paper's masked and permuted one. Rate, warm-up, batch "
-    "and steps are RoBERTa's: those of the paper could not be checked.",
+    "and steps are RoBERTa's: the paper's could not be verified.",
 )
 MPNET_MINI = replace(
     MPNET_BASE,

@@ -49,7 +49,7 @@ HEADS = {
     "language": LanguageModeling(term="permuted", bias=True, query_stream=TwoStreamAttention())
 }
 CLASSIFICATION_HEAD = SequenceClassification(pooling="last", activation="tanh")
-"""What the last token, <cls>, says (released code, `summarize_sequence`)."""
+"""The state of the last token, <cls> (released code, `summarize_sequence`)."""
 
 WEIGHT_NAMES = WeightNames(
     """
@@ -196,8 +196,8 @@ XLNET_LARGE = Published(
         },
     ),
     hub_id="xlnet/xlnet-large-cased",
-    note="In pretraining each text is read twice, first ahead of what the memory has read: as what "
-    "follows the first half of a row.",
+    note="In pretraining each text is read twice, first beyond the memory: as the continuation of "
+    "the first half of a row.",
 )
 XLNET_BASE = replace(
     XLNET_LARGE,

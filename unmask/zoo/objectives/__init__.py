@@ -1,1 +1,1 @@
-"""Objectives by name, and fitting them to a model."""
+"""Objectives by name, and their adaptation to presets."""

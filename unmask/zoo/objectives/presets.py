@@ -1,8 +1,8 @@
 """Names of pretraining objectives: `mlm`, `clm`, `rtd:generator_size=0.25`.
 
 A name stands for an objective and its heads. Options follow a colon. An objective that wraps
-another one, or adds heads to it, follows a plus: `mlm:rate=0.3+nsp`. How an objective is fitted to
-a network is in `unmask.zoo.objectives.adapt`.
+another one, or adds heads to it, follows a plus: `mlm:rate=0.3+nsp`. Objectives are adapted to a
+network in `unmask.zoo.objectives.adapt_preset`.
 """
 
 from collections.abc import Mapping
@@ -54,14 +54,14 @@ from unmask.objectives.unified_lm.visibility import Seq2SeqLM, UnidirectionalLM
 from unmask.word_vectors.train.trainer import WORD_VECTOR_METHODS
 
 LANGUAGE_HEAD = "language"
-"""The head that names tokens: which one, the preset says."""
+"""The language head, defined by the preset."""
 TOKEN_HEADS: Mapping[str, HeadSpec] = {
     "generator": Generator(),
     "replaced": ReplacedTokenDetection(),
     "corrected": CorrectiveLM(),
     "boundary": SpanBoundaryObjective(),
 }
-"""Heads for the tokens of a text that an objective may have beside that, or in its place."""
+"""Token heads of objectives besides the language head, or in its place."""
 
 _CORRUPTION_OPTIONS = {
     "mask": "corrupt.mask_probability",
@@ -89,9 +89,9 @@ class ObjectivePreset:
     heads: tuple[str, ...] = (LANGUAGE_HEAD,)
     """Heads that predict tokens of the text."""
     wraps_objective: bool = False
-    """Whether it may follow a plus and wraps the objective before that."""
+    """Whether it may follow a plus and wraps the preceding objective."""
     adds_heads: bool = False
-    """Whether it may follow a plus and adds its heads to those of the objective before that."""
+    """Whether it may follow a plus and adds its heads to those of the preceding objective."""
 
 
 def _noise_preset(about: str, noise: Any, **options: str) -> ObjectivePreset:
@@ -333,7 +333,7 @@ OBJECTIVE_PRESETS: Mapping[str, ObjectivePreset] = {
         heads=(),
     ),
 }
-"""By name; the order is that of the table in docs/objectives.md."""
+"""Objectives by name, in the order of docs/objectives.md."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -353,11 +353,10 @@ def is_objective_name(value: object) -> bool:
 
 
 def parse_objective(text: str) -> NamedObjective:
-    """Read `NAME[:option=value,...][+NAME...]`.
+    """Parse `NAME[:option=value,...][+NAME...]`.
 
     Raises:
-        ValueError: no such name or option, a value that does not fit, or names that do not go
-            together.
+        ValueError: a name or option is unknown, a value is invalid, or names cannot be combined.
     """
     parts = [_parse_part(text, part.strip()) for part in text.split("+")]
     found = parts[0][1]
@@ -367,12 +366,12 @@ def parse_objective(text: str) -> NamedObjective:
 
 
 def _parse_part(text: str, part: str) -> tuple[str, NamedObjective]:
-    name, colon, said = part.partition(":")
+    name, colon, options_text = part.partition(":")
     if name not in OBJECTIVE_PRESETS:
         raise ValueError(f"objective {text!r}: {_unknown_objective(name)}")
     preset = OBJECTIVE_PRESETS[name]
     plain, of_heads = to_dict(preset.objective), dict[str, dict[str, Any]]()
-    for option, value in _parse_options(text, name, said) if colon else ():
+    for option, value in _parse_options(text, name, options_text) if colon else ():
         if option not in preset.options:
             raise ValueError(
                 f"objective {text!r}: {name}: {unknown_key_message(option, preset.options)}"
@@ -408,18 +407,18 @@ def _unknown_objective(name: str) -> str:
 _WORD_VECTOR_OBJECTIVES = tuple(kind.__name__.lower() for kind in WORD_VECTOR_METHODS)
 
 
-def _parse_options(text: str, name: str, said: str) -> list[tuple[str, Any]]:
-    found: list[tuple[str, Any]] = []
-    for one in said.split(","):
-        option, equals, value = (x.strip() for x in one.partition("="))
+def _parse_options(text: str, name: str, options_text: str) -> list[tuple[str, Any]]:
+    options: list[tuple[str, Any]] = []
+    for assignment in options_text.split(","):
+        option, equals, value = (x.strip() for x in assignment.partition("="))
         if not equals or not option or not value:
-            known = ", ".join(OBJECTIVE_PRESETS[name].options) or "none"
+            names = ", ".join(OBJECTIVE_PRESETS[name].options) or "none"
             raise ValueError(
-                f"objective {text!r}: {name} has options as option=value, got {one!r} "
-                f"(known: {known})"
+                f"objective {text!r}: {name} has options as option=value, got {assignment!r} "
+                f"(known: {names})"
             )
-        found.append((option, _parse_value(value)))
-    return found
+        options.append((option, _parse_value(value)))
+    return options
 
 
 def _parse_value(text: str) -> Any:

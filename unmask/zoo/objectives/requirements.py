@@ -1,4 +1,4 @@
-"""What an objective needs of a network and a vocabulary, found by looking at what it makes."""
+"""Requirements of an objective on a network and a vocabulary, inferred from examples."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -25,50 +25,54 @@ _SPECIAL_IDS = SpecialTokenIds(
     all_ids=frozenset({0, 1, 2, 3, 4, *_MODE_IDS, *range(_VOCAB_SIZE - _N_SENTINELS, _VOCAB_SIZE)}),
 )
 _TEXT_TOKENS, _WORD_TOKENS, _SENTENCE_TOKENS, _N_EXAMPLES = 60, 2, 12, 24
-"""Of a text, a word and a sentence; and how often it is hidden."""
+"""Lengths of the probe text, its words and sentences; and the number of examples."""
 OUTPUT_VOCABULARY_TERMS = ("subwords", "both_sides")
-"""What is asked of a vocabulary that is beside the characters of a text."""
+"""Loss terms over an output vocabulary besides the characters of the input."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ObjectiveRequirements:
-    """What examples of an objective have."""
+    """Properties of an objective's examples."""
 
     seq2seq: bool = False
-    """An encoder reads one, and a decoder answers."""
+    """Whether there are sources and targets, for an encoder and a decoder."""
     mask: bool = False
-    """It is in texts, or where something is asked that is not seen: `fill` writes it there."""
+    """Whether inputs have masks, or targets without input tokens, where `fill` needs masks."""
     sentinels: bool = False
     mode_tokens: bool = False
     separator: bool = False
-    """Two texts are in a row, with a token between."""
+    """Whether rows have two texts with a separator."""
     n_segments: int = 0
-    """Numbers that tell the parts of a text, or how it is read."""
+    """Number of segment ids."""
     attention_patterns: frozenset[str] = frozenset({"bidirectional"})
-    """What the tokens of the predicting side attend to."""
+    """Attention patterns of the predicting side."""
     forward_mask_segment: int | None = None
-    """Texts are read forward and asked in the places of their masks; their segment."""
+    """Segment of texts with causal attention and masked targets, if any."""
 
 
 def requirements_of(objective: AnyObjective) -> ObjectiveRequirements:
-    """Hide a text of some sentences in several ways, and see what comes of it."""
+    """Infer the requirements from several corruptions of a probe text."""
     if set(OUTPUT_VOCABULARY_TERMS) & set(objective.loss_terms):
         return ObjectiveRequirements(mask="subwords" in objective.loss_terms)
-    made = list(_probe_examples(objective))
-    read = [np.concatenate([e.inputs, *([] if e.source is None else [e.source])]) for e in made]
-    tokens = set(np.concatenate(read).tolist())
-    two = [e for e in made if e.segments is not None]
+    examples = list(_probe_examples(objective))
+    all_ids = [
+        np.concatenate([e.inputs, *([] if e.source is None else [e.source])]) for e in examples
+    ]
+    tokens = set(np.concatenate(all_ids).tolist())
+    with_segments = [e for e in examples if e.segments is not None]
     forward = [
-        e for e in two if not e.has(ShiftedTargets) and _attention_pattern_of(e) == "forward"
+        e
+        for e in with_segments
+        if not e.has(ShiftedTargets) and _attention_pattern_of(e) == "forward"
     ]
     return ObjectiveRequirements(
-        seq2seq=any(e.source is not None for e in made),
-        mask=_SPECIAL_IDS.mask in tokens or any(e.has(TwoStream) for e in made),
+        seq2seq=any(e.source is not None for e in examples),
+        mask=_SPECIAL_IDS.mask in tokens or any(e.has(TwoStream) for e in examples),
         sentinels=bool(tokens & set(_SPECIAL_IDS.sentinels)),
         mode_tokens=bool(tokens & set(_MODE_IDS)),
         separator=4 in tokens,
-        n_segments=max((1 + int(_segments_of(e).max()) for e in two), default=0),
-        attention_patterns=frozenset(map(_attention_pattern_of, made)),
+        n_segments=max((1 + int(_segments_of(e).max()) for e in with_segments), default=0),
+        attention_patterns=frozenset(map(_attention_pattern_of, examples)),
         forward_mask_segment=int(_segments_of(forward[0]).max()) if forward else None,
     )
 
@@ -76,39 +80,39 @@ def requirements_of(objective: AnyObjective) -> ObjectiveRequirements:
 def check_special_tokens(
     objective: AnyObjective, special_ids: SpecialTokenIds, location: str
 ) -> None:
-    """Check that a vocabulary has the special tokens that an objective puts into texts.
+    """Check that a vocabulary has the special tokens of an objective.
 
     Args:
-        objective: see `needs`.
-        special_ids: what the tokenizer knows.
-        location: it is from.
+        objective: the objective.
+        special_ids: special ids of the tokenizer.
+        location: source of the tokenizer, for messages.
 
     Raises:
-        ValueError: it has not.
+        ValueError: one is missing.
     """
-    wanted = requirements_of(objective)
-    there = {
-        "mask": not wanted.mask
+    required = requirements_of(objective)
+    is_available = {
+        "mask": not required.mask
         or special_ids.mask_or_sentinel is not None
         or "permuted" in objective.loss_terms,
-        "sentinel": not wanted.sentinels or bool(special_ids.sentinels),
-        "mode": not wanted.mode_tokens or bool(special_ids.modes),
+        "sentinel": not required.sentinels or bool(special_ids.sentinels),
+        "mode": not required.mode_tokens or bool(special_ids.modes),
     }
-    lacking = next((name for name, has in there.items() if not has), None)
-    if lacking is not None:
+    missing = next((name for name, has in is_available.items() if not has), None)
+    if missing is not None:
         raise ValueError(
-            f"{location}: the tokenizer has no {lacking} token, which this objective needs; train "
+            f"{location}: the tokenizer has no {missing} token, which this objective needs; train "
             "one for it: pretrain without --tokenizer and --from, or prepare with --objective"
         )
 
 
 def _probe_examples(objective: AnyObjective) -> Iterator[Example]:
-    places = np.arange(_TEXT_TOKENS)
-    marks = WORD_START * (places % _WORD_TOKENS == 0) + SENTENCE_START * (
-        places % _SENTENCE_TOKENS == 0
+    positions = np.arange(_TEXT_TOKENS)
+    marks = WORD_START * (positions % _WORD_TOKENS == 0) + SENTENCE_START * (
+        positions % _SENTENCE_TOKENS == 0
     )
-    other = Tokens(ids=200 + places, boundaries=marks)
-    text = Tokens(ids=100 + places, boundaries=marks, other_text=other)
+    other_text = Tokens(ids=200 + positions, boundaries=marks)
+    text = Tokens(ids=100 + positions, boundaries=marks, other_text=other_text)
     for seed in range(_N_EXAMPLES):
         yield objective(text, _SPECIAL_IDS, np.random.default_rng(seed))
 

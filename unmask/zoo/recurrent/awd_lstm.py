@@ -30,7 +30,7 @@ ULMFIT_PAPER = Paper(
 
 ARCHITECTURE = RecurrentArchitecture(
     vocab_size=10_000,
-    d_model=400,  # section 5: the last layer is as wide as the vectors
+    d_model=400,  # section 5: the last layer has the width of the embeddings
     n_layers=3,  # section 5
     d_ff=1150,  # section 5
     causal=True,
@@ -46,8 +46,8 @@ CLASSIFICATION_HEAD = SequenceClassification(
     pooling="concat", dense_layer=True, activation="relu", dropout=0.1
 )
 """Howard and Ruder 2018, section 3.3.
-Deviates: they have norms over the batch before both maps, 50 numbers between them (section 4.1),
-and dropout of 0.4 before the first map, too (released code: its `train_clas.py`)."""
+Deviates: they have batch norms before both linear layers, a hidden width of 50 (section 4.1), and
+dropout of 0.4 before the first layer, too (released code: its `train_clas.py`)."""
 
 AWD_LSTM = Published(
     name="awd-lstm",
@@ -71,8 +71,8 @@ AWD_LSTM = Published(
     n_parameters=24_210_800,
     weight_names=NATIVE_WEIGHT_NAMES,
     config_mapping=native_config_mapping("awd-lstm", RecurrentArchitecture),
-    note="As the released code is run on the Penn Treebank. Evaluations are its epochs: "
-    "`evaluate_every` is to be of one.",
+    note="Settings of the released code for the Penn Treebank. Evaluations are its epochs: "
+    "set `evaluate_every` to one epoch.",
 )
 ULMFIT = replace(
     AWD_LSTM,
@@ -84,7 +84,7 @@ ULMFIT = replace(
     ),  # released code, `finetune_lm.py`; section 4.1: 0.4, 0.3, 0.4, 0.05, 0.5, the classifier's
     tokenizer=TokenizerSpec(WordLevel(30_000), WORD_FRAME),  # released code, `tok2id.py`
     batch_tokens=64 * 70,  # section 4.1
-    learning_rate=4e-3,  # section 4.1, of continuing with the text of the task
+    learning_rate=4e-3,  # section 4.1, of fine-tuning on the text of the task
     finetuning=FinetuningDefaults(betas=(0.7, 0.99)),  # section 4.1
     training_options={
         **PTB,
@@ -94,9 +94,9 @@ ULMFIT = replace(
         "max_grad_norm": 0.25,  # section 4.1: as AWD-LSTM
     },
     n_parameters=32_230_800,
-    note="The paper pretrains on WikiText-103. It says no rate: this is the one of going on "
-    "with the text of the task, and so are the dropouts, the released code's. It pretrains at 3e-4 "
-    "with half the dropouts; its betas are 0.8 and 0.99, its clip is 0.3, and its scores have "
+    note="The paper pretrains on WikiText-103. It gives no rate: this is the one of fine-tuning "
+    "on the text of the task, as are the dropouts, the released code's. It pretrains at 3e-4 "
+    "with half the dropouts, betas of 0.8 and 0.99, clipping at 0.3, and an output layer with "
     "no bias.",
 )  # fmt: skip
 ULMFIT_MINI = replace(
@@ -117,13 +117,13 @@ ULMFIT_MINI = replace(
 
 
 def _backward(preset: Published) -> Published:
-    """Return the other half of the paper's ensemble, which reads texts from their end."""
+    """Return the backward model of the paper's ensemble."""
     spec = preset.tokenizer
     return replace(
         preset,
         name=f"{preset.name}-backward",
         tokenizer=replace(spec, special_tokens=replace(spec.special_tokens, backward=True)),
-        note="Section 3.3, bidirectional: for the mean with the one that reads forward.",
+        note="Section 3.3, bidirectional: for an ensemble with the forward model.",
     )
 
 

@@ -49,14 +49,14 @@ ELMO = Published(
         **NEXT_SENTENCE_TRAINING,
         "optimizer": {"kind": "AdamW", "weight_decay": 0.0},
         "schedule": {"kind": "Constant"},  # released code
-        "max_grad_norm": 10 / 20,  # released code: 10, where the loss is summed over 20 words
+        "max_grad_norm": 10 / 20,  # released code: 10, with the loss summed over 20 words
     },
     n_parameters=147_272_625,
     weight_names=NATIVE_WEIGHT_NAMES,
     config_mapping=native_config_mapping("elmo", ElmoArchitecture),
-    note="Of these, 93,600,848 are the network's, which alone are in the published HDF5 files. The "
-    "released code trains with Adagrad at 0.2, and lets rows of 20 words go on where those of the "
-    "step before ended; Adam and its rate are neither the code's nor the paper's.",
+    note="Of these, 93,600,848 are the backbone's, the only ones in the published HDF5 files. The "
+    "released code trains with Adagrad at 0.2, and rows of 20 words continue those of the "
+    "previous step; Adam and its rate are neither the code's nor the paper's.",
 )  # fmt: skip
 ELMO_MINI = replace(
     ELMO,

@@ -38,9 +38,9 @@ CLASSIFICATION_HEAD = SequenceClassification(
     pooling="last", dense_layer=False, bias=True, dropout=0.0
 )
 AUTOENCODER = SingleStackSeq2Seq(DenoisingObjective(()))
-"""A text is read, and then said as it was, by the same LSTM (Dai and Le 2015, section 2)."""
+"""Sequence autoencoder: the same LSTM reads and reproduces a text (Dai and Le 2015, section 2)."""
 PTB: Mapping[str, Any] = {"row_unit": "stream", "memory_length": 1}
-"""Each row continues where that of the step before ended."""
+"""Each row continues that of the previous step."""
 
 
 def _penn_treebank_model(
@@ -64,12 +64,12 @@ def _penn_treebank_model(
         tokenizer=TokenizerSpec(WordLevel(10_000), WORD_FRAME),
         sequence_length=length,
         batch_tokens=20 * length,
-        learning_rate=float(length),  # 1, where the loss is summed over the tokens of a row
+        learning_rate=float(length),  # 1, with the loss summed over the tokens of a row
         training_options={
             **PTB,
             "optimizer": {"kind": "SGD"},
             "schedule": {"kind": "Exponential", "constant_steps": flat, "final_fraction": floor},
-            # of the small one: tutorials/rnn/ptb of TensorFlow's models; the paper does not say
+            # of the small one: tutorials/rnn/ptb of TensorFlow's models; not in the paper
             "max_grad_norm": (10 if d_model == 1500 else 5) / length,
         },
         n_parameters=parameters,
@@ -109,7 +109,7 @@ AUTOENCODER_MINI = replace(
     },
     objective=AUTOENCODER,
     training_options=MINI_TRAINING,
-    note="Not in the paper: for two CPU cores. The text is read, then said by the same weights.",
+    note="Not in the paper: for two CPU cores. The same weights read and reproduce the text.",
 )
 
 PRESETS = (LSTM_MINI, AUTOENCODER_MINI, LSTM_SMALL, LSTM_MEDIUM, LSTM_LARGE)

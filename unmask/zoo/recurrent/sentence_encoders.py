@@ -27,10 +27,7 @@ FILTERS = Paper(
     year=2014,
     arxiv="1408.5882",
 )
-NOTE = (
-    "Not in the paper: it is pretrained by the words that BERT is asked for, and small, for two "
-    "CPU cores."
-)
+NOTE = "Not in the paper: pretrained by masked language modeling, and small, for two CPU cores."
 
 BILSTM_MINI = Published(
     name="bilstm-mini",

@@ -1,6 +1,6 @@
 """Skip-thoughts and quick-thoughts: Kiros et al. 2015, Logeswaran and Lee 2018.
 
-What stands for a sentence is learned from the sentences beside it. "Released code" is that of
+Sentence vectors trained by predicting adjacent sentences. "Released code" is that of
 github.com/ryankiros/skip-thoughts and of github.com/lajanugen/S2V.
 """
 
@@ -38,7 +38,7 @@ FRAME = SpecialTokens(
 CLASSIFICATION_HEAD = SequenceClassification(pooling="last", dense_layer=False, dropout=0.0)
 """A linear classifier on top of a sentence's vector (Kiros et al. 2015, section 3)."""
 MINI_NOTE = (
-    "Not in the paper: for two CPU cores, about as large as bilstm-mini, of word pieces and not of "
+    "Not in the paper: for two CPU cores, about as large as bilstm-mini, with word pieces, not "
     "words."
 )
 
@@ -74,11 +74,11 @@ SKIP_THOUGHTS = Published(
     n_parameters=160_233_600,
     weight_names=NATIVE_WEIGHT_NAMES,
     config_mapping=native_config_mapping("skip-thoughts", RecurrentArchitecture),
-    note="Uni-skip. A row is sentences that follow each other, each of which is asked for those "
-    "beside it; in the paper it is three, of which the middle one is asked. <s> stands before each "
-    "sentence, and what decoders begin with is not zero. Words are parted by white space: the text "
-    "is to be tokenized. The rate is the released code's; the paper says none. The gradient "
-    "that is clipped is of a mean over words; in that code, of their sum.",
+    note="Uni-skip. A row is consecutive sentences, each of which predicts the adjacent "
+    "ones; in the paper three, of which the middle one predicts. <s> precedes each "
+    "sentence, and the initial input of decoders is not zero. Words are separated by white space: "
+    "the text must be tokenized. The rate is the released code's; the paper gives none. Gradients "
+    "are of the mean over words when clipped; in that code, of the sum.",
 )
 BI_SKIP = replace(
     SKIP_THOUGHTS,
@@ -90,7 +90,7 @@ BI_SKIP = replace(
     pooling="ends",
     n_parameters=151_593_600,
     config_mapping=native_config_mapping("skip-thoughts-bi", RecurrentArchitecture),
-    note="Bi-skip: 1200 of each direction. Combine-skip is its vectors beside those of "
+    note="Bi-skip: 1200 of each direction. Combine-skip concatenates its vectors with those of "
     f"skip-thoughts. {SKIP_THOUGHTS.note.removeprefix('Uni-skip. ')}",
 )
 SKIP_THOUGHTS_MINI = replace(
@@ -123,7 +123,7 @@ QUICK_THOUGHTS = replace(
         dropout=0.0,
         initializer=UniformInit(
             0.1
-        ),  # released code, `uniform_init_scale`: there of word vectors alone
+        ),  # released code, `uniform_init_scale`: there for word vectors only
     ),
     heads={"beside": QuickThoughts()},
     objective=FOUND,
@@ -134,15 +134,15 @@ QUICK_THOUGHTS = replace(
         **NEXT_SENTENCE_TRAINING,
         "optimizer": {"kind": "AdamW", "weight_decay": 0.0},
         "schedule": {"kind": "Constant"},
-        "max_grad_norm": 5.0,  # released code, of each matrix by itself
+        "max_grad_norm": 5.0,  # released code, for each matrix separately
     },
     n_parameters=75_112_440,
     config_mapping=native_config_mapping("quick-thoughts", RecurrentArchitecture),
-    note="Uni-QT: word vectors are learned, and f and g are GRUs that read forward. A sentence "
-    "finds those beside it among the sentences of all rows of a batch; in the released code a "
-    "batch is 400 sentences that follow each other, GRUs begin as TensorFlow's, and the "
-    "configuration is bi-QT's. <s> and </s> stand around each. Words are parted by white space: "
-    "the text is to be tokenized.",
+    note="Uni-QT: word vectors are trained, and f and g are unidirectional GRUs. A sentence "
+    "retrieves its neighbors among the sentences of all rows of a batch; in the released code a "
+    "batch is 400 consecutive sentences, GRUs are initialized as TensorFlow's, and the "
+    "configuration is bi-QT's. <s> and </s> surround each. Words are separated by white space: "
+    "the text must be tokenized.",
 )
 QUICK_THOUGHTS_MINI = replace(
     QUICK_THOUGHTS,

@@ -1,4 +1,4 @@
-"""Word vectors: word2vec, fastText, GloVe, and factors of associations; a table is all there is."""
+"""Word vectors: word2vec, fastText, GloVe, and factorized association matrices."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -61,10 +61,10 @@ CONFIG_MAPPING = native_config_mapping(WORD_VECTOR_FAMILY, RecurrentArchitecture
 CLASSIFICATION_HEAD = SequenceClassification(
     pooling="mean", dense_layer=False, bias=True, dropout=0.0
 )
-"""A linear map of the mean of a text's vectors (Joulin et al. 2017, arXiv:1607.01759, section
-2)."""
+"""A linear classifier of the mean of a text's vectors (Joulin et al. 2017, arXiv:1607.01759,
+section 2)."""
 SENTENCE_TRAINING: Mapping[str, Any] = {"row_unit": "sentence", "dev_fraction": 0.0}
-"""Windows do not reach beyond a sentence, and nothing is held out: there is no loss to compare."""
+"""Windows stay within a sentence, and nothing is held out: there is no comparable loss."""
 EPOCHS_NOTE = {**SENTENCE_TRAINING, "log_every": 1, "checkpoint_every": 1}
 """A step is an epoch."""
 
@@ -98,22 +98,22 @@ def _preset(
 
 SKIPGRAM_PRESET = replace(
     _preset("word2vec-skipgram", PHRASES_PAPER, SkipGram(), 692_000, 300, 0.025),
-    note="Words are put in lower case. How often words are passed over, and how many epochs there "
-    "are, is the released code's (1e-3, 5); in the paper, of a billion words, it is about 1e-5, "
-    "and of epochs nothing is said.",
+    note="Words are lowercased. Subsampling and the number of epochs are "
+    "the released code's (1e-3, 5); in the paper, with a billion words, subsampling is about 1e-5, "
+    "and epochs are not given.",
 )  # fmt: skip
 CBOW_PRESET = replace(
     _preset("word2vec-cbow", WORD2VEC_PAPER, CBOW(), 1_000_000, 300, 0.05),
-    note="Words are put in lower case. As in the released code, they are told from 5 others that "
-    "are drawn, by up to 5 on each side, in 5 epochs, at 0.05. In the paper they are found in a "
-    "tree (--set objective.output_layer=HierarchicalSoftmax), by 4 on each side, in 3 epochs, at "
+    note="Words are lowercased. As in the released code: 5 negative samples, "
+    "windows of up to 5 words on each side, 5 epochs, at 0.05. In the paper: hierarchical "
+    "softmax (--set objective.output_layer=HierarchicalSoftmax), 4 on each side, 3 epochs, at "
     "0.025.",
 )  # fmt: skip
 _FASTTEXT_OBJECTIVE = SkipGram(character_ngrams=CharacterNgrams(), subsample=1e-4)
 FASTTEXT_SKIPGRAM = replace(
     _preset("fasttext", FASTTEXT_PAPER, _FASTTEXT_OBJECTIVE, 2_519_370, 300, 0.05),
-    note="Words are put in lower case; those never seen are composed of their n-grams. So many "
-    "words have the published vectors of English Wikipedia (wiki.en.vec).",
+    note="Words are lowercased; unknown ones are composed of their n-grams. The vocabulary size "
+    "is that of the published vectors of English Wikipedia (wiki.en.vec).",
 )
 GLOVE_300 = replace(
     _preset("glove", GLOVE_PAPER, GloVe(epochs=100), 400_000, 300, 0.05, min_count=1),
@@ -123,13 +123,13 @@ GLOVE_300 = replace(
 SVD_PRESET = replace(
     _preset("svd-ppmi", LEVY_GOLDBERG_PAPER, SVD(), 189_533, 500, 1.0, min_count=100),
     training_options=EPOCHS_NOTE,
-    note="There is no rate. The sizes were not checked against the paper's text.",
+    note="There is no rate. The sizes were not verified in the paper.",
 )  # fmt: skip
 LSA_PRESET = replace(
     _preset("lsa", LSA_PAPER, LSA(), 50_000, 300, 1.0, min_count=2),
     training_options={**EPOCHS_NOTE, "row_unit": "document"},
-    note="There is no rate. The sizes are not the paper's, which has some thousand words, and "
-    "about 100 numbers for each.",
+    note="There is no rate. The sizes are not the paper's, which has some thousand words and "
+    "about 100 dimensions.",
 )  # fmt: skip
 
 

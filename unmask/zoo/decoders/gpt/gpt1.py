@@ -69,7 +69,7 @@ _READ_CONFIG, _WRITE_CONFIG = config_functions(
     {},
 )
 _ACTIVATIONS = {"gelu": "gelu_new", "silu": "silu", "swish": "silu", "relu": "relu"}
-"""Their words, which mean the tanh form by "gelu" (released code, `gelu`)."""
+"""Names of activations in the format, where "gelu" is the tanh form (released code, `gelu`)."""
 
 
 def _read_config(config: Mapping[str, Any]) -> Architecture:
@@ -82,10 +82,10 @@ def _read_config(config: Mapping[str, Any]) -> Architecture:
 def _write_config(a: Architecture) -> dict[str, Any]:
     if a.d_ff != 4 * a.d_model:
         raise ValueError(f"GPT's format has d_ff = 4 d_model, {4 * a.d_model}, got {a.d_ff}")
-    ours = {read_activation(theirs): name for name, theirs in reversed(_ACTIVATIONS.items())}
-    if a.activation not in ours:
-        raise ValueError(f"GPT's format has no activation {a.activation}, only {sorted(ours)}")
-    return _WRITE_CONFIG(a) | {"embd_pdrop": a.dropout, "afn": ours[a.activation]}
+    names = {read_activation(key): name for name, key in reversed(_ACTIVATIONS.items())}
+    if a.activation not in names:
+        raise ValueError(f"GPT's format has no activation {a.activation}, only {sorted(names)}")
+    return _WRITE_CONFIG(a) | {"embd_pdrop": a.dropout, "afn": names[a.activation]}
 
 
 GPT = replace(

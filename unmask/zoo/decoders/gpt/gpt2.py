@@ -132,7 +132,7 @@ CONFIG_KEYS = ConfigKeys(
     """,
     CAUSAL_KEYS,
 )
-"""Also of the first GPT. No head of ours reads summaries."""
+"""Also of the first GPT. Summary keys are not used by any head."""
 GPT_2_KEYS = ConfigKeys(
     """
     n_inner                          used      size?      null
@@ -161,8 +161,8 @@ CONFIG_MAPPING = ConfigMapping(
 )
 
 NOT_STATED_NOTE = (
-    "The paper says no rate (each model had its own), optimizer, schedule or dropout: rate and "
-    "dropout are the first GPT's, the rest is what every recipe begins with."
+    "The paper gives no rate (each model had its own), optimizer, schedule or dropout: rate and "
+    "dropout are the first GPT's, the rest are the defaults of recipes."
 )
 GPT2 = Published(
     name="gpt2",

@@ -93,7 +93,7 @@ def _read_config(config: Mapping[str, Any]) -> Architecture:
     a, groups = _READ_CONFIG(config), config.get("num_hidden_groups", 1)
     if groups not in (1, a.n_layers):
         raise ValueError(
-            f"num_hidden_groups = {groups} is not supported, only 1 (all layers the same) "
+            f"num_hidden_groups = {groups} is not supported, only 1 (all layers shared) "
             f"and {a.n_layers} (none)"
         )
     shared = ALL_SUBLAYERS if groups == 1 else frozenset[Sublayer]()
@@ -166,7 +166,7 @@ ALBERT_BASE = Published(
     weight_names=WEIGHT_NAMES,
     config_mapping=CONFIG_MAPPING,
     hub_id="albert/albert-base-v2",
-    note="The first version has dropout 0.1 but in its largest size.",
+    note="The first version has dropout 0.1 except in its largest size.",
 )
 
 

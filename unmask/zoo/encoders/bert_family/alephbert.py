@@ -34,12 +34,12 @@ ALEPHBERT_BASE = replace(
     ),
     heads={"language": bert.HEADS["language"]},
     pooler_head=None,
-    objective=MASKED_LM,  # released notes: masked tokens alone
+    objective=MASKED_LM,  # released notes: masked tokens only
     tokenizer=TokenizerSpec(WordPiece(52_000, lowercase=True), FRAME),
     n_parameters=126_030_112,
     hub_id="onlplab/alephbert-base",
-    learning_rate=1e-4,  # released notes: then once more at 1e-5
-    note="Hebrew. First texts of up to 32 tokens, then up to 64, 128, 512 (released notes).",
+    learning_rate=1e-4,  # released notes: then again at 1e-5
+    note="Hebrew. Texts of up to 32 tokens first, then up to 64, 128, 512 (released notes).",
 )
 
 PRESETS = (ALEPHBERT_BASE,)

@@ -97,7 +97,7 @@ WEIGHT_NAMES = WeightNames(
 
 
 def backbone_names(module: str) -> str:
-    """Return the lines of the network alone, for a family that calls it otherwise than `bert`."""
+    """Return the lines of the backbone, for a family with another prefix than `bert`."""
     lines = [line.split() for line in WEIGHT_NAMES.table.splitlines() if line.split()]
     return "\n".join(
         " ".join(line).replace(" bert.", f" {module}.")
@@ -120,7 +120,7 @@ FIELD_TABLE = {
     "attention_dropout": "attention_probs_dropout_prob",
     "initializer.std": "initializer_range",
 }
-"""Our words for a configuration of theirs -> their keys."""
+"""Internal field -> configuration key."""
 FIXED = {"position_embedding_type": "absolute", "is_decoder": False, "add_cross_attention": False}
 CONFIG_KEYS = ConfigKeys(
     """
@@ -144,9 +144,9 @@ CONFIG_KEYS = ConfigKeys(
     """,
     COMMON_KEYS,
 )
-"""Also of those whose configurations are BERT's with a few keys more."""
+"""Also of families with BERT's configuration and a few more keys."""
 CAUSAL_CLASS_NAMES = ConfigKeys("is_decoder used flag false\nis_causal fixed", CONFIG_KEYS)
-"""The same where `is_decoder` says that a text is read forward."""
+"""The same for formats with causal attention by `is_decoder`."""
 _READ_CONFIG, _WRITE_CONFIG = with_is_decoder(*config_functions(FIELD_TABLE, BASE, FIXED))
 CONFIG_MAPPING = ConfigMapping(
     model_type="bert",
@@ -214,7 +214,7 @@ BERT_LARGE_WHOLE_WORD = replace(
     name="bert-large-uncased-whole-word-masking",
     hub_id="google-bert/bert-large-uncased-whole-word-masking",
     objective=WHOLE_WORDS_AND_NEXT,
-    note="Whole words are hidden: released code of 31 May 2019, not in the paper.",
+    note="Whole-word masking: released code of 31 May 2019, not in the paper.",
 )
 BERT_BASE_CASED = replace(
     _with_size("bert-base-cased", 108_932_934, vocab_size=28_996),
@@ -252,19 +252,19 @@ MINI_TRAINING: Mapping[str, Any] = {
     "schedule": {"kind": "WSD", "warmup": 0.02, "decay": 0.3},
     "dropout": 0.0,
 }
-"""What leaves the plateau of word frequencies within minutes: docs/log.md, 2026-11-21."""
+"""Settings that leave the unigram plateau within minutes: docs/log.md, 2026-11-21."""
 MINI_MULTI_LOSS_TRAINING: Mapping[str, Any] = {**MINI_TRAINING, "init_previous_token_heads": 2}
-"""The same of a masked model whose places are learned vectors: docs/log.md, 2026-11-22."""
+"""The same for masked models with learned positions: docs/log.md, 2026-11-22."""
 
 
 NEXT_SENTENCE_TRAINING: Mapping[str, Any] = {"row_unit": "sentences"}
-"""Rows of full sentences of one document, as released code makes them. A small network with learned
-places leaves the frequencies of words much sooner than with rows that begin and end anywhere
-(docs/log.md); which of two parts is first (ALBERT) would be told by a torn beginning."""
+"""Rows of full sentences of one document, as in released code. A small network with learned
+positions leaves the unigram plateau much sooner than with arbitrary rows (docs/log.md); in ALBERT's
+sentence order, a truncated start would give the label away."""
 
 
 def _mini(name: str, parameters: int, **changes: int) -> Published:
-    """Return a size of Turc et al. 2019 with a vocabulary and a length for small texts."""
+    """Return a size of Turc et al. 2019 with a small vocabulary and length."""
     architecture = replace(
         BASE, vocab_size=8_192, initializer=NormalInit(0.05, truncated=True), **changes
     )

@@ -1,7 +1,7 @@
 """DistilBERT: Sanh et al. 2019, arXiv:1910.01108.
 
-"DistilBERT, a distilled version of BERT: smaller, faster, cheaper and lighter"; the network alone:
-it is trained like BERT without its second task.
+"DistilBERT, a distilled version of BERT: smaller, faster, cheaper and lighter"; only the
+architecture: trained as BERT without next-sentence prediction.
 """
 
 from dataclasses import replace
@@ -119,7 +119,7 @@ DISTILBERT_BASE = Published(
     architecture=BASE,
     heads={"language": bert.HEADS["language"]},
     classification_head=SequenceClassification(activation="relu", dropout=0.2),  # released code
-    objective=MASKED_LM,  # section 3: no next sentence, hidden anew in every epoch
+    objective=MASKED_LM,  # section 3: no next sentence, dynamic masking
     tokenizer=bert.BERT_BASE_UNCASED.tokenizer,
     sequence_length=512,
     batch_tokens=4_000 * 512,  # section 3: up to 4K examples a batch
@@ -133,7 +133,7 @@ DISTILBERT_BASE = Published(
     weight_names=WEIGHT_NAMES,
     config_mapping=CONFIG_MAPPING,
     hub_id="distilbert/distilbert-base-uncased",
-    note="The network alone; its weights were learned from BERT's scores.",
+    note="Only the architecture; the released weights were distilled from BERT.",
 )
 _MINI = bert.BERT_MINI
 DISTILBERT_MINI = replace(

@@ -46,8 +46,8 @@ BASE = Architecture(
     initializer=NormalInit(0.02),  # released configuration; there, of token vectors 0.022
 )
 _PRE_NORM_OPTIONS = {"norm": LayerNorm(eps=1e-6), "norm_placement": PRE_NORM, "layer_dropout": 0.2}
-"""Norms before the sublayers, none at the end, and one layer in five left out in training (released
-configurations and code; section 3.2 of the large one)."""
+"""Pre-norm without a final norm, and stochastic depth of one layer in five (released configurations
+and code; section 3.2 of the large one)."""
 HEADS = {"language": LanguageModeling(term="masked", bias=True)}
 CLASSIFICATION_HEAD = SequenceClassification(dense_layer=False, dropout=0.1)  # released code
 
@@ -183,8 +183,8 @@ def _unsupported_combination(a: Architecture, specs: Mapping[str, Any]) -> str |
     if a.norm_placement != PRE_NORM:
         return None
     return (
-        "transformers 5.23 ends in an error where FlauBERT has norms before its sublayers (it asks "
-        "its cache for a layer); `unmask.load` reads it"
+        "transformers 5.23 raises an error for FlauBERT with pre-norm (it asks "
+        "its cache for a layer); `unmask.load` loads it"
     )
 
 
@@ -217,7 +217,7 @@ FLAUBERT_BASE_CASED = Published(
     learning_rate=6e-4,  # section 3.2
     training_options={
         "schedule": {"kind": "InverseSquareRoot", "warmup": 24_000},  # section 3.2; released code
-        "steps": 500_000,  # as RoBERTa: section 3.2 says hours, 410 on 32 V100
+        "steps": 500_000,  # as RoBERTa: section 3.2 gives hours, 410 on 32 V100
         "optimizer": {
             "kind": "AdamW", "betas": [0.9, 0.98], "eps": 1e-6, "weight_decay": 0.01,
         },  # section 3.2
@@ -226,7 +226,7 @@ FLAUBERT_BASE_CASED = Published(
     weight_names=WEIGHT_NAMES,
     config_mapping=CONFIG_MAPPING,
     hub_id="flaubert/flaubert_base_cased",
-    note="Its words are cut by Moses (section 3.2); of a vocabulary learned here, as BERT's are.",
+    note="Pre-tokenized by Moses (section 3.2); vocabularies trained here, as BERT's.",
 )  # fmt: skip
 FLAUBERT_BASE_UNCASED = replace(
     FLAUBERT_BASE_CASED,
@@ -242,7 +242,7 @@ FLAUBERT_SMALL_CASED = replace(
     architecture=replace(BASE, d_model=512, n_layers=6, n_heads=8, d_ff=2048, **_PRE_NORM_OPTIONS),  # type: ignore[arg-type]
     n_parameters=54_435_449,
     hub_id="flaubert/flaubert_small_cased",
-    note="Not in the paper, and trained in part only (released notes).",
+    note="Not in the paper, and only partly trained (released notes).",
 )
 FLAUBERT_LARGE_CASED = replace(
     FLAUBERT_BASE_CASED,
@@ -257,7 +257,7 @@ FLAUBERT_LARGE_CASED = replace(
     },
     n_parameters=373_282_937,
     hub_id="flaubert/flaubert_large_cased",
-    note="Norms before sublayers, and stochastic depth (section 3.2).",
+    note="Pre-norm, and stochastic depth (section 3.2).",
 )
 _MINI = bert.BERT_MINI
 FLAUBERT_MINI = replace(

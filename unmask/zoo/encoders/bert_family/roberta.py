@@ -1,6 +1,6 @@
 """RoBERTa: Liu et al. 2019, arXiv:1907.11692.
 
-"RoBERTa: A Robustly Optimized BERT Pretraining Approach"; and models of its shape in other
+"RoBERTa: A Robustly Optimized BERT Pretraining Approach"; and models with its architecture in other
 languages and domains.
 """
 
@@ -49,7 +49,7 @@ BERTWEET = Paper(
 )
 
 OFFSET = 2
-"""fairseq counts places from the padding's id + 1; there, and in its vocabularies, that is 1."""
+"""Positions in fairseq start from the padding id + 1; there the padding id is 1."""
 BASE = replace(
     bert.BASE,
     vocab_size=50_265,  # section 4.4: 50K byte pairs; released code
@@ -101,7 +101,7 @@ def _read_config(config: Mapping[str, Any]) -> Architecture:
     length = a.position.max_positions - offset
     if length < 1:
         raise ValueError(
-            f"max_position_embeddings = {a.position.max_positions} leaves no place behind "
+            f"max_position_embeddings = {a.position.max_positions} leaves no position after "
             f"pad_token_id = {offset - 1}"
         )
     return replace(a, position=LearnedPositions(length, offset))
@@ -120,7 +120,7 @@ CONFIG_KEYS = ConfigKeys("pad_token_id used count 1", bert.CAUSAL_CLASS_NAMES)
 
 
 def config_mapping(model_type: str, name: str) -> ConfigMapping:
-    """Return the table of a family of theirs whose classes begin with `name`."""
+    """Return the mapping of a family with the class prefix `name`."""
     return ConfigMapping(
         model_type=model_type,
         config_keys=CONFIG_KEYS,
@@ -147,7 +147,7 @@ ROBERTA_BASE = Published(
     architecture=BASE,
     heads=HEADS,
     classification_head=bert.CLASSIFICATION_HEAD,
-    objective=MASKED_LM,  # section 4.1: hidden anew in every epoch; section 4.2: no next sentence
+    objective=MASKED_LM,  # section 4.1: dynamic masking; section 4.2: no next sentence
     tokenizer=TokenizerSpec(ByteBPE(50_265), FRAME),  # section 4.4
     sequence_length=512,  # section 3.1
     batch_tokens=8192 * 512,  # table 3: 8K sequences
@@ -209,8 +209,8 @@ CAMEMBERT_BASE = replace(
     n_parameters=110_655_493,
     config_mapping=config_mapping("camembert", "Camembert"),
     hub_id="almanach/camembert-base",
-    note="French; whole words are hidden in a later version (section 4.2). Rate, warm-up and steps "
-    "are RoBERTa's: those of the paper could not be checked.",
+    note="French; a later version has whole-word masking (section 4.2). Rate, warm-up and steps "
+    "are RoBERTa's: the paper's could not be verified.",
 )
 BERTWEET_BASE = replace(
     ROBERTA_BASE,
@@ -223,15 +223,15 @@ BERTWEET_BASE = replace(
     n_parameters=134_965_505,
     tokenizer=TokenizerSpec(ByteBPE(64_001), FRAME),
     hub_id="vinai/bertweet-base",
-    note="English Tweets. The paper's 64K pieces are fastBPE's; learned anew here they are bytes'. "
-    "Rate, warm-up, batch and steps are RoBERTa's: those of the paper could not be checked.",
+    note="English Tweets. The paper's 64K pieces are fastBPE's; trained here they are byte-level. "
+    "Rate, warm-up, batch and steps are RoBERTa's: the paper's could not be verified.",
 )
-"""Its own tokenizer reads `bpe.codes`; ours, learned from your text, is byte BPE."""
+"""Its own tokenizer uses `bpe.codes`; the one trained here is byte BPE."""
 
 
-def _mini(name: str, parameters: int, like: Published) -> Published:
-    """Return a size of ours for small texts, with the width and depth of another of ours."""
-    a = like.architecture
+def _mini(name: str, parameters: int, base_preset: Published) -> Published:
+    """Return a size for small texts, with the width and depth of another mini preset."""
+    a = base_preset.architecture
     assert isinstance(a, Architecture)
     return replace(
         ROBERTA_BASE,
@@ -247,7 +247,7 @@ def _mini(name: str, parameters: int, like: Published) -> Published:
         training_options={**bert.MINI_MULTI_LOSS_TRAINING, **FULL_SENTENCES},
         n_parameters=parameters,
         hub_id=None,
-        note=f"Not in the paper: for two CPU cores, with the width and depth of {like.name}.",
+        note=f"Not in the paper: for two CPU cores, as wide and deep as {base_preset.name}.",
     )  # fmt: skip
 
 

@@ -20,7 +20,7 @@ PAPER = Paper(
 
 
 def _with_scivocab(case: str, size: int, parameters: int) -> Published:
-    """Return BERT-base with the vocabulary that was learned from scientific papers."""
+    """Return BERT-base with the vocabulary of scientific papers."""
     return replace(
         bert.BERT_BASE_UNCASED,
         name=f"scibert-scivocab-{case}",
@@ -33,7 +33,7 @@ def _with_scivocab(case: str, size: int, parameters: int) -> Published:
     )
 
 
-# Section 2: 30K pieces; released configurations say how many exactly.
+# Section 2: 30K pieces; exact sizes are in released configurations.
 SCIBERT_UNCASED = _with_scivocab("uncased", 31_090, 110_543_220)
 SCIBERT_CASED = _with_scivocab("cased", 31_116, 110_563_214)
 

@@ -1,6 +1,7 @@
 """TinyBERT: Jiao et al. 2020, arXiv:1909.10351.
 
-"TinyBERT: Distilling BERT for Natural Language Understanding"; the network alone, in BERT's format.
+"TinyBERT: Distilling BERT for Natural Language Understanding"; only the architecture, in BERT's
+format.
 """
 
 from dataclasses import replace
@@ -27,7 +28,7 @@ def _with_size(name: str, hub: str, parameters: int, **changes: int) -> Publishe
         batch_tokens=256 * 128,  # section 4.2: as BERT
         n_parameters=parameters,
         hub_id=hub,
-        note="The network alone; its weights were learned from BERT's layers, by distillation.",
+        note="Only the architecture; the released weights were distilled from BERT's layers.",
     )
 
 

@@ -1,8 +1,8 @@
-"""A card that is asked something else than its own objective: what it then needs, and has not.
+"""Adaptation of a preset to another objective.
 
-An objective brings the heads that answer it, what tokens see of a text, and the special tokens that
-it puts there; each is changed only where the card's own does not do. What cannot be is refused with
-its reason, the same for `unmask hide` and `unmask pretrain`.
+An objective needs heads, an attention pattern and special tokens; each is changed only if the
+preset's does not suffice. Unsupported objectives are rejected with the reason, in `unmask hide` as
+in `unmask pretrain`.
 """
 
 from collections.abc import Mapping
@@ -45,96 +45,96 @@ from unmask.zoo.objectives.requirements import ObjectiveRequirements, requiremen
 from unmask.zoo.preset import Published
 
 TOKEN_TERMS = ("masked", "next_token", "permuted", "denoised")
-"""What a head that names tokens is asked."""
+"""Loss terms of token prediction."""
 _N_SENTINELS = 100
 _MODE_TOKENS = ("[NLU]", "[S2S]", "[NLG]")
 _SUBWORD_VOCAB_SIZE = 8_192
-"""Of a vocabulary that is beside characters where the preset has none."""
+"""Size of the subword vocabulary if a character-level preset has none."""
 
 
 def adapt_to_objective(
-    preset: Published, asked: ObjectiveSpec | WordVectorMethod | str
+    preset: Published, requested: ObjectiveSpec | WordVectorMethod | str
 ) -> Published:
     """Return a preset with another objective, by name or as a value.
 
     Raises:
-        ValueError: there is no such name, or the network does not support it, with the reason.
+        ValueError: the name is unknown, or the network does not support it, with the reason.
     """
-    said = asked if isinstance(asked, str) else type(asked).__name__
-    named = parse_objective(asked) if isinstance(asked, str) else None
-    objective = asked if named is None else named.objective
+    name = requested if isinstance(requested, str) else type(requested).__name__
+    named = parse_objective(requested) if isinstance(requested, str) else None
+    objective = requested if named is None else named.objective
     if isinstance(preset.objective, WORD_VECTOR_METHODS) or isinstance(
         objective, WORD_VECTOR_METHODS
     ):
-        return _with_word_vector_method(preset, objective, said)
+        return _with_word_vector_method(preset, objective, name)
     assert not isinstance(objective, str)
     if named is None and _supports_objective(preset, objective):
         return replace(preset, objective=objective)
     try:
-        made = _adapted(preset, objective, named)
-        made.build_without_memory()
+        adapted = _adapted(preset, objective, named)
+        adapted.build_without_memory()
     except ValueError as error:
-        raise ValueError(f"objective: {preset.name} does not support {said}: {error}") from None
-    return made
+        raise ValueError(f"objective: {preset.name} does not support {name}: {error}") from None
+    return adapted
 
 
 def resolve_objective(
-    preset: Published, asked: ObjectiveSpec | WordVectorMethod | str
+    preset: Published, requested: ObjectiveSpec | WordVectorMethod | str
 ) -> ObjectiveSpec | WordVectorMethod:
     """Return the objective as adapted to a preset."""
     return (
-        adapt_to_objective(preset, asked).objective
-        if is_objective_name(asked)
-        else _require_value(asked)
+        adapt_to_objective(preset, requested).objective
+        if is_objective_name(requested)
+        else _require_value(requested)
     )
 
 
 def _require_value(
-    asked: ObjectiveSpec | WordVectorMethod | str,
+    requested: ObjectiveSpec | WordVectorMethod | str,
 ) -> ObjectiveSpec | WordVectorMethod:
-    if isinstance(asked, str):
-        raise ValueError(f"objective {asked!r} is no name")
-    return asked
+    if isinstance(requested, str):
+        raise ValueError(f"objective {requested!r} is not a name")
+    return requested
 
 
 def _with_word_vector_method(
-    preset: Published, objective: ObjectiveSpec | WordVectorMethod | str, said: str
+    preset: Published, objective: ObjectiveSpec | WordVectorMethod | str, name: str
 ) -> Published:
     """Return a preset of word vectors with another method."""
     if not isinstance(preset.objective, WORD_VECTOR_METHODS):
         raise ValueError(
-            f"objective: {preset.name} does not support {said}, a method for word vectors"
+            f"objective: {preset.name} does not support {name}, a method for word vectors"
         )
     if not isinstance(objective, WORD_VECTOR_METHODS):
         raise ValueError(
-            f"objective: {preset.name} does not support {said}: it is a table of word vectors, "
-            f"learned by {type(preset.objective).__name__}, and no network that reads a text"
+            f"objective: {preset.name} does not support {name}: it is a table of word vectors, "
+            f"trained by {type(preset.objective).__name__}, not a network"
         )
     return replace(preset, objective=objective)
 
 
 def _supports_objective(preset: Published, objective: ObjectiveSpec) -> bool:
-    """Return whether a preset has what an objective needs, as it is."""
-    own = preset.objective
-    if objective == own:
+    """Return whether a preset supports an objective unchanged."""
+    current = preset.objective
+    if objective == current:
         return True
-    assert not isinstance(own, WORD_VECTOR_METHODS)
-    mine, wanted = requirements_of(own), requirements_of(objective)
+    assert not isinstance(current, WORD_VECTOR_METHODS)
+    available, required = requirements_of(current), requirements_of(objective)
     terms = {spec.objective_term for spec in available_heads(preset).values()}
-    alike = wanted.seq2seq == mine.seq2seq and (
-        wanted.seq2seq
-        or (wanted.attention_patterns, wanted.forward_mask_segment)
-        == (mine.attention_patterns, mine.forward_mask_segment)
+    same_inputs = required.seq2seq == available.seq2seq and (
+        required.seq2seq
+        or (required.attention_patterns, required.forward_mask_segment)
+        == (available.attention_patterns, available.forward_mask_segment)
     )
     tokens = (
-        _add_special_tokens(preset.tokenizer.special_tokens, wanted, boundary=False)
+        _add_special_tokens(preset.tokenizer.special_tokens, required, boundary=False)
         == preset.tokenizer.special_tokens
     )
     return (
         set(objective.loss_terms) <= terms
-        and alike
+        and same_inputs
         and tokens
-        and _segments_needed(preset, wanted) is None
+        and _segments_needed(preset, required) is None
     )
 
 
@@ -142,19 +142,19 @@ def _adapted(
     preset: Published, objective: ObjectiveSpec, named: NamedObjective | None
 ) -> Published:
     objective, architecture = _adapt_stacks(preset, objective)
-    wanted = requirements_of(objective)
-    way = _ReadingMode.for_objective(objective, wanted)
+    required = requirements_of(objective)
+    mode = _ReadingMode.for_objective(objective, required)
     if not architecture.is_encoder_decoder:
-        architecture = way.adapted(architecture.decoder_stack)
-        if wanted.n_segments > 2:
-            architecture = architecture.with_segments(wanted.n_segments)
-    heads = _heads_for_objective(replace(preset, architecture=architecture), objective, named, way)
+        architecture = mode.adapted(architecture.decoder_stack)
+        if required.n_segments > 2:
+            architecture = architecture.with_segments(required.n_segments)
+    heads = _heads_for_objective(replace(preset, architecture=architecture), objective, named, mode)
     boundary = any(isinstance(spec, SpanBoundaryObjective) for spec in heads.values())
     vocabulary = preset.tokenizer.vocabulary
     if "subwords" in objective.loss_terms and isinstance(vocabulary, CodePoints):
         vocabulary = CodePointsWithSubwords(_SUBWORD_VOCAB_SIZE)
-    frame = _add_special_tokens(preset.tokenizer.special_tokens, wanted, boundary=boundary)
-    made = replace(
+    frame = _add_special_tokens(preset.tokenizer.special_tokens, required, boundary=boundary)
+    result = replace(
         preset,
         architecture=architecture,
         heads=heads,
@@ -162,12 +162,14 @@ def _adapted(
         tokenizer=replace(preset.tokenizer, vocabulary=vocabulary, special_tokens=frame),
     )
     if type(architecture) is not type(preset.architecture):
-        return with_native_format(made)
-    return with_expressible_format(made) if _has_weight_names(made) else with_native_format(made)
+        return with_native_format(result)
+    return (
+        with_expressible_format(result) if _has_weight_names(result) else with_native_format(result)
+    )
 
 
 def _has_weight_names(preset: Published) -> bool:
-    """Return whether the family's format has names for what the language head holds."""
+    """Return whether the family's format has names for the language head's weights."""
     if (
         LANGUAGE_HEAD,
     ) not in preset.config_mapping.class_names or LANGUAGE_HEAD not in preset.heads:
@@ -187,9 +189,9 @@ def _has_weight_names(preset: Published) -> bool:
 def _adapt_stacks(
     preset: Published, objective: ObjectiveSpec
 ) -> tuple[ObjectiveSpec, BackboneArchitecture]:
-    """Fit source and target to the stacks that there are: one after the other where it is one.
+    """Adapt source and target to the stacks: concatenated in a single one.
 
-    Where nothing is a source, the encoder is asked alone.
+    Without a source, only the encoder is used.
     """
     a, source = preset.architecture, requirements_of(objective).seq2seq
     if not source:
@@ -202,68 +204,72 @@ def _adapt_stacks(
 def _to_single_stack(
     preset: Published, a: StackArchitecture, objective: ObjectiveSpec
 ) -> ObjectiveSpec:
-    """Lay a source and its target in one stack.
+    """Concatenate a source and its target for one stack.
 
-    A source is seen as a whole by a network that sees texts so, and a prefix always; otherwise it
-    is read forward.
+    Attention over a source is bidirectional in bidirectional networks, over a prefix always;
+    otherwise causal.
     """
     plain = {"kind": "SingleStackSeq2Seq", "objective": to_dict(objective)}
     prefix = isinstance(objective, Objective) and isinstance(objective.select, SuffixMasking)
-    whole = prefix or not a.causal
+    bidirectional_source = prefix or not a.causal
     if isinstance(preset.objective, SingleStackSeq2Seq):
-        whole = prefix or preset.objective.bidirectional_source
-    if whole and not prefix:
+        bidirectional_source = prefix or preset.objective.bidirectional_source
+    if bidirectional_source and not prefix:
         try:
             a.with_attention_pattern("prefix", generates=True)
         except ValueError:
-            whole = False
-    return from_dict(SingleStackSeq2Seq, plain | {"bidirectional_source": whole})
+            bidirectional_source = False
+    return from_dict(SingleStackSeq2Seq, plain | {"bidirectional_source": bidirectional_source})
 
 
 @dataclass(frozen=True)
 class _ReadingMode:
-    """How a network reads what it is asked, and says text."""
+    """Attention pattern and generation of a network under an objective."""
 
     pattern: AttentionPattern | None
-    """None: as it does."""
+    """None: unchanged."""
     generates: bool
     generation: AppendedMaskGeneration | ShiftedTargetGeneration | SourcePrefixGeneration | None
 
     @classmethod
     def for_objective(
-        cls, objective: ObjectiveSpec, wanted: ObjectiveRequirements
+        cls, objective: ObjectiveSpec, required: ObjectiveRequirements
     ) -> "_ReadingMode":
-        """Return how examples of an objective are read."""
+        """Return the mode for the examples of an objective."""
         if isinstance(objective, SingleStackSeq2Seq):
-            sees: AttentionPattern = "prefix" if objective.bidirectional_source else "forward"
+            pattern: AttentionPattern = "prefix" if objective.bidirectional_source else "forward"
             return cls(
-                sees,
+                pattern,
                 generates=True,
                 generation=SourcePrefixGeneration(objective.bidirectional_source),
             )
-        if wanted.seq2seq or not set(TOKEN_TERMS) & set(objective.loss_terms):
+        if required.seq2seq or not set(TOKEN_TERMS) & set(objective.loss_terms):
             return cls(None, generates=False, generation=None)
-        ways = wanted.attention_patterns
+        patterns = required.attention_patterns
         if "next_token" in objective.loss_terms:
-            if ways <= {"forward"}:
+            if patterns <= {"forward"}:
                 return cls("forward", generates=True, generation=None)
-            if "bidirectional" not in ways:
+            if "bidirectional" not in patterns:
                 return cls("prefix", generates=True, generation=None)
             return cls(
-                "bidirectional" if len(ways) == 1 else "prefix", False, ShiftedTargetGeneration()
+                "bidirectional" if len(patterns) == 1 else "prefix",
+                False,
+                ShiftedTargetGeneration(),
             )
-        by_mask = (
+        generation = (
             None
-            if wanted.forward_mask_segment is None
-            else AppendedMaskGeneration(wanted.forward_mask_segment)
+            if required.forward_mask_segment is None
+            else AppendedMaskGeneration(required.forward_mask_segment)
         )
-        return cls("bidirectional" if ways <= {"bidirectional"} else "prefix", False, by_mask)
+        return cls(
+            "bidirectional" if patterns <= {"bidirectional"} else "prefix", False, generation
+        )
 
     def adapted(self, a: StackArchitecture) -> StackArchitecture:
-        """Return a network that reads so.
+        """Return the architecture in this mode.
 
         Raises:
-            ValueError: it cannot.
+            ValueError: it does not support it.
         """
         return (
             a
@@ -272,87 +278,87 @@ class _ReadingMode:
         )
 
 
-def _segments_needed(preset: Published, wanted: ObjectiveRequirements) -> int | None:
-    """Return how many segments are needed where the network tells apart fewer."""
+def _segments_needed(preset: Published, required: ObjectiveRequirements) -> int | None:
+    """Return the number of segments needed, if the network has fewer."""
     a = preset.architecture.decoder_stack
-    if wanted.n_segments <= 2 or preset.architecture.is_encoder_decoder:
+    if required.n_segments <= 2 or preset.architecture.is_encoder_decoder:
         return None
-    return wanted.n_segments if a.with_segments(wanted.n_segments) != a else None
+    return required.n_segments if a.with_segments(required.n_segments) != a else None
 
 
 # The heads
 
 
 def _universal_heads(preset: Published) -> dict[str, HeadSpec]:
-    """Return the heads that any model can be asked by."""
-    more: dict[str, HeadSpec] = {**PAIR_HEADS}
+    """Return the heads that any model supports."""
+    heads: dict[str, HeadSpec] = {**PAIR_HEADS}
     labels = (
         SequenceClassification(pooling="mean")
         if preset.classification_head is None
         else preset.classification_head
-    )  # T5's are said in words
-    return more | {
+    )  # T5 has none: it predicts labels as words
+    return heads | {
         question.loss_term: replace(labels, term=question.loss_term, n_labels=2)
         for question in (NextSentencePrediction, SentenceOrderPrediction)
     }
 
 
 def available_heads(preset: Published) -> dict[str, HeadSpec]:
-    """Return the heads that a preset can have: its own, and those that any model can have."""
+    """Return the heads of a preset, and those that any model supports."""
     return {**_universal_heads(preset), **preset.heads}
 
 
 def _heads_for_objective(
-    preset: Published, objective: ObjectiveSpec, named: NamedObjective | None, way: _ReadingMode
+    preset: Published, objective: ObjectiveSpec, named: NamedObjective | None, mode: _ReadingMode
 ) -> dict[str, HeadSpec]:
-    """Return the heads that answer an objective: of the preset where it has them."""
-    known = available_heads(preset)
+    """Return the heads of an objective, those of the preset if it has them."""
+    available = available_heads(preset)
     if named is None:
-        own = {n: s for n, s in known.items() if s.objective_term in objective.loss_terms}
-        answered = (
-            {s.objective_term for s in own.values()} if way.generation is None else set[str]()
+        matching = {n: s for n, s in available.items() if s.objective_term in objective.loss_terms}
+        covered_terms = (
+            {s.objective_term for s in matching.values()} if mode.generation is None else set[str]()
         )
         tokens: tuple[str, ...] = (LANGUAGE_HEAD,)
-        if answered & set(TOKEN_TERMS):
-            tokens = tuple(n for n, s in own.items() if s.objective_term in TOKEN_TERMS)
+        if covered_terms & set(TOKEN_TERMS):
+            tokens = tuple(n for n, s in matching.items() if s.objective_term in TOKEN_TERMS)
     else:
         tokens = named.heads
-    found: dict[str, HeadSpec] = {}
+    heads: dict[str, HeadSpec] = {}
     for term in objective.loss_terms:
         if term in TOKEN_TERMS:
-            said = {} if named is None else named.head_options
+            options = {} if named is None else named.head_options
             for name in tokens:
-                found[name] = _token_head(preset, name, term, way, said.get(name, {}))
+                heads[name] = _token_head(preset, name, term, mode, options.get(name, {}))
         else:
-            name, spec = _head_for_term(preset, known, term)
-            found[name] = spec
-    return found
+            name, spec = _head_for_term(preset, available, term)
+            heads[name] = spec
+    return heads
 
 
 def _token_head(
-    preset: Published, name: str, term: str, way: _ReadingMode, said: Mapping[str, Any]
+    preset: Published, name: str, term: str, mode: _ReadingMode, options: Mapping[str, Any]
 ) -> HeadSpec:
-    """Return a head that is asked for tokens."""
+    """Return a head that predicts tokens."""
     if name != LANGUAGE_HEAD:
         spec = preset.heads.get(name) or TOKEN_HEADS[name]
-        return from_dict(type(spec), to_dict(spec) | dict(said), name) if said else spec
+        return from_dict(type(spec), to_dict(spec) | dict(options), name) if options else spec
     spec = preset.heads.get(LANGUAGE_HEAD)
     if (
         isinstance(spec, LanguageModeling)
         and spec.term == term
-        and way.generation in (None, spec.generation)
+        and mode.generation in (None, spec.generation)
     ):
         return spec
-    some = (
+    language_heads = (
         s
         for s in (*preset.heads.values(), *preset.extra_heads.values())
         if isinstance(s, LanguageModeling)
     )
-    base = next(some, LanguageModeling(bias=True))
+    base = next(language_heads, LanguageModeling(bias=True))
     decoder = base.query_stream if term == "masked" else None
     if isinstance(decoder, TwoStreamAttention) or term == "permuted":
         decoder = TwoStreamAttention() if term == "permuted" else None
-    return replace(base, term=term, query_stream=decoder, generation=way.generation)
+    return replace(base, term=term, query_stream=decoder, generation=mode.generation)
 
 
 def _head_for_term(
@@ -366,20 +372,20 @@ def _head_for_term(
     for name, spec in available.items():
         if spec.objective_term == term:
             return name, spec
-    made: dict[str, tuple[str, HeadSpec]] = {
+    general: dict[str, tuple[str, HeadSpec]] = {
         "sentences_said": ("beside", SkipThoughts()),
         "characters": ("characters", AutoregressiveCharacters()),
     }
     if term == "subwords" and isinstance(preset.tokenizer.vocabulary, CodePoints):
-        made[term] = "subwords", SubwordPrediction(output_vocab_size=_SUBWORD_VOCAB_SIZE)
-    if term in made:
-        return made[term]
-    why = {
+        general[term] = "subwords", SubwordPrediction(output_vocab_size=_SUBWORD_VOCAB_SIZE)
+    if term in general:
+        return general[term]
+    reasons = {
         "subwords": "subwords are predicted by networks that read characters (CANINE)",
         "both_sides": "it needs two directions over words made of characters (ELMo)",
     }
-    if term in why:
-        raise ValueError(why[term])
+    if term in reasons:
+        raise ValueError(reasons[term])
     terms = sorted(spec.objective_term for spec in available.values())
     raise ValueError(f"it has no head for {term} (it has {', '.join(terms)})")
 
@@ -388,21 +394,28 @@ def _head_for_term(
 
 
 def _add_special_tokens(
-    frame: SpecialTokens, wanted: ObjectiveRequirements, *, boundary: bool
+    special_tokens: SpecialTokens, required: ObjectiveRequirements, *, boundary: bool
 ) -> SpecialTokens:
-    """Add the special tokens that an objective puts into texts."""
-    square = frame.pad.startswith("[") or frame.start.startswith("[")
-    end = frame.end or ("[SEP]" if square else "</s>")
-    if wanted.mask and frame.mask is None and not (wanted.seq2seq and frame.n_sentinels):
-        frame = replace(frame, mask="[MASK]" if square else "<mask>")
-    if wanted.sentinels and not frame.n_sentinels:
-        frame = replace(frame, n_sentinels=_N_SENTINELS)
-    if wanted.mode_tokens and not frame.modes:
-        frame = replace(frame, modes=_MODE_TOKENS)
-    if wanted.separator and not frame.separator:
-        frame = replace(frame, separator=(end,), end=end)
-    if boundary and not (frame.prefix and frame.suffix):
-        frame = replace(
-            frame, prefix=frame.prefix or (frame.start,), suffix=frame.suffix or (end,), end=end
+    """Add the special tokens that an objective needs."""
+    square = special_tokens.pad.startswith("[") or special_tokens.start.startswith("[")
+    end = special_tokens.end or ("[SEP]" if square else "</s>")
+    if (
+        required.mask
+        and special_tokens.mask is None
+        and not (required.seq2seq and special_tokens.n_sentinels)
+    ):
+        special_tokens = replace(special_tokens, mask="[MASK]" if square else "<mask>")
+    if required.sentinels and not special_tokens.n_sentinels:
+        special_tokens = replace(special_tokens, n_sentinels=_N_SENTINELS)
+    if required.mode_tokens and not special_tokens.modes:
+        special_tokens = replace(special_tokens, modes=_MODE_TOKENS)
+    if required.separator and not special_tokens.separator:
+        special_tokens = replace(special_tokens, separator=(end,), end=end)
+    if boundary and not (special_tokens.prefix and special_tokens.suffix):
+        special_tokens = replace(
+            special_tokens,
+            prefix=special_tokens.prefix or (special_tokens.start,),
+            suffix=special_tokens.suffix or (end,),
+            end=end,
         )
-    return frame
+    return special_tokens
