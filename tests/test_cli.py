@@ -433,7 +433,7 @@ def test_a_part_is_used_without_a_word_about_the_heads_that_its_model_had(
     assert (said.status, said.err) == (0, "")
     for format in ("huggingface", "unmask"):
         told = unmask("convert", tmp_path / "run", tmp_path / "new", "--to", format)
-        check_mistake(told, "prompt cannot be put into", "LoRA, IA3 and BitFit can", "be copied")
+        check_mistake(told, "prompt cannot be merged into", "LoRA, IA3 and BitFit can", "be copied")
         assert not (tmp_path / "new").exists()
 
 
@@ -601,7 +601,7 @@ def test_bytes_that_are_no_text_can_be_replaced(
         ("{}/small.toml {}/text.txt --vocab-size 3", "a vocabulary of 3 is too small"),
         ("{}/small.toml {}/text.txt --tokenizer {}/none", "none: there is no such folder"),
         ("{}/small.toml {}/text.txt --from {}/none", "none: no such folder"),
-        ("{}/small.toml {}/text.txt --from {}/gpt", "is a gpt2 model, the recipe's is bert"),
+        ("{}/small.toml {}/text.txt --from {}/gpt", "is a gpt2 model, but the recipe's is bert"),
         ("{}/small.toml {}/text.txt --from hf:no/where", "hf:no/where: cannot be fetched"),
     ],
 )
@@ -993,7 +993,7 @@ class Evil:
 def evil_weights(folder: Path) -> str:
     lose_weights(folder)
     (folder / "pytorch_model.bin").write_bytes(pickle.dumps({"weight": Evil()}))
-    return "pytorch_model.bin: refused or damaged (only a file of nothing but tensors is read)"
+    return "pytorch_model.bin: refused or damaged (only a file with nothing but tensors is read)"
 
 
 def no_pickle(folder: Path) -> str:

@@ -42,7 +42,7 @@ def test_a_key_that_changes_numbers_is_refused_by_name(kind: str, key: str) -> N
 @pytest.mark.parametrize("kind", SPEC_CLASSES)
 @pytest.mark.parametrize("value", [1, 0, 0.0, "x", True, [0], {"a": None}, "y" * 10_000])
 def test_a_key_that_nobody_knows_is_refused_unless_it_is_empty(kind: str, value: Any) -> None:
-    with pytest.raises(ValueError, match=f"use_more = .* is not known of {kind}") as error:
+    with pytest.raises(ValueError, match=f"use_more = .* is an unknown key of {kind}") as error:
         read_peft_config({"peft_type": kind, "use_more": value})
     assert len(str(error.value)) < 300
     for empty in (None, False, "", [], {}):

@@ -125,9 +125,7 @@ def test_layers_of_recurrent_networks_are_mixed(a: RecurrentArchitecture) -> Non
         cache = m.backbone.new_cache()
         parts = [m.backbone(replace(b, inputs=ids[:, i : i + 3]), cache) for i in (0, 3, 6)]
         torch.testing.assert_close(torch.cat(parts, 1), expected)
-    assert module.summary().startswith(
-        "what enters the first layer, and each layer after it, weigh 0"
-    )
+    assert module.summary().startswith("weights of the first layer's input and of each layer: 0")
 
 
 def test_layers_of_different_widths_are_not() -> None:

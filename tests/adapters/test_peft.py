@@ -520,7 +520,7 @@ def test_an_adapter_of_another_family_or_head_is_an_error_that_names_a_tensor(
         with pytest.raises(ValueError, match=r"tensor bert\.encoder\.layer.* has no place"):
             read_adapter(written, other.model, other.preset)
     without = load_folder(bases["bert, a text"], head_specs={})
-    with pytest.raises(ValueError, match=r"tensor \S+ has no place in this model"):
+    with pytest.raises(ValueError, match=r"tensor \S+ does not belong to this model"):
         read_adapter(written, without.model, without.preset)
 
 

@@ -31,11 +31,11 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing` is deprecated:FutureWarning"),
 ]
 
-DRAWN = r"random numbers that were not saved|neither this adapter nor its model has a matrix"
+DRAWN = r"random weights that were not saved|neither this adapter nor its model has an output"
 BY_HEAD = r"joined head by head are not read"
 NO_CLASS = r"no class of \w+ for it is read here|tensor transformer\.\S+ has no place"
 NO_CACHE = r"take no keys and values before a text"
-WINDOW = r"a window of attention hides them"
+WINDOW = r"an attention window hides them"
 REFUSED = {
     "deberta": BY_HEAD,
     "neox": BY_HEAD,
@@ -225,7 +225,7 @@ def test_token_vectors_of_an_adapter_are_those_that_peft_reads(folder: Path) -> 
     beside = {"modules_to_save": ["word_embeddings", "wte"]}
     assert check(Case("bert", "TOKEN_CLS", "lora"), folder, **beside) == "equal"
     _, ours = outcome(Case("gpt2", "CAUSAL_LM", "lora"), folder, **beside)
-    assert "has token vectors of its own, but PEFT leaves those of the scores" in str(ours[0])
+    assert "has trained embeddings, but PEFT leaves those of the scores" in str(ours[0])
 
 
 def test_a_matrix_of_scores_of_an_adapter_is_read(folder: Path) -> None:

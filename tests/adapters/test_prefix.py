@@ -264,7 +264,7 @@ def test_a_cache_that_was_filled_without_the_prefix_is_refused() -> None:
     cache = made.backbone.new_cache()
     with use_adapters(made, None):
         made.backbone(batch, cache)
-    with pytest.raises(ValueError, match="behind 0 virtual tokens, now there are 4"):
+    with pytest.raises(ValueError, match="after 0 virtual tokens, now there are 4"):
         made.backbone(batch, cache)
 
 

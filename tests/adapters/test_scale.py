@@ -49,7 +49,7 @@ def test_what_is_scaled_can_be_chosen() -> None:
 
 
 def test_mistakes_are_refused() -> None:
-    with pytest.raises(ValueError, match="name no linear map"):
+    with pytest.raises(ValueError, match="must name linear maps"):
         IA3(target_modules=(), feedforward_modules=())
     with pytest.raises(ValueError, match=r"layers.0.feed_forward.down is in both"):
         attach(model("bert"), IA3(target_modules=("k", "down")))

@@ -164,7 +164,7 @@ def opened_by_everything(run: Path, task: str, said: Any, files: dict[str, Any])
     tuned_on(run, task, files)
 
 
-IN_WEIGHTS = "cannot be put into the model's weights; LoRA, IA3 and BitFit can"
+IN_WEIGHTS = "cannot be merged into the model's weights; LoRA, IA3 and BitFit can"
 """What is said of an adapter whose work is no change of weights."""
 
 

@@ -134,7 +134,7 @@ def test_a_part_that_fits_into_the_weights_is_exported_in_them(word: str, tmp_pa
 
 def test_a_part_that_does_not_fit_says_so_in_the_users_words(tmp_path: Path) -> None:
     word = "pfeiffer"
-    message = rf"^{word} cannot be put .* LoRA, IA3 and BitFit can.* folder .* can be copied"
+    message = rf"^{word} cannot be merged .* LoRA, IA3 and BitFit can.* folder can be copied"
     with pytest.raises(ValueError, match=message):
         tuned(word, tmp_path).save(tmp_path / "whole")
     assert not (tmp_path / "whole").exists()
@@ -188,7 +188,7 @@ def test_a_part_of_another_model_is_refused(tmp_path: Path) -> None:
 def test_a_model_that_is_gone_is_named(tmp_path: Path) -> None:
     tuned("lora", tmp_path)
     (tmp_path / "base").rename(tmp_path / "moved")
-    with pytest.raises(FileNotFoundError, match=r"its model is not at .*base: put it there"):
+    with pytest.raises(FileNotFoundError, match=r"its base model is not at .*base: move it there"):
         unmask.load(tmp_path / "run")
 
 

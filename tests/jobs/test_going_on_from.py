@@ -88,7 +88,7 @@ def test_what_begins_anew_is_told_in_one_line(
     assert on.model.head_specs["subwords"] != first.model.head_specs["subwords"]
     told = [line for line in capsys.readouterr().err.splitlines() if "newly initialized" in line]
     assert told == [
-        f"newly initialized: 'subwords', whose vocabulary is not that of {folder / 'first'}"
+        f"newly initialized: 'subwords', whose vocabulary differs from that of {folder / 'first'}"
     ]
     train("bert-tiny", folder, "masked", quiet=True)
     train("bert-tiny", folder, "asked", begin="masked", objective="mlm+sbo")

@@ -246,7 +246,7 @@ def test_minutes_fix_the_number_of_steps_before_the_first(text: Path, tmp_path: 
 @pytest.mark.parametrize(
     ("change", "told"),
     [
-        ("objective.sentence_task.random_probability=1.0", "are asked, and the answer is always 1"),
+        ("objective.sentence_task.random_probability=1.0", "have a label, which is always 1"),
         ("sequence_length=24", None),
     ],
 )
@@ -437,7 +437,7 @@ def test_a_longformer_begins_with_a_robertas_weights(text: Path, tmp_path: Path)
     again = load(tmp_path / "second")
     assert again.model.decoder_architecture.attention_window == (8,)
     assert again.model.decoder_architecture.d_model == 32
-    with pytest.raises(ValueError, match="is a longformer model, the recipe's is roberta"):
+    with pytest.raises(ValueError, match="is a longformer model, but the recipe's is roberta"):
         pretrain(
             "roberta-mini",
             data=text,
@@ -474,7 +474,7 @@ def test_weights_that_do_not_fit_are_refused(text: Path, tmp_path: Path) -> None
     run("bert-tiny", text, tmp_path / "bert", steps=1)
     run("gpt2-mini", text, tmp_path / "gpt", steps=1)
     told = {"data": text, "out": tmp_path / "new", "quiet": True, "steps": 1}
-    with pytest.raises(ValueError, match="is a gpt2 model, the recipe's is bert"):
+    with pytest.raises(ValueError, match="is a gpt2 model, but the recipe's is bert"):
         pretrain("bert-tiny", init_from=tmp_path / "gpt", changes=COMMON, **told)
     changes = [*COMMON, "architecture.d_ff=128"]
     with pytest.raises(ValueError, match=r"recipe.s architecture: d_ff 128 \(it has"):
@@ -554,7 +554,7 @@ def test_a_run_that_goes_on_for_longer_is_the_longer_run(
         (
             'schedule={kind="Constant",warmup=0.25}',
             7,
-            r"step 1 of the 7 .*; --set schedule\.warmup=3 keeps its warm-up$",
+            r"step 1 of 7 .*; --set schedule\.warmup=3 keeps its warm-up$",
         ),
     ],
 )

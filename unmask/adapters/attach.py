@@ -1,6 +1,6 @@
 """Attach adapters to a model, activate them, merge them into its weights, and detach them.
 
-Adapters act by hooks on the model's modules: these, their names and their files stay as they are.
+Adapters act by hooks on the model's modules, which keep their names and files.
 """
 
 from collections.abc import Callable, Generator, Mapping, Sequence
@@ -20,33 +20,33 @@ from unmask.model.backbones.recurrent_layers import GRULayer, LSTMLayer
 
 @dataclass
 class Attachment:
-    """The state of an adapter in its model. An adapter's hooks read `rows` alone."""
+    """The state of an adapter in its model. Its hooks read only `rows`."""
 
     rows: Int[Tensor, "n"] | None = None
     """The rows of the batch on which it acts; None: all."""
     hooks: list[RemovableHandle] = field(default_factory=list[RemovableHandle])
     """Hooks, while it is active."""
     unmerged_weights: dict[str, Tensor] = field(default_factory=dict[str, Tensor])
-    """While it is merged: the weights without it, by name."""
+    """Weights without the adapter, by name, while it is merged."""
 
 
 @runtime_checkable
 class AdapterModule(Protocol):
     """The module of an adapter, an nn.Module.
 
-    It is initialized from torch's default generator, which `attach` seeds. It need not check
-    whether it is active: while it is not, it has no hooks.
+    It is initialized from torch's default generator, seeded by `attach`. Inactive adapters have no
+    hooks.
     """
 
     attachment: Attachment
     """Created by the module."""
     supports_row_selection: bool
-    """Whether it can act on the rows of a batch in `attachment.rows` alone."""
+    """Whether it can act on only the rows `attachment.rows` of a batch."""
 
     def register_hooks(self, model: Model) -> list[RemovableHandle]:
         """Act on a model until these handles are removed.
 
-        Hooks are bound methods or partials of them, so that a copy of the model has its own.
+        Hooks are bound methods or partials of them, so that they are copied with the model.
         """
         ...
 
@@ -62,7 +62,7 @@ class Mergeable(Protocol):
 
 @runtime_checkable
 class AdapterSpec(Protocol):
-    """The specification of an adapter; `specs.Adapter` has them all."""
+    """The specification of an adapter; `specs.Adapter` is the union of all."""
 
     def build(self, model: Model) -> nn.Module:
         """Build the adapter for a model, an AdapterModule."""
@@ -70,14 +70,14 @@ class AdapterSpec(Protocol):
 
 
 def attach(model: Model, spec: AdapterSpec, name: str = "default", seed: int = 0) -> nn.Module:
-    """Build an adapter and activate it; if there are several, none is until `use_adapters`.
+    """Build an adapter and activate it; with several, none is active until `use_adapters`.
 
-    Its weights are `adapters.<name>.…` of the model, initialized from a generator of their own.
-    What is trained is not changed; see `freeze`.
+    Its weights are `adapters.<name>.…` of the model, initialized from their own generator.
+    Trainable parameters are unchanged; see `freeze`.
 
     Raises:
-        ValueError: the name is taken or not possible, a pattern of the adapter matches nothing, or
-            an adapter is merged.
+        ValueError: the name is taken or invalid, a pattern of the adapter matches nothing, or an
+            adapter is merged.
     """
     if name in model.adapters:
         raise ValueError(
@@ -100,7 +100,7 @@ def detach(model: Model, name: str) -> None:
     """Remove an adapter and restore the model.
 
     Raises:
-        ValueError: there is none of this name.
+        ValueError: there is no such adapter.
     """
     if find_adapter(model, name).attachment.unmerged_weights:
         unmerge(model, name)
@@ -110,10 +110,10 @@ def detach(model: Model, name: str) -> None:
 
 
 def find_adapter(model: Model, name: str) -> AdapterModule:
-    """Return the adapter of this name.
+    """Return an adapter by name.
 
     Raises:
-        ValueError: there is none.
+        ValueError: there is no such adapter.
     """
     adapters = _adapters(model)
     if name not in adapters:
@@ -125,14 +125,14 @@ def find_adapter(model: Model, name: str) -> AdapterModule:
 def use_adapters(
     model: Model, adapter_names: str | Sequence[str | None] | None
 ) -> Generator[None, None, None]:
-    """Activate one adapter, none, or one or none for each row of a batch, within a `with` block.
+    """Activate one adapter, none, or one or none per row of a batch, within a `with` block.
 
-    Rows are those of the batches that the model is given, in their order. `generate` forms batches
-    of its prompts itself, so there only one adapter for all makes sense.
+    Rows are those of the model's input batches, in order. `generate` makes its own batches, so that
+    it supports only one adapter for all rows.
 
     Raises:
         ValueError: there is no such adapter, it does not support row selection, an adapter is
-            merged, or a batch has another number of rows.
+            merged, or the number of rows differs.
     """
     _check_unmerged(model, "choose")
     before = {n: a.attachment.rows for n, a in _adapters(model).items() if a.attachment.hooks}
@@ -154,7 +154,7 @@ def use_adapters(
 
 
 def merge(model: Model, name: str) -> None:
-    """Merge an adapter into the model's weights: it then costs nothing.
+    """Merge an adapter into the model's weights, which removes its overhead.
 
     Raises:
         ValueError: an adapter is merged already, or this one cannot be.
@@ -165,8 +165,8 @@ def merge(model: Model, name: str) -> None:
         method = type(cast(Any, adapter).spec).__name__.replace("ScalarMix", "scalar_mix")
         method = method.removesuffix("Adapter").removesuffix("Tuning").lower()
         raise ValueError(
-            f"{method} cannot be put into the model's weights; LoRA, IA3 and BitFit can. A folder "
-            "that holds one can be copied as it is"
+            f"{method} cannot be merged into the model's weights; LoRA, IA3 and BitFit can. Its "
+            "folder can be copied unchanged"
         )
     with torch.no_grad():
         for key, weight in adapter.merged_weights(model).items():
@@ -204,10 +204,10 @@ def freeze(model: Model) -> None:
 
 
 def find_linears(model: Model, target_modules: Sequence[str]) -> dict[str, nn.Linear]:
-    """Find the backbone's linear maps by patterns, by their names in the model.
+    """Find linear maps of the backbone by name patterns.
 
-    A pattern matches the end of a name, by whole words between dots, where `*` and the like match
-    one word: `v`, `attention.v`, `layers.3.*.v`. "all": every linear map of the layers.
+    A pattern matches the last components of a dotted name; `*` and other wildcards match one
+    component: `v`, `attention.v`, `layers.3.*.v`. "all": every linear map of the layers.
 
     LSTMs have none: one kernel uses all of their weights.
 
@@ -215,20 +215,20 @@ def find_linears(model: Model, target_modules: Sequence[str]) -> dict[str, nn.Li
         ValueError: a pattern matches none, or there are none.
     """
     inside = tuple(f"{n}." for n, m in model.named_modules() if isinstance(m, LSTMLayer | GRULayer))
-    there = {n: m for n, m in model.named_modules() if isinstance(m, nn.Linear)}
-    there = {
-        n: m for n, m in there.items() if n.startswith("backbone.") and not n.startswith(inside)
+    linears = {n: m for n, m in model.named_modules() if isinstance(m, nn.Linear)}
+    linears = {
+        n: m for n, m in linears.items() if n.startswith("backbone.") and not n.startswith(inside)
     }
-    if not there:
+    if not linears:
         raise ValueError("this backbone has no linear maps to adapt: an LSTM is one kernel")
-    found: set[str] = set()
+    matching: set[str] = set()
     for pattern in target_modules:
-        mine = {name for name in there if _matches(name, pattern)}
+        mine = {name for name in linears if _matches(name, pattern)}
         if not mine:
-            known = sorted({".".join(name.split(".")[-2:]) for name in there})
-            raise ValueError(f"{pattern!r} matches no linear map (there are {', '.join(known)})")
-        found |= mine
-    return {name: m for name, m in there.items() if name in found}
+            names = sorted({".".join(name.split(".")[-2:]) for name in linears})
+            raise ValueError(f"{pattern!r} matches no linear map (there are {', '.join(names)})")
+        matching |= mine
+    return {name: m for name, m in linears.items() if name in matching}
 
 
 def _matches(name: str, pattern: str) -> bool:
@@ -252,7 +252,7 @@ def add_submodule(tree: nn.Module, name: str, module: nn.Module) -> None:
 def apply_to_rows(
     rows: Int[Tensor, "n"] | None, function: Callable[..., Tensor], output: Tensor, *others: Tensor
 ) -> Tensor:
-    """Return change(out, *others), in these rows only."""
+    """Return change(out, *others) for these rows only."""
     if rows is None:
         return function(output, *others)
     return output.index_copy(0, rows, function(output[rows], *(x[rows] for x in others)))
@@ -289,11 +289,13 @@ def _rows_by_name(
     if len(set(adapter_names)) == 1:
         return dict.fromkeys(names)
     rows = {name: [i for i, other in enumerate(adapter_names) if other == name] for name in names}
-    return {name: torch.tensor(found, device=device) for name, found in rows.items()}
+    return {
+        name: torch.tensor(rows_of_adapter, device=device) for name, rows_of_adapter in rows.items()
+    }
 
 
 class _CheckRows:
-    """Check that a batch has as many rows as adapters were chosen for."""
+    """Check that a batch has the number of rows for which adapters were selected."""
 
     def __init__(self, n: int) -> None:
         self.n = n
@@ -302,11 +304,13 @@ class _CheckRows:
         batch = args[0] if args else kwargs["batch"]
         if len(batch.inputs) != self.n:
             raise ValueError(
-                f"adapters were chosen for {self.n} rows, but the batch has {len(batch.inputs)}"
+                f"adapters were selected for {self.n} rows, but the batch has {len(batch.inputs)}"
             )
 
 
-def _check_unmerged(model: Model, what: str) -> None:
+def _check_unmerged(model: Model, operation: str) -> None:
     for name, adapter in _adapters(model).items():
         if adapter.attachment.unmerged_weights:
-            raise ValueError(f"adapter {name!r} is merged into the weights: unmerge it to {what}")
+            raise ValueError(
+                f"adapter {name!r} is merged into the weights: unmerge it to {operation}"
+            )

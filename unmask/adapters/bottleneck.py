@@ -22,17 +22,17 @@ REDUCTION_FACTOR = 16
 """The default of d_model / bottleneck_size: AdapterHub's reduction factor
 (Pfeiffer et al. 2020, arXiv:2007.07779)."""
 MIN_WIDTH = 8
-"""The smallest default bottleneck_size: the smallest that Houlsby et al. 2019 tried on GLUE
-(section 3.2)."""
+"""The minimum default bottleneck_size, the smallest of Houlsby et al. 2019 on GLUE (section
+3.2)."""
 INIT_STD = 0.01
-"""Of the initial weights (Houlsby et al. 2019, section 3.6)."""
+"""Standard deviation of initial weights (Houlsby et al. 2019, section 3.6)."""
 
 Sublayer = Literal["attention", "cross", "feed_forward"]
 
 
 @dataclass(frozen=True, kw_only=True)
 class HoulsbyAdapter(TuningMethod):
-    """A bottleneck after each sublayer, before its residual connection; own norms.
+    """A bottleneck after each sublayer, before its residual connection, and trained norms.
 
     Houlsby et al. 2019, arXiv:1902.00751, section 2.1.
     """
@@ -40,7 +40,7 @@ class HoulsbyAdapter(TuningMethod):
     bottleneck_size: int | None = None
     """None: a sixteenth of d_model, 8 at least."""
     activation: Activation = "gelu"
-    """That of the released code."""
+    """Activation; the default is that of the released code."""
     train_norms: bool = True
     """Train copies of the model's norms, which replace them (section 2.1)."""
 
@@ -75,9 +75,9 @@ class PfeifferAdapter(TuningMethod):
 
 @dataclass(frozen=True, kw_only=True)
 class AdaMix(TuningMethod):
-    """After each feed-forward a bottleneck of several experts: one at random in training.
+    """A mixture of bottlenecks after each feed-forward: a random one in training.
 
-    Otherwise their mean. Training runs each batch twice; see `unmask.adapters.consistency`. Wang
+    In inference their mean. Training runs each batch twice; see `unmask.adapters.consistency`. Wang
     et al. 2022, arXiv:2205.12410, section 3.
     """
 
@@ -86,9 +86,9 @@ class AdaMix(TuningMethod):
     activation: Activation = "gelu"
     n_experts: int = 4
     consistency_weight: float = 1.0
-    """Weight of the consistency loss of the two forwards."""
+    """Weight of the consistency loss of the two forward passes."""
     shared_projection: Literal["up", "down"] | None = "up"
-    """The projection that all experts share (section 3.4); the released runs share `up`."""
+    """The projection shared by all experts (section 3.4); `up` in the released runs."""
 
     def __post_init__(self) -> None:
         check_number_fields(self)
@@ -111,9 +111,9 @@ def _check_width(width: int | None) -> None:
 
 
 class MixtureOfProjections(nn.Module):
-    """Linear maps: one at random in training, their mean otherwise. Often there is only one.
+    """Linear maps: a random one in training, their mean in inference; possibly only one.
 
-    Draws from torch's default generator, which training seeds before each micro-batch.
+    It draws from torch's default generator, seeded before each micro-batch in training.
     """
 
     def __init__(self, n: int, d_in: int, d_out: int) -> None:
@@ -136,7 +136,7 @@ class MixtureOfProjections(nn.Module):
 class BottleneckLayer(nn.Module):
     """The residual branch of a bottleneck.
 
-    Deviates: `up` is initialized to zero, so that nothing is changed; Houlsby et al. 2019
+    Deviates: `up` is initialized to zero, so that the model is unchanged; Houlsby et al. 2019
     initialize both from N(0, 0.01) truncated at two standard deviations, as `down` is here.
     """
 
@@ -212,7 +212,7 @@ class HoulsbyAdapterModule(nn.Module):
                     add_submodule(self, name, _copy_norm(norm))
 
     def register_hooks(self, model: Model) -> list[RemovableHandle]:
-        """Act behind the sublayers' dropout, as in the released code, and replace the norms."""
+        """Act after the sublayers' dropout, as in the released code, and replace the norms."""
         hooks = [
             model.get_submodule(f"{name}_norm.dropout").register_forward_hook(
                 partial(self._add, part)
@@ -259,7 +259,7 @@ class PfeifferAdapterModule(nn.Module):
         _add_bottlenecks(self, model, ("feed_forward",), spec)
 
     def register_hooks(self, model: Model) -> list[RemovableHandle]:
-        """Add to the input of the layer's last norm, where it has one, from its output."""
+        """Add to the input of the layer's last norm, if it has one, from its output."""
         return [
             model.get_submodule(f"{name}_norm.after").register_forward_hook(
                 partial(self._add_bottleneck, part)
@@ -270,7 +270,7 @@ class PfeifferAdapterModule(nn.Module):
     def _add_bottleneck(
         self, part: BottleneckLayer, norm: nn.Module, args: tuple[Tensor, ...], out: Tensor
     ) -> Tensor:
-        # forward, not a call: the norm's hooks are being run
+        # forward, not a call: the norm's hooks are running
         return apply_to_rows(
             self.attachment.rows, lambda y, x: norm.forward(x + part(y)), out, args[0]
         )
@@ -289,7 +289,7 @@ class AdaMixModule(nn.Module):
         _add_bottlenecks(self, model, ("feed_forward",), spec, downs=downs, ups=ups)
 
     def register_hooks(self, model: Model) -> list[RemovableHandle]:
-        """Act behind the feed-forwards, before dropout, as in the released code."""
+        """Act after the feed-forwards, before dropout, as in the released code."""
         return [
             model.get_submodule(f"{name}.down").register_forward_hook(partial(self._add, part))
             for name, part in _bottlenecks(self).items()

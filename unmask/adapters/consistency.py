@@ -1,4 +1,4 @@
-"""Consistency training: two stochastic forwards of one batch should agree."""
+"""Consistency training: agreement of two stochastic forward passes of a batch."""
 
 from dataclasses import dataclass, replace
 
@@ -10,24 +10,24 @@ from unmask.heads.model import Model
 from unmask.heads.prediction import Prediction, Term
 
 CONSISTENCY_SUFFIX = "_consistency"
-"""Suffix of a term's name: the consistency loss of its two forwards."""
+"""Suffix of the consistency term's name."""
 
 
 @dataclass(frozen=True)
 class ConsistencyTraining:
-    """Runs each batch of training twice; `loop.start_run(forward=…)` takes it instead of the model.
+    """Runs each training batch twice, in place of the model in `loop.start_run(forward=…)`.
 
-    The loss of each head is the mean of the two forwards'; classification heads have a second term,
-    the difference of their logits. Language-modeling heads have none: their logits are never all in
-    memory at once. A batch without labels, or not for training, is run once.
+    The loss of each head is the mean of both passes; classification heads have a second term, the
+    difference of their logits. Language-modeling heads have none: their logits are never in memory
+    all at once. Batches without labels, or in evaluation, are run once.
 
-    Deviates: Wang et al. 2022, arXiv:2205.12410, section 3.2, has the loss of one of the two
-    forwards besides their difference; here both are trained.
+    Deviates: Wang et al. 2022, arXiv:2205.12410, section 3.2, has the loss of one pass besides the
+    difference; here both are trained.
     """
 
     model: Model
     weight: float = 1.0
-    """Of the second term; `AdaMix.consistency_weight`."""
+    """Weight of the second term; `AdaMix.consistency_weight`."""
 
     def count_targets(self, batch: Batch) -> dict[str, int]:
         """Count the targets of each term in this batch."""

@@ -1,4 +1,4 @@
-"""Open an adapter's folder with its base model; merge it into that model's weights.
+"""Loading adapter folders with their base model, and merging.
 
 The folder names the base model, but does not contain it.
 """
@@ -38,89 +38,89 @@ from unmask.text.records import format_names
 from unmask.zoo.preset import Published
 
 ADAPTER_NAME = "default"
-"""The name of a folder's adapter in the model."""
+"""Name of a folder's adapter in the model."""
 _HEADS_OF_TASK: Mapping[str, tuple[str, ...]] = {
     "SEQ_CLS": ("label",), "TOKEN_CLS": ("token_label",), "QUESTION_ANS": ("spans",),
     "CAUSAL_LM": ("language",), "SEQ_2_SEQ_LM": ("language",), "FEATURE_EXTRACTION": (),
 }  # fmt: skip
-"""PEFT's task types -> our heads."""
+"""PEFT's task types -> heads."""
 
 
 @dataclass(frozen=True)
 class _TrainedHeads:
-    """The heads with which an adapter was trained."""
+    """The heads of an adapter's training."""
 
     heads: Mapping[str, HeadSpec]
 
 
 def is_adapter(folder: Path) -> bool:
-    """Return whether a folder holds an adapter, and no model."""
+    """Return whether a folder has an adapter and no model."""
     return (folder / CONFIG_FILE).is_file() and not (folder / "config.json").is_file()
 
 
 def open_model_or_adapter(
     folder: Path, heads: Mapping[str, HeadSpec] | None = None, seed: int = 0
 ) -> LoadedModel:
-    """Open a model, or an adapter with its model; see `load_folder` and `open_adapter`."""
+    """Load a model, or an adapter with its model; see `load_folder` and `open_adapter`."""
     return (
         open_adapter(folder, seed=seed) if is_adapter(folder) else load_folder(folder, heads, seed)
     )
 
 
 def open_adapter(folder: Path, *, base: str | None = None, seed: int = 0) -> LoadedModel:
-    """Open an adapter, ours or PEFT's, with its base model.
+    """Load a native or PEFT adapter with its base model.
 
     Args:
-        folder: has adapter_config.json and adapter_model.safetensors.
-        base: the base model; None: the one that the folder names.
-        seed: initializes weights that neither has.
+        folder: a folder with adapter_config.json and adapter_model.safetensors.
+        base: the base model; None: the one recorded in the folder.
+        seed: random seed for weights missing in both.
 
     Raises:
-        FileNotFoundError: the model is not where it is said to be.
+        FileNotFoundError: the base model is missing.
         ValueError: a file is damaged, or the adapter belongs to another model.
     """
     check_recorded_files(folder)
     config = read_json_file(folder / CONFIG_FILE)
-    said = base or config.get("base_model_name_or_path")
-    if not isinstance(said, str):
+    base_name = base or config.get("base_model_name_or_path")
+    if not isinstance(base_name, str):
         raise ValueError(
-            f"{folder / CONFIG_FILE}: base_model_name_or_path must be text, got {said!r}"
+            f"{folder / CONFIG_FILE}: base_model_name_or_path must be text, got {base_name!r}"
         )
-    home = _base_model_folder(said, folder, None if base else config.get("revision"))
+    home = _base_model_folder(base_name, folder, None if base else config.get("revision"))
     record = native_record(folder, config)
-    peft_config_of(folder, config)  # what is not read is said before anything is opened
+    peft_config_of(folder, config)  # rejects unsupported settings before loading
     over = module_tensors(read_adapter_tensors(folder, config))
     heads = _trained_heads(folder, config, record, over, home)
     opened = load_folder(home, heads, seed, replacement_tensors=over)
     if opened.missing:
         raise ValueError(
             f"{folder}: neither this adapter nor its model in {home} has "
-            f"{format_names(opened.missing[:3])}: it was trained with random numbers that were "
+            f"{format_names(opened.missing[:3])}: it was trained with random weights that were "
             "not saved"
         )
     _check_output_matrix(folder, home, opened)
     read_adapter(folder, opened.model, opened.preset, ADAPTER_NAME)
     labels = tuple(str(label) for label in record.get("labels", ()))
-    # What is over, the model had for other heads.
+    # Unexpected tensors belong to other heads of the model.
     return replace(opened, label_names=labels or _base_label_names(opened), unexpected=())
 
 
 def _check_output_matrix(folder: Path, home: Path, loaded_model: LoadedModel) -> None:
-    """Refuse scores of tokens that would be those of the table, where they have a matrix.
+    """Reject an untied output matrix that is missing.
 
     Raises:
-        ValueError: so it is; PEFT draws the matrix anew each time.
+        ValueError: it is missing; PEFT initializes it randomly at each load.
     """
     tied = any(s.ties_output_embeddings for s in loaded_model.model.head_specs.values())
     if tied and read_config(home).get("tie_word_embeddings") is False:
         raise ValueError(
             f"{folder}: {home / 'config.json'} says tie_word_embeddings = false, but neither this "
-            "adapter nor its model has a matrix for the scores of tokens"
+            "adapter nor its model has an output embedding matrix"
         )
 
 
 def _base_label_names(loaded_model: LoadedModel) -> tuple[str, ...]:
-    """Return the labels' names that the model below has, if they are of as many."""
+    """Return the label names of the base model, if their number matches."""
     spec = next((s for s in loaded_model.model.head_specs.values() if s.has_label_names), None)
     n = getattr(spec, "n_labels", len(loaded_model.label_names))
     return (
@@ -131,8 +131,8 @@ def _base_label_names(loaded_model: LoadedModel) -> tuple[str, ...]:
 
 
 def _base_model_folder(base_name: str, folder: Path, revision: object) -> Path:
-    """Find the model: as it was named, on the Hub too, or beside the adapter."""
-    at = f"@{revision}" if isinstance(revision, str) and revision else ""
+    """Find the base model by its name, on the Hub, or next to the adapter."""
+    path = f"@{revision}" if isinstance(revision, str) and revision else ""
     beside = folder / base_name
     if beside.is_dir() and not Path(base_name).is_dir():
         return beside
@@ -142,10 +142,10 @@ def _base_model_folder(base_name: str, folder: Path, revision: object) -> Path:
         hub = "/" in base_name and not base_name.startswith((HUB_PREFIX, "/", "."))
         if not hub:
             raise FileNotFoundError(
-                f"{folder}: its model is not at {base_name}: put it there, or name where it is in "
-                "adapter_config.json (base_model_name_or_path)"
+                f"{folder}: its base model is not at {base_name}: move it there, or set its path "
+                "in adapter_config.json (base_model_name_or_path)"
             ) from None
-    return resolve_model_folder(f"{HUB_PREFIX}{base_name}{at}")
+    return resolve_model_folder(f"{HUB_PREFIX}{base_name}{path}")
 
 
 def _trained_heads(
@@ -158,20 +158,20 @@ def _trained_heads(
     """Return the heads with which an adapter was trained."""
     path = folder / CONFIG_FILE
     if "heads" in record:
-        said = {"heads": record["heads"]}
-        return dict(from_dict(_TrainedHeads, said, f"{path}").heads)
-    card, theirs = read_preset(home)
+        label_names = {"heads": record["heads"]}
+        return dict(from_dict(_TrainedHeads, label_names, f"{path}").heads)
+    card, base_config = read_preset(home)
     names = _head_names(path, config, card)
-    _check_base_class(home, theirs, names, card)
+    _check_base_class(home, base_config, names, card)
     head = next((name for name in names if name in ("label", "token_label")), None)
     n = 2 if head is None else _count_labels(folder, home, head, card, over)
-    made = head_specs_by_name(names, card, theirs, n)
+    heads = head_specs_by_name(names, card, base_config, n)
     forward = bool(card.config_mapping.causal_class_names) and card.architecture.is_decoder_only
-    return {name: s.as_causal() for name, s in made.items()} if forward else made
+    return {name: s.as_causal() for name, s in heads.items()} if forward else heads
 
 
 def _head_names(path: Path, config: Mapping[str, Any], preset: Published) -> tuple[str, ...]:
-    """Return the names of the heads of the class for which an adapter was trained."""
+    """Return the head names of the class for which an adapter was trained."""
     task, classes = config.get("task_type"), preset.config_mapping.class_names
     if task is None:
         mapping = config.get("auto_mapping")
@@ -190,50 +190,50 @@ def _head_names(path: Path, config: Mapping[str, Any], preset: Published) -> tup
         names == ("language",) and both != ("2" in task)
     ):
         raise ValueError(
-            f"{path}: task_type {task}: no class of {preset.family} for it is read here, only "
+            f"{path}: task_type {task}: no class of {preset.family} for it is supported, only "
             f"{', '.join(classes.values())}"
         )
     return names
 
 
 def _check_base_class(
-    home: Path, theirs: Mapping[str, Any], names: tuple[str, ...], preset: Published
+    home: Path, base_config: Mapping[str, Any], names: tuple[str, ...], preset: Published
 ) -> None:
-    """Refuse a base that transformers' class for questions does not read, as it names others.
+    """Reject a base whose weights transformers' class for question answering does not load.
 
     Raises:
-        ValueError: it is one: the network below the adapter was then drawn, and not saved.
+        ValueError: it is one: the adapter was then trained on a random, unsaved network.
     """
     if names != ("spans",) or not preset.weight_names.alias:
         return
-    kinds = [preset.config_mapping.class_names[one] for one in (names, ())]
-    found = theirs.get("architectures")
-    kind = found[0] if isinstance(found, list) and found else None
+    kinds = [preset.config_mapping.class_names[class_name] for class_name in (names, ())]
+    class_names = base_config.get("architectures")
+    kind = class_names[0] if isinstance(class_names, list) and class_names else None
     if kind not in kinds:
         raise ValueError(
-            f"{home / 'config.json'}: {kinds[0]} reads no weights of {kind}, so the network below "
-            "the adapter was made of random numbers that were not saved"
+            f"{home / 'config.json'}: {kinds[0]} loads no weights of {kind}, so the network below "
+            "the adapter had random weights that were not saved"
         )
 
 
 def _count_labels(
     folder: Path, home: Path, head: str, preset: Published, over: Mapping[str, Tensor]
 ) -> int:
-    """Count the labels that a head scores: PEFT saves its last map, and not how many they are."""
+    """Return the number of labels of a head, from its last linear map: PEFT does not save it."""
     name = f"heads.{head}.out.weight"
     scores = preset.weight_names.external_tensor(name, over)
-    if scores is None:  # it was not trained, and is that of the model below
+    if scores is None:  # not trained: that of the base model
         scores = preset.weight_names.external_tensor(name, read_model_tensors(home))
     if scores is None:
         raise ValueError(
-            f"{folder}: neither this adapter nor its model in {home} has scores of labels: it was "
-            "trained with random numbers that were not saved"
+            f"{folder}: neither this adapter nor its model in {home} has a classification layer: it "
+            "was trained with random weights that were not saved"
         )
     return len(scores)
 
 
 def merge_permanently(model: Model) -> None:
-    """Put a model's only adapter into its weights for good.
+    """Merge a model's only adapter into its weights permanently.
 
     Raises:
         ValueError: it cannot be.
@@ -244,22 +244,22 @@ def merge_permanently(model: Model) -> None:
 
 
 def _detach_merged(model: Model, name: str) -> None:
-    """Detach an adapter whose work stays in the weights."""
-    kept = {n: x.clone() for n, x in model.own_weights().items()}
+    """Detach an adapter, keeping the merged weights."""
+    merged_values = {n: x.clone() for n, x in model.own_weights().items()}
     detach(model, name)
-    model.load_state_dict(kept, strict=False)
+    model.load_state_dict(merged_values, strict=False)
 
 
 @contextmanager
 def merged(model: Model) -> Generator[None, None, None]:
-    """Put a model's only adapter into its weights for a while, to write them.
+    """Merge a model's only adapter into its weights temporarily, to write them.
 
     Raises:
         ValueError: it cannot be.
     """
     names = list(model.adapters)
     if len(names) > 1:
-        raise ValueError(f"of several adapters only one can be in the weights: {', '.join(names)}")
+        raise ValueError(f"only one of several adapters can be merged: {', '.join(names)}")
     for name in names:
         merge(model, name)
     try:

@@ -15,22 +15,20 @@ from unmask.heads.model import Model
 
 @dataclass(frozen=True, kw_only=True)
 class IA3(TuningMethod):
-    """Learned factors of the outputs, or inputs, of some linear maps.
+    """Learned factors of the outputs or inputs of linear maps.
 
     Liu et al. 2022, arXiv:2205.05638, section 3.3.
     """
 
     target_modules: tuple[str, ...] = ("k", "v")
-    """Patterns of the linear maps whose outputs are scaled; see `attach.find_linears`. Keys and
-    values of every attention."""
+    """Patterns of the linear maps whose outputs are scaled; see `attach.find_linears`. Default:
+    keys and values of every attention."""
     feedforward_modules: tuple[str, ...] = ("feed_forward.down",)
     """Patterns of those whose inputs are scaled: the inner activations of the feed-forward."""
 
     def __post_init__(self) -> None:
         if not self.target_modules and not self.feedforward_modules:
-            raise ValueError(
-                "target_modules and feedforward_modules name no linear map; one of them must"
-            )
+            raise ValueError("target_modules or feedforward_modules must name linear maps")
 
     def build(self, model: Model) -> "IA3Module":
         """Build the factors of a model.
@@ -42,7 +40,7 @@ class IA3(TuningMethod):
 
 
 class IA3Scaling(nn.Module):
-    """The factors of one vector: ones at first, so that nothing is changed."""
+    """The factors of one vector, initialized to ones, so that the model is unchanged."""
 
     def __init__(self, width: int, *, scales_input: bool) -> None:
         super().__init__()
@@ -55,7 +53,7 @@ class IA3Scaling(nn.Module):
 
 
 class IA3Module(nn.Module):
-    """Factors for each linear map, under the map's own name."""
+    """Factors of each linear map, under its name."""
 
     def __init__(self, spec: IA3, model: Model) -> None:
         super().__init__()
@@ -99,12 +97,14 @@ class IA3Module(nn.Module):
 
     def merged_weights(self, model: Model) -> dict[str, Tensor]:
         """Return weights, and biases of scaled outputs, times their factors."""
-        found: dict[str, Tensor] = {}
+        weights: dict[str, Tensor] = {}
         for name, part in self.scalings.items():
             linear = model.get_submodule(name)
             assert isinstance(linear, nn.Linear)
-            by = part.factors
-            found[f"{name}.weight"] = linear.weight * (by if part.scales_input else by[:, None])
+            factor = part.factors
+            weights[f"{name}.weight"] = linear.weight * (
+                factor if part.scales_input else factor[:, None]
+            )
             if "bias" in dict(linear.named_parameters()) and not part.scales_input:
-                found[f"{name}.bias"] = linear.bias * by
-        return found
+                weights[f"{name}.bias"] = linear.bias * factor
+        return weights

@@ -1,4 +1,4 @@
-"""LoRA: a learned matrix of low rank beside each of some linear maps."""
+"""LoRA: learned low-rank updates of linear maps."""
 
 import math
 from dataclasses import dataclass
@@ -28,7 +28,7 @@ class LoRA(TuningMethod):
     alpha: float = 16.0
     """The update is scaled by alpha / rank: 16 / 8 is what PEFT's examples use."""
     dropout: float = 0.0
-    """Of x, in training (released code)."""
+    """Dropout of x in training (released code)."""
     target_modules: tuple[str, ...] = ("attention.q", "attention.v")
     """Patterns of the linear maps; see `attach.find_linears`. Queries and values of self-attention
     were the best two matrices to adapt (section 7.1)."""
@@ -59,14 +59,15 @@ class LoRALayer(nn.Module):
         self.down = nn.Parameter(torch.empty(spec.rank, linear.in_features))
         """A of the paper."""
         self.up = nn.Parameter(torch.zeros(linear.out_features, spec.rank))
-        """B of the paper: zero at first, so that nothing is changed."""
-        # Deviates: the paper says N(0, σ²) without a σ; this is the released code's, and PEFT's.
+        """B of the paper, initialized to zero, so that the model is unchanged."""
+        # Deviates: the paper has N(0, σ²) without a value of σ; this is the released code's, and
+        # PEFT's.
         nn.init.kaiming_uniform_(self.down, a=5**0.5)
 
     def forward(self, y: Float[Tensor, "*b f"], x: Float[Tensor, "*b d"]) -> Float[Tensor, "*b f"]:
         """Add to y, the output of the linear map for x."""
         inner = F.linear(self.dropout(x), self.down) * self.scale
-        # one pass over the sum, where a product and an addition would make two
+        # one pass over memory instead of two
         total = torch.addmm(y.flatten(0, -2), inner.flatten(0, -2), self.up.T)
         return total.view(y.shape)
 
@@ -76,7 +77,7 @@ class LoRALayer(nn.Module):
 
 
 class LoRAModule(nn.Module):
-    """A LoRALayer for each linear map, under the map's own name."""
+    """A LoRALayer for each linear map, under its name."""
 
     def __init__(self, spec: LoRA, model: Model) -> None:
         super().__init__()

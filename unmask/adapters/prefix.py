@@ -1,7 +1,6 @@
 """Prefix tuning and prompt tuning: learned virtual tokens before the text.
 
-A model to which they are attached does not behave as before, not even before training: its texts
-have virtual tokens before them.
+They change a model's outputs even before training, since virtual tokens precede its texts.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -28,7 +27,7 @@ from unmask.model.layers.attention.block_local_mask import GlobalTokens, Virtual
 from unmask.model.requested_states import RequestedStates, requested_states
 
 INIT_STD = 0.02
-"""Of the initialization where nothing better is known."""
+"""Default standard deviation of initialization."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,10 +38,10 @@ class PrefixTuning(TuningMethod):
     """
 
     n_virtual_tokens: int = 20
-    """Virtual tokens of the prefix; they use up as many of the model's positions."""
+    """Number of virtual tokens, which take up positions of the model."""
     projection_size: int | None = None
-    """Learn the prefix through two linear maps with a tanh between them, of this hidden size
-    (section 4.3); only the prefix itself is saved."""
+    """Hidden size of the reparametrization of the prefix, two linear maps with a tanh between them
+    (section 4.3); only the prefix is saved."""
 
     def __post_init__(self) -> None:
         check_number_fields(self)
@@ -62,7 +61,7 @@ class PromptTuning(TuningMethod):
     """
 
     n_virtual_tokens: int = 20
-    """Virtual tokens of the prompt; they use up as many of the model's positions."""
+    """Number of virtual tokens, which take up positions of the model."""
     init_text: str | None = None
     """A text whose token embeddings initialize the prompt, repeated to its length (section 3.2);
     None: those of tokens drawn from the vocabulary."""
@@ -104,7 +103,7 @@ class PrefixTuningModule(nn.Module):
         self.initialize()
 
     def initialize(self) -> None:
-        """Fill all weights from torch's default generator; the paper does not say how."""
+        """Initialize all weights from torch's default generator; the paper does not specify it."""
         for weight in self.parameters():
             nn.init.normal_(weight, std=INIT_STD) if weight.dim() == 2 else nn.init.zeros_(weight)
 
@@ -124,9 +123,9 @@ class PrefixTuningModule(nn.Module):
         self, stack: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> tuple[tuple[()], dict[str, Any]] | None:
         assert isinstance(stack, Transformer)
-        given = _named_arguments(args, kwargs)
-        batch: Batch = given["batch"]
-        cache: Cache = stack.new_cache() if given.get("cache") is None else given["cache"]
+        arguments = _named_arguments(args, kwargs)
+        batch: Batch = arguments["batch"]
+        cache: Cache = stack.new_cache() if arguments.get("cache") is None else arguments["cache"]
         if not cache.length:
             cache.set_prefix_length(self.spec.n_virtual_tokens)
             self._fill_cache(stack, cache, len(batch.inputs))
@@ -134,7 +133,7 @@ class PrefixTuningModule(nn.Module):
         _check_positions_left(self.a, batch, cache.length, self.spec.n_virtual_tokens)
         if batch.position_ids is not None:
             batch = replace(batch, position_ids=batch.position_ids + self.spec.n_virtual_tokens)
-        return (), given | {"batch": batch, "cache": cache}
+        return (), arguments | {"batch": batch, "cache": cache}
 
     def _fill_cache(self, stack: Transformer, cache: Cache, rows: int) -> None:
         both = self.keys_values().unflatten(-1, (self.a.n_layers, 2, -1)).permute(1, 2, 0, 3)
@@ -148,8 +147,8 @@ class PrefixTuningModule(nn.Module):
 class PromptTuningModule(nn.Module):
     """The embeddings of the prompt's virtual tokens.
 
-    Where a head uses a text's first column, that is the prompt's first token: BERT's pooler uses
-    whatever is first. In a text of two parts, each has the prompt before it.
+    A head that uses the first column, such as BERT's pooler, uses the prompt's first token. In a
+    text of two parts, each is preceded by the prompt.
     """
 
     supports_row_selection = False
@@ -169,7 +168,7 @@ class PromptTuningModule(nn.Module):
             self.initialize_from(
                 model, torch.randint(model.vocab_size, (spec.n_virtual_tokens,)).tolist()
             )
-        else:  # missing, until `initialize_from`
+        else:  # missing until `initialize_from`
             nn.init.constant_(self.vectors, torch.nan)
 
     @torch.no_grad()
@@ -211,9 +210,9 @@ class PromptTuningModule(nn.Module):
             raise ValueError(
                 f"init_text is set: give the tokens of {self.spec.init_text!r} to `initialize_from`"
             )
-        given = _named_arguments(args, kwargs)
-        batch: Batch = given["batch"]
-        cache: Cache | None = given.get("cache")
+        arguments = _named_arguments(args, kwargs)
+        batch: Batch = arguments["batch"]
+        cache: Cache | None = arguments.get("cache")
         past = 0 if cache is None else cache.length
         _check_positions_left(
             self.a, batch, past or self.spec.n_virtual_tokens, self.spec.n_virtual_tokens
@@ -228,7 +227,7 @@ class PromptTuningModule(nn.Module):
                 cache.set_prefix_length(self.spec.n_virtual_tokens)
             batch = self._add_prompt_columns(batch)
             self._awaited = True
-        return (), given | {"batch": batch}
+        return (), arguments | {"batch": batch}
 
     def _add_prompt_columns(self, batch: Batch) -> Batch:
         """Return the batch with columns for the prompt before each row."""
@@ -277,10 +276,10 @@ class PromptTuningModule(nn.Module):
         kwargs: dict[str, Any],
         out: Float[Tensor, "b t d"],
     ) -> Tensor | None:
-        """Return the columns of the text, the first of them the prompt's where heads use it."""
+        """Return the columns of the text, the first one from the prompt if heads use it."""
         cache: Cache | None = kwargs.get("cache")
         n = self.spec.n_virtual_tokens
-        if cache is not None and cache.length > out.shape[1]:  # what followed the text
+        if cache is not None and cache.length > out.shape[1]:  # the continuation of the text
             return None
         if self._two_part_layout is not None:
             return out.gather(
@@ -294,10 +293,14 @@ class PromptTuningModule(nn.Module):
         self, stack: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> tuple[tuple[()], dict[str, Any]]:
         """Extend the encoder visibility of the decoder by the prompt."""
-        given = _named_arguments(args, kwargs)
-        seen: Visibility | None = given.get("encoder_visibility")
-        wider = None if seen is None else _extend_visibility(seen, self.spec.n_virtual_tokens)
-        return (), given | {"encoder_visibility": wider}
+        arguments = _named_arguments(args, kwargs)
+        visibility: Visibility | None = arguments.get("encoder_visibility")
+        wider = (
+            None
+            if visibility is None
+            else _extend_visibility(visibility, self.spec.n_virtual_tokens)
+        )
+        return (), arguments | {"encoder_visibility": wider}
 
 
 @dataclass(frozen=True)
@@ -305,11 +308,11 @@ class _TwoPartLayout:
     """Rows of texts in two parts, with room for a prompt before each part."""
 
     n_virtual_tokens: int
-    """Virtual tokens of the prompt."""
+    """Number of virtual tokens."""
     text_columns: Int[Tensor, "b t"]
-    """The column of each token of the text."""
+    """Column of each token of the text."""
     second_part_columns: Int[Tensor, "b n"]
-    """The columns of the prompt before the second part."""
+    """Columns of the prompt before the second part."""
 
     @staticmethod
     def from_parts(parts: Int[Tensor, "b t"], n: int) -> "_TwoPartLayout":
@@ -367,7 +370,7 @@ def _prompt_features(
     virtual_positions: Int[Tensor, "b p"],
     moved: Callable[[Int[Tensor, "b g"]], Int[Tensor, "b _"]],
 ) -> tuple[Feature, ...]:
-    """Return the features of a batch with a prompt, whose global tokens are moved."""
+    """Return the features of a batch with a prompt, with moved global positions."""
     features: list[Feature] = [VirtualTokens(virtual_positions)]
     if (global_tokens := batch.feature(GlobalTokens)) is not None:
         features.append(GlobalTokens(moved(global_tokens.positions)))
@@ -386,24 +389,26 @@ def _with_prompt_columns(
 
 
 def _scatter_columns(
-    into: Shaped[Tensor, "b w ..."], columns: Int[Tensor, "b n"], what: Shaped[Tensor, "b n ..."]
+    target: Shaped[Tensor, "b w ..."],
+    columns: Int[Tensor, "b n"],
+    values: Shaped[Tensor, "b n ..."],
 ) -> Shaped[Tensor, "b w ..."]:
     """Write values into columns of each row."""
-    index = columns if into.ndim == 2 else columns[..., None].expand(-1, -1, into.shape[-1])
-    return into.scatter(1, index, what)
+    index = columns if target.ndim == 2 else columns[..., None].expand(-1, -1, target.shape[-1])
+    return target.scatter(1, index, values)
 
 
 def n_virtual_tokens_of(spec: object) -> int:
-    """Return how many positions before a text an adapter's virtual tokens take."""
+    """Return the number of positions of an adapter's virtual tokens."""
     return spec.n_virtual_tokens if isinstance(spec, PrefixTuning | PromptTuning) else 0
 
 
 def n_positions_taken(model: Model, stack: Backbone) -> int:
-    """Return how many positions virtual tokens take before the texts of a model's stack.
+    """Return the number of positions of virtual tokens before the texts of a model's stack.
 
-    Those of active adapters.
+    Only active adapters count.
     """
-    here = {
+    active = {
         PrefixTuningModule: model.backbone.decoder_stack,
         PromptTuningModule: model.backbone.encoder_stack,
     }
@@ -412,12 +417,12 @@ def n_positions_taken(model: Model, stack: Backbone) -> int:
         for module in model.adapters.values()
         if isinstance(module, PrefixTuningModule | PromptTuningModule)
         and module.attachment.hooks
-        and here[type(module)] is stack
+        and active[type(module)] is stack
     )
 
 
 def max_text_length(model: Model, stack: Backbone) -> int | None:
-    """Return how many tokens a text of a model's stack may have; None: there is no limit."""
+    """Return the maximum text length of a model's stack in tokens; None: unlimited."""
     most = stack.a.max_positions
     return None if most is None else max(most - n_positions_taken(model, stack), 0)
 
@@ -439,7 +444,7 @@ def _named_arguments(args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str
 
 
 def _extend_visibility(visibility: Visibility, n: int) -> Visibility:
-    """Let all see `n` more columns, which are first.
+    """Return a visibility with `n` more first columns, visible to all.
 
     Raises:
         ValueError: a row holds several texts, which would share one prompt.
@@ -448,7 +453,7 @@ def _extend_visibility(visibility: Visibility, n: int) -> Visibility:
     if rank is not None:
         rank = torch.cat((rank.amin(1, keepdim=True).expand(-1, n), rank), 1)
     if document is not None:
-        # not on an accelerator, which would have to wait for the answer
+        # not on an accelerator, which would have to synchronize
         if document.device.type == "cpu" and int(document.max()) > 0:
             raise ValueError("virtual tokens need one text per row; this batch packs several")
         document = F.pad(document, (n, 0))
@@ -458,7 +463,7 @@ def _extend_visibility(visibility: Visibility, n: int) -> Visibility:
 def _check_cache(cache: Cache, length: int) -> None:
     if cache.prefix_length != length:
         raise ValueError(
-            f"this cache was filled behind {cache.prefix_length} virtual tokens, now there are "
+            f"this cache was filled after {cache.prefix_length} virtual tokens, now there are "
             f"{length}"
         )
 

@@ -1,4 +1,4 @@
-"""Scalar mix: a learned weighted mean of all layers instead of the last one."""
+"""Scalar mix: a learned weighted mean of all layers in place of the last one."""
 
 from dataclasses import dataclass, replace
 from typing import Any, cast
@@ -22,12 +22,12 @@ from unmask.model.requested_states import requested_states
 class ScalarMix(TuningMethod):
     """gamma · Σ softmax(w)_j h_j over the input of the first layer and all layers' outputs.
 
-    Peters et al. 2018, arXiv:1802.05365, section 3.2, equation 1; without the norm of each layer
-    that is optional there. In an encoder-decoder, of the decoder's layers. All weights are equal at
-    first: a model with this is not the one without.
+    Peters et al. 2018, arXiv:1802.05365, section 3.2, equation 1; without the optional norm of each
+    layer. In an encoder-decoder, over the decoder's layers. Initial weights are equal, so that
+    outputs change before training.
 
-    Where a model has a final norm, it is applied to each h_j: otherwise the later layers, whose
-    vectors are longer, would dominate. All weight on the last layer is then the model without this.
+    A final norm is applied to each h_j: otherwise later layers, with longer vectors, would
+    dominate. With all weight on the last layer the model is unchanged.
     """
 
     def build(self, model: Model) -> "ScalarMixModule":
@@ -45,7 +45,7 @@ class ScalarMixModule(nn.Module):
         self.attachment = Attachment()
         self.supports_row_selection = True
         self.weights = nn.Parameter(torch.zeros(model.decoder_architecture.n_layers + 1))
-        """w of the paper; that of the first layer's input comes first."""
+        """w of the paper, starting with the first layer's input."""
         self.gamma = nn.Parameter(torch.ones(()))
         self._layer_outputs: list[Tensor] = []
         self._all_layers_requested = False
@@ -54,8 +54,8 @@ class ScalarMixModule(nn.Module):
         """Describe the learned weights."""
         shares = ", ".join(f"{share:.2f}" for share in self.weights.float().softmax(0).tolist())
         return (
-            f"what enters the first layer, and each layer after it, weigh {shares}; together they "
-            f"are multiplied by {self.gamma.item():.2f}"
+            f"weights of the first layer's input and of each layer: {shares}; their sum "
+            f"is multiplied by {self.gamma.item():.2f}"
         )
 
     def register_hooks(self, model: Model) -> list[RemovableHandle]:
@@ -81,7 +81,7 @@ class ScalarMixModule(nn.Module):
 
     def _replace_last(self, norm: nn.Module, args: tuple[Tensor, ...], out: Tensor) -> Tensor:
         seen, self._layer_outputs = self._layer_outputs, []
-        # forward, not a call: the norm's hooks are being run
+        # forward, not a call: the norm's hooks are running
         return apply_to_rows(
             self.attachment.rows,
             lambda _, *layers: self.weighted_sum([norm.forward(x) for x in layers]),
@@ -98,16 +98,16 @@ class ScalarMixModule(nn.Module):
     def _replace_last_of_all(
         self, network: nn.Module, args: tuple[Any, ...], out: Tensor
     ) -> Tensor:
-        *rest, last = out.chunk(len(self.weights), -1)
+        *others, last = out.chunk(len(self.weights), -1)
 
-        def change(last: Tensor, *rest: Tensor) -> Tensor:
-            return self.weighted_sum([*rest, last])
+        def change(last: Tensor, *others: Tensor) -> Tensor:
+            return self.weighted_sum([*others, last])
 
-        mixed = apply_to_rows(self.attachment.rows, change, last, *rest)
-        return torch.cat((*rest, mixed), -1) if self._all_layers_requested else mixed
+        mixed = apply_to_rows(self.attachment.rows, change, last, *others)
+        return torch.cat((*others, mixed), -1) if self._all_layers_requested else mixed
 
     def weighted_sum(self, layers: list[Float[Tensor, "b t d"]]) -> Float[Tensor, "b t d"]:
-        """Add up layers."""
+        """Return the weighted sum of layers."""
         shares = (self.gamma.float() * self.weights.float().softmax(0)).to(layers[0].dtype)
         total = layers[0] * shares[0]
         for layer, share in zip(layers[1:], shares[1:], strict=True):

@@ -1,4 +1,4 @@
-"""Adapter: every kind of adapter, as the value that describes it."""
+"""Adapter: the union of all adapter specifications."""
 
 from unmask.adapters.bottleneck import AdaMix, HoulsbyAdapter, PfeifferAdapter
 from unmask.adapters.ia3 import IA3

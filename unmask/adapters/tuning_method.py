@@ -1,4 +1,4 @@
-"""TuningMethod: what is tuned of a model, as a value, and what others ask of it."""
+"""TuningMethod: the specification of which parameters are tuned."""
 
 from typing import ClassVar
 
@@ -6,37 +6,37 @@ from unmask.heads.model import Model
 
 
 class TuningMethod:
-    """What is tuned of a model: a part that is added, or some of its own weights.
+    """What is tuned of a model: an added module, or some of its weights.
 
-    The answers here are those of most methods; one that differs has its own.
+    Defaults are those of most methods; others override them.
     """
 
     trains_embeddings: ClassVar[bool] = False
-    """Whether the token embeddings are tuned, at some time."""
+    """Whether the token embeddings are tuned at some step."""
     trains_head_alone: ClassVar[bool] = False
-    """Whether the model below the head gives features, and is not changed."""
+    """Whether the backbone is frozen and only provides features."""
     unfreezes_gradually: ClassVar[bool] = False
-    """Whether layers are tuned from the top on, one after the other."""
+    """Whether layers are unfrozen one by one, from the top."""
     is_small_part: ClassVar[bool] = False
-    """Whether what is tuned is a small part of the model's own weights."""
+    """Whether only a small part of the model's weights is tuned."""
 
     @property
     def layer_decay(self) -> float | None:
-        """The learning rate of a layer, in that of the layer above it. None: as many layers say."""
+        """Layerwise learning-rate decay. None: derived from the number of layers."""
         return 1.0
 
     @property
     def head_factor(self) -> float:
-        """The learning rate of a head of labels, in that of what is below it."""
+        """Ratio of the classification head's learning rate to the backbone's."""
         return 1.0
 
     def trainable(self, model: Model) -> frozenset[str]:
-        """Name the parameters of the backbone that are tuned.
+        """Return the names of the tuned backbone parameters.
 
         Raises:
-            ValueError: the model has not what the method tunes.
+            ValueError: the model lacks the parameters to tune.
         """
         return frozenset(name for name, _ in model.named_parameters())
 
     def unfreeze(self, model: Model, step: int, total_steps: int) -> None:
-        """Let what is tuned at a step have gradients; a function of the step alone."""
+        """Enable gradients of the parameters tuned at a step, a function of the step only."""

@@ -105,7 +105,7 @@ def read_texts(
         if text or keep_blank:
             yield text
     if some := blank_lines.describe(number):
-        how = "answered as the empty text" if keep_blank else "left out"
+        how = "answered as the empty text" if keep_blank else "skipped"
         print_line(f"{input_file or 'standard input'}: blank lines are {how}: {some}", sys.stderr)
 
 

@@ -1,1 +1,1 @@
-"""Adapters in the layout of PEFT, both ways."""
+"""Adapters in the layout of PEFT, reading and writing."""

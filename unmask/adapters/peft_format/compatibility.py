@@ -1,4 +1,4 @@
-"""Which adapters PEFT can open, and why not."""
+"""Compatibility of adapters with PEFT, and reasons."""
 
 from collections.abc import Collection
 from typing import Any, cast
@@ -18,7 +18,7 @@ from unmask.zoo.preset import Published
 
 
 def task_type(model: Model) -> str | None:
-    """Return PEFT's word for what a model's heads do; None: it has none."""
+    """Return PEFT's task type of a model's heads; None: there is none."""
     heads = list(model.head_specs.values())
     if not heads:
         return "FEATURE_EXTRACTION"
@@ -38,9 +38,9 @@ def task_type(model: Model) -> str | None:
 def peft_incompatibility(
     model: Model, preset: Published, name: str | None, extra_parameters: Collection[str] = ()
 ) -> str | None:
-    """Return why PEFT will not load what `write_adapter` writes; None: it will."""
-    if (why := unsupported_by_peft(model, preset, name)) is not None or name is None:
-        return why
+    """Return why PEFT cannot load the output of `write_adapter`; None: it can."""
+    if (reason := unsupported_by_peft(model, preset, name)) is not None or name is None:
+        return reason
     return tensor_incompatibility(
         model,
         name,
@@ -50,22 +50,22 @@ def peft_incompatibility(
 
 
 def unsupported_by_peft(model: Model, preset: Published, name: str | None) -> str | None:
-    """Return why PEFT cannot open an adapter of this method on this model; None if it can."""
+    """Return why PEFT cannot load an adapter of this method on this model; None if it can."""
     if name is None:
         return "PEFT has no layout for parameters without an adapter"
     if preset.weight_names.joins_by_head:
         return "PEFT has no layout for maps that are joined head by head"
     if not preset.config_mapping.in_transformers:
         return "transformers has no class of this family"
-    if own := heads_without_transformers_class(preset, model.head_specs):
-        return f"no class of transformers has a head {next(iter(own.values()))}"
+    if unsupported_heads := heads_without_transformers_class(preset, model.head_specs):
+        return f"no class of transformers has a head {next(iter(unsupported_heads.values()))}"
     module = find_adapter(model, name)
     if isinstance(module, PrefixTuningModule | PromptTuningModule):
         kind, heads = task_type(model), " + ".join(model.head_specs) or "none"
         if (
-            why := prefix_incompatibility(model, preset, isinstance(module, PrefixTuningModule))
+            reason := prefix_incompatibility(model, preset, isinstance(module, PrefixTuningModule))
         ) is not None:
-            return f"PEFT has no vectors before a text here: {why}"
+            return f"PEFT has no vectors before a text here: {reason}"
         if kind in (None, "FEATURE_EXTRACTION"):
             return f"PEFT has no prefixes and prompts for the heads {heads}"
         if kind == "SEQ_CLS" and model.decoder_architecture.attends_to_encoder:
@@ -79,47 +79,47 @@ _FAMILIES_WITH_PREFIX_CACHE = frozenset(
         "qwen2", "qwen3", "gemma", "gemma2", "gemma3_text", "olmo2", "t5", "mt5", "bart", "mbart",
     }
 )  # fmt: skip
-"""Families whose classes of transformers take keys and values that precede a text."""
+"""Families whose classes of transformers accept keys and values before a text."""
 
 
 def prefix_incompatibility(model: Model, preset: Published, prefix: bool) -> str | None:
-    """Return why PEFT and we would not read the same behind a prefix or a prompt; None: we do."""
+    """Return why outputs with a prefix or prompt would differ from PEFT's; None: equal."""
     stacks = model.architecture.stacks.values()
     if any(isinstance(a, Architecture) and any(a.attention_window) for a in stacks):
-        return "a window of attention hides them there, and not here"
+        return "an attention window hides them there, but not here"
     if prefix and preset.config_mapping.model_type not in _FAMILIES_WITH_PREFIX_CACHE:
         return f"transformers' classes of {preset.family} take no keys and values before a text"
     return None
 
 
 def tensor_incompatibility(
-    model: Model, name: str, kept: Collection[str], table: Collection[FusedModule]
+    model: Model, name: str, names: Collection[str], table: Collection[FusedModule]
 ) -> str | None:
-    """Return why PEFT cannot open a tensor that is saved with an adapter; None if it can."""
-    if (lacking := untranslatable(find_adapter(model, name), table)) is not None:
-        return f"PEFT has no {lacking}"
-    return _module_incompatibility(model, table, name, kept)
+    """Return why PEFT cannot load a tensor that is saved with an adapter; None if it can."""
+    if (reason := untranslatable(find_adapter(model, name), table)) is not None:
+        return f"PEFT has no {reason}"
+    return _module_incompatibility(model, table, name, names)
 
 
 def _module_incompatibility(
-    model: Model, table: Collection[FusedModule], name: str, kept: Collection[str]
+    model: Model, table: Collection[FusedModule], name: str, names: Collection[str]
 ) -> str | None:
-    known = {ours for fused in table for ours in fused.internal_names}
-    for parameter in kept:
+    parameters = {internal for fused in table for internal in fused.internal_names}
+    for parameter in names:
         module = parameter.rpartition(".")[0]
-        if module not in known or module == "backbone.tokens":
-            return f"PEFT cannot train {parameter} beside an adapter"
+        if module not in parameters or module == "backbone.tokens":
+            return f"PEFT cannot train {parameter} besides an adapter"
     adapted = {
         n.rpartition(".")[0] for n, _ in cast(Any, find_adapter(model, name)).named_parameters()
     }
-    for fused in modules_to_save(table, kept):
-        if any(ours in adapted for ours in fused.internal_names):
+    for fused in modules_to_save(table, names):
+        if any(internal in adapted for internal in fused.internal_names):
             return f"PEFT cannot both adapt and train {fused.external_name}"
     return None
 
 
 def parameters_to_save(model: Model, extra_parameters: Collection[str]) -> list[str]:
-    """List the parameters to write beside the adapter."""
+    """List the parameters to write with the adapter."""
     weights = model.own_weights()
     if unknown := [name for name in extra_parameters if name not in weights]:
         raise ValueError(f"the model has no parameter {unknown[0]!r}")
@@ -129,7 +129,7 @@ def parameters_to_save(model: Model, extra_parameters: Collection[str]) -> list[
     return [name for name in weights if name in extra_parameters or name.startswith(heads)]
 
 
-def modules_to_save(table: Collection[FusedModule], kept: Collection[str]) -> list[FusedModule]:
-    """List the modules of theirs that have a parameter that is written."""
-    ours = {name.rpartition(".")[0] for name in kept}
-    return [fused for fused in table if any(name in ours for name in fused.internal_names)]
+def modules_to_save(table: Collection[FusedModule], names: Collection[str]) -> list[FusedModule]:
+    """List the external modules with a parameter to write."""
+    internal = {name.rpartition(".")[0] for name in names}
+    return [fused for fused in table if any(name in internal for name in fused.internal_names)]

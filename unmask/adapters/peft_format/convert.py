@@ -1,6 +1,6 @@
-"""How PEFT lays out the adapters that it has too, and the way back.
+"""Conversion of adapters to and from PEFT's layout.
 
-LoRA, (IA)3, prefix and prompt tuning; `peft.py` makes files of it.
+LoRA, (IA)3, prefix and prompt tuning; `folder.py` writes the files.
 """
 
 import re
@@ -40,45 +40,45 @@ from unmask.model.exchange.weight_names import WeightNames
 
 @dataclass(frozen=True, kw_only=True)
 class FusedModule:
-    """One module of theirs, and the modules of ours that its outputs are cut into."""
+    """An external module, and the internal modules into which its outputs are split."""
 
     external_name: str
     internal_names: tuple[str, ...]
     output_sizes: tuple[int, ...]
-    """Outputs of each of ours."""
+    """Output width of each internal module."""
     transposed: bool
 
 
 def fused_modules(model: Model, names: WeightNames) -> list[FusedModule]:
-    """List the modules that both have, backbone and heads.
+    """List the corresponding modules of backbone and heads.
 
-    The table of names is asked by sending it marks in place of weights: where they come out says
-    what is renamed, joined and transposed.
+    The name table is applied to marker tensors: their output shows what is renamed, joined and
+    transposed.
     """
     weights = {name: w for name, w in model.own_weights().items() if name.endswith(".weight")}
     marks = {
         name: torch.full((len(w), 1) if w.dim() == 2 else (len(w),), i)
         for i, (name, w) in enumerate(weights.items())
     }
-    ours = [name.removesuffix(".weight") for name in weights]
-    theirs, found = names.to_external(marks), list[FusedModule]()
-    for name, marked in (theirs if model.head_specs else names.without_prefix(theirs)).items():
+    internal = [name.removesuffix(".weight") for name in weights]
+    external, modules = names.to_external(marks), list[FusedModule]()
+    for name, marked in (external if model.head_specs else names.without_prefix(external)).items():
         numbers, rows = marked.flatten().unique_consecutive(return_counts=True)
-        found.append(
+        modules.append(
             FusedModule(
                 external_name=name.removesuffix(".weight"),
-                internal_names=tuple(ours[i] for i in numbers.tolist()),
+                internal_names=tuple(internal[i] for i in numbers.tolist()),
                 output_sizes=tuple(rows.tolist()),
                 transposed=marked.dim() == 2 and marked.shape[0] == 1 < marked.shape[1],
             )
         )
-    return found
+    return modules
 
 
 def to_peft(
     module: object, model: Model, table: Collection[FusedModule]
 ) -> tuple[dict[str, Any], Tensors]:
-    """Return what PEFT's configuration says of an adapter, and its tensors by their names.
+    """Return the PEFT configuration of an adapter, and its tensors by PEFT's names.
 
     Raises:
         TypeError: PEFT has no such method.
@@ -95,15 +95,15 @@ def to_peft(
 
 
 def untranslatable(module: object, table: Collection[FusedModule]) -> str | None:
-    """Say what PEFT has no words for in an adapter; None: it can be translated."""
+    """Return what PEFT cannot express of an adapter; None: it can be converted."""
     if isinstance(module, IA3Module):
         for fused in _fused_with_adapters(table, module.scalings):
             if len(fused.internal_names) > 1 and any(
                 p.scales_input for p in _scalings_of(module, fused)
             ):
                 return f"factors of the input of a part of {fused.external_name}"
-    known = LoRAModule | IA3Module | PrefixTuningModule | PromptTuningModule
-    return None if isinstance(module, known) else type(module).__name__
+    modules = LoRAModule | IA3Module | PrefixTuningModule | PromptTuningModule
+    return None if isinstance(module, modules) else type(module).__name__
 
 
 def from_peft(
@@ -113,17 +113,17 @@ def from_peft(
     table: Collection[FusedModule],
     recorded: object = None,
 ) -> tuple[ReadAdapter, dict[str, Tensor]]:
-    """Return the adapter, its parameters, and the tensors that are not its own.
+    """Return the adapter, its parameters, and the other tensors.
 
     Args:
-        settings: what adapter_config.json says.
-        tensors: by the names of modules in their base model.
-        model: to which the adapter shall belong.
-        table: what `fused_modules` says of it.
-        recorded: the value that described the adapter when we wrote it, if we did.
+        settings: the settings of adapter_config.json.
+        tensors: tensors by module names of the external base model.
+        model: the base model.
+        table: its `fused_modules`.
+        recorded: the recorded specification, if Unmask wrote the adapter.
 
     Raises:
-        ValueError: a tensor does not fit the model or the settings; the first is named.
+        ValueError: a tensor does not fit the model or the settings; the message names the first.
     """
     kind = settings.peft_type
     if kind == PREFIX_TUNING:
@@ -131,15 +131,15 @@ def from_peft(
     if kind == PROMPT_TUNING:
         return prompt_from_peft(settings, tensors, model)
     by_theirs = {fused.external_name: fused for fused in table}
-    known = _recorded(model, recorded)
+    modules = _recorded(model, recorded)
     if kind == "LORA":
-        return _lora_from_peft(settings, tensors, model, by_theirs, known)
-    return _ia3_from_peft(settings, tensors, model, by_theirs, known)
+        return _lora_from_peft(settings, tensors, model, by_theirs, modules)
+    return _ia3_from_peft(settings, tensors, model, by_theirs, modules)
 
 
 @dataclass(frozen=True)
 class _RecordedSplit:
-    """What a fused tensor does not tell of an adapter that we wrote."""
+    """Recorded facts of a native adapter that fused tensors lack."""
 
     linear_names: frozenset[str]
     rank: int
@@ -166,7 +166,7 @@ def _recorded(model: Model, recorded: object) -> _RecordedSplit | None:
 def _lora_to_peft(
     module: LoRAModule, table: Collection[FusedModule]
 ) -> tuple[dict[str, Any], dict[str, Tensor]]:
-    """One pair of matrices for each module of theirs; all have one factor alpha / rank."""
+    """Return one pair of matrices per external module, with a common factor alpha / rank."""
     spec, tensors = module.spec, dict[str, Tensor]()
     ranks: dict[str, int] = {}
     chosen = _fused_with_adapters(table, module.layers)
@@ -176,14 +176,14 @@ def _lora_to_peft(
         tensors[f"{fused.external_name}.lora_B.weight"] = up
         ranks[fused.external_name] = len(down)
     rank = min(ranks.values())
-    others = {name: r for name, r in ranks.items() if r != rank}
+    factors = {name: r for name, r in ranks.items() if r != rank}
     config = {
         "peft_type": "LORA",
         "r": rank,
         "lora_alpha": _as_integer(spec.alpha * rank / spec.rank),
         "lora_dropout": spec.dropout,
-        "rank_pattern": others,
-        "alpha_pattern": {n: _as_integer(spec.alpha * r / spec.rank) for n, r in others.items()},
+        "rank_pattern": factors,
+        "alpha_pattern": {n: _as_integer(spec.alpha * r / spec.rank) for n, r in factors.items()},
         "target_modules": shortest_patterns(
             (f.external_name for f in chosen), (f.external_name for f in table)
         ),
@@ -198,16 +198,15 @@ def _as_integer(x: float) -> int | float:
 
 
 def _join_fused(module: LoRAModule, fused: FusedModule) -> tuple[Tensor, Tensor]:
-    """Join A's and B's of maps that are one module of theirs.
+    """Join A and B of linear maps that are one external module.
 
-    A's are upon each other, and B's on a diagonal of blocks, so that the rank is the sum; one A
-    that all share stays one.
+    A's are stacked and B's block-diagonal, so that ranks add up; a shared A stays one.
     """
     parts = [module.layers.get(name) for name in fused.internal_names]
-    there = [part for part in parts if part is not None]
-    first, rank = there[0].down.detach(), module.spec.rank
-    shared = all(torch.equal(part.down, first) for part in there)
-    down = first if shared else torch.cat([part.down.detach() for part in there])
+    present = [part for part in parts if part is not None]
+    first, rank = present[0].down.detach(), module.spec.rank
+    shared = all(torch.equal(part.down, first) for part in present)
+    down = first if shared else torch.cat([part.down.detach() for part in present])
     up = first.new_zeros(sum(fused.output_sizes), len(down))
     row = column = 0
     for rows, part in zip(fused.output_sizes, parts, strict=True):
@@ -225,12 +224,12 @@ def _lora_from_peft(
     table: Mapping[str, FusedModule],
     known: _RecordedSplit | None,
 ) -> tuple[ReadAdapter, dict[str, Tensor]]:
-    theirs, left = _by_module(LORA_TENSOR, tensors)
-    found: dict[str, tuple[Tensor, Tensor]] = {}
+    external, left = _by_module(LORA_TENSOR, tensors)
+    pairs: dict[str, tuple[Tensor, Tensor]] = {}
     factors: dict[str, float] = {}
-    for name, pair in theirs.items():
-        if lacking := {"A", "B"} - pair.keys():
-            raise ValueError(f"tensor {name}.lora_{min(lacking)}.weight is missing")
+    for name, pair in external.items():
+        if missing := {"A", "B"} - pair.keys():
+            raise ValueError(f"tensor {name}.lora_{min(missing)}.weight is missing")
         fused = _find_fused(table, name, f"{name}.lora_A.weight")
         settings.check_targeted(name)
         down, up = pair["A"], pair["B"]
@@ -239,34 +238,34 @@ def _lora_from_peft(
         if len(down) != (rank := settings.rank(name)):
             raise ValueError(f"tensor {name}.lora_A.weight has rank {len(down)}, but r is {rank}")
         parts = _split_fused(fused, down, up, known)
-        found |= parts
+        pairs |= parts
         factors |= dict.fromkeys(parts, settings.scaling(name))
-    if not found:
+    if not pairs:
         raise ValueError(f"there is no tensor of a LoRA (…lora_A.weight){_instead(left)}")
-    _check_complete(settings, model, table, theirs, "lora_A.weight")
-    rank = max(len(down) for down, _ in found.values())
+    _check_complete(settings, model, table, external, "lora_A.weight")
+    rank = max(len(down) for down, _ in pairs.values())
     factor = next(iter(factors.values()))
     parameters: dict[str, Tensor] = {}
-    for name, (down, up) in found.items():
-        less = rank - len(down)
+    for name, (down, up) in pairs.items():
+        reduced = rank - len(down)
         if factors[name] != factor:
             up = up * (factors[name] / factor)
-        parameters[f"{name}.down"] = torch.nn.functional.pad(down, (0, 0, 0, less))
-        parameters[f"{name}.up"] = torch.nn.functional.pad(up, (0, less))
-    dropout, target_modules = settings.lora_dropout, _target_modules(model, found)
+        parameters[f"{name}.down"] = torch.nn.functional.pad(down, (0, 0, 0, reduced))
+        parameters[f"{name}.up"] = torch.nn.functional.pad(up, (0, reduced))
+    dropout, target_modules = settings.lora_dropout, _target_modules(model, pairs)
     spec = LoRA(rank=rank, alpha=factor * rank, dropout=dropout, target_modules=target_modules)
     return (spec, parameters), left
 
 
 def _instead(left: Collection[str]) -> str:
-    """Name what is there where nothing of the adapter is: the parts of token vectors, say."""
+    """Name a tensor that is present if the adapter has none, such as embeddings."""
     return f", only {min(left)}" if left else ""
 
 
 def _split_fused(
     fused: FusedModule, down: Tensor, up: Tensor, known: _RecordedSplit | None
 ) -> dict[str, tuple[Tensor, Tensor]]:
-    """Cut A and B for the maps that are one module of theirs: as we joined them, or with one A."""
+    """Split A and B for linear maps that are one external module, as joined or with one A."""
     ups = dict(zip(fused.internal_names, up.split(fused.output_sizes), strict=True))
     mine = [
         name for name in fused.internal_names if known is not None and name in known.linear_names
@@ -323,11 +322,11 @@ def _ia3_from_peft(
     table: Mapping[str, FusedModule],
     known: _RecordedSplit | None,
 ) -> tuple[ReadAdapter, dict[str, Tensor]]:
-    theirs, left = _by_module(IA3_TENSOR, tensors)
+    external, left = _by_module(IA3_TENSOR, tensors)
     outputs: dict[str, Tensor] = {}
     inputs: dict[str, Tensor] = {}
-    for name, one in theirs.items():
-        fused, factors = _find_fused(table, name, f"{name}.ia3_l"), one[""]
+    for name, scaling in external.items():
+        fused, factors = _find_fused(table, name, f"{name}.ia3_l"), scaling[""]
         settings.check_targeted(name)
         if factors.shape[0] == 1 < factors.shape[1]:
             check_shape(f"{name}.ia3_l", factors, (1, _inputs(model, fused)))
@@ -337,12 +336,12 @@ def _ia3_from_peft(
         parts = dict(
             zip(fused.internal_names, factors[:, 0].split(fused.output_sizes), strict=True)
         )
-        ours = {n: x for n, x in parts.items() if known is None or n in known.linear_names}
-        others = [x for n, x in parts.items() if n not in ours]
-        outputs |= ours if all(bool((x == 1).all()) for x in others) else parts
-    if not theirs:
+        internal = {n: x for n, x in parts.items() if known is None or n in known.linear_names}
+        remaining = [x for n, x in parts.items() if n not in internal]
+        outputs |= internal if all(bool((x == 1).all()) for x in remaining) else parts
+    if not external:
         raise ValueError(f"there is no tensor of an (IA)3 (…ia3_l){_instead(left)}")
-    _check_complete(settings, model, table, theirs, "ia3_l")
+    _check_complete(settings, model, table, external, "ia3_l")
     spec = IA3(
         target_modules=_target_modules(model, outputs),
         feedforward_modules=_target_modules(model, inputs),
@@ -356,26 +355,26 @@ def _ia3_from_peft(
 # Prompt
 
 
-# What several need
+# Shared
 
 
 def shortest_patterns(selected: Iterable[str], all_names: Iterable[str]) -> list[str]:
-    """Name modules by what follows their layer's number, where this names no others.
+    """Return name suffixes after the layer index, where they match no other module.
 
-    PEFT takes a module whose name ends so.
+    PEFT matches modules by suffix.
     """
-    wanted, names = list(dict.fromkeys(selected)), list(all_names)
-    ends = list(dict.fromkeys(re.sub(r".*\.\d+\.", "", name) for name in wanted))
-    taken = {name for name in names if any(name.endswith(end) for end in ends)}
-    return ends if taken == set(wanted) else wanted
+    selected_names, names = list(dict.fromkeys(selected)), list(all_names)
+    suffixes = list(dict.fromkeys(re.sub(r".*\.\d+\.", "", name) for name in selected_names))
+    used = {name for name in names if any(name.endswith(end) for end in suffixes)}
+    return suffixes if used == set(selected_names) else selected_names
 
 
 def _target_modules(model: Model, chosen: Collection[str]) -> tuple[str, ...]:
-    """Name linear maps by patterns: by their sublayer where this names no others."""
+    """Return patterns of linear maps: their sublayer, where it matches no others."""
     if not chosen:
         return ()
-    ends = tuple(dict.fromkeys(".".join(name.split(".")[-2:]) for name in chosen))
-    return ends if find_linears(model, ends).keys() == set(chosen) else tuple(chosen)
+    suffixes = tuple(dict.fromkeys(".".join(name.split(".")[-2:]) for name in chosen))
+    return suffixes if find_linears(model, suffixes).keys() == set(chosen) else tuple(chosen)
 
 
 def _fused_with_adapters(table: Iterable[FusedModule], parts: Collection[str]) -> list[FusedModule]:
@@ -385,30 +384,30 @@ def _fused_with_adapters(table: Iterable[FusedModule], parts: Collection[str]) -
 def _by_module(
     pattern: re.Pattern[str], tensors: Tensors
 ) -> tuple[dict[str, dict[str, Tensor]], dict[str, Tensor]]:
-    """Sort tensors by their module and, in it, by what the pattern's last group says."""
-    found: dict[str, dict[str, Tensor]] = {}
+    """Group tensors by module and by the pattern's last group."""
+    grouped: dict[str, dict[str, Tensor]] = {}
     left: dict[str, Tensor] = {}
     for name, tensor in tensors.items():
         if (hit := pattern.fullmatch(name)) is None:
             left[name] = tensor
         else:
-            module, *which = hit.groups()
-            found.setdefault(module, {})["".join(which)] = tensor
-    return found, left
+            module, *kind = hit.groups()
+            grouped.setdefault(module, {})["".join(kind)] = tensor
+    return grouped, left
 
 
 def _find_fused(table: Mapping[str, FusedModule], module: str, tensor: str) -> FusedModule:
-    """Find a module of theirs, which a model without a head calls by the end of its name."""
+    """Find an external module, by a suffix of its name in models without a head."""
     for name, fused in table.items():
         if _is_same_module(name, module):
             if not fused.internal_names[0].startswith("backbone."):
                 raise ValueError(f"tensor {tensor} adapts a head; only backbones are adapted")
             return fused
-    raise ValueError(f"tensor {tensor} has no place in this model")
+    raise ValueError(f"tensor {tensor} does not belong to this model")
 
 
 def _is_same_module(a: str, b: str) -> bool:
-    """Return whether two names are of one module, which one of them may call by the name's end."""
+    """Return whether two names are of one module; one may be a suffix of the other."""
     return a == b or a.endswith(f".{b}") or b.endswith(f".{a}")
 
 
@@ -419,16 +418,18 @@ def _check_complete(
     found: Collection[str],
     tensor: str,
 ) -> None:
-    """Refuse an adapter that lacks tensors of a map which PEFT adapts: it would draw them anew.
+    """Reject an adapter that lacks tensors of an adapted map, which PEFT would initialize.
 
     Raises:
-        ValueError: one is lacking.
+        ValueError: a tensor is missing.
     """
     maps = find_linears(model, ("*",))
     for name, fused in table.items():
-        if any(one not in maps for one in fused.internal_names) or not settings.targets(name):
+        if any(
+            modules_missing not in maps for modules_missing in fused.internal_names
+        ) or not settings.targets(name):
             continue
-        if not any(_is_same_module(name, one) for one in found):
+        if not any(_is_same_module(name, modules_missing) for modules_missing in found):
             raise ValueError(f"tensor {name}.{tensor} is missing: target_modules names its module")
 
 

@@ -1,8 +1,8 @@
 """Folders of adapters in PEFT's layout: adapter_config.json and adapter_model.safetensors.
 
-What PEFT 0.21 can say (LoRA, (IA)3, prefix and prompt tuning, and modules trained beside them) it
-loads on the backbone in the Hugging Face layout. Everything else has the same two files, with
-`peft_type` one of our names, none of which is PEFT's, and our names of tensors.
+Adapters that PEFT 0.21 supports (LoRA, (IA)3, prefix and prompt tuning, and modules trained with
+them) can be loaded by PEFT on the backbone in the Hugging Face layout. Others have the same two
+files, with a native `peft_type`, distinct from PEFT's, and internal tensor names.
 """
 
 import json
@@ -50,19 +50,19 @@ CONFIG_FILE, WEIGHTS_FILE, RECORD_FILE = (
     "adapter_model.safetensors",
     "adapter.json",
 )
-"""The third is beside a configuration of PEFT's, which warns of keys that it does not know."""
+"""The third is separate from PEFT's configuration, which warns of unknown keys."""
 PICKLED_FILE = "adapter_model.bin"
 LIBRARY_TYPE = "unmask"
-"""The key with our record of an adapter in a configuration that is not PEFT's."""
+"""Key of the native record in a configuration that is not PEFT's."""
 _SPEC_CLASSES = {kind.__name__: kind for kind in get_args(Adapter)}
 _PARAMETERS_ONLY = "Parameters"
-"""Our `peft_type` of parameters of the base model without any adapter."""
+"""Native `peft_type` of base-model parameters without an adapter."""
 
 
 def backbone_digest(model: Model, without: Collection[str] = ()) -> str:
-    """Return a sha256 over the names, shapes and float32 numbers of a backbone's weights.
+    """Return a SHA-256 of the names, shapes and float32 values of a backbone's weights.
 
-    Two models have the same one iff their backbones are the same.
+    It identifies a backbone.
     """
     names = {n for n in model.own_weights() if n.startswith("backbone.") and n not in without}
     return tensors_sha256({n: x for n, x in model.own_weights().items() if n in names})
@@ -78,25 +78,25 @@ def write_adapter(
     extra_parameters: Collection[str] = (),
     labels: Sequence[str] = (),
 ) -> None:
-    """Write an adapter and what was trained beside it; the caller makes the folder whole.
+    """Write an adapter and the parameters trained with it; the caller makes it atomic.
 
     Args:
-        folder: gets adapter_config.json and adapter_model.safetensors.
-        model: has the adapter.
-        preset: says what the model's parts are called in transformers.
-        name: of the adapter; None: there is none, only `extra_parameters`.
-        base: the folder, or the name on the Hub, of the model without the adapter.
-        extra_parameters: parameters of the model that were trained too. Those of heads that do not
-            name tokens are always written.
-        labels: names of the classes, for a model that labels.
+        folder: folder for adapter_config.json and adapter_model.safetensors.
+        model: the model with the adapter.
+        preset: preset with the module names of transformers.
+        name: name of the adapter; None: only `extra_parameters`.
+        base: folder or Hub name of the base model.
+        extra_parameters: further trained parameters of the model. Those of heads other than
+            language heads are always written.
+        labels: class names of a classifier.
 
     Raises:
-        ValueError: there is no such adapter, parameter, or anything to write, or an adapter is
-            merged.
+        ValueError: the adapter or a parameter does not exist, there is nothing to write, or an
+            adapter is merged.
     """
-    kept = parameters_to_save(model, extra_parameters)
+    parameters = parameters_to_save(model, extra_parameters)
     module = None if name is None else find_adapter(model, name)
-    if module is None and not kept:
+    if module is None and not parameters:
         raise ValueError("there is nothing to write: no adapter, no head, no parameters")
     if merged := [n for n in model.adapters if find_adapter(model, n).attachment.unmerged_weights]:
         raise ValueError(f"adapter {merged[0]!r} is merged into the weights: unmerge it to write")
@@ -106,14 +106,18 @@ def write_adapter(
         if unsupported_by_peft(model, preset, name) is not None
         else fused_modules(model, preset.weight_names)
     )
-    if name is not None and table and tensor_incompatibility(model, name, kept, table) is not None:
+    if (
+        name is not None
+        and table
+        and tensor_incompatibility(model, name, parameters, table) is not None
+    ):
         table = []
-    saved = modules_to_save(table, kept)
+    saved = modules_to_save(table, parameters)
     if saved:
-        kept = _module_parameters(model, saved)
+        parameters = _module_parameters(model, saved)
     record = write_record(
         {
-            "backbone": backbone_digest(model, kept),
+            "backbone": backbone_digest(model, parameters),
             "adapter": to_dict(spec),
             "heads": to_dict(model.head_specs),
             "labels": list(labels),
@@ -127,13 +131,13 @@ def write_adapter(
     folder.mkdir(parents=True, exist_ok=True)
     if table:
         more, tensors = to_peft(module, model, table)
-        beside = _extra_tensors(model, preset, kept)
+        beside = _extra_tensors(model, preset, parameters)
         config |= {**more, "modules_to_save": [fused.external_name for fused in saved] or None}
         write_tensors(folder / WEIGHTS_FILE, _peft_tensor_names(tensors, beside))
         _write_json(folder / RECORD_FILE, record)
     else:
         weights = model.own_weights()
-        tensors = {n: weights[n] for n in kept}
+        tensors = {n: weights[n] for n in parameters}
         if module is not None:
             state = cast(Any, module).state_dict()
             tensors |= {f"adapter.{n}": x for n, x in state.items()}
@@ -144,32 +148,34 @@ def write_adapter(
 
 
 def _native_peft_type(spec: Adapter | None) -> str:
-    """Return our `peft_type` of an adapter: the name of its kind, unless PEFT has one like it."""
+    """Return the native `peft_type` of an adapter: its kind, unless PEFT has the same name."""
     name = _PARAMETERS_ONLY if spec is None else type(spec).__name__
     return f"{LIBRARY_TYPE}.{name}" if name in SPEC_CLASSES else name
 
 
 def _module_parameters(model: Model, saved: Collection[FusedModule]) -> list[str]:
-    """List all parameters of modules: PEFT knows no parts of them."""
-    ours = {name for fused in saved for name in fused.internal_names}
-    return [name for name in model.own_weights() if name.rpartition(".")[0] in ours]
+    """List all parameters of modules, which PEFT saves as a whole."""
+    internal = {name for fused in saved for name in fused.internal_names}
+    return [name for name in model.own_weights() if name.rpartition(".")[0] in internal]
 
 
-def _extra_tensors(model: Model, preset: Published, kept: Collection[str]) -> dict[str, Tensor]:
-    """Return these parameters by their names; the others keep their shapes only."""
+def _extra_tensors(
+    model: Model, preset: Published, parameters: Collection[str]
+) -> dict[str, Tensor]:
+    """Return these parameters by external names; of others only the shapes matter."""
     state = {
-        name: w if name in kept else torch.empty_like(w, device="meta")
+        name: w if name in parameters else torch.empty_like(w, device="meta")
         for name, w in model.own_weights().items()
     }
-    theirs = preset.weight_names.to_external(state)
-    theirs = theirs if model.head_specs else preset.weight_names.without_prefix(theirs)
-    return {name: x for name, x in theirs.items() if not x.is_meta}
+    external = preset.weight_names.to_external(state)
+    external = external if model.head_specs else preset.weight_names.without_prefix(external)
+    return {name: x for name, x in external.items() if not x.is_meta}
 
 
 def _peft_tensor_names(
     tensors: Mapping[str, Tensor], beside: Mapping[str, Tensor]
 ) -> dict[str, Tensor]:
-    """Put names of the base model behind what PEFT's own modules are called."""
+    """Add the prefixes of PEFT's modules to names of the base model."""
     if PROMPT_EMBEDDINGS in tensors:
         return {**tensors, **{f"base_model.{n}": x for n, x in beside.items()}}
     return {f"base_model.model.{n}": x for n, x in (*tensors.items(), *beside.items())}
@@ -182,15 +188,15 @@ def _write_json(path: Path, data: Mapping[str, Any]) -> None:
 def read_adapter(
     folder: Path, model: Model, preset: Published, name: str = "default"
 ) -> Adapter | None:
-    """Attach the adapter of a folder, ours or PEFT's, and load what was trained beside it.
+    """Attach a native or PEFT adapter of a folder, and load the parameters trained with it.
 
     Returns:
-        The adapter's value; None where the folder has only parameters of the base model.
+        The adapter's specification; None if the folder has only parameters of the base model.
 
     Raises:
         FileNotFoundError: the folder has no adapter.
         ValueError: a file is damaged or pickled, the method is unknown, or the adapter belongs to
-            another backbone; the model is then as before.
+            another backbone; the model is then unchanged.
     """
     config = read_json_file(folder / CONFIG_FILE)
     record = native_record(folder, config)
@@ -206,27 +212,27 @@ def read_adapter(
 
 
 def is_native(config: Mapping[str, Any]) -> bool:
-    """Return whether a configuration is of an adapter that PEFT has no words for."""
+    """Return whether a configuration is of a native adapter."""
     return LIBRARY_TYPE in config
 
 
 def peft_config_of(folder: Path, config: Mapping[str, Any]) -> PeftConfig | None:
-    """Read what PEFT's configuration says of its tensors; None: it is not PEFT's, but ours.
+    """Read the settings of a PEFT configuration; None: it is native.
 
     Raises:
-        ValueError: the method is unknown, or a key is not read.
+        ValueError: the method is unknown, or a key is unsupported.
     """
     path, kind = folder / CONFIG_FILE, config.get("peft_type")
     if is_native(config) and isinstance(kind, str):
         kind = renamed_type(config[LIBRARY_TYPE], kind)
-    own = (
+    native_types = (
         *_SPEC_CLASSES,
         *(f"{LIBRARY_TYPE}.{name}" for name in _SPEC_CLASSES if name in SPEC_CLASSES),
         _PARAMETERS_ONLY,
     )
-    if kind not in (*SPEC_CLASSES, *own):
+    if kind not in (*SPEC_CLASSES, *native_types):
         raise ValueError(
-            f"{path}: peft_type {kind!r} is not one of {', '.join((*SPEC_CLASSES, *own))}"
+            f"{path}: peft_type {kind!r} is not one of {', '.join((*SPEC_CLASSES, *native_types))}"
         )
     if is_native(config) or kind not in SPEC_CLASSES:
         return None
@@ -237,11 +243,11 @@ def peft_config_of(folder: Path, config: Mapping[str, Any]) -> PeftConfig | None
 
 
 def read_adapter_tensors(folder: Path, config: Mapping[str, Any]) -> dict[str, Tensor]:
-    """Read an adapter's tensors, those of PEFT's by the names of their modules in the base model.
+    """Read an adapter's tensors; those of PEFT by module names of the base model.
 
     Raises:
         FileNotFoundError: there are none.
-        ValueError: the file is damaged or pickled, or a tensor holds no weights.
+        ValueError: the file is damaged or pickled, or a tensor has no floating-point values.
     """
     path = folder / WEIGHTS_FILE
     if not path.is_file() and (folder / PICKLED_FILE).is_file():
@@ -251,42 +257,42 @@ def read_adapter_tensors(folder: Path, config: Mapping[str, Any]) -> dict[str, T
             "with PEFT"
         )
     try:
-        found = {name: to_float32_weight(name, x) for name, x in read_tensors(path).items()}
+        tensors = {name: to_float32_weight(name, x) for name, x in read_tensors(path).items()}
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from None
     if is_native(config):
-        return found
-    theirs: dict[str, Tensor] = {}
-    for name, tensor in found.items():
-        if ".original_module." in name:  # as it was before it was trained
+        return tensors
+    external: dict[str, Tensor] = {}
+    for name, tensor in tensors.items():
+        if ".original_module." in name:  # the untrained original
             continue
         base = _base_name(name)
-        if base in theirs and not torch.equal(theirs[base], tensor):
+        if base in external and not torch.equal(external[base], tensor):
             raise ValueError(f"{path}: has two tensors of {base}, and they differ")
-        theirs[base] = tensor
-    return theirs
+        external[base] = tensor
+    return external
 
 
 def module_tensors(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Return what is in place of tensors of the base model: what was trained as a whole."""
+    """Return the tensors of fully trained modules, which replace those of the base model."""
     return {n: x for n, x in tensors.items() if not is_adapter_tensor(n) and not _is_own(n)}
 
 
 def native_record(folder: Path, config: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return what we noted of an adapter that we wrote; nothing of others.
+    """Return the native record of an adapter; empty for others.
 
     Raises:
         ValueError: it is damaged.
     """
     if is_native(config):
-        found = read_record(config[LIBRARY_TYPE], f"{folder / CONFIG_FILE}: {LIBRARY_TYPE}")
+        record = read_record(config[LIBRARY_TYPE], f"{folder / CONFIG_FILE}: {LIBRARY_TYPE}")
     elif (folder / RECORD_FILE).is_file():
-        found = read_record(read_json_file(folder / RECORD_FILE), f"{folder / RECORD_FILE}")
+        record = read_record(read_json_file(folder / RECORD_FILE), f"{folder / RECORD_FILE}")
     else:
         return {}
-    if not isinstance(found, Mapping) or not {"backbone", "adapter"} <= found.keys():
+    if not isinstance(record, Mapping) or not {"backbone", "adapter"} <= record.keys():
         raise ValueError(f"{folder}: its record must be a table with 'backbone' and 'adapter'")
-    return found
+    return record
 
 
 def _parse_adapter(
@@ -296,31 +302,31 @@ def _parse_adapter(
     preset: Published,
     record: Mapping[str, Any],
 ) -> tuple[Adapter | None, dict[str, Tensor], dict[str, Tensor]]:
-    """Return the adapter's value, its module's parameters, and parameters of the model."""
-    said = record.get("adapter")
-    spec = None if said is None else _parse_spec(said)
+    """Return the adapter's specification, its parameters, and parameters of the model."""
+    settings_record = record.get("adapter")
+    spec = None if settings_record is None else _parse_spec(settings_record)
     if settings is not None:
         if preset.weight_names.joins_by_head:
-            raise ValueError("PEFT's adapters of maps that are joined head by head are not read")
+            raise ValueError("PEFT adapters of maps joined by head are not supported")
         if settings.peft_type in (PREFIX_TUNING, PROMPT_TUNING) and (
-            why := prefix_incompatibility(model, preset, settings.peft_type == PREFIX_TUNING)
+            reason := prefix_incompatibility(model, preset, settings.peft_type == PREFIX_TUNING)
         ):
-            raise ValueError(f"peft_type {settings.peft_type} is not read here: {why}")
+            raise ValueError(f"peft_type {settings.peft_type} is not supported: {reason}")
         table = fused_modules(model, preset.weight_names)
         (spec, parameters), left = from_peft(settings, tensors, model, table, spec)
-        wanted = {n: w.shape for n, w in model.own_weights().items()}
-        read = preset.weight_names.from_external(left, wanted)
-        if read.unexpected:
-            raise ValueError(f"tensor {read.unexpected[0]} has no place in this model")
+        expected = {n: w.shape for n, w in model.own_weights().items()}
+        matched = preset.weight_names.from_external(left, expected)
+        if matched.unexpected:
+            raise ValueError(f"tensor {matched.unexpected[0]} does not belong to this model")
         if not record:
-            _check_embeddings(model, read.tensors)
-        return spec, parameters, dict(read.tensors)
+            _check_embeddings(model, matched.tensors)
+        return spec, parameters, dict(matched.tensors)
     parameters = {n.removeprefix("adapter."): x for n, x in tensors.items() if _is_own(n)}
     return spec, parameters, {n: x for n, x in tensors.items() if not _is_own(n)}
 
 
 def _check_embeddings(model: Model, beside: Mapping[str, Tensor]) -> None:
-    """Refuse new vectors of tokens where PEFT leaves the old ones in other places that read them.
+    """Reject trained embeddings if PEFT leaves the old ones in other modules that share them.
 
     Raises:
         ValueError: so it is.
@@ -331,16 +337,16 @@ def _check_embeddings(model: Model, beside: Mapping[str, Tensor]) -> None:
     if tied or model.decoder_architecture.attends_to_encoder:
         owner = "the scores" if tied else "one of the stacks"
         raise ValueError(
-            f"the adapter has token vectors of its own, but PEFT leaves those of {owner} as they "
-            "were: that is not supported"
+            f"the adapter has trained embeddings, but PEFT leaves those of {owner} as they "
+            "were, which is not supported"
         )
 
 
-def _parse_spec(said: Any) -> Adapter:
-    kind = said.get("kind") if isinstance(said, Mapping) else said
+def _parse_spec(value: Any) -> Adapter:
+    kind = value.get("kind") if isinstance(value, Mapping) else value
     if kind not in _SPEC_CLASSES:
         raise ValueError(f"adapter.kind {kind!r} is not one of {', '.join(_SPEC_CLASSES)}")
-    return cast(Adapter, from_dict(_SPEC_CLASSES[kind], said, "adapter"))
+    return cast(Adapter, from_dict(_SPEC_CLASSES[kind], value, "adapter"))
 
 
 def _is_own(name: str) -> bool:
@@ -348,7 +354,7 @@ def _is_own(name: str) -> bool:
 
 
 def _base_name(name: str) -> str:
-    """Return the name that a tensor of PEFT's file has in the base model."""
+    """Return the base-model name of a tensor in PEFT's file."""
     name = name.removeprefix("base_model.").removeprefix("model.")
     return name.replace(".base_layer.", ".").replace(".modules_to_save.", ".")
 
@@ -368,7 +374,7 @@ def _load_parameters(
     parameters: Mapping[str, Tensor],
     beside: Mapping[str, Tensor],
 ) -> None:
-    """Fill a new adapter, and the model's own parameters; all or nothing."""
+    """Load the parameters of a new adapter and of the model; all or nothing."""
     weights = model.own_weights()
     for key, tensor in beside.items():
         _check_tensor(key, tensor, weights.get(key))
@@ -378,8 +384,8 @@ def _load_parameters(
         try:
             for key, tensor in parameters.items():
                 _check_tensor(f"adapter.{key}", tensor, state.get(key))
-            if lacking := state.keys() - parameters.keys():
-                raise ValueError(f"tensor adapter.{min(lacking)} is missing")
+            if missing := state.keys() - parameters.keys():
+                raise ValueError(f"tensor adapter.{min(missing)} is missing")
         except ValueError:
             detach(model, name)
             raise
@@ -391,7 +397,7 @@ def _load_parameters(
 
 def _check_tensor(name: str, tensor: Tensor, mine: Tensor | None) -> None:
     if mine is None:
-        raise ValueError(f"tensor {name} has no place in this model")
+        raise ValueError(f"tensor {name} does not belong to this model")
     if tensor.shape != mine.shape:
         raise ValueError(
             f"tensor {name} has shape {list(tensor.shape)}, this model's has {list(mine.shape)}"

@@ -1,4 +1,4 @@
-"""Prefixes and prompts as PEFT writes them."""
+"""Prefixes and prompts in PEFT's layout."""
 
 from typing import Any
 
@@ -29,12 +29,12 @@ from unmask.model.backbones.transformer import Architecture
 def prefix_to_peft(
     module: PrefixTuningModule, model: Model
 ) -> tuple[dict[str, Any], dict[str, Tensor]]:
-    """Write the prefix that came out; the maps through which it was learned are dropped."""
+    """Return the computed prefix; its reparametrization is dropped."""
     a, vectors = module.a, module.keys_values().detach()
     n, width = a.n_layers, a.n_key_value_heads * a.d_head
     if two := model.architecture.is_encoder_decoder:
-        # PEFT 0.21 cuts the prefix of an encoder-decoder into fours where it means pairs: layer i
-        # gets pair 2i, modulo their number. So every other pair is left empty.
+        # PEFT 0.21 splits the prefix of an encoder-decoder in fours instead of pairs: layer i gets
+        # pair 2i, modulo their number. So every other pair is left empty.
         pairs = vectors.unflatten(1, (n, 1, -1))
         vectors, n = torch.cat((pairs, torch.zeros_like(pairs)), 2).flatten(1), 2 * n
     config = {
@@ -53,21 +53,21 @@ def prefix_to_peft(
 def prefix_from_peft(
     settings: PeftConfig, tensors: Tensors, model: Model
 ) -> tuple[ReadAdapter, dict[str, Tensor]]:
-    """Read a prefix, and the tensors beside it."""
+    """Read a prefix and the other tensors."""
     vectors, left = prompt_vectors(tensors)
     a = require_attention(model.backbone.decoder_stack).a
     n = settings.num_layers or a.n_layers
     two = model.architecture.is_encoder_decoder
     length = settings.num_virtual_tokens or len(vectors)
     check_shape(PROMPT_EMBEDDINGS, vectors, (length, 2 * n * a.n_key_value_heads * a.d_head))
-    said = {
+    settings_values = {
         "num_attention_heads": (settings.num_attention_heads, a.n_key_value_heads),
         "token_dim": (settings.token_dim, a.n_key_value_heads * a.d_head),
         "num_transformer_submodules": (settings.num_transformer_submodules, 1 + two),
     }
-    for key, (theirs, ours) in said.items():
-        if theirs is not None and theirs != ours:
-            raise ValueError(f"{key} is {theirs}, but a prefix of this model has {ours}")
+    for key, (given, expected) in settings_values.items():
+        if given is not None and given != expected:
+            raise ValueError(f"{key} is {given}, but a prefix of this model has {expected}")
     if n < a.n_layers or (n > a.n_layers and not two):
         raise ValueError(
             f"tensor {PROMPT_EMBEDDINGS} is a prefix for {n} layers, the model has {a.n_layers}"
@@ -80,7 +80,7 @@ def prefix_from_peft(
 def prompt_to_peft(
     module: PromptTuningModule, model: Model
 ) -> tuple[dict[str, Any], dict[str, Tensor]]:
-    """Return the settings and tensors of a prompt as PEFT has them."""
+    """Return the settings and tensors of a prompt in PEFT's layout."""
     a = module.a
     config = {
         "peft_type": PROMPT_TUNING,
@@ -91,36 +91,37 @@ def prompt_to_peft(
         "num_virtual_tokens": module.spec.n_virtual_tokens,
         "prompt_tuning_init": "RANDOM",
     }
-    # Where vectors of tokens are scaled up, a prompt's are so here too, and not there.
+    # Scaled embeddings: prompts are scaled here, but not in PEFT.
     return config, {PROMPT_EMBEDDINGS: module.vectors.detach() * _embedding_scale(a)}
 
 
 def prompt_from_peft(
     settings: PeftConfig, tensors: Tensors, model: Model
 ) -> tuple[ReadAdapter, dict[str, Tensor]]:
-    """Read a prompt, and the tensors beside it.
+    """Read a prompt and the other tensors.
 
     Raises:
-        ValueError: vectors for two stacks, which PEFT's class of the task puts before one text.
+        ValueError: it has vectors for two stacks, which PEFT's class of the task prepends to one
+            text.
     """
     vectors, left = prompt_vectors(tensors)
     times = settings.num_transformer_submodules
     if times > (most := 2 if settings.task_type == "SEQ_2_SEQ_LM" else 1):
         raise ValueError(
             f"num_transformer_submodules must be at most {most} for the prompt of task_type "
-            f"{settings.task_type}, got {times}: PEFT puts the vectors of all before a text, and "
+            f"{settings.task_type}, got {times}: PEFT prepends the vectors of all to a text, and "
             "masks as many tokens as num_virtual_tokens says"
         )
     length = settings.num_virtual_tokens or len(vectors) // times
     check_shape(
         PROMPT_EMBEDDINGS, vectors, (length * times, model.architecture.encoder_stack.d_embed)
     )
-    # PEFT keeps vectors for the decoder too, and puts none there.
+    # PEFT saves vectors for the decoder, too, without using them.
     stack = require_attention(model.backbone.encoder_stack)
     vectors = vectors[:length] / _embedding_scale(stack.a)  # see `prompt_to_peft`
     return (PromptTuning(n_virtual_tokens=length), {"vectors": vectors}), left
 
 
 def _embedding_scale(a: Architecture) -> float:
-    """Return what vectors of tokens are multiplied with when they are read."""
+    """Return the scale of embeddings."""
     return a.d_embed**0.5 if a.scale_embedding else 1.0

@@ -19,7 +19,7 @@ SPEC_CLASSES: Mapping[str, type] = {
     PREFIX_TUNING: PrefixTuning,
     PROMPT_TUNING: PromptTuning,
 }
-"""PEFT's names of the methods that both have."""
+"""PEFT's names of the common methods."""
 PROMPT_EMBEDDINGS = "prompt_embeddings"
 """PEFT's name of the one tensor of a prefix or a prompt."""
 LORA_TENSOR = re.compile(r"(.+)\.lora_([AB])\.weight")
@@ -40,7 +40,7 @@ def check_shape(name: str, tensor: Tensor, shape: tuple[int, ...]) -> None:
     """Check the shape of a tensor.
 
     Raises:
-        ValueError: it is another.
+        ValueError: it differs.
     """
     if tuple(tensor.shape) != shape:
         raise ValueError(
@@ -49,7 +49,7 @@ def check_shape(name: str, tensor: Tensor, shape: tuple[int, ...]) -> None:
 
 
 def prompt_vectors(tensors: Tensors) -> tuple[Tensor, dict[str, Tensor]]:
-    """Return the vectors of a prefix or prompt, and the tensors beside them.
+    """Return the vectors of a prefix or prompt, and the other tensors.
 
     Raises:
         ValueError: there are none.
