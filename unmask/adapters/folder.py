@@ -226,8 +226,8 @@ def _count_labels(
         scores = preset.weight_names.external_tensor(name, read_model_tensors(home))
     if scores is None:
         raise ValueError(
-            f"{folder}: neither this adapter nor its model in {home} has a classification layer: it "
-            "was trained with random weights that were not saved"
+            f"{folder}: neither this adapter nor its model in {home} has a classification layer: "
+            "it was trained with random weights that were not saved"
         )
     return len(scores)
 
