@@ -331,7 +331,7 @@ def test_mistakes_are_told_in_one_line() -> None:
         with pytest.raises(ValueError, match="no adapter 'b'"), use_adapters(m, which):
             pass
     with (
-        pytest.raises(ValueError, match="chosen for 2 rows, but the batch has 4"),
+        pytest.raises(ValueError, match="selected for 2 rows, but the batch has 4"),
         use_adapters(m, ["a", None]),
     ):
         hidden(m, b)

@@ -313,7 +313,7 @@ def test_a_configuration_that_names_no_family_must_have_the_keys_of_one() -> Non
 
 def test_places_that_the_format_cannot_say_are_refused() -> None:
     for position in (RelativePositionBias(), LearnedPositions(40, offset=2)):
-        with pytest.raises(ValueError, match="COCO-LM's format has a vector for each place"):
+        with pytest.raises(ValueError, match="COCO-LM's format has learned positions"):
             coco_lm.CONFIG_MAPPING.from_architecture(replace(coco_lm.BASE, position=position))
 
 

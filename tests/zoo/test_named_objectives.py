@@ -183,7 +183,7 @@ def test_visibility_heads_and_tokens_come_with_the_objective() -> None:
         ("cnn-mini", "clm", "a convolutional network is bidirectional"),
         ("canine-mini", "mlm", "characters have no token embeddings"),
         ("elmo-mini", "mlm", "no token embeddings"),
-        ("word2vec-skipgram-mini", "mlm", "no network that reads a text"),
+        ("word2vec-skipgram-mini", "mlm", "not a network"),
         ("bert-mini", "characters", "hashes characters"),
         ("transformer-xl-words-mini", "rtd", "adaptive_input is supported by next-token heads"),
     ],

@@ -172,7 +172,7 @@ def test_it_begins_with_bert_and_reads_as_bert_did(tmp_path: Path) -> None:
     for segment in (0, 2, 3, 4):
         said = grown.hidden_states(Batch(inputs=ids, segments=torch.full_like(ids, segment)))
         assert torch.equal(said, first)
-    with pytest.raises(ValueError, match="begins with a BERT of two segments and has 6"):
+    with pytest.raises(ValueError, match="is initialized from a BERT of two segments and has 6"):
         card.convert_from_bert(short, a)
 
 
