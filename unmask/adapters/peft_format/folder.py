@@ -94,9 +94,9 @@ def write_adapter(
         ValueError: the adapter or a parameter does not exist, there is nothing to write, or an
             adapter is merged.
     """
-    parameters = parameters_to_save(model, extra_parameters)
+    names = parameters_to_save(model, extra_parameters)
     module = None if name is None else find_adapter(model, name)
-    if module is None and not parameters:
+    if module is None and not names:
         raise ValueError("there is nothing to write: no adapter, no head, no parameters")
     if merged := [n for n in model.adapters if find_adapter(model, n).attachment.unmerged_weights]:
         raise ValueError(f"adapter {merged[0]!r} is merged into the weights: unmerge it to write")
@@ -106,18 +106,14 @@ def write_adapter(
         if unsupported_by_peft(model, preset, name) is not None
         else fused_modules(model, preset.weight_names)
     )
-    if (
-        name is not None
-        and table
-        and tensor_incompatibility(model, name, parameters, table) is not None
-    ):
+    if name is not None and table and tensor_incompatibility(model, name, names, table) is not None:
         table = []
-    saved = modules_to_save(table, parameters)
+    saved = modules_to_save(table, names)
     if saved:
-        parameters = _module_parameters(model, saved)
+        names = _module_parameters(model, saved)
     record = write_record(
         {
-            "backbone": backbone_digest(model, parameters),
+            "backbone": backbone_digest(model, names),
             "adapter": to_dict(spec),
             "heads": to_dict(model.head_specs),
             "labels": list(labels),
@@ -130,14 +126,14 @@ def write_adapter(
     }
     folder.mkdir(parents=True, exist_ok=True)
     if table:
-        more, tensors = to_peft(module, model, table)
-        beside = _extra_tensors(model, preset, parameters)
-        config |= {**more, "modules_to_save": [fused.external_name for fused in saved] or None}
+        settings, tensors = to_peft(module, model, table)
+        beside = _extra_tensors(model, preset, names)
+        config |= {**settings, "modules_to_save": [fused.external_name for fused in saved] or None}
         write_tensors(folder / WEIGHTS_FILE, _peft_tensor_names(tensors, beside))
         _write_json(folder / RECORD_FILE, record)
     else:
         weights = model.own_weights()
-        tensors = {n: weights[n] for n in parameters}
+        tensors = {n: weights[n] for n in names}
         if module is not None:
             state = cast(Any, module).state_dict()
             tensors |= {f"adapter.{n}": x for n, x in state.items()}
