@@ -151,18 +151,38 @@ def test_blanks_are_filled_and_8_bits_are_near(tmp_path: Path, capfd) -> None:
     assert scales  # per channel
     record = json.loads((folder / "unmask.json").read_text())["onnx"]
     assert record["reduce_range"] == uses_reduced_range()
+    rows = tmp_path / "rows.tsv"
+    rows.write_text("text\tlabel\na\tyes\nb\tno\n")
     for arguments, wrong in (
         (["evaluate", folder, "--data", __file__], "does not support evaluation"),
         (["embed", folder, "a", "--layer", "0"], "the last layer alone"),
         (["fill", folder, "a [MASK]", "--device", "cuda"], "device must be auto or cpu"),
         (["convert", folder, tmp_path / "x"], "does not support conversion"),
         (["predict", folder, "a"], "no head that labels"),
+        (["compress", folder, "--method", "int8", "--out", tmp_path / "y"], "has no weights"),
+        (
+            [
+                "finetune",
+                folder,
+                "--task",
+                "classify",
+                "--train",
+                rows,
+                "--dev",
+                rows,
+                "--out",
+                tmp_path / "z",
+            ],
+            "no weights",
+        ),
         (["generate", folder, "--prompt", "a"], "does not generate"),
     ):
         assert cli.run([str(a) for a in arguments]) == 2
         error = capfd.readouterr().err
         assert wrong in error
         assert error.count("\n") == 1, error
+    assert not (tmp_path / "y").exists()
+    assert cli.run(["show", str(folder)]) == 0
 
 
 @pytest.mark.parametrize(

@@ -261,11 +261,27 @@ class OnnxModel(Model):
             super().__init__(architecture, head_specs)
         self.graph = OnnxBackbone(self.backbone, session, record)
         self.backbone: Backbone = self.graph
+        self._head_is_separate: bool | None = None
 
     @property
     def device(self) -> torch.device:
         """The CPU."""
         return torch.device("cpu")
+
+    def parameter_count(self) -> int:
+        """Count the parameters of the model that the graph was made of."""
+        return sum(p.numel() for p in self.own_weights().values())
+
+    def trained_weights(self) -> dict[str, Tensor]:
+        """Refuse: the weights are in the graph alone.
+
+        Raises:
+            ValueError: always.
+        """
+        raise ValueError(
+            "an ONNX graph has no weights that can be changed or converted; use the folder that it "
+            "was made of"
+        )
 
     def hidden_states(self, batch: Batch) -> Float[Tensor, "b t _"]:
         """Return the hidden states of the last layer."""
@@ -273,6 +289,16 @@ class OnnxModel(Model):
 
     def logits_at(self, batch: Batch, selected: Bool[Tensor, "b t"]) -> Float[Tensor, "n v"]:
         """Return the language head's logits at selected tokens, row by row."""
+        session = self.graph.session
+        if self._head_is_separate is None:
+            self._head_is_separate = session.can_continue(HIDDEN_STATE, LOGITS)
+        if self._head_is_separate:
+            hidden = self.graph(batch)[selected]
+            found = [
+                session.run({HIDDEN_STATE: some[None]}, [LOGITS])[0][0]
+                for some in hidden.split(max(MAX_LOGITS // self.vocab_size, 1))
+            ]
+            return torch.cat(found)
         rows = max(MAX_LOGITS // (batch.inputs.shape[1] * self.vocab_size), 1)
         found = [
             self.graph.run(_rows(batch, i, i + rows), LOGITS)[selected[i : i + rows]]

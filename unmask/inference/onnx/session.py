@@ -29,47 +29,106 @@ class OnnxSession:
                 weights outside the folder.
         """
         require_onnx(f"{folder}: an ONNX folder")
-        import onnxruntime
-
         self.path = folder / MODEL_FILE
         if not self.path.is_file():
             raise FileNotFoundError(f"{self.path}: missing")
-        _check_graph(self.path)
-        options = onnxruntime.SessionOptions()
-        options.intra_op_num_threads = torch.get_num_threads()
-        options.log_severity_level = 4
-        try:
-            self._session = onnxruntime.InferenceSession(
-                self.path, options, providers=["CPUExecutionProvider"]
-            )
-        except _session_errors() as error:
-            raise ValueError(f"{self.path}: {_first_line(error)}") from None
-        self.input_names = tuple(one.name for one in self._session.get_inputs())
-        self.input_shapes = {one.name: tuple(one.shape) for one in self._session.get_inputs()}
-        self.output_names = tuple(one.name for one in self._session.get_outputs())
+        graph = _check_graph(self.path).graph
+        self.input_names = tuple(one.name for one in graph.input)
+        self.input_shapes = {one.name: _sizes(one) for one in graph.input}
+        self.output_names = tuple(one.name for one in graph.output)
+        self._parts: dict[tuple[tuple[str, ...], tuple[str, ...]], Any] = {}
+
+    def can_continue(self, start: str, output: str) -> bool:
+        """Return whether an output depends on one other output alone, from which it is computed."""
+        return extract_part(_read_graph(self.path), (start,), (output,)) is not None
 
     def run(self, inputs: Mapping[str, Tensor], outputs: Sequence[str]) -> list[Tensor]:
-        """Run what the named outputs need.
+        """Run what the named outputs need, and no more.
+
+        Args:
+            inputs: all inputs of the graph, or an output from which others are computed.
+            outputs: names.
 
         Raises:
             ValueError: the graph has no such input or output, or fails.
         """
-        import onnxruntime
-
-        if missing := ({*inputs} - {*self.input_names}) | ({*outputs} - {*self.output_names}):
+        known = {*self.input_names, *self.output_names}
+        if missing := ({*inputs} - known) | ({*outputs} - {*self.output_names}):
             raise ValueError(
                 f"{self.path}: the graph has no {sorted(missing)[0]} (inputs: "
                 f"{', '.join(self.input_names)}; outputs: {', '.join(self.output_names)})"
             )
-        options = onnxruntime.RunOptions()
-        options.only_execute_path_to_fetches = True
-        options.log_severity_level = 4
+        session = self._part(tuple(inputs), tuple(outputs))
         arrays = {name: np.ascontiguousarray(x.numpy()) for name, x in inputs.items()}
         try:
-            found: Any = self._session.run(list(outputs), arrays, options)
+            found: Any = session.run(list(outputs), arrays)
         except _session_errors() as error:
             raise ValueError(f"{self.path}: {_first_line(error)}") from None
         return [torch.from_numpy(x) for x in found]
+
+    def _part(self, inputs: tuple[str, ...], outputs: tuple[str, ...]) -> Any:
+        """Return the session of a part of the graph, which is opened once.
+
+        onnxruntime's `only_execute_path_to_fetches` leaves nothing out (1.32).
+        """
+        key = (inputs, outputs)
+        if key not in self._parts:
+            part = extract_part(_read_graph(self.path), inputs, outputs)
+            self._parts[key] = self._open(self.path if part is None else part.SerializeToString())
+        return self._parts[key]
+
+    def _open(self, graph: Path | bytes) -> Any:
+        import onnxruntime
+
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = torch.get_num_threads()
+        options.log_severity_level = 4
+        try:
+            return onnxruntime.InferenceSession(graph, options, providers=["CPUExecutionProvider"])
+        except _session_errors() as error:
+            raise ValueError(f"{self.path}: {_first_line(error)}") from None
+
+
+def _sizes(value: Any) -> tuple[int, ...]:
+    """Return the sizes of an input, 0 for those that vary."""
+    return tuple(int(one.dim_value) for one in value.type.tensor_type.shape.dim)
+
+
+def extract_part(model: Any, inputs: Sequence[str], outputs: Sequence[str]) -> Any:
+    """Return the part of a graph between some tensors and some of its outputs.
+
+    None: the outputs depend on other inputs, too, or the graph has weights in another file or
+    graphs within nodes, so that it must be opened whole.
+    """
+    graph = model.graph
+    if any(one.external_data for one in _tensors(model)) or len(list(_graphs(model))) > 1:
+        return None
+    producers = {name: node for node in graph.node for name in node.output}
+    weights = {one.name: one for one in graph.initializer}
+    waiting, needed, kept = list(outputs), set[str](), set[int]()
+    while waiting:
+        name = waiting.pop()
+        if not name or name in needed or name in inputs:
+            continue
+        needed.add(name)
+        if name in producers:
+            kept.add(id(producers[name]))
+            waiting += producers[name].input
+        elif name not in weights:
+            return None
+    part = type(model)()
+    part.CopyFrom(model)
+    values = {one.name: one for one in (*graph.input, *graph.output)}
+    nodes = [node for node in graph.node if id(node) in kept]
+    for field, items in (
+        ("node", nodes),
+        ("initializer", [weights[name] for name in weights if name in needed]),
+        ("input", [values[name] for name in inputs]),
+        ("output", [values[name] for name in outputs]),
+    ):
+        part.graph.ClearField(field)
+        getattr(part.graph, field).extend(items)
+    return part
 
 
 def _session_errors() -> tuple[type[Exception], ...]:
@@ -88,20 +147,29 @@ def _first_line(error: Exception) -> str:
     return f"onnxruntime does not run it: {line.partition(' : ')[2].rpartition(' : ')[2] or line}"
 
 
-def _check_graph(path: Path) -> None:
-    """Check a graph before onnxruntime opens it.
+def _read_graph(path: Path) -> Any:
+    """Read a graph, without weights in other files.
 
     Raises:
-        ValueError: it is damaged, has operators of unknown domains, or names files outside its
-            folder.
+        ValueError: it is damaged.
     """
     import onnx
     from google.protobuf.message import DecodeError
 
     try:
-        model = onnx.load(path, load_external_data=False)
+        return onnx.load(path, load_external_data=False)
     except DecodeError:
         raise ValueError(f"{path}: truncated or damaged: it is no ONNX model") from None
+
+
+def _check_graph(path: Path) -> Any:
+    """Check a graph before onnxruntime opens it, and return it.
+
+    Raises:
+        ValueError: it is damaged, has operators of unknown domains, or names files outside its
+            folder.
+    """
+    model = _read_graph(path)
     if not model.graph.node:
         raise ValueError(f"{path}: truncated or damaged: its graph is empty")
     used = {one.domain for one in model.opset_import}
@@ -116,6 +184,7 @@ def _check_graph(path: Path) -> None:
         for entry in tensor.external_data:
             if entry.key == "location":
                 _check_location(path, entry.value)
+    return model
 
 
 def _check_location(path: Path, location: str) -> None:
