@@ -131,6 +131,11 @@ def _window(patch: pytest.MonkeyPatch) -> None:
     run("benchmarks/window.py", "--rounds 1 --lengths 64 --sizes longformer-mini", patch)
 
 
+def _onnx(patch: pytest.MonkeyPatch) -> None:
+    words = "runs/bert --rounds 1 --threads 1 --texts 2"
+    run("benchmarks/onnx_export.py", words, patch, DATA=Path("shared").resolve(), LENGTH=16)
+
+
 def _forgetting(patch: pytest.MonkeyPatch) -> None:
     words = "--rounds 1 --rows 1 --models mistral-mini --lengths 8"
     run("benchmarks/forgetting.py", words, patch, SIZE=200)
@@ -242,7 +247,7 @@ RUNS: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
     "benchmarks/encoders.py": _encoders, "benchmarks/finetuning.py": _finetuning,
     "benchmarks/forgetting.py": _forgetting, "benchmarks/generation.py": _generation,
     "benchmarks/harness.py": _harness, "benchmarks/methods.py": _methods,
-    "benchmarks/own_text.py": _own_text, "benchmarks/pretraining.py": _pretraining,
+    "benchmarks/onnx_export.py": _onnx, "benchmarks/own_text.py": _own_text, "benchmarks/pretraining.py": _pretraining,
     "benchmarks/static_vectors.py": _static_vectors, "benchmarks/window.py": _window,
     "benchmarks/word2vec.py": _word2vec, "benchmarks/word_vectors.py": _word_vectors,
     "scripts/demo_data.py": _demo_data, "scripts/objective_table.py": _objective_table,

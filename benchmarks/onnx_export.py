@@ -1,6 +1,6 @@
 """One encoder by torch and by onnxruntime, in float32 and 8 bits: time, size and masked loss.
 
-    python benchmarks/onnx.py [MODEL] [--threads 2] [--rounds 15] [--texts 200]
+    python benchmarks/onnx_export.py [MODEL] [--threads 2] [--rounds 15] [--texts 200]
 
 Speed: hidden states of texts of 128 tokens, batches of 1 and 32. The ways take turns, round after
 round, so that whatever else the machine does slows all alike; a time is the median of the rounds, a
