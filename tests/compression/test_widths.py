@@ -18,6 +18,7 @@ from unmask.compression.calibration import calibration_batches
 from unmask.compression.structure.importance import mask_gradients, normalized
 from unmask.compression.structure.widths import ColumnPruning, HeadPruning
 from unmask.heads.model import Model
+from unmask.heads.pretraining.generator_inputs import GeneratorInputs
 from unmask.model.backbones.transformer import Architecture
 from unmask.model.layers.per_layer import LayerWidths
 from unmask.zoo.catalogue import MODELS
@@ -125,6 +126,16 @@ def test_texts_of_a_batch_count_each_by_itself(tmp_path: Path, corpus: Path) -> 
     apart = mask_gradients(model, modules, [r for b in batches for r in rows_of(b)])["one"]
     torch.testing.assert_close(whole, apart)
     assert all(p.requires_grad for p in model.parameters())  # as before
+
+
+def test_what_a_generator_samples_is_the_same_each_time() -> None:
+    card = MODELS["electra-mini"]
+    model = card.build().initialize(0)
+    ids = torch.randint(10, 100, (2, 9), generator=torch.Generator().manual_seed(0))
+    batch = Batch(inputs=ids, targets=ids, features=(GeneratorInputs(ids),))
+    modules = {"one": (model.get_submodule("backbone.layers.0.attention.o"), 4)}
+    first, second = (mask_gradients(model, modules, [batch])["one"] for _ in range(2))
+    assert torch.equal(first, second)
 
 
 def test_scores_of_each_layer_have_norm_one() -> None:

@@ -32,9 +32,9 @@ def mask_gradients(
     """
     sums = {name: torch.zeros(n, dtype=torch.float64) for name, (_, n) in modules.items()}
     n_texts, n_targets = 0, 0
-    for batch in batches:
+    for seed, batch in enumerate(batches):
         masks: dict[str, Tensor] = {}
-        with _masked(modules, masks), evaluating(model), torch.enable_grad():
+        with _masked(modules, masks), evaluating(model, seed), torch.enable_grad():
             terms = model(batch.to(model.device)).terms.values()
             count = sum(term.count for term in terms)
             if count:
@@ -78,15 +78,20 @@ def _masked(
 
 
 @contextmanager
-def evaluating(model: Model) -> Generator[None]:
-    """Let a model compute without dropout, and without gradients of its own weights."""
+def evaluating(model: Model, seed: int) -> Generator[None]:
+    """Let a model compute without dropout, and without gradients of its own weights.
+
+    What a generator beside it samples is drawn with the seed.
+    """
     was_training = model.training
     trained = [p for p in model.parameters() if p.requires_grad]
     model.eval()
     for parameter in trained:
         parameter.requires_grad_(False)
     try:
-        yield
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            yield
     finally:
         model.train(was_training)
         for parameter in trained:

@@ -194,8 +194,8 @@ def second_moments(
     """
     sums: dict[str, Tensor] = {}
     counts: dict[str, int] = {}
-    for batch in batches:
-        with _watched(model, maps, batch, sums, counts), evaluating(model), torch.no_grad():
+    for seed, batch in enumerate(batches):
+        with _watched(model, maps, batch, sums, counts), evaluating(model, seed), torch.no_grad():
             model(batch.to(model.device))
     for name, total in sums.items():
         if not bool(total.isfinite().all()):
