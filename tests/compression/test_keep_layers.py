@@ -9,7 +9,7 @@ from torch import nn
 
 import unmask
 from unmask.batch import Batch
-from unmask.compression.layers import KeepLayers, every_nth, keep_layers, select_layers
+from unmask.compression.structure.layers import KeepLayers, every_nth, keep_layers, select_layers
 from unmask.config import from_dict
 from unmask.model.backbones.transformer import Transformer
 

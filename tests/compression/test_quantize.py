@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from unmask.checkpoints.packed import IntegerEncoding, pack_codes, packed_size, unpack_codes
-from unmask.compression.quantize import LEVELS_OF_BITS, Quantize
+from unmask.compression.config import LEVELS_OF_BITS
+from unmask.compression.quantize import Quantize
 
 
 @given(

@@ -9,7 +9,7 @@ import torch
 import unmask
 from unmask.checkpoints.huggingface.read import LoadedModel
 from unmask.checkpoints.huggingface.write import write_folder
-from unmask.compression.layers import KeepLayers
+from unmask.compression.structure.layers import KeepLayers
 from unmask.compression.structure.low_rank import LowRank
 from unmask.compression.structure.widths import ColumnPruning, HeadPruning
 from unmask.inference.export import save_model

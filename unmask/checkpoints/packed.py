@@ -61,9 +61,13 @@ class IntegerEncoding:
     group: int | None = None
     has_offset: bool = False
     """Whether each scale has an offset; otherwise codes are centered."""
+    transposed: bool = False
+    """Whether the rows are the columns of the matrix, which is written transposed."""
 
     def __post_init__(self) -> None:
         _check_shape(self.shape)
+        if self.transposed and len(self.shape) != 2:
+            raise ValueError(f"transposed must be false for {len(self.shape)} dimensions")
         if self.group is not None and self.group < 0:
             raise ValueError(f"group must be at least 0, got {self.group}")
 
@@ -73,9 +77,14 @@ class IntegerEncoding:
         return math.prod(self.shape)
 
     @property
+    def row_size(self) -> int:
+        """Number of weights of a row."""
+        return self.shape[0] if self.transposed else self.shape[-1]
+
+    @property
     def scale_shape(self) -> tuple[int, int]:
         """Rows and groups of the scales."""
-        last = self.shape[-1]
+        last = self.row_size
         if self.group == 0:
             return 1, 1
         return self.n_codes // max(last, 1), 1 if self.group is None else -(-last // self.group)
@@ -96,18 +105,18 @@ class IntegerEncoding:
     def decode(self, parts: Mapping[str, Tensor]) -> Tensor:
         """Return the tensor in float32."""
         codes = unpack_codes(parts["codes"], self.n_codes, self.levels)
-        weights = codes.to(torch.float32).reshape(-1, self.shape[-1]) - self.center
+        weights = codes.to(torch.float32).reshape(-1, self.row_size) - self.center
         if self.levels == 2 and not self.has_offset:
             weights = weights * 2
         weights = weights * self.per_weight(parts["scale"].to(torch.float32))
         if self.has_offset:
             weights = weights + self.per_weight(parts["offset"].to(torch.float32))
-        return weights.reshape(self.shape)
+        return weights.mT.contiguous() if self.transposed else weights.reshape(self.shape)
 
     def per_weight(self, scale: Float[Tensor, "r g"]) -> Float[Tensor, "r c"]:
         """Return scales such that they multiply weights [rows columns]."""
         if self.group:
-            return scale.repeat_interleave(self.group, 1)[:, : self.shape[-1]]
+            return scale.repeat_interleave(self.group, 1)[:, : self.row_size]
         return scale
 
 

@@ -1,5 +1,6 @@
 """Methods of compression by their words: what changes weights, and what writes them smaller."""
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
@@ -8,13 +9,17 @@ from torch import Tensor
 
 from unmask.checkpoints.checksums import RUN_FILE
 from unmask.checkpoints.packed import EncodedTensor, SparseEncoding
-from unmask.compression.layers import KeepLayers
+from unmask.compression.config import TRAINING_METHODS, TrainingCompression
+from unmask.compression.distillation.terms import DISTILLATION_TERMS, Distillation
 from unmask.compression.prune import MagnitudePruning
 from unmask.compression.quantize import Quantize
+from unmask.compression.structure.layers import KeepLayers
 from unmask.compression.structure.low_rank import LowRank
 from unmask.compression.structure.widths import ColumnPruning, HeadPruning
-from unmask.config import parse_variant, to_dict
+from unmask.compression.while_training import MIN_ENCODED_WEIGHTS, is_embedding_name
+from unmask.config import from_dict, parse_variant, to_dict
 from unmask.files import read_json
+from unmask.model.exchange.weight_names import WeightNames
 
 COMPRESSION_KEY = "compression"
 """Where unmask.json lists what a model was compressed by."""
@@ -31,8 +36,8 @@ METHODS: Mapping[str, type[CompressionMethod]] = {
 }
 _ALIASES = {f"int{bits}": f"quantize:bits={bits}" for bits in (8, 4, 3, 2)}
 """Short words of methods."""
-MIN_ENCODED_WEIGHTS = 1024
-"""Tensors with fewer weights are written as they are: their scales would take as much."""
+PACKED_METHOD = "packed"
+"""Word of the codes that a model was trained with."""
 _MIN_SPARSITY = 1 / 16
 """Fraction of zeros from which a bit for each weight is paid back, with some to spare."""
 
@@ -75,8 +80,7 @@ def split_methods(
 def method_record(method: CompressionMethod) -> dict[str, Any]:
     """Return a method as plain data, with its word."""
     word = next(word for word, kind in METHODS.items() if isinstance(method, kind))
-    fields = {key: value for key, value in to_dict(method).items() if key != "kind"}
-    return {"method": word} | fields
+    return {"method": word} | _fields_of(method)
 
 
 def recorded_methods(folder: Path) -> list[dict[str, Any]]:
@@ -108,13 +112,13 @@ def format_methods(records: Sequence[Mapping[str, Any]]) -> str:
 
 
 def encode_tensors(
-    tensors: Mapping[str, Tensor], embeddings: frozenset[str], quantize: Quantize | None
+    tensors: Mapping[str, Tensor], weight_names: WeightNames, quantize: Quantize | None
 ) -> dict[str, Tensor | EncodedTensor]:
     """Encode matrices: in few bits, or, without `quantize`, without their zeros.
 
     Args:
         tensors: by name; vectors (biases, norms) and small matrices stay as they are.
-        embeddings: names of tables of tokens and positions.
+        weight_names: says which of them are tables of tokens and positions, and which transposed.
         quantize: bits and granularity.
 
     Raises:
@@ -127,10 +131,49 @@ def encode_tensors(
         if not (large and tensor.is_floating_point()):
             continue
         if quantize is not None:
+            internal = next(weight_names.internal_names([name]), name)
             try:
-                found[name] = quantize.encode(tensor, is_embedding=name in embeddings)
+                found[name] = quantize.encode(
+                    tensor,
+                    is_embedding=is_embedding_name(internal),
+                    transposed=tensor.ndim == 2 and weight_names.is_transposed(name),
+                )
             except ValueError as error:
                 raise ValueError(f"{name}: {error}") from None
         elif int((tensor == 0).sum()) > _MIN_SPARSITY * tensor.numel():
             found[name] = SparseEncoding.encode(tensor)
     return found
+
+
+def trained_quantization(records: Sequence[Mapping[str, Any]]) -> Quantize:
+    """Return the codes of a model that was trained with them, from its records.
+
+    Raises:
+        ValueError: it was not.
+    """
+    last = next((one for one in reversed(records) if one["method"] in ("qat", "quantize")), {})
+    if last.get("method") != "qat":
+        raise ValueError("packed: the model was not trained with codes (--compress qat)")
+    names = {f.name for f in dataclasses.fields(Quantize)} - {"clipping"}
+    return from_dict(Quantize, {name: last[name] for name in names if name in last})
+
+
+def training_records(
+    methods: Sequence[TrainingCompression], distillation: Distillation | None
+) -> list[dict[str, Any]]:
+    """Return what a run compressed its model by while it trained, as `method_record` does."""
+    records = [] if distillation is None else [_distillation_record(distillation)]
+    for method in methods:
+        word = next(word for word, kind in TRAINING_METHODS.items() if isinstance(method, kind))
+        records.append({"method": word} | _fields_of(method))
+    return records
+
+
+def _distillation_record(distillation: Distillation) -> dict[str, Any]:
+    words = {kind: word for word, kind in DISTILLATION_TERMS.items()}
+    terms = " + ".join(words[type(term)] for term in distillation.terms)
+    return {"method": "distill", "terms": terms, "teacher": ", ".join(distillation.teacher)}
+
+
+def _fields_of(method: object) -> dict[str, Any]:
+    return {key: value for key, value in to_dict(method).items() if key != "kind"}

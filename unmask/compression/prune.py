@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from unmask.batch import Batch
 from unmask.checkpoints.huggingface.read import LoadedModel
-from unmask.compression.rebuild import check_no_adapters
+from unmask.compression.structure.rebuild import check_no_adapters
 from unmask.config import check_number_fields
 from unmask.heads.model import Model
 
@@ -61,9 +61,9 @@ class MagnitudePruning:
         if self.pattern is not None:
             return {name: self._pattern_mask(name, w) for name, w in matrices.items()}
         if self.scope == "layer":
-            return {name: _largest(w.abs(), self.fraction) for name, w in matrices.items()}
+            return {name: largest(w.abs(), self.fraction) for name, w in matrices.items()}
         everything = torch.cat([w.detach().abs().reshape(-1) for w in matrices.values()])
-        kept = _largest(everything, self.fraction)
+        kept = largest(everything, self.fraction)
         split = kept.split([w.numel() for w in matrices.values()])
         return {n: m.reshape(w.shape) for (n, w), m in zip(matrices.items(), split, strict=True)}
 
@@ -111,7 +111,7 @@ def layer_matrices(model: Model) -> Mapping[str, Float[Tensor, "o i"]]:
     return found
 
 
-def _largest(magnitudes: Float[Tensor, "*n"], fraction: float) -> Bool[Tensor, "*n"]:
+def largest(magnitudes: Float[Tensor, "*n"], fraction: float) -> Bool[Tensor, "*n"]:
     """Return a mask without the smallest `fraction`."""
     n_pruned = round(fraction * magnitudes.numel())
     flat = magnitudes.detach().reshape(-1)

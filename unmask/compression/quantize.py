@@ -1,17 +1,15 @@
 """Quantization of weights after training: codes of 8, 4, 3, 2, log2(3) or 1 bits, with scales."""
 
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import dataclass, replace
+from typing import cast
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor
 
 from unmask.checkpoints.packed import EncodedTensor, IntegerEncoding, Levels, pack_codes
-from unmask.config import check_number_fields
+from unmask.compression.config import LEVELS_OF_BITS, QuantizationFormat
 
-LEVELS_OF_BITS: dict[float, Levels] = {1.0: 2, 1.58: 3, 2.0: 4, 3.0: 8, 4.0: 16, 8.0: 256}
-"""Number of values of a code by the name of its size; 1.58 is log2(3), rounded."""
 _CLIPPING_RATIOS = tuple(ratio / 50 for ratio in range(50, 9, -1))
 _TERNARY_THRESHOLD = 0.7
 """Of the mean magnitude: below it a weight is zero (Li et al. 2016, arXiv:1605.04711, section 2.2:
@@ -20,101 +18,122 @@ _SMALLEST_SCALE = torch.finfo(torch.float16).smallest_normal
 
 
 @dataclass(frozen=True, kw_only=True)
-class Quantize:
-    """Weights of few bits, after training and without data (round to nearest).
+class Quantize(QuantizationFormat):
+    """Weights of few bits, after training and without data (round to nearest)."""
 
-    With L levels and a range of magnitude r, a symmetric code is round(w / s) for
-    s = r / (L / 2 - 1), within the range; an asymmetric one is round((w - minimum) / s) for
-    s = (maximum - minimum) / (L - 1). At 1 bit a weight is its sign times the mean magnitude
-    (Rastegari et al. 2016, arXiv:1603.05279, equation 6); with three levels it is that, or zero
-    (Li et al. 2016, arXiv:1605.04711, equation 6).
+    def encode(
+        self,
+        weights: Float[Tensor, "..."],
+        *,
+        is_embedding: bool = False,
+        transposed: bool = False,
+    ) -> EncodedTensor:
+        """Quantize one tensor; see `encode_tensor`."""
+        return encode_tensor(self, weights, is_embedding=is_embedding, transposed=transposed)
+
+
+@dataclass(frozen=True)
+class _Codes:
+    """Codes of a tensor by row and group, which of them are weights, and their scales."""
+
+    encoding: IntegerEncoding
+    codes: Float[Tensor, "r g c"]
+    counted: Bool[Tensor, "r g c"]
+    scale: Float[Tensor, "r g"]
+    offset: Float[Tensor, "r g"] | None
+
+
+def encode_tensor(
+    form: QuantizationFormat,
+    weights: Float[Tensor, "..."],
+    *,
+    is_embedding: bool = False,
+    transposed: bool = False,
+) -> EncodedTensor:
+    """Quantize one tensor; of one that is `transposed`, columns and not rows have scales.
+
+    Raises:
+        ValueError: it holds numbers that are not finite.
     """
+    found = _quantize(form, weights.mT if transposed else weights, is_embedding=is_embedding)
+    if transposed:
+        encoding = replace(found.encoding, shape=tuple(weights.shape), transposed=True)
+        found = replace(found, encoding=encoding)
+    codes = pack_codes(found.codes[found.counted].to(torch.uint8), found.encoding.levels)
+    offset = {} if found.offset is None else {"offset": found.offset}
+    return EncodedTensor(found.encoding, {"codes": codes, "scale": found.scale} | offset)
 
-    bits: float = 8.0
-    """Bits of a weight: 8, 4, 3, 2, 1.58 (three levels) or 1."""
-    granularity: Literal["tensor", "channel", "group"] | None = None
-    """Weights with a scale in common: of a tensor, of a row, or `group` successive ones of a row.
-    None: channel for 8 bits, else group."""
-    group: int = 64
-    """Size of a group."""
-    symmetric: bool | None = None
-    """Whether codes are centered at zero; otherwise each scale has an offset. None: not at 2, 3 and
-    4 bits."""
-    clipping: Literal["none", "percentile", "mse"] = "none"
-    """Range of the weights: from the smallest to the largest; to a percentile of their magnitudes;
-    or the one of 41 that gives the least squared error."""
-    percentile: float = 99.9
-    """Percentile of magnitudes that is the range of `clipping="percentile"`, from 50 to 100."""
-    embedding_bits: float = 8.0
-    """Bits of tables of tokens and positions, at least `bits`."""
 
-    def __post_init__(self) -> None:
-        check_number_fields(self)
-        known = ", ".join(f"{bits:g}" for bits in sorted(LEVELS_OF_BITS))
-        for name in ("bits", "embedding_bits"):
-            if getattr(self, name) not in LEVELS_OF_BITS:
-                raise ValueError(f"{name} must be one of {known}, got {getattr(self, name):g}")
-        if self.group < 1:
-            raise ValueError(f"group must be at least 1, got {self.group}")
-        if not 50 <= self.percentile <= 100:
-            raise ValueError(f"percentile must be from 50 to 100, got {self.percentile:g}")
-        if self.bits < 2 and self.symmetric is False:
-            raise ValueError("symmetric must be true for fewer than 2 bits, which are centered")
+def round_weights(
+    form: QuantizationFormat, weights: Float[Tensor, "*n"], *, is_embedding: bool = False
+) -> Float[Tensor, "*n"]:
+    """Return the weights that the codes of a tensor stand for.
 
-    def encode(self, weights: Float[Tensor, "..."], *, is_embedding: bool = False) -> EncodedTensor:
-        """Quantize one tensor.
+    Raises:
+        ValueError: it holds numbers that are not finite.
+    """
+    found = _quantize(form, weights, is_embedding=is_embedding)
+    values = _decode(found.codes, found.scale.float(), found.offset, found.encoding)
+    if found.encoding.levels == 2 and found.offset is None:
+        values = values * 2
+    return values[found.counted].reshape(weights.shape)
 
-        Raises:
-            ValueError: it holds numbers that are not finite.
-        """
-        if not bool(weights.isfinite().all()):
-            raise ValueError("weights that are not finite cannot be quantized")
-        bits = max(self.bits, self.embedding_bits) if is_embedding else self.bits
-        encoding = IntegerEncoding(
-            shape=tuple(weights.shape),
-            levels=LEVELS_OF_BITS[bits],
-            group=self._group(bits),
-            has_offset=bits >= 2 and not (bits == 8 if self.symmetric is None else self.symmetric),
-        )
-        grouped, counted = _in_groups(weights.detach().to(torch.float32), encoding)
-        if encoding.levels <= 3 and not encoding.has_offset:
-            scale, offset = _mean_magnitude(grouped, counted, encoding.levels), None
-        else:
-            scale, offset = self._range(grouped, counted, encoding)
-        scale = _stored(scale if encoding.levels <= 3 else torch.where(scale == 0, 1.0, scale))
-        offset = None if offset is None else _stored(offset)
-        codes = _round(grouped, scale.float(), offset, encoding)[counted]
-        parts = {"codes": pack_codes(codes.to(torch.uint8), encoding.levels), "scale": scale}
-        return EncodedTensor(encoding, parts | ({} if offset is None else {"offset": offset}))
 
-    def _group(self, bits: float) -> int | None:
-        granularity = self.granularity or ("channel" if bits == 8 else "group")
-        return {"tensor": 0, "channel": None, "group": self.group}[granularity]
+def _quantize(
+    form: QuantizationFormat, weights: Float[Tensor, "..."], *, is_embedding: bool
+) -> _Codes:
+    if not bool(weights.isfinite().all()):
+        raise ValueError("weights that are not finite cannot be quantized")
+    bits = max(form.bits, form.embedding_bits) if is_embedding else form.bits
+    encoding = IntegerEncoding(
+        shape=tuple(weights.shape),
+        levels=cast("Levels", LEVELS_OF_BITS[bits]),
+        group=_group(form, bits),
+        has_offset=bits >= 2 and not (bits == 8 if form.symmetric is None else form.symmetric),
+    )
+    grouped, counted = _in_groups(weights.detach().to(torch.float32), encoding)
+    if encoding.levels <= 3 and not encoding.has_offset:
+        scale, offset = _mean_magnitude(grouped, counted, encoding.levels), None
+    else:
+        scale, offset = _range(form, grouped, counted, encoding)
+    scale = _stored(scale if encoding.levels <= 3 else torch.where(scale == 0, 1.0, scale))
+    offset = None if offset is None else _stored(offset)
+    codes = _round(grouped, scale.float(), offset, encoding)
+    return _Codes(encoding, codes, counted, scale, offset)
 
-    def _range(
-        self, grouped: Float[Tensor, "r g c"], counted: Tensor, encoding: IntegerEncoding
-    ) -> tuple[Float[Tensor, "r g"], Float[Tensor, "r g"] | None]:
-        """Return scales and offsets for the range that the clipping gives."""
-        low = grouped.masked_fill(~counted, torch.inf).amin(2)
-        high = grouped.masked_fill(~counted, -torch.inf).amax(2)
-        if self.clipping == "percentile":
-            magnitudes = grouped.abs().masked_fill(~counted, torch.nan)
-            most = torch.nanquantile(magnitudes, self.percentile / 100, dim=2)
-            low, high = low.clamp(min=-most), high.clamp(max=most)
-        if self.clipping != "mse":
-            return _scales(low, high, encoding)
-        best, error = _scales(low, high, encoding), torch.full_like(low, torch.inf)
-        for ratio in _CLIPPING_RATIOS:
-            scale, offset = _scales(low * ratio, high * ratio, encoding)
-            decoded = _decode(_round(grouped, scale, offset, encoding), scale, offset, encoding)
-            squared = ((decoded - grouped) * counted).square().sum(2)
-            better = squared < error
-            error = torch.where(better, squared, error)
-            kept_offset = best[1]
-            if offset is not None and kept_offset is not None:
-                kept_offset = torch.where(better, offset, kept_offset)
-            best = torch.where(better, scale, best[0]), kept_offset
-        return best
+
+def _group(form: QuantizationFormat, bits: float) -> int | None:
+    granularity = form.granularity or ("channel" if bits == 8 else "group")
+    return {"tensor": 0, "channel": None, "group": form.group}[granularity]
+
+
+def _range(
+    form: QuantizationFormat,
+    grouped: Float[Tensor, "r g c"],
+    counted: Tensor,
+    encoding: IntegerEncoding,
+) -> tuple[Float[Tensor, "r g"], Float[Tensor, "r g"] | None]:
+    """Return scales and offsets for the range that the clipping gives."""
+    low = grouped.masked_fill(~counted, torch.inf).amin(2)
+    high = grouped.masked_fill(~counted, -torch.inf).amax(2)
+    if form.clipping == "percentile":
+        magnitudes = grouped.abs().masked_fill(~counted, torch.nan)
+        most = torch.nanquantile(magnitudes, form.percentile / 100, dim=2)
+        low, high = low.clamp(min=-most), high.clamp(max=most)
+    if form.clipping != "mse":
+        return _scales(low, high, encoding)
+    best, error = _scales(low, high, encoding), torch.full_like(low, torch.inf)
+    for ratio in _CLIPPING_RATIOS:
+        scale, offset = _scales(low * ratio, high * ratio, encoding)
+        decoded = _decode(_round(grouped, scale, offset, encoding), scale, offset, encoding)
+        squared = ((decoded - grouped) * counted).square().sum(2)
+        better = squared < error
+        error = torch.where(better, squared, error)
+        kept_offset = best[1]
+        if offset is not None and kept_offset is not None:
+            kept_offset = torch.where(better, offset, kept_offset)
+        best = torch.where(better, scale, best[0]), kept_offset
+    return best
 
 
 def _in_groups(

@@ -5,6 +5,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast, get_type_hints
 
+from unmask.compression.config import TrainingCompression, check_training_methods
+from unmask.compression.distillation.terms import Distillation
+from unmask.compression.options import distillation, training_methods
 from unmask.config import MAX_LEARNING_RATE, check_value, to_dict
 from unmask.finetuning.methods.adapt_first import MAX_EPOCHS, TaskAdaptivePretraining
 from unmask.finetuning.methods.method import (
@@ -67,6 +70,10 @@ class FinetuneConfig(TaskFields, TrainingFields):
     """Type of tokenizer to train. None: that of the preset."""
     tune: FinetuningMethod = field(default_factory=FullFinetuning)
     """Tuning method."""
+    compression: tuple[TrainingCompression, ...] = ()
+    """Compression while training; see `Recipe`."""
+    distillation: Distillation | None = None
+    """Teachers, fine-tuned on the same task, and what the model is compared with. None: none."""
     max_grad_norm: float = 1.0
     """Maximum norm of gradients; larger ones are scaled down."""
     micro_batch_tokens: int | None = None
@@ -145,6 +152,7 @@ class FinetuneConfig(TaskFields, TrainingFields):
                 "search and adapt_first cannot be combined: run adapt_first, then search on the "
                 "model of that run"
             )
+        check_training_methods(self.compression)
         if self.schedule is not None and self.tune.unfreezes_gradually:
             raise ValueError("gradual has a schedule of its own, a slanted triangle")
         if isinstance(self.tune, SourceEncoder) and self.task != "generate":
@@ -162,6 +170,8 @@ def make_config(options: FinetuneOptions | FinetuneSuiteOptions, base: str) -> F
         "tokenizer": None if options.tokenizer is None else str(options.tokenizer),
         "vocabulary": None if options.vocabulary is None else parse_vocabulary(options.vocabulary),
         "tune": parse_method(options.tune),
+        "compression": training_methods(options),
+        "distillation": distillation(options),
         "lm_loss_weight": None if options.lm_loss_weight is None else float(options.lm_loss_weight),
     }
     if isinstance(options, FinetuneSuiteOptions):  # each benchmark has its own task

@@ -21,7 +21,7 @@ from unmask.finetuning.initial_model.auxiliary_lm import remove_language_head
 from unmask.finetuning.initial_model.regression_scale import denormalize_head
 from unmask.finetuning.initial_model.used_tokens import restore_embeddings, shrink_embeddings
 from unmask.finetuning.job.finetune_job import FinetuneJob
-from unmask.finetuning.methods.method import learning_rate_factors, make_schedule, training_forward
+from unmask.finetuning.methods.method import learning_rate_factors, make_schedule
 from unmask.finetuning.results.score import score
 from unmask.heads.model import Model
 from unmask.training import loop
@@ -34,7 +34,7 @@ from unmask.training.resume import (
     check_frozen_weights,
     progress_record,
     restore_run,
-    trained_tensors,
+    state_tensors,
 )
 from unmask.training.run import TrainingRun
 
@@ -94,6 +94,7 @@ def _train(
         job.print_progress(f"going on after step {run.progress.step:,}")
     best = _train_steps(job, run, folder, best)
     loop.finish_run(run)
+    model.remove_training_modules()
     return best
 
 
@@ -117,6 +118,7 @@ def set_up_run(job: FinetuneJob, model: Model, seed: int) -> TrainingRun:
         learning_rate=t.learning_rate,
         schedule=make_schedule(t.tune, t.warmup, t.schedule or paper.schedule),
         max_grad_norm=t.max_grad_norm,
+        compression=t.compression,
         precision=t.precision,
         seed=seed,
         log_every=t.log_every,
@@ -145,7 +147,7 @@ def set_up_run(job: FinetuneJob, model: Model, seed: int) -> TrainingRun:
         data,
         world=job.world,
         learning_rate_factors=learning_rate_factors(t.tune, model),
-        forward=training_forward(t.tune, model),
+        forward=job.training_forward(model, seed),
     )
 
 
@@ -220,8 +222,7 @@ def _average_checkpoints(
     )
     if not better:
         return best
-    tensors = {name: x.detach().cpu().clone() for name, x in _trainable_tensors(run).items()}
-    return BestState(step=run.progress.step, scores=scores, tensors=tensors)
+    return BestState(step=run.progress.step, scores=scores, tensors=_model_tensors(run))
 
 
 def _should_stop_early(config: FinetuneConfig, best: BestState | None) -> bool:
@@ -255,13 +256,17 @@ def _evaluate(
     log.log_evaluation(step, scores)
     if best is not None and not job.task.is_better(scores, best.scores):
         return replace(best, n_worse_evaluations=best.n_worse_evaluations + 1)
-    tensors = {name: x.detach().cpu().clone() for name, x in _trainable_tensors(run).items()}
-    return BestState(step=step, scores=scores, tensors=tensors)
+    return BestState(step=step, scores=scores, tensors=_model_tensors(run))
 
 
 def _trainable_tensors(run: TrainingRun) -> dict[str, Tensor]:
     """Return the trained parameters in float32."""
     return {name: run.weights.masters[name] for name in run.weights.trained_names}
+
+
+def _model_tensors(run: TrainingRun) -> dict[str, Tensor]:
+    """Return a copy of the trained parameters as the model computes with them, in float32."""
+    return {n: run.weights.transformed(n).detach().cpu().clone() for n in run.weights.trained_names}
 
 
 def _save_checkpoint(
@@ -280,7 +285,7 @@ def _save_checkpoint(
     }
     tensors = {"best": {} if best is None else best.tensors}
     if not done:
-        tensors |= {"model": trained_tensors(run), "optimizer": run.optimizer.state_tensors()}
+        tensors |= state_tensors(run)
     keep = 1 if done else run.recipe.keep_checkpoints
     checkpoints.write_checkpoint(folder, run.progress.step, tensors, progress, n_kept=keep)
 

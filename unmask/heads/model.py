@@ -93,6 +93,10 @@ class HasFlops(Protocol):
         ...
 
 
+_NOT_OWN = ("adapters", "training_modules")
+"""First words of the names of modules and weights that are not the model's own."""
+
+
 class Model(nn.Module):
     """A backbone and its heads; the terms of all heads form one Prediction."""
 
@@ -116,6 +120,16 @@ class Model(nn.Module):
         self.adapters = nn.ModuleDict()
         """Adapters; their weights are not counted as the model's own. See
         `unmask.adapters.attach`."""
+        self.training_modules = nn.ModuleDict()
+        """Modules that only training uses, such as a projection to a teacher's width; they are
+        removed after it, and never counted as the model's own."""
+        self.computes_all_columns = False
+        """Whether the last layer computes all columns, even if the heads use only one."""
+
+    def remove_training_modules(self) -> None:
+        """Remove what only training used."""
+        self.training_modules = nn.ModuleDict()
+        self.computes_all_columns = False
 
     def add_head(self, name: str, spec: HeadSpec) -> None:
         """Add a head; its weights are not initialized."""
@@ -230,7 +244,7 @@ class Model(nn.Module):
     def own_weights(self) -> dict[str, Tensor]:
         """Return the model's own parameters by name, shared ones once, without adapters."""
         parameters = self.named_parameters()
-        return {name: p.detach() for name, p in parameters if not name.startswith("adapters.")}
+        return {name: p.detach() for name, p in parameters if not name.startswith(_NOT_OWN)}
 
     def initialize(self, seed: int = 0, loaded: Collection[str] = ()) -> "Model":
         """Initialize the model's own weights, except those loaded.
@@ -242,7 +256,7 @@ class Model(nn.Module):
         with torch.random.fork_rng(devices=[]):
             for name, module in self.named_modules():
                 own = [id(p) for p in module.parameters(recurse=False)]
-                if name.split(".", 1)[0] == "adapters" or (own and loaded_ids.issuperset(own)):
+                if name.startswith(_NOT_OWN) or (own and loaded_ids.issuperset(own)):
                     continue
                 torch.manual_seed(_module_seed(seed, name))
                 self.decoder_architecture.initializer(name, module, self.decoder_architecture)
@@ -344,6 +358,7 @@ class Model(nn.Module):
         head, *other_heads = list(self.heads.values()) or [None]
         if (
             other_heads
+            or self.computes_all_columns
             or not self.supports_last_only
             or not isinstance(head, SequenceClassificationHead)
         ):

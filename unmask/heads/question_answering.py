@@ -1,5 +1,6 @@
 """Extractive question answering: start and end of the answer among the tokens of a text."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -8,6 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from unmask.batch import IGNORE_INDEX, Batch
+from unmask.heads.classification.label_losses import kl_divergence
 from unmask.heads.classification.sequence_classification import PredictionHeadTransform
 from unmask.heads.prediction import Prediction, Term
 from unmask.heads.spec import HeadSpec
@@ -31,6 +33,20 @@ class QuestionAnswering(HeadSpec):
     def labels_tokens(self) -> bool:
         """True: it scores the start and end tokens of an answer."""
         return True
+
+    def soft_target_loss(
+        self, student: Tensor, teachers: Sequence[Tensor], batch: Batch, temperature: float
+    ) -> Tensor:
+        """Sum the mean divergence of start and end over the texts whose answer is known."""
+        assert batch.labels is not None
+        forbidden = (batch.labels == IGNORE_INDEX)[..., None]
+        lowest = torch.finfo(student.dtype).min
+        q, *p = (
+            (x.to(student.dtype) / temperature).masked_fill(forbidden, lowest).log_softmax(1)
+            for x in (student, *teachers)
+        )
+        losses = kl_divergence(q, p).masked_fill(forbidden, 0.0).sum((1, 2)) / 2
+        return temperature**2 * (losses * _answerable(batch.labels)).sum()
 
     def build(
         self, architecture: StackArchitecture, embedding_table: TokenEmbedding

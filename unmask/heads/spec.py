@@ -1,10 +1,11 @@
 """HeadSpec: the base class of heads as values, which build their modules."""
 
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
-from torch import nn
+from torch import Tensor, nn
 
+from unmask.batch import Batch
 from unmask.config import OpenUnion
 from unmask.heads.classification.label_losses import LabelLoss
 from unmask.model.architecture import StackArchitecture
@@ -89,6 +90,17 @@ class HeadSpec(OpenUnion):
     def uses_summary(self) -> bool:
         """Whether it reads the network's own vector of the whole text."""
         return False
+
+    def soft_target_loss(
+        self, student: Tensor, teachers: Sequence[Tensor], batch: Batch, temperature: float
+    ) -> Tensor | None:
+        """Sum the divergence of a student's logits from the teachers' mean over the targets.
+
+        With softmax outputs, it is the Kullback-Leibler divergence at a temperature, multiplied by
+        the temperature's square (Hinton et al. 2015, arXiv:1503.02531, section 2). None: the head
+        has no such loss.
+        """
+        return None
 
     def with_vocabulary(self, special: SpecialTokenIds) -> "HeadSpec":
         """Return the head for another vocabulary."""

@@ -1,11 +1,12 @@
 """Compress: a smaller model from a model, in a folder that every other command opens."""
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
+from torch import Tensor
 
 from unmask.batch import Batch
 from unmask.batching.pieces import sorted_batches
@@ -18,6 +19,7 @@ from unmask.compression.calibration import (
 )
 from unmask.compression.methods import (
     COMPRESSION_KEY,
+    PACKED_METHOD,
     Restructuring,
     encode_tensors,
     format_methods,
@@ -25,6 +27,7 @@ from unmask.compression.methods import (
     parse_compression,
     recorded_methods,
     split_methods,
+    trained_quantization,
 )
 from unmask.compression.quantize import Quantize
 from unmask.finetuning.formulations.build import formulate
@@ -41,9 +44,10 @@ _OPENING_NOTE = (
     "Its weights are encoded and open in Unmask alone; `unmask convert` writes them as "
     "floating-point numbers for other libraries."
 )
+_ROUNDING = 2e-3
+"""Largest error of a weight that is written as the code it was trained with, relative to the
+largest weight: scales are in float16."""
 _WEIGHTS = (PACKED_WEIGHTS, SAFETENSORS_WEIGHTS)
-_EMBEDDING_PARTS = ("tokens", "position", "segments")
-"""First words of names of tables within a stack."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,23 +75,25 @@ def compress(options: CompressOptions) -> CompressionResult:
         ValueError: there is no such method, the model does not have what it compresses, or the
             folder holds something already.
     """
-    methods = [
-        parse_compression(one)
-        for one in ([options.method] if isinstance(options.method, str) else options.method)
-    ]
-    changes, quantize = split_methods(methods)
+    words = [options.method] if isinstance(options.method, str) else options.method
+    methods = [parse_compression(one) for one in words if one != PACKED_METHOD]
     folder = Path(options.out)
     check_new_folder(folder)
     given = options.model if isinstance(options.model, Pipeline) else load(options.model)
     source = given.loaded_model.source
     before = [] if source is None else recorded_methods(Path(source))
+    if PACKED_METHOD in words:
+        methods.append(trained_quantization(before))
+    changes, quantize = split_methods(methods)
     records = [*before, *(method_record(one) for one in methods)]
     batches = _read_calibration(given, changes, options)
     pipeline = _restructure(given, changes, batches)
     smaller = any(change.makes_smaller for change in changes)
 
     def pack(written: Path) -> str | None:
-        encoded = _pack_weights(written, pipeline.preset, quantize)
+        encoded = _pack_weights(
+            written, pipeline.preset, quantize, is_lossless=PACKED_METHOD in words
+        )
         if not encoded and not smaller:
             raise ValueError(
                 "no matrix of this model is large enough, or sparse enough, to be encoded"
@@ -141,13 +147,16 @@ def _restructure(
     return Pipeline(loaded_model, given.task)
 
 
-def _pack_weights(folder: Path, preset: Published, quantize: Quantize | None) -> bool:
+def _pack_weights(
+    folder: Path, preset: Published, quantize: Quantize | None, *, is_lossless: bool
+) -> bool:
     """Write the weights of a folder encoded, in place of the plain ones, if some should be."""
     tensors = read_tensors(folder / SAFETENSORS_WEIGHTS)
-    embeddings = frozenset(name for name in tensors if _is_embedding(name, preset))
-    encoded = encode_tensors(tensors, embeddings, quantize)
+    encoded = encode_tensors(tensors, preset.weight_names, quantize)
     if not any(isinstance(tensor, EncodedTensor) for tensor in encoded.values()):
         return False
+    if is_lossless:
+        _check_lossless(tensors, encoded)
     plain, record = split_encoded(encoded)
     write_tensors(folder / PACKED_WEIGHTS, plain)
     (folder / PACKED_RECORD).write_bytes(record)
@@ -155,8 +164,14 @@ def _pack_weights(folder: Path, preset: Published, quantize: Quantize | None) ->
     return True
 
 
-def _is_embedding(name: str, preset: Published) -> bool:
-    internal = next(preset.weight_names.internal_names([name]), name)
-    return not {"layers", "heads"} & set(internal.split(".")) and any(
-        part in _EMBEDDING_PARTS for part in internal.split(".")
-    )
+def _check_lossless(
+    tensors: Mapping[str, Tensor], encoded: Mapping[str, Tensor | EncodedTensor]
+) -> None:
+    for name, tensor in encoded.items():
+        if isinstance(tensor, EncodedTensor):
+            error = (tensor.decode() - tensors[name]).abs().max()
+            if error > _ROUNDING * tensors[name].abs().max():
+                raise ValueError(
+                    f"packed: {name} is not of the codes that the model was trained with; name "
+                    "its quantization: quantize:bits=..."
+                )

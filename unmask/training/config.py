@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+from unmask.compression.config import TrainingCompression, check_training_methods
+from unmask.compression.distillation.terms import Distillation
 from unmask.config import (
     MAX_LEARNING_RATE,
     check_number_fields,
@@ -118,6 +120,13 @@ class Recipe:
     max_skipped_steps: int = 10
     """Number of consecutive steps without a finite loss and gradient that end the run."""
 
+    compression: tuple[TrainingCompression, ...] = ()
+    """Compression while training: at most one method that sets weights to zero (GradualPruning,
+    MovementPruning, KeepZeros), then at most one that rounds them (QuantizationAware)."""
+
+    distillation: Distillation | None = None
+    """Teachers, and what the model is compared with beside its own objective. None: no teacher."""
+
     precision: Precision = "auto"
     """Floating-point precision of weights and activations in training; sums and the optimizer's
     weights are float32."""
@@ -178,6 +187,7 @@ class Recipe:
             raise ValueError(f"sampling_exponent must be from 0 to 1, got {self.sampling_exponent}")
         if not 0 <= self.seed < 2**63:
             raise ValueError(f"seed must be from 0 to 2^63 - 1, got {self.seed}")
+        check_training_methods(self.compression)
         self._check_sizes()
 
     def _check_sizes(self) -> None:

@@ -240,11 +240,14 @@ def format_evaluation(result: Mapping[str, float]) -> str:
 
 
 def _format_quality(report: StepReport) -> str:
-    """Write accuracy, perplexity or squared error of the term with the most targets."""
+    """Write accuracy, perplexity or squared error of the term with the most targets.
+
+    A term with an accuracy goes before those without one, such as a teacher's.
+    """
     losses, n_targets = report.mean_losses, report.sums.n_targets
     if not losses:
         return ""
-    term = max(losses, key=lambda name: n_targets[name])
+    term = max(losses, key=lambda name: (name in report.accuracy, n_targets[name]))
     if not n_targets[term]:
         return "no targets"
     if term in TERMS_WITHOUT_ACCURACY:

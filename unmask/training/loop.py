@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from unmask.batch import Batch, Visibility
+from unmask.compression.while_training import build_transforms
 from unmask.heads.prediction import Term
 from unmask.training.config import Recipe
 from unmask.training.device import distributed
@@ -60,7 +61,8 @@ def start_run(
     world = world or World()
     model.to(world.device)
     precision = distributed.resolve_precision(recipe.precision, world.device)
-    weights = MasterWeights(model, distributed.weight_dtype(precision))
+    transforms = build_transforms(recipe.compression, model)
+    weights = MasterWeights(model, distributed.weight_dtype(precision), transforms)
     forward_pass = model if forward is None else forward
     return TrainingRun(
         recipe=replace(recipe, precision=precision),
@@ -87,6 +89,8 @@ def train(run: TrainingRun) -> Iterator[StepReport]:
     recipe, model = run.recipe, run.model
     if run.progress.step >= recipe.steps:
         return
+    run.weights.update_transforms(run.progress.step + 1, recipe.steps)
+    run.weights.copy_to_model()
     data = iter(run.batches(run.progress.cursor))
     model.train()
     while run.progress.step < recipe.steps:
@@ -105,9 +109,7 @@ def train(run: TrainingRun) -> Iterator[StepReport]:
             run.memories.reset()  # hidden states may not be finite either
         run.is_updating = True
         if is_finite:
-            run.weights.clip_gradients(norm, recipe.max_grad_norm)
-            run.optimizer.step(rate)
-            run.weights.copy_to_model()
+            _update_weights(run, norm, rate, step)
         p = run.progress
         progress = RunProgress(
             step=step,
@@ -142,6 +144,16 @@ def train(run: TrainingRun) -> Iterator[StepReport]:
                 f"steps in a row (loss {sums.loss}, gradient norm {norm}); "
                 f"a lower rate (now {rate:.3g}) or a longer warm-up may help"
             )
+
+
+def _update_weights(run: TrainingRun, gradient_norm: float, rate: float, step: int) -> None:
+    """Move the weights by the gradients of a step, and prepare the model for the next one."""
+    recipe, weights = run.recipe, run.weights
+    weights.clip_gradients(gradient_norm, recipe.max_grad_norm)
+    run.optimizer.step(rate)
+    weights.step_transforms(rate / recipe.learning_rate)
+    weights.update_transforms(step + 1, recipe.steps)
+    weights.copy_to_model()
 
 
 def _check_final_loss(run: TrainingRun, micro_batches: MicroBatches, learning_rate: float) -> None:
@@ -189,6 +201,7 @@ def _accumulate_gradients(
         batch_terms.append(terms)
     assert own_counts == _sum_target_counts(batch_terms, own_counts), "a head counted other targets"
     _reduce_gradients(world, weights)
+    weights.backward_through_transforms()
 
     values = _read_scalars(_sum_terms(batch_terms) | {"norm": weights.gradient_norm()})
     norm = values.pop("norm")
@@ -363,6 +376,7 @@ def estimate_steps(
     start = time.perf_counter()
     progress, weights = run.progress, {k: t.clone() for k, t in trained_tensors(run).items()}
     optimizer_state = {k: t.clone() for k, t in run.optimizer.state_tensors().items()}
+    transform_state = {k: t.clone() for k, t in run.weights.transform_state().items()}
     recipe = run.recipe
     run.recipe = replace(recipe, steps=max(recipe.steps, progress.step + max_trial_steps))
     measured: list[float] = []
@@ -376,6 +390,7 @@ def estimate_steps(
             break
     run.recipe, run.progress = recipe, progress
     run.memories.reset()
+    run.weights.load_transform_state(transform_state)
     load_state(run, weights, optimizer_state)
     total = spent_seconds + time.perf_counter() - start
     return int(run.world.broadcast_object(steps_within(minutes, measured, spent_seconds=total)))

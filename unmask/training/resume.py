@@ -61,7 +61,7 @@ def save_checkpoint(run: TrainingRun, folder: Path) -> Path | None:
     )
     if run.world.rank:
         return None
-    tensors = {"model": trained_tensors(run), "optimizer": run.optimizer.state_tensors()}
+    tensors = state_tensors(run)
     if memories:
         tensors["memory"] = {
             f"{rank}.{name}": x for rank, each in enumerate(memories) for name, x in each.items()
@@ -70,6 +70,14 @@ def save_checkpoint(run: TrainingRun, folder: Path) -> Path | None:
     return checkpoints.write_checkpoint(
         folder, run.progress.step, tensors, said, n_kept=run.recipe.keep_checkpoints
     )
+
+
+def state_tensors(run: TrainingRun) -> dict[str, dict[str, Tensor]]:
+    """Return the tensors of a checkpoint by file: model, optimizer, compression if there is any."""
+    tensors = {"model": trained_tensors(run), "optimizer": run.optimizer.state_tensors()}
+    if run.weights.transforms:
+        tensors["compression"] = run.weights.transform_state()
+    return tensors
 
 
 def progress_record(run: TrainingRun) -> dict[str, Any]:
@@ -113,6 +121,8 @@ def restore_run(run: TrainingRun, checkpoint: Checkpoint) -> None:
             )
     fields = {name: said[name] for name in to_dict(RunProgress()) if name != "kind"}
     try:
+        if run.weights.transforms:
+            run.weights.load_transform_state(checkpoint.tensors("compression"))
         load_state(run, checkpoint.tensors("model"), checkpoint.tensors("optimizer"))
     except ValueError as error:
         raise ValueError(f"{checkpoint.path}: {error}") from None

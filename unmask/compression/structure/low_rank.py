@@ -12,8 +12,8 @@ from torch import Tensor, nn
 from unmask.batch import Batch, Visibility
 from unmask.checkpoints.huggingface.read import LoadedModel
 from unmask.compression.prune import layer_matrices
-from unmask.compression.rebuild import check_no_adapters, rebuild
 from unmask.compression.structure.importance import evaluating
+from unmask.compression.structure.rebuild import check_no_adapters, rebuild
 from unmask.compression.structure.widths import require_transformer_stacks
 from unmask.config import check_number_fields
 from unmask.heads.model import Model

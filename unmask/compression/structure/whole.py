@@ -6,8 +6,8 @@ from dataclasses import replace
 from torch import Tensor
 
 from unmask.checkpoints.huggingface.read import LoadedModel
-from unmask.compression.rebuild import rebuild
 from unmask.compression.structure.cut import expand_columns, expand_heads
+from unmask.compression.structure.rebuild import rebuild
 from unmask.model.architecture import BackboneArchitecture
 from unmask.model.backbones.transformer import Architecture
 from unmask.zoo.native_format import NATIVE_PREFIX

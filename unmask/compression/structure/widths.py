@@ -9,9 +9,9 @@ from torch import Tensor, nn
 
 from unmask.batch import Batch
 from unmask.checkpoints.huggingface.read import LoadedModel
-from unmask.compression.rebuild import check_no_adapters, rebuild
 from unmask.compression.structure.cut import cut_columns, cut_heads
 from unmask.compression.structure.importance import mask_gradients, normalized
+from unmask.compression.structure.rebuild import check_no_adapters, rebuild
 from unmask.config import check_number_fields
 from unmask.heads.model import Model
 from unmask.model.architecture import FEED_FORWARD_INNER_SLOTS, BackboneArchitecture

@@ -8,6 +8,7 @@ from typing import Any
 
 from unmask.batch import Example
 from unmask.batching.source_sampling import SourceSampling
+from unmask.compression.distillation.forward import DistillationForward
 from unmask.finetuning.config import PRETRAINED, RANDOM_INITIALIZATION, FinetuneConfig
 from unmask.finetuning.data.batch_stream import count_epoch_steps
 from unmask.finetuning.data.read_data import FinetuneData
@@ -19,14 +20,13 @@ from unmask.finetuning.formulations.formulation import (
 )
 from unmask.finetuning.initial_model.load import InitialModel
 from unmask.finetuning.initial_model.regression_scale import normalize_head
-from unmask.finetuning.methods.method import (
-    apply_method,
-)
+from unmask.finetuning.methods.method import apply_method, training_forward
 from unmask.finetuning.options import derived as derived_options
 from unmask.heads.model import Model
 from unmask.output import OutputStream, print_line
 from unmask.tasks.task import Task, TaskExample
 from unmask.training.device.distributed import World
+from unmask.training.run import TrainingForward
 
 _log = logging.getLogger(__name__)
 
@@ -42,6 +42,8 @@ class FinetuneJob:
     """Formulation of the task, with standardized regression targets."""
     train_examples: Sequence[Example]
     """Examples of the training file."""
+    teachers: Sequence[Model] = ()
+    """Teachers of distillation, with the formulation's regression targets."""
     source_sampling: SourceSampling | None = None
     """Sampling of the parts of a mixture."""
     dev_inputs: Sequence[TaskInput]
@@ -134,6 +136,19 @@ class FinetuneJob:
             normalize_head(model, self.formulation)
         apply_method(self.config.tune, model, seed, self.initial_model.tokenizer)
         return model
+
+    def training_forward(self, model: Model, seed: int) -> TrainingForward | None:
+        """Return what computes the training loss of a run; None: its model.
+
+        Raises:
+            ValueError: the model and its teachers have nothing in common that could be compared.
+        """
+        own = training_forward(self.config.tune, model)
+        if self.config.distillation is None:
+            return own
+        if own is not None:
+            raise ValueError("tune = adamix has a loss of its own: leave the teacher out")
+        return DistillationForward(model, self.teachers, self.config.distillation, seed)
 
     def run_folder(self, arm: str, seed: int) -> Path:
         """Return the folder of one run: the job's own if there is only one run."""

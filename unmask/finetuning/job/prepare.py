@@ -10,6 +10,9 @@ import torch
 from unmask.adapters.prefix import n_virtual_tokens_of
 from unmask.batching.source_sampling import SourceSampling
 from unmask.checkpoints.huggingface.read import LoadedModel
+from unmask.compression.distillation.teacher import open_teachers
+from unmask.compression.methods import COMPRESSION_KEY, recorded_methods, training_records
+from unmask.compression.while_training import build_transforms
 from unmask.config import to_dict
 from unmask.files import write_atomically
 from unmask.finetuning.config import FinetuneConfig
@@ -18,6 +21,7 @@ from unmask.finetuning.data.class_weights import with_class_weights
 from unmask.finetuning.data.read_data import FinetuneData, read_data
 from unmask.finetuning.formulations.build import complete_task, formulate
 from unmask.finetuning.formulations.formulation import (
+    LABEL_HEAD,
     TaskInput,
     resolve_max_length,
     uses_word_labels,
@@ -28,7 +32,7 @@ from unmask.finetuning.initial_model.load import (
     InitialModelOptions,
     load_initial_model,
 )
-from unmask.finetuning.initial_model.regression_scale import with_target_scale
+from unmask.finetuning.initial_model.regression_scale import normalize_head, with_target_scale
 from unmask.finetuning.initial_model.source_encoder import (
     add_source_encoder,
 )
@@ -48,6 +52,7 @@ from unmask.finetuning.methods.method import (
 from unmask.finetuning.options import derived as derived_options
 from unmask.finetuning.results import report
 from unmask.finetuning.results.predict import RUN_FILE
+from unmask.heads.model import Model
 from unmask.output import OutputStream
 from unmask.saved_format import FORMAT, read_saved
 from unmask.tasks.all_kinds import TASK_KINDS, resolve_metric, resolve_options
@@ -129,12 +134,31 @@ def _with_parameter_counts(job: FinetuneJob) -> FinetuneJob:
 
     It is built here, so that a method that the model does not support is reported before a run.
     """
-    parameters = [(p.numel(), p.requires_grad) for p in job.build_model(*job.runs[0]).parameters()]
+    model = job.build_model(*job.runs[0])
+    parameters = [(p.numel(), p.requires_grad) for p in model.parameters()]
+    build_transforms(job.config.compression, model)
+    job = replace(job, teachers=_open_teachers(job, model))
+    job.training_forward(model.to(job.world.device), job.config.seed)
     return replace(
         job,
         n_trainable_parameters=sum(n for n, is_trainable in parameters if is_trainable),
         n_parameters=sum(n for n, _ in parameters),
     )
+
+
+def _open_teachers(job: FinetuneJob, model: Model) -> list[Model]:
+    """Open the teachers of a job, if it has any."""
+    distillation = job.config.distillation
+    if distillation is None:
+        return []
+    has_names = any(spec.has_label_names for spec in model.head_specs.values())
+    labels = job.task.labels if has_names else ()
+    tokenizer = job.initial_model.tokenizer
+    teachers = open_teachers(distillation, tokenizer, labels, device=job.world.device)
+    for teacher in teachers:
+        if LABEL_HEAD in teacher.heads:
+            normalize_head(teacher, job.formulation)
+    return teachers
 
 
 def _check_method(config: FinetuneConfig, initial_model: InitialModel) -> int:
@@ -174,6 +198,9 @@ def _run_record(
         name: {"rows": len(some), "sha256": examples_sha256(some)}
         for name, some in (("train", data.train), ("dev", data.dev), ("test", data.test))
     }
+    base = Path(config.base)
+    records = recorded_methods(base) if base.is_dir() else []
+    records += training_records(config.compression, config.distillation)
     return {
         "format": FORMAT,
         "kind": "finetune",
@@ -183,7 +210,7 @@ def _run_record(
         "task": to_dict(task),
         "data": files | ({} if data.mixture is None else {"mixture": to_dict(data.mixture)}),
         "versions": library_versions(),
-    }
+    } | ({COMPRESSION_KEY: records} if records else {})
 
 
 def _load_initial_model(

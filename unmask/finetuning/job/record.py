@@ -53,9 +53,11 @@ def check_same_config(
     Raises:
         ValueError: it does not; the message has the first difference.
     """
+    usual = FinetuneConfig(base=config.base, task=config.task, train=config.train)
+    recorded = json.loads(json.dumps(to_dict(usual))) | dict(recorded_config)
     for key, value in json.loads(json.dumps(to_dict(config))).items():
-        if recorded_config.get(key) != value:
+        if recorded[key] != value:
             raise ValueError(
-                f"{folder}: this run has {key} = {recorded_config.get(key)!r}, not {value!r}; "
+                f"{folder}: this run has {key} = {recorded[key]!r}, not {value!r}; "
                 "a resumed run must be the same"
             )

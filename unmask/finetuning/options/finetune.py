@@ -11,6 +11,7 @@ from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
 
+from unmask.compression.options import CompressionOptions
 from unmask.finetuning.options.values import ClassWeights, OptimizerName, ScheduleShape
 from unmask.options import DeviceOptions, EncodingOptions, Precision, TerminalOptions, flag
 from unmask.tasks.kind_names import TaskKindName
@@ -132,7 +133,7 @@ class TrainingFields(EncodingOptions):
 
 
 @dataclass(frozen=True)
-class _RunOptions(TrainingFields, DeviceOptions, TerminalOptions):
+class _RunOptions(TrainingFields, CompressionOptions, DeviceOptions, TerminalOptions):
     """A run from a model, on whatever data."""
 
     base: str | Path | LoadedModel | HasLoadedModel = field(

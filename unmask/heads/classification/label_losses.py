@@ -1,5 +1,6 @@
 """Losses for single-label, multi-label and multiple-choice classification."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -45,6 +46,21 @@ class CrossEntropy:
             p, q = F.log_softmax(a, -1), F.log_softmax(b, -1)
             difference = ((p.exp() - q.exp()) * (p - q)).sum(-1) / 2
         return (difference * (_require(batch.labels) != IGNORE_INDEX)).sum()
+
+    def soft_target_loss(
+        self,
+        student: Float[Tensor, "b *t labels"],
+        teachers: Sequence[Tensor],
+        batch: Batch,
+        temperature: float,
+    ) -> Float[Tensor, ""]:
+        """Sum the divergence from the teachers, or with one label the squared difference."""
+        if student.shape[-1] == 1:
+            losses = (student - torch.stack(list(teachers)).mean(0)).square().squeeze(-1)
+        else:
+            q, *p = ((x / temperature).log_softmax(-1) for x in (student, *teachers))
+            losses = temperature**2 * kl_divergence(q, p).sum(-1)
+        return (losses * (_require(batch.labels) != IGNORE_INDEX)).sum()
 
     def term(
         self, logits: Float[Tensor, "b *t labels"], batch: Batch, *, training: bool = False
@@ -94,6 +110,20 @@ class BinaryCrossEntropy:
         difference = (a.sigmoid() - b.sigmoid()) * (a - b) / 2
         return (difference * (_require(batch.labels) != IGNORE_INDEX)).sum()
 
+    def soft_target_loss(
+        self,
+        student: Float[Tensor, "b labels"],
+        teachers: Sequence[Tensor],
+        batch: Batch,
+        temperature: float,
+    ) -> Float[Tensor, ""]:
+        """Sum the divergence from the teachers over texts and labels."""
+        losses = torch.zeros_like(student)
+        for sign in (1, -1):  # that a label is true, and that it is not
+            q, *p = (F.logsigmoid(sign * x / temperature) for x in (student, *teachers))
+            losses = losses + temperature**2 * kl_divergence(q, p)
+        return (losses * (_require(batch.labels) != IGNORE_INDEX)).sum()
+
     def term(
         self, logits: Float[Tensor, "b labels"], batch: Batch, *, training: bool = False
     ) -> Term:
@@ -138,6 +168,19 @@ class ChoiceCrossEntropy:
         p, q = (group_log_softmax(logits[:, 0], number)[0] for logits in (a, b))
         return ((p.exp() - q.exp()) * (p - q) * has_label[number]).sum() / 2
 
+    def soft_target_loss(
+        self,
+        student: Float[Tensor, "b 1"],
+        teachers: Sequence[Tensor],
+        batch: Batch,
+        temperature: float,
+    ) -> Float[Tensor, ""]:
+        """Sum the divergence from the teachers over groups whose label is known."""
+        labels, number = _require(batch.labels), _require(ChoiceGroups.numbers_of(batch))
+        has_label = torch.zeros_like(labels).scatter_add(0, number, (labels == CORRECT).long())
+        q, *p = (group_log_softmax(x[:, 0] / temperature, number)[0] for x in (student, *teachers))
+        return (temperature**2 * kl_divergence(q, p) * has_label[number]).sum()
+
     def term(self, logits: Float[Tensor, "b 1"], batch: Batch, *, training: bool = False) -> Term:
         """Sum the cross-entropy over groups; a tie with another row is not correct."""
         labels = _require(batch.labels)
@@ -145,6 +188,14 @@ class ChoiceCrossEntropy:
         logs, best = group_log_softmax(logits[:, 0], groups)
         is_correct = labels == CORRECT
         return Term(-(logs * is_correct).sum(), int(is_correct.sum()), (is_correct & best).sum())
+
+
+def kl_divergence(
+    student: Float[Tensor, "*n"], teachers: Sequence[Float[Tensor, "*n"]]
+) -> Float[Tensor, "*n"]:
+    """Return p (log p - log q) of log-probabilities; p is the mean of the teachers'."""
+    p = torch.stack([teacher.exp() for teacher in teachers]).mean(0)
+    return p * (p.clamp_min(torch.finfo(p.dtype).tiny).log() - student)
 
 
 LabelLoss = CrossEntropy | BinaryCrossEntropy | ChoiceCrossEntropy

@@ -1,5 +1,6 @@
 """Classification of whole texts, and of each token, with the losses."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, cast
 
@@ -85,6 +86,12 @@ class SequenceClassification(HeadSpec):
     def with_dropout(self, rate: float) -> "SequenceClassification":
         """Return the head with another dropout."""
         return replace(self, dropout=rate)
+
+    def soft_target_loss(
+        self, student: Tensor, teachers: Sequence[Tensor], batch: Batch, temperature: float
+    ) -> Tensor:
+        """Sum the divergence from the teachers, as its loss defines it."""
+        return self.loss.soft_target_loss(student, teachers, batch, temperature)
 
     def with_label_weights(self, weights: tuple[float, ...]) -> "SequenceClassification":
         """Return the head with weights of its labels in training, if it has as many labels."""
@@ -248,6 +255,12 @@ class TokenClassification(HeadSpec):
     def has_label_names(self) -> bool:
         """True: its labels have names."""
         return True
+
+    def soft_target_loss(
+        self, student: Tensor, teachers: Sequence[Tensor], batch: Batch, temperature: float
+    ) -> Tensor:
+        """Sum the divergence from the teachers, as its loss defines it."""
+        return self.loss.soft_target_loss(student, teachers, batch, temperature)
 
     def with_label_weights(self, weights: tuple[float, ...]) -> "TokenClassification":
         """Return the head with weights of its labels in training, if it has as many labels."""

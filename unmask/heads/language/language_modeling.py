@@ -1,5 +1,6 @@
 """Language modeling: hidden states -> logits of tokens -> loss, at targets only."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -8,6 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from unmask.batch import Batch
+from unmask.heads.classification.label_losses import kl_divergence
 from unmask.heads.language.candidates import Candidates
 from unmask.heads.language.linear_cross_entropy import linear_cross_entropy
 from unmask.heads.prediction import Prediction, Term
@@ -153,6 +155,26 @@ class LanguageModeling(HeadSpec):
     def ties_output_embeddings(self) -> bool:
         """Whether the output matrix is the token embedding matrix."""
         return self.tie_embeddings
+
+    def soft_target_loss(
+        self,
+        student: Float[Tensor, "n v"],
+        teachers: Sequence[Float[Tensor, "n v"]],
+        batch: Batch,
+        temperature: float,
+    ) -> Float[Tensor, ""]:
+        """Sum the divergence from the teachers over the targets.
+
+        The logits of all targets are in memory at the same time.
+        """
+        q, *p = ((x.float() / temperature).log_softmax(-1) for x in (student, *teachers))
+        losses = kl_divergence(q, p).sum(-1)
+        if (weighted := batch.feature(WeightedTargets)) is not None:
+            weight = weighted.weight.flatten()
+            if batch.target_positions is not None:
+                weight = weight[batch.target_positions]
+            losses = losses * weight
+        return temperature**2 * losses.sum()
 
     def as_causal(self) -> "LanguageModeling":
         """Return the head for a causal network."""

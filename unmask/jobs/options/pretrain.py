@@ -7,6 +7,7 @@ from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from unmask.compression.options import CompressionOptions
 from unmask.options import Flag, LoaderOptions, QuietOptions, flag
 
 if TYPE_CHECKING:
@@ -23,7 +24,7 @@ def _of_recipe(*names: str, metavar: str | None = None, of: str = "recipe") -> M
 
 
 @dataclass(frozen=True)
-class PretrainOptions(LoaderOptions, QuietOptions):
+class PretrainOptions(LoaderOptions, QuietOptions, CompressionOptions):
     """Model, data and length of pretraining; None keeps a key of the recipe."""
 
     model: str | Path | Recipe | None = field(

@@ -97,6 +97,7 @@ def _run_pretraining(recipe: Recipe, options: RunOptions, world: World) -> Pipel
         ended = take_steps(job)
         if first and ended:
             loop.finish_run(job.run)
+            job.loaded_model.model.remove_training_modules()
             finish_job(job)
         elif first:
             write_report_if_possible(options.output_folder)

@@ -11,7 +11,9 @@ from typing import Any
 from unmask.bundled.models import BUNDLED_MODELS
 from unmask.checkpoints.huggingface.read import (
     HUB_PREFIX,
+    resolve_model_folder,
 )
+from unmask.compression.options import distillation, training_methods
 from unmask.config import check_value, from_dict, parse_change, read_toml, to_dict
 from unmask.jobs.options.pretrain import PretrainOptions
 from unmask.jobs.pretrain.apply_recipe import apply_architecture, check_architecture
@@ -155,6 +157,12 @@ def _recipe_keys(options: PretrainOptions) -> dict[str, Any]:
             keys[field.name] = getattr(options, field.name)
     for name in ("init_from", "tokenizer"):
         keys[name] = None if keys[name] is None else str(keys[name])
+    methods = training_methods(options)
+    keys["compression"] = [to_dict(method) for method in methods] or None
+    if (teachers := distillation(options)) is not None:
+        keys["distillation"] = to_dict(teachers)
+        if keys["tokenizer"] is None and keys["init_from"] is None:
+            keys["tokenizer"] = str(resolve_model_folder(teachers.teacher[0]))
     if options.sampling_exponent is not None:
         keys["sampling_exponent"] = float(options.sampling_exponent)
     return {key: value for key, value in keys.items() if value is not None}

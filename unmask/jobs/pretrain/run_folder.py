@@ -10,9 +10,8 @@ from typing import Any
 
 from unmask.checkpoints.checksums import FILES_KEY, record_files
 from unmask.checkpoints.folder import lock_run_folder
-from unmask.checkpoints.huggingface.read import (
-    LoadedModel,
-)
+from unmask.checkpoints.huggingface.read import LoadedModel, resolve_model_folder
+from unmask.compression.methods import COMPRESSION_KEY, recorded_methods, training_records
 from unmask.config import to_dict
 from unmask.files import merge_folder
 from unmask.inference.export import write_model, write_run_file
@@ -63,6 +62,8 @@ class RunRecord:
             "environment": self.environment,
             "finished": file_records is not None,
         }
+        if records := self._compression_records():
+            facts[COMPRESSION_KEY] = records
         if minutes is not None:
             facts["minutes"] = minutes
         if file_records is not None:
@@ -75,6 +76,14 @@ class RunRecord:
                 for s in self.source_shares
             }
         write_run_file(options.output_folder, facts)
+
+    def _compression_records(self) -> list[dict[str, Any]]:
+        """Return what the initial weights were compressed by, and what this run does."""
+        recipe = self.recipe
+        own = training_records(recipe.compression, recipe.distillation)
+        if recipe.init_from is None:
+            return own
+        return recorded_methods(resolve_model_folder(recipe.init_from)) + own
 
 
 @contextmanager

@@ -11,6 +11,8 @@ from unmask.checkpoints.folder import Checkpoint
 from unmask.checkpoints.huggingface.read import (
     LoadedModel,
 )
+from unmask.compression.distillation.forward import DistillationForward
+from unmask.compression.distillation.teacher import open_teachers
 from unmask.evaluation.baselines import count_bigrams
 from unmask.jobs.pretrain.apply_recipe import check_sequence_length
 from unmask.jobs.pretrain.check_labels import check_sequence_labels
@@ -152,6 +154,7 @@ def start_job(
             data.batches,
             world=world,
             learning_rate_factors=learning_rate_factors(recipe, model),
+            forward=_forward_with_teachers(recipe, loaded, world),
         ),
         loaded_model=loaded,
         training_data=data,
@@ -159,6 +162,16 @@ def start_job(
         dev_batches_by_component=data.dev_batches_by_component(),
         environment_record=environment_record,
     )
+
+
+def _forward_with_teachers(
+    recipe: Recipe, student: LoadedModel, world: World
+) -> DistillationForward | None:
+    """Return the training loss of a student with its teachers, if it has any."""
+    if recipe.distillation is None:
+        return None
+    teachers = open_teachers(recipe.distillation, student.tokenizer, device=world.device)
+    return DistillationForward(student.model, teachers, recipe.distillation, recipe.seed)
 
 
 def _print_notes(

@@ -261,6 +261,11 @@ class WeightNames:
                     if ours != "-"
                 )
 
+    def is_transposed(self, external_name: str) -> bool:
+        """Return whether one of their matrices is the transpose of ours."""
+        rules = [rule for rule, *_ in self._matching_rules(external_name)]
+        return external_name.endswith(".weight") and any(r.operation == "transposed" for r in rules)
+
     def missing_untied(self, state_dict: Collection[str], *, language_head: bool) -> list[str]:
         """Return the names that a file with untied embeddings would have and these tensors lack.
 

@@ -1,10 +1,12 @@
 """Parameters in one buffer of float32, and their gradients in another."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
+
+from unmask.compression.while_training import WeightTransform
 
 _ALIGNMENT = 16
 """Each tensor's part of the buffer of gradients begins at a multiple of 64 bytes, for speed."""
@@ -21,15 +23,22 @@ class MasterWeights:
 
     A parameter that no backward of a step reached has no gradient in that step, rather than a
     gradient of zero: it is neither moved nor decayed.
+
+    With `transforms`, the model's own parameters are what they make of the masters.
     """
 
-    def __init__(self, model: nn.Module, dtype: torch.dtype = torch.float32) -> None:
-        self.dtype = dtype
+    def __init__(
+        self,
+        model: nn.Module,
+        dtype: torch.dtype = torch.float32,
+        transforms: Sequence[WeightTransform] = (),
+    ) -> None:
+        self.dtype, self.transforms = dtype, tuple(transforms)
         self.parameters: dict[str, nn.Parameter] = dict(model.named_parameters())
         self.masters: dict[str, Float[Tensor, "..."]] = {}
         for name, p in self.parameters.items():
             self.masters[name] = p.detach().float()  # in float32, the same memory
-            p.data = self.masters[name].to(dtype)
+            p.data = self.masters[name].to(dtype, copy=self._is_transformed(name))
         self.trained_names = [name for name, p in self.parameters.items() if p.requires_grad]
         self.flat_gradient, self.gradients = self._gradient_buffer()
         self._has_gradient = dict.fromkeys(self.trained_names, False)
@@ -66,6 +75,9 @@ class MasterWeights:
 
         return add
 
+    def _is_transformed(self, name: str) -> bool:
+        return any(name in transform.names for transform in self.transforms)
+
     def begin_step(self) -> None:
         """Forget the gradients of the step before."""
         self._has_gradient = dict.fromkeys(self.trained_names, False)
@@ -88,6 +100,13 @@ class MasterWeights:
             self.masters[name].grad = self.gradients[name] if anywhere else None
             self._has_gradient[name] = anywhere
 
+    def backward_through_transforms(self) -> None:
+        """Turn the gradients of what the model computed with into those of the masters."""
+        for transform in reversed(self.transforms):
+            for name in self.trained_names:
+                if self._has_gradient[name] and name in transform.names:
+                    transform.backward(name, self.masters[name], self.gradients[name])
+
     def gradient_norm(self) -> Float[Tensor, ""]:
         """The length of the gradients of the step, as one vector."""
         if not self.trained_names:
@@ -102,19 +121,65 @@ class MasterWeights:
         if 0 < max_grad_norm < gradient_norm:
             self.flat_gradient.mul_(max_grad_norm / gradient_norm)
 
+    def update_transforms(self, step: int, n_steps: int) -> None:
+        """Prepare the transforms for a step, counted from 1 to n_steps."""
+        for transform in self.transforms:
+            transform.update(self.masters, min(step, n_steps), n_steps)
+
+    def step_transforms(self, learning_rate_factor: float) -> None:
+        """Change what the transforms learn themselves."""
+        for transform in self.transforms:
+            transform.take_step(learning_rate_factor)
+
+    def transformed(self, name: str) -> Float[Tensor, "..."]:
+        """Return what the model computes with, in float32: the master, or what is made of it."""
+        weight = self.masters[name]
+        for transform in self.transforms:
+            if name in transform.names:
+                weight = transform.forward(name, weight)
+        return weight
+
     def copy_to_model(self) -> None:
-        """Copy the masters to the model."""
-        if self.dtype != torch.float32:
-            names = list(self.parameters)
-            with torch.no_grad():
-                torch._foreach_copy_(  # pyright: ignore[reportPrivateUsage]
-                    [self.parameters[n].data for n in names], [self.masters[n] for n in names]
+        """Copy the masters, or what the transforms make of them, to the model."""
+        if self.dtype == torch.float32 and not self.transforms:
+            return
+        names = [
+            n for n in self.parameters if self.dtype != torch.float32 or self._is_transformed(n)
+        ]
+        with torch.no_grad():
+            torch._foreach_copy_(  # pyright: ignore[reportPrivateUsage]
+                [self.parameters[n].data for n in names], [self.transformed(n) for n in names]
+            )
+
+    def transform_state(self) -> dict[str, Tensor]:
+        """Return what a checkpoint needs of the transforms."""
+        return {
+            f"{i}.{name}": x
+            for i, transform in enumerate(self.transforms)
+            for name, x in transform.state_tensors().items()
+        }
+
+    def load_transform_state(self, tensors: Mapping[str, Tensor]) -> None:
+        """Restore what `transform_state` returned.
+
+        Raises:
+            ValueError: it is of other methods.
+        """
+        for i, transform in enumerate(self.transforms):
+            own = f"{i}."
+            try:
+                transform.load_state(
+                    {n.removeprefix(own): x for n, x in tensors.items() if n.startswith(own)}
                 )
+            except KeyError as error:
+                raise ValueError(
+                    f"the checkpoint lacks {error.args[0]} of the compression"
+                ) from None
 
     def restore_model(self) -> None:
-        """Copy the float32 weights into the model and release it."""
+        """Copy the float32 weights, as the model computes with them, and release it."""
         for hook in self._hooks:
             hook.remove()
         for name, p in self.parameters.items():
-            p.data = self.masters[name]
+            p.data = self.transformed(name)
             self.masters[name].grad = None

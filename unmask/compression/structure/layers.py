@@ -9,7 +9,7 @@ from torch import Tensor
 
 from unmask.batch import Batch
 from unmask.checkpoints.huggingface.read import LoadedModel
-from unmask.compression.rebuild import check_no_adapters, rebuild
+from unmask.compression.structure.rebuild import check_no_adapters, rebuild
 from unmask.config import check_number_fields
 from unmask.heads.pretraining.generator import Generator
 from unmask.heads.spec import HeadSpec

@@ -1,0 +1,130 @@
+"""Fine-tuning with a teacher of the same task, and with codes or masks."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import toy_models as toy
+
+from unmask.checkpoints.tensors import read_tensors
+from unmask.cli.main import run
+from unmask.compression.prune import layer_matrices
+from unmask.finetuning import train_run as tuning_module
+from unmask.jobs.finetune import finetune
+
+FAST: dict[str, Any] = {
+    "epochs": 1.0, "batch_size": 16, "learning_rate": 3e-3, "terminal": None,
+    "precision": "float32", "device": "cpu",
+}  # fmt: skip
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> dict[str, Path]:
+    return {
+        "train": toy.write(tmp_path / "train.tsv", toy.texts(96, 1)),
+        "dev": toy.write(tmp_path / "dev.tsv", toy.texts(40, 2)),
+    }
+
+
+class Killed(Exception):
+    """The process is gone."""
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"distill": ["soft:temperature=4", "hidden", "attention"]},
+        {"distill": ["soft", "objective:weight=0"], "compression": ["qat:bits=2"]},
+        {"compression": ["movement:fraction=0.5"]},
+    ],
+    ids=["layers", "soft and codes", "movement"],
+)
+def test_a_killed_run_gives_the_same_bits(
+    more: dict[str, Any], files: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    base = toy.pretrained("bert", tmp_path / "base")
+    if "distill" in more:
+        finetune(base, task="classify", out=tmp_path / "teacher", **files, **FAST)
+        more |= {"teacher": tmp_path / "teacher"}
+    whole = finetune(base, task="classify", out=tmp_path / "whole", **files, **FAST, **more)
+    save = tuning_module._save_checkpoint
+
+    def save_and_die(*args: Any, **options: Any) -> None:
+        save(*args, **options)
+        raise Killed
+
+    with monkeypatch.context() as patch:
+        patch.setattr(tuning_module, "_save_checkpoint", save_and_die)
+        with pytest.raises(Killed):
+            finetune(base, task="classify", out=tmp_path / "killed", **files, **FAST, **more)
+    again = finetune(
+        base, task="classify", out=tmp_path / "killed", resume=True, **files, **FAST, **more
+    )
+    assert again.run_results == whole.run_results
+    a, b = (read_tensors(tmp_path / f / "model.safetensors") for f in ("whole", "killed"))
+    assert [n for n in a if not torch.equal(a[n], b[n])] == []
+    if "movement" in str(more):
+        zeros = [
+            float((w == 0).float().mean())
+            for w in layer_matrices(again.loaded_model.model).values()
+        ]
+        assert min(zeros) == pytest.approx(0.5, abs=0.01)
+
+
+@pytest.mark.slow
+def test_a_student_learns_from_its_teacher_alone(files: dict[str, Path], tmp_path: Path) -> None:
+    base, long = toy.pretrained("bert", tmp_path / "base"), FAST | {"epochs": 25.0}
+    teacher = finetune(base, task="classify", out=tmp_path / "teacher", **files, **long)
+    assert teacher.best_run.dev["accuracy"] > 0.9
+    rng = np.random.default_rng(0)
+    noise = [(text, str(rng.choice(["no", "yes"]))) for text, _ in toy.texts(96, 3)]
+    given = files | {"train": toy.write(tmp_path / "noise.tsv", noise)}
+    student = finetune(
+        base, task="classify", teacher=tmp_path / "teacher", distill=["soft", "objective:weight=0"],
+        **given, **long,
+    )  # fmt: skip
+    assert student.best_run.dev["accuracy"] > 0.9
+
+
+@pytest.mark.slow
+def test_numbers_are_learned_from_a_teacher_in_their_own_units(tmp_path: Path) -> None:
+    rows = [(text, 110.0 if label == "yes" else 100.0) for text, label in toy.texts(160, 1)]
+    train = toy.write(tmp_path / "train.tsv", [(text, str(x)) for text, x in rows[:120]])
+    dev = toy.write(tmp_path / "dev.tsv", [(text, str(x)) for text, x in rows[120:]])
+    base = toy.pretrained("bert", tmp_path / "base")
+    more: dict[str, Any] = {"task": "regress", "dev": dev} | FAST | {"epochs": 30.0}
+    teacher = finetune(base, train=train, out=tmp_path / "teacher", **more)
+    assert teacher.best_run.dev["pearson"] > 0.9
+    rng = np.random.default_rng(0)
+    noise = [(text, f"{rng.normal(103, 4):.2f}") for text, _ in rows[:120]]
+    student = finetune(
+        base, train=toy.write(tmp_path / "noise.tsv", noise), teacher=tmp_path / "teacher",
+        distill=["soft", "objective:weight=0"], **more,
+    )  # fmt: skip
+    assert student.best_run.dev["pearson"] > 0.9
+    assert student.best_run.dev["mean_squared_error"] < 5
+
+
+def test_what_does_not_fit_is_one_line(
+    files: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    base = toy.pretrained("bert", tmp_path / "base")
+    other = [(text, f"{label}x") for text, label in toy.texts(40, 1)]
+    wrong = toy.write(tmp_path / "other.tsv", other)
+    finetune(base, task="classify", train=wrong, dev=wrong, out=tmp_path / "other", **FAST)
+    finetune(base, task="classify", out=tmp_path / "teacher", **files, **FAST)
+    line = [
+        "finetune", str(base), "--task", "classify", "--train", str(files["train"]), "--dev",
+        str(files["dev"]), "--epochs", "1", "--out", str(tmp_path / "run"),
+    ]  # fmt: skip
+    for more, message in (
+        (["--teacher", str(tmp_path / "other")], "in this order"),
+        (["--teacher", str(base)], "the task no, yes, in this order"),
+        (["--teacher", "nowhere"], "nowhere: no such folder"),
+        (["--tune", "lora", "--compress", "qat"], "a model with adapters is not compressed"),
+        (["--tune", "adamix", "--teacher", str(tmp_path / "teacher")], "a loss of its own"),
+    ):
+        assert run([*line, *more]) == 2
+        assert message in capsys.readouterr().err.strip().splitlines()[-1]

@@ -1,0 +1,191 @@
+"""Methods of compression as values: what they are, without what they do."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+from unmask.config import check_number_fields
+
+LEVELS_OF_BITS = {1.0: 2, 1.58: 3, 2.0: 4, 3.0: 8, 4.0: 16, 8.0: 256}
+"""Number of values of a code by the name of its size; 1.58 is log2(3), rounded."""
+Scope = Literal["global", "layer"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class QuantizationFormat:
+    """Codes of few bits, and the weights that share a scale.
+
+    With L levels and a range of magnitude r, a symmetric code is round(w / s) for
+    s = r / (L / 2 - 1), within the range; an asymmetric one is round((w - minimum) / s) for
+    s = (maximum - minimum) / (L - 1). At 1 bit a weight is its sign times the mean magnitude
+    (Rastegari et al. 2016, arXiv:1603.05279, equation 6); with three levels it is that, or zero
+    (Li et al. 2016, arXiv:1605.04711, equation 6).
+    """
+
+    bits: float = 8.0
+    """Bits of a weight: 8, 4, 3, 2, 1.58 (three levels) or 1."""
+    granularity: Literal["tensor", "channel", "group"] | None = None
+    """Weights with a scale in common: of a tensor, of a row, or `group` successive ones of a row.
+    None: channel for 8 bits, else group."""
+    group: int = 64
+    """Size of a group."""
+    symmetric: bool | None = None
+    """Whether codes are centered at zero; otherwise each scale has an offset. None: not at 2, 3 and
+    4 bits."""
+    clipping: Literal["none", "percentile", "mse"] = "none"
+    """Range of the weights: from the smallest to the largest; to a percentile of their magnitudes;
+    or the one of 41 that gives the least squared error."""
+    percentile: float = 99.9
+    """Percentile of magnitudes that is the range of `clipping="percentile"`, from 50 to 100."""
+    embedding_bits: float = 8.0
+    """Bits of tables of tokens and positions, at least `bits`."""
+
+    def __post_init__(self) -> None:
+        check_number_fields(self)
+        known = ", ".join(f"{bits:g}" for bits in sorted(LEVELS_OF_BITS))
+        for name in ("bits", "embedding_bits"):
+            if getattr(self, name) not in LEVELS_OF_BITS:
+                raise ValueError(f"{name} must be one of {known}, got {getattr(self, name):g}")
+        if self.group < 1:
+            raise ValueError(f"group must be at least 1, got {self.group}")
+        if not 50 <= self.percentile <= 100:
+            raise ValueError(f"percentile must be from 50 to 100, got {self.percentile:g}")
+        if self.bits < 2 and self.symmetric is False:
+            raise ValueError("symmetric must be true for fewer than 2 bits, which are centered")
+
+
+@dataclass(frozen=True, kw_only=True)
+class QuantizationAware(QuantizationFormat):
+    """Weights are rounded in every step of training, and gradients pass as if they were not.
+
+    The straight-through estimator (Bengio et al. 2013, arXiv:1308.3432; Q8BERT: Zafrir et al. 2019,
+    arXiv:1910.06188, section 3).
+    """
+
+    quantizes: ClassVar[bool] = True
+    """Whether it rounds weights; the others set some to zero."""
+
+    start: float = 0.0
+    """First step with codes, as a fraction of the steps, from 0 to below 1."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _check_fraction("start", self.start)
+
+
+@dataclass(frozen=True, kw_only=True)
+class GradualPruning:
+    """Weights of the smallest magnitude are zero, more of them as training goes on.
+
+    The fraction grows as a cubic function of the step from `start` to `end`, as in Zhu and Gupta
+    2017, arXiv:1710.01878, equation 1; a weight that is zero has no gradient.
+    """
+
+    quantizes: ClassVar[bool] = False
+
+    fraction: float = 0.5
+    """Final fraction of the layers' weights that is zero, from 0 to below 1."""
+    scope: Scope = "layer"
+    """Weights that are compared: of all matrices together, or of each matrix by itself."""
+    start: float = 0.1
+    """Step from which weights are pruned, as a fraction of the steps."""
+    end: float = 0.7
+    """Step at which the final fraction is reached, as a fraction of the steps."""
+    interval: int = 10
+    """Interval between choices of the weights that stay, in steps."""
+
+    def __post_init__(self) -> None:
+        check_number_fields(self)
+        _check_fraction("fraction", self.fraction)
+        _check_schedule(self.start, self.end, self.interval)
+
+
+@dataclass(frozen=True, kw_only=True)
+class MovementPruning:
+    """Weights that training moves towards zero are pruned (Sanh et al. 2020, arXiv:2005.07683).
+
+    Each weight W has a score S; the model computes with W * M(S), and a step changes S by its
+    gradient dL/dM = (dL/dW') * W, passed straight through M (equation 3).
+    """
+
+    quantizes: ClassVar[bool] = False
+
+    fraction: float = 0.5
+    """Final fraction of the layers' weights that is zero, from 0 to below 1. With a `threshold`:
+    not used."""
+    threshold: float | None = None
+    """Soft movement pruning: a weight stays while sigmoid(S) is above this threshold, from 0 to 1;
+    `penalty` makes scores smaller (section 4, regularization). None: the weights with the largest
+    scores stay."""
+    penalty: float = 0.0
+    """Factor of the mean of sigmoid(S) in the loss, with a `threshold`; it grows from 0 to this
+    value as the fraction of zeros does."""
+    score_learning_rate: float = 1e-2
+    """Peak learning rate of the scores, by Adam; its schedule is that of the weights (appendix
+    A.1)."""
+    scope: Scope = "layer"
+    """Weights whose scores are compared: of all matrices together, or of each matrix by itself
+    (released code)."""
+    start: float = 0.1
+    """Step from which weights are pruned, as a fraction of the steps."""
+    end: float = 0.7
+    """Step at which the final fraction is reached, as a fraction of the steps."""
+    interval: int = 1
+    """Interval between choices of the weights that stay, in steps."""
+
+    def __post_init__(self) -> None:
+        check_number_fields(self)
+        _check_fraction("fraction", self.fraction)
+        _check_schedule(self.start, self.end, self.interval)
+        if self.threshold is not None and not 0 < self.threshold < 1:
+            raise ValueError(f"threshold must be between 0 and 1, got {self.threshold:g}")
+        if self.penalty and self.threshold is None:
+            raise ValueError(f"penalty = {self.penalty:g} needs a threshold, such as 0.1")
+        for name in ("penalty", "score_learning_rate"):
+            if not 0 <= getattr(self, name) <= 1e6:
+                raise ValueError(f"{name} must be from 0 to 1e6, got {getattr(self, name):g}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class KeepZeros:
+    """Weights of the layers' matrices that are zero at the beginning stay zero."""
+
+    quantizes: ClassVar[bool] = False
+
+
+TrainingCompression = QuantizationAware | GradualPruning | MovementPruning | KeepZeros
+"""What acts on weights while they are trained."""
+TRAINING_METHODS: dict[str, type[TrainingCompression]] = {
+    "qat": QuantizationAware,
+    "gradual": GradualPruning,
+    "movement": MovementPruning,
+    "keep_zeros": KeepZeros,
+}
+"""By their words."""
+
+
+def check_training_methods(methods: tuple[TrainingCompression, ...]) -> None:
+    """Check that weights are pruned by at most one method and then quantized by at most one.
+
+    Raises:
+        ValueError: they are not.
+    """
+    quantizing = [method.quantizes for method in methods]
+    if len(methods) > 2 or quantizing[:-1].count(True) or quantizing.count(False) > 1:
+        raise ValueError(
+            "compression: at most one method that prunes (gradual, movement, keep_zeros), then at "
+            f"most one that quantizes (qat), got {len(methods)}"
+        )
+
+
+def _check_fraction(name: str, value: float) -> None:
+    if not 0 <= value < 1:
+        raise ValueError(f"{name} must be from 0 to below 1, got {value:g}")
+
+
+def _check_schedule(start: float, end: float, interval: int) -> None:
+    if not 0 <= start <= end <= 1:
+        raise ValueError(f"start and end must be from 0 to 1 in this order, got {start:g}, {end:g}")
+    if interval < 1:
+        raise ValueError(f"interval must be at least 1, got {interval}")

@@ -1,0 +1,1 @@
+"""Distillation: the teachers of a student, and the terms of its loss."""

@@ -1,0 +1,306 @@
+"""Distillation: a student learns what its teachers predict, and what their layers compute.
+
+The student's training loss is that of its own objective, plus terms of the differences; `loop`
+takes `DistillationForward` in place of the model.
+"""
+
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import replace
+from functools import singledispatch
+from typing import Any
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from unmask.batch import Batch, Visibility
+from unmask.compression.distillation.terms import (
+    AttentionDistillation,
+    Distillation,
+    DistillationTerm,
+    HiddenCosine,
+    HiddenStateDistillation,
+    RelationDistillation,
+)
+from unmask.heads.model import Model
+from unmask.heads.prediction import Prediction, Term
+from unmask.heads.spec import HeadSpec
+from unmask.model.recording import AttentionRecord, StackRecord, record_layers, recordable_stacks
+
+PROJECTION = "distillation"
+"""Name of the projections among a student's training modules."""
+
+
+class DistillationForward:
+    """Computes the training loss of a student with its teachers."""
+
+    def __init__(
+        self, student: Model, teachers: Sequence[Model], distillation: Distillation, seed: int = 0
+    ) -> None:
+        self.student, self.teachers, self.config = student, tuple(teachers), distillation
+        self.soft = [t for t in distillation.terms if t.soft_temperature is not None]
+        self.inner = [t for t in distillation.terms if t.soft_temperature is None]
+        self.soft_heads = self._soft_heads() if self.soft else {}
+        if self.inner:
+            self._check_layers()
+            student.computes_all_columns = True
+            _add_projections(student, self.teachers[0], self.inner, seed)
+        for teacher in self.teachers:
+            teacher.requires_grad_(False).eval()
+            teacher.computes_all_columns = student.computes_all_columns
+
+    def count_targets(self, batch: Batch) -> dict[str, int]:
+        """Count the targets of each term in this batch."""
+        counts = dict(self.student.count_targets(batch))
+        if not self.student.training:
+            return counts
+        soft = {f"{term}_soft": counts[term] for term in self.soft_heads.values() if term in counts}
+        return counts | soft | {term.term: self._count(term, batch) for term in self.inner}
+
+    def _count(self, term: DistillationTerm, batch: Batch) -> int:
+        if term.counts_rows:
+            return len(batch.inputs)
+        masks = _token_masks(batch, len(self.student.backbone.stacks))
+        return sum(int(mask.sum()) for mask in masks)
+
+    def __call__(self, batch: Batch) -> Prediction:
+        """Run the student and the teachers over a batch."""
+        if not self.student.training:
+            return self.student(batch)
+        names = list(self.soft_heads)
+        attention = any(t.reads_attention for t in self.inner)
+        with ExitStack() as recording:
+
+            def record(model: Model) -> list[StackRecord]:
+                if not self.inner:
+                    return []
+                return recording.enter_context(record_layers(model.backbone, attention=attention))
+
+            own = record(self.student)
+            theirs = record(self.teachers[0])
+            prediction = self.student(batch, return_logits=names)
+            with torch.no_grad():
+                given = [teacher(batch, return_logits=names) for teacher in self.teachers]
+        terms = {
+            name: replace(term, weight=term.weight * self.config.objective_weight)
+            for name, term in prediction.terms.items()
+        }
+        terms |= self._soft_terms(prediction, given, batch)
+        for term in self.inner:
+            pairs = zip(own, theirs, _token_masks(batch, len(own)), strict=True)
+            total = torch.stack([_difference(term, self.student, *pair) for pair in pairs]).sum()
+            terms[term.term] = Term(total, self._count(term, batch), weight=term.weight)
+        return Prediction(terms=terms)
+
+    def _soft_terms(
+        self, own: Prediction, given: Sequence[Prediction], batch: Batch
+    ) -> dict[str, Term]:
+        terms: dict[str, Term] = {}
+        for name, term in self.soft_heads.items():
+            if term not in own.logits or term not in own.terms:
+                continue
+            (soft,) = self.soft
+            temperature = soft.soft_temperature
+            assert temperature is not None
+            total = self.student.head_specs[name].soft_target_loss(
+                own.logits[term], [p.logits[term] for p in given], batch, temperature
+            )
+            assert total is not None
+            terms[f"{term}_soft"] = Term(total, own.terms[term].count, weight=soft.weight)
+        return terms
+
+    def _soft_heads(self) -> dict[str, str]:
+        """Return the terms of the heads that the student has in common with every teacher.
+
+        Raises:
+            ValueError: there is none, or their outputs differ.
+        """
+        found: dict[str, str] = {}
+        for name, spec in self.student.head_specs.items():
+            has_loss = type(spec).soft_target_loss is not HeadSpec.soft_target_loss
+            others = [teacher.head_specs.get(name) for teacher in self.teachers]
+            if has_loss and all(other is not None and other.term == spec.term for other in others):
+                found[name] = spec.term
+        if not found:
+            theirs = sorted({n for teacher in self.teachers for n in teacher.head_specs})
+            raise ValueError(
+                "soft targets need a head that scores tokens or labels in the student and in every "
+                f"teacher; the student has {', '.join(self.student.head_specs) or 'none'}, the "
+                f"teachers have {', '.join(theirs) or 'none'}"
+            )
+        if len(self.student.networks) > 1:
+            raise ValueError(
+                "soft targets: the inputs of this objective are made by a network of the student "
+                "(ELECTRA's generator), so a teacher would see others"
+            )
+        return found
+
+    def _check_layers(self) -> None:
+        """Check that layers of student and teacher can be compared.
+
+        Raises:
+            ValueError: they cannot.
+        """
+        teacher, *others = self.teachers
+        if others:
+            raise ValueError(
+                "several teachers: only their predictions are averaged (soft), not their layers, "
+                f"got {', '.join(t.term for t in self.inner)}"
+            )
+        own = recordable_stacks(self.student.backbone)
+        theirs = recordable_stacks(teacher.backbone)
+        if len(own) != len(theirs):
+            raise ValueError(
+                f"the student has {len(own)} stacks of layers, the teacher {len(theirs)}"
+            )
+        if any(stack.a.layer_dropout for stack in own):
+            raise ValueError("layer_dropout skips layers whose states are compared: set it to 0")
+        for s, t in zip(own, theirs, strict=True):
+            for term in self.inner:
+                term.check(s.a, t.a)
+
+
+@singledispatch
+def _difference(
+    term: DistillationTerm,
+    student_model: Model,
+    student: StackRecord,
+    teacher: StackRecord,
+    mask: Bool[Tensor, "b t"],
+) -> Float[Tensor, ""]:
+    raise TypeError(f"no such term: {term}")
+
+
+@_difference.register
+def _(
+    term: HiddenCosine,
+    student_model: Model,
+    student: StackRecord,
+    teacher: StackRecord,
+    mask: Bool[Tensor, "b t"],
+) -> Float[Tensor, ""]:
+    """Sum 1 - cos of the stacks' outputs over tokens."""
+    a, b = student.hidden_states[-1].float(), teacher.hidden_states[-1].float()
+    return ((1 - F.cosine_similarity(a, b, dim=-1)) * mask).sum()
+
+
+@_difference.register
+def _(
+    term: HiddenStateDistillation,
+    student_model: Model,
+    student: StackRecord,
+    teacher: StackRecord,
+    mask: Bool[Tensor, "b t"],
+) -> Float[Tensor, ""]:
+    """Sum the mean squared differences of mapped layers over tokens."""
+    n, n_theirs = len(student.hidden_states) - 1, len(teacher.hidden_states) - 1
+    total = student.hidden_states[0].new_zeros((), dtype=torch.float32)
+    for i in ([0] if term.embeddings else []) + list(range(1, n + 1)):
+        a, b = student.hidden_states[i], teacher.hidden_states[mapped_layer(i, n, n_theirs)]
+        projection = _projection(student_model, "embeddings" if i == 0 else "hidden")
+        a = a if projection is None else projection(a)
+        squared = (a.float() - b.float()).square().mean(-1)
+        total = total + (squared * mask).sum()
+    return total
+
+
+@_difference.register
+def _(
+    term: AttentionDistillation,
+    student_model: Model,
+    student: StackRecord,
+    teacher: StackRecord,
+    mask: Bool[Tensor, "b t"],
+) -> Float[Tensor, ""]:
+    """Sum the mean squared difference of scores over rows of the batch and mapped layers."""
+    n, n_theirs = len(student.attention), len(teacher.attention)
+    total = student.attention[0].scores.new_zeros((), dtype=torch.float32)
+    for i in range(1, n + 1):
+        a, b = student.attention[i - 1], teacher.attention[mapped_layer(i, n, n_theirs) - 1]
+        visible = _visible_pairs(a, mask)
+        squared = (a.scores.float() - b.scores.float()).square().mean(1) * visible
+        total = total + (squared.sum((1, 2)) / visible.sum((1, 2)).clamp_min(1)).sum()
+    return total
+
+
+@_difference.register
+def _(
+    term: RelationDistillation,
+    student_model: Model,
+    student: StackRecord,
+    teacher: StackRecord,
+    mask: Bool[Tensor, "b t"],
+) -> Float[Tensor, ""]:
+    """Sum the divergence of the last layers' relations over tokens, as a mean over heads."""
+    layer = -1 if term.teacher_layer is None else term.teacher_layer - 1
+    a, b = student.attention[-1], teacher.attention[layer]
+    total = a.scores.new_zeros((), dtype=torch.float32)
+    for kind in term.kinds:
+        q, p = (_log_relation(r, kind, term.heads) for r in (a, b))
+        visible = _visible_pairs(a, mask)[:, None]
+        losses = (p.exp() * (p - q)).masked_fill(~visible, 0.0).sum(-1).mean(1)
+        total = total + (losses * mask).sum()
+    return total
+
+
+def mapped_layer(layer: int, n_layers: int, n_teacher_layers: int) -> int:
+    """Return the teacher's layer for a student's, at the same relative depth; 0: the embeddings.
+
+    Jiao et al. 2020, arXiv:1909.10351, section 4.1: the uniform strategy, g(m) = m N / M.
+    """
+    return round(layer * n_teacher_layers / n_layers)
+
+
+def _log_relation(record: AttentionRecord, kind: str, heads: int | None) -> Tensor:
+    """Return the logarithms of a relation between tokens [b h t t]."""
+    if kind == "attention":
+        return record.log_softmax(record.scores.float())
+    x = {"query": record.queries, "key": record.keys, "value": record.values}[kind].float()
+    if heads is not None:
+        x = x.transpose(1, 2).flatten(2).unflatten(-1, (heads, -1)).transpose(1, 2)
+    return record.log_softmax(x @ x.mT * x.shape[-1] ** -0.5)
+
+
+def _visible_pairs(record: AttentionRecord, tokens: Bool[Tensor, "b t"]) -> Bool[Tensor, "b t t"]:
+    """Return the pairs of tokens of which one attends to the other."""
+    pairs = tokens[:, :, None] & tokens[:, None]
+    return pairs if record.mask is None else pairs & record.mask[:, 0]
+
+
+def _token_masks(batch: Batch, n_stacks: int) -> list[Bool[Tensor, "b t"]]:
+    """Return which columns are no padding, for each stack: the encoder's first."""
+    own = _real_tokens(batch.inputs, batch.visibility, batch.last_token_positions)
+    if n_stacks == 1:
+        return [own]
+    assert batch.source is not None
+    return [_real_tokens(batch.source, batch.source_visibility, None), own]
+
+
+def _real_tokens(ids: Tensor, visibility: Visibility, last: Tensor | None) -> Tensor:
+    if visibility.document is not None:
+        return (visibility.document >= 0).expand(len(ids), -1)
+    if last is not None:
+        return torch.arange(ids.shape[1], device=ids.device) <= last[:, None]
+    return torch.ones(ids.shape[:2], dtype=torch.bool, device=ids.device)
+
+
+def _add_projections(
+    student: Model, teacher: Model, terms: Sequence[DistillationTerm], seed: int
+) -> None:
+    """Add linear maps to the teacher's width where the student's differs (TinyBERT's W_h, W_e)."""
+    width, theirs = student.backbone.width, teacher.backbone.width
+    names = [name for term in terms for name in term.projections]
+    if not names or width == theirs:
+        return
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        maps = {name: nn.Linear(width, theirs, bias=False) for name in names}
+    student.training_modules[PROJECTION] = nn.ModuleDict(maps).to(student.device)
+
+
+def _projection(student: Model, name: str) -> Any:
+    if PROJECTION not in student.training_modules:
+        return None
+    return student.training_modules.get_submodule(f"{PROJECTION}.{name}")

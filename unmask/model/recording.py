@@ -1,0 +1,139 @@
+"""Hidden states and attention of every layer, recorded from outside during a forward pass."""
+
+from collections.abc import Generator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
+
+from unmask.model.backbones.transformer import Transformer
+from unmask.model.layers.attention.attention import Attention, AttentionMask
+
+
+@dataclass(frozen=True)
+class AttentionRecord:
+    """What one layer's self-attention computed."""
+
+    queries: Float[Tensor, "b h t e"]
+    keys: Float[Tensor, "b g s e"]
+    values: Float[Tensor, "b g s e"]
+    scores: Float[Tensor, "b h t s"]
+    """Scores before the softmax, with the position scheme's bias and without the mask."""
+    mask: Bool[Tensor, "#b 1 t s"] | None
+    """True where a key is visible. None: all are."""
+
+    @property
+    def weights(self) -> Float[Tensor, "b h t s"]:
+        """The attention weights, without dropout."""
+        return self.log_softmax(self.scores).exp()
+
+    def log_softmax(self, scores: Float[Tensor, "b _ t s"]) -> Float[Tensor, "b _ t s"]:
+        """Return the log-softmax of scores of the same tokens over the visible keys."""
+        if self.mask is not None:
+            scores = scores.masked_fill(~self.mask, torch.finfo(scores.dtype).min)
+        return scores.log_softmax(-1)
+
+
+@dataclass
+class StackRecord:
+    """What one stack of Transformer blocks computed."""
+
+    hidden_states: list[Float[Tensor, "b t d"]] = field(default_factory=list[Tensor])
+    """Input of the first layer, output of each layer but the last, and the stack's output."""
+    attention: list[AttentionRecord] = field(default_factory=list[AttentionRecord])
+    """Self-attention of each layer."""
+
+
+def recordable_stacks(backbone: Any) -> list[Transformer]:
+    """Return the stacks of a network whose layers can be recorded.
+
+    Raises:
+        ValueError: it does not consist of Transformer blocks.
+    """
+    stacks = list(backbone.stacks)
+    for stack in stacks:
+        if not isinstance(stack, Transformer) or any(stack.a.layers.types):
+            raise ValueError(
+                "hidden states and attention of the layers are those of Transformer blocks, got "
+                f"{type(stack).__name__}"
+            )
+    return stacks
+
+
+@contextmanager
+def record_layers(
+    backbone: Any, *, hidden_states: bool = True, attention: bool = False
+) -> Generator[list[StackRecord]]:
+    """Record what the layers compute, for each stack in order, in the forward passes within.
+
+    Each pass appends to the records. With `attention`, scores are computed a second time, from the
+    same queries and keys: a fused kernel does not give them.
+
+    Raises:
+        ValueError: the network does not consist of Transformer blocks, or an attention has no
+            matrix of scores (a window of a long text, global tokens).
+    """
+    stacks = recordable_stacks(backbone)
+    records = [StackRecord() for _ in stacks]
+    hooks: list[Any] = []
+    try:
+        for stack, record in zip(stacks, records, strict=True):
+            if hidden_states:
+                hooks += [_hook_input(layer, record) for layer in stack.layers]
+                hooks.append(_hook_input(stack.final_dropout, record))
+            if attention:
+                hooks += [_hook_attention(layer, record) for layer in stack.layers]
+        yield records
+    finally:
+        for hook in hooks:
+            hook.remove()
+
+
+def _hook_input(module: nn.Module, record: StackRecord) -> Any:
+    def keep(module: nn.Module, inputs: tuple[Any, ...]) -> None:
+        record.hidden_states.append(inputs[0])
+
+    return module.register_forward_pre_hook(keep)
+
+
+def _hook_attention(block: Any, record: StackRecord) -> Any:
+    def keep(module: Attention, inputs: tuple[Any, ...], output: Tensor) -> None:
+        x, context, position_state, mask = inputs[:4]
+        record.attention.append(record_attention(module, x, context, position_state, mask))
+
+    return block.attention.register_forward_hook(keep)
+
+
+def record_attention(
+    attention: Attention,
+    x: Float[Tensor, "b t d"],
+    context: Float[Tensor, "b s d"] | None,
+    position_state: Any,
+    attention_mask: AttentionMask,
+) -> AttentionRecord:
+    """Return what an attention computes from its inputs, by matrix products.
+
+    Raises:
+        ValueError: it has no matrix of scores.
+    """
+    if context is None or attention_mask.block_local_mask is not None or attention.wide is not None:
+        raise ValueError(
+            "this attention has no matrix of all scores: its keys are in a cache, its window is "
+            "split into blocks, or it has global tokens"
+        )
+    place = attention.place
+    q = place.query(attention.split_heads(attention.q_norm(attention.q(x))), position_state)
+    k = place.key(attention.split_heads(attention.k_norm(attention.k(context))), position_state)
+    v = attention.split_heads(attention.v(context))
+    bias = place.bias(q, k, position_state, attention)
+    keys = k.repeat_interleave(q.shape[1] // k.shape[1], 1)
+    scores = q @ keys.mT * attention.scoring.scale
+    if (cap := attention.scoring.softcap) is not None:
+        scores = (scores / cap).tanh() * cap
+    scores = scores if bias is None else scores + bias
+    additive = attention_mask.additive(q, q.shape[2], k.shape[2])
+    mask = None if additive is None else additive == 0
+    return AttentionRecord(q, k, v, scores, mask)
