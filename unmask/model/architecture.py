@@ -39,15 +39,18 @@ MAX_SIZE = 2**24
 """The largest hidden size, vocabulary, length or number of heads."""
 
 
-Ability = Literal["memory", "virtual_tokens", "layer_mixing"]
+Ability = Literal["memory", "virtual_tokens", "layer_mixing", "layer_records"]
 """An optional capability of a network: a memory of earlier segments, virtual tokens before a text,
-or a weighted mean of the outputs of its layers."""
+a weighted mean of the outputs of its layers, or records of what its layers compute."""
 
 
 NO_VIRTUAL_TOKENS = "a network without attention does not support virtual tokens before its texts"
 UNMIXABLE_LAYERS = (
     "CANINE's layers have different positions, and those of filters different widths: they cannot "
     "be mixed"
+)
+NO_LAYER_RECORDS = (
+    "hidden states and attention of the layers can be recorded of Transformer blocks only"
 )
 NO_MEMORY = "only a model of one stack supports a memory of earlier segments"
 

@@ -9,6 +9,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
+from unmask.model.architecture import require_support
 from unmask.model.backbones.transformer import Transformer
 from unmask.model.layers.attention.attention import Attention, AttentionMask
 
@@ -55,11 +56,7 @@ def recordable_stacks(backbone: Any) -> list[Transformer]:
     """
     stacks = list(backbone.stacks)
     for stack in stacks:
-        if not isinstance(stack, Transformer) or any(stack.a.layers.types):
-            raise ValueError(
-                "hidden states and attention of the layers are those of Transformer blocks, got "
-                f"{type(stack).__name__}"
-            )
+        require_support(stack, "layer_records")
     return stacks
 
 

@@ -15,6 +15,7 @@ from torch.nn import functional as F
 
 from unmask.batch import IGNORE_INDEX, Batch
 from unmask.model.architecture import (
+    NO_LAYER_RECORDS,
     NO_MEMORY,
     POST_NORM,
     UNMIXABLE_LAYERS,
@@ -297,6 +298,7 @@ class Canine(nn.Module):
             "virtual_tokens": "CANINE does not support virtual tokens before its texts, because "
             "of its attention in blocks; LoRA and bottlenecks can be attached",
             "layer_mixing": UNMIXABLE_LAYERS,
+            "layer_records": NO_LAYER_RECORDS,
         }[ability]
 
     def encode(self, batch: Batch) -> Float[Tensor, "b t _"]:

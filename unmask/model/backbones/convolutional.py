@@ -10,6 +10,7 @@ from torch.nn import functional as F
 
 from unmask.batch import Batch
 from unmask.model.architecture import (
+    NO_LAYER_RECORDS,
     NO_MEMORY,
     NO_VIRTUAL_TOKENS,
     UNMIXABLE_LAYERS,
@@ -160,6 +161,7 @@ class Convolutional(nn.Module):
             "memory": NO_MEMORY,
             "virtual_tokens": NO_VIRTUAL_TOKENS,
             "layer_mixing": UNMIXABLE_LAYERS,
+            "layer_records": NO_LAYER_RECORDS,
         }[ability]
 
     def encode(self, batch: Batch) -> Float[Tensor, "b t _"]:

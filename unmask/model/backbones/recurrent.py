@@ -14,6 +14,7 @@ from torch.nn import functional as F
 
 from unmask.batch import Batch
 from unmask.model.architecture import (
+    NO_LAYER_RECORDS,
     NO_VIRTUAL_TOKENS,
     Ability,
     AttentionPattern,
@@ -312,6 +313,8 @@ class Recurrent(nn.Module):
         """Return why an ability is not supported: a memory, if it is bidirectional."""
         if ability == "memory" and not self.a.causal:
             return "only a forward recurrent network can continue from a state"
+        if ability == "layer_records":
+            return NO_LAYER_RECORDS
         if ability == "virtual_tokens":
             return NO_VIRTUAL_TOKENS
         widths = self.a.output_widths

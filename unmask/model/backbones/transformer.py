@@ -9,7 +9,12 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from unmask.batch import Batch, Visibility
-from unmask.model.architecture import FEED_FORWARD_INNER_SLOTS, Ability, require_support
+from unmask.model.architecture import (
+    FEED_FORWARD_INNER_SLOTS,
+    NO_LAYER_RECORDS,
+    Ability,
+    require_support,
+)
 from unmask.model.backbones.block_architecture import BlockArchitecture
 from unmask.model.backbones.evolved_layers import build_layer
 from unmask.model.cache import Cache
@@ -171,6 +176,8 @@ class Transformer(nn.Module):
 
     def unsupported_reason(self, ability: Ability) -> str | None:
         """Return why an ability is not supported: a memory needs relative positions."""
+        if ability == "layer_records" and any(self.a.layers.types):
+            return NO_LAYER_RECORDS
         if ability != "memory" or (
             self.position.supports_memory
             and self.convolution is None
