@@ -32,7 +32,7 @@ pytestmark = [
 ]
 
 DRAWN = r"random weights that were not saved|neither this adapter nor its model has an output"
-BY_HEAD = r"joined head by head are not read"
+BY_HEAD = r"joined by head are not supported"
 NO_CLASS = r"no class of \w+ for it is supported|tensor transformer\.\S+ does not belong"
 NO_CACHE = r"take no keys and values before a text"
 WINDOW = r"an attention window hides them"

@@ -96,7 +96,9 @@ def test_a_tagger_reads_its_layers_mixed(base: Path, tmp_path: Path) -> None:
         **(SHORT | {"epochs": 12.0}),
     )
     assert tuned.best_run.dev["token_accuracy"] > 0.9
-    (note,) = (note for note in tuned.notes if note.startswith("the first layer's input"))
+    (note,) = (
+        note for note in tuned.notes if note.startswith("weights of the first layer's input")
+    )
     assert note.count("0.") >= 3
     said = tuned.predict([["the", "U.S.", "cat"]])
     assert len(said[0]["labels"]) == 3  # one of them is two words to the network

@@ -187,5 +187,5 @@ def test_an_adapter_of_maps_joined_head_by_head_is_written_as_ours_and_none_of_p
     (tmp_path / "theirs" / "adapter_config.json").write_text('{"peft_type": "LORA"}')
     name = "base_model.model.deberta.encoder.layer.0.attention.self.in_proj.lora_A.weight"
     save_file({name: torch.zeros(2, 32)}, tmp_path / "theirs" / "adapter_model.safetensors")
-    with pytest.raises(ValueError, match="head by head"):
+    with pytest.raises(ValueError, match="joined by head"):
         read_adapter(tmp_path / "theirs", again.model, again.preset)
