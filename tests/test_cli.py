@@ -234,7 +234,7 @@ def test_it_says_its_version(unmask: Run) -> None:
         ("finetune x --task sing --train y", "'classify', 'pairs', 'regress', 'tag'"),
         ("prepare x --out y --document page", "'blank', 'line', 'file'"),
         ("prepare x --out y --encoding-errors ignore", "'strict', 'replace'"),
-        ("convert x y --to onnx", "'huggingface', 'unmask'"),
+        ("convert x y --to onxx", "'huggingface', 'unmask'"),
         ("convert x", "missing argument 'FOLDER'"),
         ("hide", "missing argument 'MODEL'"),
         ("models all", "unexpected extra argument"),

@@ -407,7 +407,7 @@ def test_a_head_that_no_class_has_says_which_class_is_another() -> None:
     card = MODELS["flaubert-mini"]
     said = opening_note(card, specs_of(card, ("choice",)))
     assert said is not None
-    assert "FlaubertForMultipleChoice: it scores an option through a map" in said
+    assert "FlaubertForMultipleChoice: it scores an option through a projection" in said
     modern = MODELS["modernbert-mini"]
     plain: dict[str, HeadSpec] = {"token_label": TokenClassification(n_labels=3)}
     assert heads_without_transformers_class(modern, plain) == {
