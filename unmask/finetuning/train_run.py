@@ -62,7 +62,8 @@ def train_run(job: FinetuneJob, arm: str, seed: int) -> tuple[Model, BestState]:
     folder.mkdir(exist_ok=True)
     model = job.build_model(arm, seed)
     examples = (*job.train_examples, *(q.example for q in job.dev_subset[1]))
-    shrink_embeddings(model, examples, job.formulation.special_ids.pad)
+    if not any(method.quantizes for method in job.config.compression):  # of all tokens
+        shrink_embeddings(model, examples, job.formulation.special_ids.pad)
     checkpoint, damaged = checkpoints.newest_checkpoint(folder)
     for line in (*damaged, *checkpoints.truncate_logs(folder, checkpoint)):
         job.warn(line)
