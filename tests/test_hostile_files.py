@@ -44,10 +44,9 @@ PARSERS = {
 ALONE = ("safe_open", "load_file", "snapshot_download", "hf_hub_download", "eval", "exec")
 READERS = {
     "files.py": "parse_json",  # all JSON
-    "config.py": "read_toml",
+    "config.py": "read_toml, _parse_toml_value",  # of --set
     "cli/main.py": "main",  # of nothing
     "options.py": "_plain_type",  # our own annotations
-    "training/config.py": "_parse_toml_value",  # of --set
     "word_vectors/formats/npy.py": "open_npy",
     "word_vectors/formats/fasttext_model.py": "_read_matrix",  # after its size was looked at
     "shards/read.py": "document_spans, _map_arrays",  # likewise

@@ -30,6 +30,7 @@ from unmask.heads.classification.label_losses import (
     ChoiceCrossEntropy,
     CrossEntropy,
 )
+from unmask.heads.classification.sequence_classification import SequenceClassification
 from unmask.heads.question_answering import QuestionAnswering
 from unmask.model.recording import record_layers
 
@@ -290,3 +291,14 @@ def test_options_become_a_distillation() -> None:
         objective_weight=0.5,
         teacher_precision="bfloat16",
     )
+
+
+def test_a_head_of_all_layers_leaves_what_is_compared(tmp_path: Path) -> None:
+    student, teacher = opened(tmp_path / "s", **STUDENT), opened(tmp_path / "t", **TEACHER)
+    expected = forward(student, [teacher], HiddenStateDistillation())(batch()).terms
+    student.model.remove_training_modules()
+    student.model.add_head(
+        "label", SequenceClassification(pooled_layers="all", pooling="mean", dense_layer=False)
+    )
+    found = forward(student, [teacher], HiddenStateDistillation())(batch()).terms
+    torch.testing.assert_close(found["hidden_states"].total, expected["hidden_states"].total)

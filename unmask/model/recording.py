@@ -43,7 +43,8 @@ class StackRecord:
     """What one stack of Transformer blocks computed."""
 
     hidden_states: list[Float[Tensor, "b t d"]] = field(default_factory=list[Tensor])
-    """Input of the first layer, output of each layer but the last, and the stack's output."""
+    """Input of the first layer, output of each layer but the last, and the stack's output, before
+    its dropout."""
     attention: list[AttentionRecord] = field(default_factory=list[AttentionRecord])
     """Self-attention of each layer."""
 
@@ -80,7 +81,7 @@ def record_layers(
         for stack, record in zip(stacks, records, strict=True):
             if hidden_states:
                 hooks += [_hook_input(layer, record) for layer in stack.layers]
-                hooks.append(_hook_input(stack.final_dropout, record))
+                hooks.append(_hook_output(stack.final_norm, record))
             if attention:
                 hooks += [_hook_attention(layer, record) for layer in stack.layers]
         yield records
@@ -94,6 +95,13 @@ def _hook_input(module: nn.Module, record: StackRecord) -> Any:
         record.hidden_states.append(inputs[0])
 
     return module.register_forward_pre_hook(keep)
+
+
+def _hook_output(module: nn.Module, record: StackRecord) -> Any:
+    def keep(module: nn.Module, inputs: tuple[Any, ...], output: Tensor) -> None:
+        record.hidden_states.append(output)
+
+    return module.register_forward_hook(keep)
 
 
 def _hook_attention(block: Any, record: StackRecord) -> Any:
