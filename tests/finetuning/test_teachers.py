@@ -65,6 +65,8 @@ def test_a_killed_run_gives_the_same_bits(
     assert again.run_results == whole.run_results
     a, b = (read_tensors(tmp_path / f / "model.safetensors") for f in ("whole", "killed"))
     assert [n for n in a if not torch.equal(a[n], b[n])] == []
+    word = "distill (terms soft" if "distill" in more else "movement (fraction 0.5"
+    assert f"compressed by {word}" in (tmp_path / "whole" / "README.md").read_text()
     if "movement" in str(more):
         zeros = [
             float((w == 0).float().mean())

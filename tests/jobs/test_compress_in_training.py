@@ -85,6 +85,8 @@ def test_a_run_is_resumed_and_opened_as_any_other(
     assert [one["method"] for one in facts["compression"]] == {
         "teacher": ["distill"], "codes": ["qat"], "everything": ["distill", "movement", "qat"],
     }[name]  # fmt: skip
+    methods = [one["method"] for one in facts["compression"]]
+    assert f"- compressed by: {methods[0]} (" in (tmp_path / "whole" / "README.md").read_text()
     if name == "teacher":
         return
     opened = unmask.load(tmp_path / "whole")

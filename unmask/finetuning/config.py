@@ -175,6 +175,8 @@ def make_config(options: FinetuneOptions | FinetuneSuiteOptions, base: str) -> F
         "lm_loss_weight": None if options.lm_loss_weight is None else float(options.lm_loss_weight),
     }
     if isinstance(options, FinetuneSuiteOptions):  # each benchmark has its own task
+        if resolved["distillation"] is not None:
+            raise ValueError("teacher: each benchmark needs one of its own; fine-tune them singly")
         return FinetuneConfig(**resolved, task="classify", train=options.tasks)
     adapt = options.adapt_first
     resolved |= keywords(TaskFields, options) | {

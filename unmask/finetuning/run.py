@@ -14,6 +14,7 @@ from unmask.adapters.scalar_mix import ScalarMixModule
 from unmask.checkpoints import folder as checkpoints
 from unmask.checkpoints.checksums import FILES_KEY
 from unmask.checkpoints.huggingface.read import LoadedModel
+from unmask.compression.methods import format_methods, training_records
 from unmask.config import from_dict, to_dict
 from unmask.files import remove_partial_files, write_atomically
 from unmask.finetuning.config import FinetuneConfig
@@ -359,10 +360,12 @@ def _remove_checkpoints(job: FinetuneJob) -> None:
 def _summary_lines(finetuned: FinetunedModel) -> list[str]:
     """Return a few lines on the training and the scores of the model."""
     t = finetuned.config
+    records = training_records(t.compression, t.distillation)
     size = derived_options.describe_batch_size(t) + ("" if t.batch_size is None else " texts")
     return [
         f"fine-tuned on {Path(t.train).name} for {t.epochs:g} epochs of {size} a step, "
         f"at rate {t.learning_rate:g}",
+        *([f"compressed by {format_methods(records)}"] if records else []),
         *finetuned.summary(),
     ]
 

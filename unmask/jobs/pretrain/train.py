@@ -13,6 +13,7 @@ from unmask.checkpoints.huggingface.read import (
 )
 from unmask.compression.distillation.forward import DistillationForward
 from unmask.compression.distillation.teacher import open_teachers
+from unmask.compression.methods import format_methods, training_records
 from unmask.evaluation.baselines import count_bigrams
 from unmask.jobs.pretrain.apply_recipe import check_sequence_length
 from unmask.jobs.pretrain.check_labels import check_sequence_labels
@@ -346,6 +347,9 @@ def finish_job(job: PretrainingJob) -> None:
     if job.run.recipe.init_from is None:  # no objective has global tokens, so they were not trained
         copy_to_global_attention(job.loaded_model.model)
     figures = {"trained on": f"{progress.n_tokens:,} tokens in {progress.step:,} steps"}
+    recipe = job.run.recipe
+    if records := training_records(recipe.compression, recipe.distillation):
+        figures["compressed by"] = format_methods(records)
     files = write_final_model(out, job.loaded_model, figures)
     if job.dev_batches:
         before = None
