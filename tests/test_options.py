@@ -192,7 +192,15 @@ def test_options_of_pretraining_that_are_keys_have_the_docs_of_the_recipe() -> N
     keys = {f.name for f in fields(Recipe)} & {f.name for f in fields(PretrainOptions)}
     recipe = option_docs(Recipe)
     assert all(recipe.values())
-    own = {"model", "data", "steps", "init_from", "tokenizer", "objective"}  # more forms
+    own = {
+        "model",
+        "data",
+        "steps",
+        "init_from",
+        "tokenizer",
+        "objective",
+        "compression",
+    }  # more forms
     docs = option_docs(PretrainOptions)
     assert {n for n in keys if docs[n] != recipe[n]} <= own
 

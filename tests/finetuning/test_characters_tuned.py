@@ -168,7 +168,7 @@ def test_adapters_act_on_the_rows_that_are_chosen_and_leave_no_trace(spec) -> No
         some = model(given, return_logits=True).logits["label"]
     torch.testing.assert_close(some[0], after[0])
     torch.testing.assert_close(some[1:], before[1:])
-    with pytest.raises(ValueError, match="chosen for 2 rows"), use_adapters(model, ["one", None]):
+    with pytest.raises(ValueError, match="selected for 2 rows"), use_adapters(model, ["one", None]):
         model(given)
     detach(model, "one")
     assert torch.equal(model(given, return_logits=True).logits["label"], before)

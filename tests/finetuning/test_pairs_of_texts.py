@@ -158,11 +158,9 @@ def test_too_few_checkpoints_are_no_mean(tmp_path: Path) -> None:
             tmp_path, step, {"model": {"a": torch.ones(2) * step}}, {}, n_kept=9
         )
     assert [one.step for one in checkpoints.last_checkpoints(tmp_path, 2)] == [2, 3]
-    with pytest.raises(
-        ValueError, match="holds 3 checkpoints, but the mean is to be of the last 5"
-    ):
+    with pytest.raises(ValueError, match="has 3 checkpoints, but the average needs 5"):
         checkpoints.last_checkpoints(tmp_path, 5)
-    with pytest.raises(ValueError, match="holds 0 checkpoints"):
+    with pytest.raises(ValueError, match="has 0 checkpoints"):
         checkpoints.last_checkpoints(tmp_path / "none", 2)
     (tmp_path / "checkpoints" / "step-00000002" / "model.safetensors").write_bytes(b"x")
     with pytest.raises(ValueError, match="damaged, cannot be averaged"):

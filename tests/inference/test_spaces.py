@@ -158,7 +158,7 @@ def test_a_model_of_the_package_is_named_as_everywhere(home) -> None:
         ("convert royal.vec a.bin --average 2", "--average applies to pretraining runs only"),
         (
             "convert unmask-mini-en a --to glove",
-            "huggingface, unmask, elmo or onnx; got --to glove",
+            "huggingface, unmask, elmo, onnx or gguf; got --to glove",
         ),
         ("convert unmask-mini-en a --white-space _", "--white-space applies to word vectors only"),
         ("picture royal.vec king queen", "a picture shows 3 to 2,000 words, got 2"),
