@@ -30,8 +30,12 @@ from unmask.heads.classification.label_losses import (
     ChoiceCrossEntropy,
     CrossEntropy,
 )
-from unmask.heads.classification.sequence_classification import SequenceClassification
+from unmask.heads.classification.sequence_classification import (
+    SequenceClassification,
+    TokenClassification,
+)
 from unmask.heads.question_answering import QuestionAnswering
+from unmask.heads.spec import HeadSpec
 from unmask.model.recording import record_layers
 
 STUDENT: dict[str, Any] = {
@@ -248,6 +252,7 @@ def test_soft_spans() -> None:
 def test_layers_are_mapped_by_their_depth() -> None:
     assert [mapped_layer(m, 4, 12) for m in range(5)] == [0, 3, 6, 9, 12]
     assert [mapped_layer(m, 3, 4) for m in range(4)] == [0, 1, 3, 4]
+    assert [mapped_layer(m, 4, 1) for m in range(5)] == [0, 1, 1, 1, 1]
 
 
 def test_what_cannot_be_compared_is_refused(tmp_path: Path) -> None:
@@ -302,3 +307,33 @@ def test_a_head_of_all_layers_leaves_what_is_compared(tmp_path: Path) -> None:
     )
     found = forward(student, [teacher], HiddenStateDistillation())(batch()).terms
     torch.testing.assert_close(found["hidden_states"].total, expected["hidden_states"].total)
+
+
+def test_heads_of_other_sizes_or_losses_are_refused(tmp_path: Path) -> None:
+    student, teacher = opened(tmp_path / "s", **STUDENT), opened(tmp_path / "t", **TEACHER)
+    wide = opened(tmp_path / "w", **(TEACHER | {"vocab_size": 128}))
+    with pytest.raises(ValueError, match=r"head language has \d+ outputs, the teacher's 128"):
+        forward(student, [wide], SoftTargets())
+    specs: list[HeadSpec] = [
+        SequenceClassification(n_labels=1),
+        SequenceClassification(n_labels=2),
+        SequenceClassification(n_labels=2, loss=BinaryCrossEntropy()),
+        TokenClassification(term="label", n_labels=2),
+    ]
+    for own in specs:
+        for other in specs:
+            for model, spec in ((student.model, own), (teacher.model, other)):
+                model.heads, model.head_specs = torch.nn.ModuleDict(), {}
+                model.add_head("label", spec)
+            if own is other:
+                forward(student, [teacher], SoftTargets())
+            else:
+                with pytest.raises(ValueError, match="soft targets: the student's head label"):
+                    forward(student, [teacher], SoftTargets())
+
+
+def test_a_term_without_embeddings_has_no_projection_of_them(tmp_path: Path) -> None:
+    student, teacher = opened(tmp_path / "s", **STUDENT), opened(tmp_path / "t", **TEACHER)
+    forward(student, [teacher], HiddenStateDistillation(embeddings=False))
+    names = [name for name, _ in student.model.training_modules.named_parameters()]
+    assert names == ["distillation.hidden.weight"]

@@ -34,6 +34,10 @@ class QuestionAnswering(HeadSpec):
         """True: it scores the start and end tokens of an answer."""
         return True
 
+    def output_size(self, architecture: StackArchitecture) -> int:
+        """Return 2: start and end."""
+        return 2
+
     def soft_target_loss(
         self, student: Tensor, teachers: Sequence[Tensor], batch: Batch, temperature: float
     ) -> Tensor:

@@ -91,6 +91,10 @@ class HeadSpec(OpenUnion):
         """Whether it reads the network's own vector of the whole text."""
         return False
 
+    def output_size(self, architecture: StackArchitecture) -> int | None:
+        """Return the number of outputs of a target. None: it has no `soft_target_loss`."""
+        return None
+
     def soft_target_loss(
         self, student: Tensor, teachers: Sequence[Tensor], batch: Batch, temperature: float
     ) -> Tensor | None:

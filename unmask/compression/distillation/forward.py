@@ -6,7 +6,7 @@ takes `DistillationForward` in place of the model.
 
 from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import singledispatch
 from typing import Any
 
@@ -15,7 +15,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from unmask.batch import Batch, Visibility
+from unmask.batch import Batch
 from unmask.compression.distillation.terms import (
     AttentionDistillation,
     Distillation,
@@ -26,7 +26,6 @@ from unmask.compression.distillation.terms import (
 )
 from unmask.heads.model import Model
 from unmask.heads.prediction import Prediction, Term
-from unmask.heads.spec import HeadSpec
 from unmask.model.recording import AttentionRecord, StackRecord, record_layers, recordable_stacks
 
 PROJECTION = "distillation"
@@ -89,8 +88,9 @@ class DistillationForward:
         }
         terms |= self._soft_terms(prediction, given, batch)
         for term in self.inner:
-            pairs = zip(own, theirs, _token_masks(batch, len(own)), strict=True)
-            total = torch.stack([_difference(term, self.student, *pair) for pair in pairs]).sum()
+            stacks = zip(own, theirs, _token_masks(batch, len(own)), strict=True)
+            losses = [_difference(term, _Compared(self.student, *stack)) for stack in stacks]
+            total = torch.stack(losses).sum()
             terms[term.term] = Term(total, self._count(term, batch), weight=term.weight)
         return Prediction(terms=terms)
 
@@ -119,16 +119,27 @@ class DistillationForward:
         """
         found: dict[str, str] = {}
         for name, spec in self.student.head_specs.items():
-            has_loss = type(spec).soft_target_loss is not HeadSpec.soft_target_loss
+            size = spec.output_size(self.student.decoder_architecture)
             others = [teacher.head_specs.get(name) for teacher in self.teachers]
-            if has_loss and all(other is not None and other.term == spec.term for other in others):
-                found[name] = spec.term
+            if size is None or any(o is None or o.term != spec.term for o in others):
+                continue
+            found[name] = spec.term
+            for teacher, other in zip(self.teachers, others, strict=True):
+                assert other is not None
+                theirs = other.output_size(teacher.decoder_architecture)
+                if (type(other), theirs) != (type(spec), size) or (
+                    type(other.label_loss) is not type(spec.label_loss)
+                ):
+                    raise ValueError(
+                        f"soft targets: the student's head {name} has {size} outputs, the "
+                        f"teacher's {theirs}, or another loss"
+                    )
         if not found:
-            theirs = sorted({n for teacher in self.teachers for n in teacher.head_specs})
+            given = sorted({n for teacher in self.teachers for n in teacher.head_specs})
             raise ValueError(
                 "soft targets need a head that scores tokens or labels in the student and in every "
                 f"teacher; the student has {', '.join(self.student.head_specs) or 'none'}, the "
-                f"teachers have {', '.join(theirs) or 'none'}"
+                f"teachers have {', '.join(given) or 'none'}"
             )
         if len(self.student.networks) > 1:
             raise ValueError(
@@ -155,6 +166,12 @@ class DistillationForward:
             raise ValueError(
                 f"the student has {len(own)} stacks of layers, the teacher {len(theirs)}"
             )
+        projected = any(t.projections for t in self.inner)
+        widths = [{stack.a.d_model for stack in stacks} for stacks in (own, theirs)]
+        if projected and widths[0] != widths[1] and any(len(each) > 1 for each in widths):
+            raise ValueError(
+                "hidden: encoder and decoder have different widths, and the teacher's others"
+            )
         if any(stack.a.layer_dropout for stack in own):
             raise ValueError("layer_dropout skips layers whose states are compared: set it to 0")
         for s, t in zip(own, theirs, strict=True):
@@ -162,87 +179,71 @@ class DistillationForward:
                 term.check(s.a, t.a)
 
 
+@dataclass(frozen=True)
+class _Compared:
+    """What a stack of the student and the teacher's computed for a batch."""
+
+    student_model: Model
+    student: StackRecord
+    teacher: StackRecord
+    is_token: Bool[Tensor, "b t"]
+
+    def sum_over_tokens(self, losses: Float[Tensor, "b t"]) -> Float[Tensor, ""]:
+        """Sum losses over what is no padding."""
+        return (losses * self.is_token).sum()
+
+
 @singledispatch
-def _difference(
-    term: DistillationTerm,
-    student_model: Model,
-    student: StackRecord,
-    teacher: StackRecord,
-    mask: Bool[Tensor, "b t"],
-) -> Float[Tensor, ""]:
+def _difference(term: DistillationTerm, compared: _Compared) -> Float[Tensor, ""]:
     raise TypeError(f"no such term: {term}")
 
 
 @_difference.register
-def _(
-    term: HiddenCosine,
-    student_model: Model,
-    student: StackRecord,
-    teacher: StackRecord,
-    mask: Bool[Tensor, "b t"],
-) -> Float[Tensor, ""]:
+def _(term: HiddenCosine, compared: _Compared) -> Float[Tensor, ""]:
     """Sum 1 - cos of the stacks' outputs over tokens."""
-    a, b = student.hidden_states[-1].float(), teacher.hidden_states[-1].float()
-    return ((1 - F.cosine_similarity(a, b, dim=-1)) * mask).sum()
+    a, b = (x.hidden_states[-1].float() for x in (compared.student, compared.teacher))
+    return compared.sum_over_tokens(1 - F.cosine_similarity(a, b, dim=-1))
 
 
 @_difference.register
-def _(
-    term: HiddenStateDistillation,
-    student_model: Model,
-    student: StackRecord,
-    teacher: StackRecord,
-    mask: Bool[Tensor, "b t"],
-) -> Float[Tensor, ""]:
+def _(term: HiddenStateDistillation, compared: _Compared) -> Float[Tensor, ""]:
     """Sum the mean squared differences of mapped layers over tokens."""
-    n, n_theirs = len(student.hidden_states) - 1, len(teacher.hidden_states) - 1
-    total = student.hidden_states[0].new_zeros((), dtype=torch.float32)
-    for i in ([0] if term.embeddings else []) + list(range(1, n + 1)):
-        a, b = student.hidden_states[i], teacher.hidden_states[mapped_layer(i, n, n_theirs)]
-        projection = _projection(student_model, "embeddings" if i == 0 else "hidden")
+    own, theirs = compared.student.hidden_states, compared.teacher.hidden_states
+    n, n_theirs = len(own) - 1, len(theirs) - 1
+    losses: list[Tensor] = []
+    for i in range(0 if term.embeddings else 1, n + 1):
+        projection = _projection(compared.student_model, "embeddings" if i == 0 else "hidden")
+        a, b = own[i], theirs[mapped_layer(i, n, n_theirs)]
         a = a if projection is None else projection(a)
-        squared = (a.float() - b.float()).square().mean(-1)
-        total = total + (squared * mask).sum()
-    return total
+        losses.append(compared.sum_over_tokens((a.float() - b.float()).square().mean(-1)))
+    return torch.stack(losses).sum()
 
 
 @_difference.register
-def _(
-    term: AttentionDistillation,
-    student_model: Model,
-    student: StackRecord,
-    teacher: StackRecord,
-    mask: Bool[Tensor, "b t"],
-) -> Float[Tensor, ""]:
+def _(term: AttentionDistillation, compared: _Compared) -> Float[Tensor, ""]:
     """Sum the mean squared difference of scores over rows of the batch and mapped layers."""
-    n, n_theirs = len(student.attention), len(teacher.attention)
-    total = student.attention[0].scores.new_zeros((), dtype=torch.float32)
-    for i in range(1, n + 1):
-        a, b = student.attention[i - 1], teacher.attention[mapped_layer(i, n, n_theirs) - 1]
-        visible = _visible_pairs(a, mask)
+    own, theirs = compared.student.attention, compared.teacher.attention
+    losses: list[Tensor] = []
+    for i, a in enumerate(own, 1):
+        b = theirs[mapped_layer(i, len(own), len(theirs)) - 1]
+        visible = _visible_pairs(a, compared.is_token)
         squared = (a.scores.float() - b.scores.float()).square().mean(1) * visible
-        total = total + (squared.sum((1, 2)) / visible.sum((1, 2)).clamp_min(1)).sum()
-    return total
+        losses.append((squared.sum((1, 2)) / visible.sum((1, 2)).clamp_min(1)).sum())
+    return torch.stack(losses).sum()
 
 
 @_difference.register
-def _(
-    term: RelationDistillation,
-    student_model: Model,
-    student: StackRecord,
-    teacher: StackRecord,
-    mask: Bool[Tensor, "b t"],
-) -> Float[Tensor, ""]:
+def _(term: RelationDistillation, compared: _Compared) -> Float[Tensor, ""]:
     """Sum the divergence of the last layers' relations over tokens, as a mean over heads."""
     layer = -1 if term.teacher_layer is None else term.teacher_layer - 1
-    a, b = student.attention[-1], teacher.attention[layer]
-    total = a.scores.new_zeros((), dtype=torch.float32)
+    a, b = compared.student.attention[-1], compared.teacher.attention[layer]
+    visible = _visible_pairs(a, compared.is_token)[:, None]
+    losses: list[Tensor] = []
     for kind in term.kinds:
         q, p = (_log_relation(r, kind, term.heads) for r in (a, b))
-        visible = _visible_pairs(a, mask)[:, None]
-        losses = (p.exp() * (p - q)).masked_fill(~visible, 0.0).sum(-1).mean(1)
-        total = total + (losses * mask).sum()
-    return total
+        divergence = (p.exp() * (p - q)).masked_fill(~visible, 0.0).sum(-1).mean(1)
+        losses.append(compared.sum_over_tokens(divergence))
+    return torch.stack(losses).sum()
 
 
 def mapped_layer(layer: int, n_layers: int, n_teacher_layers: int) -> int:
@@ -250,7 +251,7 @@ def mapped_layer(layer: int, n_layers: int, n_teacher_layers: int) -> int:
 
     Jiao et al. 2020, arXiv:1909.10351, section 4.1: the uniform strategy, g(m) = m N / M.
     """
-    return round(layer * n_teacher_layers / n_layers)
+    return max(round(layer * n_teacher_layers / n_layers), min(layer, 1))
 
 
 def _log_relation(record: AttentionRecord, kind: str, heads: int | None) -> Tensor:
@@ -271,19 +272,11 @@ def _visible_pairs(record: AttentionRecord, tokens: Bool[Tensor, "b t"]) -> Bool
 
 def _token_masks(batch: Batch, n_stacks: int) -> list[Bool[Tensor, "b t"]]:
     """Return which columns are no padding, for each stack: the encoder's first."""
-    own = _real_tokens(batch.inputs, batch.visibility, batch.last_token_positions)
     if n_stacks == 1:
-        return [own]
+        return [batch.is_token()]
     assert batch.source is not None
-    return [_real_tokens(batch.source, batch.source_visibility, None), own]
-
-
-def _real_tokens(ids: Tensor, visibility: Visibility, last: Tensor | None) -> Tensor:
-    if visibility.document is not None:
-        return (visibility.document >= 0).expand(len(ids), -1)
-    if last is not None:
-        return torch.arange(ids.shape[1], device=ids.device) <= last[:, None]
-    return torch.ones(ids.shape[:2], dtype=torch.bool, device=ids.device)
+    source = Batch(inputs=batch.source, visibility=batch.source_visibility)
+    return [source.is_token(), batch.is_token()]
 
 
 def _add_projections(

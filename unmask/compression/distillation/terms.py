@@ -22,8 +22,6 @@ class _Term:
     counts_rows: ClassVar[bool] = False
     """Whether its mean is over the rows of a batch, otherwise over tokens."""
     reads_attention: ClassVar[bool] = False
-    projections: ClassVar[tuple[str, ...]] = ()
-    """Names of the linear maps to the teacher's width that it may need."""
     weight: float = 1.0
     """Weight of the term's mean in the loss."""
 
@@ -36,6 +34,11 @@ class _Term:
     def soft_temperature(self) -> float | None:
         """The temperature at which it compares predictions. None: it compares layers."""
         return None
+
+    @property
+    def projections(self) -> tuple[str, ...]:
+        """The names of the linear maps to the teacher's width that it may need."""
+        return ()
 
     def check(self, student: BlockArchitecture, teacher: BlockArchitecture) -> None:
         """Check that two stacks can be compared.
@@ -94,9 +97,13 @@ class HiddenStateDistillation(_Term):
     """
 
     term: ClassVar[str] = "hidden_states"
-    projections: ClassVar[tuple[str, ...]] = ("hidden", "embeddings")
     embeddings: bool = True
     """Whether the inputs of the first layers are compared, too."""
+
+    @property
+    def projections(self) -> tuple[str, ...]:
+        """The maps of hidden states and, if compared, of embeddings."""
+        return ("hidden", "embeddings") if self.embeddings else ("hidden",)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -87,6 +87,10 @@ class SequenceClassification(HeadSpec):
         """Return the head with another dropout."""
         return replace(self, dropout=rate)
 
+    def output_size(self, architecture: StackArchitecture) -> int:
+        """Return the number of labels."""
+        return self.n_labels
+
     def soft_target_loss(
         self, student: Tensor, teachers: Sequence[Tensor], batch: Batch, temperature: float
     ) -> Tensor:
@@ -255,6 +259,10 @@ class TokenClassification(HeadSpec):
     def has_label_names(self) -> bool:
         """True: its labels have names."""
         return True
+
+    def output_size(self, architecture: StackArchitecture) -> int:
+        """Return the number of labels."""
+        return self.n_labels
 
     def soft_target_loss(
         self, student: Tensor, teachers: Sequence[Tensor], batch: Batch, temperature: float

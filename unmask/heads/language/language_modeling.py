@@ -156,6 +156,10 @@ class LanguageModeling(HeadSpec):
         """Whether the output matrix is the token embedding matrix."""
         return self.tie_embeddings
 
+    def output_size(self, architecture: StackArchitecture) -> int:
+        """Return the size of the vocabulary."""
+        return architecture.vocab_size
+
     def soft_target_loss(
         self,
         student: Float[Tensor, "n v"],
