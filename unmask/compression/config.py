@@ -71,7 +71,7 @@ class QuantizationAware(QuantizationFormat):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        _check_fraction("start", self.start)
+        check_fraction("start", self.start)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,7 +97,7 @@ class GradualPruning:
 
     def __post_init__(self) -> None:
         check_number_fields(self)
-        _check_fraction("fraction", self.fraction)
+        check_fraction("fraction", self.fraction)
         _check_schedule(self.start, self.end, self.interval)
 
 
@@ -136,7 +136,7 @@ class MovementPruning:
 
     def __post_init__(self) -> None:
         check_number_fields(self)
-        _check_fraction("fraction", self.fraction)
+        check_fraction("fraction", self.fraction)
         _check_schedule(self.start, self.end, self.interval)
         if self.threshold is not None and not 0 < self.threshold < 1:
             raise ValueError(f"threshold must be between 0 and 1, got {self.threshold:g}")
@@ -179,7 +179,12 @@ def check_training_methods(methods: tuple[TrainingCompression, ...]) -> None:
         )
 
 
-def _check_fraction(name: str, value: float) -> None:
+def check_fraction(name: str, value: float) -> None:
+    """Check a fraction of what is removed.
+
+    Raises:
+        ValueError: it is not from 0 to below 1.
+    """
     if not 0 <= value < 1:
         raise ValueError(f"{name} must be from 0 to below 1, got {value:g}")
 

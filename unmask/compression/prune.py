@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 import torch
 from jaxtyping import Bool, Float
@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from unmask.batch import Batch
 from unmask.checkpoints.huggingface.read import LoadedModel
+from unmask.compression.config import Scope, check_fraction
 from unmask.compression.structure.rebuild import check_no_adapters
 from unmask.config import check_number_fields
 from unmask.heads.model import Model
@@ -25,7 +26,7 @@ class MagnitudePruning:
 
     fraction: float = 0.5
     """Fraction of the weights that become zero, from 0 to below 1."""
-    scope: Literal["global", "layer"] = "global"
+    scope: Scope = "global"
     """Weights that are compared: of all matrices together, or of each matrix by itself (Zhu and
     Gupta 2017, arXiv:1710.01878, prune each by itself)."""
     pattern: str | None = None
@@ -38,8 +39,7 @@ class MagnitudePruning:
 
     def __post_init__(self) -> None:
         check_number_fields(self)
-        if not 0 <= self.fraction < 1:
-            raise ValueError(f"fraction must be from 0 to below 1, got {self.fraction:g}")
+        check_fraction("fraction", self.fraction)
         if self.pattern is not None:
             self._kept_of()
 
@@ -60,12 +60,8 @@ class MagnitudePruning:
             raise ValueError("this model has no matrices within layers that could be pruned")
         if self.pattern is not None:
             return {name: self._pattern_mask(name, w) for name, w in matrices.items()}
-        if self.scope == "layer":
-            return {name: largest(w.abs(), self.fraction) for name, w in matrices.items()}
-        everything = torch.cat([w.detach().abs().reshape(-1) for w in matrices.values()])
-        kept = largest(everything, self.fraction)
-        split = kept.split([w.numel() for w in matrices.values()])
-        return {n: m.reshape(w.shape) for (n, w), m in zip(matrices.items(), split, strict=True)}
+        magnitudes = {name: w.detach().abs() for name, w in matrices.items()}
+        return largest_of_each(magnitudes, self.fraction, self.scope)
 
     def apply(self, model: Model) -> float:
         """Set weights to zero, in place; return the fraction of all parameters that are zero."""
@@ -109,6 +105,17 @@ def layer_matrices(model: Model) -> Mapping[str, Float[Tensor, "o i"]]:
             seen.add(id(module.weight))
             found[f"{name}.weight"] = module.weight
     return found
+
+
+def largest_of_each(
+    scores: Mapping[str, Float[Tensor, "o i"]], fraction: float, scope: Scope
+) -> dict[str, Bool[Tensor, "o i"]]:
+    """Return masks without a fraction of the smallest scores, of all matrices or of each."""
+    if scope == "layer":
+        return {name: largest(s, fraction) for name, s in scores.items()}
+    kept = largest(torch.cat([s.reshape(-1) for s in scores.values()]), fraction)
+    parts = kept.split([s.numel() for s in scores.values()])
+    return {n: m.view_as(s) for (n, s), m in zip(scores.items(), parts, strict=True)}
 
 
 def largest(magnitudes: Float[Tensor, "*n"], fraction: float) -> Bool[Tensor, "*n"]:

@@ -17,11 +17,10 @@ from unmask.compression.config import (
     KeepZeros,
     MovementPruning,
     QuantizationAware,
-    Scope,
     TrainingCompression,
     check_training_methods,
 )
-from unmask.compression.prune import largest, layer_matrices
+from unmask.compression.prune import largest_of_each, layer_matrices
 from unmask.compression.quantize import round_weights
 from unmask.heads.model import Model
 
@@ -29,8 +28,6 @@ MIN_ENCODED_WEIGHTS = 1024
 """Tensors with fewer weights are stored as they are: their scales would take as much."""
 _EMBEDDING_PARTS = {"tokens", "position", "segments"}
 """First words of names of tables within a stack."""
-_BETAS, _EPS = (0.9, 0.999), 1e-8
-"""Of the scores' optimizer, Adam with its own defaults (Kingma and Ba 2015, arXiv:1412.6980)."""
 
 
 @runtime_checkable
@@ -177,10 +174,10 @@ class _Masks:
         }
 
     def forward(self, name: str, weight: Tensor) -> Tensor:
-        return weight * self.masks[name].to(weight.device)
+        return weight * self.masks[name]
 
     def backward(self, name: str, weight: Tensor, gradient: Tensor) -> None:
-        gradient.mul_(self.masks[name].to(gradient.device))
+        gradient.mul_(self.masks[name])
 
     def take_step(self, learning_rate_factor: float) -> None:
         return
@@ -189,16 +186,8 @@ class _Masks:
         return {f"mask.{name}": mask.to(torch.uint8) for name, mask in self.masks.items()}
 
     def load_state(self, tensors: Mapping[str, Tensor]) -> None:
-        self.masks = {name: tensors[f"mask.{name}"].bool() for name in self.masks}
-
-    def _choose(self, scores: Mapping[str, Tensor], fraction: float, scope: Scope) -> None:
-        """Keep all but a fraction, those with the largest scores."""
-        if scope == "layer":
-            self.masks = {name: largest(s, fraction) for name, s in scores.items()}
-            return
-        kept = largest(torch.cat([s.reshape(-1) for s in scores.values()]), fraction)
-        parts = kept.split([s.numel() for s in scores.values()])
-        self.masks = {n: m.view_as(s) for (n, s), m in zip(scores.items(), parts, strict=True)}
+        for name, mask in self.masks.items():
+            mask.copy_(tensors[f"mask.{name}"])
 
 
 class _ZeroMasks(_Masks):
@@ -223,7 +212,8 @@ class _MagnitudeMasks(_Masks):
         m = self.method
         if step % m.interval == 0 or step in (1, n_steps):
             fraction = pruned_fraction(m, step, n_steps)
-            self._choose({name: weights[name].abs() for name in self.masks}, fraction, m.scope)
+            magnitudes = {name: weights[name].abs() for name in self.masks}
+            self.masks = largest_of_each(magnitudes, fraction, m.scope)
 
 
 class _MovementMasks(_Masks):
@@ -232,12 +222,10 @@ class _MovementMasks(_Masks):
     def __init__(self, method: MovementPruning, model: Model) -> None:
         super().__init__(model, "movement")
         self.method = method
-        zeros = {name: torch.zeros_like(w) for name, w in layer_matrices(model).items()}
-        self.scores: dict[str, Float[Tensor, "o i"]] = zeros
-        self.first = {name: torch.zeros_like(w) for name, w in zeros.items()}
-        self.second = {name: torch.zeros_like(w) for name, w in zeros.items()}
-        self.n_steps_taken = 0
-        self._gradients: dict[str, Tensor] = {}
+        self.scores: dict[str, Float[Tensor, "o i"]] = {
+            name: torch.zeros_like(w.detach()) for name, w in layer_matrices(model).items()
+        }
+        self._optimizer = torch.optim.Adam(list(self.scores.values()), method.score_learning_rate)
         self._penalty = 0.0
 
     def update(self, weights: Mapping[str, Tensor], step: int, n_steps: int) -> None:
@@ -247,48 +235,44 @@ class _MovementMasks(_Masks):
         if not (step % m.interval == 0 or step in (1, n_steps)):
             return
         if m.threshold is None:
-            self._choose(self.scores, m.fraction * growth, m.scope)
+            self.masks = largest_of_each(self.scores, m.fraction * growth, m.scope)
         else:
             self.masks = {n: s.sigmoid() > m.threshold * growth for n, s in self.scores.items()}
 
     def backward(self, name: str, weight: Tensor, gradient: Tensor) -> None:
-        self._gradients[name] = gradient * weight
+        self.scores[name].grad = gradient * weight
         super().backward(name, weight, gradient)
 
     def take_step(self, learning_rate_factor: float) -> None:
         """Move the scores by Adam."""
-        self.n_steps_taken += 1
-        rate = self.method.score_learning_rate * learning_rate_factor
         n = sum(s.numel() for s in self.scores.values())
-        (b1, b2), t = _BETAS, self.n_steps_taken
-        for name, gradient in self._gradients.items():
-            scores = self.scores[name] = self.scores[name].to(gradient.device)
-            if self._penalty:
-                p = scores.sigmoid()
-                gradient = gradient + self._penalty / n * p * (1 - p)
-            first = self.first[name] = self.first[name].to(gradient.device)
-            second = self.second[name] = self.second[name].to(gradient.device)
-            first.lerp_(gradient, 1 - b1)
-            second.mul_(b2).addcmul_(gradient, gradient, value=1 - b2)
-            denominator = (second / (1 - b2**t)).sqrt_().add_(_EPS)
-            scores.addcdiv_(first / (1 - b1**t), denominator, value=-rate)
-        self._gradients = {}
+        for s in self.scores.values():
+            if self._penalty and s.grad is not None:
+                p = s.sigmoid()
+                s.grad += self._penalty / n * p * (1 - p)
+        for group in self._optimizer.param_groups:
+            group["lr"] = self.method.score_learning_rate * learning_rate_factor
+        self._optimizer.step()
+        self._optimizer.zero_grad()
 
     def state_tensors(self) -> dict[str, Tensor]:
-        return {
-            **super().state_tensors(),
-            **{f"score.{name}": x for name, x in self.scores.items()},
-            **{f"first.{name}": x for name, x in self.first.items()},
-            **{f"second.{name}": x for name, x in self.second.items()},
-            "steps": torch.tensor(self.n_steps_taken),
+        moments = {
+            f"{key}.{name}": value
+            for name, s in self.scores.items()
+            for key, value in self._optimizer.state[s].items()
         }
+        scores = {f"score.{name}": s for name, s in self.scores.items()}
+        return super().state_tensors() | scores | moments
 
     def load_state(self, tensors: Mapping[str, Tensor]) -> None:
         super().load_state(tensors)
-        self.scores = {name: tensors[f"score.{name}"].clone() for name in self.scores}
-        self.first = {name: tensors[f"first.{name}"].clone() for name in self.first}
-        self.second = {name: tensors[f"second.{name}"].clone() for name in self.second}
-        self.n_steps_taken = int(tensors["steps"])
+        for name, s in self.scores.items():
+            s.copy_(tensors[f"score.{name}"])
+            self._optimizer.state[s] = {
+                key: tensors[f"{key}.{name}"].to(s.device if key != "step" else "cpu", copy=True)
+                for key in ("step", "exp_avg", "exp_avg_sq")
+                if f"{key}.{name}" in tensors  # none without a gradient
+            }
 
 
 def pruned_fraction(method: GradualPruning, step: int, n_steps: int) -> float:

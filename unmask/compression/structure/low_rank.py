@@ -3,7 +3,7 @@
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 import torch
 from jaxtyping import Float
@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from unmask.batch import Batch, Visibility
 from unmask.checkpoints.huggingface.read import LoadedModel
+from unmask.compression.config import Scope
 from unmask.compression.prune import layer_matrices
 from unmask.compression.structure.importance import evaluating
 from unmask.compression.structure.rebuild import check_no_adapters, rebuild
@@ -39,7 +40,7 @@ class LowRank:
     """Rank of all maps. None: chosen for `fraction`."""
     fraction: float = 0.5
     """Fraction of the maps' weights that is left, above 0 and below 1, if `rank` is not given."""
-    scope: Literal["global", "layer"] = "layer"
+    scope: Scope = "layer"
     """How `fraction` is spent: the same in each map; or on the singular values of all maps that
     have most of the energy of their own map for their number of weights."""
 

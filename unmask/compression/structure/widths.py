@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from unmask.batch import Batch
 from unmask.checkpoints.huggingface.read import LoadedModel
+from unmask.compression.config import Scope, check_fraction
 from unmask.compression.structure.cut import cut_columns, cut_heads
 from unmask.compression.structure.importance import mask_gradients, normalized
 from unmask.compression.structure.rebuild import check_no_adapters, rebuild
@@ -19,11 +20,41 @@ from unmask.model.backbones.transformer import Architecture
 from unmask.model.layers.per_layer import LayerWidths
 
 Importance = Literal["gradient", "magnitude"]
-Scope = Literal["global", "layer"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class HeadPruning:
+class _WidthPruning:
+    """Parts of the layers are removed, by their importance."""
+
+    fraction: float = 0.5
+    scope: Scope = "global"
+    importance: Importance | None = None
+
+    makes_smaller: ClassVar[bool] = True
+    makes_zeros: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        check_number_fields(self)
+        check_fraction("fraction", self.fraction)
+
+    @property
+    def uses_texts(self) -> bool:
+        """Whether it reads calibration texts, where there are some."""
+        return self.importance != "magnitude"
+
+    def _uses_gradients(self, batches: Sequence[Batch]) -> bool:
+        """Return whether importance is that of gradients.
+
+        Raises:
+            ValueError: so it is, and there are no texts.
+        """
+        if self.importance == "gradient" and not batches:
+            raise ValueError("importance=gradient needs calibration texts (--data FILE)")
+        return bool(batches) and self.importance != "magnitude"
+
+
+@dataclass(frozen=True, kw_only=True)
+class HeadPruning(_WidthPruning):
     """The least important attention heads are removed from all matrices.
 
     Query heads that share a key and value head are removed together. One of each layer stays.
@@ -38,18 +69,6 @@ class HeadPruning:
     a mask of its output, on texts (Michel et al. 2019, arXiv:1905.10650, equation 2, divided by the
     norm of each layer's); magnitude, the Frobenius norm of its W_O W_V. None: gradient with texts,
     magnitude without."""
-
-    makes_smaller: ClassVar[bool] = True
-    makes_zeros: ClassVar[bool] = False
-
-    def __post_init__(self) -> None:
-        check_number_fields(self)
-        _check_fraction(self.fraction)
-
-    @property
-    def uses_texts(self) -> bool:
-        """Whether it reads calibration texts, where there are some."""
-        return self.importance != "magnitude"
 
     def restructure(self, loaded_model: LoadedModel, batches: Sequence[Batch] = ()) -> LoadedModel:
         """Return a model without the least important heads.
@@ -75,8 +94,7 @@ class HeadPruning:
         """Return the importance of each group of heads, by the attention sublayer's name."""
         modules = _sublayers(model, stacks, ("attention", "cross"))
         sizes = {name: _group_counts(module, a) for name, (module, a) in modules.items()}
-        if (self.importance or ("gradient" if batches else "magnitude")) == "gradient":
-            _require_texts(batches, "heads")
+        if self._uses_gradients(batches):
             masked = {
                 name: (module.get_submodule("o"), sizes[name][0])
                 for name, (module, _) in modules.items()
@@ -90,7 +108,7 @@ class HeadPruning:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ColumnPruning:
+class ColumnPruning(_WidthPruning):
     """The least important columns of the feed-forward layers are removed; one of each stays."""
 
     fraction: float = 0.5
@@ -102,18 +120,6 @@ class ColumnPruning:
     gradient of the loss, summed over a text's tokens (Molchanov et al. 2019, arXiv:1906.10771,
     equation 8); magnitude, the product of the norms of its weights. Both are divided by the norm of
     each layer's. None: gradient with texts, magnitude without."""
-
-    makes_smaller: ClassVar[bool] = True
-    makes_zeros: ClassVar[bool] = False
-
-    def __post_init__(self) -> None:
-        check_number_fields(self)
-        _check_fraction(self.fraction)
-
-    @property
-    def uses_texts(self) -> bool:
-        """Whether it reads calibration texts, where there are some."""
-        return self.importance != "magnitude"
 
     def restructure(self, loaded_model: LoadedModel, batches: Sequence[Batch] = ()) -> LoadedModel:
         """Return a model without the least important columns.
@@ -142,24 +148,13 @@ class ColumnPruning:
     ) -> dict[str, Float[Tensor, "n"]]:
         """Return the importance of each column, by the feed-forward sublayer's name."""
         modules = _sublayers(model, stacks, ("feed_forward",))
-        if (self.importance or ("gradient" if batches else "magnitude")) == "gradient":
-            _require_texts(batches, "columns")
+        if self._uses_gradients(batches):
             masked = {
                 name: (module.get_submodule("down"), _matrix(module, "down").shape[1])
                 for name, (module, _) in modules.items()
             }
             return normalized(mask_gradients(model, masked, batches))
         return normalized({name: _column_norms(module) for name, (module, _) in modules.items()})
-
-
-def _check_fraction(fraction: float) -> None:
-    if not 0 <= fraction < 1:
-        raise ValueError(f"fraction must be from 0 to below 1, got {fraction:g}")
-
-
-def _require_texts(batches: Sequence[Batch], method: str) -> None:
-    if not batches:
-        raise ValueError(f"{method}: importance=gradient needs calibration texts (--data FILE)")
 
 
 def _stacks_of(loaded_model: LoadedModel, method: str) -> dict[str, Architecture]:
