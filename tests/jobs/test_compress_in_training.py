@@ -152,3 +152,12 @@ def test_a_wrong_option_is_one_line(
 def test_packed_needs_codes(teacher: Path, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="packed: the model was not trained with codes"):
         unmask.compress(teacher, method=["packed"], out=tmp_path / "out")
+
+
+def test_a_schedule_of_pruning_fixes_the_number_of_steps(text: Path, tmp_path: Path) -> None:
+    constant = [*SMALL, "schedule={kind='Constant',warmup=0}"]
+    for name, methods in (("codes", ["qat:bits=8"]), ("masks", ["gradual:fraction=0.5"])):
+        pretrain(text, tmp_path / name, compression=methods, changes=constant, vocab_size=150)
+    unmask.pretrain(out=tmp_path / "codes", resume=True, steps=10, quiet=True)
+    with pytest.raises(ValueError, match="its compression depends on that number"):
+        unmask.pretrain(out=tmp_path / "masks", resume=True, steps=10, quiet=True)

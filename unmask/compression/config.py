@@ -73,6 +73,11 @@ class QuantizationAware(QuantizationFormat):
         super().__post_init__()
         check_fraction("start", self.start)
 
+    @property
+    def depends_on_steps(self) -> bool:
+        """Whether a step depends on the number of all steps."""
+        return self.start > 0
+
 
 @dataclass(frozen=True, kw_only=True)
 class GradualPruning:
@@ -83,6 +88,7 @@ class GradualPruning:
     """
 
     quantizes: ClassVar[bool] = False
+    depends_on_steps: ClassVar[bool] = True
 
     fraction: float = 0.5
     """Final fraction of the layers' weights that is zero, from 0 to below 1."""
@@ -110,6 +116,7 @@ class MovementPruning:
     """
 
     quantizes: ClassVar[bool] = False
+    depends_on_steps: ClassVar[bool] = True
 
     fraction: float = 0.5
     """Final fraction of the layers' weights that is zero, from 0 to below 1. With a `threshold`:
@@ -152,6 +159,7 @@ class KeepZeros:
     """Weights of the layers' matrices that are zero at the beginning stay zero."""
 
     quantizes: ClassVar[bool] = False
+    depends_on_steps: ClassVar[bool] = False
 
 
 TrainingCompression = QuantizationAware | GradualPruning | MovementPruning | KeepZeros

@@ -111,10 +111,13 @@ def _extend_run(resumed_run: ResumedRun, requested: Recipe) -> Recipe:
     restart_hint = (
         f"when finished, a new run can start from its weights: --from {resumed_run.folder}"
     )
-    if n_completed and _objective_changes(old):
+    part = "objective" if _objective_changes(old) else None
+    if any(method.depends_on_steps for method in old.compression):
+        part = "compression"
+    if n_completed and part is not None:
         raise ValueError(
-            f"{resumed_run.folder}: this run has steps = {old.steps}, not {new.steps}: its "
-            f"objective depends on that number; {restart_hint}"
+            f"{resumed_run.folder}: this run has steps = {old.steps}, not {new.steps}: its {part} "
+            f"depends on that number; {restart_hint}"
         )
     if step is None:
         return new
