@@ -96,7 +96,10 @@ def test_a_study_is_run_cell_by_cell_and_goes_on(home: Path, monkeypatch) -> Non
     for one in whole.cell_results:
         assert f"| {one.name} | {one.parameters:,} | {one.loss:.3f} |" in page
     assert (home / "out/plot.svg").read_text() == draw_svg(whole)
-    again = going(home, resume=True)
+    path = home / "rates.toml"
+    path.write_text(path.read_text().replace("How much should be hidden?", "Which masking rate?"))
+    again = going(home, resume=True)  # in other words, the same study
+    assert "Which masking rate?" in (home / "out/README.md").read_text()
     assert [one.averages() for one in again.cell_results] == [
         o.averages() for o in whole.cell_results
     ]

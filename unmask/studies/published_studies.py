@@ -56,7 +56,7 @@ def _without_pretraining(model: str) -> StudyCell:
 
 BART_NOISE_STUDY = Study(
     name="bart-noises",
-    question="What should a text be read through, if it is to be said as it was?",
+    question="Which corruption of the input pretrains a denoising autoencoder best?",
     paper="Lewis et al. 2020, arXiv:1910.13461, table 1",
     cells=(
         _without_pretraining("bart-mini"),
@@ -100,15 +100,15 @@ def _objective_study(
 
 T5_OBJECTIVE_STUDIES = (
     _objective_study(
-        "t5-objectives", 3, "What should an encoder be shown of a text, and a decoder be asked?",
+        "t5-objectives", 3, "Which pretraining objective is best for an encoder-decoder?",
         T5_OBJECTIVES,
     ),
     _objective_study(
-        "t5-rates", 6, "How much of a text should be hidden?",
+        "t5-rates", 6, "Which corruption rate is best for span corruption?",
         {f"rate-{rate:g}": objective for rate, objective in T5_BY_RATE.items()},
     ),
     _objective_study(
-        "t5-spans", 7, "How long should hidden spans be?",
+        "t5-spans", 7, "Which mean span length is best for span corruption?",
         {f"span-{mean:g}": objective for mean, objective in T5_BY_SPAN_LENGTH.items()},
     ),
 )  # fmt: skip
@@ -154,7 +154,7 @@ def _both_objectives(architecture: str) -> tuple[StudyCell, StudyCell]:
 
 T5_ARCHITECTURE_STUDY = Study(
     name="t5-architectures",
-    question="One stack or two, for as many parameters or as much computing?",
+    question="Is one stack or two better at equal parameters or equal computation?",
     paper="Raffel et al. 2020, arXiv:1910.10683, table 2",
     cells=tuple(
         cell
@@ -170,7 +170,7 @@ T5_ARCHITECTURE_STUDY = Study(
 
 SUMMARIZATION_STUDY = Study(
     name="summaries",
-    question="What does pretraining give where a summary is to be written?",
+    question="How much does pretraining improve summarization?",
     paper="Raffel et al. 2020, arXiv:1910.10683, table 1",
     cells=(
         *(
@@ -190,7 +190,7 @@ predicts the whole text, as BART's."""
 
 ELMO_TAGGING_STUDY = Study(
     name="elmo-tags",
-    question="What do vectors in context give a tagger?",
+    question="How much do contextual word vectors improve tagging?",
     paper="Peters et al. 2018, arXiv:1802.05365, table 1",
     cells=(
         StudyCell(
@@ -222,7 +222,7 @@ def _stage_study(name: str, tasks: str, text: tuple[str, ...], token_factor: flo
     }
     return Study(
         name=name,
-        question="What does each of ULMFiT's stages give, where few labels are known?",
+        question="How much does each stage of ULMFiT improve accuracy with few labels?",
         paper="Howard and Ruder 2018, arXiv:1801.06146, figure 3 and tables 4 to 7",
         cells=(
             _without_pretraining("ulmfit-mini"),

@@ -40,6 +40,8 @@ from unmask.zoo.catalogue import get_preset
 from unmask.zoo.preset import Published
 
 STUDY_FILE = "study.json"
+DESCRIPTIONS = frozenset({"question", "paper"})
+"""Fields of a study that describe it and change no result: a resumed study may have others."""
 
 _STUDY_KEYS = {
     "model": "each cell has its own model",
@@ -402,7 +404,8 @@ def _with_current_defaults(saved: Mapping[str, Any]) -> Mapping[str, Any]:
 
 def _describe_difference(saved: Mapping[str, Any], current: Mapping[str, Any]) -> str | None:
     """Describe how a study, or a cell, differs from the saved one; None if it does not."""
-    key = next((key for key, value in current.items() if saved.get(key) != value), None)
+    compared = current.keys() - DESCRIPTIONS
+    key = next((key for key in current if key in compared and saved.get(key) != current[key]), None)
     if key is None:
         return None
     if key == "cells":
