@@ -95,7 +95,8 @@ def test_the_command_prints_sizes(
         ([], "no method"),
         (
             ["smaller"],
-            "method must be one of quantize, prune, layers, heads, columns, lowrank, got 'smaller'",
+            "method must be one of quantize, gptq, prune, layers, heads, columns, lowrank, got "
+            "'smaller'",
         ),
         (["quantize:bits=5"], "bits must be one of"),
         (["int8", "prune"], "quantize must be the last method"),

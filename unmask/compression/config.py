@@ -33,9 +33,10 @@ class QuantizationFormat:
     symmetric: bool | None = None
     """Whether codes are centered at zero; otherwise each scale has an offset. None: not at 2, 3 and
     4 bits."""
-    clipping: Literal["none", "percentile", "mse"] = "none"
+    clipping: Literal["none", "percentile", "mse", "exact"] = "none"
     """Range of the weights: from the smallest to the largest; to a percentile of their magnitudes;
-    or the one of 41 that gives the least squared error."""
+    the one of 41 that gives the least squared error; or, of weights that are values of such codes
+    already, the one that keeps them (of others, from the smallest to the largest)."""
     percentile: float = 99.9
     """Percentile of magnitudes that is the range of `clipping="percentile"`, from 50 to 100."""
     embedding_bits: float = 8.0

@@ -1,7 +1,8 @@
 """Methods of compression by their words: what changes weights, and what writes them smaller."""
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from functools import singledispatch
 from pathlib import Path
 from typing import Any, cast
 
@@ -11,6 +12,7 @@ from unmask.checkpoints.checksums import RUN_FILE
 from unmask.checkpoints.packed import EncodedTensor, SparseEncoding
 from unmask.compression.config import TRAINING_METHODS, TrainingCompression
 from unmask.compression.distillation.terms import DISTILLATION_TERMS, Distillation
+from unmask.compression.gptq import GPTQ, quantized_names
 from unmask.compression.prune import MagnitudePruning
 from unmask.compression.quantize import Quantize
 from unmask.compression.structure.layers import KeepLayers
@@ -19,15 +21,17 @@ from unmask.compression.structure.widths import ColumnPruning, HeadPruning
 from unmask.compression.while_training import MIN_ENCODED_WEIGHTS, is_embedding_name
 from unmask.config import from_dict, parse_variant, to_dict
 from unmask.files import read_json
+from unmask.heads.model import Model
 from unmask.model.exchange.weight_names import WeightNames
 
 COMPRESSION_KEY = "compression"
 """Where unmask.json lists what a model was compressed by."""
-Restructuring = MagnitudePruning | KeepLayers | HeadPruning | ColumnPruning | LowRank
+Restructuring = MagnitudePruning | KeepLayers | HeadPruning | ColumnPruning | LowRank | GPTQ
 """Methods that change an open model: `restructure` returns it."""
 CompressionMethod = Quantize | Restructuring
 METHODS: Mapping[str, type[CompressionMethod]] = {
     "quantize": Quantize,
+    "gptq": GPTQ,
     "prune": MagnitudePruning,
     "layers": KeepLayers,
     "heads": HeadPruning,
@@ -38,6 +42,8 @@ _ALIASES = {f"int{bits}": f"quantize:bits={bits}" for bits in (8, 4, 3, 2)}
 """Short words of methods."""
 PACKED_METHOD = "packed"
 """Word of the codes that a model was trained with."""
+_QUANTIZING = ("qat", "quantize", "gptq")
+"""Words of the methods of which a model has codes."""
 _MIN_SPARSITY = 1 / 16
 """Fraction of zeros from which a bit for each weight is paid back, with some to spare."""
 
@@ -66,15 +72,37 @@ def split_methods(
     """
     if not methods:
         raise ValueError("no method: name one or more, such as int8 or prune:fraction=0.5")
-    found: list[Restructuring] = []
-    for i, method in enumerate(methods):
-        if not isinstance(method, Quantize):
-            found.append(method)
-        elif i < len(methods) - 1:
-            raise ValueError("quantize must be the last method, and the only one of its kind")
-        else:
-            return found, method
-    return found, None
+    packings = [_packing(method) for method in methods]
+    if any(packing is not None for packing in packings[:-1]):
+        raise ValueError("quantize must be the last method, and the only one of its kind; so gptq")
+    return [one for one in methods if not isinstance(one, Quantize)], packings[-1]
+
+
+@singledispatch
+def _packing(method: CompressionMethod) -> Quantize | None:
+    """Return how a model's file is quantized after a method."""
+    return None
+
+
+@_packing.register
+def _(method: Quantize) -> Quantize | None:
+    return method
+
+
+@_packing.register
+def _(method: GPTQ) -> Quantize | None:
+    return method.packing()
+
+
+@singledispatch
+def exact_names(method: CompressionMethod, model: Model) -> Collection[str]:
+    """Return the names of the weights that a method made values of the codes of its file."""
+    return ()
+
+
+@exact_names.register
+def _(method: GPTQ, model: Model) -> Collection[str]:
+    return quantized_names(model)
 
 
 def method_record(method: CompressionMethod) -> dict[str, Any]:
@@ -151,7 +179,7 @@ def trained_quantization(records: Sequence[Mapping[str, Any]]) -> Quantize:
     Raises:
         ValueError: it was not.
     """
-    last = next((one for one in reversed(records) if one["method"] in ("qat", "quantize")), {})
+    last = next((one for one in reversed(records) if one["method"] in _QUANTIZING), {})
     if last.get("method") != "qat":
         raise ValueError("packed: the model was not trained with codes (--compress qat)")
     names = {f.name for f in dataclasses.fields(Quantize)} - {"clipping"}

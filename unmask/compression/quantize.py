@@ -14,6 +14,8 @@ _CLIPPING_RATIOS = tuple(ratio / 50 for ratio in range(50, 9, -1))
 _TERNARY_THRESHOLD = 0.7
 """Of the mean magnitude: below it a weight is zero (Li et al. 2016, arXiv:1605.04711, section 2.2:
 0.75 for uniform and 0.66 for normal weights)."""
+_ON_GRID = 1e-3
+"""Largest distance from a value of a code that is due to rounding in float32, in steps."""
 _SMALLEST_SCALE = torch.finfo(torch.float16).smallest_normal
 
 
@@ -79,27 +81,75 @@ def round_weights(
     return values[found.counted].reshape(weights.shape)
 
 
+@dataclass(frozen=True)
+class Grid:
+    """The values that the codes of one group of each row stand for."""
+
+    encoding: IntegerEncoding
+    scale: Float[Tensor, "r 1"]
+    offset: Float[Tensor, "r 1"] | None
+
+    def nearest(self, column: Float[Tensor, "r"]) -> Float[Tensor, "r"]:
+        """Return the nearest values to one weight of each row, in float32."""
+        grouped = column.to(torch.float32)[:, None, None]
+        codes = _round(grouped, self.scale, self.offset, self.encoding)
+        values = _decode(codes, self.scale, self.offset, self.encoding)[:, 0, 0]
+        return values * 2 if self.encoding.levels == 2 and self.offset is None else values
+
+
+def fit_grid(form: QuantizationFormat, group: Float[Tensor, "r c"], shape: tuple[int, int]) -> Grid:
+    """Return the values for a group of each row of a matrix of a shape, as it would be written."""
+    encoding = _encoding(form, shape, form.bits)
+    grouped = group.to(torch.float32)[:, None]
+    counted = torch.ones_like(grouped, dtype=torch.bool)
+    many = encoding.scale_shape[1] > 1
+    scale, offset = _fit(form, grouped, counted, encoding, many=many)
+    return Grid(encoding, scale.float(), None if offset is None else offset.float())
+
+
+def group_size(form: QuantizationFormat, row_size: int) -> int:
+    """Return the number of weights of a row that share a scale, for rows of this size."""
+    return _group(form, form.bits) or row_size
+
+
 def _quantize(
     form: QuantizationFormat, weights: Float[Tensor, "..."], *, is_embedding: bool
 ) -> _Codes:
     if not bool(weights.isfinite().all()):
         raise ValueError("weights that are not finite cannot be quantized")
     bits = max(form.bits, form.embedding_bits) if is_embedding else form.bits
-    encoding = IntegerEncoding(
-        shape=tuple(weights.shape),
+    encoding = _encoding(form, tuple(weights.shape), bits)
+    grouped, counted = _in_groups(weights.detach().to(torch.float32), encoding)
+    many = encoding.scale_shape[1] > 1
+    scale, offset = _fit(form, grouped, counted, encoding, many=many)
+    codes = _round(grouped, scale.float(), offset, encoding)
+    return _Codes(encoding, codes, counted, scale, offset)
+
+
+def _encoding(form: QuantizationFormat, shape: tuple[int, ...], bits: float) -> IntegerEncoding:
+    return IntegerEncoding(
+        shape=shape,
         levels=cast("Levels", LEVELS_OF_BITS[bits]),
         group=_group(form, bits),
         has_offset=bits >= 2 and not (bits == 8 if form.symmetric is None else form.symmetric),
     )
-    grouped, counted = _in_groups(weights.detach().to(torch.float32), encoding)
+
+
+def _fit(
+    form: QuantizationFormat,
+    grouped: Float[Tensor, "r g c"],
+    counted: Tensor,
+    encoding: IntegerEncoding,
+    *,
+    many: bool,
+) -> tuple[Float[Tensor, "r g"], Float[Tensor, "r g"] | None]:
+    """Return scales and offsets as they are written; many: a row has several."""
     if encoding.levels <= 3 and not encoding.has_offset:
         scale, offset = _mean_magnitude(grouped, counted, encoding.levels), None
     else:
         scale, offset = _range(form, grouped, counted, encoding)
-    scale = _stored(scale if encoding.levels <= 3 else torch.where(scale == 0, 1.0, scale))
-    offset = None if offset is None else _stored(offset)
-    codes = _round(grouped, scale.float(), offset, encoding)
-    return _Codes(encoding, codes, counted, scale, offset)
+    scale = scale if encoding.levels <= 3 else torch.where(scale == 0, 1.0, scale)
+    return _stored(scale, many=many), None if offset is None else _stored(offset, many=many)
 
 
 def _group(form: QuantizationFormat, bits: float) -> int | None:
@@ -120,6 +170,8 @@ def _range(
         magnitudes = grouped.abs().masked_fill(~counted, torch.nan)
         most = torch.nanquantile(magnitudes, form.percentile / 100, dim=2)
         low, high = low.clamp(min=-most), high.clamp(max=most)
+    if form.clipping == "exact":
+        return _exact_range(low, high, grouped, counted, encoding)
     if form.clipping != "mse":
         return _scales(low, high, encoding)
     best, error = _scales(low, high, encoding), torch.full_like(low, torch.inf)
@@ -134,6 +186,37 @@ def _range(
             kept_offset = torch.where(better, offset, kept_offset)
         best = torch.where(better, scale, best[0]), kept_offset
     return best
+
+
+def _exact_range(
+    low: Float[Tensor, "r g"],
+    high: Float[Tensor, "r g"],
+    grouped: Float[Tensor, "r g c"],
+    counted: Tensor,
+    encoding: IntegerEncoding,
+) -> tuple[Float[Tensor, "r g"], Float[Tensor, "r g"] | None]:
+    """Return scales and offsets whose codes stand for the weights, where there are some.
+
+    The weights of a group need not use the outermost codes: n steps, at most as many as the codes
+    have, are from the smallest to the largest.
+    """
+    scale, offset = _scales(low, high, encoding)
+    found = scale.reshape(-1).clone()
+    least = torch.zeros_like(low) if offset is None else low
+    distance = ((grouped - least[..., None]) * counted).flatten(0, 1)
+    extent = torch.maximum(high, -low) if offset is None else high - low
+    extent = extent.reshape(-1)
+    left = torch.arange(len(found), device=found.device)
+    most = encoding.levels // 2 - 1 if offset is None else encoding.levels - 1
+    for n in range(most, 0, -1):
+        step = extent[left] / n
+        steps = distance[left] / step.clamp_min(torch.finfo(step.dtype).tiny)[:, None]
+        exact = ((steps - steps.round()).abs() < _ON_GRID).all(1)
+        found[left[exact]] = step[exact]
+        left = left[~exact]
+        if not len(left):
+            break
+    return found.reshape(scale.shape), offset
 
 
 def _in_groups(
@@ -196,9 +279,9 @@ def _decode(
     return values if offset is None else values + offset[..., None]
 
 
-def _stored(scale: Float[Tensor, "r g"]) -> Tensor:
+def _stored(scale: Float[Tensor, "r g"], *, many: bool) -> Tensor:
     """Return scales or offsets as written: in float16 where there are many and it holds them."""
     largest = torch.finfo(torch.float16).max
     magnitude = scale.abs()
     fits = bool(((magnitude >= _SMALLEST_SCALE) | (scale == 0)).all() & (magnitude < largest).all())
-    return scale.to(torch.float16) if scale.shape[1] > 1 and fits else scale
+    return scale.to(torch.float16) if many and fits else scale

@@ -1,7 +1,7 @@
 """Compress: a smaller model from a model, in a folder that every other command opens."""
 
 import copy
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,6 +22,7 @@ from unmask.compression.methods import (
     PACKED_METHOD,
     Restructuring,
     encode_tensors,
+    exact_names,
     format_methods,
     method_record,
     parse_compression,
@@ -91,9 +92,9 @@ def compress(options: CompressOptions) -> CompressionResult:
     smaller = any(change.makes_smaller for change in changes)
 
     def pack(written: Path) -> str | None:
-        encoded = _pack_weights(
-            written, pipeline.preset, quantize, is_lossless=PACKED_METHOD in words
-        )
+        exact = exact_names(methods[-1], pipeline.model)
+        is_exact = (lambda _: True) if PACKED_METHOD in words else exact.__contains__
+        encoded = _pack_weights(written, pipeline.preset, quantize, is_exact)
         if not encoded and not smaller:
             raise ValueError(
                 "no matrix of this model is large enough, or sparse enough, to be encoded"
@@ -148,15 +149,30 @@ def _restructure(
 
 
 def _pack_weights(
-    folder: Path, preset: Published, quantize: Quantize | None, *, is_lossless: bool
+    folder: Path,
+    preset: Published,
+    quantize: Quantize | None,
+    is_exact: Callable[[str], bool],
 ) -> bool:
-    """Write the weights of a folder encoded, in place of the plain ones, if some should be."""
+    """Write the weights of a folder encoded, in place of the plain ones, if some should be.
+
+    Args:
+        folder: of the model, with plain weights.
+        preset: knows its names of weights.
+        quantize: bits and granularity. None: without zeros.
+        is_exact: whether codes must stand for the weight of a name as it is.
+
+    Raises:
+        ValueError: they do not.
+    """
     tensors = read_tensors(folder / SAFETENSORS_WEIGHTS)
     encoded = encode_tensors(tensors, preset.weight_names, quantize)
     if not any(isinstance(tensor, EncodedTensor) for tensor in encoded.values()):
         return False
-    if is_lossless:
-        _check_lossless(tensors, encoded)
+    for name, tensor in encoded.items():
+        ours = preset.weight_names.internal_names([name])
+        if isinstance(tensor, EncodedTensor) and any(is_exact(one) for one in (name, *ours)):
+            _check_lossless(name, tensors[name], tensor)
     plain, record = split_encoded(encoded)
     write_tensors(folder / PACKED_WEIGHTS, plain)
     (folder / PACKED_RECORD).write_bytes(record)
@@ -164,14 +180,15 @@ def _pack_weights(
     return True
 
 
-def _check_lossless(
-    tensors: Mapping[str, Tensor], encoded: Mapping[str, Tensor | EncodedTensor]
-) -> None:
-    for name, tensor in encoded.items():
-        if isinstance(tensor, EncodedTensor):
-            error = (tensor.decode() - tensors[name]).abs().max()
-            if error > _ROUNDING * tensors[name].abs().max():
-                raise ValueError(
-                    f"packed: {name} is not of the codes that the model was trained with; name "
-                    "its quantization: quantize:bits=..."
-                )
+def _check_lossless(name: str, tensor: Tensor, encoded: EncodedTensor) -> None:
+    """Check that codes stand for the weights.
+
+    Raises:
+        ValueError: they do not.
+    """
+    error = (encoded.decode() - tensor).abs().max()
+    if error > _ROUNDING * tensor.abs().max():
+        raise ValueError(
+            f"{name} is not of the codes that the model was trained or calibrated with, in the "
+            "layout of its folder; name its quantization: quantize:bits=..."
+        )
