@@ -137,7 +137,7 @@ def test_a_folder_has_the_codes(family: str, data: Path, tmp_path: Path) -> None
     _, before = make(family, tmp_path / "model")
     opened: dict[str, Any] = {}
     for method in ("gptq:bits=3", "int3"):
-        more = {"data": data} if method != "int3" else {}
+        more: dict[str, Any] = {"data": data} if method != "int3" else {}
         result = unmask.compress(
             tmp_path / "model", method=[method], out=tmp_path / method[:4], **more
         )
