@@ -7,10 +7,11 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from small_models import make, texts
 from torch import Tensor
+from toy_models import pretrained, texts
 
 import unmask
+from unmask.checkpoints.huggingface.read import load_folder
 from unmask.cli.main import run
 from unmask.compression.calibration import calibration_batches
 from unmask.compression.gptq import GPTQ, quantized_names
@@ -98,7 +99,7 @@ def test_without_correlations_it_is_rounding(bits: float) -> None:
 
 @pytest.mark.parametrize("symmetric", [False, True])
 @pytest.mark.parametrize("granularity", ["channel", "group"])
-@pytest.mark.parametrize("bits", [8, 4, 3, 2, 1.58, 1])
+@pytest.mark.parametrize("bits", [8, 4, 2, 1.58])
 def test_codes_stand_for_the_weights_as_they_are(
     bits: float, granularity: str, symmetric: bool
 ) -> None:
@@ -128,13 +129,13 @@ def test_inputs_that_are_zero_do_not_matter() -> None:
 
 @pytest.fixture
 def data(tmp_path: Path) -> Path:
-    (tmp_path / "text.txt").write_text("\n\n".join(texts(20)))
+    (tmp_path / "text.txt").write_text("\n\n".join(text for text, _ in texts(20)))
     return tmp_path / "text.txt"
 
 
 @pytest.mark.parametrize("family", ["bert", "gpt2", "t5"])
 def test_a_folder_has_the_codes(family: str, data: Path, tmp_path: Path) -> None:
-    _, before = make(family, tmp_path / "model")
+    before = load_folder(pretrained(family, tmp_path / "model"))
     opened: dict[str, Any] = {}
     for method in ("gptq:bits=3", "int3"):
         more: dict[str, Any] = {"data": data} if method != "int3" else {}
@@ -158,7 +159,7 @@ def test_a_folder_has_the_codes(family: str, data: Path, tmp_path: Path) -> None
 
 def test_later_layers_see_the_codes_of_earlier_ones(data: Path, tmp_path: Path) -> None:
     """The second layer has other codes than one whose first layer has its weights still."""
-    _, loaded = make("bert", tmp_path / "model")
+    loaded = load_folder(pretrained("bert", tmp_path / "model"))
     method, batches = GPTQ(bits=2.0), calibration_batches(loaded, data, 16)
     name = "backbone.layers.1.attention.q"
     before = layer_matrices(loaded.model)[f"{name}.weight"].detach().clone()
@@ -174,7 +175,7 @@ def test_later_layers_see_the_codes_of_earlier_ones(data: Path, tmp_path: Path) 
 def test_mistakes_are_one_line(
     data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    make("bert", tmp_path / "model")
+    pretrained("bert", tmp_path / "model")
     arguments = ["compress", str(tmp_path / "model"), "--out", str(tmp_path / "small")]
     capsys.readouterr()
     assert run([*arguments, "--method", "gptq:bits=4"]) == 2
