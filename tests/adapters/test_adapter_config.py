@@ -20,19 +20,19 @@ KEYS = [(kind, field.name) for kind in SPEC_CLASSES for field in dataclasses.fie
 
 
 @pytest.mark.parametrize(("kind", "key"), KEYS)
-def test_every_key_of_peft_has_one_decision(kind: str, key: str) -> None:
+def test_every_peft_key_has_exactly_one_decision(kind: str, key: str) -> None:
     decided = [key in USED_KEYS, key in HARMLESS_KEYS[kind], key in FIXED_KEYS[kind]]
     assert sum(decided) == 1, f"{key} of {kind}: is it used, harmless or refused?"
 
 
 @pytest.mark.parametrize("kind", SPEC_CLASSES)
-def test_there_is_no_decision_of_a_key_that_peft_does_not_have(kind: str) -> None:
+def test_every_decided_key_exists_in_peft(kind: str) -> None:
     assert {*HARMLESS_KEYS[kind], *FIXED_KEYS[kind]} <= {key for one, key in KEYS if one == kind}
     assert {key for _, key in KEYS} >= USED_KEYS
 
 
 @pytest.mark.parametrize(("kind", "key"), [(k, key) for k in SPEC_CLASSES for key in FIXED_KEYS[k]])
-def test_a_key_that_changes_numbers_is_refused_by_name(kind: str, key: str) -> None:
+def test_unsupported_key_is_refused_by_name(kind: str, key: str) -> None:
     for value in (True, {"a": 1}, [3], "some"):
         with pytest.raises(ValueError, match=rf"^{key} = .* is not supported, only (None|False)$"):
             read_peft_config({"peft_type": kind, key: value})
@@ -41,7 +41,7 @@ def test_a_key_that_changes_numbers_is_refused_by_name(kind: str, key: str) -> N
 
 @pytest.mark.parametrize("kind", SPEC_CLASSES)
 @pytest.mark.parametrize("value", [1, 0, 0.0, "x", True, [0], {"a": None}, "y" * 10_000])
-def test_a_key_that_nobody_knows_is_refused_unless_it_is_empty(kind: str, value: Any) -> None:
+def test_unknown_key_is_refused_unless_empty(kind: str, value: Any) -> None:
     with pytest.raises(ValueError, match=f"use_more = .* is an unknown key of {kind}") as error:
         read_peft_config({"peft_type": kind, "use_more": value})
     assert len(str(error.value)) < 300
@@ -50,7 +50,7 @@ def test_a_key_that_nobody_knows_is_refused_unless_it_is_empty(kind: str, value:
 
 
 @pytest.mark.parametrize("kind", SPEC_CLASSES)
-def test_the_defaults_of_peft_are_read(kind: str) -> None:
+def test_peft_defaults_are_read(kind: str) -> None:
     config = THEIRS[kind]
     needed = {"target_modules": ["q"]} if kind in ("LORA", "IA3") else {"num_virtual_tokens": 3}
     if kind == "IA3":
@@ -65,7 +65,7 @@ INITIAL = ("pissa", "pissa_niter_16", "olora", "OLoRA", "corda", "loftq", "lora_
 
 
 @pytest.mark.parametrize("how", INITIAL)
-def test_what_takes_its_beginning_from_the_base_is_refused(how: str) -> None:
+def test_initialization_from_base_weights_is_refused(how: str) -> None:
     with pytest.raises(ValueError, match="init_lora_weights must be true, false or one of"):
         read_peft_config({"peft_type": "LORA", "init_lora_weights": how})
 
@@ -88,7 +88,7 @@ def test_what_takes_its_beginning_from_the_base_is_refused(how: str) -> None:
         ({"exclude_modules": ".*"}, "a.layer.1.b.query", None),
     ],
 )
-def test_modules_are_chosen_as_peft_chooses_them(
+def test_target_modules_are_selected_as_in_peft(
     said: dict[str, Any], module: str, chosen: bool | None
 ) -> None:
     from peft import LoraConfig
@@ -102,7 +102,7 @@ def test_modules_are_chosen_as_peft_chooses_them(
         assert bool(theirs) is chosen or type(theirs).__name__ == "_ExcludedModule"
 
 
-def test_an_encoder_decoder_has_two_parts_where_nothing_is_said() -> None:
+def test_encoder_decoder_has_two_submodules_by_default() -> None:
     said = {"peft_type": "PREFIX_TUNING", "num_transformer_submodules": None}
     assert read_peft_config({**said, "task_type": "SEQ_2_SEQ_LM"}).num_transformer_submodules == 2
     assert read_peft_config({**said, "task_type": "CAUSAL_LM"}).num_transformer_submodules == 1

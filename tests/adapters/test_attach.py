@@ -43,7 +43,7 @@ over_specs = pytest.mark.parametrize("spec", SPECS.values(), ids=SPECS)
 @over_families
 @pytest.mark.parametrize("spec", IDENTITIES.values(), ids=IDENTITIES)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_a_fresh_adapter_changes_nothing_bit_for_bit(family, spec, dtype) -> None:
+def test_new_adapter_leaves_outputs_bitwise_equal(family, spec, dtype) -> None:
     m, b = model(family).to(dtype), batch(family)
     before = hidden(m, b)
     module = attach(m, spec)
@@ -55,7 +55,7 @@ def test_a_fresh_adapter_changes_nothing_bit_for_bit(family, spec, dtype) -> Non
 @pytest.mark.quick("bert", "lora")
 @over_families
 @over_specs
-def test_a_detached_adapter_leaves_nothing_behind(family, spec) -> None:
+def test_detach_removes_all_hooks(family, spec) -> None:
     m, b = model(family), batch(family)
     before, weights = hidden(m, b), state(m)
     stir(attach(m, spec))
@@ -69,7 +69,7 @@ def test_a_detached_adapter_leaves_nothing_behind(family, spec) -> None:
 @pytest.mark.quick("bert", "lora")
 @over_families
 @over_specs
-def test_a_models_own_names_count_and_weights_are_without_adapters(family, spec) -> None:
+def test_own_names_count_and_weights_exclude_adapters(family, spec) -> None:
     m = model(family)
     weights, count, names = m.own_weights(), m.parameter_count(), set(state(m))
     module = attach(m, spec, "mine")
@@ -85,7 +85,7 @@ def test_a_models_own_names_count_and_weights_are_without_adapters(family, spec)
 
 
 @over_specs
-def test_an_adapter_is_drawn_from_its_seed_alone(spec) -> None:
+def test_adapter_initialization_depends_on_its_seed_only(spec) -> None:
     states = []
     for seed, noise in ((0, 1), (0, 2), (1, 1)):
         m = model("t5")
@@ -104,7 +104,7 @@ def test_an_adapter_is_drawn_from_its_seed_alone(spec) -> None:
     ("family", "precision"),
     [("bert", "float32"), ("gpt2", "bfloat16"), ("t5", "float32"), ("t5", "bfloat16")],
 )
-def test_training_moves_the_adapter_and_the_heads_alone(family, spec, precision) -> None:
+def test_training_updates_only_adapter_and_heads(family, spec, precision) -> None:
     m = model(family)
     backbone = state(m.backbone)
     module = attach(m, spec)
@@ -125,7 +125,7 @@ def mapped(name: str) -> str:
 
 
 @over_families
-def test_what_is_frozen_is_the_backbone(family) -> None:
+def test_backbone_is_frozen(family) -> None:
     m = model(family)
     attach(m, LoRA())
     assert all(p.requires_grad for p in m.parameters())
@@ -138,7 +138,7 @@ def test_what_is_frozen_is_the_backbone(family) -> None:
 @pytest.mark.quick("bert", "lora")
 @over_families
 @over_specs
-def test_of_several_adapters_one_is_chosen(family, spec) -> None:
+def test_one_of_several_adapters_is_selected(family, spec) -> None:
     m, b = model(family), batch(family)
     base = hidden(m, b)
     stir(attach(m, spec, "a"), seed=1)
@@ -160,7 +160,7 @@ def test_of_several_adapters_one_is_chosen(family, spec) -> None:
 @pytest.mark.quick("bert", "lora")
 @over_families
 @over_specs
-def test_rows_with_different_adapters_equal_each_row_alone(family, spec) -> None:
+def test_mixed_adapter_batch_equals_each_row_alone(family, spec) -> None:
     m = model(family)
     b = batch(family)
     stir(attach(m, spec, "a"), seed=1)
@@ -199,7 +199,7 @@ def batch_row(family: str, row: int):
 
 
 @over_families
-def test_a_gradient_reaches_each_adapter_from_its_own_rows_only(family) -> None:
+def test_gradient_reaches_an_adapter_from_its_own_rows_only(family) -> None:
     m, b = model(family), batch(family)
     parts = {name: attach(m, LoRA(), name, seed=i) for i, name in enumerate("ab")}
     for part in parts.values():
@@ -214,7 +214,7 @@ def test_a_gradient_reaches_each_adapter_from_its_own_rows_only(family) -> None:
 
 @over_families
 @pytest.mark.parametrize("spec", MERGEABLE.values(), ids=MERGEABLE)
-def test_merged_equals_unmerged_and_back_bit_for_bit(family, spec) -> None:
+def test_merge_and_unmerge_restore_outputs_bitwise(family, spec) -> None:
     m, b = model(family), batch(family)
     before = m.own_weights()
     before = {name: x.clone() for name, x in before.items()}
@@ -235,7 +235,7 @@ def test_merged_equals_unmerged_and_back_bit_for_bit(family, spec) -> None:
     assert torch.equal(hidden(m, b), base)
 
 
-def test_nothing_is_done_behind_a_merged_adapters_back() -> None:
+def test_merged_adapter_refuses_further_changes() -> None:
     m = model("bert")
     attach(m, LoRA(), "a")
     attach(m, HoulsbyAdapter(), "b")
@@ -256,7 +256,7 @@ def test_nothing_is_done_behind_a_merged_adapters_back() -> None:
 
 
 @over_specs
-def test_text_generated_with_a_cache_equals_text_read_anew(spec) -> None:
+def test_cached_generation_equals_full_forward(spec) -> None:
     prompts = [[5, 9, 7], [8, 6]]
     for family in ("gpt2", *TWO_STACKS):
         m = model(family)
@@ -275,7 +275,7 @@ def test_text_generated_with_a_cache_equals_text_read_anew(spec) -> None:
                     assert int(scores.argmax()) == token
 
 
-def test_a_copy_of_a_model_has_adapters_of_its_own() -> None:
+def test_copied_model_has_independent_adapters() -> None:
     m, b = model("bert"), batch("bert")
     stir(attach(m, LoRA()))
     other = copy.deepcopy(m)
@@ -294,7 +294,7 @@ def hidden_without(m: Model, b) -> torch.Tensor:
         return hidden(m, b)
 
 
-def test_a_patterns_words_match_the_end_of_a_name() -> None:
+def test_target_pattern_matches_end_of_module_name() -> None:
     m = model("t5")
     both = {f"backbone.{s}.layers.{i}" for s in ("encoder", "decoder") for i in range(2)}
     assert set(find_linears(m, ("attention.q",))) == {f"{x}.attention.q" for x in both}
@@ -309,14 +309,14 @@ def test_a_patterns_words_match_the_end_of_a_name() -> None:
 
 
 @pytest.mark.parametrize("pattern", ["tention.q", "querry", "attention", "*.*.*.*.*.*.*.q", ""])
-def test_a_pattern_that_matches_nothing_says_what_there_is(pattern) -> None:
+def test_unmatched_pattern_lists_available_modules(pattern) -> None:
     m = model("bert")
     with pytest.raises(ValueError, match=r"matches no linear map \(there are attention.k, att"):
         attach(m, LoRA(target_modules=("q", pattern)))
     assert not m.adapters
 
 
-def test_mistakes_are_told_in_one_line() -> None:
+def test_invalid_attach_calls_are_refused_in_one_line() -> None:
     m, b = model("bert"), batch("bert")
     attach(m, LoRA(), "a")
     with pytest.raises(ValueError, match="has an adapter 'a' already"):
@@ -341,7 +341,7 @@ def test_mistakes_are_told_in_one_line() -> None:
     assert torch.equal(hidden(m, b), chosen)  # the mistakes left the only adapter as it was
 
 
-def test_after_an_error_in_use_the_choice_before_is_back() -> None:
+def test_selection_is_restored_after_an_error() -> None:
     m, b = model("t5"), batch("t5")
     for i, name in enumerate("ab"):
         stir(attach(m, LoRA(), name), seed=i)
@@ -356,7 +356,7 @@ def test_after_an_error_in_use_the_choice_before_is_back() -> None:
 
 
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
-def test_a_resumed_run_equals_one_that_went_on(precision, tmp_path) -> None:
+def test_resumed_run_equals_uninterrupted_run(precision, tmp_path) -> None:
     def begin() -> tuple[Model, TrainingRun]:
         m = model("bert")
         attach(m, IDENTITIES["adamix, nothing shared"])

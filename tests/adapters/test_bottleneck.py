@@ -57,7 +57,7 @@ def sublayers(m, x: Tensor) -> list[tuple[str, SublayerConnection, Tensor]]:
 
 
 @over_families
-def test_houlsby_adds_to_what_each_sublayer_returns(family) -> None:
+def test_houlsby_adapter_is_added_to_each_sublayer_output(family) -> None:
     m = model(family)
     module = attach(m, HoulsbyAdapter(bottleneck_size=5, train_norms=False))
     stir(module)
@@ -76,7 +76,7 @@ def test_houlsby_adds_to_what_each_sublayer_returns(family) -> None:
 
 
 @over_families
-def test_pfeiffer_reads_what_leaves_the_layer_and_adds_to_its_feed_forward(family) -> None:
+def test_pfeiffer_adapter_reads_layer_output_and_adds_to_feed_forward(family) -> None:
     m = model(family)
     module = attach(m, PfeifferAdapter(bottleneck_size=5))
     stir(module)
@@ -91,7 +91,7 @@ def test_pfeiffer_reads_what_leaves_the_layer_and_adds_to_its_feed_forward(famil
 
 
 @over_families
-def test_houlsbys_norms_stand_in_for_the_models(family) -> None:
+def test_houlsby_norms_replace_the_models(family) -> None:
     m, b = model(family), batch(family)
     module = attach(m, HoulsbyAdapter(bottleneck_size=5))
     changed = copy.deepcopy(m)
@@ -106,7 +106,7 @@ def test_houlsbys_norms_stand_in_for_the_models(family) -> None:
         torch.testing.assert_close(hidden(m, b), hidden(changed, b))
 
 
-def test_a_second_adapters_norms_are_copies_without_the_firsts_hooks() -> None:
+def test_second_adapter_norms_are_copies_without_hooks_of_the_first() -> None:
     m = model("bert")
     attach(m, HoulsbyAdapter(), "a")
     module = attach(m, HoulsbyAdapter(), "b")
@@ -116,7 +116,7 @@ def test_a_second_adapters_norms_are_copies_without_the_firsts_hooks() -> None:
 
 @over_families
 @pytest.mark.parametrize("shared", ["up", "down", None])
-def test_adamix_infers_with_the_mean_of_its_experts(family, shared) -> None:
+def test_adamix_inference_uses_mean_of_experts(family, shared) -> None:
     m, b = model(family), batch(family)
     module = attach(m, AdaMix(bottleneck_size=5, n_experts=3, shared_projection=shared), "experts")
     stir(module)
@@ -137,7 +137,7 @@ def test_adamix_infers_with_the_mean_of_its_experts(family, shared) -> None:
         torch.testing.assert_close(mixed, hidden(m, b))
 
 
-def test_adamix_draws_each_expert_for_down_and_up_apart_in_training() -> None:
+def test_adamix_samples_experts_for_down_and_up_independently() -> None:
     m = model("bert")
     module = attach(m, AdaMix(bottleneck_size=5, n_experts=3, shared_projection=None))
     stir(module)
@@ -156,7 +156,7 @@ def test_adamix_draws_each_expert_for_down_and_up_apart_in_training() -> None:
     assert all(torch.equal(part(x), y) for y in drawn[:10])
 
 
-def test_adamix_adds_behind_the_feed_forward_alone() -> None:
+def test_adamix_is_added_after_feed_forward_only() -> None:
     m = model("gpt2")
     module = attach(m, AdaMix(bottleneck_size=5, n_experts=1))
     stir(module)
@@ -176,7 +176,7 @@ def test_adamix_adds_behind_the_feed_forward_alone() -> None:
     experts=st.integers(1, 5),
     shared=st.sampled_from(["up", "down", None]),
 )
-def test_parameters_are_as_many_as_the_formula_says(family, width, experts, shared) -> None:
+def test_parameter_count_equals_formula(family, width, experts, shared) -> None:
     def count(spec) -> int:
         return sum(p.numel() for p in attach(m, spec, str(spec.__class__.__name__)).parameters())
 
@@ -196,7 +196,7 @@ def test_parameters_are_as_many_as_the_formula_says(family, width, experts, shar
 
 
 @pytest.mark.parametrize("spec", SPECS)
-def test_down_begins_near_zero_and_up_at_zero(spec) -> None:
+def test_down_projection_starts_near_zero_and_up_at_zero(spec) -> None:
     module = attach(model("bert"), spec(bottleneck_size=64))
     for name, weight in module.named_parameters():
         if ".down." in name and name.endswith("weight"):
@@ -207,7 +207,7 @@ def test_down_begins_near_zero_and_up_at_zero(spec) -> None:
 
 
 @pytest.mark.parametrize("spec", SPECS)
-def test_a_width_is_a_sixteenth_and_at_least_eight(spec) -> None:
+def test_default_width_is_one_sixteenth_and_at_least_eight(spec) -> None:
     module = attach(model("bert"), spec())
     assert bottleneck(module, "backbone.layers.0.feed_forward").down.each[0].out_features == 8
     part = BottleneckLayer(768, None, "relu", n_down_experts=1, n_up_experts=1)
@@ -215,13 +215,13 @@ def test_a_width_is_a_sixteenth_and_at_least_eight(spec) -> None:
 
 
 @pytest.mark.parametrize("spec", SPECS)
-def test_it_is_plain_data_and_back_and_checked(spec) -> None:
+def test_spec_round_trips_as_plain_data_and_is_validated(spec) -> None:
     assert from_dict(spec, to_dict(spec(bottleneck_size=3))) == spec(bottleneck_size=3)
     with pytest.raises(ValueError, match="bottleneck_size must be at least 1, got 0"):
         spec(bottleneck_size=0)
 
 
-def test_adamix_checks_its_values() -> None:
+def test_adamix_values_are_validated() -> None:
     with pytest.raises(ValueError, match="n_experts must be at least 1, got 0"):
         AdaMix(n_experts=0)
     with pytest.raises(ValueError, match="consistency_weight must be at least 0"):

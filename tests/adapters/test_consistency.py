@@ -50,7 +50,7 @@ def both_ways(p: Tensor, q: Tensor) -> Tensor:
 
 
 @over_families
-def test_losses_are_the_mean_of_two_readings_and_scores_should_agree(family) -> None:
+def test_loss_is_mean_of_two_passes_plus_consistency(family) -> None:
     m, b = mixed(model(family)), batch(family)
     torch.manual_seed(4)
     first, second = m(b, return_logits=True), m(b, return_logits=True)
@@ -71,7 +71,7 @@ def test_losses_are_the_mean_of_two_readings_and_scores_should_agree(family) -> 
 
 
 @over_families
-def test_places_are_counted_before_as_they_are_asked(family) -> None:
+def test_target_counts_equal_those_of_the_terms(family) -> None:
     m, b = mixed(model(family)), batch(family)
     both = ConsistencyTraining(m)
     for asked in (b, replace(b, labels=None)):
@@ -80,7 +80,7 @@ def test_places_are_counted_before_as_they_are_asked(family) -> None:
     assert not any("consistency" in name for name in terms)
 
 
-def test_outside_training_a_batch_is_read_once() -> None:
+def test_evaluation_runs_one_pass() -> None:
     m, b = mixed(model("bert")).eval(), batch("bert")
     both = ConsistencyTraining(m)
     assert both.count_targets(b) == m.count_targets(b)
@@ -88,7 +88,7 @@ def test_outside_training_a_batch_is_read_once() -> None:
     assert torch.equal(both(b).terms["label"].total, m(b).terms["label"].total)
 
 
-def test_numbers_differ_by_their_squared_difference() -> None:
+def test_regression_consistency_is_squared_difference() -> None:
     m = mixed(model("bert", n_labels=1))
     b = batch("bert")
     assert b.labels is not None
@@ -100,7 +100,7 @@ def test_numbers_differ_by_their_squared_difference() -> None:
     torch.testing.assert_close(term.total, (first - second).square().sum())
 
 
-def test_a_head_that_reads_all_layers_is_given_all_of_them() -> None:
+def test_head_of_all_layers_receives_all_layers() -> None:
     m = mixed(
         Model(
             adapted.BERT, {"label": SequenceClassification(n_labels=3, pooled_layers="all")}
@@ -113,7 +113,7 @@ def test_a_head_that_reads_all_layers_is_given_all_of_them() -> None:
     torch.testing.assert_close(ConsistencyTraining(m)(b).terms["label"].total, (first + second) / 2)
 
 
-def test_tokens_without_a_label_are_not_compared() -> None:
+def test_tokens_without_label_are_not_compared() -> None:
     m = Model(adapted.BERT, {"tag": TokenClassification(n_labels=4)}).initialize(1)
     mixed(m)
     b = batch("bert")
@@ -129,7 +129,7 @@ def test_tokens_without_a_label_are_not_compared() -> None:
     assert term.count == int((labels != IGNORE_INDEX).sum())
 
 
-def test_scores_over_the_vocabulary_are_not_compared() -> None:
+def test_language_model_scores_are_not_compared() -> None:
     m = mixed(Model(adapted.GPT, {"language": LanguageModeling()}).initialize(1))
     b = batch("gpt2")
     torch.manual_seed(4)
@@ -153,7 +153,7 @@ def readings(loss: LabelLoss, b: Batch, n_labels: int) -> tuple[Tensor, Tensor, 
     return first, second, terms["label_consistency"]
 
 
-def test_labels_that_hold_or_not_are_compared_one_by_one() -> None:
+def test_multilabel_scores_are_compared_one_by_one() -> None:
     labels = torch.tensor([[1, 0], [IGNORE_INDEX, 1], [IGNORE_INDEX, IGNORE_INDEX], [0, 0]])
     b = replace(batch("bert"), labels=labels.float())
     first, second, term = readings(BinaryCrossEntropy(), b, 2)
@@ -162,7 +162,7 @@ def test_labels_that_hold_or_not_are_compared_one_by_one() -> None:
     assert term.count == 5
 
 
-def test_rows_to_choose_from_are_compared_in_their_groups() -> None:
+def test_choice_scores_are_compared_within_groups() -> None:
     b = replace(
         batch("bert", (7, 4, 7, 5, 3)),
         labels=torch.tensor([0, 1, 1, 0, 0]),
@@ -185,7 +185,7 @@ def test_rows_to_choose_from_are_compared_in_their_groups() -> None:
     seed=st.integers(0, 99),
     loss=st.sampled_from([CrossEntropy(), BinaryCrossEntropy(), ChoiceCrossEntropy()]),
 )
-def test_a_difference_is_symmetric_not_negative_and_zero_for_equals(n, seed, loss) -> None:
+def test_divergence_is_symmetric_nonnegative_and_zero_for_equal_scores(n, seed, loss) -> None:
     dice = torch.Generator().manual_seed(seed)
     a, b = 3 * torch.randn(2, 4, 1 if isinstance(loss, ChoiceCrossEntropy) else n, generator=dice)
     labels = torch.ones(a.shape if isinstance(loss, BinaryCrossEntropy) else 4, dtype=torch.int64)
@@ -201,7 +201,7 @@ def test_a_difference_is_symmetric_not_negative_and_zero_for_equals(n, seed, los
 @pytest.mark.quick("float32-bert", "bfloat16-t5")
 @over_families
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
-def test_a_run_trains_by_both_and_resumes_exactly(family, precision, tmp_path) -> None:
+def test_run_with_consistency_resumes_exactly(family, precision, tmp_path) -> None:
     def begin() -> tuple[Model, TrainingRun]:
         m = model(family)
         attach(m, AdaMix(bottleneck_size=5, n_experts=3))
@@ -226,7 +226,7 @@ def test_a_run_trains_by_both_and_resumes_exactly(family, precision, tmp_path) -
     assert same(state(resumed), state(whole))
 
 
-def test_readings_by_different_experts_come_to_agree() -> None:
+def test_consistency_training_reduces_disagreement_of_experts() -> None:
     apart = []
     for weight in (0.0, 20.0):
         m = model("bert")

@@ -14,7 +14,7 @@ from unmask.config import from_dict, to_dict
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_a_linear_map_with_lora_equals_w_plus_b_a(family) -> None:
+def test_lora_linear_equals_w_plus_b_a(family) -> None:
     m = model(family)
     spec = LoRA(rank=3, alpha=12.0, target_modules=("v", "feed_forward.up"))
     module = attach(m, spec)
@@ -38,7 +38,7 @@ def test_a_linear_map_with_lora_equals_w_plus_b_a(family) -> None:
     rank=st.integers(1, 20),
     where=st.sampled_from([("all",), ("attention.q", "attention.v"), ("o", "down"), ("k",)]),
 )
-def test_a_map_has_rank_times_its_two_widths_more_parameters(family, rank, where) -> None:
+def test_parameter_count_is_rank_times_both_widths(family, rank, where) -> None:
     m = model(family)
     module = attach(m, LoRA(rank=rank, target_modules=where))
     maps = find_linears(m, where).values()
@@ -50,7 +50,7 @@ def test_a_map_has_rank_times_its_two_widths_more_parameters(family, rank, where
         assert widths == stacks * N * (2 * D + D + values)
 
 
-def test_it_begins_as_released() -> None:
+def test_initialization_equals_released_code() -> None:
     module = attach(model("bert"), LoRA(rank=64, target_modules=("all",)))
     assert isinstance(module, LoRAModule)
     for part in module.layers.values():
@@ -60,7 +60,7 @@ def test_it_begins_as_released() -> None:
         assert abs(part.down.std() - bound / 3**0.5) < 0.05 * bound
 
 
-def test_dropout_is_of_what_lora_reads_and_in_training_only() -> None:
+def test_dropout_applies_to_lora_input_in_training_only() -> None:
     m = model("bert")
     module = attach(m, LoRA(dropout=0.5, target_modules=("up",)))
     assert isinstance(module, LoRAModule)
@@ -83,7 +83,7 @@ def test_dropout_is_of_what_lora_reads_and_in_training_only() -> None:
     assert not torch.allclose(linear(x) - base, drawn)
 
 
-def test_one_adapter_for_all_rows_is_applied_without_picking_rows(monkeypatch) -> None:
+def test_single_adapter_for_all_rows_skips_row_selection(monkeypatch) -> None:
     m, b = model("bert"), batch("bert")
     attach(m, LoRA())
 
@@ -98,7 +98,7 @@ def test_one_adapter_for_all_rows_is_applied_without_picking_rows(monkeypatch) -
         hidden(m, b)
 
 
-def test_names_follow_the_models() -> None:
+def test_parameter_names_follow_the_model() -> None:
     m = model("t5")
     attach(m, LoRA(target_modules=("cross.q",)), "task")
     prefix = "adapters.task.backbone.decoder.layers."
@@ -117,6 +117,6 @@ def test_values_out_of_range_are_refused(wrong) -> None:
         LoRA(**wrong)
 
 
-def test_it_is_plain_data_and_back() -> None:
+def test_spec_round_trips_as_plain_data() -> None:
     spec = LoRA(rank=4, target_modules=("all",))
     assert from_dict(LoRA, to_dict(spec)) == spec

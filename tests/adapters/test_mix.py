@@ -49,7 +49,7 @@ def recorded(m: Model, b: Batch) -> list[Tensor]:
 
 
 @over_families
-def test_it_equals_the_weighted_sum_of_recorded_layers(family) -> None:
+def test_scalar_mix_equals_weighted_sum_of_layers(family) -> None:
     m, b = model(family), batch(family)
     module = attach(m, ScalarMix())
     assert isinstance(module, ScalarMixModule)
@@ -63,7 +63,7 @@ def test_it_equals_the_weighted_sum_of_recorded_layers(family) -> None:
 
 
 @over_families
-def test_all_weight_on_the_last_layer_is_the_model_without(family) -> None:
+def test_all_weight_on_last_layer_equals_plain_model(family) -> None:
     m, b = model(family), batch(family)
     before = hidden(m, b)
     module = attach(m, ScalarMix())
@@ -74,13 +74,13 @@ def test_all_weight_on_the_last_layer_is_the_model_without(family) -> None:
 
 
 @over_families
-def test_it_has_a_number_for_each_layer_and_two_more(family) -> None:
+def test_parameter_count_is_layers_plus_two(family) -> None:
     module = attach(model(family), ScalarMix())
     assert sum(p.numel() for p in module.parameters()) == N + 2
 
 
 @over_families
-def test_a_forward_that_broke_off_leaves_no_layers_behind(family) -> None:
+def test_failed_forward_leaves_no_recorded_layers(family) -> None:
     m, b = model(family), batch(family)
     attach(m, ScalarMix())
     expected = hidden(m, b)
@@ -91,7 +91,7 @@ def test_a_forward_that_broke_off_leaves_no_layers_behind(family) -> None:
     assert torch.equal(hidden(m, b), expected)
 
 
-def test_it_is_plain_data_and_back() -> None:
+def test_spec_round_trips_as_plain_data() -> None:
     assert from_dict(ScalarMix, to_dict(ScalarMix())) == ScalarMix()
 
 
@@ -128,6 +128,6 @@ def test_layers_of_recurrent_networks_are_mixed(a: RecurrentArchitecture) -> Non
     assert module.summary().startswith("weights of the first layer's input and of each layer: 0")
 
 
-def test_layers_of_different_widths_are_not() -> None:
+def test_layers_of_different_widths_are_refused() -> None:
     with pytest.raises(ValueError, match=r"widths cannot be mixed, got \(8, 16, 8\)"):
         attach(Model(replace(LSTM, d_ff=16), {}), ScalarMix())

@@ -236,7 +236,7 @@ def both(methods: Any) -> list[tuple[str, str]]:
 
 @pytest.mark.quick("t5, language", "LoRA")
 @pytest.mark.parametrize(("name", "method"), both(OURS))
-def test_peft_says_what_we_say_and_we_read_back_what_we_wrote(
+def test_peft_outputs_equal_ours_and_saved_adapter_is_read_back(
     name: str, method: str, bases: Mapping[str, Path], tmp_path: Path
 ) -> None:
     spec = OURS[method]
@@ -260,7 +260,7 @@ def test_peft_says_what_we_say_and_we_read_back_what_we_wrote(
 
 
 @pytest.mark.parametrize("method", BEFORE)
-def test_what_stands_before_a_text_that_bart_labels_is_not_for_peft(
+def test_prompt_of_bart_classifier_is_not_written_for_peft(
     method: str, bases: Mapping[str, Path], tmp_path: Path
 ) -> None:
     name = "bart, a text"
@@ -322,7 +322,7 @@ THEIRS = ("LoRA", "LoRA, patterns", "IA3", "PrefixTuning", "Prefix through maps"
 
 
 @pytest.mark.parametrize(("name", "method"), both(THEIRS))
-def test_we_say_what_peft_says(
+def test_our_outputs_equal_peft(
     name: str, method: str, bases: Mapping[str, Path], tmp_path: Path
 ) -> None:
     padded = reads_padding(name, method)
@@ -341,7 +341,7 @@ GENERATING = [
 
 
 @pytest.mark.parametrize(("name", "method"), GENERATING)
-def test_peft_generates_what_we_generate(name: str, method: str, tmp_path: Path) -> None:
+def test_peft_generation_equals_ours(name: str, method: str, tmp_path: Path) -> None:
     build, kind, _ = CLASSES[name]
     plain = build(kind)
     with torch.no_grad():  # biases would drown what is read: every text would be the same
@@ -367,7 +367,7 @@ def test_peft_generates_what_we_generate(name: str, method: str, tmp_path: Path)
     assert out[:, -8:].tolist() == ours
 
 
-def test_maps_that_are_one_of_theirs_share_an_a_or_have_blocks(
+def test_fused_projections_share_a_or_have_blocks(
     bases: Mapping[str, Path], tmp_path: Path
 ) -> None:
     name = "gpt2, language"
@@ -398,7 +398,7 @@ def test_maps_that_are_one_of_theirs_share_an_a_or_have_blocks(
 
 
 @pytest.mark.parametrize("method", ["LoRA", "PrefixTuning"])
-def test_what_was_trained_beside_the_adapter_travels_with_it(
+def test_modules_trained_beside_the_adapter_are_saved_with_it(
     method: str, bases: Mapping[str, Path], tmp_path: Path
 ) -> None:
     name = "bert, a text"
@@ -425,7 +425,7 @@ LACKING = {
 
 
 @pytest.mark.parametrize("method", LACKING)
-def test_what_peft_lacks_is_written_in_our_own_words(
+def test_adapter_peft_lacks_is_written_in_own_format(
     method: str, bases: Mapping[str, Path], tmp_path: Path
 ) -> None:
     name = "bert, a text"
@@ -440,7 +440,7 @@ def test_what_peft_lacks_is_written_in_our_own_words(
     assert not equal(said(opened_at(bases[name]).model, name), ours)
 
 
-def test_parameters_without_an_adapter_are_written_too(
+def test_trained_parameters_without_adapter_are_written(
     bases: Mapping[str, Path], tmp_path: Path
 ) -> None:
     name = "bert, a text"
@@ -455,7 +455,7 @@ def test_parameters_without_an_adapter_are_written_too(
     assert torch.equal(said(again.model, name), said(opened.model, name))
 
 
-def test_what_peft_cannot_train_together_is_said_and_written_in_our_own_words(
+def test_combination_peft_cannot_train_is_written_in_own_format(
     bases: Mapping[str, Path], tmp_path: Path
 ) -> None:
     name = "bert, a text"
@@ -480,9 +480,7 @@ def written(bases: Mapping[str, Path], tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_another_backbone_of_the_same_shape_is_an_error(
-    bases: Mapping[str, Path], written: Path
-) -> None:
+def test_other_backbone_of_same_shape_is_refused(bases: Mapping[str, Path], written: Path) -> None:
     other = opened_at(bases["bert, a text"])
     with torch.no_grad():
         other.model.backbone.embedding_table.weight[3, 4] += 1e-3
@@ -494,7 +492,7 @@ def test_another_backbone_of_the_same_shape_is_an_error(
 
 
 @pytest.mark.parametrize("method", ["LoRA", "IA3", "PrefixTuning", "Prompt", "HoulsbyAdapter"])
-def test_a_backbone_of_another_shape_is_an_error_that_names_a_tensor(
+def test_backbone_of_other_shape_is_refused_naming_a_tensor(
     method: str, bases: Mapping[str, Path], tmp_path: Path
 ) -> None:
     opened = with_ours(bases["bert, a text"], (OURS | LACKING)[method])
@@ -512,7 +510,7 @@ def test_a_backbone_of_another_shape_is_an_error_that_names_a_tensor(
     assert not other.model.adapters
 
 
-def test_an_adapter_of_another_family_or_head_is_an_error_that_names_a_tensor(
+def test_adapter_of_other_family_or_head_is_refused_naming_a_tensor(
     bases: Mapping[str, Path], written: Path
 ) -> None:
     for name in ("gpt2, a text", "t5, language"):
@@ -571,7 +569,7 @@ def test_unknown_damaged_and_pickled_adapters_are_refused(
         (lambda x: x.long(), "must have floating-point values, got"),
     ],
 )
-def test_tensors_that_are_no_weights_are_refused_by_name(
+def test_non_weight_tensors_are_refused_by_name(
     method: str, spoil: Any, message: str, bases: Mapping[str, Path], tmp_path: Path
 ) -> None:
     opened = with_ours(bases["bert, a text"], (OURS | LACKING)[method])
@@ -613,7 +611,7 @@ def test_tensors_that_are_no_weights_are_refused_by_name(
         ("Prompt", {"num_virtual_tokens": "5"}, r"num_virtual_tokens must be int, got '5'"),
     ],
 )
-def test_a_configuration_that_contradicts_its_tensors_is_refused_by_its_key(
+def test_config_contradicting_tensors_is_refused_by_key(
     method: str,
     keys: dict[str, Any],
     message: str,
@@ -632,7 +630,7 @@ def test_a_configuration_that_contradicts_its_tensors_is_refused_by_its_key(
     assert not again.model.adapters
 
 
-def test_what_cannot_be_written_is_refused(bases: Mapping[str, Path], tmp_path: Path) -> None:
+def test_unwritable_adapters_are_refused(bases: Mapping[str, Path], tmp_path: Path) -> None:
     opened = with_ours(bases["gpt2, language"], OURS["LoRA"])
     write = partial(write_adapter, tmp_path, opened.model, opened.preset, base="base")
     with pytest.raises(ValueError, match="no adapter 'other'"):
@@ -646,7 +644,7 @@ def test_what_cannot_be_written_is_refused(bases: Mapping[str, Path], tmp_path: 
         write("mine")
 
 
-def test_an_adapter_that_peft_trained_on_is_not_cut_as_we_joined_it(
+def test_adapter_further_trained_by_peft_is_not_split(
     bases: Mapping[str, Path], tmp_path: Path
 ) -> None:
     """Our record of the folder may be older than its tensors."""
@@ -663,7 +661,7 @@ def test_an_adapter_that_peft_trained_on_is_not_cut_as_we_joined_it(
     assert equal(said(again.model, name), they_say(theirs, name))
 
 
-def test_fingerprints_are_of_the_backbone_alone(bases: Mapping[str, Path]) -> None:
+def test_backbone_digest_covers_backbone_only(bases: Mapping[str, Path]) -> None:
     opened, other = opened_at(bases["bert, a text"]), opened_at(bases["bert, tokens"])
     before = backbone_digest(opened.model)
     assert before == backbone_digest(other.model)
@@ -677,7 +675,7 @@ def test_fingerprints_are_of_the_backbone_alone(bases: Mapping[str, Path]) -> No
     assert backbone_digest(opened.model, [name]) == backbone_digest(other.model, [name])
 
 
-def test_tasks_have_the_names_that_peft_gives_them(bases: Mapping[str, Path]) -> None:
+def test_task_types_have_peft_names(bases: Mapping[str, Path]) -> None:
     opened = opened_at(bases["bert, a text"])
     assert task_type(opened.model) == "SEQ_CLS"
     assert (

@@ -127,7 +127,7 @@ CUT = {
 @pytest.mark.parametrize(
     ("case", "does"), [(case, does) for does, some in CUT.items() for case in some], ids=str
 )
-def test_an_adapter_of_peft_gives_its_numbers_or_is_refused(
+def test_peft_adapter_gives_equal_outputs_or_is_refused(
     case: Case, does: str, folder: Path
 ) -> None:
     assert check(case, folder) == does
@@ -144,7 +144,7 @@ ALL = [
 
 @pytest.mark.slow
 @pytest.mark.parametrize("case", ALL, ids=str)
-def test_every_adapter_of_peft_gives_its_numbers_or_is_refused(case: Case, folder: Path) -> None:
+def test_every_peft_adapter_gives_equal_outputs_or_is_refused(case: Case, folder: Path) -> None:
     if case.family == "longformer" and case.task in ("SEQ_CLS", "QUESTION_ANS"):
         pytest.skip("their classes choose by themselves which tokens see everything")
     if case.family == "bart" and case.task == "SEQ_CLS":  # PEFT keeps the head of the base
@@ -209,7 +209,7 @@ PAIRS = [
 
 
 @pytest.mark.parametrize(("case", "name"), PAIRS)
-def test_what_peft_can_say_of_lora_gives_its_numbers_or_is_refused_by_name(
+def test_every_peft_lora_setting_gives_equal_outputs_or_is_refused(
     case: Case, name: str, folder: Path
 ) -> None:
     does, more = OPTIONS[name]
@@ -220,7 +220,7 @@ def test_what_peft_can_say_of_lora_gives_its_numbers_or_is_refused_by_name(
         assert all(isinstance(one, str) and re.search(does, one) for one in ours), ours
 
 
-def test_token_vectors_of_an_adapter_are_those_that_peft_reads(folder: Path) -> None:
+def test_embeddings_of_adapter_are_those_peft_reads(folder: Path) -> None:
     """PEFT changes the table that is read, and leaves the one that scores."""
     beside = {"modules_to_save": ["word_embeddings", "wte"]}
     assert check(Case("bert", "TOKEN_CLS", "lora"), folder, **beside) == "equal"
@@ -228,20 +228,20 @@ def test_token_vectors_of_an_adapter_are_those_that_peft_reads(folder: Path) -> 
     assert "has trained embeddings, but PEFT leaves those of the scores" in str(ours[0])
 
 
-def test_a_matrix_of_scores_of_an_adapter_is_read(folder: Path) -> None:
+def test_output_matrix_of_adapter_is_read(folder: Path) -> None:
     beside = {"modules_to_save": ["lm_head"]}
     assert check(Case("gpt2", "CAUSAL_LM", "lora"), folder, **beside) == "equal"
 
 
 @pytest.mark.parametrize("family", ["bert", "gpt2"])
-def test_a_prompt_for_two_stacks_before_one_text_is_refused(family: str, folder: Path) -> None:
+def test_prompt_for_two_stacks_is_refused(family: str, folder: Path) -> None:
     """PEFT puts all of its vectors there, under a mask that counts half of them."""
     case = Case(family, "SEQ_CLS", "prompt")
     _, ours = outcome(case, folder, num_transformer_submodules=2)
     assert all("num_transformer_submodules must be at most 1" in str(one) for one in ours)
 
 
-def test_an_adapter_without_a_task_is_of_the_class_that_it_names(folder: Path) -> None:
+def test_adapter_without_task_uses_class_named_in_config(folder: Path) -> None:
     case = Case("bert", "CAUSAL_LM", "lora")  # says the same as the class for masks
     base, adapter = base_of(case, folder), folder / "masked"
     plain = hf.BertForMaskedLM.from_pretrained(base)

@@ -115,7 +115,7 @@ def close(a: Tensor, b: Tensor) -> bool:
 
 @pytest.mark.parametrize("spec", SPECS, ids=str)
 @pytest.mark.parametrize("family", FAMILIES)
-def test_a_text_is_read_alike_alone_and_beside_longer_ones(family: str, spec: Any) -> None:
+def test_prefix_output_does_not_depend_on_padding(family: str, spec: Any) -> None:
     made, some = with_adapter(family, spec), examples(family, (3, 11, 7))
     together = made.hidden_states(pad_examples(some, SPECIAL))
     for row, one in zip(together, some, strict=True):
@@ -126,9 +126,7 @@ def test_a_text_is_read_alike_alone_and_beside_longer_ones(family: str, spec: An
 
 @pytest.mark.parametrize("spec", SPECS, ids=str)
 @pytest.mark.parametrize("family", FAMILIES)
-def test_what_stands_before_the_text_changes_what_is_said_and_is_gone_when_detached(
-    family: str, spec: Any
-) -> None:
+def test_prefix_changes_outputs_and_detach_restores_them(family: str, spec: Any) -> None:
     batch = pad_examples(examples(family, (5, 9)), SPECIAL)
     plain = model(family).hidden_states(batch)
     made = with_adapter(family, spec)
@@ -143,7 +141,7 @@ def test_what_stands_before_the_text_changes_what_is_said_and_is_gone_when_detac
 
 @pytest.mark.parametrize("spec", SPECS, ids=str)
 @pytest.mark.parametrize("family", FAMILIES)
-def test_only_what_stands_before_the_text_learns_and_it_does(family: str, spec: Any) -> None:
+def test_only_prefix_parameters_receive_gradients(family: str, spec: Any) -> None:
     made = with_adapter(family, spec)
     freeze(made)
     made.heads.requires_grad_(False)
@@ -162,7 +160,7 @@ def test_only_what_stands_before_the_text_learns_and_it_does(family: str, spec: 
 
 
 @pytest.mark.parametrize("family", ["bert", "gpt"])
-def test_every_text_of_a_packed_row_sees_the_prefix(family: str) -> None:
+def test_every_packed_text_sees_the_prefix(family: str) -> None:
     made = with_adapter(family, PrefixTuning(n_virtual_tokens=4), TokenClassification())
     some = [replace(e, label=None) for e in examples(family, (3, 8, 5))]
     packed = made.hidden_states(pack_examples(some, SPECIAL, 20))
@@ -174,9 +172,7 @@ def test_every_text_of_a_packed_row_sees_the_prefix(family: str) -> None:
 @pytest.mark.parametrize("spec", SPECS, ids=str)
 @pytest.mark.parametrize("family", ["bert", "gpt"])
 @pytest.mark.parametrize("layers", ["last", "all"])
-def test_each_part_of_a_text_is_read_as_if_it_were_alone(
-    family: str, spec: Any, layers: str
-) -> None:
+def test_each_packed_text_equals_text_alone(family: str, spec: Any, layers: str) -> None:
     made = with_adapter(family, spec, TokenClassification())
     texts = [replace(e, label=None) for e in examples(family, (3, 8, 5, 2, 4))]
 
@@ -209,7 +205,7 @@ def test_each_part_of_a_text_is_read_as_if_it_were_alone(
         assert close(row[: len(alone)], alone)
 
 
-def test_a_prompt_refuses_rows_with_several_texts() -> None:
+def test_prompt_refuses_rows_of_several_texts() -> None:
     made = with_adapter("gpt", PromptTuning(n_virtual_tokens=4))
     with pytest.raises(ValueError, match="one text per row"):
         made.hidden_states(pack_examples(examples("gpt", (3, 4)), SPECIAL, 20))
@@ -217,7 +213,7 @@ def test_a_prompt_refuses_rows_with_several_texts() -> None:
 
 @pytest.mark.parametrize("spec", SPECS, ids=str)
 @pytest.mark.parametrize("family", ["gpt", "t5", "bart"])
-def test_generated_text_is_what_reading_everything_again_says(family: str, spec: Any) -> None:
+def test_cached_generation_equals_full_forward(family: str, spec: Any) -> None:
     made = with_adapter(family, spec)
     prompts = [[7, 8, 9, 5, 11], [20], [6, 6, 13]]
     for said, prompt in zip(
@@ -242,7 +238,7 @@ def test_generated_text_is_what_reading_everything_again_says(family: str, spec:
 
 
 @pytest.mark.parametrize("spec", SPECS, ids=str)
-def test_rows_of_a_cache_may_be_chosen_and_repeated_as_a_beam_does(spec: Any) -> None:
+def test_cache_rows_can_be_selected_and_repeated(spec: Any) -> None:
     made = with_adapter("gpt", spec)
     ids = torch.randint(5, 30, (3, 6), generator=torch.Generator().manual_seed(0))
     rows, after = torch.tensor([2, 0, 0, 1]), torch.tensor([[9], [8], [7], [6]])
@@ -258,7 +254,7 @@ def test_rows_of_a_cache_may_be_chosen_and_repeated_as_a_beam_does(spec: Any) ->
     assert close(step[:, 0], again[:, -1])
 
 
-def test_a_cache_that_was_filled_without_the_prefix_is_refused() -> None:
+def test_cache_filled_without_prefix_is_refused() -> None:
     made = with_adapter("gpt", PrefixTuning(n_virtual_tokens=4))
     batch = Batch(inputs=torch.tensor([[5, 6]]), visibility=Visibility(causal=True))
     cache = made.backbone.new_cache()
@@ -270,7 +266,7 @@ def test_a_cache_that_was_filled_without_the_prefix_is_refused() -> None:
 
 @pytest.mark.parametrize("spec", SPECS, ids=str)
 @pytest.mark.parametrize("family", ["bert", "gpt"])
-def test_learned_tokens_use_up_positions(family: str, spec: Any) -> None:
+def test_virtual_tokens_use_up_positions(family: str, spec: Any) -> None:
     made, room = with_adapter(family, spec), 24 - spec.n_virtual_tokens
     made.hidden_states(pad_examples(examples(family, (room,)), SPECIAL))
     with pytest.raises(
@@ -280,7 +276,7 @@ def test_learned_tokens_use_up_positions(family: str, spec: Any) -> None:
 
 
 @pytest.mark.parametrize("spec", SPECS, ids=str)
-def test_generated_text_ends_where_the_positions_behind_learned_tokens_do(spec: Any) -> None:
+def test_generation_ends_at_last_position_after_virtual_tokens(spec: Any) -> None:
     made, room = with_adapter("gpt", spec), 24 - spec.n_virtual_tokens
     prompts = [[6] * room, [7] * (room - 3), [5]]
     how = GenerationConfig(max_new_tokens=room + 5)
@@ -294,7 +290,7 @@ def test_generated_text_ends_where_the_positions_behind_learned_tokens_do(spec: 
         generate(made, [[6] * 17], SPECIAL, how)
 
 
-def test_learned_tokens_take_places_of_the_stack_before_whose_texts_they_stand() -> None:
+def test_virtual_tokens_use_positions_of_their_own_stack() -> None:
     made = with_adapter("gpt", PrefixTuning(n_virtual_tokens=5))
     assert max_text_length(made, made.backbone.decoder_stack) == 24 - 5
     made = with_adapter("gpt", PromptTuning(n_virtual_tokens=30))
@@ -315,7 +311,7 @@ def test_learned_tokens_take_places_of_the_stack_before_whose_texts_they_stand()
     assert max_text_length(model("t5"), model("t5").backbone.encoder_stack) is None
 
 
-def test_the_maps_of_a_prefix_are_two_and_a_tanh() -> None:
+def test_prefix_mlp_is_two_linear_layers_and_tanh() -> None:
     made = model("bert")
     module = cast(
         PrefixTuningModule, attach(made, PrefixTuning(n_virtual_tokens=3, projection_size=5))
@@ -328,7 +324,7 @@ def test_the_maps_of_a_prefix_are_two_and_a_tanh() -> None:
     assert close(module.keys_values(), inner @ module.out.weight.T + module.out.bias)
 
 
-def test_a_prefix_of_attention_is_more_keys_and_values() -> None:
+def test_attention_prefix_is_extra_keys_and_values() -> None:
     """One layer written out: softmax over the prefix and the text together."""
     a = replace(
         BERT, n_layers=1, n_heads=1, norm_placement=frozenset(), embedding_norm=False, n_segments=0
@@ -349,7 +345,7 @@ def test_a_prefix_of_attention_is_more_keys_and_values() -> None:
     assert close(made.hidden_states(Batch(inputs=ids))[0], x)
 
 
-def test_a_head_that_reads_the_first_column_reads_the_first_token_of_the_prompt() -> None:
+def test_first_column_pooling_reads_first_prompt_token() -> None:
     spec, ids = PromptTuning(n_virtual_tokens=3), torch.tensor([[5, 6, 7, 8]])
     first, tokens = (
         with_adapter("bert", spec, head)
@@ -360,7 +356,7 @@ def test_a_head_that_reads_the_first_column_reads_the_first_token_of_the_prompt(
     assert not close(hidden[:, 0], plain[:, 0])
 
 
-def test_a_prompt_begins_with_tokens_of_the_vocabulary_or_with_words() -> None:
+def test_prompt_is_initialized_from_vocabulary_or_text() -> None:
     made = model("gpt")
     table = made.backbone.embedding_table.weight
     drawn = cast(
@@ -393,12 +389,12 @@ def test_a_prompt_begins_with_tokens_of_the_vocabulary_or_with_words() -> None:
 @pytest.mark.parametrize(
     "build", [lambda: PrefixTuning(n_virtual_tokens=0), lambda: PromptTuning(n_virtual_tokens=0)]
 )
-def test_there_is_at_least_one_learned_token(build: Any) -> None:
+def test_zero_virtual_tokens_are_refused(build: Any) -> None:
     with pytest.raises(ValueError, match="n_virtual_tokens must be at least 1, got 0"):
         build()
 
 
-def test_prefixes_of_rows_cannot_be_mixed_in_one_batch() -> None:
+def test_prefixes_cannot_be_mixed_in_one_batch() -> None:
     made = with_adapter("bert", PrefixTuning(n_virtual_tokens=2))
     with pytest.raises(ValueError, match="all rows"), use_adapters(made, ["default", None]):
         pass

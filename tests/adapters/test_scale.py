@@ -29,7 +29,7 @@ def test_keys_values_and_inner_activations_are_scaled(family) -> None:
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_an_attention_has_two_vectors_and_a_feed_forward_one(family) -> None:
+def test_attention_has_two_vectors_and_feed_forward_one(family) -> None:
     module = attach(model(family), IA3())
     attentions, feed_forwards = (3 * N, 2 * N) if family in TWO_STACKS else (N, N)
     count = sum(p.numel() for p in module.parameters())
@@ -38,7 +38,7 @@ def test_an_attention_has_two_vectors_and_a_feed_forward_one(family) -> None:
     assert all(bool((p == 1).all()) for p in module.parameters())
 
 
-def test_what_is_scaled_can_be_chosen() -> None:
+def test_scaled_modules_can_be_selected() -> None:
     m = model("bert")
     module = attach(m, IA3(target_modules=("attention.o",), feedforward_modules=()))
     assert isinstance(module, IA3Module)
@@ -48,7 +48,7 @@ def test_what_is_scaled_can_be_chosen() -> None:
     assert list(module.scalings) == ["backbone.layers.1.feed_forward.up"]
 
 
-def test_mistakes_are_refused() -> None:
+def test_invalid_target_modules_are_refused() -> None:
     with pytest.raises(ValueError, match="must name linear maps"):
         IA3(target_modules=(), feedforward_modules=())
     with pytest.raises(ValueError, match=r"layers.0.feed_forward.down is in both"):
@@ -57,5 +57,5 @@ def test_mistakes_are_refused() -> None:
         attach(model("bert"), IA3(feedforward_modules=("gate",)))
 
 
-def test_it_is_plain_data_and_back() -> None:
+def test_spec_round_trips_as_plain_data() -> None:
     assert from_dict(IA3, to_dict(IA3(target_modules=("k",)))) == IA3(target_modules=("k",))

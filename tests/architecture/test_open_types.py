@@ -66,7 +66,7 @@ def names_in_union(node: ast.expr) -> list[str]:
     return [node.id] if isinstance(node, ast.Name) else []
 
 
-def test_no_union_lists_networks_or_heads() -> None:
+def test_no_union_lists_all_backbones_or_heads() -> None:
     ours = subclasses("HeadSpec") | subclasses("StackArchitecture") | {"EncoderDecoderArchitecture"}
     ours |= {"Transformer", "EncoderDecoder", "Recurrent", "Convolutional", "Canine", "Elmo"}
     ours |= {name for name in classes() if name.endswith("Head")}
@@ -81,7 +81,7 @@ def test_no_union_lists_networks_or_heads() -> None:
     assert large == set()
 
 
-def test_the_table_of_heads_has_every_head_where_it_is_defined() -> None:
+def test_kind_modules_lists_every_head_at_its_definition() -> None:
     defined = {
         name: f"unmask.{file.removesuffix('.py').replace('/', '.')}"
         for name in subclasses("HeadSpec") - {"HeadSpec"}
@@ -91,7 +91,7 @@ def test_the_table_of_heads_has_every_head_where_it_is_defined() -> None:
     assert HeadSpec.kind_modules() == defined
 
 
-def test_own_classes_are_seldom_asked_for() -> None:
+def test_isinstance_of_own_types_is_rare() -> None:
     asked = [
         f"{file}:{node.lineno}"
         for file, tree in files().items()

@@ -31,7 +31,7 @@ def visible(batch, row: int) -> np.ndarray:
 
 
 @given(st.lists(st.integers(0, 50)), st.integers(1, 200), st.none() | st.integers(1, 9))
-def test_groups_hold_each_item_once_and_fit(sizes, tokens, rows):
+def test_token_groups_hold_each_item_once_within_limit(sizes, tokens, rows):
     found = group_by_length(sizes, tokens, rows)
     assert sorted(i for group in found for i in group) == list(range(len(sizes)))
     for group in found:
@@ -55,7 +55,7 @@ def test_rows_of_equal_length_need_no_mask():
     assert batch.source is None
 
 
-def test_padding_is_on_the_right_and_a_document_of_its_own():
+def test_padding_is_on_the_right_as_separate_document():
     batch = pad_examples([plain(3), plain(5, 20)], BERT)
     assert batch.inputs.tolist() == [[10, 11, 12, 0, 0], [20, 21, 22, 23, 24]]
     assert batch.targets.tolist()[0] == [IGNORE_INDEX, 11, IGNORE_INDEX, IGNORE_INDEX, IGNORE_INDEX]
@@ -65,7 +65,7 @@ def test_padding_is_on_the_right_and_a_document_of_its_own():
     assert visible(batch, 0)[:3, :3].all()
 
 
-def test_asked_places_are_counted_in_the_flattened_batch():
+def test_target_positions_index_the_flattened_batch():
     batch = pad_examples([plain(3), plain(5, 20)], BERT)
     assert batch.target_positions.tolist() == [1, 6, 8]
     flat = batch.targets.flatten()
@@ -73,7 +73,7 @@ def test_asked_places_are_counted_in_the_flattened_batch():
     assert (flat != IGNORE_INDEX).sum() == len(batch.target_positions)
 
 
-def test_where_everything_is_asked_no_places_are_listed():
+def test_target_positions_are_omitted_where_all_are_targets():
     e = published.CAUSAL_LM(text(range(10, 15)), GPT, np.random.default_rng(0))
     assert pad_examples([e, e], GPT).target_positions is None
     longer = published.CAUSAL_LM(text(range(10, 17)), GPT, np.random.default_rng(0))
@@ -87,12 +87,12 @@ def test_where_everything_is_asked_no_places_are_listed():
     ]
 
 
-def test_where_nothing_is_asked_the_list_is_empty():
+def test_target_positions_are_empty_without_targets():
     e = Example(inputs=np.array([10]), targets=np.array([IGNORE_INDEX]))
     assert pad_examples([e], BERT).target_positions.tolist() == []
 
 
-def test_reading_forward_needs_no_ranks_and_no_mask_for_padding():
+def test_causal_batches_need_no_ranks_or_padding_mask():
     # padding comes after all that is read, so that nobody who is asked can see it
     some = [
         published.CAUSAL_LM(text(range(10, n)), GPT, np.random.default_rng(0)) for n in (13, 17)
@@ -104,7 +104,7 @@ def test_reading_forward_needs_no_ranks_and_no_mask_for_padding():
     assert batch.last_token_positions.tolist() == [2, 6]
 
 
-def test_a_prefix_has_ranks():
+def test_prefix_examples_have_ranks():
     e = published.PREFIX_LM(text(range(10, 20)), GPT, np.random.default_rng(3))
     batch = pad_examples([e, e], GPT)
     assert not batch.visibility.causal
@@ -120,7 +120,7 @@ def test_causal_and_bidirectional_examples_share_a_batch_by_rank():
     assert visible(batch, 1).all()
 
 
-def test_places_asked_for_the_token_after_their_own_are_told_from_others():
+def test_shifted_targets_are_distinguished_from_others():
     forward = published.CAUSAL_LM(text([10, 11]), GPT, np.random.default_rng(0))
     assert not pad_examples([plain(3)], BERT).has(ShiftedTargets)
     assert pad_examples([forward, plain(3)], BERT).feature(ShiftedTargets).is_shifted.tolist() == [
@@ -133,7 +133,7 @@ def test_places_asked_for_the_token_after_their_own_are_told_from_others():
     ]
 
 
-def test_encoder_and_decoder_are_padded_each_to_its_own_longest():
+def test_encoder_and_decoder_are_padded_separately():
     rng = np.random.default_rng(0)
     some = [published.T5(text(range(10, n)), T5, rng) for n in (14, 40)]
     batch = pad_examples(some, T5)
@@ -152,7 +152,7 @@ def test_encoder_and_decoder_of_equal_length_need_no_mask():
     assert batch.visibility.document is None
 
 
-def test_rows_may_be_as_long_as_a_multiple():
+def test_row_lengths_are_padded_to_a_multiple():
     batch = pad_examples([plain(3), plain(5)], BERT, length_multiple=8)
     assert batch.inputs.shape == (2, 8)
     assert pad_examples([plain(8)], BERT, length_multiple=8).inputs.shape == (1, 8)
@@ -169,7 +169,7 @@ def test_segments_are_padded_and_labels_stacked():
     assert batch.labels.dtype == torch.int64
 
 
-def test_labels_may_be_scores_or_one_a_token_or_missing():
+def test_labels_may_be_numbers_per_token_or_missing():
     assert pad_examples([plain(2, label=0.5), plain(2, label=2)], BERT).labels.tolist() == [
         0.5,
         2.0,
@@ -180,7 +180,7 @@ def test_labels_may_be_scores_or_one_a_token_or_missing():
     assert pad_examples([plain(2), plain(2)], BERT).labels is None
 
 
-def test_all_numbers_are_int64_and_belong_to_the_batch_alone():
+def test_batch_tensors_are_int64_and_own_their_memory():
     e = plain(3, label=1, segments=np.zeros(3, np.int64))
     batch = pad_examples([e, plain(2)], BERT)
     for tensor in (
@@ -206,14 +206,14 @@ def test_all_numbers_are_int64_and_belong_to_the_batch_alone():
         ([plain(3, label=1), plain(3, label=np.arange(3))], "one for each of their tokens"),
     ],
 )
-def test_examples_that_do_not_fit_together_are_refused(some, message):
+def test_incompatible_examples_are_refused(some, message):
     with pytest.raises(ValueError, match=message):
         pad_examples(some, BERT)
 
 
 @settings(max_examples=50)
 @given(st.lists(texts(least=1), min_size=1, max_size=6), SEEDS)
-def test_every_example_can_be_read_back_from_its_row(some, seed):
+def test_every_example_is_recovered_from_its_row(some, seed):
     rng = np.random.default_rng(seed)
     for objective, special in (
         (published.MASKED_LM, BERT),
@@ -235,19 +235,19 @@ def test_every_example_can_be_read_back_from_its_row(some, seed):
 # ---- packing
 
 
-def test_examples_go_in_order_to_the_first_row_with_room():
+def test_first_fit_uses_first_row_with_room():
     assert first_fit(np.array([5, 4, 3, 6, 2]), 8) == [[0, 2], [1, 4], [3]]
     assert first_fit(np.array([8, 8]), 8) == [[0], [1]]
     assert first_fit(np.array([], np.int64), 8) == []
 
 
-def test_only_the_last_rows_are_looked_at(monkeypatch):
+def test_first_fit_considers_only_recent_rows(monkeypatch):
     monkeypatch.setattr(collate, "MAX_OPEN_ROWS", 1)
     assert first_fit(np.array([5, 6, 3]), 8) == [[0], [1], [2]]
 
 
 @given(st.lists(st.integers(1, 20), min_size=1, max_size=60))
-def test_no_row_is_over_full_and_no_earlier_row_had_room(sizes):
+def test_first_fit_never_overfills_or_skips_a_row_with_room(sizes):
     rows = first_fit(np.array(sizes), 20)
     assert sorted(i for row in rows for i in row) == list(range(len(sizes)))
     for r, row in enumerate(rows):
@@ -258,7 +258,7 @@ def test_no_row_is_over_full_and_no_earlier_row_had_room(sizes):
                 assert sum(sizes[j] for j in earlier if j < i) + sizes[i] > 20
 
 
-def test_packed_texts_do_not_see_each_other_and_begin_at_place_zero():
+def test_packed_texts_are_isolated_and_start_at_position_zero():
     batch = pack_examples([plain(3), plain(2, 20), plain(6, 30)], BERT, 8)
     assert batch.inputs.tolist() == [[10, 11, 12, 20, 21, 0, 0, 0], [30, 31, 32, 33, 34, 35, 0, 0]]
     assert batch.visibility.document.tolist() == [[0, 0, 0, 1, 1, -1, -1, -1], [0] * 6 + [-1, -1]]
@@ -271,7 +271,7 @@ def test_packed_texts_do_not_see_each_other_and_begin_at_place_zero():
     assert not seen[3:5, :3].any()
 
 
-def test_packed_texts_that_read_forward_are_causal_within_each():
+def test_packed_causal_texts_are_causal_within_each():
     some = [
         published.CAUSAL_LM(text(range(10, n)), GPT, np.random.default_rng(0)) for n in (13, 14)
     ]
@@ -283,14 +283,14 @@ def test_packed_texts_that_read_forward_are_causal_within_each():
     assert not seen[3:7, :3].any()
 
 
-def test_a_full_row_needs_no_padding_and_one_text_a_row_no_mask():
+def test_full_rows_need_no_padding_and_single_texts_no_mask():
     batch = pack_examples([plain(4), plain(4)], BERT, 4)
     assert batch.visibility.document is None
     assert batch.position_ids is None
     assert batch.last_token_positions is None
 
 
-def test_packed_sources_have_the_numbers_of_what_is_said_of_them():
+def test_packed_sources_share_document_ids_with_targets():
     rng = np.random.default_rng(0)
     some = [published.T5(text(range(10, 10 + n)), T5, rng) for n in (9, 7, 12)]
     batch = pack_examples(some, T5, 20)
@@ -305,7 +305,7 @@ def test_packed_sources_have_the_numbers_of_what_is_said_of_them():
     assert batch.visibility.causal
 
 
-def test_what_cannot_be_packed_is_refused():
+def test_unpackable_examples_are_refused():
     with pytest.raises(ValueError, match="example 1 has 9 tokens, which do not fit a row of 8"):
         pack_examples([plain(3), plain(9)], BERT, 8)
     with pytest.raises(ValueError, match="labels cannot be packed"):
@@ -314,7 +314,7 @@ def test_what_cannot_be_packed_is_refused():
 
 @settings(max_examples=50)
 @given(st.lists(texts(least=1, most=30), min_size=1, max_size=8), SEEDS)
-def test_parts_do_not_see_each_other_and_are_counted_from_their_start(some, seed):
+def test_text_parts_are_isolated_and_count_positions_separately(some, seed):
     rng = np.random.default_rng(seed)
     objective = SplitTextObjective(published.MASKED_LM)
     examples = [objective(t, BERT, rng) for t in some]
@@ -368,7 +368,7 @@ def test_padding_and_packing_hold_the_same_examples(some, seed):
 # ---- wide tokens
 
 
-def test_wide_tokens_are_named_by_their_columns():
+def test_global_tokens_are_given_by_column():
     some = [
         plain(3, features=(GlobalTokens(np.array([0, 2])),)),
         plain(5),

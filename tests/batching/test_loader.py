@@ -97,7 +97,7 @@ def texts_in(batches: list) -> list:
 
 @settings(max_examples=30)
 @given(plans())
-def test_an_epoch_has_every_row_once(plan):
+def test_epoch_contains_every_row_once(plan):
     steps = itertools.takewhile(lambda s: s.cursor.epoch == 0, plan.global_batches(DataCursor()))
     rows = [row for step in steps for group in step.row_groups for row in group]
     assert sorted(rows) == list(range(len(plan.lengths)))
@@ -105,7 +105,7 @@ def test_an_epoch_has_every_row_once(plan):
 
 @settings(max_examples=30)
 @given(plans())
-def test_no_batch_is_larger_than_asked_but_for_a_single_row(plan):
+def test_batch_size_limit_holds_except_for_single_rows(plan):
     for step in itertools.islice(plan.global_batches(DataCursor()), 80):
         if plan.packed_length is None:
             assert all(len(group) == 1 for group in step.row_groups)
@@ -118,7 +118,7 @@ def test_no_batch_is_larger_than_asked_but_for_a_single_row(plan):
 
 @settings(max_examples=30)
 @given(plans(), st.integers(0, 60))
-def test_going_on_from_a_cursor_is_never_having_stopped(plan, n):
+def test_resuming_plan_from_cursor_equals_uninterrupted(plan, n):
     steps = list(itertools.islice(plan.global_batches(DataCursor()), n + 20))
     cursor = steps[n - 1].next_cursor if n else DataCursor()
     assert list(itertools.islice(plan.global_batches(cursor), 20)) == steps[n:]
@@ -138,7 +138,7 @@ def test_epochs_and_seeds_differ(length):
     assert [s.row_groups for s in other_seed] != [s.row_groups for s in first]
 
 
-def test_the_rows_of_each_epoch_are_drawn():
+def test_row_order_of_each_epoch_is_random():
     plan = BatchPlan(lengths=np.full(1000, 7), batch_tokens=70, packed_length=None, seed=5)
     for epoch in range(3):
         order = plan.row_order(epoch)
@@ -147,7 +147,7 @@ def test_the_rows_of_each_epoch_are_drawn():
             assert abs(np.corrcoef(order, other)[0, 1]) < 0.15  # five standard deviations
 
 
-def test_batches_are_of_like_length_and_hardly_padded_and_in_random_order():
+def test_batches_group_similar_lengths_in_random_order():
     sizes = np.random.default_rng(0).integers(3, 512, 20_000)
     plan = BatchPlan(lengths=sizes, batch_tokens=8192)
     steps = list(
@@ -171,7 +171,7 @@ def test_packed_rows_are_nearly_full():
 
 
 @given(SIZES, st.integers(1, 300))
-def test_as_few_batches_as_can_be_and_none_much_smaller_than_need_be(sizes, limit):
+def test_balanced_splits_are_fewest_and_most_even(sizes, limit):
     rows = np.sort(np.array(sizes))[::-1]
 
     def greedy(limit: int) -> int:
@@ -190,7 +190,7 @@ def test_as_few_batches_as_can_be_and_none_much_smaller_than_need_be(sizes, limi
     assert largest == 0 or greedy(int(largest) - 1) > len(parts)
 
 
-def test_the_last_batch_of_a_window_is_not_left_with_a_row():
+def test_last_batch_of_a_window_is_not_a_single_row():
     assert balanced_splits(np.full(9, 10), 80) == [5, 9]
     assert balanced_splits(np.array([500, 10, 10]), 100) == [1, 3]
 
@@ -198,17 +198,17 @@ def test_the_last_batch_of_a_window_is_not_left_with_a_row():
 @pytest.mark.parametrize(
     "cursor", [DataCursor(0, 1, 0), DataCursor(0, 0, 999), DataCursor(-1), DataCursor(0, -1)]
 )
-def test_a_cursor_of_other_data_is_refused(cursor):
+def test_cursor_of_other_data_is_refused(cursor):
     plan = BatchPlan(lengths=np.full(10, 5), batch_tokens=20)
     with pytest.raises(ValueError, match="no batch at DataCursor"):
         next(plan.global_batches(cursor))
 
 
-def test_a_cursor_is_plain_data_and_back():
+def test_cursor_round_trips_as_plain_data():
     assert from_dict(DataCursor, to_dict(DataCursor(3, 2, 1))) == DataCursor(3, 2, 1)
 
 
-def test_more_tokens_a_row_than_a_batch_make_batches_of_one():
+def test_row_longer_than_batch_is_a_batch_of_one():
     plan = BatchPlan(lengths=np.full(300, 512), batch_tokens=1)
     steps = list(itertools.islice(plan.global_batches(DataCursor()), 300))
     assert all(len(s.row_groups) == 1 for s in steps)
@@ -227,7 +227,7 @@ def test_more_tokens_a_row_than_a_batch_make_batches_of_one():
         (published.CAUSAL_LM, GPT, "bucket"),
     ],
 )
-def test_the_same_batches_for_0_1_or_3_workers(objective, special, strategy):
+def test_batches_are_equal_for_0_1_or_3_workers(objective, special, strategy):
     loader = make(
         objective=objective, special_ids=special, strategy=strategy, micro_batch_tokens=70
     )
@@ -238,7 +238,7 @@ def test_the_same_batches_for_0_1_or_3_workers(objective, special, strategy):
 
 @settings(max_examples=10)
 @given(st.integers(0, 60), SEEDS, st.sampled_from(["bucket", "pack"]))
-def test_resuming_at_any_cursor_gives_the_batches_of_never_stopping(n, seed, strategy):
+def test_resuming_at_any_cursor_equals_uninterrupted(n, seed, strategy):
     loader = make(seed=seed, strategy=strategy, row_spans=rows_of(1500))
     whole = stream(loader, n + 5)
     cursor = whole[n - 1][1] if n else DataCursor()
@@ -261,7 +261,7 @@ def test_processes_share_the_same_global_batch(world, strategy):
             assert sorted(rows) == sorted(tuple(r) for b in one[0] for r in b.inputs.tolist())
 
 
-def test_a_process_without_a_row_still_takes_its_step():
+def test_process_without_rows_still_takes_the_step():
     shared = [make(batch_tokens=1, rank=r, world_size=2) for r in range(2)]
     for (one, a), (none, b) in itertools.islice(zip(*shared, strict=True), 5):
         assert [len(batch.inputs) for batch in one] == [1]
@@ -270,7 +270,7 @@ def test_a_process_without_a_row_still_takes_its_step():
 
 
 @pytest.mark.parametrize("strategy", ["bucket", "pack"])
-def test_micro_batches_are_small_and_hold_the_same_rows(strategy):
+def test_micro_batches_partition_the_batch(strategy):
     whole = make(strategy=strategy)
     cut = replace(whole, micro_batch_tokens=40)
     for (one, a), (some, b) in itertools.islice(zip(whole, cut, strict=True), 20):
@@ -279,7 +279,7 @@ def test_micro_batches_are_small_and_hold_the_same_rows(strategy):
         assert texts_in(some) == texts_in(one)
 
 
-def test_an_example_depends_on_its_row_and_epoch_only():
+def test_example_depends_on_row_and_epoch_only():
     def examples(**changes: object) -> list:
         return texts_in([b for micro, _ in make(max_epochs=1, **changes) for b in micro])
 
@@ -292,12 +292,12 @@ def epoch_of(loader: BatchLoader, epoch: int) -> list:
     return texts_in([b for micro, _ in started for b in micro])
 
 
-def test_a_text_is_hidden_anew_in_each_epoch():
+def test_masking_changes_each_epoch():
     loader = make()
     assert epoch_of(loader, 0) != epoch_of(loader, 1)
 
 
-def test_static_masking_repeats_its_ways_of_hiding():
+def test_static_masking_repeats_its_masks():
     loader = make(objective=StaticMasking(published.MASKED_LM, 2))
     assert epoch_of(loader, 0) == epoch_of(make(), 0)
     assert epoch_of(loader, 0) == epoch_of(loader, 2) != epoch_of(loader, 1)
@@ -312,7 +312,7 @@ def share_asked(micro: list) -> float:
     return asked / sum(batch.inputs.numel() for batch in micro)
 
 
-def test_what_falls_falls_with_the_steps_of_the_training():
+def test_scheduled_masking_rate_follows_training_steps():
     rows = np.stack((np.arange(0, 2970, 30), np.arange(30, 3000, 30)), 1)
     loader = make(objective=FALLING, row_spans=rows, batch_tokens=1024, total_steps=20)
     shares = [share_asked(micro) for micro, _ in itertools.islice(loader, 30)]
@@ -322,7 +322,7 @@ def test_what_falls_falls_with_the_steps_of_the_training():
         assert abs(share_asked(micro) - 0.1) < 0.02
 
 
-def test_what_falls_goes_on_where_it_was_also_in_workers():
+def test_scheduled_masking_rate_resumes_also_in_workers():
     loader = make(objective=FALLING, total_steps=20)
     whole = stream(loader, 15)
     cursor = from_dict(DataCursor, to_dict(whole[8][1]))
@@ -331,7 +331,7 @@ def test_what_falls_goes_on_where_it_was_also_in_workers():
     assert [cursor.n_batches for _, cursor in whole] == list(range(1, 16))
 
 
-def test_an_epoch_ends_where_it_should():
+def test_epoch_ends_after_its_last_batch():
     loader = make(max_epochs=2)
     cursors = [cursor for _, cursor in loader]
     assert cursors[-1] == DataCursor(2)
@@ -339,7 +339,7 @@ def test_an_epoch_ends_where_it_should():
     assert list(replace(loader, start_cursor=DataCursor(2))) == []
 
 
-def test_padding_stays_small_and_batches_near_the_size_asked():
+def test_padding_is_small_and_batch_size_near_target():
     loader = make(
         row_spans=rows_of(30_000, 3, 30),
         token_source=InMemory(30_000),
@@ -359,7 +359,7 @@ def test_packed_batches_are_full_rows():
         assert all(batch.inputs.shape[1] == 32 for batch in micro)
 
 
-def test_the_other_text_is_of_another_document():
+def test_other_text_is_of_another_document():
     rows = np.stack((np.arange(10), np.arange(1, 11)), 1)
     documents = np.array([0, 0, 0, 1, 2, 2, 2, 2, 3, 3])
     for row in range(10):
@@ -371,7 +371,7 @@ def test_the_other_text_is_of_another_document():
         assert counts[allowed].min() > 0.6 * 600 / len(allowed)
 
 
-def test_where_there_is_one_document_the_other_text_is_another_row():
+def test_other_text_of_a_single_document_is_another_row():
     rows = np.stack((np.arange(4), np.arange(1, 5)), 1)
     rng = np.random.default_rng(0)
     drawn = {draw_other_row(2, rows, np.zeros(4, np.int64), rng) for _ in range(100)}
@@ -380,13 +380,13 @@ def test_where_there_is_one_document_the_other_text_is_another_row():
     assert draw_other_row(0, rows[:1], np.zeros(1, np.int64), rng) is None
 
 
-def test_rows_are_numbered_by_their_documents():
+def test_rows_are_numbered_by_document():
     documents = np.array([[0, 10], [10, 12], [12, 30]])
     rows = np.array([[0, 8], [8, 10], [10, 12], [12, 20], [20, 28], [28, 30]])
     assert document_of_rows(rows, documents).tolist() == [0, 0, 1, 2, 2, 2]
 
 
-def test_pairs_are_made_of_two_documents():
+def test_sentence_pairs_are_of_two_documents():
     rows = np.array([[0, 40], [40, 80], [80, 120]])
     texts = InMemory(120)
     loader = make(
@@ -403,7 +403,7 @@ def test_pairs_are_made_of_two_documents():
 # ---- processes
 
 
-def test_an_error_in_a_worker_is_the_error_itself():
+def test_worker_error_is_raised_unchanged():
     here = make(token_source=Damaged(3000))
     for loader in (here, replace(here, n_workers=2)):
         with pytest.raises(ValueError, match="its checksum is not the one") as error:
@@ -411,12 +411,12 @@ def test_an_error_in_a_worker_is_the_error_itself():
         assert str(error.value) == "00003.tokens: its checksum is not the one recorded"
 
 
-def test_a_bug_in_a_worker_comes_with_its_traceback():
+def test_worker_bug_is_raised_with_traceback():
     with pytest.raises(ZeroDivisionError, match="worker process 0"):
         next(iter(make(token_source=Buggy(3000), n_workers=1)))
 
 
-def test_workers_draw_nothing_from_the_global_generator():
+def test_workers_leave_global_generator_unchanged():
     torch.manual_seed(0)
     before = torch.random.get_rng_state()
     stream(make(n_workers=1), 2)
@@ -446,7 +446,7 @@ def ended(pid: int) -> bool:
 
 
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="needs /proc to look at processes")
-def test_workers_do_not_run_the_script_again_and_end_when_it_is_killed():
+def test_workers_do_not_rerun_the_script_and_end_when_it_is_killed():
     folder = Path(__file__).parent
     paths = (folder.parent.parent, folder.parent / "objectives")
     process = subprocess.Popen(
@@ -477,7 +477,7 @@ def children(loader: BatchLoader, after: int, act) -> list:
     return [([values(b) for b in micro], cursor) for micro, cursor in [*some, *made]]
 
 
-def test_a_worker_that_is_killed_is_replaced_and_the_batches_are_the_same(caplog):
+def test_killed_worker_is_replaced_and_batches_are_equal(caplog):
     def kill(workers):
         os.kill(workers[0].pid, signal.SIGKILL)
 
@@ -485,7 +485,7 @@ def test_a_worker_that_is_killed_is_replaced_and_the_batches_are_the_same(caplog
     assert "the run goes on with new ones" in caplog.text
 
 
-def test_workers_that_are_lost_again_and_again_are_told_in_a_line(monkeypatch):
+def test_repeatedly_lost_workers_are_reported_in_one_line(monkeypatch):
     def lost(*_: object):
         yield from ()
         raise RuntimeError("DataLoader worker (pid(s) 1) exited unexpectedly")
@@ -502,7 +502,7 @@ def test_workers_that_are_lost_again_and_again_are_told_in_a_line(monkeypatch):
 
 
 @pytest.mark.skipif(workers._START_METHOD != "forkserver", reason="has no fork server")
-def test_a_process_ends_though_its_fork_server_is_stopped(monkeypatch):
+def test_process_ends_with_its_fork_server_stopped(monkeypatch):
     from multiprocessing import forkserver
 
     monkeypatch.setattr(workers, "_WORKER_EXIT_SECONDS", 1.0)
@@ -518,7 +518,7 @@ def test_a_process_ends_though_its_fork_server_is_stopped(monkeypatch):
     assert stream(make(n_workers=1), 3) == stream(make(), 3)
 
 
-def test_workers_are_not_forked_from_a_process_with_threads():
+def test_workers_are_not_forked_from_a_threaded_process():
     assert workers._START_METHOD != "fork"
 
 
@@ -542,7 +542,7 @@ def test_workers_are_not_forked_from_a_process_with_threads():
         ({"document_of_row": np.arange(189)[::-1]}, "in ascending order"),
     ],
 )
-def test_what_cannot_be_right_is_refused_in_one_line(changes, message):
+def test_invalid_loader_settings_are_refused_in_one_line(changes, message):
     with pytest.raises(ValueError, match=message) as error:
         make(**changes)
     assert "\n" not in str(error.value)

@@ -51,13 +51,13 @@ def readings(plan: BatchPlan, epochs: int) -> list[list[int]]:
 
 
 @pytest.mark.parametrize("strategy", ["bucket", "pack"])
-def test_an_epoch_takes_its_number_of_each_source(strategy: str) -> None:
+def test_epoch_takes_configured_number_of_rows_per_source(strategy: str) -> None:
     for epoch in readings(make(strategy=strategy).plan, 5):
         counts = Counter(OF[np.array(epoch) % len(ROWS)].tolist())
         assert counts == {0: 50, 1: 40}
 
 
-def test_no_row_is_read_again_before_all_others_of_its_source() -> None:
+def test_no_row_repeats_before_all_others_of_its_source() -> None:
     read = list(itertools.chain(*readings(make().plan, 9)))
     assert len(set(read)) == len(read), "each reading of a row is another one"
     times = np.bincount(np.array(read) % len(ROWS), minlength=len(ROWS))
@@ -76,7 +76,7 @@ def test_no_row_is_read_again_before_all_others_of_its_source() -> None:
     st.integers(0, 40),
     st.sampled_from([None, 60]),
 )
-def test_going_on_from_a_cursor_is_never_having_stopped(sources, n, length) -> None:
+def test_resuming_plan_from_cursor_equals_uninterrupted(sources, n, length) -> None:
     of = np.random.default_rng(1).permutation(
         np.repeat(np.arange(len(sources)), [rows for rows, _ in sources])
     )
@@ -103,7 +103,7 @@ def values(loader: BatchLoader, steps: int) -> list:
 
 
 @pytest.mark.parametrize("workers", [0, 2])
-def test_resuming_in_the_middle_of_an_epoch_gives_the_batches_of_never_stopping(
+def test_resuming_within_an_epoch_equals_uninterrupted(
     workers: int,
 ) -> None:
     whole = values(make(), 25)
@@ -112,7 +112,7 @@ def test_resuming_in_the_middle_of_an_epoch_gives_the_batches_of_never_stopping(
     assert values(make(start_cursor=at, n_workers=workers), 11) == whole[14:]
 
 
-def test_a_row_that_comes_again_in_an_epoch_is_hidden_anew() -> None:
+def test_row_repeated_within_an_epoch_is_masked_anew() -> None:
     row = int(np.flatnonzero(OF == 1)[0])
     of = np.array([0])
     rows = ROWS[row : row + 1]
@@ -139,7 +139,7 @@ def test_a_row_that_comes_again_in_an_epoch_is_hidden_anew() -> None:
     assert len(hidden) <= 2
 
 
-def test_all_rows_once_is_what_there_is_without_sampling() -> None:
+def test_sampling_all_rows_once_equals_no_sampling() -> None:
     of, takes = np.zeros(len(ROWS), int), (len(ROWS),)
 
     def examples(loader: BatchLoader) -> list:
@@ -166,7 +166,7 @@ def test_seeds_and_epochs_differ() -> None:
     assert readings(make(seed=4).plan, 1) != [first]
 
 
-def test_rows_to_take_have_the_shares_of_the_tokens() -> None:
+def test_rows_per_source_follow_token_shares() -> None:
     tokens, rows, shares = (90_000, 9_000, 1_000), (900, 300, 2), (0.5, 0.3, 0.2)
     takes = rows_per_source(tokens, rows, shares)
     read = [n * t / r for n, t, r in zip(takes, tokens, rows, strict=True)]
@@ -175,7 +175,7 @@ def test_rows_to_take_have_the_shares_of_the_tokens() -> None:
     assert rows_per_source((1_000_000, 5), (10, 1), (1.0, 0.0)) == (10, 1)
 
 
-def test_what_cannot_be_right_is_refused() -> None:
+def test_invalid_source_sampling_is_refused() -> None:
     with pytest.raises(ValueError, match="each source must have a row"):
         SourceSampling(source_of_row=np.array([0, 0]), rows_per_epoch=(1, 1))
     with pytest.raises(ValueError, match="each source must have a row"):

@@ -58,7 +58,7 @@ def without_dropout(a: ElmoArchitecture) -> ElmoArchitecture:
         {"character_cnn": replace(SMALL.character_cnn, n_highway_layers=0, activation="relu")},
     ],
 )
-def test_what_is_written_comes_back(change: dict, tmp_path: Path) -> None:
+def test_written_model_reads_back(change: dict, tmp_path: Path) -> None:
     a = replace(SMALL, **change)
     model = written(tmp_path, a)
     opened = load_folder(tmp_path)
@@ -79,7 +79,7 @@ def test_what_is_written_comes_back(change: dict, tmp_path: Path) -> None:
     assert (tmp_path / elmo.OPTIONS_FILE).read_text() == (again / elmo.OPTIONS_FILE).read_text()
 
 
-def test_gates_stand_where_the_released_code_has_them(tmp_path: Path) -> None:
+def test_gate_order_is_that_of_released_code(tmp_path: Path) -> None:
     model = written(tmp_path)
     cell = model.backbone.backward_layers[1]
     with h5py.File(tmp_path / elmo.WEIGHTS_FILE) as file:
@@ -92,7 +92,7 @@ def test_gates_stand_where_the_released_code_has_them(tmp_path: Path) -> None:
     torch.testing.assert_close(ours, torch.cat((i, forget + 1, new, out), -1))
 
 
-def test_a_folder_reads_texts_that_are_tokenized(tmp_path: Path) -> None:
+def test_folder_reads_tokenized_texts(tmp_path: Path) -> None:
     written(tmp_path)
     model = unmask.load(tmp_path)
     text = "The U.S. , they 're seventh-seeded ."
@@ -117,7 +117,7 @@ def test_a_folder_reads_texts_that_are_tokenized(tmp_path: Path) -> None:
         ("lstm", "dim", None, "options.json: "),
     ],
 )
-def test_options_that_do_not_fit_are_named(
+def test_contradicting_options_are_named(
     part: str, key: str, value: object, said: str, tmp_path: Path
 ) -> None:
     written(tmp_path)
@@ -128,7 +128,7 @@ def test_options_that_do_not_fit_are_named(
         load_folder(tmp_path)
 
 
-def test_a_damaged_file_and_links_are_refused(tmp_path: Path) -> None:
+def test_damaged_files_and_links_are_refused(tmp_path: Path) -> None:
     written(tmp_path)
     path = tmp_path / elmo.WEIGHTS_FILE
     whole = path.read_bytes()
@@ -152,14 +152,14 @@ def test_a_damaged_file_and_links_are_refused(tmp_path: Path) -> None:
             load_folder(tmp_path)
 
 
-def test_without_h5py_the_extra_is_named(tmp_path: Path, monkeypatch) -> None:
+def test_missing_h5py_names_the_extra(tmp_path: Path, monkeypatch) -> None:
     written(tmp_path)
     monkeypatch.setitem(sys.modules, "h5py", None)
     with pytest.raises(ModuleNotFoundError, match=r"unmask\[elmo\]"):
         load_folder(tmp_path)
 
 
-def test_other_models_are_not_written_so(tmp_path: Path) -> None:
+def test_other_families_are_not_written_as_bilm(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="of ELMo alone, got a bert model"):
         unmask.load("unmask-mini-en").save(tmp_path / "x", format="elmo")
 
@@ -175,7 +175,7 @@ def theirs() -> Iterator[tuple[int, int, str, Tensor]]:
 
 @pytest.mark.skipif(not FIXTURE.is_dir(), reason="bilm-tf's fixture is not here")
 @torch.no_grad()
-def test_layers_equal_those_of_the_released_code() -> None:
+def test_layers_equal_released_code() -> None:
     """Its network goes on from sentence to sentence of a list, which ours never does.
 
     So the first sentence of each list is read as ours reads any; those after it by the same cells,

@@ -76,9 +76,7 @@ def _wrong(key: ConfigKey) -> list[Any]:
 
 
 @pytest.mark.parametrize("family", MAKERS)
-def test_sizes_and_rates_that_cannot_be_are_refused_in_one_line_with_file_and_key(
-    family: str, shelf: Path
-) -> None:
+def test_impossible_sizes_and_rates_are_refused_with_file_and_key(family: str, shelf: Path) -> None:
     table = FIELDS[family].config_keys.table
     plain = json.loads((shelf / family / "config.json").read_text())
     tried = 0
@@ -99,9 +97,7 @@ def test_sizes_and_rates_that_cannot_be_are_refused_in_one_line_with_file_and_ke
 
 
 @pytest.mark.parametrize("family", MAKERS)
-def test_heads_that_do_not_divide_the_width_are_refused_by_their_key(
-    family: str, shelf: Path, tmp_path: Path
-) -> None:
+def test_indivisible_head_count_is_refused_by_key(family: str, shelf: Path, tmp_path: Path) -> None:
     heads = [
         k for k in FIELDS[family].config_keys.table.values() if "head" in k.name and k.divisor_of
     ]
@@ -143,7 +139,7 @@ DECLARED = list(_declared())
 
 
 @pytest.mark.parametrize(("family", "said", "key"), DECLARED)
-def test_declared_sizes_are_refused_at_once_and_without_their_memory(
+def test_oversized_declarations_are_refused_without_allocating(
     family: str, said: dict[str, Any], key: str, shelf: Path, tmp_path: Path
 ) -> None:
     folder = tmp_path / "x"
@@ -157,7 +153,7 @@ def test_declared_sizes_are_refused_at_once_and_without_their_memory(
     assert after.ru_maxrss - before.ru_maxrss < 200_000  # kilobytes
 
 
-def test_labels_of_a_head_that_no_weights_are_of_are_bounded(
+def test_label_count_of_head_without_weights_is_bounded(
     shelf: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(check, "_MAX_RANDOM_WEIGHTS", 10_000)
@@ -170,9 +166,7 @@ def test_labels_of_a_head_that_no_weights_are_of_are_bounded(
     assert len(load_folder(folder).label_names) == 7
 
 
-def test_more_layers_in_the_file_than_declared_are_named_as_unused(
-    shelf: Path, tmp_path: Path
-) -> None:
+def test_layers_beyond_the_declared_are_reported_as_unused(shelf: Path, tmp_path: Path) -> None:
     folder = tmp_path / "x"
     shutil.copytree(shelf / "bert", folder)
     rewrite(folder, {"num_hidden_layers": 2})
@@ -181,7 +175,7 @@ def test_more_layers_in_the_file_than_declared_are_named_as_unused(
     assert all("layer.2." in name for name in opened.unexpected)
 
 
-def test_layers_are_counted_in_an_index_too(shelf: Path, tmp_path: Path) -> None:
+def test_layers_are_counted_in_an_index_file(shelf: Path, tmp_path: Path) -> None:
     state = load_file(shelf / "bert" / SAFETENSORS_WEIGHTS)
     shutil.copy(shelf / "bert" / "config.json", tmp_path)
     save_file(state, tmp_path / "part.safetensors", {"format": "pt"})
@@ -193,7 +187,7 @@ def test_layers_are_counted_in_an_index_too(shelf: Path, tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("card", ["bert-mini", "t5-mini", "gpt2-mini", "canine-mini"])
-def test_sizes_of_cards_have_a_stated_limit(card: str) -> None:
+def test_preset_sizes_have_a_stated_limit(card: str) -> None:
     a = MODELS[card].architecture
     stack = "encoder." if card == "t5-mini" else ""
     for key in ("n_layers", "d_ff", "n_heads", "vocab_size", "d_model"):
@@ -209,7 +203,7 @@ def test_sizes_of_cards_have_a_stated_limit(card: str) -> None:
                 set_value(a, f"{stack}norm.eps", value)
 
 
-def test_a_run_in_our_words_is_bounded_as_well(tmp_path: Path) -> None:
+def test_own_format_config_is_bounded(tmp_path: Path) -> None:
     card = MODELS["palm-mini"]
     small = {"vocab_size": 40, "d_model": 32, "n_layers": 2, "n_heads": 2, "d_ff": 48}
     a = card.architecture
@@ -241,7 +235,7 @@ FAMILIES = [f if f in _USUAL else pytest.param(f, marks=pytest.mark.slow) for f 
 
 @pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.parametrize("tied", [True, False])
-def test_a_file_without_a_head_is_read_as_the_reference_does_or_refused(
+def test_checkpoint_without_head_equals_reference_or_is_refused(
     family: str, tied: bool, tmp_path: Path
 ) -> None:
     with quiet():
@@ -257,7 +251,7 @@ def test_a_file_without_a_head_is_read_as_the_reference_does_or_refused(
 
 @pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.parametrize("tied", [True, False])
-def test_a_file_with_another_head_is_read_as_the_reference_does_or_refused(
+def test_checkpoint_with_other_head_equals_reference_or_is_refused(
     family: str, tied: bool, tmp_path: Path
 ) -> None:
     with quiet():
@@ -276,7 +270,7 @@ def test_a_file_with_another_head_is_read_as_the_reference_does_or_refused(
 
 
 @pytest.mark.parametrize("name", ["bert-tiny", "bart-mini", "roberta-base", "llama-mini"])
-def test_what_we_write_untied_the_reference_reads(name: str, tmp_path: Path) -> None:
+def test_reference_reads_our_untied_weights(name: str, tmp_path: Path) -> None:
     import transformers as hf
 
     card = MODELS[name]
@@ -306,7 +300,7 @@ def test_what_we_write_untied_the_reference_reads(name: str, tmp_path: Path) -> 
     assert differ(ours(tmp_path, 9), said_by(reads, 9)) < TOLERANCE
 
 
-def test_every_kind_of_the_tables_is_tried() -> None:
+def test_every_value_type_of_config_keys_is_tested() -> None:
     kinds = {
         k.value_type
         for f in FIELDS.values()
@@ -321,9 +315,7 @@ assert reference.V == 99
 
 
 @pytest.mark.parametrize("family", ["bert", "llama", "gpt2", "gpt_neox", "bart", "modernbert"])
-def test_two_names_of_one_tensor_are_read_where_they_agree(
-    family: str, shelf: Path, tmp_path: Path
-) -> None:
+def test_duplicate_tensor_names_must_agree(family: str, shelf: Path, tmp_path: Path) -> None:
     """With a prefix and without: which of two that differ counts, the file does not say."""
     folder = shutil.copytree(shelf / family, tmp_path / "x")
     path = folder / SAFETENSORS_WEIGHTS

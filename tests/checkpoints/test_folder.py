@@ -35,7 +35,7 @@ def names(folder):
     return sorted(p.name for p in (folder / "checkpoints").iterdir())
 
 
-def test_a_checkpoint_gives_back_what_was_saved(tmp_path):
+def test_saved_checkpoint_reads_back(tmp_path):
     saved(tmp_path, 7)
     found, damaged = newest_checkpoint(tmp_path)
     assert not damaged
@@ -47,19 +47,19 @@ def test_a_checkpoint_gives_back_what_was_saved(tmp_path):
         assert all(torch.equal(read[n], t) and read[n].dtype == t.dtype for n, t in tensors.items())
 
 
-def test_no_checkpoint_is_none(tmp_path):
+def test_empty_folder_has_no_checkpoint(tmp_path):
     assert newest_checkpoint(tmp_path) == (None, [])
     (tmp_path / "checkpoints").mkdir()
     assert newest_checkpoint(tmp_path) == (None, [])
 
 
-def test_the_newest_two_are_kept(tmp_path):
+def test_newest_two_checkpoints_are_kept(tmp_path):
     saved(tmp_path, 10, 20, 30, 100_000_000)
     assert names(tmp_path) == ["step-00000030", "step-100000000"]
     assert newest_checkpoint(tmp_path)[0].step == 100_000_000
 
 
-def test_files_are_readable_as_the_users_mask_says(tmp_path):
+def test_file_modes_follow_the_umask(tmp_path):
     (path,) = saved(tmp_path, 1)
     modes = {stat.S_IMODE(p.stat().st_mode) for p in path.iterdir()}
     (tmp_path / "plain").touch()
@@ -70,7 +70,7 @@ def test_files_are_readable_as_the_users_mask_says(tmp_path):
     "name", ["model.safetensors", "optimizer.safetensors", "progress.json", "manifest.json"]
 )
 @pytest.mark.parametrize("how", ["shorter", "empty", "changed", "gone"])
-def test_a_damaged_newest_one_is_named_and_the_one_before_it_used(tmp_path, name, how):
+def test_damaged_newest_checkpoint_falls_back_to_previous(tmp_path, name, how):
     file = saved(tmp_path, 1, 2)[1] / name
     data = file.read_bytes()
     if how == "gone":
@@ -99,14 +99,14 @@ def test_a_damaged_newest_one_is_named_and_the_one_before_it_used(tmp_path, name
         '{"files": {"progress.json": {"size": "x", "sha256": "y"}}}',
     ],
 )
-def test_a_manifest_that_says_nothing_is_a_damage(tmp_path, manifest):
+def test_empty_manifest_counts_as_damage(tmp_path, manifest):
     (path,) = saved(tmp_path, 1)
     (path / "manifest.json").write_text(manifest)
     assert "manifest.json" in find_damage(path)
     assert newest_checkpoint(tmp_path)[0] is None
 
 
-def test_a_manifest_cannot_name_a_file_outside(tmp_path):
+def test_manifest_cannot_name_a_file_outside(tmp_path):
     (path,) = saved(tmp_path, 1)
     manifest = json.loads((path / "manifest.json").read_bytes())
     manifest["files"]["../../secret"] = {"size": 3, "sha256": "0" * 64}
@@ -115,7 +115,7 @@ def test_a_manifest_cannot_name_a_file_outside(tmp_path):
     assert find_damage(path) == "../../secret is missing"
 
 
-def test_a_checkpoint_of_a_later_format_is_an_error(tmp_path, monkeypatch):
+def test_checkpoint_of_later_format_is_refused(tmp_path, monkeypatch):
     with monkeypatch.context() as m:
         m.setattr(checkpoints, "FORMAT", 3)
         saved(tmp_path, 1)
@@ -123,7 +123,7 @@ def test_a_checkpoint_of_a_later_format_is_an_error(tmp_path, monkeypatch):
         newest_checkpoint(tmp_path)
 
 
-def test_a_damaged_checkpoint_is_replaced_when_its_step_comes_again(tmp_path):
+def test_damaged_checkpoint_is_replaced_at_the_same_step(tmp_path):
     path = saved(tmp_path, 1, 2)[1]
     (path / "model.safetensors").write_bytes(b"")
     saved(tmp_path, 2)
@@ -131,14 +131,14 @@ def test_a_damaged_checkpoint_is_replaced_when_its_step_comes_again(tmp_path):
     assert names(tmp_path) == ["step-00000001", "step-00000002"]
 
 
-def test_later_checkpoints_do_not_outlive_a_run_that_went_back(tmp_path):
+def test_later_checkpoints_are_removed_after_going_back(tmp_path):
     path = saved(tmp_path, 10, 20)[1]
     (path / "progress.json").unlink()
     saved(tmp_path, 15)
     assert names(tmp_path) == ["step-00000010", "step-00000015"]
 
 
-def test_saving_a_step_again_changes_nothing_unless_the_logs_have_grown(tmp_path):
+def test_saving_a_step_again_rewrites_only_if_logs_grew(tmp_path):
     (path,) = saved(tmp_path, 1)
     before = os.stat(path).st_ino
     saved(tmp_path, 1)
@@ -149,7 +149,7 @@ def test_saving_a_step_again_changes_nothing_unless_the_logs_have_grown(tmp_path
     assert names(tmp_path) == ["step-00000001"]
 
 
-def test_what_interrupted_writes_left_is_removed(tmp_path):
+def test_leftovers_of_interrupted_writes_are_removed(tmp_path):
     saved(tmp_path, 1)
     home = tmp_path / "checkpoints"
     for left in (
@@ -164,7 +164,7 @@ def test_what_interrupted_writes_left_is_removed(tmp_path):
     assert names(tmp_path) == ["step-00000001"]
 
 
-def test_other_peoples_files_in_the_folder_are_left_alone(tmp_path):
+def test_unrelated_files_are_left_alone(tmp_path):
     saved(tmp_path, 1)
     home = tmp_path / "checkpoints"
     (home / "notes.txt").write_text("mine")
@@ -180,9 +180,7 @@ class Killed(BaseException):
 
 @settings(max_examples=40)
 @given(after=st.integers(0, 60), steps=st.integers(1, 3))
-def test_killed_at_any_call_to_the_system_the_newest_whole_one_is_found(
-    tmp_path_factory, after, steps
-):
+def test_kill_at_any_system_call_keeps_a_whole_checkpoint(tmp_path_factory, after, steps):
     """Break off at the n-th call that changes the disk, without any cleaning up after it."""
     folder = tmp_path_factory.mktemp("run")
     saved(folder, *range(1, steps))
@@ -230,7 +228,7 @@ def small_disk():
 
 
 @pytest.mark.usefixtures("small_disk")
-def test_a_full_disk_is_one_clear_line_and_earlier_checkpoints_are_untouched(tmp_path):
+def test_full_disk_is_one_line_and_keeps_earlier_checkpoints(tmp_path):
     saved(tmp_path, 1, 2)
     large = {"model": {"a": torch.zeros(100_000)}}
     with pytest.raises(
@@ -243,7 +241,7 @@ def test_a_full_disk_is_one_clear_line_and_earlier_checkpoints_are_untouched(tmp
     assert newest_checkpoint(tmp_path)[0].step == 2
 
 
-def test_a_damaged_checkpoint_does_not_take_the_place_of_a_whole_one(tmp_path):
+def test_damaged_checkpoint_does_not_displace_a_whole_one(tmp_path):
     path = saved(tmp_path, 10, 20)[1]
     (path / "model.safetensors").write_bytes(b"")
     assert newest_checkpoint(tmp_path)[0].step == 10
@@ -252,7 +250,7 @@ def test_a_damaged_checkpoint_does_not_take_the_place_of_a_whole_one(tmp_path):
     assert names(tmp_path) == ["step-00000010", "step-00000025"]
 
 
-def test_who_only_looks_changes_nothing(tmp_path):
+def test_reading_changes_nothing(tmp_path):
     path = saved(tmp_path, 10, 20)[1]
     (path / "model.safetensors").write_bytes(b"")
     (tmp_path / "checkpoints" / ".step-00000030.fresh.part").mkdir()
@@ -262,7 +260,7 @@ def test_who_only_looks_changes_nothing(tmp_path):
 
 
 @pytest.mark.parametrize("call", range(12))
-def test_no_space_at_any_flush_is_the_same_clear_line(tmp_path, monkeypatch, call):
+def test_no_space_at_any_flush_is_reported_alike(tmp_path, monkeypatch, call):
     (tmp_path / "log.jsonl").write_text("{}\n")
     saved(tmp_path, 1)
     real, left = os.fsync, [call]
@@ -289,7 +287,7 @@ def test_no_space_at_any_flush_is_the_same_clear_line(tmp_path, monkeypatch, cal
     assert all(name.startswith("step-") for name in names(tmp_path))
 
 
-def test_logs_are_cut_back_to_their_checkpoint(tmp_path):
+def test_logs_are_truncated_to_their_checkpoint(tmp_path):
     log, timing = tmp_path / "log.jsonl", tmp_path / "timing.jsonl"
     log.write_text("one\n")
     saved(tmp_path, 1)
@@ -302,7 +300,7 @@ def test_logs_are_cut_back_to_their_checkpoint(tmp_path):
     assert log.read_text() == ""
 
 
-def test_a_log_that_has_lost_lines_is_named_and_not_padded(tmp_path):
+def test_log_shorter_than_checkpoint_is_reported(tmp_path):
     log = tmp_path / "log.jsonl"
     log.write_text("one\ntwo\n")
     saved(tmp_path, 1)
@@ -314,9 +312,7 @@ def test_a_log_that_has_lost_lines_is_named_and_not_padded(tmp_path):
 
 @settings(max_examples=60)
 @given(data=st.data())
-def test_a_damaged_tensor_file_is_an_error_that_names_it_or_holds_the_same_tensors(
-    tmp_path_factory, data
-):
+def test_damaged_tensor_file_is_refused_by_name_or_equal(tmp_path_factory, data):
     path = tmp_path_factory.mktemp("t") / "model.safetensors"
     write_tensors(path, TENSORS["model"])
     whole = path.read_bytes()
@@ -345,7 +341,7 @@ def test_a_damaged_tensor_file_is_an_error_that_names_it_or_holds_the_same_tenso
         assert x.tolist() == TENSORS["model"][name].tolist()
 
 
-def test_a_flipped_bit_is_an_error_wherever_it_is(tmp_path):
+def test_any_flipped_bit_is_an_error(tmp_path):
     path = tmp_path / "model.safetensors"
     write_tensors(path, {"a": torch.randn(3000), "b": torch.zeros(7, dtype=torch.bfloat16)})
     whole = path.read_bytes()
@@ -360,7 +356,7 @@ def test_a_flipped_bit_is_an_error_wherever_it_is(tmp_path):
     assert (tmp_path / "again").read_bytes() == whole  # the header's order is ours
 
 
-def test_no_tensor_file_is_an_error_that_names_it(tmp_path):
+def test_missing_tensor_file_is_named(tmp_path):
     with pytest.raises(FileNotFoundError, match=r"model\.safetensors: no such file"):
         read_tensors(tmp_path / "model.safetensors")
     with pytest.raises(FileNotFoundError):
@@ -380,7 +376,7 @@ def test_two_processes_cannot_train_in_one_folder(tmp_path):
         pass
 
 
-def test_a_claim_does_not_outlive_its_process_in_a_worker(tmp_path):
+def test_folder_lock_does_not_outlive_its_process_in_a_worker(tmp_path):
     """As after `kill -9`: a worker process lives on for a while, and the run is resumed at once."""
     ready, told = os.pipe()
     first = os.fork()

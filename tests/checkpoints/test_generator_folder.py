@@ -18,7 +18,7 @@ from unmask.zoo.catalogue import MODELS
 
 
 @pytest.mark.parametrize("name", ["electra-mini", "deberta-v3-mini", "coco-lm-mini"])
-def test_a_model_and_its_generator_come_back(name: str, tmp_path: Path) -> None:
+def test_model_and_generator_round_trip(name: str, tmp_path: Path) -> None:
     card = MODELS[name]
     card = replace(card, architecture=card.architecture.with_vocab_size(50))
     model = card.build().initialize(1).eval()

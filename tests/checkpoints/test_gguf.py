@@ -146,7 +146,7 @@ CASES = {
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_each_tensor_is_that_of_the_model(name: str, tmp_path: Path) -> None:
+def test_tensors_equal_the_model(name: str, tmp_path: Path) -> None:
     loaded = tiny(name)
     reader = written(loaded, tmp_path)
     architecture, names = CASES[name]
@@ -179,7 +179,7 @@ def test_each_tensor_is_that_of_the_model(name: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_the_vocabulary_is_that_of_the_tokenizer(name: str, tmp_path: Path) -> None:
+def test_vocabulary_equals_the_tokenizer(name: str, tmp_path: Path) -> None:
     loaded = tiny(name)
     reader, known = written(loaded, tmp_path), tokenizer(name)
     tokens = field(reader, "tokenizer.ggml.tokens")
@@ -234,7 +234,7 @@ def test_matrices_may_be_float16(tmp_path: Path) -> None:
     assert not (tmp_path / "b" / "m").exists()
 
 
-def test_llama_3_divides_its_frequencies(tmp_path: Path) -> None:
+def test_llama_3_rope_scaling_divides_frequencies(tmp_path: Path) -> None:
     card = MODELS["llama-mini"]
     position: Any = card.architecture.position  # type: ignore[attr-defined]
     scaling = Llama3Scaling(original_max_positions=64)
@@ -255,7 +255,7 @@ def test_llama_3_divides_its_frequencies(tmp_path: Path) -> None:
         (lambda: tiny("llama-mini", causal=False), "reads forward only"),
     ],
 )
-def test_what_llama_cpp_has_not_is_refused(
+def test_models_llama_cpp_lacks_are_refused(
     make: Callable[[], LoadedModel], message: str, tmp_path: Path
 ) -> None:
     with pytest.raises(ValueError, match=message):
@@ -263,7 +263,7 @@ def test_what_llama_cpp_has_not_is_refused(
     assert not (tmp_path / "m").exists()
 
 
-def test_what_is_left_out_is_said(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_omitted_parts_are_reported(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     written(tiny("bert-mini"), tmp_path / "a")
     written(tiny("mistral-mini"), tmp_path / "b")
     known = train_tokenizer(
@@ -278,7 +278,7 @@ def test_what_is_left_out_is_said(tmp_path: Path, caplog: pytest.LogCaptureFixtu
     assert "llama.cpp reads text in lower case" in said
 
 
-def test_options_and_a_missing_library_are_one_line(
+def test_invalid_options_and_missing_library_are_one_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd
 ) -> None:
     out = str(tmp_path / "m")

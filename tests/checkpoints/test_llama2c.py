@@ -60,7 +60,7 @@ def written(model, path: Path, *, tied: bool) -> Path:
 
 @pytest.mark.parametrize("tied", [False, True])
 @torch.no_grad()
-def test_a_file_opens_as_the_model_that_was_written(tied: bool, tmp_path: Path) -> None:
+def test_file_opens_as_the_written_model(tied: bool, tmp_path: Path) -> None:
     reference = llama(rms_norm_eps=1e-5, tie_word_embeddings=tied)
     same = load_folder(saved(reference, tmp_path / "theirs"))
     folder = tmp_path / "bin"
@@ -74,7 +74,7 @@ def test_a_file_opens_as_the_model_that_was_written(tied: bool, tmp_path: Path) 
     assert all(torch.equal(x, weights[n]) for n, x in opened.model.own_weights().items())
 
 
-def test_a_file_that_was_cut_off_or_of_another_kind_is_none(tmp_path: Path) -> None:
+def test_truncated_or_foreign_file_is_not_recognized(tmp_path: Path) -> None:
     path = written(llama(), tmp_path / "model.bin", tied=False)
     whole = path.read_bytes()
     assert llama2c.find_weights(tmp_path) == path
@@ -95,7 +95,7 @@ def stories():
     return unmask.load(STORIES)
 
 
-def test_a_published_model_says_its_published_story(stories) -> None:
+def test_published_model_generates_its_published_story(stories) -> None:
     (said,) = generate(
         stories.model, [[1]], stories.tokenizer.special_ids, GenerationConfig(max_new_tokens=256)
     )
@@ -106,7 +106,7 @@ def test_a_published_model_says_its_published_story(stories) -> None:
 
 
 @torch.no_grad()
-def test_a_published_model_has_its_published_loss(stories) -> None:
+def test_published_model_has_its_published_loss(stories) -> None:
     text = (
         "Once upon a time, there was a little boy named Tim. "
         "He liked to play with his red ball in the park."

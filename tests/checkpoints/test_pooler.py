@@ -53,7 +53,7 @@ LABELED = {
 
 
 @pytest.mark.parametrize("family", PLAIN)
-def test_a_base_without_heads_comes_back_bit_for_bit(family: str, tmp_path: Path) -> None:
+def test_headless_base_round_trips_bitwise(family: str, tmp_path: Path) -> None:
     reference = PLAIN[family]()
     opened = load_folder(saved(reference, tmp_path / "theirs"))
     assert (opened.missing, opened.unexpected) == ((), ())
@@ -74,7 +74,7 @@ def test_a_base_without_heads_comes_back_bit_for_bit(family: str, tmp_path: Path
     assert torch.allclose(*pooled, atol=1e-6)  # where weights lie in memory rounds otherwise
 
 
-def test_a_pooler_stays_beside_other_heads(tmp_path: Path) -> None:
+def test_pooler_is_kept_beside_other_heads(tmp_path: Path) -> None:
     """As in `bert-base-uncased`, whose class is that of masks alone."""
     theirs = saved(bert("BertForPreTraining"), tmp_path / "theirs")
     opened = load_folder(theirs)
@@ -87,7 +87,7 @@ def test_a_pooler_stays_beside_other_heads(tmp_path: Path) -> None:
         assert torch.equal(there[f"bert.pooler.dense.{tail}"], pooler)
 
 
-def test_a_head_that_reads_the_pooler_holds_it(tmp_path: Path) -> None:
+def test_head_that_reads_the_pooler_contains_it(tmp_path: Path) -> None:
     folder = saved(bert("BertModel"), tmp_path)
     reading = load_folder(folder, {"label": SequenceClassification()})
     assert reading.preset.unused_pooler is None
@@ -99,7 +99,7 @@ def test_a_head_that_reads_the_pooler_holds_it(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("family", LABELED)
-def test_fine_tuning_begins_with_what_transformers_begins_with(family: str, tmp_path: Path) -> None:
+def test_fine_tuning_starts_from_the_weights_of_transformers(family: str, tmp_path: Path) -> None:
     import transformers as hf
 
     kind, name = LABELED[family]
@@ -124,7 +124,7 @@ def test_fine_tuning_begins_with_what_transformers_begins_with(family: str, tmp_
         assert begun.build_model(0).pooler is None
 
 
-def test_the_maps_below_the_scores_of_modernbert_are_those_of_its_masks(tmp_path: Path) -> None:
+def test_modernbert_classifier_dense_layer_comes_from_its_mlm_head(tmp_path: Path) -> None:
     """Of an opened model, too: transformers calls them alike."""
     opened = load_folder(saved(modernbert(), tmp_path))
     words = train_tokenizer(
@@ -143,7 +143,7 @@ def test_the_maps_below_the_scores_of_modernbert_are_those_of_its_masks(tmp_path
         assert torch.equal(mine, there[f"heads.language.{part}.weight"])
 
 
-def test_a_pooler_is_kept_and_not_learned_when_a_network_grows(tmp_path: Path) -> None:
+def test_pooler_is_kept_frozen_when_vocabulary_grows(tmp_path: Path) -> None:
     short = load_folder(saved(roberta("Model"), tmp_path))
     long = load_folder(saved(longformer("Model"), tmp_path / "long"))
     grown = from_roberta(short.model, long.preset.architecture)

@@ -76,7 +76,7 @@ def softmax64(x: Tensor, temperature: float) -> Tensor:
 
 
 @pytest.mark.parametrize("n_teachers", [1, 2])
-def test_soft_targets_are_hinton_s_loss(n_teachers: int, tmp_path: Path) -> None:
+def test_soft_targets_equal_hintons_loss(n_teachers: int, tmp_path: Path) -> None:
     student = opened(tmp_path / "s", **STUDENT)
     teachers = [opened(tmp_path / f"t{i}", **TEACHER) for i in range(n_teachers)]
     with torch.no_grad():
@@ -98,7 +98,7 @@ def test_soft_targets_are_hinton_s_loss(n_teachers: int, tmp_path: Path) -> None
     torch.testing.assert_close(terms["masked"].total, plain.total)
 
 
-def test_a_student_that_equals_its_teacher_has_no_loss(tmp_path: Path) -> None:
+def test_student_equal_to_teacher_has_zero_loss(tmp_path: Path) -> None:
     teacher = opened(tmp_path / "t", **TEACHER)
     student = load_folder(tmp_path / "t")
     terms = forward(
@@ -122,7 +122,7 @@ def recorded(model: LoadedModel, b: Batch) -> Any:
     return record
 
 
-def test_tinybert_s_losses(tmp_path: Path) -> None:
+def test_tinybert_losses_equal_formula(tmp_path: Path) -> None:
     student, teacher = opened(tmp_path / "s", **STUDENT), opened(tmp_path / "t", **TEACHER)
     distill = forward(
         student, [teacher], HiddenStateDistillation(weight=2.0), AttentionDistillation()
@@ -150,7 +150,7 @@ def test_tinybert_s_losses(tmp_path: Path) -> None:
     assert terms["attention_scores"].count == 3
 
 
-def test_minilm_s_relations(tmp_path: Path) -> None:
+def test_minilm_relations_equal_formula(tmp_path: Path) -> None:
     student, teacher = opened(tmp_path / "s", **STUDENT), opened(tmp_path / "t", **TEACHER)
     b = batch()
     total = forward(student, [teacher], RelationDistillation())(b).terms["relations"].total
@@ -176,7 +176,7 @@ def test_minilm_s_relations(tmp_path: Path) -> None:
     assert float(total.detach()) == pytest.approx(expected, rel=1e-3)
 
 
-def test_relations_in_other_heads_compare_other_widths(tmp_path: Path) -> None:
+def test_relation_heads_allow_different_widths(tmp_path: Path) -> None:
     student = opened(tmp_path / "s", **(STUDENT | {"num_attention_heads": 2}))
     teacher = opened(tmp_path / "t", **TEACHER)
     term = RelationDistillation(kinds=("query", "key", "value"), heads=8)
@@ -187,7 +187,7 @@ def test_relations_in_other_heads_compare_other_widths(tmp_path: Path) -> None:
         forward(student, [teacher], replace(term, heads=7))
 
 
-def test_the_cosine_of_hidden_states(tmp_path: Path) -> None:
+def test_hidden_state_cosine_equals_formula(tmp_path: Path) -> None:
     student = opened(tmp_path / "s", **STUDENT)
     teacher = opened(tmp_path / "t", **(TEACHER | {"hidden_size": 32}))
     b = batch()
@@ -203,7 +203,7 @@ def test_the_cosine_of_hidden_states(tmp_path: Path) -> None:
         forward(student, [opened(tmp_path / "u", **TEACHER)], HiddenCosine())
 
 
-def test_soft_labels() -> None:
+def test_soft_label_loss_equals_formula() -> None:
     generator = torch.Generator().manual_seed(0)
     student, teacher = (torch.randn(4, 3, generator=generator) for _ in range(2))
     labels = torch.tensor([0, IGNORE_INDEX, 2, 1])
@@ -236,7 +236,7 @@ def test_soft_labels() -> None:
     assert float(got) == pytest.approx(float((s - r - 0.5).square().sum()), rel=1e-5)
 
 
-def test_soft_spans() -> None:
+def test_soft_span_loss_equals_formula() -> None:
     generator = torch.Generator().manual_seed(0)
     student, teacher = (torch.randn(2, 5, 2, generator=generator) for _ in range(2))
     labels = torch.tensor([[IGNORE_INDEX, 1, 0, 2, 0], [IGNORE_INDEX, 0, 0, 0, 0]])
@@ -249,13 +249,13 @@ def test_soft_spans() -> None:
     assert float(got) == pytest.approx(expected, rel=1e-5)
 
 
-def test_layers_are_mapped_by_their_depth() -> None:
+def test_student_layers_map_by_depth() -> None:
     assert [mapped_layer(m, 4, 12) for m in range(5)] == [0, 3, 6, 9, 12]
     assert [mapped_layer(m, 3, 4) for m in range(4)] == [0, 1, 3, 4]
     assert [mapped_layer(m, 4, 1) for m in range(5)] == [0, 1, 1, 1, 1]
 
 
-def test_what_cannot_be_compared_is_refused(tmp_path: Path) -> None:
+def test_incomparable_models_are_refused(tmp_path: Path) -> None:
     student, teacher = opened(tmp_path / "s", **STUDENT), opened(tmp_path / "t", **TEACHER)
     with pytest.raises(ValueError, match="several teachers: only their predictions"):
         forward(student, [teacher, teacher], HiddenStateDistillation())
@@ -280,7 +280,7 @@ def test_what_cannot_be_compared_is_refused(tmp_path: Path) -> None:
         ({"teacher": "t", "distill": ["teacher:precision=int8"]}, "precision must be one of"),
     ],
 )
-def test_wrong_options_are_refused(options: dict[str, Any], message: str) -> None:
+def test_invalid_options_are_refused(options: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         distillation(CompressionOptions(**options))
 
@@ -298,7 +298,7 @@ def test_options_become_a_distillation() -> None:
     )
 
 
-def test_a_head_of_all_layers_leaves_what_is_compared(tmp_path: Path) -> None:
+def test_head_of_all_layers_keeps_distilled_layers(tmp_path: Path) -> None:
     student, teacher = opened(tmp_path / "s", **STUDENT), opened(tmp_path / "t", **TEACHER)
     expected = forward(student, [teacher], HiddenStateDistillation())(batch()).terms
     student.model.remove_training_modules()
@@ -332,7 +332,7 @@ def test_heads_of_other_sizes_or_losses_are_refused(tmp_path: Path) -> None:
                     forward(student, [teacher], SoftTargets())
 
 
-def test_a_term_without_embeddings_has_no_projection_of_them(tmp_path: Path) -> None:
+def test_term_without_embeddings_has_no_embedding_projection(tmp_path: Path) -> None:
     student, teacher = opened(tmp_path / "s", **STUDENT), opened(tmp_path / "t", **TEACHER)
     forward(student, [teacher], HiddenStateDistillation(embeddings=False))
     names = [name for name, _ in student.model.training_modules.named_parameters()]

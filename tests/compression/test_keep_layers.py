@@ -14,14 +14,14 @@ from unmask.config import from_dict
 from unmask.model.backbones.transformer import Transformer
 
 
-def test_layers_of_distilbert_are_those_of_its_released_code() -> None:
+def test_distilbert_layers_equal_released_code() -> None:
     assert every_nth(12, 6) == (0, 2, 4, 7, 9, 11)
     assert every_nth(24, 6) == (0, 5, 9, 14, 18, 23)
     assert every_nth(12, 1) == (0,)
     assert every_nth(5, 5) == (0, 1, 2, 3, 4)
 
 
-def test_strategies_are_those_of_the_paper() -> None:
+def test_strategies_select_the_layers_of_the_paper() -> None:
     assert select_layers(12, 8, "top") == (0, 1, 2, 3, 4, 5, 6, 7)
     assert select_layers(12, 8, "bottom") == (4, 5, 6, 7, 8, 9, 10, 11)
     assert select_layers(12, 8, "symmetric") == (0, 1, 2, 3, 8, 9, 10, 11)
@@ -31,7 +31,7 @@ def test_strategies_are_those_of_the_paper() -> None:
 
 
 @pytest.mark.parametrize("strategy", ["spaced", "top", "bottom", "alternate", "symmetric"])
-def test_as_many_layers_stay_as_are_asked_for(strategy: str) -> None:
+def test_requested_number_of_layers_is_kept(strategy: str) -> None:
     for n in range(1, 9):
         for kept in range(1, n + 1):
             if strategy == "alternate" and n - kept > n // 2:
@@ -54,12 +54,12 @@ def test_as_many_layers_stay_as_are_asked_for(strategy: str) -> None:
         ({"keep": 1, "strategy": "random"}, "strategy"),
     ],
 )
-def test_options_are_checked(fields: dict[str, object], message: str) -> None:
+def test_options_are_validated(fields: dict[str, object], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         from_dict(KeepLayers, fields)
 
 
-def test_the_model_is_that_of_the_layers_that_stay(tmp_path: Path) -> None:
+def test_reduced_model_holds_the_kept_layers(tmp_path: Path) -> None:
     _, before = make("bert", tmp_path / "model", num_hidden_layers=4)
     after = keep_layers(before, (1, 3))
     backbone = before.model.backbone
@@ -73,7 +73,7 @@ def test_the_model_is_that_of_the_layers_that_stay(tmp_path: Path) -> None:
         assert w.data_ptr() not in {x.data_ptr() for x in before.model.own_weights().values()}, name
 
 
-def test_one_stack_of_two(tmp_path: Path) -> None:
+def test_one_of_two_stacks_can_be_reduced(tmp_path: Path) -> None:
     _, before = make("t5", tmp_path / "model", num_layers=3, num_decoder_layers=3)
     after = KeepLayers(keep=1, stack="decoder").restructure(before)
     stacks = after.model.architecture.stacks
@@ -83,7 +83,7 @@ def test_one_stack_of_two(tmp_path: Path) -> None:
         KeepLayers(keep=1, stack="decoder").restructure(one)
 
 
-def test_a_folder_of_fewer_layers_is_one_of_its_family(tmp_path: Path) -> None:
+def test_reduced_folder_stays_in_its_family(tmp_path: Path) -> None:
     transformers = pytest.importorskip("transformers")
     make("bert", tmp_path / "model", num_hidden_layers=4)
     result = unmask.compress(tmp_path / "model", method=["layers:keep=0+3"], out=tmp_path / "small")
@@ -111,7 +111,7 @@ def test_a_folder_of_fewer_layers_is_one_of_its_family(tmp_path: Path) -> None:
         ((-1,), "rising indices"),
     ],
 )
-def test_indices_are_checked(indices: tuple[int, ...], message: str, tmp_path: Path) -> None:
+def test_indices_are_validated(indices: tuple[int, ...], message: str, tmp_path: Path) -> None:
     _, before = make("bert", tmp_path / "model", num_hidden_layers=2)
     with pytest.raises(ValueError, match=message):
         keep_layers(before, indices)

@@ -24,14 +24,14 @@ def random(*shape: int, seed: int = 0) -> Tensor:
 
 @pytest.mark.parametrize("shape", [(6, 9), (9, 6), (7, 7)])
 @pytest.mark.parametrize("weighted", [False, True])
-def test_all_singular_values_give_the_map(shape: tuple[int, int], weighted: bool) -> None:
+def test_all_singular_values_reproduce_the_matrix(shape: tuple[int, int], weighted: bool) -> None:
     w, x = random(*shape), random(200, shape[1], seed=1)
     found = decompose(w, x.mT @ x / len(x) if weighted else None)
     narrow, widen = found.of_rank(min(shape))
     torch.testing.assert_close(widen @ narrow, w)
 
 
-def test_the_error_is_that_of_the_values_left_out() -> None:
+def test_error_equals_that_of_dropped_singular_values() -> None:
     w = random(8, 12)
     found = decompose(w)
     narrow, widen = found.of_rank(3)
@@ -40,7 +40,7 @@ def test_the_error_is_that_of_the_values_left_out() -> None:
     torch.testing.assert_close((widen @ narrow - w).square().sum(), found.energies[3:].sum())
 
 
-def test_with_moments_the_outputs_are_nearer() -> None:
+def test_weighting_by_activations_reduces_output_error() -> None:
     """No other approximation of the rank has a smaller error on the texts."""
     w, x = random(8, 12), random(500, 12, seed=1) * torch.arange(1, 13, dtype=torch.float64)
     c = x.mT @ x / len(x)
@@ -64,7 +64,7 @@ def test_directions_without_activations_are_no_error() -> None:
         decompose(w * torch.inf)
 
 
-def test_ranks_follow_the_energy_per_weight() -> None:
+def test_ranks_follow_energy_per_weight() -> None:
     matrices = {"a": torch.zeros(8, 8), "b": torch.zeros(8, 8)}
     energies: Mapping[str, Tensor] = {
         "a": torch.tensor([8.0] * 8),  # all alike
@@ -82,7 +82,7 @@ def test_ranks_follow_the_energy_per_weight() -> None:
     assert max(used.values()) == 3
 
 
-def test_moments_are_those_of_the_tokens(tmp_path: Path) -> None:
+def test_second_moments_are_of_real_tokens(tmp_path: Path) -> None:
     (tmp_path / "text.txt").write_text("\n\n".join(texts(9)))
     _, loaded = make("t5", tmp_path / "model")
     model = loaded.model
@@ -109,7 +109,7 @@ def test_moments_are_those_of_the_tokens(tmp_path: Path) -> None:
     assert len(x) < whole, "some are padding"
 
 
-def test_a_folder_has_the_factors(tmp_path: Path) -> None:
+def test_folder_holds_the_factors(tmp_path: Path) -> None:
     (tmp_path / "text.txt").write_text("\n\n".join(texts(9)))
     _, before = make("bert", tmp_path / "model")
     result = unmask.compress(
@@ -131,7 +131,7 @@ def test_a_folder_has_the_factors(tmp_path: Path) -> None:
         LowRank(rank=10_000).restructure(before)
 
 
-def test_full_rank_changes_nothing(tmp_path: Path) -> None:
+def test_full_rank_leaves_outputs_unchanged(tmp_path: Path) -> None:
     """Factors of the largest rank of a map of low rank give the same numbers."""
     _, before = make("gpt2", tmp_path / "model")
     for name, w in layer_matrices(before.model).items():
@@ -150,6 +150,6 @@ def test_full_rank_changes_nothing(tmp_path: Path) -> None:
     ("fields", "message"),
     [({"fraction": 0}, "fraction must be above 0"), ({"rank": 0}, "rank must be at least 1")],
 )
-def test_options_are_checked(fields: dict[str, int], message: str) -> None:
+def test_options_are_validated(fields: dict[str, int], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         from_dict(LowRank, fields)

@@ -33,7 +33,7 @@ def test_each_matrix_loses_its_smallest_weights(model: Model, fraction: float) -
     assert all(torch.equal(w, others[n]) for n, w in model.own_weights().items() if n in others)
 
 
-def test_all_matrices_together_lose_their_smallest_weights(model: Model) -> None:
+def test_global_pruning_removes_smallest_weights_overall(model: Model) -> None:
     matrices = layer_matrices(model)
     with torch.no_grad():
         next(iter(matrices.values())).mul_(100)  # the first one keeps nearly all
@@ -45,7 +45,7 @@ def test_all_matrices_together_lose_their_smallest_weights(model: Model) -> None
     assert sum(int((w == 0).sum()) for w in matrices.values()) == round(total / 2)
 
 
-def test_of_each_four_inputs_two_stay(model: Model) -> None:
+def test_two_of_four_inputs_remain(model: Model) -> None:
     MagnitudePruning(pattern="2:4").apply(model)
     for w in layer_matrices(model).values():
         assert ((w.reshape(-1, 4) != 0).sum(1) == 2).all()
@@ -60,11 +60,11 @@ def test_of_each_four_inputs_two_stay(model: Model) -> None:
         ({"pattern": "half"}, "pattern must be N:M with N below M"),
     ],
 )
-def test_what_cannot_be_is_refused(fields: dict, message: str) -> None:
+def test_invalid_options_are_refused(fields: dict, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         MagnitudePruning(**fields)
 
 
-def test_a_pattern_that_does_not_fit_is_refused(model: Model) -> None:
+def test_indivisible_pattern_is_refused(model: Model) -> None:
     with pytest.raises(ValueError, match=r"pattern 2:7: backbone.layers.0.* inputs, no multiple"):
         MagnitudePruning(pattern="2:7").apply(model)

@@ -16,7 +16,7 @@ from unmask.compression.quantize import Quantize
     n=st.integers(1, 200),
     seed=st.integers(0, 2**31),
 )
-def test_codes_come_back(levels: int, n: int, seed: int) -> None:
+def test_packed_codes_round_trip(levels: int, n: int, seed: int) -> None:
     codes = torch.from_numpy(np.random.default_rng(seed).integers(0, levels, n).astype(np.uint8))
     packed = pack_codes(codes, levels)
     assert len(packed) == packed_size(n, levels)
@@ -60,7 +60,7 @@ def by_hand(w: np.ndarray, bits: float, group: int | None, symmetric: bool) -> n
     symmetric=st.booleans(),
     seed=st.integers(0, 2**31),
 )
-def test_weights_are_those_of_the_formula(
+def test_decoded_weights_equal_formula(
     bits: float, rows: int, columns: int, granularity: str, symmetric: bool, seed: int
 ) -> None:
     w = weights(seed, rows, columns)
@@ -82,7 +82,7 @@ def test_weights_are_those_of_the_formula(
 
 
 @given(seed=st.integers(0, 2**31), bits=st.sampled_from([2.0, 3.0, 4.0, 8.0]))
-def test_the_range_of_least_squares_is_no_worse(seed: int, bits: float) -> None:
+def test_least_squares_range_is_no_worse(seed: int, bits: float) -> None:
     w = weights(seed, 4, 64) ** 3
     errors = [
         float((Quantize(bits=bits, clipping=clipping).encode(w).decode() - w).square().sum())
@@ -91,13 +91,13 @@ def test_the_range_of_least_squares_is_no_worse(seed: int, bits: float) -> None:
     assert errors[1] <= errors[0] * 1.001
 
 
-def test_zeros_and_equal_weights_are_exact() -> None:
+def test_zero_and_constant_weights_are_exact() -> None:
     for bits in (8.0, 4.0, 3.0, 2.0):
         for w in (torch.zeros(4, 64), torch.full((4, 64), 0.25)):
             torch.testing.assert_close(Quantize(bits=bits).encode(w).decode(), w, rtol=1e-2, atol=0)
 
 
-def test_tables_have_their_own_bits() -> None:
+def test_embeddings_have_their_own_bits() -> None:
     method, w = Quantize(bits=2.0), weights(0, 8, 64)
     assert method.encode(w).encoding.levels == 4
     assert method.encode(w, is_embedding=True).encoding.levels == 256
@@ -112,11 +112,11 @@ def test_tables_have_their_own_bits() -> None:
         ({"bits": 1.0, "symmetric": False}, "symmetric must be true for fewer than 2 bits"),
     ],
 )
-def test_what_cannot_be_is_refused(fields: dict, message: str) -> None:
+def test_invalid_options_are_refused(fields: dict, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         Quantize(**fields)
 
 
-def test_weights_that_are_not_finite_are_refused() -> None:
+def test_non_finite_weights_are_refused() -> None:
     with pytest.raises(ValueError, match="not finite"):
         Quantize().encode(torch.full((2, 2), torch.nan))

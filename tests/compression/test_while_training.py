@@ -85,7 +85,7 @@ def model_of(run: TrainingRun) -> Model:
 
 
 @pytest.mark.parametrize("name", METHODS)
-def test_a_resumed_run_is_equal(name: str, tmp_path: Path) -> None:
+def test_resumed_run_equals_uninterrupted_run(name: str, tmp_path: Path) -> None:
     whole = started(tmp_path / "model", METHODS[name])
     for _ in loop.train(whole):
         pass
@@ -114,7 +114,7 @@ def test_a_resumed_run_is_equal(name: str, tmp_path: Path) -> None:
     assert all(torch.equal(x, b[n]) for n, x in a.items())
 
 
-def test_the_model_computes_with_codes_and_the_weights_move_by_their_gradient(
+def test_forward_uses_codes_and_weights_get_gradients(
     tmp_path: Path,
 ) -> None:
     method = QuantizationAware(bits=3.0, group=8)
@@ -163,7 +163,7 @@ def test_the_model_computes_with_codes_and_the_weights_move_by_their_gradient(
 
 
 @pytest.mark.parametrize("bits", [8.0, 4.0, 2.0, 1.58, 1.0])
-def test_trained_codes_are_written_without_loss(bits: float, tmp_path: Path) -> None:
+def test_trained_codes_are_written_losslessly(bits: float, tmp_path: Path) -> None:
     run = started(tmp_path / "model", (QuantizationAware(bits=bits),), steps=3)
     for _ in loop.train(run):
         pass
@@ -175,7 +175,7 @@ def test_trained_codes_are_written_without_loss(bits: float, tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("method", [METHODS["gradual"], METHODS["movement"], METHODS["both"]])
-def test_the_fraction_of_zeros_follows_the_schedule(
+def test_sparsity_follows_the_schedule(
     method: tuple[TrainingCompression, ...], tmp_path: Path
 ) -> None:
     run = started(tmp_path / "model", method, steps=20)
@@ -194,13 +194,13 @@ def test_the_fraction_of_zeros_follows_the_schedule(
         assert float((w == 0).float().mean()) == pytest.approx(pruning.fraction, abs=0.01)
 
 
-def test_the_cubic_schedule() -> None:
+def test_cubic_schedule_equals_formula() -> None:
     method = GradualPruning(fraction=0.9, start=0.2, end=0.7)
     got = [pruned_fraction(method, step, 100) for step in (1, 20, 45, 70, 100)]
     assert got == pytest.approx([0, 0, 0.9 * (1 - 0.5**3), 0.9, 0.9])
 
 
-def test_scores_move_against_the_product_of_gradient_and_weight(tmp_path: Path) -> None:
+def test_movement_scores_follow_gradient_times_weight(tmp_path: Path) -> None:
     method = MovementPruning(fraction=0.5, start=0.0, end=0.0)
     run = started(tmp_path / "model", (method,))
     (transform,) = build_transforms((method,), run.model)
@@ -233,7 +233,7 @@ def test_scores_move_against_the_product_of_gradient_and_weight(tmp_path: Path) 
         assert s[mask].min() >= s[~mask].max() - 1e-9
 
 
-def test_a_penalty_makes_more_zeros(tmp_path: Path) -> None:
+def test_penalty_increases_sparsity(tmp_path: Path) -> None:
     zeros: list[float] = []
     for penalty in (0.0, 1e5):
         method = MovementPruning(
@@ -247,7 +247,7 @@ def test_a_penalty_makes_more_zeros(tmp_path: Path) -> None:
     assert zeros[0] < zeros[1]
 
 
-def test_zeros_stay(tmp_path: Path) -> None:
+def test_pruned_weights_stay_zero(tmp_path: Path) -> None:
     make("bert", tmp_path / "model", "BertForMaskedLM", **SIZES)
     from unmask.checkpoints.huggingface.read import load_folder
 
@@ -265,7 +265,7 @@ def test_zeros_stay(tmp_path: Path) -> None:
         assert torch.equal(w != 0, masks[name])
 
 
-def test_weights_that_are_not_finite_are_reported_as_without_compression(tmp_path: Path) -> None:
+def test_non_finite_weights_are_reported_as_without_compression(tmp_path: Path) -> None:
     run = started(tmp_path / "model", METHODS["qat"], learning_rate=9.0, max_skipped_steps=2)
     with torch.no_grad():
         next(iter(run.weights.masters.values())).fill_(math.inf)
@@ -282,7 +282,7 @@ def test_weights_that_are_not_finite_are_reported_as_without_compression(tmp_pat
         ((GradualPruning(), MovementPruning()), "at most one method that prunes"),
     ],
 )
-def test_methods_that_do_not_fit_together_are_refused(
+def test_incompatible_methods_are_refused(
     methods: tuple[TrainingCompression, ...], message: str
 ) -> None:
     with pytest.raises(ValueError, match=message):

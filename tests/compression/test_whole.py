@@ -31,7 +31,7 @@ def states(loaded: LoadedModel) -> Tensor:
 
 
 @pytest.mark.parametrize("family", ["bert", "gpt2", "t5", "bart"])
-def test_whole_layers_give_the_same_numbers(family: str, tmp_path: Path) -> None:
+def test_dense_layers_give_equal_outputs(family: str, tmp_path: Path) -> None:
     _, before = make(family, tmp_path / "model")
     small = HeadPruning(fraction=0.4).restructure(before)
     small = ColumnPruning(fraction=0.6).restructure(small)
@@ -45,7 +45,7 @@ def test_whole_layers_give_the_same_numbers(family: str, tmp_path: Path) -> None
     assert again is before
 
 
-def test_equal_layers_are_padded_to_what_the_format_has_words_for(tmp_path: Path) -> None:
+def test_layers_of_equal_width_are_padded_to_format_widths(tmp_path: Path) -> None:
     _, before = make("bert", tmp_path / "model")
     small = HeadPruning(fraction=0.5, scope="layer").restructure(before)
     assert small.preset.config_mapping.model_type == "unmask-bert"  # which has no head_dim
@@ -105,7 +105,7 @@ def pruned_folder(family: str, folder: Path) -> Tensor:
 
 
 @pytest.mark.parametrize("family", ["bert", "gpt2"])
-def test_heads_that_transformers_removed(family: str, tmp_path: Path) -> None:
+def test_heads_pruned_by_transformers_are_read(family: str, tmp_path: Path) -> None:
     transformers = pytest.importorskip("transformers")
     expected = pruned_folder(family, tmp_path / "model")
     opened = unmask.load(tmp_path / "model")
@@ -136,7 +136,7 @@ def test_heads_that_transformers_removed(family: str, tmp_path: Path) -> None:
         ({"1": [0]}, "has shape"),
     ],
 )
-def test_what_is_not_that_of_the_weights_is_refused(
+def test_records_contradicting_the_weights_are_refused(
     pruned: object, message: str, tmp_path: Path
 ) -> None:
     make("bert", tmp_path / "model")

@@ -59,9 +59,7 @@ def scaled(model: Model, name: str, columns: slice, factor: float) -> Model:
 
 
 @pytest.mark.parametrize("family", ["gpt2", "t5"])
-def test_gradients_of_masks_are_differences_of_the_loss(
-    family: str, tmp_path: Path, corpus: Path
-) -> None:
+def test_mask_gradients_equal_finite_differences(family: str, tmp_path: Path, corpus: Path) -> None:
     kind = {"gpt2": "GPT2LMHeadModel", "t5": "T5ForConditionalGeneration"}[family]
     _, loaded = make(family, tmp_path / "model", kind)
     model = loaded.model.double().eval()
@@ -116,7 +114,7 @@ def rows_of(batch: Batch) -> list[Batch]:
     return found
 
 
-def test_texts_of_a_batch_count_each_by_itself(tmp_path: Path, corpus: Path) -> None:
+def test_each_text_of_a_batch_counts_by_itself(tmp_path: Path, corpus: Path) -> None:
     _, loaded = make("gpt2", tmp_path / "model")
     model = loaded.model.double()
     modules = {"one": (model.get_submodule("backbone.layers.0.attention.o"), 2)}
@@ -128,7 +126,7 @@ def test_texts_of_a_batch_count_each_by_itself(tmp_path: Path, corpus: Path) -> 
     assert all(p.requires_grad for p in model.parameters())  # as before
 
 
-def test_what_a_generator_samples_is_the_same_each_time() -> None:
+def test_generator_samples_are_reproducible() -> None:
     card = MODELS["electra-mini"]
     model = card.build().initialize(0)
     ids = torch.randint(10, 100, (2, 9), generator=torch.Generator().manual_seed(0))
@@ -138,13 +136,13 @@ def test_what_a_generator_samples_is_the_same_each_time() -> None:
     assert torch.equal(first, second)
 
 
-def test_scores_of_each_layer_have_norm_one() -> None:
+def test_importance_of_each_layer_has_norm_one() -> None:
     found = normalized({"a": torch.tensor([3.0, 4.0]), "b": torch.zeros(2)})
     torch.testing.assert_close(found["a"], torch.tensor([0.6, 0.8]))
     assert not found["b"].any()
 
 
-def test_magnitude_does_not_change_with_the_scale_of_a_factor(tmp_path: Path) -> None:
+def test_magnitude_importance_is_invariant_to_factor_scale(tmp_path: Path) -> None:
     _, loaded = make("bert", tmp_path / "model")
     before = HeadPruning().scores(loaded.model, stacks_of(loaded))
     weights = loaded.model.own_weights()
@@ -168,7 +166,7 @@ def zeroed(model: Model, out: str, kept: Mapping[str, Sequence[int]], n: int) ->
     return found
 
 
-def test_what_is_left_equals_the_whole_with_zeros(tmp_path: Path) -> None:
+def test_narrowed_model_equals_model_with_zeros(tmp_path: Path) -> None:
     card = MODELS["bert-mini"]
     model = card.build().initialize(0)
     loaded = LoadedModel(
@@ -191,7 +189,7 @@ def test_what_is_left_equals_the_whole_with_zeros(tmp_path: Path) -> None:
     )
 
 
-def test_selected_heads_have_their_own_biases_of_distances(tmp_path: Path) -> None:
+def test_selected_heads_keep_their_position_biases(tmp_path: Path) -> None:
     _, loaded = make("t5", tmp_path / "model")
     torch.manual_seed(0)
     with torch.no_grad():
@@ -227,14 +225,14 @@ def test_selected_heads_have_their_own_biases_of_distances(tmp_path: Path) -> No
         (LayerWidths(d_ff=(0, 1, 2, 3)), "d_ff must be at least 1"),
     ],
 )
-def test_widths_are_checked(widths: LayerWidths, message: str) -> None:
+def test_widths_are_validated(widths: LayerWidths, message: str) -> None:
     a = MODELS["bert-mini"].architecture
     assert isinstance(a, Architecture)
     with pytest.raises(ValueError, match=message):
         replace(a, layers=replace(a.layers, widths=widths))
 
 
-def test_key_and_value_heads_stay_whole() -> None:
+def test_key_value_groups_stay_whole() -> None:
     a = MODELS["llama-mini"].architecture
     assert isinstance(a, Architecture)
     assert a.n_heads == 2 * a.n_key_value_heads
@@ -243,7 +241,7 @@ def test_key_and_value_heads_stay_whole() -> None:
         replace(a, layers=replace(a.layers, widths=widths))
 
 
-def test_commands_measure_on_texts(
+def test_command_measures_importance_on_texts(
     tmp_path: Path, corpus: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     make("bert", tmp_path / "model")
@@ -266,7 +264,7 @@ def test_commands_measure_on_texts(
         ("heads", "bytes.txt", "UTF-8"),
     ],
 )
-def test_mistakes_are_one_line(
+def test_invalid_options_are_refused_in_one_line(
     method: str, data: str | None, message: str, tmp_path: Path, corpus: Path
 ) -> None:
     make("bert", tmp_path / "model")

@@ -39,7 +39,7 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, PromptedModel]
     return made
 
 
-def test_a_template_is_filled_with_a_row() -> None:
+def test_template_is_filled_from_a_row() -> None:
     one = row(text="a {b}", n=3, lines=["x", "y"], none=None)
     assert one.render("{text}: {n}, {lines} {{n}}") == "a {b}: 3, x y {n}"
     assert one.template_value("{lines}") == ["x", "y"]
@@ -52,7 +52,7 @@ def test_a_template_is_filled_with_a_row() -> None:
         one.render("{none}")
 
 
-def test_the_right_option_is_named_by_text_or_number() -> None:
+def test_target_is_given_by_text_or_index() -> None:
     options = ["no", "yes", "0"]
     assert target_index(row(gold=1), "{gold}", options) == 1
     assert target_index(row(gold="yes"), "{gold}", options) == 1
@@ -67,13 +67,13 @@ def test_the_right_option_is_named_by_text_or_number() -> None:
             target_index(row(gold=wrong), "{gold}", options)
 
 
-def test_ties_count_in_part() -> None:
+def test_ties_get_partial_credit() -> None:
     assert choice_credit([1.0, 1.0], 0) == choice_credit([1.0, 1.0], 1) == 0.5
     assert choice_credit([2.0, 2.0, 2.0, 1.0], 1) == pytest.approx(1 / 3)
     assert (choice_credit([1.0, 2.0], 1), choice_credit([1.0, 2.0], 0)) == (1.0, 0.0)
 
 
-def test_equal_sentences_are_a_tie_in_a_model_too(models: dict) -> None:
+def test_equal_sentences_are_a_tie(models: dict) -> None:
     same = PromptedRow(prompt="", row=row(good="the sea", bad="the sea"))
     other = PromptedRow(prompt="", row=row(good="the sea", bad="the sea saw the quiet house"))
     said = MultipleChoiceScoring(choices=("{good}", "{bad}"), target="0").score(
@@ -83,13 +83,13 @@ def test_equal_sentences_are_a_tie_in_a_model_too(models: dict) -> None:
     assert said[1].metrics["accuracy"] in (0.0, 1.0)
 
 
-def test_a_space_parts_an_answer_from_its_prompt() -> None:
+def test_answer_is_separated_from_prompt_by_one_space() -> None:
     assert [with_leading_space(p, "a") for p in ("", "b", "b ", "b\n")] == ["a", " a", "a", "a"]
 
 
 @pytest.mark.parametrize("family", ["bert", "gpt2", "t5"])
 @pytest.mark.parametrize("normalize", ["sum", "token", "byte", "unconditional"])
-def test_the_likeliest_answer_is_chosen(family: str, normalize: Any, models: dict) -> None:
+def test_most_likely_choice_is_selected(family: str, normalize: Any, models: dict) -> None:
     model = models[family]
     said = continuation_likelihoods(
         model.model, model.tokenizer, [PROMPT] * 3, [f" {e}" for e in ENDS]
@@ -114,7 +114,7 @@ def test_the_likeliest_answer_is_chosen(family: str, normalize: Any, models: dic
 
 
 @pytest.mark.parametrize("family", ["bert", "gpt2", "t5"])
-def test_contexts_are_compared_by_what_follows_them_alone(family: str, models: dict) -> None:
+def test_partial_scoring_compares_contexts_by_their_suffix(family: str, models: dict) -> None:
     """Partial scoring: Trinh and Le 2018, section 3.1."""
     model = models[family]
     contexts = ["The old king feared the sea because the old king", "The gate"]
@@ -128,7 +128,7 @@ def test_contexts_are_compared_by_what_follows_them_alone(family: str, models: d
     assert part.render_solved("", items[0].row) == f"{contexts[0]} was quiet."
 
 
-def test_a_text_is_said_greedily_and_its_nats_are_kept(models: dict) -> None:
+def test_greedy_text_and_its_nats_are_reported(models: dict) -> None:
     model = models["gpt2"]
     greedy = generate_texts(
         model.model, model.tokenizer, [PROMPT], GenerationConfig(max_new_tokens=1)
@@ -146,7 +146,7 @@ def test_a_text_is_said_greedily_and_its_nats_are_kept(models: dict) -> None:
 
 
 @pytest.mark.parametrize("family", ["gpt2", "t5"])
-def test_a_written_answer_is_compared_once_normalized(family: str, models: dict) -> None:
+def test_generated_answer_is_compared_after_normalization(family: str, models: dict) -> None:
     model = models[family]
     text = generate_texts(
         model.model, model.tokenizer, [PROMPT], GenerationConfig(max_new_tokens=6)
@@ -162,13 +162,13 @@ def test_a_written_answer_is_compared_once_normalized(family: str, models: dict)
     assert part.primary_metric == "f1"
 
 
-def test_an_answer_ends_before_the_first_end() -> None:
+def test_answer_is_truncated_at_first_stop() -> None:
     assert truncate_at("a b\nc. d", ("\n", ".")) == "a b"
     assert truncate_at("a. b\nc", ("\n", ".", "")) == "a"
     assert truncate_at("a", ()) == "a"
 
 
-def test_a_prompt_too_long_is_cut_and_counted(models: dict) -> None:
+def test_overlong_prompt_is_truncated_and_counted(models: dict) -> None:
     model = models["gpt2"]
     long = "the old king saw the gate " * 30
     item = PromptedRow(prompt=long.strip(), row=row(gold="x", options=["a", "b"]))
@@ -189,7 +189,7 @@ def test_a_prompt_too_long_is_cut_and_counted(models: dict) -> None:
         GenerateUntil(target="{gold}", max_new_tokens=40).score(model, [item])
 
 
-def test_what_has_too_few_options_is_told(models: dict) -> None:
+def test_too_few_choices_are_refused(models: dict) -> None:
     item = PromptedRow(prompt="", row=row(options=["one"], gold=0))
     with pytest.raises(ValueError, match=r"rows.jsonl:3: needs at least 2 choices, got 'one'"):
         MultipleChoiceScoring(choices="{options}", target="{gold}").score(models["gpt2"], [item])
@@ -199,7 +199,7 @@ def test_what_has_too_few_options_is_told(models: dict) -> None:
         )
 
 
-def test_shots_show_the_right_answer() -> None:
+def test_shots_show_the_correct_answer() -> None:
     one = row(q="How?", options=["so", "thus"], gold=1, said=["thus", "so"])
     assert (
         MultipleChoiceScoring(choices="{options}", target="{gold}").render_solved("Q: How?", one)

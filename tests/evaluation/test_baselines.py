@@ -56,7 +56,7 @@ def counted(texts: list[np.ndarray]) -> tuple[int, dict[int, int]]:
 
 
 @given(texts=pieces.filter(lambda texts: any(map(len, texts))))
-def test_tables_equal_a_count_by_dictionaries(texts: list[np.ndarray]) -> None:
+def test_count_tables_equal_dictionary_counts(texts: list[np.ndarray]) -> None:
     top, after = counted(texts)
     table = BigramBaseline(texts, V)
     assert table.most_frequent_token == top
@@ -74,7 +74,7 @@ def test_tables_equal_a_count_by_dictionaries(texts: list[np.ndarray]) -> None:
     packed=st.booleans(),
     seed=st.integers(0, 2**32),
 )
-def test_accuracy_equals_a_count_by_dictionaries(
+def test_baseline_accuracy_equals_dictionary_counts(
     texts: list[np.ndarray], held: list[np.ndarray], objective, special, packed: bool, seed: int
 ) -> None:
     top, after = counted(texts)
@@ -107,14 +107,14 @@ def test_accuracy_equals_a_count_by_dictionaries(
     }
 
 
-def test_nothing_to_count_is_an_error_and_nothing_asked_is_zero() -> None:
+def test_no_text_is_an_error_and_no_targets_give_zero() -> None:
     for texts in ([], [np.zeros(0, np.int64)]):
         with pytest.raises(ValueError, match="no text to count"):
             BigramBaseline(texts, V)
     assert BigramBaseline([np.array([5])], V).accuracy([]) == {"unigram": 0, "bigram": 0}
 
 
-def test_shards_are_counted_within_spans_up_to_a_bound(tmp_path: Path, monkeypatch) -> None:
+def test_shards_are_counted_within_spans_up_to_a_limit(tmp_path: Path, monkeypatch) -> None:
     from small_models import texts, tokenizer
 
     known = tokenizer("bert")

@@ -86,7 +86,7 @@ def told(family: str, reference: Any, context: str, after: str, hide: str) -> tu
 @pytest.mark.parametrize(
     ("family", "hide"), [("gpt2", "word"), ("t5", "word"), ("bert", "word"), ("bert", "token")]
 )
-def test_likelihoods_equal_the_reference(family: str, hide: Any, models: dict) -> None:
+def test_likelihoods_equal_reference(family: str, hide: Any, models: dict) -> None:
     reference, opened = models[family]
     known = tokenizer(family)
     found = continuation_likelihoods(opened.model, known, CONTEXTS, AFTER, pll_masking=hide)
@@ -101,7 +101,7 @@ def test_likelihoods_equal_the_reference(family: str, hide: Any, models: dict) -
         assert one.per_byte == one.log_likelihood / one.n_bytes
 
 
-def test_hiding_the_rest_of_a_word_differs_where_a_word_has_several_tokens(models: dict) -> None:
+def test_whole_word_masking_differs_for_multi_token_words(models: dict) -> None:
     known, model = tokenizer("bert"), models["bert"][1].model
     sentence = "the gatehouse"
     assert len(known.encode(sentence)) > 2
@@ -111,7 +111,7 @@ def test_hiding_the_rest_of_a_word_differs_where_a_word_has_several_tokens(model
 
 
 @pytest.mark.parametrize("family", ["bert", "gpt2", "t5"])
-def test_batches_do_not_matter(family: str, models: dict) -> None:
+def test_batch_size_does_not_change_likelihoods(family: str, models: dict) -> None:
     known, model = tokenizer(family), models[family][1].model
     together = continuation_likelihoods(model, known, CONTEXTS, AFTER)
     for context, after, one in zip(CONTEXTS, AFTER, together, strict=True):
@@ -122,7 +122,7 @@ def test_batches_do_not_matter(family: str, models: dict) -> None:
         assert (alone.n_tokens, alone.is_greedy) == (one.n_tokens, one.is_greedy)
 
 
-def test_the_greedy_continuation_is_known_as_such(models: dict) -> None:
+def test_greedy_continuation_is_recognized(models: dict) -> None:
     from unmask.generation.decode import generate
     from unmask.generation.settings import GenerationConfig
 
@@ -140,7 +140,7 @@ def test_the_greedy_continuation_is_known_as_such(models: dict) -> None:
 
 
 @torch.no_grad()
-def test_a_long_context_is_cut_from_the_left_and_counted(models: dict) -> None:
+def test_long_context_is_truncated_from_the_left_and_counted(models: dict) -> None:
     known = tokenizer("gpt2")
     reference, opened = models["gpt2"]  # 40 positions
     context = "the old king saw the gate " * 12
@@ -163,7 +163,7 @@ def test_a_long_context_is_cut_from_the_left_and_counted(models: dict) -> None:
 
 @torch.no_grad()
 @pytest.mark.parametrize("stride", [None, 40, 7, 1])
-def test_a_long_text_is_asked_in_windows_each_token_once(stride: int | None, models: dict) -> None:
+def test_long_text_is_scored_in_windows_each_token_once(stride: int | None, models: dict) -> None:
     known = tokenizer("gpt2")
     reference, opened = models["gpt2"]
     ids = known.encode(" ".join(texts(20, most=9))).ids.tolist()
@@ -184,7 +184,7 @@ def test_a_long_text_is_asked_in_windows_each_token_once(stride: int | None, mod
 
 
 @pytest.mark.parametrize("family", ["bert", "t5"])
-def test_a_long_text_is_asked_of_others_too(family: str, models: dict) -> None:
+def test_long_text_is_scored_by_other_models_too(family: str, models: dict) -> None:
     text = " ".join(texts(12, most=9))
     one = continuation_likelihoods(models[family][1].model, tokenizer(family), [""], [text])[0]
     assert one.n_tokens == len(tokenizer(family).encode(text)) > 40
@@ -193,7 +193,7 @@ def test_a_long_text_is_asked_of_others_too(family: str, models: dict) -> None:
 
 @pytest.mark.parametrize("begin", [0, 1, 5, 30])
 @pytest.mark.parametrize(("width", "stride"), [(8, 8), (8, 3), (8, 1), (100, 2)])
-def test_windows_ask_each_place_once_and_are_as_wide_as_can_be(
+def test_windows_score_each_position_once_with_longest_context(
     begin: int, width: int, stride: int
 ) -> None:
     found = list(strided_windows(begin, 40, width, stride))
@@ -204,7 +204,7 @@ def test_windows_ask_each_place_once_and_are_as_wide_as_can_be(
         assert b - a <= stride or low == 0
 
 
-def test_mistakes_are_told(models: dict, tmp_path: Path) -> None:
+def test_invalid_pairs_are_refused(models: dict, tmp_path: Path) -> None:
     known, model = tokenizer("gpt2"), models["gpt2"][1].model
     with pytest.raises(ValueError, match="continuation 2 has no token: ''"):
         continuation_likelihoods(model, known, ["a", "b"], [" c", ""])
@@ -218,7 +218,7 @@ def test_mistakes_are_told(models: dict, tmp_path: Path) -> None:
         continuation_likelihoods(headless.model, tokenizer("bert"), ["a"], [" c"])
 
 
-def test_damaged_weights_are_an_error(tmp_path: Path) -> None:
+def test_non_finite_weights_are_an_error(tmp_path: Path) -> None:
     _, opened = make("gpt2", tmp_path)
     with torch.no_grad():
         opened.model.backbone.embedding_table.weight[5] = float("nan")
@@ -226,6 +226,6 @@ def test_damaged_weights_are_an_error(tmp_path: Path) -> None:
         continuation_likelihoods(opened.model, tokenizer("gpt2"), ["a"], [" c"])
 
 
-def test_means_are_of_tokens_and_bytes() -> None:
+def test_means_are_per_token_and_per_byte() -> None:
     one = ContinuationLikelihood(log_likelihood=-6.0, n_tokens=3, n_bytes=12, is_greedy=False)
     assert (one.per_token, one.per_byte) == (-2.0, -0.5)

@@ -46,7 +46,7 @@ def close(ours: np.ndarray, theirs: np.ndarray) -> None:
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_every_layer_equals_the_reference_token_by_token(family: str, models: dict) -> None:
+def test_every_layer_equals_reference_per_token(family: str, models: dict) -> None:
     reference, opened = models[family]
     expected = [states(family, reference, ids) for ids in read(family)]
     n = len(expected[0])
@@ -60,7 +60,7 @@ def test_every_layer_equals_the_reference_token_by_token(family: str, models: di
 
 @pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.parametrize("layer", [-1, 1])
-def test_pooling_sees_the_text_and_no_padding(family: str, layer: int, models: dict) -> None:
+def test_pooling_ignores_padding(family: str, layer: int, models: dict) -> None:
     reference, opened = models[family]
     expected = [states(family, reference, ids)[layer] for ids in read(family)]
     pools = {"mean": lambda x: x.mean(0), "first": lambda x: x[0], "last": lambda x: x[-1]}
@@ -95,7 +95,7 @@ def behind(reference: Any, ids: torch.Tensor, prompt: torch.Tensor) -> list[np.n
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_behind_a_prompt_each_token_has_its_own_vector_in_every_layer(
+def test_tokens_after_a_prompt_have_their_own_vectors_in_every_layer(
     family: str, models: dict, prompted: Callable[[str, Any], Model]
 ) -> None:
     reference = models[family][0]
@@ -116,7 +116,7 @@ def test_behind_a_prompt_each_token_has_its_own_vector_in_every_layer(
             close(pooled_ours, np.stack([pooled(x[layer]) for x in expected]))
 
 
-def test_a_head_that_reads_the_prompt_does_not_change_the_vectors_of_the_text(
+def test_head_reading_the_prompt_leaves_text_vectors_unchanged(
     models: dict, tmp_path: Path
 ) -> None:
     """The heads of labels read the prompt's first column; a text's first vector is its own."""
@@ -135,7 +135,7 @@ def test_a_head_that_reads_the_prompt_does_not_change_the_vectors_of_the_text(
     "spec", [PromptTuning(n_virtual_tokens=4), PrefixTuning(n_virtual_tokens=4)], ids=str
 )
 @pytest.mark.parametrize("family", FAMILIES)
-def test_there_is_a_vector_for_each_token_behind_learned_ones(
+def test_each_token_after_virtual_tokens_has_a_vector(
     family: str, spec: Any, prompted: Callable[[str, Any], Model]
 ) -> None:
     model = prompted(family, spec)
@@ -161,7 +161,7 @@ def test_order_and_batch_size_do_not_matter(family: str, models: dict) -> None:
 
 
 @pytest.mark.parametrize("family", ["bert", "gpt2"])
-def test_what_is_beyond_the_positions_is_cut(family: str, models: dict) -> None:
+def test_text_beyond_the_positions_is_truncated(family: str, models: dict) -> None:
     _, opened = models[family]
     long, longer = "the old king " * 30, "the old king " * 30 + "saw a silver ring."
     (tokens,) = embed(opened.model, tokenizer(family), [long], pooling="none")
@@ -170,13 +170,13 @@ def test_what_is_beyond_the_positions_is_cut(family: str, models: dict) -> None:
     np.testing.assert_array_equal(a, b)
 
 
-def test_special_tokens_typed_in_a_text_are_text(models: dict) -> None:
+def test_special_tokens_typed_in_text_are_plain_text(models: dict) -> None:
     _, opened = models["bert"]
     (tokens,) = embed(opened.model, tokenizer("bert"), ["[MASK]"], pooling="none")
     assert len(tokens) > 3
 
 
-def test_no_texts_have_no_vectors(models: dict) -> None:
+def test_no_texts_give_no_vectors(models: dict) -> None:
     _, opened = models["t5"]
     vectors = embed(opened.model, tokenizer("t5"), [])
     assert vectors.shape == (0, 32)
@@ -184,7 +184,7 @@ def test_no_texts_have_no_vectors(models: dict) -> None:
     assert embed(opened.model, tokenizer("t5"), [], pooling="none") == []
 
 
-def test_a_model_in_training_is_read_at_rest(tmp_path: Path) -> None:
+def test_embedding_runs_in_evaluation_mode(tmp_path: Path) -> None:
     _, opened = make("bert", tmp_path, hidden_dropout_prob=0.5)
     expected = embed(opened.model, tokenizer("bert"), SOME)
     opened.model.train()
@@ -192,7 +192,7 @@ def test_a_model_in_training_is_read_at_rest(tmp_path: Path) -> None:
     assert opened.model.training
 
 
-def test_a_model_in_bfloat16_gives_float32(models: dict, tmp_path: Path) -> None:
+def test_bfloat16_model_returns_float32(models: dict, tmp_path: Path) -> None:
     _, opened = make("bert", tmp_path)
     exact = embed(opened.model, tokenizer("bert"), SOME)
     rough = embed(opened.model.bfloat16(), tokenizer("bert"), SOME)
@@ -208,7 +208,7 @@ def test_a_model_in_bfloat16_gives_float32(models: dict, tmp_path: Path) -> None
         ({"layer": -5}, "layer must be from -4 to 3, got -5"),
     ],
 )
-def test_a_wrong_setting_is_named(wrong: dict, message: str, models: dict) -> None:
+def test_invalid_setting_is_named(wrong: dict, message: str, models: dict) -> None:
     _, opened = models["bert"]
     unchecked = getattr(embed, "__wrapped__", embed)  # the tests' type checker would be first
     with pytest.raises(ValueError, match=message):

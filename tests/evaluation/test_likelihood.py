@@ -38,7 +38,7 @@ def nats(logits: torch.Tensor, targets: Sequence[int]) -> float:
 
 
 @torch.no_grad()
-def test_a_causal_model_is_asked_for_every_token_once(models: dict) -> None:
+def test_causal_model_predicts_every_token_once(models: dict) -> None:
     reference, opened = models["gpt2"]
     known, length = tokenizer("gpt2"), 16
     total, n, right = 0.0, 0, 0
@@ -67,7 +67,7 @@ def test_a_causal_model_is_asked_for_every_token_once(models: dict) -> None:
 
 
 @torch.no_grad()
-def test_masked_loss_and_next_sentences_equal_the_reference(models: dict) -> None:
+def test_mlm_and_nsp_losses_equal_reference(models: dict) -> None:
     """The questions are ours; the answers are those of the reference, read one by one."""
     reference, opened = models["bert"]
     known = tokenizer("bert")
@@ -110,7 +110,7 @@ def test_masked_loss_and_next_sentences_equal_the_reference(models: dict) -> Non
 
 
 @torch.no_grad()
-def test_spans_equal_the_reference(models: dict) -> None:
+def test_span_losses_equal_reference(models: dict) -> None:
     reference, opened = models["t5"]
     known = tokenizer("t5")
     said = evaluate(
@@ -136,7 +136,7 @@ def test_spans_equal_the_reference(models: dict) -> None:
     assert said.bits_per_byte is None
 
 
-def test_named_parts_of_a_mixture_are_each_asked_of_all_of_the_text(models: dict) -> None:
+def test_each_named_mixture_component_evaluates_the_whole_text(models: dict) -> None:
     opened, known = models["bert"][1], tokenizer("bert")
     parts = {"both": BERT, "forward": UnidirectionalLM(BERT.objective)}
     mixed = ObjectiveMixture(
@@ -163,7 +163,7 @@ def test_named_parts_of_a_mixture_are_each_asked_of_all_of_the_text(models: dict
     assert (said.bits_per_byte, said.word_perplexity) == (None, None)
 
 
-def test_a_part_that_reads_forward_gives_the_likelihood_of_the_whole_text(models: dict) -> None:
+def test_causal_component_gives_likelihood_of_the_whole_text(models: dict) -> None:
     opened, known = models["gpt2"][1], tokenizer("gpt2")
     mixed = ObjectiveMixture(
         ((1.0, CAUSAL_LM), (1.0, PREFIX_LM)), component_names=("forward", "prefix")
@@ -182,7 +182,7 @@ def same(a: HeldOutEvaluation, b: HeldOutEvaluation) -> bool:
 
 
 @pytest.mark.parametrize(("family", "objective"), [("bert", BERT), ("gpt2", CAUSAL_LM), ("t5", T5)])
-def test_batches_do_not_matter_and_the_seed_does(
+def test_result_depends_on_seed_not_on_batches(
     family: str, objective: Any, models: dict, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _, opened = models[family]
@@ -205,7 +205,7 @@ def test_batches_do_not_matter_and_the_seed_does(
     assert same(run(seed=1), first) is (family == "gpt2")
 
 
-def test_windows_do_not_matter_where_one_text_is_asked(models: dict, monkeypatch: Any) -> None:
+def test_window_size_does_not_matter_for_single_texts(models: dict, monkeypatch: Any) -> None:
     _, opened = models["bert"]
     first = evaluate(
         opened.model, tokenizer("bert"), MASKED_LM, DOCUMENTS, HeldOutConfig(sequence_length=24)
@@ -219,7 +219,7 @@ def test_windows_do_not_matter_where_one_text_is_asked(models: dict, monkeypatch
     )
 
 
-def test_what_is_not_the_next_sentence_is_of_another_document(models: dict) -> None:
+def test_negative_next_sentence_is_from_another_document(models: dict) -> None:
     _, opened = models["bert"]
     known = tokenizer("bert")
     marked = [Document(f"{name} {name}. " * 40, "") for name in ("king", "fox", "ring", "sea")]
@@ -254,7 +254,7 @@ def test_what_is_not_the_next_sentence_is_of_another_document(models: dict) -> N
         ("BertModel", "none"),
     ],
 )
-def test_a_model_without_a_head_for_it_is_an_error(kind: str, asks: str, tmp_path: Path) -> None:
+def test_model_without_matching_head_is_refused(kind: str, asks: str, tmp_path: Path) -> None:
     _, opened = make("bert", tmp_path, kind)
     message = rf"no head for masked or next_sentence \(it has {asks}\)"
     with pytest.raises(ValueError, match=message):
@@ -263,7 +263,7 @@ def test_a_model_without_a_head_for_it_is_an_error(kind: str, asks: str, tmp_pat
         )
 
 
-def test_a_model_with_one_of_two_heads_is_asked_one(tmp_path: Path) -> None:
+def test_model_with_one_of_two_heads_evaluates_that_one(tmp_path: Path) -> None:
     _, opened = make("bert", tmp_path, "BertForMaskedLM")
     said = evaluate(
         opened.model, tokenizer("bert"), BERT, DOCUMENTS, HeldOutConfig(sequence_length=24)
@@ -271,7 +271,7 @@ def test_a_model_with_one_of_two_heads_is_asked_one(tmp_path: Path) -> None:
     assert set(said.loss) == set(said.accuracy) == set(said.n_targets) == {"masked"}
 
 
-def test_a_head_that_answers_two_questions_has_both_evaluated() -> None:
+def test_head_with_two_terms_has_both_evaluated() -> None:
     card, known = MODELS["coco-lm-mini"], tokenizer("bert")
     a = replace(card.architecture, vocab_size=known.vocab_size, d_model=16, n_heads=2, d_ff=16)
     model = replace(card, architecture=a).build().initialize(0)
@@ -281,7 +281,7 @@ def test_a_head_that_answers_two_questions_has_both_evaluated() -> None:
     assert said.perplexity.keys() == {"masked"}
 
 
-def test_nothing_to_ask_is_an_error(models: dict) -> None:
+def test_nothing_to_predict_is_an_error(models: dict) -> None:
     _, opened = models["gpt2"]
     known = tokenizer("gpt2")
     for some in ([], [Document("", "")]):
@@ -291,7 +291,7 @@ def test_nothing_to_ask_is_an_error(models: dict) -> None:
         evaluate(opened.model, known, CAUSAL_LM, DOCUMENTS, HeldOutConfig(sequence_length=0))
 
 
-def test_damaged_weights_are_an_error_and_the_mode_is_restored(tmp_path: Path) -> None:
+def test_non_finite_loss_is_an_error_and_mode_is_restored(tmp_path: Path) -> None:
     _, opened = make("gpt2", tmp_path, resid_pdrop=0.5)
     known = tokenizer("gpt2")
     expected = evaluate(
@@ -309,7 +309,7 @@ def test_damaged_weights_are_an_error_and_the_mode_is_restored(tmp_path: Path) -
     assert opened.model.training
 
 
-def test_a_text_without_spaces_has_no_word_perplexity_beyond_floats(models: dict) -> None:
+def test_text_without_spaces_omits_overflowing_word_perplexity(models: dict) -> None:
     _, opened = models["gpt2"]
     said = evaluate(
         opened.model,
@@ -323,7 +323,7 @@ def test_a_text_without_spaces_has_no_word_perplexity_beyond_floats(models: dict
     assert said.bits_per_byte is not None
 
 
-def test_progress_counts_the_tokens_that_were_read(models: dict, monkeypatch: Any) -> None:
+def test_progress_counts_tokens_read(models: dict, monkeypatch: Any) -> None:
     _, opened = models["gpt2"]
     monkeypatch.setattr(perplexity, "BATCH_TOKENS", 100)
     counts: list[int] = []

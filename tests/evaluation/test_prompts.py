@@ -70,7 +70,7 @@ def made(**changes: Any) -> PromptTask:
     )  # fmt: skip
 
 
-def test_a_prompt_is_description_shots_and_query(model: PromptedModel, folder: Path) -> None:
+def test_prompt_is_description_shots_and_query(model: PromptedModel, folder: Path) -> None:
     made(description="Who?", separator="\n").score(model, folder, PromptingConfig(shots=2, rows=1))
     first, *shots, last = SEEN[0].prompt.split("\n")
     assert (first, last) == ("Who?", "0 the sea:")
@@ -81,7 +81,7 @@ def test_a_prompt_is_description_shots_and_query(model: PromptedModel, folder: P
     assert SEEN[0].prompt.split("\n\n")[0] in [f"{i} the sea = {i % 2}" for i in range(1, 6)]
 
 
-def test_shots_differ_by_item_and_by_seed_alone(model: PromptedModel, folder: Path) -> None:
+def test_shots_depend_on_item_and_seed_only(model: PromptedModel, folder: Path) -> None:
     def prompts(seed: int, **how: Any) -> list[str]:
         made().score(model, folder, PromptingConfig(shots=3, seed=seed, **how))
         return [item.prompt for item in SEEN]
@@ -93,7 +93,7 @@ def test_shots_differ_by_item_and_by_seed_alone(model: PromptedModel, folder: Pa
     assert len({p.rsplit("\n\n", 1)[0] for p in first}) > 1
 
 
-def test_shots_of_the_test_file_are_other_rows(model: PromptedModel, folder: Path) -> None:
+def test_shots_from_the_test_file_exclude_the_item(model: PromptedModel, folder: Path) -> None:
     made(train=()).score(model, folder, PromptingConfig(shots=9))
     for i, item in enumerate(SEEN):
         *shots, query = item.prompt.split("\n\n")
@@ -119,7 +119,7 @@ def test_figures_have_standard_errors_and_groups(model: PromptedModel, folder: P
     assert told == [(10, 10)]
 
 
-def test_a_perplexity_is_exp_of_the_mean_over_items(model: PromptedModel, folder: Path) -> None:
+def test_perplexity_is_exp_of_mean_over_items(model: PromptedModel, folder: Path) -> None:
     part = TargetLikelihood(target="{text}")
     got = made(answer=part, train=()).score(model, folder, PromptingConfig())
     nats = [one.metrics["perplexity"] for one in part.score(model, SEEN or [
@@ -137,13 +137,13 @@ def rows_of(folder: Path) -> Any:
     return read_rows(folder / "test.jsonl")
 
 
-def test_rows_are_spread_over_the_file() -> None:
+def test_limited_rows_are_evenly_spaced() -> None:
     assert evenly_spaced(10, 3) == [0, 3, 6]
     assert evenly_spaced(3, 10) == evenly_spaced(3, None) == [0, 1, 2]
     assert len(set(evenly_spaced(67_000, 670))) == 670
 
 
-def test_a_task_file_is_read(folder: Path, model: PromptedModel) -> None:
+def test_task_file_is_read(folder: Path, model: PromptedModel) -> None:
     path = folder / "who.toml"
     path.write_text(TASK.format(kind="MultipleChoiceScoring", options=OPTIONS))
     one = read_prompt_task(path)
@@ -172,14 +172,14 @@ def test_a_task_file_is_read(folder: Path, model: PromptedModel) -> None:
         ("test = ''\n[answer]\nkind = 'TargetLikelihood'\ntarget = 'a'", "test must name a file"),
     ],
 )  # fmt: skip
-def test_a_wrong_task_file_is_told(text: str, message: str, tmp_path: Path) -> None:
+def test_invalid_task_file_is_refused(text: str, message: str, tmp_path: Path) -> None:
     path = tmp_path / "wrong.toml"
     path.write_text(text)
     with pytest.raises(ValueError, match=f"wrong.toml: .*{message}"):
         read_prompt_task(path)
 
 
-def test_missing_files_and_tasks_are_told(tmp_path: Path, model: PromptedModel) -> None:
+def test_missing_files_and_tasks_are_named(tmp_path: Path, model: PromptedModel) -> None:
     with pytest.raises(FileNotFoundError, match=r"none.toml: no such file"):
         find_task(str(tmp_path / "none.toml"))
     with pytest.raises(

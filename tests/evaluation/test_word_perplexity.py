@@ -39,7 +39,7 @@ def prompted(opened: LoadedModel, family: str, length: int | None = None) -> Pro
 
 @torch.no_grad()
 @pytest.mark.parametrize(("length", "stride"), [(None, None), (16, None), (16, 5), (None, 40)])
-def test_a_file_is_one_stream(
+def test_file_is_scored_as_one_stream(
     length: int | None, stride: int | None, models: dict, folder: Path, monkeypatch: Any
 ) -> None:
     monkeypatch.setattr(word_perplexity, "WINDOWS_PER_REPORT", 2)  # several parts
@@ -68,7 +68,7 @@ def test_a_file_is_one_stream(
 
 @torch.no_grad()
 @pytest.mark.parametrize("name", ["lstm-mini", "awd-lstm", "transformer-xl-mini"])
-def test_what_remembers_reads_a_file_from_its_beginning_to_its_end(name: str, folder: Path) -> None:
+def test_model_with_memory_reads_the_file_continuously(name: str, folder: Path) -> None:
     """Pieces are read as one text is: an LSTM's exactly, others where all of it is remembered."""
     known = tokenizer("gpt2")
     card = MODELS[name].with_vocabulary(known.special_ids)
@@ -93,18 +93,18 @@ def test_what_remembers_reads_a_file_from_its_beginning_to_its_end(name: str, fo
         TASK.score(asked, folder, PromptingConfig(stride=4))
 
 
-def test_what_cannot_remember_is_told(models: dict, folder: Path) -> None:
+def test_memory_length_is_refused_for_models_without_memory(models: dict, folder: Path) -> None:
     asked = replace(prompted(models["gpt2"][1], "gpt2"), memory_length=8)
     with pytest.raises(ValueError, match=r"memory_length: .*; leave it out, or 0"):
         TASK.score(asked, folder, PromptingConfig())
 
 
-def test_some_lines_are_asked(models: dict, folder: Path) -> None:
+def test_number_of_lines_can_be_limited(models: dict, folder: Path) -> None:
     got = TASK.score(prompted(models["gpt2"][1], "gpt2"), folder, PromptingConfig(rows=2))
     assert got.n_examples == sum(len(line.split()) for line in LINES[:2]) + 2
 
 
-def test_lines_end_with_the_end_token_where_there_is_no_newline() -> None:
+def test_lines_end_with_end_token_if_vocabulary_lacks_newline() -> None:
     known = tokenizer("bert")
     ids = word_perplexity._encode_stream(known, ["the gate", "the sea"])
     ends = (ids == known.special_ids.end).nonzero()[0].tolist()
@@ -115,7 +115,7 @@ def test_lines_end_with_the_end_token_where_there_is_no_newline() -> None:
     )
 
 
-def test_other_models_and_empty_files_are_told(models: dict, folder: Path) -> None:
+def test_other_models_and_empty_files_are_refused(models: dict, folder: Path) -> None:
     for family in ("bert", "t5"):
         with pytest.raises(ValueError, match="toy: needs a causal model"):
             TASK.score(prompted(models[family][1], family), folder, PromptingConfig())

@@ -57,7 +57,7 @@ def written(task: PromptTask | WordPerplexityTask, folder: Path) -> Path:
 
 @pytest.mark.parametrize("family", ["bert", "gpt2", "t5"])
 @pytest.mark.parametrize("name", [n for n, t in ZERO_SHOT.items() if isinstance(t, PromptTask)])
-def test_a_task_is_asked_of_every_kind_of_model(
+def test_task_is_scored_for_every_kind_of_model(
     name: str, family: str, models: dict, tmp_path: Path
 ) -> None:
     task = ZERO_SHOT[name]
@@ -73,7 +73,7 @@ def test_a_task_is_asked_of_every_kind_of_model(
 @pytest.mark.parametrize(
     "name", [n for n, t in ZERO_SHOT.items() if isinstance(t, WordPerplexityTask)]
 )
-def test_a_text_is_asked_of_a_model_that_reads_forward(
+def test_generation_task_is_scored_for_causal_models(
     name: str, models: dict, tmp_path: Path
 ) -> None:
     got = ZERO_SHOT[name].score(
@@ -83,5 +83,5 @@ def test_a_text_is_asked_of_a_model_that_reads_forward(
     assert math.isfinite(got.score.value)
 
 
-def test_every_task_has_its_own_name_and_paper() -> None:
+def test_every_task_has_a_unique_name_and_paper() -> None:
     assert all(name == task.name and task.paper for name, task in ZERO_SHOT.items())

@@ -9,7 +9,7 @@ rng = random.Random(0)
 PAIRS = list(dict.fromkeys(pair for _ in range(80) if (pair := draw(rng)) is not None))
 
 
-def test_words_are_python() -> None:
+def test_token_sequences_decode_to_python_source() -> None:
     said = (
         "def f ( a ) { while a < 3 { a += 1 ; } if a { return 0 ; } else { b = a ; } return b ; }"
     )
@@ -25,7 +25,7 @@ def test_words_are_python() -> None:
     ]
 
 
-def test_pairs_are_right_and_no_other_ones() -> None:
+def test_pairs_are_correct_and_unambiguous() -> None:
     assert len(PAIRS) > 50
     questions = [question for question, _ in PAIRS]
     for i, (question, answer) in enumerate(PAIRS):
@@ -35,7 +35,7 @@ def test_pairs_are_right_and_no_other_ones() -> None:
         assert not right(questions[i - 1], answer) or questions[i - 1] == question
 
 
-def test_variables_of_a_drawn_function_have_letters_in_their_order() -> None:
+def test_variables_are_lettered_in_order() -> None:
     for seed in range(50):
         names = compiled(function(random.Random(seed))).co_varnames
         assert list(names) == list("abcdefghij"[: len(names)])
@@ -53,7 +53,7 @@ def test_variables_of_a_drawn_function_have_letters_in_their_order() -> None:
         ("def f ( a , b ) { return ( a + 6 ) * b ; }", False),
     ],
 )
-def test_equal_bytecode_is_right_whatever_its_names(answer: str, same: bool) -> None:
+def test_equal_bytecode_is_correct_whatever_the_names(answer: str, same: bool) -> None:
     question = listing(compiled("def f ( a , b ) { c = a + 6 ; return c * b ; }"))
     assert right(question, answer) is same
 
@@ -69,11 +69,11 @@ def test_equal_bytecode_is_right_whatever_its_names(answer: str, same: bool) -> 
         "def f ( a ) { return a ; }" + " ;" * 500,
     ],
 )  # fmt: skip
-def test_what_is_no_function_is_wrong(answer: str) -> None:
+def test_malformed_function_is_wrong(answer: str) -> None:
     assert not right("arguments:1 LOAD_FAST:a RETURN_VALUE:x", answer)
 
 
-def test_nothing_is_run() -> None:
+def test_generated_code_is_never_executed() -> None:
     """Not even what stands around a function, where Python would run it on import."""
     for answer in ("def f ( a = 1 // 0 ) { return a ; }", "@ quit\ndef f ( a ) { return a ; }"):
         assert not right("arguments:0 RETURN_VALUE", answer)

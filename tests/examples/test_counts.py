@@ -11,7 +11,7 @@ def test_counts_of_a_text() -> None:
     assert count("") == "words=0 letters=0"
 
 
-def test_pieces_are_short_and_each_once() -> None:
+def test_pieces_are_short_and_unique() -> None:
     found = pieces()
     assert len(found) > 30_000
     assert len(set(found)) == len(found)
@@ -19,7 +19,7 @@ def test_pieces_are_short_and_each_once() -> None:
     assert len({word for piece in found for word in piece.split()}) <= 2000
 
 
-def test_pairs_are_right() -> None:
+def test_generated_pairs_are_correct() -> None:
     rng = random.Random(0)
     assert all(right(*draw(rng)) for _ in range(100))
 
@@ -35,5 +35,5 @@ def test_pairs_are_right() -> None:
         ("<unk> <unk>", False),
     ],
 )
-def test_a_text_counts_if_its_counts_are_those_asked_for(text: str, as_asked: bool) -> None:
+def test_text_is_correct_if_its_counts_match(text: str, as_asked: bool) -> None:
     assert right("words=4 letters=10 m=1 r=1 s=1 t=1", text) is as_asked

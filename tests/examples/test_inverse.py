@@ -28,7 +28,7 @@ def rows(folder: Path, name: str) -> list[Pair]:
     return [(row["question"], row["answer"]) for row in map(json.loads, lines)]
 
 
-def test_pairs_are_each_in_one_file_and_do_not_depend_on_processes(
+def test_pairs_are_split_disjointly_and_independent_of_processes(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for n in (1, 2):
@@ -43,12 +43,14 @@ def test_pairs_are_each_in_one_file_and_do_not_depend_on_processes(
     assert all(right(*pair) for some in found for pair in some)
 
 
-def test_too_few_pairs_are_told(tmp_path: Path) -> None:
+def test_too_few_pairs_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="are too few to hold out 500 twice"):
         make(TOY, tmp_path, pairs=10, held_out=500, seed=0, processes=1)
 
 
-def test_the_steps_of_a_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_command_line_steps_run_in_order(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     folder = ["--out", str(tmp_path), "--held-out", "4"]
     inverse.main(TOY, "", ["make", *folder, "--processes", "1"])
     inverse.main(TOY, "", ["train", *folder])

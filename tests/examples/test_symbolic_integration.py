@@ -30,13 +30,13 @@ PAIRS = list(dict.fromkeys(pair for _ in range(60) if (pair := draw(rng)) is not
 
 
 @pytest.mark.parametrize("pair", PAIRS[:25])
-def test_the_easy_direction_is_what_sympy_says(pair: tuple[str, str]) -> None:
+def test_derivatives_equal_sympy(pair: tuple[str, str]) -> None:
     question, answer = (formula(side.split()) for side in pair)
     assert sympy.simplify(sympy.diff(answer, X) - question) == 0
 
 
 @pytest.mark.parametrize("seed", range(40))
-def test_rules_of_algebra_keep_the_value(seed: int) -> None:
+def test_simplification_keeps_the_value(seed: int) -> None:
     drawn = expression(random.Random(seed), 5)
     try:
         simple = words(read(drawn, algebra))
@@ -51,7 +51,7 @@ def test_rules_of_algebra_keep_the_value(seed: int) -> None:
     assert compared
 
 
-def test_pairs_are_small_and_without_a_constant() -> None:
+def test_pairs_are_small_and_without_constant_terms() -> None:
     assert len(PAIRS) > 30
     for question, answer in PAIRS:
         assert len(question.split()) <= 40
@@ -59,7 +59,7 @@ def test_pairs_are_small_and_without_a_constant() -> None:
         assert all(term.has(X) for term in sympy.Add.make_args(formula(answer.split())))
 
 
-def test_prefix_notation_and_sympy() -> None:
+def test_prefix_notation_equals_sympy() -> None:
     said = "add mul -3 pow x 2 mul div 1 2 exp sin x"
     assert formula(said.split()) == -3 * X**2 + sympy.exp(sympy.sin(X)) / 2
     assert formula(["mul", "e", "sqrt", "log", "x"]) == sympy.E * sympy.sqrt(sympy.log(X))
@@ -77,7 +77,7 @@ def test_prefix_notation_and_sympy() -> None:
         ("mul div 1 2 pow x div -1 2", "sqrt x"),
     ],
 )
-def test_any_form_of_a_right_answer_counts(question: str, answer: str) -> None:
+def test_any_form_of_a_correct_answer_counts(question: str, answer: str) -> None:
     assert right(question, answer) is True
 
 
@@ -89,18 +89,18 @@ def test_any_form_of_a_right_answer_counts(question: str, answer: str) -> None:
         "pow 9 pow 9 pow 9 9", "pow 2 mul -1 pow 9 pow 9 9", " ".join(["sqrt"] * 200 + ["x"]),
     ],
 )  # fmt: skip
-def test_what_is_wrong_is_refused_at_once(answer: str) -> None:
+def test_malformed_answer_is_refused_quickly(answer: str) -> None:
     begun = time.perf_counter()
     assert right("mul 2 x", answer) is False
     assert time.perf_counter() - begun < 5
 
 
-def test_answers_of_other_questions_are_refused_by_numbers() -> None:
+def test_answers_to_other_questions_differ_numerically() -> None:
     for (question, _), (_, other) in pairwise(PAIRS):
         assert differs(question.split(), other.split())
 
 
-def test_what_takes_too_long_is_not_decided(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_slow_verification_is_undecided(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("integration.SECONDS", 0.05)
     monkeypatch.setattr(sympy, "simplify", lambda _: time.sleep(5))
     assert right("mul 2 x", "pow x 2") is None
@@ -108,7 +108,7 @@ def test_what_takes_too_long_is_not_decided(monkeypatch: pytest.MonkeyPatch) -> 
         pass
 
 
-def test_all_shapes_of_trees_are_equally_likely() -> None:
+def test_tree_shapes_are_equally_likely() -> None:
     assert [ways(1, n) for n in range(4)] == [1, 2, 6, 22]
     generator = random.Random(0)
     drawn = [expression(generator, 2) for _ in range(6000)]

@@ -78,7 +78,7 @@ def toys(n: int, seed: int = 0, impossible: float = 0.0) -> list[dict[str, Any]]
 # Files
 
 
-def test_squad_and_the_hub_s_form_say_the_same(tmp_path: Path) -> None:
+def test_squad_and_hub_formats_read_equally(tmp_path: Path) -> None:
     records = [
         record("who?", "Ann met Bob. Bob left.", "Bob", "Ann"),
         record("why?", "Nobody knows."),
@@ -97,7 +97,7 @@ def test_squad_and_the_hub_s_form_say_the_same(tmp_path: Path) -> None:
     assert [i.label for i in read(nested, known=False)] == [None, None]
 
 
-def test_columns_are_found_by_their_names_or_named(tmp_path: Path) -> None:
+def test_columns_are_found_by_name_or_must_be_given(tmp_path: Path) -> None:
     rows = [{"passage": "Ann left.", "query": "who?", "gold": [{"text": "Ann", "answer_start": 0}]}]
     path = jsonl(tmp_path / "a.jsonl", rows)
     with pytest.raises(ValueError, match="which column holds the answers"):
@@ -127,9 +127,7 @@ def test_columns_are_found_by_their_names_or_named(tmp_path: Path) -> None:
         ({"text": "Bob"}, "answer_start"),
     ],
 )  # fmt: skip
-def test_an_answer_that_is_not_where_it_should_be_is_named(
-    answer: dict[str, Any], message: str, tmp_path: Path
-) -> None:
+def test_misplaced_answer_is_named(answer: dict[str, Any], message: str, tmp_path: Path) -> None:
     right = record("who?", "Ann met Bob.", "Ann")
     wrong = right | {"answers": [*right["answers"], answer]}
     with pytest.raises(ValueError, match=rf"a\.json.*q.*1.*{message}"):
@@ -138,7 +136,7 @@ def test_an_answer_that_is_not_where_it_should_be_is_named(
         read(jsonl(tmp_path / "a.jsonl", [right, wrong | {"id": "second"}]))
 
 
-def test_an_impossible_question_has_no_answers(tmp_path: Path) -> None:
+def test_impossible_question_has_no_answers(tmp_path: Path) -> None:
     some = record("who?", "Ann met Bob.", "Ann", is_impossible=True)
     with pytest.raises(ValueError, match="'is_impossible' is true, but there are answers"):
         read(jsonl(tmp_path / "a.jsonl", [some]))
@@ -162,7 +160,7 @@ def test_an_impossible_question_has_no_answers(tmp_path: Path) -> None:
     ],
 )
 @pytest.mark.parametrize("family", ["bert", "gpt2"])
-def test_places_are_characters_of_the_text_as_it_is(
+def test_offsets_are_characters_of_the_original_text(
     family: str, context: str, answer: str, tmp_path: Path
 ) -> None:
     (found,) = read(squad(tmp_path / "a.json", [record("?", context, answer)]))
@@ -185,7 +183,7 @@ def test_places_are_characters_of_the_text_as_it_is(
 # Options
 
 
-def test_options_are_checked() -> None:
+def test_options_are_validated() -> None:
     assert resolve_options("answer", {"window_overlap": 3})["window_overlap"] == 3
     assert resolve_options("answer", {})["allow_no_answer"] is None
     for given, message in (
@@ -200,7 +198,7 @@ def test_options_are_checked() -> None:
 
 
 @pytest.mark.parametrize("none", [False, True])
-def test_whether_there_may_be_no_answer_is_known_from_the_training_file(none: bool) -> None:
+def test_allow_no_answer_is_inferred_from_the_training_file(none: bool) -> None:
     items = [TaskExample(texts=("q", "a b"), label=("a",), answer_starts=(0,))]
     items += [TaskExample(texts=("q", "a b"), label=())] * none
     task = Task(task_kind="answer", columns=COLUMNS, options=resolve_options("answer", {}))
@@ -210,7 +208,7 @@ def test_whether_there_may_be_no_answer_is_known_from_the_training_file(none: bo
         assert ANSWER.complete_task(task, items) == task
 
 
-def test_an_encoder_decoder_is_told_what_to_do_instead() -> None:
+def test_encoder_decoder_is_refused_with_alternative() -> None:
     task = Task(task_kind="answer", columns=COLUMNS)
     with pytest.raises(ValueError, match=r"predicts labels as words .* the task `generate`"):
         heads_for_task(task, toy.card("t5"))
@@ -219,7 +217,7 @@ def test_an_encoder_decoder_is_told_what_to_do_instead() -> None:
 # What is given
 
 
-def test_questions_are_given_as_tables_and_lines() -> None:
+def test_questions_are_read_from_tables_and_lines() -> None:
     task = Task(task_kind="answer", columns=COLUMNS)
     given = ANSWER.reader.parse_line(task, "who?\tAnn met\tBob")
     assert given == {"question": "who?", "context": "Ann met\tBob"}
@@ -240,7 +238,7 @@ def test_questions_are_given_as_tables_and_lines() -> None:
 # Thresholds
 
 
-def test_the_threshold_is_the_best_on_the_dev_file() -> None:
+def test_threshold_is_tuned_on_the_dev_file() -> None:
     task = Task(
         task_kind="answer", columns=COLUMNS, max_length=32, metric="exact_match",
         options={"allow_no_answer": True, "no_answer_threshold": None},
@@ -313,7 +311,7 @@ def test_twenty_questions_are_learned(family: str, tmp_path: Path) -> None:
     assert "question-answering" in (tmp_path / "out" / "README.md").read_text()
 
 
-def test_questions_without_an_answer_are_learned_and_the_threshold_is_kept(tmp_path: Path) -> None:
+def test_no_answer_questions_are_learned_and_threshold_is_saved(tmp_path: Path) -> None:
     train = squad(tmp_path / "train.json", toys(30, 2, impossible=0.4))
     test = squad(tmp_path / "test.json", toys(10, 3, impossible=0.4))
     known = {"epochs": 65.0, "test": test, "out": tmp_path / "out", "metric": "exact_match"}
@@ -335,7 +333,7 @@ NAMES = {"bert": "Bert", "bart": "Bart", "mbart": "MBart"}
 
 
 @pytest.mark.parametrize("family", NAMES)
-def test_other_libraries_read_the_model_and_theirs_is_read(family: str, tmp_path: Path) -> None:
+def test_model_exchanges_with_transformers(family: str, tmp_path: Path) -> None:
     from transformers import AutoModelForQuestionAnswering
 
     train = squad(tmp_path / "train.json", toys(20, 1))
@@ -363,7 +361,7 @@ def test_other_libraries_read_the_model_and_theirs_is_read(family: str, tmp_path
     assert more.best_run.dev == pytest.approx(dict(tuned.best_run.dev), abs=1e-3)
 
 
-def test_long_texts_are_read_in_parts_and_this_is_said(tmp_path: Path) -> None:
+def test_long_texts_are_read_in_windows_with_a_note(tmp_path: Path) -> None:
     long = [r["context"] + " cat" * 60 for r in toys(20, 1)]
     records = [r | {"context": c} for r, c in zip(toys(20, 1), long, strict=True)]
     train = squad(tmp_path / "train.json", records)
@@ -372,7 +370,7 @@ def test_long_texts_are_read_in_parts_and_this_is_said(tmp_path: Path) -> None:
                for note in tuned.notes)  # fmt: skip
 
 
-def test_a_text_of_very_many_windows_is_told(
+def test_text_of_many_windows_is_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     tuned = learn(tmp_path, "bert", squad(tmp_path / "train.json", toys(20, 1)), epochs=1.0)

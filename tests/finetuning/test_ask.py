@@ -34,7 +34,7 @@ def reference_tokenizer(family: str, folder: Path):
 
 @pytest.mark.parametrize("family", ["bert", "gpt2"])
 @pytest.mark.parametrize("length", [6, 7, 12, 40])
-def test_one_text_is_framed_and_cut_as_the_reference_library_does(
+def test_single_text_is_framed_and_truncated_as_reference(
     family: str, length: int, tmp_path: Path
 ) -> None:
     theirs = reference_tokenizer(family, tmp_path)
@@ -53,9 +53,7 @@ def test_one_text_is_framed_and_cut_as_the_reference_library_does(
 
 
 @pytest.mark.parametrize("length", [8, 9, 13, 40])
-def test_a_pair_is_framed_and_cut_as_the_reference_library_does(
-    length: int, tmp_path: Path
-) -> None:
+def test_pair_is_framed_and_truncated_as_reference(length: int, tmp_path: Path) -> None:
     theirs = reference_tokenizer("bert", tmp_path)
     asked = formulate(
         Task(task_kind="pairs", columns=TWO, max_length=length),
@@ -76,7 +74,7 @@ def test_a_pair_is_framed_and_cut_as_the_reference_library_does(
         assert question.example.segments.tolist() == expected["token_type_ids"][0]
 
 
-def test_a_decoder_reads_its_end_between_two_texts() -> None:
+def test_decoder_separates_two_texts_by_its_end_token() -> None:
     tokenizer = toy.tokenizer("gpt2")
     asked = formulate(PAIRS, toy.card("gpt2"), tokenizer)
     (question,) = asked.build_inputs([TaskExample(texts=("a cat", "runs"))])
@@ -86,7 +84,7 @@ def test_a_decoder_reads_its_end_between_two_texts() -> None:
 
 
 @given(st.integers(0, 50), st.integers(0, 50), st.integers(0, 60))
-def test_the_longer_text_is_cut_first(a: int, b: int, budget: int) -> None:
+def test_longer_text_is_truncated_first(a: int, b: int, budget: int) -> None:
     kept = truncate_longest_first([a, b], budget)
     assert sum(kept) == min(a + b, budget)
     assert all(0 <= k <= n for k, n in zip(kept, (a, b), strict=True))
@@ -94,7 +92,7 @@ def test_the_longer_text_is_cut_first(a: int, b: int, budget: int) -> None:
         assert k == n or other <= k + 1  # what is cut is not the shorter one
 
 
-def test_an_encoder_decoder_reads_its_task_and_says_the_label() -> None:
+def test_encoder_decoder_reads_the_task_and_generates_the_label() -> None:
     tokenizer = toy.tokenizer("t5")
     asked = formulate(PAIRS, toy.card("t5"), tokenizer)
     (question,) = asked.build_inputs([TaskExample(texts=("a cat", "runs"), label="yes")])
@@ -106,7 +104,7 @@ def test_an_encoder_decoder_reads_its_task_and_says_the_label() -> None:
     assert example.inputs.tolist() == [tokenizer.special_ids.start, *example.targets.tolist()[:-1]]
 
 
-def test_what_stands_around_a_text_is_never_cut_off() -> None:
+def test_special_tokens_are_never_truncated() -> None:
     tokenizer = toy.tokenizer("t5")
     task = Task(
         task_kind="pairs", columns=TWO, labels=("no", "yes"), task_name="pairs", max_length=24
@@ -120,7 +118,7 @@ def test_what_stands_around_a_text_is_never_cut_off() -> None:
 
 
 @torch.no_grad()
-def test_likelihoods_of_labels_are_those_of_their_words_one_by_one() -> None:
+def test_label_likelihood_is_sum_over_its_tokens() -> None:
     card, tokenizer = toy.card("t5"), toy.tokenizer("t5")
     labels = ("no", "yes", "very good", "0")
     task = Task(task_kind="classify", columns=ONE, labels=labels, task_name="classify")
@@ -144,7 +142,7 @@ def test_likelihoods_of_labels_are_those_of_their_words_one_by_one() -> None:
         assert np.allclose(scores[i][0], expected, atol=1e-4)  # sums of float32 logarithms
 
 
-def test_labels_that_are_the_same_to_the_tokenizer_are_named() -> None:
+def test_labels_with_equal_tokens_are_named() -> None:
     task = Task(task_kind="classify", columns=ONE, labels=("好", "坏"))
     with pytest.raises(ValueError, match="labels '好' and '坏' have the same tokens"):
         formulate(task, toy.card("t5"), toy.tokenizer("t5"))
@@ -158,7 +156,7 @@ def test_labels_that_are_the_same_to_the_tokenizer_are_named() -> None:
         max_size=25,
     )
 )
-def test_each_word_is_asked_once_and_in_order(family: str, words: list[str]) -> None:
+def test_each_word_has_one_target_in_order(family: str, words: list[str]) -> None:
     tokenizer = toy.tokenizer(family)
     task = Task(task_kind="tag", columns=ONE, labels=tuple(map(str, range(25))), max_length=12)
     asked = formulate(task, toy.card(family), tokenizer)
@@ -174,9 +172,7 @@ def test_each_word_is_asked_once_and_in_order(family: str, words: list[str]) -> 
 
 
 @pytest.mark.parametrize(("family", "first"), [("bert", True), ("gpt2", False)])
-def test_an_encoder_is_asked_at_the_first_piece_and_a_decoder_at_the_last(
-    family: str, first: bool
-) -> None:
+def test_encoder_labels_first_piece_and_decoder_last(family: str, first: bool) -> None:
     tokenizer = toy.tokenizer(family)
     asked = formulate(TAG, toy.card(family), tokenizer)
     words = ("the", "housestone", "runs")
@@ -191,7 +187,7 @@ def test_an_encoder_is_asked_at_the_first_piece_and_a_decoder_at_the_last(
     assert len(ids) == lead + sum(sizes) + len(tokenizer.special_ids.suffix)
 
 
-def test_a_text_learns_without_its_truth_but_is_asked_nothing() -> None:
+def test_example_without_label_has_no_targets() -> None:
     asked = formulate(CLASSIFY, toy.card("bert"), toy.tokenizer("bert"))
     assert isinstance(asked, ClassificationFormulation)
     (question,) = asked.build_inputs([TaskExample(texts=("a cat",))])
@@ -214,7 +210,7 @@ def test_impossible_tasks_and_lengths_are_named() -> None:
             )
 
 
-def test_numbers_are_said_as_in_the_paper() -> None:
+def test_number_labels_are_those_of_the_paper() -> None:
     said = rounded_number_labels([0.0, 5.0, 2.6])
     assert said == tuple(f"{i / 5:.1f}" for i in range(26))  # section 2.4: increments of 0.2
     assert rounded_number_labels([1.0, 5.0])[:3] == ("1.0", "1.2", "1.4")
@@ -227,7 +223,7 @@ def test_numbers_are_said_as_in_the_paper() -> None:
 @given(
     st.lists(st.floats(-1e9, 1e9).map(lambda x: round(x, 2)), min_size=2, max_size=9, unique=True)
 )
-def test_every_number_has_one_near_it_that_can_be_said(numbers: list[float]) -> None:
+def test_every_number_is_near_a_label(numbers: list[float]) -> None:
     said = rounded_number_labels(numbers)
     values = np.array([float(s) for s in said])
     step = (max(numbers) - min(numbers)) / 25
@@ -239,7 +235,7 @@ def test_every_number_has_one_near_it_that_can_be_said(numbers: list[float]) -> 
 
 @settings(max_examples=20)
 @given(texts=st.lists(some_text, min_size=1, max_size=4))
-def test_words_and_text_are_the_same_tokens(texts: list[str]) -> None:
+def test_words_and_text_give_the_same_tokens(texts: list[str]) -> None:
     """A sentence of words is read as the text that the words make."""
     for family in ("bert", "gpt2"):
         asked = formulate(TAG, toy.card(family), toy.tokenizer(family))

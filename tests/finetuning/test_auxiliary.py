@@ -42,7 +42,7 @@ def parts(weight: float):
     return model, [pad_examples(some, one.special_ids) for some in (examples[:2], examples[2:])]
 
 
-def test_the_next_token_is_asked_at_each_but_the_last() -> None:
+def test_next_token_is_a_target_at_all_but_the_last() -> None:
     _, (batch, _) = parts(0.5)
     assert batch.targets is not None
     assert batch.last_token_positions is not None
@@ -54,7 +54,7 @@ def test_the_next_token_is_asked_at_each_but_the_last() -> None:
 
 
 @pytest.mark.parametrize("weight", [0.5, 2.0])
-def test_the_gradient_is_that_of_the_weighted_sum_of_means(weight: float) -> None:
+def test_gradient_is_of_the_weighted_sum_of_means(weight: float) -> None:
     model, micro = parts(weight)
     card = toy.card("gpt2")
     run = loop.start_run(
@@ -92,7 +92,7 @@ def files(folder: Path) -> dict[str, Path]:
     }
 
 
-def test_what_is_logged_and_what_is_left(tmp_path: Path) -> None:
+def test_auxiliary_loss_is_logged_and_its_head_dropped(tmp_path: Path) -> None:
     import transformers as hf
 
     base = toy.pretrained("gpt2", tmp_path / "base")
@@ -117,7 +117,7 @@ def test_what_is_logged_and_what_is_left(tmp_path: Path) -> None:
     assert again["probabilities"] == pytest.approx(said["probabilities"], abs=1e-6)
 
 
-def test_a_weight_of_zero_changes_no_bit(tmp_path: Path) -> None:
+def test_weight_zero_changes_no_bit(tmp_path: Path) -> None:
     base, given = toy.pretrained("gpt2", tmp_path / "base"), files(tmp_path)
 
     def tuned(out: str, **more) -> FinetunedModel:
@@ -139,7 +139,7 @@ def test_a_weight_of_zero_changes_no_bit(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("family", "kind"), [("bert", "classify"), ("t5", "classify"), ("gpt2", "cloze")]
 )
-def test_it_is_for_decoders_with_a_head_of_labels(family: str, kind: str) -> None:
+def test_auxiliary_loss_needs_a_decoder_with_label_head(family: str, kind: str) -> None:
     card = toy.card(family)
     heads = heads_for_task(replace(TASK, task_kind=kind), card)
     assert with_language_head(heads, card, 0.0) == heads
@@ -147,7 +147,7 @@ def test_it_is_for_decoders_with_a_head_of_labels(family: str, kind: str) -> Non
         with_language_head(heads, card, 0.5)
 
 
-def test_a_weight_is_a_number_of_at_least_zero() -> None:
+def test_weight_must_be_nonnegative() -> None:
     for wrong in (-0.1, float("inf"), float("nan")):
         with pytest.raises(ValueError, match="lm_loss_weight must be"):
             FinetuneConfig(base="x", task="classify", train="x", lm_loss_weight=wrong)

@@ -36,7 +36,7 @@ def examples(lengths) -> list[Example]:
     st.lists(st.integers(1, 60), min_size=1, max_size=300),
     st.integers(1, 40), st.integers(0, 2**62), st.integers(0, 5),
 )  # fmt: skip
-def test_an_epoch_has_each_item_once(lengths, batch, seed, epoch) -> None:
+def test_epoch_contains_each_item_once(lengths, batch, seed, epoch) -> None:
     plan = draw_batches(np.array(lengths), batch, seed, epoch)
     assert sorted(i for some in plan for i in some) == list(range(len(lengths)))
     assert len(plan) == -(-len(lengths) // batch)
@@ -48,9 +48,7 @@ def test_an_epoch_has_each_item_once(lengths, batch, seed, epoch) -> None:
     st.lists(st.integers(1, 60), min_size=1, max_size=300),
     st.integers(1, 400), st.integers(0, 2**62), st.integers(0, 5),
 )  # fmt: skip
-def test_batches_of_so_many_tokens_hold_no_more_and_are_equally_many(
-    lengths, tokens, seed, epoch
-) -> None:
+def test_batches_by_tokens_keep_limit_and_step_count(lengths, tokens, seed, epoch) -> None:
     sizes = np.array(lengths)
     plan = draw_batches_by_tokens(sizes, tokens, seed, epoch)
     assert sorted(i for some in plan for i in some) == list(range(len(lengths)))
@@ -58,7 +56,7 @@ def test_batches_of_so_many_tokens_hold_no_more_and_are_equally_many(
     assert len(plan) == count_epoch_steps(examples(lengths), None, tokens)
 
 
-def test_batches_of_so_many_tokens_differ_between_epochs_and_waste_little() -> None:
+def test_batches_by_tokens_vary_and_waste_little() -> None:
     lengths = np.random.default_rng(0).integers(5, 60, 2000)
     plans = [draw_batches_by_tokens(lengths, 800, 0, epoch) for epoch in range(3)]
     assert len({str(sorted(map(sorted, plan))) for plan in plans}) == 3
@@ -67,13 +65,13 @@ def test_batches_of_so_many_tokens_differ_between_epochs_and_waste_little() -> N
     assert len(plans[0]) < 1.1 * lengths.sum() / 800
 
 
-def test_examples_that_are_asked_together_have_no_steps_of_so_many_tokens() -> None:
+def test_grouped_examples_refuse_batches_by_tokens() -> None:
     some = [e.with_feature(ChoiceGroup(0)) for e in examples([3, 4])]
     with pytest.raises(ValueError, match="batch_tokens is for texts that are learned one by one"):
         count_epoch_steps(some, None, 100)
 
 
-def test_a_run_of_so_many_tokens_a_step_goes_on_from_any_step() -> None:
+def test_run_with_batches_by_tokens_resumes_from_any_step() -> None:
     some = examples(np.random.default_rng(0).integers(1, 30, 50))
     begin = make_batch_stream(some, SPECIAL, BatchSize(n_tokens=90, micro_batch_tokens=100), 3)
     whole = begin(None)
@@ -94,7 +92,7 @@ def test_epochs_and_seeds_differ() -> None:
     assert len({str(sorted(map(sorted, plan))) for plan in plans}) == 9
 
 
-def test_lengths_together_save_most_padding() -> None:
+def test_grouping_by_length_saves_most_padding() -> None:
     lengths = np.random.default_rng(0).lognormal(3, 0.6, 4000).astype(np.int64) + 1
 
     def padded(plan) -> float:
@@ -106,7 +104,7 @@ def test_lengths_together_save_most_padding() -> None:
 
 
 @pytest.mark.parametrize("step", [0, 1, 7, 20])
-def test_a_run_goes_on_from_any_step_as_if_it_had_not_stopped(step: int) -> None:
+def test_run_resumes_from_any_step(step: int) -> None:
     some = examples(np.random.default_rng(0).integers(1, 30, 50))
     begin = make_batch_stream(some, SPECIAL, BatchSize(n_units=8, micro_batch_tokens=100), 3)
     whole = begin(None)
@@ -126,7 +124,7 @@ def drawn(example: Example, rng: np.random.Generator) -> Example:
 
 
 @pytest.mark.parametrize("step", [1, 7, 9, 20])
-def test_what_is_drawn_of_an_example_depends_on_seed_epoch_and_example_alone(step: int) -> None:
+def test_random_draws_depend_on_seed_epoch_and_example_only(step: int) -> None:
     some = examples([9] * 50)  # 7 steps an epoch
     begin = make_batch_stream(some, SPECIAL, BatchSize(n_units=8, micro_batch_tokens=30), 3, drawn)
     whole = begin(None)
@@ -146,7 +144,7 @@ def test_what_is_drawn_of_an_example_depends_on_seed_epoch_and_example_alone(ste
     assert tuple(other[0].inputs[0].tolist()) not in rows
 
 
-def test_micro_batches_are_small_and_hold_the_whole_batch() -> None:
+def test_micro_batches_partition_the_batch() -> None:
     some = examples([3, 50, 4, 30, 5])
     parts = split_micro_batches(some, SPECIAL, 60)
     assert sum(len(part.inputs) for part in parts) == 5
@@ -154,7 +152,7 @@ def test_micro_batches_are_small_and_hold_the_whole_batch() -> None:
     assert max(example_length(e) for e in some) == max(part.inputs.shape[1] for part in parts)
 
 
-def test_a_step_of_more_than_there_is_is_told() -> None:
+def test_batch_larger_than_the_data_is_reported() -> None:
     some = examples([3, 5, 9])
     assert batch_size_warnings(3, None, some, 3) == batch_size_warnings(None, 27, some, 3) == []
     assert batch_size_warnings(None, None, some, 3) == []

@@ -23,7 +23,7 @@ TAGS = Task(task_kind="tag", columns=COLUMNS, labels=("B", "O"), metric="token_a
 
 @pytest.mark.parametrize("opened", [False, True])
 @pytest.mark.parametrize("family", toy.FAMILIES)
-def test_the_backbone_is_kept_bit_for_bit(family: str, opened: bool, tmp_path: Path) -> None:
+def test_backbone_is_loaded_bitwise(family: str, opened: bool, tmp_path: Path) -> None:
     folder = toy.pretrained(family, tmp_path)
     before = load_folder(folder)
     begun = load_initial_model(before if opened else str(folder), TASK, [])
@@ -41,7 +41,7 @@ def test_the_backbone_is_kept_bit_for_bit(family: str, opened: bool, tmp_path: P
         assert len(begun.unexpected) >= 7  # the heads of pretraining
 
 
-def test_what_is_new_is_drawn_from_the_seed(tmp_path: Path) -> None:
+def test_new_parameters_depend_on_the_seed(tmp_path: Path) -> None:
     begun = load_initial_model(str(toy.pretrained("bert", tmp_path)), TASK, [])
     name = "heads.label.out.weight"
     one, same, other = (begun.build_model(seed).own_weights() for seed in (1, 1, 2))
@@ -53,7 +53,7 @@ def test_what_is_new_is_drawn_from_the_seed(tmp_path: Path) -> None:
     assert not torch.equal(one[table], random[table])
 
 
-def test_an_open_model_is_not_changed_by_what_begins_with_it(tmp_path: Path) -> None:
+def test_open_model_is_not_changed(tmp_path: Path) -> None:
     opened = load_folder(toy.pretrained("bert", tmp_path))
     before = {name: x.clone() for name, x in opened.model.own_weights().items()}
     model = load_initial_model(opened, TASK, []).build_model(0)
@@ -79,7 +79,7 @@ def classifier(folder: Path, kind: str, labels: list[str]) -> Path:
     return folder
 
 
-def test_a_head_for_the_same_labels_is_kept_with_their_order(tmp_path: Path) -> None:
+def test_head_of_same_labels_is_kept_with_their_order(tmp_path: Path) -> None:
     folder = classifier(tmp_path, "BertForSequenceClassification", ["yes", "no"])
     begun = load_initial_model(str(folder), TASK, [])
     assert begun.newly_initialized() == ()
@@ -97,7 +97,7 @@ def test_a_head_for_the_same_labels_is_kept_with_their_order(tmp_path: Path) -> 
         ("BertModel", ["no", "yes"]),
     ],
 )
-def test_a_head_for_something_else_is_drawn_anew(kind: str, labels: list[str], tmp_path) -> None:
+def test_head_of_other_task_is_initialized_anew(kind: str, labels: list[str], tmp_path) -> None:
     begun = load_initial_model(str(classifier(tmp_path, kind, labels)), TASK, [])
     assert {"heads.label.out.weight", "heads.label.out.bias"} <= set(begun.newly_initialized())
     assert begun.task.labels == ("no", "yes")
@@ -107,20 +107,20 @@ def test_a_head_for_something_else_is_drawn_anew(kind: str, labels: list[str], t
     assert head.dense_layer == (kind in ("BertForSequenceClassification", "BertModel"))
 
 
-def test_a_head_for_a_number_is_kept_for_a_number(tmp_path: Path) -> None:
+def test_regression_head_is_kept_for_regression(tmp_path: Path) -> None:
     folder = classifier(tmp_path, "BertForSequenceClassification", ["LABEL_0"])
     assert load_initial_model(str(folder), NUMBER, []).newly_initialized() == ()
     assert load_initial_model(str(folder), TASK, []).newly_initialized() != ()
 
 
-def test_tags_have_a_head_of_their_own(tmp_path: Path) -> None:
+def test_tagging_has_a_head_of_its_own(tmp_path: Path) -> None:
     folder = classifier(tmp_path, "BertForTokenClassification", ["O", "B"])
     begun = load_initial_model(str(folder), TAGS, [])
     assert begun.newly_initialized() == ()
     assert begun.task.labels == ("O", "B")
 
 
-def test_a_name_of_the_catalogue_learns_its_vocabulary_and_has_no_weights() -> None:
+def test_preset_name_learns_a_vocabulary_and_has_no_weights() -> None:
     begun = load_initial_model(
         "bert-tiny",
         TASK,
@@ -135,13 +135,13 @@ def test_a_name_of_the_catalogue_learns_its_vocabulary_and_has_no_weights() -> N
     }
 
 
-def test_a_vocabulary_can_be_given_to_a_name_of_the_catalogue(tmp_path: Path) -> None:
+def test_preset_name_accepts_a_given_vocabulary(tmp_path: Path) -> None:
     toy.tokenizer("bert").save(tmp_path)
     begun = load_initial_model("bert-tiny", TASK, [], InitialModelOptions(tokenizer=str(tmp_path)))
     assert begun.tokenizer.vocab_size == toy.tokenizer("bert").vocab_size
 
 
-def test_a_name_of_the_catalogue_learns_the_kind_of_vocabulary_that_is_asked_for() -> None:
+def test_preset_name_learns_the_requested_kind_of_vocabulary() -> None:
     texts = ["add x 2", "mul x 3"] * 2
     begun = load_initial_model(
         "transformer-mini",
@@ -166,12 +166,12 @@ def test_a_name_of_the_catalogue_learns_the_kind_of_vocabulary_that_is_asked_for
         ("unmask-mini", FileNotFoundError, "did you mean 'unmask-mini-en'"),
     ],
 )
-def test_a_model_that_is_not_there_is_named(source, error, message) -> None:
+def test_missing_model_is_named(source, error, message) -> None:
     with pytest.raises(error, match=message):
         load_initial_model(source, TASK, [])
 
 
-def test_a_model_that_cannot_do_a_task_is_refused_before_a_vocabulary_is_learned() -> None:
+def test_unsuitable_model_is_refused_before_learning_a_vocabulary() -> None:
     def texts() -> Iterator[str]:
         pytest.fail("a vocabulary is learned")
         yield
@@ -180,7 +180,7 @@ def test_a_model_that_cannot_do_a_task_is_refused_before_a_vocabulary_is_learned
         load_initial_model("t5-mini", replace(TASK, task_kind="tag"), texts())
 
 
-def test_folders_that_do_not_fit_are_named(tmp_path: Path) -> None:
+def test_unsuitable_folders_are_named(tmp_path: Path) -> None:
     empty = tmp_path / "empty"
     empty.mkdir()
     with pytest.raises(FileNotFoundError, match=r"config\.json: no such file"):

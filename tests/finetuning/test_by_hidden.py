@@ -68,7 +68,7 @@ def of(source: str, *targets: str) -> TaskExample:
     return TaskExample(texts=(source,), label=targets or None)
 
 
-def test_source_and_target_stand_between_special_tokens() -> None:
+def test_source_and_target_are_separated_by_special_tokens() -> None:
     (question,) = asked(prefix="text: ").build_inputs([of("a cat", "red sun", "no")])
     source, target = [START, *ids("text: a cat"), END], [*ids("red sun"), END]
     e = question.example
@@ -80,7 +80,7 @@ def test_source_and_target_stand_between_special_tokens() -> None:
     assert e.segments.tolist() == [4] * len(source) + [5] * len(target)
 
 
-def test_what_is_read_does_not_depend_on_the_target_and_fits() -> None:
+def test_input_does_not_depend_on_the_target_and_fits() -> None:
     one, long = asked(length=40, max_target_length=8), " ".join(toy.WORDS)
     some = [of(long), of(long, "a"), of(long, long)]
     unknown, short, cut = (q.example for q in one.build_inputs(some))
@@ -94,7 +94,7 @@ def test_what_is_read_does_not_depend_on_the_target_and_fits() -> None:
     assert short.targets[-1] == END
 
 
-def test_hidden_tokens_are_drawn_for_learning_alone() -> None:
+def test_masks_are_sampled_for_training_only() -> None:
     one = asked()
     assert isinstance(one, ResamplesExamples)
     assert not isinstance(formulate(task(), toy.card("t5"), toy.tokenizer("t5")), ResamplesExamples)
@@ -116,7 +116,7 @@ def told(model: Model, source: Sequence[int], target: Sequence[int]) -> float:
     return total
 
 
-def test_the_loss_is_that_of_each_token_after_the_true_ones_before_it() -> None:
+def test_loss_is_of_each_token_given_the_gold_ones_before() -> None:
     one, model = asked(max_target_length=9), answering()
     some = [of("a cat runs", "the sun"), of("", "one two three"), of("red " * 5), of("dog", "")]
     said = predict_scores(one, model, one.build_inputs(some)).scores
@@ -135,7 +135,7 @@ def test_the_loss_is_that_of_each_token_after_the_true_ones_before_it() -> None:
         assert alone.target_loss == pytest.approx(written.target_loss, rel=1e-4)
 
 
-def test_a_long_source_beside_a_long_target_stays_within_the_positions() -> None:
+def test_long_source_and_target_stay_within_positions() -> None:
     card = toy.card("unilm")
     a = card.architecture
     assert isinstance(a, Architecture)
@@ -152,7 +152,7 @@ def test_a_long_source_beside_a_long_target_stays_within_the_positions() -> None
     ]
 
 
-def test_what_a_model_lacks_is_said_in_one_line() -> None:
+def test_unsuitable_model_is_refused_in_one_line() -> None:
     card = toy.card("unilm")
     a = card.architecture
     assert isinstance(a, Architecture)
@@ -181,7 +181,7 @@ def files(tmp_path_factory) -> dict[str, Path]:
     }
 
 
-def test_numbers_are_learned_in_the_reverse_order(files, tmp_path: Path) -> None:
+def test_reversed_numbers_are_learned(files, tmp_path: Path) -> None:
     base = toy.pretrained("unilm", tmp_path / "base", dropout=0.0, attention_dropout=0.0)
     out = tmp_path / "out"
     tuned = finetune(
@@ -222,7 +222,7 @@ class Killed(Exception):
 
 @pytest.mark.quick("2")
 @pytest.mark.parametrize("at", [1, 2])
-def test_a_run_that_was_killed_gives_the_same_bits(at, files, tmp_path, monkeypatch) -> None:
+def test_killed_and_resumed_run_is_bitwise_equal(at, files, tmp_path, monkeypatch) -> None:
     base = toy.pretrained("unilm", tmp_path / "base")
     more = {
         **files, **SHORT, "task": "generate", "epochs": 2.0, "learning_rate": 3e-3,
@@ -252,7 +252,7 @@ def test_a_run_that_was_killed_gives_the_same_bits(at, files, tmp_path, monkeypa
 
 
 @pytest.mark.parametrize("tune", ["lora:rank=2", "prefix", "prompt"])
-def test_it_is_learned_also_where_little_is_tuned(tune: str, files, tmp_path: Path) -> None:
+def test_parameter_efficient_methods_learn_it_too(tune: str, files, tmp_path: Path) -> None:
     base = toy.pretrained("unilm", tmp_path / "base")
     out = tmp_path / "out"
     tuned = finetune(

@@ -90,7 +90,7 @@ def reference_tokenizer(family: str, folder: Path):
 
 
 @pytest.mark.parametrize(("length", "stride"), [(40, 4), (16, 3), (24, 0), (12, 2)])
-def test_windows_are_the_reference_library_s(length: int, stride: int, tmp_path: Path) -> None:
+def test_windows_equal_reference(length: int, stride: int, tmp_path: Path) -> None:
     theirs = reference_tokenizer("bert", tmp_path)
     asked = asking("bert", length, window_overlap=stride)
     for context, _ in toy.texts(20, 3, 1, 40):
@@ -105,7 +105,7 @@ def test_windows_are_the_reference_library_s(length: int, stride: int, tmp_path:
         assert {answered(asked, q, item(context, None)) for q in questions} == {None}
 
 
-def test_a_decoder_reads_question_end_context_end_and_its_last_token_says_no_answer() -> None:
+def test_decoder_layout_ends_with_token_for_no_answer() -> None:
     asked, tokenizer = asking("gpt2"), toy.tokenizer("gpt2")
     (question,) = asked.build_inputs([item("a dog runs", None)])
     a, b = (tokenizer.encode(t).ids.tolist() for t in (QUESTION, "a dog runs"))
@@ -117,7 +117,7 @@ def test_a_decoder_reads_question_end_context_end_and_its_last_token_says_no_ans
 
 
 @given(st.integers(0, 300), st.integers(1, 60), st.integers(0, 80))
-def test_windows_cover_a_text_and_overlap_as_asked(n: int, room: int, stride: int) -> None:
+def test_windows_cover_the_text_with_requested_stride(n: int, room: int, stride: int) -> None:
     begins = window_starts(n, room, stride)
     assert begins[0] == 0
     assert begins[-1] + room >= n
@@ -127,9 +127,7 @@ def test_windows_cover_a_text_and_overlap_as_asked(n: int, room: int, stride: in
 
 
 @given(st.integers(1, 200), st.integers(1, 50), st.integers(0, 60))
-def test_each_token_counts_in_the_window_where_most_stands_around_it(
-    n: int, room: int, stride: int
-) -> None:
+def test_token_counts_in_the_window_of_largest_context(n: int, room: int, stride: int) -> None:
     begins = window_starts(n, room, stride)
     counts = [min(room, n - begin) for begin in begins]
     owners = np.zeros(n, int)
@@ -144,7 +142,7 @@ def test_each_token_counts_in_the_window_where_most_stands_around_it(
     assert (owners == 1).all()
 
 
-def test_a_long_question_has_half_of_the_tokens_and_is_cut() -> None:
+def test_long_question_is_truncated_to_half_the_tokens() -> None:
     asked = asking("bert", 20)
     (question,) = asked.build_inputs([item("1 2", "2", "7 " * 50)])
     seven, context = (toy.tokenizer("bert").encode(t).ids.tolist() for t in ("7", "1 2"))
@@ -154,7 +152,7 @@ def test_a_long_question_has_half_of_the_tokens_and_is_cut() -> None:
 
 
 @pytest.mark.parametrize("family", ENCODERS_AND_DECODERS)
-def test_a_window_without_the_whole_answer_asks_for_none(family: str) -> None:
+def test_window_without_whole_answer_has_no_target(family: str) -> None:
     context = " ".join(["dog"] * 30 + ["red", "green"] + ["cat"] * 30)
     one = item(context, "red green")
     asked = asking(family, 24, window_overlap=6)
@@ -175,7 +173,7 @@ def test_a_window_without_the_whole_answer_asks_for_none(family: str) -> None:
     ),
     data=st.data(),
 )  # fmt: skip
-def test_any_answer_is_found_again_from_its_tokens(
+def test_any_answer_is_recovered_from_its_tokens(
     family: str, words: list[str], data: st.DataObject
 ) -> None:
     context = " ".join(words)
@@ -220,7 +218,7 @@ def flat(n: int, starts: dict[int, float], ends: dict[int, float], null: float) 
 
 
 @pytest.mark.parametrize("family", ENCODERS_AND_DECODERS)
-def test_the_best_span_is_said_with_its_place_and_probability(family: str) -> None:
+def test_best_span_has_position_and_probability(family: str) -> None:
     context = "the cat runs"
     one = item(context, "cat runs")
     asked = asking(family, n_best=3)
@@ -240,7 +238,7 @@ def test_the_best_span_is_said_with_its_place_and_probability(family: str) -> No
     assert len(shares) == 4  # three spans, and no answer
 
 
-def test_an_end_before_its_start_and_too_long_a_span_are_not_said() -> None:
+def test_reversed_and_overlong_spans_are_not_predicted() -> None:
     context = "0 1 2 3 4 5"
     one = item(context, "4")
     asked = asking("bert", max_answer_length=2)
@@ -250,7 +248,7 @@ def test_an_end_before_its_start_and_too_long_a_span_are_not_said() -> None:
     assert said == "0 1"
 
 
-def test_no_answer_is_said_above_the_threshold_if_there_may_be_none() -> None:
+def test_no_answer_is_predicted_above_the_threshold() -> None:
     one = item("0 1 2", "1")
     scores = [flat(3, {1: 2.0}, {1: 2.0}, 5.0)]
     for options, expected in (
@@ -269,7 +267,7 @@ def test_no_answer_is_said_above_the_threshold_if_there_may_be_none() -> None:
     assert "" not in {c["answer"] for c in asked.prediction_record(one, said)["candidates"]}
 
 
-def test_a_start_counts_in_one_window_and_no_answer_in_the_least_likely() -> None:
+def test_null_score_is_the_minimum_over_windows() -> None:
     one = item(" ".join(["7"] * 12), None)
     asked = asking("bert", 12, window_overlap=4)  # 3 around, 1 of the question: windows of 8 tokens
     assert [q.window.start for q in asked.build_inputs([one])] == [0, 4]
@@ -282,7 +280,7 @@ def test_a_start_counts_in_one_window_and_no_answer_in_the_least_likely() -> Non
     assert scores.null_score == -1.0
 
 
-def test_the_loss_is_the_head_s() -> None:
+def test_loss_equals_that_of_the_head() -> None:
     asked = asking("bert", 20)
     model = (
         toy.card("bert").build(heads_for_task(asked.task, toy.card("bert"))).initialize(1).eval()
@@ -304,7 +302,7 @@ def test_the_loss_is_the_head_s() -> None:
 @pytest.mark.parametrize("family", ENCODERS_AND_DECODERS)
 @pytest.mark.parametrize("context", ["", " ", "\u200b", "x", "\r\n", "👩‍👩‍👧", "e\u0301" * 3])
 @torch.no_grad()
-def test_any_context_is_answered_by_a_part_of_it(family: str, context: str) -> None:
+def test_prediction_is_always_part_of_the_context(family: str, context: str) -> None:
     card = toy.card(family)
     for options in ({"allow_no_answer": True}, {"allow_no_answer": False}):
         asked = asking(family, **options)
@@ -323,7 +321,7 @@ def test_any_context_is_answered_by_a_part_of_it(family: str, context: str) -> N
 
 
 @pytest.mark.parametrize("family", ENCODERS_AND_DECODERS)
-def test_the_least_length_has_room_for_a_token_of_each_text(family: str) -> None:
+def test_minimum_length_has_room_for_one_token_each(family: str) -> None:
     least = {"bert": 5, "gpt2": 4}[family]
     one = item("cat cat", "cat")
     for question in asking(family, least).build_inputs([one]):
@@ -352,7 +350,7 @@ def all_items() -> dict[Path, list[TaskExample]]:
 @pytest.mark.skipif(not SHIFTS[0].exists(), reason="the shared data are not here")
 @pytest.mark.parametrize("every", [20, pytest.param(1, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("vocabulary", [WordPiece(1000), ByteBPE(1000)])
-def test_every_answer_of_real_questions_is_found_again_in_its_windows(
+def test_every_squad_answer_is_recovered_from_its_windows(
     vocabulary: WordPiece | ByteBPE, every: int, all_items: dict[Path, list[TaskExample]]
 ) -> None:
     name = "bert-base-uncased" if isinstance(vocabulary, WordPiece) else "gpt2"

@@ -59,7 +59,7 @@ def files(tmp_path: Path, n: int = 240) -> dict[str, Path]:
     }
 
 
-def test_a_pretrained_folder_opens_with_its_head_and_in_the_reference_library(base: Path) -> None:
+def test_pretrained_folder_opens_with_its_head_and_in_transformers(base: Path) -> None:
     import transformers as hf
 
     opened = load_folder(base)
@@ -86,7 +86,7 @@ def test_a_pretrained_folder_opens_with_its_head_and_in_the_reference_library(ba
     assert float((ours - theirs)[real].abs().max() / theirs.abs().max()) < 1e-5
 
 
-def test_it_learns_which_word_decides(base: Path, tmp_path: Path) -> None:
+def test_classification_is_learned(base: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     tuned = finetune(base, task="classify", out=out, **files(tmp_path), **SHORT)
     assert tuned.best_run.dev["accuracy"] > 0.9
@@ -104,13 +104,13 @@ def test_it_learns_which_word_decides(base: Path, tmp_path: Path) -> None:
     assert not said["unexpected_keys"]
 
 
-def test_a_folder_that_says_no_task_labels_as_its_head_does(tmp_path: Path) -> None:
+def test_folder_without_task_labels_by_its_head(tmp_path: Path) -> None:
     write_folder(tmp_path, built(), CARD, TOKENIZER, ("no", "yes"))
     (answer,) = unmask.load(tmp_path).predict(["the good cat runs"])
     assert answer["label"] in ("no", "yes")
 
 
-def test_words_are_tagged(base: Path, tmp_path: Path) -> None:
+def test_tagging_is_learned(base: Path, tmp_path: Path) -> None:
     tags = {"cat": "B-X", "house": "B-Y", "red": "I-X", "the": "O"}
 
     def sentences(n: int, seed: int) -> str:
@@ -130,9 +130,7 @@ def test_words_are_tagged(base: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "method", ["lora:rank=4", "houlsby", "ia3", "bitfit", "frozen", "top:n_layers=1", "gradual"]
 )
-def test_every_way_of_tuning_but_those_before_a_text_takes_a_step(
-    method: str, base: Path, tmp_path: Path
-) -> None:
+def test_every_method_but_prefixes_takes_a_step(method: str, base: Path, tmp_path: Path) -> None:
     given = files(tmp_path, 32)
     tuned = finetune(base, task="classify", tune=method, **given, **(SHORT | {"epochs": 1.0}))
     assert tuned.best_run.dev["loss"] < 1
@@ -156,7 +154,7 @@ def batch() -> Batch:
     "spec", [LoRA(rank=2, target_modules=("all",)), LoRA(rank=2), HoulsbyAdapter(bottleneck_size=4),
              PfeifferAdapter(bottleneck_size=4), AdaMix(bottleneck_size=4, n_experts=2), IA3()],
 )  # fmt: skip
-def test_adapters_act_on_the_rows_that_are_chosen_and_leave_no_trace(spec) -> None:
+def test_adapters_apply_to_selected_rows_and_detach_cleanly(spec) -> None:
     model, given = built(), replace(batch(), targets=None, target_positions=None)
     before = model(given, return_logits=True).logits["label"]
     module = attach(model, spec, "one")
@@ -177,12 +175,12 @@ def test_adapters_act_on_the_rows_that_are_chosen_and_leave_no_trace(spec) -> No
 @pytest.mark.parametrize(
     "spec", [PrefixTuning(n_virtual_tokens=2), PromptTuning(n_virtual_tokens=2), ScalarMix()]
 )
-def test_adapters_that_it_cannot_have_are_refused(spec) -> None:
+def test_unsupported_adapters_are_refused(spec) -> None:
     with pytest.raises(ValueError, match=r"blocks; LoRA|cannot be mixed"):
         attach(built(), spec, "one")
 
 
-def test_layers_are_grouped_from_the_bottom_to_the_top() -> None:
+def test_layers_are_grouped_from_bottom_to_top() -> None:
     groups = parameters_by_layer(built())
     assert len(groups) == 2 + SMALL.n_layers
     starts = [{n.split(".")[1] for n in group} for group in groups]
@@ -193,7 +191,7 @@ def test_layers_are_grouped_from_the_bottom_to_the_top() -> None:
 
 
 @torch.no_grad()
-def test_vectors_of_texts_do_not_depend_on_other_texts_or_on_how_they_are_read() -> None:
+def test_embeddings_do_not_depend_on_other_texts_or_batching() -> None:
     model = built()
     texts = ["", "a", "The old king saw her.", "12 quiet houses " * 5, "👑", "road " * 60]
     for layer in (0, 1, 2, -1):
@@ -208,12 +206,12 @@ def test_vectors_of_texts_do_not_depend_on_other_texts_or_on_how_they_are_read()
         embed(model, TOKENIZER, texts, layer=3)
 
 
-def test_it_fills_no_blanks_and_says_so() -> None:
+def test_fill_is_refused_without_language_head() -> None:
     with pytest.raises(ValueError, match=r"no language-model head \(heads: label\)"):
         fill(built(), TOKENIZER, ["a [MASK] b"])
 
 
-def test_a_pretrained_run_says_what_it_learned(tmp_path: Path) -> None:
+def test_pretrained_run_reports_its_objective(tmp_path: Path) -> None:
     text = "\n\n".join(f"The {who} saw the fox." for who in "abcdefgh")
     (tmp_path / "text.txt").write_text(text * 8)
     sizes = {"d_model": 32, "n_layers": 1, "n_heads": 2, "d_ff": 32, "local_attention_block": 16}
@@ -238,7 +236,7 @@ def test_a_pretrained_run_says_what_it_learned(tmp_path: Path) -> None:
         )  # fmt: skip
 
 
-def test_several_parts_share_it_whatever_they_read_of_a_text(base: Path, tmp_path: Path) -> None:
+def test_several_adapters_share_it_whatever_pooling(base: Path, tmp_path: Path) -> None:
     folders = {name: tmp_path / name for name in ("summary", "mean")}
     for name, out in folders.items():
         finetune(

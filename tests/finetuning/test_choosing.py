@@ -99,14 +99,14 @@ def opened(family: str) -> LoadedModel:
 
 
 @given(st.integers(0, 60), st.integers(0, 60), st.integers(2, 60))
-def test_an_option_is_cut_only_where_it_is_over_half(n_text: int, n_option: int, room: int) -> None:
+def test_option_is_truncated_only_beyond_half(n_text: int, n_option: int, room: int) -> None:
     text, option = truncate_text_and_option(n_text, n_option, room)
     assert text + option == min(n_text + n_option, room)
     assert 0 <= text <= n_text
     assert option == n_option or (option >= room // 2 and n_option > room // 2)
 
 
-def test_each_option_is_read_after_the_end_of_the_text() -> None:
+def test_each_option_follows_the_text_end() -> None:
     for family in ("bert", "gpt2"):
         tokenizer, card = toy.tokenizer(family), toy.card(family)
         asked = formulate(replace(TASK, max_length=12), card, tokenizer)
@@ -132,7 +132,7 @@ def test_each_option_is_read_after_the_end_of_the_text() -> None:
 
 
 @pytest.mark.parametrize("family", toy.FAMILIES)
-def test_what_is_said_of_an_item_depends_on_no_other(family: str) -> None:
+def test_prediction_does_not_depend_on_other_items(family: str) -> None:
     model = opened(family)
     items = some_items(9, 1, known=False)
     items[2] = replace(items[2], texts=("cat " * 200,))
@@ -151,7 +151,7 @@ def test_what_is_said_of_an_item_depends_on_no_other(family: str) -> None:
 
 
 @torch.no_grad()
-def test_an_encoder_decoder_compares_the_likelihoods_of_options() -> None:
+def test_encoder_decoder_compares_option_likelihoods() -> None:
     model, task = opened("t5"), replace(TASK, max_length=99)
     asked = formulate(task, model.preset, toy.tokenizer("t5"))
     (item,) = some_items(1, 3, known=False)
@@ -169,7 +169,7 @@ def test_an_encoder_decoder_compares_the_likelihoods_of_options() -> None:
 
 
 @pytest.mark.parametrize("n_options", [2, 3, 5])
-def test_scores_and_loss_are_those_of_the_reference_library(n_options: int, tmp_path: Path) -> None:
+def test_scores_and_loss_equal_reference(n_options: int, tmp_path: Path) -> None:
     import transformers as hf
 
     known = toy.tokenizer("bert")
@@ -219,7 +219,7 @@ def test_scores_and_loss_are_those_of_the_reference_library(n_options: int, tmp_
     st.lists(st.lists(st.integers(1, 40), min_size=1, max_size=5), min_size=1, max_size=40),
     st.integers(1, 200), st.integers(1, 9),
 )  # fmt: skip
-def test_options_of_an_item_are_never_parted(lengths, tokens, batch) -> None:
+def test_options_of_an_item_stay_in_one_micro_batch(lengths, tokens, batch) -> None:
     examples = [
         Example(
             inputs=np.full(n, 5),
@@ -252,7 +252,7 @@ def test_options_of_an_item_are_never_parted(lengths, tokens, batch) -> None:
     assert seen == len(examples)
 
 
-def test_how_a_batch_is_cut_changes_no_gradient() -> None:
+def test_micro_batching_does_not_change_gradients() -> None:
     model = opened("bert").model
     asked = formulate(TASK, toy.card("bert"), toy.tokenizer("bert"))
     examples = [q.example for q in asked.build_inputs(some_items(7, 2))]
@@ -273,7 +273,7 @@ def test_how_a_batch_is_cut_changes_no_gradient() -> None:
 
 
 @pytest.mark.parametrize("family", toy.FAMILIES)
-def test_a_model_learns_to_choose_and_is_opened_again(family: str, tmp_path: Path) -> None:
+def test_multiple_choice_is_learned_and_reloaded(family: str, tmp_path: Path) -> None:
     train = write(tmp_path / "train.jsonl", [row(good(item)) for item in some_items(64, 0)])
     dev = write(tmp_path / "dev.jsonl", [row(good(item)) for item in some_items(20, 1)])
     base = toy.pretrained(family, tmp_path / "base")
@@ -304,7 +304,7 @@ def test_a_model_learns_to_choose_and_is_opened_again(family: str, tmp_path: Pat
 
 
 @pytest.mark.parametrize("family", toy.FAMILIES)
-def test_of_options_that_tie_the_first_is_answered(family: str) -> None:
+def test_first_of_tied_options_is_predicted(family: str) -> None:
     made, options = opened(family), ("runs", "walks", "runs", "walks", "runs")
     said = predict(made, [{"context": "a cat", "choices": options}], task=TASK)[0]
     shares = said["probabilities"]
@@ -327,7 +327,7 @@ def test_of_options_that_tie_the_first_is_answered(family: str) -> None:
         ({"choices": "a b", "label": 0}, r"bad.jsonl:2: 'choices' must be a list of options"),
     ],
 )
-def test_a_bad_line_is_named(line: dict, message: str, tmp_path: Path) -> None:
+def test_invalid_line_is_named(line: dict, message: str, tmp_path: Path) -> None:
     good = {"context": "x", "choices": ["a", "b", "c"], "label": 0}
     path = write(tmp_path / "bad.jsonl", [good, {"context": "x", **line}])
     kind, table = TASK_KINDS["choose"], read_table(path)
@@ -338,7 +338,7 @@ def test_a_bad_line_is_named(line: dict, message: str, tmp_path: Path) -> None:
         )
 
 
-def test_how_answers_are_numbered_can_be_said(tmp_path: Path) -> None:
+def test_answer_numbering_can_be_given(tmp_path: Path) -> None:
     rows = [{"context": "x", "choices": ["a", "b", "c"], "label": i} for i in (1, 2)]
     kind, table = TASK_KINDS["choose"], read_table(write(tmp_path / "short.jsonl", rows))
     columns = kind.reader.find_columns(table, (), None, ())
@@ -367,12 +367,12 @@ def test_how_answers_are_numbered_can_be_said(tmp_path: Path) -> None:
         ({"contxt": "a", "choices": ["b", "c"]}, "got 'contxt'"),
     ],
 )
-def test_what_cannot_be_chosen_from_is_named(text, message: str) -> None:
+def test_invalid_choice_tasks_are_named(text, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         predict(opened("bert"), [text], task=TASK)
 
 
-def test_lines_and_tables_say_the_same() -> None:
+def test_lines_and_tables_read_equally() -> None:
     kind = TASK_KINDS["choose"]
     item = kind.reader.parse_input(
         TASK, kind.reader.parse_line(TASK, "a cat\truns\twalks"), "line 1"
@@ -388,7 +388,7 @@ def test_lines_and_tables_say_the_same() -> None:
 
 
 @pytest.mark.skipif(not DATA.is_dir(), reason="the shared data are not here")
-def test_published_files_are_read_whole() -> None:
+def test_published_files_are_read_completely() -> None:
     counts = {
         "dream/dev.jsonl.xz": (2040, 3), "roc_story_cloze/dev.jsonl.xz": (1871, 2),
         "copa.jsonl": (100, 2),
@@ -404,7 +404,7 @@ def test_published_files_are_read_whole() -> None:
         assert all(any(item.texts) for item in found)
 
 
-def test_a_model_that_chooses_goes_on_with_its_head(tmp_path: Path) -> None:
+def test_choice_model_is_tuned_further_with_its_head(tmp_path: Path) -> None:
     base = toy.pretrained("bert", tmp_path / "base")
     begun = load_initial_model(str(base), TASK, [])
     assert begun.newly_initialized() == ("heads.choice.out.weight", "heads.choice.out.bias")

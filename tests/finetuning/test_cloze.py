@@ -61,7 +61,7 @@ def items(*texts: str | tuple[str, ...], truth: str | None = None) -> list[TaskE
         ("gpt2", ("the cat", "a dog"), "{0} and {1} [MASK]", "the cat and a dog"),
     ],
 )
-def test_the_pattern_is_read_as_one_text(family, texts, pattern, written, tmp_path) -> None:
+def test_pattern_is_tokenized_as_one_text(family, texts, pattern, written, tmp_path) -> None:
     from transformers import AutoTokenizer
 
     toy.tokenizer(family).save(tmp_path)
@@ -79,7 +79,7 @@ def test_the_pattern_is_read_as_one_text(family, texts, pattern, written, tmp_pa
 
 
 @torch.no_grad()
-def test_what_is_named_one_place_before_is_asked_there_for_words_of_any_length() -> None:
+def test_shifted_target_is_one_position_earlier() -> None:
     plain = asked("bert", pattern="{text} is [MASK] now", words=LONG)
     ahead = replace(plain, shifted_targets=True)
     (one,), (other,) = (ask.build_inputs(items("the cat", truth="yes")) for ask in (plain, ahead))
@@ -113,7 +113,7 @@ def test_what_is_named_one_place_before_is_asked_there_for_words_of_any_length()
 
 @pytest.mark.parametrize("family", ["bert", "gpt2"])
 @pytest.mark.parametrize("length", [14, 17, 40])
-def test_texts_are_cut_and_the_pattern_is_not(family: str, length: int) -> None:
+def test_texts_are_truncated_and_the_pattern_is_not(family: str, length: int) -> None:
     one = asked(family, length=length, texts=("a", "b"), pattern="{a} is {b} so very [MASK]")
     long = " ".join(toy.WORDS)
     (question,) = one.build_inputs(items((long, long)))
@@ -139,12 +139,12 @@ def test_texts_are_cut_and_the_pattern_is_not(family: str, length: int) -> None:
         ("{1} [MASK]", r"\{1\} is no column of text"),
     ],
 )
-def test_a_wrong_pattern_is_a_clear_error(pattern: str, message: str) -> None:
+def test_invalid_pattern_is_refused(pattern: str, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         ClozePattern.parse(pattern, ("text",))
 
 
-def test_mistakes_are_named() -> None:
+def test_invalid_verbalizers_are_named() -> None:
     with pytest.raises(ValueError, match=r"'ж' of label 'no' must be in the .* got \[UNK\]"):
         asked("bert", words={"no": "ж"})
     with pytest.raises(ValueError, match="'' of label 'no' must be in the vocabulary, got nothing"):
@@ -165,7 +165,7 @@ def test_mistakes_are_named() -> None:
         heads_for_task(asked("bert").task, toy.card("t5"))
 
 
-def test_a_label_without_a_word_is_its_own() -> None:
+def test_label_without_a_word_is_its_own_verbalizer() -> None:
     one = asked("bert", words={"no": "2"})
     known = toy.tokenizer("bert")
     assert [token for word in one.label_token_ids for token in word] == known.encode(
@@ -174,9 +174,7 @@ def test_a_label_without_a_word_is_its_own() -> None:
 
 
 @pytest.mark.parametrize("family", ["bert", "gpt2"])
-def test_loss_and_gradient_are_those_of_the_label_words_in_the_reference(
-    family: str, tmp_path: Path
-) -> None:
+def test_loss_and_gradients_equal_reference(family: str, tmp_path: Path) -> None:
     kind = {"bert": "BertForMaskedLM", "gpt2": "GPT2LMHeadModel"}[family]
     reference, opened = make(family, tmp_path, kind)
     reference.eval()
@@ -217,7 +215,7 @@ def test_loss_and_gradient_are_those_of_the_label_words_in_the_reference(
     assert mean == pytest.approx(expected.item(), rel=1e-5)
 
 
-def test_a_model_answers_before_it_has_learned_the_task(tmp_path: Path) -> None:
+def test_zero_shot_prediction_works(tmp_path: Path) -> None:
     opened = load_folder(toy.pretrained("bert", tmp_path))
     task = cloze_task(opened.preset, {"bad": "2", "good": "8"}, pattern="{text} is [MASK] .")
     (answer,) = predict(opened, ["the cat"], task=task)
@@ -250,7 +248,7 @@ def _learned(family: str, words: dict[str, str], folder: Path) -> FinetunedModel
 
 
 @pytest.mark.parametrize("family", ["bert", "gpt2"])
-def test_a_word_in_the_text_decides_the_word_in_the_blank(family: str, tmp_path: Path) -> None:
+def test_verbalizer_is_learned_from_a_word_in_the_text(family: str, tmp_path: Path) -> None:
     import transformers as hf
 
     tuned = _learned(family, WORDS, tmp_path)
@@ -269,7 +267,7 @@ def test_a_word_in_the_text_decides_the_word_in_the_blank(family: str, tmp_path:
     ).read_text()
 
 
-def test_examples_that_compare_other_words_do_not_fit_one_batch() -> None:
+def test_examples_of_other_candidates_do_not_share_a_batch() -> None:
     one, other = asked("bert"), asked("bert", words={"no": "4", "yes": "bad"})
     (a,), (b,) = one.build_inputs(items("cat")), other.build_inputs(items("cat"))
     with pytest.raises(ValueError, match="different candidate_ids"):
@@ -278,7 +276,7 @@ def test_examples_that_compare_other_words_do_not_fit_one_batch() -> None:
         pad_examples([a.example, a.example.without(Candidates)], one.special_ids)
 
 
-def test_a_family_pretrained_without_a_head_that_names_tokens_alone_may_have_one_or_none() -> None:
+def test_family_without_language_head_is_refused_or_given_one() -> None:
     for name, transform in (("coco-lm-mini", None), ("electra-mini", "gelu")):
         spec = language_modeling_head(MODELS[name])
         assert (spec.transform, spec.bias, spec.tie_embeddings) == (transform, True, True)
@@ -301,14 +299,14 @@ def test_columns_are_those_of_one_text_or_two(tmp_path: Path) -> None:
     )
 
 
-def test_tokens_are_compared_with_those_of_the_words_alone() -> None:
+def test_candidates_are_the_tokens_of_the_verbalizers() -> None:
     known = toy.tokenizer("bert")
     for words, said in ((WORDS, "2 8"), ({"no": "2 3", "yes": "8 2"}, "2 3 8")):
         (question,) = asked("bert", words=words).build_inputs(items("cat", truth="yes"))
         assert question.example.feature(Candidates).ids.tolist() == known.encode(said).ids.tolist()
 
 
-def test_the_number_of_mask_tokens_says_nothing_of_the_label() -> None:
+def test_number_of_mask_tokens_does_not_reveal_the_label() -> None:
     words = {"no": "2 3", "yes": "8"}
     one = asked("bert", words=words, pattern="{text} is [MASK] .")
     known = toy.tokenizer("bert")
@@ -322,7 +320,7 @@ def test_the_number_of_mask_tokens_says_nothing_of_the_label() -> None:
 
 
 @pytest.mark.parametrize("family", ["bert", "gpt2"])
-def test_long_words_leave_less_room_for_texts(family: str) -> None:
+def test_longer_verbalizers_leave_less_room_for_texts(family: str) -> None:
     one = asked(family, words=LONG, length=14)
     (question,) = one.build_inputs(items(" ".join(toy.WORDS), truth="yes"))
     assert len(question.example.inputs) == 14
@@ -349,7 +347,9 @@ def by_hand(reference, ids: list[int], at: int, word: list[int], mask, among: li
 
 
 @pytest.mark.parametrize("family", ["bert", "gpt2"])
-def test_words_of_several_tokens_are_as_likely_as_by_hand(family: str, tmp_path: Path) -> None:
+def test_multi_token_verbalizer_likelihood_equals_hand_computation(
+    family: str, tmp_path: Path
+) -> None:
     kind = {"bert": "BertForMaskedLM", "gpt2": "GPT2LMHeadModel"}[family]
     reference, opened = make(family, tmp_path, kind)
     reference.eval()
@@ -405,7 +405,7 @@ def _words(one: ClozeFormulation, model, some: list[TaskExample]) -> list[np.nda
 
 @pytest.mark.parametrize("words", [LONG, {"no": "2", "yes": "8 5"}])
 @pytest.mark.parametrize("family", ["bert", "gpt2"])
-def test_a_word_in_the_text_decides_words_of_several_tokens(family, words, tmp_path: Path) -> None:
+def test_multi_token_verbalizers_are_learned(family, words, tmp_path: Path) -> None:
     tuned = _learned(family, words, tmp_path)
     assert tuned.best_run.dev["accuracy"] > 0.9
     answers = tuned.predict(["the good cat", "a bad moon"])

@@ -56,7 +56,7 @@ def tagged(path: Path, n: int, seed: int) -> Path:
     return path
 
 
-def test_its_folder_keeps_words_and_the_scores_of_them(base: Path) -> None:
+def test_folder_keeps_words_and_their_scores(base: Path) -> None:
     opened = load_folder(base)
     assert (opened.missing, opened.unexpected) == ((), ())
     assert opened.model.head_specs == CARD.heads
@@ -80,7 +80,7 @@ def test_its_folder_keeps_words_and_the_scores_of_them(base: Path) -> None:
             ask("the [MASK] cat")
 
 
-def test_a_tagger_reads_its_layers_mixed(base: Path, tmp_path: Path) -> None:
+def test_tagger_uses_the_scalar_mix_of_frozen_layers(base: Path, tmp_path: Path) -> None:
     files = {
         "train": tagged(tmp_path / "a.conll", 64, 1),
         "dev": tagged(tmp_path / "b.conll", 16, 2),
@@ -109,7 +109,7 @@ def test_a_tagger_reads_its_layers_mixed(base: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("tune", ["full", "gradual"])
-def test_texts_are_classified_by_all_of_it(tune: str, base: Path, tmp_path: Path) -> None:
+def test_classifier_trains_all_of_elmo(tune: str, base: Path, tmp_path: Path) -> None:
     files = {
         "train": toy.write(tmp_path / "train.tsv", toy.texts(64, 1, 1, 3)),
         "dev": toy.write(tmp_path / "dev.tsv", toy.texts(32, 2, 1, 3)),
@@ -134,6 +134,6 @@ def test_layers_of_both_directions_are_grouped_together() -> None:
 
 
 @pytest.mark.parametrize("spec", [PrefixTuning(n_virtual_tokens=2), LoRA()])
-def test_adapters_of_attention_are_refused(spec) -> None:
+def test_attention_adapters_are_refused(spec) -> None:
     with pytest.raises(ValueError, match=r"without attention|matches no linear map"):
         attach(CARD.build().initialize(0), spec, "one")

@@ -90,7 +90,7 @@ def ids(family: str, text: str) -> list[int]:
 # What is read
 
 
-def test_only_the_first_gpt_is_tuned_so_by_itself() -> None:
+def test_only_gpt1_uses_the_framing_by_default() -> None:
     for name, card in MODELS.items():
         wanted = (
             ("added", 0.5)
@@ -101,7 +101,7 @@ def test_only_the_first_gpt_is_tuned_so_by_itself() -> None:
 
 
 @pytest.mark.parametrize("family", ["gpt", "gpt2"])
-def test_what_a_model_reads_in_each_case(family: str) -> None:
+def test_layout_of_each_task_equals_section_3_3(family: str) -> None:
     """Section 3.3; the ids follow those of the vocabulary in the released code's order."""
     chosen = {} if family == "gpt" else {"special_tokens": "added"}
     n, one, two = toy.tokenizer(family).vocab_size, ids(family, ONE), ids(family, TWO)
@@ -137,7 +137,7 @@ def test_what_a_model_reads_in_each_case(family: str) -> None:
 
 
 @pytest.mark.parametrize("family", ["gpt", "gpt2"])
-def test_the_former_way_is_there(family: str) -> None:
+def test_default_framing_adds_no_tokens(family: str) -> None:
     chosen = {"special_tokens": "own"} if family == "gpt" else {}
     begun = begun_of("pairs", 2, family, **chosen)
     assert begun.tokenizer is toy.tokenizer(family)
@@ -154,7 +154,7 @@ def test_the_former_way_is_there(family: str) -> None:
         assert not load_initial_model(opened(), task_of(does, **given), []).new_token_ids
 
 
-def test_texts_that_are_cut_keep_the_tokens() -> None:
+def test_truncated_texts_keep_the_special_tokens() -> None:
     long = "the cat " * 40
     n = toy.tokenizer("gpt").vocab_size
     for does, two in (("classify", 1), ("pairs", 2), ("regress", 2)):
@@ -168,7 +168,7 @@ def test_texts_that_are_cut_keep_the_tokens() -> None:
 
 
 @pytest.mark.parametrize("name", sorted(n for n in MODELS if n.endswith("-mini")))
-def test_every_decoder_can_be_framed(name: str) -> None:
+def test_every_decoder_supports_the_framing(name: str) -> None:
     card = MODELS[name]
     a = card.architecture
     causal = isinstance(a, StackArchitecture) and a.causal
@@ -182,7 +182,7 @@ def test_every_decoder_can_be_framed(name: str) -> None:
 # What it begins with
 
 
-def test_only_the_new_vectors_are_drawn() -> None:
+def test_only_new_embeddings_are_initialized() -> None:
     given = opened()
     begun = load_initial_model(given, task_of("classify"), [])
     n = given.tokenizer.vocab_size
@@ -197,7 +197,7 @@ def test_only_the_new_vectors_are_drawn() -> None:
     assert 0.01 < float(one[table][n:].std()) < 0.03, "N(0, 0.02), as the architecture says"
 
 
-def test_a_vocabulary_that_is_learned_has_the_tokens_too() -> None:
+def test_learned_vocabulary_contains_the_tokens() -> None:
     begun = load_initial_model("gpt-mini", task_of("classify"), [text for text, _ in toy.texts(99)])
     n = begun.tokenizer.vocab_size
     assert begun.preset.architecture.vocab_size == n
@@ -206,7 +206,7 @@ def test_a_vocabulary_that_is_learned_has_the_tokens_too() -> None:
     assert not begun.is_pretrained
 
 
-def test_a_matrix_of_scores_of_its_own_grows_too() -> None:
+def test_untied_output_matrix_grows_too() -> None:
     heads = {"language": LanguageModeling(tie_embeddings=False, bias=True)}
     given = opened("gpt2", heads=heads)
     begun = load_initial_model(
@@ -221,7 +221,7 @@ def test_a_matrix_of_scores_of_its_own_grows_too() -> None:
         assert torch.equal(weights[name][:n], given.model.own_weights()[name])
 
 
-def test_rows_that_only_fill_up_a_table_are_drawn_anew() -> None:
+def test_padding_rows_of_the_embedding_are_initialized() -> None:
     card = toy.card("gpt")
     n = toy.tokenizer("gpt").vocab_size
     given = opened(architecture=replace(card.architecture, vocab_size=n + 8))
@@ -242,7 +242,7 @@ def test_rows_that_only_fill_up_a_table_are_drawn_anew() -> None:
 
 @pytest.mark.parametrize("weight", [0.5, 2.0])
 @pytest.mark.parametrize("pool", ["both", None])
-def test_the_loss_is_that_of_the_task_and_weight_times_that_of_the_next_token(pool, weight) -> None:
+def test_loss_is_task_plus_weighted_next_token_loss(pool, weight) -> None:
     """Equation 5, each loss a mean over what it asks, in float64 from the hidden states."""
     begun = load_initial_model(
         opened(), task_of("pairs", 2, pooling=pool), [], InitialModelOptions(lm_loss_weight=weight)
@@ -276,7 +276,7 @@ def test_the_loss_is_that_of_the_task_and_weight_times_that_of_the_next_token(po
     assert said.loss.item() == pytest.approx(expected, rel=1e-5)
 
 
-def test_the_second_order_is_not_asked_of_the_first() -> None:
+def test_second_order_has_no_language_targets() -> None:
     (example,) = read(begun_of("regress", 2), TaskExample(texts=(ONE, TWO)))
     targets, half = with_next_token_targets(example).targets, len(example.inputs) // 2
     assert targets[[half - 1, -1]].tolist() == [IGNORE_INDEX, IGNORE_INDEX]
@@ -284,7 +284,7 @@ def test_the_second_order_is_not_asked_of_the_first() -> None:
 
 
 @pytest.mark.parametrize("family", ["gpt", "gpt2"])
-def test_scores_of_a_pair_depend_on_the_order_only_where_one_is_read(family: str) -> None:
+def test_pair_order_matters_only_where_one_order_is_read(family: str) -> None:
     for pool, same in (("both", True), ("last", False)):
         begun = begun_of("pairs", 2, family, special_tokens="added", pooling=pool)
         model = begun.build_model(0)
@@ -349,7 +349,7 @@ def numbers(answer) -> float | list[float]:
 
 
 @pytest.mark.parametrize("does", sorted(GIVEN))
-def test_a_run_is_saved_and_read_again(does: TaskKindName, tmp_path: Path) -> None:
+def test_run_round_trips(does: TaskKindName, tmp_path: Path) -> None:
     base, out = toy.pretrained("gpt", tmp_path / "base"), tmp_path / "out"
     tuned = quick(base, rows_of(does, tmp_path), out=out)
     assert tuned.config.lm_loss_weight == 0.5
@@ -378,7 +378,7 @@ def test_a_run_is_saved_and_read_again(does: TaskKindName, tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("family", ["gpt", "gpt2"])
-def test_transformers_asks_the_same(family: str, tmp_path: Path) -> None:
+def test_transformers_reads_the_same_input(family: str, tmp_path: Path) -> None:
     import transformers as hf
 
     base, out = toy.pretrained(family, tmp_path / "base"), tmp_path / "out"
@@ -400,7 +400,7 @@ class Killed(Exception):
     """The process is gone."""
 
 
-def test_a_run_that_was_killed_gives_the_same_bits(tmp_path, monkeypatch) -> None:
+def test_killed_and_resumed_run_is_bitwise_equal(tmp_path, monkeypatch) -> None:
     base, given = toy.pretrained("gpt", tmp_path / "base"), rows_of("regress", tmp_path)
     whole = quick(base, given, out=tmp_path / "whole", epochs=2.0)
     save = tuning_module._save_checkpoint
@@ -422,7 +422,7 @@ def test_a_run_that_was_killed_gives_the_same_bits(tmp_path, monkeypatch) -> Non
     }  # fmt: skip
 
 
-def test_what_tunes_no_vectors_of_tokens_adds_none(tmp_path: Path) -> None:
+def test_method_that_freezes_embeddings_adds_no_tokens(tmp_path: Path) -> None:
     base, given = toy.pretrained("gpt", tmp_path / "base"), rows_of("classify", tmp_path)
     for tune, weight in (("lora", 0.5), ("prefix:n_virtual_tokens=3", 0.5), ("frozen", 0.0)):
         out = tmp_path / tune.partition(":")[0]
@@ -439,7 +439,7 @@ def test_what_tunes_no_vectors_of_tokens_adds_none(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "tune", ["lora", "houlsby", "prefix:n_virtual_tokens=3", "prompt:n_virtual_tokens=3"]
 )
-def test_small_parts_read_the_tokens_that_a_model_has_learned(tune: str, tmp_path: Path) -> None:
+def test_adapters_use_the_tokens_a_model_has_learned(tune: str, tmp_path: Path) -> None:
     base = toy.pretrained("gpt", tmp_path / "base")
     quick(base, rows_of("classify", tmp_path), out=tmp_path / "full")
     given, out = rows_of("pairs", tmp_path), tmp_path / "small"
@@ -459,7 +459,7 @@ def test_small_parts_read_the_tokens_that_a_model_has_learned(tune: str, tmp_pat
 # Mistakes
 
 
-def test_what_cannot_be_is_said() -> None:
+def test_unsuitable_models_are_refused() -> None:
     for does, n, chosen, why in (
         ("classify", 1, {"pooling": "both"}, "classify here reads none"),
         ("choose", 2, {"pooling": "both"}, "choose here reads none"),
@@ -487,7 +487,9 @@ def test_what_cannot_be_is_said() -> None:
         ("--lm-loss-weight 0.5 --option lm_loss_weight=0.5", "lm_loss_weight"),
     ],
 )
-def test_a_mistake_is_one_line(arguments: str, why: str, tmp_path: Path, capsys) -> None:
+def test_invalid_options_are_refused_in_one_line(
+    arguments: str, why: str, tmp_path: Path, capsys
+) -> None:
     base, out = toy.pretrained("gpt", tmp_path / "base"), tmp_path / "out"
     train = rows_of("classify", tmp_path)["train"]
     words = ["finetune", base, "--task", "classify", "--train", train, "--out", out, "--quiet"]
@@ -498,7 +500,7 @@ def test_a_mistake_is_one_line(arguments: str, why: str, tmp_path: Path, capsys)
     assert not out.exists()
 
 
-def test_the_whole_path_on_the_command_line(tmp_path: Path, capsys) -> None:
+def test_whole_path_on_the_command_line(tmp_path: Path, capsys) -> None:
     base = toy.pretrained("gpt", tmp_path / "base")
 
     def said(*words: object) -> str:

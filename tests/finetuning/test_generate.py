@@ -64,7 +64,7 @@ def of(source: str | tuple[str, ...], *targets: str) -> TaskExample:
     return TaskExample(texts=texts, label=targets or None)
 
 
-def test_an_encoder_reads_the_prefix_and_the_source_and_the_decoder_says_the_target() -> None:
+def test_encoder_reads_prefix_and_source_decoder_predicts_target() -> None:
     special = toy.tokenizer("t5").special_ids
     (question,) = asked("t5", prefix="text: ").build_inputs([of("a cat runs", "red sun", "no")])
     example = question.example
@@ -75,7 +75,7 @@ def test_an_encoder_reads_the_prefix_and_the_source_and_the_decoder_says_the_tar
     assert not question.truncated
 
 
-def test_bart_reads_what_stands_around_a_text_and_begins_to_say_with_it() -> None:
+def test_bart_source_and_target_have_special_tokens() -> None:
     special = toy.tokenizer("bart").special_ids
     (question,) = asked("bart").build_inputs([of("a cat runs", "red sun")])
     example = question.example
@@ -85,7 +85,7 @@ def test_bart_reads_what_stands_around_a_text_and_begins_to_say_with_it() -> Non
     assert example.targets.tolist() == [IGNORE_INDEX, *said]
 
 
-def test_languages_of_sources_and_targets_are_told() -> None:
+def test_languages_of_sources_and_targets_are_set() -> None:
     named = {"source_language": "en_XX", "target_language": "he_IL"}
     (question,) = asked("mbart", **named).build_inputs([of("a cat runs", "red sun")])
     special = toy.tokenizer("mbart").special_ids
@@ -114,13 +114,13 @@ def test_languages_of_sources_and_targets_are_told() -> None:
         ),
     ],
 )
-def test_languages_are_checked(family: str, named: dict, message: str) -> None:
+def test_languages_are_validated(family: str, named: dict, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         asked(family, **named)
 
 
 @pytest.mark.parametrize(("between", "parts"), [(None, None), ("\n", "\n"), (" red:", " red:")])
-def test_a_decoder_is_asked_for_the_target_alone(between, parts) -> None:
+def test_decoder_has_targets_only_after_the_source(between, parts) -> None:
     special = toy.tokenizer("gpt2").special_ids
     (question,) = asked("gpt2", separator=between).build_inputs([of("a cat", "the sun")])
     apart = [special.end] if parts is None else ids("gpt2", parts)
@@ -137,7 +137,7 @@ def test_several_columns_are_read_with_their_names() -> None:
 
 
 @pytest.mark.parametrize("family", ["gpt2", "t5"])
-def test_what_is_read_does_not_depend_on_the_target(family: str) -> None:
+def test_input_does_not_depend_on_the_target(family: str) -> None:
     one = asked(family, length=40, max_target_length=8)
     long = " ".join(toy.WORDS * 3)
     some = [of(long), of(long, "a"), of(long, " ".join(toy.WORDS))]
@@ -158,7 +158,7 @@ def test_what_is_read_does_not_depend_on_the_target(family: str) -> None:
 
 
 @pytest.mark.parametrize("family", ["gpt2", "t5"])
-def test_scores_are_the_greedy_text_and_the_loss_of_the_target(family: str) -> None:
+def test_scores_are_greedy_text_and_target_loss(family: str) -> None:
     one, model = asked(family, max_target_length=9), model_of(family)
     some = [of("a cat runs", "the sun"), of("", "one two three"), of("red " * 5), of("dog", "")]
     questions = one.build_inputs(some)
@@ -183,7 +183,7 @@ def test_scores_are_the_greedy_text_and_the_loss_of_the_target(family: str) -> N
 
 
 @pytest.mark.parametrize("family", ["gpt2", "t5"])
-def test_what_is_said_of_a_text_depends_on_no_other(family: str) -> None:
+def test_prediction_does_not_depend_on_other_texts(family: str) -> None:
     one, model = asked(family, max_target_length=6), model_of(family, 3)
     some = [of(text, label) for text, label in toy.texts(12, 5)]
     together = predict_scores(one, model, one.build_inputs(some)).scores
@@ -193,7 +193,7 @@ def test_what_is_said_of_a_text_depends_on_no_other(family: str) -> None:
         assert alone.target_loss == pytest.approx(written.target_loss, rel=1e-4)
 
 
-def test_all_references_count_and_the_first_is_learned(tmp_path: Path) -> None:
+def test_all_references_are_scored_and_the_first_is_learned(tmp_path: Path) -> None:
     path = tmp_path / "rows.jsonl"
     rows = [
         {"body": "a cat", "subject": "cat", "references": ["a", "the cat", "cat"]},
@@ -219,7 +219,7 @@ def test_all_references_count_and_the_first_is_learned(tmp_path: Path) -> None:
     assert KIND.majority_baseline(task(), found) == "cat"
 
 
-def test_mistakes_are_said_with_their_place(tmp_path: Path) -> None:
+def test_invalid_input_is_refused_with_its_place(tmp_path: Path) -> None:
     path = tmp_path / "rows.jsonl"
     for value, message in (
         (None, "rows.jsonl:1: no target in column 'target'"),
@@ -248,7 +248,7 @@ def read_by(form: dict[str, object] | str, rows: list[tuple[str, ...]], folder: 
     return plan_read(asked_for)
 
 
-def test_a_form_puts_columns_in_text_and_targets_in_words(tmp_path: Path) -> None:
+def test_text_form_formats_columns_and_targets(tmp_path: Path) -> None:
     rows = [("a cat", "a dog", "2.57"), ("the sun", "the moon", "5")]
     data = read_by("stsb", rows, tmp_path, "sentence1\tsentence2\tscore")
     assert data.columns == TaskColumns(texts=("sentence1", "sentence2"), label="score")
@@ -272,7 +272,7 @@ def test_a_form_puts_columns_in_text_and_targets_in_words(tmp_path: Path) -> Non
     ]
 
 
-def test_numbered_labels_are_learned_as_their_words(tmp_path: Path) -> None:
+def test_numeric_labels_are_learned_as_their_words(tmp_path: Path) -> None:
     data = read_by("sst2", [("a cat", "1"), ("the sun", "0")], tmp_path, "sentence\tlabel")
     assert [item.label for item in data.train] == [("positive",), ("negative",)]
     with pytest.raises(ValueError, match=r"rows.tsv:2: label '2' .* must be one of"):
@@ -281,7 +281,7 @@ def test_numbered_labels_are_learned_as_their_words(tmp_path: Path) -> None:
         read_by("sst2", [("a cat", "1"), ("the sun", "0")], tmp_path, "text\tlabel")
 
 
-def test_the_longest_text_is_cut_and_nothing_around_it() -> None:
+def test_longest_text_is_truncated_and_nothing_around_it() -> None:
     form = {"source": "text: {a} label: {b}", "truncation_keeps": "start"}
     long, short = " ".join(toy.WORDS), "one two"
     columns = TaskColumns(texts=("a", "b"), label="target")
@@ -297,7 +297,7 @@ def test_the_longest_text_is_cut_and_nothing_around_it() -> None:
             assert said.endswith("label: one two")
 
 
-def test_of_a_dialog_the_oldest_turns_are_dropped(tmp_path: Path) -> None:
+def test_dialog_drops_its_oldest_turns(tmp_path: Path) -> None:
     turns = [f"{word} a cat runs" for word in ("one", "two", "three", "four", "five", "six")]
     rows = [{"turns": turns, "response": "the dog"}, {"turns": turns[:2], "response": "no"}]
     path = tmp_path / "dialog.jsonl"
@@ -322,7 +322,7 @@ def test_of_a_dialog_the_oldest_turns_are_dropped(tmp_path: Path) -> None:
     assert "lose their beginning" in truncation_warnings(asked, 1, 0, 2, "training")[0]
 
 
-def test_a_member_of_a_list_is_a_column(tmp_path: Path) -> None:
+def test_list_element_can_be_a_column(tmp_path: Path) -> None:
     path = tmp_path / "rows.jsonl"
     answers = [{"text": "the sun", "answer_start": 0}, {"text": "sun", "answer_start": 4}]
     path.write_text(json.dumps({"question": "one?", "context": "the sun", "answers": answers}))
@@ -343,7 +343,7 @@ def test_a_member_of_a_list_is_a_column(tmp_path: Path) -> None:
         read_table(path).column("answer[0]")
 
 
-def test_adafactor_has_a_rate_of_its_own_that_stays(tmp_path: Path) -> None:
+def test_adafactor_has_a_constant_default_learning_rate(tmp_path: Path) -> None:
     file, out = translated(tmp_path / "train.tsv", 96, 1), tmp_path / "out"
     tuned = finetune(
         toy.pretrained("t5", tmp_path / "base"), task="generate", train=file, dev=file, **SHORT,
@@ -356,7 +356,7 @@ def test_adafactor_has_a_rate_of_its_own_that_stays(tmp_path: Path) -> None:
     assert rates[-1] == 1e-3
 
 
-def test_a_metric_whose_library_is_missing_is_refused_at_once(monkeypatch) -> None:
+def test_metric_of_missing_library_is_refused_at_once(monkeypatch) -> None:
     from unmask.tasks.kinds import generate as kind
 
     monkeypatch.setattr(kind, "_is_installed", lambda module: False)
@@ -405,7 +405,7 @@ def test_texts_are_learned_exactly(family: str, tmp_path: Path) -> None:
     assert {"t5": "text2text-generation", "gpt2": "text-generation"}[family] in said
 
 
-def test_fewer_are_scored_while_training_than_at_the_end(tmp_path: Path, monkeypatch) -> None:
+def test_fewer_examples_are_scored_during_training(tmp_path: Path, monkeypatch) -> None:
     from unmask.finetuning import run, train_run
 
     seen: list[int] = []
@@ -427,9 +427,7 @@ def test_fewer_are_scored_while_training_than_at_the_end(tmp_path: Path, monkeyp
     assert seen == [7, 40]
 
 
-def test_targets_that_are_cut_are_counted_also_where_no_progress_is_shown(
-    tmp_path: Path, caplog
-) -> None:
+def test_truncated_targets_are_counted_without_progress(tmp_path: Path, caplog) -> None:
     base, out = toy.pretrained("t5", tmp_path / "base"), tmp_path / "out"
     rows = [("one cat", "the red sun " * 9), *[("two dog", "moon")] * 7]
     train = toy.write(tmp_path / "train.tsv", rows, "source\ttarget")
@@ -451,7 +449,7 @@ def test_targets_that_are_cut_are_counted_also_where_no_progress_is_shown(
         assert said in (out / "README.md").read_text()
 
 
-def test_a_folder_says_the_languages_that_were_learned(tmp_path: Path) -> None:
+def test_folder_records_the_learned_languages(tmp_path: Path) -> None:
     import transformers as hf
 
     base, out = toy.pretrained("mbart", tmp_path / "base"), tmp_path / "out"
@@ -487,7 +485,7 @@ def test_a_folder_says_the_languages_that_were_learned(tmp_path: Path) -> None:
     assert french.suffix == untold.with_languages("fr_XX", "en_XX").tokenizer.special_ids.suffix
 
 
-def test_held_out_text_is_called_by_its_language(tmp_path: Path) -> None:
+def test_held_out_sources_are_named_by_language(tmp_path: Path) -> None:
     model = load(toy.pretrained("mbart", tmp_path / "base"))
     text = tmp_path / "text.txt"
     text.write_text("the cat runs .\n\ntwo dog walks .\n" * 8)
@@ -502,14 +500,14 @@ def test_held_out_text_is_called_by_its_language(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("value", ["NaN", "Infinity"])
-def test_a_target_that_is_no_number_is_missing(value: str, tmp_path: Path) -> None:
+def test_non_numeric_target_counts_as_missing(value: str, tmp_path: Path) -> None:
     path = tmp_path / "rows.jsonl"
     path.write_text(f'{{"source": "a", "target": "b"}}\n{{"source": "c", "target": {value}}}\n')
     with pytest.raises(ValueError, match=r"rows\.jsonl:2: no label in column 'target', but"):
         plan_read(FinetuneConfig(base="x", task="generate", train=str(path), dev=str(path)))
 
 
-def test_a_vocabulary_is_learned_from_targets_too() -> None:
+def test_vocabulary_is_learned_from_targets_too() -> None:
     some = [of("a", "b", "c")]
     assert list(jobs._vocabulary_texts(some, tagged=False)) == ["a", "b", "c"]
     assert list(
@@ -518,7 +516,7 @@ def test_a_vocabulary_is_learned_from_targets_too() -> None:
 
 
 @pytest.mark.parametrize("family", ["t5", "gpt2", "unilm"])
-def test_targets_are_smoothed_while_they_are_learned_alone(family: str) -> None:
+def test_label_smoothing_applies_in_training_only(family: str) -> None:
     card = toy.card(family)
     assert heads_for_task(task(), card)["language"].label_smoothing == 0
     model = card.build(heads_for_task(task(label_smoothing=0.1), card)).initialize(0)

@@ -25,7 +25,7 @@ def items(*labels: str | tuple[str, ...]) -> list[TaskExample]:
     return [TaskExample(texts=("x",), label=label) for label in labels]
 
 
-def test_labels_that_are_given_keep_their_order(tmp_path: Path) -> None:
+def test_given_labels_keep_their_order(tmp_path: Path) -> None:
     train = toy.write(tmp_path / "t.tsv", [("a", "no"), ("b", "yes"), ("c", "no")] * 4)
     assert read_data.read_data(of(train)).labels == ("no", "yes")
     data = read_data.read_data(of(train, labels=("yes", "maybe", "no")))
@@ -33,7 +33,7 @@ def test_labels_that_are_given_keep_their_order(tmp_path: Path) -> None:
     assert any("no row that is learned from has 'maybe'" in line for line in data.warnings)
 
 
-def test_a_tag_that_only_the_test_file_has_is_no_error_if_it_is_among_the_labels(
+def test_tag_of_the_test_file_only_is_allowed_if_given(
     tmp_path: Path,
 ) -> None:
     (tmp_path / "train.conll").write_text("dog B-NP\nran O\n\n" * 12)
@@ -47,7 +47,7 @@ def test_a_tag_that_only_the_test_file_has_is_no_error_if_it_is_among_the_labels
 
 @pytest.mark.slow
 @pytest.mark.skipif(not SHARED.is_dir(), reason="the shared data are not here")
-def test_the_tags_of_conll_2000_that_only_its_test_file_has_are_known() -> None:
+def test_conll_2000_test_only_tags_are_known() -> None:
     entries, _ = find_suite("tags", SHARED)
     entry = next(one for one in entries if one.name == "CoNLL-2000")
     asked = of(
@@ -62,20 +62,20 @@ def test_the_tags_of_conll_2000_that_only_its_test_file_has_are_known() -> None:
 
 
 @pytest.mark.parametrize("which", ["dev", "test"])
-def test_a_label_never_seen_in_training_is_named_with_its_line(which: str, tmp_path: Path) -> None:
+def test_label_never_seen_in_training_is_named_with_line(which: str, tmp_path: Path) -> None:
     train = toy.write(tmp_path / "t.tsv", [("a", "no"), ("b", "yes")] * 4)
     other = toy.write(tmp_path / "o.tsv", [("a", "no"), ("b", "maybe")])
     with pytest.raises(ValueError, match=r"o\.tsv:3: label 'maybe' .* one of 'no', 'yes'"):
         read_data.read_data(of(train, **{which: str(other)}))
 
 
-def test_a_label_of_training_that_is_not_among_those_given_is_named(tmp_path: Path) -> None:
+def test_training_label_not_among_the_given_is_named(tmp_path: Path) -> None:
     train = toy.write(tmp_path / "t.tsv", [("a", "no"), ("b", "yes")] * 4)
     with pytest.raises(ValueError, match=r"t\.tsv:2: label 'no' .* one of 'bad', 'yes'"):
         read_data.read_data(of(train, labels=("bad", "yes")))
 
 
-def test_numbers_of_a_file_are_places_in_the_labels(tmp_path: Path) -> None:
+def test_integer_labels_are_indices_of_given_labels(tmp_path: Path) -> None:
     names = ("bad", "good")
     train = toy.write(tmp_path / "t.tsv", [("a", "0"), ("b", "1")] * 4)
     dev = toy.write(tmp_path / "d.tsv", [("a", "good"), ("b", "bad")])
@@ -85,7 +85,7 @@ def test_numbers_of_a_file_are_places_in_the_labels(tmp_path: Path) -> None:
     assert [item.label for item in data.dev] == ["good", "bad"]
 
 
-def test_only_numbers_that_all_have_a_name_are_read_as_names() -> None:
+def test_integers_become_names_only_if_all_have_one() -> None:
     def named(found: list[TaskExample], *names: str) -> list:
         return [item.label for item in columns.with_label_names(found, names)]
 
@@ -97,7 +97,7 @@ def test_only_numbers_that_all_have_a_name_are_read_as_names() -> None:
     assert named([TaskExample(texts=("x",), label=0.5)], "a", "b") == [0.5]
 
 
-def test_labels_must_be_several_and_of_a_task_that_has_some(tmp_path: Path) -> None:
+def test_labels_must_be_several_and_for_a_labelling_task(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="two or more that differ, got 'a', 'a'"):
         of(tmp_path, labels=("a", "a"))
     train = toy.write(tmp_path / "t.tsv", [("a", "1.5"), ("b", "2")] * 4, "text\tscore")
@@ -105,7 +105,7 @@ def test_labels_must_be_several_and_of_a_task_that_has_some(tmp_path: Path) -> N
         read_data.read_data(of(train, "regress", labels=("a", "b")))
 
 
-def test_rows_are_drawn_once_and_fewer_are_among_more(tmp_path: Path) -> None:
+def test_sampled_rows_are_nested_and_reproducible(tmp_path: Path) -> None:
     train = toy.write(tmp_path / "t.tsv", [(f"text {i}", "ab"[i % 2]) for i in range(50)])
     dev = toy.write(tmp_path / "d.tsv", [("a", "a"), ("b", "b")])
     some, more, every = (
@@ -122,12 +122,12 @@ def test_rows_are_drawn_once_and_fewer_are_among_more(tmp_path: Path) -> None:
     assert data.labels == ("a", "b")
 
 
-def test_rows_leave_what_is_set_aside_as_it_is(tmp_path: Path) -> None:
+def test_row_limit_leaves_held_out_rows_unchanged(tmp_path: Path) -> None:
     train = toy.write(tmp_path / "t.tsv", [(f"text {i}", "ab"[i % 2]) for i in range(50)])
     assert read_data.read_data(of(train, rows=10)).dev == read_data.read_data(of(train)).dev
 
 
-def test_rows_of_one_label_are_nothing_to_learn_from(tmp_path: Path) -> None:
+def test_rows_of_a_single_label_are_refused(tmp_path: Path) -> None:
     train = toy.write(tmp_path / "t.tsv", [("x", "a")] * 49 + [("y", "b")])
     dev = toy.write(tmp_path / "d.tsv", [("a", "a"), ("b", "b")])
     with pytest.raises(ValueError, match=r"3 rows of .*t\.tsv: only one label, 'a'"):
@@ -140,7 +140,7 @@ def choices(path: Path, answers: list[object]) -> Path:
     return path
 
 
-def test_the_training_file_decides_what_the_numbers_of_answers_mean(tmp_path: Path) -> None:
+def test_training_file_decides_the_numbering_of_answers(tmp_path: Path) -> None:
     train = choices(tmp_path / "train.jsonl", [1, 2, 3] * 4)
     dev = choices(tmp_path / "dev.jsonl", [1, 2])  # of itself it could be from 0, too
     data = read_data.read_data(of(train, "choose", dev=str(dev)))
@@ -155,7 +155,7 @@ def test_the_training_file_decides_what_the_numbers_of_answers_mean(tmp_path: Pa
         read_data.read_data(of(train, "choose", dev=str(other)))
 
 
-def test_a_model_is_learned_from_numbers_and_says_names(tmp_path: Path) -> None:
+def test_model_learned_from_numbers_predicts_names(tmp_path: Path) -> None:
     rows = [(text, str(int(label == "yes"))) for text, label in toy.texts(64, 1, 1, 4)]
     train = toy.write(tmp_path / "t.tsv", rows)
     base = toy.pretrained("bert", tmp_path / "base")

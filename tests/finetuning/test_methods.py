@@ -43,13 +43,13 @@ def learning(model: Model) -> set[str]:
     return {name for name, p in model.named_parameters() if p.requires_grad}
 
 
-def test_every_method_is_a_name_of_the_package() -> None:
+def test_every_method_is_exported() -> None:
     for kind in METHODS.values():
         assert getattr(unmask, kind.__name__) is kind
         assert kind.__name__ in unmask.__all__
 
 
-def test_a_word_names_a_method_with_differences() -> None:
+def test_method_name_parses_with_settings() -> None:
     assert parse_method("full") == FullFinetuning()
     assert parse_method("lora:rank=4,alpha=8") == LoRA(rank=4, alpha=8.0)
     assert parse_method("lora:target_modules=attention.q+feed_forward.up").target_modules == (
@@ -75,13 +75,13 @@ def test_a_word_names_a_method_with_differences() -> None:
         ("gradual:unfreeze_fraction=2", "unfreeze_fraction must be a share"),
     ],
 )
-def test_a_word_that_is_no_method_is_named(said: str, message: str) -> None:
+def test_unknown_method_is_named(said: str, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         parse_method(said)
 
 
 @pytest.mark.parametrize("family", toy.FAMILIES)
-def test_layers_are_listed_from_the_bottom_to_the_top(family: str) -> None:
+def test_layers_are_listed_from_bottom_to_top(family: str) -> None:
     groups = parameters_by_layer(model(family))
     assert sum(map(len, groups)) == len(list(model(family).named_parameters()))
     assert any("tokens" in name for name in groups[0])
@@ -94,7 +94,7 @@ def test_layers_are_listed_from_the_bottom_to_the_top(family: str) -> None:
         assert all("decoder" in name for name in in_layers[-1])
 
 
-def test_only_what_is_tuned_has_gradients() -> None:
+def test_only_tuned_parameters_have_gradients() -> None:
     net = model()
     apply_method(FrozenFeatures(), net, 0)
     assert learning(net) == {name for name, _ in net.named_parameters() if "heads." in name}
@@ -108,19 +108,19 @@ def test_only_what_is_tuned_has_gradients() -> None:
     assert learning(net) == {name for name, _ in net.named_parameters()}
 
 
-def test_more_layers_than_there_are_cannot_be_tuned_or_drawn() -> None:
+def test_more_layers_than_the_model_has_are_refused() -> None:
     with pytest.raises(ValueError, match="at most 2 layers of this model, got 3"):
         apply_method(TopLayers(n_layers=3), model(), 0)
     with pytest.raises(ValueError, match="reinitialize_layers must be at most 2"):
         apply_method(FullFinetuning(reinitialize_layers=3), model(), 0)
 
 
-def test_a_model_without_biases_has_none_to_tune() -> None:
+def test_bias_tuning_of_a_model_without_biases_is_refused() -> None:
     with pytest.raises(ValueError, match="this model has none"):
         apply_method(BitFit(), model("t5"), 0)
 
 
-def test_top_layers_are_drawn_anew() -> None:
+def test_top_layers_are_reinitialized() -> None:
     net, before = model(), model()
     apply_method(FullFinetuning(reinitialize_layers=1), net, 5)
     changed = {
@@ -135,7 +135,7 @@ def test_top_layers_are_drawn_anew() -> None:
     assert all(map(torch.equal, net.parameters(), again.parameters()))
 
 
-def test_lower_layers_have_lower_rates() -> None:
+def test_lower_layers_have_lower_learning_rates() -> None:
     found = learning_rate_factors(
         FullFinetuning(layerwise_lr_decay=0.5, head_learning_rate_factor=1.0), model()
     )
@@ -151,7 +151,7 @@ def test_lower_layers_have_lower_rates() -> None:
 
 
 @pytest.mark.parametrize("method", [FullFinetuning(), TopLayers()])
-def test_a_head_that_labels_learns_faster(method) -> None:
+def test_label_head_has_a_higher_learning_rate(method) -> None:
     found = learning_rate_factors(method, model())
     assert found is not None
     for name, factor in found.items():
@@ -164,7 +164,7 @@ def test_a_head_that_labels_learns_faster(method) -> None:
         type(method)(head_learning_rate_factor=0.0)
 
 
-def test_layers_are_thawed_from_the_top() -> None:
+def test_layers_are_unfrozen_from_the_top() -> None:
     net, method = model(), GradualUnfreezing(unfreeze_fraction=0.5)
     apply_method(method, net, 0)
     sizes = []
@@ -178,7 +178,7 @@ def test_layers_are_thawed_from_the_top() -> None:
     assert learning(net) == {name for name, _ in net.named_parameters()}
 
 
-def test_a_slanted_triangle_is_the_papers() -> None:
+def test_slanted_triangular_schedule_equals_paper() -> None:
     assert make_schedule(FullFinetuning(), 0.1) == Linear(0.1)
     assert make_schedule(FullFinetuning(), 400.0) == Linear(400)
     assert make_schedule(FullFinetuning(), 0.1, "inverse_square_root") == InverseSquareRoot(0.1)
@@ -191,7 +191,7 @@ def test_a_slanted_triangle_is_the_papers() -> None:
     assert slanted.factor(100, 100) == pytest.approx(1 / 32, abs=0.011)
 
 
-def test_smaller_parts_learn_at_higher_rates() -> None:
+def test_adapters_have_higher_learning_rates() -> None:
     assert method_learning_rate(FullFinetuning(), 1e-4) == 1e-4
     assert method_learning_rate(LoRA(), 1e-4) > 1e-4
     assert method_learning_rate(LoRA(), 5e-4) / method_learning_rate(
@@ -202,7 +202,7 @@ def test_smaller_parts_learn_at_higher_rates() -> None:
 
 @pytest.mark.quick("bitfit", "lora", "prefix", "gradual", "top", "mix")
 @pytest.mark.parametrize("word", [w for w in METHODS if w not in ("full", "source_encoder")])
-def test_every_method_moves_what_it_says_and_nothing_else(word: str, tmp_path: Path) -> None:
+def test_every_method_updates_its_parameters_only(word: str, tmp_path: Path) -> None:
     base = toy.pretrained("bert", tmp_path / "base")
     train = toy.write(tmp_path / "train.tsv", toy.texts(64, 1))
     method = "top:n_layers=1" if word == "top" else word
@@ -231,7 +231,7 @@ def test_every_method_moves_what_it_says_and_nothing_else(word: str, tmp_path: P
     assert "heads.label.out.weight" in moved
 
 
-def test_a_run_ends_early_when_it_gets_no_better(tmp_path: Path) -> None:
+def test_run_stops_early_without_improvement(tmp_path: Path) -> None:
     base = toy.pretrained("bert", tmp_path / "base")
     train = toy.write(tmp_path / "train.tsv", toy.texts(40, 1))
     tuned = finetune(

@@ -45,7 +45,7 @@ def test_few_rows_are_enough(n: int, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("family", toy.FAMILIES)
-def test_odd_texts_are_learned_from_without_a_crash(family, tmp_path: Path, caplog) -> None:
+def test_odd_texts_are_trained_on_without_error(family, tmp_path: Path, caplog) -> None:
     odd = ["", " ", "\u200b", "é" * 9, "good " * 700, "🙂", "[MASK] </s> <|endoftext|>", "a\u0301"]
     rows = [(text, ("no", "yes")[i % 2]) for i, text in enumerate(odd * 3)]
     path = tmp_path / "odd.jsonl"
@@ -160,7 +160,7 @@ def test_each_mistake_is_one_line_and_leaves_no_folder(train, dev, more, message
     assert not (tmp_path / "out").exists()
 
 
-def test_what_was_decided_is_said_in_a_line_before_the_first_step(files, tmp_path: Path) -> None:
+def test_automatic_choices_are_reported_before_the_first_step(files, tmp_path: Path) -> None:
     more = {"tune": "lora:rank=2", "rows": 60, "epochs": None, "max_length": 32}
     base = toy.pretrained("bert", tmp_path / "base")
     with (tmp_path / "said").open("w") as terminal:
@@ -180,7 +180,7 @@ def test_what_was_decided_is_said_in_a_line_before_the_first_step(files, tmp_pat
     assert "Architecture" not in repr(tuned)
 
 
-def test_a_value_of_another_type_is_named() -> None:
+def test_value_of_wrong_type_is_named() -> None:
     code = """
 from unmask.finetuning.config import FinetuneConfig
 for wrong in ({"epochs": "1"}, {"seeds": 1.5}, {"labels": (1, 2)}, {"baseline": "yes"}):
@@ -198,7 +198,7 @@ for wrong in ({"epochs": "1"}, {"seeds": 1.5}, {"labels": (1, 2)}, {"baseline": 
     ]
 
 
-def test_an_out_that_holds_other_things_is_left_alone(files, tmp_path: Path) -> None:
+def test_output_folder_with_other_files_is_left_alone(files, tmp_path: Path) -> None:
     base = toy.pretrained("bert", tmp_path / "base")
     with pytest.raises(ValueError, match="holds files, but not a run"):
         quick(base, files, out=base)
@@ -211,12 +211,12 @@ def test_an_out_that_holds_other_things_is_left_alone(files, tmp_path: Path) -> 
         quick(base, files | {"train": tmp_path / "none.tsv"})
 
 
-def test_a_diverged_model_is_an_error_not_a_score(files, tmp_path: Path) -> None:
+def test_diverged_model_is_an_error_not_a_score(files, tmp_path: Path) -> None:
     with pytest.raises(FloatingPointError, match="not finite"):
         quick(toy.pretrained("bert", tmp_path / "base"), files, learning_rate=1000.0)
 
 
-def test_a_run_without_a_dev_file_sets_some_rows_aside(files, tmp_path: Path) -> None:
+def test_run_without_dev_file_holds_out_some_rows(files, tmp_path: Path) -> None:
     del files["dev"]
     tuned = quick(toy.pretrained("bert", tmp_path / "base"), files, epochs=0.1)
     assert any("16 of the 160 training rows are held out" in note for note in tuned.notes)

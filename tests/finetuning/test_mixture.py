@@ -49,7 +49,7 @@ def takes(sizes: dict[str, int], **more: Any) -> tuple[int, ...]:
     return one.make_source_sampling(of).rows_per_epoch
 
 
-def test_shares_are_those_of_the_paper() -> None:  # section 3.5.2
+def test_shares_equal_those_of_the_paper() -> None:  # section 3.5.2
     sizes = {"a": 1000, "b": 100, "c": 10}
     assert takes(sizes) == (1000, 100, 10)
     assert takes(sizes, size_limit=100) == (100, 100, 10)
@@ -63,7 +63,7 @@ def test_shares_are_those_of_the_paper() -> None:  # section 3.5.2
     assert takes(sizes, size_limit=200, sampling_exponent=0.5) == tuple(expected)
 
 
-def test_a_part_may_have_a_limit_of_its_own() -> None:
+def test_component_may_have_its_own_limit() -> None:
     tasks = {"a": MixtureTask(train="x"), "b": MixtureTask(train="x", size_limit=30)}
     one = TaskMixture(name="m", tasks=tasks, text={"c": MixtureText(data=("x",))}, size_limit=20)
     assert one.make_source_sampling(["a"] * 50 + ["b"] * 50 + ["c"] * 50).rows_per_epoch == (
@@ -79,7 +79,7 @@ def test_a_part_may_have_a_limit_of_its_own() -> None:
     st.sampled_from([0.0, 0.5, 1.0]),
     st.integers(0, 9),
 )
-def test_an_epoch_reads_each_part_as_often_as_its_share(sizes, limit, sampling, seed) -> None:
+def test_epoch_reads_each_component_by_its_share(sizes, limit, sampling, seed) -> None:
     one, of = mixture(
         {f"t{i}": n for i, n in enumerate(sizes)}, size_limit=limit, sampling_exponent=sampling
     )
@@ -104,7 +104,7 @@ def test_an_epoch_reads_each_part_as_often_as_its_share(sizes, limit, sampling, 
     assert all(a.targets.equal(b.targets) for a, b in zip(again, parts, strict=True))
 
 
-def test_a_text_that_is_read_twice_in_an_epoch_is_drawn_twice() -> None:
+def test_text_repeated_in_an_epoch_is_sampled_twice() -> None:
     one, of = mixture({"a": 2, "b": 30}, sampling_exponent=0.0)
     said = [Example(inputs=np.array([7]), targets=np.array([i])) for i in range(len(of))]
     drawn: list[tuple[int, int]] = []
@@ -155,7 +155,7 @@ def read(path: Path, **more: Any) -> read_data.FinetuneData:
     )
 
 
-def test_what_is_read(tmp_path: Path) -> None:
+def test_components_are_read_from_the_mixture_file(tmp_path: Path) -> None:
     data = read(write(tmp_path))
     assert [item.component for item in data.train] == ["words"] * 40 + ["stsb"] * 27 + [
         "plain"
@@ -224,7 +224,7 @@ def test_what_is_read(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_a_mistake_is_told_with_file_and_key(tmp_path: Path, old, new, message) -> None:
+def test_mistake_is_refused_with_file_and_key(tmp_path: Path, old, new, message) -> None:
     path = write(tmp_path)
     said = path.read_text()
     assert old in said
@@ -243,12 +243,12 @@ def test_a_mistake_is_told_with_file_and_key(tmp_path: Path, old, new, message) 
         ({"batch_tokens": 100}, "give batch_size in place of batch_tokens"),
     ],
 )
-def test_what_a_mixture_says_itself_is_not_said_again(tmp_path: Path, more, message) -> None:
+def test_options_set_by_the_mixture_are_refused(tmp_path: Path, more, message) -> None:
     with pytest.raises(ValueError, match=message):
         read(write(tmp_path), **more)
 
 
-def test_it_is_known_by_its_ending_and_called_by_its_file(tmp_path: Path) -> None:
+def test_mixture_is_recognized_by_suffix_and_named_by_file(tmp_path: Path) -> None:
     path = write(tmp_path)
     assert is_mixture(str(path))
     assert not is_mixture("a.tsv")
@@ -271,7 +271,7 @@ def tune(path: Path, base: Path, **more: Any):
     )
 
 
-def test_all_tasks_are_learned_scored_and_answered(tmp_path: Path, capsys) -> None:
+def test_all_tasks_are_learned_scored_and_predicted(tmp_path: Path, capsys) -> None:
     base = toy.pretrained("t5", tmp_path / "base", dropout=0.0, attention_dropout=0.0)
     tuned = tune(write(tmp_path, sampling_exponent="0.5"), base, epochs=14.0, evaluate_every=40)
     dev = tuned.best_run.dev
@@ -309,7 +309,7 @@ class Killed(Exception):
     """The process is gone."""
 
 
-def test_a_run_that_was_killed_gives_the_same_bits(tmp_path: Path, monkeypatch) -> None:
+def test_killed_and_resumed_run_is_bitwise_equal(tmp_path: Path, monkeypatch) -> None:
     base, path = (
         toy.pretrained("t5", tmp_path / "base"),
         write(tmp_path / "data", sampling_exponent="0.5"),
@@ -337,7 +337,7 @@ def test_a_run_that_was_killed_gives_the_same_bits(tmp_path: Path, monkeypatch) 
     assert all(tensor.equal(other[name]) for name, tensor in one.items())
 
 
-def test_plain_text_is_hidden_as_in_pretraining_and_pairs_are_as_they_are(tmp_path: Path) -> None:
+def test_plain_text_is_masked_and_pairs_are_unchanged(tmp_path: Path) -> None:
     from unmask.finetuning.formulations.build import formulate
     from unmask.tasks.all_kinds import resolve_options
     from unmask.tasks.task import Task, TaskColumns
@@ -370,7 +370,7 @@ def test_plain_text_is_hidden_as_in_pretraining_and_pairs_are_as_they_are(tmp_pa
         formulate(replace(task, max_length=60), toy.card("unilm"), toy.tokenizer("unilm"))
 
 
-def test_figures_of_several_tasks_have_their_names() -> None:
+def test_figures_of_several_tasks_are_prefixed_by_task() -> None:
     from unmask.config import to_dict
     from unmask.tasks.task import Task, TaskColumns, TaskExample
     from unmask.tasks.text_templates import TEXT_TEMPLATES, TextTemplate

@@ -58,7 +58,7 @@ def items(path: Path, **given) -> list[TaskExample]:
     )
 
 
-def test_labels_are_a_list_or_parted_by_separators(tmp_path: Path) -> None:
+def test_labels_are_a_list_or_separated_text(tmp_path: Path) -> None:
     rows = [("a", ["sun", "moon"]), ("b", []), ("c", None), ("d", "cat"), ("e", [2, 1.0])]
     found = items(jsonl(tmp_path / "a.jsonl", rows))
     assert [item.label for item in found] == [("moon", "sun"), (), (), ("cat",), ("1", "2")]
@@ -84,7 +84,7 @@ def test_labels_are_a_list_or_parted_by_separators(tmp_path: Path) -> None:
         ({"sun": 1}, r"a.jsonl:2"),
     ],
 )
-def test_a_bad_line_is_named(value, message: str, tmp_path: Path) -> None:
+def test_invalid_line_is_named(value, message: str, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=message):
         items(jsonl(tmp_path / "a.jsonl", [("x", ["sun"]), ("y", value)]))
 
@@ -122,7 +122,7 @@ def opened(family: str) -> LoadedModel:
 
 
 @pytest.mark.parametrize("family", ["bert", "gpt2"])
-def test_what_is_said_of_a_text_depends_on_no_other(family: str) -> None:
+def test_prediction_does_not_depend_on_other_texts(family: str) -> None:
     model = opened(family)
     texts = [text for text, _ in some(9, 3)] + ["", "cat " * 300]
     alone = [predict(model, [text], task=TASK)[0] for text in texts]
@@ -136,7 +136,7 @@ def test_what_is_said_of_a_text_depends_on_no_other(family: str) -> None:
             assert answer["labels"] == said
 
 
-def test_a_threshold_decides_what_is_said() -> None:
+def test_threshold_decides_predicted_labels() -> None:
     model = opened("bert")
     texts = [text for text, _ in some(9, 3)]
     for threshold in (0.01, 0.3, 0.99):
@@ -146,7 +146,7 @@ def test_a_threshold_decides_what_is_said() -> None:
             assert answer["labels"] == [label for label in LABELS if shares[label] >= threshold]
 
 
-def test_scores_and_loss_are_those_of_the_reference_library(tmp_path: Path) -> None:
+def test_scores_and_loss_equal_reference(tmp_path: Path) -> None:
     import transformers as hf
 
     known = toy.tokenizer("bert")
@@ -201,7 +201,7 @@ def test_scores_and_loss_are_those_of_the_reference_library(tmp_path: Path) -> N
 
 @pytest.mark.quick("bert")
 @pytest.mark.parametrize("family", ["bert", "gpt2"])
-def test_a_model_learns_labels_and_is_opened_again(family: str, tmp_path: Path) -> None:
+def test_multilabel_is_learned_and_reloaded(family: str, tmp_path: Path) -> None:
     train = jsonl(tmp_path / "train.jsonl", some(240, 0))
     dev = jsonl(tmp_path / "dev.jsonl", some(40, 1))
     base = toy.pretrained(family, tmp_path / "base")

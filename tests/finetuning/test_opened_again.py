@@ -221,7 +221,7 @@ def check(base: Path, task: str, word: str, folder: Path) -> None:
 
 @pytest.mark.quick("gpt2-tag-ia3", "bert-multilabel-bitfit", "bert of masks alone-pairs-lora")
 @pytest.mark.parametrize(("base", "task", "word"), CUT)
-def test_a_run_that_ended_well_is_opened_again(
+def test_finished_run_reloads(
     base: str, task: str, word: str, bases: Callable[[str], Path], tmp_path: Path
 ) -> None:
     check(bases(base), task, word, tmp_path)
@@ -229,7 +229,7 @@ def test_a_run_that_ended_well_is_opened_again(
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("base", "task", "word"), ALL)
-def test_every_run_that_ended_well_is_opened_again(
+def test_every_finished_run_reloads(
     base: str, task: str, word: str, bases: Callable[[str], Path], tmp_path: Path
 ) -> None:
     try:

@@ -44,7 +44,7 @@ def of(family: str, **given):
     return formulate(task, toy.card(family), toy.tokenizer(family))
 
 
-def test_two_files_are_read_line_for_line(tmp_path: Path) -> None:
+def test_parallel_files_are_read_line_by_line(tmp_path: Path) -> None:
     (tmp_path / "a.de").write_text("eins\nzwei\n")
     (tmp_path / "a.en.xz").write_bytes(lzma.compress(b"one\ntwo\n"))
     for name in (f"{tmp_path}/a.de+a.en.xz", f"{tmp_path}/a.de+{tmp_path}/a.en.xz"):
@@ -66,14 +66,14 @@ def test_two_files_are_read_line_for_line(tmp_path: Path) -> None:
         ("", "", r"x\.src: the file is empty"),
     ],
 )
-def test_files_that_do_not_belong_together_are_refused(source, target, said, tmp_path) -> None:
+def test_files_of_different_length_or_kind_are_refused(source, target, said, tmp_path) -> None:
     (tmp_path / "x.src").write_text(source)
     (tmp_path / "x.tgt").write_text(target)
     with pytest.raises(ValueError, match=said):
         read_table(f"{tmp_path}/x.src+x.tgt")
 
 
-def test_a_second_file_that_is_missing_is_named(tmp_path: Path) -> None:
+def test_missing_second_file_is_named(tmp_path: Path) -> None:
     (tmp_path / "x.src").write_text("a\n")
     with pytest.raises(FileNotFoundError, match=r"x\.tgt: no such file, which .*x\.src\+x\.tgt"):
         read_table(f"{tmp_path}/x.src+x.tgt")
@@ -89,7 +89,7 @@ def test_a_second_file_that_is_missing_is_named(tmp_path: Path) -> None:
     ],
 )
 @pytest.mark.parametrize("which", ["train", "dev"])
-def test_what_is_wrong_in_a_file_of_pairs_is_told_with_its_line(
+def test_mistake_in_parallel_files_is_reported_with_line(
     rows: str, said: str, which: str, tmp_path: Path
 ) -> None:
     (tmp_path / "good.tsv").write_text("source\ttarget\na\tb\nc\td\n")
@@ -102,7 +102,7 @@ def test_what_is_wrong_in_a_file_of_pairs_is_told_with_its_line(
 
 
 @pytest.mark.parametrize("family", ["gpt2", "t5"])
-def test_targets_that_are_too_long_are_counted(family: str) -> None:
+def test_truncated_targets_are_counted(family: str) -> None:
     one = of(family, max_target_length=4)
     items = [TaskExample(texts=("a",), label=(t,)) for t in ("a", "a a a a a a a a", "a cat")]
     found = one.build_inputs(items)
@@ -112,7 +112,7 @@ def test_targets_that_are_too_long_are_counted(family: str) -> None:
 
 
 @pytest.mark.parametrize("family", ["gpt2", "t5"])
-def test_targets_are_written_with_beams(family: str) -> None:
+def test_targets_are_generated_with_beams(family: str) -> None:
     one = of(family, max_target_length=6, beams=3, length_penalty=0.6)
     model = toy.card(family, dropout=0.0, attention_dropout=0.0)
     model = model.build(heads_for_task(one.task, model)).initialize(3).eval()
@@ -129,7 +129,7 @@ def test_targets_are_written_with_beams(family: str) -> None:
         TextGenerationOptions(beams=0)
 
 
-def test_the_transformer_smooths_its_targets_unless_told_otherwise() -> None:
+def test_transformer_smooths_labels_by_default() -> None:
     from unmask.zoo.catalogue import MODELS
 
     card = MODELS["transformer-mini"]
@@ -138,7 +138,7 @@ def test_the_transformer_smooths_its_targets_unless_told_otherwise() -> None:
         assert heads_for_task(task, card)["language"].label_smoothing == smoothing
 
 
-def test_a_mean_is_that_of_float64() -> None:
+def test_checkpoint_average_is_computed_in_float64() -> None:
     torch.manual_seed(0)
     states = [{"a": torch.randn(50, 30) * 1e3, "b": torch.randn(7)} for _ in range(5)]
     found = checkpoints.average_tensors(states, ["a", "b"])
@@ -152,7 +152,7 @@ def test_a_mean_is_that_of_float64() -> None:
         checkpoints.average_tensors([], ["a"])
 
 
-def test_too_few_checkpoints_are_no_mean(tmp_path: Path) -> None:
+def test_too_few_checkpoints_are_refused(tmp_path: Path) -> None:
     for step in (1, 2, 3):
         checkpoints.write_checkpoint(
             tmp_path, step, {"model": {"a": torch.ones(2) * step}}, {}, n_kept=9
@@ -167,7 +167,7 @@ def test_too_few_checkpoints_are_no_mean(tmp_path: Path) -> None:
         checkpoints.last_checkpoints(tmp_path, 2)
 
 
-def test_too_few_evaluations_are_no_mean() -> None:
+def test_too_few_evaluations_are_refused() -> None:
     tuning = FinetuneConfig(
         base="b", task="generate", train="t", average=5, epochs=2.0, evaluate_every=3
     )
@@ -176,7 +176,7 @@ def test_too_few_evaluations_are_no_mean() -> None:
         resolve_evaluation_interval(tuning, 7)
 
 
-def test_the_last_states_of_a_run_are_averaged(tmp_path: Path, monkeypatch) -> None:
+def test_last_states_of_a_run_are_averaged(tmp_path: Path, monkeypatch) -> None:
     seen: list[dict[str, torch.Tensor]] = []
     real = train_run._trainable_tensors
 
@@ -211,7 +211,7 @@ def test_the_last_states_of_a_run_are_averaged(tmp_path: Path, monkeypatch) -> N
         assert torch.equal(x, mean)
 
 
-def test_pairs_are_learned_from_random_weights(tmp_path: Path) -> None:
+def test_translation_is_learned_from_random_weights(tmp_path: Path) -> None:
     tuned = finetune(
         "transformer-mini", task="generate", train=pairs(tmp_path, 80, 1),
         dev=pairs(tmp_path, 12, 2), epochs=6.0, learning_rate=3e-3, dropout=0.0,
@@ -233,17 +233,17 @@ def test_pairs_are_learned_from_random_weights(tmp_path: Path) -> None:
         ({"batch_tokens": 0}, "batch_tokens must be at least 1"),
     ],
 )
-def test_what_does_not_go_together_is_refused(change: dict, said: str) -> None:
+def test_incompatible_options_are_refused(change: dict, said: str) -> None:
     with pytest.raises(ValueError, match=said):
         FinetuneConfig(base="b", task="generate", train="t", **change)
 
 
-def test_a_mean_needs_a_folder_for_its_states() -> None:
+def test_averaging_needs_an_output_folder() -> None:
     with pytest.raises(ValueError, match="name a folder with out"):
         finetune("transformer-mini", task="generate", train="none.tsv", average=3, **SHORT)
 
 
-def test_generate_says_its_figures_exactly() -> None:
+def test_generation_figures_carry_metric_signature() -> None:
     task = Task(
         task_kind="generate", columns=ONE, max_length=60, options=resolve_options("generate", {})
     )

@@ -80,9 +80,7 @@ def opened(task: Task, family: str) -> LoadedModel:
 
 @pytest.mark.parametrize("does", KINDS)
 @pytest.mark.parametrize(("family", "own"), [("bert", "first"), ("gpt2", "last")])
-def test_the_option_changes_what_is_read_and_nothing_else(
-    does: TaskKindName, family: str, own
-) -> None:
+def test_pooling_option_changes_only_what_is_read(does: TaskKindName, family: str, own) -> None:
     customary = head_of(does, family, None)
     assert customary.pooling == own
     assert head_of(does, family, own) == customary
@@ -97,7 +95,7 @@ def test_the_option_changes_what_is_read_and_nothing_else(
 
 
 @pytest.mark.parametrize("does", KINDS)
-def test_what_cannot_be_read_is_an_error_that_names_what_can(does: TaskKindName) -> None:
+def test_unsupported_pooling_is_refused_with_alternatives(does: TaskKindName) -> None:
     told = r"pooling must be .*'first', 'last', 'ends', 'mean'.*, got 'min'"
     with pytest.raises(ValueError, match=told):
         from_dict(TASK_KINDS[does].options, {"pooling": "min"}, "options")
@@ -156,15 +154,13 @@ def check_reading(
 @pytest.mark.parametrize("does", KINDS)
 @pytest.mark.parametrize("family", ["bert", "gpt2"])
 @pytest.mark.parametrize("layers", ["last", "all"])
-def test_the_mean_is_over_all_tokens_but_padding(
-    does: TaskKindName, family: str, layers: str
-) -> None:
+def test_mean_covers_all_tokens_but_padding(does: TaskKindName, family: str, layers: str) -> None:
     check_reading(does, family, "mean", layers, lambda hidden, _: hidden.mean(0))
 
 
 @pytest.mark.parametrize("does", ["classify", "choose"])
 @pytest.mark.parametrize("family", ["bert", "gpt2"])
-def test_three_vectors_of_a_text_stand_side_by_side(does: TaskKindName, family: str) -> None:
+def test_concat_pooling_joins_three_vectors(does: TaskKindName, family: str) -> None:
     def three(hidden: torch.Tensor, example: Example) -> torch.Tensor:
         return torch.cat((hidden[-1], hidden.amax(0), hidden.mean(0)))
 
@@ -173,14 +169,16 @@ def test_three_vectors_of_a_text_stand_side_by_side(does: TaskKindName, family: 
 
 @pytest.mark.parametrize("does", KINDS)
 @pytest.mark.parametrize(("family", "pool", "column"), [("bert", "first", 0), ("gpt2", "last", -1)])
-def test_a_token_of_all_layers(does: TaskKindName, family: str, pool: str, column: int) -> None:
+def test_token_of_all_layers_equals_formula(
+    does: TaskKindName, family: str, pool: str, column: int
+) -> None:
     check_reading(does, family, pool, "all", lambda hidden, _: hidden[column])
 
 
 @pytest.mark.parametrize("does", ["pairs", "choose"])
 @pytest.mark.parametrize("family", ["bert", "gpt2"])
 @pytest.mark.parametrize("layers", ["last", "all"])
-def test_two_texts_are_compared_by_their_means(
+def test_compared_pair_equals_formula_of_means(
     does: TaskKindName, family: str, layers: str
 ) -> None:
     """As [u, v, |u - v|, u * v], each read by itself; of an empty text the mean is 0."""
@@ -195,7 +193,7 @@ def test_two_texts_are_compared_by_their_means(
 
 
 @pytest.mark.parametrize("family", ["bert", "gpt2"])
-def test_compared_texts_are_read_each_by_itself(family: str) -> None:
+def test_compared_texts_are_encoded_separately(family: str) -> None:
     task = task_of("pairs", "compare", "last")
     model = opened(task, family)
     pairs = formulate(task, model.preset, model.tokenizer)
@@ -213,7 +211,7 @@ def test_compared_texts_are_read_each_by_itself(family: str) -> None:
 
 
 @pytest.mark.parametrize("pooler", [False, True])
-def test_without_a_trained_pooler_means_are_read(pooler: bool, tmp_path: Path) -> None:
+def test_mean_is_the_default_without_trained_pooler(pooler: bool, tmp_path: Path) -> None:
     """BERT's pooler is learned from the next sentence; asked for no such thing, none is there."""
     card = toy.card("bert")
     heads = card.heads if pooler else {"language": card.heads["language"]}
@@ -269,9 +267,7 @@ def quick(base: Path, files: dict[str, Path], **more) -> FinetunedModel:
 
 @pytest.mark.parametrize("family", ["bert", "gpt2"])
 @pytest.mark.parametrize("layers", ["last", "all"])
-def test_a_run_is_saved_and_opened_with_what_it_reads(
-    family: str, layers: str, files, tmp_path: Path
-) -> None:
+def test_run_round_trips_with_its_pooling(family: str, layers: str, files, tmp_path: Path) -> None:
     from transformers import AutoModel
 
     base = toy.pretrained(family, tmp_path / "base")
@@ -302,7 +298,7 @@ def test_a_run_is_saved_and_opened_with_what_it_reads(
 @pytest.mark.parametrize(
     "options", [{"pooling": "mean"}, {"pooled_layers": "all"}, {"pooling": "compare"}, {}], ids=str
 )
-def test_numbers_are_said_as_they_are_whatever_is_read(family, options, tmp_path: Path) -> None:
+def test_regression_keeps_its_scale_for_every_pooling(family, options, tmp_path: Path) -> None:
     """The scale in which they are learned goes into the head, or nothing of it does."""
     rng = np.random.default_rng(0)
     rows = [(f"{text}\tthe sun", f"{rng.normal(500, 3):.3f}") for text, _ in toy.texts(48, 1)]
@@ -317,7 +313,7 @@ def test_numbers_are_said_as_they_are_whatever_is_read(family, options, tmp_path
         assert np.mean(said) == pytest.approx(500, abs=60)
 
 
-def test_what_the_model_reads_anyway_stays_a_class_of_transformers(files, tmp_path: Path) -> None:
+def test_default_pooling_keeps_the_transformers_class(files, tmp_path: Path) -> None:
     base = toy.pretrained("bert", tmp_path / "base")
     quick(base, files, out=tmp_path / "out", task_options={"pooling": "first"})
     config = json.loads((tmp_path / "out" / "config.json").read_text())
@@ -326,7 +322,7 @@ def test_what_the_model_reads_anyway_stays_a_class_of_transformers(files, tmp_pa
 
 @pytest.mark.quick("gpt2")
 @pytest.mark.parametrize("family", ["bert", "gpt2"])
-def test_parts_of_one_model_may_read_different_things(family: str, files, tmp_path: Path) -> None:
+def test_adapters_of_one_model_may_pool_differently(family: str, files, tmp_path: Path) -> None:
     base = toy.pretrained(family, tmp_path / "base")
     runs = {
         "own": ({}, "lora"),
@@ -351,7 +347,7 @@ class Killed(Exception):
     """The process is gone."""
 
 
-def test_a_run_that_was_killed_gives_the_same_bits(files, tmp_path, monkeypatch) -> None:
+def test_killed_and_resumed_run_is_bitwise_equal(files, tmp_path, monkeypatch) -> None:
     base = toy.pretrained("bert", tmp_path / "base")
     whole = quick(base, files, out=tmp_path / "whole", epochs=2.0)
     save = tuning_module._save_checkpoint
@@ -373,9 +369,7 @@ def test_a_run_that_was_killed_gives_the_same_bits(files, tmp_path, monkeypatch)
 
 
 @pytest.mark.parametrize("does", ["classify", "regress"])
-def test_a_head_is_kept_only_where_it_reads_the_same(
-    does: TaskKindName, files, tmp_path: Path
-) -> None:
+def test_head_is_kept_only_for_equal_pooling(does: TaskKindName, files, tmp_path: Path) -> None:
     base = toy.pretrained("bert", tmp_path / "base")
     if does == "regress":
         rng = np.random.default_rng(0)

@@ -67,7 +67,7 @@ def numbers(answer) -> list[float]:
 
 @pytest.mark.quick("bert", "gpt2-classify", "t5-classify")
 @pytest.mark.parametrize(("family", "kind"), CASES)
-def test_what_is_said_of_a_text_depends_on_no_other(family: str, kind: str) -> None:
+def test_prediction_does_not_depend_on_other_texts(family: str, kind: str) -> None:
     model, task = opened(family, kind)
     texts = some(kind, 1)
     alone = [predict(model, [text], task=task)[0] for text in texts]
@@ -87,7 +87,7 @@ def test_what_is_said_of_a_text_depends_on_no_other(family: str, kind: str) -> N
 @given(
     text=st.text(st.characters(exclude_categories=["Cs"]), max_size=60), case=st.sampled_from(CASES)
 )
-def test_any_text_has_an_answer(text: str, case) -> None:
+def test_any_text_has_a_prediction(text: str, case) -> None:
     family, kind = case
     model, task = opened(family, kind)
     given = {"pairs": (text, text), "tag": text.split(" ")}.get(kind, text)
@@ -103,14 +103,14 @@ def test_any_text_has_an_answer(text: str, case) -> None:
         assert tuple(answer["probabilities"]) == LABELS
 
 
-def test_nothing_has_no_answers() -> None:
+def test_no_input_gives_no_predictions() -> None:
     model, task = opened("bert", "classify")
     assert predict(model, [], task=task) == []
     tagger, task = opened("bert", "tag")
     assert predict(tagger, [[]], task=task) == [{"labels": [], "probabilities": []}]
 
 
-def test_an_empty_text_is_answered_with_a_note(caplog: pytest.LogCaptureFixture) -> None:
+def test_empty_text_is_predicted_with_a_note(caplog: pytest.LogCaptureFixture) -> None:
     for kind, empty, full in (
         ("classify", " ", "a"), ("pairs", ("", ""), ("", "a")), ("tag", [], ["a"])
     ):  # fmt: skip
@@ -124,7 +124,7 @@ def test_an_empty_text_is_answered_with_a_note(caplog: pytest.LogCaptureFixture)
         caplog.clear()
 
 
-def test_a_long_sentence_has_a_label_for_every_word() -> None:
+def test_long_sentence_has_a_label_for_every_word() -> None:
     for family in ("bert", "gpt2"):
         model, task = opened(family, "tag")
         (answer,) = predict(model, [["cat"] * 100], task=task)
@@ -140,14 +140,14 @@ def test_a_long_sentence_has_a_label_for_every_word() -> None:
         ("tag", "a b", r"text 2 must be a list of words, got str"),
     ],
 )
-def test_a_text_of_another_shape_is_named(kind: str, text, message: str) -> None:
+def test_input_of_wrong_shape_is_named(kind: str, text, message: str) -> None:
     model, task = opened("bert", kind)
     fitting = {"classify": "a", "pairs": ("a", "b"), "tag": ["a"]}[kind]
     with pytest.raises(ValueError, match=message):
         predict(model, [fitting, text], task=task)
 
 
-def test_models_that_label_nothing_are_named(tmp_path: Path) -> None:
+def test_models_without_label_head_are_named(tmp_path: Path) -> None:
     pretrained = load_folder(toy.pretrained("bert", tmp_path))
     with pytest.raises(ValueError, match="has no head that labels texts; fine-tune it first"):
         predict(pretrained, ["a"])
@@ -157,9 +157,7 @@ def test_models_that_label_nothing_are_named(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("family", ["bert", "gpt2", "bart", "mbart"])
 @pytest.mark.parametrize("kind", ["classify", "pairs", "regress"])
-def test_a_classifier_of_the_reference_library_says_the_same_here(
-    family: str, kind: str, tmp_path: Path
-) -> None:
+def test_transformers_classifier_predicts_equally(family: str, kind: str, tmp_path: Path) -> None:
     import transformers as hf
 
     tokenizer = toy.tokenizer(family)
@@ -211,7 +209,7 @@ def test_a_classifier_of_the_reference_library_says_the_same_here(
     assert infer_task(ours).max_length == 40
 
 
-def test_a_folder_says_its_task_or_nothing(tmp_path: Path) -> None:
+def test_folder_task_is_read_or_none(tmp_path: Path) -> None:
     assert read_task(tmp_path) is None
     (tmp_path / "unmask.json").write_text('{"format": 1, "kind": "pretrain"}')
     assert read_task(tmp_path) is None

@@ -23,13 +23,13 @@ def scores(*shares: float) -> list[np.ndarray]:
 SAID = scores(0.9, 0.8, 0.4, 0.1)  # wrong about the first, surely, and about the third
 
 
-def test_confusions_are_counted_by_truth_and_answer() -> None:
+def test_confusion_matrix_counts_truth_and_prediction() -> None:
     asked = formulate(CLASSIFY, toy.card("bert"), toy.tokenizer("bert"))
     table = report.confusion_matrix(asked, ITEMS, SAID)
     assert table == {"labels": ["a", "b"], "counts": [[1, 1], [1, 1]]}
 
 
-def test_mistakes_are_listed_surest_first() -> None:
+def test_errors_are_listed_by_confidence() -> None:
     asked = formulate(CLASSIFY, toy.card("bert"), toy.tokenizer("bert"))
     found = list_errors(asked, ITEMS, SAID)
     assert [wrong["text"] for wrong in found] == ["text 0", "text 2"]
@@ -38,7 +38,7 @@ def test_mistakes_are_listed_surest_first() -> None:
     assert found[0]["probability"] == pytest.approx(0.9)
 
 
-def test_probabilities_are_compared_with_what_is_right() -> None:
+def test_calibration_compares_probability_with_correctness() -> None:
     found = report.calibration_report(CLASSIFY, ITEMS, SAID)
     assert found is not None
     # Said "b" at 0.9 (wrong) and 0.8, "a" at 0.6 (wrong) and 0.9: each alone in its bin but 0.9.
@@ -53,13 +53,13 @@ def test_probabilities_are_compared_with_what_is_right() -> None:
     assert report.calibration_report(number, ITEMS, SAID) is None
 
 
-def test_mistakes_have_the_probability_of_the_truth() -> None:
+def test_errors_have_the_probability_of_the_truth() -> None:
     asked = formulate(CLASSIFY, toy.card("bert"), toy.tokenizer("bert"))
     found = list_errors(asked, ITEMS, SAID)
     assert [wrong["truth_probability"] for wrong in found] == pytest.approx([0.1, 0.4])
 
 
-def test_numbers_are_mistaken_by_how_far_they_are_off() -> None:
+def test_regression_errors_are_ranked_by_distance() -> None:
     task = Task(task_kind="regress", columns=COLUMNS, metric="pearson")
     asked = formulate(task, toy.card("bert"), toy.tokenizer("bert"))
     items = [TaskExample(texts=("x",), label=1.0), TaskExample(texts=("y",), label=2.0)]
@@ -69,7 +69,7 @@ def test_numbers_are_mistaken_by_how_far_they_are_off() -> None:
     ]  # fmt: skip
 
 
-def test_chance_is_the_most_frequent_label_of_training() -> None:
+def test_majority_baseline_is_most_frequent_training_label() -> None:
     train = [TaskExample(texts=("x",), label=t) for t in "bbba"]
     assert report.majority_baseline(CLASSIFY, train, ITEMS[:3]) == pytest.approx(2 / 3)
     number = Task(task_kind="regress", columns=COLUMNS, metric="mean_squared_error")
@@ -101,7 +101,7 @@ OF_WORDS = [
 ]
 
 
-def test_words_with_wrong_labels_are_listed_surest_first_and_in_their_place() -> None:
+def test_tagging_errors_are_listed_by_confidence_with_position() -> None:
     asked = formulate(TAG, toy.card("bert"), toy.tokenizer("bert"))
     found = list_errors(asked, SENTENCES, OF_WORDS)
     assert [(w["text"], w["truth"], w["predicted"]) for w in found] == [
@@ -112,7 +112,7 @@ def test_words_with_wrong_labels_are_listed_surest_first_and_in_their_place() ->
     assert found[1]["text"][begin:end] == "runs"
 
 
-def test_a_word_of_a_long_sentence_is_shown_among_its_neighbors() -> None:
+def test_error_in_long_sentence_is_shown_with_its_neighbors() -> None:
     asked = formulate(TAG, toy.card("bert"), toy.tokenizer("bert"))
     words = ("tree",) * 200
     item = TaskExample(texts=words, label=("O",) * 99 + ("B-X",) + ("O",) * 100)
@@ -124,7 +124,7 @@ def test_a_word_of_a_long_sentence_is_shown_among_its_neighbors() -> None:
     assert len(wrong["text"]) < 300
 
 
-def test_labels_of_words_are_confused_and_trusted_word_by_word() -> None:
+def test_tagging_confusion_and_calibration_are_per_word() -> None:
     asked = formulate(TAG, toy.card("bert"), toy.tokenizer("bert"))
     table = report.confusion_matrix(asked, SENTENCES, OF_WORDS)
     assert table == {"labels": ["B-X", "I-X", "O"], "counts": [[2, 0, 1], [0, 0, 0], [1, 0, 0]]}
@@ -134,7 +134,7 @@ def test_labels_of_words_are_confused_and_trusted_word_by_word() -> None:
     assert found["ece"] == pytest.approx((0.2 + 0.7 + 0.4 + 0.9) / 4)
 
 
-def test_sets_of_labels_are_counted_label_by_label() -> None:
+def test_multilabel_results_are_counted_per_label() -> None:
     task = Task(task_kind="multilabel", columns=COLUMNS, labels=("a", "b"), metric="micro_f1")
     asked = formulate(task, toy.card("bert"), toy.tokenizer("bert"))
     items = [TaskExample(texts=("x",), label=("a",)), TaskExample(texts=("y",), label=("a", "b"))]
@@ -156,7 +156,7 @@ def test_sets_of_labels_are_counted_label_by_label() -> None:
     assert second["probability"] == pytest.approx(0.75 * 0.9)
 
 
-def test_options_are_trusted_and_mistaken_with_their_probabilities() -> None:
+def test_choice_results_have_calibration_and_errors() -> None:
     columns = TaskColumns(texts=("context",), label="label", choices=("choices",))
     task = Task(task_kind="choose", columns=columns)
     asked = formulate(task, toy.card("bert"), toy.tokenizer("bert"))
@@ -174,7 +174,7 @@ def test_options_are_trusted_and_mistaken_with_their_probabilities() -> None:
     assert found["ece"] == pytest.approx((0.6 + 0.2) / 2)
 
 
-def test_what_stood_in_the_text_is_marked_in_a_wrong_answer() -> None:
+def test_gold_answer_is_marked_in_a_wrong_prediction() -> None:
     task = Task(
         task_kind="answer", columns=TaskColumns(texts=("question", "context"), label="answers"),
         metric="answer_f1", options={"allow_no_answer": False},

@@ -60,7 +60,7 @@ def killed(files, base, out: Path, monkeypatch, at: int, **more) -> None:
 
 
 @pytest.mark.parametrize("at", [1, 2, 3])
-def test_a_run_that_was_killed_gives_the_same_bits(at, files, tmp_path, monkeypatch) -> None:
+def test_killed_and_resumed_run_is_bitwise_equal(at, files, tmp_path, monkeypatch) -> None:
     base = toy.pretrained("bert", tmp_path / "base")
     more = {"seeds": 2, "epochs": 2.0}
     whole = quick(base, files, out=tmp_path / "whole", **more)
@@ -94,9 +94,7 @@ def test_a_run_that_was_killed_gives_the_same_bits(at, files, tmp_path, monkeypa
         ("prompt", "float32"),
     ],
 )
-def test_however_little_is_tuned_a_resumed_run_gives_the_same_bits(
-    tune, precision, files, tmp_path, monkeypatch
-) -> None:
+def test_every_method_resumes_bitwise_equal(tune, precision, files, tmp_path, monkeypatch) -> None:
     base = toy.pretrained("bert", tmp_path / "base")
     more = {"tune": tune, "precision": precision}
     whole = quick(base, files, out=tmp_path / "whole", **more)
@@ -110,7 +108,7 @@ def test_however_little_is_tuned_a_resumed_run_gives_the_same_bits(
 
 
 @pytest.mark.parametrize("tune", ["full", "lora:rank=2"])
-def test_a_run_goes_on_as_its_record_says(tune, files, tmp_path, monkeypatch) -> None:
+def test_run_resumes_by_its_record(tune, files, tmp_path, monkeypatch) -> None:
     base = toy.pretrained("bert", tmp_path / "base")
     more = {"tune": tune, "rows": 64, "seeds": 2, "class_weights": {"yes": 2.0}}
     whole = quick(base, files, out=tmp_path / "whole", **more)
@@ -129,9 +127,7 @@ def test_a_run_goes_on_as_its_record_says(tune, files, tmp_path, monkeypatch) ->
     assert facts["recipe"] == theirs["recipe"]
 
 
-def test_a_run_that_was_given_its_model_open_does_not_begin_with_another(
-    files, tmp_path, monkeypatch
-) -> None:
+def test_run_from_open_model_refuses_another_initial_model(files, tmp_path, monkeypatch) -> None:
     base = load_folder(toy.pretrained("bert", tmp_path / "base"))
     killed(files, base, tmp_path / "out", monkeypatch, 1)
     with pytest.raises(ValueError, match="its initial model was in memory"):
@@ -140,9 +136,7 @@ def test_a_run_that_was_given_its_model_open_does_not_begin_with_another(
         resume_finetuning(tmp_path / "none", terminal=None)
 
 
-def test_the_command_resumes_alone_and_takes_no_other_options(
-    files, tmp_path, monkeypatch, capsys
-) -> None:
+def test_command_resumes_without_other_options(files, tmp_path, monkeypatch, capsys) -> None:
     base, out = toy.pretrained("bert", tmp_path / "base"), tmp_path / "out"
     whole = quick(base, files)
     killed(files, base, out, monkeypatch, 1)
@@ -158,7 +152,7 @@ def test_the_command_resumes_alone_and_takes_no_other_options(
     assert said["runs"][0]["dev"] == dict(whole.best_run.dev)
 
 
-def test_a_checkpoint_holds_what_is_tuned_and_not_the_model(files, tmp_path, monkeypatch) -> None:
+def test_checkpoint_holds_tuned_parameters_only(files, tmp_path, monkeypatch) -> None:
     base, out = toy.pretrained("bert", tmp_path / "base"), tmp_path / "out"
     killed(files, base, out, monkeypatch, 1, tune="lora")
     (checkpoint,) = (out / "checkpoints").iterdir()
@@ -172,7 +166,7 @@ def test_a_checkpoint_holds_what_is_tuned_and_not_the_model(files, tmp_path, mon
 
 @pytest.mark.parametrize("at", [1, 3])  # in the first run, and after its end
 @pytest.mark.parametrize("tune", ["lora", "bitfit"])
-def test_a_run_is_not_resumed_on_another_model(at, tune, files, tmp_path, monkeypatch) -> None:
+def test_run_is_not_resumed_on_another_model(at, tune, files, tmp_path, monkeypatch) -> None:
     base, out = toy.pretrained("bert", tmp_path / "base"), tmp_path / "out"
     more = {"tune": tune, "seeds": 2}
     killed(files, base, out, monkeypatch, at, **more)
@@ -189,7 +183,7 @@ def test_a_run_is_not_resumed_on_another_model(at, tune, files, tmp_path, monkey
     assert len(quick(base, files, out=out, resume=True, **more).run_results) == 2
 
 
-def test_ctrl_c_ends_a_run_that_can_be_resumed(files, tmp_path, monkeypatch) -> None:
+def test_ctrl_c_ends_a_resumable_run(files, tmp_path, monkeypatch) -> None:
     base = toy.pretrained("bert", tmp_path / "base")
     whole = quick(base, files, out=tmp_path / "whole")
     train = tuning_module.loop.train
@@ -211,7 +205,7 @@ def test_ctrl_c_ends_a_run_that_can_be_resumed(files, tmp_path, monkeypatch) -> 
     ).read_bytes()
 
 
-def test_a_damaged_checkpoint_is_passed_over(files, tmp_path, monkeypatch) -> None:
+def test_damaged_checkpoint_is_skipped(files, tmp_path, monkeypatch) -> None:
     base = toy.pretrained("bert", tmp_path / "base")
     whole = quick(base, files, out=tmp_path / "whole", epochs=4.0)
     out = tmp_path / "out"
@@ -222,7 +216,7 @@ def test_a_damaged_checkpoint_is_passed_over(files, tmp_path, monkeypatch) -> No
     assert quick(base, files, out=out, resume=True, epochs=4.0).run_results == whole.run_results
 
 
-def test_a_run_is_not_resumed_with_other_data_or_options(files, tmp_path, monkeypatch) -> None:
+def test_run_is_not_resumed_with_other_data_or_options(files, tmp_path, monkeypatch) -> None:
     base = toy.pretrained("bert", tmp_path / "base")
     out = tmp_path / "out"
     killed(files, base, out, monkeypatch, 1)

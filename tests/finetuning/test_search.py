@@ -42,7 +42,7 @@ def made(job: FinetuneJob) -> float:
     return job.config.learning_rate + (job.config.batch_size == 32)
 
 
-def test_the_first_trial_is_what_is_customary_and_the_others_lie_around_it(files, tmp_path) -> None:
+def test_first_trial_uses_defaults_and_others_vary_around_them(files, tmp_path) -> None:
     job, asked = job_of(files, tmp_path, search=8)
     found = run_search(job, asked, made)
     tried = read_trials(tmp_path)
@@ -67,7 +67,7 @@ def test_the_first_trial_is_what_is_customary_and_the_others_lie_around_it(files
     assert found.config.epochs == job.config.epochs
 
 
-def test_a_search_that_was_stopped_goes_on_as_if_it_was_not(files, tmp_path) -> None:
+def test_interrupted_search_resumes_identically(files, tmp_path) -> None:
     whole, part = tmp_path / "whole", tmp_path / "part"
     for folder in (whole, part):
         folder.mkdir()
@@ -100,7 +100,7 @@ def test_a_search_that_was_stopped_goes_on_as_if_it_was_not(files, tmp_path) -> 
     ]
 
 
-def test_what_is_given_is_not_searched(files, tmp_path) -> None:
+def test_given_values_are_not_searched(files, tmp_path) -> None:
     (tmp_path / "a").mkdir()
     job, asked = job_of(files, tmp_path / "a", search=5, learning_rate=1e-3)
     run_search(job, asked, made)
@@ -115,7 +115,7 @@ def test_what_is_given_is_not_searched(files, tmp_path) -> None:
         job_of(files, tmp_path, search=-1)
 
 
-def test_a_trial_that_diverges_is_not_the_best_and_is_kept(files, tmp_path) -> None:
+def test_diverged_trial_is_kept_but_not_best(files, tmp_path) -> None:
     job, asked = job_of(files, tmp_path, search=6)
     results = iter([None, 0.1, None, 0.3, 0.2, None])
     found = run_search(job, asked, lambda _: next(results))
@@ -134,7 +134,7 @@ def trial(number: int, score: float | None) -> SearchTrial:
     )
 
 
-def test_the_best_is_by_the_metric_and_of_ties_the_first() -> None:
+def test_best_trial_is_by_metric_and_first_of_ties() -> None:
     some = [trial(1, None), trial(2, 0.5), trial(3, 0.7), trial(4, 0.7)]
     assert best_trial(some, "accuracy").index == 3
     assert best_trial(some, "mean_squared_error").index == 2
@@ -142,7 +142,7 @@ def test_the_best_is_by_the_metric_and_of_ties_the_first() -> None:
         best_trial(some[:1], "accuracy")
 
 
-def test_trials_of_another_run_are_not_taken_for_this_one(files, tmp_path) -> None:
+def test_trials_of_another_run_are_refused(files, tmp_path) -> None:
     job, asked = job_of(files, tmp_path, search=2)
     run_search(job, asked, made)
     job, asked = job_of(files, tmp_path, search=2, weight_decay=0.5)
@@ -153,7 +153,7 @@ def test_trials_of_another_run_are_not_taken_for_this_one(files, tmp_path) -> No
         read_trials(tmp_path)
 
 
-def test_without_optuna_it_is_said_how_to_get_it(files, tmp_path, monkeypatch) -> None:
+def test_missing_optuna_names_the_extra(files, tmp_path, monkeypatch) -> None:
     asked = FinetuneConfig(task="classify", search=2, **files)
     monkeypatch.setattr(search.importlib.util, "find_spec", lambda name: None)
     with pytest.raises(ImportError, match=r"pip install 'unmask\[search\]'"):
@@ -161,7 +161,7 @@ def test_without_optuna_it_is_said_how_to_get_it(files, tmp_path, monkeypatch) -
     assert not (tmp_path / "none").exists()
 
 
-def test_a_run_is_made_with_the_best_and_can_be_resumed(files, tmp_path, monkeypatch) -> None:
+def test_run_uses_the_best_trial_and_resumes(files, tmp_path, monkeypatch) -> None:
     more = files | {
         "epochs": 1.0,
         "batch_size": 16,

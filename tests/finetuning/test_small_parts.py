@@ -34,7 +34,7 @@ def tuned(word: str, folder: Path, family: str = "bert", **more):
 
 @pytest.mark.quick("lora", "prefix", "mix")
 @pytest.mark.parametrize("word", SMALL)
-def test_a_small_part_is_saved_alone_and_opens_with_its_model(word: str, tmp_path: Path) -> None:
+def test_adapter_is_saved_alone_and_opens_with_its_base(word: str, tmp_path: Path) -> None:
     run = tuned(word, tmp_path)
     assert not (tmp_path / "run" / "model.safetensors").exists()
     assert (tmp_path / "run" / "adapter_model.safetensors").stat().st_size < 100_000
@@ -46,7 +46,7 @@ def test_a_small_part_is_saved_alone_and_opens_with_its_model(word: str, tmp_pat
     assert shares(finished.predict(TEXTS)) == pytest.approx(said, abs=1e-6)
 
 
-def test_an_adapter_of_an_open_model_names_the_folder_of_its_base(tmp_path: Path) -> None:
+def test_adapter_of_an_open_model_names_its_base_folder(tmp_path: Path) -> None:
     base = toy.pretrained("bert", tmp_path / "base")
     train = toy.write(tmp_path / "train.tsv", toy.texts(32, 1))
     options: dict[str, Any] = {
@@ -76,7 +76,7 @@ def test_an_adapter_of_an_open_model_names_the_folder_of_its_base(tmp_path: Path
 @pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing:FutureWarning")
 @pytest.mark.parametrize("word", PEFT)
 @pytest.mark.parametrize("family", ["bert", "gpt2"])
-def test_a_run_opens_in_peft(word: str, family: str, tmp_path: Path) -> None:
+def test_run_opens_in_peft(word: str, family: str, tmp_path: Path) -> None:
     from peft import PeftModel
     from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
@@ -93,7 +93,7 @@ def test_a_run_opens_in_peft(word: str, family: str, tmp_path: Path) -> None:
 
 @pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing:FutureWarning")
 @pytest.mark.parametrize("base", ["a folder", "unmask-mini-en"])
-def test_the_card_of_a_part_shows_how_peft_opens_it(base: str, tmp_path: Path) -> None:
+def test_model_card_of_adapter_shows_peft_code(base: str, tmp_path: Path) -> None:
     from transformers import AutoTokenizer
 
     folder = str(toy.pretrained("bert", tmp_path / "base")) if base == "a folder" else base
@@ -118,7 +118,7 @@ def test_the_card_of_a_part_shows_how_peft_opens_it(base: str, tmp_path: Path) -
 
 
 @pytest.mark.parametrize("word", ["lora", "ia3", "bitfit"])
-def test_a_part_that_fits_into_the_weights_is_exported_in_them(word: str, tmp_path: Path) -> None:
+def test_mergeable_adapter_is_exported_in_the_weights(word: str, tmp_path: Path) -> None:
     from transformers import pipeline
 
     run = tuned(word, tmp_path)
@@ -132,7 +132,7 @@ def test_a_part_that_fits_into_the_weights_is_exported_in_them(word: str, tmp_pa
     )
 
 
-def test_a_part_that_does_not_fit_says_so_in_the_users_words(tmp_path: Path) -> None:
+def test_unmergeable_adapter_is_refused_for_export(tmp_path: Path) -> None:
     word = "pfeiffer"
     message = rf"^{word} cannot be merged .* LoRA, IA3 and BitFit can.* folder can be copied"
     with pytest.raises(ValueError, match=message):
@@ -140,7 +140,7 @@ def test_a_part_that_does_not_fit_says_so_in_the_users_words(tmp_path: Path) -> 
     assert not (tmp_path / "whole").exists()
 
 
-def test_a_model_is_tuned_on_from_a_small_part(tmp_path: Path) -> None:
+def test_tuning_continues_from_an_adapter(tmp_path: Path) -> None:
     first = tuned("lora", tmp_path)
     train = tmp_path / "train.tsv"
     second = finetune(
@@ -156,7 +156,7 @@ def test_a_model_is_tuned_on_from_a_small_part(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("word", ["lora", "bitfit"])
-def test_a_part_may_have_other_labels_than_its_model(word: str, tmp_path: Path) -> None:
+def test_adapter_may_have_other_labels_than_its_base(word: str, tmp_path: Path) -> None:
     tuned("full", tmp_path)  # two labels
     rows = [(text, str(i % 3)) for i, (text, _) in enumerate(toy.texts(24, 2))]
     train = toy.write(tmp_path / "three.tsv", rows)
@@ -169,7 +169,7 @@ def test_a_part_may_have_other_labels_than_its_model(word: str, tmp_path: Path) 
     assert shares(again.predict(TEXTS)) == pytest.approx(shares(run.predict(TEXTS)), abs=1e-6)
 
 
-def test_a_part_of_another_model_is_refused(tmp_path: Path) -> None:
+def test_adapter_of_another_base_is_refused(tmp_path: Path) -> None:
     tuned("lora", tmp_path)
     other = toy.pretrained("bert", tmp_path / "other", seed=8)
     config = tmp_path / "run" / "adapter_config.json"
@@ -185,23 +185,21 @@ def test_a_part_of_another_model_is_refused(tmp_path: Path) -> None:
         unmask.load(tmp_path / "run")
 
 
-def test_a_model_that_is_gone_is_named(tmp_path: Path) -> None:
+def test_missing_base_model_is_named(tmp_path: Path) -> None:
     tuned("lora", tmp_path)
     (tmp_path / "base").rename(tmp_path / "moved")
     with pytest.raises(FileNotFoundError, match=r"its base model is not at .*base: move it there"):
         unmask.load(tmp_path / "run")
 
 
-def test_a_small_part_needs_a_model_that_was_trained(tmp_path: Path) -> None:
+def test_adapter_needs_pretrained_weights(tmp_path: Path) -> None:
     train = toy.write(tmp_path / "train.tsv", toy.texts(32, 1))
     with pytest.raises(ValueError, match="lora needs pretrained weights, and bert-tiny"):
         finetune("bert-tiny", task="classify", train=train, tune="lora", terminal=None)
 
 
 @pytest.mark.parametrize("word", ["prefix", "prompt"])
-def test_texts_are_cut_to_the_positions_that_learned_tokens_leave(
-    word: str, tmp_path: Path
-) -> None:
+def test_texts_are_truncated_to_positions_left_by_virtual_tokens(word: str, tmp_path: Path) -> None:
     base = toy.pretrained("bert", tmp_path / "base")
     most = json.loads((base / "config.json").read_text())["max_position_embeddings"]
     rows = [(f"good {'cat ' * most}", "yes"), ("bad dog", "no")] * 4

@@ -72,7 +72,7 @@ def moved(base: Path, tuned: FinetunedModel) -> tuple[set[str], set[str]]:
 
 
 @pytest.mark.parametrize("family", ["bart", "t5"])
-def test_the_first_step_moves_what_the_paper_names_and_the_second_all(
+def test_first_stage_tunes_parts_of_the_paper_and_second_all(
     family: str, files, tmp_path: Path
 ) -> None:
     base = toy.pretrained(family, tmp_path / "base")
@@ -99,7 +99,7 @@ def test_the_first_step_moves_what_the_paper_names_and_the_second_all(
     assert same == set()
 
 
-def test_the_step_alone_says_what_is_learned(translator: Path) -> None:
+def test_stage_alone_determines_trainable_parameters(translator: Path) -> None:
     model, method = unmask.load(translator).model, SourceEncoder(first_stage_fraction=0.8)
     apply_method(method, model, 0)
 
@@ -116,9 +116,7 @@ def test_the_step_alone_says_what_is_learned(translator: Path) -> None:
 
 
 @pytest.mark.parametrize("family", ["bart", "mbart"])
-def test_a_folder_has_both_vocabularies_and_reads_with_the_sources(
-    family: str, files, tmp_path: Path
-) -> None:
+def test_folder_has_both_vocabularies_and_reads_sources(family: str, files, tmp_path: Path) -> None:
     base, out = toy.pretrained(family, tmp_path / "base"), tmp_path / "out"
     more = {"source_language": "de_DE", "target_language": "en_XX"} if family == "mbart" else {}
     tuned = quick(base, files, out=out, epochs=0.3, task_options={"max_target_length": 12, **more})
@@ -154,7 +152,7 @@ def test_a_folder_has_both_vocabularies_and_reads_with_the_sources(
 
 
 @pytest.mark.parametrize("at", [1, 3, 4])
-def test_a_run_that_was_killed_goes_on_over_the_border(
+def test_killed_run_resumes_across_the_stage_boundary(
     at: int, bart: Path, translator: Path, files, tmp_path: Path, monkeypatch
 ) -> None:
     """Twelve steps, of which six are the first step's; a checkpoint is saved each two."""
@@ -181,7 +179,9 @@ def test_a_run_that_was_killed_goes_on_over_the_border(
         assert (killed / name).read_bytes() == (translator / name).read_bytes(), name
 
 
-def test_the_vocabulary_is_of_the_training_sources_alone(bart: Path, files, tmp_path: Path) -> None:
+def test_source_vocabulary_is_learned_from_training_sources_only(
+    bart: Path, files, tmp_path: Path
+) -> None:
     dev = pairs(tmp_path / "other.tsv", 6, 3, more=" Zebra Zebra Zebra Zebra")
     tokenizer = quick(bart, files | {"dev": dev}, epochs=0.1).loaded_model.tokenizer
     assert tokenizer is not None
@@ -212,25 +212,27 @@ def test_the_vocabulary_is_of_the_training_sources_alone(bart: Path, files, tmp_
         ("bart", {"tune": "source_encoder:vocab_size=5"}, "a vocabulary of 5 is too small"),
     ],
 )
-def test_what_it_cannot_be_is_said(family: str, more, message: str, files, tmp_path: Path) -> None:
+def test_unsuitable_setups_are_refused(
+    family: str, more, message: str, files, tmp_path: Path
+) -> None:
     base = toy.pretrained(family, tmp_path / "base")
     with pytest.raises(ValueError, match=message):
         quick(base, files, **more)
 
 
-def test_a_name_of_the_catalogue_has_no_weights_to_stand_before(files) -> None:
+def test_preset_name_without_weights_is_refused(files) -> None:
     with pytest.raises(ValueError, match="bart-mini has no weights"):
         quick(Path("bart-mini"), files)
 
 
-def test_a_model_without_an_encoder_of_sources_cannot_be_tuned_so() -> None:
+def test_model_without_source_encoder_is_refused() -> None:
     card = toy.card("bart")
     model = Model(card.architecture, card.heads)
     with pytest.raises(ValueError, match="this model has none"):
         apply_method(parse_method("source_encoder"), model, 0)
 
 
-def test_it_is_tuned_on_in_full_or_by_small_parts_but_never_by_another_encoder(
+def test_translator_is_tuned_further_but_not_with_second_source_encoder(
     translator: Path, files, tmp_path: Path
 ) -> None:
     out = translator
@@ -244,7 +246,7 @@ def test_it_is_tuned_on_in_full_or_by_small_parts_but_never_by_another_encoder(
         assert unmask.load(tmp_path / tune[:4]).predict(texts) == more.predict(texts)
 
 
-def test_what_reads_and_speaks_in_one_vocabulary_is_refused(
+def test_methods_of_a_single_vocabulary_are_refused(
     bart: Path, translator: Path, files, tmp_path: Path
 ) -> None:
     out = translator

@@ -77,7 +77,7 @@ def quick(home: Path, out: Path, tasks: str = "toys.toml", **more) -> SuiteResul
     return finetune_suite(home / "base", tasks=tasks, out=out, **(settings | more))
 
 
-def test_each_benchmark_has_its_run_and_all_are_in_one_table(home, tmp_path) -> None:
+def test_each_benchmark_has_a_run_in_one_table(home, tmp_path) -> None:
     out = tmp_path / "run"
     made = quick(home, out, seeds=2)
     first, second = made.benchmarks
@@ -100,16 +100,14 @@ def test_each_benchmark_has_its_run_and_all_are_in_one_table(home, tmp_path) -> 
     assert " ± " in page
 
 
-def test_test_files_are_left_alone_where_none_is_asked_for(home, tmp_path) -> None:
+def test_test_files_are_not_read_unless_requested(home, tmp_path) -> None:
     made = quick(home, tmp_path / "run", include_test=False)
     assert all(one.dev and not one.test for one in made.benchmarks)
     again = module.resume_suite(tmp_path / "run", terminal=None)
     assert [one.dev for one in again.benchmarks] == [one.dev for one in made.benchmarks]
 
 
-def test_a_suite_that_was_stopped_goes_on_and_runs_nothing_twice(
-    home, tmp_path, monkeypatch
-) -> None:
+def test_interrupted_suite_resumes_without_rerunning(home, tmp_path, monkeypatch) -> None:
     out = tmp_path / "run"
     steps: list[str] = []
 
@@ -136,7 +134,7 @@ def test_a_suite_that_was_stopped_goes_on_and_runs_nothing_twice(
         quick(home, out, "more.toml", resume=True)
 
 
-def test_a_mistake_in_one_benchmark_is_said_and_the_others_go_on(home, tmp_path) -> None:
+def test_failure_of_one_benchmark_is_reported_and_others_run(home, tmp_path) -> None:
     with (tmp_path / "said").open("w") as terminal:
         made = quick(home, tmp_path / "run", "more.toml", terminal=terminal)
     error = (tmp_path / "said").read_text()
@@ -154,15 +152,13 @@ def test_a_mistake_in_one_benchmark_is_said_and_the_others_go_on(home, tmp_path)
     assert "average of 2" in (tmp_path / "run/README.md").read_text()
 
 
-def test_a_suite_of_which_nothing_can_be_run_leaves_no_folder(home, tmp_path) -> None:
+def test_suite_with_no_runnable_benchmark_leaves_no_folder(home, tmp_path) -> None:
     with pytest.raises(ValueError, match=r"no benchmark could be run; .* matches no linear"):
         quick(home, tmp_path / "run", tune="lora:target_modules=nope")
     assert not (tmp_path / "run").exists()
 
 
-def test_a_suite_that_was_stopped_goes_on_as_its_record_says(
-    home, tmp_path, monkeypatch, capsys
-) -> None:
+def test_interrupted_suite_resumes_by_its_record(home, tmp_path, monkeypatch, capsys) -> None:
     whole, out = quick(home, tmp_path / "whole", tune="lora:rank=2", rows=20), tmp_path / "run"
 
     def stopped(tuning, **more) -> FinetunedModel:
@@ -180,7 +176,7 @@ def test_a_suite_that_was_stopped_goes_on_as_its_record_says(
     assert "--tune lora" in " ".join(capsys.readouterr().out.split())
 
 
-def test_places_and_names_that_will_not_do_are_refused(home, tmp_path) -> None:
+def test_invalid_folders_and_names_are_refused(home, tmp_path) -> None:
     (tmp_path / "file").write_text("x")
     (tmp_path / "thesis").mkdir()
     (tmp_path / "thesis/thesis.pdf").write_text("x")
@@ -198,9 +194,7 @@ def test_places_and_names_that_will_not_do_are_refused(home, tmp_path) -> None:
     assert not (tmp_path / "run").exists()
 
 
-def test_the_command_prints_a_table_or_plain_data_and_writes_reports(
-    home, tmp_path, capsys
-) -> None:
+def test_command_prints_table_or_json_and_writes_reports(home, tmp_path, capsys) -> None:
     words = ["finetune", str(home / "base"), "--tasks", str(home / "more.toml"), "--data"]
     words += [str(home), "--rows", "24", "--epochs", "1", "--batch-size", "8", "--device", "cpu"]
     words += ["--out", str(tmp_path / "run"), "--quiet"]
@@ -223,7 +217,7 @@ def ran(name: str, metric: str, *dev: float, **more) -> BenchmarkResult:
     return BenchmarkResult(name=name, folder=name, task="classify", metric=metric, dev=dev, **more)
 
 
-def test_the_average_is_of_means_of_100_of_what_is_better_the_more() -> None:
+def test_average_is_of_seed_means_scaled_to_100() -> None:
     some = (
         ran("a", "accuracy", 0.5, 0.7),
         ran("b", "bleu", 30.0),
@@ -247,7 +241,7 @@ def test_the_average_is_of_means_of_100_of_what_is_better_the_more() -> None:
     assert nothing.table_rows()[1][-1][:3] == ["average of 0", "", ""]
 
 
-def test_a_baseline_has_a_column() -> None:
+def test_baseline_has_a_column() -> None:
     some = (ran("a", "accuracy", 0.5, baseline=(0.25,), test=(0.75,)),)
     made = SuiteResult(suite="s", base="m", tune="full", benchmarks=some, notes=(), folder=Path())
     names, rows = made.table_rows()
@@ -256,7 +250,7 @@ def test_a_baseline_has_a_column() -> None:
     assert all(len(row) == len(names) for row in rows)
 
 
-def test_a_suite_takes_what_one_run_takes_but_for_what_a_benchmark_says_itself() -> None:
+def test_suite_takes_the_options_of_a_run_not_set_by_benchmarks() -> None:
     one, all_ = (inspect.signature(f).parameters for f in (finetune, finetune_suite))
     own = {"task", "train", "dev", "test", "text", "label", "choices", "labels", "columns"}
     own |= {"task_options", "metric", "task_name", "adapt_first"}

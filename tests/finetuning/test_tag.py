@@ -93,7 +93,7 @@ def questions_of(n: int = 6) -> list[list[str]]:
 
 
 @pytest.mark.parametrize(("family", "tune"), [("bert", "frozen"), ("gpt2", "full")])
-def test_a_run_is_saved_and_opened_with_its_head(family, tune, files, tmp_path: Path) -> None:
+def test_run_round_trips_with_its_head(family, tune, files, tmp_path: Path) -> None:
     base = pretrained(family, tmp_path / "base")
     tuned = quick(base, files, tune=tune, out=tmp_path / "out", epochs=1.0)
     assert tuned.task.metric == "entity_f1"
@@ -138,7 +138,7 @@ def test_transformers_opens_the_model_below_the_head(family: str, tmp_path: Path
 
 
 @pytest.mark.parametrize("tune", ["scalar_mix", "lora"])
-def test_what_is_added_below_the_head_is_saved_with_it(tune: str, files, tmp_path: Path) -> None:
+def test_adapter_below_the_head_is_saved(tune: str, files, tmp_path: Path) -> None:
     base = pretrained("bert", tmp_path / "base")
     tuned = quick(base, files, tune=tune, out=tmp_path / "out", epochs=1.0)
     assert not (tmp_path / "out" / "config.json").exists()
@@ -153,7 +153,7 @@ class Killed(Exception):
     """The process is gone."""
 
 
-def test_a_run_that_was_killed_gives_the_same_bits(files, tmp_path, monkeypatch) -> None:
+def test_killed_and_resumed_run_is_bitwise_equal(files, tmp_path, monkeypatch) -> None:
     base = pretrained("bert", tmp_path / "base")
     whole = quick(base, files, tune="frozen", out=tmp_path / "whole", epochs=2.0)
     save = tuning_module._save_checkpoint
@@ -199,7 +199,7 @@ def opened(family: str, **more) -> LoadedModel:
 
 @pytest.mark.parametrize("crf", [True, False])
 @pytest.mark.parametrize("family", ["bert", "gpt2"])
-def test_what_is_said_of_a_sentence_depends_on_no_other(family: str, crf: bool) -> None:
+def test_prediction_does_not_depend_on_other_sentences(family: str, crf: bool) -> None:
     model, task = opened(family, use_crf=crf), task_of(length=24, use_crf=crf)
     rng = np.random.default_rng(1)
     texts = [rng.choice(toy.WORDS, n).tolist() for n in (0, 1, 3, 100, 7, 30, 2)]
@@ -213,7 +213,7 @@ def test_what_is_said_of_a_sentence_depends_on_no_other(family: str, crf: bool) 
             assert one["probabilities"] == pytest.approx(other["probabilities"], abs=1e-5)
 
 
-def test_what_is_said_is_the_path_and_its_own_probabilities() -> None:
+def test_prediction_is_viterbi_path_with_its_marginals() -> None:
     model = opened("bert")
     asked = formulate(task_of(), model.preset, model.tokenizer)
     assert isinstance(asked, TokenClassificationFormulation)
@@ -265,7 +265,7 @@ def learned(task: Task) -> float:
     return TAG.compute_metrics(task, [item.label for item in items[80:]], answers)["entity_f1"]
 
 
-def test_it_learns_what_no_word_says_alone() -> None:
+def test_crf_learns_labels_no_word_determines() -> None:
     linear = learned(task_of(head="linear", hidden_size=200))
     recurrent = learned(task_of(hidden_size=32))
     assert recurrent > 0.9
@@ -273,7 +273,7 @@ def test_it_learns_what_no_word_says_alone() -> None:
 
 
 @given(data=st.data(), scheme=st.sampled_from(["BIO", "BIOES", "IOB1"]))
-def test_repaired_labels_are_known_and_mark_the_same_entities(data, scheme) -> None:
+def test_repaired_labels_mark_the_same_entities(data, scheme) -> None:
     every = scheme_labels(("X", "Y"), scheme)
     labels = data.draw(st.lists(st.sampled_from(every), min_size=1, unique=True))
     said = data.draw(st.lists(st.sampled_from(labels), max_size=12))
@@ -286,7 +286,7 @@ def test_repaired_labels_are_known_and_mark_the_same_entities(data, scheme) -> N
     assert repaired_tags(better, scheme, labels) == better
 
 
-def test_ill_formed_labels_are_repaired_unless_that_is_unwanted() -> None:
+def test_ill_formed_labels_are_repaired_unless_disabled() -> None:
     card, tokenizer = toy.card("bert"), toy.tokenizer("bert")
     ill = TagPredictions(
         np.zeros((3, len(LABELS)), np.float32), np.array([0, LABELS.index("I-X"), 0])
@@ -315,13 +315,13 @@ def tagged(path: Path, *tags: str) -> Path:
         (("DET NOUN", "NOUN"), None),
     ],
 )
-def test_the_training_file_says_how_entities_are_marked(tags, scheme, tmp_path: Path) -> None:
+def test_tag_scheme_is_inferred_from_the_training_file(tags, scheme, tmp_path: Path) -> None:
     path = tagged(tmp_path / "a.conll", *tags)
     tuning = FinetuneConfig(base="bert-tiny", task="tag", train=str(path), dev=str(path))
     assert read_data(tuning).task_options["tag_scheme"] == scheme
 
 
-def test_tags_that_are_numbers_are_read_by_their_names(tmp_path: Path) -> None:
+def test_numeric_tags_are_read_by_their_names(tmp_path: Path) -> None:
     path = tmp_path / "a.jsonl"
     rows = [{"tokens": ["a", "b"], "ner_tags": [1, 2]}, {"tokens": ["a"], "ner_tags": [0]}]
     path.write_text("\n".join(map(json.dumps, rows)))
@@ -332,7 +332,7 @@ def test_tags_that_are_numbers_are_read_by_their_names(tmp_path: Path) -> None:
     assert read_data(tuning).task_options["tag_scheme"] == "BIO"
 
 
-def test_options_that_do_not_fit_are_named() -> None:
+def test_invalid_options_are_named() -> None:
     with pytest.raises(ValueError, match=r"options\.hidden_size must be at least 1, got 0"):
         TaggingOptions(head="recurrent", hidden_size=0)
     with pytest.raises(ValueError, match=r"need options\.head = 'recurrent'"):
@@ -342,7 +342,7 @@ def test_options_that_do_not_fit_are_named() -> None:
         TAG.infer_options_from_examples(items, ("NOUN", "VERB"), {"tag_scheme": "BIO"})
 
 
-def test_a_head_is_kept_for_the_same_labels_in_its_own_order(tmp_path: Path) -> None:
+def test_head_of_same_labels_is_kept_in_its_own_order(tmp_path: Path) -> None:
     model = opened("bert")
     write_folder(tmp_path, model.model, model.preset, model.tokenizer, LABELS)
     task = task_of()
@@ -365,7 +365,7 @@ def test_a_head_is_kept_for_the_same_labels_in_its_own_order(tmp_path: Path) -> 
         assert begun.task.labels == other.labels
 
 
-def test_a_damaged_head_is_named(tmp_path: Path) -> None:
+def test_damaged_head_is_named(tmp_path: Path) -> None:
     model = opened("bert")
     write_folder(tmp_path, model.model, model.preset, model.tokenizer, LABELS)
     path = tmp_path / "config.json"
@@ -382,7 +382,7 @@ def test_a_damaged_head_is_named(tmp_path: Path) -> None:
 
 @settings(max_examples=20)
 @given(st.lists(st.sampled_from(toy.WORDS), max_size=40))
-def test_any_sentence_has_a_possible_label_for_each_word(words: list[str]) -> None:
+def test_any_sentence_has_an_allowed_path(words: list[str]) -> None:
     model = opened("gpt2")
     (answer,) = predict(model, [words], task=task_of(length=12))
     labels = answer["labels"]

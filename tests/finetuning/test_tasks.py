@@ -48,11 +48,11 @@ def items(table: Table, kind) -> list[TaskExample]:
         ("tag", "id form lemma upos xpos", ("form",), "upos"),
     ],
 )  # fmt: skip
-def test_columns_are_found_by_their_customary_names(kind, columns, texts, label) -> None:
+def test_columns_are_found_by_customary_names(kind, columns, texts, label) -> None:
     assert find_columns(table(columns), kind) == TaskColumns(texts=texts, label=label)
 
 
-def test_columns_that_are_named_are_taken() -> None:
+def test_given_columns_are_used() -> None:
     found = find_columns(table("a b text label"), "classify", ("a",), "b")
     assert found == TaskColumns(texts=("a",), label="b")
 
@@ -77,19 +77,19 @@ def test_columns_that_are_named_are_taken() -> None:
         ("tag", "text label", (), None, r"which column holds the words\?"),
     ],
 )
-def test_columns_that_are_not_there_are_named(kind, columns, texts, label, message) -> None:
+def test_missing_columns_are_named(kind, columns, texts, label, message) -> None:
     with pytest.raises(ValueError, match=message) as caught:
         find_columns(table(columns), kind, texts, label)
     assert str(caught.value).startswith("some.tsv: ") or "reads" in message
 
 
-def test_labels_are_texts_whatever_a_file_writes_them_as() -> None:
+def test_labels_are_text_in_every_file_format() -> None:
     rows = [("a", 1), ("b", 1.0), ("c", "1"), ("d", " 1 "), ("e", True), ("f", 0.5), ("g", False)]
     found = items(table("text label", *rows), "classify")
     assert [item.label for item in found] == ["1", "1", "1", "1", "true", "0.5", "false"]
 
 
-def test_labels_are_in_the_order_of_their_values() -> None:
+def test_labels_are_ordered_by_value() -> None:
     def order(*labels):
         return column_values.find_labels(
             [TaskExample(texts=("a",), label=x) for x in labels], "some.tsv"
@@ -122,20 +122,20 @@ def test_labels_are_in_the_order_of_their_values() -> None:
         ("classify", ("\ud800", "x"), r"some\.tsv:2: a lone surrogate"),
     ],
 )
-def test_a_value_that_is_none_of_its_kind_is_named_with_its_line(kind, row, message) -> None:
+def test_value_of_wrong_type_is_named_with_line(kind, row, message) -> None:
     with pytest.raises(ValueError, match=message) as caught:
         items(table("text label", row), kind)
     assert "\n" not in str(caught.value)
 
 
-def test_an_empty_text_is_a_text_and_an_empty_sentence_none() -> None:
+def test_empty_text_is_kept_and_empty_sentence_skipped() -> None:
     found = items(table("text label", ("", "x"), (None, "y")), "classify")
     assert [item.texts for item in found] == [("",), ("",)]
     found = items(table("text label", ([], []), (["a"], ["x"])), "tag")
     assert [item.location for item in found] == ["some.tsv:3"]
 
 
-def test_one_label_or_one_number_is_nothing_to_learn() -> None:
+def test_single_label_or_number_is_refused() -> None:
     same = [TaskExample(texts=("a",), label="x"), TaskExample(texts=("b",), label="x")]
     with pytest.raises(
         ValueError, match=r"some\.tsv: only one label, 'x' in 2 rows; there is nothing"
@@ -145,14 +145,14 @@ def test_one_label_or_one_number_is_nothing_to_learn() -> None:
         column_values.check_numbers_differ([TaskExample(texts=("a",), label=1.0)], "some.tsv")
 
 
-def test_a_label_that_was_never_learned_is_named_with_its_line() -> None:
+def test_label_never_learned_is_named_with_line() -> None:
     strange = [TaskExample(texts=("a",), label="maybe", location="dev.tsv:7")]
     with pytest.raises(ValueError, match=r"dev\.tsv:7: label 'maybe' in column 'y' must be one of"):
         column_values.check_labels(strange, ("no", "yes"), "y")
 
 
 @given(st.lists(st.sampled_from("abc"), min_size=20, max_size=200), st.integers(0, 9))
-def test_a_split_takes_the_same_share_of_each_label(labels: list[str], seed: int) -> None:
+def test_split_is_stratified_by_label(labels: list[str], seed: int) -> None:
     found = [TaskExample(texts=(str(i),), label=x) for i, x in enumerate(labels)]
     train, dev = split_dev(found, 0.1, seed, location="x.tsv")
     assert sorted([*train, *dev], key=lambda i: int(i.texts[0])) == found
@@ -163,7 +163,7 @@ def test_a_split_takes_the_same_share_of_each_label(labels: list[str], seed: int
     assert split_dev(found, 0.1, seed, location="x.tsv") == (train, dev)
 
 
-def test_why_rows_cannot_be_split_is_told_with_their_file() -> None:
+def test_unsplittable_rows_are_reported_with_file() -> None:
     one = [TaskExample(texts=("a",), label=("x", "y"))]
     with pytest.raises(ValueError, match=r"x\.tsv: 1 sentences.*: too few to set aside"):
         split_dev(one, location="x.tsv", unit="sentences, parted by blank lines")
@@ -182,11 +182,11 @@ def test_why_rows_cannot_be_split_is_told_with_their_file() -> None:
         ("tag", ("NOUN", "VERB"), "token_accuracy"),
     ],
 )
-def test_each_kind_has_its_customary_metric(kind, labels, metric) -> None:
+def test_each_kind_has_its_default_metric(kind, labels, metric) -> None:
     assert resolve_metric(task_of(kind, labels), None) == metric
 
 
-def test_a_metric_that_does_not_fit_is_named_with_those_that_do() -> None:
+def test_unsuitable_metric_is_refused_with_alternatives() -> None:
     assert resolve_metric(task_of("classify", ("a", "b")), "matthews") == "matthews"
     with pytest.raises(ValueError, match="must be one of pearson, spearman, mean_squared_error"):
         resolve_metric(task_of("regress", ()), "accuracy")
@@ -194,7 +194,7 @@ def test_a_metric_that_does_not_fit_is_named_with_those_that_do() -> None:
         resolve_metric(task_of("classify", ("a", "b", "c")), "f1")
 
 
-def test_the_best_is_chosen_by_the_metric_and_then_by_the_loss() -> None:
+def test_best_is_by_metric_then_by_loss() -> None:
     columns = TaskColumns(texts=("text",), label="label")
     task = Task(task_kind="classify", columns=columns, labels=("a", "b"))
     assert task.is_better({"accuracy": 0.9, "loss": 2.0}, {"accuracy": 0.8, "loss": 1.0})
@@ -206,7 +206,7 @@ def test_the_best_is_chosen_by_the_metric_and_then_by_the_loss() -> None:
     )
 
 
-def test_a_digest_tells_any_change(tmp_path: Path) -> None:
+def test_digest_detects_any_change(tmp_path: Path) -> None:
     rows = toy.texts(5)
     found = items(read_table(toy.write(tmp_path / "a.tsv", rows)), "classify")
     other = [*found[:-1], TaskExample(texts=found[-1].texts, label="other")]

@@ -41,7 +41,7 @@ class Killed(Exception):
     ],
     ids=["layers", "soft and codes", "movement"],
 )
-def test_a_killed_run_gives_the_same_bits(
+def test_killed_and_resumed_run_is_bitwise_equal(
     more: dict[str, Any], files: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     base = toy.pretrained("bert", tmp_path / "base")
@@ -76,7 +76,7 @@ def test_a_killed_run_gives_the_same_bits(
 
 
 @pytest.mark.slow
-def test_a_student_learns_from_its_teacher_alone(files: dict[str, Path], tmp_path: Path) -> None:
+def test_student_learns_from_teacher_alone(files: dict[str, Path], tmp_path: Path) -> None:
     base, long = toy.pretrained("bert", tmp_path / "base"), FAST | {"epochs": 25.0}
     teacher = finetune(base, task="classify", out=tmp_path / "teacher", **files, **long)
     assert teacher.best_run.dev["accuracy"] > 0.9
@@ -91,7 +91,7 @@ def test_a_student_learns_from_its_teacher_alone(files: dict[str, Path], tmp_pat
 
 
 @pytest.mark.slow
-def test_numbers_are_learned_from_a_teacher_in_their_own_units(tmp_path: Path) -> None:
+def test_regression_teacher_is_learned_in_its_own_units(tmp_path: Path) -> None:
     rows = [(text, 110.0 if label == "yes" else 100.0) for text, label in toy.texts(160, 1)]
     train = toy.write(tmp_path / "train.tsv", [(text, str(x)) for text, x in rows[:120]])
     dev = toy.write(tmp_path / "dev.tsv", [(text, str(x)) for text, x in rows[120:]])
@@ -109,7 +109,7 @@ def test_numbers_are_learned_from_a_teacher_in_their_own_units(tmp_path: Path) -
     assert student.best_run.dev["mean_squared_error"] < 5
 
 
-def test_what_does_not_fit_is_one_line(
+def test_incompatible_teacher_is_refused_in_one_line(
     files: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     base = toy.pretrained("bert", tmp_path / "base")

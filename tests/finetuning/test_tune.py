@@ -46,7 +46,7 @@ def log_of(folder: Path) -> list[dict]:
 
 
 @pytest.mark.parametrize("family", toy.FAMILIES)
-def test_each_kind_of_model_learns_which_word_decides(family: str, files, tmp_path: Path) -> None:
+def test_every_family_learns_classification(family: str, files, tmp_path: Path) -> None:
     base = toy.pretrained(family, tmp_path / "base", dropout=0.0, attention_dropout=0.0)
     tuned = quick(base, files, out=tmp_path / "out", epochs=6.0)
     assert tuned.best_run.dev["accuracy"] > 0.9
@@ -61,7 +61,7 @@ def test_each_kind_of_model_learns_which_word_decides(family: str, files, tmp_pa
 
 
 @pytest.mark.parametrize("family", toy.FAMILIES)
-def test_numbers_are_learned_whatever_their_size(family: str, tmp_path: Path) -> None:
+def test_regression_is_learned_at_any_scale(family: str, tmp_path: Path) -> None:
     def rows(n: int, seed: int) -> list[tuple[str, str]]:
         return [(t, str(1000 + 300 * (y == "yes"))) for t, y in toy.texts(n, seed, 1, 5)]
 
@@ -86,7 +86,7 @@ def test_numbers_are_learned_whatever_their_size(family: str, tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("family", ["bert", "gpt2", "bart"])
-def test_words_are_tagged(family: str, tmp_path: Path) -> None:
+def test_tagging_is_learned(family: str, tmp_path: Path) -> None:
     tags = {"cat": "B-X", "housecat": "B-Y", "red": "I-X", "the": "O"}
 
     def sentences(n: int, seed: int) -> str:
@@ -110,7 +110,7 @@ def test_words_are_tagged(family: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("make", [bert, gpt2])
 @pytest.mark.parametrize("n_labels", [1, 3])
-def test_loss_and_gradients_of_a_step_equal_the_reference(make, n_labels, tmp_path) -> None:
+def test_step_loss_and_gradients_equal_reference(make, n_labels, tmp_path) -> None:
     kind = {bert: "BertForSequenceClassification", gpt2: "GPT2ForSequenceClassification"}[make]
     reference = make(kind, num_labels=n_labels)
     opened = load_folder(saved(reference, tmp_path))
@@ -144,9 +144,7 @@ def test_loss_and_gradients_of_a_step_equal_the_reference(make, n_labels, tmp_pa
 
 
 @pytest.mark.parametrize("micro_tokens", [40, 8192])
-def test_a_step_does_not_depend_on_how_it_is_cut(
-    micro_tokens, files, tmp_path, monkeypatch
-) -> None:
+def test_step_does_not_depend_on_micro_batches(micro_tokens, files, tmp_path, monkeypatch) -> None:
     base = toy.pretrained("bert", tmp_path / "base", dropout=0.0, attention_dropout=0.0)
     drop_nothing(monkeypatch)
     losses = []
@@ -182,7 +180,7 @@ def drop_nothing(monkeypatch) -> None:
 
 
 @pytest.mark.parametrize("family", ["bert", "bart", "mbart"])
-def test_the_folder_opens_in_the_reference_library_and_says_the_same(
+def test_folder_opens_in_transformers_with_equal_outputs(
     family: str, files, tmp_path: Path
 ) -> None:
     import transformers as hf
@@ -199,7 +197,7 @@ def test_the_folder_opens_in_the_reference_library_and_says_the_same(
         assert theirs["score"] == pytest.approx(ours["probability"], abs=1e-5)
 
 
-def test_a_run_says_all_that_it_depends_on(files, tmp_path: Path) -> None:
+def test_run_record_holds_everything_it_depends_on(files, tmp_path: Path) -> None:
     out = tmp_path / "out"
     base = toy.pretrained("bert", tmp_path / "base")
     tuned = quick(base, files, out=out, test=files["dev"], seeds=2, baseline=True)
@@ -235,7 +233,7 @@ def test_a_run_says_all_that_it_depends_on(files, tmp_path: Path) -> None:
     assert tuned.best_run.dev["accuracy"] == best.dev["accuracy"]
 
 
-def test_the_best_state_is_kept_not_the_last(files, tmp_path, monkeypatch) -> None:
+def test_best_state_is_kept_not_the_last(files, tmp_path, monkeypatch) -> None:
     """The weights that are returned are those of the evaluation that was chosen."""
     base = toy.pretrained("bert", tmp_path / "base")
     seen: list[tuple[int, dict]] = []
@@ -256,7 +254,7 @@ def test_the_best_state_is_kept_not_the_last(files, tmp_path, monkeypatch) -> No
     assert (table[:, None] == used[None]).all(-1).any(0).all()  # each row is one of the table
 
 
-def test_a_frozen_backbone_does_not_move(files, tmp_path: Path) -> None:
+def test_frozen_backbone_does_not_change(files, tmp_path: Path) -> None:
     base = toy.pretrained("bert", tmp_path / "base")
     before = load_folder(base).model.own_weights()
     after = quick(base, files, tune="frozen").loaded_model.model.own_weights()
@@ -270,7 +268,7 @@ def test_a_frozen_backbone_does_not_move(files, tmp_path: Path) -> None:
         quick(toy.pretrained("t5", tmp_path / "t5"), files, tune="frozen")
 
 
-def test_an_open_model_is_tuned_and_stays_as_it_was(files, tmp_path: Path) -> None:
+def test_tuning_leaves_the_open_model_unchanged(files, tmp_path: Path) -> None:
     opened = load_folder(toy.pretrained("gpt2", tmp_path / "base"))
     before = {n: x.clone() for n, x in opened.model.own_weights().items()}
     tuned = finetune(opened, task="classify", **files, **SHORT)
@@ -278,7 +276,7 @@ def test_an_open_model_is_tuned_and_stays_as_it_was(files, tmp_path: Path) -> No
     assert all(torch.equal(x, before[n]) for n, x in opened.model.own_weights().items())
 
 
-def test_a_tuned_model_is_tuned_further_with_its_head(files, tmp_path: Path) -> None:
+def test_tuned_model_is_tuned_further_with_its_head(files, tmp_path: Path) -> None:
     first = quick(
         toy.pretrained("bert", tmp_path / "base"), files, out=tmp_path / "out", epochs=5.0
     )
@@ -287,7 +285,7 @@ def test_a_tuned_model_is_tuned_further_with_its_head(files, tmp_path: Path) -> 
     assert more.best_run.dev["loss"] == pytest.approx(first.best_run.dev["loss"], rel=1e-3)
 
 
-def test_small_data_is_learned_in_more_epochs() -> None:
+def test_small_data_defaults_to_more_epochs() -> None:
     from unmask.finetuning.config import FinetuneConfig
     from unmask.finetuning.options.derived import count_steps, resolve_config
     from unmask.tasks.task import Task, TaskColumns
@@ -310,14 +308,14 @@ def test_small_data_is_learned_in_more_epochs() -> None:
     )
 
 
-def test_the_folder_can_be_moved(files, tmp_path: Path) -> None:
+def test_folder_can_be_moved(files, tmp_path: Path) -> None:
     tuned = quick(toy.pretrained("bert", tmp_path / "base"), files, out=tmp_path / "out")
     shutil.move(tmp_path / "out", tmp_path / "moved")
     again = load_folder(tmp_path / "moved")
     assert predict(again, ["good"]) == tuned.predict(["good"])
 
 
-def test_a_model_that_is_open_is_tuned_and_the_result_saved(tmp_path: Path) -> None:
+def test_open_model_is_tuned_and_saved(tmp_path: Path) -> None:
     from unmask.checkpoints.huggingface.read import load_folder
     from unmask.inference.open_model import load
     from unmask.inference.pipeline import Pipeline

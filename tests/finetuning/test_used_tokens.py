@@ -58,7 +58,7 @@ def tables(monkeypatch: pytest.MonkeyPatch) -> list[type]:
 
 @pytest.mark.parametrize("family", ["bert", "gpt2"])
 @pytest.mark.parametrize("tune", ["full", "gradual", "full:layerwise_lr_decay=0.9"])
-def test_the_same_is_learned_and_other_vectors_stay(
+def test_used_rows_learn_equally_and_others_stay(
     family: str, tune: str, tables: list[type], tmp_path: Path, monkeypatch
 ) -> None:
     base = toy.pretrained(family, tmp_path / "base")
@@ -82,22 +82,20 @@ def test_the_same_is_learned_and_other_vectors_stay(
 
 
 @pytest.mark.parametrize("tune", ["lora", "frozen", "bitfit", "prompt:n_virtual_tokens=2"])
-def test_a_table_that_is_not_learned_is_left_alone(
-    tune: str, tables: list[type], tmp_path: Path
-) -> None:
+def test_frozen_embedding_is_not_reduced(tune: str, tables: list[type], tmp_path: Path) -> None:
     base = toy.pretrained("bert", tmp_path / "base")
     tuned = run(tmp_path, base, tune)
     assert tables == [torch.nn.Embedding]
     assert torch.equal(load_folder(base).model.own_weights()[TABLE], learned(tuned)[TABLE])
 
 
-def test_a_model_that_names_tokens_needs_all_of_them(tables: list[type], tmp_path: Path) -> None:
+def test_model_with_language_head_keeps_all_rows(tables: list[type], tmp_path: Path) -> None:
     run(tmp_path, toy.pretrained("gpt2", tmp_path / "base"), lm_loss_weight=0.5)
     run(tmp_path, toy.pretrained("t5", tmp_path / "t5"))
     assert tables == [torch.nn.Embedding] * 2
 
 
-def test_a_finished_run_opens_with_the_whole_table(tables: list[type], tmp_path: Path) -> None:
+def test_finished_run_has_the_whole_embedding(tables: list[type], tmp_path: Path) -> None:
     base = toy.pretrained("bert", tmp_path / "base")
     made = run(tmp_path, base, out=tmp_path / "out", weight_decay=0.1)
     done = run(tmp_path, base, out=tmp_path / "out", weight_decay=0.1, resume=True)

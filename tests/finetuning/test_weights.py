@@ -21,14 +21,14 @@ ITEMS = [TaskExample(texts=("x",), label=t) for t in ["a"] * 6 + ["b"] * 3 + ["c
 LABELS = ("a", "b", "c")
 
 
-def test_balanced_weights_are_those_of_scikit_learn() -> None:
+def test_balanced_weights_equal_scikit_learn() -> None:
     weights = resolve_class_weights("balanced", LABELS, ITEMS)
     # compute_class_weight("balanced", ...): n / (k * n_label)
     assert weights == pytest.approx((10 / 18, 10 / 9, 10 / 3))
     assert 6 * weights[0] + 3 * weights[1] + weights[2] == pytest.approx(10)
 
 
-def test_weights_that_are_given_have_a_mean_of_one() -> None:
+def test_given_weights_are_normalized_to_mean_one() -> None:
     weights = resolve_class_weights({"b": 2.0, "c": 5.0}, LABELS, ITEMS)
     assert weights[1] / weights[0] == pytest.approx(2)
     assert weights[2] / weights[0] == pytest.approx(5)
@@ -36,12 +36,12 @@ def test_weights_that_are_given_have_a_mean_of_one() -> None:
     assert resolve_class_weights({}, LABELS, ITEMS) == (1.0, 1.0, 1.0)
 
 
-def test_each_word_counts_where_words_are_tagged() -> None:
+def test_tagging_weights_count_words() -> None:
     items = [TaskExample(texts=("x",) * 4, label=("a", "a", "b", "a"))]
     assert resolve_class_weights("balanced", ("a", "b"), items) == pytest.approx((4 / 6, 2.0))
 
 
-def test_a_label_that_is_not_learned_changes_no_other() -> None:
+def test_unused_label_changes_no_other_weight() -> None:
     assert resolve_class_weights("balanced", (*LABELS, "d"), ITEMS)[:3] == resolve_class_weights(
         "balanced", LABELS, ITEMS
     )
@@ -55,7 +55,7 @@ def test_a_label_that_is_not_learned_changes_no_other() -> None:
         ({"a": float("nan")}, "'a' must have a weight above 0"),
     ],
 )
-def test_weights_that_mean_nothing_are_named(given, message: str) -> None:
+def test_invalid_weights_are_named(given, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         resolve_class_weights(given, LABELS, ITEMS)
 
@@ -66,7 +66,7 @@ def rows(n: int, rare: int) -> list[tuple[str, ...]]:
     return [(words[i % 20], "yes" if i < rare else "no") for i in range(n)]
 
 
-def test_the_loss_that_is_learned_is_torchs_over_the_number_of_texts(tmp_path: Path) -> None:
+def test_weighted_loss_equals_torch_per_text(tmp_path: Path) -> None:
     base = toy.pretrained("bert", tmp_path / "base", dropout=0.0, attention_dropout=0.0)
     train = toy.write(tmp_path / "train.tsv", rows(20, 4))
     tuning = FinetuneConfig(
@@ -93,7 +93,7 @@ def test_the_loss_that_is_learned_is_torchs_over_the_number_of_texts(tmp_path: P
     assert learned.terms["label"].count == 20
 
 
-def test_a_rare_label_is_said_where_it_counts_more(tmp_path: Path) -> None:
+def test_rare_label_is_predicted_when_weighted_higher(tmp_path: Path) -> None:
     base = toy.pretrained("bert", tmp_path / "base")
     train = toy.write(
         tmp_path / "train.tsv", [("a cat", "yes" if i < 8 else "no") for i in range(32)]
@@ -123,7 +123,7 @@ def test_a_rare_label_is_said_where_it_counts_more(tmp_path: Path) -> None:
     assert chance({"yes": 9.0}) == pytest.approx(0.75, abs=0.1)
 
 
-def test_words_are_weighed_and_what_has_no_labels_is_refused(tmp_path: Path) -> None:
+def test_tagging_is_weighted_and_unlabelled_tasks_are_refused(tmp_path: Path) -> None:
     base = toy.pretrained("bert", tmp_path / "base")
     path = tmp_path / "tags.jsonl"
     path.write_text('{"words": ["a", "cat", "runs"], "tags": ["O", "B", "O"]}\n' * 8)

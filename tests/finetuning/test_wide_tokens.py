@@ -58,7 +58,7 @@ def model(name: str):
 
 
 @pytest.mark.parametrize("name", TASKS)
-def test_who_sees_all_depends_on_what_is_asked(name: str) -> None:
+def test_global_tokens_depend_on_the_task(name: str) -> None:
     asked = asking(name)
     for question in asked.build_inputs([item(name)]):
         example, special = question.example, asked.special_ids
@@ -81,7 +81,7 @@ def test_who_sees_all_depends_on_what_is_asked(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", TASKS)
-def test_models_without_wide_tokens_are_not_told_of_any(name: str) -> None:
+def test_models_without_global_attention_get_none(name: str) -> None:
     questions = asking(name, "bert").build_inputs([item(name)])
     assert not any(q.example.has(GlobalTokens) for q in questions)
 
@@ -89,7 +89,7 @@ def test_models_without_wide_tokens_are_not_told_of_any(name: str) -> None:
 @pytest.mark.parametrize("banded", [True, False])
 @pytest.mark.parametrize("name", ["classify", "answer"])
 @torch.no_grad()
-def test_what_is_said_is_what_the_reference_library_says(name, banded, tmp_path: Path, monkeypatch):
+def test_outputs_equal_reference(name, banded, tmp_path: Path, monkeypatch):
     """It makes the same tokens global by itself."""
     import transformers as hf
 
@@ -122,7 +122,7 @@ def test_what_is_said_is_what_the_reference_library_says(name, banded, tmp_path:
 @pytest.mark.parametrize(
     "spec", [PrefixTuning(n_virtual_tokens=3), PromptTuning(n_virtual_tokens=3)], ids=str
 )
-def test_learned_tokens_before_a_text_leave_its_wide_tokens_where_they_are(name, spec) -> None:
+def test_virtual_tokens_keep_positions_of_global_tokens(name, spec) -> None:
     """A text is read alike alone and beside a longer one, and the tokens reach what is said."""
     torch.manual_seed(0)
     _, made = model(name)
@@ -148,7 +148,7 @@ def test_learned_tokens_before_a_text_leave_its_wide_tokens_where_they_are(name,
 
 @pytest.mark.parametrize("name", ["classify", "answer"])
 @torch.no_grad()
-def test_a_prompts_tokens_are_wide_and_the_text_has_its_own_after_them(name: str) -> None:
+def test_prompt_tokens_are_global_and_text_keeps_its_own(name: str) -> None:
     """A prompt of three tokens' vectors is those tokens before the text."""
     _, made = model(name)
     asked, ids = asking(name), [5, 6, 7]

@@ -57,7 +57,7 @@ def writable(tokenizer: Tokenizer, words: Sequence[str]) -> bool:
 @settings(max_examples=40)
 @given(words=WORDS, length=st.sampled_from([12, 30, 4000]))
 @example(words=list(ODD[:10]), length=12)
-def test_labels_of_words_come_back(name: str, causal: bool, words: list[str], length: int) -> None:
+def test_word_labels_round_trip(name: str, causal: bool, words: list[str], length: int) -> None:
     if not writable(learned(name), words):
         return
     ask = asked(name, length, causal=causal)
@@ -76,7 +76,7 @@ def test_labels_of_words_come_back(name: str, causal: bool, words: list[str], le
 @given(words=WORDS)
 @example(words=list(ODD[:20]))
 @example(words=list(ODD[20:]))
-def test_the_tokens_of_a_word_are_its_own(name: str, words: list[str]) -> None:
+def test_each_word_is_labelled_at_its_own_tokens(name: str, words: list[str]) -> None:
     """Each word is asked at the first or last of the tokens that it would have alone."""
     tokenizer = learned(name)
     if not writable(tokenizer, words):

@@ -39,7 +39,7 @@ def check(reference: Any, model: Model, end: int | None, n: int, **how: Any) -> 
 
 @pytest.mark.quick("gpt2", "t5", "gemma3")
 @pytest.mark.parametrize("family", MODELS)
-def test_texts_and_scores_equal_the_reference(family: str, models: dict) -> None:
+def test_texts_and_scores_equal_reference(family: str, models: dict) -> None:
     reference, model = models[family]
     free = check(reference, model, None, 12, beams=3, n_best=3)
     end = free[0][2]
@@ -53,7 +53,7 @@ def test_texts_and_scores_equal_the_reference(family: str, models: dict) -> None
 
 
 @pytest.mark.parametrize("family", ["gpt2", "t5"])
-def test_what_may_not_be_said_equals_the_reference(family: str, models: dict) -> None:
+def test_generation_constraints_equal_reference(family: str, models: dict) -> None:
     reference, model = models[family]
     end = check(reference, model, None, 10, beams=2)[0][1]
     for how in (
@@ -75,7 +75,7 @@ def test_what_may_not_be_said_equals_the_reference(family: str, models: dict) ->
 
 @pytest.mark.quick("gpt2", "t5", "gemma3")
 @pytest.mark.parametrize("family", MODELS)
-def test_a_prompt_alone_equals_the_same_one_among_others(family: str, models: dict) -> None:
+def test_prompt_alone_equals_prompt_in_batch(family: str, models: dict) -> None:
     _, model = models[family]
     texts = prompts((9, 1, 14, 5, 20, 3))
     special = replace(SPECIAL, end=generate(model, texts, SPECIAL)[2][6])
@@ -90,7 +90,7 @@ def test_a_prompt_alone_equals_the_same_one_among_others(family: str, models: di
 
 
 @torch.no_grad()
-def test_a_beam_of_all_tokens_finds_the_likeliest_text(models: dict) -> None:
+def test_full_width_beam_finds_the_most_likely_text(models: dict) -> None:
     _, model = models["gpt2"]
     small, n, prompt = replace(SPECIAL, vocab_size=6), 3, [5, 1, 2]
     how = generation_config(beams=6, n_best=6, max_new_tokens=n, length_penalty=0.0)
@@ -106,7 +106,7 @@ def test_a_beam_of_all_tokens_finds_the_likeliest_text(models: dict) -> None:
     assert [one.score for one in wide] == pytest.approx([totals[b] for b in best], rel=1e-5)
 
 
-def test_positions_end_the_search(models: dict) -> None:
+def test_search_ends_at_last_position(models: dict) -> None:
     _, model = models["gpt2"]  # of 40 positions
     said = generate_candidates(
         model, prompts((40, 38)), SPECIAL, generation_config(beams=3, n_best=2)
@@ -114,7 +114,7 @@ def test_positions_end_the_search(models: dict) -> None:
     assert [[len(one.token_ids) for one in best] for best in said] == [[1, 1], [3, 3]]
 
 
-def test_where_nothing_may_follow_the_search_is_over(models: dict) -> None:
+def test_search_ends_where_no_token_is_allowed(models: dict) -> None:
     for _, model in models.values():
         small = replace(SPECIAL, vocab_size=5)
         encoder = isinstance(model.backbone, EncoderDecoder)
@@ -129,7 +129,7 @@ def test_where_nothing_may_follow_the_search_is_over(models: dict) -> None:
         assert len(set(greedy)) == len(greedy) == left
 
 
-def test_beams_that_cannot_be_are_told(models: dict) -> None:
+def test_invalid_beams_are_refused(models: dict) -> None:
     _, model = models["gpt2"]
     with pytest.raises(ValueError, match="9 beams are more than the 8 tokens there are"):
         generate(model, [[5]], replace(SPECIAL, vocab_size=8), generation_config(beams=9))

@@ -35,9 +35,7 @@ def likelihood(model: Model, prompt: list[int], choice: list[int]) -> float:
 
 @pytest.mark.quick("gpt2", "t5", "gemma3")
 @pytest.mark.parametrize("family", MODELS)
-def test_likelihoods_are_those_of_each_choice_alone(
-    family: str, models: dict, monkeypatch: Any
-) -> None:
+def test_likelihoods_equal_each_choice_alone(family: str, models: dict, monkeypatch: Any) -> None:
     _, model = models[family]
     special = replace(SPECIAL, end=3)
     texts = prompts((9, 1))
@@ -61,7 +59,7 @@ def test_likelihoods_are_those_of_each_choice_alone(
 
 
 @pytest.mark.parametrize("family", MODELS)
-def test_greedy_choice_takes_the_likeliest_token_that_leads_on(family: str, models: dict) -> None:
+def test_greedy_choice_follows_most_likely_allowed_token(family: str, models: dict) -> None:
     _, model = models[family]
     special = replace(SPECIAL, end=3)
     for text in prompts((9, 1, 4)):
@@ -79,7 +77,7 @@ def test_greedy_choice_takes_the_likeliest_token_that_leads_on(family: str, mode
         )
 
 
-def test_choices_that_cannot_be_are_told(models: dict) -> None:
+def test_invalid_choices_are_refused(models: dict) -> None:
     _, model = models["gpt2"]  # of 40 positions
 
     def told(some: list[list[int]], message: str, prompt: int = 3) -> None:

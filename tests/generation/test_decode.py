@@ -23,7 +23,7 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Any, Mod
 
 
 @pytest.mark.parametrize("family", MODELS)
-def test_greedy_text_equals_the_reference(family: str, models: dict) -> None:
+def test_greedy_text_equals_reference(family: str, models: dict) -> None:
     reference, model = models[family]
     texts = prompts()
     expected, _ = theirs(reference, texts, None, 20)
@@ -33,7 +33,7 @@ def test_greedy_text_equals_the_reference(family: str, models: dict) -> None:
 
 @pytest.mark.quick("gpt2", "t5", "bart", "gemma3")
 @pytest.mark.parametrize("family", MODELS)
-def test_rows_that_end_early_equal_the_reference(family: str, models: dict) -> None:
+def test_rows_ending_early_equal_reference(family: str, models: dict) -> None:
     reference, model = models[family]
     texts = prompts((9, 1, 14, 5, 5, 8, 3), seed=3)
     free, _ = theirs(reference, texts, None, 20)
@@ -49,7 +49,7 @@ def test_rows_that_end_early_equal_the_reference(family: str, models: dict) -> N
 
 @pytest.mark.quick("gpt2", "t5", "bart", "gemma3")
 @pytest.mark.parametrize("family", MODELS)
-def test_a_prompt_alone_equals_the_same_one_among_others(family: str, models: dict) -> None:
+def test_prompt_alone_equals_prompt_in_batch(family: str, models: dict) -> None:
     _, model = models[family]
     texts = prompts((9, 1, 14, 5, 20, 3))
     special = replace(SPECIAL, end=generate(model, texts, SPECIAL)[2][6])
@@ -62,7 +62,7 @@ def test_a_prompt_alone_equals_the_same_one_among_others(family: str, models: di
         assert generate(model, texts[::-1], special, how) == together[::-1]
 
 
-def test_what_is_held_at_once_does_not_matter(models: dict, monkeypatch: Any) -> None:
+def test_batch_memory_limit_does_not_matter(models: dict, monkeypatch: Any) -> None:
     _, model = models["gpt2"]
     texts = prompts((9, 1, 14, 5, 20, 3))
     how = generation_config(max_new_tokens=10, temperature=1.0, top_p=0.9)
@@ -72,7 +72,7 @@ def test_what_is_held_at_once_does_not_matter(models: dict, monkeypatch: Any) ->
 
 
 @torch.no_grad()
-def test_a_text_ends_where_the_positions_do(models: dict) -> None:
+def test_text_ends_at_last_position(models: dict) -> None:
     reference, model = models["gpt2"]  # of 40 positions
     texts = prompts((40, 39, 36, 2))
     said = generate(model, texts, SPECIAL, GenerationConfig(max_new_tokens=6))
@@ -91,7 +91,7 @@ def test_a_text_ends_where_the_positions_do(models: dict) -> None:
     [({}, "; `window` reads the last of it, and goes on"), ({"beams": 2}, "")],
     ids=["greedy", "beams"],
 )
-def test_a_text_that_has_no_room_says_so(
+def test_text_cut_by_positions_is_reported(
     models: dict, settings: dict, hint: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     _, model = models["gpt2"]  # of 40 positions
@@ -104,7 +104,7 @@ def test_a_text_that_has_no_room_says_so(
     ]
 
 
-def test_no_and_empty_prompts(models: dict) -> None:
+def test_no_prompts_and_empty_prompts(models: dict) -> None:
     for _, model in models.values():
         assert generate(model, [], SPECIAL, GenerationConfig()) == []
         first, second = generate(
@@ -114,7 +114,7 @@ def test_no_and_empty_prompts(models: dict) -> None:
         assert first == second
 
 
-def test_ids_beyond_the_vocabulary_are_never_said(models: dict) -> None:
+def test_ids_beyond_the_vocabulary_are_never_generated(models: dict) -> None:
     _, model = models["gpt2"]
     small = replace(SPECIAL, vocab_size=30)
     texts = [[i % 30 for i in text] for text in prompts()]
@@ -122,7 +122,7 @@ def test_ids_beyond_the_vocabulary_are_never_said(models: dict) -> None:
         assert max(max(row) for row in generate(model, texts, small, how)) < 30
 
 
-def test_the_model_is_at_rest_meanwhile_and_left_as_it_was(tmp_path: Path) -> None:
+def test_generation_runs_in_evaluation_mode_and_restores_it(tmp_path: Path) -> None:
     model = load_folder(saved(gpt2(resid_pdrop=0.5, embd_pdrop=0.5), tmp_path)).model
     expected = generate(model, prompts(), SPECIAL, GenerationConfig())
     model.train()
@@ -142,7 +142,7 @@ def test_models_that_do_not_generate_are_refused(tmp_path: Path) -> None:
         generate(load_folder(folder).model, [[5]], SPECIAL, GenerationConfig())
 
 
-def test_scores_that_are_no_numbers_are_an_error(tmp_path: Path) -> None:
+def test_non_finite_logits_are_an_error(tmp_path: Path) -> None:
     for wrong in (np.nan, np.inf):
         model = load_folder(saved(gpt2(), tmp_path / str(wrong))).model
         model.backbone.embedding_table.weight.data[3] = wrong
@@ -158,7 +158,7 @@ def test_scores_that_are_no_numbers_are_an_error(tmp_path: Path) -> None:
 # What is drawn
 
 
-def test_temperature_sharpens_without_overflow(models: dict) -> None:
+def test_low_temperature_does_not_overflow(models: dict) -> None:
     _, model = models["gpt2"]
     greedy = generate(model, prompts(), SPECIAL, GenerationConfig())
     for how in (
@@ -171,7 +171,7 @@ def test_temperature_sharpens_without_overflow(models: dict) -> None:
     assert warm != greedy
 
 
-def test_the_same_seed_draws_the_same_and_another_another(models: dict) -> None:
+def test_samples_depend_on_the_seed(models: dict) -> None:
     _, model = models["gpt2"]
 
     def drawn(seed: int, texts: list[list[int]]) -> list[list[int]]:
@@ -188,7 +188,7 @@ def test_the_same_seed_draws_the_same_and_another_another(models: dict) -> None:
     assert several[::2] == drawn(1, [text, text])
 
 
-def test_no_two_prompts_share_their_dice() -> None:
+def test_prompts_have_independent_generators() -> None:
     prompts = [[5], [6], [5, 6], [5], [6, 5]]
     drawn = [d.random() for seed in (0, 1) for d in decode._make_generators(prompts, seed)]
     assert len(set(drawn)) == 2 * len(prompts)

@@ -46,7 +46,7 @@ def blanked(n: int, seed: int = 0) -> list[str]:
 
 @pytest.mark.parametrize("kind", ["BertForPreTraining", "BertForMaskedLM"])
 @torch.no_grad()
-def test_candidates_equal_a_forward_of_the_reference(kind: str, tmp_path: Path) -> None:
+def test_candidates_equal_reference_forward(kind: str, tmp_path: Path) -> None:
     from transformers import AutoTokenizer
 
     reference, opened = make("bert", tmp_path, kind)
@@ -68,7 +68,7 @@ def test_candidates_equal_a_forward_of_the_reference(kind: str, tmp_path: Path) 
                 assert [c.probability for c in blank] == pytest.approx(shares.tolist(), rel=1e-4)
 
 
-def test_the_text_is_as_it_was_written_but_for_its_blanks(models: dict) -> None:
+def test_text_outside_blanks_is_unchanged(models: dict) -> None:
     _, opened = models["bert"]
     text = "The  OLD king\n[MASK] followed, un\u00e9 \u2603 [MASK]!"
     (one,) = fill(opened.model, tokenizer("bert"), [text])
@@ -79,7 +79,7 @@ def test_the_text_is_as_it_was_written_but_for_its_blanks(models: dict) -> None:
     assert "  OLD king" in one.text
 
 
-def test_a_tokenizers_own_mark_is_a_blank_and_so_is_mask_for_every_model(models: dict) -> None:
+def test_blank_is_mask_or_the_tokenizers_own_mask(models: dict) -> None:
     roberta = train_tokenizer(TokenizerSpec(ByteBPE(300), ROBERTA), texts(50))
     assert _split_at_blanks("a <mask> b [MASK]", roberta) == ["a ", " b ", ""]
     t5 = tokenizer("t5")
@@ -107,7 +107,7 @@ def with_token(tokenizer: Tokenizer, text: str, token: str) -> str:
         ("\n", "fox", "\nfox"),
     ],
 )
-def test_a_word_piece_joins_as_it_is_read(text: str, token: str, expected: str) -> None:
+def test_word_piece_is_joined_as_decoded(text: str, token: str, expected: str) -> None:
     known = train_tokenizer(
         TokenizerSpec(WordPiece(60), BERT), ["the king fox s kings foxs , . ( ) the fox king"] * 9
     )
@@ -123,7 +123,7 @@ def test_a_word_piece_joins_as_it_is_read(text: str, token: str, expected: str) 
         ("(", "s", "(s"),
     ],
 )
-def test_a_byte_piece_joins_as_it_is_read(text: str, token: str, expected: str) -> None:
+def test_byte_piece_is_joined_as_decoded(text: str, token: str, expected: str) -> None:
     known = train_tokenizer(
         TokenizerSpec(ByteBPE(300), ROBERTA), ["the king fox s kings ( fox king"] * 9
     )
@@ -132,7 +132,7 @@ def test_a_byte_piece_joins_as_it_is_read(text: str, token: str, expected: str) 
     assert _append_token(known, text, known.encode(read).ids, number) == expected
 
 
-def test_a_character_joins_as_it_is_read() -> None:
+def test_character_is_joined_as_decoded() -> None:
     known = train_tokenizer(
         TokenizerSpec(CharacterLevel(40), BERT), ["the king fox s kings ( fox king"] * 9
     )
@@ -148,7 +148,7 @@ def test_ids_beyond_the_tokenizer_are_no_candidates(tmp_path: Path) -> None:
     assert 0.5 < sum(c.probability or 0 for c in one.blanks[0]) < 1  # special tokens have the rest
 
 
-def test_what_cannot_be_filled_is_an_error(models: dict) -> None:
+def test_invalid_fill_requests_are_refused(models: dict) -> None:
     (_, bert), (_, gpt2), (_, t5) = models["bert"], models["gpt2"], models["t5"]
     known = tokenizer("bert")
     assert fill(bert.model, known, []) == []
@@ -172,7 +172,7 @@ def test_what_cannot_be_filled_is_an_error(models: dict) -> None:
         fill(bert.model, tokenizer("gpt2"), ["[MASK]"])
 
 
-def test_a_model_without_a_head_for_tokens_is_an_error(tmp_path: Path) -> None:
+def test_model_without_language_head_is_refused(tmp_path: Path) -> None:
     _, opened = make("bert", tmp_path, "BertForSequenceClassification")
     with pytest.raises(ValueError, match=r"no language-model head \(heads: label\)"):
         fill(opened.model, tokenizer("bert"), ["[MASK]"])
@@ -181,7 +181,7 @@ def test_a_model_without_a_head_for_tokens_is_an_error(tmp_path: Path) -> None:
 # Encoder-decoders
 
 
-def test_spans_are_what_the_decoder_says_after_its_sentinels() -> None:
+def test_spans_are_decoder_text_after_sentinels() -> None:
     known = tokenizer("t5")
     zero, one, two = known.special_ids.sentinels[:3]
     king, fox, ring = (known.encode(word).ids.tolist() for word in ("king", "fox", "ring"))
@@ -195,9 +195,7 @@ def test_spans_are_what_the_decoder_says_after_its_sentinels() -> None:
     assert _insert_spans(known, pieces, [zero, *king, zero, *fox]).text == "the king fox saw !"
 
 
-def test_the_source_is_what_the_reference_tokenizer_makes(
-    models: dict, tmp_path: Path, monkeypatch: Any
-) -> None:
+def test_source_equals_reference_tokenizer(models: dict, tmp_path: Path, monkeypatch: Any) -> None:
     from transformers import AutoTokenizer
 
     from unmask.generation import fill_mask as module
@@ -223,14 +221,14 @@ def test_the_source_is_what_the_reference_tokenizer_makes(
         assert source == reader(hidden)["input_ids"]
 
 
-def test_spans_of_a_text_do_not_depend_on_others(models: dict) -> None:
+def test_spans_do_not_depend_on_other_texts(models: dict) -> None:
     _, opened = models["t5"]
     some = blanked(8)
     together = fill(opened.model, tokenizer("t5"), some)
     assert [fill(opened.model, tokenizer("t5"), [text])[0] for text in some] == together
 
 
-def test_more_blanks_than_sentinels_are_an_error(models: dict, monkeypatch: Any) -> None:
+def test_more_blanks_than_sentinels_are_refused(models: dict, monkeypatch: Any) -> None:
     from unmask.generation import fill_mask as module
 
     _, opened = models["t5"]
@@ -241,7 +239,7 @@ def test_more_blanks_than_sentinels_are_an_error(models: dict, monkeypatch: Any)
         fill(opened.model, known, ["[MASK]" * 101])
 
 
-def test_as_much_is_said_as_there_are_blanks(models: dict, monkeypatch: Any) -> None:
+def test_token_budget_grows_with_the_blanks(models: dict, monkeypatch: Any) -> None:
     from unmask.generation import fill_mask as module
 
     known = tokenizer("t5")
@@ -257,7 +255,7 @@ def test_as_much_is_said_as_there_are_blanks(models: dict, monkeypatch: Any) -> 
         assert TOKENS_PER_BLANK * blanks - len(king) <= len(said) + 1 <= TOKENS_PER_BLANK * blanks
 
 
-def test_a_model_that_says_whole_texts_goes_on_where_nothing_is_shown(
+def test_whole_text_decoder_continues_where_text_is_hidden(
     tmp_path: Path, monkeypatch: Any
 ) -> None:
     from unmask.generation import fill_mask as module
@@ -288,9 +286,7 @@ def test_a_model_that_says_whole_texts_goes_on_where_nothing_is_shown(
     assert [ids.count(special.mask) for ids in first] == [2, 2, 1]
 
 
-def test_a_model_with_sentinels_that_says_whole_texts_fills_blanks_likewise(
-    models: dict, monkeypatch: Any
-) -> None:
+def test_whole_text_decoder_with_sentinels_fills_blanks(models: dict, monkeypatch: Any) -> None:
     from unmask.generation import fill_mask as module
 
     known = tokenizer("t5")
@@ -314,7 +310,7 @@ def test_a_model_with_sentinels_that_says_whole_texts_fills_blanks_likewise(
     assert known.decode(begun) == "the"
 
 
-def test_blanks_of_whole_texts_are_filled_whatever_stands_beside_them(tmp_path: Path) -> None:
+def test_whole_text_blanks_are_filled_next_to_any_text(tmp_path: Path) -> None:
     _, opened = make("bart", tmp_path)
     some = ["the [MASK] saw a [MASK].", "a [MASK]", "[MASK] the king"]
     together = fill(opened.model, tokenizer("bart"), some)
@@ -325,7 +321,7 @@ def test_blanks_of_whole_texts_are_filled_whatever_stands_beside_them(tmp_path: 
         assert filled.text == whole
 
 
-def test_where_pieces_tell_words_ends_what_goes_on_has_its_sign_behind(tmp_path: Path) -> None:
+def test_end_of_word_pieces_are_marked_in_continuations(tmp_path: Path) -> None:
     known = train_tokenizer(
         TokenizerSpec(BPE(vocab_size=120), XLM), ["the king saw the gate and the kingdom"] * 4
     )
@@ -341,7 +337,7 @@ def test_where_pieces_tell_words_ends_what_goes_on_has_its_sign_behind(tmp_path:
     ("name", "instead"),
     [("electra-mini", "the folder generator"), ("canine-mini", "it reads characters")],
 )
-def test_what_names_no_tokens_says_what_there_is_instead(name: str, instead: str) -> None:
+def test_model_without_token_head_is_refused_with_alternative(name: str, instead: str) -> None:
     heads = {n: spec for n, spec in MODELS[name].heads.items() if spec.is_kept_after_pretraining}
     with torch.device("meta"):
         model = MODELS[name].build(heads)
@@ -349,7 +345,7 @@ def test_what_names_no_tokens_says_what_there_is_instead(name: str, instead: str
         fill(model, tokenizer("bert"), ["the [MASK] king"])
 
 
-def test_a_text_of_more_attention_than_fits_is_refused(
+def test_text_exceeding_attention_memory_is_refused(
     models: dict, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (_, opened), known = models["t5"], tokenizer("t5")

@@ -21,7 +21,7 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, Model]:
     return pairs(tmp_path_factory.mktemp("models"), spread=0.25)["bart"]
 
 
-def test_greedy_text_equals_that_of_a_token_that_is_forced_first(pair) -> None:
+def test_greedy_text_equals_forced_first_token(pair) -> None:
     reference, model = pair
     expected, _ = theirs(reference, prompts(), None, 13, forced_bos_token_id=LEAD)
     assert {row[0] for row in expected} == {LEAD}
@@ -32,7 +32,7 @@ def test_greedy_text_equals_that_of_a_token_that_is_forced_first(pair) -> None:
 
 
 @pytest.mark.parametrize("penalty", [0.0, 1.0, 2.0])
-def test_beams_equal_those_behind_a_token_that_is_forced_first(pair, penalty: float) -> None:
+def test_beams_equal_forced_first_token(pair, penalty: float) -> None:
     reference, model = pair
     texts = prompts((9, 5, 5))
     end = generate(model, texts, BART, GenerationConfig(max_new_tokens=12))[0][3]
@@ -54,7 +54,7 @@ def test_beams_equal_those_behind_a_token_that_is_forced_first(pair, penalty: fl
 
 
 @torch.no_grad()
-def test_an_answer_is_as_likely_as_behind_that_token(pair) -> None:
+def test_answer_likelihood_equals_forced_first_token(pair) -> None:
     reference, model = pair
     source, answer = [LEAD, 30, 11, 9], [12, 40, 8]
     (ours,) = token_likelihoods(

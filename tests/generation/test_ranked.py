@@ -40,7 +40,7 @@ def likelihood(model: Model, prompt: list[int], said: list[int]) -> float:
 
 @pytest.mark.parametrize("name", ["gpt2", "bart"])
 @pytest.mark.parametrize("ends", [False, True])
-def test_the_likeliest_of_what_is_drawn_is_said(models: dict, name: str, ends: bool) -> None:
+def test_most_likely_sample_is_returned(models: dict, name: str, ends: bool) -> None:
     model, asked = models[name].eval(), prompts((5, 1, 7))
     how = {"temperature": 0.7, "top_k": 40, "max_new_tokens": 7, "seed": 2}
     end = generate(model, asked[:1], SPECIAL, generation_config(**how))[0][3] if ends else None
@@ -65,7 +65,7 @@ def test_the_likeliest_of_what_is_drawn_is_said(models: dict, name: str, ends: b
         assert any(len(said.token_ids) < 7 for best in found for said in best)
 
 
-def test_one_sample_is_what_is_drawn_without_rank(models: dict) -> None:
+def test_single_sample_equals_sampling_without_ranking(models: dict) -> None:
     how = {"temperature": 1.0, "max_new_tokens": 5}
     ranked = generation_config(samples=1, **how)
     assert ranked.strategy == BestOfN(sampling=Sampling(temperature=1.0), samples=1)
@@ -75,7 +75,7 @@ def test_one_sample_is_what_is_drawn_without_rank(models: dict) -> None:
     )
 
 
-def test_samples_that_cannot_be_are_told(models: dict) -> None:
+def test_invalid_samples_are_refused(models: dict) -> None:
     model, how = models["gpt2"], generation_config(samples=2, temperature=1.0)
     with pytest.raises(ValueError, match="give samples or a draft, not both"):
         generate(model, [[5]], SPECIAL, how, draft=DraftModel(model=model))

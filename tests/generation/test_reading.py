@@ -11,7 +11,7 @@ from unmask.generation.text_batches import evaluation_mode, text_batches, with_s
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_a_text_is_framed_as_the_reference_tokenizer_does(family: str, tmp_path: Path) -> None:
+def test_text_is_framed_as_reference_tokenizer(family: str, tmp_path: Path) -> None:
     from transformers import AutoTokenizer
 
     known = tokenizer(family)
@@ -24,7 +24,7 @@ def test_a_text_is_framed_as_the_reference_tokenizer_does(family: str, tmp_path:
         assert [ids.tolist() for ids in with_special_tokens(known, some, most)] == expected
 
 
-def test_nothing_is_read_as_the_start_token_and_no_room_is_an_error() -> None:
+def test_empty_text_is_start_token_and_too_few_positions_are_refused() -> None:
     for family in FAMILIES:
         special = tokenizer(family).special_ids
         (ids,) = with_special_tokens(tokenizer(family), [""], None)
@@ -34,7 +34,7 @@ def test_nothing_is_read_as_the_start_token_and_no_room_is_an_error() -> None:
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_groups_say_which_texts_and_where_they_end(family: str, tmp_path: Path) -> None:
+def test_groups_give_texts_and_last_positions(family: str, tmp_path: Path) -> None:
     _, opened = make(family, tmp_path)
     some = texts(9, most=20)
     read = with_special_tokens(tokenizer(family), some, 40 if family != "t5" else None)
@@ -51,7 +51,7 @@ def test_groups_say_which_texts_and_where_they_end(family: str, tmp_path: Path) 
     assert sorted(seen) == list(range(9))
 
 
-def test_at_rest_restores_the_mode_whatever_happens() -> None:
+def test_evaluation_mode_is_always_restored() -> None:
     model = nn.Linear(1, 1)
     for training in (True, False):
         model.train(training)

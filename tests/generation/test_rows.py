@@ -66,7 +66,7 @@ def logs(model: Model, source: list[int], said: list[int]) -> torch.Tensor:
     return scores[: SPECIAL.vocab_size].log_softmax(-1)
 
 
-def test_a_source_sees_itself_and_a_target_all_before_it(model: Model) -> None:
+def test_source_is_bidirectional_and_target_causal(model: Model) -> None:
     example = MaskedTarget(segment_ids=(4, 5)).unmasked_example(SOURCES[0], [8, 9, 10, 3])
     short = MaskedTarget(segment_ids=(4, 5)).unmasked_example(SOURCES[1], [8])
     seen = np.zeros((10, 10), bool)
@@ -79,7 +79,7 @@ def test_a_source_sees_itself_and_a_target_all_before_it(model: Model) -> None:
     assert torch.equal(depends(model, batch)[:10, :10], torch.from_numpy(seen))
 
 
-def test_each_token_is_what_a_mask_is_named_after_all_before_it(model: Model) -> None:
+def test_each_token_is_mask_prediction_given_all_before(model: Model) -> None:
     said = generate(model, SOURCES, ENDLESS, generation_config(max_new_tokens=7))
     assert len({tuple(text) for text in said}) == 3
     for source, text in zip(SOURCES, said, strict=True):
@@ -88,7 +88,7 @@ def test_each_token_is_what_a_mask_is_named_after_all_before_it(model: Model) ->
             assert token == int(logs(model, source, text[:i]).argmax())
 
 
-def test_an_answer_that_is_begun_goes_on(model: Model) -> None:
+def test_given_prefix_is_continued(model: Model) -> None:
     (whole,) = generate(model, SOURCES[:1], ENDLESS, generation_config(max_new_tokens=7))
     rest = generate(
         model,
@@ -104,14 +104,14 @@ def test_an_answer_that_is_begun_goes_on(model: Model) -> None:
     "how",
     [{}, {"temperature": 1.0, "seed": 3}, {"repetition_penalty": 1.4, "no_repeat_ngram_size": 2}],
 )
-def test_a_source_alone_equals_the_same_one_among_others(model: Model, how) -> None:
+def test_source_alone_equals_source_in_batch(model: Model, how) -> None:
     asked = generation_config(**how, max_new_tokens=9)
     alone = [generate(model, [source], SPECIAL, asked)[0] for source in SOURCES]
     assert alone == generate(model, SOURCES, SPECIAL, asked)
 
 
 @pytest.mark.parametrize("beams", [1, 3])
-def test_beams_are_scored_as_what_is_read_anew(model: Model, beams: int) -> None:
+def test_beam_scores_equal_full_forward(model: Model, beams: int) -> None:
     asked = generation_config(beams=beams, n_best=beams, max_new_tokens=4, length_penalty=0.0)
     together = generate_candidates(model, SOURCES, SPECIAL, asked)
     for source, best in zip(SOURCES, together, strict=True):
@@ -127,7 +127,7 @@ def test_beams_are_scored_as_what_is_read_anew(model: Model, beams: int) -> None
         assert [list(best[0].token_ids) for best in together] == greedy
 
 
-def test_choices_are_compared_token_by_token_after_what_is_true(model: Model) -> None:
+def test_choices_are_scored_token_by_token_after_gold_prefix(model: Model) -> None:
     choices = [[8, 9, 10], [8], [22, 7]]
     (found,) = rank_choices(model, SOURCES[:1], [choices], SPECIAL)
     assert sorted(one.choice_index for one in found) == [0, 1, 2]
@@ -137,7 +137,7 @@ def test_choices_are_compared_token_by_token_after_what_is_true(model: Model) ->
         assert one.log_probability == pytest.approx(sum(steps), rel=1e-4)
 
 
-def test_what_was_cut_was_never_said(model: Model) -> None:
+def test_truncated_cache_equals_fresh_cache(model: Model) -> None:
     prompts = [Prompt(input_ids=source, n_source_tokens=len(source)) for source in SOURCES]
     with torch.no_grad():
         rows, other = DecodingBatch(model, prompts, SPECIAL), DecodingBatch(model, prompts, SPECIAL)
@@ -156,7 +156,7 @@ def test_what_was_cut_was_never_said(model: Model) -> None:
         )
 
 
-def test_a_source_is_read_whole_also_where_a_text_goes_beyond_the_positions() -> None:
+def test_whole_source_is_read_when_text_exceeds_positions() -> None:
     whole = build("unilm")
     a = whole.architecture
     short = answering(

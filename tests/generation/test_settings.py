@@ -28,7 +28,7 @@ def warped(row: torch.Tensor, *warpers: Any) -> torch.Tensor:
 
 
 @given(some=scores, k=st.integers(1, 45))
-def test_top_k_keeps_what_the_reference_keeps(some: list[float], k: int) -> None:
+def test_top_k_equals_reference(some: list[float], k: int) -> None:
     from transformers import TopKLogitsWarper
 
     row = torch.tensor([some])
@@ -37,7 +37,7 @@ def test_top_k_keeps_what_the_reference_keeps(some: list[float], k: int) -> None
 
 
 @given(some=scores, k=st.none() | st.integers(1, 45), p=st.floats(0.01, 0.99))
-def test_top_p_keeps_what_the_reference_keeps(some: list[float], k: int | None, p: float) -> None:
+def test_top_p_equals_reference(some: list[float], k: int | None, p: float) -> None:
     from transformers import TopKLogitsWarper, TopPLogitsWarper
 
     row = torch.tensor([some])
@@ -54,9 +54,7 @@ def test_top_p_keeps_what_the_reference_keeps(some: list[float], k: int | None, 
 
 
 @given(some=scores, p=st.floats(0.01, 0.99), temperature=st.sampled_from([0.5, 1.0, 3.0]))
-def test_min_p_keeps_what_the_reference_keeps(
-    some: list[float], p: float, temperature: float
-) -> None:
+def test_min_p_equals_reference(some: list[float], p: float, temperature: float) -> None:
     from transformers import MinPLogitsWarper, TemperatureLogitsWarper
 
     row = torch.tensor([some])
@@ -68,7 +66,7 @@ def test_min_p_keeps_what_the_reference_keeps(
 
 
 @given(some=scores, p=st.floats(0.01, 0.99), k=st.none() | st.integers(1, 45))
-def test_typical_keeps_what_the_reference_keeps(some: list[float], p: float, k: int | None) -> None:
+def test_typical_p_equals_reference(some: list[float], p: float, k: int | None) -> None:
     from transformers import TopKLogitsWarper, TypicalLogitsWarper
 
     row = torch.tensor([some]) / 8  # so that several tokens are probable
@@ -84,7 +82,7 @@ def test_typical_keeps_what_the_reference_keeps(some: list[float], p: float, k: 
         assert torch.equal(share > 0, expected.isfinite())
 
 
-def test_typical_leaves_out_what_is_too_likely() -> None:
+def test_typical_p_drops_too_likely_tokens() -> None:
     # Meister et al. 2023, section 4, worked out by hand: -ln p is 0.51, 1.39, 2.30 and 3.00, the
     # entropy 1.03; nearest are the second (0.36), the first (0.52), the third and the last.
     row = torch.tensor([[0.6, 0.25, 0.1, 0.05]]).log()
@@ -96,9 +94,7 @@ def test_typical_leaves_out_what_is_too_likely() -> None:
 
 
 @given(some=scores, k=st.integers(2, 30), p=st.floats(0.3, 0.9), low=st.floats(0.01, 0.4))
-def test_filters_act_in_the_order_in_which_they_stand(
-    some: list[float], k: int, p: float, low: float
-) -> None:
+def test_filters_apply_in_fixed_order(some: list[float], k: int, p: float, low: float) -> None:
     import transformers as hf
 
     row = torch.tensor([some])
@@ -118,7 +114,7 @@ def test_filters_act_in_the_order_in_which_they_stand(
         torch.testing.assert_close(share / share.sum(), expected, rtol=1e-5, atol=1e-7)
 
 
-def test_tokens_as_likely_as_the_kth_stay_and_all_of_them_with_p_1() -> None:
+def test_ties_with_the_kth_token_are_kept() -> None:
     row = torch.tensor([[1.0, 3.0, 1.0, 0.0]])
     assert (Sampling(top_k=2).probabilities(row)[0] > 0).tolist() == [True, True, True, False]
     long = torch.zeros(1, 50_000)
@@ -135,7 +131,7 @@ def test_tokens_as_likely_as_the_kth_stay_and_all_of_them_with_p_1() -> None:
     low=st.none() | st.floats(0.01, 0.5),
     typical=st.none() | st.floats(0.2, 1.0),
 )
-def test_tokens_are_drawn_as_often_as_they_are_probable(
+def test_sample_frequencies_equal_probabilities(
     seed: int,
     temperature: float,
     k: int | None,
@@ -156,14 +152,14 @@ def test_tokens_are_drawn_as_often_as_they_are_probable(
     assert chi < 40  # 8 degrees of freedom: above it once in 300,000
 
 
-def test_nothing_is_picked_where_nothing_may_follow() -> None:
+def test_no_token_is_selected_where_none_is_allowed() -> None:
     none = torch.tensor([[-torch.inf, -torch.inf], [-torch.inf, 0.0]])
     for by in (Greedy(), Sampling()):
         dice = [np.random.default_rng(i) for i in range(2)]
         assert select_tokens(none, by, dice).tolist() == [NO_TOKEN, 1]
 
 
-def test_settings_by_name_make_the_parts() -> None:
+def test_named_settings_build_the_config() -> None:
     assert (
         generation_config()
         == generation_config(temperature=0)
@@ -217,6 +213,6 @@ def test_settings_by_name_make_the_parts() -> None:
         ({"beens": 2}, "no setting 'beens'; there are beams, early_stopping,"),
     ],
 )
-def test_a_wrong_setting_is_named(wrong: dict, message: str) -> None:
+def test_invalid_setting_is_named(wrong: dict, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         generation_config(**wrong)

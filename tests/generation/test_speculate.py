@@ -36,9 +36,7 @@ def disturbed(reference: Any, folder: Path, much: float) -> Model:
 
 @pytest.mark.quick("gpt2", "t5", "gemma3")
 @pytest.mark.parametrize("family", MODELS)
-def test_greedy_text_is_the_same_whatever_the_draft(
-    family: str, models: dict, tmp_path: Path
-) -> None:
+def test_greedy_text_is_equal_for_any_draft(family: str, models: dict, tmp_path: Path) -> None:
     reference, model = models[family]
     texts = prompts((9, 1, 5))
     free = generate(model, texts, SPECIAL, generation_config(max_new_tokens=10))
@@ -58,7 +56,7 @@ def test_greedy_text_is_the_same_whatever_the_draft(
     assert min(shares) == shares[3] < 0.2
 
 
-def test_positions_end_a_text_as_without_a_draft(models: dict, tmp_path: Path) -> None:
+def test_text_ends_at_last_position_as_without_draft(models: dict, tmp_path: Path) -> None:
     reference, model = models["gpt2"]  # of 40 positions
     draft = DraftModel(model=disturbed(reference, tmp_path, 0.05))
     for how in (
@@ -72,7 +70,7 @@ def test_positions_end_a_text_as_without_a_draft(models: dict, tmp_path: Path) -
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_an_accepted_or_second_token_has_the_distribution_wanted(seed: int) -> None:
+def test_accepted_and_resampled_tokens_have_target_distribution(seed: int) -> None:
     rng = np.random.default_rng(seed)
     wanted, expected = rng.dirichlet(np.ones(12) / 2), rng.dirichlet(np.ones(12) / 2)
     wanted[3] = 0
@@ -89,7 +87,7 @@ def test_an_accepted_or_second_token_has_the_distribution_wanted(seed: int) -> N
 
 
 @torch.no_grad()
-def test_texts_are_drawn_as_without_a_draft(models: dict, tmp_path: Path) -> None:
+def test_samples_are_distributed_as_without_draft(models: dict, tmp_path: Path) -> None:
     reference, model = models["gpt2"]
     small = replace(SPECIAL, vocab_size=4)
     prompt, n = [3, 1, 2], 150
@@ -119,7 +117,7 @@ def test_texts_are_drawn_as_without_a_draft(models: dict, tmp_path: Path) -> Non
     assert not any(expected.get(text, 0) == 0 for text in said)
 
 
-def test_drawn_text_depends_on_seed_and_prompt_alone(models: dict, tmp_path: Path) -> None:
+def test_samples_depend_on_seed_and_prompt_only(models: dict, tmp_path: Path) -> None:
     reference, model = models["t5"]
     draft = DraftModel(model=disturbed(reference, tmp_path, 0.1))
     how, texts = generation_config(temperature=1.0, max_new_tokens=9, seed=3), prompts((4, 9, 2))
@@ -129,7 +127,7 @@ def test_drawn_text_depends_on_seed_and_prompt_alone(models: dict, tmp_path: Pat
     assert other != together
 
 
-def test_drafts_that_cannot_guess_are_told(models: dict, tmp_path: Path) -> None:
+def test_unsuitable_drafts_are_refused(models: dict, tmp_path: Path) -> None:
     model = models["gpt2"][1]
 
     def told(small: Model, message: str, **how: Any) -> None:

@@ -19,7 +19,7 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Any, Mod
 
 
 @pytest.mark.parametrize("family", ["gpt2", "t5"])
-def test_greedy_text_that_may_not_repeat_equals_the_reference(family: str, models: dict) -> None:
+def test_greedy_text_without_repetition_equals_reference(family: str, models: dict) -> None:
     reference, model = models[family]
     texts = prompts((9, 1, 6))
     free = generate(model, texts, SPECIAL, generation_config(max_new_tokens=15))
@@ -43,7 +43,7 @@ def test_greedy_text_that_may_not_repeat_equals_the_reference(family: str, model
     assert len(seen) >= 4
 
 
-def test_what_may_not_be_said_is_not_drawn_either(models: dict) -> None:
+def test_forbidden_tokens_are_never_sampled(models: dict) -> None:
     _, model = models["gpt2"]
     small = replace(SPECIAL, vocab_size=20, end=7)
     how = generation_config(
@@ -68,7 +68,7 @@ def greedy_by_hand(model: Model, prompt: list[int], n: int, room: int) -> list[i
     return said
 
 
-def test_a_window_slides_over_a_text_longer_than_the_positions(models: dict) -> None:
+def test_window_slides_over_text_beyond_positions(models: dict) -> None:
     _, model = models["gpt2"]  # of 40 positions
     texts = prompts((100, 38, 3, 41))
     for n in (1, 90):
@@ -79,7 +79,7 @@ def test_a_window_slides_over_a_text_longer_than_the_positions(models: dict) -> 
         generate(model, texts, SPECIAL)
 
 
-def test_a_window_changes_nothing_where_positions_do_not_end(models: dict) -> None:
+def test_window_changes_nothing_without_position_limit(models: dict) -> None:
     for _, model in models.values():
         texts = prompts((5, 9))
         for how in (
@@ -90,7 +90,7 @@ def test_a_window_changes_nothing_where_positions_do_not_end(models: dict) -> No
             assert generate(model, texts, SPECIAL, wide) == generate(model, texts, SPECIAL, how)
 
 
-def test_what_is_drawn_in_a_window_does_not_depend_on_others(models: dict) -> None:
+def test_samples_in_a_window_do_not_depend_on_other_texts(models: dict) -> None:
     _, model = models["gpt2"]
     texts, how = (
         prompts((60, 38, 3)),
@@ -101,7 +101,7 @@ def test_what_is_drawn_in_a_window_does_not_depend_on_others(models: dict) -> No
 
 
 @pytest.mark.parametrize("family", MODELS)
-def test_an_answer_that_has_begun_goes_on(family: str, models: dict) -> None:
+def test_given_prefix_is_continued(family: str, models: dict) -> None:
     _, model = models[family]
     texts = prompts((9, 1, 6))
     for how in (

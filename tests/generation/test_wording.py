@@ -23,7 +23,7 @@ def pieces(wording: TextStreamer, said: Sequence[int]) -> list[str]:
     ]
 
 
-def test_a_stop_string_ends_a_text_wherever_tokens_part_it() -> None:
+def test_stop_string_ends_text_at_any_token_boundary() -> None:
     said = list(b"one. two\n\nthree\n\nfour")
     for stop, expected in (
         (("\n\n",), "one. two"),
@@ -47,7 +47,7 @@ def test_a_stop_string_ends_a_text_wherever_tokens_part_it() -> None:
     text=st.text(alphabet="ab\n é☃😀", max_size=12),
     stop=st.lists(st.text(alphabet="ab\né☃", min_size=1, max_size=4), max_size=2),
 )
-def test_pieces_only_grow_and_make_the_text(text: str, stop: list[str]) -> None:
+def test_streamed_pieces_concatenate_to_the_text(text: str, stop: list[str]) -> None:
     wording = TextStreamer(spelled, tuple(stop))
     said = list(text.encode())
     over = next((n for n in range(len(said) + 1) if wording.is_finished(said[:n])), len(said))
@@ -61,7 +61,7 @@ def test_pieces_only_grow_and_make_the_text(text: str, stop: list[str]) -> None:
     assert not any("�" in piece for piece in grown)
 
 
-def test_characters_come_whole_and_at_once() -> None:
+def test_multi_byte_characters_are_streamed_whole() -> None:
     wording = TextStreamer(spelled)
     said = list("é☃".encode())
     assert pieces(wording, said) == ["", "é", "é", "é", "é☃", "é☃"]
@@ -71,7 +71,7 @@ def test_characters_come_whole_and_at_once() -> None:
 @pytest.mark.parametrize("family", ["gpt2", "t5", "bert"])
 @settings(max_examples=40)
 @given(data=st.data())
-def test_pieces_of_any_tokens_make_the_text(family: str, data: st.DataObject) -> None:
+def test_pieces_of_any_tokens_concatenate_to_the_text(family: str, data: st.DataObject) -> None:
     known = tokenizer(family)
     some = st.integers(0, known.vocab_size - 1).filter(lambda i: i not in known.special_ids.all_ids)
     said = data.draw(st.lists(some, max_size=12))

@@ -33,7 +33,7 @@ def _one_thread():
     torch.set_num_threads(before)
 
 
-def test_a_record_is_there_of_each_run_and_of_no_other() -> None:
+def test_every_run_has_exactly_one_record() -> None:
     assert {path.stem for path in golden_runs.HERE.glob("*.json")} == set(RUNS)
     assert len(RUNS) >= 24
     assert sum(run.resumed for run in RUNS.values()) >= 2
@@ -42,7 +42,7 @@ def test_a_record_is_there_of_each_run_and_of_no_other() -> None:
 @pytest.mark.parametrize(
     "name", [pytest.param(n, marks=() if n in QUICK else pytest.mark.slow) for n in RUNS]
 )
-def test_a_run_is_as_it_was_recorded(name: str, files: Mapping[str, Path], tmp_path: Path) -> None:
+def test_run_equals_its_record(name: str, files: Mapping[str, Path], tmp_path: Path) -> None:
     if RUNS[name].steps is None:  # word vectors
         pytest.importorskip("numba")
     was = golden_runs.recorded(name)
@@ -91,7 +91,7 @@ def _near(now: float | None, was: float, same: bool) -> bool:
     return now == was if same or now is None else math.isclose(now, was, rel_tol=ELSEWHERE)
 
 
-def test_another_machine_is_told_from_another_result() -> None:
+def test_other_machine_is_distinguished_from_other_result() -> None:
     was = golden_runs.recorded("bert")
     assert _compared(was, was) == []
     for changed, ok in ((1 + 1e-7, True), (1 + 1e-3, False)):

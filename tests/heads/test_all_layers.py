@@ -15,7 +15,7 @@ from unmask.model.requested_states import RequestedStates
 
 @pytest.mark.parametrize("family", ["bert", "gpt2"])
 @torch.no_grad()
-def test_hidden_states_of_all_layers_equal_the_references(family: str, tmp_path: Path) -> None:
+def test_hidden_states_of_all_layers_equal_reference(family: str, tmp_path: Path) -> None:
     kinds = {"bert": (bert, "BertModel"), "gpt2": (gpt2, "GPT2Model")}
     make, kind = kinds[family]
     reference = make(kind)
@@ -30,7 +30,7 @@ def test_hidden_states_of_all_layers_equal_the_references(family: str, tmp_path:
     assert torch.equal(said[..., -ours.decoder_architecture.d_model :], ours.hidden_states(batch))
 
 
-def test_a_head_beside_one_that_reads_all_layers_reads_the_last(tmp_path: Path) -> None:
+def test_head_of_last_layer_ignores_head_of_all_layers(tmp_path: Path) -> None:
     card = load_folder(saved(bert("BertForMaskedLM"), tmp_path)).preset
     language = card.heads["language"]
     heads = {

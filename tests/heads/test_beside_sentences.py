@@ -57,7 +57,7 @@ def model(spec: SkipThoughts | QuickThoughts, **changes) -> Model:
 
 
 @pytest.mark.parametrize("how", ["last", "mean", "first"])
-def test_the_loss_of_found_sentences_is_written_out(how: str) -> None:
+def test_quick_thoughts_loss_equals_formula(how: str) -> None:
     head = model(QuickThoughts(pooling=how)).heads["beside"]
     hidden = torch.randn((*PARTS.shape, D), generator=torch.Generator().manual_seed(0))
     own = [hidden[row, a:b].double().numpy() for row, a, b in PLACES]
@@ -82,7 +82,7 @@ def test_the_loss_of_found_sentences_is_written_out(how: str) -> None:
 
 
 @torch.no_grad()
-def test_the_loss_of_said_sentences_is_written_out() -> None:
+def test_skip_thoughts_loss_equals_formula() -> None:
     made, given = model(SkipThoughts()), batch()
     head = made.heads["beside"]
     hidden = made.hidden_states(given)
@@ -114,7 +114,7 @@ def test_the_loss_of_said_sentences_is_written_out() -> None:
 
 
 @torch.no_grad()
-def test_a_word_is_told_from_the_words_before_it_and_the_sentence_beside_it_alone() -> None:
+def test_decoder_sees_words_before_and_neighboring_sentence_only() -> None:
     made, given = model(SkipThoughts()), batch()
     before = made(given, return_logits=True).logits
     order = {"following": [(j, i) for i, j in FOLLOWED], "preceding": FOLLOWED}
@@ -136,7 +136,7 @@ def test_a_word_is_told_from_the_words_before_it_and_the_sentence_beside_it_alon
 
 
 @pytest.mark.parametrize("spec", [SkipThoughts(), QuickThoughts()], ids=str)
-def test_texts_of_one_sentence_are_asked_nothing(spec: SkipThoughts | QuickThoughts) -> None:
+def test_single_sentence_texts_have_no_targets(spec: SkipThoughts | QuickThoughts) -> None:
     made, given = model(spec), batch()
     one = replace(given, part_ids=torch.zeros_like(PARTS), visibility=Visibility())
     assert set(made.count_targets(one).values()) == {0}
@@ -151,7 +151,7 @@ def test_texts_of_one_sentence_are_asked_nothing(spec: SkipThoughts | QuickThoug
 
 @pytest.mark.parametrize("pool_by", ["last", "ends", "mean", "first"])
 @torch.no_grad()
-def test_what_stands_for_a_sentence_stands_for_a_text_that_is_read_alone(pool_by: str) -> None:
+def test_sentence_vector_equals_that_of_the_text_alone(pool_by: str) -> None:
     made, given = model(SkipThoughts(pooling=pool_by), direction="together", causal=False), batch()
     sentences = SentenceLayout.from_batch(given)
     assert sentences is not None
@@ -174,7 +174,7 @@ def test_what_stands_for_a_sentence_stands_for_a_text_that_is_read_alone(pool_by
     ],
     ids=str,
 )
-def test_a_network_that_reads_forward_has_one_end(spec) -> None:
+def test_ends_pooling_needs_a_bidirectional_network(spec) -> None:
     with pytest.raises(ValueError, match="pooling 'ends' needs a bidirectional recurrent network"):
         model(spec)
     with pytest.raises(ValueError, match="'ends' needs pooled_layers"):
@@ -185,6 +185,6 @@ def test_a_network_that_reads_forward_has_one_end(spec) -> None:
         )
 
 
-def test_a_vector_that_cannot_be_halved_is_refused() -> None:
+def test_odd_width_is_refused() -> None:
     with pytest.raises(ValueError, match="sentences_found: halves d_model, got 5"):
         model(QuickThoughts(), d_model=5, d_ff=5)

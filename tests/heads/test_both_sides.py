@@ -41,7 +41,7 @@ def built(**changes) -> Model:
     return Model(SMALL, {"both_sides": spec}).initialize(0)
 
 
-def test_each_word_is_asked_at_its_first_byte() -> None:
+def test_each_word_is_predicted_at_its_first_byte() -> None:
     example = asked("the odd king")
     known = TEXT.special_ids.output_vocabulary
     places = np.flatnonzero(example.targets != IGNORE_INDEX)
@@ -69,7 +69,7 @@ def test_each_word_is_asked_at_its_first_byte() -> None:
     assert not (asked("").targets != IGNORE_INDEX).any()
 
 
-def test_a_torn_word_and_what_is_special_are_not_asked() -> None:
+def test_truncated_words_and_special_tokens_are_no_targets() -> None:
     ids = np.array(
         [FIRST_CONTINUATION_ID + 97, *TEXT.encode("the").ids, 2, *TEXT.encode("old").ids]
     )
@@ -90,7 +90,7 @@ def test_a_torn_word_and_what_is_special_are_not_asked() -> None:
     ]
 
 
-def test_people_see_words_that_nobody_who_is_asked_has_read() -> None:
+def test_display_shows_words_no_direction_has_seen() -> None:
     shown = explain_example(asked("the odd king"), TEXT, BidirectionalWordLM())
     assert [cell.target for cell in shown.inputs if cell.target] == ["the", "<UNK>", "king"]
     roles = [cell.role for cell in shown.inputs]
@@ -99,7 +99,7 @@ def test_people_see_words_that_nobody_who_is_asked_has_read() -> None:
 
 
 @pytest.mark.parametrize("cutoffs", [(), (4,)])
-def test_both_readers_name_the_word_between_them(cutoffs: tuple[int, ...]) -> None:
+def test_both_directions_predict_the_word_between(cutoffs: tuple[int, ...]) -> None:
     model = built(cutoffs=cutoffs)
     batch = pad_examples([asked("the old king"), asked("the queen said")], TEXT.special_ids)
     head = model.heads["both_sides"]
@@ -120,7 +120,7 @@ def test_both_readers_name_the_word_between_them(cutoffs: tuple[int, ...]) -> No
     assert model.flops(20, 0.2) > 0
 
 
-def test_it_learns_a_text_by_heart() -> None:
+def test_text_is_memorized() -> None:
     model = built()
     batch = pad_examples([asked("the old king said: the old queen")], TEXT.special_ids)
     optimizer = torch.optim.Adam(model.parameters(), 0.02)
@@ -132,7 +132,7 @@ def test_it_learns_a_text_by_heart() -> None:
     assert term.total / term.count < 0.1
 
 
-def test_what_would_know_its_answers_is_refused() -> None:
+def test_leaking_networks_are_refused() -> None:
     model = built()
     batch = pad_examples([asked("the king")], TEXT.special_ids)
     with pytest.raises(ValueError, match="do not see the targets"):

@@ -13,7 +13,7 @@ V = 40
 A = Architecture(vocab_size=V, d_model=16, n_layers=1, n_heads=2, d_ff=16)
 
 
-def test_runs_of_places_know_their_neighbors() -> None:
+def test_spans_of_positions_know_their_boundaries() -> None:
     before, after, place = span_of_position(torch.tensor([2, 3, 4, 7, 11, 12]))
     assert before.tolist() == [1, 1, 1, 6, 10, 10]
     assert after.tolist() == [5, 5, 5, 8, 13, 13]
@@ -25,7 +25,7 @@ def test_runs_of_places_know_their_neighbors() -> None:
     ]
 
 
-def test_the_loss_is_the_papers() -> None:
+def test_span_boundary_loss_equals_paper() -> None:
     m = (
         Model(A, {"boundary": SpanBoundaryObjective(position_embedding_size=6, max_span_length=3)})
         .initialize(1)

@@ -97,7 +97,7 @@ def by_formula(
 
 
 @torch.no_grad()
-def test_scores_and_loss_are_those_of_the_formula() -> None:
+def test_scores_and_loss_equal_formula() -> None:
     whole, head = model()
     batch = texts()
     prediction = whole(batch, return_logits=True)
@@ -114,7 +114,7 @@ def test_scores_and_loss_are_those_of_the_formula() -> None:
     assert prediction.terms["characters"].count == 5
 
 
-def test_a_place_is_told_earlier_characters_and_neither_its_own_nor_later_ones() -> None:
+def test_position_sees_only_characters_earlier_in_prediction_order() -> None:
     _, head = model()
     n, turn = 5, torch.tensor([3, 0, 4, 1, 2])
     y, characters = torch.randn(n, 16), torch.arange(n) + 97
@@ -128,7 +128,7 @@ def test_a_place_is_told_earlier_characters_and_neither_its_own_nor_later_ones()
 
 
 @torch.no_grad()
-def test_a_text_is_told_nothing_of_another() -> None:
+def test_texts_in_a_row_are_independent() -> None:
     whole, _ = model()
     batch = texts()
     said = whole(batch, return_logits=True).logits["characters"]
@@ -138,7 +138,7 @@ def test_a_text_is_told_nothing_of_another() -> None:
     assert torch.equal(said, again)
 
 
-def test_nothing_asked_is_no_loss() -> None:
+def test_no_targets_give_no_loss() -> None:
     whole, _ = model()
     batch = texts()
     nothing = replace(
@@ -153,19 +153,19 @@ def test_nothing_asked_is_no_loss() -> None:
     assert whole(replace(batch, targets=None, target_positions=None)).terms == {}
 
 
-def test_gradients_reach_the_whole_network_and_the_vectors_of_told_characters() -> None:
+def test_gradients_reach_network_and_character_embeddings() -> None:
     whole, _ = model()
     whole(texts()).loss.backward()
     assert [n for n, p in whole.named_parameters() if p.grad is None or not p.grad.any()] == []
 
 
-def test_buckets_can_be_fewer() -> None:
+def test_number_of_buckets_can_be_reduced() -> None:
     whole, head = model(n_buckets=7)
     assert head.out.out_features == 7
     assert whole(texts(), return_logits=True).logits["characters"].shape == (5, 7)
 
 
-def test_it_needs_turns_and_a_network_that_hashes() -> None:
+def test_head_needs_prediction_order_and_hash_embeddings() -> None:
     whole, _ = model()
     with pytest.raises(ValueError, match="let its objective hide `AutoregressiveMasking`"):
         whole(texts().without(PredictionOrder))
@@ -173,7 +173,7 @@ def test_it_needs_turns_and_a_network_that_hashes() -> None:
         Model(BERT_BASE, {"characters": AutoregressiveCharacters()})
 
 
-def test_what_stands_in_a_few_texts_is_learned() -> None:
+def test_few_texts_are_memorized() -> None:
     known = train_tokenizer(TokenizerSpec(CodePoints(), CANINE), [])
     rows = [known.encode(f"The {who} saw 👑 in the {where}.") for who, where in PLACES]
     architecture = replace(SMALL, d_model=32, dropout=0.0, attention_dropout=0.0)

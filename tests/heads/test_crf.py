@@ -40,7 +40,7 @@ cases = st.tuples(
 
 @settings(max_examples=40)
 @given(cases)
-def test_likelihoods_marginals_and_best_paths_are_those_of_all_sequences(case) -> None:
+def test_likelihoods_marginals_and_paths_equal_enumeration(case) -> None:
     n_labels, lengths, seed = case
     crf = drawn(n_labels, seed).requires_grad_(False)
     t = max(*lengths, 1)
@@ -67,7 +67,7 @@ def test_likelihoods_marginals_and_best_paths_are_those_of_all_sequences(case) -
         assert said == pytest.approx(float(totals.max()), abs=CLOSE)
 
 
-def test_probabilities_of_all_sequences_sum_to_one() -> None:
+def test_sequence_probabilities_sum_to_one() -> None:
     crf = drawn(3, 0)
     scores = torch.randn(1, 4, 3)
     labels = torch.tensor(every(3, 4))
@@ -76,7 +76,7 @@ def test_probabilities_of_all_sequences_sum_to_one() -> None:
     assert float(said.detach().exp().sum()) == pytest.approx(1, abs=1e-5)
 
 
-def test_marginals_are_the_gradients_of_the_partition() -> None:
+def test_marginals_are_gradients_of_the_log_partition() -> None:
     crf = drawn(3, 1)
     scores = torch.randn(2, 5, 3, requires_grad=True)
     lengths = torch.tensor([5, 3])
@@ -87,7 +87,7 @@ def test_marginals_are_the_gradients_of_the_partition() -> None:
     assert not gradient[1, 3:].any()
 
 
-def test_at_first_labels_are_independent() -> None:
+def test_labels_are_independent_at_initialization() -> None:
     crf = CRF(4)
     scores, labels = torch.randn(2, 6, 4), torch.randint(0, 4, (2, 6))
     lengths = torch.tensor([6, 6])
@@ -99,7 +99,7 @@ def test_at_first_labels_are_independent() -> None:
     assert torch.equal(crf.decode(scores, lengths), scores.argmax(-1))
 
 
-def test_what_stands_behind_a_sequence_changes_nothing() -> None:
+def test_padding_after_a_sequence_changes_nothing() -> None:
     crf = drawn(3, 2)
     scores, labels = torch.randn(2, 3, 3), torch.randint(0, 3, (2, 3))
     lengths = torch.tensor([3, 2])
@@ -115,7 +115,7 @@ def test_what_stands_behind_a_sequence_changes_nothing() -> None:
     assert torch.allclose(marginals[:, :3], crf.log_marginals(scores, lengths))
 
 
-def test_gradients_are_those_of_finite_differences_and_finite_for_large_scores() -> None:
+def test_gradients_equal_finite_differences_and_stay_finite() -> None:
     crf = drawn(3, 3)
     scores = torch.randn(2, 4, 3, requires_grad=True)
     labels, lengths = torch.randint(0, 3, (2, 4)), torch.tensor([4, 0])
@@ -143,7 +143,7 @@ BIO = ((BOUNDARY, 2), (0, 2))
 
 @settings(max_examples=25)
 @given(st.lists(st.integers(1, 4), min_size=1, max_size=3), st.integers(0, 10**6))
-def test_decoding_finds_the_best_of_the_possible_sequences(lengths, seed) -> None:
+def test_decoding_finds_the_best_allowed_sequence(lengths, seed) -> None:
     crf = drawn(3, seed, BIO).requires_grad_(False)
     scores = 3 * torch.randn(len(lengths), max(lengths), 3)
     best = crf.decode(scores, torch.tensor(lengths))
@@ -159,34 +159,34 @@ def test_decoding_finds_the_best_of_the_possible_sequences(lengths, seed) -> Non
         assert total(crf, scores[b], found) == pytest.approx(most, abs=CLOSE)
 
 
-def test_ends_can_be_impossible_too() -> None:
+def test_end_transitions_can_be_forbidden() -> None:
     crf = CRF(2, ((1, BOUNDARY),))
     scores = torch.tensor([[[0.0, 9.0], [0.0, 9.0]]])
     assert crf.decode(scores, torch.tensor([2])).tolist() == [[1, 0]]
     assert crf.decode(scores, torch.tensor([1]))[0, 0] == 0
 
 
-def test_where_every_sequence_is_impossible_the_fewest_rules_are_broken() -> None:
+def test_decoding_breaks_fewest_constraints_if_none_is_allowed() -> None:
     crf = CRF(2, ((BOUNDARY, 0), (BOUNDARY, 1), (0, 0), (1, 1)))
     scores = torch.tensor([[[5.0, 0.0], [5.0, 0.0]]])
     assert crf.decode(scores, torch.tensor([2])).tolist() in ([[0, 1]], [[1, 0]])
 
 
-def test_impossible_labels_are_finitely_surprising() -> None:
+def test_forbidden_labels_have_finite_log_likelihood() -> None:
     crf = CRF(3, BIO)
     labels = torch.tensor([[2, 0, 2]])
     said = crf.log_likelihood(torch.randn(1, 3, 3), labels, torch.tensor([3]))
     assert -20 < float(said.detach()) < 0
 
 
-def test_a_pair_with_a_label_that_there_is_not_is_an_error() -> None:
+def test_transition_with_unknown_label_is_refused() -> None:
     with pytest.raises(ValueError, match=r"from -1 \(the boundary\) to 1, got \(0, 2\)"):
         CRF(2, ((0, 2),))
     with pytest.raises(ValueError, match=r"\(-2, 0\)"):
         CRF(2, ((-2, 0),))
 
 
-def test_transitions_that_matter_are_learned() -> None:
+def test_useful_transitions_are_learned() -> None:
     """Labels go round: 0, 1, 2, 0, ...; a word shows its own only now and then."""
     torch.manual_seed(0)
     n, t = 32, 6

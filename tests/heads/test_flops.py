@@ -47,18 +47,18 @@ def counted(what: Callable[[], object]) -> int:
     ],
     ids=["through a map", "tied", "not tied"],
 )
-def test_scores_of_tokens(a: Architecture, spec: LanguageModeling) -> None:
+def test_flops_of_language_head(a: Architecture, spec: LanguageModeling) -> None:
     head = spec.build(a, nn.Embedding(50, a.d_embed))
     assert counted(lambda: head.logits(HIDDEN)) == 10 * head.flops(8, 1.0)
     assert head.flops(8, 0.5) == head.flops(8, 1.0) / 2
 
 
-def test_scores_of_subwords() -> None:
+def test_flops_of_subword_head() -> None:
     head = SubwordPrediction(output_vocab_size=30).build(A, nn.Embedding(50, 8))
     assert counted(lambda: head.out(HIDDEN)) == 10 * head.flops(8, 1.0)
 
 
-def test_characters_in_turn() -> None:
+def test_flops_of_character_head() -> None:
     a = MODELS["canine-mini"].architecture
     assert isinstance(a, CanineArchitecture)
     model = Model(a, {"characters": AutoregressiveCharacters()})
@@ -74,7 +74,7 @@ def test_characters_in_turn() -> None:
 
 
 @pytest.mark.parametrize("name", ["bert-tiny", "gpt2", "canine-mini", "canine-s-mini", "t5-small"])
-def test_a_model_adds_what_its_heads_cost(name: str) -> None:
+def test_model_flops_add_those_of_heads(name: str) -> None:
     with torch.device("meta"):
         model = MODELS[name].build()
     heads = [head for head in model.heads.values() if isinstance(head, HasFlops)]

@@ -53,7 +53,7 @@ def model(sharing: str = "all", **heads) -> Model:
     return Model(A, specs).initialize(3).train()
 
 
-def test_only_hidden_places_are_filled_and_the_text_is_remembered() -> None:
+def test_only_masked_positions_are_replaced_and_inputs_are_kept() -> None:
     m, b = model(), batch()
     read, guessed = m.heads["generator"].corrupt(b)
     text = torch.where(b.targets == IGNORE_INDEX, b.inputs, b.targets)
@@ -63,7 +63,7 @@ def test_only_hidden_places_are_filled_and_the_text_is_remembered() -> None:
     assert guessed.terms["masked"].count == len(b.target_positions)
 
 
-def test_guesses_are_drawn_from_what_the_generator_says() -> None:
+def test_samples_follow_generator_probabilities() -> None:
     head = model().heads["generator"]
     head.language.bias.data[:] = torch.randn(V)
     hidden = torch.randn(1, head.network.a.d_model)
@@ -73,7 +73,7 @@ def test_guesses_are_drawn_from_what_the_generator_says() -> None:
     assert float((seen - shares).abs().max()) < 0.01
 
 
-def test_a_right_guess_is_not_a_replacement() -> None:
+def test_correct_sample_is_not_a_replacement() -> None:
     m, b = model(), batch()
     m.heads["generator"]._sample_tokens = lambda hidden: b.targets.flatten()[b.target_positions]
     said = m(b, return_logits=True)
@@ -82,7 +82,7 @@ def test_a_right_guess_is_not_a_replacement() -> None:
     torch.testing.assert_close(said.terms["replaced"].total.double(), expected)
 
 
-def test_the_loss_is_the_papers() -> None:
+def test_loss_equals_paper() -> None:
     m, b = model(), batch()
     torch.manual_seed(1)
     said = m(b, return_logits=True)
@@ -111,7 +111,7 @@ def test_the_loss_is_the_papers() -> None:
 
 
 @pytest.mark.parametrize("sharing", SHARINGS)
-def test_gradients_reach_what_the_networks_share_and_never_pass_through_a_guess(sharing) -> None:
+def test_gradients_reach_shared_weights_but_not_through_samples(sharing) -> None:
     m, b = model(sharing), batch()
     generator = m.heads["generator"].network
     m(b).terms["replaced"].total.backward()
@@ -131,7 +131,7 @@ def test_gradients_reach_what_the_networks_share_and_never_pass_through_a_guess(
     assert shared == (sharing == "all")
 
 
-def test_disentangled_vectors_are_the_generators_plus_a_difference() -> None:
+def test_disentangled_embeddings_are_generators_plus_difference() -> None:
     m, b = model("disentangled"), batch()
     plain = Model(A, {"replaced": ReplacedTokenDetection()})
     plain.load_state_dict({n: x for n, x in m.trained_weights().items()}, strict=False)
@@ -146,7 +146,7 @@ def test_disentangled_vectors_are_the_generators_plus_a_difference() -> None:
 
 
 @pytest.mark.parametrize("sharing", SHARINGS)
-def test_a_model_is_kept_without_its_generator(sharing) -> None:
+def test_model_is_saved_without_generator(sharing) -> None:
     m = model(sharing)
     plain = Model(A, {"replaced": ReplacedTokenDetection()})
     assert m.trained_weights().keys() == plain.own_weights().keys()
@@ -154,14 +154,14 @@ def test_a_model_is_kept_without_its_generator(sharing) -> None:
     assert m.flops(12, 0.15) > plain.flops(12, 0.15)
 
 
-def test_without_hidden_places_nothing_is_guessed() -> None:
+def test_nothing_is_sampled_without_masked_positions() -> None:
     m, b = model(), replace(batch(), targets=None, target_positions=None)
     assert m(b).terms == {}
     assert m.count_targets(b) == {}
     assert m(b, return_logits=True).logits["replaced"].shape == b.inputs.shape
 
 
-def test_a_correction_copies_or_names_as_the_paper_says() -> None:
+def test_corrective_lm_equals_paper() -> None:
     specs = {"generator": Generator(width_factor=0.5), "corrected": CorrectiveLM()}
     m, b = Model(A, specs).initialize(3).train(), batch()
     torch.manual_seed(1)
@@ -183,7 +183,7 @@ def test_a_correction_copies_or_names_as_the_paper_says() -> None:
     assert m.count_targets(b) == {name: t.count for name, t in said.terms.items()}
 
 
-def test_naming_does_not_move_the_chance_to_copy() -> None:
+def test_language_loss_does_not_change_copy_probability() -> None:
     specs = {"generator": Generator(width_factor=0.5), "corrected": CorrectiveLM()}
     m, b = Model(A, specs).initialize(3).train(), batch()
     m(b).terms["corrected"].total.backward()

@@ -52,7 +52,7 @@ def texts() -> Batch:
 
 
 @torch.no_grad()
-def test_scores_and_loss_are_those_of_the_formula() -> None:
+def test_scores_and_loss_equal_formula() -> None:
     whole, head = model()
     batch = texts()
     prediction = whole(batch, return_logits=True)
@@ -70,7 +70,7 @@ def test_scores_and_loss_are_those_of_the_formula() -> None:
     )  # fmt: skip
 
 
-def test_nothing_asked_is_no_loss() -> None:
+def test_no_targets_give_no_loss() -> None:
     whole, _ = model()
     batch = texts()
     nothing = replace(
@@ -92,7 +92,7 @@ def test_gradients_reach_the_whole_network() -> None:
     assert [n for n, p in whole.named_parameters() if p.grad is None or not p.grad.any()] == []
 
 
-def test_its_table_is_not_kept_and_has_as_many_rows_as_there_are_subwords() -> None:
+def test_subword_table_has_one_row_per_subword_and_is_not_saved() -> None:
     whole, head = model()
     assert whole.parameter_count() == sum(p.numel() for p in whole.backbone.parameters())
     assert not any(name.startswith("heads.") for name in whole.trained_weights())
@@ -113,7 +113,7 @@ def test_its_table_is_not_kept_and_has_as_many_rows_as_there_are_subwords() -> N
         SubwordPrediction(output_vocab_size=0)
 
 
-def test_what_stands_in_a_few_texts_is_learned() -> None:
+def test_few_texts_are_memorized() -> None:
     places = [("king", "house"), ("fox", "wood"), ("girl", "street"), ("crow", "sky")]
     told = [f"The {who} saw 👑 in the {where}." for who, where in places]
     known = train_tokenizer(TokenizerSpec(CodePointsWithSubwords(75), CANINE), told * 4)

@@ -12,7 +12,7 @@ def architecture():
     return BERT_TINY.architecture.with_vocab_size(50)
 
 
-def test_a_head_begins_alike_whatever_stands_beside_it() -> None:
+def test_head_initialization_does_not_depend_on_other_modules() -> None:
     alone = Model(architecture(), {"label": SequenceClassification()}).initialize(3)
     beside = Model(
         architecture(), {"language": LanguageModeling(), "label": SequenceClassification()}
@@ -27,7 +27,7 @@ def test_a_head_begins_alike_whatever_stands_beside_it() -> None:
     )
 
 
-def test_modules_of_one_shape_begin_differently() -> None:
+def test_modules_of_equal_shape_start_differently() -> None:
     weights = Model(architecture(), {}).initialize(3).own_weights()
     assert not torch.equal(
         weights["backbone.layers.0.attention.q.weight"],
@@ -35,7 +35,7 @@ def test_modules_of_one_shape_begin_differently() -> None:
     )
 
 
-def test_what_is_known_is_left_alone_and_the_rest_is_as_without_it() -> None:
+def test_given_weights_are_kept_and_the_rest_is_unchanged() -> None:
     full = Model(architecture(), {"label": SequenceClassification()}).initialize(3).own_weights()
     known = [name for name in full if name.startswith("backbone.")]
     model = Model(architecture(), {"label": SequenceClassification()})
@@ -50,7 +50,7 @@ def test_what_is_known_is_left_alone_and_the_rest_is_as_without_it() -> None:
             assert torch.equal(tensor, full[name]), name
 
 
-def test_torch_goes_on_as_if_nothing_had_been_drawn() -> None:
+def test_global_generator_is_left_unchanged() -> None:
     torch.manual_seed(5)
     expected = torch.rand(3)
     model = Model(architecture(), {})

@@ -41,7 +41,7 @@ def batch(labels, group=None) -> Batch:
 
 @settings(max_examples=50)
 @given(st.lists(st.integers(1, 6), min_size=1, max_size=8), st.integers(0, 10**6))
-def test_shares_of_options_are_a_softmax_within_each_group(sizes, seed) -> None:
+def test_choice_probabilities_are_softmax_within_groups(sizes, seed) -> None:
     rng = np.random.default_rng(seed)
     group = rng.permutation(np.repeat(np.arange(len(sizes)), sizes))
     scores = torch.tensor(rng.normal(0, 30, len(group)), dtype=torch.float32, requires_grad=True)
@@ -61,7 +61,7 @@ def test_shares_of_options_are_a_softmax_within_each_group(sizes, seed) -> None:
     assert torch.allclose(slope, expected, atol=1e-5)
 
 
-def test_a_choice_counts_groups_whose_answer_is_known() -> None:
+def test_choice_loss_counts_groups_with_known_answer() -> None:
     said = torch.tensor([[2.0], [1.0], [0.0], [5.0], [1.0], [1.0]])
     asked = batch([1, 0, 0, 0, IGNORE_INDEX, IGNORE_INDEX], [0, 0, 1, 1, 2, 2])
     term = ChoiceCrossEntropy().term(said, asked)
@@ -72,7 +72,7 @@ def test_a_choice_counts_groups_whose_answer_is_known() -> None:
     assert (term.count, int(term.n_correct)) == (3, 0)  # of the last two, alike, none is right
 
 
-def test_labels_that_may_hold_together_are_learned_as_torch_has_it() -> None:
+def test_multilabel_loss_equals_torch() -> None:
     torch.manual_seed(0)
     said, truth = torch.randn(4, 3), (torch.rand(4, 3) > 0.5).float()
     term = BinaryCrossEntropy().term(said, batch(truth.tolist()))
@@ -88,7 +88,7 @@ def test_labels_that_may_hold_together_are_learned_as_torch_has_it() -> None:
     )
 
 
-def test_weights_count_while_a_head_learns_and_not_after() -> None:
+def test_label_weights_apply_in_training_only() -> None:
     torch.manual_seed(0)
     weights = (0.5, 1.0, 3.0)
     said, truth = torch.randn(5, 3), torch.tensor([0, 2, 1, IGNORE_INDEX, 2])
@@ -107,7 +107,7 @@ def test_weights_count_while_a_head_learns_and_not_after() -> None:
     assert words.total.item() == pytest.approx(2 * expected.item(), rel=1e-6)
 
 
-def test_the_last_tokens_of_both_parts_are_added() -> None:
+def test_last_tokens_of_both_parts_are_summed() -> None:
     made = pad_examples(
         [example(3, part_ids=np.array([0, 0, 1])), example(2, part_ids=np.array([0, 1]))], SPECIAL
     )
@@ -117,7 +117,7 @@ def test_the_last_tokens_of_both_parts_are_added() -> None:
         sum_parts(hidden, pad_examples([example()], SPECIAL))
 
 
-def test_three_vectors_side_by_side_stand_for_a_text() -> None:
+def test_concat_pooling_joins_three_vectors() -> None:
     hidden = torch.tensor(
         [[[1.0, -5.0], [4.0, -2.0], [9.0, 9.0]], [[1.0, 0.0], [0.0, 1.0], [2.0, 2.0]]]
     )
@@ -128,7 +128,7 @@ def test_three_vectors_side_by_side_stand_for_a_text() -> None:
     ]  # fmt: skip
 
 
-def test_a_learned_vector_weighs_hidden_states_and_not_padding() -> None:
+def test_attention_pooling_ignores_padding() -> None:
     torch.manual_seed(0)
     a = RecurrentArchitecture(vocab_size=9, d_model=4, n_layers=0, d_ff=1)
     head = SequenceClassification(pooling="attention", dense_layer=False, dropout=0.0).build(
@@ -144,7 +144,7 @@ def test_a_learned_vector_weighs_hidden_states_and_not_padding() -> None:
     torch.testing.assert_close(said[1], head.out(weights @ hidden[1]))
 
 
-def test_rows_know_their_group_and_labels_that_may_hold_are_stacked() -> None:
+def test_rows_know_their_group_and_multilabels_are_stacked() -> None:
     made = pad_examples(
         [
             example(features=(ChoiceGroup(7),)),
@@ -161,7 +161,7 @@ def test_rows_know_their_group_and_labels_that_may_hold_are_stacked() -> None:
     assert pad_examples(several, SPECIAL).labels.tolist() == [[1, 0], [IGNORE_INDEX, IGNORE_INDEX]]
 
 
-def test_rows_that_do_not_fit_a_batch_are_named() -> None:
+def test_incompatible_rows_are_refused() -> None:
     held = example(label=np.array([1, 0], np.float32))
     with pytest.raises(ValueError, match="must all have one label, or as many that may hold"):
         pad_examples([held, example(label=1)], SPECIAL)

@@ -20,7 +20,7 @@ TINY = Architecture(
 @pytest.mark.parametrize("biased", [False, True])
 @pytest.mark.parametrize("cap", [None, 3.0])
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
-def test_loss_and_gradients_equal_cross_entropy_however_many_rows_at_once(
+def test_loss_and_gradients_equal_cross_entropy_for_any_chunk_size(
     rows, biased, cap, smoothing, monkeypatch
 ) -> None:
     monkeypatch.setattr(fused, "ROWS_PER_CHUNK", rows)
@@ -43,7 +43,7 @@ def test_loss_and_gradients_equal_cross_entropy_however_many_rows_at_once(
     assert all(torch.allclose(a, b, atol=1e-6) for a, b in zip(ours, theirs, strict=True))
 
 
-def test_smoothing_is_of_learning_alone() -> None:
+def test_label_smoothing_applies_in_training_only() -> None:
     torch.manual_seed(0)
     hidden, targets = torch.randn(5, 8), torch.randint(0, 23, (5,))
     plain, smooth = (
@@ -59,14 +59,14 @@ def test_smoothing_is_of_learning_alone() -> None:
         LanguageModeling(label_smoothing=1.0)
 
 
-def test_a_very_unlikely_target_has_a_finite_loss() -> None:
+def test_very_unlikely_target_has_finite_loss() -> None:
     total, _ = linear_cross_entropy(
         torch.ones(1, 1), torch.tensor([[500.0], [0.0]]), None, torch.tensor([1])
     )
     assert float(total) == pytest.approx(500.0)
 
 
-def test_nothing_asked_is_zero_and_gives_zero_gradients() -> None:
+def test_no_targets_give_zero_loss_and_gradients() -> None:
     model = Model(TINY, {"language": LanguageModeling(transform="gelu", bias=True)}).initialize()
     batch = Batch(
         inputs=torch.ones(2, 3, dtype=torch.long),
@@ -80,7 +80,7 @@ def test_nothing_asked_is_zero_and_gives_zero_gradients() -> None:
     assert all(p.grad is None or not p.grad.any() for p in model.parameters())
 
 
-def test_asking_at_a_place_without_a_target_is_an_error() -> None:
+def test_target_position_without_target_is_refused() -> None:
     model = Model(TINY, {"language": LanguageModeling()})
     batch = Batch(
         inputs=torch.ones(1, 2, dtype=torch.long), targets=torch.tensor([[3, IGNORE_INDEX]])
@@ -89,7 +89,7 @@ def test_asking_at_a_place_without_a_target_is_an_error() -> None:
         model(batch)
 
 
-def test_terms_of_micro_batches_add_up_to_the_whole() -> None:
+def test_micro_batch_terms_add_up_to_the_batch() -> None:
     model = Model(TINY, {"language": LanguageModeling()}).initialize(1)
     torch.manual_seed(0)
     inputs, targets = torch.randint(0, 23, (2, 5, 6))
@@ -108,7 +108,7 @@ def test_terms_of_micro_batches_add_up_to_the_whole() -> None:
     )
 
 
-def test_scores_are_those_of_the_places_asked() -> None:
+def test_logits_are_those_of_target_positions() -> None:
     model = Model(TINY, {"language": LanguageModeling(bias=True)}).initialize(1)
     inputs = torch.arange(6)[None]
     asked = torch.tensor([1, 4])
@@ -118,7 +118,7 @@ def test_scores_are_those_of_the_places_asked() -> None:
     assert torch.allclose(said.logits["next_token"], every[0, asked], atol=1e-6)
 
 
-def test_a_tied_head_adds_no_parameters_and_copies_stay_tied() -> None:
+def test_tied_head_adds_no_parameters_and_copies_stay_tied() -> None:
     import copy
 
     tied = Model(TINY, {"language": LanguageModeling()})

@@ -35,7 +35,7 @@ def asked(hidden: torch.Tensor, temperature: float = 0.05) -> Prediction:
     return head(hidden, batch, return_logits=True)
 
 
-def test_the_loss_is_written_out() -> None:
+def test_contrastive_loss_equals_formula() -> None:
     hidden = torch.randn((4, 8, 5), generator=torch.Generator().manual_seed(0))
     said = asked(hidden, 0.2)
     x = hidden.double().numpy()
@@ -57,7 +57,7 @@ def test_the_loss_is_written_out() -> None:
     assert int(term.n_correct) == int((s.argmax(1) == np.arange(4)).sum())
 
 
-def test_parts_that_point_one_way_are_found_and_the_loss_goes_to_zero() -> None:
+def test_aligned_pairs_are_found_with_zero_loss() -> None:
     hidden = torch.zeros((4, 8, 8))
     for row, parts in enumerate(PARTS):
         for column, part in enumerate(parts.tolist()):
@@ -68,14 +68,14 @@ def test_parts_that_point_one_way_are_found_and_the_loss_goes_to_zero() -> None:
     assert float(term.loss) < 1e-7
 
 
-def test_padding_and_whole_texts_change_nothing() -> None:
+def test_padding_and_unsplit_texts_change_nothing() -> None:
     hidden = torch.randn((4, 8, 5), generator=torch.Generator().manual_seed(0))
     other = hidden.clone()
     other[1], other[0, 7], other[3, :3], other[3, 6:] = 9.0, 7.0, -3.0, math.pi
     assert asked(other).loss.equal(asked(hidden).loss)
 
 
-def test_texts_that_are_whole_are_asked_nothing() -> None:
+def test_unsplit_texts_have_no_targets() -> None:
     head = head_of(ContrastiveLoss())
     inputs, hidden = torch.zeros((2, 3), dtype=torch.int64), torch.ones((2, 3, 4))
     whole = Batch(inputs=inputs)
@@ -86,12 +86,12 @@ def test_texts_that_are_whole_are_asked_nothing() -> None:
     assert float(head(hidden, one_part).loss) == 0.0
 
 
-def test_a_temperature_of_nothing_is_refused() -> None:
+def test_zero_temperature_is_refused() -> None:
     with pytest.raises(ValueError, match=r"temperature must be above 0, got 0\.0"):
         ContrastiveLoss(temperature=0.0)
 
 
-def test_a_part_is_read_as_if_it_were_alone() -> None:
+def test_part_equals_that_text_alone() -> None:
     card = get_preset("bert-tiny")
     model = (
         Model(card.architecture.with_vocab_size(50), {"neighbor": ContrastiveLoss()})

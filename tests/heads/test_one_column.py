@@ -31,7 +31,7 @@ def batch(family: str, lengths: tuple[int, ...]):
     ("family", "pool"),
     [("bert", "first"), ("bert", "last"), ("gpt2", "first"), ("gpt2", "last"), ("bert", "mean")],
 )
-def test_reading_one_column_changes_nothing(family: str, pool, lengths) -> None:
+def test_computing_only_the_pooled_column_changes_nothing(family: str, pool, lengths) -> None:
     card = replace(toy.card(family), heads={"label": SequenceClassification(pooling=pool)})
     model = card.build().initialize(3).eval()
     given = batch(family, lengths)

@@ -38,7 +38,7 @@ def batch_of(labels=LABELS, inputs=ROWS):
 
 
 @BOTH
-def test_a_sentence_is_its_words_wherever_they_stand_and_whatever_is_between(crf) -> None:
+def test_scores_do_not_depend_on_positions_of_words(crf) -> None:
     head, batch = head_of(crf=crf), batch_of()
     hidden = torch.randn(3, 6, 8)
     said = head.logits(hidden, batch)
@@ -51,7 +51,7 @@ def test_a_sentence_is_its_words_wherever_they_stand_and_whatever_is_between(crf
 
 
 @BOTH
-def test_rows_do_not_know_of_each_other(crf) -> None:
+def test_rows_are_independent(crf) -> None:
     head, batch = head_of(crf=crf), batch_of()
     hidden = torch.randn(3, 6, 8)
     whole = head(hidden, batch, return_logits=True)
@@ -67,7 +67,7 @@ def test_rows_do_not_know_of_each_other(crf) -> None:
 
 
 @BOTH
-def test_the_loss_is_that_of_sequences_counted_by_words(crf) -> None:
+def test_loss_is_sequence_likelihood_counted_by_word(crf) -> None:
     head, batch, hidden = head_of(crf=crf), batch_of(), torch.randn(3, 6, 8)
     prediction = head(hidden, batch, return_logits=True)
     term = prediction.terms["token_label"]
@@ -88,7 +88,7 @@ def test_the_loss_is_that_of_sequences_counted_by_words(crf) -> None:
 
 
 @BOTH
-def test_scores_are_probabilities_at_words_and_nothing_elsewhere(crf) -> None:
+def test_logits_are_marginals_at_words_only(crf) -> None:
     prediction = head_of(crf=crf)(torch.randn(3, 6, 8), batch_of(), return_logits=True)
     said, path = prediction.logits["token_label"], prediction.logits["token_label_path"]
     asked = LABELS != IGNORE_INDEX
@@ -98,7 +98,7 @@ def test_scores_are_probabilities_at_words_and_nothing_elsewhere(crf) -> None:
 
 
 @BOTH
-def test_the_path_is_what_is_decoded_and_counted_as_right(crf) -> None:
+def test_viterbi_path_is_decoded_and_counted(crf) -> None:
     head, hidden, batch = head_of(crf=crf), torch.randn(3, 6, 8), batch_of()
     prediction = head(hidden, batch, return_logits=True)
     path = prediction.logits["token_label_path"]
@@ -111,7 +111,7 @@ def test_the_path_is_what_is_decoded_and_counted_as_right(crf) -> None:
     assert head.decode(hidden, unknown) == rows  # labels only mark the places
 
 
-def test_impossible_transitions_are_never_decoded() -> None:
+def test_forbidden_transitions_are_never_decoded() -> None:
     head = head_of(forbidden_transitions=((BOUNDARY, 2), (0, 2), (2, 2)))
     labels = torch.zeros(50, 6, dtype=torch.long)
     rows = head.decode(3 * torch.randn(50, 6, 8), batch_of(labels, labels))
@@ -121,7 +121,7 @@ def test_impossible_transitions_are_never_decoded() -> None:
 
 
 @BOTH
-def test_where_no_word_is_asked_the_loss_is_zero_and_so_are_gradients(crf) -> None:
+def test_no_targets_give_zero_loss_and_gradients(crf) -> None:
     model = Model(TINY, {"token_label": replace(SPEC, crf=crf)}).initialize()
     batch = batch_of(torch.full((3, 6), IGNORE_INDEX))
     prediction = model(batch)
@@ -131,7 +131,7 @@ def test_where_no_word_is_asked_the_loss_is_zero_and_so_are_gradients(crf) -> No
     assert all(p.grad is None or not p.grad.any() for p in model.parameters())
 
 
-def test_without_marks_nothing_is_asked_and_scores_are_an_error() -> None:
+def test_without_word_marks_there_is_no_loss_and_logits_are_refused() -> None:
     model = Model(TINY, {"token_label": SPEC}).initialize()
     batch = batch_of(None)
     assert not model(batch).terms
@@ -142,7 +142,7 @@ def test_without_marks_nothing_is_asked_and_scores_are_an_error() -> None:
 @BOTH
 @pytest.mark.parametrize("layers", [1, 2])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_every_weight_has_a_finite_gradient(crf, layers, dtype) -> None:
+def test_every_parameter_has_a_finite_gradient(crf, layers, dtype) -> None:
     spec = replace(SPEC, crf=crf, n_layers=layers, dropout=0.5)
     model = Model(TINY, {"token_label": spec}).initialize(3).to(dtype)
     term = model(batch_of()).terms["token_label"]
@@ -153,7 +153,7 @@ def test_every_weight_has_a_finite_gradient(crf, layers, dtype) -> None:
     assert all(p.grad.isfinite().all() for p in model.parameters() if p.grad is not None)
 
 
-def test_weights_are_drawn_from_the_seed() -> None:
+def test_initialization_depends_on_the_seed() -> None:
     def weights(seed):
         model = Model(TINY, {"token_label": replace(SPEC, n_layers=2)}).initialize(seed)
         return {name: x for name, x in model.own_weights().items() if name.startswith("heads.")}
@@ -171,13 +171,13 @@ def test_weights_are_drawn_from_the_seed() -> None:
     assert not one["heads.token_label.crf.transitions"].any()
 
 
-def test_the_head_is_plain_data() -> None:
+def test_spec_round_trips_as_plain_data() -> None:
     spec = replace(SPEC, forbidden_transitions=((BOUNDARY, 2), (0, 2)))
     assert from_dict(BiLSTMCRF, to_dict(spec)) == spec
 
 
 @pytest.mark.parametrize(("crf", "bits"), [(True, 1), (False, 6)])
-def test_labels_that_hang_together_are_learned_together(crf, bits) -> None:
+def test_crf_learns_dependent_labels_jointly(crf, bits) -> None:
     """Words tell nothing; labels are 010101 or 101010: one bit a sentence, or six one by one."""
     torch.manual_seed(0)
     head = replace(SPEC, n_labels=2, crf=crf).build(TINY, nn.Embedding(1, 1))
@@ -196,7 +196,7 @@ def test_labels_that_hang_together_are_learned_together(crf, bits) -> None:
     assert (first in labels.tolist()) == crf or not crf
 
 
-def test_words_are_labelled_by_what_stands_before_and_behind_them() -> None:
+def test_lstm_learns_labels_from_both_neighbors() -> None:
     """A word's label is how many of its two neighbors are ones: no word knows its own."""
     torch.manual_seed(0)
     head = replace(SPEC, hidden_size=16).build(TINY, nn.Embedding(1, 1))

@@ -31,7 +31,7 @@ def texts(b: int, t: int) -> torch.Tensor:
 
 @pytest.mark.parametrize("kind", KINDS)
 @torch.no_grad()
-def test_scores_and_loss_equal_the_reference(kind: str, tmp_path: Path) -> None:
+def test_scores_and_loss_equal_reference(kind: str, tmp_path: Path) -> None:
     reference, ours = opened(kind, tmp_path)
     ids, starts, ends = texts(3, 9), torch.tensor([0, 4, 8]), torch.tensor([2, 4, 8])
     labels = torch.zeros_like(ids)
@@ -51,7 +51,7 @@ def test_scores_and_loss_equal_the_reference(kind: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_what_is_written_is_read_by_the_reference(kind: str, tmp_path: Path) -> None:
+def test_reference_reads_written_weights(kind: str, tmp_path: Path) -> None:
     import transformers
 
     reference, ours = opened(kind, tmp_path / "theirs")
@@ -75,7 +75,7 @@ def asked(labels: list[list[int]]) -> tuple[QuestionAnsweringHead, torch.Tensor,
     return head, hidden, Batch(inputs=torch.zeros_like(label), labels=label)
 
 
-def test_only_tokens_that_may_be_marked_are_compared() -> None:
+def test_only_allowed_tokens_are_compared() -> None:
     head, hidden, batch = asked([[N, X, S, E, N, X], [S | E, X, N, X, X, X]])
     said = head(hidden, batch, return_logits=True)
     scores = said.logits["span"].detach()
@@ -90,7 +90,7 @@ def test_only_tokens_that_may_be_marked_are_compared() -> None:
     assert bool((hidden.grad[batch.labels != IGNORE_INDEX] != 0).any(-1).all())
 
 
-def test_a_text_whose_answer_is_not_known_teaches_nothing() -> None:
+def test_text_without_known_answer_gives_no_gradient() -> None:
     known, some = [N, S, E], [[N, S, E], [N, N, N], [X, X, X]]
     head, hidden, batch = asked(some)
     said = head(hidden, batch)
@@ -103,7 +103,7 @@ def test_a_text_whose_answer_is_not_known_teaches_nothing() -> None:
     assert bool((hidden.grad[1:] == 0).all())
 
 
-def test_right_are_those_whose_start_and_end_are() -> None:
+def test_span_is_correct_if_start_and_end_are() -> None:
     head, hidden, batch = asked([[N, S, E]])
     with torch.no_grad():
         head.out.weight.copy_(torch.eye(2, 4))

@@ -44,7 +44,7 @@ def tiny(name: str, **heads) -> LoadedModel:
 
 @pytest.mark.parametrize("format", ["huggingface", "unmask"])
 @pytest.mark.parametrize("name", ["bert-tiny", "gpt2-mini", "t5-mini"])
-def test_a_saved_model_is_the_same_again(name: str, format: str, tmp_path: Path) -> None:
+def test_saved_model_round_trips(name: str, format: str, tmp_path: Path) -> None:
     mine = tiny(name)
     folder = save_model(mine, tmp_path / "deep" / "er", format)
     theirs = load_folder(folder)
@@ -55,7 +55,7 @@ def test_a_saved_model_is_the_same_again(name: str, format: str, tmp_path: Path)
     assert (folder / "unmask.json").is_file() == (format == "unmask")
 
 
-def test_what_made_the_model_is_kept(tmp_path: Path) -> None:
+def test_run_record_is_kept(tmp_path: Path) -> None:
     folder = save_model(
         tiny("bert-tiny"), tmp_path / "m", "unmask", {"recipe": {"sequence_length": 7}}
     )
@@ -76,7 +76,7 @@ def test_what_made_the_model_is_kept(tmp_path: Path) -> None:
         (1, ChoiceCrossEntropy(), None),
     ],
 )
-def test_transformers_is_told_what_scores_of_labels_mean(
+def test_transformers_config_states_the_problem_type(
     n: int, loss: LabelLoss, problem: str | None, name: str, format: str, tmp_path: Path
 ) -> None:
     head = get_preset(name).classification_head
@@ -91,21 +91,21 @@ def test_transformers_is_told_what_scores_of_labels_mean(
     assert isinstance(again.loss, BinaryCrossEntropy) == isinstance(loss, BinaryCrossEntropy)
 
 
-def test_the_task_stands_beside_a_model_in_either_format(tmp_path: Path) -> None:
+def test_task_is_saved_in_either_format(tmp_path: Path) -> None:
     said = {"task": {"task_kind": "tag"}}
     for format in ("huggingface", "unmask"):
         folder = save_model(tiny("bert-tiny"), tmp_path / format, format, said)
         assert read_run_file(folder)["task"] == said["task"]
 
 
-def test_the_card_says_of_a_head_of_ours_what_opens_it() -> None:
+def test_model_card_of_own_head_says_what_opens_it() -> None:
     opened = replace(tiny("bert-tiny", token_label=BiLSTMCRF(n_labels=2)), label_names=("a", "b"))
     said = model_card(opened, {})
     assert "its head is BiLSTMCRF, which transformers lacks: it loads the" in said
     assert "library_name: unmask\n" in said
 
 
-def test_no_folder_of_someone_else_is_written_to(tmp_path: Path) -> None:
+def test_foreign_folder_is_not_written_to(tmp_path: Path) -> None:
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "thesis.pdf").write_text("mine")
     with pytest.raises(ValueError, match="with files in it"):
@@ -127,7 +127,7 @@ def test_no_folder_of_someone_else_is_written_to(tmp_path: Path) -> None:
         ("bert-tiny", {"label": 3}, "BertForSequenceClassification", "text-classification"),
     ],
 )
-def test_the_model_card_says_how_to_open_it(
+def test_model_card_says_how_to_open_it(
     name: str, heads: dict[str, int], kind: str, does: str
 ) -> None:
     card = get_preset(name)
@@ -144,7 +144,7 @@ def test_the_model_card_says_how_to_open_it(
     assert said.startswith("---\n")
 
 
-def test_what_a_run_is_can_be_read_again(tmp_path: Path) -> None:
+def test_run_record_reads_back(tmp_path: Path) -> None:
     written = {"kind": "pretrain", "recipe": {"steps": 3}, "minutes": 2.5, "finished": False}
     write_run_file(tmp_path, written | {"environment": environment_record("cpu", 3)})
     facts = read_run_file(tmp_path)
@@ -167,14 +167,14 @@ def test_what_a_run_is_can_be_read_again(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_what_is_no_run_is_refused(data: bytes | None, message: str, tmp_path: Path) -> None:
+def test_folder_without_run_is_refused(data: bytes | None, message: str, tmp_path: Path) -> None:
     if data is not None:
         (tmp_path / "unmask.json").write_bytes(data)
     with pytest.raises(ValueError, match=message):
         read_run_file(tmp_path)
 
 
-def test_a_name_is_a_card_unless_it_is_a_place(tmp_path: Path, monkeypatch) -> None:
+def test_name_is_a_preset_unless_it_is_a_path(tmp_path: Path, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)
     assert is_preset_name("bert-mini")
     assert is_preset_name("bert-base")

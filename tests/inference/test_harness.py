@@ -33,7 +33,7 @@ def both(tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, Any]:
     return UnmaskLM(str(folder), device="cpu"), HFLM(str(folder), device="cpu", batch_size=2)
 
 
-def test_likelihoods_are_those_of_its_own_class(both: tuple[Any, Any]) -> None:
+def test_likelihoods_equal_those_of_hflm(both: tuple[Any, Any]) -> None:
     ours, theirs = both
     asked = requests("loglikelihood", [*PAIRS, ("the old king " * 20, "saw the sea")])
     found, expected = ours.loglikelihood(asked), theirs.loglikelihood(asked, disable_tqdm=True)
@@ -42,7 +42,7 @@ def test_likelihoods_are_those_of_its_own_class(both: tuple[Any, Any]) -> None:
         assert greedy == so
 
 
-def test_long_texts_are_rolled_over_as_in_its_own_class(both: tuple[Any, Any]) -> None:
+def test_rolling_likelihoods_equal_those_of_hflm(both: tuple[Any, Any]) -> None:
     ours, theirs = both
     asked = requests("loglikelihood_rolling", [(" ".join(texts(20)),), ("the sea",)])
     found = ours.loglikelihood_rolling(asked)
@@ -50,7 +50,7 @@ def test_long_texts_are_rolled_over_as_in_its_own_class(both: tuple[Any, Any]) -
     assert ours.loglikelihood_rolling(requests("loglikelihood_rolling", [("",)])) == [0.0]
 
 
-def test_texts_are_written_up_to_an_end(both: tuple[Any, Any]) -> None:
+def test_texts_are_generated_until_stop(both: tuple[Any, Any]) -> None:
     ours, theirs = both
     prompts = ["The old king saw", "A young fox", "the old king " * 20]
     asked = requests("generate_until", [(p, dict(GREEDY)) for p in prompts])
@@ -61,7 +61,7 @@ def test_texts_are_written_up_to_an_end(both: tuple[Any, Any]) -> None:
         ours.generate_until(requests("generate_until", [("a", {"num_beams": 3})]))
 
 
-def test_it_is_known_by_its_name(both: tuple[Any, Any], tmp_path: Path) -> None:
+def test_model_is_registered_by_name(both: tuple[Any, Any], tmp_path: Path) -> None:
     from lm_eval.api.registry import get_model
 
     assert get_model("unmask") is type(both[0])

@@ -74,7 +74,7 @@ def _pipeline(name: str, head: str) -> Pipeline:
 
 
 @pytest.mark.parametrize("name", BASES)
-def test_logits_are_those_that_predict_answers_by(name: str) -> None:
+def test_logits_are_those_behind_predictions(name: str) -> None:
     labelled = _pipeline(name, "label")
     for logits, said in zip(labelled.logits(TEXTS), labelled.predict(TEXTS), strict=True):
         shares = np.exp(logits - logits.max())
@@ -96,7 +96,7 @@ def test_logits_are_those_that_predict_answers_by(name: str) -> None:
 
 @pytest.mark.parametrize("head", ["token_label", "spans"])
 @pytest.mark.parametrize("name", BASES)
-def test_tokens_have_scores_each(name: str, head: str) -> None:
+def test_token_heads_have_logits_per_token(name: str, head: str) -> None:
     pipeline = _pipeline(name, head)
     tokenizer = pipeline.tokenizer
     special = tokenizer.special_ids

@@ -88,7 +88,7 @@ def said(capsys, *words: str) -> list[Any]:
 
 @pytest.mark.parametrize("kind", HEADS)
 @pytest.mark.parametrize("given", [PAIRS, [(text,) for text in SINGLE]], ids=["pairs", "texts"])
-def test_each_source_gives_the_other_librarys_numbers(
+def test_each_source_gives_the_numbers_of_transformers(
     kind, given, folders, tmp_path, capsys, monkeypatch
 ) -> None:
     reference, folder = folders[kind]
@@ -129,12 +129,12 @@ def test_each_source_gives_the_other_librarys_numbers(
             assert numbers(one) == pytest.approx(ours, abs=2e-5)
 
 
-def test_an_ensemble_is_of_no_labels_that_hold_together(folders) -> None:
+def test_ensemble_of_multilabel_models_is_refused(folders) -> None:
     with pytest.raises(ValueError, match="ensembles need classify, pairs, regress"):
         Ensemble([folders["multilabel"][1]])
 
 
-def test_pairs_are_scored_by_named_and_by_customary_columns(folders, tmp_path, capsys) -> None:
+def test_pairs_are_scored_by_named_and_customary_columns(folders, tmp_path, capsys) -> None:
     reference, folder = folders["classify"]
     labels = load(folder).label_names
     best = [labels[int(theirs(reference, folder, one).argmax())] for one in PAIRS]
@@ -156,7 +156,7 @@ def test_pairs_are_scored_by_named_and_by_customary_columns(folders, tmp_path, c
         assert line in capsys.readouterr().err
 
 
-def test_what_does_not_go_together_is_told(folders, tmp_path, capsys, caplog) -> None:
+def test_incompatible_options_are_refused(folders, tmp_path, capsys, caplog) -> None:
     _, folder = folders["classify"]
     asked = ["predict", str(folder), "--device", "cpu"]
     for words, line in (
@@ -205,7 +205,7 @@ def test_columns_can_be_named_for_every_kind_of_task(
         pipeline.read_inputs(path, text=("none",))
 
 
-def test_columns_of_words_and_of_options_can_be_named(folders, tmp_path) -> None:
+def test_columns_of_words_and_options_can_be_named(folders, tmp_path) -> None:
     opened = load(folders["classify"][1]).loaded_model
     tag = Task(task_kind="tag", columns=TaskColumns(texts=("words",), label="tags"), max_length=40)
     (tmp_path / "a.jsonl").write_text('{"x": ["a", "b"]}')

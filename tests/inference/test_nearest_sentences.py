@@ -80,7 +80,7 @@ def cosines(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     return (a * b).sum(-1) / np.linalg.norm(a, axis=-1) / np.linalg.norm(b, axis=-1)
 
 
-def test_what_stands_for_a_text_is_what_the_card_says() -> None:
+def test_default_embedding_is_that_of_the_preset() -> None:
     skip, bilstm = pipeline("skip-thoughts-mini"), pipeline("bilstm-mini")
     assert np.array_equal(skip.embed(SENTENCES), skip.embed(SENTENCES, pooling="last"))
     assert np.array_equal(bilstm.embed(SENTENCES), bilstm.embed(SENTENCES, pooling="mean"))
@@ -88,7 +88,7 @@ def test_what_stands_for_a_text_is_what_the_card_says() -> None:
 
 
 @pytest.mark.parametrize("kind", ["skip-thoughts-mini", "quick-thoughts-mini", "words"])
-def test_the_nearest_sentences_are_those_with_the_highest_cosines(kind: str, space) -> None:
+def test_nearest_sentences_have_highest_cosines(kind: str, space) -> None:
     model = space if kind == "words" else pipeline(kind)
     encode = sentence_encoder(model)
     asked, among = [SENTENCES[4], "The sea."], [*SENTENCES, SENTENCES[4], SENTENCES[0]]
@@ -107,7 +107,7 @@ def test_the_nearest_sentences_are_those_with_the_highest_cosines(kind: str, spa
     [("bert-mini", "bert"), ("gpt2-mini", "gpt2"), ("t5-mini", "t5"), ("elmo-mini", None)],
 )
 @pytest.mark.parametrize("layer", [0, -1])
-def test_a_word_in_use_is_the_mean_of_its_tokens(name: str, words: str | None, layer: int) -> None:
+def test_word_in_context_is_mean_of_its_tokens(name: str, words: str | None, layer: int) -> None:
     spelled = replace(MODELS[name].tokenizer, vocabulary=WordBytesWithWords(40))
     cut = train_tokenizer(spelled, corpus(20).splitlines()) if words is None else tokenizer(words)
     card = MODELS[name].with_vocabulary(cut.special_ids)
@@ -129,7 +129,7 @@ def test_a_word_in_use_is_the_mean_of_its_tokens(name: str, words: str | None, l
         assert one.score == pytest.approx(cosines(wanted["A gate."], wanted[one.word]), abs=1e-5)
 
 
-def test_a_word_that_is_not_read_is_told(space) -> None:
+def test_word_absent_from_sentences_is_refused(space) -> None:
     card = MODELS["bert-mini"].with_vocabulary(tokenizer("bert").special_ids)
     model = opened(card, card.build().initialize(0), tokenizer("bert"))
     long = "the sea " * 300 + "gate"  # beyond the positions
@@ -146,7 +146,7 @@ def test_a_word_that_is_not_read_is_told(space) -> None:
 
 
 @pytest.mark.parametrize("kind", ["quick-thoughts-mini", "words"])
-def test_similarity_correlates_cosines_with_peoples_scores(kind: str, space, home: Path) -> None:
+def test_similarity_correlates_cosines_with_human_scores(kind: str, space, home: Path) -> None:
     model = space if kind == "words" else pipeline(kind)
     encode = sentence_encoder(model)
     said = cosines(encode(SENTENCES[:8]), encode(SENTENCES[1:9]))
@@ -160,7 +160,7 @@ def test_similarity_correlates_cosines_with_peoples_scores(kind: str, space, hom
     assert named.pearson == pytest.approx(np.corrcoef(range(8), said)[0, 1], abs=1e-6)
 
 
-def test_options_that_mean_nothing_are_refused(space) -> None:
+def test_invalid_options_are_refused(space) -> None:
     with pytest.raises(ValueError, match="a text is the mean of its words' vectors; leave out"):
         sentence_encoder(space, pooling="last")
     with pytest.raises(ValueError, match="limit is for word vectors"):
@@ -174,7 +174,7 @@ def test_options_that_mean_nothing_are_refused(space) -> None:
 
 
 @pytest.mark.parametrize("model", ["skip", "words.vec"])
-def test_the_command_line_takes_a_model_or_word_vectors(model: str, run) -> None:
+def test_command_takes_a_model_or_word_vectors(model: str, run) -> None:
     code, out, _ = run(
         f"neighbors {model} --sentences some.txt -k 2 'the sea' '{SENTENCES[4]}' --json"
     )
@@ -215,7 +215,7 @@ def test_the_command_line_takes_a_model_or_word_vectors(model: str, run) -> None
         ("convert skip x --expand words.vec --limit 2", "words are in both vocabularies"),
     ],
 )
-def test_mistakes_are_told_in_one_line(words: str, said: str, run) -> None:
+def test_mistakes_are_reported_in_one_line(words: str, said: str, run) -> None:
     code, _, told = run(words)
     assert code == 2
     assert said in told
@@ -223,7 +223,7 @@ def test_mistakes_are_told_in_one_line(words: str, said: str, run) -> None:
 
 
 @pytest.mark.parametrize("name", ["skip-thoughts-mini", "quick-thoughts-mini", "bilstm-mini"])
-def test_new_words_have_the_vectors_of_a_space_by_a_linear_map(name: str, space) -> None:
+def test_vocabulary_expansion_maps_vectors_linearly(name: str, space) -> None:
     before = pipeline(name, label=SequenceClassification(pooling="last"))
     known = before.tokenizer.word_vocabulary()
     shared = [word for word in known if word in space]
@@ -246,7 +246,7 @@ def test_new_words_have_the_vectors_of_a_space_by_a_linear_map(name: str, space)
     np.testing.assert_allclose(after.embed(same), before.embed(same), atol=1e-6)
 
 
-def test_an_expanded_model_is_a_folder_that_opens(run, home: Path) -> None:
+def test_expanded_model_is_a_loadable_folder(run, home: Path) -> None:
     code, _, told = run("convert skip more --expand words.vec")
     assert code == 0
     assert "words added through a linear map" in told
@@ -256,7 +256,7 @@ def test_an_expanded_model_is_a_folder_that_opens(run, home: Path) -> None:
     assert again.embed("A castle.").shape == (1, 8)
 
 
-def test_what_has_no_table_of_words_is_not_expanded(space) -> None:
+def test_model_without_word_vocabulary_is_not_expanded(space) -> None:
     gpt = MODELS["gpt2-mini"].with_vocabulary(tokenizer("gpt2").special_ids)
     with pytest.raises(ValueError, match="this one is BPE"):
         unmask.expand_vocabulary(opened(gpt, gpt.build().initialize(0), tokenizer("gpt2")), space)

@@ -62,7 +62,7 @@ def damaged(labelling: tuple[Pipeline, Path], tmp_path: Path) -> Path:
     return folder
 
 
-def test_a_classifier_answers_as_its_model(labelling: tuple[Pipeline, Path], capfd) -> None:
+def test_classifier_predicts_as_its_model(labelling: tuple[Pipeline, Path], capfd) -> None:
     mine, folder = labelling
     theirs = unmask.load(folder)
     for one, other in zip(mine.predict(TEXTS), theirs.predict(TEXTS), strict=True):
@@ -82,7 +82,7 @@ def test_a_classifier_answers_as_its_model(labelling: tuple[Pipeline, Path], cap
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["bert-tiny", "modernbert-mini", "gpt2-mini", "albert-mini"])
 @pytest.mark.parametrize("head", ["label", "token_label", "spans"])
-def test_every_head_answers_as_its_model(name: str, head: str, tmp_path: Path) -> None:
+def test_every_head_predicts_as_its_model(name: str, head: str, tmp_path: Path) -> None:
     mine = pipeline(name, head)
     theirs = unmask.load(mine.save(tmp_path / "m", format="onnx"))
     assert theirs.label_names == mine.label_names
@@ -107,7 +107,7 @@ def check_alike(ours: Any, theirs: Any) -> None:
 
 
 @pytest.mark.slow
-def test_a_regressor_and_pairs(tmp_path: Path) -> None:
+def test_regression_and_pairs_predict_as_their_models(tmp_path: Path) -> None:
     mine = pipeline("roberta-mini", "label", n_labels=1)
     theirs = unmask.load(mine.save(tmp_path / "m", format="onnx"))
     pairs = list(zip(TEXTS, reversed(TEXTS), strict=True))
@@ -115,7 +115,7 @@ def test_a_regressor_and_pairs(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_decoder_continues_as_its_model(tmp_path: Path) -> None:
+def test_decoder_generates_as_its_model(tmp_path: Path) -> None:
     mine = pipeline("llama-mini")
     theirs = unmask.load(mine.save(tmp_path / "m", format="onnx"))
     settings: dict[str, Any]
@@ -131,7 +131,7 @@ def test_a_decoder_continues_as_its_model(tmp_path: Path) -> None:
         theirs.fill("a [MASK]")
 
 
-def test_blanks_are_filled_and_8_bits_are_near(tmp_path: Path, capfd) -> None:
+def test_blanks_are_filled_and_8_bits_are_close(tmp_path: Path, capfd) -> None:
     mine = pipeline("bert-tiny")
     folder = mine.save(tmp_path / "m", format="onnx", int8=True)
     theirs = unmask.load(folder)
@@ -189,7 +189,7 @@ def test_blanks_are_filled_and_8_bits_are_near(tmp_path: Path, capfd) -> None:
     ("flags", "reduced"),
     [("flags : avx2 fma", True), ("flags : avx2 avx512_vnni", False), ("flags: avx_vnni", False)],
 )
-def test_seven_bits_where_the_processor_has_no_vnni(
+def test_seven_bits_are_used_without_vnni(
     flags: str, reduced: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write_atomically(tmp_path / "cpuinfo", f"processor : 0\n{flags}\n")
@@ -252,7 +252,7 @@ def _another_graph(path: Path) -> None:
         (_another_graph, "the graph has no"),
     ],
 )
-def test_a_damaged_or_hostile_graph_is_one_line(
+def test_damaged_or_hostile_graph_is_one_line(
     damage: Callable[[Path], None], message: str, damaged: Path, capfd
 ) -> None:
     damage(damaged / "model.onnx")
@@ -263,7 +263,7 @@ def test_a_damaged_or_hostile_graph_is_one_line(
     assert error.count("\n") == 1, error
 
 
-def test_a_changed_file_and_a_missing_library_are_named(
+def test_changed_file_and_missing_library_are_named(
     labelling: tuple[Pipeline, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd
 ) -> None:
     folder = tmp_path / "m"
@@ -284,7 +284,7 @@ def test_a_changed_file_and_a_missing_library_are_named(
     assert not (folder / "y").exists()
 
 
-def test_what_is_not_exported_is_one_line_and_leaves_nothing(tmp_path: Path) -> None:
+def test_unexportable_model_is_one_line_and_leaves_nothing(tmp_path: Path) -> None:
     card = get_preset("bert-tiny")
     crf = Pipeline(
         replace(tiny(card.name, {"token_label": BiLSTMCRF(n_labels=2)}), label_names=("a", "b"))
@@ -296,6 +296,6 @@ def test_what_is_not_exported_is_one_line_and_leaves_nothing(tmp_path: Path) -> 
     assert not (tmp_path / "m").exists()
 
 
-def test_a_file_is_no_session(tmp_path: Path) -> None:
+def test_file_is_refused_as_a_folder(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match=r"model\.onnx: missing"):
         OnnxSession(tmp_path)

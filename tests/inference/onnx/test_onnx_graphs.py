@@ -40,9 +40,7 @@ def exported(loaded: LoadedModel, record: OnnxRecord, folder: Path) -> OnnxSessi
 @pytest.mark.quick("bert")
 @pytest.mark.parametrize("family", sorted(FAMILIES.keys() - NOT_EXPORTED))
 @torch.no_grad()
-def test_logits_and_hidden_states_of_texts_are_those_of_the_model(
-    family: str, tmp_path: Path
-) -> None:
+def test_logits_and_hidden_states_equal_the_model(family: str, tmp_path: Path) -> None:
     loaded = tiny(FAMILIES[family])
     model, a = loaded.model, loaded.model.decoder_architecture
     head = "language" if "language" in model.heads and not a.causal else None
@@ -72,7 +70,7 @@ def test_logits_and_hidden_states_of_texts_are_those_of_the_model(
 @pytest.mark.quick("gpt2")
 @pytest.mark.parametrize("family", sorted(CAUSAL))
 @torch.no_grad()
-def test_a_decoder_reads_on_after_its_cache(family: str, tmp_path: Path) -> None:
+def test_decoder_continues_from_its_cache(family: str, tmp_path: Path) -> None:
     loaded = tiny(FAMILIES[family])
     record = OnnxRecord(graph="decoder", head="language")
     session = exported(loaded, record, tmp_path)
@@ -114,7 +112,7 @@ def test_a_decoder_reads_on_after_its_cache(family: str, tmp_path: Path) -> None
         (lambda: get_preset("awd-lstm"), "only Transformers .* got a"),
     ],
 )
-def test_what_cannot_be_exported_is_named(make: Callable[[], Any], reason: str) -> None:
+def test_unexportable_models_are_named(make: Callable[[], Any], reason: str) -> None:
     made = make()
     model = made.model if isinstance(made, LoadedModel) else made.build_without_memory()
     assert re.search(reason, unexportable_reason(model, None) or "")
