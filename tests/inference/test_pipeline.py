@@ -71,7 +71,7 @@ def framed(family: str, text: str) -> list[int]:
 
 @pytest.mark.parametrize("family", FAMILIES)
 @torch.no_grad()
-def test_logits_equal_the_reference(family: str, folders: dict) -> None:
+def test_logits_equal_reference(family: str, folders: dict) -> None:
     reference, folder = folders[family]
     found = load(folder).logits(SOME)
     for text, scores in zip(SOME, found, strict=True):
@@ -90,7 +90,7 @@ def test_logits_equal_the_reference(family: str, folders: dict) -> None:
     ],
 )
 @torch.no_grad()
-def test_scores_of_labels_equal_the_reference(family: str, kind: str, tmp_path: Path) -> None:
+def test_classification_logits_equal_reference(family: str, kind: str, tmp_path: Path) -> None:
     reference, _ = make(family, tmp_path, kind, id2label=LABELS, num_labels=3)
     pipeline = load(tmp_path)
     assert pipeline.can_predict
@@ -102,13 +102,13 @@ def test_scores_of_labels_equal_the_reference(family: str, kind: str, tmp_path: 
         np.testing.assert_allclose(scores, expected.numpy(), rtol=0, atol=1e-4)
 
 
-def test_a_model_without_a_head_has_no_logits(tmp_path: Path) -> None:
+def test_model_without_head_has_no_logits(tmp_path: Path) -> None:
     make("bert", tmp_path, "BertModel")
     with pytest.raises(ValueError, match="this model has no head; use `embed`"):
         load(tmp_path).logits(["a"])
 
 
-def test_one_text_and_several_are_answered_alike(folders: dict) -> None:
+def test_single_text_and_list_give_equal_results(folders: dict) -> None:
     bert, gpt2 = load(folders["bert"][1]), load(folders["gpt2"][1])
     blank = "The old [MASK] saw the gate."
     assert [bert.fill(blank, top_k=3)] == bert.fill([blank], top_k=3)
@@ -118,7 +118,7 @@ def test_one_text_and_several_are_answered_alike(folders: dict) -> None:
     assert len(bert.logits("the king")) == 1
 
 
-def test_generated_text_goes_on_where_the_prompt_ends(folders: dict) -> None:
+def test_generated_text_continues_the_prompt(folders: dict) -> None:
     pipeline = load(folders["gpt2"][1])
     known, how = pipeline.tokenizer, GenerationConfig(max_new_tokens=12)
     for prompt in ("The old king", "The old king ", "", "un\u00e9 \u2603"):
@@ -129,7 +129,7 @@ def test_generated_text_goes_on_where_the_prompt_ends(folders: dict) -> None:
         pipeline.generate("the old king " * 40)
 
 
-def test_an_encoder_decoder_reads_what_its_tokenizer_frames(folders: dict) -> None:
+def test_encoder_decoder_input_has_special_tokens(folders: dict) -> None:
     from transformers import AutoTokenizer
 
     reference, folder = folders["t5"]
@@ -145,7 +145,7 @@ def test_an_encoder_decoder_reads_what_its_tokenizer_frames(folders: dict) -> No
 
 
 @pytest.mark.parametrize("family", ["bert", "t5"])
-def test_a_fine_tuned_folder_predicts_reads_rows_and_scores(
+def test_fine_tuned_folder_predicts_reads_rows_and_scores(
     family: str, tuned: dict, tmp_path: Path
 ) -> None:
     pipeline = load(tuned[family])
@@ -178,7 +178,7 @@ def test_a_fine_tuned_folder_predicts_reads_rows_and_scores(
         pipeline.read_inputs(tmp_path / "none.tsv")
 
 
-def test_rows_of_pairs_and_of_sentences_are_what_predict_takes(tmp_path: Path) -> None:
+def test_read_inputs_are_accepted_by_predict(tmp_path: Path) -> None:
     _, opened = make("bert", tmp_path / "pairs", "BertForSequenceClassification", num_labels=2)
     labels = opened.label_names
     pairs = Task(
@@ -214,9 +214,7 @@ LINES = {
 
 
 @pytest.mark.parametrize("kind", LINES)
-def test_a_line_of_plain_text_is_a_text_whatever_the_task(
-    kind: str, folders: dict, tmp_path: Path
-) -> None:
+def test_plain_text_line_is_one_text(kind: str, folders: dict, tmp_path: Path) -> None:
     texts = ("a", "b") if kind in ("regress", "answer") else ("a",)
     task = Task(
         task_kind=cast(TaskKindName, kind),
@@ -235,7 +233,7 @@ def test_a_line_of_plain_text_is_a_text_whatever_the_task(
 
 
 @pytest.mark.parametrize("kind", ["regress", "answer", "choose"])
-def test_a_line_that_lacks_a_tab_is_named(kind: str, folders: dict, tmp_path: Path) -> None:
+def test_line_without_tab_is_named(kind: str, folders: dict, tmp_path: Path) -> None:
     columns = TaskColumns(texts=("a", "b"), label="c")
     pipeline = Pipeline(
         load(folders["bert"][1]).loaded_model,
@@ -246,7 +244,7 @@ def test_a_line_that_lacks_a_tab_is_named(kind: str, folders: dict, tmp_path: Pa
         pipeline.read_inputs(tmp_path / "new.txt")
 
 
-def test_pairs_of_texts_are_read_as_such_by_what_was_saved(tmp_path: Path) -> None:
+def test_pairs_read_by_saved_model_are_predicted(tmp_path: Path) -> None:
     make("bert", tmp_path / "base")
     pairs = list(zip(texts(12), texts(12, seed=1), strict=True))
     rows = "".join(f"{a}\t{b}\t{i % 3}\n" for i, (a, b) in enumerate(pairs))
@@ -265,7 +263,7 @@ def test_pairs_of_texts_are_read_as_such_by_what_was_saved(tmp_path: Path) -> No
         assert again.predict(pairs) == mine.predict(pairs)
 
 
-def test_a_pretrained_model_labels_nothing(folders: dict, tmp_path: Path) -> None:
+def test_pretrained_model_refuses_predict(folders: dict, tmp_path: Path) -> None:
     path = tmp_path / "new.tsv"
     path.write_text("text\tlabel\nthe king\ta\n")
     for family in FAMILIES:
@@ -276,7 +274,7 @@ def test_a_pretrained_model_labels_nothing(folders: dict, tmp_path: Path) -> Non
                 use(str(path))
 
 
-def test_a_labelling_model_is_not_asked_what_pretraining_asks(tuned: dict, tmp_path: Path) -> None:
+def test_classifier_refuses_evaluation_of_pretraining(tuned: dict, tmp_path: Path) -> None:
     (tmp_path / "text.txt").write_text(corpus(2))
     with pytest.raises(ValueError, match=r"no head for masked or next_sentence.*\(it has label\)"):
         load(tuned["bert"]).evaluate(tmp_path / "text.txt")
@@ -285,7 +283,7 @@ def test_a_labelling_model_is_not_asked_what_pretraining_asks(tuned: dict, tmp_p
 # Evaluation
 
 
-def test_evaluation_asks_what_the_run_asked_and_reads_as_much(
+def test_evaluation_defaults_to_objective_and_length_of_the_run(
     folders: dict, tmp_path: Path, monkeypatch: Any
 ) -> None:
     from unmask.evaluation.perplexity import evaluate
@@ -349,7 +347,7 @@ def test_held_out_text_is_evaluated(family: str, folders: dict, tmp_path: Path) 
 
 @pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.parametrize("format", ["huggingface", "unmask"])
-def test_a_saved_model_opens_with_the_same_weights_and_ids(
+def test_saved_model_opens_with_equal_weights_and_ids(
     family: str, format: Any, folders: dict, tmp_path: Path
 ) -> None:
     from transformers import AutoTokenizer
@@ -371,7 +369,7 @@ def test_a_saved_model_opens_with_the_same_weights_and_ids(
 
 
 @pytest.mark.parametrize("family", ["bert", "t5"])
-def test_a_saved_classifier_predicts_the_same(family: str, tuned: dict, tmp_path: Path) -> None:
+def test_saved_classifier_predicts_equally(family: str, tuned: dict, tmp_path: Path) -> None:
     pipeline = load(tuned[family])
     for format in ("unmask", "huggingface"):
         again = load(pipeline.save(tmp_path / format, format=format))
@@ -380,7 +378,7 @@ def test_a_saved_classifier_predicts_the_same(family: str, tuned: dict, tmp_path
         assert again.predict(SOME) == pipeline.predict(SOME)
 
 
-def test_what_was_asked_in_pretraining_is_saved(tmp_path: Path) -> None:
+def test_pretraining_objective_is_saved(tmp_path: Path) -> None:
     make("bert", tmp_path / "run")
     recipe = {"model": "bert-tiny", "objective": to_dict(MASKED_LM), "sequence_length": 17}
     facts = {"format": 2, "kind": "pretrain", "recipe": recipe}
@@ -389,7 +387,7 @@ def test_what_was_asked_in_pretraining_is_saved(tmp_path: Path) -> None:
     assert (again.preset.objective, again.preset.sequence_length) == (MASKED_LM, 17)
 
 
-def test_nothing_is_overwritten(folders: dict, tmp_path: Path) -> None:
+def test_existing_files_are_not_overwritten(folders: dict, tmp_path: Path) -> None:
     pipeline = load(folders["bert"][1])
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "mine.txt").write_text("mine")
@@ -404,7 +402,7 @@ def test_nothing_is_overwritten(folders: dict, tmp_path: Path) -> None:
     assert load(tmp_path / "empty").model.vocab_size == pipeline.model.vocab_size
 
 
-def test_a_folder_without_a_tokenizer_opens_but_reads_no_text(tmp_path: Path) -> None:
+def test_folder_without_tokenizer_opens_but_reads_no_text(tmp_path: Path) -> None:
     from reference import bert, saved
 
     pipeline = load(saved(bert(), tmp_path / "model"))
@@ -419,7 +417,7 @@ def one_line(error: BaseException) -> str:
     return str(error)
 
 
-def test_what_is_no_model_is_said_in_one_line(tmp_path: Path) -> None:
+def test_non_model_is_refused_in_one_line(tmp_path: Path) -> None:
     (tmp_path / "file.txt").write_text("text")
     (tmp_path / "empty").mkdir()
     (tmp_path / "run").mkdir()
@@ -458,13 +456,13 @@ def test_what_is_no_model_is_said_in_one_line(tmp_path: Path) -> None:
         ("hf:", ValueError, r"^hf:: "),
     ],
 )
-def test_a_name_without_weights_is_said_in_one_line(name: str, kind: Any, message: str) -> None:
+def test_name_without_weights_is_refused_in_one_line(name: str, kind: Any, message: str) -> None:
     with pytest.raises(kind, match=message) as caught:
         load(name)
     one_line(caught.value)
 
 
-def test_a_model_moves_to_a_device_and_a_type_that_exist(folders: dict, tmp_path: Path) -> None:
+def test_device_and_dtype_are_validated(folders: dict, tmp_path: Path) -> None:
     pipeline = load(folders["bert"][1])
     exact = pipeline.embed(SOME)
     assert pipeline.to("cpu", dtype="bfloat16") is pipeline
@@ -480,7 +478,7 @@ def test_a_model_moves_to_a_device_and_a_type_that_exist(folders: dict, tmp_path
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_likelihoods_are_of_one_or_of_several(family: str, folders: dict) -> None:
+def test_likelihood_accepts_one_or_several(family: str, folders: dict) -> None:
     pipeline = load(folders[family][1])
     after = [" saw the gate.", " loved the sea."]
     several = pipeline.likelihood(["The old king", "A young fox"], after)
@@ -492,7 +490,7 @@ def test_likelihoods_are_of_one_or_of_several(family: str, folders: dict) -> Non
 
 
 @pytest.mark.parametrize("given", [3, [3], None])
-def test_what_is_no_text_is_told_what_is(given: object) -> None:
+def test_non_text_input_is_refused_with_what_is_allowed(given: object) -> None:
     with pytest.raises(TypeError, match="prompt must be a text or several, each a str, got"):
         as_text_list(given, "prompt")
     assert as_text_list("a", "prompt") == ["a"]

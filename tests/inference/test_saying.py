@@ -25,7 +25,7 @@ def pipelines(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Pipeline]:
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_settings_by_name_are_those_of_a_decoding(family: str, pipelines: dict) -> None:
+def test_keyword_settings_equal_config(family: str, pipelines: dict) -> None:
     model = pipelines[family]
     how = GenerationConfig(strategy=BeamSearch(beams=3), max_new_tokens=6)
     several = ["the old king", "", "a"]
@@ -42,7 +42,7 @@ def test_settings_by_name_are_those_of_a_decoding(family: str, pipelines: dict) 
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_a_stop_string_cuts_what_would_be_said(family: str, pipelines: dict) -> None:
+def test_stop_string_truncates_generated_text(family: str, pipelines: dict) -> None:
     model = pipelines[family]
     prompts = ["the old king", "the gate"]
     for more in ({}, {"temperature": 1.0}, {"beams": 2}):
@@ -56,7 +56,7 @@ def test_a_stop_string_cuts_what_would_be_said(family: str, pipelines: dict) -> 
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_an_answer_begins_as_it_is_told(family: str, pipelines: dict) -> None:
+def test_answer_starts_with_given_prefix(family: str, pipelines: dict) -> None:
     model = pipelines[family]
     said = model.generate(["the king", "a"], output_prefix=" of the", max_new_tokens=8)
     assert all(text.startswith(" of the") for text in said)
@@ -67,7 +67,7 @@ def test_an_answer_begins_as_it_is_told(family: str, pipelines: dict) -> None:
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_streamed_text_is_what_is_generated(family: str, pipelines: dict) -> None:
+def test_streamed_text_equals_generated_text(family: str, pipelines: dict) -> None:
     model = pipelines[family]
     for prompt in ("the old king", "", "un\u00e9 \u2603"):
         for how in ({}, {"temperature": 1.5}, {"stop": ["e", " "]}):
@@ -78,7 +78,7 @@ def test_streamed_text_is_what_is_generated(family: str, pipelines: dict) -> Non
     assert len(list(model.stream("the", temperature=1.0, max_new_tokens=12))) > 5
 
 
-def test_a_stream_comes_as_it_is_said_and_leaves_the_model_alone(pipelines: dict) -> None:
+def test_stream_is_lazy_and_leaves_the_model_unchanged(pipelines: dict) -> None:
     model = pipelines["gpt2"]
     model.model.train()
     pieces = model.stream("the", max_new_tokens=16)
@@ -89,7 +89,7 @@ def test_a_stream_comes_as_it_is_said_and_leaves_the_model_alone(pipelines: dict
     assert model.generate("the", max_new_tokens=16) == first + "".join(pieces)
 
 
-def test_a_stream_tells_mistakes_at_once(pipelines: dict) -> None:
+def test_stream_raises_errors_immediately(pipelines: dict) -> None:
     model = pipelines["gpt2"]
     for how, message in (
         ({"beams": 2}, "no stream"),
@@ -100,7 +100,7 @@ def test_a_stream_tells_mistakes_at_once(pipelines: dict) -> None:
             model.stream("the old king " * (1 if how else 40), **how)
 
 
-def test_characters_of_several_tokens_are_streamed_whole(tmp_path: Path) -> None:
+def test_multi_token_characters_are_streamed_whole(tmp_path: Path) -> None:
     _, opened = make("gpt2", tmp_path)
     model = load(tmp_path)
     known, snowman = tokenizer("gpt2"), "\u2603"
@@ -120,7 +120,7 @@ def test_characters_of_several_tokens_are_streamed_whole(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_choices_are_ordered_by_their_likelihood(family: str, pipelines: dict) -> None:
+def test_choices_are_ordered_by_likelihood(family: str, pipelines: dict) -> None:
     model = pipelines[family]
     choices = [" king", " gate", " old sea"]
     found = model.rank_choices("the old", choices)
@@ -136,7 +136,7 @@ def test_choices_are_ordered_by_their_likelihood(family: str, pipelines: dict) -
             model.rank_choices("the", some)
 
 
-def test_what_the_tokenizer_does_not_know_is_not_to_be_said(pipelines: dict) -> None:
+def test_unknown_text_is_refused_as_choice(pipelines: dict) -> None:
     model = pipelines["t5"]
     for ask in (
         lambda: model.generate("the king", output_prefix="\u2603"),
@@ -147,9 +147,7 @@ def test_what_the_tokenizer_does_not_know_is_not_to_be_said(pipelines: dict) -> 
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_a_draft_of_the_same_vocabulary_guesses(
-    family: str, pipelines: dict, tmp_path: Path
-) -> None:
+def test_draft_of_same_vocabulary_is_accepted(family: str, pipelines: dict, tmp_path: Path) -> None:
     model = pipelines[family]
     other = {"gpt2": "t5", "t5": "gpt2"}[family]
     with pytest.raises(ValueError, match=r"has another vocabulary \(\d+ tokens\)"):
@@ -161,7 +159,7 @@ def test_a_draft_of_the_same_vocabulary_guesses(
     assert "".join(model.stream("the king", max_new_tokens=9, draft=draft)) == text
 
 
-def test_a_prompt_longer_than_the_positions_is_read_in_a_window(pipelines: dict) -> None:
+def test_prompt_beyond_positions_is_read_in_a_window(pipelines: dict) -> None:
     model = pipelines["gpt2"]  # of 40 positions
     long = "the old king saw the gate " * 20
     with pytest.raises(ValueError, match="`window` reads the last of it"):

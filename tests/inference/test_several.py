@@ -23,7 +23,7 @@ def parts(folder: Path, words: dict[str, str], family: str = "bert") -> dict[str
 
 
 @pytest.mark.parametrize("family", ["bert", "gpt2"])
-def test_each_text_is_answered_as_its_part_answers_it_alone(family: str, tmp_path: Path) -> None:
+def test_each_text_is_predicted_as_by_its_adapter_alone(family: str, tmp_path: Path) -> None:
     words = {
         "low": "lora",
         "after": "pfeiffer",
@@ -43,13 +43,13 @@ def test_each_text_is_answered_as_its_part_answers_it_alone(family: str, tmp_pat
             assert answer["probabilities"] == pytest.approx(alone["probabilities"], abs=1e-4)
 
 
-def test_a_part_that_changes_the_model_cannot_share_it(tmp_path: Path) -> None:
+def test_adapter_that_changes_base_weights_is_refused(tmp_path: Path) -> None:
     folders = parts(tmp_path, {"low": "lora", "biases": "bitfit"})
     with pytest.raises(ValueError, match="changes base weights"):
         unmask.MultiAdapter(folders)
 
 
-def test_mistakes_are_named(tmp_path: Path) -> None:
+def test_invalid_adapters_are_named(tmp_path: Path) -> None:
     folders = parts(tmp_path, {"low": "lora"})
     several = unmask.MultiAdapter(folders)
     with pytest.raises(ValueError, match=r"adapter must be one of low, got 'high'"):

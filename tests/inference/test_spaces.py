@@ -45,7 +45,7 @@ def run(capsys, home, monkeypatch):
     return command
 
 
-def test_a_file_is_word_vectors_and_a_folder_or_a_card_is_not(home) -> None:
+def test_path_is_recognized_as_word_vectors_or_model(home) -> None:
     assert is_word_vectors(home / "royal.vec")
     assert is_word_vectors("nowhere/vectors.bin.gz")
     assert not is_word_vectors(home)
@@ -58,7 +58,7 @@ def test_a_file_is_word_vectors_and_a_folder_or_a_card_is_not(home) -> None:
     assert unmask.load_word_vectors(home / "royal.vec", limit=2).words == ("man", "woman")
 
 
-def test_neighbors_are_shown(run) -> None:
+def test_neighbors_are_printed(run) -> None:
     status, out, _ = run("neighbors royal.vec king woman --minus man -k 2")
     assert (status, out.split()[1]) == (0, "queen")
     assert len(out.splitlines()) == 2
@@ -102,14 +102,14 @@ def test_vectors_are_converted(name, to, form, run, home, space) -> None:
     assert json.loads(run(f"convert {name} b.vec --limit 2 --json")[1])["words"] == 2
 
 
-def test_a_model_of_vectors_is_described(run) -> None:
+def test_word_vectors_are_described(run) -> None:
     _, out, _ = run("show royal.vec")
     assert "7, lower case only" in out
     assert json.loads(run("show royal.vec --json")[1])["width"] == 4
 
 
 @pytest.mark.parametrize("method", ["pca", "tsne"])
-def test_words_are_drawn(method, run, home) -> None:
+def test_words_are_plotted(method, run, home) -> None:
     status, out, err = run(f"picture royal.vec pear --words list.txt --out x.svg --method {method}")
     assert (status, out) == (0, "x.svg: 4 words\n"), err
     assert err == "list.txt: 1 of 4 words are not known: nobody\n"
@@ -119,7 +119,7 @@ def test_words_are_drawn(method, run, home) -> None:
     assert (home / "y.svg").read_text() == drawn
 
 
-def test_a_model_of_the_package_is_named_as_everywhere(home) -> None:
+def test_bundled_model_is_named_as_everywhere(home) -> None:
     space = unmask.load_word_vectors("unmask-mini-en", limit=2000)
     model = unmask.load("unmask-mini-en")
     known = model.tokenizer.word_vocabulary()
@@ -181,21 +181,21 @@ def test_a_model_of_the_package_is_named_as_everywhere(home) -> None:
         ("show list.txt", "list.txt:1: a line must be a word"),
     ],
 )
-def test_a_mistake_is_told_in_one_line(words, said, run) -> None:
+def test_mistake_is_reported_in_one_line(words, said, run) -> None:
     status, out, err = run(words)
     assert (status, out) == (2, "")
     assert said in err
     assert len(err.splitlines()) == 1
 
 
-def test_a_space_in_a_word_is_an_error_that_says_the_option(run, home, space) -> None:
+def test_white_space_in_a_word_names_the_option(run, home, space) -> None:
     (home / "g.txt").write_text("new york 1 2\na 3 4\n")
     status, _, err = run("convert g.txt h.vec")
     assert (status, "(--white-space _)" in err, "'new york'" in err) == (2, True, True)
     assert run("convert g.txt h.vec --white-space _")[0] == 0
 
 
-def test_torch_is_not_imported_for_word_vectors(home) -> None:
+def test_word_vector_commands_do_not_import_torch(home) -> None:
     code = f"""
 import sys
 from unmask.cli import main as cli
@@ -206,7 +206,7 @@ sys.exit("torch" in sys.modules)
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
-def test_labels_hide_no_other_where_there_is_room(space) -> None:
+def test_plot_labels_do_not_overlap_where_there_is_room(space) -> None:
     from unmask.reports.charts.word_map import _place_labels, _scale_to_page
 
     rng = np.random.default_rng(0)
@@ -224,7 +224,7 @@ def test_labels_hide_no_other_where_there_is_room(space) -> None:
             assert beside or abs(top - other[1]) >= 14.99
 
 
-def test_points_that_are_all_the_same_are_drawn(tmp_path) -> None:
+def test_identical_points_are_plotted(tmp_path) -> None:
     space = unmask.KeyedVectors(
         ("a", "<b>", "c", "zero"), np.array([[1], [1], [1], [0]], np.float32)
     )

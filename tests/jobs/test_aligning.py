@@ -53,7 +53,7 @@ def home(tmp_path_factory) -> Home:
     return Home(folder, source, target, pairs)
 
 
-def test_a_dictionary_maps_and_another_scores(home: Home, tmp_path: Path) -> None:
+def test_train_dictionary_maps_and_test_dictionary_scores(home: Home, tmp_path: Path) -> None:
     made = unmask.align(
         home / "en.vec",
         home / "de.vec",
@@ -89,7 +89,7 @@ def test_a_dictionary_maps_and_another_scores(home: Home, tmp_path: Path) -> Non
     assert "1 of the test words are in the seed dictionary, too" in page
 
 
-def test_the_first_pairs_are_seeds_and_the_others_the_test(home: Home) -> None:
+def test_first_pairs_are_seeds_and_the_rest_the_test(home: Home) -> None:
     made = unmask.align(home.source, home.target, dictionary=home / "all.tsv", seed_pairs=60)
     assert made.summary["seeds"] == 60
     assert made.scores["nearest"].n_evaluated == N - 60
@@ -100,7 +100,7 @@ def test_the_first_pairs_are_seeds_and_the_others_the_test(home: Home) -> None:
 
 
 @pytest.mark.parametrize("way", ["csls", "nearest", "stochastic", None])
-def test_numerals_are_enough_with_self_learning(way, home: Home, monkeypatch) -> None:
+def test_numerals_suffice_with_self_learning(way, home: Home, monkeypatch) -> None:
     import unmask.jobs.word_vectors.align.align as serving
 
     monkeypatch.setattr(
@@ -115,25 +115,25 @@ def test_numerals_are_enough_with_self_learning(way, home: Home, monkeypatch) ->
     assert made.scores["csls"].precision_at_1 > 0.95
 
 
-def test_without_a_test_nothing_is_claimed(home: Home) -> None:
+def test_no_claim_is_made_without_a_test(home: Home) -> None:
     made = unmask.align(home.source, home.target, dictionary=home / "all.tsv")
     assert made.scores == {}
     assert made.score_table()[1] == []
     assert any("not tested" in line for line in made.notes())
 
 
-def test_self_learning_that_nobody_asked_for_is_no_error_in_a_small_space(home: Home) -> None:
+def test_default_self_learning_is_skipped_in_a_small_space(home: Home) -> None:
     five = home.source.most_frequent(5)
     assert unmask.align(five, five, identical=True).summary["self_learning"] == "none"
 
 
-def test_spaces_without_numbers_do_not_align(home: Home) -> None:
+def test_spaces_without_numerals_do_not_align(home: Home) -> None:
     empty = named(np.zeros((N, 20)))
     made = unmask.align(empty, empty, semantic_shift=3)
     assert "the semantic shifts mean nothing" in made.notes()[-1]
 
 
-def test_unrelated_files_are_said_not_to_align(home: Home) -> None:
+def test_unrelated_spaces_are_reported_as_unaligned(home: Home) -> None:
     other = named(clustered(N, 20, seed=8).vectors, words=home.target.words)
     made = unmask.align(home.source, other, dictionary=home / "all.tsv", seed_pairs=15)
     assert made.summary["self_learning"] == "csls"
@@ -158,7 +158,7 @@ def two_times(n_moved: int) -> tuple[KeyedVectors, KeyedVectors]:
     return KeyedVectors(then.words, then.vectors, counts), now
 
 
-def test_the_words_that_moved_most_are_found_with_their_neighbors() -> None:
+def test_largest_semantic_shifts_are_found_with_neighbors() -> None:
     then, now = two_times(6)
     made = unmask.align(then, now, semantic_shift=8)
     assert {one.word for one in made.semantic_shifts[:6]} == {f"w{i}" for i in range(6)}
@@ -173,7 +173,7 @@ def test_the_words_that_moved_most_are_found_with_their_neighbors() -> None:
     assert "do not align" not in " ".join(made.notes())
 
 
-def test_rare_words_are_not_said_to_move() -> None:
+def test_rare_words_are_excluded_from_shifts() -> None:
     then, now = two_times(6)
     counted = [
         one.word
@@ -189,7 +189,7 @@ def test_rare_words_are_not_said_to_move() -> None:
         unmask.align(then, now, semantic_shift=N, vocabulary_cutoff=2)
 
 
-def test_times_are_aligned_on_given_words(tmp_path: Path) -> None:
+def test_periods_are_aligned_on_given_words(tmp_path: Path) -> None:
     then, now = two_times(6)
     (tmp_path / "anchors.txt").write_text("".join(f"w{i}\n" for i in range(50, 150)) + "nobody\n")
     made = unmask.align(then, now, anchors=tmp_path / "anchors.txt", semantic_shift=6)
@@ -197,7 +197,7 @@ def test_times_are_aligned_on_given_words(tmp_path: Path) -> None:
     assert {one.word for one in made.semantic_shifts} == {f"w{i}" for i in range(6)}
 
 
-def test_what_moved_between_unrelated_spaces_says_nothing() -> None:
+def test_shifts_of_unrelated_spaces_are_reported_as_meaningless() -> None:
     then = clustered(N, 20, seed=5)
     made = unmask.align(then, named(clustered(N, 20, seed=9).vectors), semantic_shift=3)
     assert "the semantic shifts mean nothing" in made.notes()[-1]
@@ -214,7 +214,7 @@ def test_words_with_white_space_are_written(tmp_path: Path, home: Home) -> None:
     assert not (tmp_path / "other").exists()
 
 
-def test_progress_is_shown_where_asked(home: Home, monkeypatch) -> None:
+def test_progress_is_shown_when_requested(home: Home, monkeypatch) -> None:
     import unmask.jobs.word_vectors.align.align as serving
 
     class Terminal(io.StringIO):
@@ -236,7 +236,7 @@ def run(capsys, *arguments: object) -> tuple[int, str, str]:
     return (status, *capsys.readouterr())
 
 
-def test_the_command_prints_a_table_and_writes_a_folder(home: Home, tmp_path: Path, capsys) -> None:
+def test_command_prints_table_and_writes_folder(home: Home, tmp_path: Path, capsys) -> None:
     words = f"--dictionary {home / 'all.tsv'} --seed-pairs 60 --refine 1 --out {tmp_path / 'o'}"
     status, out, _ = run(capsys, "align", home / "en.vec", home / "de.vec", *words.split())
     assert status == 0
@@ -247,7 +247,7 @@ def test_the_command_prints_a_table_and_writes_a_folder(home: Home, tmp_path: Pa
     }  # fmt: skip
 
 
-def test_the_command_lists_what_moved(home: Home, tmp_path: Path, capsys) -> None:
+def test_command_lists_semantic_shifts(home: Home, tmp_path: Path, capsys) -> None:
     then, now = two_times(6)
     write_vectors(then, tmp_path / "then.vec")
     write_vectors(now, tmp_path / "now.bin")
@@ -307,7 +307,7 @@ def test_the_command_lists_what_moved(home: Home, tmp_path: Path, capsys) -> Non
         ("en.vec de.vec --numerals --limit 0", "--limit must be 1 or more, got 0"),
     ],
 )
-def test_a_mistake_is_told_in_one_line(
+def test_mistake_is_reported_in_one_line(
     words: str, line: str, home: Home, capsys, monkeypatch
 ) -> None:
     monkeypatch.chdir(home.folder)
@@ -320,6 +320,6 @@ def test_a_mistake_is_told_in_one_line(
 
 
 @pytest.mark.parametrize("wrong", [{"map": "affine"}, {"normalize": "all"}, {"self_learning": "x"}])
-def test_a_wrong_choice_is_told_in_python_too(wrong: dict, home: Home) -> None:
+def test_invalid_choice_is_refused_in_python_too(wrong: dict, home: Home) -> None:
     with pytest.raises((ValueError, TypeError), match=r"must be one of|violates|Type-check"):
         unmask.align(home.source, home.target, numerals=True, **wrong)

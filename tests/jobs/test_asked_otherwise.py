@@ -53,9 +53,7 @@ def run(name: str, objective: str, text: Path, out: Path, *changes: str, **more:
     )
 
 
-def test_a_bert_that_reads_forward_is_one_that_generates_in_transformers(
-    text: Path, tmp_path: Path
-) -> None:
+def test_causal_bert_equals_bert_lm_head_model_of_transformers(text: Path, tmp_path: Path) -> None:
     import transformers
 
     out = tmp_path / "run"
@@ -77,16 +75,14 @@ def test_a_bert_that_reads_forward_is_one_that_generates_in_transformers(
     assert torch.isfinite(torch.tensor(list(again.evaluate(text).loss.values()))).all()
 
 
-def test_a_llama_that_sees_both_ways_is_kept_in_our_words_and_says_so(
-    text: Path, tmp_path: Path
-) -> None:
+def test_bidirectional_llama_is_saved_in_own_format_and_says_so(text: Path, tmp_path: Path) -> None:
     out = tmp_path / "run"
     run("llama-mini", "mlm", text, out)
     assert load(out).fill("the old [MASK]").blanks
     assert "cannot express architecture.causal" in (out / "README.md").read_text()
 
 
-def test_replaced_tokens_of_another_network_and_its_generator_are_kept(
+def test_replaced_token_detection_on_other_backbone_keeps_its_generator(
     text: Path, tmp_path: Path
 ) -> None:
     out = tmp_path / "run"
@@ -100,7 +96,7 @@ def test_replaced_tokens_of_another_network_and_its_generator_are_kept(
         run("roberta-mini", "mlm", text, out, resume=True)
 
 
-def test_a_short_run_has_the_published_share_of_its_schedule(
+def test_short_run_has_published_share_of_warmup(
     text: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     more = {"architecture": {"d_model": 32, "d_ff": 64, "n_layers": 1, "n_heads": 2}}
@@ -123,7 +119,7 @@ def test_a_short_run_has_the_published_share_of_its_schedule(
         )  # fmt: skip
 
 
-def test_what_the_cards_rows_or_network_alone_could_do_is_left_out_and_told(
+def test_inapplicable_preset_options_are_dropped_and_reported(
     text: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     small = {**SMALL, "architecture": SCRIPT.tiny(CARDS["xlnet-mini"].architecture)}
@@ -157,7 +153,7 @@ def test_hide_and_pretrain_refuse_alike(
     assert str(shown.value) == str(refused.value)
 
 
-def test_a_tokenizer_that_is_given_has_what_the_objective_needs(text: Path, tmp_path: Path) -> None:
+def test_given_tokenizer_must_have_the_tokens_of_the_objective(text: Path, tmp_path: Path) -> None:
     run("gpt2-mini", "clm", text, tmp_path / "first")
     given = str(tmp_path / "first")
     small = {key: value for key, value in SMALL.items() if key != "vocab_size"}
@@ -171,7 +167,7 @@ def test_a_tokenizer_that_is_given_has_what_the_objective_needs(text: Path, tmp_
 @pytest.mark.slow
 @pytest.mark.parametrize("objective", SCRIPT.OBJECTIVES)
 @pytest.mark.parametrize("name", CARDS)
-def test_each_pair_is_trained_opened_and_equal_or_has_a_reason(
+def test_each_model_objective_pair_trains_or_has_a_reason(
     name: str, objective: str, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     out = tmp_path_factory.getbasetemp() / "table"

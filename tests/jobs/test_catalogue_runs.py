@@ -31,7 +31,7 @@ def end(*arguments: object) -> int:
 
 @cards
 @pytest.mark.filterwarnings("ignore")  # of two steps on a small text much may be said
-def test_a_small_card_passes_all_commands(name: str, tmp_path: Path) -> None:
+def test_small_preset_passes_all_commands(name: str, tmp_path: Path) -> None:
     text, held_out = tmp_path / "small.txt", tmp_path / "held-out.txt"
     text.write_text(corpus(60))
     held_out.write_text(corpus(4, seed=1))
@@ -85,7 +85,7 @@ def _asked(made: Path, held_out: str, folder: Path) -> None:
         assert fills or generates
 
 
-def test_scores_of_subwords_stand_beside_the_model_and_are_checked(tmp_path: Path) -> None:
+def test_subword_scores_are_saved_and_verified(tmp_path: Path) -> None:
     text = tmp_path / "small.txt"
     text.write_text(corpus(30))
     made = tmp_path / "run"

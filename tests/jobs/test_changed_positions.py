@@ -32,7 +32,7 @@ SCHEMES = (
 @pytest.mark.quick("bert-mini", "t5-mini", "llama-mini", "lstm-mini")
 @pytest.mark.parametrize("scheme", SCHEMES)
 @pytest.mark.parametrize("name", CARDS)
-def test_a_scheme_of_places_works_or_says_why(name: str, scheme: str) -> None:
+def test_position_scheme_trains_or_is_refused_with_reason(name: str, scheme: str) -> None:
     card = MODELS[name]
     two = isinstance(card.architecture, EncoderDecoderArchitecture)
     keys = [f"architecture.{side}.position" for side in ("encoder", "decoder")]

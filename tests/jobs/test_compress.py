@@ -25,7 +25,7 @@ def folder(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize("family", ["bert", "gpt2", "t5", "bart"])
 @pytest.mark.parametrize("method", METHODS)
-def test_a_compressed_model_is_smaller_and_has_the_decoded_weights(
+def test_compressed_model_is_smaller_with_decoded_weights(
     family: str, method: str, tmp_path: Path
 ) -> None:
     _, before = make(family, tmp_path / "model")
@@ -51,7 +51,7 @@ def test_a_compressed_model_is_smaller_and_has_the_decoded_weights(
     assert all(torch.equal(again[name], w) for name, w in mine.items())
 
 
-def test_two_methods_one_after_the_other(folder: Path, tmp_path: Path) -> None:
+def test_two_methods_in_sequence(folder: Path, tmp_path: Path) -> None:
     unmask.compress(folder, method=["prune:fraction=0.5", "int8"], out=tmp_path / "small")
     facts = json.loads((tmp_path / "small" / "unmask.json").read_text())
     assert [one["method"] for one in facts["compression"]] == ["prune", "quantize"]
@@ -62,7 +62,7 @@ def test_two_methods_one_after_the_other(folder: Path, tmp_path: Path) -> None:
     assert "open in Unmask alone" in (tmp_path / "small" / "README.md").read_text()
 
 
-def test_what_was_done_before_is_kept(folder: Path, tmp_path: Path) -> None:
+def test_earlier_compressions_are_recorded(folder: Path, tmp_path: Path) -> None:
     unmask.compress(folder, method=["prune:fraction=0.3"], out=tmp_path / "first")
     unmask.compress(tmp_path / "first", method=["int8"], out=tmp_path / "second")
     note = unmask.describe(str(tmp_path / "second"))["note"]
@@ -70,14 +70,14 @@ def test_what_was_done_before_is_kept(folder: Path, tmp_path: Path) -> None:
     assert "quantize (bits 8" in note
 
 
-def test_an_open_model_is_not_changed(folder: Path, tmp_path: Path) -> None:
+def test_open_model_is_not_changed(folder: Path, tmp_path: Path) -> None:
     opened = unmask.load(folder)
     before = {name: w.clone() for name, w in opened.model.own_weights().items()}
     unmask.compress(opened, method=["prune:fraction=0.9"], out=tmp_path / "small")
     assert all(torch.equal(w, before[name]) for name, w in opened.model.own_weights().items())
 
 
-def test_the_command_prints_sizes(
+def test_command_prints_sizes(
     folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run(["compress", str(folder), "--method", "int4", "--out", str(tmp_path / "a")]) == 0
@@ -132,7 +132,7 @@ def damaged(folder: Path, change: Any) -> None:
         (lambda t: t.pop(min(t)), "the weights lack 1 tensors"),
     ],
 )
-def test_a_record_that_is_not_that_of_the_tensors_is_refused(
+def test_record_contradicting_the_tensors_is_refused(
     change: Any, message: str, folder: Path, tmp_path: Path
 ) -> None:
     unmask.compress(folder, method=["int8"], out=tmp_path / "small")
@@ -141,7 +141,7 @@ def test_a_record_that_is_not_that_of_the_tensors_is_refused(
         unmask.load(tmp_path / "small")
 
 
-def test_a_flipped_bit_is_found(folder: Path, tmp_path: Path) -> None:
+def test_flipped_bit_is_detected(folder: Path, tmp_path: Path) -> None:
     unmask.compress(folder, method=[Quantize(bits=4.0)], out=tmp_path / "small")
     path = tmp_path / "small" / PACKED_WEIGHTS
     data = bytearray(path.read_bytes())

@@ -56,7 +56,7 @@ STUDY = {
 
 
 @pytest.mark.parametrize("name", STUDY)
-def test_a_run_is_resumed_and_opened_as_any_other(
+def test_run_is_resumed_and_loaded_as_any_other(
     name: str, text: Path, teacher: Path, tmp_path: Path
 ) -> None:
     more = dict(STUDY[name])
@@ -100,7 +100,7 @@ def test_a_run_is_resumed_and_opened_as_any_other(
         torch.testing.assert_close(packed[name_], w, rtol=2e-3, atol=2e-3 * float(w.abs().max()))
 
 
-def test_codes_of_a_transposed_layout_are_packed_without_loss(text: Path, tmp_path: Path) -> None:
+def test_codes_of_transposed_layout_are_packed_losslessly(text: Path, tmp_path: Path) -> None:
     make("gpt2", tmp_path / "base")
     unmask.pretrain(
         "gpt2-mini", data=text, init_from=tmp_path / "base", out=tmp_path / "run", steps=2,
@@ -129,7 +129,7 @@ def test_codes_of_a_transposed_layout_are_packed_without_loss(text: Path, tmp_pa
         (["--compress", "halve"], "compress must be one of qat, gradual, movement, keep_zeros"),
     ],
 )
-def test_a_wrong_option_is_one_line(
+def test_invalid_option_is_one_line(
     options: list[str],
     message: str,
     text: Path,
@@ -149,12 +149,12 @@ def test_a_wrong_option_is_one_line(
     assert not out.exists()
 
 
-def test_packed_needs_codes(teacher: Path, tmp_path: Path) -> None:
+def test_packing_needs_codes(teacher: Path, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="packed: the model was not trained with codes"):
         unmask.compress(teacher, method=["packed"], out=tmp_path / "out")
 
 
-def test_a_schedule_of_pruning_fixes_the_number_of_steps(text: Path, tmp_path: Path) -> None:
+def test_pruning_schedule_fixes_the_number_of_steps(text: Path, tmp_path: Path) -> None:
     constant = [*SMALL, "schedule={kind='Constant',warmup=0}"]
     for name, methods in (("codes", ["qat:bits=8"]), ("masks", ["gradual:fraction=0.5"])):
         pretrain(text, tmp_path / name, compression=methods, changes=constant, vocab_size=150)

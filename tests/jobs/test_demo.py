@@ -16,14 +16,14 @@ from unmask.jobs.demo import demo
         ({"seeds": 0}, "seeds must be at least 1, got 0"),
     ],
 )
-def test_numbers_that_are_not_allowed_are_refused(told: dict, message: str, tmp_path: Path) -> None:
+def test_invalid_numbers_are_refused(told: dict, message: str, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=message):
         demo(tmp_path / "demo", **told)
     assert not (tmp_path / "demo").exists()
 
 
 @pytest.mark.slow
-def test_it_pretrains_fine_tunes_and_reports_and_is_not_done_twice(tmp_path: Path, capsys) -> None:
+def test_demo_pretrains_fine_tunes_and_reports_only_once(tmp_path: Path, capsys) -> None:
     out = tmp_path / "demo"
     found = demo(out, minutes=0.1, seeds=1)
     said = capsys.readouterr().err

@@ -10,7 +10,7 @@ from unmask.jobs.pretrain.pretrain import pretrain
 from unmask.zoo.catalogue import MODELS
 
 
-def test_a_card_is_described_with_its_costs() -> None:
+def test_preset_is_described_with_its_costs() -> None:
     facts = describe("bert-base-uncased")
     assert facts["parameters"] == 110_106_428
     assert facts["memory_bytes"]["inference_float32"] == 4 * 110_106_428
@@ -18,7 +18,7 @@ def test_a_card_is_described_with_its_costs() -> None:
     assert 6 * 85e6 < facts["flops_per_token"] < 6 * 130e6
 
 
-def test_memory_of_training_counts_what_is_not_kept() -> None:
+def test_training_memory_counts_unsaved_parameters() -> None:
     facts = describe("canine-s-mini")
     scores = 8192 * (256 + 1)
     assert facts["memory_bytes"]["training"] == 18 * (facts["parameters"] + scores)
@@ -26,7 +26,7 @@ def test_memory_of_training_counts_what_is_not_kept() -> None:
 
 @pytest.mark.quick(*{card.family: name for name, card in MODELS.items()}.values())
 @pytest.mark.parametrize("name", MODELS)
-def test_every_card_has_a_line_and_a_page(name: str) -> None:
+def test_every_preset_has_a_summary_line_and_a_page(name: str) -> None:
     card = MODELS[name]
     assert preset_line(card).startswith(f"{name} ")
     assert len(preset_line(card)) < 80
@@ -38,7 +38,7 @@ def test_every_card_has_a_line_and_a_page(name: str) -> None:
     assert not any("\u202f" in line for line in lines)
 
 
-def test_a_page_does_not_tell_what_says_nothing_of_the_network() -> None:
+def test_page_omits_costs_of_tables_without_network() -> None:
     pages = {
         name: list(format_description(describe(name)))
         for name in ("lstm-medium", "glove-mini", "t5-mini")
@@ -58,7 +58,7 @@ def test_a_page_does_not_tell_what_says_nothing_of_the_network() -> None:
     assert not any("to train" in line for line in pages["glove-mini"])
 
 
-def test_a_run_is_described_by_its_own_recipe(tmp_path: Path) -> None:
+def test_run_is_described_by_its_own_recipe(tmp_path: Path) -> None:
     (tmp_path / "text.txt").write_text(corpus())
     pretrain(
         "bert-tiny", data=tmp_path / "text.txt", out=tmp_path / "run", steps=2, quiet=True,
@@ -77,7 +77,7 @@ def test_a_run_is_described_by_its_own_recipe(tmp_path: Path) -> None:
     )
 
 
-def test_an_unknown_name_is_refused_and_the_nearest_named() -> None:
+def test_unknown_name_is_refused_with_the_nearest() -> None:
     with pytest.raises(ValueError, match=r"unknown model 'gpt2-midi'; did you mean 'gpt2-mini'\?"):
         describe("gpt2-midi")
     with pytest.raises(FileNotFoundError, match="runs/none: no such folder"):

@@ -53,14 +53,14 @@ def test_all_tasks_of_a_folder_are_scored(home: Path, capsys: pytest.CaptureFixt
     assert told in capsys.readouterr().err
 
 
-def test_a_task_of_ones_own_needs_no_other_folder(home: Path) -> None:
+def test_user_task_needs_no_data_folder(home: Path) -> None:
     (found,) = evaluate_tasks(home / "gpt2", str(home / "own.toml"), shots=2, terminal=None)
     assert (found.task, found.shots, found.n_examples) == ("own", 2, 6)
     again = evaluate_tasks(home / "gpt2", str(home / "own.toml"), shots=2, terminal=None)
     assert again == [found]
 
 
-def test_scores_are_written_in_lines() -> None:
+def test_scores_are_formatted_in_lines() -> None:
     one = TaskScore(
         task="blimp",
         shots=0,
@@ -78,7 +78,7 @@ def test_scores_are_written_in_lines() -> None:
     ]
 
 
-def test_the_command_prints_a_table_or_json(home: Path, capsys: pytest.CaptureFixture) -> None:
+def test_command_prints_table_or_json(home: Path, capsys: pytest.CaptureFixture) -> None:
     words = ["evaluate", home / "gpt2", "--task", "blimp", "--task", home / "own.toml"]
     words += ["--data", home, "--shots", "0,1", "--rows", "3", "--seed", "1"]
     assert cli.run([*map(str, words)]) == 0
@@ -119,7 +119,7 @@ def test_the_command_prints_a_table_or_json(home: Path, capsys: pytest.CaptureFi
         ("--data {0}/ptb.test.txt --rows 3", "--rows needs --task"),
     ],
 )
-def test_a_mistake_is_told_in_one_line(
+def test_mistake_is_reported_in_one_line(
     words: str, line: str, home: Path, capsys: pytest.CaptureFixture
 ) -> None:
     assert cli.run(["evaluate", str(home / "gpt2"), *words.format(home).split()]) == 2
@@ -128,7 +128,7 @@ def test_a_mistake_is_told_in_one_line(
     assert len(said) == 1
 
 
-def test_a_text_is_asked_once_where_others_have_shots_too(home: Path) -> None:
+def test_perplexity_task_runs_once_for_several_shot_counts(home: Path) -> None:
     tasks = ["blimp", "penn-treebank"]
     found = evaluate_tasks(home / "gpt2", tasks, data=home, shots=(0, 1), terminal=None)
     names = [(one.task, one.shots) for one in found]

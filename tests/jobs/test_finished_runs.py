@@ -29,7 +29,7 @@ QUICK = ("electra-mini", "coco-lm-mini", "t5-mini", "elmo-mini", "canine-s-mini"
 CARDS = [name for name in MODELS if name.endswith(("-mini", "-tiny"))] + ["skip-thoughts-bi"]
 
 
-def test_each_family_has_a_card_here() -> None:
+def test_every_family_has_a_preset_here() -> None:
     own = {card.family for card in MODELS.values()}
     assert own == {MODELS[name].family for name in CARDS}
 
@@ -38,7 +38,7 @@ def test_each_family_has_a_card_here() -> None:
     "name", [pytest.param(n, marks=() if n in QUICK else pytest.mark.slow) for n in CARDS]
 )
 @pytest.mark.filterwarnings("ignore")  # of two steps on a small text much may be said
-def test_a_finished_run_that_is_resumed_stays_as_it_is(name: str, tmp_path: Path) -> None:
+def test_resuming_a_finished_run_changes_nothing(name: str, tmp_path: Path) -> None:
     text, out = tmp_path / "text.txt", tmp_path / "run"
     text.write_text(corpus(40))
     language = "en_XX=" if name == "mbart-mini" else ""

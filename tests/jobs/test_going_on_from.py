@@ -63,7 +63,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize(("name", "objective"), CASES)
-def test_all_that_a_run_learned_goes_on(
+def test_all_learned_weights_are_carried_over(
     name: str, objective: str | None, folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     small = "vocab_size=300"
@@ -79,7 +79,7 @@ def test_all_that_a_run_learned_goes_on(
     assert odd == []
 
 
-def test_what_begins_anew_is_told_in_one_line(
+def test_reinitialized_weights_are_reported_in_one_line(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     first = train("canine-s-mini", folder, "first", "vocab_size=300", quiet=True)

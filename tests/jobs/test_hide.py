@@ -30,17 +30,17 @@ def asked(model: str, **more) -> list[tuple[int, str]]:
 @pytest.mark.parametrize(
     "model", ["bert-mini", "gpt2", "t5-small", "canine-mini", "canine-s-mini", "elmo-mini"]
 )
-def test_the_same_seed_hides_the_same_places(model: str) -> None:
+def test_same_seed_masks_the_same_positions(model: str) -> None:
     assert asked(model, seed=3) == asked(model, seed=3)
     assert asked(model)
 
 
 @pytest.mark.parametrize("model", ["bert-mini", "t5-small"])
-def test_another_seed_hides_other_places(model: str) -> None:
+def test_other_seed_masks_other_positions(model: str) -> None:
     assert len({tuple(asked(model, seed=seed)) for seed in range(4)}) > 1
 
 
-def test_gpt_is_asked_for_every_token_and_t5_reads_with_an_encoder() -> None:
+def test_gpt_has_a_target_at_every_token_and_t5_an_encoder() -> None:
     gpt, t5 = hide("gpt2", TEXT), hide("t5-small", TEXT)
     assert gpt.source is None
     assert all(cell.target is not None for cell in gpt.inputs)
@@ -48,7 +48,7 @@ def test_gpt_is_asked_for_every_token_and_t5_reads_with_an_encoder() -> None:
     assert any(cell.role == "sentinel" for cell in t5.source)
 
 
-def test_another_objective_can_be_hidden_by_and_modes_have_a_tokenizer_of_their_own() -> None:
+def test_other_objective_can_be_shown_and_modes_have_own_tokenizer() -> None:
     order = ['objective={kind="DenoisingObjective",noises=[{kind="TokenPermutation"}]}']
     moved = hide("t5-small", TEXT, changes=order)
     assert moved.source is not None
@@ -62,7 +62,7 @@ def test_another_objective_can_be_hidden_by_and_modes_have_a_tokenizer_of_their_
     assert "[NLG]" not in str(hide("t5-mini", TEXT).source)
 
 
-def test_a_setting_of_the_objective_can_be_changed() -> None:
+def test_objective_setting_can_be_changed() -> None:
     changes = ["select.rate=0.9"]
     few, many = asked("bert-mini"), asked("bert-mini", changes=changes)
     assert len(many) > 2 * len(few)
@@ -75,7 +75,7 @@ def test_a_setting_of_the_objective_can_be_changed() -> None:
     assert {said.label for said in always} == {"1: B is from another text"}
 
 
-def test_xlnet_reads_ahead_a_second_text_that_may_be_another() -> None:
+def test_xlnet_reads_two_segments_in_either_relation() -> None:
     two = [f"A king saw a fox. {i} foxes saw a king." for i in range(4)]
     said = [hide("xlnet-mini", " ".join(two), seed=seed) for seed in range(8)]
     seconds = {
@@ -99,12 +99,12 @@ def test_xlnet_reads_ahead_a_second_text_that_may_be_another() -> None:
         ("select", "must be key=value"),
     ],
 )
-def test_a_wrong_setting_is_one_clear_error(change: str, message: str) -> None:
+def test_invalid_setting_is_one_clear_error(change: str, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         hide("bert-mini", TEXT, changes=[change])
 
 
-def test_text_that_is_none_and_a_seed_below_zero_are_refused() -> None:
+def test_empty_text_and_negative_seed_are_refused() -> None:
     with pytest.raises(ValueError, match="nothing to hide"):
         hide("bert-mini", "  ")
     with pytest.raises(ValueError, match="seed must be at least 0"):
@@ -113,7 +113,7 @@ def test_text_that_is_none_and_a_seed_below_zero_are_refused() -> None:
         hide("bret-mini", TEXT)
 
 
-def test_a_tokenizer_is_learned_once(monkeypatch) -> None:
+def test_tokenizer_is_trained_once(monkeypatch) -> None:
     before = asked("bert-mini")
 
     def fail(*arguments: object) -> None:
@@ -123,14 +123,14 @@ def test_a_tokenizer_is_learned_once(monkeypatch) -> None:
     assert asked("bert-mini") == before
 
 
-def test_a_home_that_cannot_be_written_does_no_harm(tmp_path: Path, monkeypatch) -> None:
+def test_unwritable_cache_folder_is_tolerated(tmp_path: Path, monkeypatch) -> None:
     (tmp_path / "file").write_text("")
     before = asked("bert-mini")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
     assert asked("bert-mini") == before
 
 
-def test_a_folder_has_a_tokenizer_and_an_objective_of_its_own(tmp_path: Path) -> None:
+def test_folder_uses_its_own_tokenizer_and_objective(tmp_path: Path) -> None:
     (tmp_path / "text.txt").write_text(corpus())
     pretrain(
         "bert-tiny",
@@ -154,6 +154,6 @@ def test_a_folder_has_a_tokenizer_and_an_objective_of_its_own(tmp_path: Path) ->
     assert "".join(cell.target or cell.piece for cell in said.inputs).startswith("[CLS]the")
 
 
-def test_a_text_that_nobody_would_look_through_is_refused() -> None:
+def test_overlong_text_is_refused() -> None:
     with pytest.raises(ValueError, match=r"has 1,048,577 characters; at most 1,048,576 are shown"):
         hide("bert-mini", "a" * (module.MAX_CHARACTERS + 1))

@@ -74,7 +74,7 @@ def dying(real, at: int):
     return call
 
 
-def test_three_stages_are_one_call(files, tmp_path) -> None:
+def test_three_stages_run_in_one_call(files, tmp_path) -> None:
     base = lstm(tmp_path)
     more = tmp_path / "more.txt"
     more.write_text("\n\n".join(text for text, _ in toy.texts(50, 9)), encoding="utf-8")
@@ -101,7 +101,7 @@ def test_three_stages_are_one_call(files, tmp_path) -> None:
     assert plain.best_run.dev != tuned.best_run.dev  # it did begin with other weights
 
 
-def test_words_of_the_domain_are_learned_and_begin_as_the_mean(files, tmp_path) -> None:
+def test_domain_words_are_added_and_start_as_the_mean(files, tmp_path) -> None:
     base = lstm(tmp_path, "ulmfit")
     before = unmask.load(base)
     rows = [(f"zyx {text} qvxy", label) for text, label in toy.texts(48, 1)]
@@ -136,7 +136,7 @@ def test_words_of_the_domain_are_learned_and_begin_as_the_mean(files, tmp_path) 
         shutil.rmtree(tmp_path / "same")
 
 
-def test_words_that_scores_group_by_frequency_stay_as_they_are(files, tmp_path) -> None:
+def test_frequency_grouped_softmax_keeps_its_vocabulary(files, tmp_path) -> None:
     base = lstm(
         tmp_path, "transformer-xl-words-mini", "architecture.n_layers=1",
         "architecture.n_heads=2", "architecture.adaptive_input.cutoffs=[20]",
@@ -153,7 +153,7 @@ def test_words_that_scores_group_by_frequency_stay_as_they_are(files, tmp_path) 
     assert "new to the model, 'zyx' the most frequent; they stay unknown" in said
 
 
-def test_a_half_that_reads_backward_answers_with_the_other(files, tmp_path) -> None:
+def test_forward_and_backward_models_are_averaged(files, tmp_path) -> None:
     runs = []
     for name in ("ulmfit-mini", "ulmfit-mini-backward"):
         (home := tmp_path / name).mkdir()
@@ -176,7 +176,7 @@ def test_a_half_that_reads_backward_answers_with_the_other(files, tmp_path) -> N
     assert both["probabilities"]["yes"] == pytest.approx(sum(said) / 2, abs=1e-6)
 
 
-def test_a_long_text_is_read_whole_and_learned_from_its_first_token_on(tmp_path) -> None:
+def test_long_text_is_read_whole_and_trained_from_first_token(tmp_path) -> None:
     base = lstm(tmp_path)
     rows = [(f"{text} " + "the cat runs " * 300, label) for text, label in toy.texts(16, 1)]
     train = toy.write(tmp_path / "long.tsv", rows)
@@ -210,7 +210,7 @@ def test_a_long_text_is_read_whole_and_learned_from_its_first_token_on(tmp_path)
 
 
 @pytest.mark.parametrize("family", ["bert", "gpt2", "t5"])
-def test_any_pretrained_model_reads_its_domain(family, files, tmp_path) -> None:
+def test_any_pretrained_model_adapts_to_its_domain(family, files, tmp_path) -> None:
     base = toy.pretrained(family, tmp_path / "base")
     quick(base, files, out=tmp_path / "out", epochs=1.0)
     run = json.loads((tmp_path / "out/in-domain/unmask.json").read_text())
@@ -222,7 +222,7 @@ def test_any_pretrained_model_reads_its_domain(family, files, tmp_path) -> None:
     ("where", "name", "at"),
     [(train, "save_checkpoint", 1), (stage, "pretrain", 1), (train_run, "_save_checkpoint", 1)],
 )
-def test_a_run_that_was_killed_in_either_stage_gives_the_same_bits(
+def test_run_killed_in_either_stage_resumes_bitwise(
     where, name, at, files, tmp_path, monkeypatch
 ) -> None:
     base = toy.pretrained("bert", tmp_path / "base")
@@ -237,7 +237,7 @@ def test_a_run_that_was_killed_in_either_stage_gives_the_same_bits(
         assert torch.equal(tensor, again.loaded_model.model.own_weights()[key]), key
 
 
-def test_a_small_part_stands_on_the_model_that_has_read_the_domain(files, tmp_path) -> None:
+def test_adapter_stands_on_the_domain_adapted_model(files, tmp_path) -> None:
     base = toy.pretrained("bert", tmp_path / "base")
     quick(base, files, out=tmp_path / "out", tune="lora:rank=2", epochs=1.0)
     said = json.loads((tmp_path / "out/adapter_config.json").read_text())
@@ -257,14 +257,14 @@ def test_a_small_part_stands_on_the_model_that_has_read_the_domain(files, tmp_pa
         ({"adapt_first": TaskAdaptivePretraining(unlabeled=("none.txt",))}, "none.txt"),
     ],
 )
-def test_a_mistake_is_told_before_anything_is_written(more, message, files, tmp_path) -> None:
+def test_mistake_is_reported_before_anything_is_written(more, message, files, tmp_path) -> None:
     base = more.pop("base", None) or toy.pretrained("bert", tmp_path / "base")
     with pytest.raises((ValueError, FileNotFoundError), match=message):
         quick(base, files, out=tmp_path / "out", **more)
     assert not (tmp_path / "out").exists()
 
 
-def test_where_the_text_is_too_little_nothing_is_left(files, tmp_path) -> None:
+def test_too_little_text_leaves_nothing(files, tmp_path) -> None:
     base = lstm(tmp_path)
     files["train"] = toy.write(tmp_path / "few.tsv", toy.texts(8, 1))
     with pytest.raises(ValueError, match="row_unit = stream: the text has"):
@@ -279,7 +279,7 @@ def test_where_the_text_is_too_little_nothing_is_left(files, tmp_path) -> None:
     assert not (tmp_path / "out").exists()
 
 
-def test_the_command_line_says_it_in_its_words(files, tmp_path, capsys) -> None:
+def test_command_line_runs_domain_adaptation(files, tmp_path, capsys) -> None:
     base, out = toy.pretrained("bert", tmp_path / "base"), tmp_path / "out"
     words = ["finetune", str(base), "--task", "classify", "--train", str(files["train"])]
     words += ["--epochs", "1", "--out", str(out), "--device", "cpu", "--quiet"]
@@ -293,7 +293,7 @@ def test_the_command_line_says_it_in_its_words(files, tmp_path, capsys) -> None:
     assert run["recipe"]["adapt_first"]["epochs"] == 1.0
 
 
-def test_pretraining_alone_is_told_how_long_it_is(files, tmp_path) -> None:
+def test_pretraining_steps_for_fine_tuning_are_refused_without_length(files, tmp_path) -> None:
     base = toy.pretrained("bert", tmp_path / "base")
     said = TaskAdaptivePretraining(changes=("batch_tokens=128", "sequence_length=32", "steps=3"))
     quick(base, files, out=tmp_path / "out", adapt_first=said, epochs=1.0)

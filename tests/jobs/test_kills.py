@@ -137,13 +137,13 @@ def at_the_end(events: list[str]) -> set[int]:
     return {*moved[::3], moved[-1], events.index(events[last[0]])}
 
 
-def test_a_model_with_a_subfolder_is_finished_wherever_it_was_killed(home: Path, tmp_path) -> None:
+def test_model_with_subfolder_is_finished_after_any_kill(home: Path, tmp_path) -> None:
     check(JOBS["pretrain electra"], home, tmp_path / "run", at_the_end)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", JOBS)
-def test_killed_at_any_instant_a_job_ends_as_if_it_was_not(name: str, home: Path, tmp_path) -> None:
+def test_job_killed_at_any_instant_ends_as_uninterrupted(name: str, home: Path, tmp_path) -> None:
     if not (home / "electra").exists():
         JOBS["pretrain electra"](home, home / "electra", False)
     if name == "tune source":
@@ -161,7 +161,7 @@ def test_killed_at_any_instant_a_job_ends_as_if_it_was_not(name: str, home: Path
 
 @pytest.mark.parametrize("kind", ["tokens", "marks", "documents"])
 @pytest.mark.parametrize("name", ["bert-tiny", "lsa-mini"])
-def test_nothing_is_saved_of_a_damaged_shard(name: str, kind: str, home: Path, tmp_path) -> None:
+def test_nothing_is_saved_from_a_damaged_shard(name: str, kind: str, home: Path, tmp_path) -> None:
     data, out = tmp_path / "data", tmp_path / "run"
     prepare(home / "text.txt", out=data, model=name, quiet=True, vocab_size=150)
     path = data / f"00000.{kind}"
@@ -179,7 +179,7 @@ def test_nothing_is_saved_of_a_damaged_shard(name: str, kind: str, home: Path, t
         prepare(home / "text.txt", out=data, model=name, quiet=True, vocab_size=150)
 
 
-def test_what_only_the_report_shows_stands_in_no_models_way(
+def test_report_failure_does_not_prevent_saving(
     home: Path, tmp_path: Path, monkeypatch, caplog
 ) -> None:
     job, out = JOBS["pretrain bert"], tmp_path / "run"
@@ -205,7 +205,7 @@ def test_what_only_the_report_shows_stands_in_no_models_way(
     assert caplog.text.count("a picture cannot be made") >= 4
 
 
-def test_files_of_a_run_are_checked_when_it_is_opened(home: Path, tmp_path: Path) -> None:
+def test_run_files_are_verified_on_open(home: Path, tmp_path: Path) -> None:
     out = tmp_path / "run"
     JOBS["pretrain electra"](home, out, False)
     load(out)

@@ -176,7 +176,7 @@ def wanted(name: str, home: Path) -> Job:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", JOBS)
-def test_killed_at_any_instant_of_its_own_a_job_ends_as_if_it_was_not(
+def test_job_killed_at_any_own_write_ends_as_uninterrupted(
     name: str, home: Path, tmp_path: Path
 ) -> None:
     every = name in ("search", "in domain, new words")
@@ -190,7 +190,7 @@ def few(events: list[str]) -> set[int]:
     return {tables[len(tables) // 2] + 1}
 
 
-def test_a_suite_goes_on_wherever_it_was_killed(home: Path, tmp_path: Path) -> None:
+def test_suite_resumes_after_any_kill(home: Path, tmp_path: Path) -> None:
     check(JOBS["suite"], home, tmp_path / "run", few)
 
 
@@ -206,7 +206,7 @@ CONVERSIONS: dict[str, tuple[str, ...]] = {
 @pytest.mark.parametrize(
     "name", [pytest.param(n, marks=() if n == "vectors" else pytest.mark.slow) for n in CONVERSIONS]
 )
-def test_a_killed_conversion_stands_in_no_ones_way(name: str, home: Path, tmp_path: Path) -> None:
+def test_killed_conversion_can_be_repeated(name: str, home: Path, tmp_path: Path) -> None:
     source, target, *options = CONVERSIONS[name]
     out = tmp_path / "out"
     out.mkdir()
@@ -226,7 +226,7 @@ def test_a_killed_conversion_stands_in_no_ones_way(name: str, home: Path, tmp_pa
         assert learned(out) == whole, f"killed {what}"
 
 
-def test_a_killed_report_leaves_the_run_as_it_is(home: Path, tmp_path: Path) -> None:
+def test_killed_report_leaves_the_run_unchanged(home: Path, tmp_path: Path) -> None:
     out = tmp_path / "run"
     shutil.copytree(home / "electra", out)
     cli.run(["report", str(out)])

@@ -29,7 +29,7 @@ def small(text: Path, out: Path, **more) -> TokenShards:
     return prepare(text, out=out, quiet=True, **more)
 
 
-def test_the_folder_holds_the_text(text: Path, tmp_path: Path) -> None:
+def test_prepared_folder_holds_the_text(text: Path, tmp_path: Path) -> None:
     shards = small(text, tmp_path / "out")
     assert shards.n_documents == 30
     assert shards.tokenizer.vocab_size == 120
@@ -39,7 +39,7 @@ def test_the_folder_holds_the_text(text: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("workers", [1, 2])
-def test_the_same_call_gives_the_same_folder_whatever_the_workers(
+def test_result_is_equal_for_any_number_of_workers(
     workers: int, text: Path, tmp_path: Path
 ) -> None:
     small(text, tmp_path / "a")
@@ -48,7 +48,7 @@ def test_the_same_call_gives_the_same_folder_whatever_the_workers(
     assert a == b
 
 
-def test_a_finished_folder_is_taken_as_it_is(text: Path, tmp_path: Path, monkeypatch) -> None:
+def test_finished_folder_is_reused(text: Path, tmp_path: Path, monkeypatch) -> None:
     small(text, tmp_path / "out")
 
     def fail(*arguments: object, **more: object) -> None:
@@ -67,7 +67,7 @@ def test_a_finished_folder_is_taken_as_it_is(text: Path, tmp_path: Path, monkeyp
         ({"model": "gpt2-mini", "vocab_size": 300}, "model = 'bert-mini', not 'gpt2-mini'"),
     ],
 )
-def test_a_folder_made_in_another_way_is_refused(
+def test_folder_prepared_with_other_options_is_refused(
     change: dict[str, object], message: str, text: Path, tmp_path: Path
 ) -> None:
     small(text, tmp_path / "out")
@@ -75,7 +75,7 @@ def test_a_folder_made_in_another_way_is_refused(
         small(text, tmp_path / "out", **change)
 
 
-def test_a_folder_made_from_another_text_is_refused(text: Path, tmp_path: Path) -> None:
+def test_folder_prepared_from_other_text_is_refused(text: Path, tmp_path: Path) -> None:
     small(text, tmp_path / "out")
     text.write_text(corpus(seed=1))
     with pytest.raises(ValueError, match="was made from other documents"):
@@ -83,7 +83,7 @@ def test_a_folder_made_from_another_text_is_refused(text: Path, tmp_path: Path) 
 
 
 @pytest.mark.parametrize("model", ["bert-mini", "canine-s-mini", "elmo-mini"])
-def test_interrupted_it_goes_on_with_its_tokenizer(
+def test_interrupted_preparation_resumes_with_its_tokenizer(
     model: str, text: Path, tmp_path: Path, monkeypatch
 ) -> None:
     write = module.write_shards
@@ -118,7 +118,7 @@ def test_text_is_read_once(text: Path, tmp_path: Path) -> None:
             small(twice, tmp_path / "out")
 
 
-def test_a_prepared_folder_is_no_corpus(text: Path, tmp_path: Path) -> None:
+def test_prepared_folder_is_refused_as_corpus(text: Path, tmp_path: Path) -> None:
     small(text, tmp_path / "out")
     with pytest.raises(ValueError, match="is already prepared"):
         small(tmp_path / "out", tmp_path / "again")
@@ -126,7 +126,7 @@ def test_a_prepared_folder_is_no_corpus(text: Path, tmp_path: Path) -> None:
         small([tmp_path / "out", text], tmp_path / "again")
 
 
-def test_no_folder_of_someone_else_is_written_to(text: Path, tmp_path: Path) -> None:
+def test_foreign_folder_is_not_written_to(text: Path, tmp_path: Path) -> None:
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "thesis.pdf").write_text("mine")
     with pytest.raises(FileExistsError, match="holds files, but no prepared tokens"):
@@ -135,7 +135,7 @@ def test_no_folder_of_someone_else_is_written_to(text: Path, tmp_path: Path) -> 
         small(text, text)
 
 
-def test_a_line_longer_than_a_document_may_be_is_cut(text: Path, tmp_path: Path) -> None:
+def test_overlong_line_is_split(text: Path, tmp_path: Path) -> None:
     small(text, tmp_path / "out")
     text.write_text(("x" * 499 + " ") * 9000)  # words so long that they are quickly read
     shards = prepare(text, out=tmp_path / "long", tokenizer=tmp_path / "out/tokenizer", quiet=True)
@@ -153,7 +153,7 @@ class Terminal(io.StringIO):
 
 
 @pytest.mark.parametrize("live", [True, False])
-def test_progress_is_shown_and_ends_with_what_was_read(
+def test_progress_ends_with_the_amount_read(
     live: bool, text: Path, tmp_path: Path, monkeypatch
 ) -> None:
     monkeypatch.setattr(output, "_SECONDS_BETWEEN_REDRAWS", 0.0)
@@ -167,7 +167,7 @@ def test_progress_is_shown_and_ends_with_what_was_read(
     assert rest == ""
 
 
-def test_training_on_it_is_training_on_the_text(text: Path, tmp_path: Path) -> None:
+def test_training_on_prepared_tokens_equals_training_on_text(text: Path, tmp_path: Path) -> None:
     small(text, tmp_path / "prepared", model="bert-tiny")
     changes = ["sequence_length=32", "batch_tokens=256", "log_every=2", "dev_fraction=0.1"]
     changes += ["architecture={d_model=32,d_ff=64,n_layers=1,n_heads=2}"]
@@ -188,7 +188,7 @@ def test_training_on_it_is_training_on_the_text(text: Path, tmp_path: Path) -> N
         ({"document_separator": "line"}, "prepared with document_separator = 'blank', not 'line'"),
     ],
 )
-def test_training_on_it_with_other_options_is_refused(
+def test_contradicting_tokenizer_options_are_refused(
     told: dict[str, object], message: str, text: Path, tmp_path: Path
 ) -> None:
     small(text, tmp_path / "out")
@@ -197,7 +197,7 @@ def test_training_on_it_with_other_options_is_refused(
     assert not (tmp_path / "run").exists()
 
 
-def test_prepared_for_an_objective_it_has_its_special_tokens(text: Path, tmp_path: Path) -> None:
+def test_objective_adds_its_special_tokens(text: Path, tmp_path: Path) -> None:
     plain = small(text, tmp_path / "plain", model="llama-mini", vocab_size=300)
     with pytest.raises(ValueError, match="no mask token, which this objective needs"):
         _masked(plain, tmp_path / "refused")
@@ -218,7 +218,7 @@ def _masked(shards: TokenShards, out: Path) -> Pipeline:
     )  # fmt: skip
 
 
-def test_what_it_was_made_from_is_written(text: Path, tmp_path: Path) -> None:
+def test_sources_are_recorded(text: Path, tmp_path: Path) -> None:
     small(text, tmp_path / "out")
     said = json.loads(json.loads((tmp_path / "out" / "shards.json").read_text())["made_from"])
     assert said["vocab_size"] == 120
@@ -241,7 +241,7 @@ def languages(tmp_path: Path) -> list[Path]:
     return [tmp_path / "en", tmp_path / "fr"]
 
 
-def test_several_sources_are_told_apart(languages: list[Path], tmp_path: Path) -> None:
+def test_several_sources_are_distinguished(languages: list[Path], tmp_path: Path) -> None:
     shards = small(languages, tmp_path / "out")
     files = sorted((tmp_path / "en").iterdir()) + sorted((tmp_path / "fr").iterdir())
     again = small(files, tmp_path / "files")
@@ -253,9 +253,7 @@ def test_several_sources_are_told_apart(languages: list[Path], tmp_path: Path) -
     assert small(languages[0], tmp_path / "one").sources_of_documents is None
 
 
-def test_the_tokenizer_is_learned_from_the_smoothed_text(
-    languages: list[Path], tmp_path: Path
-) -> None:
+def test_tokenizer_is_trained_on_smoothed_sources(languages: list[Path], tmp_path: Path) -> None:
     sizes = []
     for exponent in (1.0, 0.0):
         shards = small(
@@ -268,9 +266,7 @@ def test_the_tokenizer_is_learned_from_the_smoothed_text(
     assert sizes[1] < 0.9 * sizes[0], "pieces of the small language are longer"
 
 
-def test_sampling_that_has_nothing_to_sample_is_one_clear_error(
-    languages: list[Path], tmp_path: Path
-) -> None:
+def test_sampling_without_sources_is_one_clear_error(languages: list[Path], tmp_path: Path) -> None:
     message = r"sampling_exponent = 0.3 needs several sources, and .*en is one"
     with pytest.raises(ValueError, match=message):
         small(languages[0], tmp_path / "out", sampling_exponent=0.3)
@@ -281,7 +277,7 @@ def test_sampling_that_has_nothing_to_sample_is_one_clear_error(
         small(languages, tmp_path / "out", sampling_exponent=0.3)
 
 
-def test_a_size_of_a_vocabulary_that_is_not_learned_is_said(
+def test_unused_vocabulary_size_is_reported(
     text: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     prepare(text, out=tmp_path / "out", model="canine-mini", vocab_size=200)
@@ -291,7 +287,7 @@ def test_a_size_of_a_vocabulary_that_is_not_learned_is_said(
     )
 
 
-def test_characters_that_a_vocabulary_has_no_room_for(tmp_path: Path):
+def test_too_many_characters_are_refused_with_a_coverage_that_works(tmp_path: Path):
     """The message names an option, with which the same text can be prepared."""
     text = tmp_path / "text.txt"
     rare = " ".join(map(chr, range(0x4E00, 0x4E00 + 400)))

@@ -90,7 +90,7 @@ def learned(out: Path) -> dict[str, bytes]:
 
 
 @pytest.mark.parametrize("name", SMALL)
-def test_a_run_makes_a_folder_that_opens_and_is_used(name: str, text: Path, tmp_path: Path) -> None:
+def test_run_makes_a_folder_that_opens_and_works(name: str, text: Path, tmp_path: Path) -> None:
     out = tmp_path / "run"
     made = run(name, text, out)
     opened = load(out)
@@ -117,7 +117,7 @@ def test_a_run_makes_a_folder_that_opens_and_is_used(name: str, text: Path, tmp_
 @pytest.mark.quick("0-bert-tiny", "1-t5-mini", "3-elmo-mini", "0-canine-s-mini")
 @pytest.mark.parametrize("name", [*SMALL, "canine-s-mini"])
 @pytest.mark.parametrize("workers", [0, 1, 3])
-def test_a_run_broken_off_and_resumed_equals_one_that_was_not(
+def test_interrupted_and_resumed_run_equals_uninterrupted(
     name: str, workers: int, text: Path, tmp_path: Path, monkeypatch
 ) -> None:
     if workers and name != "bert-tiny" and (name, workers) != ("canine-s-mini", 1):
@@ -166,7 +166,7 @@ DEATHS = 20
 
 @pytest.mark.slow
 @pytest.mark.parametrize("workers", [0, 1, 3])
-def test_a_run_killed_at_random_instants_equals_one_that_was_not(
+def test_run_killed_at_random_instants_equals_uninterrupted(
     workers: int, text: Path, tmp_path: Path
 ) -> None:
     here = Path(__file__).parent
@@ -192,9 +192,7 @@ def test_a_run_killed_at_random_instants_equals_one_that_was_not(
     assert learned(killed) == learned(tmp_path / "whole")
 
 
-def test_the_same_seed_gives_the_same_run_and_another_seed_another(
-    text: Path, tmp_path: Path
-) -> None:
+def test_run_depends_on_the_seed(text: Path, tmp_path: Path) -> None:
     for name, seed in (("a", 1), ("b", 1), ("c", 2)):
         run("bert-tiny", text, tmp_path / name, seed=seed)
     logs = [(tmp_path / name / "log.jsonl").read_bytes() for name in "abc"]
@@ -219,7 +217,7 @@ def test_micro_batches_do_not_change_the_loss(text: Path, tmp_path: Path) -> Non
     assert losses[0] == pytest.approx(losses[1], rel=1e-5)
 
 
-def test_a_step_of_more_tokens_than_there_are_is_told(
+def test_step_larger_than_the_text_is_reported(
     text: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     out = tmp_path / "run"
@@ -250,7 +248,7 @@ def test_minutes_fix_the_number_of_steps_before_the_first(text: Path, tmp_path: 
         ("sequence_length=24", None),
     ],
 )
-def test_a_question_that_cannot_be_learned_of_the_rows_is_told(
+def test_objective_the_rows_cannot_teach_is_reported(
     change: str, told: str | None, text: Path, tmp_path: Path, capsys
 ) -> None:
     changes = [*COMMON, *SMALL["bert-tiny"], change]
@@ -269,7 +267,7 @@ def test_a_question_that_cannot_be_learned_of_the_rows_is_told(
         ("quick-thoughts", "sentences_found: of .* none has two sentences"),
     ],
 )
-def test_documents_of_one_sentence_cannot_be_asked_about_two(
+def test_single_sentence_documents_refuse_sentence_pairs(
     objective: str | None, told: str, tmp_path: Path
 ) -> None:
     lines = tmp_path / "lines.txt"
@@ -291,7 +289,7 @@ def test_documents_of_one_sentence_cannot_be_asked_about_two(
 
 
 @pytest.mark.parametrize("objective", ["mlm", "sop"])
-def test_documents_of_one_sentence_do_for_others(objective: str, tmp_path: Path) -> None:
+def test_single_sentence_documents_suit_other_objectives(objective: str, tmp_path: Path) -> None:
     lines = tmp_path / "lines.txt"
     lines.write_text(corpus().replace(". ", ".\n").replace("\n\n", "\n"))
     pretrain(
@@ -308,7 +306,7 @@ def test_documents_of_one_sentence_do_for_others(objective: str, tmp_path: Path)
     assert (tmp_path / "run" / "config.json").is_file()
 
 
-def test_training_goes_on_from_given_weights(text: Path, tmp_path: Path) -> None:
+def test_training_continues_from_given_weights(text: Path, tmp_path: Path) -> None:
     first = run("bert-tiny", text, tmp_path / "first")
     second = pretrain(
         "bert-tiny", data=text, out=tmp_path / "second", init_from=tmp_path / "first", steps=1,
@@ -319,7 +317,7 @@ def test_training_goes_on_from_given_weights(text: Path, tmp_path: Path) -> None
     assert second.model.decoder_architecture.d_model == 32
 
 
-def test_subwords_and_their_scores_are_kept_beside_a_run(text: Path, tmp_path: Path) -> None:
+def test_subwords_and_their_scores_are_saved_with_the_run(text: Path, tmp_path: Path) -> None:
     first = run("canine-s-mini", text, tmp_path / "first", steps=2)
     pieces = (tmp_path / "first" / "subwords.txt").read_text()
     assert first.model.head_specs["subwords"].output_vocab_size == len(pieces.splitlines()) < 300
@@ -360,7 +358,7 @@ def _reads_as_the_reference(opened: Pipeline, folder: Path) -> None:
     )
 
 
-def test_a_model_that_knows_no_subwords_learns_some(text: Path, tmp_path: Path) -> None:
+def test_model_without_subwords_trains_some(text: Path, tmp_path: Path) -> None:
     first = run("canine-mini", text, tmp_path / "first", steps=1)
     changes = [*COMMON, "sequence_length=96", "learning_rate=1e-9"]
     more = {"steps": 1, "quiet": True, "threads": 1}
@@ -391,7 +389,7 @@ def test_a_model_that_knows_no_subwords_learns_some(text: Path, tmp_path: Path) 
     assert not (tmp_path / "no").exists()
 
 
-def test_released_weights_of_elmo_learn_words_of_their_own(text: Path, tmp_path: Path) -> None:
+def test_released_elmo_weights_train_on_a_new_word_list(text: Path, tmp_path: Path) -> None:
     first = run("elmo-mini", text, tmp_path / "first", steps=1)
     load(tmp_path / "first").save(tmp_path / "released", format="elmo")
     changes = [*COMMON, "sequence_length=96", "learning_rate=1e-9", "vocab_size=20"]
@@ -404,7 +402,7 @@ def test_released_weights_of_elmo_learn_words_of_their_own(text: Path, tmp_path:
     assert all(np.allclose(a[n].numpy(), b[n].numpy(), atol=1e-5) for n in below)
 
 
-def test_a_recipe_may_change_a_head(text: Path, tmp_path: Path) -> None:
+def test_recipe_may_change_a_head(text: Path, tmp_path: Path) -> None:
     changes = [
         *COMMON, *SMALL["bert-tiny"], "architecture.embedding_size=none",
         "heads.generator={width_factor=1.0,embedding_sharing='none'}",
@@ -417,7 +415,7 @@ def test_a_recipe_may_change_a_head(text: Path, tmp_path: Path) -> None:
     assert load(tmp_path / "run" / "generator").model.decoder_architecture.d_model == 32
 
 
-def test_a_longformer_begins_with_a_robertas_weights(text: Path, tmp_path: Path) -> None:
+def test_longformer_starts_from_roberta_weights(text: Path, tmp_path: Path) -> None:
     first = run("roberta-mini", text, tmp_path / "first", steps=2)
     second = pretrain(
         "longformer-mini",
@@ -449,16 +447,14 @@ def test_a_longformer_begins_with_a_robertas_weights(text: Path, tmp_path: Path)
         )
 
 
-def test_what_no_text_taught_is_copied_when_a_longformer_is_written(
-    text: Path, tmp_path: Path
-) -> None:
+def test_untrained_global_projections_are_copied_on_save(text: Path, tmp_path: Path) -> None:
     weights = run("longformer-mini", text, tmp_path / "run", steps=2).model.own_weights()
     for part in ("q.weight", "k.weight", "v.weight", "v.bias"):
         learned = weights[f"backbone.layers.1.attention.{part}"]
         assert np.array_equal(learned, weights[f"backbone.layers.1.attention.wide.{part}"])
 
 
-def test_the_dropout_of_a_recipe_holds_for_given_weights_too(text: Path, tmp_path: Path) -> None:
+def test_recipe_dropout_applies_to_given_weights(text: Path, tmp_path: Path) -> None:
     run("bert-tiny", text, tmp_path / "first", steps=2)
     made = pretrain(
         "bert-tiny", data=text, out=tmp_path / "second", init_from=tmp_path / "first", steps=1,
@@ -470,7 +466,7 @@ def test_the_dropout_of_a_recipe_holds_for_given_weights_too(text: Path, tmp_pat
     )
 
 
-def test_weights_that_do_not_fit_are_refused(text: Path, tmp_path: Path) -> None:
+def test_incompatible_weights_are_refused(text: Path, tmp_path: Path) -> None:
     run("bert-tiny", text, tmp_path / "bert", steps=1)
     run("gpt2-mini", text, tmp_path / "gpt", steps=1)
     told = {"data": text, "out": tmp_path / "new", "quiet": True, "steps": 1}
@@ -487,7 +483,7 @@ def test_weights_that_do_not_fit_are_refused(text: Path, tmp_path: Path) -> None
     assert not (tmp_path / "new").exists()
 
 
-def test_a_run_is_resumed_by_its_folder_alone(text: Path, tmp_path: Path, monkeypatch) -> None:
+def test_run_is_resumed_by_its_folder_alone(text: Path, tmp_path: Path, monkeypatch) -> None:
     run("bert-tiny", text, tmp_path / "whole")
     stop_after(monkeypatch, 7)
     with pytest.raises(
@@ -524,7 +520,7 @@ def longer(text: Path, out: Path, monkeypatch, change: str, steps: int, stop: in
 @pytest.mark.parametrize(
     ("change", "stop"), [(CONSTANT, 7), (CONSTANT, None), (STABLE, 6)], ids=str
 )
-def test_a_run_that_goes_on_for_longer_is_the_longer_run(
+def test_run_extended_by_steps_equals_longer_run(
     change: str, stop: int | None, text: Path, tmp_path: Path, monkeypatch
 ) -> None:
     out = tmp_path / "run"
@@ -558,7 +554,7 @@ def test_a_run_that_goes_on_for_longer_is_the_longer_run(
         ),
     ],
 )
-def test_a_run_whose_past_would_have_been_another_does_not_become_longer(
+def test_run_whose_past_depends_on_steps_is_not_extended(
     change: str, stop: int, says: str, text: Path, tmp_path: Path, monkeypatch
 ) -> None:
     out = tmp_path / "run"
@@ -583,7 +579,7 @@ FALLING = (
 )
 
 
-def test_a_run_whose_rate_of_hiding_falls_does_not_become_longer(
+def test_run_with_scheduled_masking_rate_is_not_extended(
     text: Path, tmp_path: Path, monkeypatch
 ) -> None:
     changes = [*COMMON, *SMALL["bert-tiny"], CONSTANT, FALLING]
@@ -599,7 +595,7 @@ def test_a_run_whose_rate_of_hiding_falls_does_not_become_longer(
     assert learned(tmp_path / "run") == learned(tmp_path / "whole")
 
 
-def test_a_rate_of_hiding_falls_in_the_minutes_as_in_their_steps(
+def test_masking_rate_schedule_in_minutes_equals_steps(
     text: Path, tmp_path: Path, monkeypatch
 ) -> None:
     from unmask.training import loop
@@ -612,7 +608,7 @@ def test_a_rate_of_hiding_falls_in_the_minutes_as_in_their_steps(
     assert learned(tmp_path / "minutes") == learned(tmp_path / "steps")
 
 
-def test_a_run_that_was_given_minutes_and_goes_on_for_steps_is_one_of_steps(
+def test_run_of_minutes_extended_by_steps_becomes_one_of_steps(
     text: Path, tmp_path: Path, monkeypatch
 ) -> None:
     from unmask.training import loop
@@ -628,9 +624,7 @@ def test_a_run_that_was_given_minutes_and_goes_on_for_steps_is_one_of_steps(
     assert "minutes" not in facts
 
 
-def test_a_run_that_is_stopped_before_its_first_step_goes_on(
-    text: Path, tmp_path: Path, monkeypatch
-) -> None:
+def test_run_stopped_before_its_first_step_resumes(text: Path, tmp_path: Path, monkeypatch) -> None:
     from unmask.jobs import prepare as preparing
 
     def stop(*arguments: object, **more: object) -> None:
@@ -661,9 +655,7 @@ def stop_after(monkeypatch: pytest.MonkeyPatch, step: int) -> None:
     monkeypatch.setattr(TrainingLog, "__call__", call)
 
 
-def test_minutes_are_remembered_until_they_are_measured(
-    text: Path, tmp_path: Path, monkeypatch
-) -> None:
+def test_minutes_are_kept_until_measured(text: Path, tmp_path: Path, monkeypatch) -> None:
     from unmask.training import loop
 
     def stop(*arguments: object, **more: object) -> None:
@@ -693,7 +685,7 @@ def test_minutes_are_remembered_until_they_are_measured(
     assert (facts["recipe"]["steps"], facts["finished"]) == (5, True)
 
 
-def test_a_resumed_run_computes_with_as_many_threads_as_before(
+def test_resumed_run_uses_the_same_number_of_threads(
     text: Path, tmp_path: Path, monkeypatch
 ) -> None:
     run("bert-tiny", text, tmp_path / "run", steps=1)
@@ -723,7 +715,7 @@ def test_options_and_changes_are_applied_together(text: Path, tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("key", ["objective.objective.select.rate", "objective.select.rate"])
-def test_a_recipe_is_a_difference_to_the_cards_objective(
+def test_recipe_is_a_difference_to_the_presets_objective(
     key: str, text: Path, tmp_path: Path
 ) -> None:
     changes = [*COMMON, *SMALL["bert-tiny"], f"{key}=0.4"]
@@ -743,7 +735,7 @@ APART = (
 
 
 @pytest.mark.parametrize("packing", ["bucket", "pack"])
-def test_any_encoder_can_be_asked_which_part_follows_which(
+def test_any_encoder_can_be_trained_on_contrastive_parts(
     packing: str, text: Path, tmp_path: Path
 ) -> None:
     changes = [*COMMON, *SMALL["bert-tiny"], APART, f'packing="{packing}"', "batch_tokens=1024"]
@@ -768,7 +760,7 @@ def test_any_encoder_can_be_asked_which_part_follows_which(
     assert set(on.model.head_specs) == {"language", "neighbor"}
 
 
-def test_frozen_parameters_stay_bit_for_bit(text: Path, tmp_path: Path, monkeypatch) -> None:
+def test_frozen_parameters_stay_bitwise_equal(text: Path, tmp_path: Path, monkeypatch) -> None:
     more = {"seed": 3, "threads": 1, "quiet": True, "data": text, "checkpoint_every": 3}
     changes = [*COMMON, *SMALL["bert-tiny"], 'frozen=["backbone.tokens.*", "*.layers.0.*"]']
     made = pretrain("bert-tiny", out=tmp_path / "r", steps=8, changes=changes, **more)
@@ -791,7 +783,7 @@ def test_frozen_parameters_stay_bit_for_bit(text: Path, tmp_path: Path, monkeypa
         ('["*"]', r"frozen: \* leaves nothing to train"),
     ],
 )
-def test_frozen_must_name_something_and_leave_something(
+def test_frozen_pattern_must_match_some_and_leave_some(
     frozen: str, message: str, text: Path, tmp_path: Path
 ) -> None:
     changes = [*COMMON, *SMALL["bert-tiny"], f"frozen={frozen}"]
@@ -812,7 +804,7 @@ def test_frozen_must_name_something_and_leave_something(
         ),
     ],
 )
-def test_sentences_without_others_beside_them_are_one_clear_error(
+def test_neighbor_objectives_without_neighbors_are_refused(
     name: str, changes: list[str], told: str, tmp_path: Path
 ) -> None:
     long = f"The {'the ' * 30}end."
@@ -828,7 +820,7 @@ def test_sentences_without_others_beside_them_are_one_clear_error(
     assert not (tmp_path / "run").exists()
 
 
-def test_a_run_that_cannot_begin_leaves_nothing(text: Path, tmp_path: Path) -> None:
+def test_run_that_cannot_start_leaves_nothing(text: Path, tmp_path: Path) -> None:
     bad = tmp_path / "bad.txt"
     bad.write_bytes(text.read_bytes() + b"\xff")
     (tmp_path / "empty").mkdir()
@@ -841,7 +833,7 @@ def test_a_run_that_cannot_begin_leaves_nothing(text: Path, tmp_path: Path) -> N
     run("bert-tiny", bad, tmp_path / "new", steps=1, encoding_errors="replace")
 
 
-def test_a_bad_byte_after_much_text_does_not_lose_what_was_tokenized(
+def test_invalid_byte_late_in_text_keeps_earlier_shards(
     text: Path, tmp_path: Path, monkeypatch
 ) -> None:
     from unmask.jobs import prepare as preparing
@@ -865,9 +857,7 @@ def test_a_bad_byte_after_much_text_does_not_lose_what_was_tokenized(
 
 
 @pytest.mark.parametrize("name", [name for name in SMALL if name != "elmo-mini"])
-def test_the_report_has_samples_from_before_and_after(
-    name: str, text: Path, tmp_path: Path
-) -> None:
+def test_report_has_samples_before_and_after(name: str, text: Path, tmp_path: Path) -> None:
     run(name, text, tmp_path / "run")
     samples = json.loads((tmp_path / "run" / "samples.json").read_text())
     assert samples
@@ -879,9 +869,7 @@ def test_the_report_has_samples_from_before_and_after(
 @pytest.mark.quick("two words", "bert-tiny")
 @pytest.mark.parametrize("words", ["word", "two words", "one text\n\nand another"])
 @pytest.mark.parametrize("name", SMALL)
-def test_a_text_of_a_few_words_is_enough_but_for_a_next_sentence(
-    name: str, words: str, tmp_path: Path
-) -> None:
+def test_few_words_suffice_except_for_next_sentence(name: str, words: str, tmp_path: Path) -> None:
     text = tmp_path / "text.txt"
     text.write_text(words)
     if name == "bert-tiny":
@@ -892,7 +880,7 @@ def test_a_text_of_a_few_words_is_enough_but_for_a_next_sentence(
     assert made.evaluate(text).tokens > 0
 
 
-def test_without_held_out_text_there_is_nothing_to_ask(text: Path, tmp_path: Path) -> None:
+def test_without_held_out_text_there_is_no_evaluation(text: Path, tmp_path: Path) -> None:
     changes = [*COMMON, *SMALL["bert-tiny"], "dev_fraction=0.0"]
     pretrain("bert-tiny", data=text, out=tmp_path / "r", steps=7, quiet=True, changes=changes)
     assert not (tmp_path / "r" / "samples.json").exists()
@@ -914,7 +902,7 @@ def test_without_held_out_text_there_is_nothing_to_ask(text: Path, tmp_path: Pat
         ({"seed": -1}, "seed must be from 0"),
     ],
 )
-def test_a_number_that_is_not_allowed_is_one_clear_error(
+def test_invalid_number_is_one_clear_error(
     told: dict, message: str, text: Path, tmp_path: Path
 ) -> None:
     with pytest.raises(ValueError, match=message):
@@ -941,7 +929,7 @@ def test_a_number_that_is_not_allowed_is_one_clear_error(
         ),
     ],
 )
-def test_a_wrong_recipe_is_one_clear_error_and_leaves_nothing(
+def test_invalid_recipe_is_one_clear_error_and_leaves_nothing(
     change: str | dict[str, object], message: str, text: Path, tmp_path: Path
 ) -> None:
     with pytest.raises(ValueError, match=message):
@@ -956,7 +944,7 @@ def test_a_wrong_recipe_is_one_clear_error_and_leaves_nothing(
     assert not (tmp_path / "run").exists()
 
 
-def test_folders_that_are_not_what_they_should_be_are_refused(text: Path, tmp_path: Path) -> None:
+def test_unsuitable_folders_are_refused(text: Path, tmp_path: Path) -> None:
     out = tmp_path / "run"
     run("bert-tiny", text, out, steps=2)
     before = learned(out)
@@ -995,7 +983,7 @@ def test_any_model_reads_rows_of_several_documents(name: str, text: Path, tmp_pa
     assert np.isfinite(list(made.evaluate(text).loss.values())).all()
 
 
-def test_robertas_rows_are_of_several_documents_and_berts_of_one() -> None:
+def test_roberta_rows_join_documents_and_bert_rows_do_not() -> None:
     for name in ("roberta-mini", "roberta-large", "xlm-roberta-base", "longformer-base-4096"):
         assert preset_recipe(name).row_unit == "corpus"
     for name in ("bert-base-cased", "bertweet-base"):
@@ -1004,7 +992,7 @@ def test_robertas_rows_are_of_several_documents_and_berts_of_one() -> None:
 
 @pytest.mark.quick("0")
 @pytest.mark.parametrize("workers", [0, 2])
-def test_a_sampled_run_stopped_in_an_epoch_and_resumed_equals_one_that_was_not(
+def test_sampled_run_resumed_within_an_epoch_equals_uninterrupted(
     workers: int, languages: list[Path], tmp_path: Path, monkeypatch
 ) -> None:
     more = {"sampling_exponent": 0.3, "checkpoint_every": 7}
@@ -1022,7 +1010,7 @@ def test_a_sampled_run_stopped_in_an_epoch_and_resumed_equals_one_that_was_not(
     assert learned(tmp_path / "plain") != learned(tmp_path / "whole")
 
 
-def test_a_sampled_run_says_what_each_source_has_and_gets(
+def test_sampled_run_reports_share_of_each_source(
     languages: list[Path], tmp_path: Path, capsys
 ) -> None:
     changes = [*COMMON, *SMALL["bert-tiny"]]
@@ -1047,7 +1035,7 @@ def test_a_sampled_run_says_what_each_source_has_and_gets(
     assert 0.05 < small["share"] < 0.2 < small["gets"]
 
 
-def test_an_epoch_of_a_sampled_run_has_the_shares_that_it_says(
+def test_epoch_of_sampled_run_has_the_reported_shares(
     languages: list[Path], tmp_path: Path
 ) -> None:
     prepare(languages, out=tmp_path / "data", model="bert-tiny", vocab_size=300, quiet=True)
@@ -1075,7 +1063,7 @@ def test_an_epoch_of_a_sampled_run_has_the_shares_that_it_says(
     assert set(dev.tolist()) == {0, 1}, "both are evaluated"
 
 
-def test_sampling_of_what_is_no_several_sources_is_one_clear_error(
+def test_sampling_without_sources_is_one_clear_error(
     text: Path, languages: list[Path], tmp_path: Path
 ) -> None:
     message = r"sampling_exponent = 0.3 needs several sources, and .*text"

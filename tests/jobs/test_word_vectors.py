@@ -47,7 +47,7 @@ def learned(out: Path) -> tuple[bytes, bytes]:
 
 
 @pytest.mark.parametrize("name", MINIS)
-def test_a_run_opens_as_a_space_and_as_a_model(name: str, text: Path, tmp_path: Path) -> None:
+def test_run_opens_as_word_vectors_and_as_model(name: str, text: Path, tmp_path: Path) -> None:
     out = tmp_path / "run"
     made = learn(name, text, out)
     facts = json.loads((out / "unmask.json").read_text())
@@ -81,9 +81,7 @@ def test_a_run_opens_as_a_space_and_as_a_model(name: str, text: Path, tmp_path: 
     ["d_model=12", "objective.output_layer=HierarchicalSoftmax", "objective=CBOW"],
     ids=str,
 )
-def test_a_run_of_fasttext_knows_words_that_it_has_not_seen(
-    changes: str, text: Path, tmp_path: Path
-) -> None:
+def test_fasttext_run_composes_unseen_words(changes: str, text: Path, tmp_path: Path) -> None:
     gensim = pytest.importorskip("gensim.models.fasttext")
     name, out = "fasttext-mini", tmp_path / "run"
     change = {
@@ -144,7 +142,7 @@ def test_phrases_become_words_of_a_run(name: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["word2vec-skipgram-mini", "fasttext-mini", "glove-mini"])
-def test_a_run_that_is_stopped_and_goes_on_is_the_same(
+def test_stopped_and_resumed_run_equals_uninterrupted(
     name: str, text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     learn(name, text, tmp_path / "whole")
@@ -168,7 +166,7 @@ def test_a_run_that_is_stopped_and_goes_on_is_the_same(
     assert learned(broken) == learned(tmp_path / "whole")
 
 
-def test_a_run_that_was_killed_goes_on_from_its_last_checkpoint(
+def test_killed_run_resumes_from_its_last_checkpoint(
     text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     name, log = "word2vec-skipgram-mini", TrainingLog.__call__
@@ -191,7 +189,7 @@ def test_a_run_that_was_killed_goes_on_from_its_last_checkpoint(
     assert learned(tmp_path / "killed") == learned(tmp_path / "whole")
 
 
-def test_a_seed_and_a_rate_are_the_recipes(text: Path, tmp_path: Path) -> None:
+def test_seed_and_learning_rate_are_those_of_the_recipe(text: Path, tmp_path: Path) -> None:
     name = "word2vec-skipgram-mini"
     runs = {
         "one": {}, "same": {}, "seed": {"seed": 1}, "rate": {"changes": "learning_rate=0.2"},
@@ -205,7 +203,7 @@ def test_a_seed_and_a_rate_are_the_recipes(text: Path, tmp_path: Path) -> None:
     assert len(set(found.values())) == 3
 
 
-def test_a_classifier_begins_with_the_vectors(text: Path, tmp_path: Path) -> None:
+def test_classifier_starts_from_the_vectors(text: Path, tmp_path: Path) -> None:
     learn("word2vec-skipgram-mini", text, tmp_path / "run")
     rows = [("the old king saw the gate", "a"), ("her brother feared the sea", "b")] * 8
     table = tmp_path / "rows.tsv"
@@ -238,7 +236,7 @@ def test_a_classifier_begins_with_the_vectors(text: Path, tmp_path: Path) -> Non
         ({"changes": ["learning_rate=1e-9"]}, "rate must be above 0, and at least min_learning"),
     ],
 )  # fmt: skip
-def test_what_word_vectors_do_not_have_is_told_and_nothing_is_left(
+def test_unsupported_options_are_refused_and_leave_nothing(
     how: dict, said: str, text: Path, tmp_path: Path
 ) -> None:
     with pytest.raises(ValueError, match=said):
@@ -248,21 +246,21 @@ def test_what_word_vectors_do_not_have_is_told_and_nothing_is_left(
     assert not (tmp_path / "out").exists()
 
 
-def test_factors_have_no_rate(text: Path, tmp_path: Path) -> None:
+def test_matrix_factorization_has_no_learning_rate(text: Path, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="learning_rate: matrix factorization has none"):
         unmask.pretrain(
             "svd-ppmi-mini", data=text, out=tmp_path / "out", changes=["learning_rate=0.5"]
         )
 
 
-def test_words_that_are_too_rare_are_told(tmp_path: Path) -> None:
+def test_too_rare_words_are_reported(tmp_path: Path) -> None:
     (tmp_path / "few.txt").write_text("Every word stands here once.")
     with pytest.raises(ValueError, match="no word occurs 5 times or more"):
         unmask.pretrain("glove-mini", data=tmp_path / "few.txt", out=tmp_path / "out", quiet=True)
     assert not (tmp_path / "out").exists()
 
 
-def test_the_command_line_takes_a_run_for_its_vectors(
+def test_command_accepts_a_run_for_its_vectors(
     text: Path, tmp_path: Path, capsys: pytest.CaptureFixture
 ) -> None:
     out = tmp_path / "run"
@@ -292,7 +290,7 @@ def test_the_command_line_takes_a_run_for_its_vectors(
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_the_word_that_is_drawn_and_its_neighbors_are_shown(seed: int) -> None:
+def test_hide_shows_target_word_and_context(seed: int) -> None:
     line = 'The man saw the house. "The house saw the man," he said.'
     words = [["the", "man", "saw", "the", "house"], ["the", "house", "saw", "the", "man", "he",
              "said"]]  # fmt: skip

@@ -96,7 +96,7 @@ def check(sight: AttentionMask, v: Visibility, t: int, mask: Tensor) -> None:
 @pytest.mark.parametrize("window", WINDOWS)
 @pytest.mark.parametrize("case", visibilities(3))
 @pytest.mark.parametrize("path", ["plain", "fused"])
-def test_blocks_equal_a_mask_of_all_pairs(path, case, window, monkeypatch) -> None:
+def test_block_attention_equals_full_mask(path, case, window, monkeypatch) -> None:
     monkeypatch.setattr(attention, "eager_is_faster", lambda *a, **k: path == "plain")
     for t in lengths(window):
         torch.manual_seed(t)
@@ -111,7 +111,7 @@ def test_blocks_equal_a_mask_of_all_pairs(path, case, window, monkeypatch) -> No
 @pytest.mark.parametrize("window", [1, 2, 5])
 @pytest.mark.parametrize("dilation", [2, 3, 7])
 @pytest.mark.parametrize("case", visibilities(3))
-def test_a_dilated_window_equals_a_mask_of_all_pairs(case: str, dilation: int, window: int) -> None:
+def test_dilated_window_equals_full_mask(case: str, dilation: int, window: int) -> None:
     """Linear in blocks as without, also where the text is no multiple of anything."""
     for t in (1, 2 * dilation, 17, 23):
         torch.manual_seed(t)
@@ -127,7 +127,7 @@ def test_a_dilated_window_equals_a_mask_of_all_pairs(case: str, dilation: int, w
         assert torch.equal(row[:, 0, 0], mask[torch.arange(B), 0, at])
 
 
-def test_a_dilated_window_sees_wide_tokens() -> None:
+def test_dilated_window_includes_global_tokens() -> None:
     t, v = 19, Visibility()
     mask = visible(v, t, 2, COLUMNS.tolist(), dilation=3)
     blocks = in_blocks(v, t, window=2, wide=COLUMNS, dilation=3)
@@ -145,7 +145,7 @@ COLUMNS = torch.tensor([[0, 4, 7], [2, -1, -1]])
 
 @pytest.mark.parametrize("window", [1, 2, 3])
 @pytest.mark.parametrize("case", visibilities(3))
-def test_blocks_with_wide_tokens_equal_a_mask_of_all_pairs(case, window, monkeypatch) -> None:
+def test_blocks_with_global_tokens_equal_full_mask(case, window, monkeypatch) -> None:
     """But for what the wide ones themselves ask: `GlobalAttentionProjections` asks that again."""
     monkeypatch.setattr(attention, "BLOCK_LOCAL_MIN_KEYS", 1000)
     t = 11
@@ -179,7 +179,7 @@ def test_blocks_with_wide_tokens_equal_a_mask_of_all_pairs(case, window, monkeyp
 @pytest.mark.parametrize("wide", [None, COLUMNS], ids=["narrow", "wide"])
 @pytest.mark.parametrize("case", visibilities(3))
 @pytest.mark.parametrize("banded", [True, False])
-def test_one_column_sees_what_it_sees_among_all(banded, case, wide, monkeypatch) -> None:
+def test_single_query_column_equals_full_attention(banded, case, wide, monkeypatch) -> None:
     monkeypatch.setattr(attention, "BLOCK_LOCAL_MIN_KEYS", 1000)
     t, window = 11, 2
     torch.manual_seed(t)
@@ -199,7 +199,7 @@ def test_one_column_sees_what_it_sees_among_all(banded, case, wide, monkeypatch)
 
 @settings(max_examples=60)
 @given(st.integers(1, 9), st.integers(1, 40), st.data())
-def test_blocks_equal_a_mask_whatever_ranks_and_documents(window: int, t: int, data) -> None:
+def test_blocks_equal_mask_for_any_ranks_and_documents(window: int, t: int, data) -> None:
     numbers = st.lists(st.integers(-1, 2), min_size=t, max_size=t)
     rows = st.lists(numbers, min_size=B, max_size=B).map(torch.tensor)
     v = Visibility(
@@ -208,7 +208,7 @@ def test_blocks_equal_a_mask_whatever_ranks_and_documents(window: int, t: int, d
     check(in_blocks(v, t, window=window), v, t, visible(v, t, window))
 
 
-def test_dropout_drops_shares_within_the_window() -> None:
+def test_dropout_applies_within_the_window() -> None:
     torch.manual_seed(0)
     t, window = 12, 2
     q, k = torch.randn(2, B, H, t, t, dtype=torch.float64)
@@ -223,7 +223,7 @@ def test_dropout_drops_shares_within_the_window() -> None:
     assert torch.allclose(shares[near][~dropped], 2 * whole[near][~dropped])
 
 
-def test_long_texts_are_cut_into_blocks_and_short_ones_are_not() -> None:
+def test_only_long_texts_are_split_into_blocks() -> None:
     window = 4
     n = attention.BLOCK_LOCAL_MIN_KEYS + 3 * window
     assert (
@@ -240,7 +240,7 @@ def test_long_texts_are_cut_into_blocks_and_short_ones_are_not() -> None:
     assert AttentionMask.from_visibility(Visibility(), n, n).block_local_mask is None
 
 
-def test_no_tensor_of_all_pairs_is_made() -> None:
+def test_memory_and_work_grow_linearly_with_length() -> None:
     """Both the numbers in the largest tensor and the work grow with the length alone."""
     largest = {}
     for t in (256, 512, 1024):

@@ -26,7 +26,7 @@ NETWORKS = {
 
 
 @pytest.mark.parametrize("name", NETWORKS)
-def test_a_network_is_a_backbone_and_its_architecture_builds_it(name: str) -> None:
+def test_module_satisfies_the_backbone_protocol(name: str) -> None:
     architecture = MODELS[name].architecture
     assert isinstance(architecture, BackboneArchitecture)
     with torch.device("meta"):
@@ -43,7 +43,7 @@ def test_a_network_is_a_backbone_and_its_architecture_builds_it(name: str) -> No
 
 
 @pytest.mark.parametrize("name", NETWORKS)
-def test_what_is_not_supported_is_refused_with_its_reason(name: str) -> None:
+def test_unsupported_features_are_refused_with_reason(name: str) -> None:
     with torch.device("meta"):
         network = MODELS[name].architecture.build()
     for ability in ("memory", "virtual_tokens", "layer_mixing"):
@@ -56,7 +56,7 @@ def test_what_is_not_supported_is_refused_with_its_reason(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["bert-tiny", "t5-mini", "lstm-mini", "cnn-mini"])
-def test_what_leaves_the_last_layer_is_what_reads_texts(name: str) -> None:
+def test_hidden_states_of_last_layer_equal_encode(name: str) -> None:
     network = MODELS[name].build({}).initialize(0).eval().backbone
     ids = torch.arange(5, 17).view(2, 6)
     batch = Batch(inputs=ids, visibility=Visibility())

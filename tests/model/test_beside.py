@@ -47,7 +47,7 @@ def attention_weights(stack: Transformer, layer: int) -> torch.Tensor:
 
 @pytest.mark.parametrize("layer", [0, 1])
 @pytest.mark.parametrize("a", [A, NARROW], ids=["as wide", "narrow"])
-def test_two_heads_attend_to_the_adjacent_positions(a: Architecture, layer: int) -> None:
+def test_two_heads_attend_to_adjacent_positions(a: Architecture, layer: int) -> None:
     stack = build(a)
     before = attention_weights(stack, layer)
     init_previous_token_heads([stack], 2)
@@ -87,7 +87,7 @@ def test_other_layers_and_heads_are_unchanged() -> None:
         (replace(A, head_dim=5), 1, "an even head_dim, got 4 and 5"),
     ],
 )
-def test_a_stack_that_cannot_is_refused(a: Architecture, layers: int, message: str) -> None:
+def test_unsupported_stack_is_refused(a: Architecture, layers: int, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         init_previous_token_heads([Transformer(a)], layers)
 
@@ -101,7 +101,7 @@ def attention_weights_of(
         return (attention.scale * q @ k.mT + bias).softmax(-1)[0]
 
 
-def test_an_encoder_attends_to_adjacent_tokens_and_its_decoder_to_the_same_token() -> None:
+def test_encoder_attends_to_neighbors_and_decoder_to_same_token() -> None:
     backbone = Model(T5_MINI.architecture.with_vocab_size(300), {}).initialize(0).backbone
     assert isinstance(backbone, EncoderDecoder)
     before = {name: x.clone() for name, x in backbone.named_parameters()}
@@ -128,7 +128,7 @@ def test_an_encoder_attends_to_adjacent_tokens_and_its_decoder_to_the_same_token
     assert share[0].diagonal(-1).mean() > 0.15
 
 
-def test_biases_shared_by_stacks_are_raised_once() -> None:
+def test_biases_shared_by_stacks_are_initialized_once() -> None:
     made = [Model(MODELS[n].architecture, {}).initialize(0) for n in ("t5-shared-mini", "t5-mini")]
     before = [one.backbone.encoder.position.table.weight.clone() for one in made]
     for one, was in zip(made, before, strict=True):
@@ -138,12 +138,12 @@ def test_biases_shared_by_stacks_are_raised_once() -> None:
         assert raised.count_nonzero() == 2
 
 
-def test_an_encoder_with_a_decoder_and_position_embeddings_is_refused() -> None:
+def test_encoder_decoder_with_learned_positions_is_refused() -> None:
     with pytest.raises(ValueError, match="or relative position biases; use 0"):
         init_previous_token_heads(Model(MODELS["bart-mini"].architecture, {}).networks, 2)
 
 
-def test_a_negative_number_is_refused() -> None:
+def test_negative_number_is_refused() -> None:
     with pytest.raises(ValueError, match="init_previous_token_heads must be at least 0"):
         Recipe(model="bert-mini", init_previous_token_heads=-1)
 
@@ -152,7 +152,7 @@ def test_a_negative_number_is_refused() -> None:
     "name",
     [n for n, card in MODELS.items() if card.training_options.get("init_previous_token_heads")],
 )
-def test_every_preset_that_sets_it_can(name: str) -> None:
+def test_every_preset_that_sets_it_supports_it(name: str) -> None:
     preset = MODELS[name]
     small = preset.architecture.with_vocab_size(8)
     init_previous_token_heads(

@@ -30,7 +30,7 @@ STEPS = st.lists(
     st.sampled_from((1, 8)),
 )
 @settings(max_examples=300)
-def test_what_tokens_see_is_what_an_endless_list_has_there(steps, span, first, back, spare) -> None:
+def test_windowed_cache_equals_unbounded_list(steps, span, first, back, spare) -> None:
     cache, known = LayerCache(span, back), torch.zeros(2, 1, 0, 1)
     cache.prefix_length, number, far = first, 0, 0
     for what, how in [("read", first + 1), *steps]:
@@ -55,7 +55,7 @@ def test_what_tokens_see_is_what_an_endless_list_has_there(steps, span, first, b
         assert cache.length == known.shape[2]
 
 
-def test_a_layer_holds_little_more_than_its_window() -> None:
+def test_capacity_is_little_more_than_the_window() -> None:
     cache = LayerCache(window=100, max_rollback=4)
     cache.prefix_length = 6
     one = torch.zeros(2, 3, 1, 5)
@@ -67,7 +67,7 @@ def test_a_layer_holds_little_more_than_its_window() -> None:
     assert cache.length == 1200
 
 
-def test_what_is_forgotten_cannot_be_seen_again() -> None:
+def test_evicted_tokens_cannot_be_restored() -> None:
     cache, one = Cache([None, 10], max_rollback=2), torch.zeros(1, 1, 60, 1)
     for layer in cache.layers:
         layer.extend(one, one)
@@ -79,7 +79,7 @@ def test_what_is_forgotten_cannot_be_seen_again() -> None:
 
 
 @pytest.mark.parametrize("position", [Rotary(), TransformerXLPositions()])
-def test_each_layer_forgets_by_its_own_window_unless_scores_depend_on_all_places(
+def test_layers_evict_by_their_window_unless_positions_need_all(
     position: PositionScheme,
 ) -> None:
     a = Architecture(

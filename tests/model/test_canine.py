@@ -76,7 +76,7 @@ LENGTHS = [([37, 20, 3], 37), ([40, 16, 8], 40), ([19, 8, 1], 19), ([300, 256, 1
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize(("lengths", "t"), LENGTHS)
 @torch.no_grad()
-def test_hidden_states_and_the_summary_equal_the_reference(
+def test_hidden_states_and_pooled_output_equal_reference(
     shape: str, lengths: list[int], t: int, tmp_path: Path
 ) -> None:
     reference = SHAPES[shape]()
@@ -101,7 +101,7 @@ def test_hidden_states_and_the_summary_equal_the_reference(
 
 
 @torch.no_grad()
-def test_a_text_without_padding_needs_no_mask(tmp_path: Path) -> None:
+def test_text_without_padding_needs_no_mask(tmp_path: Path) -> None:
     reference = theirs()
     model = load_folder(saved(reference, tmp_path)).model
     batch, given = texts([37, 37], 37)
@@ -119,7 +119,7 @@ LABELLED = {
 
 @pytest.mark.parametrize("kind", LABELLED)
 @torch.no_grad()
-def test_heads_say_what_the_reference_says(kind: str, tmp_path: Path) -> None:
+def test_head_outputs_equal_reference(kind: str, tmp_path: Path) -> None:
     answering = "Question" in kind
     reference = theirs(kind, **({} if answering else {"num_labels": 3}))
     opened = load_folder(saved(reference, tmp_path))
@@ -136,7 +136,7 @@ def test_heads_say_what_the_reference_says(kind: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", [*LABELLED, "CanineForMultipleChoice"])
-def test_weights_and_configuration_come_back_bit_for_bit(kind: str, tmp_path: Path) -> None:
+def test_weights_and_config_round_trip_bitwise(kind: str, tmp_path: Path) -> None:
     reference = theirs(kind)
     opened = load_folder(saved(reference, tmp_path / "theirs"))
     write_folder(tmp_path / "back", opened.model, opened.preset, None)
@@ -154,14 +154,14 @@ def test_weights_and_configuration_come_back_bit_for_bit(kind: str, tmp_path: Pa
     }
 
 
-def test_as_many_places_as_buckets_can_be_written(tmp_path: Path) -> None:
+def test_number_of_positions_must_equal_number_of_buckets(tmp_path: Path) -> None:
     opened = load_folder(saved(theirs(), tmp_path / "theirs"))
     other = replace(opened.preset.architecture, position=LearnedPositions(100))
     with pytest.raises(ValueError, match="one position per bucket, 512"):
         opened.preset.config_mapping.from_architecture(other)
 
 
-def test_the_published_size_is_the_references() -> None:
+def test_published_size_equals_reference() -> None:
     import transformers as hf
 
     with torch.device("meta"):
@@ -181,7 +181,7 @@ def test_the_published_size_is_the_references() -> None:
 
 
 @torch.no_grad()
-def test_options_are_scored_as_in_the_reference(tmp_path: Path) -> None:
+def test_choice_scores_equal_reference(tmp_path: Path) -> None:
     reference = theirs("CanineForMultipleChoice")
     opened = load_folder(saved(reference, tmp_path))
     assert (opened.missing, opened.unexpected) == ((), ())
@@ -192,7 +192,7 @@ def test_options_are_scored_as_in_the_reference(tmp_path: Path) -> None:
 
 
 @torch.no_grad()
-def test_hashes_are_those_of_the_reference() -> None:
+def test_hashes_equal_reference() -> None:
     reference = theirs().char_embeddings
     ids = torch.tensor([[0, 1, 65, 0xE003, 0x1F451, 0x10FFFF]])
     table = CharacterHashEmbedding(8, 512, 32)
@@ -219,7 +219,7 @@ def network(**changes: Any) -> Canine:
 
 
 @torch.no_grad()
-def test_with_enough_padding_a_text_does_not_depend_on_the_others() -> None:
+def test_well_padded_text_does_not_depend_on_others() -> None:
     model = network()
     for n in range(1, 36):
         batch, _ = texts([n], n)
@@ -269,7 +269,7 @@ def reads(model: Canine, batch: Batch) -> dict[str, Tensor]:
     }
 
 
-def test_characters_read_their_block_molecules_their_characters_and_all_is_read_at_last() -> None:
+def test_stages_see_local_block_then_molecules_then_everything() -> None:
     t = 19
     depends = reads(network(), texts([t], t)[0])
     block = torch.arange(t) // 8
@@ -284,7 +284,7 @@ def test_characters_read_their_block_molecules_their_characters_and_all_is_read_
     assert depends["last"].all()
 
 
-def test_padding_is_read_where_the_reference_reads_it_and_nowhere_else() -> None:
+def test_padding_is_visible_only_where_the_reference_sees_it() -> None:
     n, t = 13, 40
     depends = reads(network(), texts([n], t)[0])
     assert not depends["first"][:8, 8:].any()
@@ -295,7 +295,7 @@ def test_padding_is_read_where_the_reference_reads_it_and_nowhere_else() -> None
     assert not text[:, n + 7 :].any()
 
 
-def test_what_it_cannot_read_is_refused() -> None:
+def test_unsupported_inputs_are_refused() -> None:
     model, (batch, _) = network(), texts([9], 9)
     places = torch.arange(9)[None]
     for change, message in (
@@ -311,7 +311,7 @@ def test_what_it_cannot_read_is_refused() -> None:
         model(texts([65], 65)[0])
 
 
-def test_an_architecture_that_is_none_is_refused() -> None:
+def test_impossible_architecture_is_refused() -> None:
     for change, message in (
         ({"causal": True}, "causal = True"),
         ({"embedding_size": 8}, "embedding_size = 8 is not supported"),
@@ -330,7 +330,7 @@ def test_an_architecture_that_is_none_is_refused() -> None:
             Model(network().a, {"label": labels})
 
 
-def test_flops_are_counted_as_they_are() -> None:
+def test_flops_equal_measured_products() -> None:
     a = network(n_layers=3).a
     assert isinstance(a, CanineArchitecture)
     d, f, t = 16, 16, 24

@@ -35,7 +35,7 @@ def sees(v: Visibility, b: int, i: int, j: int) -> bool:
 @pytest.mark.parametrize("groups", [1, 2])
 @pytest.mark.parametrize("case", CASES)
 @torch.no_grad()
-def test_each_token_reads_the_neighbors_that_it_sees(case: str, groups: int, width: int) -> None:
+def test_each_token_reads_its_visible_neighbors(case: str, groups: int, width: int) -> None:
     torch.manual_seed(0)
     module = NgramInputEncoding(width, "tanh", groups).build(A).double()
     before, after = torch.randn(2, B, T, D, dtype=torch.float64)
@@ -54,7 +54,7 @@ def test_each_token_reads_the_neighbors_that_it_sees(case: str, groups: int, wid
             torch.testing.assert_close(said[b, i], expected, rtol=1e-11, atol=1e-11)
 
 
-def test_the_first_layer_alone_has_it_beside() -> None:
+def test_only_the_first_layer_has_the_convolution() -> None:
     torch.manual_seed(0)
     stack = Transformer(replace(A, layers=NGRAMS)).eval()
     seen: dict[str, torch.Tensor] = {}
@@ -67,7 +67,7 @@ def test_the_first_layer_alone_has_it_beside() -> None:
     assert torch.equal(seen["layers.1"], seen["convolution out"])
 
 
-def test_what_cannot_be_is_refused() -> None:
+def test_invalid_kernels_are_refused() -> None:
     with pytest.raises(ValueError, match="kernel_size must be odd and at least 1, got 2"):
         NgramInputEncoding(2)
     stack = Transformer(replace(A, layers=NGRAMS, causal=True)).eval()

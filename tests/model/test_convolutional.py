@@ -28,7 +28,7 @@ def some(rows: int = 2) -> Batch:
 
 
 @torch.no_grad()
-def test_a_filter_is_a_sum_over_its_neighborhood() -> None:
+def test_filter_equals_sum_over_neighborhood() -> None:
     network, batch = build(SMALL), some()
     x = network.tokens(batch.inputs)
     said = network(batch)
@@ -44,7 +44,7 @@ def test_a_filter_is_a_sum_over_its_neighborhood() -> None:
 
 
 @pytest.mark.parametrize("layers", [1, 2])
-def test_a_token_reads_as_far_as_its_widest_filter_in_each_layer(layers: int) -> None:
+def test_receptive_field_grows_by_the_widest_filter_per_layer(layers: int) -> None:
     network = build(replace(SMALL, n_layers=layers, activation="tanh"))
     seen: list[torch.Tensor] = []
 
@@ -61,7 +61,7 @@ def test_a_token_reads_as_far_as_its_widest_filter_in_each_layer(layers: int) ->
 
 
 @torch.no_grad()
-def test_texts_of_a_row_and_padding_change_nothing() -> None:
+def test_packing_and_padding_change_nothing() -> None:
     network = build(replace(SMALL, n_layers=3, residual=True))
     ids = some(1).inputs
     document = torch.tensor([[0, 0, 0, 0, 1, 1, 1, -1, -1]])
@@ -71,7 +71,7 @@ def test_texts_of_a_row_and_padding_change_nothing() -> None:
 
 
 @torch.no_grad()
-def test_layers_side_by_side_are_those_one_by_one() -> None:
+def test_parallel_filters_equal_separate_ones() -> None:
     network, batch = build(replace(SMALL, n_layers=2)), some()
     each = network.layer_outputs(batch)
     assert len(each) == 3
@@ -88,6 +88,6 @@ def test_layers_side_by_side_are_those_one_by_one() -> None:
         ({"filter_widths": (3, 4)}, "d_model 9 is not a multiple of 2 filter widths"),
     ],
 )
-def test_what_cannot_be_is_said(changes: dict, said: str) -> None:
+def test_invalid_architectures_are_refused(changes: dict, said: str) -> None:
     with pytest.raises(ValueError, match=said):
         replace(SMALL, **changes)

@@ -71,7 +71,7 @@ def attended(block: Block, table: Tensor, asking: Tensor, read: Tensor) -> Tenso
 
 @pytest.mark.parametrize("times", [1, 2, 3])
 @torch.no_grad()
-def test_places_ask_the_last_layer_of_what_the_one_before_says(times: int) -> None:
+def test_position_queries_attend_to_the_previous_layer(times: int) -> None:
     head = replace(HEADS["language"], query_stream=EnhancedMaskDecoder(20, times))
     model = built(language=head)
     below = model.backbone(Batch(inputs=TEXT, features=(RequestedStates(all_layers=True),)))[
@@ -95,7 +95,7 @@ def test_places_ask_the_last_layer_of_what_the_one_before_says(times: int) -> No
 
 
 @torch.no_grad()
-def test_with_norms_before_sublayers_both_what_asks_and_what_answers_are_normed() -> None:
+def test_prenorm_normalizes_both_queries_and_keys() -> None:
     model = built(replace(A, norm_placement=PRE_NORM))
     below = model.backbone(Batch(inputs=TEXT, features=(RequestedStates(all_layers=True),)))[
         0, :, 2 * D : 3 * D
@@ -110,7 +110,7 @@ def test_with_norms_before_sublayers_both_what_asks_and_what_answers_are_normed(
 
 
 @torch.no_grad()
-def test_packed_and_padded_texts_are_decoded_as_alone() -> None:
+def test_packed_and_padded_texts_equal_texts_alone() -> None:
     model = built()
     first, second = TEXT[:, :3], TEXT[:, 3:]
     packed = Batch(
@@ -128,7 +128,7 @@ def test_packed_and_padded_texts_are_decoded_as_alone() -> None:
 
 
 @torch.no_grad()
-def test_other_heads_read_the_backbone_as_it_is() -> None:
+def test_other_heads_read_the_plain_backbone() -> None:
     model = built(label=SequenceClassification())
     batch = Batch(inputs=TEXT, labels=torch.tensor([1]), targets=TEXT)
     said, label = model(batch, return_logits=True), model.heads["label"]
@@ -139,14 +139,14 @@ def test_other_heads_read_the_backbone_as_it_is() -> None:
     assert not torch.allclose(plain, model.hidden_states(batch))
 
 
-def test_the_last_layer_and_the_places_learn() -> None:
+def test_last_layer_and_positions_receive_gradients() -> None:
     model = built().train()
     model(Batch(inputs=TEXT, targets=TEXT)).loss.backward()
     assert all(p.grad is not None and bool(p.grad.any()) for p in model.parameters())
 
 
 @torch.no_grad()
-def test_what_a_cache_holds_already_is_asked_again_and_not_read_twice() -> None:
+def test_cached_columns_are_queried_again_but_not_read_twice() -> None:
     model, batch = built(), Batch(inputs=TEXT)
     cache = model.backbone.new_cache()
     said = model.backbone(batch, cache, query_stream=model.query_stream)
@@ -158,7 +158,7 @@ def test_what_a_cache_holds_already_is_asked_again_and_not_read_twice() -> None:
     "adapter", [PrefixTuning(n_virtual_tokens=2), PromptTuning(n_virtual_tokens=2)]
 )
 @torch.no_grad()
-def test_learned_tokens_stand_before_texts_that_are_decoded(adapter) -> None:
+def test_virtual_tokens_precede_decoded_texts(adapter) -> None:
     model = built()
     before = model.hidden_states(Batch(inputs=TEXT))
     attach(model, adapter).double()
@@ -167,11 +167,11 @@ def test_learned_tokens_stand_before_texts_that_are_decoded(adapter) -> None:
     assert not torch.allclose(after, before)
 
 
-def test_only_the_column_asked_is_not_made_where_a_decoder_asks() -> None:
+def test_decoder_does_not_support_last_only() -> None:
     assert not built(replace(A, position=LearnedPositions(20))).supports_last_only
 
 
-def test_a_decoder_costs_a_layer_for_each_further_time() -> None:
+def test_each_further_pass_costs_one_layer() -> None:
     plain = Model(A, {"language": replace(HEADS["language"], query_stream=None)})
     once = built(language=replace(HEADS["language"], query_stream=EnhancedMaskDecoder(20, 1)))
     assert once.flops(T, 0.1) == plain.flops(T, 0.1)

@@ -76,7 +76,7 @@ def by_the_paper(scheme: DisentangledAttention, position, attention: Attention, 
 @pytest.mark.parametrize("queries", [T, 3])
 @pytest.mark.parametrize("name", SCHEMES)
 @torch.no_grad()
-def test_attention_is_equation_4_for_each_pair(name: str, queries: int) -> None:
+def test_attention_equals_equation_4(name: str, queries: int) -> None:
     scheme = SCHEMES[name]
     position, attention = built(scheme)
     keys = torch.randn(T, D, dtype=torch.float64)
@@ -89,7 +89,7 @@ def test_attention_is_equation_4_for_each_pair(name: str, queries: int) -> None:
 @pytest.mark.parametrize(
     "scheme", [DisentangledAttention(512), DisentangledAttention(512, n_buckets=256)]
 )
-def test_published_distances_have_the_rows_of_equation_3(scheme: DisentangledAttention) -> None:
+def test_relative_distances_equal_equation_3(scheme: DisentangledAttention) -> None:
     position = scheme.build(BASE)
     n = 700
     row = position.position_state(torch.zeros(1, n, D), n).distance_index
@@ -99,7 +99,7 @@ def test_published_distances_have_the_rows_of_equation_3(scheme: DisentangledAtt
     assert row.diagonal().unique().tolist() == [scheme.n_buckets_per_side - unused]
 
 
-def test_short_texts_read_the_rows_of_their_distances_only() -> None:
+def test_short_texts_read_only_rows_of_their_distances() -> None:
     x = torch.zeros(1, 20, D)
     assert DisentangledAttention(512).build(BASE).position_state(
         x, 20
@@ -115,7 +115,7 @@ def test_short_texts_read_the_rows_of_their_distances_only() -> None:
     ).distance_embeddings.shape == (32, D)
 
 
-def test_nothing_is_written_out_for_each_pair_and_width() -> None:
+def test_no_tensor_of_pairs_times_width_is_made() -> None:
     largest = 0
 
     class Sizes(TorchDispatchMode):
@@ -136,7 +136,7 @@ def test_nothing_is_written_out_for_each_pair_and_width() -> None:
     assert 0 < largest < 3 * 2 * 24 * 24 * 32 / 8  # b h t s e, with room for what is not that
 
 
-def test_absolute_places_are_added_to_tokens_only_if_asked_for() -> None:
+def test_absolute_positions_are_added_only_if_configured() -> None:
     place = torch.arange(5)[None]
     assert DisentangledAttention(8).build(BASE).embed(place) is None
     position = DisentangledAttention(8, max_positions=6, absolute_positions=True).build(BASE)
@@ -145,7 +145,7 @@ def test_absolute_places_are_added_to_tokens_only_if_asked_for() -> None:
         position.embed(torch.arange(7)[None])
 
 
-def test_terms_cost_what_their_scores_cost() -> None:
+def test_flops_of_each_term_are_those_of_its_scores() -> None:
     plain, both = (
         replace(BASE, n_layers=3),
         replace(BASE, n_layers=3, position=DisentangledAttention(8)),

@@ -67,7 +67,7 @@ def spelled(word: bytes, longest: int) -> list[int]:
 
 
 @torch.no_grad()
-def test_a_word_is_what_the_formulas_make_of_all_its_characters() -> None:
+def test_word_vector_equals_formula_of_its_characters() -> None:
     network = build()
     words = [b"a", "été".encode(), b"tremendously"]
     batch = padded("a été tremendously")
@@ -91,7 +91,7 @@ def test_a_word_is_what_the_formulas_make_of_all_its_characters() -> None:
 
 
 @torch.no_grad()
-def test_all_bytes_of_a_word_have_its_state_and_texts_know_nothing_of_each_other() -> None:
+def test_all_bytes_of_a_word_share_its_state_and_texts_are_independent() -> None:
     network, texts = build(), ("the cat's étés", "a", "longer than all, tremendously")
     batch = padded(*texts)
     together = network(batch)
@@ -111,7 +111,7 @@ def test_all_bytes_of_a_word_have_its_state_and_texts_know_nothing_of_each_other
 
 
 @pytest.mark.parametrize("blind", [True, False])
-def test_each_half_knows_one_side_and_in_a_blind_batch_not_the_word_itself(blind: bool) -> None:
+def test_each_direction_sees_one_side_and_excludes_the_word_if_asked(blind: bool) -> None:
     network, batch = build(), padded("ab cde fg h").without(TwoStream)
     if blind:
         batch = batch.with_feature(TwoStream())
@@ -134,7 +134,7 @@ def test_each_half_knows_one_side_and_in_a_blind_batch_not_the_word_itself(blind
 
 
 @torch.no_grad()
-def test_a_row_that_begins_inside_of_a_word_begins_one() -> None:
+def test_row_starting_inside_a_word_starts_one() -> None:
     row = torch.from_numpy(TEXT.encode("cats eat").ids[None, 1:])
     words = WordLayout.from_batch(Batch(inputs=row))
     assert words.first_token.tolist() == [0, 3]
@@ -143,7 +143,7 @@ def test_a_row_that_begins_inside_of_a_word_begins_one() -> None:
 
 
 @torch.no_grad()
-def test_it_begins_as_the_released_code_does() -> None:
+def test_initialization_equals_released_code() -> None:
     from unmask.heads.model import Model
 
     network = Model(SMALL, {}).initialize(0).backbone
@@ -153,7 +153,7 @@ def test_it_begins_as_the_released_code_does() -> None:
     assert network.tokens.filters[2].weight.abs().max() <= 0.05
 
 
-def test_an_architecture_says_what_cannot_be() -> None:
+def test_impossible_architectures_are_refused() -> None:
     assert from_dict(ElmoArchitecture, to_dict(SMALL)) == SMALL
     for change, said in (
         ({"vocab_size": 30}, "vocab_size must be 515"),
@@ -173,14 +173,14 @@ def test_an_architecture_says_what_cannot_be() -> None:
 
 
 @torch.no_grad()
-def test_bfloat16_follows_float32() -> None:
+def test_bfloat16_is_close_to_float32() -> None:
     network, batch = build(), padded("some words of a text", "few")
     exact = network(batch)
     rough = network.bfloat16()(batch).float()
     assert float((rough - exact).abs().max()) < 0.1 * float(exact.abs().max())
 
 
-def test_gradients_reach_every_weight() -> None:
+def test_gradients_reach_every_parameter() -> None:
     network = build().train()
     network(padded("some words of a text", "few")).square().sum().backward()
     assert all(p.grad is not None and p.grad.abs().sum() > 0 for p in network.parameters())

@@ -35,7 +35,7 @@ def reached(stack: Transformer) -> list[bool]:
     ]
 
 
-def test_one_layer_in_five_is_left_out_each_on_its_own() -> None:
+def test_one_layer_in_five_is_dropped_independently() -> None:
     torch.manual_seed(0)
     stack = Transformer(A).train()
     drawn = torch.tensor([reached(stack) for _ in range(500)]).float()
@@ -43,7 +43,7 @@ def test_one_layer_in_five_is_left_out_each_on_its_own() -> None:
     assert torch.corrcoef(drawn.T).fill_diagonal_(0).abs().max() < 0.2
 
 
-def test_what_is_left_out_leaves_the_others_as_they_are() -> None:
+def test_dropped_layers_equal_a_shorter_stack() -> None:
     torch.manual_seed(0)
     stack = Transformer(A).train()
     state = torch.get_rng_state()
@@ -63,7 +63,7 @@ def test_what_is_left_out_leaves_the_others_as_they_are() -> None:
     assert torch.equal(said, shorter(BATCH))
 
 
-def test_all_are_asked_in_evaluation_and_the_last_where_only_it_can_answer() -> None:
+def test_evaluation_uses_all_layers_and_last_only_still_works() -> None:
     torch.manual_seed(0)
     stack = Transformer(replace(A, layer_dropout=0.99))
     assert all(reached(stack.eval()))
@@ -72,6 +72,6 @@ def test_all_are_asked_in_evaluation_and_the_last_where_only_it_can_answer() -> 
     assert stack(one).shape == (2, 1, 16)
 
 
-def test_a_share_of_layers_is_below_one() -> None:
+def test_layer_dropout_must_be_below_one() -> None:
     with pytest.raises(ValueError, match="layer_dropout must be from 0 to below 1, got 1"):
         replace(A, layer_dropout=1.0)

@@ -59,7 +59,7 @@ def in_parts(
     ids=["after", "before", "clamped", "window", "buckets"],
 )
 @torch.no_grad()
-def test_a_text_in_parts_with_all_of_its_past_is_the_text_at_once(a: Architecture) -> None:
+def test_segments_with_full_memory_equal_whole_text(a: Architecture) -> None:
     stack, ids = drawn(a), torch.randint(50, (2, 12))
     whole = stack(Batch(inputs=ids, visibility=CAUSAL))
     for step in (1, 3, 5):
@@ -70,7 +70,7 @@ def test_a_text_in_parts_with_all_of_its_past_is_the_text_at_once(a: Architectur
 
 
 @torch.no_grad()
-def test_how_far_a_memory_reaches() -> None:
+def test_memory_reach_grows_per_layer() -> None:
     """With 4 places remembered, 2 read at a time: a token sees 4 to 5 back in each layer."""
     stack, ids = drawn(A), torch.randint(50, (1, 20))
     whole = in_parts(stack, ids, 2, RecurrenceMemory(4))
@@ -84,7 +84,7 @@ def test_how_far_a_memory_reaches() -> None:
         assert moved.tolist() == expected
 
 
-def test_no_gradient_passes_into_a_memory() -> None:
+def test_no_gradient_flows_into_the_memory() -> None:
     stack, memory = drawn(A), RecurrenceMemory(4)
     stack(
         Batch(
@@ -106,7 +106,7 @@ def test_no_gradient_passes_into_a_memory() -> None:
     assert (stack.tokens.weight.grad.abs().sum(-1) > 0).sum() <= 3
 
 
-def test_a_memory_keeps_the_last_places() -> None:
+def test_memory_keeps_the_last_positions() -> None:
     memory = RecurrenceMemory(3)
     for start in (0, 4):
         memory.update(0, torch.arange(start, start + 4.0)[None, :, None])
@@ -114,7 +114,7 @@ def test_a_memory_keeps_the_last_places() -> None:
 
 
 @pytest.mark.parametrize("position", [LearnedPositions(20), Rotary()])
-def test_places_that_are_no_distances_are_refused(position) -> None:
+def test_absolute_positions_refuse_a_memory(position) -> None:
     stack = drawn(replace(A, position=position))
     with pytest.raises(ValueError, match="do not extend over a memory"):
         stack(
@@ -125,7 +125,7 @@ def test_places_that_are_no_distances_are_refused(position) -> None:
         )
 
 
-def test_a_memory_of_other_rows_is_refused() -> None:
+def test_memory_of_other_rows_is_refused() -> None:
     stack, memory = drawn(A), RecurrenceMemory(4)
     stack(
         Batch(

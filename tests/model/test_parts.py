@@ -32,7 +32,7 @@ def test_dropout_zeroes_its_share_and_keeps_the_mean(shape, dtype) -> None:
         assert float(y.float().mean()) == pytest.approx(1, abs=0.005)
 
 
-def test_the_gradient_passes_where_the_number_did() -> None:
+def test_gradient_flows_where_values_were_kept() -> None:
     torch.manual_seed(0)
     x = torch.randn(50, 50, requires_grad=True)
     y = Dropout(0.5)(x)
@@ -41,7 +41,7 @@ def test_the_gradient_passes_where_the_number_did() -> None:
     assert set(x.grad.unique().tolist()) == {0.0, 2.0}
 
 
-def test_the_same_seed_drops_the_same_and_another_seed_others() -> None:
+def test_dropout_depends_on_the_seed() -> None:
     x, dropped = torch.ones(300), []
     for seed in (1, 1, 2):
         torch.manual_seed(seed)
@@ -50,7 +50,7 @@ def test_the_same_seed_drops_the_same_and_another_seed_others() -> None:
     assert not torch.equal(dropped[0], dropped[2])
 
 
-def test_neighbors_are_dropped_independently() -> None:
+def test_adjacent_elements_are_dropped_independently() -> None:
     torch.manual_seed(3)
     kept = (Dropout(0.5)(torch.ones(100_000)) > 0).float() - 0.5
     for lag in (1, 2, 3, 7, 8):
@@ -58,13 +58,13 @@ def test_neighbors_are_dropped_independently() -> None:
         assert abs(correlation) < 0.02  # six standard errors of 1 / sqrt(100,000)
 
 
-def test_dropout_does_nothing_in_evaluation() -> None:
+def test_dropout_is_identity_in_evaluation() -> None:
     x = torch.randn(9)
     assert Dropout(0.5).eval()(x) is x
     assert Dropout(0.0)(x) is x
 
 
-def test_a_norm_with_an_offset_begins_as_one_without() -> None:
+def test_offset_norm_starts_as_plain_norm() -> None:
     torch.manual_seed(0)
     x, norm = torch.randn(3, 8), RMSNorm(offset=1.0).build(8)
     NormalInit()("norm", norm, Architecture(vocab_size=9, d_model=8, n_layers=1, n_heads=1, d_ff=8))
@@ -72,7 +72,7 @@ def test_a_norm_with_an_offset_begins_as_one_without() -> None:
     torch.testing.assert_close(norm(x), RMSNorm().build(8)(x))
 
 
-def test_small_weights_beside_an_offset_count_in_bfloat16() -> None:
+def test_offset_norm_keeps_small_weights_in_bfloat16() -> None:
     x = torch.full((1, 2), 1.0, dtype=torch.bfloat16)
     norm = OffsetRMSNorm(2, 0.0, 1.0).bfloat16()
     with torch.no_grad():
@@ -82,7 +82,7 @@ def test_small_weights_beside_an_offset_count_in_bfloat16() -> None:
     assert exact[0] > 1
 
 
-def test_parts_are_normed_each_by_itself_and_by_the_same_weights() -> None:
+def test_grouped_norm_normalizes_each_group_with_shared_weights() -> None:
     torch.manual_seed(0)
     x, norm = torch.randn(2, 5, 12), QueryKeyNorm(RMSNorm(), 4)
     torch.nn.init.normal_(norm.norm.weight)
@@ -90,7 +90,7 @@ def test_parts_are_normed_each_by_itself_and_by_the_same_weights() -> None:
     torch.testing.assert_close(norm(x), torch.cat(parts, -1))
 
 
-def test_a_norm_without_weights_learns_nothing() -> None:
+def test_norm_without_weights_has_no_parameters() -> None:
     norm, x = LayerNorm(1e-5, bias=False, weight=False).build(6), torch.randn(3, 6) * 4 + 1
     assert not list(norm.parameters())
     assert torch.allclose(
@@ -102,7 +102,7 @@ def test_a_norm_without_weights_learns_nothing() -> None:
 SIZES = Architecture(vocab_size=9, d_model=1000, n_layers=2, n_heads=1, d_ff=8)
 
 
-def test_small_matrices_begin_as_wide_as_their_layer_says() -> None:
+def test_initialization_scales_with_the_layer_width() -> None:
     torch.manual_seed(0)
     std = (2 / 5000) ** 0.5
     shares = {
@@ -120,7 +120,7 @@ def test_small_matrices_begin_as_wide_as_their_layer_says() -> None:
         assert not module.bias.any()
 
 
-def test_norms_inside_stand_before_the_map_that_writes() -> None:
+def test_inner_norm_precedes_the_output_projection() -> None:
     a = replace(SIZES, d_model=8, norm_placement=frozenset({"into", "inside"}), norm=RMSNorm())
     block = Transformer(a).layers[0]
     assert (block.attention.inside.weight.shape, block.feed_forward.inside.weight.shape) == (
@@ -132,7 +132,7 @@ def test_norms_inside_stand_before_the_map_that_writes() -> None:
     assert isinstance(Transformer(SIZES).layers[0].attention.inside, torch.nn.Identity)
 
 
-def test_depth_weighted_sublayers_have_no_query_stream() -> None:
+def test_depth_weighted_sublayers_refuse_a_query_stream() -> None:
     stack = Transformer(replace(SIZES, sublayers=DepthWeightedSublayers()))
     assert not stack.supports_last_only
     with pytest.raises(ValueError, match="do not support a query stream"):

@@ -26,7 +26,7 @@ def bucket(away: int, buckets: int, reach: int) -> int:
     ("length", "buckets", "reach"),
     [(512, 32, 128), (512, 64, 128), (512, 128, 256), (40, 32, 128), (300, 6, 20), (64, 4, 3)],
 )
-def test_distances_are_in_the_buckets_of_the_released_code(length, buckets, reach) -> None:
+def test_distance_buckets_equal_released_code(length, buckets, reach) -> None:
     scheme = LearnedPositionsAndRelativeBias(length, buckets, reach)
     a = Architecture(vocab_size=9, d_model=8, n_layers=1, n_heads=2, d_ff=8, position=scheme)
     away = torch.arange(1 - length, length)
@@ -36,7 +36,7 @@ def test_distances_are_in_the_buckets_of_the_released_code(length, buckets, reac
     assert int(ours.max()) <= buckets - 2
 
 
-def test_in_a_row_longer_than_the_table_far_columns_have_the_last_bucket() -> None:
+def test_columns_beyond_the_table_share_the_last_bucket() -> None:
     scheme = LearnedPositionsAndRelativeBias(8, 32, 128)
     a = Architecture(vocab_size=9, d_model=8, n_layers=1, n_heads=2, d_ff=8, position=scheme)
     position = Transformer(a).position
@@ -53,9 +53,7 @@ def test_in_a_row_longer_than_the_table_far_columns_have_the_last_bucket() -> No
         (32, 9, r"max_distance must be above 9 \(a quarter of n_buckets, and 1\), got 9"),
     ],
 )
-def test_buckets_that_cannot_be_are_refused(
-    n_buckets: int, max_distance: int, message: str
-) -> None:
+def test_impossible_buckets_are_refused(n_buckets: int, max_distance: int, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         LearnedPositionsAndRelativeBias(64, n_buckets, max_distance)
 

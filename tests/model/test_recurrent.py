@@ -67,7 +67,7 @@ def some(causal: bool = True, padded: bool = False) -> Batch:
 
 
 @torch.no_grad()
-def test_a_stack_says_what_torch_says() -> None:
+def test_lstm_stack_equals_torch() -> None:
     network, batch = build(SMALL), some()
     x = network.tokens(batch.inputs)
     for i in range(2):
@@ -76,7 +76,7 @@ def test_a_stack_says_what_torch_says() -> None:
 
 
 @torch.no_grad()
-def test_both_directions_say_what_torch_says_of_padded_texts() -> None:
+def test_bidirectional_lstm_equals_torch_on_padded_texts() -> None:
     network, batch = build(TOGETHER), some(causal=False, padded=True)
     x = network.tokens(batch.inputs)
     for i in range(2):
@@ -87,7 +87,7 @@ def test_both_directions_say_what_torch_says_of_padded_texts() -> None:
 
 @torch.no_grad()
 @pytest.mark.filterwarnings("ignore:LSTM with projections:UserWarning")
-def test_two_stacks_that_know_nothing_of_each_other() -> None:
+def test_independent_forward_and_backward_stacks_equal_torch() -> None:
     free = replace(APART, cell_clip=None, residual=False)
     network, batch = build(free), some(causal=False)
     forth = back = network.tokens(batch.inputs)
@@ -99,7 +99,7 @@ def test_two_stacks_that_know_nothing_of_each_other() -> None:
 
 
 @torch.no_grad()
-def test_texts_of_a_row_and_padding_change_nothing() -> None:
+def test_packing_and_padding_change_nothing() -> None:
     for a in (SMALL, TOGETHER, APART):
         network = build(a)
         ids = some().inputs[:1]
@@ -112,7 +112,7 @@ def test_texts_of_a_row_and_padding_change_nothing() -> None:
 
 
 @torch.no_grad()
-def test_cells_and_what_is_projected_are_clipped() -> None:
+def test_cells_and_projections_are_clipped() -> None:
     network = build(replace(APART, residual=False))
     said = network(some(causal=False))
     assert said.abs().max() == pytest.approx(0.3)
@@ -122,7 +122,7 @@ def test_cells_and_what_is_projected_are_clipped() -> None:
 
 
 @torch.no_grad()
-def test_in_a_blind_batch_each_direction_speaks_one_place_before() -> None:
+def test_shifted_outputs_of_each_direction_exclude_the_token() -> None:
     network, batch = build(APART), some(causal=False, padded=True)
     seen, unseen = network(batch), network(batch.with_feature(TwoStream()))
     for row, n in enumerate(LENGTHS):
@@ -134,7 +134,7 @@ def test_in_a_blind_batch_each_direction_speaks_one_place_before() -> None:
 
 
 @torch.no_grad()
-def test_layers_side_by_side_are_those_one_by_one() -> None:
+def test_concurrent_layers_equal_sequential_ones() -> None:
     network, batch = build(APART), some(causal=False)
     each = network.layer_outputs(batch)
     assert [y.shape[-1] for y in each] == [16, 16, 16]
@@ -145,7 +145,7 @@ def test_layers_side_by_side_are_those_one_by_one() -> None:
 
 @torch.no_grad()
 @pytest.mark.parametrize("kept", [None, 2])
-def test_a_text_in_pieces_with_a_memory_is_the_text_at_once(kept: int | None) -> None:
+def test_segments_with_memory_equal_whole_text(kept: int | None) -> None:
     network, batch = build(SMALL), some()
     memory, said, at = RecurrenceMemory(1), [], 0
     whole = network(batch)
@@ -165,7 +165,7 @@ def test_a_text_in_pieces_with_a_memory_is_the_text_at_once(kept: int | None) ->
     torch.testing.assert_close(torch.cat(said, 1), begun)
 
 
-def test_no_gradient_passes_into_a_memory() -> None:
+def test_no_gradient_flows_into_the_memory() -> None:
     network, batch = build(SMALL), some()
     memory = RecurrenceMemory(1)
     network(batch.with_feature(Recurrence(memory=memory)))
@@ -173,14 +173,14 @@ def test_no_gradient_passes_into_a_memory() -> None:
     assert not any(x.requires_grad for x in memory.hidden_states)
 
 
-def test_only_a_network_that_reads_forward_goes_on() -> None:
+def test_only_forward_networks_continue_from_memory() -> None:
     for a in (TOGETHER, APART):
         with pytest.raises(ValueError, match="only a forward recurrent network"):
             build(a)(some(causal=False).with_feature(Recurrence(memory=RecurrenceMemory(1))))
 
 
 @torch.no_grad()
-def test_tokens_are_taken_back_as_far_as_they_are_known() -> None:
+def test_cache_can_be_rewound_as_far_as_states_are_kept() -> None:
     network, batch = build(SMALL), some()
     cache = network.new_cache()
     network(replace(batch, inputs=batch.inputs[:, :4]), cache)
@@ -193,7 +193,7 @@ def test_tokens_are_taken_back_as_far_as_they_are_known() -> None:
         many.crop(2)
 
 
-def test_the_same_numbers_of_a_text_are_dropped_at_all_of_its_tokens() -> None:
+def test_variational_dropout_is_constant_over_a_text() -> None:
     network = build(
         replace(SMALL, n_layers=0, variational_dropout=True, input_dropout=0.5, causal=False)
     )
@@ -207,7 +207,7 @@ def test_the_same_numbers_of_a_text_are_dropped_at_all_of_its_tokens() -> None:
     assert (said[0, 0] != said[1, 0]).any()
 
 
-def test_a_token_is_dropped_wherever_it_stands_and_a_map_for_a_whole_text() -> None:
+def test_embedding_and_weight_dropout_are_per_text() -> None:
     network = build(replace(SMALL, embedding_dropout=0.5)).train()
     ids = torch.tensor([[3, 4, 3, 4, 3, 4]])
     x = network.token_embeddings(Batch(inputs=ids))
@@ -223,7 +223,7 @@ def test_a_token_is_dropped_wherever_it_stands_and_a_map_for_a_whole_text() -> N
 
 
 @torch.no_grad()
-def test_grus_say_what_torch_says_at_once_and_token_by_token() -> None:
+def test_gru_equals_torch_at_once_and_token_by_token() -> None:
     network, batch = build(GRU), some()
     x = network.tokens(batch.inputs)
     for i, layer in enumerate(network.layers):
@@ -245,7 +245,7 @@ def test_grus_say_what_torch_says_at_once_and_token_by_token() -> None:
 
 
 @torch.no_grad()
-def test_two_stacks_that_read_forward_have_half_of_everything() -> None:
+def test_two_causal_stacks_of_half_width_are_independent() -> None:
     network, batch = build(TWICE), some(causal=False, padded=True)
     half = replace(GRU, d_model=8, embedding_size=6, d_ff=12)
     for n, layers in enumerate((network.layers, network.backward_layers)):
@@ -257,7 +257,7 @@ def test_two_stacks_that_read_forward_have_half_of_everything() -> None:
 
 
 @torch.no_grad()
-def test_maps_of_what_was_said_begin_orthogonal_gate_by_gate() -> None:
+def test_recurrent_matrices_start_orthogonal_per_gate() -> None:
     network = Recurrent(replace(GRU, initializer=UniformInit(0.1, orthogonal=True)))
     torch.manual_seed(0)
     for name, module in network.named_modules():
@@ -269,7 +269,7 @@ def test_maps_of_what_was_said_begin_orthogonal_gate_by_gate() -> None:
         assert not layer.reads.bias.any()
 
 
-def test_no_layers_are_a_table_of_vectors() -> None:
+def test_zero_layers_are_an_embedding_table() -> None:
     network = build(RecurrentArchitecture(vocab_size=V, d_model=8, n_layers=0, d_ff=1))
     batch = some(causal=False, padded=True)
     torch.testing.assert_close(network(batch)[0], network.tokens(batch.inputs)[0])
@@ -290,7 +290,7 @@ def test_no_layers_are_a_table_of_vectors() -> None:
         ),
     ],
 )
-def test_what_cannot_be_is_said(changes: dict, said: str) -> None:
+def test_impossible_architectures_are_refused(changes: dict, said: str) -> None:
     with pytest.raises(ValueError, match=said):
         replace(SMALL, **changes)
 
@@ -300,7 +300,7 @@ def test_what_cannot_be_is_said(changes: dict, said: str) -> None:
     [{"norm": RMSNorm()}, {"biases": NO_BIASES}],
     ids=lambda changed: next(iter(changed)),
 )
-def test_what_is_not_read_changes_nothing(changed: dict[str, object]) -> None:
+def test_unread_tokens_change_nothing(changed: dict[str, object]) -> None:
     assert changed.keys() <= set(SMALL.ignored_fields)
     said = list[Tensor]()
     for a in (SMALL, replace(SMALL, **changed)):

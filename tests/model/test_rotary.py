@@ -28,7 +28,7 @@ def rotated(x: torch.Tensor, scheme: Rotary) -> torch.Tensor:
 @pytest.mark.parametrize(
     "scaling", [None, LinearScaling(4.0), Llama3Scaling(factor=4.0, original_max_positions=30)]
 )
-def test_pairs_turn_as_complex_numbers_do(share, scaling) -> None:
+def test_rotation_equals_complex_multiplication(share, scaling) -> None:
     torch.manual_seed(0)
     scheme = Rotary(100.0, 40, share, scaling)
     module = scheme.build(TINY)
@@ -44,7 +44,7 @@ def test_pairs_turn_as_complex_numbers_do(share, scaling) -> None:
     )
 
 
-def test_fast_pairs_stay_and_slow_ones_turn_slower() -> None:
+def test_llama3_scaling_slows_low_frequencies_only() -> None:
     scaling = Llama3Scaling(
         factor=8.0, low_frequency_factor=1.0, high_frequency_factor=4.0, original_max_positions=100
     )
@@ -58,12 +58,12 @@ def test_fast_pairs_stay_and_slow_ones_turn_slower() -> None:
         Llama3Scaling(low_frequency_factor=2.0, high_frequency_factor=2.0)
 
 
-def test_a_share_that_is_no_pairs_is_refused() -> None:
+def test_partial_rotation_must_be_whole_pairs() -> None:
     with pytest.raises(ValueError, match="5 of a head's 16 are no pairs"):
         Rotary(partial_rotary_factor=0.34).build(TINY)
 
 
-def test_equal_schemes_of_a_cycle_are_computed_once() -> None:
+def test_equal_schemes_of_a_layer_cycle_are_computed_once() -> None:
     near, far = Rotary(10.0, 40), Rotary(1000.0, 40, scaling=LinearScaling(8.0))
     module = LayerwiseRotary((near, near, far)).build(TINY)
     geometry = module.position_state(torch.zeros(1, 5, 16), 5)

@@ -21,7 +21,7 @@ def formula(place: int, width: int) -> tuple[list[float], list[float]]:
 
 
 @pytest.mark.parametrize("places", [[[0, 1, 2, 7]], [[0, 1, 0, 999], [3, 2, 1, 0]]])
-def test_numbers_are_those_of_the_formula(places: list[list[int]]) -> None:
+def test_values_equal_formula(places: list[list[int]]) -> None:
     place = torch.tensor(places)
     halves = Sinusoidal(1000).build(SIZES).embed(place)
     pairs = Sinusoidal(1000, layout="pairs").build(SIZES).embed(place)
@@ -34,7 +34,7 @@ def test_numbers_are_those_of_the_formula(places: list[list[int]]) -> None:
         assert torch.allclose(pairs[row, column], in_turn, atol=1e-6, rtol=0)
 
 
-def test_sinusoids_have_no_weights_and_an_end() -> None:
+def test_sinusoids_have_no_parameters_and_a_maximum_length() -> None:
     module = Sinusoidal(8).build(SIZES)
     assert not list(module.parameters())
     assert not module.state_dict()
@@ -42,12 +42,12 @@ def test_sinusoids_have_no_weights_and_an_end() -> None:
         module.embed(torch.arange(9)[None])
 
 
-def test_an_odd_width_is_refused() -> None:
+def test_odd_width_is_refused() -> None:
     with pytest.raises(ValueError, match="must be even, got 13"):
         Sinusoidal().build(replace(SIZES, d_model=13, n_heads=1))
 
 
-def test_weights_begin_as_the_released_code_draws_them() -> None:
+def test_initialization_equals_released_code() -> None:
     model = MODELS["transformer-mini"].build().initialize(0)
     up = model.backbone.encoder.layers[0].feed_forward.up
     assert isinstance(model.backbone.encoder.a.initializer, GlorotInit)

@@ -71,7 +71,7 @@ def entering(backbone: EncoderDecoder, some: Batch) -> Tensor:
 
 @pytest.mark.parametrize("name", FAMILIES)
 @torch.no_grad()
-def test_what_enters_the_first_layer_is_what_the_encoder_of_sources_says(name: str) -> None:
+def test_first_layer_input_is_the_source_encoder_output(name: str) -> None:
     backbone = network(name)
     encoder, source = backbone.encoder, source_encoder_of(architecture(name))
     assert isinstance(encoder, SourceEncodedTransformer)
@@ -93,7 +93,7 @@ def test_what_enters_the_first_layer_is_what_the_encoder_of_sources_says(name: s
 
 
 @pytest.mark.parametrize("name", FAMILIES)
-def test_a_source_reaches_no_other_text_and_padding_reaches_none(name: str) -> None:
+def test_source_affects_only_its_own_text_and_no_padding(name: str) -> None:
     backbone = network(name)
     ids = torch.tensor([[1, 10, 7, 2, 9], [3, 4, 5, 6, 8]])
     both = backbone.encode(batch(ids, (3, 5)))
@@ -109,7 +109,7 @@ def test_a_source_reaches_no_other_text_and_padding_reaches_none(name: str) -> N
     assert own.abs().sum(-1).nonzero().flatten().tolist() == [0, 5], "the decoder's alone"
 
 
-def test_an_encoder_of_sources_must_fit() -> None:
+def test_incompatible_source_encoder_is_refused() -> None:
     a = architecture()
     assert a.source_encoder is not None
     for wrong in (replace(a.source_encoder, d_model=8), replace(a.source_encoder, causal=True)):
@@ -119,7 +119,7 @@ def test_an_encoder_of_sources_must_fit() -> None:
     assert source_encoder_of(a.encoder) is None
 
 
-def test_the_third_stack_is_counted_and_drops_as_the_others() -> None:
+def test_source_encoder_is_counted_and_has_dropout() -> None:
     a = architecture()
     assert a.source_encoder is not None
     dropping = source_encoder_of(a.with_dropout(0.25))

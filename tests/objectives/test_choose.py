@@ -30,7 +30,7 @@ def runs(hidden: np.ndarray) -> int:
 @pytest.mark.parametrize(
     ("length", "expected"), [(3, 1), (10, 2), (30, 4), (50, 8), (128, 19), (512, 77)]
 )
-def test_as_many_tokens_as_published_of_a_text_with_its_special_tokens(length, expected):
+def test_number_of_masked_tokens_counts_special_tokens_as_published(length, expected):
     # max(1, int(round(len(tokens) * 0.15))), [CLS] and [SEP] counted; 1.5, 4.5, 7.5 go to the even
     ids = np.concatenate(([2], np.full(length - 2, 20), [3]))
     free = maskable_tokens(ids, BERT)
@@ -40,7 +40,7 @@ def test_as_many_tokens_as_published_of_a_text_with_its_special_tokens(length, e
 
 
 @given(texts(least=1), SEEDS, RATES)
-def test_single_tokens_are_hidden_at_the_rate_and_only_free_ones(tokens, seed, rate):
+def test_token_masking_hits_rate_on_maskable_tokens_only(tokens, seed, rate):
     free = np.random.default_rng(seed).random(len(tokens)) < 0.8
     free[0] = True
     hidden = TokenMasking(rate)(tokens, free, np.random.default_rng(seed))
@@ -48,7 +48,7 @@ def test_single_tokens_are_hidden_at_the_rate_and_only_free_ones(tokens, seed, r
     assert hidden.sum() == min(max(1, round(rate * len(tokens))), free.sum())
 
 
-def test_every_token_is_as_likely_to_be_hidden_as_any_other():
+def test_every_token_is_equally_likely_to_be_masked():
     tokens, rng = text(range(10, 30)), np.random.default_rng(0)
     counts = sum(
         TokenMasking(0.15)(tokens, np.ones(20, bool), rng).astype(int) for _ in range(4000)
@@ -58,7 +58,7 @@ def test_every_token_is_as_likely_to_be_hidden_as_any_other():
 
 
 @given(texts(least=1), SEEDS, RATES, st.sampled_from([(1.0,), (0.8, 0.1, 0.1), (0.0, 0.0, 1.0)]))
-def test_runs_of_tokens_are_hidden_at_the_rate_and_only_free_ones(tokens, seed, rate, shares):
+def test_span_masking_hits_rate_on_maskable_tokens_only(tokens, seed, rate, shares):
     free = np.random.default_rng(seed).random(len(tokens)) < 0.8
     free[0] = True
     hidden = TokenSpanMasking(rate, shares)(tokens, free, np.random.default_rng(seed))
@@ -66,7 +66,7 @@ def test_runs_of_tokens_are_hidden_at_the_rate_and_only_free_ones(tokens, seed, 
     assert hidden.sum() == min(max(1, round(rate * len(tokens))), free.sum())
 
 
-def test_runs_of_tokens_are_as_long_as_their_shares_say():
+def test_span_lengths_follow_their_weights():
     n, free = 200_000, np.ones(200_000, bool)
     hidden = TokenSpanMasking(0.005, (0.8, 0.1, 0.1))(
         text(np.full(n, 20)), free, np.random.default_rng(0)
@@ -82,7 +82,7 @@ def test_runs_of_tokens_are_as_long_as_their_shares_say():
 
 
 @given(st.integers(1, 300), RATES, RATES, st.floats(0, 1))
-def test_a_falling_rate_goes_in_a_line_and_bounds_all_between(n, first, rate, share):
+def test_scheduled_rate_is_linear_and_bounds_the_length(n, first, rate, share):
     falling = ScheduledRate(first, TokenSpanMasking(rate))
     then = falling.at_progress(share)
     assert then.rate == pytest.approx((1 - share) * first + share * rate)
@@ -93,26 +93,26 @@ def test_a_falling_rate_goes_in_a_line_and_bounds_all_between(n, first, rate, sh
 
 
 @given(texts(least=1), SEEDS)
-def test_of_itself_a_falling_rate_is_its_last(tokens, seed):
+def test_scheduled_rate_defaults_to_its_final_rate(tokens, seed):
     free, last = np.ones(len(tokens), bool), TokenMasking(0.1)
     hidden = ScheduledRate(0.9, last)(tokens, free, np.random.default_rng(seed))
     assert (hidden == last(tokens, free, np.random.default_rng(seed))).all()
 
 
-def test_a_falling_rate_begins_at_a_share():
+def test_scheduled_rate_must_start_at_a_share():
     with pytest.raises(ValueError, match=r"rate must be above 0 and at most 1, got 1\.5$"):
         ScheduledRate(1.5, TokenMasking(0.1))
 
 
 @pytest.mark.parametrize("shares", [(), (0.0, 0.0), (1.5, -0.5), (float("inf"),)])
-def test_runs_need_a_share_of_some_length(shares):
+def test_span_lengths_need_a_positive_weight(shares):
     with pytest.raises(ValueError, match="length_weights must be at least 0, and one above it"):
         TokenSpanMasking(0.15, shares)
 
 
 @pytest.mark.parametrize("choose", [WholeWordMasking, NGramMasking])
 @given(texts(least=1), SEEDS, RATES)
-def test_words_are_hidden_whole_and_never_more_than_the_rate(choose, tokens, seed, rate):
+def test_words_are_masked_whole_within_the_rate(choose, tokens, seed, rate):
     free = np.random.default_rng(seed).random(len(tokens)) < 0.9
     hidden = choose(rate)(tokens, free, np.random.default_rng(seed))
     assert not (hidden & ~free).any()
@@ -122,7 +122,7 @@ def test_words_are_hidden_whole_and_never_more_than_the_rate(choose, tokens, see
     assert (hidden[1:] == hidden[:-1])[together].all()
 
 
-def test_n_words_are_hidden_together_with_a_chance_of_one_to_n():
+def test_n_gram_lengths_follow_one_over_n():
     n, rng, seen = 200_000, np.random.default_rng(0), Counter()
     tokens = text(np.full(n, 20), words=range(0, n, 2))  # words of two tokens
     hidden = NGramMasking(0.005, max_ngram=3)(tokens, np.ones(n, bool), rng)
@@ -135,7 +135,7 @@ def test_n_words_are_hidden_together_with_a_chance_of_one_to_n():
         assert abs(seen[words] - expected) < 4 * np.sqrt(expected)
 
 
-def test_spans_of_words_have_the_lengths_of_the_geometric_law():
+def test_word_span_lengths_are_geometric():
     n, rng = 400_000, np.random.default_rng(0)
     tokens = text(np.full(n, 20), words=range(0, n, 2))  # words of two tokens
     hidden = SpanMasking(0.01)(tokens, np.ones(n, bool), rng)
@@ -152,7 +152,7 @@ def test_spans_of_words_have_the_lengths_of_the_geometric_law():
 
 
 @given(texts(least=1), SEEDS, RATES)
-def test_spans_of_words_are_whole_and_never_more_than_the_rate(tokens, seed, rate):
+def test_word_spans_are_whole_within_the_rate(tokens, seed, rate):
     free = np.random.default_rng(seed).random(len(tokens)) < 0.9
     hidden = SpanMasking(rate)(tokens, free, np.random.default_rng(seed))
     assert not (hidden & ~free).any()
@@ -162,7 +162,7 @@ def test_spans_of_words_are_whole_and_never_more_than_the_rate(tokens, seed, rat
     assert (hidden[1:] == hidden[:-1])[together].all()
 
 
-def test_a_run_of_words_that_is_too_long_is_made_shorter():
+def test_overlong_word_span_is_shortened():
     tokens = text(range(10, 20), words=[0, 2, 4, 6, 8])
     for seed in range(40):
         hidden = NGramMasking(0.5, max_ngram=3)(
@@ -172,14 +172,14 @@ def test_a_run_of_words_that_is_too_long_is_made_shorter():
 
 
 @given(SEEDS)
-def test_a_word_too_long_for_what_is_left_is_passed_over(seed):
+def test_word_exceeding_the_budget_is_skipped(seed):
     tokens = text(range(10, 30), words=[0, 4, 8, 12, 16, 17, 18, 19])  # four of four, four of one
     hidden = WholeWordMasking(0.15)(tokens, np.ones(20, bool), np.random.default_rng(seed))
     assert hidden.sum() == 3
     assert not hidden[:16].any()
 
 
-def test_a_text_of_one_long_word_has_no_word_short_enough():
+def test_text_of_one_long_word_is_not_masked():
     tokens = text(range(10, 15), words=[0])
     assert not WholeWordMasking(0.15)(tokens, np.ones(5, bool), np.random.default_rng(0)).any()
 
@@ -193,7 +193,7 @@ def test_special_tokens_end_words():
 
 
 @given(texts(least=2), SEEDS, RATES, st.floats(1, 10))
-def test_spans_are_as_many_and_as_long_as_published(tokens, seed, rate, mean):
+def test_span_count_and_lengths_are_those_published(tokens, seed, rate, mean):
     n = len(tokens)
     hidden = RandomSpanMasking(rate, mean)(tokens, np.ones(n, bool), np.random.default_rng(seed))
     n_hidden = min(max(round(n * rate), 1), n - 1)
@@ -211,12 +211,12 @@ def test_all_arrangements_of_spans_are_equally_likely():
     assert max(abs(c - 1000) for c in counts.values()) < 5 * np.sqrt(1000)
 
 
-def test_spans_need_two_free_tokens():
+def test_spans_need_two_maskable_tokens():
     with pytest.raises(ValueError, match="at least two tokens"):
         RandomSpanMasking()(text([10, 11]), np.array([True, False]), np.random.default_rng(0))
 
 
-def test_all_tails_but_none_and_all_are_equally_likely():
+def test_suffix_lengths_are_uniform():
     rng = np.random.default_rng(0)
     shown = [
         int((~SuffixMasking()(text(range(10, 15)), np.ones(5, bool), rng)).sum())
@@ -228,13 +228,13 @@ def test_all_tails_but_none_and_all_are_equally_likely():
 
 
 @given(texts(least=2), SEEDS)
-def test_a_tail_goes_to_the_end(tokens, seed):
+def test_suffix_extends_to_the_end(tokens, seed):
     hidden = SuffixMasking()(tokens, np.ones(len(tokens), bool), np.random.default_rng(seed))
     assert hidden[-1]
     assert (np.diff(hidden.astype(int)) >= 0).all()
 
 
-def test_everything_is_everything():
+def test_all_tokens_are_selected():
     free = np.array([False, True, False])
     assert AllTokens()(text([2, 20, 3]), free, np.random.default_rng(0)).all()
 
@@ -251,18 +251,18 @@ def test_everything_is_everything():
         AllTokens(),
     ],
 )
-def test_the_same_seed_chooses_the_same_tokens(choose):
+def test_same_seed_selects_the_same_tokens(choose):
     tokens, free = long_text(300), np.ones(300, bool)
     a, b = (choose(tokens, free, np.random.default_rng(7)) for _ in "ab")
     assert (a == b).all()
 
 
-def test_unknown_pieces_of_text_may_be_hidden_and_other_special_tokens_not():
+def test_unknown_pieces_may_be_masked_but_no_other_special_tokens():
     assert maskable_tokens(np.arange(5), BERT).tolist() == [False, True, False, False, False]
     assert not maskable_tokens(np.array([99]), GPT)[0]  # unknown, but also what ends a text
 
 
-def test_an_id_outside_the_vocabulary_is_named():
+def test_id_outside_the_vocabulary_is_named():
     for wrong in (100, -1):
         with pytest.raises(ValueError, match=rf"token id {wrong} is not in the vocabulary of 100"):
             maskable_tokens(np.array([20, wrong]), BERT)
@@ -278,6 +278,6 @@ def test_rates_must_be_shares(choose, rate):
 
 
 @pytest.mark.parametrize("mean", [0.0, 0.5, float("nan"), float("inf")])
-def test_spans_have_a_token_at_least(mean):
+def test_mean_span_length_must_be_at_least_one(mean):
     with pytest.raises(ValueError, match="mean_span_length must be a span of at least 1 token"):
         RandomSpanMasking(0.15, mean)

@@ -38,7 +38,7 @@ def hidden_at(n: int, *where: int) -> np.ndarray:
     return np.isin(np.arange(n), where)
 
 
-def test_of_hidden_tokens_most_are_masked_some_replaced_some_kept():
+def test_masked_tokens_follow_80_10_10():
     tokens = long_text(40_000)
     e = MaskInPlace()(tokens, np.ones(40_000, bool), BERT, rng())
     masked, kept = e.inputs == BERT.mask, e.inputs == tokens.ids
@@ -47,7 +47,7 @@ def test_of_hidden_tokens_most_are_masked_some_replaced_some_kept():
         assert abs(share.mean() - expected) < 5 * np.sqrt(expected / 40_000)
 
 
-def test_tokens_of_a_span_fare_alike():
+def test_tokens_of_a_span_are_corrupted_alike():
     tokens = text(np.full(40_000, 20))
     hidden = np.arange(40_000) % 10 < 4  # spans of four
     e = MaskInPlace(whole_spans=True)(tokens, hidden, BERT, rng())
@@ -58,7 +58,7 @@ def test_tokens_of_a_span_fare_alike():
     assert 0.08 < kept.mean() < 0.12
 
 
-def test_what_is_asked_one_place_before_is_hidden_as_in_place():
+def test_shifted_targets_mask_the_same_tokens():
     tokens, hidden = text(range(10, 30)), hidden_at(22, 1, 5, 6, 20)
     framed = concatenate(BERT.prefix, tokens, BERT.suffix)
     place = MaskInPlace()(framed, hidden, BERT, rng(3))
@@ -71,7 +71,7 @@ def test_what_is_asked_one_place_before_is_hidden_as_in_place():
     assert not place.has(ShiftedTargets)
 
 
-def test_something_stands_before_the_first_token_that_may_be_hidden():
+def test_first_maskable_token_has_a_token_before_it():
     for special, first in ((BERT, 2), (replace(GPT, mask=4), 99)):
         framed = MaskedNextToken().add_special_tokens(text([10, 11]), special)
         assert framed.ids.tolist() == [first, 10, 11, *special.suffix]
@@ -83,7 +83,7 @@ def test_something_stands_before_the_first_token_that_may_be_hidden():
         MaskedNextToken(mask_probability=0.8, random_token_probability=0.3)
 
 
-def test_random_tokens_are_any_that_are_not_special():
+def test_random_tokens_are_any_non_special():
     tokens = long_text(100_000)
     e = MaskInPlace(mask_probability=0.0, random_token_probability=1.0)(
         tokens, np.ones(100_000, bool), BERT, rng()
@@ -95,7 +95,7 @@ def test_random_tokens_are_any_that_are_not_special():
     assert np.abs(counts[~special] - expected).max() < 5 * np.sqrt(expected)
 
 
-def test_special_tokens_stay_in_place_even_if_chosen():
+def test_special_tokens_are_never_corrupted():
     tokens = text([2, 20, 21, 3])
     e = MaskInPlace(mask_probability=1.0, random_token_probability=0.0)(
         tokens, np.ones(4, bool), BERT, rng()
@@ -104,7 +104,7 @@ def test_special_tokens_stay_in_place_even_if_chosen():
     assert e.targets.tolist() == [IGNORE_INDEX, 20, 21, IGNORE_INDEX]
 
 
-def test_what_is_not_hidden_is_neither_changed_nor_asked():
+def test_unselected_tokens_are_unchanged_and_no_targets():
     tokens = text(range(10, 40))
     hidden = hidden_at(30, 3, 4, 20)
     e = MaskInPlace()(tokens, hidden, BERT, rng())
@@ -112,7 +112,7 @@ def test_what_is_not_hidden_is_neither_changed_nor_asked():
     assert ((e.targets == IGNORE_INDEX) == ~hidden).all()
 
 
-def test_hiding_in_place_needs_a_mask_token():
+def test_masking_needs_a_mask_token():
     with pytest.raises(ValueError, match="needs a mask token"):
         MaskInPlace()(text([10]), np.ones(1, bool), GPT, rng())
 
@@ -120,13 +120,13 @@ def test_hiding_in_place_needs_a_mask_token():
 @pytest.mark.parametrize(
     ("mask", "random"), [(1.1, 0.0), (-0.1, 0.0), (0.8, 0.3), (0.0, float("nan"))]
 )
-def test_shares_must_be_shares(mask, random):
+def test_probabilities_must_be_shares(mask, random):
     with pytest.raises(ValueError, match=r"must be (between 0 and 1|at most 1)"):
         MaskInPlace(mask, random)
     MaskInPlace(0.7, 0.3)
 
 
-def test_the_example_of_the_t5_paper():
+def test_t5_paper_example_is_reproduced():
     # Figure 2: Thank you <X> me to your party <Y> week. -> <X> for inviting <Y> last <Z>
     thank_you_for_inviting_me_to_your_party_last_week = text(range(10, 20))
     e = ReplaceSpans()(
@@ -139,21 +139,21 @@ def test_the_example_of_the_t5_paper():
     assert e.rank.tolist() == list(range(7))
 
 
-def test_no_sentinel_closes_what_a_hidden_span_ends():
+def test_text_ending_in_a_span_has_no_closing_sentinel():
     e = ReplaceSpans()(text(range(10, 14)), hidden_at(4, 1, 3), T5, rng())
     x, y = T5.sentinels[:2]
     assert e.source.tolist() == [10, x, 12, y, 1]
     assert e.targets.tolist() == [x, 11, y, 13, 1]
 
 
-def test_a_span_that_begins_the_text_follows_its_own_sentinel():
+def test_text_starting_with_a_span_starts_with_its_sentinel():
     e = ReplaceSpans()(text(range(10, 14)), hidden_at(4, 0, 2), T5, rng())
     x, y, z = T5.sentinels[:3]
     assert e.source.tolist() == [x, 11, y, 13, 1]
     assert e.targets.tolist() == [x, 10, y, 12, z, 1]
 
 
-def test_more_runs_than_sentinels_leave_random_ones_shown():
+def test_surplus_spans_beyond_sentinels_stay_visible():
     few = replace(T5, sentinels=T5.sentinels[:2])
     tokens, hidden = text(range(10, 20)), hidden_at(10, 1, 3, 5, 7)
     seen = set()
@@ -165,26 +165,26 @@ def test_more_runs_than_sentinels_leave_random_ones_shown():
     assert seen == {(a, b) for a in (11, 13, 15, 17) for b in (11, 13, 15, 17) if a < b}
 
 
-def test_where_no_span_is_hidden_the_decoder_is_asked_nothing():
+def test_no_span_gives_no_decoder_targets():
     e = ReplaceSpans()(text([10]), np.zeros(1, bool), T5, rng())
     assert e.source.tolist() == [10, 1]
     assert e.inputs.tolist() == [0]
     assert e.targets.tolist() == [IGNORE_INDEX]
 
 
-def test_spans_need_sentinels():
+def test_causal_lm_targets_are_the_next_tokens():
     with pytest.raises(ValueError, match="needs sentinel tokens"):
         ReplaceSpans()(text([10, 11]), hidden_at(2, 1), BERT, rng())
 
 
-def test_gpt_reads_each_token_one_place_late():
+def test_prefix_tokens_attend_to_each_other():
     e = CausalLM()(text([10, 11, 12]), np.ones(3, bool), GPT, rng())
     assert e.inputs.tolist() == [99, 10, 11]
     assert e.targets.tolist() == [10, 11, 12]
     assert e.rank.tolist() == [0, 1, 2]
 
 
-def test_prefix_tokens_see_each_other():
+def test_causal_text_has_its_special_tokens():
     e = CausalLM()(text(range(10, 15)), hidden_at(5, 3, 4), GPT, rng())
     assert e.inputs.tolist() == [99, 10, 11, 12, 13]
     assert e.targets.tolist() == [IGNORE_INDEX, IGNORE_INDEX, IGNORE_INDEX, 13, 14]
@@ -200,14 +200,14 @@ def test_prefix_tokens_see_each_other():
         (BERT, [2, 10, 11, 12], [10, 11, 12, 3]),
     ],
 )
-def test_a_text_is_framed_for_reading_forward(special, inputs, targets):
+def test_targets_are_never_visible(special, inputs, targets):
     e = Objective(AllTokens(), CausalLM())(text([10, 11, 12]), special, rng())
     assert e.inputs.tolist() == inputs
     assert e.targets.tolist() == targets
 
 
 @given(texts(least=1), SEEDS)
-def test_whatever_is_hidden_nobody_sees_the_answer(tokens, seed):
+def test_autoregressive_masking_masks_whole_words_in_random_order(tokens, seed):
     hidden = rng(seed).random(len(tokens)) < 0.5
     e = CausalLM()(tokens, hidden, GPT, rng(seed))
     for i in np.flatnonzero(e.targets != IGNORE_INDEX):
@@ -215,7 +215,7 @@ def test_whatever_is_hidden_nobody_sees_the_answer(tokens, seed):
 
 
 @given(texts(least=1), SEEDS)
-def test_in_turn_a_word_is_masked_as_a_whole_and_each_place_has_its_turn(tokens, seed):
+def test_nine_of_ten_words_are_masked_in_random_order(tokens, seed):
     framed = AutoregressiveMasking().add_special_tokens(tokens, BERT)
     free = maskable_tokens(framed.ids, BERT)
     hidden = WholeWordMasking(0.5)(framed, free, rng(seed))
@@ -234,7 +234,7 @@ def test_in_turn_a_word_is_masked_as_a_whole_and_each_place_has_its_turn(tokens,
     assert not e.feature(PredictionOrder).order[~hidden].any()
 
 
-def test_in_turn_of_ten_words_nine_are_masked_in_an_order_that_is_none():
+def test_no_example_exceeds_its_predicted_length():
     tokens = long_text(40_000)
     e = AutoregressiveMasking()(tokens, np.ones(40_000, bool), BERT, rng())
     assert abs((e.inputs == BERT.mask).mean() - 0.9) < 0.01
@@ -266,7 +266,7 @@ def test_in_turn_of_ten_words_nine_are_masked_in_an_order_that_is_none():
     ],
 )
 @given(tokens=texts(), seed=SEEDS, rate=st.floats(0.01, 1), mean=st.floats(1, 6))
-def test_no_example_is_longer_than_foretold(choose, conceal, special, tokens, seed, rate, mean):
+def test_texts_join_whatever_their_integer_type(choose, conceal, special, tokens, seed, rate, mean):
     if isinstance(choose, RandomSpanMasking):
         choose = RandomSpanMasking(rate, mean)
     elif isinstance(choose, TokenMasking | WholeWordMasking):
@@ -282,7 +282,7 @@ def test_no_example_is_longer_than_foretold(choose, conceal, special, tokens, se
     )
 
 
-def test_texts_are_joined_whatever_their_ids_are_stored_as():
+def test_test_words_are_not_special_tokens():
     stored = replace(text([10, 11]), ids=np.array([10, 11], np.int32))
     joined = concatenate((2,), stored, (3,))
     assert joined.ids.dtype == np.int64
@@ -290,7 +290,7 @@ def test_texts_are_joined_whatever_their_ids_are_stored_as():
     assert joined.boundaries.tolist() == [0, 7, 1, 0]
 
 
-def test_words_used_by_these_tests_are_ordinary():
+def test_targets_rank_from_one_and_visible_tokens_zero():
     assert not set(range(10, WORDS)) & (BERT.all_ids | T5.all_ids | GPT.all_ids | LLAMA.all_ids)
 
 

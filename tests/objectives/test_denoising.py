@@ -144,7 +144,7 @@ ROWS = {
 
 
 @pytest.mark.parametrize("name", ROWS)
-def test_the_table_of_the_paper_token_for_token(name: str) -> None:
+def test_paper_table_is_reproduced_token_for_token(name: str) -> None:
     objective, dice, source, target = ROWS[name]
     e = objective(text(ids(SENTENCE)), WORDS, dice)
     assert e.source.tolist() == [*ids(source), IDS["</s>"]]
@@ -164,7 +164,7 @@ def without_choice(objective: ObjectiveSpec) -> ObjectiveSpec:
     return replace(objective, noises=tuple(noises))
 
 
-def test_the_rows_are_the_objectives_with_another_choice() -> None:
+def test_ablation_rows_differ_only_in_selection() -> None:
     assert list(ROWS) == list(T5_OBJECTIVES)
     for name, objective in T5_OBJECTIVES.items():
         assert without_choice(ROWS[name][0]) == without_choice(objective)
@@ -196,7 +196,7 @@ def special_of(objective: ObjectiveSpec) -> SpecialTokenIds:
 @each
 @settings(max_examples=15)
 @given(tokens=texts(), seed=SEEDS)
-def test_the_same_seed_gives_the_same_example_and_the_text_stays(objective, tokens, seed):
+def test_same_seed_gives_same_example_and_keeps_the_text(objective, tokens, seed):
     special, before = special_of(objective), tokens.ids.copy()
     a, b = (objective(tokens, special, rng(seed)) for _ in "ab")
     np.testing.assert_equal(asdict(a), asdict(b))
@@ -207,7 +207,7 @@ def test_the_same_seed_gives_the_same_example_and_the_text_stays(objective, toke
 @each
 @settings(max_examples=15)
 @given(tokens=texts(least=1), seed=SEEDS)
-def test_a_place_reads_nothing_that_it_is_asked_for(objective, tokens, seed):
+def test_decoder_inputs_are_shifted_targets(objective, tokens, seed):
     e = objective(tokens, special_of(objective), rng(seed))
     assert e.rank.tolist() == list(range(len(e.inputs)))
     if (e.targets == IGNORE_INDEX).all():
@@ -222,7 +222,7 @@ def test_a_place_reads_nothing_that_it_is_asked_for(objective, tokens, seed):
 
 @each
 @pytest.mark.parametrize("length", [16, 64])
-def test_examples_fit_the_length_for_which_texts_are_cut(objective, length):
+def test_examples_fit_the_maximum_length(objective, length):
     special = special_of(objective)
     budget = objective.max_text_length(length, special)
     for n in (1, 2, budget // 2, budget - 1, budget):
@@ -236,7 +236,7 @@ def test_examples_fit_the_length_for_which_texts_are_cut(objective, length):
 @each
 @settings(max_examples=15)
 @given(tokens=texts(least=2), seed=SEEDS)
-def test_special_tokens_of_a_text_are_neither_lost_nor_changed(objective, tokens, seed):
+def test_special_tokens_in_text_are_kept(objective, tokens, seed):
     special = special_of(objective)
     where = rng(seed).integers(0, len(tokens) + 1, 3)
     tokens = Tokens(
@@ -254,7 +254,7 @@ def test_special_tokens_of_a_text_are_neither_lost_nor_changed(objective, tokens
 
 
 @given(tokens=texts(least=1), seed=SEEDS)
-def test_dropped_and_shown_tokens_are_the_text(tokens, seed):
+def test_dropped_and_visible_tokens_make_the_text(tokens, seed):
     hidden = rng(seed).random(len(tokens)) < 0.3
     e = DropTokens()(tokens, hidden, T5, rng(seed))
     assert e.source.tolist() == [*tokens.ids[~hidden], 1]
@@ -279,7 +279,7 @@ N = 100_000
 
 
 @pytest.mark.parametrize("rate", T5_BY_RATE)
-def test_so_many_single_tokens_are_hidden(rate: float) -> None:
+def test_expected_number_of_single_tokens_is_masked(rate: float) -> None:
     special = replace(MANY, vocab_size=400_000, sentinels=tuple(range(399_999, 300_000, -1)))
     special = replace(special, all_ids=frozenset({0, 1, 2, *special.sentinels}))
     e = T5_BY_RATE[rate](distinct(N), special, rng())
@@ -291,7 +291,7 @@ def test_so_many_single_tokens_are_hidden(rate: float) -> None:
 
 
 @pytest.mark.parametrize("mean", T5_BY_SPAN_LENGTH)
-def test_so_many_tokens_are_hidden_in_so_many_spans(mean: float) -> None:
+def test_expected_number_of_tokens_and_spans_is_masked(mean: float) -> None:
     e = T5_BY_SPAN_LENGTH[mean](distinct(N), MANY, rng())
     marks = np.flatnonzero(np.isin(e.targets, MANY.sentinels))
     assert len(marks) == round(0.15 * N / mean)  # a span ends the text: no sentinel closes it
@@ -304,7 +304,7 @@ def test_so_many_tokens_are_hidden_in_so_many_spans(mean: float) -> None:
 
 
 @pytest.mark.parametrize("random", [0.0, 0.1])
-def test_masks_of_t5_are_its_first_sentinel(random: float) -> None:
+def test_t5_uses_its_first_sentinel_as_mask(random: float) -> None:
     tokens = distinct(N)
     e = T5_OBJECTIVES["bert_style" if random else "mass_style"](tokens, MANY, rng())
     source = e.source[:-1]
@@ -316,7 +316,7 @@ def test_masks_of_t5_are_its_first_sentinel(random: float) -> None:
 
 
 @given(tokens=texts(), seed=SEEDS)
-def test_a_permutation_moves_tokens_and_what_begins_at_them(tokens, seed):
+def test_permutation_moves_tokens_with_their_boundaries(tokens, seed):
     moved = TokenPermutation()(tokens, T5, rng(seed))
     pairs = [
         sorted(zip(t.ids.tolist(), t.boundaries.tolist(), strict=True)) for t in (tokens, moved)
@@ -324,7 +324,7 @@ def test_a_permutation_moves_tokens_and_what_begins_at_them(tokens, seed):
     assert pairs[0] == pairs[1]
 
 
-def test_all_orders_of_tokens_are_equally_likely() -> None:
+def test_token_permutations_are_uniform() -> None:
     tokens = text([10, 11, 12])
     orders = Counter(tuple(TokenPermutation()(tokens, T5, rng(s)).ids) for s in range(1200))
     assert len(orders) == 6
@@ -332,7 +332,7 @@ def test_all_orders_of_tokens_are_equally_likely() -> None:
 
 
 @pytest.mark.parametrize(("n", "hidden"), [(2, 1), (3, 1), (8, 2), (10, 2), (100, 25)])
-def test_a_tail_of_a_share_is_hidden(n: int, hidden: int) -> None:
+def test_suffix_of_the_given_share_is_masked(n: int, hidden: int) -> None:
     e = Objective(SuffixMasking(rate=0.25), DropTokens())(distinct(n), MANY, rng())
     assert e.targets.tolist() == [*distinct(n).ids[n - hidden :], 1]
 
@@ -341,13 +341,13 @@ def test_a_tail_of_a_share_is_hidden(n: int, hidden: int) -> None:
 
 
 @given(n=st.integers(1, 60), rate=st.sampled_from([0.1, 0.5, 1.0]), seed=SEEDS)
-def test_a_fragment_is_one_run(n, rate, seed):
+def test_fragment_is_contiguous(n, rate, seed):
     hidden = np.flatnonzero(FragmentMasking(rate)(distinct(n), np.ones(n, bool), rng(seed)))
     assert len(hidden) == max(1, round(rate * n))
     assert (np.diff(hidden) == 1).all()
 
 
-def test_a_fragment_begins_anywhere() -> None:
+def test_fragment_start_is_uniform() -> None:
     begins = Counter(
         int(np.argmax(FragmentMasking()(distinct(8), np.ones(8, bool), rng(s))))
         for s in range(1000)
@@ -357,7 +357,7 @@ def test_a_fragment_begins_anywhere() -> None:
 
 
 @given(tokens=texts(least=1), seed=SEEDS)
-def test_a_decoder_says_the_fragment_and_knows_where_it_stands(tokens, seed):
+def test_decoder_predicts_the_fragment_at_its_positions(tokens, seed):
     special = replace(BERT, start=3)
     e = MASS(tokens, special, rng(seed))
     framed = np.array([2, *tokens.ids, 3])
@@ -370,7 +370,7 @@ def test_a_decoder_says_the_fragment_and_knows_where_it_stands(tokens, seed):
     assert whole.tolist() == framed.tolist()
 
 
-def test_a_fragment_is_masked_by_80_10_and_10_percent() -> None:
+def test_fragment_is_corrupted_80_10_10() -> None:
     tokens = distinct(N)
     e = MASS(tokens, MASKED, rng())
     inside = e.source[e.position_ids]
@@ -380,7 +380,7 @@ def test_a_fragment_is_masked_by_80_10_and_10_percent() -> None:
     assert not np.isin(inside, sorted(MASKED.all_ids - {MASKED.mask})).any()
 
 
-def test_the_first_token_is_said_after_the_start_and_nothing_is_asked_of_nothing() -> None:
+def test_first_token_follows_the_start_and_empty_text_has_no_targets() -> None:
     e = Objective(
         FragmentMasking(1.0), MaskedSeq2Seq(mask_probability=1.0, random_token_probability=0.0)
     )(distinct(3), MASKED, rng())
@@ -390,7 +390,7 @@ def test_the_first_token_is_said_after_the_start_and_nothing_is_asked_of_nothing
     assert (e.source.tolist(), e.targets.tolist()) == ([MASKED.start], [IGNORE_INDEX])
 
 
-def test_places_are_those_of_the_text_in_a_batch_too() -> None:
+def test_position_ids_are_kept_in_a_batch() -> None:
     short, long = (MASS(distinct(n), MASKED, rng(n)) for n in (6, 10))
     batch = pad_examples([short, long], MASKED)
     assert batch.visibility.causal
@@ -413,7 +413,7 @@ TABLE = {
 """Table 1 of the paper, without the S-denoiser."""
 
 
-def test_ul2_has_the_seven_denoisers_of_the_table_equally_often() -> None:
+def test_ul2_has_the_seven_denoisers_equally_often() -> None:
     parts = [part for weight, part in UL2.components if weight == UL2.components[0][0]]
     assert len(parts) == 7
     spans = [p for p in parts if isinstance(p.objective.select, RandomSpanMasking)]
@@ -431,7 +431,7 @@ def test_ul2_has_the_seven_denoisers_of_the_table_equally_often() -> None:
 
 
 @pytest.mark.parametrize("number", range(7))
-def test_a_denoiser_is_its_objective_behind_a_mode(number: int) -> None:
+def test_denoiser_is_its_objective_with_mode_token(number: int) -> None:
     part = UL2.components[number][1]
     e, plain = (o(distinct(512), MANY, rng(1)) for o in (part, part.objective))
     assert e.source.tolist() == [{"R": 3, "S": 4, "X": 5}[part.mode], *plain.source]
@@ -440,7 +440,7 @@ def test_a_denoiser_is_its_objective_behind_a_mode(number: int) -> None:
     assert said.sum() == round(512 * getattr(part.objective.select, "rate", 0.25))
 
 
-def test_a_mode_needs_its_token_and_an_encoder() -> None:
+def test_mode_needs_its_token_and_an_encoder() -> None:
     with pytest.raises(ValueError, match="mode X needs a token of its own"):
         ModeSwitching(T5_OBJECTIVES["random_spans"], "X")(text([10, 11]), T5, rng())
     with pytest.raises(ValueError, match="objective must be ReplaceSpans, DropTokens"):
@@ -455,7 +455,7 @@ def test_a_mode_needs_its_token_and_an_encoder() -> None:
         MASS(text([10, 11]), GPT, rng())
 
 
-def test_what_a_decoder_says_can_be_mixed() -> None:
+def test_only_decoder_objectives_can_be_mixed() -> None:
     mixed = ObjectiveMixture(
         tuple((1.0, part) for part in (*T5_OBJECTIVES.values(), MASS, UL2.components[0][1]))
     )

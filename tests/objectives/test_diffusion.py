@@ -37,7 +37,7 @@ def draws(n_tokens: int, times: int) -> list[tuple[int, float]]:
     return out
 
 
-def test_rates_are_uniform_and_each_texts_weight_is_one_by_its_rate() -> None:
+def test_rates_are_uniform_and_weights_are_inverse() -> None:
     found = np.array(draws(400, 1000))
     share, rate = found[:, 0] / 400, 1 / found[:, 1]
     assert rate.min() >= 0.001
@@ -47,7 +47,7 @@ def test_rates_are_uniform_and_each_texts_weight_is_one_by_its_rate() -> None:
     assert (np.abs(share - rate) <= 5 * np.sqrt(rate * (1 - rate) / 400) + 1e-9).all()
 
 
-def test_all_targets_are_masked_and_special_tokens_are_not_counted() -> None:
+def test_all_targets_are_masked_and_special_tokens_not_counted() -> None:
     e = DIFFUSION(text(range(10, 40)), BERT, np.random.default_rng(2))
     asked = e.targets != IGNORE_INDEX
     assert 0 < asked.sum() < 30
@@ -56,7 +56,7 @@ def test_all_targets_are_masked_and_special_tokens_are_not_counted() -> None:
     assert weighted(e).n_tokens == 30
 
 
-def test_the_expected_loss_is_the_mean_over_numbers_of_masked_tokens() -> None:
+def test_expected_loss_equals_bound_over_masked_counts() -> None:
     """Let a target among k masked ones cost f(k): the bound is the mean of f(1) to f(n).
 
     The integral over t of 1/t times k times the probability of k masked tokens of n is 1 for each
@@ -88,7 +88,7 @@ def expected_total(model: Model, examples: list[Example]) -> float:
 
 
 @pytest.mark.parametrize("packed", [False, True])
-def test_the_loss_is_weighted_and_divided_by_the_tokens_of_all_texts(packed: bool) -> None:
+def test_loss_is_weighted_and_divided_by_all_tokens(packed: bool) -> None:
     model = Model(A, {"language": LanguageModeling(term="masked")}).initialize(1)
     some = [DIFFUSION(text(range(10, 10 + n)), BERT, np.random.default_rng(n)) for n in (7, 30)]
     plain = published.MASKED_LM(text(range(10, 30)), BERT, np.random.default_rng(0))
@@ -107,7 +107,7 @@ def test_the_loss_is_weighted_and_divided_by_the_tokens_of_all_texts(packed: boo
     assert torch.isfinite(model.backbone.tokens.weight.grad).all()
 
 
-def test_a_text_without_a_masked_token_counts_and_costs_nothing() -> None:
+def test_text_without_masks_counts_with_zero_loss() -> None:
     model = Model(A, {"language": LanguageModeling(term="masked")}).initialize(1)
     all_shown = (DIFFUSION(text([10, 11]), BERT, np.random.default_rng(i)) for i in range(50))
     e = next(e for e in all_shown if (e.targets == IGNORE_INDEX).all())
@@ -115,7 +115,7 @@ def test_a_text_without_a_masked_token_counts_and_costs_nothing() -> None:
     assert (float(term.total.detach()), term.count, int(term.n_correct)) == (0.0, 2, 0)
 
 
-def test_what_cannot_be_is_refused() -> None:
+def test_invalid_options_are_refused() -> None:
     with pytest.raises(ValueError, match="min_rate must be above 0 and below 1, got 0"):
         DiffusionMasking(min_rate=0.0)
     with pytest.raises(ValueError, match="needs a mask"):

@@ -16,7 +16,7 @@ def rng(seed: int = 0) -> np.random.Generator:
 
 
 @given(texts(least=1), SEEDS)
-def test_a_text_read_in_one_direction_is_hidden_as_any_other(tokens, seed):
+def test_causal_text_is_masked_as_any_other(tokens, seed):
     plain = published.MASKED_LM(tokens, BERT, rng(seed))
     t = len(plain.inputs)
     for direction, rank in (("forward", range(t)), ("backward", range(t - 1, -1, -1))):
@@ -28,7 +28,7 @@ def test_a_text_read_in_one_direction_is_hidden_as_any_other(tokens, seed):
         assert not e.has(ShiftedTargets)
 
 
-def test_a_source_is_seen_as_a_whole_and_its_target_read_forward():
+def test_source_is_bidirectional_and_target_causal():
     tokens = text(range(10, 22), sentences=[0, 5])
     e = Seq2SeqLM(published.MASKED_LM, (4, 5))(tokens, BERT, rng())
     whole = np.where(e.targets == IGNORE_INDEX, e.inputs, e.targets)
@@ -39,7 +39,7 @@ def test_a_source_is_seen_as_a_whole_and_its_target_read_forward():
     assert (alone.rank.tolist(), alone.segments.tolist()) == ([0] * 3, [4] * 3)
 
 
-def test_source_and_target_both_have_hidden_tokens():
+def test_source_and_target_both_have_masks():
     tokens, asked = long_text(200), []
     for seed in range(40):
         e = Seq2SeqLM(published.MASKED_LM)(tokens, BERT, rng(seed))

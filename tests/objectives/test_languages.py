@@ -40,7 +40,7 @@ def laid_out(folder: Path, frame=MBART, **more) -> TrainingData:
 
 
 @pytest.mark.parametrize("packing", ["bucket", "pack"])
-def test_each_row_has_the_token_of_its_language_on_both_sides(tmp_path: Path, packing: str) -> None:
+def test_source_and_target_carry_the_language_token(tmp_path: Path, packing: str) -> None:
     data = laid_out(tmp_path, packing=packing)
     special = data.shards.tokenizer.special_ids
     codes = dict(special.languages)
@@ -68,14 +68,14 @@ def test_each_row_has_the_token_of_its_language_on_both_sides(tmp_path: Path, pa
     assert seen == {codes["en_XX"], codes["de_DE"]}
 
 
-def test_rows_fit_with_their_language(tmp_path: Path) -> None:
+def test_rows_fit_with_their_language_token(tmp_path: Path) -> None:
     data = laid_out(tmp_path)
     for batch in data.dev_batches():
         assert batch.inputs.shape[1] <= 64
         assert batch.source.shape[1] <= 64
 
 
-def test_mbart_50_has_the_language_before_a_text() -> None:
+def test_mbart_50_puts_the_language_before_the_text() -> None:
     known = tokenizer(MBART_50)
     special = known.special_ids.with_languages("de_DE", "he_IL")
     codes = dict(special.languages)
@@ -89,7 +89,7 @@ def test_mbart_50_has_the_language_before_a_text() -> None:
 
 
 @pytest.mark.parametrize("frame", [MBART, MBART_50])
-def test_languages_that_were_told_stand_around_texts_for_other_libraries(
+def test_saved_tokenizer_has_language_tokens_for_transformers(
     frame: SpecialTokens, tmp_path: Path
 ) -> None:
     from transformers import AutoTokenizer
@@ -105,7 +105,7 @@ def test_languages_that_were_told_stand_around_texts_for_other_libraries(
     assert again.with_languages("de_DE", "en_XX").special_ids == special
 
 
-def test_a_language_is_told_anew_and_kept_with_the_tokenizer(tmp_path: Path) -> None:
+def test_language_can_be_changed_and_is_saved_with_the_tokenizer(tmp_path: Path) -> None:
     known = tokenizer()
     codes = dict(known.special_ids.languages)
     assert list(codes) == list(MBART.languages)
@@ -122,7 +122,7 @@ def test_a_language_is_told_anew_and_kept_with_the_tokenizer(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("kind", ["MBartTokenizer", "MBart50Tokenizer"])
-def test_a_folder_of_the_reference_library_knows_its_languages(kind: str, tmp_path: Path) -> None:
+def test_transformers_folder_keeps_its_languages(kind: str, tmp_path: Path) -> None:
     import transformers as hf
 
     first = [("<s>", 0.0), ("<pad>", 0.0), ("</s>", 0.0), ("<unk>", 0.0)]
@@ -142,7 +142,7 @@ def test_a_folder_of_the_reference_library_knows_its_languages(kind: str, tmp_pa
     assert ours.special_ids.mask == theirs.mask_token_id
 
 
-def test_a_source_says_what_it_is_called(tmp_path: Path) -> None:
+def test_source_names_are_parsed(tmp_path: Path) -> None:
     assert split_language_prefix("de_DE=a/*.txt") == ("de_DE", "a/*.txt")
     assert split_language_prefix("he=x.txt") == ("he", "x.txt")
     assert split_language_prefix("a/b=c.txt") == (None, "a/b=c.txt")
@@ -161,7 +161,7 @@ def test_a_source_says_what_it_is_called(tmp_path: Path) -> None:
         (("en_XX=en.txt", "xx_XX=de.txt"), "got 'xx_XX'"),
     ],
 )
-def test_a_language_that_is_not_known_is_named(data: tuple[str, ...], got: str) -> None:
+def test_unknown_language_is_named(data: tuple[str, ...], got: str) -> None:
     recipe = Recipe(model="mbart-mini", data=data)
     with pytest.raises(ValueError, match=rf"LANGUAGE=PATH with one of ar_AR, .*; {got}"):
         check_languages(recipe, MBART, None)
@@ -172,7 +172,7 @@ def test_a_language_that_is_not_known_is_named(data: tuple[str, ...], got: str) 
         train_tokenizer(MODELS["bert-mini"].tokenizer, ["a b c"] * 9).with_languages("de_DE")
 
 
-def test_batches_depend_on_no_worker(tmp_path: Path) -> None:
+def test_batches_do_not_depend_on_workers(tmp_path: Path) -> None:
     data = laid_out(tmp_path)
     plain, other = (next(replace(data, n_workers=n).batches(None))[0] for n in (0, 2))
     assert json.dumps([b.source.tolist() for b in plain]) == json.dumps(

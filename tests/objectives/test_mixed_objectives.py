@@ -21,7 +21,7 @@ def rng(seed: int = 0) -> np.random.Generator:
     return np.random.default_rng(seed)
 
 
-def test_a_mixture_asks_each_part_as_often_as_its_weight_says():
+def test_components_are_sampled_by_weight():
     tokens = long_text(40)
     kinds = [MIXTURE(tokens, GPT_WITH_MASK, rng(seed)) for seed in range(2000)]
     masked = np.mean([e.rank is None for e in kinds])
@@ -30,7 +30,7 @@ def test_a_mixture_asks_each_part_as_often_as_its_weight_says():
     assert abs(everything - 0.5) < 5 * np.sqrt(0.25 / 2000)
 
 
-def test_parts_of_a_mixture_have_all_a_name_of_their_own_or_none():
+def test_component_names_are_all_given_and_unique_or_absent():
     parts = ((1.0, published.MASKED_LM), (3.0, published.PREFIX_LM))
     named = ObjectiveMixture(parts, component_names=("masked", "prefix"))
     assert dict(named.components_by_name) == {
@@ -48,7 +48,7 @@ def test_parts_of_a_mixture_have_all_a_name_of_their_own_or_none():
             ObjectiveMixture(parts, component_names=names)
 
 
-def test_unilm_reads_each_way_as_often_as_published():
+def test_unilm_mixes_directions_as_published():
     tokens, seen = (
         replace(long_text(60), other_text=long_text(60, 1)),
         {"pair": 0, 2: 0, 3: 0, 4: 0},
@@ -61,7 +61,7 @@ def test_unilm_reads_each_way_as_often_as_published():
         assert abs(seen[key] - 1200 * share) < 4 * np.sqrt(1200 * share)
 
 
-def test_a_mixture_has_room_for_its_longest_part():
+def test_mixture_has_the_length_of_its_longest_component():
     part = Objective(AllTokens(), CausalLM())
     mixture = ObjectiveMixture(((1.0, published.MASKED_LM), (1.0, part)))
     assert mixture.max_example_length(np.array([10, 20]), BERT).tolist() == [12, 22]

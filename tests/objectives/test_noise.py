@@ -90,7 +90,7 @@ def subsequence(part: list[int], whole: list[int]) -> bool:
 
 @each
 @given(tokens=texts(), seed=SEEDS)
-def test_a_noise_makes_no_text_longer_and_keeps_special_tokens(noise: Noise, tokens, seed):
+def test_noise_never_lengthens_text_and_keeps_special_tokens(noise: Noise, tokens, seed):
     tokens = with_special(tokens, seed)
     noisy = noise(tokens, BERT, rng(seed))
     assert len(noisy) <= len(tokens)
@@ -101,7 +101,7 @@ def test_a_noise_makes_no_text_longer_and_keeps_special_tokens(noise: Noise, tok
 
 @each
 @given(tokens=texts(), seed=SEEDS)
-def test_the_same_seed_makes_the_same_noise_and_the_text_stays(noise: Noise, tokens, seed):
+def test_same_seed_gives_same_noise_and_keeps_the_text(noise: Noise, tokens, seed):
     before = tokens.ids.copy(), tokens.boundaries.copy()
     a, b = (noise(tokens, BERT, rng(seed)) for _ in "ab")
     assert np.array_equal(a.ids, b.ids)
@@ -111,7 +111,7 @@ def test_the_same_seed_makes_the_same_noise_and_the_text_stays(noise: Noise, tok
 
 @each
 @given(tokens=texts(), seed=SEEDS)
-def test_the_whole_text_is_asked_through_any_noise(noise: Noise, tokens, seed):
+def test_whole_text_is_the_target_under_any_noise(noise: Noise, tokens, seed):
     e = DenoisingObjective((noise, noise))(tokens, BIG, rng(seed))
     if not len(tokens):
         assert (e.targets == IGNORE_INDEX).all()
@@ -123,7 +123,7 @@ def test_the_whole_text_is_asked_through_any_noise(noise: Noise, tokens, seed):
 
 
 @pytest.mark.parametrize("noise", [TokenMaskingNoise(), TextInfilling()], ids=str)
-def test_masks_are_needed_where_a_noise_puts_them(noise):
+def test_masking_noises_need_a_mask_token(noise):
     with pytest.raises(ValueError, match="needs a mask token"):
         DenoisingObjective((noise,))(text([10, 11]), GPT, rng())
 
@@ -132,7 +132,7 @@ def test_masks_are_needed_where_a_noise_puts_them(noise):
 
 
 @given(tokens=texts(least=1), seed=SEEDS)
-def test_masking_leaves_the_others_in_their_places(tokens, seed):
+def test_masking_keeps_other_tokens_in_place(tokens, seed):
     noisy = TokenMaskingNoise(TokenMasking(0.3))(tokens, BERT, rng(seed))
     masked = noisy.ids == BERT.mask
     assert masked.sum() == max(1, round(0.3 * len(tokens)))
@@ -140,7 +140,7 @@ def test_masking_leaves_the_others_in_their_places(tokens, seed):
     assert np.array_equal(noisy.boundaries, tokens.boundaries)
 
 
-def test_a_share_of_the_masks_is_random_tokens():
+def test_share_of_masks_is_replaced_by_random_tokens():
     tokens = distinct(10_000)
     noisy = TokenMaskingNoise(TokenMasking(0.5), random_token_probability=0.2)(tokens, BIG, rng())
     assert abs((noisy.ids == 4).mean() - 0.4) < 0.01
@@ -148,7 +148,7 @@ def test_a_share_of_the_masks_is_random_tokens():
 
 
 @given(seed=SEEDS, n=st.integers(2, 80))
-def test_deletion_keeps_the_order_of_what_it_leaves(seed, n):
+def test_deletion_keeps_the_order(seed, n):
     tokens = distinct(n, seed)
     noisy = TokenDeletion(TokenMasking(0.4))(tokens, BIG, rng(seed))
     assert len(noisy) == n - max(1, round(0.4 * n))
@@ -156,7 +156,7 @@ def test_deletion_keeps_the_order_of_what_it_leaves(seed, n):
     assert np.isin(noisy.ids, tokens.ids).all()
 
 
-def test_what_began_at_a_token_that_is_gone_begins_at_the_next_one():
+def test_boundaries_of_deleted_tokens_move_to_the_next():
     tokens = text([10, 11, 12, 13, 14], words=[0, 2, 4], sentences=[0, 2, 4])
 
     class Some(TokenMasking):
@@ -192,7 +192,7 @@ def spans(noisy: Tokens, n: int) -> tuple[list[int], int]:
     return lengths, hidden
 
 
-def test_lengths_of_spans_follow_poisson_and_hide_their_share():
+def test_span_lengths_are_poisson_and_cover_the_rate():
     n = 100_000
     noisy = TextInfilling(rate=0.3, mean_span_length=3.0, unit="tokens")(distinct(n), BIG, rng(1))
     lengths, hidden = spans(noisy, n)
@@ -207,7 +207,7 @@ def test_lengths_of_spans_follow_poisson_and_hide_their_share():
     assert abs(masks - hidden / 3) < 4 * math.sqrt(hidden / 3 / 3)
 
 
-def test_spans_of_words_hide_their_share_of_words_and_whole_ones():
+def test_word_spans_cover_the_rate_in_whole_words():
     tokens = distinct(100_000)
     noisy = TextInfilling()(tokens, BIG, rng(1))
     begins = (tokens.boundaries & WORD_START) > 0
@@ -220,7 +220,7 @@ def test_spans_of_words_hide_their_share_of_words_and_whole_ones():
 
 
 @given(seed=SEEDS, n=st.integers(1, 80), rate=st.sampled_from([0.1, 0.3, 0.7, 1.0]))
-def test_infilling_keeps_the_order_of_what_it_shows(seed, n, rate):
+def test_infilling_keeps_the_order_of_visible_tokens(seed, n, rate):
     noisy = TextInfilling(rate, unit="tokens")(distinct(n, seed), BIG, rng(seed))
     _, hidden = spans(noisy, n)
     assert hidden == math.ceil(rate * n)
@@ -228,7 +228,7 @@ def test_infilling_keeps_the_order_of_what_it_shows(seed, n, rate):
     assert (np.diff(shown) > 0).all()
 
 
-def test_spans_stand_anywhere_and_so_do_masks_of_empty_ones():
+def test_spans_and_empty_insertions_occur_anywhere():
     first, last, inserted = 0, 0, 0
     for seed in range(400):
         noisy = TextInfilling(unit="tokens")(distinct(40), BIG, rng(seed))
@@ -242,7 +242,7 @@ def test_spans_stand_anywhere_and_so_do_masks_of_empty_ones():
     assert inserted > 20
 
 
-def test_a_mask_begins_what_its_span_began():
+def test_mask_inherits_the_boundary_of_its_span():
     tokens = replace(
         distinct(30),
         boundaries=np.where(np.arange(30) % 10, WORD_START, WORD_START | SENTENCE_START),
@@ -264,7 +264,7 @@ def sentences(tokens: Tokens) -> list[tuple[int, ...]]:
 
 
 @given(seed=SEEDS, n=st.integers(1, 80))
-def test_permutation_keeps_sentences(seed, n):
+def test_permutation_keeps_sentences_intact(seed, n):
     tokens = distinct(n, seed)
     noisy = SentencePermutation()(tokens, BIG, rng(seed))
     assert sorted(noisy.ids.tolist()) == tokens.ids.tolist()
@@ -273,7 +273,7 @@ def test_permutation_keeps_sentences(seed, n):
     assert moved == sentences(tokens)
 
 
-def test_all_orders_of_sentences_are_equally_likely():
+def test_sentence_permutations_are_uniform():
     tokens = text([10, 11, 12, 13], sentences=[0, 1, 3])
     orders = [tuple(SentencePermutation()(tokens, BIG, rng(s)).ids.tolist()) for s in range(1200)]
     counts = {order: orders.count(order) for order in set(orders)}
@@ -281,7 +281,7 @@ def test_all_orders_of_sentences_are_equally_likely():
     assert all(150 < n < 250 for n in counts.values())
 
 
-def test_a_share_of_the_sentences_changes_places():
+def test_share_of_the_sentences_is_permuted():
     tokens = replace(distinct(100), boundaries=np.full(100, WORD_START | SENTENCE_START))
     moved = [
         int((SentencePermutation(0.2)(tokens, BIG, rng(s)).ids != tokens.ids).sum())
@@ -292,7 +292,7 @@ def test_a_share_of_the_sentences_changes_places():
 
 
 @given(seed=SEEDS, n=st.integers(1, 80))
-def test_rotation_keeps_the_order(seed, n):
+def test_rotation_keeps_cyclic_order(seed, n):
     tokens = distinct(n, seed)
     noisy = DocumentRotation()(tokens, BIG, rng(seed)).ids
     assert sorted(noisy.tolist()) == tokens.ids.tolist()
@@ -300,7 +300,7 @@ def test_rotation_keeps_the_order(seed, n):
     assert (np.diff(noisy) % n == 1 % n).all()
 
 
-def test_a_text_begins_with_any_of_its_tokens_or_is_not_rotated():
+def test_rotation_start_is_uniform_or_skipped():
     tokens = distinct(5)
     firsts = [int(DocumentRotation()(tokens, BIG, rng(s)).ids[0]) for s in range(1000)]
     assert all(150 < firsts.count(i) < 250 for i in range(5, 10))
@@ -312,7 +312,7 @@ def test_a_text_begins_with_any_of_its_tokens_or_is_not_rotated():
 
 
 @given(tokens=texts(least=1), seed=SEEDS)
-def test_noises_follow_each_other(tokens, seed):
+def test_noises_compose(tokens, seed):
     noises = (TokenDeletion(), DocumentRotation(), TextInfilling())
     dice, noisy = rng(seed), tokens
     for noise in noises:
@@ -321,7 +321,7 @@ def test_noises_follow_each_other(tokens, seed):
     assert e.source.tolist() == [0, *noisy.ids, 2]
 
 
-def test_bart_masks_30_percent_of_the_words_of_permuted_sentences():
+def test_bart_masks_30_percent_of_words_in_permuted_sentences():
     tokens = distinct(500)
     e = BART(tokens, BIG, rng())
     shown = e.source[(e.source != BIG.mask)][1:-1]
@@ -332,7 +332,7 @@ def test_bart_masks_30_percent_of_the_words_of_permuted_sentences():
     assert (np.diff(shown) < 0).sum() > 10  # about 40 sentences
 
 
-def test_nothing_is_left_of_a_text_without_a_frame_but_the_start_token():
+def test_fully_deleted_text_leaves_the_start_token():
     e = DenoisingObjective((TokenDeletion(TokenMasking(1.0)),))(text([10, 11]), GPT, rng())
     assert e.source.tolist() == [GPT.start]
     assert e.targets.tolist() == [10, 11]
@@ -347,7 +347,7 @@ def test_nothing_is_left_of_a_text_without_a_frame_but_the_start_token():
         ObjectiveMixture(((1.0, BART), (2.0, BART))),
     ],
 )
-def test_a_composition_comes_back_from_plain_data(objective):
+def test_composition_round_trips_as_plain_data(objective):
     assert from_dict(type(objective), to_dict(objective)) == objective
 
 
@@ -371,12 +371,12 @@ def test_a_composition_comes_back_from_plain_data(objective):
         (lambda: DocumentRotation(1.1), "probability must be between 0 and 1, got 1.1"),
     ],
 )
-def test_what_is_no_noise_is_refused(make, message):
+def test_invalid_noises_are_refused(make, message):
     with pytest.raises(ValueError, match=message):
         make()
 
 
-def test_a_mixture_has_one_kind_of_network():
+def test_mixture_has_one_kind_of_network():
     from unmask.objectives.published import CAUSAL_LM as LANGUAGE_MODEL
     from unmask.objectives.published import T5 as SPAN_CORRUPTION
 
@@ -385,6 +385,6 @@ def test_a_mixture_has_one_kind_of_network():
         ObjectiveMixture(((1.0, BART), (1.0, LANGUAGE_MODEL)))
 
 
-def test_a_tail_is_no_noise_of_tokens():
+def test_suffix_masking_is_refused_as_noise():
     with pytest.raises(ValueError, match="SuffixMasking"):
         from_dict(TokenDeletion, {"select": to_dict(SuffixMasking()) | {"kind": "SuffixMasking"}})

@@ -59,7 +59,7 @@ def rng(seed: int = 0) -> np.random.Generator:
 # ---- how long a text may be
 
 
-def test_t5_reads_568_tokens_into_512_and_says_114():
+def test_t5_reads_568_tokens_as_512_and_predicts_114():
     # random_spans_helper(inputs_length=512, noise_density=0.15, mean_noise_span_length=3.0, 1, 1)
     budget = published.T5.max_text_length(512, HUNDRED)
     assert budget == 568
@@ -71,7 +71,7 @@ def test_t5_reads_568_tokens_into_512_and_says_114():
 @pytest.mark.parametrize("rate", [0.1, 0.15, 0.25, 0.5])
 @pytest.mark.parametrize("mean", [2.0, 3.0, 5.0, 10.0])
 @pytest.mark.parametrize("length", [32, 128, 256])
-def test_the_budget_of_spans_is_the_released_codes(rate, mean, length):
+def test_span_budget_equals_released_code(rate, mean, length):
     def lengths(n: int) -> tuple[int, int]:
         hidden = round(n * rate)
         spans = max(round(hidden / mean), 1)  # there 0 is possible, though one is hidden always
@@ -108,13 +108,13 @@ def test_the_budget_of_spans_is_the_released_codes(rate, mean, length):
         (Seq2SeqLM(published.MASKED_LM), BERT, 512, 509),
     ],
 )
-def test_a_text_may_be_as_long_as_its_frame_leaves_room(objective, special, length, budget):
+def test_text_length_leaves_room_for_special_tokens(objective, special, length, budget):
     assert objective.max_text_length(length, special) == budget
     e = objective(long_text(budget), special, rng())
     assert len(e.inputs) <= length
 
 
-def test_a_length_for_special_tokens_only_is_refused():
+def test_length_without_room_for_text_is_refused():
     for objective, length in (
         (published.MASKED_LM, 2),
         (published.BERT, 4),
@@ -128,7 +128,7 @@ def test_a_length_for_special_tokens_only_is_refused():
 # ---- what an objective says of itself
 
 
-def test_objectives_say_what_they_ask():
+def test_objectives_list_their_loss_terms():
     assert (
         published.BERT.loss_terms
         == published.BERT_WHOLE_WORD.loss_terms
@@ -142,7 +142,7 @@ def test_objectives_say_what_they_ask():
     assert SplitTextObjective(published.MASKED_LM).loss_terms == ("masked", "neighbor")
 
 
-def test_objectives_say_whether_they_are_causal_need_two_texts_and_repeat_themselves():
+def test_objectives_state_causality_pairing_and_variants():
     causal = {
         published.CAUSAL_LM,
         published.T5,
@@ -167,7 +167,7 @@ class Holder:
 
 
 @pytest.mark.parametrize("objective", ALL)
-def test_objectives_are_plain_data_and_back(objective):
+def test_objectives_round_trip_as_plain_data(objective):
     data = to_dict(Holder(objective))
     assert json.loads(json.dumps(data)) == data
     assert from_dict(Holder, data) == Holder(objective)
@@ -182,7 +182,7 @@ def test_objectives_are_plain_data_and_back(objective):
         (("corrupt", "masks"), 0.8, "unknown key 'objective.corrupt.masks'"),
     ],
 )
-def test_a_wrong_objective_is_refused_in_one_line(path, value, message):
+def test_invalid_objective_is_refused_in_one_line(path, value, message):
     data = to_dict(Holder(published.MASKED_LM))
     data["objective"][path[0]][path[1]] = value
     with pytest.raises(ValueError, match=message) as error:
@@ -190,13 +190,13 @@ def test_a_wrong_objective_is_refused_in_one_line(path, value, message):
     assert "\n" not in str(error.value)
 
 
-def test_only_what_is_hidden_in_place_can_be_a_pair():
+def test_only_in_place_masking_supports_pairs():
     for kind in (SentencePairObjective, SplitTextObjective, UnidirectionalLM, Seq2SeqLM):
         with pytest.raises(ValueError, match="corrupt must be MaskInPlace, got ReplaceSpans"):
             kind(published.T5)
 
 
-def test_mixtures_and_static_masking_need_sensible_numbers():
+def test_mixtures_and_static_masking_are_validated():
     for weights in ([], [0.0], [1.0, -1.0], [float("nan")]):
         with pytest.raises(ValueError, match="weights are above 0"):
             ObjectiveMixture(tuple((w, published.MASKED_LM) for w in weights))
@@ -214,7 +214,7 @@ def test_mixtures_and_static_masking_need_sensible_numbers():
 # ---- frames and little text
 
 
-def test_bert_stands_between_cls_and_sep():
+def test_bert_text_is_between_cls_and_sep():
     e = published.MASKED_LM(text([20, 21, 22]), BERT, rng())
     assert len(e.inputs) == 5
     assert e.inputs[[0, -1]].tolist() == [2, 3]
@@ -233,7 +233,7 @@ def test_bert_stands_between_cls_and_sep():
     ],
 )
 @given(seed=SEEDS)
-def test_little_text_gives_an_example_that_asks_little_or_nothing(objective, special, n, seed):
+def test_short_text_gives_few_or_no_targets(objective, special, n, seed):
     e = objective(text(range(10, 10 + n)), special, rng(seed))
     assert len(e.inputs) == len(e.targets) >= 1
     asked = (e.targets != IGNORE_INDEX).sum()
@@ -243,7 +243,7 @@ def test_little_text_gives_an_example_that_asks_little_or_nothing(objective, spe
         assert e.label in (None, IGNORE_INDEX)
 
 
-def test_the_unknown_is_text_but_is_never_drawn():
+def test_unknown_token_counts_as_text_but_is_never_sampled():
     e = Objective(AllTokens(), MaskInPlace(mask_probability=0.0, random_token_probability=1.0))(
         text([1] * 500), BERT, rng()
     )

@@ -47,7 +47,7 @@ TEXTS = st.lists(st.integers(5, 39), max_size=60).map(
 @pytest.mark.parametrize("whole", [False, True])
 @settings(max_examples=60)
 @given(text=TEXTS, seed=st.integers(0, 99))
-def test_it_is_what_two_stacks_read_one_after_the_other(case, whole, text, seed) -> None:
+def test_row_is_source_followed_by_target(case, whole, text, seed) -> None:
     objective, special = CASES[case]
     two = objective(text, special, np.random.default_rng(seed))
     one = SingleStackSeq2Seq(objective, whole)(text, special, np.random.default_rng(seed))
@@ -69,7 +69,7 @@ def test_it_is_what_two_stacks_read_one_after_the_other(case, whole, text, seed)
         assert len(one.inputs) == size - 1  # the last token is asked, and not read
 
 
-def test_a_length_holds_both_sides() -> None:
+def test_length_covers_source_and_target() -> None:
     special = SpecialTokenIds(
         vocab_size=1000, pad=0, start=0, end=1, suffix=(1,), sentinels=tuple(range(900, 1000))
     )
@@ -77,7 +77,7 @@ def test_a_length_holds_both_sides() -> None:
     assert published.T5.max_text_length(512, special) == both.max_text_length(626, special) == 568
 
 
-def test_it_can_be_written_and_what_has_no_source_is_refused() -> None:
+def test_round_trips_and_refuses_objectives_without_source() -> None:
     objective = SingleStackSeq2Seq(published.T5, bidirectional_source=True)
     recipe = Recipe(model="t5-prefix-lm-mini", objective=objective)
     assert from_dict(Recipe, to_dict(recipe)) == recipe

@@ -25,7 +25,7 @@ def rng(seed: int = 0) -> np.random.Generator:
 
 
 @pytest.mark.parametrize("context", [3, 6])
-def test_one_of_so_many_tokens_is_hidden_in_runs_of_whole_words(context: int) -> None:
+def test_one_token_in_n_is_masked_in_whole_word_runs(context: int) -> None:
     chooser = ContextSpanMasking(context)
     for i in range(100):
         text = TEXTS.read_tokens(512 * i, 512 * (i + 1))
@@ -38,7 +38,7 @@ def test_one_of_so_many_tokens_is_hidden_in_runs_of_whole_words(context: int) ->
         assert words[begins].mean() > 0.5, "most runs begin with a word; the rest is single tokens"
 
 
-def test_lengths_of_runs_follow_their_law() -> None:
+def test_run_lengths_follow_their_distribution() -> None:
     """One word a token, and far more room than is filled: what is hidden are the drawn runs."""
     text = replace(TEXTS.read_tokens(0, 50_000), boundaries=np.full(50_000, WORD_START))
     counts = np.zeros(6)
@@ -52,7 +52,7 @@ def test_lengths_of_runs_follow_their_law() -> None:
     assert counts[1:5] / counts[1:6].sum() == pytest.approx((law / law.sum())[:4], abs=0.05)
 
 
-def test_hidden_tokens_come_last_each_once_and_stay_where_they_are() -> None:
+def test_masked_tokens_are_predicted_last_in_place() -> None:
     text = TEXTS.read_tokens(0, 200)
     first, second = (XLNET(text, BERT, rng(seed)) for seed in (1, 2))
     for example in (first, second):
@@ -67,7 +67,7 @@ def test_hidden_tokens_come_last_each_once_and_stay_where_they_are() -> None:
     assert not np.array_equal(first.targets, second.targets)
 
 
-def test_without_chance_all_is_told_from_left_to_right() -> None:
+def test_zero_probability_gives_left_to_right_order() -> None:
     objective = Objective(AllTokens(), PermutationLM(random_order=False))
     assert objective.causal
     assert not XLNET.causal
@@ -76,7 +76,7 @@ def test_without_chance_all_is_told_from_left_to_right() -> None:
     assert example.rank.tolist() == [0, *range(1, 10), 0]
 
 
-def test_a_text_in_which_nothing_can_be_hidden_is_asked_nothing() -> None:
+def test_unmaskable_text_has_no_targets() -> None:
     example = XLNET(TEXTS.read_tokens(0, 0), BERT, rng())
     assert (example.targets == IGNORE_INDEX).all()
 
@@ -88,12 +88,12 @@ def test_a_text_in_which_nothing_can_be_hidden_is_asked_nothing() -> None:
         ({"max_span_length": 0}, "max_span_length must be"),
     ],
 )
-def test_what_cannot_be_is_refused(changes: dict, says: str) -> None:
+def test_invalid_options_are_refused(changes: dict, says: str) -> None:
     with pytest.raises(ValueError, match=says):
         ContextSpanMasking(**changes)
 
 
-def test_what_is_shown_of_it_says_that_the_answer_is_not_seen() -> None:
+def test_display_says_the_target_is_not_visible() -> None:
     class Names:
         special_ids = BERT
 

@@ -44,7 +44,7 @@ THREE = text(range(10, 22), sentences=[0, 3, 8])
 OTHER = text(range(30, 50), sentences=[0, 5, 9, 16])
 
 
-def test_half_of_the_pairs_follow_each_other_and_half_do_not():
+def test_half_of_the_pairs_are_consecutive():
     tokens, labels = replace(THREE, other_text=OTHER), []
     for seed in range(1000):
         a, b, e = pair_of(tokens, BERT, seed)
@@ -61,19 +61,19 @@ def test_half_of_the_pairs_follow_each_other_and_half_do_not():
     assert abs(np.mean(labels) - 0.5) < 5 * np.sqrt(0.25 / 1000)
 
 
-def test_segments_are_of_a_and_its_sep_and_of_b_and_its_sep():
+def test_segments_cover_each_text_with_its_separator():
     a, b, e = pair_of(THREE, BERT, 1)
     assert e.segments.tolist() == [0] * (len(a) + 2) + [1] * (len(b) + 1)
     assert e.inputs[len(a) + 1] == e.inputs[-1] == 3
 
 
-def test_b_from_elsewhere_begins_with_any_sentence_there():
+def test_random_second_text_starts_at_any_sentence():
     tokens = replace(text(range(10, 50), sentences=[0, 2]), other_text=OTHER)
     starts = {b[0] for seed in range(300) for a, b, e in [pair_of(tokens, BERT, seed)] if e.label}
     assert starts == {30, 35, 39, 46}
 
 
-def test_neither_lengths_nor_ends_tell_whether_a_text_follows():
+def test_lengths_and_ends_do_not_reveal_the_label():
     draw, n, rows = rng(5), 80, []
     for _ in range(300):  # pieces of documents, cut in the middle of sentences
         starts = np.flatnonzero(draw.random(n) < 0.15)
@@ -95,14 +95,14 @@ def test_neither_lengths_nor_ends_tell_whether_a_text_follows():
     assert abs(followed[:, 0].mean() - elsewhere[:, 0].mean()) < 0.05 * n
 
 
-def test_of_one_sentence_nothing_is_asked():
+def test_single_sentence_has_no_pair_label():
     tokens = replace(text(range(10, 20)), other_text=OTHER)
     for seed in range(50):
         a, b, e = pair_of(tokens, BERT, seed)
         assert (a, b, e.label) == (list(range(10, 20)), [], IGNORE_INDEX)
 
 
-def test_sentence_marks_are_what_cuts_a_pair():
+def test_pairs_are_split_at_sentence_boundaries():
     tokens = long_text(200)
     starts = set(np.flatnonzero(tokens.boundaries & SENTENCE_START).tolist())
     for seed in range(30):
@@ -111,7 +111,7 @@ def test_sentence_marks_are_what_cuts_a_pair():
         assert len(a) in starts
 
 
-def test_half_of_the_pairs_are_in_their_order_and_half_are_swapped():
+def test_half_of_the_pairs_are_swapped():
     tokens, question = long_text(60), SentenceOrderPrediction(short_probability=0.0)
     tokens.boundaries[:] = 0
     tokens.boundaries[::10] = SENTENCE_START
@@ -129,7 +129,7 @@ def test_half_of_the_pairs_are_in_their_order_and_half_are_swapped():
     ).needs_second_text  # nothing comes from elsewhere
 
 
-def test_a_pair_of_sentences_is_one_each_from_here_or_from_elsewhere():
+def test_quick_pairs_are_single_sentences():
     tokens, other = long_text(60), long_text(60, seed=9)
     for one in (tokens, other):
         one.boundaries[:] = 0
@@ -153,7 +153,7 @@ def test_a_pair_of_sentences_is_one_each_from_here_or_from_elsewhere():
 
 
 @pytest.mark.parametrize("n", [0, 1])
-def test_a_text_of_one_token_has_no_order(n):
+def test_single_token_text_has_no_order_label(n):
     assert (
         SentencePairObjective(published.MASKED_LM, SentenceOrderPrediction())(
             long_text(n), BERT, rng()
@@ -162,7 +162,7 @@ def test_a_text_of_one_token_has_no_order(n):
     )
 
 
-def test_a_tenth_of_the_rows_is_shorter():
+def test_one_row_in_ten_is_shorter():
     tokens = replace(text(range(10, 90), sentences=range(0, 80, 4)), other_text=OTHER)
     always = [
         len(pair_of(tokens, BERT, s, NextSentencePrediction(0.0, 1.0))[2].inputs) - 3
@@ -180,7 +180,7 @@ def test_a_tenth_of_the_rows_is_shorter():
     assert abs(share - 0.1 * 72 / 79) < 5 * np.sqrt(0.1 / 2000)
 
 
-def test_without_another_text_b_is_what_follows_and_one_sentence_is_asked_nothing():
+def test_without_other_text_pairs_are_consecutive_or_unlabelled():
     labels = {pair_of(THREE, BERT, seed)[2].label for seed in range(20)}
     assert labels == {0}
     a, b, e = pair_of(text(range(10, 20)), BERT, 0)
@@ -190,7 +190,7 @@ def test_without_another_text_b_is_what_follows_and_one_sentence_is_asked_nothin
 
 
 @given(texts(least=1), texts(), SEEDS, st.floats(0, 1), st.floats(0, 1))
-def test_a_pair_is_never_longer_than_its_row(tokens, other, seed, random, short):
+def test_pair_never_exceeds_its_row(tokens, other, seed, random, short):
     objective = SentencePairObjective(published.MASKED_LM, NextSentencePrediction(random, short))
     e = objective(replace(tokens, other_text=other), BERT, rng(seed))
     assert len(e.inputs) <= objective.max_example_length(np.array([len(tokens)]), BERT)[0]

@@ -47,7 +47,7 @@ def in_place() -> Example:
     )
 
 
-def test_each_token_has_the_role_that_it_plays():
+def test_each_token_shows_its_role():
     x = explain_example(in_place(), Words(BERT), published.MASKED_LM)
     assert [c.role for c in x.inputs] == [
         "special", "shown", "masked", "replaced", "kept", "special",
@@ -58,7 +58,7 @@ def test_each_token_has_the_role_that_it_plays():
     assert x.visibility == "every token attends to every token"
 
 
-def test_sentences_are_shown_apart_with_what_those_beside_them_are_asked():
+def test_neighboring_sentences_are_shown_with_their_targets():
     tokens = text(range(10, 22), sentences=[0, 4, 9])
     x = told(published.SKIP_THOUGHTS, BERT, tokens)
     assert [c.segment for c in x.inputs] == [0] * 6 + [1] * 7 + [2] * 5
@@ -76,7 +76,7 @@ def test_sentences_are_shown_apart_with_what_those_beside_them_are_asked():
     )
 
 
-def test_answers_stand_under_what_asks_for_them():
+def test_targets_are_printed_under_their_inputs():
     x = explain_example(in_place(), Words(BERT), published.MASKED_LM)
     assert x.to_text(110).splitlines() == [
         "inputs of the model, targets below",
@@ -90,7 +90,7 @@ def test_answers_stand_under_what_asks_for_them():
     ]
 
 
-def test_a_reader_forward_is_asked_for_the_next_token():
+def test_causal_model_shows_next_token_targets():
     x = told(published.CAUSAL_LM, GPT, text([10, 11, 12]))
     assert x.to_text().splitlines() == [
         "inputs of the model, targets below",
@@ -103,7 +103,7 @@ def test_a_reader_forward_is_asked_for_the_next_token():
     assert {c.role for c in x.inputs} == {"special", "shown"}
 
 
-def test_a_prefix_is_told():
+def test_prefix_is_described():
     x = told(published.PREFIX_LM, GPT, text(range(10, 20)), 1)
     n = 1 + sum(c.target is None for c in x.inputs)
     assert (
@@ -112,7 +112,7 @@ def test_a_prefix_is_told():
     )
 
 
-def test_a_text_read_in_part_is_told_and_its_hidden_tokens_stand_in_their_places():
+def test_seq2seq_row_shows_source_and_masked_target():
     tokens = text(range(10, 22), sentences=[0, 6])
     backward = told(UnidirectionalLM(published.MASKED_LM, "backward", 3), BERT, tokens)
     assert backward.visibility == "each token attends to those after it"
@@ -127,7 +127,7 @@ def test_a_text_read_in_part_is_told_and_its_hidden_tokens_stand_in_their_places
     assert [line[:2] for line in lines if line[:2] in ("A ", "B ")] == ["A ", "B "]
 
 
-def test_what_is_hidden_is_told_where_it_stands_and_asked_for_one_place_before():
+def test_shifted_targets_are_shown_one_position_earlier():
     objective = Objective(
         TokenMasking(0.3), MaskedNextToken(mask_probability=1.0, random_token_probability=0.0)
     )
@@ -139,7 +139,7 @@ def test_what_is_hidden_is_told_where_it_stands_and_asked_for_one_place_before()
     assert x.visibility.endswith("; a masked token is predicted at the position before it")
 
 
-def test_an_encoder_and_a_decoder_are_told_apart():
+def test_encoder_and_decoder_are_shown_separately():
     x = told(published.T5, T5, text(range(10, 30)), 1)
     assert [c.role for c in x.source].count("sentinel") == 1
     assert x.source[-1].role == "special"
@@ -154,7 +154,7 @@ def test_an_encoder_and_a_decoder_are_told_apart():
     )
 
 
-def test_a_pair_is_shown_in_two_parts_with_its_question():
+def test_pair_is_shown_in_two_parts_with_its_label():
     tokens = replace(text(range(10, 22), sentences=[0, 3, 8]), other_text=text(range(40, 52)))
     seen = {}
     for seed in range(20):
@@ -170,7 +170,7 @@ def test_a_pair_is_shown_in_two_parts_with_its_question():
     assert "text label     none: there" in alone.to_text()
 
 
-def test_two_parts_of_a_text_are_shown_as_such():
+def test_two_parts_of_a_text_are_shown():
     x = told(SplitTextObjective(published.MASKED_LM), BERT, text(range(10, 22), sentences=[0, 6]))
     lines = x.to_text().splitlines()
     assert [line[:2] for line in lines if line[:2] in ("A ", "B ")] == ["A ", "B "]
@@ -181,13 +181,13 @@ def test_two_parts_of_a_text_are_shown_as_such():
     assert alone.visibility == "every token attends to every token"
 
 
-def test_a_crop_is_shown_as_a_part_of_its_text():
+def test_crop_is_shown_as_part_of_its_text():
     x = told(published.COCO_LM, BERT, text(range(10, 22)))
     assert x.label == "B is a crop of A, to be found among those of other texts"
     assert x.visibility == "every token attends to every token of its own part"
 
 
-def test_long_texts_are_laid_out_in_rows_that_fit():
+def test_long_texts_are_wrapped_to_the_width():
     x = told(published.BERT, BERT, text(range(10, 80), sentences=range(0, 70, 7)), 3)
     for width in (60, 80, 200):
         lines = x.to_text(width).splitlines()
@@ -198,7 +198,7 @@ def test_long_texts_are_laid_out_in_rows_that_fit():
 
 @settings(max_examples=40)
 @given(texts(), st.integers(0, 1000))
-def test_every_answer_is_shown_once_and_under_its_place(tokens, seed):
+def test_every_target_is_shown_once_under_its_position(tokens, seed):
     for objective, special in (
         (published.MASKED_LM, BERT),
         (published.T5, T5),
@@ -223,7 +223,7 @@ def test_every_answer_is_shown_once_and_under_its_place(tokens, seed):
                 assert line[word.start() : word.start() + 1].strip(), (line, below)
 
 
-def test_json_says_the_same():
+def test_json_has_the_same_content():
     x = explain_example(in_place(), Words(BERT), published.MASKED_LM)
     data = json.loads(x.to_json())
     assert data["inputs"][2] == {
@@ -238,7 +238,7 @@ def test_json_says_the_same():
     assert "\n" not in x.to_json()
 
 
-def test_weights_of_targets_are_told():
+def test_target_weights_are_described():
     x = told(published.MASKED_DIFFUSION, BERT, text(range(10, 30)), seed=1)
     rate = np.random.default_rng(1).uniform(1e-3, 1)
     assert (
@@ -249,7 +249,7 @@ def test_weights_of_targets_are_told():
     assert explain_example(in_place(), Words(BERT), published.MASKED_LM).weighting is None
 
 
-def test_color_only_adds_to_what_is_said_without():
+def test_color_adds_nothing_but_color():
     from rich.console import Console
 
     x = explain_example(in_place(), Words(BERT), published.MASKED_LM)
@@ -265,7 +265,7 @@ def test_color_only_adds_to_what_is_said_without():
     assert [line.rstrip() for line in stripped.splitlines()] == lines
 
 
-def test_markup_in_a_text_is_text():
+def test_markup_in_text_is_escaped():
     x = explain_example(in_place(), Words(BERT), published.MASKED_LM)
     assert "[MASK]" in x.to_rich().plain
 
@@ -278,31 +278,31 @@ def test_markup_in_a_text_is_text():
         ("\ud800", "\\ud800"), ("👩\u200d🔬", "👩\u200d🔬"),
     ],
 )  # fmt: skip
-def test_pieces_do_nothing_to_the_terminal(piece, seen):
+def test_pieces_cannot_control_the_terminal(piece, seen):
     assert visible_piece(piece) == seen
 
 
-def test_wide_and_combining_characters_are_counted_as_they_are_shown():
+def test_wide_and_combining_characters_have_display_width():
     assert display_width("abc") == 3
     assert display_width("日本") == 4
     assert display_width("e\u0301") == 1
 
 
-def test_a_mask_that_stands_in_the_text_itself_is_not_taken_for_a_question():
+def test_mask_typed_in_text_is_not_a_target():
     e = Example(inputs=np.array([2, 4, 3]), targets=np.full(3, IGNORE_INDEX))
     x = explain_example(e, Words(BERT), published.MASKED_LM)
     assert [c.role for c in x.inputs] == ["special"] * 3
     assert "targets        0 of 3 tokens" in x.to_text()
 
 
-def test_seeds_show_other_ways_of_hiding():
+def test_seeds_show_different_masks():
     tokens = text(range(10, 60))
     objective = Objective(TokenMasking(0.15), MaskInPlace())
     assert told(objective, BERT, tokens, 1).to_text() != told(objective, BERT, tokens, 2).to_text()
     assert told(objective, BERT, tokens, 1) == told(objective, BERT, tokens, 1)
 
 
-def test_what_an_encoder_reads_through_noise_shows_its_masks():
+def test_noisy_encoder_input_shows_its_masks():
     bart = replace(BERT, start=3)
     x = told(published.BART, bart, text(range(10, 40)))
     assert x.source is not None

@@ -59,14 +59,14 @@ def reveal(e: Example) -> np.ndarray:
 
 
 @given(text=TEXTS, seed=SEEDS)
-def test_the_hidden_text_can_be_rebuilt_from_the_example_alone(text: str, seed: int) -> None:
+def test_masked_text_is_recoverable_from_the_example(text: str, seed: int) -> None:
     e = example(text, seed)
     ids = TOKENIZER.encode(text).ids.tolist()
     assert reveal(e).tolist() == [*SPECIAL.prefix, *ids, *SPECIAL.suffix]
 
 
 @given(text=TEXTS, seed=SEEDS)
-def test_each_hidden_subword_is_asked_for_once_at_one_of_its_own_characters(text, seed) -> None:
+def test_each_masked_subword_has_one_target_at_its_own_character(text, seed) -> None:
     e = example(text, seed)
     cut = KNOWN.tokenize(TOKENIZER.encode(text).ids)
     there = dict(zip((cut.starts + 1).tolist(), cut.tokens.ids.tolist(), strict=True))
@@ -81,7 +81,7 @@ def test_each_hidden_subword_is_asked_for_once_at_one_of_its_own_characters(text
 
 
 @given(text=TEXTS, seed=SEEDS)
-def test_nothing_of_a_masked_subword_is_shown_and_all_else_is(text: str, seed: int) -> None:
+def test_masked_subwords_are_hidden_completely(text: str, seed: int) -> None:
     e = example(text, seed)
     masked = e.inputs == SPECIAL.mask
     for where in spans(e).values():
@@ -92,7 +92,7 @@ def test_nothing_of_a_masked_subword_is_shown_and_all_else_is(text: str, seed: i
 
 
 @given(text=TEXTS, seed=SEEDS)
-def test_what_is_drawn_in_the_place_of_a_subword_is_another_as_long(text: str, seed: int) -> None:
+def test_random_replacement_has_equal_length(text: str, seed: int) -> None:
     always = SubwordMasking(
         Objective(
             TokenMasking(0.5), MaskInPlace(mask_probability=0.0, random_token_probability=1.0)
@@ -107,7 +107,7 @@ def test_what_is_drawn_in_the_place_of_a_subword_is_another_as_long(text: str, s
 
 
 @given(text=TEXTS, seed=SEEDS)
-def test_same_seed_same_example_as_long_as_foretold(text: str, seed: int) -> None:
+def test_same_seed_gives_same_example_of_predicted_length(text: str, seed: int) -> None:
     a, b = example(text, seed), example(text, seed)
     np.testing.assert_equal(asdict(a), asdict(b))
     assert (
@@ -117,7 +117,7 @@ def test_same_seed_same_example_as_long_as_foretold(text: str, seed: int) -> Non
     assert a.inputs.dtype == a.targets.dtype == np.int64
 
 
-def test_subwords_are_hidden_at_the_published_rates() -> None:
+def test_subwords_are_masked_at_published_rates() -> None:
     text = TOKENIZER.encode(corpus(40))
     n = len(KNOWN.tokenize(text.ids).tokens)
     counts = dict.fromkeys(("masked", "kept", "replaced"), 0)
@@ -139,7 +139,7 @@ def test_subwords_are_hidden_at_the_published_rates() -> None:
     assert 0 < first < 0.6 * total
 
 
-def test_the_place_that_is_asked_is_each_character_of_the_subword_alike() -> None:
+def test_target_position_is_uniform_over_characters() -> None:
     always = SubwordMasking(
         Objective(
             TokenMasking(1.0), MaskInPlace(mask_probability=1.0, random_token_probability=0.0)
@@ -154,7 +154,7 @@ def test_the_place_that_is_asked_is_each_character_of_the_subword_alike() -> Non
     assert (abs(places - 200) < 60).all()
 
 
-def test_a_drawn_subword_is_any_that_is_as_long_alike() -> None:
+def test_replacement_is_uniform_over_equal_lengths() -> None:
     always = SubwordMasking(
         Objective(
             TokenMasking(1.0), MaskInPlace(mask_probability=0.0, random_token_probability=1.0)
@@ -167,7 +167,7 @@ def test_a_drawn_subword_is_any_that_is_as_long_alike() -> None:
     assert counts.max() < 4 * counts.min()  # some letters begin words and continue them
 
 
-def test_other_ways_to_choose_choose_among_subwords() -> None:
+def test_other_selectors_select_subwords() -> None:
     words = SubwordMasking(Objective(WholeWordMasking(0.3), MaskInPlace()))
     text = corpus(3)
     cut = KNOWN.tokenize(TOKENIZER.encode(text).ids)
@@ -179,7 +179,7 @@ def test_other_ways_to_choose_choose_among_subwords() -> None:
     assert len(hidden) > 10
 
 
-def test_a_batch_asks_at_the_places_alone() -> None:
+def test_batch_lists_only_target_positions() -> None:
     texts = ["The old king saw the gate.", "A fox."]
     examples = [example(text, 1) for text in texts]
     batch = pad_examples(examples, SPECIAL)
@@ -188,7 +188,7 @@ def test_a_batch_asks_at_the_places_alone() -> None:
     assert batch.target_positions.tolist() == flat
 
 
-def test_a_person_sees_what_becomes_of_each_subword() -> None:
+def test_display_shows_each_subword() -> None:
     always = {"masked": (1.0, 0.0), "replaced": (0.0, 1.0), "kept": (0.0, 0.0)}
     for role, (mask, random) in always.items():
         objective = SubwordMasking(Objective(TokenMasking(0.5), MaskInPlace(mask, random)))
@@ -204,7 +204,7 @@ def test_a_person_sees_what_becomes_of_each_subword() -> None:
         assert told.inputs[0].role == "special"
 
 
-def test_without_subwords_or_a_mask_it_is_refused() -> None:
+def test_missing_subwords_or_mask_are_refused() -> None:
     plain = train_tokenizer(TokenizerSpec(CodePoints(), CANINE), []).special_ids
     text = Tokens(np.array([97]), np.array([1]))
     for special, message in (

@@ -26,7 +26,7 @@ HIDES = MaskedTarget(rate=0.7, segment_ids=(4, 5))
 SOURCE, TARGET = [2, 11, 12, 13, 3], [21, 22, 23, 3]
 
 
-def test_source_and_target_by_hand() -> None:
+def test_source_and_target_equal_hand_computation() -> None:
     e = HIDES.unmasked_example(SOURCE, TARGET)
     assert e.inputs.tolist() == [2, 11, 12, 13, 3, 21, 22, 23, 3]
     assert e.targets.tolist() == [IGNORE_INDEX] * 5 + TARGET
@@ -42,14 +42,14 @@ def test_source_and_target_by_hand() -> None:
 
 # of n tokens and the end, max(1, round(0.7 n)) are hidden
 @pytest.mark.parametrize(("n", "hidden"), [(0, 1), (1, 1), (2, 1), (3, 2), (4, 3), (10, 7)])
-def test_so_many_tokens_of_a_target_are_hidden(n: int, hidden: int) -> None:
+def test_expected_number_of_target_tokens_is_masked(n: int, hidden: int) -> None:
     shown = HIDES.unmasked_example(SOURCE, [*range(20, 20 + n), 3])
     e = HIDES.mask_target(shown, SPECIAL, np.random.default_rng(1))
     assert int((e.targets != IGNORE_INDEX).sum()) == hidden
 
 
 @given(st.integers(0, 9), st.integers(1, 12), st.integers(0, 99), st.floats(0, 1))
-def test_a_source_is_never_changed_and_what_is_not_asked_is_shown(n, m, seed, rate) -> None:
+def test_source_is_unchanged_and_other_targets_visible(n, m, seed, rate) -> None:
     source, target = [2, *range(10, 10 + n), 3], [*range(30, 30 + m - 1), 3]
     shown = MaskedTarget(rate).unmasked_example(source, target)
     e = MaskedTarget(rate).mask_target(shown, SPECIAL, np.random.default_rng(seed))
@@ -61,7 +61,7 @@ def test_a_source_is_never_changed_and_what_is_not_asked_is_shown(n, m, seed, ra
     assert e.rank is shown.rank
 
 
-def test_every_token_is_hidden_alike_also_the_end_and_mostly_by_masks() -> None:
+def test_tokens_and_end_are_masked_equally_mostly_by_mask_tokens() -> None:
     shown, rng = HIDES.unmasked_example(SOURCE, TARGET), np.random.default_rng(0)
     some = [HIDES.mask_target(shown, SPECIAL, rng) for _ in range(6000)]
     asked = np.stack([e.targets != IGNORE_INDEX for e in some])
@@ -74,7 +74,7 @@ def test_every_token_is_hidden_alike_also_the_end_and_mostly_by_masks() -> None:
     assert set(drawn.tolist()) == set(range(5, 50))
 
 
-def test_what_cannot_be_is_refused() -> None:
+def test_invalid_options_are_refused() -> None:
     with pytest.raises(ValueError, match=r"rate must be between 0 and 1, got 1\.5"):
         MaskedTarget(1.5)
     no_mask = SpecialTokenIds(vocab_size=50, pad=0, start=2, end=3)
@@ -82,7 +82,7 @@ def test_what_cannot_be_is_refused() -> None:
         HIDES.mask_target(HIDES.unmasked_example(SOURCE, TARGET), no_mask, np.random.default_rng(0))
 
 
-def test_what_is_put_in_place_may_be_in_place_of_special_tokens() -> None:
+def test_replacements_may_be_special_tokens() -> None:
     ids, hidden = np.array([2, 11, 3]), np.array([False, True, True])
     put = MaskInPlace(mask_probability=1.0, random_token_probability=0.0).mask_tokens(
         ids, hidden, SPECIAL, np.random.default_rng(0)

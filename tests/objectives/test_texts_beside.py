@@ -24,7 +24,7 @@ def rng(seed: int = 0) -> np.random.Generator:
 
 
 @given(texts(least=0), SEEDS, st.floats(0.05, 1.0))
-def test_beside_a_hidden_text_stands_a_crop_of_it_as_it_was(tokens, seed, keep):
+def test_masked_text_is_followed_by_an_unmasked_crop(tokens, seed, keep):
     objective = CropContrastiveObjective(published.MASKED_LM, keep)
     e = objective(tokens, BERT, rng(seed))
     assert len(e.inputs) == objective.max_example_length(np.array([len(tokens)]), BERT)[0]
@@ -49,7 +49,7 @@ def parts_of(tokens, seed=0, objective=APART):
     return e.inputs[e.part_ids == 0].tolist(), e.inputs[e.part_ids == 1].tolist()
 
 
-def test_each_part_has_a_frame_of_its_own_and_nothing_is_lost():
+def test_each_part_has_special_tokens_and_nothing_is_lost():
     tokens = text(range(10, 30), sentences=[0, 2, 7, 12, 18])
     cuts = []
     for seed in range(600):
@@ -62,14 +62,14 @@ def test_each_part_has_a_frame_of_its_own_and_nothing_is_lost():
     assert abs(cuts.count(7) - 300) < 5 * np.sqrt(150)
 
 
-def test_without_a_sentence_to_cut_at_it_is_cut_in_its_middle_half():
+def test_unsplittable_text_is_cut_in_its_middle_half():
     cuts = [len(parts_of(text(range(10, 50)), seed)[0]) - 2 for seed in range(500)]
     assert set(cuts) == set(range(10, 31))
     assert abs(np.mean(cuts) - 20) < 5 * np.sqrt(21**2 / 12 / 500)
 
 
 @pytest.mark.parametrize("n", range(1, 12))
-def test_a_text_too_short_for_two_parts_is_one(n):
+def test_too_short_text_stays_one_part(n):
     a, b = parts_of(text(range(10, 10 + n)))
     assert bool(b) == (n >= 8)
     assert a[0] == 2
@@ -77,7 +77,7 @@ def test_a_text_too_short_for_two_parts_is_one(n):
 
 
 @given(texts(), SEEDS, st.integers(1, 9))
-def test_parts_are_never_longer_than_their_row(tokens, seed, shortest):
+def test_parts_never_exceed_their_row(tokens, seed, shortest):
     objective = SplitTextObjective(published.MASKED_LM, NextTextDiscrimination(shortest))
     e = objective(tokens, BERT, rng(seed))
     assert (
@@ -93,9 +93,7 @@ def test_parts_are_never_longer_than_their_row(tokens, seed, shortest):
 
 
 @given(texts(least=1), SEEDS, st.integers(1, 9), st.booleans())
-def test_sentences_are_read_apart_and_each_word_is_asked_for_by_the_one_before(
-    tokens, seed, shortest, said
-):
+def test_sentences_are_separate_and_words_predicted_from_previous(tokens, seed, shortest, said):
     objective = AdjacentSentences(reconstruct=said, min_mean_tokens=shortest)
     e = objective(tokens, BERT, rng(seed))
     n = e.part_ids.max() + 1
@@ -111,6 +109,6 @@ def test_sentences_are_read_apart_and_each_word_is_asked_for_by_the_one_before(
     assert (e.rank, e.label, e.segments) == (None, None, None)
 
 
-def test_sentences_have_a_token_at_least():
+def test_minimum_sentence_length_is_validated():
     with pytest.raises(ValueError, match="min_mean_tokens must be at least 1, got 0"):
         AdjacentSentences(min_mean_tokens=0)

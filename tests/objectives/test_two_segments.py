@@ -38,7 +38,7 @@ def parts(ids: np.ndarray, kept: int) -> tuple[list[int], list[int], list[int]]:
 
 @settings(max_examples=150)
 @given(texts(1), texts(), SEEDS, st.sampled_from([0.0, 0.3, 0.5, 0.9]))
-def test_the_text_is_what_is_kept_then_a_then_b_or_b_is_of_the_other(text, other, seed, share):
+def test_row_is_kept_part_then_two_segments(text, other, seed, share):
     objective = TwoSegments(INNER, reuse_fraction=share)
     e = objective(replace(text, other_text=other), XLNET, np.random.default_rng(seed))
     n = reuse_len(e)
@@ -61,7 +61,7 @@ def test_the_text_is_what_is_kept_then_a_then_b_or_b_is_of_the_other(text, other
 
 @settings(max_examples=150)
 @given(texts(2), SEEDS)
-def test_segments_and_the_order_are_told(text, seed):
+def test_segments_and_prediction_order_are_set(text, seed):
     e = published.XLNET(replace(text, other_text=long_text(80)), XLNET, np.random.default_rng(seed))
     n = reuse_len(e)
     _, a, b = parts(e.inputs, n)
@@ -82,7 +82,7 @@ def test_segments_and_the_order_are_told(text, seed):
         assert not len(shown) or (rank[asked] > shown[0]).all()
 
 
-def test_half_of_the_second_texts_follow_the_first_and_begin_sentences():
+def test_half_of_the_second_segments_are_consecutive():
     text, other = long_text(300, 1), long_text(300, 2)
     follow, begins = 0, []
     for seed in range(400):
@@ -99,7 +99,7 @@ def test_half_of_the_second_texts_follow_the_first_and_begin_sentences():
     assert all(begins)
 
 
-def test_each_part_is_asked_at_its_rate():
+def test_each_part_is_masked_at_its_rate():
     counts = np.zeros((2, 2))
     for seed in range(60):
         e = published.XLNET(long_text(509, seed), XLNET, np.random.default_rng(seed))
@@ -109,14 +109,14 @@ def test_each_part_is_asked_at_its_rate():
     assert np.abs(counts[:, 0] / counts[:, 1] - 1 / 6) == pytest.approx([0, 0], abs=0.003)
 
 
-def test_without_another_text_b_is_what_follows():
+def test_without_other_text_second_segment_is_consecutive():
     for seed in range(20):
         e = published.XLNET(long_text(60), XLNET, np.random.default_rng(seed))
         kept, a, b = parts(e.inputs, reuse_len(e))
         assert [*kept, *a, *b] == long_text(60).ids.tolist()
 
 
-def test_a_text_that_is_read_from_its_end_has_words_that_begin_there():
+def test_reversed_text_has_reversed_word_starts():
     marks = np.array(
         [WORD_START | SENTENCE_START, 0, WORD_START, 0, 0, WORD_START | SENTENCE_START]
     )
@@ -140,12 +140,12 @@ def test_a_text_that_is_read_from_its_end_has_words_that_begin_there():
         ),
     ],
 )
-def test_what_cannot_be_is_refused(changes, says):
+def test_invalid_options_are_refused(changes, says):
     with pytest.raises(ValueError, match=says):
         replace(published.XLNET, **changes)
 
 
-def test_only_a_mark_behind_that_of_the_texts_is_of_neither():
+def test_only_a_trailing_summary_token_belongs_to_no_segment():
     assert XLNET.summary == CLS
     assert BERT.summary is None
     assert replace(XLNET, suffix=(SEP,)).summary is None

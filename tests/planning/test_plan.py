@@ -27,7 +27,7 @@ def run(capsys: pytest.CaptureFixture[str]) -> Run:
     return call
 
 
-def test_a_plan_is_the_product_of_its_parts() -> None:
+def test_plan_multiplies_its_factors() -> None:
     made = unmask.plan("bert-base-uncased", hardware="v100", devices=4, tokens=10**9, load=1)
     facts = made.to_json()
     assert facts["steps"] == -(-(10**9) // made.batch_tokens)
@@ -42,7 +42,7 @@ def test_a_plan_is_the_product_of_its_parts() -> None:
     json.dumps(facts, allow_nan=False)
 
 
-def test_flops_are_those_of_show() -> None:
+def test_flops_equal_those_of_show() -> None:
     """A decoder has a target at each token, so that nothing is sampled."""
     assert unmask.plan("gpt2-mini", hardware="a100").flops_per_token == pytest.approx(
         describe("gpt2-mini")["flops_per_token"]
@@ -59,7 +59,7 @@ def test_devices_and_checkpointing_change_memory_and_time() -> None:
     assert less.seconds == pytest.approx(4 / 3 * one.seconds)
 
 
-def test_what_does_not_fit_is_said(run: Run) -> None:
+def test_insufficient_memory_is_reported(run: Run) -> None:
     status, out, _ = run("plan", "gpt3-175b", "--hardware", "h100")
     assert status == 0
     assert "DOES NOT FIT into 74.5 GiB" in out
@@ -69,7 +69,7 @@ def test_what_does_not_fit_is_said(run: Run) -> None:
 @pytest.mark.parametrize(
     "name", ["bert-mini", "t5-mini", "xlnet-mini", "canine-s-mini", "elmo-mini"]
 )
-def test_families_are_planned_on_this_processor(run: Run, name: str) -> None:
+def test_every_family_is_planned_on_this_cpu(run: Run, name: str) -> None:
     status, out, err = run("plan", name, "--steps", 10, "--json")
     assert (status, err) == (0, "")
     facts = json.loads(out)
@@ -105,7 +105,7 @@ def test_mistakes_are_one_line(run: Run, arguments: tuple[object, ...], message:
     assert err.count("\n") == 1
 
 
-def test_a_finished_run_records_its_cost_beside_the_plan(tmp_path: Path) -> None:
+def test_finished_run_records_its_cost_and_the_plan(tmp_path: Path) -> None:
     (tmp_path / "text.txt").write_text(corpus())
     small = {"d_model": 32, "d_ff": 64, "n_layers": 1, "n_heads": 2}
     keys: dict[str, Any] = {"architecture": small, "vocab_size": 120, "batch_tokens": 256}
@@ -131,7 +131,7 @@ def zone(folder: Path, name: str, used: int, limit: int = 1000) -> None:
     (folder / name / "max_energy_range_uj").write_text(f"{limit}\n")
 
 
-def test_energy_counters_of_packages_are_summed_and_may_begin_anew(tmp_path: Path) -> None:
+def test_package_energy_counters_are_summed_and_may_wrap(tmp_path: Path) -> None:
     zone(tmp_path, "intel-rapl:0", 900)
     zone(tmp_path, "intel-rapl:1", 10)
     zone(tmp_path, "intel-rapl:0:0", 500)  # a part of a package

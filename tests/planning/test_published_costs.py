@@ -25,7 +25,7 @@ STRUBELL = {
 
 
 @pytest.mark.parametrize("model", STRUBELL)
-def test_energy_carbon_and_price_are_those_of_strubells_table_3(model: str) -> None:
+def test_energy_co2e_and_price_equal_strubell_table_3(model: str) -> None:
     """Strubell et al. 2019, arXiv:1906.02243, table 3: printed numbers, to 0.1 % or their unit."""
     device, n, watts, hours, kwh, pounds, spot, price = STRUBELL[model]
     settings = PlanSettings(
@@ -49,7 +49,7 @@ STRUBELL_TPUS = {
 
 
 @pytest.mark.parametrize("model", STRUBELL_TPUS)
-def test_prices_of_tpus_are_those_of_strubells_table_3(model: str) -> None:
+def test_tpu_prices_equal_strubell_table_3(model: str) -> None:
     device, n, hours, spot, price = STRUBELL_TPUS[model]
     settings = PlanSettings(hardware=get_hardware(device), n_devices=4 * n, strategy="ddp")
     found = device_energy(settings, hours)
@@ -57,7 +57,7 @@ def test_prices_of_tpus_are_those_of_strubells_table_3(model: str) -> None:
     assert found.price == pytest.approx(price, rel=1e-3)
 
 
-def test_default_load_is_that_of_strubells_table_3() -> None:
+def test_default_load_equals_strubell_table_3() -> None:
     """Its machines drew 0.59 to 0.63 of their accelerators' thermal design power."""
     for device, n, watts, *_ in STRUBELL.values():
         own = device_energy(
@@ -67,7 +67,7 @@ def test_default_load_is_that_of_strubells_table_3() -> None:
         assert own.power_source == "thermal design power x load 0.6"
 
 
-def test_comparisons_are_those_of_strubells_table_1() -> None:
+def test_comparisons_equal_strubell_table_1() -> None:
     settings = PlanSettings(
         hardware=get_hardware("p100"), n_devices=8, strategy="ddp", watts=1515.43
     )
@@ -93,7 +93,7 @@ def flops(name: str, target_fraction: float) -> tuple[float, int]:
     ), card.sequence_length
 
 
-def test_flops_of_gpt3_are_those_of_its_appendix_d() -> None:
+def test_gpt3_flops_equal_appendix_d() -> None:
     """Brown et al. 2020, arXiv:2005.14165, table D.1: 3.14e23 of 300 billion tokens.
 
     It leaves out attention and embeddings; counted with both, it is 3 % more.
@@ -112,7 +112,7 @@ ELECTRA = {
 
 
 @pytest.mark.parametrize("model", ELECTRA)
-def test_flops_of_encoders_are_those_of_electras_table(model: str) -> None:
+def test_encoder_flops_equal_electra_tables(model: str) -> None:
     """Clark et al. 2020, arXiv:2003.10555, tables 1 and 2, to 3 %.
 
     Theirs count a backward as one forward, and an embedding as a product with its whole table
@@ -134,11 +134,11 @@ CHINCHILLA = {
 
 
 @pytest.mark.parametrize("parameters", CHINCHILLA)
-def test_optimal_tokens_are_those_of_chinchillas_table_3(parameters: float) -> None:
+def test_optimal_tokens_equal_chinchilla_table_3(parameters: float) -> None:
     assert compute_optimal_tokens(parameters) == pytest.approx(CHINCHILLA[parameters], rel=0.11)
 
 
-def test_every_device_says_where_its_numbers_are_from() -> None:
+def test_every_device_cites_its_numbers() -> None:
     for name, one in HARDWARE.items():
         assert one.name == name
         assert one.source

@@ -68,7 +68,7 @@ def one_step(name: str, rows: int) -> tuple[int, RowShape, Any]:
 @pytest.mark.parametrize(
     "name", ["bert-mini", "gpt2-mini", "llama-mini", "electra-mini", "bart-mini", "lstm-mini"]
 )
-def test_activations_are_what_a_step_allocates(name: str) -> None:
+def test_planned_activations_equal_measured_allocation(name: str) -> None:
     """To 10 %: what is kept until the backward, and what is needed for a moment.
 
     The count is of a layer's largest tensors; norms, masks and biases are left out.
@@ -84,7 +84,7 @@ def test_activations_are_what_a_step_allocates(name: str) -> None:
     [AdamW(), LAMB(), Muon(), Adafactor(), SGD(), SGD(momentum=0.9), SGD(averaging_patience=1)],
     ids=str,
 )
-def test_optimizer_state_is_what_the_optimizer_remembers(optimizer: Any) -> None:
+def test_optimizer_state_equals_measured_state(optimizer: Any) -> None:
     model = small("bert-tiny").build().initialize(0)
     weights = MasterWeights(model)
     own = build_optimizer(optimizer, model, weights)
@@ -100,7 +100,7 @@ def test_optimizer_state_is_what_the_optimizer_remembers(optimizer: Any) -> None
     assert optimizer_numbers(optimizer, model) == pytest.approx(remembered, abs=20)
 
 
-def test_state_is_eighteen_bytes_a_parameter_in_bfloat16_with_adam() -> None:
+def test_adam_state_is_18_bytes_per_parameter_in_bfloat16() -> None:
     """Rajbhandari et al. 2020, arXiv:1910.02054, section 3.1: 16, whose gradients are 2 not 4."""
     assert state_bytes(10, "bfloat16", 20) == 18 * 10
     assert state_bytes(10, "float32", 20) == 16 * 10
@@ -115,7 +115,7 @@ def planned(**changes: Any) -> TrainingMemory:
     return training_memory(model, AdamW(), shape, 4096, settings)
 
 
-def test_devices_share_state_by_fsdp_and_nothing_by_ddp() -> None:
+def test_fsdp_shards_state_and_ddp_does_not() -> None:
     one, ddp, fsdp = (
         planned(),
         planned(strategy="ddp", n_devices=4),
@@ -132,7 +132,7 @@ def test_devices_share_state_by_fsdp_and_nothing_by_ddp() -> None:
     )
 
 
-def test_checkpointing_keeps_the_inputs_of_layers_and_one_layer() -> None:
+def test_checkpointing_keeps_layer_inputs_and_one_layer() -> None:
     """Korthikanti et al. 2023, arXiv:2205.05198, section 5: 2 s b h L bytes, and one layer's."""
     a = small("bert-mini").architecture.encoder_stack
     all_kept = planned().activations
@@ -141,13 +141,13 @@ def test_checkpointing_keeps_the_inputs_of_layers_and_one_layer() -> None:
     )
 
 
-def test_attention_keeps_scores_where_the_kernel_is_not_fused() -> None:
+def test_eager_attention_keeps_scores() -> None:
     fused, eager = planned(), planned(on_cpu=True)
     n_scores = 4 * 4 * 128 * 4096  # layers, heads, keys, queries
     assert eager.activations - fused.activations == pytest.approx(2 * n_scores, rel=1e-3)
 
 
-def test_a_frozen_parameter_has_no_gradient_and_no_state() -> None:
+def test_frozen_parameter_has_no_gradient_or_state() -> None:
     card = small("bert-mini")
     with torch.device("meta"):
         model = card.build()

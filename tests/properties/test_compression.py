@@ -22,7 +22,7 @@ QUICK = ("lstm", "elmo", "canine", "gpt2", "bart")
 @pytest.mark.parametrize(
     "family", [pytest.param(f, marks=() if f in QUICK else pytest.mark.slow) for f in CARDS]
 )
-def test_a_network_is_compressed_and_opened_again(family: str, tmp_path: Path) -> None:
+def test_compressed_network_reloads_close_to_original(family: str, tmp_path: Path) -> None:
     card = MODELS[CARDS[family]]
     write_folder(tmp_path / "model", card.build().initialize(0), card, None)
     before = unmask.load(tmp_path / "model").model.own_weights()

@@ -34,12 +34,12 @@ def _classes(family: str) -> tuple[Any, Any]:
     return kind, importlib.import_module(kind.__module__.replace("configuration_", "modeling_"))
 
 
-def test_each_family_has_its_makers() -> None:
+def test_each_family_has_reference_makers() -> None:
     assert set(MAKERS) == set(FIELDS)
 
 
 @pytest.mark.parametrize("family", FIELDS)
-def test_each_key_that_the_reference_declares_or_reads_is_decided(family: str) -> None:
+def test_each_reference_key_has_a_decision(family: str) -> None:
     kind, module = _classes(family)
     declared = {f.name for f in dataclasses.fields(kind)} | set(kind.attribute_map)
     source = inspect.getsource(module)
@@ -58,7 +58,7 @@ _OF_OTHERS = {"vision_config", "image_token_id", "mm_tokens_per_image", "n_layer
 
 
 @pytest.mark.parametrize("family", FIELDS)
-def test_absent_keys_have_the_references_values(family: str) -> None:
+def test_absent_keys_have_reference_defaults(family: str) -> None:
     kind, _ = _classes(family)
     known = {f.name: f.default for f in dataclasses.fields(kind)}
     for key in FIELDS[family].config_keys.table.values():
@@ -67,9 +67,7 @@ def test_absent_keys_have_the_references_values(family: str) -> None:
 
 
 @pytest.mark.parametrize("family", MAKERS)
-def test_a_configuration_of_what_is_required_alone_is_the_references(
-    family: str, tmp_path: Path
-) -> None:
+def test_config_of_required_keys_equals_reference(family: str, tmp_path: Path) -> None:
     """What the tiny model has by default is taken out of its config.json."""
     make = next(iter(MAKERS[family].values()))
     with quiet():
@@ -173,7 +171,7 @@ USUAL = {
 
 
 @pytest.mark.parametrize("family", USUAL)
-def test_usual_keys_give_the_references_logits_or_are_refused(
+def test_usual_keys_give_reference_logits_or_are_refused(
     family: str, shelf: Path, tmp_path: Path
 ) -> None:
     _check(_try(family, "language", USUAL[family], shelf, tmp_path / "x"))
@@ -181,7 +179,7 @@ def test_usual_keys_give_the_references_logits_or_are_refused(
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("family", "head"), [(f, h) for f in MAKERS for h in MAKERS[f]])
-def test_all_keys_give_the_references_logits_or_are_refused(
+def test_all_keys_give_reference_logits_or_are_refused(
     family: str, head: str, shelf: Path, tmp_path: Path
 ) -> None:
     _check(_try(family, head, list(FIELDS[family].config_keys.table), shelf, tmp_path / "x"))

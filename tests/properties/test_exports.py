@@ -266,7 +266,7 @@ def _back(row: Tensor, n: int) -> Tensor:
 @pytest.mark.parametrize(
     "name", [pytest.param(n, marks=() if n in QUICK else pytest.mark.slow) for n in CASES]
 )
-def test_an_export_scores_alike_in_their_class_or_says_what_differs(
+def test_export_scores_equally_in_transformers_or_says_the_difference(
     name: str, tmp_path: Path
 ) -> None:
     import transformers as hf
@@ -304,9 +304,7 @@ def test_an_export_scores_alike_in_their_class_or_says_what_differs(
 
 
 @pytest.mark.parametrize("head", ["label", "token_label", "none"])
-def test_canine_is_equal_there_where_texts_are_padded_as_the_model_card_says(
-    head: str, tmp_path: Path
-) -> None:
+def test_canine_equals_reference_with_documented_padding(head: str, tmp_path: Path) -> None:
     import transformers as hf
 
     case = CASES[f"canine-mini: {head}"]
@@ -319,7 +317,7 @@ def test_canine_is_equal_there_where_texts_are_padded_as_the_model_card_says(
     assert "multiple of 128 characters" in (opening_note(case.card, model.head_specs) or "")
 
 
-def test_what_differs_is_said_in_the_model_card_and_its_class_not_recommended(
+def test_differing_export_is_stated_in_the_model_card(
     tmp_path: Path,
 ) -> None:
     from small_models import tokenizer
@@ -372,7 +370,7 @@ def _classes(model_type: str) -> list[str]:
 
 
 @pytest.mark.parametrize("model_type", FAMILIES)
-def test_each_class_of_a_family_is_written_or_it_is_said_why_not(model_type: str) -> None:
+def test_each_transformers_class_is_written_or_has_a_reason(model_type: str) -> None:
     written = {
         kind
         for card in MODELS.values()
@@ -387,7 +385,7 @@ def test_each_class_of_a_family_is_written_or_it_is_said_why_not(model_type: str
     assert written <= there
 
 
-def test_what_is_said_not_to_be_read_exists_and_is_refused_by_name(tmp_path: Path) -> None:
+def test_unreadable_classes_exist_and_are_refused_by_name(tmp_path: Path) -> None:
     there = {name for model_type in FAMILIES for name in _classes(model_type)}
     assert UNSUPPORTED_CLASSES.keys() <= there
     card = replace(MODELS["bert-tiny"], architecture=shrunk(MODELS["bert-tiny"].architecture))
@@ -403,7 +401,7 @@ def test_what_is_said_not_to_be_read_exists_and_is_refused_by_name(tmp_path: Pat
         assert why
 
 
-def test_a_head_that_no_class_has_says_which_class_is_another() -> None:
+def test_head_without_class_is_written_under_another() -> None:
     card = MODELS["flaubert-mini"]
     said = opening_note(card, specs_of(card, ("choice",)))
     assert said is not None

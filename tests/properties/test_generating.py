@@ -23,7 +23,7 @@ SPECIAL = SpecialTokenIds(vocab_size=50, pad=0, start=1, end=2)
 PROMPTS = [[5, 9, 7, 30, 11, 4], [8], [21, 13, 40]]
 
 
-def test_decoders_and_encoder_decoders_are_among_them() -> None:
+def test_decoders_and_encoder_decoders_are_covered() -> None:
     assert {"gpt2", "t5", "gpt-bert"} <= set(GENERATING)
 
 
@@ -35,7 +35,7 @@ def forward(model: Model, prompt: int, read: int) -> Visibility:
 
 @pytest.mark.parametrize("family", GENERATING)
 @torch.no_grad()
-def test_greedy_text_with_a_cache_equals_that_without(family: str) -> None:
+def test_cached_generation_equals_uncached(family: str) -> None:
     model = build(family)
     said = generate(model, PROMPTS, replace(SPECIAL, end=None), generation_config(max_new_tokens=6))
     for prompt, text in zip(PROMPTS, said, strict=True):
@@ -66,7 +66,7 @@ def test_greedy_text_with_a_cache_equals_that_without(family: str) -> None:
     ],
     ids=["beams", "drawn", "restrained"],
 )
-def test_a_prompt_alone_equals_the_same_one_among_others(family: str, how: dict) -> None:
+def test_prompt_alone_equals_prompt_in_batch(family: str, how: dict) -> None:
     model, asked = build(family), generation_config(**how)
 
     def texts(prompts: list[list[int]]) -> list[list[tuple[int, ...]]]:
@@ -81,7 +81,7 @@ def test_a_prompt_alone_equals_the_same_one_among_others(family: str, how: dict)
 
 @pytest.mark.parametrize("family", GENERATING)
 @torch.no_grad()
-def test_rows_that_are_cut_and_reordered_read_on_as_if_it_had_always_been_so(family: str) -> None:
+def test_truncated_and_reordered_cache_equals_fresh_cache(family: str) -> None:
     model = build(family)
     encoder = isinstance(model.backbone, EncoderDecoder)
 
@@ -107,7 +107,7 @@ def test_rows_that_are_cut_and_reordered_read_on_as_if_it_had_always_been_so(fam
 
 
 @pytest.mark.parametrize("family", GENERATING)
-def test_a_draft_changes_no_greedy_text(family: str) -> None:
+def test_draft_does_not_change_greedy_text(family: str) -> None:
     model = build(family)
     how = generation_config(max_new_tokens=6)
     draft = DraftModel(model=build(family), draft_tokens=2)

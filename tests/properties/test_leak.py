@@ -110,7 +110,7 @@ CASES = {
 
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize("family", FAMILIES)
-def test_an_output_depends_on_exactly_what_is_visible(family: str, case: str) -> None:
+def test_output_depends_on_exactly_the_visible_inputs(family: str, case: str) -> None:
     model, (visibility, visible) = build(family), CASES[case]
     if family in IN_ORDER and not visibility.causal:
         pytest.skip("reads forward")
@@ -122,7 +122,7 @@ def test_an_output_depends_on_exactly_what_is_visible(family: str, case: str) ->
 
 
 @pytest.mark.parametrize("family", TWO_STACKS)
-def test_a_decoder_reads_the_source_of_its_own_document_only(family: str) -> None:
+def test_decoder_reads_only_the_source_of_its_document(family: str) -> None:
     model = build(family)
     torch.manual_seed(1)
     there = torch.tensor([0, 0, 0, 1, 1, -1])

@@ -56,7 +56,7 @@ def documents(lengths: list[int], t: int) -> torch.Tensor:
 
 @pytest.mark.parametrize("shape", SHAPES)
 @torch.no_grad()
-def test_hidden_states_scores_and_loss_equal_the_reference(shape: str, tmp_path: Path) -> None:
+def test_hidden_states_scores_and_loss_equal_reference(shape: str, tmp_path: Path) -> None:
     reference = SHAPES[shape]()
     ours = load_folder(saved(reference, tmp_path)).model
     b, t, s, lengths = 3, 17, 12, [17, 9, 1]
@@ -112,7 +112,7 @@ def test_hidden_states_scores_and_loss_equal_the_reference(shape: str, tmp_path:
     [(bert, "next_sentence", "seq_relationship_logits"), (albert, "sentence_order", "sop_logits")],
 )
 @torch.no_grad()
-def test_scores_of_two_texts_equal_the_reference(make, asks, theirs, tmp_path: Path) -> None:
+def test_pair_scores_equal_reference(make, asks, theirs, tmp_path: Path) -> None:
     reference = make()
     ours = load_folder(saved(reference, tmp_path)).model
     ids, labels = texts(1, 3, 9), torch.tensor([0, 1, 1])
@@ -150,7 +150,7 @@ LABELLED = {
 
 @pytest.mark.parametrize("kind", LABELLED)
 @torch.no_grad()
-def test_label_scores_of_padded_texts_equal_the_reference(kind: str, tmp_path: Path) -> None:
+def test_label_scores_of_padded_texts_equal_reference(kind: str, tmp_path: Path) -> None:
     reference = LABELLED[kind]()
     ours = load_folder(saved(reference, tmp_path)).model
     t, lengths = 9, [9, 4, 1]
@@ -173,7 +173,7 @@ def test_label_scores_of_padded_texts_equal_the_reference(kind: str, tmp_path: P
     [("ForTokenClassification", "token_label"), ("ForQuestionAnsweringSimple", "spans")],
 )
 @torch.no_grad()
-def test_flaubert_marks_tokens_as_the_reference_does(kind: str, heads: str, tmp_path: Path) -> None:
+def test_flaubert_special_tokens_equal_reference(kind: str, heads: str, tmp_path: Path) -> None:
     reference = flaubert(kind, num_labels=2)
     opened = load_folder(saved(reference, tmp_path))
     assert (opened.missing, opened.unexpected) == ((), ())
@@ -188,7 +188,7 @@ def test_flaubert_marks_tokens_as_the_reference_does(kind: str, heads: str, tmp_
 
 
 @torch.no_grad()
-def test_flaubert_choosing_is_written_as_a_head_of_ours(tmp_path: Path) -> None:
+def test_flaubert_choice_head_is_written_in_own_format(tmp_path: Path) -> None:
     card = MODELS["flaubert-mini"]
     assert card.classification_head is not None
     heads = {
@@ -216,7 +216,7 @@ def test_flaubert_choosing_is_written_as_a_head_of_ours(tmp_path: Path) -> None:
         ({"causal": True}, "causal = True"),
     ],
 )
-def test_flauberts_other_ways_are_refused(change: dict, said: str, tmp_path: Path) -> None:
+def test_unsupported_flaubert_heads_are_refused(change: dict, said: str, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=said):
         load_folder(saved(flaubert(**change), tmp_path))
 
@@ -226,7 +226,7 @@ TWO_STACKS = ("t5", "mt5", "byt5", "bart", "mbart", "marian")
 
 @pytest.mark.parametrize("shape", [s for s in SHAPES if not s.startswith(TWO_STACKS)])
 @torch.no_grad()
-def test_packed_texts_equal_the_same_texts_alone(shape: str, tmp_path: Path) -> None:
+def test_packed_texts_equal_texts_alone(shape: str, tmp_path: Path) -> None:
     reference = SHAPES[shape]()
     ours = load_folder(saved(reference, tmp_path)).model
     first, second = texts(1, 1, 7), texts(2, 1, 10)
@@ -245,9 +245,7 @@ def test_packed_texts_equal_the_same_texts_alone(shape: str, tmp_path: Path) -> 
 
 @pytest.mark.parametrize("make", [lambda: llama(name="Mistral", sliding_window=6), gemma2, gemma3])
 @torch.no_grad()
-def test_texts_far_longer_than_the_window_are_cut_into_blocks_and_equal_the_reference(
-    make, tmp_path: Path
-) -> None:
+def test_blockwise_window_equals_reference_on_long_texts(make, tmp_path: Path) -> None:
     reference = make()
     ours = load_folder(saved(reference, tmp_path)).model
     t = 300

@@ -36,7 +36,7 @@ def reference(q, k, v, visible, bias, scale, cap):
 @pytest.mark.parametrize("sees", ["everyone", "causal", "some"])
 @pytest.mark.parametrize("path", ["plain", "fused"])
 @pytest.mark.parametrize(("groups", "cap"), [(6, None), (2, None), (1, None), (6, 1.5), (3, 1.5)])
-def test_every_path_equals_the_definition(
+def test_every_attention_path_equals_the_definition(
     groups, cap, path, sees, queries, biased, monkeypatch
 ) -> None:
     torch.manual_seed(0)
@@ -146,7 +146,7 @@ def test_cached_decoding_equals_uncached_far_beyond_windows(
 @pytest.mark.parametrize("adapter", [None, PromptTuning(n_virtual_tokens=3)], ids=str)
 @pytest.mark.parametrize("family", [f for f in FAMILIES if f not in IN_ORDER])
 @torch.no_grad()
-def test_windows_in_blocks_equal_those_of_all_pairs(
+def test_blockwise_windows_equal_full_masks(
     family: str, adapter: PromptTuning | None, monkeypatch
 ) -> None:
     model = build(family, attention_window=(4, None, 1, 2), dilation=(1, 1, 1, 3))
@@ -166,7 +166,7 @@ def test_windows_in_blocks_equal_those_of_all_pairs(
 
 @pytest.mark.parametrize("family", FAMILIES)
 @torch.no_grad()
-def test_bfloat16_follows_float32(family: str) -> None:
+def test_bfloat16_is_close_to_float32(family: str) -> None:
     model = build(family)
     torch.manual_seed(1)
     more = {}

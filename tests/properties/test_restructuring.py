@@ -71,7 +71,7 @@ def trained_parts(loaded: LoadedModel) -> dict[str, StackArchitecture]:
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_fewer_layers(family: str, tmp_path: Path) -> None:
+def test_networks_keep_fewer_layers_or_are_refused(family: str, tmp_path: Path) -> None:
     before = opened(family, tmp_path / "model")
     depth = min(stack.n_layers for stack in before.model.architecture.stacks.values())
     method = KeepLayers(keep=max(1, depth // 2))
@@ -87,7 +87,7 @@ def test_fewer_layers(family: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.parametrize("method", ["heads", "columns", "lowrank"])
-def test_narrower_layers(family: str, method: str, tmp_path: Path) -> None:
+def test_networks_are_narrowed_or_refused(family: str, method: str, tmp_path: Path) -> None:
     before = opened(family, tmp_path / "model")
     kind = {"heads": HeadPruning, "columns": ColumnPruning, "lowrank": LowRank}[method]
     pruning = kind(fraction=0.4)

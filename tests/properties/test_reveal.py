@@ -195,7 +195,7 @@ def contains(text: np.ndarray, part: np.ndarray) -> bool:
 @each
 @settings(max_examples=40)
 @given(text=texts(), seed=SEEDS)
-def test_what_is_hidden_can_be_revealed(case, text, seed):
+def test_masked_text_is_recoverable_from_the_example(case, text, seed):
     e, special = example(case, text, seed), case.special
     whole = reveal(e, special)
     if e.part_ids is not None:
@@ -244,7 +244,7 @@ def test_what_is_hidden_can_be_revealed(case, text, seed):
 @each
 @settings(max_examples=40)
 @given(text=texts(), seed=SEEDS)
-def test_same_seed_same_example(case, text, seed):
+def test_same_seed_gives_same_example(case, text, seed):
     a, b = (example(case, text, seed) for _ in "ab")
     np.testing.assert_equal(asdict(a), asdict(b))
 
@@ -252,7 +252,7 @@ def test_same_seed_same_example(case, text, seed):
 @each
 @settings(max_examples=40)
 @given(text=texts(), seed=SEEDS)
-def test_no_one_sees_the_answer(case, text, seed):
+def test_targets_are_never_visible(case, text, seed):
     e = example(case, text, seed)
     if e.source is not None:
         assert e.rank.tolist() == list(range(len(e.inputs)))
@@ -284,7 +284,7 @@ def test_no_one_sees_the_answer(case, text, seed):
 @each
 @settings(max_examples=40)
 @given(text=texts(), seed=SEEDS)
-def test_special_tokens_are_shown_as_they_are(case, text, seed):
+def test_special_tokens_stay_in_place(case, text, seed):
     e, special = example(case, text, seed), case.special
     if e.source is None and not shifted(e):
         frame = set(special.prefix + special.separator + special.suffix)
@@ -296,14 +296,14 @@ def test_special_tokens_are_shown_as_they_are(case, text, seed):
 @each
 @settings(max_examples=40)
 @given(text=texts(), seed=SEEDS)
-def test_an_example_is_as_long_as_foretold(case, text, seed):
+def test_example_has_predicted_length(case, text, seed):
     e = example(case, text, seed)
     longest = max(len(e.inputs), 0 if e.source is None else len(e.source))
     assert longest <= case.objective.max_example_length(np.array([len(text)]), case.special)[0]
 
 
 @pytest.mark.parametrize("case", [c for c in CASES if c.rate is not None], ids=lambda c: c.name)
-def test_long_texts_are_asked_at_the_published_rate(case):
+def test_long_texts_are_masked_at_published_rate(case):
     rng = np.random.default_rng(0)
     asked = read = 0
     for seed in range(40):
@@ -316,7 +316,7 @@ def test_long_texts_are_asked_at_the_published_rate(case):
     assert abs(asked / read - case.rate) < 0.01
 
 
-def test_t5_on_a_long_text_hides_85_of_568_tokens_in_28_spans():
+def test_t5_masks_85_of_568_tokens_in_28_spans():
     special = replace(
         T5, vocab_size=200, sentinels=tuple(range(199, 99, -1)), all_ids=frozenset({0, 1, 2})
     )

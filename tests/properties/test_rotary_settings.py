@@ -167,7 +167,7 @@ def _check(family: str, names: Iterator[str], shelf: Path, folder: Path) -> dict
     ("family", "equal"),
     [("llama", 4), ("gpt_neox", 4), ("gemma3_text", 4), ("modernbert", 3)],  # the rest is refused
 )
-def test_usual_settings_give_the_references_logits_or_are_refused(
+def test_usual_settings_give_reference_logits_or_are_refused(
     family: str, equal: int, shelf: Path, tmp_path: Path
 ) -> None:
     found = _check(family, iter(USUAL), shelf, tmp_path / "x")
@@ -176,7 +176,7 @@ def test_usual_settings_give_the_references_logits_or_are_refused(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("family", FLAT + BY_KIND)
-def test_all_settings_give_the_references_logits_or_are_refused(
+def test_all_settings_give_reference_logits_or_are_refused(
     family: str, shelf: Path, tmp_path: Path
 ) -> None:
     found = _check(family, iter(ALL), shelf, tmp_path / "x")

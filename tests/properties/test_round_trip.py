@@ -34,9 +34,7 @@ OURS = [
 
 @pytest.mark.parametrize("name", OURS)
 @pytest.mark.parametrize("tied", [False, True])
-def test_a_family_that_the_reference_library_lacks_comes_back_from_a_folder_of_ours(
-    name: str, tied: bool, tmp_path: Path
-) -> None:
+def test_family_absent_from_transformers_round_trips(name: str, tied: bool, tmp_path: Path) -> None:
     card = MODELS[name]
     kept = {name: spec for name, spec in card.heads.items() if spec.is_kept_after_pretraining}
     heads = {name: _tied(spec, tied) for name, spec in kept.items()}
@@ -65,7 +63,7 @@ UNTRAINED = {"CanineModel": {"pooler.dense.weight", "pooler.dense.bias"}}
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-def test_their_weights_and_configuration_come_back_bit_for_bit(shape: str, tmp_path: Path) -> None:
+def test_reference_weights_and_config_round_trip_bitwise(shape: str, tmp_path: Path) -> None:
     reference = SHAPES[shape]()
     opened = load_folder(saved(reference, tmp_path / "theirs"))
     assert opened.missing == ()
@@ -107,9 +105,7 @@ SMALL = [
 
 
 @pytest.mark.parametrize("name", SMALL)
-def test_a_small_card_opens_in_the_reference_library_with_equal_weights(
-    name: str, tmp_path: Path
-) -> None:
+def test_small_preset_opens_in_transformers_with_equal_weights(name: str, tmp_path: Path) -> None:
     import transformers as hf
 
     card = MODELS[name]
@@ -144,7 +140,7 @@ def test_a_small_card_opens_in_the_reference_library_with_equal_weights(
     "name", ["bert-tiny", "roberta-mini", "distilbert-mini", "flaubert-mini", "modernbert-mini"]
 )
 @torch.no_grad()
-def test_what_their_tokenizer_gives_their_model_reads_as_ours(name: str, tmp_path: Path) -> None:
+def test_reference_tokenizer_and_model_equal_ours(name: str, tmp_path: Path) -> None:
     import transformers as hf
 
     card, words = MODELS[name], tokenizer("bert")
@@ -199,9 +195,7 @@ class Attack:
 
 
 @pytest.mark.parametrize("legacy", [False, True])
-def test_a_pickle_that_would_run_code_is_refused_and_runs_nothing(
-    legacy: bool, tmp_path: Path
-) -> None:
+def test_pickle_with_code_is_refused_and_not_run(legacy: bool, tmp_path: Path) -> None:
     saved(bert(), tmp_path)
     (tmp_path / "model.safetensors").unlink()
     path = tmp_path / "pytorch_model.bin"
@@ -211,7 +205,7 @@ def test_a_pickle_that_would_run_code_is_refused_and_runs_nothing(
     assert not Attack.ran
 
 
-def test_a_base_model_without_heads_opens_and_names_what_is_new(tmp_path: Path) -> None:
+def test_headless_base_model_opens_and_names_new_weights(tmp_path: Path) -> None:
     opened = load_folder(saved(bert("BertModel"), tmp_path))
     assert opened.model.head_specs == {}
     assert opened.unexpected == ()
@@ -228,7 +222,7 @@ def test_extra_heads_are_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("make", [bert, gpt2, t5])
-def test_a_truncated_file_is_one_clear_error(make, tmp_path: Path) -> None:
+def test_truncated_file_is_one_clear_error(make, tmp_path: Path) -> None:
     saved(make(), tmp_path)
     path = tmp_path / "model.safetensors"
     path.write_bytes(path.read_bytes()[:-100])
@@ -236,7 +230,7 @@ def test_a_truncated_file_is_one_clear_error(make, tmp_path: Path) -> None:
         load_folder(tmp_path)
 
 
-def test_a_config_of_another_family_is_refused(tmp_path: Path) -> None:
+def test_config_of_another_family_is_refused(tmp_path: Path) -> None:
     saved(bert(), tmp_path)
     theirs = json.loads((tmp_path / "config.json").read_text())
     for change, message in (
@@ -252,7 +246,7 @@ def test_a_config_of_another_family_is_refused(tmp_path: Path) -> None:
             load_folder(tmp_path)
 
 
-def test_an_index_cannot_lead_out_of_its_folder(tmp_path: Path) -> None:
+def test_index_cannot_point_outside_its_folder(tmp_path: Path) -> None:
     saved(bert(), tmp_path / "model")
     (tmp_path / "model" / "model.safetensors").rename(tmp_path / "secret.safetensors")
     index = {"weight_map": {"x": "../secret.safetensors"}}
@@ -262,7 +256,7 @@ def test_an_index_cannot_lead_out_of_its_folder(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("make", [bart, mbart, marian])
-def test_a_bias_of_scores_is_there_only_where_it_was_learned(make, tmp_path: Path) -> None:
+def test_output_bias_is_read_only_where_it_was_trained(make, tmp_path: Path) -> None:
     plain = make()
     opened = load_folder(saved(plain, tmp_path / "plain"))
     assert opened.model.language_head.bias is None
@@ -279,7 +273,7 @@ def test_a_bias_of_scores_is_there_only_where_it_was_learned(make, tmp_path: Pat
     assert "final_logits_bias" in labelled.unexpected
 
 
-def test_a_bart_below_its_head_opens_with_the_head_which_is_its_table(tmp_path: Path) -> None:
+def test_headless_bart_opens_with_its_tied_head(tmp_path: Path) -> None:
     bare = bart("BartModel")
     opened = load_folder(saved(bare, tmp_path))
     assert (opened.missing, opened.unexpected) == ((), ())
@@ -287,7 +281,7 @@ def test_a_bart_below_its_head_opens_with_the_head_which_is_its_table(tmp_path: 
 
 
 @pytest.mark.parametrize("change", [{"normalize_before": True}, {"activation_function": "mish"}])
-def test_other_ways_of_bart_are_refused(change: dict, tmp_path: Path) -> None:
+def test_unsupported_bart_heads_are_refused(change: dict, tmp_path: Path) -> None:
     saved(bart(), tmp_path)
     theirs = json.loads((tmp_path / "config.json").read_text())
     (tmp_path / "config.json").write_text(json.dumps(theirs | change))
@@ -297,7 +291,7 @@ def test_other_ways_of_bart_are_refused(change: dict, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kind", ["SequenceClassification", "QuestionAnswering"])
 @pytest.mark.parametrize("make", [bart, mbart])
-def test_the_zeros_of_scores_are_not_of_models_that_label(make, kind: str, tmp_path: Path) -> None:
+def test_zero_output_bias_is_ignored_for_classifiers(make, kind: str, tmp_path: Path) -> None:
     name = {bart: "Bart", mbart: "MBart"}[make]
     theirs = make(f"{name}For{kind}")
     opened = load_folder(saved(theirs, tmp_path / "theirs"))

@@ -33,7 +33,7 @@ PUBLISHED = {
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_a_card_has_as_many_parameters_as_it_says(name: str) -> None:
+def test_preset_has_its_published_parameter_count(name: str) -> None:
     model = MODELS[name].build_without_memory()
     assert model.parameter_count() == MODELS[name].n_parameters
     if name in PUBLISHED:
@@ -44,7 +44,7 @@ def test_a_card_has_as_many_parameters_as_it_says(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["bert-tiny", "t5-mini", "elmo-mini", "awd-lstm"])
-def test_a_network_without_memory_is_the_one_with_it(name: str) -> None:
+def test_meta_model_equals_allocated_model(name: str) -> None:
     before = torch.get_rng_state()
     model = MODELS[name].build_without_memory()
     assert torch.equal(before, torch.get_rng_state())
@@ -71,7 +71,7 @@ PRINTED = {
 
 
 @pytest.mark.parametrize("name", PRINTED)
-def test_a_card_is_as_large_as_its_paper_prints(name: str) -> None:
+def test_preset_size_equals_that_printed_in_its_paper(name: str) -> None:
     assert MODELS[name].n_parameters / 1e9 == pytest.approx(PRINTED[name], rel=0.02)
 
 
@@ -81,12 +81,12 @@ PAPERS = {"small": 0.30, "base": 0.58, "large": 1.23, "xl": 3.74, "xxl": 12.9}
 
 @pytest.mark.parametrize("family", ["mt5", "byt5"])
 @pytest.mark.parametrize("size", PAPERS)
-def test_mt5_and_byt5_are_as_large_as_the_paper_says(family: str, size: str) -> None:
+def test_mt5_and_byt5_sizes_equal_the_paper(family: str, size: str) -> None:
     parameters = MODELS[f"{family}-{size}"].n_parameters / 1e9
     assert parameters == pytest.approx(PAPERS[size], rel=0.005)
 
 
-def test_aliases_name_cards_and_a_wrong_name_names_the_nearest() -> None:
+def test_aliases_resolve_and_unknown_name_suggests_nearest() -> None:
     assert all(get_preset(alias) is MODELS[name] for alias, name in ALIASES.items())
     with pytest.raises(ValueError, match="did you mean 'bert-mini'"):
         get_preset("bert-mni")

@@ -20,7 +20,7 @@ NUMBERS = st.floats(-1e12, 1e12, allow_nan=False).map(finite_number)
 
 
 @given(NUMBERS, NUMBERS, st.integers(2, 8))
-def test_ticks_are_round_evenly_spaced_and_enclose_the_data(a, b, n):
+def test_ticks_are_round_even_and_enclose_the_data(a, b, n):
     low, high = min(a, b), max(a, b)
     if 0 < high - low < 1e-6 * max(abs(low), abs(high)):
         return  # closer together than a curve is ever drawn
@@ -54,36 +54,36 @@ def test_logarithmic_ticks_are_powers_of_ten(a, b):
         (2.25, 2.75, 2, "2.25 2.50 2.75"),
     ],
 )
-def test_ticks_are_written_short(low, high, n, texts):
+def test_ticks_are_formatted_short(low, high, n, texts):
     axis = linear_axis(low, high, n)
     assert [format_tick(t, axis, "") for t in axis.ticks] == texts.split()
 
 
-def test_a_tick_may_have_a_unit():
+def test_tick_may_have_a_unit():
     assert format_tick(100, linear_axis(0, 100), "%") == "100\u202f%"
 
 
-def test_smoothing_keeps_a_straight_line_but_for_its_right_end():
+def test_smoothing_preserves_a_line_except_at_its_right_end():
     line = np.arange(100.0)
     assert smooth(line, 5)[:94] == pytest.approx(line[:94])
     assert smooth(line, 5)[0] == 0
 
 
-def test_smoothing_ignores_what_is_not_finite():
+def test_smoothing_ignores_non_finite_values():
     values = np.array([1.0, math.nan, 1.0, math.inf, 1.0, 1.0])
     assert smooth(values, 2) == pytest.approx(np.ones(6))
     assert np.isnan(smooth(np.full(5, math.nan), 2)).all()
 
 
 @given(st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=40), st.integers(0, 9))
-def test_smoothing_stays_between_the_extremes(values, half):
+def test_smoothing_stays_between_extremes(values, half):
     line = smooth(np.array(values), half)
     assert line.min() >= min(values) - 1e-6 * (1 + max(map(abs, values)))
     assert line.max() <= max(values) + 1e-6 * (1 + max(map(abs, values)))
 
 
 @given(st.integers(1, 5000), st.integers(0, 10**6))
-def test_thinning_keeps_order_few_points_and_every_extreme(n, seed):
+def test_downsampling_keeps_order_and_extremes(n, seed):
     values = np.random.default_rng(seed).normal(size=n)
     steps, kept = downsample(np.arange(n, dtype=np.float64), values)
     assert len(kept) <= MAX_POINTS
@@ -93,7 +93,7 @@ def test_thinning_keeps_order_few_points_and_every_extreme(n, seed):
     assert (values[steps.astype(int)] == kept).all()
 
 
-def test_thinning_keeps_long_gaps():
+def test_downsampling_keeps_long_gaps():
     values = np.ones(5000)
     values[2000:3000] = math.nan
     assert np.isnan(downsample(np.arange(5000.0), values)[1]).any()
@@ -110,7 +110,7 @@ def drawn(values, **more):
     return html.source
 
 
-def test_a_rare_spike_leaves_the_axis_and_is_owned_up_to():
+def test_rare_spike_is_outside_the_axis_and_reported():
     values = np.linspace(3.0, 2.0, 1000)
     values[500] = 1e6
     source = drawn(values)
@@ -118,14 +118,14 @@ def test_a_rare_spike_leaves_the_axis_and_is_owned_up_to():
     assert "outside the axis" not in drawn(np.linspace(3.0, 2.0, 1000))
 
 
-def test_a_steep_figure_is_logarithmic_only_where_it_must_be():
+def test_log_scale_is_used_only_for_steep_curves():
     values = np.ones(500)
     assert ">1,000<" not in drawn(values, allows_log_scale=True)
     values[:20] = 900.0
     assert ">1,000<" in drawn(values, allows_log_scale=True)
 
 
-def test_very_small_numbers_get_a_power_of_ten():
+def test_very_small_numbers_use_a_power_of_ten():
     assert "×\u202f10⁻⁴" in drawn(np.full(5, 5e-4), starts_at_zero=True)
 
 
@@ -140,13 +140,13 @@ def test_labels_of_equal_curves_do_not_overlap():
     assert min(np.diff(tops)) >= 32
 
 
-def test_curves_that_stand_together_share_their_margins():
+def test_grouped_plots_share_margins():
     one, other = draw_charts([figure([1.0, 2.0]), figure([10_000.0, 2e9])])
     assert one.source.split("margin-left:")[1][:20] == other.source.split("margin-left:")[1][:20]
 
 
 @given(st.lists(st.one_of(st.floats(), st.none()), min_size=1, max_size=80))
-def test_any_numbers_can_be_drawn(values):
+def test_any_numbers_can_be_plotted(values):
     clean = [math.nan if finite_number(v) is None else finite_number(v) for v in values]
     for zero in (True, False):
         for html in draw_charts(

@@ -178,7 +178,7 @@ def headings(page):
     return page.text_of.get("h2", [])
 
 
-def test_a_whole_run_has_every_section_and_its_figures(tmp_path):
+def test_complete_run_has_every_section_and_figure(tmp_path):
     page = Page(write_report(whole_run(tmp_path)))
     assert headings(page) == [
         "Curves",
@@ -203,7 +203,7 @@ def test_a_whole_run_has_every_section_and_its_figures(tmp_path):
     assert "published: 1,000,000" in page.words
 
 
-def test_the_page_loads_nothing_from_anywhere(tmp_path):
+def test_page_loads_no_external_resources(tmp_path):
     page = Page(write_report(whole_run(tmp_path)))
     assert page.loads == ["data:,"]
     assert all(link.startswith(("#", "https://arxiv.org/")) for link in page.links)
@@ -221,7 +221,7 @@ def test_the_page_loads_nothing_from_anywhere(tmp_path):
     assert "script-src 'sha256-" in policy
 
 
-def test_text_stays_text(tmp_path):
+def test_text_is_escaped(tmp_path):
     whole_run(tmp_path)
     facts = FACTS | {"card": HOSTILE, "environment": {HOSTILE: HOSTILE}}
     (tmp_path / "unmask.json").write_text(json.dumps(facts | {"recipe": {HOSTILE: HOSTILE}}))
@@ -254,7 +254,7 @@ def test_text_stays_text(tmp_path):
 
 
 @given(st.text())
-def test_any_text_comes_back_from_an_element_and_an_attribute(text):
+def test_any_text_round_trips_through_elements_and_attributes(text):
     found = []
 
     class Reader(HTMLParser):
@@ -290,7 +290,7 @@ def test_markup_is_not_escaped_twice():
         ("unmask.json", "Recipe"),
     ],
 )
-def test_a_missing_file_leaves_its_section_out(tmp_path, missing, section):
+def test_missing_file_omits_its_section(tmp_path, missing, section):
     whole_run(tmp_path)
     (tmp_path / missing).unlink()
     page = Page(write_report(tmp_path))
@@ -310,7 +310,7 @@ def test_results_alone_make_a_report(tmp_path):
     assert "±" not in page.words
 
 
-def test_a_folder_without_a_run_is_a_clear_error(tmp_path):
+def test_folder_without_run_is_a_clear_error(tmp_path):
     with pytest.raises(
         FileNotFoundError, match=r"is not a run folder: it has none of unmask\.json"
     ):
@@ -319,14 +319,14 @@ def test_a_folder_without_a_run_is_a_clear_error(tmp_path):
         write_report(tmp_path / "nowhere")
 
 
-def test_an_empty_log_says_so(tmp_path):
+def test_empty_log_is_reported(tmp_path):
     (tmp_path / "log.jsonl").write_text("")
     page = Page(write_report(tmp_path))
     assert "Nothing is logged yet." in page.words
     assert headings(page) == []
 
 
-def test_the_half_written_last_line_of_a_live_log_is_no_fault(tmp_path):
+def test_partial_last_line_of_a_live_log_is_ignored(tmp_path):
     lines(tmp_path / "log.jsonl", [training(s) for s in range(1, 6)])
     with (tmp_path / "log.jsonl").open("ab") as file:
         file.write(b'{"step": 6, "loss": 2.1, "text": "\xc3')
@@ -336,7 +336,7 @@ def test_the_half_written_last_line_of_a_live_log_is_no_fault(tmp_path):
     Page(write_report(tmp_path))
 
 
-def test_a_bad_line_in_the_middle_is_left_out_and_said(tmp_path):
+def test_invalid_line_is_skipped_and_reported(tmp_path):
     rows = [json.dumps(training(s)) for s in range(1, 6)]
     rows[2] = rows[2][:20] + rows[3]
     (tmp_path / "log.jsonl").write_text("\n".join(rows) + "\n")
@@ -344,7 +344,7 @@ def test_a_bad_line_in_the_middle_is_left_out_and_said(tmp_path):
     assert "log.jsonl has one line that is not JSON; left out here." in page.words
 
 
-def test_numbers_that_are_missing_or_not_finite_leave_gaps(tmp_path):
+def test_missing_and_non_finite_numbers_leave_gaps(tmp_path):
     odd = [math.nan, None, math.inf, "7", True, 10**400, [1], {"a": None}]
     rows = [training(s) for s in range(1, 60)]
     for row, value in zip(rows[20:], odd, strict=False):
@@ -365,14 +365,14 @@ def test_numbers_that_are_missing_or_not_finite_leave_gaps(tmp_path):
             json.loads(found["data-plot"], parse_constant=pytest.fail)
 
 
-def test_nothing_finite_draws_nothing(tmp_path):
+def test_nothing_finite_is_not_plotted(tmp_path):
     lines(tmp_path / "log.jsonl", [{"step": s, "loss": math.nan} for s in range(5)])
     page = Page(write_report(tmp_path))
     assert "svg" not in page.tags
 
 
 @pytest.mark.parametrize("n", [1, 3])
-def test_a_few_steps_are_tables_and_no_plots(tmp_path, n):
+def test_few_steps_are_tables_without_plots(tmp_path, n):
     lines(tmp_path / "log.jsonl", [training(s, parts={"masked": 6.5}) for s in range(1, n + 1)])
     with (tmp_path / "log.jsonl").open("a") as file:
         file.write(json.dumps(evaluation(n)) + "\n")
@@ -383,7 +383,7 @@ def test_a_few_steps_are_tables_and_no_plots(tmp_path, n):
     assert "On held-out text step masked loss masked accuracy" in page.words
 
 
-def test_a_single_number_among_curves_is_a_point(tmp_path):
+def test_single_value_among_curves_is_a_point(tmp_path):
     lines(tmp_path / "log.jsonl", [*(training(s) for s in range(1, 9)), evaluation(8)])
     page = Page(write_report(tmp_path))
     dots = [a for a in page.attributes if a.get("class", "").startswith("dot")]
@@ -391,7 +391,7 @@ def test_a_single_number_among_curves_is_a_point(tmp_path):
     assert "Trained for 8 steps on 1,020 tokens." in page.words
 
 
-def test_a_very_long_run_stays_a_small_page(tmp_path):
+def test_very_long_run_stays_a_small_page(tmp_path):
     whole_run(tmp_path, 8000)
     path = write_report(tmp_path)
     assert path.stat().st_size < 300_000
@@ -400,7 +400,7 @@ def test_a_very_long_run_stays_a_small_page(tmp_path):
     assert max(points) <= 500
 
 
-def test_long_texts_and_lists_are_cut_and_said_to_be(tmp_path):
+def test_long_texts_and_lists_are_truncated_with_notice(tmp_path):
     (tmp_path / "unmask.json").write_text(json.dumps({"recipe": {"data": ["f.txt"] * 500}}))
     save_samples(tmp_path, [Generate(prompt="a", after="word " * 10**5)] * 30)
     errors = (ErrorExample(text="word " * 10**4, truth="a", predicted="b"),) * 500
@@ -417,7 +417,7 @@ def test_long_texts_and_lists_are_cut_and_said_to_be(tmp_path):
     assert "Wrong on the dev file: 500 rows; 25 are shown." in words
 
 
-def test_a_resumed_run_counts_all_its_time_and_the_last_line_of_a_step(tmp_path):
+def test_resumed_run_sums_time_and_uses_last_line_of_a_step(tmp_path):
     lines(tmp_path / "log.jsonl", [training(s) for s in (1, 2, 3)] + [training(3, loss=1.5)])
     times = [(1, 10.0), (2, 20.0), (3, 30.0), (3, 12.0), (4, 25.0)]
     lines(tmp_path / "timing.jsonl", [clock(*t) for t in times])
@@ -431,7 +431,7 @@ def test_a_resumed_run_counts_all_its_time_and_the_last_line_of_a_step(tmp_path)
     assert any(a.get("class") == "event" for a in page.attributes)
 
 
-def test_the_sum_of_a_single_part_is_not_drawn_twice(tmp_path):
+def test_sum_of_a_single_term_is_not_plotted_twice(tmp_path):
     held_out = {"loss": 5.0, "masked_loss": 5.0, "masked_accuracy": 0.2, "masked_asked": 900}
     rows = [{"step": s, "loss": 6.0, "parts": {"masked": 6.0}} for s in range(1, 9)]
     lines(tmp_path / "log.jsonl", [*rows, {"step": 8, "evaluation": held_out}])
@@ -444,13 +444,13 @@ def test_the_sum_of_a_single_part_is_not_drawn_twice(tmp_path):
     assert "masked asked" not in page.words.lower()
 
 
-def test_skipped_steps_are_said(tmp_path):
+def test_skipped_steps_are_reported(tmp_path):
     rows = [training(s, skipped=2 if s > 4 else 0) for s in range(1, 9)]
     lines(tmp_path / "log.jsonl", rows)
     assert "2 steps were skipped because" in Page(write_report(tmp_path)).words
 
 
-def test_a_run_that_goes_on_says_so(tmp_path):
+def test_unfinished_run_is_marked(tmp_path):
     whole_run(tmp_path, 100)
     (tmp_path / "unmask.json").write_text(json.dumps(FACTS | {"finished": False}))
     words = Page(write_report(tmp_path)).words
@@ -458,7 +458,7 @@ def test_a_run_that_goes_on_says_so(tmp_path):
     assert "Not finished: trained for 100 of 400 steps" in words
 
 
-def test_what_is_written_is_read_back(tmp_path):
+def test_written_data_reads_back(tmp_path):
     whole_run(tmp_path)
     record = read_report_data(tmp_path)
     assert record.samples == SAMPLES
@@ -466,7 +466,7 @@ def test_what_is_written_is_read_back(tmp_path):
     assert record.baselines["masked_accuracy"]["bigram"] == 0.213
 
 
-def test_samples_written_by_hand_are_read(tmp_path):
+def test_handwritten_samples_are_read(tmp_path):
     rows = [
         {
             "kind": "fill",
@@ -495,7 +495,7 @@ def test_samples_written_by_hand_are_read(tmp_path):
         ("unmask.json", "[1]", r"unmask\.json must be a table"),
     ],
 )
-def test_a_wrong_file_is_named(tmp_path, name, text, message):
+def test_invalid_file_is_named(tmp_path, name, text, message):
     lines(tmp_path / "log.jsonl", [training(s) for s in range(1, 6)])
     (tmp_path / name).write_text(text)
     if name == "unmask.json":
@@ -508,12 +508,12 @@ def test_a_wrong_file_is_named(tmp_path, name, text, message):
     assert note in Page(write_report(tmp_path)).words
 
 
-def test_a_confusion_matrix_is_square():
+def test_confusion_matrix_must_be_square():
     with pytest.raises(ValueError, match="2 rows of 2 numbers"):
         ConfusionMatrix(("a", "b"), ((1, 2),))
 
 
-def test_many_labels_give_their_commonest_confusions(tmp_path):
+def test_many_labels_show_most_common_confusions(tmp_path):
     labels = tuple(f"label-{i}" for i in range(20))
     counts = tuple(tuple(99 if i == j else (i == 3) * j for j in range(20)) for i in range(20))
     results = FinetuningResults(
@@ -528,7 +528,7 @@ def test_many_labels_give_their_commonest_confusions(tmp_path):
     assert "label-3 label-19 19 label-3 label-18 18" in words
 
 
-def test_many_labels_have_a_matrix_in_colors_whose_numbers_are_under_the_pointer(tmp_path):
+def test_many_labels_have_a_colored_matrix_with_tooltips(tmp_path):
     labels = tuple(f"label-{i}" for i in range(50))
     counts = tuple(tuple(9 * (i == j) + (i == 3) * (j == 5) for j in range(50)) for i in range(50))
     confusion = ConfusionMatrix(labels, counts)
@@ -543,7 +543,7 @@ def test_many_labels_have_a_matrix_in_colors_whose_numbers_are_under_the_pointer
     assert len(page.source) < 400_000
 
 
-def test_calibration_is_drawn_and_can_be_read(tmp_path):
+def test_calibration_is_plotted_with_text_alternative(tmp_path):
     bins = (
         CalibrationBin(low=0.0, high=0.5, confidence=0.0, accuracy=0.0, count=0),
         CalibrationBin(low=0.5, high=0.75, confidence=0.6, accuracy=0.5, count=20),
@@ -566,7 +566,7 @@ def test_calibration_is_drawn_and_can_be_read(tmp_path):
 
 
 @pytest.mark.parametrize(("metric", "best"), [("accuracy", 3), ("mean_squared_error", 1)])
-def test_trials_are_listed_and_the_best_is_marked(metric, best, tmp_path):
+def test_trials_are_listed_with_the_best_marked(metric, best, tmp_path):
     scores = (0.5, None, 0.75)
     trials = tuple(
         SearchTrialRecord(number=n, rate=1e-3 / n, batch=8 * n, score=score, seconds=70.0)
@@ -581,14 +581,14 @@ def test_trials_are_listed_and_the_best_is_marked(metric, best, tmp_path):
     assert f"{best} ← best" in words
 
 
-def test_what_was_tuned_is_said(tmp_path):
+def test_tuned_parameters_are_stated(tmp_path):
     facts = FACTS | {"kind": "finetune", "best": {"n_trainable_parameters": 1_234_567}}
     facts["recipe"] = {"kind": "FinetuneConfig", "tune": {"kind": "LoRA", "rank": 4}}
     (tmp_path / "unmask.json").write_text(json.dumps(facts))
     assert "Tuned 1.23 million numbers, by LoRA(rank=4)" in Page(write_report(tmp_path)).words
 
 
-def test_mistakes_have_the_probability_of_what_was_said_and_of_the_truth(tmp_path):
+def test_errors_show_probability_of_prediction_and_truth(tmp_path):
     wrong = ErrorExample(
         text="x", truth="a", predicted="b", probability=0.75, truth_probability=0.125
     )
@@ -597,7 +597,7 @@ def test_mistakes_have_the_probability_of_what_was_said_and_of_the_truth(tmp_pat
     assert "x a b 75.0 % 12.5 %" in Page(write_report(tmp_path)).words
 
 
-def test_seeds_without_a_number_are_left_out_of_the_mean(tmp_path):
+def test_seeds_without_a_score_are_left_out_of_the_mean(tmp_path):
     arms = (ArmScores("one", (0.5, None, 0.7)), ArmScores("other", (0.1, 0.9, math.nan)))
     save_results(tmp_path, FinetuningResults(task="t", metric="accuracy", arms=arms))
     words = Page(write_report(tmp_path)).words
@@ -607,7 +607,7 @@ def test_seeds_without_a_number_are_left_out_of_the_mean(tmp_path):
     assert "2 scores are no number (–), and not in the means." in words
 
 
-def test_lone_surrogates_survive(tmp_path):
+def test_lone_surrogates_are_replaced(tmp_path):
     (tmp_path / "log.jsonl").write_text("")
     (tmp_path / "samples.json").write_text('[{"kind": "generate", "prompt": "a\\ud800b"}]')
     Page(write_report(tmp_path))
@@ -615,7 +615,7 @@ def test_lone_surrogates_survive(tmp_path):
     assert read_report_data(tmp_path).samples[0].prompt == "a?b"
 
 
-def test_figures_and_tables_can_be_read_without_seeing_them(tmp_path):
+def test_figures_and_tables_are_accessible(tmp_path):
     page = Page(write_report(whole_run(tmp_path)))
     spoken = [a.get("aria-label") for a in page.attributes if a.get("role") == "img"]
     assert all(spoken)
@@ -642,7 +642,7 @@ def contrast(one, other):
     return (bright + 0.05) / (dark + 0.05)
 
 
-def test_every_color_of_text_has_enough_contrast_in_both_palettes():
+def test_text_colors_have_enough_contrast():
     style = (files("unmask.reports") / "assets" / "report.css").read_text("utf-8")
     palettes = [dict(re.findall(r"--([\w-]+): (#\w{6})", block)) for block in style.split("{")]
     palettes = [p for p in palettes if "ink" in p]
@@ -655,7 +655,7 @@ def test_every_color_of_text_has_enough_contrast_in_both_palettes():
         assert contrast(palette["mark-ink"], palette["mark"]) >= 4.5
 
 
-def test_the_report_is_the_same_for_the_same_folder(tmp_path):
+def test_report_is_reproducible(tmp_path):
     whole_run(tmp_path)
     first = write_report(tmp_path).read_bytes()
     assert write_report(tmp_path).read_bytes() == first
@@ -703,7 +703,7 @@ def changed(folder, facts, **recipe):
 BINS = (CalibrationBin(low=0.5, high=1.0, confidence=0.9, accuracy=0.5, count=20),)
 
 
-def test_a_report_of_fine_tuning_begins_with_its_figure_and_its_errors(tmp_path):
+def test_fine_tuning_report_starts_with_score_and_errors(tmp_path):
     tuned(
         tmp_path,
         confusion=ConfusionMatrix(("a", "b"), ((2, 3), (2, 3))),
@@ -718,7 +718,7 @@ def test_a_report_of_fine_tuning_begins_with_its_figure_and_its_errors(tmp_path)
     assert at == sorted(at)
 
 
-def test_one_seed_has_no_dots_no_mean_and_its_figure_once(tmp_path):
+def test_single_seed_has_no_dots_or_mean(tmp_path):
     tuned(tmp_path)
     page = Page(write_report(tmp_path))
     classes = [a.get("class") for a in page.attributes]
@@ -730,7 +730,7 @@ def test_one_seed_has_no_dots_no_mean_and_its_figure_once(tmp_path):
     assert opening.count("50.0") == 1
 
 
-def test_several_starts_on_dev_and_test_are_a_table_without_means(tmp_path):
+def test_several_inits_on_dev_and_test_are_a_table(tmp_path):
     arms = (ArmScores("pretrained", (0.5,), (0.6,)), ArmScores("random", (0.25,), (0.3,)))
     tuned(tmp_path, arms=arms)
     page = Page(write_report(tmp_path))
@@ -746,7 +746,7 @@ def test_seeds_are_numbered_as_in_the_terminal(tmp_path):
 
 
 @pytest.mark.parametrize("value", [0.01, 0.35, 0.7, 0.99, 1.0])
-def test_no_axis_of_shares_goes_beyond_all(tmp_path, value):
+def test_percent_axis_ends_at_100(tmp_path, value):
     found = {"accuracy": value, "macro_f1": value, "loss": 0.1}
     log = [{"step": s, "loss": 1.0, "parts": {"label": 1.0}} for s in range(1, 9)]
     log += [{"step": s, "evaluation": found} for s in range(1, 9)]
@@ -767,7 +767,7 @@ def test_no_axis_of_shares_goes_beyond_all(tmp_path, value):
         ("generate", "fine-tuned to write texts", "always the most frequent text"),
     ],
 )
-def test_a_task_is_spoken_of_in_its_own_words(tmp_path, does, title, usual):
+def test_task_vocabulary_is_used(tmp_path, does, title, usual):
     facts = tuned(tmp_path, does, chance=0.08)
     page = Page(write_report(tmp_path))
     assert f"bert-mini, {title}" in page.words
@@ -779,7 +779,7 @@ def test_a_task_is_spoken_of_in_its_own_words(tmp_path, does, title, usual):
     assert "bert-mini, fine-tuned on RTE" in changed(tmp_path, facts, task_name="RTE").words
 
 
-def test_usual_settings_of_a_method_are_not_said(tmp_path):
+def test_default_settings_of_a_method_are_omitted(tmp_path):
     facts = tuned(tmp_path)
     method = {"kind": "LoRA", "rank": 4, "alpha": 16.0, "dropout": 0.0}
     assert "900 numbers, by LoRA(rank=4)" in changed(tmp_path, facts, tune=method).words
@@ -793,7 +793,7 @@ def plots(page):
     return [json.loads(a["data-plot"]) for a in page.attributes if "data-plot" in a]
 
 
-def test_losses_share_a_plot_only_where_they_are_measured_alike(tmp_path):
+def test_only_comparable_losses_share_a_plot(tmp_path):
     def names(page):
         return [[curve["n"] for curve in plot["s"]] for plot in plots(page)]
 
@@ -806,7 +806,7 @@ def test_losses_share_a_plot_only_where_they_are_measured_alike(tmp_path):
     assert names(page)[:2] == [["training"], ["held out"]]
 
 
-def test_the_loss_of_a_regression_is_a_squared_error_and_has_no_perplexity(tmp_path):
+def test_regression_shows_squared_error_without_perplexity(tmp_path):
     log = [{"step": s, "loss": 1.0, "parts": {"label": 1.0}, "accuracy": {}} for s in range(1, 9)]
     best = {"pearson": 0.5, "mean_squared_error": 2.5, "loss": 2.5}
     arms = (ArmScores("pretrained", (0.5,)),)
@@ -821,7 +821,7 @@ def test_the_loss_of_a_regression_is_a_squared_error_and_has_no_perplexity(tmp_p
     assert "Off on the dev file: 9 of 10 texts. The largest errors come first." in page.words
 
 
-def test_what_a_mistake_is_about_is_marked(tmp_path):
+def test_location_of_an_error_is_marked(tmp_path):
     wrong = ErrorExample(
         text="the <b> ran", truth="B", predicted="O", probability=0.9, marked=(4, 7)
     )
@@ -831,7 +831,7 @@ def test_what_a_mistake_is_about_is_marked(tmp_path):
     assert "Wrong on the dev file: 1 words." in page.words
 
 
-def test_labels_of_which_several_hold_are_counted_one_by_one(tmp_path):
+def test_multilabel_results_are_listed_per_label(tmp_path):
     found = (LabelCounts(label="a", found=5, missed=1, invented=3),)
     tuned(tmp_path, "multilabel", found=found)
     words = Page(write_report(tmp_path)).words

@@ -48,7 +48,7 @@ def lists(value: Any) -> Any:
 
 
 @pytest.mark.parametrize("value", VALUES, ids=str)
-def test_plain_data_are_read_as_they_are_written(value: Any) -> None:
+def test_formatted_values_parse_back(value: Any) -> None:
     assert parse_expression(to_expression(value)) == value
     assert parse_change(f"key={to_expression(value)}") == {"key": value}
 
@@ -56,12 +56,12 @@ def test_plain_data_are_read_as_they_are_written(value: Any) -> None:
 @pytest.mark.parametrize(
     "text", ["a.b(c=1)", "f(1)", "[x for x in y]", "f(**{})", "__import__('os')", "1 +", "(" * 500]
 )
-def test_what_is_no_value_is_none_and_nothing_is_called(text: str) -> None:
+def test_non_literals_are_refused_and_nothing_is_called(text: str) -> None:
     with pytest.raises(ValueError, match="must be a value such as"):
         parse_expression(text)
 
 
-def test_all_that_is_shown_of_all_cards_parses_back() -> None:
+def test_every_preset_setting_parses_back() -> None:
     n = 0
     for card in MODELS.values():
         facts = lists(preset_to_dict(card))
@@ -77,7 +77,7 @@ def test_all_that_is_shown_of_all_cards_parses_back() -> None:
 
 
 @pytest.mark.parametrize("name", ["bert-mini", "llama-mini", "t5-mini", "lstm-mini", "unilm-mini"])
-def test_a_recipe_takes_what_is_shown(name: str) -> None:
+def test_recipe_accepts_formatted_settings(name: str) -> None:
     recipe = preset_recipe(name)
     said = [f"{key}={value}" for key, value in recipe_settings(preset_to_dict(MODELS[name]))]
     again = apply_changes(recipe, said)

@@ -41,16 +41,16 @@ def test_plain_numbers_have_three_digits(value, text):
         (format_energy, 7.2e6, "2.00 kWh"),
     ],
 )  # fmt: skip
-def test_quantities_have_their_units(write, value, text):
+def test_quantities_have_units(write, value, text):
     assert write(value).replace("\u202f", " ") == text
 
 
 @given(st.floats(0, 1e9))
-def test_a_duration_is_never_empty(seconds):
+def test_duration_is_never_empty(seconds):
     assert format_seconds(seconds)
 
 
-def test_settings_read_like_code():
+def test_settings_are_formatted_as_code():
     select = {"kind": "WholeWordMasking", "rate": 0.15}
     hide = {"kind": "Objective", "select": select, "corrupt": {"kind": "CausalLM"}}
     assert format_expression(hide) == "Objective(WholeWordMasking(rate=0.15), CausalLM())"
@@ -62,6 +62,6 @@ def test_settings_read_like_code():
     assert format_expression(["a"] * 20) == ", ".join(["a"] * 8) + ", … (20 in all)"
 
 
-def test_what_is_cut_says_how_much():
+def test_truncation_states_what_is_omitted():
     assert truncate_text("abc", 3) == "abc"
     assert truncate_text("a" * 10, 4) == "aaaa … (6 more characters)"

@@ -106,7 +106,7 @@ def greedy(joined: ConcatenatedDocuments, length: int, source: Sequence[int]) ->
     border=st.integers(0, 12),
     share=st.sampled_from([0.0, 0.3]),
 )
-def test_a_row_has_as_many_full_sentences_of_a_source_as_fit(
+def test_row_holds_as_many_full_sentences_of_a_source_as_fit(
     tmp_path: Path,
     texts: list[str],
     between: tuple[int, ...],
@@ -127,7 +127,7 @@ def test_a_row_has_as_many_full_sentences_of_a_source_as_fit(
 
 @a_few
 @given(texts=TEXTS, between=BETWEEN, length=st.integers(1, 40), shard_tokens=st.integers(1, 60))
-def test_every_token_is_in_one_row_and_separators_are_between_documents_alone(
+def test_every_token_is_in_one_row_with_separators_between_documents(
     tmp_path: Path, texts: list[str], between: tuple[int, ...], length: int, shard_tokens: int
 ) -> None:
     found = made(texts, tmp_path, shard_tokens)
@@ -146,7 +146,7 @@ def test_every_token_is_in_one_row_and_separators_are_between_documents_alone(
 
 @a_few
 @given(texts=TEXTS, between=BETWEEN, edges=st.tuples(st.floats(0, 1), st.floats(0, 1)))
-def test_any_places_can_be_read(
+def test_any_positions_can_be_read(
     tmp_path: Path, texts: list[str], between: tuple[int, ...], edges: tuple[float, float]
 ) -> None:
     joined = ConcatenatedDocuments(found := made(texts, tmp_path), found.document_spans, between)
@@ -161,7 +161,7 @@ def test_any_places_can_be_read(
     assert joined.document_of(own).tolist() == np.array(of)[own].tolist()
 
 
-def test_rows_are_the_same_however_the_text_is_stored(tmp_path: Path) -> None:
+def test_rows_do_not_depend_on_storage(tmp_path: Path) -> None:
     texts = [f"The {i}. It is {i * i}.\nAnd {i} more." for i in range(40)]
     expected = None
     for shard_tokens in (1, 70, 10**6):
@@ -171,7 +171,7 @@ def test_rows_are_the_same_however_the_text_is_stored(tmp_path: Path) -> None:
         expected = spans
 
 
-def test_pieces_fill_rows_up_to_a_border() -> None:
+def test_pieces_fill_rows_up_to_a_boundary() -> None:
     parts = [np.array([[0, 3], [3, 5]]), np.array([[6, 8], [8, 9]]), np.array([[10, 14]])]
     none = np.zeros(0, np.int64)
     assert rows.pack_pieces(parts, 8, none).tolist() == [[0, 8], [8, 14]]
@@ -180,7 +180,7 @@ def test_pieces_fill_rows_up_to_a_border() -> None:
     assert rows.pack_pieces([], 8, none).shape == (0, 2)
 
 
-def test_nothing_held_out_is_no_rows(tmp_path: Path) -> None:
+def test_empty_held_out_part_has_no_rows(tmp_path: Path) -> None:
     found = made(["A b. C d."], tmp_path)
     joined = ConcatenatedDocuments(found, found.split_held_out(0.0)[1], (300,))
     assert joined.sentence_rows(5).shape == (0, 2)
@@ -188,7 +188,7 @@ def test_nothing_held_out_is_no_rows(tmp_path: Path) -> None:
     assert len(joined.read_tokens(0, 0)) == 0
 
 
-def test_what_cannot_be_is_an_error(tmp_path: Path) -> None:
+def test_invalid_lengths_are_refused(tmp_path: Path) -> None:
     joined = ConcatenatedDocuments(
         found := made(["A b. C d."], tmp_path), found.document_spans, (300,)
     )
@@ -199,7 +199,7 @@ def test_what_cannot_be_is_an_error(tmp_path: Path) -> None:
             joined.read_tokens(start, end)
 
 
-def test_workers_are_sent_the_folder_and_where_documents_are(tmp_path: Path) -> None:
+def test_workers_receive_only_the_folder_and_offsets(tmp_path: Path) -> None:
     found = made(["A long text. " * 100] * 3, tmp_path)
     joined = ConcatenatedDocuments(found, found.document_spans, (300,))
     spans = joined.sentence_rows(50)
@@ -216,7 +216,7 @@ def special(frame: SpecialTokens) -> SpecialTokenIds:
     return train_tokenizer(TokenizerSpec(ByteLevel(), frame), ["text"]).special_ids
 
 
-def test_documents_are_parted_by_the_token_that_ends_a_text_once() -> None:
+def test_document_separator_is_the_end_token_once() -> None:
     for frame in (BERT, ROBERTA):
         family = special(frame)
         assert family.end in family.separator

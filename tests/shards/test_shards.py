@@ -91,7 +91,7 @@ def places(spans: np.ndarray) -> np.ndarray:
 
 @a_few
 @given(texts=TEXTS, shard_tokens=st.integers(1, 60))
-def test_what_is_read_is_what_the_tokenizer_gave(
+def test_shards_return_the_tokens_of_the_tokenizer(
     tmp_path: Path, texts: list[str], shard_tokens: int
 ) -> None:
     expected = [t for t in map(tokenizer().encode, texts) if len(t)]
@@ -119,7 +119,7 @@ def test_what_is_read_is_what_the_tokenizer_gave(
 
 @a_few
 @given(texts=TEXTS, shard_tokens=st.integers(1, 60))
-def test_a_shard_is_closed_by_the_document_that_fills_it(
+def test_shard_is_closed_by_the_document_that_fills_it(
     tmp_path: Path, texts: list[str], shard_tokens: int
 ) -> None:
     sizes = [n for n in (len(tokenizer().encode(text)) for text in texts) if n]
@@ -137,19 +137,19 @@ def test_a_shard_is_closed_by_the_document_that_fills_it(
 
 
 @pytest.mark.parametrize(("start", "end"), [(-1, 2), (2, 1), (0, 10**6)])
-def test_places_that_are_not_there_are_an_error(tmp_path: Path, start: int, end: int) -> None:
+def test_out_of_range_positions_are_an_error(tmp_path: Path, start: int, end: int) -> None:
     found = made(story(3), tmp_path / "out")
     with pytest.raises(ValueError, match=rf"tokens {start} to {end} do not lie within 0 to"):
         found.read_tokens(start, end)
 
 
-def test_no_text_at_all_can_be_read(tmp_path: Path) -> None:
+def test_empty_range_can_be_read(tmp_path: Path) -> None:
     found = made(story(3), tmp_path / "out")
     for place in (0, 3, found.n_tokens):
         assert len(found.read_tokens(place, place)) == 0
 
 
-def test_changing_a_text_does_not_change_the_shards(tmp_path: Path) -> None:
+def test_modifying_a_read_array_leaves_shards_unchanged(tmp_path: Path) -> None:
     found = made(story(3), tmp_path / "out")
     before = contents(tmp_path)
     found.read_tokens(0, 5).ids[:] = 0
@@ -157,7 +157,7 @@ def test_changing_a_text_does_not_change_the_shards(tmp_path: Path) -> None:
     assert found.read_tokens(0, 5).ids.any()
 
 
-def test_the_saved_tokenizer_is_the_one_given(tmp_path: Path) -> None:
+def test_saved_tokenizer_equals_the_given(tmp_path: Path) -> None:
     found = made(story(3), tmp_path / "out")
     text = "Anything? é\nYes."
     np.testing.assert_array_equal(found.tokenizer.encode(text).ids, tokenizer().encode(text).ids)
@@ -167,7 +167,7 @@ def test_ids_take_two_bytes_while_they_fit() -> None:
     assert [id_type(n) for n in (1, 2**16, 2**16 + 1)] == ["uint16", "uint16", "uint32"]
 
 
-def test_large_ids_are_read_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_large_ids_read_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     big = 2**31 + 7
     wide = Tokens(np.array([big, 0, 2**16]), np.array([7, 0, 1]))
     monkeypatch.setattr(Tokenizer, "encode_batch", lambda _, texts: [wide for _ in texts])
@@ -179,7 +179,7 @@ def test_large_ids_are_read_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     np.testing.assert_array_equal(found.read_tokens(0, 6).ids, [big, 0, 2**16] * 2)
 
 
-def test_an_id_that_the_tokenizer_does_not_have_is_an_error(
+def test_id_outside_the_vocabulary_is_an_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def encode(_: Tokenizer, texts: Sequence[str]) -> list[Tokens]:
@@ -203,7 +203,7 @@ def test_an_id_that_the_tokenizer_does_not_have_is_an_error(
     length=st.one_of(st.integers(1, 20), st.just(2**63)),
     unit=st.sampled_from(UNITS),
 )
-def test_rows_have_every_token_once_in_order_and_cross_no_document(
+def test_rows_cover_every_token_once_within_documents(
     tmp_path: Path,
     texts: list[str],
     shard_tokens: int,
@@ -236,7 +236,7 @@ def test_rows_have_every_token_once_in_order_and_cross_no_document(
     unit=st.sampled_from(UNITS),
     edges=st.lists(st.floats(0, 1), max_size=8),
 )
-def test_rows_within_spans_have_the_tokens_of_the_spans(
+def test_rows_within_spans_cover_the_spans(
     tmp_path: Path,
     texts: list[str],
     length: int,
@@ -262,7 +262,7 @@ def test_rows_within_spans_have_the_tokens_of_the_spans(
     shard_tokens=st.integers(1, 60),
     length=st.one_of(st.integers(1, 20), st.just(2**63)),
 )
-def test_rows_of_sentences_have_as_many_full_ones_of_a_document_as_fit(
+def test_sentence_rows_hold_as_many_full_sentences_as_fit(
     tmp_path: Path, texts: list[str], shard_tokens: int, length: int
 ) -> None:
     if not any(len(tokenizer().encode(text)) for text in texts):
@@ -281,7 +281,7 @@ def test_rows_of_sentences_have_as_many_full_ones_of_a_document_as_fit(
     assert (pieces[:, 1] <= found.document_spans[own, 1]).all()
 
 
-def test_rows_of_all_documents_are_rows_of_everything(tmp_path: Path) -> None:
+def test_rows_of_all_documents_equal_rows_of_everything(tmp_path: Path) -> None:
     found = made(story(30), tmp_path / "out")
     for unit in UNITS:
         np.testing.assert_array_equal(
@@ -289,7 +289,7 @@ def test_rows_of_all_documents_are_rows_of_everything(tmp_path: Path) -> None:
         )
 
 
-def test_a_long_unit_is_cut_into_consecutive_rows() -> None:
+def test_long_unit_is_split_into_consecutive_rows() -> None:
     cut = rows.split_spans(np.array([0, 7, 9]), np.array([7, 9, 12]), 3)
     assert cut.tolist() == [[0, 3], [3, 6], [6, 7], [7, 9], [9, 12]]
 
@@ -304,7 +304,7 @@ def test_a_long_unit_is_cut_into_consecutive_rows() -> None:
         (5, "document", [[0, 10**6]], "lie within 0 to"),
     ],
 )
-def test_rows_that_cannot_be_are_an_error(
+def test_impossible_rows_are_an_error(
     tmp_path: Path,
     length: int,
     unit: Literal["document"],
@@ -341,7 +341,7 @@ def test_whole_documents_are_held_out(sizes: list[int], share: float, seed: int)
     assert drawn <= max(1.5 * wanted, min(sizes))
 
 
-def test_about_the_share_is_held_out_and_the_seed_matters() -> None:
+def test_held_out_share_is_approximate_and_depends_on_seed() -> None:
     ends = np.arange(1, 1001) * 10
     spans = np.stack([ends - 10, ends], 1)
     first, second = rows.split_held_out(spans, 0.1, 0)[1], rows.split_held_out(spans, 0.1, 1)[1]
@@ -349,7 +349,7 @@ def test_about_the_share_is_held_out_and_the_seed_matters() -> None:
     assert first.tolist() != second.tolist()
 
 
-def test_of_two_documents_each_side_has_one(tmp_path: Path) -> None:
+def test_two_documents_are_split_one_each(tmp_path: Path) -> None:
     found = made(["aaaaaaaaaaaaaaaaaaaa", "b"], tmp_path / "out")
     for share in (0.001, 0.5, 0.99):
         train, dev = found.split_held_out(share)
@@ -360,9 +360,7 @@ def test_of_two_documents_each_side_has_one(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("share", [0.01, 0.3, 0.99])
-def test_of_a_single_document_the_end_is_held_out_from_a_sentence_on(
-    tmp_path: Path, share: float
-) -> None:
+def test_single_document_is_split_at_a_sentence(tmp_path: Path, share: float) -> None:
     found = made(["One is here. Two is here. Three is here. Four is here."], tmp_path / "out")
     train, dev = found.split_held_out(share)
     cut = int(dev[0, 0])
@@ -372,20 +370,20 @@ def test_of_a_single_document_the_end_is_held_out_from_a_sentence_on(
     assert 0 < cut < found.n_tokens
 
 
-def test_a_single_word_is_cut_anywhere(tmp_path: Path) -> None:
+def test_single_sentence_is_split_anywhere(tmp_path: Path) -> None:
     found = made(["abcdefghij"], tmp_path / "out")
     assert found.split_held_out(0.2)[1].tolist() == [[8, 10]]
     assert found.split_held_out(0.001)[1].tolist() == [[9, 10]]
     assert found.split_held_out(0.999)[1].tolist() == [[1, 10]]
 
 
-def test_nothing_is_held_out_of_a_single_token(tmp_path: Path) -> None:
+def test_single_token_cannot_be_split(tmp_path: Path) -> None:
     found = made(["a"], tmp_path / "out")
     with pytest.raises(ValueError, match="single token: nothing can be held out"):
         found.split_held_out(0.1)
 
 
-def test_a_share_of_zero_holds_out_nothing(tmp_path: Path) -> None:
+def test_share_zero_holds_out_nothing(tmp_path: Path) -> None:
     found = made(story(9), tmp_path / "out")
     train, dev = found.split_held_out(0.0)
     assert train.tolist() == found.document_spans.tolist()
@@ -394,7 +392,7 @@ def test_a_share_of_zero_holds_out_nothing(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("share", [-0.1, 1.0, float("nan")])
-def test_a_share_that_cannot_be_is_an_error(tmp_path: Path, share: float) -> None:
+def test_invalid_share_is_an_error(tmp_path: Path, share: float) -> None:
     found = made(story(9), tmp_path / "out")
     with pytest.raises(ValueError, match="at least 0 and below 1, got"):
         found.split_held_out(share)
@@ -404,7 +402,7 @@ def test_a_share_that_cannot_be_is_an_error(tmp_path: Path, share: float) -> Non
 
 
 @pytest.mark.parametrize("n_workers", [2, 3])
-def test_bytes_are_equal_whatever_the_workers(
+def test_bytes_are_equal_for_any_number_of_workers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, n_workers: int
 ) -> None:
     monkeypatch.setattr(workers, "WORKER_CHUNK_BYTES", 2000)  # 50 chunks
@@ -416,7 +414,7 @@ def test_bytes_are_equal_whatever_the_workers(
 
 
 @pytest.mark.parametrize("n_workers", [1, 2])
-def test_documents_are_read_as_they_are_needed(
+def test_documents_are_read_lazily(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, n_workers: int
 ) -> None:
     monkeypatch.setattr(workers, "WORKER_CHUNK_BYTES", 10 * (256 + 4))
@@ -436,7 +434,7 @@ def test_documents_are_read_as_they_are_needed(
     assert n_read == n_given == 300
 
 
-def test_a_text_that_the_tokenizer_refuses_is_named(
+def test_text_refused_by_the_tokenizer_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def encode(_: Tokenizer, texts: Sequence[str]) -> list[Tokens]:
@@ -450,7 +448,7 @@ def test_a_text_that_the_tokenizer_refuses_is_named(
 
 
 @pytest.mark.parametrize("n_workers", [1, 2])
-def test_half_a_surrogate_pair_is_named_and_what_is_closed_is_kept(
+def test_lone_surrogate_is_named_and_closed_shards_are_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, n_workers: int
 ) -> None:
     monkeypatch.setattr(workers, "WORKER_CHUNK_BYTES", 1)
@@ -464,13 +462,15 @@ def test_half_a_surrogate_pair_is_named_and_what_is_closed_is_kept(
     assert contents(mended.folder) == contents(made([*texts, "ab😀"], tmp_path / "2").folder)
 
 
-def test_a_worker_that_dies_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_repeatedly_dying_workers_are_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(workers, "_WORKER_SCRIPT", "import os; os.kill(os.getpid(), 9)")
     with pytest.raises(ChildProcessError, match=r"ended with status -9 .* was the memory enough"):
         made(story(9), tmp_path / "out", n_workers=2)
 
 
-def test_a_worker_that_is_killed_is_replaced(tmp_path: Path, monkeypatch, caplog) -> None:
+def test_killed_worker_is_replaced(tmp_path: Path, monkeypatch, caplog) -> None:
     first = workers._WORKER_SCRIPT.replace(
         "from unmask.shards.workers import run_worker\n",
         f"import os\ntry:\n    os.mkdir({str(tmp_path / 'died')!r})\n"
@@ -484,7 +484,7 @@ def test_a_worker_that_is_killed_is_replaced(tmp_path: Path, monkeypatch, caplog
     assert contents(many.folder) == contents(made(story(9), tmp_path / "2").folder)
 
 
-def test_a_mistake_in_the_documents_does_not_wait_for_the_workers(
+def test_document_error_does_not_wait_for_workers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(workers, "WORKER_CHUNK_BYTES", 1)
@@ -507,14 +507,14 @@ def read_text(found: TokenShards) -> list[int]:
 
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 @pytest.mark.parametrize("way", ["fork", "spawn"])
-def test_other_processes_read_the_same(tmp_path: Path, way: str) -> None:
+def test_other_processes_read_equally(tmp_path: Path, way: str) -> None:
     found = made(story(30), tmp_path / "out")
     here = read_text(found)  # maps the shard before the fork
     with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context(way)) as pool:
         assert pool.submit(read_text, found).result() == here
 
 
-def test_a_copy_knows_its_folder_from_anywhere(
+def test_pickled_shards_find_their_folder_from_anywhere(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -526,7 +526,7 @@ def test_a_copy_knows_its_folder_from_anywhere(
 
 
 @pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="needs /proc")
-def test_many_shards_do_not_use_up_the_file_descriptors(
+def test_many_shards_do_not_exhaust_file_descriptors(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(read, "_MAX_MAPPED_SHARDS", 3)
@@ -547,7 +547,7 @@ def of_two(texts: Sequence[str], border: int) -> Iterator[Document]:
 
 
 @pytest.mark.parametrize("n_workers", [1, 2])
-def test_each_document_says_of_which_source_it_is(tmp_path: Path, n_workers: int) -> None:
+def test_documents_record_their_source(tmp_path: Path, n_workers: int) -> None:
     texts = story(30)
     found = write_shards(
         of_two(texts, 21), tokenizer(), tmp_path / "out", n_workers=n_workers, shard_tokens=90
@@ -564,7 +564,7 @@ def test_each_document_says_of_which_source_it_is(tmp_path: Path, n_workers: int
     )
 
 
-def test_sources_are_told_of_what_was_interrupted_too(tmp_path: Path) -> None:
+def test_interrupted_preparation_keeps_sources(tmp_path: Path) -> None:
     texts = story(30)
 
     def stopped() -> Iterator[Document]:
@@ -578,7 +578,7 @@ def test_sources_are_told_of_what_was_interrupted_too(tmp_path: Path) -> None:
     assert found.manifest == whole.manifest
 
 
-def test_a_folder_from_before_sources_were_told_opens(tmp_path: Path) -> None:
+def test_folder_without_sources_opens(tmp_path: Path) -> None:
     write_shards(of_two(story(9), 4), tokenizer(), tmp_path, shard_tokens=90)
     path = tmp_path / "shards.json"
     said = json.loads(path.read_text())
@@ -590,7 +590,7 @@ def test_a_folder_from_before_sources_were_told_opens(tmp_path: Path) -> None:
     assert opened.n_documents == 7
 
 
-def test_parts_that_are_not_all_of_a_shard_are_refused(tmp_path: Path) -> None:
+def test_incomplete_parts_of_a_shard_are_refused(tmp_path: Path) -> None:
     write_shards(of_two(story(9), 4), tokenizer(), tmp_path)
     path = tmp_path / "shards.json"
     said = json.loads(path.read_text())
@@ -600,7 +600,7 @@ def test_parts_that_are_not_all_of_a_shard_are_refused(tmp_path: Path) -> None:
         TokenShards.open(tmp_path)
 
 
-def test_of_each_source_a_share_is_held_out_but_nothing_of_a_single_document(
+def test_each_source_is_held_out_except_single_documents(
     tmp_path: Path,
 ) -> None:
     texts = ["word " * (3 + i % 4) for i in range(51)]
@@ -627,9 +627,7 @@ def test_of_each_source_a_share_is_held_out_but_nothing_of_a_single_document(
 # Again, and interrupted
 
 
-def test_what_is_finished_is_not_made_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_finished_shards_are_not_rewritten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made(story(40), tmp_path / "out")
     before = contents(tmp_path)
     monkeypatch.setattr(write, "encode_documents", None)  # it is not even tried
@@ -639,7 +637,7 @@ def test_what_is_finished_is_not_made_again(
     assert contents(tmp_path) == before
 
 
-def test_documents_made_from_the_same_are_not_even_read(tmp_path: Path) -> None:
+def test_documents_of_equal_provenance_are_not_reread(tmp_path: Path) -> None:
     def ask(texts: Sequence[str] | None, made_from: str) -> TokenShards:
         given = iter(()) if texts is None else documents(texts)
         return write_shards(given, tokenizer(), tmp_path / "out", made_from=made_from)
@@ -655,7 +653,7 @@ def test_documents_made_from_the_same_are_not_even_read(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("finished", [True, False])
-def test_what_was_made_from_something_else_is_refused(
+def test_shards_of_other_settings_are_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, finished: bool
 ) -> None:
     monkeypatch.setattr(workers, "WORKER_CHUNK_BYTES", 1)
@@ -683,20 +681,20 @@ def test_what_was_made_from_something_else_is_refused(
     assert contents(out) == before
 
 
-def test_a_folder_with_something_else_in_it_is_refused(tmp_path: Path) -> None:
+def test_foreign_folder_is_refused(tmp_path: Path) -> None:
     (tmp_path / "thesis.tex").write_text("mine")
     with pytest.raises(FileExistsError, match="is not empty and holds no prepared tokens"):
         made(story(3), tmp_path)
     assert contents(tmp_path) == {"thesis.tex": b"mine"}
 
 
-def test_an_empty_folder_and_folders_that_are_not_there_will_do(tmp_path: Path) -> None:
+def test_empty_or_missing_folders_are_accepted(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     for out in (tmp_path / "empty", tmp_path / "not" / "yet"):
         assert made(story(3), out).n_documents == 2
 
 
-def test_two_at_once_are_refused(tmp_path: Path) -> None:
+def test_concurrent_writers_are_refused(tmp_path: Path) -> None:
     descriptor = os.open(tmp_path, os.O_RDONLY)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
@@ -738,7 +736,7 @@ def stop_at(patch: pytest.MonkeyPatch, step: int, error: BaseException) -> list[
 
 
 @pytest.mark.parametrize("error", [Killed(), OSError(errno.ENOSPC, "No space left on device")])
-def test_stopped_at_any_step_it_says_that_it_is_unfinished_and_goes_on(
+def test_interruption_at_any_step_is_marked_unfinished_and_resumes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: BaseException
 ) -> None:
     texts = ["", *story(8), "", ""]
@@ -764,9 +762,7 @@ def test_stopped_at_any_step_it_says_that_it_is_unfinished_and_goes_on(
         assert contents(out) == whole, f"step {step} of {steps[0]}"
 
 
-def test_the_shards_that_are_closed_are_not_made_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_closed_shards_are_kept_on_resume(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     texts = story(40)
     monkeypatch.setattr(workers, "WORKER_CHUNK_BYTES", 1)
     with pytest.raises(ValueError, match="surrogate"):
@@ -780,9 +776,7 @@ def test_the_shards_that_are_closed_are_not_made_again(
     )
 
 
-def test_a_closed_shard_that_was_damaged_since_is_made_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_damaged_closed_shard_is_rewritten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     texts, out = story(40), tmp_path / "out"
     monkeypatch.setattr(workers, "WORKER_CHUNK_BYTES", 1)
     with pytest.raises(ValueError, match="surrogate"):
@@ -797,7 +791,7 @@ def test_a_closed_shard_that_was_damaged_since_is_made_again(
     assert contents(out) == contents(made(texts, tmp_path / "2").folder)
 
 
-def test_more_documents_after_the_last_shard_was_written_give_what_they_would_have_given(
+def test_documents_added_after_interruption_give_equal_result(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patch:
@@ -843,7 +837,7 @@ def running(word: str) -> list[str]:
     return found
 
 
-def test_killed_at_any_instant_it_goes_on_and_gives_the_same_bytes(tmp_path: Path) -> None:
+def test_kill_at_any_instant_resumes_to_equal_bytes(tmp_path: Path) -> None:
     tokenizer().save(tmp_path / "tokenizer")
 
     def begin(out: str, n_workers: int) -> "subprocess.Popen[bytes]":
@@ -882,13 +876,13 @@ def test_killed_at_any_instant_it_goes_on_and_gives_the_same_bytes(tmp_path: Pat
 # Damage
 
 
-def test_checksums_of_what_was_written_agree(tmp_path: Path) -> None:
+def test_checksums_of_written_files_match(tmp_path: Path) -> None:
     made(story(40), tmp_path / "out")
     TokenShards.open(tmp_path / "out", verify_contents=True)
 
 
 @pytest.mark.parametrize("kind", ["tokens", "marks", "documents"])
-def test_a_truncated_file_is_named(tmp_path: Path, kind: str) -> None:
+def test_truncated_file_is_named(tmp_path: Path, kind: str) -> None:
     made(story(40), tmp_path / "out")
     path = tmp_path / "out" / f"00001.{kind}"
     size = path.stat().st_size
@@ -900,7 +894,7 @@ def test_a_truncated_file_is_named(tmp_path: Path, kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", ["tokens", "marks", "documents"])
-def test_a_changed_byte_is_found_and_the_file_is_named(tmp_path: Path, kind: str) -> None:
+def test_changed_byte_is_detected_and_named(tmp_path: Path, kind: str) -> None:
     made(story(40), tmp_path / "out")
     path = tmp_path / "out" / f"00001.{kind}"
     data = bytearray(path.read_bytes())
@@ -911,7 +905,7 @@ def test_a_changed_byte_is_found_and_the_file_is_named(tmp_path: Path, kind: str
         TokenShards.open(tmp_path / "out", verify_contents=True)
 
 
-def test_offsets_of_documents_that_make_no_sense_are_an_error(tmp_path: Path) -> None:
+def test_inconsistent_document_offsets_are_an_error(tmp_path: Path) -> None:
     made(story(40), tmp_path / "out")
     path = tmp_path / "out" / "00000.documents"
     offsets = np.fromfile(path, "<i8")
@@ -921,14 +915,14 @@ def test_offsets_of_documents_that_make_no_sense_are_an_error(tmp_path: Path) ->
         TokenShards.open(tmp_path / "out").row_spans(5)
 
 
-def test_a_missing_file_is_named(tmp_path: Path) -> None:
+def test_missing_file_is_named(tmp_path: Path) -> None:
     made(story(40), tmp_path / "out")
     (tmp_path / "out" / "00001.marks").unlink()
     with pytest.raises(FileNotFoundError, match=r"00001\.marks is missing"):
         TokenShards.open(tmp_path / "out")
 
 
-def test_another_tokenizer_in_the_folder_is_an_error(tmp_path: Path) -> None:
+def test_other_tokenizer_in_the_folder_is_an_error(tmp_path: Path) -> None:
     found = made(story(3), tmp_path / "out")
     with (tmp_path / "out" / "tokenizer" / "tokenizer.json").open("a") as file:
         file.write("\n")
@@ -938,7 +932,7 @@ def test_another_tokenizer_in_the_folder_is_an_error(tmp_path: Path) -> None:
         _ = found.tokenizer
 
 
-def test_a_folder_without_shards_is_an_error(tmp_path: Path) -> None:
+def test_folder_without_shards_is_an_error(tmp_path: Path) -> None:
     for folder in (tmp_path, tmp_path / "nowhere"):
         with pytest.raises(
             FileNotFoundError, match=re.escape(f"{folder} holds no prepared tokens")
@@ -958,7 +952,7 @@ def test_a_folder_without_shards_is_an_error(tmp_path: Path) -> None:
         ("colour", "red", "unknown key"),
     ],
 )
-def test_a_manifest_that_cannot_be_is_an_error(
+def test_impossible_manifest_is_an_error(
     tmp_path: Path, key: str, value: object, says: str
 ) -> None:
     made(story(3), tmp_path)
@@ -969,7 +963,7 @@ def test_a_manifest_that_cannot_be_is_an_error(
     assert "shards.json" in str(caught.value)
 
 
-def test_counts_of_a_shard_that_cannot_be_are_an_error(tmp_path: Path) -> None:
+def test_impossible_shard_counts_are_an_error(tmp_path: Path) -> None:
     made(story(9), tmp_path)
     manifest = json.loads((tmp_path / "shards.json").read_text())
     manifest["shards"][1]["n_documents_read"] = manifest["shards"][0]["n_documents_read"]
@@ -979,21 +973,21 @@ def test_counts_of_a_shard_that_cannot_be_are_an_error(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "\udcff"])
-def test_a_manifest_that_is_none_is_an_error(tmp_path: Path, text: str) -> None:
+def test_malformed_manifest_is_an_error(tmp_path: Path, text: str) -> None:
     made(story(3), tmp_path)
     (tmp_path / "shards.json").write_bytes(text.encode(errors="surrogateescape"))
     with pytest.raises(ValueError, match=r"shards\.json"):
         TokenShards.open(tmp_path)
 
 
-def test_a_copied_folder_opens(tmp_path: Path) -> None:
+def test_copied_folder_opens(tmp_path: Path) -> None:
     found = made(story(3), tmp_path / "out")
     shutil.copytree(found.folder, tmp_path / "copy")
     copied = TokenShards.open(tmp_path / "copy", verify_contents=True)
     assert copied.read_tokens(0, 9).ids.tolist() == found.read_tokens(0, 9).ids.tolist()
 
 
-def test_a_document_ends_with_the_end_token_where_no_frame_puts_it(tmp_path: Path) -> None:
+def test_document_ends_with_end_token_if_no_frame_adds_it(tmp_path: Path) -> None:
     texts = ["one text", "", "another\none"]
     gpt2 = train_tokenizer(TokenizerSpec(ByteBPE(300), GPT2), texts)
     written = write_shards(documents(texts), gpt2, tmp_path / "gpt2")

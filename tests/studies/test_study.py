@@ -72,7 +72,7 @@ def steps_taken(folder: Path) -> int:
     return len((folder / "log.jsonl").read_text().splitlines())
 
 
-def test_a_study_is_run_cell_by_cell_and_goes_on(home: Path, monkeypatch) -> None:
+def test_study_runs_cell_by_cell_and_resumes(home: Path, monkeypatch) -> None:
     made = going(home, cells=["much"])
     (undone, done) = made.cell_results
     assert (undone.name, undone.loss, undone.scores) == ("little", None, ())
@@ -105,7 +105,7 @@ def test_a_study_is_run_cell_by_cell_and_goes_on(home: Path, monkeypatch) -> Non
     ]
 
 
-def test_a_cell_may_read_nothing_and_be_tuned_from_random_weights(home: Path) -> None:
+def test_cell_may_skip_pretraining_for_random_weights(home: Path) -> None:
     path = home / "rates.toml"
     path.write_text(STUDY.replace('{name = "little",', '{name = "none", token_factor = 0.0,'))
     none, much = going(home).cell_results
@@ -132,7 +132,7 @@ cells = [
 """
 
 
-def test_a_cell_may_be_word_vectors(home: Path) -> None:
+def test_cell_may_be_word_vectors(home: Path) -> None:
     (home / "rates.toml").write_text(VECTORS)
     drawn, words = going(home).cell_results
     assert len(drawn.averages()) == len(words.averages()) == 1
@@ -167,7 +167,9 @@ def _interrupt(job: object) -> bool:
         ({"tasks_data": "tasks"}, "has its tasks from the Hub, not from .*tasks; give the same"),
     ],
 )
-def test_another_study_is_refused(home: Path, change: dict, message: str, monkeypatch) -> None:
+def test_folder_of_another_study_is_refused(
+    home: Path, change: dict, message: str, monkeypatch
+) -> None:
     study = read_study(home / "rates.toml")
     (home / "out").mkdir()
     data, whole = [str(home / "text.txt")], to_dict(study)
@@ -198,7 +200,7 @@ def test_another_study_is_refused(home: Path, change: dict, message: str, monkey
         ),
     ],
 )
-def test_a_changed_file_is_told_with_what_has_changed(home: Path, old, new, message) -> None:
+def test_changed_study_file_is_reported_with_the_change(home: Path, old, new, message) -> None:
     study = read_study(home / "rates.toml")
     (home / "out").mkdir()
     told = {"study": to_dict(study), "data": [str(home / "text.txt")], "cells": []}
@@ -217,7 +219,7 @@ def test_a_changed_file_is_told_with_what_has_changed(home: Path, old, new, mess
         (None, "holds files, but not a study"),
     ],
 )
-def test_what_is_no_study_is_left_as_it_is(home: Path, said: str | None, message: str) -> None:
+def test_foreign_folder_is_left_alone(home: Path, said: str | None, message: str) -> None:
     (home / "out").mkdir()
     (home / "out" / ("mine.txt" if said is None else "study.json")).write_text(said or "")
     with pytest.raises(ValueError, match=message):
@@ -225,7 +227,7 @@ def test_what_is_no_study_is_left_as_it_is(home: Path, said: str | None, message
     assert len(list((home / "out").iterdir())) == 1
 
 
-def test_outcomes_that_are_none_are_told_with_their_place(home: Path) -> None:
+def test_malformed_results_are_reported_with_their_place(home: Path) -> None:
     study = read_study(home / "rates.toml")
     told = {"study": to_dict(study), "data": [str(home / "text.txt")], "cells": [{"name": 3}]}
     (home / "out").mkdir()
@@ -234,7 +236,7 @@ def test_outcomes_that_are_none_are_told_with_their_place(home: Path) -> None:
         going(home, resume=True)
 
 
-def test_a_report_that_is_missing_is_written(home: Path, monkeypatch) -> None:
+def test_missing_report_is_rewritten(home: Path, monkeypatch) -> None:
     def die(folder: Path) -> None:
         raise KeyboardInterrupt
 
@@ -267,7 +269,7 @@ def test_a_report_that_is_missing_is_written(home: Path, monkeypatch) -> None:
         ("epochs = 1", "epochs = inf"),
     ],
 )
-def test_a_mistake_is_told_before_anything_is_run(
+def test_mistake_is_reported_before_anything_runs(
     home: Path, line: str, message: str, capsys
 ) -> None:
     (home / "rates.toml").write_text(STUDY.replace(line, message), encoding="utf-8")
@@ -316,7 +318,7 @@ NAN = """objective = {kind = "Objective", corrupt = {kind = "MaskInPlace"},
         ("=0.5", "=7", r"cell much: changes objective\..*=7: .* at most 1, got 7"),
     ],
 )
-def test_a_mistake_is_told_with_its_place(home: Path, old: str, new: str, message: str) -> None:
+def test_mistake_is_reported_with_its_place(home: Path, old: str, new: str, message: str) -> None:
     assert old in STUDY
     (home / "rates.toml").write_text(STUDY.replace(old, new))
     with pytest.raises(ValueError, match=message):
@@ -328,7 +330,7 @@ def test_a_mistake_is_told_with_its_place(home: Path, old: str, new: str, messag
     "change",
     ["steps=7", "model=bert-mini", "data=['x']", "vocab_size=500", "sampling_exponent=0.5"],
 )
-def test_what_a_study_says_itself_is_not_changed(home: Path, change: str) -> None:
+def test_options_set_by_the_study_are_refused(home: Path, change: str) -> None:
     (home / "rates.toml").write_text(STUDY.replace("dev_fraction=0.1", change))
     key = change.split("=")[0]
     with pytest.raises(ValueError, match=rf"rates.toml: .*changes: {key} cannot be changed"):
@@ -336,7 +338,7 @@ def test_what_a_study_says_itself_is_not_changed(home: Path, change: str) -> Non
     assert not (home / "out").exists()
 
 
-def test_an_unknown_study_is_told_with_the_nearest() -> None:
+def test_unknown_study_suggests_the_nearest() -> None:
     with pytest.raises(ValueError, match="unknown study 'bart-noise'; did you mean 'bart-noises'"):
         find_study("bart-noise")
 
@@ -361,7 +363,7 @@ def test_two_processes_share_the_cells(home: Path) -> None:
     assert [bool(one.scores) for one in made.cell_results] == [True, True]
 
 
-def test_what_is_done_is_not_even_opened_again(home: Path) -> None:
+def test_finished_cells_are_not_reopened(home: Path) -> None:
     made = going(home)
     assert all(one.is_done(made.benchmarks) for one in made.cell_results)
     assert {one.parameters for one in made.cell_results} == {made.cell_results[0].parameters} != {0}
@@ -371,7 +373,7 @@ def test_what_is_done_is_not_even_opened_again(home: Path) -> None:
 
 
 @pytest.mark.parametrize("cells", [("little",), ("little", "much")])
-def test_a_cell_that_fails_is_told_and_the_others_are_run(
+def test_failed_cell_is_reported_and_others_run(
     home: Path, monkeypatch, cells: tuple[str, ...]
 ) -> None:
     def diverge(base: Path, **_: object) -> None:
@@ -395,7 +397,7 @@ class ReachedError(Exception):
     """The next cell was begun."""
 
 
-def test_text_that_cannot_be_read_leaves_no_folder(home: Path) -> None:
+def test_unreadable_text_leaves_no_folder(home: Path) -> None:
     (home / "text.en").write_text("a")
     for name, error in (("text.en", ValueError), ("none.txt", FileNotFoundError)):
         with pytest.raises(error, match=name):
@@ -427,7 +429,7 @@ def test_every_cell_of_a_published_study_can_be_built(name: str) -> None:
         assert math.ceil(study.token_budget(cell) / recipe.batch_tokens) == math.ceil(steps)
 
 
-def test_the_studies_of_t5_ask_what_its_tables_do() -> None:
+def test_t5_studies_equal_the_tables_of_the_paper() -> None:
     for name, table in {
         "t5-objectives": T5_OBJECTIVES, "t5-rates": T5_BY_RATE, "t5-spans": T5_BY_SPAN_LENGTH,
     }.items():  # fmt: skip
@@ -439,7 +441,7 @@ def test_the_studies_of_t5_ask_what_its_tables_do() -> None:
             assert cell.name.endswith(key if isinstance(key, str) else f"-{key:g}")
 
 
-def test_architectures_are_of_the_sizes_of_t5_s_table_and_read_as_much_text() -> None:
+def test_t5_architectures_have_the_sizes_and_tokens_of_the_table() -> None:
     study = STUDIES["t5-architectures"]
     text: dict[str, set[int]] = {"denoising": set(), "language": set()}
     layers: dict[str, tuple[int, ...]] = {}
@@ -458,7 +460,7 @@ def test_architectures_are_of_the_sizes_of_t5_s_table_and_read_as_much_text() ->
     }  # fmt: skip
 
 
-def test_a_cell_s_objective_is_written_in_a_file_as_in_a_recipe(home: Path) -> None:
+def test_cell_objective_is_written_as_in_a_recipe(home: Path) -> None:
     own = 'changes = ["objective.select.rate=0.5"]'
     told = (
         'objective = {kind="Objective",select={kind="TokenMasking",rate=0.5},'
@@ -494,7 +496,7 @@ def _ran(own: tuple[float, ...]) -> tuple[BenchmarkResult, ...]:
     )
 
 
-def test_the_average_is_of_each_seed() -> None:
+def test_average_is_taken_per_seed() -> None:
     made = some({"x": (0.2, 0.6), "y": ()})
     assert made.cell_results[0].averages() == pytest.approx([40, 50])
     assert made.to_table()[1][0] == ["x", "5", "1.000", "25.0 ± 7.1", "65.0 ± 7.1", "45.0 ± 7.1"]
@@ -502,7 +504,7 @@ def test_the_average_is_of_each_seed() -> None:
     assert "| x | 5 | 1.000 | 25.0 ± 7.1 |" in format_markdown(made)
 
 
-def test_a_task_that_was_left_out_of_a_cell_is_told() -> None:
+def test_task_missing_from_a_cell_is_reported() -> None:
     made = some({"x": (0.2, 0.6)})
     lacking = BenchmarkResult(
         name="B", folder="B", task="classify", error="b.tsv:3: a row has 1 field"
@@ -513,7 +515,7 @@ def test_a_task_that_was_left_out_of_a_cell_is_told() -> None:
     assert not made.cell_results[0].is_done(made.benchmarks)
 
 
-def test_the_picture_has_a_dot_for_each_score_in_its_place() -> None:
+def test_plot_has_a_dot_for_each_score() -> None:
     made = some({"x": (0.2, 0.6), "y": (0.4, 0.9)})
     root = ElementTree.fromstring(draw_svg(made))
     dots = [e for e in root.iter() if e.tag.endswith("circle")]
@@ -573,7 +575,7 @@ def facts(folder: Path) -> dict:
     return json.loads((folder / "unmask.json").read_text())
 
 
-def test_a_cell_may_begin_with_the_weights_of_another(stages: Path, monkeypatch) -> None:
+def test_cell_may_start_from_weights_of_another(stages: Path, monkeypatch) -> None:
     out = stages / "out"
     with monkeypatch.context() as patch:
         patch.setattr(running, "finetune_suite", _stop)
@@ -618,14 +620,14 @@ def _stop(*args: object, **options: object) -> None:
         ('tune = "gradual"}', 'tune = "slow"}', "tune must be one of full, "),
     ],
 )
-def test_a_cell_that_cannot_begin_is_told(stages: Path, old: str, new: str, message: str) -> None:
+def test_cell_that_cannot_start_is_reported(stages: Path, old: str, new: str, message: str) -> None:
     (stages / "stages.toml").write_text(STAGES.replace(old, new), encoding="utf-8")
     with pytest.raises((ValueError, FileNotFoundError), match=message):
         staged(stages)
     assert not (stages / "out").exists()
 
 
-def test_a_study_that_was_begun_before_cells_had_more_to_say_goes_on(home: Path) -> None:
+def test_study_of_an_earlier_version_resumes(home: Path) -> None:
     made = going(home)
     path = home / "out/study.json"
     told = json.loads(path.read_text())

@@ -94,7 +94,7 @@ def by_name(entries: list[LocatedBenchmark]) -> dict[str, LocatedBenchmark]:
     return {entry.name: entry for entry in entries}
 
 
-def test_files_are_found_in_the_original_layout_and_in_ours(glue: Path) -> None:
+def test_files_are_found_in_original_and_own_layout(glue: Path) -> None:
     found = by_name(find_suite("glue", glue)[0])
     assert list(found) == ["CoLA", "SST-2", "MRPC", "STS-B"]
     cola, mrpc = found["CoLA"], found["MRPC"]
@@ -110,14 +110,14 @@ def test_files_are_found_in_the_original_layout_and_in_ours(glue: Path) -> None:
     assert by_name(find_suite("glue", glue)[0])["CoLA"].column_names == ()
 
 
-def test_a_folder_of_the_suite_within_the_given_one_is_found_too(glue: Path) -> None:
+def test_suite_folder_within_the_given_one_is_found(glue: Path) -> None:
     (glue / "glue").mkdir()
     for name in ("CoLA", "MRPC", "STS-B", "SST-2", "RTE"):
         (glue / name).rename(glue / "glue" / name)
     assert by_name(find_suite("glue", glue)[0])["CoLA"].train == str(glue / "glue/CoLA/train.tsv")
 
 
-def test_what_is_missing_is_said(glue: Path) -> None:
+def test_missing_files_are_reported(glue: Path) -> None:
     notes = find_suite("glue", glue)[1]
     assert "QNLI is left out: there is no QNLI/train.tsv" in notes
     assert "SST-2 has no dev file: there is no SST-2/dev.tsv" in notes
@@ -133,9 +133,7 @@ def test_what_is_missing_is_said(glue: Path) -> None:
     assert not any(note.startswith(("MRPC", "CoLA")) for note in notes)
 
 
-def test_what_is_looked_for_is_listed_once_and_a_note_is_of_its_suite_alone(
-    tmp_path: Path, glue: Path
-) -> None:
+def test_searched_files_are_listed_once_per_suite(tmp_path: Path, glue: Path) -> None:
     (tmp_path / "void").mkdir()
     with pytest.raises(FileNotFoundError) as caught:
         find_suite("glue", tmp_path / "void")
@@ -144,7 +142,7 @@ def test_what_is_looked_for_is_listed_once_and_a_note_is_of_its_suite_alone(
     assert not any("GLUE" in note for note in find_suite("topics")[1])
 
 
-def test_what_learns_from_others_needs_its_own_test_file(tmp_path: Path) -> None:
+def test_transfer_benchmark_needs_its_own_test_file(tmp_path: Path) -> None:
     put(tmp_path, "squad/train-v1.1.json", "{}")
     found, notes = find_suite("questions", tmp_path)
     assert list(by_name(found)) == ["SQuAD"]
@@ -153,7 +151,7 @@ def test_what_learns_from_others_needs_its_own_test_file(tmp_path: Path) -> None
     assert by_name(find_suite("questions", tmp_path)[0])["XQuAD English"].dev is None
 
 
-def test_an_unknown_suite_or_folder_is_an_error(tmp_path: Path) -> None:
+def test_unknown_suite_or_folder_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"unknown suite 'glu'; did you mean 'glue'\? \(known: "
                        r"as-text, choices, glue, .*\); or name a TOML file"):  # fmt: skip
         find_suite("glu", tmp_path)
@@ -178,7 +176,7 @@ files = [{train = "pairs.jsonl"}, {train = "hf:owner/pairs::train"}]
 """
 
 
-def test_a_suite_of_ones_own_is_read_from_toml(tmp_path: Path) -> None:
+def test_user_suite_is_read_from_toml(tmp_path: Path) -> None:
     path = put(tmp_path, "mine.toml", OWN)
     put(tmp_path, "sms/train.tsv", "kind\tmessage\nham\thi\n")
     (spam, pairs), notes = find_suite(str(path))
@@ -212,7 +210,7 @@ def test_a_suite_of_ones_own_is_read_from_toml(tmp_path: Path) -> None:
          r"mine\.toml: benchmarks\[1\] lacks files"),
     ],
 )  # fmt: skip
-def test_each_mistake_in_toml_is_one_line(tmp_path: Path, text: str, message: str) -> None:
+def test_each_toml_mistake_is_one_line(tmp_path: Path, text: str, message: str) -> None:
     path = put(tmp_path, "mine.toml", text)
     with pytest.raises(ValueError, match=message) as caught:
         find_suite(str(path))
@@ -220,12 +218,12 @@ def test_each_mistake_in_toml_is_one_line(tmp_path: Path, text: str, message: st
     assert "\n" not in str(caught.value)
 
 
-def test_a_toml_file_that_is_not_there_is_named(tmp_path: Path) -> None:
+def test_missing_toml_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match=r"none\.toml: no such file"):
         find_suite(str(tmp_path / "none.toml"))
 
 
-def test_an_abstract_that_is_a_list_of_sentences_keeps_its_beginning(tmp_path: Path) -> None:
+def test_list_of_abstract_sentences_keeps_its_start(tmp_path: Path) -> None:
     """Other lists are turns of a dialog, of which the newest stay."""
     for split in ("train", "dev", "test"):
         line = {"source": ["We ask.", "We answer."], "target": ["An answer.", "It is known."]}
@@ -240,7 +238,7 @@ def test_an_abstract_that_is_a_list_of_sentences_keeps_its_beginning(tmp_path: P
     assert parse_template(dialog["template"], "template").truncation_keeps == "end"
 
 
-def test_without_a_folder_the_hub_is_named_and_nothing_fetched(monkeypatch) -> None:
+def test_without_folder_the_hub_is_listed_but_not_fetched(monkeypatch) -> None:
     def never(*_: object, **__: object) -> None:
         raise AssertionError
 
@@ -280,7 +278,7 @@ def hub(tmp_path: Path, monkeypatch) -> list[tuple[str, str]]:
     return asked
 
 
-def test_an_entry_of_the_hub_is_fetched_and_read_with_the_names_of_its_labels(hub) -> None:
+def test_hub_entry_is_fetched_with_its_label_names(hub) -> None:
     entry = fetch_files(by_name(find_suite("glue")[0])["SST-2"])
     assert hub == [
         ("nyu-mll/glue", "sst2/train/*.parquet"), ("nyu-mll/glue", "sst2/validation/*.parquet"),
@@ -292,7 +290,7 @@ def test_an_entry_of_the_hub_is_fetched_and_read_with_the_names_of_its_labels(hu
     assert fetch_files(entry) == entry
 
 
-def test_what_the_hub_does_not_have_is_one_line(hub, monkeypatch) -> None:
+def test_missing_hub_data_is_one_line(hub, monkeypatch) -> None:
     with pytest.raises(FileNotFoundError, match=r"hf:a/b::train: the Hub has no default/train/\*"):
         fetch_split("hf:a/b::train")
     with pytest.raises(ValueError, match="hf:a/b:two:train: must be one file, got 2"):
@@ -306,7 +304,7 @@ def test_what_the_hub_does_not_have_is_one_line(hub, monkeypatch) -> None:
         fetch_split("hf:a/b:c:train")
 
 
-def test_suites_say_what_can_be_done() -> None:
+def test_suites_describe_runnable_benchmarks() -> None:
     for name, suite in SUITES.items():
         assert suite.name == name
         for one in suite.benchmarks:
@@ -318,7 +316,7 @@ def test_suites_say_what_can_be_done() -> None:
                 assert files.label, one.name
 
 
-def test_a_benchmark_without_files_is_refused() -> None:
+def test_benchmark_without_files_is_refused() -> None:
     with pytest.raises(ValueError, match="benchmark 'a' has no files"):
         Benchmark(name="a", task="tag", files=())
     one = Benchmark(name="a", task="tag", files=(BenchmarkFiles(train="a.conllu"),))
@@ -370,7 +368,7 @@ def labels_read(entry: LocatedBenchmark, table: Table) -> set[str]:
 
 
 @pytest.mark.skipif(not SHARED.is_dir(), reason="the shared data are not here")
-def test_all_that_the_shared_data_hold_is_found() -> None:
+def test_all_shared_data_is_found() -> None:
     found = [entry for name in SUITES for entry in find_suite(name, SHARED)[0]]
     whole = [entry.name for entry in found if entry.rows is None]
     assert sorted(set(whole)) == sorted(PUBLISHED)
@@ -406,18 +404,18 @@ SMALL = [
 
 @pytest.mark.skipif(not SHARED.is_dir(), reason="the shared data are not here")
 @pytest.mark.parametrize(("suite", "name"), SMALL)
-def test_columns_and_labels_are_as_the_small_files_have_them(suite: str, name: str) -> None:
+def test_columns_and_labels_match_small_files(suite: str, name: str) -> None:
     check(suite, name)
 
 
 @pytest.mark.slow
 @pytest.mark.skipif(not SHARED.is_dir(), reason="the shared data are not here")
 @pytest.mark.parametrize(("suite", "name"), [one for one in BENCHMARKS if one[1] in PUBLISHED])
-def test_columns_and_labels_are_as_all_files_have_them(suite: str, name: str) -> None:
+def test_columns_and_labels_match_all_files(suite: str, name: str) -> None:
     check(suite, name)
 
 
-def test_every_bundled_suite_is_a_file_that_can_be_read() -> None:
+def test_every_bundled_suite_is_readable() -> None:
     files = list(SUITES_FOLDER.rglob("*.toml"))
     assert sorted(path.stem for path in files) == list(SUITES)
     assert len(SUITES) == len(files) >= 14
@@ -427,7 +425,7 @@ def test_every_bundled_suite_is_a_file_that_can_be_read() -> None:
 
 
 @pytest.mark.parametrize("name", SUITES)
-def test_bundled_benchmarks_name_their_papers_columns_and_metrics(name: str) -> None:
+def test_bundled_benchmarks_name_paper_columns_and_metrics(name: str) -> None:
     for one in SUITES[name].benchmarks:
         assert re.search(r"arXiv:\d{4}\.\d{4,5}|aclanthology\.org/\w|doi:10\.", one.paper), one.name
         assert one.metric in METRICS
@@ -445,7 +443,7 @@ def test_bundled_benchmarks_name_their_papers_columns_and_metrics(name: str) -> 
         ("trec-few", ("topics",), {"name", "rows"}),
     ],
 )
-def test_a_benchmark_in_two_suites_has_the_same_files(name: str, of, changed: set[str]) -> None:
+def test_benchmark_in_two_suites_has_equal_files(name: str, of, changed: set[str]) -> None:
     """Suites are written out, so what they share is written twice: here it is compared."""
     theirs = {one.name: one for suite in of for one in SUITES[suite].benchmarks}
     for one in SUITES[name].benchmarks:

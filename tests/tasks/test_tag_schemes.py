@@ -32,13 +32,13 @@ anything = st.lists(any_tag, max_size=12) | st.lists(io_tag, max_size=12)
 
 
 @given(anything)
-def test_entities_are_those_of_seqeval_even_where_tags_break_their_scheme(tags) -> None:
+def test_entities_equal_seqeval_even_for_ill_formed_tags(tags) -> None:
     theirs = [(start, end + 1, kind) for kind, start, end in get_entities(tags)]
     assert extract_entities(tags) == theirs
 
 
 @given(st.lists(st.lists(st.tuples(any_tag, any_tag), max_size=8), min_size=1, max_size=4))
-def test_scores_are_those_of_seqeval(rows) -> None:
+def test_scores_equal_seqeval(rows) -> None:
     truth, said = ([[pair[i] for pair in row] for row in rows] for i in (0, 1))
     ours = entity_scores(truth, said)
     with warnings.catch_warnings():
@@ -49,7 +49,7 @@ def test_scores_are_those_of_seqeval(rows) -> None:
 
 
 @given(anything, schemes)
-def test_repaired_tags_have_the_same_entities_and_need_no_repair(tags, scheme) -> None:
+def test_repair_keeps_entities_and_is_idempotent(tags, scheme) -> None:
     repaired = repair_tags(tags, scheme)
     assert extract_entities(repaired) == extract_entities(tags)
     assert repair_tags(repaired, scheme) == repaired
@@ -57,13 +57,13 @@ def test_repaired_tags_have_the_same_entities_and_need_no_repair(tags, scheme) -
 
 
 @given(anything, schemes)
-def test_repaired_tags_obey_their_scheme(tags, scheme) -> None:
+def test_repaired_tags_are_well_formed(tags, scheme) -> None:
     repaired = [None, *repair_tags(tags, scheme), None]
     assert all(is_allowed_transition(a, b, scheme) for a, b in pairwise(repaired))
 
 
 @given(anything, schemes)
-def test_what_obeys_its_scheme_is_left_as_it_is(tags, scheme) -> None:
+def test_well_formed_tags_are_unchanged(tags, scheme) -> None:
     kept = set(scheme_labels(entity_types(tags), scheme))
     ends = [None, *tags, None]
     obeys = all(is_allowed_transition(a, b, scheme) for a, b in pairwise(ends))
@@ -71,7 +71,7 @@ def test_what_obeys_its_scheme_is_left_as_it_is(tags, scheme) -> None:
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
-def test_what_obeys_its_scheme_is_exactly_what_can_be_written(scheme) -> None:
+def test_well_formed_is_exactly_what_can_be_written(scheme) -> None:
     labels = scheme_labels(("X", "Y"), scheme)
     for tags in product(labels, repeat=4):
         ends = [None, *tags, None]
@@ -94,7 +94,7 @@ def test_what_obeys_its_scheme_is_exactly_what_can_be_written(scheme) -> None:
         ("IOB1", "B-X I-X O B-Y B-Y", "I-X I-X O I-Y B-Y"),
     ],
 )
-def test_repair_by_hand(scheme, tags, repaired) -> None:
+def test_repair_equals_hand_computation(scheme, tags, repaired) -> None:
     assert repair_tags(tags.split(), scheme) == repaired.split()
 
 
@@ -102,7 +102,7 @@ parts = st.lists(st.tuples(st.integers(0, 2), st.integers(1, 3), st.sampled_from
 
 
 @given(parts, st.integers(0, 3), schemes)
-def test_entities_written_as_tags_are_read_back(parts, rest, scheme) -> None:
+def test_entities_written_as_tags_read_back(parts, rest, scheme) -> None:
     found, end = [], 0
     for gap, n, kind in parts:
         found.append((end + gap, end + gap + n, kind))
@@ -113,19 +113,19 @@ def test_entities_written_as_tags_are_read_back(parts, rest, scheme) -> None:
 
 
 @given(anything, schemes, schemes)
-def test_translated_there_and_back_tags_are_the_same(tags, one, other) -> None:
+def test_translating_schemes_there_and_back_is_identity(tags, one, other) -> None:
     first = repair_tags(tags, one)
     assert repair_tags(repair_tags(first, other), one) == first
 
 
 @pytest.mark.parametrize("found", [[(0, 2, "X"), (1, 3, "Y")], [(1, 1, "X")], [(2, 4, "X")]])
-def test_entities_that_cannot_be_written_are_an_error(found) -> None:
+def test_unwritable_entities_are_an_error(found) -> None:
     with pytest.raises(ValueError, match="a sentence of 3 words and not overlap"):
         entities_to_tags(found, 3, "BIO")
 
 
 @pytest.mark.parametrize("tag", ["NOUN", "B-", "X", "X-PER", ""])
-def test_what_is_no_tag_is_an_error(tag) -> None:
+def test_malformed_tag_is_an_error(tag) -> None:
     with pytest.raises(ValueError, match=f"a type, got '{tag}'"):
         repair_tags(["O", tag], "BIO")
 
@@ -156,11 +156,11 @@ def test_what_is_no_tag_is_an_error(tag) -> None:
         ("B", None),
     ],
 )
-def test_scheme_of_labels(labels, scheme) -> None:
+def test_scheme_is_inferred_from_labels(labels, scheme) -> None:
     assert infer_scheme(labels.split()) == scheme
 
 
-def test_sentences_tell_the_two_schemes_with_b_and_i_apart() -> None:
+def test_sentences_distinguish_bio_from_iob1() -> None:
     labels = ("O", "B-X", "I-X", "I-Y")
     assert infer_scheme(labels, [["I-X", "B-X", "O"], ["I-Y"]]) == "IOB1"
     assert infer_scheme(labels, [["I-X", "B-X", "O"], ["B-X"]]) == "BIO"  # one I too many
@@ -168,7 +168,7 @@ def test_sentences_tell_the_two_schemes_with_b_and_i_apart() -> None:
 
 
 @given(anything)
-def test_sentences_in_iob1_are_known_by_it_if_an_entity_begins_with_i(tags) -> None:
+def test_iob1_is_recognized_by_an_entity_starting_with_i(tags) -> None:
     assume(extract_entities(tags))
     written = repair_tags(tags, "IOB1")
     assert infer_scheme(written, [written]) == "IOB1"
@@ -176,7 +176,7 @@ def test_sentences_in_iob1_are_known_by_it_if_an_entity_begins_with_i(tags) -> N
 
 @pytest.mark.parametrize(("name", "theirs"), [("BILOU", BILOU), ("BIOES", IOBES), ("BIO", IOB2)])
 @given(rows=st.lists(st.tuples(anything, anything), min_size=1, max_size=4))
-def test_scores_of_each_scheme_are_those_that_seqeval_gives_it(name, theirs, rows) -> None:
+def test_scores_of_each_scheme_equal_seqeval(name, theirs, rows) -> None:
     """Its strict mode, which alone knows BILOU, reads only what obeys the scheme."""
     kept = [[repair_tags(tags[: min(map(len, row))], name) for tags in row] for row in rows]
     truth, said = ([row[i] for row in kept] for i in (0, 1))
@@ -191,7 +191,7 @@ def test_scores_of_each_scheme_are_those_that_seqeval_gives_it(name, theirs, row
 
 
 @given(st.lists(st.sampled_from(["O", *"BIES"]), max_size=12))
-def test_tags_without_types_are_read_as_seqeval_reads_them(tags) -> None:
+def test_untyped_tags_equal_seqeval(tags) -> None:
     theirs = [(start, end + 1) for _, start, end in get_entities(tags)]
     assert [(start, end) for start, end, _ in extract_entities(tags)] == theirs
 
@@ -210,17 +210,17 @@ def test_tags_without_types_are_read_as_seqeval_reads_them(tags) -> None:
         ("B-X B-Y NOUN O", "NOUN"),
     ],
 )
-def test_labels_that_only_look_like_entities_are_told(labels, odd) -> None:
+def test_labels_resembling_entities_are_reported(labels, odd) -> None:
     assert unrecognized_entity_label(labels.split()) == odd
 
 
-def test_impossible_pairs_of_bio() -> None:
+def test_forbidden_transitions_of_bio() -> None:
     assert set(forbidden_transitions(("O", "B-X", "I-X", "I-Y"), "BIO")) == {
         (BOUNDARY, 2), (BOUNDARY, 3), (0, 2), (0, 3), (1, 3), (2, 3), (3, 2),
     }  # fmt: skip
 
 
-def test_impossible_pairs_of_bioes_mind_both_ends() -> None:
+def test_forbidden_transitions_of_bioes_include_both_ends() -> None:
     labels = ("O", "B-X", "E-X", "S-X")
     assert set(forbidden_transitions(labels, "BIOES")) == {
         (BOUNDARY, 2), (0, 2), (2, 2), (3, 2), (1, 0), (1, 1), (1, 3), (1, BOUNDARY),

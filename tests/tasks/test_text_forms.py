@@ -20,7 +20,7 @@ STSB, SST2, MNLI = TEXT_TEMPLATES["stsb"], TEXT_TEMPLATES["sst2"], TEXT_TEMPLATE
 
 
 @pytest.mark.parametrize("name", TEXT_TEMPLATES)
-def test_each_published_form_names_columns_and_a_metric_that_fits(name: str) -> None:
+def test_each_published_form_names_columns_and_metric(name: str) -> None:
     form = TEXT_TEMPLATES[name]
     assert form.columns
     texts = [f"text {i}" for i, _ in enumerate(form.columns)]
@@ -31,14 +31,14 @@ def test_each_published_form_names_columns_and_a_metric_that_fits(name: str) -> 
     assert from_dict(TextTemplate, to_dict(form)) == form
 
 
-def test_the_paper_s_examples() -> None:  # appendix D
+def test_paper_examples_are_reproduced() -> None:  # appendix D
     assert STSB.render(["A.", "B."]) == "stsb sentence1: A. sentence2: B."
     assert SST2.render(["it confirms fincher"]) == "sst2 sentence: it confirms fincher"
     assert MNLI.render(["H.", "P."]) == "mnli hypothesis: H. premise: P."
     assert round_to_step(2.57, 0.2) == "2.6"  # section 2.4
 
 
-def test_a_column_that_stands_twice_is_one() -> None:
+def test_repeated_column_is_one_column() -> None:
     form = TextTemplate(source="{a} and {b}, {a}")
     assert form.columns == ("a", "b")
     assert form.render(["{b}", "y"]) == "{b} and y, {b}"
@@ -57,13 +57,13 @@ def test_numbers_are_rounded_to_a_step(number: float, step: float, text: str) ->
 
 
 @given(st.floats(0, 5), st.sampled_from([0.1, 0.2, 0.25, 1.0]))
-def test_what_a_number_is_rounded_to_is_near_and_stays_so(number: float, step: float) -> None:
+def test_rounding_is_near_and_idempotent(number: float, step: float) -> None:
     text = round_to_step(number, step)
     assert abs(float(text) - number) <= step / 2 + 1e-9
     assert round_to_step(float(text), step) == text
 
 
-def test_a_number_is_learned_rounded_and_known_as_it_is() -> None:
+def test_target_is_rounded_but_scored_exactly() -> None:
     assert STSB.format_target("2.57", "score", "x:1") == ("2.6", "2.57")
     assert STSB.format_target(5, "score", "x:1") == ("5.0",)
     with pytest.raises(ValueError, match="x:1: 'score' must be from 0 to 5, got 7"):
@@ -72,7 +72,7 @@ def test_a_number_is_learned_rounded_and_known_as_it_is() -> None:
         STSB.format_target("good", "score", "x:1")
 
 
-def test_what_is_no_number_or_label_is_wrong() -> None:
+def test_malformed_prediction_is_wrong() -> None:
     assert [STSB.parse_prediction(s) for s in ("2.6", " 5 ", "5.2", "nan", "a cat", "")] == [
         2.6, 5.0, None, None, None, None,
     ]  # fmt: skip
@@ -83,7 +83,7 @@ def test_what_is_no_number_or_label_is_wrong() -> None:
     assert [free.parse_prediction(s) for s in ("-7", "inf", "1e99")] == [-7.0, None, None]
 
 
-def test_correlations_take_what_is_no_number_as_minus_one() -> None:
+def test_malformed_number_counts_as_minus_one() -> None:
     truth = [("2.6", "2.57"), ("5.0",), ("0.0",), ("1.0",)]
     found = STSB.compute_metrics(truth, ["2.4", "no", "0.2", "1.0"])
     exact, said = np.array([2.57, 5, 0, 1]), np.array([2.4, -1, 0.2, 1.0])
@@ -93,7 +93,7 @@ def test_correlations_take_what_is_no_number_as_minus_one() -> None:
     assert STSB.compute_metrics(truth, ["2.57", "5.0", "0", "1"])["pearson"] == pytest.approx(1)
 
 
-def test_of_two_labels_what_is_neither_counts_as_the_other() -> None:
+def test_unknown_binary_label_counts_as_the_other() -> None:
     mrpc = TEXT_TEMPLATES["mrpc"]
     no, yes = mrpc.labels
     found = mrpc.compute_metrics([(yes,), (no,), (yes,), (no,)], [yes, "a cat", "", no])
@@ -102,7 +102,7 @@ def test_of_two_labels_what_is_neither_counts_as_the_other() -> None:
     assert found["no_label"] == 0.5
 
 
-def test_of_three_labels_what_is_none_is_wrong() -> None:
+def test_unknown_label_of_three_is_wrong() -> None:
     a, b, c = MNLI.labels
     found = MNLI.compute_metrics([(a,), (b,), (c,)], [a, "?", c])
     assert found["accuracy"] == pytest.approx(2 / 3)
@@ -110,7 +110,7 @@ def test_of_three_labels_what_is_none_is_wrong() -> None:
 
 
 @pytest.mark.parametrize("form", [SST2, STSB])
-def test_nothing_has_figures_too(form: TextTemplate) -> None:
+def test_no_predictions_have_metrics(form: TextTemplate) -> None:
     assert set(form.compute_metrics([], [])) >= set(form.metric_names) - {"macro_f1"}
 
 
@@ -129,18 +129,18 @@ def test_nothing_has_figures_too(form: TextTemplate) -> None:
         ({"number_step": 0.2, "metric": "accuracy"}, "must be one of pearson, spearman"),
     ],
 )
-def test_a_form_that_cannot_be_is_refused(wrong: dict[str, object], message: str) -> None:
+def test_impossible_form_is_refused(wrong: dict[str, object], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         TextTemplate(**wrong)  # pyright: ignore[reportArgumentType]
 
 
-def test_a_form_by_a_name_that_there_is_not() -> None:
+def test_unknown_form_name_is_refused() -> None:
     assert resolve_template("stsb", "here") is STSB
     with pytest.raises(ValueError, match=r"here must be one of cola, .*, or a table, got 'sts'"):
         resolve_template("sts", "here")
 
 
-def test_customary_columns_depend_on_what_is_said() -> None:
+def test_default_columns_depend_on_the_form() -> None:
     def first(form: TextTemplate) -> Sequence[str]:
         return form.label_column_names[:1]
 

@@ -49,7 +49,7 @@ def plain_matthews(labels, predictions) -> float:
 
 
 @given(pairs)
-def test_metrics_of_classes_equal_scikit_learns(rows) -> None:
+def test_classification_metrics_equal_scikit_learn(rows) -> None:
     labels, predictions = columns(rows)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # a class that is never predicted
@@ -63,7 +63,7 @@ def test_metrics_of_classes_equal_scikit_learns(rows) -> None:
 
 
 @given(pairs)
-def test_metrics_of_classes_equal_the_plain_formulas(rows) -> None:
+def test_classification_metrics_equal_plain_formulas(rows) -> None:
     labels, predictions = columns(rows)
     assert accuracy(labels, predictions) == float((labels == predictions).mean())
     assert macro_f1(labels, predictions) == plain_macro_f1(labels, predictions)
@@ -74,31 +74,31 @@ def test_metrics_of_classes_equal_the_plain_formulas(rows) -> None:
 
 
 @given(st.lists(st.tuples(st.integers(0, 1), st.integers(0, 1)), min_size=1, max_size=30))
-def test_f1_of_two_classes_is_that_of_the_last(rows) -> None:
+def test_binary_f1_is_that_of_the_last_class(rows) -> None:
     labels, predictions = columns(rows)
     ours = classification_metrics(labels, predictions, 2)["f1"]
     assert ours == pytest.approx(theirs.f1_score(labels, predictions, zero_division=0), abs=EXACT)
 
 
-def test_one_class_alone_correlates_with_nothing() -> None:
+def test_single_class_has_zero_correlation() -> None:
     one = np.zeros(5, np.int64)
     assert matthews_correlation(one, one) == 0
     assert matthews_correlation(one, np.arange(5)) == 0
     assert f1_score(one, one) == 0
 
 
-def test_classes_that_occur_once_each_are_scored_without_a_warning() -> None:
+def test_classes_occurring_once_give_no_warning() -> None:
     labels = np.arange(40)
     assert classification_metrics(labels, labels, 40) == pytest.approx(
         {"accuracy": 1, "macro_f1": 1, "matthews": 1}
     )
 
 
-def test_metrics_of_nothing_are_zero() -> None:
+def test_metrics_of_no_examples_are_zero() -> None:
     none = np.zeros(0, np.int64)
     assert set(classification_metrics(none, none, 2).values()) == {0.0}
 
 
-def test_matthews_counts_beyond_64_bits() -> None:
+def test_matthews_does_not_overflow_64_bits() -> None:
     labels = np.repeat([0, 1], 100_000)
     assert matthews_correlation(labels, labels) == 1

@@ -15,7 +15,7 @@ SAID = ["the cat sat on the mat today", "a dog barked", "für Elise"]
 ONE = [["the cat sat on a mat today"], ["the dog barked loudly"], ["für Elise"]]
 
 
-def test_bleu_and_chrf_are_sacrebleus_with_its_signature() -> None:
+def test_bleu_and_chrf_equal_sacrebleu_with_signature() -> None:
     stream = [t[0] for t in ONE]
     assert bleu(ONE, SAID).value == pytest.approx(corpus_bleu(SAID, [stream]).score)
     assert bleu(ONE, SAID).signature.startswith("nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|")
@@ -31,7 +31,7 @@ def test_texts_may_have_different_numbers_of_references() -> None:
     assert chrf(several, SAID).value > chrf(ONE, SAID).value
 
 
-def test_what_is_right_scores_best() -> None:
+def test_correct_text_scores_best() -> None:
     right = [[text] for text in SAID]
     found = generation_metrics(right, SAID)
     # ROUGE-2 of one word is 0, and of "für" rouge-score keeps "f" and "r"
@@ -40,7 +40,7 @@ def test_what_is_right_scores_best() -> None:
     })  # fmt: skip
 
 
-def test_rouge_by_hand() -> None:
+def test_rouge_equals_hand_computation() -> None:
     found = rouge([["a b c d"]], ["a c d"])
     assert found["rouge1"] == pytest.approx(2 * 3 / 7)
     assert found["rouge2"] == pytest.approx(2 * 1 / 5)
@@ -48,7 +48,7 @@ def test_rouge_by_hand() -> None:
     assert rouge([], []) == {"rouge1": 0.0, "rouge2": 0.0, "rougeL": 0.0}
 
 
-def test_of_several_references_the_best_counts_or_their_mean() -> None:
+def test_several_references_give_best_or_mean() -> None:
     truth, said = [["a b c d", "a c d"]], ["a c d"]
     assert rouge(truth, said)["rouge1"] == pytest.approx(1)
     assert rouge(truth, said, types="mean")["rouge1"] == pytest.approx((1 + 6 / 7) / 2)
@@ -60,14 +60,14 @@ sentences = st.lists(words, min_size=1, max_size=8).map(" ".join)
 
 @settings(max_examples=30)
 @given(st.lists(sentences, min_size=1, max_size=3), sentences, st.booleans())
-def test_rouge_is_rouge_scores(truth, said, stem) -> None:
+def test_rouge_equals_rouge_score(truth, said, stem) -> None:
     names = ["rouge1", "rouge2", "rougeL"]
     theirs = RougeScorer(names, use_stemmer=stem).score_multi(truth, said)
     expected = {name: theirs[name].fmeasure for name in names}
     assert rouge([truth], [said], use_stemmer=stem) == pytest.approx(expected)
 
 
-def test_words_with_letters_beyond_english_are_whole_where_asked() -> None:
+def test_non_english_letters_are_kept_if_requested() -> None:
     truth, said = [["Füße"]], ["Fähe"]
     assert rouge(truth, said)["rouge1"] > 0  # "f" and "e" are words
     assert rouge(truth, said, is_english=False)["rouge1"] == 0
@@ -76,13 +76,13 @@ def test_words_with_letters_beyond_english_are_whole_where_asked() -> None:
         rouge(truth, said, is_english=False, use_stemmer=True)
 
 
-def test_exact_match_overlooks_white_space_alone() -> None:
+def test_exact_match_ignores_white_space_only() -> None:
     assert exact_match([["a b", "c"], ["A"], ["x"]], [" a\tb\n", "a", "x"]) == 2 / 3
     assert exact_match([], []) == 0
 
 
 @pytest.mark.parametrize("score", [bleu, chrf, rouge, exact_match])
-def test_a_text_without_references_is_an_error(score) -> None:
+def test_text_without_references_is_an_error(score) -> None:
     with pytest.raises(ValueError, match=r"text 1 must have a list of references, got \[\]"):
         score([["a"], []], ["a", "b"])
     with pytest.raises(ValueError, match="text 0 must have a list of references, got 'a'"):
@@ -92,7 +92,7 @@ def test_a_text_without_references_is_an_error(score) -> None:
 
 
 @pytest.mark.parametrize("score", [bleu, chrf])
-def test_bleu_and_chrf_of_nothing_are_an_error(score) -> None:
+def test_bleu_and_chrf_of_no_text_are_an_error(score) -> None:
     with pytest.raises(ValueError, match="no text to score"):
         score([], [])
 
@@ -100,7 +100,7 @@ def test_bleu_and_chrf_of_nothing_are_an_error(score) -> None:
 @pytest.mark.parametrize(
     ("score", "module"), [(bleu, "sacrebleu"), (chrf, "sacrebleu"), (rouge, "rouge_score")]
 )
-def test_what_is_missing_is_named(score, module, monkeypatch) -> None:
+def test_missing_library_is_named(score, module, monkeypatch) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(ImportError, match=rf"needs {module}: pip install 'unmask\[text-metrics\]'"):
         score([["a"]], ["a"])

@@ -25,7 +25,7 @@ def answers(draw, fewest=2):
 
 @settings(max_examples=40)
 @given(answers())
-def test_metrics_equal_scikit_learns(case) -> None:
+def test_metrics_equal_scikit_learn(case) -> None:
     labels, predictions, scores = case
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # labels that never occur
@@ -61,7 +61,7 @@ def plain_ranking_precision(labels, scores) -> float:
 
 @settings(max_examples=40)
 @given(answers(fewest=1))
-def test_metrics_equal_the_plain_formulas(case) -> None:
+def test_metrics_equal_plain_formulas(case) -> None:
     labels, predictions, scores = case
     right, n = (labels & predictions).sum(0), labels.sum(0) + predictions.sum(0)
     found = multilabel_metrics(labels, predictions, scores)
@@ -75,7 +75,7 @@ def test_metrics_equal_the_plain_formulas(case) -> None:
     assert found["mean_average_precision"] == pytest.approx(expected, abs=EXACT)
 
 
-def test_metrics_by_hand() -> None:
+def test_metrics_equal_hand_computation() -> None:
     labels = np.array([[1, 1, 0], [0, 0, 1]], bool)
     predictions = np.array([[1, 0, 0], [0, 1, 1]], bool)
     found = multilabel_metrics(labels, predictions)
@@ -83,7 +83,7 @@ def test_metrics_by_hand() -> None:
     assert found == pytest.approx({"micro_f1": 4 / 6, "macro_f1": 2 / 3, "subset_accuracy": 0.0})
 
 
-def test_where_nothing_is_true_and_nothing_is_predicted_f1_is_zero_and_all_is_right() -> None:
+def test_empty_truth_and_prediction_have_zero_f1_and_full_accuracy() -> None:
     none = np.zeros((3, 2), bool)
     found = multilabel_metrics(none, none, np.zeros((3, 2)))
     assert found == {
@@ -100,6 +100,6 @@ def test_metrics_of_no_texts_are_zero() -> None:
 @pytest.mark.parametrize(
     "score", [multilabel.label_ranking_average_precision, multilabel.mean_average_precision]
 )
-def test_scores_that_are_not_finite_are_an_error(score) -> None:
+def test_non_finite_scores_are_an_error(score) -> None:
     with pytest.raises(FloatingPointError, match="diverged"):
         score(np.ones((1, 2), bool), np.array([[0.0, np.nan]]))

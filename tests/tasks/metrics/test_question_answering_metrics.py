@@ -45,12 +45,12 @@ def rule_f1(truth, said):
 
 
 @given(texts)
-def test_normalized_as_the_rules_say(text) -> None:
+def test_normalization_equals_squad_rules(text) -> None:
     assert normalize_answer(text) == rule_normalized(text)
 
 
 @given(st.lists(texts.filter(rule_normalized), min_size=1, max_size=3), texts)
-def test_figures_are_the_best_over_right_answers(truth, said) -> None:
+def test_metrics_are_the_best_over_gold_answers(truth, said) -> None:
     assert answer_f1(truth, said) == pytest.approx(max(rule_f1(t, said) for t in truth), abs=1e-12)
     expected = any(rule_normalized(t) == rule_normalized(said) for t in truth)
     assert answer_exact_match(truth, said) == expected
@@ -70,11 +70,11 @@ def test_figures_are_the_best_over_right_answers(truth, said) -> None:
         ("The", ""),
     ],
 )
-def test_normalized_by_hand(text, normalized) -> None:
+def test_normalization_equals_hand_computation(text, normalized) -> None:
     assert normalize_answer(text) == normalized
 
 
-def test_f1_by_hand() -> None:
+def test_f1_equals_hand_computation() -> None:
     assert answer_f1(["the big black cat"], "black cat") == pytest.approx(2 * 2 / (3 + 2))
     assert answer_f1(["cat cat"], "cat") == pytest.approx(2 / 3)
     assert answer_f1(["dog", "a cat"], "The cat") == 1
@@ -88,7 +88,7 @@ def test_f1_by_hand() -> None:
     assert answer_exact_match(["the"], "") == answer_f1(["the"], "") == 1
 
 
-def test_questions_with_and_without_answers_are_also_counted_apart() -> None:
+def test_answerable_and_unanswerable_are_also_scored_separately() -> None:
     truth = [["Paris"], ["the Rhine", "Rhine river"], [], []]
     said = ["paris.", "river Rhine", "", "Bonn"]
     assert answer_metrics(truth, said) == pytest.approx({
@@ -101,7 +101,7 @@ def test_questions_with_and_without_answers_are_also_counted_apart() -> None:
     assert answer_metrics([], []) == {"exact_match": 0.0, "answer_f1": 0.0}
 
 
-def test_best_threshold_by_hand() -> None:
+def test_best_threshold_equals_hand_computation() -> None:
     truth = [["Paris"], ["Rhine"], [], []]
     said = ["Paris", "Elbe", "Bonn", "Ulm"]
     found = answer_metrics(truth, said, np.array([-2.0, -1.0, 0.5, 3.0]))
@@ -112,7 +112,7 @@ def test_best_threshold_by_hand() -> None:
     assert found["best_answer_f1"] == 3 / 4
 
 
-def test_answering_nothing_may_be_best() -> None:
+def test_never_answering_may_be_best() -> None:
     best, threshold = best_threshold(np.zeros(2), np.array([False, True]), np.array([1.0, 2.0]))
     assert best == 1 / 2
     assert threshold < 1
@@ -125,7 +125,7 @@ rows = st.lists(
 
 
 @given(rows)
-def test_best_threshold_is_the_best_of_all_thresholds(rows) -> None:
+def test_best_threshold_is_optimal(rows) -> None:
     scores = np.array([score if has else 0.0 for score, has, _ in rows])
     has = np.array([has for _, has, _ in rows])
     doubt = np.array([float(d) for _, _, d in rows])
@@ -140,7 +140,7 @@ def test_best_threshold_is_the_best_of_all_thresholds(rows) -> None:
 
 @settings(max_examples=40)
 @given(rows.filter(lambda rows: len(rows) == len({d for _, _, d in rows})))
-def test_best_score_is_the_official_one_where_no_two_doubts_are_equal(rows) -> None:
+def test_best_score_equals_official_script_without_ties(rows) -> None:
     scores = np.array([score if has else 0.0 for score, has, _ in rows])
     has = np.array([has for _, has, _ in rows])
     doubt = np.array([float(d) for _, _, d in rows])
@@ -153,13 +153,13 @@ def test_best_score_is_the_official_one_where_no_two_doubts_are_equal(rows) -> N
 
 @settings(max_examples=30)
 @given(st.text(max_size=12), st.text(max_size=12))
-def test_any_two_texts_have_figures(truth, said) -> None:
+def test_any_two_texts_have_metrics(truth, said) -> None:
     found = answer_metrics([[truth]], [said])
     assert 0 <= found["exact_match"] <= found["answer_f1"] <= 1
     left, right = Counter(normalize_answer(truth).split()), Counter(normalize_answer(said).split())
     assert (found["answer_f1"] == 1) == (left == right)
 
 
-def test_doubts_that_are_not_finite_are_an_error() -> None:
+def test_non_finite_null_scores_are_an_error() -> None:
     with pytest.raises(FloatingPointError, match="diverged"):
         answer_metrics([["a b"]], ["b"], np.array([np.inf]))

@@ -45,7 +45,7 @@ def plain_ranks(x):
 
 
 @given(number_pairs)
-def test_correlations_equal_scipys(rows) -> None:
+def test_correlations_equal_scipy(rows) -> None:
     labels, predictions = columns(rows)
     if np.ptp(labels) < 1e-3 or np.ptp(predictions) < 1e-3:
         return  # theirs is not a number, or a warning
@@ -59,7 +59,7 @@ def test_correlations_equal_scipys(rows) -> None:
 
 
 @given(number_pairs)
-def test_correlations_equal_the_plain_formulas(rows) -> None:
+def test_correlations_equal_plain_formulas(rows) -> None:
     labels, predictions = columns(rows)
     expected = plain_pearson(labels, predictions)
     assert pearson(labels, predictions) == pytest.approx(expected, abs=EXACT)
@@ -68,7 +68,7 @@ def test_correlations_equal_the_plain_formulas(rows) -> None:
 
 
 @given(number_pairs)
-def test_squared_error_equals_scikit_learns_and_the_plain_formula(rows) -> None:
+def test_squared_error_equals_scikit_learn_and_formula(rows) -> None:
     labels, predictions = columns(rows)
     ours = mean_squared_error(labels, predictions)
     assert ours == pytest.approx(theirs.mean_squared_error(labels, predictions), rel=1e-12)
@@ -79,27 +79,27 @@ def test_squared_error_equals_scikit_learns_and_the_plain_formula(rows) -> None:
     st.lists(st.floats(allow_nan=False, allow_infinity=False), min_size=2, max_size=20),
     st.sampled_from([1e-300, 1e-8, 1.0, 1e8, 1e300]),
 )
-def test_a_correlation_is_a_number_for_any_finite_numbers(values, scale) -> None:
+def test_correlation_is_defined_for_any_finite_numbers(values, scale) -> None:
     x = np.array(values, np.float64)
     y = np.arange(len(x)) * scale
     assert -1 <= pearson(x, y) <= 1
     assert -1 <= spearman(x, y) <= 1
 
 
-def test_what_does_not_vary_correlates_with_nothing() -> None:
+def test_constant_values_have_zero_correlation() -> None:
     same, other = np.full(7, 0.1), np.arange(7.0)
     assert pearson(same, other) == 0
     assert spearman(other, same) == 0
     assert pearson(np.array([1.0]), np.array([2.0])) == 0
 
 
-def test_metrics_of_nothing_are_zero() -> None:
+def test_metrics_of_no_examples_are_zero() -> None:
     numbers = np.zeros(0)
     assert set(regression_metrics(numbers, numbers).values()) == {0.0}
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf])
 @pytest.mark.parametrize("score", [pearson, spearman, mean_squared_error])
-def test_numbers_that_are_not_finite_are_an_error(score, bad) -> None:
+def test_non_finite_numbers_are_an_error(score, bad) -> None:
     with pytest.raises(FloatingPointError, match="diverged"):
         score(np.array([1.0, 2.0]), np.array([1.0, bad]))

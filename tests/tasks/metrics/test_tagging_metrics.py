@@ -28,7 +28,7 @@ from unmask.tasks.metrics.tagging import (
         ("", []),
     ],
 )
-def test_entities_are_found_as_conlleval_finds_them(tags, found) -> None:
+def test_entities_equal_conlleval(tags, found) -> None:
     assert extract_entities(tags.split()) == found
 
 
@@ -36,7 +36,7 @@ spans = st.lists(st.tuples(st.integers(1, 3), st.sampled_from(["PER", "LOC", ""]
 
 
 @given(spans, st.booleans())
-def test_entities_that_are_written_are_read_back(parts, singles) -> None:
+def test_written_entities_read_back(parts, singles) -> None:
     tags, expected = [], []
     for n, kind in parts:
         if not kind:
@@ -51,7 +51,7 @@ def test_entities_that_are_written_are_read_back(parts, singles) -> None:
     assert extract_entities(tags) == expected
 
 
-def test_entities_count_once_borders_and_type_are_right() -> None:
+def test_entity_counts_if_boundaries_and_type_are_correct() -> None:
     labels = [["B-PER", "I-PER", "O", "B-LOC"], ["O", "B-ORG"]]
     predictions = [["B-PER", "O", "O", "B-LOC"], ["B-ORG", "B-LOC"]]
     scores = entity_scores(labels, predictions)
@@ -61,7 +61,7 @@ def test_entities_count_once_borders_and_type_are_right() -> None:
     assert token_accuracy(labels, predictions) == 3 / 6
 
 
-def test_tags_mark_entities_only_where_all_do() -> None:
+def test_labels_mark_entities_only_if_all_do() -> None:
     assert has_entity_labels(("O", "B-X", "I-X"))
     assert not has_entity_labels(("NOUN", "VERB"))
     assert not has_entity_labels(("O",))
@@ -69,5 +69,5 @@ def test_tags_mark_entities_only_where_all_do() -> None:
     assert not has_entity_labels(("B-", "O"))
 
 
-def test_metrics_of_no_sentence_are_zero() -> None:
+def test_metrics_of_no_sentences_are_zero() -> None:
     assert set(tagging_metrics([], [], ("O", "B-X")).values()) == {0.0}

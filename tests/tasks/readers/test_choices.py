@@ -57,7 +57,7 @@ def as_list(options) -> dict[str, object]:
         lambda options: {"choices": [{"text": o, "label": o[0]} for o in options]},
     ],
 )
-def test_every_form_of_options_is_found_and_read(write_options) -> None:
+def test_every_option_format_is_read(write_options) -> None:
     found = rows(write_options, lambda right, _: {"label": right})
     columns = find_columns(found)
     assert (columns.texts, columns.label) == (("context", "question"), "label")
@@ -80,14 +80,14 @@ def test_every_form_of_options_is_found_and_read(write_options) -> None:
         ("texts", lambda right, options: {"answer": f" {options[right]} "}),
     ],
 )
-def test_every_form_of_answer_is_found_and_read(numbering: str, write_answer) -> None:
+def test_every_answer_format_is_read(numbering: str, write_answer) -> None:
     found = rows(as_list, write_answer)
     columns = find_columns(found)
     assert infer_label_format(found, columns) == numbering
     assert [one.label for one in read_choice_examples(found, columns)] == RIGHT
 
 
-def test_the_names_that_a_file_gives_its_options_come_first() -> None:
+def test_option_names_of_the_file_take_precedence() -> None:
     def write_options(options) -> dict[str, object]:
         return {"choices": {"text": list(options), "label": ["2", "1", "0"]}}
 
@@ -99,7 +99,7 @@ def test_the_names_that_a_file_gives_its_options_come_first() -> None:
     ]
 
 
-def test_questions_that_hold_their_options_are_read() -> None:
+def test_questions_containing_their_options_are_read() -> None:
     question = {
         "stem": "Which falls?",
         "choices": [{"text": "rain", "label": "A"}, {"text": "fog", "label": "B"}],
@@ -127,13 +127,13 @@ def test_questions_that_hold_their_options_are_read() -> None:
         ),
     ],
 )
-def test_what_is_read_before_the_options_is_found(names: str, texts, question) -> None:
+def test_question_column_is_found(names: str, texts, question) -> None:
     found = find_text_columns(table(dict.fromkeys(names.split(), "x") | {"choices": ["a", "b"]}))
     assert found == TaskColumns(texts=texts, label="", choices=("choices",))
     assert multiple_choice_tables.question_column(texts) == question
 
 
-def test_turns_of_a_dialog_stay_apart() -> None:
+def test_dialog_turns_stay_separate() -> None:
     found = table(
         {
             "dialogue": ["M: Hi.", "W: Hello."],
@@ -148,7 +148,7 @@ def test_turns_of_a_dialog_stay_apart() -> None:
     assert second.context == ("M: Bye.",)
 
 
-def test_named_columns_are_taken_and_the_last_text_is_the_question() -> None:
+def test_given_columns_are_used_with_last_text_as_question() -> None:
     found = table({"a": "x", "b": "y", "right": "no", "wrong": "yes", "y": "no", "label": 7})
     columns = find_columns(found, ("b", "a"), "y", ("right", "wrong"))
     assert columns == TaskColumns(texts=("b", "a"), label="y", choices=("right", "wrong"))
@@ -156,7 +156,7 @@ def test_named_columns_are_taken_and_the_last_text_is_the_question() -> None:
     assert (one.context, one.question, one.choices, one.label) == (("y",), "x", ("no", "yes"), 0)
 
 
-def test_numbers_of_options_may_differ() -> None:
+def test_number_of_options_may_differ() -> None:
     found = table(
         {"question": "q", "choice1": "a", "choice2": "b", "choice3": "c", "label": 3},
         {"question": "q", "choice1": "a", "choice2": "b", "choice3": "", "label": 1},
@@ -167,7 +167,7 @@ def test_numbers_of_options_may_differ() -> None:
     assert [one.label for one in read] == [2, 0, 1]
 
 
-def test_an_answer_that_is_several_of_the_options_is_an_error() -> None:
+def test_ambiguous_answer_is_an_error() -> None:
     row = {"question": "q", "choices": ["a", "b", "a"], "label": "a"}
     with pytest.raises(
         ValueError, match=r"some\.jsonl:1: the answer .* equals several of the options"
@@ -177,13 +177,13 @@ def test_an_answer_that_is_several_of_the_options_is_an_error() -> None:
     assert read_choice_examples(table(letter), find_columns(table(letter)))[0].label == 0
 
 
-def test_without_answers_none_are_read() -> None:
+def test_file_without_answers_has_no_labels() -> None:
     found = table({"question": "q", "choices": ["a", "b"]})
     (one,) = read_choice_examples(found, find_text_columns(found), has_labels=False)
     assert one.label is None
 
 
-def test_a_short_file_is_read_as_it_is_said() -> None:
+def test_short_file_uses_the_given_numbering() -> None:
     row = {"question": "q", "choices": ["a", "b", "c"], "label": 1}
     columns = find_columns(table(row))
     with pytest.raises(
@@ -224,14 +224,14 @@ ROW = {"question": "q", "choices": ["a", "b"], "label": 0}
         ({"question": 5}, r"jsonl:2: 'question' must be text, got int 5"),
     ],
 )
-def test_each_mistake_is_one_line_that_names_its_place(second, message: str) -> None:
+def test_each_mistake_is_one_line_with_its_place(second, message: str) -> None:
     found = table(ROW, ROW | second, ROW | {"label": 1})
     with pytest.raises(ValueError, match=message) as caught:
         read_choice_examples(found, find_columns(found))
     assert "\n" not in str(caught.value)
 
 
-def test_an_answer_that_does_not_fit_the_numbering_of_another_file_is_named() -> None:
+def test_answer_outside_the_numbering_is_named() -> None:
     with pytest.raises(ValueError, match=r"jsonl:1: .*int 0, counted from 1, is none of the 2"):
         read_choice_examples(table(ROW), find_columns(table(ROW)), label_format="from 1")
 
@@ -245,12 +245,12 @@ def test_an_answer_that_does_not_fit_the_numbering_of_another_file_is_named() ->
         ({"question": "q", "choice1": "a", "choice3": "b"}, "which columns hold the options"),
     ],
 )
-def test_columns_that_are_not_found_are_asked_for(row, message: str) -> None:
+def test_missing_columns_are_requested(row, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         find_columns(table(row))
 
 
-def test_a_named_column_that_is_not_there_is_an_error() -> None:
+def test_missing_given_column_is_an_error() -> None:
     for named in ({"texts": ("x",)}, {"label": "x"}, {"choices": ("choices", "x")}):
         with pytest.raises(ValueError, match="no column 'x'"):
             find_columns(table(ROW), **named)
@@ -264,7 +264,7 @@ def test_a_named_column_that_is_not_there_is_an_error() -> None:
      ("piqa", 1838, 2), ("siqa", 1954, 2), ("boolq", 3270, 2), ("commonsense_qa", 1221, 4),
      ("openbookqa", 500, 4), ("arc_easy", 2376, 4), ("arc_challenge", 1172, 4)],
 )  # fmt: skip
-def test_published_files_are_read_without_naming_a_column(name: str, n: int, n_options) -> None:
+def test_published_files_are_read_without_column_names(name: str, n: int, n_options) -> None:
     (path,) = SHARED.glob(f"{name}.jsonl*")
     found = read_table(path)
     columns = find_columns(found)

@@ -63,7 +63,7 @@ field = st.text(st.sampled_from('ab,"\n é'), max_size=6)
 
 
 @given(st.lists(st.lists(field, min_size=2, max_size=2), min_size=1, max_size=6), st.booleans())
-def test_what_python_writes_as_csv_is_read_back(tmp_path_factory, rows, always) -> None:
+def test_csv_written_by_python_reads_back(tmp_path_factory, rows, always) -> None:
     out = io.StringIO()
     quoting = csv.QUOTE_ALL if always else csv.QUOTE_MINIMAL
     csv.writer(out, quoting=quoting, lineterminator="\n").writerows([["x", "y"], *rows])
@@ -71,32 +71,32 @@ def test_what_python_writes_as_csv_is_read_back(tmp_path_factory, rows, always) 
     assert [list(fields) for _, fields in read_table(path).rows] == rows
 
 
-def test_quotes_are_plain_characters_in_tsv(tmp_path: Path) -> None:
+def test_tsv_quotes_are_plain_characters(tmp_path: Path) -> None:
     path = write(tmp_path, "a.tsv", 'text\tlabel\nsay "hi\t1\n"a\t0\n')
     assert read_table(path).column("text") == ['say "hi', '"a']
 
 
-def test_lines_are_counted_as_an_editor_counts_them(tmp_path: Path) -> None:
+def test_line_numbers_are_those_of_an_editor(tmp_path: Path) -> None:
     path = write(tmp_path, "a.csv", 'text,label\n"two\nlines",1\n\nlast,0\n')
     table = read_table(path)
     assert [table.location(i).rsplit(":", 1)[1] for i in range(2)] == ["2", "5"]
 
 
-def test_a_file_without_a_header_has_its_columns_named(tmp_path: Path) -> None:
+def test_file_without_header_gets_column_names(tmp_path: Path) -> None:
     path = write(tmp_path, "a.tsv", "ham\thello there\nspam\tprize\n")
     assert read_table(path, header=("label", "text")).column("text") == ["hello there", "prize"]
 
 
-def test_lines_of_txt_are_texts(tmp_path: Path) -> None:
+def test_txt_lines_are_texts(tmp_path: Path) -> None:
     assert read_table(write(tmp_path, "a.txt", "one\n\ntwo\n")).column("text") == ["one", "two"]
 
 
-def test_a_key_that_a_json_line_lacks_is_nothing(tmp_path: Path) -> None:
+def test_missing_json_key_is_none(tmp_path: Path) -> None:
     path = write(tmp_path, "a.jsonl", '{"text": "a"}\n{"label": 1, "text": "b"}\n')
     assert read_table(path).column("label") == [None, 1]
 
 
-def test_sentences_of_conll_are_rows(tmp_path: Path) -> None:
+def test_conll_sentences_are_rows(tmp_path: Path) -> None:
     text = "-DOCSTART- X O\n\nEU NNP B-ORG\nrejects VBZ O\n\n\n# NN O\n"
     table = read_table(write(tmp_path, "a.txt", text), word_per_line=True)
     assert table.columns == ("words", "2", "3")
@@ -110,7 +110,7 @@ def test_sentences_of_conll_are_rows(tmp_path: Path) -> None:
     "word", ["#newparents", "#newdoc", "#a=b", "#", "#newpar", "#global.x", "##"]
 )
 @pytest.mark.parametrize("begins", [True, False])
-def test_words_that_begin_with_a_hash_are_words(tmp_path, word, parted, begins) -> None:
+def test_words_may_start_with_a_hash(tmp_path, word, parted, begins) -> None:
     """In tweets many do; in files of features a column says Case=Nom."""
     for tag in ("O", "Case=Nom"):
         rows = [f"{word}{parted}{tag}", f"some{parted}O", f"other{parted}Case=Nom"]
@@ -125,20 +125,20 @@ def test_words_that_begin_with_a_hash_are_words(tmp_path, word, parted, begins) 
     ["# newdoc", "# newdoc id = a", "# newpar", "# sent_id = 1", "# text = a b c", "# text = a\tb",
      "# global.columns = A B", "# "],
 )  # fmt: skip
-def test_comments_before_a_sentence_are_left_out(tmp_path, comment) -> None:
+def test_comments_before_a_sentence_are_skipped(tmp_path, comment) -> None:
     path = write(tmp_path, "a.conll", f"{comment}\na B\nb O\n\n{comment}\n{comment}\n# O\nc B\n")
     table = read_table(path)
     assert table.column("words") == [["a", "b"], ["#", "c"]]
     assert [table.location(i)[-2:] for i in (0, 1)] == [":2", ":7"]
 
 
-def test_a_comment_within_a_sentence_is_no_comment(tmp_path) -> None:
+def test_hash_line_within_a_sentence_is_no_comment(tmp_path) -> None:
     fails(write(tmp_path, "a.conll", "a O\n# sent_id = 2\nb O\n"), r"a\.conll:2: 4 fields")
 
 
 @pytest.mark.parametrize("space", ["\u00a0", "\u3000", "\u2009", "\u202f", "\x0b", "\x0c", "\x85"])
 @pytest.mark.parametrize("parted", ["\t", " ", "  "])
-def test_only_spaces_and_tabs_part_columns(tmp_path, space, parted) -> None:
+def test_only_spaces_and_tabs_separate_columns(tmp_path, space, parted) -> None:
     word = f"10{space}000"
     path = write(tmp_path, "a.conll", f"{word}{parted}B\nx{parted}O\n{space}{parted}O\n")
     assert read_table(path).column("words") == [[word, "x", space]]
@@ -151,12 +151,12 @@ def test_only_spaces_and_tabs_part_columns(tmp_path, space, parted) -> None:
 
 
 @pytest.mark.parametrize("number", ["x", "0", "-1", "\uff11", "1-", "1.0", "01", ""])
-def test_an_id_of_conllu_is_a_number_a_range_or_an_empty_nodes(tmp_path, number) -> None:
+def test_conllu_ids_are_numbers_ranges_or_empty_nodes(tmp_path, number) -> None:
     line = "\t".join([number, "a", *["_"] * 8])
     fails(write(tmp_path, "a.conllu", f"# newdoc\n{line}\n"), r"a\.conllu:2: a word's id must be")
 
 
-def test_words_of_conllu_are_read_without_ranges_and_empty_nodes(tmp_path: Path) -> None:
+def test_conllu_ranges_and_empty_nodes_are_skipped(tmp_path: Path) -> None:
     def line(i, form, tag):
         return "\t".join([i, form, "_", tag, *["_"] * 6])
 
@@ -196,18 +196,18 @@ def test_words_of_conllu_are_read_without_ranges_and_empty_nodes(tmp_path: Path)
         ("a.conll", "EU B\nx\n", r"a\.conll:2: 1 field, but there are 2 columns"),
     ],
 )
-def test_each_mistake_is_one_line_that_names_its_place(tmp_path, name, data, message) -> None:
+def test_each_mistake_is_one_line_with_its_place(tmp_path, name, data, message) -> None:
     fails(write(tmp_path, name, data), message)
 
 
-def test_a_missing_file_or_a_folder_is_named(tmp_path: Path) -> None:
+def test_missing_file_or_folder_is_named(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match=r"none\.tsv: no such file"):
         read_table(tmp_path / "none.tsv")
     fails(tmp_path, "must be a file, not a folder")
     fails(Path("/dev/null"), "must be a file, not a pipe or a device")
 
 
-def test_a_column_that_does_not_exist_is_named_with_those_that_do(tmp_path: Path) -> None:
+def test_missing_column_is_named_with_the_available(tmp_path: Path) -> None:
     table = read_table(write(tmp_path, "a.tsv", "text\tlabel\tlabel\na\t1\t1\n"))
     with pytest.raises(ValueError, match=r"no column 'x' \(columns: 'text', 'label', 'label'\)"):
         table.column("x")
@@ -215,7 +215,7 @@ def test_a_column_that_does_not_exist_is_named_with_those_that_do(tmp_path: Path
         table.column("label")
 
 
-def test_what_is_no_utf8_can_be_replaced(tmp_path: Path) -> None:
+def test_invalid_utf8_can_be_replaced(tmp_path: Path) -> None:
     path = write(tmp_path, "a.tsv", b"text\tlabel\n\xff\t1\n")
     assert read_table(path, encoding_errors="replace").column("text") == ["\ufffd"]
 
@@ -226,12 +226,12 @@ def test_what_is_no_utf8_can_be_replaced(tmp_path: Path) -> None:
     [("CoLA/dev.tsv", 527), ("MRPC/dev.tsv", 408), ("STS-B/dev.tsv", 1500), ("RTE/dev.tsv", 277),
      ("WNLI/train.tsv", 635), ("QNLI/dev.tsv.xz", 5463), ("SST-2/dev.tsv", 872)],
 )  # fmt: skip
-def test_glue_has_as_many_rows_as_published(name: str, n: int) -> None:
+def test_glue_has_published_number_of_rows(name: str, n: int) -> None:
     assert len(read_table(SHARED / "glue" / name)) == n
 
 
 @pytest.mark.skipif(not SHARED.is_dir(), reason="the shared data are not here")
-def test_conll_2003_has_as_many_sentences_and_words_as_published() -> None:
+def test_conll_2003_has_published_sentences_and_words() -> None:
     table = read_table(SHARED / "conll2003" / "testb.txt.xz", word_per_line=True)
     assert len(table) == 3453
     assert sum(len(words) for words in table.column("words")) == 46_435
@@ -262,7 +262,7 @@ ASKED = {
 }
 
 
-def test_each_question_of_squad_is_a_row(tmp_path: Path) -> None:
+def test_each_squad_question_is_a_row(tmp_path: Path) -> None:
     text = json.dumps(ASKED, indent=1)
     for name, data in (("a.json", text.encode()), ("a.json.xz", lzma.compress(text.encode()))):
         table = read_table(write(tmp_path, name, data))
@@ -275,19 +275,19 @@ def test_each_question_of_squad_is_a_row(tmp_path: Path) -> None:
         assert table.column("is_impossible") == [False, True, None]
 
 
-def test_a_question_is_named_by_its_id_or_by_the_way_to_it(tmp_path: Path) -> None:
+def test_question_is_located_by_id_or_path(tmp_path: Path) -> None:
     table = read_table(write(tmp_path, "a.json", json.dumps(ASKED)))
     assert table.location(1) == f"{table.path}: question 'q2'"
     assert table.location(2) == f"{table.path}: data[1].paragraphs[0].qas[0]"
 
 
-def test_a_context_is_held_once_however_many_questions_it_has(tmp_path: Path) -> None:
+def test_context_is_shared_by_its_questions(tmp_path: Path) -> None:
     first, second = read_table(write(tmp_path, "a.json", json.dumps(ASKED))).column("context")[:2]
     assert first is second
 
 
 @pytest.mark.parametrize("wrapped", [False, True])
-def test_a_list_of_objects_is_rows(tmp_path: Path, wrapped: bool) -> None:
+def test_list_of_objects_is_rows(tmp_path: Path, wrapped: bool) -> None:
     rows = [{"text": "a", "label": 1}, {"text": "b", "more": [1]}]
     table = read_table(write(tmp_path, "a.json", json.dumps({"data": rows} if wrapped else rows)))
     assert table.columns == ("text", "label", "more")
@@ -343,11 +343,11 @@ QAS = ["data", 0, "paragraphs", 0, "qas"]
         ),
     ],
 )
-def test_each_mistake_in_json_names_the_way_to_it(tmp_path: Path, text: str, message: str) -> None:
+def test_each_json_mistake_names_its_path(tmp_path: Path, text: str, message: str) -> None:
     fails(write(tmp_path, "a.json", text), message)
 
 
-def test_a_json_file_too_large_to_be_held_is_an_error(tmp_path: Path, monkeypatch) -> None:
+def test_oversized_json_file_is_an_error(tmp_path: Path, monkeypatch) -> None:
     path = write(tmp_path, "a.json", json.dumps([{"text": "a, b, c"}] * 9))
     monkeypatch.setattr(json_tables, "_MAX_JSON_VALUES", 27)
     assert len(read_table(path)) == 9  # commas within texts do not count
@@ -357,7 +357,7 @@ def test_a_json_file_too_large_to_be_held_is_an_error(tmp_path: Path, monkeypatc
     fails(path, r"a\.json: a \.json file of more than 100 characters; write it as \.jsonl")
 
 
-def test_both_forms_of_answers_are_read() -> None:
+def test_both_answer_formats_are_read() -> None:
     pairs = [("north", 16), ("The Rhine", 0)]
     nested = [{"text": text, "answer_start": start} for text, start in pairs]
     flat = {"text": [text for text, _ in pairs], "answer_start": [start for _, start in pairs]}
@@ -383,12 +383,12 @@ def test_both_forms_of_answers_are_read() -> None:
         ([{"text": "\0", "answer_start": 1}], r"a:1: answers\[0\]: a NUL"),
     ],
 )
-def test_answers_that_are_none_are_one_line(value: object, message: str) -> None:
+def test_malformed_answers_are_one_line(value: object, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         squad.parse_answers(value, "a:1")
 
 
-def test_columns_of_parquet_may_share_their_paths_and_hold_views(tmp_path: Path) -> None:
+def test_parquet_columns_may_share_paths_and_hold_views(tmp_path: Path) -> None:
     pyarrow = pytest.importorskip("pyarrow")
     from pyarrow import parquet
 
@@ -400,7 +400,7 @@ def test_columns_of_parquet_may_share_their_paths_and_hold_views(tmp_path: Path)
     assert [fields for _, fields in found.rows] == [("x", {"b": "y"}, "x"), (None, None, None)]
 
 
-def test_classes_of_parquet_are_read_by_the_names_that_the_file_has(tmp_path: Path) -> None:
+def test_parquet_class_labels_use_names_of_the_file(tmp_path: Path) -> None:
     import pyarrow
     from pyarrow import parquet
 
@@ -444,7 +444,7 @@ def test_classes_of_parquet_are_read_by_the_names_that_the_file_has(tmp_path: Pa
     [("qa_squadshifts_wiki/dev", 1857),
      ("xquad/xquad.en", 1190), ("xquad/xquad.de", 1190), ("xquad/xquad.es", 1190)],
 )  # fmt: skip
-def test_squad_like_files_have_as_many_questions_as_published(name: str, n: int) -> None:
+def test_squad_like_files_have_published_number_of_questions(name: str, n: int) -> None:
     table = read_table(SHARED / f"{name}.json.xz")
     assert len(table) == n
     pairs = zip(table.column("context"), table.column("answers"), strict=True)
@@ -455,9 +455,7 @@ def test_squad_like_files_have_as_many_questions_as_published(name: str, n: int)
 
 
 @pytest.mark.parametrize("ending", ["jsonl", "json"])
-def test_rows_of_json_with_keys_of_their_own_are_refused_before_a_table_is_made(
-    tmp_path: Path, ending: str
-) -> None:
+def test_json_rows_of_distinct_keys_are_refused_early(tmp_path: Path, ending: str) -> None:
     """Their table would be the square of the file: 3,000 rows, nine million fields."""
     rows = [f'{{"key{i}": {i}}}' for i in range(3000)]
     data = "[" + ",".join(rows) + "]" if ending == "json" else "\n".join(rows)
@@ -469,7 +467,7 @@ def test_rows_of_json_with_keys_of_their_own_are_refused_before_a_table_is_made(
 
 @pytest.mark.parametrize("nested", [False, True])
 @pytest.mark.parametrize("packed", [False, True])
-def test_a_text_that_parquet_holds_once_for_many_rows_is_refused_before_it_is_repeated(
+def test_repeated_long_parquet_text_is_refused_early(
     tmp_path: Path, nested: bool, packed: bool
 ) -> None:
     """400 MB of text in a file of some kilobytes."""
@@ -501,7 +499,7 @@ def test_a_text_that_parquet_holds_once_for_many_rows_is_refused_before_it_is_re
         ("a.csv", "text,label\na;b\n", "parted by semicolons in 'a;b'"),
     ],
 )
-def test_columns_that_are_parted_otherwise_are_told(tmp_path, name, data, said) -> None:
+def test_wrong_delimiter_is_reported(tmp_path, name, data, said) -> None:
     fails(write(tmp_path, name, data), said)
 
 
@@ -518,7 +516,7 @@ def test_columns_that_are_parted_otherwise_are_told(tmp_path, name, data, said) 
         ("a.conll", "\na\tx\n\n\nb\ty\n\n", None),
     ],
 )
-def test_blank_lines_before_the_last_row_are_told(
+def test_blank_lines_before_the_last_row_are_reported(
     name: str, data: str | bytes, told: str | None, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     path = write(tmp_path, name, data)
