@@ -20,7 +20,7 @@ from unmask.cli import main as cli
 from unmask.files import write_atomically
 from unmask.heads.spec import HeadSpec
 from unmask.heads.tagging.bilstm_crf import BiLSTMCRF
-from unmask.inference.onnx import quantize
+from unmask.inference.onnx import export, quantize
 from unmask.inference.onnx.quantize import uses_reduced_range
 from unmask.inference.onnx.session import OnnxSession
 from unmask.inference.pipeline import Pipeline
@@ -131,6 +131,19 @@ def test_decoder_generates_as_its_model(tmp_path: Path) -> None:
         theirs.fill("a [MASK]")
 
 
+@pytest.mark.parametrize("int8", [False, True])
+def test_large_weights_are_in_a_file_of_their_own(int8: bool, tmp_path: Path, monkeypatch) -> None:
+    mine = pipeline("bert-tiny")
+    whole = unmask.load(mine.save(tmp_path / "whole", format="onnx", int8=int8))
+    for module in (export, quantize):
+        monkeypatch.setattr(module, "MAX_FILE_BYTES", 1_000)
+    folder = mine.save(tmp_path / "parts", format="onnx", int8=int8)
+    names = {"model.onnx", "model.onnx.data"}
+    assert {one.name for one in folder.glob("*.onnx*")} == names
+    assert len({(folder / name).stat().st_mode for name in names}) == 1
+    np.testing.assert_array_equal(unmask.load(folder).embed(TEXTS), whole.embed(TEXTS))
+
+
 def test_blanks_are_filled_and_8_bits_are_close(tmp_path: Path, capfd) -> None:
     mine = pipeline("bert-tiny")
     folder = mine.save(tmp_path / "m", format="onnx", int8=True)
@@ -149,6 +162,8 @@ def test_blanks_are_filled_and_8_bits_are_close(tmp_path: Path, capfd) -> None:
     assert all(kinds[name] in integers for name in large)
     scales = [name for name in sizes if name.endswith("_scale") and sizes[name] > 1]
     assert scales  # per channel
+    vocabulary = mine.model.architecture.vocab_size
+    assert sum(vocabulary in one.dims and len(one.dims) == 2 for one in graph.initializer) == 1
     record = json.loads((folder / "unmask.json").read_text())["onnx"]
     assert record["reduce_range"] == uses_reduced_range()
     rows = tmp_path / "rows.tsv"

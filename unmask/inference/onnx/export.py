@@ -31,15 +31,19 @@ from unmask.heads.tagging.bilstm_crf import BiLSTMCRFHead
 from unmask.inference.export import check_new_folder
 from unmask.inference.onnx.graphs import LENGTH, PAST, DecoderGraph, GraphInterface, TextGraph
 from unmask.inference.onnx.quantize import quantize_graph, uses_reduced_range
-from unmask.inference.onnx.record import MODEL_FILE, ONNX_KEY, OnnxRecord, require_onnx
+from unmask.inference.onnx.record import (
+    MAX_FILE_BYTES,
+    MODEL_FILE,
+    ONNX_KEY,
+    OnnxRecord,
+    require_onnx,
+)
 from unmask.model.backbones.transformer import Architecture
 from unmask.model.positions.transformer_xl import TransformerXLPositions
 from unmask.output import escape_markdown
 
 _EXPORTED_HEADS = (LABEL_HEAD, TOKEN_LABEL_HEAD, SPAN_HEAD, CHOICE_HEAD, LANGUAGE_HEAD)
 """Heads that are exported; of several the first."""
-_MAX_FILE_BYTES = 1_500_000_000
-"""Weights of one protocol buffer, which may have 2 GB with all else."""
 
 
 def export_onnx(
@@ -129,7 +133,7 @@ def write_graph(model: Model, record: OnnxRecord, path: Path) -> None:
     with _quiet_exporter():
         program = _trace(graph, interface, model.architecture.max_positions)
     n_bytes = sum(p.numel() * p.element_size() for p in model.parameters())
-    program.save(path, external_data=n_bytes > _MAX_FILE_BYTES)
+    program.save(path, external_data=n_bytes > MAX_FILE_BYTES)
 
 
 def _trace(graph: nn.Module, interface: GraphInterface, max_length: int | None) -> Any:

@@ -2,11 +2,15 @@
 
 import logging
 import platform
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from unmask.inference.onnx.record import WEIGHTS_FILE
+from unmask.inference.onnx.record import MAX_FILE_BYTES, WEIGHTS_FILE
+
+if TYPE_CHECKING:
+    import onnx
 
 _QUANTIZED_OPERATIONS = ["MatMul", "Gemm", "Gather"]
 _CPU_INFO = Path("/proc/cpuinfo")
@@ -29,10 +33,13 @@ def uses_reduced_range() -> bool:
 
 def quantize_graph(path: Path, *, reduce_range: bool) -> None:
     """Quantize the weights of matrix products, per output channel, and of embedding tables."""
+    import onnx
     from onnxruntime.quantization import QuantType, quantize_dynamic
 
-    _transpose_weights(path)
-    external = (path.parent / WEIGHTS_FILE).is_file()
+    model = onnx.load(path)
+    _transpose_weights(model.graph)
+    tied = _tied_weights(model.graph)
+    save_graph(model, path)
     quantized = path.with_name("quantized.onnx")
     with _quiet_quantizer():
         quantize_dynamic(
@@ -42,22 +49,32 @@ def quantize_graph(path: Path, *, reduce_range: bool) -> None:
             per_channel=True,
             reduce_range=reduce_range,
             weight_type=QuantType.QInt8,
-            use_external_data_format=external,
+            use_external_data_format=(path.parent / WEIGHTS_FILE).is_file(),
         )
-    quantized.replace(path)
+    model = onnx.load(quantized)
+    for beside in path.parent.glob(f"{quantized.name}*"):
+        beside.unlink()
+    _share_codes(model.graph, tied)
+    save_graph(model, path)
 
 
-def _transpose_weights(path: Path) -> None:
-    """Replace transposed weights by their transposes, which only then are quantized.
-
-    That is the token table where it is also the output matrix.
-    """
-    import numpy as np
+def save_graph(model: "onnx.ModelProto", path: Path) -> None:
+    """Write a graph in place of another, its weights in a file beside it if they are large."""
     import onnx
+
+    weights = path.with_name(WEIGHTS_FILE)
+    weights.unlink(missing_ok=True)
+    n_bytes = sum(len(one.raw_data) for one in model.graph.initializer)
+    onnx.save(model, path, save_as_external_data=n_bytes > MAX_FILE_BYTES, location=WEIGHTS_FILE)
+    if weights.is_file():
+        weights.chmod(path.stat().st_mode)  # onnx creates it for its owner alone
+
+
+def _transpose_weights(graph: "onnx.GraphProto") -> None:
+    """Replace transposed weights by their transposes, which only then are quantized."""
+    import numpy as np
     from onnx import numpy_helper
 
-    model = onnx.load(path)
-    graph = model.graph
     weights = {one.name: one for one in graph.initializer}
     for node in [n for n in graph.node if n.op_type == "Transpose" and n.input[0] in weights]:
         axes = next((tuple(a.ints) for a in node.attribute if a.name == "perm"), None)
@@ -67,7 +84,61 @@ def _transpose_weights(path: Path) -> None:
         )
         graph.initializer.append(turned)
         graph.node.remove(node)
-    onnx.save(model, path)
+
+
+def _tied_weights(graph: "onnx.GraphProto") -> dict[str, str]:
+    """Return the output matrix [d v] of each embedding table [v d] that is its transpose."""
+    import numpy as np
+    from onnx import numpy_helper
+
+    matrices = {
+        one.name: numpy_helper.to_array(one) for one in graph.initializer if len(one.dims) == 2
+    }
+    tables = {node.input[0] for node in graph.node if node.op_type == "Gather"}
+    return {
+        table: name
+        for table in tables & matrices.keys()
+        for name, matrix in matrices.items()
+        if name not in tables and np.array_equal(matrix, matrices[table].T)
+    }
+
+
+def _share_codes(graph: "onnx.GraphProto", tied: Mapping[str, str]) -> None:
+    """Let an embedding table and the output matrix that is tied to it have the same codes.
+
+    The codes of the matrix [d v], one scale for each token, are stored as rows [v d]. The session
+    transposes them once, when it is opened; a lookup multiplies its codes by their scales.
+    """
+    import numpy as np
+    import onnx
+    from onnx import helper, numpy_helper
+
+    initializers = {one.name: one for one in graph.initializer}
+    for table, matrix in tied.items():
+        rows, codes = f"{table}_quantized", f"{matrix}_quantized"
+        lookup = next((n for n in graph.node if n.op_type == "Gather" and n.input[0] == rows), None)
+        if lookup is None or codes not in initializers:
+            continue
+        decode = next(n for n in graph.node if lookup.output[0] in n.input)
+        for name in (rows, codes, *decode.input[1:]):
+            graph.initializer.remove(initializers[name])
+        array = numpy_helper.to_array(initializers[codes])
+        axis = numpy_helper.from_array(np.array([-1]), f"{table}_axis")
+        graph.initializer.extend(
+            [numpy_helper.from_array(np.ascontiguousarray(array.T), rows), axis]
+        )
+        scales, column, floats = (f"{table}_{name}" for name in ("scales", "column", "floats"))
+        new_nodes = [
+            helper.make_node("Gather", [f"{matrix}_scale", lookup.input[1]], [scales]),
+            helper.make_node("Unsqueeze", [scales, axis.name], [column]),
+            helper.make_node("Cast", [lookup.output[0]], [floats], to=onnx.TensorProto.FLOAT),
+            helper.make_node("Mul", [floats, column], [decode.output[0]]),
+        ]
+        at = list(graph.node).index(decode)
+        graph.node.remove(decode)
+        for i, node in enumerate(new_nodes):
+            graph.node.insert(at + i, node)
+        graph.node.insert(0, helper.make_node("Transpose", [rows], [codes], perm=[1, 0]))
 
 
 @contextmanager

@@ -11,6 +11,8 @@ from unmask.files import read_json_object
 MODEL_FILE = "model.onnx"
 WEIGHTS_FILE = "model.onnx.data"
 """Weights beside a graph that is too large for one file."""
+MAX_FILE_BYTES = 1_500_000_000
+"""Weights of one protocol buffer, which may have 2 GB with all else."""
 RUN_FILE, ONNX_KEY = "unmask.json", "onnx"
 
 GraphKind = Literal["text", "decoder"]
