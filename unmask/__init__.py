@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from unmask.inference.pipeline import Pipeline
     from unmask.inference.sentence_similarity import evaluate_sentence_similarity, nearest_sentences
     from unmask.inference.several_adapters import MultiAdapter
+    from unmask.jobs.augment.augment import augment
     from unmask.jobs.compress import compress
     from unmask.jobs.describe import describe
     from unmask.jobs.evaluate import evaluate_tasks
@@ -83,6 +84,7 @@ __all__ = [
     "TaskAdaptivePretraining",
     "TopLayers",
     "align",
+    "augment",
     "compress",
     "convert_word_vectors",
     "describe",
@@ -134,6 +136,7 @@ _MODULE_OF_NAME = {
     "TaskAdaptivePretraining": "unmask.finetuning.methods.adapt_first",
     "TopLayers": "unmask.finetuning.methods.method",
     "align": "unmask.jobs.word_vectors.align.align",
+    "augment": "unmask.jobs.augment.augment",
     "compress": "unmask.jobs.compress",
     "convert_word_vectors": "unmask.inference.load_word_vectors",
     "describe": "unmask.jobs.describe",

@@ -1,4 +1,4 @@
-"""`finetune`: a model on a labeled task, or on each of a suite."""
+"""`finetune`: a model on a labeled task, or on each of a suite; `augment`: its table."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from unmask.cli.from_dataclass import command, default_values, long_flag, refuse_options
 from unmask.cli.shared_options import JsonOption
 from unmask.finetuning.options.finetune import FinetuneOptions, FinetuneSuiteOptions
+from unmask.jobs.options.augment import AugmentOptions
 from unmask.options import QuietOptions, flag
 from unmask.output import print_json, print_line, print_table
 
@@ -211,3 +212,20 @@ def _print_suite(suite_run: SuiteResult, out: Path, as_json: bool) -> None:
         print_line(note)
     print_line(AVERAGE_NOTE)
     print_line(f"{out}: done")
+
+
+@command(AugmentOptions, QuietOptions, JsonOption)
+def augment(given: Mapping[str, Any], progress: QuietOptions, output: JsonOption) -> None:
+    """Make a new training table: a teacher's outputs as targets.
+
+    finetune takes the new table as any other; give --dev, too, since by default a tenth of --train
+    is held out.
+    """
+    import unmask
+
+    terminal = None if progress.quiet else sys.stderr
+    result = unmask.augment(**given, terminal=terminal)
+    if output.as_json:
+        print_json(vars(result))
+        return
+    print_line(f"{result.path}: {result.rows_written:,} rows, of {result.rows_read:,}")

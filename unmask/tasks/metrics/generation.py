@@ -62,6 +62,23 @@ def bleu(
     return ScoreWithSignature(float(value), str(metric.get_signature()))
 
 
+def nearest_by_bleu(texts: Sequence[str], references: Sequence[str]) -> str:
+    """Return the text with the highest sentence BLEU; of ties the first.
+
+    Counts of n-grams that do not match are smoothed exponentially, and n-grams longer than the text
+    are left out (Chen and Cherry 2014, aclanthology.org/W14-3346, methods 3 and effective order).
+
+    Raises:
+        ImportError: sacrebleu is not installed.
+        ValueError: there is no text.
+    """
+    _require_library("sacrebleu", "BLEU")
+    from sacrebleu.metrics.bleu import BLEU
+
+    metric = BLEU(effective_order=True)
+    return max(texts, key=lambda text: metric.sentence_score(text, references).score)
+
+
 def chrf(
     labels: References, predictions: Sequence[str], *, word_order: int = 0
 ) -> ScoreWithSignature:

@@ -9,7 +9,7 @@ from jaxtyping import Int
 
 from unmask.batch import IGNORE_INDEX, Batch, Example
 from unmask.finetuning.formulations.formulation import PredictionRecord, TaskInput
-from unmask.generation.decode import generate
+from unmask.generation.decode import generate, generate_candidates
 from unmask.generation.settings import BeamSearch, GenerationConfig, Greedy
 from unmask.heads.model import Model
 from unmask.tasks.task import Label, Task, TaskExample
@@ -185,6 +185,18 @@ class TextToTextFormulation:
             )
             for ids, (loss, places) in zip(generated, losses, strict=True)
         ]
+
+    def candidates(
+        self, model: Model, task_inputs: Sequence[TaskInput], strategy: BeamSearch
+    ) -> list[list[str]]:
+        """Return the texts that beam search finds for each input, the best first."""
+        found = generate_candidates(
+            model,
+            [self._prompt_ids(one.example).tolist() for one in task_inputs],
+            self.special_ids,
+            GenerationConfig(strategy=strategy, max_new_tokens=self.max_target_length),
+        )
+        return [[self.tokenizer.decode(one.token_ids) for one in some] for some in found]
 
     def _prompt_ids(self, example: Example) -> Int[np.ndarray, "_"]:
         """Return the tokens before the target."""

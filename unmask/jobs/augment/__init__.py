@@ -1,0 +1,1 @@
+"""Augment: a new training table, made of a task's table with a model."""
