@@ -94,7 +94,7 @@ def test_functions_take_few_parameters() -> None:
     assert {n for n, f in functions() if parameters(f) > PARAMETERS} == MANY_PARAMETERS
 
 
-def test_public_class_names_are_unique() -> None:
+def test_no_public_class_name_is_new_twice() -> None:
     places = defaultdict(list)
     for name, tree in files().items():
         for node in tree.body:
@@ -116,7 +116,7 @@ def test_shared_types_have_few_fields() -> None:
                 assert own + 1 <= SHARED_FIELDS, f"{node.name} has {own + 1} fields"
 
 
-def test_collation_knows_no_feature_by_name() -> None:
+def test_what_lays_out_batches_knows_no_feature_by_name() -> None:
     features = {
         node.name
         for tree in files().values()

@@ -143,21 +143,21 @@ sys.exit(f"imported: {{heavy}}" if heavy else 0)
 
 
 @pytest.mark.parametrize(("name", "command"), TREE)
-def test_every_command_and_option_has_help(name: str, command: Any) -> None:
+def test_every_command_and_option_says_what_it_is(name: str, command: Any) -> None:
     assert command.help
     for parameter in command.params:
         assert parameter.help, f"{name}: {parameter.name}"
 
 
 @pytest.mark.parametrize(("name", "command"), TREE)
-def test_every_command_accepts_json(name: str, command: Any) -> None:
+def test_every_command_takes_json(name: str, command: Any) -> None:
     assert any("--json" in parameter.opts for parameter in command.params)
 
 
 @pytest.mark.parametrize(
     ("command", "option"), [("study", "study"), ("finetune", "tasks")], ids=["studies", "suites"]
 )
-def test_help_lists_all_studies_and_suites(command: str, option: str) -> None:
+def test_the_help_names_all_studies_and_suites(command: str, option: str) -> None:
     from unmask.studies.published_studies import STUDIES
     from unmask.tasks.suites.bundled import SUITES
 
@@ -165,7 +165,7 @@ def test_help_lists_all_studies_and_suites(command: str, option: str) -> None:
     assert ", ".join(STUDIES if command == "study" else SUITES) + ", or" in said
 
 
-def test_choices_equal_those_of_the_library() -> None:
+def test_the_choices_are_those_of_the_library() -> None:
     from unmask.evaluation.likelihood import PseudoLikelihoodMasking
     from unmask.evaluation.sentence_embeddings import EmbeddingPooling
     from unmask.inference.export import MODEL_FORMATS
@@ -200,7 +200,7 @@ def test_choices_equal_those_of_the_library() -> None:
 
 
 @pytest.mark.parametrize("name", ["pretrain", "prepare", "finetune", "demo", "align"])
-def test_every_function_argument_has_an_option(name: str) -> None:
+def test_all_that_a_function_takes_can_be_said_to_its_command(name: str) -> None:
     import unmask as package
     from unmask.jobs.demo import demo
 
@@ -211,13 +211,13 @@ def test_every_function_argument_has_an_option(name: str) -> None:
     assert takes <= known
 
 
-def test_help_is_shown_without_a_command(unmask: Run) -> None:
+def test_without_a_command_it_shows_its_help(unmask: Run) -> None:
     said = unmask()
     assert said.status == 0
     assert all(f"  {name} " in said.out for name in COMMANDS)
 
 
-def test_version_is_printed(unmask: Run) -> None:
+def test_it_says_its_version(unmask: Run) -> None:
     import unmask as package
 
     assert unmask("--version") == (0, f"{package.__version__}\n", "")
@@ -240,7 +240,7 @@ def test_version_is_printed(unmask: Run) -> None:
         ("models all", "unexpected extra argument"),
     ],
 )
-def test_misspelled_command_is_refused_in_one_line(words: str, line: str, unmask: Run) -> None:
+def test_a_misspelled_command_is_told_in_one_line(words: str, line: str, unmask: Run) -> None:
     said = unmask(*words.split())
     check_mistake(said)
     assert line.lower() in said.err.lower()
@@ -259,14 +259,14 @@ def test_models_are_listed_by_family(unmask: Run) -> None:
     check_mistake(unmask("models", "--family", "lama"), ", ".join(sorted(families)), "'lama'")
 
 
-def test_preset_and_folder_are_described(unmask: Run, home: Path) -> None:
+def test_a_card_and_a_folder_are_described(unmask: Run, home: Path) -> None:
     assert "110,106,428" in unmask("show", "bert-base").out
     facts = json.loads(unmask("show", home / "bert", "--json").out)
     assert facts["architecture"]["d_model"] == 32
     check_mistake(unmask("show", "bert-bse"), "unknown model 'bert-bse'", "'bert-base'")
 
 
-def test_run_shows_its_progress(unmask: Run, home: Path, tmp_path: Path) -> None:
+def test_a_run_says_where_it_is(unmask: Run, home: Path, tmp_path: Path) -> None:
     out = tmp_path / "run"
     words = ["pretrain", home / "small.toml", "--data", home / "text.txt", "--out", out]
     said = unmask(*words, "--steps", 3, "--json")
@@ -277,14 +277,14 @@ def test_run_shows_its_progress(unmask: Run, home: Path, tmp_path: Path) -> None
     assert "3/3  loss" in said.err
 
 
-def test_quiet_run_prints_only_its_result(unmask: Run, home: Path, tmp_path: Path) -> None:
+def test_a_quiet_run_says_nothing_on_the_way(unmask: Run, home: Path, tmp_path: Path) -> None:
     words = ["pretrain", home / "small.toml", home / "text.txt", "--out", tmp_path / "run"]
     said = unmask(*words, "--steps", 1, "--quiet")
     assert said.err == ""
     assert said.out == f"{tmp_path}/run: done; report in {tmp_path}/run/report.html\n"
 
 
-def test_only_the_first_process_prints_the_result(
+def test_of_several_processes_the_first_alone_says_that_it_is_done(
     unmask: Run, home: Path, tmp_path: Path, monkeypatch
 ) -> None:
     monkeypatch.setenv("RANK", "1")  # as torchrun does
@@ -294,7 +294,7 @@ def test_only_the_first_process_prints_the_result(
         assert (said.status, said.out, said.err) == (0, "", "")
 
 
-def test_every_command_prints_json_on_request(unmask: Run, home: Path, tmp_path: Path) -> None:
+def test_every_answer_is_json_if_asked(unmask: Run, home: Path, tmp_path: Path) -> None:
     bert, text = home / "bert", home / "text.txt"
     words: list[list[object]] = [
         ["hide", bert, "the old king saw the gate", "--json"],
@@ -314,7 +314,7 @@ def test_every_command_prints_json_on_request(unmask: Run, home: Path, tmp_path:
         assert all(isinstance(json.loads(row), dict) for row in said.out.splitlines()), line
 
 
-def test_texts_come_from_arguments_files_and_stdin(unmask: Run, home: Path) -> None:
+def test_texts_come_from_words_files_and_standard_input(unmask: Run, home: Path) -> None:
     tuned, (a, b) = home / "tuned", (text for text, _ in ROWS[:2])
     (home / "two.txt").write_text(f"{a}\n\n{b}\n")
 
@@ -332,13 +332,13 @@ def test_texts_come_from_arguments_files_and_stdin(unmask: Run, home: Path) -> N
     assert [text for text, _ in replaced] == ["the", "ol\ufffdd"]
 
 
-def test_empty_text_is_noted_once_on_stderr(unmask: Run, home: Path) -> None:
+def test_an_empty_text_is_noted_once_and_not_among_the_answers(unmask: Run, home: Path) -> None:
     said = unmask("predict", home / "tuned", "", "the king", " ")
     assert [json.loads(line)["text"] for line in said.out.splitlines()] == ["", "the king", " "]
     assert said.err == "an empty text is answered too; what is said of it rests on no word\n"
 
 
-def test_many_texts_are_answered_in_order(unmask: Run, home: Path, monkeypatch) -> None:
+def test_many_texts_are_answered_in_their_order(unmask: Run, home: Path, monkeypatch) -> None:
     texts = [text for text, _ in ROWS[:2]] * 3 + ["the gate"]
     together = unmask("fill", home / "bert", *(f"{text} [MASK]" for text in texts)).out
     monkeypatch.setattr("unmask.cli.inputs.TEXTS_PER_CALL", 2)
@@ -349,7 +349,7 @@ def test_many_texts_are_answered_in_order(unmask: Run, home: Path, monkeypatch) 
     check_mistake(said, "after the first 6 texts: text 2 has no blank")
 
 
-def test_embeddings_are_written_to_an_array(unmask: Run, home: Path, tmp_path: Path) -> None:
+def test_vectors_are_written_to_an_array(unmask: Run, home: Path, tmp_path: Path) -> None:
 
     said = unmask("embed", home / "bert", "--input", home / "text.txt", "--out", tmp_path / "v.npy")
     assert said.status == 0
@@ -365,7 +365,7 @@ BLANKS = {
 }
 
 
-def test_blank_lines_are_skipped_and_reported(unmask: Run, home: Path, tmp_path: Path) -> None:
+def test_a_line_is_a_row_and_blank_ones_are_told(unmask: Run, home: Path, tmp_path: Path) -> None:
     read = unmask("embed", home / "bert", "", "the king", "", "the gate", "").out
     expected = np.array([json.loads(line)["vector"] for line in read.splitlines()])
     out = tmp_path / "v.npy"
@@ -399,7 +399,7 @@ def test_blank_lines_are_skipped_and_reported(unmask: Run, home: Path, tmp_path:
     assert said.err == f"{path}: blank lines are skipped: 1, 3\n"
 
 
-def test_folder_without_tokenizer_converts_with_a_note(
+def test_a_folder_without_a_tokenizer_converts_and_says_so(
     unmask: Run, home: Path, tmp_path: Path
 ) -> None:
     bare = foreign(shutil.copytree(home / "bert", tmp_path / "bare"))
@@ -411,7 +411,7 @@ def test_folder_without_tokenizer_converts_with_a_note(
     check_mistake(unmask("fill", tmp_path / "new", "a [MASK]"), "no tokenizer")
 
 
-def test_missing_weights_are_named(unmask: Run, home: Path, tmp_path: Path) -> None:
+def test_weights_that_a_folder_lacks_are_named(unmask: Run, home: Path, tmp_path: Path) -> None:
     from safetensors.torch import load_file, save_file
 
     folder = foreign(shutil.copytree(home / "bert", tmp_path / "bert"))
@@ -423,7 +423,9 @@ def test_missing_weights_are_named(unmask: Run, home: Path, tmp_path: Path) -> N
     assert "missing weights, randomly initialized: heads.language" in said.err
 
 
-def test_adapter_hides_notes_about_base_heads(unmask: Run, home: Path, tmp_path: Path) -> None:
+def test_a_part_is_used_without_a_word_about_the_heads_that_its_model_had(
+    unmask: Run, home: Path, tmp_path: Path
+) -> None:
     words = ["finetune", home / "bert", "--task", "classify", "--train", home / "rows.tsv"]
     words += ["--tune", "prompt", "--epochs", 1, "--out", tmp_path / "run", "--quiet"]
     assert unmask(*words).status == 0
@@ -435,7 +437,7 @@ def test_adapter_hides_notes_about_base_heads(unmask: Run, home: Path, tmp_path:
         assert not (tmp_path / "new").exists()
 
 
-def test_average_of_last_checkpoints_equals_hand_computation(
+def test_the_mean_of_the_last_checkpoints_is_that_by_hand(
     unmask: Run, home: Path, tmp_path: Path
 ) -> None:
     places = sorted((home / "bert" / "checkpoints").iterdir())
@@ -450,7 +452,7 @@ def test_average_of_last_checkpoints_equals_hand_computation(
     assert any(not torch.equal(a, b) for a, b in zip(one, two, strict=True))
 
 
-def test_impossible_average_is_refused(unmask: Run, home: Path, tmp_path: Path) -> None:
+def test_a_mean_that_there_is_not_is_told(unmask: Run, home: Path, tmp_path: Path) -> None:
     run, new = tmp_path / "run", tmp_path / "new"
     shutil.copytree(home / "bert", run)
     check_mistake(
@@ -468,7 +470,7 @@ def test_impossible_average_is_refused(unmask: Run, home: Path, tmp_path: Path) 
     assert not new.exists()
 
 
-def test_head_unknown_to_transformers_is_reported_on_convert(
+def test_a_head_that_transformers_lacks_is_told_when_it_is_converted(
     unmask: Run, home: Path, tmp_path: Path
 ) -> None:
     words = ["finetune", home / "bert", "--task", "classify", "--train", home / "rows.tsv"]
@@ -512,7 +514,7 @@ def test_head_unknown_to_transformers_is_reported_on_convert(
         ("prepare {}/text.txt --model bret-mini", "did you mean 'bert-mini'"),
     ],
 )
-def test_preparation_mistake_is_reported_and_leaves_nothing(
+def test_a_mistake_in_preparing_is_told_and_leaves_nothing(
     words: str, line: str, unmask: Run, home: Path, tmp_path: Path
 ) -> None:
     check_mistake(
@@ -522,7 +524,9 @@ def test_preparation_mistake_is_reported_and_leaves_nothing(
 
 
 @pytest.mark.parametrize("name", ["bad.txt", "nul.txt", "surrogate.jsonl"])
-def test_invalid_bytes_can_be_replaced(name: str, unmask: Run, home: Path, tmp_path: Path) -> None:
+def test_bytes_that_are_no_text_can_be_replaced(
+    name: str, unmask: Run, home: Path, tmp_path: Path
+) -> None:
     out = tmp_path / "run"
     words = ["pretrain", home / "small.toml", "--data", home / name, "--out", out, "--quiet"]
     words += ["--vocab-size", 40, "--steps", 1, "--set", "dev_fraction=0", "--objective", "mlm"]
@@ -601,7 +605,7 @@ def test_invalid_bytes_can_be_replaced(name: str, unmask: Run, home: Path, tmp_p
         ("{}/small.toml {}/text.txt --from hf:no/where", "hf:no/where: cannot be fetched"),
     ],
 )
-def test_pretraining_mistake_is_reported_and_leaves_nothing(
+def test_a_mistake_in_pretraining_is_told_and_leaves_nothing(
     words: str, line: str, unmask: Run, home: Path, tmp_path: Path
 ) -> None:
     words = words.format(*[home] * 4)
@@ -609,7 +613,7 @@ def test_pretraining_mistake_is_reported_and_leaves_nothing(
     assert not (tmp_path / "run").exists()
 
 
-def test_folders_without_a_run_are_refused(unmask: Run, home: Path, tmp_path: Path) -> None:
+def test_folders_that_are_no_run_are_refused(unmask: Run, home: Path, tmp_path: Path) -> None:
     words = ["pretrain", home / "small.toml", home / "text.txt", "--quiet", "--out"]
     check_mistake(unmask(*words, home / "thesis"), "thesis: holds files, but not a run")
     check_mistake(unmask(*words, home / "thesis", "--resume"), "holds files, but not a run")
@@ -677,7 +681,7 @@ def test_folders_without_a_run_are_refused(unmask: Run, home: Path, tmp_path: Pa
         ("--task regress --train {}/numbers.tsv", "numbers.tsv:3: 'score' must be a number"),
     ],
 )
-def test_fine_tuning_mistake_is_reported_and_leaves_nothing(
+def test_a_mistake_in_fine_tuning_is_told_and_leaves_nothing(
     words: str, line: str, unmask: Run, home: Path, tmp_path: Path
 ) -> None:
     words = words.format(*[home] * 2)
@@ -754,16 +758,16 @@ def test_fine_tuning_mistake_is_reported_and_leaves_nothing(
         ("hide {}/bert the --seed -1", "seed must be at least 0, got -1"),
     ],
 )
-def test_inference_mistake_is_reported(words: str, line: str, unmask: Run, home: Path) -> None:
+def test_a_mistake_in_using_a_model_is_told(words: str, line: str, unmask: Run, home: Path) -> None:
     check_mistake(unmask(*words.format(*[home] * 3).split()), line)
 
 
-def test_prompt_beyond_the_positions_is_refused(unmask: Run, home: Path) -> None:
+def test_a_prompt_longer_than_the_positions_is_told(unmask: Run, home: Path) -> None:
     said = unmask("generate", home / "gpt", "--prompt", "the king " * 600)
     check_mistake(said, "512 positions")
 
 
-def test_generation_options_equal_the_library(unmask: Run, home: Path) -> None:
+def test_generation_by_options_is_that_of_the_library(unmask: Run, home: Path) -> None:
     import unmask as library
 
     model = library.load(home / "gpt")
@@ -796,7 +800,7 @@ def test_generation_options_equal_the_library(unmask: Run, home: Path) -> None:
     assert long.out.startswith("the king " * 600)
 
 
-def test_several_generations_are_shown_with_scores(unmask: Run, home: Path) -> None:
+def test_several_answers_are_shown_with_their_scores(unmask: Run, home: Path) -> None:
     words = ["generate", home / "gpt", "--prompt", "the"]
     for more in (["--beams", 3, "--n-best", 2], ["--choice", " king", "--choice", " sea"]):
         lines = unmask(*words, *more).out.splitlines()
@@ -811,7 +815,7 @@ def test_several_generations_are_shown_with_scores(unmask: Run, home: Path) -> N
         assert facts["text"] == facts["best"][0]["text"]
 
 
-def test_draft_gives_equal_text_and_reports_acceptance(unmask: Run, home: Path) -> None:
+def test_a_draft_says_the_same_and_tells_how_well_it_guessed(unmask: Run, home: Path) -> None:
     words = ["generate", home / "gpt", "--prompt", "the king", "--max-new-tokens", 8]
     said = unmask(*words, "--draft", home / "gpt", "--draft-tokens", 3)
     assert said.out == unmask(*words).out
@@ -834,7 +838,7 @@ class Watched(io.StringIO):
             raise KeyboardInterrupt
 
 
-def test_text_is_streamed_to_a_terminal(unmask: Run, home: Path, monkeypatch) -> None:
+def test_text_comes_as_it_is_said_on_a_terminal(unmask: Run, home: Path, monkeypatch) -> None:
     words = ["generate", home / "gpt", "--prompt", "the king", "--max-new-tokens", 8]
     expected = unmask(*words).out
     for terminal, more, streams in (
@@ -853,7 +857,9 @@ def test_text_is_streamed_to_a_terminal(unmask: Run, home: Path, monkeypatch) ->
             assert out.getvalue() == expected
 
 
-def test_interrupted_stream_keeps_its_text(unmask: Run, home: Path, monkeypatch) -> None:
+def test_a_stream_that_is_interrupted_keeps_what_was_said(
+    unmask: Run, home: Path, monkeypatch
+) -> None:
     words = ["generate", home / "gpt", "--prompt", "the king", "--max-new-tokens", 20]
     expected = unmask(*words).out
     out = Watched(terminal=True, until=4)
@@ -876,7 +882,7 @@ for allocate in (lambda: torch.empty(2**45), lambda: np.empty(2**46), lambda: by
 """A process that was refused memory gets it from elsewhere from then on: one of its own."""
 
 
-def test_out_of_memory_is_reported_in_one_line() -> None:
+def test_memory_that_is_not_there_is_told_in_one_line() -> None:
     done = subprocess.run([sys.executable, "-c", LACKING], capture_output=True, text=True)
     assert (done.returncode, done.stdout) == (0, "")
     more = "; use shorter texts, smaller batches or a smaller model"
@@ -887,7 +893,7 @@ def test_out_of_memory_is_reported_in_one_line() -> None:
     ]
 
 
-def test_program_error_is_not_reported_as_out_of_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_error_of_the_program_is_no_lack_of_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     def fault(*_: object, **__: object) -> None:
         raise RuntimeError("mat1 and mat2 shapes cannot be multiplied")
 
@@ -896,7 +902,7 @@ def test_program_error_is_not_reported_as_out_of_memory(monkeypatch: pytest.Monk
         cli.run(["show", "bert-tiny"])
 
 
-def test_line_is_one_text_up_to_a_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_line_is_one_text_however_long(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "long.txt"
     path.write_text("a b " * 2**20 + "c d\nshort\n")
     assert [len(text) for text in read_texts(None, path, None, "strict")] == [2**22 + 3, 5]
@@ -906,7 +912,9 @@ def test_line_is_one_text_up_to_a_limit(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 @pytest.mark.parametrize("command", ["fill", "predict", "embed", "generate"])
-def test_invalid_stdin_is_refused(command: str, unmask: Run, home: Path, monkeypatch) -> None:
+def test_standard_input_that_holds_no_text_is_told(
+    command: str, unmask: Run, home: Path, monkeypatch
+) -> None:
     model = home / {"predict": "tuned", "generate": "gpt"}.get(command, "bert")
     check_mistake(unmask(command, model, stdin=b""), "standard input: no text;")
     check_mistake(unmask(command, model, stdin=b"\n \n"), "standard input: no text;")
@@ -915,7 +923,7 @@ def test_invalid_stdin_is_refused(command: str, unmask: Run, home: Path, monkeyp
     check_mistake(unmask(command, model), "standard input is closed")
 
 
-def test_invalid_argument_text_is_refused(unmask: Run, home: Path) -> None:
+def test_a_word_of_the_command_line_that_is_no_text_is_told(unmask: Run, home: Path) -> None:
     check_mistake(unmask("fill", home / "bert", "a [MASK] \udcff"), "not UTF-8 at character 10")
 
 
@@ -1001,7 +1009,7 @@ def no_pickle(folder: Path) -> str:
         large_tokenizer, evil_weights, no_pickle,
     ],
 )  # fmt: skip
-def test_damaged_model_is_refused(
+def test_a_damaged_model_is_told(
     damage: Callable[[Path], str], unmask: Run, home: Path, tmp_path: Path, monkeypatch
 ) -> None:
     ignored = shutil.ignore_patterns("checkpoints", "data")
@@ -1011,7 +1019,7 @@ def test_damaged_model_is_refused(
     assert not (ROOT / "pwned").exists()
 
 
-def test_code_in_a_model_folder_is_not_run(unmask: Run, home: Path, tmp_path: Path) -> None:
+def test_code_that_a_folder_names_is_not_run(unmask: Run, home: Path, tmp_path: Path) -> None:
     folder = foreign(shutil.copytree(home / "bert", tmp_path / "m"))
     change_config(folder, auto_map={"AutoModel": "evil.Model"})
     (folder / "evil.py").write_text(f"open({str(tmp_path / 'pwned')!r}, 'w')")
@@ -1019,7 +1027,7 @@ def test_code_in_a_model_folder_is_not_run(unmask: Run, home: Path, tmp_path: Pa
     assert not (tmp_path / "pwned").exists()
 
 
-def test_damaged_run_is_refused(unmask: Run, home: Path, tmp_path: Path) -> None:
+def test_a_damaged_run_is_told(unmask: Run, home: Path, tmp_path: Path) -> None:
     def resumed() -> Said:
         return unmask("pretrain", "--out", tmp_path / "run", "--resume", "--quiet")
 
@@ -1041,7 +1049,7 @@ def test_damaged_run_is_refused(unmask: Run, home: Path, tmp_path: Path) -> None
     check_mistake(resumed(), "unmask.json: recipe: unknown key 'lenght'")
 
 
-def test_names_may_contain_spaces_and_any_letters(unmask: Run, home: Path, tmp_path: Path) -> None:
+def test_names_may_hold_spaces_and_any_letters(unmask: Run, home: Path, tmp_path: Path) -> None:
     folder = tmp_path / "Märchen  und 物語 😀"
     folder.mkdir()
     shutil.copy(home / "text.txt", folder / "ein Text.txt")
@@ -1059,7 +1067,7 @@ def test_names_may_contain_spaces_and_any_letters(unmask: Run, home: Path, tmp_p
 # What is nobody's mistake
 
 
-def test_internal_error_is_not_hidden(unmask: Run, monkeypatch) -> None:
+def test_an_error_of_ours_is_not_hidden(unmask: Run, monkeypatch) -> None:
     import unmask as package
 
     def fail(name: str) -> None:
@@ -1070,13 +1078,13 @@ def test_internal_error_is_not_hidden(unmask: Run, monkeypatch) -> None:
         unmask("fill", "bert-mini", "[MASK]")
 
 
-def test_traceback_is_shown_on_request(unmask: Run) -> None:
+def test_the_way_to_an_error_is_shown_if_asked(unmask: Run) -> None:
     with pytest.raises(ValueError, match="unknown model"):
         unmask("--traceback", "show", "nothing")
 
 
 @pytest.mark.parametrize("steps", [1, 2, 20])
-def test_non_finite_loss_exits_with_status_1(
+def test_a_loss_that_is_no_number_ends_with_status_1(
     steps: int, unmask: Run, home: Path, tmp_path: Path, monkeypatch
 ) -> None:
     from unmask.training.config import Recipe
@@ -1096,7 +1104,7 @@ def test_non_finite_loss_exits_with_status_1(
 
 
 @pytest.mark.parametrize("words", ["fill {} a_[MASK]", "embed {} a", "evaluate {} --data {}/t.txt"])
-def test_model_with_non_finite_outputs_is_refused(
+def test_a_model_that_says_no_numbers_is_refused(
     words: str, unmask: Run, home: Path, tmp_path: Path
 ) -> None:
     import torch
@@ -1123,7 +1131,7 @@ def in_shell(words: str, **more: Any) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_closed_output_pipe_is_no_error() -> None:
+def test_a_reader_that_has_enough_is_no_error() -> None:
     done = in_shell("models --json | head -c 1; exit ${PIPESTATUS[0]}")
     assert done.stdout == "["
     assert done.stderr == ""
@@ -1131,7 +1139,7 @@ def test_closed_output_pipe_is_no_error() -> None:
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full here")
-def test_full_output_device_is_reported() -> None:
+def test_output_that_finds_no_room_is_told() -> None:
     done = in_shell("models > /dev/full")
     assert (done.returncode, done.stderr) == (2, "unmask: no space left on device\n")
 
@@ -1145,7 +1153,7 @@ def drop_privileges() -> None:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="permissions are tested on Linux")
-def test_permission_errors_are_reported(home: Path, tmp_path: Path) -> None:
+def test_what_may_not_be_read_or_written_is_told(home: Path, tmp_path: Path) -> None:
     (tmp_path / "secret.txt").write_text("text")
     (tmp_path / "secret.txt").chmod(0)
     (tmp_path / "fixed").mkdir(mode=0o555)
@@ -1189,7 +1197,7 @@ def learned(out: Path) -> list[bytes]:
     return [p.read_bytes() for p in [*files, out / "model.safetensors", out / "log.jsonl"]]
 
 
-def test_stopped_run_resumes_to_the_same_result(
+def test_a_run_that_is_stopped_goes_on_to_the_same_result(
     unmask: Run, home: Path, tmp_path: Path, monkeypatch
 ) -> None:
     from unmask.training.log import TrainingLog
@@ -1214,7 +1222,7 @@ def test_stopped_run_resumes_to_the_same_result(
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 @pytest.mark.parametrize("command", ["prepare", "pretrain"])
-def test_each_signal_ends_preparation_with_a_hint(
+def test_each_signal_ends_the_preparation_with_a_hint(
     command: str, number: int, unmask: Run, home: Path, tmp_path: Path, monkeypatch
 ) -> None:
     def stopped(*_: object) -> None:
@@ -1231,7 +1239,7 @@ def test_each_signal_ends_preparation_with_a_hint(
     assert said == (128 + number, "", f"unmask: {out}: interrupted; {hint}\n")
 
 
-def test_signal_status_is_returned_from_anywhere_in_python(tmp_path: Path) -> None:
+def test_the_status_is_said_wherever_in_python_the_signal_came(tmp_path: Path) -> None:
     lines = (
         "import os, signal",
         "from unmask.cli import errors, main as cli",
@@ -1272,7 +1280,7 @@ def test_ctrl_c_at_a_terminal_ends_all_processes_of_a_run(home: Path, tmp_path: 
     assert "Traceback" not in err
 
 
-def test_interrupted_command_says_so(unmask: Run, home: Path, tmp_path, monkeypatch) -> None:
+def test_a_command_that_is_stopped_says_so(unmask: Run, home: Path, tmp_path, monkeypatch) -> None:
     from unmask.evaluation import sentence_embeddings
     from unmask.jobs import prepare
 
@@ -1322,7 +1330,7 @@ def disk(tmp_path: Path) -> Iterator[Disk]:
 FULL = "no space left on device"
 
 
-def test_preparation_resumes_after_a_full_disk(unmask: Run, home: Path, disk: Disk) -> None:
+def test_preparing_on_a_full_disk_can_go_on(unmask: Run, home: Path, disk: Disk) -> None:
     disk.resize("60k")
     words = ["prepare", home / "text.txt", "--tokenizer", home / "bert", "--quiet"]
     big = home / "big.txt"
@@ -1337,7 +1345,7 @@ def test_preparation_resumes_after_a_full_disk(unmask: Run, home: Path, disk: Di
 
 # In turn, no room is left: for the tokens, for the first checkpoint, for the third.
 @pytest.mark.parametrize("size", ["16k", "100k", "500k"])
-def test_pretraining_resumes_after_a_full_disk(
+def test_pretraining_on_a_full_disk_can_go_on(
     size: str, unmask: Run, home: Path, disk: Disk
 ) -> None:
     words = ["pretrain", home / "small.toml", home / "text.txt", "--steps", 12, "--quiet"]
@@ -1353,7 +1361,9 @@ def test_pretraining_resumes_after_a_full_disk(
     assert learned(out) == learned(whole)
 
 
-def test_trained_model_is_saved_after_a_full_disk(unmask: Run, home: Path, disk: Disk) -> None:
+def test_a_trained_model_that_finds_no_room_is_written_later(
+    unmask: Run, home: Path, disk: Disk
+) -> None:
     disk.resize("20m")
     out = Path(shutil.copytree(home / "bert", disk.place / "run"))
     (out / "config.json").unlink()
@@ -1367,7 +1377,7 @@ def test_trained_model_is_saved_after_a_full_disk(unmask: Run, home: Path, disk:
     assert learned(out) == learned(home / "bert")
 
 
-def test_unwritable_output_is_absent(unmask: Run, home: Path, disk: Disk) -> None:
+def test_what_finds_no_room_is_absent(unmask: Run, home: Path, disk: Disk) -> None:
     check_mistake(unmask("convert", home / "bert", disk.place / "c"), FULL)
     (home / "no_blanks.txt").write_text("the old king saw\n" * 60)
     words = ["embed", home / "bert", "--input", home / "no_blanks.txt", "--out"]
@@ -1380,7 +1390,7 @@ def test_unwritable_output_is_absent(unmask: Run, home: Path, disk: Disk) -> Non
 
 
 @pytest.mark.parametrize("path", sorted((ROOT / "recipes").glob("*.toml")), ids=lambda p: p.stem)
-def test_recipes_of_the_repository_are_readable(path: Path) -> None:
+def test_the_repositorys_recipes_can_be_read(path: Path) -> None:
     from unmask.jobs.pretrain.apply_recipe import apply_recipe
     from unmask.jobs.pretrain.resolve_options import preset_recipe
     from unmask.training import config as recipes
@@ -1391,7 +1401,7 @@ def test_recipes_of_the_repository_are_readable(path: Path) -> None:
     assert recipe != preset_recipe(recipe.model)
 
 
-def test_common_mistakes_are_reported_with_their_place(unmask: Run, home: Path) -> None:
+def test_what_a_stranger_tries_is_told_with_its_place(unmask: Run, home: Path) -> None:
     (home / "ab.vec").write_text("3 2\na 1 0\nb 0 1\nc 1 1\n")
     check_mistake(unmask("embed", home / "bert", "x", "--out", home / "void"), f"{home / 'void'}")
     check_mistake(

@@ -86,7 +86,7 @@ def calls(path: Path) -> list[tuple[str, str]]:
     return found
 
 
-def test_foreign_file_parsers_are_called_only_by_readers() -> None:
+def test_parsers_of_foreign_files_are_called_by_readers_alone() -> None:
     """Each of these makes a ValueError that names the file of whatever the parser raises."""
     astray = [
         f"{path.relative_to(ROOT)}: {call} in {inside}"
@@ -203,7 +203,7 @@ def check(error: Exception, path: Path) -> None:
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 @pytest.mark.parametrize("reader", BY_READER)
-def test_hostile_file_is_refused_in_one_line_by_name(reader: str, tmp_path: Path) -> None:
+def test_a_hostile_file_is_one_line_that_names_it(reader: str, tmp_path: Path) -> None:
     name, read = BY_READER[reader]
     for i, (what, data) in enumerate(HOSTILE.items()):
         folder = tmp_path / str(i)
@@ -223,7 +223,7 @@ PIPED = ("dictionary", "word pairs", "llama2.c", "array")
 
 
 @pytest.mark.parametrize("reader", BY_READER)
-def test_malformed_file_is_refused_in_one_line_by_name(reader: str, tmp_path: Path) -> None:
+def test_what_is_no_file_is_one_line_that_names_it(reader: str, tmp_path: Path) -> None:
     name, read = BY_READER[reader]
     for what in ("folder", "link", "pipe", "none"):
         folder = tmp_path / what
@@ -245,7 +245,7 @@ def test_malformed_file_is_refused_in_one_line_by_name(reader: str, tmp_path: Pa
             pytest.fail(f"{what}: {error!r:.300}")
 
 
-def test_nesting_depth_is_limited() -> None:
+def test_values_are_nested_as_deep_as_is_allowed() -> None:
     assert parse_json("[" * MAX_NESTING + "]" * MAX_NESTING)
     for data in (
         "[" * (MAX_NESTING + 1) + "]" * (MAX_NESTING + 1),

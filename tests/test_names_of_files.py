@@ -47,9 +47,7 @@ def set_to(values: Sequence[str]) -> list[str]:
     return [word for value in values for word in ("--set", value)]
 
 
-def test_every_command_accepts_unusual_file_names(
-    folder: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_every_command_takes_them(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
     text, rows, made = folder / f"{ODD}.txt", folder / f"{ODD}.csv", folder / f"run{ODD}"
     tuned, part = folder / f"tuned{ODD}", folder / f"part{ODD}"
     new = ("--steps", 2, "--quiet")
@@ -93,9 +91,7 @@ cells = [{name = "little", model = "bert-tiny"}]
 """
 
 
-def test_suites_and_studies_accept_unusual_file_names(
-    folder: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_suites_and_studies_do(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
     text = folder / f"{ODD}.txt"
     (folder / "café.csv").write_bytes((folder / f"{ODD}.csv").read_bytes())  # TOML is UTF-8
     for name in ("café.toml", f"{ODD}.toml"):
@@ -112,7 +108,7 @@ def test_suites_and_studies_accept_unusual_file_names(
     does(capfd, *study, "--out", folder / f"cells{ODD}", "--resume", "--quiet", "--json")
 
 
-def test_align_accepts_unusual_file_names(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_spaces_are_aligned(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
     rng = np.random.default_rng(0)
     vectors = rng.normal(size=(60, 8))
     turn, _ = np.linalg.qr(rng.normal(size=(8, 8)))
@@ -131,7 +127,7 @@ def test_align_accepts_unusual_file_names(folder: Path, capfd: pytest.CaptureFix
 @pytest.mark.parametrize(
     "name", ["a b", "it's", 'say "so"', "two\nlines", "a;b|c&d", "[x]*?", "%s{0}"]
 )
-def test_names_with_special_characters_are_names(
+def test_names_with_signs_are_names(
     name: str, tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -146,9 +142,7 @@ def test_names_with_special_characters_are_names(
     assert lacking.startswith("unmask: no ")
 
 
-def test_word_vector_commands_accept_unusual_file_names(
-    folder: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_word_vectors_do(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("numba")
     out, small = folder / f"v{ODD}", set_to(("objective.epochs=1", "architecture.d_model=8"))
     name = "word2vec-cbow-mini"

@@ -11,8 +11,10 @@ from small_models import make
 from toy_text import corpus
 
 import unmask
+from unmask.batch import Batch
 from unmask.checkpoints.tensors import read_tensors
 from unmask.cli.main import run
+from unmask.compression.distillation.scores import TeacherScores
 from unmask.compression.prune import layer_matrices
 
 SMALL: list[str | dict[str, Any]] = [
@@ -100,6 +102,57 @@ def test_run_is_resumed_and_loaded_as_any_other(
         torch.testing.assert_close(packed[name_], w, rtol=2e-3, atol=2e-3 * float(w.abs().max()))
 
 
+def test_second_run_of_store_does_not_run_the_teacher(
+    text: Path, teacher: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    soft = "soft:top_k=8,tokens=all"
+    more: dict[str, Any] = {
+        "teacher": teacher, "distill": [soft, f"teacher:store={tmp_path / 'store'}"]
+    }  # fmt: skip
+    pretrain(text, tmp_path / "without", teacher=teacher, distill=[soft])
+    pretrain(text, tmp_path / "first", **more | {"steps": 5})  # the second takes three more
+    computed: list[Batch] = []
+    compute = TeacherScores._compute
+
+    def count(self: TeacherScores, batch: Batch) -> Any:
+        computed.append(batch)
+        return compute(self, batch)
+
+    monkeypatch.setattr(TeacherScores, "_compute", count)
+    pretrain(text, tmp_path / "second", **more)
+    assert 0 < len(computed) <= 3 * 4
+    computed.clear()
+    pretrain(text, tmp_path / "third", **more)
+    assert computed == []
+    runs = ("without", "second", "third")
+    a, *others = (read_tensors(tmp_path / f / "model.safetensors") for f in runs)
+    assert [n for b in others for n in a if not torch.equal(a[n], b[n])] == []
+
+
+def test_store_of_another_run_is_refused(
+    text: Path, teacher: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    line = [
+        "pretrain", "bert-tiny", "--data", str(text), "--steps", "2", "--quiet",
+        "--distill", "soft:top_k=8", "--distill", f"teacher:store={tmp_path / 'store'}",
+        *(word for change in SMALL for word in ("--set", str(change))),
+    ]  # fmt: skip
+    make("bert", tmp_path / "other", "BertForMaskedLM", hidden_size=16)
+    given = ["--teacher", str(teacher)]
+    assert run([*line, *given, "--out", str(tmp_path / "a")]) == 0
+    capsys.readouterr()
+    text.with_name("more.txt").write_text(text.read_text() + "\n\nthe end of it all .")
+    for more, message in (
+        (["--teacher", str(tmp_path / "other")], "was made with teachers"),
+        ([*given, "--seed", "1"], "was made with seed 0, this run has 1"),
+        ([*given, "--set", "batch_tokens=128"], "was made with data"),
+        ([*given, "--data", str(text.with_name("more.txt"))], "was made with data"),
+    ):
+        assert run([*line, *more, "--out", str(tmp_path / "b")]) == 2, message
+        error = capsys.readouterr().err.strip()
+        assert message in error.splitlines()[-1]
+
+
 def test_codes_of_transposed_layout_are_packed_losslessly(text: Path, tmp_path: Path) -> None:
     make("gpt2", tmp_path / "base")
     unmask.pretrain(
@@ -123,6 +176,9 @@ def test_codes_of_transposed_layout_are_packed_losslessly(text: Path, tmp_path: 
         (["--teacher", "TEACHER", "--distill", "hiden"], "distill must be one of soft, cosine"),
         (["--teacher", "TEACHER", "--distill", "cosine"], "16 dimensions, the teacher's 32"),
         (["--teacher", "OTHER", "--tokenizer", "TEACHER"], "has another vocabulary"),
+        (["--teacher", "TEACHER", "--distill", "soft:top_k=999"], "top_k must be at most the 100"),
+        (["--teacher", "TEACHER", "--distill", "soft:topk=9"], "unknown key 'soft.topk'"),
+        (["--teacher", "TEACHER", "--distill", "teacher:store=s"], "are too many to be kept"),
         (["--compress", "qat:bits=5"], "bits must be one of 1, 1.58, 2, 3, 4, 8, got 5"),
         (["--compress", "qat", "--compress", "qat"], "at most one method that prunes"),
         (["--compress", "movement:fraction=1.5"], "fraction must be from 0 to below 1, got 1.5"),

@@ -75,7 +75,7 @@ def saved(name: str, folder: Path) -> Tokenizer:
 
 
 @pytest.mark.parametrize("name", NAMED)
-def test_transformers_encodes_as_we_do(name: str, tmp_path: Path):
+def test_transformers_reads_what_we_read(name: str, tmp_path: Path):
     from transformers import AutoTokenizer
 
     ours = saved(name, tmp_path)
@@ -103,7 +103,7 @@ def test_transformers_encodes_as_we_do(name: str, tmp_path: Path):
         ("bart-mini", "BartTokenizer"),
     ],
 )  # fmt: skip
-def test_family_class_of_transformers_encodes_as_we_do(name: str, cls: str, tmp_path: Path):
+def test_the_familys_own_class_reads_the_same(name: str, cls: str, tmp_path: Path):
     """Of families whose class is a pipeline of its own, with the vocabulary of the folder."""
     import transformers
 
@@ -116,7 +116,7 @@ def test_family_class_of_transformers_encodes_as_we_do(name: str, cls: str, tmp_
 
 @pytest.mark.parametrize("cut", ["gpt2", "llama3", "qwen2"])
 @pytest.mark.parametrize("text", ["a.\n\nb 12345 6", "x \n\n  \n y.\n z", "it'S 7\r\n  z!\n"])
-def test_chunked_word_counts_equal_whole_text_counts(cut: PreTokenization, text: str):
+def test_words_are_counted_as_the_whole_text_is_cut(cut: PreTokenization, text: str):
     """A text is cut into chunks before its words are counted; that changes none of them."""
     shell = pipeline.byte_bpe_pipeline(
         {c: i for i, c in enumerate(pipeline.byte_characters())}, [], pre_tokenization=cut

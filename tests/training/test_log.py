@@ -35,7 +35,7 @@ def read(path):
     return [json.loads(text) for text in path.read_text().splitlines()]
 
 
-def test_sums_add_up_and_give_means():
+def test_sums_add_up_and_means_follow():
     a = LossSums({"masked": 6.0}, {"masked": 3}, {"masked": 1})
     b = LossSums(
         {"masked": 2.0, "pairs": 1.0}, {"masked": 1, "pairs": 2}, {"masked": 1, "pairs": 2}
@@ -47,14 +47,14 @@ def test_sums_add_up_and_give_means():
     assert a + LossSums() == a == LossSums() + a
 
 
-def test_no_targets_give_zero_loss_and_no_accuracy():
+def test_where_nothing_is_asked_the_loss_is_zero_and_there_is_no_accuracy():
     sums = LossSums({"masked": 0.0}, {"masked": 0}, {"masked": 0})
     assert sums.loss == 0
     assert sums.accuracy == {}
     assert LossSums().loss == 0
 
 
-def test_logged_step_is_one_machine_independent_line(tmp_path):
+def test_a_logged_step_is_one_line_without_anything_of_this_machine(tmp_path):
     with TrainingLog(tmp_path) as log:
         log(report(1))
         log(report(2, sums_since_log=report().sums))
@@ -83,14 +83,14 @@ def test_timings_have_their_own_file(tmp_path):
     assert said == {"step": 2, "tokens_per_second": 10.0, "matmul_share": 0.25, "memory_bytes": 7}
 
 
-def test_existing_log_is_appended(tmp_path):
+def test_the_log_goes_on_where_it_ends(tmp_path):
     for step in (1, 2):
         with TrainingLog(tmp_path) as log:
             log(report(step, sums_since_log=report().sums))
     assert [said["step"] for said in read(tmp_path / "log.jsonl")] == [1, 2]
 
 
-def test_each_line_is_flushed_immediately(tmp_path):
+def test_each_line_is_in_the_file_at_once(tmp_path):
     log = TrainingLog(tmp_path)
     log(report(1, sums_since_log=report().sums))
     log.log_evaluation(1, {"masked_loss": 2.0})
@@ -98,7 +98,7 @@ def test_each_line_is_flushed_immediately(tmp_path):
     log.close()
 
 
-def test_non_finite_numbers_are_null(tmp_path):
+def test_numbers_that_are_none_are_null(tmp_path):
     with TrainingLog(tmp_path) as log:
         log(
             report(
@@ -111,12 +111,12 @@ def test_non_finite_numbers_are_null(tmp_path):
     assert said["skipped"] == 1
 
 
-def test_full_disk_names_the_file():
+def test_a_full_disk_names_the_file():
     with open("/dev/full", "ab", buffering=0) as full, pytest.raises(OSError, match="/dev/full"):
         logs.append_json_line(full, {"step": 1})
 
 
-def test_terminal_line_is_overwritten(tmp_path, monkeypatch):
+def test_a_terminal_sees_one_line_that_is_overwritten(tmp_path, monkeypatch):
     monkeypatch.setattr(output, "_SECONDS_BETWEEN_REDRAWS", 0.0)
     terminal = Terminal()
     with TrainingLog(tmp_path, terminal=terminal) as log:
@@ -130,7 +130,7 @@ def test_terminal_line_is_overwritten(tmp_path, monkeypatch):
     assert all(len(part) <= 100 for part in drawn)
 
 
-def test_shorter_line_clears_a_longer_one(tmp_path, monkeypatch):
+def test_a_shorter_line_leaves_nothing_of_a_longer_one(tmp_path, monkeypatch):
     monkeypatch.setattr(output, "_SECONDS_BETWEEN_REDRAWS", 0.0)
     terminal = Terminal()
     with TrainingLog(tmp_path, terminal=terminal) as log:
@@ -143,7 +143,7 @@ def test_shorter_line_clears_a_longer_one(tmp_path, monkeypatch):
     assert screen.rstrip() == "note"
 
 
-def test_piped_progress_is_printed_at_intervals(tmp_path):
+def test_elsewhere_there_is_a_line_now_and_then_and_the_last_one(tmp_path):
     stream = io.StringIO()
     with TrainingLog(tmp_path, terminal=stream) as log:
         for step in range(1, 51):
@@ -153,7 +153,7 @@ def test_piped_progress_is_printed_at_intervals(tmp_path):
     assert "\r" not in stream.getvalue()
 
 
-def test_skipped_steps_are_reported_visibly(tmp_path):
+def test_skipped_steps_are_said_where_they_can_be_seen(tmp_path):
     stream = io.StringIO()
     with TrainingLog(tmp_path, terminal=stream) as log:
         log(report(7, loss=math.nan, n_skipped=1, was_skipped=True, gradient_norm=math.nan))
@@ -170,7 +170,7 @@ def test_skipped_steps_are_reported_visibly(tmp_path):
     share=st.one_of(st.none(), st.floats(0, 2)),
     skipped=st.integers(0, 10**6),
 )
-def test_live_line_fits_the_width(step, loss, seconds, tokens, share, skipped):
+def test_the_live_line_fits_and_has_no_line_break(step, loss, seconds, tokens, share, skipped):
     said = report(step, 10**7, loss=loss, step_tokens=tokens, seconds=seconds, n_skipped=skipped)
     text = format_report(said, Throughput().updated(said), share)
     assert len(text) <= 100
@@ -178,7 +178,7 @@ def test_live_line_fits_the_width(step, loss, seconds, tokens, share, skipped):
     assert text.startswith(f"{step:>8}/10000000  loss")
 
 
-def test_live_line_shows_the_main_figures():
+def test_the_live_line_says_what_one_wants_to_know():
     said = report(50)
     assert format_report(said, Throughput().updated(said), 0.54) == (
         " 50/100  loss  5.700 = 5.000 + 0.700  accuracy  25.0%       20 tokens/s"
@@ -191,14 +191,14 @@ def test_live_line_shows_the_main_figures():
     )
 
 
-def test_loss_terms_are_named_where_there_is_room():
+def test_parts_are_named_where_there_is_room():
     sums = LossSums({"a": 1.0, "b": 2.0}, {"a": 1, "b": 1}, {"a": 1})
     assert "loss  3.000 = a 1.000 + b 2.000  " in format_report(
         report(sums=sums), Throughput(), 0.5, 120
     )
 
 
-def test_accuracy_is_that_of_the_term_with_most_targets():
+def test_accuracy_is_that_of_the_term_with_the_most_targets():
     sums = LossSums(
         {"next_sentence": 4.0, "masked": 9.0},
         {"next_sentence": 8, "masked": 100},
@@ -217,12 +217,12 @@ def test_accuracy_is_that_of_the_term_with_most_targets():
         (20, " 50/100  loss  5.700"),
     ],
 )
-def test_narrow_terminal_keeps_step_and_remaining_time(width, text):
+def test_a_narrow_terminal_sees_first_where_the_run_is_and_when_it_ends(width, text):
     said = report(50)
     assert format_report(said, Throughput().updated(said), 0.54, width) == text
 
 
-def test_evaluation_is_formatted_by_term_or_metric():
+def test_an_evaluation_is_said_by_terms_and_other_numbers_by_name():
     found = {"loss": 2.5, "masked_loss": 2.0, "masked_accuracy": 0.25, "masked_asked": 8}
     found |= {"next_sentence_loss": 0.5, "next_sentence_asked": 2}
     assert format_evaluation(found) == "masked loss 2.000, accuracy 25.0%; next sentence loss 0.500"
@@ -241,12 +241,12 @@ def test_numbers_stay_in_their_columns():
         assert a.index(mark) == b.index(mark)
 
 
-def test_language_model_shows_perplexity():
+def test_a_language_model_shows_its_perplexity():
     sums = LossSums({"next_token": 4.0}, {"next_token": 2}, {"next_token": 1})
     assert "perplexity   7.389" in format_report(report(sums=sums), Throughput(), None)
 
 
-def test_step_without_targets_says_so():
+def test_a_step_that_asks_nothing_says_so():
     counts = LossSums(
         n_targets={"characters": 0}, total_loss={"characters": 0.0}, n_correct={"characters": 0}
     )
@@ -254,7 +254,7 @@ def test_step_without_targets_says_so():
     assert said == "no targets"
 
 
-def test_regression_shows_squared_error_without_perplexity():
+def test_a_regression_shows_its_squared_error_and_no_perplexity():
     said = format_report(
         report(sums=LossSums({"label": 2.5}, {"label": 2}, {})), Throughput(), None
     )
@@ -266,11 +266,11 @@ def test_regression_shows_squared_error_without_perplexity():
     ("seconds", "text"),
     [(0, "0:00"), (7.4, "0:07"), (754, "12:34"), (12_300, "3:25:00"), (math.inf, "?")],
 )
-def test_durations_are_formatted(seconds, text):
+def test_durations(seconds, text):
     assert format_duration(seconds) == text
 
 
-def test_missing_tensorboard_names_the_extra(tmp_path, monkeypatch):
+def test_without_tensorboard_the_error_names_the_extra(tmp_path, monkeypatch):
     real = builtins.__import__
 
     def without(name, *args, **kwargs):
@@ -284,7 +284,7 @@ def test_missing_tensorboard_names_the_extra(tmp_path, monkeypatch):
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
-def test_tensorboard_receives_every_number(tmp_path):
+def test_tensorboard_gets_every_number(tmp_path):
     pytest.importorskip("tensorboard")
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
@@ -319,7 +319,7 @@ class Full(io.FileIO):
 
 
 @pytest.mark.parametrize("closed", [False, True])
-def test_log_line_waits_for_disk_space_without_partial_lines(tmp_path, caplog, closed):
+def test_a_line_waits_for_room_on_the_disk_and_no_half_of_it_is_left(tmp_path, caplog, closed):
     path = tmp_path / "log.jsonl"
     lines = logs.JsonLinesFile(path)
     lines.append({"step": 1})
@@ -340,7 +340,7 @@ def test_log_line_waits_for_disk_space_without_partial_lines(tmp_path, caplog, c
     assert [one["step"] for one in read(path)] == [1, 2, 3] + [4] * (not closed)
 
 
-def test_permanently_full_disk_does_not_end_the_run(tmp_path):
+def test_a_disk_that_stays_full_ends_no_run(tmp_path):
     path = tmp_path / "log.jsonl"
     lines = logs.JsonLinesFile(path)
     lines._file.close()

@@ -180,7 +180,7 @@ def state(run):
 )
 @pytest.mark.parametrize("name", FAMILIES + STOPPED)
 @pytest.mark.parametrize(("precision", "optimizer"), [("float32", AdamW()), ("bfloat16", Muon())])
-def test_resumed_run_is_bitwise_equal(tmp_path, name, precision, optimizer):
+def test_a_resumed_run_is_the_same_bit_for_bit(tmp_path, name, precision, optimizer):
     changes = dict(precision=precision, optimizer=optimizer)
     a, b = tmp_path / "a", tmp_path / "b"
     a.mkdir()
@@ -223,7 +223,7 @@ def test_micro_batches_do_not_change_a_step(name):
     torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-6)
 
 
-def test_run_learns():
+def test_a_run_learns():
     reports = list(loop.train(run("gpt2-mini", steps=40, precision="float32")))
     first = sum(r.loss for r in reports[:5]) / 5
     last = sum(r.loss for r in reports[-5:]) / 5
@@ -231,7 +231,7 @@ def test_run_learns():
 
 
 @pytest.mark.parametrize("name", FAMILIES)
-def test_muon_updates_hidden_matrices_but_no_embedding(name):
+def test_muon_moves_the_matrices_of_the_body_and_no_table(name):
     model = run(name).model
     chosen = build.hidden_matrix_names(model)
     assert all(n.startswith("backbone.") and ".layers." in n for n in chosen)
@@ -242,14 +242,14 @@ def test_muon_updates_hidden_matrices_but_no_embedding(name):
 
 
 @pytest.mark.parametrize("name", FAMILIES)
-def test_weight_decay_applies_to_matrices_and_embeddings(name):
+def test_weight_decay_is_for_matrices_and_tables(name):
     model = run(name).model
     for n, p in model.named_parameters():
         assert build.uses_weight_decay(n, p) == (p.ndim == 2), n
 
 
 @pytest.mark.parametrize("name", FAMILIES)
-def test_evaluation_is_reproducible(name):
+def test_evaluation_gives_the_same_numbers_each_time(name):
     one = run(name, precision="bfloat16")
     micro, _ = next(one.batches(None))
     first = loop.evaluate_batches(one.model, micro)
@@ -259,7 +259,7 @@ def test_evaluation_is_reproducible(name):
     assert first != loop.evaluate_batches(one.model, micro)
 
 
-def test_loader_resumes_from_plain_data():
+def test_a_loader_goes_on_from_plain_data():
     batches = run("bert-mini").batches
     straight = [micro for (micro, _), _ in zip(batches(None), range(5), strict=False)]
     for (_, cursor), _ in zip(batches(None), range(2), strict=False):
@@ -269,7 +269,7 @@ def test_loader_resumes_from_plain_data():
         assert [x.inputs.tolist() for x in a] == [x.inputs.tolist() for x in b]
 
 
-def test_loader_resumes_after_the_last_step():
+def test_a_loader_is_read_on_from_where_a_step_ended():
     stream = run("bart-mini").batches
     steps = list(itertools.islice(stream(None), 3))
     batches, _ = next(iter(stream(steps[1][1])))

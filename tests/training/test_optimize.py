@@ -38,7 +38,7 @@ def steps_of(config, n, dtype=torch.float32, rate=0.01):
     return begin, after, gradients
 
 
-def test_weight_decay_excludes_biases_norms_and_vectors():
+def test_biases_norms_and_vectors_are_not_decayed_matrices_and_tables_are():
     weights = MasterWeights(toy.model())
     assert {name for name, t in weights.masters.items() if not uses_weight_decay(name, t)} == {
         "backbone.up.bias",
@@ -51,7 +51,7 @@ def test_weight_decay_excludes_biases_norms_and_vectors():
     assert not uses_weight_decay("attention.bias", torch.zeros(3, 3))
 
 
-def test_hidden_matrices_exclude_heads_and_embeddings():
+def test_hidden_matrices_are_those_of_linear_maps_outside_heads_and_tables():
     assert hidden_matrix_names(toy.model()) == {
         "backbone.up.weight",
         "backbone.down.weight",
@@ -59,13 +59,13 @@ def test_hidden_matrices_exclude_heads_and_embeddings():
     }
 
 
-def test_tied_parameters_are_one():
+def test_parameters_that_share_a_tensor_are_one():
     weights = MasterWeights(toy.model())
     assert "backbone.tokens.weight" in weights.masters
     assert "heads.masked.table.weight" not in weights.masters
 
 
-def test_adamw_equals_torch():
+def test_adamw_is_torchs_own():
     config = optimizer_config.AdamW(betas=(0.8, 0.9), eps=1e-5, weight_decay=0.3)
     _, after, _ = steps_of(config, 5)
     model = toy.model().eval()
@@ -105,7 +105,7 @@ OPTIMIZERS = [
 ]
 
 
-def test_lamb_equals_algorithm_2():
+def test_lamb_is_algorithm_2_of_its_paper():
     config = optimizer_config.LAMB(betas=(0.8, 0.9), eps=1e-4, weight_decay=0.3)
     begin, after, gradients = steps_of(config, 4, rate=0.02)
     for name, x in begin.items():
@@ -124,7 +124,7 @@ def test_lamb_equals_algorithm_2():
             torch.testing.assert_close(after[t - 1][name].double(), x, rtol=1e-5, atol=1e-6)
 
 
-def test_lamb_updates_zero_matrix_without_trust_ratio():
+def test_lamb_moves_a_matrix_of_zeros_by_the_plain_update():
     model = nn.Linear(3, 2)
     nn.init.zeros_(model.weight)
     weights = MasterWeights(model)
@@ -136,7 +136,7 @@ def test_lamb_updates_zero_matrix_without_trust_ratio():
     torch.testing.assert_close(model.weight.detach(), torch.full((2, 3), -0.1), rtol=1e-4, atol=0)
 
 
-def test_adafactor_equals_algorithm_4():
+def test_adafactor_is_algorithm_4_of_its_paper():
     config = optimizer_config.Adafactor()
     begin, after, gradients = steps_of(config, 4, rate=0.3)
     for name, x in begin.items():
@@ -159,7 +159,7 @@ def test_adafactor_equals_algorithm_4():
             torch.testing.assert_close(after[t - 1][name].double(), x, rtol=1e-4, atol=1e-5)
 
 
-def test_adafactor_state_is_rows_and_columns():
+def test_adafactor_remembers_the_sides_of_a_matrix_alone():
     model = toy.model().eval()
     weights = MasterWeights(model)
     optimizer = build.build_optimizer(optimizer_config.Adafactor(), model, weights)
@@ -173,7 +173,7 @@ def test_adafactor_state_is_rows_and_columns():
     assert all(bool(m.isfinite().all()) for m in moved)  # rows of a table that were never read
 
 
-def test_muon_equals_orthogonalized_nesterov_at_adamw_scale():
+def test_muon_is_orthogonalized_nesterov_momentum_at_the_size_of_adamw():
     config = optimizer_config.Muon(momentum=0.9, weight_decay=0.5)
     begin, after, gradients = steps_of(config, 3, rate=0.02)
     others, _, _ = steps_of(config.other_parameters, 3, rate=0.02)[1], None, None
@@ -200,26 +200,26 @@ def test_muon_equals_orthogonalized_nesterov_at_adamw_scale():
 
 @pytest.mark.parametrize("shape", [(8, 8), (3, 20), (20, 3), (1, 5)])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_orthogonalization_brings_singular_values_near_one(shape, dtype):
+def test_orthogonal_brings_singular_values_near_one(shape, dtype):
     torch.manual_seed(0)
     values = torch.linalg.svdvals(orthogonalize(torch.randn(shape) * 1e3, dtype))
     assert values.min() > 0.5
     assert values.max() < 1.3
 
 
-def test_orthogonalization_of_zeros_is_zero():
+def test_orthogonal_of_zeros_is_zero():
     assert not orthogonalize(torch.zeros(3, 4)).any()
 
 
 @pytest.mark.parametrize("config", OPTIMIZERS)
-def test_parameter_without_gradient_is_neither_updated_nor_decayed(config):
+def test_a_parameter_without_gradient_is_neither_moved_nor_decayed(config):
     begin, after, _ = steps_of(config, 2)
     assert torch.equal(begin["backbone.unused.weight"], after[-1]["backbone.unused.weight"])
 
 
 @pytest.mark.parametrize("config", OPTIMIZERS)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_optimizer_state_round_trips_exactly(config, dtype):
+def test_an_optimizer_remembers_exactly(config, dtype):
     def trained(optimizer, model, weights, steps):
         for step in steps:
             weights.begin_step()
@@ -252,7 +252,7 @@ def test_optimizer_state_round_trips_exactly(config, dtype):
 
 
 @pytest.mark.parametrize("config", OPTIMIZERS)
-def test_state_of_another_model_or_optimizer_is_an_error(config):
+def test_the_memory_of_another_model_or_optimizer_is_an_error(config):
     model = toy.model()
     optimizer = build.build_optimizer(config, model, MasterWeights(model))
     for wrong in (
@@ -265,7 +265,7 @@ def test_state_of_another_model_or_optimizer_is_an_error(config):
             optimizer.load_state(wrong)
 
 
-def test_micro_batch_gradients_accumulate_in_float32():
+def test_gradients_of_micro_batches_add_up_in_float32():
     model, plain = toy.model().eval(), toy.model().eval().to(torch.bfloat16)
     weights = MasterWeights(model, torch.bfloat16)
     assert all(p.dtype == torch.bfloat16 for p in model.parameters())
@@ -284,7 +284,7 @@ def test_micro_batch_gradients_accumulate_in_float32():
         assert torch.equal(g, exact[name])
 
 
-def test_small_steps_are_not_lost_in_bfloat16():
+def test_in_bfloat16_small_steps_are_not_lost():
     model = nn.Linear(1, 1, bias=False)
     nn.init.ones_(model.weight)
     weights = MasterWeights(model, torch.bfloat16)
@@ -299,7 +299,7 @@ def test_small_steps_are_not_lost_in_bfloat16():
     assert model.weight.item() == pytest.approx(0.99, abs=0.004)
 
 
-def test_gradient_norm_and_clipping():
+def test_norm_and_clip():
     model = nn.Linear(2, 2)
     weights = MasterWeights(model)
     weights.begin_step()
@@ -315,7 +315,7 @@ def test_gradient_norm_and_clipping():
     assert float(weights.gradient_norm()) == pytest.approx(1)
 
 
-def test_gradient_is_cleared_after_its_step():
+def test_a_gradient_does_not_outlive_its_step():
     model, fresh = toy.model().eval(), toy.model().eval()
     weights, others = MasterWeights(model), MasterWeights(fresh)
     unlabeled = replace(toy.rows(1), labels=None)
@@ -332,7 +332,7 @@ def test_gradient_is_cleared_after_its_step():
     assert torch.equal(weights.flat_gradient, others.flat_gradient)
 
 
-def test_learning_rate_factors_apply_to_their_parameters():
+def test_factors_of_the_rate_hold_for_their_parameters():
     model = toy.model().eval()
     weights = MasterWeights(model)
     before = {name: t.clone() for name, t in weights.masters.items()}
@@ -351,7 +351,7 @@ def test_learning_rate_factors_apply_to_their_parameters():
     assert moved == pytest.approx(0.005, rel=1e-3)
 
 
-def test_frozen_parameters_keep_float32_values_without_gradient():
+def test_frozen_parameters_have_no_gradient_and_keep_their_float32_numbers():
     model = toy.model().eval()
     model.backbone.requires_grad_(False)
     before = model.backbone.up.weight.detach().clone()
@@ -367,7 +367,7 @@ def test_frozen_parameters_keep_float32_values_without_gradient():
     assert torch.equal(model.backbone.up.weight.detach(), before)
 
 
-def test_release_returns_an_independent_float32_model():
+def test_release_leaves_a_float32_model_that_trains_by_itself():
     model = toy.model().eval()
     weights = MasterWeights(model, torch.bfloat16)
     weights.restore_model()
@@ -377,7 +377,7 @@ def test_release_returns_an_independent_float32_model():
     assert model.heads["masked"].table.weight is model.backbone.tokens.weight
 
 
-def test_model_without_trainable_parameters_can_be_stepped():
+def test_a_model_with_nothing_to_train_can_be_stepped():
     model = toy.model()
     model.requires_grad_(False)
     weights = MasterWeights(model)
@@ -388,7 +388,7 @@ def test_model_without_trainable_parameters_can_be_stepped():
     assert float(weights.gradient_norm()) == 0
 
 
-def test_sgd_equals_torch():
+def test_gradient_descent_is_torchs():
     config = optimizer_config.SGD(momentum=0.9, weight_decay=0.0)
     begin, after, gradients = steps_of(config, 3)
     name = "backbone.up.weight"
@@ -400,7 +400,7 @@ def test_sgd_equals_torch():
         torch.testing.assert_close(after[step][name], x.detach())
 
 
-def test_weight_average_starts_when_evaluations_stop_improving():
+def test_once_evaluations_get_no_better_the_mean_of_the_weights_is_kept():
     model = toy.model().eval()
     weights = MasterWeights(model)
     optimizer = build.build_optimizer(optimizer_config.SGD(averaging_patience=2), model, weights)
@@ -417,7 +417,7 @@ def test_weight_average_starts_when_evaluations_stop_improving():
     assert len(seen) == 1  # 2.1 was above 2.0, the best of all but the last two before it
 
 
-def test_weight_average_is_swapped_in_and_out():
+def test_the_mean_stands_in_for_the_weights_and_leaves_them_as_they_were():
     run = toy.run(optimizer=optimizer_config.SGD(averaging_patience=1), steps=6)
     for report in loop.train(run):
         loop.report_dev_loss(run, float(report.step))

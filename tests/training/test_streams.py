@@ -65,7 +65,7 @@ def begun(shards: TokenShards, recipe: Recipe = RECIPE) -> TrainingRun:
     return loop.start_run(recipe, model, data.batches)
 
 
-def test_streams_resume_when_epochs_end_unevenly(shards: TokenShards) -> None:
+def test_rows_may_end_elsewhere_in_every_epoch_and_still_go_on(shards: TokenShards) -> None:
     data, plain = laid_out(shards, replace(RECIPE, sequence_length_jitter=0.2)), laid_out(shards)
     n_steps = len(data.train_rows.row_spans) // 4
     whole = data.train_rows.token_source.read_tokens(0, int(data.train_rows.row_spans[-1, 1])).ids
@@ -86,7 +86,7 @@ def test_streams_resume_when_epochs_end_unevenly(shards: TokenShards) -> None:
         assert torch.equal(ours.inputs, theirs.inputs), "what is held out is read as it is"
 
 
-def test_rows_continue_those_of_the_previous_step(shards: TokenShards) -> None:
+def test_rows_go_on_where_those_of_the_step_before_ended(shards: TokenShards) -> None:
     data = laid_out(shards)
     whole = data.train_rows.token_source.read_tokens(0, int(data.train_rows.row_spans[-1, 1])).ids
     n_steps = len(data.train_rows.row_spans) // 4
@@ -133,7 +133,7 @@ def rows_in_turn(data: TrainingData, step: int) -> list[Tokens]:
     return [text.reversed() if row % 2 else text for row, text in enumerate(found)]
 
 
-def test_row_is_kept_part_and_two_following_segments(ahead: TrainingData) -> None:
+def test_a_row_is_what_is_kept_and_two_texts_ahead_of_it(ahead: TrainingData) -> None:
     """The kept parts of a stream are its text; of the second texts, half stand there too."""
     special = ahead.shards.tokenizer.special_ids
     sep, cls = special.suffix
@@ -184,7 +184,7 @@ def test_row_is_kept_part_and_two_following_segments(ahead: TrainingData) -> Non
         assert kept[row] == stream.ids[: len(kept[row])].tolist()
 
 
-def test_random_second_segment_is_of_another_document(ahead: TrainingData) -> None:
+def test_a_second_text_from_elsewhere_is_of_another_document(ahead: TrainingData) -> None:
     rows, numbers = ahead.train_rows.row_spans, ahead.train_rows.document_of_row
     for row in range(len(rows)):
         drawn = draw_other_row(row, rows, numbers, np.random.default_rng(row))
@@ -194,7 +194,7 @@ def test_random_second_segment_is_of_another_document(ahead: TrainingData) -> No
         assert numbers[rows[:, 0].searchsorted(start)] != numbers[row]
 
 
-def test_segment_rows_are_equal_for_any_workers_and_after_resuming(ahead: TrainingData) -> None:
+def test_rows_ahead_are_the_same_for_any_workers_and_after_resuming(ahead: TrainingData) -> None:
     def said(data: TrainingData, n: int, cursor: object = None) -> list[object]:
         return [
             (
@@ -215,7 +215,7 @@ def test_segment_rows_are_equal_for_any_workers_and_after_resuming(ahead: Traini
 
 
 @torch.no_grad()
-def test_memory_holds_no_targets_of_the_next_row(ahead: TrainingData) -> None:
+def test_a_memory_holds_nothing_of_what_the_next_row_is_asked(ahead: TrainingData) -> None:
     """Whatever stood behind the kept part, the memory is the same; and not, whatever it was."""
     card = MODELS["xlnet-mini"]
     a = card.architecture
@@ -240,7 +240,7 @@ def test_memory_holds_no_targets_of_the_next_row(ahead: TrainingData) -> None:
         assert all(same) == (column >= 16)
 
 
-def test_batches_are_equal_for_any_workers_and_after_resuming(shards: TokenShards) -> None:
+def test_the_same_for_any_workers_and_after_resuming(shards: TokenShards) -> None:
     def said(data: TrainingData, n: int, cursor: object = None) -> list[object]:
         return [
             ([(b.inputs.tolist(), b.feature(Recurrence).continues) for b in micro], after)
@@ -258,7 +258,7 @@ STATES = {"transformer-xl-mini": 2, "lstm-mini": 4, "awd-lstm": 4}
 
 
 @pytest.mark.parametrize("model", STATES)
-def test_memory_equals_the_whole_past(shards: TokenShards, model: str) -> None:
+def test_what_is_remembered_is_what_stood_before(shards: TokenShards, model: str) -> None:
     """Without learning and dropout, a row says what it says behind all of its past."""
     run = begun(shards, replace(RECIPE, model=model, memory_length=10_000))
     model = run.model.eval()
@@ -273,7 +273,7 @@ def test_memory_equals_the_whole_past(shards: TokenShards, model: str) -> None:
 
 
 @pytest.mark.parametrize("model", STATES)
-def test_resumed_run_restores_its_memory(shards: TokenShards, tmp_path: Path, model: str) -> None:
+def test_a_resumed_run_remembers(shards: TokenShards, tmp_path: Path, model: str) -> None:
     for precision in ("float32", "bfloat16"):
         recipe = replace(RECIPE, model=model, precision=precision, micro_batch_tokens=32)
         straight = begun(shards, recipe)
@@ -303,7 +303,7 @@ def test_resumed_run_restores_its_memory(shards: TokenShards, tmp_path: Path, mo
         assert [n for n in ours if not torch.equal(ours[n], theirs[n])]
 
 
-def test_step_estimation_restores_the_memory(shards: TokenShards) -> None:
+def test_a_trial_of_some_steps_leaves_nothing_behind(shards: TokenShards) -> None:
     run, straight = begun(shards), begun(shards)
     loop.estimate_steps(run, 0.001, max_trial_steps=2)
     list(loop.train(run))
@@ -312,7 +312,7 @@ def test_step_estimation_restores_the_memory(shards: TokenShards) -> None:
     assert [n for n in ours if not torch.equal(ours[n], theirs[n])] == []
 
 
-def test_skipped_step_does_not_update_the_memory(shards: TokenShards) -> None:
+def test_a_step_without_a_finite_gradient_is_forgotten(shards: TokenShards) -> None:
     run = begun(shards)
     steps = loop.train(run)
     next(steps)
@@ -323,7 +323,7 @@ def test_skipped_step_does_not_update_the_memory(shards: TokenShards) -> None:
     assert not next(steps).was_skipped
 
 
-def test_held_out_text_is_evaluated_with_memory(shards: TokenShards) -> None:
+def test_held_out_text_is_read_with_a_memory_too(shards: TokenShards) -> None:
     run = begun(shards)
     batches = laid_out(shards).dev_batches()
     assert [b.feature(Recurrence).continues for b in batches] == [False] + [True] * (
@@ -348,7 +348,7 @@ def test_held_out_text_is_evaluated_with_memory(shards: TokenShards) -> None:
         ),
     ],
 )
-def test_impossible_recipe_is_refused(changes: dict, says: str) -> None:
+def test_a_recipe_that_cannot_be_is_refused(changes: dict, says: str) -> None:
     with pytest.raises(ValueError, match=says):
         replace(RECIPE, **changes)
 
@@ -362,14 +362,14 @@ def test_impossible_recipe_is_refused(changes: dict, says: str) -> None:
         ({"bidirectional_data": True}, published.CAUSAL_LM, "this objective is causal"),
     ],
 )
-def test_objectives_unsuited_to_streams_are_refused(
+def test_what_cannot_be_asked_of_streams_is_refused(
     changes: dict, objective: published.ObjectiveSpec, says: str, shards: TokenShards
 ) -> None:
     with pytest.raises(ValueError, match=says):
         build_training_data(shards, replace(RECIPE, **changes), objective, LENGTH)
 
 
-def test_model_without_memory_is_refused(shards: TokenShards) -> None:
+def test_a_model_that_cannot_recall_says_so(shards: TokenShards) -> None:
     with pytest.raises(ValueError, match="LearnedPositions positions do not extend over a memory"):
         begun(shards, replace(RECIPE, model="gpt2-mini"))
     with pytest.raises(ValueError, match="only a model of one stack"):

@@ -74,7 +74,7 @@ def dense(found: CooccurrenceMatrix) -> np.ndarray:
     ],
 )
 @pytest.mark.parametrize("memory", [2**30, SMALL])
-def test_counts_equal_a_double_loop(
+def test_counts_are_those_of_a_double_loop(
     windows: CooccurrenceWindow, memory: int, tmp_path: Path
 ) -> None:
     corpus, words = made(400)
@@ -90,7 +90,7 @@ def test_counts_equal_a_double_loop(
     }  # fmt: skip
 
 
-def test_little_memory_writes_runs_and_a_dense_block(
+def test_little_memory_writes_runs_and_a_dense_block_of_frequent_pairs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     corpus, words = made(400)
@@ -113,7 +113,9 @@ def test_little_memory_writes_runs_and_a_dense_block(
     assert len(runs) > 3
 
 
-def test_interrupted_counting_resumes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_counting_goes_on_where_it_was_interrupted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     corpus, words = made(400)
     windows = CooccurrenceWindow(window=4, subsample=0.05, seed=3)
     whole = count_cooccurrences(corpus, words, windows, tmp_path / "whole", memory=SMALL, chunk=20)
@@ -145,7 +147,7 @@ def test_interrupted_counting_resumes(tmp_path: Path, monkeypatch: pytest.Monkey
     assert again.n_pairs == found.n_pairs
 
 
-def test_counts_of_other_settings_are_refused(tmp_path: Path) -> None:
+def test_what_was_counted_otherwise_is_told(tmp_path: Path) -> None:
     corpus, words = made()
     count_cooccurrences(corpus, words, CooccurrenceWindow(window=2), tmp_path / "counts")
     with pytest.raises(ValueError, match="was counted with other windows"):
@@ -177,7 +179,7 @@ def test_merged_runs_add_up(n_pairs: int) -> None:
     assert found == sorted(total.items())
 
 
-def test_ppmi_equals_formula(tmp_path: Path) -> None:
+def test_associations_follow_the_formula(tmp_path: Path) -> None:
     corpus, words = made()
     found = count_cooccurrences(
         corpus, words, CooccurrenceWindow(window=3, distance_weighting="flat"), tmp_path / "counts"
@@ -198,7 +200,7 @@ def test_ppmi_equals_formula(tmp_path: Path) -> None:
     np.testing.assert_allclose(svd.log_count_matrix(found).toarray(), np.log1p(n), rtol=1e-6)
 
 
-def test_factors_equal_numpy(tmp_path: Path) -> None:
+def test_factors_are_those_of_numpy(tmp_path: Path) -> None:
     corpus, words = made()
     found = count_cooccurrences(corpus, words, CooccurrenceWindow(window=3), tmp_path / "counts")
     matrix = svd.pmi_matrix(found, svd.PMI())
@@ -218,7 +220,7 @@ def test_factors_equal_numpy(tmp_path: Path) -> None:
     np.testing.assert_array_equal(again.left, factors.left)
 
 
-def test_impossible_factorizations_are_refused(tmp_path: Path) -> None:
+def test_factors_that_cannot_be_are_told(tmp_path: Path) -> None:
     corpus, words = made()
     found = count_cooccurrences(corpus, words, CooccurrenceWindow(window=3), tmp_path / "counts")
     matrix = svd.pmi_matrix(found, svd.PMI())
@@ -237,7 +239,7 @@ def test_impossible_factorizations_are_refused(tmp_path: Path) -> None:
         svd.pmi_matrix(nothing, svd.PMI())
 
 
-def test_words_without_context_have_zero_rows() -> None:
+def test_words_without_a_neighbor_have_a_row_of_zeros() -> None:
     counts = CooccurrenceMatrix(
         np.array([0, 0, 2, 3, 3]), np.array([2, 1, 1], np.int32)[[1, 0, 2]],
         np.array([1, 2, 2], np.float32),

@@ -22,7 +22,7 @@ def made(n: int = 20, share: float = 0.4) -> CooccurrenceMatrix:
     )
 
 
-def test_updates_equal_plain_python() -> None:
+def test_pairs_move_vectors_as_plain_python_does() -> None:
     counts = made()
     state = glove.initialize_glove(counts, 7, SEED)
     plain = [array.astype(float).copy() for array in state.arrays]
@@ -52,7 +52,7 @@ def test_updates_equal_plain_python() -> None:
         np.testing.assert_allclose(found, expected, rtol=1e-3, atol=1e-5)  # float32
 
 
-def test_each_epoch_shuffles_every_pair_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_epoch_has_every_pair_once_in_another_order(monkeypatch: pytest.MonkeyPatch) -> None:
     counts = made()
     monkeypatch.setattr(glove, "_BLOCK", 3)
     monkeypatch.setattr(glove, "_BUFFER", 30)
@@ -72,7 +72,7 @@ def test_each_epoch_shuffles_every_pair_once(monkeypatch: pytest.MonkeyPatch) ->
     assert max(len(p.order) for p in glove._shuffled_pairs(counts, 0, 0)) == 30
 
 
-def test_stopped_and_resumed_training_equals_uninterrupted() -> None:
+def test_training_that_stops_and_goes_on_gives_the_same_numbers() -> None:
     counts = made()
     whole = glove.initialize_glove(counts, 7, SEED)
     list(glove.train_glove(SPEC, counts, whole, learning_rate=RATE, seed=SEED))
@@ -87,7 +87,7 @@ def test_stopped_and_resumed_training_equals_uninterrupted() -> None:
     np.testing.assert_array_equal(glove.glove_vectors(state), whole.words + whole.contexts)
 
 
-def test_loss_approaches_zero_on_low_rank_counts() -> None:
+def test_the_loss_falls_near_zero_on_counts_of_low_rank_on_two_threads() -> None:
     random = np.random.default_rng(0)
     log = random.normal(0, 0.7, (12, 3)) @ random.normal(0, 0.7, (3, 12)) + 2
     counts = CooccurrenceMatrix(
@@ -101,7 +101,7 @@ def test_loss_approaches_zero_on_low_rank_counts() -> None:
         assert reports[-1].loss < 0.02 * reports[0].loss
 
 
-def test_invalid_settings_are_refused() -> None:
+def test_what_makes_no_sense_is_told() -> None:
     counts = made()
     state = glove.initialize_glove(counts, 7, SEED)
     state.words[1, 1] = np.inf

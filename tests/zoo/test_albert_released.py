@@ -20,7 +20,7 @@ pytestmark = pytest.mark.skipif(not FOLDER.is_dir(), reason=f"there is no {FOLDE
 
 
 @torch.no_grad()
-def test_released_albert_fills_masked_tokens_of_a_reaction() -> None:
+def test_hidden_tokens_of_a_reaction_are_named() -> None:
     opened = load_folder(FOLDER)
     assert opened.missing == ()
     assert opened.tokenizer is not None

@@ -21,7 +21,7 @@ def stacks(architecture) -> list[Architecture]:
     return [architecture]
 
 
-def test_every_architecture_field_is_set_by_two_families() -> None:
+def test_every_field_of_an_architecture_is_set_by_two_families() -> None:
     """What one family alone needs is a field of a part, and not of an architecture."""
     stacks_of = [(card.family, stacks(card.architecture)) for card in MODELS.values()]
     for field in dataclasses.fields(Architecture):
@@ -36,7 +36,7 @@ def test_every_architecture_field_is_set_by_two_families() -> None:
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_preset_names_its_paper_and_own_sizes(name: str) -> None:
+def test_a_card_names_its_paper_and_its_own_sizes(name: str) -> None:
     card = MODELS[name]
     assert card.name == name
     assert card.paper.arxiv or card.paper.url
@@ -51,7 +51,7 @@ def test_preset_names_its_paper_and_own_sizes(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_reference_config_of_a_preset_reads_as_the_preset(name: str) -> None:
+def test_their_configuration_of_a_card_is_read_as_the_card(name: str) -> None:
     card = MODELS[name]
     again = card.config_mapping.to_architecture(
         card.config_mapping.from_architecture(card.architecture)
@@ -64,7 +64,7 @@ def test_reference_config_of_a_preset_reads_as_the_preset(name: str) -> None:
 
 @pytest.mark.quick(*{card.family: name for name, card in MODELS.items()}.values())
 @pytest.mark.parametrize("name", MODELS)
-def test_every_tensor_of_a_preset_has_a_reference_name(name: str) -> None:
+def test_every_tensor_of_a_card_has_a_name_of_theirs(name: str) -> None:
     card = MODELS[name]
     ours = heads_without_transformers_class(card, card.heads)
     model = card.build_without_memory({n: x for n, x in card.heads.items() if n not in ours})
@@ -75,7 +75,7 @@ def test_every_tensor_of_a_preset_has_a_reference_name(name: str) -> None:
     assert read.unexpected == ()
 
 
-def test_decoder_equals_encoder_but_causal_with_cross_attention() -> None:
+def test_a_decoder_is_its_encoder_but_causal_and_reading_it() -> None:
     encoder = MODELS["t5-small"].architecture.encoder
     decoder = encoder_decoder(encoder, 2).decoder
     assert decoder.causal

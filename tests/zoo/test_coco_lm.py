@@ -183,7 +183,7 @@ SHAPES = {
 
 @pytest.mark.parametrize("shape", [s for s in SHAPES if "relu" not in s])
 @torch.no_grad()
-def test_padded_and_packed_hidden_states_equal_reference(shape, tmp_path) -> None:
+def test_hidden_states_of_padded_and_packed_texts_equal_the_reference(shape, tmp_path) -> None:
     config = SHAPES[shape]
     reference = Released(released(config), config)
     ours = load_folder(folder(tmp_path / "f", released(config), config), {}).model
@@ -205,7 +205,7 @@ def test_padded_and_packed_hidden_states_equal_reference(shape, tmp_path) -> Non
 
 
 @torch.no_grad()
-def test_segment_embeddings_are_added_if_present(tmp_path: Path) -> None:
+def test_segments_are_added_where_there_are_some(tmp_path: Path) -> None:
     config = CONFIG | {"type_vocab_size": 2}
     ours = load_folder(folder(tmp_path / "f", released(config), config), {}).model
     (x,), segments = texts(9), torch.tensor([0] * 5 + [1] * 4)
@@ -214,7 +214,7 @@ def test_segment_embeddings_are_added_if_present(tmp_path: Path) -> None:
 
 
 @torch.no_grad()
-def test_classification_logits_equal_reference(tmp_path: Path) -> None:
+def test_scores_of_labels_equal_the_reference(tmp_path: Path) -> None:
     weights = released(labels=3)
     config = CONFIG | {
         "architectures": ["COCOLMForSequenceClassification"], "model_type": "cocolm",
@@ -228,7 +228,7 @@ def test_classification_logits_equal_reference(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", PUBLISHED)
-def test_published_config_equals_the_preset(name: str) -> None:
+def test_the_published_configuration_is_the_cards(name: str) -> None:
     card, theirs = MODELS[name], PUBLISHED[name]
     assert preset_for_config(theirs).family == card.family
     assert card.config_mapping.to_architecture(theirs) == card.architecture
@@ -240,7 +240,7 @@ def test_published_config_equals_the_preset(name: str) -> None:
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-def test_weights_round_trip_bitwise(shape: str, tmp_path: Path) -> None:
+def test_weights_come_back_bit_for_bit(shape: str, tmp_path: Path) -> None:
     config = SHAPES[shape]
     opened = load_folder(folder(tmp_path / "f", released(config), config), {})
     assert (opened.missing, opened.unexpected) == ((), ())
@@ -256,7 +256,7 @@ def test_weights_round_trip_bitwise(shape: str, tmp_path: Path) -> None:
     assert theirs["model_type"] == "cocolm"
 
 
-def test_half_precision_pickle_opens_with_its_known_heads(
+def test_half_precision_in_a_pickled_file_opens_with_the_heads_whose_names_are_known(
     tmp_path: Path,
 ) -> None:
     """microsoft/cocolm-base is such a file; its size says that it holds the heads, too."""
@@ -299,19 +299,19 @@ def test_half_precision_pickle_opens_with_its_known_heads(
         ({"model_type": "amos"}, "model_type 'amos' is not one of"),
     ],
 )
-def test_configs_of_other_formulas_are_refused(change, message, tmp_path: Path) -> None:
+def test_configurations_of_other_formulas_are_refused(change, message, tmp_path: Path) -> None:
     path = folder(tmp_path / "f", released(), CONFIG | change)
     with pytest.raises(ValueError, match=message):
         load_folder(path)
 
 
-def test_config_without_model_type_needs_the_keys_of_a_family() -> None:
+def test_a_configuration_that_names_no_family_must_have_the_keys_of_one() -> None:
     for bare in ({}, {"rel_pos_bins": 32}, {"hidden_size": 16}):
         with pytest.raises(ValueError, match="model_type 'None' is not one of"):
             preset_for_config(bare)
 
 
-def test_positions_the_format_cannot_express_are_refused() -> None:
+def test_places_that_the_format_cannot_say_are_refused() -> None:
     for position in (RelativePositionBias(), LearnedPositions(40, offset=2)):
         with pytest.raises(ValueError, match="COCO-LM's format has learned positions"):
             coco_lm.CONFIG_MAPPING.from_architecture(replace(coco_lm.BASE, position=position))
@@ -377,7 +377,7 @@ def generator_of(model: Model) -> dict[str, Tensor]:
 
 
 @pytest.mark.parametrize("drop", [0.0, 0.3])
-def test_losses_equal_the_paper(drop: float) -> None:
+def test_the_losses_are_the_papers(drop: float) -> None:
     """Equations 3 to 7, each network read by the reference."""
     model, batch = mini(drop), two_texts()
     if drop:  # of the generator alone, whose guesses are made without it all the same
@@ -445,7 +445,7 @@ def test_losses_equal_the_paper(drop: float) -> None:
     assert said.loss.item() == pytest.approx(sum_, rel=1e-5)
 
 
-def test_generator_samples_without_dropout() -> None:
+def test_guesses_are_drawn_without_the_dropout_that_is_learned_with() -> None:
     model, batch = mini(0.5), two_texts()
     head = model.heads["generator"]
     seen: list[Tensor] = []
@@ -467,7 +467,7 @@ def test_generator_samples_without_dropout() -> None:
     assert head.flops(40, 0.0) == pytest.approx(4 / 3 * other.flops(40, 0.0))
 
 
-def test_networks_share_embeddings_and_norm_but_no_biases() -> None:
+def test_the_two_networks_have_token_vectors_places_and_a_norm_in_common_but_no_biases() -> None:
     model = mini()
     ours, theirs = model.backbone, model.heads["generator"].network
     assert theirs.tokens is ours.tokens
@@ -477,7 +477,7 @@ def test_networks_share_embeddings_and_norm_but_no_biases() -> None:
     assert len(theirs.layers) == 2
 
 
-def test_trained_model_round_trips_with_heads_and_generator(tmp_path: Path) -> None:
+def test_a_trained_model_comes_back_with_its_heads_and_its_generator(tmp_path: Path) -> None:
     model = mini().eval()
     card = replace(MODELS["coco-lm-mini"], architecture=model.architecture)
     opened = LoadedModel(
@@ -506,7 +506,7 @@ def test_trained_model_round_trips_with_heads_and_generator(tmp_path: Path) -> N
     assert "from transformers" not in page
 
 
-def test_model_card_claims_no_other_library() -> None:
+def test_nothing_of_it_is_said_to_open_elsewhere() -> None:
     card = MODELS["coco-lm-mini"]
     labelled = {"label": SequenceClassification(activation="gelu", n_labels=2)}
     note = opening_note(card, labelled)

@@ -35,7 +35,7 @@ def close(ours: torch.Tensor, theirs: torch.Tensor) -> None:
 
 
 @pytest.mark.parametrize("name", CARDS)
-def test_preset_has_parameter_count_of_transformers_and_decoder_positions(
+def test_a_card_has_the_parameters_that_transformers_counts_and_the_places_of_its_decoder(
     name: str,
 ) -> None:
     import transformers as hf
@@ -57,7 +57,7 @@ def test_preset_has_parameter_count_of_transformers_and_decoder_positions(
 
 @BOTH
 @torch.no_grad()
-def test_tagging_and_span_logits_equal_reference(make, tmp_path: Path) -> None:
+def test_labels_of_tokens_and_answers_equal_the_reference(make, tmp_path: Path) -> None:
     reference = make("ForTokenClassification", num_labels=3)
     ours = load_folder(saved(reference, tmp_path / "tags")).model
     said = ours(BATCH, return_logits=True).logits["token_label"]
@@ -69,7 +69,7 @@ def test_tagging_and_span_logits_equal_reference(make, tmp_path: Path) -> None:
 
 
 @torch.no_grad()
-def test_choice_scores_equal_reference(tmp_path: Path) -> None:
+def test_options_are_scored_as_by_the_reference(tmp_path: Path) -> None:
     reference = deberta_v2("ForMultipleChoice")
     ours = load_folder(saved(reference, tmp_path)).model
     out = reference(**{name: x[None] for name, x in READ.items()}).logits
@@ -78,7 +78,9 @@ def test_choice_scores_equal_reference(tmp_path: Path) -> None:
 
 @BOTH
 @torch.no_grad()
-def test_released_weights_round_trip_with_their_decoder(make, tmp_path: Path) -> None:
+def test_weights_as_released_are_read_with_their_decoder_and_written_back(
+    make, tmp_path: Path
+) -> None:
     """Of a released folder `legacy` says nothing, and transformers leaves the places out."""
     reference = make(legacy=False)
     state = load_file(saved(reference, tmp_path / "theirs") / "model.safetensors")
@@ -105,7 +107,9 @@ def test_released_weights_round_trip_with_their_decoder(make, tmp_path: Path) ->
 
 @BOTH
 @torch.no_grad()
-def test_released_weights_without_positions_open_without_decoder(make, tmp_path: Path) -> None:
+def test_without_their_places_weights_as_released_are_read_without_a_decoder(
+    make, tmp_path: Path
+) -> None:
     reference = make(legacy=False)
     opened = load_folder(saved(reference, tmp_path))
     assert opened.model.query_stream is None
@@ -114,7 +118,7 @@ def test_released_weights_without_positions_open_without_decoder(make, tmp_path:
     close(said[0], reference(**READ).logits[0])
 
 
-def test_input_position_embedding_is_not_of_the_decoder(tmp_path: Path) -> None:
+def test_a_place_in_the_input_is_none_of_a_decoder(tmp_path: Path) -> None:
     opened = load_folder(saved(deberta(position_biased_input=True), tmp_path))
     assert opened.model.query_stream is None
     assert opened.model.backbone.position.absolute is not None
@@ -134,21 +138,21 @@ def test_input_position_embedding_is_not_of_the_decoder(tmp_path: Path) -> None:
         (deberta_v2, {"conv_kernel_size": 2}, "conv_kernel_size must be odd"),
     ],
 )
-def test_configs_of_other_formulas_are_refused(make, change, message) -> None:
+def test_configurations_of_other_formulas_are_refused(make, change, message) -> None:
     card = MODELS["deberta-mini" if make is deberta else "deberta-v3-mini"]
     theirs = {**card.config_mapping.from_architecture(card.architecture), **change}
     with pytest.raises(ValueError, match=message):
         card.config_mapping.to_architecture(card.config_mapping.config_keys.complete(theirs))
 
 
-def test_released_configs_write_the_terms_as_one_string() -> None:
+def test_released_configurations_write_the_terms_as_one_word() -> None:
     card = MODELS["deberta-base"]
     theirs = {**card.config_mapping.from_architecture(card.architecture), "pos_att_type": "c2p|p2c"}
     assert card.config_mapping.to_architecture(theirs).position == card.architecture.position
 
 
 @pytest.mark.parametrize("name", ["deberta-mini", "deberta-v3-mini"])
-def test_formula_of_the_other_version_cannot_be_written(name: str) -> None:
+def test_a_formula_of_the_other_version_cannot_be_written(name: str) -> None:
     card, other = (MODELS[n] for n in (name, {"deberta-mini": "deberta-v3-mini"}.get(
         name, "deberta-mini"
     )))  # fmt: skip
@@ -156,7 +160,7 @@ def test_formula_of_the_other_version_cannot_be_written(name: str) -> None:
         card.config_mapping.from_architecture(other.architecture)
 
 
-def test_fused_projections_are_split_by_the_number_of_heads() -> None:
+def test_maps_joined_head_by_head_are_cut_and_joined_by_the_heads_of_the_architecture() -> None:
     names = WeightNames("a + b  c  by_head", n_heads=3)
     a, b = torch.arange(6)[:, None], 10 + torch.arange(6)[:, None]
     joined = names.to_external({"a.weight": a, "b.weight": b})["c.weight"]
@@ -170,7 +174,7 @@ def test_fused_projections_are_split_by_the_number_of_heads() -> None:
         WeightNames(names.table).to_external({"a.weight": a, "b.weight": b})
 
 
-def test_adapter_on_fused_projections_uses_own_format_only(
+def test_an_adapter_of_maps_joined_head_by_head_is_written_as_ours_and_none_of_pefts_is_read(
     tmp_path: Path,
 ) -> None:
     opened = load_folder(saved(deberta("ForSequenceClassification"), tmp_path / "model"))

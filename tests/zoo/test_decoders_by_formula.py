@@ -65,7 +65,7 @@ def turned(x: Tensor) -> Tensor:
     return torch.cat((a * angle.cos() - b * angle.sin(), b * angle.cos() + a * angle.sin()), -1)
 
 
-def test_palm_equals_its_formula() -> None:
+def test_palm_by_its_formula() -> None:
     """y = x + MLP(LayerNorm(x)) + Attention(LayerNorm(x)), one head of keys and values."""
     model = small("palm-mini")
     w = {n: x.double() for n, x in model.own_weights().items()}
@@ -93,7 +93,7 @@ def bucket(away: int) -> int:
     return min(31, 16 + int(math.log(away / 16) / math.log(128 / 16) * 16))
 
 
-def test_lamda_equals_its_formula() -> None:
+def test_lamda_by_its_formula() -> None:
     """T5's norms and biases of distances, GELU gates, but what follows is not seen."""
     model = small("lamda-mini")
     w = {n: x.double() for n, x in model.own_weights().items()}
@@ -115,7 +115,7 @@ def test_lamda_equals_its_formula() -> None:
 
 
 @pytest.mark.parametrize("band", [3, 100])
-def test_gpt3_is_gpt2_with_alternating_banded_layers(band: int) -> None:
+def test_gpt3_is_gpt2_whose_every_other_layer_sees_a_band(band: int) -> None:
     model = small("gpt3-mini", attention_window=(None, band))
     w = {n: x.double() for n, x in model.own_weights().items()}
     ids, hidden, scores = said(model)

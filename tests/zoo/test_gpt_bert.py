@@ -121,7 +121,7 @@ def close(ours: Tensor, expected: Tensor) -> None:
 
 @pytest.mark.parametrize("causal", [False, True])
 @torch.no_grad()
-def test_hidden_states_and_scores_equal_released_formulas(causal: bool) -> None:
+def test_hidden_states_and_scores_by_the_released_codes_formulas(causal: bool) -> None:
     model = small()
     ids = torch.randint(0, V, (2, T), generator=torch.Generator().manual_seed(1))
     seen = torch.ones(T, T, dtype=torch.bool)
@@ -131,7 +131,7 @@ def test_hidden_states_and_scores_equal_released_formulas(causal: bool) -> None:
     close(model.language_head.logits(hidden), classified(theirs(model), expected))
 
 
-def test_weights_have_the_released_layout_and_round_trip() -> None:
+def test_weights_are_laid_out_as_in_the_released_code_and_come_back() -> None:
     model, names = small(), MODELS["gpt-bert-mini"].weight_names
     state = names.to_external(model.trained_weights())
     shapes = {
@@ -162,7 +162,7 @@ def test_weights_have_the_released_layout_and_round_trip() -> None:
     assert all(torch.equal(read.tensors[n], x) for n, x in kept.items())
 
 
-def test_folder_round_trips_and_nameless_config_is_recognized(tmp_path: Path) -> None:
+def test_a_folder_comes_back_and_a_configuration_without_a_name_is_told(tmp_path: Path) -> None:
     card, model = MODELS["gpt-bert-mini"], MODELS["gpt-bert-mini"].build().initialize(0)
     write_folder(tmp_path, model, card, None)
     opened = load_folder(tmp_path)
@@ -182,7 +182,7 @@ def test_folder_round_trips_and_nameless_config_is_recognized(tmp_path: Path) ->
         card.config_mapping.from_architecture(MODELS["deberta-mini"].architecture)
 
 
-def test_layer_sums_start_as_identity_with_exact_gradients() -> None:
+def test_sums_begin_as_what_they_are_sums_of_and_their_gradients_are_exact() -> None:
     torch.manual_seed(0)
     mix = DepthWeightedAverage(2)
     x, y, z = (torch.randn(2, 3, 4, dtype=torch.float64, requires_grad=True) for _ in range(3))
@@ -209,7 +209,7 @@ SPECIAL = SpecialTokenIds(
 
 
 @pytest.mark.parametrize("part", MODELS["gpt-bert-mini"].objective.component_names)
-def test_no_position_sees_its_target(part: str) -> None:
+def test_no_place_sees_what_it_is_asked_for(part: str) -> None:
     text = Tokens(np.arange(10, 30), np.ones(20, np.int64))
     model, objective = build("gpt-bert"), MODELS["gpt-bert-mini"].objective.components_by_name[part]
     e = objective(text, SPECIAL, np.random.default_rng(1))
@@ -225,7 +225,7 @@ def test_no_position_sees_its_target(part: str) -> None:
 
 
 @torch.no_grad()
-def test_blank_is_predicted_one_position_earlier() -> None:
+def test_a_blank_is_filled_by_what_is_said_one_place_before_it() -> None:
     card, words = MODELS["gpt-bert-mini"], tokenizer("bert")
     model = card.with_vocabulary(words.special_ids).build().initialize(3).eval()
     texts = ["the old [MASK] sleeps", "[MASK] king", "the [MASK] and the [MASK]"]
@@ -251,7 +251,7 @@ def test_blank_is_predicted_one_position_earlier() -> None:
 
 
 @torch.no_grad()
-def test_likelihood_is_that_of_causal_tokens() -> None:
+def test_a_text_is_as_likely_as_its_tokens_read_forward() -> None:
     model = build("gpt-bert")
     assert is_causal_model(model)
     assert not model.decoder_architecture.causal
@@ -265,7 +265,7 @@ def test_likelihood_is_that_of_causal_tokens() -> None:
         assert said.log_likelihood == pytest.approx(expected, rel=1e-4)
 
 
-def test_model_generates_causally_and_encodes_bidirectionally() -> None:
+def test_it_says_text_as_a_decoder_and_reads_it_as_an_encoder() -> None:
     model = build("gpt-bert")
     (said,) = generate(
         model, [[1, 9, 7]], replace(SPECIAL, end=None), generation_config(max_new_tokens=4)

@@ -28,7 +28,7 @@ from unmask.zoo.objectives.requirements import requirements_of
 BACKBONES = ("bert-mini", "llama-mini", "bart-mini", "t5-mini", "xlnet-mini", "lstm-mini")
 
 
-def test_name_with_options_gives_an_objective() -> None:
+def test_a_name_stands_for_a_value_whose_options_follow() -> None:
     assert parse_objective("mlm").objective == values.MASKED_LM
     asked = parse_objective("mlm:rate=0.3,mask=1,random=0").objective
     assert isinstance(asked, Objective)
@@ -60,7 +60,7 @@ def test_name_with_options_gives_an_objective() -> None:
         ("mlm+", "unknown name ''"),
     ],
 )
-def test_unknown_objective_is_one_clear_error(said: str, message: str) -> None:
+def test_what_is_no_objective_is_one_clear_error(said: str, message: str) -> None:
     with pytest.raises(ValueError, match=message) as error:
         parse_objective(said)
     assert "\n" not in str(error.value)
@@ -68,7 +68,7 @@ def test_unknown_objective_is_one_clear_error(said: str, message: str) -> None:
 
 
 @pytest.mark.parametrize("name", OBJECTIVE_PRESETS)
-def test_each_named_option_is_one_of_its_class(name: str) -> None:
+def test_each_option_of_a_name_is_one_of_its_value(name: str) -> None:
     for option, path in OBJECTIVE_PRESETS[name].options.items():
         with pytest.raises(ValueError, match=f"{path.split('/')[-1].split('.')[-1]} must be") as it:
             parse_objective(f"{name}:{option}=nonsense")
@@ -87,7 +87,7 @@ def test_every_kind_of_objective_has_a_name() -> None:
     assert all(map(is_objective_name, OBJECTIVE_PRESETS))
 
 
-def test_requirements_follow_from_produced_examples() -> None:
+def test_what_an_objective_needs_is_seen_in_what_it_makes() -> None:
     assert requirements_of(values.MASKED_LM).mask
     assert requirements_of(values.MASKED_LM).attention_patterns == {"bidirectional"}
     assert requirements_of(values.CAUSAL_LM).attention_patterns == {"forward"}
@@ -102,7 +102,7 @@ def test_requirements_follow_from_produced_examples() -> None:
 
 
 @pytest.mark.parametrize("card", [*BACKBONES, "electra-mini", "spanbert-mini", "coco-lm-mini"])
-def test_own_objective_changes_nothing(card: str) -> None:
+def test_the_own_objective_changes_nothing(card: str) -> None:
     own = MODELS[card]
     assert adapt_to_objective(own, own.objective) == own
 
@@ -110,7 +110,7 @@ def test_own_objective_changes_nothing(card: str) -> None:
 @pytest.mark.quick("bert-mini", "bart-mini")
 @pytest.mark.parametrize("card", BACKBONES)
 @pytest.mark.parametrize("name", OBJECTIVE_PRESETS)
-def test_objective_fits_or_has_one_reason(card: str, name: str) -> None:
+def test_an_objective_fits_or_has_one_reason(card: str, name: str) -> None:
     own = MODELS[card]
     reason = f"objective: {card} does not support {name}: "
     try:
@@ -133,7 +133,7 @@ def test_objective_fits_or_has_one_reason(card: str, name: str) -> None:
     assert adapt_to_objective(made, made.objective) == made
 
 
-def test_objective_brings_visibility_heads_and_tokens() -> None:
+def test_visibility_heads_and_tokens_come_with_the_objective() -> None:
     llama = adapt_to_objective(MODELS["llama-mini"], "mlm")
     assert isinstance(llama.architecture, Architecture)
     assert not llama.architecture.causal
@@ -188,6 +188,6 @@ def test_objective_brings_visibility_heads_and_tokens() -> None:
         ("transformer-xl-words-mini", "rtd", "adaptive_input is supported by next-token heads"),
     ],
 )
-def test_impossible_adaptations_are_refused(card: str, name: str, reason: str) -> None:
+def test_what_cannot_be_is_told(card: str, name: str, reason: str) -> None:
     with pytest.raises(ValueError, match=f"{card} does not support {name}: .*{reason}"):
         adapt_to_objective(MODELS[card], name)

@@ -38,12 +38,12 @@ def small(name: str) -> Published:
 
 
 @pytest.mark.parametrize("name", [n for n in MODELS if n.endswith("-mini")])
-def test_preset_uses_its_family_format(name: str) -> None:
+def test_a_card_is_said_in_its_family_s_words(name: str) -> None:
     assert with_expressible_format(MODELS[name]) is MODELS[name]
 
 
 @pytest.mark.parametrize("change", CHANGES)
-def test_settings_beyond_the_bert_format_round_trip(change: str, tmp_path: Path) -> None:
+def test_what_bert_cannot_say_is_kept(change: str, tmp_path: Path) -> None:
     card = small("bert-tiny")
     assert isinstance(card.architecture, Architecture)
     card = with_expressible_format(
@@ -74,7 +74,9 @@ def test_settings_beyond_the_bert_format_round_trip(change: str, tmp_path: Path)
         ("t5-mini", {"scale_embedding": True}, ["encoder.scale_embedding"]),
     ],
 )
-def test_inexpressible_keys_are_named(name: str, change: dict[str, Any], keys: list[str]) -> None:
+def test_the_keys_that_a_format_cannot_say_are_named(
+    name: str, change: dict[str, Any], keys: list[str]
+) -> None:
     card = small(name)
     a = card.architecture
     if isinstance(a, EncoderDecoderArchitecture):
@@ -92,7 +94,7 @@ def test_inexpressible_keys_are_named(name: str, change: dict[str, Any], keys: l
     )
 
 
-def test_activation_shared_with_the_head_round_trips(tmp_path: Path) -> None:
+def test_an_activation_that_the_format_gives_the_head_as_well_is_kept(tmp_path: Path) -> None:
     """One key of BERT's says both: its head would be read back with another activation."""
     card = small("bert-mini")
     assert isinstance(card.architecture, Architecture)
@@ -113,7 +115,7 @@ def test_activation_shared_with_the_head_round_trips(tmp_path: Path) -> None:
     )
 
 
-def test_encoder_decoder_round_trips(tmp_path: Path) -> None:
+def test_two_stacks_are_kept_too(tmp_path: Path) -> None:
     card = small("t5-mini")
     a = card.architecture
     assert isinstance(a, EncoderDecoderArchitecture)
@@ -129,7 +131,7 @@ def test_encoder_decoder_round_trips(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", [n for n in MODELS if n.endswith("-mini")])
-def test_own_format_keeps_the_family(name: str) -> None:
+def test_a_network_in_our_words_stays_of_its_family(name: str) -> None:
     card = with_native_format(MODELS[name])
     theirs = card.config_mapping.from_architecture(card.architecture) | {
         "model_type": card.config_mapping.model_type
@@ -143,7 +145,7 @@ def test_own_format_keeps_the_family(name: str) -> None:
     assert preset_for_config(theirs).config_mapping.model_type == card.config_mapping.model_type
 
 
-def test_unilm_in_own_format_keeps_generating_and_training(tmp_path: Path) -> None:
+def test_a_unilm_that_answers_sources_still_does_and_learns_on(tmp_path: Path) -> None:
     card = small("unilm-mini")
     a = card.architecture
     assert isinstance(a, Architecture)
@@ -158,7 +160,7 @@ def test_unilm_in_own_format_keeps_generating_and_training(tmp_path: Path) -> No
     assert again.preset.finetuning.generation == answers
 
 
-def test_training_only_settings_need_no_own_format() -> None:
+def test_what_matters_in_training_alone_needs_no_words() -> None:
     card = small("bert-tiny")
     a = card.architecture
     assert isinstance(a, Architecture)
@@ -169,7 +171,7 @@ def test_training_only_settings_need_no_own_format() -> None:
     )
 
 
-def test_unknown_family_in_own_format_is_refused(tmp_path: Path) -> None:
+def test_an_unknown_family_in_our_words_is_refused(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text('{"model_type": "unmask-nothing"}')
     with pytest.raises(ValueError, match="model_type 'nothing' is not one of"):
         load_folder(tmp_path)

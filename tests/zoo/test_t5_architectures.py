@@ -22,7 +22,7 @@ SPECIAL = SpecialTokenIds(vocab_size=50, pad=0, start=0, end=1, suffix=(1,))
 SMALL = [card.name for card in PRESETS if card.name.endswith("-mini")]
 
 
-def test_sizes_equal_table_2_except_cross_attention() -> None:
+def test_sizes_are_as_the_table_says_but_for_what_reads_the_encoder() -> None:
     """Table 2: 2P, P, P, P and P; attention to the encoder is "about 10 %" of the whole."""
     n = {kind: MODELS[f"t5-{kind}"].n_parameters for kind in ("base", "half-base", "shared-base")}
     lm = MODELS["t5-lm-base"].n_parameters
@@ -35,7 +35,7 @@ def test_sizes_equal_table_2_except_cross_attention() -> None:
     assert MODELS["t5-prefix-lm-base"].n_parameters == lm
 
 
-def test_shared_layers_are_one_tensor_used_twice() -> None:
+def test_shared_layers_are_one_tensor_with_two_uses() -> None:
     model = build("t5-shared")
     assert isinstance(model.backbone, EncoderDecoder)
     encoder, decoder = model.backbone.encoder, model.backbone.decoder
@@ -73,7 +73,7 @@ def test_shared_layers_are_one_tensor_used_twice() -> None:
         torch.testing.assert_close(p.grad, read[name].grad + said[name].grad, rtol=1e-3, atol=1e-3)
 
 
-def test_unequal_stacks_cannot_be_shared() -> None:
+def test_stacks_that_are_not_alike_share_nothing() -> None:
     a = MODELS["t5-shared-mini"].architecture
     assert isinstance(a, EncoderDecoderArchitecture)
     with pytest.raises(ValueError, match="tie_encoder_decoder: decoder must equal encoder"):
@@ -81,7 +81,7 @@ def test_unequal_stacks_cannot_be_shared() -> None:
 
 
 @pytest.mark.parametrize("whole", [False, True])
-def test_only_prefix_lm_sees_the_source_bidirectionally(whole: bool) -> None:
+def test_a_source_is_seen_as_a_whole_by_a_prefix_language_model_alone(whole: bool) -> None:
     card = MODELS["t5-prefix-lm-mini" if whole else "t5-lm-mini"]
     model = build(card.family)
     rows = DecodingBatch(
@@ -104,7 +104,7 @@ def test_only_prefix_lm_sees_the_source_bidirectionally(whole: bool) -> None:
 
 @pytest.mark.parametrize("name", SMALL)
 @torch.no_grad()
-def test_saved_model_generates_equally(name: str, tmp_path: Path) -> None:
+def test_it_is_kept_and_says_the_same_after(name: str, tmp_path: Path) -> None:
     card = MODELS[name]
     card = replace(card, architecture=card.architecture.with_vocab_size(50))
     model = card.build().initialize(3).eval()
@@ -120,7 +120,7 @@ def test_saved_model_generates_equally(name: str, tmp_path: Path) -> None:
     assert generate(again.model, prompts, SPECIAL, how) == generate(model, prompts, SPECIAL, how)
 
 
-def test_section_3_models_train_for_fewer_tokens_than_released() -> None:
+def test_what_section_3_compares_is_trained_for_less_than_what_was_released() -> None:
     """2**35 tokens (section 3.1.2), and a trillion (section 3.7)."""
     for name in ("t5-shared-base", "t5-half-base", "t5-prefix-lm-base"):
         card = MODELS[name]

@@ -44,7 +44,7 @@ def opened(case: str) -> Model:
 
 @pytest.mark.parametrize("case", REFERENCE["cases"])
 @torch.no_grad()
-def test_hidden_states_and_scores_equal_reference(case: str) -> None:
+def test_hidden_states_and_scores_are_those_of_the_reference(case: str) -> None:
     model, memory = opened(case), RecurrenceMemory(REFERENCE["cases"][case]["config"]["mem_len"])
     parts = [
         model.hidden_states(
@@ -64,7 +64,7 @@ def test_hidden_states_and_scores_equal_reference(case: str) -> None:
 
 
 @pytest.mark.parametrize("case", REFERENCE["cases"])
-def test_config_round_trips(case: str) -> None:
+def test_a_configuration_comes_back(case: str) -> None:
     theirs = REFERENCE["cases"][case]["config"]
     fields = TRANSFORMER_XL.config_mapping
     a = fields.to_architecture(theirs)
@@ -77,7 +77,7 @@ def test_config_round_trips(case: str) -> None:
     assert same == {k: v for k, v in theirs.items() if k in same}
 
 
-def test_published_config_has_its_memory_length() -> None:
+def test_the_published_configuration_has_its_window() -> None:
     a = TRANSFORMER_XL.config_mapping.to_architecture(
         TRANSFORMER_XL.config_mapping.from_architecture(TRANSFORMER_XL.architecture)
     )
@@ -88,7 +88,7 @@ def test_published_config_has_its_memory_length() -> None:
 @pytest.mark.parametrize(
     "name", ["transformer-xl-mini", "transformer-xl-words-mini", "transformer-xl-base"]
 )
-def test_saved_model_round_trips(name: str, tmp_path: Path) -> None:
+def test_a_saved_model_opens_as_it_was(name: str, tmp_path: Path) -> None:
     """In the reference's format, whichever of the family's cards it is."""
     card = MODELS[name]
     a = card.architecture
@@ -113,7 +113,7 @@ def test_saved_model_round_trips(name: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("case", ["adaptive", "one table, clusters"])
 @torch.no_grad()
-def test_adaptive_softmax_likelihood_is_cluster_times_within(case: str) -> None:
+def test_the_likelihood_of_a_token_is_that_of_its_cluster_and_within_it(case: str) -> None:
     model = opened(case)
     head = model.language_head
     hidden = torch.randn(40, 16, dtype=torch.float64, generator=torch.Generator().manual_seed(0))

@@ -60,7 +60,7 @@ def matrix(way: str, first: int, t: int) -> np.ndarray:
 
 
 @pytest.mark.parametrize("way", MODELS["unilm-mini"].objective.component_names)
-def test_hidden_states_follow_the_attention_masks_of_the_paper(model: Model, way) -> None:
+def test_hidden_states_depend_on_what_the_papers_matrices_let_be_seen(model: Model, way) -> None:
     text = Tokens(np.arange(10, 22), np.array([3, 1, 1, 1, 3, 1, 1, 1, 1, 1, 1, 1]))
     text = replace(text, other_text=text)
     objective = MODELS["unilm-mini"].objective.components_by_name[way]
@@ -76,7 +76,7 @@ def test_hidden_states_follow_the_attention_masks_of_the_paper(model: Model, way
 
 
 @torch.no_grad()
-def test_text_is_generated_by_appended_masks(model: Model) -> None:
+def test_text_is_said_by_a_mask_after_what_is_known(model: Model) -> None:
     prompts = [[2, 9, 7, 30, 11], [2], [2, 21, 13]]
     said = generate(model, prompts, replace(SPECIAL, end=None), generation_config(max_new_tokens=6))
     for prompt, text in zip(prompts, said, strict=True):
@@ -94,7 +94,7 @@ def test_text_is_generated_by_appended_masks(model: Model) -> None:
             known.append(token)
 
 
-def test_prompt_alone_equals_prompt_in_batch(model: Model) -> None:
+def test_a_prompt_alone_equals_the_same_one_among_others(model: Model) -> None:
     prompts = [[2, 9, 7, 30, 11], [2], [2, 21, 13]]
     for how in (
         {"temperature": 1.0, "seed": 3},
@@ -110,7 +110,7 @@ def test_prompt_alone_equals_prompt_in_batch(model: Model) -> None:
 
 
 @torch.no_grad()
-def test_choices_are_scored_by_appended_masks(model: Model) -> None:
+def test_choices_are_said_by_masks_too(model: Model) -> None:
     prompt, choices = [2, 9, 7], [[8, 9, 10], [22]]
     (found,) = rank_choices(model, [prompt], [choices], SPECIAL)
     for one in found:
@@ -127,7 +127,7 @@ def test_choices_are_scored_by_appended_masks(model: Model) -> None:
         assert one.log_probability == pytest.approx(total, rel=1e-4)
 
 
-def test_appended_mask_uses_a_position_of_its_own() -> None:
+def test_the_mask_stands_in_a_position_of_its_own() -> None:
     whole = build("unilm")
     a = whole.architecture
     short = Model(
@@ -147,7 +147,7 @@ def test_appended_mask_uses_a_position_of_its_own() -> None:
     )
 
 
-def test_generation_needs_a_mask_token_and_refuses_drafts(model: Model) -> None:
+def test_without_a_mask_nothing_is_said_and_guesses_are_not_read(model: Model) -> None:
     with pytest.raises(ValueError, match="generates by appended masks needs a mask token"):
         generate(model, [[2, 9]], replace(SPECIAL, mask=None))
     with pytest.raises(ValueError, match="by appended masks reads no draft"):
@@ -155,7 +155,7 @@ def test_generation_needs_a_mask_token_and_refuses_drafts(model: Model) -> None:
 
 
 @torch.no_grad()
-def test_model_starts_from_bert_and_encodes_as_bert(tmp_path: Path) -> None:
+def test_it_begins_with_bert_and_reads_as_bert_did(tmp_path: Path) -> None:
     short = load_folder(saved(bert(), tmp_path)).model
     a = short.architecture
     grown = card.convert_from_bert(short, replace(a, n_segments=6))
@@ -176,7 +176,7 @@ def test_model_starts_from_bert_and_encodes_as_bert(tmp_path: Path) -> None:
         card.convert_from_bert(short, a)
 
 
-def test_folder_in_bert_format_must_be_named_unilm(tmp_path: Path) -> None:
+def test_a_folder_of_berts_format_is_told_to_be_unilm(tmp_path: Path) -> None:
     mini = MODELS["unilm-mini"]
     model = mini.build().initialize(0)
     write_folder(tmp_path, model, mini, None)

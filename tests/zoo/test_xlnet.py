@@ -53,14 +53,14 @@ def close(ours: torch.Tensor, theirs: torch.Tensor) -> None:
 
 
 @torch.no_grad()
-def test_two_stream_attention_equals_reference(both) -> None:
+def test_what_is_asked_in_an_order_equals_the_reference(both) -> None:
     ours, reference = both
     said = ours.language_head.logits(ours.hidden_states(ORDERED))[:, ASKED]
     close(said, reference(IDS, **THEIRS).logits)
 
 
 @torch.no_grad()
-def test_memory_equals_reference(both) -> None:
+def test_a_memory_equals_the_reference(both) -> None:
     ours, reference = both
     memory, theirs = RecurrenceMemory(8), None
     for ids in (IDS, MORE, IDS):
@@ -73,7 +73,7 @@ def test_memory_equals_reference(both) -> None:
 
 
 @torch.no_grad()
-def test_rows_with_reused_part_equal_reference(tmp_path: Path) -> None:
+def test_rows_of_which_a_part_is_kept_equal_the_reference(tmp_path: Path) -> None:
     """What `reuse_len` says of the memory, what the order says of the parts, and three segments."""
     reference = xlnet(reuse_len=6)
     ours = load_folder(saved(reference, tmp_path)).model
@@ -98,7 +98,9 @@ def test_rows_with_reused_part_equal_reference(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("texts", [("ax by cz",), ("ax by cz", "by ez")], ids=["one", "two"])
-def test_segments_equal_reference_tokenizer(texts: tuple[str, ...], tmp_path: Path) -> None:
+def test_segments_are_those_of_the_reference_s_tokenizer(
+    texts: tuple[str, ...], tmp_path: Path
+) -> None:
     """In what is read, and in what transformers makes of our files: <cls> is of neither text."""
     from transformers import AutoTokenizer, XLNetTokenizer
 
@@ -121,7 +123,7 @@ def test_segments_equal_reference_tokenizer(texts: tuple[str, ...], tmp_path: Pa
 
 
 @torch.no_grad()
-def test_reversed_rows_equal_reference(both) -> None:
+def test_rows_read_backward_equal_the_reference(both) -> None:
     """There the second half of a batch is read backward where `bi_data` says so."""
     ours, reference = both
     reference.transformer.bi_data = True
@@ -132,7 +134,7 @@ def test_reversed_rows_equal_reference(both) -> None:
 
 
 @torch.no_grad()
-def test_padded_classification_equals_reference(tmp_path: Path) -> None:
+def test_labels_of_padded_texts_equal_the_reference(tmp_path: Path) -> None:
     """There texts are padded in front, so that <cls> is last; only distances count."""
     reference = xlnet("ForSequenceClassification", num_labels=3)
     ours = load_folder(saved(reference, tmp_path)).model
@@ -149,7 +151,7 @@ def test_padded_classification_equals_reference(tmp_path: Path) -> None:
     close(ours(batch, return_logits=True).logits["label"], out.logits)
 
 
-def test_query_stream_sees_neither_its_token_nor_later_ones(both) -> None:
+def test_what_asks_does_not_see_its_token_nor_later_ones(both) -> None:
     ours, _ = both
     seen: list[torch.Tensor] = []
 
@@ -167,7 +169,7 @@ def test_query_stream_sees_neither_its_token_nor_later_ones(both) -> None:
 
 
 @torch.no_grad()
-def test_blank_is_predicted_as_in_pretraining() -> None:
+def test_a_blank_is_asked_as_in_pretraining() -> None:
     """What may stand at one of two blanks: all else is seen, neither of the two is."""
     words = [f"{a}{b}" for a in "abcde" for b in "xyz"]
     known = train_tokenizer(TokenizerSpec(Unigram(60), XLNET), [" ".join(words) * 20])

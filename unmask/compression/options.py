@@ -16,7 +16,7 @@ from unmask.compression.distillation.terms import (
     DISTILLATION_TERMS,
     Distillation,
     ObjectiveWeight,
-    TeacherPrecision,
+    TeacherSettings,
 )
 from unmask.config import parse_variant
 from unmask.options import flag
@@ -39,7 +39,7 @@ class CompressionOptions:
 
 _TERMS: dict[str, Any] = DISTILLATION_TERMS | {
     "objective": ObjectiveWeight,
-    "teacher": TeacherPrecision,
+    "teacher": TeacherSettings,
 }
 
 
@@ -76,7 +76,7 @@ def distillation(options: CompressionOptions) -> Distillation | None:
             raise ValueError("distill needs a teacher")
         return None
     default = Distillation(teacher=tuple(map(str, names)))
-    settings = [term for term in terms if type(term) in (ObjectiveWeight, TeacherPrecision)]
+    settings = [term for term in terms if type(term) in (ObjectiveWeight, TeacherSettings)]
     compared = tuple(term for term in terms if term not in settings)
     found = replace(default, terms=compared) if compared else default
     for setting in settings:

@@ -152,6 +152,9 @@ class FinetuneConfig(TaskFields, TrainingFields):
                 "search and adapt_first cannot be combined: run adapt_first, then search on the "
                 "model of that run"
             )
+        stores = self.distillation is not None and self.distillation.store is not None
+        if stores and (self.seeds > 1 or self.search):
+            raise ValueError("store is of one run and its seed: leave out seeds and search")
         check_training_methods(self.compression)
         if self.schedule is not None and self.tune.unfreezes_gradually:
             raise ValueError("gradual has a schedule of its own, a slanted triangle")

@@ -148,7 +148,7 @@ def set_up_run(job: FinetuneJob, model: Model, seed: int) -> TrainingRun:
         data,
         world=job.world,
         learning_rate_factors=learning_rate_factors(t.tune, model),
-        forward=job.training_forward(model, seed),
+        forward=job.training_forward(model, seed, data),
     )
 
 

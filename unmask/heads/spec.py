@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from unmask.batch import Batch
 from unmask.config import OpenUnion
 from unmask.heads.classification.label_losses import LabelLoss
+from unmask.heads.language.top_k import TopKDistribution
 from unmask.model.architecture import StackArchitecture
 from unmask.model.layers.embeddings.token_embedding import TokenEmbedding
 from unmask.tokenizers.spec import SpecialTokenIds
@@ -54,6 +55,11 @@ class HeadSpec(OpenUnion):
     @property
     def gives_perplexity(self) -> bool:
         """Whether its mean losses are also reported as perplexities."""
+        return False
+
+    @property
+    def scores_vocabulary(self) -> bool:
+        """Whether its logits are those of the tokens of the vocabulary."""
         return False
 
     @property
@@ -105,6 +111,12 @@ class HeadSpec(OpenUnion):
         has no such loss.
         """
         return None
+
+    def top_k_loss(
+        self, student: Tensor, teacher: TopKDistribution, batch: Batch, temperature: float
+    ) -> Tensor:
+        """Return the same for the most probable tokens of the teachers; see `scores_vocabulary`."""
+        raise NotImplementedError(type(self).__name__)
 
     def with_vocabulary(self, special: SpecialTokenIds) -> "HeadSpec":
         """Return the head for another vocabulary."""

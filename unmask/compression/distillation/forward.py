@@ -4,7 +4,7 @@ The student's training loss is that of its own objective, plus terms of the diff
 takes `DistillationForward` in place of the model.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import singledispatch
@@ -16,6 +16,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from unmask.batch import Batch
+from unmask.compression.distillation.scores import HeadScores, TeacherScores
+from unmask.compression.distillation.store import ScoreStore
 from unmask.compression.distillation.terms import (
     AttentionDistillation,
     Distillation,
@@ -23,10 +25,14 @@ from unmask.compression.distillation.terms import (
     HiddenCosine,
     HiddenStateDistillation,
     RelationDistillation,
+    SoftTargets,
 )
+from unmask.heads.language.candidates import Candidates
+from unmask.heads.language.scored_positions import ScoredPositions
 from unmask.heads.model import Model
 from unmask.heads.prediction import Prediction, Term
 from unmask.model.recording import AttentionRecord, StackRecord, record_layers, recordable_stacks
+from unmask.objectives.features import Recurrence, WeightedTargets
 
 PROJECTION = "distillation"
 """Name of the projections among a student's training modules."""
@@ -39,9 +45,13 @@ class DistillationForward:
         self, student: Model, teachers: Sequence[Model], distillation: Distillation, seed: int = 0
     ) -> None:
         self.student, self.teachers, self.config = student, tuple(teachers), distillation
-        self.soft = [t for t in distillation.terms if t.soft_temperature is not None]
-        self.inner = [t for t in distillation.terms if t.soft_temperature is None]
-        self.soft_heads = self._soft_heads() if self.soft else {}
+        self.soft = distillation.soft_targets
+        self.inner = [t for t in distillation.terms if t.soft_targets is None]
+        self.soft_heads = {} if self.soft is None else self._soft_heads(self.soft)
+        heads = {name: student.head_specs[name] for name in self.soft_heads}
+        self.scores = TeacherScores(
+            teachers=self.teachers, soft=self.soft or SoftTargets(), heads=heads
+        )
         if self.inner:
             self._check_layers()
             student.computes_all_columns = True
@@ -50,13 +60,28 @@ class DistillationForward:
             teacher.requires_grad_(False).eval()
             teacher.computes_all_columns = student.computes_all_columns
 
+    def use_store(self, store: ScoreStore | None) -> None:
+        """Read the teachers' predictions from a store where it has them, and add the others."""
+        self.scores = replace(self.scores, store=store)
+
     def count_targets(self, batch: Batch) -> dict[str, int]:
         """Count the targets of each term in this batch."""
         counts = dict(self.student.count_targets(batch))
         if not self.student.training:
             return counts
-        soft = {f"{term}_soft": counts[term] for term in self.soft_heads.values() if term in counts}
+        soft = {
+            f"{term}_soft": self._count_scored(name, batch, counts[term])
+            for name, term in self.soft_heads.items()
+            if term in counts
+        }
         return counts | soft | {term.term: self._count(term, batch) for term in self.inner}
+
+    def _count_scored(self, name: str, batch: Batch, n_targets: int) -> int:
+        """Return the number of tokens or labels at which predictions are compared."""
+        every = self.soft is not None and self.soft.tokens == "all"
+        if every and self.student.head_specs[name].scores_vocabulary:
+            return int(batch.is_token().sum())
+        return n_targets
 
     def _count(self, term: DistillationTerm, batch: Batch) -> int:
         if term.counts_rows:
@@ -68,6 +93,10 @@ class DistillationForward:
         """Run the student and the teachers over a batch."""
         if not self.student.training:
             return self.student(batch)
+        if (recurrence := batch.feature(Recurrence)) is not None and recurrence.memory is not None:
+            raise ValueError("a teacher reads no memory of earlier texts: set memory_length = 0")
+        if self.soft is not None and self.soft.tokens == "all":
+            batch = _scored_everywhere(batch)
         names = list(self.soft_heads)
         attention = any(t.reads_attention for t in self.inner)
         with ExitStack() as recording:
@@ -80,8 +109,7 @@ class DistillationForward:
             own = record(self.student)
             theirs = record(self.teachers[0])
             prediction = self.student(batch, return_logits=names)
-            with torch.no_grad():
-                given = [teacher(batch, return_logits=names) for teacher in self.teachers]
+            given = self.scores(batch)
         terms = {
             name: replace(term, weight=term.weight * self.config.objective_weight)
             for name, term in prediction.terms.items()
@@ -95,27 +123,24 @@ class DistillationForward:
         return Prediction(terms=terms)
 
     def _soft_terms(
-        self, own: Prediction, given: Sequence[Prediction], batch: Batch
+        self, own: Prediction, given: Mapping[str, HeadScores], batch: Batch
     ) -> dict[str, Term]:
         terms: dict[str, Term] = {}
         for name, term in self.soft_heads.items():
-            if term not in own.logits or term not in own.terms:
+            if self.soft is None or term not in own.logits or term not in own.terms:
                 continue
-            (soft,) = self.soft
-            temperature = soft.soft_temperature
-            assert temperature is not None
-            total = self.student.head_specs[name].soft_target_loss(
-                own.logits[term], [p.logits[term] for p in given], batch, temperature
-            )
+            spec = self.student.head_specs[name]
+            total = given[name].loss(spec, own.logits[term], batch, self.soft.temperature)
             assert total is not None
-            terms[f"{term}_soft"] = Term(total, own.terms[term].count, weight=soft.weight)
+            n = self._count_scored(name, batch, own.terms[term].count)
+            terms[f"{term}_soft"] = Term(total, n, weight=self.soft.weight)
         return terms
 
-    def _soft_heads(self) -> dict[str, str]:
+    def _soft_heads(self, soft: SoftTargets) -> dict[str, str]:
         """Return the terms of the heads that the student has in common with every teacher.
 
         Raises:
-            ValueError: there is none, or their outputs differ.
+            ValueError: there is none, their outputs differ, or they are fewer than `top_k`.
         """
         found: dict[str, str] = {}
         for name, spec in self.student.head_specs.items():
@@ -141,12 +166,39 @@ class DistillationForward:
                 f"teacher; the student has {', '.join(self.student.head_specs) or 'none'}, the "
                 f"teachers have {', '.join(given) or 'none'}"
             )
+        self._check_vocabulary_settings(soft, found)
         if len(self.student.networks) > 1:
             raise ValueError(
                 "soft targets: the inputs of this objective are made by a network of the student "
                 "(ELECTRA's generator), so a teacher would see others"
             )
         return found
+
+    def _check_vocabulary_settings(self, soft: SoftTargets, names: Collection[str]) -> None:
+        """Check what is for language models alone.
+
+        Raises:
+            ValueError: there is none, it has fewer tokens, or a store would keep all of them.
+        """
+        specs = [self.student.head_specs[name] for name in names]
+        language_models = [spec for spec in specs if spec.scores_vocabulary]
+        if language_models:
+            size = self.student.vocab_size
+            if soft.top_k is not None and soft.top_k > size:
+                raise ValueError(
+                    f"soft: top_k must be at most the {size:,} tokens of the vocabulary, got "
+                    f"{soft.top_k:,}"
+                )
+            if soft.top_k is None and self.config.store is not None:
+                raise ValueError(
+                    f"store: {size:,} probabilities of each token are too many to be kept; give "
+                    "soft:top_k=64 or the like"
+                )
+        elif soft.top_k is not None or soft.tokens != "targets":
+            given = "tokens" if soft.top_k is None else "top_k"
+            raise ValueError(
+                f"soft: {given} is for language models; the heads here are {', '.join(names)}"
+            )
 
     def _check_layers(self) -> None:
         """Check that layers of student and teacher can be compared.
@@ -177,6 +229,21 @@ class DistillationForward:
         for s, t in zip(own, theirs, strict=True):
             for term in self.inner:
                 term.check(s.a, t.a)
+
+
+def _scored_everywhere(batch: Batch) -> Batch:
+    """Return a batch for which language models return logits at all tokens.
+
+    Raises:
+        ValueError: its objective weighs the targets, or scores a part of the vocabulary.
+    """
+    if batch.has(WeightedTargets) or batch.has(Candidates):
+        raise ValueError(
+            "soft: tokens=all is not available for objectives that weigh their targets, or score a "
+            "part of the vocabulary"
+        )
+    positions = batch.is_token().flatten().nonzero()[:, 0]
+    return batch.with_feature(ScoredPositions(positions))
 
 
 @dataclass(frozen=True)

@@ -31,8 +31,8 @@ class _Term:
             raise ValueError(f"weight must be above 0 and at most 1e6, got {self.weight:g}")
 
     @property
-    def soft_temperature(self) -> float | None:
-        """The temperature at which it compares predictions. None: it compares layers."""
+    def soft_targets(self) -> SoftTargets | None:
+        """The term itself, if it compares predictions. None: it compares layers."""
         return None
 
     @property
@@ -59,18 +59,26 @@ class SoftTargets(_Term):
     term: ClassVar[str] = "soft"
     temperature: float = 2.0
     """Temperature, above 0 (Sanh et al. 2019, arXiv:1910.01108, released code: 2)."""
+    top_k: int | None = None
+    """Number of the most probable tokens whose probabilities are compared, of a language model; all
+    others are one. None: all tokens."""
+    tokens: Literal["targets", "all"] = "targets"
+    """Tokens at which a language model is compared: its targets, or also those that are not masked
+    (Sanh et al. 2019, released code)."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if self.top_k is not None and self.top_k < 1:
+            raise ValueError(f"top_k must be at least 1, got {self.top_k}")
         if not 0 < self.temperature <= 1e3:
             raise ValueError(
                 f"temperature must be above 0 and at most 1000, got {self.temperature:g}"
             )
 
     @property
-    def soft_temperature(self) -> float:
-        """The temperature."""
-        return self.temperature
+    def soft_targets(self) -> SoftTargets:
+        """The term itself."""
+        return self
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -196,14 +204,15 @@ class ObjectiveWeight:
 
 
 @dataclass(frozen=True, kw_only=True)
-class TeacherPrecision:
-    """The precision of the teachers, likewise."""
+class TeacherSettings:
+    """How the teachers are run, likewise."""
 
     precision: Literal["float32", "bfloat16"] = "float32"
+    store: str | None = None
 
     def add_to(self, given: Distillation) -> Distillation:
-        """Return a distillation whose teachers have this precision."""
-        return replace(given, teacher_precision=self.precision)
+        """Return a distillation whose teachers are run so."""
+        return replace(given, teacher_precision=self.precision, store=self.store)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -219,6 +228,14 @@ class Distillation:
     """Factor of the loss of the student's own objective; 0: teachers alone."""
     teacher_precision: Literal["float32", "bfloat16"] = "float32"
     """Floating-point precision of the teachers' weights and activations."""
+    store: str | None = None
+    """Folder with the teachers' predictions for the batches of the run, which is made, or used
+    where it is there. None: they are not kept."""
+
+    @property
+    def soft_targets(self) -> SoftTargets | None:
+        """The term that compares predictions, if there is one."""
+        return next((soft for term in self.terms if (soft := term.soft_targets)), None)
 
     def __post_init__(self) -> None:
         check_number_fields(self)
@@ -231,6 +248,11 @@ class Distillation:
         if not 0 <= self.objective_weight <= 1e6:
             raise ValueError(
                 f"objective_weight must be from 0 to 1e6, got {self.objective_weight:g}"
+            )
+        others = [term.term for term in self.terms if term.soft_targets is None]
+        if self.store is not None and others:
+            raise ValueError(
+                f"store keeps predictions (soft), not what layers compute, got {others[0]}"
             )
 
 

@@ -9,6 +9,7 @@ from typing import Any
 from unmask.batch import Example
 from unmask.batching.source_sampling import SourceSampling
 from unmask.compression.distillation.forward import DistillationForward
+from unmask.compression.distillation.store import open_store
 from unmask.finetuning.config import PRETRAINED, RANDOM_INITIALIZATION, FinetuneConfig
 from unmask.finetuning.data.batch_stream import count_epoch_steps
 from unmask.finetuning.data.read_data import FinetuneData
@@ -26,7 +27,7 @@ from unmask.heads.model import Model
 from unmask.output import OutputStream, print_line
 from unmask.tasks.task import Task, TaskExample
 from unmask.training.device.distributed import World
-from unmask.training.run import TrainingForward
+from unmask.training.run import BatchStream, TrainingForward
 
 _log = logging.getLogger(__name__)
 
@@ -137,18 +138,29 @@ class FinetuneJob:
         apply_method(self.config.tune, model, seed, self.initial_model.tokenizer)
         return model
 
-    def training_forward(self, model: Model, seed: int) -> TrainingForward | None:
+    def training_forward(
+        self, model: Model, seed: int, batches: BatchStream | None = None
+    ) -> TrainingForward | None:
         """Return what computes the training loss of a run; None: its model.
 
+        With the batches of the run, its store of the teachers' predictions is opened.
+
         Raises:
-            ValueError: the model and its teachers have nothing in common that could be compared.
+            ValueError: the model and its teachers have nothing in common that could be compared, or
+                the store is of another run.
         """
         own = training_forward(self.config.tune, model)
         if self.config.distillation is None:
             return own
         if own is not None:
             raise ValueError("tune = adamix has a loss of its own: leave the teacher out")
-        return DistillationForward(model, self.teachers, self.config.distillation, seed)
+        given, tokenizer = self.config.distillation, self.initial_model.tokenizer
+        forward = DistillationForward(model, self.teachers, given, seed)
+        if batches is not None:
+            forward.use_store(
+                open_store(given, self.teachers, tokenizer, seed, lambda: next(batches(None))[0])
+            )
+        return forward
 
     def run_folder(self, arm: str, seed: int) -> Path:
         """Return the folder of one run: the job's own if there is only one run."""

@@ -12,6 +12,8 @@ from unmask.batch import Batch
 from unmask.heads.classification.label_losses import kl_divergence
 from unmask.heads.language.candidates import Candidates
 from unmask.heads.language.linear_cross_entropy import linear_cross_entropy
+from unmask.heads.language.scored_positions import ScoredPositions
+from unmask.heads.language.top_k import TopKDistribution
 from unmask.heads.prediction import Prediction, Term
 from unmask.heads.spec import HeadSpec
 from unmask.model.architecture import StackArchitecture
@@ -152,6 +154,11 @@ class LanguageModeling(HeadSpec):
         return True
 
     @property
+    def scores_vocabulary(self) -> bool:
+        """True."""
+        return True
+
+    @property
     def ties_output_embeddings(self) -> bool:
         """Whether the output matrix is the token embedding matrix."""
         return self.tie_embeddings
@@ -172,7 +179,22 @@ class LanguageModeling(HeadSpec):
         The logits of all targets are in memory at the same time.
         """
         q, *p = ((x.float() / temperature).log_softmax(-1) for x in (student, *teachers))
-        losses = kl_divergence(q, p).sum(-1)
+        return self._soft_loss(kl_divergence(q, p).sum(-1), batch, temperature)
+
+    def top_k_loss(
+        self,
+        student: Float[Tensor, "n v"],
+        teacher: TopKDistribution,
+        batch: Batch,
+        temperature: float,
+    ) -> Float[Tensor, ""]:
+        """Sum the divergence from the most probable tokens of the teachers and from the rest."""
+        return self._soft_loss(teacher.divergence(student, temperature), batch, temperature)
+
+    @staticmethod
+    def _soft_loss(
+        losses: Float[Tensor, "n"], batch: Batch, temperature: float
+    ) -> Float[Tensor, ""]:
         if (weighted := batch.feature(WeightedTargets)) is not None:
             weight = weighted.weight.flatten()
             if batch.target_positions is not None:
@@ -339,6 +361,8 @@ class LanguageModelingHead(nn.Module):
                 flat, targets, weight, weighted.n_tokens, return_logits=return_logits
             )
         total, n_correct = self.loss(flat, targets)
+        if (scored := batch.feature(ScoredPositions)) is not None:
+            flat = hidden.flatten(0, 1)[scored.positions]
         logits = {self.spec.term: self.logits(flat)} if return_logits else {}
         term = Term(total, targets.numel(), n_correct, self.spec.weight)
         return Prediction(logits, {self.spec.term: term})

@@ -12,6 +12,7 @@ from unmask.checkpoints.huggingface.read import (
     LoadedModel,
 )
 from unmask.compression.distillation.forward import DistillationForward
+from unmask.compression.distillation.store import open_store
 from unmask.compression.distillation.teacher import open_teachers
 from unmask.compression.methods import format_methods, training_records
 from unmask.evaluation.baselines import count_bigrams
@@ -155,7 +156,7 @@ def start_job(
             data.batches,
             world=world,
             learning_rate_factors=learning_rate_factors(recipe, model),
-            forward=_forward_with_teachers(recipe, loaded, world),
+            forward=_forward_with_teachers(recipe, loaded, data, world),
         ),
         loaded_model=loaded,
         training_data=data,
@@ -166,13 +167,24 @@ def start_job(
 
 
 def _forward_with_teachers(
-    recipe: Recipe, student: LoadedModel, world: World
+    recipe: Recipe, student: LoadedModel, data: TrainingData, world: World
 ) -> DistillationForward | None:
-    """Return the training loss of a student with its teachers, if it has any."""
-    if recipe.distillation is None:
+    """Return the training loss of a student with its teachers, if it has any.
+
+    Raises:
+        ValueError: the teachers do not fit the student, or their store the run.
+    """
+    given, seed = recipe.distillation, recipe.seed
+    if given is None:
         return None
-    teachers = open_teachers(recipe.distillation, student.tokenizer, device=world.device)
-    return DistillationForward(student.model, teachers, recipe.distillation, recipe.seed)
+    if given.store is not None and world.size > 1:
+        raise ValueError(f"store: a run with a store is one process, got {world.size}")
+    teachers = open_teachers(given, student.tokenizer, device=world.device)
+    forward = DistillationForward(student.model, teachers, given, seed)
+    forward.use_store(
+        open_store(given, teachers, student.tokenizer, seed, lambda: next(data.batches(None))[0])
+    )
+    return forward
 
 
 def _print_notes(
