@@ -36,6 +36,7 @@ SIZES: dict[str, Any] = {
 }  # fmt: skip
 METHODS: dict[str, tuple[TrainingCompression, ...]] = {
     "qat": (QuantizationAware(bits=4.0, group=16),),
+    "qat, activations": (QuantizationAware(activations=4, activation_symmetric=False),),
     "qat late": (QuantizationAware(bits=2.0, start=0.5),),
     "gradual": (GradualPruning(fraction=0.6, interval=2),),
     "gradual, global": (GradualPruning(fraction=0.6, interval=2, scope="global"),),

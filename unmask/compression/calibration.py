@@ -1,12 +1,18 @@
 """Calibration: a few texts on which a model's activations and gradients are measured."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 
-from unmask.batch import Batch
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from unmask.batch import Batch, Visibility
 from unmask.batching.pieces import Piece, corrupt_piece, sorted_batches
 from unmask.checkpoints.huggingface.read import LoadedModel, max_text_tokens
+from unmask.compression.structure.importance import evaluating
+from unmask.heads.model import Model
 from unmask.text.documents import Document
 from unmask.text.mixtures import read_documents_by_source
 from unmask.tokenizers.encode import Tokenizer
@@ -67,6 +73,55 @@ def calibration_batches(
         raise ValueError(f"{data}: holds no text to calibrate on")
     examples = [corrupt_piece(pieces, i, objective, tokenizer, seed) for i in range(len(pieces))]
     return list(sorted_batches(examples, tokenizer, BATCH_TOKENS))
+
+
+def watch_inputs(
+    model: Model,
+    names: Collection[str],
+    batches: Sequence[Batch],
+    see: Callable[[str, Float[Tensor, "n i"]], None],
+) -> None:
+    """Call a function with the inputs of some modules on texts, without padding.
+
+    Args:
+        model: computes the predictions of the batches, without dropout.
+        names: names of modules with one input.
+        batches: the texts.
+        see: takes a module's name and its inputs.
+    """
+    for seed, batch in enumerate(batches):
+        handles = [
+            model.get_submodule(name).register_forward_pre_hook(_watcher(name, batch, see))
+            for name in names
+        ]
+        try:
+            with evaluating(model, seed), torch.no_grad():
+                model(batch.to(model.device))
+        finally:
+            for handle in handles:
+                handle.remove()
+
+
+def _watcher(name: str, batch: Batch, see: Callable[[str, Tensor], None]) -> Callable[..., None]:
+    visibility = batch.source_visibility if _reads_source(name) else batch.visibility
+
+    def hook(_: nn.Module, inputs: tuple[Tensor, ...]) -> None:
+        see(name, _without_padding(inputs[0].detach(), visibility))
+
+    return hook
+
+
+def _reads_source(name: str) -> bool:
+    """Return whether a map reads hidden states of an encoder."""
+    return name.startswith("backbone.encoder.") or name.endswith(("cross.k", "cross.v"))
+
+
+def _without_padding(x: Float[Tensor, "*b i"], visibility: Visibility) -> Float[Tensor, "n i"]:
+    """Return the vectors of tokens; all of them where x has other columns than the text."""
+    document = visibility.document
+    if document is None or document.shape != x.shape[:-1]:
+        return x.flatten(0, -2)
+    return x[document.to(x.device) >= 0]
 
 
 def _split(documents: Iterable[Document], tokenizer: Tokenizer, max_length: int) -> Iterator[Piece]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import ClassVar, Literal
 
 from unmask.config import check_number_fields
@@ -41,9 +41,16 @@ class QuantizationFormat:
     """Percentile of magnitudes that is the range of `clipping="percentile"`, from 50 to 100."""
     embedding_bits: float = 8.0
     """Bits of tables of tokens and positions, at least `bits`."""
+    activations: int | None = None
+    """Bits of the inputs of linear layers, from 2 to 16, with a scale for all inputs of a layer
+    (Q8BERT: Zafrir et al. 2019, arXiv:1910.06188, section 2). None: floating point."""
+    activation_symmetric: bool | None = None
+    """Whether codes of inputs are centered at zero; otherwise they are from the smallest to the
+    largest input. None: they are."""
 
     def __post_init__(self) -> None:
         check_number_fields(self)
+        self._check_activations()
         known = ", ".join(f"{bits:g}" for bits in sorted(LEVELS_OF_BITS))
         for name in ("bits", "embedding_bits"):
             if getattr(self, name) not in LEVELS_OF_BITS:
@@ -55,13 +62,41 @@ class QuantizationFormat:
         if self.bits < 2 and self.symmetric is False:
             raise ValueError("symmetric must be true for fewer than 2 bits, which are centered")
 
+    def _check_activations(self) -> None:
+        if self.activations is None:
+            names = [f.name for f in fields(self) if f.name.startswith("activation_")]
+            if given := [name for name in names if getattr(self, name) is not None]:
+                raise ValueError(f"{given[0]} needs activations, such as activations=8")
+        elif not 2 <= self.activations <= 16:
+            raise ValueError(f"activations must be from 2 to 16 bits, got {self.activations}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class CalibratedFormat(QuantizationFormat):
+    """Codes after training; the ranges of inputs are those on calibration texts."""
+
+    activation_range: Literal["minmax", "percentile", "mse"] | None = None
+    """Range of the inputs of a linear layer: the largest on the texts; a percentile of them; or the
+    one of 41 that gives the least squared error. None: minmax."""
+    activation_percentile: float | None = None
+    """Percentile of `activation_range="percentile"`, from 50 to 100: of the magnitudes if codes are
+    symmetric, else of the inputs, with as many below the range as above. None: 99.99."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        percentile = self.activation_percentile
+        if percentile is not None and not 50 <= percentile <= 100:
+            raise ValueError(f"activation_percentile must be from 50 to 100, got {percentile:g}")
+        if percentile is not None and self.activation_range != "percentile":
+            raise ValueError("activation_percentile needs activation_range=percentile")
+
 
 @dataclass(frozen=True, kw_only=True)
 class QuantizationAware(QuantizationFormat):
     """Weights are rounded in every step of training, and gradients pass as if they were not.
 
     The straight-through estimator (Bengio et al. 2013, arXiv:1308.3432; Q8BERT: Zafrir et al. 2019,
-    arXiv:1910.06188, section 3).
+    arXiv:1910.06188, section 2).
     """
 
     quantizes: ClassVar[bool] = True
@@ -69,10 +104,16 @@ class QuantizationAware(QuantizationFormat):
 
     start: float = 0.0
     """First step with codes, as a fraction of the steps, from 0 to below 1."""
+    activation_decay: float | None = None
+    """Decay of the moving average of the largest input, from 0 to below 1, with `activations`: the
+    range of a layer's inputs is r = decay r + (1 - decay) max|x| after each step (section 2). None:
+    0.99."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         check_fraction("start", self.start)
+        if self.activation_decay is not None:
+            check_fraction("activation_decay", self.activation_decay)
 
     @property
     def depends_on_steps(self) -> bool:

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from unmask.batch import Batch
 from unmask.checkpoints.huggingface.read import LoadedModel
-from unmask.compression.config import QuantizationFormat
+from unmask.compression.config import CalibratedFormat
 from unmask.compression.prune import layer_matrices
 from unmask.compression.quantize import Grid, Quantize, fit_grid, group_size, round_weights
 from unmask.compression.structure.low_rank import second_moments
@@ -21,7 +21,7 @@ from unmask.heads.model import Model
 
 
 @dataclass(frozen=True, kw_only=True)
-class GPTQ(QuantizationFormat):
+class GPTQ(CalibratedFormat):
     """The linear maps within the layers get codes that change their outputs on texts little.
 
     Frantar et al. 2022, arXiv:2210.17323, algorithm 1: columns q of W are rounded one by one, and
@@ -54,7 +54,7 @@ class GPTQ(QuantizationFormat):
 
     def packing(self) -> Quantize:
         """Return the codes by which the changed weights are written without loss."""
-        form: dict[str, Any] = {f.name: getattr(self, f.name) for f in fields(QuantizationFormat)}
+        form: dict[str, Any] = {f.name: getattr(self, f.name) for f in fields(CalibratedFormat)}
         form["clipping"] = "exact"
         return Quantize(**form)
 

@@ -174,7 +174,7 @@ def encode_tensors(
 
 
 def trained_quantization(records: Sequence[Mapping[str, Any]]) -> Quantize:
-    """Return the codes of a model that was trained with them, from its records.
+    """Return the codes of a model's weights that was trained with them, from its records.
 
     Raises:
         ValueError: it was not.
@@ -182,8 +182,10 @@ def trained_quantization(records: Sequence[Mapping[str, Any]]) -> Quantize:
     last = next((one for one in reversed(records) if one["method"] in _QUANTIZING), {})
     if last.get("method") != "qat":
         raise ValueError("packed: the model was not trained with codes (--compress qat)")
-    names = {f.name for f in dataclasses.fields(Quantize)} - {"clipping"}
-    return from_dict(Quantize, {name: last[name] for name in names if name in last})
+    # The ranges of inputs are the model's own already.
+    names = {f.name for f in dataclasses.fields(Quantize) if not f.name.startswith("activation")}
+    given = {name: last[name] for name in names - {"clipping"} if name in last}
+    return from_dict(Quantize, given)
 
 
 def training_records(

@@ -8,7 +8,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from unmask.checkpoints.packed import EncodedTensor, IntegerEncoding, Levels, pack_codes
-from unmask.compression.config import LEVELS_OF_BITS, QuantizationFormat
+from unmask.compression.config import LEVELS_OF_BITS, CalibratedFormat, QuantizationFormat
 
 _CLIPPING_RATIOS = tuple(ratio / 50 for ratio in range(50, 9, -1))
 _TERNARY_THRESHOLD = 0.7
@@ -20,7 +20,7 @@ _SMALLEST_SCALE = torch.finfo(torch.float16).smallest_normal
 
 
 @dataclass(frozen=True, kw_only=True)
-class Quantize(QuantizationFormat):
+class Quantize(CalibratedFormat):
     """Weights of few bits, after training and without data (round to nearest)."""
 
     def encode(

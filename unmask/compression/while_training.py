@@ -12,6 +12,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
+from unmask.compression.activations import MovingRanges
 from unmask.compression.config import (
     GradualPruning,
     KeepZeros,
@@ -37,6 +38,10 @@ class WeightTransform(Protocol):
     @property
     def names(self) -> frozenset[str]:
         """Names of the weights that it changes."""
+        ...
+
+    def begin_step(self) -> None:
+        """Forget what was measured in the step before."""
         ...
 
     def update(self, weights: Mapping[str, Tensor], step: int, n_steps: int) -> None:
@@ -130,7 +135,7 @@ def _(method: KeepZeros, model: Model) -> WeightTransform:
 
 
 class _Rounding:
-    """Weights as their codes stand for; gradients pass unchanged."""
+    """Weights, and inputs of linear layers if they have codes, as these stand for."""
 
     def __init__(self, method: QuantizationAware, model: Model) -> None:
         self.method, self._is_embedding = method, encoded_names(model)
@@ -138,9 +143,16 @@ class _Rounding:
             raise ValueError("qat: this model has no matrix that is large enough to quantize")
         self.names = frozenset(self._is_embedding)
         self._active = False
+        self._inputs = None if method.activations is None else MovingRanges(model, method)
+
+    def begin_step(self) -> None:
+        if self._inputs is not None:
+            self._inputs.begin_step()
 
     def update(self, weights: Mapping[str, Tensor], step: int, n_steps: int) -> None:
         self._active = step > self.method.start * n_steps
+        if self._inputs is not None:
+            self._inputs.activate(self._active)
 
     def forward(self, name: str, weight: Tensor) -> Tensor:
         # Weights that are not finite are the loop's to report.
@@ -152,13 +164,15 @@ class _Rounding:
         return
 
     def take_step(self, learning_rate_factor: float) -> None:
-        return
+        if self._inputs is not None:
+            self._inputs.take_step()
 
     def state_tensors(self) -> dict[str, Tensor]:
-        return {}
+        return {} if self._inputs is None else self._inputs.state_tensors()
 
     def load_state(self, tensors: Mapping[str, Tensor]) -> None:
-        return
+        if self._inputs is not None:
+            self._inputs.load_state(tensors)
 
 
 class _Masks:
@@ -172,6 +186,9 @@ class _Masks:
         self.masks: dict[str, Bool[Tensor, "o i"]] = {
             name: torch.ones_like(w, dtype=torch.bool) for name, w in matrices.items()
         }
+
+    def begin_step(self) -> None:
+        return
 
     def forward(self, name: str, weight: Tensor) -> Tensor:
         return weight * self.masks[name]

@@ -24,6 +24,7 @@ from unmask.finetuning.job.finetune_job import FinetuneJob
 from unmask.finetuning.methods.method import learning_rate_factors, make_schedule
 from unmask.finetuning.results.score import score
 from unmask.heads.model import Model
+from unmask.model.layers.quantized_inputs import load_quantization_tensors, quantization_tensors
 from unmask.training import loop
 from unmask.training.config import Recipe
 from unmask.training.device import distributed
@@ -51,7 +52,7 @@ class BestState:
     step: int
     scores: Mapping[str, float]
     tensors: Mapping[str, Tensor]
-    """Trained parameters."""
+    """Trained parameters, and ranges of inputs that are rounded."""
     n_worse_evaluations: int = 0
     """Number of evaluations since then."""
 
@@ -76,6 +77,7 @@ def train_run(job: FinetuneJob, arm: str, seed: int) -> tuple[Model, BestState]:
         state = _train(job, model, seed, folder, checkpoint)
     assert state is not None
     model.load_state_dict(dict(state.tensors), strict=False)
+    load_quantization_tensors(model, state.tensors)
     restore_embeddings(model)
     model.eval()
     denormalize_head(model, job.formulation)
@@ -266,8 +268,13 @@ def _trainable_tensors(run: TrainingRun) -> dict[str, Tensor]:
 
 
 def _model_tensors(run: TrainingRun) -> dict[str, Tensor]:
-    """Return a copy of the trained parameters as the model computes with them, in float32."""
-    return {n: run.weights.transformed(n).detach().cpu().clone() for n in run.weights.trained_names}
+    """Return a copy of the trained parameters as the model computes with them, in float32.
+
+    And how it rounds the inputs of its layers, if it does.
+    """
+    names = run.weights.trained_names
+    weights = {n: run.weights.transformed(n).detach().cpu().clone() for n in names}
+    return weights | quantization_tensors(_require_model(run))
 
 
 def _save_checkpoint(

@@ -33,6 +33,7 @@ from unmask.model.architecture import (
 from unmask.model.cache import DecodingCache
 from unmask.model.layers.attention.attention import copy_to_global_attention
 from unmask.model.layers.attention.query_stream import QueryStream
+from unmask.model.layers.quantized_inputs import InputQuantizer
 from unmask.model.requested_states import RequestedStates, requested_states
 from unmask.objectives.features import TwoStream
 
@@ -123,6 +124,9 @@ class Model(nn.Module):
         self.training_modules = nn.ModuleDict()
         """Modules that only training uses, such as a projection to a teacher's width; they are
         removed after it, and never counted as the model's own."""
+        self.input_quantizers: dict[str, InputQuantizer] = {}
+        """Hooks by which linear layers round their inputs, by names of these; see
+        `unmask.model.layers.quantized_inputs`."""
         self.computes_all_columns = False
         """Whether the last layer computes all columns, even if the heads use only one."""
 

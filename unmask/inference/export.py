@@ -13,6 +13,7 @@ from unmask.adapters.folder import merged
 from unmask.bundled.models import BUNDLED_MODELS
 from unmask.checkpoints import elmo
 from unmask.checkpoints import folder as checkpoints
+from unmask.checkpoints.activations import ACTIVATIONS_FILE
 from unmask.checkpoints.checksums import RUN_FILE
 from unmask.checkpoints.generator import write_generator
 from unmask.checkpoints.gguf.write import GgufDtype, require_gguf, write_gguf
@@ -26,6 +27,7 @@ from unmask.finetuning.results.save_model import write_model_record
 from unmask.heads.model import Model
 from unmask.model.backbones.elmo import ElmoArchitecture
 from unmask.model.layers.attention.attention import copy_to_global_attention
+from unmask.model.layers.quantized_inputs import describe_quantized_inputs
 from unmask.output import escape_markdown
 from unmask.saved_format import FORMAT, check_format
 from unmask.training.best_effort import best_effort
@@ -102,6 +104,8 @@ def save_model(
         raise ValueError(
             f"format elmo is that of ELMo alone, got a {loaded_model.preset.family} model"
         )
+    if format != "unmask":
+        check_plain_inputs(loaded_model, format)
     folder.parent.mkdir(parents=True, exist_ok=True)
     with atomic_path(folder) as beside:
         if format == "elmo":
@@ -116,6 +120,19 @@ def save_model(
     return folder
 
 
+def check_plain_inputs(loaded_model: LoadedModel, format: str) -> None:
+    """Check that a model rounds no inputs of its layers, which other libraries would not.
+
+    Raises:
+        ValueError: it does.
+    """
+    if rounding := describe_quantized_inputs(loaded_model.model):
+        raise ValueError(
+            f"this model computes with {rounding}, which format {format} does not hold: only "
+            "format unmask does (--to unmask)"
+        )
+
+
 def save_gguf(loaded_model: LoadedModel, folder: Path, dtype: GgufDtype) -> Path:
     """Write a model as `model.gguf` into a new folder.
 
@@ -124,6 +141,7 @@ def save_gguf(loaded_model: LoadedModel, folder: Path, dtype: GgufDtype) -> Path
         ValueError: llama.cpp has no such network or tokenizer, or the folder holds something.
     """
     check_new_folder(folder)
+    check_plain_inputs(loaded_model, "gguf")
     require_gguf()
     folder.parent.mkdir(parents=True, exist_ok=True)
     with atomic_path(folder) as beside, merged(loaded_model.model):
@@ -202,9 +220,14 @@ def model_card(
     preset, model = loaded_model.preset, loaded_model.model
     class_name = to_external_config(model, preset)["architectures"][0]
     what = class_name if preset.config_mapping.in_transformers else "network"
+    rounding = describe_quantized_inputs(model)
     note = packed_note or opening_note(preset, model.head_specs)
+    if rounding is not None:
+        card_entries = {**card_entries, "computes with": f"{rounding} ({ACTIVATIONS_FILE})"}
+        note = note or "Other libraries open it, but do not round these inputs."
     alike = (
         packed_note is None
+        and rounding is None
         and preset.config_mapping.in_transformers
         and transformers_difference(preset, model.head_specs) is None
     )

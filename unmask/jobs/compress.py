@@ -12,6 +12,7 @@ from unmask.batch import Batch
 from unmask.batching.pieces import sorted_batches
 from unmask.checkpoints.packed import PACKED_RECORD, PACKED_WEIGHTS, EncodedTensor, split_encoded
 from unmask.checkpoints.tensors import SAFETENSORS_WEIGHTS, read_tensors, write_tensors
+from unmask.compression.activations import quantizable_inputs, quantize_inputs
 from unmask.compression.calibration import (
     BATCH_TOKENS,
     calibration_batches,
@@ -31,6 +32,7 @@ from unmask.compression.methods import (
     trained_quantization,
 )
 from unmask.compression.quantize import Quantize
+from unmask.compression.structure.rebuild import check_no_adapters
 from unmask.finetuning.formulations.build import formulate
 from unmask.finetuning.results.predict import infer_text_columns
 from unmask.finetuning.results.score import read_items
@@ -38,13 +40,12 @@ from unmask.inference.export import check_new_folder, save_model
 from unmask.inference.open_model import load
 from unmask.inference.pipeline import Pipeline
 from unmask.jobs.options.compress import CompressOptions
+from unmask.model.layers.quantized_inputs import describe_quantized_inputs
 from unmask.options import takes_options
 from unmask.zoo.preset import Published
 
-_OPENING_NOTE = (
-    "Its weights are encoded and open in Unmask alone; `unmask convert` writes them as "
-    "floating-point numbers for other libraries."
-)
+_OPENING_NOTE = "Its weights are encoded and open in Unmask alone"
+_CONVERTING_NOTE = "; `unmask convert` writes them as floating-point numbers for other libraries"
 _ROUNDING = 2e-3
 """Largest error of a weight that is written as the code it was trained with, relative to the
 largest weight: scales are in float16."""
@@ -87,8 +88,13 @@ def compress(options: CompressOptions) -> CompressionResult:
         methods.append(trained_quantization(before))
     changes, quantize = split_methods(methods)
     records = [*before, *(method_record(one) for one in methods)]
-    batches = _read_calibration(given, changes, options)
+    rounds_inputs = quantize is not None and quantize.activations is not None
+    _check_inputs(given, changes, rounds_inputs=rounds_inputs)
+    batches = _read_calibration(given, changes, options, rounds_inputs=rounds_inputs)
     pipeline = _restructure(given, changes, batches)
+    if quantize is not None and rounds_inputs:
+        pipeline = pipeline if changes else copy.deepcopy(given)
+        quantize_inputs(pipeline.model, quantize, batches)
     smaller = any(change.makes_smaller for change in changes)
 
     def pack(written: Path) -> str | None:
@@ -99,7 +105,8 @@ def compress(options: CompressOptions) -> CompressionResult:
             raise ValueError(
                 "no matrix of this model is large enough, or sparse enough, to be encoded"
             )
-        return _OPENING_NOTE if encoded else None
+        other = "" if describe_quantized_inputs(pipeline.model) else _CONVERTING_NOTE
+        return f"{_OPENING_NOTE}{other}." if encoded else None
 
     facts = pipeline.saved_facts() | {COMPRESSION_KEY: records}
     entries = {"compressed by": format_methods(records)}
@@ -116,13 +123,35 @@ def compress(options: CompressOptions) -> CompressionResult:
     )
 
 
+def _check_inputs(
+    given: Pipeline, changes: Sequence[Restructuring], *, rounds_inputs: bool
+) -> None:
+    """Check that a model has inputs to round, and that it rounds none yet if it is changed.
+
+    Raises:
+        ValueError: it does not.
+    """
+    if rounds_inputs:
+        quantizable_inputs(given.model)
+        check_no_adapters(given.loaded_model, "activations")
+    elif changes and (rounding := describe_quantized_inputs(given.model)):
+        raise ValueError(
+            f"this model has {rounding} already, whose ranges are those of its weights: quantize "
+            "activations last, or again: int8:activations=8"
+        )
+
+
 def _read_calibration(
-    given: Pipeline, changes: Sequence[Restructuring], options: CompressOptions
+    given: Pipeline,
+    changes: Sequence[Restructuring],
+    options: CompressOptions,
+    *,
+    rounds_inputs: bool,
 ) -> list[Batch]:
     """Return the calibration texts: of its task for a fine-tuned model, or of pretraining."""
     if options.data is None:
         return []
-    if not any(change.uses_texts for change in changes):
+    if not (rounds_inputs or any(change.uses_texts for change in changes)):
         raise ValueError("data: no method here uses calibration texts; leave it out")
     n, task, tokenizer = options.calibration_texts, given.task, given.loaded_model.tokenizer
     if task is None or tokenizer is None:

@@ -17,6 +17,7 @@ from unmask.inference.load_word_vectors import (
 from unmask.inference.open_model import load
 from unmask.jobs.pretrain.resumed_run import recipe_of
 from unmask.model.architecture import BackboneArchitecture
+from unmask.model.layers.quantized_inputs import describe_quantized_inputs
 from unmask.planning.flops import default_target_fraction, training_flops_per_token
 from unmask.planning.memory import state_bytes
 from unmask.reports.formatting import NARROW_SPACE, RealNumber, format_bytes, format_si
@@ -79,10 +80,12 @@ def _preset_with_weights(model: str | Path) -> Published:
     """
     loaded = load(model)
     location = Path(model) if Path(model).is_dir() else BUNDLED_MODELS.get(str(model), model)
+    rounding = describe_quantized_inputs(loaded.model)
     card = replace(
         loaded.preset,
         n_parameters=loaded.model.parameter_count(),
-        note=f"Its weights: {location}{_compression_note(Path(location))}",
+        note=f"Its weights: {location}{_compression_note(Path(location))}"
+        + ("" if rounding is None else f"; computes with {rounding}"),
     )
     recipe = recipe_of(Path(location))
     if recipe is None:

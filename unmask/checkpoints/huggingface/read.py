@@ -14,6 +14,7 @@ from torch import Tensor
 
 from unmask.bundled.models import BUNDLED_MODELS
 from unmask.checkpoints import elmo, llama2c
+from unmask.checkpoints.activations import load_activations
 from unmask.checkpoints.checksums import check_recorded_files
 from unmask.checkpoints.huggingface.check import check_depth, check_missing, check_tied
 from unmask.checkpoints.huggingface.pruned_heads import without_pruned_heads
@@ -160,6 +161,7 @@ def load_folder(
     )
     preset = replace(preset, unused_pooler=_unused_pooler(preset.weight_names, specs, state))
     model, load_result = _build_and_load(preset, specs, state, folder, seed)
+    load_activations(folder, model)
     tokenizer = load_model_tokenizer(folder, model.vocab_size)
     source = source_encoder_of(preset.architecture)
     if tokenizer is not None and source is not None:

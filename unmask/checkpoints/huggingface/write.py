@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from unmask.checkpoints.activations import write_activations
 from unmask.checkpoints.huggingface.differences import heads_without_transformers_class
 from unmask.checkpoints.huggingface.read import MULTI_LABEL, NATIVE_HEADS_KEY
 from unmask.checkpoints.huggingface.tokenizer import SOURCE_TOKENIZER_FOLDER
@@ -42,7 +43,8 @@ def write_folder(
 ) -> None:
     """Write a model to `folder`.
 
-    config.json, generation_config.json, model.safetensors and the tokenizer's files. The files are
+    config.json, generation_config.json, model.safetensors, the tokenizer's files and, where the
+    model rounds inputs of its linear layers, activations.json. The files are
     written one after another: the caller makes it atomic. Of models with unsupported heads
     transformers loads only the backbone.
     """
@@ -67,6 +69,7 @@ def write_folder(
     if config["architectures"][0] in preset.config_mapping.aliased_classes:
         state = preset.weight_names.with_alias(state)
     write_tensors(folder / SAFETENSORS_WEIGHTS, {**state, **native})
+    write_activations(folder, model)
 
 
 def write_configuration(

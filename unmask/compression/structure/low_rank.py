@@ -1,19 +1,18 @@
 """Low rank: linear maps within the layers become two factors, by their singular values."""
 
-from collections.abc import Callable, Generator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import torch
 from jaxtyping import Float
-from torch import Tensor, nn
+from torch import Tensor
 
-from unmask.batch import Batch, Visibility
+from unmask.batch import Batch
 from unmask.checkpoints.huggingface.read import LoadedModel
+from unmask.compression.calibration import watch_inputs
 from unmask.compression.config import Scope
 from unmask.compression.prune import layer_matrices
-from unmask.compression.structure.importance import evaluating
 from unmask.compression.structure.rebuild import check_no_adapters, rebuild
 from unmask.compression.structure.widths import require_transformer_stacks
 from unmask.config import check_number_fields
@@ -195,55 +194,17 @@ def second_moments(
     """
     sums: dict[str, Tensor] = {}
     counts: dict[str, int] = {}
-    for seed, batch in enumerate(batches):
-        with _watched(model, maps, batch, sums, counts), evaluating(model, seed), torch.no_grad():
-            model(batch.to(model.device))
+
+    def add(name: str, inputs: Tensor) -> None:
+        x = inputs.double().cpu()
+        sums[name] = sums.get(name, 0) + x.mT @ x
+        counts[name] = counts.get(name, 0) + len(x)
+
+    watch_inputs(model, maps, batches, add)
     for name, total in sums.items():
         if not bool(total.isfinite().all()):
             raise FloatingPointError(f"an input of {name} is not finite: the weights are damaged")
     return {name: total / counts[name] for name, total in sums.items() if counts[name]}
-
-
-@contextmanager
-def _watched(
-    model: Model,
-    maps: Mapping[str, Tensor],
-    batch: Batch,
-    sums: dict[str, Tensor],
-    counts: dict[str, int],
-) -> Generator[None]:
-    """Add up the second moments of what goes into some linear maps."""
-
-    def hook_of(name: str) -> Callable[..., None]:
-        source = _reads_source(name)
-        visibility = batch.source_visibility if source else batch.visibility
-
-        def hook(_: nn.Module, inputs: tuple[Tensor, ...]) -> None:
-            x = _without_padding(inputs[0].detach(), visibility).double().cpu()
-            sums[name] = sums.get(name, 0) + x.mT @ x
-            counts[name] = counts.get(name, 0) + len(x)
-
-        return hook
-
-    handles = [model.get_submodule(name).register_forward_pre_hook(hook_of(name)) for name in maps]
-    try:
-        yield
-    finally:
-        for handle in handles:
-            handle.remove()
-
-
-def _reads_source(name: str) -> bool:
-    """Return whether a map reads hidden states of an encoder."""
-    return name.startswith("backbone.encoder.") or name.endswith(("cross.k", "cross.v"))
-
-
-def _without_padding(x: Float[Tensor, "*b i"], visibility: Visibility) -> Float[Tensor, "n i"]:
-    """Return the vectors of tokens; all of them where x has other columns than the text."""
-    document = visibility.document
-    if document is None or document.shape != x.shape[:-1]:
-        return x.flatten(0, -2)
-    return x[document.to(x.device) >= 0]
 
 
 def _whole_maps(model: Model) -> dict[str, Float[Tensor, "o i"]]:

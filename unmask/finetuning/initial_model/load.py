@@ -1,7 +1,7 @@
 """The initial model of a fine-tuning run: preset, tokenizer, and pretrained weights."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import cast
 
@@ -43,6 +43,12 @@ from unmask.heads.model import Model
 from unmask.heads.question_answering import QuestionAnswering
 from unmask.heads.spec import HeadSpec
 from unmask.heads.tagging.bilstm_crf import BiLSTMCRF
+from unmask.model.layers.quantized_inputs import (
+    InputQuantization,
+    attach_quantizations,
+    input_names,
+    quantized_inputs,
+)
 from unmask.tasks.task import Task
 from unmask.tokenizers.encode import Tokenizer
 from unmask.tokenizers.learn.tokenizer import train_tokenizer
@@ -67,6 +73,10 @@ class InitialModel:
     """Tensors of the folder that the model does not use."""
     new_token_ids: range = range(0)
     """Ids of tokens that are new to the pretrained tokenizer; their embeddings are initialized."""
+    quantized_inputs: Mapping[str, InputQuantization] = field(
+        default_factory=dict[str, InputQuantization]
+    )
+    """How linear layers of the pretrained model round their inputs; empty: they do not."""
 
     @property
     def is_pretrained(self) -> bool:
@@ -93,6 +103,9 @@ class InitialModel:
                         _copy_known_rows(weights[name], tensor, self.new_token_ids)
                     else:
                         weights[name].copy_(tensor)
+            known = set(input_names(model))
+            rounding = {n: one for n, one in self.quantized_inputs.items() if n in known}
+            attach_quantizations(model, rounding)
         return model
 
 
@@ -262,7 +275,27 @@ def _from_loaded_model(
         task=task,
         unexpected=(*loaded_model.unexpected, *extra),
         new_token_ids=range(loaded_model.tokenizer.vocab_size, tokenizer.vocab_size),
+        quantized_inputs=_of_kept_heads(
+            quantized_inputs(loaded_model.model), {*reused, f"heads.{LANGUAGE_HEAD}.projected"}
+        ),
     )
+
+
+def _of_kept_heads(
+    rounding: Mapping[str, InputQuantization], kept_names: Iterable[str]
+) -> dict[str, InputQuantization]:
+    """Return how the network and those heads round inputs that have names among these."""
+    heads = {_head_of(name) for name in kept_names}
+    return {
+        name: one
+        for name, one in rounding.items()
+        if name.startswith("backbone.") or _head_of(name) in heads
+    }
+
+
+def _head_of(name: str) -> str:
+    """Return the head of a name: "heads.label"."""
+    return ".".join(name.split(".")[:2])
 
 
 def _has_same_labels(

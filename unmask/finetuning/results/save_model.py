@@ -10,6 +10,7 @@ from typing import Any
 from unmask.adapters.folder import ADAPTER_NAME, merged
 from unmask.adapters.peft_format.compatibility import peft_incompatibility
 from unmask.adapters.peft_format.folder import CONFIG_FILE, write_adapter
+from unmask.checkpoints.activations import ACTIVATIONS_FILE
 from unmask.checkpoints.checksums import record_files
 from unmask.checkpoints.huggingface.differences import opening_note
 from unmask.checkpoints.huggingface.read import HUB_PREFIX, LoadedModel
@@ -17,6 +18,7 @@ from unmask.checkpoints.huggingface.write import to_external_config, write_folde
 from unmask.files import encode_utf8, merge_folder
 from unmask.finetuning.formulations.formulation import LANGUAGE_HEAD, uses_word_labels
 from unmask.finetuning.results.predict import RUN_FILE
+from unmask.model.layers.quantized_inputs import describe_quantized_inputs
 from unmask.output import escape_markdown, markdown_code, python_literal
 from unmask.saved_format import FORMAT
 from unmask.tasks.task import Task
@@ -160,7 +162,10 @@ def write_model(
             loaded_model.label_names,
         )
     with best_effort("README.md"):
-        card = _model_card(loaded_model, task, [*map(escape_markdown, summary_lines)])
+        rounding = describe_quantized_inputs(loaded_model.model)
+        rounded = f"computes with {rounding}, as other libraries do not ({ACTIVATIONS_FILE})"
+        known = summary_lines if rounding is None else [*summary_lines, rounded]
+        card = _model_card(loaded_model, task, [*map(escape_markdown, known)])
         (folder / "README.md").write_bytes(encode_utf8(card))
 
 

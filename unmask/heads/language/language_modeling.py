@@ -26,6 +26,7 @@ from unmask.model.layers.attention.query_stream import (
 from unmask.model.layers.embeddings.adaptive import AdaptiveEmbedding
 from unmask.model.layers.embeddings.token_embedding import TokenEmbedding, require_embedding_table
 from unmask.model.layers.feed_forward import ACTIVATIONS, Activation
+from unmask.model.layers.quantized_inputs import ProjectionInput
 from unmask.model.positions.scheme import SCHEMES_IN_SCORES
 from unmask.model.variants import DepthWeightedSublayers
 from unmask.objectives.features import TwoStream, WeightedTargets
@@ -269,6 +270,7 @@ class LanguageModelingHead(nn.Module):
         self.scale = a.d_model**-0.5 if spec.scale_hidden else 1.0
         self.bias = nn.Parameter(torch.zeros(a.vocab_size)) if spec.bias else None
         self.out = None if spec.tie_embeddings else nn.Linear(a.d_model, a.vocab_size, bias=False)
+        self.projected = ProjectionInput()
         # in a tuple: a parameter of the backbone, not of this module
         self._table = (embedding_table,)
 
@@ -290,7 +292,7 @@ class LanguageModelingHead(nn.Module):
         """Apply the transform before the output matrix."""
         if self.dense is not None and self.norm is not None:
             hidden = self.norm(self.activation(self.dense(hidden)))
-        return hidden * self.scale if self.scale != 1 else hidden
+        return self.projected(hidden * self.scale if self.scale != 1 else hidden)
 
     def logits(self, hidden: Float[Tensor, "*n d"]) -> Float[Tensor, "*n v"]:
         """Return the logits of the vocabulary."""

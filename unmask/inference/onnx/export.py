@@ -28,7 +28,7 @@ from unmask.finetuning.results.save_model import write_model_record
 from unmask.generation.text_batches import evaluation_mode
 from unmask.heads.model import Model
 from unmask.heads.tagging.bilstm_crf import BiLSTMCRFHead
-from unmask.inference.export import check_new_folder
+from unmask.inference.export import check_new_folder, check_plain_inputs
 from unmask.inference.onnx.graphs import LENGTH, PAST, DecoderGraph, GraphInterface, TextGraph
 from unmask.inference.onnx.quantize import quantize_graph, uses_reduced_range
 from unmask.inference.onnx.record import (
@@ -61,6 +61,7 @@ def export_onnx(
         ImportError: a library of the extra `onnx` is not installed.
         ValueError: the model cannot be exported, or the folder holds something already.
     """
+    check_plain_inputs(loaded_model, "onnx")
     require_onnx("an ONNX graph")
     check_new_folder(folder)
     record = _plan(loaded_model)

@@ -79,8 +79,10 @@ class MasterWeights:
         return any(name in transform.names for transform in self.transforms)
 
     def begin_step(self) -> None:
-        """Forget the gradients of the step before."""
+        """Forget the gradients of the step before, and what the transforms measured in it."""
         self._has_gradient = dict.fromkeys(self.trained_names, False)
+        for transform in self.transforms:
+            transform.begin_step()
 
     @property
     def has_gradient(self) -> list[bool]:
