@@ -10,8 +10,10 @@ import toy_models as toy
 
 from unmask.checkpoints.tensors import read_tensors
 from unmask.cli.main import run
+from unmask.compression.distillation.scores import TeacherScores
 from unmask.compression.prune import layer_matrices
 from unmask.finetuning import train_run as tuning_module
+from unmask.jobs.compress import compress
 from unmask.jobs.finetune import finetune
 
 FAST: dict[str, Any] = {
@@ -73,6 +75,27 @@ def test_killed_and_resumed_run_is_bitwise_equal(
             for w in layer_matrices(again.loaded_model.model).values()
         ]
         assert min(zeros) == pytest.approx(0.5, abs=0.01)
+
+
+def test_compressed_teacher_in_bfloat16_is_run_once_with_store(
+    files: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    base = toy.pretrained("bert", tmp_path / "base")
+    finetune(base, task="classify", out=tmp_path / "teacher", **files, **FAST)
+    compress(tmp_path / "teacher", method=["int8"], out=tmp_path / "int8")
+    given = {"task": "classify", "teacher": tmp_path / "int8"} | files | FAST
+    settings = "teacher:precision=bfloat16"
+    without = finetune(base, distill=["soft", settings], **given)
+    stored = ["soft", f"{settings},store={tmp_path / 'store'}"]
+    first = finetune(base, distill=stored, **given)
+    monkeypatch.setattr(TeacherScores, "_compute", None)  # it is not run again
+    second = finetune(base, distill=stored, **given)
+    runs = [run.loaded_model.model.own_weights() for run in (without, first, second)]
+    assert [n for b in runs for n in b if not torch.equal(runs[0][n], b[n])] == []
+    with pytest.raises(ValueError, match="was made with precision bfloat16, this run has float32"):
+        finetune(base, distill=["soft", f"teacher:store={tmp_path / 'store'}"], **given)
+    with pytest.raises(ValueError, match="store is of one run and its seed"):
+        finetune(base, distill=stored, seeds=2, **given)
 
 
 @pytest.mark.slow

@@ -134,3 +134,100 @@ def test_wrong_tables_and_teachers_are_refused(
     assert message in error
     assert error.count("\n") == 1
     assert not (tmp_path / "new.jsonl").exists()
+
+
+ROWS = [("a cat runs very fast", "yes"), ("the red sun 7 it's", "no"), ("moon", "no")]
+BUNDLED = "unmask-mini-en"
+
+
+def augmented(out: Path, method: str, header: str = "text\tlabel", **more: Any) -> Any:
+    train = toy.write(out.with_suffix(".tsv"), more.pop("rows", ROWS), header)
+    unmask.augment(
+        BUNDLED, method=method, train=train, out=out, device="cpu", terminal=None, **more
+    )  # fmt: skip
+    return rows(out)
+
+
+def test_words_are_replaced_by_predictions_in_their_places(tmp_path: Path) -> None:
+    made = augmented(tmp_path / "a.jsonl", "words:copies=6,probability=1.0,candidates=3")
+    pipeline = unmask.load(BUNDLED)
+    allowed: dict[str, list[set[str]]] = {}
+    for text, _ in ROWS:
+        parts = text.split()
+        allowed[text] = []
+        for i, word in enumerate(parts):
+            masked = " ".join([*parts[:i], "[MASK]", *parts[i + 1 :]])
+            best = [c.text for c in pipeline.fill(masked, top_k=9).blanks[0] if c.text.isalpha()]
+            allowed[text].append(set(best[:3]) if word.isalpha() else {word})
+    originals = [i for i, row in enumerate(made) if row["text"] in allowed]
+    assert [(made[i]["text"], made[i]["label"]) for i in originals] == ROWS
+    n = 0
+    for start, end in zip(originals, [*originals[1:], len(made)], strict=True):
+        for row in made[start + 1 : end]:
+            words = row["text"].split()
+            assert row["label"] == made[start]["label"]
+            sets = allowed[made[start]["text"]]
+            assert all(word in some for word, some in zip(words, sets, strict=True))
+            n += 1
+    assert n > 6
+
+
+def test_copies_depend_on_the_seed_alone_and_are_learned(
+    tmp_path: Path,
+) -> None:
+    header, pairs = "id\tsentence1\tsentence2\tlabel", [("a", "a cat", "red sun", "yes")] * 8
+    pairs += [("b", "the dog very", "blue", "no")] * 8
+    found = [
+        augmented(tmp_path / f"{i}.jsonl", "words:copies=2", header, rows=pairs, seed=seed)
+        for i, seed in enumerate((0, 0, 1))
+    ]
+    assert found[0] == found[1]
+    assert found[0] != found[2]
+    assert {row["id"] for row in found[0]} == {"a", "b"}
+    for name in ("sentence1", "sentence2"):
+        assert len({row[name] for row in found[0]}) > 2
+    unmask.finetune(
+        BUNDLED, task="pairs", train=tmp_path / "0.jsonl", epochs=1.0, terminal=None,
+        dev=toy.write(tmp_path / "dev.tsv", pairs, header), device="cpu",
+    )  # fmt: skip
+
+
+def test_words_of_several_tokens_are_replaced_by_neighbors(
+    tmp_path: Path,
+) -> None:
+    vectors = tmp_path / "vectors.txt"
+    vectors.write_text("3 2\nxylophonist 1 0\nviolinist 1 0.1\nthe 0 1\n", encoding="utf-8")
+    given: list[tuple[str, str]] = [("Xylophonist", "yes"), ("zzzyx", "no")]
+    method = f"words:copies=1,probability=1.0,candidates=1,vectors={vectors}"
+    made = augmented(tmp_path / "a.jsonl", method, rows=given)
+    assert [row["text"] for row in made] == ["Xylophonist", "violinist", "zzzyx"]
+
+
+@pytest.mark.parametrize(
+    ("method", "more", "message"),
+    [
+        ("words:copies=0", [], "copies must be at least 1, got 0"),
+        ("words:probability=1.5", [], "probability must be above 0 and at most 1, got 1.5"),
+        ("words:candidates=100000", [], "candidates must be at most the"),
+        ("words:vectors=none.txt", [], "none.txt"),
+        ("words", ["--label", "label"], "label is of outputs"),
+        ("words", ["--text", "title"], "no column 'title'"),
+        ("words", ["GPT2"], "only reads forward and does not fill blanks"),
+    ],
+)
+def test_words_that_cannot_be_replaced_are_refused(
+    method: str,
+    more: list[str],
+    message: str,
+    teachers: dict[str, Path],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    train, out = toy.write(tmp_path / "train.tsv", ROWS), tmp_path / "new.jsonl"
+    model = teachers["gpt2"] if more == ["GPT2"] else BUNDLED
+    line = ["augment", str(model), "--method", method, "--train", str(train), "--out", str(out)]
+    assert run([*line, "--quiet", *(word for word in more if word != "GPT2")]) == 2
+    error = capsys.readouterr().err
+    assert message in error
+    assert error.count("\n") == 1
+    assert not out.exists()

@@ -35,7 +35,10 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
         "Pretrain a model on your text, from scratch or from given weights (--from).",
     ),
     "finetune": ("finetuning", "Fine-tune a model on labeled data."),
-    "augment": ("finetuning", "Make a new training table: a teacher's outputs as targets."),
+    "augment": (
+        "finetuning",
+        "Make a new training table: a teacher's outputs as targets, or words replaced.",
+    ),
     "evaluate": (
         "evaluation",
         "Evaluate a model on held-out text, on labeled data, or on tasks by prompting.",

@@ -216,7 +216,7 @@ def _print_suite(suite_run: SuiteResult, out: Path, as_json: bool) -> None:
 
 @command(AugmentOptions, QuietOptions, JsonOption)
 def augment(given: Mapping[str, Any], progress: QuietOptions, output: JsonOption) -> None:
-    """Make a new training table: a teacher's outputs as targets.
+    """Make a new training table: a teacher's outputs as targets, or words replaced.
 
     finetune takes the new table as any other; give --dev, too, since by default a tenth of --train
     is held out.

@@ -134,7 +134,7 @@ def _check_facts(folder: Path, facts: Mapping[str, Any]) -> None:
     known = read_json_object(folder / FACTS_FILE)
     for name, value in facts.items():
         if known.get(name) != value:
-            shown = [str(x)[:16] for x in (known.get(name), value)]
+            shown = [str(x)[:64] for x in (known.get(name), value)]
             raise ValueError(
                 f"{folder}: was made with {name.replace('_', ' ')} {shown[0]}, this run has "
                 f"{shown[1]}; name a new folder"
@@ -166,11 +166,11 @@ def open_store(
     soft = distillation.soft_targets
     vocabulary = "" if tokenizer is None else tokenizer.pieces(range(tokenizer.vocab_size))
     facts = {
-        "teachers": [_model_hash(teacher) for teacher in teachers],
-        "precision": distillation.teacher_precision,
-        "tokenizer": hashlib.blake2b(repr(vocabulary).encode(), digest_size=16).hexdigest(),
-        "soft_targets": {n: v for n, v in vars(soft).items() if n != "weight"} if soft else {},
         "seed": seed,
+        "precision": distillation.teacher_precision,
+        "soft_targets": {n: v for n, v in vars(soft).items() if n != "weight"} if soft else {},
+        "tokenizer": hashlib.blake2b(repr(vocabulary).encode(), digest_size=16).hexdigest(),
+        "teachers": ", ".join(map(_model_hash, teachers)),
         "data": hashlib.blake2b(
             b"".join(map(batch_hash, first_step())), digest_size=16
         ).hexdigest(),

@@ -8,13 +8,17 @@ from unmask.config import parse_variant
 from unmask.inference.open_model import load
 from unmask.jobs.augment.outputs import TeacherOutputs
 from unmask.jobs.augment.table import TrainingTable, check_new_table, write_rows
+from unmask.jobs.augment.words import WordReplacement
 from unmask.jobs.options.augment import AugmentOptions
 from unmask.options import takes_options
 from unmask.output import ProgressLine
 from unmask.tasks.readers import tables
 
-AugmentationMethod = TeacherOutputs
-AUGMENTATION_METHODS: Mapping[str, type[AugmentationMethod]] = {"outputs": TeacherOutputs}
+AugmentationMethod = TeacherOutputs | WordReplacement
+AUGMENTATION_METHODS: Mapping[str, type[AugmentationMethod]] = {
+    "outputs": TeacherOutputs,
+    "words": WordReplacement,
+}
 """By their words."""
 
 
@@ -53,6 +57,7 @@ def augment(options: AugmentOptions) -> AugmentedTable:
         pipeline=pipeline,
         text=(options.text,) if isinstance(options.text, str) else tuple(options.text),
         label=options.label,
+        seed=options.seed,
         encoding_errors=options.encoding_errors,
         progress=ProgressLine(options.terminal),
     )

@@ -26,6 +26,7 @@ class TrainingTable:
     """Columns of text; empty: found."""
     label: str | None
     """Column of targets; None: that of the model's task."""
+    seed: int
     encoding_errors: EncodingErrors
     progress: ProgressLine
 

@@ -22,7 +22,8 @@ class AugmentOptions(EncodingOptions, DeviceOptions, TerminalOptions):
     unmask-mini-en; in Python also an open model."""
     _: KW_ONLY
     method: Any = field(metadata=flag(metavar="NAME"))
-    """Method: outputs (a fine-tuned generator's outputs become the targets); with settings:
+    """Method: outputs (a fine-tuned generator's outputs become the targets), words (copies of each
+    row, with words replaced by a masked language model); with settings:
     outputs:beams=5,interpolate=true (docs/distillation.md)."""
     train: str | Path = field(metadata=flag(metavar="FILE"))
     """Training table: .tsv, .csv, .json, .jsonl, .parquet."""
@@ -38,3 +39,5 @@ class AugmentOptions(EncodingOptions, DeviceOptions, TerminalOptions):
     """Name of the column with targets."""
     columns: Sequence[str] = field(default=(), metadata=flag(metavar="A,B,...", separator=","))
     """Comma-separated names of all columns, for files without a header."""
+    seed: int = 0
+    """Random seed of the words that are replaced."""
