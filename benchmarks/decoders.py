@@ -57,9 +57,9 @@ def options(model: str, shape: str) -> list[str]:
     return [part for text in sets for part in ("--set", text)]
 
 
-def forward(card: Published) -> AnyObjective:
+def forward(preset: Published) -> AnyObjective:
     """Return what asks for each token of a text, told from those before it."""
-    objective = card.objective
+    objective = preset.objective
     if objective.causal:
         return objective
     for part in components_of(objective).values():
@@ -75,21 +75,21 @@ def held_out(n: int) -> list[Document]:
 
 def row(run: Path, pairs: int, texts: Sequence[Document]) -> str:
     """Say what a run reached."""
-    opened, record = unmask.load(run), read_report_data(run)
+    loaded, record = unmask.load(run), read_report_data(run)
     memory = (
-        int(opened.preset.training_options.get("memory_length", 0))
-        if opened.preset.objective.causal
+        int(loaded.preset.training_options.get("memory_length", 0))
+        if loaded.preset.objective.causal
         else 0
     )
-    length = min(opened.preset.sequence_length, 128)
+    length = min(loaded.preset.sequence_length, 128)
     found = evaluate(
-        opened.model,
-        opened.tokenizer,
-        forward(opened.preset),
+        loaded.model,
+        loaded.tokenizer,
+        forward(loaded.preset),
         texts,
         HeldOutConfig(sequence_length=length, memory_length=memory),
     )
-    (blimp,) = unmask.evaluate_tasks(opened, "blimp", data=DATA.parent, rows=pairs, terminal=None)
+    (blimp,) = unmask.evaluate_tasks(loaded, "blimp", data=DATA.parent, rows=pairs, terminal=None)
     speed = record.timing_log.maximum("tokens_per_second") or 0
     bits = "" if found.bits_per_byte is None else f"{found.bits_per_byte:.3f}"
     return (
@@ -100,23 +100,23 @@ def row(run: Path, pairs: int, texts: Sequence[Document]) -> str:
 
 def memories(run: Path, lengths: Sequence[int], texts: Sequence[Document]) -> None:
     """Ask with memories of several lengths, and by reading windows anew."""
-    opened = unmask.load(run)
-    length = min(opened.preset.sequence_length, 128)
+    loaded = unmask.load(run)
+    length = min(loaded.preset.sequence_length, 128)
     print(
         "| seen before a piece | bits per byte | seconds a token | window anew: seconds | times |"
     )
     print("| ---: | ---: | ---: | ---: | ---: |")
     for n in lengths:
-        begin, objective = time.process_time(), opened.preset.objective
+        start, objective = time.process_time(), loaded.preset.objective
         found = evaluate(
-            opened.model,
-            opened.tokenizer,
+            loaded.model,
+            loaded.tokenizer,
             objective,
             texts,
             HeldOutConfig(sequence_length=length, memory_length=n),
         )
-        each = (time.process_time() - begin) / found.tokens
-        anew = window(opened.model, n + length)
+        each = (time.process_time() - start) / found.tokens
+        anew = window(loaded.model, n + length)
         print(
             f"| {n} | {found.bits_per_byte:.3f} | {each:.2e} | {anew:.2e} | {anew / each:.0f} |",
             flush=True,
@@ -130,9 +130,9 @@ def window(model: Model, length: int, times: int = 20) -> float:
     batch = Batch(inputs=ids, visibility=Visibility(causal=True))
     best = math.inf
     for _ in range(times):
-        begin = time.process_time()
+        start = time.process_time()
         model.language_head.logits(model.hidden_states(batch)[:, -1])
-        best = min(best, time.process_time() - begin)
+        best = min(best, time.process_time() - start)
     return best
 
 
@@ -149,28 +149,28 @@ def main() -> int:
     parser.add_argument("--minimal-pairs", type=int, default=6_700)
     parser.add_argument("--documents", type=int, default=100, help="of held-out text")
     parser.add_argument("--memory")
-    asked = parser.parse_args()
-    torch.set_num_threads(asked.threads)
-    if asked.memory:
-        lengths = [int(n) for n in asked.memory.split(",")]
-        memories(asked.out / "transformer-xl-mini", lengths, held_out(asked.documents))
+    args = parser.parse_args()
+    torch.set_num_threads(args.threads)
+    if args.memory:
+        lengths = [int(n) for n in args.memory.split(",")]
+        memories(args.out / "transformer-xl-mini", lengths, held_out(args.documents))
         return 0
-    if asked.tune:
-        return max(tune(model, asked.out) for model in asked.models.split(","))
-    if asked.table:
+    if args.tune:
+        return max(tune(model, args.out) for model in args.models.split(","))
+    if args.table:
         print("| model | tokens | bits per byte | BLiMP | tokens/s |")
         print(f"| --- |{' ---: |' * 4}")
-        for model in asked.models.split(","):
-            if (asked.out / model / "config.json").is_file():
-                texts = held_out(asked.documents)
-                print(row(asked.out / model, asked.minimal_pairs, texts), flush=True)
-        print(tuned_table(asked.out, asked.models.split(",")))
+        for model in args.models.split(","):
+            if (args.out / model / "config.json").is_file():
+                texts = held_out(args.documents)
+                print(row(args.out / model, args.minimal_pairs, texts), flush=True)
+        print(tuned_table(args.out, args.models.split(",")))
         return 0
-    asked.out.mkdir(parents=True, exist_ok=True)
+    args.out.mkdir(parents=True, exist_ok=True)
     failed = [
         m
-        for m in asked.models.split(",")
-        if pretrain(m, asked.out, asked.tokens, asked.threads, asked.size, options(m, asked.size))
+        for m in args.models.split(",")
+        if pretrain(m, args.out, args.tokens, args.threads, args.size, options(m, args.size))
     ]
     return 1 if failed else 0
 

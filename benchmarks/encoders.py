@@ -89,7 +89,7 @@ def row(run: Path) -> str:
     """Say what a run reached on its held-out text."""
     record = read_report_data(run)
     shards = TokenShards.open(run / "data")
-    said = [
+    output = [
         f"{_percent(record, 'masked_accuracy')}",
         f"{_percent(record, 'replaced_accuracy')}",
         _baseline(record),
@@ -101,7 +101,7 @@ def row(run: Path) -> str:
             f"| {run.name}",
             f"{record.training_log.last('tokens') or 0:,.0f}",
             "" if loss is None else f"{loss:.2f}",
-            *said,
+            *output,
             f"{shards.n_bytes / shards.n_tokens:.2f}",
             f"{speed:,.0f} |",
         ]
@@ -165,24 +165,24 @@ def main() -> int:
     parser.add_argument("--size", choices=("tiny", "mini"), default="tiny")
     parser.add_argument("--table", action="store_true")
     parser.add_argument("--tune", action="store_true")
-    asked = parser.parse_args()
-    if asked.tune:
-        return max(tune(model, asked.out) for model in asked.models.split(","))
-    if asked.table:
+    args = parser.parse_args()
+    if args.tune:
+        return max(tune(model, args.out) for model in args.models.split(","))
+    if args.table:
         print(
             "| model | tokens | loss | masked, % | replaced, % | bigram, % | bytes a token | "
             "tokens/s |\n| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: |"
         )
-        for model in asked.models.split(","):
-            if (asked.out / model / "data" / "shards.json").is_file():
-                print(row(asked.out / model))
-        print(tuned_table(asked.out, asked.models.split(",")))
+        for model in args.models.split(","):
+            if (args.out / model / "data" / "shards.json").is_file():
+                print(row(args.out / model))
+        print(tuned_table(args.out, args.models.split(",")))
         return 0
-    asked.out.mkdir(parents=True, exist_ok=True)
+    args.out.mkdir(parents=True, exist_ok=True)
     failed = [
         m
-        for m in asked.models.split(",")
-        if pretrain(m, asked.out, asked.tokens, asked.threads, asked.size)
+        for m in args.models.split(",")
+        if pretrain(m, args.out, args.tokens, args.threads, args.size)
     ]
     return 1 if failed else 0
 

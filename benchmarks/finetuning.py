@@ -84,11 +84,11 @@ def model_folder(folder: Path) -> Path:
     """Write a random BERT of mini shape with a vocabulary of 8,192, as both libraries read it."""
     home = folder / "model"
     if not (home / "config.json").is_file():
-        card = get_preset("bert-mini")
-        tokenizer = train_tokenizer(card.tokenizer, texts())
-        architecture = card.architecture.with_vocab_size(max(tokenizer.vocab_size, 8192))
-        card = replace(card, architecture=architecture)
-        write_folder(home, card.build().initialize(0), card, tokenizer)
+        preset = get_preset("bert-mini")
+        tokenizer = train_tokenizer(preset.tokenizer, texts())
+        architecture = preset.architecture.with_vocab_size(max(tokenizer.vocab_size, 8192))
+        preset = replace(preset, architecture=architecture)
+        write_folder(home, preset.build().initialize(0), preset, tokenizer)
     return home
 
 
@@ -190,9 +190,9 @@ class OursReading:
     def turn(self, n: int) -> list[float]:
         distributed.keep_freed_memory(True)
         some = masked(n) if self.what == "fill" else list(texts()[:n])
-        begin = time.perf_counter()
+        start = time.perf_counter()
         _ = self.pipeline.fill(some) if self.what == "fill" else self.pipeline.embed(some)
-        return [(time.perf_counter() - begin) / n * BATCH]
+        return [(time.perf_counter() - start) / n * BATCH]
 
 
 class TheirReading:
@@ -209,11 +209,11 @@ class TheirReading:
     def turn(self, n: int) -> list[float]:
         distributed.keep_freed_memory(False)
         some = masked(n) if self.what == "fill" else list(texts()[:n])
-        begin = time.perf_counter()
+        start = time.perf_counter()
         found = self.pipe(some, batch_size=self.batch)
         if self.what == "embed":  # the mean over tokens, as ours
             _ = [np.asarray(one[0], np.float32).mean(0) for one in found]
-        return [(time.perf_counter() - begin) / n * BATCH]
+        return [(time.perf_counter() - start) / n * BATCH]
 
 
 PARTIES: dict[str, dict[str, Callable[[Path], Any]]] = {
@@ -241,10 +241,10 @@ def compare(name: str, folder: Path, rounds: int, amount: int) -> dict[str, floa
     """Let the parties take turns; return examples a second of each."""
     made = {party: make(folder) for party, make in PARTIES[name].items()}
     seen: dict[str, list[float]] = {party: [] for party in made}
-    for turn in range(rounds + 1):
+    for round_index in range(rounds + 1):
         for party, runner in made.items():
             found = runner.turn(amount)
-            if turn:  # the first round warms up
+            if round_index:  # the first round warms up
                 seen[party] += found
     # Of steps the mean, since steps differ in length; turns of reading are all of the same texts.
     middle = statistics.mean if name == "classify" else statistics.median
@@ -263,8 +263,8 @@ def memory(name: str, party: str, folder: Path) -> int:
 def measured(name: str, party: str, folder: Path) -> str:
     """Measure the megabytes of a party in a process of its own."""
     command = [sys.executable, __file__, "--folder", folder, "--measure-memory", name, party]
-    said = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-    return f"{json.loads(said.splitlines()[-1])['bytes'] / 2**20:.0f}"
+    stdout = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    return f"{json.loads(stdout.splitlines()[-1])['bytes'] / 2**20:.0f}"
 
 
 def main() -> None:

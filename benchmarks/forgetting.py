@@ -37,18 +37,18 @@ def bytes_of(cache: Cache) -> int:
 @torch.no_grad()
 def say(model: Model, rows: int, new: int, *, forgets: bool) -> tuple[float, int, list[list[int]]]:
     """Return the seconds, the memory of the cache, and what was said."""
-    dice, said = np.random.default_rng(0), list[torch.Tensor]()
-    prompts = [Prompt(input_ids=dice.integers(5, SIZE, PROMPT).tolist()) for _ in range(rows)]
+    generator, output = np.random.default_rng(0), list[torch.Tensor]()
+    prompts = [Prompt(input_ids=generator.integers(5, SIZE, PROMPT).tolist()) for _ in range(rows)]
     start = time.process_time()
     # Where scores depend on all pairs, nothing is forgotten.
     with patch.object(type(model.backbone.position), "needs_all_keys", not forgets):
         read = DecodingBatch(model, prompts, SPECIAL)
         for _ in range(new):
-            said.append(read.next_token_logits()[:, 0].argmax(-1, keepdim=True))
-            read.append_tokens(said[-1])
+            output.append(read.next_token_logits()[:, 0].argmax(-1, keepdim=True))
+            read.append_tokens(output[-1])
     seconds = time.process_time() - start
     cache = read._cache  # pyright: ignore[reportPrivateUsage]
-    return seconds, bytes_of(cache), torch.cat(said, 1).tolist()
+    return seconds, bytes_of(cache), torch.cat(output, 1).tolist()
 
 
 def alike(some: list[list[int]], others: list[list[int]]) -> float:
@@ -71,19 +71,19 @@ def main() -> None:
     print("forgets is | all: MB | forgets: MB | tokens alike |")
     print("| --- | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: |")
     for name in args.models.split(","):
-        card = MODELS[name]
-        a = card.architecture.with_vocab_size(SIZE)
-        model = Model(a, {"language": card.heads["language"]}).initialize(0).eval()
+        preset = MODELS[name]
+        a = preset.architecture.with_vocab_size(SIZE)
+        model = Model(a, {"language": preset.heads["language"]}).initialize(0).eval()
         with torch.no_grad():  # texts that differ, not one token again and again
             for weight in model.parameters():
                 if weight.dim() > 1:
                     weight.normal_(std=0.1)
         for new in map(int, args.lengths.split(",")):
             found: dict[bool, list[float]] = {True: [], False: []}
-            memory, said = dict[bool, int](), dict[bool, list[list[int]]]()
+            memory, output = dict[bool, int](), dict[bool, list[list[int]]]()
             for i in range(args.rounds):
                 for forgets in (i % 2 == 0, i % 2 == 1):
-                    seconds, memory[forgets], said[forgets] = say(
+                    seconds, memory[forgets], output[forgets] = say(
                         model, args.rows, new, forgets=forgets
                     )
                     found[forgets].append(args.rows * new / seconds)
@@ -93,7 +93,7 @@ def main() -> None:
                 f"| {name} | {a.attention_window} | {new} | {whole:.0f} | {less:.0f} | "
                 f"{ratio:.2f}x "
                 f"| {memory[False] / 1e6:.1f} | {memory[True] / 1e6:.1f} "
-                f"| {alike(said[True], said[False]):.1%} |",
+                f"| {alike(output[True], output[False]):.1%} |",
                 flush=True,
             )
 

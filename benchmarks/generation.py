@@ -63,9 +63,9 @@ def models(folder: Path) -> tuple[Model, Any]:
 
 
 def seconds(run: Callable[[], Any]) -> float:
-    begin = time.process_time()
+    start = time.process_time()
     run()
-    return time.process_time() - begin
+    return time.process_time() - start
 
 
 def main() -> None:
@@ -87,10 +87,10 @@ def main() -> None:
         rng = np.random.default_rng(n)
         prompts = rng.integers(1, SIZE, (n, PROMPT))
         ids = torch.from_numpy(prompts)
-        how = generation_config(max_new_tokens=given.new_tokens, **ours)
+        config = generation_config(max_new_tokens=given.new_tokens, **ours)
 
-        def mine(prompts: Any = prompts, how: Any = how) -> list[list[int]]:
-            return generate(model, prompts.tolist(), special, how)
+        def mine(prompts: Any = prompts, config: Any = config) -> list[list[int]]:
+            return generate(model, prompts.tolist(), special, config)
 
         def its(ids: Any = ids, theirs: Any = theirs) -> list[list[int]]:
             with torch.no_grad():
@@ -112,8 +112,8 @@ def main() -> None:
         tokens = n * given.new_tokens
         a, b = (tokens / statistics.median(side) for side in zip(*taken, strict=True))
         ratio = statistics.median(t / m for m, t in taken)
-        said = "" if theirs["do_sample"] else ", the same text" if same else ", OTHER TEXT"
-        print(f"| {name}{said} | {a:,.0f} | {b:,.0f} | {ratio:.2f}x | {len(taken)} |", flush=True)
+        output = "" if theirs["do_sample"] else ", the same text" if same else ", OTHER TEXT"
+        print(f"| {name}{output} | {a:,.0f} | {b:,.0f} | {ratio:.2f}x | {len(taken)} |", flush=True)
 
 
 if __name__ == "__main__":

@@ -89,20 +89,20 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("run", type=Path)
     parser.add_argument("--rows", type=int, default=500)
-    asked = parser.parse_args()
+    args = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        copy = [sys.executable, "-m", "unmask.cli", "convert", str(asked.run), str(folder / "copy")]
+        copy = [sys.executable, "-m", "unmask.cli", "convert", str(args.run), str(folder / "copy")]
         subprocess.run(copy, check=True)
-        said = list[dict[str, Any]]()
-        ours, theirs = UnmaskLM(str(asked.run)), HFLM(pretrained=str(folder / "copy"), device="cpu")
+        output = list[dict[str, Any]]()
+        ours, theirs = UnmaskLM(str(args.run)), HFLM(pretrained=str(folder / "copy"), device="cpu")
         for model in (ours, theirs):
             ask: Any = lm_eval.simple_evaluate
-            said.append(ask(model, tasks=tasks(folder, asked.rows), bootstrap_iters=0)["results"])
+            output.append(ask(model, tasks=tasks(folder, args.rows), bootstrap_iters=0)["results"])
     print("\n| task | metric | Unmask | transformers | apart |\n| --- | --- | ---: | ---: | ---: |")
-    for one, metrics in said[0].items():
+    for one, metrics in output[0].items():
         for metric, value in metrics.items():
-            other = said[1][one][metric]
+            other = output[1][one][metric]
             if isinstance(value, float) and "stderr" not in metric:
                 name = metric.partition(",")[0]
                 print(f"| {one} | {name} | {value:.6f} | {other:.6f} | {abs(value - other):.1e} |")

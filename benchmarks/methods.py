@@ -108,7 +108,7 @@ def one(job: dict[str, Any]) -> dict[str, Any]:
     train = cut(DATA / bench.train, job["rows"], folder / "data", tagged=tagged)
     dev = cut(DATA / bench.dev, 1000, folder / "data", tagged=tagged)
     before = resident("VmRSS")
-    begin = time.process_time()
+    start = time.process_time()
     tuned = finetune(
         base_of(job["base"]),
         task=bench.kind,
@@ -135,7 +135,7 @@ def one(job: dict[str, Any]) -> dict[str, Any]:
         "parameters": tuned.loaded_model.model.parameter_count(),
         "rate": tuned.config.learning_rate,
         "megabytes": (after - before) / 2**20,
-        "seconds": time.process_time() - begin,
+        "seconds": time.process_time() - start,
     }
 
 
@@ -158,13 +158,13 @@ def apart(job: dict[str, Any]) -> dict[str, Any]:
     child.start()
     ours.close()
     try:
-        said = theirs.recv()
+        output = theirs.recv()
     except EOFError:
-        said = "the process died"
+        output = "the process died"
     child.join()
-    if isinstance(said, str):
-        raise RuntimeError(said)
-    return said
+    if isinstance(output, str):
+        raise RuntimeError(output)
+    return output
 
 
 def key(job: dict[str, Any]) -> tuple[Any, ...]:

@@ -40,8 +40,8 @@ EACH = 7
 
 
 def _lines(path: Path) -> list[str]:
-    opened = lzma.open if path.suffix == ".xz" else open
-    with opened(path, "rt", encoding="utf-8") as file:
+    loaded = lzma.open if path.suffix == ".xz" else open
+    with loaded(path, "rt", encoding="utf-8") as file:
         return [line.strip() for line in file if line.strip()]
 
 
@@ -80,10 +80,10 @@ def pieces(texts: Sequence[str], seed: int = 0) -> Iterator[Piece]:
         words = [m.span() for m in WORD.finditer(text)]
         for start in range(0, len(words), PIECE_WORDS):
             some = words[start : start + PIECE_WORDS]
-            begin, end = some[0][0], some[-1][1]
+            begin_at, end = some[0][0], some[-1][1]
             first = int(rng.integers(min(EACH, len(some))))
-            hidden = tuple((a - begin, b - begin) for a, b in some[first::EACH])
-            yield Piece(text[begin:end], hidden)
+            hidden = tuple((a - begin_at, b - begin_at) for a, b in some[first::EACH])
+            yield Piece(text[begin_at:end], hidden)
 
 
 @dataclass
@@ -107,9 +107,9 @@ def _example(piece: Piece, model: Pipeline) -> tuple[Example, list[tuple[int, li
     targets = np.full(len(ids), IGNORE_INDEX, np.int64)
     where: list[tuple[int, list[int]]] = []
     for number, (a, b) in enumerate(piece.hidden):
-        places = [i for i, (x, y) in enumerate(spans) if x < b and y > a]
-        targets[places] = ids[places]
-        where.append((number, [i + len(special.prefix) for i in places]))
+        positions = [i for i, (x, y) in enumerate(spans) if x < b and y > a]
+        targets[positions] = ids[positions]
+        where.append((number, [i + len(special.prefix) for i in positions]))
     ids[targets != IGNORE_INDEX] = special.mask
     nothing = [np.full(len(frame), IGNORE_INDEX) for frame in (special.prefix, special.suffix)]
     inputs = np.concatenate([special.prefix, ids, special.suffix]).astype(np.int64)
@@ -131,16 +131,16 @@ def score(model: Pipeline, texts: Sequence[str]) -> Score:
             hidden = network.backbone(batch)
             for r, i in enumerate(rows):
                 piece, example, where = made[i]
-                for number, places in where:
-                    scores = network.language_head.logits(hidden[r, places]).float()
-                    answer = torch.from_numpy(example.targets[places])
+                for number, positions in where:
+                    scores = network.language_head.logits(hidden[r, positions]).float()
+                    answer = torch.from_numpy(example.targets[positions])
                     loss = torch.nn.functional.cross_entropy(scores, answer, reduction="sum")
                     a, b = piece.hidden[number]
-                    said = model.tokenizer.decode(scores.argmax(-1).tolist()).strip()
+                    text = model.tokenizer.decode(scores.argmax(-1).tolist()).strip()
                     result.words += 1
                     result.characters += b - a
                     result.nats += float(loss)
-                    result.named += said.casefold() == piece.text[a:b].casefold()
+                    result.named += text.casefold() == piece.text[a:b].casefold()
     return result
 
 
@@ -155,17 +155,17 @@ def main() -> int:
     scored.add_argument("models", nargs="+")
     scored.add_argument("--texts", type=Path, nargs="+", required=True)
     scored.add_argument("--rows", type=int, default=500)
-    asked = parser.parse_args()
-    if asked.command == "text":
-        write_texts(asked.data, asked.out)
+    args = parser.parse_args()
+    if args.command == "text":
+        write_texts(args.data, args.out)
         return 0
     torch.set_num_threads(1)
     print("| model | text | hidden words | named, % | bits a character | tokens a word |")
     print("| --- | --- | ---: | ---: | ---: | ---: |")
-    for name in asked.models:
+    for name in args.models:
         model = unmask.load(name)
-        for path in asked.texts:
-            rows = [json.loads(line)["text"] for line in _lines(path)][: asked.rows]
+        for path in args.texts:
+            rows = [json.loads(line)["text"] for line in _lines(path)][: args.rows]
             s = score(model, rows)
             bits = s.nats / math.log(2) / s.characters
             print(

@@ -118,15 +118,15 @@ def recipe_of(work: Workload, folder: Path) -> tuple[Recipe, Published]:
 
 
 def shards_of(work: Workload, folder: Path) -> TokenShards:
-    recipe, card = recipe_of(work, folder)
+    recipe, preset = recipe_of(work, folder)
     home = folder / f"{work.card}-{work.vocab_size}"
     if (home / "shards.json").is_file():
         return TokenShards.open(home)
     if work.card.startswith("t5"):
         # learning 16,000 Unigram pieces takes minutes and is not what is timed
-        spec = resolve_tokenizer_spec(replace(recipe, vocab_size=4_000), card)
+        spec = resolve_tokenizer_spec(replace(recipe, vocab_size=4_000), preset)
     else:
-        spec = resolve_tokenizer_spec(recipe, card)
+        spec = resolve_tokenizer_spec(recipe, preset)
     tokenizer = train_tokenizer(spec, (d.text for d in open_documents(recipe)))
     return write_shards(open_documents(recipe), tokenizer, home)
 
@@ -135,13 +135,13 @@ class Ours:
     """Unmask's own loop, a turn at a time."""
 
     def __init__(self, work: Workload, folder: Path) -> None:
-        recipe, card = recipe_of(work, folder)
+        recipe, preset = recipe_of(work, folder)
         shards = shards_of(work, folder)
-        architecture = card.architecture.with_vocab_size(
+        architecture = preset.architecture.with_vocab_size(
             max(shards.tokenizer.vocab_size, work.vocab_size)
         )
-        model = replace(card, architecture=architecture).build().initialize(recipe.seed)
-        data = build_training_data(shards, recipe, card.objective, work.length)
+        model = replace(preset, architecture=architecture).build().initialize(recipe.seed)
+        data = build_training_data(shards, recipe, preset.objective, work.length)
         self.reports = loop.train(loop.start_run(recipe, model, data.batches))
 
     def turn(self, steps: int) -> list[tuple[float, int]]:
@@ -220,11 +220,11 @@ class Theirs:
             return [{"input_ids": b, "labels": b} for b in torch.from_numpy(blocks)]
         if self.work.card.startswith("bert"):
             return [{"input_ids": b.tolist()} for b in blocks]
-        recipe, card = recipe_of(self.work, shards.folder.parent)
-        data = build_training_data(shards, recipe, card.objective, length)
+        recipe, preset = recipe_of(self.work, shards.folder.parent)
+        data = build_training_data(shards, recipe, preset.objective, length)
         examples = []
         for i, (a, b) in enumerate(data.train_rows.row_spans[:4000]):
-            e = card.objective(
+            e = preset.objective(
                 shards.read_tokens(int(a), int(b)), special, np.random.default_rng(i)
             )
             examples.append({"input_ids": e.source.tolist(), "labels": e.targets.tolist()})
@@ -299,10 +299,10 @@ def compare(name: str, folder: Path, rounds: int, steps: int) -> dict[str, float
     """Let the parties take turns; return real tokens a second of each."""
     made = {party: make() for party, make in parties(name, folder).items()}
     seen: dict[str, list[tuple[float, int]]] = {party: [] for party in made}
-    for turn in range(rounds + 1):
+    for round_index in range(rounds + 1):
         for party, runner in made.items():
             found = runner.turn(steps)
-            if turn:  # the first round warms up
+            if round_index:  # the first round warms up
                 seen[party] += found
     return {
         p: sum(n for _, n in x) / len(x) / statistics.median(t for t, _ in x)
@@ -365,8 +365,8 @@ def main() -> None:
                     name,
                     party,
                 ]
-                said = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-                used = f"{json.loads(said.splitlines()[-1])['bytes'] / 2**20:9.0f}"
+                stdout = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+                used = f"{json.loads(stdout.splitlines()[-1])['bytes'] / 2**20:9.0f}"
             print(f"{party:34} {speed:10.0f} {speeds['Unmask'] / speed:9.2f}x {used}", flush=True)
 
 

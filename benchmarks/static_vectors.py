@@ -84,7 +84,7 @@ def train(texts: Sequence[Path], path: Path) -> None:
     from unmask.text.documents import read_documents
 
     logging.basicConfig(format="%(asctime)s %(message)s", level=logging.INFO)
-    begin = time.process_time()
+    start = time.process_time()
     read = [
         [sys.intern(piece) for piece in pieces(paragraph)]
         for document in read_documents(list(texts))
@@ -95,7 +95,7 @@ def train(texts: Sequence[Path], path: Path) -> None:
         "settings": SETTINGS,
         "texts": {text.name: text.stat().st_size for text in texts},
         "pieces": sum(map(len, read)),
-        "seconds": round(time.process_time() - begin),
+        "seconds": round(time.process_time() - start),
     }
     words = np.array(found.index_to_key)
     np.savez(path, words=words, vectors=found.vectors, facts=json.dumps(facts))
@@ -156,10 +156,10 @@ def score(model: Any, features: Sequence[np.ndarray], truths: Sequence[Label], t
     flat = model.predict(np.concatenate(features)).tolist()
     ends = pairwise(accumulate(map(len, features), initial=0))
     kind = TASK_KINDS[task.task_kind]
-    said: list[Label] = [
+    output: list[Label] = [
         tuple(flat[a:b]) if kind.reader.word_per_line else flat[a] for a, b in ends
     ]
-    return kind.compute_metrics(task, truths, said)[task.metric]
+    return kind.compute_metrics(task, truths, output)[task.metric]
 
 
 def chosen(features: Sequence[np.ndarray], truths: Sequence[Label], task: Task) -> float:
@@ -191,7 +191,7 @@ def run(name: str, n_rows: int, folder: Path, vectors: Vectors) -> list[float]:
     known = 1 - ids.count(vectors.unknown) / len(ids)
     figures: list[float] = []
     for shapes in (False, True) if kind == "tag" else (False,):
-        begin = time.process_time()
+        start = time.process_time()
         read = partial(of_words, shapes=shapes) if kind == "tag" else of_texts
         features = [read(item, vectors) for item in data.train]
         strength = chosen(features, truths, task)
@@ -200,7 +200,7 @@ def run(name: str, n_rows: int, folder: Path, vectors: Vectors) -> list[float]:
         print(
             f"{name}{' with shapes' if shapes else ''} {task.metric} {figures[-1]:.4f} "
             f"({len(truths)} and {len(dev)} rows, C {strength:g}, {known:.1%} of words known, "
-            f"{time.process_time() - begin:.0f} s)", flush=True,
+            f"{time.process_time() - start:.0f} s)", flush=True,
         )  # fmt: skip
     return figures
 

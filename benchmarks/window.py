@@ -56,12 +56,12 @@ def seconds(
     make: Callable[[Size, int], AttentionMask], size: Size, x: Sequence[Tensor], *, learn: bool
 ) -> float:
     """Run attention once, with gradients if it learns."""
-    begin = time.perf_counter()
+    start = time.perf_counter()
     with torch.set_grad_enabled(learn):
         y = attend(*x, make(size, x[0].shape[2]), Scoring(size.width**-0.5))
     if learn:
         torch.autograd.grad(y.sum(), x)
-    return time.perf_counter() - begin
+    return time.perf_counter() - start
 
 
 def compare(size: Size, t: int, rounds: int, *, learn: bool) -> tuple[float, float, float, int]:
@@ -71,8 +71,8 @@ def compare(size: Size, t: int, rounds: int, *, learn: bool) -> tuple[float, flo
     x = [torch.randn(shape).transpose(1, 2).requires_grad_(learn) for _ in "qkv"]
     for make in (dense, banded):
         seconds(make, size, x, learn=learn)
-    begin, taken = time.perf_counter(), []
-    while len(taken) < rounds and (not taken or time.perf_counter() - begin < ENOUGH):
+    start, taken = time.perf_counter(), []
+    while len(taken) < rounds and (not taken or time.perf_counter() - start < ENOUGH):
         order = (dense, banded) if len(taken) % 2 else (banded, dense)
         one = {make: seconds(make, size, x, learn=learn) for make in order}
         taken.append((one[dense], one[banded]))
@@ -86,18 +86,18 @@ def main() -> None:
     parser.add_argument("--lengths", default=",".join(map(str, LENGTHS)))
     parser.add_argument("--sizes", default=",".join(SIZES))
     parser.add_argument("--threads", type=int, default=1)
-    asked = parser.parse_args()
-    torch.set_num_threads(asked.threads)
-    print(f"torch {torch.__version__}, Python {platform.python_version()}, {asked.threads} threads")
+    args = parser.parse_args()
+    torch.set_num_threads(args.threads)
+    print(f"torch {torch.__version__}, Python {platform.python_version()}, {args.threads} threads")
     print("| attention of | length | windows | | dense s | banded s | banded is | rounds |")
     print("| --- | ---: | ---: | --- | ---: | ---: | ---: | ---: |")
-    for name in asked.sizes.split(","):
-        for t in map(int, asked.lengths.split(",")):
+    for name in args.sizes.split(","):
+        for t in map(int, args.lengths.split(",")):
             for learn in (False, True):
                 size = SIZES[name]
-                a, b, ratio, n = compare(size, t, asked.rounds, learn=learn)
-                does = "forward and backward" if learn else "forward"
-                row = f"{t:,} | {t / size.window:g} | {does} | {a:.4f} | {b:.4f}"
+                a, b, ratio, n = compare(size, t, args.rounds, learn=learn)
+                kind = "forward and backward" if learn else "forward"
+                row = f"{t:,} | {t / size.window:g} | {kind} | {a:.4f} | {b:.4f}"
                 print(f"| {name} | {row} | {ratio:.2f}x | {n} |", flush=True)
 
 

@@ -137,17 +137,17 @@ def listing(code: CodeType) -> str:
     jumps = {*dis.hasjrel, *dis.hasjabs}
     targets = sorted({int(one.argval) for one in found if one.opcode in jumps})
     labels = {offset: f"L{i}" for i, offset in enumerate(targets)}
-    said = [f"arguments:{code.co_argcount}"]
+    output = [f"arguments:{code.co_argcount}"]
     for one in found:
         if one.offset in labels:
-            said.append(labels[one.offset])
+            output.append(labels[one.offset])
         if one.opcode in jumps:
-            said.append(f"{one.opname}:{labels[int(one.argval)]}")
+            output.append(f"{one.opname}:{labels[int(one.argval)]}")
         elif one.arg is None:
-            said.append(one.opname)
+            output.append(one.opname)
         else:
-            said.append(f"{one.opname}:{one.argrepr.replace(' ', '') or one.arg}")
-    return " ".join(said)
+            output.append(f"{one.opname}:{one.argrepr.replace(' ', '') or one.arg}")
+    return " ".join(output)
 
 
 def draw(rng: random.Random) -> Pair | None:

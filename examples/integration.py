@@ -203,16 +203,16 @@ def words(tree: Tree) -> tuple[str, ...]:
 
 
 @cache
-def ways(places: int, operators: int) -> int:
+def ways(positions: int, operators: int) -> int:
     """Count the trees with so many operators that can stand at so many empty places.
 
     Appendix C.2: a place holds a leaf, a unary operator with one place below it, or a binary one
     with two.
     """
-    if places == 0 or operators == 0:
+    if positions == 0 or operators == 0:
         return operators == 0
     fewer = operators - 1
-    return ways(places - 1, operators) + ways(places, fewer) + ways(places + 1, fewer)
+    return ways(positions - 1, operators) + ways(positions, fewer) + ways(positions + 1, fewer)
 
 
 def expression(rng: random.Random, operators: int) -> list[str]:
@@ -222,18 +222,18 @@ def expression(rng: random.Random, operators: int) -> list[str]:
     the distribution of appendix C.3.
     """
     drawn: list[str] = []
-    places = 1
-    while places:
+    positions = 1
+    while positions:
         fewer = operators - 1
-        leaf = ways(places - 1, operators)
-        unary, binary = (ways(n, fewer) if operators else 0 for n in (places, places + 1))
+        leaf = ways(positions - 1, operators)
+        unary, binary = (ways(n, fewer) if operators else 0 for n in (positions, positions + 1))
         (kind,) = rng.choices((0, 1, 2), (leaf, unary, binary))
         if kind == 0:
             drawn.append(X if rng.random() < 0.75 else str(rng.randint(1, 5)))
         else:
             among = UNARY if kind == 1 else BINARY
             drawn += rng.choices(list(among), list(among.values()))
-        places, operators = places - 1 + kind, operators - (kind > 0)
+        positions, operators = positions - 1 + kind, operators - (kind > 0)
     return drawn
 
 
@@ -276,14 +276,14 @@ POINTS = 0.31 + 0.17j, 0.83 - 0.29j, 1.27 + 0.41j, 1.91 - 0.13j, 2.43 + 0.37j, 0
 SECONDS = 10
 
 
-def read(said: Sequence[str], meaning: Callable[..., Value]) -> Value:
+def read(output: Sequence[str], meaning: Callable[..., Value]) -> Value:
     """Read prefix notation from its end; `meaning` is given a word and what stands below it.
 
     Raises:
         ValueError: it is no expression.
     """
     values: list[Value] = []
-    for word in reversed(said):
+    for word in reversed(output):
         if word not in ARITY and word not in (X, E) and not WHOLE.fullmatch(word):
             raise ValueError(f"not a word of an expression: {word!r}")
         n = ARITY.get(word, 0)
@@ -295,7 +295,7 @@ def read(said: Sequence[str], meaning: Callable[..., Value]) -> Value:
     return values[0]
 
 
-def value(said: Sequence[str], x: complex) -> complex:
+def value(output: Sequence[str], x: complex) -> complex:
     """Compute an expression.
 
     Raises:
@@ -327,10 +327,10 @@ def value(said: Sequence[str], x: complex) -> complex:
             raise OverflowError(f"{found}")
         return found
 
-    return read(said, meaning)
+    return read(output, meaning)
 
 
-def formula(said: Sequence[str]) -> sympy.Expr:
+def formula(output: Sequence[str]) -> sympy.Expr:
     """Read an expression into sympy."""
 
     def meaning(word: str, *inside: Any) -> Any:
@@ -346,7 +346,7 @@ def formula(said: Sequence[str]) -> sympy.Expr:
             return inside[0] ** (2 if word == "square" else 3)
         return getattr(sympy, word)(*inside)
 
-    return read(said, meaning)
+    return read(output, meaning)
 
 
 def differs(question: Sequence[str], answer: Sequence[str], step: float = 1e-5) -> bool:
@@ -357,11 +357,11 @@ def differs(question: Sequence[str], answer: Sequence[str], step: float = 1e-5) 
     compared = 0
     for x in POINTS:
         try:
-            wanted = value(question, x)
+            expected = value(question, x)
             slope = (value(answer, x + step) - value(answer, x - step)) / (2 * step)
         except (ValueError, ArithmeticError):
             continue
-        if abs(slope - wanted) > 1e-4 * max(1, abs(wanted)):
+        if abs(slope - expected) > 1e-4 * max(1, abs(expected)):
             return True
         compared += 1
     return compared < 3
@@ -396,16 +396,16 @@ def right(question: str, answer: str) -> bool | None:
 
     None: numbers agree at all points, but sympy does not find that the difference is zero.
     """
-    asked, said = question.split(), answer.split()
+    asked, output = question.split(), answer.split()
     try:
-        read(said, lambda word, *inside: 0)
+        read(output, lambda word, *inside: 0)
     except ValueError:
         return False
-    if len(said) > 2 * LONGEST[1] or differs(asked, said):
+    if len(output) > 2 * LONGEST[1] or differs(asked, output):
         return False
     try:
         with limited(SECONDS):
-            difference = sympy.diff(formula(said), sympy.Symbol("x")) - formula(asked)
+            difference = sympy.diff(formula(output), sympy.Symbol("x")) - formula(asked)
             return True if sympy.simplify(difference) == 0 else None
     except OutOfTimeError:
         return None

@@ -76,7 +76,7 @@ def make(
         processes: that draw side by side.
     """
     found: dict[str, str] = {}
-    begun, drawn, part = time.perf_counter(), 0, 0
+    started, drawn, part = time.perf_counter(), 0, 0
     with _side_by_side(processes) as map_parts:
         new = 1.0
         while len(found) < pairs + 2 * held_out and new > 0.05:
@@ -88,7 +88,7 @@ def make(
             part, drawn = part + PARTS, drawn + PARTS * DRAWS
             new = (len(found) - before) / (PARTS * DRAWS)
             print(f"\r{len(found):,} pairs of {drawn:,} drawn", end="", flush=True)
-    seconds = time.perf_counter() - begun
+    seconds = time.perf_counter() - started
     print(f"\r{len(found):,} pairs of {drawn:,} drawn, {len(found) / seconds:,.0f} a second")
     rows = list(found.items())
     if len(rows) <= 2 * held_out:
@@ -114,7 +114,7 @@ def train(
         seed: of weights and order.
         easy: learn the easy direction instead, questions from answers.
     """
-    asked, said = problem.longest[::-1] if easy else problem.longest
+    asked, output = problem.longest[::-1] if easy else problem.longest
     unmask.finetune(
         "transformer-tiny",
         task="generate",
@@ -134,7 +134,11 @@ def train(
         metric=problem.metric,
         max_length=asked + 1,
         evaluate_every=500,
-        task_options={"max_target_length": said + 1, "label_smoothing": 0.0, "max_dev_items": 100},
+        task_options={
+            "max_target_length": output + 1,
+            "label_smoothing": 0.0,
+            "max_dev_items": 100,
+        },
         seed=seed,
     )
 
@@ -209,15 +213,15 @@ def main(problem: Problem, description: str, given: Sequence[str] | None = None)
     parser.add_argument("--beams", default="5,10")
     parser.add_argument("--rows", type=int, default=None, help="test questions that are asked")
     parser.add_argument("--easy", action="store_true", help="learn the easy direction instead")
-    asked = parser.parse_args(given)
-    if asked.step in ("make", "all"):
-        processes = asked.processes or multiprocessing.cpu_count()
+    args = parser.parse_args(given)
+    if args.step in ("make", "all"):
+        processes = args.processes or multiprocessing.cpu_count()
         make(
-            problem, asked.out, pairs=asked.pairs, held_out=asked.held_out, seed=asked.seed,
+            problem, args.out, pairs=args.pairs, held_out=args.held_out, seed=args.seed,
             processes=processes,
         )  # fmt: skip
-    if asked.step in ("train", "all"):
-        train(problem, asked.out, epochs=asked.epochs, seed=asked.seed, easy=asked.easy)
-    if asked.step in ("verify", "all"):
-        beams = [int(n) for n in asked.beams.split(",") if n]
-        verify(problem, asked.out, beams=beams, rows=asked.rows, easy=asked.easy)
+    if args.step in ("train", "all"):
+        train(problem, args.out, epochs=args.epochs, seed=args.seed, easy=args.easy)
+    if args.step in ("verify", "all"):
+        beams = [int(n) for n in args.beams.split(",") if n]
+        verify(problem, args.out, beams=beams, rows=args.rows, easy=args.easy)

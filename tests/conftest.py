@@ -97,9 +97,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if _is_quick(config):
         checked_types.check_first_calls(CHECKED_CALLS)
         for function in {f for item in items if hasattr(f := item.obj, SETTINGS)}:
-            told = getattr(function, SETTINGS)
-            n = min(told.max_examples, QUICK_EXAMPLES)
-            setattr(function, SETTINGS, settings(told, max_examples=n))
+            output = getattr(function, SETTINGS)
+            n = min(output.max_examples, QUICK_EXAMPLES)
+            setattr(function, SETTINGS, settings(output, max_examples=n))
     tests: dict[str, dict[str, pytest.Item]] = defaultdict(dict)
     for item in items:
         if item.get_closest_marker("quick"):

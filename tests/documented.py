@@ -296,14 +296,14 @@ def scale(patch: pytest.MonkeyPatch) -> None:
         given |= {"minutes": None, "tokens": None}
         if not given.get("resume"):
             given["steps"] = 2
-            card = CARDS.get(str(model), model)
-            of_vectors = re.match(r"word2vec|fasttext|glove|svd|lsa", str(card)) is not None
-            epochs = re.match(r"word2vec|fasttext", str(card)) is not None
+            preset = CARDS.get(str(model), model)
+            of_vectors = re.match(r"word2vec|fasttext|glove|svd|lsa", str(preset)) is not None
+            epochs = re.match(r"word2vec|fasttext", str(preset)) is not None
             small = (("objective.epochs=1",) if epochs else ()) if of_vectors else SMALL
             given["steps"] = None if of_vectors else 2
             given["changes"] = [*given.get("changes", ()), *small]
             given["sequence_length"] = None
-            model = card
+            model = preset
         return pretrain(model, threads=1, **{k: v for k, v in given.items() if k != "threads"})
 
     def fewer(given: dict[str, Any]) -> dict[str, Any]:

@@ -46,12 +46,12 @@ def files() -> dict[str, ast.Module]:
 def functions() -> Iterator[tuple[str, ast.FunctionDef]]:
     """Give every function and method with its place; not those inside of functions."""
 
-    def visit(body: list[ast.stmt], place: str) -> Iterator[tuple[str, ast.FunctionDef]]:
+    def visit(body: list[ast.stmt], position: str) -> Iterator[tuple[str, ast.FunctionDef]]:
         for node in body:
             if isinstance(node, ast.ClassDef):
-                yield from visit(node.body, f"{place}{node.name}.")
+                yield from visit(node.body, f"{position}{node.name}.")
             elif isinstance(node, ast.FunctionDef):
-                yield place + node.name, node
+                yield position + node.name, node
 
     for name, tree in files().items():
         yield from visit(tree.body, f"{name}:")
@@ -94,13 +94,13 @@ def test_functions_take_few_parameters() -> None:
     assert {n for n, f in functions() if parameters(f) > PARAMETERS} == MANY_PARAMETERS
 
 
-def test_no_public_class_name_is_new_twice() -> None:
-    places = defaultdict(list)
+def test_public_class_names_are_unique() -> None:
+    positions = defaultdict(list)
     for name, tree in files().items():
         for node in tree.body:
             if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
-                places[node.name].append(name)
-    assert {c for c, where in places.items() if len(where) > 1} == REPEATED_CLASS_NAMES
+                positions[node.name].append(name)
+    assert {c for c, where in positions.items() if len(where) > 1} == REPEATED_CLASS_NAMES
 
 
 SHARED_TYPES = {"batch.py": ("Example", "Batch")}
@@ -116,7 +116,7 @@ def test_shared_types_have_few_fields() -> None:
                 assert own + 1 <= SHARED_FIELDS, f"{node.name} has {own + 1} fields"
 
 
-def test_what_lays_out_batches_knows_no_feature_by_name() -> None:
+def test_collation_knows_no_feature_by_name() -> None:
     features = {
         node.name
         for tree in files().values()

@@ -17,9 +17,7 @@ ranks = st.lists(st.integers(0, 4), min_size=1, max_size=8)
 
 
 @given(ranks, st.data())
-def test_key_j_is_seen_by_query_i_iff_same_document_and_no_higher_rank(
-    rank: list[int], data
-) -> None:
+def test_key_is_visible_iff_same_document_and_no_higher_rank(rank: list[int], data) -> None:
     n = len(rank)
     document = data.draw(st.lists(st.integers(-1, 1), min_size=n, max_size=n))
     causal = data.draw(st.booleans())
@@ -41,14 +39,14 @@ def test_key_j_is_seen_by_query_i_iff_same_document_and_no_higher_rank(
     assert visible[0, 0].tolist() == expected
 
 
-def test_no_mask_is_made_where_none_is_needed() -> None:
+def test_mask_is_omitted_where_unneeded() -> None:
     assert Visibility().to_mask(3, 3) is None
     assert Visibility(causal=True).to_mask(3, 3) is None
     assert Visibility(causal=True).to_mask(3, 3, excluding_self=True) is not None
 
 
 @given(ranks, st.data())
-def test_a_window_binds_all_but_wide_tokens(rank: list[int], data) -> None:
+def test_window_restricts_all_but_global_tokens(rank: list[int], data) -> None:
     n = len(rank)
     window, queries = data.draw(st.integers(0, n)), data.draw(st.integers(1, n))
     wide = data.draw(st.lists(st.booleans(), min_size=n, max_size=n))
@@ -62,7 +60,7 @@ def test_a_window_binds_all_but_wide_tokens(rank: list[int], data) -> None:
     ]
 
 
-def test_what_does_not_fit_together_is_refused() -> None:
+def test_inconsistent_shapes_are_refused() -> None:
     ids = torch.zeros(2, 3, dtype=torch.long)
     with pytest.raises(ValueError, match=r"targets has shape \[2, 4\], inputs \[2, 3\]"):
         Batch(inputs=ids, targets=torch.zeros(2, 4, dtype=torch.long))
@@ -70,7 +68,7 @@ def test_what_does_not_fit_together_is_refused() -> None:
         Example(inputs=np.zeros(3, np.int64), targets=np.zeros(4, np.int64))
 
 
-def test_a_batch_moves_with_all_that_it_holds() -> None:
+def test_batch_moves_with_all_its_tensors() -> None:
     ids = torch.zeros(2, 3, dtype=torch.long)
     batch = Batch(inputs=ids, targets=ids, visibility=Visibility(document=ids, causal=True))
     moved = batch.to("meta")
@@ -80,7 +78,7 @@ def test_a_batch_moves_with_all_that_it_holds() -> None:
     assert moved.source is None
 
 
-def test_a_slice_of_a_text_is_a_text() -> None:
+def test_slice_of_tokens_is_tokens() -> None:
     text = Tokens(np.arange(5), np.arange(5, dtype=np.uint8))
     assert len(text) == 5
     assert text[1:3].ids.tolist() == [1, 2]
@@ -95,7 +93,7 @@ class Weights(Feature):
     weights: Any
 
 
-def test_a_feature_of_anyone_is_padded_checked_and_moved() -> None:
+def test_any_feature_is_padded_checked_and_moved() -> None:
     ids = np.arange(3)
     plain = Example(inputs=ids[:2], targets=ids[:2])
     weighed = Example(inputs=ids, targets=ids, features=(Weights(ids + 1),))

@@ -47,36 +47,36 @@ def model() -> Pipeline:
 
 
 @pytest.mark.parametrize("name", BUNDLED_MODELS)
-def test_a_model_in_the_package_is_whole_and_small(name: str) -> None:
+def test_bundled_model_is_complete_and_small(name: str) -> None:
     folder = BUNDLED_MODELS[name]
     assert (folder / "model.safetensors").stat().st_size <= 8_000_000
     assert sum(file.stat().st_size for file in folder.iterdir()) < 8_500_000
-    opened = load_folder(folder)
-    assert opened.tokenizer is not None
-    assert opened.tokenizer.vocab_size == opened.model.vocab_size
-    assert opened.missing == opened.unexpected == ()
-    assert all(p.isfinite().all() for p in opened.model.parameters())
-    card = (folder / "README.md").read_text(encoding="utf-8")
-    for said in ("license", "CC BY-SA", "Wikipedia", "limits", "bigram"):
-        assert said.lower() in card.lower(), said
+    loaded = load_folder(folder)
+    assert loaded.tokenizer is not None
+    assert loaded.tokenizer.vocab_size == loaded.model.vocab_size
+    assert loaded.missing == loaded.unexpected == ()
+    assert all(p.isfinite().all() for p in loaded.model.parameters())
+    preset = (folder / "README.md").read_text(encoding="utf-8")
+    for output in ("license", "CC BY-SA", "Wikipedia", "limits", "bigram"):
+        assert output.lower() in preset.lower(), output
     for line in (folder / "log.jsonl").read_text(encoding="utf-8").splitlines():
         json.loads(line)
 
 
-def test_it_fills_easy_blanks_with_words_that_fit(model: Pipeline) -> None:
+def test_it_fills_easy_blanks(model: Pipeline) -> None:
     for text, word in BLANKS.items():
         assert model.fill(text).blanks[0][0].text == word, text
-    said = model.fill("She opened the door and walked into the [MASK].").blanks[0]
-    assert "room" in [candidate.text for candidate in said]
+    filled = model.fill("She opened the door and walked into the [MASK].").blanks[0]
+    assert "room" in [candidate.text for candidate in filled]
 
 
-def test_it_knows_the_signs_of_print_and_of_the_keyboard(model: Pipeline) -> None:
+def test_it_knows_typographic_and_keyboard_characters(model: Pipeline) -> None:
     unknown = model.tokenizer.special_ids.unknown
     for text in [*TEXTS, '"It\'s late," she said -- and left...']:
         assert unknown not in model.tokenizer.encode(text).ids, text
 
 
-def test_its_hidden_states_and_tokens_are_those_of_transformers(model: Pipeline) -> None:
+def test_hidden_states_and_tokens_equal_transformers(model: Pipeline) -> None:
     transformers = pytest.importorskip("transformers")
     folder = BUNDLED_MODELS[NAME]
     theirs = transformers.AutoTokenizer.from_pretrained(folder)
@@ -93,7 +93,7 @@ def test_its_hidden_states_and_tokens_are_those_of_transformers(model: Pipeline)
         torch.testing.assert_close(ours, asked.hidden_states[-1], rtol=1e-4, atol=1e-4)
 
 
-def test_a_folder_of_the_same_name_comes_first(
+def test_folder_of_the_same_name_takes_precedence(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert resolve_model_folder(NAME) == BUNDLED_MODELS[NAME]
@@ -102,16 +102,16 @@ def test_a_folder_of_the_same_name_comes_first(
     assert resolve_model_folder(NAME) == Path(NAME)
 
 
-def test_fine_tuning_begins_with_its_backbone(model: Pipeline) -> None:
-    begun = load_initial_model(NAME, TASK, [])
-    assert begun.is_pretrained
+def test_fine_tuning_starts_from_its_backbone(model: Pipeline) -> None:
+    initial = load_initial_model(NAME, TASK, [])
+    assert initial.is_pretrained
     ours = model.model.own_weights()
-    for name, tensor in begun.build_model(0).own_weights().items():
+    for name, tensor in initial.build_model(0).own_weights().items():
         if name.startswith("backbone."):
             assert torch.equal(tensor, ours[name]), name
 
 
-def test_pretraining_goes_on_from_it(tmp_path: Path, model: Pipeline) -> None:
+def test_pretraining_continues_from_it(tmp_path: Path, model: Pipeline) -> None:
     (tmp_path / "text.txt").write_text(corpus(), encoding="utf-8")
     after: Any = pretrain(
         "bert-mini",
@@ -143,6 +143,6 @@ def test_it_is_listed_and_described(capsys: pytest.CaptureFixture[str], model: P
     assert NAME not in capsys.readouterr().out
 
 
-def test_where_it_lies_is_known_without_torch() -> None:
+def test_its_path_is_resolved_without_torch() -> None:
     code = "import sys, unmask.bundled.models; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -143,29 +143,29 @@ sys.exit(f"imported: {{heavy}}" if heavy else 0)
 
 
 @pytest.mark.parametrize(("name", "command"), TREE)
-def test_every_command_and_option_says_what_it_is(name: str, command: Any) -> None:
+def test_every_command_and_option_has_help(name: str, command: Any) -> None:
     assert command.help
     for parameter in command.params:
         assert parameter.help, f"{name}: {parameter.name}"
 
 
 @pytest.mark.parametrize(("name", "command"), TREE)
-def test_every_command_takes_json(name: str, command: Any) -> None:
+def test_every_command_accepts_json(name: str, command: Any) -> None:
     assert any("--json" in parameter.opts for parameter in command.params)
 
 
 @pytest.mark.parametrize(
     ("command", "option"), [("study", "study"), ("finetune", "tasks")], ids=["studies", "suites"]
 )
-def test_the_help_names_all_studies_and_suites(command: str, option: str) -> None:
+def test_help_lists_all_studies_and_suites(command: str, option: str) -> None:
     from unmask.studies.published_studies import STUDIES
     from unmask.tasks.suites.bundled import SUITES
 
-    (said,) = (one.help for one in dict(TREE)[command].params if one.name == option)
-    assert ", ".join(STUDIES if command == "study" else SUITES) + ", or" in said
+    (output,) = (one.help for one in dict(TREE)[command].params if one.name == option)
+    assert ", ".join(STUDIES if command == "study" else SUITES) + ", or" in output
 
 
-def test_the_choices_are_those_of_the_library() -> None:
+def test_choices_equal_those_of_the_library() -> None:
     from unmask.evaluation.likelihood import PseudoLikelihoodMasking
     from unmask.evaluation.sentence_embeddings import EmbeddingPooling
     from unmask.inference.export import MODEL_FORMATS
@@ -200,7 +200,7 @@ def test_the_choices_are_those_of_the_library() -> None:
 
 
 @pytest.mark.parametrize("name", ["pretrain", "prepare", "finetune", "demo", "align"])
-def test_all_that_a_function_takes_can_be_said_to_its_command(name: str) -> None:
+def test_every_function_argument_has_an_option(name: str) -> None:
     import unmask as package
     from unmask.jobs.demo import demo
 
@@ -211,13 +211,13 @@ def test_all_that_a_function_takes_can_be_said_to_its_command(name: str) -> None
     assert takes <= known
 
 
-def test_without_a_command_it_shows_its_help(unmask: Run) -> None:
-    said = unmask()
-    assert said.status == 0
-    assert all(f"  {name} " in said.out for name in COMMANDS)
+def test_help_is_shown_without_a_command(unmask: Run) -> None:
+    result = unmask()
+    assert result.status == 0
+    assert all(f"  {name} " in result.out for name in COMMANDS)
 
 
-def test_it_says_its_version(unmask: Run) -> None:
+def test_version_is_printed(unmask: Run) -> None:
     import unmask as package
 
     assert unmask("--version") == (0, f"{package.__version__}\n", "")
@@ -240,11 +240,11 @@ def test_it_says_its_version(unmask: Run) -> None:
         ("models all", "unexpected extra argument"),
     ],
 )
-def test_a_misspelled_command_is_told_in_one_line(words: str, line: str, unmask: Run) -> None:
-    said = unmask(*words.split())
-    check_mistake(said)
-    assert line.lower() in said.err.lower()
-    assert "--help" in said.err
+def test_misspelled_command_is_refused_in_one_line(words: str, line: str, unmask: Run) -> None:
+    result = unmask(*words.split())
+    check_mistake(result)
+    assert line.lower() in result.err.lower()
+    assert "--help" in result.err
 
 
 # What it prints
@@ -254,47 +254,47 @@ def test_models_are_listed_by_family(unmask: Run) -> None:
     names = [line.split()[0] for line in unmask("models", "--family", "gpt2").out.splitlines()]
     assert names == ["gpt2-mini", "gpt2", "gpt2-medium", "gpt2-large", "gpt2-xl"]
     facts = json.loads(unmask("models", "--json").out)
-    families = {card.family for card in MODELS.values()}
-    assert {card["family"] for card in facts} == families
+    families = {preset.family for preset in MODELS.values()}
+    assert {preset["family"] for preset in facts} == families
     check_mistake(unmask("models", "--family", "lama"), ", ".join(sorted(families)), "'lama'")
 
 
-def test_a_card_and_a_folder_are_described(unmask: Run, home: Path) -> None:
+def test_preset_and_folder_are_described(unmask: Run, home: Path) -> None:
     assert "110,106,428" in unmask("show", "bert-base").out
     facts = json.loads(unmask("show", home / "bert", "--json").out)
     assert facts["architecture"]["d_model"] == 32
     check_mistake(unmask("show", "bert-bse"), "unknown model 'bert-bse'", "'bert-base'")
 
 
-def test_a_run_says_where_it_is(unmask: Run, home: Path, tmp_path: Path) -> None:
+def test_run_shows_its_progress(unmask: Run, home: Path, tmp_path: Path) -> None:
     out = tmp_path / "run"
     words = ["pretrain", home / "small.toml", "--data", home / "text.txt", "--out", out]
-    said = unmask(*words, "--steps", 3, "--json")
-    facts = json.loads(said.out)
+    result = unmask(*words, "--steps", 3, "--json")
+    facts = json.loads(result.out)
     assert facts["folder"] == str(out)
     assert facts["evaluation"]["masked_loss"] > 0
-    assert "tokenizing: 30 documents" in said.err
-    assert "3/3  loss" in said.err
+    assert "tokenizing: 30 documents" in result.err
+    assert "3/3  loss" in result.err
 
 
-def test_a_quiet_run_says_nothing_on_the_way(unmask: Run, home: Path, tmp_path: Path) -> None:
+def test_quiet_run_prints_only_its_result(unmask: Run, home: Path, tmp_path: Path) -> None:
     words = ["pretrain", home / "small.toml", home / "text.txt", "--out", tmp_path / "run"]
-    said = unmask(*words, "--steps", 1, "--quiet")
-    assert said.err == ""
-    assert said.out == f"{tmp_path}/run: done; report in {tmp_path}/run/report.html\n"
+    result = unmask(*words, "--steps", 1, "--quiet")
+    assert result.err == ""
+    assert result.out == f"{tmp_path}/run: done; report in {tmp_path}/run/report.html\n"
 
 
-def test_of_several_processes_the_first_alone_says_that_it_is_done(
+def test_only_the_first_process_prints_the_result(
     unmask: Run, home: Path, tmp_path: Path, monkeypatch
 ) -> None:
     monkeypatch.setenv("RANK", "1")  # as torchrun does
     words = ["pretrain", home / "small.toml", home / "text.txt", "--steps", 1, "--quiet"]
     for n, how in enumerate(((), ("--json",))):
-        said = unmask(*words, "--out", tmp_path / f"{n}", *how)
-        assert (said.status, said.out, said.err) == (0, "", "")
+        result = unmask(*words, "--out", tmp_path / f"{n}", *how)
+        assert (result.status, result.out, result.err) == (0, "", "")
 
 
-def test_every_answer_is_json_if_asked(unmask: Run, home: Path, tmp_path: Path) -> None:
+def test_every_command_prints_json_on_request(unmask: Run, home: Path, tmp_path: Path) -> None:
     bert, text = home / "bert", home / "text.txt"
     words: list[list[object]] = [
         ["hide", bert, "the old king saw the gate", "--json"],
@@ -309,18 +309,18 @@ def test_every_answer_is_json_if_asked(unmask: Run, home: Path, tmp_path: Path) 
         ["report", bert, "--json"],
     ]
     for line in words:
-        said = unmask(*line)
-        assert said.status == 0, said
-        assert all(isinstance(json.loads(row), dict) for row in said.out.splitlines()), line
+        result = unmask(*line)
+        assert result.status == 0, result
+        assert all(isinstance(json.loads(row), dict) for row in result.out.splitlines()), line
 
 
-def test_texts_come_from_words_files_and_standard_input(unmask: Run, home: Path) -> None:
+def test_texts_come_from_arguments_files_and_stdin(unmask: Run, home: Path) -> None:
     tuned, (a, b) = home / "tuned", (text for text, _ in ROWS[:2])
     (home / "two.txt").write_text(f"{a}\n\n{b}\n")
 
     def answers(*words: object, stdin: bytes | None = None) -> list[tuple[str, str]]:
-        said = unmask("predict", tuned, *words, stdin=stdin)
-        return [(x["text"], x["label"]) for x in map(json.loads, said.out.splitlines())]
+        result = unmask("predict", tuned, *words, stdin=stdin)
+        return [(x["text"], x["label"]) for x in map(json.loads, result.out.splitlines())]
 
     expected = answers(a, b)
     assert [text for text, _ in expected] == [a, b]
@@ -332,27 +332,29 @@ def test_texts_come_from_words_files_and_standard_input(unmask: Run, home: Path)
     assert [text for text, _ in replaced] == ["the", "ol\ufffdd"]
 
 
-def test_an_empty_text_is_noted_once_and_not_among_the_answers(unmask: Run, home: Path) -> None:
-    said = unmask("predict", home / "tuned", "", "the king", " ")
-    assert [json.loads(line)["text"] for line in said.out.splitlines()] == ["", "the king", " "]
-    assert said.err == "an empty text is answered too; what is said of it rests on no word\n"
+def test_empty_text_is_noted_once_on_stderr(unmask: Run, home: Path) -> None:
+    result = unmask("predict", home / "tuned", "", "the king", " ")
+    assert [json.loads(line)["text"] for line in result.out.splitlines()] == ["", "the king", " "]
+    assert result.err == "an empty text is answered too; what is said of it rests on no word\n"
 
 
-def test_many_texts_are_answered_in_their_order(unmask: Run, home: Path, monkeypatch) -> None:
+def test_many_texts_are_answered_in_order(unmask: Run, home: Path, monkeypatch) -> None:
     texts = [text for text, _ in ROWS[:2]] * 3 + ["the gate"]
     together = unmask("fill", home / "bert", *(f"{text} [MASK]" for text in texts)).out
     monkeypatch.setattr("unmask.cli.inputs.TEXTS_PER_CALL", 2)
     given = "".join(f"{text} [MASK]\n" for text in texts).encode()
     assert unmask("fill", home / "bert", stdin=given).out == together
-    said = unmask("fill", home / "bert", stdin=given + b"nothing\n")
-    assert said.out == together.rsplit("\n", 3)[0] + "\n"  # what was answered is printed
-    check_mistake(said, "after the first 6 texts: text 2 has no blank")
+    result = unmask("fill", home / "bert", stdin=given + b"nothing\n")
+    assert result.out == together.rsplit("\n", 3)[0] + "\n"  # what was answered is printed
+    check_mistake(result, "after the first 6 texts: text 2 has no blank")
 
 
-def test_vectors_are_written_to_an_array(unmask: Run, home: Path, tmp_path: Path) -> None:
+def test_embeddings_are_written_to_an_array(unmask: Run, home: Path, tmp_path: Path) -> None:
 
-    said = unmask("embed", home / "bert", "--input", home / "text.txt", "--out", tmp_path / "v.npy")
-    assert said.status == 0
+    result = unmask(
+        "embed", home / "bert", "--input", home / "text.txt", "--out", tmp_path / "v.npy"
+    )
+    assert result.status == 0
     lines = (home / "text.txt").read_text().splitlines()
     assert np.load(tmp_path / "v.npy", allow_pickle=False).shape == (len(lines), 32)
 
@@ -365,86 +367,94 @@ BLANKS = {
 }
 
 
-def test_a_line_is_a_row_and_blank_ones_are_told(unmask: Run, home: Path, tmp_path: Path) -> None:
+def test_blank_lines_are_skipped_and_reported(unmask: Run, home: Path, tmp_path: Path) -> None:
     read = unmask("embed", home / "bert", "", "the king", "", "the gate", "").out
     expected = np.array([json.loads(line)["vector"] for line in read.splitlines()])
     out = tmp_path / "v.npy"
     for name, text in BLANKS.items():
         path = tmp_path / name
         path.write_text(text)
-        said = unmask("embed", home / "bert", "--input", path, "--out", out)
+        result = unmask("embed", home / "bert", "--input", path, "--out", out)
         first = "2, 4, 6" if name in ("lines.tsv", "lines.csv") else "1, 3, 5"
-        assert f"{path}: blank lines are answered as the empty text: {first}\n" in said.err
+        assert f"{path}: blank lines are answered as the empty text: {first}\n" in result.err
         np.testing.assert_allclose(np.load(out), expected, atol=1e-6)
         assert len(unmask("embed", home / "bert", "--input", path).out.splitlines()) == 5
-        said = unmask("generate", home / "gpt", "--input", path, "--max-new-tokens", "1", "--json")
-        assert [json.loads(line)["prompt"] for line in said.out.splitlines()] == [
+        result = unmask(
+            "generate", home / "gpt", "--input", path, "--max-new-tokens", "1", "--json"
+        )
+        assert [json.loads(line)["prompt"] for line in result.out.splitlines()] == [
             "the king",
             "the gate",
         ]
-        assert said.err == f"{path}: blank lines are skipped: {first}\n"
+        assert result.err == f"{path}: blank lines are skipped: {first}\n"
     path.write_text("n,text\n\n1,the king\n\n\n2,the gate\n\n")  # without a record
-    said = unmask("embed", home / "bert", "--input", path, "--out", out)
-    assert f"{path}: blank lines, which are no records, are skipped: 2, 4-5 (3 lines)" in said.err
+    result = unmask("embed", home / "bert", "--input", path, "--out", out)
+    assert f"{path}: blank lines, which are no records, are skipped: 2, 4-5 (3 lines)" in result.err
     np.testing.assert_allclose(np.load(out), expected[[1, 3]], atol=1e-6)
-    said = unmask("predict", home / "tuned", "--input", path)
-    assert [json.loads(line)["text"] for line in said.out.splitlines()] == ["the king", "the gate"]
-    assert said.err == f"{path}: blank lines are skipped: 2, 4-5 (3 lines)\n"
+    result = unmask("predict", home / "tuned", "--input", path)
+    assert [json.loads(line)["text"] for line in result.out.splitlines()] == [
+        "the king",
+        "the gate",
+    ]
+    assert result.err == f"{path}: blank lines are skipped: 2, 4-5 (3 lines)\n"
     path = tmp_path / "lines.txt"
-    said = unmask("embed", home / "bert", "--out", out, stdin=path.read_bytes())
-    assert "standard input: blank lines are answered as the empty text: 1, 3, 5\n" in said.err
+    result = unmask("embed", home / "bert", "--out", out, stdin=path.read_bytes())
+    assert "standard input: blank lines are answered as the empty text: 1, 3, 5\n" in result.err
     np.testing.assert_allclose(np.load(out), expected, atol=1e-6)
-    said = unmask("predict", home / "tuned", "--input", path)
-    assert [json.loads(line)["text"] for line in said.out.splitlines()] == ["the king", "the gate"]
-    assert said.err == f"{path}: blank lines are skipped: 1, 3\n"
+    result = unmask("predict", home / "tuned", "--input", path)
+    assert [json.loads(line)["text"] for line in result.out.splitlines()] == [
+        "the king",
+        "the gate",
+    ]
+    assert result.err == f"{path}: blank lines are skipped: 1, 3\n"
 
 
-def test_a_folder_without_a_tokenizer_converts_and_says_so(
+def test_folder_without_tokenizer_converts_with_a_note(
     unmask: Run, home: Path, tmp_path: Path
 ) -> None:
     bare = foreign(shutil.copytree(home / "bert", tmp_path / "bare"))
     for path in bare.glob("tokenizer*"):
         path.unlink()
-    said = unmask("convert", bare, tmp_path / "new")
-    assert said.out == f"{tmp_path}/new\n"
-    assert said.err == f"{bare}: has no tokenizer, so {tmp_path}/new has none either\n"
+    result = unmask("convert", bare, tmp_path / "new")
+    assert result.out == f"{tmp_path}/new\n"
+    assert result.err == f"{bare}: has no tokenizer, so {tmp_path}/new has none either\n"
     check_mistake(unmask("fill", tmp_path / "new", "a [MASK]"), "no tokenizer")
 
 
-def test_weights_that_a_folder_lacks_are_named(unmask: Run, home: Path, tmp_path: Path) -> None:
+def test_missing_weights_are_named(unmask: Run, home: Path, tmp_path: Path) -> None:
     from safetensors.torch import load_file, save_file
 
     folder = foreign(shutil.copytree(home / "bert", tmp_path / "bert"))
     tensors = load_file(folder / "model.safetensors")
     lost = {n: x for n, x in tensors.items() if n != "cls.predictions.transform.dense.weight"}
     save_file(lost, folder / "model.safetensors", {"format": "pt"})
-    said = unmask("fill", folder, "the [MASK]")
-    assert said.status == 0
-    assert "missing weights, randomly initialized: heads.language" in said.err
+    result = unmask("fill", folder, "the [MASK]")
+    assert result.status == 0
+    assert "missing weights, randomly initialized: heads.language" in result.err
 
 
-def test_a_part_is_used_without_a_word_about_the_heads_that_its_model_had(
-    unmask: Run, home: Path, tmp_path: Path
-) -> None:
+def test_adapter_hides_notes_about_base_heads(unmask: Run, home: Path, tmp_path: Path) -> None:
     words = ["finetune", home / "bert", "--task", "classify", "--train", home / "rows.tsv"]
     words += ["--tune", "prompt", "--epochs", 1, "--out", tmp_path / "run", "--quiet"]
     assert unmask(*words).status == 0
-    said = unmask("predict", tmp_path / "run", "the king")
-    assert (said.status, said.err) == (0, "")
+    result = unmask("predict", tmp_path / "run", "the king")
+    assert (result.status, result.err) == (0, "")
     for format in ("huggingface", "unmask"):
-        told = unmask("convert", tmp_path / "run", tmp_path / "new", "--to", format)
-        check_mistake(told, "prompt cannot be merged into", "LoRA, IA3 and BitFit can", "be copied")
+        output = unmask("convert", tmp_path / "run", tmp_path / "new", "--to", format)
+        check_mistake(
+            output, "prompt cannot be merged into", "LoRA, IA3 and BitFit can", "be copied"
+        )
         assert not (tmp_path / "new").exists()
 
 
-def test_the_mean_of_the_last_checkpoints_is_that_by_hand(
+def test_average_of_last_checkpoints_equals_hand_computation(
     unmask: Run, home: Path, tmp_path: Path
 ) -> None:
-    places = sorted((home / "bert" / "checkpoints").iterdir())
-    states = [load_file(place / "model.safetensors") for place in places]
+    locations = sorted((home / "bert" / "checkpoints").iterdir())
+    states = [load_file(position / "model.safetensors") for position in locations]
     assert len(states) == 2
-    said = unmask("convert", home / "bert", tmp_path / "mean", "--average", 2)
-    assert (said.status, said.out, said.err) == (0, f"{tmp_path}/mean\n", "")
+    result = unmask("convert", home / "bert", tmp_path / "mean", "--average", 2)
+    assert (result.status, result.out, result.err) == (0, f"{tmp_path}/mean\n", "")
     found = load(tmp_path / "mean").model.own_weights()
     one, two = ([state[name] for name in found] for state in states)
     for name, a, b in zip(found, one, two, strict=True):
@@ -452,7 +462,7 @@ def test_the_mean_of_the_last_checkpoints_is_that_by_hand(
     assert any(not torch.equal(a, b) for a, b in zip(one, two, strict=True))
 
 
-def test_a_mean_that_there_is_not_is_told(unmask: Run, home: Path, tmp_path: Path) -> None:
+def test_impossible_average_is_refused(unmask: Run, home: Path, tmp_path: Path) -> None:
     run, new = tmp_path / "run", tmp_path / "new"
     shutil.copytree(home / "bert", run)
     check_mistake(
@@ -470,18 +480,18 @@ def test_a_mean_that_there_is_not_is_told(unmask: Run, home: Path, tmp_path: Pat
     assert not new.exists()
 
 
-def test_a_head_that_transformers_lacks_is_told_when_it_is_converted(
+def test_head_unknown_to_transformers_is_reported_on_convert(
     unmask: Run, home: Path, tmp_path: Path
 ) -> None:
     words = ["finetune", home / "bert", "--task", "classify", "--train", home / "rows.tsv"]
     words += ["--option", "pooling=mean", "--epochs", 1, "--out", tmp_path / "run", "--quiet"]
     assert unmask(*words).status == 0
-    said = unmask("convert", tmp_path / "run", tmp_path / "new")
-    assert said.out == f"{tmp_path}/new\n"
-    assert said.err.startswith(
+    result = unmask("convert", tmp_path / "run", tmp_path / "new")
+    assert result.out == f"{tmp_path}/new\n"
+    assert result.err.startswith(
         f"{tmp_path}/new: its head is SequenceClassification(pooling='mean'), which transfor"
     )
-    assert said.err.count("\n") == 1
+    assert result.err.count("\n") == 1
     answers = [unmask("predict", tmp_path / name, "the king").out for name in ("run", "new")]
     assert answers[0] == answers[1]
 
@@ -514,7 +524,7 @@ def test_a_head_that_transformers_lacks_is_told_when_it_is_converted(
         ("prepare {}/text.txt --model bret-mini", "did you mean 'bert-mini'"),
     ],
 )
-def test_a_mistake_in_preparing_is_told_and_leaves_nothing(
+def test_preparation_mistake_is_reported_and_leaves_nothing(
     words: str, line: str, unmask: Run, home: Path, tmp_path: Path
 ) -> None:
     check_mistake(
@@ -524,9 +534,7 @@ def test_a_mistake_in_preparing_is_told_and_leaves_nothing(
 
 
 @pytest.mark.parametrize("name", ["bad.txt", "nul.txt", "surrogate.jsonl"])
-def test_bytes_that_are_no_text_can_be_replaced(
-    name: str, unmask: Run, home: Path, tmp_path: Path
-) -> None:
+def test_invalid_bytes_can_be_replaced(name: str, unmask: Run, home: Path, tmp_path: Path) -> None:
     out = tmp_path / "run"
     words = ["pretrain", home / "small.toml", "--data", home / name, "--out", out, "--quiet"]
     words += ["--vocab-size", 40, "--steps", 1, "--set", "dev_fraction=0", "--objective", "mlm"]
@@ -605,7 +613,7 @@ def test_bytes_that_are_no_text_can_be_replaced(
         ("{}/small.toml {}/text.txt --from hf:no/where", "hf:no/where: cannot be fetched"),
     ],
 )
-def test_a_mistake_in_pretraining_is_told_and_leaves_nothing(
+def test_pretraining_mistake_is_reported_and_leaves_nothing(
     words: str, line: str, unmask: Run, home: Path, tmp_path: Path
 ) -> None:
     words = words.format(*[home] * 4)
@@ -613,7 +621,7 @@ def test_a_mistake_in_pretraining_is_told_and_leaves_nothing(
     assert not (tmp_path / "run").exists()
 
 
-def test_folders_that_are_no_run_are_refused(unmask: Run, home: Path, tmp_path: Path) -> None:
+def test_folders_without_a_run_are_refused(unmask: Run, home: Path, tmp_path: Path) -> None:
     words = ["pretrain", home / "small.toml", home / "text.txt", "--quiet", "--out"]
     check_mistake(unmask(*words, home / "thesis"), "thesis: holds files, but not a run")
     check_mistake(unmask(*words, home / "thesis", "--resume"), "holds files, but not a run")
@@ -681,7 +689,7 @@ def test_folders_that_are_no_run_are_refused(unmask: Run, home: Path, tmp_path: 
         ("--task regress --train {}/numbers.tsv", "numbers.tsv:3: 'score' must be a number"),
     ],
 )
-def test_a_mistake_in_fine_tuning_is_told_and_leaves_nothing(
+def test_fine_tuning_mistake_is_reported_and_leaves_nothing(
     words: str, line: str, unmask: Run, home: Path, tmp_path: Path
 ) -> None:
     words = words.format(*[home] * 2)
@@ -758,16 +766,16 @@ def test_a_mistake_in_fine_tuning_is_told_and_leaves_nothing(
         ("hide {}/bert the --seed -1", "seed must be at least 0, got -1"),
     ],
 )
-def test_a_mistake_in_using_a_model_is_told(words: str, line: str, unmask: Run, home: Path) -> None:
+def test_inference_mistake_is_reported(words: str, line: str, unmask: Run, home: Path) -> None:
     check_mistake(unmask(*words.format(*[home] * 3).split()), line)
 
 
-def test_a_prompt_longer_than_the_positions_is_told(unmask: Run, home: Path) -> None:
-    said = unmask("generate", home / "gpt", "--prompt", "the king " * 600)
-    check_mistake(said, "512 positions")
+def test_prompt_beyond_the_positions_is_refused(unmask: Run, home: Path) -> None:
+    result = unmask("generate", home / "gpt", "--prompt", "the king " * 600)
+    check_mistake(result, "512 positions")
 
 
-def test_generation_by_options_is_that_of_the_library(unmask: Run, home: Path) -> None:
+def test_generation_options_equal_the_library(unmask: Run, home: Path) -> None:
     import unmask as library
 
     model = library.load(home / "gpt")
@@ -775,9 +783,9 @@ def test_generation_by_options_is_that_of_the_library(unmask: Run, home: Path) -
     words += ["--prompt", "the king", "--prompt", ""]
 
     def texts(*more: object) -> list[str]:
-        said = unmask(*words, *more, "--json")
-        assert said.status == 0, said
-        return [json.loads(line)["text"] for line in said.out.splitlines()]
+        result = unmask(*words, *more, "--json")
+        assert result.status == 0, result
+        return [json.loads(line)["text"] for line in result.out.splitlines()]
 
     for options, how in (
         (
@@ -800,7 +808,7 @@ def test_generation_by_options_is_that_of_the_library(unmask: Run, home: Path) -
     assert long.out.startswith("the king " * 600)
 
 
-def test_several_answers_are_shown_with_their_scores(unmask: Run, home: Path) -> None:
+def test_several_generations_are_shown_with_scores(unmask: Run, home: Path) -> None:
     words = ["generate", home / "gpt", "--prompt", "the"]
     for more in (["--beams", 3, "--n-best", 2], ["--choice", " king", "--choice", " sea"]):
         lines = unmask(*words, *more).out.splitlines()
@@ -815,11 +823,11 @@ def test_several_answers_are_shown_with_their_scores(unmask: Run, home: Path) ->
         assert facts["text"] == facts["best"][0]["text"]
 
 
-def test_a_draft_says_the_same_and_tells_how_well_it_guessed(unmask: Run, home: Path) -> None:
+def test_draft_gives_equal_text_and_reports_acceptance(unmask: Run, home: Path) -> None:
     words = ["generate", home / "gpt", "--prompt", "the king", "--max-new-tokens", 8]
-    said = unmask(*words, "--draft", home / "gpt", "--draft-tokens", 3)
-    assert said.out == unmask(*words).out
-    assert said.err.startswith("draft: 100% of ")
+    result = unmask(*words, "--draft", home / "gpt", "--draft-tokens", 3)
+    assert result.out == unmask(*words).out
+    assert result.err.startswith("draft: 100% of ")
 
 
 class Watched(io.StringIO):
@@ -838,7 +846,7 @@ class Watched(io.StringIO):
             raise KeyboardInterrupt
 
 
-def test_text_comes_as_it_is_said_on_a_terminal(unmask: Run, home: Path, monkeypatch) -> None:
+def test_text_is_streamed_to_a_terminal(unmask: Run, home: Path, monkeypatch) -> None:
     words = ["generate", home / "gpt", "--prompt", "the king", "--max-new-tokens", 8]
     expected = unmask(*words).out
     for terminal, more, streams in (
@@ -857,18 +865,16 @@ def test_text_comes_as_it_is_said_on_a_terminal(unmask: Run, home: Path, monkeyp
             assert out.getvalue() == expected
 
 
-def test_a_stream_that_is_interrupted_keeps_what_was_said(
-    unmask: Run, home: Path, monkeypatch
-) -> None:
+def test_interrupted_stream_keeps_its_text(unmask: Run, home: Path, monkeypatch) -> None:
     words = ["generate", home / "gpt", "--prompt", "the king", "--max-new-tokens", 20]
     expected = unmask(*words).out
     out = Watched(terminal=True, until=4)
     monkeypatch.setattr(sys, "stdout", out)
     assert cli.run([str(word) for word in words]) == 130
-    said = out.getvalue()
-    assert said.endswith("\n")
-    assert len("the king") < len(said) < len(expected)
-    assert expected.startswith(said[:-1])
+    output = out.getvalue()
+    assert output.endswith("\n")
+    assert len("the king") < len(output) < len(expected)
+    assert expected.startswith(output[:-1])
 
 
 LACKING = """
@@ -882,7 +888,7 @@ for allocate in (lambda: torch.empty(2**45), lambda: np.empty(2**46), lambda: by
 """A process that was refused memory gets it from elsewhere from then on: one of its own."""
 
 
-def test_memory_that_is_not_there_is_told_in_one_line() -> None:
+def test_out_of_memory_is_reported_in_one_line() -> None:
     done = subprocess.run([sys.executable, "-c", LACKING], capture_output=True, text=True)
     assert (done.returncode, done.stdout) == (0, "")
     more = "; use shorter texts, smaller batches or a smaller model"
@@ -893,7 +899,7 @@ def test_memory_that_is_not_there_is_told_in_one_line() -> None:
     ]
 
 
-def test_an_error_of_the_program_is_no_lack_of_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_program_error_is_not_reported_as_out_of_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     def fault(*_: object, **__: object) -> None:
         raise RuntimeError("mat1 and mat2 shapes cannot be multiplied")
 
@@ -902,7 +908,7 @@ def test_an_error_of_the_program_is_no_lack_of_memory(monkeypatch: pytest.Monkey
         cli.run(["show", "bert-tiny"])
 
 
-def test_a_line_is_one_text_however_long(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_line_is_one_text_up_to_a_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "long.txt"
     path.write_text("a b " * 2**20 + "c d\nshort\n")
     assert [len(text) for text in read_texts(None, path, None, "strict")] == [2**22 + 3, 5]
@@ -912,9 +918,7 @@ def test_a_line_is_one_text_however_long(tmp_path: Path, monkeypatch: pytest.Mon
 
 
 @pytest.mark.parametrize("command", ["fill", "predict", "embed", "generate"])
-def test_standard_input_that_holds_no_text_is_told(
-    command: str, unmask: Run, home: Path, monkeypatch
-) -> None:
+def test_invalid_stdin_is_refused(command: str, unmask: Run, home: Path, monkeypatch) -> None:
     model = home / {"predict": "tuned", "generate": "gpt"}.get(command, "bert")
     check_mistake(unmask(command, model, stdin=b""), "standard input: no text;")
     check_mistake(unmask(command, model, stdin=b"\n \n"), "standard input: no text;")
@@ -923,7 +927,7 @@ def test_standard_input_that_holds_no_text_is_told(
     check_mistake(unmask(command, model), "standard input is closed")
 
 
-def test_a_word_of_the_command_line_that_is_no_text_is_told(unmask: Run, home: Path) -> None:
+def test_invalid_argument_text_is_refused(unmask: Run, home: Path) -> None:
     check_mistake(unmask("fill", home / "bert", "a [MASK] \udcff"), "not UTF-8 at character 10")
 
 
@@ -954,7 +958,7 @@ def change_config(folder: Path, **fields: object) -> None:
 
 def another_family(folder: Path) -> str:
     change_config(folder, model_type="mamba")
-    known = sorted({card.config_mapping.model_type for card in MODELS.values()})
+    known = sorted({preset.config_mapping.model_type for preset in MODELS.values()})
     return f"config.json: model_type 'mamba' is not one of {known}"
 
 
@@ -975,11 +979,11 @@ def no_json(folder: Path) -> str:
 
 def large_tokenizer(folder: Path) -> str:
     path = folder / "tokenizer.json"
-    said = json.loads(path.read_text())
-    vocabulary = said["model"]["vocab"]
+    facts = json.loads(path.read_text())
+    vocabulary = facts["model"]["vocab"]
     n = len(vocabulary)
     vocabulary |= {f"word{i}": n + i for i in range(50)}
-    path.write_text(json.dumps(said))
+    path.write_text(json.dumps(facts))
     return f"the tokenizer has {n + 50} ids, but the model only {n} token vectors"
 
 
@@ -1009,7 +1013,7 @@ def no_pickle(folder: Path) -> str:
         large_tokenizer, evil_weights, no_pickle,
     ],
 )  # fmt: skip
-def test_a_damaged_model_is_told(
+def test_damaged_model_is_refused(
     damage: Callable[[Path], str], unmask: Run, home: Path, tmp_path: Path, monkeypatch
 ) -> None:
     ignored = shutil.ignore_patterns("checkpoints", "data")
@@ -1019,7 +1023,7 @@ def test_a_damaged_model_is_told(
     assert not (ROOT / "pwned").exists()
 
 
-def test_code_that_a_folder_names_is_not_run(unmask: Run, home: Path, tmp_path: Path) -> None:
+def test_code_in_a_model_folder_is_not_run(unmask: Run, home: Path, tmp_path: Path) -> None:
     folder = foreign(shutil.copytree(home / "bert", tmp_path / "m"))
     change_config(folder, auto_map={"AutoModel": "evil.Model"})
     (folder / "evil.py").write_text(f"open({str(tmp_path / 'pwned')!r}, 'w')")
@@ -1027,7 +1031,7 @@ def test_code_that_a_folder_names_is_not_run(unmask: Run, home: Path, tmp_path: 
     assert not (tmp_path / "pwned").exists()
 
 
-def test_a_damaged_run_is_told(unmask: Run, home: Path, tmp_path: Path) -> None:
+def test_damaged_run_is_refused(unmask: Run, home: Path, tmp_path: Path) -> None:
     def resumed() -> Said:
         return unmask("pretrain", "--out", tmp_path / "run", "--resume", "--quiet")
 
@@ -1043,13 +1047,13 @@ def test_a_damaged_run_is_told(unmask: Run, home: Path, tmp_path: Path) -> None:
     (fresh() / "unmask.json").write_text("{")
     check_mistake(resumed(), "unmask.json: not JSON")
     facts = fresh() / "unmask.json"
-    said = json.loads(facts.read_text())
-    said["recipe"]["lenght"] = 3
-    facts.write_text(json.dumps(said))
+    record = json.loads(facts.read_text())
+    record["recipe"]["lenght"] = 3
+    facts.write_text(json.dumps(record))
     check_mistake(resumed(), "unmask.json: recipe: unknown key 'lenght'")
 
 
-def test_names_may_hold_spaces_and_any_letters(unmask: Run, home: Path, tmp_path: Path) -> None:
+def test_names_may_contain_spaces_and_any_letters(unmask: Run, home: Path, tmp_path: Path) -> None:
     folder = tmp_path / "Märchen  und 物語 😀"
     folder.mkdir()
     shutil.copy(home / "text.txt", folder / "ein Text.txt")
@@ -1057,17 +1061,17 @@ def test_names_may_hold_spaces_and_any_letters(unmask: Run, home: Path, tmp_path
     assert unmask("prepare", folder, "--out", folder / "in Zahlen", *words).status == 0
     words = ["bert-tiny", "--data", folder / "in Zahlen", "--sequence-length", 32, "--steps", 1]
     words += ["--set", "batch_tokens=64", "--quiet"]
-    said = unmask("pretrain", *words, "--out", folder / "ein Lauf")
-    assert said.status == 0, said
-    assert str(folder / "ein Lauf") in said.out
-    said = unmask("prepare", f"{folder}/no\n\x1b[31mfile", "--out", tmp_path / "x")
-    check_mistake(said, "no\\n\\x1b[31mfile: no file matches")
+    result = unmask("pretrain", *words, "--out", folder / "ein Lauf")
+    assert result.status == 0, result
+    assert str(folder / "ein Lauf") in result.out
+    result = unmask("prepare", f"{folder}/no\n\x1b[31mfile", "--out", tmp_path / "x")
+    check_mistake(result, "no\\n\\x1b[31mfile: no file matches")
 
 
 # What is nobody's mistake
 
 
-def test_an_error_of_ours_is_not_hidden(unmask: Run, monkeypatch) -> None:
+def test_internal_error_is_not_hidden(unmask: Run, monkeypatch) -> None:
     import unmask as package
 
     def fail(name: str) -> None:
@@ -1078,13 +1082,13 @@ def test_an_error_of_ours_is_not_hidden(unmask: Run, monkeypatch) -> None:
         unmask("fill", "bert-mini", "[MASK]")
 
 
-def test_the_way_to_an_error_is_shown_if_asked(unmask: Run) -> None:
+def test_traceback_is_shown_on_request(unmask: Run) -> None:
     with pytest.raises(ValueError, match="unknown model"):
         unmask("--traceback", "show", "nothing")
 
 
 @pytest.mark.parametrize("steps", [1, 2, 20])
-def test_a_loss_that_is_no_number_ends_with_status_1(
+def test_non_finite_loss_exits_with_status_1(
     steps: int, unmask: Run, home: Path, tmp_path: Path, monkeypatch
 ) -> None:
     from unmask.training.config import Recipe
@@ -1095,16 +1099,16 @@ def test_a_loss_that_is_no_number_ends_with_status_1(
     wrong = "learning_rate must be above 0 and at most 1000"
     check_mistake(unmask(*words, "--set", "learning_rate=1e30"), wrong)
     monkeypatch.setattr(Recipe, "learning_rate_at", lambda recipe, step: 1e30)
-    said = unmask(*words)
-    assert said.status == 1
-    assert len(said.err.splitlines()) == 1
-    assert "not finite" in said.err
+    result = unmask(*words)
+    assert result.status == 1
+    assert len(result.err.splitlines()) == 1
+    assert "not finite" in result.err
     assert not (tmp_path / "run" / "config.json").exists()
     assert not list(tmp_path.glob("run/checkpoints/step-*"))
 
 
 @pytest.mark.parametrize("words", ["fill {} a_[MASK]", "embed {} a", "evaluate {} --data {}/t.txt"])
-def test_a_model_that_says_no_numbers_is_refused(
+def test_model_with_non_finite_outputs_is_refused(
     words: str, unmask: Run, home: Path, tmp_path: Path
 ) -> None:
     import torch
@@ -1118,10 +1122,12 @@ def test_a_model_that_says_no_numbers_is_refused(
                 x.fill_(1e30)
     model.save(tmp_path / "ruined")
     (tmp_path / "ruined" / "t.txt").write_text("a fox saw the gate at night.\n" * 9)
-    said = unmask(*(w.replace("_", " ").format(*[tmp_path / "ruined"] * 2) for w in words.split()))
-    assert said.status == 2
-    assert said.out == ""
-    assert "not finite" in said.err.splitlines()[-1]
+    result = unmask(
+        *(w.replace("_", " ").format(*[tmp_path / "ruined"] * 2) for w in words.split())
+    )
+    assert result.status == 2
+    assert result.out == ""
+    assert "not finite" in result.err.splitlines()[-1]
 
 
 def in_shell(words: str, **more: Any) -> subprocess.CompletedProcess[str]:
@@ -1131,7 +1137,7 @@ def in_shell(words: str, **more: Any) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_a_reader_that_has_enough_is_no_error() -> None:
+def test_closed_output_pipe_is_no_error() -> None:
     done = in_shell("models --json | head -c 1; exit ${PIPESTATUS[0]}")
     assert done.stdout == "["
     assert done.stderr == ""
@@ -1139,7 +1145,7 @@ def test_a_reader_that_has_enough_is_no_error() -> None:
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full here")
-def test_output_that_finds_no_room_is_told() -> None:
+def test_full_output_device_is_reported() -> None:
     done = in_shell("models > /dev/full")
     assert (done.returncode, done.stderr) == (2, "unmask: no space left on device\n")
 
@@ -1153,7 +1159,7 @@ def drop_privileges() -> None:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="permissions are tested on Linux")
-def test_what_may_not_be_read_or_written_is_told(home: Path, tmp_path: Path) -> None:
+def test_permission_errors_are_reported(home: Path, tmp_path: Path) -> None:
     (tmp_path / "secret.txt").write_text("text")
     (tmp_path / "secret.txt").chmod(0)
     (tmp_path / "fixed").mkdir(mode=0o555)
@@ -1197,7 +1203,7 @@ def learned(out: Path) -> list[bytes]:
     return [p.read_bytes() for p in [*files, out / "model.safetensors", out / "log.jsonl"]]
 
 
-def test_a_run_that_is_stopped_goes_on_to_the_same_result(
+def test_stopped_run_resumes_to_the_same_result(
     unmask: Run, home: Path, tmp_path: Path, monkeypatch
 ) -> None:
     from unmask.training.log import TrainingLog
@@ -1213,8 +1219,12 @@ def test_a_run_that_is_stopped_goes_on_to_the_same_result(
 
     monkeypatch.setattr(TrainingLog, "__call__", press_ctrl_c)
     out = tmp_path / "run"
-    said = unmask(*words, "--out", out, "--quiet")
-    assert said == (130, "", f"unmask: {out}: stopped after step 7 of 12; continue with --resume\n")
+    result = unmask(*words, "--out", out, "--quiet")
+    assert result == (
+        130,
+        "",
+        f"unmask: {out}: stopped after step 7 of 12; continue with --resume\n",
+    )
     check_mistake(unmask("fill", out, "a [MASK]"), "has not ended")
     assert unmask("pretrain", "--out", out, "--resume", "--quiet").status == 0
     assert learned(out) == learned(tmp_path / "whole")
@@ -1222,7 +1232,7 @@ def test_a_run_that_is_stopped_goes_on_to_the_same_result(
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 @pytest.mark.parametrize("command", ["prepare", "pretrain"])
-def test_each_signal_ends_the_preparation_with_a_hint(
+def test_each_signal_ends_preparation_with_a_hint(
     command: str, number: int, unmask: Run, home: Path, tmp_path: Path, monkeypatch
 ) -> None:
     def stopped(*_: object) -> None:
@@ -1234,12 +1244,12 @@ def test_each_signal_ends_the_preparation_with_a_hint(
     monkeypatch.setattr("unmask.jobs.pretrain.corpus.load_or_train_tokenizer", stopped)
     words = {"prepare": ["prepare", home / "text.txt"], "pretrain": [
         "pretrain", home / "small.toml", home / "text.txt", "--steps", 3]}  # fmt: skip
-    said = unmask(*words[command], "--out", out, "--quiet")
+    result = unmask(*words[command], "--out", out, "--quiet")
     hint = {"prepare": "the same command continues", "pretrain": "continue with --resume"}[command]
-    assert said == (128 + number, "", f"unmask: {out}: interrupted; {hint}\n")
+    assert result == (128 + number, "", f"unmask: {out}: interrupted; {hint}\n")
 
 
-def test_the_status_is_said_wherever_in_python_the_signal_came(tmp_path: Path) -> None:
+def test_signal_status_is_returned_from_anywhere_in_python(tmp_path: Path) -> None:
     lines = (
         "import os, signal",
         "from unmask.cli import errors, main as cli",
@@ -1280,7 +1290,7 @@ def test_ctrl_c_at_a_terminal_ends_all_processes_of_a_run(home: Path, tmp_path: 
     assert "Traceback" not in err
 
 
-def test_a_command_that_is_stopped_says_so(unmask: Run, home: Path, tmp_path, monkeypatch) -> None:
+def test_interrupted_command_says_so(unmask: Run, home: Path, tmp_path, monkeypatch) -> None:
     from unmask.evaluation import sentence_embeddings
     from unmask.jobs import prepare
 
@@ -1289,11 +1299,11 @@ def test_a_command_that_is_stopped_says_so(unmask: Run, home: Path, tmp_path, mo
 
     monkeypatch.setattr(prepare, "write_shards", stop)
     words = ["prepare", home / "text.txt", "--tokenizer", home / "bert", "--quiet"]
-    said = unmask(*words, "--out", tmp_path / "p")
-    assert said == (130, "", f"unmask: {tmp_path}/p: interrupted; the same command continues\n")
+    result = unmask(*words, "--out", tmp_path / "p")
+    assert result == (130, "", f"unmask: {tmp_path}/p: interrupted; the same command continues\n")
     words = ["pretrain", home / "small.toml", home / "text.txt", "--quiet"]
-    said = unmask(*words, "--out", tmp_path / "r")
-    assert said == (130, "", f"unmask: {tmp_path}/r: interrupted; continue with --resume\n")
+    result = unmask(*words, "--out", tmp_path / "r")
+    assert result == (130, "", f"unmask: {tmp_path}/r: interrupted; continue with --resume\n")
     monkeypatch.undo()
     assert unmask("pretrain", "--out", tmp_path / "r", "--resume", "--steps", 6).status == 2
     words = ["pretrain", home / "small.toml", home / "text.txt", "--quiet"]
@@ -1305,8 +1315,8 @@ def test_a_command_that_is_stopped_says_so(unmask: Run, home: Path, tmp_path, mo
 class Disk:
     """A small disk of its own."""
 
-    def __init__(self, place: Path) -> None:
-        self.place = place
+    def __init__(self, position: Path) -> None:
+        self.place = position
 
     def resize(self, size: str, how: str = "remount,") -> None:
         options = ["-t", "tmpfs", "-o", f"{how}size={size}", "tmpfs", str(self.place)]
@@ -1319,33 +1329,33 @@ class Disk:
 def disk(tmp_path: Path) -> Iterator[Disk]:
     if sys.platform != "linux" or not shutil.which("mount"):
         pytest.skip("a disk to fill is mounted on Linux only")
-    place = tmp_path / "disk"
-    place.mkdir()
-    disk = Disk(place)
+    location = tmp_path / "disk"
+    location.mkdir()
+    disk = Disk(location)
     disk.resize("8k", how="")
     yield disk
-    subprocess.run(["umount", "-l", place], check=True)
+    subprocess.run(["umount", "-l", location], check=True)
 
 
 FULL = "no space left on device"
 
 
-def test_preparing_on_a_full_disk_can_go_on(unmask: Run, home: Path, disk: Disk) -> None:
+def test_preparation_resumes_after_a_full_disk(unmask: Run, home: Path, disk: Disk) -> None:
     disk.resize("60k")
     words = ["prepare", home / "text.txt", "--tokenizer", home / "bert", "--quiet"]
     big = home / "big.txt"
     big.write_text(corpus(600))
     words[1] = big
     check_mistake(unmask(*words, "--out", disk.place / "p"), FULL)
-    said = unmask("pretrain", "bert-tiny", "--data", disk.place / "p", "--out", home / "zz")
-    check_mistake(said, "is unfinished", "prepare it again")
+    result = unmask("pretrain", "bert-tiny", "--data", disk.place / "p", "--out", home / "zz")
+    check_mistake(result, "is unfinished", "prepare it again")
     disk.resize("20m")
     assert unmask(*words, "--out", disk.place / "p").status == 0
 
 
 # In turn, no room is left: for the tokens, for the first checkpoint, for the third.
 @pytest.mark.parametrize("size", ["16k", "100k", "500k"])
-def test_pretraining_on_a_full_disk_can_go_on(
+def test_pretraining_resumes_after_a_full_disk(
     size: str, unmask: Run, home: Path, disk: Disk
 ) -> None:
     words = ["pretrain", home / "small.toml", home / "text.txt", "--steps", 12, "--quiet"]
@@ -1361,9 +1371,7 @@ def test_pretraining_on_a_full_disk_can_go_on(
     assert learned(out) == learned(whole)
 
 
-def test_a_trained_model_that_finds_no_room_is_written_later(
-    unmask: Run, home: Path, disk: Disk
-) -> None:
+def test_trained_model_is_saved_after_a_full_disk(unmask: Run, home: Path, disk: Disk) -> None:
     disk.resize("20m")
     out = Path(shutil.copytree(home / "bert", disk.place / "run"))
     (out / "config.json").unlink()
@@ -1377,7 +1385,7 @@ def test_a_trained_model_that_finds_no_room_is_written_later(
     assert learned(out) == learned(home / "bert")
 
 
-def test_what_finds_no_room_is_absent(unmask: Run, home: Path, disk: Disk) -> None:
+def test_unwritable_output_is_absent(unmask: Run, home: Path, disk: Disk) -> None:
     check_mistake(unmask("convert", home / "bert", disk.place / "c"), FULL)
     (home / "no_blanks.txt").write_text("the old king saw\n" * 60)
     words = ["embed", home / "bert", "--input", home / "no_blanks.txt", "--out"]
@@ -1390,7 +1398,7 @@ def test_what_finds_no_room_is_absent(unmask: Run, home: Path, disk: Disk) -> No
 
 
 @pytest.mark.parametrize("path", sorted((ROOT / "recipes").glob("*.toml")), ids=lambda p: p.stem)
-def test_the_repositorys_recipes_can_be_read(path: Path) -> None:
+def test_recipes_of_the_repository_are_readable(path: Path) -> None:
     from unmask.jobs.pretrain.apply_recipe import apply_recipe
     from unmask.jobs.pretrain.resolve_options import preset_recipe
     from unmask.training import config as recipes
@@ -1401,7 +1409,7 @@ def test_the_repositorys_recipes_can_be_read(path: Path) -> None:
     assert recipe != preset_recipe(recipe.model)
 
 
-def test_what_a_stranger_tries_is_told_with_its_place(unmask: Run, home: Path) -> None:
+def test_common_mistakes_are_reported_with_their_place(unmask: Run, home: Path) -> None:
     (home / "ab.vec").write_text("3 2\na 1 0\nb 0 1\nc 1 1\n")
     check_mistake(unmask("embed", home / "bert", "x", "--out", home / "void"), f"{home / 'void'}")
     check_mistake(
@@ -1410,7 +1418,7 @@ def test_what_a_stranger_tries_is_told_with_its_place(unmask: Run, home: Path) -
     )
     words = ["picture", home / "ab.vec", "--out", home / "ab.svg", "--seed", -1]
     check_mistake(unmask(*words), "seed must be from 0 to 2^32 - 1, got -1")
-    said = unmask("embed", home / "ab.vec", "a", "zzz")
-    assert said.status == 0
-    assert "a text contains no word with a vector" in said.err
+    result = unmask("embed", home / "ab.vec", "a", "zzz")
+    assert result.status == 0
+    assert "a text contains no word with a vector" in result.err
     assert unmask("embed", home / "ab.vec", "a").err == ""

@@ -52,7 +52,7 @@ shapes = st.one_of(
         size=st.none() | integers,
     )
 )
-def test_what_is_written_is_read_again(drawing: Drawing) -> None:
+def test_written_values_read_back(drawing: Drawing) -> None:
     assert from_dict(Drawing, to_dict(drawing)) == drawing
 
 
@@ -87,12 +87,12 @@ def test_what_is_written_is_read_again(drawing: Drawing) -> None:
         ([], "Drawing must be a table"),
     ],
 )
-def test_a_mistake_is_told_with_its_place_and_what_is_allowed(data: Any, message: str) -> None:
+def test_mistake_is_reported_with_place_and_allowed_values(data: Any, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         from_dict(Drawing, data)
 
 
-def test_a_field_is_changed_by_its_path() -> None:
+def test_field_is_set_by_its_path() -> None:
     drawing = Drawing(name="a", shape=Square(3))
     assert set_value(drawing, "shape.side", 4) == Drawing(name="a", shape=Square(4))
     assert set_value(drawing, "size", 7).size == 7
@@ -102,12 +102,12 @@ def test_a_field_is_changed_by_its_path() -> None:
         set_value(drawing, "name.first", 4)
 
 
-def test_a_whole_number_stands_for_a_fraction() -> None:
+def test_integer_is_accepted_for_a_float() -> None:
     assert from_dict(Round, {"radius": 2}) == Round(2.0)
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_every_card_is_plain_data(name: str) -> None:
-    card = MODELS[name]
-    for value in (card.architecture, card.objective, card.tokenizer, *card.heads.values()):
+def test_every_preset_is_plain_data(name: str) -> None:
+    preset = MODELS[name]
+    for value in (preset.architecture, preset.objective, preset.tokenizer, *preset.heads.values()):
         assert from_dict(type(value), to_dict(value)) == value

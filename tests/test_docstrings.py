@@ -59,7 +59,7 @@ def unresolved(name: str) -> bool:
     return True
 
 
-def test_arguments_that_a_docstring_lists_are_parameters() -> None:
+def test_documented_arguments_are_parameters() -> None:
     strange = [
         f"{path.relative_to(ROOT)}: {function.name}: {name}"
         for path in FILES
@@ -70,7 +70,7 @@ def test_arguments_that_a_docstring_lists_are_parameters() -> None:
     assert strange == []
 
 
-def test_an_argument_that_is_not_there_is_seen() -> None:
+def test_unknown_documented_argument_is_detected() -> None:
     (function,) = ast.parse("def f(a): 'F.\\n\\nArgs:\\n    b: no.'").body
     assert isinstance(function, ast.FunctionDef)
     assert listed_arguments(ast.get_docstring(function) or "") == ["b"]

@@ -42,7 +42,7 @@ NAMES = {"docs/generation.md": ("smaller",), "docs/vectors.md": ("model",)}
 """Of Python: what a reader has already."""
 
 
-def of(document: Path) -> str:
+def relative_name(document: Path) -> str:
     return str(document.relative_to(ROOT))
 
 
@@ -50,7 +50,7 @@ def why_not(one: Command) -> str | None:
     return next((why for mark, why in NOT_RUN.items() if mark in one.words), None)
 
 
-def test_there_are_commands_and_blocks_of_each_document() -> None:
+def test_each_document_has_commands_and_blocks() -> None:
     assert len(OURS) > 60
     assert {block.language for block in BLOCKS} <= documented.LANGUAGES
     known = ("unmask", "python", "make", "pip")
@@ -58,7 +58,7 @@ def test_there_are_commands_and_blocks_of_each_document() -> None:
 
 
 @pytest.mark.parametrize("one", OURS, ids=lambda one: one.name)
-def test_the_command_line_knows_every_command_and_option(one: Command) -> None:
+def test_documented_commands_and_options_exist(one: Command) -> None:
     group: Any = typer.main.get_command(cli.make_app(*cli.COMMANDS))
     command = group.commands[one.words[1]]
     context = command.make_context(one.words[1], list(one.words[2:]), resilient_parsing=False)
@@ -66,7 +66,7 @@ def test_the_command_line_knows_every_command_and_option(one: Command) -> None:
 
 
 @pytest.mark.parametrize("block", PYTHON, ids=lambda b: b.name)
-def test_python_knows_every_name_of_the_package(block: Block) -> None:
+def test_documented_python_names_exist(block: Block) -> None:
     for node in ast.walk(ast.parse(block.text)):
         if isinstance(node, ast.Attribute) and ast.unparse(node.value) == "unmask":
             assert hasattr(unmask, node.attr), node.attr
@@ -120,24 +120,22 @@ def run(one: Command, capsys: Any) -> None:
         shutil.rmtree(made, ignore_errors=True) if Path(made).is_dir() else None
         Path(made).unlink(missing_ok=True) if Path(made).is_file() else None
     status = cli.run(words)
-    said = capsys.readouterr()
-    assert status == 0, f"{one.name}: {one.text}\n{said.err[-2000:]}"
+    output = capsys.readouterr()
+    assert status == 0, f"{one.name}: {one.text}\n{output.err[-2000:]}"
 
 
 @pytest.mark.parametrize(
     "one", [c for c in OURS if c.words[1] not in TRAINS and c.block.document.name == "README.md"],
     ids=lambda one: one.name,
 )  # fmt: skip
-def test_what_answers_in_a_moment_is_run(one: Command, home: Path, capsys) -> None:
+def test_fast_commands_run(one: Command, home: Path, capsys) -> None:
     lay(one.block.document)
     run(one, capsys)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("document", DOCUMENTS, ids=of)
-def test_all_commands_of_a_document_run_one_after_the_other(
-    document: Path, home: Path, capsys
-) -> None:
+@pytest.mark.parametrize("document", DOCUMENTS, ids=relative_name)
+def test_all_commands_of_a_document_run_in_order(document: Path, home: Path, capsys) -> None:
     lay(document)
     failed, block = [], None
     for one in COMMANDS:
@@ -155,7 +153,7 @@ def test_all_commands_of_a_document_run_one_after_the_other(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("block", PYTHON, ids=lambda b: b.name)
-def test_python_of_the_documents_runs(block: Block, home: Path) -> None:
+def test_python_blocks_of_documents_run(block: Block, home: Path) -> None:
     if "MultiAdapter(" in block.text:  # of one base, each tuned in a small part
         for name in TUNED[:2]:
             shutil.rmtree(name, ignore_errors=True)
@@ -168,6 +166,6 @@ def test_python_of_the_documents_runs(block: Block, home: Path) -> None:
         if f'"{name}"' in block.text and name not in {one for names in made for one in names}:
             model(name)
     given: dict[str, Any] = {"unmask": unmask}
-    for name in NAMES.get(of(block.document), ()):
+    for name in NAMES.get(relative_name(block.document), ()):
         given[name] = unmask.load(model("runs/gpt"))
     exec(compile(block.text, block.name, "exec"), given)

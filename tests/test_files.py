@@ -40,37 +40,37 @@ def names(folder: Path) -> list[str]:
     return sorted(str(p.relative_to(folder)) for p in folder.rglob("*"))
 
 
-def test_a_string_is_written_as_utf8(tmp_path: Path) -> None:
+def test_string_is_written_as_utf8(tmp_path: Path) -> None:
     write_atomically(tmp_path / "a", "é\n")
     assert (tmp_path / "a").read_bytes() == b"\xc3\xa9\n"
 
 
-def test_a_file_replaces_the_one_that_is_there(tmp_path: Path) -> None:
+def test_existing_file_is_replaced(tmp_path: Path) -> None:
     write_atomically(tmp_path / "a", b"old and longer")
     write_atomically(tmp_path / "a", b"new")
     assert (tmp_path / "a").read_bytes() == b"new"
     assert names(tmp_path) == ["a"]
 
 
-def test_a_relative_path_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_relative_path_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     write_atomically(Path("a"), b"x")
     assert names(tmp_path) == ["a"]
 
 
-def test_a_name_may_be_as_long_as_the_file_system_allows(tmp_path: Path) -> None:
+def test_name_may_have_the_maximum_length(tmp_path: Path) -> None:
     name = "é" * 127
     write_atomically(tmp_path / name, b"x")
     assert names(tmp_path) == [name]
 
 
-def test_permissions_are_those_of_any_new_file(tmp_path: Path) -> None:
+def test_permissions_are_those_of_a_new_file(tmp_path: Path) -> None:
     (tmp_path / "usual").write_bytes(b"")
     write_atomically(tmp_path / "a", b"")
     assert (tmp_path / "a").stat().st_mode == (tmp_path / "usual").stat().st_mode
 
 
-def test_a_link_is_replaced_and_what_it_leads_to_is_untouched(tmp_path: Path) -> None:
+def test_link_is_replaced_and_its_target_unchanged(tmp_path: Path) -> None:
     (tmp_path / "shared").write_bytes(b"shared")
     (tmp_path / "a").symlink_to("shared")
     write_atomically(tmp_path / "a", b"own")
@@ -78,7 +78,7 @@ def test_a_link_is_replaced_and_what_it_leads_to_is_untouched(tmp_path: Path) ->
     assert (tmp_path / "a").read_bytes() == b"own"
 
 
-def test_a_folder_appears_with_all_that_is_in_it(tmp_path: Path) -> None:
+def test_folder_appears_with_all_its_content(tmp_path: Path) -> None:
     with atomic_path(tmp_path / "a") as beside:
         (beside / "deep" / "deeper").mkdir(parents=True)
         (beside / "deep" / "deeper" / "x").write_text("x")
@@ -87,7 +87,7 @@ def test_a_folder_appears_with_all_that_is_in_it(tmp_path: Path) -> None:
     assert names(tmp_path) == ["a", "a/deep", "a/deep/deeper", "a/deep/deeper/x", "a/leads nowhere"]
 
 
-def test_a_folder_takes_the_place_of_an_empty_one_only(tmp_path: Path) -> None:
+def test_folder_replaces_only_an_empty_one(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     with atomic_path(tmp_path / "empty") as beside:
         beside.mkdir()
@@ -101,7 +101,7 @@ def test_a_folder_takes_the_place_of_an_empty_one_only(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt])
-def test_nothing_is_left_when_the_body_raises(tmp_path: Path, error: type[BaseException]) -> None:
+def test_error_in_the_body_leaves_nothing(tmp_path: Path, error: type[BaseException]) -> None:
     write_atomically(tmp_path / "file", b"before")
     for name in ("file", "new", "folder"):
         with pytest.raises(error), atomic_path(tmp_path / name) as beside:  # noqa: PT012
@@ -114,13 +114,13 @@ def test_nothing_is_left_when_the_body_raises(tmp_path: Path, error: type[BaseEx
     assert (tmp_path / "file").read_bytes() == b"before"
 
 
-def test_a_missing_parent_is_named(tmp_path: Path) -> None:
+def test_missing_parent_is_named(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match="nowhere"):
         write_atomically(tmp_path / "nowhere" / "a", b"x")
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
-def test_a_full_disk_is_named_and_nothing_is_left(tmp_path: Path) -> None:
+def test_full_disk_is_named_and_leaves_nothing(tmp_path: Path) -> None:
     write_atomically(tmp_path / "a", b"before")
 
     def write_to_full_disk() -> None:
@@ -137,7 +137,7 @@ def test_a_full_disk_is_named_and_nothing_is_left(tmp_path: Path) -> None:
     assert (tmp_path / "a").read_bytes() == b"before"
 
 
-def test_everything_is_flushed_before_it_is_renamed_and_the_folder_after(
+def test_data_is_flushed_before_rename_and_the_folder_after(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     done: list[str] = []
@@ -158,7 +158,7 @@ def test_everything_is_flushed_before_it_is_renamed_and_the_folder_after(
 
 
 @pytest.mark.parametrize("folder", [False, True])
-def test_a_kill_at_any_step_leaves_the_old_or_the_new(
+def test_kill_at_any_step_leaves_old_or_new(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, folder: bool
 ) -> None:
     def put(path: Path) -> None:
@@ -192,7 +192,7 @@ def test_a_kill_at_any_step_leaves_the_old_or_the_new(
         assert names(path.parent) in ([], ["a"], ["a", "a/x", "a/y"])
 
 
-def test_sweeping_removes_what_was_interrupted_and_nothing_else(tmp_path: Path) -> None:
+def test_sweeping_removes_only_interrupted_writes(tmp_path: Path) -> None:
     for name in ("a", ".hidden", ".notes.part", "x.0123456789ab.part"):
         (tmp_path / name).write_text("mine")
     (tmp_path / ".a.0123456789ab.part").write_text("half")
@@ -210,9 +210,7 @@ def test_two_writers_of_one_path_do_not_mix(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["folder", "file"])
-def test_a_folder_that_another_writer_makes_meanwhile_is_kept_and_named(
-    kind: str, tmp_path: Path
-) -> None:
+def test_folder_made_by_a_concurrent_writer_is_kept_and_named(kind: str, tmp_path: Path) -> None:
     path = tmp_path / "model"
 
     def write() -> None:
@@ -230,19 +228,19 @@ def test_a_folder_that_another_writer_makes_meanwhile_is_kept_and_named(
     assert (path / "a").read_text() == "theirs"
 
 
-def test_a_name_that_is_no_utf8_comes_back_from_json(tmp_path: Path) -> None:
+def test_non_utf8_name_round_trips_through_json(tmp_path: Path) -> None:
     name = os.fsdecode(b"caf\xe9 \xc3\xa9")
     write_atomically(tmp_path / "a", json.dumps({name: name}, ensure_ascii=False))
     assert files.read_json(tmp_path / "a") == {name: name}
 
 
-def test_the_hash_is_that_of_the_content(tmp_path: Path) -> None:
+def test_hash_is_that_of_the_content(tmp_path: Path) -> None:
     data = bytes(range(256)) * 5000
     (tmp_path / "a").write_bytes(data)
     assert sha256(tmp_path / "a") == hashlib.sha256(data).hexdigest()
 
 
-def test_files_move_into_a_folder_that_holds_more_the_last_one_last(
+def test_files_move_into_a_fuller_folder_with_the_last_one_last(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     beside, folder = tmp_path / "beside", tmp_path / "run"
@@ -266,7 +264,7 @@ def test_files_move_into_a_folder_that_holds_more_the_last_one_last(
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="this system has no named pipes")
-def test_no_file_takes_the_place_of_a_pipe_or_a_device(tmp_path: Path) -> None:
+def test_pipe_or_device_is_never_replaced(tmp_path: Path) -> None:
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
     with pytest.raises(FileExistsError, match="is a device or a pipe"):

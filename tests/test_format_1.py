@@ -78,7 +78,7 @@ def differences(now: Any, was: Any, where: str = "") -> list[str]:
     return [] if now == was else [f"{where}: {now!r}, not {was!r}"]
 
 
-def test_differences_are_seen() -> None:
+def test_comparison_detects_differences() -> None:
     was = {"a": [1.0, {"b": "c"}], "n": None}
     assert differences({"a": (1.0 + 1e-6, {"b": "c"}), "n": None}, was) == []
     for now in ({"a": [1.001, {"b": "c"}], "n": None}, {"a": [1.0], "n": None}, {"a": was["a"]}):
@@ -98,7 +98,7 @@ def kinds_in(plain: Any) -> Iterator[tuple[str, frozenset[str]]]:
             yield from kinds_in(value)
 
 
-def test_every_name_that_is_saved_is_listed() -> None:
+def test_every_saved_name_is_listed() -> None:
     listed: dict[str, list[frozenset[str]]] = {}
     for one in json.loads((HERE / "names.json").read_text())["types"]:
         listed.setdefault(one["type"], []).append(frozenset(one["fields"]))
@@ -113,33 +113,35 @@ def test_every_name_that_is_saved_is_listed() -> None:
     assert unseen == []
 
 
-def test_recipes_and_heads_of_all_cards_are_those_of_today() -> None:
+def test_preset_recipes_and_heads_translate_to_current_format() -> None:
     assert len(CARDS) > 150
     for name, plain in CARDS.items():
-        card = MODELS[name]
+        preset = MODELS[name]
         assert from_dict(Recipe, from_format_1(plain["recipe"])) == preset_recipe(name)
         architecture = from_format_1(plain["architecture"])
-        assert from_dict(type(card.architecture), architecture) == card.architecture
-        assert from_dict(type(card.tokenizer), from_format_1(plain["tokenizer"])) == card.tokenizer
-        for head, spec in card.heads.items():
+        assert from_dict(type(preset.architecture), architecture) == preset.architecture
+        assert (
+            from_dict(type(preset.tokenizer), from_format_1(plain["tokenizer"])) == preset.tokenizer
+        )
+        for head, spec in preset.heads.items():
             assert from_dict(type(spec), from_format_1(plain["heads"][head])) == spec
 
 
 def test_there_is_a_run_of_each_kind() -> None:
     found = {path.name for path in SAVED.iterdir() if path.is_dir()} | {"unmask-mini-en"}
     assert found == {*NAMES, *SEVERAL}
-    said = [json.loads(path.read_text()) for path in SAVED.rglob("unmask.json")]
-    assert {one["format"] for one in said} == {1}
-    assert {one["kind"] for one in said} == {"pretrain", "finetune"}
+    facts = [json.loads(path.read_text()) for path in SAVED.rglob("unmask.json")]
+    assert {one["format"] for one in facts} == {1}
+    assert {one["kind"] for one in facts} == {"pretrain", "finetune"}
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_run_says_what_it_said(name: str) -> None:
+def test_old_run_answers_as_recorded(name: str) -> None:
     folder = name if name == "unmask-mini-en" else f"saved/{name}"
     assert differences(answers(folder, tags=name == "tags"), expected(name)) == []
 
 
-def test_a_run_that_was_stopped_goes_on_to_the_same_end(home: Path) -> None:
+def test_stopped_old_run_resumes_to_the_recorded_result(home: Path) -> None:
     out = home / "saved" / "stopped"
     assert run(["pretrain", "--out", str(out), "--resume", "--quiet"]) == 0
     log = [json.loads(line) for line in (out / "log.jsonl").read_text().splitlines()]
@@ -148,7 +150,7 @@ def test_a_run_that_was_stopped_goes_on_to_the_same_end(home: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["lora", "suite"])
-def test_a_finished_job_is_finished(name: str, home: Path) -> None:
+def test_finished_old_job_counts_as_finished(name: str, home: Path) -> None:
     out = home / "saved" / name
     before = {p: p.read_bytes() for p in out.rglob("*.safetensors")}
     assert run(["finetune", "--out", str(out), "--resume", "--quiet"]) == 0
@@ -161,7 +163,7 @@ def test_a_finished_job_is_finished(name: str, home: Path) -> None:
             assert unmask.load(folder).predict(["the sea"])
 
 
-def test_a_finished_study_is_finished(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_finished_old_study_counts_as_finished(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(home / "text")
     out = home / "saved" / "study"
     before = {p: p.read_bytes() for p in out.rglob("*.safetensors")}
@@ -171,13 +173,13 @@ def test_a_finished_study_is_finished(home: Path, monkeypatch: pytest.MonkeyPatc
 
 
 @pytest.mark.parametrize("name", ["bert", "electra", "unilm", "elmo", "lora", "tags", "words"])
-def test_a_report_is_written_of_a_run(name: str, home: Path) -> None:
+def test_report_of_an_old_run_is_written(name: str, home: Path) -> None:
     page = home / "saved" / name / "report.html"
     assert run(["report", str(page.parent)]) == 0
     assert "<svg" in page.read_text()
 
 
-def test_a_new_run_begins_with_an_old_one(tmp_path: Path) -> None:
+def test_new_run_starts_from_an_old_one(tmp_path: Path) -> None:
     more = {"steps": 1, "threads": 1, "quiet": True}
     small = [
         {

@@ -86,7 +86,7 @@ def calls(path: Path) -> list[tuple[str, str]]:
     return found
 
 
-def test_parsers_of_foreign_files_are_called_by_readers_alone() -> None:
+def test_foreign_file_parsers_are_called_only_by_readers() -> None:
     """Each of these makes a ValueError that names the file of whatever the parser raises."""
     astray = [
         f"{path.relative_to(ROOT)}: {call} in {inside}"
@@ -195,15 +195,15 @@ BY_READER: dict[str, tuple[str, Callable[[Path], object]]] = {
 
 
 def check(error: Exception, path: Path) -> None:
-    said = f"{error} {getattr(error, 'filename', '') or ''}"
-    assert path.name in said or str(path.parent) in said, said
+    output = f"{error} {getattr(error, 'filename', '') or ''}"
+    assert path.name in output or str(path.parent) in output, output
     assert "\n" not in str(error)
     assert len(str(error)) < 900
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 @pytest.mark.parametrize("reader", BY_READER)
-def test_a_hostile_file_is_one_line_that_names_it(reader: str, tmp_path: Path) -> None:
+def test_hostile_file_is_refused_in_one_line_by_name(reader: str, tmp_path: Path) -> None:
     name, read = BY_READER[reader]
     for i, (what, data) in enumerate(HOSTILE.items()):
         folder = tmp_path / str(i)
@@ -223,7 +223,7 @@ PIPED = ("dictionary", "word pairs", "llama2.c", "array")
 
 
 @pytest.mark.parametrize("reader", BY_READER)
-def test_what_is_no_file_is_one_line_that_names_it(reader: str, tmp_path: Path) -> None:
+def test_malformed_file_is_refused_in_one_line_by_name(reader: str, tmp_path: Path) -> None:
     name, read = BY_READER[reader]
     for what in ("folder", "link", "pipe", "none"):
         folder = tmp_path / what
@@ -245,7 +245,7 @@ def test_what_is_no_file_is_one_line_that_names_it(reader: str, tmp_path: Path) 
             pytest.fail(f"{what}: {error!r:.300}")
 
 
-def test_values_are_nested_as_deep_as_is_allowed() -> None:
+def test_nesting_depth_is_limited() -> None:
     assert parse_json("[" * MAX_NESTING + "]" * MAX_NESTING)
     for data in (
         "[" * (MAX_NESTING + 1) + "]" * (MAX_NESTING + 1),

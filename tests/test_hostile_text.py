@@ -160,12 +160,12 @@ def check_page(text: str) -> None:
 
 
 def check_markdown(text: str) -> None:
-    begin = re.match(r"---\n(.*?)\n---\n", text, re.DOTALL)
-    if begin:
-        front = yaml.safe_load(begin[1])
+    start = re.match(r"---\n(.*?)\n---\n", text, re.DOTALL)
+    if start:
+        front = yaml.safe_load(start[1])
         assert set(front) == {"library_name", "tags", "pipeline_tag"}
         assert front["tags"] == ["unmask"]
-        text = text[begin.end() :]
+        text = text[start.end() :]
     reader = MarkdownIt("gfm-like", {"linkify": False})
     made = reader.render(text.replace("![Scores of each cell", "[Scores of each cell"))
     check_page(made)
@@ -191,7 +191,7 @@ def check_files(folder: Path) -> None:
     assert seen
 
 
-def test_runs(models: Path, unmask: Run) -> None:
+def test_text_of_runs_cannot_control_the_terminal(models: Path, unmask: Run) -> None:
     for name in ("bert", "gpt", "labels", "part", "tags"):
         unmask("report", models / name)
         unmask("show", models / name)
@@ -199,7 +199,7 @@ def test_runs(models: Path, unmask: Run) -> None:
     assert "pwned" in (models / "labels" / "README.md").read_text(encoding="utf-8")
 
 
-def test_what_models_answer(models: Path, unmask: Run) -> None:
+def test_answers_of_models_cannot_control_the_terminal(models: Path, unmask: Run) -> None:
     text = f"the [MASK] {WORD} [MASK] {ACTS}"
     unmask("hide", models / "bert", text)
     unmask("hide", models / "bert", text, "--json")
@@ -223,7 +223,7 @@ def test_what_models_answer(models: Path, unmask: Run) -> None:
     check_files(models / "converted")
 
 
-def test_word_vectors(home: Path, unmask: Run) -> None:
+def test_word_vector_text_cannot_control_the_terminal(home: Path, unmask: Run) -> None:
     a, b = home / "a.vec", home / "b.vec"
     unmask("show", a)
     unmask("neighbors", a, "king", "--top-k", 8)
@@ -238,7 +238,7 @@ def test_word_vectors(home: Path, unmask: Run) -> None:
     check_files(home)
 
 
-def test_a_published_folder(models: Path, unmask: Run) -> None:
+def test_names_in_published_folder_cannot_control_the_terminal(models: Path, unmask: Run) -> None:
     """Names in config.json, in the tokenizer and of weights are a stranger's, too."""
     folder = models / f"pub{TAGS.replace('/', '')}"
     unmask("convert", models / "labels", folder)
@@ -261,7 +261,7 @@ def test_a_published_folder(models: Path, unmask: Run) -> None:
     unmask("show", folder, status=2)
 
 
-def test_mistakes(models: Path, unmask: Run) -> None:
+def test_error_messages_cannot_control_the_terminal(models: Path, unmask: Run) -> None:
     """What is told of a mistake names files, columns, labels and words of the data."""
     nowhere = models / f"no{ACTS}where"
     for words in (
@@ -284,7 +284,7 @@ def test_mistakes(models: Path, unmask: Run) -> None:
 
 
 @pytest.mark.slow
-def test_suites(models: Path, unmask: Run) -> None:
+def test_text_of_suites_cannot_control_the_terminal(models: Path, unmask: Run) -> None:
     suite = models / "suite.toml"
     text, label = json.dumps(f"te\x1bxt{TAGS}"), json.dumps(f"la\nbel{TAGS}")
     benchmarks = "".join(

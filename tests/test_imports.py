@@ -30,7 +30,7 @@ def imported(path: Path) -> list[str]:
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(ROOT)))
-def test_a_file_imports_only_from_stages_before_its_own(path: Path) -> None:
+def test_files_import_only_from_earlier_rooms(path: Path) -> None:
     if path == ROOT / "__init__.py":
         return
     own = ".".join(("unmask", *path.relative_to(ROOT).with_suffix("").parts))
@@ -38,7 +38,7 @@ def test_a_file_imports_only_from_stages_before_its_own(path: Path) -> None:
         assert stage(name) <= stage(own), f"{own} imports {name}, which comes after it"
 
 
-def test_no_two_files_import_each_other() -> None:
+def test_imports_have_no_cycle() -> None:
     edges = {
         ".".join(("unmask", *p.relative_to(ROOT).with_suffix("").parts)): imported(p) for p in FILES
     }
@@ -66,7 +66,7 @@ def test_no_two_files_import_each_other() -> None:
         "unmask.training.config",
     ],
 )
-def test_torch_is_not_imported_before_it_is_used(module: str) -> None:
+def test_torch_is_imported_only_when_used(module: str) -> None:
     code = (
         f"import sys, {module}; sys.exit('torch' in sys.modules or 'transformers' in sys.modules)"
     )
@@ -86,7 +86,7 @@ def test_every_public_name_has_a_docstring() -> None:
     assert lacking == []
 
 
-def test_no_two_files_of_tests_have_one_name() -> None:
+def test_test_file_names_are_unique() -> None:
     """Pytest imports them by name alone, and refuses the second."""
     names = [path.name for path in Path(__file__).parent.rglob("test_*.py")]
     assert sorted(names) == sorted(set(names))

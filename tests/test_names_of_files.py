@@ -34,7 +34,7 @@ def folder(tmp_path: Path) -> Path:
     return made
 
 
-def does(capfd: pytest.CaptureFixture[str], *arguments: object, status: int = 0) -> str:
+def run_command(capfd: pytest.CaptureFixture[str], *arguments: object, status: int = 0) -> str:
     """Run a command; return what it gave."""
     assert run([str(one) for one in arguments]) == status, arguments
     out, err = capfd.readouterr()
@@ -47,29 +47,31 @@ def set_to(values: Sequence[str]) -> list[str]:
     return [word for value in values for word in ("--set", value)]
 
 
-def test_every_command_takes_them(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_every_command_accepts_unusual_file_names(
+    folder: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     text, rows, made = folder / f"{ODD}.txt", folder / f"{ODD}.csv", folder / f"run{ODD}"
     tuned, part = folder / f"tuned{ODD}", folder / f"part{ODD}"
     new = ("--steps", 2, "--quiet")
-    does(capfd, "pretrain", "bert-tiny", "--data", text, "--out", made, *new, *set_to(SMALL))
+    run_command(capfd, "pretrain", "bert-tiny", "--data", text, "--out", made, *new, *set_to(SMALL))
     assert json.loads((made / "unmask.json").read_text())["recipe"]["data"] == [str(text)]
-    does(capfd, "pretrain", "--out", made, "--resume", "--quiet")
+    run_command(capfd, "pretrain", "--out", made, "--resume", "--quiet")
     fine = ("finetune", made, "--task", "classify", "--train", rows, "--epochs", 1, "--quiet")
-    does(capfd, *fine, "--out", tuned)
-    does(capfd, *fine, "--out", part, "--tune", "lora", "--dev", rows)
+    run_command(capfd, *fine, "--out", tuned)
+    run_command(capfd, *fine, "--out", part, "--tune", "lora", "--dev", rows)
     for one in (tuned, part):
-        does(capfd, "evaluate", one, "--data", rows, "--json")
-        assert does(capfd, "predict", one, "--input", rows).count("\n") == 20
-        does(capfd, "show", one, "--json")
-        does(capfd, "convert", one, folder / f"{one.name}-converted")
-    does(capfd, "evaluate", made, "--data", text)
-    does(capfd, "fill", made, "the [MASK] is", "--json")
-    does(capfd, "embed", made, "--input", text, "--out", folder / f"{ODD}.npy")
-    does(capfd, "report", made)
-    does(capfd, "prepare", text, "--out", folder / f"p{ODD}", "--vocab-size", 200, "--quiet")
-    said = does(capfd, "convert", made, folder / f"p{ODD}", status=2)
-    assert said.startswith(f"unmask: {folder}/p{ODD}: ".replace(ODD, r"caf\udce9"))
-    assert "not UTF-8" in does(capfd, "predict", tuned, ODD, status=2)
+        run_command(capfd, "evaluate", one, "--data", rows, "--json")
+        assert run_command(capfd, "predict", one, "--input", rows).count("\n") == 20
+        run_command(capfd, "show", one, "--json")
+        run_command(capfd, "convert", one, folder / f"{one.name}-converted")
+    run_command(capfd, "evaluate", made, "--data", text)
+    run_command(capfd, "fill", made, "the [MASK] is", "--json")
+    run_command(capfd, "embed", made, "--input", text, "--out", folder / f"{ODD}.npy")
+    run_command(capfd, "report", made)
+    run_command(capfd, "prepare", text, "--out", folder / f"p{ODD}", "--vocab-size", 200, "--quiet")
+    output = run_command(capfd, "convert", made, folder / f"p{ODD}", status=2)
+    assert output.startswith(f"unmask: {folder}/p{ODD}: ".replace(ODD, r"caf\udce9"))
+    assert "not UTF-8" in run_command(capfd, "predict", tuned, ODD, status=2)
 
 
 SUITE = """
@@ -91,7 +93,9 @@ cells = [{name = "little", model = "bert-tiny"}]
 """
 
 
-def test_suites_and_studies_do(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_suites_and_studies_accept_unusual_file_names(
+    folder: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     text = folder / f"{ODD}.txt"
     (folder / "café.csv").write_bytes((folder / f"{ODD}.csv").read_bytes())  # TOML is UTF-8
     for name in ("café.toml", f"{ODD}.toml"):
@@ -99,54 +103,62 @@ def test_suites_and_studies_do(folder: Path, capfd: pytest.CaptureFixture[str]) 
     (folder / f"study{ODD}.toml").write_text(STUDY, encoding="utf-8")
     made, out = folder / f"run{ODD}", folder / f"suite{ODD}"
     new = ("--steps", 2, "--quiet")
-    does(capfd, "pretrain", "bert-tiny", "--data", text, "--out", made, *new, *set_to(SMALL))
+    run_command(capfd, "pretrain", "bert-tiny", "--data", text, "--out", made, *new, *set_to(SMALL))
     suite = ("finetune", made, "--tasks", folder / f"{ODD}.toml", "--data", folder, "--epochs", 1)
-    does(capfd, *suite, "--out", out, "--quiet")
-    does(capfd, "finetune", "--out", out, "--resume", "--quiet")
+    run_command(capfd, *suite, "--out", out, "--quiet")
+    run_command(capfd, "finetune", "--out", out, "--resume", "--quiet")
     study = ("study", folder / f"study{ODD}.toml", "--data", text, "--tasks-data", folder)
-    does(capfd, *study, "--out", folder / f"cells{ODD}", "--quiet")
-    does(capfd, *study, "--out", folder / f"cells{ODD}", "--resume", "--quiet", "--json")
+    run_command(capfd, *study, "--out", folder / f"cells{ODD}", "--quiet")
+    run_command(capfd, *study, "--out", folder / f"cells{ODD}", "--resume", "--quiet", "--json")
 
 
-def test_spaces_are_aligned(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_align_accepts_unusual_file_names(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
     rng = np.random.default_rng(0)
     vectors = rng.normal(size=(60, 8))
-    turn, _ = np.linalg.qr(rng.normal(size=(8, 8)))
-    for name, rows in (("a", vectors), ("b", vectors @ turn)):
+    prediction_order, _ = np.linalg.qr(rng.normal(size=(8, 8)))
+    for name, rows in (("a", vectors), ("b", vectors @ prediction_order)):
         words = (f"{name}{i} " + " ".join(f"{x:.5f}" for x in row) for i, row in enumerate(rows))
         (folder / f"{name}{ODD}.vec").write_text("60 8\n" + "\n".join(words) + "\n")
     pairs, out = folder / f"pairs{ODD}", folder / f"mapped{ODD}"
     pairs.write_text("".join(f"a{i}\tb{i}\n" for i in range(60)))
     both = [folder / f"{name}{ODD}.vec" for name in "ab"]
-    does(capfd, "align", *both, "--dictionary", pairs, "--seed-pairs", 40, "--out", out, "--quiet")
+    run_command(
+        capfd, "align", *both, "--dictionary", pairs, "--seed-pairs", 40, "--out", out, "--quiet"
+    )
     assert json.loads((out / "align.json").read_text())
-    does(capfd, "neighbors", out / "source.vec", "a1")
-    does(capfd, "align", *both, "--anchors", pairs, "--semantic-shift", 3, "--quiet", status=2)
+    run_command(capfd, "neighbors", out / "source.vec", "a1")
+    run_command(
+        capfd, "align", *both, "--anchors", pairs, "--semantic-shift", 3, "--quiet", status=2
+    )
 
 
 @pytest.mark.parametrize(
     "name", ["a b", "it's", 'say "so"', "two\nlines", "a;b|c&d", "[x]*?", "%s{0}"]
 )
-def test_names_with_signs_are_names(
+def test_names_with_special_characters_are_names(
     name: str, tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     rows = "".join(f"the sun is {w} {i},{w}\n" for i in range(10) for w in ("good", "bad"))
     Path(f"{name}.csv").write_text(f"text,label\n{rows}")
     run_of = ("finetune", "bert-tiny", "--task", "classify", "--train", f"{name}.csv")
-    does(capfd, *run_of, "--out", name, "--epochs", 1, "--max-length", 16, "--quiet")
-    assert does(capfd, "predict", name, "--input", f"{name}.csv").count("\n") == 20
-    does(capfd, "show", name)
-    does(capfd, "report", name)
-    lacking = does(capfd, "predict", name, "--input", f"no {name}.csv", status=2)
+    run_command(capfd, *run_of, "--out", name, "--epochs", 1, "--max-length", 16, "--quiet")
+    assert run_command(capfd, "predict", name, "--input", f"{name}.csv").count("\n") == 20
+    run_command(capfd, "show", name)
+    run_command(capfd, "report", name)
+    lacking = run_command(capfd, "predict", name, "--input", f"no {name}.csv", status=2)
     assert lacking.startswith("unmask: no ")
 
 
-def test_word_vectors_do(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_word_vector_commands_accept_unusual_file_names(
+    folder: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     pytest.importorskip("numba")
     out, small = folder / f"v{ODD}", set_to(("objective.epochs=1", "architecture.d_model=8"))
     name = "word2vec-cbow-mini"
-    does(capfd, "pretrain", name, "--data", folder / f"{ODD}.txt", "--out", out, "--quiet", *small)
-    does(capfd, "neighbors", out, "the")
-    does(capfd, "convert", out, folder / f"{ODD}.vec")
-    does(capfd, "neighbors", folder / f"{ODD}.vec", "the")
+    run_command(
+        capfd, "pretrain", name, "--data", folder / f"{ODD}.txt", "--out", out, "--quiet", *small
+    )
+    run_command(capfd, "neighbors", out, "the")
+    run_command(capfd, "convert", out, folder / f"{ODD}.vec")
+    run_command(capfd, "neighbors", folder / f"{ODD}.vec", "the")

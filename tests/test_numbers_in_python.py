@@ -90,7 +90,7 @@ print(n, "tried")
 """
 
 
-def test_what_is_no_number_of_its_kind_is_refused_by_name(tmp_path: Path) -> None:
+def test_non_number_argument_is_refused_by_name(tmp_path: Path) -> None:
     # In a process of its own: here the types of arguments are checked by the tests themselves.
     root = Path(__file__).parents[1]
     result = subprocess.run(
@@ -108,19 +108,19 @@ def test_what_is_no_number_of_its_kind_is_refused_by_name(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("kind", [int, float, int | None, list[int], dict[str, float]])
-def test_a_whole_number_beyond_64_bits_is_refused(kind: Any) -> None:
+def test_integer_beyond_64_bits_is_refused(kind: Any) -> None:
     for number in (-(2**63) - 1, 2**63, 10**30, 10**5000):
         data = {list[int]: [number], dict[str, float]: {"a": number}}.get(kind, number)
         with pytest.raises(ValueError, match=r"^steps.* must be a number of at most 64 bits, got"):
             check_value(kind, data, "steps")
 
 
-def test_the_largest_numbers_of_64_bits_are_allowed() -> None:
+def test_largest_64_bit_integers_are_allowed() -> None:
     for number in (-(2**63), 2**63 - 1):
         check_value(int, number, "steps")
 
 
-def test_arguments_are_checked_wherever_they_stand() -> None:
+def test_positional_and_keyword_arguments_are_checked() -> None:
     @check_number_arguments
     def last(steps: int, *others: str, rate: float | None = None) -> tuple[int, float | None]:
         return steps, rate

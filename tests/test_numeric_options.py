@@ -20,7 +20,7 @@ OPTIONS = [
 BAD = ("nan", "inf", "-inf", "1e400", "1" + "0" * 30, "x", "", "1" * 5000)
 
 
-def test_there_are_such_options() -> None:
+def test_numeric_options_are_found() -> None:
     assert len(OPTIONS) > 50
     assert len({command for command, _ in OPTIONS}) > 8
 
@@ -32,14 +32,14 @@ def check(command: str, option: str, value: str, capsys: pytest.CaptureFixture[s
     assert option in err, (command, option, err)
 
 
-def test_what_is_no_number_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+def test_non_number_is_refused_in_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     for i, (command, option) in enumerate(OPTIONS):
         check(command, option, BAD[i % len(BAD)], capsys)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("value", BAD)
-def test_nothing_that_is_no_number_is_taken(value: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_no_option_accepts_a_non_number(value: str, capsys: pytest.CaptureFixture[str]) -> None:
     for command, option in OPTIONS:
         check(command, option, value, capsys)
 
@@ -75,7 +75,7 @@ def refused(arguments: list[str], name: str, capsys: pytest.CaptureFixture[str])
 
 
 @pytest.mark.parametrize("command", BEGUN)
-def test_what_cannot_be_negative_is_one_line_before_anything_is_made(
+def test_negative_value_is_refused_before_anything_is_written(
     command: str,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -90,7 +90,7 @@ def test_what_cannot_be_negative_is_one_line_before_anything_is_made(
     assert [path.name for path in tmp_path.iterdir()] == ["text.txt"]
 
 
-def test_an_option_is_named_as_it_was_written(
+def test_option_is_named_as_it_was_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -132,7 +132,7 @@ WRONG_TUNING = (
     ],
     ids=lambda words: words[-1],
 )
-def test_a_number_within_an_option_is_refused_by_the_options_name(
+def test_number_within_an_option_is_refused_by_option_name(
     words: list[str],
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -165,18 +165,18 @@ STUDY_NUMBERS = {"tokens": 512, "rows": 10, "epochs": 1.0, "seeds": 1}
 WRONG = ("0", "-1", "nan", "inf", "-inf", "1e999", "'1'")
 
 
-def test_numbers_of_a_suites_file_are_checked(tmp_path: Path) -> None:
+def test_numbers_of_a_suite_file_are_checked(tmp_path: Path) -> None:
     path = tmp_path / "suite.toml"
     path.write_text(SUITE.format(3))
     assert read_suite(path).benchmarks[0].rows == 3
     for value in (*WRONG, "1.5", "true"):
         path.write_text(SUITE.format(value))
-        with pytest.raises(ValueError, match=r"suite\.toml: .*rows") as told:
+        with pytest.raises(ValueError, match=r"suite\.toml: .*rows") as output:
             read_suite(path)
-        assert "\n" not in str(told.value)
+        assert "\n" not in str(output.value)
 
 
-def test_numbers_of_a_studys_file_are_checked(tmp_path: Path) -> None:
+def test_numbers_of_a_study_file_are_checked(tmp_path: Path) -> None:
     path = tmp_path / "study.toml"
 
     def write(own: str = "", **other: str) -> None:
@@ -188,9 +188,9 @@ def test_numbers_of_a_studys_file_are_checked(tmp_path: Path) -> None:
     for name in STUDY_NUMBERS:
         for value in WRONG:
             write(**{name: value})
-            with pytest.raises(ValueError, match=rf"study\.toml: .*{name}") as told:
+            with pytest.raises(ValueError, match=rf"study\.toml: .*{name}") as output:
                 read_study(path)
-            assert "\n" not in str(told.value)
+            assert "\n" not in str(output.value)
     for value in WRONG[1:]:
         write(f"token_factor = {value}")
         with pytest.raises(ValueError, match=r"study\.toml: .*token_factor"):

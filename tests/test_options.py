@@ -78,7 +78,7 @@ def small(options: Small) -> Small:
     return options
 
 
-def test_a_function_takes_the_fields_as_keywords_and_is_documented_by_them() -> None:
+def test_function_takes_fields_as_documented_keywords() -> None:
     assert small("x", n_words=5) == Small("x", n_words=5)
     assert list(inspect.signature(small).parameters) == [f.name for f in fields(Small)]
     docs = inspect.getdoc(small) or ""
@@ -92,7 +92,7 @@ def test_a_function_takes_the_fields_as_keywords_and_is_documented_by_them() -> 
 @pytest.mark.parametrize(
     ("name", "value"), [("n_words", "3"), ("n_words", True), ("kinds", 3), ("is_short", 1)]
 )
-def test_what_is_of_no_type_of_an_option_is_refused_by_its_name(name: str, value: Any) -> None:
+def test_value_of_wrong_type_is_refused_by_option_name(name: str, value: Any) -> None:
     with pytest.raises(ValueError, match=name):
         Small("x", **{name: value})
 
@@ -106,7 +106,7 @@ def test_types_of_other_rooms_are_left_out() -> None:
     Small("x", network=[])  # pyright: ignore  # the job that knows the other type checks it
 
 
-def test_a_command_is_made_of_the_fields(capsys: pytest.CaptureFixture[str]) -> None:
+def test_command_is_built_from_the_fields(capsys: pytest.CaptureFixture[str]) -> None:
     got: list[Any] = []
 
     @command(Small)
@@ -131,7 +131,7 @@ def test_a_command_is_made_of_the_fields(capsys: pytest.CaptureFixture[str]) -> 
     assert "Kind of it. Repeatable." in help_text
 
 
-def test_help_names_flags_and_not_what_none_means() -> None:
+def test_help_names_flags_and_hides_meaning_of_none() -> None:
     @command(PrepareOptions)
     def run(options: dict[str, Any]) -> None:
         """Do it."""
@@ -145,7 +145,7 @@ def test_help_names_flags_and_not_what_none_means() -> None:
 
 
 @pytest.mark.parametrize("job", JOBS, ids=lambda job: job.__name__)
-def test_keywords_of_a_job_are_the_fields_of_its_options(job: Callable[..., Any]) -> None:
+def test_keywords_of_a_job_are_its_option_fields(job: Callable[..., Any]) -> None:
     names = {f.name for f in fields(JOBS[job])}
     assert set(inspect.signature(job).parameters) == names
     docs = option_docs(JOBS[job])
@@ -161,18 +161,18 @@ def test_keywords_of_a_job_are_the_fields_of_its_options(job: Callable[..., Any]
         ("study", StudyOptions),
     ],
 )  # fmt: skip
-def test_a_command_has_all_plain_options_of_its_job(name: str, options_type: type[Any]) -> None:
+def test_command_has_all_plain_options_of_its_job(name: str, options_type: type[Any]) -> None:
     plain = {n for n, known in option_types(options_type).items() if known.type is not None}
     assert plain <= {one.name for one in COMMANDS[name].params}
 
 
-def test_a_summary_is_the_first_sentence_of_its_command() -> None:
+def test_summary_is_the_first_sentence_of_its_command() -> None:
     for name, (_, summary) in cli.COMMANDS.items():
         paragraph = (inspect.getdoc(cli.load_command(name)) or "").split("\n\n")[0]
         assert " ".join(paragraph.split()) == summary
 
 
-def test_help_texts_begin_with_a_noun() -> None:
+def test_help_texts_start_with_a_noun() -> None:
     for name, one in COMMANDS.items():
         for parameter in one.params:
             first = (parameter.help or "").split(" ", 1)[0]
@@ -180,7 +180,7 @@ def test_help_texts_begin_with_a_noun() -> None:
             assert first not in {"Of", "That", "So", "Those", "What", "Where"}, parameter.name
 
 
-def test_the_config_of_a_run_has_no_option_of_its_own_type_twice() -> None:
+def test_run_config_repeats_no_option_type() -> None:
     own = vars(FinetuneConfig)["__annotations__"].keys()
     resolved = {n for n, known in option_types(FinetuneOptions).items()} & set(own)
     changed = {n: option_types(FinetuneOptions)[n] for n in resolved}
@@ -188,7 +188,7 @@ def test_the_config_of_a_run_has_no_option_of_its_own_type_twice() -> None:
     assert [n for n, known in changed.items() if known.is_complete and known.type == hints[n]] == []
 
 
-def test_options_of_pretraining_that_are_keys_have_the_docs_of_the_recipe() -> None:
+def test_pretraining_options_share_docs_with_recipe_keys() -> None:
     keys = {f.name for f in fields(Recipe)} & {f.name for f in fields(PretrainOptions)}
     recipe = option_docs(Recipe)
     assert all(recipe.values())
@@ -205,7 +205,7 @@ def test_options_of_pretraining_that_are_keys_have_the_docs_of_the_recipe() -> N
     assert {n for n in keys if docs[n] != recipe[n]} <= own
 
 
-def test_settings_of_generation_are_all_on_the_command_line() -> None:
+def test_generation_settings_are_all_on_the_command_line() -> None:
     parts = (GenerationConfig, Sampling, BestOfN, BeamSearch)
     known = {f.name for part in parts for f in fields(part)} - {"strategy", "sampling"}
     assert {f.name for f in fields(GenerationSettings)} == known
@@ -220,7 +220,7 @@ def test_keywords_are_the_values_of_shared_options() -> None:
     assert "minutes" not in keywords(DemoOptions, given)
 
 
-def test_files_of_options_import_nothing_heavy() -> None:
+def test_option_files_import_nothing_heavy() -> None:
     root = Path(unmask.__file__).parent
     files = [*root.glob("*/options.py"), *root.glob("*/options/*.py")]
     light = [p for p in files if p.name != "derived.py"]

@@ -34,7 +34,7 @@ class Screen(io.StringIO):
 
 
 @given(st.text() | st.sampled_from(HOSTILE))
-def test_a_line_does_nothing_to_a_terminal_and_stays_one(text: str) -> None:
+def test_safe_line_neutralizes_control_characters_and_stays_one_line(text: str) -> None:
     shown = output.safe_line(text)
     assert not any(map(output.is_invisible, shown))
     assert len(shown.splitlines()) <= 1
@@ -57,26 +57,26 @@ def test_a_line_does_nothing_to_a_terminal_and_stays_one(text: str) -> None:
         "\u06dd١",
     ],
 )
-def test_what_is_only_written_otherwise_is_shown_as_it_is(text: str) -> None:
+def test_printable_text_is_unchanged(text: str) -> None:
     assert output.safe_line(text) == text
 
 
 @given(st.text() | st.sampled_from(HOSTILE))
-def test_json_holds_the_same_string_and_nothing_that_acts(text: str) -> None:
+def test_json_escapes_invisible_characters(text: str) -> None:
     written = output.to_safe_json({"text": text})
     assert json.loads(written) == {"text": text}
     assert not any(map(output.is_invisible, written))
 
 
 @given(st.text() | st.sampled_from(HOSTILE))
-def test_a_string_of_a_python_block_is_the_same_string(text: str) -> None:
+def test_python_literal_escapes_invisible_characters(text: str) -> None:
     written = output.python_literal(text)
     assert ast.literal_eval(written) == text
     assert not any(map(output.is_invisible, written))
 
 
 @given(st.lists(st.text(), min_size=2, max_size=4))
-def test_cells_stay_apart(cells: list[str]) -> None:
+def test_table_cells_stay_separate(cells: list[str]) -> None:
     row = "\t".join(map(output.escape_tsv, cells))
     assert row.count("\t") == len(cells) - 1
     assert not set(row) & {"\n", "\r"}
@@ -107,7 +107,7 @@ def rendered(text: str) -> str:
 
 
 @pytest.mark.parametrize("text", MARKUP)
-def test_markdown_shows_text_and_no_markup(text: str) -> None:
+def test_markdown_is_escaped(text: str) -> None:
     written = output.escape_markdown(text)
     assert rendered(written) == output.safe_line(text).lstrip(" ")
     assert not re.match(r"[#>=* ]|[+-](?!\d)|\d+[.)](?!\d)", written)
@@ -116,16 +116,16 @@ def test_markdown_shows_text_and_no_markup(text: str) -> None:
 
 
 @given(st.text() | st.sampled_from(MARKUP))
-def test_markdown_of_any_text_shows_that_text(text: str) -> None:
+def test_escaped_markdown_renders_as_the_text(text: str) -> None:
     assert rendered(output.escape_markdown(text)) == output.safe_line(text).lstrip(" ")
 
 
-def test_markdown_is_read_so_by_a_parser_of_it() -> None:
+def test_markdown_parser_renders_the_text() -> None:
     markdown_it = pytest.importorskip("markdown_it", reason="needs markdown-it-py")
     reader = markdown_it.MarkdownIt("gfm-like", {"linkify": False})
     for text in (*MARKUP, *HOSTILE):
-        for begin, name in (("", "p"), ("- ", "li"), ("# ", "h1")):
-            made = reader.render(f"{begin}{output.escape_markdown(text)} end\n")
+        for start, name in (("", "p"), ("- ", "li"), ("# ", "h1")):
+            made = reader.render(f"{start}{output.escape_markdown(text)} end\n")
             found = made.replace("<p>", "").replace("</p>", "").replace("<ul>", "")
             assert html.escape(output.safe_line(text).strip(), quote=False) in found.replace(
                 "&quot;", '"'
@@ -134,7 +134,7 @@ def test_markdown_is_read_so_by_a_parser_of_it() -> None:
 
 
 @given(st.text() | st.sampled_from(MARKUP))
-def test_a_code_span_ends_where_it_should(text: str) -> None:
+def test_code_span_ends_correctly(text: str) -> None:
     span = output.markdown_code(text)
     fence = len(span) - len(span.lstrip("`"))
     inner = span[fence:-fence]
@@ -142,13 +142,13 @@ def test_a_code_span_ends_where_it_should(text: str) -> None:
     assert output.safe_line(text) in inner
 
 
-def test_rows_of_a_table_keep_their_columns() -> None:
+def test_table_rows_keep_their_columns() -> None:
     rows = output.markdown_table(["a", "b|c"], [["x\ny", "<b>|"], ["\\|", "z"]])
     assert [row.replace("\\\\", "").replace("\\|", "").count("|") for row in rows] == [3, 3, 3, 3]
 
 
 @given(st.text() | st.sampled_from(HOSTILE) | st.sampled_from(MARKUP))
-def test_html_and_svg_hold_text_alone(text: str) -> None:
+def test_html_and_svg_contain_text_only(text: str) -> None:
     tree = xml.fromstring(tag("svg", tag("text", text, id=text)).source)
     (child,) = tree
     assert not len(child)
@@ -157,7 +157,7 @@ def test_html_and_svg_hold_text_alone(text: str) -> None:
 
 
 @pytest.mark.parametrize("text", HOSTILE)
-def test_what_is_told_is_a_line_wherever_it_goes(text: str, capsys) -> None:
+def test_warning_is_one_safe_line(text: str, capsys) -> None:
     screen, file = Screen(), io.StringIO()
     output.print_line(text, screen)
     output.print_line(text, file)
@@ -173,7 +173,7 @@ def test_what_is_told_is_a_line_wherever_it_goes(text: str, capsys) -> None:
     assert output.WarningFormatter().format(record) == output.safe_line(text)
 
 
-def test_what_is_piped_is_not_altered_and_a_terminal_is_not_touched(monkeypatch) -> None:
+def test_piped_output_is_unaltered_and_terminal_output_is_safe(monkeypatch) -> None:
     for text in HOSTILE:
         file, screen = io.StringIO(), Screen()
         monkeypatch.setattr("sys.stdout", file)
@@ -184,7 +184,7 @@ def test_what_is_piped_is_not_altered_and_a_terminal_is_not_touched(monkeypatch)
         assert screen.getvalue() == output.safe_lines(text) + "\n"
 
 
-def test_nothing_is_shown_past_the_channels() -> None:
+def test_all_output_goes_through_the_output_module() -> None:
     """No file prints, writes to a stream or opens a console of rich's by itself."""
     found: list[str] = []
     for path in sorted(ROOT.rglob("*.py")):
@@ -194,8 +194,8 @@ def test_nothing_is_shown_past_the_channels() -> None:
         if not re.search(r"\b(print|input|secho|echo|print_\w+|write|writelines)\(|rich", text):
             continue
         for node in ast.walk(ast.parse(text)):
-            if isinstance(node, ast.Call) and (said := _shows(node)):
-                found.append(f"{path.relative_to(ROOT)}:{node.lineno}: {said}")
+            if isinstance(node, ast.Call) and (result := _shows(node)):
+                found.append(f"{path.relative_to(ROOT)}:{node.lineno}: {result}")
             if isinstance(node, ast.ImportFrom) and (node.module or "") in (
                 "rich", "rich.console", "rich.table", "rich.progress", "rich.markup",
             ):  # fmt: skip
@@ -212,15 +212,15 @@ def _shows(node: ast.Call) -> str | None:
         return node.func.id if node.func.id in ("print", "input") else None
     if not isinstance(node.func, ast.Attribute) or node.func.attr not in SHOWING:
         return None
-    said = ast.unparse(node.func)
-    owner, _, what = said.rpartition(".")
+    result = ast.unparse(node.func)
+    owner, _, what = result.rpartition(".")
     if what in SHOWING[:4]:
-        return said
+        return result
     streams = ("stdout", "stderr", "terminal", "stream", "_terminal", "_stream")
-    return said if owner.rpartition(".")[2] in streams else None
+    return result if owner.rpartition(".")[2] in streams else None
 
 
-def test_a_progress_line_is_overwritten_on_a_terminal_and_repeated_elsewhere(
+def test_progress_line_is_overwritten_on_a_terminal_only(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     now = 0.0

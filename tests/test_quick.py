@@ -18,7 +18,7 @@ from quick_cases import named
 from torch import Tensor
 
 
-def test_a_word_is_a_whole_id_or_stands_between_dashes() -> None:
+def test_quick_word_matches_whole_ids_or_parts_between_dashes() -> None:
     cases = ["0-t5", "1-t5", "0-t5 v1.1", "bert", "bert-base"]
     assert named(cases, ("t5",)) == {"0-t5", "1-t5"}
     assert named(cases, ("bert", "1-t5")) == {"bert", "1-t5"}
@@ -78,7 +78,7 @@ def same(value: Any) -> Any:
     return value
 
 
-def test_functions_of_a_module_are_checked_at_the_first_call_and_later() -> None:
+def test_module_functions_are_checked_at_first_and_later_calls() -> None:
     for _ in range(2):
         with pytest.raises(BeartypeCallHintParamViolation):
             power("a")  # pyright: ignore[reportArgumentType]
@@ -91,7 +91,7 @@ def test_functions_of_a_module_are_checked_at_the_first_call_and_later() -> None
     assert power.__name__ == power.__wrapped__.__name__ == "power"
 
 
-def test_a_type_in_quotes_that_is_nowhere_is_any_also_within_another() -> None:
+def test_unresolvable_quoted_type_is_any() -> None:
     @jaxtyped(typechecker=beartype)
     def first(items: "list[Nowhere]", others: list["Nowhere"]) -> int:
         return items[0] + others[0]
@@ -99,7 +99,7 @@ def test_a_type_in_quotes_that_is_nowhere_is_any_also_within_another() -> None:
     assert first([1], [2]) == 3
 
 
-def test_a_function_within_another_is_checked_at_each_definition() -> None:
+def test_nested_function_is_checked_at_each_definition() -> None:
     def adder(n: int) -> Callable[[int], int]:
         @jaxtyped(typechecker=beartype)
         def add(a: int, *, twice: bool = False) -> int:
@@ -114,7 +114,7 @@ def test_a_function_within_another_is_checked_at_each_definition() -> None:
             add("a")  # pyright: ignore[reportArgumentType]
 
 
-def test_arrays_are_of_the_sizes_that_others_had() -> None:
+def test_shape_symbols_bind_across_arguments() -> None:
     @jaxtyped(typechecker=beartype)
     def agree(a: Int[Array, "n 2"], b: Float[Tensor, "n _"], c: Shaped[Tensor, "n n"]) -> None: ...
 
@@ -133,7 +133,7 @@ def test_arrays_are_of_the_sizes_that_others_had() -> None:
             agree(*wrong)
 
 
-def test_the_first_calls_of_each_test_are_checked(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_first_calls_of_each_test_are_checked(monkeypatch: pytest.MonkeyPatch) -> None:
     @jaxtyped(typechecker=beartype)
     def sums(a: Float[Tensor, "n"]) -> float:
         return a.sum().item()
@@ -152,17 +152,17 @@ EXAMPLES: list[int] = []
 
 @given(st.integers())
 @settings(max_examples=40, database=None)
-def test_a_property_is_drawn(n: int) -> None:
+def test_property_draws_examples(n: int) -> None:
     EXAMPLES.append(n)
 
 
-def test_a_property_has_fewer_examples_where_slow_tests_do_not_run(request) -> None:
+def test_property_has_fewer_examples_without_slow_tests(request) -> None:
     if EXAMPLES:  # the test before this one ran in the same process
         quick = "not slow" in request.config.option.markexpr
         assert len(EXAMPLES) == (25 if quick else 40)
 
 
-def test_a_property_has_the_same_examples_at_every_run_of_the_quick_suite(request) -> None:
+def test_quick_suite_draws_the_same_examples_each_run(request) -> None:
     quick = "not slow" in request.config.option.markexpr
-    told = test_a_property_is_drawn._hypothesis_internal_use_settings
-    assert told.derandomize == settings.default.derandomize == quick
+    output = test_property_draws_examples._hypothesis_internal_use_settings
+    assert output.derandomize == settings.default.derandomize == quick

@@ -35,46 +35,46 @@ def objective_table() -> ModuleType:
     return _script("objective_table")
 
 
-def test_the_page_of_models_is_that_of_the_catalogue(models_page: ModuleType) -> None:
+def test_models_page_equals_the_catalogue(models_page: ModuleType) -> None:
     page = (ROOT / "docs" / "models.md").read_text(encoding="utf-8")
     assert page == models_page.page()
     assert all(f"`{name}`" in page for name in MODELS)
 
 
-def test_the_page_of_objectives_has_all_names_and_options(objective_table: ModuleType) -> None:
+def test_objectives_page_has_all_names_and_options(objective_table: ModuleType) -> None:
     assert OBJECTIVES_PAGE.startswith(objective_table.introduction() + "| preset | mlm | clm |")
 
 
-def test_the_page_of_objectives_gives_the_codes_reasons(objective_table: ModuleType) -> None:
+def test_objectives_page_gives_the_reasons_of_the_code(objective_table: ModuleType) -> None:
     rows = re.findall(r"^\| (.+) \| (\S+): (\S+?)(?:,| and| \|)", OBJECTIVES_PAGE, re.MULTILINE)
     assert len(rows) > 15
-    for reason, card, objective in rows:
-        no = objective_table.unsupported(MODELS[card], objective)
-        assert no is not None, f"{card}: {objective}"
+    for reason, preset, objective in rows:
+        no = objective_table.unsupported(MODELS[preset], objective)
+        assert no is not None, f"{preset}: {objective}"
         assert no["reason"] == reason
 
 
 @pytest.mark.slow
-def test_the_page_of_objectives_is_that_of_the_code(objective_table: ModuleType) -> None:
+def test_objectives_page_is_generated_by_the_code(objective_table: ModuleType) -> None:
     assert objective_table.refreshed(OBJECTIVES_PAGE) == OBJECTIVES_PAGE
 
 
-def test_numbers_of_presets_and_families_are_the_catalogues() -> None:
+def test_counts_of_presets_and_families_equal_the_catalogue() -> None:
     families = {preset.family for preset in MODELS.values()}
     assert f"{len(MODELS)} presets of {len(families)} families" in README.replace("\n", " ")
 
 
-def test_the_readme_is_short() -> None:
+def test_readme_is_short() -> None:
     assert len(README.splitlines()) <= 120
 
 
-def test_the_tree_names_every_folder_and_no_other() -> None:
+def test_tree_lists_exactly_the_folders() -> None:
     tree = README.split("```\nunmask/\n")[1].split("\n```")[0]
     named = set(re.findall(r"^  (\w+)/ ", tree, re.MULTILINE))
     there = {p.parent.name for p in (ROOT / "unmask").glob("*/*.py")}
     assert named == there
 
 
-def test_each_card_of_the_table_has_a_small_network(objective_table: ModuleType) -> None:
-    for card in objective_table.cards():
-        assert objective_table.tiny(card.architecture), card.name
+def test_each_preset_of_the_table_has_a_tiny_network(objective_table: ModuleType) -> None:
+    for preset in objective_table.cards():
+        assert objective_table.tiny(preset.architecture), preset.name

@@ -86,11 +86,11 @@ from unmask.saved_format import (
         ({"anything": ["else", 1, None]}, {"anything": ["else", 1, None]}),
     ],
 )  # fmt: skip
-def test_names_of_format_1_become_those_of_today(old: Any, new: Any) -> None:
+def test_format_1_names_translate_to_current_names(old: Any, new: Any) -> None:
     assert from_format_1(old) == new
 
 
-def test_a_file_of_either_format_is_read_and_a_later_one_is_not(tmp_path: Path) -> None:
+def test_both_formats_are_read_and_a_later_one_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "unmask.json"
     path.write_text(json.dumps({"format": 1, "recipe": {"kind": "Recipe", "rate": 1.0}}))
     assert read_saved(path) == {
@@ -104,7 +104,7 @@ def test_a_file_of_either_format_is_read_and_a_later_one_is_not(tmp_path: Path) 
             check_format({"format": found}, path)
 
 
-def test_a_record_in_a_file_of_others_is_read_by_its_format() -> None:
+def test_embedded_record_is_read_by_its_format() -> None:
     plain = {"kind": "TokenMasking", "rate": 0.1}
     assert read_record(write_record(plain), "x") == plain
     old = {"kind": "TokenMasking", "choose": {"kind": "Tokenwise", "rate": 0.1}, "random": 0.2}

@@ -76,11 +76,11 @@ def books(folder: Path) -> None:
     documented.put(
         folder / "index.tsv", "split\tauthor\ttitle\tchapters\twords\trepository\n" + rows
     )
-    said = "\u201cThe old king saw the silver gate at night in spring.\u201d"
-    told = "The old brother followed the long road after the great war."
+    output = "\u201cThe old king saw the silver gate at night in spring.\u201d"
+    result = "The old brother followed the long road after the great war."
     for split in ("train", "valid", "test"):
         n = list(splits.values()).count(split)
-        text = "\n\n\n".join([f"Chapter\n{told}\n{said}"] * n) + "\n"
+        text = "\n\n\n".join([f"Chapter\n{result}\n{output}"] * n) + "\n"
         documented.put(folder / f"{split}.txt.xz", text)
 
 
@@ -260,11 +260,11 @@ QUICK = ("benchmarks/window.py", "benchmarks/forgetting.py", "benchmarks/generat
          "benchmarks/own_text.py", "scripts/demo_data.py")  # fmt: skip
 
 
-def test_every_script_is_run_or_says_why_not() -> None:
+def test_every_script_is_run_or_excluded_with_reason() -> None:
     assert {*RUNS, *NOT_RUN} == SCRIPTS
 
 
-def test_make_bench_names_scripts_that_are_there() -> None:
+def test_make_bench_names_existing_scripts() -> None:
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
     assert set(re.findall(r"(\w+/\w+\.py)", makefile)) <= SCRIPTS
 
@@ -273,6 +273,6 @@ def test_make_bench_names_scripts_that_are_there() -> None:
     "script", [s if s in QUICK else pytest.param(s, marks=pytest.mark.slow) for s in sorted(RUNS)]
 )
 @pytest.mark.filterwarnings("default")
-def test_a_script_runs(script: str, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_script_runs(script: str, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     RUNS[script](monkeypatch)

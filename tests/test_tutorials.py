@@ -38,7 +38,7 @@ def test_every_block_is_run_or_shown() -> None:
 
 
 @pytest.mark.parametrize("one", COMMANDS, ids=lambda one: one.name)
-def test_the_command_line_knows_every_command_and_option(one: Command) -> None:
+def test_documented_commands_and_options_exist(one: Command) -> None:
     group: Any = typer.main.get_command(cli.make_app(*cli.COMMANDS))
     command = group.commands[one.words[1]]
     context = command.make_context(one.words[1], list(one.words[2:]), resilient_parsing=False)
@@ -56,7 +56,7 @@ def test_files_and_python_are_well_formed(block: Block) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("document", TUTORIALS, ids=lambda path: path.stem)
-def test_a_tutorial_runs_as_written(
+def test_tutorial_runs_as_written(
     document: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)

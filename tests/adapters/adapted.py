@@ -76,16 +76,16 @@ def model(family: str, seed: int = 0, n_labels: int = 3) -> Model:
     if family != "bert":
         heads["language"] = LanguageModeling()
     made = Model(MODELS[family], heads).initialize(seed)
-    stir(made, 0.05, seed)
+    perturb_weights(made, 0.05, seed)
     return made.eval()
 
 
 @torch.no_grad()
-def stir(module: torch.nn.Module, std: float = 0.3, seed: int = 1) -> None:
+def perturb_weights(module: torch.nn.Module, std: float = 0.3, seed: int = 1) -> None:
     """Move every weight, as if it had learned."""
-    dice = torch.Generator().manual_seed(seed)
+    generator = torch.Generator().manual_seed(seed)
     for weight in module.parameters():
-        weight += std * torch.randn(weight.shape, generator=dice)
+        weight += std * torch.randn(weight.shape, generator=generator)
 
 
 def batch(family: str, lengths: tuple[int, ...] = (7, 4, 7, 5), seed: int = 0) -> Batch:

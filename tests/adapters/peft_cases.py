@@ -201,11 +201,11 @@ def config_of(case: Case, **more: Any) -> Any:
     return peft.PromptTuningConfig(task_type=task, num_virtual_tokens=5, **more)
 
 
-def shake(parameters: Any, seed: int = 0) -> None:
+def randomize_weights(parameters: Any, seed: int = 0) -> None:
     """Give weights a size at which differences show."""
-    dice = torch.Generator().manual_seed(seed)
+    generator = torch.Generator().manual_seed(seed)
     for weight in parameters:
-        nn.init.normal_(weight, mean=0.2, std=0.4, generator=dice)
+        nn.init.normal_(weight, mean=0.2, std=0.4, generator=generator)
 
 
 def trained(case: Case, config: Any, base: Path, folder: Path) -> Any:
@@ -215,7 +215,7 @@ def trained(case: Case, config: Any, base: Path, folder: Path) -> Any:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         model = get_peft_model(theirs_of(case, base, 11), config).eval()
-        shake(p for p in model.parameters() if p.requires_grad)
+        randomize_weights(p for p in model.parameters() if p.requires_grad)
         model.save_pretrained(folder)
     return model
 
@@ -244,7 +244,7 @@ def _read(case: Case) -> tuple[Tensor, Tensor]:
     return text, torch.tensor([[0, 4, 5]]).expand(3, -1)
 
 
-def they_say(case: Case, model: Any) -> Tensor:
+def peft_outputs(case: Case, model: Any) -> Tensor:
     """What PEFT says of some texts."""
     text, inputs = _read(case)
     given = {"input_ids": text, "attention_mask": torch.ones_like(text)}
@@ -252,11 +252,11 @@ def they_say(case: Case, model: Any) -> Tensor:
         given["decoder_input_ids"] = inputs
     with torch.no_grad(), warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        said = model(**given)
+        outputs = model(**given)
     if case.task == "QUESTION_ANS":
-        out = torch.stack((said.start_logits, said.end_logits), -1)
+        out = torch.stack((outputs.start_logits, outputs.end_logits), -1)
     else:
-        out = said.last_hidden_state if case.task == "FEATURE_EXTRACTION" else said.logits
+        out = outputs.last_hidden_state if case.task == "FEATURE_EXTRACTION" else outputs.logits
     return out if out.dim() == 2 else out[:, -inputs.shape[1] :] if _two(case) else out[:, -N:]
 
 
@@ -264,10 +264,10 @@ def _two(case: Case) -> bool:
     return FAMILIES[case.family].reads == "both"
 
 
-def we_say(case: Case, opened: LoadedModel) -> Tensor:
+def our_outputs(case: Case, loaded: LoadedModel) -> Tensor:
     """What our model says of the same."""
     text, inputs = _read(case)
-    model, everything = opened.model, torch.zeros_like(text)
+    model, everything = loaded.model, torch.zeros_like(text)
     if _two(case):
         batch = Batch(
             inputs=inputs,
@@ -308,13 +308,13 @@ def outcome(case: Case, folder: Path, **more: Any) -> tuple[bool, list[float | s
         warnings.simplefilter("ignore")
         config = config_of(case, **more)
     trained(case, config, base, adapter)
-    theirs = [they_say(case, again(case, base, adapter, seed)) for seed in (1, 2)]
+    theirs = [peft_outputs(case, again(case, base, adapter, seed)) for seed in (1, 2)]
     ours: list[float | str] = []
     for seed in (0, 1):
         try:
-            opened = open_adapter(adapter, seed=seed)
+            loaded = open_adapter(adapter, seed=seed)
         except ValueError as error:
             ours.append(str(error))
         else:
-            ours.append(difference(we_say(case, opened), theirs[0]))
+            ours.append(difference(our_outputs(case, loaded), theirs[0]))
     return torch.equal(*theirs), ours

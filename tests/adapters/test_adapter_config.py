@@ -55,10 +55,10 @@ def test_peft_defaults_are_read(kind: str) -> None:
     needed = {"target_modules": ["q"]} if kind in ("LORA", "IA3") else {"num_virtual_tokens": 3}
     if kind == "IA3":
         needed["feedforward_modules"] = []
-    said = {
+    output = {
         k: sorted(x) if isinstance(x, set) else x for k, x in config(**needed).to_dict().items()
     }
-    assert read_peft_config({**said, "peft_type": kind}).peft_type == kind
+    assert read_peft_config({**output, "peft_type": kind}).peft_type == kind
 
 
 INITIAL = ("pissa", "pissa_niter_16", "olora", "OLoRA", "corda", "loftq", "lora_ga", "another")
@@ -71,7 +71,7 @@ def test_initialization_from_base_weights_is_refused(how: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "module", "chosen"),
+    ("output", "module", "chosen"),
     [
         ({}, "a.layer.1.b.query", True),
         ({}, "a.layer.1.b.subquery", False),
@@ -89,20 +89,20 @@ def test_initialization_from_base_weights_is_refused(how: str) -> None:
     ],
 )
 def test_target_modules_are_selected_as_in_peft(
-    said: dict[str, Any], module: str, chosen: bool | None
+    output: dict[str, Any], module: str, chosen: bool | None
 ) -> None:
     from peft import LoraConfig
     from peft.tuners.tuners_utils import check_target_module_exists
 
-    said = {"target_modules": ("query",), **said}
-    assert PeftConfig(peft_type="LORA", **said).targets(module) is chosen
-    lists = {key: list(x) if isinstance(x, tuple) else x for key, x in said.items()}
+    output = {"target_modules": ("query",), **output}
+    assert PeftConfig(peft_type="LORA", **output).targets(module) is chosen
+    lists = {key: list(x) if isinstance(x, tuple) else x for key, x in output.items()}
     if chosen is not None:
         theirs = check_target_module_exists(LoraConfig(**lists), module)
         assert bool(theirs) is chosen or type(theirs).__name__ == "_ExcludedModule"
 
 
 def test_encoder_decoder_has_two_submodules_by_default() -> None:
-    said = {"peft_type": "PREFIX_TUNING", "num_transformer_submodules": None}
-    assert read_peft_config({**said, "task_type": "SEQ_2_SEQ_LM"}).num_transformer_submodules == 2
-    assert read_peft_config({**said, "task_type": "CAUSAL_LM"}).num_transformer_submodules == 1
+    output = {"peft_type": "PREFIX_TUNING", "num_transformer_submodules": None}
+    assert read_peft_config({**output, "task_type": "SEQ_2_SEQ_LM"}).num_transformer_submodules == 2
+    assert read_peft_config({**output, "task_type": "CAUSAL_LM"}).num_transformer_submodules == 1

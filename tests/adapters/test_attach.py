@@ -5,7 +5,18 @@ import copy
 import adapted
 import pytest
 import torch
-from adapted import FAMILIES, IDENTITIES, TWO_STACKS, batch, hidden, model, real, same, state, stir
+from adapted import (
+    FAMILIES,
+    IDENTITIES,
+    TWO_STACKS,
+    batch,
+    hidden,
+    model,
+    perturb_weights,
+    real,
+    same,
+    state,
+)
 
 from unmask.adapters.attach import (
     AdapterModule,
@@ -58,7 +69,7 @@ def test_new_adapter_leaves_outputs_bitwise_equal(family, spec, dtype) -> None:
 def test_detach_removes_all_hooks(family, spec) -> None:
     m, b = model(family), batch(family)
     before, weights = hidden(m, b), state(m)
-    stir(attach(m, spec))
+    perturb_weights(attach(m, spec))
     assert not torch.equal(hidden(m, b), before)
     detach(m, "default")
     assert torch.equal(hidden(m, b), before)
@@ -77,7 +88,7 @@ def test_own_names_count_and_weights_exclude_adapters(family, spec) -> None:
     assert m.parameter_count() == count
     added = {name for name, _ in module.named_parameters()}
     assert set(state(m)) - names == {f"adapters.mine.{name}" for name in added}
-    stir(module)
+    perturb_weights(module)
     learned = state(module)
     m.initialize(3)
     assert same(state(module), learned)
@@ -141,9 +152,9 @@ def test_backbone_is_frozen(family) -> None:
 def test_one_of_several_adapters_is_selected(family, spec) -> None:
     m, b = model(family), batch(family)
     base = hidden(m, b)
-    stir(attach(m, spec, "a"), seed=1)
+    perturb_weights(attach(m, spec, "a"), seed=1)
     only_a = hidden(m, b)
-    stir(attach(m, PfeifferAdapter(bottleneck_size=4), "b"), seed=2)
+    perturb_weights(attach(m, PfeifferAdapter(bottleneck_size=4), "b"), seed=2)
     assert torch.equal(hidden(m, b), base)  # none, until one is chosen
     with use_adapters(m, "a"):
         assert torch.equal(hidden(m, b), only_a)
@@ -163,9 +174,9 @@ def test_one_of_several_adapters_is_selected(family, spec) -> None:
 def test_mixed_adapter_batch_equals_each_row_alone(family, spec) -> None:
     m = model(family)
     b = batch(family)
-    stir(attach(m, spec, "a"), seed=1)
-    stir(attach(m, LoRA(rank=2, target_modules=("v", "down")), "b"), seed=2)
-    stir(attach(m, HoulsbyAdapter(bottleneck_size=3), "c"), seed=3)
+    perturb_weights(attach(m, spec, "a"), seed=1)
+    perturb_weights(attach(m, LoRA(rank=2, target_modules=("v", "down")), "b"), seed=2)
+    perturb_weights(attach(m, HoulsbyAdapter(bottleneck_size=3), "c"), seed=3)
     rows = ("c", "a", None, "b")
     with use_adapters(m, rows):
         mixed = hidden(m, b)
@@ -203,7 +214,7 @@ def test_gradient_reaches_an_adapter_from_its_own_rows_only(family) -> None:
     m, b = model(family), batch(family)
     parts = {name: attach(m, LoRA(), name, seed=i) for i, name in enumerate("ab")}
     for part in parts.values():
-        stir(part)
+        perturb_weights(part)
     with use_adapters(m, ("a", "b", None, "a")):
         m.hidden_states(b)[2].sum().backward()  # the row without an adapter
         assert all(p.grad is None or not p.grad.any() for p in m.adapters.parameters())
@@ -219,7 +230,7 @@ def test_merge_and_unmerge_restore_outputs_bitwise(family, spec) -> None:
     before = m.own_weights()
     before = {name: x.clone() for name, x in before.items()}
     base = hidden(m, b)
-    stir(attach(m, spec), 0.1)
+    perturb_weights(attach(m, spec), 0.1)
     beside = hidden(m, b)
     merge(m, "default")
     assert not any(x._forward_hooks or x._forward_pre_hooks for x in m.modules())
@@ -260,11 +271,11 @@ def test_cached_generation_equals_full_forward(spec) -> None:
     prompts = [[5, 9, 7], [8, 6]]
     for family in ("gpt2", *TWO_STACKS):
         m = model(family)
-        stir(attach(m, spec), 0.2)
-        said = generate(m, prompts, adapted.SPECIAL, GenerationConfig(max_new_tokens=4))
-        assert any(said)
+        perturb_weights(attach(m, spec), 0.2)
+        generated = generate(m, prompts, adapted.SPECIAL, GenerationConfig(max_new_tokens=4))
+        assert any(generated)
         with torch.no_grad():
-            for prompt, new in zip(prompts, said, strict=True):
+            for prompt, new in zip(prompts, generated, strict=True):
                 start = [adapted.SPECIAL.start] if family in TWO_STACKS else list(prompt)
                 for i, token in enumerate(new):
                     read = torch.tensor([start + new[:i]])
@@ -277,11 +288,11 @@ def test_cached_generation_equals_full_forward(spec) -> None:
 
 def test_copied_model_has_independent_adapters() -> None:
     m, b = model("bert"), batch("bert")
-    stir(attach(m, LoRA()))
+    perturb_weights(attach(m, LoRA()))
     other = copy.deepcopy(m)
     before = hidden(m, b)
     assert torch.equal(hidden(other, b), before)
-    stir(other.adapters, seed=9)
+    perturb_weights(other.adapters, seed=9)
     assert torch.equal(hidden(m, b), before)
     assert not torch.equal(hidden(other, b), before)
     detach(other, "default")
@@ -335,7 +346,7 @@ def test_invalid_attach_calls_are_refused_in_one_line() -> None:
         use_adapters(m, ["a", None]),
     ):
         hidden(m, b)
-    stir(m.adapters)
+    perturb_weights(m.adapters)
     with use_adapters(m, "a"):
         chosen = hidden(m, b)
     assert torch.equal(hidden(m, b), chosen)  # the mistakes left the only adapter as it was
@@ -344,7 +355,7 @@ def test_invalid_attach_calls_are_refused_in_one_line() -> None:
 def test_selection_is_restored_after_an_error() -> None:
     m, b = model("t5"), batch("t5")
     for i, name in enumerate("ab"):
-        stir(attach(m, LoRA(), name), seed=i)
+        perturb_weights(attach(m, LoRA(), name), seed=i)
     with use_adapters(m, "b"):
         before = hidden(m, b)
         with pytest.raises(KeyError, match="lost"), use_adapters(m, ["a", None, None, "b"]):

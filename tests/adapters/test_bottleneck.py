@@ -6,7 +6,7 @@ from typing import cast
 
 import pytest
 import torch
-from adapted import FAMILIES, TWO_STACKS, D, N, batch, hidden, model, same, state, stir
+from adapted import FAMILIES, TWO_STACKS, D, N, batch, hidden, model, perturb_weights, same, state
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
@@ -60,7 +60,7 @@ def sublayers(m, x: Tensor) -> list[tuple[str, SublayerConnection, Tensor]]:
 def test_houlsby_adapter_is_added_to_each_sublayer_output(family) -> None:
     m = model(family)
     module = attach(m, HoulsbyAdapter(bottleneck_size=5, train_norms=False))
-    stir(module)
+    perturb_weights(module)
     x = torch.randn(2, 6, D)
     names = []
     for name, norms, f in sublayers(m, x):
@@ -79,7 +79,7 @@ def test_houlsby_adapter_is_added_to_each_sublayer_output(family) -> None:
 def test_pfeiffer_adapter_reads_layer_output_and_adds_to_feed_forward(family) -> None:
     m = model(family)
     module = attach(m, PfeifferAdapter(bottleneck_size=5))
-    stir(module)
+    perturb_weights(module)
     x = torch.randn(2, 6, D)
     for name, norms, f in sublayers(m, x):
         with use_adapters(m, None):
@@ -99,7 +99,7 @@ def test_houlsby_norms_replace_the_models(family) -> None:
     per_layer, others = {"bert": (2, 1), "gpt2": (2, 1), "t5": (5, 2), "bart": (5, 2)}[family]
     assert len(norms) == per_layer * N + others
     for norm in norms.values():
-        stir(norm, seed=len(norms))
+        perturb_weights(norm, seed=len(norms))
     with use_adapters(changed, None):
         for name, norm in norms.items():
             changed.get_submodule(name).load_state_dict(norm.state_dict())
@@ -119,7 +119,7 @@ def test_second_adapter_norms_are_copies_without_hooks_of_the_first() -> None:
 def test_adamix_inference_uses_mean_of_experts(family, shared) -> None:
     m, b = model(family), batch(family)
     module = attach(m, AdaMix(bottleneck_size=5, n_experts=3, shared_projection=shared), "experts")
-    stir(module)
+    perturb_weights(module)
     single = attach(m, AdaMix(bottleneck_size=5, n_experts=1), "single")
     for name, part in single.named_modules():
         if isinstance(part, MixtureOfProjections):
@@ -140,7 +140,7 @@ def test_adamix_inference_uses_mean_of_experts(family, shared) -> None:
 def test_adamix_samples_experts_for_down_and_up_independently() -> None:
     m = model("bert")
     module = attach(m, AdaMix(bottleneck_size=5, n_experts=3, shared_projection=None))
-    stir(module)
+    perturb_weights(module)
     part = bottleneck(module, "backbone.layers.0.feed_forward").train()
     x = torch.randn(2, 4, D)
     possible = [
@@ -159,7 +159,7 @@ def test_adamix_samples_experts_for_down_and_up_independently() -> None:
 def test_adamix_is_added_after_feed_forward_only() -> None:
     m = model("gpt2")
     module = attach(m, AdaMix(bottleneck_size=5, n_experts=1))
-    stir(module)
+    perturb_weights(module)
     x = torch.randn(2, 6, D)
     for name, norms, f in sublayers(m, x):
         with use_adapters(m, None):
@@ -228,7 +228,7 @@ def test_adamix_values_are_validated() -> None:
         AdaMix(consistency_weight=-1.0)
     m = model("bert")
     before = state(m)
-    stir(attach(m, AdaMix()))
+    perturb_weights(attach(m, AdaMix()))
     with use_adapters(m, None):
         pass
     assert same({k: v for k, v in state(m).items() if k in before}, before)

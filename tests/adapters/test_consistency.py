@@ -5,7 +5,7 @@ from dataclasses import replace
 import adapted
 import pytest
 import torch
-from adapted import FAMILIES, batch, model, same, state, stir
+from adapted import FAMILIES, batch, model, perturb_weights, same, state
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
@@ -38,7 +38,7 @@ over_families = pytest.mark.parametrize("family", FAMILIES)
 
 
 def mixed(m: Model) -> Model:
-    stir(attach(m, AdaMix(bottleneck_size=5, n_experts=3)))
+    perturb_weights(attach(m, AdaMix(bottleneck_size=5, n_experts=3)))
     return m.train()
 
 
@@ -186,8 +186,10 @@ def test_choice_scores_are_compared_within_groups() -> None:
     loss=st.sampled_from([CrossEntropy(), BinaryCrossEntropy(), ChoiceCrossEntropy()]),
 )
 def test_divergence_is_symmetric_nonnegative_and_zero_for_equal_scores(n, seed, loss) -> None:
-    dice = torch.Generator().manual_seed(seed)
-    a, b = 3 * torch.randn(2, 4, 1 if isinstance(loss, ChoiceCrossEntropy) else n, generator=dice)
+    generator = torch.Generator().manual_seed(seed)
+    a, b = 3 * torch.randn(
+        2, 4, 1 if isinstance(loss, ChoiceCrossEntropy) else n, generator=generator
+    )
     labels = torch.ones(a.shape if isinstance(loss, BinaryCrossEntropy) else 4, dtype=torch.int64)
     group = torch.tensor([0, 1, 0, 1])
     asked = Batch(
@@ -233,7 +235,7 @@ def test_consistency_training_reduces_disagreement_of_experts() -> None:
         for part in m.modules():
             if isinstance(part, Dropout):
                 part.rate = 0.0  # nothing but the experts is drawn
-        stir(attach(m, AdaMix(bottleneck_size=5, n_experts=3)), 0.5)
+        perturb_weights(attach(m, AdaMix(bottleneck_size=5, n_experts=3)), 0.5)
         freeze(m)
         both = ConsistencyTraining(m, weight)
         adapted.train(adapted.start(m, "bert", 16, forward=both))

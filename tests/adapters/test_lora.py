@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from adapted import FAMILIES, INNER, TWO_STACKS, D, N, batch, hidden, model, state, stir
+from adapted import FAMILIES, INNER, TWO_STACKS, D, N, batch, hidden, model, perturb_weights, state
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
@@ -19,7 +19,7 @@ def test_lora_linear_equals_w_plus_b_a(family) -> None:
     spec = LoRA(rank=3, alpha=12.0, target_modules=("v", "feed_forward.up"))
     module = attach(m, spec)
     assert isinstance(module, LoRAModule)
-    stir(module)
+    perturb_weights(module)
     x = {width: torch.randn(2, 5, width) for width in (D, INNER)}
     for name, linear in find_linears(m, ("all",)).items():
         weight = linear.weight
@@ -64,7 +64,7 @@ def test_dropout_applies_to_lora_input_in_training_only() -> None:
     m = model("bert")
     module = attach(m, LoRA(dropout=0.5, target_modules=("up",)))
     assert isinstance(module, LoRAModule)
-    stir(module)
+    perturb_weights(module)
     linear = next(iter(find_linears(m, ("up",)).values()))
     part = next(iter(module.layers.values()))
     x = torch.ones(1, 4, D)

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 import torch
-from adapted import FAMILIES, N, batch, hidden, model, stir
+from adapted import FAMILIES, N, batch, hidden, model, perturb_weights
 from torch import Tensor
 
 from unmask.adapters.attach import attach, use_adapters
@@ -56,7 +56,7 @@ def test_scalar_mix_equals_weighted_sum_of_layers(family) -> None:
     layers = torch.stack(recorded(m, b))
     assert len(layers) == N + 1
     torch.testing.assert_close(hidden(m, b), layers.mean(0))  # at first
-    stir(module, 1.0)
+    perturb_weights(module, 1.0)
     shares = module.weights.exp() / module.weights.exp().sum()
     expected = module.gamma * (shares[:, None, None, None] * layers).sum(0)
     torch.testing.assert_close(hidden(m, b), expected.detach())
@@ -110,9 +110,9 @@ def test_layers_of_recurrent_networks_are_mixed(a: RecurrentArchitecture) -> Non
     b = Batch(inputs=ids, visibility=Visibility(causal=a.causal))
     before, module = m.hidden_states(b), attach(m, ScalarMix())
     assert isinstance(module, ScalarMixModule)
-    stir(module, 1.0)
-    each, shares = m.backbone.layer_outputs(b), module.weights.softmax(0)
-    expected = module.gamma * sum(w * x for w, x in zip(shares, each, strict=True))
+    perturb_weights(module, 1.0)
+    each, probabilities = m.backbone.layer_outputs(b), module.weights.softmax(0)
+    expected = module.gamma * sum(w * x for w, x in zip(probabilities, each, strict=True))
     torch.testing.assert_close(m.hidden_states(b), expected)
     torch.testing.assert_close(hidden_states(m, b, 2), expected)
     torch.testing.assert_close(hidden_states(m, b, 1), each[1])

@@ -85,9 +85,9 @@ def bases(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """A folder of each class, as their library writes it, then as ours does."""
     made = {}
     for name, (build, kind, _) in CLASSES.items():
-        opened = load_folder(saved(build(kind), tmp_path_factory.mktemp("theirs")))
+        loaded = load_folder(saved(build(kind), tmp_path_factory.mktemp("theirs")))
         made[name] = tmp_path_factory.mktemp("base")
-        write_folder(made[name], opened.model, opened.preset, None, opened.label_names)
+        write_folder(made[name], loaded.model, loaded.preset, None, loaded.label_names)
         if "gpt2" in name:  # which token is padding, as the folder of a tokenizer would say
             config = json.loads((made[name] / "config.json").read_text())
             (made[name] / "config.json").write_text(json.dumps(config | {"pad_token_id": 0}))
@@ -143,7 +143,7 @@ def ended(text: Tensor, there: Tensor) -> tuple[Tensor, Tensor]:
     return text, torch.cat((torch.zeros(3, 1, dtype=torch.long), text[:, :-1]), 1)
 
 
-def said(model: Model, name: str, padded: bool = True) -> Tensor:
+def our_outputs(model: Model, name: str, padded: bool = True) -> Tensor:
     """What our model says: labels of texts, or of tokens that are not padding, or next tokens."""
     text, there = ids(padded)
     document, last = torch.where(there == 1, 0, -1), there.sum(1) - 1
@@ -179,7 +179,7 @@ def said(model: Model, name: str, padded: bool = True) -> Tensor:
     return scores if two_stacks(name) else scores[there == 1]
 
 
-def they_say(model: Any, name: str, padded: bool = True) -> Tensor:
+def peft_outputs(model: Any, name: str, padded: bool = True) -> Tensor:
     """What their model says of the same."""
     text, there = ids(padded)
     given = {"input_ids": text, "attention_mask": there}
@@ -200,20 +200,20 @@ def equal(a: Tensor, b: Tensor) -> bool:
     return a.shape == b.shape and float((a - b).abs().max() / b.abs().max()) < 1e-5
 
 
-def shake(parameters: Any, seed: int = 0) -> None:
+def randomize_weights(parameters: Any, seed: int = 0) -> None:
     """Give weights a size at which differences show."""
-    dice = torch.Generator().manual_seed(seed)
+    generator = torch.Generator().manual_seed(seed)
     for weight in parameters:
-        nn.init.normal_(weight, mean=0.2, std=0.4, generator=dice)
+        nn.init.normal_(weight, mean=0.2, std=0.4, generator=generator)
 
 
 def with_ours(base: Path, spec: Any, seed: int = 0) -> LoadedModel:
-    opened = opened_at(base)
-    model = opened.model
-    shake(attach(model, spec, "mine").parameters(), seed)
+    loaded = opened_at(base)
+    model = loaded.model
+    randomize_weights(attach(model, spec, "mine").parameters(), seed)
     if "language" not in model.heads:
-        shake(model.heads.parameters(), seed + 1)
-    return opened
+        randomize_weights(model.heads.parameters(), seed + 1)
+    return loaded
 
 
 # Of vectors, their GPT-2 labels the last column, which with a prompt must not be padding.
@@ -240,22 +240,22 @@ def test_peft_outputs_equal_ours_and_saved_adapter_is_read_back(
     name: str, method: str, bases: Mapping[str, Path], tmp_path: Path
 ) -> None:
     spec = OURS[method]
-    opened = with_ours(bases[name], spec)
+    loaded = with_ours(bases[name], spec)
     plain, padded = opened_at(bases[name]).model, reads_padding(name, spec)
-    assert peft_incompatibility(opened.model, opened.preset, "mine") is None
-    write_adapter(tmp_path, opened.model, opened.preset, "mine", base=str(bases[name]))
-    ours = said(opened.model, name, padded)
-    assert not equal(ours, said(plain, name, padded))
+    assert peft_incompatibility(loaded.model, loaded.preset, "mine") is None
+    write_adapter(tmp_path, loaded.model, loaded.preset, "mine", base=str(bases[name]))
+    ours = our_outputs(loaded.model, name, padded)
+    assert not equal(ours, our_outputs(plain, name, padded))
     theirs = with_peft(name, bases[name], tmp_path)
     assert theirs.peft_config["default"].task_type == CLASSES[name][2]
-    assert equal(ours, they_say(theirs, name, padded))
-    found = read_adapter(tmp_path, plain, opened.preset, "back")
-    assert torch.equal(said(plain, name, padded), ours)
+    assert equal(ours, peft_outputs(theirs, name, padded))
+    found = read_adapter(tmp_path, plain, loaded.preset, "back")
+    assert torch.equal(our_outputs(plain, name, padded), ours)
     assert type(found) is type(spec)
     if isinstance(spec, LoRA):
         assert isinstance(found, LoRA)
         assert (found.rank, found.alpha, found.dropout) == (spec.rank, spec.alpha, spec.dropout)
-        mine, back = (find_adapter(m, n) for m, n in ((opened.model, "mine"), (plain, "back")))
+        mine, back = (find_adapter(m, n) for m, n in ((loaded.model, "mine"), (plain, "back")))
         assert cast(LoRAModule, mine).layers.keys() == cast(LoRAModule, back).layers.keys()
 
 
@@ -264,12 +264,12 @@ def test_prompt_of_bart_classifier_is_not_written_for_peft(
     method: str, bases: Mapping[str, Path], tmp_path: Path
 ) -> None:
     name = "bart, a text"
-    opened, plain = with_ours(bases[name], OURS[method]), opened_at(bases[name]).model
-    why = peft_incompatibility(opened.model, opened.preset, "mine")
+    loaded, plain = with_ours(bases[name], OURS[method]), opened_at(bases[name]).model
+    why = peft_incompatibility(loaded.model, loaded.preset, "mine")
     assert why == "PEFT has no prefixes and prompts for the heads label of two stacks"
-    write_adapter(tmp_path, opened.model, opened.preset, "mine", base=str(bases[name]))
-    read_adapter(tmp_path, plain, opened.preset, "back")
-    assert torch.equal(said(plain, name), said(opened.model, name))
+    write_adapter(tmp_path, loaded.model, loaded.preset, "mine", base=str(bases[name]))
+    read_adapter(tmp_path, plain, loaded.preset, "back")
+    assert torch.equal(our_outputs(plain, name), our_outputs(loaded.model, name))
 
 
 WIDE = {
@@ -313,7 +313,7 @@ def saved_by_peft(name: str, config: Any, base: Path, folder: Path) -> Any:
     from peft import get_peft_model
 
     model = get_peft_model(reference(name, base), config).eval()
-    shake(p for p in model.parameters() if p.requires_grad)
+    randomize_weights(p for p in model.parameters() if p.requires_grad)
     model.save_pretrained(folder)
     return model
 
@@ -327,9 +327,9 @@ def test_our_outputs_equal_peft(
 ) -> None:
     padded = reads_padding(name, method)
     theirs = saved_by_peft(name, theirs_of(method, CLASSES[name][2]), bases[name], tmp_path)
-    opened = opened_at(bases[name])
-    read_adapter(tmp_path, opened.model, opened.preset)
-    assert equal(said(opened.model, name, padded), they_say(theirs, name, padded))
+    loaded = opened_at(bases[name])
+    read_adapter(tmp_path, loaded.model, loaded.preset)
+    assert equal(our_outputs(loaded.model, name, padded), peft_outputs(theirs, name, padded))
 
 
 GENERATING = [
@@ -349,12 +349,12 @@ def test_peft_generation_equals_ours(name: str, method: str, tmp_path: Path) -> 
             if weight.dim() == 1:
                 weight.fill_(0.0 if part.endswith("bias") else 1.0)
     base = saved(plain, tmp_path / "base")
-    opened = load_folder(base)
-    module = attach(opened.model, OURS[method], "mine")
-    dice = torch.Generator().manual_seed(1)
+    loaded = load_folder(base)
+    module = attach(loaded.model, OURS[method], "mine")
+    generator = torch.Generator().manual_seed(1)
     for weight in module.parameters():
-        nn.init.normal_(weight, std=0.15 if method == "LoRA" else 0.4, generator=dice)
-    write_adapter(tmp_path / "adapter", opened.model, opened.preset, "mine", base=str(base))
+        nn.init.normal_(weight, std=0.15 if method == "LoRA" else 0.4, generator=generator)
+    write_adapter(tmp_path / "adapter", loaded.model, loaded.preset, "mine", base=str(base))
     theirs = with_peft(name, base, tmp_path / "adapter")
     text, there = ids(padded=False)
     out = theirs.generate(
@@ -362,7 +362,7 @@ def test_peft_generation_equals_ours(name: str, method: str, tmp_path: Path) -> 
         eos_token_id=None, decoder_start_token_id=0,
     )  # fmt: skip
     special = SpecialTokenIds(vocab_size=V, pad=0, start=0, end=None)
-    ours = generate(opened.model, text.tolist(), special, GenerationConfig(max_new_tokens=8))
+    ours = generate(loaded.model, text.tolist(), special, GenerationConfig(max_new_tokens=8))
     assert len(set(map(tuple, ours))) == len(ours)
     assert out[:, -8:].tolist() == ours
 
@@ -372,8 +372,8 @@ def test_fused_projections_share_a_or_have_blocks(
 ) -> None:
     name = "gpt2, language"
     spec = LoRA(rank=3, alpha=6.0, target_modules=("attention.q", "attention.v", "feed_forward.up"))
-    opened = with_ours(bases[name], spec)
-    write_adapter(tmp_path, opened.model, opened.preset, "mine", base="base")
+    loaded = with_ours(bases[name], spec)
+    write_adapter(tmp_path, loaded.model, loaded.preset, "mine", base="base")
     config, tensors = (
         json.loads((tmp_path / CONFIG_FILE).read_text()),
         load_file(tmp_path / WEIGHTS_FILE),
@@ -387,10 +387,10 @@ def test_fused_projections_share_a_or_have_blocks(
     assert not up[32:64].any()
     assert not up[:32, 3:].any()
     assert not up[64:, :3].any()
-    parts = cast(LoRAModule, find_adapter(opened.model, "mine")).layers
+    parts = cast(LoRAModule, find_adapter(loaded.model, "mine")).layers
     for part in "qv":
         parts[f"backbone.layers.0.attention.{part}"].down.data.fill_(0.5)
-    write_adapter(tmp_path, opened.model, opened.preset, "mine", base="base")
+    write_adapter(tmp_path, loaded.model, loaded.preset, "mine", base="base")
     down = load_file(tmp_path / WEIGHTS_FILE)[
         "base_model.model.transformer.h.0.attn.c_attn.lora_A.weight"
     ]
@@ -402,18 +402,18 @@ def test_modules_trained_beside_the_adapter_are_saved_with_it(
     method: str, bases: Mapping[str, Path], tmp_path: Path
 ) -> None:
     name = "bert, a text"
-    opened = with_ours(bases[name], OURS[method])
-    also = [n for n in opened.model.own_weights() if n.endswith(("_norm.after.weight", ".o.bias"))]
-    shake((opened.model.get_parameter(n) for n in also), 5)
-    assert peft_incompatibility(opened.model, opened.preset, "mine", also) is None
-    write_adapter(tmp_path, opened.model, opened.preset, "mine", base="base", extra_parameters=also)
+    loaded = with_ours(bases[name], OURS[method])
+    also = [n for n in loaded.model.own_weights() if n.endswith(("_norm.after.weight", ".o.bias"))]
+    randomize_weights((loaded.model.get_parameter(n) for n in also), 5)
+    assert peft_incompatibility(loaded.model, loaded.preset, "mine", also) is None
+    write_adapter(tmp_path, loaded.model, loaded.preset, "mine", base="base", extra_parameters=also)
     beside = json.loads((tmp_path / CONFIG_FILE).read_text())["modules_to_save"]
     assert {"classifier", "bert.pooler.dense"} <= set(beside)
-    ours = said(opened.model, name)
-    assert equal(ours, they_say(with_peft(name, bases[name], tmp_path), name))
+    ours = our_outputs(loaded.model, name)
+    assert equal(ours, peft_outputs(with_peft(name, bases[name], tmp_path), name))
     again = opened_at(bases[name])
     read_adapter(tmp_path, again.model, again.preset)
-    assert torch.equal(said(again.model, name), ours)
+    assert torch.equal(our_outputs(again.model, name), ours)
 
 
 LACKING = {
@@ -429,54 +429,54 @@ def test_adapter_peft_lacks_is_written_in_own_format(
     method: str, bases: Mapping[str, Path], tmp_path: Path
 ) -> None:
     name = "bert, a text"
-    opened = with_ours(bases[name], LACKING[method])
-    assert method in str(peft_incompatibility(opened.model, opened.preset, "mine"))
-    write_adapter(tmp_path, opened.model, opened.preset, "mine", base="base")
+    loaded = with_ours(bases[name], LACKING[method])
+    assert method in str(peft_incompatibility(loaded.model, loaded.preset, "mine"))
+    write_adapter(tmp_path, loaded.model, loaded.preset, "mine", base="base")
     assert sorted(p.name for p in tmp_path.iterdir()) == [CONFIG_FILE, WEIGHTS_FILE]
     again = opened_at(bases[name])
     assert read_adapter(tmp_path, again.model, again.preset, "again") == LACKING[method]
-    ours = said(opened.model, name)
-    assert torch.equal(said(again.model, name), ours)
-    assert not equal(said(opened_at(bases[name]).model, name), ours)
+    ours = our_outputs(loaded.model, name)
+    assert torch.equal(our_outputs(again.model, name), ours)
+    assert not equal(our_outputs(opened_at(bases[name]).model, name), ours)
 
 
 def test_trained_parameters_without_adapter_are_written(
     bases: Mapping[str, Path], tmp_path: Path
 ) -> None:
     name = "bert, a text"
-    opened, again = opened_at(bases[name]), opened_at(bases[name])
-    biases = [n for n in opened.model.own_weights() if n.endswith(".bias")]
-    shake(opened.model.get_parameter(n) for n in biases)
-    write_adapter(tmp_path, opened.model, opened.preset, None, base="base", extra_parameters=biases)
+    loaded, again = opened_at(bases[name]), opened_at(bases[name])
+    biases = [n for n in loaded.model.own_weights() if n.endswith(".bias")]
+    randomize_weights(loaded.model.get_parameter(n) for n in biases)
+    write_adapter(tmp_path, loaded.model, loaded.preset, None, base="base", extra_parameters=biases)
     assert load_file(tmp_path / WEIGHTS_FILE).keys() == {
         *biases, "heads.label.dense.weight", "heads.label.out.weight"
     }  # fmt: skip
     assert read_adapter(tmp_path, again.model, again.preset) is None
-    assert torch.equal(said(again.model, name), said(opened.model, name))
+    assert torch.equal(our_outputs(again.model, name), our_outputs(loaded.model, name))
 
 
 def test_combination_peft_cannot_train_is_written_in_own_format(
     bases: Mapping[str, Path], tmp_path: Path
 ) -> None:
     name = "bert, a text"
-    opened = with_ours(bases[name], OURS["LoRA"])
+    loaded = with_ours(bases[name], OURS["LoRA"])
     also = ["backbone.layers.0.attention.q.bias"]
-    shake((opened.model.get_parameter(n) for n in also), 5)
-    why = str(peft_incompatibility(opened.model, opened.preset, "mine", also))
+    randomize_weights((loaded.model.get_parameter(n) for n in also), 5)
+    why = str(peft_incompatibility(loaded.model, loaded.preset, "mine", also))
     assert "both adapt and train bert.encoder.layer.0.attention.self.query" in why
-    write_adapter(tmp_path, opened.model, opened.preset, "mine", base="base", extra_parameters=also)
+    write_adapter(tmp_path, loaded.model, loaded.preset, "mine", base="base", extra_parameters=also)
     assert json.loads((tmp_path / CONFIG_FILE).read_text())["peft_type"] == "LoRA"
     again = opened_at(bases[name])
     assert read_adapter(tmp_path, again.model, again.preset) == OURS["LoRA"]
-    assert torch.equal(said(again.model, name), said(opened.model, name))
-    tokens = peft_incompatibility(opened.model, opened.preset, "mine", ["backbone.tokens.weight"])
+    assert torch.equal(our_outputs(again.model, name), our_outputs(loaded.model, name))
+    tokens = peft_incompatibility(loaded.model, loaded.preset, "mine", ["backbone.tokens.weight"])
     assert "cannot train backbone.tokens.weight" in str(tokens)
 
 
 @pytest.fixture
 def written(bases: Mapping[str, Path], tmp_path: Path) -> Path:
-    opened = with_ours(bases["bert, a text"], OURS["LoRA"])
-    write_adapter(tmp_path, opened.model, opened.preset, "mine", base="base")
+    loaded = with_ours(bases["bert, a text"], OURS["LoRA"])
+    write_adapter(tmp_path, loaded.model, loaded.preset, "mine", base="base")
     return tmp_path
 
 
@@ -495,15 +495,15 @@ def test_other_backbone_of_same_shape_is_refused(bases: Mapping[str, Path], writ
 def test_backbone_of_other_shape_is_refused_naming_a_tensor(
     method: str, bases: Mapping[str, Path], tmp_path: Path
 ) -> None:
-    opened = with_ours(bases["bert, a text"], (OURS | LACKING)[method])
-    write_adapter(tmp_path / "adapter", opened.model, opened.preset, "mine", base="base")
+    loaded = with_ours(bases["bert, a text"], (OURS | LACKING)[method])
+    write_adapter(tmp_path / "adapter", loaded.model, loaded.preset, "mine", base="base")
     wide = bert("BertForSequenceClassification", hidden_size=48)
     other = load_folder(saved(wide, tmp_path / "wide"))
     if method == "HoulsbyAdapter":  # its own tensors are compared after the backbone
         (tmp_path / "adapter" / CONFIG_FILE).write_text(
             (tmp_path / "adapter" / CONFIG_FILE)
             .read_text()
-            .replace(backbone_digest(opened.model), backbone_digest(other.model))
+            .replace(backbone_digest(loaded.model), backbone_digest(other.model))
         )
     with pytest.raises(ValueError, match=r"adapter: tensor \S+ has shape \[.*\], this model's has"):
         read_adapter(tmp_path / "adapter", other.model, other.preset)
@@ -530,33 +530,33 @@ def change(folder: Path, **keys: Any) -> None:
 def test_unknown_damaged_and_pickled_adapters_are_refused(
     bases: Mapping[str, Path], written: Path
 ) -> None:
-    opened = opened_at(bases["bert, a text"])
+    loaded = opened_at(bases["bert, a text"])
     change(written, use_dora=True)
     with pytest.raises(ValueError, match="use_dora = True is not supported, only False"):
-        read_adapter(written, opened.model, opened.preset)
+        read_adapter(written, loaded.model, loaded.preset)
     change(written, use_dora=False, peft_type="LOHA")
     with pytest.raises(ValueError, match="peft_type 'LOHA' is not one of LORA, IA3, PREFIX_TUNING"):
-        read_adapter(written, opened.model, opened.preset)
+        read_adapter(written, loaded.model, loaded.preset)
     change(written, peft_type="LORA")
     tensors = load_file(written / WEIGHTS_FILE)
     one = next(n for n in tensors if "lora_A" in n)
     save_file({n: x for n, x in tensors.items() if n != one}, written / WEIGHTS_FILE)
     with pytest.raises(ValueError, match=r"tensor \S+lora_A.weight is missing"):
-        read_adapter(written, opened.model, opened.preset)
+        read_adapter(written, loaded.model, loaded.preset)
     save_file({**tensors, "base_model.model.more": torch.zeros(1)}, written / WEIGHTS_FILE)
     with pytest.raises(ValueError, match="tensor more does not belong"):
-        read_adapter(written, opened.model, opened.preset)
+        read_adapter(written, loaded.model, loaded.preset)
     (written / WEIGHTS_FILE).rename(written / "adapter_model.bin")
     with pytest.raises(ValueError, match=r"adapter_model\.bin: a pickled adapter is not read"):
-        read_adapter(written, opened.model, opened.preset)
+        read_adapter(written, loaded.model, loaded.preset)
     (written / "adapter_model.bin").rename(written / WEIGHTS_FILE)
     (written / RECORD_FILE).write_text("{}")
     with pytest.raises(ValueError, match="record must be a table"):
-        read_adapter(written, opened.model, opened.preset)
+        read_adapter(written, loaded.model, loaded.preset)
     (written / CONFIG_FILE).unlink()
     with pytest.raises(FileNotFoundError, match=CONFIG_FILE):
-        read_adapter(written, opened.model, opened.preset)
-    assert not opened.model.adapters
+        read_adapter(written, loaded.model, loaded.preset)
+    assert not loaded.model.adapters
 
 
 @pytest.mark.parametrize("method", ["LoRA", "Prompt", "HoulsbyAdapter"])
@@ -572,8 +572,8 @@ def test_unknown_damaged_and_pickled_adapters_are_refused(
 def test_non_weight_tensors_are_refused_by_name(
     method: str, spoil: Any, message: str, bases: Mapping[str, Path], tmp_path: Path
 ) -> None:
-    opened = with_ours(bases["bert, a text"], (OURS | LACKING)[method])
-    write_adapter(tmp_path, opened.model, opened.preset, "mine", base="base")
+    loaded = with_ours(bases["bert, a text"], (OURS | LACKING)[method])
+    write_adapter(tmp_path, loaded.model, loaded.preset, "mine", base="base")
     tensors = load_file(tmp_path / WEIGHTS_FILE)
     for name in (min(tensors), max(tensors)):  # of the adapter, and of the head beside it
         save_file({**tensors, name: spoil(tensors[name])}, tmp_path / WEIGHTS_FILE)
@@ -619,8 +619,8 @@ def test_config_contradicting_tensors_is_refused_by_key(
     bases: Mapping[str, Path],
     tmp_path: Path,
 ) -> None:
-    opened = with_ours(bases["bert, a text"], OURS[method])
-    write_adapter(tmp_path, opened.model, opened.preset, "mine", base="base")
+    loaded = with_ours(bases["bert, a text"], OURS[method])
+    write_adapter(tmp_path, loaded.model, loaded.preset, "mine", base="base")
     if not recorded:
         (tmp_path / RECORD_FILE).unlink()
     again = opened_at(bases["bert, a text"])
@@ -631,15 +631,15 @@ def test_config_contradicting_tensors_is_refused_by_key(
 
 
 def test_unwritable_adapters_are_refused(bases: Mapping[str, Path], tmp_path: Path) -> None:
-    opened = with_ours(bases["gpt2, language"], OURS["LoRA"])
-    write = partial(write_adapter, tmp_path, opened.model, opened.preset, base="base")
+    loaded = with_ours(bases["gpt2, language"], OURS["LoRA"])
+    write = partial(write_adapter, tmp_path, loaded.model, loaded.preset, base="base")
     with pytest.raises(ValueError, match="no adapter 'other'"):
         write("other")
     with pytest.raises(ValueError, match="no parameter 'nothing'"):
         write("mine", extra_parameters=["nothing"])
     with pytest.raises(ValueError, match="nothing to write"):
         write(None)
-    merge(opened.model, "mine")
+    merge(loaded.model, "mine")
     with pytest.raises(ValueError, match="merged into the weights"):
         write("mine")
 
@@ -649,37 +649,37 @@ def test_adapter_further_trained_by_peft_is_not_split(
 ) -> None:
     """Our record of the folder may be older than its tensors."""
     name = "gpt2, language"
-    opened = with_ours(bases[name], OURS["LoRA"])
-    write_adapter(tmp_path, opened.model, opened.preset, "mine", base=str(bases[name]))
+    loaded = with_ours(bases[name], OURS["LoRA"])
+    write_adapter(tmp_path, loaded.model, loaded.preset, "mine", base=str(bases[name]))
     theirs = with_peft(name, bases[name], tmp_path)
-    shake((p for n, p in theirs.named_parameters() if "lora_" in n), 9)
+    randomize_weights((p for n, p in theirs.named_parameters() if "lora_" in n), 9)
     theirs.save_pretrained(tmp_path)
     again = opened_at(bases[name])
     found = read_adapter(tmp_path, again.model, again.preset)
     assert isinstance(found, LoRA)
     assert found.rank == 6
-    assert equal(said(again.model, name), they_say(theirs, name))
+    assert equal(our_outputs(again.model, name), peft_outputs(theirs, name))
 
 
 def test_backbone_digest_covers_backbone_only(bases: Mapping[str, Path]) -> None:
-    opened, other = opened_at(bases["bert, a text"]), opened_at(bases["bert, tokens"])
-    before = backbone_digest(opened.model)
+    loaded, other = opened_at(bases["bert, a text"]), opened_at(bases["bert, tokens"])
+    before = backbone_digest(loaded.model)
     assert before == backbone_digest(other.model)
-    attach(opened.model, OURS["LoRA"])
-    shake(opened.model.heads.parameters())
-    assert backbone_digest(opened.model) == before
+    attach(loaded.model, OURS["LoRA"])
+    randomize_weights(loaded.model.heads.parameters())
+    assert backbone_digest(loaded.model) == before
     name = "backbone.layers.0.attention.q.bias"
     with torch.no_grad():
-        opened.model.get_parameter(name)[0] += 1e-3
-    assert backbone_digest(opened.model) != before
-    assert backbone_digest(opened.model, [name]) == backbone_digest(other.model, [name])
+        loaded.model.get_parameter(name)[0] += 1e-3
+    assert backbone_digest(loaded.model) != before
+    assert backbone_digest(loaded.model, [name]) == backbone_digest(other.model, [name])
 
 
 def test_task_types_have_peft_names(bases: Mapping[str, Path]) -> None:
-    opened = opened_at(bases["bert, a text"])
-    assert task_type(opened.model) == "SEQ_CLS"
+    loaded = opened_at(bases["bert, a text"])
+    assert task_type(loaded.model) == "SEQ_CLS"
     assert (
         task_type(load_folder(bases["bert, a text"], head_specs={}).model) == "FEATURE_EXTRACTION"
     )
-    masked = replace(opened.preset).build({"language": opened.preset.heads["label"]})
+    masked = replace(loaded.preset).build({"language": loaded.preset.heads["label"]})
     assert task_type(masked) is None

@@ -18,10 +18,10 @@ from peft_cases import (
     again,
     base_of,
     difference,
+    our_outputs,
     outcome,
-    shake,
-    they_say,
-    we_say,
+    peft_outputs,
+    randomize_weights,
 )
 
 from unmask.adapters.folder import open_adapter
@@ -125,12 +125,12 @@ CUT = {
 
 
 @pytest.mark.parametrize(
-    ("case", "does"), [(case, does) for does, some in CUT.items() for case in some], ids=str
+    ("case", "kind"), [(case, does) for does, some in CUT.items() for case in some], ids=str
 )
 def test_peft_adapter_gives_equal_outputs_or_is_refused(
-    case: Case, does: str, folder: Path
+    case: Case, kind: str, folder: Path
 ) -> None:
-    assert check(case, folder) == does
+    assert check(case, folder) == kind
 
 
 ALL = [
@@ -212,12 +212,12 @@ PAIRS = [
 def test_every_peft_lora_setting_gives_equal_outputs_or_is_refused(
     case: Case, name: str, folder: Path
 ) -> None:
-    does, more = OPTIONS[name]
+    kind, more = OPTIONS[name]
     _, ours = outcome(case, folder, **more)
-    if does == "equal":
+    if kind == "equal":
         assert all(isinstance(one, float) and one < 1e-5 for one in ours), ours
     else:
-        assert all(isinstance(one, str) and re.search(does, one) for one in ours), ours
+        assert all(isinstance(one, str) and re.search(kind, one) for one in ours), ours
 
 
 def test_embeddings_of_adapter_are_those_peft_reads(folder: Path) -> None:
@@ -246,10 +246,13 @@ def test_adapter_without_task_uses_class_named_in_config(folder: Path) -> None:
     base, adapter = base_of(case, folder), folder / "masked"
     plain = hf.BertForMaskedLM.from_pretrained(base)
     model = peft.get_peft_model(plain, peft.LoraConfig(target_modules=["query"])).eval()
-    shake(p for p in model.parameters() if p.requires_grad)
+    randomize_weights(p for p in model.parameters() if p.requires_grad)
     model.save_pretrained(adapter)
-    opened = open_adapter(adapter)
-    assert difference(we_say(case, opened), they_say(case, again(case, base, adapter, 1))) < 1e-5
+    loaded = open_adapter(adapter)
+    assert (
+        difference(our_outputs(case, loaded), peft_outputs(case, again(case, base, adapter, 1)))
+        < 1e-5
+    )
     config = json.loads((adapter / CONFIG_FILE).read_text())
     for task, message in (
         (None, "auto_mapping.base_model_class None is not one of BertForPreTraining"),

@@ -83,9 +83,9 @@ def model(family: str, head: HeadSpec | None = None) -> Model:
 def with_adapter(family: str, spec: Any, head: HeadSpec | None = None) -> Model:
     made = model(family, head)
     module = attach(made, spec)
-    dice = torch.Generator().manual_seed(2)
+    generator = torch.Generator().manual_seed(2)
     for weight in module.parameters():
-        nn.init.normal_(weight, std=0.7, generator=dice)
+        nn.init.normal_(weight, std=0.7, generator=generator)
     return made
 
 
@@ -216,12 +216,12 @@ def test_prompt_refuses_rows_of_several_texts() -> None:
 def test_cached_generation_equals_full_forward(family: str, spec: Any) -> None:
     made = with_adapter(family, spec)
     prompts = [[7, 8, 9, 5, 11], [20], [6, 6, 13]]
-    for said, prompt in zip(
+    for generated, prompt in zip(
         generate(made, prompts, SPECIAL, GenerationConfig(max_new_tokens=8)), prompts, strict=True
     ):
-        assert len(said) == 8
+        assert len(generated) == 8
         for n in range(8):
-            read = said[:n]
+            read = generated[:n]
             if family == "gpt":
                 batch = Batch(
                     inputs=torch.tensor([prompt + read]), visibility=Visibility(causal=True)
@@ -234,7 +234,7 @@ def test_cached_generation_equals_full_forward(family: str, spec: Any) -> None:
                 )
             with torch.no_grad():
                 scores = made.language_head.logits(made.hidden_states(batch)[0, -1])
-            assert int(scores.argmax()) == said[n]
+            assert int(scores.argmax()) == generated[n]
 
 
 @pytest.mark.parametrize("spec", SPECS, ids=str)
@@ -279,15 +279,19 @@ def test_virtual_tokens_use_up_positions(family: str, spec: Any) -> None:
 def test_generation_ends_at_last_position_after_virtual_tokens(spec: Any) -> None:
     made, room = with_adapter("gpt", spec), 24 - spec.n_virtual_tokens
     prompts = [[6] * room, [7] * (room - 3), [5]]
-    how = GenerationConfig(max_new_tokens=room + 5)
-    assert [len(said) for said in generate(made, prompts, SPECIAL, how)] == [1, 4, room]
+    config = GenerationConfig(max_new_tokens=room + 5)
+    assert [len(generated) for generated in generate(made, prompts, SPECIAL, config)] == [
+        1,
+        4,
+        room,
+    ]
     with pytest.raises(ValueError, match=f"has {room + 1} tokens, but the model only {room} pos"):
-        generate(made, [[6] * (room + 1)], SPECIAL, how)
+        generate(made, [[6] * (room + 1)], SPECIAL, config)
     attach(made, PromptTuning(n_virtual_tokens=8), "other")
     with use_adapters(made, None):
-        assert len(generate(made, [[6] * 24], SPECIAL, how)[0]) == 1
+        assert len(generate(made, [[6] * 24], SPECIAL, config)[0]) == 1
     with use_adapters(made, "other"), pytest.raises(ValueError, match="only 16 positions"):
-        generate(made, [[6] * 17], SPECIAL, how)
+        generate(made, [[6] * 17], SPECIAL, config)
 
 
 def test_virtual_tokens_use_positions_of_their_own_stack() -> None:
@@ -295,7 +299,7 @@ def test_virtual_tokens_use_positions_of_their_own_stack() -> None:
     assert max_text_length(made, made.backbone.decoder_stack) == 24 - 5
     made = with_adapter("gpt", PromptTuning(n_virtual_tokens=30))
     assert max_text_length(made, made.backbone.decoder_stack) == 0
-    for spec, places in (
+    for spec, positions in (
         (PrefixTuning(n_virtual_tokens=5), (24, 19)),
         (PromptTuning(n_virtual_tokens=5), (19, 24)),
     ):
@@ -307,7 +311,7 @@ def test_virtual_tokens_use_positions_of_their_own_stack() -> None:
         assert (
             max_text_length(made, made.backbone.encoder_stack),
             max_text_length(made, made.backbone.decoder_stack),
-        ) == places
+        ) == positions
     assert max_text_length(model("t5"), model("t5").backbone.encoder_stack) is None
 
 
@@ -367,7 +371,7 @@ def test_prompt_is_initialized_from_vocabulary_or_text() -> None:
         PromptTuningModule, attach(made, PromptTuning(n_virtual_tokens=6), "other", seed=4)
     )
     assert not torch.equal(drawn.vectors, other.vectors)
-    said = cast(
+    output = cast(
         PromptTuningModule,
         attach(made, PromptTuning(n_virtual_tokens=5, init_text="three words"), "words"),
     )
@@ -376,13 +380,13 @@ def test_prompt_is_initialized_from_vocabulary_or_text() -> None:
         pytest.raises(ValueError, match="init_text is set: give the tokens of"),
     ):
         made.hidden_states(Batch(inputs=torch.tensor([[5]])))
-    said.initialize_from(made, [9, 8, 7])
-    assert torch.equal(said.vectors, table[[9, 8, 7, 9, 8]])
+    output.initialize_from(made, [9, 8, 7])
+    assert torch.equal(output.vectors, table[[9, 8, 7, 9, 8]])
     with pytest.raises(ValueError, match="has no tokens"):
-        said.initialize_from(made, [])
+        output.initialize_from(made, [])
     before = table.clone()
     with torch.no_grad():
-        said.vectors.add_(1)
+        output.vectors.add_(1)
     assert torch.equal(table, before)
 
 

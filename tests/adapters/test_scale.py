@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from adapted import FAMILIES, INNER, TWO_STACKS, D, N, model, stir
+from adapted import FAMILIES, INNER, TWO_STACKS, D, N, model, perturb_weights
 from torch.nn import functional as F
 
 from unmask.adapters.attach import attach, find_linears
@@ -15,7 +15,7 @@ def test_keys_values_and_inner_activations_are_scaled(family) -> None:
     m = model(family)
     module = attach(m, IA3())
     assert isinstance(module, IA3Module)
-    stir(module)
+    perturb_weights(module)
     for name, linear in find_linears(m, ("all",)).items():
         x = torch.randn(2, 5, linear.in_features)
         if name.endswith((".k", ".v")):

@@ -323,7 +323,7 @@ def test_text_parts_are_isolated_and_count_positions_separately(some, seed):
         assert batch.visibility.document is not None
         assert batch.part_ids.equal(batch.visibility.document)
         found = []
-        for row, parts, places in zip(
+        for row, parts, positions in zip(
             batch.inputs, batch.part_ids, batch.position_ids, strict=True
         ):
             for number in sorted({*parts.tolist()} - {-1}):
@@ -331,11 +331,11 @@ def test_text_parts_are_isolated_and_count_positions_separately(some, seed):
                     continue  # a second part
                 found.append([row[parts == number + k].tolist() for k in (0, 1)])
                 for k in (0, 1):
-                    mine = places[parts == number + k].tolist()
+                    mine = positions[parts == number + k].tolist()
                     assert mine == list(range(len(mine)))
             assert (row[parts < 0] == BERT.pad).all()
-        wanted = [[e.inputs[e.part_ids == k].tolist() for k in (0, 1)] for e in examples]
-        assert sorted(found) == sorted(wanted)
+        expected = [[e.inputs[e.part_ids == k].tolist() for k in (0, 1)] for e in examples]
+        assert sorted(found) == sorted(expected)
 
 
 @settings(max_examples=50)

@@ -308,8 +308,8 @@ FALLING = Objective(ScheduledRate(0.9, TokenMasking(0.1)), published.MASKED_LM.c
 
 
 def share_asked(micro: list) -> float:
-    asked = sum(int((batch.targets != IGNORE_INDEX).sum()) for batch in micro)
-    return asked / sum(batch.inputs.numel() for batch in micro)
+    is_target = sum(int((batch.targets != IGNORE_INDEX).sum()) for batch in micro)
+    return is_target / sum(batch.inputs.numel() for batch in micro)
 
 
 def test_scheduled_masking_rate_follows_training_steps():
@@ -394,8 +394,8 @@ def test_sentence_pairs_are_of_two_documents():
         batch_tokens=300, document_of_row=np.array([0, 0, 1]),
     )  # fmt: skip
     labels = [micro[0].labels for micro, _ in itertools.islice(loader, 60)]
-    asked = [label for label in torch.cat(labels).tolist() if label != IGNORE_INDEX]
-    assert 0.35 < np.mean(asked) < 0.65
+    is_target = [label for label in torch.cat(labels).tolist() if label != IGNORE_INDEX]
+    assert 0.35 < np.mean(is_target) < 0.65
     lonely = replace(loader, row_spans=rows[:1], document_of_row=None)
     assert {int(m[0].labels[0]) for m, _ in itertools.islice(lonely, 20)} <= {0, IGNORE_INDEX}
 

@@ -61,12 +61,12 @@ def without_dropout(a: ElmoArchitecture) -> ElmoArchitecture:
 def test_written_model_reads_back(change: dict, tmp_path: Path) -> None:
     a = replace(SMALL, **change)
     model = written(tmp_path, a)
-    opened = load_folder(tmp_path)
-    assert (opened.missing, opened.unexpected, opened.model.head_specs) == ((), (), {})
-    assert without_dropout(opened.preset.architecture) == without_dropout(a)
+    loaded = load_folder(tmp_path)
+    assert (loaded.missing, loaded.unexpected, loaded.model.head_specs) == ((), (), {})
+    assert without_dropout(loaded.preset.architecture) == without_dropout(a)
     for name, x in model.own_weights().items():
         # 1 is taken from biases of forget gates, and added again
-        torch.testing.assert_close(opened.model.own_weights()[name], x, rtol=0, atol=2**-22)
+        torch.testing.assert_close(loaded.model.own_weights()[name], x, rtol=0, atol=2**-22)
     again = unmask.load(tmp_path).save(tmp_path / "again", format="elmo")
     with (
         h5py.File(tmp_path / elmo.WEIGHTS_FILE) as one,
@@ -106,7 +106,7 @@ def test_folder_reads_tokenized_texts(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("part", "key", "value", "said"),
+    ("part", "key", "value", "output"),
     [
         ("lstm", "proj_clip", 5, "must be the same"),
         ("char_cnn", "activation", "selu", "activation must be one of relu, tanh"),
@@ -118,13 +118,13 @@ def test_folder_reads_tokenized_texts(tmp_path: Path) -> None:
     ],
 )
 def test_contradicting_options_are_named(
-    part: str, key: str, value: object, said: str, tmp_path: Path
+    part: str, key: str, value: object, output: str, tmp_path: Path
 ) -> None:
     written(tmp_path)
     options = json.loads((tmp_path / elmo.OPTIONS_FILE).read_text())
     options[part][key] = value
     (tmp_path / elmo.OPTIONS_FILE).write_text(json.dumps(options))
-    with pytest.raises(ValueError, match=said):
+    with pytest.raises(ValueError, match=output):
         load_folder(tmp_path)
 
 
@@ -142,13 +142,13 @@ def test_damaged_files_and_links_are_refused(tmp_path: Path) -> None:
         "must be an array of": np.zeros((261, 3), np.int64),
         r"lacks char_embed": None,
     }
-    for said, value in changes.items():
+    for output, value in changes.items():
         path.write_bytes(whole)
         with h5py.File(path, "r+") as file:
             del file["char_embed"]
             if value is not None:
                 file["char_embed"] = value
-        with pytest.raises(ValueError, match=said):
+        with pytest.raises(ValueError, match=output):
             load_folder(tmp_path)
 
 
@@ -167,9 +167,9 @@ def test_other_families_are_not_written_as_bilm(tmp_path: Path) -> None:
 def theirs() -> Iterator[tuple[int, int, str, Tensor]]:
     """Give place, list, sentence, and what bilm-tf says of its words, batch by batch."""
     lists = json.loads((FIXTURE / "lm_embeddings_sentences.json").read_text())
-    said = [h5py.File(FIXTURE / f"lm_embeddings_{k}.hdf5") for k in range(len(lists))]
+    output = [h5py.File(FIXTURE / f"lm_embeddings_{k}.hdf5") for k in range(len(lists))]
     for i in range(len(lists[0])):
-        for k, file in enumerate(said):
+        for k, file in enumerate(output):
             yield i, k, lists[k][i], torch.cat(list(torch.from_numpy(file[str(i)][()])), -1)
 
 

@@ -32,9 +32,9 @@ FIELDS = {
 
 
 @pytest.fixture(scope="module")
-def shelf(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def model_folders(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a folder of one tiny model a family."""
-    home = tmp_path_factory.mktemp("shelf")
+    home = tmp_path_factory.mktemp("model_folders")
     for family, makers in MAKERS.items():
         with quiet():
             next(iter(makers.values()))().save_pretrained(home / family)
@@ -76,9 +76,11 @@ def _wrong(key: ConfigKey) -> list[Any]:
 
 
 @pytest.mark.parametrize("family", MAKERS)
-def test_impossible_sizes_and_rates_are_refused_with_file_and_key(family: str, shelf: Path) -> None:
+def test_impossible_sizes_and_rates_are_refused_with_file_and_key(
+    family: str, model_folders: Path
+) -> None:
     table = FIELDS[family].config_keys.table
-    plain = json.loads((shelf / family / "config.json").read_text())
+    plain = json.loads((model_folders / family / "config.json").read_text())
     tried = 0
     for key in table.values():
         for value in _wrong(key):
@@ -88,7 +90,7 @@ def test_impossible_sizes_and_rates_are_refused_with_file_and_key(family: str, s
             tried += 1
     assert tried > 100
     (some,) = [k for k in table.values() if k.value_type == "layers"][:1]
-    path = shelf / family / "config.json"
+    path = model_folders / family / "config.json"
     try:
         path.write_text(json.dumps({**plain, some.name: "three"}))
         assert _refusal(path.parent).startswith(f"{path}: {some.name} must be")
@@ -97,7 +99,9 @@ def test_impossible_sizes_and_rates_are_refused_with_file_and_key(family: str, s
 
 
 @pytest.mark.parametrize("family", MAKERS)
-def test_indivisible_head_count_is_refused_by_key(family: str, shelf: Path, tmp_path: Path) -> None:
+def test_indivisible_head_count_is_refused_by_key(
+    family: str, model_folders: Path, tmp_path: Path
+) -> None:
     heads = [
         k for k in FIELDS[family].config_keys.table.values() if "head" in k.name and k.divisor_of
     ]
@@ -105,7 +109,7 @@ def test_indivisible_head_count_is_refused_by_key(family: str, shelf: Path, tmp_
     if family in ("t5", "mt5", "gemma"):  # heads are as wide as is said
         return
     folder = tmp_path / "x"
-    shutil.copytree(shelf / family, folder)
+    shutil.copytree(model_folders / family, folder)
     rewrite(folder, {key: 3})
     assert f"{key} = 3 must divide" in _refusal(folder)
 
@@ -138,13 +142,13 @@ def _declared() -> Iterator[tuple[str, dict[str, Any], str]]:
 DECLARED = list(_declared())
 
 
-@pytest.mark.parametrize(("family", "said", "key"), DECLARED)
+@pytest.mark.parametrize(("family", "output", "key"), DECLARED)
 def test_oversized_declarations_are_refused_without_allocating(
-    family: str, said: dict[str, Any], key: str, shelf: Path, tmp_path: Path
+    family: str, output: dict[str, Any], key: str, model_folders: Path, tmp_path: Path
 ) -> None:
     folder = tmp_path / "x"
-    shutil.copytree(shelf / family, folder)
-    rewrite(folder, said)
+    shutil.copytree(model_folders / family, folder)
+    rewrite(folder, output)
     before, began = resource.getrusage(resource.RUSAGE_SELF), time.process_time()
     message = _refusal(folder)
     after = resource.getrusage(resource.RUSAGE_SELF)
@@ -154,11 +158,11 @@ def test_oversized_declarations_are_refused_without_allocating(
 
 
 def test_label_count_of_head_without_weights_is_bounded(
-    shelf: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    model_folders: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(check, "_MAX_RANDOM_WEIGHTS", 10_000)
     folder = tmp_path / "x"
-    shutil.copytree(shelf / "bert", folder)
+    shutil.copytree(model_folders / "bert", folder)
     names = {str(i): f"a{i}" for i in range(1_500)}
     rewrite(folder, {"architectures": ["BertForSequenceClassification"], "id2label": names})
     assert "would be random, of [1500, 32] in heads.label.out.weight" in _refusal(folder)
@@ -166,18 +170,20 @@ def test_label_count_of_head_without_weights_is_bounded(
     assert len(load_folder(folder).label_names) == 7
 
 
-def test_layers_beyond_the_declared_are_reported_as_unused(shelf: Path, tmp_path: Path) -> None:
+def test_layers_beyond_the_declared_are_reported_as_unused(
+    model_folders: Path, tmp_path: Path
+) -> None:
     folder = tmp_path / "x"
-    shutil.copytree(shelf / "bert", folder)
+    shutil.copytree(model_folders / "bert", folder)
     rewrite(folder, {"num_hidden_layers": 2})
-    opened = load_folder(folder)
-    assert opened.unexpected
-    assert all("layer.2." in name for name in opened.unexpected)
+    loaded = load_folder(folder)
+    assert loaded.unexpected
+    assert all("layer.2." in name for name in loaded.unexpected)
 
 
-def test_layers_are_counted_in_an_index_file(shelf: Path, tmp_path: Path) -> None:
-    state = load_file(shelf / "bert" / SAFETENSORS_WEIGHTS)
-    shutil.copy(shelf / "bert" / "config.json", tmp_path)
+def test_layers_are_counted_in_an_index_file(model_folders: Path, tmp_path: Path) -> None:
+    state = load_file(model_folders / "bert" / SAFETENSORS_WEIGHTS)
+    shutil.copy(model_folders / "bert" / "config.json", tmp_path)
     save_file(state, tmp_path / "part.safetensors", {"format": "pt"})
     index = {"weight_map": dict.fromkeys(state, "part.safetensors")}
     (tmp_path / f"{SAFETENSORS_WEIGHTS}.index.json").write_text(json.dumps(index))
@@ -186,10 +192,10 @@ def test_layers_are_counted_in_an_index_file(shelf: Path, tmp_path: Path) -> Non
     assert "num_hidden_layers = 900, but the weights have 3 layers" in _refusal(tmp_path)
 
 
-@pytest.mark.parametrize("card", ["bert-mini", "t5-mini", "gpt2-mini", "canine-mini"])
-def test_preset_sizes_have_a_stated_limit(card: str) -> None:
-    a = MODELS[card].architecture
-    stack = "encoder." if card == "t5-mini" else ""
+@pytest.mark.parametrize("preset", ["bert-mini", "t5-mini", "gpt2-mini", "canine-mini"])
+def test_preset_sizes_have_a_stated_limit(preset: str) -> None:
+    a = MODELS[preset].architecture
+    stack = "encoder." if preset == "t5-mini" else ""
     for key in ("n_layers", "d_ff", "n_heads", "vocab_size", "d_model"):
         began = time.process_time()
         with pytest.raises(ValueError, match=f"{key} must be at most"):
@@ -197,32 +203,32 @@ def test_preset_sizes_have_a_stated_limit(card: str) -> None:
         assert time.process_time() - began < 1
     with pytest.raises(ValueError, match=r"dropout must be from 0 to below 1, got 1\.5"):
         set_value(a, f"{stack}dropout", 1.5)
-    if card != "canine-mini":
+    if preset != "canine-mini":
         for value in (0.0, -1.0, float("nan")):
             with pytest.raises(ValueError, match=r"norm\.eps must be a number above 0"):
                 set_value(a, f"{stack}norm.eps", value)
 
 
 def test_own_format_config_is_bounded(tmp_path: Path) -> None:
-    card = MODELS["palm-mini"]
+    preset = MODELS["palm-mini"]
     small = {"vocab_size": 40, "d_model": 32, "n_layers": 2, "n_heads": 2, "d_ff": 48}
-    a = card.architecture
+    a = preset.architecture
     for key, value in small.items():
         a = set_value(a, key, value)
-    card = MODELS["palm-mini"].__class__(**{**vars(card), "architecture": a})
-    write_folder(tmp_path, card.build().initialize(0), card, None)
+    preset = MODELS["palm-mini"].__class__(**{**vars(preset), "architecture": a})
+    write_folder(tmp_path, preset.build().initialize(0), preset, None)
     path = tmp_path / "config.json"
-    said = json.loads(path.read_text())
+    facts = json.loads(path.read_text())
     for key, value, message in (
         ("n_layers", 700, "n_layers = 700, but the weights have 2 layers"),
         ("n_layers", 10**6, "n_layers must be at most 1,024"),
         ("vocab_size", 10**12, "vocab_size must be at most"),
         ("d_ff", 10**6, "has shape"),
     ):
-        said["architecture"][key], was = value, said["architecture"][key]
-        path.write_text(json.dumps(said))
+        facts["architecture"][key], was = value, facts["architecture"][key]
+        path.write_text(json.dumps(facts))
         assert message in _refusal(tmp_path)
-        said["architecture"][key] = was
+        facts["architecture"][key] = was
 
 
 # Tables of tokens that are tied, or not.
@@ -260,38 +266,38 @@ def test_checkpoint_with_other_head_equals_reference_or_is_refused(
             made.lm_head.weight = torch.nn.Parameter(made.lm_head.weight.detach() + 1)
         made.save_pretrained(tmp_path)
     rewrite(tmp_path, {"tie_word_embeddings": tied})
-    wanted = theirs(made, tmp_path, 9)
+    expected = theirs(made, tmp_path, 9)
     if family in ("xlnet", "bart", "mbart", "marian"):  # no place for it, or for three tables
         assert "differs from the one it should be tied to" in _refusal(tmp_path)
     elif family in ("albert", "electra"):  # scores are narrower than ours may be
         assert "tensor heads.language.out.weight has shape" in _refusal(tmp_path)
     else:
-        assert differ(ours(tmp_path, 9), wanted) < TOLERANCE
+        assert differ(ours(tmp_path, 9), expected) < TOLERANCE
 
 
 @pytest.mark.parametrize("name", ["bert-tiny", "bart-mini", "roberta-base", "llama-mini"])
 def test_reference_reads_our_untied_weights(name: str, tmp_path: Path) -> None:
     import transformers as hf
 
-    card = MODELS[name]
+    preset = MODELS[name]
     small = {"n_heads": 2, "vocab_size": 120, "d_model": 32, "n_layers": 2, "d_ff": 48}
-    a = card.architecture
+    a = preset.architecture
     for side in ("encoder.", "decoder.") if name == "bart-mini" else ("",):
         for key, value in small.items():
             a = set_value(a, side + key, value)
         if name == "llama-mini":
             a = set_value(a, "n_kv_heads", 1)
-    spec = card.heads["language"]
+    spec = preset.heads["language"]
     assert isinstance(spec, LanguageModeling)
     heads = {"language": LanguageModeling(**{**vars(spec), "tie_embeddings": False})}
-    card = card.__class__(**{**vars(card), "architecture": a, "heads": heads})
-    model = card.build().initialize(0)
+    preset = preset.__class__(**{**vars(preset), "architecture": a, "heads": heads})
+    model = preset.build().initialize(0)
     with torch.no_grad():
         for _, parameter in model.named_parameters():
             parameter.normal_(std=0.2, generator=torch.Generator().manual_seed(parameter.numel()))
-    write_folder(tmp_path, model, card, None)
-    opened = load_folder(tmp_path)
-    assert not opened.missing
+    write_folder(tmp_path, model, preset, None)
+    loaded = load_folder(tmp_path)
+    assert not loaded.missing
     kind = json.loads((tmp_path / "config.json").read_text())["architectures"][0]
     with quiet():
         reads = getattr(hf, kind).from_pretrained(tmp_path).eval()
@@ -315,9 +321,11 @@ assert reference.V == 99
 
 
 @pytest.mark.parametrize("family", ["bert", "llama", "gpt2", "gpt_neox", "bart", "modernbert"])
-def test_duplicate_tensor_names_must_agree(family: str, shelf: Path, tmp_path: Path) -> None:
+def test_duplicate_tensor_names_must_agree(
+    family: str, model_folders: Path, tmp_path: Path
+) -> None:
     """With a prefix and without: which of two that differ counts, the file does not say."""
-    folder = shutil.copytree(shelf / family, tmp_path / "x")
+    folder = shutil.copytree(model_folders / family, tmp_path / "x")
     path = folder / SAFETENSORS_WEIGHTS
     state = load_file(path)
     prefix = MODELS_OF_TYPE[family].weight_names.prefix

@@ -271,17 +271,17 @@ def test_no_space_at_any_flush_is_reported_alike(tmp_path, monkeypatch, call):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         real(descriptor)
 
-    said = None
+    output = None
     with monkeypatch.context() as patch:
         patch.setattr(os, "fsync", fsync)
         try:
             saved(tmp_path, 2)
         except OSError as error:
-            said = error
-    if said is not None:
-        assert said.errno == errno.ENOSPC
-        assert "the checkpoint of step 2 was not written" in str(said)
-        assert "No space left on device" in str(said)
+            output = error
+    if output is not None:
+        assert output.errno == errno.ENOSPC
+        assert "the checkpoint of step 2 was not written" in str(output)
+        assert "No space left on device" in str(output)
     assert newest_checkpoint(tmp_path)[0].step in (1, 2)
     assert newest_checkpoint(tmp_path)[1] == []
     assert all(name.startswith("step-") for name in names(tmp_path))
@@ -326,14 +326,14 @@ def test_damaged_tensor_file_is_refused_by_name_or_equal(tmp_path_factory, data)
         )
     )
     path.write_bytes(damaged)
-    found, said = None, ""
+    found, message = None, ""
     try:
         found = read_tensors(path)
     except ValueError as error:
-        said = str(error)
+        message = str(error)
     if found is None:
-        assert "model.safetensors: truncated or damaged" in said
-        assert "\n" not in said
+        assert "model.safetensors: truncated or damaged" in message
+        assert "\n" not in message
         return
     assert found.keys() == TENSORS["model"].keys()  # what was hit says nothing of them
     for name, x in found.items():
@@ -345,8 +345,8 @@ def test_any_flipped_bit_is_an_error(tmp_path):
     path = tmp_path / "model.safetensors"
     write_tensors(path, {"a": torch.randn(3000), "b": torch.zeros(7, dtype=torch.bfloat16)})
     whole = path.read_bytes()
-    begin = 8 + int.from_bytes(whole[:8], "little")
-    for at in [*range(begin, len(whole), 97), len(whole) - 1]:
+    start = 8 + int.from_bytes(whole[:8], "little")
+    for at in [*range(start, len(whole), 97), len(whole) - 1]:
         path.write_bytes(whole[:at] + bytes([whole[at] ^ 1 << at % 8]) + whole[at + 1 :])
         with pytest.raises(ValueError, match=r"model\.safetensors: truncated or damaged"):
             read_tensors(path)
@@ -378,12 +378,12 @@ def test_two_processes_cannot_train_in_one_folder(tmp_path):
 
 def test_folder_lock_does_not_outlive_its_process_in_a_worker(tmp_path):
     """As after `kill -9`: a worker process lives on for a while, and the run is resumed at once."""
-    ready, told = os.pipe()
+    ready, output = os.pipe()
     first = os.fork()
     if first == 0:
         with lock_run_folder(tmp_path):
             if os.fork() == 0:
-                os.write(told, b"%d" % os.getpid())
+                os.write(output, b"%d" % os.getpid())
                 signal.pause()
             signal.pause()
     worker = int(os.read(ready, 20))

@@ -19,14 +19,14 @@ from unmask.zoo.catalogue import MODELS
 
 @pytest.mark.parametrize("name", ["electra-mini", "deberta-v3-mini", "coco-lm-mini"])
 def test_model_and_generator_round_trip(name: str, tmp_path: Path) -> None:
-    card = MODELS[name]
-    card = replace(card, architecture=card.architecture.with_vocab_size(50))
-    model = card.build().initialize(1).eval()
-    opened = LoadedModel(
-        preset=card, model=model, tokenizer=None, label_names=(), missing=(), unexpected=()
+    preset = MODELS[name]
+    preset = replace(preset, architecture=preset.architecture.with_vocab_size(50))
+    model = preset.build().initialize(1).eval()
+    loaded = LoadedModel(
+        preset=preset, model=model, tokenizer=None, label_names=(), missing=(), unexpected=()
     )
-    write_folder(tmp_path, model, card, None)
-    write_generator(tmp_path, opened)
+    write_folder(tmp_path, model, preset, None)
+    write_generator(tmp_path, loaded)
     assert (tmp_path / GENERATOR_FOLDER / "config.json").is_file()
     again = load_folder(tmp_path)
     assert GENERATOR_FOLDER not in again.model.head_specs
@@ -34,8 +34,8 @@ def test_model_and_generator_round_trip(name: str, tmp_path: Path) -> None:
     ours, theirs = again.model.own_weights(), model.own_weights()
     assert ours.keys() == theirs.keys()
     assert all(torch.allclose(x, theirs[n], atol=1e-6) for n, x in ours.items())
-    begun = load_folder(tmp_path, card.heads)  # as pretraining goes on from it
-    load_generator_weights(tmp_path, begun.model)
+    started = load_folder(tmp_path, preset.heads)  # as pretraining goes on from it
+    load_generator_weights(tmp_path, started.model)
     assert all(
-        torch.allclose(x, theirs[n], atol=1e-6) for n, x in begun.model.own_weights().items()
+        torch.allclose(x, theirs[n], atol=1e-6) for n, x in started.model.own_weights().items()
     )

@@ -39,16 +39,16 @@ def tokenizer(name: str) -> Tokenizer:
 
 def tiny(name: str, **changes: Any) -> LoadedModel:
     known = tokenizer(name)
-    card = MODELS[name].with_vocabulary(known.special_ids)
-    a = shrunk(card.architecture).with_vocab_size(known.vocab_size + 3)
-    card = replace(card, architecture=replace(a, **changes))
-    model = card.build().initialize(0).eval()
+    preset = MODELS[name].with_vocabulary(known.special_ids)
+    a = shrunk(preset.architecture).with_vocab_size(known.vocab_size + 3)
+    preset = replace(preset, architecture=replace(a, **changes))
+    model = preset.build().initialize(0).eval()
     draw = torch.Generator().manual_seed(0)
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.normal_(generator=draw)
     return LoadedModel(
-        preset=card, model=model, tokenizer=known, label_names=(), missing=(), unexpected=()
+        preset=preset, model=model, tokenizer=known, label_names=(), missing=(), unexpected=()
     )
 
 
@@ -235,8 +235,8 @@ def test_matrices_may_be_float16(tmp_path: Path) -> None:
 
 
 def test_llama_3_rope_scaling_divides_frequencies(tmp_path: Path) -> None:
-    card = MODELS["llama-mini"]
-    position: Any = card.architecture.position  # type: ignore[attr-defined]
+    preset = MODELS["llama-mini"]
+    position: Any = preset.architecture.position  # type: ignore[attr-defined]
     scaling = Llama3Scaling(original_max_positions=64)
     loaded = tiny("llama-mini", position=replace(position, scaling=scaling))
     found = {one.name: one.data for one in written(loaded, tmp_path).tensors}
@@ -272,10 +272,10 @@ def test_omitted_parts_are_reported(tmp_path: Path, caplog: pytest.LogCaptureFix
     )
     cased = tiny("bert-mini")
     written(replace(cased, tokenizer=known), tmp_path / "c")
-    said = caplog.text
-    assert "bert-mini: heads are left out: language, next_sentence" in said
-    assert "has no window: it differs in texts longer than 64 tokens" in said
-    assert "llama.cpp reads text in lower case" in said
+    messages = caplog.text
+    assert "bert-mini: heads are left out: language, next_sentence" in messages
+    assert "has no window: it differs in texts longer than 64 tokens" in messages
+    assert "llama.cpp reads text in lower case" in messages
 
 
 def test_invalid_options_and_missing_library_are_one_line(

@@ -66,12 +66,12 @@ def test_file_opens_as_the_written_model(tied: bool, tmp_path: Path) -> None:
     folder = tmp_path / "bin"
     folder.mkdir()
     written(reference, folder / "model.bin", tied=tied)
-    opened = load_folder(folder)
-    assert (opened.missing, opened.unexpected) == ((), ())
-    assert opened.preset.architecture == same.preset.architecture
+    loaded = load_folder(folder)
+    assert (loaded.missing, loaded.unexpected) == ((), ())
+    assert loaded.preset.architecture == same.preset.architecture
     weights = same.model.own_weights()
-    assert weights.keys() == opened.model.own_weights().keys()
-    assert all(torch.equal(x, weights[n]) for n, x in opened.model.own_weights().items())
+    assert weights.keys() == loaded.model.own_weights().keys()
+    assert all(torch.equal(x, weights[n]) for n, x in loaded.model.own_weights().items())
 
 
 def test_truncated_or_foreign_file_is_not_recognized(tmp_path: Path) -> None:
@@ -96,12 +96,12 @@ def stories():
 
 
 def test_published_model_generates_its_published_story(stories) -> None:
-    (said,) = generate(
+    (generated,) = generate(
         stories.model, [[1]], stories.tokenizer.special_ids, GenerationConfig(max_new_tokens=256)
     )
     story = (STORIES / "greedy_reference.txt").read_text()
     # the published text has one token more than the model has positions
-    assert stories.tokenizer.decode(said) == story[:-1]
+    assert stories.tokenizer.decode(generated) == story[:-1]
     assert stories.generate("", GenerationConfig(max_new_tokens=256)) == story[:-1]
 
 

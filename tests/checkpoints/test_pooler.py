@@ -55,19 +55,19 @@ LABELED = {
 @pytest.mark.parametrize("family", PLAIN)
 def test_headless_base_round_trips_bitwise(family: str, tmp_path: Path) -> None:
     reference = PLAIN[family]()
-    opened = load_folder(saved(reference, tmp_path / "theirs"))
-    assert (opened.missing, opened.unexpected) == ((), ())
-    assert opened.preset.unused_pooler == opened.model.unused_pooler == Pooler()
+    loaded = load_folder(saved(reference, tmp_path / "theirs"))
+    assert (loaded.missing, loaded.unexpected) == ((), ())
+    assert loaded.preset.unused_pooler == loaded.model.unused_pooler == Pooler()
     write_folder(
-        tmp_path / "ours", opened.model, opened.preset, opened.tokenizer, opened.label_names
+        tmp_path / "ours", loaded.model, loaded.preset, loaded.tokenizer, loaded.label_names
     )
     theirs, ours = (load_file(tmp_path / name / "model.safetensors") for name in ("theirs", "ours"))
     assert theirs.keys() == ours.keys()
     assert all(torch.equal(theirs[name], ours[name]) for name in theirs)
-    assert sum(p.numel() for p in reference.parameters()) == opened.model.parameter_count()
-    again, said = type(reference).from_pretrained(tmp_path / "ours", output_loading_info=True)
-    assert not said["missing_keys"]
-    assert not said["unexpected_keys"]
+    assert sum(p.numel() for p in reference.parameters()) == loaded.model.parameter_count()
+    again, output = type(reference).from_pretrained(tmp_path / "ours", output_loading_info=True)
+    assert not output["missing_keys"]
+    assert not output["unexpected_keys"]
     text = torch.tensor([[5, 6, 7, 8] * 4])
     with torch.no_grad():
         pooled = [one(text).pooler_output for one in (reference, again.eval())]
@@ -77,13 +77,13 @@ def test_headless_base_round_trips_bitwise(family: str, tmp_path: Path) -> None:
 def test_pooler_is_kept_beside_other_heads(tmp_path: Path) -> None:
     """As in `bert-base-uncased`, whose class is that of masks alone."""
     theirs = saved(bert("BertForPreTraining"), tmp_path / "theirs")
-    opened = load_folder(theirs)
-    masked = load_folder(theirs, {"language": opened.model.head_specs["language"]})
+    loaded = load_folder(theirs)
+    masked = load_folder(theirs, {"language": loaded.model.head_specs["language"]})
     assert masked.preset.unused_pooler == Pooler()
     write_folder(tmp_path / "ours", masked.model, masked.preset, None)
     there = load_file(tmp_path / "ours" / "model.safetensors")
     for tail in ("weight", "bias"):
-        pooler = opened.model.own_weights()[f"heads.next_sentence.dense.{tail}"]
+        pooler = loaded.model.own_weights()[f"heads.next_sentence.dense.{tail}"]
         assert torch.equal(there[f"bert.pooler.dense.{tail}"], pooler)
 
 
@@ -110,23 +110,23 @@ def test_fine_tuning_starts_from_the_weights_of_transformers(family: str, tmp_pa
     columns = TaskColumns(texts=("text",), label="label")
     task = Task(task_name="t", task_kind="classify", labels=("a", "b", "c"), columns=columns)
     theirs = getattr(hf, kind).from_pretrained(folder, num_labels=3).state_dict()
-    opened = load_folder(folder)
-    for source in (opened, load_folder(folder, {"label": opened.preset.classification_head})):
-        begun = load_initial_model(replace(source, tokenizer=words), task, [])
-        assert begun.preset.heads["label"].pooling == opened.preset.classification_head.pooling
+    loaded = load_folder(folder)
+    for source in (loaded, load_folder(folder, {"label": loaded.preset.classification_head})):
+        initial = load_initial_model(replace(source, tokenizer=words), task, [])
+        assert initial.preset.heads["label"].pooling == loaded.preset.classification_head.pooling
         dense = {
-            n: x for n, x in begun.pretrained_weights.items() if n.startswith("heads.label.dense")
+            n: x for n, x in initial.pretrained_weights.items() if n.startswith("heads.label.dense")
         }
         assert len(dense) == (0 if name is None else 2)
         for ours, tensor in dense.items():
             assert torch.equal(tensor, theirs[f"{name}.{ours.rpartition('.')[2]}"])
-        assert (begun.unexpected == ()) == (name is not None)
-        assert begun.build_model(0).pooler is None
+        assert (initial.unexpected == ()) == (name is not None)
+        assert initial.build_model(0).pooler is None
 
 
 def test_modernbert_classifier_dense_layer_comes_from_its_mlm_head(tmp_path: Path) -> None:
     """Of an opened model, too: transformers calls them alike."""
-    opened = load_folder(saved(modernbert(), tmp_path))
+    loaded = load_folder(saved(modernbert(), tmp_path))
     words = train_tokenizer(
         TokenizerSpec(WordPiece(30, lowercase=True), FRAME), ["a b c d e f g h"] * 9
     )
@@ -136,10 +136,10 @@ def test_modernbert_classifier_dense_layer_comes_from_its_mlm_head(tmp_path: Pat
         labels=("a", "b"),
         columns=TaskColumns(texts=("t",), label="l"),
     )
-    begun = load_initial_model(replace(opened, tokenizer=words), task, [])
-    there = opened.model.own_weights()
+    initial = load_initial_model(replace(loaded, tokenizer=words), task, [])
+    there = loaded.model.own_weights()
     for part in ("dense", "norm"):
-        mine = begun.pretrained_weights[f"heads.label.{part}.weight"]
+        mine = initial.pretrained_weights[f"heads.label.{part}.weight"]
         assert torch.equal(mine, there[f"heads.language.{part}.weight"])
 
 

@@ -39,16 +39,16 @@ def by_hand(
     h += np.eye(len(h)) * damping * np.diag(h).mean()
     inverse = np.linalg.inv(h)
     low, step = np.zeros((2, len(w), -(-w.shape[1] // group)))
-    begun = set[int]()
+    started = set[int]()
     for q in columns:
         g = q // group
-        if g not in begun:
+        if g not in started:
             part = w[:, g * group : (g + 1) * group]
             low[:, g] = part.min(1)
             step[:, g] = (part.max(1) - part.min(1)) / (2**bits - 1)
             if group < w.shape[1]:
                 low, step = (x.astype(np.float16).astype(float) for x in (low, step))
-            begun.add(g)
+            started.add(g)
         codes = np.clip(np.round((w[:, q] - low[:, g]) / step[:, g]), 0, 2**bits - 1)
         found[:, q] = codes * step[:, g] + low[:, g]
         w -= np.outer((w[:, q] - found[:, q]) / inverse[q, q], inverse[q])
@@ -136,15 +136,15 @@ def data(tmp_path: Path) -> Path:
 @pytest.mark.parametrize("family", ["bert", "gpt2", "t5"])
 def test_a_folder_has_the_codes(family: str, data: Path, tmp_path: Path) -> None:
     before = load_folder(pretrained(family, tmp_path / "model"))
-    opened: dict[str, Any] = {}
+    loaded: dict[str, Any] = {}
     for method in ("gptq:bits=3", "int3"):
         more: dict[str, Any] = {"data": data} if method != "int3" else {}
         result = unmask.compress(
             tmp_path / "model", method=[method], out=tmp_path / method[:4], **more
         )
         assert result.bytes_after < result.bytes_before
-        opened[method] = unmask.load(tmp_path / method[:4]).model.own_weights()
-    found, rounded = opened.values()
+        loaded[method] = unmask.load(tmp_path / method[:4]).model.own_weights()
+    found, rounded = loaded.values()
     names = quantized_names(before.model)
     assert names
     for name, w in found.items():

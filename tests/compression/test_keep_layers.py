@@ -88,12 +88,12 @@ def test_reduced_folder_stays_in_its_family(tmp_path: Path) -> None:
     make("bert", tmp_path / "model", num_hidden_layers=4)
     result = unmask.compress(tmp_path / "model", method=["layers:keep=0+3"], out=tmp_path / "small")
     assert result.bytes_after < result.bytes_before
-    opened = unmask.load(tmp_path / "small")
+    loaded = unmask.load(tmp_path / "small")
     reference = transformers.AutoModel.from_pretrained(tmp_path / "small").eval()
     ids = torch.arange(5, 17).reshape(2, 6)
     with torch.no_grad():
         theirs = reference(input_ids=ids).last_hidden_state
-        ours = opened.model.backbone(Batch(inputs=ids))
+        ours = loaded.model.backbone(Batch(inputs=ids))
     assert torch.allclose(ours, theirs, atol=1e-5)  # float32
     assert "layers (keep 0+3" in unmask.describe(str(tmp_path / "small"))["note"]
     assert "compressed by" in (tmp_path / "small" / "README.md").read_text()

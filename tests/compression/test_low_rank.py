@@ -117,13 +117,13 @@ def test_folder_holds_the_factors(tmp_path: Path) -> None:
         out=tmp_path / "small",
     )  # fmt: skip
     assert result.bytes_after < result.bytes_before
-    opened = unmask.load(tmp_path / "small")
-    q = opened.model.get_submodule("backbone.layers.0.attention.q")
+    loaded = unmask.load(tmp_path / "small")
+    q = loaded.model.get_submodule("backbone.layers.0.attention.q")
     assert isinstance(q, FactorizedLinear)
     assert q.narrow.weight.shape == (8, 32)
-    assert opened.model.backbone.flops(16) < before.model.backbone.flops(16)
-    narrower = HeadPruning(fraction=0.5).restructure(opened.loaded_model)
-    assert narrower.model.parameter_count() < opened.model.parameter_count()
+    assert loaded.model.backbone.flops(16) < before.model.backbone.flops(16)
+    narrower = HeadPruning(fraction=0.5).restructure(loaded.loaded_model)
+    assert narrower.model.parameter_count() < loaded.model.parameter_count()
     batch = Batch(inputs=torch.arange(5, 15)[None])
     with torch.no_grad():
         assert bool(narrower.model.backbone(batch).isfinite().all())

@@ -108,19 +108,19 @@ def pruned_folder(family: str, folder: Path) -> Tensor:
 def test_heads_pruned_by_transformers_are_read(family: str, tmp_path: Path) -> None:
     transformers = pytest.importorskip("transformers")
     expected = pruned_folder(family, tmp_path / "model")
-    opened = unmask.load(tmp_path / "model")
-    widths = vars(opened.model.architecture)["layers"].widths
+    loaded = unmask.load(tmp_path / "model")
+    widths = vars(loaded.model.architecture)["layers"].widths
     assert isinstance(widths, LayerWidths)
     assert widths.heads == ((0, 2, 3), (0, 1, 2, 3), (1, 2))
-    torch.testing.assert_close(states(opened.loaded_model), expected, atol=1e-5, rtol=1e-5)
-    opened.save(tmp_path / "whole")  # which transformers 5 opens, too
+    torch.testing.assert_close(states(loaded.loaded_model), expected, atol=1e-5, rtol=1e-5)
+    loaded.save(tmp_path / "whole")  # which transformers 5 opens, too
     again = transformers.AutoModel.from_pretrained(tmp_path / "whole").eval()
     with torch.no_grad():
         theirs = again(input_ids=IDS).last_hidden_state
     torch.testing.assert_close(theirs, expected, atol=1e-5, rtol=1e-5)
-    opened.save(tmp_path / "own", format="unmask")
+    loaded.save(tmp_path / "own", format="unmask")
     own = unmask.load(tmp_path / "own")
-    assert own.model.parameter_count() == opened.model.parameter_count()
+    assert own.model.parameter_count() == loaded.model.parameter_count()
     torch.testing.assert_close(states(own.loaded_model), expected, atol=1e-5, rtol=1e-5)
 
 

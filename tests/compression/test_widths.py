@@ -127,8 +127,8 @@ def test_each_text_of_a_batch_counts_by_itself(tmp_path: Path, corpus: Path) -> 
 
 
 def test_generator_samples_are_reproducible() -> None:
-    card = MODELS["electra-mini"]
-    model = card.build().initialize(0)
+    preset = MODELS["electra-mini"]
+    model = preset.build().initialize(0)
     ids = torch.randint(10, 100, (2, 9), generator=torch.Generator().manual_seed(0))
     batch = Batch(inputs=ids, targets=ids, features=(GeneratorInputs(ids),))
     modules = {"one": (model.get_submodule("backbone.layers.0.attention.o"), 4)}
@@ -167,10 +167,10 @@ def zeroed(model: Model, out: str, kept: Mapping[str, Sequence[int]], n: int) ->
 
 
 def test_narrowed_model_equals_model_with_zeros(tmp_path: Path) -> None:
-    card = MODELS["bert-mini"]
-    model = card.build().initialize(0)
+    preset = MODELS["bert-mini"]
+    model = preset.build().initialize(0)
     loaded = LoadedModel(
-        preset=card, model=model.eval(), tokenizer=None, label_names=(), missing=(), unexpected=()
+        preset=preset, model=model.eval(), tokenizer=None, label_names=(), missing=(), unexpected=()
     )
     ids = torch.randint(0, 100, (2, 9), generator=torch.Generator().manual_seed(0))
     batch = Batch(inputs=ids)
@@ -270,7 +270,7 @@ def test_invalid_options_are_refused_in_one_line(
     make("bert", tmp_path / "model")
     (tmp_path / "empty.txt").write_text("\n")
     (tmp_path / "bytes.txt").write_bytes(b"\xff\xfe\x80 a")
-    place = None if data is None else tmp_path / data
+    location = None if data is None else tmp_path / data
     with pytest.raises((ValueError, FileNotFoundError), match=message):
-        unmask.compress(tmp_path / "model", method=[method], data=place, out=tmp_path / "small")
+        unmask.compress(tmp_path / "model", method=[method], data=location, out=tmp_path / "small")
     assert not (tmp_path / "small").exists()

@@ -34,8 +34,8 @@ def row(**values: object) -> TemplateRow:
 def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, PromptedModel]:
     made = {}
     for family in ("bert", "gpt2", "t5"):
-        _, opened = make(family, tmp_path_factory.mktemp(family))
-        made[family] = PromptedModel(model=opened.model, tokenizer=tokenizer(family))
+        _, loaded = make(family, tmp_path_factory.mktemp(family))
+        made[family] = PromptedModel(model=loaded.model, tokenizer=tokenizer(family))
     return made
 
 
@@ -76,11 +76,11 @@ def test_ties_get_partial_credit() -> None:
 def test_equal_sentences_are_a_tie(models: dict) -> None:
     same = PromptedRow(prompt="", row=row(good="the sea", bad="the sea"))
     other = PromptedRow(prompt="", row=row(good="the sea", bad="the sea saw the quiet house"))
-    said = MultipleChoiceScoring(choices=("{good}", "{bad}"), target="0").score(
+    scores = MultipleChoiceScoring(choices=("{good}", "{bad}"), target="0").score(
         models["bert"], [same, other]
     )
-    assert said[0].metrics["accuracy"] == 0.5
-    assert said[1].metrics["accuracy"] in (0.0, 1.0)
+    assert scores[0].metrics["accuracy"] == 0.5
+    assert scores[1].metrics["accuracy"] in (0.0, 1.0)
 
 
 def test_answer_is_separated_from_prompt_by_one_space() -> None:
@@ -91,18 +91,18 @@ def test_answer_is_separated_from_prompt_by_one_space() -> None:
 @pytest.mark.parametrize("normalize", ["sum", "token", "byte", "unconditional"])
 def test_most_likely_choice_is_selected(family: str, normalize: Any, models: dict) -> None:
     model = models[family]
-    said = continuation_likelihoods(
+    likelihoods = continuation_likelihoods(
         model.model, model.tokenizer, [PROMPT] * 3, [f" {e}" for e in ENDS]
     )
     alone = continuation_likelihoods(
         model.model, model.tokenizer, ["So:"] * 3, [f" {e}" for e in ENDS]
     )
     scores = {
-        "sum": [one.log_likelihood for one in said],
-        "token": [one.log_likelihood / one.n_tokens for one in said],
-        "byte": [one.log_likelihood / len(e) for one, e in zip(said, ENDS, strict=True)],
+        "sum": [one.log_likelihood for one in likelihoods],
+        "token": [one.log_likelihood / one.n_tokens for one in likelihoods],
+        "byte": [one.log_likelihood / len(e) for one, e in zip(likelihoods, ENDS, strict=True)],
         "unconditional": [
-            a.log_likelihood - b.log_likelihood for a, b in zip(said, alone, strict=True)
+            a.log_likelihood - b.log_likelihood for a, b in zip(likelihoods, alone, strict=True)
         ],
     }[normalize]
     part = MultipleChoiceScoring(
@@ -118,8 +118,10 @@ def test_partial_scoring_compares_contexts_by_their_suffix(family: str, models: 
     """Partial scoring: Trinh and Le 2018, section 3.1."""
     model = models[family]
     contexts = ["The old king feared the sea because the old king", "The gate"]
-    said = continuation_likelihoods(model.model, model.tokenizer, contexts, [" was quiet."] * 2)
-    best = 0 if said[0].log_likelihood > said[1].log_likelihood else 1
+    likelihoods = continuation_likelihoods(
+        model.model, model.tokenizer, contexts, [" was quiet."] * 2
+    )
+    best = 0 if likelihoods[0].log_likelihood > likelihoods[1].log_likelihood else 1
     part = PartialScoring(contexts="{options}", continuation="{end}", target="{gold}")
     items = [
         PromptedRow(prompt="", row=row(options=contexts, end="was quiet.", gold=g)) for g in (0, 1)
@@ -136,13 +138,13 @@ def test_greedy_text_and_its_nats_are_reported(models: dict) -> None:
     items = [
         PromptedRow(prompt=PROMPT, row=row(last=w)) for w in (greedy.strip() or "x", "gatehouse")
     ]
-    said = TargetLikelihood(target="{last}").score(model, items)
+    scores = TargetLikelihood(target="{last}").score(model, items)
     expected = continuation_likelihoods(model.model, model.tokenizer, [PROMPT] * 2, [
         with_leading_space(PROMPT, str(i.row.values["last"])) for i in items
     ])  # fmt: skip
-    assert [s.metrics["perplexity"] for s in said] == [one.log_likelihood for one in expected]
-    assert [s.metrics["accuracy"] for s in said] == [float(one.is_greedy) for one in expected]
-    assert said[1].metrics["accuracy"] == 0.0
+    assert [s.metrics["perplexity"] for s in scores] == [one.log_likelihood for one in expected]
+    assert [s.metrics["accuracy"] for s in scores] == [float(one.is_greedy) for one in expected]
+    assert scores[1].metrics["accuracy"] == 0.0
 
 
 @pytest.mark.parametrize("family", ["gpt2", "t5"])
@@ -151,10 +153,10 @@ def test_generated_answer_is_compared_after_normalization(family: str, models: d
     text = generate_texts(
         model.model, model.tokenizer, [PROMPT], GenerationConfig(max_new_tokens=6)
     )[0].text
-    said = truncate_at(text, ("\n",))
+    output = truncate_at(text, ("\n",))
     part = GenerateUntil(target="{gold}", max_new_tokens=6, metric="f1")
     items = [
-        PromptedRow(prompt=PROMPT, row=row(gold=g)) for g in (["zzz", said.upper()], "zzz zzz")
+        PromptedRow(prompt=PROMPT, row=row(gold=g)) for g in (["zzz", output.upper()], "zzz zzz")
     ]
     found = [one.metrics for one in part.score(model, items)]
     assert found[0] == {"exact_match": 1.0, "f1": 1.0}

@@ -55,7 +55,9 @@ def nats(logits: torch.Tensor, at: int, token: int) -> tuple[float, bool]:
 
 
 @torch.no_grad()
-def told(family: str, reference: Any, context: str, after: str, hide: str) -> tuple[float, bool]:
+def reference_log_likelihood(
+    family: str, reference: Any, context: str, after: str, hide: str
+) -> tuple[float, bool]:
     first, then = cut(family, context, after)
     special = tokenizer(family).special_ids
     if family == "gpt2":
@@ -70,11 +72,11 @@ def told(family: str, reference: Any, context: str, after: str, hide: str) -> tu
         each = [nats(logits, i, t) for i, t in enumerate(then)]
     else:
         tokens = tokenizer(family).encode(context.rstrip() + after if first else after)
-        begins = (tokens.boundaries & WORD_START > 0).tolist()[-len(then) :]
+        starts = (tokens.boundaries & WORD_START > 0).tolist()[-len(then) :]
         each = []
         for i, token in enumerate(then):
             end = i + 1
-            while hide == "word" and end < len(then) and not begins[end]:
+            while hide == "word" and end < len(then) and not starts[end]:
                 end += 1
             hidden = [*then[:i], *[special.mask] * (end - i), *then[end:]]
             row = [*special.prefix, *first, *hidden, *special.suffix]
@@ -87,11 +89,11 @@ def told(family: str, reference: Any, context: str, after: str, hide: str) -> tu
     ("family", "hide"), [("gpt2", "word"), ("t5", "word"), ("bert", "word"), ("bert", "token")]
 )
 def test_likelihoods_equal_reference(family: str, hide: Any, models: dict) -> None:
-    reference, opened = models[family]
+    reference, loaded = models[family]
     known = tokenizer(family)
-    found = continuation_likelihoods(opened.model, known, CONTEXTS, AFTER, pll_masking=hide)
+    found = continuation_likelihoods(loaded.model, known, CONTEXTS, AFTER, pll_masking=hide)
     for context, after, one in zip(CONTEXTS, AFTER, found, strict=True):
-        total, greedy = told(family, reference, context, after, hide)
+        total, greedy = reference_log_likelihood(family, reference, context, after, hide)
         assert one.log_likelihood == pytest.approx(total, rel=1e-5, abs=1e-5)
         assert one.is_greedy is greedy
         assert one.n_tokens == len(cut(family, context, after)[1])
@@ -128,11 +130,11 @@ def test_greedy_continuation_is_recognized(models: dict) -> None:
 
     known, model = tokenizer("gpt2"), models["gpt2"][1].model
     context = tuple(known.encode("The old king").ids.tolist())
-    said = tuple(
+    generated = tuple(
         generate(model, [context], known.special_ids, GenerationConfig(max_new_tokens=3))[0]
     )
-    other = (said[0], said[1], (said[2] + 1) % known.vocab_size)
-    pairs = [ContextContinuation(context=context, continuation=c) for c in (said, other)]
+    other = (generated[0], generated[1], (generated[2] + 1) % known.vocab_size)
+    pairs = [ContextContinuation(context=context, continuation=c) for c in (generated, other)]
     assert [one.is_greedy for one in token_likelihoods(model, known.special_ids, pairs)] == [
         True,
         False,
@@ -142,10 +144,10 @@ def test_greedy_continuation_is_recognized(models: dict) -> None:
 @torch.no_grad()
 def test_long_context_is_truncated_from_the_left_and_counted(models: dict) -> None:
     known = tokenizer("gpt2")
-    reference, opened = models["gpt2"]  # 40 positions
+    reference, loaded = models["gpt2"]  # 40 positions
     context = "the old king saw the gate " * 12
     first, then = cut("gpt2", context.rstrip(), " at night")
-    one = continuation_likelihoods(opened.model, known, [context.rstrip()], [" at night"])[0]
+    one = continuation_likelihoods(loaded.model, known, [context.rstrip()], [" at night"])[0]
     row = [*first, *then][-41:]
     logits = reference(input_ids=torch.tensor([row[:-1]])).logits[0]
     expected = sum(nats(logits, 40 - len(then) + i, t)[0] for i, t in enumerate(then))
@@ -165,7 +167,7 @@ def test_long_context_is_truncated_from_the_left_and_counted(models: dict) -> No
 @pytest.mark.parametrize("stride", [None, 40, 7, 1])
 def test_long_text_is_scored_in_windows_each_token_once(stride: int | None, models: dict) -> None:
     known = tokenizer("gpt2")
-    reference, opened = models["gpt2"]
+    reference, loaded = models["gpt2"]
     ids = known.encode(" ".join(texts(20, most=9))).ids.tolist()
     row, width, total, at = [known.special_ids.start, *ids], 41, 0.0, 1
     assert len(row) > 3 * width
@@ -177,7 +179,7 @@ def test_long_text_is_scored_in_windows_each_token_once(stride: int | None, mode
         at = stop
     pair = ContextContinuation(context=(), continuation=tuple(ids))
     one = token_likelihoods(
-        opened.model, known.special_ids, [pair], windows=LikelihoodWindows(stride=stride)
+        loaded.model, known.special_ids, [pair], windows=LikelihoodWindows(stride=stride)
     )[0]
     assert one.log_likelihood == pytest.approx(total, rel=1e-5)
     assert (one.n_tokens, one.n_truncated_tokens) == (len(ids), 0)
@@ -191,13 +193,13 @@ def test_long_text_is_scored_by_other_models_too(family: str, models: dict) -> N
     assert np.isfinite(one.log_likelihood)
 
 
-@pytest.mark.parametrize("begin", [0, 1, 5, 30])
+@pytest.mark.parametrize("start", [0, 1, 5, 30])
 @pytest.mark.parametrize(("width", "stride"), [(8, 8), (8, 3), (8, 1), (100, 2)])
 def test_windows_score_each_position_once_with_longest_context(
-    begin: int, width: int, stride: int
+    start: int, width: int, stride: int
 ) -> None:
-    found = list(strided_windows(begin, 40, width, stride))
-    assert [t for _, a, b in found for t in range(a, b)] == list(range(begin, 40))
+    found = list(strided_windows(start, 40, width, stride))
+    assert [t for _, a, b in found for t in range(a, b)] == list(range(start, 40))
     for low, a, b in found:
         assert b - low == min(width, b)
         assert low <= a
@@ -219,11 +221,11 @@ def test_invalid_pairs_are_refused(models: dict, tmp_path: Path) -> None:
 
 
 def test_non_finite_weights_are_an_error(tmp_path: Path) -> None:
-    _, opened = make("gpt2", tmp_path)
+    _, loaded = make("gpt2", tmp_path)
     with torch.no_grad():
-        opened.model.backbone.embedding_table.weight[5] = float("nan")
+        loaded.model.backbone.embedding_table.weight[5] = float("nan")
     with pytest.raises(FloatingPointError, match="not finite"):
-        continuation_likelihoods(opened.model, tokenizer("gpt2"), ["a"], [" c"])
+        continuation_likelihoods(loaded.model, tokenizer("gpt2"), ["a"], [" c"])
 
 
 def test_means_are_per_token_and_per_byte() -> None:

@@ -47,25 +47,25 @@ def close(ours: np.ndarray, theirs: np.ndarray) -> None:
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_every_layer_equals_reference_per_token(family: str, models: dict) -> None:
-    reference, opened = models[family]
+    reference, loaded = models[family]
     expected = [states(family, reference, ids) for ids in read(family)]
     n = len(expected[0])
     for layer in range(-n, n):
-        vectors = embed(opened.model, tokenizer(family), SOME, pooling="none", layer=layer)
+        vectors = embed(loaded.model, tokenizer(family), SOME, pooling="none", layer=layer)
         for ours, theirs in zip(vectors, expected, strict=True):
             close(ours, theirs[layer])
-    last = embed(opened.model, tokenizer(family), SOME, pooling="none")
+    last = embed(loaded.model, tokenizer(family), SOME, pooling="none")
     assert all(np.array_equal(a, b) for a, b in zip(last, vectors, strict=True))
 
 
 @pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.parametrize("layer", [-1, 1])
 def test_pooling_ignores_padding(family: str, layer: int, models: dict) -> None:
-    reference, opened = models[family]
+    reference, loaded = models[family]
     expected = [states(family, reference, ids)[layer] for ids in read(family)]
     pools = {"mean": lambda x: x.mean(0), "first": lambda x: x[0], "last": lambda x: x[-1]}
     for pooling, pooled in pools.items():
-        vectors = embed(opened.model, tokenizer(family), SOME, pooling=pooling, layer=layer)
+        vectors = embed(loaded.model, tokenizer(family), SOME, pooling=pooling, layer=layer)
         close(vectors, np.stack([pooled(x) for x in expected]))
 
 
@@ -120,11 +120,11 @@ def test_head_reading_the_prompt_leaves_text_vectors_unchanged(
     models: dict, tmp_path: Path
 ) -> None:
     """The heads of labels read the prompt's first column; a text's first vector is its own."""
-    _, opened = make("bert", tmp_path)
-    weights = opened.model.own_weights()
+    _, loaded = make("bert", tmp_path)
+    weights = loaded.model.own_weights()
     found = []
     for heads in ({}, {"label": SequenceClassification(n_labels=3)}):
-        model = Model(opened.model.architecture, heads).initialize(0)
+        model = Model(loaded.model.architecture, heads).initialize(0)
         model.load_state_dict(weights, strict=False)
         attach(model, PromptTuning(n_virtual_tokens=4), seed=1)
         found.append(embed(model, tokenizer("bert"), SOME, pooling="first"))
@@ -150,52 +150,52 @@ def test_each_token_after_virtual_tokens_has_a_vector(
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_order_and_batch_size_do_not_matter(family: str, models: dict) -> None:
-    _, opened = models[family]
-    whole = embed(opened.model, tokenizer(family), SOME)
+    _, loaded = models[family]
+    whole = embed(loaded.model, tokenizer(family), SOME)
     order = np.random.default_rng(0).permutation(len(SOME))
     for batch_tokens in (1, 50, 100_000):
         again = embed(
-            opened.model, tokenizer(family), [SOME[i] for i in order], batch_tokens=batch_tokens
+            loaded.model, tokenizer(family), [SOME[i] for i in order], batch_tokens=batch_tokens
         )
         close(again, whole[order])
 
 
 @pytest.mark.parametrize("family", ["bert", "gpt2"])
 def test_text_beyond_the_positions_is_truncated(family: str, models: dict) -> None:
-    _, opened = models[family]
+    _, loaded = models[family]
     long, longer = "the old king " * 30, "the old king " * 30 + "saw a silver ring."
-    (tokens,) = embed(opened.model, tokenizer(family), [long], pooling="none")
+    (tokens,) = embed(loaded.model, tokenizer(family), [long], pooling="none")
     assert len(tokens) == 40
-    a, b = embed(opened.model, tokenizer(family), [long, longer])
+    a, b = embed(loaded.model, tokenizer(family), [long, longer])
     np.testing.assert_array_equal(a, b)
 
 
 def test_special_tokens_typed_in_text_are_plain_text(models: dict) -> None:
-    _, opened = models["bert"]
-    (tokens,) = embed(opened.model, tokenizer("bert"), ["[MASK]"], pooling="none")
+    _, loaded = models["bert"]
+    (tokens,) = embed(loaded.model, tokenizer("bert"), ["[MASK]"], pooling="none")
     assert len(tokens) > 3
 
 
 def test_no_texts_give_no_vectors(models: dict) -> None:
-    _, opened = models["t5"]
-    vectors = embed(opened.model, tokenizer("t5"), [])
+    _, loaded = models["t5"]
+    vectors = embed(loaded.model, tokenizer("t5"), [])
     assert vectors.shape == (0, 32)
     assert vectors.dtype == np.float32
-    assert embed(opened.model, tokenizer("t5"), [], pooling="none") == []
+    assert embed(loaded.model, tokenizer("t5"), [], pooling="none") == []
 
 
 def test_embedding_runs_in_evaluation_mode(tmp_path: Path) -> None:
-    _, opened = make("bert", tmp_path, hidden_dropout_prob=0.5)
-    expected = embed(opened.model, tokenizer("bert"), SOME)
-    opened.model.train()
-    np.testing.assert_array_equal(embed(opened.model, tokenizer("bert"), SOME), expected)
-    assert opened.model.training
+    _, loaded = make("bert", tmp_path, hidden_dropout_prob=0.5)
+    expected = embed(loaded.model, tokenizer("bert"), SOME)
+    loaded.model.train()
+    np.testing.assert_array_equal(embed(loaded.model, tokenizer("bert"), SOME), expected)
+    assert loaded.model.training
 
 
 def test_bfloat16_model_returns_float32(models: dict, tmp_path: Path) -> None:
-    _, opened = make("bert", tmp_path)
-    exact = embed(opened.model, tokenizer("bert"), SOME)
-    rough = embed(opened.model.bfloat16(), tokenizer("bert"), SOME)
+    _, loaded = make("bert", tmp_path)
+    exact = embed(loaded.model, tokenizer("bert"), SOME)
+    rough = embed(loaded.model.bfloat16(), tokenizer("bert"), SOME)
     assert rough.dtype == np.float32
     assert 0 < np.abs(rough - exact).max() < 0.1 * np.abs(exact).max()
 
@@ -209,7 +209,7 @@ def test_bfloat16_model_returns_float32(models: dict, tmp_path: Path) -> None:
     ],
 )
 def test_invalid_setting_is_named(wrong: dict, message: str, models: dict) -> None:
-    _, opened = models["bert"]
+    _, loaded = models["bert"]
     unchecked = getattr(embed, "__wrapped__", embed)  # the tests' type checker would be first
     with pytest.raises(ValueError, match=message):
-        unchecked(opened.model, tokenizer("bert"), ["a"], **wrong)
+        unchecked(loaded.model, tokenizer("bert"), ["a"], **wrong)

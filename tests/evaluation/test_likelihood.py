@@ -39,7 +39,7 @@ def nats(logits: torch.Tensor, targets: Sequence[int]) -> float:
 
 @torch.no_grad()
 def test_causal_model_predicts_every_token_once(models: dict) -> None:
-    reference, opened = models["gpt2"]
+    reference, loaded = models["gpt2"]
     known, length = tokenizer("gpt2"), 16
     total, n, right = 0.0, 0, 0
     for document in DOCUMENTS:
@@ -50,26 +50,26 @@ def test_causal_model_predicts_every_token_once(models: dict) -> None:
             logits = reference(input_ids=read).logits[0]
             total, n = total + nats(logits, piece), n + len(piece)
             right += int((logits.argmax(-1) == torch.tensor(piece)).sum())
-    said = evaluate(
-        opened.model, known, CAUSAL_LM, DOCUMENTS, HeldOutConfig(sequence_length=length)
+    result = evaluate(
+        loaded.model, known, CAUSAL_LM, DOCUMENTS, HeldOutConfig(sequence_length=length)
     )
     text = "".join(document.text for document in DOCUMENTS)
     words = sum(len(document.text.split()) for document in DOCUMENTS)
-    assert said.documents == len(DOCUMENTS) == 14
-    assert said.tokens == said.n_targets["next_token"] == n
-    assert said.words == words
-    assert said.bytes == len(text.encode()) == len(text) + 3
-    assert said.loss["next_token"] == pytest.approx(total / n, rel=1e-5)
-    assert said.perplexity["next_token"] == pytest.approx(math.exp(total / n), rel=1e-4)
-    assert said.accuracy["next_token"] == pytest.approx(right / n)
-    assert said.bits_per_byte == pytest.approx(total / math.log(2) / said.bytes, rel=1e-5)
-    assert said.word_perplexity == pytest.approx(math.exp(total / words), rel=1e-3)
+    assert result.documents == len(DOCUMENTS) == 14
+    assert result.tokens == result.n_targets["next_token"] == n
+    assert result.words == words
+    assert result.bytes == len(text.encode()) == len(text) + 3
+    assert result.loss["next_token"] == pytest.approx(total / n, rel=1e-5)
+    assert result.perplexity["next_token"] == pytest.approx(math.exp(total / n), rel=1e-4)
+    assert result.accuracy["next_token"] == pytest.approx(right / n)
+    assert result.bits_per_byte == pytest.approx(total / math.log(2) / result.bytes, rel=1e-5)
+    assert result.word_perplexity == pytest.approx(math.exp(total / words), rel=1e-3)
 
 
 @torch.no_grad()
 def test_mlm_and_nsp_losses_equal_reference(models: dict) -> None:
     """The questions are ours; the answers are those of the reference, read one by one."""
-    reference, opened = models["bert"]
+    reference, loaded = models["bert"]
     known = tokenizer("bert")
     asked: list[Example] = []
 
@@ -82,8 +82,8 @@ def test_mlm_and_nsp_losses_equal_reference(models: dict) -> None:
             asked.append(BERT(text, special_ids, rng))
             return asked[-1]
 
-    said = evaluate(
-        opened.model, known, Recorded(), DOCUMENTS, HeldOutConfig(sequence_length=24, seed=3)
+    result = evaluate(
+        loaded.model, known, Recorded(), DOCUMENTS, HeldOutConfig(sequence_length=24, seed=3)
     )
     masked, pairs, n, right = 0.0, 0.0, 0, 0
     for example in asked:
@@ -99,22 +99,22 @@ def test_mlm_and_nsp_losses_equal_reference(models: dict) -> None:
         if example.label != IGNORE_INDEX:
             pairs += nats(out.seq_relationship_logits, [int(example.label)])
     labels = [example.label for example in asked if example.label != IGNORE_INDEX]
-    assert said.n_targets == {"masked": n, "next_sentence": len(labels)}
-    assert said.loss["masked"] == pytest.approx(masked / n, rel=1e-5)
-    assert said.accuracy["masked"] == pytest.approx(right / n)
-    assert said.loss["next_sentence"] == pytest.approx(pairs / len(labels), rel=1e-5)
-    assert set(said.perplexity) == {"masked"}
-    assert (said.bits_per_byte, said.word_perplexity) == (None, None)
+    assert result.n_targets == {"masked": n, "next_sentence": len(labels)}
+    assert result.loss["masked"] == pytest.approx(masked / n, rel=1e-5)
+    assert result.accuracy["masked"] == pytest.approx(right / n)
+    assert result.loss["next_sentence"] == pytest.approx(pairs / len(labels), rel=1e-5)
+    assert set(result.perplexity) == {"masked"}
+    assert (result.bits_per_byte, result.word_perplexity) == (None, None)
     assert len(labels) > 50
     assert 0.25 < np.mean(labels) < 0.75
 
 
 @torch.no_grad()
 def test_span_losses_equal_reference(models: dict) -> None:
-    reference, opened = models["t5"]
+    reference, loaded = models["t5"]
     known = tokenizer("t5")
-    said = evaluate(
-        opened.model, known, T5, DOCUMENTS[:3], HeldOutConfig(sequence_length=20, seed=1)
+    result = evaluate(
+        loaded.model, known, T5, DOCUMENTS[:3], HeldOutConfig(sequence_length=20, seed=1)
     )
     total, n, number = 0.0, 0, 0
     for document in DOCUMENTS[:3]:
@@ -131,48 +131,48 @@ def test_span_losses_equal_reference(models: dict) -> None:
                 decoder_input_ids=torch.tensor(example.inputs)[None],
             ).logits[0]
             total, n = total + nats(logits, example.targets.tolist()), n + len(example.targets)
-    assert said.n_targets == {"denoised": n}
-    assert said.loss["denoised"] == pytest.approx(total / n, rel=1e-5)
-    assert said.bits_per_byte is None
+    assert result.n_targets == {"denoised": n}
+    assert result.loss["denoised"] == pytest.approx(total / n, rel=1e-5)
+    assert result.bits_per_byte is None
 
 
 def test_each_named_mixture_component_evaluates_the_whole_text(models: dict) -> None:
-    opened, known = models["bert"][1], tokenizer("bert")
+    loaded, known = models["bert"][1], tokenizer("bert")
     parts = {"both": BERT, "forward": UnidirectionalLM(BERT.objective)}
     mixed = ObjectiveMixture(
         tuple((1.0, part) for part in parts.values()), component_names=tuple(parts)
     )
-    said = evaluate(
-        opened.model, known, mixed, DOCUMENTS, HeldOutConfig(sequence_length=24, seed=3)
+    result = evaluate(
+        loaded.model, known, mixed, DOCUMENTS, HeldOutConfig(sequence_length=24, seed=3)
     )
-    assert set(said.n_targets) == {"masked_both", "next_sentence_both", "masked_forward"}
-    assert set(said.perplexity) == {"masked_both", "masked_forward"}
+    assert set(result.n_targets) == {"masked_both", "next_sentence_both", "masked_forward"}
+    assert set(result.perplexity) == {"masked_both", "masked_forward"}
     for name, part in parts.items():
         # Pieces of a pair have a token less: both parts are asked of pieces that fit both.
         alone = evaluate(
-            opened.model,
+            loaded.model,
             known,
             part,
             DOCUMENTS,
             HeldOutConfig(sequence_length=24 - (name == "forward"), seed=3),
         )
         for term in alone.n_targets:
-            assert said.n_targets[f"{term}_{name}"] == alone.n_targets[term]
-            assert said.loss[f"{term}_{name}"] == pytest.approx(alone.loss[term], rel=1e-5)
-            assert said.accuracy[f"{term}_{name}"] == alone.accuracy[term]
-    assert (said.bits_per_byte, said.word_perplexity) == (None, None)
+            assert result.n_targets[f"{term}_{name}"] == alone.n_targets[term]
+            assert result.loss[f"{term}_{name}"] == pytest.approx(alone.loss[term], rel=1e-5)
+            assert result.accuracy[f"{term}_{name}"] == alone.accuracy[term]
+    assert (result.bits_per_byte, result.word_perplexity) == (None, None)
 
 
 def test_causal_component_gives_likelihood_of_the_whole_text(models: dict) -> None:
-    opened, known = models["gpt2"][1], tokenizer("gpt2")
+    loaded, known = models["gpt2"][1], tokenizer("gpt2")
     mixed = ObjectiveMixture(
         ((1.0, CAUSAL_LM), (1.0, PREFIX_LM)), component_names=("forward", "prefix")
     )
-    said = evaluate(opened.model, known, mixed, DOCUMENTS, HeldOutConfig(sequence_length=24))
-    alone = evaluate(opened.model, known, CAUSAL_LM, DOCUMENTS, HeldOutConfig(sequence_length=24))
-    assert said.bits_per_byte == pytest.approx(alone.bits_per_byte, rel=1e-5)
-    assert said.word_perplexity == pytest.approx(alone.word_perplexity, rel=1e-5)
-    assert said.loss["next_token_forward"] == pytest.approx(alone.loss["next_token"], rel=1e-5)
+    result = evaluate(loaded.model, known, mixed, DOCUMENTS, HeldOutConfig(sequence_length=24))
+    alone = evaluate(loaded.model, known, CAUSAL_LM, DOCUMENTS, HeldOutConfig(sequence_length=24))
+    assert result.bits_per_byte == pytest.approx(alone.bits_per_byte, rel=1e-5)
+    assert result.word_perplexity == pytest.approx(alone.word_perplexity, rel=1e-5)
+    assert result.loss["next_token_forward"] == pytest.approx(alone.loss["next_token"], rel=1e-5)
 
 
 def same(a: HeldOutEvaluation, b: HeldOutEvaluation) -> bool:
@@ -185,13 +185,13 @@ def same(a: HeldOutEvaluation, b: HeldOutEvaluation) -> bool:
 def test_result_depends_on_seed_not_on_batches(
     family: str, objective: Any, models: dict, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    _, opened = models[family]
+    _, loaded = models[family]
 
     def run(batch_tokens: int = 8192, seed: int = 0) -> HeldOutEvaluation:
         known = tokenizer(family)
         monkeypatch.setattr(perplexity, "BATCH_TOKENS", batch_tokens)
         return evaluate(
-            opened.model,
+            loaded.model,
             known,
             objective,
             iter(DOCUMENTS),
@@ -206,21 +206,21 @@ def test_result_depends_on_seed_not_on_batches(
 
 
 def test_window_size_does_not_matter_for_single_texts(models: dict, monkeypatch: Any) -> None:
-    _, opened = models["bert"]
+    _, loaded = models["bert"]
     first = evaluate(
-        opened.model, tokenizer("bert"), MASKED_LM, DOCUMENTS, HeldOutConfig(sequence_length=24)
+        loaded.model, tokenizer("bert"), MASKED_LM, DOCUMENTS, HeldOutConfig(sequence_length=24)
     )
     monkeypatch.setattr(perplexity, "PIECES_PER_WINDOW", 3)
     assert same(
         evaluate(
-            opened.model, tokenizer("bert"), MASKED_LM, DOCUMENTS, HeldOutConfig(sequence_length=24)
+            loaded.model, tokenizer("bert"), MASKED_LM, DOCUMENTS, HeldOutConfig(sequence_length=24)
         ),
         first,
     )
 
 
 def test_negative_next_sentence_is_from_another_document(models: dict) -> None:
-    _, opened = models["bert"]
+    _, loaded = models["bert"]
     known = tokenizer("bert")
     marked = [Document(f"{name} {name}. " * 40, "") for name in ("king", "fox", "ring", "sea")]
     own = {int(i): d for d, doc in enumerate(marked) for i in known.encode(doc.text).ids}
@@ -238,11 +238,11 @@ def test_negative_next_sentence_is_from_another_document(models: dict) -> None:
             seen.append((here, there))
             return BERT(text, special_ids, rng)
 
-    evaluate(opened.model, known, Recorded(), marked, HeldOutConfig(sequence_length=24))
+    evaluate(loaded.model, known, Recorded(), marked, HeldOutConfig(sequence_length=24))
     assert len(seen) > 10
     assert all(here and there and not here & there for here, there in seen)
     # Of a single document there is no other: nothing but what follows is asked.
-    alone = evaluate(opened.model, known, BERT, marked[:1], HeldOutConfig(sequence_length=24))
+    alone = evaluate(loaded.model, known, BERT, marked[:1], HeldOutConfig(sequence_length=24))
     assert alone.n_targets["masked"] > 0
 
 
@@ -255,80 +255,82 @@ def test_negative_next_sentence_is_from_another_document(models: dict) -> None:
     ],
 )
 def test_model_without_matching_head_is_refused(kind: str, asks: str, tmp_path: Path) -> None:
-    _, opened = make("bert", tmp_path, kind)
+    _, loaded = make("bert", tmp_path, kind)
     message = rf"no head for masked or next_sentence \(it has {asks}\)"
     with pytest.raises(ValueError, match=message):
         evaluate(
-            opened.model, tokenizer("bert"), BERT, DOCUMENTS, HeldOutConfig(sequence_length=24)
+            loaded.model, tokenizer("bert"), BERT, DOCUMENTS, HeldOutConfig(sequence_length=24)
         )
 
 
 def test_model_with_one_of_two_heads_evaluates_that_one(tmp_path: Path) -> None:
-    _, opened = make("bert", tmp_path, "BertForMaskedLM")
-    said = evaluate(
-        opened.model, tokenizer("bert"), BERT, DOCUMENTS, HeldOutConfig(sequence_length=24)
+    _, loaded = make("bert", tmp_path, "BertForMaskedLM")
+    result = evaluate(
+        loaded.model, tokenizer("bert"), BERT, DOCUMENTS, HeldOutConfig(sequence_length=24)
     )
-    assert set(said.loss) == set(said.accuracy) == set(said.n_targets) == {"masked"}
+    assert set(result.loss) == set(result.accuracy) == set(result.n_targets) == {"masked"}
 
 
 def test_head_with_two_terms_has_both_evaluated() -> None:
-    card, known = MODELS["coco-lm-mini"], tokenizer("bert")
-    a = replace(card.architecture, vocab_size=known.vocab_size, d_model=16, n_heads=2, d_ff=16)
-    model = replace(card, architecture=a).build().initialize(0)
-    said = evaluate(model, known, card.objective, DOCUMENTS[:3], HeldOutConfig(sequence_length=60))
-    assert said.loss.keys() == {"masked", "copied", "corrected", "crop"}
-    assert said.n_targets["copied"] > said.n_targets["corrected"] == said.n_targets["masked"]
-    assert said.perplexity.keys() == {"masked"}
+    preset, known = MODELS["coco-lm-mini"], tokenizer("bert")
+    a = replace(preset.architecture, vocab_size=known.vocab_size, d_model=16, n_heads=2, d_ff=16)
+    model = replace(preset, architecture=a).build().initialize(0)
+    result = evaluate(
+        model, known, preset.objective, DOCUMENTS[:3], HeldOutConfig(sequence_length=60)
+    )
+    assert result.loss.keys() == {"masked", "copied", "corrected", "crop"}
+    assert result.n_targets["copied"] > result.n_targets["corrected"] == result.n_targets["masked"]
+    assert result.perplexity.keys() == {"masked"}
 
 
 def test_nothing_to_predict_is_an_error(models: dict) -> None:
-    _, opened = models["gpt2"]
+    _, loaded = models["gpt2"]
     known = tokenizer("gpt2")
     for some in ([], [Document("", "")]):
         with pytest.raises(ValueError, match=r"no targets: the text has \d documents and 0 tok"):
-            evaluate(opened.model, known, CAUSAL_LM, some, HeldOutConfig(sequence_length=24))
+            evaluate(loaded.model, known, CAUSAL_LM, some, HeldOutConfig(sequence_length=24))
     with pytest.raises(ValueError, match="a length of 0 leaves no room"):
-        evaluate(opened.model, known, CAUSAL_LM, DOCUMENTS, HeldOutConfig(sequence_length=0))
+        evaluate(loaded.model, known, CAUSAL_LM, DOCUMENTS, HeldOutConfig(sequence_length=0))
 
 
 def test_non_finite_loss_is_an_error_and_mode_is_restored(tmp_path: Path) -> None:
-    _, opened = make("gpt2", tmp_path, resid_pdrop=0.5)
+    _, loaded = make("gpt2", tmp_path, resid_pdrop=0.5)
     known = tokenizer("gpt2")
     expected = evaluate(
-        opened.model, known, CAUSAL_LM, DOCUMENTS, HeldOutConfig(sequence_length=24)
+        loaded.model, known, CAUSAL_LM, DOCUMENTS, HeldOutConfig(sequence_length=24)
     )
-    opened.model.train()
+    loaded.model.train()
     assert (
-        evaluate(opened.model, known, CAUSAL_LM, DOCUMENTS, HeldOutConfig(sequence_length=24))
+        evaluate(loaded.model, known, CAUSAL_LM, DOCUMENTS, HeldOutConfig(sequence_length=24))
         == expected
     )
     with torch.no_grad():
-        opened.model.backbone.embedding_table.weight[5] = math.nan
+        loaded.model.backbone.embedding_table.weight[5] = math.nan
     with pytest.raises(FloatingPointError, match="the loss of 'next_token' is not finite"):
-        evaluate(opened.model, known, CAUSAL_LM, DOCUMENTS, HeldOutConfig(sequence_length=24))
-    assert opened.model.training
+        evaluate(loaded.model, known, CAUSAL_LM, DOCUMENTS, HeldOutConfig(sequence_length=24))
+    assert loaded.model.training
 
 
 def test_text_without_spaces_omits_overflowing_word_perplexity(models: dict) -> None:
-    _, opened = models["gpt2"]
-    said = evaluate(
-        opened.model,
+    _, loaded = models["gpt2"]
+    result = evaluate(
+        loaded.model,
         tokenizer("gpt2"),
         CAUSAL_LM,
         [Document("saw" * 400, "")],
         HeldOutConfig(sequence_length=24),
     )
-    assert said.words == 1
-    assert said.word_perplexity is None
-    assert said.bits_per_byte is not None
+    assert result.words == 1
+    assert result.word_perplexity is None
+    assert result.bits_per_byte is not None
 
 
 def test_progress_counts_tokens_read(models: dict, monkeypatch: Any) -> None:
-    _, opened = models["gpt2"]
+    _, loaded = models["gpt2"]
     monkeypatch.setattr(perplexity, "BATCH_TOKENS", 100)
     counts: list[int] = []
     config = HeldOutConfig(sequence_length=24, on_progress=counts.append)
-    result = evaluate(opened.model, tokenizer("gpt2"), CAUSAL_LM, DOCUMENTS, config)
+    result = evaluate(loaded.model, tokenizer("gpt2"), CAUSAL_LM, DOCUMENTS, config)
     assert len(counts) > 2
     assert counts == sorted(set(counts))
     assert counts[-1] >= result.tokens

@@ -47,8 +47,8 @@ SEEN: list[PromptedRow] = []
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> PromptedModel:
-    _, opened = make("gpt2", tmp_path_factory.mktemp("gpt2"))
-    return PromptedModel(model=opened.model, tokenizer=tokenizer("gpt2"))
+    _, loaded = make("gpt2", tmp_path_factory.mktemp("gpt2"))
+    return PromptedModel(model=loaded.model, tokenizer=tokenizer("gpt2"))
 
 
 @pytest.fixture
@@ -59,7 +59,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def made(**changes: Any) -> PromptTask:
+def make_task(**changes: Any) -> PromptTask:
     SEEN.clear()
     return PromptTask(
         **{
@@ -71,19 +71,21 @@ def made(**changes: Any) -> PromptTask:
 
 
 def test_prompt_is_description_shots_and_query(model: PromptedModel, folder: Path) -> None:
-    made(description="Who?", separator="\n").score(model, folder, PromptingConfig(shots=2, rows=1))
+    make_task(description="Who?", separator="\n").score(
+        model, folder, PromptingConfig(shots=2, rows=1)
+    )
     first, *shots, last = SEEN[0].prompt.split("\n")
     assert (first, last) == ("Who?", "0 the sea:")
     rows = [f"{i} the sea: {('king', 'fox')[i % 2]}" for i in range(6)]
     assert len(shots) == len(set(shots)) == 2
     assert set(shots) <= set(rows[1:]), "the item itself is in the training file, too"
-    made(example="{text} = {label}").score(model, folder, PromptingConfig(shots=1, rows=1))
+    make_task(example="{text} = {label}").score(model, folder, PromptingConfig(shots=1, rows=1))
     assert SEEN[0].prompt.split("\n\n")[0] in [f"{i} the sea = {i % 2}" for i in range(1, 6)]
 
 
 def test_shots_depend_on_item_and_seed_only(model: PromptedModel, folder: Path) -> None:
     def prompts(seed: int, **how: Any) -> list[str]:
-        made().score(model, folder, PromptingConfig(shots=3, seed=seed, **how))
+        make_task().score(model, folder, PromptingConfig(shots=3, seed=seed, **how))
         return [item.prompt for item in SEEN]
 
     first = prompts(0)
@@ -94,21 +96,21 @@ def test_shots_depend_on_item_and_seed_only(model: PromptedModel, folder: Path) 
 
 
 def test_shots_from_the_test_file_exclude_the_item(model: PromptedModel, folder: Path) -> None:
-    made(train=()).score(model, folder, PromptingConfig(shots=9))
+    make_task(train=()).score(model, folder, PromptingConfig(shots=9))
     for i, item in enumerate(SEEN):
         *shots, query = item.prompt.split("\n\n")
         assert query == f"{i} the sea:"
         assert {int(s.split()[0]) for s in shots} == set(range(10)) - {i}
     with pytest.raises(ValueError, match=r"test.jsonl: 10 rows, of which 9 may be shots for"):
-        made(train=()).score(model, folder, PromptingConfig(shots=10))
+        make_task(train=()).score(model, folder, PromptingConfig(shots=10))
     with pytest.raises(ValueError, match=r"train.jsonl: 6 distinct rows, got shots = 7"):
-        made().score(model, folder, PromptingConfig(shots=7))
+        make_task().score(model, folder, PromptingConfig(shots=7))
 
 
 def test_figures_have_standard_errors_and_groups(model: PromptedModel, folder: Path) -> None:
-    told: list[tuple[int, int]] = []
-    task = made(query="{text} {label}", group="{label}")
-    how = PromptingConfig(on_progress=lambda *done: told.append(done))
+    output: list[tuple[int, int]] = []
+    task = make_task(query="{text} {label}", group="{label}")
+    how = PromptingConfig(on_progress=lambda *done: output.append(done))
     got = task.score(model, folder, how)
     values = [float(len(item.prompt) % 2) for item in SEEN]
     assert got.n_examples == got.n_truncated == 10
@@ -116,12 +118,12 @@ def test_figures_have_standard_errors_and_groups(model: PromptedModel, folder: P
     assert got.score.standard_error == pytest.approx(np.std(values, ddof=1) / math.sqrt(10))
     assert got.groups == {g: np.mean([v for i, v in enumerate(values) if i % 2 == int(g)])
                           for g in "01"}  # fmt: skip
-    assert told == [(10, 10)]
+    assert output == [(10, 10)]
 
 
 def test_perplexity_is_exp_of_mean_over_items(model: PromptedModel, folder: Path) -> None:
     part = TargetLikelihood(target="{text}")
-    got = made(answer=part, train=()).score(model, folder, PromptingConfig())
+    got = make_task(answer=part, train=()).score(model, folder, PromptingConfig())
     nats = [one.metrics["perplexity"] for one in part.score(model, SEEN or [
         PromptedRow(prompt=f"{i} the sea:", row=row) for i, row in enumerate(rows_of(folder))
     ])]  # fmt: skip

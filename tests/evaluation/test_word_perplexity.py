@@ -33,8 +33,8 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def prompted(opened: LoadedModel, family: str, length: int | None = None) -> PromptedModel:
-    return PromptedModel(model=opened.model, tokenizer=tokenizer(family), sequence_length=length)
+def prompted(loaded: LoadedModel, family: str, length: int | None = None) -> PromptedModel:
+    return PromptedModel(model=loaded.model, tokenizer=tokenizer(family), sequence_length=length)
 
 
 @torch.no_grad()
@@ -43,7 +43,7 @@ def test_file_is_scored_as_one_stream(
     length: int | None, stride: int | None, models: dict, folder: Path, monkeypatch: Any
 ) -> None:
     monkeypatch.setattr(word_perplexity, "WINDOWS_PER_REPORT", 2)  # several parts
-    reference, opened = models["gpt2"]
+    reference, loaded = models["gpt2"]
     known, most = tokenizer("gpt2"), length or 40
     text = "".join(f"{line}\n" for line in LINES)
     row, at, nats = [known.special_ids.start, *known.encode(text).ids.tolist()], 1, 0.0
@@ -55,7 +55,7 @@ def test_file_is_scored_as_one_stream(
         logs = logits.log_softmax(-1)
         nats -= sum(float(logs[t - low - 1, row[t]]) for t in range(at, stop))
         at = stop
-    got = TASK.score(prompted(opened, "gpt2", length), folder, PromptingConfig(stride=stride))
+    got = TASK.score(prompted(loaded, "gpt2", length), folder, PromptingConfig(stride=stride))
     words = sum(len(line.split()) for line in LINES)
     assert got.n_examples == words + len(LINES)
     assert got.primary_metric == "word_perplexity"
@@ -71,10 +71,10 @@ def test_file_is_scored_as_one_stream(
 def test_model_with_memory_reads_the_file_continuously(name: str, folder: Path) -> None:
     """Pieces are read as one text is: an LSTM's exactly, others where all of it is remembered."""
     known = tokenizer("gpt2")
-    card = MODELS[name].with_vocabulary(known.special_ids)
+    preset = MODELS[name].with_vocabulary(known.special_ids)
     small = {"d_model": 16, "n_layers": 2, "d_ff": 16} if name != "transformer-xl-mini" else {}
-    card = replace(card, architecture=replace(card.architecture, **small))
-    model = card.build().initialize(0).eval()
+    preset = replace(preset, architecture=replace(preset.architecture, **small))
+    model = preset.build().initialize(0).eval()
     text = "".join(f"{line}\n" for line in LINES)
     ids = torch.tensor([known.special_ids.start, *known.encode(text).ids.tolist()])
     batch = Batch(

@@ -31,8 +31,8 @@ ROWS: dict[str, dict[str, Any]] = {
 def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, PromptedModel]:
     made = {}
     for family in ("bert", "gpt2", "t5"):
-        _, opened = make(family, tmp_path_factory.mktemp(family))
-        made[family] = PromptedModel(model=opened.model, tokenizer=tokenizer(family))
+        _, loaded = make(family, tmp_path_factory.mktemp(family))
+        made[family] = PromptedModel(model=loaded.model, tokenizer=tokenizer(family))
     return made
 
 

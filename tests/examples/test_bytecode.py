@@ -10,10 +10,10 @@ PAIRS = list(dict.fromkeys(pair for _ in range(80) if (pair := draw(rng)) is not
 
 
 def test_token_sequences_decode_to_python_source() -> None:
-    said = (
+    output = (
         "def f ( a ) { while a < 3 { a += 1 ; } if a { return 0 ; } else { b = a ; } return b ; }"
     )
-    assert source(said).splitlines() == [
+    assert source(output).splitlines() == [
         "def f ( a ) :",
         "    while a < 3 :",
         "        a += 1 ",

@@ -56,11 +56,11 @@ def test_command_line_steps_run_in_order(
     inverse.main(TOY, "", ["train", *folder])
     capsys.readouterr()
     inverse.main(TOY, "", ["verify", *folder, "--beams", "2", "--rows", "3"])
-    said = capsys.readouterr().out.splitlines()
-    assert said[0].startswith("greedy ")
-    assert said[1].startswith("beam 2 ")
-    assert all(" of 3 right (" in line for line in said[:2])
-    shown = [line.split()[0] for line in said[2:] if line]
+    output = capsys.readouterr().out.splitlines()
+    assert output[0].startswith("greedy ")
+    assert output[1].startswith("beam 2 ")
+    assert all(" of 3 right (" in line for line in output[:2])
+    shown = [line.split()[0] for line in output[2:] if line]
     assert shown == ["question", "answer", "in"] * 3
 
 
@@ -81,8 +81,10 @@ def test_answers_are_verified_not_compared(
         (tmp_path / f"{name}.jsonl").write_text("".join(lines), encoding="utf-8")
     monkeypatch.setattr(inverse.unmask, "load", lambda folder: Told())
     inverse.verify(TOY, tmp_path, beams=(), rows=None, easy=easy)
-    said = capsys.readouterr().out.splitlines()[0]
+    output = capsys.readouterr().out.splitlines()[0]
     if easy:  # of which only one answer is right
-        assert said.startswith("greedy   0 of 3 right")
+        assert output.startswith("greedy   0 of 3 right")
     else:
-        assert said.startswith("greedy   2 of 3 right (66.7% +- 27.2%), 1 of them by no answer of")
+        assert output.startswith(
+            "greedy   2 of 3 right (66.7% +- 27.2%), 1 of them by no answer of"
+        )

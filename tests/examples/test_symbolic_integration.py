@@ -45,8 +45,8 @@ def test_simplification_keeps_the_value(seed: int) -> None:
     compared = 0
     for x in POINTS:
         with contextlib.suppress(ArithmeticError, ValueError):
-            wanted = value(drawn, x)
-            assert abs(value(simple, x) - wanted) <= 1e-6 * max(1, abs(wanted))
+            expected = value(drawn, x)
+            assert abs(value(simple, x) - expected) <= 1e-6 * max(1, abs(expected))
             compared += 1
     assert compared
 
@@ -60,8 +60,8 @@ def test_pairs_are_small_and_without_constant_terms() -> None:
 
 
 def test_prefix_notation_equals_sympy() -> None:
-    said = "add mul -3 pow x 2 mul div 1 2 exp sin x"
-    assert formula(said.split()) == -3 * X**2 + sympy.exp(sympy.sin(X)) / 2
+    output = "add mul -3 pow x 2 mul div 1 2 exp sin x"
+    assert formula(output.split()) == -3 * X**2 + sympy.exp(sympy.sin(X)) / 2
     assert formula(["mul", "e", "sqrt", "log", "x"]) == sympy.E * sympy.sqrt(sympy.log(X))
 
 
@@ -90,9 +90,9 @@ def test_any_form_of_a_correct_answer_counts(question: str, answer: str) -> None
     ],
 )  # fmt: skip
 def test_malformed_answer_is_refused_quickly(answer: str) -> None:
-    begun = time.perf_counter()
+    started = time.perf_counter()
     assert right("mul 2 x", answer) is False
-    assert time.perf_counter() - begun < 5
+    assert time.perf_counter() - started < 5
 
 
 def test_answers_to_other_questions_differ_numerically() -> None:

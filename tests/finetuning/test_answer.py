@@ -88,9 +88,9 @@ def test_squad_and_hub_formats_read_equally(tmp_path: Path) -> None:
         for r in records
     ]
     nested, lines = squad(tmp_path / "a.json", records), jsonl(tmp_path / "a.jsonl", flat)
-    said = [(i.texts, i.label, i.answer_starts) for i in read(nested)]
-    assert said == [(i.texts, i.label, i.answer_starts) for i in read(lines)]
-    assert said == [
+    output = [(i.texts, i.label, i.answer_starts) for i in read(nested)]
+    assert output == [(i.texts, i.label, i.answer_starts) for i in read(lines)]
+    assert output == [
         (("who?", "Ann met Bob. Bob left."), ("Bob", "Ann"), (8, 0)),
         (("why?", "Nobody knows."), (), ()),
     ]
@@ -169,13 +169,13 @@ def test_offsets_are_characters_of_the_original_text(
     task = Task(task_kind="answer", columns=COLUMNS, max_length=64, metric="answer_f1")
     asked = formulate(task, toy.card(family), toy.tokenizer(family))
     (question,) = asked.build_inputs([found])
-    places = np.flatnonzero(question.example.label > 0)
+    positions = np.flatnonzero(question.example.label > 0)
     null = len(question.example.label) - 1 if family == "gpt2" else 0
-    assert null not in places
+    assert null not in positions
     asked_for = question.example.label >= 0
     asked_for[null] = False
     first = int(np.flatnonzero(asked_for)[0])
-    offsets = question.window.offsets[places - first]
+    offsets = question.window.offsets[positions - first]
     span = np.array([offsets[0, 0], offsets[-1, 1]])
     assert span_head._answer_text(found, span).strip() == answer
 
@@ -256,13 +256,16 @@ def test_threshold_is_tuned_on_the_dev_file() -> None:
         TaskExample(texts=("?", "one two"), label=()),
     )
     items, margins = [has, has, none, has, none], [-2.0, 1.0, 2.0, 3.0, 4.0]
-    said = [spoken(1.0 + m) for m in margins]
-    better = asked.with_tuned_threshold(items, said)
-    assert [asked.prediction(i, s) for i, s in zip(items, said, strict=True)] == ["one", *[""] * 4]
-    told = [better.prediction(i, s) for i, s in zip(items, said, strict=True)]
-    assert told == ["one", "one", "", "", ""]
+    output = [spoken(1.0 + m) for m in margins]
+    better = asked.with_tuned_threshold(items, output)
+    assert [asked.prediction(i, s) for i, s in zip(items, output, strict=True)] == [
+        "one",
+        *[""] * 4,
+    ]
+    result = [better.prediction(i, s) for i, s in zip(items, output, strict=True)]
+    assert result == ["one", "one", "", "", ""]
     truths = [i.label for i in items]
-    found = ANSWER.compute_metrics(task, truths, told)
+    found = ANSWER.compute_metrics(task, truths, result)
     assert found["exact_match"] == 0.8
     assert better.task.options["no_answer_threshold"] == better.no_answer_threshold == 1.0
     again = formulate(better.task, toy.card("bert"), toy.tokenizer("bert"))
@@ -300,10 +303,13 @@ def test_twenty_questions_are_learned(family: str, tmp_path: Path) -> None:
     assert loaded.can_predict
     assert loaded.label_names == ()
     rows = loaded.read_inputs(train)
-    said = loaded.predict(rows)
-    right = [s["answer"] == r["answers"][0]["text"] for s, r in zip(said, toys(20, 1), strict=True)]
+    predictions = loaded.predict(rows)
+    right = [
+        s["answer"] == r["answers"][0]["text"]
+        for s, r in zip(predictions, toys(20, 1), strict=True)
+    ]
     assert np.mean(right) > 0.9
-    for row, one in zip(rows, said, strict=True):
+    for row, one in zip(rows, predictions, strict=True):
         assert row["context"][one["start"] :].startswith(one["answer"])
     assert loaded.score(train)["exact_match"] == pytest.approx(tuned.best_run.dev["exact_match"])
     shown = json.loads((tmp_path / "out" / "results.json").read_text())
@@ -344,12 +350,12 @@ def test_model_exchanges_with_transformers(family: str, tmp_path: Path) -> None:
     assert theirs.config.num_labels == 2
     theirs.save_pretrained(tmp_path / "theirs")
     tuned.loaded_model.tokenizer.save(tmp_path / "theirs")
-    opened = unmask.load(tmp_path / "theirs")
-    assert opened.task is None
-    assert infer_task(opened.loaded_model).task_kind == "answer"
+    loaded = unmask.load(tmp_path / "theirs")
+    assert loaded.task is None
+    assert infer_task(loaded.loaded_model).task_kind == "answer"
     given = [{"question": "red ?", "context": "a cat red dog"}]
-    assert opened.predict(given)[0]["candidates"] == tuned.predict(given)[0]["candidates"]
-    assert score_file(opened.loaded_model, train) == pytest.approx(
+    assert loaded.predict(given)[0]["candidates"] == tuned.predict(given)[0]["candidates"]
+    assert score_file(loaded.loaded_model, train) == pytest.approx(
         dict(tuned.best_run.dev), abs=1e-5
     )
     # Its head is where further training begins.

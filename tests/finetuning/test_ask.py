@@ -119,13 +119,13 @@ def test_special_tokens_are_never_truncated() -> None:
 
 @torch.no_grad()
 def test_label_likelihood_is_sum_over_its_tokens() -> None:
-    card, tokenizer = toy.card("t5"), toy.tokenizer("t5")
+    preset, tokenizer = toy.card("t5"), toy.tokenizer("t5")
     labels = ("no", "yes", "very good", "0")
     task = Task(task_kind="classify", columns=ONE, labels=labels, task_name="classify")
-    model = card.build(heads_for_task(task, card)).initialize(1).eval()
+    model = preset.build(heads_for_task(task, preset)).initialize(1).eval()
     for p in model.parameters():
         torch.nn.init.normal_(p, std=0.3, generator=torch.Generator().manual_seed(1))
-    asked = formulate(task, card, tokenizer)
+    asked = formulate(task, preset, tokenizer)
     assert isinstance(asked, WordLabelFormulation)
     items = [TaskExample(texts=(text,)) for text, _ in toy.texts(5, 5)]
     questions = asked.build_inputs(items)
@@ -133,12 +133,12 @@ def test_label_likelihood_is_sum_over_its_tokens() -> None:
         model, pad_examples([q.example for q in questions], tokenizer.special_ids), questions
     )
     for i, item in enumerate(items):
-        said = []
+        output = []
         for label in labels:
             (question,) = asked.build_inputs([TaskExample(texts=item.texts, label=label)])
             batch = pad_examples([question.example], tokenizer.special_ids)
-            said.append(-float(model(batch).terms["label"].total))
-        expected = torch.tensor(said).log_softmax(0).numpy()
+            output.append(-float(model(batch).terms["label"].total))
+        expected = torch.tensor(output).log_softmax(0).numpy()
         assert np.allclose(scores[i][0], expected, atol=1e-4)  # sums of float32 logarithms
 
 
@@ -162,13 +162,13 @@ def test_each_word_has_one_target_in_order(family: str, words: list[str]) -> Non
     asked = formulate(task, toy.card(family), tokenizer)
     truth = tuple(str(i) for i in range(len(words)))
     questions = asked.build_inputs([TaskExample(texts=tuple(words), label=truth)])
-    said = []
+    output = []
     for question in questions:
         example = question.example
         assert len(example.inputs) <= 12
         assert len(example.inputs) == len(example.label)
-        said += [int(x) for x in example.label if x != IGNORE_INDEX]
-    assert said == list(range(len(words)))
+        output += [int(x) for x in example.label if x != IGNORE_INDEX]
+    assert output == list(range(len(words)))
 
 
 @pytest.mark.parametrize(("family", "first"), [("bert", True), ("gpt2", False)])
@@ -182,8 +182,8 @@ def test_encoder_labels_first_piece_and_decoder_last(family: str, first: bool) -
     assert sizes[1] > 1
     lead = len(tokenizer.special_ids.prefix)
     starts = lead + np.cumsum([0, *sizes[:-1]])
-    places = starts if first else starts + np.array(sizes) - 1
-    assert np.flatnonzero(label != IGNORE_INDEX).tolist() == places.tolist()
+    positions = starts if first else starts + np.array(sizes) - 1
+    assert np.flatnonzero(label != IGNORE_INDEX).tolist() == positions.tolist()
     assert len(ids) == lead + sum(sizes) + len(tokenizer.special_ids.suffix)
 
 
@@ -211,8 +211,8 @@ def test_impossible_tasks_and_lengths_are_named() -> None:
 
 
 def test_number_labels_are_those_of_the_paper() -> None:
-    said = rounded_number_labels([0.0, 5.0, 2.6])
-    assert said == tuple(f"{i / 5:.1f}" for i in range(26))  # section 2.4: increments of 0.2
+    output = rounded_number_labels([0.0, 5.0, 2.6])
+    assert output == tuple(f"{i / 5:.1f}" for i in range(26))  # section 2.4: increments of 0.2
     assert rounded_number_labels([1.0, 5.0])[:3] == ("1.0", "1.2", "1.4")
     assert rounded_number_labels([-1.0, 1.0])[0] == "-1.0"
     assert rounded_number_labels([0.0, 100.0])[1] == "5"
@@ -224,11 +224,11 @@ def test_number_labels_are_those_of_the_paper() -> None:
     st.lists(st.floats(-1e9, 1e9).map(lambda x: round(x, 2)), min_size=2, max_size=9, unique=True)
 )
 def test_every_number_is_near_a_label(numbers: list[float]) -> None:
-    said = rounded_number_labels(numbers)
-    values = np.array([float(s) for s in said])
+    output = rounded_number_labels(numbers)
+    values = np.array([float(s) for s in output])
     step = (max(numbers) - min(numbers)) / 25
-    assert 8 <= len(said) <= 60
-    assert len(set(said)) == len(said)
+    assert 8 <= len(output) <= 60
+    assert len(set(output)) == len(output)
     assert (np.diff(values) > 0).all()
     assert all(np.abs(values - x).min() <= 1.01 * step for x in numbers)
 

@@ -33,10 +33,10 @@ SHORT = {
 
 def parts(weight: float):
     """Make a model with both heads, and two micro-batches of unlike numbers of tokens."""
-    card = toy.card("gpt2", dropout=0.0, attention_dropout=0.0)
-    heads = with_language_head(heads_for_task(TASK, card), card, weight)
-    model = card.build(heads).initialize(3)
-    one = formulate(replace(TASK, max_length=40), card, toy.tokenizer("gpt2"))
+    preset = toy.card("gpt2", dropout=0.0, attention_dropout=0.0)
+    heads = with_language_head(heads_for_task(TASK, preset), preset, weight)
+    model = preset.build(heads).initialize(3)
+    one = formulate(replace(TASK, max_length=40), preset, toy.tokenizer("gpt2"))
     questions = one.build_inputs(toy.items(toy.texts(7, 4)))
     examples = [with_next_token_targets(q.example) for q in questions]
     return model, [pad_examples(some, one.special_ids) for some in (examples[:2], examples[2:])]
@@ -56,9 +56,9 @@ def test_next_token_is_a_target_at_all_but_the_last() -> None:
 @pytest.mark.parametrize("weight", [0.5, 2.0])
 def test_gradient_is_of_the_weighted_sum_of_means(weight: float) -> None:
     model, micro = parts(weight)
-    card = toy.card("gpt2")
+    preset = toy.card("gpt2")
     run = loop.start_run(
-        Recipe(model=card.name, steps=1, precision="float32"), model, lambda cursor: iter(())
+        Recipe(model=preset.name, steps=1, precision="float32"), model, lambda cursor: iter(())
     )
     sums, _, _ = loop._accumulate_gradients(run, micro, 1)
     found = {name: g.clone() for name, g in run.weights.gradients.items()}
@@ -112,9 +112,9 @@ def test_auxiliary_loss_is_logged_and_its_head_dropped(tmp_path: Path) -> None:
     theirs = hf.GPT2ForSequenceClassification.from_pretrained(out)
     assert theirs.config.architectures == ["GPT2ForSequenceClassification"]
     (again,) = predict(load_folder(out), ["the good cat"], task=read_task(out))
-    (said,) = tuned.predict(["the good cat"])
-    assert again["label"] == said["label"]
-    assert again["probabilities"] == pytest.approx(said["probabilities"], abs=1e-6)
+    (predictions,) = tuned.predict(["the good cat"])
+    assert again["label"] == predictions["label"]
+    assert again["probabilities"] == pytest.approx(predictions["probabilities"], abs=1e-6)
 
 
 def test_weight_zero_changes_no_bit(tmp_path: Path) -> None:
@@ -140,11 +140,11 @@ def test_weight_zero_changes_no_bit(tmp_path: Path) -> None:
     ("family", "kind"), [("bert", "classify"), ("t5", "classify"), ("gpt2", "cloze")]
 )
 def test_auxiliary_loss_needs_a_decoder_with_label_head(family: str, kind: str) -> None:
-    card = toy.card(family)
-    heads = heads_for_task(replace(TASK, task_kind=kind), card)
-    assert with_language_head(heads, card, 0.0) == heads
+    preset = toy.card(family)
+    heads = heads_for_task(replace(TASK, task_kind=kind), preset)
+    assert with_language_head(heads, preset, 0.0) == heads
     with pytest.raises(ValueError, match="lm_loss_weight is the weight of a language model's loss"):
-        with_language_head(heads, card, 0.5)
+        with_language_head(heads, preset, 0.5)
 
 
 def test_weight_must_be_nonnegative() -> None:

@@ -73,13 +73,13 @@ def test_grouped_examples_refuse_batches_by_tokens() -> None:
 
 def test_run_with_batches_by_tokens_resumes_from_any_step() -> None:
     some = examples(np.random.default_rng(0).integers(1, 30, 50))
-    begin = make_batch_stream(some, SPECIAL, BatchSize(n_tokens=90, micro_batch_tokens=100), 3)
-    whole = begin(None)
+    start = make_batch_stream(some, SPECIAL, BatchSize(n_tokens=90, micro_batch_tokens=100), 3)
+    whole = start(None)
     taken = [next(whole) for _ in range(40)]
     assert count_epoch_steps(some, None, 90) < 40  # into the second epoch
     for step in (0, 3, 21):
-        micros, place = next(begin(step))
-        assert place == step + 1
+        micros, position = next(start(step))
+        assert position == step + 1
         expected = taken[step][0]
         assert len(micros) == len(expected)
         assert all(torch.equal(a.inputs, b.inputs) for a, b in zip(micros, expected, strict=True))
@@ -106,11 +106,11 @@ def test_grouping_by_length_saves_most_padding() -> None:
 @pytest.mark.parametrize("step", [0, 1, 7, 20])
 def test_run_resumes_from_any_step(step: int) -> None:
     some = examples(np.random.default_rng(0).integers(1, 30, 50))
-    begin = make_batch_stream(some, SPECIAL, BatchSize(n_units=8, micro_batch_tokens=100), 3)
-    whole = begin(None)
+    start = make_batch_stream(some, SPECIAL, BatchSize(n_units=8, micro_batch_tokens=100), 3)
+    whole = start(None)
     steps = [next(whole) for _ in range(24)]
     assert [cursor for _, cursor in steps] == list(range(1, 25))
-    again = next(begin(step))
+    again = next(start(step))
     assert again[1] == step + 1
     for a, b in zip(again[0], steps[step][0], strict=True):
         assert a.inputs.equal(b.inputs)
@@ -119,17 +119,19 @@ def test_run_resumes_from_any_step(step: int) -> None:
         assert a.labels.equal(b.labels)
 
 
-def drawn(example: Example, rng: np.random.Generator) -> Example:
+def random_inputs(example: Example, rng: np.random.Generator) -> Example:
     return replace(example, inputs=rng.integers(5, 99, len(example.inputs)))
 
 
 @pytest.mark.parametrize("step", [1, 7, 9, 20])
 def test_random_draws_depend_on_seed_epoch_and_example_only(step: int) -> None:
     some = examples([9] * 50)  # 7 steps an epoch
-    begin = make_batch_stream(some, SPECIAL, BatchSize(n_units=8, micro_batch_tokens=30), 3, drawn)
-    whole = begin(None)
+    start = make_batch_stream(
+        some, SPECIAL, BatchSize(n_units=8, micro_batch_tokens=30), 3, random_inputs
+    )
+    whole = start(None)
     steps = [torch.cat([b.inputs for b in next(whole)[0]]) for _ in range(24)]
-    again = torch.cat([b.inputs for b in next(begin(step))[0]])
+    again = torch.cat([b.inputs for b in next(start(step))[0]])
     assert again.equal(steps[step])
     rows = [tuple(row) for step in steps for row in step.tolist()]
     assert len(set(rows)) == len(rows)  # each epoch anew, and no example as another
@@ -137,9 +139,9 @@ def test_random_draws_depend_on_seed_epoch_and_example_only(step: int) -> None:
     assert tuple(one.tolist()) in rows[:50]
     assert tuple(one.tolist()) not in rows[50:]
     other = next(
-        make_batch_stream(some, SPECIAL, BatchSize(n_units=8, micro_batch_tokens=30), 4, drawn)(
-            None
-        )
+        make_batch_stream(
+            some, SPECIAL, BatchSize(n_units=8, micro_batch_tokens=30), 4, random_inputs
+        )(None)
     )[0]
     assert tuple(other[0].inputs[0].tolist()) not in rows
 

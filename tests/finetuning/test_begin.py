@@ -21,46 +21,46 @@ NUMBER = Task(task_kind="regress", columns=COLUMNS, task_name="regress")
 TAGS = Task(task_kind="tag", columns=COLUMNS, labels=("B", "O"), metric="token_accuracy")
 
 
-@pytest.mark.parametrize("opened", [False, True])
+@pytest.mark.parametrize("loaded", [False, True])
 @pytest.mark.parametrize("family", toy.FAMILIES)
-def test_backbone_is_loaded_bitwise(family: str, opened: bool, tmp_path: Path) -> None:
+def test_backbone_is_loaded_bitwise(family: str, loaded: bool, tmp_path: Path) -> None:
     folder = toy.pretrained(family, tmp_path)
     before = load_folder(folder)
-    begun = load_initial_model(before if opened else str(folder), TASK, [])
-    model = begun.build_model(3)
+    initial = load_initial_model(before if loaded else str(folder), TASK, [])
+    model = initial.build_model(3)
     theirs = before.model.own_weights()
     for name, tensor in model.own_weights().items():
         if name.startswith("backbone."):
             assert torch.equal(tensor, theirs[name]), name
     heads = {name for name in model.own_weights() if name.startswith("heads.")}
     known = {"t5": heads, "bert": {n for n in heads if ".dense." in n}}
-    assert set(begun.newly_initialized()) == heads - known.get(family, set())
+    assert set(initial.newly_initialized()) == heads - known.get(family, set())
     if family == "bert":
         pooler = theirs["heads.next_sentence.dense.weight"]
         assert torch.equal(model.own_weights()["heads.label.dense.weight"], pooler)
-        assert len(begun.unexpected) >= 7  # the heads of pretraining
+        assert len(initial.unexpected) >= 7  # the heads of pretraining
 
 
 def test_new_parameters_depend_on_the_seed(tmp_path: Path) -> None:
-    begun = load_initial_model(str(toy.pretrained("bert", tmp_path)), TASK, [])
+    initial = load_initial_model(str(toy.pretrained("bert", tmp_path)), TASK, [])
     name = "heads.label.out.weight"
-    one, same, other = (begun.build_model(seed).own_weights() for seed in (1, 1, 2))
+    one, same, other = (initial.build_model(seed).own_weights() for seed in (1, 1, 2))
     assert torch.equal(one[name], same[name])
     assert not torch.equal(one[name], other[name])
     table = "backbone.tokens.weight"
-    random = begun.build_model(1, use_pretrained=False).own_weights()
+    random = initial.build_model(1, use_pretrained=False).own_weights()
     assert torch.equal(one[table], other[table])
     assert not torch.equal(one[table], random[table])
 
 
 def test_open_model_is_not_changed(tmp_path: Path) -> None:
-    opened = load_folder(toy.pretrained("bert", tmp_path))
-    before = {name: x.clone() for name, x in opened.model.own_weights().items()}
-    model = load_initial_model(opened, TASK, []).build_model(0)
+    loaded = load_folder(toy.pretrained("bert", tmp_path))
+    before = {name: x.clone() for name, x in loaded.model.own_weights().items()}
+    model = load_initial_model(loaded, TASK, []).build_model(0)
     with torch.no_grad():
         for p in model.parameters():
             p.add_(1)
-    assert all(torch.equal(x, before[name]) for name, x in opened.model.own_weights().items())
+    assert all(torch.equal(x, before[name]) for name, x in loaded.model.own_weights().items())
 
 
 def classifier(folder: Path, kind: str, labels: list[str]) -> Path:
@@ -81,9 +81,9 @@ def classifier(folder: Path, kind: str, labels: list[str]) -> Path:
 
 def test_head_of_same_labels_is_kept_with_their_order(tmp_path: Path) -> None:
     folder = classifier(tmp_path, "BertForSequenceClassification", ["yes", "no"])
-    begun = load_initial_model(str(folder), TASK, [])
-    assert begun.newly_initialized() == ()
-    assert begun.task.labels == ("yes", "no")
+    initial = load_initial_model(str(folder), TASK, [])
+    assert initial.newly_initialized() == ()
+    assert initial.task.labels == ("yes", "no")
 
 
 @pytest.mark.parametrize(
@@ -98,11 +98,11 @@ def test_head_of_same_labels_is_kept_with_their_order(tmp_path: Path) -> None:
     ],
 )
 def test_head_of_other_task_is_initialized_anew(kind: str, labels: list[str], tmp_path) -> None:
-    begun = load_initial_model(str(classifier(tmp_path, kind, labels)), TASK, [])
-    assert {"heads.label.out.weight", "heads.label.out.bias"} <= set(begun.newly_initialized())
-    assert begun.task.labels == ("no", "yes")
-    assert "heads.label.dense.weight" not in begun.newly_initialized()
-    (head,) = begun.preset.heads.values()
+    initial = load_initial_model(str(classifier(tmp_path, kind, labels)), TASK, [])
+    assert {"heads.label.out.weight", "heads.label.out.bias"} <= set(initial.newly_initialized())
+    assert initial.task.labels == ("no", "yes")
+    assert "heads.label.dense.weight" not in initial.newly_initialized()
+    (head,) = initial.preset.heads.values()
     assert isinstance(head, SequenceClassification)
     assert head.dense_layer == (kind in ("BertForSequenceClassification", "BertModel"))
 
@@ -115,46 +115,50 @@ def test_regression_head_is_kept_for_regression(tmp_path: Path) -> None:
 
 def test_tagging_has_a_head_of_its_own(tmp_path: Path) -> None:
     folder = classifier(tmp_path, "BertForTokenClassification", ["O", "B"])
-    begun = load_initial_model(str(folder), TAGS, [])
-    assert begun.newly_initialized() == ()
-    assert begun.task.labels == ("O", "B")
+    initial = load_initial_model(str(folder), TAGS, [])
+    assert initial.newly_initialized() == ()
+    assert initial.task.labels == ("O", "B")
 
 
 def test_preset_name_learns_a_vocabulary_and_has_no_weights() -> None:
-    begun = load_initial_model(
+    initial = load_initial_model(
         "bert-tiny",
         TASK,
         [text for text, _ in toy.texts(50)] * 2,
         InitialModelOptions(dropout=0.25),
     )
-    assert not begun.is_pretrained
-    assert begun.preset.architecture.vocab_size == begun.tokenizer.vocab_size
-    assert begun.preset.architecture.dropout == begun.preset.architecture.attention_dropout == 0.25
-    assert set(begun.newly_initialized()) == {
-        name for name, _ in begun.build_model(0).named_parameters()
+    assert not initial.is_pretrained
+    assert initial.preset.architecture.vocab_size == initial.tokenizer.vocab_size
+    assert (
+        initial.preset.architecture.dropout == initial.preset.architecture.attention_dropout == 0.25
+    )
+    assert set(initial.newly_initialized()) == {
+        name for name, _ in initial.build_model(0).named_parameters()
     }
 
 
 def test_preset_name_accepts_a_given_vocabulary(tmp_path: Path) -> None:
     toy.tokenizer("bert").save(tmp_path)
-    begun = load_initial_model("bert-tiny", TASK, [], InitialModelOptions(tokenizer=str(tmp_path)))
-    assert begun.tokenizer.vocab_size == toy.tokenizer("bert").vocab_size
+    initial = load_initial_model(
+        "bert-tiny", TASK, [], InitialModelOptions(tokenizer=str(tmp_path))
+    )
+    assert initial.tokenizer.vocab_size == toy.tokenizer("bert").vocab_size
 
 
 def test_preset_name_learns_the_requested_kind_of_vocabulary() -> None:
     texts = ["add x 2", "mul x 3"] * 2
-    begun = load_initial_model(
+    initial = load_initial_model(
         "transformer-mini",
         TASK_OF_TEXTS,
         texts,
         InitialModelOptions(vocabulary=parse_vocabulary("words")),
     )
-    ids = begun.tokenizer.encode_ids_batch(["mul 3 x add"])[0]
-    assert begun.tokenizer.pieces(ids.tolist()) == ["mul", "3", "x", "add"]
-    assert begun.tokenizer.decode(ids) == "mul 3 x add"
-    assert begun.preset.tokenizer.vocabulary == WordLevel()
+    ids = initial.tokenizer.encode_ids_batch(["mul 3 x add"])[0]
+    assert initial.tokenizer.pieces(ids.tolist()) == ["mul", "3", "x", "add"]
+    assert initial.tokenizer.decode(ids) == "mul 3 x add"
+    assert initial.preset.tokenizer.vocabulary == WordLevel()
     assert (
-        begun.build_model(0).vocab_size == begun.tokenizer.vocab_size == 5 + 3
+        initial.build_model(0).vocab_size == initial.tokenizer.vocab_size == 5 + 3
     )  # words; pad, end, unknown
 
 

@@ -44,15 +44,15 @@ def task(length: int = 60, **given) -> Task:
     )  # fmt: skip
 
 
-def asked(**more) -> MaskedTextFormulation:
+def make_formulation(**more) -> MaskedTextFormulation:
     found = formulate(task(**more), toy.card("unilm"), TOKENIZER)
     assert isinstance(found, MaskedTextFormulation)
     return found
 
 
-def answering(seed: int = 0) -> Model:
-    card = toy.card("unilm", dropout=0.0, attention_dropout=0.0)
-    model = card.build(heads_for_task(task(), card)).initialize(seed).eval()
+def make_model(seed: int = 0) -> Model:
+    preset = toy.card("unilm", dropout=0.0, attention_dropout=0.0)
+    model = preset.build(heads_for_task(task(), preset)).initialize(seed).eval()
     with torch.no_grad():  # so that what is read matters
         for name, weight in model.named_parameters():
             if "attention" in name and weight.dim() == 2:
@@ -64,12 +64,14 @@ def ids(text: str) -> list[int]:
     return TOKENIZER.encode(text).ids.tolist()
 
 
-def of(source: str, *targets: str) -> TaskExample:
+def make_example(source: str, *targets: str) -> TaskExample:
     return TaskExample(texts=(source,), label=targets or None)
 
 
 def test_source_and_target_are_separated_by_special_tokens() -> None:
-    (question,) = asked(prefix="text: ").build_inputs([of("a cat", "red sun", "no")])
+    (question,) = make_formulation(prefix="text: ").build_inputs(
+        [make_example("a cat", "red sun", "no")]
+    )
     source, target = [START, *ids("text: a cat"), END], [*ids("red sun"), END]
     e = question.example
     assert e.inputs.tolist() == [*source, *target]
@@ -81,8 +83,8 @@ def test_source_and_target_are_separated_by_special_tokens() -> None:
 
 
 def test_input_does_not_depend_on_the_target_and_fits() -> None:
-    one, long = asked(length=40, max_target_length=8), " ".join(toy.WORDS)
-    some = [of(long), of(long, "a"), of(long, long)]
+    one, long = make_formulation(length=40, max_target_length=8), " ".join(toy.WORDS)
+    some = [make_example(long), make_example(long, "a"), make_example(long, long)]
     unknown, short, cut = (q.example for q in one.build_inputs(some))
     assert all(q.truncated for q in one.build_inputs(some))
     assert len(unknown.inputs) == 32
@@ -95,10 +97,10 @@ def test_input_does_not_depend_on_the_target_and_fits() -> None:
 
 
 def test_masks_are_sampled_for_training_only() -> None:
-    one = asked()
+    one = make_formulation()
     assert isinstance(one, ResamplesExamples)
     assert not isinstance(formulate(task(), toy.card("t5"), toy.tokenizer("t5")), ResamplesExamples)
-    (question,) = one.build_inputs([of("a cat", "1 2 3 4 5")])
+    (question,) = one.build_inputs([make_example("a cat", "1 2 3 4 5")])
     e = one.sample_example(question.example, np.random.default_rng(0))
     assert int((e.targets != IGNORE_INDEX).sum()) == 4  # round(0.7 * 5)
     assert MASK in e.inputs
@@ -106,43 +108,50 @@ def test_masks_are_sampled_for_training_only() -> None:
 
 
 @torch.no_grad()
-def told(model: Model, source: Sequence[int], target: Sequence[int]) -> float:
+def reference_loss(model: Model, source: Sequence[int], target: Sequence[int]) -> float:
     """Ask for each token of a mask, in a text of its own."""
     total = 0.0
     for i, token in enumerate(target):
-        e = asked().masked_target.unmasked_example(source, [*target[:i], MASK or 0])
+        e = make_formulation().masked_target.unmasked_example(source, [*target[:i], MASK or 0])
         scores = model.language_head.logits(model.hidden_states(pad_examples([e], SPECIAL)))[0, -1]
         total -= scores[: SPECIAL.vocab_size].log_softmax(-1)[token].item()
     return total
 
 
 def test_loss_is_of_each_token_given_the_gold_ones_before() -> None:
-    one, model = asked(max_target_length=9), answering()
-    some = [of("a cat runs", "the sun"), of("", "one two three"), of("red " * 5), of("dog", "")]
-    said = predict_scores(one, model, one.build_inputs(some)).scores
-    for item, written in zip(some, said, strict=True):
+    one, model = make_formulation(max_target_length=9), make_model()
+    some = [
+        make_example("a cat runs", "the sun"),
+        make_example("", "one two three"),
+        make_example("red " * 5),
+        make_example("dog", ""),
+    ]
+    predictions = predict_scores(one, model, one.build_inputs(some)).scores
+    for item, written in zip(some, predictions, strict=True):
         source = [START, *ids(item.texts[0]), END]
         target = [] if item.label is None else [*ids(str(item.label[0])), END]  # type: ignore[index]
         assert one.loss(item, written) == (
-            pytest.approx(told(model, source, target), rel=1e-4), len(target),
+            pytest.approx(reference_loss(model, source, target), rel=1e-4), len(target),
         )  # fmt: skip
         (expected,) = generate(model, [source], SPECIAL, generation_config(max_new_tokens=9))
         assert written.token_ids.tolist() == expected
-    assert len({tuple(written.token_ids.tolist()) for written in said}) > 1
-    for item, written in zip(some, said, strict=True):
+    assert len({tuple(written.token_ids.tolist()) for written in predictions}) > 1
+    for item, written in zip(some, predictions, strict=True):
         (alone,) = predict_scores(one, model, one.build_inputs([item])).scores
         assert alone.token_ids.tolist() == written.token_ids.tolist()
         assert alone.target_loss == pytest.approx(written.target_loss, rel=1e-4)
 
 
 def test_long_source_and_target_stay_within_positions() -> None:
-    card = toy.card("unilm")
-    a = card.architecture
+    preset = toy.card("unilm")
+    a = preset.architecture
     assert isinstance(a, Architecture)
-    card = replace(card, architecture=replace(a, position=replace(a.position, max_positions=30)))
-    model = card.build(heads_for_task(task(30), card)).initialize(0).eval()
-    one, long = asked(length=30, max_target_length=8), " ".join(toy.WORDS)
-    some = [of(long, "a"), of("a", long), of(long, long)]
+    preset = replace(
+        preset, architecture=replace(a, position=replace(a.position, max_positions=30))
+    )
+    model = preset.build(heads_for_task(task(30), preset)).initialize(0).eval()
+    one, long = make_formulation(length=30, max_target_length=8), " ".join(toy.WORDS)
+    some = [make_example(long, "a"), make_example("a", long), make_example(long, long)]
     assert [
         w.n_target_tokens for w in predict_scores(one, model, one.build_inputs(some)).scores
     ] == [
@@ -153,16 +162,16 @@ def test_long_source_and_target_stay_within_positions() -> None:
 
 
 def test_unsuitable_model_is_refused_in_one_line() -> None:
-    card = toy.card("unilm")
-    a = card.architecture
+    preset = toy.card("unilm")
+    a = preset.architecture
     assert isinstance(a, Architecture)
-    two = replace(card, architecture=replace(a, n_segments=2))
+    two = replace(preset, architecture=replace(a, n_segments=2))
     with pytest.raises(ValueError, match="has 2 segments, none of them for sources, which have 4"):
         heads_for_task(task(), two)
     with pytest.raises(ValueError, match="no token that masks others"):
-        formulate(task(), card, toy.tokenizer("t5"))
+        formulate(task(), preset, toy.tokenizer("t5"))
     with pytest.raises(ValueError, match="max_length must be at least 35 for targets of 32 tokens"):
-        asked(length=30, max_target_length=32)
+        make_formulation(length=30, max_target_length=32)
 
 
 def in_reverse(path: Path, n: int, seed: int) -> Path:
@@ -204,9 +213,9 @@ def test_reversed_numbers_are_learned(files, tmp_path: Path) -> None:
     assert score_file(again, files["dev"], task=known) == pytest.approx(
         tuned.best_run.dev, abs=1e-5
     )
-    said = (out / "README.md").read_text()
-    assert "pipeline_tag: text2text-generation" in said
-    assert "transformers uses it to fill masks, not to generate" in said
+    content = (out / "README.md").read_text()
+    assert "pipeline_tag: text2text-generation" in content
+    assert "transformers uses it to fill masks, not to generate" in content
     pipeline = Pipeline(again, task=known)
     assert pipeline.generate("2 6") == "6 2"
     assert pipeline.generate("2 6", beams=3) == "6 2"

@@ -40,7 +40,7 @@ UNWRITTEN = " \r\n\u200b\u00a0\ufe0f"
 ENCODERS_AND_DECODERS = ("bert", "gpt2")
 
 
-def asking(family: str, length: int = 40, **options: object) -> SpanFormulation:
+def make_formulation(family: str, length: int = 40, **options: object) -> SpanFormulation:
     known = {"window_overlap": 4, "allow_no_answer": True, **options}
     task = Task(
         task_kind="answer", columns=COLUMNS, max_length=length, options=known, metric="answer_f1"
@@ -74,11 +74,11 @@ def answered(asked: SpanFormulation, question: TaskInput, one: TaskExample) -> s
         assert end == start
         return None
     label = question.example.label
-    places = np.flatnonzero(label != IGNORE_INDEX)
-    places = places[places != null_place(asked, question)].tolist()
+    positions = np.flatnonzero(label != IGNORE_INDEX)
+    positions = positions[positions != null_place(asked, question)].tolist()
     offsets = question.window.offsets
-    assert len(places) == len(offsets)
-    span = np.array([offsets[places.index(start), 0], offsets[places.index(end), 1]])
+    assert len(positions) == len(offsets)
+    span = np.array([offsets[positions.index(start), 0], offsets[positions.index(end), 1]])
     return span_head._answer_text(one, span)
 
 
@@ -92,7 +92,7 @@ def reference_tokenizer(family: str, folder: Path):
 @pytest.mark.parametrize(("length", "stride"), [(40, 4), (16, 3), (24, 0), (12, 2)])
 def test_windows_equal_reference(length: int, stride: int, tmp_path: Path) -> None:
     theirs = reference_tokenizer("bert", tmp_path)
-    asked = asking("bert", length, window_overlap=stride)
+    asked = make_formulation("bert", length, window_overlap=stride)
     for context, _ in toy.texts(20, 3, 1, 40):
         expected = theirs(
             QUESTION, context, truncation="only_second", max_length=length, stride=stride,
@@ -106,7 +106,7 @@ def test_windows_equal_reference(length: int, stride: int, tmp_path: Path) -> No
 
 
 def test_decoder_layout_ends_with_token_for_no_answer() -> None:
-    asked, tokenizer = asking("gpt2"), toy.tokenizer("gpt2")
+    asked, tokenizer = make_formulation("gpt2"), toy.tokenizer("gpt2")
     (question,) = asked.build_inputs([item("a dog runs", None)])
     a, b = (tokenizer.encode(t).ids.tolist() for t in (QUESTION, "a dog runs"))
     end = tokenizer.special_ids.end
@@ -118,32 +118,32 @@ def test_decoder_layout_ends_with_token_for_no_answer() -> None:
 
 @given(st.integers(0, 300), st.integers(1, 60), st.integers(0, 80))
 def test_windows_cover_the_text_with_requested_stride(n: int, room: int, stride: int) -> None:
-    begins = window_starts(n, room, stride)
-    assert begins[0] == 0
-    assert begins[-1] + room >= n
+    starts = window_starts(n, room, stride)
+    assert starts[0] == 0
+    assert starts[-1] + room >= n
     overlap = min(stride, room // 2)
-    assert all(b - a == room - overlap for a, b in pairwise(begins))
-    assert len(begins) == 1 or begins[-2] + room < n  # none too many
+    assert all(b - a == room - overlap for a, b in pairwise(starts))
+    assert len(starts) == 1 or starts[-2] + room < n  # none too many
 
 
 @given(st.integers(1, 200), st.integers(1, 50), st.integers(0, 60))
 def test_token_counts_in_the_window_of_largest_context(n: int, room: int, stride: int) -> None:
-    begins = window_starts(n, room, stride)
-    counts = [min(room, n - begin) for begin in begins]
+    starts = window_starts(n, room, stride)
+    counts = [min(room, n - start) for start in starts]
     owners = np.zeros(n, int)
-    for begin, count, own in zip(begins, counts, max_context_masks(begins, counts), strict=True):
+    for start, count, own in zip(starts, counts, max_context_masks(starts, counts), strict=True):
         assert len(own) == count
-        owners[begin : begin + count] += own
+        owners[start : start + count] += own
         for i in np.flatnonzero(own).tolist():
             mine = min(i, count - 1 - i) + 0.01 * count
-            for b, c in zip(begins, counts, strict=True):
-                j = begin + i - b
+            for b, c in zip(starts, counts, strict=True):
+                j = start + i - b
                 assert not 0 <= j < c or mine >= min(j, c - 1 - j) + 0.01 * c
     assert (owners == 1).all()
 
 
 def test_long_question_is_truncated_to_half_the_tokens() -> None:
-    asked = asking("bert", 20)
+    asked = make_formulation("bert", 20)
     (question,) = asked.build_inputs([item("1 2", "2", "7 " * 50)])
     seven, context = (toy.tokenizer("bert").encode(t).ids.tolist() for t in ("7", "1 2"))
     assert question.truncated
@@ -155,10 +155,10 @@ def test_long_question_is_truncated_to_half_the_tokens() -> None:
 def test_window_without_whole_answer_has_no_target(family: str) -> None:
     context = " ".join(["dog"] * 30 + ["red", "green"] + ["cat"] * 30)
     one = item(context, "red green")
-    asked = asking(family, 24, window_overlap=6)
-    said = [answered(asked, q, one) for q in asked.build_inputs([one])]
-    assert len(said) > 3
-    assert set(said) == {None, "red green"}
+    asked = make_formulation(family, 24, window_overlap=6)
+    output = [answered(asked, q, one) for q in asked.build_inputs([one])]
+    assert len(output) > 3
+    assert set(output) == {None, "red green"}
 
 
 @pytest.mark.parametrize("family", ENCODERS_AND_DECODERS)
@@ -180,11 +180,11 @@ def test_any_answer_is_recovered_from_its_tokens(
     start = data.draw(st.integers(0, len(words) - 1))
     end = data.draw(st.integers(start + 1, min(start + 3, len(words))))
     answer = " ".join(words[start:end])
-    place = len(" ".join(words[:start])) + (start > 0)
-    asked = asking(family, 64, window_overlap=24)
-    one = TaskExample(texts=(QUESTION, context), label=(answer,), answer_starts=(place,))
+    position = len(" ".join(words[:start])) + (start > 0)
+    asked = make_formulation(family, 64, window_overlap=24)
+    one = TaskExample(texts=(QUESTION, context), label=(answer,), answer_starts=(position,))
     offsets = span_head._trimmed_offsets(asked.tokenizer, context)
-    tokens = token_span(place, place + len(answer), offsets)
+    tokens = token_span(position, position + len(answer), offsets)
     if tokens == (-1, -1):  # the tokenizer writes it as nothing
         assert not answer.strip(UNWRITTEN)
         return
@@ -198,7 +198,7 @@ def test_any_answer_is_recovered_from_its_tokens(
         assert text == text.strip()
 
 
-def spoken(
+def merged_scores(
     asked: SpanFormulation, one: TaskExample, scores: list[np.ndarray]
 ) -> span_head.SpanPredictions:
     """Join scores given for the context's tokens of each window, and then for no answer."""
@@ -211,8 +211,8 @@ def spoken(
 def flat(n: int, starts: dict[int, float], ends: dict[int, float], null: float) -> np.ndarray:
     x = np.zeros((n + 1, 2))
     for column, given_ in enumerate((starts, ends)):
-        for place, value in given_.items():
-            x[place, column] = value
+        for position, value in given_.items():
+            x[position, column] = value
     x[n] = null / 2
     return x
 
@@ -221,31 +221,37 @@ def flat(n: int, starts: dict[int, float], ends: dict[int, float], null: float) 
 def test_best_span_has_position_and_probability(family: str) -> None:
     context = "the cat runs"
     one = item(context, "cat runs")
-    asked = asking(family, n_best=3)
+    asked = make_formulation(family, n_best=3)
     pieces = asked.tokenizer.offsets(context)
     first = next(i for i, (_, e) in enumerate(pieces) if e > 4)
-    scores = spoken(asked, one, [flat(len(pieces), {first: 5.0}, {len(pieces) - 1: 4.0}, 3.0)])
-    said = asked.prediction_record(one, scores)
-    assert (said["answer"], said["start"]) == ("cat runs", 4)
+    scores = merged_scores(
+        asked, one, [flat(len(pieces), {first: 5.0}, {len(pieces) - 1: 4.0}, 3.0)]
+    )
+    output = asked.prediction_record(one, scores)
+    assert (output["answer"], output["start"]) == ("cat runs", 4)
     assert asked.prediction(one, scores) == "cat runs"
     totals = [*scores.span_scores, 3.0]
     assert totals[0] == 9.0
-    assert said["probability"] == pytest.approx(np.exp(9.0) / np.exp(totals).sum())
-    shares = [c["probability"] for c in said["candidates"]]
-    assert shares == sorted(shares, reverse=True)
-    assert sum(shares) == pytest.approx(1.0)
-    assert {c["answer"] for c in said["candidates"]} >= {"cat runs", ""}
-    assert len(shares) == 4  # three spans, and no answer
+    assert output["probability"] == pytest.approx(np.exp(9.0) / np.exp(totals).sum())
+    probabilities = [c["probability"] for c in output["candidates"]]
+    assert probabilities == sorted(probabilities, reverse=True)
+    assert sum(probabilities) == pytest.approx(1.0)
+    assert {c["answer"] for c in output["candidates"]} >= {"cat runs", ""}
+    assert len(probabilities) == 4  # three spans, and no answer
 
 
 def test_reversed_and_overlong_spans_are_not_predicted() -> None:
     context = "0 1 2 3 4 5"
     one = item(context, "4")
-    asked = asking("bert", max_answer_length=2)
-    said = asked.prediction(one, spoken(asked, one, [flat(6, {4: 9.0}, {1: 9.0, 5: 1.0}, -9.0)]))
-    assert said == "4 5"
-    said = asked.prediction(one, spoken(asked, one, [flat(6, {0: 9.0}, {5: 9.0, 1: 1.0}, -9.0)]))
-    assert said == "0 1"
+    asked = make_formulation("bert", max_answer_length=2)
+    output = asked.prediction(
+        one, merged_scores(asked, one, [flat(6, {4: 9.0}, {1: 9.0, 5: 1.0}, -9.0)])
+    )
+    assert output == "4 5"
+    output = asked.prediction(
+        one, merged_scores(asked, one, [flat(6, {0: 9.0}, {5: 9.0, 1: 1.0}, -9.0)])
+    )
+    assert output == "0 1"
 
 
 def test_no_answer_is_predicted_above_the_threshold() -> None:
@@ -257,45 +263,47 @@ def test_no_answer_is_predicted_above_the_threshold() -> None:
         ({"no_answer_threshold": 1.5}, "1"),
         ({"allow_no_answer": False}, "1"),
     ):
-        asked = asking("bert", **options)
-        said = spoken(asked, one, scores)
-        assert span_head.null_score_difference(said) == pytest.approx(1.0)
-        assert asked.prediction(one, said) == expected
-        answer = asked.prediction_record(one, said)
+        asked = make_formulation("bert", **options)
+        output = merged_scores(asked, one, scores)
+        assert span_head.null_score_difference(output) == pytest.approx(1.0)
+        assert asked.prediction(one, output) == expected
+        answer = asked.prediction_record(one, output)
         assert answer["answer"] == expected
         assert answer["start"] == (2 if expected else None)
-    assert "" not in {c["answer"] for c in asked.prediction_record(one, said)["candidates"]}
+    assert "" not in {c["answer"] for c in asked.prediction_record(one, output)["candidates"]}
 
 
 def test_null_score_is_the_minimum_over_windows() -> None:
     one = item(" ".join(["7"] * 12), None)
-    asked = asking("bert", 12, window_overlap=4)  # 3 around, 1 of the question: windows of 8 tokens
+    asked = make_formulation(
+        "bert", 12, window_overlap=4
+    )  # 3 around, 1 of the question: windows of 8 tokens
     assert [q.window.start for q in asked.build_inputs([one])] == [0, 4]
     # Token 7 is the last of the first window and in the middle of the second.
-    scores = spoken(asked, one, [flat(8, {7: 9.0}, {7: 9.0}, 5.0), flat(8, {}, {}, -1.0)])
+    scores = merged_scores(asked, one, [flat(8, {7: 9.0}, {7: 9.0}, 5.0), flat(8, {}, {}, -1.0)])
     assert scores.span_scores.max() < 18.0
-    scores = spoken(asked, one, [flat(8, {}, {}, 5.0), flat(8, {3: 9.0}, {3: 9.0}, -1.0)])
+    scores = merged_scores(asked, one, [flat(8, {}, {}, 5.0), flat(8, {3: 9.0}, {3: 9.0}, -1.0)])
     assert scores.span_scores[0] == 18.0
     assert scores.spans[0].tolist() == [14, 15]
     assert scores.null_score == -1.0
 
 
 def test_loss_equals_that_of_the_head() -> None:
-    asked = asking("bert", 20)
+    asked = make_formulation("bert", 20)
     model = (
         toy.card("bert").build(heads_for_task(asked.task, toy.card("bert"))).initialize(1).eval()
     )
     context = " ".join(toy.WORDS[:40])
     items = [item(context, "tree"), item("the cat", None)]
     questions = asked.build_inputs(items)
-    said = predict_scores(asked, model, questions)
+    predictions = predict_scores(asked, model, questions)
     term = model(pad_examples([q.example for q in questions], asked.special_ids)).terms["span"]
-    totals = [asked.loss(one, s) for one, s in zip(items, said.scores, strict=True)]
+    totals = [asked.loss(one, s) for one, s in zip(items, predictions.scores, strict=True)]
     assert sum(total for total, _ in totals) == pytest.approx(float(term.total.detach()), rel=1e-5)
     assert sum(n for _, n in totals) == term.count == len(questions)
     unknown = [replace(one, label=None) for one in items]
-    said = predict_scores(asked, model, asked.build_inputs(unknown))
-    totals = [asked.loss(one, s) for one, s in zip(unknown, said.scores, strict=True)]
+    predictions = predict_scores(asked, model, asked.build_inputs(unknown))
+    totals = [asked.loss(one, s) for one, s in zip(unknown, predictions.scores, strict=True)]
     assert totals == [(0.0, 0)] * 2
 
 
@@ -303,31 +311,31 @@ def test_loss_equals_that_of_the_head() -> None:
 @pytest.mark.parametrize("context", ["", " ", "\u200b", "x", "\r\n", "👩‍👩‍👧", "e\u0301" * 3])
 @torch.no_grad()
 def test_prediction_is_always_part_of_the_context(family: str, context: str) -> None:
-    card = toy.card(family)
+    preset = toy.card(family)
     for options in ({"allow_no_answer": True}, {"allow_no_answer": False}):
-        asked = asking(family, **options)
-        model = card.build(heads_for_task(asked.task, card)).initialize(1).eval()
+        asked = make_formulation(family, **options)
+        model = preset.build(heads_for_task(asked.task, preset)).initialize(1).eval()
         for question in ("", QUESTION, "cat " * 60):
             one = TaskExample(texts=(question, context))
             (scores,) = predict_scores(asked, model, asked.build_inputs([one])).scores
-            said = asked.prediction_record(one, scores)
-            assert said["answer"] == asked.prediction(one, scores)
-            for c in said["candidates"]:
+            output = asked.prediction_record(one, scores)
+            assert output["answer"] == asked.prediction(one, scores)
+            for c in output["candidates"]:
                 at = c["start"]
                 assert c["answer"] == ("" if at is None else context[at : at + len(c["answer"])])
                 assert c["answer"] == c["answer"].strip()
                 assert bool(c["answer"]) == (at is not None)
-            assert sum(c["probability"] for c in said["candidates"]) == pytest.approx(1.0)
+            assert sum(c["probability"] for c in output["candidates"]) == pytest.approx(1.0)
 
 
 @pytest.mark.parametrize("family", ENCODERS_AND_DECODERS)
 def test_minimum_length_has_room_for_one_token_each(family: str) -> None:
     least = {"bert": 5, "gpt2": 4}[family]
     one = item("cat cat", "cat")
-    for question in asking(family, least).build_inputs([one]):
+    for question in make_formulation(family, least).build_inputs([one]):
         assert len(question.example.inputs) <= least
     with pytest.raises(ValueError, match=f"max_length must be at least {least}, got {least - 1}"):
-        asking(family, least - 1)
+        make_formulation(family, least - 1)
 
 
 XQUAD = [SHARED / "xquad" / f"xquad.{name}.json.xz" for name in ("en", "de", "es")]

@@ -70,8 +70,8 @@ def test_pretrained_folder_opens_with_its_head_and_in_transformers(base: Path) -
         torch.equal(p, opened.model.own_weights()[n]) for n, p in model.own_weights().items()
     )
     tokenizer = hf.AutoTokenizer.from_pretrained(base)
-    loaded, said = hf.AutoModel.from_pretrained(base, output_loading_info=True)
-    assert set(said["missing_keys"]) == {"pooler.dense.weight", "pooler.dense.bias"}
+    loaded, output = hf.AutoModel.from_pretrained(base, output_loading_info=True)
+    assert set(output["missing_keys"]) == {"pooler.dense.weight", "pooler.dense.bias"}
     given = tokenizer(["The old king.", "A 👑"], padding="longest", return_tensors="pt")
     with torch.no_grad():
         theirs = loaded(**given).last_hidden_state
@@ -99,9 +99,9 @@ def test_classification_is_learned(base: Path, tmp_path: Path) -> None:
         assert alone["probabilities"] == pytest.approx(answer["probabilities"], abs=1e-5)
     import transformers as hf
 
-    _, said = hf.AutoModelForSequenceClassification.from_pretrained(out, output_loading_info=True)
-    assert not said["missing_keys"]
-    assert not said["unexpected_keys"]
+    _, output = hf.AutoModelForSequenceClassification.from_pretrained(out, output_loading_info=True)
+    assert not output["missing_keys"]
+    assert not output["unexpected_keys"]
 
 
 def test_folder_without_task_labels_by_its_head(tmp_path: Path) -> None:
@@ -227,8 +227,8 @@ def test_pretrained_run_reports_its_objective(tmp_path: Path) -> None:
     )
     assert set(run.model.head_specs) == {"characters"}
     assert load_folder(tmp_path / "run").missing == ()
-    said = unmask.load(tmp_path / "run").evaluate(tmp_path / "text.txt")
-    assert set(said.loss) == {"characters"}
+    result = unmask.load(tmp_path / "run").evaluate(tmp_path / "text.txt")
+    assert set(result.loss) == {"characters"}
     with pytest.raises(ValueError, match="packing: canine-mini"):
         pretrain(
             "canine-mini", data=tmp_path / "text.txt", out=tmp_path / "no", steps=1,

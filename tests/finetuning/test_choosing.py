@@ -81,15 +81,15 @@ def write(path: Path, rows: list[dict]) -> Path:
 
 def opened(family: str) -> LoadedModel:
     """Make a random model that chooses, its weights large enough that options differ."""
-    card = toy.card(family)
-    card = replace(card, heads=heads_for_task(TASK, card))
-    model = card.build().eval()
+    preset = toy.card(family)
+    preset = replace(preset, heads=heads_for_task(TASK, preset))
+    model = preset.build().eval()
     torch.manual_seed(0)
     with torch.no_grad():
         for p in model.parameters():
             p.normal_(std=0.2)
     return LoadedModel(
-        preset=card,
+        preset=preset,
         model=model,
         tokenizer=toy.tokenizer(family),
         label_names=(),
@@ -108,8 +108,8 @@ def test_option_is_truncated_only_beyond_half(n_text: int, n_option: int, room: 
 
 def test_each_option_follows_the_text_end() -> None:
     for family in ("bert", "gpt2"):
-        tokenizer, card = toy.tokenizer(family), toy.card(family)
-        asked = formulate(replace(TASK, max_length=12), card, tokenizer)
+        tokenizer, preset = toy.tokenizer(family), toy.card(family)
+        asked = formulate(replace(TASK, max_length=12), preset, tokenizer)
         assert isinstance(asked, MultipleChoiceFormulation)
         item = TaskExample(
             texts=("cat " * 30 + "dog", "sun moon"), choices=("a tree", "runs"), label=1
@@ -118,16 +118,16 @@ def test_each_option_follows_the_text_end() -> None:
         text = tokenizer.encode(" ".join(item.texts)).ids.tolist()
         s, around = asked.special_ids, asked.template
         for question, option in ((first, "a tree"), (second, "runs")):
-            said = tokenizer.encode(option).ids.tolist()
-            fixed = [*s.prefix, *around.separator, *said, *s.suffix]
+            ids = tokenizer.encode(option).ids.tolist()
+            fixed = [*s.prefix, *around.separator, *ids, *s.suffix]
             kept = text[len(text) - (12 - len(fixed)) :]
-            expected = [*s.prefix, *kept, *around.separator, *said, *s.suffix]
+            expected = [*s.prefix, *kept, *around.separator, *ids, *s.suffix]
             assert question.example.inputs.tolist() == expected
             assert question.truncated
             assert question.example.feature(ChoiceGroup) == ChoiceGroup(0)
         assert (first.example.label, second.example.label) == (0, 1)
         if family == "bert":
-            n = len(expected) - len(said) - len(s.suffix)
+            n = len(expected) - len(ids) - len(s.suffix)
             assert second.example.segments.tolist() == [0] * n + [1] * (len(expected) - n)
 
 
@@ -156,12 +156,12 @@ def test_encoder_decoder_compares_option_likelihoods() -> None:
     asked = formulate(task, model.preset, toy.tokenizer("t5"))
     (item,) = some_items(1, 3, known=False)
     (answer,) = predict(model, [TASK_KINDS["choose"].reader.format_input(item)], task=task)
-    said = []
+    output = []
     for k in range(len(item.choices)):
         (question,) = asked.build_inputs([replace(item, label=k)])
         batch = pad_examples([question.example], asked.special_ids)
-        said.append(-float(model.model(batch).terms["label"].total))
-    expected = torch.tensor(said).softmax(0).tolist()
+        output.append(-float(model.model(batch).terms["label"].total))
+    expected = torch.tensor(output).softmax(0).tolist()
     assert answer["probabilities"] == pytest.approx(expected, abs=CLOSE)
     source = toy.tokenizer("t5").decode(question.example.source.tolist())
     listed = " ".join(f"choice{i}: {option}" for i, option in enumerate(item.choices, 1))
@@ -172,43 +172,43 @@ def test_encoder_decoder_compares_option_likelihoods() -> None:
 def test_scores_and_loss_equal_reference(n_options: int, tmp_path: Path) -> None:
     import transformers as hf
 
-    known = toy.tokenizer("bert")
+    tokenizer = toy.tokenizer("bert")
     torch.manual_seed(0)
     config = hf.BertConfig(
-        vocab_size=known.vocab_size, hidden_size=32, num_hidden_layers=2, num_attention_heads=2,
-        intermediate_size=64, max_position_embeddings=64, pad_token_id=known.special_ids.pad,
+        vocab_size=tokenizer.vocab_size, hidden_size=32, num_hidden_layers=2, num_attention_heads=2,
+        intermediate_size=64, max_position_embeddings=64, pad_token_id=tokenizer.special_ids.pad,
     )  # fmt: skip
     theirs = hf.BertForMultipleChoice(config).eval()
     with torch.no_grad():
         for p in theirs.parameters():
             p.normal_(std=0.2)
     theirs.save_pretrained(tmp_path)
-    known.save(tmp_path)
+    tokenizer.save(tmp_path)
     mine = load_folder(tmp_path)
     task = infer_task(mine)
     assert (task.task_kind, mine.missing, mine.unexpected) == ("choose", (), ())
     items = [i for i in some_items(60, 5) if len(i.choices) == min(n_options, 4)][:6]
     if n_options == 5:
         items = [replace(item, choices=(*item.choices, "moon")) for item in items]
-    asked = formulate(task, mine.preset, known)
+    asked = formulate(task, mine.preset, tokenizer)
     batch = pad_examples([q.example for q in asked.build_inputs(items)], asked.special_ids)
     shape = (len(items), n_options, -1)
-    seen = (batch.inputs != known.special_ids.pad).long()
+    seen = (batch.inputs != tokenizer.special_ids.pad).long()
     out = theirs(
         input_ids=batch.inputs.reshape(shape), token_type_ids=batch.segments.reshape(shape),
         attention_mask=seen.reshape(shape), labels=torch.tensor([item.label for item in items]),
     )  # fmt: skip
     with torch.no_grad():
-        said = mine.model(batch, return_logits=True)
-    assert said.terms["choice"].count == len(items)
-    assert said.terms["choice"].loss.item() == pytest.approx(out.loss.item(), rel=1e-5)
-    scores = said.logits["choice"].reshape(len(items), n_options)
+        prediction = mine.model(batch, return_logits=True)
+    assert prediction.terms["choice"].count == len(items)
+    assert prediction.terms["choice"].loss.item() == pytest.approx(out.loss.item(), rel=1e-5)
+    scores = prediction.logits["choice"].reshape(len(items), n_options)
     assert torch.allclose(scores, out.logits, atol=1e-4)
     given = [TASK_KINDS["choose"].reader.format_input(item) for item in items]
     for answer, row in zip(predict(mine, given), out.logits.softmax(-1).tolist(), strict=True):
         assert answer["probabilities"] == pytest.approx(row, abs=CLOSE)
 
-    write_folder(tmp_path / "ours", mine.model, mine.preset, known)
+    write_folder(tmp_path / "ours", mine.model, mine.preset, tokenizer)
     again = hf.BertForMultipleChoice.from_pretrained(tmp_path / "ours")
     for name, tensor in theirs.state_dict().items():
         assert torch.equal(tensor, again.state_dict()[name])
@@ -306,9 +306,9 @@ def test_multiple_choice_is_learned_and_reloaded(family: str, tmp_path: Path) ->
 @pytest.mark.parametrize("family", toy.FAMILIES)
 def test_first_of_tied_options_is_predicted(family: str) -> None:
     made, options = opened(family), ("runs", "walks", "runs", "walks", "runs")
-    said = predict(made, [{"context": "a cat", "choices": options}], task=TASK)[0]
-    shares = said["probabilities"]
-    assert shares[0] == pytest.approx(shares[2], rel=1e-5)
+    output = predict(made, [{"context": "a cat", "choices": options}], task=TASK)[0]
+    probabilities = output["probabilities"]
+    assert probabilities[0] == pytest.approx(probabilities[2], rel=1e-5)
     ask = formulate(TASK, made.preset, toy.tokenizer(family))
     item = TaskExample(texts=("a cat",), choices=options)
     for scores, first in (([-1, -3, -1, -3, -1], 0), ([-3, -1, -3, -1, -1], 1)):
@@ -406,10 +406,10 @@ def test_published_files_are_read_completely() -> None:
 
 def test_choice_model_is_tuned_further_with_its_head(tmp_path: Path) -> None:
     base = toy.pretrained("bert", tmp_path / "base")
-    begun = load_initial_model(str(base), TASK, [])
-    assert begun.newly_initialized() == ("heads.choice.out.weight", "heads.choice.out.bias")
+    initial = load_initial_model(str(base), TASK, [])
+    assert initial.newly_initialized() == ("heads.choice.out.weight", "heads.choice.out.bias")
     theirs = load_folder(base).model.own_weights()["heads.next_sentence.dense.weight"]
-    assert torch.equal(begun.pretrained_weights["heads.choice.dense.weight"], theirs)
+    assert torch.equal(initial.pretrained_weights["heads.choice.dense.weight"], theirs)
     model = opened("bert")
     write_folder(tmp_path / "chooses", model.model, model.preset, toy.tokenizer("bert"))
     again = load_initial_model(str(tmp_path / "chooses"), TASK, [])

@@ -31,7 +31,7 @@ LONG = {"no": "2 3", "yes": "8 5"}
 SHORT = {"batch_size": 16, "terminal": None, "precision": "float32", "device": "cpu"}
 
 
-def asked(
+def make_formulation(
     family: str, *, length: int = 40, texts=("text",), words=WORDS, **options
 ) -> ClozeFormulation:
     task = Task(
@@ -69,27 +69,27 @@ def test_pattern_is_tokenized_as_one_text(family, texts, pattern, written, tmp_p
     names = ("text", "other")[: len(texts)]
     spaced = family == "gpt2" and not (pattern or "").endswith("\n[MASK]")
     words = WORDS if spaced or family == "bert" else {"no": "a", "yes": "1"}
-    one = asked(family, texts=names, pattern=pattern, words=words)
+    one = make_formulation(family, texts=names, pattern=pattern, words=words)
     (question,) = one.build_inputs(items(texts, truth="yes"))
     assert question.example.inputs.tolist() == theirs(written)["input_ids"]
-    place = theirs(written)["input_ids"].index(theirs.mask_token_id) if family == "bert" else -1
+    position = theirs(written)["input_ids"].index(theirs.mask_token_id) if family == "bert" else -1
     expected = theirs((" " if spaced else "") + words["yes"], add_special_tokens=False)["input_ids"]
-    assert [question.example.targets[place]] == expected
+    assert [question.example.targets[position]] == expected
     assert int((question.example.targets != IGNORE_INDEX).sum()) == 1
 
 
 @torch.no_grad()
 def test_shifted_target_is_one_position_earlier() -> None:
-    plain = asked("bert", pattern="{text} is [MASK] now", words=LONG)
+    plain = make_formulation("bert", pattern="{text} is [MASK] now", words=LONG)
     ahead = replace(plain, shifted_targets=True)
     (one,), (other,) = (ask.build_inputs(items("the cat", truth="yes")) for ask in (plain, ahead))
     assert one.example.inputs.tolist() == other.example.inputs.tolist()
     assert one.example.targets[1:].tolist() == other.example.targets[:-1].tolist()
-    card = MODELS["gpt-bert-mini"]
+    preset = MODELS["gpt-bert-mini"]
     special = toy.tokenizer("bert").special_ids
-    model = card.with_vocabulary(special).build().initialize(0).eval()
+    model = preset.with_vocabulary(special).build().initialize(0).eval()
     batch = pad_examples([other.example], special)
-    (said,) = ahead.compute_scores(model, batch, [other])
+    (output,) = ahead.compute_scores(model, batch, [other])
     inputs, at = other.example.inputs, int(np.flatnonzero(other.example.targets != IGNORE_INDEX)[0])
 
     def logs(ids: np.ndarray) -> torch.Tensor:
@@ -108,13 +108,15 @@ def test_shifted_target_is_one_position_earlier() -> None:
         filled[at + 1 + known] = word[known]
         expected.append(float(first[known] + logs(filled)[1 - known, which[1 - known]]))
     wanted = torch.tensor(expected).log_softmax(-1)
-    torch.testing.assert_close(torch.from_numpy(said)[0], wanted, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(torch.from_numpy(output)[0], wanted, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("family", ["bert", "gpt2"])
 @pytest.mark.parametrize("length", [14, 17, 40])
 def test_texts_are_truncated_and_the_pattern_is_not(family: str, length: int) -> None:
-    one = asked(family, length=length, texts=("a", "b"), pattern="{a} is {b} so very [MASK]")
+    one = make_formulation(
+        family, length=length, texts=("a", "b"), pattern="{a} is {b} so very [MASK]"
+    )
     long = " ".join(toy.WORDS)
     (question,) = one.build_inputs(items((long, long)))
     (short,) = one.build_inputs(items(("a", "a")))
@@ -146,27 +148,27 @@ def test_invalid_pattern_is_refused(pattern: str, message: str) -> None:
 
 def test_invalid_verbalizers_are_named() -> None:
     with pytest.raises(ValueError, match=r"'ж' of label 'no' must be in the .* got \[UNK\]"):
-        asked("bert", words={"no": "ж"})
+        make_formulation("bert", words={"no": "ж"})
     with pytest.raises(ValueError, match="'' of label 'no' must be in the vocabulary, got nothing"):
-        asked("bert", words={"no": ""})
+        make_formulation("bert", words={"no": ""})
     with pytest.raises(ValueError, match="label 'no' continues that of 'yes', '2', which"):
-        asked("gpt2", words={"no": "2 3", "yes": "2"})
+        make_formulation("gpt2", words={"no": "2 3", "yes": "2"})
     with pytest.raises(ValueError, match="'no' and 'yes' have the same word, '2'"):
-        asked("bert", words={"no": "2", "yes": "2"})
+        make_formulation("bert", words={"no": "2", "yes": "2"})
     with pytest.raises(ValueError, match="words of the labels 'no', 'yes', got one of 'maybe'"):
-        asked("bert", words={"maybe": "2"})
+        make_formulation("bert", words={"maybe": "2"})
     with pytest.raises(ValueError, match=r"must end with \[MASK\] for gpt2-mini"):
-        asked("gpt2", pattern="{text} It was [MASK].")
+        make_formulation("gpt2", pattern="{text} It was [MASK].")
     with pytest.raises(ValueError, match="two texts for a decoder"):
-        asked("gpt2", texts=("a", "b"))
+        make_formulation("gpt2", texts=("a", "b"))
     with pytest.raises(ValueError, match="max_length must be at least 13, since the pattern"):
-        asked("bert", length=12, pattern="1 2 3 4 5 6 7 8 {0} [MASK]")
+        make_formulation("bert", length=12, pattern="1 2 3 4 5 6 7 8 {0} [MASK]")
     with pytest.raises(ValueError, match="classify lets it say labels in words"):
-        heads_for_task(asked("bert").task, toy.card("t5"))
+        heads_for_task(make_formulation("bert").task, toy.card("t5"))
 
 
 def test_label_without_a_word_is_its_own_verbalizer() -> None:
-    one = asked("bert", words={"no": "2"})
+    one = make_formulation("bert", words={"no": "2"})
     known = toy.tokenizer("bert")
     assert [token for word in one.label_token_ids for token in word] == known.encode(
         "2 yes"
@@ -176,15 +178,15 @@ def test_label_without_a_word_is_its_own_verbalizer() -> None:
 @pytest.mark.parametrize("family", ["bert", "gpt2"])
 def test_loss_and_gradients_equal_reference(family: str, tmp_path: Path) -> None:
     kind = {"bert": "BertForMaskedLM", "gpt2": "GPT2LMHeadModel"}[family]
-    reference, opened = make(family, tmp_path, kind)
+    reference, loaded = make(family, tmp_path, kind)
     reference.eval()
     known = tokenizer(family)
     single = [w for w in "abcdefgh" if len(known.encode(f" {w}")) == 1][:3]
     words = dict(zip(("x", "y", "z"), single, strict=True))
-    task = cloze_task(opened.preset, words, pattern="{text} a [MASK]")
-    one = formulate(task, opened.preset, known)
-    model = opened.preset.build(heads_for_task(task, opened.preset))
-    model.load_state_dict(opened.model.state_dict())
+    task = cloze_task(loaded.preset, words, pattern="{text} a [MASK]")
+    one = formulate(task, loaded.preset, known)
+    model = loaded.preset.build(heads_for_task(task, loaded.preset))
+    model.load_state_dict(loaded.model.state_dict())
     model.eval()
     some = [
         TaskExample(texts=(text,), label=y) for text, y in (("ab cd", "x"), ("e", "z"), ("", "y"))
@@ -196,9 +198,9 @@ def test_loss_and_gradients_equal_reference(family: str, tmp_path: Path) -> None
     losses = []
     for question in questions:
         ids = torch.from_numpy(question.example.inputs)[None]
-        (place,) = np.flatnonzero(question.example.targets != IGNORE_INDEX)
-        logits = reference(input_ids=ids).logits[0, place][one.candidate_ids]
-        which = one.candidate_ids.tolist().index(question.example.targets[place])
+        (position,) = np.flatnonzero(question.example.targets != IGNORE_INDEX)
+        logits = reference(input_ids=ids).logits[0, position][one.candidate_ids]
+        which = one.candidate_ids.tolist().index(question.example.targets[position])
         losses.append(F.cross_entropy(logits[None], torch.tensor([which])))
     expected = torch.stack(losses).mean()
     expected.backward()
@@ -206,20 +208,20 @@ def test_loss_and_gradients_equal_reference(family: str, tmp_path: Path) -> None
     assert term.count == 3
     theirs = {n: p.grad for n, p in reference.named_parameters() if p.grad is not None}
     ours = {n: p.grad for n, p in model.named_parameters() if p.grad is not None}
-    found = opened.preset.weight_names.to_external(ours)
+    found = loaded.preset.weight_names.to_external(ours)
     for name, gradient in theirs.items():
         scale = max(float(gradient.abs().max()), 1e-2)
         assert float((found[name] - gradient).abs().max()) <= 1e-5 * scale, name
-    said = predict_scores(one, model, questions).scores
-    mean = sum(one.loss(item, s)[0] for item, s in zip(some, said, strict=True)) / 3
+    predictions = predict_scores(one, model, questions).scores
+    mean = sum(one.loss(item, s)[0] for item, s in zip(some, predictions, strict=True)) / 3
     assert mean == pytest.approx(expected.item(), rel=1e-5)
 
 
 def test_zero_shot_prediction_works(tmp_path: Path) -> None:
-    opened = load_folder(toy.pretrained("bert", tmp_path))
-    task = cloze_task(opened.preset, {"bad": "2", "good": "8"}, pattern="{text} is [MASK] .")
-    (answer,) = predict(opened, ["the cat"], task=task)
-    assert Pipeline(opened).predict("the cat", task=task) == [answer]
+    loaded = load_folder(toy.pretrained("bert", tmp_path))
+    task = cloze_task(loaded.preset, {"bad": "2", "good": "8"}, pattern="{text} is [MASK] .")
+    (answer,) = predict(loaded, ["the cat"], task=task)
+    assert Pipeline(loaded).predict("the cat", task=task) == [answer]
     known = toy.tokenizer("bert")
     ids = known.encode("the cat is [MASK] .", allow_special=True).ids.tolist()
     from unmask.generation.text_batches import pad_texts
@@ -227,11 +229,13 @@ def test_zero_shot_prediction_works(tmp_path: Path) -> None:
     special = known.special_ids
     framed = np.array([*special.prefix, *ids, *special.suffix], np.int64)
     with torch.no_grad():
-        hidden = opened.model.hidden_states(pad_texts([framed], special))[0, framed == special.mask]
-        scores = opened.model.language_head.logits(hidden)[0]
+        hidden = loaded.model.hidden_states(pad_texts([framed], special))[0, framed == special.mask]
+        scores = loaded.model.language_head.logits(hidden)[0]
     two, eight = known.encode("2 8").ids.tolist()
-    shares = scores[[two, eight]].softmax(-1).tolist()
-    assert answer["probabilities"] == pytest.approx({"bad": shares[0], "good": shares[1]}, rel=1e-5)
+    probabilities = scores[[two, eight]].softmax(-1).tolist()
+    assert answer["probabilities"] == pytest.approx(
+        {"bad": probabilities[0], "good": probabilities[1]}, rel=1e-5
+    )
 
 
 def _learned(family: str, words: dict[str, str], folder: Path) -> FinetunedModel:
@@ -268,7 +272,7 @@ def test_verbalizer_is_learned_from_a_word_in_the_text(family: str, tmp_path: Pa
 
 
 def test_examples_of_other_candidates_do_not_share_a_batch() -> None:
-    one, other = asked("bert"), asked("bert", words={"no": "4", "yes": "bad"})
+    one, other = make_formulation("bert"), make_formulation("bert", words={"no": "4", "yes": "bad"})
     (a,), (b,) = one.build_inputs(items("cat")), other.build_inputs(items("cat"))
     with pytest.raises(ValueError, match="different candidate_ids"):
         pad_examples([a.example, b.example], one.special_ids)
@@ -301,14 +305,16 @@ def test_columns_are_those_of_one_text_or_two(tmp_path: Path) -> None:
 
 def test_candidates_are_the_tokens_of_the_verbalizers() -> None:
     known = toy.tokenizer("bert")
-    for words, said in ((WORDS, "2 8"), ({"no": "2 3", "yes": "8 2"}, "2 3 8")):
-        (question,) = asked("bert", words=words).build_inputs(items("cat", truth="yes"))
-        assert question.example.feature(Candidates).ids.tolist() == known.encode(said).ids.tolist()
+    for words, output in ((WORDS, "2 8"), ({"no": "2 3", "yes": "8 2"}, "2 3 8")):
+        (question,) = make_formulation("bert", words=words).build_inputs(items("cat", truth="yes"))
+        assert (
+            question.example.feature(Candidates).ids.tolist() == known.encode(output).ids.tolist()
+        )
 
 
 def test_number_of_mask_tokens_does_not_reveal_the_label() -> None:
     words = {"no": "2 3", "yes": "8"}
-    one = asked("bert", words=words, pattern="{text} is [MASK] .")
+    one = make_formulation("bert", words=words, pattern="{text} is [MASK] .")
     known = toy.tokenizer("bert")
     inputs = [one.build_inputs(items("the cat", truth=y))[0].example.inputs for y in words]
     assert all(np.array_equal(other, inputs[0]) for other in inputs)
@@ -321,13 +327,15 @@ def test_number_of_mask_tokens_does_not_reveal_the_label() -> None:
 
 @pytest.mark.parametrize("family", ["bert", "gpt2"])
 def test_longer_verbalizers_leave_less_room_for_texts(family: str) -> None:
-    one = asked(family, words=LONG, length=14)
+    one = make_formulation(family, words=LONG, length=14)
     (question,) = one.build_inputs(items(" ".join(toy.WORDS), truth="yes"))
     assert len(question.example.inputs) == 14
     assert question.truncated
 
 
-def by_hand(reference, ids: list[int], at: int, word: list[int], mask, among: list[int]) -> float:
+def hand_computed_likelihood(
+    reference, ids: list[int], at: int, word: list[int], mask, among: list[int]
+) -> float:
     """Fill a word into a blank, the surest token first; without masks say it from left to right."""
 
     def logs_of(ids: list[int]) -> dict[int, list[float]]:
@@ -340,9 +348,9 @@ def by_hand(reference, ids: list[int], at: int, word: list[int], mask, among: li
     ids, total, left = ids[:at] + [mask] * len(word) + ids[at:], 0.0, dict(enumerate(word, at))
     while left:
         logs = logs_of(ids)
-        place = max(left, key=lambda i: logs[left[i]][i])
-        ids[place] = left.pop(place)
-        total += logs[ids[place]][place]
+        position = max(left, key=lambda i: logs[left[i]][i])
+        ids[position] = left.pop(position)
+        total += logs[ids[position]][position]
     return total
 
 
@@ -351,43 +359,48 @@ def test_multi_token_verbalizer_likelihood_equals_hand_computation(
     family: str, tmp_path: Path
 ) -> None:
     kind = {"bert": "BertForMaskedLM", "gpt2": "GPT2LMHeadModel"}[family]
-    reference, opened = make(family, tmp_path, kind)
+    reference, loaded = make(family, tmp_path, kind)
     reference.eval()
     torch.manual_seed(1)
     with torch.no_grad():  # so that the order and the other tokens matter
         for p in reference.parameters():
             p.add_(torch.randn_like(p) * 0.2)
-    ours = opened.preset.weight_names.from_external(
-        dict(reference.state_dict()), {n: p.shape for n, p in opened.model.named_parameters()}
+    ours = loaded.preset.weight_names.from_external(
+        dict(reference.state_dict()), {n: p.shape for n, p in loaded.model.named_parameters()}
     )
     known = tokenizer(family)
     a, b, c = [w for w in "abcdefgh" if len(known.encode(f" {w}")) == 1][:3]
     words = {"x": f"{a} {b} {c}", "y": f"{b} {a}", "z": c, "w": f"{c} {c}"}
     if family == "gpt2":
         words["z"] = f"{b} {b} {a}"
-    task = cloze_task(opened.preset, words, pattern="{text} a [MASK]")
-    one = formulate(task, opened.preset, known)
-    model = opened.preset.build(heads_for_task(task, opened.preset))
+    task = cloze_task(loaded.preset, words, pattern="{text} a [MASK]")
+    one = formulate(task, loaded.preset, known)
+    model = loaded.preset.build(heads_for_task(task, loaded.preset))
     model.load_state_dict(ours.tensors, strict=False)
     model.eval()
     texts = ["ab cd", "e", "", "a b c d e f g"]
     some = [TaskExample(texts=(text,), label=y) for text, y in zip(texts, words, strict=True)]
-    said = predict_scores(one, model, one.build_inputs(some)).scores
-    assert len({int(s[0].argmax()) for s in said} | {int(s[0].argmin()) for s in said}) > 1
+    predictions = predict_scores(one, model, one.build_inputs(some)).scores
+    assert (
+        len({int(s[0].argmax()) for s in predictions} | {int(s[0].argmin()) for s in predictions})
+        > 1
+    )
     unknown = [replace(item, label=None) for item in some]
     for i in (0, 3):  # alone, and with nothing to tell the answer by
         (alone,) = predict_scores(one, model, one.build_inputs(unknown[i : i + 1])).scores
-        assert np.allclose(alone, said[i], atol=1e-4)
+        assert np.allclose(alone, predictions[i], atol=1e-4)
     mask = known.special_ids.mask if family == "bert" else None
     with torch.no_grad():
-        for text, scores in zip(texts, said, strict=True):
+        for text, scores in zip(texts, predictions, strict=True):
             read = known.encode(f"{text} a").ids.tolist()
             s = known.special_ids
             ids = [*s.prefix, *read, *s.suffix]
             at = len(ids) - len(s.suffix)
             tokens = [known.encode(f" {word}").ids.tolist() for word in words.values()]
             among = sorted({token for word in tokens for token in word})
-            each = torch.tensor([by_hand(reference, ids, at, word, mask, among) for word in tokens])
+            each = torch.tensor(
+                [hand_computed_likelihood(reference, ids, at, word, mask, among) for word in tokens]
+            )
             assert torch.allclose(each.log_softmax(0), torch.from_numpy(scores[0]), atol=1e-4)
     batch = pad_examples([q.example for q in one.build_inputs(some)], one.special_ids)
     term = model(batch).terms["label"]

@@ -57,10 +57,10 @@ def tagged(path: Path, n: int, seed: int) -> Path:
 
 
 def test_folder_keeps_words_and_their_scores(base: Path) -> None:
-    opened = load_folder(base)
-    assert (opened.missing, opened.unexpected) == ((), ())
-    assert opened.model.head_specs == CARD.heads
-    assert opened.tokenizer.special_ids.output_vocabulary.vocabulary[3:] == (
+    loaded = load_folder(base)
+    assert (loaded.missing, loaded.unexpected) == ((), ())
+    assert loaded.model.head_specs == CARD.heads
+    assert loaded.tokenizer.special_ids.output_vocabulary.vocabulary[3:] == (
         "cat",
         "red",
         "runs",
@@ -68,9 +68,9 @@ def test_folder_keeps_words_and_their_scores(base: Path) -> None:
     )
     model = unmask.load(base)
     (base.parent / "text.txt").write_text("the red cat runs")
-    said = model.evaluate(base.parent / "text.txt")
-    assert said.n_targets == {"both_sides": 8}
-    assert said.perplexity["both_sides"] == pytest.approx(7, rel=0.1)  # nothing is learned
+    result = model.evaluate(base.parent / "text.txt")
+    assert result.n_targets == {"both_sides": 8}
+    assert result.perplexity["both_sides"] == pytest.approx(7, rel=0.1)  # nothing is learned
     for ask, why in (
         (model.logits, "its heads are for pretraining only"),
         (model.fill, "no language-model head"),
@@ -100,10 +100,10 @@ def test_tagger_uses_the_scalar_mix_of_frozen_layers(base: Path, tmp_path: Path)
         note for note in tuned.notes if note.startswith("weights of the first layer's input")
     )
     assert note.count("0.") >= 3
-    said = tuned.predict([["the", "U.S.", "cat"]])
-    assert len(said[0]["labels"]) == 3  # one of them is two words to the network
+    predictions = tuned.predict([["the", "U.S.", "cat"]])
+    assert len(predictions[0]["labels"]) == 3  # one of them is two words to the network
     again = unmask.load(tmp_path / "out")
-    assert again.predict([["the", "U.S.", "cat"]]) == said
+    assert again.predict([["the", "U.S.", "cat"]]) == predictions
     kept, before = again.model.own_weights(), load_folder(base).model.own_weights()
     assert all(torch.equal(x, kept[n]) for n, x in before.items() if n.startswith("backbone."))
 

@@ -44,57 +44,61 @@ def task(length: int = 60, columns: TaskColumns = ONE, **given) -> Task:
     )  # fmt: skip
 
 
-def asked(family: str, **more) -> TextToTextFormulation:
+def make_formulation(family: str, **more) -> TextToTextFormulation:
     found = formulate(task(**more), toy.card(family), toy.tokenizer(family))
     assert isinstance(found, TextToTextFormulation)
     return found
 
 
 def model_of(family: str, seed: int = 0):
-    card = toy.card(family, dropout=0.0, attention_dropout=0.0)
-    return card.build(heads_for_task(task(), card)).initialize(seed).eval()
+    preset = toy.card(family, dropout=0.0, attention_dropout=0.0)
+    return preset.build(heads_for_task(task(), preset)).initialize(seed).eval()
 
 
 def ids(family: str, text: str) -> list[int]:
     return toy.tokenizer(family).encode(text).ids.tolist()
 
 
-def of(source: str | tuple[str, ...], *targets: str) -> TaskExample:
+def make_example(source: str | tuple[str, ...], *targets: str) -> TaskExample:
     texts = (source,) if isinstance(source, str) else source
     return TaskExample(texts=texts, label=targets or None)
 
 
 def test_encoder_reads_prefix_and_source_decoder_predicts_target() -> None:
     special = toy.tokenizer("t5").special_ids
-    (question,) = asked("t5", prefix="text: ").build_inputs([of("a cat runs", "red sun", "no")])
+    (question,) = make_formulation("t5", prefix="text: ").build_inputs(
+        [make_example("a cat runs", "red sun", "no")]
+    )
     example = question.example
     assert example.source.tolist() == [*ids("t5", "text: a cat runs"), special.end]
-    said = [*ids("t5", "red sun"), special.end]
-    assert example.targets.tolist() == said
-    assert example.inputs.tolist() == [special.start, *said[:-1]]
+    output = [*ids("t5", "red sun"), special.end]
+    assert example.targets.tolist() == output
+    assert example.inputs.tolist() == [special.start, *output[:-1]]
     assert not question.truncated
 
 
 def test_bart_source_and_target_have_special_tokens() -> None:
     special = toy.tokenizer("bart").special_ids
-    (question,) = asked("bart").build_inputs([of("a cat runs", "red sun")])
+    (question,) = make_formulation("bart").build_inputs([make_example("a cat runs", "red sun")])
     example = question.example
     assert example.source.tolist() == [*special.prefix, *ids("bart", "a cat runs"), special.end]
-    said = [*ids("bart", "red sun"), special.end]
-    assert example.inputs.tolist() == [special.end, *special.prefix, *said[:-1]]
-    assert example.targets.tolist() == [IGNORE_INDEX, *said]
+    output = [*ids("bart", "red sun"), special.end]
+    assert example.inputs.tolist() == [special.end, *special.prefix, *output[:-1]]
+    assert example.targets.tolist() == [IGNORE_INDEX, *output]
 
 
 def test_languages_of_sources_and_targets_are_set() -> None:
     named = {"source_language": "en_XX", "target_language": "he_IL"}
-    (question,) = asked("mbart", **named).build_inputs([of("a cat runs", "red sun")])
+    (question,) = make_formulation("mbart", **named).build_inputs(
+        [make_example("a cat runs", "red sun")]
+    )
     special = toy.tokenizer("mbart").special_ids
     english, hebrew = (dict(special.languages)[name] for name in named.values())
     example = question.example
     assert example.source.tolist() == [*ids("mbart", "a cat runs"), special.end, english]
-    said = [*ids("mbart", "red sun"), special.end]
-    assert example.inputs.tolist() == [hebrew, *said[:-1]]
-    assert example.targets.tolist() == said
+    output = [*ids("mbart", "red sun"), special.end]
+    assert example.inputs.tolist() == [hebrew, *output[:-1]]
+    assert example.targets.tolist() == output
 
 
 @pytest.mark.parametrize(
@@ -116,31 +120,35 @@ def test_languages_of_sources_and_targets_are_set() -> None:
 )
 def test_languages_are_validated(family: str, named: dict, message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        asked(family, **named)
+        make_formulation(family, **named)
 
 
 @pytest.mark.parametrize(("between", "parts"), [(None, None), ("\n", "\n"), (" red:", " red:")])
 def test_decoder_has_targets_only_after_the_source(between, parts) -> None:
     special = toy.tokenizer("gpt2").special_ids
-    (question,) = asked("gpt2", separator=between).build_inputs([of("a cat", "the sun")])
+    (question,) = make_formulation("gpt2", separator=between).build_inputs(
+        [make_example("a cat", "the sun")]
+    )
     apart = [special.end] if parts is None else ids("gpt2", parts)
-    lead, said = [*ids("gpt2", "a cat"), *apart], [*ids("gpt2", "the sun"), special.end]
-    assert question.example.inputs.tolist() == [*lead, *said[:-1]]
-    assert question.example.targets.tolist() == [IGNORE_INDEX] * (len(lead) - 1) + said
+    lead, output = [*ids("gpt2", "a cat"), *apart], [*ids("gpt2", "the sun"), special.end]
+    assert question.example.inputs.tolist() == [*lead, *output[:-1]]
+    assert question.example.targets.tolist() == [IGNORE_INDEX] * (len(lead) - 1) + output
 
 
 def test_several_columns_are_read_with_their_names() -> None:
     two = TaskColumns(texts=("question", "context"), label="answer")
-    (question,) = asked("t5", columns=two).build_inputs([of(("one two", "three"), "four")])
+    (question,) = make_formulation("t5", columns=two).build_inputs(
+        [make_example(("one two", "three"), "four")]
+    )
     expected = ids("t5", "question: one two context: three")
     assert question.example.source.tolist() == [*expected, toy.tokenizer("t5").special_ids.end]
 
 
 @pytest.mark.parametrize("family", ["gpt2", "t5"])
 def test_input_does_not_depend_on_the_target(family: str) -> None:
-    one = asked(family, length=40, max_target_length=8)
+    one = make_formulation(family, length=40, max_target_length=8)
     long = " ".join(toy.WORDS * 3)
-    some = [of(long), of(long, "a"), of(long, " ".join(toy.WORDS))]
+    some = [make_example(long), make_example(long, "a"), make_example(long, " ".join(toy.WORDS))]
     unknown, short, cut = (q.example for q in one.build_inputs(some))
     assert all(q.truncated for q in one.build_inputs(some))
     if family == "t5":
@@ -159,11 +167,16 @@ def test_input_does_not_depend_on_the_target(family: str) -> None:
 
 @pytest.mark.parametrize("family", ["gpt2", "t5"])
 def test_scores_are_greedy_text_and_target_loss(family: str) -> None:
-    one, model = asked(family, max_target_length=9), model_of(family)
-    some = [of("a cat runs", "the sun"), of("", "one two three"), of("red " * 5), of("dog", "")]
+    one, model = make_formulation(family, max_target_length=9), model_of(family)
+    some = [
+        make_example("a cat runs", "the sun"),
+        make_example("", "one two three"),
+        make_example("red " * 5),
+        make_example("dog", ""),
+    ]
     questions = one.build_inputs(some)
-    said = predict_scores(one, model, questions).scores
-    for item, question, written in zip(some, questions, said, strict=True):
+    predictions = predict_scores(one, model, questions).scores
+    for item, question, written in zip(some, questions, predictions, strict=True):
         example = question.example
         (unknown,) = one.build_inputs([replace(item, label=None)])
         read = unknown.example.source if family == "t5" else unknown.example.inputs
@@ -179,13 +192,16 @@ def test_scores_are_greedy_text_and_target_loss(family: str) -> None:
         assert one.loss(item, written) == (total, term.count)
         n = 0 if item.label is None else min(len(ids(family, item.label[0])) + 1, 9)
         assert term.count == n
-    assert one.prediction(some[0], said[0]) == one.prediction_record(some[0], said[0])["answer"]
+    assert (
+        one.prediction(some[0], predictions[0])
+        == one.prediction_record(some[0], predictions[0])["answer"]
+    )
 
 
 @pytest.mark.parametrize("family", ["gpt2", "t5"])
 def test_prediction_does_not_depend_on_other_texts(family: str) -> None:
-    one, model = asked(family, max_target_length=6), model_of(family, 3)
-    some = [of(text, label) for text, label in toy.texts(12, 5)]
+    one, model = make_formulation(family, max_target_length=6), model_of(family, 3)
+    some = [make_example(text, label) for text, label in toy.texts(12, 5)]
     together = predict_scores(one, model, one.build_inputs(some)).scores
     for item, written in zip(some, together, strict=True):
         (alone,) = predict_scores(one, model, one.build_inputs([item])).scores
@@ -232,7 +248,7 @@ def test_invalid_input_is_refused_with_its_place(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="bert-tiny reads in both directions"):
         heads_for_task(task(), toy.card("bert"))
     with pytest.raises(ValueError, match="max_length must be at least 34 for targets of 32 tokens"):
-        asked("gpt2", length=30, max_target_length=32)
+        make_formulation("gpt2", length=30, max_target_length=32)
     with pytest.raises(ValueError, match=r"options.max_target_length must be at least 1, got 0"):
         resolve_options("generate", {"max_target_length": 0})
     with pytest.raises(ValueError, match="use the option prefix"):
@@ -265,8 +281,8 @@ def test_text_form_formats_columns_and_targets(tmp_path: Path) -> None:
     found = KIND.compute_metrics(one, [item.label for item in data.train], ["2.6", "5"])
     assert found["pearson"] == pytest.approx(1)
     asking = formulate(one, toy.card("t5"), toy.tokenizer("t5"))
-    said = [GeneratedText(token_ids=np.array(ids("t5", text))) for text in ("2.6", "a cat")]
-    assert [asking.prediction_record(data.train[0], one) for one in said] == [
+    output = [GeneratedText(token_ids=np.array(ids("t5", text))) for text in ("2.6", "a cat")]
+    assert [asking.prediction_record(data.train[0], one) for one in output] == [
         {"answer": "2.6", "number": 2.6},
         {"answer": "a cat", "number": None},
     ]
@@ -285,16 +301,16 @@ def test_longest_text_is_truncated_and_nothing_around_it() -> None:
     form = {"source": "text: {a} label: {b}", "truncation_keeps": "start"}
     long, short = " ".join(toy.WORDS), "one two"
     columns = TaskColumns(texts=("a", "b"), label="target")
-    one = asked("t5", columns=columns, length=40, template=form)
+    one = make_formulation("t5", columns=columns, length=40, template=form)
     for texts in ((long, short), (short, long), (long, long)):
-        (question,) = one.build_inputs([of(texts, "no")])
-        said = toy.tokenizer("t5").decode(question.example.source)
+        (question,) = one.build_inputs([make_example(texts, "no")])
+        text = toy.tokenizer("t5").decode(question.example.source)
         assert question.truncated
         assert 36 <= len(question.example.source) <= 40
-        assert said.startswith("text: ")
-        assert " label: " in said
+        assert text.startswith("text: ")
+        assert " label: " in text
         if texts[1] == short:
-            assert said.endswith("label: one two")
+            assert text.endswith("label: one two")
 
 
 def test_dialog_drops_its_oldest_turns(tmp_path: Path) -> None:
@@ -314,11 +330,11 @@ def test_dialog_drops_its_oldest_turns(tmp_path: Path) -> None:
     asked = formulate(one, toy.card("t5"), toy.tokenizer("t5"))
     questions = asked.build_inputs(data.train)
     assert [question.truncated for question in questions] == [True, False]
-    said = toy.tokenizer("t5").decode(questions[0].example.source)
-    kept = [turn for turn in turns if turn in said]
+    text = toy.tokenizer("t5").decode(questions[0].example.source)
+    kept = [prediction_order for prediction_order in turns if prediction_order in text]
     assert kept
     assert kept == turns[-len(kept) :]
-    assert said.startswith(kept[0])
+    assert text.startswith(kept[0])
     assert "lose their beginning" in truncation_warnings(asked, 1, 0, 2, "training")[0]
 
 
@@ -400,9 +416,9 @@ def test_texts_are_learned_exactly(family: str, tmp_path: Path) -> None:
     assert results["confusion"] is None
     assert results["errors"] == []
     assert 0 < results["chance"] < 0.6
-    said = (out / "README.md").read_text()
-    assert "says a label" not in said
-    assert {"t5": "text2text-generation", "gpt2": "text-generation"}[family] in said
+    content = (out / "README.md").read_text()
+    assert "says a label" not in content
+    assert {"t5": "text2text-generation", "gpt2": "text-generation"}[family] in content
 
 
 def test_fewer_examples_are_scored_during_training(tmp_path: Path, monkeypatch) -> None:
@@ -443,10 +459,10 @@ def test_truncated_targets_are_counted_without_progress(tmp_path: Path, caplog) 
         task_options={"max_target_length": 12},
     )
     for which, n in (("training", 8), ("dev", 2)):
-        said = f"1 of {n} {which} targets have more than 12 tokens, and are learned up to there"
-        assert said in caplog.text
-        assert sum(said in note for note in tuned.notes) == 1
-        assert said in (out / "README.md").read_text()
+        output = f"1 of {n} {which} targets have more than 12 tokens, and are learned up to there"
+        assert output in caplog.text
+        assert sum(output in note for note in tuned.notes) == 1
+        assert output in (out / "README.md").read_text()
 
 
 def test_folder_records_the_learned_languages(tmp_path: Path) -> None:
@@ -465,14 +481,16 @@ def test_folder_records_the_learned_languages(tmp_path: Path) -> None:
         learning_rate=1e-2,
         task_options={"max_target_length": 8, **languages},
     )
-    opened, text = load(out), "one cat"
-    said = opened.generate(text, beams=2, max_new_tokens=8)
-    assert said == opened.with_languages("de_DE", "en_XX").generate(text, beams=2, max_new_tokens=8)
-    assert opened.predict([text]) == tuned.predict([text])
+    loaded, text = load(out), "one cat"
+    generated = loaded.generate(text, beams=2, max_new_tokens=8)
+    assert generated == loaded.with_languages("de_DE", "en_XX").generate(
+        text, beams=2, max_new_tokens=8
+    )
+    assert loaded.predict([text]) == tuned.predict([text])
     untold = load(base)
     with pytest.raises(ValueError, match="in one: name them"):
         untold.generate(text)
-    for folder in (out, opened.save(tmp_path / "again")):
+    for folder in (out, loaded.save(tmp_path / "again")):
         reader = hf.AutoTokenizer.from_pretrained(folder)
         ids = reader(text, return_tensors="pt")
         german, english = reader.convert_tokens_to_ids(["de_DE", "en_XX"])
@@ -480,8 +498,8 @@ def test_folder_records_the_learned_languages(tmp_path: Path) -> None:
         theirs = hf.MBartForConditionalGeneration.from_pretrained(folder)
         assert theirs.generation_config.decoder_start_token_id == english
         new = theirs.generate(**ids, num_beams=2, max_new_tokens=8, length_penalty=1.0)
-        assert reader.decode(new[0], skip_special_tokens=True) == said
-    french = opened.with_languages("fr_XX", "en_XX").tokenizer.special_ids
+        assert reader.decode(new[0], skip_special_tokens=True) == generated
+    french = loaded.with_languages("fr_XX", "en_XX").tokenizer.special_ids
     assert french.suffix == untold.with_languages("fr_XX", "en_XX").tokenizer.special_ids.suffix
 
 
@@ -508,7 +526,7 @@ def test_non_numeric_target_counts_as_missing(value: str, tmp_path: Path) -> Non
 
 
 def test_vocabulary_is_learned_from_targets_too() -> None:
-    some = [of("a", "b", "c")]
+    some = [make_example("a", "b", "c")]
     assert list(jobs._vocabulary_texts(some, tagged=False)) == ["a", "b", "c"]
     assert list(
         jobs._vocabulary_texts([TaskExample(texts=("a", "b"), label=("X", "Y"))], tagged=True)
@@ -517,9 +535,9 @@ def test_vocabulary_is_learned_from_targets_too() -> None:
 
 @pytest.mark.parametrize("family", ["t5", "gpt2", "unilm"])
 def test_label_smoothing_applies_in_training_only(family: str) -> None:
-    card = toy.card(family)
-    assert heads_for_task(task(), card)["language"].label_smoothing == 0
-    model = card.build(heads_for_task(task(label_smoothing=0.1), card)).initialize(0)
+    preset = toy.card(family)
+    assert heads_for_task(task(), preset)["language"].label_smoothing == 0
+    model = preset.build(heads_for_task(task(label_smoothing=0.1), preset)).initialize(0)
     hidden, targets = torch.randn(3, model.backbone.width), torch.tensor([5, 6, 7])
     with torch.no_grad():
         scores = model.language_head.logits(hidden).float()

@@ -17,7 +17,7 @@ from unmask.tasks.task import TaskExample
 SHARED = Path(__file__).parents[2] / "../shared/data"
 
 
-def of(path: Path, task: str = "classify", **more) -> FinetuneConfig:
+def make_config(path: Path, task: str = "classify", **more) -> FinetuneConfig:
     return FinetuneConfig(base="x", task=task, train=str(path), **more)
 
 
@@ -27,8 +27,8 @@ def items(*labels: str | tuple[str, ...]) -> list[TaskExample]:
 
 def test_given_labels_keep_their_order(tmp_path: Path) -> None:
     train = toy.write(tmp_path / "t.tsv", [("a", "no"), ("b", "yes"), ("c", "no")] * 4)
-    assert read_data.read_data(of(train)).labels == ("no", "yes")
-    data = read_data.read_data(of(train, labels=("yes", "maybe", "no")))
+    assert read_data.read_data(make_config(train)).labels == ("no", "yes")
+    data = read_data.read_data(make_config(train, labels=("yes", "maybe", "no")))
     assert data.labels == ("yes", "maybe", "no")
     assert any("no row that is learned from has 'maybe'" in line for line in data.warnings)
 
@@ -38,7 +38,7 @@ def test_tag_of_the_test_file_only_is_allowed_if_given(
 ) -> None:
     (tmp_path / "train.conll").write_text("dog B-NP\nran O\n\n" * 12)
     (tmp_path / "test.conll").write_text("dog B-NP\n\nlist I-LST\n")
-    asked = of(tmp_path / "train.conll", "tag", test=str(tmp_path / "test.conll"))
+    asked = make_config(tmp_path / "train.conll", "tag", test=str(tmp_path / "test.conll"))
     with pytest.raises(ValueError, match=r"test\.conll:3: label 'I-LST' .* must be one of"):
         read_data.read_data(asked)
     data = read_data.read_data(replace(asked, labels=("B-NP", "I-LST", "O")))
@@ -50,7 +50,7 @@ def test_tag_of_the_test_file_only_is_allowed_if_given(
 def test_conll_2000_test_only_tags_are_known() -> None:
     entries, _ = find_suite("tags", SHARED)
     entry = next(one for one in entries if one.name == "CoNLL-2000")
-    asked = of(
+    asked = make_config(
         Path(entry.train), "tag", test=entry.test, text=entry.text, label=entry.label,
         columns=entry.column_names, rows=100,
     )  # fmt: skip
@@ -66,20 +66,20 @@ def test_label_never_seen_in_training_is_named_with_line(which: str, tmp_path: P
     train = toy.write(tmp_path / "t.tsv", [("a", "no"), ("b", "yes")] * 4)
     other = toy.write(tmp_path / "o.tsv", [("a", "no"), ("b", "maybe")])
     with pytest.raises(ValueError, match=r"o\.tsv:3: label 'maybe' .* one of 'no', 'yes'"):
-        read_data.read_data(of(train, **{which: str(other)}))
+        read_data.read_data(make_config(train, **{which: str(other)}))
 
 
 def test_training_label_not_among_the_given_is_named(tmp_path: Path) -> None:
     train = toy.write(tmp_path / "t.tsv", [("a", "no"), ("b", "yes")] * 4)
     with pytest.raises(ValueError, match=r"t\.tsv:2: label 'no' .* one of 'bad', 'yes'"):
-        read_data.read_data(of(train, labels=("bad", "yes")))
+        read_data.read_data(make_config(train, labels=("bad", "yes")))
 
 
 def test_integer_labels_are_indices_of_given_labels(tmp_path: Path) -> None:
     names = ("bad", "good")
     train = toy.write(tmp_path / "t.tsv", [("a", "0"), ("b", "1")] * 4)
     dev = toy.write(tmp_path / "d.tsv", [("a", "good"), ("b", "bad")])
-    data = read_data.read_data(of(train, dev=str(dev), labels=names))
+    data = read_data.read_data(make_config(train, dev=str(dev), labels=names))
     assert data.labels == names
     assert [item.label for item in data.train[:2]] == ["bad", "good"]
     assert [item.label for item in data.dev] == ["good", "bad"]
@@ -99,17 +99,20 @@ def test_integers_become_names_only_if_all_have_one() -> None:
 
 def test_labels_must_be_several_and_for_a_labelling_task(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="two or more that differ, got 'a', 'a'"):
-        of(tmp_path, labels=("a", "a"))
+        make_config(tmp_path, labels=("a", "a"))
     train = toy.write(tmp_path / "t.tsv", [("a", "1.5"), ("b", "2")] * 4, "text\tscore")
     with pytest.raises(ValueError, match="the answers of regress are not labels"):
-        read_data.read_data(of(train, "regress", labels=("a", "b")))
+        read_data.read_data(make_config(train, "regress", labels=("a", "b")))
 
 
 def test_sampled_rows_are_nested_and_reproducible(tmp_path: Path) -> None:
     train = toy.write(tmp_path / "t.tsv", [(f"text {i}", "ab"[i % 2]) for i in range(50)])
     dev = toy.write(tmp_path / "d.tsv", [("a", "a"), ("b", "b")])
     some, more, every = (
-        [item.texts[0] for item in read_data.read_data(of(train, dev=str(dev), rows=n)).train]
+        [
+            item.texts[0]
+            for item in read_data.read_data(make_config(train, dev=str(dev), rows=n)).train
+        ]
         for n in (10, 20, 100)
     )
     assert len(some) == 10
@@ -117,21 +120,24 @@ def test_sampled_rows_are_nested_and_reproducible(tmp_path: Path) -> None:
     assert len(every) == 50
     assert set(some) < set(more)
     assert more == [text for text in every if text in more]
-    data = read_data.read_data(of(train, dev=str(dev), rows=10))
+    data = read_data.read_data(make_config(train, dev=str(dev), rows=10))
     assert "10 of 50 training rows are used" in data.notes
     assert data.labels == ("a", "b")
 
 
 def test_row_limit_leaves_held_out_rows_unchanged(tmp_path: Path) -> None:
     train = toy.write(tmp_path / "t.tsv", [(f"text {i}", "ab"[i % 2]) for i in range(50)])
-    assert read_data.read_data(of(train, rows=10)).dev == read_data.read_data(of(train)).dev
+    assert (
+        read_data.read_data(make_config(train, rows=10)).dev
+        == read_data.read_data(make_config(train)).dev
+    )
 
 
 def test_rows_of_a_single_label_are_refused(tmp_path: Path) -> None:
     train = toy.write(tmp_path / "t.tsv", [("x", "a")] * 49 + [("y", "b")])
     dev = toy.write(tmp_path / "d.tsv", [("a", "a"), ("b", "b")])
     with pytest.raises(ValueError, match=r"3 rows of .*t\.tsv: only one label, 'a'"):
-        read_data.read_data(of(train, dev=str(dev), rows=3))
+        read_data.read_data(make_config(train, dev=str(dev), rows=3))
 
 
 def choices(path: Path, answers: list[object]) -> Path:
@@ -143,16 +149,16 @@ def choices(path: Path, answers: list[object]) -> Path:
 def test_training_file_decides_the_numbering_of_answers(tmp_path: Path) -> None:
     train = choices(tmp_path / "train.jsonl", [1, 2, 3] * 4)
     dev = choices(tmp_path / "dev.jsonl", [1, 2])  # of itself it could be from 0, too
-    data = read_data.read_data(of(train, "choose", dev=str(dev)))
+    data = read_data.read_data(make_config(train, "choose", dev=str(dev)))
     assert data.task_options["label_format"] == "from 1"
     assert [item.label for item in data.dev] == [0, 1]
-    told = read_data.read_data(
-        of(train, "choose", task_options={"label_format": "from 1"}, dev=str(dev))
+    output = read_data.read_data(
+        make_config(train, "choose", task_options={"label_format": "from 1"}, dev=str(dev))
     )
-    assert told.dev == data.dev
+    assert output.dev == data.dev
     other = choices(tmp_path / "other.jsonl", [0, 1])
     with pytest.raises(ValueError, match=r"other\.jsonl:1: the answer .* counted from 1"):
-        read_data.read_data(of(train, "choose", dev=str(other)))
+        read_data.read_data(make_config(train, "choose", dev=str(other)))
 
 
 def test_model_learned_from_numbers_predicts_names(tmp_path: Path) -> None:

@@ -34,9 +34,9 @@ from unmask.training.schedules import InverseSquareRoot, Linear, SlantedTriangul
 
 
 def model(family: str = "bert") -> Model:
-    card = toy.card(family)
-    heads = {"label": SequenceClassification()} if family != "t5" else dict(card.heads)
-    return card.build(heads).initialize(0)
+    preset = toy.card(family)
+    heads = {"label": SequenceClassification()} if family != "t5" else dict(preset.heads)
+    return preset.build(heads).initialize(0)
 
 
 def learning(model: Model) -> set[str]:
@@ -65,7 +65,7 @@ def test_method_name_parses_with_settings() -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "message"),
+    ("output", "message"),
     [
         ("lore", "tune must be one of full, frozen.*got 'lore'"),
         ("lora:rang=4", "unknown key 'lora.rang'; did you mean 'rank'"),
@@ -75,9 +75,9 @@ def test_method_name_parses_with_settings() -> None:
         ("gradual:unfreeze_fraction=2", "unfreeze_fraction must be a share"),
     ],
 )
-def test_unknown_method_is_named(said: str, message: str) -> None:
+def test_unknown_method_is_named(output: str, message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        parse_method(said)
+        parse_method(output)
 
 
 @pytest.mark.parametrize("family", toy.FAMILIES)

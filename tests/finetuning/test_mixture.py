@@ -84,21 +84,21 @@ def test_epoch_reads_each_component_by_its_share(sizes, limit, sampling, seed) -
         {f"t{i}": n for i, n in enumerate(sizes)}, size_limit=limit, sampling_exponent=sampling
     )
     sources = one.make_source_sampling(of)
-    said = [Example(inputs=np.array([7]), targets=np.array([i])) for i in range(len(of))]
-    steps = count_epoch_steps(said, 4, None, sources)
+    output = [Example(inputs=np.array([7]), targets=np.array([i])) for i in range(len(of))]
+    steps = count_epoch_steps(output, 4, None, sources)
     stream = make_batch_stream(
-        said, SPECIAL, BatchSize(n_units=4, micro_batch_tokens=100), seed, source_sampling=sources
+        output, SPECIAL, BatchSize(n_units=4, micro_batch_tokens=100), seed, source_sampling=sources
     )
     counts = np.zeros(len(of), np.int64)
-    told = [step for _, step in zip(range(3 * steps), stream(None), strict=False)]
-    for parts, _ in told:
+    result = [step for _, step in zip(range(3 * steps), stream(None), strict=False)]
+    for parts, _ in result:
         for part in parts:
             np.add.at(counts, part.targets.numpy().ravel(), 1)
     for number, take in enumerate(sources.rows_per_epoch):
         own = counts[sources.source_of_row == number]
         assert own.sum() == 3 * take
         assert own.max() - own.min() <= 1  # none again before all others were read
-    parts, cursor = told[-1]
+    parts, cursor = result[-1]
     again, after = next(stream(cursor - 1))
     assert after == cursor
     assert all(a.targets.equal(b.targets) for a, b in zip(again, parts, strict=True))
@@ -106,7 +106,7 @@ def test_epoch_reads_each_component_by_its_share(sizes, limit, sampling, seed) -
 
 def test_text_repeated_in_an_epoch_is_sampled_twice() -> None:
     one, of = mixture({"a": 2, "b": 30}, sampling_exponent=0.0)
-    said = [Example(inputs=np.array([7]), targets=np.array([i])) for i in range(len(of))]
+    output = [Example(inputs=np.array([7]), targets=np.array([i])) for i in range(len(of))]
     drawn: list[tuple[int, int]] = []
 
     def draw(example: Example, rng: np.random.Generator) -> Example:
@@ -115,14 +115,14 @@ def test_text_repeated_in_an_epoch_is_sampled_twice() -> None:
 
     sources = one.make_source_sampling(of)
     stream = make_batch_stream(
-        said,
+        output,
         SPECIAL,
         BatchSize(n_units=4, micro_batch_tokens=100),
         3,
         draw,
         source_sampling=sources,
     )(None)
-    for _ in range(count_epoch_steps(said, 4, None, sources)):
+    for _ in range(count_epoch_steps(output, 4, None, sources)):
         next(stream)
     assert len([i for i, _ in drawn if i == 0]) == 8
     assert len({number for _, number in drawn}) == len(drawn)
@@ -226,9 +226,9 @@ def test_components_are_read_from_the_mixture_file(tmp_path: Path) -> None:
 )
 def test_mistake_is_refused_with_file_and_key(tmp_path: Path, old, new, message) -> None:
     path = write(tmp_path)
-    said = path.read_text()
-    assert old in said
-    path.write_text(said.replace(old, new, 1))
+    content = path.read_text()
+    assert old in content
+    path.write_text(content.replace(old, new, 1))
     with pytest.raises((ValueError, FileNotFoundError), match=message):
         read(path)
 
@@ -256,7 +256,7 @@ def test_mixture_is_recognized_by_suffix_and_named_by_file(tmp_path: Path) -> No
 
 
 def tune(path: Path, base: Path, **more: Any):
-    said = {"out": path.parent / "run", "epochs": 2.0, "learning_rate": 1e-2, "evaluate_every": 5}
+    output = {"out": path.parent / "run", "epochs": 2.0, "learning_rate": 1e-2, "evaluate_every": 5}
     return finetune(
         base,
         task="generate",
@@ -267,7 +267,7 @@ def tune(path: Path, base: Path, **more: Any):
         device="cpu",
         terminal=None,
         task_options={"max_target_length": 6},
-        **(said | more),
+        **(output | more),
     )
 
 
@@ -325,11 +325,11 @@ def test_killed_and_resumed_run_is_bitwise_equal(tmp_path: Path, monkeypatch) ->
         patch.setattr(train_run, "_save_checkpoint", save_and_die)
         with pytest.raises(Killed):
             tune(path, base, out=tmp_path / "killed")
-    said = path.read_text()
-    path.write_text(said.replace("0.5", "1.0"))
+    content = path.read_text()
+    path.write_text(content.replace("0.5", "1.0"))
     with pytest.raises(ValueError, match="the mixture data have changed"):
         resume_finetuning(tmp_path / "killed", device="cpu", terminal=None)
-    path.write_text(said)
+    path.write_text(content)
     again = resume_finetuning(tmp_path / "killed", device="cpu", terminal=None)
     assert again.run_results == whole.run_results
     one, other = (read_tensors(tmp_path / n / "model.safetensors") for n in ("whole", "killed"))
@@ -342,7 +342,7 @@ def test_plain_text_is_masked_and_pairs_are_unchanged(tmp_path: Path) -> None:
     from unmask.tasks.all_kinds import resolve_options
     from unmask.tasks.task import Task, TaskColumns
 
-    data, card = read(write(tmp_path)), toy.card("t5")
+    data, preset = read(write(tmp_path)), toy.card("t5")
     task = Task(
         task_kind="generate",
         columns=TaskColumns(texts=("source",), label="target"),
@@ -350,7 +350,7 @@ def test_plain_text_is_masked_and_pairs_are_unchanged(tmp_path: Path) -> None:
         max_length=30,
         options=resolve_options("generate", {**data.task_options, "max_target_length": 6}),
     )
-    one = formulate(task, card, toy.tokenizer("t5"))
+    one = formulate(task, preset, toy.tokenizer("t5"))
     questions = one.build_inputs(data.train)
     rng = np.random.default_rng(0)
     for question in questions:

@@ -104,15 +104,15 @@ def test_unknown_labels_options_and_models_are_named(tmp_path: Path) -> None:
 
 
 def opened(family: str) -> LoadedModel:
-    card = toy.card(family)
-    card = replace(card, heads=heads_for_task(TASK, card))
-    model = card.build().eval()
+    preset = toy.card(family)
+    preset = replace(preset, heads=heads_for_task(TASK, preset))
+    model = preset.build().eval()
     torch.manual_seed(0)
     with torch.no_grad():
         for p in model.parameters():
             p.normal_(std=0.2)
     return LoadedModel(
-        preset=card,
+        preset=preset,
         model=model,
         tokenizer=toy.tokenizer(family),
         label_names=LABELS,
@@ -132,8 +132,8 @@ def test_prediction_does_not_depend_on_other_texts(family: str) -> None:
         ):
             assert answer["labels"] == one["labels"]
             assert answer["probabilities"] == pytest.approx(one["probabilities"], abs=CLOSE)
-            said = [label for label, p in answer["probabilities"].items() if p >= 0.5]
-            assert answer["labels"] == said
+            output = [label for label, p in answer["probabilities"].items() if p >= 0.5]
+            assert answer["labels"] == output
 
 
 def test_threshold_decides_predicted_labels() -> None:
@@ -142,17 +142,19 @@ def test_threshold_decides_predicted_labels() -> None:
     for threshold in (0.01, 0.3, 0.99):
         task = replace(TASK, options=resolve_options("multilabel", {"threshold": threshold}))
         for answer in predict(model, texts, task=task):
-            shares = answer["probabilities"]
-            assert answer["labels"] == [label for label in LABELS if shares[label] >= threshold]
+            probabilities = answer["probabilities"]
+            assert answer["labels"] == [
+                label for label in LABELS if probabilities[label] >= threshold
+            ]
 
 
 def test_scores_and_loss_equal_reference(tmp_path: Path) -> None:
     import transformers as hf
 
-    known = toy.tokenizer("bert")
+    tokenizer = toy.tokenizer("bert")
     config = hf.BertConfig(
-        vocab_size=known.vocab_size, hidden_size=32, num_hidden_layers=2, num_attention_heads=2,
-        intermediate_size=64, max_position_embeddings=64, pad_token_id=known.special_ids.pad,
+        vocab_size=tokenizer.vocab_size, hidden_size=32, num_hidden_layers=2, num_attention_heads=2,
+        intermediate_size=64, max_position_embeddings=64, pad_token_id=tokenizer.special_ids.pad,
         problem_type="multi_label_classification", id2label=dict(enumerate(LABELS)),
         label2id={label: i for i, label in enumerate(LABELS)},
     )  # fmt: skip
@@ -162,25 +164,25 @@ def test_scores_and_loss_equal_reference(tmp_path: Path) -> None:
         for p in theirs.parameters():
             p.normal_(std=0.2)
     theirs.save_pretrained(tmp_path)
-    known.save(tmp_path)
+    tokenizer.save(tmp_path)
     mine = load_folder(tmp_path)
     task = infer_task(mine)
     assert (task.task_kind, task.labels) == ("multilabel", LABELS)
     found = [TaskExample(texts=(text,), label=held) for text, held in some(7, 5)]
-    asked = formulate(task, mine.preset, known)
+    asked = formulate(task, mine.preset, tokenizer)
     questions = asked.build_inputs(found)
     batch = pad_examples([q.example for q in questions], asked.special_ids)
     with torch.no_grad():
         out = theirs(
             input_ids=batch.inputs,
-            attention_mask=(batch.inputs != known.special_ids.pad).long(),
+            attention_mask=(batch.inputs != tokenizer.special_ids.pad).long(),
             labels=batch.labels,
         )
-        said = mine.model(batch, return_logits=True)
-    term = said.terms["label"]
+        prediction = mine.model(batch, return_logits=True)
+    term = prediction.terms["label"]
     assert term.count == mine.model.count_targets(batch)["label"] == 7 * 3
     assert term.loss.item() == pytest.approx(out.loss.item(), rel=1e-5)
-    assert torch.allclose(said.logits["label"], out.logits, atol=1e-4)
+    assert torch.allclose(prediction.logits["label"], out.logits, atol=1e-4)
     assert int(term.n_correct) == int(((out.logits > 0) == (batch.labels > 0)).sum())
     figures = score(asked, mine.model, found, questions)
     assert figures["loss"] == pytest.approx(out.loss.item(), rel=1e-5)
@@ -189,12 +191,12 @@ def test_scores_and_loss_equal_reference(tmp_path: Path) -> None:
         assert list(answer["probabilities"].values()) == pytest.approx(row, abs=CLOSE)
     assert task.max_length == resolve_max_length(mine.preset, None)
 
-    write_folder(tmp_path / "ours", mine.model, mine.preset, known, LABELS)
+    write_folder(tmp_path / "ours", mine.model, mine.preset, tokenizer, LABELS)
     again = hf.AutoModelForSequenceClassification.from_pretrained(tmp_path / "ours")
     assert again.config.problem_type == "multi_label_classification"
     with torch.no_grad():
         same = again.eval()(
-            batch.inputs, attention_mask=(batch.inputs != known.special_ids.pad).long()
+            batch.inputs, attention_mask=(batch.inputs != tokenizer.special_ids.pad).long()
         )
     assert torch.equal(same.logits, out.logits)
 

@@ -99,21 +99,21 @@ TASKS: dict[str, tuple[Callable[[Path], dict[str, Any]], Any]] = {
 
 def _masked(folder: Path) -> Path:
     """Write a BERT of masks alone, for which means over all layers are read."""
-    card = toy.card("bert")
-    card = replace(card, heads={"language": card.heads["language"]})
-    write_folder(folder, card.build().initialize(7), card, toy.tokenizer("bert"))
+    preset = toy.card("bert")
+    preset = replace(preset, heads={"language": preset.heads["language"]})
+    write_folder(folder, preset.build().initialize(7), preset, toy.tokenizer("bert"))
     return folder
 
 
 def _lstm(folder: Path) -> Path:
-    card = MODELS["lstm-mini"]
+    preset = MODELS["lstm-mini"]
     words = train_tokenizer(
-        replace(card.tokenizer, vocabulary=replace(card.tokenizer.vocabulary, size=300)),
+        replace(preset.tokenizer, vocabulary=replace(preset.tokenizer.vocabulary, size=300)),
         [text for text, _ in toy.texts(200, 9)],
     )
-    a = replace(card.architecture, vocab_size=words.vocab_size, d_model=32, d_ff=32, n_layers=2)
-    card = replace(card, architecture=a)
-    write_folder(folder, card.build().initialize(7), card, words)
+    a = replace(preset.architecture, vocab_size=words.vocab_size, d_model=32, d_ff=32, n_layers=2)
+    preset = replace(preset, architecture=a)
+    write_folder(folder, preset.build().initialize(7), preset, words)
     return folder
 
 

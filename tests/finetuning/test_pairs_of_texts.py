@@ -37,7 +37,7 @@ def pairs(folder: Path, n: int, seed: int) -> str:
     return f"{folder / f'{seed}.src'}+{seed}.tgt"
 
 
-def of(family: str, **given):
+def make_formulation(family: str, **given):
     task = Task(
         task_kind="generate", columns=ONE, max_length=60, options=resolve_options("generate", given)
     )
@@ -58,7 +58,7 @@ def test_parallel_files_are_read_line_by_line(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("source", "target", "said"),
+    ("source", "target", "output"),
     [
         ("a\nb\n", "a\n", r"x\.src has 2 lines and .*x\.tgt 1; the lines must correspond"),
         ("a\nb\n", "a\n \n", r"x\.tgt:2: the line is empty"),
@@ -66,10 +66,10 @@ def test_parallel_files_are_read_line_by_line(tmp_path: Path) -> None:
         ("", "", r"x\.src: the file is empty"),
     ],
 )
-def test_files_of_different_length_or_kind_are_refused(source, target, said, tmp_path) -> None:
+def test_files_of_different_length_or_kind_are_refused(source, target, output, tmp_path) -> None:
     (tmp_path / "x.src").write_text(source)
     (tmp_path / "x.tgt").write_text(target)
-    with pytest.raises(ValueError, match=said):
+    with pytest.raises(ValueError, match=output):
         read_table(f"{tmp_path}/x.src+x.tgt")
 
 
@@ -80,7 +80,7 @@ def test_missing_second_file_is_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("rows", "said"),
+    ("rows", "output"),
     [
         ("a\tb\nc\td\te\n", "p.tsv:3: 3 fields, but there are 2 columns ('source', 'target')"),
         ("a\tb\nc\n", "p.tsv:3: 1 field, but there are 2 columns ('source', 'target')"),
@@ -90,20 +90,20 @@ def test_missing_second_file_is_named(tmp_path: Path) -> None:
 )
 @pytest.mark.parametrize("which", ["train", "dev"])
 def test_mistake_in_parallel_files_is_reported_with_line(
-    rows: str, said: str, which: str, tmp_path: Path
+    rows: str, output: str, which: str, tmp_path: Path
 ) -> None:
     (tmp_path / "good.tsv").write_text("source\ttarget\na\tb\nc\td\n")
     (tmp_path / "p.tsv").write_text(f"source\ttarget\n{rows}")
     files = {"train": tmp_path / "good.tsv", "dev": tmp_path / "good.tsv"}
     files[which] = tmp_path / "p.tsv"
-    with pytest.raises(ValueError, match=re.escape(said)) as caught:
+    with pytest.raises(ValueError, match=re.escape(output)) as caught:
         finetune("transformer-mini", task="generate", **files, **SHORT)
     assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize("family", ["gpt2", "t5"])
 def test_truncated_targets_are_counted(family: str) -> None:
-    one = of(family, max_target_length=4)
+    one = make_formulation(family, max_target_length=4)
     items = [TaskExample(texts=("a",), label=(t,)) for t in ("a", "a a a a a a a a", "a cat")]
     found = one.build_inputs(items)
     assert [q.target_truncated for q in found][:2] == [False, True]
@@ -113,18 +113,18 @@ def test_truncated_targets_are_counted(family: str) -> None:
 
 @pytest.mark.parametrize("family", ["gpt2", "t5"])
 def test_targets_are_generated_with_beams(family: str) -> None:
-    one = of(family, max_target_length=6, beams=3, length_penalty=0.6)
+    one = make_formulation(family, max_target_length=6, beams=3, length_penalty=0.6)
     model = toy.card(family, dropout=0.0, attention_dropout=0.0)
     model = model.build(heads_for_task(one.task, model)).initialize(3).eval()
     some = [TaskExample(texts=(text,)) for text, _ in toy.texts(6, 5)]
     questions = one.build_inputs(some)
     by = BeamSearch(beams=3, length_penalty=0.6)
     read_ = [q.example.inputs if family == "gpt2" else q.example.source for q in questions]
-    for ids, said in zip(read_, predict_scores(one, model, questions).scores, strict=True):
+    for ids, predictions in zip(read_, predict_scores(one, model, questions).scores, strict=True):
         (expected,) = generate(
             model, [ids.tolist()], one.special_ids, GenerationConfig(strategy=by, max_new_tokens=6)
         )
-        assert said.token_ids.tolist() == expected
+        assert predictions.token_ids.tolist() == expected
     with pytest.raises(ValueError, match="beams must be at least 1"):
         TextGenerationOptions(beams=0)
 
@@ -132,10 +132,10 @@ def test_targets_are_generated_with_beams(family: str) -> None:
 def test_transformer_smooths_labels_by_default() -> None:
     from unmask.zoo.catalogue import MODELS
 
-    card = MODELS["transformer-mini"]
+    preset = MODELS["transformer-mini"]
     for given, smoothing in (({}, 0.1), ({"label_smoothing": 0.0}, 0.0)):
         task = Task(task_kind="generate", columns=ONE, options=resolve_options("generate", given))
-        assert heads_for_task(task, card)["language"].label_smoothing == smoothing
+        assert heads_for_task(task, preset)["language"].label_smoothing == smoothing
 
 
 def test_checkpoint_average_is_computed_in_float64() -> None:
@@ -224,7 +224,7 @@ def test_translation_is_learned_from_random_weights(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "output"),
     [
         ({"batch_size": 8, "batch_tokens": 90}, "give one of them"),
         ({"average": 1}, "average must be at least 2"),
@@ -233,8 +233,8 @@ def test_translation_is_learned_from_random_weights(tmp_path: Path) -> None:
         ({"batch_tokens": 0}, "batch_tokens must be at least 1"),
     ],
 )
-def test_incompatible_options_are_refused(change: dict, said: str) -> None:
-    with pytest.raises(ValueError, match=said):
+def test_incompatible_options_are_refused(change: dict, output: str) -> None:
+    with pytest.raises(ValueError, match=output):
         FinetuneConfig(base="b", task="generate", train="t", **change)
 
 

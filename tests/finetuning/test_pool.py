@@ -42,34 +42,34 @@ TEXTS = ["the good cat", "a bad moon and a very red house", "sun"]
 
 
 def task_of(
-    does: TaskKindName = "classify", pool: str | None = None, layers: str | None = None, **more
+    kind: TaskKindName = "classify", pool: str | None = None, layers: str | None = None, **more
 ) -> Task:
-    labels = () if does in ("regress", "choose") else ("no", "yes")
-    columns = TaskColumns(texts=("a", "b") if does == "pairs" else ("text",), label="label")
+    labels = () if kind in ("regress", "choose") else ("no", "yes")
+    columns = TaskColumns(texts=("a", "b") if kind == "pairs" else ("text",), label="label")
     given = {"pooling": pool, "pooled_layers": layers}
-    chosen = resolve_options(does, {name: one for name, one in given.items() if one is not None})
+    chosen = resolve_options(kind, {name: one for name, one in given.items() if one is not None})
     return Task(
-        task_kind=does, columns=columns, labels=labels, max_length=24, options=chosen, **more
+        task_kind=kind, columns=columns, labels=labels, max_length=24, options=chosen, **more
     )
 
 
-def head_of(does: TaskKindName, family: str, pool: str | None) -> SequenceClassification:
-    (head,) = heads_for_task(task_of(does, pool), toy.card(family)).values()
+def head_of(kind: TaskKindName, family: str, pool: str | None) -> SequenceClassification:
+    (head,) = heads_for_task(task_of(kind, pool), toy.card(family)).values()
     assert isinstance(head, SequenceClassification)
     return head
 
 
 def opened(task: Task, family: str) -> LoadedModel:
     """Make a random model, its weights large enough that texts differ."""
-    card = toy.card(family)
-    card = replace(card, heads=heads_for_task(task, card))
-    model = card.build().eval()
+    preset = toy.card(family)
+    preset = replace(preset, heads=heads_for_task(task, preset))
+    model = preset.build().eval()
     torch.manual_seed(0)
     with torch.no_grad():
         for p in model.parameters():
             p.normal_(std=0.3)
     return LoadedModel(
-        preset=card,
+        preset=preset,
         model=model,
         tokenizer=toy.tokenizer(family),
         label_names=task.labels,
@@ -78,72 +78,72 @@ def opened(task: Task, family: str) -> LoadedModel:
     )
 
 
-@pytest.mark.parametrize("does", KINDS)
+@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(("family", "own"), [("bert", "first"), ("gpt2", "last")])
-def test_pooling_option_changes_only_what_is_read(does: TaskKindName, family: str, own) -> None:
-    customary = head_of(does, family, None)
+def test_pooling_option_changes_only_what_is_read(kind: TaskKindName, family: str, own) -> None:
+    customary = head_of(kind, family, None)
     assert customary.pooling == own
-    assert head_of(does, family, own) == customary
-    two = {"compare"} if does in ("pairs", "choose") else set()
+    assert head_of(kind, family, own) == customary
+    two = {"compare"} if kind in ("pairs", "choose") else set()
     for pool in {"last", "mean"} - {own} | two:
         layers = "all" if pool == "compare" else "last"
         other = replace(customary, pooling=pool, pooled_layers=layers, dense_layer=False)
-        assert head_of(does, family, pool) == other
+        assert head_of(kind, family, pool) == other
         for layers in ("last", "all"):
-            (head,) = heads_for_task(task_of(does, pool, layers), toy.card(family)).values()
+            (head,) = heads_for_task(task_of(kind, pool, layers), toy.card(family)).values()
             assert head == replace(other, pooled_layers=layers)
 
 
-@pytest.mark.parametrize("does", KINDS)
-def test_unsupported_pooling_is_refused_with_alternatives(does: TaskKindName) -> None:
-    told = r"pooling must be .*'first', 'last', 'ends', 'mean'.*, got 'min'"
-    with pytest.raises(ValueError, match=told):
-        from_dict(TASK_KINDS[does].options, {"pooling": "min"}, "options")
+@pytest.mark.parametrize("kind", KINDS)
+def test_unsupported_pooling_is_refused_with_alternatives(kind: TaskKindName) -> None:
+    output = r"pooling must be .*'first', 'last', 'ends', 'mean'.*, got 'min'"
+    with pytest.raises(ValueError, match=output):
+        from_dict(TASK_KINDS[kind].options, {"pooling": "min"}, "options")
     two = {"pairs": "'attention', 'compare' or 'both'", "choose": "'attention' or 'compare'"}
-    more = two.get(does)
+    more = two.get(kind)
     fits = "'last', 'mean', 'max', 'concat'" + (f", {more}" if more else " or 'attention'")
     with pytest.raises(ValueError, match=rf"options\.pooling must be {fits} for gpt2-mini"):
-        head_of(does, "gpt2", "first")
-    if does not in ("pairs", "choose"):
+        head_of(kind, "gpt2", "first")
+    if kind not in ("pairs", "choose"):
         with pytest.raises(ValueError, match="'compare' is for two texts, and one is read"):
-            head_of(does, "bert", "compare")
+            head_of(kind, "bert", "compare")
     with pytest.raises(ValueError, match=r"pooled_layers must be .*'last', 'all'.*, got 'first'"):
-        from_dict(TASK_KINDS[does].options, {"pooled_layers": "first"}, "options")
-    message = "several at once are a text" if does == "multilabel" else "as words: leave it out"
+        from_dict(TASK_KINDS[kind].options, {"pooled_layers": "first"}, "options")
+    message = "several at once are a text" if kind == "multilabel" else "as words: leave it out"
     with pytest.raises(ValueError, match=message):
-        heads_for_task(task_of(does, "mean"), toy.card("t5"))
+        heads_for_task(task_of(kind, "mean"), toy.card("t5"))
     with pytest.raises(ValueError, match=message):
-        heads_for_task(task_of(does, layers="all"), toy.card("t5"))
-    if does != "multilabel":
-        assert heads_for_task(task_of(does), toy.card("t5"))
+        heads_for_task(task_of(kind, layers="all"), toy.card("t5"))
+    if kind != "multilabel":
+        assert heads_for_task(task_of(kind), toy.card("t5"))
 
 
 def check_reading(
-    does: TaskKindName,
+    kind: TaskKindName,
     family: str,
     pool: str,
     layers: str,
     read: Callable[[torch.Tensor, Example], torch.Tensor],
 ) -> None:
     """Compare a batch's scores with those of what is read of each row's hidden states alone."""
-    task = task_of(does, pool, layers)
+    task = task_of(kind, pool, layers)
     model = opened(task, family)
     asked = formulate(task, model.preset, model.tokenizer)
-    options = ("red", "a green sun") if does == "choose" else ()
+    options = ("red", "a green sun") if kind == "choose" else ()
     items = [
-        TaskExample(texts=(text, "dog") if does == "pairs" else (text,), choices=options)
+        TaskExample(texts=(text, "dog") if kind == "pairs" else (text,), choices=options)
         for text in TEXTS
     ]
-    items += [TaskExample(texts=(TEXTS[0], ""))] if does == "pairs" else []
+    items += [TaskExample(texts=(TEXTS[0], ""))] if kind == "pairs" else []
     examples = [q.example for q in asked.build_inputs(items)]
     assert len({len(e.inputs) for e in examples}) > 1, "some row is padded"
     (head,) = model.model.heads.values()
     assert isinstance(head, SequenceClassificationHead)
     with torch.no_grad():
-        said = model.model(pad_examples(examples, asked.special_ids), return_logits=True).logits[
+        logits = model.model(pad_examples(examples, asked.special_ids), return_logits=True).logits[
             head.spec.term
         ]
-        for row, example in zip(said, examples, strict=True):
+        for row, example in zip(logits, examples, strict=True):
             row_alone = pad_examples([example], asked.special_ids).with_feature(
                 RequestedStates(all_layers=layers == "all")
             )
@@ -151,35 +151,35 @@ def check_reading(
             assert torch.allclose(row, head.out(read(hidden, example)), atol=1e-4)
 
 
-@pytest.mark.parametrize("does", KINDS)
+@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("family", ["bert", "gpt2"])
 @pytest.mark.parametrize("layers", ["last", "all"])
-def test_mean_covers_all_tokens_but_padding(does: TaskKindName, family: str, layers: str) -> None:
-    check_reading(does, family, "mean", layers, lambda hidden, _: hidden.mean(0))
+def test_mean_covers_all_tokens_but_padding(kind: TaskKindName, family: str, layers: str) -> None:
+    check_reading(kind, family, "mean", layers, lambda hidden, _: hidden.mean(0))
 
 
-@pytest.mark.parametrize("does", ["classify", "choose"])
+@pytest.mark.parametrize("kind", ["classify", "choose"])
 @pytest.mark.parametrize("family", ["bert", "gpt2"])
-def test_concat_pooling_joins_three_vectors(does: TaskKindName, family: str) -> None:
+def test_concat_pooling_joins_three_vectors(kind: TaskKindName, family: str) -> None:
     def three(hidden: torch.Tensor, example: Example) -> torch.Tensor:
         return torch.cat((hidden[-1], hidden.amax(0), hidden.mean(0)))
 
-    check_reading(does, family, "concat", "last", three)
+    check_reading(kind, family, "concat", "last", three)
 
 
-@pytest.mark.parametrize("does", KINDS)
+@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(("family", "pool", "column"), [("bert", "first", 0), ("gpt2", "last", -1)])
 def test_token_of_all_layers_equals_formula(
-    does: TaskKindName, family: str, pool: str, column: int
+    kind: TaskKindName, family: str, pool: str, column: int
 ) -> None:
-    check_reading(does, family, pool, "all", lambda hidden, _: hidden[column])
+    check_reading(kind, family, pool, "all", lambda hidden, _: hidden[column])
 
 
-@pytest.mark.parametrize("does", ["pairs", "choose"])
+@pytest.mark.parametrize("kind", ["pairs", "choose"])
 @pytest.mark.parametrize("family", ["bert", "gpt2"])
 @pytest.mark.parametrize("layers", ["last", "all"])
 def test_compared_pair_equals_formula_of_means(
-    does: TaskKindName, family: str, layers: str
+    kind: TaskKindName, family: str, layers: str
 ) -> None:
     """As [u, v, |u - v|, u * v], each read by itself; of an empty text the mean is 0."""
 
@@ -189,7 +189,7 @@ def test_compared_pair_equals_formula_of_means(
         v = hidden[second].mean(0) if second.any() else torch.zeros_like(u)
         return torch.cat((u, v, (u - v).abs(), u * v))
 
-    check_reading(does, family, "compare", layers, compared)
+    check_reading(kind, family, "compare", layers, compared)
 
 
 @pytest.mark.parametrize("family", ["bert", "gpt2"])
@@ -213,25 +213,25 @@ def test_compared_texts_are_encoded_separately(family: str) -> None:
 @pytest.mark.parametrize("pooler", [False, True])
 def test_mean_is_the_default_without_trained_pooler(pooler: bool, tmp_path: Path) -> None:
     """BERT's pooler is learned from the next sentence; asked for no such thing, none is there."""
-    card = toy.card("bert")
-    heads = card.heads if pooler else {"language": card.heads["language"]}
-    model = replace(card, heads=heads).build().initialize(0)
+    preset = toy.card("bert")
+    heads = preset.heads if pooler else {"language": preset.heads["language"]}
+    model = replace(preset, heads=heads).build().initialize(0)
     given = LoadedModel(
-        preset=card,
+        preset=preset,
         model=model,
         tokenizer=toy.tokenizer("bert"),
         label_names=(),
         missing=(),
         unexpected=(),
     )
-    for does in ("pairs", "classify"):
-        begun = load_initial_model(given, task_of(does), [])
-        (head,) = begun.preset.heads.values()
+    for kind in ("pairs", "classify"):
+        initial = load_initial_model(given, task_of(kind), [])
+        (head,) = initial.preset.heads.values()
         assert isinstance(head, SequenceClassification)
-        means = ("compare" if does == "pairs" else "mean", "all")
+        means = ("compare" if kind == "pairs" else "mean", "all")
         assert (head.pooling, head.pooled_layers) == (("first", "last") if pooler else means)
         assert (
-            load_initial_model(given, task_of(does, "first"), []).preset.heads["label"].pooling
+            load_initial_model(given, task_of(kind, "first"), []).preset.heads["label"].pooling
             == "first"
         )
     rows = [
@@ -273,12 +273,12 @@ def test_run_round_trips_with_its_pooling(family: str, layers: str, files, tmp_p
     base = toy.pretrained(family, tmp_path / "base")
     options = {"pooling": "mean", "pooled_layers": layers}
     tuned = quick(base, files, out=tmp_path / "out", baseline=True, task_options=options)
-    said = tuned.predict(TEXTS)
+    predictions = tuned.predict(TEXTS)
     again = unmask.load(tmp_path / "out")
-    assert again.predict(TEXTS) == said
-    assert predict(again.loaded_model, TEXTS) == said  # by what the head says of itself
+    assert again.predict(TEXTS) == predictions
+    assert predict(again.loaded_model, TEXTS) == predictions  # by what the head says of itself
     again.save(tmp_path / "copy")
-    assert unmask.load(tmp_path / "copy").predict(TEXTS) == said
+    assert unmask.load(tmp_path / "copy").predict(TEXTS) == predictions
     assert [one.shape for one in again.logits(TEXTS)] == [(2,)] * 3
     readme = (tmp_path / "out" / "README.md").read_text()
     said_of_head = "pooling='mean'" + ("" if layers == "last" else ", pooled_layers='all'")
@@ -307,10 +307,10 @@ def test_regression_keeps_its_scale_for_every_pooling(family, options, tmp_path:
     given = {"train": train, "dev": train, "text": ("a", "b"), "label": "score"}
     tuned = quick(base, given, task="regress", task_options=options, out=tmp_path / "out")
     pairs = [(text, "the sun") for text, _ in toy.texts(9, 5)]
-    said = tuned.predict(pairs)
-    assert unmask.load(tmp_path / "out").predict(pairs) == pytest.approx(said, rel=1e-5)
+    predictions = tuned.predict(pairs)
+    assert unmask.load(tmp_path / "out").predict(pairs) == pytest.approx(predictions, rel=1e-5)
     if family == "bert" or (options.keys() <= {"pooling"} and "compare" not in options.values()):
-        assert np.mean(said) == pytest.approx(500, abs=60)
+        assert np.mean(predictions) == pytest.approx(500, abs=60)
 
 
 def test_default_pooling_keeps_the_transformers_class(files, tmp_path: Path) -> None:
@@ -368,29 +368,29 @@ def test_killed_and_resumed_run_is_bitwise_equal(files, tmp_path, monkeypatch) -
     assert done.predict(TEXTS) == again.predict(TEXTS)
 
 
-@pytest.mark.parametrize("does", ["classify", "regress"])
-def test_head_is_kept_only_for_equal_pooling(does: TaskKindName, files, tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", ["classify", "regress"])
+def test_head_is_kept_only_for_equal_pooling(kind: TaskKindName, files, tmp_path: Path) -> None:
     base = toy.pretrained("bert", tmp_path / "base")
-    if does == "regress":
+    if kind == "regress":
         rng = np.random.default_rng(0)
         rows = [(text, f"{rng.normal():.3f}") for text, _ in toy.texts(48, 1)]
         files = {"train": toy.write(tmp_path / "n.tsv", rows, "text\tscore")} | {
             "dev": tmp_path / "n.tsv"
         }
     for pool in ("first", "mean"):
-        quick(base, files, task=does, task_options={"pooling": pool}, out=tmp_path / pool)
+        quick(base, files, task=kind, task_options={"pooling": pool}, out=tmp_path / pool)
     fresh = load_initial_model(
-        str(tmp_path / "mean"), task_of(does, "mean", "all"), []
+        str(tmp_path / "mean"), task_of(kind, "mean", "all"), []
     ).newly_initialized()
     assert "heads.label.out.weight" in fresh
     for was in ("first", "mean"):
-        for wanted in ("first", "mean", "last"):
+        for expected in ("first", "mean", "last"):
             fresh = load_initial_model(
-                str(tmp_path / was), task_of(does, wanted), []
+                str(tmp_path / was), task_of(kind, expected), []
             ).newly_initialized()
-            assert ("heads.label.out.weight" in fresh) == (was != wanted), (was, wanted)
+            assert ("heads.label.out.weight" in fresh) == (was != expected), (was, expected)
     kept = (
-        load_initial_model(str(tmp_path / "first"), task_of(does, "mean"), [])
+        load_initial_model(str(tmp_path / "first"), task_of(kind, "mean"), [])
         .build_model(0)
         .own_weights()
     )

@@ -35,17 +35,17 @@ CASES = [(f, k) for f in toy.FAMILIES for k in TASKS if (f, k) != ("t5", "tag")]
 
 def opened(family: str, kind: str) -> tuple[LoadedModel, Task]:
     """Make a random model for a task, its weights large enough that texts differ."""
-    card, task = toy.card(family), TASKS[kind]
+    preset, task = toy.card(family), TASKS[kind]
     if (family, kind) == ("t5", "regress"):
         task = replace(task, labels=("0.0", "0.5", "1.0"))
-    heads = heads_for_task(task, card)
-    model = replace(card, heads=heads).build().eval()
+    heads = heads_for_task(task, preset)
+    model = replace(preset, heads=heads).build().eval()
     torch.manual_seed(0)
     with torch.no_grad():
         for p in model.parameters():
             p.normal_(std=0.2)
     return LoadedModel(
-        preset=replace(card, heads=heads), model=model, tokenizer=toy.tokenizer(family),
+        preset=replace(preset, heads=heads), model=model, tokenizer=toy.tokenizer(family),
         label_names=task.labels, missing=(), unexpected=(),
     ), task  # fmt: skip
 
@@ -61,8 +61,8 @@ def some(kind: str, seed: int, n: int = 12) -> list:
 def numbers(answer) -> list[float]:
     if isinstance(answer, float):
         return [answer]
-    shares = answer["probabilities"]
-    return list(shares.values()) if isinstance(shares, dict) else shares
+    probabilities = answer["probabilities"]
+    return list(probabilities.values()) if isinstance(probabilities, dict) else probabilities
 
 
 @pytest.mark.quick("bert", "gpt2-classify", "t5-classify")

@@ -108,8 +108,8 @@ def test_tagging_errors_are_listed_by_confidence_with_position() -> None:
         ("dog", "B-X", "O"), ("cat runs cat", "O", "B-X"),
     ]  # fmt: skip
     assert [w["probability"] for w in found] == pytest.approx([0.9, 0.7])
-    begin, end = found[1]["marked"]
-    assert found[1]["text"][begin:end] == "runs"
+    start, end = found[1]["marked"]
+    assert found[1]["text"][start:end] == "runs"
 
 
 def test_error_in_long_sentence_is_shown_with_its_neighbors() -> None:
@@ -117,8 +117,8 @@ def test_error_in_long_sentence_is_shown_with_its_neighbors() -> None:
     words = ("tree",) * 200
     item = TaskExample(texts=words, label=("O",) * 99 + ("B-X",) + ("O",) * 100)
     (wrong,) = list_errors(asked, [item], [tagged(*[(0.1, 0.1, 0.8)] * 200)])
-    begin, end = wrong["marked"]
-    assert wrong["text"][begin:end] == "tree"
+    start, end = wrong["marked"]
+    assert wrong["text"][start:end] == "tree"
     assert wrong["text"].startswith("…")
     assert wrong["text"].endswith("…")
     assert len(wrong["text"]) < 300
@@ -138,18 +138,18 @@ def test_multilabel_results_are_counted_per_label() -> None:
     task = Task(task_kind="multilabel", columns=COLUMNS, labels=("a", "b"), metric="micro_f1")
     asked = formulate(task, toy.card("bert"), toy.tokenizer("bert"))
     items = [TaskExample(texts=("x",), label=("a",)), TaskExample(texts=("y",), label=("a", "b"))]
-    said = [np.log([[3.0, 9.0]]), np.log([[1 / 9, 9.0]])]  # odds of 0.75 and 0.9; 0.1 and 0.9
-    assert report.confusion_matrix(asked, items, said) is None
-    assert report.label_counts(asked, items, said) == [
+    output = [np.log([[3.0, 9.0]]), np.log([[1 / 9, 9.0]])]  # odds of 0.75 and 0.9; 0.1 and 0.9
+    assert report.confusion_matrix(asked, items, output) is None
+    assert report.label_counts(asked, items, output) == [
         {"label": "a", "found": 1, "missed": 1, "invented": 0},
         {"label": "b", "found": 1, "missed": 0, "invented": 1},
     ]
-    trusted = report.calibration_report(task, items, said)
+    trusted = report.calibration_report(task, items, output)
     assert trusted is not None
     assert sum(one["count"] for one in trusted["bins"]) == 4
     # That "a" holds of the second, and "b" of the first, is decided wrongly, each at 0.9.
     assert trusted["ece"] == pytest.approx((1 - 0.75 + 3 * 0.9 - 1) / 4)
-    first, second = list_errors(asked, items, said)
+    first, second = list_errors(asked, items, output)
     assert (first["truth"], first["predicted"]) == ("a | b", "b")
     assert first["probability"] == pytest.approx(0.9 * 0.9)
     assert first["truth_probability"] == pytest.approx(0.1 * 0.9)
@@ -164,12 +164,12 @@ def test_choice_results_have_calibration_and_errors() -> None:
         TaskExample(texts=("x", ""), label=0, choices=("one", "two", "three")),
         TaskExample(texts=("y", ""), label=1, choices=("one", "two")),
     ]
-    said = [np.log([[0.3, 0.6, 0.1]]), np.log([[0.2, 0.8]])]
-    (wrong,) = list_errors(asked, items, said)
+    output = [np.log([[0.3, 0.6, 0.1]]), np.log([[0.2, 0.8]])]
+    (wrong,) = list_errors(asked, items, output)
     assert (wrong["truth"], wrong["predicted"]) == ("one", "two")
     assert wrong["probability"] == pytest.approx(0.6)
     assert wrong["truth_probability"] == pytest.approx(0.3)
-    found = report.calibration_report(task, items, said)
+    found = report.calibration_report(task, items, output)
     assert found is not None
     assert found["ece"] == pytest.approx((0.6 + 0.2) / 2)
 
@@ -190,8 +190,8 @@ def test_gold_answer_is_marked_in_a_wrong_prediction() -> None:
         n_windows=1,
     )
     (wrong,) = list_errors(asked, [item], [spoken])
-    begin, end = wrong["marked"]
-    assert wrong["text"][begin:end] == "the cat"
+    start, end = wrong["marked"]
+    assert wrong["text"][start:end] == "the cat"
     assert wrong["text"].startswith("who runs? | …")
     assert wrong["predicted"] == "the cat runs"
     assert wrong["probability"] == pytest.approx(1 / (1 + np.exp(-1)))

@@ -148,8 +148,8 @@ def test_command_resumes_without_other_options(files, tmp_path, monkeypatch, cap
     assert cli.run(["finetune", "--task", "classify", "--train", "x.tsv"]) == 2
     assert "MODEL is missing" in capsys.readouterr().err
     assert cli.run([*words, "--json", "--quiet"]) == 0
-    said = json.loads(capsys.readouterr().out)
-    assert said["runs"][0]["dev"] == dict(whole.best_run.dev)
+    output = json.loads(capsys.readouterr().out)
+    assert output["runs"][0]["dev"] == dict(whole.best_run.dev)
 
 
 def test_checkpoint_holds_tuned_parameters_only(files, tmp_path, monkeypatch) -> None:

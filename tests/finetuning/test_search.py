@@ -36,7 +36,7 @@ def job_of(files: dict[str, str], folder: Path, **more) -> tuple[FinetuneJob, Fi
         return prepare_job(asked, None, folder, world, 1, None), asked
 
 
-def made(job: FinetuneJob) -> float:
+def fake_run(job: FinetuneJob) -> float:
     """Stand in for a run: the higher the rate, the better, and batches of 32 are best of all."""
     assert job.config.learning_rate is not None
     return job.config.learning_rate + (job.config.batch_size == 32)
@@ -44,7 +44,7 @@ def made(job: FinetuneJob) -> float:
 
 def test_first_trial_uses_defaults_and_others_vary_around_them(files, tmp_path) -> None:
     job, asked = job_of(files, tmp_path, search=8)
-    found = run_search(job, asked, made)
+    found = run_search(job, asked, fake_run)
     tried = read_trials(tmp_path)
     assert [one.index for one in tried] == list(range(1, 9))
     assert (tried[0].learning_rate, tried[0].batch_size) == (
@@ -72,21 +72,21 @@ def test_interrupted_search_resumes_identically(files, tmp_path) -> None:
     for folder in (whole, part):
         folder.mkdir()
     job, asked = job_of(files, whole, search=7)
-    run_search(job, asked, made)
+    run_search(job, asked, fake_run)
     made_by_now: list[FinetuneJob] = []
 
     def stopped(one: FinetuneJob) -> float:
         made_by_now.append(one)
         if len(made_by_now) == 4:
             raise KeyboardInterrupt
-        return made(one)
+        return fake_run(one)
 
     again = replace(job, folder=part)
     with pytest.raises(KeyboardInterrupt):
         run_search(again, asked, stopped)
     assert len(read_trials(part)) == 3
     left: list[FinetuneJob] = []
-    run_search(again, asked, lambda one: left.append(one) or made(one))
+    run_search(again, asked, lambda one: left.append(one) or fake_run(one))
     assert len(left) == 4
 
     def said(folder: Path) -> list[SearchTrial]:
@@ -94,7 +94,7 @@ def test_interrupted_search_resumes_identically(files, tmp_path) -> None:
 
     assert said(part) == said(whole)
     other = replace(job, folder=tmp_path, config=replace(job.config, seed=1))
-    run_search(other, asked, made)
+    run_search(other, asked, fake_run)
     assert [t.learning_rate for t in read_trials(tmp_path)] != [
         t.learning_rate for t in read_trials(whole)
     ]
@@ -103,10 +103,10 @@ def test_interrupted_search_resumes_identically(files, tmp_path) -> None:
 def test_given_values_are_not_searched(files, tmp_path) -> None:
     (tmp_path / "a").mkdir()
     job, asked = job_of(files, tmp_path / "a", search=5, learning_rate=1e-3)
-    run_search(job, asked, made)
+    run_search(job, asked, fake_run)
     assert {one.learning_rate for one in read_trials(tmp_path / "a")} == {1e-3}
     job, asked = job_of(files, tmp_path, search=5, batch_size=12)
-    run_search(job, asked, made)
+    run_search(job, asked, fake_run)
     assert {one.batch_size for one in read_trials(tmp_path)} == {12}
     with pytest.raises(ValueError, match="both are given"):
         run.run_finetuning(replace(asked, learning_rate=1e-3), output_folder=tmp_path / "none")
@@ -144,10 +144,10 @@ def test_best_trial_is_by_metric_and_first_of_ties() -> None:
 
 def test_trials_of_another_run_are_refused(files, tmp_path) -> None:
     job, asked = job_of(files, tmp_path, search=2)
-    run_search(job, asked, made)
+    run_search(job, asked, fake_run)
     job, asked = job_of(files, tmp_path, search=2, weight_decay=0.5)
     with pytest.raises(ValueError, match=r"search\.jsonl: holds trials of another run"):
-        run_search(job, asked, made)
+        run_search(job, asked, fake_run)
     (tmp_path / TRIALS_FILE).write_text('{"number": 1}\n')
     with pytest.raises(ValueError, match=r"search\.jsonl:1: not a trial"):
         read_trials(tmp_path)

@@ -38,12 +38,12 @@ def test_adapter_is_saved_alone_and_opens_with_its_base(word: str, tmp_path: Pat
     run = tuned(word, tmp_path)
     assert not (tmp_path / "run" / "model.safetensors").exists()
     assert (tmp_path / "run" / "adapter_model.safetensors").stat().st_size < 100_000
-    said = shares(run.predict(TEXTS))
+    predictions = shares(run.predict(TEXTS))
     again = unmask.load(tmp_path / "run")
     assert again.label_names == ("no", "yes")
-    assert shares(again.predict(TEXTS)) == pytest.approx(said, abs=1e-6)
+    assert shares(again.predict(TEXTS)) == pytest.approx(predictions, abs=1e-6)
     finished = tuned(word, tmp_path, resume=True)
-    assert shares(finished.predict(TEXTS)) == pytest.approx(said, abs=1e-6)
+    assert shares(finished.predict(TEXTS)) == pytest.approx(predictions, abs=1e-6)
 
 
 def test_adapter_of_an_open_model_names_its_base_folder(tmp_path: Path) -> None:
@@ -102,13 +102,13 @@ def test_model_card_of_adapter_shows_peft_code(base: str, tmp_path: Path) -> Non
         folder, task="classify", train=train, dev=train, tune="lora", out=tmp_path / "run",
         epochs=1.0, learning_rate=3e-2, terminal=None, task_options={"pooling": "first"},
     )  # fmt: skip
-    card = (tmp_path / "run" / "README.md").read_text(encoding="utf-8")
-    assert ("`unmask convert unmask-mini-en BASE`" in card) == (folder == base)
+    preset = (tmp_path / "run" / "README.md").read_text(encoding="utf-8")
+    assert ("`unmask convert unmask-mini-en BASE`" in preset) == (folder == base)
     unmask.load(folder).save(tmp_path / "BASE")
-    code = card.split("```python\n")[1].split("```")[0]
+    code = preset.split("```python\n")[1].split("```")[0]
     known = {"this folder": str(tmp_path / "run"), "BASE": str(tmp_path / "BASE")}
-    for name, place in known.items():
-        code = code.replace(f'"{name}"', repr(place))
+    for name, position in known.items():
+        code = code.replace(f'"{name}"', repr(position))
     there: dict[str, Any] = {}
     exec(code, there)
     tokenizer = AutoTokenizer.from_pretrained(tmp_path / "BASE")
@@ -124,9 +124,9 @@ def test_mergeable_adapter_is_exported_in_the_weights(word: str, tmp_path: Path)
     run = tuned(word, tmp_path)
     run.save(tmp_path / "whole")
     theirs = pipeline("text-classification", model=str(tmp_path / "whole"), top_k=None)
-    for text, said in zip(TEXTS, run.predict(TEXTS), strict=True):
+    for text, predictions in zip(TEXTS, run.predict(TEXTS), strict=True):
         found = {one["label"]: one["score"] for one in theirs([text])[0]}
-        assert found == pytest.approx(said["probabilities"], abs=1e-4)
+        assert found == pytest.approx(predictions["probabilities"], abs=1e-4)
     assert shares(unmask.load(tmp_path / "whole").predict(TEXTS)) == pytest.approx(
         shares(run.predict(TEXTS)), abs=1e-5
     )
@@ -173,8 +173,8 @@ def test_adapter_of_another_base_is_refused(tmp_path: Path) -> None:
     tuned("lora", tmp_path)
     other = toy.pretrained("bert", tmp_path / "other", seed=8)
     config = tmp_path / "run" / "adapter_config.json"
-    said = json.loads(config.read_text()) | {"base_model_name_or_path": str(other)}
-    config.write_text(json.dumps(said))
+    record = json.loads(config.read_text()) | {"base_model_name_or_path": str(other)}
+    config.write_text(json.dumps(record))
     with pytest.raises(ValueError, match=r"adapter_config\.json: truncated or damaged.*on purpose"):
         unmask.load(tmp_path / "run")
     facts = tmp_path / "run" / "unmask.json"
@@ -204,10 +204,10 @@ def test_texts_are_truncated_to_positions_left_by_virtual_tokens(word: str, tmp_
     most = json.loads((base / "config.json").read_text())["max_position_embeddings"]
     rows = [(f"good {'cat ' * most}", "yes"), ("bad dog", "no")] * 4
     train = toy.write(tmp_path / "train.tsv", rows)
-    told = {"task": "classify", "train": train, "dev": train, "epochs": 1.0, "terminal": None}
-    run = finetune(str(base), tune=f"{word}:n_virtual_tokens=7", out=tmp_path / "run", **told)
+    output = {"task": "classify", "train": train, "dev": train, "epochs": 1.0, "terminal": None}
+    run = finetune(str(base), tune=f"{word}:n_virtual_tokens=7", out=tmp_path / "run", **output)
     assert run.task.max_length == min(512, most - 7)
     assert "have more than" in " ".join(run.notes)
     assert len(unmask.load(tmp_path / "run").predict([rows[0][0]])) == 1
     with pytest.raises(ValueError, match=f"at most {most - 7}, the positions of .* less 7 of"):
-        finetune(str(base), tune=f"{word}:n_virtual_tokens=7", max_length=most, **told)
+        finetune(str(base), tune=f"{word}:n_virtual_tokens=7", max_length=most, **output)

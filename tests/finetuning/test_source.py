@@ -34,8 +34,8 @@ def pairs(path: Path, n: int, seed: int, more: str = "") -> Path:
 
 @pytest.fixture(scope="module")
 def files(tmp_path_factory) -> dict[str, Path]:
-    place = tmp_path_factory.mktemp("files")
-    return {"train": pairs(place / "train.tsv", 96, 1), "dev": pairs(place / "dev.tsv", 6, 2)}
+    location = tmp_path_factory.mktemp("files")
+    return {"train": pairs(location / "train.tsv", 96, 1), "dev": pairs(location / "dev.tsv", 6, 2)}
 
 
 @pytest.fixture(scope="module")
@@ -121,34 +121,36 @@ def test_folder_has_both_vocabularies_and_reads_sources(family: str, files, tmp_
     more = {"source_language": "de_DE", "target_language": "en_XX"} if family == "mbart" else {}
     tuned = quick(base, files, out=out, epochs=0.3, task_options={"max_target_length": 12, **more})
     assert any("the encoder of sources (" in note for note in tuned.notes)
-    said = json.loads((out / "config.json").read_text())
-    assert said["model_type"] == f"unmask-{family}"
-    assert said["architecture"]["source_encoder"]["n_layers"] == 1
-    opened = unmask.load(out)
+    facts = json.loads((out / "config.json").read_text())
+    assert facts["model_type"] == f"unmask-{family}"
+    assert facts["architecture"]["source_encoder"]["n_layers"] == 1
+    loaded = unmask.load(out)
     for name, x in tuned.loaded_model.model.own_weights().items():
-        assert torch.equal(x, opened.model.own_weights()[name]), name
+        assert torch.equal(x, loaded.model.own_weights()[name]), name
     texts = ["eins Katze", "zwei Hund zwei Hund"]
-    assert opened.predict(texts) == tuned.predict(texts)
-    assert opened.predict(texts[:1]) == opened.predict(texts)[:1], "padding is not read"
-    known, reader = tuned.loaded_model.tokenizer, opened.tokenizer.input_tokenizer
-    assert known is not None
-    assert reader.pieces(range(reader.vocab_size)) == known.input_tokenizer.pieces(
+    assert loaded.predict(texts) == tuned.predict(texts)
+    assert loaded.predict(texts[:1]) == loaded.predict(texts)[:1], "padding is not read"
+    tokenizer, reader = tuned.loaded_model.tokenizer, loaded.tokenizer.input_tokenizer
+    assert tokenizer is not None
+    assert reader.pieces(range(reader.vocab_size)) == tokenizer.input_tokenizer.pieces(
         range(reader.vocab_size)
     )
-    assert len(reader.encode("Katze").ids) < len(opened.tokenizer.encode("Katze").ids)
-    assert opened.tokenizer.encode("the dog").ids.tolist() == known.encode("the dog").ids.tolist()
+    assert len(reader.encode("Katze").ids) < len(loaded.tokenizer.encode("Katze").ids)
+    assert (
+        loaded.tokenizer.encode("the dog").ids.tolist() == tokenizer.encode("the dog").ids.tolist()
+    )
     if family == "mbart":
         text = tmp_path / "text.txt"
         text.write_text("the dog")
         with pytest.raises(ValueError, match="the objective of pretraining"):
-            opened.evaluate(f"en_XX={text}")
-        opened = opened.with_languages("de_DE", "en_XX")
-    read = encode_prompts(opened.model, opened.tokenizer, ["eins Katze"]).input_ids
+            loaded.evaluate(f"en_XX={text}")
+        loaded = loaded.with_languages("de_DE", "en_XX")
+    read = encode_prompts(loaded.model, loaded.tokenizer, ["eins Katze"]).input_ids
     ids = reader.encode("eins Katze").ids.tolist()
     assert read == [[*reader.special_ids.prefix, *ids, *reader.special_ids.suffix]]
     if family == "bart":
-        again = unmask.load(opened.save(tmp_path / "again", format="unmask"))
-        assert again.generate("eins Hund") == opened.generate("eins Hund")
+        again = unmask.load(loaded.save(tmp_path / "again", format="unmask"))
+        assert again.generate("eins Hund") == loaded.generate("eins Hund")
 
 
 @pytest.mark.parametrize("at", [1, 3, 4])
@@ -226,8 +228,8 @@ def test_preset_name_without_weights_is_refused(files) -> None:
 
 
 def test_model_without_source_encoder_is_refused() -> None:
-    card = toy.card("bart")
-    model = Model(card.architecture, card.heads)
+    preset = toy.card("bart")
+    model = Model(preset.architecture, preset.heads)
     with pytest.raises(ValueError, match="this model has none"):
         apply_method(parse_method("source_encoder"), model, 0)
 

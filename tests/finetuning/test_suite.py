@@ -90,10 +90,10 @@ def test_each_benchmark_has_a_run_in_one_table(home, tmp_path) -> None:
     facts = json.loads((out / "Good-or-bad/unmask.json").read_text())
     assert facts["task"]["labels"] == ["bad", "good"]
     assert facts["data"]["train"]["rows"] == 24
-    said = json.loads((out / "suite.json").read_text())
-    assert said["finished"] is True
-    assert said["average"] == pytest.approx(mean)
-    assert [tuple(one["dev"]) for one in said["entries"]] == [first.dev, second.dev]
+    record = json.loads((out / "suite.json").read_text())
+    assert record["finished"] is True
+    assert record["average"] == pytest.approx(mean)
+    assert [tuple(one["dev"]) for one in record["entries"]] == [first.dev, second.dev]
     page = (out / "README.md").read_text()
     assert f"| average of 2 |  | {mean:.1f} |" in page
     assert "| benchmark | metric | dev | test | seconds |" in page
@@ -120,16 +120,16 @@ def test_interrupted_suite_resumes_without_rerunning(home, tmp_path, monkeypatch
     monkeypatch.setattr(module, "run_finetuning", watched)
     with pytest.raises(KeyboardInterrupt):
         quick(home, out)
-    said = json.loads((out / "suite.json").read_text())
-    assert said["finished"] is False
-    assert len(said["entries"][0]["dev"]) == 1
+    facts = json.loads((out / "suite.json").read_text())
+    assert facts["finished"] is False
+    assert len(facts["entries"][0]["dev"]) == 1
     log = (out / "Good-or-bad/log.jsonl").read_bytes()
     with pytest.raises(ValueError, match="holds a suite already"):
         quick(home, out)
     made = quick(home, out, resume=True)
     assert all(one.dev for one in made.benchmarks)
     assert (out / "Good-or-bad/log.jsonl").read_bytes() == log
-    assert made.benchmarks[0].seconds == said["entries"][0]["seconds"]
+    assert made.benchmarks[0].seconds == facts["entries"][0]["seconds"]
     with pytest.raises(ValueError, match="is a run of the suite"):
         quick(home, out, "more.toml", resume=True)
 
@@ -171,8 +171,8 @@ def test_interrupted_suite_resumes_by_its_record(home, tmp_path, monkeypatch, ca
         with pytest.raises(KeyboardInterrupt):
             quick(home, out, tune="lora:rank=2", rows=20)
     assert cli.run(["finetune", "--out", str(out), "--resume", "--quiet", "--device", "cpu"]) == 0
-    said = json.loads((out / "suite.json").read_text())
-    assert [one["dev"] for one in said["entries"]] == [list(one.dev) for one in whole.benchmarks]
+    facts = json.loads((out / "suite.json").read_text())
+    assert [one["dev"] for one in facts["entries"]] == [list(one.dev) for one in whole.benchmarks]
     assert "--tune lora" in " ".join(capsys.readouterr().out.split())
 
 
@@ -199,11 +199,11 @@ def test_command_prints_table_or_json_and_writes_reports(home, tmp_path, capsys)
     words += [str(home), "--rows", "24", "--epochs", "1", "--batch-size", "8", "--device", "cpu"]
     words += ["--out", str(tmp_path / "run"), "--quiet"]
     assert cli.run(words) == 0
-    said = capsys.readouterr().out
-    assert "Good or bad" in said
-    assert "average of 2" in said
-    assert "left out" in said
-    assert "Absent is left out: there is no absent.tsv" in said
+    output = capsys.readouterr().out
+    assert "Good or bad" in output
+    assert "average of 2" in output
+    assert "left out" in output
+    assert "Absent is left out: there is no absent.tsv" in output
     assert (tmp_path / "run/How-good/report.html").is_file()
     assert not (tmp_path / "run/Broken").exists()
     assert cli.run([*words, "--resume", "--json"]) == 0
@@ -261,5 +261,5 @@ def test_suite_takes_the_options_of_a_run_not_set_by_benchmarks() -> None:
         assert one[name].default == all_[name].default, name
         if fields.get(name, dataclasses.MISSING) is not dataclasses.MISSING:
             assert one[name].default == fields[name], name
-    said = finetune.__doc__, finetune_suite.__doc__
-    assert all(f"\n    {name}: " in doc for name in set(one) & set(all_) for doc in said)
+    output = finetune.__doc__, finetune_suite.__doc__
+    assert all(f"\n    {name}: " in doc for name in set(one) & set(all_) for doc in output)

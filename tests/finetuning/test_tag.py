@@ -101,11 +101,13 @@ def test_run_round_trips_with_its_head(family, tune, files, tmp_path: Path) -> N
     spec = tuned.loaded_model.model.head_specs["token_label"]
     assert isinstance(spec, BiLSTMCRF)
     assert spec.forbidden_transitions
-    said = tuned.predict(questions_of())
+    predictions = tuned.predict(questions_of())
     again = unmask.load(tmp_path / "out")
-    assert again.predict(questions_of()) == said
+    assert again.predict(questions_of()) == predictions
     assert again.label_names == tuned.task.labels
-    assert predict(again.loaded_model, questions_of()) == said  # by what the head says of itself
+    assert (
+        predict(again.loaded_model, questions_of()) == predictions
+    )  # by what the head says of itself
     for name, weight in tuned.loaded_model.model.own_weights().items():
         assert torch.equal(again.model.own_weights()[name], weight), name
     frozen = load_folder(base).model.own_weights()
@@ -116,7 +118,7 @@ def test_run_round_trips_with_its_head(family, tune, files, tmp_path: Path) -> N
     ]
     assert bool(moved) == (tune == "full")
     again.save(tmp_path / "copy")
-    assert unmask.load(tmp_path / "copy").predict(questions_of()) == said
+    assert unmask.load(tmp_path / "copy").predict(questions_of()) == predictions
     readme = (tmp_path / "out" / "README.md").read_text()
     assert "its head is BiLSTMCRF, which transformers lacks" in readme
     assert "library_name: unmask" in readme
@@ -133,8 +135,8 @@ def test_transformers_opens_the_model_below_the_head(family: str, tmp_path: Path
     (question,) = asked.build_inputs([TaskExample(texts=("the", "red", "cat"))])
     batch = pad_examples([question.example], asked.special_ids)
     with torch.no_grad():
-        said = theirs(batch.inputs).last_hidden_state
-        assert torch.allclose(said, model.model.hidden_states(batch), atol=1e-4)
+        output = theirs(batch.inputs).last_hidden_state
+        assert torch.allclose(output, model.model.hidden_states(batch), atol=1e-4)
 
 
 @pytest.mark.parametrize("tune", ["scalar_mix", "lora"])
@@ -184,15 +186,15 @@ def task_of(length: int = 64, **more) -> Task:
 
 def opened(family: str, **more) -> LoadedModel:
     """Make a random model, its weights large enough that sentences differ."""
-    card = toy.card(family)
-    card = replace(card, heads=heads_for_task(task_of(**more), card))
-    model = card.build().eval()
+    preset = toy.card(family)
+    preset = replace(preset, heads=heads_for_task(task_of(**more), preset))
+    model = preset.build().eval()
     torch.manual_seed(0)
     with torch.no_grad():
         for p in model.parameters():
             p.normal_(std=0.3)
     return LoadedModel(
-        preset=card, model=model, tokenizer=toy.tokenizer(family), label_names=LABELS, missing=(),
+        preset=preset, model=model, tokenizer=toy.tokenizer(family), label_names=LABELS, missing=(),
         unexpected=(),
     )  # fmt: skip
 
@@ -223,10 +225,10 @@ def test_prediction_is_viterbi_path_with_its_marginals() -> None:
     questions = asked.build_inputs(items)
     batch = pad_examples([q.example for q in questions], asked.special_ids)
     with torch.no_grad():
-        said = asked.compute_scores(model.model, batch, questions)
+        output = asked.compute_scores(model.model, batch, questions)
         paths = model.model.heads["token_label"].decode(model.model.hidden_states(batch), batch)
     differs = 0
-    for item, one, path in zip(items, said, paths, strict=True):
+    for item, one, path in zip(items, output, paths, strict=True):
         assert one.best_labels.tolist() == path
         labels = [LABELS[i] for i in path]
         assert asked.prediction(item, one) == tuple(labels)
@@ -243,9 +245,9 @@ def test_prediction_is_viterbi_path_with_its_marginals() -> None:
 
 def learned(task: Task) -> float:
     """Train the head alone on a model that stays as it was drawn; return the F1 of entities."""
-    card = toy.card("bert", dropout=0.0, attention_dropout=0.0)
-    model = card.build(heads_for_task(task, card)).initialize(3)
-    asked = formulate(task, card, toy.tokenizer("bert"))
+    preset = toy.card("bert", dropout=0.0, attention_dropout=0.0)
+    model = preset.build(heads_for_task(task, preset)).initialize(3)
+    asked = formulate(task, preset, toy.tokenizer("bert"))
     drawn = (sentence(np.random.default_rng(seed)) for seed in range(120))
     items = [TaskExample(texts=tuple(words), label=tuple(tags)) for words, tags in drawn]
     questions = asked.build_inputs(items)
@@ -260,8 +262,10 @@ def learned(task: Task) -> float:
         optimizer.zero_grad()
         (term.total / term.count).backward()
         optimizer.step()
-    said = predict_scores(asked, model, questions[80:]).scores
-    answers = [asked.prediction(item, one) for item, one in zip(items[80:], said, strict=True)]
+    predictions = predict_scores(asked, model, questions[80:]).scores
+    answers = [
+        asked.prediction(item, one) for item, one in zip(items[80:], predictions, strict=True)
+    ]
     return TAG.compute_metrics(task, [item.label for item in items[80:]], answers)["entity_f1"]
 
 
@@ -276,10 +280,10 @@ def test_crf_learns_labels_no_word_determines() -> None:
 def test_repaired_labels_mark_the_same_entities(data, scheme) -> None:
     every = scheme_labels(("X", "Y"), scheme)
     labels = data.draw(st.lists(st.sampled_from(every), min_size=1, unique=True))
-    said = data.draw(st.lists(st.sampled_from(labels), max_size=12))
-    better = repaired_tags(said, scheme, labels)
+    output = data.draw(st.lists(st.sampled_from(labels), max_size=12))
+    better = repaired_tags(output, scheme, labels)
     assert set(better) <= set(labels)
-    assert extract_entities(better) == extract_entities(said)
+    assert extract_entities(better) == extract_entities(output)
     if set(labels) == set(every):
         edges = zip([None, *better], [*better, None], strict=True)
         assert all(is_allowed_transition(a, b, scheme) for a, b in edges)
@@ -287,18 +291,18 @@ def test_repaired_labels_mark_the_same_entities(data, scheme) -> None:
 
 
 def test_ill_formed_labels_are_repaired_unless_disabled() -> None:
-    card, tokenizer = toy.card("bert"), toy.tokenizer("bert")
+    preset, tokenizer = toy.card("bert"), toy.tokenizer("bert")
     ill = TagPredictions(
         np.zeros((3, len(LABELS)), np.float32), np.array([0, LABELS.index("I-X"), 0])
     )
     item = TaskExample(texts=("a", "red", "cat"))
-    said = {
+    output = {
         repair: formulate(
-            task_of(head="linear", hidden_size=200, repair_tags=repair), card, tokenizer
+            task_of(head="linear", hidden_size=200, repair_tags=repair), preset, tokenizer
         ).prediction(item, ill)
         for repair in (True, False)
     }
-    assert said == {True: ("O", "B-X", "O"), False: ("O", "I-X", "O")}
+    assert output == {True: ("O", "B-X", "O"), False: ("O", "I-X", "O")}
 
 
 def tagged(path: Path, *tags: str) -> Path:
@@ -348,10 +352,10 @@ def test_head_of_same_labels_is_kept_in_its_own_order(tmp_path: Path) -> None:
     task = task_of()
     turned = replace(task, labels=LABELS[::-1])
     for source in (str(tmp_path), model):
-        begun = load_initial_model(source, turned, [])
-        assert begun.task.labels == LABELS
-        assert begun.preset.heads == model.preset.heads  # what is impossible, too
-        assert not begun.newly_initialized()
+        initial = load_initial_model(source, turned, [])
+        assert initial.task.labels == LABELS
+        assert initial.preset.heads == model.preset.heads  # what is impossible, too
+        assert not initial.newly_initialized()
     others = (
         replace(task, labels=("O", "B-X", "I-X", "B-Z", "I-Z")),
         replace(task, labels=("O", "B-X", "I-X")),
@@ -360,9 +364,9 @@ def test_head_of_same_labels_is_kept_in_its_own_order(tmp_path: Path) -> None:
         task_of(head="linear", hidden_size=200),
     )
     for other in others:
-        begun = load_initial_model(str(tmp_path), other, [])
-        assert any(name.startswith("heads.token_label.") for name in begun.newly_initialized())
-        assert begun.task.labels == other.labels
+        initial = load_initial_model(str(tmp_path), other, [])
+        assert any(name.startswith("heads.token_label.") for name in initial.newly_initialized())
+        assert initial.task.labels == other.labels
 
 
 def test_damaged_head_is_named(tmp_path: Path) -> None:

@@ -54,9 +54,9 @@ def test_every_family_learns_classification(family: str, files, tmp_path: Path) 
     answers = tuned.predict(texts)
     assert [a["label"] for a in answers[:2]] == ["yes", "no"]
     again, task = load_folder(tmp_path / "out"), read_task(tmp_path / "out")
-    for said, answer in zip(predict(again, texts, task=task), answers, strict=True):
-        assert said["label"] == answer["label"]  # rounding depends on where weights lie in memory
-        assert said["probabilities"] == pytest.approx(answer["probabilities"], abs=1e-6)
+    for output, answer in zip(predict(again, texts, task=task), answers, strict=True):
+        assert output["label"] == answer["label"]  # rounding depends on where weights lie in memory
+        assert output["probabilities"] == pytest.approx(answer["probabilities"], abs=1e-6)
     assert score_file(again, files["dev"], task=task) == pytest.approx(tuned.best_run.dev, abs=1e-6)
 
 
@@ -113,8 +113,8 @@ def test_tagging_is_learned(family: str, tmp_path: Path) -> None:
 def test_step_loss_and_gradients_equal_reference(make, n_labels, tmp_path) -> None:
     kind = {bert: "BertForSequenceClassification", gpt2: "GPT2ForSequenceClassification"}[make]
     reference = make(kind, num_labels=n_labels)
-    opened = load_folder(saved(reference, tmp_path))
-    model, names = opened.model, opened.preset.weight_names
+    loaded = load_folder(saved(reference, tmp_path))
+    model, names = loaded.model, loaded.preset.weight_names
     t, lengths = 9, torch.tensor([9, 4, 1])
     real = torch.arange(t)[None] < lengths[:, None]
     rng = np.random.default_rng(0)
@@ -173,8 +173,8 @@ def drop_nothing(monkeypatch) -> None:
 
     heads_for = load.heads_for_task
 
-    def without(task, card):
-        return {name: replace(spec, dropout=0.0) for name, spec in heads_for(task, card).items()}
+    def without(task, preset):
+        return {name: replace(spec, dropout=0.0) for name, spec in heads_for(task, preset).items()}
 
     monkeypatch.setattr(load, "heads_for_task", without)
 
@@ -269,11 +269,11 @@ def test_frozen_backbone_does_not_change(files, tmp_path: Path) -> None:
 
 
 def test_tuning_leaves_the_open_model_unchanged(files, tmp_path: Path) -> None:
-    opened = load_folder(toy.pretrained("gpt2", tmp_path / "base"))
-    before = {n: x.clone() for n, x in opened.model.own_weights().items()}
-    tuned = finetune(opened, task="classify", **files, **SHORT)
+    loaded = load_folder(toy.pretrained("gpt2", tmp_path / "base"))
+    before = {n: x.clone() for n, x in loaded.model.own_weights().items()}
+    tuned = finetune(loaded, task="classify", **files, **SHORT)
     assert tuned.folder is None
-    assert all(torch.equal(x, before[n]) for n, x in opened.model.own_weights().items())
+    assert all(torch.equal(x, before[n]) for n, x in loaded.model.own_weights().items())
 
 
 def test_tuned_model_is_tuned_further_with_its_head(files, tmp_path: Path) -> None:
@@ -344,8 +344,8 @@ def test_open_model_is_tuned_and_saved(tmp_path: Path) -> None:
     )
     assert not [n for n in again.notes if "all weights" in n]
     again.save(tmp_path / "saved")
-    said = again.predict(["the cat"])
-    assert load(tmp_path / "saved").predict(["the cat"])[0]["label"] == said[0]["label"]
+    predictions = again.predict(["the cat"])
+    assert load(tmp_path / "saved").predict(["the cat"])[0]["label"] == predictions[0]["label"]
     with pytest.raises(ValueError, match="is there already"):
         again.save(tmp_path / "saved")
     assert first.loaded_model.label_names == ("a", "b")

@@ -82,13 +82,13 @@ def test_weighted_loss_equals_torch_per_text(tmp_path: Path) -> None:
     model = replace(
         job.initial_model, preset=replace(job.initial_model.preset, heads=heads)
     ).build_model(0)
-    said = model.eval()(batch, return_logits=True)
-    plain = F.cross_entropy(said.logits["label"], batch.labels)
-    assert said.terms["label"].loss.item() == pytest.approx(plain.item(), rel=1e-6)
+    prediction = model.eval()(batch, return_logits=True)
+    plain = F.cross_entropy(prediction.logits["label"], batch.labels)
+    assert prediction.terms["label"].loss.item() == pytest.approx(plain.item(), rel=1e-6)
     learned = model.train()(batch)
     weights = torch.tensor(spec.loss.label_weights)
     # Over all data, whose mean weight is 1, torch's weighted mean is the same.
-    expected = F.cross_entropy(said.logits["label"], batch.labels, weights)
+    expected = F.cross_entropy(prediction.logits["label"], batch.labels, weights)
     assert learned.terms["label"].loss.item() == pytest.approx(expected.item(), rel=1e-5)
     assert learned.terms["label"].count == 20
 

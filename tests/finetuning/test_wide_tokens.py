@@ -39,27 +39,27 @@ TASKS = {
 }
 
 
-def item(does: str) -> TaskExample:
-    if does == "choose":
+def item(kind: str) -> TaskExample:
+    if kind == "choose":
         return TaskExample(texts=("the cat runs",), choices=("red dog", "sun"), label=0)
-    if does in ("pairs", "compare", "answer"):
+    if kind in ("pairs", "compare", "answer"):
         return TaskExample(texts=("the cat runs", "a red dog walks . the sun is very blue"))
     return TaskExample(texts=("the cat runs",))
 
 
-def asking(name: str, family: str = "longformer") -> TaskFormulation:
+def make_formulation(name: str, family: str = "longformer") -> TaskFormulation:
     return formulate(TASKS[name], toy.card(family), toy.tokenizer(family))
 
 
 def model(name: str):
-    card = toy.card("longformer", attention_window=(4,))
-    card = replace(card, heads=heads_for_task(TASKS[name], card))
-    return card, card.build().initialize(1).eval()
+    preset = toy.card("longformer", attention_window=(4,))
+    preset = replace(preset, heads=heads_for_task(TASKS[name], preset))
+    return preset, preset.build().initialize(1).eval()
 
 
 @pytest.mark.parametrize("name", TASKS)
 def test_global_tokens_depend_on_the_task(name: str) -> None:
-    asked = asking(name)
+    asked = make_formulation(name)
     for question in asked.build_inputs([item(name)]):
         example, special = question.example, asked.special_ids
         n = [len(x) for x in toy.tokenizer("longformer").encode_ids_batch(list(item(name).texts))]
@@ -82,7 +82,7 @@ def test_global_tokens_depend_on_the_task(name: str) -> None:
 
 @pytest.mark.parametrize("name", TASKS)
 def test_models_without_global_attention_get_none(name: str) -> None:
-    questions = asking(name, "bert").build_inputs([item(name)])
+    questions = make_formulation(name, "bert").build_inputs([item(name)])
     assert not any(q.example.has(GlobalTokens) for q in questions)
 
 
@@ -94,20 +94,20 @@ def test_outputs_equal_reference(name, banded, tmp_path: Path, monkeypatch):
     import transformers as hf
 
     monkeypatch.setattr(attention, "BLOCK_LOCAL_MIN_KEYS", -1000 if banded else 1000)
-    card, ours = model(name)
-    write_folder(tmp_path, ours, card, toy.tokenizer("longformer"), TASKS[name].labels)
+    preset, ours = model(name)
+    write_folder(tmp_path, ours, preset, toy.tokenizer("longformer"), TASKS[name].labels)
     kind = {"classify": "SequenceClassification", "answer": "QuestionAnswering"}[name]
     theirs = getattr(hf, f"LongformerFor{kind}").from_pretrained(tmp_path).eval()
-    asked = asking(name)
+    asked = make_formulation(name)
     first = item(name)
     second = replace(first, texts=tuple(f"{t} one two three . four" for t in first.texts))
     questions = asked.build_inputs([first, second])
     batch = pad_examples([q.example for q in questions], asked.special_ids)
     real = batch.inputs != asked.special_ids.pad
     out = theirs(input_ids=batch.inputs, attention_mask=real.long())
-    said = ours(replace(batch, labels=None), return_logits=True).logits
+    logits = ours(replace(batch, labels=None), return_logits=True).logits
     if name == "classify":
-        assert torch.allclose(said["label"], out.logits, atol=1e-5)
+        assert torch.allclose(logits["label"], out.logits, atol=1e-5)
         assert not torch.allclose(
             ours(batch.without(GlobalTokens), return_logits=True).logits["label"],
             out.logits,
@@ -115,7 +115,7 @@ def test_outputs_equal_reference(name, banded, tmp_path: Path, monkeypatch):
         )
         return
     expected = torch.stack((out.start_logits, out.end_logits), -1)
-    assert torch.allclose(said["span"][real], expected[real], atol=1e-5)
+    assert torch.allclose(logits["span"][real], expected[real], atol=1e-5)
 
 
 @pytest.mark.parametrize("name", TASKS)
@@ -131,7 +131,7 @@ def test_virtual_tokens_keep_positions_of_global_tokens(name, spec) -> None:
         torch.nn.init.normal_(weight, std=0.7)
     first = item(name)
     second = replace(first, texts=tuple(f"{t} one two three . four" for t in first.texts))
-    asked = asking(name)
+    asked = make_formulation(name)
     questions = asked.build_inputs([first, second])
     together = made.hidden_states(pad_examples([q.example for q in questions], asked.special_ids))
     for row, question in zip(together, questions, strict=True):
@@ -151,7 +151,7 @@ def test_virtual_tokens_keep_positions_of_global_tokens(name, spec) -> None:
 def test_prompt_tokens_are_global_and_text_keeps_its_own(name: str) -> None:
     """A prompt of three tokens' vectors is those tokens before the text."""
     _, made = model(name)
-    asked, ids = asking(name), [5, 6, 7]
+    asked, ids = make_formulation(name), [5, 6, 7]
     batch = pad_examples([q.example for q in asked.build_inputs([item(name)])], asked.special_ids)
     found = batch.feature(GlobalTokens)
     assert found is not None

@@ -30,16 +30,16 @@ WORDS = st.lists(
 LABELS = tuple(map(str, range(len(ODD))))
 
 
-def asked(name: str, length: int, *, causal: bool) -> TokenClassificationFormulation:
+def make_formulation(name: str, length: int, *, causal: bool) -> TokenClassificationFormulation:
     tokenizer = learned(name)
-    card = toy.card("gpt2" if causal else "bert")
+    preset = toy.card("gpt2" if causal else "bert")
     task = Task(
         task_kind="tag",
         columns=TaskColumns(texts=("a",), label="b"),
         labels=LABELS,
         max_length=length,
     )
-    around = InputTemplate.from_architecture(tokenizer.special_ids, card.architecture, length)
+    around = InputTemplate.from_architecture(tokenizer.special_ids, preset.architecture, length)
     return TokenClassificationFormulation(task=task, tokenizer=tokenizer, template=around)
 
 
@@ -60,7 +60,7 @@ def writable(tokenizer: Tokenizer, words: Sequence[str]) -> bool:
 def test_word_labels_round_trip(name: str, causal: bool, words: list[str], length: int) -> None:
     if not writable(learned(name), words):
         return
-    ask = asked(name, length, causal=causal)
+    ask = make_formulation(name, length, causal=causal)
     truth = LABELS[: len(words)]
     questions = ask.build_inputs([TaskExample(texts=tuple(words), label=truth)])
     back: list[str] = []
@@ -84,12 +84,12 @@ def test_each_word_is_labelled_at_its_own_tokens(name: str, words: list[str]) ->
     plain = [" ".join(word.split()) for word in words]
     pieces = {}
     for causal in (False, True):
-        ask = asked(name, 4000, causal=causal)
+        ask = make_formulation(name, 4000, causal=causal)
         (question,) = ask.build_inputs(
             [TaskExample(texts=tuple(words), label=LABELS[: len(words)])]
         )
-        places = np.flatnonzero(question.example.label != IGNORE_INDEX).tolist()
-        pieces[causal] = question.example.inputs.tolist(), places
+        positions = np.flatnonzero(question.example.label != IGNORE_INDEX).tolist()
+        pieces[causal] = question.example.inputs.tolist(), positions
     assert pieces[False][0] == pieces[True][0]
     ids, firsts = pieces[False]
     lasts = pieces[True][1]

@@ -50,14 +50,14 @@ def prompts(lengths: tuple[int, ...] = (9, 1, 14, 5, 5), seed: int = 0) -> list[
     return [rng.integers(5, V, n).tolist() for n in lengths]
 
 
-def asked(reference: Any, texts: list[list[int]]) -> dict[str, torch.Tensor]:
+def reference_inputs(reference: Any, texts: list[list[int]]) -> dict[str, torch.Tensor]:
     """Lay prompts side by side as the reference reads them."""
     encoder = reference.config.is_encoder_decoder
     width = max(map(len, texts))
     ids, there = torch.zeros(2, len(texts), width, dtype=torch.long)
     for row, text in enumerate(texts):
-        place = slice(0, len(text)) if encoder else slice(width - len(text), width)
-        ids[row, place], there[row, place] = torch.tensor(text), 1
+        position = slice(0, len(text)) if encoder else slice(width - len(text), width)
+        ids[row, position], there[row, position] = torch.tensor(text), 1
     return {"input_ids": ids, "attention_mask": there}
 
 
@@ -66,7 +66,7 @@ def theirs(
 ) -> tuple[list[list[int]], list[float]]:
     """Let the reference generate; return what is new, the end left out, and the scores of beams."""
     reference.generation_config.eos_token_id = end
-    given = asked(reference, texts)
+    given = reference_inputs(reference, texts)
     out = reference.generate(
         **given,
         max_new_tokens=n,

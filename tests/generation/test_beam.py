@@ -79,39 +79,40 @@ def test_prompt_alone_equals_prompt_in_batch(family: str, models: dict) -> None:
     _, model = models[family]
     texts = prompts((9, 1, 14, 5, 20, 3))
     special = replace(SPECIAL, end=generate(model, texts, SPECIAL)[2][6])
-    how = generation_config(beams=3, n_best=2, max_new_tokens=9)
+    config = generation_config(beams=3, n_best=2, max_new_tokens=9)
     together = [
-        [one.token_ids for one in best] for best in generate_candidates(model, texts, special, how)
+        [one.token_ids for one in best]
+        for best in generate_candidates(model, texts, special, config)
     ]
     for text, expected in zip(texts, together, strict=True):
-        (alone,) = generate_candidates(model, [text], special, how)
+        (alone,) = generate_candidates(model, [text], special, config)
         assert [one.token_ids for one in alone] == expected
-    assert generate(model, texts, special, how) == [list(best[0]) for best in together]
+    assert generate(model, texts, special, config) == [list(best[0]) for best in together]
 
 
 @torch.no_grad()
 def test_full_width_beam_finds_the_most_likely_text(models: dict) -> None:
     _, model = models["gpt2"]
     small, n, prompt = replace(SPECIAL, vocab_size=6), 3, [5, 1, 2]
-    how = generation_config(beams=6, n_best=6, max_new_tokens=n, length_penalty=0.0)
-    wide = generate_candidates(model, [prompt], small, replace(how, max_new_tokens=2))[0]
+    config = generation_config(beams=6, n_best=6, max_new_tokens=n, length_penalty=0.0)
+    wide = generate_candidates(model, [prompt], small, replace(config, max_new_tokens=2))[0]
     totals: dict[tuple[int, ...], float] = {}
-    for said in product(range(6), repeat=2):
-        ids = torch.tensor([[*prompt, *said]])
+    for output in product(range(6), repeat=2):
+        ids = torch.tensor([[*prompt, *output]])
         hidden = model.backbone(Batch(inputs=ids, visibility=Visibility(causal=True)))
         logs = model.language_head.logits(hidden)[0, :, :6].double().log_softmax(-1)
-        totals[said] = sum(logs[2 + i, token].item() for i, token in enumerate(said))
-    best = sorted(totals, key=lambda said: -totals[said])[:6]
+        totals[output] = sum(logs[2 + i, token].item() for i, token in enumerate(output))
+    best = sorted(totals, key=lambda output: -totals[output])[:6]
     assert [one.token_ids for one in wide] == best
     assert [one.score for one in wide] == pytest.approx([totals[b] for b in best], rel=1e-5)
 
 
 def test_search_ends_at_last_position(models: dict) -> None:
     _, model = models["gpt2"]  # of 40 positions
-    said = generate_candidates(
+    output = generate_candidates(
         model, prompts((40, 38)), SPECIAL, generation_config(beams=3, n_best=2)
     )
-    assert [[len(one.token_ids) for one in best] for best in said] == [[1, 1], [3, 3]]
+    assert [[len(one.token_ids) for one in best] for best in output] == [[1, 1], [3, 3]]
 
 
 def test_search_ends_where_no_token_is_allowed(models: dict) -> None:
@@ -119,12 +120,12 @@ def test_search_ends_where_no_token_is_allowed(models: dict) -> None:
         small = replace(SPECIAL, vocab_size=5)
         encoder = isinstance(model.backbone, EncoderDecoder)
         prompt = [1, 2]
-        how = generation_config(beams=2, no_repeat_ngram_size=1, max_new_tokens=9)
+        config = generation_config(beams=2, no_repeat_ngram_size=1, max_new_tokens=9)
         left = 4 if encoder else 3  # of five tokens, those that were not read
-        (said,) = generate(model, [prompt], small, how)
-        assert len(set(said)) == len(said) == left
+        (generated,) = generate(model, [prompt], small, config)
+        assert len(set(generated)) == len(generated) == left
         (greedy,) = generate(
-            model, [prompt], small, replace(how, strategy=GenerationConfig().strategy)
+            model, [prompt], small, replace(config, strategy=GenerationConfig().strategy)
         )
         assert len(set(greedy)) == len(greedy) == left
 

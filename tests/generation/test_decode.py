@@ -53,31 +53,31 @@ def test_prompt_alone_equals_prompt_in_batch(family: str, models: dict) -> None:
     _, model = models[family]
     texts = prompts((9, 1, 14, 5, 20, 3))
     special = replace(SPECIAL, end=generate(model, texts, SPECIAL)[2][6])
-    for how in (
+    for config in (
         GenerationConfig(max_new_tokens=15),
         generation_config(max_new_tokens=15, temperature=0.8, seed=4),
     ):
-        together = generate(model, texts, special, how)
-        assert [generate(model, [text], special, how)[0] for text in texts] == together
-        assert generate(model, texts[::-1], special, how) == together[::-1]
+        together = generate(model, texts, special, config)
+        assert [generate(model, [text], special, config)[0] for text in texts] == together
+        assert generate(model, texts[::-1], special, config) == together[::-1]
 
 
 def test_batch_memory_limit_does_not_matter(models: dict, monkeypatch: Any) -> None:
     _, model = models["gpt2"]
     texts = prompts((9, 1, 14, 5, 20, 3))
-    how = generation_config(max_new_tokens=10, temperature=1.0, top_p=0.9)
-    together = generate(model, texts, SPECIAL, how)
+    config = generation_config(max_new_tokens=10, temperature=1.0, top_p=0.9)
+    together = generate(model, texts, SPECIAL, config)
     monkeypatch.setattr(decode, "MAX_CACHED_TOKENS", 35)
-    assert generate(model, texts, SPECIAL, how) == together
+    assert generate(model, texts, SPECIAL, config) == together
 
 
 @torch.no_grad()
 def test_text_ends_at_last_position(models: dict) -> None:
     reference, model = models["gpt2"]  # of 40 positions
     texts = prompts((40, 39, 36, 2))
-    said = generate(model, texts, SPECIAL, GenerationConfig(max_new_tokens=6))
-    assert [len(row) for row in said] == [1, 2, 5, 6]
-    for text, row in zip(texts, said, strict=True):
+    generated = generate(model, texts, SPECIAL, GenerationConfig(max_new_tokens=6))
+    assert [len(row) for row in generated] == [1, 2, 5, 6]
+    for text, row in zip(texts, generated, strict=True):
         read = [*text]
         for token in row:
             assert token == int(reference(torch.tensor([read])).logits[0, -1].argmax())
@@ -118,8 +118,8 @@ def test_ids_beyond_the_vocabulary_are_never_generated(models: dict) -> None:
     _, model = models["gpt2"]
     small = replace(SPECIAL, vocab_size=30)
     texts = [[i % 30 for i in text] for text in prompts()]
-    for how in (GenerationConfig(), generation_config(temperature=5.0)):
-        assert max(max(row) for row in generate(model, texts, small, how)) < 30
+    for config in (GenerationConfig(), generation_config(temperature=5.0)):
+        assert max(max(row) for row in generate(model, texts, small, config)) < 30
 
 
 def test_generation_runs_in_evaluation_mode_and_restores_it(tmp_path: Path) -> None:
@@ -146,13 +146,13 @@ def test_non_finite_logits_are_an_error(tmp_path: Path) -> None:
     for wrong in (np.nan, np.inf):
         model = load_folder(saved(gpt2(), tmp_path / str(wrong))).model
         model.backbone.embedding_table.weight.data[3] = wrong
-        for how in (
+        for config in (
             GenerationConfig(),
             generation_config(temperature=1.0),
             generation_config(beams=2),
         ):
             with pytest.raises(FloatingPointError, match="not finite"):
-                generate(model, [[5, 3]], SPECIAL, how)
+                generate(model, [[5, 3]], SPECIAL, config)
 
 
 # What is drawn
@@ -161,12 +161,12 @@ def test_non_finite_logits_are_an_error(tmp_path: Path) -> None:
 def test_low_temperature_does_not_overflow(models: dict) -> None:
     _, model = models["gpt2"]
     greedy = generate(model, prompts(), SPECIAL, GenerationConfig())
-    for how in (
+    for config in (
         generation_config(temperature=1e-6),
         generation_config(temperature=3.0, top_k=1),
         generation_config(temperature=3.0, top_p=1e-9),
     ):
-        assert generate(model, prompts(), SPECIAL, how) == greedy
+        assert generate(model, prompts(), SPECIAL, config) == greedy
     warm = generate(model, prompts(), SPECIAL, generation_config(temperature=1.0))
     assert warm != greedy
 

@@ -31,7 +31,7 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Any, Loa
     return made | {"gpt2": make("gpt2", tmp_path_factory.mktemp("gpt2"))}
 
 
-def blanked(n: int, seed: int = 0) -> list[str]:
+def with_blanks(n: int, seed: int = 0) -> list[str]:
     """Hide some words of texts: the first, the last, two in a row, all."""
     rng = np.random.default_rng(seed)
     made = []
@@ -49,19 +49,19 @@ def blanked(n: int, seed: int = 0) -> list[str]:
 def test_candidates_equal_reference_forward(kind: str, tmp_path: Path) -> None:
     from transformers import AutoTokenizer
 
-    reference, opened = make("bert", tmp_path, kind)
+    reference, loaded = make("bert", tmp_path, kind)
     reader = AutoTokenizer.from_pretrained(tmp_path)
-    some = blanked(20)
+    some = with_blanks(20)
     for batch_tokens in (1, 100, 4096):
-        filled = fill(opened.model, tokenizer("bert"), some, top_k=7, batch_tokens=batch_tokens)
+        filled = fill(loaded.model, tokenizer("bert"), some, top_k=7, batch_tokens=batch_tokens)
         for text, one in zip(some, filled, strict=True):
             read = reader(text, return_tensors="pt")
             out = reference(**read)
             logits = out.logits if kind == "BertForMaskedLM" else out.prediction_logits
             at = (read["input_ids"][0] == reader.mask_token_id).nonzero()[:, 0]
-            said = logits[0, at].softmax(-1)
-            said[:, list(tokenizer("bert").special_ids.all_ids)] = 0  # no answers
-            best = said.topk(7)
+            output = logits[0, at].softmax(-1)
+            output[:, list(tokenizer("bert").special_ids.all_ids)] = 0  # no answers
+            best = output.topk(7)
             assert len(one.blanks) == len(at) == text.count("[MASK]")
             for blank, shares, ids in zip(one.blanks, best.values, best.indices, strict=True):
                 assert [c.text for c in blank] == reader.convert_ids_to_tokens(ids.tolist())
@@ -69,9 +69,9 @@ def test_candidates_equal_reference_forward(kind: str, tmp_path: Path) -> None:
 
 
 def test_text_outside_blanks_is_unchanged(models: dict) -> None:
-    _, opened = models["bert"]
+    _, loaded = models["bert"]
     text = "The  OLD king\n[MASK] followed, un\u00e9 \u2603 [MASK]!"
-    (one,) = fill(opened.model, tokenizer("bert"), [text])
+    (one,) = fill(loaded.model, tokenizer("bert"), [text])
     first, second = (blank[0].text.removeprefix("##") for blank in one.blanks)
     assert one.text.replace(" ", "").replace("\n", "") == (
         f"TheOLDking{first}followed,un\u00e9\u2603{second}!"
@@ -142,8 +142,8 @@ def test_character_is_joined_as_decoded() -> None:
 
 def test_ids_beyond_the_tokenizer_are_no_candidates(tmp_path: Path) -> None:
     size, special = tokenizer("bert").vocab_size, tokenizer("bert").special_ids.all_ids
-    _, opened = make("bert", tmp_path, vocab_size=size + 29)
-    (one,) = fill(opened.model, tokenizer("bert"), ["the [MASK] king"], top_k=10_000)
+    _, loaded = make("bert", tmp_path, vocab_size=size + 29)
+    (one,) = fill(loaded.model, tokenizer("bert"), ["the [MASK] king"], top_k=10_000)
     assert len(one.blanks[0]) == size - len(special)
     assert 0.5 < sum(c.probability or 0 for c in one.blanks[0]) < 1  # special tokens have the rest
 
@@ -153,9 +153,9 @@ def test_invalid_fill_requests_are_refused(models: dict) -> None:
     known = tokenizer("bert")
     assert fill(bert.model, known, []) == []
     assert fill(t5.model, tokenizer("t5"), []) == []
-    for opened, family in ((bert, "bert"), (t5, "t5")):
+    for loaded, family in ((bert, "bert"), (t5, "t5")):
         with pytest.raises(ValueError, match=r"text 2 has no blank: 'the king'; write \[MASK\]"):
-            fill(opened.model, tokenizer(family), ["[MASK]", "the king"])
+            fill(loaded.model, tokenizer(family), ["[MASK]", "the king"])
     with pytest.raises(ValueError, match="top_k must be at least 1, got 0"):
         fill(bert.model, known, ["[MASK]"], top_k=0)
     with pytest.raises(ValueError, match="only reads forward and does not fill blanks"):
@@ -173,9 +173,9 @@ def test_invalid_fill_requests_are_refused(models: dict) -> None:
 
 
 def test_model_without_language_head_is_refused(tmp_path: Path) -> None:
-    _, opened = make("bert", tmp_path, "BertForSequenceClassification")
+    _, loaded = make("bert", tmp_path, "BertForSequenceClassification")
     with pytest.raises(ValueError, match=r"no language-model head \(heads: label\)"):
-        fill(opened.model, tokenizer("bert"), ["[MASK]"])
+        fill(loaded.model, tokenizer("bert"), ["[MASK]"])
 
 
 # Encoder-decoders
@@ -205,12 +205,12 @@ def test_source_equals_reference_tokenizer(models: dict, tmp_path: Path, monkeyp
     reader = AutoTokenizer.from_pretrained(tmp_path)
     asked: list[list[int]] = []
 
-    def record(model: Any, prompts: Any, *rest: Any, **begun: Any) -> Any:
-        asked.extend([] if begun else prompts)
-        return generate(model, prompts, *rest, **begun)
+    def record(model: Any, prompts: Any, *rest: Any, **started: Any) -> Any:
+        asked.extend([] if started else prompts)
+        return generate(model, prompts, *rest, **started)
 
     monkeypatch.setattr(module, "generate", record)
-    some = ["[MASK] king [MASK] saw", "the old[MASK]king [MASK]", *blanked(10)]
+    some = ["[MASK] king [MASK] saw", "the old[MASK]king [MASK]", *with_blanks(10)]
     filled = fill(models["t5"][1].model, known, some)
     for text, source, one in zip(some, asked, filled, strict=True):
         pieces = text.split("[MASK]")
@@ -222,21 +222,21 @@ def test_source_equals_reference_tokenizer(models: dict, tmp_path: Path, monkeyp
 
 
 def test_spans_do_not_depend_on_other_texts(models: dict) -> None:
-    _, opened = models["t5"]
-    some = blanked(8)
-    together = fill(opened.model, tokenizer("t5"), some)
-    assert [fill(opened.model, tokenizer("t5"), [text])[0] for text in some] == together
+    _, loaded = models["t5"]
+    some = with_blanks(8)
+    together = fill(loaded.model, tokenizer("t5"), some)
+    assert [fill(loaded.model, tokenizer("t5"), [text])[0] for text in some] == together
 
 
 def test_more_blanks_than_sentinels_are_refused(models: dict, monkeypatch: Any) -> None:
     from unmask.generation import fill_mask as module
 
-    _, opened = models["t5"]
+    _, loaded = models["t5"]
     known = tokenizer("t5")
     monkeypatch.setattr(module, "generate", lambda model, prompts, *rest: [[] for _ in prompts])
-    assert len(fill(opened.model, known, ["[MASK]" * 100])[0].blanks) == 100
+    assert len(fill(loaded.model, known, ["[MASK]" * 100])[0].blanks) == 100
     with pytest.raises(ValueError, match="text 1 has 101 blanks, but the tokenizer only 100"):
-        fill(opened.model, known, ["[MASK]" * 101])
+        fill(loaded.model, known, ["[MASK]" * 101])
 
 
 def test_token_budget_grows_with_the_blanks(models: dict, monkeypatch: Any) -> None:
@@ -251,8 +251,8 @@ def test_token_budget_grows_with_the_blanks(models: dict, monkeypatch: Any) -> N
     monkeypatch.setattr(module, "generate", talk)
     one, two = fill(models["t5"][1].model, known, ["[MASK]", "[MASK] [MASK]"])
     for filled, blanks in ((one, 1), (two, 2)):
-        said = known.encode(filled.blanks[0][0].text).ids
-        assert TOKENS_PER_BLANK * blanks - len(king) <= len(said) + 1 <= TOKENS_PER_BLANK * blanks
+        ids = known.encode(filled.blanks[0][0].text).ids
+        assert TOKENS_PER_BLANK * blanks - len(king) <= len(ids) + 1 <= TOKENS_PER_BLANK * blanks
 
 
 def test_whole_text_decoder_continues_where_text_is_hidden(
@@ -260,7 +260,7 @@ def test_whole_text_decoder_continues_where_text_is_hidden(
 ) -> None:
     from unmask.generation import fill_mask as module
 
-    _, opened = make("bart", tmp_path)
+    _, loaded = make("bart", tmp_path)
     known = tokenizer("bart")
     special, read = known.special_ids, []
 
@@ -272,15 +272,15 @@ def test_whole_text_decoder_continues_where_text_is_hidden(
 
     monkeypatch.setattr(module, "generate", talk)
     some = ["the [MASK] saw a <mask>.", "a [MASK] [MASK]", "the [MASK] boy"]
-    one, two, three = fill(opened.model, known, some)
+    one, two, three = fill(loaded.model, known, some)
     assert one.text == "the old king saw a old king saw him saw."
     assert [[c.text for c in blank] for blank in one.blanks] == [
         ["old king"], ["old king saw him saw"],
     ]  # fmt: skip
     assert [[c.text for c in blank] for blank in two.blanks] == [["old"], ["old king saw him saw."]]
     assert three.blanks[0][0].text == "old king saw him saw."
-    (first, begun), (_, later) = read
-    assert begun == ["the", "a", "the"]
+    (first, started), (_, later) = read
+    assert started == ["the", "a", "the"]
     assert later == ["the old king saw a", "a old"]
     assert all([ids[0], ids[-1]] == [special.prefix[0], special.end] for ids in first)
     assert [ids.count(special.mask) for ids in first] == [2, 2, 1]
@@ -305,16 +305,16 @@ def test_whole_text_decoder_with_sentinels_fills_blanks(models: dict, monkeypatc
     some = ["the [MASK] saw him.", "the [MASK] saw him.", "the [MASK]."]
     filled = fill(models["t5"][1].model, known, some)
     assert [f.text for f in filled] == ["the old king saw him.", "the boy saw him.", "the ."]
-    ((source, begun),) = read
+    ((source, started),) = read
     assert source.count(known.special_ids.mask_or_sentinel) == 1
-    assert known.decode(begun) == "the"
+    assert known.decode(started) == "the"
 
 
 def test_whole_text_blanks_are_filled_next_to_any_text(tmp_path: Path) -> None:
-    _, opened = make("bart", tmp_path)
+    _, loaded = make("bart", tmp_path)
     some = ["the [MASK] saw a [MASK].", "a [MASK]", "[MASK] the king"]
-    together = fill(opened.model, tokenizer("bart"), some)
-    assert [fill(opened.model, tokenizer("bart"), [text])[0] for text in some] == together
+    together = fill(loaded.model, tokenizer("bart"), some)
+    assert [fill(loaded.model, tokenizer("bart"), [text])[0] for text in some] == together
     for text, filled in zip(some, together, strict=True):
         pieces, words = text.split("[MASK]"), [blank[0].text for blank in filled.blanks]
         whole = pieces[0] + "".join(w + p for w, p in zip(words, pieces[1:], strict=True))
@@ -325,12 +325,14 @@ def test_end_of_word_pieces_are_marked_in_continuations(tmp_path: Path) -> None:
     known = train_tokenizer(
         TokenizerSpec(BPE(vocab_size=120), XLM), ["the king saw the gate and the kingdom"] * 4
     )
-    card = MODELS["flaubert-mini"].with_vocabulary(known.special_ids)
-    (one,) = fill(card.build().initialize(0).eval(), known, ["the <special1> king"], top_k=200)
-    said = {candidate.text for candidate in one.blanks[0]}
-    assert not any("</w>" in text for text in said)
-    assert {"d", "d##"} <= said
-    assert said.isdisjoint(known.pieces(known.special_ids.all_ids)), "special tokens are no answers"
+    preset = MODELS["flaubert-mini"].with_vocabulary(known.special_ids)
+    (one,) = fill(preset.build().initialize(0).eval(), known, ["the <special1> king"], top_k=200)
+    output = {candidate.text for candidate in one.blanks[0]}
+    assert not any("</w>" in text for text in output)
+    assert {"d", "d##"} <= output
+    assert output.isdisjoint(known.pieces(known.special_ids.all_ids)), (
+        "special tokens are no answers"
+    )
 
 
 @pytest.mark.parametrize(
@@ -348,10 +350,10 @@ def test_model_without_token_head_is_refused_with_alternative(name: str, instead
 def test_text_exceeding_attention_memory_is_refused(
     models: dict, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (_, opened), known = models["t5"], tokenizer("t5")
-    heads = opened.model.decoder_architecture.n_heads
+    (_, loaded), known = models["t5"], tokenizer("t5")
+    heads = loaded.model.decoder_architecture.n_heads
     monkeypatch.setattr("unmask.generation.text_batches.MAX_SCORES", heads * 30**2)
-    text = "[MASK] " + blanked(1)[0].replace("[MASK]", "a") * 40
+    text = "[MASK] " + with_blanks(1)[0].replace("[MASK]", "a") * 40
     with pytest.raises(ValueError, match=r"text 1 has .* tokens.*, but the model only 30 "):
-        fill(opened.model, known, [text])
-    assert fill(opened.model, known, ["a [MASK]"])[0].text
+        fill(loaded.model, known, [text])
+    assert fill(loaded.model, known, ["a [MASK]"])[0].text

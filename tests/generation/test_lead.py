@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 import torch
-from generating import SPECIAL, asked, pairs, prompts, theirs
+from generating import SPECIAL, pairs, prompts, reference_inputs, theirs
 
 from unmask.evaluation.likelihood import ContextContinuation, token_likelihoods
 from unmask.generation.decode import generate, generate_candidates
@@ -25,10 +25,10 @@ def test_greedy_text_equals_forced_first_token(pair) -> None:
     reference, model = pair
     expected, _ = theirs(reference, prompts(), None, 13, forced_bos_token_id=LEAD)
     assert {row[0] for row in expected} == {LEAD}
-    said = generate(model, prompts(), BART, GenerationConfig(max_new_tokens=12))
-    assert said == [row[1:] for row in expected]
+    generated = generate(model, prompts(), BART, GenerationConfig(max_new_tokens=12))
+    assert generated == [row[1:] for row in expected]
     free = generate(model, prompts(), replace(BART, prefix=()), GenerationConfig(max_new_tokens=12))
-    assert free != said
+    assert free != generated
 
 
 @pytest.mark.parametrize("penalty", [0.0, 1.0, 2.0])
@@ -39,8 +39,9 @@ def test_beams_equal_forced_first_token(pair, penalty: float) -> None:
     how = {"length_penalty": penalty, "early_stopping": "never"}
     reference.generation_config.eos_token_id = end
     out = reference.generate(
-        **asked(reference, texts), forced_bos_token_id=LEAD, max_new_tokens=13, num_beams=3,
-        do_sample=False, pad_token_id=0, return_dict_in_generate=True, output_scores=True, **how,
+        **reference_inputs(reference, texts), forced_bos_token_id=LEAD, max_new_tokens=13,
+        num_beams=3, do_sample=False, pad_token_id=0, return_dict_in_generate=True,
+        output_scores=True, **how,
     )  # fmt: skip
     rows = out.sequences[:, 2:].tolist()
     expected = [row[: row.index(end)] if end in row else row for row in rows]

@@ -62,7 +62,7 @@ def test_most_likely_sample_is_returned(models: dict, name: str, ends: bool) -> 
     one = generate(model, asked, special, generation_config(samples=N, **how))
     assert one == [list(best[0].token_ids) for best in found]
     if ends:
-        assert any(len(said.token_ids) < 7 for best in found for said in best)
+        assert any(len(output.token_ids) < 7 for best in found for output in best)
 
 
 def test_single_sample_equals_sampling_without_ranking(models: dict) -> None:
@@ -76,10 +76,10 @@ def test_single_sample_equals_sampling_without_ranking(models: dict) -> None:
 
 
 def test_invalid_samples_are_refused(models: dict) -> None:
-    model, how = models["gpt2"], generation_config(samples=2, temperature=1.0)
+    model, config = models["gpt2"], generation_config(samples=2, temperature=1.0)
     with pytest.raises(ValueError, match="give samples or a draft, not both"):
-        generate(model, [[5]], SPECIAL, how, draft=DraftModel(model=model))
+        generate(model, [[5]], SPECIAL, config, draft=DraftModel(model=model))
     with pytest.raises(ValueError, match="samples end before a text is known: no stream"):
-        next(stream_tokens(model, initial_states(model, [[5]], SPECIAL, how), SPECIAL, how))
+        next(stream_tokens(model, initial_states(model, [[5]], SPECIAL, config), SPECIAL, config))
     with pytest.raises(ValueError, match="only beams or samples give several texts"):
         generate_candidates(model, [[5]], SPECIAL, generation_config(temperature=1.0))

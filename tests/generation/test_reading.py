@@ -35,11 +35,11 @@ def test_empty_text_is_start_token_and_too_few_positions_are_refused() -> None:
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_groups_give_texts_and_last_positions(family: str, tmp_path: Path) -> None:
-    _, opened = make(family, tmp_path)
+    _, loaded = make(family, tmp_path)
     some = texts(9, most=20)
     read = with_special_tokens(tokenizer(family), some, 40 if family != "t5" else None)
     seen = []
-    for group in text_batches(opened.model, tokenizer(family), some, 60):
+    for group in text_batches(loaded.model, tokenizer(family), some, 60):
         batch = group.batch
         table = batch.source if family == "t5" else batch.inputs
         for row, text, n, last in zip(

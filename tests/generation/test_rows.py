@@ -35,7 +35,7 @@ FINE_TUNING = MODELS["unilm-mini"].finetuning
 SOURCES = [[2, 9, 7, 30, 11, 3], [2, 3], [2, 21, 13, 3]]
 
 
-def answering(whole: Model) -> Model:
+def make_model(whole: Model) -> Model:
     language = whole.head_specs["language"]
     assert isinstance(language, LanguageModeling)
     model = Model(
@@ -46,7 +46,7 @@ def answering(whole: Model) -> Model:
 
 @pytest.fixture(scope="module")
 def model() -> Model:
-    made = answering(build("unilm"))
+    made = make_model(build("unilm"))
     with torch.no_grad():  # so that what is read matters
         for name, weight in made.named_parameters():
             if "attention" in name and weight.dim() == 2:
@@ -80,9 +80,9 @@ def test_source_is_bidirectional_and_target_causal(model: Model) -> None:
 
 
 def test_each_token_is_mask_prediction_given_all_before(model: Model) -> None:
-    said = generate(model, SOURCES, ENDLESS, generation_config(max_new_tokens=7))
-    assert len({tuple(text) for text in said}) == 3
-    for source, text in zip(SOURCES, said, strict=True):
+    generated = generate(model, SOURCES, ENDLESS, generation_config(max_new_tokens=7))
+    assert len({tuple(text) for text in generated}) == 3
+    for source, text in zip(SOURCES, generated, strict=True):
         assert len(text) == 7
         for i, token in enumerate(text):
             assert token == int(logs(model, source, text[:i]).argmax())
@@ -105,17 +105,17 @@ def test_given_prefix_is_continued(model: Model) -> None:
     [{}, {"temperature": 1.0, "seed": 3}, {"repetition_penalty": 1.4, "no_repeat_ngram_size": 2}],
 )
 def test_source_alone_equals_source_in_batch(model: Model, how) -> None:
-    asked = generation_config(**how, max_new_tokens=9)
-    alone = [generate(model, [source], SPECIAL, asked)[0] for source in SOURCES]
-    assert alone == generate(model, SOURCES, SPECIAL, asked)
+    config = generation_config(**how, max_new_tokens=9)
+    alone = [generate(model, [source], SPECIAL, config)[0] for source in SOURCES]
+    assert alone == generate(model, SOURCES, SPECIAL, config)
 
 
 @pytest.mark.parametrize("beams", [1, 3])
 def test_beam_scores_equal_full_forward(model: Model, beams: int) -> None:
-    asked = generation_config(beams=beams, n_best=beams, max_new_tokens=4, length_penalty=0.0)
-    together = generate_candidates(model, SOURCES, SPECIAL, asked)
+    config = generation_config(beams=beams, n_best=beams, max_new_tokens=4, length_penalty=0.0)
+    together = generate_candidates(model, SOURCES, SPECIAL, config)
     for source, best in zip(SOURCES, together, strict=True):
-        (alone,) = generate_candidates(model, [source], SPECIAL, asked)
+        (alone,) = generate_candidates(model, [source], SPECIAL, config)
         assert [one.token_ids for one in alone] == [one.token_ids for one in best]
         assert len({one.token_ids for one in best}) == beams
         for one in best:
@@ -159,14 +159,14 @@ def test_truncated_cache_equals_fresh_cache(model: Model) -> None:
 def test_whole_source_is_read_when_text_exceeds_positions() -> None:
     whole = build("unilm")
     a = whole.architecture
-    short = answering(
+    short = make_model(
         Model(replace(a, position=replace(a.position, max_positions=8)), whole.head_specs)
     )
     assert len(generate(short, [[2, 9, 3]], ENDLESS, generation_config(max_new_tokens=50))[0]) == 5
     with pytest.raises(ValueError, match="prompt 1 has 8 tokens, but the model only 7 positions"):
         generate(short, [[2] * 8], SPECIAL)
-    asked = generation_config(max_new_tokens=9, window=True)
+    config = generation_config(max_new_tokens=9, window=True)
     for n in (3, 6):  # the last: the source, one token and the mask
-        assert len(generate(short, [[2] * n], ENDLESS, asked)[0]) == 9
+        assert len(generate(short, [[2] * n], ENDLESS, config)[0]) == 9
     with pytest.raises(ValueError, match="prompt 1 has 7 tokens, but the model only 6 positions"):
-        generate(short, [[2] * 7], ENDLESS, asked)
+        generate(short, [[2] * 7], ENDLESS, config)

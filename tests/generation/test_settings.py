@@ -142,8 +142,8 @@ def test_sample_frequencies_equal_probabilities(
     n = 4000
     row = torch.randn(1, 9, generator=torch.Generator().manual_seed(seed % 2**31))
     how = Sampling(temperature=temperature, top_k=k, top_p=p, min_p=low, typical_p=typical)
-    dice = [np.random.default_rng([seed, i]) for i in range(n)]
-    drawn = np.bincount(select_tokens(row.expand(n, -1), how, dice).numpy(), minlength=9)
+    generator = [np.random.default_rng([seed, i]) for i in range(n)]
+    drawn = np.bincount(select_tokens(row.expand(n, -1), how, generator).numpy(), minlength=9)
     share = how.probabilities(row)[0].double()
     expected = (share / share.sum()).numpy() * n
     assert (drawn[expected == 0] == 0).all()
@@ -155,8 +155,8 @@ def test_sample_frequencies_equal_probabilities(
 def test_no_token_is_selected_where_none_is_allowed() -> None:
     none = torch.tensor([[-torch.inf, -torch.inf], [-torch.inf, 0.0]])
     for by in (Greedy(), Sampling()):
-        dice = [np.random.default_rng(i) for i in range(2)]
-        assert select_tokens(none, by, dice).tolist() == [NO_TOKEN, 1]
+        generator = [np.random.default_rng(i) for i in range(2)]
+        assert select_tokens(none, by, generator).tolist() == [NO_TOKEN, 1]
 
 
 def test_named_settings_build_the_config() -> None:

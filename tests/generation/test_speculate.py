@@ -59,13 +59,13 @@ def test_greedy_text_is_equal_for_any_draft(family: str, models: dict, tmp_path:
 def test_text_ends_at_last_position_as_without_draft(models: dict, tmp_path: Path) -> None:
     reference, model = models["gpt2"]  # of 40 positions
     draft = DraftModel(model=disturbed(reference, tmp_path, 0.05))
-    for how in (
+    for config in (
         generation_config(max_new_tokens=6),
         generation_config(max_new_tokens=24, window=True),
     ):
         texts = prompts((40, 36))
-        assert generate(model, texts, SPECIAL, how, draft=draft) == generate(
-            model, texts, SPECIAL, how
+        assert generate(model, texts, SPECIAL, config, draft=draft) == generate(
+            model, texts, SPECIAL, config
         )
 
 
@@ -91,39 +91,39 @@ def test_samples_are_distributed_as_without_draft(models: dict, tmp_path: Path) 
     reference, model = models["gpt2"]
     small = replace(SPECIAL, vocab_size=4)
     prompt, n = [3, 1, 2], 150
-    how = generation_config(temperature=1.5, top_p=0.95, max_new_tokens=2)
-    assert isinstance(how.strategy, Sampling)
+    config = generation_config(temperature=1.5, top_p=0.95, max_new_tokens=2)
+    assert isinstance(config.strategy, Sampling)
     draft = DraftModel(model=disturbed(reference, tmp_path, 0.5), draft_tokens=2)
-    said = Counter(map(tuple, generate(model, [prompt] * n, small, how, draft=draft)))
+    generated = Counter(map(tuple, generate(model, [prompt] * n, small, config, draft=draft)))
     expected: dict[tuple[int, ...], float] = {(): 1.0}
     for _ in range(2):
         for before in list(expected):
             ids = torch.tensor([[*prompt, *before]])
             hidden = model.backbone(Batch(inputs=ids, visibility=Visibility(causal=True)))
             logits = model.language_head.logits(hidden[:, -1])[:, :4]
-            share = how.strategy.probabilities(logits)[0].double()
+            share = config.strategy.probabilities(logits)[0].double()
             mass = expected.pop(before)
             for token, p in enumerate((share / share.sum()).tolist()):
                 expected[*before, token] = mass * p
     assert sum(expected.values()) == pytest.approx(1)
     likely = {text: p * n for text, p in expected.items() if p * n >= 5}
     rest = n - sum(likely.values())
-    chi = sum((said[text] - e) ** 2 / e for text, e in likely.items())
+    chi = sum((generated[text] - e) ** 2 / e for text, e in likely.items())
     if rest > 5:
-        chi += (n - sum(said[text] for text in likely) - rest) ** 2 / rest
+        chi += (n - sum(generated[text] for text in likely) - rest) ** 2 / rest
     assert len(likely) > 4
     assert chi < len(likely) + 6 * (2 * len(likely)) ** 0.5  # six standard deviations
     assert 0.2 < draft.acceptance_rate < 0.95
-    assert not any(expected.get(text, 0) == 0 for text in said)
+    assert not any(expected.get(text, 0) == 0 for text in generated)
 
 
 def test_samples_depend_on_seed_and_prompt_only(models: dict, tmp_path: Path) -> None:
     reference, model = models["t5"]
     draft = DraftModel(model=disturbed(reference, tmp_path, 0.1))
-    how, texts = generation_config(temperature=1.0, max_new_tokens=9, seed=3), prompts((4, 9, 2))
-    together = generate(model, texts, SPECIAL, how, draft=draft)
-    assert [generate(model, [t], SPECIAL, how, draft=draft)[0] for t in texts] == together
-    other = generate(model, texts, SPECIAL, replace(how, seed=4), draft=draft)
+    config, texts = generation_config(temperature=1.0, max_new_tokens=9, seed=3), prompts((4, 9, 2))
+    together = generate(model, texts, SPECIAL, config, draft=draft)
+    assert [generate(model, [t], SPECIAL, config, draft=draft)[0] for t in texts] == together
+    other = generate(model, texts, SPECIAL, replace(config, seed=4), draft=draft)
     assert other != together
 
 

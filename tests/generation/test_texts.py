@@ -46,10 +46,10 @@ def test_greedy_text_without_repetition_equals_reference(family: str, models: di
 def test_forbidden_tokens_are_never_sampled(models: dict) -> None:
     _, model = models["gpt2"]
     small = replace(SPECIAL, vocab_size=20, end=7)
-    how = generation_config(
+    config = generation_config(
         temperature=3.0, no_repeat_ngram_size=1, min_new_tokens=6, max_new_tokens=12
     )
-    for text in generate(model, [[5, 6]] * 8, small, how):
+    for text in generate(model, [[5, 6]] * 8, small, config):
         assert len(set(text)) == len(text) >= 6
         assert not {5, 6} & set(text)
 
@@ -57,15 +57,15 @@ def test_forbidden_tokens_are_never_sampled(models: dict) -> None:
 @torch.no_grad()
 def greedy_by_hand(model: Model, prompt: list[int], n: int, room: int) -> list[int]:
     """Say n tokens, reading everything anew each time, and the last part where it is too long."""
-    read, said = list(prompt), list[int]()
-    while len(said) < n:
+    read, output = list(prompt), list[int]()
+    while len(output) < n:
         if len(read) > room:
-            read = read[-max(room // 2, room + 1 - (n - len(said))) :]
+            read = read[-max(room // 2, room + 1 - (n - len(output))) :]
         ids = torch.tensor([read])
         hidden = model.backbone(Batch(inputs=ids, visibility=Visibility(causal=True)))
-        said.append(int(model.language_head.logits(hidden[0, -1]).argmax()))
-        read.append(said[-1])
-    return said
+        output.append(int(model.language_head.logits(hidden[0, -1]).argmax()))
+        read.append(output[-1])
+    return output
 
 
 def test_window_slides_over_text_beyond_positions(models: dict) -> None:
@@ -73,8 +73,8 @@ def test_window_slides_over_text_beyond_positions(models: dict) -> None:
     texts = prompts((100, 38, 3, 41))
     for n in (1, 90):
         expected = [greedy_by_hand(model, text, n, 40) for text in texts]
-        how = generation_config(max_new_tokens=n, window=True)
-        assert generate(model, texts, SPECIAL, how) == expected
+        config = generation_config(max_new_tokens=n, window=True)
+        assert generate(model, texts, SPECIAL, config) == expected
     with pytest.raises(ValueError, match=r"prompt 1 has 100 tokens.*: `window` reads the last"):
         generate(model, texts, SPECIAL)
 
@@ -82,35 +82,35 @@ def test_window_slides_over_text_beyond_positions(models: dict) -> None:
 def test_window_changes_nothing_without_position_limit(models: dict) -> None:
     for _, model in models.values():
         texts = prompts((5, 9))
-        for how in (
+        for config in (
             generation_config(max_new_tokens=20),
             generation_config(max_new_tokens=20, temperature=1.0),
         ):
-            wide = replace(how, window=True)
-            assert generate(model, texts, SPECIAL, wide) == generate(model, texts, SPECIAL, how)
+            wide = replace(config, window=True)
+            assert generate(model, texts, SPECIAL, wide) == generate(model, texts, SPECIAL, config)
 
 
 def test_samples_in_a_window_do_not_depend_on_other_texts(models: dict) -> None:
     _, model = models["gpt2"]
-    texts, how = (
+    texts, config = (
         prompts((60, 38, 3)),
         generation_config(max_new_tokens=70, temperature=1.0, window=True),
     )
-    together = generate(model, texts, SPECIAL, how)
-    assert [generate(model, [text], SPECIAL, how)[0] for text in texts] == together
+    together = generate(model, texts, SPECIAL, config)
+    assert [generate(model, [text], SPECIAL, config)[0] for text in texts] == together
 
 
 @pytest.mark.parametrize("family", MODELS)
 def test_given_prefix_is_continued(family: str, models: dict) -> None:
     _, model = models[family]
     texts = prompts((9, 1, 6))
-    for how in (
+    for config in (
         generation_config(max_new_tokens=9),
         generation_config(max_new_tokens=9, beams=1, early_stopping=True),
     ):
-        whole = generate(model, texts, SPECIAL, how)
+        whole = generate(model, texts, SPECIAL, config)
         for cut in ((3, 3, 3), (1, 4, 0)):
-            begun = [said[:n] for said, n in zip(whole, cut, strict=True)]
-            rest = [said[n:] for said, n in zip(whole, cut, strict=True)]
-            found = generate(model, texts, SPECIAL, how, output_prefixes=begun)
-            assert [said[: len(r)] for said, r in zip(found, rest, strict=True)] == rest
+            started = [output[:n] for output, n in zip(whole, cut, strict=True)]
+            rest = [output[n:] for output, n in zip(whole, cut, strict=True)]
+            found = generate(model, texts, SPECIAL, config, output_prefixes=started)
+            assert [output[: len(r)] for output, r in zip(found, rest, strict=True)] == rest

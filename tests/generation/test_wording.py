@@ -24,22 +24,22 @@ def pieces(wording: TextStreamer, said: Sequence[int]) -> list[str]:
 
 
 def test_stop_string_ends_text_at_any_token_boundary() -> None:
-    said = list(b"one. two\n\nthree\n\nfour")
+    output = list(b"one. two\n\nthree\n\nfour")
     for stop, expected in (
         (("\n\n",), "one. two"),
         (("three", "two"), "one. "),
         (("o",), ""),
-        (("never",), spelled(said)),
-        (("\n\n\n",), spelled(said)),
-        ((), spelled(said)),
+        (("never",), spelled(output)),
+        (("\n\n\n",), spelled(output)),
+        ((), spelled(output)),
     ):
         wording = TextStreamer(spelled, stop)
-        assert wording.final_text(said) == expected
-        ends = [n for n in range(len(said) + 1) if wording.is_finished(said[:n])]
-        whole = expected == spelled(said)
-        assert ends == ([] if whole else list(range(ends[0], len(said) + 1)))
+        assert wording.final_text(output) == expected
+        ends = [n for n in range(len(output) + 1) if wording.is_finished(output[:n])]
+        whole = expected == spelled(output)
+        assert ends == ([] if whole else list(range(ends[0], len(output) + 1)))
         if not whole:  # it ends with the last token of the stop string, not later
-            assert any(spelled(said[: ends[0]]) == expected + one for one in stop)
+            assert any(spelled(output[: ends[0]]) == expected + one for one in stop)
 
 
 @example(text="aba", stop=["aba", "b"])
@@ -49,9 +49,9 @@ def test_stop_string_ends_text_at_any_token_boundary() -> None:
 )
 def test_streamed_pieces_concatenate_to_the_text(text: str, stop: list[str]) -> None:
     wording = TextStreamer(spelled, tuple(stop))
-    said = list(text.encode())
-    over = next((n for n in range(len(said) + 1) if wording.is_finished(said[:n])), len(said))
-    grown = pieces(wording, said[:over])
+    ids = list(text.encode())
+    over = next((n for n in range(len(ids) + 1) if wording.is_finished(ids[:n])), len(ids))
+    grown = pieces(wording, ids[:over])
     for before, after in pairwise(grown):
         assert after.startswith(before)
     # The stop string that is whole first counts, even if another one began before it.
@@ -63,8 +63,8 @@ def test_streamed_pieces_concatenate_to_the_text(text: str, stop: list[str]) -> 
 
 def test_multi_byte_characters_are_streamed_whole() -> None:
     wording = TextStreamer(spelled)
-    said = list("é☃".encode())
-    assert pieces(wording, said) == ["", "é", "é", "é", "é☃", "é☃"]
+    ids = list("é☃".encode())
+    assert pieces(wording, ids) == ["", "é", "é", "é", "é☃", "é☃"]
     assert pieces(wording, [*b"a", 0xE2, 0x98]) == ["a", "a", "a", "a�"]
 
 
@@ -74,10 +74,10 @@ def test_multi_byte_characters_are_streamed_whole() -> None:
 def test_pieces_of_any_tokens_concatenate_to_the_text(family: str, data: st.DataObject) -> None:
     known = tokenizer(family)
     some = st.integers(0, known.vocab_size - 1).filter(lambda i: i not in known.special_ids.all_ids)
-    said = data.draw(st.lists(some, max_size=12))
+    output = data.draw(st.lists(some, max_size=12))
     wording = TextStreamer(known.decode)
     shown = ""
-    for now in pieces(wording, said):
+    for now in pieces(wording, output):
         if now.startswith(shown):
             shown = now
-    assert shown == known.decode(said)
+    assert shown == known.decode(output)

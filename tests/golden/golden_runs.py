@@ -213,23 +213,23 @@ def texts(folder: Path) -> dict[str, Path]:
 
 def pretrain(run: Golden, text: Path, out: Path, *, resume: bool = False) -> None:
     """Make one run, or go on with it."""
-    told: dict[str, Any] = {
+    output: dict[str, Any] = {
         "data": text, "out": out, "changes": [_changes(run)], "resume": resume, "threads": 1,
         "quiet": True,
     }  # fmt: skip
     if run.steps is not None:
-        told["steps"] = run.steps
-    unmask.pretrain(run.card, **_named(told, PRETRAIN))
+        output["steps"] = run.steps
+    unmask.pretrain(run.card, **_named(output, PRETRAIN))
 
 
 def finetune(run: Golden, files: Mapping[str, Path], base: Path, out: Path) -> None:
     """Fine-tune a run for so many steps."""
     train = files["tagged.conll" if run.finetune["task"] == "tag" else "labelled.tsv"]
-    told: dict[str, Any] = {
+    output: dict[str, Any] = {
         **run.finetune, "train": train, "dev": train, "out": out, "epochs": STEPS * 8 / 80,
         "batch": 8, "learning_rate": 3e-3, "precision": "float32", "terminal": None,
     }  # fmt: skip
-    unmask.finetune(base, **_named(told, FINETUNE))
+    unmask.finetune(base, **_named(output, FINETUNE))
 
 
 def stopped(begin: Callable[[], object], out: Path) -> int:
@@ -318,13 +318,13 @@ def processor() -> str:
     """Name this machine's processor, with what torch makes of it."""
     path, name = Path("/proc/cpuinfo"), platform.processor() or platform.machine()
     if path.is_file():
-        said = dict(
+        content = dict(
             (part.strip() for part in line.split(":", 1))
             for line in path.read_text().splitlines()
             if ":" in line
         )
         keys = ("model name", "cpu family", "model")
-        name = " ".join(said[key] for key in keys if key in said) or name
+        name = " ".join(content[key] for key in keys if key in content) or name
     return f"{name}, {torch.backends.cpu.get_cpu_capability()}"
 
 

@@ -66,17 +66,17 @@ def test_quick_thoughts_loss_equals_formula(how: str) -> None:
     scores = vectors[:, : D // 2] @ vectors[:, D // 2 :].T
     beside = {0: [1], 1: [0, 2], 2: [1], 4: [5], 5: [4]}
     lost, right = 0.0, 0
-    for i, wanted in beside.items():
+    for i, expected in beside.items():
         others = [j for j in range(len(PLACES)) if j != i]
         total = math.log(sum(math.exp(scores[i, j]) for j in others))
-        lost += sum(total - scores[i, j] for j in wanted) / len(wanted)
-        right += max(others, key=lambda j, i=i: scores[i, j]) in wanted
-    said = head(hidden, batch(), return_logits=True)
-    term = said.terms["sentences_found"]
+        lost += sum(total - scores[i, j] for j in expected) / len(expected)
+        right += max(others, key=lambda j, i=i: scores[i, j]) in expected
+    prediction = head(hidden, batch(), return_logits=True)
+    term = prediction.terms["sentences_found"]
     assert float(term.total) == pytest.approx(lost, rel=1e-5)
     assert (term.count, int(term.n_correct)) == (5, right)
     assert head.count_targets(batch()) == {"sentences_found": 5}
-    found = said.logits["sentences_found"]
+    found = prediction.logits["sentences_found"]
     assert torch.isinf(found.diagonal()).all()
     np.testing.assert_allclose(found.numpy()[0, 1:], scores[0, 1:], rtol=1e-4, atol=1e-5)
 
@@ -99,12 +99,12 @@ def test_skip_thoughts_loss_equals_formula() -> None:
 
     sums = {"following": [0.0, 0], "preceding": [0.0, 0]}
     for i, j in FOLLOWED:
-        for name, decoder, said, knows in (
+        for name, decoder, output, knows in (
             ("following", head.following, j, i),
             ("preceding", head.preceding, i, j),
         ):
             row, _, b = PLACES[knows]
-            found = lost(decoder, *PLACES[said], hidden[row, b - 1])
+            found = lost(decoder, *PLACES[output], hidden[row, b - 1])
             sums[name] = [x + y for x, y in zip(sums[name], found, strict=True)]
     terms = made(given).terms
     assert head.count_targets(given) == {name: n for name, (_, n) in sums.items()}
@@ -124,15 +124,15 @@ def test_decoder_sees_words_before_and_neighboring_sentence_only() -> None:
         after = made(replace(given, inputs=ids), return_logits=True).logits
         for name, pairs in order.items():
             moved = (after[name] != before[name]).any(1).tolist()
-            wanted = list[bool]()
-            for said, knows in sorted(pairs):
-                own, (other, a, b) = PLACES[said], PLACES[knows]
-                told = row == other and a <= column < b
-                wanted += [
-                    told or (row == own[0] and own[1] <= column <= i)
+            expected = list[bool]()
+            for output, knows in sorted(pairs):
+                own, (other, a, b) = PLACES[output], PLACES[knows]
+                result = row == other and a <= column < b
+                expected += [
+                    result or (row == own[0] and own[1] <= column <= i)
                     for i in range(own[1], own[2] - 1)
                 ]
-            assert moved == wanted
+            assert moved == expected
 
 
 @pytest.mark.parametrize("spec", [SkipThoughts(), QuickThoughts()], ids=str)

@@ -30,7 +30,7 @@ SMALL = ElmoArchitecture(
 )  # fmt: skip
 
 
-def asked(text: str):
+def make_example(text: str):
     return BidirectionalWordLM()(TEXT.encode(text), TEXT.special_ids, np.random.default_rng(0))
 
 
@@ -42,11 +42,11 @@ def built(**changes) -> Model:
 
 
 def test_each_word_is_predicted_at_its_first_byte() -> None:
-    example = asked("the odd king")
+    example = make_example("the odd king")
     known = TEXT.special_ids.output_vocabulary
-    places = np.flatnonzero(example.targets != IGNORE_INDEX)
-    assert places.tolist() == [1, 4, 7]
-    assert known.pieces(example.targets[places].tolist()) == ["the", "<UNK>", "king"]
+    positions = np.flatnonzero(example.targets != IGNORE_INDEX)
+    assert positions.tolist() == [1, 4, 7]
+    assert known.pieces(example.targets[positions].tolist()) == ["the", "<UNK>", "king"]
     assert example.feature(SubwordTargets).position_of.tolist() == [
         IGNORE_INDEX,
         1,
@@ -66,7 +66,7 @@ def test_each_word_is_predicted_at_its_first_byte() -> None:
     objective = BidirectionalWordLM()
     assert objective.max_text_length(12, TEXT.special_ids) == 10
     assert objective.max_example_length(np.array([10]), TEXT.special_ids).tolist() == [12]
-    assert not (asked("").targets != IGNORE_INDEX).any()
+    assert not (make_example("").targets != IGNORE_INDEX).any()
 
 
 def test_truncated_words_and_special_tokens_are_no_targets() -> None:
@@ -91,7 +91,7 @@ def test_truncated_words_and_special_tokens_are_no_targets() -> None:
 
 
 def test_display_shows_words_no_direction_has_seen() -> None:
-    shown = explain_example(asked("the odd king"), TEXT, BidirectionalWordLM())
+    shown = explain_example(make_example("the odd king"), TEXT, BidirectionalWordLM())
     assert [cell.target for cell in shown.inputs if cell.target] == ["the", "<UNK>", "king"]
     roles = [cell.role for cell in shown.inputs]
     assert roles == ["special", *["unseen"] * 10, "special"]
@@ -101,20 +101,22 @@ def test_display_shows_words_no_direction_has_seen() -> None:
 @pytest.mark.parametrize("cutoffs", [(), (4,)])
 def test_both_directions_predict_the_word_between(cutoffs: tuple[int, ...]) -> None:
     model = built(cutoffs=cutoffs)
-    batch = pad_examples([asked("the old king"), asked("the queen said")], TEXT.special_ids)
+    batch = pad_examples(
+        [make_example("the old king"), make_example("the queen said")], TEXT.special_ids
+    )
     head = model.heads["both_sides"]
     prediction = model(batch, return_logits=True)
     term = prediction.terms["both_sides"]
     assert (term.count, model.count_targets(batch)) == (12, {"both_sides": 12})
-    said = prediction.logits["both_sides"]
+    logits = prediction.logits["both_sides"]
     targets = batch.targets.flatten()[batch.target_positions].repeat(2)
-    torch.testing.assert_close(term.total, F.cross_entropy(said, targets, reduction="sum"))
+    torch.testing.assert_close(term.total, F.cross_entropy(logits, targets, reduction="sum"))
     # Before "old" stands "the", behind it "king", in the states of all that they have read.
     hidden = model.hidden_states(batch.without(TwoStream))
-    place = int(batch.target_positions[1])
-    before, after = hidden[0, place - 1, :6], hidden[0, place + 3, 6:]
-    torch.testing.assert_close(said[1], head.names.logits(before))
-    torch.testing.assert_close(said[7], head.names.logits(after))
+    position = int(batch.target_positions[1])
+    before, after = hidden[0, position - 1, :6], hidden[0, position + 3, 6:]
+    torch.testing.assert_close(logits[1], head.names.logits(before))
+    torch.testing.assert_close(logits[7], head.names.logits(after))
     names = {name.split(".")[2] for name in model.trained_weights() if name.startswith("heads.")}
     assert names == {"table", "names"}
     assert model.flops(20, 0.2) > 0
@@ -122,7 +124,7 @@ def test_both_directions_predict_the_word_between(cutoffs: tuple[int, ...]) -> N
 
 def test_text_is_memorized() -> None:
     model = built()
-    batch = pad_examples([asked("the old king said: the old queen")], TEXT.special_ids)
+    batch = pad_examples([make_example("the old king said: the old queen")], TEXT.special_ids)
     optimizer = torch.optim.Adam(model.parameters(), 0.02)
     for _ in range(60):
         term = model(batch).terms["both_sides"]
@@ -134,7 +136,7 @@ def test_text_is_memorized() -> None:
 
 def test_leaking_networks_are_refused() -> None:
     model = built()
-    batch = pad_examples([asked("the king")], TEXT.special_ids)
+    batch = pad_examples([make_example("the king")], TEXT.special_ids)
     with pytest.raises(ValueError, match="do not see the targets"):
         model(batch.without(TwoStream))
     assert not model(Batch(inputs=batch.inputs)).terms

@@ -14,10 +14,10 @@ A = Architecture(vocab_size=V, d_model=16, n_layers=1, n_heads=2, d_ff=16)
 
 
 def test_spans_of_positions_know_their_boundaries() -> None:
-    before, after, place = span_of_position(torch.tensor([2, 3, 4, 7, 11, 12]))
+    before, after, position = span_of_position(torch.tensor([2, 3, 4, 7, 11, 12]))
     assert before.tolist() == [1, 1, 1, 6, 10, 10]
     assert after.tolist() == [5, 5, 5, 8, 13, 13]
-    assert place.tolist() == [0, 1, 2, 0, 0, 1]
+    assert position.tolist() == [0, 1, 2, 0, 0, 1]
     assert [x.tolist() for x in span_of_position(torch.tensor([], dtype=torch.int64))] == [
         [],
         [],
@@ -36,8 +36,8 @@ def test_span_boundary_loss_equals_paper() -> None:
     targets = torch.full((2, 9), IGNORE_INDEX)
     targets[0, 2:6] = torch.randint(5, V, (4,))  # four tokens: the last is too far in
     targets[1, 1], targets[1, 7] = 8, 9
-    asked = (targets.flatten() != IGNORE_INDEX).nonzero()[:, 0]
-    batch = Batch(inputs=inputs, targets=targets, target_positions=asked)
+    is_target = (targets.flatten() != IGNORE_INDEX).nonzero()[:, 0]
+    batch = Batch(inputs=inputs, targets=targets, target_positions=is_target)
     term = m(batch).terms["boundary"]
     head, hidden = m.heads["boundary"], m.hidden_states(batch).double()
     weights = {n: p.detach().double() for n, p in head.named_parameters()}
@@ -49,10 +49,10 @@ def test_span_boundary_loss_equals_paper() -> None:
         return F.layer_norm(x, (16,), *norm, eps=1e-12)
 
     lost, n = 0.0, 0
-    for row, (begin, end) in ((0, (2, 6)), (1, (1, 2)), (1, (7, 8))):
-        for i in range(begin, min(end, begin + 3)):
-            place = weights["places.weight"][i - begin]
-            x = torch.cat((hidden[row, begin - 1], hidden[row, end], place))
+    for row, (start, end) in ((0, (2, 6)), (1, (1, 2)), (1, (7, 8))):
+        for i in range(start, min(end, start + 3)):
+            position = weights["places.weight"][i - start]
+            x = torch.cat((hidden[row, start - 1], hidden[row, end], position))
             scores = table @ layer(layer(x, "first"), "second") + weights["bias"]
             lost -= scores.log_softmax(-1)[targets[row, i]].item()
             n += 1

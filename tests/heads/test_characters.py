@@ -49,12 +49,12 @@ def model(**changes) -> tuple[Model, AutoregressiveCharactersHead]:
 def texts() -> Batch:
     def one(text: str, asked: list[int], turns: list[int]) -> Example:
         ids = np.array([ord(c) for c in text])
-        targets, turn = np.full(len(ids), IGNORE_INDEX), np.zeros(len(ids), np.int64)
-        targets[asked], turn[asked] = ids[asked], turns
+        targets, prediction_order = np.full(len(ids), IGNORE_INDEX), np.zeros(len(ids), np.int64)
+        targets[asked], prediction_order[asked] = ids[asked], turns
         return Example(
             inputs=np.where(targets != IGNORE_INDEX, MASK, ids),
             targets=targets,
-            features=(PredictionOrder(turn),),
+            features=(PredictionOrder(prediction_order),),
         )
 
     examples = [one("The old king.", [4, 5, 6, 12], [2, 0, 3, 1]), one("A 👑.", [2], [0])]
@@ -74,15 +74,19 @@ def by_formula(
         x = (x - x.mean()) / (x.var(unbiased=False) + 1e-12).sqrt()
         return x * weights[f"{name}.weight"] + weights[f"{name}.bias"]
 
-    def joined(place, character: int):
+    def joined(position, character: int):
         vector = head._table[0](torch.tensor(character)).double()
-        both = torch.cat((vector, place))
+        both = torch.cat((vector, position))
         return norm("join_norm", torch.nn.functional.gelu(linear("join", both)))
 
-    said = []
-    for place, turn in zip(y.double(), turns, strict=True):
-        asking = joined(place, MASK)
-        before = [joined(p, i) for p, i, t in zip(y.double(), ids, turns, strict=True) if t < turn]
+    output = []
+    for position, prediction_order in zip(y.double(), turns, strict=True):
+        asking = joined(position, MASK)
+        before = [
+            joined(p, i)
+            for p, i, t in zip(y.double(), ids, turns, strict=True)
+            if t < prediction_order
+        ]
         context = torch.stack([*before, asking])
         heads = []
         for h in range(2):
@@ -92,8 +96,8 @@ def by_formula(
             heads.append((k @ q / 8**0.5).softmax(0) @ v)
         x = norm("attention_norm.after", asking + linear("attention.o", torch.cat(heads)))
         inner = linear("feed_forward.down", torch.nn.functional.gelu(linear("feed_forward.up", x)))
-        said.append(linear("out", norm("feed_forward_norm.after", x + inner)))
-    return torch.stack(said)
+        output.append(linear("out", norm("feed_forward_norm.after", x + inner)))
+    return torch.stack(output)
 
 
 @torch.no_grad()
@@ -105,8 +109,8 @@ def test_scores_and_loss_equal_formula() -> None:
     first = by_formula(head, hidden[0, [4, 5, 6, 12]], [ord(c) for c in "old."], [2, 0, 3, 1])
     second = by_formula(head, hidden[1, [2]], [0x1F451], [0])
     expected = torch.cat((first, second))
-    said = prediction.logits["characters"].double()
-    assert float((said - expected).abs().max() / expected.abs().max()) < 1e-5
+    logits = prediction.logits["characters"].double()
+    assert float((logits - expected).abs().max() / expected.abs().max()) < 1e-5
     buckets = torch.tensor([ord(c) % 64 for c in "old."] + [0x1F451 % 64])
     loss = torch.nn.functional.cross_entropy(expected, buckets)
     assert float(prediction.loss) == pytest.approx(float(loss), rel=1e-5)
@@ -116,26 +120,30 @@ def test_scores_and_loss_equal_formula() -> None:
 
 def test_position_sees_only_characters_earlier_in_prediction_order() -> None:
     _, head = model()
-    n, turn = 5, torch.tensor([3, 0, 4, 1, 2])
+    n, prediction_order = 5, torch.tensor([3, 0, 4, 1, 2])
     y, characters = torch.randn(n, 16), torch.arange(n) + 97
-    said = head.condition_on_predicted(y, characters, turn, torch.zeros(n, dtype=torch.long), 1)
+    output = head.condition_on_predicted(
+        y, characters, prediction_order, torch.zeros(n, dtype=torch.long), 1
+    )
     for changed in range(n):
         other = characters.clone()
         other[changed] += 20
-        again = head.condition_on_predicted(y, other, turn, torch.zeros(n, dtype=torch.long), 1)
-        moved = (said - again).abs().sum(-1) > 1e-6
-        assert torch.equal(moved, turn > turn[changed])
+        again = head.condition_on_predicted(
+            y, other, prediction_order, torch.zeros(n, dtype=torch.long), 1
+        )
+        moved = (output - again).abs().sum(-1) > 1e-6
+        assert torch.equal(moved, prediction_order > prediction_order[changed])
 
 
 @torch.no_grad()
 def test_texts_in_a_row_are_independent() -> None:
     whole, _ = model()
     batch = texts()
-    said = whole(batch, return_logits=True).logits["characters"]
+    logits = whole(batch, return_logits=True).logits["characters"]
     targets = batch.targets.clone()
     targets[1, 2] = ord("x")
     again = whole(replace(batch, targets=targets), return_logits=True).logits["characters"]
-    assert torch.equal(said, again)
+    assert torch.equal(logits, again)
 
 
 def test_no_targets_give_no_loss() -> None:
@@ -174,8 +182,8 @@ def test_head_needs_prediction_order_and_hash_embeddings() -> None:
 
 
 def test_few_texts_are_memorized() -> None:
-    known = train_tokenizer(TokenizerSpec(CodePoints(), CANINE), [])
-    rows = [known.encode(f"The {who} saw 👑 in the {where}.") for who, where in PLACES]
+    tokenizer = train_tokenizer(TokenizerSpec(CodePoints(), CANINE), [])
+    rows = [tokenizer.encode(f"The {who} saw 👑 in the {where}.") for who, where in PLACES]
     architecture = replace(SMALL, d_model=32, dropout=0.0, attention_dropout=0.0)
     whole = Model(architecture, {"characters": AutoregressiveCharacters()}).initialize(0).train()
     optimizer = torch.optim.AdamW(whole.parameters(), 3e-3)
@@ -183,7 +191,7 @@ def test_few_texts_are_memorized() -> None:
     for step in range(150):
         drawn = np.random.default_rng(step)
         batch = pad_examples(
-            [CANINE_C(row, known.special_ids, drawn) for row in rows], known.special_ids
+            [CANINE_C(row, tokenizer.special_ids, drawn) for row in rows], tokenizer.special_ids
         )
         loss = whole(batch).loss
         optimizer.zero_grad()

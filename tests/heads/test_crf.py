@@ -12,7 +12,7 @@ from unmask.heads.tagging.crf import BOUNDARY, CRF
 CLOSE = 1e-4  # float32, sums of a few hundred terms near 10
 
 
-def drawn(n_labels, seed, impossible=()):
+def random_crf(n_labels, seed, impossible=()):
     torch.manual_seed(seed)
     crf = CRF(n_labels, impossible)
     for p in crf.parameters():
@@ -24,9 +24,9 @@ def total(crf, scores, path):
     """The score of a sequence, as the paper defines it."""
     if not path:
         return 0.0
-    said = sum(float(scores[i, label]) for i, label in enumerate(path))
+    output = sum(float(scores[i, label]) for i, label in enumerate(path))
     steps = sum(float(crf.transitions[a, b]) for a, b in pairwise(path))
-    return said + steps + float(crf.begin[path[0]]) + float(crf.end[path[-1]])
+    return output + steps + float(crf.begin[path[0]]) + float(crf.end[path[-1]])
 
 
 def every(n_labels, n):
@@ -42,7 +42,7 @@ cases = st.tuples(
 @given(cases)
 def test_likelihoods_marginals_and_paths_equal_enumeration(case) -> None:
     n_labels, lengths, seed = case
-    crf = drawn(n_labels, seed).requires_grad_(False)
+    crf = random_crf(n_labels, seed).requires_grad_(False)
     t = max(*lengths, 1)
     scores = 2 * torch.randn(len(lengths), t, n_labels)
     labels = torch.randint(0, n_labels, (len(lengths), t))
@@ -63,21 +63,21 @@ def test_likelihoods_marginals_and_paths_equal_enumeration(case) -> None:
             for label in range(n_labels):
                 share = sum(float(s) for s, p in zip(shares, paths, strict=True) if p[i] == label)
                 assert float(marginals[b, i, label].exp()) == pytest.approx(share, abs=CLOSE)
-        said = total(crf, scores[b], tuple(best[b, :n].tolist()))
-        assert said == pytest.approx(float(totals.max()), abs=CLOSE)
+        log_likelihood = total(crf, scores[b], tuple(best[b, :n].tolist()))
+        assert log_likelihood == pytest.approx(float(totals.max()), abs=CLOSE)
 
 
 def test_sequence_probabilities_sum_to_one() -> None:
-    crf = drawn(3, 0)
+    crf = random_crf(3, 0)
     scores = torch.randn(1, 4, 3)
     labels = torch.tensor(every(3, 4))
     many = scores.expand(len(labels), -1, -1)
-    said = crf.log_likelihood(many, labels, torch.full((len(labels),), 4))
-    assert float(said.detach().exp().sum()) == pytest.approx(1, abs=1e-5)
+    likelihoods = crf.log_likelihood(many, labels, torch.full((len(labels),), 4))
+    assert float(likelihoods.detach().exp().sum()) == pytest.approx(1, abs=1e-5)
 
 
 def test_marginals_are_gradients_of_the_log_partition() -> None:
-    crf = drawn(3, 1)
+    crf = random_crf(3, 1)
     scores = torch.randn(2, 5, 3, requires_grad=True)
     lengths = torch.tensor([5, 3])
     (gradient,) = torch.autograd.grad(crf.log_partition(scores, lengths).sum(), scores)
@@ -93,14 +93,14 @@ def test_labels_are_independent_at_initialization() -> None:
     lengths = torch.tensor([6, 6])
     logs = scores.log_softmax(-1)
     expected = logs.gather(2, labels[..., None]).sum((1, 2))
-    said = crf.log_likelihood(scores, labels, lengths).detach()
-    assert torch.allclose(said, expected, atol=1e-5)
+    likelihoods = crf.log_likelihood(scores, labels, lengths).detach()
+    assert torch.allclose(likelihoods, expected, atol=1e-5)
     assert torch.allclose(crf.log_marginals(scores, lengths).detach(), logs, atol=1e-5)
     assert torch.equal(crf.decode(scores, lengths), scores.argmax(-1))
 
 
 def test_padding_after_a_sequence_changes_nothing() -> None:
-    crf = drawn(3, 2)
+    crf = random_crf(3, 2)
     scores, labels = torch.randn(2, 3, 3), torch.randint(0, 3, (2, 3))
     lengths = torch.tensor([3, 2])
     longer = torch.cat([scores, torch.full((2, 4, 3), 1e6)], 1)
@@ -116,7 +116,7 @@ def test_padding_after_a_sequence_changes_nothing() -> None:
 
 
 def test_gradients_equal_finite_differences_and_stay_finite() -> None:
-    crf = drawn(3, 3)
+    crf = random_crf(3, 3)
     scores = torch.randn(2, 4, 3, requires_grad=True)
     labels, lengths = torch.randint(0, 3, (2, 4)), torch.tensor([4, 0])
     loss = -crf.log_likelihood(scores, labels, lengths).sum()
@@ -144,7 +144,7 @@ BIO = ((BOUNDARY, 2), (0, 2))
 @settings(max_examples=25)
 @given(st.lists(st.integers(1, 4), min_size=1, max_size=3), st.integers(0, 10**6))
 def test_decoding_finds_the_best_allowed_sequence(lengths, seed) -> None:
-    crf = drawn(3, seed, BIO).requires_grad_(False)
+    crf = random_crf(3, seed, BIO).requires_grad_(False)
     scores = 3 * torch.randn(len(lengths), max(lengths), 3)
     best = crf.decode(scores, torch.tensor(lengths))
     for b, n in enumerate(lengths):
@@ -175,8 +175,8 @@ def test_decoding_breaks_fewest_constraints_if_none_is_allowed() -> None:
 def test_forbidden_labels_have_finite_log_likelihood() -> None:
     crf = CRF(3, BIO)
     labels = torch.tensor([[2, 0, 2]])
-    said = crf.log_likelihood(torch.randn(1, 3, 3), labels, torch.tensor([3]))
-    assert -20 < float(said.detach()) < 0
+    likelihoods = crf.log_likelihood(torch.randn(1, 3, 3), labels, torch.tensor([3]))
+    assert -20 < float(likelihoods.detach()) < 0
 
 
 def test_transition_with_unknown_label_is_refused() -> None:

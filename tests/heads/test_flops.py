@@ -66,11 +66,18 @@ def test_flops_of_character_head() -> None:
     assert isinstance(head, AutoregressiveCharactersHead)
     rows, length, asked = 3, 40, 10  # in each row
     y = torch.zeros(rows * asked, a.d_model)
-    turn, row = torch.arange(asked).repeat(rows), torch.arange(rows).repeat_interleave(asked)
-    said = counted(
-        lambda: head.out(head.condition_on_predicted(y, torch.full_like(turn, 65), turn, row, rows))
+    prediction_order, row = (
+        torch.arange(asked).repeat(rows),
+        torch.arange(rows).repeat_interleave(asked),
     )
-    assert said == pytest.approx(rows * length * head.flops(length, asked / length))
+    output = counted(
+        lambda: head.out(
+            head.condition_on_predicted(
+                y, torch.full_like(prediction_order, 65), prediction_order, row, rows
+            )
+        )
+    )
+    assert output == pytest.approx(rows * length * head.flops(length, asked / length))
 
 
 @pytest.mark.parametrize("name", ["bert-tiny", "gpt2", "canine-mini", "canine-s-mini", "t5-small"])

@@ -39,9 +39,9 @@ def batch(b: int = 3, t: int = 12) -> Batch:
     hidden = (torch.rand(b, t) < 0.4) & (document >= 0)
     targets = torch.where(hidden, inputs, IGNORE_INDEX)
     inputs = torch.where(hidden, 4, inputs)
-    asked = (targets.flatten() != IGNORE_INDEX).nonzero()[:, 0]
+    is_target = (targets.flatten() != IGNORE_INDEX).nonzero()[:, 0]
     visibility = Visibility(document=document)
-    return Batch(inputs=inputs, visibility=visibility, targets=targets, target_positions=asked)
+    return Batch(inputs=inputs, visibility=visibility, targets=targets, target_positions=is_target)
 
 
 def model(sharing: str = "all", **heads) -> Model:
@@ -67,47 +67,48 @@ def test_samples_follow_generator_probabilities() -> None:
     head = model().heads["generator"]
     head.language.bias.data[:] = torch.randn(V)
     hidden = torch.randn(1, head.network.a.d_model)
-    shares = head.language.logits(hidden).softmax(-1)[0].detach()
+    probabilities = head.language.logits(hidden).softmax(-1)[0].detach()
     drawn = head._sample_tokens(hidden.expand(40_000, -1))
     seen = torch.bincount(drawn, minlength=V) / 40_000
-    assert float((seen - shares).abs().max()) < 0.01
+    assert float((seen - probabilities).abs().max()) < 0.01
 
 
 def test_correct_sample_is_not_a_replacement() -> None:
     m, b = model(), batch()
     m.heads["generator"]._sample_tokens = lambda hidden: b.targets.flatten()[b.target_positions]
-    said = m(b, return_logits=True)
-    scores, real = said.logits["replaced"], b.visibility.document >= 0
+    prediction = m(b, return_logits=True)
+    scores, real = prediction.logits["replaced"], b.visibility.document >= 0
     expected = F.softplus(scores.double())[real].sum()  # nothing is replaced
-    torch.testing.assert_close(said.terms["replaced"].total.double(), expected)
+    torch.testing.assert_close(prediction.terms["replaced"].total.double(), expected)
 
 
 def test_loss_equals_paper() -> None:
     m, b = model(), batch()
     torch.manual_seed(1)
-    said = m(b, return_logits=True)
+    prediction = m(b, return_logits=True)
     torch.manual_seed(1)
     read, _ = m.heads["generator"].corrupt(b)
     total = right = 0.0
     for row in range(3):
-        for place in range(b.inputs.shape[1]):
-            if b.visibility.document[row, place] < 0:
+        for position in range(b.inputs.shape[1]):
+            if b.visibility.document[row, position] < 0:
                 continue
-            x = said.logits["replaced"][row, place].item()
+            x = prediction.logits["replaced"][row, position].item()
             fake = bool(
-                read.inputs[row, place] != read.feature(GeneratorInputs).original_ids[row, place]
+                read.inputs[row, position]
+                != read.feature(GeneratorInputs).original_ids[row, position]
             )
             p = 1 / (1 + math.exp(-x))
             total -= math.log(p if fake else 1 - p)
             right += (x > 0) == fake
-    term = said.terms["replaced"]
+    term = prediction.terms["replaced"]
     assert term.total.item() == pytest.approx(total, rel=1e-5)
     assert (term.count, int(term.n_correct)) == (12 + 9 + 4, right)
-    assert m.count_targets(b) == {name: t.count for name, t in said.terms.items()}
+    assert m.count_targets(b) == {name: t.count for name, t in prediction.terms.items()}
     masked = F.cross_entropy(
-        said.logits["masked"].double(), b.targets.flatten()[b.target_positions]
+        prediction.logits["masked"].double(), b.targets.flatten()[b.target_positions]
     )
-    torch.testing.assert_close(said.loss.double(), masked + 50 * total / 25)
+    torch.testing.assert_close(prediction.loss.double(), masked + 50 * total / 25)
 
 
 @pytest.mark.parametrize("sharing", SHARINGS)
@@ -165,22 +166,24 @@ def test_corrective_lm_equals_paper() -> None:
     specs = {"generator": Generator(width_factor=0.5), "corrected": CorrectiveLM()}
     m, b = Model(A, specs).initialize(3).train(), batch()
     torch.manual_seed(1)
-    said = m(b, return_logits=True)
+    prediction = m(b, return_logits=True)
     torch.manual_seed(1)
     read, _ = m.heads["generator"].corrupt(b)
     copy = m.heads["corrected"].copy(m.hidden_states(read))[..., 0].double().sigmoid()
-    shares = said.logits["corrected"].double().softmax(-1)
+    probabilities = prediction.logits["corrected"].double().softmax(-1)
     there = read.inputs == read.feature(GeneratorInputs).original_ids
     lost = 0.0
-    for n, place in enumerate(b.target_positions.tolist()):
-        row, column = divmod(place, b.inputs.shape[1])
+    for n, position in enumerate(b.target_positions.tolist()):
+        row, column = divmod(position, b.inputs.shape[1])
         c, x = copy[row, column], int(read.feature(GeneratorInputs).original_ids[row, column])
-        lost -= torch.log(c * float(there[row, column]) + (1 - c) * shares[n, x]).item()
-    assert said.terms["corrected"].total.item() == pytest.approx(lost, rel=1e-5)
+        lost -= torch.log(c * float(there[row, column]) + (1 - c) * probabilities[n, x]).item()
+    assert prediction.terms["corrected"].total.item() == pytest.approx(lost, rel=1e-5)
     real = b.visibility.document >= 0
     chance = torch.where(there, copy, 1 - copy)[real]
-    assert said.terms["copied"].total.item() == pytest.approx(-chance.log().sum().item(), rel=1e-5)
-    assert m.count_targets(b) == {name: t.count for name, t in said.terms.items()}
+    assert prediction.terms["copied"].total.item() == pytest.approx(
+        -chance.log().sum().item(), rel=1e-5
+    )
+    assert m.count_targets(b) == {name: t.count for name, t in prediction.terms.items()}
 
 
 def test_language_loss_does_not_change_copy_probability() -> None:

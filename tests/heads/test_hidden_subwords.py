@@ -58,8 +58,8 @@ def test_scores_and_loss_equal_formula() -> None:
     prediction = whole(batch, return_logits=True)
     y = whole.hidden_states(batch).double()[[0, 0, 1], [5, 12, 2]]
     expected = y @ head.out.weight.double().T + head.out.bias.double()
-    said = prediction.logits["subwords"].double()
-    assert float((said - expected).abs().max() / expected.abs().max()) < 1e-5
+    logits = prediction.logits["subwords"].double()
+    assert float((logits - expected).abs().max() / expected.abs().max()) < 1e-5
     likely = expected.exp() / expected.exp().sum(-1, keepdim=True)
     loss = -likely[[0, 1, 2], [7, 3, 10]].log().mean()
     assert float(prediction.loss) == pytest.approx(float(loss), rel=1e-5)
@@ -97,14 +97,14 @@ def test_subword_table_has_one_row_per_subword_and_is_not_saved() -> None:
     assert whole.parameter_count() == sum(p.numel() for p in whole.backbone.parameters())
     assert not any(name.startswith("heads.") for name in whole.trained_weights())
     assert head.out.weight.shape == (11, 16)
-    known = train_tokenizer(
+    tokenizer = train_tokenizer(
         TokenizerSpec(CodePointsWithSubwords(20), CANINE), ["abc abd ab"]
     ).special_ids
-    assert known.output_vocabulary is not None
-    fitted = CANINE_S_MINI.with_vocabulary(known)
+    assert tokenizer.output_vocabulary is not None
+    fitted = CANINE_S_MINI.with_vocabulary(tokenizer)
     assert fitted.heads == {
         "subwords": SubwordPrediction(
-            output_vocab_size=known.output_vocabulary.special_ids.vocab_size
+            output_vocab_size=tokenizer.output_vocabulary.special_ids.vocab_size
         )
     }
     plain = train_tokenizer(TokenizerSpec(CodePoints(), CANINE), []).special_ids
@@ -114,19 +114,19 @@ def test_subword_table_has_one_row_per_subword_and_is_not_saved() -> None:
 
 
 def test_few_texts_are_memorized() -> None:
-    places = [("king", "house"), ("fox", "wood"), ("girl", "street"), ("crow", "sky")]
-    told = [f"The {who} saw 👑 in the {where}." for who, where in places]
-    known = train_tokenizer(TokenizerSpec(CodePointsWithSubwords(75), CANINE), told * 4)
-    rows = [known.encode(text) for text in told]
+    positions = [("king", "house"), ("fox", "wood"), ("girl", "street"), ("crow", "sky")]
+    output = [f"The {who} saw 👑 in the {where}." for who, where in positions]
+    tokenizer = train_tokenizer(TokenizerSpec(CodePointsWithSubwords(75), CANINE), output * 4)
+    rows = [tokenizer.encode(text) for text in output]
     architecture = replace(SMALL, d_model=32, dropout=0.0, attention_dropout=0.0)
-    heads = CANINE_S_MINI.with_vocabulary(known.special_ids).heads
+    heads = CANINE_S_MINI.with_vocabulary(tokenizer.special_ids).heads
     whole = Model(architecture, heads).initialize(0).train()
     optimizer = torch.optim.AdamW(whole.parameters(), 3e-3)
     losses = []
     for step in range(80):
         drawn = np.random.default_rng(step)
         batch = pad_examples(
-            [CANINE_S(row, known.special_ids, drawn) for row in rows], known.special_ids
+            [CANINE_S(row, tokenizer.special_ids, drawn) for row in rows], tokenizer.special_ids
         )
         loss = whole(batch).loss
         optimizer.zero_grad()

@@ -62,47 +62,51 @@ def test_choice_probabilities_are_softmax_within_groups(sizes, seed) -> None:
 
 
 def test_choice_loss_counts_groups_with_known_answer() -> None:
-    said = torch.tensor([[2.0], [1.0], [0.0], [5.0], [1.0], [1.0]])
-    asked = batch([1, 0, 0, 0, IGNORE_INDEX, IGNORE_INDEX], [0, 0, 1, 1, 2, 2])
-    term = ChoiceCrossEntropy().term(said, asked)
-    assert (ChoiceCrossEntropy().count_targets(asked), term.count, int(term.n_correct)) == (1, 1, 1)
+    output = torch.tensor([[2.0], [1.0], [0.0], [5.0], [1.0], [1.0]])
+    is_target = batch([1, 0, 0, 0, IGNORE_INDEX, IGNORE_INDEX], [0, 0, 1, 1, 2, 2])
+    term = ChoiceCrossEntropy().term(output, is_target)
+    assert (ChoiceCrossEntropy().count_targets(is_target), term.count, int(term.n_correct)) == (
+        1,
+        1,
+        1,
+    )
     assert term.total.item() == pytest.approx(np.log1p(np.exp(-1.0)))
-    asked = batch([0, 1, 1, 0, 0, 1], [0, 0, 1, 1, 2, 2])
-    term = ChoiceCrossEntropy().term(said, asked)
+    is_target = batch([0, 1, 1, 0, 0, 1], [0, 0, 1, 1, 2, 2])
+    term = ChoiceCrossEntropy().term(output, is_target)
     assert (term.count, int(term.n_correct)) == (3, 0)  # of the last two, alike, none is right
 
 
 def test_multilabel_loss_equals_torch() -> None:
     torch.manual_seed(0)
-    said, truth = torch.randn(4, 3), (torch.rand(4, 3) > 0.5).float()
-    term = BinaryCrossEntropy().term(said, batch(truth.tolist()))
+    output, truth = torch.randn(4, 3), (torch.rand(4, 3) > 0.5).float()
+    term = BinaryCrossEntropy().term(output, batch(truth.tolist()))
     assert term.count == 12
     assert term.loss.item() == pytest.approx(
-        F.binary_cross_entropy_with_logits(said, truth).item(), rel=1e-6
+        F.binary_cross_entropy_with_logits(output, truth).item(), rel=1e-6
     )
     truth[1] = IGNORE_INDEX
     known = torch.tensor([0, 2, 3])
-    term = BinaryCrossEntropy().term(said, batch(truth.tolist()))
+    term = BinaryCrossEntropy().term(output, batch(truth.tolist()))
     assert term.loss.item() == pytest.approx(
-        F.binary_cross_entropy_with_logits(said[known], truth[known]).item(), rel=1e-6
+        F.binary_cross_entropy_with_logits(output[known], truth[known]).item(), rel=1e-6
     )
 
 
 def test_label_weights_apply_in_training_only() -> None:
     torch.manual_seed(0)
     weights = (0.5, 1.0, 3.0)
-    said, truth = torch.randn(5, 3), torch.tensor([0, 2, 1, IGNORE_INDEX, 2])
+    output, truth = torch.randn(5, 3), torch.tensor([0, 2, 1, IGNORE_INDEX, 2])
     asked = batch(truth.tolist())
-    plain = F.cross_entropy(said, truth, reduction="sum")
-    learned = CrossEntropy(label_weights=weights).term(said, asked, training=True)
-    expected = F.cross_entropy(said, truth, torch.tensor(weights), reduction="sum")
+    plain = F.cross_entropy(output, truth, reduction="sum")
+    learned = CrossEntropy(label_weights=weights).term(output, asked, training=True)
+    expected = F.cross_entropy(output, truth, torch.tensor(weights), reduction="sum")
     assert learned.total.item() == pytest.approx(expected.item(), rel=1e-6)
     assert learned.count == 4
-    assert CrossEntropy(label_weights=weights).term(said, asked).total.item() == pytest.approx(
+    assert CrossEntropy(label_weights=weights).term(output, asked).total.item() == pytest.approx(
         plain.item()
     )
     words = CrossEntropy(label_weights=weights).term(
-        said[None].expand(2, -1, -1), batch([truth.tolist()] * 2), training=True
+        output[None].expand(2, -1, -1), batch([truth.tolist()] * 2), training=True
     )
     assert words.total.item() == pytest.approx(2 * expected.item(), rel=1e-6)
 
@@ -135,13 +139,13 @@ def test_attention_pooling_ignores_padding() -> None:
         a, torch.nn.Embedding(9, 4)
     )
     hidden, made = torch.randn(2, 3, 4), pad_examples([example(2), example(3)], SPECIAL)
-    said = head.logits(hidden, made)
+    logits = head.logits(hidden, made)
     other = hidden.clone()
     other[0, 2] = 99.0
-    torch.testing.assert_close(head.logits(other, made), said)
+    torch.testing.assert_close(head.logits(other, made), logits)
     keys = torch.tanh(head.attend.map(hidden[1]))
     weights = (keys @ head.attend.context.weight[0]).softmax(0)
-    torch.testing.assert_close(said[1], head.out(weights @ hidden[1]))
+    torch.testing.assert_close(logits[1], head.out(weights @ hidden[1]))
 
 
 def test_rows_know_their_group_and_multilabels_are_stacked() -> None:

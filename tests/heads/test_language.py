@@ -96,8 +96,8 @@ def test_micro_batch_terms_add_up_to_the_batch() -> None:
     targets[torch.rand(5, 6) < 0.5] = IGNORE_INDEX
 
     def term(rows: slice):
-        asked = (targets[rows].flatten() != IGNORE_INDEX).nonzero()[:, 0]
-        batch = Batch(inputs=inputs[rows], targets=targets[rows], target_positions=asked)
+        is_target = (targets[rows].flatten() != IGNORE_INDEX).nonzero()[:, 0]
+        batch = Batch(inputs=inputs[rows], targets=targets[rows], target_positions=is_target)
         return model(batch).terms["next_token"]
 
     whole = term(slice(0, 5))
@@ -113,9 +113,11 @@ def test_logits_are_those_of_target_positions() -> None:
     inputs = torch.arange(6)[None]
     asked = torch.tensor([1, 4])
     targets = torch.where(torch.tensor([0, 1, 0, 0, 1, 0]) == 1, inputs, IGNORE_INDEX)
-    said = model(Batch(inputs=inputs, targets=targets, target_positions=asked), return_logits=True)
+    prediction = model(
+        Batch(inputs=inputs, targets=targets, target_positions=asked), return_logits=True
+    )
     every = model.language_head.logits(model.hidden_states(Batch(inputs=inputs)))
-    assert torch.allclose(said.logits["next_token"], every[0, asked], atol=1e-6)
+    assert torch.allclose(prediction.logits["next_token"], every[0, asked], atol=1e-6)
 
 
 def test_tied_head_adds_no_parameters_and_copies_stay_tied() -> None:

@@ -28,7 +28,7 @@ def head_of(spec: ContrastiveLoss) -> ContrastiveHead:
     return spec.build(architecture, torch.nn.Embedding(50, 128))
 
 
-def asked(hidden: torch.Tensor, temperature: float = 0.05) -> Prediction:
+def predict_parts(hidden: torch.Tensor, temperature: float = 0.05) -> Prediction:
     head = head_of(ContrastiveLoss(temperature=temperature))
     batch = Batch(inputs=torch.zeros(PARTS.shape, dtype=torch.int64), part_ids=PARTS)
     assert head.count_targets(batch) == {"neighbor": 4}
@@ -37,7 +37,7 @@ def asked(hidden: torch.Tensor, temperature: float = 0.05) -> Prediction:
 
 def test_contrastive_loss_equals_formula() -> None:
     hidden = torch.randn((4, 8, 5), generator=torch.Generator().manual_seed(0))
-    said = asked(hidden, 0.2)
+    output = predict_parts(hidden, 0.2)
     x = hidden.double().numpy()
     first = [x[0, :3].mean(0), x[2, :2].mean(0), x[2, 3:5].mean(0), x[3, 3:5].mean(0)]
     second = [x[0, 3:7].mean(0), x[2, 2], x[2, 5:8].mean(0), x[3, 5]]
@@ -49,8 +49,8 @@ def test_contrastive_loss_equals_formula() -> None:
         + math.log(sum(math.exp(v) for v in s[:, i]))
         for i in range(4)
     )
-    term = said.terms["neighbor"]
-    np.testing.assert_allclose(said.logits["neighbor"].numpy(), s, rtol=1e-5, atol=1e-5)
+    term = output.terms["neighbor"]
+    np.testing.assert_allclose(output.logits["neighbor"].numpy(), s, rtol=1e-5, atol=1e-5)
     assert float(term.total) == pytest.approx(lost / 2, rel=1e-5)
     assert term.count == 4
     assert term.n_correct is not None
@@ -62,7 +62,7 @@ def test_aligned_pairs_are_found_with_zero_loss() -> None:
     for row, parts in enumerate(PARTS):
         for column, part in enumerate(parts.tolist()):
             hidden[row, column, 2 * row + (part >= 2)] = 1.0 + column
-    term = asked(hidden).terms["neighbor"]
+    term = predict_parts(hidden).terms["neighbor"]
     assert term.n_correct is not None
     assert int(term.n_correct) == 4
     assert float(term.loss) < 1e-7
@@ -72,7 +72,7 @@ def test_padding_and_unsplit_texts_change_nothing() -> None:
     hidden = torch.randn((4, 8, 5), generator=torch.Generator().manual_seed(0))
     other = hidden.clone()
     other[1], other[0, 7], other[3, :3], other[3, 6:] = 9.0, 7.0, -3.0, math.pi
-    assert asked(other).loss.equal(asked(hidden).loss)
+    assert predict_parts(other).loss.equal(predict_parts(hidden).loss)
 
 
 def test_unsplit_texts_have_no_targets() -> None:
@@ -92,17 +92,19 @@ def test_zero_temperature_is_refused() -> None:
 
 
 def test_part_equals_that_text_alone() -> None:
-    card = get_preset("bert-tiny")
+    preset = get_preset("bert-tiny")
     model = (
-        Model(card.architecture.with_vocab_size(50), {"neighbor": ContrastiveLoss()})
+        Model(preset.architecture.with_vocab_size(50), {"neighbor": ContrastiveLoss()})
         .initialize()
         .eval()
     )
     ids = torch.randint(0, 50, (1, 8), generator=torch.Generator().manual_seed(0))
     parts = torch.tensor([[0, 0, 0, 1, 1, 1, 1, 1]])
-    place = torch.tensor([[0, 1, 2, 0, 1, 2, 3, 4]])
+    position = torch.tensor([[0, 1, 2, 0, 1, 2, 3, 4]])
     both = model.hidden_states(
-        Batch(inputs=ids, visibility=Visibility(document=parts), part_ids=parts, position_ids=place)
+        Batch(
+            inputs=ids, visibility=Visibility(document=parts), part_ids=parts, position_ids=position
+        )
     )
     first, second = (
         model.hidden_states(Batch(inputs=ids[:, :3])),

@@ -32,14 +32,14 @@ def batch(family: str, lengths: tuple[int, ...]):
     [("bert", "first"), ("bert", "last"), ("gpt2", "first"), ("gpt2", "last"), ("bert", "mean")],
 )
 def test_computing_only_the_pooled_column_changes_nothing(family: str, pool, lengths) -> None:
-    card = replace(toy.card(family), heads={"label": SequenceClassification(pooling=pool)})
-    model = card.build().initialize(3).eval()
+    preset = replace(toy.card(family), heads={"label": SequenceClassification(pooling=pool)})
+    model = preset.build().initialize(3).eval()
     given = batch(family, lengths)
     seen: list[tuple[int, ...]] = []
     last = model.backbone.layers[-1]
     handle = last.register_forward_hook(lambda m, a, out: seen.append(tuple(out.shape)))
-    said = model(given, return_logits=True)
-    said.loss.backward()
+    prediction = model(given, return_logits=True)
+    prediction.loss.backward()
     ours = {name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None}
     assert seen[0][1] == (max(lengths) if pool == "mean" else 1)
     handle.remove()
@@ -47,7 +47,9 @@ def test_computing_only_the_pooled_column_changes_nothing(family: str, pool, len
     head = model.heads["label"]
     whole = head(model.backbone(given), given, return_logits=True)
     whole.loss.backward()
-    torch.testing.assert_close(said.logits["label"], whole.logits["label"], rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(
+        prediction.logits["label"], whole.logits["label"], rtol=1e-5, atol=1e-6
+    )
     for name, p in model.named_parameters():
         if p.grad is not None:
             torch.testing.assert_close(ours[name], p.grad, rtol=1e-4, atol=1e-6)

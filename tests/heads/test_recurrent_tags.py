@@ -41,13 +41,13 @@ def batch_of(labels=LABELS, inputs=ROWS):
 def test_scores_do_not_depend_on_positions_of_words(crf) -> None:
     head, batch = head_of(crf=crf), batch_of()
     hidden = torch.randn(3, 6, 8)
-    said = head.logits(hidden, batch)
-    asked = LABELS != IGNORE_INDEX
-    other = torch.where(asked[..., None], hidden, torch.randn(3, 6, 8))
-    assert torch.equal(head.logits(other, batch), said)
-    words = Batch(inputs=ROWS[:1, :3], labels=LABELS[:1][asked[:1]][None])
-    alone = head.logits(hidden[:1][asked[:1]][None], words)
-    assert torch.allclose(alone[0], said[0][asked[0]], atol=1e-6)
+    logits = head.logits(hidden, batch)
+    is_target = LABELS != IGNORE_INDEX
+    other = torch.where(is_target[..., None], hidden, torch.randn(3, 6, 8))
+    assert torch.equal(head.logits(other, batch), logits)
+    words = Batch(inputs=ROWS[:1, :3], labels=LABELS[:1][is_target[:1]][None])
+    alone = head.logits(hidden[:1][is_target[:1]][None], words)
+    assert torch.allclose(alone[0], logits[0][is_target[0]], atol=1e-6)
 
 
 @BOTH
@@ -61,8 +61,8 @@ def test_rows_are_independent(crf) -> None:
             hidden[i : i + 1], batch_of(LABELS[i : i + 1], ROWS[i : i + 1]), return_logits=True
         )
         total += float(one.terms["token_label"].total.detach())
-        for name, said in one.logits.items():
-            assert torch.allclose(said[0], whole.logits[name][i], atol=1e-6)
+        for name, logits in one.logits.items():
+            assert torch.allclose(logits[0], whole.logits[name][i], atol=1e-6)
     assert float(whole.terms["token_label"].total.detach()) == pytest.approx(total, rel=1e-5)
 
 
@@ -75,26 +75,26 @@ def test_loss_is_sequence_likelihood_counted_by_word(crf) -> None:
     assert term.count == 4
     assert head.count_targets(batch_of(None)) == {}
     logs = prediction.logits["token_label"]
-    asked = LABELS != IGNORE_INDEX
-    by_word = -logs[asked].gather(1, LABELS[asked][:, None]).sum()
+    is_target = LABELS != IGNORE_INDEX
+    by_word = -logs[is_target].gather(1, LABELS[is_target][:, None]).sum()
     if crf:  # what all labels say together is not the sum of what each says
         assert not torch.allclose(term.total, by_word, atol=1e-3)
     else:
         assert torch.allclose(term.total, by_word, atol=1e-5)
     # of one word alone there is nothing else to know
     one = head(hidden[1:2], batch_of(LABELS[1:2], ROWS[1:2]), return_logits=True)
-    said = one.logits["token_label"][0, 1, 1]
-    assert torch.allclose(one.terms["token_label"].total, -said, atol=1e-5)
+    logits = one.logits["token_label"][0, 1, 1]
+    assert torch.allclose(one.terms["token_label"].total, -logits, atol=1e-5)
 
 
 @BOTH
 def test_logits_are_marginals_at_words_only(crf) -> None:
     prediction = head_of(crf=crf)(torch.randn(3, 6, 8), batch_of(), return_logits=True)
-    said, path = prediction.logits["token_label"], prediction.logits["token_label_path"]
-    asked = LABELS != IGNORE_INDEX
-    assert torch.allclose(said[asked].exp().sum(-1), torch.ones(4))
-    assert not said[~asked].any()
-    assert ((path != IGNORE_INDEX) == asked).all()
+    logits, path = prediction.logits["token_label"], prediction.logits["token_label_path"]
+    is_target = LABELS != IGNORE_INDEX
+    assert torch.allclose(logits[is_target].exp().sum(-1), torch.ones(4))
+    assert not logits[~is_target].any()
+    assert ((path != IGNORE_INDEX) == is_target).all()
 
 
 @BOTH

@@ -41,12 +41,14 @@ def test_scores_and_loss_equal_reference(kind: str, tmp_path: Path) -> None:
     visibility = Visibility(causal=kind.startswith("GPT2"))
     batch = Batch(inputs=ids, visibility=visibility, labels=labels)
     out = reference(input_ids=ids, start_positions=starts, end_positions=ends)
-    said = ours(batch, return_logits=True)
-    torch.testing.assert_close(said.logits["span"][..., 0], out.start_logits, rtol=0, atol=1e-4)
-    torch.testing.assert_close(said.logits["span"][..., 1], out.end_logits, rtol=0, atol=1e-4)
-    torch.testing.assert_close(said.terms["span"].loss, out.loss, rtol=1e-5, atol=0)
+    prediction = ours(batch, return_logits=True)
+    torch.testing.assert_close(
+        prediction.logits["span"][..., 0], out.start_logits, rtol=0, atol=1e-4
+    )
+    torch.testing.assert_close(prediction.logits["span"][..., 1], out.end_logits, rtol=0, atol=1e-4)
+    torch.testing.assert_close(prediction.terms["span"].loss, out.loss, rtol=1e-5, atol=0)
     both = (out.start_logits.argmax(1) == starts) & (out.end_logits.argmax(1) == ends)
-    assert int(said.terms["span"].n_correct) == int(both.sum())
+    assert int(prediction.terms["span"].n_correct) == int(both.sum())
     assert ours.count_targets(batch) == {"span": 3}
 
 
@@ -55,9 +57,9 @@ def test_reference_reads_written_weights(kind: str, tmp_path: Path) -> None:
     import transformers
 
     reference, ours = opened(kind, tmp_path / "theirs")
-    card = load_folder(tmp_path / "theirs").preset
-    assert to_external_config(ours, card)["architectures"] == [kind]
-    write_folder(tmp_path / "ours", ours, card, None)
+    preset = load_folder(tmp_path / "theirs").preset
+    assert to_external_config(ours, preset)["architectures"] == [kind]
+    write_folder(tmp_path / "ours", ours, preset, None)
     again = getattr(transformers, kind).from_pretrained(tmp_path / "ours")
     for name, tensor in reference.state_dict().items():
         assert torch.equal(again.state_dict()[name], tensor), name
@@ -67,7 +69,7 @@ TINY = Architecture(vocab_size=9, d_model=4, n_layers=1, n_heads=2, d_ff=8, drop
 S, E, N, X = START, END, 0, IGNORE_INDEX
 
 
-def asked(labels: list[list[int]]) -> tuple[QuestionAnsweringHead, torch.Tensor, Batch]:
+def make_case(labels: list[list[int]]) -> tuple[QuestionAnsweringHead, torch.Tensor, Batch]:
     torch.manual_seed(0)
     head = QuestionAnswering().build(TINY, torch.nn.Embedding(9, 4))
     label = torch.tensor(labels)
@@ -76,15 +78,15 @@ def asked(labels: list[list[int]]) -> tuple[QuestionAnsweringHead, torch.Tensor,
 
 
 def test_only_allowed_tokens_are_compared() -> None:
-    head, hidden, batch = asked([[N, X, S, E, N, X], [S | E, X, N, X, X, X]])
-    said = head(hidden, batch, return_logits=True)
-    scores = said.logits["span"].detach()
+    head, hidden, batch = make_case([[N, X, S, E, N, X], [S | E, X, N, X, X, X]])
+    prediction = head(hidden, batch, return_logits=True)
+    scores = prediction.logits["span"].detach()
     expected = 0.0
     for row, may, start, end in ((0, [0, 2, 3, 4], 1, 2), (1, [0, 2], 0, 0)):
         logs = scores[row, may].log_softmax(0)
         expected -= float(logs[start, 0] + logs[end, 1]) / 2
-    assert float(said.terms["span"].total.detach()) == pytest.approx(expected, rel=1e-5)
-    said.terms["span"].total.backward()
+    assert float(prediction.terms["span"].total.detach()) == pytest.approx(expected, rel=1e-5)
+    prediction.terms["span"].total.backward()
     assert hidden.grad is not None
     assert bool((hidden.grad[batch.labels == IGNORE_INDEX] == 0).all())
     assert bool((hidden.grad[batch.labels != IGNORE_INDEX] != 0).any(-1).all())
@@ -92,19 +94,19 @@ def test_only_allowed_tokens_are_compared() -> None:
 
 def test_text_without_known_answer_gives_no_gradient() -> None:
     known, some = [N, S, E], [[N, S, E], [N, N, N], [X, X, X]]
-    head, hidden, batch = asked(some)
-    said = head(hidden, batch)
+    head, hidden, batch = make_case(some)
+    output = head(hidden, batch)
     alone = head(hidden[:1], Batch(inputs=batch.inputs[:1], labels=torch.tensor([known])))
     assert head.count_targets(batch) == {"span": 1}
-    assert said.terms["span"].count == 1
-    torch.testing.assert_close(said.terms["span"].total, alone.terms["span"].total)
-    said.terms["span"].total.backward()
+    assert output.terms["span"].count == 1
+    torch.testing.assert_close(output.terms["span"].total, alone.terms["span"].total)
+    output.terms["span"].total.backward()
     assert hidden.grad is not None
     assert bool((hidden.grad[1:] == 0).all())
 
 
 def test_span_is_correct_if_start_and_end_are() -> None:
-    head, hidden, batch = asked([[N, S, E]])
+    head, hidden, batch = make_case([[N, S, E]])
     with torch.no_grad():
         head.out.weight.copy_(torch.eye(2, 4))
         head.out.bias.zero_()

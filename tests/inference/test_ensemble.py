@@ -42,8 +42,8 @@ def test_probabilities_are_averaged_for_any_label_order(two, tmp_path) -> None:
     test = toy.write(tmp_path / "test.tsv", toy.texts(40, 4))
     scores = Ensemble(two).score(test)
     right = [
-        label == said["label"]
-        for (_, label), said in zip(
+        label == predictions["label"]
+        for (_, label), predictions in zip(
             toy.texts(40, 4), Ensemble(two).predict([t for t, _ in toy.texts(40, 4)]), strict=True
         )
     ]

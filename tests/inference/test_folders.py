@@ -29,16 +29,16 @@ from unmask.zoo.catalogue import get_preset
 
 
 def tiny(name: str, **heads) -> LoadedModel:
-    card = get_preset(name)
+    preset = get_preset(name)
     small = {"vocab_size": 50, "d_model": 16, "n_layers": 1, "n_heads": 2, "d_ff": 32}
-    architecture = card.architecture
+    architecture = preset.architecture
     for stack in ("encoder.", "decoder.") if "encoder" in to_dict(architecture) else ("",):
         for key, value in small.items():
             architecture = set_value(architecture, f"{stack}{key}", value)
-    card = replace(card, architecture=architecture, heads=heads or card.heads)
-    model = card.build().initialize(0).eval()
+    preset = replace(preset, architecture=architecture, heads=heads or preset.heads)
+    model = preset.build().initialize(0).eval()
     return LoadedModel(
-        preset=card, model=model, tokenizer=None, label_names=(), missing=(), unexpected=()
+        preset=preset, model=model, tokenizer=None, label_names=(), missing=(), unexpected=()
     )
 
 
@@ -92,17 +92,17 @@ def test_transformers_config_states_the_problem_type(
 
 
 def test_task_is_saved_in_either_format(tmp_path: Path) -> None:
-    said = {"task": {"task_kind": "tag"}}
+    output = {"task": {"task_kind": "tag"}}
     for format in ("huggingface", "unmask"):
-        folder = save_model(tiny("bert-tiny"), tmp_path / format, format, said)
-        assert read_run_file(folder)["task"] == said["task"]
+        folder = save_model(tiny("bert-tiny"), tmp_path / format, format, output)
+        assert read_run_file(folder)["task"] == output["task"]
 
 
 def test_model_card_of_own_head_says_what_opens_it() -> None:
-    opened = replace(tiny("bert-tiny", token_label=BiLSTMCRF(n_labels=2)), label_names=("a", "b"))
-    said = model_card(opened, {})
-    assert "its head is BiLSTMCRF, which transformers lacks: it loads the" in said
-    assert "library_name: unmask\n" in said
+    loaded = replace(tiny("bert-tiny", token_label=BiLSTMCRF(n_labels=2)), label_names=("a", "b"))
+    output = model_card(loaded, {})
+    assert "its head is BiLSTMCRF, which transformers lacks: it loads the" in output
+    assert "library_name: unmask\n" in output
 
 
 def test_foreign_folder_is_not_written_to(tmp_path: Path) -> None:
@@ -119,7 +119,7 @@ def test_foreign_folder_is_not_written_to(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "heads", "kind", "does"),
+    ("name", "heads", "kind", "task_kind"),
     [
         ("bert-tiny", {}, "BertForPreTraining", "fill-mask"),
         ("gpt2-mini", {}, "GPT2LMHeadModel", "text-generation"),
@@ -128,20 +128,20 @@ def test_foreign_folder_is_not_written_to(tmp_path: Path) -> None:
     ],
 )
 def test_model_card_says_how_to_open_it(
-    name: str, heads: dict[str, int], kind: str, does: str
+    name: str, heads: dict[str, int], kind: str, task_kind: str
 ) -> None:
-    card = get_preset(name)
+    preset = get_preset(name)
     specs = {}
     if heads:
-        assert isinstance(card.classification_head, SequenceClassification)
-        specs = {"label": replace(card.classification_head, n_labels=heads["label"])}
-    opened = replace(tiny(name, **specs), label_names=("a", "b", "c") if heads else ())
-    said = model_card(opened, {"trained on": "3 tokens"})
-    assert f"model = {kind}.from_pretrained" in said
-    assert f"pipeline_tag: {does}\n" in said
-    assert "- trained on: 3 tokens" in said
-    assert ("labels: a, b, c" in said) == bool(heads)
-    assert said.startswith("---\n")
+        assert isinstance(preset.classification_head, SequenceClassification)
+        specs = {"label": replace(preset.classification_head, n_labels=heads["label"])}
+    loaded = replace(tiny(name, **specs), label_names=("a", "b", "c") if heads else ())
+    output = model_card(loaded, {"trained on": "3 tokens"})
+    assert f"model = {kind}.from_pretrained" in output
+    assert f"pipeline_tag: {task_kind}\n" in output
+    assert "- trained on: 3 tokens" in output
+    assert ("labels: a, b, c" in output) == bool(heads)
+    assert output.startswith("---\n")
 
 
 def test_run_record_reads_back(tmp_path: Path) -> None:

@@ -28,68 +28,68 @@ BASES = ("bert", "gpt2", "bart", "longformer", "unilm", *CARDS)
 def _base(name: str) -> tuple[Published, Tokenizer]:
     if name in toy_models.CARDS:
         return toy_models.card(name), toy_models.tokenizer(name)
-    card = MODELS[name]
+    preset = MODELS[name]
     if name == "canine-mini":
-        known = train_tokenizer(card.tokenizer, [])
+        tokenizer = train_tokenizer(preset.tokenizer, [])
     else:
         frame = (
-            card.tokenizer.special_tokens
+            preset.tokenizer.special_tokens
             if name == "mbart-mini"
             else MODELS["bert-tiny"].tokenizer.special_tokens
         )
         vocabulary = (
-            replace(card.tokenizer.vocabulary, vocab_size=120)
+            replace(preset.tokenizer.vocabulary, vocab_size=120)
             if name == "mbart-mini"
             else WordPiece(100)
         )
-        known = train_tokenizer(TokenizerSpec(vocabulary, frame), corpus(20).splitlines())
+        tokenizer = train_tokenizer(TokenizerSpec(vocabulary, frame), corpus(20).splitlines())
     if not name.startswith(("lstm", "bilstm", "cnn")):
-        card = replace(card, architecture=shrunk(card.architecture))
-    return card.with_vocabulary(known.special_ids), known
+        preset = replace(preset, architecture=shrunk(preset.architecture))
+    return preset.with_vocabulary(tokenizer.special_ids), tokenizer
 
 
 def _pipeline(name: str, head: str) -> Pipeline:
-    card, known = _base(name)
-    assert card.classification_head is not None
+    preset, known = _base(name)
+    assert preset.classification_head is not None
     made: dict[str, HeadSpec] = {
-        "label": replace(card.classification_head, n_labels=3),
-        "several": replace(card.classification_head, n_labels=3, loss=BinaryCrossEntropy()),
-        "number": replace(card.classification_head, n_labels=1),
-        "token_label": replace(token_classification_head(card), n_labels=3),
-        "spans": question_answering_head(card),
+        "label": replace(preset.classification_head, n_labels=3),
+        "several": replace(preset.classification_head, n_labels=3, loss=BinaryCrossEntropy()),
+        "number": replace(preset.classification_head, n_labels=1),
+        "token_label": replace(token_classification_head(preset), n_labels=3),
+        "spans": question_answering_head(preset),
     }
     spec = made[head]
     heads = {head if head in ("token_label", "spans") else "label": spec}
     labels = () if head in ("number", "spans") else ("A", "B", "C")
-    model = card.build(heads).initialize(0).eval()
-    opened = LoadedModel(
-        preset=replace(card, heads=heads),
+    model = preset.build(heads).initialize(0).eval()
+    loaded = LoadedModel(
+        preset=replace(preset, heads=heads),
         model=model,
         tokenizer=known,
         label_names=labels,
         missing=(),
         unexpected=(),
     )
-    return Pipeline(opened)
+    return Pipeline(loaded)
 
 
 @pytest.mark.parametrize("name", BASES)
 def test_logits_are_those_behind_predictions(name: str) -> None:
     labelled = _pipeline(name, "label")
-    for logits, said in zip(labelled.logits(TEXTS), labelled.predict(TEXTS), strict=True):
+    for logits, predictions in zip(labelled.logits(TEXTS), labelled.predict(TEXTS), strict=True):
         shares = np.exp(logits - logits.max())
-        assert isinstance(said, dict)
-        assert list(said["probabilities"].values()) == pytest.approx(
+        assert isinstance(predictions, dict)
+        assert list(predictions["probabilities"].values()) == pytest.approx(
             shares / shares.sum(), abs=2e-5
         )
     several = _pipeline(name, "several")
-    for logits, said in zip(several.logits(TEXTS), several.predict(TEXTS), strict=True):
-        assert isinstance(said, dict)
+    for logits, predictions in zip(several.logits(TEXTS), several.predict(TEXTS), strict=True):
+        assert isinstance(predictions, dict)
         shares = 1 / (1 + np.exp(-logits))
-        assert list(said["probabilities"].values()) == pytest.approx(shares, abs=2e-5)
+        assert list(predictions["probabilities"].values()) == pytest.approx(shares, abs=2e-5)
     number = _pipeline(name, "number")
-    for logits, said in zip(number.logits(TEXTS), number.predict(TEXTS), strict=True):
-        assert said == pytest.approx(float(logits[0]), abs=2e-5)
+    for logits, predictions in zip(number.logits(TEXTS), number.predict(TEXTS), strict=True):
+        assert predictions == pytest.approx(float(logits[0]), abs=2e-5)
     one = labelled.logits(TEXTS[0])
     assert one[0] == pytest.approx(labelled.logits(TEXTS)[0], abs=2e-5)
 

@@ -81,7 +81,7 @@ def write(path: Path, names: tuple[str, ...], rows: list[tuple[str, ...]]) -> Pa
     return path
 
 
-def said(capsys, *words: str) -> list[Any]:
+def run_json(capsys, *words: str) -> list[Any]:
     assert run(words) == 0
     return [json.loads(line) for line in capsys.readouterr().out.splitlines()]
 
@@ -113,7 +113,7 @@ def test_each_source_gives_the_numbers_of_transformers(
     lines = "".join("\t".join(one) + "\n" for one in given).encode()
     for source, words in sources.items():
         monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(lines)))
-        found = [numbers(answer) for answer in said(capsys, *words)]
+        found = [numbers(answer) for answer in run_json(capsys, *words)]
         order = [0, 1, 2, 0] if "headless" in source else [0, 1, 2]
         assert len(found) == len(order), source
         for one, i in zip(found, order, strict=True):
@@ -142,9 +142,9 @@ def test_pairs_are_scored_by_named_and_customary_columns(folders, tmp_path, caps
     a = write(tmp_path / "a.tsv", ("premise", "hypothesis", "label"), rows)
     b = write(tmp_path / "b.tsv", ("left", "right", "gold"), rows)
     asked = ["evaluate", str(folder), "--json", "--device", "cpu"]
-    assert said(capsys, *asked, "--data", str(a))[0]["accuracy"] == 1
+    assert run_json(capsys, *asked, "--data", str(a))[0]["accuracy"] == 1
     named = ["--text", "left", "--text", "right", "--label", "gold"]
-    assert said(capsys, *asked, "--data", str(b), *named)[0]["accuracy"] == 1
+    assert run_json(capsys, *asked, "--data", str(b), *named)[0]["accuracy"] == 1
     for words, line in (
         (["--text", "left", "--text", "right", "--text", "gold"], "reads 1 or 2 columns of text"),
         (["--text", "up"], "no column 'up'"),
@@ -180,7 +180,7 @@ def test_incompatible_options_are_refused(folders, tmp_path, capsys, caplog) -> 
 
 
 @pytest.mark.parametrize(
-    ("does", "own", "names", "row", "plain"),
+    ("kind", "own", "names", "row", "plain"),
     [
         ("classify", ("text",), ("x",), ("a",), "a"),
         ("pairs", ("a", "b"), ("x", "y"), ("a", "b"), ("a", "b")),
@@ -193,9 +193,9 @@ def test_incompatible_options_are_refused(folders, tmp_path, capsys, caplog) -> 
     ],
 )  # fmt: skip
 def test_columns_can_be_named_for_every_kind_of_task(
-    does, own, names, row, plain, folders, tmp_path
+    kind, own, names, row, plain, folders, tmp_path
 ) -> None:
-    task = Task(task_kind=does, columns=TaskColumns(texts=own, label="label"), max_length=40)
+    task = Task(task_kind=kind, columns=TaskColumns(texts=own, label="label"), max_length=40)
     pipeline = Pipeline(load(folders["classify"][1]).loaded_model, task)
     path = write(tmp_path / "a.jsonl", (*names, "other"), [(*row, "z")])
     assert pipeline.read_inputs(path, text=names) == [plain]
@@ -206,13 +206,13 @@ def test_columns_can_be_named_for_every_kind_of_task(
 
 
 def test_columns_of_words_and_options_can_be_named(folders, tmp_path) -> None:
-    opened = load(folders["classify"][1]).loaded_model
+    loaded = load(folders["classify"][1]).loaded_model
     tag = Task(task_kind="tag", columns=TaskColumns(texts=("words",), label="tags"), max_length=40)
     (tmp_path / "a.jsonl").write_text('{"x": ["a", "b"]}')
-    assert Pipeline(opened, tag).read_inputs(tmp_path / "a.jsonl", text="x") == [["a", "b"]]
+    assert Pipeline(loaded, tag).read_inputs(tmp_path / "a.jsonl", text="x") == [["a", "b"]]
     columns = TaskColumns(texts=("q",), label="label", choices=("o",))
     choose = Task(task_kind="choose", columns=columns, max_length=40)
     (tmp_path / "b.jsonl").write_text('{"x": "a", "y": ["b", "c"]}')
-    found = Pipeline(opened, choose).read_inputs(tmp_path / "b.jsonl", text="x", choices="y")
+    found = Pipeline(loaded, choose).read_inputs(tmp_path / "b.jsonl", text="x", choices="y")
     assert [one["choices"] for one in found] == [["b", "c"]]
     assert "a" in found[0].values()

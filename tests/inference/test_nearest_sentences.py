@@ -38,11 +38,11 @@ def opened(card: Published, model: Model, words: Tokenizer) -> Pipeline:
 
 def pipeline(name: str, seed: int = 0, **heads) -> Pipeline:
     """Make a model that has learned nothing, of the words of the toy language."""
-    card = MODELS[name]
-    card = replace(card, architecture=replace(card.architecture, **SMALL))
-    card = card.with_vocabulary(tokenizer("bert").special_ids)
-    model = card.build({**card.heads, **heads}).initialize(seed)
-    return opened(card, model, tokenizer("bert"))
+    preset = MODELS[name]
+    preset = replace(preset, architecture=replace(preset.architecture, **SMALL))
+    preset = preset.with_vocabulary(tokenizer("bert").special_ids)
+    model = preset.build({**preset.heads, **heads}).initialize(seed)
+    return opened(preset, model, tokenizer("bert"))
 
 
 @pytest.fixture(scope="module")
@@ -98,8 +98,10 @@ def test_nearest_sentences_have_highest_cosines(kind: str, space) -> None:
         scores = cosines(encode([sentence]), encode(others))
         assert {n.word for n in near} == set(others)
         assert [n.score for n in near] == sorted((n.score for n in near), reverse=True)
-        said = dict(zip(others, scores, strict=True))
-        np.testing.assert_allclose([n.score for n in near], [said[n.word] for n in near], atol=1e-5)
+        output = dict(zip(others, scores, strict=True))
+        np.testing.assert_allclose(
+            [n.score for n in near], [output[n.word] for n in near], atol=1e-5
+        )
 
 
 @pytest.mark.parametrize(
@@ -110,28 +112,30 @@ def test_nearest_sentences_have_highest_cosines(kind: str, space) -> None:
 def test_word_in_context_is_mean_of_its_tokens(name: str, words: str | None, layer: int) -> None:
     spelled = replace(MODELS[name].tokenizer, vocabulary=WordBytesWithWords(40))
     cut = train_tokenizer(spelled, corpus(20).splitlines()) if words is None else tokenizer(words)
-    card = MODELS[name].with_vocabulary(cut.special_ids)
-    model = opened(card, card.build().initialize(0), cut)
+    preset = MODELS[name].with_vocabulary(cut.special_ids)
+    model = opened(preset, preset.build().initialize(0), cut)
     uses = ["The old gate.", "An old king saw the GATE  of the sea, the gate of old."]
     (near,) = unmask.nearest_sentences(
         model, "A gate.", [*uses, "The gates.", "A king."], word="gate", layer=layer
     )
-    wanted: dict[str, np.ndarray] = {}
+    expected: dict[str, np.ndarray] = {}
     before = len(model.tokenizer.special_ids.prefix)
     for text in ("A gate.", *uses):
-        begin = text.lower().index("gate")
+        start = text.lower().index("gate")
         spans = model.tokenizer.offsets(text)
-        there = [i for i, (a, b) in enumerate(spans) if a < begin + 4 and b > begin and a < b]
+        there = [i for i, (a, b) in enumerate(spans) if a < start + 4 and b > start and a < b]
         rows = model.embed([text], pooling="none", layer=layer)[0]
-        wanted[text] = rows[[before + i for i in there]].mean(0)
+        expected[text] = rows[[before + i for i in there]].mean(0)
     assert {one.word for one in near} == set(uses)
     for one in near:
-        assert one.score == pytest.approx(cosines(wanted["A gate."], wanted[one.word]), abs=1e-5)
+        assert one.score == pytest.approx(
+            cosines(expected["A gate."], expected[one.word]), abs=1e-5
+        )
 
 
 def test_word_absent_from_sentences_is_refused(space) -> None:
-    card = MODELS["bert-mini"].with_vocabulary(tokenizer("bert").special_ids)
-    model = opened(card, card.build().initialize(0), tokenizer("bert"))
+    preset = MODELS["bert-mini"].with_vocabulary(tokenizer("bert").special_ids)
+    model = opened(preset, preset.build().initialize(0), tokenizer("bert"))
     long = "the sea " * 300 + "gate"  # beyond the positions
     with pytest.raises(ValueError, match="none of 2 has the word 'gate'"):
         unmask.nearest_sentences(model, "A gate.", [long, "The king."], word="gate")
@@ -149,15 +153,15 @@ def test_word_absent_from_sentences_is_refused(space) -> None:
 def test_similarity_correlates_cosines_with_human_scores(kind: str, space, home: Path) -> None:
     model = space if kind == "words" else pipeline(kind)
     encode = sentence_encoder(model)
-    said = cosines(encode(SENTENCES[:8]), encode(SENTENCES[1:9]))
+    output = cosines(encode(SENTENCES[:8]), encode(SENTENCES[1:9]))
     truth = [1 + (7 * i) % 5 for i in range(8)]
     score = unmask.evaluate_sentence_similarity(model, home / "sick.tsv")
     assert (score.name, score.n_pairs) == ("sick.tsv", 8)
-    assert score.pearson == pytest.approx(np.corrcoef(truth, said)[0, 1], abs=1e-6)
+    assert score.pearson == pytest.approx(np.corrcoef(truth, output)[0, 1], abs=1e-6)
     named = unmask.evaluate_sentence_similarity(
         model, home / "sick.tsv", text=("sentence_B", "sentence_A"), label="id"
     )
-    assert named.pearson == pytest.approx(np.corrcoef(range(8), said)[0, 1], abs=1e-6)
+    assert named.pearson == pytest.approx(np.corrcoef(range(8), output)[0, 1], abs=1e-6)
 
 
 def test_invalid_options_are_refused(space) -> None:
@@ -195,7 +199,7 @@ def test_command_takes_a_model_or_word_vectors(model: str, run) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "output"),
     [
         ("neighbors skip sea --sentences empty.txt", "empty.txt: no text in it"),
         ("neighbors skip sea --sentences none.txt", "none.txt: no such file"),
@@ -215,11 +219,11 @@ def test_command_takes_a_model_or_word_vectors(model: str, run) -> None:
         ("convert skip x --expand words.vec --limit 2", "words are in both vocabularies"),
     ],
 )
-def test_mistakes_are_reported_in_one_line(words: str, said: str, run) -> None:
-    code, _, told = run(words)
+def test_mistakes_are_reported_in_one_line(words: str, output: str, run) -> None:
+    code, _, result = run(words)
     assert code == 2
-    assert said in told
-    assert len(told.splitlines()) == 1
+    assert output in result
+    assert len(result.splitlines()) == 1
 
 
 @pytest.mark.parametrize("name", ["skip-thoughts-mini", "quick-thoughts-mini", "bilstm-mini"])
@@ -236,8 +240,8 @@ def test_vocabulary_expansion_maps_vectors_linearly(name: str, space) -> None:
     a = np.stack([space.vector(w) for w in shared])
     b = np.stack([old[known[w]] for w in shared])
     weights = np.linalg.lstsq(a, b, rcond=None)[0]
-    wanted = np.stack([space.vector(w) for w in lower]) @ weights
-    np.testing.assert_allclose(new[len(old) :], wanted, rtol=1e-4, atol=1e-5)
+    expected = np.stack([space.vector(w) for w in lower]) @ weights
+    np.testing.assert_allclose(new[len(old) :], expected, rtol=1e-4, atol=1e-5)
     ids = after.tokenizer.encode("The castle of the ocean").ids
     assert after.tokenizer.pieces(ids)[1] == "castle"
     assert set(after.model.head_specs) == {"label"}
@@ -247,9 +251,9 @@ def test_vocabulary_expansion_maps_vectors_linearly(name: str, space) -> None:
 
 
 def test_expanded_model_is_a_loadable_folder(run, home: Path) -> None:
-    code, _, told = run("convert skip more --expand words.vec")
+    code, _, output = run("convert skip more --expand words.vec")
     assert code == 0
-    assert "words added through a linear map" in told
+    assert "words added through a linear map" in output
     again = unmask.load(home / "more")
     assert again.tokenizer.pieces(again.tokenizer.encode("castle").ids) == ["castle"]
     assert again.model.head_specs == {}

@@ -112,19 +112,19 @@ def test_single_text_and_list_give_equal_results(folders: dict) -> None:
     bert, gpt2 = load(folders["bert"][1]), load(folders["gpt2"][1])
     blank = "The old [MASK] saw the gate."
     assert [bert.fill(blank, top_k=3)] == bert.fill([blank], top_k=3)
-    how = GenerationConfig(max_new_tokens=8)
-    assert [gpt2.generate("The old", how)] == gpt2.generate(["The old"], how)
+    config = GenerationConfig(max_new_tokens=8)
+    assert [gpt2.generate("The old", config)] == gpt2.generate(["The old"], config)
     np.testing.assert_array_equal(bert.embed("the king"), bert.embed(["the king"]))
     assert len(bert.logits("the king")) == 1
 
 
 def test_generated_text_continues_the_prompt(folders: dict) -> None:
     pipeline = load(folders["gpt2"][1])
-    known, how = pipeline.tokenizer, GenerationConfig(max_new_tokens=12)
+    known, config = pipeline.tokenizer, GenerationConfig(max_new_tokens=12)
     for prompt in ("The old king", "The old king ", "", "un\u00e9 \u2603"):
         ids = known.encode(prompt).ids.tolist()
-        (new,) = generate(pipeline.model, [ids], known.special_ids, how)
-        assert prompt + pipeline.generate(prompt, how) == known.decode([*ids, *new])
+        (new,) = generate(pipeline.model, [ids], known.special_ids, config)
+        assert prompt + pipeline.generate(prompt, config) == known.decode([*ids, *new])
     with pytest.raises(ValueError, match=r"prompt 1 has \d+ tokens, but the model only 40 pos"):
         pipeline.generate("the old king " * 40)
 
@@ -137,8 +137,8 @@ def test_encoder_decoder_input_has_special_tokens(folders: dict) -> None:
     for prompt in ("the king <extra_id_0> saw", ""):
         read = reader(prompt, return_tensors="pt")
         out = reference.generate(**read, max_new_tokens=9, do_sample=False)[0]
-        said = load(folder).generate(prompt, GenerationConfig(max_new_tokens=9))
-        assert said == reader.decode(out, skip_special_tokens=True)
+        generated = load(folder).generate(prompt, GenerationConfig(max_new_tokens=9))
+        assert generated == reader.decode(out, skip_special_tokens=True)
 
 
 # Labels
@@ -162,8 +162,8 @@ def test_fine_tuned_folder_predicts_reads_rows_and_scores(
     path.write_text("sentence\tsaid\nthe king\ta\nher brother\tb\n")
     assert pipeline.read_inputs(path) == ["the king", "her brother"]
     scores = pipeline.score(path)
-    said = [answer["label"] for answer in pipeline.predict(pipeline.read_inputs(path))]
-    right = (said[0] == "a") + (said[1] == "b")
+    predictions = [answer["label"] for answer in pipeline.predict(pipeline.read_inputs(path))]
+    right = (predictions[0] == "a") + (predictions[1] == "b")
     assert scores["accuracy"] == right / 2
     assert scores["loss"] > 0
     path = tmp_path / "new.jsonl"
@@ -179,8 +179,8 @@ def test_fine_tuned_folder_predicts_reads_rows_and_scores(
 
 
 def test_read_inputs_are_accepted_by_predict(tmp_path: Path) -> None:
-    _, opened = make("bert", tmp_path / "pairs", "BertForSequenceClassification", num_labels=2)
-    labels = opened.label_names
+    _, loaded = make("bert", tmp_path / "pairs", "BertForSequenceClassification", num_labels=2)
+    labels = loaded.label_names
     pairs = Task(
         task_kind="pairs",
         columns=TaskColumns(texts=("a", "b"), label="c"),
@@ -189,14 +189,14 @@ def test_read_inputs_are_accepted_by_predict(tmp_path: Path) -> None:
     )
     path = tmp_path / "pairs.csv"
     path.write_text('a,b,c\nthe king,"the gate, the sea",LABEL_0\n')
-    pipeline = Pipeline(opened, pairs)
+    pipeline = Pipeline(loaded, pairs)
     assert pipeline.read_inputs(path) == [("the king", "the gate, the sea")]
     assert len(pipeline.predict(pipeline.read_inputs(path))) == 1
     assert pipeline.score(path)["accuracy"] in (0, 1)
-    _, opened = make("bert", tmp_path / "tags", "BertForTokenClassification", num_labels=2)
+    _, loaded = make("bert", tmp_path / "tags", "BertForTokenClassification", num_labels=2)
     path = tmp_path / "tags.conll"
     path.write_text("the X\nking Y\n\nher X\n")
-    pipeline = Pipeline(opened)
+    pipeline = Pipeline(loaded)
     assert pipeline.can_predict
     assert pipeline.read_inputs(path) == [["the", "king"], ["her"]]
     assert [len(a["labels"]) for a in pipeline.predict(pipeline.read_inputs(path))] == [2, 1]
@@ -254,10 +254,10 @@ def test_pairs_read_by_saved_model_are_predicted(tmp_path: Path) -> None:
         text=("one", "other"), label="said", out=tmp_path / "run", epochs=1.0, terminal=None,
     )  # fmt: skip
     mine = load(tmp_path / "run")
-    places = [run.save(tmp_path / "by the run")]
-    places += [mine.save(tmp_path / name, format=name) for name in ("huggingface", "unmask")]
-    for place in places:
-        again = load(place)
+    locations = [run.save(tmp_path / "by the run")]
+    locations += [mine.save(tmp_path / name, format=name) for name in ("huggingface", "unmask")]
+    for position in locations:
+        again = load(position)
         assert again.task == mine.task
         assert again.read_inputs(tmp_path / "rows.tsv") == pairs
         assert again.predict(pairs) == mine.predict(pairs)
@@ -298,7 +298,7 @@ def test_evaluation_defaults_to_objective_and_length_of_the_run(
     monkeypatch.setattr(module, "evaluate", record)
     (tmp_path / "text.txt").write_text(corpus(2))
     folder = tmp_path / "run"
-    _, opened = make("bert", folder, max_position_embeddings=1000)
+    _, loaded = make("bert", folder, max_position_embeddings=1000)
     load(folder).evaluate(tmp_path / "text.txt")
     recipes = [
         {"model": "bert-tiny", "objective": None, "sequence_length": None, "steps": 3},
@@ -312,12 +312,12 @@ def test_evaluation_defaults_to_objective_and_length_of_the_run(
         load(folder).evaluate(tmp_path / "text.txt")
     load(folder).evaluate(tmp_path / "text.txt", sequence_length=30)
     assert asked == [
-        (opened.preset.objective, DEFAULT_SEQUENCE_LENGTH),
-        (opened.preset.objective, 128),
+        (loaded.preset.objective, DEFAULT_SEQUENCE_LENGTH),
+        (loaded.preset.objective, 128),
         (MASKED_LM, 77),
         (MASKED_LM, 1000),
-        (opened.preset.objective, DEFAULT_SEQUENCE_LENGTH),
-        (opened.preset.objective, 30),
+        (loaded.preset.objective, DEFAULT_SEQUENCE_LENGTH),
+        (loaded.preset.objective, 30),
     ]
     with pytest.raises(
         ValueError, match="sequence_length must be at most the model's 1000 positions"
@@ -335,11 +335,11 @@ def test_evaluation_defaults_to_objective_and_length_of_the_run(
 @pytest.mark.parametrize("family", FAMILIES)
 def test_held_out_text_is_evaluated(family: str, folders: dict, tmp_path: Path) -> None:
     (tmp_path / "text.txt").write_text(corpus(4))
-    said = load(folders[family][1]).evaluate(tmp_path / "text.txt")
-    assert said.documents == 4
-    assert set(said.loss) <= set(load(folders[family][1]).preset.objective.loss_terms)
-    assert all(np.isfinite(list(said.loss.values())))
-    assert (said.bits_per_byte is not None) is (family == "gpt2")
+    result = load(folders[family][1]).evaluate(tmp_path / "text.txt")
+    assert result.documents == 4
+    assert set(result.loss) <= set(load(folders[family][1]).preset.objective.loss_terms)
+    assert all(np.isfinite(list(result.loss.values())))
+    assert (result.bits_per_byte is not None) is (family == "gpt2")
 
 
 # Folders
@@ -440,9 +440,9 @@ def test_non_model_is_refused_in_one_line(tmp_path: Path) -> None:
     for name, (kind, message) in cases.items():
         with pytest.raises(kind) as caught:
             load(name)
-        said = one_line(caught.value)
-        assert said.startswith(name)
-        assert message in said
+        output = one_line(caught.value)
+        assert output.startswith(name)
+        assert message in output
 
 
 @pytest.mark.parametrize(

@@ -27,18 +27,18 @@ def pipelines(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Pipeline]:
 @pytest.mark.parametrize("family", FAMILIES)
 def test_keyword_settings_equal_config(family: str, pipelines: dict) -> None:
     model = pipelines[family]
-    how = GenerationConfig(strategy=BeamSearch(beams=3), max_new_tokens=6)
+    config = GenerationConfig(strategy=BeamSearch(beams=3), max_new_tokens=6)
     several = ["the old king", "", "a"]
-    assert model.generate(several, beams=3, max_new_tokens=6) == model.generate(several, how)
+    assert model.generate(several, beams=3, max_new_tokens=6) == model.generate(several, config)
     best = model.generate_candidates(several[0], beams=3, n_best=3, max_new_tokens=6)
     assert len(best) == 3
-    assert best[0].text == model.generate(several[0], how)
+    assert best[0].text == model.generate(several[0], config)
     assert best[0].score >= best[1].score >= best[2].score
     each = model.generate_candidates(several, beams=3, n_best=3, max_new_tokens=6)
-    assert [some[0].text for some in each] == model.generate(several, how)
+    assert [some[0].text for some in each] == model.generate(several, config)
     assert [one.text for one in each[0]] == [one.text for one in best]
     with pytest.raises(ValueError, match=r"settings by name, not both: got \['beams'\]"):
-        model.generate("a", how, beams=2)
+        model.generate("a", config, beams=2)
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -58,12 +58,14 @@ def test_stop_string_truncates_generated_text(family: str, pipelines: dict) -> N
 @pytest.mark.parametrize("family", FAMILIES)
 def test_answer_starts_with_given_prefix(family: str, pipelines: dict) -> None:
     model = pipelines[family]
-    said = model.generate(["the king", "a"], output_prefix=" of the", max_new_tokens=8)
-    assert all(text.startswith(" of the") for text in said)
+    generated = model.generate(["the king", "a"], output_prefix=" of the", max_new_tokens=8)
+    assert all(text.startswith(" of the") for text in generated)
     if family == "gpt2":
         expected = model.generate(["the king of the", "a of the"], max_new_tokens=8)
-        assert said == [" of the" + text for text in expected]
-    assert "".join(model.stream("the king", output_prefix=" of the", max_new_tokens=8)) == said[0]
+        assert generated == [" of the" + text for text in expected]
+    assert (
+        "".join(model.stream("the king", output_prefix=" of the", max_new_tokens=8)) == generated[0]
+    )
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -101,21 +103,21 @@ def test_stream_raises_errors_immediately(pipelines: dict) -> None:
 
 
 def test_multi_token_characters_are_streamed_whole(tmp_path: Path) -> None:
-    _, opened = make("gpt2", tmp_path)
+    _, loaded = make("gpt2", tmp_path)
     model = load(tmp_path)
     known, snowman = tokenizer("gpt2"), "\u2603"
     ids = known.encode(snowman * 3).ids.tolist()
     assert len(ids) > 3  # several tokens a character
-    assert opened.tokenizer is not None
-    said, pieces = list[int](), list[str]()
+    assert loaded.tokenizer is not None
+    output, pieces = list[int](), list[str]()
 
     def steps():
         for token in ids:
-            said.append(token)
+            output.append(token)
             yield token
 
     wording = model._encode_prompts(["a"], "", None).streamers[0]
-    pieces = list(model._stream_pieces(steps(), said, wording, ""))
+    pieces = list(model._stream_pieces(steps(), output, wording, ""))
     assert pieces == [snowman] * 3
 
 

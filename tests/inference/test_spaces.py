@@ -122,13 +122,13 @@ def test_words_are_plotted(method, run, home) -> None:
 def test_bundled_model_is_named_as_everywhere(home) -> None:
     space = unmask.load_word_vectors("unmask-mini-en", limit=2000)
     model = unmask.load("unmask-mini-en")
-    known = model.tokenizer.word_vocabulary()
+    tokenizer = model.tokenizer.word_vocabulary()
     table = model.model.backbone.embedding_table.weight.detach().float().numpy()
-    np.testing.assert_array_equal(space.vector("king"), table[known["king"]])
+    np.testing.assert_array_equal(space.vector("king"), table[tokenizer["king"]])
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "output"),
     [
         ("neighbors royal.vec King", "'King' is not among the 7 words; 'king' is"),
         ("neighbors bert-mini king", "bert-mini is a preset without trained weights"),
@@ -181,10 +181,10 @@ def test_bundled_model_is_named_as_everywhere(home) -> None:
         ("show list.txt", "list.txt:1: a line must be a word"),
     ],
 )
-def test_mistake_is_reported_in_one_line(words, said, run) -> None:
+def test_mistake_is_reported_in_one_line(words, output, run) -> None:
     status, out, err = run(words)
     assert (status, out) == (2, "")
-    assert said in err
+    assert output in err
     assert len(err.splitlines()) == 1
 
 
@@ -211,10 +211,10 @@ def test_plot_labels_do_not_overlap_where_there_is_room(space) -> None:
 
     rng = np.random.default_rng(0)
     words = [f"word{i}" for i in range(60)]
-    places = _scale_to_page(rng.standard_normal((60, 2)), 900.0, 700.0)
+    positions = _scale_to_page(rng.standard_normal((60, 2)), 900.0, 700.0)
     boxes = [
         (one.left, one.top, one.left + one.width)
-        for one in _place_labels(words, places, 900.0, 700.0)
+        for one in _place_labels(words, positions, 900.0, 700.0)
     ]
     for i, (left, top, right) in enumerate(boxes):
         assert left >= 0

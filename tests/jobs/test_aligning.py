@@ -149,8 +149,8 @@ def two_times(n_moved: int) -> tuple[KeyedVectors, KeyedVectors]:
     vectors = then.vectors.copy()
     for word in range(n_moved):
         vectors[word] = then.vectors[N - 1 - word] + 0.05 * rng.normal(size=20)
-    turn, _ = np.linalg.qr(rng.normal(size=(20, 20)))
-    vectors = vectors @ turn + 0.02 * rng.normal(size=(N, 20))
+    prediction_order, _ = np.linalg.qr(rng.normal(size=(20, 20)))
+    vectors = vectors @ prediction_order + 0.02 * rng.normal(size=(N, 20))
     counts = np.arange(N, 0, -1)
     order = rng.permutation(N)
     words = [then.words[row] for row in order]

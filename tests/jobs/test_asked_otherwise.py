@@ -58,13 +58,13 @@ def test_causal_bert_equals_bert_lm_head_model_of_transformers(text: Path, tmp_p
 
     out = tmp_path / "run"
     run("bert-tiny", "clm", text, out)
-    opened = load(out)
-    assert opened.preset.objective.loss_terms == ("next_token",)
-    assert isinstance(opened.generate("the old king", max_new_tokens=5), str)
+    loaded = load(out)
+    assert loaded.preset.objective.loss_terms == ("next_token",)
+    assert isinstance(loaded.generate("the old king", max_new_tokens=5), str)
     theirs = transformers.BertLMHeadModel.from_pretrained(out).eval()
     assert theirs.config.is_decoder
     with torch.no_grad():
-        assert SCRIPT.difference(opened, theirs, "BertLMHeadModel") < 1e-5
+        assert SCRIPT.difference(loaded, theirs, "BertLMHeadModel") < 1e-5
     config = json.loads((out / "config.json").read_text())
     del config["unmask"]  # so a folder of others
     (out / "config.json").write_text(json.dumps(config))
@@ -87,9 +87,9 @@ def test_replaced_token_detection_on_other_backbone_keeps_its_generator(
 ) -> None:
     out = tmp_path / "run"
     made = run("roberta-mini", "rtd:generator_size=0.5", text, out)
-    opened = load(out)
-    assert set(opened.model.head_specs) == {"generator", "replaced"}
-    mine, theirs = made.model.own_weights(), opened.model.own_weights()
+    loaded = load(out)
+    assert set(loaded.model.head_specs) == {"generator", "replaced"}
+    mine, theirs = made.model.own_weights(), loaded.model.own_weights()
     assert all(torch.equal(mine[name], theirs[name]) for name in mine)
     run("roberta-mini", "rtd:generator_size=0.5", text, out, resume=True)
     with pytest.raises(ValueError, match="a resumed run must be the same"):
@@ -100,7 +100,7 @@ def test_short_run_has_published_share_of_warmup(
     text: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     more = {"architecture": {"d_model": 32, "d_ff": 64, "n_layers": 1, "n_heads": 2}}
-    for name, told in (
+    for name, output in (
         (
             "bert-base-uncased",
             "a warm-up of 1 of 3 steps, the preset's share (10,000 of 1,000,000)",
@@ -111,7 +111,7 @@ def test_short_run_has_published_share_of_warmup(
             name, data=text, out=tmp_path / name, steps=3, threads=1,
             changes=[{**SMALL, "dev_fraction": 0.0, **more}],
         )  # fmt: skip
-        assert told in capsys.readouterr().err
+        assert output in capsys.readouterr().err
     with pytest.raises(ValueError, match="warm-up and decay take 50 steps, but steps is 3"):
         pretrain(
             "bert-base-uncased", data=text, out=tmp_path / "x", steps=3,

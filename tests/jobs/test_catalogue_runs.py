@@ -80,8 +80,8 @@ def _asked(made: Path, held_out: str, folder: Path) -> None:
     assert end("evaluate", made, "--data", held_out) == 0
     assert end("embed", made, "the old king") == 0
     assert end("convert", made, folder / "theirs") == 0
-    said = made / "samples.json"
-    if said.is_file() and json.loads(said.read_text()):
+    output = made / "samples.json"
+    if output.is_file() and json.loads(output.read_text()):
         assert fills or generates
 
 
@@ -94,9 +94,9 @@ def test_subword_scores_are_saved_and_verified(tmp_path: Path) -> None:
         x for k in ("d_model=32", "d_ff=64", "n_layers=1") for x in ("--set", f"architecture.{k}")
     ]
     assert end("pretrain", "canine-s-mini", *rest) == 0
-    opened = load(made)
-    first = opened.evaluate(text)
-    assert first == load(opened.save(tmp_path / "again")).evaluate(text)
+    loaded = load(made)
+    first = loaded.evaluate(text)
+    assert first == load(loaded.save(tmp_path / "again")).evaluate(text)
     file = made / "subwords.safetensors"
     file.write_bytes((made / "model.safetensors").read_bytes())
     with pytest.raises(ValueError, match=r"subwords\.safetensors: truncated or damaged"):

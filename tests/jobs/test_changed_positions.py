@@ -33,25 +33,25 @@ SCHEMES = (
 @pytest.mark.parametrize("scheme", SCHEMES)
 @pytest.mark.parametrize("name", CARDS)
 def test_position_scheme_trains_or_is_refused_with_reason(name: str, scheme: str) -> None:
-    card = MODELS[name]
-    two = isinstance(card.architecture, EncoderDecoderArchitecture)
+    preset = MODELS[name]
+    two = isinstance(preset.architecture, EncoderDecoderArchitecture)
     keys = [f"architecture.{side}.position" for side in ("encoder", "decoder")]
     changes = [f"{key}={scheme}" for key in (keys if two else ["architecture.position"])]
     recipe = recipes.apply_changes(preset_recipe(name), changes)
-    told = None
+    message = None
     try:
         recipe, notes = drop_unsupported(recipe, keys_of_changes(changes))
-        made = apply_recipe(card, recipe)
+        made = apply_recipe(preset, recipe)
         made.build_without_memory()
         a = made.architecture
     except ValueError as error:
-        notes, a, told = [], card.architecture, str(error)
-    if told is not None:
-        assert "\n" not in told
-        assert scheme.split("(")[0] in told or "position" in told
-        assert "init_previous_token_heads" not in told
-        assert "memory" not in told
+        notes, a, message = [], preset.architecture, str(error)
+    if message is not None:
+        assert "\n" not in message
+        assert scheme.split("(")[0] in message or "position" in message
+        assert "init_previous_token_heads" not in message
+        assert "memory" not in message
     assert all("is not used" in note for note in notes)
-    longest_now, longest_then = a.max_positions, card.architecture.max_positions
+    longest_now, longest_then = a.max_positions, preset.architecture.max_positions
     if longest_then is not None and longest_now is not None and "max_positions=" not in scheme:
         assert longest_now >= min(longest_then, 512)

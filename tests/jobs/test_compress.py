@@ -32,21 +32,21 @@ def test_compressed_model_is_smaller_with_decoded_weights(
     result = unmask.compress(tmp_path / "model", method=[method], out=tmp_path / "small")
     assert result.bytes_after < result.bytes_before
     assert not (tmp_path / "small" / "model.safetensors").exists()
-    opened = unmask.load(tmp_path / "small")
-    assert opened.loaded_model.missing == ()
-    mine, theirs = opened.model.own_weights(), before.model.own_weights()
+    loaded = unmask.load(tmp_path / "small")
+    assert loaded.loaded_model.missing == ()
+    mine, theirs = loaded.model.own_weights(), before.model.own_weights()
     assert mine.keys() == theirs.keys()
     if method == "prune":
         kept = {name: w != 0 for name, w in mine.items()}
         assert all(torch.equal(w[kept[n]], theirs[n][kept[n]]) for n, w in mine.items())
-        shares = [float((w == 0).float().mean()) for w in layer_matrices(opened.model).values()]
+        shares = [float((w == 0).float().mean()) for w in layer_matrices(loaded.model).values()]
         assert sum(shares) / len(shares) > 0.4
         return
     if method == "int8":  # at most half a step of 127 away
         for name, w in mine.items():
             assert (w - theirs[name]).abs().max() <= theirs[name].abs().max() / 127
     # What is written again as floats, for other libraries, are the same weights.
-    opened.save(tmp_path / "again")
+    loaded.save(tmp_path / "again")
     again = unmask.load(tmp_path / "again").model.own_weights()
     assert all(torch.equal(again[name], w) for name, w in mine.items())
 
@@ -71,10 +71,10 @@ def test_earlier_compressions_are_recorded(folder: Path, tmp_path: Path) -> None
 
 
 def test_open_model_is_not_changed(folder: Path, tmp_path: Path) -> None:
-    opened = unmask.load(folder)
-    before = {name: w.clone() for name, w in opened.model.own_weights().items()}
-    unmask.compress(opened, method=["prune:fraction=0.9"], out=tmp_path / "small")
-    assert all(torch.equal(w, before[name]) for name, w in opened.model.own_weights().items())
+    loaded = unmask.load(folder)
+    before = {name: w.clone() for name, w in loaded.model.own_weights().items()}
+    unmask.compress(loaded, method=["prune:fraction=0.9"], out=tmp_path / "small")
+    assert all(torch.equal(w, before[name]) for name, w in loaded.model.own_weights().items())
 
 
 def test_command_prints_sizes(

@@ -91,14 +91,14 @@ def test_run_is_resumed_and_loaded_as_any_other(
     assert f"- compressed by: {methods[0]} (" in (tmp_path / "whole" / "README.md").read_text()
     if name == "teacher":
         return
-    opened = unmask.load(tmp_path / "whole")
+    loaded = unmask.load(tmp_path / "whole")
     if name == "everything":
-        zeros = [float((w == 0).float().mean()) for w in layer_matrices(opened.model).values()]
+        zeros = [float((w == 0).float().mean()) for w in layer_matrices(loaded.model).values()]
         assert min(zeros) >= 0.5
     result = unmask.compress(tmp_path / "whole", method=["packed"], out=tmp_path / "packed")
     assert result.bytes_after < result.bytes_before
     packed = unmask.load(tmp_path / "packed").model.own_weights()
-    for name_, w in opened.model.own_weights().items():
+    for name_, w in loaded.model.own_weights().items():
         torch.testing.assert_close(packed[name_], w, rtol=2e-3, atol=2e-3 * float(w.abs().max()))
 
 

@@ -9,16 +9,16 @@ from unmask.jobs.demo import demo
 
 
 @pytest.mark.parametrize(
-    ("told", "message"),
+    ("expected_message", "message"),
     [
         ({"minutes": 0}, "minutes must be above 0, got 0"),
         ({"minutes": float("nan")}, "minutes must be above 0, got nan"),
         ({"seeds": 0}, "seeds must be at least 1, got 0"),
     ],
 )
-def test_invalid_numbers_are_refused(told: dict, message: str, tmp_path: Path) -> None:
+def test_invalid_numbers_are_refused(expected_message: dict, message: str, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=message):
-        demo(tmp_path / "demo", **told)
+        demo(tmp_path / "demo", **expected_message)
     assert not (tmp_path / "demo").exists()
 
 
@@ -26,10 +26,10 @@ def test_invalid_numbers_are_refused(told: dict, message: str, tmp_path: Path) -
 def test_demo_pretrains_fine_tunes_and_reports_only_once(tmp_path: Path, capsys) -> None:
     out = tmp_path / "demo"
     found = demo(out, minutes=0.1, seeds=1)
-    said = capsys.readouterr().err
-    assert "1. Pretraining" in said
-    assert "2. Fine-tuning" in said
-    assert "3. The report" in said
+    output = capsys.readouterr().err
+    assert "1. Pretraining" in output
+    assert "2. Fine-tuning" in output
+    assert "3. The report" in output
     assert {scored.arm for scored in found.finetuned.run_results} == {
         "pretrained",
         "random initialization",

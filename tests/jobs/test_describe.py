@@ -27,14 +27,14 @@ def test_training_memory_counts_unsaved_parameters() -> None:
 @pytest.mark.quick(*{card.family: name for name, card in MODELS.items()}.values())
 @pytest.mark.parametrize("name", MODELS)
 def test_every_preset_has_a_summary_line_and_a_page(name: str) -> None:
-    card = MODELS[name]
-    assert preset_line(card).startswith(f"{name} ")
-    assert len(preset_line(card)) < 80
+    preset = MODELS[name]
+    assert preset_line(preset).startswith(f"{name} ")
+    assert len(preset_line(preset)) < 80
     facts = describe(name)
-    assert facts.keys() > preset_to_dict(card).keys()
+    assert facts.keys() > preset_to_dict(preset).keys()
     lines = list(format_description(facts))
     assert lines[0] == name
-    assert f"{card.n_parameters:,}" in "\n".join(lines)
+    assert f"{preset.n_parameters:,}" in "\n".join(lines)
     assert not any("\u202f" in line for line in lines)
 
 

@@ -40,17 +40,17 @@ def test_all_tasks_of_a_folder_are_scored(home: Path, capsys: pytest.CaptureFixt
     found = evaluate_tasks(
         home / "gpt2", data=home, shots=(0, 1), sequence_length=12, terminal=sys.stderr
     )
-    said = capsys.readouterr().err
+    output = capsys.readouterr().err
     names = [(one.task, one.shots) for one in found]
     assert names == [("blimp", 0), ("blimp", 1), ("penn-treebank", 0)]
-    assert "lambada is left out" in said
-    assert "penn-treebank: 4 words and 2 ends of lines are counted" in said
+    assert "lambada is left out" in output
+    assert "penn-treebank: 4 words and 2 ends of lines are counted" in output
     assert found[1].n_truncated == 4
-    assert "blimp: of 4 of 4 prompts the beginning was cut to fit 12 tokens" in said
+    assert "blimp: of 4 of 4 prompts the beginning was cut to fit 12 tokens" in output
     encoder = evaluate_tasks(load(home / "bert"), data=home, rows=2, terminal=sys.stderr)
     assert [(one.task, one.n_examples) for one in encoder] == [("blimp", 2)]
-    told = "penn-treebank is left out: it needs a causal model"
-    assert told in capsys.readouterr().err
+    result = "penn-treebank is left out: it needs a causal model"
+    assert result in capsys.readouterr().err
 
 
 def test_user_task_needs_no_data_folder(home: Path) -> None:
@@ -123,9 +123,9 @@ def test_mistake_is_reported_in_one_line(
     words: str, line: str, home: Path, capsys: pytest.CaptureFixture
 ) -> None:
     assert cli.run(["evaluate", str(home / "gpt2"), *words.format(home).split()]) == 2
-    said = capsys.readouterr().err.strip().splitlines()
-    assert line in said[-1]
-    assert len(said) == 1
+    output = capsys.readouterr().err.strip().splitlines()
+    assert line in output[-1]
+    assert len(output) == 1
 
 
 def test_perplexity_task_runs_once_for_several_shot_counts(home: Path) -> None:

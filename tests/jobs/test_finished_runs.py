@@ -30,7 +30,7 @@ CARDS = [name for name in MODELS if name.endswith(("-mini", "-tiny"))] + ["skip-
 
 
 def test_every_family_has_a_preset_here() -> None:
-    own = {card.family for card in MODELS.values()}
+    own = {preset.family for preset in MODELS.values()}
     assert own == {MODELS[name].family for name in CARDS}
 
 

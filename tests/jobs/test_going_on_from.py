@@ -86,13 +86,13 @@ def test_reinitialized_weights_are_reported_in_one_line(
     train("canine-s-mini", folder, "other", "vocab_size=100", quiet=True)
     on = train("canine-s-mini", folder, "on", begin="first", tokenizer=folder / "other")
     assert on.model.head_specs["subwords"] != first.model.head_specs["subwords"]
-    told = [line for line in capsys.readouterr().err.splitlines() if "newly initialized" in line]
-    assert told == [
+    message = [line for line in capsys.readouterr().err.splitlines() if "newly initialized" in line]
+    assert message == [
         f"newly initialized: 'subwords', whose vocabulary differs from that of {folder / 'first'}"
     ]
     train("bert-tiny", folder, "masked", quiet=True)
     train("bert-tiny", folder, "asked", begin="masked", objective="mlm+sbo")
-    told = [line for line in capsys.readouterr().err.splitlines() if "newly initialized" in line]
-    assert len(told) == 1
-    assert "heads.boundary." in told[0]
-    assert "heads.language." not in told[0]
+    message = [line for line in capsys.readouterr().err.splitlines() if "newly initialized" in line]
+    assert len(message) == 1
+    assert "heads.boundary." in message[0]
+    assert "heads.language." not in message[0]

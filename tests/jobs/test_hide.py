@@ -22,7 +22,7 @@ def cache(tmp_path_factory):
         yield
 
 
-def asked(model: str, **more) -> list[tuple[int, str]]:
+def shown_targets(model: str, **more) -> list[tuple[int, str]]:
     cells = hide(model, TEXT, **more).inputs
     return [(i, cell.target) for i, cell in enumerate(cells) if cell.target is not None]
 
@@ -31,13 +31,13 @@ def asked(model: str, **more) -> list[tuple[int, str]]:
     "model", ["bert-mini", "gpt2", "t5-small", "canine-mini", "canine-s-mini", "elmo-mini"]
 )
 def test_same_seed_masks_the_same_positions(model: str) -> None:
-    assert asked(model, seed=3) == asked(model, seed=3)
-    assert asked(model)
+    assert shown_targets(model, seed=3) == shown_targets(model, seed=3)
+    assert shown_targets(model)
 
 
 @pytest.mark.parametrize("model", ["bert-mini", "t5-small"])
 def test_other_seed_masks_other_positions(model: str) -> None:
-    assert len({tuple(asked(model, seed=seed)) for seed in range(4)}) > 1
+    assert len({tuple(shown_targets(model, seed=seed)) for seed in range(4)}) > 1
 
 
 def test_gpt_has_a_target_at_every_token_and_t5_an_encoder() -> None:
@@ -64,25 +64,27 @@ def test_other_objective_can_be_shown_and_modes_have_own_tokenizer() -> None:
 
 def test_objective_setting_can_be_changed() -> None:
     changes = ["select.rate=0.9"]
-    few, many = asked("bert-mini"), asked("bert-mini", changes=changes)
+    few, many = shown_targets("bert-mini"), shown_targets("bert-mini", changes=changes)
     assert len(many) > 2 * len(few)
-    assert asked("bert-mini", changes=["objective.select.rate=0.9"]) == many
-    assert asked("bert-mini", changes=["objective.objective.select.rate=0.9"]) == many
-    assert asked("t5-small", changes=["objective.select.rate=0.9"])
-    assert len(asked("canine-s-mini", changes=changes)) > 2 * len(asked("canine-s-mini"))
+    assert shown_targets("bert-mini", changes=["objective.select.rate=0.9"]) == many
+    assert shown_targets("bert-mini", changes=["objective.objective.select.rate=0.9"]) == many
+    assert shown_targets("t5-small", changes=["objective.select.rate=0.9"])
+    assert len(shown_targets("canine-s-mini", changes=changes)) > 2 * len(
+        shown_targets("canine-s-mini")
+    )
     random = ["sentence_task.random_probability=1.0"]
     always = [hide("bert-mini", TEXT, seed=s, changes=random) for s in range(5)]
-    assert {said.label for said in always} == {"1: B is from another text"}
+    assert {output.label for output in always} == {"1: B is from another text"}
 
 
 def test_xlnet_reads_two_segments_in_either_relation() -> None:
     two = [f"A king saw a fox. {i} foxes saw a king." for i in range(4)]
-    said = [hide("xlnet-mini", " ".join(two), seed=seed) for seed in range(8)]
+    shown = [hide("xlnet-mini", " ".join(two), seed=seed) for seed in range(8)]
     seconds = {
-        "".join(c.piece for c in e.inputs if c.segment and c.role != "special") for e in said
+        "".join(c.piece for c in e.inputs if c.segment and c.role != "special") for e in shown
     }
-    assert all([c.piece for c in e.inputs[-2:]] == ["<sep>", "<cls>"] for e in said)
-    assert all("read first, and attend to none of the others" in e.visibility for e in said)
+    assert all([c.piece for c in e.inputs[-2:]] == ["<sep>", "<cls>"] for e in shown)
+    assert all("read first, and attend to none of the others" in e.visibility for e in shown)
     changes = ["random_probability=0.0", "reuse_fraction=0.0"]
     whole = hide("xlnet-mini", " ".join(two), changes=changes)
     assert "read first" not in whole.visibility
@@ -114,20 +116,20 @@ def test_empty_text_and_negative_seed_are_refused() -> None:
 
 
 def test_tokenizer_is_trained_once(monkeypatch) -> None:
-    before = asked("bert-mini")
+    before = shown_targets("bert-mini")
 
     def fail(*arguments: object) -> None:
         raise AssertionError("it was learned again")
 
     monkeypatch.setattr(module, "train_tokenizer", fail)
-    assert asked("bert-mini") == before
+    assert shown_targets("bert-mini") == before
 
 
 def test_unwritable_cache_folder_is_tolerated(tmp_path: Path, monkeypatch) -> None:
     (tmp_path / "file").write_text("")
-    before = asked("bert-mini")
+    before = shown_targets("bert-mini")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
-    assert asked("bert-mini") == before
+    assert shown_targets("bert-mini") == before
 
 
 def test_folder_uses_its_own_tokenizer_and_objective(tmp_path: Path) -> None:
@@ -148,10 +150,10 @@ def test_folder_uses_its_own_tokenizer_and_objective(tmp_path: Path) -> None:
             "corrupt={kind='MaskInPlace'}}",
         ],
     )
-    said = hide(tmp_path / "run", "the old king saw the gate")
-    assert said.loss_terms == ("masked",)
-    assert said.label is None
-    assert "".join(cell.target or cell.piece for cell in said.inputs).startswith("[CLS]the")
+    shown = hide(tmp_path / "run", "the old king saw the gate")
+    assert shown.loss_terms == ("masked",)
+    assert shown.label is None
+    assert "".join(cell.target or cell.piece for cell in shown.inputs).startswith("[CLS]the")
 
 
 def test_overlong_text_is_refused() -> None:

@@ -78,8 +78,10 @@ def test_three_stages_run_in_one_call(files, tmp_path) -> None:
     base = lstm(tmp_path)
     more = tmp_path / "more.txt"
     more.write_text("\n\n".join(text for text, _ in toy.texts(50, 9)), encoding="utf-8")
-    said = TaskAdaptivePretraining(unlabeled=(str(more),), epochs=2.0, changes=("batch_tokens=64",))
-    tuned = quick(base, files, out=tmp_path / "out", adapt_first=said, tune="gradual")
+    output = TaskAdaptivePretraining(
+        unlabeled=(str(more),), epochs=2.0, changes=("batch_tokens=64",)
+    )
+    tuned = quick(base, files, out=tmp_path / "out", adapt_first=output, tune="gradual")
     assert tuned.predict(["a good cat"])
     run = json.loads((tmp_path / "out/in-domain/unmask.json").read_text())
     assert run["finished"]
@@ -127,11 +129,11 @@ def test_domain_words_are_added_and_start_as_the_mean(files, tmp_path) -> None:
     assert run["recipe"]["init_from"].endswith("in-domain-text/model")
     learned = unmask.load(tmp_path / "out/in-domain").model.own_weights()["backbone.tokens.weight"]
     assert not torch.equal(learned[size], learned[size + 1])
-    for said in (
+    for output in (
         TaskAdaptivePretraining(min_count=None, **LITTLE),
         TaskAdaptivePretraining(max_vocab_size=size, **LITTLE),
     ):
-        quick(base, files, out=tmp_path / "same", adapt_first=said, epochs=0.5)
+        quick(base, files, out=tmp_path / "same", adapt_first=output, epochs=0.5)
         assert unmask.load(tmp_path / "same").tokenizer.vocab_size == size
         shutil.rmtree(tmp_path / "same")
 
@@ -143,14 +145,14 @@ def test_frequency_grouped_softmax_keeps_its_vocabulary(files, tmp_path) -> None
     )  # fmt: skip
     size = unmask.load(base).tokenizer.vocab_size
     files["train"] = toy.write(tmp_path / "new.tsv", [(f"zyx {t}", y) for t, y in toy.texts(48, 1)])
-    with (tmp_path / "told.txt").open("w") as told:
+    with (tmp_path / "told.txt").open("w") as output:
         little = TaskAdaptivePretraining(**LITTLE)
         tuned = quick(
-            base, files, adapt_first=little, epochs=0.5, terminal=told, out=tmp_path / "out"
+            base, files, adapt_first=little, epochs=0.5, terminal=output, out=tmp_path / "out"
         )
     assert tuned.loaded_model.tokenizer.vocab_size == size
-    said = (tmp_path / "told.txt").read_text()
-    assert "new to the model, 'zyx' the most frequent; they stay unknown" in said
+    content = (tmp_path / "told.txt").read_text()
+    assert "new to the model, 'zyx' the most frequent; they stay unknown" in content
 
 
 def test_forward_and_backward_models_are_averaged(files, tmp_path) -> None:
@@ -171,9 +173,11 @@ def test_forward_and_backward_models_are_averaged(files, tmp_path) -> None:
     assert ids[0] == ids[1][::-1]
     with pytest.raises(ValueError, match="reads texts backward"):
         unmask.load(runs[1] / "in-domain").generate("a good")
-    said = [one.predict("a good cat")[0]["probabilities"]["yes"] for one in (forward, backward)]
+    predictions = [
+        one.predict("a good cat")[0]["probabilities"]["yes"] for one in (forward, backward)
+    ]
     both = unmask.Ensemble(runs).predict("a good cat")[0]
-    assert both["probabilities"]["yes"] == pytest.approx(sum(said) / 2, abs=1e-6)
+    assert both["probabilities"]["yes"] == pytest.approx(sum(predictions) / 2, abs=1e-6)
 
 
 def test_long_text_is_read_whole_and_trained_from_first_token(tmp_path) -> None:
@@ -240,8 +244,8 @@ def test_run_killed_in_either_stage_resumes_bitwise(
 def test_adapter_stands_on_the_domain_adapted_model(files, tmp_path) -> None:
     base = toy.pretrained("bert", tmp_path / "base")
     quick(base, files, out=tmp_path / "out", tune="lora:rank=2", epochs=1.0)
-    said = json.loads((tmp_path / "out/adapter_config.json").read_text())
-    assert said["base_model_name_or_path"].endswith("in-domain")
+    facts = json.loads((tmp_path / "out/adapter_config.json").read_text())
+    assert facts["base_model_name_or_path"].endswith("in-domain")
 
 
 @pytest.mark.parametrize(
@@ -293,10 +297,10 @@ def test_command_line_runs_domain_adaptation(files, tmp_path, capsys) -> None:
     assert run["recipe"]["adapt_first"]["epochs"] == 1.0
 
 
-def test_pretraining_steps_for_fine_tuning_are_refused_without_length(files, tmp_path) -> None:
+def test_adaptation_may_set_its_own_number_of_steps(files, tmp_path) -> None:
     base = toy.pretrained("bert", tmp_path / "base")
-    said = TaskAdaptivePretraining(changes=("batch_tokens=128", "sequence_length=32", "steps=3"))
-    quick(base, files, out=tmp_path / "out", adapt_first=said, epochs=1.0)
+    output = TaskAdaptivePretraining(changes=("batch_tokens=128", "sequence_length=32", "steps=3"))
+    quick(base, files, out=tmp_path / "out", adapt_first=output, epochs=1.0)
     run = json.loads((tmp_path / "out/in-domain/unmask.json").read_text())
     assert run["recipe"]["steps"] == 3
     assert preset_recipe(run["recipe"]["model"]).steps != 3

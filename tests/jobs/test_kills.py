@@ -52,7 +52,7 @@ def tuning(base: str, task: str = "classify", **more: object) -> Job:
     def job(home: Path, out: Path, again: bool) -> object:
         rows = home / ("pairs.tsv" if task == "generate" else "rows.tsv")
         more.setdefault("epochs", 1.0)
-        told = FinetuneConfig(
+        output = FinetuneConfig(
             base=str(home / base) if (home / base).is_dir() else base,
             task=task,
             train=str(rows),
@@ -63,7 +63,7 @@ def tuning(base: str, task: str = "classify", **more: object) -> Job:
             learning_rate=1e-3,
             **more,
         )
-        return tune(told, output_folder=out, resume=again and out.exists(), terminal=None)
+        return tune(output, output_folder=out, resume=again and out.exists(), terminal=None)
 
     return job
 
@@ -197,8 +197,8 @@ def test_report_failure_does_not_prevent_saving(
     def broken(*_: object) -> None:
         raise RuntimeError("a picture cannot be made")
 
-    for place in ("train.held_out_samples", "run_folder.write_report", "train.count_bigrams"):
-        monkeypatch.setattr(f"unmask.jobs.pretrain.{place}", broken)
+    for location in ("train.held_out_samples", "run_folder.write_report", "train.count_bigrams"):
+        monkeypatch.setattr(f"unmask.jobs.pretrain.{location}", broken)
     monkeypatch.setattr("unmask.inference.export.model_card", broken)
     job(home, tmp_path / "other", False)
     assert (tmp_path / "other" / "model.safetensors").read_bytes() == whole

@@ -96,7 +96,7 @@ def suiting(home: Path, out: Path, again: bool) -> object:
 def tuning(base: str, **more: object) -> Job:
     def job(home: Path, out: Path, again: bool) -> object:
         rows = str(home / "rows.tsv")
-        told = FinetuneConfig(
+        output = FinetuneConfig(
             base=str(home / base),
             task="classify",
             train=rows,
@@ -107,11 +107,11 @@ def tuning(base: str, **more: object) -> Job:
             evaluate_every=1,
             **more,
         )
-        if told.adapt_first is not None:
-            domain = replace(told.adapt_first, unlabeled=(str(home / "more.txt"),))
-            told = replace(told, adapt_first=domain)
+        if output.adapt_first is not None:
+            domain = replace(output.adapt_first, unlabeled=(str(home / "more.txt"),))
+            output = replace(output, adapt_first=domain)
         return tune(
-            told,
+            output,
             output_folder=out,
             resume=again and out.exists(),
             adapt=adapt_to_task_text,
@@ -145,10 +145,10 @@ def own(events: list[str]) -> set[int]:
     for i, what in enumerate(events):
         path = what.split(" ", 2)[2]
         inner = path.startswith(WITHIN) and "suite.json" not in path
-        place = "/".join(path.split("/")[:2]) if inner else ""
-        if not inner or place != before:
+        position = "/".join(path.split("/")[:2]) if inner else ""
+        if not inner or position != before:
             found |= {i, max(i - 1, 0)}
-        before = place
+        before = position
     return found
 
 

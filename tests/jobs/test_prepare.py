@@ -33,9 +33,9 @@ def test_prepared_folder_holds_the_text(text: Path, tmp_path: Path) -> None:
     shards = small(text, tmp_path / "out")
     assert shards.n_documents == 30
     assert shards.tokenizer.vocab_size == 120
-    said = shards.tokenizer.decode(shards.read_tokens(0, 9).ids.tolist())
+    decoded = shards.tokenizer.decode(shards.read_tokens(0, 9).ids.tolist())
     first = next(read_documents(text)).text.lower()
-    assert said.replace(" ", "")[:20] == first.replace(" ", "")[:20]
+    assert decoded.replace(" ", "")[:20] == first.replace(" ", "")[:20]
 
 
 @pytest.mark.parametrize("workers", [1, 2])
@@ -182,18 +182,20 @@ def test_training_on_prepared_tokens_equals_training_on_text(text: Path, tmp_pat
 
 
 @pytest.mark.parametrize(
-    ("told", "message"),
+    ("expected_message", "message"),
     [
         ({"vocab_size": 100}, "was prepared with vocab_size = 120, not 100"),
         ({"document_separator": "line"}, "prepared with document_separator = 'blank', not 'line'"),
     ],
 )
 def test_contradicting_tokenizer_options_are_refused(
-    told: dict[str, object], message: str, text: Path, tmp_path: Path
+    expected_message: dict[str, object], message: str, text: Path, tmp_path: Path
 ) -> None:
     small(text, tmp_path / "out")
     with pytest.raises(ValueError, match=message):
-        pretrain("bert-tiny", data=tmp_path / "out", out=tmp_path / "run", quiet=True, **told)
+        pretrain(
+            "bert-tiny", data=tmp_path / "out", out=tmp_path / "run", quiet=True, **expected_message
+        )
     assert not (tmp_path / "run").exists()
 
 
@@ -220,9 +222,9 @@ def _masked(shards: TokenShards, out: Path) -> Pipeline:
 
 def test_sources_are_recorded(text: Path, tmp_path: Path) -> None:
     small(text, tmp_path / "out")
-    said = json.loads(json.loads((tmp_path / "out" / "shards.json").read_text())["made_from"])
-    assert said["vocab_size"] == 120
-    assert [(Path(name).name, size) for name, size, _ in said["files"]] == [
+    facts = json.loads(json.loads((tmp_path / "out" / "shards.json").read_text())["made_from"])
+    assert facts["vocab_size"] == 120
+    assert [(Path(name).name, size) for name, size, _ in facts["files"]] == [
         ("text.txt", text.stat().st_size)
     ]
     assert np.fromfile(tmp_path / "out" / "00000.tokens", "<u2").max() < 120

@@ -93,10 +93,10 @@ def learned(out: Path) -> dict[str, bytes]:
 def test_run_makes_a_folder_that_opens_and_works(name: str, text: Path, tmp_path: Path) -> None:
     out = tmp_path / "run"
     made = run(name, text, out)
-    opened = load(out)
-    assert opened.loaded_model.missing == ()
-    assert opened.loaded_model.unexpected == ()
-    mine, theirs = made.model.own_weights(), opened.model.own_weights()
+    loaded = load(out)
+    assert loaded.loaded_model.missing == ()
+    assert loaded.loaded_model.unexpected == ()
+    mine, theirs = made.model.own_weights(), loaded.model.own_weights()
     assert all(np.array_equal(mine[n].numpy(), theirs[n].numpy()) for n in mine)
     for file in (
         "config.json",
@@ -109,8 +109,8 @@ def test_run_makes_a_folder_that_opens_and_works(name: str, text: Path, tmp_path
     ):
         assert (out / file).stat().st_size > 0
     assert json.loads((out / "unmask.json").read_text())["finished"] is True
-    assert opened.embed(["the old king", "her brother saw the sea"]).shape[0] == 2
-    result = opened.evaluate(text)
+    assert loaded.embed(["the old king", "her brother saw the sea"]).shape[0] == 2
+    result = loaded.evaluate(text)
     assert np.isfinite(list(result.loss.values())).all()
 
 
@@ -179,13 +179,13 @@ def test_run_killed_at_random_instants_equals_uninterrupted(
         try:
             # About two seconds go by before the first step: some die before it, most after it.
             wait = None if deaths == DEATHS else 1 + 3 * draw.random()
-            _, said = process.communicate(timeout=wait)
+            _, output = process.communicate(timeout=wait)
         except subprocess.TimeoutExpired:
             process.send_signal(signal.SIGKILL)
             process.communicate()
             deaths += 1
             continue
-        assert process.returncode == 0, said.decode()
+        assert process.returncode == 0, output.decode()
         break
     assert deaths > DEATHS // 4
     print(f"{deaths} deaths with {workers} workers")
@@ -212,8 +212,8 @@ def test_micro_batches_do_not_change_the_loss(text: Path, tmp_path: Path) -> Non
             "precision=float32",
         ]
         pretrain("bert-tiny", data=text, out=out, steps=6, quiet=True, changes=changes, threads=1)
-        said = [json.loads(line) for line in (out / "log.jsonl").read_text().splitlines()]
-        losses.append([x["loss"] for x in said if "loss" in x])
+        facts = [json.loads(line) for line in (out / "log.jsonl").read_text().splitlines()]
+        losses.append([x["loss"] for x in facts if "loss" in x])
     assert losses[0] == pytest.approx(losses[1], rel=1e-5)
 
 
@@ -223,10 +223,10 @@ def test_step_larger_than_the_text_is_reported(
     out = tmp_path / "run"
     changes = [*COMMON, *SMALL["gpt2-mini"], "batch_tokens=1000000000000", "dev_fraction=0.5"]
     pretrain("gpt2-mini", data=text, out=out, steps=1, quiet=True, changes=changes, threads=1)
-    (said,) = [r.getMessage() for r in caplog.records if "batch_tokens" in r.getMessage()]
+    (messages,) = [r.getMessage() for r in caplog.records if "batch_tokens" in r.getMessage()]
     log = [json.loads(line) for line in (out / "log.jsonl").read_text().splitlines()]
     held = next(x["tokens"] for x in log if "tokens" in x)
-    assert said.startswith(
+    assert messages.startswith(
         f"batch_tokens = 1,000,000,000,000: a step holds all of the text to train on, {held:,} "
     )
 
@@ -242,24 +242,24 @@ def test_minutes_fix_the_number_of_steps_before_the_first(text: Path, tmp_path: 
 
 
 @pytest.mark.parametrize(
-    ("change", "told"),
+    ("change", "message"),
     [
         ("objective.sentence_task.random_probability=1.0", "have a label, which is always 1"),
         ("sequence_length=24", None),
     ],
 )
 def test_objective_the_rows_cannot_teach_is_reported(
-    change: str, told: str | None, text: Path, tmp_path: Path, capsys
+    change: str, message: str | None, text: Path, tmp_path: Path, capsys
 ) -> None:
     changes = [*COMMON, *SMALL["bert-tiny"], change]
     pretrain("bert-tiny", data=text, out=tmp_path / "run", steps=1, changes=changes, threads=1)
     lines = [x for x in capsys.readouterr().err.splitlines() if x.startswith("next_sentence: ")]
-    assert len(lines) == (told is not None)
-    assert told is None or told in lines[0]
+    assert len(lines) == (message is not None)
+    assert message is None or message in lines[0]
 
 
 @pytest.mark.parametrize(
-    ("objective", "told"),
+    ("objective", "message"),
     [
         (None, "next_sentence: of .* none has two parts to label .row_unit = document"),
         ("mlm+nsp", "next_sentence: of .* none has two parts .*--objective mlm"),
@@ -268,12 +268,12 @@ def test_objective_the_rows_cannot_teach_is_reported(
     ],
 )
 def test_single_sentence_documents_refuse_sentence_pairs(
-    objective: str | None, told: str, tmp_path: Path
+    objective: str | None, message: str, tmp_path: Path
 ) -> None:
     lines = tmp_path / "lines.txt"
     lines.write_text(corpus().replace(". ", ".\n").replace("\n\n", "\n"))
     changes = [*COMMON, *SMALL["bert-tiny"]]
-    with pytest.raises(ValueError, match=told):
+    with pytest.raises(ValueError, match=message):
         pretrain(
             "bert-tiny",
             data=lines,
@@ -321,16 +321,16 @@ def test_subwords_and_their_scores_are_saved_with_the_run(text: Path, tmp_path: 
     first = run("canine-s-mini", text, tmp_path / "first", steps=2)
     pieces = (tmp_path / "first" / "subwords.txt").read_text()
     assert first.model.head_specs["subwords"].output_vocab_size == len(pieces.splitlines()) < 300
-    opened = load(tmp_path / "first")
-    assert (opened.loaded_model.missing, opened.loaded_model.unexpected) == ((), ())
-    assert opened.model.head_specs == first.model.head_specs
-    kept = opened.model.own_weights()
+    loaded = load(tmp_path / "first")
+    assert (loaded.loaded_model.missing, loaded.loaded_model.unexpected) == ((), ())
+    assert loaded.model.head_specs == first.model.head_specs
+    kept = loaded.model.own_weights()
     assert all(torch.equal(x, kept[n]) for n, x in first.model.own_weights().items())
-    assert not any(n.startswith("heads.") for n in opened.model.trained_weights())
-    assert opened.preset.objective == CANINE_S
-    assert opened.tokenizer.special_ids.output_vocabulary is not None
-    _reads_as_the_reference(opened, tmp_path / "first")
-    assert opened.evaluate(text).loss["subwords"] > 0
+    assert not any(n.startswith("heads.") for n in loaded.model.trained_weights())
+    assert loaded.preset.objective == CANINE_S
+    assert loaded.tokenizer.special_ids.output_vocabulary is not None
+    _reads_as_the_reference(loaded, tmp_path / "first")
+    assert loaded.evaluate(text).loss["subwords"] > 0
     more = {"data": text, "steps": 1, "quiet": True, "threads": 1}
     changes = [*COMMON, "sequence_length=96", "learning_rate=1e-9"]
     second = pretrain(
@@ -344,17 +344,17 @@ def test_subwords_and_their_scores_are_saved_with_the_run(text: Path, tmp_path: 
 
 
 @torch.no_grad()
-def _reads_as_the_reference(opened: Pipeline, folder: Path) -> None:
+def _reads_as_the_reference(loaded: Pipeline, folder: Path) -> None:
     from transformers import AutoModel, CanineModel
 
-    special = opened.tokenizer.special_ids
-    text = opened.tokenizer.encode("The old king saw the gate.").ids
+    special = loaded.tokenizer.special_ids
+    text = loaded.tokenizer.encode("The old king saw the gate.").ids
     ids = torch.tensor([[*special.prefix, *text, *special.suffix]])
     reference = AutoModel.from_pretrained(folder).eval()
     assert isinstance(reference, CanineModel)
     theirs = reference(ids).last_hidden_state
     torch.testing.assert_close(
-        opened.model.hidden_states(Batch(inputs=ids)), theirs, rtol=1e-4, atol=1e-5
+        loaded.model.hidden_states(Batch(inputs=ids)), theirs, rtol=1e-4, atol=1e-5
     )
 
 
@@ -362,9 +362,9 @@ def test_model_without_subwords_trains_some(text: Path, tmp_path: Path) -> None:
     first = run("canine-mini", text, tmp_path / "first", steps=1)
     changes = [*COMMON, "sequence_length=96", "learning_rate=1e-9"]
     more = {"steps": 1, "quiet": True, "threads": 1}
-    begin = {"init_from": tmp_path / "first"}
+    start = {"init_from": tmp_path / "first"}
     made = pretrain(
-        "canine-s-mini", data=text, out=tmp_path / "on", changes=changes, **begin, **more
+        "canine-s-mini", data=text, out=tmp_path / "on", changes=changes, **start, **more
     )
     a, b = first.model.own_weights(), made.model.own_weights()
     below = [n for n in b if n.startswith("backbone.")]
@@ -375,7 +375,7 @@ def test_model_without_subwords_trains_some(text: Path, tmp_path: Path) -> None:
     ready = prepare(text, out=tmp_path / "p", model="canine-s-mini", vocab_size=200, quiet=True)
     made = pretrain(
         "canine-s-mini", data=tmp_path / "p", out=tmp_path / "from-prepared", changes=changes,
-        **begin, **more,
+        **start, **more,
     )  # fmt: skip
     assert (
         made.model.head_specs["subwords"].output_vocab_size
@@ -469,17 +469,17 @@ def test_recipe_dropout_applies_to_given_weights(text: Path, tmp_path: Path) -> 
 def test_incompatible_weights_are_refused(text: Path, tmp_path: Path) -> None:
     run("bert-tiny", text, tmp_path / "bert", steps=1)
     run("gpt2-mini", text, tmp_path / "gpt", steps=1)
-    told = {"data": text, "out": tmp_path / "new", "quiet": True, "steps": 1}
+    output = {"data": text, "out": tmp_path / "new", "quiet": True, "steps": 1}
     with pytest.raises(ValueError, match="is a gpt2 model, but the recipe's is bert"):
-        pretrain("bert-tiny", init_from=tmp_path / "gpt", changes=COMMON, **told)
+        pretrain("bert-tiny", init_from=tmp_path / "gpt", changes=COMMON, **output)
     changes = [*COMMON, "architecture.d_ff=128"]
     with pytest.raises(ValueError, match=r"recipe.s architecture: d_ff 128 \(it has"):
-        pretrain("bert-tiny", init_from=tmp_path / "bert", changes=changes, **told)
+        pretrain("bert-tiny", init_from=tmp_path / "bert", changes=changes, **output)
     prepare(text, out=tmp_path / "p", vocab_size=60, quiet=True)
-    told["data"] = tmp_path / "p"
+    output["data"] = tmp_path / "p"
     changes = [c for c in COMMON if not c.startswith("vocab_size")]
     with pytest.raises(ValueError, match="was prepared with another tokenizer"):
-        pretrain("bert-tiny", init_from=tmp_path / "bert", changes=changes, **told)
+        pretrain("bert-tiny", init_from=tmp_path / "bert", changes=changes, **output)
     assert not (tmp_path / "new").exists()
 
 
@@ -507,14 +507,14 @@ STABLE = 'schedule={kind="WSD",warmup=2,decay=6}'
 def longer(text: Path, out: Path, monkeypatch, change: str, steps: int, stop: int | None) -> None:
     """Begin a run of 12 steps, and stop it or not."""
     changes = [*COMMON, *SMALL["bert-tiny"], change]
-    told = {"data": text, "quiet": True, "threads": 1, "checkpoint_every": 5, "changes": changes}
+    output = {"data": text, "quiet": True, "threads": 1, "checkpoint_every": 5, "changes": changes}
     if stop is None:
-        pretrain("bert-tiny", out=out, steps=steps, **told)
+        pretrain("bert-tiny", out=out, steps=steps, **output)
         return
     with monkeypatch.context() as patch:
         stop_after(patch, stop)
         with pytest.raises(KeyboardInterrupt):
-            pretrain("bert-tiny", out=out, steps=steps, **told)
+            pretrain("bert-tiny", out=out, steps=steps, **output)
 
 
 @pytest.mark.parametrize(
@@ -583,15 +583,15 @@ def test_run_with_scheduled_masking_rate_is_not_extended(
     text: Path, tmp_path: Path, monkeypatch
 ) -> None:
     changes = [*COMMON, *SMALL["bert-tiny"], CONSTANT, FALLING]
-    told = {"data": text, "quiet": True, "threads": 1, "checkpoint_every": 5, "changes": changes}
+    output = {"data": text, "quiet": True, "threads": 1, "checkpoint_every": 5, "changes": changes}
     with monkeypatch.context() as patch:
         stop_after(patch, 7)
         with pytest.raises(KeyboardInterrupt):
-            pretrain("bert-tiny", out=tmp_path / "run", steps=12, **told)
+            pretrain("bert-tiny", out=tmp_path / "run", steps=12, **output)
     with pytest.raises(ValueError, match="has steps = 12, not 18: its objective depends on that"):
         pretrain(out=tmp_path / "run", resume=True, steps=18, quiet=True)
     pretrain(out=tmp_path / "run", resume=True, quiet=True)
-    pretrain("bert-tiny", out=tmp_path / "whole", steps=12, **told)
+    pretrain("bert-tiny", out=tmp_path / "whole", steps=12, **output)
     assert learned(tmp_path / "run") == learned(tmp_path / "whole")
 
 
@@ -601,10 +601,10 @@ def test_masking_rate_schedule_in_minutes_equals_steps(
     from unmask.training import loop
 
     changes = [*COMMON, *SMALL["bert-tiny"], CONSTANT, FALLING]
-    told = {"data": text, "quiet": True, "threads": 1, "changes": changes}
+    output = {"data": text, "quiet": True, "threads": 1, "changes": changes}
     monkeypatch.setattr(loop, "estimate_steps", lambda run, minutes: 6)
-    pretrain("bert-tiny", out=tmp_path / "minutes", minutes=0.02, **told)
-    pretrain("bert-tiny", out=tmp_path / "steps", steps=6, **told)
+    pretrain("bert-tiny", out=tmp_path / "minutes", minutes=0.02, **output)
+    pretrain("bert-tiny", out=tmp_path / "steps", steps=6, **output)
     assert learned(tmp_path / "minutes") == learned(tmp_path / "steps")
 
 
@@ -614,9 +614,15 @@ def test_run_of_minutes_extended_by_steps_becomes_one_of_steps(
     from unmask.training import loop
 
     changes = [*COMMON, *SMALL["bert-tiny"], CONSTANT]
-    told = {"data": text, "out": tmp_path / "run", "quiet": True, "threads": 1, "changes": changes}
+    output = {
+        "data": text,
+        "out": tmp_path / "run",
+        "quiet": True,
+        "threads": 1,
+        "changes": changes,
+    }
     monkeypatch.setattr(loop, "estimate_steps", lambda run, minutes: 6)
-    pretrain("bert-tiny", minutes=0.02, **told)
+    pretrain("bert-tiny", minutes=0.02, **output)
     assert json.loads((tmp_path / "run" / "unmask.json").read_text())["minutes"] == 0.02
     pretrain(out=tmp_path / "run", resume=True, steps=9, quiet=True)
     facts = json.loads((tmp_path / "run" / "unmask.json").read_text())
@@ -662,10 +668,16 @@ def test_minutes_are_kept_until_measured(text: Path, tmp_path: Path, monkeypatch
         raise KeyboardInterrupt
 
     changes = [*COMMON, *SMALL["bert-tiny"]]
-    told = {"data": text, "out": tmp_path / "run", "quiet": True, "threads": 1, "changes": changes}
+    output = {
+        "data": text,
+        "out": tmp_path / "run",
+        "quiet": True,
+        "threads": 1,
+        "changes": changes,
+    }
     monkeypatch.setattr(loop, "estimate_steps", stop)
     with pytest.raises(KeyboardInterrupt):
-        pretrain("bert-tiny", minutes=0.02, **told)
+        pretrain("bert-tiny", minutes=0.02, **output)
     facts = json.loads((tmp_path / "run" / "unmask.json").read_text())
     assert (facts["recipe"]["steps"], facts["minutes"]) == (None, 0.02)
     given = []
@@ -679,7 +691,7 @@ def test_minutes_are_kept_until_measured(text: Path, tmp_path: Path, monkeypatch
     with pytest.raises(KeyboardInterrupt):
         pretrain(out=tmp_path / "run", resume=True, quiet=True)
     monkeypatch.setattr(loop, "estimate_steps", stop)  # once is enough
-    pretrain("bert-tiny", minutes=0.02, resume=True, **told)
+    pretrain("bert-tiny", minutes=0.02, resume=True, **output)
     assert given == [0.02]
     facts = json.loads((tmp_path / "run" / "unmask.json").read_text())
     assert (facts["recipe"]["steps"], facts["finished"]) == (5, True)
@@ -749,9 +761,9 @@ def test_any_encoder_can_be_trained_on_contrastive_parts(
     )
     assert last["neighbor_asked"] > 8
     assert last["neighbor_loss"] < first["neighbor_loss"]
-    opened = load(tmp_path / "r")
-    assert opened.preset.objective == made.preset.objective
-    assert set(opened.evaluate(text).loss) == {"masked", "neighbor"}
+    loaded = load(tmp_path / "r")
+    assert loaded.preset.objective == made.preset.objective
+    assert set(loaded.evaluate(text).loss) == {"masked", "neighbor"}
     assert (tmp_path / "r" / "config.json").read_text().count("BertForMaskedLM") == 1
     on = pretrain(
         "bert-tiny", data=text, out=tmp_path / "on", steps=1, init_from=str(tmp_path / "r"),
@@ -793,7 +805,7 @@ def test_frozen_pattern_must_match_some_and_leave_some(
 
 
 @pytest.mark.parametrize(
-    ("name", "changes", "told"),
+    ("name", "changes", "message"),
     [
         ("skip-thoughts-mini", [], "sentences_said: of 39 rows of at most 128 tokens none has two"),
         ("quick-thoughts-mini", [], r"none has two sentences \(row_unit = sentences\)"),
@@ -805,15 +817,15 @@ def test_frozen_pattern_must_match_some_and_leave_some(
     ],
 )
 def test_neighbor_objectives_without_neighbors_are_refused(
-    name: str, changes: list[str], told: str, tmp_path: Path
+    name: str, changes: list[str], message: str, tmp_path: Path
 ) -> None:
     long = f"The {'the ' * 30}end."
-    said = f"{long} {long}" if changes else long
+    output = f"{long} {long}" if changes else long
     text = tmp_path / "text.txt"
-    text.write_text("\n\n".join([said] * 40) + "\n")
+    text.write_text("\n\n".join([output] * 40) + "\n")
     sizes = ("d_model", "embedding_size", "d_ff")
     small = ["vocab_size=60", *(f"architecture.{name}=8" for name in sizes)]
-    with pytest.raises(ValueError, match=told):
+    with pytest.raises(ValueError, match=message):
         pretrain(
             name, data=text, out=tmp_path / "run", steps=1, quiet=True, changes=[*small, *changes]
         )
@@ -888,7 +900,7 @@ def test_without_held_out_text_there_is_no_evaluation(text: Path, tmp_path: Path
 
 
 @pytest.mark.parametrize(
-    ("told", "message"),
+    ("expected_message", "message"),
     [
         ({"tokens": 0}, "tokens must be at least 1, got 0"),
         ({"minutes": 0}, "minutes must be above 0, got 0"),
@@ -903,10 +915,10 @@ def test_without_held_out_text_there_is_no_evaluation(text: Path, tmp_path: Path
     ],
 )
 def test_invalid_number_is_one_clear_error(
-    told: dict, message: str, text: Path, tmp_path: Path
+    expected_message: dict, message: str, text: Path, tmp_path: Path
 ) -> None:
     with pytest.raises(ValueError, match=message):
-        pretrain("bert-tiny", data=text, out=tmp_path / "run", quiet=True, **told)
+        pretrain("bert-tiny", data=text, out=tmp_path / "run", quiet=True, **expected_message)
     assert not (tmp_path / "run").exists()
 
 

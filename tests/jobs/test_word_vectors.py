@@ -69,8 +69,8 @@ def test_run_opens_as_word_vectors_and_as_model(name: str, text: Path, tmp_path:
     assert not {".", "<unk>", "<eos>"} & set(space.words)
     assert space.vector_size == 12
     assert np.isfinite(space.vectors).all()
-    opened = unmask.load(out)
-    for model in (made, opened):
+    loaded = unmask.load(out)
+    for model in (made, loaded):
         (mean,) = model.embed(["King gate."], pooling="mean")
         both = (space.vector("king") + space.vector("gate")) / 3  # and the full stop, which is 0
         np.testing.assert_allclose(mean, both, rtol=1e-5, atol=1e-6)
@@ -116,10 +116,12 @@ def test_phrases_become_words_of_a_run(name: str, tmp_path: Path) -> None:
     text, out = tmp_path / "text.txt", tmp_path / "run"
     draw = np.random.default_rng(0)
     filler = ["the", "old", "sea", "was", "far", "from", "small", "towns", "and", "their"]
-    places = ["New York", "New York", "New Delhi", "green tea", "New York Times"]
+    positions = ["New York", "New York", "New Delhi", "green tea", "New York Times"]
     text.write_text(
         "\n\n".join(
-            " ".join([*draw.choice(filler, 6), places[draw.integers(5)], *draw.choice(filler, 3)])
+            " ".join(
+                [*draw.choice(filler, 6), positions[draw.integers(5)], *draw.choice(filler, 3)]
+            )
             + "."
             for _ in range(300)
         )
@@ -216,7 +218,7 @@ def test_classifier_starts_from_the_vectors(text: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("how", "said"),
+    ("how", "output"),
     [
         ({"steps": 5}, "whole epochs, not for steps, tokens or minutes"),
         ({"minutes": 1}, "whole epochs"),
@@ -237,9 +239,9 @@ def test_classifier_starts_from_the_vectors(text: Path, tmp_path: Path) -> None:
     ],
 )  # fmt: skip
 def test_unsupported_options_are_refused_and_leave_nothing(
-    how: dict, said: str, text: Path, tmp_path: Path
+    how: dict, output: str, text: Path, tmp_path: Path
 ) -> None:
-    with pytest.raises(ValueError, match=said):
+    with pytest.raises(ValueError, match=output):
         unmask.pretrain(
             "word2vec-skipgram-mini", data=text, out=tmp_path / "out", quiet=True, **how
         )

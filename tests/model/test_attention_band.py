@@ -25,10 +25,10 @@ def lengths(window: int) -> list[int]:
 
 
 def visibilities(t: int) -> dict[str, Visibility]:
-    place = torch.arange(t)
+    position = torch.arange(t)
     shuffled = torch.stack([torch.randperm(t) for _ in range(B)])
-    two = torch.stack((place * 2 // max(t, 1), (place > t // 3).long()))
-    padded = torch.stack((torch.zeros(t).long(), torch.where(place < t // 2 + 1, 0, -1)))
+    two = torch.stack((position * 2 // max(t, 1), (position > t // 3).long()))
+    padded = torch.stack((torch.zeros(t).long(), torch.where(position < t // 2 + 1, 0, -1)))
     return {
         "plain": Visibility(),
         "causal": Visibility(causal=True),

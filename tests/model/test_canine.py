@@ -57,7 +57,7 @@ def texts(lengths: list[int], t: int, seed: int = 1) -> tuple[Batch, dict[str, T
     return batch, given
 
 
-def apart(ours: Tensor, other: Tensor) -> float:
+def relative_difference(ours: Tensor, other: Tensor) -> float:
     return float((ours - other).abs().max() / other.abs().max())
 
 
@@ -80,16 +80,16 @@ def test_hidden_states_and_pooled_output_equal_reference(
     shape: str, lengths: list[int], t: int, tmp_path: Path
 ) -> None:
     reference = SHAPES[shape]()
-    opened = load_folder(saved(reference, tmp_path))
-    assert opened.missing == ()
-    model, (batch, given) = opened.model, texts(lengths, t)
+    loaded = load_folder(saved(reference, tmp_path))
+    assert loaded.missing == ()
+    model, (batch, given) = loaded.model, texts(lengths, t)
     out = reference(**given, output_hidden_states=True)
     real = given["attention_mask"].bool()
     hidden = model.hidden_states(batch)
-    assert apart(hidden[real], out.last_hidden_state[real]) < TOLERANCE
+    assert relative_difference(hidden[real], out.last_hidden_state[real]) < TOLERANCE
     both = model.hidden_states(batch.with_feature(RequestedStates(summary=True)))
     deep = out.hidden_states[2 + reference.config.num_hidden_layers]  # leaves the deep stack
-    assert apart(both[:, 0], deep[:, 0]) < TOLERANCE
+    assert relative_difference(both[:, 0], deep[:, 0]) < TOLERANCE
     assert torch.equal(both[:, 1:], hidden)
     only = torch.tensor(lengths) - 1
     alone = model.hidden_states(
@@ -97,7 +97,7 @@ def test_hidden_states_and_pooled_output_equal_reference(
     )
     assert torch.equal(alone, both[:, :1])
     one = model.hidden_states(batch.with_feature(RequestedStates(selected_column=only)))
-    assert apart(one[:, 0], hidden[torch.arange(len(lengths)), only]) < TOLERANCE
+    assert relative_difference(one[:, 0], hidden[torch.arange(len(lengths)), only]) < TOLERANCE
 
 
 @torch.no_grad()
@@ -107,7 +107,7 @@ def test_text_without_padding_needs_no_mask(tmp_path: Path) -> None:
     batch, given = texts([37, 37], 37)
     out = reference(input_ids=given["input_ids"])
     mine = model.hidden_states(Batch(inputs=batch.inputs))
-    assert apart(mine, out.last_hidden_state) < TOLERANCE
+    assert relative_difference(mine, out.last_hidden_state) < TOLERANCE
 
 
 LABELLED = {
@@ -122,17 +122,17 @@ LABELLED = {
 def test_head_outputs_equal_reference(kind: str, tmp_path: Path) -> None:
     answering = "Question" in kind
     reference = theirs(kind, **({} if answering else {"num_labels": 3}))
-    opened = load_folder(saved(reference, tmp_path))
-    assert opened.missing == ()
-    assert opened.unexpected == ()
+    loaded = load_folder(saved(reference, tmp_path))
+    assert loaded.missing == ()
+    assert loaded.unexpected == ()
     batch, given = texts([37, 20, 5], 37)
     out = reference(**given)
-    said = opened.model(batch, return_logits=True).logits[LABELLED[kind]]
+    logits = loaded.model(batch, return_logits=True).logits[LABELLED[kind]]
     expected = torch.stack((out.start_logits, out.end_logits), -1) if answering else out.logits
     real = given["attention_mask"].bool()
-    if said.ndim == 3:
-        said, expected = said[real], expected[real]
-    assert apart(said, expected) < TOLERANCE
+    if logits.ndim == 3:
+        logits, expected = logits[real], expected[real]
+    assert relative_difference(logits, expected) < TOLERANCE
 
 
 @pytest.mark.parametrize("kind", [*LABELLED, "CanineForMultipleChoice"])
@@ -144,9 +144,9 @@ def test_weights_and_config_round_trip_bitwise(kind: str, tmp_path: Path) -> Non
     after = load_file(tmp_path / "back" / "model.safetensors")
     assert set(before) - set(after) == set(opened.unexpected)
     assert all(torch.equal(before[name], after[name]) for name in after)
-    loaded, said = type(reference).from_pretrained(tmp_path / "back", output_loading_info=True)
-    assert set(said["missing_keys"]) == set(opened.unexpected)
-    assert not said["unexpected_keys"]
+    loaded, output = type(reference).from_pretrained(tmp_path / "back", output_loading_info=True)
+    assert set(output["missing_keys"]) == set(opened.unexpected)
+    assert not output["unexpected_keys"]
     config, again = reference.config.to_dict(), loaded.config.to_dict()
     ignored = {"transformers_version", "_name_or_path", "dtype", "architectures"}
     assert {n: x for n, x in config.items() if n not in ignored} == {
@@ -155,10 +155,10 @@ def test_weights_and_config_round_trip_bitwise(kind: str, tmp_path: Path) -> Non
 
 
 def test_number_of_positions_must_equal_number_of_buckets(tmp_path: Path) -> None:
-    opened = load_folder(saved(theirs(), tmp_path / "theirs"))
-    other = replace(opened.preset.architecture, position=LearnedPositions(100))
+    loaded = load_folder(saved(theirs(), tmp_path / "theirs"))
+    other = replace(loaded.preset.architecture, position=LearnedPositions(100))
     with pytest.raises(ValueError, match="one position per bucket, 512"):
-        opened.preset.config_mapping.from_architecture(other)
+        loaded.preset.config_mapping.from_architecture(other)
 
 
 def test_published_size_equals_reference() -> None:
@@ -183,12 +183,12 @@ def test_published_size_equals_reference() -> None:
 @torch.no_grad()
 def test_choice_scores_equal_reference(tmp_path: Path) -> None:
     reference = theirs("CanineForMultipleChoice")
-    opened = load_folder(saved(reference, tmp_path))
-    assert (opened.missing, opened.unexpected) == ((), ())
+    loaded = load_folder(saved(reference, tmp_path))
+    assert (loaded.missing, loaded.unexpected) == ((), ())
     batch, given = texts([37, 20, 5], 37)
     out = reference(**{name: x[None] for name, x in given.items()})
-    said = opened.model(batch, return_logits=True).logits["choice"]
-    assert apart(said[:, 0], out.logits[0]) < TOLERANCE
+    logits = loaded.model(batch, return_logits=True).logits["choice"]
+    assert relative_difference(logits[:, 0], out.logits[0]) < TOLERANCE
 
 
 @torch.no_grad()
@@ -228,13 +228,16 @@ def test_well_padded_text_does_not_depend_on_others() -> None:
         longer.inputs[0, :n], longer.segments[0, :n] = batch.inputs[0], batch.segments[0]
         longer.segments[0, n:] = 0
         long = model(model.pad_for_network(longer))[0, :n]
-        assert apart(short, long) < TOLERANCE, n
+        assert relative_difference(short, long) < TOLERANCE, n
     assert (
-        apart(model(texts([5], 5)[0]), model(model.pad_for_network(texts([5], 5)[0]))[:, :5]) > 1e-3
+        relative_difference(
+            model(texts([5], 5)[0]), model(model.pad_for_network(texts([5], 5)[0]))[:, :5]
+        )
+        > 1e-3
     )
 
 
-def reads(model: Canine, batch: Batch) -> dict[str, Tensor]:
+def visible_inputs(model: Canine, batch: Batch) -> dict[str, Tensor]:
     """Say which characters move what is made of each: at the first block, the deep stack, at last.
 
     Rows are what is made, columns the characters.
@@ -271,22 +274,22 @@ def reads(model: Canine, batch: Batch) -> dict[str, Tensor]:
 
 def test_stages_see_local_block_then_molecules_then_everything() -> None:
     t = 19
-    depends = reads(network(), texts([t], t)[0])
+    depends = visible_inputs(network(), texts([t], t)[0])
     block = torch.arange(t) // 8
     assert torch.equal(depends["first"], block[:, None] == block[None])
     molecules = depends["down"]
     assert len(molecules) == t // 4
     starts = [0, 0, 4, 8]  # the first is [CLS]; the others are moved on by one
-    wanted = torch.stack(
+    expected = torch.stack(
         [torch.isin(block, block[i : i + (4 if m else 1)].unique()) for m, i in enumerate(starts)]
     )
-    assert torch.equal(molecules, wanted)
+    assert torch.equal(molecules, expected)
     assert depends["last"].all()
 
 
 def test_padding_is_visible_only_where_the_reference_sees_it() -> None:
     n, t = 13, 40
-    depends = reads(network(), texts([n], t)[0])
+    depends = visible_inputs(network(), texts([n], t)[0])
     assert not depends["first"][:8, 8:].any()
     assert not depends["first"][8:n, n:].any()
     text = depends["last"][:n]
@@ -297,12 +300,12 @@ def test_padding_is_visible_only_where_the_reference_sees_it() -> None:
 
 def test_unsupported_inputs_are_refused() -> None:
     model, (batch, _) = network(), texts([9], 9)
-    places = torch.arange(9)[None]
+    positions = torch.arange(9)[None]
     for change, message in (
-        ({"position_ids": places}, "one text per row"),
-        ({"part_ids": places * 0, "position_ids": places}, "one text per row"),
+        ({"position_ids": positions}, "one text per row"),
+        ({"part_ids": positions * 0, "position_ids": positions}, "one text per row"),
         ({"visibility": Visibility(causal=True)}, "is bidirectional"),
-        ({"visibility": Visibility(rank=places)}, "is bidirectional"),
+        ({"visibility": Visibility(rank=positions)}, "is bidirectional"),
         ({"features": (RequestedStates(all_layers=True),)}, "different positions"),
     ):
         with pytest.raises(ValueError, match=message):

@@ -39,7 +39,7 @@ def test_each_token_reads_its_visible_neighbors(case: str, groups: int, width: i
     torch.manual_seed(0)
     module = NgramInputEncoding(width, "tanh", groups).build(A).double()
     before, after = torch.randn(2, B, T, D, dtype=torch.float64)
-    said = module(before, after, CASES[case])
+    output = module(before, after, CASES[case])
     weight, share = module.kernel.weight, D // groups
     for b in range(B):
         for i in range(T):
@@ -51,7 +51,7 @@ def test_each_token_reads_its_visible_neighbors(case: str, groups: int, width: i
                         g = d // share
                         sums[d] += weight[d, :, tap] @ before[b, j, g * share : (g + 1) * share]
             expected = module.norm(after[b, i] + sums.tanh())
-            torch.testing.assert_close(said[b, i], expected, rtol=1e-11, atol=1e-11)
+            torch.testing.assert_close(output[b, i], expected, rtol=1e-11, atol=1e-11)
 
 
 def test_only_the_first_layer_has_the_convolution() -> None:

@@ -31,7 +31,7 @@ def some(rows: int = 2) -> Batch:
 def test_filter_equals_sum_over_neighborhood() -> None:
     network, batch = build(SMALL), some()
     x = network.tokens(batch.inputs)
-    said = network(batch)
+    output = network(batch)
     for i, width in enumerate(SMALL.filter_widths):
         conv = network.layers[0].filters[i]
         for t in range(T):
@@ -40,7 +40,7 @@ def test_filter_equals_sum_over_neighborhood() -> None:
                 at = t + j - (width - 1) // 2
                 if 0 <= at < T:
                     expected = expected + x[:, at] @ conv.weight[:, :, j].T
-            torch.testing.assert_close(said[:, t, 3 * i : 3 * i + 3], expected.relu())
+            torch.testing.assert_close(output[:, t, 3 * i : 3 * i + 3], expected.relu())
 
 
 @pytest.mark.parametrize("layers", [1, 2])
@@ -53,11 +53,11 @@ def test_receptive_field_grows_by_the_widest_filter_per_layer(layers: int) -> No
         return seen[0]
 
     network.tokens.register_forward_hook(keep)
-    said = network(some(1))
-    rows = [torch.autograd.grad(said[0, i].sum(), seen[0], retain_graph=True) for i in range(T)]
+    result = network(some(1))
+    rows = [torch.autograd.grad(result[0, i].sum(), seen[0], retain_graph=True) for i in range(T)]
     read = torch.stack([grad[0][0] for grad in rows]).abs().sum(-1) > 0
-    place = torch.arange(T)
-    assert torch.equal(read, (place[:, None] - place).abs() <= 2 * layers)
+    position = torch.arange(T)
+    assert torch.equal(read, (position[:, None] - position).abs() <= 2 * layers)
 
 
 @torch.no_grad()
@@ -81,13 +81,13 @@ def test_parallel_filters_equal_separate_ones() -> None:
 
 
 @pytest.mark.parametrize(
-    ("changes", "said"),
+    ("changes", "output"),
     [
         ({"causal": True}, "causal = True is not supported by a convolutional network"),
         ({"filter_widths": ()}, "filter_widths must be one or more numbers above 0"),
         ({"filter_widths": (3, 4)}, "d_model 9 is not a multiple of 2 filter widths"),
     ],
 )
-def test_invalid_architectures_are_refused(changes: dict, said: str) -> None:
-    with pytest.raises(ValueError, match=said):
+def test_invalid_architectures_are_refused(changes: dict, output: str) -> None:
+    with pytest.raises(ValueError, match=output):
         replace(SMALL, **changes)

@@ -65,8 +65,8 @@ def attended(block: Block, table: Tensor, asking: Tensor, read: Tensor) -> Tenso
     scores = torch.einsum("hie,hje->hij", q, k)
     scores = scores + torch.einsum("hie,hije->hij", q, r_k[:, row])
     scores = scores + torch.einsum("hje,hije->hij", k, r_q[:, row])
-    said = (scores / math.sqrt(3 * e)).softmax(-1) @ v
-    return attention.o(said.transpose(0, 1).flatten(1))
+    output = (scores / math.sqrt(3 * e)).softmax(-1) @ v
+    return attention.o(output.transpose(0, 1).flatten(1))
 
 
 @pytest.mark.parametrize("times", [1, 2, 3])
@@ -87,11 +87,13 @@ def test_position_queries_attend_to_the_previous_layer(times: int) -> None:
     torch.testing.assert_close(hidden, asking, rtol=1e-12, atol=1e-12)
     targets = torch.full_like(TEXT, IGNORE_INDEX)
     targets[0, 2], asked = 8, torch.tensor([2])
-    said = model(Batch(inputs=TEXT, targets=targets, target_positions=asked), return_logits=True)
+    prediction = model(
+        Batch(inputs=TEXT, targets=targets, target_positions=asked), return_logits=True
+    )
     expected = model.language_head.logits(asking[2])
-    torch.testing.assert_close(said.logits["masked"][0], expected)
+    torch.testing.assert_close(prediction.logits["masked"][0], expected)
     loss = torch.nn.functional.cross_entropy(expected[None], torch.tensor([8]))
-    torch.testing.assert_close(said.loss, loss, check_dtype=False)
+    torch.testing.assert_close(prediction.loss, loss, check_dtype=False)
 
 
 @torch.no_grad()
@@ -131,11 +133,11 @@ def test_packed_and_padded_texts_equal_texts_alone() -> None:
 def test_other_heads_read_the_plain_backbone() -> None:
     model = built(label=SequenceClassification())
     batch = Batch(inputs=TEXT, labels=torch.tensor([1]), targets=TEXT)
-    said, label = model(batch, return_logits=True), model.heads["label"]
+    prediction, label = model(batch, return_logits=True), model.heads["label"]
     plain = model.backbone(batch)
-    torch.testing.assert_close(said.logits["label"], label.logits(plain, batch).float())
+    torch.testing.assert_close(prediction.logits["label"], label.logits(plain, batch).float())
     expected = model.language_head.logits(model.hidden_states(batch)[0])
-    torch.testing.assert_close(said.logits["masked"], expected)
+    torch.testing.assert_close(prediction.logits["masked"], expected)
     assert not torch.allclose(plain, model.hidden_states(batch))
 
 
@@ -149,9 +151,9 @@ def test_last_layer_and_positions_receive_gradients() -> None:
 def test_cached_columns_are_queried_again_but_not_read_twice() -> None:
     model, batch = built(), Batch(inputs=TEXT)
     cache = model.backbone.new_cache()
-    said = model.backbone(batch, cache, query_stream=model.query_stream)
+    output = model.backbone(batch, cache, query_stream=model.query_stream)
     assert [layer.length for layer in cache.layers] == [T, T, T]
-    torch.testing.assert_close(said, model.hidden_states(batch))
+    torch.testing.assert_close(output, model.hidden_states(batch))
 
 
 @pytest.mark.parametrize(

@@ -58,7 +58,7 @@ def by_the_paper(scheme: DisentangledAttention, position, attention: Attention, 
     ))  # fmt: skip
     own_k, own_q = attention.place.k or attention.k, attention.place.q or attention.q
     r_k, r_q = own_k(table).unflatten(-1, (H, e)), own_q(table).unflatten(-1, (H, e))
-    said = torch.zeros(len(x), H, e, dtype=torch.float64)
+    output = torch.zeros(len(x), H, e, dtype=torch.float64)
     first = len(keys) - len(x)
     for h in range(H):
         for i in range(len(x)):
@@ -69,8 +69,8 @@ def by_the_paper(scheme: DisentangledAttention, position, attention: Attention, 
                 a = a + (q[i, h] @ r_k[row, h] if C2P in scheme.terms else 0)
                 a = a + (k[j, h] @ r_q[row, h] if P2C in scheme.terms else 0)
                 scores.append(a / math.sqrt((1 + len(scheme.terms)) * e))
-            said[i, h] = torch.stack(scores).softmax(0) @ v[:, h]
-    return attention.o(said.flatten(1))
+            output[i, h] = torch.stack(scores).softmax(0) @ v[:, h]
+    return attention.o(output.flatten(1))
 
 
 @pytest.mark.parametrize("queries", [T, 3])
@@ -81,9 +81,9 @@ def test_attention_equals_equation_4(name: str, queries: int) -> None:
     position, attention = built(scheme)
     keys = torch.randn(T, D, dtype=torch.float64)
     x = keys[-queries:]
-    said = attention(x[None], keys[None], position.position_state(x[None], T), AttentionMask())
+    output = attention(x[None], keys[None], position.position_state(x[None], T), AttentionMask())
     expected = by_the_paper(scheme, position, attention, x, keys)
-    torch.testing.assert_close(said[0], expected, rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(output[0], expected, rtol=1e-12, atol=1e-12)
 
 
 @pytest.mark.parametrize(

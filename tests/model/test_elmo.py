@@ -110,10 +110,10 @@ def test_all_bytes_of_a_word_share_its_state_and_texts_are_independent() -> None
     torch.testing.assert_close(packed[0, document[0] == 1], network(padded(texts[1]))[0])
 
 
-@pytest.mark.parametrize("blind", [True, False])
-def test_each_direction_sees_one_side_and_excludes_the_word_if_asked(blind: bool) -> None:
+@pytest.mark.parametrize("two_stream", [True, False])
+def test_each_direction_sees_one_side_and_excludes_the_word_if_asked(two_stream: bool) -> None:
     network, batch = build(), padded("ab cde fg h").without(TwoStream)
-    if blind:
+    if two_stream:
         batch = batch.with_feature(TwoStream())
     rows: list[torch.Tensor] = []
 
@@ -129,8 +129,8 @@ def test_each_direction_sees_one_side_and_excludes_the_word_if_asked(blind: bool
             torch.autograd.grad(half.sum(), rows[0], retain_graph=True)[0].abs().sum(-1) > 0
             for half in out[i].chunk(2)
         )
-        assert before.tolist() == [j < i or (j == i and not blind) for j in range(n)]
-        assert after.tolist() == [j > i or (j == i and not blind) for j in range(n)]
+        assert before.tolist() == [j < i or (j == i and not two_stream) for j in range(n)]
+        assert after.tolist() == [j > i or (j == i and not two_stream) for j in range(n)]
 
 
 @torch.no_grad()
@@ -155,20 +155,20 @@ def test_initialization_equals_released_code() -> None:
 
 def test_impossible_architectures_are_refused() -> None:
     assert from_dict(ElmoArchitecture, to_dict(SMALL)) == SMALL
-    for change, said in (
+    for change, output in (
         ({"vocab_size": 30}, "vocab_size must be 515"),
         ({"embedding_size": None}, "half of d_model"),
         ({"direction": "together"}, "must be 'apart'"),
     ):
-        with pytest.raises(ValueError, match=said):
+        with pytest.raises(ValueError, match=output):
             replace(SMALL, **change)
-    for change, said in (
+    for change, output in (
         ({"filters": ()}, "filters must be"),
         ({"filters": ((12, 3),)}, "max_characters must be"),
         ({"character_embedding_size": 0}, "character_embedding_size must be at least 1"),
         ({"n_highway_layers": -1}, "at least 0"),
     ):
-        with pytest.raises(ValueError, match=said):
+        with pytest.raises(ValueError, match=output):
             replace(SMALL.character_cnn, **change)
 
 

@@ -26,7 +26,7 @@ A = Architecture(
 BATCH = Batch(inputs=torch.randint(50, (2, 8), generator=torch.Generator().manual_seed(0)))
 
 
-def reached(stack: Transformer) -> list[bool]:
+def layers_with_gradient(stack: Transformer) -> list[bool]:
     """Say which layers a training step's backward reaches."""
     stack.zero_grad()
     stack(BATCH).sum().backward()
@@ -38,7 +38,7 @@ def reached(stack: Transformer) -> list[bool]:
 def test_one_layer_in_five_is_dropped_independently() -> None:
     torch.manual_seed(0)
     stack = Transformer(A).train()
-    drawn = torch.tensor([reached(stack) for _ in range(500)]).float()
+    drawn = torch.tensor([layers_with_gradient(stack) for _ in range(500)]).float()
     assert drawn.mean(0).sub(0.8).abs().max() < 0.06  # 3.4 standard deviations
     assert torch.corrcoef(drawn.T).fill_diagonal_(0).abs().max() < 0.2
 
@@ -47,10 +47,10 @@ def test_dropped_layers_equal_a_shorter_stack() -> None:
     torch.manual_seed(0)
     stack = Transformer(A).train()
     state = torch.get_rng_state()
-    kept = torch.tensor(reached(stack))
+    kept = torch.tensor(layers_with_gradient(stack))
     assert 0 < kept.sum() < 4
     torch.set_rng_state(state)
-    said = stack(BATCH)
+    output = stack(BATCH)
     shorter = Transformer(replace(A, n_layers=int(kept.sum()), layer_dropout=0.0))
     shorter.load_state_dict(
         {n: x for n, x in stack.state_dict().items() if not n.startswith("layers.")}
@@ -60,13 +60,13 @@ def test_dropped_layers_equal_a_shorter_stack() -> None:
             for n, x in stack.layers[j].state_dict().items()
         }
     )
-    assert torch.equal(said, shorter(BATCH))
+    assert torch.equal(output, shorter(BATCH))
 
 
 def test_evaluation_uses_all_layers_and_last_only_still_works() -> None:
     torch.manual_seed(0)
     stack = Transformer(replace(A, layer_dropout=0.99))
-    assert all(reached(stack.eval()))
+    assert all(layers_with_gradient(stack.eval()))
     stack.train()
     one = BATCH.with_feature(RequestedStates(selected_column=torch.tensor([3, 0])))
     assert stack(one).shape == (2, 1, 16)

@@ -28,7 +28,7 @@ A = Architecture(
 CAUSAL = Visibility(causal=True)
 
 
-def drawn(a: Architecture) -> Transformer:
+def make_stack(a: Architecture) -> Transformer:
     torch.manual_seed(0)
     stack = Transformer(a).double()
     for p in stack.parameters():
@@ -60,7 +60,7 @@ def in_parts(
 )
 @torch.no_grad()
 def test_segments_with_full_memory_equal_whole_text(a: Architecture) -> None:
-    stack, ids = drawn(a), torch.randint(50, (2, 12))
+    stack, ids = make_stack(a), torch.randint(50, (2, 12))
     whole = stack(Batch(inputs=ids, visibility=CAUSAL))
     for step in (1, 3, 5):
         assert torch.allclose(in_parts(stack, ids, step, RecurrenceMemory(12)), whole, atol=1e-9)
@@ -72,20 +72,20 @@ def test_segments_with_full_memory_equal_whole_text(a: Architecture) -> None:
 @torch.no_grad()
 def test_memory_reach_grows_per_layer() -> None:
     """With 4 places remembered, 2 read at a time: a token sees 4 to 5 back in each layer."""
-    stack, ids = drawn(A), torch.randint(50, (1, 20))
+    stack, ids = make_stack(A), torch.randint(50, (1, 20))
     whole = in_parts(stack, ids, 2, RecurrenceMemory(4))
-    for place in range(20):
+    for position in range(20):
         other = ids.clone()
-        other[0, place] = (other[0, place] + 1) % 50
+        other[0, position] = (other[0, position] + 1) % 50
         moved = (in_parts(stack, other, 2, RecurrenceMemory(4)) - whole).abs().sum(-1)[0] > 1e-12
-        begin = place // 2 * 2  # of the two that are read together
-        furthest = begin + 2 * (1 + 2 * A.n_layers)
-        expected = [place <= i < furthest for i in range(20)]
+        start = position // 2 * 2  # of the two that are read together
+        furthest = start + 2 * (1 + 2 * A.n_layers)
+        expected = [position <= i < furthest for i in range(20)]
         assert moved.tolist() == expected
 
 
 def test_no_gradient_flows_into_the_memory() -> None:
-    stack, memory = drawn(A), RecurrenceMemory(4)
+    stack, memory = make_stack(A), RecurrenceMemory(4)
     stack(
         Batch(
             inputs=torch.randint(50, (1, 4)),
@@ -115,7 +115,7 @@ def test_memory_keeps_the_last_positions() -> None:
 
 @pytest.mark.parametrize("position", [LearnedPositions(20), Rotary()])
 def test_absolute_positions_refuse_a_memory(position) -> None:
-    stack = drawn(replace(A, position=position))
+    stack = make_stack(replace(A, position=position))
     with pytest.raises(ValueError, match="do not extend over a memory"):
         stack(
             Batch(
@@ -126,7 +126,7 @@ def test_absolute_positions_refuse_a_memory(position) -> None:
 
 
 def test_memory_of_other_rows_is_refused() -> None:
-    stack, memory = drawn(A), RecurrenceMemory(4)
+    stack, memory = make_stack(A), RecurrenceMemory(4)
     stack(
         Batch(
             inputs=torch.randint(50, (2, 4)),

@@ -36,9 +36,9 @@ def build(a: RecurrentArchitecture) -> Recurrent:
 
 
 def theirs(ours: Recurrent, layers: nn.ModuleList, i: int) -> nn.LSTM:
-    read, cells, said = ours.a.layer_sizes(i)
+    read, cells, output = ours.a.layer_sizes(i)
     both = ours.a.direction == "together"
-    narrow = said if ours.a.projection else 0
+    narrow = output if ours.a.projection else 0
     lstm = nn.LSTM(read, cells, batch_first=True, bidirectional=both, proj_size=narrow)
     ways = [("", layers[i])] + ([("_reverse", ours.backward_layers[i])] if both else [])
     with torch.no_grad():
@@ -114,8 +114,8 @@ def test_packing_and_padding_change_nothing() -> None:
 @torch.no_grad()
 def test_cells_and_projections_are_clipped() -> None:
     network = build(replace(APART, residual=False))
-    said = network(some(causal=False))
-    assert said.abs().max() == pytest.approx(0.3)
+    output = network(some(causal=False))
+    assert output.abs().max() == pytest.approx(0.3)
     assert (
         build(replace(APART, cell_clip=None, residual=False))(some(causal=False)).abs().max() > 0.3
     )
@@ -147,7 +147,7 @@ def test_concurrent_layers_equal_sequential_ones() -> None:
 @pytest.mark.parametrize("kept", [None, 2])
 def test_segments_with_memory_equal_whole_text(kept: int | None) -> None:
     network, batch = build(SMALL), some()
-    memory, said, at = RecurrenceMemory(1), [], 0
+    memory, output, at = RecurrenceMemory(1), [], 0
     whole = network(batch)
     for end in (3, 4, T):
         piece = replace(
@@ -159,10 +159,10 @@ def test_segments_with_memory_equal_whole_text(kept: int | None) -> None:
             )  # what comes after is read, and not remembered
             piece = replace(piece, inputs=batch.inputs[:, kept:end])
             at = kept
-        said.append(network(piece))
+        output.append(network(piece))
         at = end
-    begun = whole if kept is None else whole[:, kept:]
-    torch.testing.assert_close(torch.cat(said, 1), begun)
+    started = whole if kept is None else whole[:, kept:]
+    torch.testing.assert_close(torch.cat(output, 1), started)
 
 
 def test_no_gradient_flows_into_the_memory() -> None:
@@ -185,8 +185,8 @@ def test_cache_can_be_rewound_as_far_as_states_are_kept() -> None:
     cache = network.new_cache()
     network(replace(batch, inputs=batch.inputs[:, :4]), cache)
     cache.crop(2)
-    said = network(replace(batch, inputs=batch.inputs[:, 2:]), cache)
-    torch.testing.assert_close(said, network(batch)[:, 2:])
+    output = network(replace(batch, inputs=batch.inputs[:, 2:]), cache)
+    torch.testing.assert_close(output, network(batch)[:, 2:])
     many = network.new_cache()
     network(replace(batch, inputs=batch.inputs.repeat(1, 3)), many)
     with pytest.raises(ValueError, match="cannot be removed"):
@@ -201,13 +201,13 @@ def test_variational_dropout_is_constant_over_a_text() -> None:
     network.train()
     with torch.no_grad():
         network.tokens.weight.fill_(1.0)
-        said = network(some(causal=False))
-    assert set(said.unique().tolist()) == {0.0, 2.0}
-    assert (said == said[:, :1]).all()
-    assert (said[0, 0] != said[1, 0]).any()
+        output = network(some(causal=False))
+    assert set(output.unique().tolist()) == {0.0, 2.0}
+    assert (output == output[:, :1]).all()
+    assert (output[0, 0] != output[1, 0]).any()
 
 
-def test_embedding_and_weight_dropout_are_per_text() -> None:
+def test_embedding_dropout_drops_word_types_and_weights_drop_per_pass() -> None:
     network = build(replace(SMALL, embedding_dropout=0.5)).train()
     ids = torch.tensor([[3, 4, 3, 4, 3, 4]])
     x = network.token_embeddings(Batch(inputs=ids))
@@ -227,8 +227,8 @@ def test_gru_equals_torch_at_once_and_token_by_token() -> None:
     network, batch = build(GRU), some()
     x = network.tokens(batch.inputs)
     for i, layer in enumerate(network.layers):
-        read, _, said = GRU.layer_sizes(i)
-        gru = nn.GRU(read, said, batch_first=True)
+        read, _, output = GRU.layer_sizes(i)
+        gru = nn.GRU(read, output, batch_first=True)
         gru.weight_ih_l0.copy_(layer.reads.weight)
         gru.weight_hh_l0.copy_(layer.recalls.weight)
         gru.bias_ih_l0.copy_(layer.reads.bias)
@@ -252,8 +252,8 @@ def test_two_causal_stacks_of_half_width_are_independent() -> None:
         alone = build(half)
         alone.tokens.weight.copy_(network.tokens.weight.chunk(2, -1)[n])
         alone.layers.load_state_dict(layers.state_dict())
-        said = alone(replace(batch, visibility=replace(batch.visibility, causal=True)))
-        torch.testing.assert_close(network(batch).chunk(2, -1)[n], said)
+        output = alone(replace(batch, visibility=replace(batch.visibility, causal=True)))
+        torch.testing.assert_close(network(batch).chunk(2, -1)[n], output)
 
 
 @torch.no_grad()
@@ -276,7 +276,7 @@ def test_zero_layers_are_an_embedding_table() -> None:
 
 
 @pytest.mark.parametrize(
-    ("changes", "said"),
+    ("changes", "output"),
     [
         ({"causal": False}, "causal = False does not go with direction = 'forward'"),
         ({"direction": "together"}, "causal = True does not go with direction = 'together'"),
@@ -290,8 +290,8 @@ def test_zero_layers_are_an_embedding_table() -> None:
         ),
     ],
 )
-def test_impossible_architectures_are_refused(changes: dict, said: str) -> None:
-    with pytest.raises(ValueError, match=said):
+def test_impossible_architectures_are_refused(changes: dict, output: str) -> None:
+    with pytest.raises(ValueError, match=output):
         replace(SMALL, **changes)
 
 
@@ -300,10 +300,10 @@ def test_impossible_architectures_are_refused(changes: dict, said: str) -> None:
     [{"norm": RMSNorm()}, {"biases": NO_BIASES}],
     ids=lambda changed: next(iter(changed)),
 )
-def test_unread_tokens_change_nothing(changed: dict[str, object]) -> None:
+def test_ignored_fields_change_nothing(changed: dict[str, object]) -> None:
     assert changed.keys() <= set(SMALL.ignored_fields)
-    said = list[Tensor]()
+    output = list[Tensor]()
     for a in (SMALL, replace(SMALL, **changed)):
         torch.manual_seed(0)
-        said.append(Recurrent(a).train()(some()))
-    assert torch.equal(*said)
+        output.append(Recurrent(a).train()(some()))
+    assert torch.equal(*output)

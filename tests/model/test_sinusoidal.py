@@ -14,20 +14,20 @@ from unmask.zoo.catalogue import MODELS
 SIZES = replace(MODELS["transformer-mini"].architecture.encoder, d_model=12, n_heads=2)
 
 
-def formula(place: int, width: int) -> tuple[list[float], list[float]]:
+def formula(position: int, width: int) -> tuple[list[float], list[float]]:
     """Vaswani et al. 2017, section 3.5, number by number."""
-    angles = [place / 10_000 ** (2 * i / width) for i in range(width // 2)]
+    angles = [position / 10_000 ** (2 * i / width) for i in range(width // 2)]
     return [math.sin(a) for a in angles], [math.cos(a) for a in angles]
 
 
-@pytest.mark.parametrize("places", [[[0, 1, 2, 7]], [[0, 1, 0, 999], [3, 2, 1, 0]]])
-def test_values_equal_formula(places: list[list[int]]) -> None:
-    place = torch.tensor(places)
-    halves = Sinusoidal(1000).build(SIZES).embed(place)
-    pairs = Sinusoidal(1000, layout="pairs").build(SIZES).embed(place)
-    assert halves.shape == pairs.shape == (*place.shape, 12)
-    for row, column in np.ndindex(*place.shape):
-        sines, cosines = formula(places[row][column], 12)
+@pytest.mark.parametrize("positions", [[[0, 1, 2, 7]], [[0, 1, 0, 999], [3, 2, 1, 0]]])
+def test_values_equal_formula(positions: list[list[int]]) -> None:
+    position = torch.tensor(positions)
+    halves = Sinusoidal(1000).build(SIZES).embed(position)
+    pairs = Sinusoidal(1000, layout="pairs").build(SIZES).embed(position)
+    assert halves.shape == pairs.shape == (*position.shape, 12)
+    for row, column in np.ndindex(*position.shape):
+        sines, cosines = formula(positions[row][column], 12)
         expected = torch.tensor(sines + cosines)
         assert torch.allclose(halves[row, column], expected, atol=1e-6, rtol=0)
         in_turn = torch.tensor([x for both in zip(sines, cosines, strict=True) for x in both])

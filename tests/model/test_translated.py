@@ -58,7 +58,7 @@ def batch(source: Tensor, lengths: tuple[int, ...]) -> Batch:
     )
 
 
-def entering(backbone: EncoderDecoder, some: Batch) -> Tensor:
+def first_layer_input(backbone: EncoderDecoder, some: Batch) -> Tensor:
     """Record what the first layer of the encoder reads."""
     seen: list[Tensor] = []
     first = backbone.encoder.layers[0]
@@ -80,16 +80,16 @@ def test_first_layer_input_is_the_source_encoder_output(name: str) -> None:
     alone.load_state_dict(encoder.source.state_dict())
     ids = torch.tensor([[1, 10, 7, 7, 2]])
     some = batch(ids, (5,))
-    said = alone(Batch(inputs=ids, visibility=some.source_visibility))
+    output = alone(Batch(inputs=ids, visibility=some.source_visibility))
     if name == "bart-mini":
-        places = dict(encoder.position.named_parameters())["table.weight"][2 : 2 + 5]
+        positions = dict(encoder.position.named_parameters())["table.weight"][2 : 2 + 5]
         norm = dict(encoder.embed_norm.named_parameters())
-        expected = F.layer_norm(said + places, (16,), norm["weight"], norm["bias"], 1e-5)
+        expected = F.layer_norm(output + positions, (16,), norm["weight"], norm["bias"], 1e-5)
     else:  # distances, which each layer's scores know of; nothing is added
-        expected = said
-    assert entering(backbone, some) == pytest.approx(expected, abs=1e-12)
+        expected = output
+    assert first_layer_input(backbone, some) == pytest.approx(expected, abs=1e-12)
     plain = replace(some, source=torch.tensor([[1, 10, 7, 8, 2]]))
-    assert not torch.allclose(entering(backbone, plain), expected)
+    assert not torch.allclose(first_layer_input(backbone, plain), expected)
 
 
 @pytest.mark.parametrize("name", FAMILIES)

@@ -145,8 +145,8 @@ ROWS = {
 
 @pytest.mark.parametrize("name", ROWS)
 def test_paper_table_is_reproduced_token_for_token(name: str) -> None:
-    objective, dice, source, target = ROWS[name]
-    e = objective(text(ids(SENTENCE)), WORDS, dice)
+    objective, generator, source, target = ROWS[name]
+    e = objective(text(ids(SENTENCE)), WORDS, generator)
     assert e.source.tolist() == [*ids(source), IDS["</s>"]]
     assert e.targets.tolist() == [*ids(target), IDS["</s>"]]
     assert e.inputs.tolist() == [IDS["<pad>"], *ids(target)]
@@ -283,10 +283,10 @@ def test_expected_number_of_single_tokens_is_masked(rate: float) -> None:
     special = replace(MANY, vocab_size=400_000, sentinels=tuple(range(399_999, 300_000, -1)))
     special = replace(special, all_ids=frozenset({0, 1, 2, *special.sentinels}))
     e = T5_BY_RATE[rate](distinct(N), special, rng())
-    said = ~np.isin(e.targets, special.sentinels)
-    assert said.sum() - 1 == round(rate * N)
+    output = ~np.isin(e.targets, special.sentinels)
+    assert output.sum() - 1 == round(rate * N)
     # A run begins where a hidden token stands behind a shown one.
-    assert abs((~said).sum() / N - rate * (1 - rate)) < 0.005
+    assert abs((~output).sum() / N - rate * (1 - rate)) < 0.005
     assert rebuilt(e, special) == distinct(N).ids.tolist()
 
 
@@ -348,12 +348,12 @@ def test_fragment_is_contiguous(n, rate, seed):
 
 
 def test_fragment_start_is_uniform() -> None:
-    begins = Counter(
+    starts = Counter(
         int(np.argmax(FragmentMasking()(distinct(8), np.ones(8, bool), rng(s))))
         for s in range(1000)
     )
-    assert sorted(begins) == [0, 1, 2, 3, 4]
-    assert all(150 < n < 250 for n in begins.values())
+    assert sorted(starts) == [0, 1, 2, 3, 4]
+    assert all(150 < n < 250 for n in starts.values())
 
 
 @given(tokens=texts(least=1), seed=SEEDS)
@@ -436,8 +436,8 @@ def test_denoiser_is_its_objective_with_mode_token(number: int) -> None:
     e, plain = (o(distinct(512), MANY, rng(1)) for o in (part, part.objective))
     assert e.source.tolist() == [{"R": 3, "S": 4, "X": 5}[part.mode], *plain.source]
     assert e.targets.tolist() == plain.targets.tolist()
-    said = ~np.isin(e.targets, [*MANY.sentinels, MANY.end])
-    assert said.sum() == round(512 * getattr(part.objective.select, "rate", 0.25))
+    output = ~np.isin(e.targets, [*MANY.sentinels, MANY.end])
+    assert output.sum() == round(512 * getattr(part.objective.select, "rate", 0.25))
 
 
 def test_mode_needs_its_token_and_an_encoder() -> None:

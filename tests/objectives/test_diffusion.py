@@ -49,10 +49,10 @@ def test_rates_are_uniform_and_weights_are_inverse() -> None:
 
 def test_all_targets_are_masked_and_special_tokens_not_counted() -> None:
     e = DIFFUSION(text(range(10, 40)), BERT, np.random.default_rng(2))
-    asked = e.targets != IGNORE_INDEX
-    assert 0 < asked.sum() < 30
-    assert (e.inputs[asked] == BERT.mask).all()
-    assert (e.inputs[~asked] != BERT.mask).all()
+    is_target = e.targets != IGNORE_INDEX
+    assert 0 < is_target.sum() < 30
+    assert (e.inputs[is_target] == BERT.mask).all()
+    assert (e.inputs[~is_target] != BERT.mask).all()
     assert weighted(e).n_tokens == 30
 
 
@@ -79,11 +79,13 @@ def expected_total(model: Model, examples: list[Example]) -> float:
         batch = pad_examples([e.without(WeightedTargets)], BERT)
         batch = replace(batch, target_positions=None, targets=batch.inputs)
         scores = model(batch, return_logits=True).logits["masked"]
-        asked = e.targets != IGNORE_INDEX
+        is_target = e.targets != IGNORE_INDEX
         own = e.feature(WeightedTargets)
-        weight = torch.ones(len(asked)) if own is None else torch.tensor(own.weight)
-        losses = F.cross_entropy(scores[asked], torch.tensor(e.targets[asked]), reduction="none")
-        total += float((losses * weight[asked]).sum())
+        weight = torch.ones(len(is_target)) if own is None else torch.tensor(own.weight)
+        losses = F.cross_entropy(
+            scores[is_target], torch.tensor(e.targets[is_target]), reduction="none"
+        )
+        total += float((losses * weight[is_target]).sum())
     return total
 
 
@@ -101,8 +103,8 @@ def test_loss_is_weighted_and_divided_by_all_tokens(packed: bool) -> None:
         assert float(term.total.detach()) == pytest.approx(
             expected_total(model, examples), rel=1e-4
         )
-        asked = int((batch.targets != IGNORE_INDEX).sum())
-        assert len(prediction.logits["masked"]) == asked
+        is_target = int((batch.targets != IGNORE_INDEX).sum())
+        assert len(prediction.logits["masked"]) == is_target
         term.loss.backward()
     assert torch.isfinite(model.backbone.tokens.weight.grad).all()
 

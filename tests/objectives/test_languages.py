@@ -29,7 +29,7 @@ def tokenizer(frame=MBART) -> Tokenizer:
     return train_tokenizer(TokenizerSpec(Unigram(130), frame), corpus(20).splitlines())
 
 
-def laid_out(folder: Path, frame=MBART, **more) -> TrainingData:
+def make_training_data(folder: Path, frame=MBART, **more) -> TrainingData:
     (folder / "en.txt").write_text("\n\n".join(corpus(3) for _ in range(12)))
     (folder / "de.txt").write_text("\n\n".join(corpus(2) for _ in range(5)))
     data = (f"en_XX={folder / 'en.txt'}", f"de_DE={folder / 'de.txt'}")
@@ -41,7 +41,7 @@ def laid_out(folder: Path, frame=MBART, **more) -> TrainingData:
 
 @pytest.mark.parametrize("packing", ["bucket", "pack"])
 def test_source_and_target_carry_the_language_token(tmp_path: Path, packing: str) -> None:
-    data = laid_out(tmp_path, packing=packing)
+    data = make_training_data(tmp_path, packing=packing)
     special = data.shards.tokenizer.special_ids
     codes = dict(special.languages)
     stream = data.batches(None)
@@ -52,10 +52,10 @@ def test_source_and_target_carry_the_language_token(tmp_path: Path, packing: str
                 batch.source.tolist(), batch.inputs.tolist(), batch.targets.tolist(), strict=True
             ):
                 read = [i for i in source if i in codes.values()]
-                begun = [i for i in inputs if i in codes.values()]
-                said = [i for i in targets if i in codes.values()]
+                started = [i for i in inputs if i in codes.values()]
+                output = [i for i in targets if i in codes.values()]
                 assert read
-                assert read == begun == said
+                assert read == started == output
                 assert packing == "pack" or len(read) == 1
                 if packing == "bucket":
                     text = [i for i in source if i != special.pad]
@@ -69,7 +69,7 @@ def test_source_and_target_carry_the_language_token(tmp_path: Path, packing: str
 
 
 def test_rows_fit_with_their_language_token(tmp_path: Path) -> None:
-    data = laid_out(tmp_path)
+    data = make_training_data(tmp_path)
     for batch in data.dev_batches():
         assert batch.inputs.shape[1] <= 64
         assert batch.source.shape[1] <= 64
@@ -95,10 +95,10 @@ def test_saved_tokenizer_has_language_tokens_for_transformers(
     from transformers import AutoTokenizer
 
     known = tokenizer(frame)
-    told = known.with_languages("de_DE", "en_XX")
-    told.save(tmp_path)
+    output = known.with_languages("de_DE", "en_XX")
+    output.save(tmp_path)
     theirs = AutoTokenizer.from_pretrained(tmp_path)
-    special, ids = told.special_ids, told.encode("the cat runs .").ids.tolist()
+    special, ids = output.special_ids, output.encode("the cat runs .").ids.tolist()
     assert theirs("the cat runs .")["input_ids"] == [*special.prefix, *ids, *special.suffix]
     again = load_tokenizer(tmp_path)
     assert again.special_ids == known.special_ids  # here they are told anew
@@ -173,7 +173,7 @@ def test_unknown_language_is_named(data: tuple[str, ...], got: str) -> None:
 
 
 def test_batches_do_not_depend_on_workers(tmp_path: Path) -> None:
-    data = laid_out(tmp_path)
+    data = make_training_data(tmp_path)
     plain, other = (next(replace(data, n_workers=n).batches(None))[0] for n in (0, 2))
     assert json.dumps([b.source.tolist() for b in plain]) == json.dumps(
         [b.source.tolist() for b in other]

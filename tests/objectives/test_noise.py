@@ -210,9 +210,9 @@ def test_span_lengths_are_poisson_and_cover_the_rate():
 def test_word_spans_cover_the_rate_in_whole_words():
     tokens = distinct(100_000)
     noisy = TextInfilling()(tokens, BIG, rng(1))
-    begins = (tokens.boundaries & WORD_START) > 0
-    begins[0] = True
-    word = np.cumsum(begins) - 1
+    starts = (tokens.boundaries & WORD_START) > 0
+    starts[0] = True
+    word = np.cumsum(starts) - 1
     gone = ~np.isin(tokens.ids, noisy.ids)
     each = np.bincount(word, gone) / np.bincount(word)
     assert set(np.unique(each)) == {0.0, 1.0}
@@ -314,9 +314,9 @@ def test_rotation_start_is_uniform_or_skipped():
 @given(tokens=texts(least=1), seed=SEEDS)
 def test_noises_compose(tokens, seed):
     noises = (TokenDeletion(), DocumentRotation(), TextInfilling())
-    dice, noisy = rng(seed), tokens
+    generator, noisy = rng(seed), tokens
     for noise in noises:
-        noisy = noise(noisy, BIG, dice)
+        noisy = noise(noisy, BIG, generator)
     e = DenoisingObjective(noises)(tokens, BIG, rng(seed))
     assert e.source.tolist() == [0, *noisy.ids, 2]
 
@@ -325,9 +325,9 @@ def test_bart_masks_30_percent_of_words_in_permuted_sentences():
     tokens = distinct(500)
     e = BART(tokens, BIG, rng())
     shown = e.source[(e.source != BIG.mask)][1:-1]
-    begins = (tokens.boundaries & WORD_START) > 0
-    begins[0] = True
-    words = tokens.ids[begins]
+    starts = (tokens.boundaries & WORD_START) > 0
+    starts[0] = True
+    words = tokens.ids[starts]
     assert np.isin(words, shown).sum() == len(words) - math.ceil(0.3 * len(words))
     assert (np.diff(shown) < 0).sum() > 10  # about 40 sentences
 

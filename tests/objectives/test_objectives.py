@@ -236,10 +236,10 @@ def test_bert_text_is_between_cls_and_sep():
 def test_short_text_gives_few_or_no_targets(objective, special, n, seed):
     e = objective(text(range(10, 10 + n)), special, rng(seed))
     assert len(e.inputs) == len(e.targets) >= 1
-    asked = (e.targets != IGNORE_INDEX).sum()
-    assert asked <= objective.max_example_length(np.array([n]), special)[0]
+    is_target = (e.targets != IGNORE_INDEX).sum()
+    assert is_target <= objective.max_example_length(np.array([n]), special)[0]
     if n == 0:
-        assert not asked
+        assert not is_target
         assert e.label in (None, IGNORE_INDEX)
 
 

@@ -33,9 +33,9 @@ def test_one_token_in_n_is_masked_in_whole_word_runs(context: int) -> None:
         hidden = chooser(text, free, rng(i))
         assert not hidden[~free].any()
         assert hidden.sum() == round(512 / context)
-        begins = hidden & ~np.concatenate(([False], hidden[:-1]))
+        starts = hidden & ~np.concatenate(([False], hidden[:-1]))
         words = (text.boundaries & WORD_START) > 0
-        assert words[begins].mean() > 0.5, "most runs begin with a word; the rest is single tokens"
+        assert words[starts].mean() > 0.5, "most runs begin with a word; the rest is single tokens"
 
 
 def test_run_lengths_follow_their_distribution() -> None:
@@ -101,8 +101,8 @@ def test_display_says_the_target_is_not_visible() -> None:
             return [f"t{i}" for i in ids]
 
     example = XLNET(TEXTS.read_tokens(0, 30), BERT, rng())
-    said = explain_example(example, Names(), XLNET)
-    roles = {cell.role for cell in said.inputs if cell.target is not None}
+    shown = explain_example(example, Names(), XLNET)
+    roles = {cell.role for cell in shown.inputs if cell.target is not None}
     assert roles == {"unseen"}
-    assert all(cell.target in (None, cell.piece) for cell in said.inputs)
-    assert "before it in a drawn order" in said.visibility
+    assert all(cell.target in (None, cell.piece) for cell in shown.inputs)
+    assert "before it in a drawn order" in shown.visibility

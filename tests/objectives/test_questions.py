@@ -129,7 +129,7 @@ def test_half_of_the_pairs_are_swapped():
     ).needs_second_text  # nothing comes from elsewhere
 
 
-def test_quick_pairs_are_single_sentences():
+def test_single_sentence_pairs_are_consecutive_or_random():
     tokens, other = long_text(60), long_text(60, seed=9)
     for one in (tokens, other):
         one.boundaries[:] = 0

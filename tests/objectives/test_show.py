@@ -35,7 +35,7 @@ class Words:
         return [f"<{i}>" if i in self.special_ids.all_ids else f"w{i}" for i in ids]
 
 
-def told(objective, special, tokens, seed=0):
+def explain(objective, special, tokens, seed=0):
     e = objective(tokens, special, np.random.default_rng(seed))
     return explain_example(e, Words(special), objective)
 
@@ -60,7 +60,7 @@ def test_each_token_shows_its_role():
 
 def test_neighboring_sentences_are_shown_with_their_targets():
     tokens = text(range(10, 22), sentences=[0, 4, 9])
-    x = told(published.SKIP_THOUGHTS, BERT, tokens)
+    x = explain(published.SKIP_THOUGHTS, BERT, tokens)
     assert [c.segment for c in x.inputs] == [0] * 6 + [1] * 7 + [2] * 5
     assert [c.target for c in x.inputs[:6]] == ["w10", "w11", "w12", "w13", "[SEP]", None]
     assert {c.role for c in x.inputs} == {"shown", "special"}
@@ -68,10 +68,10 @@ def test_neighboring_sentences_are_shown_with_their_targets():
         "each sentence predicts the one before it and the one after it, word by word"
     )
     assert "C [CLS] w19 w20" in x.to_text()
-    x = told(published.QUICK_THOUGHTS, BERT, tokens)
+    x = explain(published.QUICK_THOUGHTS, BERT, tokens)
     assert {c.target for c in x.inputs} == {None}
     assert x.label.startswith("each sentence finds its neighbors")
-    assert told(published.QUICK_THOUGHTS, BERT, tokens[:3]).label == (
+    assert explain(published.QUICK_THOUGHTS, BERT, tokens[:3]).label == (
         "none: there is but one sentence"
     )
 
@@ -91,7 +91,7 @@ def test_targets_are_printed_under_their_inputs():
 
 
 def test_causal_model_shows_next_token_targets():
-    x = told(published.CAUSAL_LM, GPT, text([10, 11, 12]))
+    x = explain(published.CAUSAL_LM, GPT, text([10, 11, 12]))
     assert x.to_text().splitlines() == [
         "inputs of the model, targets below",
         "  <99> w10 w11",
@@ -104,7 +104,7 @@ def test_causal_model_shows_next_token_targets():
 
 
 def test_prefix_is_described():
-    x = told(published.PREFIX_LM, GPT, text(range(10, 20)), 1)
+    x = explain(published.PREFIX_LM, GPT, text(range(10, 20)), 1)
     n = 1 + sum(c.target is None for c in x.inputs)
     assert (
         x.visibility
@@ -114,11 +114,11 @@ def test_prefix_is_described():
 
 def test_seq2seq_row_shows_source_and_masked_target():
     tokens = text(range(10, 22), sentences=[0, 6])
-    backward = told(UnidirectionalLM(published.MASKED_LM, "backward", 3), BERT, tokens)
+    backward = explain(UnidirectionalLM(published.MASKED_LM, "backward", 3), BERT, tokens)
     assert backward.visibility == "each token attends to those after it"
     assert {cell.segment for cell in backward.inputs} == {0}
     assert {c.role for c in backward.inputs if c.target} <= {"masked", "replaced", "kept"}
-    x = told(Seq2SeqLM(published.MASKED_LM, (4, 5)), BERT, tokens)
+    x = explain(Seq2SeqLM(published.MASKED_LM, (4, 5)), BERT, tokens)
     assert (
         x.visibility == "the first 8 tokens attend to each other, each later one to those before it"
     )
@@ -131,7 +131,7 @@ def test_shifted_targets_are_shown_one_position_earlier():
     objective = Objective(
         TokenMasking(0.3), MaskedNextToken(mask_probability=1.0, random_token_probability=0.0)
     )
-    x = told(objective, BERT, text(range(10, 30)))
+    x = explain(objective, BERT, text(range(10, 30)))
     masked = [i for i, cell in enumerate(x.inputs) if cell.role == "masked"]
     assert len(masked) == 7
     assert [i for i, cell in enumerate(x.inputs) if cell.target] == [i - 1 for i in masked]
@@ -140,7 +140,7 @@ def test_shifted_targets_are_shown_one_position_earlier():
 
 
 def test_encoder_and_decoder_are_shown_separately():
-    x = told(published.T5, T5, text(range(10, 30)), 1)
+    x = explain(published.T5, T5, text(range(10, 30)), 1)
     assert [c.role for c in x.source].count("sentinel") == 1
     assert x.source[-1].role == "special"
     assert x.inputs[1].role == "sentinel"
@@ -158,37 +158,39 @@ def test_pair_is_shown_in_two_parts_with_its_label():
     tokens = replace(text(range(10, 22), sentences=[0, 3, 8]), other_text=text(range(40, 52)))
     seen = {}
     for seed in range(20):
-        x = told(published.BERT, BERT, tokens, seed)
+        x = explain(published.BERT, BERT, tokens, seed)
         seen[x.label] = x
         lines = x.to_text().splitlines()
         assert [line[:2] for line in lines if line[:2] in ("A ", "B ")] == ["A ", "B "]
     assert set(seen) == {"0: B follows A", "1: B is from another text"}
-    said = {told(published.ALBERT, BERT, tokens, seed).label for seed in range(20)}
-    assert said == {"0: A and B are in order", "1: A and B are swapped"}
-    alone = told(published.BERT, BERT, text([10, 11]))
+    output = {explain(published.ALBERT, BERT, tokens, seed).label for seed in range(20)}
+    assert output == {"0: A and B are in order", "1: A and B are swapped"}
+    alone = explain(published.BERT, BERT, text([10, 11]))
     assert alone.label == "none: there is but one text"
     assert "text label     none: there" in alone.to_text()
 
 
 def test_two_parts_of_a_text_are_shown():
-    x = told(SplitTextObjective(published.MASKED_LM), BERT, text(range(10, 22), sentences=[0, 6]))
+    x = explain(
+        SplitTextObjective(published.MASKED_LM), BERT, text(range(10, 22), sentences=[0, 6])
+    )
     lines = x.to_text().splitlines()
     assert [line[:2] for line in lines if line[:2] in ("A ", "B ")] == ["A ", "B "]
     assert x.label == "B is what followed A, to be found among those of other texts"
     assert x.visibility == "every token attends to every token of its own part"
-    alone = told(SplitTextObjective(published.MASKED_LM), BERT, text([10, 11]))
+    alone = explain(SplitTextObjective(published.MASKED_LM), BERT, text([10, 11]))
     assert alone.label == "none: the text is too short for two parts"
     assert alone.visibility == "every token attends to every token"
 
 
 def test_crop_is_shown_as_part_of_its_text():
-    x = told(published.COCO_LM, BERT, text(range(10, 22)))
+    x = explain(published.COCO_LM, BERT, text(range(10, 22)))
     assert x.label == "B is a crop of A, to be found among those of other texts"
     assert x.visibility == "every token attends to every token of its own part"
 
 
 def test_long_texts_are_wrapped_to_the_width():
-    x = told(published.BERT, BERT, text(range(10, 80), sentences=range(0, 70, 7)), 3)
+    x = explain(published.BERT, BERT, text(range(10, 80), sentences=range(0, 70, 7)), 3)
     for width in (60, 80, 200):
         lines = x.to_text(width).splitlines()
         assert max(map(display_width, lines)) <= width
@@ -210,12 +212,12 @@ def test_every_target_is_shown_once_under_its_position(tokens, seed):
         assert answers == Words(special).pieces(e.targets[e.targets != IGNORE_INDEX].tolist())
         assert [c.piece for c in x.inputs] == Words(special).pieces(e.inputs.tolist())
         lines = x.to_text(60).split("attention ")[0].splitlines()
-        begin = next(
+        start = next(
             i
             for i, line in enumerate(lines)
             if line.startswith(("inputs of the model", "inputs of the dec"))
         )
-        for i, line in enumerate(lines[begin + 1 :], begin + 1):
+        for i, line in enumerate(lines[start + 1 :], start + 1):
             if not line.startswith("  "):
                 continue
             below = lines[i + 1] if i + 1 < len(lines) else ""
@@ -239,7 +241,7 @@ def test_json_has_the_same_content():
 
 
 def test_target_weights_are_described():
-    x = told(published.MASKED_DIFFUSION, BERT, text(range(10, 30)), seed=1)
+    x = explain(published.MASKED_DIFFUSION, BERT, text(range(10, 30)), seed=1)
     rate = np.random.default_rng(1).uniform(1e-3, 1)
     assert (
         x.weighting == f"that of each target times {1 / rate:.3g}, divided by all 20 tokens "
@@ -298,13 +300,16 @@ def test_mask_typed_in_text_is_not_a_target():
 def test_seeds_show_different_masks():
     tokens = text(range(10, 60))
     objective = Objective(TokenMasking(0.15), MaskInPlace())
-    assert told(objective, BERT, tokens, 1).to_text() != told(objective, BERT, tokens, 2).to_text()
-    assert told(objective, BERT, tokens, 1) == told(objective, BERT, tokens, 1)
+    assert (
+        explain(objective, BERT, tokens, 1).to_text()
+        != explain(objective, BERT, tokens, 2).to_text()
+    )
+    assert explain(objective, BERT, tokens, 1) == explain(objective, BERT, tokens, 1)
 
 
 def test_noisy_encoder_input_shows_its_masks():
     bart = replace(BERT, start=3)
-    x = told(published.BART, bart, text(range(10, 40)))
+    x = explain(published.BART, bart, text(range(10, 40)))
     assert x.source is not None
     assert {"masked", "shown", "special"} == {cell.role for cell in x.source}
     assert [cell.target for cell in x.inputs[1:-1]] == [f"w{i}" for i in range(10, 40)]

@@ -37,7 +37,7 @@ def example(text: str, seed: int = 0, objective: SubwordMasking = CANINE_S) -> E
 
 def spans(e: Example) -> dict[int, np.ndarray]:
     """Give the characters that are asked for at each place."""
-    return {place: np.flatnonzero(position_of(e) == place) for place in asked(e)}
+    return {position: np.flatnonzero(position_of(e) == position) for position in target_indices(e)}
 
 
 def position_of(e: Example) -> np.ndarray:
@@ -47,14 +47,14 @@ def position_of(e: Example) -> np.ndarray:
     return subwords.position_of
 
 
-def asked(e: Example) -> list[int]:
+def target_indices(e: Example) -> list[int]:
     return np.flatnonzero(e.targets != IGNORE_INDEX).tolist()
 
 
 def reveal(e: Example) -> np.ndarray:
     whole = e.inputs.copy()
-    for place, where in spans(e).items():
-        whole[where] = KNOWN.spell(int(e.targets[place]))
+    for position, where in spans(e).items():
+        whole[where] = KNOWN.spell(int(e.targets[position]))
     return whole
 
 
@@ -70,14 +70,14 @@ def test_each_masked_subword_has_one_target_at_its_own_character(text, seed) -> 
     e = example(text, seed)
     cut = KNOWN.tokenize(TOKENIZER.encode(text).ids)
     there = dict(zip((cut.starts + 1).tolist(), cut.tokens.ids.tolist(), strict=True))
-    for place, where in spans(e).items():
-        assert place in where
+    for position, where in spans(e).items():
+        assert position in where
         assert where.tolist() == list(range(where[0], where[-1] + 1))
-        assert there[int(where[0])] == e.targets[place]
-        assert len(where) == len(KNOWN.spell(int(e.targets[place])))
-    assert set(np.unique(position_of(e)).tolist()) == {IGNORE_INDEX, *asked(e)}
+        assert there[int(where[0])] == e.targets[position]
+        assert len(where) == len(KNOWN.spell(int(e.targets[position])))
+    assert set(np.unique(position_of(e)).tolist()) == {IGNORE_INDEX, *target_indices(e)}
     n = len(there)
-    assert len(asked(e)) == (0 if n == 0 else max(1, round(0.15 * n)))
+    assert len(target_indices(e)) == (0 if n == 0 else max(1, round(0.15 * n)))
 
 
 @given(text=TEXTS, seed=SEEDS)
@@ -99,9 +99,9 @@ def test_random_replacement_has_equal_length(text: str, seed: int) -> None:
         )
     )
     e = example(text, seed, always)
-    for place, where in spans(e).items():
+    for position, where in spans(e).items():
         spelled = [
-            KNOWN.spell(i).tolist() for i in KNOWN.same_length(int(e.targets[place])).tolist()
+            KNOWN.spell(i).tolist() for i in KNOWN.same_length(int(e.targets[position])).tolist()
         ]
         assert e.inputs[where].tolist() in spelled
 
@@ -124,13 +124,13 @@ def test_subwords_are_masked_at_published_rates() -> None:
     first = 0
     for seed in range(6):
         e = CANINE_S(text, SPECIAL, np.random.default_rng(seed))
-        assert len(asked(e)) == round(0.15 * n)
+        assert len(target_indices(e)) == round(0.15 * n)
         whole = reveal(e)
-        for place, where in spans(e).items():
+        for position, where in spans(e).items():
             read = e.inputs[where]
             role = "kept" if (read == whole[where]).all() else "replaced"
             counts["masked" if (read == SPECIAL.mask).all() else role] += 1
-            first += len(where) > 1 and place == where[0]
+            first += len(where) > 1 and position == where[0]
     total = sum(counts.values())
     assert total > 5_000
     shares = {role: count / total for role, count in counts.items()}
@@ -146,12 +146,12 @@ def test_target_position_is_uniform_over_characters() -> None:
         )
     )
     one = "." * 3_000  # each is a subword of one character
-    assert asked(example(one, 0, always)) == list(range(1, 3_001))
-    places = np.zeros(3, int)
+    assert target_indices(example(one, 0, always)) == list(range(1, 3_001))
+    positions = np.zeros(3, int)
     for seed in range(600):
-        places[asked(example("the", seed, always))[0] - 1] += 1
-    assert places.sum() == 600
-    assert (abs(places - 200) < 60).all()
+        positions[target_indices(example("the", seed, always))[0] - 1] += 1
+    assert positions.sum() == 600
+    assert (abs(positions - 200) < 60).all()
 
 
 def test_replacement_is_uniform_over_equal_lengths() -> None:
@@ -161,7 +161,7 @@ def test_replacement_is_uniform_over_equal_lengths() -> None:
         )
     )
     e = example(" ".join(["k"] * 4_000), 0, always)
-    drawn, counts = np.unique(e.inputs[asked(e)], return_counts=True)
+    drawn, counts = np.unique(e.inputs[target_indices(e)], return_counts=True)
     single = {int(KNOWN.spell(i)[0]) for i in KNOWN.same_length(int(e.targets[1])).tolist()}
     assert set(drawn.tolist()) == single
     assert counts.max() < 4 * counts.min()  # some letters begin words and continue them
@@ -184,7 +184,9 @@ def test_batch_lists_only_target_positions() -> None:
     examples = [example(text, 1) for text in texts]
     batch = pad_examples(examples, SPECIAL)
     assert batch.target_positions is not None
-    flat = [i + row * batch.inputs.shape[1] for row, e in enumerate(examples) for i in asked(e)]
+    flat = [
+        i + row * batch.inputs.shape[1] for row, e in enumerate(examples) for i in target_indices(e)
+    ]
     assert batch.target_positions.tolist() == flat
 
 
@@ -193,15 +195,15 @@ def test_display_shows_each_subword() -> None:
     for role, (mask, random) in always.items():
         objective = SubwordMasking(Objective(TokenMasking(0.5), MaskInPlace(mask, random)))
         e = example("the sea saw", 2, objective)
-        told = explain_example(e, TOKENIZER, objective)
-        assert told.loss_terms == ("subwords",)
-        roles = {told.inputs[i].role for where in spans(e).values() for i in where}
+        shown = explain_example(e, TOKENIZER, objective)
+        assert shown.loss_terms == ("subwords",)
+        roles = {shown.inputs[i].role for where in spans(e).values() for i in where}
         assert roles <= {role, "kept"}
         assert role in roles
-        for place in asked(e):
-            assert told.inputs[place].target == KNOWN.pieces([int(e.targets[place])])[0]
-        assert sum(cell.target is not None for cell in told.inputs) == len(asked(e))
-        assert told.inputs[0].role == "special"
+        for position in target_indices(e):
+            assert shown.inputs[position].target == KNOWN.pieces([int(e.targets[position])])[0]
+        assert sum(cell.target is not None for cell in shown.inputs) == len(target_indices(e))
+        assert shown.inputs[0].role == "special"
 
 
 def test_missing_subwords_or_mask_are_refused() -> None:

@@ -53,10 +53,10 @@ def test_source_is_unchanged_and_other_targets_visible(n, m, seed, rate) -> None
     source, target = [2, *range(10, 10 + n), 3], [*range(30, 30 + m - 1), 3]
     shown = MaskedTarget(rate).unmasked_example(source, target)
     e = MaskedTarget(rate).mask_target(shown, SPECIAL, np.random.default_rng(seed))
-    asked = e.targets != IGNORE_INDEX
-    assert not asked[: len(source)].any()
-    assert (e.targets[asked] == shown.inputs[asked]).all()
-    assert (e.inputs[~asked] == shown.inputs[~asked]).all()
+    is_target = e.targets != IGNORE_INDEX
+    assert not is_target[: len(source)].any()
+    assert (e.targets[is_target] == shown.inputs[is_target]).all()
+    assert (e.inputs[~is_target] == shown.inputs[~is_target]).all()
     assert shown.inputs.tolist() == [*source, *target]
     assert e.rank is shown.rank
 
@@ -64,13 +64,13 @@ def test_source_is_unchanged_and_other_targets_visible(n, m, seed, rate) -> None
 def test_tokens_and_end_are_masked_equally_mostly_by_mask_tokens() -> None:
     shown, rng = HIDES.unmasked_example(SOURCE, TARGET), np.random.default_rng(0)
     some = [HIDES.mask_target(shown, SPECIAL, rng) for _ in range(6000)]
-    asked = np.stack([e.targets != IGNORE_INDEX for e in some])
+    is_target = np.stack([e.targets != IGNORE_INDEX for e in some])
     inputs = np.stack([e.inputs for e in some])
-    assert asked[:, 5:].mean(0) == pytest.approx([2 / 4] * 4, abs=0.03)  # round(0.7 * 3) of 4
-    assert (inputs == SPECIAL.mask)[asked].mean() == pytest.approx(0.8, abs=0.02)
-    same = (inputs == shown.inputs)[asked].mean()
+    assert is_target[:, 5:].mean(0) == pytest.approx([2 / 4] * 4, abs=0.03)  # round(0.7 * 3) of 4
+    assert (inputs == SPECIAL.mask)[is_target].mean() == pytest.approx(0.8, abs=0.02)
+    same = (inputs == shown.inputs)[is_target].mean()
     assert same == pytest.approx(0.1 + 0.1 * 0.75 / 45, abs=0.02)  # kept, or drawn by chance
-    drawn = inputs[asked & (inputs != SPECIAL.mask) & (inputs != shown.inputs)]
+    drawn = inputs[is_target & (inputs != SPECIAL.mask) & (inputs != shown.inputs)]
     assert set(drawn.tolist()) == set(range(5, 50))
 
 

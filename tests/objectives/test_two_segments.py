@@ -66,9 +66,9 @@ def test_segments_and_prediction_order_are_set(text, seed):
     n = reuse_len(e)
     _, a, b = parts(e.inputs, n)
     batch = pad_examples([e], XLNET)
-    told = [0] * (n + len(a) + 1) + [1] * (len(b) + 1) + [2]
+    output = [0] * (n + len(a) + 1) + [1] * (len(b) + 1) + [2]
     assert batch.segments is not None
-    assert batch.segments[0].tolist() == told
+    assert batch.segments[0].tolist() == output
     assert batch.feature(Recurrence) == e.feature(Recurrence)
     hidden = e.targets != IGNORE_INDEX
     assert not np.isin(e.inputs[hidden], [SEP, CLS]).any()
@@ -88,9 +88,9 @@ def test_half_of_the_second_segments_are_consecutive():
     for seed in range(400):
         e = published.XLNET(replace(text, other_text=other), XLNET, np.random.default_rng(seed))
         _, a, b = parts(e.inputs, reuse_len(e))
-        place = reuse_len(e) + len(a)
-        assert text.boundaries[place] & SENTENCE_START, "a text is cut between sentences"
-        if b == text.ids[place:].tolist():
+        position = reuse_len(e) + len(a)
+        assert text.boundaries[position] & SENTENCE_START, "a text is cut between sentences"
+        if b == text.ids[position:].tolist():
             follow += 1
         else:
             starts = [i for i in range(300) if other.ids[i : i + len(b)].tolist() == b]

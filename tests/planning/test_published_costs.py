@@ -85,12 +85,12 @@ def test_energy_without_a_data_center() -> None:
 
 def flops(name: str, target_fraction: float) -> tuple[float, int]:
     """Return FLOPs of a training step per token, and the length of rows."""
-    card = get_preset(name)
+    preset = get_preset(name)
     with torch.device("meta"):
-        model = card.build()
+        model = preset.build()
     return training_flops_per_token(
-        model, card.sequence_length, target_fraction
-    ), card.sequence_length
+        model, preset.sequence_length, target_fraction
+    ), preset.sequence_length
 
 
 def test_gpt3_flops_equal_appendix_d() -> None:

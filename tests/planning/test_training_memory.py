@@ -42,15 +42,15 @@ def small(name: str) -> Published:
 
 def one_step(name: str, rows: int) -> tuple[int, RowShape, Any]:
     """Return the most bytes that a forward and backward allocate, the shape of rows, the model."""
-    card = small(name)
-    tokenizer = sample_tokenizer(card)
-    card = card.with_vocabulary(tokenizer.special_ids)
-    assert not isinstance(card.objective, WORD_VECTOR_METHODS)
-    length = card.sequence_length
-    shape = sample_row_shape(tokenizer, card.objective, length)
-    examples = sample_examples(tokenizer, card.objective, length)[:rows]
+    preset = small(name)
+    tokenizer = sample_tokenizer(preset)
+    preset = preset.with_vocabulary(tokenizer.special_ids)
+    assert not isinstance(preset.objective, WORD_VECTOR_METHODS)
+    length = preset.sequence_length
+    shape = sample_row_shape(tokenizer, preset.objective, length)
+    examples = sample_examples(tokenizer, preset.objective, length)[:rows]
     batch: Batch = collate([[e] for e in examples], tokenizer.special_ids).to_batch()
-    model = card.build().initialize(0).train()
+    model = preset.build().initialize(0).train()
     weights = MasterWeights(model)
     weights.begin_step()
     with torch.profiler.profile(profile_memory=True) as watched:
@@ -107,9 +107,9 @@ def test_adam_state_is_18_bytes_per_parameter_in_bfloat16() -> None:
 
 
 def planned(**changes: Any) -> TrainingMemory:
-    card = small("bert-mini")
+    preset = small("bert-mini")
     with torch.device("meta"):
-        model = card.build()
+        model = preset.build()
     shape = RowShape(length=128, target_fraction=0.15)
     settings = replace(MemorySettings(precision="bfloat16"), **changes)
     return training_memory(model, AdamW(), shape, 4096, settings)
@@ -148,9 +148,9 @@ def test_eager_attention_keeps_scores() -> None:
 
 
 def test_frozen_parameter_has_no_gradient_or_state() -> None:
-    card = small("bert-mini")
+    preset = small("bert-mini")
     with torch.device("meta"):
-        model = card.build()
+        model = preset.build()
     shape = RowShape(length=128, target_fraction=0.15)
     before = training_memory(model, AdamW(), shape, 4096, FLOAT32)
     table = model.get_parameter("backbone.tokens.weight")

@@ -102,9 +102,9 @@ def quiet() -> Iterator[None]:
 def rewrite(folder: Path, change: Mapping[str, Any], drop: tuple[str, ...] = ()) -> None:
     """Change keys of a folder's config.json by hand."""
     path = folder / "config.json"
-    said = json.loads(path.read_text())
-    said = {k: x for k, x in (said | dict(change)).items() if k not in drop}
-    path.write_text(json.dumps(said))
+    facts = json.loads(path.read_text())
+    facts = {k: x for k, x in (facts | dict(change)).items() if k not in drop}
+    path.write_text(json.dumps(facts))
 
 
 def texts(t: int, b: int = 2, seed: int = 1) -> torch.Tensor:
@@ -120,11 +120,11 @@ def theirs(made: Any, folder: Path, t: int) -> torch.Tensor:
         model = type(made).from_pretrained(folder, dtype=torch.float32).eval()
         if model.config.model_type == "flaubert" and model.config.pre_norm:
             model.transformer.register_forward_pre_hook(reference.without_cache, with_kwargs=True)
-        return said_by(model, t)
+        return reference_outputs(model, t)
 
 
 @torch.no_grad()
-def said_by(model: Any, t: int) -> torch.Tensor:
+def reference_outputs(model: Any, t: int) -> torch.Tensor:
     """Return the logits of a model of the reference library."""
     ids, source = texts(t), texts(t - 2, seed=2)
     if model.config.is_encoder_decoder:

@@ -103,10 +103,10 @@ def marian(kind: str = "MarianMTModel", **changes: Any) -> Any:
     tables = [
         model.get_submodule(f"model.{side}.embed_positions") for side in ("encoder", "decoder")
     ]
-    places = [table.weight.clone() for table in tables]
+    positions = [table.weight.clone() for table in tables]
     _fill(model)
-    for table, place in zip(tables, places, strict=True):  # they are no weights
-        table.weight.data = place
+    for table, position in zip(tables, positions, strict=True):  # they are no weights
+        table.weight.data = position
     return model
 
 
@@ -226,8 +226,8 @@ def llama(kind: str = "ForCausalLM", name: str = "Llama", **changes: Any) -> Any
         "num_key_value_heads": 2, "intermediate_size": 48, "max_position_embeddings": 40,
         "bos_token_id": 0, "eos_token_id": 0, "pad_token_id": 0,
     }  # fmt: skip
-    said = {"Gemma3": "Gemma3Text"}.get(name, name)
-    config = getattr(hf, f"{said}Config")(**(sizes | changes))
+    output = {"Gemma3": "Gemma3Text"}.get(name, name)
+    config = getattr(hf, f"{output}Config")(**(sizes | changes))
     return _fill(getattr(hf, f"{name}{kind}")(config))
 
 

@@ -49,8 +49,8 @@ def test_each_reference_key_has_a_decision(family: str) -> None:
     table = FIELDS[family].config_keys.table
     assert not (declared | read) - table.keys()
     aliases = {k.name: k.alias_of for k in table.values() if k.use == "alias"}
-    said = {name: kind.attribute_map.get(name) for name in aliases}
-    assert aliases == said
+    output = {name: kind.attribute_map.get(name) for name in aliases}
+    assert aliases == output
 
 
 _OF_OTHERS = {"vision_config", "image_token_id", "mm_tokens_per_image", "n_layers"}
@@ -73,10 +73,10 @@ def test_config_of_required_keys_equals_reference(family: str, tmp_path: Path) -
     with quiet():
         made = make()
     saved(made, tmp_path)
-    said = json.loads((tmp_path / "config.json").read_text())
+    facts = json.loads((tmp_path / "config.json").read_text())
     known = {f.name: f.default for f in dataclasses.fields(type(made.config))}
     needed = {k.name for k in FIELDS[family].config_keys.table.values() if k.required}
-    usual = [k for k in said if k in known and known[k] == said[k] and k not in needed]
+    usual = [k for k in facts if k in known and known[k] == facts[k] and k not in needed]
     rewrite(tmp_path, {}, tuple(usual))
     assert differ(ours(tmp_path, T), theirs(made, tmp_path, T)) < TOLERANCE
 
@@ -90,8 +90,8 @@ def _made(family: str, head: str, folder: Path) -> Any:
 
 
 @pytest.fixture(scope="module")
-def shelf(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("shelf")
+def model_folders(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("model_folders")
 
 
 def _wanted(made: Any, folder: Path) -> Any:
@@ -109,7 +109,7 @@ def _outcome(key: ConfigKey, made: Any, folder: Path, *, by_hand: bool) -> str:
     Where a key was written by hand into the configuration of other weights, theirs may lack
     tensors, which the reference draws at random and we refuse by their names.
     """
-    wanted = _wanted(made, folder)
+    expected = _wanted(made, folder)
     try:
         found = ours(folder, T)
     except ValueError as error:
@@ -117,26 +117,28 @@ def _outcome(key: ConfigKey, made: Any, folder: Path, *, by_hand: bool) -> str:
         named = any(name and name in message for name in (key.name, key.alias_of))
         of_weights = ("has shape", "the weights lack", "the weights have", "be tied to")
         shapes = by_hand or key.name == "tie_word_embeddings"
-        shapes = shapes and any(said in message for said in of_weights)
-        if key.use == "harmless" and not isinstance(wanted, Exception):
+        shapes = shapes and any(output in message for output in of_weights)
+        if key.use == "harmless" and not isinstance(expected, Exception):
             return f"refused, but harmless: {message}"
         if "\n" in message or not (named or shapes):
             return f"refused badly: {message}"
         return "refused"
-    if isinstance(wanted, Exception):
-        return "equal" if key.use == "harmless" else f"opened, but theirs: {wanted!r}"
-    apart = differ(found, wanted)
+    if isinstance(expected, Exception):
+        return "equal" if key.use == "harmless" else f"opened, but theirs: {expected!r}"
+    apart = differ(found, expected)
     return "equal" if apart < TOLERANCE else f"differs by {apart}"
 
 
-def _try(family: str, head: str, names: list[str], shelf: Path, folder: Path) -> dict[str, str]:
-    made = _made(family, head, shelf / family / head)
+def _try(
+    family: str, head: str, names: list[str], model_folders: Path, folder: Path
+) -> dict[str, str]:
+    made = _made(family, head, model_folders / family / head)
     out: dict[str, str] = {}
     for name in names:
         key = FIELDS[family].config_keys.table[name]
         for value in values(key):
             shutil.rmtree(folder, ignore_errors=True)
-            shutil.copytree(shelf / family / head, folder)
+            shutil.copytree(model_folders / family / head, folder)
             rewrite(folder, {name: value})
             out[f"{name} = {value!r} by hand"] = _outcome(key, made, folder, by_hand=True)
             shutil.rmtree(folder)
@@ -172,14 +174,16 @@ USUAL = {
 
 @pytest.mark.parametrize("family", USUAL)
 def test_usual_keys_give_reference_logits_or_are_refused(
-    family: str, shelf: Path, tmp_path: Path
+    family: str, model_folders: Path, tmp_path: Path
 ) -> None:
-    _check(_try(family, "language", USUAL[family], shelf, tmp_path / "x"))
+    _check(_try(family, "language", USUAL[family], model_folders, tmp_path / "x"))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("family", "head"), [(f, h) for f in MAKERS for h in MAKERS[f]])
 def test_all_keys_give_reference_logits_or_are_refused(
-    family: str, head: str, shelf: Path, tmp_path: Path
+    family: str, head: str, model_folders: Path, tmp_path: Path
 ) -> None:
-    _check(_try(family, head, list(FIELDS[family].config_keys.table), shelf, tmp_path / "x"))
+    _check(
+        _try(family, head, list(FIELDS[family].config_keys.table), model_folders, tmp_path / "x")
+    )

@@ -108,18 +108,18 @@ class Case:
 def _cases() -> dict[str, Case]:
     """List all, each network of a family once."""
     found, seen = {}, set[tuple[Any, ...]]()
-    for name, card in MODELS.items():
-        if not card.config_mapping.in_transformers:
+    for name, preset in MODELS.items():
+        if not preset.config_mapping.in_transformers:
             continue
-        card = replace(card, architecture=shrunk(card.architecture))
-        for names in card.config_mapping.class_names:
-            if not set(names) <= {*card.heads, *card.extra_heads, *HEADS}:
+        preset = replace(preset, architecture=shrunk(preset.architecture))
+        for names in preset.config_mapping.class_names:
+            if not set(names) <= {*preset.heads, *preset.extra_heads, *HEADS}:
                 continue  # SpanBERT asks for no next sentence
-            key = (card.config_mapping.model_type, repr(card.architecture), names)
-            said = repr([card.heads.get(n) for n in names])
-            if (*key, said) not in seen:
-                seen.add((*key, said))
-                found[f"{name}: {' and '.join(names) or 'none'}"] = Case(card, names)
+            key = (preset.config_mapping.model_type, repr(preset.architecture), names)
+            output = repr([preset.heads.get(n) for n in names])
+            if (*key, output) not in seen:
+                seen.add((*key, output))
+                found[f"{name}: {' and '.join(names) or 'none'}"] = Case(preset, names)
     return found
 
 
@@ -219,7 +219,9 @@ def texts(case: Case, reference: Any, t: int, lengths: list[int]) -> dict[str, T
     return {"input_ids": ids, "attention_mask": mask}
 
 
-def asked(case: Case, reference: Any, given: dict[str, Tensor], lengths: list[int]) -> Tensor:
+def decoder_inputs(
+    case: Case, reference: Any, given: dict[str, Tensor], lengths: list[int]
+) -> Tensor:
     """Return what the decoder reads."""
     ids = given["input_ids"]
     start = reference.config.to_dict().get("decoder_start_token_id") or 0
@@ -231,12 +233,12 @@ def asked(case: Case, reference: Any, given: dict[str, Tensor], lengths: list[in
 def greatest(case: Case, model: Model, reference: Any, t: int, lengths: list[int]) -> float:
     """Return the greatest difference of all scores, relative to the largest."""
     given = texts(case, reference, t, lengths)
-    said = asked(case, reference, given, lengths)
-    mine = ours(model, given["input_ids"], lengths, said)
+    output = decoder_inputs(case, reference, given, lengths)
+    mine = ours(model, given["input_ids"], lengths, output)
     real = given["attention_mask"].bool()
     if case.card.config_mapping.model_type == "xlnet":  # its export's tokenizer puts padding first
         given = {key: _first(x, lengths) for key, x in given.items()}
-    more = {"decoder_input_ids": said} if reference.config.is_encoder_decoder else {}
+    more = {"decoder_input_ids": output} if reference.config.is_encoder_decoder else {}
     other = theirs(reference, list(mine), **given, **more)
     found = 0.0
     for name, x in mine.items():
@@ -272,12 +274,12 @@ def test_export_scores_equally_in_transformers_or_says_the_difference(
     import transformers as hf
 
     case = CASES[name]
-    card, specs = case.card, specs_of(case.card, case.names)
-    model = fill(card.build(specs).initialize(0))
+    preset, specs = case.card, specs_of(case.card, case.names)
+    model = fill(preset.build(specs).initialize(0))
     labels = ["a", "b", "c"] if {"label", "token_label"} & set(case.names) else []
-    write_folder(tmp_path / "ours", model, card, None, labels)
-    said = json.loads((tmp_path / "ours" / "config.json").read_text())
-    assert said["architectures"] == [case.kind]
+    write_folder(tmp_path / "ours", model, preset, None, labels)
+    facts = json.loads((tmp_path / "ours" / "config.json").read_text())
+    assert facts["architectures"] == [case.kind]
     reference, info = getattr(hf, case.kind).from_pretrained(
         tmp_path / "ours", output_loading_info=True
     )
@@ -289,7 +291,7 @@ def test_export_scores_equally_in_transformers_or_says_the_difference(
             worst = max([greatest(case, model, reference, t, lengths) for t, lengths in shapes])
     except TypeError:  # theirs does not run
         worst = float("inf")
-    differs = transformers_difference(card, specs)
+    differs = transformers_difference(preset, specs)
     assert (worst < TOLERANCE) == (differs is None), worst
     for other in (tmp_path / "ours", tmp_path / "theirs"):
         if differs is not None and "MaskedLM" in case.kind and other.name == "theirs":
@@ -324,13 +326,13 @@ def test_differing_export_is_stated_in_the_model_card(
 
     words = tokenizer("bert")
     for name in ("deberta-mini", "deberta-v2-mini"):
-        card = replace(MODELS[name], architecture=shrunk(MODELS[name].architecture))
-        card = card.with_vocabulary(words.special_ids)
-        pipeline = Pipeline(_opened(card, words))
-        said = (pipeline.save(tmp_path / name) / "README.md").read_text()
-        assert "no enhanced mask decoder" in said
-        assert 'unmask.load("this folder")' in said
-        assert "from transformers import" not in said
+        preset = replace(MODELS[name], architecture=shrunk(MODELS[name].architecture))
+        preset = preset.with_vocabulary(words.special_ids)
+        pipeline = Pipeline(_opened(preset, words))
+        content = (pipeline.save(tmp_path / name) / "README.md").read_text()
+        assert "no enhanced mask decoder" in content
+        assert 'unmask.load("this folder")' in content
+        assert "from transformers import" not in content
     plain = MODELS["bert-tiny"].with_vocabulary(words.special_ids)
     assert "from transformers import" in model_card(_opened(plain, words), {})
 
@@ -373,11 +375,11 @@ def _classes(model_type: str) -> list[str]:
 def test_each_transformers_class_is_written_or_has_a_reason(model_type: str) -> None:
     written = {
         kind
-        for card in MODELS.values()
-        if card.config_mapping.model_type == model_type
+        for preset in MODELS.values()
+        if preset.config_mapping.model_type == model_type
         for kind in (
-            *card.config_mapping.class_names.values(),
-            *card.config_mapping.causal_class_names.values(),
+            *preset.config_mapping.class_names.values(),
+            *preset.config_mapping.causal_class_names.values(),
         )
     }
     there = set(_classes(model_type))
@@ -388,8 +390,8 @@ def test_each_transformers_class_is_written_or_has_a_reason(model_type: str) -> 
 def test_unreadable_classes_exist_and_are_refused_by_name(tmp_path: Path) -> None:
     there = {name for model_type in FAMILIES for name in _classes(model_type)}
     assert UNSUPPORTED_CLASSES.keys() <= there
-    card = replace(MODELS["bert-tiny"], architecture=shrunk(MODELS["bert-tiny"].architecture))
-    write_folder(tmp_path, card.build().initialize(0), card, None)
+    preset = replace(MODELS["bert-tiny"], architecture=shrunk(MODELS["bert-tiny"].architecture))
+    write_folder(tmp_path, preset.build().initialize(0), preset, None)
     path = tmp_path / "config.json"
     theirs = json.loads(path.read_text())
     for name, why in UNSUPPORTED_CLASSES.items():
@@ -402,10 +404,10 @@ def test_unreadable_classes_exist_and_are_refused_by_name(tmp_path: Path) -> Non
 
 
 def test_head_without_class_is_written_under_another() -> None:
-    card = MODELS["flaubert-mini"]
-    said = opening_note(card, specs_of(card, ("choice",)))
-    assert said is not None
-    assert "FlaubertForMultipleChoice: it scores an option through a projection" in said
+    preset = MODELS["flaubert-mini"]
+    output = opening_note(preset, specs_of(preset, ("choice",)))
+    assert output is not None
+    assert "FlaubertForMultipleChoice: it scores an option through a projection" in output
     modern = MODELS["modernbert-mini"]
     plain: dict[str, HeadSpec] = {"token_label": TokenClassification(n_labels=3)}
     assert heads_without_transformers_class(modern, plain) == {

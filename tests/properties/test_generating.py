@@ -37,8 +37,10 @@ def forward(model: Model, prompt: int, read: int) -> Visibility:
 @torch.no_grad()
 def test_cached_generation_equals_uncached(family: str) -> None:
     model = build(family)
-    said = generate(model, PROMPTS, replace(SPECIAL, end=None), generation_config(max_new_tokens=6))
-    for prompt, text in zip(PROMPTS, said, strict=True):
+    generated = generate(
+        model, PROMPTS, replace(SPECIAL, end=None), generation_config(max_new_tokens=6)
+    )
+    for prompt, text in zip(PROMPTS, generated, strict=True):
         encoder = isinstance(model.backbone, EncoderDecoder)
         read = [*([SPECIAL.start] if encoder else prompt), *text]
         batch = Batch(
@@ -67,13 +69,13 @@ def test_cached_generation_equals_uncached(family: str) -> None:
     ids=["beams", "drawn", "restrained"],
 )
 def test_prompt_alone_equals_prompt_in_batch(family: str, how: dict) -> None:
-    model, asked = build(family), generation_config(**how)
+    model, config = build(family), generation_config(**how)
 
     def texts(prompts: list[list[int]]) -> list[list[tuple[int, ...]]]:
         if "beams" in how:
-            found = generate_candidates(model, prompts, SPECIAL, asked)
+            found = generate_candidates(model, prompts, SPECIAL, config)
             return [[one.token_ids for one in best] for best in found]
-        return [[tuple(ids)] for ids in generate(model, prompts, SPECIAL, asked)]
+        return [[tuple(ids)] for ids in generate(model, prompts, SPECIAL, config)]
 
     assert [texts([prompt])[0] for prompt in PROMPTS] == texts(PROMPTS)
     assert texts(PROMPTS[::-1]) == texts(PROMPTS)[::-1]
@@ -109,10 +111,10 @@ def test_truncated_and_reordered_cache_equals_fresh_cache(family: str) -> None:
 @pytest.mark.parametrize("family", GENERATING)
 def test_draft_does_not_change_greedy_text(family: str) -> None:
     model = build(family)
-    how = generation_config(max_new_tokens=6)
+    config = generation_config(max_new_tokens=6)
     draft = DraftModel(model=build(family), draft_tokens=2)
     for weight in list(draft.model.parameters())[1:3]:
         torch.nn.init.normal_(weight.data, std=0.3)
-    said = generate(model, PROMPTS, SPECIAL, how, draft=draft)
-    assert said == generate(model, PROMPTS, SPECIAL, how)
+    generated = generate(model, PROMPTS, SPECIAL, config, draft=draft)
+    assert generated == generate(model, PROMPTS, SPECIAL, config)
     assert draft.n_drafted > 0

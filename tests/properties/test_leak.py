@@ -40,14 +40,14 @@ def tiny(a: Any, **changes: Any) -> Any:
 
 def build(family: str, **changes):
     """Build a tiny model; changes are of the only stack, the decoder, or both that share layers."""
-    card = FAMILIES[family]
-    a = card.architecture.with_vocab_size(50)
+    preset = FAMILIES[family]
+    a = preset.architecture.with_vocab_size(50)
     if isinstance(a, EncoderDecoderArchitecture):
         of_both = changes if a.tie_encoder_decoder else {}
         a = replace(a, encoder=tiny(a.encoder, **of_both), decoder=tiny(a.decoder, **changes))
     else:
         a = tiny(a, **changes)
-    model = replace(card, architecture=a).build().eval()
+    model = replace(preset, architecture=a).build().eval()
     torch.manual_seed(0)
     for p in model.parameters():
         torch.nn.init.normal_(p, std=0.3)
@@ -59,11 +59,11 @@ def depends(model, batch: Batch, on: str = "inputs") -> Tensor:
 
     The table is shared, so the call with the right ids is taken.
     """
-    wanted = getattr(batch, on)
+    expected = getattr(batch, on)
     seen: list[Tensor] = []
 
     def keep(module, inputs, output):
-        if inputs[0] is wanted:
+        if inputs[0] is expected:
             output = output.detach().requires_grad_(True)
             seen.append(output)
         return output

@@ -64,7 +64,7 @@ def test_hidden_states_scores_and_loss_equal_reference(shape: str, tmp_path: Pat
     real = document >= 0
     targets = torch.where(real & (texts(2, b, t) % 3 == 0), texts(3, b, t), IGNORE_INDEX)
     targets[0, 0] = 7
-    asked = (targets.flatten() != IGNORE_INDEX).nonzero()[:, 0]
+    is_target = (targets.flatten() != IGNORE_INDEX).nonzero()[:, 0]
     more: dict[str, torch.Tensor] = {}
     theirs: dict[str, torch.Tensor] = {}
     if "pad_token_id" in reference.config.to_dict():  # where RoBERTa's places are counted from
@@ -86,7 +86,7 @@ def test_hidden_states_scores_and_loss_equal_reference(shape: str, tmp_path: Pat
         segments = texts(5, b, t) % n_segments
         more["segments"], theirs["token_type_ids"] = segments, segments
     batch = Batch(
-        inputs=ids, visibility=visibility, targets=targets, target_positions=asked, **more
+        inputs=ids, visibility=visibility, targets=targets, target_positions=is_target, **more
     )
     prediction = ours(batch, return_logits=True)
     hidden = ours.hidden_states(batch)
@@ -99,11 +99,11 @@ def test_hidden_states_scores_and_loss_equal_reference(shape: str, tmp_path: Pat
         close(prediction.logits["replaced"], logits, real)
         return
     (term,) = prediction.terms
-    close(prediction.logits[term], logits.flatten(0, 1)[asked])
+    close(prediction.logits[term], logits.flatten(0, 1)[is_target])
     expected = torch.nn.functional.cross_entropy(logits.flatten(0, 1), targets.flatten())
     close(prediction.terms[term].loss, expected)
     assert int(prediction.terms[term].n_correct) == int(
-        (logits.flatten(0, 1)[asked].argmax(-1) == targets.flatten()[asked]).sum()
+        (logits.flatten(0, 1)[is_target].argmax(-1) == targets.flatten()[is_target]).sum()
     )
 
 
@@ -175,40 +175,40 @@ def test_label_scores_of_padded_texts_equal_reference(kind: str, tmp_path: Path)
 @torch.no_grad()
 def test_flaubert_special_tokens_equal_reference(kind: str, heads: str, tmp_path: Path) -> None:
     reference = flaubert(kind, num_labels=2)
-    opened = load_folder(saved(reference, tmp_path))
-    assert (opened.missing, opened.unexpected) == ((), ())
-    assert list(opened.model.head_specs) == [heads]
+    loaded = load_folder(saved(reference, tmp_path))
+    assert (loaded.missing, loaded.unexpected) == ((), ())
+    assert list(loaded.model.head_specs) == [heads]
     ids = texts(1, 3, 9)
     out = reference(input_ids=ids)
     logits = out.logits if heads == "token_label" else torch.stack(
         (out.start_logits, out.end_logits), -1
     )  # fmt: skip
-    (said,) = opened.model(Batch(inputs=ids), return_logits=True).logits.values()
-    close(said, logits)
+    (outputs,) = loaded.model(Batch(inputs=ids), return_logits=True).logits.values()
+    close(outputs, logits)
 
 
 @torch.no_grad()
 def test_flaubert_choice_head_is_written_in_own_format(tmp_path: Path) -> None:
-    card = MODELS["flaubert-mini"]
-    assert card.classification_head is not None
+    preset = MODELS["flaubert-mini"]
+    assert preset.classification_head is not None
     heads = {
         "choice": replace(
-            card.classification_head, term="choice", n_labels=1, loss=ChoiceCrossEntropy()
+            preset.classification_head, term="choice", n_labels=1, loss=ChoiceCrossEntropy()
         )
     }
-    model = card.build(heads).initialize(0)
-    write_folder(tmp_path, model, card, None)
+    model = preset.build(heads).initialize(0)
+    write_folder(tmp_path, model, preset, None)
     theirs = json.loads((tmp_path / "config.json").read_text())
     assert theirs["architectures"] == ["FlaubertModel"]
-    opened = load_folder(tmp_path)
-    assert opened.model.head_specs == heads
+    loaded = load_folder(tmp_path)
+    assert loaded.model.head_specs == heads
     assert all(
-        torch.equal(x, opened.model.own_weights()[n]) for n, x in model.own_weights().items()
+        torch.equal(x, loaded.model.own_weights()[n]) for n, x in model.own_weights().items()
     )
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "output"),
     [
         ({"summary_type": "mean"}, "summary_type = 'mean' is not supported, only 'first'"),
         ({"summary_activation": "tanh"}, "summary_activation = 'tanh'"),
@@ -216,8 +216,8 @@ def test_flaubert_choice_head_is_written_in_own_format(tmp_path: Path) -> None:
         ({"causal": True}, "causal = True"),
     ],
 )
-def test_unsupported_flaubert_heads_are_refused(change: dict, said: str, tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=said):
+def test_unsupported_flaubert_heads_are_refused(change: dict, output: str, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=output):
         load_folder(saved(flaubert(**change), tmp_path))
 
 

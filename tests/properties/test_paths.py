@@ -114,7 +114,7 @@ def test_cached_decoding_equals_uncached_far_beyond_windows(
     t, rows = 33, torch.tensor([1, 0, 1])
     ids, document = torch.randint(0, 50, (2, t)), torch.zeros(2, t).long()
     document[1, :5] = -1
-    place = (torch.arange(t) - torch.tensor([[0], [5]])).clamp(min=0)
+    position = (torch.arange(t) - torch.tensor([[0], [5]])).clamp(min=0)
     more = {}
     if isinstance(model.architecture, EncoderDecoderArchitecture):
         more = {"source": torch.randint(0, 50, (2, 6))}
@@ -123,7 +123,7 @@ def test_cached_decoding_equals_uncached_far_beyond_windows(
         sees = Visibility(causal=True, document=document[kept, :j])
         source = {name: x[kept] for name, x in more.items()}
         return Batch(
-            inputs=ids[kept, i:j], position_ids=place[kept, i:j], visibility=sees, **source
+            inputs=ids[kept, i:j], position_ids=position[kept, i:j], visibility=sees, **source
         )
 
     kept, wrong = torch.tensor([0, 1]), torch.randint(0, 50, (2, t))

@@ -49,8 +49,8 @@ REFUSED = {
 
 
 def opened(family: str, folder: Path) -> LoadedModel:
-    card = MODELS[CARDS[family]]
-    write_folder(folder, card.build().initialize(0), card, None)
+    preset = MODELS[CARDS[family]]
+    write_folder(folder, preset.build().initialize(0), preset, None)
     return unmask.load(folder).loaded_model
 
 

@@ -128,11 +128,11 @@ def _made(family: str, folder: Path) -> Any:
     return model
 
 
-def outcome(family: str, said: Mapping[str, Any], shelf: Path, folder: Path) -> str:
+def outcome(family: str, said: Mapping[str, Any], model_folders: Path, folder: Path) -> str:
     """Return what comes of a family's folder that says this: equal, refused, or what is wrong."""
-    made = _made(family, shelf / family)
+    made = _made(family, model_folders / family)
     shutil.rmtree(folder, ignore_errors=True)
-    shutil.copytree(shelf / family, folder)
+    shutil.copytree(model_folders / family, folder)
     rewrite(folder, said, () if "rope_parameters" in said else ("rope_parameters",))
     try:
         found = [ours(folder, t) for t in LENGTHS]
@@ -144,20 +144,20 @@ def outcome(family: str, said: Mapping[str, Any], shelf: Path, folder: Path) -> 
         named = named or "original_max" in message or "factor" in message
         return "refused" if not lines and named and where else f"refused badly: {message}"
     try:
-        wanted = [theirs(made, folder, t) for t in LENGTHS]
+        expected = [theirs(made, folder, t) for t in LENGTHS]
     except Exception as error:
         return f"opened, but theirs: {error!r}"
-    apart = max(differ(a, b) for a, b in zip(found, wanted, strict=True))
+    apart = max(differ(a, b) for a, b in zip(found, expected, strict=True))
     return "equal" if apart < TOLERANCE else f"differs by {apart}"
 
 
 @pytest.fixture(scope="module")
-def shelf(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("shelf")
+def model_folders(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("model_folders")
 
 
-def _check(family: str, names: Iterator[str], shelf: Path, folder: Path) -> dict[str, str]:
-    found = {name: outcome(family, ALL[name], shelf, folder) for name in names}
+def _check(family: str, names: Iterator[str], model_folders: Path, folder: Path) -> dict[str, str]:
+    found = {name: outcome(family, ALL[name], model_folders, folder) for name in names}
     wrong = {name: how for name, how in found.items() if how not in ("equal", "refused")}
     assert not wrong, json.dumps(wrong, indent=1)
     return found
@@ -168,16 +168,16 @@ def _check(family: str, names: Iterator[str], shelf: Path, folder: Path) -> dict
     [("llama", 4), ("gpt_neox", 4), ("gemma3_text", 4), ("modernbert", 3)],  # the rest is refused
 )
 def test_usual_settings_give_reference_logits_or_are_refused(
-    family: str, equal: int, shelf: Path, tmp_path: Path
+    family: str, equal: int, model_folders: Path, tmp_path: Path
 ) -> None:
-    found = _check(family, iter(USUAL), shelf, tmp_path / "x")
+    found = _check(family, iter(USUAL), model_folders, tmp_path / "x")
     assert list(found.values()).count("equal") >= equal
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("family", FLAT + BY_KIND)
 def test_all_settings_give_reference_logits_or_are_refused(
-    family: str, shelf: Path, tmp_path: Path
+    family: str, model_folders: Path, tmp_path: Path
 ) -> None:
-    found = _check(family, iter(ALL), shelf, tmp_path / "x")
+    found = _check(family, iter(ALL), model_folders, tmp_path / "x")
     assert list(found.values()).count("equal") > len(found) // 4

@@ -35,20 +35,20 @@ OURS = [
 @pytest.mark.parametrize("name", OURS)
 @pytest.mark.parametrize("tied", [False, True])
 def test_family_absent_from_transformers_round_trips(name: str, tied: bool, tmp_path: Path) -> None:
-    card = MODELS[name]
-    kept = {name: spec for name, spec in card.heads.items() if spec.is_kept_after_pretraining}
+    preset = MODELS[name]
+    kept = {name: spec for name, spec in preset.heads.items() if spec.is_kept_after_pretraining}
     heads = {name: _tied(spec, tied) for name, spec in kept.items()}
     heads |= {"label": SequenceClassification(n_labels=3)}
-    model = card.build(heads).initialize(0)
-    write_folder(tmp_path, model, card, None)
-    opened = load_folder(tmp_path)
-    assert (opened.missing, opened.unexpected) == ((), ())
-    assert opened.preset.architecture == card.architecture
-    assert opened.model.head_specs == heads
-    weights = opened.model.own_weights()
+    model = preset.build(heads).initialize(0)
+    write_folder(tmp_path, model, preset, None)
+    loaded = load_folder(tmp_path)
+    assert (loaded.missing, loaded.unexpected) == ((), ())
+    assert loaded.preset.architecture == preset.architecture
+    assert loaded.model.head_specs == heads
+    weights = loaded.model.own_weights()
     assert all(torch.equal(x, weights[n]) for n, x in model.own_weights().items())
-    said = "transformers has no class for this network: `unmask.load` loads it"
-    assert opening_note(card, heads) == said
+    output = "transformers has no class for this network: `unmask.load` loads it"
+    assert opening_note(preset, heads) == output
 
 
 def _tied(spec, tied: bool):
@@ -76,9 +76,9 @@ def test_reference_weights_and_config_round_trip_bitwise(shape: str, tmp_path: P
 
     import transformers as hf
 
-    loaded, said = type(reference).from_pretrained(tmp_path / "back", output_loading_info=True)
-    assert not said["missing_keys"]
-    assert not said["unexpected_keys"]
+    loaded, output = type(reference).from_pretrained(tmp_path / "back", output_loading_info=True)
+    assert not output["missing_keys"]
+    assert not output["unexpected_keys"]
     theirs = json.loads((tmp_path / "theirs" / "config.json").read_text())
     again = json.loads(json.dumps(loaded.config.to_dict()))
     ignored = {"transformers_version", "_name_or_path", "dtype", "n_inner", "pad_token_id",
@@ -108,18 +108,21 @@ SMALL = [
 def test_small_preset_opens_in_transformers_with_equal_weights(name: str, tmp_path: Path) -> None:
     import transformers as hf
 
-    card = MODELS[name]
-    model = card.build().initialize(0)
-    write_folder(tmp_path, model, card, None)
+    preset = MODELS[name]
+    model = preset.build().initialize(0)
+    write_folder(tmp_path, model, preset, None)
     kind = json.loads((tmp_path / "config.json").read_text())["architectures"][0]
-    loaded, said = getattr(hf, kind).from_pretrained(tmp_path, output_loading_info=True)
-    own = tuple(f"heads.{head}." for head in heads_without_transformers_class(card, card.heads))
+    loaded, output = getattr(hf, kind).from_pretrained(tmp_path, output_loading_info=True)
+    own = tuple(f"heads.{head}." for head in heads_without_transformers_class(preset, preset.heads))
     kept = model.trained_weights()
     untrained = UNTRAINED.get(kind, set())
-    assert set(said["missing_keys"]) == untrained
-    assert set(said["unexpected_keys"]) == {n for n in kept if n.startswith(own)}
+    assert set(output["missing_keys"]) == untrained
+    assert set(output["unexpected_keys"]) == {n for n in kept if n.startswith(own)}
     again = load_folder(tmp_path)
-    assert again.preset.architecture == card.architecture or card.family in ("t5", "transformer")
+    assert again.preset.architecture == preset.architecture or preset.family in (
+        "t5",
+        "transformer",
+    )
     weights = again.model.own_weights()
     assert weights.keys() == kept.keys()
     assert all(torch.equal(x, weights[n]) for n, x in kept.items())
@@ -129,9 +132,9 @@ def test_small_preset_opens_in_transformers_with_equal_weights(name: str, tmp_pa
     assert all(torch.equal(x, weights[n]) for n, x in alone.items() if n not in pooler)
     written, known = load_file(tmp_path / "model.safetensors"), loaded.state_dict()
     unread = {name: x.numel() for name, x in written.items() if name not in known}
-    assert {n for n in unread if not n.startswith(own)} == UNREAD.get(card.family, set())
+    assert {n for n in unread if not n.startswith(own)} == UNREAD.get(preset.family, set())
     computed = {n for n in known if n.endswith("embed_positions.weight") and n not in written}
-    assert not computed or card.family == "transformer"  # sinusoids, which are not saved
+    assert not computed or preset.family == "transformer"  # sinusoids, which are not saved
     theirs = loaded.num_parameters() - sum(known[n].numel() for n in untrained | computed)
     assert theirs + sum(unread.values()) == model.parameter_count()
 
@@ -143,10 +146,10 @@ def test_small_preset_opens_in_transformers_with_equal_weights(name: str, tmp_pa
 def test_reference_tokenizer_and_model_equal_ours(name: str, tmp_path: Path) -> None:
     import transformers as hf
 
-    card, words = MODELS[name], tokenizer("bert")
-    card = card.with_vocabulary(words.special_ids)
-    model = card.build().initialize(0).eval()
-    write_folder(tmp_path, model, card, words)
+    preset, words = MODELS[name], tokenizer("bert")
+    preset = preset.with_vocabulary(words.special_ids)
+    model = preset.build().initialize(0).eval()
+    write_folder(tmp_path, model, preset, words)
     given = hf.AutoTokenizer.from_pretrained(tmp_path)("the old king", return_tensors="pt")
     theirs = hf.AutoModel.from_pretrained(tmp_path).eval()(**given).last_hidden_state
     ours = model.hidden_states(Batch(inputs=given["input_ids"]))
@@ -158,11 +161,11 @@ def test_sharded_weights_open(make, tmp_path: Path) -> None:
     reference = make()
     reference.save_pretrained(tmp_path, max_shard_size="20KB")
     assert (tmp_path / "model.safetensors.index.json").is_file()
-    opened = load_folder(tmp_path)
+    loaded = load_folder(tmp_path)
     whole = load_folder(saved(reference, tmp_path / "whole"))
-    assert opened.missing == ()
+    assert loaded.missing == ()
     weights = whole.model.own_weights()
-    assert all(torch.equal(x, weights[n]) for n, x in opened.model.own_weights().items())
+    assert all(torch.equal(x, weights[n]) for n, x in loaded.model.own_weights().items())
 
 
 @pytest.mark.parametrize("legacy", [False, True])
@@ -177,10 +180,10 @@ def test_pickled_weights_open_through_the_allow_list(legacy: bool, tmp_path: Pat
         for k, v in reference.state_dict().items()
     }
     torch.save(state, tmp_path / "pytorch_model.bin", _use_new_zipfile_serialization=not legacy)
-    opened = load_folder(tmp_path)
-    assert opened.missing == ()
+    loaded = load_folder(tmp_path)
+    assert loaded.missing == ()
     assert torch.equal(
-        opened.model.own_weights()["backbone.tokens.weight"],
+        loaded.model.own_weights()["backbone.tokens.weight"],
         reference.bert.embeddings.word_embeddings.weight,
     )
 
@@ -206,19 +209,19 @@ def test_pickle_with_code_is_refused_and_not_run(legacy: bool, tmp_path: Path) -
 
 
 def test_headless_base_model_opens_and_names_new_weights(tmp_path: Path) -> None:
-    opened = load_folder(saved(bert("BertModel"), tmp_path))
-    assert opened.model.head_specs == {}
-    assert opened.unexpected == ()
+    loaded = load_folder(saved(bert("BertModel"), tmp_path))
+    assert loaded.model.head_specs == {}
+    assert loaded.unexpected == ()
     labelled = load_folder(tmp_path, head_specs={"label": SequenceClassification(n_labels=3)})
     assert set(labelled.missing) == {"heads.label.out.weight", "heads.label.out.bias"}
 
 
 def test_extra_heads_are_named(tmp_path: Path) -> None:
-    opened = load_folder(
+    loaded = load_folder(
         saved(bert(), tmp_path), head_specs={"label": SequenceClassification(n_labels=2)}
     )
-    assert all(name.startswith("cls.") for name in opened.unexpected)
-    assert len(opened.unexpected) == 7
+    assert all(name.startswith("cls.") for name in loaded.unexpected)
+    assert len(loaded.unexpected) == 7
 
 
 @pytest.mark.parametrize("make", [bert, gpt2, t5])
@@ -258,13 +261,13 @@ def test_index_cannot_point_outside_its_folder(tmp_path: Path) -> None:
 @pytest.mark.parametrize("make", [bart, mbart, marian])
 def test_output_bias_is_read_only_where_it_was_trained(make, tmp_path: Path) -> None:
     plain = make()
-    opened = load_folder(saved(plain, tmp_path / "plain"))
-    assert opened.model.language_head.bias is None
+    loaded = load_folder(saved(plain, tmp_path / "plain"))
+    assert loaded.model.language_head.bias is None
     plain.final_logits_bias[0, 7] = 0.5
     biased = load_folder(saved(plain, tmp_path / "biased"))
     assert biased.model.language_head.bias is not None
     assert biased.model.language_head.bias.nonzero().tolist() == [[7]]
-    one_each = biased.model.parameter_count() - opened.model.parameter_count()
+    one_each = biased.model.parameter_count() - loaded.model.parameter_count()
     assert one_each == biased.model.vocab_size
 
     labelled = load_folder(
@@ -275,9 +278,9 @@ def test_output_bias_is_read_only_where_it_was_trained(make, tmp_path: Path) -> 
 
 def test_headless_bart_opens_with_its_tied_head(tmp_path: Path) -> None:
     bare = bart("BartModel")
-    opened = load_folder(saved(bare, tmp_path))
-    assert (opened.missing, opened.unexpected) == ((), ())
-    assert list(opened.model.head_specs) == ["language"]
+    loaded = load_folder(saved(bare, tmp_path))
+    assert (loaded.missing, loaded.unexpected) == ((), ())
+    assert list(loaded.model.head_specs) == ["language"]
 
 
 @pytest.mark.parametrize("change", [{"normalize_before": True}, {"activation_function": "mish"}])
@@ -296,14 +299,14 @@ def test_zero_output_bias_is_ignored_for_classifiers(make, kind: str, tmp_path: 
     theirs = make(f"{name}For{kind}")
     opened = load_folder(saved(theirs, tmp_path / "theirs"))
     write_folder(tmp_path / "back", opened.model, opened.preset, None, opened.label_names)
-    loaded, said = type(theirs).from_pretrained(tmp_path / "back", output_loading_info=True)
-    assert not any(said.values()), said
+    loaded, output = type(theirs).from_pretrained(tmp_path / "back", output_loading_info=True)
+    assert not any(output.values()), output
     again = loaded.state_dict()
     assert all(torch.equal(x, again[n]) for n, x in theirs.state_dict().items())
     assert load_folder(tmp_path / "back").unexpected == ()
 
-    card = opened.preset
+    preset = opened.preset
     for heads in ({}, MODELS["bart-mini"].heads):
-        write_folder(tmp_path / "said", card.build(heads).initialize(0), card, None)
+        write_folder(tmp_path / "said", preset.build(heads).initialize(0), preset, None)
         assert not load_file(tmp_path / "said" / "model.safetensors")["final_logits_bias"].any()
         assert load_folder(tmp_path / "said").unexpected == ()

@@ -105,7 +105,7 @@ def figure(values, **more):
     return LineChart(title="T", curves=(curve,), **more)
 
 
-def drawn(values, **more):
+def plotted(values, **more):
     (html,) = draw_charts([figure(values, **more)])
     return html.source
 
@@ -113,20 +113,20 @@ def drawn(values, **more):
 def test_rare_spike_is_outside_the_axis_and_reported():
     values = np.linspace(3.0, 2.0, 1000)
     values[500] = 1e6
-    source = drawn(values)
+    source = plotted(values)
     assert "Logged values outside the axis: 1 above (highest 1,000,000)." in source
-    assert "outside the axis" not in drawn(np.linspace(3.0, 2.0, 1000))
+    assert "outside the axis" not in plotted(np.linspace(3.0, 2.0, 1000))
 
 
 def test_log_scale_is_used_only_for_steep_curves():
     values = np.ones(500)
-    assert ">1,000<" not in drawn(values, allows_log_scale=True)
+    assert ">1,000<" not in plotted(values, allows_log_scale=True)
     values[:20] = 900.0
-    assert ">1,000<" in drawn(values, allows_log_scale=True)
+    assert ">1,000<" in plotted(values, allows_log_scale=True)
 
 
 def test_very_small_numbers_use_a_power_of_ten():
-    assert "×\u202f10⁻⁴" in drawn(np.full(5, 5e-4), starts_at_zero=True)
+    assert "×\u202f10⁻⁴" in plotted(np.full(5, 5e-4), starts_at_zero=True)
 
 
 def test_labels_of_equal_curves_do_not_overlap():

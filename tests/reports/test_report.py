@@ -662,12 +662,12 @@ def test_report_is_reproducible(tmp_path):
     assert sorted(p.name for p in Path(tmp_path).iterdir() if p.name.startswith(".")) == []
 
 
-def tuned(folder, does="classify", *, steps=8, log=(), best=None, **results):
+def tuned(folder, kind="classify", *, steps=8, log=(), best=None, **results):
     """Write a small run of fine-tuning."""
     recipe = {
         "kind": "FinetuneConfig",
-        "task": does,
-        "task_name": does,
+        "task": kind,
+        "task_name": kind,
         "train": "d/a.tsv",
         "seed": 7,
     }
@@ -714,7 +714,9 @@ def test_fine_tuning_report_starts_with_score_and_errors(tmp_path):
     page = Page(write_report(tmp_path))
     assert headings(page)[:5] == ["Errors", "Confusions", "Calibration", "Curves", "Recipe"]
     assert "Wrong on the dev file: 5 of 10 texts; 1 are shown." in page.words
-    at = [page.words.index(said) for said in ("Dev accuracy 50.0 %", "Trained for", "text truth")]
+    at = [
+        page.words.index(output) for output in ("Dev accuracy 50.0 %", "Trained for", "text truth")
+    ]
     assert at == sorted(at)
 
 
@@ -759,7 +761,7 @@ def test_percent_axis_ends_at_100(tmp_path, value):
 
 
 @pytest.mark.parametrize(
-    ("does", "title", "usual"),
+    ("kind", "title", "usual"),
     [
         ("classify", "fine-tuned to label texts", "always the most frequent label"),
         ("answer", "fine-tuned to answer questions", "always the most frequent answer"),
@@ -767,12 +769,12 @@ def test_percent_axis_ends_at_100(tmp_path, value):
         ("generate", "fine-tuned to write texts", "always the most frequent text"),
     ],
 )
-def test_task_vocabulary_is_used(tmp_path, does, title, usual):
-    facts = tuned(tmp_path, does, chance=0.08)
+def test_task_vocabulary_is_used(tmp_path, kind, title, usual):
+    facts = tuned(tmp_path, kind, chance=0.08)
     page = Page(write_report(tmp_path))
     assert f"bert-mini, {title}" in page.words
     assert f"{usual} 8.0 %" in page.words
-    assert page.words.count("most frequent") == 1 - (does == "regress")
+    assert page.words.count("most frequent") == 1 - (kind == "regress")
     assert "Tuned everything" in page.words
     assert "90 rows of a.tsv; dev: 10 set aside" in page.words
     assert "FullFinetuning(" not in page.words.split("Errors")[0].split("Recipe All")[0]
@@ -784,8 +786,8 @@ def test_default_settings_of_a_method_are_omitted(tmp_path):
     method = {"kind": "LoRA", "rank": 4, "alpha": 16.0, "dropout": 0.0}
     assert "900 numbers, by LoRA(rank=4)" in changed(tmp_path, facts, tune=method).words
     method = {"kind": "FullFinetuning", "layerwise_lr_decay": 0.9, "reinitialize_layers": 0}
-    said = "900 numbers, by FullFinetuning(layerwise_lr_decay=0.9)"
-    assert said in changed(tmp_path, facts, tune=method).words
+    output = "900 numbers, by FullFinetuning(layerwise_lr_decay=0.9)"
+    assert output in changed(tmp_path, facts, tune=method).words
     assert "900 numbers, by BitFit Data" in changed(tmp_path, facts, tune={"kind": "BitFit"}).words
 
 

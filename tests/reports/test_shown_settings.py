@@ -63,15 +63,15 @@ def test_non_literals_are_refused_and_nothing_is_called(text: str) -> None:
 
 def test_every_preset_setting_parses_back() -> None:
     n = 0
-    for card in MODELS.values():
-        facts = lists(preset_to_dict(card))
+    for preset in MODELS.values():
+        facts = lists(preset_to_dict(preset))
         facts |= {"sequence_length": facts["length"], "learning_rate": facts["rate"]}
         for key, value in recipe_settings(facts):
             read = parse_change(f"{key}={value}")
-            wanted: Any = facts if key.split(".")[0] in facts else facts["training"]
+            expected: Any = facts if key.split(".")[0] in facts else facts["training"]
             for part in key.split("."):
-                read, wanted = read[part], wanted[part]
-            assert read == wanted, (card.name, key, value)
+                read, expected = read[part], expected[part]
+            assert read == expected, (preset.name, key, value)
             n += 1
     assert n > 10_000
 
@@ -79,6 +79,6 @@ def test_every_preset_setting_parses_back() -> None:
 @pytest.mark.parametrize("name", ["bert-mini", "llama-mini", "t5-mini", "lstm-mini", "unilm-mini"])
 def test_recipe_accepts_formatted_settings(name: str) -> None:
     recipe = preset_recipe(name)
-    said = [f"{key}={value}" for key, value in recipe_settings(preset_to_dict(MODELS[name]))]
-    again = apply_changes(recipe, said)
+    output = [f"{key}={value}" for key, value in recipe_settings(preset_to_dict(MODELS[name]))]
+    again = apply_changes(recipe, output)
     assert from_dict(Recipe, {**to_dict(again), "architecture": {}, "heads": {}}) == recipe

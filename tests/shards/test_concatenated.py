@@ -52,7 +52,7 @@ def tokenizer() -> Tokenizer:
     return train_tokenizer(TokenizerSpec(ByteLevel(), T5), ["text"])
 
 
-def made(
+def prepare_shards(
     texts: Sequence[str], out: Path, shard_tokens: int = 50, sources: Sequence[str] = ()
 ) -> TokenShards:
     """Write the texts, and a short one before them, lest there be none."""
@@ -81,12 +81,12 @@ def greedy(joined: ConcatenatedDocuments, length: int, source: Sequence[int]) ->
     """The places of each row, sentence by sentence: what is too long for a row is cut first."""
     _, marks, of = one_text(joined)
     pieces: list[list[int]] = []
-    for place, document in enumerate(of):
-        begins = place == 0 or of[place - 1] != document or marks[place] & SENTENCE_START
-        if document >= 0 and (begins or len(pieces[-1]) == length):
+    for position, document in enumerate(of):
+        starts = position == 0 or of[position - 1] != document or marks[position] & SENTENCE_START
+        if document >= 0 and (starts or len(pieces[-1]) == length):
             pieces.append([])
         if document >= 0:
-            pieces[-1].append(place)
+            pieces[-1].append(position)
     found: list[list[int]] = []
     for piece in pieces:
         same = found and source[of[found[-1][0]]] == source[of[piece[0]]]
@@ -116,7 +116,7 @@ def test_row_holds_as_many_full_sentences_of_a_source_as_fit(
     share: float,
 ) -> None:
     sources = ["en" if i < border else "fr" for i in range(len(texts) + 1)]
-    found = made(texts, tmp_path, shard_tokens, sources)
+    found = prepare_shards(texts, tmp_path, shard_tokens, sources)
     assert found.sources_of_documents is not None
     for spans in found.split_held_out(share):
         joined = ConcatenatedDocuments(found, spans, between)
@@ -130,7 +130,7 @@ def test_row_holds_as_many_full_sentences_of_a_source_as_fit(
 def test_every_token_is_in_one_row_with_separators_between_documents(
     tmp_path: Path, texts: list[str], between: tuple[int, ...], length: int, shard_tokens: int
 ) -> None:
-    found = made(texts, tmp_path, shard_tokens)
+    found = prepare_shards(texts, tmp_path, shard_tokens)
     joined = ConcatenatedDocuments(found, found.document_spans, between)
     ids, _, of = (np.array(x) for x in one_text(joined))
     read = list[int]()
@@ -149,7 +149,9 @@ def test_every_token_is_in_one_row_with_separators_between_documents(
 def test_any_positions_can_be_read(
     tmp_path: Path, texts: list[str], between: tuple[int, ...], edges: tuple[float, float]
 ) -> None:
-    joined = ConcatenatedDocuments(found := made(texts, tmp_path), found.document_spans, between)
+    joined = ConcatenatedDocuments(
+        found := prepare_shards(texts, tmp_path), found.document_spans, between
+    )
     ids, marks, of = one_text(joined)
     assert joined.n_tokens == len(ids)
     start, end = sorted(round(edge * len(ids)) for edge in edges)
@@ -165,7 +167,7 @@ def test_rows_do_not_depend_on_storage(tmp_path: Path) -> None:
     texts = [f"The {i}. It is {i * i}.\nAnd {i} more." for i in range(40)]
     expected = None
     for shard_tokens in (1, 70, 10**6):
-        found = made(texts, tmp_path, shard_tokens)
+        found = prepare_shards(texts, tmp_path, shard_tokens)
         spans = ConcatenatedDocuments(found, found.split_held_out(0.2)[0], (300,)).sentence_rows(60)
         assert expected is None or np.array_equal(spans, expected)
         expected = spans
@@ -181,7 +183,7 @@ def test_pieces_fill_rows_up_to_a_boundary() -> None:
 
 
 def test_empty_held_out_part_has_no_rows(tmp_path: Path) -> None:
-    found = made(["A b. C d."], tmp_path)
+    found = prepare_shards(["A b. C d."], tmp_path)
     joined = ConcatenatedDocuments(found, found.split_held_out(0.0)[1], (300,))
     assert joined.sentence_rows(5).shape == (0, 2)
     assert joined.n_tokens == 0
@@ -190,7 +192,7 @@ def test_empty_held_out_part_has_no_rows(tmp_path: Path) -> None:
 
 def test_invalid_lengths_are_refused(tmp_path: Path) -> None:
     joined = ConcatenatedDocuments(
-        found := made(["A b. C d."], tmp_path), found.document_spans, (300,)
+        found := prepare_shards(["A b. C d."], tmp_path), found.document_spans, (300,)
     )
     with pytest.raises(ValueError, match="at least 1, got 0"):
         joined.sentence_rows(0)
@@ -200,7 +202,7 @@ def test_invalid_lengths_are_refused(tmp_path: Path) -> None:
 
 
 def test_workers_receive_only_the_folder_and_offsets(tmp_path: Path) -> None:
-    found = made(["A long text. " * 100] * 3, tmp_path)
+    found = prepare_shards(["A long text. " * 100] * 3, tmp_path)
     joined = ConcatenatedDocuments(found, found.document_spans, (300,))
     spans = joined.sentence_rows(50)
     again = pickle.loads(sent := pickle.dumps(joined))

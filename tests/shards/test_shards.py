@@ -69,11 +69,11 @@ def contents(folder: Path) -> dict[str, bytes]:
     }
 
 
-def fresh(folder: Path) -> Path:
+def new_folder(folder: Path) -> Path:
     return folder / f"{len(list(folder.iterdir()))}"
 
 
-def made(
+def prepare_shards(
     texts: Sequence[str], out: Path, *, shard_tokens: int = 50, n_workers: int = 1
 ) -> TokenShards:
     return write_shards(
@@ -95,12 +95,12 @@ def test_shards_return_the_tokens_of_the_tokenizer(
     tmp_path: Path, texts: list[str], shard_tokens: int
 ) -> None:
     expected = [t for t in map(tokenizer().encode, texts) if len(t)]
-    out = fresh(tmp_path)
+    out = new_folder(tmp_path)
     if not expected:
         with pytest.raises(ValueError, match=rf"none of {len(texts)} documents has a token"):
-            made(texts, out)
+            prepare_shards(texts, out)
         return
-    found = made(texts, out, shard_tokens=shard_tokens)
+    found = prepare_shards(texts, out, shard_tokens=shard_tokens)
     assert (found.n_documents, found.n_skipped) == (len(expected), len(texts) - len(expected))
     assert found.n_tokens == sum(map(len, expected)) == found.document_spans[-1, 1]
     kept = [text for text in texts if len(tokenizer().encode(text))]
@@ -132,25 +132,25 @@ def test_shard_is_closed_by_the_document_that_fills_it(
     if here:
         expected.append(here)
     if expected:
-        found = made(texts, fresh(tmp_path), shard_tokens=shard_tokens)
+        found = prepare_shards(texts, new_folder(tmp_path), shard_tokens=shard_tokens)
         assert [shard.n_tokens for shard in found.manifest.shards] == expected
 
 
 @pytest.mark.parametrize(("start", "end"), [(-1, 2), (2, 1), (0, 10**6)])
 def test_out_of_range_positions_are_an_error(tmp_path: Path, start: int, end: int) -> None:
-    found = made(story(3), tmp_path / "out")
+    found = prepare_shards(story(3), tmp_path / "out")
     with pytest.raises(ValueError, match=rf"tokens {start} to {end} do not lie within 0 to"):
         found.read_tokens(start, end)
 
 
 def test_empty_range_can_be_read(tmp_path: Path) -> None:
-    found = made(story(3), tmp_path / "out")
-    for place in (0, 3, found.n_tokens):
-        assert len(found.read_tokens(place, place)) == 0
+    found = prepare_shards(story(3), tmp_path / "out")
+    for position in (0, 3, found.n_tokens):
+        assert len(found.read_tokens(position, position)) == 0
 
 
 def test_modifying_a_read_array_leaves_shards_unchanged(tmp_path: Path) -> None:
-    found = made(story(3), tmp_path / "out")
+    found = prepare_shards(story(3), tmp_path / "out")
     before = contents(tmp_path)
     found.read_tokens(0, 5).ids[:] = 0
     assert contents(tmp_path) == before
@@ -158,7 +158,7 @@ def test_modifying_a_read_array_leaves_shards_unchanged(tmp_path: Path) -> None:
 
 
 def test_saved_tokenizer_equals_the_given(tmp_path: Path) -> None:
-    found = made(story(3), tmp_path / "out")
+    found = prepare_shards(story(3), tmp_path / "out")
     text = "Anything? é\nYes."
     np.testing.assert_array_equal(found.tokenizer.encode(text).ids, tokenizer().encode(text).ids)
 
@@ -174,7 +174,7 @@ def test_large_ids_read_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(
         Tokenizer, "vocab_size", property(lambda _: big + 1, lambda *_: None), raising=False
     )
-    found = made(["a", "b"], tmp_path / "out")
+    found = prepare_shards(["a", "b"], tmp_path / "out")
     assert found.manifest.dtype == "uint32"
     np.testing.assert_array_equal(found.read_tokens(0, 6).ids, [big, 0, 2**16] * 2)
 
@@ -190,7 +190,7 @@ def test_id_outside_the_vocabulary_is_an_error(
     with pytest.raises(
         ValueError, match=rf"some.txt:1: the tokenizer gave the id {tokenizer().vocab_size}"
     ):
-        made(["a", "b", "c"], tmp_path / "out")
+        prepare_shards(["a", "b", "c"], tmp_path / "out")
 
 
 # Rows
@@ -212,7 +212,7 @@ def test_rows_cover_every_token_once_within_documents(
 ) -> None:
     if not any(len(tokenizer().encode(text)) for text in texts):
         return
-    found = made(texts, fresh(tmp_path), shard_tokens=shard_tokens)
+    found = prepare_shards(texts, new_folder(tmp_path), shard_tokens=shard_tokens)
     pieces = found.row_spans(length, unit)
     sizes = pieces[:, 1] - pieces[:, 0]
     assert sizes.min() >= 1
@@ -244,7 +244,7 @@ def test_rows_within_spans_cover_the_spans(
     edges: list[float],
 ) -> None:
     texts = [*texts, "a"]
-    found = made(texts, fresh(tmp_path))
+    found = prepare_shards(texts, new_folder(tmp_path))
     at = sorted(round(edge * found.n_tokens) for edge in edges[: len(edges) // 2 * 2])
     spans = np.array(at, np.int64).reshape(-1, 2)
     pieces = found.row_spans(length, unit, spans)
@@ -267,7 +267,7 @@ def test_sentence_rows_hold_as_many_full_sentences_as_fit(
 ) -> None:
     if not any(len(tokenizer().encode(text)) for text in texts):
         return
-    found = made(texts, fresh(tmp_path), shard_tokens=shard_tokens)
+    found = prepare_shards(texts, new_folder(tmp_path), shard_tokens=shard_tokens)
     pieces, each = found.row_spans(length, "sentences"), found.row_spans(length, "sentence")
     np.testing.assert_array_equal(places(pieces), np.arange(found.n_tokens))
     assert set(pieces[:, 0]) <= set(each[:, 0])
@@ -282,7 +282,7 @@ def test_sentence_rows_hold_as_many_full_sentences_as_fit(
 
 
 def test_rows_of_all_documents_equal_rows_of_everything(tmp_path: Path) -> None:
-    found = made(story(30), tmp_path / "out")
+    found = prepare_shards(story(30), tmp_path / "out")
     for unit in UNITS:
         np.testing.assert_array_equal(
             found.row_spans(7, unit, found.document_spans), found.row_spans(7, unit)
@@ -311,7 +311,7 @@ def test_impossible_rows_are_an_error(
     within: list[list[int]] | None,
     says: str,
 ) -> None:
-    found = made(story(3), tmp_path / "out")
+    found = prepare_shards(story(3), tmp_path / "out")
     with pytest.raises(ValueError, match=says):
         found.row_spans(length, unit, None if within is None else np.array(within))
 
@@ -337,8 +337,8 @@ def test_whole_documents_are_held_out(sizes: list[int], share: float, seed: int)
     np.testing.assert_array_equal(both[np.argsort(both[:, 0])], spans)
     assert (np.diff(train[:, 0]) > 0).all()
     assert (np.diff(dev[:, 0]) > 0).all()
-    drawn, wanted = (dev[:, 1] - dev[:, 0]).sum(), share * sum(sizes)
-    assert drawn <= max(1.5 * wanted, min(sizes))
+    drawn, expected = (dev[:, 1] - dev[:, 0]).sum(), share * sum(sizes)
+    assert drawn <= max(1.5 * expected, min(sizes))
 
 
 def test_held_out_share_is_approximate_and_depends_on_seed() -> None:
@@ -350,7 +350,7 @@ def test_held_out_share_is_approximate_and_depends_on_seed() -> None:
 
 
 def test_two_documents_are_split_one_each(tmp_path: Path) -> None:
-    found = made(["aaaaaaaaaaaaaaaaaaaa", "b"], tmp_path / "out")
+    found = prepare_shards(["aaaaaaaaaaaaaaaaaaaa", "b"], tmp_path / "out")
     for share in (0.001, 0.5, 0.99):
         train, dev = found.split_held_out(share)
         assert (train.tolist(), dev.tolist()) in (
@@ -361,7 +361,9 @@ def test_two_documents_are_split_one_each(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("share", [0.01, 0.3, 0.99])
 def test_single_document_is_split_at_a_sentence(tmp_path: Path, share: float) -> None:
-    found = made(["One is here. Two is here. Three is here. Four is here."], tmp_path / "out")
+    found = prepare_shards(
+        ["One is here. Two is here. Three is here. Four is here."], tmp_path / "out"
+    )
     train, dev = found.split_held_out(share)
     cut = int(dev[0, 0])
     assert train.tolist() == [[0, cut]]
@@ -371,20 +373,20 @@ def test_single_document_is_split_at_a_sentence(tmp_path: Path, share: float) ->
 
 
 def test_single_sentence_is_split_anywhere(tmp_path: Path) -> None:
-    found = made(["abcdefghij"], tmp_path / "out")
+    found = prepare_shards(["abcdefghij"], tmp_path / "out")
     assert found.split_held_out(0.2)[1].tolist() == [[8, 10]]
     assert found.split_held_out(0.001)[1].tolist() == [[9, 10]]
     assert found.split_held_out(0.999)[1].tolist() == [[1, 10]]
 
 
 def test_single_token_cannot_be_split(tmp_path: Path) -> None:
-    found = made(["a"], tmp_path / "out")
+    found = prepare_shards(["a"], tmp_path / "out")
     with pytest.raises(ValueError, match="single token: nothing can be held out"):
         found.split_held_out(0.1)
 
 
 def test_share_zero_holds_out_nothing(tmp_path: Path) -> None:
-    found = made(story(9), tmp_path / "out")
+    found = prepare_shards(story(9), tmp_path / "out")
     train, dev = found.split_held_out(0.0)
     assert train.tolist() == found.document_spans.tolist()
     assert dev.shape == (0, 2)
@@ -393,7 +395,7 @@ def test_share_zero_holds_out_nothing(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("share", [-0.1, 1.0, float("nan")])
 def test_invalid_share_is_an_error(tmp_path: Path, share: float) -> None:
-    found = made(story(9), tmp_path / "out")
+    found = prepare_shards(story(9), tmp_path / "out")
     with pytest.raises(ValueError, match="at least 0 and below 1, got"):
         found.split_held_out(share)
 
@@ -407,8 +409,8 @@ def test_bytes_are_equal_for_any_number_of_workers(
 ) -> None:
     monkeypatch.setattr(workers, "WORKER_CHUNK_BYTES", 2000)  # 50 chunks
     texts = story(300)
-    one = made(texts, tmp_path / "1", shard_tokens=1000)
-    several = made(texts, tmp_path / "2", shard_tokens=1000, n_workers=n_workers)
+    one = prepare_shards(texts, tmp_path / "1", shard_tokens=1000)
+    several = prepare_shards(texts, tmp_path / "2", shard_tokens=1000, n_workers=n_workers)
     assert contents(one.folder) == contents(several.folder)
     assert len(one.manifest.shards) > 3
 
@@ -444,7 +446,7 @@ def test_text_refused_by_the_tokenizer_is_named(
 
     monkeypatch.setattr(Tokenizer, "encode_batch", encode)
     with pytest.raises(ValueError, match=r"some\.txt:2: it holds something bad"):
-        made(["a", "b", "bad", "c"], tmp_path / "out")
+        prepare_shards(["a", "b", "bad", "c"], tmp_path / "out")
 
 
 @pytest.mark.parametrize("n_workers", [1, 2])
@@ -454,12 +456,14 @@ def test_lone_surrogate_is_named_and_closed_shards_are_kept(
     monkeypatch.setattr(workers, "WORKER_CHUNK_BYTES", 1)
     texts = story(20)
     with pytest.raises(ValueError, match=r"some\.txt:20: character 3 .* \(U\+D83D\)") as caught:
-        made([*texts, "ab\ud83d"], tmp_path / "out", n_workers=n_workers)
+        prepare_shards([*texts, "ab\ud83d"], tmp_path / "out", n_workers=n_workers)
     assert "\n" not in str(caught.value)
     assert not (tmp_path / "out" / "shards.json").exists()
     assert (tmp_path / "out" / "00001.tokens").exists()
-    mended = made([*texts, "ab😀"], tmp_path / "out")
-    assert contents(mended.folder) == contents(made([*texts, "ab😀"], tmp_path / "2").folder)
+    mended = prepare_shards([*texts, "ab😀"], tmp_path / "out")
+    assert contents(mended.folder) == contents(
+        prepare_shards([*texts, "ab😀"], tmp_path / "2").folder
+    )
 
 
 def test_repeatedly_dying_workers_are_an_error(
@@ -467,7 +471,7 @@ def test_repeatedly_dying_workers_are_an_error(
 ) -> None:
     monkeypatch.setattr(workers, "_WORKER_SCRIPT", "import os; os.kill(os.getpid(), 9)")
     with pytest.raises(ChildProcessError, match=r"ended with status -9 .* was the memory enough"):
-        made(story(9), tmp_path / "out", n_workers=2)
+        prepare_shards(story(9), tmp_path / "out", n_workers=2)
 
 
 def test_killed_worker_is_replaced(tmp_path: Path, monkeypatch, caplog) -> None:
@@ -478,10 +482,10 @@ def test_killed_worker_is_replaced(tmp_path: Path, monkeypatch, caplog) -> None:
         "from unmask.shards.workers import run_worker\n",
     )
     monkeypatch.setattr(workers, "_WORKER_SCRIPT", first)
-    many = made(story(9), tmp_path / "out", n_workers=2)
+    many = prepare_shards(story(9), tmp_path / "out", n_workers=2)
     assert (tmp_path / "died").is_dir()
     assert "another does its work" in caplog.text
-    assert contents(many.folder) == contents(made(story(9), tmp_path / "2").folder)
+    assert contents(many.folder) == contents(prepare_shards(story(9), tmp_path / "2").folder)
 
 
 def test_document_error_does_not_wait_for_workers(
@@ -496,7 +500,7 @@ def test_document_error_does_not_wait_for_workers(
     )
     before = time.monotonic()
     with pytest.raises(ValueError, match="surrogate"):
-        made(["a", "\ud800"], tmp_path / "out", n_workers=2)
+        prepare_shards(["a", "\ud800"], tmp_path / "out", n_workers=2)
     assert time.monotonic() - before < 30
     assert [process.returncode for process in started] == [-signal.SIGKILL]
 
@@ -508,7 +512,7 @@ def read_text(found: TokenShards) -> list[int]:
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 @pytest.mark.parametrize("way", ["fork", "spawn"])
 def test_other_processes_read_equally(tmp_path: Path, way: str) -> None:
-    found = made(story(30), tmp_path / "out")
+    found = prepare_shards(story(30), tmp_path / "out")
     here = read_text(found)  # maps the shard before the fork
     with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context(way)) as pool:
         assert pool.submit(read_text, found).result() == here
@@ -518,7 +522,7 @@ def test_pickled_shards_find_their_folder_from_anywhere(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    found = made(story(30), Path("out"))
+    found = prepare_shards(story(30), Path("out"))
     sent = pickle.dumps(found)
     monkeypatch.chdir("/")
     assert len(sent) < 1000
@@ -530,7 +534,7 @@ def test_many_shards_do_not_exhaust_file_descriptors(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(read, "_MAX_MAPPED_SHARDS", 3)
-    found = made(story(60), tmp_path / "out", shard_tokens=1)
+    found = prepare_shards(story(60), tmp_path / "out", shard_tokens=1)
     assert len(found.manifest.shards) == 48
     n_before = len(os.listdir("/proc/self/fd"))
     found.read_tokens(0, found.n_tokens)
@@ -557,7 +561,7 @@ def test_documents_record_their_source(tmp_path: Path, n_workers: int) -> None:
     assert names == ("en", "fr")
     kept = [i for i, text in enumerate(texts) if text]
     assert of.tolist() == [int(i >= 21) for i in kept]
-    alone = made(texts, tmp_path / "alone", shard_tokens=90)
+    alone = prepare_shards(texts, tmp_path / "alone", shard_tokens=90)
     assert alone.sources_of_documents is None
     np.testing.assert_array_equal(
         found.read_tokens(0, found.n_tokens).ids, alone.read_tokens(0, alone.n_tokens).ids
@@ -581,21 +585,21 @@ def test_interrupted_preparation_keeps_sources(tmp_path: Path) -> None:
 def test_folder_without_sources_opens(tmp_path: Path) -> None:
     write_shards(of_two(story(9), 4), tokenizer(), tmp_path, shard_tokens=90)
     path = tmp_path / "shards.json"
-    said = json.loads(path.read_text())
-    for shard in said["shards"]:
+    facts = json.loads(path.read_text())
+    for shard in facts["shards"]:
         del shard["source_segments"]
-    path.write_text(json.dumps(said))
-    opened = TokenShards.open(tmp_path, verify_contents=True)
-    assert opened.sources_of_documents is None
-    assert opened.n_documents == 7
+    path.write_text(json.dumps(facts))
+    loaded = TokenShards.open(tmp_path, verify_contents=True)
+    assert loaded.sources_of_documents is None
+    assert loaded.n_documents == 7
 
 
 def test_incomplete_parts_of_a_shard_are_refused(tmp_path: Path) -> None:
     write_shards(of_two(story(9), 4), tokenizer(), tmp_path)
     path = tmp_path / "shards.json"
-    said = json.loads(path.read_text())
-    said["shards"][0]["source_segments"].pop()
-    path.write_text(json.dumps(said))
+    facts = json.loads(path.read_text())
+    facts["shards"][0]["source_segments"].pop()
+    path.write_text(json.dumps(facts))
     with pytest.raises(ValueError, match="the parts of shard 0 are not all of it"):
         TokenShards.open(tmp_path)
 
@@ -628,11 +632,11 @@ def test_each_source_is_held_out_except_single_documents(
 
 
 def test_finished_shards_are_not_rewritten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    made(story(40), tmp_path / "out")
+    prepare_shards(story(40), tmp_path / "out")
     before = contents(tmp_path)
     monkeypatch.setattr(write, "encode_documents", None)  # it is not even tried
     monkeypatch.setattr(write, "write_atomically", None)
-    again = made(story(40), tmp_path / "out")
+    again = prepare_shards(story(40), tmp_path / "out")
     assert again.n_documents == 32
     assert contents(tmp_path) == before
 
@@ -659,22 +663,22 @@ def test_shards_of_other_settings_are_refused(
     monkeypatch.setattr(workers, "WORKER_CHUNK_BYTES", 1)
     out, texts = tmp_path / "out", story(40)
     if finished:
-        made(texts, out)
+        prepare_shards(texts, out)
     else:
         with pytest.raises(ValueError, match="surrogate"):
-            made([*texts, "\ud800"], out)
+            prepare_shards([*texts, "\ud800"], out)
         assert not (out / "shards.json").exists()
     before = contents(out)
     changed = [*texts[:3], texts[3] + "!", *texts[4:]]
     for other in (changed, texts[1:], texts[:2], [texts[1], texts[0], *texts[2:]]):
         with pytest.raises(ValueError, match=r"out was made from other documents"):
-            made(other, out)
+            prepare_shards(other, out)
     if finished:
         for other in ([*texts, "more"], [*texts, ""], texts[:-1]):
             with pytest.raises(ValueError, match=r"out was made from other documents"):
-                made(other, out)
+                prepare_shards(other, out)
     with pytest.raises(ValueError, match="in shards of 50 tokens, not 51"):
-        made(texts, out, shard_tokens=51)
+        prepare_shards(texts, out, shard_tokens=51)
     fewer = train_tokenizer(TokenizerSpec(ByteLevel(), replace(T5, n_sentinels=7)), ["text"])
     with pytest.raises(ValueError, match="with another tokenizer"):
         write_shards(documents(texts), fewer, out, shard_tokens=50)
@@ -684,14 +688,14 @@ def test_shards_of_other_settings_are_refused(
 def test_foreign_folder_is_refused(tmp_path: Path) -> None:
     (tmp_path / "thesis.tex").write_text("mine")
     with pytest.raises(FileExistsError, match="is not empty and holds no prepared tokens"):
-        made(story(3), tmp_path)
+        prepare_shards(story(3), tmp_path)
     assert contents(tmp_path) == {"thesis.tex": b"mine"}
 
 
 def test_empty_or_missing_folders_are_accepted(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     for out in (tmp_path / "empty", tmp_path / "not" / "yet"):
-        assert made(story(3), out).n_documents == 2
+        assert prepare_shards(story(3), out).n_documents == 2
 
 
 def test_concurrent_writers_are_refused(tmp_path: Path) -> None:
@@ -699,16 +703,16 @@ def test_concurrent_writers_are_refused(tmp_path: Path) -> None:
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
         with pytest.raises(ValueError, match="is being written by another process"):
-            made(story(3), tmp_path)
+            prepare_shards(story(3), tmp_path)
     finally:
         os.close(descriptor)
-    made(story(3), tmp_path)
+    prepare_shards(story(3), tmp_path)
 
 
 @pytest.mark.parametrize("numbers", [(0, 1), (1, 0)])
 def test_counts_below_one_are_refused(tmp_path: Path, numbers: tuple[int, int]) -> None:
     with pytest.raises(ValueError, match="must be at least 1"):
-        made(story(3), tmp_path / "out", n_workers=numbers[0], shard_tokens=numbers[1])
+        prepare_shards(story(3), tmp_path / "out", n_workers=numbers[0], shard_tokens=numbers[1])
     assert not (tmp_path / "out").exists()
 
 
@@ -742,14 +746,14 @@ def test_interruption_at_any_step_is_marked_unfinished_and_resumes(
     texts = ["", *story(8), "", ""]
     with monkeypatch.context() as patch:
         steps = stop_at(patch, 0, error)
-        whole = contents(made(texts, tmp_path / "whole").folder)
+        whole = contents(prepare_shards(texts, tmp_path / "whole").folder)
     assert len([name for name in whole if name.endswith(".tokens")]) == 3
     for step in range(1, steps[0] + 1):
         out = tmp_path / str(step)
         with monkeypatch.context() as patch:
             stop_at(patch, step, error)
             with pytest.raises(type(error)) as caught:
-                made(texts, out)
+                prepare_shards(texts, out)
         if isinstance(error, OSError):
             assert re.fullmatch(r".* No space left on device: '/.*'", str(caught.value))
             assert not [name for name in contents(out) if name.endswith(".part")]
@@ -758,7 +762,7 @@ def test_interruption_at_any_step_is_marked_unfinished_and_resumes(
         else:
             with pytest.raises(FileNotFoundError, match=r"unfinished|no prepared tokens"):
                 TokenShards.open(out)
-        made(texts, out)
+        prepare_shards(texts, out)
         assert contents(out) == whole, f"step {step} of {steps[0]}"
 
 
@@ -766,10 +770,10 @@ def test_closed_shards_are_kept_on_resume(tmp_path: Path, monkeypatch: pytest.Mo
     texts = story(40)
     monkeypatch.setattr(workers, "WORKER_CHUNK_BYTES", 1)
     with pytest.raises(ValueError, match="surrogate"):
-        made([*texts, "\ud800"], tmp_path / "out")
+        prepare_shards([*texts, "\ud800"], tmp_path / "out")
     times = {p.name: p.stat().st_mtime_ns for p in (tmp_path / "out").glob("0*")}
     assert len(times) > 9
-    made(texts, tmp_path / "out")
+    prepare_shards(texts, tmp_path / "out")
     assert (
         times.items()
         <= {p.name: p.stat().st_mtime_ns for p in (tmp_path / "out").glob("0*")}.items()
@@ -780,15 +784,15 @@ def test_damaged_closed_shard_is_rewritten(tmp_path: Path, monkeypatch: pytest.M
     texts, out = story(40), tmp_path / "out"
     monkeypatch.setattr(workers, "WORKER_CHUNK_BYTES", 1)
     with pytest.raises(ValueError, match="surrogate"):
-        made([*texts, "\ud800"], out)
+        prepare_shards([*texts, "\ud800"], out)
     tokens = bytearray((out / "00002.tokens").read_bytes())
     tokens[0] ^= 1
     (out / "00002.tokens").write_bytes(tokens)
     (out / "00003.marks").unlink()
     (out / "00099.tokens").write_text("of a shard that is not made any more")
     (out / "tokenizer" / "tokenizer.json").unlink()
-    made(texts, out)
-    assert contents(out) == contents(made(texts, tmp_path / "2").folder)
+    prepare_shards(texts, out)
+    assert contents(out) == contents(prepare_shards(texts, tmp_path / "2").folder)
 
 
 def test_documents_added_after_interruption_give_equal_result(
@@ -796,14 +800,14 @@ def test_documents_added_after_interruption_give_equal_result(
 ) -> None:
     with monkeypatch.context() as patch:
         n_steps = stop_at(patch, 0, Killed())
-        made(story(7), tmp_path / "once")
+        prepare_shards(story(7), tmp_path / "once")
     with monkeypatch.context() as patch:
         stop_at(patch, n_steps[0] - 2, Killed())  # before shards.json, which takes three
         with pytest.raises(Killed):
-            made(story(7), tmp_path / "out")
+            prepare_shards(story(7), tmp_path / "out")
     assert (tmp_path / "out" / "00002.documents").exists()
-    made(story(9), tmp_path / "out")
-    assert contents(tmp_path / "out") == contents(made(story(9), tmp_path / "2").folder)
+    prepare_shards(story(9), tmp_path / "out")
+    assert contents(tmp_path / "out") == contents(prepare_shards(story(9), tmp_path / "2").folder)
 
 
 RUN = """
@@ -877,13 +881,13 @@ def test_kill_at_any_instant_resumes_to_equal_bytes(tmp_path: Path) -> None:
 
 
 def test_checksums_of_written_files_match(tmp_path: Path) -> None:
-    made(story(40), tmp_path / "out")
+    prepare_shards(story(40), tmp_path / "out")
     TokenShards.open(tmp_path / "out", verify_contents=True)
 
 
 @pytest.mark.parametrize("kind", ["tokens", "marks", "documents"])
 def test_truncated_file_is_named(tmp_path: Path, kind: str) -> None:
-    made(story(40), tmp_path / "out")
+    prepare_shards(story(40), tmp_path / "out")
     path = tmp_path / "out" / f"00001.{kind}"
     size = path.stat().st_size
     os.truncate(path, size - 1)
@@ -895,7 +899,7 @@ def test_truncated_file_is_named(tmp_path: Path, kind: str) -> None:
 
 @pytest.mark.parametrize("kind", ["tokens", "marks", "documents"])
 def test_changed_byte_is_detected_and_named(tmp_path: Path, kind: str) -> None:
-    made(story(40), tmp_path / "out")
+    prepare_shards(story(40), tmp_path / "out")
     path = tmp_path / "out" / f"00001.{kind}"
     data = bytearray(path.read_bytes())
     data[len(data) // 2] ^= 4
@@ -906,7 +910,7 @@ def test_changed_byte_is_detected_and_named(tmp_path: Path, kind: str) -> None:
 
 
 def test_inconsistent_document_offsets_are_an_error(tmp_path: Path) -> None:
-    made(story(40), tmp_path / "out")
+    prepare_shards(story(40), tmp_path / "out")
     path = tmp_path / "out" / "00000.documents"
     offsets = np.fromfile(path, "<i8")
     offsets[1] = offsets[-1] + 5
@@ -916,14 +920,14 @@ def test_inconsistent_document_offsets_are_an_error(tmp_path: Path) -> None:
 
 
 def test_missing_file_is_named(tmp_path: Path) -> None:
-    made(story(40), tmp_path / "out")
+    prepare_shards(story(40), tmp_path / "out")
     (tmp_path / "out" / "00001.marks").unlink()
     with pytest.raises(FileNotFoundError, match=r"00001\.marks is missing"):
         TokenShards.open(tmp_path / "out")
 
 
 def test_other_tokenizer_in_the_folder_is_an_error(tmp_path: Path) -> None:
-    found = made(story(3), tmp_path / "out")
+    found = prepare_shards(story(3), tmp_path / "out")
     with (tmp_path / "out" / "tokenizer" / "tokenizer.json").open("a") as file:
         file.write("\n")
     with pytest.raises(ValueError, match="is not the tokenizer that made the tokens"):
@@ -955,7 +959,7 @@ def test_folder_without_shards_is_an_error(tmp_path: Path) -> None:
 def test_impossible_manifest_is_an_error(
     tmp_path: Path, key: str, value: object, says: str
 ) -> None:
-    made(story(3), tmp_path)
+    prepare_shards(story(3), tmp_path)
     path = tmp_path / "shards.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | {key: value}))
     with pytest.raises(ValueError, match=says) as caught:
@@ -964,7 +968,7 @@ def test_impossible_manifest_is_an_error(
 
 
 def test_impossible_shard_counts_are_an_error(tmp_path: Path) -> None:
-    made(story(9), tmp_path)
+    prepare_shards(story(9), tmp_path)
     manifest = json.loads((tmp_path / "shards.json").read_text())
     manifest["shards"][1]["n_documents_read"] = manifest["shards"][0]["n_documents_read"]
     (tmp_path / "shards.json").write_text(json.dumps(manifest))
@@ -974,14 +978,14 @@ def test_impossible_shard_counts_are_an_error(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "\udcff"])
 def test_malformed_manifest_is_an_error(tmp_path: Path, text: str) -> None:
-    made(story(3), tmp_path)
+    prepare_shards(story(3), tmp_path)
     (tmp_path / "shards.json").write_bytes(text.encode(errors="surrogateescape"))
     with pytest.raises(ValueError, match=r"shards\.json"):
         TokenShards.open(tmp_path)
 
 
 def test_copied_folder_opens(tmp_path: Path) -> None:
-    found = made(story(3), tmp_path / "out")
+    found = prepare_shards(story(3), tmp_path / "out")
     shutil.copytree(found.folder, tmp_path / "copy")
     copied = TokenShards.open(tmp_path / "copy", verify_contents=True)
     assert copied.read_tokens(0, 9).ids.tolist() == found.read_tokens(0, 9).ids.tolist()

@@ -63,7 +63,7 @@ def home(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def going(home: Path, **more: object) -> StudyResult:
+def run_toy_study(home: Path, **more: object) -> StudyResult:
     plain = {"data": home / "text.txt", "out": home / "out", "threads": 1, "terminal": None}
     return run_study(home / "rates.toml", **plain | more)
 
@@ -73,7 +73,7 @@ def steps_taken(folder: Path) -> int:
 
 
 def test_study_runs_cell_by_cell_and_resumes(home: Path, monkeypatch) -> None:
-    made = going(home, cells=["much"])
+    made = run_toy_study(home, cells=["much"])
     (undone, done) = made.cell_results
     assert (undone.name, undone.loss, undone.scores) == ("little", None, ())
     assert done.loss is not None
@@ -82,8 +82,8 @@ def test_study_runs_cell_by_cell_and_resumes(home: Path, monkeypatch) -> None:
     with monkeypatch.context() as patch:
         patch.setattr(pretraining, "take_steps", _interrupt)
         with pytest.raises(KeyboardInterrupt):
-            going(home, resume=True)
-    whole = going(home, resume=True)
+            run_toy_study(home, resume=True)
+    whole = run_toy_study(home, resume=True)
     assert whole.cell_results[1].averages() == done.averages()
     assert (home / "out/pretrained/much/model.safetensors").read_bytes() == before
     assert all(len(one.averages()) == 2 for one in whole.cell_results)
@@ -98,7 +98,7 @@ def test_study_runs_cell_by_cell_and_resumes(home: Path, monkeypatch) -> None:
     assert (home / "out/plot.svg").read_text() == draw_svg(whole)
     path = home / "rates.toml"
     path.write_text(path.read_text().replace("How much should be hidden?", "Which masking rate?"))
-    again = going(home, resume=True)  # in other words, the same study
+    again = run_toy_study(home, resume=True)  # in other words, the same study
     assert "Which masking rate?" in (home / "out/README.md").read_text()
     assert [one.averages() for one in again.cell_results] == [
         o.averages() for o in whole.cell_results
@@ -108,7 +108,7 @@ def test_study_runs_cell_by_cell_and_resumes(home: Path, monkeypatch) -> None:
 def test_cell_may_skip_pretraining_for_random_weights(home: Path) -> None:
     path = home / "rates.toml"
     path.write_text(STUDY.replace('{name = "little",', '{name = "none", token_factor = 0.0,'))
-    none, much = going(home).cell_results
+    none, much = run_toy_study(home).cell_results
     assert (none.loss, none.tokens, none.parameters) == (None, 0, much.parameters)
     assert len(none.averages()) == 2
     tuned = json.loads((home / "out/tuned/none/Good-or-bad/unmask.json").read_text())
@@ -134,7 +134,7 @@ cells = [
 
 def test_cell_may_be_word_vectors(home: Path) -> None:
     (home / "rates.toml").write_text(VECTORS)
-    drawn, words = going(home).cell_results
+    drawn, words = run_toy_study(home).cell_results
     assert len(drawn.averages()) == len(words.averages()) == 1
     facts = json.loads((home / "out/pretrained/words/unmask.json").read_text())
     assert facts["recipe"]["objective"]["epochs"] == 2
@@ -173,14 +173,14 @@ def test_folder_of_another_study_is_refused(
     study = read_study(home / "rates.toml")
     (home / "out").mkdir()
     data, whole = [str(home / "text.txt")], to_dict(study)
-    told = {"study": whole, "data": data, "tasks_data": None, "cells": []}
-    (home / "out" / "study.json").write_text(json.dumps(told))
+    output = {"study": whole, "data": data, "tasks_data": None, "cells": []}
+    (home / "out" / "study.json").write_text(json.dumps(output))
     if "tasks_data" in change:
         monkeypatch.chdir(home)
         (home / "tasks").mkdir()
         shutil.copy(home / "train.tsv", home / "tasks")
     with pytest.raises(ValueError, match=message):
-        going(home, **{"resume": True, **change})
+        run_toy_study(home, **{"resume": True, **change})
     assert [one.name for one in (home / "out").iterdir()] == ["study.json"]
 
 
@@ -203,15 +203,15 @@ def test_folder_of_another_study_is_refused(
 def test_changed_study_file_is_reported_with_the_change(home: Path, old, new, message) -> None:
     study = read_study(home / "rates.toml")
     (home / "out").mkdir()
-    told = {"study": to_dict(study), "data": [str(home / "text.txt")], "cells": []}
-    (home / "out" / "study.json").write_text(json.dumps(told))
+    output = {"study": to_dict(study), "data": [str(home / "text.txt")], "cells": []}
+    (home / "out" / "study.json").write_text(json.dumps(output))
     (home / "rates.toml").write_text(STUDY.replace(old, new))
     with pytest.raises(ValueError, match=message):
-        going(home, resume=True)
+        run_toy_study(home, resume=True)
 
 
 @pytest.mark.parametrize(
-    ("said", "message"),
+    ("output", "message"),
     [
         ('{"study": 3}', r"out/study\.json: study must be a table, got 3"),
         ('{"study": {"cells": 3}}', "this study has kind = None, not 'Study'"),
@@ -219,21 +219,21 @@ def test_changed_study_file_is_reported_with_the_change(home: Path, old, new, me
         (None, "holds files, but not a study"),
     ],
 )
-def test_foreign_folder_is_left_alone(home: Path, said: str | None, message: str) -> None:
+def test_foreign_folder_is_left_alone(home: Path, output: str | None, message: str) -> None:
     (home / "out").mkdir()
-    (home / "out" / ("mine.txt" if said is None else "study.json")).write_text(said or "")
+    (home / "out" / ("mine.txt" if output is None else "study.json")).write_text(output or "")
     with pytest.raises(ValueError, match=message):
-        going(home, resume=True)
+        run_toy_study(home, resume=True)
     assert len(list((home / "out").iterdir())) == 1
 
 
 def test_malformed_results_are_reported_with_their_place(home: Path) -> None:
     study = read_study(home / "rates.toml")
-    told = {"study": to_dict(study), "data": [str(home / "text.txt")], "cells": [{"name": 3}]}
+    output = {"study": to_dict(study), "data": [str(home / "text.txt")], "cells": [{"name": 3}]}
     (home / "out").mkdir()
-    (home / "out" / "study.json").write_text(json.dumps(told))
+    (home / "out" / "study.json").write_text(json.dumps(output))
     with pytest.raises(ValueError, match=r"study\.json: cells\[0\]\.name must be str, got 3"):
-        going(home, resume=True)
+        run_toy_study(home, resume=True)
 
 
 def test_missing_report_is_rewritten(home: Path, monkeypatch) -> None:
@@ -243,12 +243,12 @@ def test_missing_report_is_rewritten(home: Path, monkeypatch) -> None:
     with monkeypatch.context() as patch:
         patch.setattr(run_folder, "write_report", die)
         with pytest.raises(KeyboardInterrupt):
-            going(home, cells=["little"])
+            run_toy_study(home, cells=["little"])
     run = home / "out/pretrained/little"
     assert json.loads((run / "unmask.json").read_text())["finished"]
     left = run / f".report.html.{'a' * 12}.part"
     left.write_text("half")
-    going(home, cells=["little"], resume=True)
+    run_toy_study(home, cells=["little"], resume=True)
     assert "</html>" in (run / "report.html").read_text()
     assert not left.exists()
 
@@ -274,7 +274,7 @@ def test_mistake_is_reported_before_anything_runs(
 ) -> None:
     (home / "rates.toml").write_text(STUDY.replace(line, message), encoding="utf-8")
     folder = str(home / "out")
-    told = [
+    result = [
         "study",
         str(home / "rates.toml"),
         "--data",
@@ -283,12 +283,12 @@ def test_mistake_is_reported_before_anything_runs(
         folder,
         "--quiet",
     ]
-    status = cli.run(told)
-    said = capsys.readouterr().err
+    status = cli.run(result)
+    output = capsys.readouterr().err
     assert status == 2
-    assert len(said.splitlines()) == 1
-    assert "rates" in said
-    assert message.split("=")[-1].strip(' "') in said
+    assert len(output.splitlines()) == 1
+    assert "rates" in output
+    assert message.split("=")[-1].strip(' "') in output
     assert not (home / "out").exists()
 
 
@@ -322,7 +322,7 @@ def test_mistake_is_reported_with_its_place(home: Path, old: str, new: str, mess
     assert old in STUDY
     (home / "rates.toml").write_text(STUDY.replace(old, new))
     with pytest.raises(ValueError, match=message):
-        going(home)
+        run_toy_study(home)
     assert not (home / "out").exists()
 
 
@@ -334,7 +334,7 @@ def test_options_set_by_the_study_are_refused(home: Path, change: str) -> None:
     (home / "rates.toml").write_text(STUDY.replace("dev_fraction=0.1", change))
     key = change.split("=")[0]
     with pytest.raises(ValueError, match=rf"rates.toml: .*changes: {key} cannot be changed"):
-        going(home)
+        run_toy_study(home)
     assert not (home / "out").exists()
 
 
@@ -344,32 +344,32 @@ def test_unknown_study_suggests_the_nearest() -> None:
 
 
 def test_two_processes_share_the_cells(home: Path) -> None:
-    place = home / "out/.running/little"
-    place.mkdir(parents=True)
+    location = home / "out/.running/little"
+    location.mkdir(parents=True)
     script = (
         "import fcntl, sys; file = open(sys.argv[1], 'wb'); fcntl.lockf(file, fcntl.LOCK_EX); "
         "print('held', flush=True); sys.stdin.read()"
     )
-    told = [sys.executable, "-c", script, str(place / ".lock")]
+    output = [sys.executable, "-c", script, str(location / ".lock")]
     with subprocess.Popen(
-        told, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        output, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as another:
         assert another.stdout is not None
         assert another.stdout.readline() == "held\n"
-        made = going(home)
+        made = run_toy_study(home)
         assert [bool(one.scores) for one in made.cell_results] == [False, True]
         another.communicate()
-    made = going(home, resume=True)
+    made = run_toy_study(home, resume=True)
     assert [bool(one.scores) for one in made.cell_results] == [True, True]
 
 
 def test_finished_cells_are_not_reopened(home: Path) -> None:
-    made = going(home)
+    made = run_toy_study(home)
     assert all(one.is_done(made.benchmarks) for one in made.cell_results)
     assert {one.parameters for one in made.cell_results} == {made.cell_results[0].parameters} != {0}
     shutil.rmtree(home / "out/pretrained")
     shutil.rmtree(home / "out/tuned")
-    assert going(home, resume=True) == made
+    assert run_toy_study(home, resume=True) == made
 
 
 @pytest.mark.parametrize("cells", [("little",), ("little", "much")])
@@ -386,10 +386,10 @@ def test_failed_cell_is_reported_and_others_run(
     if len(cells) == 2:
         error, message = ValueError, "rates: no cell could be run; little: what the model says is"
     with pytest.raises(error, match=message):
-        going(home)
+        run_toy_study(home)
     assert "- little was left out: what the model says is" in (home / "out/README.md").read_text()
     monkeypatch.undo()
-    whole = going(home, resume=True)
+    whole = run_toy_study(home, resume=True)
     assert all(one.is_done(whole.benchmarks) for one in whole.cell_results)
 
 
@@ -401,7 +401,7 @@ def test_unreadable_text_leaves_no_folder(home: Path) -> None:
     (home / "text.en").write_text("a")
     for name, error in (("text.en", ValueError), ("none.txt", FileNotFoundError)):
         with pytest.raises(error, match=name):
-            going(home, data=home / name)
+            run_toy_study(home, data=home / name)
         assert not (home / "out").exists()
 
 
@@ -416,9 +416,9 @@ def test_every_cell_of_a_published_study_can_be_built(name: str) -> None:
     assert study.name == name
     assert study.paper
     for cell in study.cells:
-        card, recipe = _check_cell(study, cell)
+        preset, recipe = _check_cell(study, cell)
         with torch.device("meta"):
-            assert 1e6 < card.build().parameter_count() < 1e7
+            assert 1e6 < preset.build().parameter_count() < 1e7
         if name == "elmo-tags":  # bytes and words are not counted alike
             continue
         assert recipe.sequence_length is not None
@@ -446,14 +446,14 @@ def test_t5_architectures_have_the_sizes_and_tokens_of_the_table() -> None:
     text: dict[str, set[int]] = {"denoising": set(), "language": set()}
     layers: dict[str, tuple[int, ...]] = {}
     for cell in study.cells:
-        card, recipe = _check_cell(study, cell)
+        preset, recipe = _check_cell(study, cell)
         kind, asked = cell.name.split("+")
-        text[asked].add(card.objective.max_text_length(recipe.sequence_length or 0, SPECIAL))
-        stacks = vars(card.architecture)
+        text[asked].add(preset.objective.max_text_length(recipe.sequence_length or 0, SPECIAL))
+        stacks = vars(preset.architecture)
         sides = [stacks[side] for side in ("encoder", "decoder") if side in stacks]
-        layers[kind] = tuple(a.n_layers for a in sides or [card.architecture])
+        layers[kind] = tuple(a.n_layers for a in sides or [preset.architecture])
         n = len(sides) or 1
-        assert [a.d_model for a in sides or [card.architecture]] == [128] * n
+        assert [a.d_model for a in sides or [preset.architecture]] == [128] * n
     assert [len(lengths) for lengths in text.values()] == [1, 1]
     assert layers == {
         "enc-dec": (2, 2), "shared": (2, 2), "half": (1, 1), "lm": (2,), "prefix-lm": (2,),
@@ -462,17 +462,17 @@ def test_t5_architectures_have_the_sizes_and_tokens_of_the_table() -> None:
 
 def test_cell_objective_is_written_as_in_a_recipe(home: Path) -> None:
     own = 'changes = ["objective.select.rate=0.5"]'
-    told = (
+    output = (
         'objective = {kind="Objective",select={kind="TokenMasking",rate=0.5},'
         'corrupt={kind="MaskInPlace"}}'
     )
-    (home / "rates.toml").write_text(STUDY.replace(own, told), encoding="utf-8")
+    (home / "rates.toml").write_text(STUDY.replace(own, output), encoding="utf-8")
     study = read_study(home / "rates.toml")
     assert _check_cell(study, study.cells[1])[0].objective == Objective(
         TokenMasking(0.5), MaskInPlace()
     )
-    told = told.replace("TokenMasking", "Tokenwide")
-    (home / "rates.toml").write_text(STUDY.replace(own, told), encoding="utf-8")
+    output = output.replace("TokenMasking", "Tokenwide")
+    (home / "rates.toml").write_text(STUDY.replace(own, output), encoding="utf-8")
     with pytest.raises(ValueError, match=r"rates.toml: cells\[1\].objective.select.kind must be"):
         read_study(home / "rates.toml")
 
@@ -520,12 +520,12 @@ def test_plot_has_a_dot_for_each_score() -> None:
     root = ElementTree.fromstring(draw_svg(made))
     dots = [e for e in root.iter() if e.tag.endswith("circle")]
     assert len(dots) == 2 * 3 * 2  # cells, columns, seeds
-    places = np.array([[float(d.get("cx", "")), float(d.get("cy", ""))] for d in dots])
-    left, right = places[:4, 0].min(), places[:4, 0].max()
-    assert [places[0, 0], places[3, 0]] == [left, right]  # A: 20 of x, 50 of y
-    assert places[0, 1] == places[1, 1] < places[2, 1] == places[3, 1]
+    positions = np.array([[float(d.get("cx", "")), float(d.get("cy", ""))] for d in dots])
+    left, right = positions[:4, 0].min(), positions[:4, 0].max()
+    assert [positions[0, 0], positions[3, 0]] == [left, right]  # A: 20 of x, 50 of y
+    assert positions[0, 1] == positions[1, 1] < positions[2, 1] == positions[3, 1]
     width = float(root.get("viewBox", "").split()[2])
-    assert ((places[:, 0] > 0) & (places[:, 0] < width)).all()
+    assert ((positions[:, 0] > 0) & (positions[:, 0] < width)).all()
     assert "x" in [e.text for e in root.iter() if e.tag.endswith("text")]
 
 
@@ -594,10 +594,15 @@ def test_cell_may_start_from_weights_of_another(stages: Path, monkeypatch) -> No
     assert recipe["init_from"] == str(out / "pretrained/no-domain")
     assert recipe["layerwise_lr_decay"] == 0.5
     assert recipe["data"] == [str(out / "text/of-all-stages")]
-    told = {name: facts(out / "tuned" / name / "Few")["recipe"] for name in ("all-stages", "plain")}
-    assert [one["rows"] for one in told.values()] == [4, 4]
-    assert [one["tune"]["kind"] for one in told.values()] == ["GradualUnfreezing", "FullFinetuning"]
-    assert {one["base"] for one in told.values()} == {str(out / "pretrained/all-stages")}
+    output = {
+        name: facts(out / "tuned" / name / "Few")["recipe"] for name in ("all-stages", "plain")
+    }
+    assert [one["rows"] for one in output.values()] == [4, 4]
+    assert [one["tune"]["kind"] for one in output.values()] == [
+        "GradualUnfreezing",
+        "FullFinetuning",
+    ]
+    assert {one["base"] for one in output.values()} == {str(out / "pretrained/all-stages")}
     page = (out / "README.md").read_text()
     assert "all-stages was initialized from no-domain and read 256 tokens of domain.txt" in page
     assert "no-domain was tuned by gradual." in page
@@ -628,11 +633,11 @@ def test_cell_that_cannot_start_is_reported(stages: Path, old: str, new: str, me
 
 
 def test_study_of_an_earlier_version_resumes(home: Path) -> None:
-    made = going(home)
+    made = run_toy_study(home)
     path = home / "out/study.json"
-    told = json.loads(path.read_text())
-    for cell in told["study"]["cells"]:
+    record = json.loads(path.read_text())
+    for cell in record["study"]["cells"]:
         for key in ("init_from", "text", "tune"):
             del cell[key]
-    path.write_text(json.dumps(told))
-    assert going(home, resume=True).cell_results == made.cell_results
+    path.write_text(json.dumps(record))
+    assert run_toy_study(home, resume=True).cell_results == made.cell_results

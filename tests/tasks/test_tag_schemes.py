@@ -39,13 +39,13 @@ def test_entities_equal_seqeval_even_for_ill_formed_tags(tags) -> None:
 
 @given(st.lists(st.lists(st.tuples(any_tag, any_tag), max_size=8), min_size=1, max_size=4))
 def test_scores_equal_seqeval(rows) -> None:
-    truth, said = ([[pair[i] for pair in row] for row in rows] for i in (0, 1))
-    ours = entity_scores(truth, said)
+    truth, output = ([[pair[i] for pair in row] for row in rows] for i in (0, 1))
+    ours = entity_scores(truth, output)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # nothing found, or nothing to find
-        assert ours.f1 == pytest.approx(f1_score(truth, said, zero_division=0))
-        assert ours.precision == pytest.approx(precision_score(truth, said, zero_division=0))
-        assert ours.recall == pytest.approx(recall_score(truth, said, zero_division=0))
+        assert ours.f1 == pytest.approx(f1_score(truth, output, zero_division=0))
+        assert ours.precision == pytest.approx(precision_score(truth, output, zero_division=0))
+        assert ours.recall == pytest.approx(recall_score(truth, output, zero_division=0))
 
 
 @given(anything, schemes)
@@ -179,13 +179,13 @@ def test_iob1_is_recognized_by_an_entity_starting_with_i(tags) -> None:
 def test_scores_of_each_scheme_equal_seqeval(name, theirs, rows) -> None:
     """Its strict mode, which alone knows BILOU, reads only what obeys the scheme."""
     kept = [[repair_tags(tags[: min(map(len, row))], name) for tags in row] for row in rows]
-    truth, said = ([row[i] for row in kept] for i in (0, 1))
+    truth, output = ([row[i] for row in kept] for i in (0, 1))
     found = sum(tag != "O" for tags in truth for tag in tags)
-    assume(found and any(tag != "O" for tags in said for tag in tags))
+    assume(found and any(tag != "O" for tags in output for tag in tags))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        expected = f1_score(truth, said, mode="strict", scheme=theirs, zero_division=0)
-    ours = entity_scores(truth, said).f1
+        expected = f1_score(truth, output, mode="strict", scheme=theirs, zero_division=0)
+    ours = entity_scores(truth, output).f1
     # Its micro average is of counts, as ours is.
     assert ours == pytest.approx(expected)
 

@@ -86,9 +86,9 @@ def test_malformed_prediction_is_wrong() -> None:
 def test_malformed_number_counts_as_minus_one() -> None:
     truth = [("2.6", "2.57"), ("5.0",), ("0.0",), ("1.0",)]
     found = STSB.compute_metrics(truth, ["2.4", "no", "0.2", "1.0"])
-    exact, said = np.array([2.57, 5, 0, 1]), np.array([2.4, -1, 0.2, 1.0])
-    assert found["pearson"] == pytest.approx(pearson(exact, said))
-    assert found["spearman"] == pytest.approx(spearman(exact, said))
+    exact, output = np.array([2.57, 5, 0, 1]), np.array([2.4, -1, 0.2, 1.0])
+    assert found["pearson"] == pytest.approx(pearson(exact, output))
+    assert found["spearman"] == pytest.approx(spearman(exact, output))
     assert found["no_number"] == 0.25
     assert STSB.compute_metrics(truth, ["2.57", "5.0", "0", "1"])["pearson"] == pytest.approx(1)
 

@@ -25,7 +25,7 @@ def write(folder: Path, ending: str, data: bytes) -> Path:
 
 @pytest.mark.parametrize("ending", COMPRESSIONS)
 @given(data=st.binary(max_size=5000), times=st.integers(1, 400))
-def test_bytes_come_back(
+def test_bytes_round_trip(
     ending: str, data: bytes, times: int, tmp_path_factory: pytest.TempPathFactory
 ):
     data = data * times
@@ -34,14 +34,14 @@ def test_bytes_come_back(
 
 
 @pytest.mark.parametrize("ending", REAL)
-def test_streams_one_after_the_other_are_joined(ending: str, tmp_path: Path):
+def test_concatenated_streams_are_joined(ending: str, tmp_path: Path):
     streams = [b"one " * 1000, b"", b"two"]
     data = b"".join(compressed(stream, ending) for stream in streams)
     assert b"".join(read_decompressed(write(tmp_path, ending, data))) == b"".join(streams)
 
 
 @pytest.mark.parametrize("ending", [".gz", ".xz"])
-def test_zeros_after_and_between_streams_are_padding(ending: str, tmp_path: Path):
+def test_zeros_between_and_after_streams_are_padding(ending: str, tmp_path: Path):
     one = compressed(b"one", ending)
     data = one + bytes(2048) + one + bytes(4096)
     assert b"".join(read_decompressed(write(tmp_path, ending, data))) == b"oneone"
@@ -55,14 +55,14 @@ def test_skippable_frames_are_skipped(tmp_path: Path):
 
 
 @pytest.mark.parametrize("ending", REAL)
-def test_ending_is_recognized_in_capitals(ending: str, tmp_path: Path):
+def test_suffix_is_recognized_in_capitals(ending: str, tmp_path: Path):
     path = write(tmp_path, ending.upper(), compressed(b"text", ending))
     assert b"".join(read_decompressed(path)) == b"text"
 
 
 @pytest.mark.parametrize("ending", REAL)
 @given(share=st.floats(0, 1, exclude_max=True))
-def test_truncated_data_is_refused_wherever_it_ends(
+def test_truncated_data_is_refused_at_any_length(
     ending: str, share: float, tmp_path_factory: pytest.TempPathFactory
 ):
     data = compressed(bytes(range(256)) * 20, ending)
@@ -81,7 +81,7 @@ def test_damaged_data_is_refused(ending: str, tmp_path: Path):
 
 @pytest.mark.parametrize("ending", REAL)
 @pytest.mark.parametrize("data", [b"plain text, not compressed", bytes(32)])
-def test_what_is_not_compressed_is_refused(ending: str, data: bytes, tmp_path: Path):
+def test_uncompressed_data_is_refused(ending: str, data: bytes, tmp_path: Path):
     with pytest.raises(ValueError, match=f"damaged, or not {ending} at all"):
         list(read_decompressed(write(tmp_path, ending, data)))
 
@@ -100,7 +100,7 @@ def opened(path: Path, ending: str):
 
 
 @pytest.mark.parametrize("ending", REAL)
-def test_a_bomb_is_read_in_little_memory(ending: str, tmp_path: Path):
+def test_bomb_is_read_in_bounded_memory(ending: str, tmp_path: Path):
     size = 100 * 2**20
     path = tmp_path / f"x.txt{ending}"
     with opened(path, ending) as writer:
@@ -117,7 +117,7 @@ def test_a_bomb_is_read_in_little_memory(ending: str, tmp_path: Path):
     assert peak < 50 * 2**20
 
 
-def test_what_expands_as_no_text_does_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_implausible_expansion_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(module, "_BOMB_SIZE", 2**20)
     bomb = write(tmp_path, ".xz", lzma.compress(b"a" * 2**22))
     with pytest.raises(ValueError, match=r"expands more than 250 times.*decompress it first"):
@@ -128,7 +128,7 @@ def test_what_expands_as_no_text_does_is_refused(tmp_path: Path, monkeypatch: py
     )
 
 
-def test_an_xz_file_cannot_ask_for_gigabytes(tmp_path: Path):
+def test_xz_file_cannot_request_gigabytes(tmp_path: Path):
     filters = [{"id": lzma.FILTER_LZMA2, "preset": 0, "dict_size": 2**20}]
     data = bytearray(lzma.compress(b"a" * 1000, filters=filters))
     # The dictionary's size is one byte of the block's header, which ends with its checksum.
@@ -141,14 +141,14 @@ def test_an_xz_file_cannot_ask_for_gigabytes(tmp_path: Path):
         list(read_decompressed(write(tmp_path, ".xz", bytes(data))))
 
 
-def test_a_zst_file_cannot_ask_for_gigabytes(tmp_path: Path):
+def test_zst_file_cannot_request_gigabytes(tmp_path: Path):
     # Magic number, a descriptor without sizes, a window of 2**31 bytes, one empty last block.
     data = b"\x28\xb5\x2f\xfd" + b"\x00" + bytes([(31 - 10) << 3]) + b"\x01\x00\x00"
     with pytest.raises(ValueError, match=r"x\.txt\.zst: .*memory"):
         list(read_decompressed(write(tmp_path, ".zst", data)))
 
 
-def test_pieces_are_of_moderate_size(tmp_path: Path):
+def test_chunks_are_of_moderate_size(tmp_path: Path):
     text = " ".join(str(i) for i in range(200_000)).encode()
     for ending in COMPRESSIONS:
         sizes = [
@@ -158,7 +158,7 @@ def test_pieces_are_of_moderate_size(tmp_path: Path):
         assert max(sizes) <= 2 * CHUNK_BYTES
 
 
-def test_a_missing_module_names_the_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_missing_module_names_the_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     path = write(tmp_path, ".zst", compressed(b"text", ".zst"))
     monkeypatch.setitem(sys.modules, "zstandard", None)
     with pytest.raises(ImportError, match=r"zstandard: pip install 'unmask\[data\]'"):

@@ -57,7 +57,7 @@ DOCUMENTS = st.lists(
 @pytest.mark.parametrize("name", NAMES)
 @settings(max_examples=25)  # pyarrow's import is in the first
 @given(found=DOCUMENTS)
-def test_documents_come_back(
+def test_documents_round_trip(
     name: str, found: list[list[str]], tmp_path_factory: pytest.TempPathFactory
 ):
     expected = ["\n".join(paragraphs) for paragraphs in found]
@@ -66,7 +66,7 @@ def test_documents_come_back(
 
 @given(found=DOCUMENTS, max_characters=st.integers(1, 20))
 @pytest.mark.parametrize("name", ["x.txt", "x.jsonl"])
-def test_long_documents_come_in_parts_that_lose_nothing(
+def test_long_documents_are_split_without_loss(
     name: str, found: list[list[str]], max_characters: int, tmp_path_factory: pytest.TempPathFactory
 ):
     expected = ["\n".join(paragraphs) for paragraphs in found]
@@ -77,7 +77,7 @@ def test_long_documents_come_in_parts_that_lose_nothing(
     assert "".join("".join(parts).split()) == "".join("".join(expected).split())
 
 
-def test_long_documents_are_cut_between_paragraphs_else_at_white_space(tmp_path: Path):
+def test_long_documents_are_split_at_paragraphs_or_white_space(tmp_path: Path):
     path = plain(tmp_path / "x.txt", "aaa\nbbb\nccc ddd eee fff ggg\nh\ni\n\nj")
     assert list(read_documents(path, max_characters=11)) == [
         Document("aaa\nbbb", f"{path}:1"),
@@ -102,7 +102,7 @@ def test_blank_lines_separate_documents(tmp_path: Path):
     ]
 
 
-def test_a_document_may_be_a_line_or_a_file(tmp_path: Path):
+def test_document_may_be_a_line_or_a_file(tmp_path: Path):
     path = plain(tmp_path / "x.txt", TEXT)
     lines = ["Title", "  First. ", "Second.", "Third.", "Fourth."]
     assert texts(path, document_separator="line") == lines
@@ -111,12 +111,12 @@ def test_a_document_may_be_a_line_or_a_file(tmp_path: Path):
     assert where == [f"{path}:{line}" for line in (3, 4, 8, 9, 11)]
 
 
-def test_a_long_blank_line_separates_and_takes_no_memory(tmp_path: Path):
+def test_long_blank_line_separates_in_bounded_memory(tmp_path: Path):
     path = plain(tmp_path / "x.txt", "a\n" + " " * 1000 + "\nb" + " " * 1000 + "c\nd")
     assert texts(path, max_characters=10) == ["a", "b" + " " * 9, "c\nd"]
 
 
-def test_records_are_documents_without_their_blank_lines(tmp_path: Path):
+def test_records_are_documents_without_blank_lines(tmp_path: Path):
     path = write(tmp_path / "x.jsonl", ["\n\na\r\n \n\nb\rc\n", "\n", "d"])
     assert list(read_documents(path)) == [
         Document("a\nb\nc", f"{path}:1"),
@@ -125,7 +125,7 @@ def test_records_are_documents_without_their_blank_lines(tmp_path: Path):
     assert texts(path, document_separator="line") == ["a\nb\nc", "d"]
 
 
-def test_the_column_has_a_name(tmp_path: Path):
+def test_text_column_can_be_named(tmp_path: Path):
     path = plain(tmp_path / "x.csv", "title,body\na,b\n")
     assert texts(path, text_column="body") == ["b"]
     fails(path, "x.csv:1: no column 'text', only 'title', 'body'")
@@ -147,7 +147,7 @@ def tree(tmp_path: Path) -> Path:
     return folder
 
 
-def test_folders_are_read_whole_and_sorted(tree: Path):
+def test_folders_are_read_recursively_and_sorted(tree: Path):
     assert texts(tree) == ["a/b.jsonl", "a/z.TXT", "b.txt", "c.d/e.txt.gz"]
     assert [d.location for d in read_documents(str(tree))][:1] == [f"{tree}/a/b.jsonl:1"]
 
@@ -158,13 +158,13 @@ def test_patterns_are_sorted_and_find_each_file_once(tree: Path):
     assert texts(f"{tree}/[ab]*") == ["a/b.jsonl", "a/z.TXT", "b.txt"]
 
 
-def test_a_name_like_a_pattern_is_a_name_first(tmp_path: Path):
+def test_existing_name_takes_precedence_over_pattern(tmp_path: Path):
     path = write(tmp_path / "x[1].txt", ["a"])
     write(tmp_path / "x1.txt", ["b"])
     assert texts(path) == ["a"]
 
 
-def test_sources_are_read_in_the_order_given_as_often_as_given(tree: Path):
+def test_sources_are_read_in_given_order_with_repetition(tree: Path):
     sources = [tree / "c.d", tree / "b.txt", str(tree / "b.txt")]
     assert texts(sources) == ["c.d/e.txt.gz", "b.txt", "b.txt"]
 
@@ -179,7 +179,7 @@ def test_unknown_files_of_a_folder_are_named(tree: Path, caplog: pytest.LogCaptu
     assert ".git" not in message
 
 
-def test_links_are_followed_but_no_circle(tree: Path):
+def test_links_are_followed_without_cycles(tree: Path):
     (tree / "a" / "circle").symlink_to(tree)
     (tree / "linked").symlink_to(tree.parent / "elsewhere")
     write_to = tree.parent / "elsewhere"
@@ -191,21 +191,21 @@ def test_links_are_followed_but_no_circle(tree: Path):
 # Mistakes
 
 
-def test_what_is_missing_is_said_before_anything_is_read(tree: Path):
+def test_missing_source_is_reported_before_reading(tree: Path):
     with pytest.raises(FileNotFoundError, match=r"nothing\.txt: no such file or folder"):
         read_documents([tree, "nothing.txt"])
     with pytest.raises(FileNotFoundError, match=r"\*\.log: no file matches this pattern"):
         read_documents([tree, f"{tree}/*.log"])
 
 
-def test_unknown_endings_are_refused_with_the_known_ones(tmp_path: Path):
+def test_unknown_suffixes_are_refused_with_the_known(tmp_path: Path):
     for name in ("x.pdf", "x", "x.txt.bz2", "x.gz", "x.txt.gz.xz"):
         fails(
             plain(tmp_path / name, "a"), f"{name}: an unknown ending; known are .txt, .jsonl, .csv"
         )
 
 
-def test_a_folder_without_text_files_says_what_it_has(tmp_path: Path):
+def test_folder_without_text_files_lists_what_it_has(tmp_path: Path):
     plain(tmp_path / "sub/x.pdf", "a")
     fails(tmp_path, "no file of a known kind in it (.txt, ", "x.pdf", kind=FileNotFoundError)
     fails(f"{tmp_path}/*", "no file of a known kind", "x.pdf", kind=FileNotFoundError)
@@ -214,12 +214,12 @@ def test_a_folder_without_text_files_says_what_it_has(tmp_path: Path):
 
 
 @pytest.mark.parametrize("text", ["", "\n", " \n\t\r\n", "\ufeff"])
-def test_a_source_without_text_is_named(text: str, tree: Path):
+def test_source_without_text_is_named(text: str, tree: Path):
     path = plain(tree.parent / "nothing.txt", text)
     fails([tree, path], "nothing.txt: no text in it")
 
 
-def test_sources_and_choices_are_checked(tree: Path):
+def test_sources_and_choices_are_validated(tree: Path):
     fails([], "no text was named")
     fails([""], "a source has no name")
     fails(tree, "max_characters must be at least 1", max_characters=0)
@@ -232,17 +232,19 @@ def test_unknown_choices_are_refused(how: dict[str, str], tree: Path):
         f"try:\n    read_documents({str(tree)!r}, **{how!r})\n"
         "except ValueError as error:\n    print(error)"
     )  # in a process without run-time type checks, as users have it
-    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    process = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
     [(name, value)] = how.items()
-    assert said.stdout.startswith(f"{name} must be one of [")
-    assert said.stdout.endswith(f"got {value!r}\n")
+    assert process.stdout.startswith(f"{name} must be one of [")
+    assert process.stdout.endswith(f"got {value!r}\n")
 
 
 @pytest.mark.parametrize(
     ("name", "module"),
     [("x.parquet", "pyarrow"), ("x.txt.zst", "zstandard"), ("hf:a/b", "datasets")],
 )
-def test_missing_extras_are_said_before_anything_is_read(
+def test_missing_extras_are_reported_before_reading(
     name: str, module: str, tree: Path, monkeypatch: pytest.MonkeyPatch
 ):
     source = name if name.startswith("hf:") else write(tree / name, ["a"])
@@ -252,7 +254,7 @@ def test_missing_extras_are_said_before_anything_is_read(
 
 
 @pytest.mark.skipif(os.getuid() == 0, reason="root may read everything")
-def test_an_unreadable_folder_is_not_passed_over(tree: Path):
+def test_unreadable_folder_is_an_error(tree: Path):
     (tree / "a").chmod(0)
     fails(tree, "a", kind=PermissionError)
     (tree / "a").chmod(0o755)
@@ -262,7 +264,7 @@ def test_an_unreadable_folder_is_not_passed_over(tree: Path):
 
 
 @pytest.mark.parametrize("unit", [b"word ", b"a", "é字".encode()])
-def test_a_line_of_any_length_is_read_in_bounded_memory(unit: bytes, tmp_path: Path):
+def test_long_line_is_read_in_bounded_memory(unit: bytes, tmp_path: Path):
     size, longest = 20 * 2**20, 2**18
     path = tmp_path / "x.txt.gz"
     with gzip.open(path, "wb", compresslevel=1) as file:
@@ -295,15 +297,15 @@ def test_many_lines_are_read_in_bounded_memory(unit: str, tmp_path: Path):
         "for document in read_documents(sys.argv[1], max_characters=2**17): pass\n"
         "print(memory() - before, document.text[-3:])\n"
     )  # in a process without run-time type checks, which take a minute for so many lines
-    said = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-c", code, path], capture_output=True, text=True, check=True
     )
-    megabytes, end = said.stdout.split()
+    megabytes, end = process.stdout.split()
     assert end == "end"
     assert int(megabytes) < 24  # the lines of the whole file in a list would be 32 MiB or more
 
 
-def test_endless_zeros_are_refused_at_once(tmp_path: Path):
+def test_endless_zeros_are_refused_quickly(tmp_path: Path):
     path = tmp_path / "x.txt.gz"
     with gzip.open(path, "wb") as file:
         for _ in range(50):
@@ -323,9 +325,11 @@ def test_files_are_closed_when_reading_stops_early(tree: Path):
 
 def test_nothing_heavy_is_imported():
     code = "import sys, unmask.text.documents as c; print(*sys.modules)"
-    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    process = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
     heavy = {"torch", "numpy", "pyarrow", "datasets", "zstandard", "tokenizers"}
-    assert not heavy & set(said.stdout.split())
+    assert not heavy & set(process.stdout.split())
 
 
 # Real files
@@ -339,7 +343,7 @@ SHARED = Path(__file__).parents[3] / "shared/data"
     ("name", "n_documents", "n_paragraphs"),
     [("wikipedia-en/valid.txt.xz", 400, 4357), ("wikipedia-en/test.txt.xz", 400, 3892)],
 )
-def test_documents_and_paragraphs_are_those_of_the_readme(
+def test_wikitext_documents_and_paragraphs_equal_its_readme(
     name: str, n_documents: int, n_paragraphs: int
 ):
     found = texts(SHARED / name)
@@ -349,7 +353,7 @@ def test_documents_and_paragraphs_are_those_of_the_readme(
 
 
 @pytest.mark.skipif(not SHARED.exists(), reason="the shared data is not here")
-def test_a_chapter_is_a_document():
+def test_chapter_is_a_document():
     found = texts(SHARED / "books/test.txt.xz")
     assert found[0].startswith("I\nThe Eve of the War\nNo one would have believed")
     assert len(found) > 30

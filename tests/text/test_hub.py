@@ -32,12 +32,12 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         "owner/name::test": ("owner/name", None, "test"),
     }.items(),
 )
-def test_config_and_split_are_behind_colons(name: str, expected: tuple[str, str | None, str]):
+def test_config_and_split_follow_colons(name: str, expected: tuple[str, str | None, str]):
     assert split_hub_name(name) == expected
 
 
 @pytest.mark.parametrize("name", ["", ":en", "a/b:c:d:e", "a/b::train[:10]"])
-def test_other_names_are_refused(name: str):
+def test_malformed_names_are_refused(name: str):
     with pytest.raises(ValueError, match=r"must be hf:owner/name, hf:owner/name:config"):
         split_hub_name(name)
 
@@ -47,7 +47,7 @@ def test_rows_are_streamed(here: Path):
     assert list(stream_records("owner/name::test", "text")) == [(1, "t")]
 
 
-def test_each_row_is_answered_as_that_of_a_file_is(here: Path):
+def test_rows_are_treated_as_those_of_a_file(here: Path):
     texts = ["a\n\n  b", None, "", " \n", "c", ""]
     path = here / "train.jsonl"
     path.write_text("".join(json.dumps({"text": text, "n": 1}) + "\n" for text in texts))
@@ -78,7 +78,7 @@ def test_mistakes_are_one_line(here: Path, name: str, column: str, message: str)
     assert "\n" not in str(caught.value)
 
 
-def test_no_network_is_one_line(monkeypatch: pytest.MonkeyPatch):
+def test_missing_network_is_one_line(monkeypatch: pytest.MonkeyPatch):
     def load(*_: object, **__: object):
         raise ConnectionError("no\nroute\nto host")
 
@@ -88,7 +88,7 @@ def test_no_network_is_one_line(monkeypatch: pytest.MonkeyPatch):
     assert str(caught.value) == "hf:owner/name: cannot be reached: no route to host"
 
 
-def test_a_network_that_fails_on_the_way_is_one_line(here: Path, monkeypatch: pytest.MonkeyPatch):
+def test_network_failure_while_reading_is_one_line(here: Path, monkeypatch: pytest.MonkeyPatch):
     from huggingface_hub.errors import HfHubHTTPError
 
     kind = HfHubHTTPError.__bases__[0]
@@ -107,7 +107,7 @@ def test_a_network_that_fails_on_the_way_is_one_line(here: Path, monkeypatch: py
         next(rows)
 
 
-def test_an_unknown_data_set_is_not_found(monkeypatch: pytest.MonkeyPatch):
+def test_unknown_dataset_is_not_found(monkeypatch: pytest.MonkeyPatch):
     def load(*_: object, **__: object):
         raise datasets.exceptions.DatasetNotFoundError("Dataset 'x' doesn't exist on the Hub")
 
@@ -116,7 +116,7 @@ def test_an_unknown_data_set_is_not_found(monkeypatch: pytest.MonkeyPatch):
         list(stream_records("x", "text"))
 
 
-def test_a_data_set_with_code_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_dataset_with_code_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     folder = tmp_path / "owner" / "name"
     folder.mkdir(parents=True)
     (folder / "name.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')")
@@ -126,7 +126,7 @@ def test_a_data_set_with_code_is_refused(tmp_path: Path, monkeypatch: pytest.Mon
     assert not (tmp_path / "ran").exists()
 
 
-def test_a_missing_module_names_the_extra(monkeypatch: pytest.MonkeyPatch):
+def test_missing_module_names_the_extra(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setitem(sys.modules, "datasets", None)
     with pytest.raises(
         ImportError, match=r"reading hf: needs datasets: pip install 'unmask\[data\]'"

@@ -55,7 +55,7 @@ TEXT = st.text(st.sampled_from("ab \n\r\té€😀\u0301"), max_size=40)
 
 
 @given(text=TEXT, piece=st.integers(1, 5), longest=st.integers(1, 12))
-def test_lines_do_not_depend_on_how_the_bytes_come(
+def test_lines_do_not_depend_on_buffering(
     text: str, piece: int, longest: int, tmp_path_factory: pytest.TempPathFactory
 ):
     path = write(tmp_path_factory.getbasetemp(), text)
@@ -66,7 +66,7 @@ def test_lines_do_not_depend_on_how_the_bytes_come(
 
 
 @given(text=TEXT, longest=st.integers(1, 12))
-def test_nothing_but_line_ends_and_white_space_at_cuts_is_lost(
+def test_splitting_loses_only_line_ends_and_white_space(
     text: str, longest: int, tmp_path_factory: pytest.TempPathFactory
 ):
     path = write(tmp_path_factory.getbasetemp(), text)
@@ -83,7 +83,7 @@ def test_nothing_but_line_ends_and_white_space_at_cuts_is_lost(
 
 
 @given(text=st.text(st.sampled_from("ab \u3000\u0301\u200d😀")), longest=st.integers(1, 8))
-def test_cuts_drop_at_most_one_white_space_each(text: str, longest: int):
+def test_each_cut_drops_at_most_one_white_space(text: str, longest: int):
     parts = list(split_long_text(text, longest))
     assert all(len(part) <= longest for part in parts)
     assert all(parts[:-1])
@@ -91,24 +91,24 @@ def test_cuts_drop_at_most_one_white_space_each(text: str, longest: int):
     assert re.fullmatch(pattern, text)
 
 
-def test_cuts_are_made_at_white_space_where_there_is_any():
+def test_cuts_prefer_white_space():
     assert list(split_long_text("the quick brown fox", 11)) == ["the quick", "brown fox"]
     assert list(split_long_text("the quick\u3000brown fox", 11)) == ["the quick", "brown fox"]
     assert list(split_long_text("undividable", 4)) == ["undi", "vida", "ble"]
 
 
-def test_cuts_do_not_part_what_belongs_together():
+def test_cuts_keep_grapheme_clusters_together():
     assert list(split_long_text("ee\u0301e", 2)) == ["e", "e\u0301", "e"]
     assert list(split_long_text("a👩\u200d🔬b", 3)) == ["a", "👩\u200d🔬", "b"]
 
 
-def test_cuts_are_made_even_in_a_heap_of_marks():
+def test_overlong_clusters_are_cut_anyway():
     parts = list(split_long_text("e" + "\u0301" * 500, 100))
     assert [len(part) for part in parts] == [100, 100, 100, 100, 100, 1]
 
 
 @given(st.text(st.sampled_from("ab \n\r")))
-def test_paragraphs_are_the_lines_with_characters(text: str):
+def test_paragraphs_are_the_nonempty_lines(text: str):
     assert list(iter_paragraphs(text)) == [
         line for line in re.split("\r{0,2}\n|\r", text) if line
     ]  # fmt: skip
@@ -142,7 +142,7 @@ def test_invalid_utf8_is_located(
     assert "\ufffd" in "".join(read_decoded(path, "replace"))
 
 
-def test_the_usual_other_encodings_are_recognized(tmp_path: Path):
+def test_common_other_encodings_are_recognized(tmp_path: Path):
     with pytest.raises(ValueError, match="looks like UTF-16"):
         list(read_decoded(write(tmp_path, "Grüße".encode("utf-16"))))
     with pytest.raises(ValueError, match=r"looks like gzip: name it \.gz"):
@@ -150,7 +150,7 @@ def test_the_usual_other_encodings_are_recognized(tmp_path: Path):
 
 
 @pytest.mark.parametrize("piece", [1, 2, 2**18])
-def test_a_nul_is_located(piece: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_nul_is_located(piece: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(decompress, "CHUNK_BYTES", piece)
     path = write(tmp_path, "one\r\ntwo\rthr\0ee")
     with pytest.raises(ValueError, match=r"x\.txt:3: a NUL character.*--encoding-errors replace"):
@@ -181,5 +181,7 @@ def described(numbers: list[int], last_line: int) -> str:
         ([*range(1, 1_000_001)], 1_000_001, "1-1000000 (1,000,000 lines)"),
     ],
 )
-def test_blank_lines_are_listed_as_runs(numbers: list[int], last_line: int, expected: str) -> None:
+def test_blank_lines_are_listed_as_ranges(
+    numbers: list[int], last_line: int, expected: str
+) -> None:
     assert described(numbers, last_line) == expected

@@ -19,28 +19,28 @@ def touch(folder: Path, *names: str) -> list[str]:
     return [str(folder / name) for name in names]
 
 
-def test_files_of_several_folders_are_a_source_a_folder(tmp_path: Path):
+def test_several_folders_are_one_source_each(tmp_path: Path):
     named = touch(tmp_path, "en/a.txt", "en/b.txt", "fr/a.txt", "fr/b.txt")
     assert [Path(n).name for n in source_names(named)] == ["en", "en", "fr", "fr"]
 
 
-def test_files_of_one_folder_are_a_source_each(tmp_path: Path):
+def test_files_of_one_folder_are_one_source_each(tmp_path: Path):
     named = touch(tmp_path, "en.txt", "fr.txt")
     assert source_names(named) == named
 
 
-def test_the_only_file_of_a_folder_keeps_its_name(tmp_path: Path):
+def test_only_file_of_a_folder_keeps_its_name(tmp_path: Path):
     named = touch(tmp_path, "en.txt", "fr/a.txt", "fr/b.txt")
     assert source_names(named) == [named[0], *[str(tmp_path / "fr")] * 2]
 
 
-def test_folders_patterns_and_hubs_are_a_source_each(tmp_path: Path):
+def test_folders_patterns_and_hub_names_are_one_source_each(tmp_path: Path):
     touch(tmp_path, "en/a.txt", "fr/a.txt")
     named = [str(tmp_path / "en"), str(tmp_path / "fr" / "*.txt"), "hf:some/corpus"]
     assert source_names(named) == named
 
 
-def test_shares_are_those_of_lample_and_conneau():
+def test_smoothed_shares_equal_lample_and_conneau():
     """q = p ** a / sum of p ** a, worked out by hand for 81 and 16 tokens in 97 and a = 1/4."""
     assert smoothed_shares([81, 16], 0.25) == pytest.approx([3 / 5, 2 / 5])
     assert smoothed_shares([99, 1], 1.0) == pytest.approx([0.99, 0.01])
@@ -49,7 +49,7 @@ def test_shares_are_those_of_lample_and_conneau():
 
 
 @given(st.lists(st.integers(1, 10**12), min_size=2, max_size=8), st.floats(0, 1))
-def test_small_sources_gain_large_ones_lose_and_their_order_stays(sizes, exponent):
+def test_smoothing_favors_small_sources_and_keeps_their_order(sizes, exponent):
     shares = smoothed_shares(sizes, exponent)
     was = [size / sum(sizes) for size in sizes]
     assert sum(shares) == pytest.approx(1)
@@ -61,14 +61,14 @@ def test_small_sources_gain_large_ones_lose_and_their_order_stays(sizes, exponen
 
 
 @pytest.mark.parametrize(("sizes", "exponent"), [([1, 2], -0.1), ([1, 2], 1.1), ([0, 0], 0.5)])
-def test_what_has_no_shares_is_refused(sizes, exponent):
+def test_sources_without_shares_are_refused(sizes, exponent):
     with pytest.raises(
         ValueError, match=r"sampling_exponent must be from 0 to 1|no source has any text"
     ):
         smoothed_shares(sizes, exponent)
 
 
-def test_documents_are_repeated_and_left_out_by_what_their_source_is_due():
+def test_documents_are_repeated_or_dropped_by_source_weight():
     draw = np.random.default_rng(1)
     lengths = {"en": draw.integers(1, 80, 4000).tolist(), "fr": draw.integers(1, 80, 400).tolist()}
     documents = [
@@ -87,13 +87,13 @@ def test_documents_are_repeated_and_left_out_by_what_their_source_is_due():
     assert len({d.location for d in given if d.source == "fr"}) == 400
 
 
-def test_headings_that_stand_before_every_text_do_not_push_the_texts_out():
+def test_dropping_is_random_so_periodic_headings_do_not_dominate():
     """What is left out is drawn: every second document would be all headings."""
     documents = [Document("x" * (1 + 99 * (i % 2)), f"a:{i}", "en") for i in range(2000)]
     headings = sum(len(d.text) == 1 for d in repeat_documents(documents, {"en": 0.5}))
     assert 400 < headings < 600
 
 
-def test_the_first_document_of_a_source_is_given_however_small_its_number():
+def test_first_document_of_a_source_is_always_kept():
     document = Document("some words", "a:1", "en")
     assert list(repeat_documents([document], {"en": 0.01})) == [document]

@@ -56,7 +56,7 @@ def test_jsonl_gives_the_line_of_each_text(tmp_path: Path):
     )
 
 
-def test_jsonl_has_other_columns(tmp_path: Path):
+def test_jsonl_column_can_be_named(tmp_path: Path):
     path = write(tmp_path, "x.jsonl", '{"text": 1, "body": "b"}')
     assert list(read_jsonl(path, "body")) == [(1, "b")]
     fails(read_jsonl(path, "title"), "x.jsonl:1: no column 'title', only 'text', 'body'", "--text")
@@ -64,7 +64,7 @@ def test_jsonl_has_other_columns(tmp_path: Path):
 
 
 @pytest.mark.parametrize(
-    ("line", "said"),
+    ("line", "output"),
     {
         "plain text": "malformed JSON: Expecting value at character 1",
         '{"text": "open': "malformed JSON: Unterminated string",
@@ -82,13 +82,13 @@ def test_jsonl_has_other_columns(tmp_path: Path):
         json.dumps({"k" * 1000 + str(i): i for i in range(100)}): "and 80 more",
     }.items(),
 )
-def test_jsonl_names_the_line_of_a_mistake(line: str, said: str, tmp_path: Path):
+def test_jsonl_mistake_is_named_with_its_line(line: str, output: str, tmp_path: Path):
     path = write(tmp_path, "x.jsonl", f'{{"text": "fine"}}\n{line}\n')
-    if "more" in said:
-        with pytest.raises(ValueError, match=said):
+    if "more" in output:
+        with pytest.raises(ValueError, match=output):
             list(read_jsonl(path, "text"))
     else:
-        fails(read_jsonl(path, "text"), f"{path}:2: ", said)
+        fails(read_jsonl(path, "text"), f"{path}:2: ", output)
 
 
 def test_lone_surrogates_are_refused_or_replaced(tmp_path: Path):
@@ -130,12 +130,12 @@ def test_csv_reads_what_the_standard_library_writes(
     ]
 
 
-def test_csv_gives_the_line_at_which_a_row_begins(tmp_path: Path):
+def test_csv_gives_the_line_at_which_a_row_starts(tmp_path: Path):
     path = write(tmp_path, "x.csv", '\ufeffid,text\r\n\r\n1,a\r\n2,"b\r\n\r\n""c"", d"\r\n3,e')
     assert list(read_delimited_column(path, "text")) == [(3, "a"), (4, 'b\n\n"c", d'), (7, "e")]
 
 
-def test_a_quote_within_a_plain_field_is_a_character(tmp_path: Path):
+def test_quote_within_an_unquoted_field_is_a_character(tmp_path: Path):
     path = write(tmp_path, "x.csv", 'id,text\n1,a "b" c\n2,5" disk\n3,"d"\n')
     found = [(2, 'a "b" c'), (3, '5" disk'), (4, "d")]
     assert list(read_delimited_column(path, "text")) == found
@@ -158,20 +158,18 @@ def test_csv_fields_may_be_long(tmp_path: Path):
         ('id,text\n1,a\n2,"b\n3,c\n', (":3: a quote opens a field that never ends",)),
     ],
 )
-def test_csv_names_the_line_of_a_mistake(data: str, parts: tuple[str, ...], tmp_path: Path):
+def test_csv_mistake_is_named_with_its_line(data: str, parts: tuple[str, ...], tmp_path: Path):
     fails(read_delimited_column(write(tmp_path, "x.csv", data), "text"), "x.csv" + parts[0])
 
 
-def test_a_quote_that_never_ends_does_not_fill_the_memory(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
+def test_unclosed_quote_does_not_exhaust_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(records, "MAX_RECORD_CHARACTERS", 1000)
     path = write(tmp_path, "x.csv", 'id,text\n1,"' + "\n" * 10_000 + '"')
     fails(read_delimited_column(path, "text"), "x.csv:2: a quote opens a field that never ends")
 
 
 @pytest.mark.parametrize("reader", [read_jsonl, read_delimited_column])
-def test_a_record_has_a_limit(
+def test_record_size_is_limited(
     reader: Callable[..., Iterator[object]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(records, "MAX_RECORD_CHARACTERS", 1000)
@@ -179,7 +177,7 @@ def test_a_record_has_a_limit(
     fails(reader(path, "text"), "x:1: a record of more than 1000 characters")
 
 
-def test_a_bomb_of_values_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_json_bomb_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(json_lines, "_LONG_JSON_CHARACTERS", 1000)
     monkeypatch.setattr(json_lines, "_MAX_JSON_VALUES", 100)
     monkeypatch.setattr(delimited, "_MAX_FIELDS", 100)
@@ -194,13 +192,13 @@ def test_a_bomb_of_values_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyP
     fails(read_delimited_column(path, "text"), "x.tsv:2: 101 fields, but there are 2 columns")
 
 
-def test_an_empty_table_has_no_records(tmp_path: Path):
+def test_empty_table_has_no_records(tmp_path: Path):
     for data in ("", "\n\n", "text\n"):
         assert list(read_delimited_column(write(tmp_path, "x.csv", data), "text")) == []
         assert list(read_delimited_column(write(tmp_path, "x.tsv", data), "text")) == []
 
 
-def test_tsv_takes_quotes_for_characters(tmp_path: Path):
+def test_tsv_quotes_are_plain_characters(tmp_path: Path):
     path = write(tmp_path, "x.tsv", 'id\ttext\r\n1\t"a\r\n\r\n2\t b" "" \r\n3\t\r\n')
     assert list(read_delimited_column(path, "text")) == [(2, '"a'), (4, ' b" "" ')]
     path = write(tmp_path, "x.tsv", "id\ttext\n1\ta\tb\n")
@@ -226,7 +224,7 @@ def parquet_of(folder: Path, array: pyarrow.Array, name: str = "text") -> Path:
         pyarrow.dictionary(pyarrow.int32(), pyarrow.string()),
     ],
 )
-def test_parquet_reads_every_kind_of_text(kind: pyarrow.DataType, tmp_path: Path):
+def test_parquet_reads_every_text_type(kind: pyarrow.DataType, tmp_path: Path):
     texts = ["a", None, "", "é😀\n\nb", *(f"row {i % 7}" for i in range(100))]
     path = parquet_of(tmp_path, pyarrow.array(texts).cast(kind))
     assert list(read_parquet(path, "text")) == [(i, t) for i, t in enumerate(texts, 1) if t]
@@ -252,7 +250,7 @@ def test_parquet_mistakes_are_one_line(tmp_path: Path):
 
 @pytest.mark.parametrize("data", [b"", b"PAR1", b"text that is not Parquet"])
 @pytest.mark.parametrize("ending", ["", ".gz"])
-def test_what_is_not_parquet_is_refused(data: bytes, ending: str, tmp_path: Path):
+def test_non_parquet_file_is_refused(data: bytes, ending: str, tmp_path: Path):
     path = write(tmp_path, f"x.parquet{ending}", compressed(data, ending))
     fails(read_parquet(path, "text"), f"x.parquet{ending}: damaged, or not Parquet")
 
@@ -270,7 +268,7 @@ def test_parquet_with_damaged_pages_is_refused(tmp_path: Path):
     fails(read_parquet(write(tmp_path, "x.parquet", bytes(data)), "text"), "x.parquet: damaged")
 
 
-def test_parquet_is_checked_for_what_is_no_text(tmp_path: Path):
+def test_invalid_text_in_parquet_is_refused_or_replaced(tmp_path: Path):
     array = pyarrow.array([b"a", b"b\xffc", b"d\0", b"e\xed\xa0\x80"], pyarrow.binary())
     strings = pyarrow.Array.from_buffers(pyarrow.string(), len(array), array.buffers())
     path = parquet_of(tmp_path, strings)
@@ -281,7 +279,7 @@ def test_parquet_is_checked_for_what_is_no_text(tmp_path: Path):
 
 
 @pytest.mark.parametrize("compression", ["none", "snappy", "gzip", "zstd"])
-def test_a_long_value_that_parquet_stores_once_is_decoded_a_few_times_together(
+def test_repeated_long_parquet_value_is_decoded_in_small_batches(
     compression: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     n, long = 40, "x" * 2**23
@@ -306,6 +304,6 @@ def test_a_long_value_that_parquet_stores_once_is_decoded_a_few_times_together(
 
 
 @pytest.mark.parametrize("header", [b"", b"\x15", b"\x15\x80" * 8, b"\x80" * 16, b"\x15\x04\x16"])
-def test_a_page_that_begins_with_no_header_is_refused(header: bytes) -> None:
+def test_page_without_header_is_refused(header: bytes) -> None:
     with pytest.raises(ValueError, match="no header"):
         parquet._page_size(header)

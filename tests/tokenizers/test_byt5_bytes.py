@@ -28,7 +28,7 @@ def theirs() -> Any:
 
 @settings(max_examples=300)
 @given(text=TEXTS)
-def test_any_text_has_the_ids_of_the_reference_and_comes_back(text: str) -> None:
+def test_ids_equal_reference_and_decode_to_the_text(text: str) -> None:
     ids = TOKENIZER.encode(text).ids.tolist()
     assert ids == [3 + byte for byte in text.encode()]
     assert TOKENIZER.decode(ids) == text
@@ -39,13 +39,13 @@ def test_any_text_has_the_ids_of_the_reference_and_comes_back(text: str) -> None
         assert [*ids, *TOKENIZER.special_ids.suffix] == theirs()(text).input_ids
 
 
-def test_two_texts_and_what_ends_them() -> None:
+def test_pair_has_the_reference_end_tokens() -> None:
     ids = [*TOKENIZER.encode("a").ids, *TOKENIZER.special_ids.separator]
     ids += [*TOKENIZER.encode("é").ids, *TOKENIZER.special_ids.suffix]
     assert ids == theirs()("a", "é").input_ids
 
 
-def test_sentinels_count_down_from_the_last_byte_and_are_nothing_in_a_text() -> None:
+def test_sentinels_count_down_and_do_not_occur_in_text() -> None:
     special = TOKENIZER.special_ids
     assert special.sentinels == tuple(range(258, 247, -1))
     assert TOKENIZER.vocab_size == 384 == len(theirs())
@@ -56,20 +56,20 @@ def test_sentinels_count_down_from_the_last_byte_and_are_nothing_in_a_text() -> 
     assert TOKENIZER.pieces([258, 198, 259]) == ["<extra_id_0>", "\\xc3", "<unused_0>"]
 
 
-def test_every_byte_of_some_text_is_a_token_of_its_own() -> None:
+def test_every_utf8_byte_is_a_token() -> None:
     text = "".join(map(chr, [*range(0xD800), *range(0xE000, 0x110000, 97), 0x10FFFF]))
     used = set(TOKENIZER.encode(text).ids.tolist())
     assert used == {3 + b for b in range(0xF5) if b not in (0xC0, 0xC1)}  # which never stand either
 
 
-def test_it_opens_there_and_what_is_saved_there_opens_here(tmp_path: Path) -> None:
+def test_saved_tokenizer_exchanges_with_transformers(tmp_path: Path) -> None:
     from transformers import AutoTokenizer
 
     TOKENIZER.save(tmp_path / "ours", max_length=300)
-    opened = AutoTokenizer.from_pretrained(tmp_path / "ours")
-    assert isinstance(opened, type(theirs()))
-    assert (opened.model_max_length, len(opened)) == (300, 384)
-    assert opened("aé").input_ids == theirs()("aé").input_ids
+    loaded = AutoTokenizer.from_pretrained(tmp_path / "ours")
+    assert isinstance(loaded, type(theirs()))
+    assert (loaded.model_max_length, len(loaded)) == (300, 384)
+    assert loaded("aé").input_ids == theirs()("aé").input_ids
     theirs().save_pretrained(tmp_path / "theirs")
     for folder in ("ours", "theirs"):
         again = load_tokenizer(tmp_path / folder)
@@ -89,7 +89,7 @@ def test_other_special_tokens_are_refused(tmp_path: Path) -> None:
         train_tokenizer(TokenizerSpec(ByteLevel(n_unused_ids=0), T5), [])
 
 
-def test_it_travels() -> None:
+def test_tokenizer_is_picklable_and_small() -> None:
     again = pickle.loads(pickle.dumps(TOKENIZER))
     assert isinstance(again, ByT5Tokenizer)
     assert again.special_ids == TOKENIZER.special_ids

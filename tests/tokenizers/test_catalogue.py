@@ -34,12 +34,13 @@ LIKE_SPECIAL = "a [MASK] b<mask>c <s> </s> <pad> <|endoftext|> [CLS] x"
 def cards() -> dict[str, Published]:
     """Give one card of each kind of model and tokenizer, whatever its size."""
     kinds: dict[object, Published] = {}
-    for card in MODELS.values():
-        spec = card.tokenizer
+    for preset in MODELS.values():
+        spec = preset.tokenizer
         kinds.setdefault(
-            (card.config_mapping.model_type, sized(card).vocabulary, spec.special_tokens), card
+            (preset.config_mapping.model_type, sized(preset).vocabulary, spec.special_tokens),
+            preset,
         )
-    return {card.name: card for card in kinds.values()}
+    return {preset.name: preset for preset in kinds.values()}
 
 
 def sized(card: Published):
@@ -75,7 +76,7 @@ def saved(name: str, folder: Path) -> Tokenizer:
 
 
 @pytest.mark.parametrize("name", NAMED)
-def test_transformers_reads_what_we_read(name: str, tmp_path: Path):
+def test_transformers_encodes_as_we_do(name: str, tmp_path: Path):
     from transformers import AutoTokenizer
 
     ours = saved(name, tmp_path)
@@ -84,11 +85,11 @@ def test_transformers_reads_what_we_read(name: str, tmp_path: Path):
     typed = [] if CARDS[name].family in ("canine", "byt5") else [LIKE_SPECIAL]
     for text in [*ODD, *typed]:
         ids = ours.encode(text, allow_special=True).ids.tolist()
-        said = theirs(text, add_special_tokens=False).input_ids
+        output = theirs(text, add_special_tokens=False).input_ids
         if ours.special_tokens.backward:  # texts from their end, which transformers does not know
-            assert sorted(ids) == sorted(said)
+            assert sorted(ids) == sorted(output)
             continue
-        assert ids == said, text
+        assert ids == output, text
         assert theirs.decode(ids) == ours.decode(ids, skip_special_tokens=False), text
 
 
@@ -103,20 +104,20 @@ def test_transformers_reads_what_we_read(name: str, tmp_path: Path):
         ("bart-mini", "BartTokenizer"),
     ],
 )  # fmt: skip
-def test_the_familys_own_class_reads_the_same(name: str, cls: str, tmp_path: Path):
+def test_family_class_of_transformers_encodes_as_we_do(name: str, cls: str, tmp_path: Path):
     """Of families whose class is a pipeline of its own, with the vocabulary of the folder."""
     import transformers
 
     ours = saved(name, tmp_path)
     theirs = getattr(transformers, cls).from_pretrained(tmp_path)
     for text in ODD:
-        said = theirs(text, add_special_tokens=False).input_ids
-        assert ours.encode(text).ids.tolist() == said, text
+        output = theirs(text, add_special_tokens=False).input_ids
+        assert ours.encode(text).ids.tolist() == output, text
 
 
 @pytest.mark.parametrize("cut", ["gpt2", "llama3", "qwen2"])
 @pytest.mark.parametrize("text", ["a.\n\nb 12345 6", "x \n\n  \n y.\n z", "it'S 7\r\n  z!\n"])
-def test_words_are_counted_as_the_whole_text_is_cut(cut: PreTokenization, text: str):
+def test_chunked_word_counts_equal_whole_text_counts(cut: PreTokenization, text: str):
     """A text is cut into chunks before its words are counted; that changes none of them."""
     shell = pipeline.byte_bpe_pipeline(
         {c: i for i, c in enumerate(pipeline.byte_characters())}, [], pre_tokenization=cut

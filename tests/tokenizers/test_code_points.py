@@ -28,7 +28,7 @@ ODD = [
 
 
 @pytest.mark.parametrize("text", ODD)
-def test_odd_text_comes_back(text: str) -> None:
+def test_odd_text_round_trips(text: str) -> None:
     ids = TOKENIZER.encode(text).ids
     assert ids.tolist() == [ord(c) for c in text]
     assert TOKENIZER.decode(ids) == text
@@ -37,20 +37,20 @@ def test_odd_text_comes_back(text: str) -> None:
 
 @settings(max_examples=200)
 @given(text=st.text(max_size=50))
-def test_any_text_comes_back_but_for_what_names_special_tokens(text: str) -> None:
+def test_any_text_but_special_token_names_round_trips(text: str) -> None:
     taken = {chr(i) for i in code_points.SPECIAL_CODE_POINTS.values()}
     kept = "".join("\ufffd" if c in taken else c for c in text)
     assert TOKENIZER.decode(TOKENIZER.encode(text).ids) == kept
 
 
-def test_half_of_a_surrogate_pair_is_refused() -> None:
+def test_lone_surrogate_is_refused() -> None:
     with pytest.raises(ValueError, match=r"character 1 of the text is '.ud800'"):
         TOKENIZER.encode("a\ud800b")
     with pytest.raises(ValueError, match="surrogate"):
         TOKENIZER.encode_ids_batch(["\udfff"])
 
 
-def test_a_text_writes_no_special_token() -> None:
+def test_text_never_produces_special_tokens() -> None:
     text = "a\x00b\ue000\ue001\ue002\ue003"
     assert TOKENIZER.encode(text).ids.tolist() == [97, 0xFFFD, 98, *[0xFFFD] * 4]
     assert TOKENIZER.encode(text, allow_special=True).ids.tolist() == [
@@ -62,7 +62,7 @@ def test_a_text_writes_no_special_token() -> None:
     assert len(TOKENIZER.encode("[MASK]")) == 6
 
 
-def test_named_special_tokens_are_one_token_where_asked() -> None:
+def test_special_token_names_are_parsed_on_request() -> None:
     tokens = TOKENIZER.encode("A [MASK] fox.[SEP] He ran.", allow_special=True)
     special = [
         (i, t) for i, t in enumerate(tokens.ids.tolist()) if t in TOKENIZER.special_ids.all_ids
@@ -75,45 +75,45 @@ def test_named_special_tokens_are_one_token_where_asked() -> None:
     ]  # fmt: skip
 
 
-def test_marks_say_which_characters_begin_words_and_sentences() -> None:
+def test_boundaries_mark_words_and_sentences() -> None:
     text = "The old  king.\nHe saw."
     tokens = TOKENIZER.encode(text)
-    begins = np.flatnonzero(tokens.boundaries & WORD_START).tolist()
-    assert [text[i : i + 2] for i in begins] == ["Th", " o", "  ", " k", "\nH", "He", " s"]
+    starts = np.flatnonzero(tokens.boundaries & WORD_START).tolist()
+    assert [text[i : i + 2] for i in starts] == ["Th", " o", "  ", " k", "\nH", "He", " s"]
     assert np.flatnonzero(tokens.boundaries & SENTENCE_START).tolist() == [0, 15]
 
 
-def test_the_reference_gives_the_same_ids(tmp_path: Path) -> None:
+def test_ids_equal_reference(tmp_path: Path) -> None:
     from transformers import AutoTokenizer, CanineTokenizer
 
     TOKENIZER.save(tmp_path, max_length=300)
-    opened = AutoTokenizer.from_pretrained(tmp_path)
-    assert isinstance(opened, CanineTokenizer)
-    assert opened.model_max_length == 300
+    loaded = AutoTokenizer.from_pretrained(tmp_path)
+    assert isinstance(loaded, CanineTokenizer)
+    assert loaded.model_max_length == 300
     special = TOKENIZER.special_ids
     for text in ODD:
         ours = [*special.prefix, *TOKENIZER.encode(text).ids.tolist(), *special.suffix]
-        assert opened(text)["input_ids"] == ours
+        assert loaded(text)["input_ids"] == ours
     pair = [*special.prefix, 97, *special.separator, 98, *special.suffix]
-    assert opened("a", "b")["input_ids"] == pair
-    assert (opened.mask_token_id, opened.pad_token_id) == (special.mask, special.pad)
+    assert loaded("a", "b")["input_ids"] == pair
+    assert (loaded.mask_token_id, loaded.pad_token_id) == (special.mask, special.pad)
 
 
-def test_what_the_reference_saved_opens(tmp_path: Path) -> None:
+def test_tokenizer_saved_by_transformers_opens(tmp_path: Path) -> None:
     from transformers import CanineTokenizer
 
     CanineTokenizer().save_pretrained(tmp_path)
-    opened = load_tokenizer(tmp_path)
-    assert isinstance(opened, CodePointTokenizer)
-    assert (opened.special_tokens, opened.special_ids) == (CANINE, TOKENIZER.special_ids)
-    assert (opened.special_ids.pad, opened.special_ids.start, opened.special_ids.end) == (
+    loaded = load_tokenizer(tmp_path)
+    assert isinstance(loaded, CodePointTokenizer)
+    assert (loaded.special_tokens, loaded.special_ids) == (CANINE, TOKENIZER.special_ids)
+    assert (loaded.special_ids.pad, loaded.special_ids.start, loaded.special_ids.end) == (
         0,
         0xE000,
         0xE001,
     )
 
 
-def test_a_folder_of_a_canine_model_alone_opens(tmp_path: Path) -> None:
+def test_canine_folder_opens_without_tokenizer_files(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text('{"model_type": "canine"}')
     assert isinstance(load_tokenizer(tmp_path), CodePointTokenizer)
     (tmp_path / "config.json").write_text('{"model_type": "bert"}')
@@ -130,7 +130,7 @@ def test_other_special_tokens_are_refused(tmp_path: Path) -> None:
         train_tokenizer(TokenizerSpec(CodePoints(), BERT), [])
 
 
-def test_it_travels_and_is_small() -> None:
+def test_tokenizer_is_picklable_and_small() -> None:
     again = pickle.loads(pickle.dumps(TOKENIZER))
     assert again.encode("añ").ids.tolist() == TOKENIZER.encode("añ").ids.tolist()
     assert len(pickle.dumps(TOKENIZER)) < 1000
@@ -138,7 +138,7 @@ def test_it_travels_and_is_small() -> None:
 
 
 @pytest.mark.parametrize("workers", [1, 2])
-def test_shards_store_four_bytes_a_character(tmp_path: Path, workers: int) -> None:
+def test_shards_store_four_bytes_per_character(tmp_path: Path, workers: int) -> None:
     texts = ["The old king saw 👑.", "中文。\nA fox."]
     documents = [Document(text, f"line {i}") for i, text in enumerate(texts)]
     shards = write_shards(documents, TOKENIZER, tmp_path / "out", n_workers=workers)

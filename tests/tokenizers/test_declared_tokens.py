@@ -204,9 +204,7 @@ CHANGES = dict(changes())
 
 
 @pytest.mark.parametrize(("layout", "change"), list(marked()))
-def test_ids_are_those_of_transformers_or_the_folder_is_refused(
-    layout: str, change: str, tmp_path: Path
-):
+def test_ids_equal_transformers_or_the_folder_is_refused(layout: str, change: str, tmp_path: Path):
     if (layout, change) in DIFFERENT:
         pytest.skip(DIFFERENT[layout, change])
     made = folder(layout, tmp_path / "a")
@@ -236,7 +234,7 @@ def test_ids_are_those_of_transformers_or_the_folder_is_refused(
     shutil.rmtree(made.path)
 
 
-def test_dropout_is_left_out_and_said(tmp_path: Path, caplog: pytest.LogCaptureFixture):
+def test_bpe_dropout_is_ignored_with_a_note(tmp_path: Path, caplog: pytest.LogCaptureFixture):
     """It is for training; transformers keeps it, and gives other ids at each call."""
     made = folder("gpt2", tmp_path)
     model = json.loads((tmp_path / "tokenizer.json").read_text("utf-8"))["model"]
@@ -270,7 +268,7 @@ def test_dropout_is_left_out_and_said(tmp_path: Path, caplog: pytest.LogCaptureF
         ("special_tokens_map.json", {"pad_token": [1]}, "special_tokens_map.json: pad_token must"),
     ],
 )
-def test_what_cannot_be_names_file_and_key(
+def test_invalid_declarations_are_named_with_file_and_key(
     file: str, values: dict[str, Any], message: str, tmp_path: Path
 ):
     folder("gpt2", tmp_path).edit(file, **values)

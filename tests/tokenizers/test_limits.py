@@ -103,7 +103,7 @@ def with_part(folder: Path, key: str, part: Any) -> Path:
 
 
 @pytest.mark.parametrize("name", BAD)
-def test_rules_that_multiply_a_text_are_refused_with_file_and_key(name: str, tmp_path: Path):
+def test_expanding_rules_are_refused_with_file_and_key(name: str, tmp_path: Path):
     key, part, message = BAD[name]
     path = with_part(tmp_path, key, part)
     with pytest.raises(ValueError, match=re.escape(message)) as error:
@@ -121,18 +121,18 @@ GOOD: tuple[Any, ...] = (
 
 
 @pytest.mark.parametrize("part", GOOD)
-def test_rules_that_do_not_are_read(part: Any, tmp_path: Path):
+def test_non_expanding_rules_are_read(part: Any, tmp_path: Path):
     with_part(tmp_path, "normalizer", part)
     load_tokenizer(tmp_path)
 
 
 @pytest.mark.parametrize("name", SPECS)
-def test_every_tokenizer_that_is_learned_is_within_the_limits(name: str, tmp_path: Path):
+def test_every_learned_tokenizer_is_within_limits(name: str, tmp_path: Path):
     learned(name).save(tmp_path)
     load_tokenizer(tmp_path)
 
 
-def test_the_bound_holds_for_what_the_library_does():
+def test_expansion_bound_holds_for_the_library():
     """Of strings and regular expressions, on the texts that they make longest."""
     for rules in ([("a", "aa")] * 5, [("a", "bc"), ("b", "aa"), ("c", "bb")], [("ab", "abab")] * 3):
         part = replaces(*rules)
@@ -147,17 +147,17 @@ def test_the_bound_holds_for_what_the_library_does():
             assert len(done.normalize_str(text)) <= bound * len(text) + 3
 
 
-def test_a_panic_of_the_library_is_one_line():
+def test_library_panic_is_one_line():
     class PanicException(BaseException):
         pass
 
     PanicException.__module__ = "pyo3_runtime"
-    said = pytest.raises(ValueError, match=r"^x/tokenizer.json: called `unwrap` on None$")
-    with said, limits.tokenizers_errors_as_value_error("x/tokenizer.json"):
+    output = pytest.raises(ValueError, match=r"^x/tokenizer.json: called `unwrap` on None$")
+    with output, limits.tokenizers_errors_as_value_error("x/tokenizer.json"):
         raise PanicException("called `unwrap`\non None")
 
 
-def test_what_a_panic_prints_is_not_shown(tmp_path: Path, capfd: pytest.CaptureFixture[str]):
+def test_panic_output_is_suppressed(tmp_path: Path, capfd: pytest.CaptureFixture[str]):
     """A real one: rules of no bytes, of which the library takes the first four."""
     rules = {"type": "Precompiled", "precompiled_charsmap": ""}
     path = with_part(tmp_path, "normalizer", rules)
@@ -167,19 +167,19 @@ def test_what_a_panic_prints_is_not_shown(tmp_path: Path, capfd: pytest.CaptureF
     assert capfd.readouterr().err == ""
 
 
-def test_what_others_print_meanwhile_is_kept(capfd: pytest.CaptureFixture[str]):
+def test_other_output_meanwhile_is_kept(capfd: pytest.CaptureFixture[str]):
     with limits.tokenizers_errors_as_value_error("x", hide_output=True):
         os.write(2, b"something else")
     assert capfd.readouterr().err == "something else"
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit, GeneratorExit])
-def test_what_ends_the_process_is_not_swallowed(error: type[BaseException]):
+def test_process_ending_exceptions_are_not_swallowed(error: type[BaseException]):
     with pytest.raises(error), limits.tokenizers_errors_as_value_error("x"):
         raise error
 
 
-def test_a_failure_while_reading_a_text_names_the_file(tmp_path: Path):
+def test_failure_while_encoding_names_the_file(tmp_path: Path):
     backend = Tokenizer(models.WordLevel({"[PAD]": 0, "a": 1}, unk_token="[UNK]"))
     backend.add_special_tokens(["[PAD]"])
     tokenizer = learned("wordpiece")
@@ -195,7 +195,7 @@ def test_a_failure_while_reading_a_text_names_the_file(tmp_path: Path):
 
 
 @pytest.mark.parametrize("depth", [150, 100_000])
-def test_deep_files_are_refused(depth: int, tmp_path: Path):
+def test_deeply_nested_files_are_refused(depth: int, tmp_path: Path):
     path = with_part(tmp_path, "normalizer", None)
     nested = '{"type":"Sequence","normalizers":[' * depth + "]}" * depth
     text = path.read_text("utf-8").replace('"normalizer": null', f'"normalizer": {nested}')
@@ -204,7 +204,7 @@ def test_deep_files_are_refused(depth: int, tmp_path: Path):
         load_tokenizer(tmp_path)
 
 
-def test_a_file_is_read_up_to_a_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_file_size_is_limited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     from unmask.tokenizers.formats import declared_tokens
 
     learned("wordpiece").save(tmp_path)

@@ -63,7 +63,7 @@ def _cases() -> Iterator[object]:
 
 
 @pytest.mark.parametrize(("name", "kind"), list(_cases()))
-def test_the_first_tokens_are_those_of_the_whole(name: str, kind: str) -> None:
+def test_first_tokens_equal_those_of_the_whole_text(name: str, kind: str) -> None:
     known = learned(name)
     text = _text(kind)
     for special in (False, True):
@@ -83,7 +83,7 @@ def _short_parts(monkeypatch: pytest.MonkeyPatch) -> Callable[[bool], None]:
 
 
 @pytest.mark.parametrize(("name", "kind"), list(_cases()))
-def test_in_parts_a_text_has_the_tokens_of_the_whole(
+def test_encoding_in_parts_equals_whole_text(
     name: str, kind: str, short_parts: Callable[[bool], None]
 ) -> None:
     known = learned(name)
@@ -109,7 +109,7 @@ def test_in_parts_a_text_has_the_tokens_of_the_whole(
 
 @pytest.mark.parametrize("kind", ["words", "base64", "Chinese"])
 @pytest.mark.parametrize("name", ["wordpiece", "bytebpe", "pieces"])
-def test_parts_are_short_or_it_is_said(
+def test_parts_are_short_or_reported(
     name: str,
     kind: str,
     short_parts: Callable[[bool], None],
@@ -129,7 +129,7 @@ def test_parts_are_short_or_it_is_said(
 
 @pytest.mark.parametrize("kind", ["words", "Chinese", "base64"])
 @pytest.mark.parametrize("name", ["wordpiece", "bytebpe", "pieces", "unigram", "code points"])
-def test_of_a_long_text_little_is_read(
+def test_only_the_start_of_a_long_text_is_encoded(
     name: str, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if (name, kind) in (("wordpiece", "base64"), ("unigram", "Chinese")):
@@ -156,7 +156,7 @@ def test_of_a_long_text_little_is_read(
 
 @pytest.mark.parametrize("room", [1, 2, 39, 40, 41])
 @pytest.mark.parametrize("name", ["wordpiece", "bytebpe", "unigram", "words"])
-def test_pairs_are_cut_as_if_both_were_read_whole(name: str, room: int) -> None:
+def test_pairs_are_truncated_as_if_encoded_whole(name: str, room: int) -> None:
     known = learned(name)
     long, longer = _text("words", 5000), _text("words", 5100, 1)
     some = ["a", "the old king " * 4, "a fox, " * 60, long, longer, _text("Chinese", 900)]
@@ -173,6 +173,6 @@ def test_pairs_are_cut_as_if_both_were_read_whole(name: str, room: int) -> None:
         assert (kept != [len(ids) for ids in texts]) is was_cut
 
 
-def test_what_a_text_holds_behind_is_checked() -> None:
+def test_unencoded_rest_of_a_text_is_validated() -> None:
     with pytest.raises(ValueError, match="character 6000 of the text"):
         learned("wordpiece").encode_prefix_batch(["a " * 3000 + "\ud800"], 5)

@@ -123,7 +123,7 @@ CHOOSERS = {"words": WholeWordMasking(0.5), "n-grams": NGramMasking(0.5), "spans
 
 @pytest.mark.parametrize("script", TEXTS)
 @pytest.mark.parametrize("name", KINDS)
-def test_a_touched_word_is_hidden_wholly(name: str, script: str):
+def test_selected_words_are_masked_whole(name: str, script: str):
     tokenizer, text = learned(name), " ".join([TEXTS[script]] * 4)
     if name == "spelled" and script == "emoji":
         text = text.replace("ok", "good")  # a sign is a word there: see the test below
@@ -163,7 +163,7 @@ PIPELINES = {
 
 
 @pytest.mark.parametrize("name", PIPELINES)
-def test_what_a_published_pipeline_cuts_first_does_not_cut_words(name: str):
+def test_pre_tokenization_does_not_split_words(name: str):
     splits, of_bytes, trimmed = PIPELINES[name]
     characters = {c for text in TEXTS.values() for c in text}
     alphabet = pre_tokenizers.ByteLevel.alphabet() if of_bytes else sorted({*characters, "▁"})
@@ -187,7 +187,7 @@ def test_what_a_published_pipeline_cuts_first_does_not_cut_words(name: str):
 
 @settings(max_examples=200)
 @given(st.text(alphabet=" \n\t\xa0\u3000\u2028ab\u0301中", max_size=30), st.data())
-def test_words_of_characters_and_tokens_by_definition(text: str, data: st.DataObject):
+def test_word_starts_equal_definition(text: str, data: st.DataObject):
     begins = word_start_characters(text)
     assert np.flatnonzero(begins).tolist() == [m.start() for m in re.finditer(r" ?\S+|\s", text)]
     if not text:
@@ -203,15 +203,15 @@ def test_words_of_characters_and_tokens_by_definition(text: str, data: st.DataOb
 
 
 @pytest.mark.parametrize("name", ["albert", "deberta"])
-def test_a_sign_begins_a_word_where_the_released_code_says_so(name: str):
+def test_punctuation_starts_a_word_as_in_the_released_code(name: str):
     text = "the king's gate, silver) ring"
-    begins = [text[a:].lstrip()[:1] for a in _begins(name, text)]
-    assert begins == ["t", "k", "'", "g", ",", "s", ")", "r"]
+    starts = [text[a:].lstrip()[:1] for a in _begins(name, text)]
+    assert starts == ["t", "k", "'", "g", ",", "s", ")", "r"]
     other = "unigram" if name == "albert" else "bytebpe"
     assert [text[a:].lstrip()[:1] for a in _begins(other, text)] == ["t", "k", "g", "s", "r"]
 
 
-def test_a_published_family_says_by_its_name_that_signs_begin_words(tmp_path: Path):
+def test_published_family_determines_punctuation_words(tmp_path: Path):
     learned("albert").save(tmp_path)
     path = tmp_path / "tokenizer_config.json"
     config = json.loads(path.read_text())
@@ -229,7 +229,7 @@ def _begins(name: str, text: str) -> list[int]:
     return [a for (a, _), mark in zip(spans, tokens.boundaries, strict=True) if mark & WORD_START]
 
 
-def test_an_emoji_is_one_sign_with_what_is_joined_to_it():
+def test_emoji_sequence_is_one_word():
     for name in ("spelled", "signs"):
         text = "ok 👨\u200d👩\u200d👧!👍🏽 ❤️ می\u200cخواهم don’t"
         found = [text[a:].lstrip()[:1] for a in _begins(name, text)]
@@ -239,7 +239,7 @@ def test_an_emoji_is_one_sign_with_what_is_joined_to_it():
 TASK = Task(task_kind="tag", columns=TaskColumns(texts=("words",), label="labels"), labels=("O",))
 
 
-def test_each_word_of_a_sentence_is_labeled_at_its_own_tokens():
+def test_each_word_of_a_sentence_is_labelled_at_its_own_tokens():
     """A tagger asks at the first token of each word, which is one of that word or its space."""
     for name in KINDS:
         tokenizer = learned(name)

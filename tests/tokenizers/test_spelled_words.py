@@ -38,7 +38,7 @@ def words(tokenizer: Tokenizer, text: str) -> list[str]:
     return [tokenizer.decode(part) for part in np.split(ids, starts[1:])] if len(ids) else []
 
 
-def test_ids_are_bytes_behind_the_special_tokens() -> None:
+def test_ids_are_bytes_after_the_special_tokens() -> None:
     ids = LEARNED.encode("a é").ids
     assert ids.tolist() == [N_SPECIAL_IDS + 97, N_SPECIAL_IDS + 0xC3, FIRST_CONTINUATION_ID + 0xA9]
     assert (LEARNED.vocab_size, BARE.vocab_size) == (VOCAB_SIZE, VOCAB_SIZE)
@@ -56,7 +56,7 @@ SEPARATORS = "\x1c\x1d\x1e\x1f"
 
 
 @given(st.text(st.characters(exclude_characters=SEPARATORS, exclude_categories=["Cs"])))
-def test_any_text_comes_back_with_single_spaces(text: str) -> None:
+def test_any_text_round_trips_with_single_spaces(text: str) -> None:
     assert BARE.decode(BARE.encode(text).ids) == " ".join(text.split())
     parted = LEARNED.decode(LEARNED.encode(text).ids)
     assert "".join(parted.split()) == "".join(text.split())
@@ -71,12 +71,12 @@ def test_any_text_comes_back_with_single_spaces(text: str) -> None:
         ("<S> [x]", ["<", "S", ">", "[", "x", "]"]),
     ],
 )  # fmt: skip
-def test_punctuation_is_a_word_but_within_one(text: str, expected: list[str]) -> None:
+def test_punctuation_is_a_word_except_within_one(text: str, expected: list[str]) -> None:
     assert words(LEARNED, text) == expected
     assert words(BARE, text) == text.split()
 
 
-def test_words_of_the_loss_are_found_where_they_begin() -> None:
+def test_loss_vocabulary_is_found_at_word_starts() -> None:
     words = ("the", ",", ";", "cat", "cat's", "dog", "été", "étés")
     assert KNOWN.vocabulary == ("<S>", "</S>", "<UNK>", *words)
     text = LEARNED.encode("the étés' cats")
@@ -94,7 +94,7 @@ def test_words_of_the_loss_are_found_where_they_begin() -> None:
     )
 
 
-def test_a_folder_and_a_copy_have_the_words(tmp_path: Path) -> None:
+def test_saved_and_pickled_tokenizer_keeps_the_words(tmp_path: Path) -> None:
     LEARNED.save(tmp_path)
     for again in (load_tokenizer(tmp_path), pickle.loads(pickle.dumps(LEARNED))):
         assert isinstance(again, WordByteTokenizer)
@@ -108,15 +108,15 @@ def test_a_folder_and_a_copy_have_the_words(tmp_path: Path) -> None:
     assert read_word_vocabulary(tmp_path / "bare").vocabulary == KNOWN.vocabulary
 
 
-def test_a_damaged_list_is_a_clear_error(tmp_path: Path) -> None:
+def test_damaged_list_is_a_clear_error(tmp_path: Path) -> None:
     path = tmp_path / "words.txt"
-    for text, said in (
+    for text, output in (
         (b"a\nb\n", "must begin with <S>, </S>, <UNK>, got a, b"),
         (b"<S>\n</S>\n<UNK>\nx\nx\n", "'x' is repeated"),
         (b"<S>\n\xff\n", "is not UTF-8"),
     ):
         path.write_bytes(text)
-        with pytest.raises(ValueError, match=said):
+        with pytest.raises(ValueError, match=output):
             read_word_vocabulary(tmp_path)
     with pytest.raises(ValueError, match="no text"):
         train_tokenizer(TokenizerSpec(WordBytesWithWords(9), ELMO), [" "])

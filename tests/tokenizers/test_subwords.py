@@ -34,7 +34,7 @@ def found(text: str) -> list[tuple[str, int]]:
     return list(zip(KNOWN.pieces(cut.tokens.ids.tolist()), cut.starts.tolist(), strict=True))
 
 
-def test_subwords_are_those_of_the_reference_kind_of_tokenizer() -> None:
+def test_subwords_equal_reference_wordpiece() -> None:
     text = story()[:3000]
     cut, expected = KNOWN.tokenize(characters(text)), REFERENCE.encode(text)
     assert cut.tokens.ids.tolist() == expected.ids.tolist()
@@ -47,7 +47,7 @@ def test_subwords_are_those_of_the_reference_kind_of_tokenizer() -> None:
 
 @settings(max_examples=200)
 @given(text=TEXTS)
-def test_a_subword_stands_in_the_text_as_it_is_spelled_and_meets_no_other(text: str) -> None:
+def test_subwords_match_their_spelling_without_overlap(text: str) -> None:
     ids = characters(text)
     cut = KNOWN.tokenize(ids)
     end = 0
@@ -60,14 +60,14 @@ def test_a_subword_stands_in_the_text_as_it_is_spelled_and_meets_no_other(text: 
         assert subword not in KNOWN.special_ids.all_ids
 
 
-def test_unknown_words_special_names_and_what_cleaning_takes_are_in_no_subword() -> None:
+def test_unknown_special_and_cleaned_characters_belong_to_no_subword() -> None:
     assert found("") == []
     assert found("[MASK] 中 zzz ##a") == [("a", len("[MASK] 中 zzz ##"))]
     assert found("th\u200be") == []
     assert found("\ufffdthe the\u200b中the") == [("the", 1), ("the", 5), ("the", 10)]
 
 
-def test_what_is_as_long_has_as_many_characters_and_is_not_special() -> None:
+def test_subwords_of_equal_length_exclude_special_tokens() -> None:
     lengths = {i: len(KNOWN.spell(i)) for i in range(KNOWN.special_ids.vocab_size)}
     for i in sorted(set(lengths) - KNOWN.special_ids.all_ids):
         others = [
@@ -77,7 +77,7 @@ def test_what_is_as_long_has_as_many_characters_and_is_not_special() -> None:
         assert i in others
 
 
-def test_the_characters_are_read_as_without_subwords() -> None:
+def test_characters_are_encoded_as_without_subwords() -> None:
     text = story()[:500]
     ours, plain = TOKENIZER.encode(text), PLAIN.encode(text)
     assert (ours.ids == plain.ids).all()
@@ -87,13 +87,13 @@ def test_the_characters_are_read_as_without_subwords() -> None:
     assert PLAIN.special_ids.output_vocabulary is None
 
 
-def test_a_folder_keeps_them_and_opens_in_the_reference_library(tmp_path: Path) -> None:
+def test_folder_keeps_subwords_and_opens_in_transformers(tmp_path: Path) -> None:
     from transformers import AutoTokenizer, CanineTokenizer
 
     TOKENIZER.save(tmp_path)
-    opened = load_tokenizer(tmp_path)
-    assert isinstance(opened, CodePointTokenizer)
-    again = opened.special_ids.output_vocabulary
+    loaded = load_tokenizer(tmp_path)
+    assert isinstance(loaded, CodePointTokenizer)
+    again = loaded.special_ids.output_vocabulary
     assert isinstance(again, WordPieceVocabulary)
     assert again.vocabulary == KNOWN.vocabulary
     assert isinstance(AutoTokenizer.from_pretrained(tmp_path), CanineTokenizer)
@@ -102,14 +102,14 @@ def test_a_folder_keeps_them_and_opens_in_the_reference_library(tmp_path: Path) 
     assert travelled.tokenize(ids).starts.tolist() == KNOWN.tokenize(ids).starts.tolist()
 
 
-def test_a_published_vocabulary_can_be_put_beside_them(tmp_path: Path) -> None:
+def test_published_vocabulary_can_be_used_as_subwords(tmp_path: Path) -> None:
     PLAIN.save(tmp_path)
     pieces = ["[PAD]", "[unused1]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "fox", "##es"]
     (tmp_path / SUBWORDS_FILE).write_bytes("\r\n".join(pieces).encode())
-    known = load_tokenizer(tmp_path).special_ids.output_vocabulary
-    assert known is not None
-    assert known.special_ids.mask == 5
-    assert known.pieces(known.tokenize(characters("a foxes fox")).tokens.ids.tolist()) == [
+    tokenizer = load_tokenizer(tmp_path).special_ids.output_vocabulary
+    assert tokenizer is not None
+    assert tokenizer.special_ids.mask == 5
+    assert tokenizer.pieces(tokenizer.tokenize(characters("a foxes fox")).tokens.ids.tolist()) == [
         "fox", "##es", "fox",
     ]  # fmt: skip
 
@@ -122,7 +122,7 @@ def test_a_published_vocabulary_can_be_put_beside_them(tmp_path: Path) -> None:
         (b"[PAD]\n\xff", r"subwords\.txt is not UTF-8"),
     ],
 )
-def test_a_damaged_file_is_one_clear_error(content: bytes, message: str, tmp_path: Path) -> None:
+def test_damaged_file_is_one_clear_error(content: bytes, message: str, tmp_path: Path) -> None:
     PLAIN.save(tmp_path)
     (tmp_path / SUBWORDS_FILE).write_bytes(content)
     with pytest.raises(ValueError, match=message):
@@ -134,7 +134,7 @@ def test_too_small_a_size_is_refused() -> None:
         train_tokenizer(TokenizerSpec(CodePointsWithSubwords(9), CANINE), [story()])
 
 
-def test_shards_hold_the_same_characters_and_another_tokenizer(tmp_path: Path) -> None:
+def test_shards_hold_equal_characters_but_another_tokenizer(tmp_path: Path) -> None:
     documents = [Document(line, "here") for line in story().split("\n")[:3]]
     ours = write_shards(documents, TOKENIZER, tmp_path / "ours")
     plain = write_shards(documents, PLAIN, tmp_path / "plain")

@@ -27,7 +27,7 @@ some = settings(max_examples=25)
 @pytest.mark.parametrize("name", NAMES)
 @some
 @given(text=TEXTS)
-def test_any_text_is_ids_of_the_vocabulary_with_marks_and_offsets(name: str, text: str):
+def test_any_text_gives_valid_ids_boundaries_and_offsets(name: str, text: str):
     tokenizer = learned(name)
     tokens = tokenizer.encode(text)
     assert tokens.boundaries.dtype == np.uint8
@@ -46,14 +46,14 @@ def test_any_text_is_ids_of_the_vocabulary_with_marks_and_offsets(name: str, tex
 @pytest.mark.parametrize("name", NAMES)
 @some
 @given(text=TEXTS)
-def test_no_text_writes_a_special_token(name: str, text: str):
+def test_no_text_produces_a_special_token(name: str, text: str):
     tokenizer = learned(name)
     special = set(tokenizer.encode(text).ids.tolist()) & tokenizer.special_ids.all_ids
     assert special <= {tokenizer.special_ids.unknown}
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_special_tokens_are_special_only_when_asked_for(name: str):
+def test_special_tokens_are_parsed_only_on_request(name: str):
     tokenizer = learned(name)
     frame, special = tokenizer.special_tokens, tokenizer.special_ids
     for name_of_it, i in ((frame.mask, special.mask), (frame.end, special.end)):
@@ -69,7 +69,7 @@ def test_special_tokens_are_special_only_when_asked_for(name: str):
         assert [i for i in ids.tolist() if i in special.all_ids] == list(special.sentinels[:2])
 
 
-def test_unknown_typed_in_a_text_is_text_where_it_can_be_spelled():
+def test_typed_unknown_token_is_spelled_if_possible():
     tokenizer = learned("unigram")
     assert tokenizer.special_ids.unknown not in tokenizer.encode("unk").ids
     typed = tokenizer.pieces(tokenizer.encode("<unk>").ids)
@@ -79,7 +79,7 @@ def test_unknown_typed_in_a_text_is_text_where_it_can_be_spelled():
 
 
 @pytest.mark.parametrize("name", list(SPECS))
-def test_another_frame_gives_new_ids_to_new_tokens_alone(name: str, tmp_path: Path):
+def test_other_frame_adds_ids_only_for_new_tokens(name: str, tmp_path: Path):
     tokenizer = learned(name)
     text, n = "The king _start_ 12 foxes.", tokenizer.vocab_size
     framed = tokenizer.with_special_tokens(TaskTokens().surround(tokenizer.special_tokens))
@@ -101,7 +101,7 @@ def test_another_frame_gives_new_ids_to_new_tokens_alone(name: str, tmp_path: Pa
 
 
 @pytest.mark.parametrize("name", ["wordpiece", "cased", "words"])
-def test_new_words_follow_and_are_read_as_one(name: str, tmp_path: Path):
+def test_added_words_follow_and_are_single_tokens(name: str, tmp_path: Path):
     tokenizer = learned(name)
     known, n = tokenizer.word_vocabulary(), tokenizer.vocab_size
     assert known
@@ -122,12 +122,12 @@ def test_new_words_follow_and_are_read_as_one(name: str, tmp_path: Path):
 
 
 @pytest.mark.parametrize("name", ["bytebpe", "unigram"])
-def test_pieces_of_no_words_are_told(name: str):
+def test_words_can_be_added_to_word_vocabularies_only(name: str):
     with pytest.raises(ValueError, match="only a word-level or WordPiece vocabulary"):
         learned(name).with_words(["fox"])
 
 
-def test_a_vocabulary_whose_ids_are_not_all_taken_has_no_room_for_new_ones():
+def test_vocabulary_with_unused_ids_refuses_new_words():
     backend = tokenizers.Tokenizer(
         tokenizers.models.WordLevel({"<unk>": 0, "a": 1, "b": 9}, unk_token="<unk>")
     )
@@ -139,7 +139,7 @@ def test_a_vocabulary_whose_ids_are_not_all_taken_has_no_room_for_new_ones():
 @pytest.mark.parametrize("name", LOSSLESS)
 @some
 @given(text=TEXTS)
-def test_bytes_give_the_text_back(name: str, text: str):
+def test_byte_level_decoding_restores_the_text(name: str, text: str):
     tokenizer = learned(name)
     assert tokenizer.decode(tokenizer.encode(text).ids) == text
 
@@ -147,7 +147,7 @@ def test_bytes_give_the_text_back(name: str, text: str):
 @pytest.mark.parametrize("name", NAMES)
 @some
 @given(texts=st.lists(TEXTS, max_size=4))
-def test_many_texts_are_encoded_as_each_alone(name: str, texts: list[str]):
+def test_batch_encoding_equals_single_encoding(name: str, texts: list[str]):
     tokenizer = learned(name)
     batch = tokenizer.encode_batch(texts)
     assert len(batch) == len(texts)
@@ -178,14 +178,14 @@ def begins(tokenizer: Tokenizer, text: str, mark: int) -> list[str]:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_sentences_and_paragraphs_are_marked(name: str):
+def test_sentence_and_paragraph_starts_are_marked(name: str):
     text = "The king saw her. My fox feared Mr. Grey!\nA stranger followed. \n\nHer brother forgot."
     assert begins(learned(name), text, SENTENCE_START) == ["T", "M", "A", "H"]
     assert begins(learned(name), text, PARAGRAPH_START) == ["T", "A", "H"]
 
 
 @pytest.mark.parametrize("name", ["wordpiece", "cased", "bytebpe", "bpe", "unigram", "bytes"])
-def test_words_are_marked(name: str):
+def test_word_starts_are_marked(name: str):
     assert begins(learned(name), "the xylophones remembered him", WORD_START) == [
         "t",
         "x",
@@ -195,18 +195,18 @@ def test_words_are_marked(name: str):
 
 
 @pytest.mark.parametrize("name", ["wordpiece", "bytebpe", "unigram", "bytes"])
-def test_a_special_token_that_is_meant_is_a_word(name: str):
+def test_parsed_special_token_is_a_word(name: str):
     tokenizer = learned(name)
     special = (
         tokenizer.special_tokens.mask or "<extra_id_0>" if name != "bytebpe" else "<|endoftext|>"
     )
     tokens = tokenizer.encode(f"the{special}king", allow_special=True)
-    place = [i for i, x in enumerate(tokens.ids.tolist()) if x in tokenizer.special_ids.all_ids]
-    assert len(place) == 1
-    assert tokens.boundaries[place[0]] == tokens.boundaries[place[0] + 1] == WORD_START
+    position = [i for i, x in enumerate(tokens.ids.tolist()) if x in tokenizer.special_ids.all_ids]
+    assert len(position) == 1
+    assert tokens.boundaries[position[0]] == tokens.boundaries[position[0] + 1] == WORD_START
 
 
-def test_punctuation_is_a_word_in_berts_way_alone():
+def test_punctuation_is_a_word_in_bert_style_only():
     text = "the king, he saw"
     assert begins(learned("wordpiece"), text, WORD_START) == ["t", "k", ",", "h", "s"]
     assert begins(learned("bytebpe"), text, WORD_START) == ["t", "k", "h", "s"]
@@ -214,7 +214,7 @@ def test_punctuation_is_a_word_in_berts_way_alone():
     assert begins(learned("unigram"), text, WORD_START) == ["t", "k", "h", "s"]
 
 
-def test_newlines_are_tokens_of_bytes_and_belong_to_what_is_before():
+def test_newlines_are_byte_tokens_of_the_preceding_word():
     tokenizer = learned("bytes")
     tokens = tokenizer.encode("ab\ncd")
     assert tokens.boundaries.tolist() == [7, 0, 1, 7, 0]
@@ -222,7 +222,7 @@ def test_newlines_are_tokens_of_bytes_and_belong_to_what_is_before():
     assert learned("wordpiece").encode("the\n\nking").boundaries.tolist() == [7, 7]
 
 
-def test_a_half_surrogate_is_refused():
+def test_lone_surrogate_is_refused():
     for name in ("wordpiece", "bytes"):
         with pytest.raises(ValueError, match=r"character 3 of the text is '\\ud800', half of"):
             learned(name).encode_batch(["fine", "abc\ud800"])
@@ -230,7 +230,7 @@ def test_a_half_surrogate_is_refused():
 
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("unit", ["a", "ab1", ".", "\n", "中", "\u0301", "x "])
-def test_time_grows_with_length_not_with_its_square(name: str, unit: str):
+def test_time_grows_linearly_with_length(name: str, unit: str):
     started = time.monotonic()
     learned(name).encode(unit * (100_000 // len(unit)))
     assert time.monotonic() - started < 10  # a square would be many minutes
@@ -251,7 +251,7 @@ def test_pieces_are_readable():
     assert all(piece.startswith("##") for piece in pieces[1:])
 
 
-def test_decoding_leaves_special_tokens_out_unless_asked():
+def test_decoding_skips_special_tokens_unless_requested():
     tokenizer = learned("wordpiece")
     ids = [
         *tokenizer.special_ids.prefix,
@@ -267,7 +267,7 @@ def test_decoding_leaves_special_tokens_out_unless_asked():
 
 @pytest.mark.parametrize("copied", [copy.deepcopy, lambda t: pickle.loads(pickle.dumps(t))])
 @pytest.mark.parametrize("name", ["wordpiece", "unigram"])
-def test_a_copy_for_another_process_keeps_typed_tokens_text(name: str, copied):
+def test_pickled_copy_still_treats_typed_special_tokens_as_text(name: str, copied):
     tokenizer = learned(name)
     other = copied(tokenizer)
     assert other.special_ids == tokenizer.special_ids
@@ -276,13 +276,13 @@ def test_a_copy_for_another_process_keeps_typed_tokens_text(name: str, copied):
     assert tokenizer.special_ids.end not in other.encode(text).ids
 
 
-def test_a_frame_must_be_in_the_vocabulary():
+def test_frame_must_be_in_the_vocabulary():
     backend = pipeline.wordpiece_pipeline({"[UNK]": 0, "[PAD]": 1}, "[UNK]", lowercase=True)
     with pytest.raises(ValueError, match=r"lacks the special token '\[CLS\]'"):
         Tokenizer(backend, BERT)
 
 
-def test_a_model_that_spells_a_special_token_is_made_not_to():
+def test_model_that_spells_a_special_token_is_corrected():
     # The word "[MASK]" is a piece, and the pre-tokenizer leaves it whole.
     vocab = {
         "[MASK]": 0,
@@ -316,7 +316,7 @@ def test_a_model_that_spells_a_special_token_is_made_not_to():
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_saving_and_loading_changes_nothing(name: str, tmp_path: Path):
+def test_save_and_load_round_trips(name: str, tmp_path: Path):
     tokenizer = learned(name)
     tokenizer.save(tmp_path / "new" / "folder", max_length=128)
     loaded = load_tokenizer(tmp_path / "new" / "folder")
@@ -338,7 +338,7 @@ def test_saving_and_loading_changes_nothing(name: str, tmp_path: Path):
 
 @pytest.mark.parametrize("name", SPECS)  # of code points, see test_code_points
 @pytest.mark.parametrize("with_model", [False, True])
-def test_transformers_gives_the_same_ids_with_special_tokens(
+def test_transformers_gives_equal_ids_with_special_tokens(
     name: str, with_model: bool, tmp_path: Path
 ):
     from transformers import AutoTokenizer
@@ -408,14 +408,14 @@ def opened_by_transformers(name: str, folders: pytest.TempPathFactory):
     return _opened[name]
 
 
-def test_sentinels_of_t5_fall_and_those_of_bytes_rise():
+def test_t5_sentinels_fall_and_byte_sentinels_rise():
     special = learned("unigram").special_ids
     assert special.sentinels == tuple(range(special.vocab_size - 1, special.vocab_size - 101, -1))
     assert learned("bytes").special_ids.sentinels[:2] == (259, 260)
     assert learned("unigram").special_tokens == T5
 
 
-def test_reading_leaves_no_truncation_or_padding(tmp_path: Path):
+def test_truncation_and_padding_of_the_file_are_ignored(tmp_path: Path):
     learned("wordpiece").save(tmp_path)
     state = json.loads((tmp_path / "tokenizer.json").read_text())
     state["truncation"] = {
@@ -432,7 +432,7 @@ def test_reading_leaves_no_truncation_or_padding(tmp_path: Path):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_another_tokenizer_may_read_the_sources(name: str):
+def test_sources_may_have_another_tokenizer(name: str):
     tokenizer, other = learned(name), learned(NAMES[0])
     assert tokenizer.input_tokenizer is tokenizer
     tokenizer.check_single_vocabulary("fill")
@@ -446,7 +446,7 @@ def test_another_tokenizer_may_read_the_sources(name: str):
             found.check_single_vocabulary("fill")
 
 
-def test_a_frame_may_say_that_texts_are_read_from_their_end(tmp_path: Path) -> None:
+def test_frame_may_declare_reversed_reading(tmp_path: Path) -> None:
     frame = replace(GPT2, backward=True)
     texts = ["The cat sat. It slept well.", "a dog"] * 40
     forward = train_tokenizer(TokenizerSpec(ByteBPE(300), GPT2), texts)
@@ -458,7 +458,7 @@ def test_a_frame_may_say_that_texts_are_read_from_their_end(tmp_path: Path) -> N
         assert one.encode_ids_batch(texts[:1])[0].tolist() == ids[::-1].tolist()
         assert one.offsets(texts[0]) == forward.offsets(texts[0])[::-1]
         assert one.decode(one.encode(texts[0]).ids) == texts[0]
-    begins = [i for i, m in enumerate(backward.encode(texts[0]).boundaries) if m & SENTENCE_START]
-    assert len(begins) == 2
+    starts = [i for i, m in enumerate(backward.encode(texts[0]).boundaries) if m & SENTENCE_START]
+    assert len(starts) == 2
     with pytest.raises(ValueError, match="reads texts backward"):
         backward.check_reads_forward("it")

@@ -61,7 +61,7 @@ GPT1 = SpecialTokens(pad="<unk>", start="<unk>", unknown="<unk>")
         ("openai-gpt", GPT1, 40478),
     ],
 )
-def test_published_vocabularies_give_the_published_ids(
+def test_published_vocabularies_give_published_ids(
     name: str, frame: SpecialTokens, size: int, tmp_path: Path
 ):
     folder = roberta(tmp_path) if name == "roberta-base" else PUBLISHED / name
@@ -74,7 +74,7 @@ def test_published_vocabularies_give_the_published_ids(
 
 
 @needs_published
-def test_published_roles_have_the_published_ids(tmp_path: Path):
+def test_published_roles_have_published_ids(tmp_path: Path):
     bert = load_tokenizer(PUBLISHED / "bert-base-uncased").special_ids
     assert (bert.pad, bert.unknown, bert.start, bert.end, bert.mask) == (0, 100, 101, 102, 103)
     robert = load_tokenizer(roberta(tmp_path)).special_ids
@@ -87,7 +87,7 @@ def test_published_roles_have_the_published_ids(tmp_path: Path):
 
 @needs_published
 @pytest.mark.parametrize("name", ["bert-base-uncased", "bert-base-cased", "gpt2", "openai-gpt"])
-def test_published_vocabularies_agree_with_transformers(name: str):
+def test_published_vocabularies_equal_transformers(name: str):
     import transformers
 
     theirs: Any = {
@@ -105,7 +105,7 @@ def test_published_vocabularies_agree_with_transformers(name: str):
 
 
 @needs_published
-def test_a_saved_published_tokenizer_opens_in_transformers(tmp_path: Path):
+def test_saved_published_tokenizer_opens_in_transformers(tmp_path: Path):
     from transformers import AutoTokenizer
 
     load_tokenizer(PUBLISHED / "t5-base").save(tmp_path)
@@ -141,7 +141,7 @@ def write(folder: Path, backend: tokenizers.Tokenizer, **files: dict[str, Any]) 
     return folder
 
 
-def test_a_llama_folder_begins_texts_and_pads_with_what_ends_them(tmp_path: Path):
+def test_llama_folder_has_start_token_and_pads_with_end(tmp_path: Path):
     bos, eos = "<|begin_of_text|>", "<|end_of_text|>"
     template = (f"{bos} $A", f"{bos} $A {bos} $B")
     folder = write(
@@ -157,7 +157,7 @@ def test_a_llama_folder_begins_texts_and_pads_with_what_ends_them(tmp_path: Path
     assert tokenizer.encode("the <|reserved_0|>").ids.max() < 258
 
 
-def test_what_stands_around_texts_is_what_tokenizer_json_says(tmp_path: Path):
+def test_frame_is_that_of_tokenizer_json(tmp_path: Path):
     """As in transformers 5, which does not read add_bos_token where that file is."""
     template = ("<s> $A", "<s> $A <s> $B")
     backend = byte_level("<s>", "</s>", template=template)
@@ -167,7 +167,7 @@ def test_what_stands_around_texts_is_what_tokenizer_json_says(tmp_path: Path):
     assert (frame.prefix, frame.separator, frame.suffix) == (("<s>",), ("<s>",), ())
 
 
-def test_an_encoder_decoder_starts_with_what_its_config_says(tmp_path: Path):
+def test_encoder_decoder_start_is_that_of_its_config(tmp_path: Path):
     template = ("<s> $A </s>", "<s> $A </s> </s> $B </s>")
     backend = byte_level("<s>", "</s>", "<pad>", "<mask>", "<unk>", template=template)
     write(tmp_path, backend, config={"model_type": "bart", "decoder_start_token_id": 259})
@@ -177,7 +177,7 @@ def test_an_encoder_decoder_starts_with_what_its_config_says(tmp_path: Path):
     assert (tokenizer.special_tokens.mask, tokenizer.special_tokens.pad) == ("<mask>", "<pad>")
 
 
-def test_a_decoder_without_a_token_to_start_takes_the_one_that_ends(tmp_path: Path):
+def test_decoder_without_start_token_uses_end(tmp_path: Path):
     roles = {"eos_token": "<|endoftext|>", "pad_token": "<pad>", "bos_token": None}
     write(tmp_path, byte_level("<|endoftext|>", "<pad>"), special_tokens_map=roles)
     frame = load_tokenizer(tmp_path).special_tokens
@@ -191,7 +191,7 @@ def test_xlnet_ends_texts_with_two_tokens(tmp_path: Path):
     assert (frame.prefix, frame.separator, frame.suffix) == ((), ("<sep>",), ("<sep>", "<cls>"))
 
 
-def test_a_declared_token_is_special_even_if_the_file_does_not_say_so(tmp_path: Path):
+def test_declared_token_is_special_even_if_unmarked_in_the_file(tmp_path: Path):
     backend = byte_level("<s>")
     backend.add_tokens(["<fill>"])
     write(tmp_path, backend, tokenizer_config={"mask_token": "<fill>", "eos_token": "<s>"})
@@ -201,13 +201,13 @@ def test_a_declared_token_is_special_even_if_the_file_does_not_say_so(tmp_path: 
     assert 259 in tokenizer.encode("a <fill> b", allow_special=True).ids
 
 
-def test_without_any_special_token_nothing_can_be_told(tmp_path: Path):
+def test_file_without_special_tokens_is_refused(tmp_path: Path):
     write(tmp_path, byte_level())
     with pytest.raises(ValueError, match=r"tokenizer.json: no special tokens are known"):
         load_tokenizer(tmp_path)
 
 
-def test_different_surroundings_of_one_and_two_texts_are_refused(tmp_path: Path):
+def test_different_frames_of_single_and_pair_are_refused(tmp_path: Path):
     write(tmp_path, byte_level("<s>", "</s>", template=("<s> $A", "$A </s> $B")))
     with pytest.raises(ValueError, match=r"the special tokens around one text and around"):
         load_tokenizer(tmp_path)
@@ -218,7 +218,7 @@ def test_different_surroundings_of_one_and_two_texts_are_refused(tmp_path: Path)
 BERT_LINES = ["[PAD]", "[unused0]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "the", "fox", "##es", "é"]
 
 
-def test_vocab_txt_takes_capitals_as_its_config_says(tmp_path: Path):
+def test_vocab_txt_casing_is_that_of_its_config(tmp_path: Path):
     (tmp_path / "vocab.txt").write_text("\n".join([*BERT_LINES, "The", "e"]) + "\n", "utf-8")
     (tmp_path / "tokenizer_config.json").write_text('{"do_lower_case": true}')
     assert load_tokenizer(tmp_path).encode("The é").ids.tolist() == [6, 11]
@@ -231,7 +231,7 @@ def test_vocab_txt_takes_capitals_as_its_config_says(tmp_path: Path):
 
 
 @pytest.mark.parametrize(("more", "lowered"), [("a", True), ("A", False)])
-def test_vocab_txt_alone_is_guessed_and_said(
+def test_bare_vocab_txt_guesses_casing_with_a_note(
     more: str, lowered: bool, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ):
     (tmp_path / "vocab.txt").write_text("\r\n".join([*BERT_LINES, more]), "utf-8", newline="")
@@ -279,7 +279,7 @@ def merged(folder: Path, vocab: list[str], merges: list[str], **config: Any) -> 
 BYTES = sorted(pre_tokenizers.ByteLevel.alphabet())
 
 
-def test_gpt2s_two_files(tmp_path: Path):
+def test_two_files_of_gpt2(tmp_path: Path):
     folder = merged(tmp_path, [*BYTES, "th", "the", "<|endoftext|>"], ["t h", "th e"])
     tokenizer = load_tokenizer(folder)
     assert tokenizer.special_tokens == GPT2
@@ -289,7 +289,7 @@ def test_gpt2s_two_files(tmp_path: Path):
     assert tokenizer.pieces(tokenizer.encode("to").ids) == [" t", "o"]
 
 
-def test_robertas_two_files(tmp_path: Path):
+def test_two_files_of_roberta(tmp_path: Path):
     vocab = ["<s>", "<pad>", "</s>", "<unk>", *BYTES, "<mask>"]
     tokenizer = load_tokenizer(merged(tmp_path, vocab, [], tokenizer_class="RobertaTokenizer"))
     assert tokenizer.special_tokens == ROBERTA
@@ -301,7 +301,7 @@ def test_robertas_two_files(tmp_path: Path):
     assert tokenizer.pieces(typed.ids) == ["a", "<mask>", "."]
 
 
-def test_the_original_gpts_two_files(tmp_path: Path):
+def test_two_files_of_gpt1(tmp_path: Path):
     vocab = ["<unk>", *"abc", "a</w>", "b</w>", "c</w>", "ab", "abc</w>"]
     tokenizer = load_tokenizer(merged(tmp_path, vocab, ["a b", "ab c</w>"]))
     assert tokenizer.pieces(tokenizer.encode("ABC ab d").ids) == ["abc</w>", "a", "b</w>", "<unk>"]
@@ -312,7 +312,7 @@ def test_the_original_gpts_two_files(tmp_path: Path):
 # --- other layouts, and what is wrong -------------------------------------------------------------
 
 
-def test_a_folder_without_a_tokenizer_says_what_was_looked_for(tmp_path: Path):
+def test_folder_without_tokenizer_lists_the_files_sought(tmp_path: Path):
     (tmp_path / "config.json").write_text("{}")
     with pytest.raises(FileNotFoundError, match=r"tokenizer\.json, vocab\.txt, .* spiece\.model"):
         load_tokenizer(tmp_path)
@@ -386,7 +386,7 @@ def gpt2(folder: Path) -> None:
         (gpt2, "vocab.json", b'{"t": 1, "h": 1, "th": 2, "e": 3, "the": 4}', "have the same id"),
     ],
 )
-def test_damage_is_one_line_that_names_the_file(
+def test_damage_is_one_line_naming_the_file(
     make: Callable[[Path], None], file: str, content: bytes, message: str, tmp_path: Path
 ):
     make(tmp_path)
@@ -440,7 +440,7 @@ def edit(name: str, *path: Any, to: Any) -> Callable[[Path], None]:
         (edit("wordpiece", "added_tokens", 0, "id", to=77), r"'\[PAD\]' cannot have the id 77"),
     ],
 )
-def test_what_the_library_would_fail_with_later_is_refused_at_once(
+def test_later_library_failures_are_refused_at_load(
     make: Callable[[Path], None], message: str, tmp_path: Path
 ):
     make(tmp_path)
@@ -451,7 +451,7 @@ def test_what_the_library_would_fail_with_later_is_refused_at_once(
 @settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data(), value=st.sampled_from([None, 0, -1, 2**40, 1.5, "", "[MASK]", [], {}, [1]]))
 @pytest.mark.parametrize("name", ["wordpiece", "bpe", "unigram"])
-def test_any_change_is_a_tokenizer_or_a_clear_error(
+def test_any_change_gives_a_tokenizer_or_a_clear_error(
     name: str, data: st.DataObject, value: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr("os.fsync", lambda _: None)  # only for speed
@@ -463,21 +463,21 @@ def test_any_change_is_a_tokenizer_or_a_clear_error(
         path.append(data.draw(st.sampled_from(keys)))
         here = here[path[-1]]
     edit(name, *path, to=value)(tmp_path)
-    if said := refusal(lambda: load_tokenizer(tmp_path)):
-        assert str(tmp_path) in said or said.startswith("the vocabulary")
+    if output := refusal(lambda: load_tokenizer(tmp_path)):
+        assert str(tmp_path) in output or output.startswith("the vocabulary")
         return
     tokenizer = load_tokenizer(tmp_path)
     assert (tokenizer.encode("The old king é [MASK]\nx").ids < tokenizer.vocab_size).all()
 
 
-def test_words_cut_by_moses_are_not_read_as_the_original_gpts(tmp_path: Path):
+def test_moses_pre_tokenization_is_refused_as_gpt1(tmp_path: Path):
     special = ["<s>", "</s>", "<pad>", "<unk>", "<special0>", "<special1>"]
     folder = merged(tmp_path, [*special, "a</w>", "b</w>"], [])
     with pytest.raises(FileNotFoundError, match=r"vocab.json: Moses pre-tokenization"):
         load_tokenizer(folder)
 
 
-def test_ids_far_above_the_number_of_pieces_are_refused(tmp_path: Path):
+def test_sparse_ids_are_refused(tmp_path: Path):
     merged(tmp_path, [*BYTES, "<|endoftext|>"], [])
     vocab = json.loads((tmp_path / "vocab.json").read_text())
     (tmp_path / "vocab.json").write_text(json.dumps(vocab | {"<|endoftext|>": 10**9}))
@@ -485,14 +485,14 @@ def test_ids_far_above_the_number_of_pieces_are_refused(tmp_path: Path):
         load_tokenizer(tmp_path)
 
 
-def test_lost_merges_are_noticed(tmp_path: Path):
+def test_truncated_merges_are_detected(tmp_path: Path):
     pieces = [f"{a}{b}" for a in BYTES[:40] for b in BYTES[:40]]
     folder = merged(tmp_path, [*BYTES, *pieces, "<|endoftext|>"], ["! !"])
     with pytest.raises(ValueError, match=r"merges.txt seems truncated: 1600 pieces"):
         load_tokenizer(folder)
 
 
-def test_bytes_must_all_have_a_piece(tmp_path: Path):
+def test_byte_level_vocabulary_must_have_all_bytes(tmp_path: Path):
     with pytest.raises(ValueError, match=r"vocab.json is not byte-level: 255 of 256 bytes have no"):
         load_tokenizer(merged(tmp_path, ["a", "<|endoftext|>"], []))
 
@@ -506,7 +506,7 @@ def test_every_truncation_of_a_saved_file_is_an_error(tmp_path: Path):
             load_tokenizer(tmp_path)
 
 
-def test_a_file_that_pads_and_cuts_opens_as_one_that_does_not(tmp_path: Path) -> None:
+def test_padding_and_truncation_settings_are_ignored(tmp_path: Path) -> None:
     toy_models.tokenizer("bert").save(tmp_path)
     text = "the good cat runs very so blue"
     plain = load_tokenizer(tmp_path).encode(text).ids.tolist()

@@ -49,7 +49,7 @@ from unmask.tokenizers.vocabulary import (
 ONE = SpecialTokens(pad="<unk>", start="<unk>", unknown="<unk>")
 
 
-def test_bpe_of_jurafsky_and_martin():
+def test_bpe_equals_jurafsky_and_martin():
     """Speech and Language Processing, 3rd edition, byte-pair encoding: corpus, merges, new word."""
     corpus = "low " * 5 + "lowest " * 2 + "newer " * 6 + "wider " * 3 + "new " * 2
     spec = TokenizerSpec(
@@ -64,7 +64,7 @@ def test_bpe_of_jurafsky_and_martin():
     assert tokenizer.decode(tokenizer.encode("lower newer").ids) == "lower newer"
 
 
-def test_xlms_special_tokens_have_the_ids_of_its_released_vocabularies():
+def test_xlm_special_tokens_have_released_ids():
     tokenizer = train_tokenizer(
         TokenizerSpec(BPE(vocab_size=37), XLM), ["le chat mange la pomme du chat " * 3]
     )
@@ -75,17 +75,17 @@ def test_xlms_special_tokens_have_the_ids_of_its_released_vocabularies():
     assert tokenizer.pieces(tokenizer.encode("chat la").ids) == ["chat</w>", "la</w>"]
 
 
-def test_ties_fall_to_the_symbol_that_is_listed_first():
+def test_ties_go_to_the_first_listed_symbol():
     words = {"ab": 2, "cd": 2, "ba": 2}
     assert learn_merges(words, list("abcd"), 9)[0] == ["ab", "ba", "cd"]
     assert learn_merges(words, list("dcba"), 9)[0] == ["cd", "ba", "ab"]
 
 
-def test_a_pair_must_occur_twice():
+def test_pair_must_occur_twice():
     assert learn_merges({"abc": 1, "xbc": 1}, list("abcx"), 9)[0] == ["bc"]
 
 
-def test_merges_write_what_marks_the_inside_or_the_end_of_words():
+def test_merges_keep_continuation_and_end_of_word_markers():
     made, pairs = learn_merges({"aba": 3}, ["a", "b", "##a", "##b"], 2, prefix="##")
     assert (made, pairs[0]) == (["ab", "aba"], ("a", "##b"))
     made, pairs = learn_merges({"aba": 3}, ["a", "b", "a</w>"], 2, suffix="</w>")
@@ -99,9 +99,9 @@ def test_merges_write_what_marks_the_inside_or_the_end_of_words():
     ),
     order=st.permutations(list("abcé")),
 )
-def test_merging_is_what_the_definition_says(words: dict[str, int], order: list[str]):
+def test_merging_equals_definition(words: dict[str, int], order: list[str]):
     expected, cut = [], {word: list(word) for word in words}
-    place = {symbol: i for i, symbol in enumerate(order)}
+    position = {symbol: i for i, symbol in enumerate(order)}
     for _ in range(12):
         pairs: dict[tuple[str, str], int] = {}
         for word, symbols in cut.items():
@@ -109,11 +109,11 @@ def test_merging_is_what_the_definition_says(words: dict[str, int], order: list[
                 pairs[pair] = pairs.get(pair, 0) + words[word]
         if not pairs:
             break
-        pair = min(pairs, key=lambda p: (-pairs[p], place[p[0]], place[p[1]]))
+        pair = min(pairs, key=lambda p: (-pairs[p], position[p[0]], position[p[1]]))
         if pairs[pair] < 2:
             break
         expected.append(pair)
-        place.setdefault("".join(pair), len(place))
+        position.setdefault("".join(pair), len(position))
         for symbols in cut.values():
             i = 0
             while i < len(symbols) - 1:
@@ -124,7 +124,7 @@ def test_merging_is_what_the_definition_says(words: dict[str, int], order: list[
 
 
 @pytest.mark.parametrize("name", SPECS)
-def test_ids_begin_with_the_special_tokens_then_single_characters(name: str):
+def test_ids_are_special_tokens_then_characters_then_pieces(name: str):
     tokenizer = learned(name)
     special = tokenizer.special_ids
     n = len(special.all_ids) - len(special.sentinels)
@@ -137,21 +137,21 @@ def test_ids_begin_with_the_special_tokens_then_single_characters(name: str):
     assert tokenizer.vocab_size - len(special.sentinels) <= size
 
 
-def test_pieces_with_spaces_know_every_text_and_part_digits():
+def test_pieces_with_spaces_cover_any_text_and_split_digits():
     tokenizer = learned("pieces")
     assert tokenizer.pieces(range(3, 259)) == [f"<0x{i:02X}>" for i in range(256)]
     for text in ("the  old king", "a 中 b", "12 quiet houses, 2024", " x\n"):
         ids = tokenizer.encode(text).ids
         assert tokenizer.special_ids.unknown not in ids
         assert tokenizer.decode(ids) == text
-    said = tokenizer.pieces(tokenizer.encode("in 1212").ids)
-    assert said[-4:] == ["1", "2", "1", "2"]
+    result = tokenizer.pieces(tokenizer.encode("in 1212").ids)
+    assert result[-4:] == ["1", "2", "1", "2"]
     rare = tokenizer.encode("中").ids.tolist()
     assert rare[-3:] == [3 + byte for byte in "中".encode()]
 
 
 @pytest.mark.parametrize("name", SPECS)
-def test_frequent_words_become_few_tokens(name: str):
+def test_frequent_words_are_few_tokens(name: str):
     tokenizer = learned(name)
     unknown = tokenizer.special_ids.unknown
     assert (tokenizer.encode(story()).ids != unknown).all() or tokenizer.special_tokens == GPT2
@@ -171,7 +171,7 @@ for name, spec in SPECS.items():
 """
 
 
-def test_the_same_text_gives_the_same_files_in_any_process_and_on_any_threads(tmp_path: Path):
+def test_training_is_deterministic_across_processes_and_threads(tmp_path: Path):
     for name, spec in SPECS.items():
         train_tokenizer(spec, story().split("\n")).save(tmp_path / name)
     here = {
@@ -180,7 +180,7 @@ def test_the_same_text_gives_the_same_files_in_any_process_and_on_any_threads(tm
     }
     paths = os.pathsep.join([str(Path(__file__).parent), str(Path(__file__).parents[2])])
     for i, threads in enumerate(("1", "4")):
-        said = subprocess.run(
+        process = subprocess.run(
             [sys.executable, "-c", LEARN, str(tmp_path / str(i))],
             env={
                 **os.environ, "PYTHONPATH": paths, "RAYON_NUM_THREADS": threads,
@@ -188,11 +188,11 @@ def test_the_same_text_gives_the_same_files_in_any_process_and_on_any_threads(tm
             },
             capture_output=True, text=True, check=True,
         )  # fmt: skip
-        assert dict(line.split() for line in said.stdout.splitlines()) == here
+        assert dict(line.split() for line in process.stdout.splitlines()) == here
 
 
 @pytest.mark.parametrize("name", SPECS)
-def test_how_the_text_is_cut_into_documents_does_not_matter(name: str, tmp_path: Path):
+def test_document_boundaries_do_not_matter(name: str, tmp_path: Path):
     train_tokenizer(SPECS[name], (line + "\n" for line in story().split("\n"))).save(tmp_path)
     learned(name).save(tmp_path / "whole")
     model = json.loads((tmp_path / "tokenizer.json").read_text())["model"]
@@ -204,16 +204,16 @@ def test_how_the_text_is_cut_into_documents_does_not_matter(name: str, tmp_path:
 
 
 @pytest.mark.parametrize("name", [n for n in SPECS if n not in ("bytes", "signs")])
-def test_too_little_text_gives_a_smaller_vocabulary_and_says_so(
+def test_too_little_text_gives_a_smaller_vocabulary_with_a_note(
     name: str, caplog: pytest.LogCaptureFixture
 ):
     spec = SPECS[name]  # of words that are left out where they are rare it is no news
     with caplog.at_level(logging.WARNING):
         tokenizer = train_tokenizer(spec, ["the fox saw the fox"])
     size = tokenizer.vocab_size - len(tokenizer.special_ids.sentinels)
-    wanted = spec.vocabulary.vocab_size
-    assert size < wanted
-    assert f"only for a vocabulary of {size}, not of {wanted}" in caplog.text
+    expected = spec.vocabulary.vocab_size
+    assert size < expected
+    assert f"only for a vocabulary of {size}, not of {expected}" in caplog.text
 
 
 @pytest.mark.parametrize("name", [n for n in SPECS if n != "bytes"])
@@ -251,12 +251,12 @@ def test_no_text_is_an_error(name: str, texts: list[str]):
         ),
     ],
 )
-def test_what_cannot_be_is_refused(spec: TokenizerSpec, message: str):
+def test_impossible_specs_are_refused(spec: TokenizerSpec, message: str):
     with pytest.raises(ValueError, match=message):
         train_tokenizer(spec, [story()])
 
 
-def test_the_smallest_size_that_is_named_works():
+def test_smallest_named_size_works():
     with pytest.raises(ValueError, match="ask for") as error:
         train_tokenizer(TokenizerSpec(WordPiece(20), BERT), [story()])
     least = int(str(error.value).split("ask for ")[1].split()[0])
@@ -264,7 +264,7 @@ def test_the_smallest_size_that_is_named_works():
 
 
 @pytest.mark.parametrize("name", SPECS)
-def test_special_names_in_the_text_are_not_learned(name: str):
+def test_special_token_names_in_text_are_not_learned(name: str):
     special = ("[MASK]", "</s>", "<|endoftext|>", "<unk>", "[UNK]", "<pad>")
     text = "".join(f"a{x}b c{x}d {x} {x}e " for x in special) * 50 + story(40)
     tokenizer = train_tokenizer(SPECS[name], [text])
@@ -272,13 +272,13 @@ def test_special_names_in_the_text_are_not_learned(name: str):
     assert written <= {tokenizer.special_ids.unknown}
 
 
-def test_half_a_surrogate_is_refused():
+def test_lone_surrogate_is_refused():
     for kind in (WordPiece(300), CharacterLevel(30)):
         with pytest.raises(ValueError, match="half of a surrogate pair"):
             train_tokenizer(TokenizerSpec(kind, BERT), ["fine", "b\ud800d"])
 
 
-def test_bytes_read_no_text():
+def test_byte_vocabulary_reads_no_text():
     def texts():
         raise AssertionError("are not trained")
         yield ""
@@ -286,7 +286,7 @@ def test_bytes_read_no_text():
     assert train_tokenizer(TokenizerSpec(ByteLevel(), T5), texts()).vocab_size == 3 + 256 + 100
 
 
-def test_the_rarest_characters_are_unknown():
+def test_rarest_characters_are_unknown():
     text = "the king " * 4000 + "中 ж"
     for kind in (WordPiece(60), BPE(vocab_size=60), Unigram(60)):
         tokenizer = train_tokenizer(TokenizerSpec(kind, BERT), [text])
@@ -296,7 +296,7 @@ def test_the_rarest_characters_are_unknown():
     assert tokenizer.special_ids.unknown not in tokenizer.encode("the 中 king").ids
 
 
-def test_memory_is_bounded_by_forgetting_the_rarest_words(monkeypatch: pytest.MonkeyPatch):
+def test_memory_is_bounded_by_dropping_rarest_words(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(count, "MAX_COUNTED_WORDS", 50)
     monkeypatch.setattr(count, "_MAX_COUNTED_CHUNKS", 30)
     rare = [f"w{i}" for i in range(1000)]
@@ -329,9 +329,9 @@ def test_specs_are_plain_data(name: str):
 @settings(max_examples=25)
 @given(texts=st.lists(st.text(max_size=30), min_size=1, max_size=4))
 @pytest.mark.parametrize("name", SPECS)
-def test_any_text_can_be_learned_from_or_is_refused_clearly(name: str, texts: list[str]):
-    if said := refusal(lambda: train_tokenizer(SPECS[name], texts)):
-        assert said.startswith(("there is no text", "a vocabulary of"))
+def test_any_text_is_learned_from_or_refused_clearly(name: str, texts: list[str]):
+    if output := refusal(lambda: train_tokenizer(SPECS[name], texts)):
+        assert output.startswith(("there is no text", "a vocabulary of"))
         return
     tokenizer = train_tokenizer(SPECS[name], texts)
     for text in texts:
@@ -344,7 +344,7 @@ def test_any_text_can_be_learned_from_or_is_refused_clearly(name: str, texts: li
     )
 
 
-def test_words_may_be_lower_cased_apart_from_signs_and_not_too_rare() -> None:
+def test_words_may_be_lower_cased_with_minimum_count() -> None:
     texts = [
         "The dog's bone, \u2018don\u2019t\u2019! A DOG\u0027S house, e\u0301t\u00e9.",
         "\u00c9T\u00c9 3.5, the end",
@@ -365,7 +365,7 @@ def test_words_may_be_lower_cased_apart_from_signs_and_not_too_rare() -> None:
         WordLevel(min_count=0)
 
 
-def test_a_vocabulary_is_named_by_a_word_and_a_size() -> None:
+def test_vocabulary_is_parsed_from_kind_and_size() -> None:
     assert parse_vocabulary("words") == WordLevel()
     assert parse_vocabulary("unigram:8000") == Unigram(8000)
     assert parse_vocabulary("bytes") == ByteLevel()
@@ -373,7 +373,7 @@ def test_a_vocabulary_is_named_by_a_word_and_a_size() -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "message"),
+    ("output", "message"),
     [
         ("word", "vocabulary must be one of wordpiece, .*words, bytes, got 'word'"),
         ("words:", "or name:size, as words:500, got 'words:'"),
@@ -382,15 +382,15 @@ def test_a_vocabulary_is_named_by_a_word_and_a_size() -> None:
         ("bytes:300", "vocabulary bytes has no size"),
     ],
 )
-def test_a_vocabulary_that_is_none_is_refused(said: str, message: str) -> None:
+def test_malformed_vocabulary_is_refused(output: str, message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        parse_vocabulary(said)
+        parse_vocabulary(output)
 
 
 @pytest.mark.parametrize(
     "kind", [WordPiece(300), BPE(vocab_size=300), Unigram(300), SentencePieceBPE(300 + 256)]
 )
-def test_more_characters_than_a_vocabulary_has_room_for(kind: Any):
+def test_too_many_characters_are_refused_with_a_coverage_that_works(kind: Any):
     """The message names a coverage with which the vocabulary can be learned."""
     frame = LLAMA if isinstance(kind, SentencePieceBPE) else BERT
     text = "the old king saw a fox " * 60 + " ".join(map(chr, range(0x4E00, 0x4E00 + 900)))
@@ -410,12 +410,12 @@ def test_more_characters_than_a_vocabulary_has_room_for(kind: Any):
 
 @pytest.mark.parametrize("kind", [WordPiece, ByteBPE, Unigram, WordLevel, CharacterLevel])
 @pytest.mark.parametrize("size", [0, -1, 10**9])
-def test_a_size_is_within_limits_before_anything_is_read(kind: Any, size: int):
+def test_size_limits_are_checked_before_reading(kind: Any, size: int):
     with pytest.raises(ValueError, match="size of a vocabulary must be from 1 to 16,777,216"):
         TokenizerSpec(kind(size), WORD_LEVEL)
 
 
 @pytest.mark.parametrize("coverage", [0.0, -0.5, 1.1, float("nan")])
-def test_a_coverage_is_a_share(coverage: float):
+def test_coverage_must_be_a_share(coverage: float):
     with pytest.raises(ValueError, match="character_coverage must be above 0 and at most 1"):
         TokenizerSpec(Unigram(500, character_coverage=coverage), T5)

@@ -83,7 +83,7 @@ def train(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
 
 
 @pytest.mark.parametrize("name", KINDS)
-def test_pieces_scores_and_roles_are_read(name: str, train: Callable[..., Path]):
+def test_pieces_scores_and_types_equal_reference(name: str, train: Callable[..., Path]):
     path = train(name)
     model, theirs = (
         parse_sentencepiece(path.read_bytes()),
@@ -135,7 +135,7 @@ _TEXTS = st.one_of(
 @settings(max_examples=60)
 @given(text=_TEXTS)
 @pytest.mark.parametrize("name", KINDS)
-def test_ids_are_the_reference_librarys(name: str, text: str, train: Callable[..., Path]):
+def test_ids_equal_reference(name: str, text: str, train: Callable[..., Path]):
     ours, theirs = both(train(name))
     ids = ours.encode(text).ids.tolist()
     if not ids:  # of a text whose characters all vanish, a space may be left
@@ -147,7 +147,7 @@ def test_ids_are_the_reference_librarys(name: str, text: str, train: Callable[..
 
 
 @pytest.mark.parametrize("name", KINDS)
-def test_words_begin_at_spaces(name: str, train: Callable[..., Path]):
+def test_words_start_at_spaces(name: str, train: Callable[..., Path]):
     ours, _ = both(train(name))
     text = "the old king saw"
     marks = ours.encode(text).boundaries.tolist()
@@ -155,7 +155,7 @@ def test_words_begin_at_spaces(name: str, train: Callable[..., Path]):
 
 
 @pytest.mark.skipif(not (SHARED / "checkpoints" / "stories260K").is_dir(), reason="no such file")
-def test_a_published_llama_file():
+def test_published_llama_file_is_read():
     path = SHARED / "checkpoints" / "stories260K" / "tok512.model"
     ours, theirs = both(path)
     for text in ("Once upon a time, there was a little girl named Lily.", "é中\n\n  x", story(8)):
@@ -187,7 +187,7 @@ def place(path: Path, folder: Path, name: str, **config: Any) -> Path:
         )),
     ],
 )  # fmt: skip
-def test_a_family_is_known_by_its_special_tokens(
+def test_family_is_recognized_by_its_special_tokens(
     family: str, frame: SpecialTokens, train: Callable[..., Path], tmp_path: Path
 ):
     folder = place(train(family), tmp_path, "spiece.model")
@@ -201,9 +201,7 @@ def test_a_family_is_known_by_its_special_tokens(
 
 
 @pytest.mark.parametrize("family", ["T5", "Albert", "XLNet", "Llama", "XLMRoberta"])
-def test_a_family_does_what_transformers_does(
-    family: str, train: Callable[..., Path], tmp_path: Path
-):
+def test_families_equal_transformers(family: str, train: Callable[..., Path], tmp_path: Path):
     import transformers
 
     names = {"Llama": "tokenizer.model", "XLMRoberta": "sentencepiece.bpe.model"}
@@ -228,9 +226,7 @@ def test_a_family_does_what_transformers_does(
     assert ours.vocab_size == len(theirs)
 
 
-def test_config_says_how_texts_begin_and_end_and_how_many_sentinels(
-    train: Callable[..., Path], tmp_path: Path
-):
+def test_config_sets_frame_and_number_of_sentinels(train: Callable[..., Path], tmp_path: Path):
     folder = place(train("T5"), tmp_path, "spiece.model", extra_ids=7)
     assert load_tokenizer(folder).special_tokens.n_sentinels == 7
     place(train("Llama"), tmp_path, "spiece.model", add_bos_token=False, add_eos_token=True)
@@ -238,7 +234,7 @@ def test_config_says_how_texts_begin_and_end_and_how_many_sentinels(
     assert (frame.prefix, frame.separator, frame.suffix) == ((), ("</s>",), ("</s>",))
 
 
-def test_sentinels_of_mt5_are_in_its_file(train: Callable[..., Path], tmp_path: Path):
+def test_mt5_sentinels_are_in_its_file(train: Callable[..., Path], tmp_path: Path):
     """As in the published one (`mc4.250000.100extra`), of which this is a small likeness."""
     folder = place(
         train("MT5"), tmp_path, "spiece.model", tokenizer_class="T5Tokenizer", extra_ids=0
@@ -256,9 +252,7 @@ def test_sentinels_of_mt5_are_in_its_file(train: Callable[..., Path], tmp_path: 
     assert load_tokenizer(tmp_path / "saved").special_ids == tokenizer.special_ids
 
 
-def test_letters_are_lowered_and_accents_taken_as_config_says(
-    train: Callable[..., Path], tmp_path: Path
-):
+def test_config_sets_lower_casing_and_accents(train: Callable[..., Path], tmp_path: Path):
     folder = place(train("Albert"), tmp_path, "spiece.model")
     assert load_tokenizer(folder).encode("THÉ").ids.tolist() == (
         load_tokenizer(folder).encode("the").ids.tolist()
@@ -272,7 +266,7 @@ def test_letters_are_lowered_and_accents_taken_as_config_says(
 
 
 @pytest.mark.parametrize("n", ["7", -1, 10**9, True])
-def test_a_number_of_sentinels_must_be_one(n: Any, train: Callable[..., Path], tmp_path: Path):
+def test_number_of_sentinels_is_validated(n: Any, train: Callable[..., Path], tmp_path: Path):
     folder = place(train("T5"), tmp_path, "spiece.model", extra_ids=n)
     with pytest.raises(
         ValueError, match=r"spiece.model .* extra_ids must be a number up to 100000"
@@ -280,7 +274,7 @@ def test_a_number_of_sentinels_must_be_one(n: Any, train: Callable[..., Path], t
         load_tokenizer(folder)
 
 
-def test_a_beginning_without_a_space_is_refused(train: Callable[..., Path], tmp_path: Path):
+def test_missing_prefix_space_is_refused(train: Callable[..., Path], tmp_path: Path):
     says = '{"tokenizer_class": "LlamaTokenizer", "add_prefix_space": false}'
     (tmp_path / "tokenizer.model").write_bytes(train("llama").read_bytes())
     (tmp_path / "tokenizer_config.json").write_text(says)
@@ -290,7 +284,7 @@ def test_a_beginning_without_a_space_is_refused(train: Callable[..., Path], tmp_
         load_tokenizer(tmp_path)
 
 
-def test_model_type_of_config_tells_the_family(train: Callable[..., Path], tmp_path: Path):
+def test_model_type_determines_the_family(train: Callable[..., Path], tmp_path: Path):
     folder = place(train("XLMRoberta"), tmp_path, "sentencepiece.bpe.model")
     with pytest.raises(
         ValueError, match=r"special tokens \(</s>, <s>\) do not identify its family"
@@ -303,7 +297,7 @@ def test_model_type_of_config_tells_the_family(train: Callable[..., Path], tmp_p
         load_tokenizer(folder)
 
 
-def test_ids_of_another_file_are_refused_but_where_the_family_is_known(
+def test_remapped_ids_are_refused_unless_the_family_is_known(
     train: Callable[..., Path], tmp_path: Path
 ):
     folder = place(train("Llama"), tmp_path, "sp.model")
@@ -318,7 +312,7 @@ def test_ids_of_another_file_are_refused_but_where_the_family_is_known(
     assert load_tokenizer(folder).special_tokens == ROBERTA
 
 
-def test_a_file_without_the_familys_tokens_is_refused(train: Callable[..., Path], tmp_path: Path):
+def test_file_without_tokens_of_the_family_is_refused(train: Callable[..., Path], tmp_path: Path):
     folder = place(train("T5"), tmp_path, "spiece.model", tokenizer_class="XLNetTokenizer")
     with pytest.raises(ValueError, match=r"spiece.model: the vocabulary lacks '<s>'"):
         load_tokenizer(folder)
@@ -350,7 +344,7 @@ def with_user_defined(folder: Path, algorithm: str, rules: str, spaces: bool) ->
 @pytest.mark.parametrize("spaces", [True, False])
 @pytest.mark.parametrize("rules", ["identity", "nmt_nfkc"])
 @pytest.mark.parametrize("algorithm", ["unigram", "bpe"])
-def test_user_defined_pieces_are_found_as_the_reference_library_finds_them(
+def test_user_defined_pieces_equal_reference(
     algorithm: str, rules: str, spaces: bool, parts: list[str], train: Callable[..., Path]
 ):
     ours, theirs = both(with_user_defined(train("unigram").parent, algorithm, rules, spaces))
@@ -362,7 +356,7 @@ def test_user_defined_pieces_are_found_as_the_reference_library_finds_them(
     assert theirs.piece_to_id("qqxyz") not in ours.special_ids.all_ids
 
 
-def test_user_defined_pieces_that_normalization_changes_are_refused(
+def test_user_defined_pieces_changed_by_normalization_are_refused(
     train: Callable[..., Path], tmp_path: Path
 ):
     reference.SentencePieceTrainer.train(
@@ -376,7 +370,7 @@ def test_user_defined_pieces_that_normalization_changes_are_refused(
 
 @pytest.mark.parametrize("name", KINDS)
 @pytest.mark.parametrize("text", ["▁", "the▁", "the ▁▁", "▁the", "the▁king", "the ▁ king"])
-def test_the_sign_of_a_space_in_a_text_is_one(name: str, text: str, train: Callable[..., Path]):
+def test_space_marker_in_text_is_a_space(name: str, text: str, train: Callable[..., Path]):
     ours, theirs = both(train(name))
     assert ours.encode(text).ids.tolist() == theirs.encode(text)
 
@@ -397,13 +391,15 @@ def test_every_truncation_is_an_error(name: str, train: Callable[..., Path], tmp
 
 @settings(max_examples=300)
 @given(data=st.binary(max_size=60))
-def test_any_bytes_are_a_model_or_a_clear_error(data: bytes):
+def test_any_bytes_give_a_model_or_a_clear_error(data: bytes):
     assert refusal(lambda: parse_sentencepiece(data)) != ""
 
 
 @settings(max_examples=100)
 @given(at=st.integers(0, 10**6), byte=st.integers(0, 255))
-def test_a_changed_byte_is_a_model_or_a_clear_error(at: int, byte: int, train: Callable[..., Path]):
+def test_changed_byte_gives_a_model_or_a_clear_error(
+    at: int, byte: int, train: Callable[..., Path]
+):
     data = bytearray(train("llama").read_bytes())
     data[at % len(data)] = byte
     assert refusal(lambda: pipeline.sentencepiece_pipeline(parse_sentencepiece(bytes(data)))) != ""
@@ -413,7 +409,7 @@ def field(number: int, payload: bytes) -> bytes:
     return bytes([number << 3 | 2, len(payload)]) + payload
 
 
-def test_what_cannot_be_done_is_refused():
+def test_unsupported_models_are_refused():
     piece, unknown = field(1, field(1, b"a")), field(1, field(1, b"?") + b"\x18\x02")
     empty = field(3, b"")
     with pytest.raises(ValueError, match="0 pieces have the type UNKNOWN"):

@@ -34,7 +34,7 @@ def cuts(word: str, score: dict[str, float]) -> list[tuple[str, ...]]:
     return found
 
 
-def laid_out(words: dict[str, int]):
+def build_lattice(words: dict[str, int]):
     """Return the lattice of words over all their frequent substrings, and these, spelled."""
     corpus = unigram._build_corpus(words)
     letters = np.unique(corpus.text)
@@ -49,8 +49,8 @@ def laid_out(words: dict[str, int]):
 
 @settings(max_examples=60)
 @given(words=WORDS, seed=st.integers(0, 99))
-def test_expected_counts_are_those_of_all_cuts(words: dict[str, int], seed: int):
-    corpus, trie, _, spelled = laid_out(words)
+def test_expected_counts_equal_enumeration(words: dict[str, int], seed: int):
+    corpus, trie, _, spelled = build_lattice(words)
     probability = np.random.default_rng(seed).uniform(0.01, 1, len(spelled))
     score = dict(zip(spelled, np.log(probability), strict=True))
     expected = dict.fromkeys(spelled, 0.0)
@@ -65,8 +65,8 @@ def test_expected_counts_are_those_of_all_cuts(words: dict[str, int], seed: int)
 
 @settings(max_examples=60)
 @given(words=WORDS, seed=st.integers(0, 99))
-def test_best_cuts_are_the_best_of_all_cuts(words: dict[str, int], seed: int):
-    corpus, trie, _, spelled = laid_out(words)
+def test_best_segmentation_equals_enumeration(words: dict[str, int], seed: int):
+    corpus, trie, _, spelled = build_lattice(words)
     probability = np.random.default_rng(seed).uniform(0.01, 1, len(spelled))
     score = dict(zip(spelled, np.log(probability), strict=True))
     found: list[list[str]] = [[] for _ in words]
@@ -84,7 +84,7 @@ def test_best_cuts_are_the_best_of_all_cuts(words: dict[str, int], seed: int):
 
 @settings(max_examples=60)
 @given(words=WORDS, size=st.integers(6, 30))
-def test_pieces_are_frequent_substrings_that_mix_nothing(words: dict[str, int], size: int):
+def test_pieces_are_frequent_substrings_of_one_character_class(words: dict[str, int], size: int):
     pieces = learn_unigram(words, size)
     spelled = [piece for piece, _ in pieces]
     assert len(set(spelled)) == len(spelled) <= size
@@ -99,7 +99,7 @@ def test_pieces_are_frequent_substrings_that_mix_nothing(words: dict[str, int], 
     )
 
 
-def test_letters_are_pieces_even_if_there_is_no_room():
+def test_characters_are_pieces_even_beyond_the_size():
     assert {piece for piece, _ in learn_unigram({"▁abc": 9, "▁abd": 3}, 2)} == set("▁abcd")
 
 
@@ -119,7 +119,7 @@ def bits(pieces: list[tuple[str, float]], text: str) -> float:
     return total / math.log(2)
 
 
-def test_pieces_are_no_worse_than_sentencepieces_own(tmp_path):
+def test_pieces_are_no_worse_than_sentencepiece(tmp_path):
     import sentencepiece
 
     words = " ".join(c for c in story(2000).lower().split() if c.isalpha())
@@ -136,14 +136,14 @@ def test_pieces_are_no_worse_than_sentencepieces_own(tmp_path):
     assert bits(ours, words) < 1.05 * bits(reference, words)
 
 
-def test_digamma_is_scipys():
+def test_digamma_equals_scipy():
     from scipy.special import digamma
 
     x = np.geomspace(0.5, 1e9, 200)
     np.testing.assert_allclose(unigram._digamma(x), digamma(x), rtol=0, atol=1e-8)
 
 
-def test_long_words_are_cut_and_only_the_most_frequent_read(monkeypatch: pytest.MonkeyPatch):
+def test_long_words_are_cut_and_only_frequent_ones_used(monkeypatch: pytest.MonkeyPatch):
     pieces = dict(learn_unigram({"▁" + "ab" * 500: 3}, 10))
     assert max(map(len, pieces)) <= unigram.MAX_PIECE_CHARACTERS
     monkeypatch.setattr(unigram, "MAX_TRAINING_CHARACTERS", 8)
@@ -151,8 +151,8 @@ def test_long_words_are_cut_and_only_the_most_frequent_read(monkeypatch: pytest.
     assert "z" not in pieces
 
 
-def test_a_word_too_improbable_for_a_number_teaches_nothing():
-    corpus, trie, _, spelled = laid_out({"ab" * 16: 2, "a": 1})
+def test_word_of_zero_probability_contributes_nothing():
+    corpus, trie, _, spelled = build_lattice({"ab" * 16: 2, "a": 1})
     tiny = np.full(len(spelled), 1e-200)
     expected = unigram._expectation(unigram._build_lattice(corpus, trie), tiny)
     assert np.isfinite(expected).all()

@@ -78,8 +78,8 @@ def story(n: int = 300, seed: int = 0) -> str:
     what = ["the gate", "a silver ring", "the long road", "his shadow", "12 quiet houses"]
 
     def sentence() -> str:
-        said = f"{draw.choice(who)} {draw.choice(did)} {draw.choice(what)}"
-        return said[0].upper() + said[1:] + draw.choice(".!?")
+        output = f"{draw.choice(who)} {draw.choice(did)} {draw.choice(what)}"
+        return output[0].upper() + output[1:] + draw.choice(".!?")
 
     return "\n".join(" ".join(sentence() for _ in range(draw.randint(2, 5))) for _ in range(n // 4))
 

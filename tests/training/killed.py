@@ -31,7 +31,7 @@ from unmask.training.run import TrainingRun
 STEPS, EVERY = 40, 3
 
 
-def begin(model: str, precision: str) -> tuple[TrainingRun, list[Batch]]:
+def start_run(model: str, precision: str) -> tuple[TrainingRun, list[Batch]]:
     """Begin a run of the toy, or of a small model of the catalogue, and what it is evaluated on."""
     changes = {
         "steps": STEPS, "precision": precision, "optimizer": Muon(),
@@ -43,7 +43,7 @@ def begin(model: str, precision: str) -> tuple[TrainingRun, list[Batch]]:
     return run, list(next(run.batches(None))[0])
 
 
-def live(folder: Path, precision: str, model: str) -> None:
+def run_to_the_end(folder: Path, precision: str, model: str) -> None:
     """One life: from the newest checkpoint, if there is one, to the end."""
     real = os.fsync
 
@@ -53,7 +53,7 @@ def live(folder: Path, precision: str, model: str) -> None:
 
     os.fsync = slowly
     with checkpoints.lock_run_folder(folder):
-        run, held_out = begin(model, precision)
+        run, held_out = start_run(model, precision)
         checkpoint, damaged = checkpoints.newest_checkpoint(folder)
         assert not damaged
         if checkpoint is not None:
@@ -68,13 +68,13 @@ def live(folder: Path, precision: str, model: str) -> None:
                     save_checkpoint(run, folder)
 
 
-def life(folder: Path, precision: str, model: str, enough: Callable[[], bool]) -> int:
+def run_until_killed(folder: Path, precision: str, model: str, enough: Callable[[], bool]) -> int:
     """Run one life and kill it when it is enough; return its exit status, negative if killed."""
     child = os.fork()
     if child == 0:
         status = 1
         try:
-            live(folder, precision, model)
+            run_to_the_end(folder, precision, model)
             status = 0
         finally:
             os._exit(status)
@@ -101,7 +101,7 @@ def after(seconds: float) -> Callable[[], bool]:
     return lambda: time.monotonic() > end
 
 
-def at_the_nth_write(folder: Path, n: int) -> Callable[[], bool]:
+def during_nth_write(folder: Path, n: int) -> Callable[[], bool]:
     """Right in the n-th writing of a checkpoint, what the last life left not counted."""
     seen, was = 0, True
 
@@ -121,20 +121,20 @@ def main(out: str, kills: str, seed: str, precision: str, model: str) -> None:
     straight.mkdir()
     killed.mkdir()
     started = time.monotonic()
-    assert life(straight, precision, model, lambda: False) == 0
+    assert run_until_killed(straight, precision, model, lambda: False) == 0
     whole = time.monotonic() - started
     random.seed(int(seed))
     died = half = 0
     for i in range(int(kills)):
         at_random = after(random.uniform(0, 1.5 / int(kills)) * whole)
-        in_writing = at_the_nth_write(killed, random.choice((1, 2)))
-        status = life(killed, precision, model, in_writing if i % 2 else at_random)
+        in_writing = during_nth_write(killed, random.choice((1, 2)))
+        status = run_until_killed(killed, precision, model, in_writing if i % 2 else at_random)
         assert status in (0, -signal.SIGKILL), status
         if status == 0:
             break
         died += 1
         half += writing(killed)
-    assert life(killed, precision, model, lambda: False) == 0
+    assert run_until_killed(killed, precision, model, lambda: False) == 0
     (Path(out) / "said.json").write_text(json.dumps({"died": died, "half": half}))
 
 

@@ -36,10 +36,10 @@ OF_ONE_TEXT: dict[str, ObjectiveSpec] = {
 
 @pytest.fixture(scope="module")
 def shards(tmp_path_factory: pytest.TempPathFactory) -> TokenShards:
-    return made(tmp_path_factory.mktemp("text"), "roberta-mini", {"text.txt": 60})
+    return prepare_shards(tmp_path_factory.mktemp("text"), "roberta-mini", {"text.txt": 60})
 
 
-def made(folder: Path, model: str, files: dict[str, int]) -> TokenShards:
+def prepare_shards(folder: Path, model: str, files: dict[str, int]) -> TokenShards:
     for name, n_documents in files.items():
         (folder / name).parent.mkdir(exist_ok=True)
         (folder / name).write_text(corpus(n_documents, seed=n_documents))
@@ -55,11 +55,11 @@ def read(part: CorpusRows, end: int) -> list[int]:
 
 
 def documents_read(part: CorpusRows) -> set[int]:
-    places = np.concatenate([np.arange(a, b) for a, b in part.row_spans])
-    return set(part.token_source.document_of(places).tolist())
+    positions = np.concatenate([np.arange(a, b) for a, b in part.row_spans])
+    return set(part.token_source.document_of(positions).tolist())
 
 
-def test_rows_have_all_text_once_and_training_and_held_out_text_apart(shards: TokenShards) -> None:
+def test_rows_cover_all_text_once_and_split_train_from_held_out(shards: TokenShards) -> None:
     data = build_training_data(shards, RECIPE, published.MASKED_LM, LENGTH)
     end = shards.tokenizer.special_ids.end
     assert end is not None
@@ -80,7 +80,7 @@ def test_rows_have_all_text_once_and_training_and_held_out_text_apart(shards: To
 
 
 @pytest.mark.parametrize("name", OF_ONE_TEXT)
-def test_separators_are_read_and_never_hidden_nor_asked(name: str, shards: TokenShards) -> None:
+def test_separators_are_inputs_but_never_masked(name: str, shards: TokenShards) -> None:
     data = build_training_data(shards, RECIPE, OF_ONE_TEXT[name], LENGTH)
     special, beside = shards.tokenizer.special_ids, set[int]()
     texts = (
@@ -101,7 +101,7 @@ def test_separators_are_read_and_never_hidden_nor_asked(name: str, shards: Token
     assert beside == {-1, 1}, "what is beside them is hidden"
 
 
-def test_all_of_a_row_sees_all_of_it(shards: TokenShards) -> None:
+def test_whole_row_attends_to_itself(shards: TokenShards) -> None:
     data = build_training_data(shards, RECIPE, published.MASKED_LM, LENGTH)
     special, several = shards.tokenizer.special_ids, 0
     for micro, _ in itertools.islice(data.make_loader(data.train_rows, DataCursor()), 20):
@@ -121,7 +121,7 @@ def batches(data: TrainingData, n: int, cursor: Any = None) -> list[Any]:
 
 
 @pytest.mark.parametrize(("packing", "workers"), [("bucket", 1), ("pack", 0)])
-def test_batches_are_the_same_for_any_workers_and_after_resuming(
+def test_batches_are_equal_for_any_workers_and_after_resuming(
     packing: Literal["bucket", "pack"], workers: int, shards: TokenShards
 ) -> None:
     recipe = replace(RECIPE, packing=packing)
@@ -137,8 +137,8 @@ def test_batches_are_the_same_for_any_workers_and_after_resuming(
     )
 
 
-def test_rows_do_not_go_from_one_source_to_another(tmp_path: Path) -> None:
-    shards = made(tmp_path, "roberta-mini", {"en/a.txt": 40, "fr/a.txt": 8})
+def test_rows_do_not_cross_sources(tmp_path: Path) -> None:
+    shards = prepare_shards(tmp_path, "roberta-mini", {"en/a.txt": 40, "fr/a.txt": 8})
     recipe = replace(RECIPE, sampling_exponent=0.3)
     data = build_training_data(shards, recipe, published.MASKED_LM, LENGTH)
     assert shards.sources_of_documents is not None
@@ -158,10 +158,10 @@ def test_rows_do_not_go_from_one_source_to_another(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("model", ["gpt2-mini", "t5-mini"])
-def test_where_documents_have_an_end_or_the_paper_joins_them_bare_nothing_is_put_between(
+def test_no_separator_is_added_where_documents_end_or_are_joined(
     model: str, tmp_path: Path
 ) -> None:
-    shards = made(tmp_path, model, {"text.txt": 20})
+    shards = prepare_shards(tmp_path, model, {"text.txt": 20})
     objective = MODELS[model].objective
     data = build_training_data(shards, replace(RECIPE, model=model), objective, LENGTH)
     ids = [
@@ -191,7 +191,7 @@ def test_where_documents_have_an_end_or_the_paper_joins_them_bare_nothing_is_put
         (ObjectiveMixture(((0.5, published.MASKED_LM), (0.5, published.BERT))), "next_sentence"),
     ],
 )
-def test_a_question_about_a_document_is_not_asked_of_several(
+def test_document_level_objectives_refuse_joined_rows(
     objective: ObjectiveSpec, asks: str, shards: TokenShards
 ) -> None:
     with pytest.raises(

@@ -20,12 +20,12 @@ TABLE = "backbone.tokens.weight"
 
 
 def lstm(**heads: LanguageModeling | SequenceClassification) -> Model:
-    card = MODELS["ulmfit-mini"]
-    a = replace(card.architecture, d_model=8, d_ff=16, vocab_size=32)
-    return replace(card, architecture=a).build(heads)
+    preset = MODELS["ulmfit-mini"]
+    a = replace(preset.architecture, d_model=8, d_ff=16, vocab_size=32)
+    return replace(preset, architecture=a).build(heads)
 
 
-def test_a_table_that_scores_are_tied_to_learns_with_the_head() -> None:
+def test_tied_embedding_is_grouped_with_the_head() -> None:
     spoken = parameters_by_layer_with_tied_output(lstm(language=LanguageModeling(bias=True)))
     assert [group[0].rpartition(".layers.")[2][:1] for group in spoken[:-1]] == ["0", "1", "2"]
     assert set(spoken[-1]) == {"heads.language.bias", TABLE}
@@ -39,7 +39,7 @@ def test_a_table_that_scores_are_tied_to_learns_with_the_head() -> None:
     assert len(parameters_by_layer(labelled)) == 5
 
 
-def test_four_groups_have_the_paper_s_rates_and_more_the_same_in_all() -> None:
+def test_four_groups_have_the_rates_of_the_paper() -> None:
     assert default_layerwise_lr_decay(4) == pytest.approx(1 / 2.6)
     assert default_layerwise_lr_decay(12) ** 12 == pytest.approx(default_layerwise_lr_decay(4) ** 4)
     groups = parameters_by_layer_with_tied_output(lstm(language=LanguageModeling(bias=True)))
@@ -49,6 +49,6 @@ def test_four_groups_have_the_paper_s_rates_and_more_the_same_in_all() -> None:
 
 
 @pytest.mark.parametrize("decay", [0.0, 1.5, -1.0])
-def test_a_decay_that_is_none_is_refused(decay: float) -> None:
+def test_invalid_decay_is_refused(decay: float) -> None:
     with pytest.raises(ValueError, match="layerwise_lr_decay must be above 0 and at most 1"):
         Recipe(model="ulmfit-mini", layerwise_lr_decay=decay)

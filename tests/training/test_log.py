@@ -35,7 +35,7 @@ def read(path):
     return [json.loads(text) for text in path.read_text().splitlines()]
 
 
-def test_sums_add_up_and_means_follow():
+def test_sums_add_up_and_give_means():
     a = LossSums({"masked": 6.0}, {"masked": 3}, {"masked": 1})
     b = LossSums(
         {"masked": 2.0, "pairs": 1.0}, {"masked": 1, "pairs": 2}, {"masked": 1, "pairs": 2}
@@ -47,14 +47,14 @@ def test_sums_add_up_and_means_follow():
     assert a + LossSums() == a == LossSums() + a
 
 
-def test_where_nothing_is_asked_the_loss_is_zero_and_there_is_no_accuracy():
+def test_no_targets_give_zero_loss_and_no_accuracy():
     sums = LossSums({"masked": 0.0}, {"masked": 0}, {"masked": 0})
     assert sums.loss == 0
     assert sums.accuracy == {}
     assert LossSums().loss == 0
 
 
-def test_a_logged_step_is_one_line_without_anything_of_this_machine(tmp_path):
+def test_logged_step_is_one_machine_independent_line(tmp_path):
     with TrainingLog(tmp_path) as log:
         log(report(1))
         log(report(2, sums_since_log=report().sums))
@@ -78,19 +78,19 @@ def test_timings_have_their_own_file(tmp_path):
     ) as log:
         log(report(1))
         log(report(2, sums_since_log=report().sums, seconds=1.5))
-    (said,) = read(tmp_path / "timing.jsonl")
-    assert said.pop("seconds") >= 0
-    assert said == {"step": 2, "tokens_per_second": 10.0, "matmul_share": 0.25, "memory_bytes": 7}
+    (result,) = read(tmp_path / "timing.jsonl")
+    assert result.pop("seconds") >= 0
+    assert result == {"step": 2, "tokens_per_second": 10.0, "matmul_share": 0.25, "memory_bytes": 7}
 
 
-def test_the_log_goes_on_where_it_ends(tmp_path):
+def test_existing_log_is_appended(tmp_path):
     for step in (1, 2):
         with TrainingLog(tmp_path) as log:
             log(report(step, sums_since_log=report().sums))
-    assert [said["step"] for said in read(tmp_path / "log.jsonl")] == [1, 2]
+    assert [result["step"] for result in read(tmp_path / "log.jsonl")] == [1, 2]
 
 
-def test_each_line_is_in_the_file_at_once(tmp_path):
+def test_each_line_is_flushed_immediately(tmp_path):
     log = TrainingLog(tmp_path)
     log(report(1, sums_since_log=report().sums))
     log.log_evaluation(1, {"masked_loss": 2.0})
@@ -98,25 +98,25 @@ def test_each_line_is_in_the_file_at_once(tmp_path):
     log.close()
 
 
-def test_numbers_that_are_none_are_null(tmp_path):
+def test_non_finite_numbers_are_null(tmp_path):
     with TrainingLog(tmp_path) as log:
         log(
             report(
                 1, sums_since_log=LossSums(), gradient_norm=math.nan, n_skipped=1, was_skipped=True
             )
         )
-    (said,) = read(tmp_path / "log.jsonl")
-    assert said["gradient_norm"] is None
-    assert said["loss"] is None
-    assert said["skipped"] == 1
+    (result,) = read(tmp_path / "log.jsonl")
+    assert result["gradient_norm"] is None
+    assert result["loss"] is None
+    assert result["skipped"] == 1
 
 
-def test_a_full_disk_names_the_file():
+def test_full_disk_names_the_file():
     with open("/dev/full", "ab", buffering=0) as full, pytest.raises(OSError, match="/dev/full"):
         logs.append_json_line(full, {"step": 1})
 
 
-def test_a_terminal_sees_one_line_that_is_overwritten(tmp_path, monkeypatch):
+def test_terminal_line_is_overwritten(tmp_path, monkeypatch):
     monkeypatch.setattr(output, "_SECONDS_BETWEEN_REDRAWS", 0.0)
     terminal = Terminal()
     with TrainingLog(tmp_path, terminal=terminal) as log:
@@ -130,7 +130,7 @@ def test_a_terminal_sees_one_line_that_is_overwritten(tmp_path, monkeypatch):
     assert all(len(part) <= 100 for part in drawn)
 
 
-def test_a_shorter_line_leaves_nothing_of_a_longer_one(tmp_path, monkeypatch):
+def test_shorter_line_clears_a_longer_one(tmp_path, monkeypatch):
     monkeypatch.setattr(output, "_SECONDS_BETWEEN_REDRAWS", 0.0)
     terminal = Terminal()
     with TrainingLog(tmp_path, terminal=terminal) as log:
@@ -143,7 +143,7 @@ def test_a_shorter_line_leaves_nothing_of_a_longer_one(tmp_path, monkeypatch):
     assert screen.rstrip() == "note"
 
 
-def test_elsewhere_there_is_a_line_now_and_then_and_the_last_one(tmp_path):
+def test_piped_progress_is_printed_at_intervals(tmp_path):
     stream = io.StringIO()
     with TrainingLog(tmp_path, terminal=stream) as log:
         for step in range(1, 51):
@@ -153,7 +153,7 @@ def test_elsewhere_there_is_a_line_now_and_then_and_the_last_one(tmp_path):
     assert "\r" not in stream.getvalue()
 
 
-def test_skipped_steps_are_said_where_they_can_be_seen(tmp_path):
+def test_skipped_steps_are_reported_visibly(tmp_path):
     stream = io.StringIO()
     with TrainingLog(tmp_path, terminal=stream) as log:
         log(report(7, loss=math.nan, n_skipped=1, was_skipped=True, gradient_norm=math.nan))
@@ -170,17 +170,17 @@ def test_skipped_steps_are_said_where_they_can_be_seen(tmp_path):
     share=st.one_of(st.none(), st.floats(0, 2)),
     skipped=st.integers(0, 10**6),
 )
-def test_the_live_line_fits_and_has_no_line_break(step, loss, seconds, tokens, share, skipped):
-    said = report(step, 10**7, loss=loss, step_tokens=tokens, seconds=seconds, n_skipped=skipped)
-    text = format_report(said, Throughput().updated(said), share)
+def test_live_line_fits_the_width(step, loss, seconds, tokens, share, skipped):
+    result = report(step, 10**7, loss=loss, step_tokens=tokens, seconds=seconds, n_skipped=skipped)
+    text = format_report(result, Throughput().updated(result), share)
     assert len(text) <= 100
     assert "\n" not in text
     assert text.startswith(f"{step:>8}/10000000  loss")
 
 
-def test_the_live_line_says_what_one_wants_to_know():
-    said = report(50)
-    assert format_report(said, Throughput().updated(said), 0.54) == (
+def test_live_line_shows_the_main_figures():
+    result = report(50)
+    assert format_report(result, Throughput().updated(result), 0.54) == (
         " 50/100  loss  5.700 = 5.000 + 0.700  accuracy  25.0%       20 tokens/s"
         "   54% of peak     0:25 left"
     )
@@ -191,14 +191,14 @@ def test_the_live_line_says_what_one_wants_to_know():
     )
 
 
-def test_parts_are_named_where_there_is_room():
+def test_loss_terms_are_named_where_there_is_room():
     sums = LossSums({"a": 1.0, "b": 2.0}, {"a": 1, "b": 1}, {"a": 1})
     assert "loss  3.000 = a 1.000 + b 2.000  " in format_report(
         report(sums=sums), Throughput(), 0.5, 120
     )
 
 
-def test_accuracy_is_that_of_the_term_with_the_most_targets():
+def test_accuracy_is_that_of_the_term_with_most_targets():
     sums = LossSums(
         {"next_sentence": 4.0, "masked": 9.0},
         {"next_sentence": 8, "masked": 100},
@@ -217,12 +217,12 @@ def test_accuracy_is_that_of_the_term_with_the_most_targets():
         (20, " 50/100  loss  5.700"),
     ],
 )
-def test_a_narrow_terminal_sees_first_where_the_run_is_and_when_it_ends(width, text):
-    said = report(50)
-    assert format_report(said, Throughput().updated(said), 0.54, width) == text
+def test_narrow_terminal_keeps_step_and_remaining_time(width, text):
+    result = report(50)
+    assert format_report(result, Throughput().updated(result), 0.54, width) == text
 
 
-def test_an_evaluation_is_said_by_terms_and_other_numbers_by_name():
+def test_evaluation_is_formatted_by_term_or_metric():
     found = {"loss": 2.5, "masked_loss": 2.0, "masked_accuracy": 0.25, "masked_asked": 8}
     found |= {"next_sentence_loss": 0.5, "next_sentence_asked": 2}
     assert format_evaluation(found) == "masked loss 2.000, accuracy 25.0%; next sentence loss 0.500"
@@ -232,45 +232,45 @@ def test_an_evaluation_is_said_by_terms_and_other_numbers_by_name():
 
 
 def test_numbers_stay_in_their_columns():
-    said = [report(step, loss=loss) for step, loss in ((1, 9.87), (99, 0.12))]
+    result = [report(step, loss=loss) for step, loss in ((1, 9.87), (99, 0.12))]
     a, b = (
         format_report(r, Throughput(float(tokens), 1.0, 1.0), 0.5)
-        for r, tokens in zip(said, (950, 123_456), strict=True)
+        for r, tokens in zip(result, (950, 123_456), strict=True)
     )
     for mark in ("loss", "=", "accuracy", "tokens/s", "of peak", "left"):
         assert a.index(mark) == b.index(mark)
 
 
-def test_a_language_model_shows_its_perplexity():
+def test_language_model_shows_perplexity():
     sums = LossSums({"next_token": 4.0}, {"next_token": 2}, {"next_token": 1})
     assert "perplexity   7.389" in format_report(report(sums=sums), Throughput(), None)
 
 
-def test_a_step_that_asks_nothing_says_so():
+def test_step_without_targets_says_so():
     counts = LossSums(
         n_targets={"characters": 0}, total_loss={"characters": 0.0}, n_correct={"characters": 0}
     )
-    said = logs._format_quality(report(sums=counts, sums_since_log=counts))
-    assert said == "no targets"
+    line = logs._format_quality(report(sums=counts, sums_since_log=counts))
+    assert line == "no targets"
 
 
-def test_a_regression_shows_its_squared_error_and_no_perplexity():
-    said = format_report(
+def test_regression_shows_squared_error_without_perplexity():
+    line = format_report(
         report(sums=LossSums({"label": 2.5}, {"label": 2}, {})), Throughput(), None
     )
-    assert "squared error   1.25" in said
-    assert "perplexity" not in said
+    assert "squared error   1.25" in line
+    assert "perplexity" not in line
 
 
 @pytest.mark.parametrize(
     ("seconds", "text"),
     [(0, "0:00"), (7.4, "0:07"), (754, "12:34"), (12_300, "3:25:00"), (math.inf, "?")],
 )
-def test_durations(seconds, text):
+def test_durations_are_formatted(seconds, text):
     assert format_duration(seconds) == text
 
 
-def test_without_tensorboard_the_error_names_the_extra(tmp_path, monkeypatch):
+def test_missing_tensorboard_names_the_extra(tmp_path, monkeypatch):
     real = builtins.__import__
 
     def without(name, *args, **kwargs):
@@ -284,7 +284,7 @@ def test_without_tensorboard_the_error_names_the_extra(tmp_path, monkeypatch):
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
-def test_tensorboard_gets_every_number(tmp_path):
+def test_tensorboard_receives_every_number(tmp_path):
     pytest.importorskip("tensorboard")
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
@@ -319,7 +319,7 @@ class Full(io.FileIO):
 
 
 @pytest.mark.parametrize("closed", [False, True])
-def test_a_line_waits_for_room_on_the_disk_and_no_half_of_it_is_left(tmp_path, caplog, closed):
+def test_log_line_waits_for_disk_space_without_partial_lines(tmp_path, caplog, closed):
     path = tmp_path / "log.jsonl"
     lines = logs.JsonLinesFile(path)
     lines.append({"step": 1})
@@ -340,7 +340,7 @@ def test_a_line_waits_for_room_on_the_disk_and_no_half_of_it_is_left(tmp_path, c
     assert [one["step"] for one in read(path)] == [1, 2, 3] + [4] * (not closed)
 
 
-def test_a_disk_that_stays_full_ends_no_run(tmp_path):
+def test_permanently_full_disk_does_not_end_the_run(tmp_path):
     path = tmp_path / "log.jsonl"
     lines = logs.JsonLinesFile(path)
     lines._file.close()

@@ -63,7 +63,7 @@ def trained(run, folder=None, until=None, save_at=()):
 
 
 @pytest.mark.parametrize(("precision", "optimizer"), KINDS)
-def test_ten_steps_and_ten_after_a_resume_are_twenty(tmp_path, precision, optimizer):
+def test_ten_steps_and_ten_resumed_equal_twenty(tmp_path, precision, optimizer):
     """Weights, optimizer, progress, log, bit for bit; with dropout and two micro-batches a step."""
     changes = dict(
         precision=precision, optimizer=optimizer, steps=20, learning_rate=1e-2, log_every=3
@@ -90,7 +90,7 @@ def test_ten_steps_and_ten_after_a_resume_are_twenty(tmp_path, precision, optimi
     kind=st.sampled_from(KINDS),
     seed=st.integers(0, 2**63 - 1),
 )
-def test_however_often_a_run_is_resumed_it_is_the_same(tmp_path_factory, stops, kind, seed):
+def test_repeatedly_resumed_run_equals_uninterrupted(tmp_path_factory, stops, kind, seed):
     changes = dict(
         precision=kind[0], optimizer=kind[1], steps=12, learning_rate=1e-2, log_every=5, seed=seed
     )
@@ -132,28 +132,28 @@ def killed(tmp_path, kills, seed, precision, model="toy"):
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
-def test_a_run_that_is_killed_again_and_again_is_the_same(tmp_path):
+def test_repeatedly_killed_run_equals_uninterrupted(tmp_path):
     assert killed(tmp_path, 6, 0, "bfloat16")["died"] >= 2
 
 
 @pytest.mark.slow
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 @pytest.mark.parametrize("model", ["bart-mini"])
-def test_an_encoder_decoder_that_is_killed_is_the_same(tmp_path, model):
+def test_killed_encoder_decoder_run_equals_uninterrupted(tmp_path, model):
     assert killed(tmp_path, 3, 0, "bfloat16", model)["died"] >= 1
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
 @pytest.mark.parametrize("seed", range(3))
-def test_a_run_that_is_killed_twenty_times_is_the_same(tmp_path, precision, seed):
-    said = killed(tmp_path, 20, seed, precision)
-    assert said["died"] >= 5
-    assert said["half"] >= 1
+def test_run_killed_twenty_times_equals_uninterrupted(tmp_path, precision, seed):
+    output = killed(tmp_path, 20, seed, precision)
+    assert output["died"] >= 5
+    assert output["half"] >= 1
 
 
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
-def test_how_a_step_is_cut_does_not_change_it(precision):
+def test_micro_batching_does_not_change_a_step(precision):
     def one(cut, rows=8):
         recipe = Recipe(
             model="toy",
@@ -194,15 +194,15 @@ for compiled in (True, False):
 
 
 @pytest.mark.slow
-def test_a_compiled_model_takes_the_same_steps_up_to_rounding():
+def test_compiled_model_takes_equal_steps_up_to_rounding():
     """In a process of its own: the compiler cannot read through the checks of shapes."""
-    said = python(["-c", COMPILED]).stdout.splitlines()
-    compiled, plain = ([float(loss) for loss in line.split()] for line in said)
+    output = python(["-c", COMPILED]).stdout.splitlines()
+    compiled, plain = ([float(loss) for loss in line.split()] for line in output)
     assert len(plain) == 4
     assert compiled == pytest.approx(plain, rel=1e-4)
 
 
-def test_the_loss_of_a_step_is_the_models_own():
+def test_step_loss_equals_the_models_loss():
     recipe = Recipe(model="toy", steps=1, precision="float32")
     model = toy.model()
     model.backbone.dropout = 0.0
@@ -214,7 +214,7 @@ def test_the_loss_of_a_step_is_the_models_own():
     assert report.step_tokens == report.n_tokens == 8 * toy.T
 
 
-def test_a_run_learns_what_does_not_change():
+def test_run_learns_a_fixed_distribution():
     def same(cursor):
         while True:
             yield [toy.part(toy.rows(0), 0, 4)], None
@@ -264,7 +264,7 @@ HOW = {
 
 @pytest.mark.parametrize("how", HOW.values(), ids=HOW)
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
-def test_a_step_that_is_not_finite_is_skipped_and_counted(tmp_path, how, precision):
+def test_non_finite_step_is_skipped_and_counted(tmp_path, how, precision):
     run = spoiled(toy.run(steps=9, precision=precision, log_every=3), {4, 5}, how)
     before, reports = state(run), []
     for report in loop.train(run):
@@ -283,11 +283,11 @@ def test_a_step_that_is_not_finite_is_skipped_and_counted(tmp_path, how, precisi
     assert since[1].n_targets == reports[5].sums.n_targets
 
 
-def test_too_many_skipped_steps_in_a_row_end_the_run_and_say_where(tmp_path):
+def test_too_many_consecutive_skips_end_the_run_with_the_step(tmp_path):
     how = HOW["the loss is no number"]
     run = spoiled(toy.run(steps=20, max_skipped_steps=3, precision="float32"), {2, 3, 5, 6, 7}, how)
-    said = r"step 7: .* not finite in 3 steps in a row \(loss nan"
-    with pytest.raises(FloatingPointError, match=said):
+    output = r"step 7: .* not finite in 3 steps in a row \(loss nan"
+    with pytest.raises(FloatingPointError, match=output):
         trained(run, tmp_path, save_at=[6])
     assert run.progress.step == 7
     again = spoiled(
@@ -297,7 +297,7 @@ def test_too_many_skipped_steps_in_a_row_end_the_run_and_say_where(tmp_path):
         trained(again)
 
 
-def test_a_step_that_asks_nothing_has_a_loss_of_zero():
+def test_step_without_targets_has_zero_loss():
     def nothing(cursor):
         yield [replace(toy.rows(0), targets=torch.full((8, toy.T), IGNORE_INDEX), labels=None)], 1
         yield [], 2
@@ -312,19 +312,19 @@ def test_a_step_that_asks_nothing_has_a_loss_of_zero():
     assert all(torch.isfinite(t).all() for t in state(run).values())
 
 
-def test_data_that_ends_too_early_is_an_error():
+def test_data_ending_too_early_is_an_error():
     run = toy.run(steps=3, precision="float32")
     run.batches = lambda cursor: iter([([toy.rows(0)], 1)])
     with pytest.raises(ValueError, match="the data ended before step 2 of 3"):
         trained(run)
 
 
-def test_a_finished_run_has_no_more_steps():
+def test_finished_run_takes_no_more_steps():
     run = trained(toy.run(steps=2, precision="float32"))
     assert list(loop.train(run)) == []
 
 
-def test_a_run_that_was_left_goes_on():
+def test_abandoned_generator_can_be_continued():
     straight = trained(toy.run(steps=6))
     left = toy.run(steps=6)
     for until in (2, 3, None):
@@ -332,7 +332,7 @@ def test_a_run_that_was_left_goes_on():
     assert_equal(state(straight), state(left))
 
 
-def test_dropout_depends_on_the_seed_alone():
+def test_dropout_depends_on_the_seed_only():
     def losses(**changes):
         run = loop.start_run(
             Recipe(model="toy", steps=3, precision="float32", **changes), toy.model(), toy.batches()
@@ -344,7 +344,7 @@ def test_dropout_depends_on_the_seed_alone():
     assert losses(seed=1) != losses(seed=2)
 
 
-def test_seeds_are_the_same_on_every_machine_and_unlike_their_neighbors():
+def test_seeds_are_portable_and_distinct():
     assert loop.derive_seed(0, 1, 0, 0) == 10414705469639538944
     seeds = {
         loop.derive_seed(seed, step, i, rank)
@@ -356,7 +356,7 @@ def test_seeds_are_the_same_on_every_machine_and_unlike_their_neighbors():
     assert len(seeds) == 5**4
 
 
-def test_the_model_computes_in_the_precision_of_the_recipe():
+def test_model_computes_in_the_recipes_precision():
     for precision, dtype in (("float32", torch.float32), ("bfloat16", torch.bfloat16)):
         run = toy.run(precision=precision, steps=1)
         assert {p.dtype for p in run.model.parameters()} == {dtype}
@@ -364,7 +364,7 @@ def test_the_model_computes_in_the_precision_of_the_recipe():
     assert toy.run(precision="auto").recipe.precision in ("float32", "bfloat16")
 
 
-def test_a_finished_model_is_float32_and_does_not_drop():
+def test_finished_model_is_float32_in_evaluation_mode():
     run = trained(toy.run(precision="bfloat16", steps=2))
     masters = {n: t.clone() for n, t in run.weights.masters.items()}
     model = loop.finish_run(run)
@@ -381,7 +381,7 @@ def test_tokens_are_counted_without_padding():
     assert loop.count_tokens(both) == 15
 
 
-def test_evaluation_sums_over_batches_and_leaves_the_model_as_it_was():
+def test_evaluation_sums_batches_and_leaves_the_model_unchanged():
     model = toy.model().train()
     generator = torch.get_rng_state()
     whole = loop.evaluate_batches(model, [toy.rows(1, 12)])
@@ -400,14 +400,14 @@ def test_evaluation_sums_over_batches_and_leaves_the_model_as_it_was():
     assert model.seen == 0
 
 
-def test_an_evaluation_that_fails_leaves_the_model_in_its_mode():
+def test_failed_evaluation_restores_the_mode():
     model = toy.model().train()
     with pytest.raises(AssertionError):
         loop.evaluate_batches(model, [Batch(inputs=torch.zeros(1, 1, dtype=torch.int64))])
     assert model.training
 
 
-def test_an_evaluation_of_nothing_is_zero():
+def test_evaluation_of_no_batches_is_zero():
     nothing = replace(toy.rows(0), targets=torch.full((8, toy.T), IGNORE_INDEX), labels=None)
     assert loop.evaluate_batches(toy.model(), [nothing]) == {
         "loss": 0,
@@ -417,7 +417,7 @@ def test_an_evaluation_of_nothing_is_zero():
     assert loop.evaluate_batches(toy.model(), []) == {"loss": 0}
 
 
-def test_what_is_asked_of_a_part_is_told_under_its_name() -> None:
+def test_mixture_component_loss_has_its_own_name() -> None:
     model, rows = toy.model(), [toy.rows(1, 12)]
     whole, part = (
         loop.evaluate_batches(model, rows),
@@ -438,7 +438,7 @@ def _terms(result: dict[str, float]) -> list[str]:
 
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
 @pytest.mark.parametrize("optimizer", [AdamW(), LAMB(), Muon()])
-def test_measuring_leaves_no_trace(precision, optimizer):
+def test_step_estimation_leaves_the_run_unchanged(precision, optimizer):
     changes = dict(precision=precision, optimizer=optimizer, steps=6)
     plain, measured = toy.run(**changes), toy.run(**changes)
     before = state(measured)
@@ -449,7 +449,7 @@ def test_measuring_leaves_no_trace(precision, optimizer):
     assert_equal(state(trained(plain)), state(trained(measured)))
 
 
-def test_measuring_goes_beyond_a_short_recipe():
+def test_step_estimation_exceeds_a_short_recipe():
     assert loop.estimate_steps(toy.run(steps=1, precision="float32"), minutes=0.1) > 1
 
 
@@ -461,13 +461,13 @@ def test_measuring_goes_beyond_a_short_recipe():
         ({"optimizer": LAMB()}, "optimizer was 'AdamW', the recipe says 'LAMB'"),
     ],
 )
-def test_a_checkpoint_of_another_recipe_is_an_error(tmp_path, changes, says):
+def test_checkpoint_of_another_recipe_is_an_error(tmp_path, changes, says):
     trained(toy.run(steps=2, precision="float32"), tmp_path, save_at=[2])
     with pytest.raises(ValueError, match=rf"step-00000002: {says}"):
         toy.resume_run(tmp_path, **({"precision": "float32"} | changes))
 
 
-def test_a_checkpoint_of_another_model_is_an_error(tmp_path):
+def test_checkpoint_of_another_model_is_an_error(tmp_path):
     trained(toy.run(steps=1, precision="float32"), tmp_path, save_at=[1])
     checkpoint, _ = checkpoints.newest_checkpoint(tmp_path)
     recipe = Recipe(model="toy", precision="float32")
@@ -485,7 +485,7 @@ def test_a_checkpoint_of_another_model_is_an_error(tmp_path):
 
 
 @pytest.mark.parametrize(("precision", "optimizer"), KINDS)
-def test_what_is_not_trained_is_not_saved_and_must_be_the_same(tmp_path, precision, optimizer):
+def test_frozen_weights_are_not_saved_and_must_be_unchanged(tmp_path, precision, optimizer):
     def begun(shift=0.0):
         model = toy.model()
         model.backbone.requires_grad_(False)
@@ -506,13 +506,13 @@ def test_what_is_not_trained_is_not_saved_and_must_be_the_same(tmp_path, precisi
         restore_run(begun(1e-3), checkpoint)
 
 
-def test_the_numbers_of_a_model_beside_its_parameters_are_kept(tmp_path):
+def test_model_buffers_are_saved(tmp_path):
     run = trained(toy.run(steps=3, precision="float32"), tmp_path, save_at=[2])
     assert run.model.seen == 6
     assert toy.resume_run(tmp_path, precision="float32").model.seen == 4
 
 
-def test_a_step_that_was_broken_off_is_not_saved(tmp_path):
+def test_aborted_step_is_not_saved(tmp_path):
     run = toy.run(steps=3, precision="float32")
 
     def broken(rate):
@@ -530,7 +530,7 @@ def test_a_step_that_was_broken_off_is_not_saved(tmp_path):
     run.optimizer.step = step
 
 
-def test_progress_survives_json(tmp_path):
+def test_progress_round_trips_as_json(tmp_path):
     trained(toy.run(steps=9, log_every=4, precision="float32"), tmp_path, until=7, save_at=[7])
     run = toy.resume_run(tmp_path, steps=9, log_every=4, precision="float32")
     assert run.progress.step == 7
@@ -539,7 +539,7 @@ def test_progress_survives_json(tmp_path):
     assert run.progress.sums_since_log.n_targets["label"] == 8 + 1 + 8  # of steps 5 to 7
 
 
-def test_the_first_ctrl_c_asks_and_the_second_breaks_off():
+def test_first_ctrl_c_requests_stop_and_second_interrupts():
     before = signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)
     seen = []
 
@@ -556,7 +556,7 @@ def test_the_first_ctrl_c_asks_and_the_second_breaks_off():
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-def test_each_signal_asks_and_none_that_is_ignored_does(number):
+def test_each_signal_requests_stop_unless_ignored(number):
     with stop_after_step() as stop:
         os.kill(os.getpid(), number)
         assert stop.is_requested
@@ -572,7 +572,7 @@ def test_each_signal_asks_and_none_that_is_ignored_does(number):
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-def test_outside_of_steps_each_signal_interrupts_once(number):
+def test_outside_steps_each_signal_interrupts_once(number):
     def asked_twice():
         with interrupt_on_signal():
             try:
@@ -587,7 +587,7 @@ def test_outside_of_steps_each_signal_interrupts_once(number):
     assert signal.getsignal(number) is before
 
 
-def test_a_signal_that_the_program_handles_itself_is_left_to_it():
+def test_handled_signal_is_left_to_the_program():
     heard = []
     before = signal.signal(signal.SIGTERM, lambda number, frame: heard.append(number))
     try:
@@ -598,7 +598,7 @@ def test_a_signal_that_the_program_handles_itself_is_left_to_it():
     assert heard == [signal.SIGTERM]
 
 
-def test_a_run_that_is_asked_to_stop_finishes_its_step_and_can_go_on(tmp_path):
+def test_stop_request_finishes_the_step_and_run_is_resumable(tmp_path):
     straight = trained(toy.run(steps=6))
     run = toy.run(steps=6)
     with stop_after_step() as stop:
@@ -612,7 +612,7 @@ def test_a_run_that_is_asked_to_stop_finishes_its_step_and_can_go_on(tmp_path):
     assert_equal(state(straight), state(trained(toy.resume_run(tmp_path, steps=6))))
 
 
-def test_in_another_thread_signals_are_left_alone():
+def test_signals_are_left_alone_in_other_threads():
     seen = []
 
     def other():

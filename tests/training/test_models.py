@@ -142,25 +142,25 @@ def batches_of(loader):
     """Take a run's data from a loader."""
 
     def since(cursor):
-        begin = loader.start_cursor if cursor is None else from_dict(DataCursor, cursor)
-        for micro, after in replace(loader, start_cursor=begin):
+        start = loader.start_cursor if cursor is None else from_dict(DataCursor, cursor)
+        for micro, after in replace(loader, start_cursor=start):
             yield micro, to_dict(after)
 
     return since
 
 
 def run(name, micro_tokens=100, **changes):
-    card = MODELS[name]
-    a = card.architecture
+    preset = MODELS[name]
+    a = preset.architecture
     if isinstance(a, EncoderDecoderArchitecture):
         a = replace(a, encoder=small(a.encoder), decoder=small(a.decoder))
     else:
         a = small(a)
-    model = replace(card, architecture=a).build().initialize(0)
+    model = replace(preset, architecture=a).build().initialize(0)
     cuts = np.cumsum(np.random.default_rng(0).integers(5, 25, 300))
     loader = BatchLoader(
         token_source=Text(), row_spans=np.stack((cuts[:-1], cuts[1:]), 1),
-        objective=card.objective, special_ids=SPECIALS[name],
+        objective=preset.objective, special_ids=SPECIALS[name],
         max_length=60, batch_tokens=256, micro_batch_tokens=micro_tokens, seed=5,
     )  # fmt: skip
     recipe = Recipe(model=name, steps=6, learning_rate=1e-2, log_every=4, seed=5)
@@ -180,7 +180,7 @@ def state(run):
 )
 @pytest.mark.parametrize("name", FAMILIES + STOPPED)
 @pytest.mark.parametrize(("precision", "optimizer"), [("float32", AdamW()), ("bfloat16", Muon())])
-def test_a_resumed_run_is_the_same_bit_for_bit(tmp_path, name, precision, optimizer):
+def test_resumed_run_is_bitwise_equal(tmp_path, name, precision, optimizer):
     changes = dict(precision=precision, optimizer=optimizer)
     a, b = tmp_path / "a", tmp_path / "b"
     a.mkdir()
@@ -223,7 +223,7 @@ def test_micro_batches_do_not_change_a_step(name):
     torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-6)
 
 
-def test_a_run_learns():
+def test_run_learns():
     reports = list(loop.train(run("gpt2-mini", steps=40, precision="float32")))
     first = sum(r.loss for r in reports[:5]) / 5
     last = sum(r.loss for r in reports[-5:]) / 5
@@ -231,7 +231,7 @@ def test_a_run_learns():
 
 
 @pytest.mark.parametrize("name", FAMILIES)
-def test_muon_moves_the_matrices_of_the_body_and_no_table(name):
+def test_muon_updates_hidden_matrices_but_no_embedding(name):
     model = run(name).model
     chosen = build.hidden_matrix_names(model)
     assert all(n.startswith("backbone.") and ".layers." in n for n in chosen)
@@ -242,14 +242,14 @@ def test_muon_moves_the_matrices_of_the_body_and_no_table(name):
 
 
 @pytest.mark.parametrize("name", FAMILIES)
-def test_weight_decay_is_for_matrices_and_tables(name):
+def test_weight_decay_applies_to_matrices_and_embeddings(name):
     model = run(name).model
     for n, p in model.named_parameters():
         assert build.uses_weight_decay(n, p) == (p.ndim == 2), n
 
 
 @pytest.mark.parametrize("name", FAMILIES)
-def test_evaluation_gives_the_same_numbers_each_time(name):
+def test_evaluation_is_reproducible(name):
     one = run(name, precision="bfloat16")
     micro, _ = next(one.batches(None))
     first = loop.evaluate_batches(one.model, micro)
@@ -259,7 +259,7 @@ def test_evaluation_gives_the_same_numbers_each_time(name):
     assert first != loop.evaluate_batches(one.model, micro)
 
 
-def test_a_loader_goes_on_from_plain_data():
+def test_loader_resumes_from_plain_data():
     batches = run("bert-mini").batches
     straight = [micro for (micro, _), _ in zip(batches(None), range(5), strict=False)]
     for (_, cursor), _ in zip(batches(None), range(2), strict=False):
@@ -269,7 +269,7 @@ def test_a_loader_goes_on_from_plain_data():
         assert [x.inputs.tolist() for x in a] == [x.inputs.tolist() for x in b]
 
 
-def test_a_loader_is_read_on_from_where_a_step_ended():
+def test_loader_resumes_after_the_last_step():
     stream = run("bart-mini").batches
     steps = list(itertools.islice(stream(None), 3))
     batches, _ = next(iter(stream(steps[1][1])))

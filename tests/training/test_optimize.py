@@ -25,7 +25,7 @@ def steps_of(config, n, dtype=torch.float32, rate=0.01):
     model = toy.model().eval()
     weights = MasterWeights(model, dtype)
     optimizer = build.build_optimizer(config, model, weights)
-    begin = {name: t.clone() for name, t in weights.masters.items()}
+    start = {name: t.clone() for name, t in weights.masters.items()}
     after, gradients = [], []
     for step in range(n):
         weights.begin_step()
@@ -35,10 +35,10 @@ def steps_of(config, n, dtype=torch.float32, rate=0.01):
         optimizer.step(rate)
         weights.copy_to_model()
         after.append({name: t.clone() for name, t in weights.masters.items()})
-    return begin, after, gradients
+    return start, after, gradients
 
 
-def test_biases_norms_and_vectors_are_not_decayed_matrices_and_tables_are():
+def test_weight_decay_excludes_biases_norms_and_vectors():
     weights = MasterWeights(toy.model())
     assert {name for name, t in weights.masters.items() if not uses_weight_decay(name, t)} == {
         "backbone.up.bias",
@@ -51,7 +51,7 @@ def test_biases_norms_and_vectors_are_not_decayed_matrices_and_tables_are():
     assert not uses_weight_decay("attention.bias", torch.zeros(3, 3))
 
 
-def test_hidden_matrices_are_those_of_linear_maps_outside_heads_and_tables():
+def test_hidden_matrices_exclude_heads_and_embeddings():
     assert hidden_matrix_names(toy.model()) == {
         "backbone.up.weight",
         "backbone.down.weight",
@@ -59,13 +59,13 @@ def test_hidden_matrices_are_those_of_linear_maps_outside_heads_and_tables():
     }
 
 
-def test_parameters_that_share_a_tensor_are_one():
+def test_tied_parameters_are_one():
     weights = MasterWeights(toy.model())
     assert "backbone.tokens.weight" in weights.masters
     assert "heads.masked.table.weight" not in weights.masters
 
 
-def test_adamw_is_torchs_own():
+def test_adamw_equals_torch():
     config = optimizer_config.AdamW(betas=(0.8, 0.9), eps=1e-5, weight_decay=0.3)
     _, after, _ = steps_of(config, 5)
     model = toy.model().eval()
@@ -105,10 +105,10 @@ OPTIMIZERS = [
 ]
 
 
-def test_lamb_is_algorithm_2_of_its_paper():
+def test_lamb_equals_algorithm_2():
     config = optimizer_config.LAMB(betas=(0.8, 0.9), eps=1e-4, weight_decay=0.3)
-    begin, after, gradients = steps_of(config, 4, rate=0.02)
-    for name, x in begin.items():
+    start, after, gradients = steps_of(config, 4, rate=0.02)
+    for name, x in start.items():
         if "unused" in name:
             continue
         x = x.double()
@@ -124,7 +124,7 @@ def test_lamb_is_algorithm_2_of_its_paper():
             torch.testing.assert_close(after[t - 1][name].double(), x, rtol=1e-5, atol=1e-6)
 
 
-def test_lamb_moves_a_matrix_of_zeros_by_the_plain_update():
+def test_lamb_updates_zero_matrix_without_trust_ratio():
     model = nn.Linear(3, 2)
     nn.init.zeros_(model.weight)
     weights = MasterWeights(model)
@@ -136,10 +136,10 @@ def test_lamb_moves_a_matrix_of_zeros_by_the_plain_update():
     torch.testing.assert_close(model.weight.detach(), torch.full((2, 3), -0.1), rtol=1e-4, atol=0)
 
 
-def test_adafactor_is_algorithm_4_of_its_paper():
+def test_adafactor_equals_algorithm_4():
     config = optimizer_config.Adafactor()
-    begin, after, gradients = steps_of(config, 4, rate=0.3)
-    for name, x in begin.items():
+    start, after, gradients = steps_of(config, 4, rate=0.3)
+    for name, x in start.items():
         if "unused" in name:
             continue
         x, rows, columns, square = x.double(), 0.0, 0.0, 0.0
@@ -159,7 +159,7 @@ def test_adafactor_is_algorithm_4_of_its_paper():
             torch.testing.assert_close(after[t - 1][name].double(), x, rtol=1e-4, atol=1e-5)
 
 
-def test_adafactor_remembers_the_sides_of_a_matrix_alone():
+def test_adafactor_state_is_rows_and_columns():
     model = toy.model().eval()
     weights = MasterWeights(model)
     optimizer = build.build_optimizer(optimizer_config.Adafactor(), model, weights)
@@ -173,12 +173,12 @@ def test_adafactor_remembers_the_sides_of_a_matrix_alone():
     assert all(bool(m.isfinite().all()) for m in moved)  # rows of a table that were never read
 
 
-def test_muon_is_orthogonalized_nesterov_momentum_at_the_size_of_adamw():
+def test_muon_equals_orthogonalized_nesterov_at_adamw_scale():
     config = optimizer_config.Muon(momentum=0.9, weight_decay=0.5)
-    begin, after, gradients = steps_of(config, 3, rate=0.02)
+    start, after, gradients = steps_of(config, 3, rate=0.02)
     others, _, _ = steps_of(config.other_parameters, 3, rate=0.02)[1], None, None
     a, b, c = 3.4445, -4.7750, 2.0315
-    for name, x in begin.items():
+    for name, x in start.items():
         if "unused" in name:
             continue
         if name not in ("backbone.up.weight", "backbone.down.weight"):
@@ -200,26 +200,26 @@ def test_muon_is_orthogonalized_nesterov_momentum_at_the_size_of_adamw():
 
 @pytest.mark.parametrize("shape", [(8, 8), (3, 20), (20, 3), (1, 5)])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_orthogonal_brings_singular_values_near_one(shape, dtype):
+def test_orthogonalization_brings_singular_values_near_one(shape, dtype):
     torch.manual_seed(0)
     values = torch.linalg.svdvals(orthogonalize(torch.randn(shape) * 1e3, dtype))
     assert values.min() > 0.5
     assert values.max() < 1.3
 
 
-def test_orthogonal_of_zeros_is_zero():
+def test_orthogonalization_of_zeros_is_zero():
     assert not orthogonalize(torch.zeros(3, 4)).any()
 
 
 @pytest.mark.parametrize("config", OPTIMIZERS)
-def test_a_parameter_without_gradient_is_neither_moved_nor_decayed(config):
-    begin, after, _ = steps_of(config, 2)
-    assert torch.equal(begin["backbone.unused.weight"], after[-1]["backbone.unused.weight"])
+def test_parameter_without_gradient_is_neither_updated_nor_decayed(config):
+    start, after, _ = steps_of(config, 2)
+    assert torch.equal(start["backbone.unused.weight"], after[-1]["backbone.unused.weight"])
 
 
 @pytest.mark.parametrize("config", OPTIMIZERS)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_an_optimizer_remembers_exactly(config, dtype):
+def test_optimizer_state_round_trips_exactly(config, dtype):
     def trained(optimizer, model, weights, steps):
         for step in steps:
             weights.begin_step()
@@ -252,7 +252,7 @@ def test_an_optimizer_remembers_exactly(config, dtype):
 
 
 @pytest.mark.parametrize("config", OPTIMIZERS)
-def test_the_memory_of_another_model_or_optimizer_is_an_error(config):
+def test_state_of_another_model_or_optimizer_is_an_error(config):
     model = toy.model()
     optimizer = build.build_optimizer(config, model, MasterWeights(model))
     for wrong in (
@@ -265,7 +265,7 @@ def test_the_memory_of_another_model_or_optimizer_is_an_error(config):
             optimizer.load_state(wrong)
 
 
-def test_gradients_of_micro_batches_add_up_in_float32():
+def test_micro_batch_gradients_accumulate_in_float32():
     model, plain = toy.model().eval(), toy.model().eval().to(torch.bfloat16)
     weights = MasterWeights(model, torch.bfloat16)
     assert all(p.dtype == torch.bfloat16 for p in model.parameters())
@@ -284,7 +284,7 @@ def test_gradients_of_micro_batches_add_up_in_float32():
         assert torch.equal(g, exact[name])
 
 
-def test_in_bfloat16_small_steps_are_not_lost():
+def test_small_steps_are_not_lost_in_bfloat16():
     model = nn.Linear(1, 1, bias=False)
     nn.init.ones_(model.weight)
     weights = MasterWeights(model, torch.bfloat16)
@@ -299,7 +299,7 @@ def test_in_bfloat16_small_steps_are_not_lost():
     assert model.weight.item() == pytest.approx(0.99, abs=0.004)
 
 
-def test_norm_and_clip():
+def test_gradient_norm_and_clipping():
     model = nn.Linear(2, 2)
     weights = MasterWeights(model)
     weights.begin_step()
@@ -315,7 +315,7 @@ def test_norm_and_clip():
     assert float(weights.gradient_norm()) == pytest.approx(1)
 
 
-def test_a_gradient_does_not_outlive_its_step():
+def test_gradient_is_cleared_after_its_step():
     model, fresh = toy.model().eval(), toy.model().eval()
     weights, others = MasterWeights(model), MasterWeights(fresh)
     unlabeled = replace(toy.rows(1), labels=None)
@@ -332,7 +332,7 @@ def test_a_gradient_does_not_outlive_its_step():
     assert torch.equal(weights.flat_gradient, others.flat_gradient)
 
 
-def test_factors_of_the_rate_hold_for_their_parameters():
+def test_learning_rate_factors_apply_to_their_parameters():
     model = toy.model().eval()
     weights = MasterWeights(model)
     before = {name: t.clone() for name, t in weights.masters.items()}
@@ -351,7 +351,7 @@ def test_factors_of_the_rate_hold_for_their_parameters():
     assert moved == pytest.approx(0.005, rel=1e-3)
 
 
-def test_frozen_parameters_have_no_gradient_and_keep_their_float32_numbers():
+def test_frozen_parameters_keep_float32_values_without_gradient():
     model = toy.model().eval()
     model.backbone.requires_grad_(False)
     before = model.backbone.up.weight.detach().clone()
@@ -367,7 +367,7 @@ def test_frozen_parameters_have_no_gradient_and_keep_their_float32_numbers():
     assert torch.equal(model.backbone.up.weight.detach(), before)
 
 
-def test_release_leaves_a_float32_model_that_trains_by_itself():
+def test_release_returns_an_independent_float32_model():
     model = toy.model().eval()
     weights = MasterWeights(model, torch.bfloat16)
     weights.restore_model()
@@ -377,7 +377,7 @@ def test_release_leaves_a_float32_model_that_trains_by_itself():
     assert model.heads["masked"].table.weight is model.backbone.tokens.weight
 
 
-def test_a_model_with_nothing_to_train_can_be_stepped():
+def test_model_without_trainable_parameters_can_be_stepped():
     model = toy.model()
     model.requires_grad_(False)
     weights = MasterWeights(model)
@@ -388,11 +388,11 @@ def test_a_model_with_nothing_to_train_can_be_stepped():
     assert float(weights.gradient_norm()) == 0
 
 
-def test_gradient_descent_is_torchs():
+def test_sgd_equals_torch():
     config = optimizer_config.SGD(momentum=0.9, weight_decay=0.0)
-    begin, after, gradients = steps_of(config, 3)
+    start, after, gradients = steps_of(config, 3)
     name = "backbone.up.weight"
-    x = torch.nn.Parameter(begin[name].clone())
+    x = torch.nn.Parameter(start[name].clone())
     theirs = torch.optim.SGD([x], lr=0.01, momentum=0.9)
     for step in range(3):
         x.grad = gradients[step][name].clone()
@@ -400,7 +400,7 @@ def test_gradient_descent_is_torchs():
         torch.testing.assert_close(after[step][name], x.detach())
 
 
-def test_once_evaluations_get_no_better_the_mean_of_the_weights_is_kept():
+def test_weight_average_starts_when_evaluations_stop_improving():
     model = toy.model().eval()
     weights = MasterWeights(model)
     optimizer = build.build_optimizer(optimizer_config.SGD(averaging_patience=2), model, weights)
@@ -417,7 +417,7 @@ def test_once_evaluations_get_no_better_the_mean_of_the_weights_is_kept():
     assert len(seen) == 1  # 2.1 was above 2.0, the best of all but the last two before it
 
 
-def test_the_mean_stands_in_for_the_weights_and_leaves_them_as_they_were():
+def test_weight_average_is_swapped_in_and_out():
     run = toy.run(optimizer=optimizer_config.SGD(averaging_patience=1), steps=6)
     for report in loop.train(run):
         loop.report_dev_loss(run, float(report.step))

@@ -59,13 +59,13 @@ def one():
     return run, list(loop.train(run))
 
 
-def test_two_processes_take_the_steps_of_one_up_to_rounding(one, two):
+def test_two_processes_equal_one_up_to_rounding(one, two):
     run, reports = one
     tensors = trained_tensors(run)
     for rank in "01":
-        said = json.loads((two / rank / "said.json").read_text())
-        assert [t for _, _, t in said["losses"]] == [report.n_tokens for report in reports]
-        for (loss, norm, _), report in zip(said["losses"], reports, strict=True):
+        facts = json.loads((two / rank / "said.json").read_text())
+        assert [t for _, _, t in facts["losses"]] == [report.n_tokens for report in reports]
+        for (loss, norm, _), report in zip(facts["losses"], reports, strict=True):
             # Float32 sums in another order.
             assert loss == pytest.approx(report.loss, rel=1e-5)
             assert norm == pytest.approx(report.gradient_norm, rel=1e-4)
@@ -74,28 +74,28 @@ def test_two_processes_take_the_steps_of_one_up_to_rounding(one, two):
                 torch.testing.assert_close(t, tensors[name], rtol=1e-3, atol=1e-5)
 
 
-def test_processes_hold_the_same_weights_and_write_the_same_log_bit_for_bit(two):
+def test_processes_hold_equal_weights_and_logs(two):
     a, b = (read_tensors(two / rank / "state.safetensors") for rank in "01")
     assert all(torch.equal(a[name], b[name]) for name in a)
     assert (two / "0" / "log.jsonl").read_bytes() == (two / "1" / "log.jsonl").read_bytes()
 
 
-def test_processes_tell_each_other_plain_data(two):
+def test_processes_broadcast_plain_data(two):
     for rank in "01":
-        said = json.loads((two / rank / "said.json").read_text())
-        assert said["told"] == [{"rank": 0}, {"rank": 1}]
-        assert said["gathered"] == [{"of 0": [[0.5] * 2]}, {"of 1": [[1.5] * 2] * 2}]
-        assert said["first"] == "from 0"
-        assert said["agreed"] is True
-        assert said["newest"] == 6
+        facts = json.loads((two / rank / "said.json").read_text())
+        assert facts["told"] == [{"rank": 0}, {"rank": 1}]
+        assert facts["gathered"] == [{"of 0": [[0.5] * 2]}, {"of 1": [[1.5] * 2] * 2}]
+        assert facts["first"] == "from 0"
+        assert facts["agreed"] is True
+        assert facts["newest"] == 6
 
 
-def test_processes_agree_on_how_many_steps_fit(two):
+def test_processes_agree_on_the_number_of_steps(two):
     steps = [json.loads((two / rank / "said.json").read_text())["steps"] for rank in "01"]
     assert steps[0] == steps[1] >= 1
 
 
-def test_only_the_first_process_saves_and_one_process_can_go_on(two):
+def test_only_first_process_saves_and_one_process_can_resume(two):
     checkpoint, damaged = newest_checkpoint(two)
     assert not damaged
     run = toy.run(steps=8, precision="float32", learning_rate=1e-2, optimizer=AdamW(eps=1e-3))
@@ -103,27 +103,27 @@ def test_only_the_first_process_saves_and_one_process_can_go_on(two):
     assert [report.step for report in loop.train(run)] == [7, 8]
 
 
-def test_one_process_tells_itself():
+def test_single_process_broadcasts_to_itself():
     world = World()
     assert world.all_gather_object([1, None]) == [[1, None]]
     assert world.sum_by_name({"a": 2}) == {"a": 2}
     assert world.broadcast_object("x") == "x"
 
 
-def test_no_such_device_is_an_error():
+def test_unknown_device_is_an_error():
     for name in ("cuda:99", "toaster"):
         with pytest.raises(ValueError, match=f"device '{name}' cannot be used here") as error:
             distributed.resolve_device(name)
         assert "\n" not in str(error.value)
 
 
-def test_without_cuda_it_is_said_in_words_of_ours(monkeypatch):
+def test_missing_cuda_is_a_clear_error(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     with pytest.raises(ValueError, match="PyTorch finds no CUDA; auto takes what there is"):
         distributed.resolve_device("cuda")
 
 
-def test_precision_is_what_is_asked_or_what_the_machine_multiplies():
+def test_precision_is_as_requested_or_native():
     assert distributed.resolve_precision("float32") == "float32"
     assert distributed.resolve_precision("bfloat16") == "bfloat16"
     native = distributed.has_native_bfloat16(torch.device("cpu"))
@@ -133,7 +133,7 @@ def test_precision_is_what_is_asked_or_what_the_machine_multiplies():
         assert native
 
 
-def test_threads_are_never_more_than_the_cores():
+def test_threads_never_exceed_the_cores():
     before = torch.get_num_threads()
     try:
         assert distributed.set_threads(1) == 1 == torch.get_num_threads()
@@ -146,13 +146,13 @@ def faults(megabytes):
     """Page faults of fetching and freeing a large tensor five times."""
     import resource
 
-    begin = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    start = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
     for _ in range(5):
         torch.zeros(megabytes << 18)
-    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - begin
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - start
 
 
-def test_reused_memory_is_not_fetched_anew_and_can_be_given_back():
+def test_freed_memory_is_kept_and_can_be_released():
     if not distributed.keep_freed_memory(False):
         pytest.skip("no glibc")
     before = faults(100)
@@ -171,10 +171,10 @@ def test_without_glibc_nothing_is_changed(monkeypatch):
     assert distributed.keep_freed_memory() is False
 
 
-def test_the_matmul_peak_is_a_number_of_this_century():
+def test_matmul_peak_is_plausible():
     peak = distributed.matmul_peak_flops(torch.float32, seconds=0.02, sizes=(128, 256))
     assert 1e8 < peak < 1e16
 
 
-def test_memory_in_use_is_more_than_a_tensor():
+def test_peak_memory_exceeds_an_allocated_tensor():
     assert distributed.peak_memory_bytes(torch.device("cpu")) > 10 << 20

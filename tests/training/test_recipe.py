@@ -25,7 +25,7 @@ def written(tmp_path, text):
     return path
 
 
-def test_a_file_is_a_difference_to_its_card(tmp_path):
+def test_file_is_a_difference_to_its_preset(tmp_path):
     path = written(
         tmp_path,
         """
@@ -80,11 +80,11 @@ def test_changes_are_differences_to_the_file(tmp_path):
     assert recipe.tokenizer == "runs/other"
 
 
-def test_a_name_alone_is_the_cards_own_recipe():
+def test_name_alone_is_the_presets_recipe():
     assert read_recipe("bert-mini", base=card) == card("bert-mini")
 
 
-def test_a_recipe_is_plain_data():
+def test_recipe_round_trips_as_plain_data():
     recipe = Recipe(
         model="t5-mini", objective=T5, optimizer=Muon(), schedule=WSD(0.1, 7), dropout=0.0
     )
@@ -136,52 +136,52 @@ def test_a_recipe_is_plain_data():
         ('model = "bert-maxi"', "my.toml: unknown model 'bert-maxi'"),
     ],
 )  # fmt: skip
-def test_a_mistake_is_one_line_that_names_file_and_key(tmp_path, text, says):
+def test_mistake_is_one_line_naming_file_and_key(tmp_path, text, says):
     with pytest.raises(ValueError, match=says) as error:
         read_recipe(written(tmp_path, text), base=card)
     assert "\n" not in str(error.value)
 
 
-def test_a_file_that_is_no_utf8_is_an_error(tmp_path):
+def test_non_utf8_file_is_an_error(tmp_path):
     path = tmp_path / "my.toml"
     path.write_bytes(b'model = "\xff"')
     with pytest.raises(ValueError, match=r"my.toml: not UTF-8 .* at byte 9"):
         read_recipe(path, base=card)
 
 
-def test_no_such_file_is_an_error(tmp_path):
+def test_missing_file_is_an_error(tmp_path):
     with pytest.raises(FileNotFoundError, match=r"none\.toml"):
         read_recipe(tmp_path / "none.toml", base=card)
 
 
 @pytest.mark.parametrize("change", ["steps", "=5", "a..b=5", ".a=5"])
-def test_a_change_without_key_or_value_is_an_error(change):
+def test_change_without_key_or_value_is_an_error(change):
     with pytest.raises(ValueError, match=r"--set .*: must be key=value"):
         read_recipe("bert-mini", base=card, changes=[change])
 
 
-def test_a_wrong_change_names_itself():
+def test_invalid_change_is_named():
     with pytest.raises(ValueError, match=r"--set steps=many: steps must be int, got 'many'"):
         read_recipe("bert-mini", base=card, changes=["steps=many"])
 
 
 @given(st.text())
-def test_any_value_of_a_change_is_read_as_something(text):
+def test_any_value_of_a_change_parses(text):
     assert list(parse_change(f"a.b={text}")["a"]) == ["b"]
 
 
-def test_a_value_cannot_set_another_key():
+def test_value_cannot_set_another_key():
     assert parse_change("a=1\nb = 2") == {"a": "1\nb = 2"}
 
 
-def test_a_table_of_another_kind_replaces_the_old_one():
+def test_table_of_another_kind_replaces_the_old():
     old = to_dict({"schedule": WSD(decay=7)})
     assert merge(old, {"schedule": {"kind": "Linear"}}) == {"schedule": {"kind": "Linear"}}
     assert merge(old, {"schedule": {"warmup": 3}})["schedule"]["decay"] == 7
     assert merge(old, {"schedule": "Linear"}) == {"schedule": {"kind": "Linear"}}
 
 
-def test_the_rate_of_a_step_is_the_peak_times_the_schedule():
+def test_learning_rate_is_peak_times_schedule():
     recipe = Recipe(model="x", learning_rate=0.5, steps=6, schedule=Linear(2))
     assert [recipe.learning_rate_at(step) for step in (1, 2, 3)] == [0.25, 0.5, 0.4]
 

@@ -50,23 +50,26 @@ def shards(tmp_path_factory: pytest.TempPathFactory) -> TokenShards:
     return TokenShards.open(folder / "data")
 
 
-def laid_out(shards: TokenShards, recipe: Recipe = RECIPE) -> TrainingData:
+def make_training_data(shards: TokenShards, recipe: Recipe = RECIPE) -> TrainingData:
     return build_training_data(shards, recipe, MODELS[RECIPE.model].objective, LENGTH)
 
 
-def begun(shards: TokenShards, recipe: Recipe = RECIPE) -> TrainingRun:
-    card = MODELS[recipe.model]
-    a = card.architecture
+def start_toy_run(shards: TokenShards, recipe: Recipe = RECIPE) -> TrainingRun:
+    preset = MODELS[recipe.model]
+    a = preset.architecture
     assert isinstance(a, StackArchitecture)
     heads = {"n_heads": 2} if isinstance(a, Architecture) else {}
     a = replace(a, d_model=16, n_layers=2, **heads, d_ff=32, dropout=0.1, final_dropout=0.1)
-    model = build_network(replace(card, architecture=a), recipe, shards.tokenizer)
-    data = laid_out(shards, recipe)
+    model = build_network(replace(preset, architecture=a), recipe, shards.tokenizer)
+    data = make_training_data(shards, recipe)
     return loop.start_run(recipe, model, data.batches)
 
 
-def test_rows_may_end_elsewhere_in_every_epoch_and_still_go_on(shards: TokenShards) -> None:
-    data, plain = laid_out(shards, replace(RECIPE, sequence_length_jitter=0.2)), laid_out(shards)
+def test_row_lengths_vary_by_epoch_and_streams_stay_contiguous(shards: TokenShards) -> None:
+    data, plain = (
+        make_training_data(shards, replace(RECIPE, sequence_length_jitter=0.2)),
+        make_training_data(shards),
+    )
     n_steps = len(data.train_rows.row_spans) // 4
     whole = data.train_rows.token_source.read_tokens(0, int(data.train_rows.row_spans[-1, 1])).ids
     steps = [micro[0] for micro, _ in itertools.islice(data.batches(None), 2 * n_steps)]
@@ -86,8 +89,8 @@ def test_rows_may_end_elsewhere_in_every_epoch_and_still_go_on(shards: TokenShar
         assert torch.equal(ours.inputs, theirs.inputs), "what is held out is read as it is"
 
 
-def test_rows_go_on_where_those_of_the_step_before_ended(shards: TokenShards) -> None:
-    data = laid_out(shards)
+def test_rows_continue_those_of_the_previous_step(shards: TokenShards) -> None:
+    data = make_training_data(shards)
     whole = data.train_rows.token_source.read_tokens(0, int(data.train_rows.row_spans[-1, 1])).ids
     n_steps = len(data.train_rows.row_spans) // 4
     reads, asks = [], []
@@ -122,7 +125,7 @@ def ahead(tmp_path_factory: pytest.TempPathFactory) -> TrainingData:
     return build_training_data(TokenShards.open(folder / "data"), XLNET, published.XLNET, 32)
 
 
-def rows_in_turn(data: TrainingData, step: int) -> list[Tokens]:
+def texts_of_step(data: TrainingData, step: int) -> list[Tokens]:
     """The texts of the rows of a step, every other from its end."""
     n = len(data.train_rows.row_spans) // 4
     numbers = [row * n + (n - 1 - step if row % 2 else step) for row in range(4)]
@@ -133,7 +136,7 @@ def rows_in_turn(data: TrainingData, step: int) -> list[Tokens]:
     return [text.reversed() if row % 2 else text for row, text in enumerate(found)]
 
 
-def test_a_row_is_what_is_kept_and_two_texts_ahead_of_it(ahead: TrainingData) -> None:
+def test_row_is_kept_part_and_two_following_segments(ahead: TrainingData) -> None:
     """The kept parts of a stream are its text; of the second texts, half stand there too."""
     special = ahead.shards.tokenizer.special_ids
     sep, cls = special.suffix
@@ -154,7 +157,7 @@ def test_a_row_is_what_is_kept_and_two_texts_ahead_of_it(ahead: TrainingData) ->
         assert batch.visibility.document is None
         assert batch.visibility.rank is not None
         assert batch.segments is not None
-        for row, text in enumerate(rows_in_turn(ahead, step)):
+        for row, text in enumerate(texts_of_step(ahead, step)):
             read, whole = batch.inputs[row].tolist(), text.ids.tolist()
             kept[row] += read[:16]
             mark = read.index(sep)
@@ -163,8 +166,8 @@ def test_a_row_is_what_is_kept_and_two_texts_ahead_of_it(ahead: TrainingData) ->
             assert b
             assert read[-2:] == [sep, cls]
             assert [*read[:16], *a] == whole[:mark]
-            told = [0] * (mark + 1) + [1] * (len(b) + 1) + [2]
-            assert batch.segments[row].tolist() == told
+            output = [0] * (mark + 1) + [1] * (len(b) + 1) + [2]
+            assert batch.segments[row].tolist() == output
             rank = batch.visibility.rank[row]
             assert int(rank[:16].max()) < int(rank[16:].min())
             total += 1
@@ -184,7 +187,7 @@ def test_a_row_is_what_is_kept_and_two_texts_ahead_of_it(ahead: TrainingData) ->
         assert kept[row] == stream.ids[: len(kept[row])].tolist()
 
 
-def test_a_second_text_from_elsewhere_is_of_another_document(ahead: TrainingData) -> None:
+def test_random_second_segment_is_of_another_document(ahead: TrainingData) -> None:
     rows, numbers = ahead.train_rows.row_spans, ahead.train_rows.document_of_row
     for row in range(len(rows)):
         drawn = draw_other_row(row, rows, numbers, np.random.default_rng(row))
@@ -194,7 +197,7 @@ def test_a_second_text_from_elsewhere_is_of_another_document(ahead: TrainingData
         assert numbers[rows[:, 0].searchsorted(start)] != numbers[row]
 
 
-def test_rows_ahead_are_the_same_for_any_workers_and_after_resuming(ahead: TrainingData) -> None:
+def test_segment_rows_are_equal_for_any_workers_and_after_resuming(ahead: TrainingData) -> None:
     def said(data: TrainingData, n: int, cursor: object = None) -> list[object]:
         return [
             (
@@ -215,13 +218,13 @@ def test_rows_ahead_are_the_same_for_any_workers_and_after_resuming(ahead: Train
 
 
 @torch.no_grad()
-def test_a_memory_holds_nothing_of_what_the_next_row_is_asked(ahead: TrainingData) -> None:
+def test_memory_holds_no_targets_of_the_next_row(ahead: TrainingData) -> None:
     """Whatever stood behind the kept part, the memory is the same; and not, whatever it was."""
-    card = MODELS["xlnet-mini"]
-    a = card.architecture
+    preset = MODELS["xlnet-mini"]
+    a = preset.architecture
     assert isinstance(a, Architecture)
     a = replace(a, d_model=16, n_layers=3, n_heads=2, d_ff=32)
-    model = build_network(replace(card, architecture=a), XLNET, ahead.shards.tokenizer).eval()
+    model = build_network(replace(preset, architecture=a), XLNET, ahead.shards.tokenizer).eval()
     ((first,), _), ((second,), _) = itertools.islice(ahead.batches(None), 2)
 
     def remembered(column: int | None) -> list[torch.Tensor]:
@@ -240,14 +243,14 @@ def test_a_memory_holds_nothing_of_what_the_next_row_is_asked(ahead: TrainingDat
         assert all(same) == (column >= 16)
 
 
-def test_the_same_for_any_workers_and_after_resuming(shards: TokenShards) -> None:
+def test_batches_are_equal_for_any_workers_and_after_resuming(shards: TokenShards) -> None:
     def said(data: TrainingData, n: int, cursor: object = None) -> list[object]:
         return [
             ([(b.inputs.tolist(), b.feature(Recurrence).continues) for b in micro], after)
             for micro, after in itertools.islice(data.batches(cursor), n)
         ]
 
-    data = laid_out(shards)
+    data = make_training_data(shards)
     whole = said(data, 12)
     assert said(replace(data, n_workers=1), 5) == whole[:5]
     assert said(data, 5, whole[6][1]) == whole[7:]
@@ -258,9 +261,9 @@ STATES = {"transformer-xl-mini": 2, "lstm-mini": 4, "awd-lstm": 4}
 
 
 @pytest.mark.parametrize("model", STATES)
-def test_what_is_remembered_is_what_stood_before(shards: TokenShards, model: str) -> None:
+def test_memory_equals_the_whole_past(shards: TokenShards, model: str) -> None:
     """Without learning and dropout, a row says what it says behind all of its past."""
-    run = begun(shards, replace(RECIPE, model=model, memory_length=10_000))
+    run = start_toy_run(shards, replace(RECIPE, model=model, memory_length=10_000))
     model = run.model.eval()
     micro = [batch for (batch,), _ in itertools.islice(run.batches(None), 4)]
     parts = [model(run.memories.attach(0, b), return_logits=True).logits for b in micro]
@@ -273,19 +276,19 @@ def test_what_is_remembered_is_what_stood_before(shards: TokenShards, model: str
 
 
 @pytest.mark.parametrize("model", STATES)
-def test_a_resumed_run_remembers(shards: TokenShards, tmp_path: Path, model: str) -> None:
+def test_resumed_run_restores_its_memory(shards: TokenShards, tmp_path: Path, model: str) -> None:
     for precision in ("float32", "bfloat16"):
         recipe = replace(RECIPE, model=model, precision=precision, micro_batch_tokens=32)
-        straight = begun(shards, recipe)
+        straight = start_toy_run(shards, recipe)
         assert len(list(loop.train(straight))) == 6
         folder = tmp_path / precision
         folder.mkdir()
-        broken = begun(shards, recipe)
+        broken = start_toy_run(shards, recipe)
         for report in loop.train(broken):
             if report.step == 3:
                 break
         save_checkpoint(broken, folder)
-        again = begun(shards, recipe)
+        again = start_toy_run(shards, recipe)
         found = checkpoints.newest_checkpoint(folder)[0]
         assert found is not None
         restore_run(again, found)
@@ -295,7 +298,7 @@ def test_a_resumed_run_remembers(shards: TokenShards, tmp_path: Path, model: str
         list(loop.train(again))
         ours, theirs = trained_tensors(straight), trained_tensors(again)
         assert [n for n in ours if not torch.equal(ours[n], theirs[n])] == []
-        forgetful = begun(shards, recipe)
+        forgetful = start_toy_run(shards, recipe)
         restore_run(forgetful, found)
         forgetful.memories.reset()
         list(loop.train(forgetful))
@@ -303,8 +306,8 @@ def test_a_resumed_run_remembers(shards: TokenShards, tmp_path: Path, model: str
         assert [n for n in ours if not torch.equal(ours[n], theirs[n])]
 
 
-def test_a_trial_of_some_steps_leaves_nothing_behind(shards: TokenShards) -> None:
-    run, straight = begun(shards), begun(shards)
+def test_step_estimation_restores_the_memory(shards: TokenShards) -> None:
+    run, straight = start_toy_run(shards), start_toy_run(shards)
     loop.estimate_steps(run, 0.001, max_trial_steps=2)
     list(loop.train(run))
     list(loop.train(straight))
@@ -312,8 +315,8 @@ def test_a_trial_of_some_steps_leaves_nothing_behind(shards: TokenShards) -> Non
     assert [n for n in ours if not torch.equal(ours[n], theirs[n])] == []
 
 
-def test_a_step_without_a_finite_gradient_is_forgotten(shards: TokenShards) -> None:
-    run = begun(shards)
+def test_skipped_step_does_not_update_the_memory(shards: TokenShards) -> None:
+    run = start_toy_run(shards)
     steps = loop.train(run)
     next(steps)
     for states in run.memories.tensors().values():
@@ -323,9 +326,9 @@ def test_a_step_without_a_finite_gradient_is_forgotten(shards: TokenShards) -> N
     assert not next(steps).was_skipped
 
 
-def test_held_out_text_is_read_with_a_memory_too(shards: TokenShards) -> None:
-    run = begun(shards)
-    batches = laid_out(shards).dev_batches()
+def test_held_out_text_is_evaluated_with_memory(shards: TokenShards) -> None:
+    run = start_toy_run(shards)
+    batches = make_training_data(shards).dev_batches()
     assert [b.feature(Recurrence).continues for b in batches] == [False] + [True] * (
         len(batches) - 1
     )
@@ -348,7 +351,7 @@ def test_held_out_text_is_read_with_a_memory_too(shards: TokenShards) -> None:
         ),
     ],
 )
-def test_a_recipe_that_cannot_be_is_refused(changes: dict, says: str) -> None:
+def test_impossible_recipe_is_refused(changes: dict, says: str) -> None:
     with pytest.raises(ValueError, match=says):
         replace(RECIPE, **changes)
 
@@ -362,15 +365,15 @@ def test_a_recipe_that_cannot_be_is_refused(changes: dict, says: str) -> None:
         ({"bidirectional_data": True}, published.CAUSAL_LM, "this objective is causal"),
     ],
 )
-def test_what_cannot_be_asked_of_streams_is_refused(
+def test_objectives_unsuited_to_streams_are_refused(
     changes: dict, objective: published.ObjectiveSpec, says: str, shards: TokenShards
 ) -> None:
     with pytest.raises(ValueError, match=says):
         build_training_data(shards, replace(RECIPE, **changes), objective, LENGTH)
 
 
-def test_a_model_that_cannot_recall_says_so(shards: TokenShards) -> None:
+def test_model_without_memory_is_refused(shards: TokenShards) -> None:
     with pytest.raises(ValueError, match="LearnedPositions positions do not extend over a memory"):
-        begun(shards, replace(RECIPE, model="gpt2-mini"))
+        start_toy_run(shards, replace(RECIPE, model="gpt2-mini"))
     with pytest.raises(ValueError, match="only a model of one stack"):
         MODELS["t5-mini"].build().check_supports_memory()

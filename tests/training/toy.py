@@ -66,16 +66,18 @@ class Toy(nn.Module):
         if self.training:
             self.seen += 1
         hidden = self.backbone(batch.inputs)
-        asked = batch.targets != IGNORE_INDEX
-        scores = self.heads["masked"](hidden[asked]).float()
-        answers = batch.targets[asked]
+        is_target = batch.targets != IGNORE_INDEX
+        scores = self.heads["masked"](hidden[is_target]).float()
+        answers = batch.targets[is_target]
         total = F.cross_entropy(scores, answers, reduction="sum")
         right = (scores.argmax(-1) == answers).sum()
         terms = {"masked": Term(total, len(answers), right)}
         if batch.labels is not None:
-            said = self.heads["label"](hidden.mean(1)).float()
-            total = F.cross_entropy(said, batch.labels, reduction="sum")
-            terms["label"] = Term(total, len(batch.labels), (said.argmax(-1) == batch.labels).sum())
+            output = self.heads["label"](hidden.mean(1)).float()
+            total = F.cross_entropy(output, batch.labels, reduction="sum")
+            terms["label"] = Term(
+                total, len(batch.labels), (output.argmax(-1) == batch.labels).sum()
+            )
         return Prediction(terms=terms)
 
 

@@ -51,7 +51,7 @@ def main(rank: str, port: str, out: str) -> None:
         stop = StopRequest()
         stop.is_requested = rank == "1"
         agreed = stop.is_requested_anywhere(world)
-        told = world.all_gather_object({"rank": world.rank})
+        result = world.all_gather_object({"rank": world.rank})
         gathered = world.all_gather_tensors(
             {f"of {rank}": torch.full((1 + world.rank, 2), world.rank + 0.5)}
         )
@@ -62,16 +62,16 @@ def main(rank: str, port: str, out: str) -> None:
         assert checkpoint is not None
         assert not damaged
         restore_run(run, checkpoint)
-        said = {
+        output = {
             "steps": steps,
             "newest": checkpoint.step,
             "losses": losses,
             "agreed": agreed,
-            "told": told,
+            "told": result,
             "gathered": [{name: x.tolist() for name, x in each.items()} for each in gathered],
             "first": first,
         }
-        (folder / rank / "said.json").write_text(json.dumps(said))
+        (folder / rank / "said.json").write_text(json.dumps(output))
         write_tensors(folder / rank / "state.safetensors", trained_tensors(run))
 
 

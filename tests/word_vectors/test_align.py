@@ -38,7 +38,7 @@ def align(source, target, seeds, *, preparation=DEFAULT_PREPARATION, **settings)
     return apply_map(source, done[-1].map_weights), target, done
 
 
-def test_preparing_is_unit_length_and_mean_zero() -> None:
+def test_preprocessing_gives_unit_length_and_zero_mean() -> None:
     space = gaussian(50, 7, seed=1)
     unit = prepare_vectors(space, (UnitNormalization(),)).vectors
     np.testing.assert_allclose(np.linalg.norm(unit, axis=1), 1, atol=1e-6)
@@ -55,7 +55,7 @@ def test_preparing_is_unit_length_and_mean_zero() -> None:
     np.testing.assert_array_equal(prepare_vectors(space, ()).vectors, space.vectors)
 
 
-def test_words_without_a_vector_stay_without_one() -> None:
+def test_zero_vectors_stay_zero() -> None:
     space = named(np.array([[3.0, 4.0], [0.0, 0.0], [1e30, 1e30], [1e-30, 0.0]]))
     unit = prepare_vectors(space, (UnitNormalization(),)).vectors
     np.testing.assert_allclose(unit, [[0.6, 0.8], [0, 0], [0.5**0.5, 0.5**0.5], [1, 0]], rtol=1e-6)
@@ -63,7 +63,7 @@ def test_words_without_a_vector_stay_without_one() -> None:
 
 @settings(max_examples=30)
 @given(p=st.integers(1, 40), d=st.integers(1, 12), seed=st.integers(0, 2**31))
-def test_procrustes_is_that_of_scipy(p: int, d: int, seed: int) -> None:
+def test_procrustes_equals_scipy(p: int, d: int, seed: int) -> None:
     rng = np.random.default_rng(seed)
     x, z = (rng.normal(size=(p, d)).astype(np.float32) for _ in "xz")
     ours = OrthogonalProcrustes().fit(x, z)
@@ -79,7 +79,7 @@ def test_procrustes_is_that_of_scipy(p: int, d: int, seed: int) -> None:
 
 @settings(max_examples=30)
 @given(p=st.integers(1, 40), d=st.integers(1, 12), e=st.integers(1, 12), seed=st.integers(0, 2**31))
-def test_least_squares_is_that_of_numpy(p: int, d: int, e: int, seed: int) -> None:
+def test_least_squares_equals_numpy(p: int, d: int, e: int, seed: int) -> None:
     rng = np.random.default_rng(seed)
     x, z = rng.normal(size=(p, d)), rng.normal(size=(p, e))
     ours = LeastSquaresMap().fit(x.astype(np.float32), z.astype(np.float32))
@@ -93,7 +93,7 @@ def test_least_squares_is_that_of_numpy(p: int, d: int, e: int, seed: int) -> No
     )
 
 
-def test_procrustes_names_both_widths() -> None:
+def test_procrustes_of_different_widths_is_refused() -> None:
     with pytest.raises(ValueError, match=r"one width: got 5 \(source\) and 3 \(target\)"):
         OrthogonalProcrustes().fit(np.ones((4, 5), np.float32), np.ones((4, 3), np.float32))
 
@@ -107,7 +107,7 @@ def test_least_squares_maps_between_widths() -> None:
     np.testing.assert_allclose(found.vectors, to.vectors, atol=1e-5)
 
 
-def test_a_rotated_copy_is_found_exactly_from_as_many_pairs_as_dimensions() -> None:
+def test_rotated_copy_is_found_exactly_from_as_many_pairs_as_dimensions() -> None:
     source, target, pairs = copied(gaussian(200, 10, seed=3), noise=0.0)
     found, to, done = align(source, target, pairs[:12])
     np.testing.assert_allclose(found.vectors[pairs[:, 0]], to.vectors[pairs[:, 1]], atol=1e-5)
@@ -124,7 +124,7 @@ QUICK = replace(STOCHASTIC_SELF_LEARNING, patience=2)
 
 
 @pytest.mark.parametrize("learn", [SelfLearning(), BOTH, QUICK], ids=["2017", "csls", "2018"])
-def test_a_noisy_copy_is_found_from_25_seeds(learn: SelfLearning) -> None:
+def test_noisy_copy_is_found_from_25_seeds(learn: SelfLearning) -> None:
     source, target, pairs = copied(clustered(400, 60, seed=4), noise=0.5)
     once, to, _ = align(source, target, pairs[:25])
     found, to, done = align(source, target, pairs[:25], self_learning=learn)
@@ -136,7 +136,7 @@ def test_a_noisy_copy_is_found_from_25_seeds(learn: SelfLearning) -> None:
 
 
 @pytest.mark.parametrize("learn", [SelfLearning(), BOTH, QUICK], ids=["2017", "csls", "2018"])
-def test_a_noisy_copy_is_found_from_numerals_alone(learn: SelfLearning) -> None:
+def test_noisy_copy_is_found_from_numerals_alone(learn: SelfLearning) -> None:
     source, target, pairs = copied(clustered(400, 40, seed=5, n_numerals=30), noise=0.3)
     seeds = numeral_pairs(source, target)
     assert len(seeds) == 30
@@ -147,7 +147,7 @@ def test_a_noisy_copy_is_found_from_numerals_alone(learn: SelfLearning) -> None:
     assert p_at_1(found, to, pairs[30:]) > 0.8
 
 
-def test_refining_finds_the_rest_of_a_noisy_copy() -> None:
+def test_refinement_completes_a_noisy_copy() -> None:
     source, target, pairs = copied(clustered(400, 60, seed=6), noise=0.5)
     once, to, _ = align(source, target, pairs[:25])
     found, to, done = align(source, target, pairs[:25], refinement=ProcrustesRefinement(5))
@@ -172,7 +172,7 @@ def test_unrelated_spaces_are_not_claimed_to_align(seeds: int) -> None:
             assert scored.precision_at_1 < 0.03
 
 
-def test_self_learning_and_refining_go_on_from_each_other() -> None:
+def test_self_learning_and_refinement_can_be_chained() -> None:
     source, target, pairs = copied(clustered(300, 20, seed=9), noise=0.1)
     s, t = prepare_vectors(source), prepare_vectors(target)
     done = list(
@@ -190,7 +190,7 @@ def test_self_learning_and_refining_go_on_from_each_other() -> None:
     np.testing.assert_array_equal(done[-1].map_weights, again[-1].map_weights)
 
 
-def test_the_seed_decides_what_is_left_out() -> None:
+def test_dropout_depends_on_the_seed() -> None:
     source, target, pairs = copied(clustered(200, 20, seed=10), noise=0.1)
     learn = SelfLearning(keep_probability=0.2, patience=2, bidirectional=True)
 
@@ -209,7 +209,7 @@ def test_the_seed_decides_what_is_left_out() -> None:
     assert np.abs(second(3) - second(4)).max() > 1e-3
 
 
-def test_self_learning_keeps_more_and_more_pairs() -> None:
+def test_self_learning_keeps_increasingly_many_pairs() -> None:
     source, target, pairs = copied(clustered(200, 20, seed=11), noise=0.1)
     learn = SelfLearning(keep_probability=0.25, patience=2, bidirectional=True)
     keeps = [r.keep_probability for r in align(source, target, pairs[:30], self_learning=learn)[2]]
@@ -217,14 +217,14 @@ def test_self_learning_keeps_more_and_more_pairs() -> None:
     assert keeps == sorted(keeps)
 
 
-def test_only_the_most_frequent_words_take_part() -> None:
+def test_only_most_frequent_words_take_part() -> None:
     source, target, pairs = copied(clustered(300, 20, seed=12), noise=0.0, permuted=False)
     learn = SelfLearning(vocabulary_cutoff=50)
     done = align(source, target, pairs[:30], self_learning=learn)[2]
     assert {r.n_pairs for r in done[1:]} == {50}
 
 
-def test_what_cannot_be_is_told() -> None:
+def test_impossible_inputs_are_refused() -> None:
     source, target, pairs = copied(gaussian(30, 4, seed=13), noise=0.0)
     with pytest.raises(ValueError, match="pairs of words, and there is none"):
         align(source, target, pairs[:0])
@@ -250,7 +250,7 @@ def test_what_cannot_be_is_told() -> None:
         align(source, target, pairs[:5], self_learning=learn)
 
 
-def test_a_map_that_does_not_fit_is_told() -> None:
+def test_map_of_wrong_width_is_refused() -> None:
     space = gaussian(30, 4, seed=13)
     with pytest.raises(ValueError, match="from 3 dimensions, of 4"):
         apply_map(space, np.eye(3))

@@ -28,7 +28,7 @@ SMALL = 2**16
 """Bytes of memory that do not hold all pairs."""
 
 
-def made(n_ids: int = 80, n: int = 3000) -> tuple[Corpus, Lexicon]:
+def make_corpus(n_ids: int = 80, n: int = 3000) -> tuple[Corpus, Lexicon]:
     random = np.random.default_rng(7)
     ids = np.minimum(random.zipf(1.2, n), random.integers(1, n_ids, n)).astype(np.uint32)
     edges = np.cumsum([0, *random.integers(1, 15, n // 5)])
@@ -41,8 +41,8 @@ def made(n_ids: int = 80, n: int = 3000) -> tuple[Corpus, Lexicon]:
 def by_hand(corpus: Corpus, words: Lexicon, windows: CooccurrenceWindow) -> np.ndarray:
     found = np.zeros((len(words), len(words)))
     part = corpus.read_part(0)
-    for begin, end in part.sentences:
-        rows = [int(words.row_of[i]) for i in part.ids[begin:end]]
+    for start, end in part.sentences:
+        rows = [int(words.row_of[i]) for i in part.ids[start:end]]
         if not windows.break_at_unknown:
             rows = [row for row in rows if row >= 0]
         for i, row in enumerate(rows):
@@ -74,10 +74,10 @@ def dense(found: CooccurrenceMatrix) -> np.ndarray:
     ],
 )
 @pytest.mark.parametrize("memory", [2**30, SMALL])
-def test_counts_are_those_of_a_double_loop(
+def test_counts_equal_a_double_loop(
     windows: CooccurrenceWindow, memory: int, tmp_path: Path
 ) -> None:
-    corpus, words = made(400)
+    corpus, words = make_corpus(400)
     found = count_cooccurrences(
         corpus, words, windows, tmp_path / "counts", memory=memory, chunk=20
     )
@@ -90,10 +90,10 @@ def test_counts_are_those_of_a_double_loop(
     }  # fmt: skip
 
 
-def test_little_memory_writes_runs_and_a_dense_block_of_frequent_pairs(
+def test_little_memory_writes_runs_and_a_dense_block(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    corpus, words = made(400)
+    corpus, words = make_corpus(400)
     work = counting._CountBuffer.allocate(len(words), SMALL, 10**6)
     assert 0 < len(work.dense) * 8 <= SMALL // 8
     assert (np.diff(work.limits) <= 0).all()
@@ -113,10 +113,8 @@ def test_little_memory_writes_runs_and_a_dense_block_of_frequent_pairs(
     assert len(runs) > 3
 
 
-def test_counting_goes_on_where_it_was_interrupted(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    corpus, words = made(400)
+def test_interrupted_counting_resumes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    corpus, words = make_corpus(400)
     windows = CooccurrenceWindow(window=4, subsample=0.05, seed=3)
     whole = count_cooccurrences(corpus, words, windows, tmp_path / "whole", memory=SMALL, chunk=20)
     out = tmp_path / "counts"
@@ -147,8 +145,8 @@ def test_counting_goes_on_where_it_was_interrupted(
     assert again.n_pairs == found.n_pairs
 
 
-def test_what_was_counted_otherwise_is_told(tmp_path: Path) -> None:
-    corpus, words = made()
+def test_counts_of_other_settings_are_refused(tmp_path: Path) -> None:
+    corpus, words = make_corpus()
     count_cooccurrences(corpus, words, CooccurrenceWindow(window=2), tmp_path / "counts")
     with pytest.raises(ValueError, match="was counted with other windows"):
         count_cooccurrences(corpus, words, CooccurrenceWindow(window=3), tmp_path / "counts")
@@ -179,8 +177,8 @@ def test_merged_runs_add_up(n_pairs: int) -> None:
     assert found == sorted(total.items())
 
 
-def test_associations_follow_the_formula(tmp_path: Path) -> None:
-    corpus, words = made()
+def test_ppmi_equals_formula(tmp_path: Path) -> None:
+    corpus, words = make_corpus()
     found = count_cooccurrences(
         corpus, words, CooccurrenceWindow(window=3, distance_weighting="flat"), tmp_path / "counts"
     )
@@ -200,8 +198,8 @@ def test_associations_follow_the_formula(tmp_path: Path) -> None:
     np.testing.assert_allclose(svd.log_count_matrix(found).toarray(), np.log1p(n), rtol=1e-6)
 
 
-def test_factors_are_those_of_numpy(tmp_path: Path) -> None:
-    corpus, words = made()
+def test_factors_equal_numpy(tmp_path: Path) -> None:
+    corpus, words = make_corpus()
     found = count_cooccurrences(corpus, words, CooccurrenceWindow(window=3), tmp_path / "counts")
     matrix = svd.pmi_matrix(found, svd.PMI())
     factors = svd.truncated_svd(matrix, 6, seed=1)
@@ -220,8 +218,8 @@ def test_factors_are_those_of_numpy(tmp_path: Path) -> None:
     np.testing.assert_array_equal(again.left, factors.left)
 
 
-def test_factors_that_cannot_be_are_told(tmp_path: Path) -> None:
-    corpus, words = made()
+def test_impossible_factorizations_are_refused(tmp_path: Path) -> None:
+    corpus, words = make_corpus()
     found = count_cooccurrences(corpus, words, CooccurrenceWindow(window=3), tmp_path / "counts")
     matrix = svd.pmi_matrix(found, svd.PMI())
     with pytest.raises(ValueError, match=rf"from 1 to {len(words) - 1} numbers, got {len(words)}"):
@@ -239,7 +237,7 @@ def test_factors_that_cannot_be_are_told(tmp_path: Path) -> None:
         svd.pmi_matrix(nothing, svd.PMI())
 
 
-def test_words_without_a_neighbor_have_a_row_of_zeros() -> None:
+def test_words_without_context_have_zero_rows() -> None:
     counts = CooccurrenceMatrix(
         np.array([0, 0, 2, 3, 3]), np.array([2, 1, 1], np.int32)[[1, 0, 2]],
         np.array([1, 2, 2], np.float32),

@@ -34,11 +34,11 @@ def written(path: Path, text: str) -> Path:
         (" a\tb \n", [("a", "b")]),
     ],
 )
-def test_a_dictionary_is_read(text: str, pairs: list[tuple[str, str]], tmp_path: Path) -> None:
+def test_dictionary_is_read(text: str, pairs: list[tuple[str, str]], tmp_path: Path) -> None:
     assert read_dictionary(written(tmp_path / "d.tsv", text)) == tuple(pairs)
 
 
-def test_a_dictionary_is_read_in_lower_case(tmp_path: Path) -> None:
+def test_dictionary_is_lower_cased_on_request(tmp_path: Path) -> None:
     path = written(tmp_path / "d.tsv", "Of\tVon\nof\tvon\n")
     assert read_dictionary(path, lowercase=True) == (("of", "von"),)
 
@@ -57,12 +57,12 @@ def test_a_dictionary_is_read_in_lower_case(tmp_path: Path) -> None:
         ("a b\n" + "x" * 70_000, r"d.txt:2: a line of more than 65,536 characters"),
     ],
 )
-def test_a_broken_dictionary_is_told_with_its_line(text: str, why: str, tmp_path: Path) -> None:
+def test_malformed_dictionary_is_refused_with_its_line(text: str, why: str, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=why):
         read_dictionary(written(tmp_path / "d.txt", text))
 
 
-def test_bytes_that_are_no_text_are_told(tmp_path: Path) -> None:
+def test_invalid_bytes_are_refused(tmp_path: Path) -> None:
     (tmp_path / "d.txt").write_bytes(b"a b\nc \xff\n")
     with pytest.raises(ValueError, match=r"d.txt:2: invalid UTF-8"):
         read_dictionary(tmp_path / "d.txt")
@@ -78,7 +78,7 @@ def test_numerals_and_identical_words_are_found() -> None:
     assert identical_pairs(SOURCE, TARGET, ["42", "a", "no", "a"]).tolist() == [[4, 0], [2, 3]]
 
 
-def test_nothing_in_common_is_told() -> None:
+def test_empty_intersection_is_refused() -> None:
     other = named(np.eye(2), words=["x", "y"])
     with pytest.raises(ValueError, match="no numeral"):
         numeral_pairs(SOURCE, other)
@@ -88,7 +88,7 @@ def test_nothing_in_common_is_told() -> None:
         identical_pairs(SOURCE, TARGET, ["b"])
 
 
-def test_known_pairs_are_kept_in_their_order() -> None:
+def test_known_pairs_keep_their_order() -> None:
     kept, rows = known_pairs((("a", "a"), ("b", "a"), ("a", "der"), ("the", "die")), SOURCE, TARGET)
     assert kept == (("a", "a"), ("a", "der"))
     assert rows.tolist() == [[2, 3], [2, 1]]
@@ -103,12 +103,12 @@ def test_known_pairs_are_kept_in_their_order() -> None:
         ((("The", "Der"),), "in lower case, 1 are"),
     ],
 )
-def test_a_dictionary_of_unknown_words_is_told(pairs, why: str) -> None:
+def test_dictionary_of_unknown_words_is_refused(pairs, why: str) -> None:
     with pytest.raises(ValueError, match=why):
         known_pairs(pairs, SOURCE, TARGET)
 
 
-def test_scores_count_several_right_targets_and_unknown_words_apart() -> None:
+def test_scores_count_several_targets_and_unknown_words_separately() -> None:
     source = named(np.eye(4), words=["a", "b", "c", "d"])
     target = named(
         [[1, 0, 0, 0.1], [0, 1, 0, 0], [0.1, 0.9, 0, 0], [0, 0.2, 1, 0], [0, 0, 0.5, 0.5]]
@@ -136,7 +136,7 @@ def test_scores_count_several_right_targets_and_unknown_words_apart() -> None:
     assert found.mean_reciprocal_rank == pytest.approx((1 + 1 / 2 + 1 / 3) / 3)
 
 
-def test_of_a_space_mapped_to_itself_all_are_found_and_not_by_chance() -> None:
+def test_identity_mapping_scores_perfectly_and_above_chance() -> None:
     space = gaussian(300, 20, seed=1)
     found = score_dictionary(space, space, tuple((w, w) for w in space.words))
     assert (found.precision_at_1, found.precision_at_5, found.mean_reciprocal_rank) == (1, 1, 1)
@@ -144,14 +144,14 @@ def test_of_a_space_mapped_to_itself_all_are_found_and_not_by_chance() -> None:
     assert found.above_chance
 
 
-def test_a_pair_or_two_are_never_enough_to_claim_that_spaces_align() -> None:
+def test_very_few_pairs_are_never_above_chance() -> None:
     space = gaussian(300, 20, seed=1)
     same = tuple((word, word) for word in space.words)
     above = {n: score_dictionary(space, space, same[:n]).above_chance for n in (1, 2, 3, 9)}
     assert above == {1: False, 2: False, 3: False, 9: True}
 
 
-def test_one_answer_for_all_is_right_no_more_often_than_by_chance() -> None:
+def test_constant_prediction_is_not_above_chance() -> None:
     source = named(np.ones((200, 3)))
     target = named(np.vstack([np.ones(3), np.random.default_rng(1).normal(size=(199, 3))]))
     words = tuple((w, source.words[0 if i % 2 else i]) for i, w in enumerate(source.words))
@@ -160,7 +160,7 @@ def test_one_answer_for_all_is_right_no_more_often_than_by_chance() -> None:
     assert not found.above_chance
 
 
-def test_the_probability_of_as_many_by_chance_is_the_binomials() -> None:
+def test_chance_p_value_equals_binomial_tail() -> None:
     rng = np.random.default_rng(3)
     source = gaussian(40, 6, seed=4)
     target = named(source.vectors + 0.7 * rng.normal(size=(40, 6)))
@@ -171,7 +171,7 @@ def test_the_probability_of_as_many_by_chance_is_the_binomials() -> None:
     assert found.chance_p_value == pytest.approx(tail, rel=1e-9)
 
 
-def test_scoring_nothing_or_too_few_is_told() -> None:
+def test_too_few_scored_pairs_are_refused() -> None:
     with pytest.raises(ValueError, match="dictionary is empty"):
         score_dictionary(SOURCE, TARGET, ())
     with pytest.raises(ValueError, match="k = 10 neighbors"):

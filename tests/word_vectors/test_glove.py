@@ -12,7 +12,7 @@ from unmask.word_vectors.train.glove import GloVe
 SPEC, SEED, RATE = GloVe(epochs=4, x_max=6.0), 2, 0.05
 
 
-def made(n: int = 20, share: float = 0.4) -> CooccurrenceMatrix:
+def make_counts(n: int = 20, share: float = 0.4) -> CooccurrenceMatrix:
     random = np.random.default_rng(3)
     matrix = random.exponential(4, (n, n)) * (random.random((n, n)) < share)
     rows, columns = np.nonzero(matrix)
@@ -22,8 +22,8 @@ def made(n: int = 20, share: float = 0.4) -> CooccurrenceMatrix:
     )
 
 
-def test_pairs_move_vectors_as_plain_python_does() -> None:
-    counts = made()
+def test_updates_equal_plain_python() -> None:
+    counts = make_counts()
     state = glove.initialize_glove(counts, 7, SEED)
     plain = [array.astype(float).copy() for array in state.arrays]
     w, c, bw, bc, sw, sc, sbw, sbc = plain
@@ -52,8 +52,8 @@ def test_pairs_move_vectors_as_plain_python_does() -> None:
         np.testing.assert_allclose(found, expected, rtol=1e-3, atol=1e-5)  # float32
 
 
-def test_each_epoch_has_every_pair_once_in_another_order(monkeypatch: pytest.MonkeyPatch) -> None:
-    counts = made()
+def test_each_epoch_shuffles_every_pair_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    counts = make_counts()
     monkeypatch.setattr(glove, "_BLOCK", 3)
     monkeypatch.setattr(glove, "_BUFFER", 30)
     orders = []
@@ -72,8 +72,8 @@ def test_each_epoch_has_every_pair_once_in_another_order(monkeypatch: pytest.Mon
     assert max(len(p.order) for p in glove._shuffled_pairs(counts, 0, 0)) == 30
 
 
-def test_training_that_stops_and_goes_on_gives_the_same_numbers() -> None:
-    counts = made()
+def test_stopped_and_resumed_training_equals_uninterrupted() -> None:
+    counts = make_counts()
     whole = glove.initialize_glove(counts, 7, SEED)
     list(glove.train_glove(SPEC, counts, whole, learning_rate=RATE, seed=SEED))
     state = glove.initialize_glove(counts, 7, SEED)
@@ -87,7 +87,7 @@ def test_training_that_stops_and_goes_on_gives_the_same_numbers() -> None:
     np.testing.assert_array_equal(glove.glove_vectors(state), whole.words + whole.contexts)
 
 
-def test_the_loss_falls_near_zero_on_counts_of_low_rank_on_two_threads() -> None:
+def test_loss_approaches_zero_on_low_rank_counts() -> None:
     random = np.random.default_rng(0)
     log = random.normal(0, 0.7, (12, 3)) @ random.normal(0, 0.7, (3, 12)) + 2
     counts = CooccurrenceMatrix(
@@ -101,14 +101,14 @@ def test_the_loss_falls_near_zero_on_counts_of_low_rank_on_two_threads() -> None
         assert reports[-1].loss < 0.02 * reports[0].loss
 
 
-def test_what_makes_no_sense_is_told() -> None:
-    counts = made()
+def test_invalid_settings_are_refused() -> None:
+    counts = make_counts()
     state = glove.initialize_glove(counts, 7, SEED)
     state.words[1, 1] = np.inf
     with pytest.raises(FloatingPointError, match=r"not finite in epoch 1: the rate 0\.05"):
         list(glove.train_glove(SPEC, counts, state, learning_rate=RATE, seed=SEED))
     with pytest.raises(ValueError, match="20 vectors, but counts of 19 words"):
-        list(glove.train_glove(SPEC, made(19), state, learning_rate=RATE))
+        list(glove.train_glove(SPEC, make_counts(19), state, learning_rate=RATE))
     with pytest.raises(ValueError, match="rate must be above 0, got 0"):
         list(glove.train_glove(SPEC, counts, state, learning_rate=0.0))
     with pytest.raises(ValueError, match="x_max must be above 0, got 0"):

@@ -16,7 +16,7 @@ def corpus(documents: list[list[int]]) -> Corpus:
     return corpus_from_ids(ids, np.stack((ends[:-1], ends[1:]), 1))
 
 
-def test_counts_are_weighted_by_logarithm_and_entropy() -> None:
+def test_counts_have_log_entropy_weights() -> None:
     made = corpus(DOCUMENTS)
     words = build_lexicon(["<unk>", *"abcde"], count_ids(made), [0], 1)
     found = term_document_matrix(made, words).toarray()
@@ -31,7 +31,7 @@ def test_counts_are_weighted_by_logarithm_and_entropy() -> None:
     assert expected[words.words.index("c")].max() == pytest.approx(np.log(2))
 
 
-def test_words_of_the_same_documents_are_alike() -> None:
+def test_words_of_the_same_documents_are_similar() -> None:
     random = np.random.default_rng(0)
     topics = [random.integers(1, 6, 30) + 5 * (i % 2) for i in range(40)]
     made = corpus([topic.tolist() for topic in topics])
@@ -43,7 +43,7 @@ def test_words_of_the_same_documents_are_alike() -> None:
     assert cosine[same].min() > cosine[~same].max()
 
 
-def test_what_makes_no_sense_is_told() -> None:
+def test_invalid_settings_are_refused() -> None:
     made = corpus([[1, 2, 3]])
     words = build_lexicon(["<unk>", *"abc"], count_ids(made), [0], 1)
     with pytest.raises(ValueError, match="one document only"):

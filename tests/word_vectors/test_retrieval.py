@@ -45,7 +45,7 @@ def small_blocks(monkeypatch) -> None:
 @pytest.mark.usefixtures("small_blocks")
 @settings(max_examples=25)
 @given(n=st.integers(4, 30), m=st.integers(4, 60), k=st.integers(1, 4), seed=st.integers(0, 2**31))
-def test_csls_is_that_of_a_double_loop(n: int, m: int, k: int, seed: int) -> None:
+def test_csls_equals_a_double_loop(n: int, m: int, k: int, seed: int) -> None:
     x, z = gaussian(n, 5, seed).unit_vectors, gaussian(m, 5, seed + 1).unit_vectors
     by_hand = csls_by_hand(x, z, k)
     found = retrieve(x, z, 4, CSLS(k).adjustment(x, z))
@@ -61,9 +61,7 @@ def test_csls_is_that_of_a_double_loop(n: int, m: int, k: int, seed: int) -> Non
 @settings(max_examples=40)
 @given(n=st.integers(1, 30), m=st.integers(1, 90), seed=st.integers(0, 2**31))
 @example(n=14, m=71, seed=51441337)  # more equal ones than candidates, off by rounding
-def test_the_nearest_are_those_of_sorting_and_equal_ones_stand_in_order(
-    n: int, m: int, seed: int
-) -> None:
+def test_nearest_equal_a_sort_with_ties_in_order(n: int, m: int, seed: int) -> None:
     rng = np.random.default_rng(seed)
     few = rng.normal(size=(5, 6)) * (rng.random(5) > 0.2)[:, None]  # words with the same vector
     x, z = (named(few[rng.integers(0, 5, size)]).unit_vectors for size in (n, m))
@@ -80,7 +78,7 @@ def test_the_nearest_are_those_of_sorting_and_equal_ones_stand_in_order(
 
 @settings(max_examples=15)
 @given(seed=st.integers(0, 2**31))
-def test_ranks_are_those_of_sorting(seed: int) -> None:
+def test_ranks_equal_a_sort(seed: int) -> None:
     x, z = gaussian(20, 4, seed).unit_vectors, gaussian(70, 4, seed + 1).unit_vectors
     right = [[i, i + 9] for i in range(20)]
     rank, _ = ranks(x, z, right, CosineRetrieval().adjustment(x, z))
@@ -91,7 +89,7 @@ def test_ranks_are_those_of_sorting(seed: int) -> None:
 
 
 @pytest.mark.parametrize("m", [40, 1000, 5001])
-def test_results_do_not_depend_on_the_blocks(m: int, monkeypatch) -> None:
+def test_results_do_not_depend_on_block_size(m: int, monkeypatch) -> None:
     x, z = gaussian(60, 8, seed=1).unit_vectors, gaussian(m, 8, seed=2).unit_vectors
     whole = retrieve(x, z, 10, CSLS(3).adjustment(x, z))
     means = mean_top_k_cosine(x, z, 4)
@@ -105,7 +103,7 @@ def test_results_do_not_depend_on_the_blocks(m: int, monkeypatch) -> None:
     np.testing.assert_allclose(mean_top_k_cosine(x, z, 4, exact=False), by_hand, atol=1e-6)
 
 
-def test_many_equal_words_come_in_their_order() -> None:
+def test_many_equal_vectors_keep_their_order() -> None:
     x, z = (
         gaussian(3, 8, seed=1).unit_vectors,
         np.repeat(gaussian(2, 8, seed=2).unit_vectors, 3000, 0),
@@ -120,7 +118,7 @@ def test_many_equal_words_come_in_their_order() -> None:
 
 @pytest.mark.parametrize("block", [2**24, 70])
 @pytest.mark.parametrize("measure", [CosineRetrieval(), CSLS(3)])
-def test_the_best_of_both_directions(block: int, measure, monkeypatch) -> None:
+def test_best_of_both_directions(block: int, measure, monkeypatch) -> None:
     monkeypatch.setattr(retrieval, "MAX_SCORES_IN_MEMORY", block)
     x, z = gaussian(30, 6, seed=3).unit_vectors, gaussian(40, 6, seed=4).unit_vectors
     found = retrieve_both_directions(x, z, measure.adjustment(x, z))
@@ -134,9 +132,7 @@ def test_the_best_of_both_directions(block: int, measure, monkeypatch) -> None:
 
 
 @pytest.mark.parametrize("block", [2**24, 70])
-def test_what_is_left_out_is_not_found_and_does_not_depend_on_the_blocks(
-    block: int, monkeypatch
-) -> None:
+def test_dropped_pairs_are_not_retrieved_for_any_block_size(block: int, monkeypatch) -> None:
     x, z = gaussian(30, 6, seed=3).unit_vectors, gaussian(40, 6, seed=4).unit_vectors
     monkeypatch.setattr(retrieval, "MAX_SCORES_IN_MEMORY", block)
     found = retrieve_both_directions(
@@ -153,7 +149,7 @@ def test_what_is_left_out_is_not_found_and_does_not_depend_on_the_blocks(
     )
 
 
-def test_more_than_there_are_is_told() -> None:
+def test_more_neighbors_than_words_are_refused() -> None:
     x = gaussian(6, 3, seed=1).unit_vectors
     with pytest.raises(ValueError, match="k = 7 neighbors, but there are only 6 source words"):
         CSLS(7).adjustment(x, gaussian(9, 3, seed=2).unit_vectors)
@@ -166,7 +162,7 @@ def test_more_than_there_are_is_told() -> None:
             retrieve(x, x, n)
 
 
-def test_hubs_are_the_nearest_of_few() -> None:
+def test_csls_reduces_hubness() -> None:
     x, z = gaussian(200, 20, seed=6).unit_vectors, gaussian(200, 20, seed=7).unit_vectors
     z[17] = x.mean(0) / np.linalg.norm(x.mean(0))
     times = {

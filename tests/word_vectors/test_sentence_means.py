@@ -24,13 +24,13 @@ SPACE = KeyedVectors(
         ("nothing, here: 1.5", (0, 0)),
     ],
 )
-def test_a_text_is_the_mean_of_its_known_words(text: str, mean: tuple[float, float]) -> None:
+def test_text_vector_is_mean_of_known_words(text: str, mean: tuple[float, float]) -> None:
     found = mean_word_vectors(SPACE, ["cat", text])
     assert found.dtype == np.float32
     np.testing.assert_allclose(found, [(0, 1), mean], rtol=1e-6)
 
 
-def test_words_are_looked_up_in_lower_case_where_the_space_has_no_other() -> None:
+def test_lower_case_lookup_is_used_for_lower_case_spaces() -> None:
     cased = KeyedVectors(("The", "cat"), SPACE.vectors[:2])
     assert mean_word_vectors(cased, ["The Cat"]).tolist() == [[1, 0]]
     assert mean_word_vectors(cased, ["THE CAT"], case="lower").tolist() == [[0, 1]]

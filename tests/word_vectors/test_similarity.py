@@ -19,7 +19,7 @@ from unmask.word_vectors.keyed_vectors import COS_MUL_EPSILON, KeyedVectors
 PAIRS = "w0\tw1\t5\nw2\tw3\t5\nw4\tw5\t1.5\nw6\tnone\t9\nw7\tw8\t-2\nw9\tw10\t3\n"
 
 
-def made(n: int = 400, d: int = 12) -> KeyedVectors:
+def make_space(n: int = 400, d: int = 12) -> KeyedVectors:
     vectors = np.random.default_rng(0).standard_normal((n, d)).astype(np.float32)
     return KeyedVectors(tuple(f"w{i}" for i in range(n)), vectors)
 
@@ -27,7 +27,7 @@ def made(n: int = 400, d: int = 12) -> KeyedVectors:
 def analogies(n: int = 120) -> str:
     """Questions of which some are right: d is what most vectors near b - a + c are."""
     rng = np.random.default_rng(1)
-    space, lines = made(), list[str]()
+    space, lines = make_space(), list[str]()
     for i in range(n):
         if i in (0, 60, 110):
             lines.append(f": {'gram1-x' if i == 60 else f's{i}'}")
@@ -52,7 +52,7 @@ def file(tmp_path):
 # Files
 
 
-def test_pairs_are_read_with_tabs_spaces_commas_and_headers(file) -> None:
+def test_pairs_are_read_with_any_delimiter_and_header(file) -> None:
     expected = WordSimilarityTest(
         name="ws", pairs=(("tiger", "big cat"), ("a", "b")), scores=(7.5, -1.0)
     )
@@ -73,7 +73,7 @@ def test_pairs_are_read_with_tabs_spaces_commas_and_headers(file) -> None:
     )
 
 
-def test_analogies_are_read_in_sections_packed_or_not(file, tmp_path) -> None:
+def test_analogies_are_read_by_section_also_compressed(file, tmp_path) -> None:
     text = ": capitals\nAthens Greece Oslo Norway\n:gram1\nbig\tbigger\tsmall\tsmaller\n"
     (tmp_path / "q.txt.xz").write_bytes(lzma.compress(text.encode()))
     found = read_word_vector_test(tmp_path / "q.txt.xz")
@@ -87,7 +87,7 @@ def test_analogies_are_read_in_sections_packed_or_not(file, tmp_path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "output"),
     [
         ("", "empty; word pairs are 'word1 word2 score', analogies are four words"),
         ("# only this\n", "empty"),
@@ -101,12 +101,12 @@ def test_analogies_are_read_in_sections_packed_or_not(file, tmp_path) -> None:
         ("a b 1\n: s\n", ":2: 2 fields"),
     ],
 )
-def test_files_that_are_neither_are_told_with_their_line(text, said, file) -> None:
-    with pytest.raises(ValueError, match=said):
+def test_malformed_files_are_refused_with_their_line(text, output, file) -> None:
+    with pytest.raises(ValueError, match=output):
         read_word_vector_test(file("x.txt", text))
 
 
-def test_a_missing_file_is_told(tmp_path) -> None:
+def test_missing_file_is_refused(tmp_path) -> None:
     with pytest.raises(FileNotFoundError, match="no such file"):
         read_word_vector_test(tmp_path / "none.txt")
 
@@ -114,10 +114,10 @@ def test_a_missing_file_is_told(tmp_path) -> None:
 # Pairs
 
 
-def test_correlations_are_gensims(file) -> None:
+def test_correlations_equal_gensim(file) -> None:
     pytest.importorskip("gensim")
     path = file("pairs.tsv", PAIRS)
-    space = made()
+    space = make_space()
     _, theirs, _ = space.to_gensim().evaluate_word_pairs(str(path), case_insensitive=False)
     found = evaluate_word_similarity(space, read_word_vector_test(path))
     assert (found.n_pairs, found.n_known) == (6, 5)
@@ -131,13 +131,13 @@ def test_correlations_are_gensims(file) -> None:
     assert all_of_them == pytest.approx(theirs.statistic, abs=1e-12)
 
 
-def test_unknown_pairs_have_the_mean_cosine() -> None:
+def test_unknown_pairs_get_the_mean_cosine() -> None:
     test = WordSimilarityTest(
         name="t",
         pairs=(("w0", "w1"), ("w0", "w2"), ("w0", "no"), ("w0", "w3")),
         scores=(1.0, 2.0, 3.0, 4.0),
     )
-    space = made()
+    space = make_space()
     known = [space.cosine("w0", w) for w in ("w1", "w2", "w3")]
     cosines = [known[0], known[1], sum(known) / 3, known[2]]
     ranks = np.argsort(np.argsort(cosines))
@@ -149,19 +149,19 @@ def test_unknown_pairs_have_the_mean_cosine() -> None:
 @pytest.mark.parametrize(
     "pairs", [(("w0", "w1"),), (("no", "w1"), ("w1", "no")), (("w0", "w1"), ("w0", "w1"))]
 )
-def test_a_correlation_that_is_not_defined_is_none(pairs) -> None:
+def test_undefined_correlation_is_none(pairs) -> None:
     found = evaluate_word_similarity(
-        made(),
+        make_space(),
         WordSimilarityTest(name="t", pairs=pairs, scores=tuple(map(float, range(len(pairs))))),
     )
     assert found.spearman is None
 
 
-def test_words_are_put_in_lower_case_where_the_space_has_no_other() -> None:
+def test_lower_case_lookup_is_used_for_lower_case_spaces() -> None:
     test = WordSimilarityTest(
         name="t", pairs=(("W0", "w1"), ("W2", "W3"), ("w4", "w5")), scores=(1.0, 3.0, 2.0)
     )
-    space = made()
+    space = make_space()
     assert is_lower_case(space)
     assert (
         evaluate_word_similarity(space, test).n_known,
@@ -177,10 +177,10 @@ def test_words_are_put_in_lower_case_where_the_space_has_no_other() -> None:
 # Analogies
 
 
-def test_answers_are_those_of_the_formulas(monkeypatch) -> None:
+def test_analogy_answers_equal_formula(monkeypatch) -> None:
     monkeypatch.setattr(similarity, "_BLOCK", 64)
     monkeypatch.setattr(similarity, "_QUESTIONS_PER_BLOCK", 7)
-    space = made()
+    space = make_space()
     rows = np.random.default_rng(2).integers(0, 400, (30, 3))
     cos = space.unit_vectors.astype(np.float64) @ space.unit_vectors.T.astype(np.float64)
     moved = (cos + 1) / 2
@@ -194,10 +194,10 @@ def test_answers_are_those_of_the_formulas(monkeypatch) -> None:
         assert other == scores.argmax()
 
 
-def test_accuracies_are_gensims(file) -> None:
+def test_analogy_accuracies_equal_gensim(file) -> None:
     pytest.importorskip("gensim")
     path = file("q.txt", analogies())
-    space = made()
+    space = make_space()
     score, sections = space.to_gensim().evaluate_word_analogies(str(path), case_insensitive=False)
     found = evaluate_analogies(space, read_word_vector_test(path))
     assert found.total.accuracy_add == pytest.approx(score)
@@ -217,8 +217,8 @@ def test_accuracies_are_gensims(file) -> None:
     assert (limited.total.accuracy_add, limited.restrict_vocab) == (pytest.approx(few), 200)
 
 
-def test_sections_that_begin_with_gram_are_syntactic(file) -> None:
-    found = evaluate_analogies(made(), read_word_vector_test(file("q.txt", analogies())))
+def test_sections_starting_with_gram_are_syntactic(file) -> None:
+    found = evaluate_analogies(make_space(), read_word_vector_test(file("q.txt", analogies())))
     assert [one.name for one in found.sections] == ["s0", "gram1-x", "s110"]
     assert found.syntactic.n_questions == found.sections[1].n_questions == 50
     assert found.semantic.n_questions == 70
@@ -226,8 +226,8 @@ def test_sections_that_begin_with_gram_are_syntactic(file) -> None:
     assert found.total.n_correct_multiply == sum(one.n_correct_multiply for one in found.sections)
 
 
-def test_questions_none_of_which_is_known_have_no_accuracy(file) -> None:
-    found = evaluate_analogies(made(), read_word_vector_test(file("q.txt", ": s\na b c d\n")))
+def test_section_without_known_questions_has_no_accuracy(file) -> None:
+    found = evaluate_analogies(make_space(), read_word_vector_test(file("q.txt", ": s\na b c d\n")))
     assert (found.total.n_known, found.total.accuracy_add, found.syntactic.accuracy_multiply) == (
         0,
         None,
@@ -235,7 +235,7 @@ def test_questions_none_of_which_is_known_have_no_accuracy(file) -> None:
     )
 
 
-def test_an_answer_is_never_a_word_of_its_question() -> None:
+def test_answer_is_never_a_word_of_its_question() -> None:
     space = KeyedVectors(("a", "b", "c", "d"), np.eye(4, dtype=np.float32))
     test = AnalogyTest(name="t", sections=(("s", (("a", "b", "c", "b"), ("a", "a", "a", "a"))),))
     assert evaluate_analogies(space, test).total.n_correct_add == 0

@@ -12,7 +12,7 @@ from unmask.word_vectors import keyed_vectors as module
 from unmask.word_vectors.keyed_vectors import KeyedVectors
 
 
-def made(n: int = 60, d: int = 8, seed: int = 0) -> KeyedVectors:
+def make_space(n: int = 60, d: int = 8, seed: int = 0) -> KeyedVectors:
     vectors = np.random.default_rng(seed).standard_normal((n, d)).astype(np.float32)
     return KeyedVectors(tuple(f"w{i}" for i in range(n)), vectors)
 
@@ -28,7 +28,7 @@ ROYAL = KeyedVectors(
 
 
 @pytest.mark.parametrize(
-    ("words", "vectors", "counts", "said"),
+    ("words", "vectors", "counts", "output"),
     [
         ((), np.zeros((0, 2), np.float32), None, "at least one word"),
         (("a", "b"), rows((1, 2)), None, "2 words, but 1 vectors"),
@@ -37,13 +37,13 @@ ROYAL = KeyedVectors(
         (("a",), rows((1,)), np.array([1, 2]), r"1 words, but counts are \[2\]"),
     ],
 )
-def test_shapes_that_do_not_fit_are_refused(words, vectors, counts, said) -> None:
-    with pytest.raises(ValueError, match=said):  # the types that tests check say some of it, too
+def test_inconsistent_shapes_are_refused(words, vectors, counts, output) -> None:
+    with pytest.raises(ValueError, match=output):  # the types that tests check say some of it, too
         module._check_shapes(words, vectors, counts)
 
 
 @pytest.mark.parametrize(
-    ("words", "vectors", "said"),
+    ("words", "vectors", "output"),
     [
         (("a", "b", "a"), rows((1,), (2,), (3,)), "'a' stands twice, in rows 0 and 2"),
         (("a", "b"), rows((1, 2), (3, np.nan)), r"'b' \(row 1 .* nan at place 1"),
@@ -51,22 +51,22 @@ def test_shapes_that_do_not_fit_are_refused(words, vectors, counts, said) -> Non
         (("a",), np.array([[1e39]]), "'a' .* inf at place 0.* finite in float32"),
     ],
 )
-def test_words_and_numbers_that_make_no_space_are_refused(words, vectors, said) -> None:
-    with pytest.raises(ValueError, match=said):
+def test_invalid_words_and_numbers_are_refused(words, vectors, output) -> None:
+    with pytest.raises(ValueError, match=output):
         KeyedVectors(words, vectors)
 
 
-def test_other_numbers_become_float32() -> None:
+def test_other_number_types_become_float32() -> None:
     space = KeyedVectors(("a",), np.array([[0.1, 0.2]]))
     assert space.vectors.dtype == np.float32
     assert space.unit_vectors.dtype == np.float32
 
 
-def test_a_large_space_is_shown_in_few_words() -> None:
-    assert repr(made()) == "<Space of 60 words, 8 numbers each>"
+def test_repr_of_a_large_space_is_short() -> None:
+    assert repr(make_space()) == "<Space of 60 words, 8 numbers each>"
 
 
-def test_lengths_and_unit_rows_are_right_for_huge_tiny_and_zero_rows() -> None:
+def test_norms_are_correct_for_huge_tiny_and_zero_rows() -> None:
     space = KeyedVectors(("a", "b", "c"), rows((3e38, 3e38), (3e-30, 4e-30), (0, 0)))
     np.testing.assert_allclose(space.norms, [3e38 * 2**0.5, 5e-30, 0], rtol=1e-6)
     np.testing.assert_allclose(space.unit_vectors, [[0.5**0.5] * 2, [0.6, 0.8], [0, 0]], rtol=1e-6)
@@ -79,7 +79,7 @@ def test_lengths_and_unit_rows_are_right_for_huge_tiny_and_zero_rows() -> None:
     st.integers(1, 40),
     st.sampled_from([3, 7, 2**13]),
 )
-def test_neighbors_are_those_of_a_full_sort(vectors: np.ndarray, k: int, block: int) -> None:
+def test_neighbors_equal_a_full_sort(vectors: np.ndarray, k: int, block: int) -> None:
     """Small whole numbers: many ties, which go to the lower row, whatever the blocks."""
     space = KeyedVectors(tuple(f"w{i}" for i in range(30)), vectors)
     wide = vectors.astype(np.float64)
@@ -102,15 +102,15 @@ def test_neighbors_are_those_of_a_full_sort(vectors: np.ndarray, k: int, block: 
             assert a > b or int(one[1:]) < int(other[1:])
 
 
-def test_equal_rows_are_found_in_their_order_in_any_block() -> None:
+def test_equal_rows_keep_their_order_in_any_block() -> None:
     row = np.random.default_rng(0).standard_normal(300).astype(np.float32)
     space = KeyedVectors(tuple(map(str, range(20_000))), np.tile(row, (20_000, 1)))
     (found,) = space.neighbors(row[None] * 3, 12)
     assert [word for word, _ in found] == [str(i) for i in range(12)]
 
 
-def test_neighbors_of_words_and_of_vectors_are_the_same_but_for_the_word_itself() -> None:
-    space = made(20_000, 16)
+def test_neighbors_of_word_and_vector_differ_only_by_the_word() -> None:
+    space = make_space(20_000, 16)
     (of_word,) = space.neighbors(["w5"], 4)
     (of_vector,) = space.neighbors(space.vectors[5:6] * 7, 5)
     assert of_vector[0].word == "w5"
@@ -120,7 +120,7 @@ def test_neighbors_of_words_and_of_vectors_are_the_same_but_for_the_word_itself(
     assert space.neighbors(["w5"], 4) == [of_word]  # with `unit` at hand
 
 
-def test_there_may_be_fewer_neighbors_than_were_asked_for() -> None:
+def test_fewer_neighbors_than_requested_are_possible() -> None:
     assert len(ROYAL.neighbors(["man"], 100)[0]) == 5
     assert ROYAL.neighbors(["man"], 3, exclude=["woman", "king", "queen", "apple", "nothing"]) == [
         []
@@ -129,14 +129,14 @@ def test_there_may_be_fewer_neighbors_than_were_asked_for() -> None:
 
 
 @pytest.mark.parametrize("by", ["add", "multiply"])
-def test_what_is_to_the_woman_as_the_king_is_to_the_man(by) -> None:
+def test_king_minus_man_plus_woman_is_queen(by) -> None:
     (best,) = ROYAL.analogy("man", "king", "woman", 1, by)
     assert best.word == "queen"
     assert {"man", "king", "woman"}.isdisjoint(w for w, _ in ROYAL.analogy("man", "king", "woman"))
 
 
-def test_3cosmul_is_the_papers_formula() -> None:
-    space = made(300, 5)
+def test_3cosmul_equals_the_papers_formula() -> None:
+    space = make_space(300, 5)
     cos = (space.unit_vectors.astype(np.float64) @ space.unit_vectors.T.astype(np.float64) + 1) / 2
     score = cos[2] * cos[3] / (cos[1] + 0.001)
     score[[1, 2, 3]] = -1
@@ -146,7 +146,7 @@ def test_3cosmul_is_the_papers_formula() -> None:
     np.testing.assert_allclose([s for _, s in found], score[best], rtol=1e-4)
 
 
-def test_a_word_that_is_not_there_is_told_with_those_that_are() -> None:
+def test_unknown_word_is_refused_with_similar_spellings() -> None:
     space = KeyedVectors(("paris", "PARIS", "Rome"), rows((1,), (2,), (3,)))
     with pytest.raises(
         ValueError, match="'Paris' is not among the 3 words; 'paris' and 'PARIS' are"
@@ -158,7 +158,7 @@ def test_a_word_that_is_not_there_is_told_with_those_that_are() -> None:
         space.neighbors(["Rome"], exclude=["x"])
 
 
-def test_questions_that_make_no_sense_are_refused() -> None:
+def test_invalid_queries_are_refused() -> None:
     with pytest.raises(ValueError, match="k must be at least 1"):
         ROYAL.neighbors(["man"], 0)
     with pytest.raises(ValueError, match=r"\[q 3\], got \[1, 2\]"):
@@ -173,16 +173,16 @@ def test_questions_that_make_no_sense_are_refused() -> None:
         ROYAL.most_frequent(0)
 
 
-def test_the_first_words_are_a_space() -> None:
+def test_most_frequent_words_form_a_space() -> None:
     space = KeyedVectors(("a", "b", "c"), rows((1,), (2,), (3,)), np.array([9, 5, 1]))
     assert space.most_frequent(2).words == ("a", "b")
     assert space.most_frequent(2).counts.tolist() == [9, 5]
     assert space.most_frequent(9) is space
 
 
-def test_gensim_takes_a_space_and_gives_it_back() -> None:
+def test_gensim_round_trip() -> None:
     models = pytest.importorskip("gensim.models")
-    space = KeyedVectors(("a", "b c", "ü"), made(3, 4).vectors, np.array([7, 2, 1]))
+    space = KeyedVectors(("a", "b c", "ü"), make_space(3, 4).vectors, np.array([7, 2, 1]))
     theirs = space.to_gensim()
     assert isinstance(theirs, models.KeyedVectors)
     assert np.array_equal(theirs["ü"], space.vector("ü"))
@@ -195,9 +195,9 @@ def test_gensim_takes_a_space_and_gives_it_back() -> None:
     assert back.counts.tolist() == [7, 2, 1]
 
 
-def test_neighbors_and_analogies_are_gensims() -> None:
+def test_neighbors_and_analogies_equal_gensim() -> None:
     pytest.importorskip("gensim")
-    space = made(500, 20)
+    space = make_space(500, 20)
     theirs = space.to_gensim()
     for ours, other in (
         (space.neighbors(["w3"], 15)[0], theirs.most_similar("w3", topn=15)),

@@ -41,7 +41,7 @@ def shards(tmp_path_factory: pytest.TempPathFactory) -> TokenShards:
 
 @pytest.mark.parametrize("unit", ["document", "paragraph", "sentence"])
 @pytest.mark.parametrize("held_out", [False, True])
-def test_sentences_are_the_units_of_the_shards(
+def test_sentences_equal_those_of_the_shards(
     shards: TokenShards, unit: str, held_out: bool
 ) -> None:
     within = shards.split_held_out(0.3)[0] if held_out else None
@@ -66,7 +66,7 @@ def test_ids_are_not_copied(shards: TokenShards) -> None:
 
 
 @pytest.mark.parametrize("n_tokens", [1, 20, 100, 10**6])
-def test_chunks_have_every_sentence_once_and_begin_anywhere(
+def test_chunks_cover_every_sentence_once_from_any_start(
     shards: TokenShards, n_tokens: int
 ) -> None:
     corpus = corpus_from_shards(shards)
@@ -78,16 +78,16 @@ def test_chunks_have_every_sentence_once_and_begin_anywhere(
         == len(shards.row_spans(MAX_DOCUMENT_WORDS, "sentence"))
     )
     assert [c.end for c in chunks[:-1]] <= [c.start for c in chunks[1:]]
-    for place in (chunks[len(chunks) // 2].end, 0, corpus.n_tokens):
+    for position in (chunks[len(chunks) // 2].end, 0, corpus.n_tokens):
         rest = [
             (c.part.offset, *span)
-            for c in corpus.iter_chunks(n_tokens, place)
+            for c in corpus.iter_chunks(n_tokens, position)
             for span in c.sentences.tolist()
         ]
-        assert rest == [s for s in all_spans if s[0] + s[1] >= place]
+        assert rest == [s for s in all_spans if s[0] + s[1] >= position]
 
 
-def test_long_sentences_are_cut() -> None:
+def test_long_sentences_are_split() -> None:
     corpus = corpus_from_ids(np.zeros(2 * MAX_DOCUMENT_WORDS + 5, np.uint16))
     assert np.diff(corpus.read_part(0).sentences).ravel().tolist() == [
         MAX_DOCUMENT_WORDS,
@@ -96,7 +96,7 @@ def test_long_sentences_are_cut() -> None:
     ]
 
 
-def test_words_are_counted_and_special_ones_left_out(shards: TokenShards) -> None:
+def test_words_are_counted_without_special_tokens(shards: TokenShards) -> None:
     corpus = corpus_from_shards(shards)
     counts = count_ids(corpus)
     ids = shards.read_tokens(0, shards.n_tokens).ids
@@ -118,7 +118,7 @@ def test_words_are_counted_and_special_ones_left_out(shards: TokenShards) -> Non
         lexicon_from_tokenizer(shards.tokenizer, counts, min_count=10**6)
 
 
-def test_shares_of_words_kept_are_those_of_the_released_code() -> None:
+def test_subsampling_rates_equal_released_code() -> None:
     counts = np.array([5000, 400, 30, 0])
     kept = subsampling_keep_probabilities(counts, 1e-3)
     f = counts[:2] / counts.sum()
@@ -130,7 +130,7 @@ def test_shares_of_words_kept_are_those_of_the_released_code() -> None:
         subsampling_keep_probabilities(counts, 0.0)
 
 
-def test_words_are_gathered_by_place_alone() -> None:
+def test_subsampling_depends_on_position_only() -> None:
     ids = np.random.default_rng(0).integers(0, 4, 20_000).astype(np.uint32)
     spans = np.stack((np.arange(0, 20_000, 50), np.arange(50, 20_001, 50)), 1)
     corpus = corpus_from_ids(ids, spans)
@@ -149,19 +149,19 @@ def test_words_are_gathered_by_place_alone() -> None:
     assert not np.array_equal(other.rows[: other.n_words], rows)
 
 
-def test_a_word_without_a_row_is_passed_over_or_ends_the_sentence() -> None:
+def test_word_without_row_is_skipped_or_ends_the_sentence() -> None:
     ids = np.array([0, 1, 2, 0, 0, 1, 2, 2, 0], np.uint16)
     corpus = corpus_from_ids(ids, np.array([[0, 6], [6, 8], [8, 9]]))
     (chunk,) = corpus.iter_chunks(100)
     row_of, keep = np.array([-1, 0, 1], np.int32), keep_thresholds(np.ones(2))
-    for gaps, bounds, places in ((False, [0, 3, 5], [0, 6]), (True, [0, 2, 3, 5], [0, 3, 6])):
+    for gaps, bounds, positions in ((False, [0, 3, 5], [0, 6]), (True, [0, 2, 3, 5], [0, 3, 6])):
         found = subsample_chunk(chunk, row_of, keep, KEY, gaps=gaps)
         assert found.rows[: found.n_words].tolist() == [0, 1, 0, 1, 1]
         assert found.bounds[: found.n_sentences + 1].tolist() == bounds
-        assert found.offsets[: found.n_sentences].tolist()[-1] == places[-1]
+        assert found.offsets[: found.n_sentences].tolist()[-1] == positions[-1]
 
 
-def test_ids_that_are_no_ids_are_told() -> None:
+def test_invalid_id_types_are_refused() -> None:
     with pytest.raises(ValueError, match="must be uint16 or uint32, got uint8"):
         corpus_from_ids(np.zeros(3, np.uint8))
     with pytest.raises(ValueError, match="must lie in order within the 3 ids"):
@@ -172,14 +172,14 @@ def test_ids_that_are_no_ids_are_told() -> None:
 
 def test_vectors_are_learned_from_shards(shards: TokenShards) -> None:
     corpus = corpus_from_shards(shards, within=shards.split_held_out(0.2)[0])
-    known = lexicon_from_tokenizer(shards.tokenizer, count_ids(corpus), min_count=3)
+    tokenizer = lexicon_from_tokenizer(shards.tokenizer, count_ids(corpus), min_count=3)
     spec = word2vec.SkipGram(epochs=2)
-    state = word2vec.initialize_word2vec(spec, known, d_model=8)
+    state = word2vec.initialize_word2vec(spec, tokenizer, d_model=8)
     training = word2vec.Word2VecTraining(learning_rate=0.025, chunk_tokens=50)
-    reports = list(word2vec.train_word2vec(spec, corpus, known, state, training))
+    reports = list(word2vec.train_word2vec(spec, corpus, tokenizer, state, training))
     assert state.place == 2 * corpus.n_tokens
     assert sum(r.n_words for r in reports) > 0
-    assert np.isfinite(word2vec.word_vectors(spec, known, state)).all()
+    assert np.isfinite(word2vec.word_vectors(spec, tokenizer, state)).all()
 
 
 # Phrases -------------------------------------------------------------------------------------
@@ -198,7 +198,7 @@ def papers(seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
     )
 
 
-def test_phrases_of_three_words_are_joined_in_two_passes(tmp_path: Path) -> None:
+def test_three_word_phrases_are_joined_in_two_passes(tmp_path: Path) -> None:
     ids, spans = papers()
     corpus = corpus_from_ids(ids, spans)
     joining = phrases.PhraseDetection(thresholds=(2.0, 2.0))
@@ -223,7 +223,7 @@ def test_phrases_of_three_words_are_joined_in_two_passes(tmp_path: Path) -> None
         )
 
 
-def test_scores_of_pairs_follow_the_formula(tmp_path: Path) -> None:
+def test_phrase_scores_equal_formula(tmp_path: Path) -> None:
     ids, spans = papers(1)
     corpus = corpus_from_ids(ids, spans)
     known = build_lexicon(NAMES, count_ids(corpus), [0])
@@ -236,7 +236,7 @@ def test_scores_of_pairs_follow_the_formula(tmp_path: Path) -> None:
         assert found == pytest.approx((together - 5) / single * (ids > 0).sum(), rel=1e-5)
 
 
-def test_phrases_that_make_no_sense_are_told() -> None:
+def test_invalid_phrase_settings_are_refused() -> None:
     with pytest.raises(ValueError, match="a threshold for each pass"):
         phrases.PhraseDetection(thresholds=())
     with pytest.raises(ValueError, match="thresholds must be above 0"):

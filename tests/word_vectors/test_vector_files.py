@@ -24,7 +24,7 @@ ENDING = {"word2vec-text": ".vec", "word2vec-binary": ".bin", "glove": ".txt"}
 ODD = ("the", "ü", "日本", "'", "1", "\u00a0", "a\u2028b", "\ufeffx", "", "</s>", "x" * 300)
 
 
-def made(words: tuple[str, ...] = ODD, d: int = 3, seed: int = 0) -> KeyedVectors:
+def make_space(words: tuple[str, ...] = ODD, d: int = 3, seed: int = 0) -> KeyedVectors:
     vectors = np.random.default_rng(seed).standard_normal((len(words), d)).astype(np.float32)
     return KeyedVectors(words, vectors)
 
@@ -43,60 +43,60 @@ def file(tmp_path):
 
 @pytest.mark.parametrize("packing", ["", ".gz", ".xz", ".zst"])
 @pytest.mark.parametrize("form", TABLES)
-def test_a_space_comes_back_from_every_format(form, packing, tmp_path) -> None:
+def test_space_round_trips_in_every_format(form, packing, tmp_path) -> None:
     path = tmp_path / f"vectors{ENDING[form]}{packing}"
-    write_vectors(made(), path)
+    write_vectors(make_space(), path)
     assert detect_format(path) == form
     back = read_vectors(path)
     assert back.words == ODD
-    assert back.vectors.tobytes() == made().vectors.tobytes()
+    assert back.vectors.tobytes() == make_space().vectors.tobytes()
     assert read_vectors(path, limit=4).words == ODD[:4]
     assert not list(tmp_path.glob(".*"))
 
 
 @given(st.lists(st.floats(width=32, allow_nan=False, allow_infinity=False), min_size=1))
-def test_any_number_of_float32_is_said_in_at_most_nine_digits(numbers: list[float]) -> None:
+def test_float32_is_written_in_at_most_nine_digits(numbers: list[float]) -> None:
     rows = np.array([numbers], dtype=np.float32)
-    said = [b"%.9g" % x for x in shortest_decimals(rows)[0].tolist()]
-    assert np.array_equal(np.array([float(s) for s in said], np.float32), rows[0])
+    output = [b"%.9g" % x for x in shortest_decimals(rows)[0].tolist()]
+    assert np.array_equal(np.array([float(s) for s in output], np.float32), rows[0])
 
 
-def test_numbers_are_written_as_they_came_from_a_file() -> None:
-    said = "0.418 -1.5 1e-05 123456 0.012345678 0 3.4028235e+38 1e-45"
-    rows = np.array([said.split()], dtype=np.float32)
-    assert " ".join(f"{x:.9g}" for x in shortest_decimals(rows)[0].tolist()) == said.replace(
+def test_numbers_are_written_as_read() -> None:
+    output = "0.418 -1.5 1e-05 123456 0.012345678 0 3.4028235e+38 1e-45"
+    rows = np.array([output.split()], dtype=np.float32)
+    assert " ".join(f"{x:.9g}" for x in shortest_decimals(rows)[0].tolist()) == output.replace(
         "1e-45", "1.4013e-45"
     )
 
 
 @pytest.mark.parametrize("d", [1, 2, 50])
 @pytest.mark.parametrize("form", TABLES)
-def test_formats_are_told_apart_by_what_is_in_them(form, d, tmp_path) -> None:
+def test_formats_are_detected_by_content(form, d, tmp_path) -> None:
     for seed in range(5):
         path = tmp_path / f"{form}{seed}.data"
-        write_vectors(made(("one", "two", "three"), d, seed), path, form)
+        write_vectors(make_space(("one", "two", "three"), d, seed), path, form)
         assert detect_format(path) == form
 
 
-def test_the_first_words_are_read_from_a_file_that_is_cut(file) -> None:
+def test_first_words_are_read_from_a_truncated_file(file) -> None:
     path = file("cut.vec", "900000 2\na 1 2\nb 3 4\nc 5")
     assert read_vectors(path, limit=2).words == ("a", "b")
 
 
-def test_lines_may_end_as_in_windows_or_in_a_space_and_hold_tabs(file) -> None:
+def test_crlf_trailing_spaces_and_tabs_are_accepted(file) -> None:
     path = file("w.vec", b"\xef\xbb\xbf2 2\r\na 1 2 \r\nb\t3\t4\r\n\r\n\n")
     space = read_vectors(path)
     assert space.words == ("a", "b")
     assert space.vectors.tolist() == [[1, 2], [3, 4]]
 
 
-def test_words_may_hold_spaces(file) -> None:
+def test_words_may_contain_spaces(file) -> None:
     """As in GloVe's 840B, whose words ". . ." and "at name@domain.com" are famous."""
     path = file("g.txt", "the 1 2\n. . . 3 4\nat name@domain.com 5 6\n New  York 7 8\n5 9 9\n")
     assert read_vectors(path).words == ("the", ". . .", "at name@domain.com", " New  York", "5")
 
 
-def test_a_tab_in_a_word_is_kept(file) -> None:
+def test_tab_in_a_word_is_kept(file) -> None:
     """Read as a space it would be another word, which may be there too."""
     path = file("g.txt", "a b 1 2\na\tb 3 4\nc\t5\t6\n")
     space = read_vectors(path)
@@ -104,7 +104,7 @@ def test_a_tab_in_a_word_is_kept(file) -> None:
     assert space.vectors.tolist() == [[1, 2], [3, 4], [5, 6]]
 
 
-def test_a_word_that_comes_again_is_left_out_and_counted(file, caplog) -> None:
+def test_repeated_word_is_dropped_and_counted(file, caplog) -> None:
     path = file("t.vec", "4 1\na 1\nb 2\na 3\nb 4\n")
     space = read_vectors(path)
     assert (space.words, space.vectors.ravel().tolist()) == (("a", "b"), [1, 2])
@@ -112,7 +112,7 @@ def test_a_word_that_comes_again_is_left_out_and_counted(file, caplog) -> None:
     assert read_vectors(path, limit=3).words == ("a", "b")
 
 
-def test_bytes_that_are_not_utf8_keep_words_apart_and_are_told(file, caplog) -> None:
+def test_non_utf8_words_stay_distinct_and_are_reported(file, caplog) -> None:
     path = file("l.txt", b"caf\xe9 1\ncaf\xe8 2\n\xed\xa0\x80 3\n")
     assert read_vectors(path).words == ("caf\\xe9", "caf\\xe8", "\\xed\\xa0\\x80")
     assert "3 words not UTF-8 are read with \\xNN for each such byte" in caplog.text
@@ -133,7 +133,7 @@ def test_both_kinds_of_binary_files_are_read(file) -> None:
 
 
 @pytest.mark.parametrize(
-    ("data", "said"),
+    ("data", "output"),
     [
         ("", "an empty file"),
         (" \n\n", "an empty file"),
@@ -171,9 +171,9 @@ def test_both_kinds_of_binary_files_are_read(file) -> None:
         (b'\x10\0\0\0\0\0\0\0{"a":{}}', "neither text nor"),
     ],
 )
-def test_what_is_wrong_with_a_text_is_told_with_its_line(data, said, file) -> None:
+def test_malformed_text_file_is_refused_with_its_line(data, output, file) -> None:
     path = file("x.vec", data)
-    with pytest.raises(ValueError, match=said) as error:
+    with pytest.raises(ValueError, match=output) as error:
         read_vectors(path)
     assert str(path) in str(error.value)
     assert "\n" not in str(error.value)
@@ -183,7 +183,7 @@ BINARY = b"3 2\n" + b"".join(w + struct.pack("<2f", 0.1, 0.2) for w in (b"a ", b
 
 
 @pytest.mark.parametrize(
-    ("data", "said"),
+    ("data", "output"),
     [
         (BINARY[:-1], "word 3, at byte 24, does not end"),
         (BINARY[:-5], "for which its 29 bytes are too few"),
@@ -198,9 +198,9 @@ BINARY = b"3 2\n" + b"".join(w + struct.pack("<2f", 0.1, 0.2) for w in (b"a ", b
         ),
     ],
 )
-def test_what_is_wrong_with_a_binary_is_told_with_its_byte(data, said, file) -> None:
+def test_malformed_binary_file_is_refused_with_its_byte(data, output, file) -> None:
     path = file("x.bin", data)
-    with pytest.raises(ValueError, match=said) as error:
+    with pytest.raises(ValueError, match=output) as error:
         read_vectors(path)
     assert str(error.value).startswith(str(path))
 
@@ -210,11 +210,13 @@ def test_what_is_wrong_with_a_binary_is_told_with_its_byte(data, said, file) -> 
 @pytest.mark.parametrize(
     "word", ["New York", "a b", " a", "a ", "a b c d", "日 本", "x\0y", "\0", "a\nb", "a\tb"]
 )
-def test_a_binary_with_a_word_of_two_is_refused_with_its_number(file, word, width, newline) -> None:
+def test_binary_file_with_word_containing_space_is_refused_by_number(
+    file, word, width, newline
+) -> None:
     rng = np.random.default_rng(width)
-    for place in (0, 1, 4, 5):
+    for position in (0, 1, 4, 5):
         words = [*"abcdef"]
-        words[place] = word
+        words[position] = word
         rows = rng.standard_normal((6, width)).astype("<f4")
         data = b"".join(
             w.encode() + b" " + row.tobytes() + newline for w, row in zip(words, rows, strict=True)
@@ -223,12 +225,12 @@ def test_a_binary_with_a_word_of_two_is_refused_with_its_number(file, word, widt
         with pytest.raises(ValueError, match=r"w\.bin: ") as raised:
             read_vectors(path, format_name="word2vec-binary")
         assert "\n" not in str(raised.value)
-        said = re.search(r"word ([0-9]+)", str(raised.value))
-        if said is not None:  # the last word's rest is more than the header says
-            assert int(said[1]) in (place + 1, place + 2, place + 3)
+        output = re.search(r"word ([0-9]+)", str(raised.value))
+        if output is not None:  # the last word's rest is more than the header says
+            assert int(output[1]) in (position + 1, position + 2, position + 3)
 
 
-def test_words_that_are_not_utf8_behind_rows_with_a_space_are_read(file) -> None:
+def test_non_utf8_words_are_read_after_rows_containing_space_bytes(file) -> None:
     """A byte of a number may be a space."""
     rows = [struct.pack("<f", x) for x in (1.25, 2.5)]
     first = b" " + rows[0][1:]
@@ -237,7 +239,7 @@ def test_words_that_are_not_utf8_behind_rows_with_a_space_are_read(file) -> None
         assert len(read_vectors(file("u.bin", data), format_name="word2vec-binary")) == 2
 
 
-def test_a_binary_that_is_packed_and_cut_is_told(file) -> None:
+def test_truncated_compressed_binary_is_refused(file) -> None:
     path = file("x.bin.gz", gzip.compress(BINARY[:-3]))
     with pytest.raises(ValueError, match="word 3, at byte 24, does not end"):
         read_vectors(path)
@@ -247,20 +249,20 @@ def test_a_binary_that_is_packed_and_cut_is_told(file) -> None:
 
 
 @given(st.binary(max_size=300))
-def test_no_bytes_make_anything_but_a_space_or_one_line(tmp_path_factory, data: bytes) -> None:
+def test_any_bytes_give_a_space_or_one_line(tmp_path_factory, data: bytes) -> None:
     path = tmp_path_factory.getbasetemp() / "any.bin"
-    for begin in (b"", b"2 2\n", b"a 1 2\n", files.MAGIC + b"\x0c\0\0\0"):
-        path.write_bytes(begin + data)
+    for start in (b"", b"2 2\n", b"a 1 2\n", files.MAGIC + b"\x0c\0\0\0"):
+        path.write_bytes(start + data)
         try:
             read_vectors(path)
         except ValueError as error:
-            said = str(error)
+            message = str(error)
         else:
-            said = ""
-        assert "\n" not in said
+            message = ""
+        assert "\n" not in message
 
 
-def test_a_header_that_asks_for_much_memory_is_told(file) -> None:
+def test_header_claiming_much_memory_is_refused(file) -> None:
     path = file("x.vec.gz", gzip.compress(b"9 60000000\na 1\n"))
     with pytest.raises(ValueError, match="followed by 1 numbers, not by 60,000,000"):
         read_vectors(path)
@@ -269,13 +271,13 @@ def test_a_header_that_asks_for_much_memory_is_told(file) -> None:
         read_vectors(path)
 
 
-def test_a_damaged_archive_is_told(file) -> None:
+def test_damaged_archive_is_refused(file) -> None:
     path = file("x.vec.gz", gzip.compress(b"1 1\na 1\n" * 50)[:-9])
     with pytest.raises(ValueError, match="truncated"):
         read_vectors(path)
 
 
-def test_a_missing_file_and_a_folder_are_told(tmp_path) -> None:
+def test_missing_file_and_folder_are_refused(tmp_path) -> None:
     with pytest.raises(FileNotFoundError, match="no such file"):
         read_vectors(tmp_path / "none.vec")
     with pytest.raises(ValueError, match="must be a file"):
@@ -298,8 +300,8 @@ def test_nothing_is_unpickled(tmp_path) -> None:
 # What cannot be written
 
 
-def test_white_space_in_a_word_is_written_as_said_or_not_at_all(tmp_path) -> None:
-    space = made(("New York", "a\tb", "c"))
+def test_white_space_in_words_is_replaced_as_requested_or_refused(tmp_path) -> None:
+    space = make_space(("New York", "a\tb", "c"))
     path = tmp_path / "v.vec"
     with pytest.raises(ValueError, match="'New York' and 1 more"):
         write_vectors(space, path)
@@ -307,13 +309,13 @@ def test_white_space_in_a_word_is_written_as_said_or_not_at_all(tmp_path) -> Non
     write_vectors(space, path, white_space_replacement="_")
     assert read_vectors(path).words == ("New_York", "a_b", "c")
     with pytest.raises(ValueError, match="two words become 'a_b'"):
-        write_vectors(made(("a b", "a_b")), path, white_space_replacement="_")
+        write_vectors(make_space(("a b", "a_b")), path, white_space_replacement="_")
     with pytest.raises(ValueError, match="must hold none"):
         write_vectors(space, path, white_space_replacement=" ")
 
 
 @pytest.mark.parametrize(
-    ("word", "d", "form", "said"),
+    ("word", "d", "form", "output"),
     [
         ("a\x0bb", 3, "glove", "holds a control character"),
         ("5", 1, "glove", "is read as a header"),
@@ -321,26 +323,26 @@ def test_white_space_in_a_word_is_written_as_said_or_not_at_all(tmp_path) -> Non
         ("x" * 70_000, 3, "word2vec-binary", "word 1 has 70,000 bytes"),
     ],
 )
-def test_what_would_not_be_read_back_is_not_written(word, d, form, said, tmp_path) -> None:
+def test_unreadable_output_is_not_written(word, d, form, output, tmp_path) -> None:
     space = KeyedVectors((word, "b"), np.arange(1, 2 * d + 1, dtype=np.float32).reshape(2, d))
-    with pytest.raises(ValueError, match=said):
+    with pytest.raises(ValueError, match=output):
         write_vectors(space, tmp_path / "v", form)
     assert not (tmp_path / "v").exists()
     write_vectors(space, tmp_path / "v", "word2vec-text")
     assert read_vectors(tmp_path / "v").words == space.words
 
 
-def test_where_and_how_to_write_must_make_sense(tmp_path) -> None:
+def test_output_path_and_format_are_validated(tmp_path) -> None:
     with pytest.raises(ValueError, match=r"name the format, or end the name in one of \.vec"):
-        write_vectors(made(), tmp_path / "v.dat")
+        write_vectors(make_space(), tmp_path / "v.dat")
     with pytest.raises(FileNotFoundError, match="there is no folder"):
-        write_vectors(made(), tmp_path / "none" / "v.vec")
+        write_vectors(make_space(), tmp_path / "none" / "v.vec")
     os.mkfifo(tmp_path / "pipe")
-    for place in (tmp_path, tmp_path / "pipe"):
+    for location in (tmp_path, tmp_path / "pipe"):
         with pytest.raises(ValueError, match="is a folder or a device"):
-            write_vectors(made(), place, "glove")
+            write_vectors(make_space(), location, "glove")
     with pytest.raises(ValueError, match="no text that UTF-8 can say"):
-        write_vectors(made(("\ud800",)), tmp_path / "v.vec")
+        write_vectors(make_space(("\ud800",)), tmp_path / "v.vec")
 
 
 # gensim
@@ -356,7 +358,7 @@ LEFT_OPEN = pytest.mark.filterwarnings(  # by gensim, of a file without a header
 
 
 @LEFT_OPEN
-def test_gensim_reads_what_is_written_here(tmp_path) -> None:
+def test_gensim_reads_our_files(tmp_path) -> None:
     words = tuple(word for word in ODD if word)
     for form, how in (
         ("word2vec-text", {}),
@@ -364,32 +366,32 @@ def test_gensim_reads_what_is_written_here(tmp_path) -> None:
         ("glove", {"no_header": True}),
     ):
         path = tmp_path / f"v{ENDING[form]}.gz"
-        write_vectors(made(words), path)
+        write_vectors(make_space(words), path)
         read = theirs().load_word2vec_format(str(path), **how)
         assert tuple(read.index_to_key) == words
-        assert read.vectors.tobytes() == made(words).vectors.tobytes()
+        assert read.vectors.tobytes() == make_space(words).vectors.tobytes()
 
 
 @pytest.mark.parametrize("binary", [False, True])
-def test_what_gensim_writes_is_read_here(binary, tmp_path) -> None:
+def test_our_reader_reads_gensims_files(binary, tmp_path) -> None:
     path = tmp_path / "vectors"
     pytest.importorskip("gensim")
-    made().to_gensim().save_word2vec_format(str(path), binary=binary)
+    make_space().to_gensim().save_word2vec_format(str(path), binary=binary)
     back = read_vectors(path)
     assert back.words == ODD
-    assert back.vectors.tobytes() == made().vectors.tobytes()
+    assert back.vectors.tobytes() == make_space().vectors.tobytes()
 
 
-def test_gensims_own_files_are_refused_with_what_to_do(tmp_path) -> None:
+def test_native_gensim_files_are_refused_with_advice(tmp_path) -> None:
     theirs()
     pytest.importorskip("gensim")
-    made().to_gensim().save(str(tmp_path / "kv"))
+    make_space().to_gensim().save(str(tmp_path / "kv"))
     with pytest.raises(ValueError, match="save_word2vec_format"):
         read_vectors(tmp_path / "kv")
 
 
 @LEFT_OPEN
-def test_numbers_are_read_as_gensim_reads_them(tmp_path) -> None:
+def test_numbers_are_parsed_as_in_gensim(tmp_path) -> None:
     rng = np.random.default_rng(1)
     numbers = [
         f"{x:.{n}g}"
@@ -420,7 +422,7 @@ def facebook(tmp_path_factory):
     return path, fasttext.load_facebook_vectors(str(path))
 
 
-def test_a_fasttext_model_gives_the_vectors_of_that_library(facebook) -> None:
+def test_fasttext_vectors_equal_the_library(facebook) -> None:
     path, vectors = facebook
     assert detect_format(path) == "fasttext"
     space = read_vectors(path)
@@ -437,14 +439,14 @@ def test_a_fasttext_model_gives_the_vectors_of_that_library(facebook) -> None:
     np.testing.assert_allclose(few.vectors, space.vectors[:2], atol=1e-7)
 
 
-def test_a_packed_fasttext_model_is_the_same(facebook, tmp_path) -> None:
+def test_compressed_fasttext_model_is_equal(facebook, tmp_path) -> None:
     path, _ = facebook
     packed = tmp_path / "model.bin.gz"
     packed.write_bytes(gzip.compress(path.read_bytes()))
     assert np.array_equal(read_vectors(packed).vectors, read_vectors(path).vectors)
 
 
-def test_ngrams_are_hashed_as_facebooks_program_hashes_them() -> None:
+def test_ngram_hashes_equal_fasttext() -> None:
     hashing = pytest.importorskip("gensim.models.fasttext")
     from unmask.word_vectors.formats.fasttext_model import _ngram_hashes
 
@@ -460,7 +462,7 @@ def test_ngrams_are_hashed_as_facebooks_program_hashes_them() -> None:
 
 
 @pytest.mark.parametrize("size", [6, 30, 80, 140, 300, -1])
-def test_a_fasttext_model_that_is_cut_is_told(facebook, size, tmp_path) -> None:
+def test_truncated_fasttext_model_is_refused(facebook, size, tmp_path) -> None:
     path, _ = facebook
     data = path.read_bytes()
     inputs = data[: 4 * 5 * 97]  # without the output matrix, which is not read
@@ -471,7 +473,7 @@ def test_a_fasttext_model_that_is_cut_is_told(facebook, size, tmp_path) -> None:
             read_vectors(tmp_path / name)
 
 
-def test_fasttext_models_that_cannot_be_read_are_told(facebook, tmp_path) -> None:
+def test_unsupported_fasttext_models_are_refused(facebook, tmp_path) -> None:
     path, _ = facebook
     data = bytearray(path.read_bytes())
     data[4:8] = struct.pack("<i", 9)
@@ -485,7 +487,7 @@ def test_fasttext_models_that_cannot_be_read_are_told(facebook, tmp_path) -> Non
         read_vectors(tmp_path / "v.bin")
 
 
-def test_fasttext_models_with_sizes_that_cannot_be_are_told_or_cost_nothing(facebook, tmp_path):
+def test_impossible_fasttext_sizes_are_refused_without_allocating(facebook, tmp_path):
     data = bytearray(facebook[0].read_bytes())
     least, most = 8 + 4 * 9, 8 + 4 * 10
     assert struct.unpack_from("<2i", data, least) == (1, 4)
@@ -501,7 +503,7 @@ def test_fasttext_models_with_sizes_that_cannot_be_are_told_or_cost_nothing(face
         read_vectors(tmp_path / "count.bin")
 
 
-def test_words_that_were_not_seen_are_composed_as_that_library_does_it(facebook, tmp_path) -> None:
+def test_unseen_words_are_composed_as_in_fasttext(facebook, tmp_path) -> None:
     path, vectors = facebook
     space = read_vectors(path, limit=2)
     seen = set(vectors.index_to_key) - {"</s>"}

@@ -126,15 +126,15 @@ class Plain:
         part = corpus().read_part(0)
         for epoch in range(spec.epochs):
             out, drawn = (int(w2v._random_key(SEED, epoch, purpose)) for purpose in range(2))
-            for begin, end in part.sentences.tolist():
+            for start, end in part.sentences.tolist():
                 kept = []
-                for place in range(begin, end):
-                    row = int(self.lexicon.row_of[part.ids[place]])
-                    random = mixed((out + place * 0x9E3779B97F4A7C15) & MASK) >> 32
+                for position in range(start, end):
+                    row = int(self.lexicon.row_of[part.ids[position]])
+                    random = mixed((out + position * 0x9E3779B97F4A7C15) & MASK) >> 32
                     if row >= 0 and random <= self.keep[row]:
                         kept.append(row)
-                self.state = mixed(drawn ^ mixed(begin))
-                done = (epoch * n_tokens + begin) / (spec.epochs * n_tokens)
+                self.state = mixed(drawn ^ mixed(start))
+                done = (epoch * n_tokens + start) / (spec.epochs * n_tokens)
                 self.sentence(kept, RATE + (spec.min_learning_rate - RATE) * done)
 
     def sentence(self, kept: list[int], rate: float) -> None:
@@ -184,7 +184,7 @@ SPECS = {
 
 @pytest.mark.quick("skip-gram", "n-grams", "cbow, sum", "cbow, divided")
 @pytest.mark.parametrize("spec", SPECS.values(), ids=SPECS)
-def test_the_loops_move_vectors_as_plain_python_does(spec: w2v.Word2VecMethod) -> None:
+def test_updates_equal_plain_python(spec: w2v.Word2VecMethod) -> None:
     plain = Plain(spec)
     plain.run()
     state, _ = learned(spec)
@@ -196,7 +196,7 @@ def test_the_loops_move_vectors_as_plain_python_does(spec: w2v.Word2VecMethod) -
 
 @pytest.mark.quick("skip-gram", "cbow, divided")
 @pytest.mark.parametrize("spec", SPECS.values(), ids=SPECS)
-def test_training_that_stops_and_goes_on_gives_the_same_numbers(spec: w2v.Word2VecMethod) -> None:
+def test_stopped_and_resumed_training_equals_uninterrupted(spec: w2v.Word2VecMethod) -> None:
     whole, _ = learned(spec)
     state = started(spec)
     for report in train(spec, state, chunk_tokens=40):
@@ -210,7 +210,7 @@ def test_training_that_stops_and_goes_on_gives_the_same_numbers(spec: w2v.Word2V
     assert list(train(spec, state)) == []
 
 
-def test_a_seed_gives_the_same_numbers_and_another_others() -> None:
+def test_training_depends_on_the_seed() -> None:
     one, _ = learned(SMALL)
     same, _ = learned(SMALL)
     other, _ = learned(SMALL, 4)
@@ -218,7 +218,7 @@ def test_a_seed_gives_the_same_numbers_and_another_others() -> None:
     assert np.abs(one.inputs - other.inputs).max() > 0.01
 
 
-def test_the_rate_falls_in_a_line_and_every_word_is_reported() -> None:
+def test_learning_rate_falls_linearly_and_every_word_is_reported() -> None:
     spec = replace(SMALL, subsample=None)
     _, reports = learned(spec, chunk_tokens=50)
     assert [r.position for r in reports] == sorted({r.position for r in reports})
@@ -235,7 +235,7 @@ def test_several_threads_learn_too() -> None:
     assert np.isfinite(state.inputs).all()
 
 
-def test_the_step_is_the_gradient_of_the_loss() -> None:
+def test_update_equals_gradient_of_the_loss() -> None:
     random = np.random.default_rng(0)
     d, n = 21, 5
     hidden = random.normal(0, 0.5, d).astype(np.float32)
@@ -264,7 +264,7 @@ def test_the_step_is_the_gradient_of_the_loss() -> None:
         assert outputs[2, k] - moved[2, k] == pytest.approx(slope, abs=0.02)
 
 
-def test_the_table_of_probabilities_is_the_logistic_function() -> None:
+def test_sigmoid_table_equals_logistic_function() -> None:
     table = w2v.sigmoid_table()
     scores = np.linspace(-5.999, 5.999, 997, dtype=np.float32)
     found = [word2vec._sigmoid(score, table) for score in scores]
@@ -274,7 +274,7 @@ def test_the_table_of_probabilities_is_the_logistic_function() -> None:
     assert word2vec._sigmoid(np.float32(-1e9), table) == 0
 
 
-def test_huffman_codes_are_the_shortest_and_no_one_begins_another() -> None:
+def test_huffman_codes_are_optimal_and_prefix_free() -> None:
     counts = np.sort(np.random.default_rng(1).integers(1, 500, 50))[::-1].copy()
     offsets, nodes, codes = word_kernels.huffman_paths(counts)
     paths = [tuple(codes[a:b][::-1]) for a, b in itertools.pairwise(offsets)]
@@ -296,7 +296,7 @@ def cost(counts: list[int]) -> int:
     return total
 
 
-def test_negatives_are_drawn_by_their_weights() -> None:
+def test_negatives_follow_their_weights() -> None:
     weights = np.array([5.0, 1.0, 0.5, 3.0, 0.0])
     entries = word_kernels.alias_table(weights)
     random = np.random.default_rng(0).integers(0, 2**64, 40_000, np.uint64)
@@ -306,7 +306,7 @@ def test_negatives_are_drawn_by_their_weights() -> None:
 
 
 @pytest.mark.parametrize("exponent", [0.75, 0.0])
-def test_negatives_are_drawn_by_a_power_of_the_counts(exponent: float) -> None:
+def test_negatives_follow_a_power_of_the_counts(exponent: float) -> None:
     spec = w2v.SkipGram(output_layer=w2v.NegativeSampling(exponent=exponent))
     weights = words().counts.astype(float) ** exponent
     entries = w2v._lookup_tables(spec, words()).alias_entries
@@ -326,12 +326,12 @@ def shares(entries: np.ndarray) -> np.ndarray:
     ("text", "value"),
     [("", 0x811C9DC5), ("a", 0xE40C292C), ("foobar", 0xBF9CF968)],  # as published for FNV-1a
 )
-def test_hashes_are_fnv_1a(text: str, value: int) -> None:
+def test_hashes_equal_fnv_1a(text: str, value: int) -> None:
     letters = np.frombuffer(text.encode(), np.uint8)
     assert word_kernels._hash_of(letters, 0, len(letters)) == value
 
 
-def test_ngrams_are_those_of_fasttext() -> None:
+def test_ngrams_equal_fasttext() -> None:
     spec = w2v.CharacterNgrams(3, 6, 2_000_000)
     gensim = pytest.importorskip("gensim.models.fasttext")
     for word in ("where", "a", "größe", "日本語", "nanana", "\U0001f600x"):
@@ -341,7 +341,7 @@ def test_ngrams_are_those_of_fasttext() -> None:
         assert offsets.tolist() == [0, len(expected)]
 
 
-def test_ngrams_of_where_are_those_of_the_paper() -> None:
+def test_ngrams_of_where_equal_the_paper() -> None:
     # Bojanowski et al. 2017, section 3.2: <wh, whe, her, ere, re>
     _, rows = w2v.ngram_rows(["where"], w2v.CharacterNgrams(3, 3, 2**31), 0)
     letters = [np.frombuffer(g.encode(), np.uint8) for g in ("<wh", "whe", "her", "ere", "re>")]
@@ -354,13 +354,13 @@ def test_ngrams_of_where_are_those_of_the_paper() -> None:
     assert found == value
 
 
-def test_marks_alone_are_no_ngrams() -> None:
+def test_boundary_marks_alone_are_no_ngrams() -> None:
     _, rows = w2v.ngram_rows(["ab"], w2v.CharacterNgrams(1, 1, 2**31), 0)
     letters = [np.frombuffer(g.encode(), np.uint8) for g in "ab"]
     assert rows.tolist() == [word_kernels._hash_of(g, 0, 1) % 2**31 for g in letters]
 
 
-def test_a_word_has_the_mean_of_its_rows() -> None:
+def test_word_vector_is_mean_of_its_rows() -> None:
     spec = replace(SMALL, character_ngrams=w2v.CharacterNgrams(3, 4, 50))
     state, _ = learned(spec)
     lexicon = words()
@@ -384,7 +384,7 @@ def test_a_word_has_the_mean_of_its_rows() -> None:
         ),
     ],
 )
-def test_words_of_one_topic_come_together(spec: w2v.Word2VecMethod, rate: float) -> None:
+def test_words_of_one_topic_cluster(spec: w2v.Word2VecMethod, rate: float) -> None:
     random = np.random.default_rng(0)
     n = 10
     topics = random.integers(0, 2, 300)
@@ -405,7 +405,7 @@ def test_words_of_one_topic_come_together(spec: w2v.Word2VecMethod, rate: float)
     assert cosine[same].mean() > cosine[~same].mean() + 0.3
 
 
-def test_a_rate_that_is_too_high_is_told() -> None:
+def test_diverging_learning_rate_is_reported() -> None:
     state = started(SMALL)
     state.inputs[3, 2] = np.inf
     with pytest.raises(FloatingPointError, match=r"not finite near word .* the rate 0\.1"):
@@ -417,7 +417,7 @@ def test_a_rate_that_is_too_high_is_told() -> None:
 
 
 @pytest.mark.parametrize(
-    ("make", "said"),
+    ("make", "output"),
     [
         (lambda: w2v.SkipGram(window=0), "window must be at least 1, got 0"),
         (lambda: w2v.CBOW(epochs=0), "epochs must be at least 1, got 0"),
@@ -434,12 +434,12 @@ def test_a_rate_that_is_too_high_is_told() -> None:
         (lambda: w2v.CharacterNgrams(n_buckets=0), "n_buckets must be at least 1, got 0"),
     ],
 )
-def test_a_spec_that_makes_no_sense_is_told(make: object, said: str) -> None:
-    with pytest.raises(ValueError, match=said):
+def test_invalid_spec_is_refused(make: object, output: str) -> None:
+    with pytest.raises(ValueError, match=output):
         make()  # type: ignore[operator]
 
 
-def test_what_does_not_fit_a_training_is_told() -> None:
+def test_incompatible_training_state_is_refused() -> None:
     state = started(SMALL)
     with pytest.raises(ValueError, match="must be of shapes"):
         list(train(replace(SMALL, output_layer=w2v.HierarchicalSoftmax()), state))

@@ -37,13 +37,13 @@ def copied(
 ) -> tuple[KeyedVectors, KeyedVectors, np.ndarray]:
     """Turn a space, permute its words and add noise; give both and the rows of all pairs."""
     rng = np.random.default_rng(seed)
-    turn, _ = np.linalg.qr(rng.normal(size=(space.vectors.shape[1],) * 2))
-    vectors = space.vectors @ turn
+    prediction_order, _ = np.linalg.qr(rng.normal(size=(space.vectors.shape[1],) * 2))
+    vectors = space.vectors @ prediction_order
     vectors += noise * vectors.std() * rng.normal(size=vectors.shape)
     n = len(space.words)
     order = rng.permutation(n) if permuted else np.arange(n)
     words = [word if word.isdigit() else f"z{word}" for word in space.words]
     target = named(vectors[order], words=[words[row] for row in order])
-    places = np.empty(n, np.int64)
-    places[order] = np.arange(n)
-    return space, target, np.stack([np.arange(n), places], 1)
+    positions = np.empty(n, np.int64)
+    positions[order] = np.arange(n)
+    return space, target, np.stack([np.arange(n), positions], 1)

@@ -20,18 +20,18 @@ pytestmark = pytest.mark.skipif(not FOLDER.is_dir(), reason=f"there is no {FOLDE
 
 
 @torch.no_grad()
-def test_hidden_tokens_of_a_reaction_are_named() -> None:
-    opened = load_folder(FOLDER)
-    assert opened.missing == ()
-    assert opened.tokenizer is not None
+def test_released_albert_fills_masked_tokens_of_a_reaction() -> None:
+    loaded = load_folder(FOLDER)
+    assert loaded.missing == ()
+    assert loaded.tokenizer is not None
     ids = torch.tensor([[int(x) for x in REACTION.split()]])
-    places = range(1, ids.shape[1] - 1)
-    hidden = ids.repeat(len(places), 1)
-    for row, place in enumerate(places):
-        hidden[row, place] = opened.tokenizer.special_ids.mask
-    states = opened.model.hidden_states(Batch(inputs=hidden))
-    scores = opened.model.language_head.logits(states)[
-        torch.arange(len(places)), torch.tensor(places)
+    positions = range(1, ids.shape[1] - 1)
+    hidden = ids.repeat(len(positions), 1)
+    for row, position in enumerate(positions):
+        hidden[row, position] = loaded.tokenizer.special_ids.mask
+    states = loaded.model.hidden_states(Batch(inputs=hidden))
+    scores = loaded.model.language_head.logits(states)[
+        torch.arange(len(positions)), torch.tensor(positions)
     ]
     right = scores.argmax(-1) == ids[0, 1:-1]
     assert int(right.sum()) == 53  # 98.1 % of 54

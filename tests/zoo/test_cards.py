@@ -21,9 +21,9 @@ def stacks(architecture) -> list[Architecture]:
     return [architecture]
 
 
-def test_every_field_of_an_architecture_is_set_by_two_families() -> None:
+def test_every_architecture_field_is_set_by_two_families() -> None:
     """What one family alone needs is a field of a part, and not of an architecture."""
-    stacks_of = [(card.family, stacks(card.architecture)) for card in MODELS.values()]
+    stacks_of = [(preset.family, stacks(preset.architecture)) for preset in MODELS.values()]
     for field in dataclasses.fields(Architecture):
         if field.default is dataclasses.MISSING:
             continue
@@ -36,27 +36,27 @@ def test_every_field_of_an_architecture_is_set_by_two_families() -> None:
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_a_card_names_its_paper_and_its_own_sizes(name: str) -> None:
-    card = MODELS[name]
-    assert card.name == name
-    assert card.paper.arxiv or card.paper.url
-    assert card.paper.authors
-    assert 1960 < card.paper.year < 2100
-    assert card.batch_tokens >= card.sequence_length
-    for a in stacks(card.architecture):
+def test_preset_names_its_paper_and_own_sizes(name: str) -> None:
+    preset = MODELS[name]
+    assert preset.name == name
+    assert preset.paper.arxiv or preset.paper.url
+    assert preset.paper.authors
+    assert 1960 < preset.paper.year < 2100
+    assert preset.batch_tokens >= preset.sequence_length
+    for a in stacks(preset.architecture):
         length = a.max_positions
-        assert length is None or card.sequence_length <= length
-    terms = {spec.objective_term for head, spec in card.heads.items()}
-    assert set(card.objective.loss_terms) == terms
+        assert length is None or preset.sequence_length <= length
+    terms = {spec.objective_term for head, spec in preset.heads.items()}
+    assert set(preset.objective.loss_terms) == terms
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_their_configuration_of_a_card_is_read_as_the_card(name: str) -> None:
-    card = MODELS[name]
-    again = card.config_mapping.to_architecture(
-        card.config_mapping.from_architecture(card.architecture)
+def test_reference_config_of_a_preset_reads_as_the_preset(name: str) -> None:
+    preset = MODELS[name]
+    again = preset.config_mapping.to_architecture(
+        preset.config_mapping.from_architecture(preset.architecture)
     )
-    for mine, other in zip(stacks(card.architecture), stacks(again), strict=True):
+    for mine, other in zip(stacks(preset.architecture), stacks(again), strict=True):
         # not all of these is in their files
         free = {k: v for k, v in vars(mine).items() if k in ("initializer", "position")}
         assert dataclasses.replace(other, **free) == mine
@@ -64,18 +64,18 @@ def test_their_configuration_of_a_card_is_read_as_the_card(name: str) -> None:
 
 @pytest.mark.quick(*{card.family: name for name, card in MODELS.items()}.values())
 @pytest.mark.parametrize("name", MODELS)
-def test_every_tensor_of_a_card_has_a_name_of_theirs(name: str) -> None:
-    card = MODELS[name]
-    ours = heads_without_transformers_class(card, card.heads)
-    model = card.build_without_memory({n: x for n, x in card.heads.items() if n not in ours})
+def test_every_tensor_of_a_preset_has_a_reference_name(name: str) -> None:
+    preset = MODELS[name]
+    ours = heads_without_transformers_class(preset, preset.heads)
+    model = preset.build_without_memory({n: x for n, x in preset.heads.items() if n not in ours})
     kept = model.trained_weights()
-    theirs = card.weight_names.to_external(kept)
-    read = card.weight_names.from_external(theirs, {n: x.shape for n, x in kept.items()})
+    theirs = preset.weight_names.to_external(kept)
+    read = preset.weight_names.from_external(theirs, {n: x.shape for n, x in kept.items()})
     assert read.missing == ()
     assert read.unexpected == ()
 
 
-def test_a_decoder_is_its_encoder_but_causal_and_reading_it() -> None:
+def test_decoder_equals_encoder_but_causal_with_cross_attention() -> None:
     encoder = MODELS["t5-small"].architecture.encoder
     decoder = encoder_decoder(encoder, 2).decoder
     assert decoder.causal

@@ -142,8 +142,8 @@ class Released:
             layer = f"cocolm.encoder.layer.{i}"
             parts = self.linear(x, f"{layer}.attention.self_attn.in_proj").chunk(3, -1)
             q, k, v = (y.unflatten(-1, (heads, -1)).transpose(0, 1) for y in parts)
-            shares = (q @ k.mT / math.sqrt(q.shape[-1]) + bias).softmax(-1)
-            y = self.linear((shares @ v).transpose(0, 1).flatten(1),
+            probabilities = (q @ k.mT / math.sqrt(q.shape[-1]) + bias).softmax(-1)
+            y = self.linear((probabilities @ v).transpose(0, 1).flatten(1),
                             f"{layer}.attention.self_attn.out_proj")  # fmt: skip
             x = self.norm(x + y, f"{layer}.attention.LayerNorm")
             y = F.gelu(self.linear(x, f"{layer}.intermediate.dense"))
@@ -183,7 +183,7 @@ SHAPES = {
 
 @pytest.mark.parametrize("shape", [s for s in SHAPES if "relu" not in s])
 @torch.no_grad()
-def test_hidden_states_of_padded_and_packed_texts_equal_the_reference(shape, tmp_path) -> None:
+def test_padded_and_packed_hidden_states_equal_reference(shape, tmp_path) -> None:
     config = SHAPES[shape]
     reference = Released(released(config), config)
     ours = load_folder(folder(tmp_path / "f", released(config), config), {}).model
@@ -192,8 +192,8 @@ def test_hidden_states_of_padded_and_packed_texts_equal_the_reference(shape, tmp
     padded = torch.nn.utils.rnn.pad_sequence(some, batch_first=True, padding_value=1)
     there = torch.arange(37)[None] < torch.tensor([37, 12, 1])[:, None]
     batch = Batch(inputs=padded, visibility=Visibility(document=there.long() - 1))
-    for said, x, wanted in zip(ours.hidden_states(batch), some, expected, strict=True):
-        close(said[: len(x)], wanted)
+    for hidden, x, wanted in zip(ours.hidden_states(batch), some, expected, strict=True):
+        close(hidden[: len(x)], wanted)
     packed = Batch(  # a row longer than there are places
         inputs=torch.cat(some)[None],
         visibility=Visibility(
@@ -205,46 +205,46 @@ def test_hidden_states_of_padded_and_packed_texts_equal_the_reference(shape, tmp
 
 
 @torch.no_grad()
-def test_segments_are_added_where_there_are_some(tmp_path: Path) -> None:
+def test_segment_embeddings_are_added_if_present(tmp_path: Path) -> None:
     config = CONFIG | {"type_vocab_size": 2}
     ours = load_folder(folder(tmp_path / "f", released(config), config), {}).model
     (x,), segments = texts(9), torch.tensor([0] * 5 + [1] * 4)
-    said = ours.hidden_states(Batch(inputs=x[None], segments=segments[None]))[0]
-    close(said, Released(released(config), config).hidden(x, segments))
+    hidden = ours.hidden_states(Batch(inputs=x[None], segments=segments[None]))[0]
+    close(hidden, Released(released(config), config).hidden(x, segments))
 
 
 @torch.no_grad()
-def test_scores_of_labels_equal_the_reference(tmp_path: Path) -> None:
+def test_classification_logits_equal_reference(tmp_path: Path) -> None:
     weights = released(labels=3)
     config = CONFIG | {
         "architectures": ["COCOLMForSequenceClassification"], "model_type": "cocolm",
         "id2label": {"0": "a", "1": "b", "2": "c"},
     }  # fmt: skip
-    opened = load_folder(folder(tmp_path / "f", weights, config))
-    assert (opened.missing, opened.unexpected, opened.label_names) == ((), (), ("a", "b", "c"))
+    loaded = load_folder(folder(tmp_path / "f", weights, config))
+    assert (loaded.missing, loaded.unexpected, loaded.label_names) == ((), (), ("a", "b", "c"))
     for x in texts(20, 3):
-        said = opened.model(Batch(inputs=x[None]), return_logits=True).logits["label"][0]
-        close(said, Released(weights, config).labels(x))
+        logits = loaded.model(Batch(inputs=x[None]), return_logits=True).logits["label"][0]
+        close(logits, Released(weights, config).labels(x))
 
 
 @pytest.mark.parametrize("name", PUBLISHED)
-def test_the_published_configuration_is_the_cards(name: str) -> None:
-    card, theirs = MODELS[name], PUBLISHED[name]
-    assert preset_for_config(theirs).family == card.family
-    assert card.config_mapping.to_architecture(theirs) == card.architecture
-    assert card.config_mapping.from_architecture(card.architecture) == theirs
+def test_published_config_equals_the_preset(name: str) -> None:
+    preset, theirs = MODELS[name], PUBLISHED[name]
+    assert preset_for_config(theirs).family == preset.family
+    assert preset.config_mapping.to_architecture(theirs) == preset.architecture
+    assert preset.config_mapping.from_architecture(preset.architecture) == theirs
     with torch.device("meta"):
-        backbone = card.build({}).trained_weights()
+        backbone = preset.build({}).trained_weights()
         there = released(theirs)
     assert sum(x.numel() for x in backbone.values()) == sum(x.numel() for x in there.values())
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-def test_weights_come_back_bit_for_bit(shape: str, tmp_path: Path) -> None:
+def test_weights_round_trip_bitwise(shape: str, tmp_path: Path) -> None:
     config = SHAPES[shape]
-    opened = load_folder(folder(tmp_path / "f", released(config), config), {})
-    assert (opened.missing, opened.unexpected) == ((), ())
-    write_folder(tmp_path / "back", opened.model, opened.preset, None)
+    loaded = load_folder(folder(tmp_path / "f", released(config), config), {})
+    assert (loaded.missing, loaded.unexpected) == ((), ())
+    write_folder(tmp_path / "back", loaded.model, loaded.preset, None)
     back = load_file(tmp_path / "back" / "model.safetensors")
     names = {
         n.removeprefix("cocolm."): x for n, x in released(config).items()
@@ -256,7 +256,7 @@ def test_weights_come_back_bit_for_bit(shape: str, tmp_path: Path) -> None:
     assert theirs["model_type"] == "cocolm"
 
 
-def test_half_precision_in_a_pickled_file_opens_with_the_heads_whose_names_are_known(
+def test_half_precision_pickle_opens_with_its_known_heads(
     tmp_path: Path,
 ) -> None:
     """microsoft/cocolm-base is such a file; its size says that it holds the heads, too."""
@@ -273,11 +273,11 @@ def test_half_precision_in_a_pickled_file_opens_with_the_heads_whose_names_are_k
     }  # fmt: skip
     (tmp_path / "config.json").write_text(json.dumps(CONFIG))
     torch.save({n: x.half() for n, x in weights.items()}, tmp_path / "pytorch_model.bin")
-    opened = load_folder(tmp_path)
-    assert list(opened.model.head_specs) == ["corrected", "crop"]
-    assert opened.unexpected == ()
-    assert set(opened.missing) == {"heads.corrected.copy.weight", "heads.corrected.copy.bias"}
-    ours = opened.model.own_weights()
+    loaded = load_folder(tmp_path)
+    assert list(loaded.model.head_specs) == ["corrected", "crop"]
+    assert loaded.unexpected == ()
+    assert set(loaded.missing) == {"heads.corrected.copy.weight", "heads.corrected.copy.bias"}
+    ours = loaded.model.own_weights()
     for name, theirs in {
         "backbone.tokens.weight": tokens,
         "heads.corrected.language.bias": bias,
@@ -299,32 +299,32 @@ def test_half_precision_in_a_pickled_file_opens_with_the_heads_whose_names_are_k
         ({"model_type": "amos"}, "model_type 'amos' is not one of"),
     ],
 )
-def test_configurations_of_other_formulas_are_refused(change, message, tmp_path: Path) -> None:
+def test_configs_of_other_formulas_are_refused(change, message, tmp_path: Path) -> None:
     path = folder(tmp_path / "f", released(), CONFIG | change)
     with pytest.raises(ValueError, match=message):
         load_folder(path)
 
 
-def test_a_configuration_that_names_no_family_must_have_the_keys_of_one() -> None:
+def test_config_without_model_type_needs_the_keys_of_a_family() -> None:
     for bare in ({}, {"rel_pos_bins": 32}, {"hidden_size": 16}):
         with pytest.raises(ValueError, match="model_type 'None' is not one of"):
             preset_for_config(bare)
 
 
-def test_places_that_the_format_cannot_say_are_refused() -> None:
+def test_positions_the_format_cannot_express_are_refused() -> None:
     for position in (RelativePositionBias(), LearnedPositions(40, offset=2)):
         with pytest.raises(ValueError, match="COCO-LM's format has learned positions"):
             coco_lm.CONFIG_MAPPING.from_architecture(replace(coco_lm.BASE, position=position))
 
 
 def mini(drop: float = 0.0) -> Model:
-    card = MODELS["coco-lm-mini"]
+    preset = MODELS["coco-lm-mini"]
     a = replace(
-        card.architecture, vocab_size=V, d_model=D, n_heads=H, d_ff=32, n_layers=3,
+        preset.architecture, vocab_size=V, d_model=D, n_heads=H, d_ff=32, n_layers=3,
         position=LearnedPositionsAndRelativeBias(40, 16, 24), dropout=drop,
         attention_dropout=drop,
     )  # fmt: skip
-    model = replace(card, architecture=a).build().initialize(3).train()
+    model = replace(preset, architecture=a).build().initialize(3).train()
     rng = torch.Generator().manual_seed(4)
     with torch.no_grad():
         for weight in model.parameters():
@@ -358,8 +358,10 @@ def two_texts() -> Batch:
         )
         for name in padding
     }
-    asked = (made["targets"].flatten() != IGNORE_INDEX).nonzero()[:, 0]
-    return Batch(**made, target_positions=asked, visibility=Visibility(document=made["part_ids"]))
+    is_target = (made["targets"].flatten() != IGNORE_INDEX).nonzero()[:, 0]
+    return Batch(
+        **made, target_positions=is_target, visibility=Visibility(document=made["part_ids"])
+    )
 
 
 def of_config(model: Model) -> dict[str, Any]:
@@ -377,7 +379,7 @@ def generator_of(model: Model) -> dict[str, Tensor]:
 
 
 @pytest.mark.parametrize("drop", [0.0, 0.3])
-def test_the_losses_are_the_papers(drop: float) -> None:
+def test_losses_equal_the_paper(drop: float) -> None:
     """Equations 3 to 7, each network read by the reference."""
     model, batch = mini(drop), two_texts()
     if drop:  # of the generator alone, whose guesses are made without it all the same
@@ -387,7 +389,7 @@ def test_the_losses_are_the_papers(drop: float) -> None:
     torch.manual_seed(9)
     read, _ = model.heads["generator"].corrupt(batch)
     torch.manual_seed(9)
-    said = model(batch)
+    outputs = model(batch)
 
     config, own = of_config(model), model.own_weights()
     main = Released(coco_lm.WEIGHT_NAMES.to_external(
@@ -437,15 +439,15 @@ def test_the_losses_are_the_papers(drop: float) -> None:
     if not drop:
         expected["masked"] = (masked, n_hidden)
     for name, (total, count) in expected.items():
-        assert said.terms[name].total.item() == pytest.approx(total, rel=1e-5), name
-        assert said.terms[name].count == count
-    assert model.count_targets(batch) == {name: term.count for name, term in said.terms.items()}
-    whole = {name: term.loss.item() for name, term in said.terms.items()}
+        assert outputs.terms[name].total.item() == pytest.approx(total, rel=1e-5), name
+        assert outputs.terms[name].count == count
+    assert model.count_targets(batch) == {name: term.count for name, term in outputs.terms.items()}
+    whole = {name: term.loss.item() for name, term in outputs.terms.items()}
     sum_ = whole["masked"] + 50 * whole["copied"] + whole["corrected"] + whole["crop"]
-    assert said.loss.item() == pytest.approx(sum_, rel=1e-5)
+    assert outputs.loss.item() == pytest.approx(sum_, rel=1e-5)
 
 
-def test_guesses_are_drawn_without_the_dropout_that_is_learned_with() -> None:
+def test_generator_samples_without_dropout() -> None:
     model, batch = mini(0.5), two_texts()
     head = model.heads["generator"]
     seen: list[Tensor] = []
@@ -467,7 +469,7 @@ def test_guesses_are_drawn_without_the_dropout_that_is_learned_with() -> None:
     assert head.flops(40, 0.0) == pytest.approx(4 / 3 * other.flops(40, 0.0))
 
 
-def test_the_two_networks_have_token_vectors_places_and_a_norm_in_common_but_no_biases() -> None:
+def test_networks_share_embeddings_and_norm_but_no_biases() -> None:
     model = mini()
     ours, theirs = model.backbone, model.heads["generator"].network
     assert theirs.tokens is ours.tokens
@@ -477,14 +479,14 @@ def test_the_two_networks_have_token_vectors_places_and_a_norm_in_common_but_no_
     assert len(theirs.layers) == 2
 
 
-def test_a_trained_model_comes_back_with_its_heads_and_its_generator(tmp_path: Path) -> None:
+def test_trained_model_round_trips_with_heads_and_generator(tmp_path: Path) -> None:
     model = mini().eval()
-    card = replace(MODELS["coco-lm-mini"], architecture=model.architecture)
-    opened = LoadedModel(
-        preset=card, model=model, tokenizer=None, label_names=(), missing=(), unexpected=()
+    preset = replace(MODELS["coco-lm-mini"], architecture=model.architecture)
+    loaded = LoadedModel(
+        preset=preset, model=model, tokenizer=None, label_names=(), missing=(), unexpected=()
     )
-    write_folder(tmp_path, model, card, None)
-    write_generator(tmp_path, opened)
+    write_folder(tmp_path, model, preset, None)
+    write_generator(tmp_path, loaded)
     again = load_folder(tmp_path)
     assert (again.missing, again.unexpected) == ((), ())
     assert again.preset.architecture == model.architecture
@@ -497,22 +499,22 @@ def test_a_trained_model_comes_back_with_its_heads_and_its_generator(tmp_path: P
     assert all(torch.equal(x, theirs[n]) for n, x in ours.items())
     batch = two_texts()
     torch.manual_seed(1)
-    said = model(batch)
+    outputs = model(batch)
     torch.manual_seed(1)
-    assert torch.equal(again.model(batch).loss, said.loss)
+    assert torch.equal(again.model(batch).loss, outputs.loss)
     page = model_card(again, {})
     assert "library_name: unmask" in page
     assert "transformers has no class for this network: `unmask.load` loads it" in page
     assert "from transformers" not in page
 
 
-def test_nothing_of_it_is_said_to_open_elsewhere() -> None:
-    card = MODELS["coco-lm-mini"]
+def test_model_card_claims_no_other_library() -> None:
+    preset = MODELS["coco-lm-mini"]
     labelled = {"label": SequenceClassification(activation="gelu", n_labels=2)}
-    note = opening_note(card, labelled)
+    note = opening_note(preset, labelled)
     assert note == "transformers has no class for this network: `unmask.load` loads it"
     model = mini()
     attach(model, LoRA(rank=2))
     assert (
-        peft_incompatibility(model, card, "default") == "transformers has no class of this family"
+        peft_incompatibility(model, preset, "default") == "transformers has no class of this family"
     )

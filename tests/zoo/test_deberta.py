@@ -35,41 +35,41 @@ def close(ours: torch.Tensor, theirs: torch.Tensor) -> None:
 
 
 @pytest.mark.parametrize("name", CARDS)
-def test_a_card_has_the_parameters_that_transformers_counts_and_the_places_of_its_decoder(
+def test_preset_has_parameter_count_of_transformers_and_decoder_positions(
     name: str,
 ) -> None:
     import transformers as hf
 
-    card = MODELS[name]
+    preset = MODELS[name]
     config, kind = (
         (hf.DebertaConfig, hf.DebertaForMaskedLM)
-        if card.family == "deberta"
+        if preset.family == "deberta"
         else (hf.DebertaV2Config, hf.DebertaV2ForMaskedLM)
     )
-    d = card.architecture.d_model
+    d = preset.architecture.d_model
     beside = 512 * d  # places that the mask decoder adds
-    if "replaced" in card.heads:
+    if "replaced" in preset.heads:
         kind, beside = hf.DebertaV2Model, d * d + d + d + 1
     with torch.device("meta"):
-        theirs = kind(config(**card.config_mapping.from_architecture(card.architecture)))
-    assert card.n_parameters == theirs.num_parameters() + beside
+        theirs = kind(config(**preset.config_mapping.from_architecture(preset.architecture)))
+    assert preset.n_parameters == theirs.num_parameters() + beside
 
 
 @BOTH
 @torch.no_grad()
-def test_labels_of_tokens_and_answers_equal_the_reference(make, tmp_path: Path) -> None:
+def test_tagging_and_span_logits_equal_reference(make, tmp_path: Path) -> None:
     reference = make("ForTokenClassification", num_labels=3)
     ours = load_folder(saved(reference, tmp_path / "tags")).model
-    said = ours(BATCH, return_logits=True).logits["token_label"]
-    close(said[DOCUMENT >= 0], reference(**READ).logits[DOCUMENT >= 0])
+    logits = ours(BATCH, return_logits=True).logits["token_label"]
+    close(logits[DOCUMENT >= 0], reference(**READ).logits[DOCUMENT >= 0])
     reference = make("ForQuestionAnswering")
     ours = load_folder(saved(reference, tmp_path / "answers")).model
-    said, out = ours(BATCH, return_logits=True).logits["span"], reference(**READ)
-    close(said[0], torch.stack((out.start_logits, out.end_logits), -1)[0])
+    logits, out = ours(BATCH, return_logits=True).logits["span"], reference(**READ)
+    close(logits[0], torch.stack((out.start_logits, out.end_logits), -1)[0])
 
 
 @torch.no_grad()
-def test_options_are_scored_as_by_the_reference(tmp_path: Path) -> None:
+def test_choice_scores_equal_reference(tmp_path: Path) -> None:
     reference = deberta_v2("ForMultipleChoice")
     ours = load_folder(saved(reference, tmp_path)).model
     out = reference(**{name: x[None] for name, x in READ.items()}).logits
@@ -78,18 +78,16 @@ def test_options_are_scored_as_by_the_reference(tmp_path: Path) -> None:
 
 @BOTH
 @torch.no_grad()
-def test_weights_as_released_are_read_with_their_decoder_and_written_back(
-    make, tmp_path: Path
-) -> None:
+def test_released_weights_round_trip_with_their_decoder(make, tmp_path: Path) -> None:
     """Of a released folder `legacy` says nothing, and transformers leaves the places out."""
     reference = make(legacy=False)
     state = load_file(saved(reference, tmp_path / "theirs") / "model.safetensors")
-    places = torch.randn(42, 32)
-    state["deberta.embeddings.position_embeddings.weight"] = places
+    positions = torch.randn(42, 32)
+    state["deberta.embeddings.position_embeddings.weight"] = positions
     save_file(state, tmp_path / "theirs" / "model.safetensors")
     opened = load_folder(tmp_path / "theirs")
     assert (opened.missing, opened.unexpected) == ((), ())
-    assert torch.equal(opened.model.query_stream.table.weight, places)
+    assert torch.equal(opened.model.query_stream.table.weight, positions)
     # before the decoder asks, all is as in transformers, whose head reads the last layer
     states = reference(**READ, output_hidden_states=True).hidden_states
     close(opened.model.backbone(BATCH)[0], states[-1][0])
@@ -99,29 +97,27 @@ def test_weights_as_released_are_read_with_their_decoder_and_written_back(
     again = load_file(tmp_path / "back" / "model.safetensors")
     assert again.keys() == state.keys()
     assert all(torch.equal(again[name], x) for name, x in state.items())
-    loaded, said = type(reference).from_pretrained(tmp_path / "back", output_loading_info=True)
-    assert not said["missing_keys"]
+    loaded, output = type(reference).from_pretrained(tmp_path / "back", output_loading_info=True)
+    assert not output["missing_keys"]
     assert not loaded.config.legacy
     close(loaded(**READ).logits, out)
 
 
 @BOTH
 @torch.no_grad()
-def test_without_their_places_weights_as_released_are_read_without_a_decoder(
-    make, tmp_path: Path
-) -> None:
+def test_released_weights_without_positions_open_without_decoder(make, tmp_path: Path) -> None:
     reference = make(legacy=False)
-    opened = load_folder(saved(reference, tmp_path))
-    assert opened.model.query_stream is None
-    assert (opened.missing, opened.unexpected) == ((), ())
-    said = opened.model.language_head.logits(opened.model.hidden_states(BATCH))
-    close(said[0], reference(**READ).logits[0])
+    loaded = load_folder(saved(reference, tmp_path))
+    assert loaded.model.query_stream is None
+    assert (loaded.missing, loaded.unexpected) == ((), ())
+    hidden = loaded.model.language_head.logits(loaded.model.hidden_states(BATCH))
+    close(hidden[0], reference(**READ).logits[0])
 
 
-def test_a_place_in_the_input_is_none_of_a_decoder(tmp_path: Path) -> None:
-    opened = load_folder(saved(deberta(position_biased_input=True), tmp_path))
-    assert opened.model.query_stream is None
-    assert opened.model.backbone.position.absolute is not None
+def test_input_position_embedding_is_not_of_the_decoder(tmp_path: Path) -> None:
+    loaded = load_folder(saved(deberta(position_biased_input=True), tmp_path))
+    assert loaded.model.query_stream is None
+    assert loaded.model.backbone.position.absolute is not None
 
 
 @pytest.mark.parametrize(
@@ -138,35 +134,38 @@ def test_a_place_in_the_input_is_none_of_a_decoder(tmp_path: Path) -> None:
         (deberta_v2, {"conv_kernel_size": 2}, "conv_kernel_size must be odd"),
     ],
 )
-def test_configurations_of_other_formulas_are_refused(make, change, message) -> None:
-    card = MODELS["deberta-mini" if make is deberta else "deberta-v3-mini"]
-    theirs = {**card.config_mapping.from_architecture(card.architecture), **change}
+def test_configs_of_other_formulas_are_refused(make, change, message) -> None:
+    preset = MODELS["deberta-mini" if make is deberta else "deberta-v3-mini"]
+    theirs = {**preset.config_mapping.from_architecture(preset.architecture), **change}
     with pytest.raises(ValueError, match=message):
-        card.config_mapping.to_architecture(card.config_mapping.config_keys.complete(theirs))
+        preset.config_mapping.to_architecture(preset.config_mapping.config_keys.complete(theirs))
 
 
-def test_released_configurations_write_the_terms_as_one_word() -> None:
-    card = MODELS["deberta-base"]
-    theirs = {**card.config_mapping.from_architecture(card.architecture), "pos_att_type": "c2p|p2c"}
-    assert card.config_mapping.to_architecture(theirs).position == card.architecture.position
+def test_released_configs_write_the_terms_as_one_string() -> None:
+    preset = MODELS["deberta-base"]
+    theirs = {
+        **preset.config_mapping.from_architecture(preset.architecture),
+        "pos_att_type": "c2p|p2c",
+    }
+    assert preset.config_mapping.to_architecture(theirs).position == preset.architecture.position
 
 
 @pytest.mark.parametrize("name", ["deberta-mini", "deberta-v3-mini"])
-def test_a_formula_of_the_other_version_cannot_be_written(name: str) -> None:
-    card, other = (MODELS[n] for n in (name, {"deberta-mini": "deberta-v3-mini"}.get(
+def test_formula_of_the_other_version_cannot_be_written(name: str) -> None:
+    preset, other = (MODELS[n] for n in (name, {"deberta-mini": "deberta-v3-mini"}.get(
         name, "deberta-mini"
     )))  # fmt: skip
     with pytest.raises(ValueError, match="Disentangled positions"):
-        card.config_mapping.from_architecture(other.architecture)
+        preset.config_mapping.from_architecture(other.architecture)
 
 
-def test_maps_joined_head_by_head_are_cut_and_joined_by_the_heads_of_the_architecture() -> None:
+def test_fused_projections_are_split_by_the_number_of_heads() -> None:
     names = WeightNames("a + b  c  by_head", n_heads=3)
     a, b = torch.arange(6)[:, None], 10 + torch.arange(6)[:, None]
     joined = names.to_external({"a.weight": a, "b.weight": b})["c.weight"]
     assert joined[:, 0].tolist() == [0, 1, 10, 11, 2, 3, 12, 13, 4, 5, 14, 15]
-    wanted = {"a.weight": a.shape, "b.weight": b.shape}
-    read = names.from_external({"c.weight": joined}, wanted).tensors
+    expected = {"a.weight": a.shape, "b.weight": b.shape}
+    read = names.from_external({"c.weight": joined}, expected).tensors
     assert torch.equal(read["a.weight"], a)
     assert torch.equal(read["b.weight"], b)
     assert MODELS["deberta-large"].weight_names.n_heads == 16
@@ -174,13 +173,13 @@ def test_maps_joined_head_by_head_are_cut_and_joined_by_the_heads_of_the_archite
         WeightNames(names.table).to_external({"a.weight": a, "b.weight": b})
 
 
-def test_an_adapter_of_maps_joined_head_by_head_is_written_as_ours_and_none_of_pefts_is_read(
+def test_adapter_on_fused_projections_uses_own_format_only(
     tmp_path: Path,
 ) -> None:
-    opened = load_folder(saved(deberta("ForSequenceClassification"), tmp_path / "model"))
-    attach(opened.model, LoRA(rank=2))
-    assert "head by head" in str(peft_incompatibility(opened.model, opened.preset, "default"))
-    write_adapter(tmp_path / "ours", opened.model, opened.preset, "default", base="x")
+    loaded = load_folder(saved(deberta("ForSequenceClassification"), tmp_path / "model"))
+    attach(loaded.model, LoRA(rank=2))
+    assert "head by head" in str(peft_incompatibility(loaded.model, loaded.preset, "default"))
+    write_adapter(tmp_path / "ours", loaded.model, loaded.preset, "default", base="x")
     again = load_folder(tmp_path / "model")
     assert read_adapter(tmp_path / "ours", again.model, again.preset) == LoRA(rank=2)
     (tmp_path / "theirs").mkdir()

@@ -16,17 +16,17 @@ Weights = dict[str, Tensor]
 
 
 def small(name: str, **changes):
-    card = MODELS[name]
+    preset = MODELS[name]
     sizes = {"vocab_size": V, "d_model": D, "n_heads": H, "d_ff": 40, "n_layers": 4}
-    a = replace(card.architecture, **sizes, **changes)
-    model = replace(card, architecture=a).build().eval()
+    a = replace(preset.architecture, **sizes, **changes)
+    model = replace(preset, architecture=a).build().eval()
     torch.manual_seed(0)
     for p in model.parameters():
         torch.nn.init.normal_(p, mean=0.5 if p.dim() == 1 else 0.0, std=0.3)
     return model
 
 
-def said(model) -> tuple[Tensor, Tensor, Tensor]:
+def our_outputs(model) -> tuple[Tensor, Tensor, Tensor]:
     """Return ids, hidden states and scores of two texts."""
     ids = torch.randint(0, V, (2, T), generator=torch.Generator().manual_seed(1))
     with torch.no_grad():
@@ -65,11 +65,11 @@ def turned(x: Tensor) -> Tensor:
     return torch.cat((a * angle.cos() - b * angle.sin(), b * angle.cos() + a * angle.sin()), -1)
 
 
-def test_palm_by_its_formula() -> None:
+def test_palm_equals_its_formula() -> None:
     """y = x + MLP(LayerNorm(x)) + Attention(LayerNorm(x)), one head of keys and values."""
     model = small("palm-mini")
     w = {n: x.double() for n, x in model.own_weights().items()}
-    ids, hidden, scores = said(model)
+    ids, hidden, scores = our_outputs(model)
     x = w["backbone.tokens.weight"][ids]
     for i in range(4):
         p = layer(w, i)
@@ -93,11 +93,11 @@ def bucket(away: int) -> int:
     return min(31, 16 + int(math.log(away / 16) / math.log(128 / 16) * 16))
 
 
-def test_lamda_by_its_formula() -> None:
+def test_lamda_equals_its_formula() -> None:
     """T5's norms and biases of distances, GELU gates, but what follows is not seen."""
     model = small("lamda-mini")
     w = {n: x.double() for n, x in model.own_weights().items()}
-    ids, hidden, scores = said(model)
+    ids, hidden, scores = our_outputs(model)
     away = [[bucket(max(t - s, 0)) for s in range(T)] for t in range(T)]
     bias = w["backbone.position.table.weight"][torch.tensor(away)].permute(2, 0, 1)
     x = w["backbone.tokens.weight"][ids]
@@ -115,10 +115,10 @@ def test_lamda_by_its_formula() -> None:
 
 
 @pytest.mark.parametrize("band", [3, 100])
-def test_gpt3_is_gpt2_whose_every_other_layer_sees_a_band(band: int) -> None:
+def test_gpt3_is_gpt2_with_alternating_banded_layers(band: int) -> None:
     model = small("gpt3-mini", attention_window=(None, band))
     w = {n: x.double() for n, x in model.own_weights().items()}
-    ids, hidden, scores = said(model)
+    ids, hidden, scores = our_outputs(model)
 
     def norm(x: Tensor, name: str) -> Tensor:
         return F.layer_norm(x, (D,), w[f"{name}.weight"], w[f"{name}.bias"], 1e-5)

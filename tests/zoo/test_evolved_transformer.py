@@ -133,7 +133,7 @@ def decoded(w: Weights, ids: list[int], memory: Tensor) -> Tensor:
 
 
 @torch.no_grad()
-def test_both_stacks_by_their_formula_beside_padding() -> None:
+def test_padded_stacks_equal_formula() -> None:
     made = model()
     w = {n.removeprefix("backbone."): x for n, x in made.own_weights().items()}
     width = max(map(len, SOURCES))
@@ -155,17 +155,17 @@ def test_both_stacks_by_their_formula_beside_padding() -> None:
 
 
 @torch.no_grad()
-def test_packed_texts_are_read_as_if_each_stood_alone() -> None:
+def test_packed_texts_equal_texts_alone() -> None:
     made = model()
     first, second = [0, *range(5, 19)], [0, *range(20, 41)]
     where = torch.tensor([[0] * len(first) + [1] * len(second)])
     there = torch.tensor([[0] * 12 + [1] * 3])
-    place = torch.tensor([[*range(len(first)), *range(len(second))]])
+    position = torch.tensor([[*range(len(first)), *range(len(second))]])
     packed = made.backbone.decoder(
         Batch(
             inputs=torch.tensor([[*first, *second]]),
             visibility=Visibility(causal=True, document=where),
-            position_ids=place,
+            position_ids=position,
         ),
         encoder_hidden_states=(encoded := torch.randn(1, 15, D, dtype=torch.float64)),
         encoder_visibility=Visibility(document=there),
@@ -180,7 +180,7 @@ def test_packed_texts_are_read_as_if_each_stood_alone() -> None:
         torch.testing.assert_close(packed[:, columns], alone, rtol=1e-9, atol=1e-9)
 
 
-def test_meena_has_one_block_that_reads_and_thirteen_that_answer() -> None:
+def test_meena_has_one_encoder_and_thirteen_decoder_blocks() -> None:
     a = MODELS["meena"].architecture
     assert (a.encoder.n_layers, a.decoder.n_layers) == (2, 26)
     assert [type(a.encoder.layer_type(i)).__name__ for i in (0, 1)] == [
@@ -223,21 +223,19 @@ ATTENDED = replace(
         (ATTENDED, {"position": Rotary()}, "got Rotary"),
     ],
 )
-def test_what_such_layers_cannot_be_with_is_refused(
-    a: Architecture, change: dict, message: str
-) -> None:
+def test_unsupported_combinations_are_refused(a: Architecture, change: dict, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         replace(a, **change)
 
 
-def test_widths_of_kernels_are_checked() -> None:
+def test_kernel_sizes_are_validated() -> None:
     with pytest.raises(ValueError, match="wide_kernel_size must be odd and at least 1, got 8"):
         EvolvedEncoderConvolutions(wide_kernel_size=8)
     with pytest.raises(ValueError, match="must be at least 1"):
         EvolvedDecoderConvolutions(n_heads=0)
 
 
-def test_what_is_read_next_to_what_was_read_last() -> None:
+def test_convolution_cache_returns_the_last_columns() -> None:
     """Whatever the pieces, what comes back is the last columns of all that was read."""
     x = torch.randn(2, 200, 3)
     recent, at = ConvolutionCache(4, max_rollback=2), 0
@@ -275,13 +273,11 @@ def test_flops_count_each_product_once() -> None:
     ("name", "width", "dropout"),
     [("evolved-transformer-base", 512, 0.1), ("evolved-transformer-big", 1024, 0.3)],
 )
-def test_rate_and_dropout_are_those_of_the_released_code(
-    name: str, width: int, dropout: float
-) -> None:
+def test_rate_and_dropout_equal_released_code(name: str, width: int, dropout: float) -> None:
     """The rate is 2 / sqrt(warm-up * width), and all dropout but attention's is one number."""
-    card = MODELS[name]
-    assert card.learning_rate == pytest.approx(2.0 / 8_000**0.5 / width**0.5, rel=1e-12)
-    assert card.training_options["schedule"]["warmup"] == 8_000
-    for stack in (card.architecture.encoder, card.architecture.decoder):
+    preset = MODELS[name]
+    assert preset.learning_rate == pytest.approx(2.0 / 8_000**0.5 / width**0.5, rel=1e-12)
+    assert preset.training_options["schedule"]["warmup"] == 8_000
+    for stack in (preset.architecture.encoder, preset.architecture.decoder):
         assert (stack.dropout, stack.activation_dropout) == (dropout, dropout)
         assert stack.attention_dropout == 0.1

@@ -34,13 +34,13 @@ EPS = 1e-5
 
 def small(**changes) -> Model:
     """Make a small one whose every weight shows; texts are longer than the exact buckets."""
-    card = MODELS["gpt-bert-mini"]
-    a = card.architecture
+    preset = MODELS["gpt-bert-mini"]
+    a = preset.architecture
     assert isinstance(a, Architecture)
     position = replace(a.position, max_distance=LONGEST, max_positions=LONGEST, n_buckets=BUCKETS)
     sizes = {"vocab_size": V, "d_model": D, "n_heads": H, "d_ff": FF, "n_layers": LAYERS}
     a = replace(a, **sizes, position=position, **changes)
-    model = replace(card, architecture=a).build().eval()
+    model = replace(preset, architecture=a).build().eval()
     torch.manual_seed(0)
     for p in model.parameters():
         torch.nn.init.normal_(p, mean=0.5 if p.dim() == 1 else 0.0, std=0.3)
@@ -99,8 +99,8 @@ def by_formula(w: dict[str, Tensor], ids: Tensor, seen: Tensor) -> Tensor:
         scores = torch.einsum("bqhe,bkhe->bhqk", q, k)
         scores = scores + torch.einsum("bqhe,qkhe->bhqk", q, k_of)
         scores = scores + torch.einsum("bkhe,qkhe->bhqk", k, q_of)
-        shares = (scores / math.sqrt(3 * E)).masked_fill(~seen, -torch.inf).softmax(-1)
-        y = torch.einsum("bhqk,bkhe->bqhe", shares, v.unflatten(-1, (H, E))).flatten(2)
+        probabilities = (scores / math.sqrt(3 * E)).masked_fill(~seen, -torch.inf).softmax(-1)
+        y = torch.einsum("bhqk,bkhe->bqhe", probabilities, v.unflatten(-1, (H, E))).flatten(2)
         x = mixed(x + of(norm(y * F.gelu(gate)), "out_proj"))
         up, gate = (norm(x) @ w[f"transformer.mlp_layers.{i}.mlp.1.weight"].T).chunk(2, -1)
         y = norm(up * F.gelu(gate, approximate="tanh"))
@@ -121,7 +121,7 @@ def close(ours: Tensor, expected: Tensor) -> None:
 
 @pytest.mark.parametrize("causal", [False, True])
 @torch.no_grad()
-def test_hidden_states_and_scores_by_the_released_codes_formulas(causal: bool) -> None:
+def test_hidden_states_and_scores_equal_released_formulas(causal: bool) -> None:
     model = small()
     ids = torch.randint(0, V, (2, T), generator=torch.Generator().manual_seed(1))
     seen = torch.ones(T, T, dtype=torch.bool)
@@ -131,7 +131,7 @@ def test_hidden_states_and_scores_by_the_released_codes_formulas(causal: bool) -
     close(model.language_head.logits(hidden), classified(theirs(model), expected))
 
 
-def test_weights_are_laid_out_as_in_the_released_code_and_come_back() -> None:
+def test_weights_have_the_released_layout_and_round_trip() -> None:
     model, names = small(), MODELS["gpt-bert-mini"].weight_names
     state = names.to_external(model.trained_weights())
     shapes = {
@@ -162,13 +162,13 @@ def test_weights_are_laid_out_as_in_the_released_code_and_come_back() -> None:
     assert all(torch.equal(read.tensors[n], x) for n, x in kept.items())
 
 
-def test_a_folder_comes_back_and_a_configuration_without_a_name_is_told(tmp_path: Path) -> None:
-    card, model = MODELS["gpt-bert-mini"], MODELS["gpt-bert-mini"].build().initialize(0)
-    write_folder(tmp_path, model, card, None)
-    opened = load_folder(tmp_path)
-    assert (opened.missing, opened.unexpected) == ((), ())
-    assert opened.preset.architecture == card.architecture
-    assert opened.model.head_specs == card.heads
+def test_folder_round_trips_and_nameless_config_is_recognized(tmp_path: Path) -> None:
+    preset, model = MODELS["gpt-bert-mini"], MODELS["gpt-bert-mini"].build().initialize(0)
+    write_folder(tmp_path, model, preset, None)
+    loaded = load_folder(tmp_path)
+    assert (loaded.missing, loaded.unexpected) == ((), ())
+    assert loaded.preset.architecture == preset.architecture
+    assert loaded.model.head_specs == preset.heads
     released = {
         "attention_probs_dropout_prob": 0.1, "hidden_dropout_prob": 0.1, "hidden_size": 384,
         "intermediate_size": 1280, "max_position_embeddings": 512, "position_bucket_size": 32,
@@ -179,10 +179,10 @@ def test_a_folder_comes_back_and_a_configuration_without_a_name_is_told(tmp_path
     small_one = MODELS["gpt-bert-small"]
     assert small_one.config_mapping.to_architecture(released) == small_one.architecture
     with pytest.raises(ValueError, match="has only GPT-BERT's positions"):
-        card.config_mapping.from_architecture(MODELS["deberta-mini"].architecture)
+        preset.config_mapping.from_architecture(MODELS["deberta-mini"].architecture)
 
 
-def test_sums_begin_as_what_they_are_sums_of_and_their_gradients_are_exact() -> None:
+def test_layer_sums_start_as_identity_with_exact_gradients() -> None:
     torch.manual_seed(0)
     mix = DepthWeightedAverage(2)
     x, y, z = (torch.randn(2, 3, 4, dtype=torch.float64, requires_grad=True) for _ in range(3))
@@ -209,25 +209,25 @@ SPECIAL = SpecialTokenIds(
 
 
 @pytest.mark.parametrize("part", MODELS["gpt-bert-mini"].objective.component_names)
-def test_no_place_sees_what_it_is_asked_for(part: str) -> None:
+def test_no_position_sees_its_target(part: str) -> None:
     text = Tokens(np.arange(10, 30), np.ones(20, np.int64))
     model, objective = build("gpt-bert"), MODELS["gpt-bert-mini"].objective.components_by_name[part]
     e = objective(text, SPECIAL, np.random.default_rng(1))
     seen = depends(model, pad_examples([e], SPECIAL))
     expected = torch.ones_like(seen) if part == "masked" else torch.ones_like(seen).tril()
     assert torch.equal(seen, expected)
-    asked = np.flatnonzero(e.targets != IGNORE_INDEX)
-    assert len(asked)
+    is_target = np.flatnonzero(e.targets != IGNORE_INDEX)
+    assert len(is_target)
     known = [1, *text.ids]  # as it would be read, were nothing hidden
-    assert e.targets[asked].tolist() == [known[i + 1] for i in asked]
+    assert e.targets[is_target].tolist() == [known[i + 1] for i in is_target]
     if part == "masked":
-        assert (e.inputs[asked + 1] == SPECIAL.mask).mean() > 0.5
+        assert (e.inputs[is_target + 1] == SPECIAL.mask).mean() > 0.5
 
 
 @torch.no_grad()
-def test_a_blank_is_filled_by_what_is_said_one_place_before_it() -> None:
-    card, words = MODELS["gpt-bert-mini"], tokenizer("bert")
-    model = card.with_vocabulary(words.special_ids).build().initialize(3).eval()
+def test_blank_is_predicted_one_position_earlier() -> None:
+    preset, words = MODELS["gpt-bert-mini"], tokenizer("bert")
+    model = preset.with_vocabulary(words.special_ids).build().initialize(3).eval()
     texts = ["the old [MASK] sleeps", "[MASK] king", "the [MASK] and the [MASK]"]
     filled = fill(model, words, texts, top_k=3)
     special = words.special_ids
@@ -240,39 +240,39 @@ def test_a_blank_is_filled_by_what_is_said_one_place_before_it() -> None:
         scores = model.language_head.logits(model.hidden_states(Batch(inputs=torch.tensor([ids]))))[
             0
         ]
-        places = [i for i, token in enumerate(ids) if token == special.mask]
-        assert len(places) == len(one.blanks)
-        for place, blank in zip(places, one.blanks, strict=True):
-            shares = scores[place - 1, : words.vocab_size].softmax(-1)
-            shares[list(special.all_ids)] = 0  # no answers
-            best = shares.topk(3)
-            said = [c.probability for c in blank]
-            assert said == pytest.approx(best.values.tolist(), rel=1e-4)
+        positions = [i for i, token in enumerate(ids) if token == special.mask]
+        assert len(positions) == len(one.blanks)
+        for position, blank in zip(positions, one.blanks, strict=True):
+            probabilities = scores[position - 1, : words.vocab_size].softmax(-1)
+            probabilities[list(special.all_ids)] = 0  # no answers
+            best = probabilities.topk(3)
+            output = [c.probability for c in blank]
+            assert output == pytest.approx(best.values.tolist(), rel=1e-4)
 
 
 @torch.no_grad()
-def test_a_text_is_as_likely_as_its_tokens_read_forward() -> None:
+def test_likelihood_is_that_of_causal_tokens() -> None:
     model = build("gpt-bert")
     assert is_causal_model(model)
     assert not model.decoder_architecture.causal
     for ids in ([9, 7, 30, 11, 4], [8, 21, 13, 40, 22, 31, 5, 17, 29]):
         pair = ContextContinuation(context=tuple(ids[:2]), continuation=tuple(ids[2:]))
-        (said,) = token_likelihoods(model, SPECIAL, [pair])
+        (likelihoods,) = token_likelihoods(model, SPECIAL, [pair])
         read = torch.tensor([[1, *ids]])
         batch = Batch(inputs=read, visibility=Visibility(causal=True))
         logs = model.language_head.logits(model.hidden_states(batch))[0].log_softmax(-1)
         expected = sum(float(logs[i, ids[i]]) for i in range(2, len(ids)))
-        assert said.log_likelihood == pytest.approx(expected, rel=1e-4)
+        assert likelihoods.log_likelihood == pytest.approx(expected, rel=1e-4)
 
 
-def test_it_says_text_as_a_decoder_and_reads_it_as_an_encoder() -> None:
+def test_model_generates_causally_and_encodes_bidirectionally() -> None:
     model = build("gpt-bert")
-    (said,) = generate(
+    (generated,) = generate(
         model, [[1, 9, 7]], replace(SPECIAL, end=None), generation_config(max_new_tokens=4)
     )
-    read = torch.tensor([[1, 9, 7, *said]])
+    read = torch.tensor([[1, 9, 7, *generated]])
     batch = Batch(inputs=read, visibility=Visibility(causal=True))
     best = model.language_head.logits(model.hidden_states(batch))[0].detach().argmax(-1)
-    assert said == best[2:-1].tolist()
+    assert generated == best[2:-1].tolist()
     both = depends(model, Batch(inputs=read))
     assert both.all()

@@ -47,7 +47,7 @@ def padded(reference) -> tuple[torch.Tensor, torch.Tensor]:
 @pytest.mark.usefixtures("banded")
 @pytest.mark.parametrize("wide", WIDE)
 @torch.no_grad()
-def test_hidden_states_with_wide_tokens_equal_the_reference(wide: str, tmp_path: Path) -> None:
+def test_hidden_states_with_global_tokens_equal_reference(wide: str, tmp_path: Path) -> None:
     reference = longformer("Model")
     ours = load_folder(saved(reference, tmp_path)).model
     ids, document = padded(reference)
@@ -68,7 +68,7 @@ def test_hidden_states_with_wide_tokens_equal_the_reference(wide: str, tmp_path:
 
 @pytest.mark.usefixtures("banded")
 @torch.no_grad()
-def test_scores_of_answers_equal_the_reference(tmp_path: Path) -> None:
+def test_span_scores_equal_reference(tmp_path: Path) -> None:
     """There a question's tokens, all before the first of three separators, are global."""
     reference = longformer("ForQuestionAnswering")
     ours = load_folder(saved(reference, tmp_path)).model
@@ -82,12 +82,12 @@ def test_scores_of_answers_equal_the_reference(tmp_path: Path) -> None:
     batch = Batch(
         inputs=ids, visibility=Visibility(document=document), features=(GlobalTokens(wide),)
     )
-    said = ours(batch, return_logits=True).logits["span"]
-    close(said, torch.stack((out.start_logits, out.end_logits), -1), document >= 0)
+    logits = ours(batch, return_logits=True).logits["span"]
+    close(logits, torch.stack((out.start_logits, out.end_logits), -1), document >= 0)
 
 
 @pytest.mark.usefixtures("banded")
-def test_gradients_with_wide_tokens_equal_the_reference(tmp_path: Path) -> None:
+def test_gradients_with_global_tokens_equal_reference(tmp_path: Path) -> None:
     reference = longformer("Model")
     ours = load_folder(saved(reference, tmp_path)).model
     ids, document = padded(reference)
@@ -125,25 +125,25 @@ def small(window: tuple[int, ...], layers: int) -> Model:
 
 @pytest.mark.usefixtures("banded")
 @pytest.mark.parametrize(("window", "layers"), [((2,), 1), ((2,), 3), ((1, 3), 2), ((1, 3, 2), 3)])
-def test_after_some_layers_an_output_depends_on_the_sum_of_their_windows(window, layers) -> None:
+def test_receptive_field_is_the_sum_of_the_windows(window, layers) -> None:
     model = small(window, layers)
     t, reach = 19, sum(window[i % len(window)] for i in range(layers))
     document = torch.tensor([[0] * 12 + [1] * 4 + [-1] * 3])
     torch.manual_seed(1)
     batch = Batch(inputs=torch.randint(0, 50, (1, t)), visibility=Visibility(document=document))
-    place = torch.arange(t)
-    near = (place[:, None] - place).abs() <= reach
+    position = torch.arange(t)
+    near = (position[:, None] - position).abs() <= reach
     same = document[0][:, None] == document[0]
     assert torch.equal(depends(model, batch), near & same)
 
 
 @pytest.mark.usefixtures("banded")
-def test_wide_tokens_carry_everything_everywhere_within_their_text() -> None:
+def test_global_tokens_connect_everything_within_their_text() -> None:
     t = 19
     document = torch.tensor([0] * 12 + [1] * 7)
     same = document[:, None] == document
-    place = torch.arange(t)
-    near = ((place[:, None] - place).abs() <= 2) & same
+    position = torch.arange(t)
+    near = ((position[:, None] - position).abs() <= 2) & same
     torch.manual_seed(1)
     batch = Batch(
         inputs=torch.randint(0, 50, (1, t)),
@@ -160,7 +160,7 @@ def test_wide_tokens_carry_everything_everywhere_within_their_text() -> None:
     assert not two[12, 15:].all() or not two[12, 18]
 
 
-def test_wide_tokens_read_by_projections_of_their_own() -> None:
+def test_global_tokens_use_their_own_projections() -> None:
     model = small((2,), 2)
     torch.manual_seed(1)
     batch = Batch(
@@ -179,7 +179,7 @@ def test_wide_tokens_read_by_projections_of_their_own() -> None:
     assert all(g.abs().max() == 0 for g in elsewhere)
 
 
-def test_projections_of_wide_tokens_begin_as_the_others_unless_they_are_known() -> None:
+def test_global_projections_start_as_copies_unless_given() -> None:
     mini = get_preset("longformer-mini")
     a = replace(mini.architecture, vocab_size=50)
     weights = Model(a, {}).initialize(3).own_weights()
@@ -196,7 +196,7 @@ def test_projections_of_wide_tokens_begin_as_the_others_unless_they_are_known() 
 
 
 @torch.no_grad()
-def test_a_text_within_the_window_is_read_as_by_the_roberta_it_begins_with(tmp_path) -> None:
+def test_text_within_the_window_equals_its_initial_roberta(tmp_path) -> None:
     reference = roberta()  # 40 places
     short = load_folder(saved(reference, tmp_path)).model
     wanted = replace(card.BASE, attention_window=(8,), position=LearnedPositions(100, 2))
@@ -209,19 +209,19 @@ def test_a_text_within_the_window_is_read_as_by_the_roberta_it_begins_with(tmp_p
     assert torch.allclose(long.hidden_states(batch), expected, atol=1e-6)
     wide = long.hidden_states(batch.with_feature(GlobalTokens(torch.tensor([[0, 3], [4, -1]]))))
     assert torch.allclose(wide, expected, atol=1e-6), "all see all, by the same projections"
-    for begin in (40, 80):  # the same positions again
+    for start in (40, 80):  # the same positions again
         later = long.hidden_states(
-            replace(batch, position_ids=torch.arange(begin, begin + 9).expand(2, -1))
+            replace(batch, position_ids=torch.arange(start, start + 9).expand(2, -1))
         )
         assert torch.allclose(later, expected, atol=1e-6)
     asked = replace(batch, targets=batch.inputs)
-    said, before = (model(asked, return_logits=True).logits["masked"] for model in (long, short))
-    assert torch.allclose(said, before, atol=1e-5)
+    logits, before = (model(asked, return_logits=True).logits["masked"] for model in (long, short))
+    assert torch.allclose(logits, before, atol=1e-5)
     with pytest.raises(ValueError, match="need a position table"):
         card.from_roberta(short, get_preset("modernbert-mini").architecture)
 
 
-def test_windows_that_their_format_cannot_say_are_refused() -> None:
+def test_windows_the_format_cannot_express_are_refused() -> None:
     for changes in (
         {"attention_window": (None, 16)},
         {"attention_window": ()},
@@ -237,7 +237,7 @@ def test_windows_that_their_format_cannot_say_are_refused() -> None:
             card.CONFIG_MAPPING.to_architecture(plain | {"attention_window": bad})
 
 
-def test_wide_tokens_need_the_whole_text() -> None:
+def test_global_tokens_need_all_columns_at_once() -> None:
     with pytest.raises(ValueError, match="need all 9 columns at once, got 1"):
         attention.AttentionMask.from_visibility(
             Visibility(), 1, 9, Window(2, global_positions=torch.zeros(1, 1).long())

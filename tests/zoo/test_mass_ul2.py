@@ -22,12 +22,12 @@ from unmask.zoo.catalogue import MODELS
 
 
 @torch.no_grad()
-def test_the_decoder_of_mass_stands_where_the_batch_says() -> None:
-    card = MODELS["mass-mini"]
-    a = card.architecture.with_vocab_size(50)
+def test_mass_decoder_uses_the_position_ids_of_the_batch() -> None:
+    preset = MODELS["mass-mini"]
+    a = preset.architecture.with_vocab_size(50)
     assert isinstance(a, EncoderDecoderArchitecture)
     a = replace(a, encoder=tiny(a.encoder), decoder=tiny(a.decoder))
-    model = replace(card, architecture=a).build().eval()
+    model = replace(preset, architecture=a).build().eval()
     torch.manual_seed(0)
     for p in model.parameters():
         torch.nn.init.normal_(p, std=0.3)
@@ -56,14 +56,14 @@ def test_ul2_learns_a_token_for_each_mode(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("model", ["t5-mini", "ul2-mini", "bart-mini", "mass-mini"])
-def test_a_card_can_be_pretrained_by_any_objective_of_a_decoder(model: str) -> None:
+def test_preset_trains_on_any_decoder_objective(model: str) -> None:
     for objective in (*T5_OBJECTIVES.values(), *T5_BY_RATE.values(), *T5_BY_SPAN_LENGTH.values()):
-        card = apply_recipe(MODELS[model], Recipe(model=model, objective=objective))
-        assert card.objective == objective
-        assert card.heads.keys() == {"language"}
+        preset = apply_recipe(MODELS[model], Recipe(model=model, objective=objective))
+        assert preset.objective == objective
+        assert preset.heads.keys() == {"language"}
 
 
-def test_each_denoiser_of_ul2_has_its_name() -> None:
+def test_each_ul2_denoiser_has_its_name() -> None:
     parts = components_of(MODELS["ul2-mini"].objective)
     modes = {name: part.mode for name, part in parts.items() if isinstance(part, ModeSwitching)}
     assert list(modes) == ["R_3", "R_8", "S", "X_half_3", "X_half_8", "X_64", "X_half_64"]

@@ -28,7 +28,7 @@ from unmask.zoo.objectives.requirements import requirements_of
 BACKBONES = ("bert-mini", "llama-mini", "bart-mini", "t5-mini", "xlnet-mini", "lstm-mini")
 
 
-def test_a_name_stands_for_a_value_whose_options_follow() -> None:
+def test_name_with_options_gives_an_objective() -> None:
     assert parse_objective("mlm").objective == values.MASKED_LM
     asked = parse_objective("mlm:rate=0.3,mask=1,random=0").objective
     assert isinstance(asked, Objective)
@@ -45,7 +45,7 @@ def test_a_name_stands_for_a_value_whose_options_follow() -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "message"),
+    ("output", "message"),
     [
         ("mlmm", "unknown name 'mlmm'; did you mean 'mlm'"),
         ("skipgram", "a method for word vectors"),
@@ -60,15 +60,15 @@ def test_a_name_stands_for_a_value_whose_options_follow() -> None:
         ("mlm+", "unknown name ''"),
     ],
 )
-def test_what_is_no_objective_is_one_clear_error(said: str, message: str) -> None:
+def test_unknown_objective_is_one_clear_error(output: str, message: str) -> None:
     with pytest.raises(ValueError, match=message) as error:
-        parse_objective(said)
+        parse_objective(output)
     assert "\n" not in str(error.value)
-    assert said in str(error.value)
+    assert output in str(error.value)
 
 
 @pytest.mark.parametrize("name", OBJECTIVE_PRESETS)
-def test_each_option_of_a_name_is_one_of_its_value(name: str) -> None:
+def test_each_named_option_is_one_of_its_class(name: str) -> None:
     for option, path in OBJECTIVE_PRESETS[name].options.items():
         with pytest.raises(ValueError, match=f"{path.split('/')[-1].split('.')[-1]} must be") as it:
             parse_objective(f"{name}:{option}=nonsense")
@@ -87,7 +87,7 @@ def test_every_kind_of_objective_has_a_name() -> None:
     assert all(map(is_objective_name, OBJECTIVE_PRESETS))
 
 
-def test_what_an_objective_needs_is_seen_in_what_it_makes() -> None:
+def test_requirements_follow_from_produced_examples() -> None:
     assert requirements_of(values.MASKED_LM).mask
     assert requirements_of(values.MASKED_LM).attention_patterns == {"bidirectional"}
     assert requirements_of(values.CAUSAL_LM).attention_patterns == {"forward"}
@@ -101,31 +101,31 @@ def test_what_an_objective_needs_is_seen_in_what_it_makes() -> None:
     assert requirements_of(values.XLNET).attention_patterns == {"prefix"}
 
 
-@pytest.mark.parametrize("card", [*BACKBONES, "electra-mini", "spanbert-mini", "coco-lm-mini"])
-def test_the_own_objective_changes_nothing(card: str) -> None:
-    own = MODELS[card]
+@pytest.mark.parametrize("preset", [*BACKBONES, "electra-mini", "spanbert-mini", "coco-lm-mini"])
+def test_own_objective_changes_nothing(preset: str) -> None:
+    own = MODELS[preset]
     assert adapt_to_objective(own, own.objective) == own
 
 
 @pytest.mark.quick("bert-mini", "bart-mini")
-@pytest.mark.parametrize("card", BACKBONES)
+@pytest.mark.parametrize("preset", BACKBONES)
 @pytest.mark.parametrize("name", OBJECTIVE_PRESETS)
-def test_an_objective_fits_or_has_one_reason(card: str, name: str) -> None:
-    own = MODELS[card]
-    reason = f"objective: {card} does not support {name}: "
+def test_objective_fits_or_has_one_reason(preset: str, name: str) -> None:
+    own = MODELS[preset]
+    reason = f"objective: {preset} does not support {name}: "
     try:
         made = adapt_to_objective(own, name)
     except ValueError as error:
-        made, told = None, str(error)
-        assert told.startswith(reason), told
-        assert "\n" not in told, told
+        made, message = None, str(error)
+        assert message.startswith(reason), message
+        assert "\n" not in message, message
     if made is None:
         return
     asks, frame = made.objective.loss_terms, made.tokenizer.special_tokens
-    wanted = requirements_of(made.objective)
-    assert frame.mask or not wanted.mask or (wanted.seq2seq and frame.n_sentinels)
-    assert frame.n_sentinels or not wanted.sentinels
-    assert frame.separator or not wanted.separator
+    expected = requirements_of(made.objective)
+    assert frame.mask or not expected.mask or (expected.seq2seq and frame.n_sentinels)
+    assert frame.n_sentinels or not expected.sentinels
+    assert frame.separator or not expected.separator
     assert set(made.heads), asks
     assert adapt_to_objective(made, name).objective == made.objective, (
         "asked once more, it is the same"
@@ -133,7 +133,7 @@ def test_an_objective_fits_or_has_one_reason(card: str, name: str) -> None:
     assert adapt_to_objective(made, made.objective) == made
 
 
-def test_visibility_heads_and_tokens_come_with_the_objective() -> None:
+def test_objective_brings_visibility_heads_and_tokens() -> None:
     llama = adapt_to_objective(MODELS["llama-mini"], "mlm")
     assert isinstance(llama.architecture, Architecture)
     assert not llama.architecture.causal
@@ -175,7 +175,7 @@ def test_visibility_heads_and_tokens_come_with_the_objective() -> None:
 
 
 @pytest.mark.parametrize(
-    ("card", "name", "reason"),
+    ("preset", "name", "reason"),
     [
         ("bert-mini", "plm", "positions must be in the attention scores .*, got Learned"),
         ("lstm-mini", "prefix-lm", "does not support a bidirectional prefix"),
@@ -188,6 +188,6 @@ def test_visibility_heads_and_tokens_come_with_the_objective() -> None:
         ("transformer-xl-words-mini", "rtd", "adaptive_input is supported by next-token heads"),
     ],
 )
-def test_what_cannot_be_is_told(card: str, name: str, reason: str) -> None:
-    with pytest.raises(ValueError, match=f"{card} does not support {name}: .*{reason}"):
-        adapt_to_objective(MODELS[card], name)
+def test_impossible_adaptations_are_refused(preset: str, name: str, reason: str) -> None:
+    with pytest.raises(ValueError, match=f"{preset} does not support {name}: .*{reason}"):
+        adapt_to_objective(MODELS[preset], name)

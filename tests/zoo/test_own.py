@@ -33,28 +33,28 @@ CHANGES: dict[str, dict[str, Any]] = {
 
 
 def small(name: str) -> Published:
-    card = MODELS[name]
-    return replace(card, architecture=card.architecture.with_vocab_size(60))
+    preset = MODELS[name]
+    return replace(preset, architecture=preset.architecture.with_vocab_size(60))
 
 
 @pytest.mark.parametrize("name", [n for n in MODELS if n.endswith("-mini")])
-def test_a_card_is_said_in_its_family_s_words(name: str) -> None:
+def test_preset_uses_its_family_format(name: str) -> None:
     assert with_expressible_format(MODELS[name]) is MODELS[name]
 
 
 @pytest.mark.parametrize("change", CHANGES)
-def test_what_bert_cannot_say_is_kept(change: str, tmp_path: Path) -> None:
-    card = small("bert-tiny")
-    assert isinstance(card.architecture, Architecture)
-    card = with_expressible_format(
-        replace(card, architecture=replace(card.architecture, **CHANGES[change]))
+def test_settings_beyond_the_bert_format_round_trip(change: str, tmp_path: Path) -> None:
+    preset = small("bert-tiny")
+    assert isinstance(preset.architecture, Architecture)
+    preset = with_expressible_format(
+        replace(preset, architecture=replace(preset.architecture, **CHANGES[change]))
     )
-    assert not card.config_mapping.in_transformers
-    assert opening_note(card, card.heads) is not None
-    model = card.build().initialize(3).eval()
-    write_folder(tmp_path, model, card, None)
+    assert not preset.config_mapping.in_transformers
+    assert opening_note(preset, preset.heads) is not None
+    model = preset.build().initialize(3).eval()
+    write_folder(tmp_path, model, preset, None)
     again = load_folder(tmp_path)
-    assert again.preset.architecture == card.architecture
+    assert again.preset.architecture == preset.architecture
     assert again.missing == again.unexpected == ()
     batch = Batch(inputs=torch.randint(60, (2, 20)))
     with torch.no_grad():
@@ -74,36 +74,34 @@ def test_what_bert_cannot_say_is_kept(change: str, tmp_path: Path) -> None:
         ("t5-mini", {"scale_embedding": True}, ["encoder.scale_embedding"]),
     ],
 )
-def test_the_keys_that_a_format_cannot_say_are_named(
-    name: str, change: dict[str, Any], keys: list[str]
-) -> None:
-    card = small(name)
-    a = card.architecture
+def test_inexpressible_keys_are_named(name: str, change: dict[str, Any], keys: list[str]) -> None:
+    preset = small(name)
+    a = preset.architecture
     if isinstance(a, EncoderDecoderArchitecture):
         other = replace(a, encoder=replace(a.encoder, **change))
     else:
         assert isinstance(a, Architecture)
         other = replace(a, **change)
-    ours = with_expressible_format(replace(card, architecture=other))
-    assert inexpressible_keys(ours, card) == keys
-    said = opening_note(ours, ours.heads)
+    ours = with_expressible_format(replace(preset, architecture=other))
+    assert inexpressible_keys(ours, preset) == keys
+    output = opening_note(ours, ours.heads)
     named = ", ".join(f"architecture.{key}" for key in keys)
-    assert said is not None
-    assert said.startswith(
-        f"the format of {card.family} cannot express {named}, so Unmask's is used"
+    assert output is not None
+    assert output.startswith(
+        f"the format of {preset.family} cannot express {named}, so Unmask's is used"
     )
 
 
-def test_an_activation_that_the_format_gives_the_head_as_well_is_kept(tmp_path: Path) -> None:
+def test_activation_shared_with_the_head_round_trips(tmp_path: Path) -> None:
     """One key of BERT's says both: its head would be read back with another activation."""
-    card = small("bert-mini")
-    assert isinstance(card.architecture, Architecture)
-    card = with_expressible_format(
-        replace(card, architecture=replace(card.architecture, activation="relu"))
+    preset = small("bert-mini")
+    assert isinstance(preset.architecture, Architecture)
+    preset = with_expressible_format(
+        replace(preset, architecture=replace(preset.architecture, activation="relu"))
     )
-    assert card.config_mapping.model_type == "unmask-bert"
-    model = card.build().initialize(3).eval()
-    write_folder(tmp_path, model, card, None)
+    assert preset.config_mapping.model_type == "unmask-bert"
+    model = preset.build().initialize(3).eval()
+    write_folder(tmp_path, model, preset, None)
     again = load_folder(tmp_path).model
     assert again.head_specs["language"] == model.head_specs["language"]
     roberta = small("roberta-base")  # its head has gelu whatever the network has
@@ -115,14 +113,14 @@ def test_an_activation_that_the_format_gives_the_head_as_well_is_kept(tmp_path: 
     )
 
 
-def test_two_stacks_are_kept_too(tmp_path: Path) -> None:
-    card = small("t5-mini")
-    a = card.architecture
+def test_encoder_decoder_round_trips(tmp_path: Path) -> None:
+    preset = small("t5-mini")
+    a = preset.architecture
     assert isinstance(a, EncoderDecoderArchitecture)
     changed = replace(a, encoder=replace(a.encoder, attention_window=(3,)))
-    card = with_expressible_format(replace(card, architecture=changed))
-    model = card.build().initialize(3).eval()
-    write_folder(tmp_path, model, card, None)
+    preset = with_expressible_format(replace(preset, architecture=changed))
+    model = preset.build().initialize(3).eval()
+    write_folder(tmp_path, model, preset, None)
     again = load_folder(tmp_path)
     assert again.preset.architecture == changed
     ours, theirs = model.own_weights(), again.model.own_weights()
@@ -131,28 +129,30 @@ def test_two_stacks_are_kept_too(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", [n for n in MODELS if n.endswith("-mini")])
-def test_a_network_in_our_words_stays_of_its_family(name: str) -> None:
-    card = with_native_format(MODELS[name])
-    theirs = card.config_mapping.from_architecture(card.architecture) | {
-        "model_type": card.config_mapping.model_type
+def test_own_format_keeps_the_family(name: str) -> None:
+    preset = with_native_format(MODELS[name])
+    theirs = preset.config_mapping.from_architecture(preset.architecture) | {
+        "model_type": preset.config_mapping.model_type
     }
     again = preset_for_config(theirs)
-    assert (again.family, again.finetuning) == (card.family, card.finetuning)
-    assert again.config_mapping.to_architecture(theirs) == card.architecture
-    with pytest.raises(ValueError, match=f"{card.config_mapping.model_type} has no family 'wrong'"):
+    assert (again.family, again.finetuning) == (preset.family, preset.finetuning)
+    assert again.config_mapping.to_architecture(theirs) == preset.architecture
+    with pytest.raises(
+        ValueError, match=f"{preset.config_mapping.model_type} has no family 'wrong'"
+    ):
         preset_for_config(theirs | {"family": "wrong"})
     del theirs["family"]
-    assert preset_for_config(theirs).config_mapping.model_type == card.config_mapping.model_type
+    assert preset_for_config(theirs).config_mapping.model_type == preset.config_mapping.model_type
 
 
-def test_a_unilm_that_answers_sources_still_does_and_learns_on(tmp_path: Path) -> None:
-    card = small("unilm-mini")
-    a = card.architecture
+def test_unilm_in_own_format_keeps_generating_and_training(tmp_path: Path) -> None:
+    preset = small("unilm-mini")
+    a = preset.architecture
     assert isinstance(a, Architecture)
-    card = with_expressible_format(replace(card, architecture=replace(a, position=Rotary())))
-    answers = card.finetuning.generation
-    heads = {"language": replace(language_modeling_head(card), generation=answers)}
-    write_folder(tmp_path, card.build(heads).initialize(3), card, None)
+    preset = with_expressible_format(replace(preset, architecture=replace(a, position=Rotary())))
+    answers = preset.finetuning.generation
+    heads = {"language": replace(language_modeling_head(preset), generation=answers)}
+    write_folder(tmp_path, preset.build(heads).initialize(3), preset, None)
     again = load_folder(tmp_path)
     assert again.model.head_specs == heads
     assert again.model.is_sequence_to_sequence
@@ -160,18 +160,18 @@ def test_a_unilm_that_answers_sources_still_does_and_learns_on(tmp_path: Path) -
     assert again.preset.finetuning.generation == answers
 
 
-def test_what_matters_in_training_alone_needs_no_words() -> None:
-    card = small("bert-tiny")
-    a = card.architecture
+def test_training_only_settings_need_no_own_format() -> None:
+    preset = small("bert-tiny")
+    a = preset.architecture
     assert isinstance(a, Architecture)
     free = replace(a, activation_dropout=0.3, initializer=replace(a.initializer, std=0.5))  # type: ignore[call-arg]
     assert (
-        with_expressible_format(replace(card, architecture=free)).config_mapping
-        is card.config_mapping
+        with_expressible_format(replace(preset, architecture=free)).config_mapping
+        is preset.config_mapping
     )
 
 
-def test_an_unknown_family_in_our_words_is_refused(tmp_path: Path) -> None:
+def test_unknown_family_in_own_format_is_refused(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text('{"model_type": "unmask-nothing"}')
     with pytest.raises(ValueError, match="model_type 'nothing' is not one of"):
         load_folder(tmp_path)

@@ -22,7 +22,7 @@ SPECIAL = SpecialTokenIds(vocab_size=50, pad=0, start=0, end=1, suffix=(1,))
 SMALL = [card.name for card in PRESETS if card.name.endswith("-mini")]
 
 
-def test_sizes_are_as_the_table_says_but_for_what_reads_the_encoder() -> None:
+def test_sizes_equal_table_2_except_cross_attention() -> None:
     """Table 2: 2P, P, P, P and P; attention to the encoder is "about 10 %" of the whole."""
     n = {kind: MODELS[f"t5-{kind}"].n_parameters for kind in ("base", "half-base", "shared-base")}
     lm = MODELS["t5-lm-base"].n_parameters
@@ -35,7 +35,7 @@ def test_sizes_are_as_the_table_says_but_for_what_reads_the_encoder() -> None:
     assert MODELS["t5-prefix-lm-base"].n_parameters == lm
 
 
-def test_shared_layers_are_one_tensor_with_two_uses() -> None:
+def test_shared_layers_are_one_tensor_used_twice() -> None:
     model = build("t5-shared")
     assert isinstance(model.backbone, EncoderDecoder)
     encoder, decoder = model.backbone.encoder, model.backbone.decoder
@@ -64,16 +64,18 @@ def test_shared_layers_are_one_tensor_with_two_uses() -> None:
         one.backbone(batch).square().sum().backward()
     torch.testing.assert_close(model.backbone(batch), apart.backbone(batch))
     stacks = (apart.backbone.encoder, apart.backbone.decoder)
-    read, said = (dict(stack.named_parameters()) for stack in stacks)
+    read, output = (dict(stack.named_parameters()) for stack in stacks)
     for name, p in encoder.named_parameters():
         if name.startswith("tokens"):
             continue
         assert read[name].grad.abs().sum() > 0
-        assert said[name].grad.abs().sum() > 0
-        torch.testing.assert_close(p.grad, read[name].grad + said[name].grad, rtol=1e-3, atol=1e-3)
+        assert output[name].grad.abs().sum() > 0
+        torch.testing.assert_close(
+            p.grad, read[name].grad + output[name].grad, rtol=1e-3, atol=1e-3
+        )
 
 
-def test_stacks_that_are_not_alike_share_nothing() -> None:
+def test_unequal_stacks_cannot_be_shared() -> None:
     a = MODELS["t5-shared-mini"].architecture
     assert isinstance(a, EncoderDecoderArchitecture)
     with pytest.raises(ValueError, match="tie_encoder_decoder: decoder must equal encoder"):
@@ -81,9 +83,9 @@ def test_stacks_that_are_not_alike_share_nothing() -> None:
 
 
 @pytest.mark.parametrize("whole", [False, True])
-def test_a_source_is_seen_as_a_whole_by_a_prefix_language_model_alone(whole: bool) -> None:
-    card = MODELS["t5-prefix-lm-mini" if whole else "t5-lm-mini"]
-    model = build(card.family)
+def test_only_prefix_lm_sees_the_source_bidirectionally(whole: bool) -> None:
+    preset = MODELS["t5-prefix-lm-mini" if whole else "t5-lm-mini"]
+    model = build(preset.family)
     rows = DecodingBatch(
         model,
         [
@@ -104,29 +106,33 @@ def test_a_source_is_seen_as_a_whole_by_a_prefix_language_model_alone(whole: boo
 
 @pytest.mark.parametrize("name", SMALL)
 @torch.no_grad()
-def test_it_is_kept_and_says_the_same_after(name: str, tmp_path: Path) -> None:
-    card = MODELS[name]
-    card = replace(card, architecture=card.architecture.with_vocab_size(50))
-    model = card.build().initialize(3).eval()
-    write_folder(tmp_path, model, card, None)
+def test_saved_model_generates_equally(name: str, tmp_path: Path) -> None:
+    preset = MODELS[name]
+    preset = replace(preset, architecture=preset.architecture.with_vocab_size(50))
+    model = preset.build().initialize(3).eval()
+    write_folder(tmp_path, model, preset, None)
     again = load_folder(tmp_path)
     assert again.missing == again.unexpected == ()
-    assert again.preset.architecture == card.architecture
+    assert again.preset.architecture == preset.architecture
     assert again.model.head_specs == model.head_specs
     ours, theirs = model.own_weights(), again.model.own_weights()
     assert ours.keys() == theirs.keys()
     assert all(torch.equal(ours[n], theirs[n]) for n in ours)
-    prompts, how = [[5, 9, 7, 1], [8, 1]], generation_config(max_new_tokens=5)
-    assert generate(again.model, prompts, SPECIAL, how) == generate(model, prompts, SPECIAL, how)
+    prompts, config = [[5, 9, 7, 1], [8, 1]], generation_config(max_new_tokens=5)
+    assert generate(again.model, prompts, SPECIAL, config) == generate(
+        model, prompts, SPECIAL, config
+    )
 
 
-def test_what_section_3_compares_is_trained_for_less_than_what_was_released() -> None:
+def test_section_3_models_train_for_fewer_tokens_than_released() -> None:
     """2**35 tokens (section 3.1.2), and a trillion (section 3.7)."""
     for name in ("t5-shared-base", "t5-half-base", "t5-prefix-lm-base"):
-        card = MODELS[name]
-        rows = card.batch_tokens // card.sequence_length
-        assert (rows, card.training_options["steps"]) == (128, 2**19)
+        preset = MODELS[name]
+        rows = preset.batch_tokens // preset.sequence_length
+        assert (rows, preset.training_options["steps"]) == (128, 2**19)
     for name in ("t5-small", "t5-11b", "t5-v1_1-base", "ul2"):
-        card = MODELS[name]
-        assert card.batch_tokens * card.training_options["steps"] == pytest.approx(1e12, rel=0.05)
-        assert card.training_options["optimizer"] == {"kind": "Adafactor"}
+        preset = MODELS[name]
+        assert preset.batch_tokens * preset.training_options["steps"] == pytest.approx(
+            1e12, rel=0.05
+        )
+        assert preset.training_options["optimizer"] == {"kind": "Adafactor"}

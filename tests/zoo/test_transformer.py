@@ -19,14 +19,14 @@ BASE = MODELS["transformer-base"]
 @pytest.mark.parametrize(
     ("name", "d_model"), [("transformer-base", 512), ("transformer-big", 1024)]
 )
-def test_the_rate_is_that_of_the_paper(name: str, d_model: int, step: int) -> None:
-    card = MODELS[name]
-    schedule = InverseSquareRoot(warmup=card.training_options["schedule"]["warmup"])
+def test_learning_rate_equals_the_paper(name: str, d_model: int, step: int) -> None:
+    preset = MODELS[name]
+    schedule = InverseSquareRoot(warmup=preset.training_options["schedule"]["warmup"])
     paper = d_model**-0.5 * min(step**-0.5, step * 4000**-1.5)  # section 5.3, equation 3
-    assert card.learning_rate * schedule.factor(step, 100_000) == pytest.approx(paper, rel=1e-12)
+    assert preset.learning_rate * schedule.factor(step, 100_000) == pytest.approx(paper, rel=1e-12)
 
 
-def test_marians_layout_has_sines_before_cosines() -> None:
+def test_marian_layout_puts_sines_before_cosines() -> None:
     def paper(a):
         return replace(a, position=Sinusoidal(layout="pairs"))
 
@@ -37,16 +37,16 @@ def test_marians_layout_has_sines_before_cosines() -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "output"),
     [
         ({"share_encoder_decoder_embeddings": False}, "share_encoder_decoder_embeddings = False"),
         ({"decoder_vocab_size": 7}, "decoder_vocab_size = 7"),
         ({"normalize_before": True}, "normalize_before = True"),
     ],
 )
-def test_other_networks_of_marian_are_refused(change: dict, said: str, tmp_path: Path) -> None:
+def test_other_marian_networks_are_refused(change: dict, output: str, tmp_path: Path) -> None:
     saved(marian(), tmp_path)
     theirs = json.loads((tmp_path / "config.json").read_text())
     (tmp_path / "config.json").write_text(json.dumps(theirs | change))
-    with pytest.raises(ValueError, match=said):
+    with pytest.raises(ValueError, match=output):
         load_folder(tmp_path)

@@ -44,7 +44,7 @@ def opened(case: str) -> Model:
 
 @pytest.mark.parametrize("case", REFERENCE["cases"])
 @torch.no_grad()
-def test_hidden_states_and_scores_are_those_of_the_reference(case: str) -> None:
+def test_hidden_states_and_scores_equal_reference(case: str) -> None:
     model, memory = opened(case), RecurrenceMemory(REFERENCE["cases"][case]["config"]["mem_len"])
     parts = [
         model.hidden_states(
@@ -58,13 +58,13 @@ def test_hidden_states_and_scores_are_those_of_the_reference(case: str) -> None:
     ]
     hidden = torch.cat(parts, 1)
     scores = model.language_head.logits(hidden).log_softmax(-1).float()
-    wanted = REFERENCE["cases"][case]
-    assert torch.allclose(hidden[:, :, :4], torch.tensor(wanted["hidden"]).double(), atol=1e-4)
-    assert torch.allclose(scores[:, ::3], torch.tensor(wanted["scores"]), atol=1e-4)
+    expected = REFERENCE["cases"][case]
+    assert torch.allclose(hidden[:, :, :4], torch.tensor(expected["hidden"]).double(), atol=1e-4)
+    assert torch.allclose(scores[:, ::3], torch.tensor(expected["scores"]), atol=1e-4)
 
 
 @pytest.mark.parametrize("case", REFERENCE["cases"])
-def test_a_configuration_comes_back(case: str) -> None:
+def test_config_round_trips(case: str) -> None:
     theirs = REFERENCE["cases"][case]["config"]
     fields = TRANSFORMER_XL.config_mapping
     a = fields.to_architecture(theirs)
@@ -77,7 +77,7 @@ def test_a_configuration_comes_back(case: str) -> None:
     assert same == {k: v for k, v in theirs.items() if k in same}
 
 
-def test_the_published_configuration_has_its_window() -> None:
+def test_published_config_has_its_memory_length() -> None:
     a = TRANSFORMER_XL.config_mapping.to_architecture(
         TRANSFORMER_XL.config_mapping.from_architecture(TRANSFORMER_XL.architecture)
     )
@@ -88,15 +88,15 @@ def test_the_published_configuration_has_its_window() -> None:
 @pytest.mark.parametrize(
     "name", ["transformer-xl-mini", "transformer-xl-words-mini", "transformer-xl-base"]
 )
-def test_a_saved_model_opens_as_it_was(name: str, tmp_path: Path) -> None:
+def test_saved_model_round_trips(name: str, tmp_path: Path) -> None:
     """In the reference's format, whichever of the family's cards it is."""
-    card = MODELS[name]
-    a = card.architecture
+    preset = MODELS[name]
+    a = preset.architecture
     assert isinstance(a, Architecture)
     if a.adaptive_input:
         a = replace(a, vocab_size=60, adaptive_input=replace(a.adaptive_input, cutoffs=(20, 40)))
     sizes = {"d_model": 32, "n_layers": 1, "n_heads": 4, "d_ff": 32}
-    small = replace(card, architecture=replace(a, vocab_size=60, **sizes))
+    small = replace(preset, architecture=replace(a, vocab_size=60, **sizes))
     model = small.build().initialize(0).eval()
     write_folder(tmp_path, model, small, None)
     again = load_folder(tmp_path)
@@ -113,7 +113,7 @@ def test_a_saved_model_opens_as_it_was(name: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("case", ["adaptive", "one table, clusters"])
 @torch.no_grad()
-def test_the_likelihood_of_a_token_is_that_of_its_cluster_and_within_it(case: str) -> None:
+def test_adaptive_softmax_likelihood_is_cluster_times_within(case: str) -> None:
     model = opened(case)
     head = model.language_head
     hidden = torch.randn(40, 16, dtype=torch.float64, generator=torch.Generator().manual_seed(0))

@@ -60,7 +60,7 @@ def matrix(way: str, first: int, t: int) -> np.ndarray:
 
 
 @pytest.mark.parametrize("way", MODELS["unilm-mini"].objective.component_names)
-def test_hidden_states_depend_on_what_the_papers_matrices_let_be_seen(model: Model, way) -> None:
+def test_hidden_states_follow_the_attention_masks_of_the_paper(model: Model, way) -> None:
     text = Tokens(np.arange(10, 22), np.array([3, 1, 1, 1, 3, 1, 1, 1, 1, 1, 1, 1]))
     text = replace(text, other_text=text)
     objective = MODELS["unilm-mini"].objective.components_by_name[way]
@@ -76,10 +76,12 @@ def test_hidden_states_depend_on_what_the_papers_matrices_let_be_seen(model: Mod
 
 
 @torch.no_grad()
-def test_text_is_said_by_a_mask_after_what_is_known(model: Model) -> None:
+def test_text_is_generated_by_appended_masks(model: Model) -> None:
     prompts = [[2, 9, 7, 30, 11], [2], [2, 21, 13]]
-    said = generate(model, prompts, replace(SPECIAL, end=None), generation_config(max_new_tokens=6))
-    for prompt, text in zip(prompts, said, strict=True):
+    generated = generate(
+        model, prompts, replace(SPECIAL, end=None), generation_config(max_new_tokens=6)
+    )
+    for prompt, text in zip(prompts, generated, strict=True):
         assert len(text) == 6
         known = list(prompt)
         for token in text:
@@ -94,23 +96,23 @@ def test_text_is_said_by_a_mask_after_what_is_known(model: Model) -> None:
             known.append(token)
 
 
-def test_a_prompt_alone_equals_the_same_one_among_others(model: Model) -> None:
+def test_prompt_alone_equals_prompt_in_batch(model: Model) -> None:
     prompts = [[2, 9, 7, 30, 11], [2], [2, 21, 13]]
     for how in (
         {"temperature": 1.0, "seed": 3},
         {"repetition_penalty": 1.4, "no_repeat_ngram_size": 2},
     ):
-        asked = generation_config(**how, max_new_tokens=6)
-        alone = [generate(model, [prompt], SPECIAL, asked)[0] for prompt in prompts]
-        assert alone == generate(model, prompts, SPECIAL, asked)
-    asked = generation_config(beams=3, n_best=2, max_new_tokens=5)
-    alone = [generate_candidates(model, [prompt], SPECIAL, asked)[0] for prompt in prompts]
-    together = generate_candidates(model, prompts, SPECIAL, asked)
+        config = generation_config(**how, max_new_tokens=6)
+        alone = [generate(model, [prompt], SPECIAL, config)[0] for prompt in prompts]
+        assert alone == generate(model, prompts, SPECIAL, config)
+    config = generation_config(beams=3, n_best=2, max_new_tokens=5)
+    alone = [generate_candidates(model, [prompt], SPECIAL, config)[0] for prompt in prompts]
+    together = generate_candidates(model, prompts, SPECIAL, config)
     assert [[b.token_ids for b in x] for x in alone] == [[b.token_ids for b in x] for x in together]
 
 
 @torch.no_grad()
-def test_choices_are_said_by_masks_too(model: Model) -> None:
+def test_choices_are_scored_by_appended_masks(model: Model) -> None:
     prompt, choices = [2, 9, 7], [[8, 9, 10], [22]]
     (found,) = rank_choices(model, [prompt], [choices], SPECIAL)
     for one in found:
@@ -127,7 +129,7 @@ def test_choices_are_said_by_masks_too(model: Model) -> None:
         assert one.log_probability == pytest.approx(total, rel=1e-4)
 
 
-def test_the_mask_stands_in_a_position_of_its_own() -> None:
+def test_appended_mask_uses_a_position_of_its_own() -> None:
     whole = build("unilm")
     a = whole.architecture
     short = Model(
@@ -147,7 +149,7 @@ def test_the_mask_stands_in_a_position_of_its_own() -> None:
     )
 
 
-def test_without_a_mask_nothing_is_said_and_guesses_are_not_read(model: Model) -> None:
+def test_generation_needs_a_mask_token_and_refuses_drafts(model: Model) -> None:
     with pytest.raises(ValueError, match="generates by appended masks needs a mask token"):
         generate(model, [[2, 9]], replace(SPECIAL, mask=None))
     with pytest.raises(ValueError, match="by appended masks reads no draft"):
@@ -155,7 +157,7 @@ def test_without_a_mask_nothing_is_said_and_guesses_are_not_read(model: Model) -
 
 
 @torch.no_grad()
-def test_it_begins_with_bert_and_reads_as_bert_did(tmp_path: Path) -> None:
+def test_model_starts_from_bert_and_encodes_as_bert(tmp_path: Path) -> None:
     short = load_folder(saved(bert(), tmp_path)).model
     a = short.architecture
     grown = card.convert_from_bert(short, replace(a, n_segments=6))
@@ -170,19 +172,19 @@ def test_it_begins_with_bert_and_reads_as_bert_did(tmp_path: Path) -> None:
         assert torch.equal(grown.hidden_states(Batch(inputs=ids, segments=segments)), expected)
     first = short.hidden_states(Batch(inputs=ids))
     for segment in (0, 2, 3, 4):
-        said = grown.hidden_states(Batch(inputs=ids, segments=torch.full_like(ids, segment)))
-        assert torch.equal(said, first)
+        hidden = grown.hidden_states(Batch(inputs=ids, segments=torch.full_like(ids, segment)))
+        assert torch.equal(hidden, first)
     with pytest.raises(ValueError, match="is initialized from a BERT of two segments and has 6"):
         card.convert_from_bert(short, a)
 
 
-def test_a_folder_of_berts_format_is_told_to_be_unilm(tmp_path: Path) -> None:
+def test_unilm_in_bert_format_is_recognized_by_its_segments(tmp_path: Path) -> None:
     mini = MODELS["unilm-mini"]
     model = mini.build().initialize(0)
     write_folder(tmp_path, model, mini, None)
-    opened = load_folder(tmp_path)
-    assert opened.preset.family == "unilm"
-    assert opened.model.head_specs == mini.heads
+    loaded = load_folder(tmp_path)
+    assert loaded.preset.family == "unilm"
+    assert loaded.model.head_specs == mini.heads
     theirs = json.loads((tmp_path / "config.json").read_text())
     assert (theirs["model_type"], theirs["type_vocab_size"]) == ("bert", 6)
     del theirs["model_type"]  # as the authors' configurations are

@@ -53,27 +53,27 @@ def close(ours: torch.Tensor, theirs: torch.Tensor) -> None:
 
 
 @torch.no_grad()
-def test_what_is_asked_in_an_order_equals_the_reference(both) -> None:
+def test_two_stream_attention_equals_reference(both) -> None:
     ours, reference = both
-    said = ours.language_head.logits(ours.hidden_states(ORDERED))[:, ASKED]
-    close(said, reference(IDS, **THEIRS).logits)
+    hidden = ours.language_head.logits(ours.hidden_states(ORDERED))[:, ASKED]
+    close(hidden, reference(IDS, **THEIRS).logits)
 
 
 @torch.no_grad()
-def test_a_memory_equals_the_reference(both) -> None:
+def test_memory_equals_reference(both) -> None:
     ours, reference = both
     memory, theirs = RecurrenceMemory(8), None
     for ids in (IDS, MORE, IDS):
-        said = ours.hidden_states(
+        hidden = ours.hidden_states(
             replace(ORDERED, inputs=ids).with_feature(Recurrence(memory=memory))
         )[:, ASKED]
         out = reference.transformer(ids, mems=theirs, use_mems=True, **THEIRS)
-        close(said, out.last_hidden_state)
+        close(hidden, out.last_hidden_state)
         theirs = out.mems
 
 
 @torch.no_grad()
-def test_rows_of_which_a_part_is_kept_equal_the_reference(tmp_path: Path) -> None:
+def test_rows_with_reused_part_equal_reference(tmp_path: Path) -> None:
     """What `reuse_len` says of the memory, what the order says of the parts, and three segments."""
     reference = xlnet(reuse_len=6)
     ours = load_folder(saved(reference, tmp_path)).model
@@ -84,38 +84,36 @@ def test_rows_of_which_a_part_is_kept_equal_the_reference(tmp_path: Path) -> Non
     unseen = (rank[:, None, :] > rank[:, :, None]) | (
         (rank[:, None, :] == rank[:, :, None]) & hidden[:, :, None]
     )
-    told = {**THEIRS, "perm_mask": unseen.float(), "token_type_ids": segments}
+    output = {**THEIRS, "perm_mask": unseen.float(), "token_type_ids": segments}
     memory, theirs = RecurrenceMemory(8), None
     for ids in (IDS, MORE, IDS):
         batch = Batch(
             inputs=ids, segments=segments, visibility=Visibility(rank=rank),
             features=(TwoStream(), Recurrence(memory=memory, reuse_len=6)),
         )  # fmt: skip
-        out = reference.transformer(ids, mems=theirs, use_mems=True, **told)
+        out = reference.transformer(ids, mems=theirs, use_mems=True, **output)
         close(ours.hidden_states(batch)[:, ASKED], out.last_hidden_state)
         theirs = out.mems
         assert [len(x) for x in theirs] == [len(memory)] * len(theirs)
 
 
 @pytest.mark.parametrize("texts", [("ax by cz",), ("ax by cz", "by ez")], ids=["one", "two"])
-def test_segments_are_those_of_the_reference_s_tokenizer(
-    texts: tuple[str, ...], tmp_path: Path
-) -> None:
+def test_segments_equal_reference_tokenizer(texts: tuple[str, ...], tmp_path: Path) -> None:
     """In what is read, and in what transformers makes of our files: <cls> is of neither text."""
     from transformers import AutoTokenizer, XLNetTokenizer
 
     words = [f"{a}{b}" for a in "abcde" for b in "xyz"]
-    known = train_tokenizer(TokenizerSpec(Unigram(60), XLNET), [" ".join(words) * 20])
-    known.save(tmp_path)
+    tokenizer = train_tokenizer(TokenizerSpec(Unigram(60), XLNET), [" ".join(words) * 20])
+    tokenizer.save(tmp_path)
     vocabulary = json.loads((tmp_path / "tokenizer.json").read_text())["model"]["vocab"]
     reference = XLNetTokenizer([tuple(piece) for piece in vocabulary])
     theirs = reference(*texts, return_token_type_ids=True)
     saved_ = AutoTokenizer.from_pretrained(tmp_path)(*texts)  # says by itself that they are read
     around = InputTemplate.from_architecture(
-        known.special_ids, MODELS["xlnet-mini"].architecture, 64
+        tokenizer.special_ids, MODELS["xlnet-mini"].architecture, 64
     )
-    example, _ = around.build_example([known.encode(text).ids for text in texts])
-    ours = pad_examples([example], known.special_ids)
+    example, _ = around.build_example([tokenizer.encode(text).ids for text in texts])
+    ours = pad_examples([example], tokenizer.special_ids)
     assert ours.inputs[0].tolist() == theirs["input_ids"] == saved_["input_ids"]
     assert ours.segments is not None
     assert ours.segments[0].tolist() == theirs["token_type_ids"] == saved_["token_type_ids"]
@@ -123,18 +121,18 @@ def test_segments_are_those_of_the_reference_s_tokenizer(
 
 
 @torch.no_grad()
-def test_rows_read_backward_equal_the_reference(both) -> None:
+def test_reversed_rows_equal_reference(both) -> None:
     """There the second half of a batch is read backward where `bi_data` says so."""
     ours, reference = both
     reference.transformer.bi_data = True
     backward = torch.tensor([False, True])
-    said = ours.hidden_states(Batch(inputs=IDS, features=(Recurrence(reversed_rows=backward),)))
-    close(said, reference.transformer(IDS).last_hidden_state)
-    close(said[1:].flip(1), ours.hidden_states(Batch(inputs=IDS[1:].flip(1))))
+    hidden = ours.hidden_states(Batch(inputs=IDS, features=(Recurrence(reversed_rows=backward),)))
+    close(hidden, reference.transformer(IDS).last_hidden_state)
+    close(hidden[1:].flip(1), ours.hidden_states(Batch(inputs=IDS[1:].flip(1))))
 
 
 @torch.no_grad()
-def test_labels_of_padded_texts_equal_the_reference(tmp_path: Path) -> None:
+def test_padded_classification_equals_reference(tmp_path: Path) -> None:
     """There texts are padded in front, so that <cls> is last; only distances count."""
     reference = xlnet("ForSequenceClassification", num_labels=3)
     ours = load_folder(saved(reference, tmp_path)).model
@@ -151,7 +149,7 @@ def test_labels_of_padded_texts_equal_the_reference(tmp_path: Path) -> None:
     close(ours(batch, return_logits=True).logits["label"], out.logits)
 
 
-def test_what_asks_does_not_see_its_token_nor_later_ones(both) -> None:
+def test_query_stream_sees_neither_its_token_nor_later_ones(both) -> None:
     ours, _ = both
     seen: list[torch.Tensor] = []
 
@@ -162,24 +160,24 @@ def test_what_asks_does_not_see_its_token_nor_later_ones(both) -> None:
     hook = ours.backbone.embedding_table.register_forward_hook(keep)
     hidden = ours.hidden_states(ORDERED)
     hook.remove()
-    for place in ASKED:
-        (slope,) = torch.autograd.grad(hidden[0, place].sum(), seen[0], retain_graph=True)
+    for position in ASKED:
+        (slope,) = torch.autograd.grad(hidden[0, position].sum(), seen[0], retain_graph=True)
         moved = slope[0].abs().sum(-1) > 1e-12
-        assert torch.equal(moved, RANK[0] < RANK[0, place])
+        assert torch.equal(moved, RANK[0] < RANK[0, position])
 
 
 @torch.no_grad()
-def test_a_blank_is_asked_as_in_pretraining() -> None:
+def test_blank_is_predicted_as_in_pretraining() -> None:
     """What may stand at one of two blanks: all else is seen, neither of the two is."""
     words = [f"{a}{b}" for a in "abcde" for b in "xyz"]
-    known = train_tokenizer(TokenizerSpec(Unigram(60), XLNET), [" ".join(words) * 20])
-    card = MODELS["xlnet-mini"].with_vocabulary(known.special_ids)
-    assert isinstance(card.architecture, Architecture)
-    a = replace(card.architecture, d_model=32, n_layers=2, n_heads=2, d_ff=32)
-    model = replace(card, architecture=a).build().initialize(0).eval()
-    (filled,) = fill(model, known, ["ax [MASK] by [MASK] cz"], top_k=3)
-    special = known.special_ids
-    ids = known.encode_ids_batch(["ax <mask> by <mask> cz"], allow_special=True)[0]
+    tokenizer = train_tokenizer(TokenizerSpec(Unigram(60), XLNET), [" ".join(words) * 20])
+    preset = MODELS["xlnet-mini"].with_vocabulary(tokenizer.special_ids)
+    assert isinstance(preset.architecture, Architecture)
+    a = replace(preset.architecture, d_model=32, n_layers=2, n_heads=2, d_ff=32)
+    model = replace(preset, architecture=a).build().initialize(0).eval()
+    (filled,) = fill(model, tokenizer, ["ax [MASK] by [MASK] cz"], top_k=3)
+    special = tokenizer.special_ids
+    ids = tokenizer.encode_ids_batch(["ax <mask> by <mask> cz"], allow_special=True)[0]
     read = torch.tensor([[*ids.tolist(), *special.suffix]])
     blank = read == special.mask
     for stands in (special.mask, 7):
@@ -187,12 +185,12 @@ def test_a_blank_is_asked_as_in_pretraining() -> None:
         asked = Batch(
             inputs=inputs, visibility=Visibility(rank=blank.long()), features=(TwoStream(),)
         )
-        shares = model.language_head.logits(model.hidden_states(asked)[blank]).softmax(-1)
-        shares[:, list(special.all_ids)] = 0  # no answers
-        for said, some in zip(filled.blanks, shares.topk(3).values, strict=True):
-            assert [c.probability for c in said] == pytest.approx(some.tolist(), rel=1e-4)
+        probabilities = model.language_head.logits(model.hidden_states(asked)[blank]).softmax(-1)
+        probabilities[:, list(special.all_ids)] = 0  # no answers
+        for output, some in zip(filled.blanks, probabilities.topk(3).values, strict=True):
+            assert [c.probability for c in output] == pytest.approx(some.tolist(), rel=1e-4)
     # and how likely a text is: each token by the others, whatever stands in its place
-    before, token = (known.encode(text).ids.tolist() for text in ("ax", "by"))
+    before, token = (tokenizer.encode(text).ids.tolist() for text in ("ax", "by"))
     pair = ContextContinuation(
         context=tuple(before), continuation=tuple(token[:1]), word_starts=(True,)
     )

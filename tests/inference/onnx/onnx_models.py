@@ -38,20 +38,20 @@ def shrunk(a: Architecture) -> Architecture:
 
 def tiny(name: str, heads: dict[str, HeadSpec] | None = None, **more: Any) -> LoadedModel:
     """Make a model with random weights, large enough that differences show."""
-    card: Published = get_preset(name)
-    a = card.architecture
+    preset: Published = get_preset(name)
+    a = preset.architecture
     assert isinstance(a, Architecture)
     known = tokenizer("gpt2" if a.causal else "bert")
-    card = replace(
-        card,
+    preset = replace(
+        preset,
         architecture=shrunk(a).with_vocab_size(known.vocab_size),
-        heads=card.heads if heads is None else heads,
+        heads=preset.heads if heads is None else heads,
     )
-    model = card.build().initialize(0).eval()
+    model = preset.build().initialize(0).eval()
     generator = torch.Generator().manual_seed(0)
     with torch.no_grad():
         for parameter in model.parameters():
             if parameter.dim() > 1:
                 parameter.normal_(0, 0.2, generator=generator)
     given = {"label_names": (), "missing": (), "unexpected": ()} | more
-    return LoadedModel(preset=card, model=model, tokenizer=known, **given)
+    return LoadedModel(preset=preset, model=model, tokenizer=known, **given)

@@ -31,14 +31,14 @@ TEXTS = [*texts(7, seed=3), "a"]
 
 
 def pipeline(name: str, head: str | None = None, n_labels: int = 3) -> Pipeline:
-    card = get_preset(name)
+    preset = get_preset(name)
     if head is None:
         return Pipeline(tiny(name))
-    assert card.classification_head is not None
+    assert preset.classification_head is not None
     specs: dict[str, HeadSpec] = {
-        "label": replace(card.classification_head, n_labels=n_labels),
-        "token_label": replace(token_classification_head(card), n_labels=n_labels),
-        "spans": question_answering_head(card),
+        "label": replace(preset.classification_head, n_labels=n_labels),
+        "token_label": replace(token_classification_head(preset), n_labels=n_labels),
+        "spans": question_answering_head(preset),
     }
     names = ("yes", "no", "perhaps")[:n_labels] if head != "spans" else ()
     return Pipeline(tiny(name, {head: specs[head]}, label_names=names))
@@ -120,8 +120,8 @@ def test_decoder_generates_as_its_model(tmp_path: Path) -> None:
     theirs = unmask.load(mine.save(tmp_path / "m", format="onnx"))
     settings: dict[str, Any]
     for settings in ({}, {"beams": 3}, {"temperature": 0.8, "seed": 3}, {"window": True}):
-        said = theirs.generate(TEXTS, max_new_tokens=9, **settings)
-        assert said == mine.generate(TEXTS, max_new_tokens=9, **settings)
+        generated = theirs.generate(TEXTS, max_new_tokens=9, **settings)
+        assert generated == mine.generate(TEXTS, max_new_tokens=9, **settings)
     draft = theirs.draft(mine, draft_tokens=3)
     assert theirs.generate(TEXTS[0], draft=draft) == mine.generate(TEXTS[0])
     ranked = [p.rank_choices(TEXTS[0], [" a b", " c", " a d"]) for p in (mine, theirs)]
@@ -300,9 +300,9 @@ def test_changed_file_and_missing_library_are_named(
 
 
 def test_unexportable_model_is_one_line_and_leaves_nothing(tmp_path: Path) -> None:
-    card = get_preset("bert-tiny")
+    preset = get_preset("bert-tiny")
     crf = Pipeline(
-        replace(tiny(card.name, {"token_label": BiLSTMCRF(n_labels=2)}), label_names=("a", "b"))
+        replace(tiny(preset.name, {"token_label": BiLSTMCRF(n_labels=2)}), label_names=("a", "b"))
     )
     with pytest.raises(ValueError, match="BiLSTM-CRF head"):
         crf.save(tmp_path / "m", format="onnx")

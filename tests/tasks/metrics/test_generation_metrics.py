@@ -49,9 +49,9 @@ def test_rouge_equals_hand_computation() -> None:
 
 
 def test_several_references_give_best_or_mean() -> None:
-    truth, said = [["a b c d", "a c d"]], ["a c d"]
-    assert rouge(truth, said)["rouge1"] == pytest.approx(1)
-    assert rouge(truth, said, types="mean")["rouge1"] == pytest.approx((1 + 6 / 7) / 2)
+    truth, output = [["a b c d", "a c d"]], ["a c d"]
+    assert rouge(truth, output)["rouge1"] == pytest.approx(1)
+    assert rouge(truth, output, types="mean")["rouge1"] == pytest.approx((1 + 6 / 7) / 2)
 
 
 words = st.sampled_from(["a", "b", "c", "cats", "ran", "running"])
@@ -68,12 +68,12 @@ def test_rouge_equals_rouge_score(truth, said, stem) -> None:
 
 
 def test_non_english_letters_are_kept_if_requested() -> None:
-    truth, said = [["Füße"]], ["Fähe"]
-    assert rouge(truth, said)["rouge1"] > 0  # "f" and "e" are words
-    assert rouge(truth, said, is_english=False)["rouge1"] == 0
+    truth, output = [["Füße"]], ["Fähe"]
+    assert rouge(truth, output)["rouge1"] > 0  # "f" and "e" are words
+    assert rouge(truth, output, is_english=False)["rouge1"] == 0
     assert rouge(truth, ["füße!"], is_english=False)["rouge1"] == 1
     with pytest.raises(ValueError, match="stem=True is for English"):
-        rouge(truth, said, is_english=False, use_stemmer=True)
+        rouge(truth, output, is_english=False, use_stemmer=True)
 
 
 def test_exact_match_ignores_white_space_only() -> None:

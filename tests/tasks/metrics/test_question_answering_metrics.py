@@ -90,12 +90,12 @@ def test_f1_equals_hand_computation() -> None:
 
 def test_answerable_and_unanswerable_are_also_scored_separately() -> None:
     truth = [["Paris"], ["the Rhine", "Rhine river"], [], []]
-    said = ["paris.", "river Rhine", "", "Bonn"]
-    assert answer_metrics(truth, said) == pytest.approx({
+    output = ["paris.", "river Rhine", "", "Bonn"]
+    assert answer_metrics(truth, output) == pytest.approx({
         "exact_match": 2 / 4, "answer_f1": 3 / 4, "has_answer_exact_match": 1 / 2,
         "has_answer_f1": 1.0, "no_answer_exact_match": 1 / 2,
     })  # fmt: skip
-    assert answer_metrics(truth[:2], said[:2]) == pytest.approx(
+    assert answer_metrics(truth[:2], output[:2]) == pytest.approx(
         {"exact_match": 1 / 2, "answer_f1": 1}
     )
     assert answer_metrics([], []) == {"exact_match": 0.0, "answer_f1": 0.0}
@@ -103,8 +103,8 @@ def test_answerable_and_unanswerable_are_also_scored_separately() -> None:
 
 def test_best_threshold_equals_hand_computation() -> None:
     truth = [["Paris"], ["Rhine"], [], []]
-    said = ["Paris", "Elbe", "Bonn", "Ulm"]
-    found = answer_metrics(truth, said, np.array([-2.0, -1.0, 0.5, 3.0]))
+    output = ["Paris", "Elbe", "Bonn", "Ulm"]
+    found = answer_metrics(truth, output, np.array([-2.0, -1.0, 0.5, 3.0]))
     assert found["exact_match"] == 1 / 4
     # answering the first alone: it is right, and both questions without an answer are
     assert found["best_exact_match"] == 3 / 4

@@ -109,12 +109,12 @@ def test_conll_sentences_are_rows(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "word", ["#newparents", "#newdoc", "#a=b", "#", "#newpar", "#global.x", "##"]
 )
-@pytest.mark.parametrize("begins", [True, False])
-def test_words_may_start_with_a_hash(tmp_path, word, parted, begins) -> None:
+@pytest.mark.parametrize("starts", [True, False])
+def test_words_may_start_with_a_hash(tmp_path, word, parted, starts) -> None:
     """In tweets many do; in files of features a column says Case=Nom."""
     for tag in ("O", "Case=Nom"):
         rows = [f"{word}{parted}{tag}", f"some{parted}O", f"other{parted}Case=Nom"]
-        rows = rows if begins else [rows[1], rows[2], rows[0]]
+        rows = rows if starts else [rows[1], rows[2], rows[0]]
         table = read_table(write(tmp_path, "a.conll", "\n".join(rows) + "\n\nlast O\n"))
         assert sorted(table.column("words")[0]) == sorted([word, "some", "other"])
         assert len(table.column("words")) == 2
@@ -490,7 +490,7 @@ def test_repeated_long_parquet_text_is_refused_early(
 
 
 @pytest.mark.parametrize(
-    ("name", "data", "said"),
+    ("name", "data", "output"),
     [
         ("a.csv", "text;label\na;b\n", "parted by semicolons in 'text;label', not by commas"),
         ("a.csv", "text\tlabel\na\tb\n", "parted by tabs in .*: name it .tsv"),
@@ -499,12 +499,12 @@ def test_repeated_long_parquet_text_is_refused_early(
         ("a.csv", "text,label\na;b\n", "parted by semicolons in 'a;b'"),
     ],
 )
-def test_wrong_delimiter_is_reported(tmp_path, name, data, said) -> None:
-    fails(write(tmp_path, name, data), said)
+def test_wrong_delimiter_is_reported(tmp_path, name, data, output) -> None:
+    fails(write(tmp_path, name, data), output)
 
 
 @pytest.mark.parametrize(
-    ("name", "data", "told"),
+    ("name", "data", "message"),
     [
         ("a.tsv", "text\tlabel\n\na\tx\n\t\nb\ty\n\n\n", "2, 4"),
         ("a.csv", 'text,label\n\n"a\n\nb",x\n \n\nb,y\n\n', "2, 6-7 (3 lines)"),
@@ -517,9 +517,13 @@ def test_wrong_delimiter_is_reported(tmp_path, name, data, said) -> None:
     ],
 )
 def test_blank_lines_before_the_last_row_are_reported(
-    name: str, data: str | bytes, told: str | None, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    name: str,
+    data: str | bytes,
+    message: str | None,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     path = write(tmp_path, name, data)
     assert len(read_table(path, header=("text", "label") if name == "a.conll" else ())) == 2
-    expected = [] if told is None else [f"{path}: blank lines are skipped: {told}"]
+    expected = [] if message is None else [f"{path}: blank lines are skipped: {message}"]
     assert caplog.messages == expected
