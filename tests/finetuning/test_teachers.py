@@ -153,3 +153,22 @@ def test_incompatible_teacher_is_refused_in_one_line(
     ):
         assert run([*line, *more]) == 2
         assert message in capsys.readouterr().err.strip().splitlines()[-1]
+
+
+def test_a_state_before_the_last_weights_are_pruned_is_not_the_best(
+    files: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    base = toy.pretrained("bert", tmp_path / "base")
+    score, n = tuning_module.score, iter(range(100))
+
+    def falling(*args: Any) -> dict[str, float]:
+        return {**score(*args), "accuracy": 1 - 0.01 * next(n)}
+
+    monkeypatch.setattr(tuning_module, "score", falling)
+    tuned = finetune(
+        base, task="classify", evaluate_every=1, patience=1, **files, **FAST,
+        compression=["gradual:fraction=0.5,start=0,end=0.6,interval=2"],
+    )  # fmt: skip
+    assert tuned.best_run.best_step == 4  # the first with half of the weights, of six
+    zeros = [float((w == 0).float().mean()) for w in layer_matrices(tuned.loaded_model.model).values()]
+    assert zeros == pytest.approx([0.5] * len(zeros), abs=0.01)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, fields
 from typing import ClassVar, Literal
 
@@ -120,6 +121,10 @@ class QuantizationAware(QuantizationFormat):
         """Whether a step depends on the number of all steps."""
         return self.start > 0
 
+    def first_final_step(self, n_steps: int) -> int:
+        """Return the step after which the model is compressed as much as at the end."""
+        return math.ceil(self.start * n_steps)
+
 
 @dataclass(frozen=True, kw_only=True)
 class GradualPruning:
@@ -147,6 +152,10 @@ class GradualPruning:
         check_number_fields(self)
         check_fraction("fraction", self.fraction)
         _check_schedule(self.start, self.end, self.interval)
+
+    def first_final_step(self, n_steps: int) -> int:
+        """Return the step after which the model is compressed as much as at the end."""
+        return _first_choice(self.end, self.interval, n_steps)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -195,6 +204,10 @@ class MovementPruning:
             if not 0 <= getattr(self, name) <= 1e6:
                 raise ValueError(f"{name} must be from 0 to 1e6, got {getattr(self, name):g}")
 
+    def first_final_step(self, n_steps: int) -> int:
+        """Return the step after which the model is compressed as much as at the end."""
+        return _first_choice(self.end, self.interval, n_steps)
+
 
 @dataclass(frozen=True, kw_only=True)
 class KeepZeros:
@@ -202,6 +215,10 @@ class KeepZeros:
 
     quantizes: ClassVar[bool] = False
     depends_on_steps: ClassVar[bool] = False
+
+    def first_final_step(self, n_steps: int) -> int:
+        """Return the step after which the model is compressed as much as at the end."""
+        return 0
 
 
 TrainingCompression = QuantizationAware | GradualPruning | MovementPruning | KeepZeros
@@ -237,6 +254,11 @@ def check_fraction(name: str, value: float) -> None:
     """
     if not 0 <= value < 1:
         raise ValueError(f"{name} must be from 0 to below 1, got {value:g}")
+
+
+def _first_choice(end: float, interval: int, n_steps: int) -> int:
+    """Return the first step at which weights are chosen by the final fraction."""
+    return min(math.ceil(end * n_steps / interval) * interval, n_steps)
 
 
 def _check_schedule(start: float, end: float, interval: int) -> None:

@@ -253,13 +253,25 @@ def _flops_per_token(job: FinetuneJob) -> float:
 def _evaluate(
     job: FinetuneJob, run: TrainingRun, log: TrainingLog, best: BestState | None
 ) -> BestState:
-    """Score the model on the dev file, and keep it if it is the best so far."""
+    """Score the model on the dev file, and keep it if it is the best so far.
+
+    States in which the model is not yet compressed as much as at the end do not count beside those
+    in which it is.
+    """
     step = run.progress.step
     scores = score(job.formulation, _require_model(run), *job.dev_subset)
     log.log_evaluation(step, scores)
-    if best is not None and not job.task.is_better(scores, best.scores):
-        return replace(best, n_worse_evaluations=best.n_worse_evaluations + 1)
+    first = _first_final_step(run)
+    is_comparable = best is not None and (best.step >= first or step < first)
+    if best is not None and is_comparable and not job.task.is_better(scores, best.scores):
+        return replace(best, n_worse_evaluations=best.n_worse_evaluations + (step >= first))
     return BestState(step=step, scores=scores, tensors=_model_tensors(run))
+
+
+def _first_final_step(run: TrainingRun) -> int:
+    """Return the first step with the final number of zeros or codes; 0 without compression."""
+    recipe = run.recipe
+    return max((one.first_final_step(recipe.steps) for one in recipe.compression), default=0)
 
 
 def _trainable_tensors(run: TrainingRun) -> dict[str, Tensor]:
