@@ -170,5 +170,7 @@ def test_a_state_before_the_last_weights_are_pruned_is_not_the_best(
         compression=["gradual:fraction=0.5,start=0,end=0.6,interval=2"],
     )  # fmt: skip
     assert tuned.best_run.best_step == 4  # the first with half of the weights, of six
-    zeros = [float((w == 0).float().mean()) for w in layer_matrices(tuned.loaded_model.model).values()]
+    zeros = [
+        float((w == 0).float().mean()) for w in layer_matrices(tuned.loaded_model.model).values()
+    ]
     assert zeros == pytest.approx([0.5] * len(zeros), abs=0.01)

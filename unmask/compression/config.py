@@ -221,13 +221,69 @@ class KeepZeros:
         return 0
 
 
-TrainingCompression = QuantizationAware | GradualPruning | MovementPruning | KeepZeros
+@dataclass(frozen=True, kw_only=True)
+class MaskSource:
+    """Weights of the layers' matrices that are zero, by another model with the same layers."""
+
+    source: str
+    """Model whose zeros they are: a run folder, a folder in the Hugging Face layout, hf:owner/name
+    or the bundled model; or a file of masks (.safetensors), by our names of the weights."""
+    fraction: float | None = None
+    """Fraction of the weights that is zero, those of the smallest magnitude in the source; from 0
+    to below 1. None: the source's zeros."""
+    scope: Scope = "global"
+    """Weights that `fraction` compares: of all matrices together, or of each matrix by itself."""
+    shuffle: int | None = None
+    """Random seed by which the zeros of each matrix are put at random places in it: the random mask
+    with the same number of weights in each layer. None: where they are."""
+
+    def __post_init__(self) -> None:
+        check_number_fields(self)
+        if not self.source:
+            raise ValueError("source must name a model or a file of masks, got ''")
+        if self.fraction is not None:
+            check_fraction("fraction", self.fraction)
+        if self.shuffle is not None and self.shuffle < 0:
+            raise ValueError(f"shuffle must be a seed, at least 0, got {self.shuffle}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class GivenMask(MaskSource):
+    """Weights that are zero in another model are zero from a step on (a lottery ticket).
+
+    With `start` = k / T the weights are those of step k of the training without a mask with the
+    same seed, which goes on with the mask: rewinding to an early step (Frankle et al. 2020,
+    arXiv:1912.05671, section 3). With 0, to the initial weights (Frankle and Carbin 2019,
+    arXiv:1803.03635, section 2).
+    """
+
+    quantizes: ClassVar[bool] = False
+
+    start: float = 0.0
+    """First step with the mask, as a fraction of the steps, from 0 to below 1."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_fraction("start", self.start)
+
+    @property
+    def depends_on_steps(self) -> bool:
+        """Whether a step depends on the number of all steps."""
+        return self.start > 0
+
+    def first_final_step(self, n_steps: int) -> int:
+        """Return the step after which the model is compressed as much as at the end."""
+        return math.ceil(self.start * n_steps)
+
+
+TrainingCompression = QuantizationAware | GradualPruning | MovementPruning | KeepZeros | GivenMask
 """What acts on weights while they are trained."""
 TRAINING_METHODS: dict[str, type[TrainingCompression]] = {
     "qat": QuantizationAware,
     "gradual": GradualPruning,
     "movement": MovementPruning,
     "keep_zeros": KeepZeros,
+    "mask": GivenMask,
 }
 """By their words."""
 
@@ -241,8 +297,8 @@ def check_training_methods(methods: tuple[TrainingCompression, ...]) -> None:
     quantizing = [method.quantizes for method in methods]
     if len(methods) > 2 or quantizing[:-1].count(True) or quantizing.count(False) > 1:
         raise ValueError(
-            "compression: at most one method that prunes (gradual, movement, keep_zeros), then at "
-            f"most one that quantizes (qat), got {len(methods)}"
+            "compression: at most one method that prunes (gradual, movement, keep_zeros, mask), "
+            f"then at most one that quantizes (qat), got {len(methods)}"
         )
 
 

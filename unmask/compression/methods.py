@@ -13,6 +13,7 @@ from unmask.checkpoints.packed import EncodedTensor, SparseEncoding
 from unmask.compression.config import TRAINING_METHODS, TrainingCompression
 from unmask.compression.distillation.terms import DISTILLATION_TERMS, Distillation
 from unmask.compression.gptq import GPTQ, quantized_names
+from unmask.compression.masks.given import MaskPruning
 from unmask.compression.prune import MagnitudePruning
 from unmask.compression.quantize import Quantize
 from unmask.compression.structure.layers import KeepLayers
@@ -26,13 +27,16 @@ from unmask.model.exchange.weight_names import WeightNames
 
 COMPRESSION_KEY = "compression"
 """Where unmask.json lists what a model was compressed by."""
-Restructuring = MagnitudePruning | KeepLayers | HeadPruning | ColumnPruning | LowRank | GPTQ
+Restructuring = (
+    MagnitudePruning | MaskPruning | KeepLayers | HeadPruning | ColumnPruning | LowRank | GPTQ
+)
 """Methods that change an open model: `restructure` returns it."""
 CompressionMethod = Quantize | Restructuring
 METHODS: Mapping[str, type[CompressionMethod]] = {
     "quantize": Quantize,
     "gptq": GPTQ,
     "prune": MagnitudePruning,
+    "mask": MaskPruning,
     "layers": KeepLayers,
     "heads": HeadPruning,
     "columns": ColumnPruning,

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from unmask.compression.activations import MovingRanges
 from unmask.compression.config import (
+    GivenMask,
     GradualPruning,
     KeepZeros,
     MovementPruning,
@@ -21,6 +22,7 @@ from unmask.compression.config import (
     TrainingCompression,
     check_training_methods,
 )
+from unmask.compression.masks.given import read_masks
 from unmask.compression.prune import largest_of_each, layer_matrices
 from unmask.compression.quantize import round_weights
 from unmask.heads.model import Model
@@ -134,6 +136,11 @@ def _(method: KeepZeros, model: Model) -> WeightTransform:
     return _ZeroMasks(model)
 
 
+@_build.register
+def _(method: GivenMask, model: Model) -> WeightTransform:
+    return _GivenMasks(method, model)
+
+
 class _Rounding:
     """Weights, and inputs of linear layers if they have codes, as these stand for."""
 
@@ -216,6 +223,25 @@ class _ZeroMasks(_Masks):
 
     def update(self, weights: Mapping[str, Tensor], step: int, n_steps: int) -> None:
         return
+
+
+class _GivenMasks(_Masks):
+    """Zeros of another model, from a step on."""
+
+    def __init__(self, method: GivenMask, model: Model) -> None:
+        super().__init__(model, "mask")
+        self.masks, self._start = read_masks(method, model), method.start
+        self._active = False
+
+    def update(self, weights: Mapping[str, Tensor], step: int, n_steps: int) -> None:
+        self._active = step > self._start * n_steps
+
+    def forward(self, name: str, weight: Tensor) -> Tensor:
+        return super().forward(name, weight) if self._active else weight
+
+    def backward(self, name: str, weight: Tensor, gradient: Tensor) -> None:
+        if self._active:
+            super().backward(name, weight, gradient)
 
 
 class _MagnitudeMasks(_Masks):

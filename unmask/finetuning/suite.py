@@ -222,7 +222,7 @@ class _SuiteRun:
         """Run all remaining benchmarks, each with the shared config and its own task."""
         suite, folder = self.config.train, self.folder
         entries, notes = find_suite(suite, self.data, include_test=self.include_test)
-        folders = _folder_names(entries)
+        folders = folder_names(entries)
         _check_output_folder(folder, suite, resume)
         if resume and (folder / SUITE_FILE).is_file():
             saved = _read_suite_record(folder).get("recipe", to_dict(self.config))
@@ -306,13 +306,7 @@ class _BenchmarkRun:
             progress.write()
 
     def _run(self) -> FinetunedModel:
-        entry = fetch_files(self.located_benchmark)
-        config = replace(
-            self.config, task=entry.task, train=entry.train, dev=entry.dev, test=entry.test,
-            text=entry.text, label=entry.label, choices=entry.choices, columns=entry.column_names,
-            labels=entry.labels, metric=entry.metric, task_options=entry.options,
-            rows=self.config.rows if entry.rows is None else entry.rows,
-        )  # fmt: skip
+        config = benchmark_config(self.config, self.located_benchmark)
         begun = self.folder.is_dir() and any(self.folder.iterdir())
         return run_finetuning(
             config,
@@ -335,6 +329,21 @@ class _BenchmarkRun:
             test=tuple(run.test[metric] for run in own if run.test),
             baseline=tuple(run.dev[metric] for run in finetuned.run_results if run.arm != first),
         )
+
+
+def benchmark_config(config: FinetuneConfig, located_benchmark: LocatedBenchmark) -> FinetuneConfig:
+    """Return a configuration with the task and the files of a benchmark, fetched if need be.
+
+    Raises:
+        FileNotFoundError: a file is missing, or the Hub does not answer.
+    """
+    entry = fetch_files(located_benchmark)
+    return replace(
+        config, task=entry.task, train=entry.train, dev=entry.dev, test=entry.test,
+        text=entry.text, label=entry.label, choices=entry.choices, columns=entry.column_names,
+        labels=entry.labels, metric=entry.metric, task_options=entry.options,
+        rows=config.rows if entry.rows is None else entry.rows,
+    )  # fmt: skip
 
 
 def scale_to_100(metric: str, scores: Sequence[float]) -> list[float]:
@@ -392,7 +401,7 @@ def _result_record(benchmark_result: BenchmarkResult) -> dict[str, Any]:
     return {name: value for name, value in to_dict(benchmark_result).items() if name != "kind"}
 
 
-def _folder_names(benchmarks: Sequence[LocatedBenchmark]) -> list[str]:
+def folder_names(benchmarks: Sequence[LocatedBenchmark]) -> list[str]:
     """Return a folder name for each benchmark.
 
     Raises:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from unmask.options import LoaderOptions, TerminalOptions, flag
 
 if TYPE_CHECKING:
+    from unmask.studies.lottery.study import LotteryStudy
     from unmask.studies.study import Study
 
 
@@ -17,12 +18,16 @@ if TYPE_CHECKING:
 class StudyOptions(LoaderOptions, TerminalOptions):
     """The study to run, its text and tasks, and changes of its definition."""
 
-    study: str | Path | Study = field(metadata=flag(metavar="STUDY", is_argument=True))
+    study: str | Path | Study | LotteryStudy = field(
+        metadata=flag(metavar="STUDY", is_argument=True)
+    )
     """Study: bart-noises, t5-objectives, t5-rates, t5-spans, t5-architectures, summaries,
-    elmo-tags, ulmfit-stages, ulmfit-stages-trec, or a .toml file."""
+    elmo-tags, ulmfit-stages, ulmfit-stages-trec, lottery, lottery-scratch, lottery-rewind,
+    lottery-transfer, or a .toml file."""
     _: KW_ONLY
     data: str | Path | Sequence[str | Path] = field(
-        metadata=flag(metavar="PATH", documented_in="unmask.jobs.options.pretrain:PretrainOptions")
+        default=(),
+        metadata=flag(metavar="PATH", documented_in="unmask.jobs.options.pretrain:PretrainOptions"),
     )
     out: str | Path = field(metadata=flag(metavar="FOLDER"))
     """Output folder of the study, a new one unless `resume`."""
@@ -33,9 +38,10 @@ class StudyOptions(LoaderOptions, TerminalOptions):
     cells: Sequence[str] = field(
         default=(), metadata=flag(metavar="A,B", separator=",", shown_default="all")
     )
-    """Cells of the study to run now, separated by commas."""
+    """Cells of the study to run now, separated by commas: variants, or of lottery tickets ticket,
+    random-mask, random-weights."""
     tokens: int | None = field(default=None, metadata=flag(shown_default="that of the study"))
-    """Number of pretraining tokens per cell."""
+    """Number of pretraining tokens per cell, or per round."""
     rows: int | None = field(default=None, metadata=flag(shown_default="that of the study"))
     """Number of training rows per task."""
     epochs: int | float | None = field(

@@ -24,6 +24,8 @@ from unmask.objectives.published import (
     ObjectiveSpec,
 )
 from unmask.objectives.select import AllTokens, TokenMasking
+from unmask.studies.lottery.published import LOTTERY_STUDIES
+from unmask.studies.lottery.study import LotteryStudy
 from unmask.studies.study import Study, StudyCell, read_study
 
 BATCH_ROWS = 16
@@ -272,16 +274,17 @@ STUDIES: Mapping[str, Study] = {
 }
 
 
-def find_study(name: str) -> Study:
-    """Return a study by name, or read a TOML file.
+def find_study(name: str) -> Study | LotteryStudy:
+    """Return a study by name, or read a TOML file: a `Study`, or with `kind`, a `LotteryStudy`.
 
     Raises:
         FileNotFoundError: there is no such file.
         ValueError: there is no such study, or its file is invalid.
     """
-    if name in STUDIES:
-        return STUDIES[name]
+    known: dict[str, Study | LotteryStudy] = {**STUDIES, **LOTTERY_STUDIES}
+    if name in known:
+        return known[name]
     if name.endswith(".toml"):
         return read_study(Path(name))
-    message = unknown_key_message(name, STUDIES).replace("unknown key", "unknown study", 1)
+    message = unknown_key_message(name, known).replace("unknown key", "unknown study", 1)
     raise ValueError(f"{message}; or give a TOML file")

@@ -24,6 +24,9 @@ from unmask.reports.page import write_report
 from unmask.reports.report_data import RUN_FILE as RUN
 from unmask.reports.report_data import read_report_data
 from unmask.saved_format import FORMAT, read_saved
+from unmask.studies.lottery.result import LotteryResult
+from unmask.studies.lottery.run import LotteryPlaces, run_lottery
+from unmask.studies.lottery.study import LotteryStudy
 from unmask.studies.options import StudyOptions
 from unmask.studies.page import PLOT_FILE, draw_svg, format_markdown
 from unmask.studies.published_studies import find_study
@@ -54,8 +57,10 @@ _STUDY_KEYS = {
 
 @takes_options(StudyOptions)
 @interrupt_on_signal()
-def run_study(options: StudyOptions) -> StudyResult:
+def run_study(options: StudyOptions) -> StudyResult | LotteryResult:
     """Pretrain the cells of a study under one budget, fine-tune each on the same tasks, compare.
+
+    A `LotteryStudy` trains one model with masks instead.
 
     The folder has `study.json`, the table in `README.md`, the plot `plot.svg`, and all runs.
     Several processes may run the same study: each takes the next free cell. A cell that cannot be
@@ -69,18 +74,42 @@ def run_study(options: StudyOptions) -> StudyResult:
             other content.
         KeyboardInterrupt: the study was stopped; it can be resumed.
     """
-    study, data, tasks_data = options.study, options.data, options.tasks_data
-    resolved = study if isinstance(study, Study) else find_study(str(study))
-    file = study.name if isinstance(study, Study) else str(study)
+    study = options.study
+    resolved = find_study(str(study)) if isinstance(study, str | Path) else study
     names = ("tokens", "rows", "epochs", "seeds")
     changes = {name: getattr(options, name) for name in names if getattr(options, name) is not None}
     try:
         resolved = replace(resolved, **changes)  # pyright: ignore[reportArgumentType]  # checked there
     except ValueError as error:
         raise ValueError(f"--{error}") from None
-    now = resolved.select_cells(options.cells)
     check_run_numbers(workers=options.workers, threads=options.threads)
     distributed.resolve_device(options.device)
+    if isinstance(resolved, LotteryStudy):
+        return _run_lottery(resolved, options)
+    return _run_variants(resolved, options)
+
+
+def _run_lottery(study: LotteryStudy, options: StudyOptions) -> LotteryResult:
+    """Run a study of lottery tickets."""
+    data = options.data
+    places = LotteryPlaces(
+        folder=Path(options.out),
+        sources=(str(data),) if isinstance(data, str | Path) else tuple(map(str, data)),
+        tasks_folder=None if options.tasks_data is None else Path(options.tasks_data),
+        device=options.device,
+        threads=options.threads,
+        workers=options.workers,
+        terminal=options.terminal,
+    )
+    arms = study.select_arms(tuple(options.cells))
+    return run_lottery(study, places, arms, resume=options.resume)
+
+
+def _run_variants(resolved: Study, options: StudyOptions) -> StudyResult:
+    """Run a study of pretraining variants."""
+    study, data, tasks_data = options.study, options.data, options.tasks_data
+    file = str(study) if isinstance(study, str | Path) else resolved.name
+    now = resolved.select_cells(options.cells)
     for cell in resolved.cells:
         _check_cell(resolved, cell, file)
     data_folder = None if tasks_data is None else Path(tasks_data)

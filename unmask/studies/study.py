@@ -7,9 +7,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from unmask.config import read_dataclass, to_dict
+from unmask.config import read_dataclass, read_toml, to_dict
 from unmask.finetuning.methods.method import parse_method
 from unmask.objectives.published import ObjectiveSpec
+from unmask.studies.lottery.study import LotteryStudy
 from unmask.tasks.suites.bundled import SUITES
 from unmask.word_vectors.train.trainer import WordVectorMethod
 from unmask.zoo.catalogue import get_preset
@@ -139,14 +140,17 @@ class Study:
         return [cell for cell in self.cells if not cell_names or cell.name in cell_names]
 
 
-def read_study(path: Path) -> Study:
+def read_study(path: Path) -> Study | LotteryStudy:
     """Read a study from a TOML file; the default name is that of the file.
+
+    One with `kind = "LotteryStudy"` is a study of lottery tickets.
 
     Raises:
         FileNotFoundError: there is no such file.
         ValueError: it is not TOML, or a key or value is invalid.
     """
-    study = read_dataclass(Study, path)
+    is_lottery = read_toml(path).get("kind") == LotteryStudy.__name__
+    study = read_dataclass(LotteryStudy, path) if is_lottery else read_dataclass(Study, path)
     if study.tasks.endswith(".toml"):
         return replace(study, tasks=str(path.parent / study.tasks))
     return study

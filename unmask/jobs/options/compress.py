@@ -24,7 +24,8 @@ class CompressOptions(JobOptions):
     method: Sequence[Any] = field(default=(), metadata=flag(metavar="NAME"))
     """Compression method, applied in order: int8, int4, int3, int2, quantize:bits=4,group=64,
     gptq:bits=4 and int8:activations=8 (with data), packed (the codes that a model was trained
-    with), prune:fraction=0.5, layers:keep=6, heads:fraction=0.5, ... (docs/compression.md)."""
+    with), prune:fraction=0.5, mask:source=RUN, layers:keep=6, heads:fraction=0.5, ...
+    (docs/compression.md)."""
     data: str | Path | None = field(default=None, metadata=flag(metavar="FILE"))
     """Calibration texts, on which methods that use some measure the model; of a fine-tuned model a
     file of its task. None: methods do without."""

@@ -1,0 +1,1 @@
+"""Masks: weights that are zero by another model, or by gates that are learned."""

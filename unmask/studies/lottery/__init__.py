@@ -1,0 +1,1 @@
+"""Lottery tickets: pruned weights trained again from their start, beside controls."""
