@@ -11,7 +11,13 @@ from torch import Tensor, nn
 
 from unmask.model.architecture import require_support
 from unmask.model.backbones.transformer import Transformer
-from unmask.model.layers.attention.attention import Attention, AttentionMask
+from unmask.model.layers.attention.attention import (
+    Attention,
+    AttentionMask,
+    scatter_rows,
+    split_heads,
+)
+from unmask.model.layers.attention.block_local_mask import BlockLocalMask, Window
 
 
 @dataclass(frozen=True)
@@ -83,7 +89,10 @@ def record_layers(
                 hooks += [_hook_input(layer, record) for layer in stack.layers]
                 hooks.append(_hook_output(stack.final_norm, record))
             if attention:
-                hooks += [_hook_attention(layer, record) for layer in stack.layers]
+                blocks: list[Any] = list(stack.layers)
+                # layers may share one module, whose hook is called for each of them
+                own = dict.fromkeys(block.attention for block in blocks)
+                hooks += [_hook_attention(attention, record) for attention in own]
         yield records
     finally:
         for hook in hooks:
@@ -104,12 +113,12 @@ def _hook_output(module: nn.Module, record: StackRecord) -> Any:
     return module.register_forward_hook(keep)
 
 
-def _hook_attention(block: Any, record: StackRecord) -> Any:
+def _hook_attention(attention: Attention, record: StackRecord) -> Any:
     def keep(module: Attention, inputs: tuple[Any, ...], output: Tensor) -> None:
         x, context, position_state, mask = inputs[:4]
         record.attention.append(record_attention(module, x, context, position_state, mask))
 
-    return block.attention.register_forward_hook(keep)
+    return attention.register_forward_hook(keep)
 
 
 def record_attention(
@@ -129,16 +138,77 @@ def record_attention(
             "this attention has no matrix of all scores: its keys are in a cache, its window is "
             "split into blocks, or it has global tokens"
         )
+    return _record_scores(attention, x, context, position_state, attention_mask)
+
+
+def _record_scores(
+    attention: Attention,
+    x: Float[Tensor, "b t d"],
+    context: Float[Tensor, "b s d"],
+    position_state: Any,
+    attention_mask: AttentionMask,
+) -> AttentionRecord:
     place = attention.place
     q = place.query(attention.split_heads(attention.q_norm(attention.q(x))), position_state)
     k = place.key(attention.split_heads(attention.k_norm(attention.k(context))), position_state)
     v = attention.split_heads(attention.v(context))
-    bias = place.bias(q, k, position_state, attention)
     keys = k.repeat_interleave(q.shape[1] // k.shape[1], 1)
     scores = q @ keys.mT * attention.scoring.scale
     if (cap := attention.scoring.softcap) is not None:
         scores = (scores / cap).tanh() * cap
+    if (local := attention_mask.block_local_mask) is not None:
+        # blocks are computed without a bias
+        return AttentionRecord(q, k, v, scores, _mask_of_blocks(local, scores))
+    bias = place.bias(q, k, position_state, attention)
     scores = scores if bias is None else scores + bias
     additive = attention_mask.additive(q, q.shape[2], k.shape[2])
     mask = None if additive is None else additive == 0
     return AttentionRecord(q, k, v, scores, mask)
+
+
+def _mask_of_blocks(
+    local: BlockLocalMask, scores: Float[Tensor, "b h t s"]
+) -> Bool[Tensor, "#b 1 t s"] | None:
+    """Return the mask of all pairs that equals attention within blocks."""
+    (t, s), device = scores.shape[-2:], scores.device
+    window = Window(local.window, local.dilation, visible_columns=local.global_positions)
+    return local.visibility.to_mask(t, s, near=window.to_mask(t, s, device), device=device)
+
+
+@dataclass(frozen=True)
+class AttentionOutput:
+    """The weights of an attention, and what it makes of them by matrix products."""
+
+    weights: Float[Tensor, "b h t s"]
+    """Zero where a key is not visible; each row sums to 1."""
+    output: Float[Tensor, "b t d"]
+
+
+def plain_attention(
+    attention: Attention,
+    x: Float[Tensor, "b t d"],
+    context: Float[Tensor, "b s d"],
+    position_state: Any,
+    attention_mask: AttentionMask,
+) -> AttentionOutput:
+    """Compute an attention without its kernel, windows in blocks and global tokens included."""
+    record = _record_scores(attention, x, context, position_state, attention_mask)
+    weights = record.weights
+    y = weights @ record.values.repeat_interleave(weights.shape[1] // record.values.shape[1], 1)
+    queries = attention_mask.global_queries
+    if (wide := attention.wide) is not None and queries is not None:
+        rows = wide.weights(x, context, queries)  # [b h g s]
+        weights = scatter_rows(weights, rows, queries.columns)
+        y = scatter_rows(y, rows @ split_heads(wide.v(context), wide.d_head), queries.columns)
+    y = y.transpose(1, 2).flatten(2)
+    if attention.gate is not None and attention.gating is not None:
+        y = y * attention.gating(attention.gate(x))
+    return AttentionOutput(weights, attention.o(attention.inside(y)))
+
+
+def attention_modules(stack: Transformer) -> list[tuple[Attention, bool]]:
+    """Return each attention of a stack once, and whether it attends to an encoder."""
+    blocks: list[Any] = list(stack.layers)
+    pairs = [(block.attention, False) for block in blocks]
+    pairs += [(block.cross, True) for block in blocks if block.cross is not None]
+    return list(dict.fromkeys(pairs))

@@ -401,12 +401,30 @@ class GlobalAttentionProjections(nn.Module):
         k = torch.cat((prefix_keys, split_heads(self.k(context), self.d_head)), 2)
         v = torch.cat((prefix_values, split_heads(self.v(context), self.d_head)), 2)
         global_output = attend(q, k, v, global_queries.attention_mask, self.scoring)
-        t = y.shape[2]
-        # -1 is a column that is cut off again
-        index = (global_queries.columns % (t + 1))[:, None, :, None]
-        return F.pad(y, (0, 0, 0, 1)).scatter(2, index.expand_as(global_output), global_output)[
-            :, :, :t
-        ]
+        return scatter_rows(y, global_output, global_queries.columns)
+
+    def weights(
+        self,
+        x: Float[Tensor, "b t d"],
+        context: Float[Tensor, "b s d"],
+        global_queries: GlobalQueries,
+    ) -> Float[Tensor, "b h g s"]:
+        """Return the attention weights of the global queries among x, without dropout."""
+        columns = gather_columns(x[:, None], global_queries.columns)[:, 0]
+        q, k = split_heads(self.q(columns), self.d_head), split_heads(self.k(context), self.d_head)
+        scores = q @ k.mT * self.scoring.scale
+        added = global_queries.attention_mask.additive(q, q.shape[2], k.shape[2])
+        return (scores if added is None else scores + added).softmax(-1)
+
+
+def scatter_rows(
+    y: Float[Tensor, "b h t e"], rows: Float[Tensor, "b h g e"], columns: Int[Tensor, "b g"]
+) -> Float[Tensor, "b h t e"]:
+    """Replace the rows of y of some queries; those of column -1 are dropped."""
+    t = y.shape[2]
+    # -1 is a row that is cut off again
+    index = (columns % (t + 1))[:, None, :, None]
+    return F.pad(y, (0, 0, 0, 1)).scatter(2, index.expand_as(rows), rows)[:, :, :t]
 
 
 @torch.no_grad()

@@ -1,0 +1,1 @@
+"""Analysis: what a model knows, and where; everything is measured beside a control."""

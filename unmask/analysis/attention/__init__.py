@@ -1,0 +1,1 @@
+"""Attention maps: what each head attends to, against syntax and alignments."""
