@@ -276,7 +276,50 @@ class GivenMask(MaskSource):
         return math.ceil(self.start * n_steps)
 
 
-TrainingCompression = QuantizationAware | GradualPruning | MovementPruning | KeepZeros | GivenMask
+@dataclass(frozen=True, kw_only=True)
+class HeadGates:
+    """Attention heads are closed by gates with an L0 penalty, and removed after training.
+
+    A gate with the Hard Concrete distribution multiplies the output of each head, and the loss has
+    lambda times the expected number of open gates (Voita et al. 2019, arXiv:1905.09418, section 5).
+    Query heads that share a key and value head have one gate. From `end` on gates have their values
+    without noise, and the heads that are left are trained on.
+    """
+
+    quantizes: ClassVar[bool] = False
+    depends_on_steps: ClassVar[bool] = True
+
+    penalty: float = 0.05
+    """Factor lambda of the expected number of open gates in the loss; larger ones close more."""
+    gate_learning_rate: float = 0.05
+    """Peak learning rate of log alpha, by Adam; its schedule is that of the weights."""
+    initial: float = 2.0
+    """Initial log alpha, from -10 to 10; at 2 a gate is open with probability 0.97."""
+    end: float = 0.7
+    """Last step with noise and penalty, as a fraction of the steps."""
+    seed: int = 0
+    """Random seed of the noise."""
+
+    def __post_init__(self) -> None:
+        check_number_fields(self)
+        for name in ("penalty", "gate_learning_rate"):
+            if not 0 <= getattr(self, name) <= 1e6:
+                raise ValueError(f"{name} must be from 0 to 1e6, got {getattr(self, name):g}")
+        if not -10 <= self.initial <= 10:
+            raise ValueError(f"initial must be from -10 to 10, got {self.initial:g}")
+        if not 0 <= self.end <= 1:
+            raise ValueError(f"end must be from 0 to 1, got {self.end:g}")
+        if not 0 <= self.seed < 2**30:
+            raise ValueError(f"seed must be from 0 to below 2^30, got {self.seed}")
+
+    def first_final_step(self, n_steps: int) -> int:
+        """Return the step after which the gates are those of the end."""
+        return math.ceil(self.end * n_steps)
+
+
+TrainingCompression = (
+    QuantizationAware | GradualPruning | MovementPruning | KeepZeros | GivenMask | HeadGates
+)
 """What acts on weights while they are trained."""
 TRAINING_METHODS: dict[str, type[TrainingCompression]] = {
     "qat": QuantizationAware,
@@ -284,6 +327,7 @@ TRAINING_METHODS: dict[str, type[TrainingCompression]] = {
     "movement": MovementPruning,
     "keep_zeros": KeepZeros,
     "mask": GivenMask,
+    "gates": HeadGates,
 }
 """By their words."""
 
@@ -297,7 +341,8 @@ def check_training_methods(methods: tuple[TrainingCompression, ...]) -> None:
     quantizing = [method.quantizes for method in methods]
     if len(methods) > 2 or quantizing[:-1].count(True) or quantizing.count(False) > 1:
         raise ValueError(
-            "compression: at most one method that prunes (gradual, movement, keep_zeros, mask), "
+            "compression: at most one method that prunes (gradual, movement, keep_zeros, mask, "
+            "gates), "
             f"then at most one that quantizes (qat), got {len(methods)}"
         )
 

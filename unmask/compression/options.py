@@ -27,8 +27,9 @@ class CompressionOptions:
     """How a model is made smaller, and of whom it learns, while it is trained."""
 
     compression: Sequence[Any] = field(default=(), metadata=flag("--compress", metavar="METHOD"))
-    """Compression while training: gradual, movement, keep_zeros or mask (weights become zero), then
-    qat (weights are rounded); with settings: qat:bits=4 (docs/compression.md)."""
+    """Compression while training: gradual, movement, keep_zeros or mask (weights become zero) or
+    gates (heads are removed), then qat (weights are rounded); with settings: qat:bits=4
+    (docs/compression.md)."""
     teacher: str | Path | Sequence[str | Path] = field(default=(), metadata=flag(metavar="MODEL"))
     """Teacher of distillation, with the same tokenizer and, for a task, the same labels; of several
     teachers, the mean prediction."""

@@ -16,12 +16,14 @@ from unmask.compression.activations import MovingRanges
 from unmask.compression.config import (
     GivenMask,
     GradualPruning,
+    HeadGates,
     KeepZeros,
     MovementPruning,
     QuantizationAware,
     TrainingCompression,
     check_training_methods,
 )
+from unmask.compression.masks.gates import GatedHeads
 from unmask.compression.masks.given import read_masks
 from unmask.compression.prune import largest_of_each, layer_matrices
 from unmask.compression.quantize import round_weights
@@ -139,6 +141,11 @@ def _(method: KeepZeros, model: Model) -> WeightTransform:
 @_build.register
 def _(method: GivenMask, model: Model) -> WeightTransform:
     return _GivenMasks(method, model)
+
+
+@_build.register
+def _(method: HeadGates, model: Model) -> WeightTransform:
+    return GatedHeads(method, model)
 
 
 class _Rounding:

@@ -14,6 +14,7 @@ from unmask.adapters.scalar_mix import ScalarMixModule
 from unmask.checkpoints import folder as checkpoints
 from unmask.checkpoints.checksums import FILES_KEY
 from unmask.checkpoints.huggingface.read import LoadedModel
+from unmask.compression.masks.gates import remove_closed_heads
 from unmask.compression.methods import format_methods, training_records
 from unmask.config import from_dict, to_dict
 from unmask.files import remove_partial_files, write_atomically
@@ -205,7 +206,7 @@ def _run_all(job: FinetuneJob) -> FinetunedModel:
         if first and (best is None or job.task.is_better(one.dev, best[0].dev)):
             best = one, model
     assert best is not None
-    opened = _to_loaded_model(job, best[1])
+    opened = remove_closed_heads(_to_loaded_model(job, best[1]), job.config.compression)
     formulation = tune_threshold(
         without_target_scale(job.formulation), opened.model, job.data.dev, job.dev_inputs
     )

@@ -78,7 +78,7 @@ class HeadPruning(_WidthPruning):
         """
         stacks = _stacks_of(loaded_model, "heads")
         for a in stacks.values():
-            _check_heads_are_separate(a)
+            _check_heads_are_separate(a, "heads")
         if self.fraction == 0:
             return loaded_model
         scores = self.scores(loaded_model.model, stacks, batches)
@@ -157,6 +157,43 @@ class ColumnPruning(_WidthPruning):
         return normalized({name: _column_norms(module) for name, (module, _) in modules.items()})
 
 
+def gated_projections(model: Model, method: str) -> dict[str, tuple[Float[Tensor, "o i"], int]]:
+    """Return the output projections of attention, and of how many groups of heads they read each.
+
+    By the weights' names. Query heads that share a key and value head are one group.
+
+    Raises:
+        ValueError: the network has no heads that can be removed.
+    """
+    found: dict[str, tuple[Float[Tensor, "o i"], int]] = {}
+    stacks = _stacks_with_heads(model, method)
+    for name, (module, a) in _sublayers(model, stacks, ("attention", "cross")).items():
+        parameters = dict(module.named_parameters())
+        weight = "o.weight" if "o.weight" in parameters else "o.narrow.weight"
+        found[f"{name}.{weight}"] = parameters[weight], _group_counts(module, a)[1]
+    return found
+
+
+def keep_heads(
+    loaded_model: LoadedModel, kept: Mapping[str, Sequence[int]], method: str
+) -> LoadedModel:
+    """Return a model with some groups of heads of each attention sublayer, by its name.
+
+    Raises:
+        ValueError: the network has no heads that can be removed.
+    """
+    check_no_adapters(loaded_model, method)
+    stacks = _stacks_with_heads(loaded_model.model, method)
+    return _with_widths(loaded_model, stacks, heads=kept)
+
+
+def _stacks_with_heads(model: Model, method: str) -> dict[str, Architecture]:
+    stacks = _divisible_stacks(model, method)
+    for a in stacks.values():
+        _check_heads_are_separate(a, method)
+    return stacks
+
+
 def _stacks_of(loaded_model: LoadedModel, method: str) -> dict[str, Architecture]:
     """Return the stacks of a Transformer whose layers may differ.
 
@@ -164,7 +201,11 @@ def _stacks_of(loaded_model: LoadedModel, method: str) -> dict[str, Architecture
         ValueError: it is another network, or its layers cannot differ.
     """
     check_no_adapters(loaded_model, method)
-    found = require_transformer_stacks(loaded_model.model.architecture, method)
+    return _divisible_stacks(loaded_model.model, method)
+
+
+def _divisible_stacks(model: Model, method: str) -> dict[str, Architecture]:
+    found = require_transformer_stacks(model.architecture, method)
     for a in found.values():
         if any(a.layers.types):
             raise ValueError(f"{method}: layers with convolutions have widths of their own")
@@ -195,16 +236,16 @@ def _is_tied(architecture: object) -> bool:
     return bool(vars(architecture).get("tie_encoder_decoder"))
 
 
-def _check_heads_are_separate(a: Architecture) -> None:
+def _check_heads_are_separate(a: Architecture, method: str) -> None:
     if "inside" in a.norm_placement:
         raise ValueError(
-            "heads: a norm within attention reads all heads, so that removing some would change "
-            "the others"
+            f"{method}: a norm within attention reads all heads, so that removing some would "
+            "change the others"
         )
     if a.attention.query_key_norm == "all":
         raise ValueError(
-            "heads: queries and keys of all heads are normalized together, so that removing some "
-            "would change the others"
+            f"{method}: queries and keys of all heads are normalized together, so that removing "
+            "some would change the others"
         )
 
 

@@ -8,6 +8,7 @@ from contextlib import nullcontext
 from dataclasses import replace
 
 from unmask.checkpoints.folder import truncate_logs
+from unmask.compression.masks.gates import remove_closed_heads
 from unmask.files import remove_partial_files
 from unmask.inference.export import environment_record
 from unmask.inference.pipeline import Pipeline
@@ -98,6 +99,8 @@ def _run_pretraining(recipe: Recipe, options: RunOptions, world: World) -> Pipel
         if first and ended:
             loop.finish_run(job.run)
             job.loaded_model.model.remove_training_modules()
+            trained = remove_closed_heads(job.loaded_model, recipe.compression)
+            job = replace(job, loaded_model=trained)
             finish_job(job)
         elif first:
             write_report_if_possible(options.output_folder)
