@@ -16,6 +16,7 @@ from unmask.compression.gptq import GPTQ, quantized_names
 from unmask.compression.masks.given import MaskPruning
 from unmask.compression.prune import MagnitudePruning
 from unmask.compression.quantize import Quantize
+from unmask.compression.structure.embeddings import EmbeddingLowRank
 from unmask.compression.structure.layers import KeepLayers
 from unmask.compression.structure.low_rank import LowRank
 from unmask.compression.structure.widths import ColumnPruning, HeadPruning
@@ -28,7 +29,14 @@ from unmask.model.exchange.weight_names import WeightNames
 COMPRESSION_KEY = "compression"
 """Where unmask.json lists what a model was compressed by."""
 Restructuring = (
-    MagnitudePruning | MaskPruning | KeepLayers | HeadPruning | ColumnPruning | LowRank | GPTQ
+    MagnitudePruning
+    | MaskPruning
+    | KeepLayers
+    | HeadPruning
+    | ColumnPruning
+    | LowRank
+    | EmbeddingLowRank
+    | GPTQ
 )
 """Methods that change an open model: `restructure` returns it."""
 CompressionMethod = Quantize | Restructuring
@@ -41,6 +49,7 @@ METHODS: Mapping[str, type[CompressionMethod]] = {
     "heads": HeadPruning,
     "columns": ColumnPruning,
     "lowrank": LowRank,
+    "embeddings": EmbeddingLowRank,
 }
 _ALIASES = {f"int{bits}": f"quantize:bits={bits}" for bits in (8, 4, 3, 2)}
 """Short words of methods."""

@@ -166,7 +166,7 @@ class Model(nn.Module):
     @property
     def device(self) -> torch.device:
         """The device of the weights."""
-        return self.backbone.embedding_table.weight.device
+        return next(self.backbone.embedding_table.parameters()).device
 
     @property
     def has_language_head(self) -> bool:

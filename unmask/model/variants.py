@@ -83,7 +83,7 @@ class LayerVariants:
     widths: LayerWidths | None = None
     """Heads and feed-forward widths of each layer. None: those of the stack."""
     factorized: tuple[FactorizedMap, ...] = ()
-    """Linear maps that are stored as two factors."""
+    """Linear maps that are stored as two factors; "tokens": the table of tokens."""
 
     def with_layers(self, indices: Sequence[int]) -> "LayerVariants":
         """Return the differences between some of the layers.
@@ -107,7 +107,8 @@ class LayerVariants:
                 for new, old in enumerate(indices)
                 for part in self.factorized
                 if part.layer_index == old
-            ),
+            )
+            + tuple(part for part in self.factorized if part.is_table),
         )
 
     def undivided(self) -> "LayerVariants":

@@ -373,7 +373,9 @@ def _match_stored_tensors(
     """
     options = weight_names.external_tensor("heads.language.out.weight", state)
     table = weight_names.external_tensor("backbone.tokens.weight", state)
-    tied = options is None or table is None or torch.equal(options, table)
+    factor = weight_names.external_tensor("backbone.tokens.narrow.weight", state)
+    is_equal = factor is None if table is None else options is None or torch.equal(options, table)
+    tied = options is None or is_equal
     bias = weight_names.external_tensor("heads.language.bias", state)
     biased = bias is not None and bool(bias.any())
 

@@ -41,7 +41,7 @@ def to_whole(loaded_model: LoadedModel) -> LoadedModel:
             return loaded_model
         prefix = f"backbone.{side}." if side else "backbone."
         for part in a.layers.factorized:
-            _multiply(weights, f"{prefix}{part.name}")
+            _multiply(weights, f"{prefix}{part.name}", is_table=part.is_table)
         n_heads = a.d_model // a.d_head if native and _can_be_padded(a) else a.n_heads
         for i in range(a.n_layers):
             _expand_layer(weights, f"{prefix}layers.{i}.", a, i, n_heads)
@@ -72,9 +72,11 @@ def _can_be_padded(a: Architecture) -> bool:
     )
 
 
-def _multiply(weights: dict[str, Tensor], name: str) -> None:
+def _multiply(weights: dict[str, Tensor], name: str, *, is_table: bool) -> None:
     """Put the product of two factors in their place."""
     narrow, widen = (weights.pop(f"{name}.{part}.weight") for part in ("narrow", "widen"))
+    if is_table:  # tokens are the rows of the first factor
+        narrow, widen = widen.T, narrow
     weights[f"{name}.weight"] = (widen.double() @ narrow.double()).to(narrow.dtype)
     if (bias := weights.pop(f"{name}.widen.bias", None)) is not None:
         weights[f"{name}.bias"] = bias

@@ -17,6 +17,7 @@ from unmask.zoo.preset import Published
 TASK_TOKENS = TaskTokens()
 PER_TOKEN_PARAMETERS = (
     "backbone.tokens.weight",
+    "backbone.tokens.narrow.weight",
     "heads.language.out.weight",
     "heads.language.bias",
 )

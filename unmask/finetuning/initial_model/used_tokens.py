@@ -47,14 +47,14 @@ def shrink_embeddings(model: Model, examples: Iterable[Example], padding_id: int
     """Reduce a trained embedding table to the tokens in the examples.
 
     `restore_embeddings` restores the table, with the other rows unchanged; without the reduction,
-    only weight decay would change them. Models with a language head, which needs all tokens, and
-    models with adapters are left alone.
+    only weight decay would change them. Models with a language head, which needs all tokens, a
+    table in two factors, and models with adapters are left alone.
     """
     table = model.backbone.embedding_table
     predicts_tokens = model.has_language_head
     if predicts_tokens or model.adapters or model.architecture.is_encoder_decoder:
         return
-    if not isinstance(table, nn.Embedding) or not table.weight.requires_grad:
+    if type(table) is not nn.Embedding or not table.weight.requires_grad:
         return
     ids = torch.from_numpy(np.unique(np.concatenate([*(e.inputs for e in examples), [padding_id]])))
     if len(ids) < table.num_embeddings:

@@ -33,7 +33,7 @@ from unmask.model.layers.layer_pass import (
     identity,
     self_attend,
 )
-from unmask.model.layers.per_layer import FactorizedLinear
+from unmask.model.layers.per_layer import FactorizedEmbedding, FactorizedLinear
 from unmask.model.layers.sublayer_connection import SublayerConnection
 from unmask.model.positions.module import PositionLayer, PositionModule
 from unmask.model.requested_states import record_input, requested_states
@@ -219,7 +219,9 @@ class Transformer(nn.Module):
     def flops(self, length: int) -> float:
         """Count the forward FLOPs per token in texts of `length` tokens, without heads."""
         factors = (self.get_submodule(part.name) for part in self.a.layers.factorized)
-        return self.a.flops(length) - 2 * sum(cast(FactorizedLinear, f).n_saved for f in factors)
+        return self.a.flops(length) - 2 * sum(
+            cast(FactorizedLinear | FactorizedEmbedding, f).n_saved for f in factors
+        )
 
     def token_embeddings(self, batch: Batch) -> Float[Tensor, "b t _"]:
         """Return the token embeddings, without positions."""

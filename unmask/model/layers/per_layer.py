@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 ValueT = TypeVar("ValueT")
@@ -72,30 +72,42 @@ class LayerWidths:
         )
 
 
+TOKEN_TABLE = "tokens"
+"""Module of the token embeddings within a stack."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class FactorizedMap:
-    """A linear map of a stack that is stored as two factors."""
+    """A linear map of a stack, or its table of tokens, that is stored as two factors."""
 
     name: str
-    """Its module within the stack: layers.0.attention.q."""
+    """Its module within the stack: layers.0.attention.q, or tokens."""
     rank: int
     """Size between the factors."""
 
     def __post_init__(self) -> None:
         words = self.name.split(".")
-        if words[0] != "layers" or len(words) < 3 or not words[1].isdecimal() or self.rank < 1:
+        is_map = words[0] == "layers" and len(words) >= 3 and words[1].isdecimal()
+        if not (is_map or self.is_table) or self.rank < 1:
             raise ValueError(
-                "layers.factorized must name maps such as layers.0.attention.q, with ranks of at "
-                f"least 1, got {self.name} with {self.rank}"
+                "layers.factorized must name maps such as layers.0.attention.q, or tokens, with "
+                f"ranks of at least 1, got {self.name} with {self.rank}"
             )
 
     @property
-    def layer_index(self) -> int:
-        """The layer of the map."""
-        return int(self.name.split(".")[1])
+    def is_table(self) -> bool:
+        """Whether it is the table of tokens."""
+        return self.name == TOKEN_TABLE
+
+    @property
+    def layer_index(self) -> int | None:
+        """The layer of the map. None: it is the table of tokens."""
+        return None if self.is_table else int(self.name.split(".")[1])
 
     def in_layer(self, i: int) -> "FactorizedMap":
-        """Return the same map of another layer."""
+        """Return the same map of another layer; the table of tokens is in none."""
+        if self.is_table:
+            return self
         return FactorizedMap(
             name=".".join(("layers", str(i), *self.name.split(".")[2:])), rank=self.rank
         )
@@ -112,6 +124,9 @@ class FactorizedMap:
             whole = module.get_submodule(last)
         except AttributeError:
             whole = module = None
+        if module is not None and self.is_table and type(whole) is nn.Embedding:
+            setattr(module, last, FactorizedEmbedding(whole, self.rank))
+            return
         if module is None or not isinstance(whole, nn.Linear):
             raise ValueError(f"layers.factorized: there is no linear map {self.name}")
         setattr(module, last, FactorizedLinear(whole, self.rank))
@@ -137,6 +152,36 @@ class FactorizedLinear(nn.Module):
     def forward(self, x: Float[Tensor, "*b i"]) -> Float[Tensor, "*b o"]:
         """Apply both factors."""
         return self.widen(self.narrow(x))
+
+
+class FactorizedEmbedding(nn.Embedding):
+    """A table [v d] of tokens as the product of a table [v r] and a map to d.
+
+    Of the rank r it is the factorized embedding of ALBERT (Lan et al. 2020, arXiv:1909.11942,
+    section 3.1) without a bias; what follows the table (positions, norms) is d wide as before.
+    """
+
+    def __init__(self, whole: nn.Embedding, rank: int) -> None:
+        nn.Module.__init__(self)
+        self.num_embeddings, self.embedding_dim = whole.num_embeddings, whole.embedding_dim
+        self.padding_idx = self.max_norm = None
+        self.norm_type, self.scale_grad_by_freq, self.sparse = 2.0, False, False
+        self.narrow = nn.Embedding(whole.num_embeddings, rank)
+        self.widen = nn.Linear(rank, whole.embedding_dim, bias=False)
+
+    @property
+    def weight(self) -> Float[Tensor, "v d"]:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """The whole table, computed; an output layer may be tied to it."""
+        return self.widen(self.narrow.weight)
+
+    @property
+    def n_saved(self) -> int:
+        """How many multiplications a token fewer: looking up the whole table has none."""
+        return -self.widen.weight.numel()
+
+    def forward(self, input: Int[Tensor, "..."]) -> Float[Tensor, "... d"]:
+        """Look up vectors and map them."""
+        return self.widen(self.narrow(input))
 
 
 def select_cyclic(values: tuple[ValueT, ...], indices: Sequence[int]) -> tuple[ValueT, ...]:
