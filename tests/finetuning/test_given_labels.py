@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import toy_models as toy
 
+import unmask
 from unmask.finetuning.config import FinetuneConfig
 from unmask.finetuning.data import read_data
 from unmask.jobs.finetune import finetune
@@ -172,3 +173,9 @@ def test_model_learned_from_numbers_predicts_names(tmp_path: Path) -> None:
     assert tuned.task.labels == ("bad", "good", "never")
     assert set(tuned.predict(["a good cat"])[0]["probabilities"]) == {"bad", "good", "never"}
     assert json.loads((tmp_path / "run/unmask.json").read_text())["data"]["train"]["rows"] == 40
+    loaded = unmask.load(tmp_path / "run")
+    named = toy.write(tmp_path / "n.tsv", [(text, ("bad", "good")[int(n)]) for text, n in rows])
+    assert loaded.score(train) == loaded.score(named)
+    beyond = toy.write(tmp_path / "b.tsv", [*rows, ("a cat", "3")])
+    with pytest.raises(ValueError, match=r"b\.tsv:\d+: label '\d' in column"):
+        loaded.score(beyond)

@@ -207,7 +207,8 @@ sys.exit("torch" in sys.modules)
 
 
 def test_plot_labels_do_not_overlap_where_there_is_room(space) -> None:
-    from unmask.reports.charts.word_map import _place_labels, _scale_to_page
+    from unmask.reports.charts.labeled_points import _place_labels
+    from unmask.reports.charts.word_map import _scale_to_page
 
     rng = np.random.default_rng(0)
     words = [f"word{i}" for i in range(60)]

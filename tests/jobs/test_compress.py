@@ -64,7 +64,7 @@ def test_two_methods_in_sequence(folder: Path, tmp_path: Path) -> None:
 
 def test_earlier_compressions_are_recorded(folder: Path, tmp_path: Path) -> None:
     unmask.compress(folder, method=["prune:fraction=0.3"], out=tmp_path / "first")
-    unmask.compress(tmp_path / "first", method=["int8"], out=tmp_path / "second")
+    unmask.compress(tmp_path / "first", method="int8", out=tmp_path / "second")
     note = unmask.describe(str(tmp_path / "second"))["note"]
     assert "prune (fraction 0.3" in note
     assert "quantize (bits 8" in note

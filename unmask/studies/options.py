@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from unmask.options import LoaderOptions, TerminalOptions, flag
 
 if TYPE_CHECKING:
+    from unmask.studies.compression.study import CompressionStudy
     from unmask.studies.lottery.study import LotteryStudy
     from unmask.studies.study import Study
 
@@ -18,12 +19,12 @@ if TYPE_CHECKING:
 class StudyOptions(LoaderOptions, TerminalOptions):
     """The study to run, its text and tasks, and changes of its definition."""
 
-    study: str | Path | Study | LotteryStudy = field(
+    study: str | Path | Study | CompressionStudy | LotteryStudy = field(
         metadata=flag(metavar="STUDY", is_argument=True)
     )
     """Study: bart-noises, t5-objectives, t5-rates, t5-spans, t5-architectures, summaries,
-    elmo-tags, ulmfit-stages, ulmfit-stages-trec, lottery, lottery-scratch, lottery-rewind,
-    lottery-transfer, or a .toml file."""
+    elmo-tags, ulmfit-stages, ulmfit-stages-trec, smaller, lottery, lottery-scratch,
+    lottery-rewind, lottery-transfer, or a .toml file."""
     _: KW_ONLY
     data: str | Path | Sequence[str | Path] = field(
         default=(),
@@ -40,6 +41,10 @@ class StudyOptions(LoaderOptions, TerminalOptions):
     )
     """Cells of the study to run now, separated by commas: variants, or of lottery tickets ticket,
     random-mask, random-weights."""
+    base: str | None = field(
+        default=None, metadata=flag(metavar="MODEL", shown_default="that of the study")
+    )
+    """Model of a study of compression or of lottery tickets."""
     tokens: int | None = field(default=None, metadata=flag(shown_default="that of the study"))
     """Number of pretraining tokens per cell, or per round."""
     rows: int | None = field(default=None, metadata=flag(shown_default="that of the study"))

@@ -24,9 +24,12 @@ from unmask.objectives.published import (
     ObjectiveSpec,
 )
 from unmask.objectives.select import AllTokens, TokenMasking
+from unmask.studies.compression.published import SMALLER
+from unmask.studies.compression.study import CompressionStudy
 from unmask.studies.lottery.published import LOTTERY_STUDIES
 from unmask.studies.lottery.study import LotteryStudy
-from unmask.studies.study import Study, StudyCell, read_study
+from unmask.studies.read_study import read_study
+from unmask.studies.study import Study, StudyCell
 
 BATCH_ROWS = 16
 """Batch size in tokens: on one or two cores many small steps train better than few."""
@@ -274,17 +277,22 @@ STUDIES: Mapping[str, Study] = {
 }
 
 
-def find_study(name: str) -> Study | LotteryStudy:
-    """Return a study by name, or read a TOML file: a `Study`, or with `kind`, a `LotteryStudy`.
+ALL_STUDIES: Mapping[str, Study | CompressionStudy | LotteryStudy] = {
+    **STUDIES, SMALLER.name: SMALLER, **LOTTERY_STUDIES
+}  # fmt: skip
+
+
+def find_study(name: str | Path) -> Study | CompressionStudy | LotteryStudy:
+    """Return a study by name, or read a TOML file.
 
     Raises:
         FileNotFoundError: there is no such file.
         ValueError: there is no such study, or its file is invalid.
     """
-    known: dict[str, Study | LotteryStudy] = {**STUDIES, **LOTTERY_STUDIES}
-    if name in known:
-        return known[name]
+    name = str(name)
+    if name in ALL_STUDIES:
+        return ALL_STUDIES[name]
     if name.endswith(".toml"):
         return read_study(Path(name))
-    message = unknown_key_message(name, known).replace("unknown key", "unknown study", 1)
+    message = unknown_key_message(name, ALL_STUDIES).replace("unknown key", "unknown study", 1)
     raise ValueError(f"{message}; or give a TOML file")

@@ -1,29 +1,26 @@
 """Running a study: each cell is pretrained and fine-tuned, and can be resumed."""
 
-import shutil
-from collections.abc import Mapping
-from contextlib import ExitStack
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from unmask.checkpoints.folder import lock_run_folder
-from unmask.config import from_dict, to_dict
-from unmask.files import remove_partial_files, write_atomically
-from unmask.finetuning.results.report import to_json
+from unmask.files import remove_partial_files
 from unmask.finetuning.suite import BenchmarkResult, finetune_suite
 from unmask.inference.export import read_run_file
-from unmask.jobs.prepare import DOCUMENT_OPTIONS, check_sources, prepare
+from unmask.jobs.prepare import DOCUMENT_OPTIONS, prepare
 from unmask.jobs.pretrain.apply_recipe import apply_recipe
 from unmask.jobs.pretrain.pretrain import pretrain
 from unmask.jobs.pretrain.recipe_defaults import keys_of_changes
 from unmask.jobs.pretrain.resolve_options import check_run_numbers, drop_unsupported, preset_recipe
 from unmask.options import takes_options
-from unmask.output import OutputStream, print_line
 from unmask.reports.page import write_report
 from unmask.reports.report_data import RUN_FILE as RUN
 from unmask.reports.report_data import read_report_data
-from unmask.saved_format import FORMAT, read_saved
+from unmask.studies.compression.result import CompressionStudyResult
+from unmask.studies.compression.run import run_compression_study
+from unmask.studies.compression.study import CompressionStudy
 from unmask.studies.lottery.result import LotteryResult
 from unmask.studies.lottery.run import LotteryPlaces, run_lottery
 from unmask.studies.lottery.study import LotteryStudy
@@ -32,6 +29,7 @@ from unmask.studies.page import PLOT_FILE, draw_svg, format_markdown
 from unmask.studies.published_studies import find_study
 from unmask.studies.result import CellResult, StudyResult
 from unmask.studies.study import Study, StudyCell
+from unmask.studies.study_run import PRETRAINED_FOLDER, TUNED_FOLDER, StudyRun, run_fields
 from unmask.tasks.suites.benchmark import find_file
 from unmask.tasks.suites.bundled import find_suite
 from unmask.training import config as recipes
@@ -42,10 +40,7 @@ from unmask.training.interrupt import interrupt_on_signal
 from unmask.zoo.catalogue import get_preset
 from unmask.zoo.preset import Published
 
-STUDY_FILE = "study.json"
-DESCRIPTIONS = frozenset({"question", "paper"})
-"""Fields of a study that describe it and change no result: a resumed study may have others."""
-
+AnyResult = StudyResult | CompressionStudyResult | LotteryResult
 _STUDY_KEYS = {
     "model": "each cell has its own model",
     "data": "the text is given by --data",
@@ -57,10 +52,11 @@ _STUDY_KEYS = {
 
 @takes_options(StudyOptions)
 @interrupt_on_signal()
-def run_study(options: StudyOptions) -> StudyResult | LotteryResult:
-    """Pretrain the cells of a study under one budget, fine-tune each on the same tasks, compare.
+def run_study(options: StudyOptions) -> AnyResult:
+    """Run the cells of a study under one budget, score each on the same tasks, compare.
 
-    A `LotteryStudy` trains one model with masks instead.
+    A cell of most studies is pretrained and fine-tuned; one of a study of compression is a way to
+    make the same model smaller. A `LotteryStudy` trains one model with masks instead.
 
     The folder has `study.json`, the table in `README.md`, the plot `plot.svg`, and all runs.
     Several processes may run the same study: each takes the next free cell. A cell that cannot be
@@ -75,208 +71,43 @@ def run_study(options: StudyOptions) -> StudyResult | LotteryResult:
         KeyboardInterrupt: the study was stopped; it can be resumed.
     """
     study = options.study
-    resolved = find_study(str(study)) if isinstance(study, str | Path) else study
-    names = ("tokens", "rows", "epochs", "seeds")
+    study = find_study(study) if isinstance(study, str | Path) else study
+    names = ("tokens", "rows", "epochs", "seeds", "base")
     changes = {name: getattr(options, name) for name in names if getattr(options, name) is not None}
     try:
-        resolved = replace(resolved, **changes)  # pyright: ignore[reportArgumentType]  # checked there
+        study = replace(study, **changes)
     except ValueError as error:
         raise ValueError(f"--{error}") from None
+    except TypeError:
+        raise ValueError(
+            f"--base is of studies of one model; {study.name} pretrains each of its cells"
+        ) from None
     check_run_numbers(workers=options.workers, threads=options.threads)
     distributed.resolve_device(options.device)
-    if isinstance(resolved, LotteryStudy):
-        return _run_lottery(resolved, options)
-    return _run_variants(resolved, options)
-
-
-def _run_lottery(study: LotteryStudy, options: StudyOptions) -> LotteryResult:
-    """Run a study of lottery tickets."""
-    data = options.data
-    places = LotteryPlaces(
-        folder=Path(options.out),
-        sources=(str(data),) if isinstance(data, str | Path) else tuple(map(str, data)),
-        tasks_folder=None if options.tasks_data is None else Path(options.tasks_data),
-        device=options.device,
-        threads=options.threads,
-        workers=options.workers,
-        terminal=options.terminal,
-    )
-    arms = study.select_arms(tuple(options.cells))
-    return run_lottery(study, places, arms, resume=options.resume)
-
-
-def _run_variants(resolved: Study, options: StudyOptions) -> StudyResult:
-    """Run a study of pretraining variants."""
-    study, data, tasks_data = options.study, options.data, options.tasks_data
-    file = str(study) if isinstance(study, str | Path) else resolved.name
-    now = resolved.select_cells(options.cells)
-    for cell in resolved.cells:
-        _check_cell(resolved, cell, file)
-    data_folder = None if tasks_data is None else Path(tasks_data)
-    for cell in resolved.cells:
-        _find_cell_text(cell, data_folder)
-    benchmarks, _ = find_suite(resolved.tasks, data_folder, include_test=False)
-    sources = (data,) if isinstance(data, str | Path) else tuple(data)
-    job = _StudyRun(
-        study=resolved, benchmarks=tuple(one.name for one in benchmarks), sources=sources,
-        tasks_folder=data_folder, folder=Path(options.out), workers=options.workers,
-        device=options.device, threads=options.threads, terminal=options.terminal,
-    )  # fmt: skip
-    is_new = not job.folder.exists()
-    result = job.save_result(resume=options.resume)
-    try:
-        check_sources([str(source) for source in sources])
-        for n, cell in enumerate(now, 1):
-            job.show(f"{cell.name}, {n} of {len(now)}")
-            result = job.run_cell(cell)
-    except KeyboardInterrupt:
-        raise KeyboardInterrupt(f"{job.folder}: stopped; continue with --resume") from None
-    except (ValueError, OSError):
-        if is_new and not (job.folder / "pretrained").exists():
-            shutil.rmtree(job.folder)  # invalid text: the folder can be reused
-        raise
-    requested = {cell.name for cell in now}
-    failed = [one for one in result.cell_results if one.error and one.name in requested]
-    if len(failed) == len(now):
-        raise ValueError(
-            f"{resolved.name}: no cell could be run; {failed[0].name}: {failed[0].error}"
-        )
-    return result
+    return _RUNS[type(study)](study, options)
 
 
 @dataclass(frozen=True, kw_only=True)
-class _SavedStudy:
-    """The results in a study's facts."""
-
-    cells: tuple[CellResult, ...]
-
-
-@dataclass(frozen=True, kw_only=True)
-class _StudyRun:
-    """A study to run or resume; other processes may run other cells."""
+class _PretrainingStudyRun(StudyRun[StudyCell, CellResult]):
+    """A study of pretraining variants to run or resume."""
 
     study: Study
-    benchmarks: tuple[str, ...]
-    sources: tuple[str | Path, ...]
-    tasks_folder: Path | None
-    folder: Path
-    workers: int
-    device: str
-    threads: int | None
-    terminal: OutputStream | None
 
     @property
-    def comparable_settings(self) -> dict[str, Any]:
-        """Settings that must be equal when a study is resumed."""
+    def result_type(self) -> type[CellResult]:
+        return CellResult
+
+    def result(self, cell_results: tuple[CellResult, ...]) -> StudyResult:
+        return StudyResult(study=self.study, benchmarks=self.benchmarks, cell_results=cell_results)
+
+    def pages(self, results: tuple[CellResult, ...]) -> Mapping[str, Callable[[], str]]:
+        result = self.result(results)
         return {
-            "study": to_dict(self.study),
-            "data": [str(source) for source in self.sources],
-            "tasks_data": None if self.tasks_folder is None else str(self.tasks_folder),
+            PLOT_FILE: lambda: draw_svg(result),
+            "README.md": lambda: format_markdown(result),
         }
 
-    def show(self, text: str) -> None:
-        """Print a line."""
-        if self.terminal is not None:
-            print_line(text, self.terminal)
-
-    def save_result(
-        self, cell_result: CellResult | None = None, *, resume: bool = True
-    ) -> StudyResult:
-        """Write the results of all cells and a new one, under a lock.
-
-        Raises:
-            ValueError: the folder is of another study, or must not be resumed.
-        """
-        if self.folder.exists() and not self.folder.is_dir():
-            raise ValueError(f"{self.folder}: is a file; a study needs a folder")
-        if self.folder.is_dir():
-            self._check_folder(resume=resume)  # before a lock file is written
-        self.folder.mkdir(parents=True, exist_ok=True)
-        with lock_run_folder(self.folder, wait=True):
-            self._check_folder(resume=resume)
-            remove_partial_files(self.folder)
-            result = self._load_results()
-            result = result if cell_result is None else result.with_result(cell_result)
-            self._write_results(result)
-        return result
-
-    def run_cell(self, cell: StudyCell) -> StudyResult:
-        """Run a cell, unless it is done or run by another process."""
-        place = self.folder / ".running" / cell.name
-        place.mkdir(parents=True, exist_ok=True)
-        with ExitStack() as stack:
-            try:
-                stack.enter_context(lock_run_folder(place))
-            except ValueError:
-                self.show(f"{cell.name} is run by another process")
-                return self.save_result()
-            made = self.save_result()
-            was = next(one for one in made.cell_results if one.name == cell.name)
-            return (
-                made if was.is_done(self.benchmarks) else self.save_result(self._run_outcome(cell))
-            )
-
-    def _check_folder(self, *, resume: bool) -> None:
-        """Check that the folder is new, or of this study.
-
-        Raises:
-            ValueError: it is not.
-        """
-        folder, path = self.folder, self.folder / STUDY_FILE
-        if all(one.name.startswith(".") for one in folder.iterdir()):
-            return
-        if not path.is_file():
-            raise ValueError(f"{folder}: holds files, but not a study; name a new folder")
-        if not resume:
-            raise ValueError(
-                f"{folder}: holds a study already; continue it with --resume, or name a new folder"
-            )
-        saved = _read_study_file(path)
-        if not isinstance(saved.get("study"), dict):
-            raise ValueError(f"{path}: study must be a table, got {saved.get('study')!r:.40}")
-        if difference := _describe_difference(
-            _with_current_defaults(saved["study"]), self.comparable_settings["study"]
-        ):
-            raise ValueError(f"{folder}: this study has {difference}")
-        if saved.get("data") != self.comparable_settings["data"]:
-            raise ValueError(f"{folder}: this study reads {saved.get('data')}; give the same data")
-        current_folder, old = (
-            self.comparable_settings["tasks_data"],
-            saved.get("tasks_data", self.comparable_settings["tasks_data"]),
-        )
-        if old != current_folder:
-            raise ValueError(
-                f"{folder}: this study has its tasks from {old or 'the Hub'}, not from "
-                f"{current_folder or 'the Hub'}; give the same folder"
-            )
-
-    def _load_results(self) -> StudyResult:
-        """Return the results of each cell so far."""
-        path = self.folder / STUDY_FILE
-        facts = _read_study_file(path).get("cells", []) if path.is_file() else []
-        try:
-            was = {one.name: one for one in from_dict(_SavedStudy, {"cells": facts}).cells}
-        except ValueError as error:
-            raise ValueError(f"{path}: {error}") from None
-        return StudyResult(
-            study=self.study,
-            benchmarks=self.benchmarks,
-            cell_results=tuple(was.get(c.name, CellResult(name=c.name)) for c in self.study.cells),
-        )
-
-    def _write_results(self, result: StudyResult) -> None:
-        """Write the facts, the table and the plot."""
-        cells = [to_dict(one) for one in result.cell_results]
-        write_atomically(
-            self.folder / STUDY_FILE,
-            to_json({"format": FORMAT, **self.comparable_settings, "cells": cells}),
-        )
-        with best_effort(PLOT_FILE):
-            write_atomically(self.folder / PLOT_FILE, draw_svg(result))
-        with best_effort("README.md"):
-            write_atomically(self.folder / "README.md", format_markdown(result))
-
-    def _run_outcome(self, cell: StudyCell) -> CellResult:
+    def run_outcome(self, cell: StudyCell, so_far: CellResult) -> CellResult:
         """Pretrain and fine-tune a cell, or resume it; its errors do not stop other cells."""
         outcome = CellResult(name=cell.name)
         if not cell.text:
@@ -300,7 +131,7 @@ class _StudyRun:
 
     def _finetune_cell(self, cell: StudyCell) -> tuple[BenchmarkResult, ...]:
         """Fine-tune a cell on each task; test files are not scored, the table has only dev."""
-        tuned = self.folder / "tuned" / cell.name
+        tuned = self.folder / TUNED_FOLDER / cell.name
         tuned.parent.mkdir(exist_ok=True)
         return finetune_suite(
             self._pretraining_folder(cell),
@@ -327,7 +158,7 @@ class _StudyRun:
         before = self._initial_cell(cell)
         if before is not None and not cell.token_factor:
             return self._pretraining_folder(before)
-        return self.folder / "pretrained" / cell.name
+        return self.folder / PRETRAINED_FOLDER / cell.name
 
     def _prepare_text(self, cell: StudyCell) -> Path:
         """Tokenize the text for all cells with the same tokenizer, unless done.
@@ -423,36 +254,34 @@ def _find_cell_text(cell: StudyCell, tasks_folder: Path | None) -> list[Path]:
     return [path for path in paths if path is not None]
 
 
-def _with_current_defaults(saved: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return a saved study with current defaults, if it can be read."""
-    try:
-        return to_dict(from_dict(Study, saved))
-    except ValueError:
-        return saved
+def _run_pretraining_study(study: Study, options: StudyOptions) -> StudyResult:
+    """Check all cells of a study of pretraining and run those that are wanted."""
+    now = study.select_cells(options.cells)
+    file = options.study if isinstance(options.study, str | Path) else study.name
+    for cell in study.cells:
+        _check_cell(study, cell, str(file))
+    fields = run_fields(study, options)
+    for cell in study.cells:
+        _find_cell_text(cell, fields["tasks_folder"])
+    benchmarks, _ = find_suite(study.tasks, fields["tasks_folder"], include_test=False)
+    run = _PretrainingStudyRun(**fields, benchmarks=tuple(one.name for one in benchmarks))
+    return run.result(run.run(now, resume=options.resume))
 
 
-def _describe_difference(saved: Mapping[str, Any], current: Mapping[str, Any]) -> str | None:
-    """Describe how a study, or a cell, differs from the saved one; None if it does not."""
-    compared = current.keys() - DESCRIPTIONS
-    key = next((key for key in current if key in compared and saved.get(key) != current[key]), None)
-    if key is None:
-        return None
-    if key == "cells":
-        old, new = _cells_by_name(saved.get(key)), _cells_by_name(current[key])
-        if list(old) != list(new):
-            return f"the cells {', '.join(old) or 'none'}, not {', '.join(new)}"
-        name = next(name for name, cell in new.items() if old[name] != cell)
-        return f"a cell {name} with {_describe_difference(old[name], new[name]) or 'more'}"
-    return f"{key} = {saved.get(key)!r}, not {current[key]!r}"
+def _run_lottery(study: LotteryStudy, options: StudyOptions) -> LotteryResult:
+    """Run a study of lottery tickets."""
+    fields = run_fields(study, options)
+    places = LotteryPlaces(
+        folder=fields["folder"], sources=tuple(map(str, fields["sources"])),
+        tasks_folder=fields["tasks_folder"], device=options.device, threads=options.threads,
+        workers=options.workers, terminal=options.terminal,
+    )  # fmt: skip
+    arms = study.select_arms(tuple(options.cells))
+    return run_lottery(study, places, arms, resume=options.resume)
 
 
-def _cells_by_name(plain_data: Any) -> dict[str, dict[str, Any]]:
-    """Return cells in plain data by name; empty if invalid."""
-    try:
-        return {str(cell["name"]): dict(cell) for cell in plain_data}
-    except (TypeError, KeyError, ValueError):
-        return {}
-
-
-def _read_study_file(path: Path) -> dict[str, Any]:
-    return read_saved(path)
+_RUNS: Mapping[type, Callable[[Any, StudyOptions], AnyResult]] = {
+    Study: _run_pretraining_study,
+    CompressionStudy: run_compression_study,
+    LotteryStudy: _run_lottery,
+}

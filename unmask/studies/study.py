@@ -3,19 +3,18 @@
 import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeVar, runtime_checkable
 
-from unmask.config import read_dataclass, read_toml, to_dict
+from unmask.config import to_dict
 from unmask.finetuning.methods.method import parse_method
 from unmask.objectives.published import ObjectiveSpec
-from unmask.studies.lottery.study import LotteryStudy
 from unmask.tasks.suites.bundled import SUITES
 from unmask.word_vectors.train.trainer import WordVectorMethod
 from unmask.zoo.catalogue import get_preset
 
-_FOLDER_NAME = re.compile(r"\w[\w.+-]{,99}")
+FOLDER_NAME = re.compile(r"\w[\w.+-]{,99}")
+"""Form of the name of a cell, which is also that of its folder."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,7 +43,7 @@ class StudyCell:
 
     def __post_init__(self) -> None:
         """Check constraints that the types do not express."""
-        if not _FOLDER_NAME.fullmatch(self.name):
+        if not FOLDER_NAME.fullmatch(self.name):
             raise ValueError(
                 f"name must be valid for a folder, like 'span-3', got {self.name!r:.120}"
             )
@@ -133,24 +132,32 @@ class Study:
         Raises:
             ValueError: a name is unknown.
         """
-        names = [cell.name for cell in self.cells]
-        for name in cell_names:
-            if name not in names:
-                raise ValueError(f"{self.name} has no cell {name!r} (it has {', '.join(names)})")
-        return [cell for cell in self.cells if not cell_names or cell.name in cell_names]
+        return select_cells(self.name, self.cells, cell_names)
 
 
-def read_study(path: Path) -> Study | LotteryStudy:
-    """Read a study from a TOML file; the default name is that of the file.
+@runtime_checkable
+class NamedCell(Protocol):
+    """One variant of a study."""
+
+    @property
+    def name(self) -> str:
+        """Name, also of its folder."""
+        ...
+
+
+CellT = TypeVar("CellT", bound=NamedCell)
+
+
+def select_cells(study_name: str, cells: Sequence[CellT], cell_names: Sequence[str]) -> list[CellT]:
+    """Return cells by name; all, if no names are given.
 
     One with `kind = "LotteryStudy"` is a study of lottery tickets.
 
     Raises:
-        FileNotFoundError: there is no such file.
-        ValueError: it is not TOML, or a key or value is invalid.
+        ValueError: a name is unknown.
     """
-    is_lottery = read_toml(path).get("kind") == LotteryStudy.__name__
-    study = read_dataclass(LotteryStudy, path) if is_lottery else read_dataclass(Study, path)
-    if study.tasks.endswith(".toml"):
-        return replace(study, tasks=str(path.parent / study.tasks))
-    return study
+    names = [cell.name for cell in cells]
+    for name in cell_names:
+        if name not in names:
+            raise ValueError(f"{study_name} has no cell {name!r} (it has {', '.join(names)})")
+    return [cell for cell in cells if not cell_names or cell.name in cell_names]

@@ -203,8 +203,8 @@ class FinetuneSuiteOptions(_RunOptions):
     _: KW_ONLY
     tasks: str = field(metadata=flag(metavar="SUITE"))
     """Suite of benchmarks, with one run for each, instead of `task` and `train`: as-text, choices,
-    glue, imdb-few, nli, questions, sentiment, sick, summaries, tagger, tags, text-to-text, topics,
-    trec-few, or a .toml file."""
+    glue, imdb-few, nli, questions, sentences, sentiment, sick, summaries, tagger, tags,
+    text-to-text, topics, trec-few, or a .toml file."""
     out: str | Path = field(metadata=flag(metavar="FOLDER"))
     """Output folder, in which each benchmark has one."""
     data: str | Path | None = field(

@@ -20,6 +20,7 @@ from unmask.finetuning.results.task_metrics import compute_metrics
 from unmask.heads.model import Model
 from unmask.tasks.all_kinds import TASK_KINDS
 from unmask.tasks.readers import tables
+from unmask.tasks.readers.columns import with_label_names
 from unmask.tasks.task import Task, TaskExample
 from unmask.text.lines import EncodingErrors
 
@@ -114,7 +115,7 @@ def score_file(
 def read_items(
     task: Task, path: str | Path, options: FileOptions = FileOptions()
 ) -> list[TaskExample]:
-    """Read a labeled file for a task.
+    """Read a labeled file for a task; class numbers in place of labels are indices into them.
 
     Raises:
         FileNotFoundError: there is no such file.
@@ -138,6 +139,7 @@ def read_items(
         label = task_columns.label
     columns = reader.find_columns(table, texts, label, task_columns.choices)
     items = reader.read_examples(table, columns, errors, has_labels=True, options=task.options)
+    items = with_label_names(items, task.labels)
     kind.check_examples(items, task.labels, columns.label)
     if not items:
         raise ValueError(f"{path}: no sentence has a word")

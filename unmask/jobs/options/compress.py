@@ -21,7 +21,7 @@ class CompressOptions(JobOptions):
     """Model: a run folder, a folder in the Hugging Face layout, hf:owner/name, or the bundled
     unmask-mini-en; in Python also an open model."""
     _: KW_ONLY
-    method: Sequence[Any] = field(default=(), metadata=flag(metavar="NAME"))
+    method: str | Sequence[Any] = field(default=(), metadata=flag(metavar="NAME"))
     """Compression method, applied in order: int8, int4, int3, int2, quantize:bits=4,group=64,
     gptq:bits=4 and int8:activations=8 (with data), packed (the codes that a model was trained
     with), prune:fraction=0.5, mask:source=RUN, layers:keep=6, heads:fraction=0.5, ...

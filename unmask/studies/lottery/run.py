@@ -1,7 +1,7 @@
 """Running a lottery study: a chain of rounds for each task and seed, and its controls."""
 
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -23,18 +23,16 @@ from unmask.jobs.prepare import check_sources, prepare
 from unmask.jobs.pretrain.pretrain import pretrain
 from unmask.output import OutputStream, print_line
 from unmask.reports.report_data import RUN_FILE
-from unmask.saved_format import FORMAT, read_saved
+from unmask.saved_format import FORMAT
 from unmask.studies.lottery.page import PLOT_FILE, draw_svg, format_markdown
 from unmask.studies.lottery.result import LotteryResult, LotteryScore
 from unmask.studies.lottery.study import DENSE, Arm, LotteryStudy
+from unmask.studies.study_run import STUDY_FILE, check_study_folder, comparable_settings
 from unmask.tasks.suites.benchmark import LocatedBenchmark
 from unmask.tasks.suites.bundled import find_suite
 from unmask.training.best_effort import best_effort
 from unmask.training.config import Recipe
 
-STUDY_FILE = "study.json"
-_DESCRIPTIONS = frozenset({"question", "paper"})
-"""Fields of a study that change no result: a resumed study may have others."""
 _OTHER_SEED = 1_000_003
 """Distance of the seed of random weights to that of a ticket, where both are random."""
 
@@ -71,7 +69,7 @@ def run_lottery(
         raise ValueError(f"{study.name} reads no text: leave --data out")
     job = _LotteryRun(study=study, places=places, benchmarks=_find_benchmarks(study, places))
     is_new = not places.folder.exists()
-    job.check_folder(resume=resume)
+    check_study_folder(places.folder, study, job.settings, resume=resume)
     places.folder.mkdir(parents=True, exist_ok=True)
     try:
         return job.run(arms)
@@ -103,6 +101,12 @@ class _LotteryRun:
     study: LotteryStudy
     places: LotteryPlaces
     benchmarks: tuple[tuple[LocatedBenchmark, str], ...]
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """Settings that must be equal when a study is resumed."""
+        places = self.places
+        return comparable_settings(self.study, places.sources, places.tasks_folder)
 
     def run(self, arms: Sequence[Arm]) -> LotteryResult:
         """Run all chains that no other process runs."""
@@ -236,7 +240,7 @@ class _LotteryRun:
         with lock_run_folder(folder, wait=True):
             remove_partial_files(folder)
             result = self._read_result()
-            record = self._settings() | {"scores": [to_dict(one) for one in result.scores]}
+            record = self.settings | {"scores": [to_dict(one) for one in result.scores]}
             write_atomically(folder / STUDY_FILE, to_json({"format": FORMAT, **record}))
             with best_effort(PLOT_FILE):
                 write_atomically(folder / PLOT_FILE, draw_svg(result))
@@ -264,46 +268,6 @@ class _LotteryRun:
                         )  # fmt: skip
         names = tuple(benchmark.name for benchmark, _ in self.benchmarks)
         return LotteryResult(study=study, benchmarks=names, scores=tuple(scores))
-
-    def _settings(self) -> dict[str, Any]:
-        """Return what must be equal when a study is resumed."""
-        tasks = self.places.tasks_folder
-        return {
-            "study": to_dict(self.study),
-            "data": list(self.places.sources),
-            "tasks_data": None if tasks is None else str(tasks),
-        }
-
-    def check_folder(self, *, resume: bool) -> None:
-        """Check that the folder is new, or of this study.
-
-        Raises:
-            ValueError: it is not.
-        """
-        folder, path = self.places.folder, self.places.folder / STUDY_FILE
-        if folder.exists() and not folder.is_dir():
-            raise ValueError(f"{folder}: is a file; a study needs a folder")
-        if not folder.is_dir() or all(one.name.startswith(".") for one in folder.iterdir()):
-            return
-        if not path.is_file():
-            raise ValueError(f"{folder}: holds files, but not a study; name a new folder")
-        if not resume:
-            raise ValueError(
-                f"{folder}: holds a study already; continue it with --resume, or name a new folder"
-            )
-        saved = read_saved(path)
-        for name, now in self._settings().items():
-            if difference := _describe_difference(name, saved.get(name), now):
-                raise ValueError(f"{folder}: this study has {difference}")
-
-
-def _describe_difference(name: str, saved: Any, now: Any) -> str | None:
-    """Describe how a setting differs from the saved one; None if it does not."""
-    if isinstance(saved, Mapping) and isinstance(now, Mapping):
-        keys = [key for key in now if key not in _DESCRIPTIONS]
-        found = (_describe_difference(key, saved.get(key), now[key]) for key in keys)
-        return next((one for one in found if one is not None), None)
-    return None if saved == now else f"{name} = {saved!r}, not {now!r}"
 
 
 def _describe(arm: str, sparsity: float) -> str:

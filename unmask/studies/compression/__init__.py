@@ -1,0 +1,1 @@
+"""Studies of compression: what each method costs in quality, and what it saves."""
