@@ -159,6 +159,24 @@ def test_from_random_weights_the_control_has_another_seed(shared: Path, tmp_path
     assert facts[0]["compression"][0]["start"] == 0.5
 
 
+def test_masks_of_heads_and_sublayers(shared: Path, tmp_path: Path) -> None:
+    study = LotteryStudy(
+        name="heads", question="", tasks=str(shared / "toys.toml"), base=str(shared / "base"),
+        unit="blocks", sparsities=(0.5,), epochs=1.0, seeds=1, arms=("ticket", "random-mask"),
+    )  # fmt: skip
+    result = run_study(study, out=tmp_path / "out", terminal=None, device="cpu")
+    assert isinstance(result, LotteryResult)
+    assert len(result.scores) == 3
+    runs = tmp_path / "out/runs/Good-or-bad"
+    for arm in study.arms:
+        found = matrices(runs / f"{arm}-50/seed-0")
+        assert sum(not bool(w.any()) for n, w in found.items() if n.endswith("down.weight")) == 1
+        heads = [
+            w.unflatten(1, (2, -1)) for n, w in found.items() if n.endswith("attention.o.weight")
+        ]
+        assert sum(int((w == 0).all(2).all(0).sum()) for w in heads) == 2
+
+
 def test_published_studies_name_benchmarks_that_there_are() -> None:
     from unmask.tasks.suites.bundled import SUITES
 

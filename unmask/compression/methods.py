@@ -13,6 +13,7 @@ from unmask.checkpoints.packed import EncodedTensor, SparseEncoding
 from unmask.compression.config import TRAINING_METHODS, TrainingCompression
 from unmask.compression.distillation.terms import DISTILLATION_TERMS, Distillation
 from unmask.compression.gptq import GPTQ, quantized_names
+from unmask.compression.masks.blocks import BlockPruning
 from unmask.compression.masks.given import MaskPruning
 from unmask.compression.prune import MagnitudePruning
 from unmask.compression.quantize import Quantize
@@ -31,6 +32,7 @@ COMPRESSION_KEY = "compression"
 Restructuring = (
     MagnitudePruning
     | MaskPruning
+    | BlockPruning
     | KeepLayers
     | HeadPruning
     | ColumnPruning
@@ -45,6 +47,7 @@ METHODS: Mapping[str, type[CompressionMethod]] = {
     "gptq": GPTQ,
     "prune": MagnitudePruning,
     "mask": MaskPruning,
+    "blocks": BlockPruning,
     "layers": KeepLayers,
     "heads": HeadPruning,
     "columns": ColumnPruning,

@@ -24,7 +24,7 @@ class StudyOptions(LoaderOptions, TerminalOptions):
     )
     """Study: bart-noises, t5-objectives, t5-rates, t5-spans, t5-architectures, summaries,
     elmo-tags, ulmfit-stages, ulmfit-stages-trec, smaller, lottery, lottery-scratch,
-    lottery-rewind, lottery-transfer, or a .toml file."""
+    lottery-rewind, lottery-heads, lottery-transfer, or a .toml file."""
     _: KW_ONLY
     data: str | Path | Sequence[str | Path] = field(
         default=(),

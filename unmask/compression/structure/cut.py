@@ -1,6 +1,6 @@
 """Cut: the rows and columns of a sublayer's weights that belong to heads or columns that stay."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import torch
 from torch import Tensor
@@ -34,6 +34,27 @@ def cut_heads(
             kept = key_value_heads if of_keys else heads
             index = _spread(kept, d_head if per_head else 1)
             weights[name] = weights[name].index_select(dimension, index)
+
+
+def zero_heads(
+    weights: Mapping[str, Tensor], prefix: str, groups: Sequence[int], n_groups: int
+) -> None:
+    """Set the matrices of some groups of heads of an attention sublayer to zero, in place.
+
+    Args:
+        weights: of a model, by name.
+        prefix: of the sublayer's names.
+        groups: the groups, of heads that share keys and values.
+        n_groups: groups of the sublayer; keys and values that all heads share stay.
+    """
+    for name in [name for name in weights if name.startswith(prefix)]:
+        found, weight = _heads_dimension(name.removeprefix(prefix)), weights[name]
+        if found is None or weight.ndim != 2 or weight.shape[found[0]] % n_groups:
+            continue
+        dimension, of_keys, per_head = found
+        if per_head and not (of_keys and weight.shape[0] < n_groups):
+            size = weight.shape[dimension] // n_groups
+            weight.index_fill_(dimension, _spread(groups, size).to(weight.device), 0.0)
 
 
 def expand_heads(

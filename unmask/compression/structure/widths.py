@@ -174,6 +174,31 @@ def gated_projections(model: Model, method: str) -> dict[str, tuple[Float[Tensor
     return found
 
 
+def head_scores(
+    model: Model, batches: Sequence[Batch], method: str
+) -> dict[str, Float[Tensor, "n"]]:
+    """Return the importance of each group of heads, by the attention sublayer's name.
+
+    Raises:
+        ValueError: the network has no heads that can be removed, or groups that share keys alone.
+    """
+    stacks = _stacks_with_heads(model, method)
+    if any(a.n_key_value_heads == 1 < a.n_heads for a in stacks.values()):
+        raise ValueError(f"{method}: keys and values that all heads share belong to none of them")
+    return HeadPruning().scores(model, stacks, batches)
+
+
+def feed_forward_scores(
+    model: Model, batches: Sequence[Batch], method: str
+) -> dict[str, Float[Tensor, "1"]]:
+    """Return the importance of each feed-forward sublayer, by its name: with texts by gradients."""
+    modules = _sublayers(model, _divisible_stacks(model, method), ("feed_forward",))
+    if batches:
+        masked = {name: (module.get_submodule("down"), 1) for name, (module, _) in modules.items()}
+        return mask_gradients(model, masked, batches)
+    return {name: _column_norms(module).sum()[None] for name, (module, _) in modules.items()}
+
+
 def keep_heads(
     loaded_model: LoadedModel, kept: Mapping[str, Sequence[int]], method: str
 ) -> LoadedModel:

@@ -11,7 +11,8 @@ PLOT_FILE = "plot.svg"
 _ARM_SENTENCES: dict[Arm, str] = {
     "ticket": "ticket: the mask that was found, with the weights of the start.",
     "random-mask": (
-        "random mask: the weights of the start, with as many zeros in each matrix at random places."
+        "random mask: the weights of the start, with as many zeros in each matrix at random places "
+        "(of heads and sublayers: as many random ones)."
     ),
     "random-weights": "random weights: the mask that was found, with newly drawn weights.",
 }
@@ -62,10 +63,16 @@ def _method_sentences(study: LotteryStudy) -> Iterator[str]:
         f"{study.base} was trained from {start}, {study.seeds} "
         f"{'seeds' if study.seeds > 1 else 'seed'}; the row of 0 % is the dense model."
     )
-    yield (
-        "In each round the smallest weights of the round before become zero, of the matrices "
-        f"within the layers, {compared}."
-    )
+    if study.unit == "blocks":
+        yield (
+            "In each round the least important heads and feed-forward sublayers of the round "
+            "before become zero, the same fraction of both."
+        )
+    else:
+        yield (
+            "In each round the smallest weights of the round before become zero, of the matrices "
+            f"within the layers, {compared}."
+        )
     if study.masks_of == "text":
         yield (
             f"Masks are those of pretraining from the same weights, {study.tokens:,} tokens a "

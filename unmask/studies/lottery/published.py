@@ -37,6 +37,16 @@ LOTTERY_STUDIES: Mapping[str, LotteryStudy] = {
             epochs=4.0,
         ),
         LotteryStudy(
+            name="lottery-heads",
+            question="Which heads and feed-forward sublayers does a task need?",
+            paper="Prasanna et al. 2020, arXiv:2005.00561, section 4",
+            tasks="topics",
+            benchmarks=_TREC,
+            unit="blocks",
+            sparsities=(0.25, 0.5, 0.75),
+            epochs=4.0,
+        ),
+        LotteryStudy(
             name="lottery-transfer",
             question="Do masks of masked language modeling serve other tasks?",
             paper="Chen et al. 2020, arXiv:2007.12223, section 4",

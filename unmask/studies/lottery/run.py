@@ -10,6 +10,7 @@ from typing import Any
 from unmask.checkpoints.folder import lock_run_folder
 from unmask.checkpoints.huggingface.read import resolve_model_folder
 from unmask.compression.config import GivenMask
+from unmask.compression.masks.blocks import BlockPruning
 from unmask.config import from_dict, to_dict
 from unmask.files import remove_partial_files, write_atomically
 from unmask.finetuning.config import FinetuneConfig
@@ -19,6 +20,7 @@ from unmask.finetuning.run import run_finetuning
 from unmask.finetuning.suite import benchmark_config, folder_names
 from unmask.inference.export import read_run_file
 from unmask.jobs.adapt_to_task import adaptation_recipe
+from unmask.jobs.compress import compress
 from unmask.jobs.prepare import check_sources, prepare
 from unmask.jobs.pretrain.pretrain import pretrain
 from unmask.output import OutputStream, print_line
@@ -147,7 +149,9 @@ class _LotteryRun:
         )  # fmt: skip
         if arm != DENSE:
             mask = self._mask(benchmark, sparsity, seed)
-            if arm == "random-mask":
+            if study.unit == "blocks":
+                mask = self._block_mask(benchmark_config(config, benchmark), mask, folder, arm)
+            elif arm == "random-mask":
                 mask = replace(mask, shuffle=seed)
             config = replace(config, compression=(mask,))
         if arm == "random-weights":
@@ -177,6 +181,25 @@ class _LotteryRun:
         return GivenMask(
             source=str(source), fraction=sparsity, scope=study.scope, start=study.rewind
         )
+
+    def _block_mask(
+        self, config: FinetuneConfig, mask: GivenMask, folder: Path, arm: str
+    ) -> GivenMask:
+        """Return the mask of the least important heads and sublayers of a run, or of random ones.
+
+        It is a folder beside that of the run that will have it.
+        """
+        masked, fraction = folder.parent / f"{folder.name}-mask", mask.fraction
+        assert fraction is not None
+        if not masked.exists():
+            method = BlockPruning(
+                heads=fraction,
+                feed_forward=fraction,
+                random=config.seed if arm == "random-mask" else None,
+            )
+            masked.parent.mkdir(parents=True, exist_ok=True)
+            compress(mask.source, method=[method], data=config.train, out=masked)
+        return GivenMask(source=str(masked), start=mask.start)
 
     def _pretrain(self, sparsity: float) -> Path:
         """Pretrain a round on the text, after the rounds before it, unless done."""

@@ -46,6 +46,10 @@ class LotteryStudy:
     arXiv:1912.05671). 0: the start."""
     scope: Scope = "global"
     """Weights whose magnitudes are compared: of all matrices together, or of each by itself."""
+    unit: Literal["weights", "blocks"] = "weights"
+    """What masks take away: weights of the smallest magnitude; or heads and feed-forward sublayers,
+    the same fraction of both, by gradients on training texts (Prasanna et al. 2020,
+    arXiv:2005.00561)."""
     masks_of: Literal["task", "text"] = "task"
     """Training by which masks are found: that of each task and seed; or pretraining on text from
     `base`, whose masks all tasks share (Chen et al. 2020, section 4)."""
@@ -66,13 +70,7 @@ class LotteryStudy:
         """Check constraints that the types do not express."""
         check_number_fields(self)
         check_fraction("rewind", self.rewind)
-        if not self.sparsities:
-            raise ValueError("sparsities must not be empty")
-        for sparsity in self.sparsities:
-            check_fraction("sparsities", sparsity)
-        if any(a >= b for a, b in zip((0.0, *self.sparsities), self.sparsities, strict=False)):
-            given = ", ".join(f"{one:g}" for one in self.sparsities)
-            raise ValueError(f"sparsities must rise from above 0, got {given}")
+        self._check_sparsities()
         if not self.arms or len(set(self.arms)) < len(self.arms):
             raise ValueError(f"arms must be one or more that differ, got {list(self.arms)}")
         for key in ("tokens", "rows", "seeds"):
@@ -83,10 +81,21 @@ class LotteryStudy:
             raise ValueError(f"epochs must be above 0, got {self.epochs:g}")
         if self.masks_of == "text" and self.initialize == "random":
             raise ValueError('masks_of = "text" needs initialize = "pretrained"')
+        if self.masks_of == "text" and self.unit == "blocks":
+            raise ValueError('unit = "blocks" needs masks_of = "task"')
         if self.tasks not in SUITES and not self.tasks.endswith(".toml"):
             raise ValueError(
                 f"tasks must be a .toml file or one of {', '.join(SUITES)}, got {self.tasks!r}"
             )
+
+    def _check_sparsities(self) -> None:
+        if not self.sparsities:
+            raise ValueError("sparsities must not be empty")
+        for sparsity in self.sparsities:
+            check_fraction("sparsities", sparsity)
+        if any(a >= b for a, b in zip((0.0, *self.sparsities), self.sparsities, strict=False)):
+            given = ", ".join(f"{one:g}" for one in self.sparsities)
+            raise ValueError(f"sparsities must rise from above 0, got {given}")
 
     def select_arms(self, names: tuple[str, ...]) -> tuple[Arm, ...]:
         """Return arms by name; all, if no names are given.
