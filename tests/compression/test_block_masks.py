@@ -68,6 +68,12 @@ def test_such_zeros_are_a_mask_for_another_start(tmp_path: Path) -> None:
     assert sum(map(len, zero_heads(ticket))) == 4
 
 
+def test_a_layer_may_keep_all_of_its_heads(tmp_path: Path) -> None:
+    loaded = make("bert", tmp_path / "model", "BertForMaskedLM", **SIZES)[1]
+    masked = BlockPruning(heads=0.125).restructure(loaded).model
+    assert sorted(map(len, zero_heads(masked))) == [0, 1]
+
+
 @pytest.mark.parametrize(
     ("element", "message"),
     [

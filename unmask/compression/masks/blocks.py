@@ -57,7 +57,8 @@ class BlockPruning:
         sublayers = self._chosen(feed_forward_scores(model, batches, "blocks"), self.feed_forward)
         weights = model.own_weights()
         for name, (groups, n) in heads.items():
-            zero_heads(weights, f"{name}.", groups, n)
+            if groups:
+                zero_heads(weights, f"{name}.", groups, n)
         for name, (chosen, _) in sublayers.items():
             for key, weight in weights.items():
                 if chosen and key.startswith(f"{name}.") and weight.ndim == 2:
