@@ -59,6 +59,21 @@ def test_devices_and_checkpointing_change_memory_and_time() -> None:
     assert less.seconds == pytest.approx(4 / 3 * one.seconds)
 
 
+def test_teacher_adds_its_forward_and_its_weights(tmp_path: Path) -> None:
+    kwargs: dict[str, Any] = {"hardware": "a100", "steps": 100}
+    alone = unmask.plan("bert-mini", **kwargs)
+    taught = unmask.plan("bert-mini", **kwargs, teacher="unmask-mini-en")
+    teacher = unmask.load("unmask-mini-en").model
+    forward = teacher.flops(alone.shape.length, alone.shape.target_fraction) / 3
+    assert taught.flops_per_token == pytest.approx(alone.flops_per_token + forward)
+    assert taught.memory.teachers == 4 * teacher.parameter_count()
+    assert taught.memory.total == alone.memory.total + taught.memory.teachers
+    twice = unmask.plan("bert-mini", **kwargs, teacher=["unmask-mini-en"] * 2)
+    assert twice.memory.teachers == 2 * taught.memory.teachers
+    with pytest.raises(FileNotFoundError, match="nowhere"):
+        unmask.plan("bert-mini", **kwargs, teacher=tmp_path / "nowhere")
+
+
 def test_insufficient_memory_is_reported(run: Run) -> None:
     status, out, _ = run("plan", "gpt3-175b", "--hardware", "h100")
     assert status == 0

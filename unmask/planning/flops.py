@@ -14,13 +14,19 @@ def default_target_fraction(loss_terms: Collection[str]) -> float:
     return 0.15 if "masked" in loss_terms else 1.0
 
 
-def training_flops_per_token(model: Model, length: int, target_fraction: int | float) -> float:
+def training_flops_per_token(
+    model: Model,
+    length: int,
+    target_fraction: int | float,
+    teachers: Collection[Model] = (),
+) -> float:
     """Count FLOPs of a training step per token: forward, and backward as twice that.
 
-    The model may be on the meta device. See `Model.flops`; word vectors, which have no network,
-    have none.
+    Teachers of distillation have a forward alone. The models may be on the meta device. See
+    `Model.flops`; word vectors, which have no network, have none.
     """
-    return model.flops(length, target_fraction)
+    forwards = (teacher.flops(length, target_fraction) / 3 for teacher in teachers)
+    return model.flops(length, target_fraction) + sum(forwards)
 
 
 def six_nd(n_parameters: int | float, n_tokens: int | float) -> float:

@@ -6,7 +6,7 @@ until their backward, and what a step needs for a moment.
 """
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -47,6 +47,8 @@ class TrainingMemory:
     that other devices hold."""
     process: int = 0
     """Of the program itself, where the device's memory is the machine's."""
+    teachers: int = 0
+    """Weights of the teachers of distillation."""
 
     @property
     def total(self) -> int:
@@ -58,6 +60,7 @@ class TrainingMemory:
             + self.activations
             + self.workspace
             + self.process
+            + self.teachers
         )
 
 
@@ -133,6 +136,7 @@ def training_memory(
     shape: RowShape,
     micro_batch_tokens: int,
     settings: MemorySettings,
+    teachers: Collection[Model] = (),
 ) -> TrainingMemory:
     """Estimate the memory of training on one device.
 
@@ -142,6 +146,7 @@ def training_memory(
         shape: of rows.
         micro_batch_tokens: positions of the stack that reads texts, in one forward.
         settings: precision, strategy, devices.
+        teachers: models that it learns from, each whole on every device.
     """
     parameters = dict(model.named_parameters())
     n_trained = sum(p.numel() for p in parameters.values() if p.requires_grad)
@@ -158,6 +163,7 @@ def training_memory(
         activations=item * activations,
         workspace=workspace,
         process=settings.process_bytes,
+        teachers=sum(w.nbytes for one in teachers for w in one.parameters()),
     )
 
 

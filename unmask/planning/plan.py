@@ -1,7 +1,7 @@
 """Plan: what a pretraining run will cost on given devices."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -186,7 +186,13 @@ class Plan:
 
 
 def make_plan(
-    model: Model, recipe: Recipe, shape: RowShape, settings: PlanSettings, *, name: str = ""
+    model: Model,
+    recipe: Recipe,
+    shape: RowShape,
+    settings: PlanSettings,
+    *,
+    teachers: Collection[Model] = (),
+    name: str = "",
 ) -> Plan:
     """Plan a run of a recipe.
 
@@ -195,12 +201,13 @@ def make_plan(
         recipe: steps, batch size and optimizer.
         shape: of rows.
         settings: devices and what they cost.
+        teachers: models that it learns from, in the precision that they compute in.
         name: of the model; by default the recipe's.
 
     Raises:
         ValueError: the network has no steps of matrix products, as word vectors have none.
     """
-    per_token = training_flops_per_token(model, shape.length, shape.target_fraction)
+    per_token = training_flops_per_token(model, shape.length, shape.target_fraction, teachers)
     if per_token <= 0:
         raise ValueError(f"model: {recipe.model} has no network whose cost can be counted")
     own_batch = recipe.batch_tokens // settings.n_devices
@@ -219,6 +226,7 @@ def make_plan(
             on_cpu=settings.hardware.kind == "cpu",
             process_bytes=settings.process_bytes,
         ),
+        teachers,
     )
     step_tokens = recipe.batch_tokens * shape.tokens_per_position
     seconds = recipe.steps * _step_seconds(per_token * step_tokens, memory, settings)

@@ -1,5 +1,6 @@
 """What a run cost, beside what was planned for it."""
 
+from collections.abc import Collection
 from dataclasses import asdict, replace
 from typing import Any
 
@@ -23,7 +24,13 @@ class RunCost:
         """None: of the device nothing is known but its name."""
 
     def begin(
-        self, model: Model, recipe: Recipe, shape: RowShape, world: World, peak_flops: int | float
+        self,
+        model: Model,
+        recipe: Recipe,
+        shape: RowShape,
+        world: World,
+        peak_flops: int | float,
+        teachers: Collection[Model] = (),
     ) -> None:
         """Plan the run as it is about to begin.
 
@@ -33,6 +40,7 @@ class RunCost:
             shape: of rows.
             world: the processes, and this one's device.
             peak_flops: FLOP/s of one device's matrix product, measured.
+            teachers: models that it learns from.
         """
         self._meter = EnergyMeter()
         precision = recipe.precision
@@ -45,9 +53,9 @@ class RunCost:
             strategy="ddp" if world.size > 1 else "single",
             precision=precision,
         )
-        planned = make_plan(model, recipe, shape, settings)
+        planned = make_plan(model, recipe, shape, settings, teachers=teachers)
         if hardware.kind == "cpu":
-            others = max(resident_bytes() - planned.memory.weights, 0)
+            others = max(resident_bytes() - planned.memory.weights - planned.memory.teachers, 0)
             planned = replace(planned, memory=replace(planned.memory, process=others))
         self.planned = planned
 

@@ -52,6 +52,8 @@ class PlanOptions(JobOptions):
         default=None, metadata=flag(metavar="NAME", shown_default="that of the model")
     )
     """Pretraining objective, e.g. mlm, clm, rtd, mlm:rate=0.3+nsp (docs/objectives.md)."""
+    teacher: str | Path | Sequence[str | Path] = field(default=(), metadata=flag(metavar="MODEL"))
+    """Teacher of distillation, whose forward passes and weights count as well."""
     precision: Precision = "auto"
     """Floating-point precision of weights and activations; auto: bfloat16, on a CPU what it has
     instructions for."""

@@ -7,6 +7,9 @@ from typing import Any
 
 import torch
 
+from unmask.compression.distillation.teacher import load_teachers
+from unmask.compression.options import CompressionOptions, distillation
+from unmask.config import to_dict
 from unmask.jobs.options.plan import PlanOptions
 from unmask.jobs.pretrain.apply_recipe import apply_recipe, check_sequence_length
 from unmask.jobs.pretrain.network import freeze_parameters
@@ -68,7 +71,9 @@ def plan(options: PlanOptions) -> Plan:
     with torch.device("meta"):
         model = preset.build()
     freeze_parameters(model, recipe.frozen)
-    return make_plan(model, recipe, shape, settings)
+    given = recipe.distillation
+    teachers = [] if given is None else [one.model for one in load_teachers(given)]
+    return make_plan(model, recipe, shape, settings, teachers=teachers)
 
 
 def _resolve(options: PlanOptions) -> Recipe:
@@ -79,6 +84,9 @@ def _resolve(options: PlanOptions) -> Recipe:
         for name in ("steps", "sequence_length", "batch_tokens", "micro_batch_tokens", "objective")
         if (value := getattr(options, name)) is not None
     }
+    given = distillation(CompressionOptions(teacher=options.teacher))
+    if given is not None:
+        own["distillation"] = to_dict(given)
     changes = [*options.changes, own]
     recipe = resolve_recipe(options.model, changes)
     if options.tokens is not None:
@@ -144,7 +152,7 @@ def _rows(plan: Plan) -> Iterator[tuple[str, str]]:
     parts: dict[str, Any] = {
         name: getattr(memory, name)
         for name in (
-            "weights", "gradients", "optimizer", "activations", "workspace", "process",
+            "weights", "gradients", "optimizer", "activations", "workspace", "teachers", "process",
         )
     }  # fmt: skip
     shown = ", ".join(f"{name} {format_bytes(n)}" for name, n in parts.items() if n)

@@ -16,6 +16,7 @@ from unmask.compression.distillation.store import open_store
 from unmask.compression.distillation.teacher import open_teachers
 from unmask.compression.methods import format_methods, training_records
 from unmask.evaluation.baselines import count_bigrams
+from unmask.heads.model import Model
 from unmask.jobs.pretrain.apply_recipe import check_sequence_length
 from unmask.jobs.pretrain.check_labels import check_sequence_labels
 from unmask.jobs.pretrain.corpus import open_or_make_shards
@@ -51,6 +52,7 @@ from unmask.reports.report_data import (
 )
 from unmask.shards.verify import ShardVerifier
 from unmask.text.records import format_names
+from unmask.tokenizers.encode import Tokenizer
 from unmask.training import loop
 from unmask.training.best_effort import best_effort
 from unmask.training.config import Recipe
@@ -86,6 +88,7 @@ class PretrainingJob:
     dev_batches_by_component: Mapping[str, Sequence[Batch]]
     """Held-out batches of each named component of the objective."""
     environment_record: Mapping[str, Any]
+    teachers: tuple[Model, ...] = ()
     cost: RunCost = field(default_factory=RunCost)
 
     def write_run_file(
@@ -114,16 +117,7 @@ def start_job(
 ) -> PretrainingJob:
     """Build the model and its data."""
     shards = open_or_make_shards(recipe, preset, initial_model, replace(options, terminal=None))
-    new = (
-        reinitialized_heads(preset, initial_model, shards.tokenizer)
-        if initial_model is not None
-        else []
-    )
-    if new:
-        options.print_line(
-            f"newly initialized: {format_names(new)}, whose vocabulary differs from that of "
-            f"{recipe.init_from}"
-        )
+    _note_new_heads(recipe, preset, initial_model, shards.tokenizer, options)
     model = build_network(preset, recipe, shards.tokenizer, initial_model)
     freeze_parameters(model, recipe.frozen)
     preset = replace(preset, architecture=model.architecture, heads=model.head_specs)
@@ -148,6 +142,7 @@ def start_job(
         preset=preset, model=model, tokenizer=shards.tokenizer, label_names=(), missing=(),
         unexpected=(),
     )  # fmt: skip
+    forward = _forward_with_teachers(recipe, loaded, data, world)
     return PretrainingJob(
         options=options,
         run=loop.start_run(
@@ -156,14 +151,32 @@ def start_job(
             data.batches,
             world=world,
             learning_rate_factors=learning_rate_factors(recipe, model),
-            forward=_forward_with_teachers(recipe, loaded, data, world),
+            forward=forward,
         ),
         loaded_model=loaded,
         training_data=data,
         dev_batches=data.dev_batches(),
         dev_batches_by_component=data.dev_batches_by_component(),
         environment_record=environment_record,
+        teachers=() if forward is None else forward.teachers,
     )
+
+
+def _note_new_heads(
+    recipe: Recipe,
+    preset: Published,
+    initial_model: LoadedModel | None,
+    tokenizer: Tokenizer,
+    options: RunOptions,
+) -> None:
+    """Print which heads of an initial model are new for the tokenizer."""
+    if initial_model is None:
+        return
+    if new := reinitialized_heads(preset, initial_model, tokenizer):
+        options.print_line(
+            f"newly initialized: {format_names(new)}, whose vocabulary differs from that of "
+            f"{recipe.init_from}"
+        )
 
 
 def _forward_with_teachers(
@@ -294,10 +307,12 @@ def take_steps(job: PretrainingJob) -> bool:
     log = None
     if world.rank == 0:
         shape, model = _row_shape(job), job.loaded_model.model
-        job.cost.begin(model, recipe, shape, world, peak)
+        job.cost.begin(model, recipe, shape, world, peak, job.teachers)
         log = TrainingLog(
             job.options.output_folder,
-            flops_per_token=training_flops_per_token(model, shape.length, shape.target_fraction),
+            flops_per_token=training_flops_per_token(
+                model, shape.length, shape.target_fraction, job.teachers
+            ),
             peak_flops=peak * world.size,
             memory_usage=lambda: distributed.peak_memory_bytes(world.device),
             terminal=job.options.terminal,
