@@ -2,7 +2,6 @@
 
 import multiprocessing
 import statistics
-import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -17,6 +16,7 @@ from unmask.inference.pipeline import Pipeline
 from unmask.planning.hardware import CPU_WATTS_PER_CORE
 from unmask.planning.this_machine import EnergyMeter
 from unmask.studies.compression.result import Measurements
+from unmask.training.device.distributed import peak_memory_bytes
 
 BATCH_SIZES = (1, 32)
 """Numbers of texts in a call."""
@@ -80,16 +80,7 @@ def _peak_memory(folder: Path, texts: Sequence[str]) -> int:
 
 def _answer_once(folder: Path, texts: list[str], n_threads: int) -> int:
     torch.set_num_threads(n_threads)
-    before = _peak_bytes()
+    device = torch.device("cpu")
+    before = peak_memory_bytes(device)
     load(folder).predict(texts)
-    return _peak_bytes() - before
-
-
-def _peak_bytes() -> int:
-    """Return the largest resident memory of this process so far; 0 where it is not known."""
-    if sys.platform == "win32":
-        return 0
-    import resource
-
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak if sys.platform == "darwin" else peak * 1024
+    return peak_memory_bytes(device) - before

@@ -126,7 +126,8 @@ class _CompressionStudyRun(StudyRun[CompressionCell, CompressedResult]):
         )
         new = replace(before, dev=(*before.dev, score))
         others = tuple(one for one in so_far.scores if one.name != benchmark.name)
-        return replace(so_far, parameters=pipeline.model.parameter_count(), scores=(*others, new))
+        parameters = so_far.parameters or pipeline.model.parameter_count()
+        return replace(so_far, parameters=parameters, scores=(*others, new))
 
     def _metric(self, benchmark: LocatedBenchmark, seed: int) -> str:
         """Return the metric of the fine-tuned model's task."""
