@@ -211,7 +211,7 @@ def test_peak_memory_is_that_of_a_process_of_its_own(tmp_path: Path) -> None:
     rows = "\n".join(f"{text}\t{'bad' if i % 2 else 'good'}" for i, text in enumerate("abcd" * 5))
     (tmp_path / "t.tsv").write_text("text\tlabel\n" + rows)
     unmask.finetune("unmask-mini-en", task="classify", train=tmp_path / "t.tsv",
-                    out=tmp_path / "run", epochs=1, terminal=None)  # fmt: skip
+                    out=tmp_path / "run", epochs=1.0, terminal=None)  # fmt: skip
     code = (
         "from pathlib import Path\n"
         "from unmask.studies.compression.measure import _peak_memory\n"
