@@ -1,0 +1,1 @@
+"""Probes: what can be read from frozen hidden states, beside controls."""

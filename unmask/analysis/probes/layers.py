@@ -1,0 +1,195 @@
+"""Probes of every layer of a network, each beside its control task and its code length."""
+
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from unmask.analysis.probes.control_tasks import ControlTask, selectivity
+from unmask.analysis.probes.description_length import DescriptionLength, online_code
+from unmask.analysis.probes.features import WordFeatures
+from unmask.analysis.probes.probe import (
+    LabeledFeatures,
+    ProbeSettings,
+    TrainedProbe,
+    center_of_gravity,
+    expected_layer,
+    standardize,
+    train_probe,
+)
+
+
+@dataclass(frozen=True)
+class ProbedWords:
+    """Words of some sentences with features and labels."""
+
+    features: WordFeatures
+    word_types: tuple[str, ...]
+    """The word of each row: what a control task labels."""
+    labels: tuple[str, ...]
+    """The label of each row."""
+
+    @classmethod
+    def of_sentences(
+        cls,
+        features: WordFeatures,
+        sentences: Sequence[Sequence[str]],
+        labels: Sequence[Sequence[str]],
+    ) -> "ProbedWords":
+        """Join features with the words and labels of the same sentences."""
+        return cls(features, tuple(features.select(sentences)), tuple(features.select(labels)))
+
+
+@dataclass(frozen=True)
+class ProbingData:
+    """The words on which probes are trained, stopped and scored."""
+
+    train: ProbedWords
+    dev: ProbedWords
+    test: ProbedWords
+
+    @property
+    def parts(self) -> tuple[ProbedWords, ProbedWords, ProbedWords]:
+        """All three."""
+        return self.train, self.dev, self.test
+
+    @property
+    def label_names(self) -> tuple[str, ...]:
+        """The labels, in the order of their numbers."""
+        return tuple(sorted({label for part in self.parts for label in part.labels}))
+
+
+@dataclass(frozen=True, kw_only=True)
+class LayerScores:
+    """What a probe reads from one layer."""
+
+    layer: int
+    """0: the input of the first layer."""
+    accuracy: float
+    """On test, from 0 to 1."""
+    control_accuracy: float
+    """The same probe's accuracy on the control task."""
+    description_length: DescriptionLength
+    """Of the training labels."""
+
+    @property
+    def selectivity(self) -> float:
+        """Accuracy - control accuracy."""
+        return selectivity(self.accuracy, self.control_accuracy)
+
+
+@dataclass(frozen=True, kw_only=True)
+class MixScores:
+    """What probes read from scalar mixes of layers: Tenney et al. 2019, arXiv:1905.05950."""
+
+    accuracy: float
+    """Of the mix of all layers, on test."""
+    layer_weights: tuple[float, ...]
+    cumulative: tuple[float, ...]
+    """Accuracy of the mix of layers 0 .. l, on test, for each l."""
+
+    @property
+    def center_of_gravity(self) -> float:
+        """Mean layer by the weights of the mix."""
+        return center_of_gravity(torch.tensor(self.layer_weights, dtype=torch.float64))
+
+    @property
+    def expected_layer(self) -> float:
+        """Mean layer by what each adds to the cumulative score; see `probe.expected_layer`."""
+        return expected_layer(self.cumulative)
+
+
+def probe_layers(data: ProbingData, settings: ProbeSettings | None = None) -> list[LayerScores]:
+    """Probe every layer, and its control task, and measure the code length of the labels.
+
+    Raises:
+        ValueError: there are less than two labels.
+    """
+    settings = settings or ProbeSettings()
+    names = _checked_labels(data)
+    labels = [_label_indices(part, names) for part in data.parts]
+    task = ControlTask.of_labels(labels[0].numpy(), len(names), settings.seed)
+    control = [torch.from_numpy(task.labels(part.word_types)) for part in data.parts]
+    found: list[LayerScores] = []
+    for layer in range(len(data.train.features.layers)):
+        states = standardize([part.features.layers[layer][None] for part in data.parts])
+        tasks = [_label(states, some) for some in (labels, control)]
+        accuracies = [_fit(parts, len(names), settings).accuracy(parts[2]) for parts in tasks]
+        found.append(
+            LayerScores(
+                layer=layer,
+                accuracy=accuracies[0],
+                control_accuracy=accuracies[1],
+                description_length=_code(tasks[0], len(names), settings),
+            )
+        )
+    return found
+
+
+def probe_mixes(data: ProbingData, settings: ProbeSettings | None = None) -> MixScores:
+    """Probe the scalar mix of layers 0 .. l, for each l.
+
+    Raises:
+        ValueError: there are less than two labels, or widths of layers differ.
+    """
+    settings = settings or ProbeSettings()
+    names = _checked_labels(data)
+    labels = [_label_indices(part, names) for part in data.parts]
+    stacked = standardize([part.features.stacked() for part in data.parts])
+    scores: list[float] = []
+    weights: tuple[float, ...] = ()
+    for n in range(1, len(stacked[0]) + 1):
+        parts = _label([states[:n] for states in stacked], labels)
+        probe = _fit(parts, len(names), settings)
+        scores.append(probe.accuracy(parts[2]))
+        weights = tuple(probe.layer_weights.tolist())
+    return MixScores(accuracy=scores[-1], layer_weights=weights, cumulative=tuple(scores))
+
+
+def majority_accuracy(data: ProbingData) -> float:
+    """Return the accuracy on test of the most frequent training label of each word type.
+
+    Of types that training has not seen: the most frequent label of all (Belinkov et al. 2017,
+    arXiv:1704.03471).
+    """
+    every = Counter(data.train.labels)
+    by_type: dict[str, Counter[str]] = defaultdict(Counter)
+    for word, label in zip(data.train.word_types, data.train.labels, strict=True):
+        by_type[word][label] += 1
+    right = [
+        by_type.get(word, every).most_common(1)[0][0] == label
+        for word, label in zip(data.test.word_types, data.test.labels, strict=True)
+    ]
+    return sum(right) / len(right)
+
+
+def _checked_labels(data: ProbingData) -> tuple[str, ...]:
+    if len(names := data.label_names) < 2:
+        raise ValueError(f"a probe needs at least two labels, got {', '.join(names)}")
+    return names
+
+
+def _label_indices(part: ProbedWords, names: Sequence[str]) -> Tensor:
+    index = {name: i for i, name in enumerate(names)}
+    return torch.tensor([index[label] for label in part.labels])
+
+
+def _label(states: Sequence[Tensor], labels: Sequence[Tensor]) -> list[LabeledFeatures]:
+    return [LabeledFeatures(x, y) for x, y in zip(states, labels, strict=True)]
+
+
+def _fit(parts: Sequence[LabeledFeatures], n_labels: int, settings: ProbeSettings) -> TrainedProbe:
+    return train_probe(parts[0], parts[1], n_labels, settings)
+
+
+def _code(
+    parts: Sequence[LabeledFeatures], n_labels: int, settings: ProbeSettings
+) -> DescriptionLength:
+    """Send the training labels; dev stops the training of every probe, as in the paper."""
+
+    def fit(features: Tensor, labels: Tensor) -> TrainedProbe:
+        return train_probe(LabeledFeatures(features, labels), parts[1], n_labels, settings)
+
+    return online_code(parts[0].features, parts[0].labels, n_labels, fit)
