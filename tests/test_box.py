@@ -17,7 +17,7 @@ from unmask.cli import main as cli
 from unmask.finetuning.initial_model.load import load_initial_model
 from unmask.inference.open_model import load
 from unmask.inference.pipeline import Pipeline
-from unmask.jobs.describe import describe
+from unmask.jobs.catalogue.describe import describe
 from unmask.jobs.pretrain.pretrain import pretrain
 from unmask.tasks.task import Task, TaskColumns
 

@@ -879,7 +879,7 @@ def test_interrupted_stream_keeps_its_text(unmask: Run, home: Path, monkeypatch)
 
 LACKING = """
 import numpy as np, torch
-import unmask.jobs.describe as describe
+import unmask.jobs.catalogue.describe as describe
 from unmask.cli.main import run
 for allocate in (lambda: torch.empty(2**45), lambda: np.empty(2**46), lambda: bytearray(2**46)):
     describe.describe = lambda *_, **__: allocate()
@@ -903,7 +903,7 @@ def test_program_error_is_not_reported_as_out_of_memory(monkeypatch: pytest.Monk
     def fault(*_: object, **__: object) -> None:
         raise RuntimeError("mat1 and mat2 shapes cannot be multiplied")
 
-    monkeypatch.setattr("unmask.jobs.describe.describe", fault)
+    monkeypatch.setattr("unmask.jobs.catalogue.describe.describe", fault)
     with pytest.raises(RuntimeError, match="mat1"):
         cli.run(["show", "bert-tiny"])
 

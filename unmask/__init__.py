@@ -36,14 +36,15 @@ if TYPE_CHECKING:
     from unmask.inference.sentence_similarity import evaluate_sentence_similarity, nearest_sentences
     from unmask.inference.several_adapters import MultiAdapter
     from unmask.jobs.augment.augment import augment
+    from unmask.jobs.catalogue.describe import describe
+    from unmask.jobs.catalogue.hide import hide
     from unmask.jobs.compress import compress
-    from unmask.jobs.describe import describe
     from unmask.jobs.evaluate import evaluate_tasks
     from unmask.jobs.finetune import finetune
-    from unmask.jobs.hide import hide
     from unmask.jobs.prepare import prepare
     from unmask.jobs.pretrain.plan import plan
     from unmask.jobs.pretrain.pretrain import pretrain
+    from unmask.jobs.probe.probe import probe
     from unmask.jobs.word_vectors.align.align import align
     from unmask.jobs.word_vectors.draw_word_map import draw_word_map
     from unmask.reports.page import write_report
@@ -102,6 +103,7 @@ __all__ = [
     "plan",
     "prepare",
     "pretrain",
+    "probe",
     "run_study",
     "write_report",
 ]
@@ -139,7 +141,7 @@ _MODULE_OF_NAME = {
     "augment": "unmask.jobs.augment.augment",
     "compress": "unmask.jobs.compress",
     "convert_word_vectors": "unmask.inference.load_word_vectors",
-    "describe": "unmask.jobs.describe",
+    "describe": "unmask.jobs.catalogue.describe",
     "draw_word_map": "unmask.jobs.word_vectors.draw_word_map",
     "evaluate_sentence_similarity": "unmask.inference.sentence_similarity",
     "evaluate_tasks": "unmask.jobs.evaluate",
@@ -147,13 +149,14 @@ _MODULE_OF_NAME = {
     "expand_vocabulary": "unmask.inference.expand_vocabulary",
     "finetune": "unmask.jobs.finetune",
     "finetune_suite": "unmask.finetuning.suite",
-    "hide": "unmask.jobs.hide",
+    "hide": "unmask.jobs.catalogue.hide",
     "load": "unmask.inference.open_model",
     "load_word_vectors": "unmask.inference.load_word_vectors",
     "nearest_sentences": "unmask.inference.sentence_similarity",
     "plan": "unmask.jobs.pretrain.plan",
     "prepare": "unmask.jobs.prepare",
     "pretrain": "unmask.jobs.pretrain.pretrain",
+    "probe": "unmask.jobs.probe.probe",
     "run_study": "unmask.studies.run_study",
     "write_report": "unmask.reports.page",
 }

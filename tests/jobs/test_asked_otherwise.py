@@ -13,7 +13,7 @@ from toy_text import corpus
 
 from unmask.inference.open_model import load
 from unmask.jobs import hide as hiding
-from unmask.jobs.hide import hide
+from unmask.jobs.catalogue.hide import hide
 from unmask.jobs.pretrain.pretrain import pretrain
 from unmask.zoo.objectives.adapt_preset import adapt_to_objective
 from unmask.zoo.objectives.presets import OBJECTIVE_PRESETS

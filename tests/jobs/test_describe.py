@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from toy_text import corpus
 
-from unmask.jobs.describe import describe, format_description, preset_line, preset_to_dict
+from unmask.jobs.catalogue.describe import describe, format_description, preset_line, preset_to_dict
 from unmask.jobs.pretrain.pretrain import pretrain
 from unmask.zoo.catalogue import MODELS
 

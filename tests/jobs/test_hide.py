@@ -6,7 +6,7 @@ import pytest
 from toy_text import corpus
 
 from unmask.jobs import hide as module
-from unmask.jobs.hide import hide
+from unmask.jobs.catalogue.hide import hide
 from unmask.jobs.pretrain.pretrain import pretrain
 
 TEXT = "What does this model see, and what is it asked? It is asked for the words that are hidden."

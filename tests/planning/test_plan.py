@@ -10,7 +10,7 @@ from toy_text import corpus
 
 import unmask
 from unmask.cli import main as cli
-from unmask.jobs.describe import describe
+from unmask.jobs.catalogue.describe import describe
 from unmask.planning.this_machine import EnergyMeter
 from unmask.reports.page import write_report
 

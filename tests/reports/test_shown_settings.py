@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from unmask.config import from_dict, parse_change, parse_expression, to_dict, to_expression
-from unmask.jobs.describe import preset_to_dict, recipe_settings
+from unmask.jobs.catalogue.describe import preset_to_dict, recipe_settings
 from unmask.jobs.pretrain.resolve_options import preset_recipe
 from unmask.training.config import Recipe, apply_changes
 from unmask.zoo.catalogue import MODELS

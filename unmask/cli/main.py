@@ -55,6 +55,10 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
         "Convert a model between formats, average its last checkpoints, or expand its vocabulary.",
     ),
     "compress": ("conversion", "Make a model smaller: weights of few bits, or fewer weights."),
+    "probe": (
+        "analysis",
+        "Analyze what a model knows and where: attention heads against dependency trees.",
+    ),
     "neighbors": (
         "word_vectors",
         "Show the nearest words by their vectors, or the nearest sentences of a file.",

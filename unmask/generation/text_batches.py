@@ -138,17 +138,33 @@ def text_batches(
     )
     for rows in group_by_length([len(ids) for ids in inputs], batch_tokens):
         lengths = [len(inputs[i]) for i in rows]
-        batch = pad_texts([inputs[i] for i in rows], special)
-        if model.architecture.is_encoder_decoder:
-            start = torch.full((len(rows), 1), special.start)
-            batch = Batch(
-                inputs=torch.cat((start, batch.inputs[:, :-1]), 1) if decoder_reads_text else start,
-                visibility=Visibility(causal=True),
-                source=batch.inputs,
-                source_visibility=batch.visibility,
-            )
-        elif model.decoder_architecture.causal:
-            batch = replace(batch, visibility=replace(batch.visibility, causal=True))
-        batch = replace(batch, last_token_positions=torch.tensor(lengths) - 1)
-        batch = model.pad_for_network(batch).to(model.device)
+        batch = batch_of_texts(
+            model, special, [inputs[i] for i in rows], decoder_reads_text=decoder_reads_text
+        )
         yield TextBatch(text_indices=tuple(rows), lengths=tuple(lengths), batch=batch)
+
+
+def batch_of_texts(
+    model: Model,
+    special_ids: SpecialTokenIds,
+    inputs: Sequence[Int[np.ndarray, "_"]],
+    *,
+    decoder_reads_text: bool = False,
+) -> Batch:
+    """Return texts with their special tokens as a batch, as a model reads them; see `text_batches`.
+
+    `last_token_positions` are those of the last token of each text.
+    """
+    batch = pad_texts(inputs, special_ids)
+    if model.architecture.is_encoder_decoder:
+        start = torch.full((len(inputs), 1), special_ids.start)
+        batch = Batch(
+            inputs=torch.cat((start, batch.inputs[:, :-1]), 1) if decoder_reads_text else start,
+            visibility=Visibility(causal=True),
+            source=batch.inputs,
+            source_visibility=batch.visibility,
+        )
+    elif model.decoder_architecture.causal:
+        batch = replace(batch, visibility=replace(batch.visibility, causal=True))
+    batch = replace(batch, last_token_positions=torch.tensor([len(ids) for ids in inputs]) - 1)
+    return model.pad_for_network(batch).to(model.device)

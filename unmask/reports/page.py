@@ -81,16 +81,50 @@ def write_report(folder: Path) -> Path:
 
 def render_page(record: ReportData) -> str:
     """Return the report as one HTML document; sections without data are left out."""
+    sections = [(name, title, s) for name, title, s in _sections(record) if s != EMPTY_HTML]
+    return html_page(
+        run_title(record),
+        [(name, title) for name, title, _ in sections],
+        [draw_summary(record), *(s for _, _, s in sections)],
+        f"run last written {record.modified:%Y-%m-%d %H:%M} UTC",
+        version=str(record.record_section("versions").get("unmask", "")),
+    )
+
+
+def html_page(
+    title: str,
+    sections: Sequence[tuple[str, str]],
+    content: Sequence[Html],
+    footer: str,
+    *,
+    version: str = "",
+    assets: Sequence[str] = (),
+) -> str:
+    """Return a document in the style of the report that loads nothing.
+
+    Args:
+        title: of the window.
+        sections: id and title of each section, for the links at the top.
+        content: the page between its head and its foot.
+        footer: what the foot says besides the version.
+        version: of the library that made the page.
+        assets: names of further styles and scripts of the page, as "attention.css".
+    """
     here = files("unmask.reports") / "assets"
-    style = here.joinpath("report.css").read_text("utf-8")
-    script = here.joinpath("report.js").read_text("utf-8")
+    read = {
+        suffix: "".join(
+            here.joinpath(name).read_text("utf-8")
+            for name in (f"report{suffix}", *assets)
+            if name.endswith(suffix)
+        )
+        for suffix in (".css", ".js")
+    }
     # Only the script of this hash may run: text that got out of its quotes could not do harm.
-    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    digest = base64.b64encode(hashlib.sha256(read[".js"].encode()).digest()).decode()
     policy = (
         "default-src 'none'; img-src data:; style-src 'unsafe-inline'; "
         f"script-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'"
     )
-    sections = [(name, title, s) for name, title, s in _sections(record) if s != EMPTY_HTML]
     head = tag(
         "head",
         tag("meta", charset="utf-8"),
@@ -98,17 +132,18 @@ def render_page(record: ReportData) -> str:
         tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
         tag("meta", name="color-scheme", content="light dark"),
         tag("meta", name="generator", content="Unmask"),
-        tag("title", f"{run_title(record)} · Unmask"),
+        tag("title", f"{title} · Unmask"),
         tag("link", rel="icon", href="data:,"),
-        tag("style", Html(style)),
+        tag("style", Html(read[".css"])),
     )
+    foot = f"Unmask {version}".strip() + f" · {footer} · needs no network"
     body = tag(
         "body",
         tag("a", "Skip to the report", href="#report", class_="skip"),
-        _header([(name, title) for name, title, _ in sections]),
-        tag("main", draw_summary(record), *(s for _, _, s in sections), id="report"),
-        _footer(record),
-        tag("script", Html(script)),
+        _header(sections),
+        tag("main", *content, id="report"),
+        tag("footer", tag("p", foot)),
+        tag("script", Html(read[".js"])),
     )
     return f"<!DOCTYPE html>\n{tag('html', head, body, lang='en').source}\n"
 
@@ -131,13 +166,6 @@ def _header(sections: Sequence[tuple[str, str]]) -> Html:
     switch = tag("button", "Dark", id="theme", type="button", hidden=True)
     brand = tag("span", "Unmask", class_="brand")
     return tag("div", brand, tag("nav", *links, aria_label="Sections"), switch, class_="masthead")
-
-
-def _footer(record: ReportData) -> Html:
-    version = str(record.record_section("versions").get("unmask", ""))
-    date = f"{record.modified:%Y-%m-%d %H:%M} UTC"
-    text = f"Unmask {version}".strip() + f" · run last written {date} · needs no network"
-    return tag("footer", tag("p", text))
 
 
 def _recipe_section(record: ReportData) -> Html:

@@ -36,7 +36,7 @@ class _ReportOptions:
 @command(_ModelsOptions, JsonOption)
 def models(options: Mapping[str, Any], output: JsonOption) -> None:
     """List the bundled models and the presets of the catalogue."""
-    from unmask.jobs.describe import bundled_presets, preset_line, preset_to_dict
+    from unmask.jobs.catalogue.describe import bundled_presets, preset_line, preset_to_dict
     from unmask.zoo.catalogue import MODELS
 
     family = options["family"]
@@ -56,7 +56,7 @@ def models(options: Mapping[str, Any], output: JsonOption) -> None:
 @command(_ShowOptions, JsonOption)
 def show(options: Mapping[str, Any], output: JsonOption) -> None:
     """Describe a model: paper, architecture, parameters, FLOPs, memory."""
-    from unmask.jobs.describe import describe, format_description
+    from unmask.jobs.catalogue.describe import describe, format_description
 
     facts = describe(options["model"])
     if output.as_json:

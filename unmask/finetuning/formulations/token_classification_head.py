@@ -41,6 +41,30 @@ class TagPredictions:
     """Label of each word: the most likely one or, with a CRF, that of the most likely sequence."""
 
 
+def pieces_by_word(
+    tokenizer: Tokenizer, words: Sequence[str], ids: Int[np.ndarray, "n"]
+) -> list[list[int]]:
+    """Return the tokens of each word of a text; the space before a word belongs to it.
+
+    Args:
+        tokenizer: the tokenizer of the text.
+        words: words without white space.
+        ids: the tokens of the words, joined by spaces.
+
+    Returns:
+        At least one token a word; a word without any is read as an unknown token.
+    """
+    ends = np.cumsum([len(word) + 1 for word in words]) - 1
+    begins = tokenizer.offset_array(" ".join(words))[:, 0]
+    owner = np.minimum(np.searchsorted(ends, begins, side="right"), len(words) - 1)
+    pieces: list[list[int]] = [[] for _ in words]
+    for word, token in zip(owner.tolist(), ids.tolist(), strict=True):
+        pieces[word].append(token)
+    special = tokenizer.special_ids
+    unknown = special.start if special.unknown is None else special.unknown
+    return [own or [unknown] for own in pieces]
+
+
 @dataclass(frozen=True, kw_only=True)
 class TokenClassificationFormulation:
     """A label for each word, by a head on one of its tokens.
@@ -67,7 +91,8 @@ class TokenClassificationFormulation:
         encoded = self.tokenizer.encode_ids_batch([" ".join(words) for words in sentences])
         task_inputs: list[TaskInput] = []
         for i, (item, words, ids) in enumerate(zip(items, sentences, encoded, strict=True)):
-            pieces = self._pieces_by_word(words, ids)
+            room = self._max_text_tokens
+            pieces = [p[:room] for p in pieces_by_word(self.tokenizer, words, ids)]
             parts = self._split_sentence([len(p) for p in pieces])
             for start, end in parts:
                 truth = (
@@ -78,20 +103,6 @@ class TokenClassificationFormulation:
                     TaskInput(item_index=i, example=example, truncated=len(parts) > 1)
                 )
         return task_inputs
-
-    def _pieces_by_word(self, words: Sequence[str], ids: Int[np.ndarray, "n"]) -> list[list[int]]:
-        """Return the tokens of each word; the space before a word belongs to it."""
-        ends = np.cumsum([len(word) + 1 for word in words]) - 1
-        begins = self.tokenizer.offset_array(" ".join(words))[:, 0]
-        owner = np.minimum(np.searchsorted(ends, begins, side="right"), len(words) - 1)
-        pieces: list[list[int]] = [[] for _ in words]
-        for word, token in zip(owner.tolist(), ids.tolist(), strict=True):
-            pieces[word].append(token)
-        unknown = (
-            self.special_ids.start if self.special_ids.unknown is None else self.special_ids.unknown
-        )
-        room = self._max_text_tokens
-        return [piece[:room] or [unknown] for piece in pieces]
 
     @property
     def _max_text_tokens(self) -> int:

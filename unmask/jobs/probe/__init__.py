@@ -1,0 +1,1 @@
+"""Analyses of a model: their options, and the files that they write."""

@@ -1,0 +1,56 @@
+"""What an analysis is to the job that runs it: inputs, and a report of three files."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol, runtime_checkable
+
+from unmask.inference.pipeline import Pipeline
+from unmask.text.lines import EncodingErrors
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProbeInputs:
+    """A model and the data of an analysis, which reads from them what it needs."""
+
+    pipeline: Pipeline
+    model_name: str
+    data: Path
+    train: Path | None
+    texts: tuple[str, ...]
+    """Texts to show."""
+    control: bool
+    """Whether random weights are analyzed, too."""
+    seed: int
+    encoding_errors: EncodingErrors
+    show: Callable[[str], None]
+    """Shows progress."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProbeReport:
+    """What an analysis found, ready to be written."""
+
+    findings: Any
+    """The results, as a frozen dataclass."""
+    json: Mapping[str, Any]
+    markdown: str
+    html: str
+    table: tuple[list[str], list[list[str]]]
+    """Column names and rows for a terminal."""
+    sentences: tuple[str, ...]
+    """What the table says, for a terminal."""
+
+
+@runtime_checkable
+class Analysis(Protocol):
+    """The options of an analysis, a frozen dataclass, which runs it."""
+
+    def run(self, inputs: ProbeInputs) -> ProbeReport:
+        """Analyze a model.
+
+        Raises:
+            FileNotFoundError: a file is missing.
+            ValueError: the data or the model are not of a kind that can be analyzed so.
+        """
+        ...
