@@ -260,8 +260,15 @@ def of_vectors(folder: Path) -> None:
         put(folder / name, "source\ttarget\n" + "".join(f"{w}\t{w}\n" for w in WORDS))
 
 
+TREE = "".join(
+    f"{i}\t{word}\t_\t_\t_\t_\t{head}\t{relation}\t_\t_\n"
+    for i, word, head, relation in (
+        (1, "the", 2, "det"), (2, "dog", 3, "nsubj"), (3, "sleeps", 0, "root"),
+    )
+) + "\n"  # fmt: skip
 OF_DOCUMENT: Mapping[str, Mapping[str, str]] = {
     "align.md": {name: "".join(f"{w}\t{w}\n" for w in WORDS) for name in ("train.tsv", "test.tsv")},
+    "probing.md": {name: 30 * TREE for name in ("test.conllu", "dev.conllu")},
     "prompting.md": {
         "test.tsv": "text\tlabel\n" + "".join(f"{t}\t{y}\n" for t, y in ROWS),
         "train.tsv": "text\tlabel\n" + "".join(f"{t}\t{y}\n" for t, y in ROWS),

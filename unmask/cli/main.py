@@ -57,7 +57,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "compress": ("conversion", "Make a model smaller: weights of few bits, or fewer weights."),
     "probe": (
         "analysis",
-        "Analyze what a model knows and where: attention heads against dependency trees.",
+        "Analyze what a model knows and where, beside the same network with random weights.",
     ),
     "neighbors": (
         "word_vectors",

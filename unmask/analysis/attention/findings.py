@@ -79,7 +79,7 @@ class NetworkAttention:
             },
             "parser": None
             if self.parser is None
-            else {name: _rounded(float(value)) for name, value in vars(self.parser).items()},
+            else {name: round(value, _DECIMALS) for name, value in vars(self.parser).items()},
         }
 
 
