@@ -12,7 +12,7 @@ import torch
 from toy_text import corpus
 
 from unmask.inference.open_model import load
-from unmask.jobs import hide as hiding
+from unmask.jobs.catalogue import hide as hiding
 from unmask.jobs.catalogue.hide import hide
 from unmask.jobs.pretrain.pretrain import pretrain
 from unmask.zoo.objectives.adapt_preset import adapt_to_objective

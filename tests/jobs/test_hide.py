@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from toy_text import corpus
 
-from unmask.jobs import hide as module
+from unmask.jobs.catalogue import hide as module
 from unmask.jobs.catalogue.hide import hide
 from unmask.jobs.pretrain.pretrain import pretrain
 
