@@ -1,6 +1,5 @@
 """The analysis of attention: a network and its control, on the same sentences."""
 
-import copy
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -81,11 +80,6 @@ def read_parsed_texts(
             else "no sentences with trees"
         )
     return ParsedTexts(tuple(t for t, _ in kept), tuple(p for _, p in kept))
-
-
-def random_control(model: Model, seed: int) -> Model:
-    """Return a copy of a network with random weights."""
-    return copy.deepcopy(model).initialize(seed)
 
 
 def static_vectors(model: Model, pieces: WordPieces) -> Float[Tensor, "w d"]:

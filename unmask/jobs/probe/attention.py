@@ -9,11 +9,11 @@ from unmask.analysis.attention.analyze import (
     AttentionSettings,
     ParsedTexts,
     analyze_network,
-    random_control,
     read_parsed_texts,
 )
 from unmask.analysis.attention.findings import AttentionFindings, NetworkAttention
 from unmask.analysis.dependencies import DependencyTree, read_dependencies
+from unmask.analysis.probes.features import random_weights
 from unmask.analysis.words import WordPieces, read_words
 from unmask.jobs.probe.analysis import ProbeInputs, ProbeReport
 from unmask.model.recording import recordable_stacks
@@ -65,7 +65,7 @@ class AttentionAnalysis(AttentionSettings):
         )
         networks = {"trained": model}
         if inputs.control:
-            networks["random"] = random_control(model, inputs.seed)
+            networks["random"] = random_weights(model, inputs.seed)
         analyzed: list[NetworkAttention] = []
         for name, network in networks.items():
             inputs.show(f"attention: {name} weights")
