@@ -21,7 +21,7 @@ from unmask.finetuning.results.predict import read_task
 from unmask.inference.export import read_run_file
 from unmask.reports.report_data import read_report_data
 from unmask.shards.manifest import read_manifest
-from unmask.studies.study import read_study
+from unmask.studies.read_study import read_study
 from unmask.tasks.readers import tables
 from unmask.tasks.suites import benchmark
 from unmask.text.documents import read_documents

@@ -7,7 +7,7 @@ import pytest
 from typer.models import OptionInfo
 
 from unmask.cli.main import COMMANDS, make_app, run
-from unmask.studies.study import read_study
+from unmask.studies.read_study import read_study
 from unmask.tasks.suites.benchmark import read_suite
 
 OPTIONS = [

@@ -301,9 +301,9 @@ def test_reference_reads_our_untied_weights(name: str, tmp_path: Path) -> None:
     kind = json.loads((tmp_path / "config.json").read_text())["architectures"][0]
     with quiet():
         reads = getattr(hf, kind).from_pretrained(tmp_path).eval()
-    from configured import said_by
+    from configured import reference_outputs
 
-    assert differ(ours(tmp_path, 9), said_by(reads, 9)) < TOLERANCE
+    assert differ(ours(tmp_path, 9), reference_outputs(reads, 9)) < TOLERANCE
 
 
 def test_every_value_type_of_config_keys_is_tested() -> None:
