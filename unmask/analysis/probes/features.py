@@ -9,13 +9,9 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from unmask.analysis.words import SPECIAL, WordPieces, read_words, word_batches
 from unmask.batch import Batch
-from unmask.generation.text_batches import (
-    check_vectors,
-    evaluation_mode,
-    max_read_length,
-    text_batches,
-)
+from unmask.generation.text_batches import check_vectors, evaluation_mode
 from unmask.heads.model import Model
 from unmask.model.recording import record_layers
 from unmask.tokenizers.encode import Tokenizer
@@ -72,38 +68,32 @@ def word_features(
     networks run once for each layer.
 
     Returns:
-        No row for words without a token, and for those of sentences that are too long.
+        A row for each word but those of sentences that are too long; a word without a token is
+        read as an unknown one.
 
     Raises:
         ValueError: there are no words, or the tokenizer reads texts backward.
         FloatingPointError: hidden states are not finite.
     """
-    tokenizer.input_tokenizer.check_reads_forward("words of a sentence")
-    most = max_read_length(model, model.backbone.encoder_stack)
-    clean = [[" ".join(word.split()) for word in words] for words in sentences]
-    texts = [" ".join(words) for words in clean]
-    found: dict[int, tuple[Int[np.ndarray, "w"], list[Tensor]]] = {}
-    n_skipped = 0
-    with evaluation_mode(model):
-        for rows in text_batches(model, tokenizer, texts, BATCH_TOKENS):
-            states = layer_states(model, rows.batch)
-            for row, i in enumerate(rows.text_indices):
-                owner = _word_of_token(tokenizer.input_tokenizer, clean[i])
-                n_special = len(tokenizer.special_ids.prefix) + len(tokenizer.special_ids.suffix)
-                if most is not None and len(owner) + n_special > most:
-                    n_skipped += 1
-                elif len(owner):
-                    found[i] = _word_means([x[row] for x in states], owner, tokenizer)
-    if not found:
+    read = read_words(model, tokenizer, sentences)
+    kept = [(i, pieces) for i, pieces in enumerate(read) if pieces is not None and pieces.words]
+    n_skipped = sum(pieces is None for pieces in read)
+    if not kept:
         raise ValueError(f"no words to probe: {len(sentences):,} sentences, {n_skipped:,} too long")
-    order = sorted(found)
-    layers = tuple(torch.cat(parts) for parts in zip(*(found[i][1] for i in order), strict=True))
+    means: list[list[Tensor]] = [[] for _ in kept]
+    with evaluation_mode(model):
+        batches = word_batches(model, tokenizer, [pieces for _, pieces in kept], BATCH_TOKENS)
+        for rows, batch in batches:
+            states = layer_states(model, batch)
+            for row, k in enumerate(rows):
+                means[k] = [_word_means(x[row], kept[k][1]) for x in states]
+    layers = tuple(torch.cat(parts) for parts in zip(*means, strict=True))
     for layer in layers:
         check_vectors(layer)
     return WordFeatures(
         layers,
-        np.concatenate([np.full(len(found[i][0]), i) for i in order]),
-        np.concatenate([found[i][0] for i in order]),
+        np.concatenate([np.full(len(pieces.words), i) for i, pieces in kept]),
+        np.concatenate([np.arange(len(pieces.words)) for _, pieces in kept]),
         n_skipped,
     )
 
@@ -147,22 +137,10 @@ def static_features(vectors: KeyedVectors, sentences: Sequence[Sequence[str]]) -
     )
 
 
-def _word_of_token(tokenizer: Tokenizer, words: Sequence[str]) -> Int[np.ndarray, "t"]:
-    """Return the index of the word of each token; the space before a word belongs to it."""
-    ends = np.cumsum([len(word) + 1 for word in words]) - 1
-    begins = tokenizer.offset_array(" ".join(words))[:, 0]
-    return np.minimum(np.searchsorted(ends, begins, side="right"), len(ends) - 1)
-
-
-def _word_means(
-    states: Sequence[Float[Tensor, "t _"]], owner: Int[np.ndarray, "k"], tokenizer: Tokenizer
-) -> tuple[Int[np.ndarray, "w"], list[Tensor]]:
-    """Return the words that have tokens, and the mean vector of each, for each layer."""
-    words, index, counts = np.unique(owner, return_inverse=True, return_counts=True)
-    start = len(tokenizer.special_ids.prefix)
-    rows, sizes = torch.from_numpy(index), torch.from_numpy(counts)[:, None]
-    means: list[Tensor] = []
-    for x in states:
-        tokens = x[start : start + len(owner)].float().cpu()
-        means.append(torch.zeros(len(words), x.shape[1]).index_add(0, rows, tokens) / sizes)
-    return words, means
+def _word_means(states: Float[Tensor, "t d"], pieces: WordPieces) -> Float[Tensor, "w d"]:
+    """Return the mean over the tokens of each word, of a row that may be padded at its end."""
+    owner = torch.from_numpy(pieces.word_of_token)
+    of_words = owner != SPECIAL
+    tokens = states[: len(owner)].float().cpu()[of_words]
+    sums = torch.zeros(len(pieces.words), states.shape[1]).index_add(0, owner[of_words], tokens)
+    return sums / owner[of_words].bincount(minlength=len(pieces.words))[:, None]
