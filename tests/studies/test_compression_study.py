@@ -70,7 +70,8 @@ def home(tmp_path: Path, monkeypatch) -> Path:
 
 def running(home: Path, **more: object) -> CompressionStudyResult:
     plain = {"data": home / "text.txt", "out": home / "out", "threads": 1, "terminal": None}
-    result = run_study(home / "ways.toml", base=str(home / "base"), **plain | more)
+    plain["base"] = str(home / "base")
+    result = run_study(home / "ways.toml", **plain | more)
     assert isinstance(result, CompressionStudyResult)
     return result
 
@@ -174,6 +175,9 @@ def test_tasks_without_development_file_or_texts_are_refused(home: Path) -> None
         running(home)
     with pytest.raises(ValueError, match="--base is of studies of one model; t5-rates"):
         run_study("t5-rates", data=home / "text.txt", out=home / "o", base="x", terminal=None)
+    (home / "toys.toml").write_text(TASKS)
+    with pytest.raises(FileNotFoundError, match="nothing-here: no such folder"):
+        running(home, base="nothing-here")
     assert not (home / "out").exists()
 
 

@@ -64,7 +64,10 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
         "Show the nearest words by their vectors, or the nearest sentences of a file.",
     ),
     "picture": ("word_vectors", "Plot word vectors in two dimensions."),
-    "study": ("studies", "Compare objectives, architectures or tuning methods under one budget."),
+    "study": (
+        "studies",
+        "Compare pretraining, fine-tuning or compression under one budget.",
+    ),
     "align": ("word_vectors", "Align two spaces of word vectors: two languages, or two periods."),
     "report": ("catalogue", "Rewrite the HTML report of a run."),
 }

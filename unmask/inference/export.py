@@ -311,6 +311,15 @@ def write_run_file(folder: Path, facts: Mapping[str, Any]) -> None:
     write_atomically(folder / RUN_FILE, json.dumps(record, indent=2, ensure_ascii=False) + "\n")
 
 
+def is_finished_run(folder: Path) -> bool:
+    """Return whether a folder has a run that has ended.
+
+    Raises:
+        ValueError: its description is damaged, or a later version's.
+    """
+    return (folder / RUN_FILE).is_file() and bool(read_run_file(folder).get("finished"))
+
+
 def read_run_file(folder: Path) -> dict[str, Any]:
     """Read unmask.json of a run.
 

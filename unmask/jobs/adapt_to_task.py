@@ -14,7 +14,7 @@ from unmask.finetuning.job.finetune_job import FinetuneJob
 from unmask.finetuning.methods.adapt_first import ADAPTATION_FOLDER, TaskAdaptivePretraining
 from unmask.finetuning.options.derived import default_learning_rate
 from unmask.inference.expand_vocabulary import add_words
-from unmask.inference.export import is_preset_name, read_run_file, write_model
+from unmask.inference.export import is_finished_run, is_preset_name, write_model
 from unmask.inference.open_model import load
 from unmask.jobs.prepare import check_sources, prepare
 from unmask.jobs.pretrain.apply_recipe import apply_recipe
@@ -69,7 +69,7 @@ def adapt_to_task_text(job: FinetuneJob) -> Path:
     """
     out, recipe = job.folder / ADAPTATION_FOLDER, adaptation_recipe(job.config)
     is_resumed = (out / RUN_FILE).is_file()
-    if is_resumed and read_run_file(out).get("finished"):
+    if is_finished_run(out):
         return out
     sources = _write_task_text(job, recipe)
     recipe = replace(recipe, init_from=_initial_model_with_words(job, recipe, sources))

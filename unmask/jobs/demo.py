@@ -9,7 +9,7 @@ from pathlib import Path
 
 from unmask.bundled.demo import bundled_path, demo_recipe_path
 from unmask.finetuning.results.finetuned_model import FinetunedModel
-from unmask.inference.export import read_run_file
+from unmask.inference.export import is_finished_run
 from unmask.jobs.finetune import finetune
 from unmask.jobs.options.demo import DemoOptions
 from unmask.jobs.pretrain.pretrain import pretrain
@@ -18,7 +18,6 @@ from unmask.options import takes_options
 from unmask.output import print_line
 from unmask.reports.page import write_report
 from unmask.reports.report_data import (
-    RUN_FILE,
     BlankPredictions,
     Fill,
     ReportData,
@@ -105,7 +104,7 @@ def demo(options: DemoOptions) -> DemoResult:
 
 def _pretrain_once(output_folder: Path, minutes: int | float, quiet: bool) -> ReportData:
     """Pretrain, unless an earlier call did."""
-    if not ((output_folder / RUN_FILE).is_file() and read_run_file(output_folder).get("finished")):
+    if not is_finished_run(output_folder):
         recipe = recipes.read_recipe(demo_recipe_path(), base=preset_recipe)
         data = bundled_path("novels")
         pretrain(

@@ -8,7 +8,7 @@ from typing import Any
 from unmask.checkpoints.folder import lock_run_folder
 from unmask.files import remove_partial_files
 from unmask.finetuning.suite import BenchmarkResult, finetune_suite
-from unmask.inference.export import read_run_file
+from unmask.inference.export import is_finished_run
 from unmask.jobs.prepare import DOCUMENT_OPTIONS, prepare
 from unmask.jobs.pretrain.apply_recipe import apply_recipe
 from unmask.jobs.pretrain.pretrain import pretrain
@@ -202,8 +202,7 @@ class _PretrainingStudyRun(StudyRun[StudyCell, CellResult]):
 
     def _pretrain_alone(self, cell: StudyCell, initial_cell: StudyCell | None) -> None:
         run = self._pretraining_folder(cell)
-        is_started = (run / RUN).is_file()
-        if is_started and read_run_file(run).get("finished"):
+        if is_finished_run(run):
             remove_partial_files(run)
             with best_effort("report.html"):
                 write_report(run)  # written last: it may be missing
@@ -213,7 +212,7 @@ class _PretrainingStudyRun(StudyRun[StudyCell, CellResult]):
             cell.model, data=self._prepare_text(cell), out=run,
             init_from=None if initial_cell is None else self._pretraining_folder(initial_cell),
             tokens=None if cell.has_word_vectors else self.study.token_budget(cell),
-            resume=is_started, changes=self.study.recipe_changes(cell),
+            resume=(run / RUN).is_file(), changes=self.study.recipe_changes(cell),
             workers=self.workers, device=self.device, threads=self.threads,
             quiet=self.terminal is None,
         )  # fmt: skip

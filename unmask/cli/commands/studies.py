@@ -18,9 +18,10 @@ from unmask.studies.options import StudyOptions
 def study(
     options: Mapping[str, Any], data: MoreData, progress: QuietOptions, output: JsonOption
 ) -> None:
-    """Compare objectives, architectures or tuning methods under one budget.
+    """Compare pretraining, fine-tuning or compression under one budget.
 
-    All are trained on the same text and fine-tuned on the same tasks.
+    Most studies pretrain each variant on the same text; those of compression and of lottery tickets
+    start from one model. All are scored on the same tasks.
 
     The table and the plot are updated after each cell; Ctrl-C loses nothing, --resume continues.
     """

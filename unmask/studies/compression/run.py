@@ -12,14 +12,14 @@ from unmask.compression.methods import PACKED_METHOD, parse_compression, split_m
 from unmask.compression.options import CompressionOptions, distillation, training_methods
 from unmask.finetuning.config import FinetuneConfig
 from unmask.finetuning.run import run_finetuning
-from unmask.finetuning.suite import BenchmarkResult, benchmark_config
+from unmask.finetuning.suite import BenchmarkResult, benchmark_config, folder_names
+from unmask.inference.export import is_finished_run
 from unmask.inference.open_model import load
 from unmask.inference.pipeline import Pipeline
 from unmask.jobs.compress import compress
 from unmask.jobs.prepare import prepare
 from unmask.jobs.pretrain.pretrain import pretrain
 from unmask.reports.report_data import RUN_FILE
-from unmask.saved_format import read_saved
 from unmask.studies.compression.measure import measure_model, timed_texts
 from unmask.studies.compression.page import (
     FRONT_FILE,
@@ -44,11 +44,14 @@ def run_compression_study(study: CompressionStudy, options: StudyOptions) -> Com
     """Run the cells that are wanted, after the whole model's, which is the teacher.
 
     Raises:
-        ValueError: a task has no development file, or none of one text is there to be timed.
+        FileNotFoundError: there is no such base, or none of the tasks' files.
+        ValueError: a task has no file to be scored on, or none of one text is there to be timed.
     """
     now = study.select_cells(options.cells)
     fields = run_fields(study, options)
     located, _ = find_suite(study.tasks, fields["tasks_folder"])
+    resolve_model_folder(study.base)
+    folder_names(located)
     for one in located:
         if not _scored_file(one):
             raise ValueError(f"{study.tasks}: {one.name} has no other file to be scored on")
@@ -174,7 +177,7 @@ class _CompressionStudyRun(StudyRun[CompressionCell, CompressedResult]):
         if cell.tune_distill:
             teachers.append(self._tuned_model(self.study.whole, benchmark, seed))
         with self._making(folder):
-            if not _is_finished(folder):
+            if not is_finished_run(folder):
                 shared = FinetuneConfig(
                     base=base, task=benchmark.task, train=benchmark.train, rows=self.study.rows,
                     epochs=self.study.epochs, seed=seed,
@@ -206,7 +209,7 @@ class _CompressionStudyRun(StudyRun[CompressionCell, CompressedResult]):
             return base
         folder = self.folder / PRETRAINED_FOLDER / cell.name
         with self._making(folder):
-            if not _is_finished(folder):
+            if not is_finished_run(folder):
                 self._pretrain(cell, self._initial_weights(cell, base), folder)
         return str(folder)
 
@@ -241,7 +244,7 @@ class _CompressionStudyRun(StudyRun[CompressionCell, CompressedResult]):
     def _place(
         self, kind: str, cell: CompressionCell, benchmark: LocatedBenchmark, seed: int
     ) -> Path:
-        name = "".join(c if c.isalnum() or c in "-." else "-" for c in benchmark.name)
+        (name,) = folder_names([benchmark])
         return self.folder / kind / cell.name / f"{name}-{seed}"
 
     def _making(self, folder: Path) -> AbstractContextManager[None]:
@@ -261,8 +264,3 @@ def _use_texts(methods: Sequence[str]) -> bool:
     """Return whether any of the methods measures the model on texts."""
     parsed = [parse_compression(one) for one in methods if one != PACKED_METHOD]
     return bool(parsed) and any(change.uses_texts for change in split_methods(parsed)[0])
-
-
-def _is_finished(folder: Path) -> bool:
-    path = folder / RUN_FILE
-    return path.is_file() and bool(read_saved(path).get("finished"))

@@ -18,7 +18,7 @@ from unmask.finetuning.methods.adapt_first import TaskAdaptivePretraining
 from unmask.finetuning.results.report import RunResult, to_json
 from unmask.finetuning.run import run_finetuning
 from unmask.finetuning.suite import benchmark_config, folder_names
-from unmask.inference.export import read_run_file
+from unmask.inference.export import is_finished_run, read_run_file
 from unmask.jobs.adapt_to_task import adaptation_recipe
 from unmask.jobs.compress import compress
 from unmask.jobs.prepare import check_sources, prepare
@@ -139,7 +139,7 @@ class _LotteryRun:
     def _finetune(self, benchmark: LocatedBenchmark, arm: str, sparsity: float, seed: int) -> None:
         """Fine-tune once, unless done."""
         folder = self._run_folder(self._name_of(benchmark), arm, sparsity, seed)
-        if _is_finished(folder):
+        if is_finished_run(folder):
             return
         study = self.study
         self.show(f"{benchmark.name}, seed {seed}: {_describe(arm, sparsity)}")
@@ -206,7 +206,7 @@ class _LotteryRun:
         study, places = self.study, self.places
         name = f"ticket-{100 * sparsity:g}" if sparsity else DENSE
         run = places.folder / "runs" / "text" / name
-        if _is_finished(run):
+        if is_finished_run(run):
             return run
         recipe = self._recipe()
         if sparsity:
@@ -219,7 +219,7 @@ class _LotteryRun:
         place = places.folder / ".running" / "text"
         place.mkdir(parents=True, exist_ok=True)
         with lock_run_folder(place, wait=True):
-            if _is_finished(run):
+            if is_finished_run(run):
                 return run
             self.show(f"text: {_describe('ticket' if sparsity else DENSE, sparsity)}")
             text = places.folder / "text"
@@ -279,7 +279,7 @@ class _LotteryRun:
             for arm, sparsity in runs:
                 for seed in range(study.seeds):
                     folder = self._run_folder(name, arm, sparsity, seed)
-                    if _is_finished(folder):
+                    if is_finished_run(folder):
                         facts = read_run_file(folder)
                         best = from_dict(RunResult, facts["best"], "best")
                         metric = str(facts["task"]["metric"])
@@ -295,7 +295,3 @@ class _LotteryRun:
 
 def _describe(arm: str, sparsity: float) -> str:
     return f"{arm.replace('-', ' ')}, {100 * sparsity:g} % zeros" if sparsity else arm
-
-
-def _is_finished(folder: Path) -> bool:
-    return (folder / RUN_FILE).is_file() and bool(read_run_file(folder).get("finished"))
