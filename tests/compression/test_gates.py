@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 import torch
 import toy_models as toy
+from masked_batches import batches
 from small_models import make
 
 import unmask
-from unmask.batch import Batch, Visibility
 from unmask.checkpoints.huggingface.read import load_folder
 from unmask.compression.config import HeadGates
 from unmask.compression.masks.gates import (
@@ -69,18 +69,6 @@ def opened(folder: Path) -> Model:
     if not (folder / "config.json").exists():
         make("bert", folder, "BertForMaskedLM", **SIZES)
     return load_folder(folder).model.requires_grad_(True)
-
-
-def batches(cursor: Any) -> Any:
-    step = 0 if cursor is None else cursor
-    while True:
-        ids = torch.randint(5, 90, (4, 8), generator=torch.Generator().manual_seed(step))
-        positions = torch.arange(0, 32, 5)
-        batch = Batch(
-            inputs=ids, targets=ids.roll(1, 1), target_positions=positions, visibility=Visibility()
-        )
-        step += 1
-        yield [batch], step
 
 
 def test_a_step_has_the_gradient_of_loss_and_penalty(tmp_path: Path) -> None:

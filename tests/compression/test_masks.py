@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 import torch
+from masked_batches import batches
 from small_models import make
 from torch import Tensor
 
-from unmask.batch import Batch, Visibility
 from unmask.checkpoints.huggingface.read import LoadedModel
 from unmask.checkpoints.tensors import write_tensors
 from unmask.cli.main import run as run_command
@@ -89,18 +89,6 @@ def test_a_ticket_has_the_weights_of_the_start(opened: LoadedModel, tmp_path: Pa
     MaskPruning(source=str(tmp_path / "masks.safetensors")).restructure(opened)
     for name, w in layer_matrices(opened.model).items():
         assert torch.equal(w, before[name] * masks[name])
-
-
-def batches(cursor: Any) -> Any:
-    step = 0 if cursor is None else cursor
-    while True:
-        ids = torch.randint(5, 90, (4, 8), generator=torch.Generator().manual_seed(step))
-        positions = torch.arange(0, 32, 5)
-        batch = Batch(
-            inputs=ids, targets=ids.roll(1, 1), target_positions=positions, visibility=Visibility()
-        )
-        step += 1
-        yield [batch], step
 
 
 def started(model: Model, *methods: GivenMask) -> TrainingRun:

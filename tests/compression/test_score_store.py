@@ -120,6 +120,26 @@ def test_a_record_that_was_cut_short_is_removed_and_a_damaged_one_refused(
     assert torch.equal(found["x"], torch.full((4,), 1.0))
 
 
+def test_full_disk_leaves_no_part_of_a_record(tmp_path: Path) -> None:
+    store, keys = ScoreStore(tmp_path / "store", {}), [bytes([i] * 16) for i in range(2)]
+    store.add(keys[0], {"x": torch.zeros(4)})
+    path = tmp_path / "store" / "scores.bin"
+    whole, file = path.read_bytes(), store._file
+
+    class Full:
+        fileno = file.fileno
+
+        @staticmethod
+        def write(data: bytes) -> int:
+            return file.write(data[:30])
+
+    store._file = Full()  # pyright: ignore[reportAttributeAccessIssue]
+    with pytest.raises(OSError, match=r"No space left on device: .*scores\.bin"):
+        store.add(keys[1], {"x": torch.zeros(4)})
+    assert path.read_bytes() == whole
+    assert store.get(keys[1]) is None
+
+
 def test_the_hash_is_of_all_that_a_batch_holds() -> None:
     b = batch()
     assert batch_hash(b) == batch_hash(batch())

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from toy_text import corpus
+from toy_study import TASKS, write_tasks
 
 import unmask
 from unmask.config import from_dict, to_dict
@@ -24,13 +24,6 @@ from unmask.studies.compression.study import CompressionCell, CompressionStudy
 from unmask.studies.read_study import read_study
 from unmask.studies.run_study import run_study
 
-TASKS = """
-name = "toys"
-[[benchmarks]]
-name = "Good or bad"
-task = "classify"
-files = [{train = "train.tsv", dev = "train.tsv", text = ["text"], label = "label"}]
-"""
 STUDY = """
 kind = "CompressionStudy"
 question = "What does each way cost?"
@@ -56,10 +49,7 @@ def home(tmp_path: Path, monkeypatch) -> Path:
     monkeypatch.setattr(measure, "N_ROUNDS", 1)
     monkeypatch.setattr(measure, "BATCH_SIZES", (1, 2))
     monkeypatch.setattr(measure, "_peak_memory", lambda folder, texts: 1_000_000)
-    (tmp_path / "text.txt").write_text(corpus(60).replace("\n", "\n\n"), encoding="utf-8")
-    lines = [f"{text}\t{'bad' if i % 2 else 'good'}" for i, text in enumerate(["a b", "c d"] * 10)]
-    (tmp_path / "train.tsv").write_text("text\tlabel\n" + "\n".join(lines), encoding="utf-8")
-    (tmp_path / "toys.toml").write_text(TASKS, encoding="utf-8")
+    write_tasks(tmp_path)
     (tmp_path / "ways.toml").write_text(STUDY, encoding="utf-8")
     unmask.pretrain(
         "bert-tiny", data=tmp_path / "text.txt", out=tmp_path / "base", steps=2, quiet=True,

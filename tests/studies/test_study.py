@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from toy_study import TASKS, write_tasks
 from toy_text import corpus
 
 from unmask.cli import main as cli
@@ -32,13 +33,6 @@ from unmask.studies.run_study import _check_cell, run_study
 from unmask.studies.study import Study, StudyCell
 from unmask.tokenizers.spec import SpecialTokenIds
 
-TASKS = """
-name = "toys"
-[[benchmarks]]
-name = "Good or bad"
-task = "classify"
-files = [{train = "train.tsv", dev = "train.tsv", text = ["text"], label = "label"}]
-"""
 STUDY = """
 question = "How much should be hidden?"
 tasks = "toys.toml"
@@ -56,10 +50,7 @@ cells = [
 
 @pytest.fixture
 def home(tmp_path: Path) -> Path:
-    (tmp_path / "text.txt").write_text(corpus(60).replace("\n", "\n\n"), encoding="utf-8")
-    lines = [f"{text}\t{'bad' if i % 2 else 'good'}" for i, text in enumerate(["a b", "c d"] * 10)]
-    (tmp_path / "train.tsv").write_text("text\tlabel\n" + "\n".join(lines), encoding="utf-8")
-    (tmp_path / "toys.toml").write_text(TASKS, encoding="utf-8")
+    write_tasks(tmp_path)
     (tmp_path / "rates.toml").write_text(STUDY, encoding="utf-8")
     return tmp_path
 

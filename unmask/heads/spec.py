@@ -114,9 +114,12 @@ class HeadSpec(OpenUnion):
 
     def top_k_loss(
         self, student: Tensor, teacher: TopKDistribution, batch: Batch, temperature: float
-    ) -> Tensor:
-        """Return the same for the most probable tokens of the teachers; see `scores_vocabulary`."""
-        raise NotImplementedError(type(self).__name__)
+    ) -> Tensor | None:
+        """Return the same for the most probable tokens of the teachers.
+
+        None: the head does not score a vocabulary.
+        """
+        return None
 
     def with_vocabulary(self, special: SpecialTokenIds) -> "HeadSpec":
         """Return the head for another vocabulary."""

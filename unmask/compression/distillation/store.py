@@ -10,6 +10,7 @@ killed process, is removed when the store is opened.
 """
 
 import dataclasses
+import errno
 import hashlib
 import json
 import logging
@@ -116,11 +117,20 @@ class ScoreStore:
         return load_tensors(body[_HEADER.size :])
 
     def add(self, key: bytes, tensors: Mapping[str, Tensor]) -> None:
-        """Append the tensors of a batch."""
+        """Append the tensors of a batch.
+
+        Raises:
+            OSError: the disk has no room for all of them; nothing of them is left.
+        """
         data = save_tensors({name: x.cpu().contiguous() for name, x in tensors.items()})
         body = _HEADER.pack(key, len(data)) + data
+        record = body + hashlib.blake2b(body, digest_size=_HASH_BYTES).digest()
         at = os.fstat(self._file.fileno()).st_size
-        self._file.write(body + hashlib.blake2b(body, digest_size=_HASH_BYTES).digest())
+        n_written = self._file.write(record)
+        if n_written != len(record):
+            os.ftruncate(self._file.fileno(), at)
+            path = self.folder / SCORES_FILE
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
         self._places[key] = at, len(data)
         self.n_added += 1
 
