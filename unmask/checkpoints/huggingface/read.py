@@ -160,7 +160,12 @@ def load_folder(
         specs, preset.weight_names, state, preset.config_mapping.read_language_head(config)
     )
     preset = replace(preset, unused_pooler=_unused_pooler(preset.weight_names, specs, state))
-    model, load_result = _build_and_load(preset, specs, state, folder, seed)
+    try:
+        model, load_result = _build_and_load(preset, specs, state, folder, seed)
+    except ValueError as error:
+        if pruned := config.get("pruned_heads"):
+            raise ValueError(f"{error} (without the heads of pruned_heads, {pruned})") from None
+        raise
     load_activations(folder, model)
     tokenizer = load_model_tokenizer(folder, model.vocab_size)
     source = source_encoder_of(preset.architecture)
