@@ -8,13 +8,16 @@ TORCH := $(shell sed -n 's/^torch==/torch==/p' constraints.txt)
 # What is compiled is kept: collecting the tests takes 26 s of CPU then, in place of 34.
 PYTEST := PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist worksteal
 
-.PHONY: demo test test-all check docs bench clean
+.PHONY: demo test test-thorough test-all check docs bench clean
 
 demo: $(VENV)/.core
 	$(BIN)/unmask demo
 
 test: $(VENV)/.test
 	$(PYTEST)
+
+test-thorough: $(VENV)/.test
+	$(PYTEST) -m "thorough and not slow and not gpu and not network"
 
 test-all: $(VENV)/.test
 	$(PYTEST) -m "not gpu and not network"

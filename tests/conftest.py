@@ -1,9 +1,14 @@
 """Settings of the whole suite: one thread a worker, no network, what is quick, checked types.
 
-`make test` runs what is quick, `make test-all` everything. Of a test with many cases
-`@pytest.mark.quick("bert", "t5")` keeps in the quick suite those in whose id these words stand
-(each stands for a mechanism: every kind of model that reads, counts or writes otherwise), and
-the other cases are slow. The quick suite draws at most 25 examples a property, the same at every
+`make test` runs what is quick, `make test-thorough` what costs a second or more beside a quick
+test of the same mechanism, `make test-all` everything. Continuous integration runs the first two.
+Of a test with many cases
+
+- `@pytest.mark.quick("bert", "t5")` keeps those in whose id these words stand (each stands for a
+  mechanism: every kind of model that reads, counts or writes otherwise), the others are slow;
+- `@pytest.mark.sample(4)` then keeps that many at equal distances, the others are thorough.
+
+The quick suite draws at most 25 examples a property, the same at every
 run, and in each test checks the types of a function with arrays at its first calls; the whole one
 searches as many examples as a property says, others at every run, and checks every call.
 """
@@ -48,7 +53,7 @@ CHECKED_CALLS = 20
 
 import checked_types  # noqa: E402
 import torch  # noqa: E402  (reads the number of threads)
-from quick_cases import named  # noqa: E402  (found on the path above)
+from quick_cases import named, spread  # noqa: E402  (found on the path above)
 
 jaxtyping.jaxtyped = checked_types.jaxtyped
 
@@ -93,22 +98,32 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Mark as slow what a test's mark `quick` does not name; if so told, be quick."""
+    """Mark as slow or thorough the cases that a test's marks do not keep quick."""
     if _is_quick(config):
         checked_types.check_first_calls(CHECKED_CALLS)
         for function in {f for item in items if hasattr(f := item.obj, SETTINGS)}:
             output = getattr(function, SETTINGS)
             n = min(output.max_examples, QUICK_EXAMPLES)
             setattr(function, SETTINGS, settings(output, max_examples=n))
-    tests: dict[str, dict[str, pytest.Item]] = defaultdict(dict)
-    for item in items:
-        if item.get_closest_marker("quick"):
-            case = item.callspec.id  # pyright: ignore[reportAttributeAccessIssue]
-            tests[item.nodeid.removesuffix(f"[{case}]")][case] = item
-    for test, cases in tests.items():
+    for test, cases in _cases_of(items, "quick").items():
         words = next(iter(cases.values())).get_closest_marker("quick").args
         quick = named(list(cases), words)
         if len(cases) > 1 and not quick:
             raise pytest.UsageError(f"{test}: its mark `quick` names none of its cases")
         for case in cases.keys() - quick:
             cases[case].add_marker("slow")
+    unslow = [item for item in items if not item.get_closest_marker("slow")]
+    for cases in _cases_of(unslow, "sample").values():
+        (n,) = next(iter(cases.values())).get_closest_marker("sample").args
+        for case in cases.keys() - spread(list(cases), n):
+            cases[case].add_marker("thorough")
+
+
+def _cases_of(items: list[pytest.Item], mark: str) -> dict[str, dict[str, pytest.Item]]:
+    """Return the cases of each test with a mark, by their ids."""
+    tests: dict[str, dict[str, pytest.Item]] = defaultdict(dict)
+    for item in items:
+        if item.get_closest_marker(mark):
+            case = item.callspec.id  # pyright: ignore[reportAttributeAccessIssue]
+            tests[item.nodeid.removesuffix(f"[{case}]")][case] = item
+    return tests

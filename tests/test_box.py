@@ -111,6 +111,7 @@ def test_fine_tuning_starts_from_its_backbone(model: Pipeline) -> None:
             assert torch.equal(tensor, ours[name]), name
 
 
+@pytest.mark.thorough
 def test_pretraining_continues_from_it(tmp_path: Path, model: Pipeline) -> None:
     (tmp_path / "text.txt").write_text(corpus(), encoding="utf-8")
     after: Any = pretrain(
@@ -131,6 +132,7 @@ def test_pretraining_continues_from_it(tmp_path: Path, model: Pipeline) -> None:
         pretrain(NAME, data=tmp_path / "text.txt", out=tmp_path / "other", quiet=True)
 
 
+@pytest.mark.thorough
 def test_it_is_listed_and_described(capsys: pytest.CaptureFixture[str], model: Pipeline) -> None:
     n = model.model.parameter_count()
     assert describe(NAME)["parameters"] == n

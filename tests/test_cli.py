@@ -129,6 +129,7 @@ TREE = list(vars(typer.main.get_command(cli.make_app(*cli.COMMANDS)))["commands"
 COMMANDS = [name for name, _ in TREE]
 
 
+@pytest.mark.thorough
 def test_help_of_every_command_imports_nothing_heavy() -> None:
     code = f"""
 import sys
@@ -259,6 +260,7 @@ def test_models_are_listed_by_family(unmask: Run) -> None:
     check_mistake(unmask("models", "--family", "lama"), ", ".join(sorted(families)), "'lama'")
 
 
+@pytest.mark.thorough
 def test_preset_and_folder_are_described(unmask: Run, home: Path) -> None:
     assert "110,106,428" in unmask("show", "bert-base").out
     facts = json.loads(unmask("show", home / "bert", "--json").out)
@@ -266,6 +268,7 @@ def test_preset_and_folder_are_described(unmask: Run, home: Path) -> None:
     check_mistake(unmask("show", "bert-bse"), "unknown model 'bert-bse'", "'bert-base'")
 
 
+@pytest.mark.thorough
 def test_run_shows_its_progress(unmask: Run, home: Path, tmp_path: Path) -> None:
     out = tmp_path / "run"
     words = ["pretrain", home / "small.toml", "--data", home / "text.txt", "--out", out]
@@ -277,6 +280,7 @@ def test_run_shows_its_progress(unmask: Run, home: Path, tmp_path: Path) -> None
     assert "3/3  loss" in result.err
 
 
+@pytest.mark.thorough
 def test_quiet_run_prints_only_its_result(unmask: Run, home: Path, tmp_path: Path) -> None:
     words = ["pretrain", home / "small.toml", home / "text.txt", "--out", tmp_path / "run"]
     result = unmask(*words, "--steps", 1, "--quiet")
@@ -284,6 +288,7 @@ def test_quiet_run_prints_only_its_result(unmask: Run, home: Path, tmp_path: Pat
     assert result.out == f"{tmp_path}/run: done; report in {tmp_path}/run/report.html\n"
 
 
+@pytest.mark.thorough
 def test_only_the_first_process_prints_the_result(
     unmask: Run, home: Path, tmp_path: Path, monkeypatch
 ) -> None:
@@ -294,6 +299,7 @@ def test_only_the_first_process_prints_the_result(
         assert (result.status, result.out, result.err) == (0, "", "")
 
 
+@pytest.mark.thorough
 def test_every_command_prints_json_on_request(unmask: Run, home: Path, tmp_path: Path) -> None:
     bert, text = home / "bert", home / "text.txt"
     words: list[list[object]] = [
@@ -367,6 +373,7 @@ BLANKS = {
 }
 
 
+@pytest.mark.thorough
 def test_blank_lines_are_skipped_and_reported(unmask: Run, home: Path, tmp_path: Path) -> None:
     read = unmask("embed", home / "bert", "", "the king", "", "the gate", "").out
     expected = np.array([json.loads(line)["vector"] for line in read.splitlines()])
@@ -433,6 +440,7 @@ def test_missing_weights_are_named(unmask: Run, home: Path, tmp_path: Path) -> N
     assert "missing weights, randomly initialized: heads.language" in result.err
 
 
+@pytest.mark.thorough
 def test_adapter_hides_notes_about_base_heads(unmask: Run, home: Path, tmp_path: Path) -> None:
     words = ["finetune", home / "bert", "--task", "classify", "--train", home / "rows.tsv"]
     words += ["--tune", "prompt", "--epochs", 1, "--out", tmp_path / "run", "--quiet"]
@@ -480,6 +488,7 @@ def test_impossible_average_is_refused(unmask: Run, home: Path, tmp_path: Path) 
     assert not new.exists()
 
 
+@pytest.mark.thorough
 def test_head_unknown_to_transformers_is_reported_on_convert(
     unmask: Run, home: Path, tmp_path: Path
 ) -> None:
@@ -533,6 +542,7 @@ def test_preparation_mistake_is_reported_and_leaves_nothing(
     assert not (tmp_path / "o" / "shards.json").exists()
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("name", ["bad.txt", "nul.txt", "surrogate.jsonl"])
 def test_invalid_bytes_can_be_replaced(name: str, unmask: Run, home: Path, tmp_path: Path) -> None:
     out = tmp_path / "run"
@@ -543,6 +553,7 @@ def test_invalid_bytes_can_be_replaced(name: str, unmask: Run, home: Path, tmp_p
     assert unmask(*words, "--encoding-errors", "replace").status == 0
 
 
+@pytest.mark.sample(19)
 @pytest.mark.parametrize(
     ("words", "line"),
     [
@@ -644,6 +655,7 @@ def test_folders_without_a_run_are_refused(unmask: Run, home: Path, tmp_path: Pa
     assert os.listdir(home / "thesis") == ["thesis.pdf"]
 
 
+@pytest.mark.sample(15)
 @pytest.mark.parametrize(
     ("words", "line"),
     [
@@ -698,6 +710,7 @@ def test_fine_tuning_mistake_is_reported_and_leaves_nothing(
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.sample(22)
 @pytest.mark.parametrize(
     ("words", "line"),
     [
@@ -775,6 +788,7 @@ def test_prompt_beyond_the_positions_is_refused(unmask: Run, home: Path) -> None
     check_mistake(result, "512 positions")
 
 
+@pytest.mark.thorough
 def test_generation_options_equal_the_library(unmask: Run, home: Path) -> None:
     import unmask as library
 
@@ -808,6 +822,7 @@ def test_generation_options_equal_the_library(unmask: Run, home: Path) -> None:
     assert long.out.startswith("the king " * 600)
 
 
+@pytest.mark.thorough
 def test_several_generations_are_shown_with_scores(unmask: Run, home: Path) -> None:
     words = ["generate", home / "gpt", "--prompt", "the"]
     for more in (["--beams", 3, "--n-best", 2], ["--choice", " king", "--choice", " sea"]):
@@ -846,6 +861,7 @@ class Watched(io.StringIO):
             raise KeyboardInterrupt
 
 
+@pytest.mark.thorough
 def test_text_is_streamed_to_a_terminal(unmask: Run, home: Path, monkeypatch) -> None:
     words = ["generate", home / "gpt", "--prompt", "the king", "--max-new-tokens", 8]
     expected = unmask(*words).out
@@ -888,6 +904,7 @@ for allocate in (lambda: torch.empty(2**45), lambda: np.empty(2**46), lambda: by
 """A process that was refused memory gets it from elsewhere from then on: one of its own."""
 
 
+@pytest.mark.thorough
 def test_out_of_memory_is_reported_in_one_line() -> None:
     done = subprocess.run([sys.executable, "-c", LACKING], capture_output=True, text=True)
     assert (done.returncode, done.stdout) == (0, "")
@@ -1053,6 +1070,7 @@ def test_damaged_run_is_refused(unmask: Run, home: Path, tmp_path: Path) -> None
     check_mistake(resumed(), "unmask.json: recipe: unknown key 'lenght'")
 
 
+@pytest.mark.thorough
 def test_names_may_contain_spaces_and_any_letters(unmask: Run, home: Path, tmp_path: Path) -> None:
     folder = tmp_path / "Märchen  und 物語 😀"
     folder.mkdir()
@@ -1137,6 +1155,7 @@ def in_shell(words: str, **more: Any) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.thorough
 def test_closed_output_pipe_is_no_error() -> None:
     done = in_shell("models --json | head -c 1; exit ${PIPESTATUS[0]}")
     assert done.stdout == "["
@@ -1144,6 +1163,7 @@ def test_closed_output_pipe_is_no_error() -> None:
     assert done.returncode in (0, 1)  # 0: all was written before it closed
 
 
+@pytest.mark.thorough
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full here")
 def test_full_output_device_is_reported() -> None:
     done = in_shell("models > /dev/full")
@@ -1158,6 +1178,7 @@ def drop_privileges() -> None:
         ctypes.CDLL(None).prctl(24, capability, 0, 0, 0)  # PR_CAPBSET_DROP
 
 
+@pytest.mark.thorough
 @pytest.mark.skipif(sys.platform != "linux", reason="permissions are tested on Linux")
 def test_permission_errors_are_reported(home: Path, tmp_path: Path) -> None:
     (tmp_path / "secret.txt").write_text("text")
@@ -1268,6 +1289,7 @@ def test_signal_status_is_returned_from_anywhere_in_python(tmp_path: Path) -> No
     assert made.returncode == 128 + signal.SIGTERM
 
 
+@pytest.mark.thorough
 def test_ctrl_c_at_a_terminal_ends_all_processes_of_a_run(home: Path, tmp_path: Path) -> None:
     from unmask.checkpoints.folder import newest_checkpoint
 
@@ -1290,6 +1312,7 @@ def test_ctrl_c_at_a_terminal_ends_all_processes_of_a_run(home: Path, tmp_path: 
     assert "Traceback" not in err
 
 
+@pytest.mark.thorough
 def test_interrupted_command_says_so(unmask: Run, home: Path, tmp_path, monkeypatch) -> None:
     from unmask.evaluation import sentence_embeddings
     from unmask.jobs import prepare
@@ -1340,6 +1363,7 @@ def disk(tmp_path: Path) -> Iterator[Disk]:
 FULL = "no space left on device"
 
 
+@pytest.mark.thorough
 def test_preparation_resumes_after_a_full_disk(unmask: Run, home: Path, disk: Disk) -> None:
     disk.resize("60k")
     words = ["prepare", home / "text.txt", "--tokenizer", home / "bert", "--quiet"]
@@ -1354,6 +1378,7 @@ def test_preparation_resumes_after_a_full_disk(unmask: Run, home: Path, disk: Di
 
 
 # In turn, no room is left: for the tokens, for the first checkpoint, for the third.
+@pytest.mark.thorough
 @pytest.mark.parametrize("size", ["16k", "100k", "500k"])
 def test_pretraining_resumes_after_a_full_disk(
     size: str, unmask: Run, home: Path, disk: Disk

@@ -106,6 +106,7 @@ def test_integer_is_accepted_for_a_float() -> None:
     assert from_dict(Round, {"radius": 2}) == Round(2.0)
 
 
+@pytest.mark.sample(61)
 @pytest.mark.parametrize("name", MODELS)
 def test_every_preset_is_plain_data(name: str) -> None:
     preset = MODELS[name]

@@ -135,6 +135,7 @@ def test_there_is_a_run_of_each_kind() -> None:
     assert {one["kind"] for one in facts} == {"pretrain", "finetune"}
 
 
+@pytest.mark.sample(6)
 @pytest.mark.parametrize("name", NAMES)
 def test_old_run_answers_as_recorded(name: str) -> None:
     folder = name if name == "unmask-mini-en" else f"saved/{name}"
@@ -149,6 +150,7 @@ def test_stopped_old_run_resumes_to_the_recorded_result(home: Path) -> None:
     assert differences(answers("saved/stopped"), answers("saved/bert")) == []
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("name", ["lora", "suite"])
 def test_finished_old_job_counts_as_finished(name: str, home: Path) -> None:
     out = home / "saved" / name
@@ -179,6 +181,7 @@ def test_report_of_an_old_run_is_written(name: str, home: Path) -> None:
     assert "<svg" in page.read_text()
 
 
+@pytest.mark.thorough
 def test_new_run_starts_from_an_old_one(tmp_path: Path) -> None:
     more = {"steps": 1, "threads": 1, "quiet": True}
     small = [

@@ -93,6 +93,7 @@ cells = [{name = "little", model = "bert-tiny"}]
 """
 
 
+@pytest.mark.thorough
 def test_suites_and_studies_accept_unusual_file_names(
     folder: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -150,6 +151,7 @@ def test_names_with_special_characters_are_names(
     assert lacking.startswith("unmask: no ")
 
 
+@pytest.mark.thorough
 def test_word_vector_commands_accept_unusual_file_names(
     folder: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:

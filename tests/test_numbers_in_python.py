@@ -90,6 +90,7 @@ print(n, "tried")
 """
 
 
+@pytest.mark.thorough
 def test_non_number_argument_is_refused_by_name(tmp_path: Path) -> None:
     # In a process of its own: here the types of arguments are checked by the tests themselves.
     root = Path(__file__).parents[1]

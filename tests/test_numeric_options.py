@@ -32,6 +32,7 @@ def check(command: str, option: str, value: str, capsys: pytest.CaptureFixture[s
     assert option in err, (command, option, err)
 
 
+@pytest.mark.thorough
 def test_non_number_is_refused_in_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     for i, (command, option) in enumerate(OPTIONS):
         check(command, option, BAD[i % len(BAD)], capsys)

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from jaxtyping import Float, Int, Shaped, TypeCheckError, jaxtyped
 from numpy import ndarray as Array
-from quick_cases import named
+from quick_cases import named, spread
 from torch import Tensor
 
 
@@ -23,6 +23,12 @@ def test_quick_word_matches_whole_ids_or_parts_between_dashes() -> None:
     assert named(cases, ("t5",)) == {"0-t5", "1-t5"}
     assert named(cases, ("bert", "1-t5")) == {"bert", "1-t5"}
     assert not named(cases, ("gpt2",))
+
+
+def test_sample_is_spread_over_all_cases() -> None:
+    cases = [str(i) for i in range(10)]
+    assert spread(cases, 3) == {"0", "3", "6"}
+    assert spread(cases, 10) == spread(cases, 99) == set(cases)
 
 
 def test_shapes_and_other_types_are_checked() -> None:

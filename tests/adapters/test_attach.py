@@ -51,6 +51,7 @@ over_families = pytest.mark.parametrize("family", FAMILIES)
 over_specs = pytest.mark.parametrize("spec", SPECS.values(), ids=SPECS)
 
 
+@pytest.mark.sample(18)
 @over_families
 @pytest.mark.parametrize("spec", IDENTITIES.values(), ids=IDENTITIES)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
@@ -109,6 +110,7 @@ def test_adapter_initialization_depends_on_its_seed_only(spec) -> None:
         assert not same(states[0], states[2])
 
 
+@pytest.mark.sample(4)
 @pytest.mark.quick("bert", "lora")
 @over_specs
 @pytest.mark.parametrize(
@@ -168,6 +170,7 @@ def test_one_of_several_adapters_is_selected(family, spec) -> None:
     assert torch.equal(hidden(m, b), only_a)  # the only one again
 
 
+@pytest.mark.sample(6)
 @pytest.mark.quick("bert", "lora")
 @over_families
 @over_specs
@@ -223,6 +226,7 @@ def test_gradient_reaches_an_adapter_from_its_own_rows_only(family) -> None:
     assert any(p.grad is not None and p.grad.any() for p in parts["b"].parameters())
 
 
+@pytest.mark.sample(8)
 @over_families
 @pytest.mark.parametrize("spec", MERGEABLE.values(), ids=MERGEABLE)
 def test_merge_and_unmerge_restore_outputs_bitwise(family, spec) -> None:
@@ -266,6 +270,7 @@ def test_merged_adapter_refuses_further_changes() -> None:
             act()
 
 
+@pytest.mark.sample(4)
 @over_specs
 def test_cached_generation_equals_full_forward(spec) -> None:
     prompts = [[5, 9, 7], [8, 6]]
@@ -366,6 +371,7 @@ def test_selection_is_restored_after_an_error() -> None:
         assert torch.equal(hidden(m, b), before)
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
 def test_resumed_run_equals_uninterrupted_run(precision, tmp_path) -> None:
     def begin() -> tuple[Model, TrainingRun]:

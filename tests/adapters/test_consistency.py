@@ -200,6 +200,7 @@ def test_divergence_is_symmetric_nonnegative_and_zero_for_equal_scores(n, seed, 
     assert not loss.divergence(a, a, asked).any()
 
 
+@pytest.mark.thorough
 @pytest.mark.quick("float32-bert", "bfloat16-t5")
 @over_families
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])

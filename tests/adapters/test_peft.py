@@ -234,6 +234,7 @@ def both(methods: Any) -> list[tuple[str, str]]:
     return [(n, method) for n, method in pairs if n != "bart, a text" or method not in BEFORE]
 
 
+@pytest.mark.sample(4)
 @pytest.mark.quick("t5, language", "LoRA")
 @pytest.mark.parametrize(("name", "method"), both(OURS))
 def test_peft_outputs_equal_ours_and_saved_adapter_is_read_back(
@@ -321,6 +322,7 @@ def saved_by_peft(name: str, config: Any, base: Path, folder: Path) -> Any:
 THEIRS = ("LoRA", "LoRA, patterns", "IA3", "PrefixTuning", "Prefix through maps", "Prompt")
 
 
+@pytest.mark.sample(10)
 @pytest.mark.parametrize(("name", "method"), both(THEIRS))
 def test_our_outputs_equal_peft(
     name: str, method: str, bases: Mapping[str, Path], tmp_path: Path
@@ -340,6 +342,7 @@ GENERATING = [
 ]
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize(("name", "method"), GENERATING)
 def test_peft_generation_equals_ours(name: str, method: str, tmp_path: Path) -> None:
     build, kind, _ = CLASSES[name]
@@ -583,6 +586,7 @@ def test_non_weight_tensors_are_refused_by_name(
         assert not again.model.adapters
 
 
+@pytest.mark.sample(7)
 @pytest.mark.parametrize("recorded", [True, False])
 @pytest.mark.parametrize(
     ("method", "keys", "message"),

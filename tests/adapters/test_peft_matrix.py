@@ -124,6 +124,7 @@ CUT = {
 """Of all families, tasks, numbers of labels, methods and bases some; the rest is slow."""
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize(
     ("case", "kind"), [(case, does) for does, some in CUT.items() for case in some], ids=str
 )
@@ -208,6 +209,7 @@ PAIRS = [
 ]
 
 
+@pytest.mark.sample(6)
 @pytest.mark.parametrize(("case", "name"), PAIRS)
 def test_every_peft_lora_setting_gives_equal_outputs_or_is_refused(
     case: Case, name: str, folder: Path
@@ -220,6 +222,7 @@ def test_every_peft_lora_setting_gives_equal_outputs_or_is_refused(
         assert all(isinstance(one, str) and re.search(kind, one) for one in ours), ours
 
 
+@pytest.mark.thorough
 def test_embeddings_of_adapter_are_those_peft_reads(folder: Path) -> None:
     """PEFT changes the table that is read, and leaves the one that scores."""
     beside = {"modules_to_save": ["word_embeddings", "wte"]}

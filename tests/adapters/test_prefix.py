@@ -139,6 +139,7 @@ def test_prefix_changes_outputs_and_detach_restores_them(family: str, spec: Any)
     assert all(not m._forward_hooks and not m._forward_pre_hooks for m in made.modules())
 
 
+@pytest.mark.sample(6)
 @pytest.mark.parametrize("spec", SPECS, ids=str)
 @pytest.mark.parametrize("family", FAMILIES)
 def test_only_prefix_parameters_receive_gradients(family: str, spec: Any) -> None:
@@ -211,6 +212,7 @@ def test_prompt_refuses_rows_of_several_texts() -> None:
         made.hidden_states(pack_examples(examples("gpt", (3, 4)), SPECIAL, 20))
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("spec", SPECS, ids=str)
 @pytest.mark.parametrize("family", ["gpt", "t5", "bart"])
 def test_cached_generation_equals_full_forward(family: str, spec: Any) -> None:

@@ -88,6 +88,7 @@ def test_long_sentences_are_skipped_and_counted() -> None:
         word_features(model, cut, [long])
 
 
+@pytest.mark.thorough
 def test_random_weights_differ_and_leave_the_model() -> None:
     model, cut = made("bert-mini")
     before = word_features(model, cut, SENTENCES).layers[-1]

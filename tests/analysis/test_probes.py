@@ -128,6 +128,7 @@ def test_centers_of_layers_equal_their_formulas() -> None:
         expected_layer([0.5, 0.7, 0.5])
 
 
+@pytest.mark.thorough
 def test_control_labels_are_of_types_with_the_distribution_of_the_task() -> None:
     task = ControlTask.of_labels(np.array([0] * 7 + [1] * 2 + [2]), 3, seed=5)
     types = [f"word{i}" for i in range(2000)]
@@ -137,6 +138,7 @@ def test_control_labels_are_of_types_with_the_distribution_of_the_task() -> None
     assert not np.array_equal(labels, ControlTask(task.distribution, seed=6).labels(types))
 
 
+@pytest.mark.thorough
 def test_features_that_only_identify_words_have_no_selectivity() -> None:
     rng = np.random.default_rng(0)
     vocabulary = [f"w{i}" for i in range(60)]
@@ -194,6 +196,7 @@ def test_portions_of_few_examples_are_merged() -> None:
         portion_ends(10, (0.5, 0.2, 1.0))
 
 
+@pytest.mark.thorough
 def test_planted_labels_have_shorter_codes_than_random_ones() -> None:
     train, dev, _ = (planted(seed) for seed in range(3))
 

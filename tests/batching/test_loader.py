@@ -103,6 +103,7 @@ def test_epoch_contains_every_row_once(plan):
     assert sorted(rows) == list(range(len(plan.lengths)))
 
 
+@pytest.mark.thorough
 @settings(max_examples=30)
 @given(plans())
 def test_batch_size_limit_holds_except_for_single_rows(plan):
@@ -297,6 +298,7 @@ def test_masking_changes_each_epoch():
     assert epoch_of(loader, 0) != epoch_of(loader, 1)
 
 
+@pytest.mark.thorough
 def test_static_masking_repeats_its_masks():
     loader = make(objective=StaticMasking(published.MASKED_LM, 2))
     assert epoch_of(loader, 0) == epoch_of(make(), 0)
@@ -416,6 +418,7 @@ def test_worker_bug_is_raised_with_traceback():
         next(iter(make(token_source=Buggy(3000), n_workers=1)))
 
 
+@pytest.mark.thorough
 def test_workers_leave_global_generator_unchanged():
     torch.manual_seed(0)
     before = torch.random.get_rng_state()
@@ -423,6 +426,7 @@ def test_workers_leave_global_generator_unchanged():
     assert torch.equal(torch.random.get_rng_state(), before)
 
 
+@pytest.mark.thorough
 def test_workers_end_with_the_iteration():
     import multiprocessing
 
@@ -445,6 +449,7 @@ def ended(pid: int) -> bool:
     return state == "Z"
 
 
+@pytest.mark.thorough
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="needs /proc to look at processes")
 def test_workers_do_not_rerun_the_script_and_end_when_it_is_killed():
     folder = Path(__file__).parent
@@ -477,6 +482,7 @@ def children(loader: BatchLoader, after: int, act) -> list:
     return [([values(b) for b in micro], cursor) for micro, cursor in [*some, *made]]
 
 
+@pytest.mark.thorough
 def test_killed_worker_is_replaced_and_batches_are_equal(caplog):
     def kill(workers):
         os.kill(workers[0].pid, signal.SIGKILL)
@@ -501,6 +507,7 @@ def test_repeatedly_lost_workers_are_reported_in_one_line(monkeypatch):
         list(make(n_workers=1))
 
 
+@pytest.mark.thorough
 @pytest.mark.skipif(workers._START_METHOD != "forkserver", reason="has no fork server")
 def test_process_ends_with_its_fork_server_stopped(monkeypatch):
     from multiprocessing import forkserver

@@ -75,6 +75,7 @@ def _wrong(key: ConfigKey) -> list[Any]:
     return WRONG[key.value_type] + ([] if key.optional else [None])
 
 
+@pytest.mark.sample(15)
 @pytest.mark.parametrize("family", MAKERS)
 def test_impossible_sizes_and_rates_are_refused_with_file_and_key(
     family: str, model_folders: Path
@@ -239,6 +240,7 @@ FAMILIES = [f if f in _USUAL else pytest.param(f, marks=pytest.mark.slow) for f 
 """The cut of the default suite, and the rest."""
 
 
+@pytest.mark.sample(7)
 @pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.parametrize("tied", [True, False])
 def test_checkpoint_without_head_equals_reference_or_is_refused(

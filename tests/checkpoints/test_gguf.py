@@ -278,6 +278,7 @@ def test_omitted_parts_are_reported(tmp_path: Path, caplog: pytest.LogCaptureFix
     assert "llama.cpp reads text in lower case" in messages
 
 
+@pytest.mark.thorough
 def test_invalid_options_and_missing_library_are_one_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd
 ) -> None:

@@ -95,6 +95,7 @@ def stories():
     return unmask.load(STORIES)
 
 
+@pytest.mark.thorough
 def test_published_model_generates_its_published_story(stories) -> None:
     (generated,) = generate(
         stories.model, [[1]], stories.tokenizer.special_ids, GenerationConfig(max_new_tokens=256)

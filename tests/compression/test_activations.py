@@ -141,6 +141,7 @@ def test_a_model_computes_with_rounded_inputs(family: str, data: Path, tmp_path:
         assert not torch.equal(term.total, plain[name].total)
 
 
+@pytest.mark.thorough
 @pytest.mark.quick("bert")
 @pytest.mark.parametrize("family", ["bert", "gpt2"])
 def test_every_command_opens_the_folder(
@@ -178,6 +179,7 @@ def test_every_command_opens_the_folder(
         unmask.compress(tmp_path / "small", method=["prune"], out=tmp_path / "other")
 
 
+@pytest.mark.thorough
 def test_fine_tuning_keeps_the_ranges_and_moves_those_it_follows(
     data: Path, tmp_path: Path
 ) -> None:
@@ -281,6 +283,7 @@ def test_mistakes_are_one_line(
         quantizable_inputs(static)
 
 
+@pytest.mark.thorough
 def test_a_damaged_file_is_refused(data: Path, tmp_path: Path) -> None:
     pretrained("bert", tmp_path / "model")
     unmask.compress(

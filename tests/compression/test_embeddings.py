@@ -59,6 +59,7 @@ def test_error_equals_that_of_dropped_singular_values(tmp_path: Path) -> None:
     torch.testing.assert_close(small(ids), small.weight[ids])
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("family", KINDS)
 def test_saved_opened_and_converted_models_compute_the_same(family: str, tmp_path: Path) -> None:
     opened(family, tmp_path / "model")
@@ -88,6 +89,7 @@ def test_an_untied_output_layer_stays_whole(tmp_path: Path) -> None:
     assert torch.equal(small.own_weights()[name], whole.own_weights()[name])
 
 
+@pytest.mark.thorough
 def test_factors_are_trained(tmp_path: Path) -> None:
     toy.pretrained("bert", tmp_path / "base")
     compress(tmp_path / "base", method=["embeddings:rank=8"], out=tmp_path / "small")

@@ -108,6 +108,7 @@ def started(folder: Path, **fields: Any) -> TrainingRun:
     return loop.start_run(recipe, opened(folder), batches)
 
 
+@pytest.mark.thorough
 def test_resumed_run_is_bitwise_equal(tmp_path: Path) -> None:
     fields = {"gate_learning_rate": 0.5}
     whole, broken = (started(tmp_path / "model", **fields) for _ in range(2))
@@ -165,6 +166,7 @@ def test_removed_heads_change_no_number(tmp_path: Path) -> None:
     assert remove_closed_heads(whole, []) is whole
 
 
+@pytest.mark.thorough
 def test_fine_tuning_removes_closed_heads(tmp_path: Path) -> None:
     base = toy.pretrained("bert", tmp_path / "base")
     train = toy.write(tmp_path / "train.tsv", toy.texts(64, 1))

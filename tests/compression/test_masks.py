@@ -99,6 +99,7 @@ def started(model: Model, *methods: GivenMask) -> TrainingRun:
     return loop.start_run(recipe, model, batches)
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("n_dense", [0, 3])
 def test_a_ticket_goes_on_from_the_weights_of_an_early_step(
     n_dense: int, opened: LoadedModel, tmp_path: Path

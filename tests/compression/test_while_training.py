@@ -85,6 +85,7 @@ def model_of(run: TrainingRun) -> Model:
     return run.model
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("name", METHODS)
 def test_resumed_run_equals_uninterrupted_run(name: str, tmp_path: Path) -> None:
     whole = started(tmp_path / "model", METHODS[name])
@@ -234,6 +235,7 @@ def test_movement_scores_follow_gradient_times_weight(tmp_path: Path) -> None:
         assert s[mask].min() >= s[~mask].max() - 1e-9
 
 
+@pytest.mark.thorough
 def test_penalty_increases_sparsity(tmp_path: Path) -> None:
     zeros: list[float] = []
     for penalty in (0.0, 1e5):

@@ -58,6 +58,7 @@ def scaled(model: Model, name: str, columns: slice, factor: float) -> Model:
     return found
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("family", ["gpt2", "t5"])
 def test_mask_gradients_equal_finite_differences(family: str, tmp_path: Path, corpus: Path) -> None:
     kind = {"gpt2": "GPT2LMHeadModel", "t5": "T5ForConditionalGeneration"}[family]
@@ -126,6 +127,7 @@ def test_each_text_of_a_batch_counts_by_itself(tmp_path: Path, corpus: Path) -> 
     assert all(p.requires_grad for p in model.parameters())  # as before
 
 
+@pytest.mark.thorough
 def test_generator_samples_are_reproducible() -> None:
     preset = MODELS["electra-mini"]
     model = preset.build().initialize(0)
@@ -241,6 +243,7 @@ def test_key_value_groups_stay_whole() -> None:
         replace(a, layers=replace(a.layers, widths=widths))
 
 
+@pytest.mark.thorough
 def test_command_measures_importance_on_texts(
     tmp_path: Path, corpus: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

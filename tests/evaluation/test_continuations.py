@@ -163,6 +163,7 @@ def test_long_context_is_truncated_from_the_left_and_counted(models: dict) -> No
     )
 
 
+@pytest.mark.sample(1)
 @torch.no_grad()
 @pytest.mark.parametrize("stride", [None, 40, 7, 1])
 def test_long_text_is_scored_in_windows_each_token_once(stride: int | None, models: dict) -> None:

@@ -37,6 +37,7 @@ def nats(logits: torch.Tensor, targets: Sequence[int]) -> float:
     return float(torch.nn.functional.cross_entropy(logits.double(), there, reduction="sum"))
 
 
+@pytest.mark.thorough
 @torch.no_grad()
 def test_causal_model_predicts_every_token_once(models: dict) -> None:
     reference, loaded = models["gpt2"]
@@ -136,6 +137,7 @@ def test_span_losses_equal_reference(models: dict) -> None:
     assert result.bits_per_byte is None
 
 
+@pytest.mark.thorough
 def test_each_named_mixture_component_evaluates_the_whole_text(models: dict) -> None:
     loaded, known = models["bert"][1], tokenizer("bert")
     parts = {"both": BERT, "forward": UnidirectionalLM(BERT.objective)}
@@ -181,6 +183,7 @@ def same(a: HeldOutEvaluation, b: HeldOutEvaluation) -> bool:
     return close and replace(a, **rest) == replace(b, **rest)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("family", "objective"), [("bert", BERT), ("gpt2", CAUSAL_LM), ("t5", T5)])
 def test_result_depends_on_seed_not_on_batches(
     family: str, objective: Any, models: dict, monkeypatch: pytest.MonkeyPatch

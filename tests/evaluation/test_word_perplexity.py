@@ -37,6 +37,7 @@ def prompted(loaded: LoadedModel, family: str, length: int | None = None) -> Pro
     return PromptedModel(model=loaded.model, tokenizer=tokenizer(family), sequence_length=length)
 
 
+@pytest.mark.sample(1)
 @torch.no_grad()
 @pytest.mark.parametrize(("length", "stride"), [(None, None), (16, None), (16, 5), (None, 40)])
 def test_file_is_scored_as_one_stream(
@@ -66,6 +67,7 @@ def test_file_is_scored_as_one_stream(
     assert f"{words:,} words and {len(LINES)} ends of lines" in got.notes[0]
 
 
+@pytest.mark.sample(1)
 @torch.no_grad()
 @pytest.mark.parametrize("name", ["lstm-mini", "awd-lstm", "transformer-xl-mini"])
 def test_model_with_memory_reads_the_file_continuously(name: str, folder: Path) -> None:

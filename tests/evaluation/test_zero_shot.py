@@ -55,6 +55,7 @@ def written(task: PromptTask | WordPerplexityTask, folder: Path) -> Path:
     return folder
 
 
+@pytest.mark.sample(10)
 @pytest.mark.parametrize("family", ["bert", "gpt2", "t5"])
 @pytest.mark.parametrize("name", [n for n, t in ZERO_SHOT.items() if isinstance(t, PromptTask)])
 def test_task_is_scored_for_every_kind_of_model(

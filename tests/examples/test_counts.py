@@ -11,6 +11,7 @@ def test_counts_of_a_text() -> None:
     assert count("") == "words=0 letters=0"
 
 
+@pytest.mark.thorough
 def test_pieces_are_short_and_unique() -> None:
     found = pieces()
     assert len(found) > 30_000

@@ -28,6 +28,7 @@ def rows(folder: Path, name: str) -> list[Pair]:
     return [(row["question"], row["answer"]) for row in map(json.loads, lines)]
 
 
+@pytest.mark.thorough
 def test_pairs_are_split_disjointly_and_independent_of_processes(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -48,6 +49,7 @@ def test_too_few_pairs_are_refused(tmp_path: Path) -> None:
         make(TOY, tmp_path, pairs=10, held_out=500, seed=0, processes=1)
 
 
+@pytest.mark.thorough
 def test_command_line_steps_run_in_order(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -291,6 +291,7 @@ def learn(tmp_path: Path, family: str, train: Path, **more: Any) -> FinetunedMod
     return finetune(base, task="answer", train=train, terminal=None, device="cpu", **known)
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("family", ["bert", "gpt2", "bart"])
 def test_twenty_questions_are_learned(family: str, tmp_path: Path) -> None:
     train = squad(tmp_path / "train.json", toys(20, 1))
@@ -317,6 +318,7 @@ def test_twenty_questions_are_learned(family: str, tmp_path: Path) -> None:
     assert "question-answering" in (tmp_path / "out" / "README.md").read_text()
 
 
+@pytest.mark.thorough
 def test_no_answer_questions_are_learned_and_threshold_is_saved(tmp_path: Path) -> None:
     train = squad(tmp_path / "train.json", toys(30, 2, impossible=0.4))
     test = squad(tmp_path / "test.json", toys(10, 3, impossible=0.4))
@@ -338,6 +340,7 @@ def test_no_answer_questions_are_learned_and_threshold_is_saved(tmp_path: Path) 
 NAMES = {"bert": "Bert", "bart": "Bart", "mbart": "MBart"}
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("family", NAMES)
 def test_model_exchanges_with_transformers(family: str, tmp_path: Path) -> None:
     from transformers import AutoModelForQuestionAnswering
@@ -367,6 +370,7 @@ def test_model_exchanges_with_transformers(family: str, tmp_path: Path) -> None:
     assert more.best_run.dev == pytest.approx(dict(tuned.best_run.dev), abs=1e-3)
 
 
+@pytest.mark.thorough
 def test_long_texts_are_read_in_windows_with_a_note(tmp_path: Path) -> None:
     long = [r["context"] + " cat" * 60 for r in toys(20, 1)]
     records = [r | {"context": c} for r, c in zip(toys(20, 1), long, strict=True)]

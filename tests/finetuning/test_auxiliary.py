@@ -117,6 +117,7 @@ def test_auxiliary_loss_is_logged_and_its_head_dropped(tmp_path: Path) -> None:
     assert again["probabilities"] == pytest.approx(predictions["probabilities"], abs=1e-6)
 
 
+@pytest.mark.thorough
 def test_weight_zero_changes_no_bit(tmp_path: Path) -> None:
     base, given = toy.pretrained("gpt2", tmp_path / "base"), files(tmp_path)
 

@@ -118,6 +118,7 @@ def reference_loss(model: Model, source: Sequence[int], target: Sequence[int]) -
     return total
 
 
+@pytest.mark.thorough
 def test_loss_is_of_each_token_given_the_gold_ones_before() -> None:
     one, model = make_formulation(max_target_length=9), make_model()
     some = [
@@ -190,6 +191,7 @@ def files(tmp_path_factory) -> dict[str, Path]:
     }
 
 
+@pytest.mark.thorough
 def test_reversed_numbers_are_learned(files, tmp_path: Path) -> None:
     base = toy.pretrained("unilm", tmp_path / "base", dropout=0.0, attention_dropout=0.0)
     out = tmp_path / "out"
@@ -260,6 +262,7 @@ def test_killed_and_resumed_run_is_bitwise_equal(at, files, tmp_path, monkeypatc
     assert (out / "log.jsonl").read_bytes() == (tmp_path / "whole" / "log.jsonl").read_bytes()
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("tune", ["lora:rank=2", "prefix", "prompt"])
 def test_parameter_efficient_methods_learn_it_too(tune: str, files, tmp_path: Path) -> None:
     base = toy.pretrained("unilm", tmp_path / "base")

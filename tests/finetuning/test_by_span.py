@@ -307,6 +307,7 @@ def test_loss_equals_that_of_the_head() -> None:
     assert totals == [(0.0, 0)] * 2
 
 
+@pytest.mark.sample(7)
 @pytest.mark.parametrize("family", ENCODERS_AND_DECODERS)
 @pytest.mark.parametrize("context", ["", " ", "\u200b", "x", "\r\n", "👩‍👩‍👧", "e\u0301" * 3])
 @torch.no_grad()
@@ -355,6 +356,7 @@ def all_items() -> dict[Path, list[TaskExample]]:
     return found
 
 
+@pytest.mark.thorough
 @pytest.mark.skipif(not SHIFTS[0].exists(), reason="the shared data are not here")
 @pytest.mark.parametrize("every", [20, pytest.param(1, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("vocabulary", [WordPiece(1000), ByteBPE(1000)])

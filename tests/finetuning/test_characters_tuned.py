@@ -59,6 +59,7 @@ def files(tmp_path: Path, n: int = 240) -> dict[str, Path]:
     }
 
 
+@pytest.mark.thorough
 def test_pretrained_folder_opens_with_its_head_and_in_transformers(base: Path) -> None:
     import transformers as hf
 
@@ -86,6 +87,7 @@ def test_pretrained_folder_opens_with_its_head_and_in_transformers(base: Path) -
     assert float((ours - theirs)[real].abs().max() / theirs.abs().max()) < 1e-5
 
 
+@pytest.mark.thorough
 def test_classification_is_learned(base: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     tuned = finetune(base, task="classify", out=out, **files(tmp_path), **SHORT)
@@ -110,6 +112,7 @@ def test_folder_without_task_labels_by_its_head(tmp_path: Path) -> None:
     assert answer["label"] in ("no", "yes")
 
 
+@pytest.mark.thorough
 def test_tagging_is_learned(base: Path, tmp_path: Path) -> None:
     tags = {"cat": "B-X", "house": "B-Y", "red": "I-X", "the": "O"}
 
@@ -127,6 +130,7 @@ def test_tagging_is_learned(base: Path, tmp_path: Path) -> None:
     assert answer["labels"] == ["O", "B-X", "I-X", "B-Y", "O"]
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(
     "method", ["lora:rank=4", "houlsby", "ia3", "bitfit", "frozen", "top:n_layers=1", "gradual"]
 )
@@ -190,6 +194,7 @@ def test_layers_are_grouped_from_bottom_to_top() -> None:
     assert sum(map(len, groups)) == len(list(built().named_parameters()))
 
 
+@pytest.mark.thorough
 @torch.no_grad()
 def test_embeddings_do_not_depend_on_other_texts_or_batching() -> None:
     model = built()
@@ -211,6 +216,7 @@ def test_fill_is_refused_without_language_head() -> None:
         fill(built(), TOKENIZER, ["a [MASK] b"])
 
 
+@pytest.mark.thorough
 def test_pretrained_run_reports_its_objective(tmp_path: Path) -> None:
     text = "\n\n".join(f"The {who} saw the fox." for who in "abcdefgh")
     (tmp_path / "text.txt").write_text(text * 8)
@@ -236,6 +242,7 @@ def test_pretrained_run_reports_its_objective(tmp_path: Path) -> None:
         )  # fmt: skip
 
 
+@pytest.mark.thorough
 def test_several_adapters_share_it_whatever_pooling(base: Path, tmp_path: Path) -> None:
     folders = {name: tmp_path / name for name in ("summary", "mean")}
     for name, out in folders.items():

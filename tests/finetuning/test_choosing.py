@@ -131,6 +131,7 @@ def test_each_option_follows_the_text_end() -> None:
             assert second.example.segments.tolist() == [0] * n + [1] * (len(expected) - n)
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("family", toy.FAMILIES)
 def test_prediction_does_not_depend_on_other_items(family: str) -> None:
     model = opened(family)
@@ -272,6 +273,7 @@ def test_micro_batching_does_not_change_gradients() -> None:
         assert torch.allclose(slope(tokens), whole, atol=1e-5)
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("family", toy.FAMILIES)
 def test_multiple_choice_is_learned_and_reloaded(family: str, tmp_path: Path) -> None:
     train = write(tmp_path / "train.jsonl", [row(good(item)) for item in some_items(64, 0)])

@@ -251,6 +251,7 @@ def _learned(family: str, words: dict[str, str], folder: Path) -> FinetunedModel
     )  # fmt: skip
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("family", ["bert", "gpt2"])
 def test_verbalizer_is_learned_from_a_word_in_the_text(family: str, tmp_path: Path) -> None:
     import transformers as hf
@@ -416,6 +417,7 @@ def _words(one: ClozeFormulation, model, some: list[TaskExample]) -> list[np.nda
         return list(one._multi_token_likelihoods(model, one.build_inputs(some)).numpy()[:, None])
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("words", [LONG, {"no": "2", "yes": "8 5"}])
 @pytest.mark.parametrize("family", ["bert", "gpt2"])
 def test_multi_token_verbalizers_are_learned(family, words, tmp_path: Path) -> None:

@@ -80,6 +80,7 @@ def test_folder_keeps_words_and_their_scores(base: Path) -> None:
             ask("the [MASK] cat")
 
 
+@pytest.mark.thorough
 def test_tagger_uses_the_scalar_mix_of_frozen_layers(base: Path, tmp_path: Path) -> None:
     files = {
         "train": tagged(tmp_path / "a.conll", 64, 1),
@@ -108,6 +109,7 @@ def test_tagger_uses_the_scalar_mix_of_frozen_layers(base: Path, tmp_path: Path)
     assert all(torch.equal(x, kept[n]) for n, x in before.items() if n.startswith("backbone."))
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("tune", ["full", "gradual"])
 def test_classifier_trains_all_of_elmo(tune: str, base: Path, tmp_path: Path) -> None:
     files = {

@@ -387,6 +387,7 @@ def test_run_round_trips(kind: TaskKindName, tmp_path: Path) -> None:
     assert not further.new_token_ids, "they are known already"
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("family", ["gpt", "gpt2"])
 def test_transformers_reads_the_same_input(family: str, tmp_path: Path) -> None:
     import transformers as hf
@@ -410,6 +411,7 @@ class Killed(Exception):
     """The process is gone."""
 
 
+@pytest.mark.thorough
 def test_killed_and_resumed_run_is_bitwise_equal(tmp_path, monkeypatch) -> None:
     base, given = toy.pretrained("gpt", tmp_path / "base"), rows_of("regress", tmp_path)
     whole = quick(base, given, out=tmp_path / "whole", epochs=2.0)
@@ -446,6 +448,7 @@ def test_method_that_freezes_embeddings_adds_no_tokens(tmp_path: Path) -> None:
             quick(base, given, tune=tune, task_options={"special_tokens": "added"})
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(
     "tune", ["lora", "houlsby", "prefix:n_virtual_tokens=3", "prompt:n_virtual_tokens=3"]
 )
@@ -510,6 +513,7 @@ def test_invalid_options_are_refused_in_one_line(
     assert not out.exists()
 
 
+@pytest.mark.thorough
 def test_whole_path_on_the_command_line(tmp_path: Path, capsys) -> None:
     base = toy.pretrained("gpt", tmp_path / "base")
 

@@ -359,6 +359,7 @@ def test_list_element_can_be_a_column(tmp_path: Path) -> None:
         read_table(path).column("answer[0]")
 
 
+@pytest.mark.thorough
 def test_adafactor_has_a_constant_default_learning_rate(tmp_path: Path) -> None:
     file, out = translated(tmp_path / "train.tsv", 96, 1), tmp_path / "out"
     tuned = finetune(
@@ -392,6 +393,7 @@ def translated(path: Path, n: int, seed: int) -> Path:
     return toy.write(path, rows, "source\ttarget")
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("family", ["t5", "gpt2"])
 def test_texts_are_learned_exactly(family: str, tmp_path: Path) -> None:
     base = toy.pretrained(family, tmp_path / "base", dropout=0.0, attention_dropout=0.0)
@@ -443,6 +445,7 @@ def test_fewer_examples_are_scored_during_training(tmp_path: Path, monkeypatch) 
     assert seen == [7, 40]
 
 
+@pytest.mark.thorough
 def test_truncated_targets_are_counted_without_progress(tmp_path: Path, caplog) -> None:
     base, out = toy.pretrained("t5", tmp_path / "base"), tmp_path / "out"
     rows = [("one cat", "the red sun " * 9), *[("two dog", "moon")] * 7]
@@ -465,6 +468,7 @@ def test_truncated_targets_are_counted_without_progress(tmp_path: Path, caplog) 
         assert output in (out / "README.md").read_text()
 
 
+@pytest.mark.thorough
 def test_folder_records_the_learned_languages(tmp_path: Path) -> None:
     import transformers as hf
 

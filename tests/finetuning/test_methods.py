@@ -200,6 +200,7 @@ def test_adapters_have_higher_learning_rates() -> None:
     assert method_learning_rate(PromptTuning(), 1e-3) <= 3e-2
 
 
+@pytest.mark.sample(1)
 @pytest.mark.quick("bitfit", "lora", "prefix", "gradual", "top", "mix")
 @pytest.mark.parametrize("word", [w for w in METHODS if w not in ("full", "source_encoder")])
 def test_every_method_updates_its_parameters_only(word: str, tmp_path: Path) -> None:

@@ -57,6 +57,7 @@ def test_odd_texts_are_trained_on_without_error(family, tmp_path: Path, caplog) 
     assert "odd.jsonl: 6 of 24 texts are empty" in caplog.text  # though no progress is shown
 
 
+@pytest.mark.sample(7)
 @pytest.mark.parametrize(
     ("train", "dev", "more", "message"),
     [
@@ -160,6 +161,7 @@ def test_each_mistake_is_one_line_and_leaves_no_folder(train, dev, more, message
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.thorough
 def test_automatic_choices_are_reported_before_the_first_step(files, tmp_path: Path) -> None:
     more = {"tune": "lora:rank=2", "rows": 60, "epochs": None, "max_length": 32}
     base = toy.pretrained("bert", tmp_path / "base")
@@ -180,6 +182,7 @@ def test_automatic_choices_are_reported_before_the_first_step(files, tmp_path: P
     assert "Architecture" not in repr(tuned)
 
 
+@pytest.mark.thorough
 def test_value_of_wrong_type_is_named() -> None:
     code = """
 from unmask.finetuning.config import FinetuneConfig
@@ -211,6 +214,7 @@ def test_output_folder_with_other_files_is_left_alone(files, tmp_path: Path) -> 
         quick(base, files | {"train": tmp_path / "none.tsv"})
 
 
+@pytest.mark.thorough
 def test_diverged_model_is_an_error_not_a_score(files, tmp_path: Path) -> None:
     with pytest.raises(FloatingPointError, match="not finite"):
         quick(toy.pretrained("bert", tmp_path / "base"), files, learning_rate=1000.0)

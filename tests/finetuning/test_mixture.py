@@ -271,6 +271,7 @@ def tune(path: Path, base: Path, **more: Any):
     )
 
 
+@pytest.mark.thorough
 def test_all_tasks_are_learned_scored_and_predicted(tmp_path: Path, capsys) -> None:
     base = toy.pretrained("t5", tmp_path / "base", dropout=0.0, attention_dropout=0.0)
     tuned = tune(write(tmp_path, sampling_exponent="0.5"), base, epochs=14.0, evaluate_every=40)

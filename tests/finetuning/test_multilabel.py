@@ -201,6 +201,7 @@ def test_scores_and_loss_equal_reference(tmp_path: Path) -> None:
     assert torch.equal(same.logits, out.logits)
 
 
+@pytest.mark.thorough
 @pytest.mark.quick("bert")
 @pytest.mark.parametrize("family", ["bert", "gpt2"])
 def test_multilabel_is_learned_and_reloaded(family: str, tmp_path: Path) -> None:

@@ -219,6 +219,7 @@ def check(base: Path, task: str, word: str, folder: Path) -> None:
     opened_by_everything(run, task, tuned.predict([TASKS[task][1]]), files)
 
 
+@pytest.mark.sample(1)
 @pytest.mark.quick("gpt2-tag-ia3", "bert-multilabel-bitfit", "bert of masks alone-pairs-lora")
 @pytest.mark.parametrize(("base", "task", "word"), CUT)
 def test_finished_run_reloads(

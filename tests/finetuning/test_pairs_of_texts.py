@@ -176,6 +176,7 @@ def test_too_few_evaluations_are_refused() -> None:
         resolve_evaluation_interval(tuning, 7)
 
 
+@pytest.mark.thorough
 def test_last_states_of_a_run_are_averaged(tmp_path: Path, monkeypatch) -> None:
     seen: list[dict[str, torch.Tensor]] = []
     real = train_run._trainable_tensors
@@ -211,6 +212,7 @@ def test_last_states_of_a_run_are_averaged(tmp_path: Path, monkeypatch) -> None:
         assert torch.equal(x, mean)
 
 
+@pytest.mark.thorough
 def test_translation_is_learned_from_random_weights(tmp_path: Path) -> None:
     tuned = finetune(
         "transformer-mini", task="generate", train=pairs(tmp_path, 80, 1),

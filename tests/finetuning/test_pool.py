@@ -265,6 +265,7 @@ def quick(base: Path, files: dict[str, Path], **more) -> FinetunedModel:
     return finetune(base, **(given | files | FAST | more))
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("family", ["bert", "gpt2"])
 @pytest.mark.parametrize("layers", ["last", "all"])
 def test_run_round_trips_with_its_pooling(family: str, layers: str, files, tmp_path: Path) -> None:
@@ -294,6 +295,7 @@ def test_run_round_trips_with_its_pooling(family: str, layers: str, files, tmp_p
     assert torch.allclose(hidden, again.model.hidden_states(batch), atol=1e-4)
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("family", ["bert", "gpt2"])
 @pytest.mark.parametrize(
     "options", [{"pooling": "mean"}, {"pooled_layers": "all"}, {"pooling": "compare"}, {}], ids=str
@@ -320,6 +322,7 @@ def test_default_pooling_keeps_the_transformers_class(files, tmp_path: Path) -> 
     assert config["architectures"] == ["BertForSequenceClassification"]
 
 
+@pytest.mark.thorough
 @pytest.mark.quick("gpt2")
 @pytest.mark.parametrize("family", ["bert", "gpt2"])
 def test_adapters_of_one_model_may_pool_differently(family: str, files, tmp_path: Path) -> None:
@@ -347,6 +350,7 @@ class Killed(Exception):
     """The process is gone."""
 
 
+@pytest.mark.thorough
 def test_killed_and_resumed_run_is_bitwise_equal(files, tmp_path, monkeypatch) -> None:
     base = toy.pretrained("bert", tmp_path / "base")
     whole = quick(base, files, out=tmp_path / "whole", epochs=2.0)
@@ -368,6 +372,7 @@ def test_killed_and_resumed_run_is_bitwise_equal(files, tmp_path, monkeypatch) -
     assert done.predict(TEXTS) == again.predict(TEXTS)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("kind", ["classify", "regress"])
 def test_head_is_kept_only_for_equal_pooling(kind: TaskKindName, files, tmp_path: Path) -> None:
     base = toy.pretrained("bert", tmp_path / "base")

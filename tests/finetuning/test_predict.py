@@ -83,6 +83,7 @@ def test_prediction_does_not_depend_on_other_texts(family: str, kind: str) -> No
         assert len({str(a) for a in alone}) > 3  # texts do differ
 
 
+@pytest.mark.thorough
 @settings(max_examples=30)
 @given(
     text=st.text(st.characters(exclude_categories=["Cs"]), max_size=60), case=st.sampled_from(CASES)
@@ -155,6 +156,7 @@ def test_models_without_label_head_are_named(tmp_path: Path) -> None:
         predict(replace(pretrained, tokenizer=None), ["a"])
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("family", ["bert", "gpt2", "bart", "mbart"])
 @pytest.mark.parametrize("kind", ["classify", "pairs", "regress"])
 def test_transformers_classifier_predicts_equally(family: str, kind: str, tmp_path: Path) -> None:

@@ -59,6 +59,7 @@ def killed(files, base, out: Path, monkeypatch, at: int, **more) -> None:
             quick(base, files, out=out, **more)
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("at", [1, 2, 3])
 def test_killed_and_resumed_run_is_bitwise_equal(at, files, tmp_path, monkeypatch) -> None:
     base = toy.pretrained("bert", tmp_path / "base")
@@ -83,6 +84,7 @@ def test_killed_and_resumed_run_is_bitwise_equal(at, files, tmp_path, monkeypatc
     assert done.predict(["a good cat"]) == again.predict(["a good cat"])
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("tune", "precision"),
     [
@@ -107,6 +109,7 @@ def test_every_method_resumes_bitwise_equal(tune, precision, files, tmp_path, mo
     assert (out / "log.jsonl").read_bytes() == (tmp_path / "whole" / "log.jsonl").read_bytes()
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("tune", ["full", "lora:rank=2"])
 def test_run_resumes_by_its_record(tune, files, tmp_path, monkeypatch) -> None:
     base = toy.pretrained("bert", tmp_path / "base")
@@ -136,6 +139,7 @@ def test_run_from_open_model_refuses_another_initial_model(files, tmp_path, monk
         resume_finetuning(tmp_path / "none", terminal=None)
 
 
+@pytest.mark.thorough
 def test_command_resumes_without_other_options(files, tmp_path, monkeypatch, capsys) -> None:
     base, out = toy.pretrained("bert", tmp_path / "base"), tmp_path / "out"
     whole = quick(base, files)
@@ -164,6 +168,7 @@ def test_checkpoint_holds_tuned_parameters_only(files, tmp_path, monkeypatch) ->
     assert small < (base / "model.safetensors").stat().st_size
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("at", [1, 3])  # in the first run, and after its end
 @pytest.mark.parametrize("tune", ["lora", "bitfit"])
 def test_run_is_not_resumed_on_another_model(at, tune, files, tmp_path, monkeypatch) -> None:
@@ -183,6 +188,7 @@ def test_run_is_not_resumed_on_another_model(at, tune, files, tmp_path, monkeypa
     assert len(quick(base, files, out=out, resume=True, **more).run_results) == 2
 
 
+@pytest.mark.thorough
 def test_ctrl_c_ends_a_resumable_run(files, tmp_path, monkeypatch) -> None:
     base = toy.pretrained("bert", tmp_path / "base")
     whole = quick(base, files, out=tmp_path / "whole")
@@ -205,6 +211,7 @@ def test_ctrl_c_ends_a_resumable_run(files, tmp_path, monkeypatch) -> None:
     ).read_bytes()
 
 
+@pytest.mark.thorough
 def test_damaged_checkpoint_is_skipped(files, tmp_path, monkeypatch) -> None:
     base = toy.pretrained("bert", tmp_path / "base")
     whole = quick(base, files, out=tmp_path / "whole", epochs=4.0)
@@ -216,6 +223,7 @@ def test_damaged_checkpoint_is_skipped(files, tmp_path, monkeypatch) -> None:
     assert quick(base, files, out=out, resume=True, epochs=4.0).run_results == whole.run_results
 
 
+@pytest.mark.thorough
 def test_run_is_not_resumed_with_other_data_or_options(files, tmp_path, monkeypatch) -> None:
     base = toy.pretrained("bert", tmp_path / "base")
     out = tmp_path / "out"

@@ -32,6 +32,7 @@ def tuned(word: str, folder: Path, family: str = "bert", **more):
     )
 
 
+@pytest.mark.sample(1)
 @pytest.mark.quick("lora", "prefix", "mix")
 @pytest.mark.parametrize("word", SMALL)
 def test_adapter_is_saved_alone_and_opens_with_its_base(word: str, tmp_path: Path) -> None:
@@ -46,6 +47,7 @@ def test_adapter_is_saved_alone_and_opens_with_its_base(word: str, tmp_path: Pat
     assert shares(finished.predict(TEXTS)) == pytest.approx(predictions, abs=1e-6)
 
 
+@pytest.mark.thorough
 def test_adapter_of_an_open_model_names_its_base_folder(tmp_path: Path) -> None:
     base = toy.pretrained("bert", tmp_path / "base")
     train = toy.write(tmp_path / "train.tsv", toy.texts(32, 1))
@@ -73,6 +75,7 @@ def test_adapter_of_an_open_model_names_its_base_folder(tmp_path: Path) -> None:
     assert finetune(open_model, **options).folder is None
 
 
+@pytest.mark.sample(1)
 @pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing:FutureWarning")
 @pytest.mark.parametrize("word", PEFT)
 @pytest.mark.parametrize("family", ["bert", "gpt2"])
@@ -91,6 +94,7 @@ def test_run_opens_in_peft(word: str, family: str, tmp_path: Path) -> None:
         assert shares(run.predict([text])) == pytest.approx(expected, abs=1e-4)
 
 
+@pytest.mark.thorough
 @pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing:FutureWarning")
 @pytest.mark.parametrize("base", ["a folder", "unmask-mini-en"])
 def test_model_card_of_adapter_shows_peft_code(base: str, tmp_path: Path) -> None:
@@ -117,6 +121,7 @@ def test_model_card_of_adapter_shows_peft_code(base: str, tmp_path: Path) -> Non
     assert logits.softmax(-1).numpy() == pytest.approx(shares(run.predict([TEXTS[1]])), abs=1e-4)
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("word", ["lora", "ia3", "bitfit"])
 def test_mergeable_adapter_is_exported_in_the_weights(word: str, tmp_path: Path) -> None:
     from transformers import pipeline
@@ -132,6 +137,7 @@ def test_mergeable_adapter_is_exported_in_the_weights(word: str, tmp_path: Path)
     )
 
 
+@pytest.mark.thorough
 def test_unmergeable_adapter_is_refused_for_export(tmp_path: Path) -> None:
     word = "pfeiffer"
     message = rf"^{word} cannot be merged .* LoRA, IA3 and BitFit can.* folder can be copied"
@@ -140,6 +146,7 @@ def test_unmergeable_adapter_is_refused_for_export(tmp_path: Path) -> None:
     assert not (tmp_path / "whole").exists()
 
 
+@pytest.mark.thorough
 def test_tuning_continues_from_an_adapter(tmp_path: Path) -> None:
     first = tuned("lora", tmp_path)
     train = tmp_path / "train.tsv"
@@ -155,6 +162,7 @@ def test_tuning_continues_from_an_adapter(tmp_path: Path) -> None:
     assert shares(second.predict(TEXTS)) == pytest.approx(shares(first.predict(TEXTS)), abs=1e-5)
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("word", ["lora", "bitfit"])
 def test_adapter_may_have_other_labels_than_its_base(word: str, tmp_path: Path) -> None:
     tuned("full", tmp_path)  # two labels

@@ -71,6 +71,7 @@ def moved(base: Path, tuned: FinetunedModel) -> tuple[set[str], set[str]]:
     return same, set(before) - same
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("family", ["bart", "t5"])
 def test_first_stage_tunes_parts_of_the_paper_and_second_all(
     family: str, files, tmp_path: Path
@@ -99,6 +100,7 @@ def test_first_stage_tunes_parts_of_the_paper_and_second_all(
     assert same == set()
 
 
+@pytest.mark.thorough
 def test_stage_alone_determines_trainable_parameters(translator: Path) -> None:
     model, method = unmask.load(translator).model, SourceEncoder(first_stage_fraction=0.8)
     apply_method(method, model, 0)
@@ -115,6 +117,7 @@ def test_stage_alone_determines_trainable_parameters(translator: Path) -> None:
     assert learning(1, 1) == few
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("family", ["bart", "mbart"])
 def test_folder_has_both_vocabularies_and_reads_sources(family: str, files, tmp_path: Path) -> None:
     base, out = toy.pretrained(family, tmp_path / "base"), tmp_path / "out"
@@ -153,6 +156,7 @@ def test_folder_has_both_vocabularies_and_reads_sources(family: str, files, tmp_
         assert again.generate("eins Hund") == loaded.generate("eins Hund")
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("at", [1, 3, 4])
 def test_killed_run_resumes_across_the_stage_boundary(
     at: int, bart: Path, translator: Path, files, tmp_path: Path, monkeypatch
@@ -181,6 +185,7 @@ def test_killed_run_resumes_across_the_stage_boundary(
         assert (killed / name).read_bytes() == (translator / name).read_bytes(), name
 
 
+@pytest.mark.thorough
 def test_source_vocabulary_is_learned_from_training_sources_only(
     bart: Path, files, tmp_path: Path
 ) -> None:
@@ -234,6 +239,7 @@ def test_model_without_source_encoder_is_refused() -> None:
         apply_method(parse_method("source_encoder"), model, 0)
 
 
+@pytest.mark.thorough
 def test_translator_is_tuned_further_but_not_with_second_source_encoder(
     translator: Path, files, tmp_path: Path
 ) -> None:

@@ -100,6 +100,7 @@ def test_each_benchmark_has_a_run_in_one_table(home, tmp_path) -> None:
     assert " ± " in page
 
 
+@pytest.mark.thorough
 def test_test_files_are_not_read_unless_requested(home, tmp_path) -> None:
     made = quick(home, tmp_path / "run", include_test=False)
     assert all(one.dev and not one.test for one in made.benchmarks)
@@ -107,6 +108,7 @@ def test_test_files_are_not_read_unless_requested(home, tmp_path) -> None:
     assert [one.dev for one in again.benchmarks] == [one.dev for one in made.benchmarks]
 
 
+@pytest.mark.thorough
 def test_interrupted_suite_resumes_without_rerunning(home, tmp_path, monkeypatch) -> None:
     out = tmp_path / "run"
     steps: list[str] = []
@@ -134,6 +136,7 @@ def test_interrupted_suite_resumes_without_rerunning(home, tmp_path, monkeypatch
         quick(home, out, "more.toml", resume=True)
 
 
+@pytest.mark.thorough
 def test_failure_of_one_benchmark_is_reported_and_others_run(home, tmp_path) -> None:
     with (tmp_path / "said").open("w") as terminal:
         made = quick(home, tmp_path / "run", "more.toml", terminal=terminal)
@@ -158,6 +161,7 @@ def test_suite_with_no_runnable_benchmark_leaves_no_folder(home, tmp_path) -> No
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.thorough
 def test_interrupted_suite_resumes_by_its_record(home, tmp_path, monkeypatch, capsys) -> None:
     whole, out = quick(home, tmp_path / "whole", tune="lora:rank=2", rows=20), tmp_path / "run"
 
@@ -194,6 +198,7 @@ def test_invalid_folders_and_names_are_refused(home, tmp_path) -> None:
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.thorough
 def test_command_prints_table_or_json_and_writes_reports(home, tmp_path, capsys) -> None:
     words = ["finetune", str(home / "base"), "--tasks", str(home / "more.toml"), "--data"]
     words += [str(home), "--rows", "24", "--epochs", "1", "--batch-size", "8", "--device", "cpu"]

@@ -92,6 +92,7 @@ def questions_of(n: int = 6) -> list[list[str]]:
     return [sentence(rng)[0] for _ in range(n)]
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(("family", "tune"), [("bert", "frozen"), ("gpt2", "full")])
 def test_run_round_trips_with_its_head(family, tune, files, tmp_path: Path) -> None:
     base = pretrained(family, tmp_path / "base")
@@ -155,6 +156,7 @@ class Killed(Exception):
     """The process is gone."""
 
 
+@pytest.mark.thorough
 def test_killed_and_resumed_run_is_bitwise_equal(files, tmp_path, monkeypatch) -> None:
     base = pretrained("bert", tmp_path / "base")
     whole = quick(base, files, tune="frozen", out=tmp_path / "whole", epochs=2.0)
@@ -199,6 +201,7 @@ def opened(family: str, **more) -> LoadedModel:
     )  # fmt: skip
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("crf", [True, False])
 @pytest.mark.parametrize("family", ["bert", "gpt2"])
 def test_prediction_does_not_depend_on_other_sentences(family: str, crf: bool) -> None:
@@ -269,6 +272,7 @@ def learned(task: Task) -> float:
     return TAG.compute_metrics(task, [item.label for item in items[80:]], answers)["entity_f1"]
 
 
+@pytest.mark.thorough
 def test_crf_learns_labels_no_word_determines() -> None:
     linear = learned(task_of(head="linear", hidden_size=200))
     recurrent = learned(task_of(hidden_size=32))

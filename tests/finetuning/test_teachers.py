@@ -34,6 +34,7 @@ class Killed(Exception):
     """The process is gone."""
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "more",
     [
@@ -77,6 +78,7 @@ def test_killed_and_resumed_run_is_bitwise_equal(
         assert min(zeros) == pytest.approx(0.5, abs=0.01)
 
 
+@pytest.mark.thorough
 def test_compressed_teacher_in_bfloat16_is_run_once_with_store(
     files: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -132,6 +134,7 @@ def test_regression_teacher_is_learned_in_its_own_units(tmp_path: Path) -> None:
     assert student.best_run.dev["mean_squared_error"] < 5
 
 
+@pytest.mark.thorough
 def test_incompatible_teacher_is_refused_in_one_line(
     files: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -155,6 +158,7 @@ def test_incompatible_teacher_is_refused_in_one_line(
         assert message in capsys.readouterr().err.strip().splitlines()[-1]
 
 
+@pytest.mark.thorough
 def test_a_state_before_the_last_weights_are_pruned_is_not_the_best(
     files: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -45,6 +45,7 @@ def log_of(folder: Path) -> list[dict]:
     return [json.loads(line) for line in (folder / "log.jsonl").read_text().splitlines()]
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("family", toy.FAMILIES)
 def test_every_family_learns_classification(family: str, files, tmp_path: Path) -> None:
     base = toy.pretrained(family, tmp_path / "base", dropout=0.0, attention_dropout=0.0)
@@ -60,6 +61,7 @@ def test_every_family_learns_classification(family: str, files, tmp_path: Path) 
     assert score_file(again, files["dev"], task=task) == pytest.approx(tuned.best_run.dev, abs=1e-6)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("family", toy.FAMILIES)
 def test_regression_is_learned_at_any_scale(family: str, tmp_path: Path) -> None:
     def rows(n: int, seed: int) -> list[tuple[str, str]]:
@@ -85,6 +87,7 @@ def test_regression_is_learned_at_any_scale(family: str, tmp_path: Path) -> None
     assert more.predict(texts) == pytest.approx([good, bad], rel=1e-3)
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("family", ["bert", "gpt2", "bart"])
 def test_tagging_is_learned(family: str, tmp_path: Path) -> None:
     tags = {"cat": "B-X", "housecat": "B-Y", "red": "I-X", "the": "O"}
@@ -179,6 +182,7 @@ def drop_nothing(monkeypatch) -> None:
     monkeypatch.setattr(load, "heads_for_task", without)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("family", ["bert", "bart", "mbart"])
 def test_folder_opens_in_transformers_with_equal_outputs(
     family: str, files, tmp_path: Path
@@ -197,6 +201,7 @@ def test_folder_opens_in_transformers_with_equal_outputs(
         assert theirs["score"] == pytest.approx(ours["probability"], abs=1e-5)
 
 
+@pytest.mark.thorough
 def test_run_record_holds_everything_it_depends_on(files, tmp_path: Path) -> None:
     out = tmp_path / "out"
     base = toy.pretrained("bert", tmp_path / "base")
@@ -254,6 +259,7 @@ def test_best_state_is_kept_not_the_last(files, tmp_path, monkeypatch) -> None:
     assert (table[:, None] == used[None]).all(-1).any(0).all()  # each row is one of the table
 
 
+@pytest.mark.thorough
 def test_frozen_backbone_does_not_change(files, tmp_path: Path) -> None:
     base = toy.pretrained("bert", tmp_path / "base")
     before = load_folder(base).model.own_weights()
@@ -268,6 +274,7 @@ def test_frozen_backbone_does_not_change(files, tmp_path: Path) -> None:
         quick(toy.pretrained("t5", tmp_path / "t5"), files, tune="frozen")
 
 
+@pytest.mark.thorough
 def test_tuning_leaves_the_open_model_unchanged(files, tmp_path: Path) -> None:
     loaded = load_folder(toy.pretrained("gpt2", tmp_path / "base"))
     before = {n: x.clone() for n, x in loaded.model.own_weights().items()}
@@ -276,6 +283,7 @@ def test_tuning_leaves_the_open_model_unchanged(files, tmp_path: Path) -> None:
     assert all(torch.equal(x, before[n]) for n, x in loaded.model.own_weights().items())
 
 
+@pytest.mark.thorough
 def test_tuned_model_is_tuned_further_with_its_head(files, tmp_path: Path) -> None:
     first = quick(
         toy.pretrained("bert", tmp_path / "base"), files, out=tmp_path / "out", epochs=5.0
@@ -308,6 +316,7 @@ def test_small_data_defaults_to_more_epochs() -> None:
     )
 
 
+@pytest.mark.thorough
 def test_folder_can_be_moved(files, tmp_path: Path) -> None:
     tuned = quick(toy.pretrained("bert", tmp_path / "base"), files, out=tmp_path / "out")
     shutil.move(tmp_path / "out", tmp_path / "moved")
@@ -315,6 +324,7 @@ def test_folder_can_be_moved(files, tmp_path: Path) -> None:
     assert predict(again, ["good"]) == tuned.predict(["good"])
 
 
+@pytest.mark.thorough
 def test_open_model_is_tuned_and_saved(tmp_path: Path) -> None:
     from unmask.checkpoints.huggingface.read import load_folder
     from unmask.inference.open_model import load

@@ -56,6 +56,7 @@ def tables(monkeypatch: pytest.MonkeyPatch) -> list[type]:
     return seen
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("family", ["bert", "gpt2"])
 @pytest.mark.parametrize("tune", ["full", "gradual", "full:layerwise_lr_decay=0.9"])
 def test_used_rows_learn_equally_and_others_stay(
@@ -81,6 +82,7 @@ def test_used_rows_learn_equally_and_others_stay(
     )
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("tune", ["lora", "frozen", "bitfit", "prompt:n_virtual_tokens=2"])
 def test_frozen_embedding_is_not_reduced(tune: str, tables: list[type], tmp_path: Path) -> None:
     base = toy.pretrained("bert", tmp_path / "base")
@@ -89,12 +91,14 @@ def test_frozen_embedding_is_not_reduced(tune: str, tables: list[type], tmp_path
     assert torch.equal(load_folder(base).model.own_weights()[TABLE], learned(tuned)[TABLE])
 
 
+@pytest.mark.thorough
 def test_model_with_language_head_keeps_all_rows(tables: list[type], tmp_path: Path) -> None:
     run(tmp_path, toy.pretrained("gpt2", tmp_path / "base"), lm_loss_weight=0.5)
     run(tmp_path, toy.pretrained("t5", tmp_path / "t5"))
     assert tables == [torch.nn.Embedding] * 2
 
 
+@pytest.mark.thorough
 def test_finished_run_has_the_whole_embedding(tables: list[type], tmp_path: Path) -> None:
     base = toy.pretrained("bert", tmp_path / "base")
     made = run(tmp_path, base, out=tmp_path / "out", weight_decay=0.1)

@@ -93,6 +93,7 @@ def test_weighted_loss_equals_torch_per_text(tmp_path: Path) -> None:
     assert learned.terms["label"].count == 20
 
 
+@pytest.mark.thorough
 def test_rare_label_is_predicted_when_weighted_higher(tmp_path: Path) -> None:
     base = toy.pretrained("bert", tmp_path / "base")
     train = toy.write(

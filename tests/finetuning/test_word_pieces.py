@@ -52,6 +52,7 @@ def writable(tokenizer: Tokenizer, words: Sequence[str]) -> bool:
     return True
 
 
+@pytest.mark.sample(6)
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("name", SPECS)
 @settings(max_examples=40)
@@ -71,6 +72,7 @@ def test_word_labels_round_trip(name: str, causal: bool, words: list[str], lengt
     assert tuple(back) == truth
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("name", SPECS)
 @settings(max_examples=60)
 @given(words=WORDS)

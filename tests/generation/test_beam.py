@@ -37,6 +37,7 @@ def check(reference: Any, model: Model, end: int | None, n: int, **how: Any) -> 
     return expected
 
 
+@pytest.mark.sample(1)
 @pytest.mark.quick("gpt2", "t5", "gemma3")
 @pytest.mark.parametrize("family", MODELS)
 def test_texts_and_scores_equal_reference(family: str, models: dict) -> None:
@@ -52,6 +53,7 @@ def test_texts_and_scores_equal_reference(family: str, models: dict) -> None:
     assert len(lengths) > 3  # some end early
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("family", ["gpt2", "t5"])
 def test_generation_constraints_equal_reference(family: str, models: dict) -> None:
     reference, model = models[family]
@@ -73,6 +75,7 @@ def test_generation_constraints_equal_reference(family: str, models: dict) -> No
             assert ours.score == pytest.approx(scores[0], rel=1e-4)
 
 
+@pytest.mark.sample(1)
 @pytest.mark.quick("gpt2", "t5", "gemma3")
 @pytest.mark.parametrize("family", MODELS)
 def test_prompt_alone_equals_prompt_in_batch(family: str, models: dict) -> None:

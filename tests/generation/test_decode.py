@@ -22,6 +22,7 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Any, Mod
     return pairs(tmp_path_factory.mktemp("models"))
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("family", MODELS)
 def test_greedy_text_equals_reference(family: str, models: dict) -> None:
     reference, model = models[family]
@@ -31,6 +32,7 @@ def test_greedy_text_equals_reference(family: str, models: dict) -> None:
     assert generate(model, texts, SPECIAL, GenerationConfig(max_new_tokens=20)) == expected
 
 
+@pytest.mark.thorough
 @pytest.mark.quick("gpt2", "t5", "bart", "gemma3")
 @pytest.mark.parametrize("family", MODELS)
 def test_rows_ending_early_equal_reference(family: str, models: dict) -> None:
@@ -47,6 +49,7 @@ def test_rows_ending_early_equal_reference(family: str, models: dict) -> None:
     assert ended >= 3  # times at which some rows ended and others went on
 
 
+@pytest.mark.thorough
 @pytest.mark.quick("gpt2", "t5", "bart", "gemma3")
 @pytest.mark.parametrize("family", MODELS)
 def test_prompt_alone_equals_prompt_in_batch(family: str, models: dict) -> None:

@@ -44,6 +44,7 @@ def with_blanks(n: int, seed: int = 0) -> list[str]:
     return made
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("kind", ["BertForPreTraining", "BertForMaskedLM"])
 @torch.no_grad()
 def test_candidates_equal_reference_forward(kind: str, tmp_path: Path) -> None:
@@ -195,6 +196,7 @@ def test_spans_are_decoder_text_after_sentinels() -> None:
     assert _insert_spans(known, pieces, [zero, *king, zero, *fox]).text == "the king fox saw !"
 
 
+@pytest.mark.thorough
 def test_source_equals_reference_tokenizer(models: dict, tmp_path: Path, monkeypatch: Any) -> None:
     from transformers import AutoTokenizer
 
@@ -310,6 +312,7 @@ def test_whole_text_decoder_with_sentinels_fills_blanks(models: dict, monkeypatc
     assert known.decode(started) == "the"
 
 
+@pytest.mark.thorough
 def test_whole_text_blanks_are_filled_next_to_any_text(tmp_path: Path) -> None:
     _, loaded = make("bart", tmp_path)
     some = ["the [MASK] saw a [MASK].", "a [MASK]", "[MASK] the king"]

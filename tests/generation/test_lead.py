@@ -21,6 +21,7 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, Model]:
     return pairs(tmp_path_factory.mktemp("models"), spread=0.25)["bart"]
 
 
+@pytest.mark.thorough
 def test_greedy_text_equals_forced_first_token(pair) -> None:
     reference, model = pair
     expected, _ = theirs(reference, prompts(), None, 13, forced_bos_token_id=LEAD)
@@ -31,6 +32,7 @@ def test_greedy_text_equals_forced_first_token(pair) -> None:
     assert free != generated
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("penalty", [0.0, 1.0, 2.0])
 def test_beams_equal_forced_first_token(pair, penalty: float) -> None:
     reference, model = pair

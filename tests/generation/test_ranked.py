@@ -38,6 +38,7 @@ def likelihood(model: Model, prompt: list[int], said: list[int]) -> float:
     return sum(float(row[token]) for row, token in zip(rows, said, strict=True))
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", ["gpt2", "bart"])
 @pytest.mark.parametrize("ends", [False, True])
 def test_most_likely_sample_is_returned(models: dict, name: str, ends: bool) -> None:

@@ -34,6 +34,7 @@ def disturbed(reference: Any, folder: Path, much: float) -> Model:
     return model
 
 
+@pytest.mark.thorough
 @pytest.mark.quick("gpt2", "t5", "gemma3")
 @pytest.mark.parametrize("family", MODELS)
 def test_greedy_text_is_equal_for_any_draft(family: str, models: dict, tmp_path: Path) -> None:
@@ -56,6 +57,7 @@ def test_greedy_text_is_equal_for_any_draft(family: str, models: dict, tmp_path:
     assert min(shares) == shares[3] < 0.2
 
 
+@pytest.mark.thorough
 def test_text_ends_at_last_position_as_without_draft(models: dict, tmp_path: Path) -> None:
     reference, model = models["gpt2"]  # of 40 positions
     draft = DraftModel(model=disturbed(reference, tmp_path, 0.05))
@@ -86,6 +88,7 @@ def test_accepted_and_resampled_tokens_have_target_distribution(seed: int) -> No
     assert float(((found - wanted * n)[some] ** 2 / (wanted * n)[some]).sum()) < 45
 
 
+@pytest.mark.thorough
 @torch.no_grad()
 def test_samples_are_distributed_as_without_draft(models: dict, tmp_path: Path) -> None:
     reference, model = models["gpt2"]
@@ -117,6 +120,7 @@ def test_samples_are_distributed_as_without_draft(models: dict, tmp_path: Path) 
     assert not any(expected.get(text, 0) == 0 for text in generated)
 
 
+@pytest.mark.thorough
 def test_samples_depend_on_seed_and_prompt_only(models: dict, tmp_path: Path) -> None:
     reference, model = models["t5"]
     draft = DraftModel(model=disturbed(reference, tmp_path, 0.1))

@@ -18,6 +18,7 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Any, Mod
     return pairs(tmp_path_factory.mktemp("models"), spread=0.25)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("family", ["gpt2", "t5"])
 def test_greedy_text_without_repetition_equals_reference(family: str, models: dict) -> None:
     reference, model = models[family]
@@ -79,6 +80,7 @@ def test_window_slides_over_text_beyond_positions(models: dict) -> None:
         generate(model, texts, SPECIAL)
 
 
+@pytest.mark.thorough
 def test_window_changes_nothing_without_position_limit(models: dict) -> None:
     for _, model in models.values():
         texts = prompts((5, 9))
@@ -90,6 +92,7 @@ def test_window_changes_nothing_without_position_limit(models: dict) -> None:
             assert generate(model, texts, SPECIAL, wide) == generate(model, texts, SPECIAL, config)
 
 
+@pytest.mark.thorough
 def test_samples_in_a_window_do_not_depend_on_other_texts(models: dict) -> None:
     _, model = models["gpt2"]
     texts, config = (
@@ -100,6 +103,7 @@ def test_samples_in_a_window_do_not_depend_on_other_texts(models: dict) -> None:
     assert [generate(model, [text], SPECIAL, config)[0] for text in texts] == together
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("family", MODELS)
 def test_given_prefix_is_continued(family: str, models: dict) -> None:
     _, model = models[family]

@@ -122,6 +122,7 @@ def test_both_directions_predict_the_word_between(cutoffs: tuple[int, ...]) -> N
     assert model.flops(20, 0.2) > 0
 
 
+@pytest.mark.thorough
 def test_text_is_memorized() -> None:
     model = built()
     batch = pad_examples([make_example("the old king said: the old queen")], TEXT.special_ids)

@@ -173,6 +173,7 @@ def test_number_of_buckets_can_be_reduced() -> None:
     assert whole(texts(), return_logits=True).logits["characters"].shape == (5, 7)
 
 
+@pytest.mark.thorough
 def test_head_needs_prediction_order_and_hash_embeddings() -> None:
     whole, _ = model()
     with pytest.raises(ValueError, match="let its objective hide `AutoregressiveMasking`"):
@@ -181,6 +182,7 @@ def test_head_needs_prediction_order_and_hash_embeddings() -> None:
         Model(BERT_BASE, {"characters": AutoregressiveCharacters()})
 
 
+@pytest.mark.thorough
 def test_few_texts_are_memorized() -> None:
     tokenizer = train_tokenizer(TokenizerSpec(CodePoints(), CANINE), [])
     rows = [tokenizer.encode(f"The {who} saw 👑 in the {where}.") for who, where in PLACES]

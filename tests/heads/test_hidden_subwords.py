@@ -113,6 +113,7 @@ def test_subword_table_has_one_row_per_subword_and_is_not_saved() -> None:
         SubwordPrediction(output_vocab_size=0)
 
 
+@pytest.mark.thorough
 def test_few_texts_are_memorized() -> None:
     positions = [("king", "house"), ("fox", "wood"), ("girl", "street"), ("crow", "sky")]
     output = [f"The {who} saw 👑 in the {where}." for who, where in positions]

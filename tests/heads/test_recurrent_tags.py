@@ -176,6 +176,7 @@ def test_spec_round_trips_as_plain_data() -> None:
     assert from_dict(BiLSTMCRF, to_dict(spec)) == spec
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("crf", "bits"), [(True, 1), (False, 6)])
 def test_crf_learns_dependent_labels_jointly(crf, bits) -> None:
     """Words tell nothing; labels are 010101 or 101010: one bit a sentence, or six one by one."""
@@ -196,6 +197,7 @@ def test_crf_learns_dependent_labels_jointly(crf, bits) -> None:
     assert (first in labels.tolist()) == crf or not crf
 
 
+@pytest.mark.thorough
 def test_lstm_learns_labels_from_both_neighbors() -> None:
     """A word's label is how many of its two neighbors are ones: no word knows its own."""
     torch.manual_seed(0)

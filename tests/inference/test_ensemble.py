@@ -27,6 +27,7 @@ def two(tmp_path: Path) -> list[Path]:
     return [tuned(tmp_path, 1, rows), tuned(tmp_path, 2, rows, labels=("yes", "no"))]
 
 
+@pytest.mark.thorough
 def test_probabilities_are_averaged_for_any_label_order(two, tmp_path) -> None:
     texts = [text for text, _ in toy.texts(8, 3)]
     each = [unmask.load(run).predict(texts) for run in two]
@@ -50,6 +51,7 @@ def test_probabilities_are_averaged_for_any_label_order(two, tmp_path) -> None:
     assert scores["accuracy"] == pytest.approx(np.mean(right))
 
 
+@pytest.mark.thorough
 def test_regression_predictions_are_averaged(tmp_path) -> None:
     rows = [(text, str(len(text) / 10)) for text, _ in toy.texts(32, 1)]
     two = [tuned(tmp_path, seed, rows, "regress", label="label") for seed in (1, 2)]
@@ -57,6 +59,7 @@ def test_regression_predictions_are_averaged(tmp_path) -> None:
     assert Ensemble(two).predict("a good cat")[0] == pytest.approx((one + other) / 2, rel=1e-6)
 
 
+@pytest.mark.thorough
 def test_members_of_other_labels_are_refused(two, tmp_path) -> None:
     other = tuned(tmp_path, 3, [(text, "abc"[i % 3]) for i, (text, _) in enumerate(toy.texts(30))])
     with pytest.raises(
@@ -67,6 +70,7 @@ def test_members_of_other_labels_are_refused(two, tmp_path) -> None:
         Ensemble([])
 
 
+@pytest.mark.thorough
 def test_command_line_runs_an_ensemble(two, tmp_path, capsys) -> None:
     test = toy.write(tmp_path / "test.tsv", toy.texts(20, 4))
     assert cli.run(["predict", str(two[0]), "--ensemble", str(two[1]), "a good cat"]) == 0

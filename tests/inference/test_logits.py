@@ -73,6 +73,7 @@ def _pipeline(name: str, head: str) -> Pipeline:
     return Pipeline(loaded)
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("name", BASES)
 def test_logits_are_those_behind_predictions(name: str) -> None:
     labelled = _pipeline(name, "label")
@@ -94,6 +95,7 @@ def test_logits_are_those_behind_predictions(name: str) -> None:
     assert one[0] == pytest.approx(labelled.logits(TEXTS)[0], abs=2e-5)
 
 
+@pytest.mark.sample(13)
 @pytest.mark.parametrize("head", ["token_label", "spans"])
 @pytest.mark.parametrize("name", BASES)
 def test_token_heads_have_logits_per_token(name: str, head: str) -> None:

@@ -86,6 +86,7 @@ def run_json(capsys, *words: str) -> list[Any]:
     return [json.loads(line) for line in capsys.readouterr().out.splitlines()]
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("kind", HEADS)
 @pytest.mark.parametrize("given", [PAIRS, [(text,) for text in SINGLE]], ids=["pairs", "texts"])
 def test_each_source_gives_the_numbers_of_transformers(
@@ -134,6 +135,7 @@ def test_ensemble_of_multilabel_models_is_refused(folders) -> None:
         Ensemble([folders["multilabel"][1]])
 
 
+@pytest.mark.thorough
 def test_pairs_are_scored_by_named_and_customary_columns(folders, tmp_path, capsys) -> None:
     reference, folder = folders["classify"]
     labels = load(folder).label_names

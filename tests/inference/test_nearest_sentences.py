@@ -104,6 +104,7 @@ def test_nearest_sentences_have_highest_cosines(kind: str, space) -> None:
         )
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize(
     ("name", "words"),
     [("bert-mini", "bert"), ("gpt2-mini", "gpt2"), ("t5-mini", "t5"), ("elmo-mini", None)],
@@ -198,6 +199,7 @@ def test_command_takes_a_model_or_word_vectors(model: str, run) -> None:
     assert (code, len(json.loads(out)["vector"])) == (0, 8 if model == "skip" else 4)
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize(
     ("words", "output"),
     [

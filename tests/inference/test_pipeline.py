@@ -144,6 +144,7 @@ def test_encoder_decoder_input_has_special_tokens(folders: dict) -> None:
 # Labels
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("family", ["bert", "t5"])
 def test_fine_tuned_folder_predicts_reads_rows_and_scores(
     family: str, tuned: dict, tmp_path: Path
@@ -244,6 +245,7 @@ def test_line_without_tab_is_named(kind: str, folders: dict, tmp_path: Path) -> 
         pipeline.read_inputs(tmp_path / "new.txt")
 
 
+@pytest.mark.thorough
 def test_pairs_read_by_saved_model_are_predicted(tmp_path: Path) -> None:
     make("bert", tmp_path / "base")
     pairs = list(zip(texts(12), texts(12, seed=1), strict=True))

@@ -41,6 +41,7 @@ def test_keyword_settings_equal_config(family: str, pipelines: dict) -> None:
         model.generate("a", config, beams=2)
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("family", FAMILIES)
 def test_stop_string_truncates_generated_text(family: str, pipelines: dict) -> None:
     model = pipelines[family]
@@ -68,6 +69,7 @@ def test_answer_starts_with_given_prefix(family: str, pipelines: dict) -> None:
     )
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("family", FAMILIES)
 def test_streamed_text_equals_generated_text(family: str, pipelines: dict) -> None:
     model = pipelines[family]

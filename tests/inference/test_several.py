@@ -22,6 +22,7 @@ def parts(folder: Path, words: dict[str, str], family: str = "bert") -> dict[str
     return {name: folder / name for name in words}
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("family", ["bert", "gpt2"])
 def test_each_text_is_predicted_as_by_its_adapter_alone(family: str, tmp_path: Path) -> None:
     words = {
@@ -43,12 +44,14 @@ def test_each_text_is_predicted_as_by_its_adapter_alone(family: str, tmp_path: P
             assert answer["probabilities"] == pytest.approx(alone["probabilities"], abs=1e-4)
 
 
+@pytest.mark.thorough
 def test_adapter_that_changes_base_weights_is_refused(tmp_path: Path) -> None:
     folders = parts(tmp_path, {"low": "lora", "biases": "bitfit"})
     with pytest.raises(ValueError, match="changes base weights"):
         unmask.MultiAdapter(folders)
 
 
+@pytest.mark.thorough
 def test_invalid_adapters_are_named(tmp_path: Path) -> None:
     folders = parts(tmp_path, {"low": "lora"})
     several = unmask.MultiAdapter(folders)

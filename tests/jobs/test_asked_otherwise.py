@@ -53,6 +53,7 @@ def run(name: str, objective: str, text: Path, out: Path, *changes: str, **more:
     )
 
 
+@pytest.mark.thorough
 def test_causal_bert_equals_bert_lm_head_model_of_transformers(text: Path, tmp_path: Path) -> None:
     import transformers
 
@@ -82,6 +83,7 @@ def test_bidirectional_llama_is_saved_in_own_format_and_says_so(text: Path, tmp_
     assert "cannot express architecture.causal" in (out / "README.md").read_text()
 
 
+@pytest.mark.thorough
 def test_replaced_token_detection_on_other_backbone_keeps_its_generator(
     text: Path, tmp_path: Path
 ) -> None:
@@ -96,6 +98,7 @@ def test_replaced_token_detection_on_other_backbone_keeps_its_generator(
         run("roberta-mini", "mlm", text, out, resume=True)
 
 
+@pytest.mark.thorough
 def test_short_run_has_published_share_of_warmup(
     text: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -119,6 +122,7 @@ def test_short_run_has_published_share_of_warmup(
         )  # fmt: skip
 
 
+@pytest.mark.thorough
 def test_inapplicable_preset_options_are_dropped_and_reported(
     text: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -153,6 +157,7 @@ def test_hide_and_pretrain_refuse_alike(
     assert str(shown.value) == str(refused.value)
 
 
+@pytest.mark.thorough
 def test_given_tokenizer_must_have_the_tokens_of_the_objective(text: Path, tmp_path: Path) -> None:
     run("gpt2-mini", "clm", text, tmp_path / "first")
     given = str(tmp_path / "first")

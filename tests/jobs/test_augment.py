@@ -51,6 +51,7 @@ def hypotheses(teacher: Path, source: str, beams: int) -> list[str]:
     return [one.text for one in found]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("interpolate", [False, True])
 def test_targets_become_the_teacher_s_hypotheses(
     interpolate: bool, teachers: dict[str, Path], tmp_path: Path
@@ -76,6 +77,7 @@ def test_the_nearest_hypothesis_has_the_most_n_grams_of_a_reference() -> None:
     assert nearest_by_bleu(["moon", "sun"], ["tree"]) == "moon"
 
 
+@pytest.mark.thorough
 def test_a_student_of_another_vocabulary_learns_outputs_for_sources_without_targets(
     teachers: dict[str, Path], tmp_path: Path
 ) -> None:
@@ -172,6 +174,7 @@ def test_words_are_replaced_by_predictions_in_their_places(tmp_path: Path) -> No
     assert n > 6
 
 
+@pytest.mark.thorough
 def test_copies_depend_on_the_seed_alone_and_are_learned(
     tmp_path: Path,
 ) -> None:

@@ -85,6 +85,7 @@ def _asked(made: Path, held_out: str, folder: Path) -> None:
         assert fills or generates
 
 
+@pytest.mark.thorough
 def test_subword_scores_are_saved_and_verified(tmp_path: Path) -> None:
     text = tmp_path / "small.txt"
     text.write_text(corpus(30))

@@ -29,6 +29,7 @@ SCHEMES = (
 )
 
 
+@pytest.mark.sample(13)
 @pytest.mark.quick("bert-mini", "t5-mini", "llama-mini", "lstm-mini")
 @pytest.mark.parametrize("scheme", SCHEMES)
 @pytest.mark.parametrize("name", CARDS)

@@ -23,6 +23,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path / "model"
 
 
+@pytest.mark.sample(7)
 @pytest.mark.parametrize("family", ["bert", "gpt2", "t5", "bart"])
 @pytest.mark.parametrize("method", METHODS)
 def test_compressed_model_is_smaller_with_decoded_weights(

@@ -57,6 +57,7 @@ STUDY = {
 }
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("name", STUDY)
 def test_run_is_resumed_and_loaded_as_any_other(
     name: str, text: Path, teacher: Path, tmp_path: Path
@@ -102,6 +103,7 @@ def test_run_is_resumed_and_loaded_as_any_other(
         torch.testing.assert_close(packed[name_], w, rtol=2e-3, atol=2e-3 * float(w.abs().max()))
 
 
+@pytest.mark.thorough
 def test_second_run_of_store_does_not_run_the_teacher(
     text: Path, teacher: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -129,6 +131,7 @@ def test_second_run_of_store_does_not_run_the_teacher(
     assert [n for b in others for n in a if not torch.equal(a[n], b[n])] == []
 
 
+@pytest.mark.thorough
 def test_store_of_another_run_is_refused(
     text: Path, teacher: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -153,6 +156,7 @@ def test_store_of_another_run_is_refused(
         assert message in error.splitlines()[-1]
 
 
+@pytest.mark.thorough
 def test_codes_of_transposed_layout_are_packed_losslessly(text: Path, tmp_path: Path) -> None:
     make("gpt2", tmp_path / "base")
     unmask.pretrain(
@@ -168,6 +172,7 @@ def test_codes_of_transposed_layout_are_packed_losslessly(text: Path, tmp_path: 
     assert record["transformer.h.0.attn.c_attn.weight"]["transposed"]
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -210,6 +215,7 @@ def test_packing_needs_codes(teacher: Path, tmp_path: Path) -> None:
         unmask.compress(teacher, method=["packed"], out=tmp_path / "out")
 
 
+@pytest.mark.thorough
 def test_pruning_schedule_fixes_the_number_of_steps(text: Path, tmp_path: Path) -> None:
     constant = [*SMALL, "schedule={kind='Constant',warmup=0}"]
     for name, methods in (("codes", ["qat:bits=8"]), ("masks", ["gradual:fraction=0.5"])):

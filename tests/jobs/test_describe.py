@@ -24,6 +24,7 @@ def test_training_memory_counts_unsaved_parameters() -> None:
     assert facts["memory_bytes"]["training"] == 18 * (facts["parameters"] + scores)
 
 
+@pytest.mark.sample(13)
 @pytest.mark.quick(*{card.family: name for name, card in MODELS.items()}.values())
 @pytest.mark.parametrize("name", MODELS)
 def test_every_preset_has_a_summary_line_and_a_page(name: str) -> None:
@@ -58,6 +59,7 @@ def test_page_omits_costs_of_tables_without_network() -> None:
     assert not any("to train" in line for line in pages["glove-mini"])
 
 
+@pytest.mark.thorough
 def test_run_is_described_by_its_own_recipe(tmp_path: Path) -> None:
     (tmp_path / "text.txt").write_text(corpus())
     pretrain(

@@ -34,6 +34,7 @@ def test_every_family_has_a_preset_here() -> None:
     assert own == {MODELS[name].family for name in CARDS}
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(
     "name", [pytest.param(n, marks=() if n in QUICK else pytest.mark.slow) for n in CARDS]
 )

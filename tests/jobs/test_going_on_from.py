@@ -62,6 +62,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(("name", "objective"), CASES)
 def test_all_learned_weights_are_carried_over(
     name: str, objective: str | None, folder: Path, capsys: pytest.CaptureFixture[str]
@@ -79,6 +80,7 @@ def test_all_learned_weights_are_carried_over(
     assert odd == []
 
 
+@pytest.mark.thorough
 def test_reinitialized_weights_are_reported_in_one_line(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -48,6 +48,7 @@ def test_gpt_has_a_target_at_every_token_and_t5_an_encoder() -> None:
     assert any(cell.role == "sentinel" for cell in t5.source)
 
 
+@pytest.mark.thorough
 def test_other_objective_can_be_shown_and_modes_have_own_tokenizer() -> None:
     order = ['objective={kind="DenoisingObjective",noises=[{kind="TokenPermutation"}]}']
     moved = hide("t5-small", TEXT, changes=order)
@@ -62,6 +63,7 @@ def test_other_objective_can_be_shown_and_modes_have_own_tokenizer() -> None:
     assert "[NLG]" not in str(hide("t5-mini", TEXT).source)
 
 
+@pytest.mark.thorough
 def test_objective_setting_can_be_changed() -> None:
     changes = ["select.rate=0.9"]
     few, many = shown_targets("bert-mini"), shown_targets("bert-mini", changes=changes)
@@ -77,6 +79,7 @@ def test_objective_setting_can_be_changed() -> None:
     assert {output.label for output in always} == {"1: B is from another text"}
 
 
+@pytest.mark.thorough
 def test_xlnet_reads_two_segments_in_either_relation() -> None:
     two = [f"A king saw a fox. {i} foxes saw a king." for i in range(4)]
     shown = [hide("xlnet-mini", " ".join(two), seed=seed) for seed in range(8)]

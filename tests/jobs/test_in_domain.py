@@ -103,6 +103,7 @@ def test_three_stages_run_in_one_call(files, tmp_path) -> None:
     assert plain.best_run.dev != tuned.best_run.dev  # it did begin with other weights
 
 
+@pytest.mark.thorough
 def test_domain_words_are_added_and_start_as_the_mean(files, tmp_path) -> None:
     base = lstm(tmp_path, "ulmfit")
     before = unmask.load(base)
@@ -138,6 +139,7 @@ def test_domain_words_are_added_and_start_as_the_mean(files, tmp_path) -> None:
         shutil.rmtree(tmp_path / "same")
 
 
+@pytest.mark.thorough
 def test_frequency_grouped_softmax_keeps_its_vocabulary(files, tmp_path) -> None:
     base = lstm(
         tmp_path, "transformer-xl-words-mini", "architecture.n_layers=1",
@@ -155,6 +157,7 @@ def test_frequency_grouped_softmax_keeps_its_vocabulary(files, tmp_path) -> None
     assert "new to the model, 'zyx' the most frequent; they stay unknown" in content
 
 
+@pytest.mark.thorough
 def test_forward_and_backward_models_are_averaged(files, tmp_path) -> None:
     runs = []
     for name in ("ulmfit-mini", "ulmfit-mini-backward"):
@@ -180,6 +183,7 @@ def test_forward_and_backward_models_are_averaged(files, tmp_path) -> None:
     assert both["probabilities"]["yes"] == pytest.approx(sum(predictions) / 2, abs=1e-6)
 
 
+@pytest.mark.thorough
 def test_long_text_is_read_whole_and_trained_from_first_token(tmp_path) -> None:
     base = lstm(tmp_path)
     rows = [(f"{text} " + "the cat runs " * 300, label) for text, label in toy.texts(16, 1)]
@@ -213,6 +217,7 @@ def test_long_text_is_read_whole_and_trained_from_first_token(tmp_path) -> None:
     assert model.head_specs["label"].pooling == "concat"
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("family", ["bert", "gpt2", "t5"])
 def test_any_pretrained_model_adapts_to_its_domain(family, files, tmp_path) -> None:
     base = toy.pretrained(family, tmp_path / "base")
@@ -222,6 +227,7 @@ def test_any_pretrained_model_adapts_to_its_domain(family, files, tmp_path) -> N
     assert run["finished"]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("where", "name", "at"),
     [(train, "save_checkpoint", 1), (stage, "pretrain", 1), (train_run, "_save_checkpoint", 1)],
@@ -241,6 +247,7 @@ def test_run_killed_in_either_stage_resumes_bitwise(
         assert torch.equal(tensor, again.loaded_model.model.own_weights()[key]), key
 
 
+@pytest.mark.thorough
 def test_adapter_stands_on_the_domain_adapted_model(files, tmp_path) -> None:
     base = toy.pretrained("bert", tmp_path / "base")
     quick(base, files, out=tmp_path / "out", tune="lora:rank=2", epochs=1.0)
@@ -268,6 +275,7 @@ def test_mistake_is_reported_before_anything_is_written(more, message, files, tm
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.thorough
 def test_too_little_text_leaves_nothing(files, tmp_path) -> None:
     base = lstm(tmp_path)
     files["train"] = toy.write(tmp_path / "few.tsv", toy.texts(8, 1))
@@ -283,6 +291,7 @@ def test_too_little_text_leaves_nothing(files, tmp_path) -> None:
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.thorough
 def test_command_line_runs_domain_adaptation(files, tmp_path, capsys) -> None:
     base, out = toy.pretrained("bert", tmp_path / "base"), tmp_path / "out"
     words = ["finetune", str(base), "--task", "classify", "--train", str(files["train"])]
@@ -297,6 +306,7 @@ def test_command_line_runs_domain_adaptation(files, tmp_path, capsys) -> None:
     assert run["recipe"]["adapt_first"]["epochs"] == 1.0
 
 
+@pytest.mark.thorough
 def test_adaptation_may_set_its_own_number_of_steps(files, tmp_path) -> None:
     base = toy.pretrained("bert", tmp_path / "base")
     output = TaskAdaptivePretraining(changes=("batch_tokens=128", "sequence_length=32", "steps=3"))

@@ -179,6 +179,7 @@ def test_nothing_is_saved_from_a_damaged_shard(name: str, kind: str, home: Path,
         prepare(home / "text.txt", out=data, model=name, quiet=True, vocab_size=150)
 
 
+@pytest.mark.thorough
 def test_report_failure_does_not_prevent_saving(
     home: Path, tmp_path: Path, monkeypatch, caplog
 ) -> None:
@@ -205,6 +206,7 @@ def test_report_failure_does_not_prevent_saving(
     assert caplog.text.count("a picture cannot be made") >= 4
 
 
+@pytest.mark.thorough
 def test_run_files_are_verified_on_open(home: Path, tmp_path: Path) -> None:
     out = tmp_path / "run"
     JOBS["pretrain electra"](home, out, False)

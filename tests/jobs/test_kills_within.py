@@ -190,6 +190,7 @@ def few(events: list[str]) -> set[int]:
     return {tables[len(tables) // 2] + 1}
 
 
+@pytest.mark.thorough
 def test_suite_resumes_after_any_kill(home: Path, tmp_path: Path) -> None:
     check(JOBS["suite"], home, tmp_path / "run", few)
 
@@ -203,6 +204,7 @@ CONVERSIONS: dict[str, tuple[str, ...]] = {
 }
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "name", [pytest.param(n, marks=() if n == "vectors" else pytest.mark.slow) for n in CONVERSIONS]
 )

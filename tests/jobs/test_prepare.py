@@ -38,6 +38,7 @@ def test_prepared_folder_holds_the_text(text: Path, tmp_path: Path) -> None:
     assert decoded.replace(" ", "")[:20] == first.replace(" ", "")[:20]
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("workers", [1, 2])
 def test_result_is_equal_for_any_number_of_workers(
     workers: int, text: Path, tmp_path: Path
@@ -135,6 +136,7 @@ def test_foreign_folder_is_not_written_to(text: Path, tmp_path: Path) -> None:
         small(text, text)
 
 
+@pytest.mark.thorough
 def test_overlong_line_is_split(text: Path, tmp_path: Path) -> None:
     small(text, tmp_path / "out")
     text.write_text(("x" * 499 + " ") * 9000)  # words so long that they are quickly read
@@ -167,6 +169,7 @@ def test_progress_ends_with_the_amount_read(
     assert rest == ""
 
 
+@pytest.mark.thorough
 def test_training_on_prepared_tokens_equals_training_on_text(text: Path, tmp_path: Path) -> None:
     small(text, tmp_path / "prepared", model="bert-tiny")
     changes = ["sequence_length=32", "batch_tokens=256", "log_every=2", "dev_fraction=0.1"]
@@ -199,6 +202,7 @@ def test_contradicting_tokenizer_options_are_refused(
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.thorough
 def test_objective_adds_its_special_tokens(text: Path, tmp_path: Path) -> None:
     plain = small(text, tmp_path / "plain", model="llama-mini", vocab_size=300)
     with pytest.raises(ValueError, match="no mask token, which this objective needs"):

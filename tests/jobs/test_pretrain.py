@@ -89,6 +89,7 @@ def learned(out: Path) -> dict[str, bytes]:
     return {f.name + f.parent.name * (f.parent != out): f.read_bytes() for f in files}
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("name", SMALL)
 def test_run_makes_a_folder_that_opens_and_works(name: str, text: Path, tmp_path: Path) -> None:
     out = tmp_path / "run"
@@ -114,6 +115,7 @@ def test_run_makes_a_folder_that_opens_and_works(name: str, text: Path, tmp_path
     assert np.isfinite(list(result.loss.values())).all()
 
 
+@pytest.mark.sample(1)
 @pytest.mark.quick("0-bert-tiny", "1-t5-mini", "3-elmo-mini", "0-canine-s-mini")
 @pytest.mark.parametrize("name", [*SMALL, "canine-s-mini"])
 @pytest.mark.parametrize("workers", [0, 1, 3])
@@ -192,6 +194,7 @@ def test_run_killed_at_random_instants_equals_uninterrupted(
     assert learned(killed) == learned(tmp_path / "whole")
 
 
+@pytest.mark.thorough
 def test_run_depends_on_the_seed(text: Path, tmp_path: Path) -> None:
     for name, seed in (("a", 1), ("b", 1), ("c", 2)):
         run("bert-tiny", text, tmp_path / name, seed=seed)
@@ -217,6 +220,7 @@ def test_micro_batches_do_not_change_the_loss(text: Path, tmp_path: Path) -> Non
     assert losses[0] == pytest.approx(losses[1], rel=1e-5)
 
 
+@pytest.mark.thorough
 def test_step_larger_than_the_text_is_reported(
     text: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -231,6 +235,7 @@ def test_step_larger_than_the_text_is_reported(
     )
 
 
+@pytest.mark.thorough
 def test_minutes_fix_the_number_of_steps_before_the_first(text: Path, tmp_path: Path) -> None:
     out = tmp_path / "run"
     changes = [*COMMON, *SMALL["bert-tiny"]]
@@ -241,6 +246,7 @@ def test_minutes_fix_the_number_of_steps_before_the_first(text: Path, tmp_path: 
     assert last["step"] == recipe["steps"]
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(
     ("change", "message"),
     [
@@ -258,6 +264,7 @@ def test_objective_the_rows_cannot_teach_is_reported(
     assert message is None or message in lines[0]
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(
     ("objective", "message"),
     [
@@ -317,6 +324,7 @@ def test_training_continues_from_given_weights(text: Path, tmp_path: Path) -> No
     assert second.model.decoder_architecture.d_model == 32
 
 
+@pytest.mark.thorough
 def test_subwords_and_their_scores_are_saved_with_the_run(text: Path, tmp_path: Path) -> None:
     first = run("canine-s-mini", text, tmp_path / "first", steps=2)
     pieces = (tmp_path / "first" / "subwords.txt").read_text()
@@ -358,6 +366,7 @@ def _reads_as_the_reference(loaded: Pipeline, folder: Path) -> None:
     )
 
 
+@pytest.mark.thorough
 def test_model_without_subwords_trains_some(text: Path, tmp_path: Path) -> None:
     first = run("canine-mini", text, tmp_path / "first", steps=1)
     changes = [*COMMON, "sequence_length=96", "learning_rate=1e-9"]
@@ -389,6 +398,7 @@ def test_model_without_subwords_trains_some(text: Path, tmp_path: Path) -> None:
     assert not (tmp_path / "no").exists()
 
 
+@pytest.mark.thorough
 def test_released_elmo_weights_train_on_a_new_word_list(text: Path, tmp_path: Path) -> None:
     first = run("elmo-mini", text, tmp_path / "first", steps=1)
     load(tmp_path / "first").save(tmp_path / "released", format="elmo")
@@ -415,6 +425,7 @@ def test_recipe_may_change_a_head(text: Path, tmp_path: Path) -> None:
     assert load(tmp_path / "run" / "generator").model.decoder_architecture.d_model == 32
 
 
+@pytest.mark.thorough
 def test_longformer_starts_from_roberta_weights(text: Path, tmp_path: Path) -> None:
     first = run("roberta-mini", text, tmp_path / "first", steps=2)
     second = pretrain(
@@ -454,6 +465,7 @@ def test_untrained_global_projections_are_copied_on_save(text: Path, tmp_path: P
         assert np.array_equal(learned, weights[f"backbone.layers.1.attention.wide.{part}"])
 
 
+@pytest.mark.thorough
 def test_recipe_dropout_applies_to_given_weights(text: Path, tmp_path: Path) -> None:
     run("bert-tiny", text, tmp_path / "first", steps=2)
     made = pretrain(
@@ -466,6 +478,7 @@ def test_recipe_dropout_applies_to_given_weights(text: Path, tmp_path: Path) -> 
     )
 
 
+@pytest.mark.thorough
 def test_incompatible_weights_are_refused(text: Path, tmp_path: Path) -> None:
     run("bert-tiny", text, tmp_path / "bert", steps=1)
     run("gpt2-mini", text, tmp_path / "gpt", steps=1)
@@ -517,6 +530,7 @@ def longer(text: Path, out: Path, monkeypatch, change: str, steps: int, stop: in
             pretrain("bert-tiny", out=out, steps=steps, **output)
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(
     ("change", "stop"), [(CONSTANT, 7), (CONSTANT, None), (STABLE, 6)], ids=str
 )
@@ -538,6 +552,7 @@ def test_run_extended_by_steps_equals_longer_run(
     assert learned(out) == learned(tmp_path / "whole")
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("change", "stop", "says"),
     [
@@ -579,6 +594,7 @@ FALLING = (
 )
 
 
+@pytest.mark.thorough
 def test_run_with_scheduled_masking_rate_is_not_extended(
     text: Path, tmp_path: Path, monkeypatch
 ) -> None:
@@ -595,6 +611,7 @@ def test_run_with_scheduled_masking_rate_is_not_extended(
     assert learned(tmp_path / "run") == learned(tmp_path / "whole")
 
 
+@pytest.mark.thorough
 def test_masking_rate_schedule_in_minutes_equals_steps(
     text: Path, tmp_path: Path, monkeypatch
 ) -> None:
@@ -608,6 +625,7 @@ def test_masking_rate_schedule_in_minutes_equals_steps(
     assert learned(tmp_path / "minutes") == learned(tmp_path / "steps")
 
 
+@pytest.mark.thorough
 def test_run_of_minutes_extended_by_steps_becomes_one_of_steps(
     text: Path, tmp_path: Path, monkeypatch
 ) -> None:
@@ -630,6 +648,7 @@ def test_run_of_minutes_extended_by_steps_becomes_one_of_steps(
     assert "minutes" not in facts
 
 
+@pytest.mark.thorough
 def test_run_stopped_before_its_first_step_resumes(text: Path, tmp_path: Path, monkeypatch) -> None:
     from unmask.jobs import prepare as preparing
 
@@ -661,6 +680,7 @@ def stop_after(monkeypatch: pytest.MonkeyPatch, step: int) -> None:
     monkeypatch.setattr(TrainingLog, "__call__", call)
 
 
+@pytest.mark.thorough
 def test_minutes_are_kept_until_measured(text: Path, tmp_path: Path, monkeypatch) -> None:
     from unmask.training import loop
 
@@ -697,6 +717,7 @@ def test_minutes_are_kept_until_measured(text: Path, tmp_path: Path, monkeypatch
     assert (facts["recipe"]["steps"], facts["finished"]) == (5, True)
 
 
+@pytest.mark.thorough
 def test_resumed_run_uses_the_same_number_of_threads(
     text: Path, tmp_path: Path, monkeypatch
 ) -> None:
@@ -708,6 +729,7 @@ def test_resumed_run_uses_the_same_number_of_threads(
     assert asked == [1, 2]
 
 
+@pytest.mark.thorough
 def test_options_and_changes_are_applied_together(text: Path, tmp_path: Path) -> None:
     """On its own, neither would fit the card's batches of 4,096 tokens or rows of 128."""
     changes = ["batch_tokens=64", "dev_fraction=0.1", *SMALL["bert-tiny"]]
@@ -746,6 +768,7 @@ APART = (
 )
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("packing", ["bucket", "pack"])
 def test_any_encoder_can_be_trained_on_contrastive_parts(
     packing: str, text: Path, tmp_path: Path
@@ -845,6 +868,7 @@ def test_run_that_cannot_start_leaves_nothing(text: Path, tmp_path: Path) -> Non
     run("bert-tiny", bad, tmp_path / "new", steps=1, encoding_errors="replace")
 
 
+@pytest.mark.thorough
 def test_invalid_byte_late_in_text_keeps_earlier_shards(
     text: Path, tmp_path: Path, monkeypatch
 ) -> None:
@@ -868,6 +892,7 @@ def test_invalid_byte_late_in_text_keeps_earlier_shards(
     assert learned(tmp_path / "run") == learned(tmp_path / "whole")
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("name", [name for name in SMALL if name != "elmo-mini"])
 def test_report_has_samples_before_and_after(name: str, text: Path, tmp_path: Path) -> None:
     run(name, text, tmp_path / "run")
@@ -878,6 +903,7 @@ def test_report_has_samples_before_and_after(name: str, text: Path, tmp_path: Pa
     assert baselines.exists() == (name != "t5-mini")
 
 
+@pytest.mark.sample(4)
 @pytest.mark.quick("two words", "bert-tiny")
 @pytest.mark.parametrize("words", ["word", "two words", "one text\n\nand another"])
 @pytest.mark.parametrize("name", SMALL)
@@ -892,6 +918,7 @@ def test_few_words_suffice_except_for_next_sentence(name: str, words: str, tmp_p
     assert made.evaluate(text).tokens > 0
 
 
+@pytest.mark.thorough
 def test_without_held_out_text_there_is_no_evaluation(text: Path, tmp_path: Path) -> None:
     changes = [*COMMON, *SMALL["bert-tiny"], "dev_fraction=0.0"]
     pretrain("bert-tiny", data=text, out=tmp_path / "r", steps=7, quiet=True, changes=changes)
@@ -984,6 +1011,7 @@ def languages(tmp_path: Path) -> list[Path]:
     return [tmp_path / "en", tmp_path / "fr"]
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("name", SMALL)
 def test_any_model_reads_rows_of_several_documents(name: str, text: Path, tmp_path: Path) -> None:
     masked = json.dumps(to_dict(MASKED_LM)).replace('": ', '" = ')
@@ -1002,6 +1030,7 @@ def test_roberta_rows_join_documents_and_bert_rows_do_not() -> None:
         assert preset_recipe(name).row_unit == "document"
 
 
+@pytest.mark.thorough
 @pytest.mark.quick("0")
 @pytest.mark.parametrize("workers", [0, 2])
 def test_sampled_run_resumed_within_an_epoch_equals_uninterrupted(

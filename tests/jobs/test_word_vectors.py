@@ -46,6 +46,7 @@ def learned(out: Path) -> tuple[bytes, bytes]:
     return (out / "model.safetensors").read_bytes(), (out / "log.jsonl").read_bytes()
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("name", MINIS)
 def test_run_opens_as_word_vectors_and_as_model(name: str, text: Path, tmp_path: Path) -> None:
     out = tmp_path / "run"
@@ -111,6 +112,7 @@ def test_fasttext_run_composes_unseen_words(changes: str, text: Path, tmp_path: 
         assert (model.sg, model.window, model.negative, model.epochs) == (1, 5, 5, 5)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", ["word2vec-cbow-mini", "glove-mini", "lsa-mini"])
 def test_phrases_become_words_of_a_run(name: str, tmp_path: Path) -> None:
     text, out = tmp_path / "text.txt", tmp_path / "run"
@@ -205,6 +207,7 @@ def test_seed_and_learning_rate_are_those_of_the_recipe(text: Path, tmp_path: Pa
     assert len(set(found.values())) == 3
 
 
+@pytest.mark.thorough
 def test_classifier_starts_from_the_vectors(text: Path, tmp_path: Path) -> None:
     learn("word2vec-skipgram-mini", text, tmp_path / "run")
     rows = [("the old king saw the gate", "a"), ("her brother feared the sea", "b")] * 8

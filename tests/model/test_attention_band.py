@@ -93,6 +93,7 @@ def check(sight: AttentionMask, v: Visibility, t: int, mask: Tensor) -> None:
         assert torch.allclose(mine, theirs, atol=1e-12)
 
 
+@pytest.mark.sample(14)
 @pytest.mark.parametrize("window", WINDOWS)
 @pytest.mark.parametrize("case", visibilities(3))
 @pytest.mark.parametrize("path", ["plain", "fused"])
@@ -108,6 +109,7 @@ def test_block_attention_equals_full_mask(path, case, window, monkeypatch) -> No
             check(dense, v, t, mask)
 
 
+@pytest.mark.sample(9)
 @pytest.mark.parametrize("window", [1, 2, 5])
 @pytest.mark.parametrize("dilation", [2, 3, 7])
 @pytest.mark.parametrize("case", visibilities(3))
@@ -197,6 +199,7 @@ def test_single_query_column_equals_full_attention(banded, case, wide, monkeypat
         assert torch.allclose(one[:, :, 0], expected[rows, :, at])
 
 
+@pytest.mark.thorough
 @settings(max_examples=60)
 @given(st.integers(1, 9), st.integers(1, 40), st.data())
 def test_blocks_equal_mask_for_any_ranks_and_documents(window: int, t: int, data) -> None:

@@ -73,6 +73,7 @@ LENGTHS = [([37, 20, 3], 37), ([40, 16, 8], 40), ([19, 8, 1], 19), ([300, 256, 1
 """No multiple of 4, of 8 or of 128; multiples; shorter than a molecule; three blocks of 128."""
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize(("lengths", "t"), LENGTHS)
 @torch.no_grad()

@@ -251,6 +251,7 @@ def test_no_example_exceeds_its_predicted_length():
         AutoregressiveMasking(mask_probability=1.1)
 
 
+@pytest.mark.sample(6)
 @pytest.mark.parametrize(
     "choose",
     [TokenMasking(), WholeWordMasking(), RandomSpanMasking(), SuffixMasking(), AllTokens()],

@@ -193,6 +193,7 @@ def special_of(objective: ObjectiveSpec) -> SpecialTokenIds:
     return replace(T5, modes=(5, 6, 7), all_ids=T5.all_ids | {5, 6, 7})
 
 
+@pytest.mark.sample(6)
 @each
 @settings(max_examples=15)
 @given(tokens=texts(), seed=SEEDS)
@@ -204,6 +205,7 @@ def test_same_seed_gives_same_example_and_keeps_the_text(objective, tokens, seed
     assert from_dict(type(objective), to_dict(objective)) == objective
 
 
+@pytest.mark.sample(6)
 @each
 @settings(max_examples=15)
 @given(tokens=texts(least=1), seed=SEEDS)
@@ -220,6 +222,7 @@ def test_decoder_inputs_are_shifted_targets(objective, tokens, seed):
         assert (e.inputs[after] == e.targets[after - 1]).all()
 
 
+@pytest.mark.sample(27)
 @each
 @pytest.mark.parametrize("length", [16, 64])
 def test_examples_fit_the_maximum_length(objective, length):
@@ -233,6 +236,7 @@ def test_examples_fit_the_maximum_length(objective, length):
             assert max(len(e.source), len(e.inputs)) <= bound
 
 
+@pytest.mark.sample(6)
 @each
 @settings(max_examples=15)
 @given(tokens=texts(least=2), seed=SEEDS)

@@ -88,6 +88,7 @@ def subsequence(part: list[int], whole: list[int]) -> bool:
 # ---- of every noise
 
 
+@pytest.mark.sample(4)
 @each
 @given(tokens=texts(), seed=SEEDS)
 def test_noise_never_lengthens_text_and_keeps_special_tokens(noise: Noise, tokens, seed):
@@ -99,6 +100,7 @@ def test_noise_never_lengthens_text_and_keeps_special_tokens(noise: Noise, token
     assert not np.isin(noisy.ids, sorted(BERT.all_ids - {BERT.end, BERT.mask})).any()
 
 
+@pytest.mark.sample(4)
 @each
 @given(tokens=texts(), seed=SEEDS)
 def test_same_seed_gives_same_noise_and_keeps_the_text(noise: Noise, tokens, seed):
@@ -109,6 +111,7 @@ def test_same_seed_gives_same_noise_and_keeps_the_text(noise: Noise, tokens, see
     assert np.array_equal(before, (tokens.ids, tokens.boundaries))
 
 
+@pytest.mark.sample(4)
 @each
 @given(tokens=texts(), seed=SEEDS)
 def test_whole_text_is_the_target_under_any_noise(noise: Noise, tokens, seed):

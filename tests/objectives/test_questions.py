@@ -73,6 +73,7 @@ def test_random_second_text_starts_at_any_sentence():
     assert starts == {30, 35, 39, 46}
 
 
+@pytest.mark.thorough
 def test_lengths_and_ends_do_not_reveal_the_label():
     draw, n, rows = rng(5), 80, []
     for _ in range(300):  # pieces of documents, cut in the middle of sentences
@@ -162,6 +163,7 @@ def test_single_token_text_has_no_order_label(n):
     )
 
 
+@pytest.mark.thorough
 def test_one_row_in_ten_is_shorter():
     tokens = replace(text(range(10, 90), sentences=range(0, 80, 4)), other_text=OTHER)
     always = [

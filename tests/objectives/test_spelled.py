@@ -117,6 +117,7 @@ def test_same_seed_gives_same_example_of_predicted_length(text: str, seed: int) 
     assert a.inputs.dtype == a.targets.dtype == np.int64
 
 
+@pytest.mark.thorough
 def test_subwords_are_masked_at_published_rates() -> None:
     text = TOKENIZER.encode(corpus(40))
     n = len(KNOWN.tokenize(text.ids).tokens)

@@ -82,6 +82,7 @@ def test_segments_and_prediction_order_are_set(text, seed):
         assert not len(shown) or (rank[asked] > shown[0]).all()
 
 
+@pytest.mark.thorough
 def test_half_of_the_second_segments_are_consecutive():
     text, other = long_text(300, 1), long_text(300, 2)
     follow, begins = 0, []

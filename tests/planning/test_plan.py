@@ -49,6 +49,7 @@ def test_flops_equal_those_of_show() -> None:
     )
 
 
+@pytest.mark.thorough
 def test_devices_and_checkpointing_change_memory_and_time() -> None:
     one = unmask.plan("gpt2-mini", hardware="a100", steps=100)
     two = unmask.plan("gpt2-mini", hardware="a100", steps=100, devices=2)
@@ -59,6 +60,7 @@ def test_devices_and_checkpointing_change_memory_and_time() -> None:
     assert less.seconds == pytest.approx(4 / 3 * one.seconds)
 
 
+@pytest.mark.thorough
 def test_teacher_adds_its_forward_and_its_weights(tmp_path: Path) -> None:
     kwargs: dict[str, Any] = {"hardware": "a100", "steps": 100}
     alone = unmask.plan("bert-mini", **kwargs)
@@ -74,6 +76,7 @@ def test_teacher_adds_its_forward_and_its_weights(tmp_path: Path) -> None:
         unmask.plan("bert-mini", **kwargs, teacher=tmp_path / "nowhere")
 
 
+@pytest.mark.thorough
 def test_insufficient_memory_is_reported(run: Run) -> None:
     status, out, _ = run("plan", "gpt3-175b", "--hardware", "h100")
     assert status == 0
@@ -81,6 +84,7 @@ def test_insufficient_memory_is_reported(run: Run) -> None:
     assert "\u202f" not in out
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(
     "name", ["bert-mini", "t5-mini", "xlnet-mini", "canine-s-mini", "elmo-mini"]
 )
@@ -94,6 +98,7 @@ def test_every_family_is_planned_on_this_cpu(run: Run, name: str) -> None:
     assert 0 < facts["rows"]["target_fraction"] <= 1
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -120,6 +125,7 @@ def test_mistakes_are_one_line(run: Run, arguments: tuple[object, ...], message:
     assert err.count("\n") == 1
 
 
+@pytest.mark.thorough
 def test_finished_run_records_its_cost_and_the_plan(tmp_path: Path) -> None:
     (tmp_path / "text.txt").write_text(corpus())
     small = {"d_model": 32, "d_ff": 64, "n_layers": 1, "n_heads": 2}

@@ -65,6 +65,7 @@ def one_step(name: str, rows: int) -> tuple[int, RowShape, Any]:
     return most, shape, model
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "name", ["bert-mini", "gpt2-mini", "llama-mini", "electra-mini", "bart-mini", "lstm-mini"]
 )

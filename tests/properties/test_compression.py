@@ -19,6 +19,7 @@ CARDS = {
 QUICK = ("lstm", "elmo", "canine", "gpt2", "bart")
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(
     "family", [pytest.param(f, marks=() if f in QUICK else pytest.mark.slow) for f in CARDS]
 )

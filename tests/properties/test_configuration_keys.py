@@ -66,6 +66,7 @@ def test_absent_keys_have_reference_defaults(family: str) -> None:
             assert (key.name, key.default[0]) == (key.name, known[key.name])
 
 
+@pytest.mark.sample(7)
 @pytest.mark.parametrize("family", MAKERS)
 def test_config_of_required_keys_equals_reference(family: str, tmp_path: Path) -> None:
     """What the tiny model has by default is taken out of its config.json."""
@@ -172,6 +173,7 @@ USUAL = {
 """The cut of the default suite, of language heads."""
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("family", USUAL)
 def test_usual_keys_give_reference_logits_or_are_refused(
     family: str, model_folders: Path, tmp_path: Path

@@ -265,6 +265,7 @@ def _back(row: Tensor, n: int) -> Tensor:
     return torch.cat((row[len(row) - n :], row[: len(row) - n]))
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize(
     "name", [pytest.param(n, marks=() if n in QUICK else pytest.mark.slow) for n in CASES]
 )

@@ -33,6 +33,7 @@ def forward(model: Model, prompt: int, read: int) -> Visibility:
     return Visibility(rank=(torch.arange(read) - prompt + 1).clamp(min=0)[None])
 
 
+@pytest.mark.sample(7)
 @pytest.mark.parametrize("family", GENERATING)
 @torch.no_grad()
 def test_cached_generation_equals_uncached(family: str) -> None:
@@ -52,6 +53,7 @@ def test_cached_generation_equals_uncached(family: str) -> None:
         assert text == best[-7:-1]
 
 
+@pytest.mark.sample(5)
 @pytest.mark.quick("beams", "gpt2", "llama", "t5")
 @pytest.mark.parametrize("family", GENERATING)
 @pytest.mark.parametrize(
@@ -81,6 +83,7 @@ def test_prompt_alone_equals_prompt_in_batch(family: str, how: dict) -> None:
     assert texts(PROMPTS[::-1]) == texts(PROMPTS)[::-1]
 
 
+@pytest.mark.sample(7)
 @pytest.mark.parametrize("family", GENERATING)
 @torch.no_grad()
 def test_truncated_and_reordered_cache_equals_fresh_cache(family: str) -> None:
@@ -108,6 +111,7 @@ def test_truncated_and_reordered_cache_equals_fresh_cache(family: str) -> None:
     )
 
 
+@pytest.mark.sample(7)
 @pytest.mark.parametrize("family", GENERATING)
 def test_draft_does_not_change_greedy_text(family: str) -> None:
     model = build(family)

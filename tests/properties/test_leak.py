@@ -108,6 +108,7 @@ CASES = {
 }
 
 
+@pytest.mark.sample(78)
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize("family", FAMILIES)
 def test_output_depends_on_exactly_the_visible_inputs(family: str, case: str) -> None:

@@ -54,6 +54,7 @@ def documents(lengths: list[int], t: int) -> torch.Tensor:
     return torch.where(torch.arange(t)[None] < torch.tensor(lengths)[:, None], 0, -1)
 
 
+@pytest.mark.sample(8)
 @pytest.mark.parametrize("shape", SHAPES)
 @torch.no_grad()
 def test_hidden_states_scores_and_loss_equal_reference(shape: str, tmp_path: Path) -> None:
@@ -148,6 +149,7 @@ LABELLED = {
 }
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("kind", LABELLED)
 @torch.no_grad()
 def test_label_scores_of_padded_texts_equal_reference(kind: str, tmp_path: Path) -> None:
@@ -224,6 +226,7 @@ def test_unsupported_flaubert_heads_are_refused(change: dict, output: str, tmp_p
 TWO_STACKS = ("t5", "mt5", "byt5", "bart", "mbart", "marian")
 
 
+@pytest.mark.sample(12)
 @pytest.mark.parametrize("shape", [s for s in SHAPES if not s.startswith(TWO_STACKS)])
 @torch.no_grad()
 def test_packed_texts_equal_texts_alone(shape: str, tmp_path: Path) -> None:

@@ -31,6 +31,7 @@ def reference(q, k, v, visible, bias, scale, cap):
     return scores.softmax(-1) @ v
 
 
+@pytest.mark.sample(90)
 @pytest.mark.parametrize("biased", [False, True])
 @pytest.mark.parametrize("queries", [1, 5, 12])
 @pytest.mark.parametrize("sees", ["everyone", "causal", "some"])
@@ -62,6 +63,7 @@ def test_every_attention_path_equals_the_definition(
     assert torch.allclose(ours_d, expected_d, atol=1e-5)
 
 
+@pytest.mark.sample(11)
 @pytest.mark.parametrize("family", [f for f, c in FAMILIES.items() if f != "bert"])
 @torch.no_grad()
 def test_cached_decoding_equals_uncached(family: str) -> None:
@@ -94,6 +96,7 @@ def test_cached_decoding_equals_uncached(family: str) -> None:
     assert cache.length == t
 
 
+@pytest.mark.sample(6)
 @pytest.mark.quick("None", "llama", "t5")
 @pytest.mark.parametrize(
     "adapter", [None, PrefixTuning(n_virtual_tokens=3), PromptTuning(n_virtual_tokens=3)], ids=str
@@ -143,6 +146,7 @@ def test_cached_decoding_equals_uncached_far_beyond_windows(
     assert read.length == read.prefix_length + t
 
 
+@pytest.mark.sample(21)
 @pytest.mark.parametrize("adapter", [None, PromptTuning(n_virtual_tokens=3)], ids=str)
 @pytest.mark.parametrize("family", [f for f in FAMILIES if f not in IN_ORDER])
 @torch.no_grad()
@@ -164,6 +168,7 @@ def test_blockwise_windows_equal_full_masks(
     assert torch.allclose(*found, atol=1e-5)
 
 
+@pytest.mark.sample(11)
 @pytest.mark.parametrize("family", FAMILIES)
 @torch.no_grad()
 def test_bfloat16_is_close_to_float32(family: str) -> None:

@@ -70,6 +70,7 @@ def trained_parts(loaded: LoadedModel) -> dict[str, StackArchitecture]:
     return {side: replace(a, initializer=NormalInit()) for side, a in stacks.items()}
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("family", FAMILIES)
 def test_networks_keep_fewer_layers_or_are_refused(family: str, tmp_path: Path) -> None:
     before = opened(family, tmp_path / "model")
@@ -85,6 +86,7 @@ def test_networks_keep_fewer_layers_or_are_refused(family: str, tmp_path: Path) 
     check_saved(after, tmp_path / "small")
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.parametrize("method", ["heads", "columns", "lowrank"])
 def test_networks_are_narrowed_or_refused(family: str, method: str, tmp_path: Path) -> None:

@@ -192,6 +192,7 @@ def contains(text: np.ndarray, part: np.ndarray) -> bool:
     return any((text[i : i + n] == part).all() for i in range(len(text) - n + 1))
 
 
+@pytest.mark.sample(4)
 @each
 @settings(max_examples=40)
 @given(text=texts(), seed=SEEDS)
@@ -241,6 +242,7 @@ def test_masked_text_is_recoverable_from_the_example(case, text, seed):
             assert (np.concatenate((a, b)) == text.ids[: len(a) + len(b)]).all()
 
 
+@pytest.mark.sample(4)
 @each
 @settings(max_examples=40)
 @given(text=texts(), seed=SEEDS)
@@ -249,6 +251,7 @@ def test_same_seed_gives_same_example(case, text, seed):
     np.testing.assert_equal(asdict(a), asdict(b))
 
 
+@pytest.mark.sample(9)
 @each
 @settings(max_examples=40)
 @given(text=texts(), seed=SEEDS)
@@ -281,6 +284,7 @@ def test_targets_are_never_visible(case, text, seed):
         assert (e.targets[masked] != IGNORE_INDEX).all()
 
 
+@pytest.mark.sample(9)
 @each
 @settings(max_examples=40)
 @given(text=texts(), seed=SEEDS)
@@ -293,6 +297,7 @@ def test_special_tokens_stay_in_place(case, text, seed):
         assert not np.isin(e.inputs, [special.pad, special.unknown]).any()
 
 
+@pytest.mark.sample(9)
 @each
 @settings(max_examples=40)
 @given(text=texts(), seed=SEEDS)

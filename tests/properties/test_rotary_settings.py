@@ -163,6 +163,7 @@ def _check(family: str, names: Iterator[str], model_folders: Path, folder: Path)
     return found
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("family", "equal"),
     [("llama", 4), ("gpt_neox", 4), ("gemma3_text", 4), ("modernbert", 3)],  # the rest is refused

@@ -32,6 +32,7 @@ OURS = [
 ]
 
 
+@pytest.mark.sample(5)
 @pytest.mark.parametrize("name", OURS)
 @pytest.mark.parametrize("tied", [False, True])
 def test_family_absent_from_transformers_round_trips(name: str, tied: bool, tmp_path: Path) -> None:
@@ -62,6 +63,7 @@ UNTRAINED = {"CanineModel": {"pooler.dense.weight", "pooler.dense.bias"}}
 """Tensors that transformers' class has, and a pretrained model of ours has not."""
 
 
+@pytest.mark.sample(8)
 @pytest.mark.parametrize("shape", SHAPES)
 def test_reference_weights_and_config_round_trip_bitwise(shape: str, tmp_path: Path) -> None:
     reference = SHAPES[shape]()
@@ -104,6 +106,7 @@ SMALL = [
 ]
 
 
+@pytest.mark.sample(5)
 @pytest.mark.parametrize("name", SMALL)
 def test_small_preset_opens_in_transformers_with_equal_weights(name: str, tmp_path: Path) -> None:
     import transformers as hf
@@ -292,6 +295,7 @@ def test_unsupported_bart_heads_are_refused(change: dict, tmp_path: Path) -> Non
         load_folder(tmp_path)
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("kind", ["SequenceClassification", "QuestionAnswering"])
 @pytest.mark.parametrize("make", [bart, mbart])
 def test_zero_output_bias_is_ignored_for_classifiers(make, kind: str, tmp_path: Path) -> None:

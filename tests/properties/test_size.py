@@ -32,6 +32,7 @@ PUBLISHED = {
 }
 
 
+@pytest.mark.sample(30)
 @pytest.mark.parametrize("name", MODELS)
 def test_preset_has_its_published_parameter_count(name: str) -> None:
     model = MODELS[name].build_without_memory()

@@ -391,6 +391,7 @@ def test_single_value_among_curves_is_a_point(tmp_path):
     assert "Trained for 8 steps on 1,020 tokens." in page.words
 
 
+@pytest.mark.thorough
 def test_very_long_run_stays_a_small_page(tmp_path):
     whole_run(tmp_path, 8000)
     path = write_report(tmp_path)
@@ -400,6 +401,7 @@ def test_very_long_run_stays_a_small_page(tmp_path):
     assert max(points) <= 500
 
 
+@pytest.mark.thorough
 def test_long_texts_and_lists_are_truncated_with_notice(tmp_path):
     (tmp_path / "unmask.json").write_text(json.dumps({"recipe": {"data": ["f.txt"] * 500}}))
     save_samples(tmp_path, [Generate(prompt="a", after="word " * 10**5)] * 30)

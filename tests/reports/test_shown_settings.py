@@ -61,6 +61,7 @@ def test_non_literals_are_refused_and_nothing_is_called(text: str) -> None:
         parse_expression(text)
 
 
+@pytest.mark.thorough
 def test_every_preset_setting_parses_back() -> None:
     n = 0
     for preset in MODELS.values():

@@ -97,6 +97,7 @@ def greedy(joined: ConcatenatedDocuments, length: int, source: Sequence[int]) ->
     return found
 
 
+@pytest.mark.thorough
 @a_few
 @given(
     texts=TEXTS,
@@ -125,6 +126,7 @@ def test_row_holds_as_many_full_sentences_of_a_source_as_fit(
         assert [list(range(a, b)) for a, b in spans] == greedy(joined, length, source)
 
 
+@pytest.mark.thorough
 @a_few
 @given(texts=TEXTS, between=BETWEEN, length=st.integers(1, 40), shard_tokens=st.integers(1, 60))
 def test_every_token_is_in_one_row_with_separators_between_documents(
@@ -144,6 +146,7 @@ def test_every_token_is_in_one_row_with_separators_between_documents(
     assert read == found.read_tokens(0, found.n_tokens).ids.tolist()
 
 
+@pytest.mark.thorough
 @a_few
 @given(texts=TEXTS, between=BETWEEN, edges=st.tuples(st.floats(0, 1), st.floats(0, 1)))
 def test_any_positions_can_be_read(

@@ -89,6 +89,7 @@ def places(spans: np.ndarray) -> np.ndarray:
 # Reading back
 
 
+@pytest.mark.thorough
 @a_few
 @given(texts=TEXTS, shard_tokens=st.integers(1, 60))
 def test_shards_return_the_tokens_of_the_tokenizer(
@@ -117,6 +118,7 @@ def test_shards_return_the_tokens_of_the_tokenizer(
     )
 
 
+@pytest.mark.thorough
 @a_few
 @given(texts=TEXTS, shard_tokens=st.integers(1, 60))
 def test_shard_is_closed_by_the_document_that_fills_it(
@@ -196,6 +198,7 @@ def test_id_outside_the_vocabulary_is_an_error(
 # Rows
 
 
+@pytest.mark.thorough
 @a_few
 @given(
     texts=TEXTS,
@@ -229,6 +232,7 @@ def test_rows_cover_every_token_once_within_documents(
     assert set(np.flatnonzero(starts & ~begins)) <= set(full[:, 1])
 
 
+@pytest.mark.thorough
 @a_few
 @given(
     texts=TEXTS,
@@ -256,6 +260,7 @@ def test_rows_within_spans_cover_the_spans(
     np.testing.assert_array_equal(document[:, 0], last)
 
 
+@pytest.mark.thorough
 @a_few
 @given(
     texts=TEXTS,
@@ -403,6 +408,7 @@ def test_invalid_share_is_an_error(tmp_path: Path, share: float) -> None:
 # Several processes
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("n_workers", [2, 3])
 def test_bytes_are_equal_for_any_number_of_workers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, n_workers: int
@@ -415,6 +421,7 @@ def test_bytes_are_equal_for_any_number_of_workers(
     assert len(one.manifest.shards) > 3
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("n_workers", [1, 2])
 def test_documents_are_read_lazily(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, n_workers: int
@@ -449,6 +456,7 @@ def test_text_refused_by_the_tokenizer_is_named(
         prepare_shards(["a", "b", "bad", "c"], tmp_path / "out")
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("n_workers", [1, 2])
 def test_lone_surrogate_is_named_and_closed_shards_are_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, n_workers: int
@@ -474,6 +482,7 @@ def test_repeatedly_dying_workers_are_an_error(
         prepare_shards(story(9), tmp_path / "out", n_workers=2)
 
 
+@pytest.mark.thorough
 def test_killed_worker_is_replaced(tmp_path: Path, monkeypatch, caplog) -> None:
     first = workers._WORKER_SCRIPT.replace(
         "from unmask.shards.workers import run_worker\n",
@@ -509,6 +518,7 @@ def read_text(found: TokenShards) -> list[int]:
     return found.read_tokens(3, 40).ids.tolist()
 
 
+@pytest.mark.sample(1)
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 @pytest.mark.parametrize("way", ["fork", "spawn"])
 def test_other_processes_read_equally(tmp_path: Path, way: str) -> None:
@@ -739,6 +749,7 @@ def stop_at(patch: pytest.MonkeyPatch, step: int, error: BaseException) -> list[
     return steps
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("error", [Killed(), OSError(errno.ENOSPC, "No space left on device")])
 def test_interruption_at_any_step_is_marked_unfinished_and_resumes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: BaseException
@@ -841,6 +852,7 @@ def running(word: str) -> list[str]:
     return found
 
 
+@pytest.mark.thorough
 def test_kill_at_any_instant_resumes_to_equal_bytes(tmp_path: Path) -> None:
     tokenizer().save(tmp_path / "tokenizer")
 

@@ -66,6 +66,7 @@ def running(home: Path, **more: object) -> CompressionStudyResult:
     return result
 
 
+@pytest.mark.thorough
 def test_each_way_is_scored_measured_and_resumed(home: Path, monkeypatch) -> None:
     with monkeypatch.context() as patch:
         patch.setattr(run, "compress", _interrupt)
@@ -114,6 +115,7 @@ def _interrupt(*args: object, **options: object) -> None:
     raise KeyboardInterrupt
 
 
+@pytest.mark.thorough
 def test_way_that_fails_is_left_out_and_others_run(home: Path) -> None:
     path = home / "ways.toml"
     path.write_text(STUDY.replace("layers:keep=1", "layers:keep=9"))
@@ -156,6 +158,7 @@ def test_invalid_study_is_refused_in_one_line(
     assert "\n" not in str(error.value)
 
 
+@pytest.mark.thorough
 def test_tasks_without_development_file_or_texts_are_refused(home: Path) -> None:
     (home / "toys.toml").write_text(TASKS.replace('dev = "train.tsv", ', ""))
     with pytest.raises(ValueError, match="Good or bad has no other file to be scored on"):

@@ -66,6 +66,7 @@ class Killed(BaseException):
     """The process is gone."""
 
 
+@pytest.mark.thorough
 def test_rounds_controls_and_a_killed_study(
     shared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -116,6 +117,7 @@ def test_rounds_controls_and_a_killed_study(
         assert all(torch.equal(x, theirs[name]) for name, x in mine.items())
 
 
+@pytest.mark.thorough
 def test_masks_of_pretraining_are_shared_by_tasks(shared: Path, tmp_path: Path) -> None:
     text = tmp_path / "text.txt"
     text.write_text(corpus(60).replace("\n", "\n\n"))
@@ -139,6 +141,7 @@ def test_masks_of_pretraining_are_shared_by_tasks(shared: Path, tmp_path: Path) 
     assert all(torch.equal(w == 0, of_task[name] == 0) for name, w in of_text.items())
 
 
+@pytest.mark.thorough
 def test_from_random_weights_the_control_has_another_seed(shared: Path, tmp_path: Path) -> None:
     study = LotteryStudy(
         name="scratch", question="", tasks=str(shared / "toys.toml"), base=str(shared / "base"),

@@ -97,6 +97,7 @@ def test_study_runs_cell_by_cell_and_resumes(home: Path, monkeypatch) -> None:
     ]
 
 
+@pytest.mark.thorough
 def test_cell_may_skip_pretraining_for_random_weights(home: Path) -> None:
     path = home / "rates.toml"
     path.write_text(STUDY.replace('{name = "little",', '{name = "none", token_factor = 0.0,'))
@@ -124,6 +125,7 @@ cells = [
 """
 
 
+@pytest.mark.thorough
 def test_cell_may_be_word_vectors(home: Path) -> None:
     (home / "rates.toml").write_text(VECTORS)
     drawn, words = run_toy_study(home).cell_results
@@ -228,6 +230,7 @@ def test_malformed_results_are_reported_with_their_place(home: Path) -> None:
         run_toy_study(home, resume=True)
 
 
+@pytest.mark.thorough
 def test_missing_report_is_rewritten(home: Path, monkeypatch) -> None:
     def die(folder: Path) -> None:
         raise KeyboardInterrupt
@@ -335,6 +338,7 @@ def test_unknown_study_suggests_the_nearest() -> None:
         find_study("bart-noise")
 
 
+@pytest.mark.thorough
 def test_two_processes_share_the_cells(home: Path) -> None:
     location = home / "out/.running/little"
     location.mkdir(parents=True)
@@ -355,6 +359,7 @@ def test_two_processes_share_the_cells(home: Path) -> None:
     assert [bool(one.scores) for one in made.cell_results] == [True, True]
 
 
+@pytest.mark.thorough
 def test_finished_cells_are_not_reopened(home: Path) -> None:
     made = run_toy_study(home)
     assert all(one.is_done(made.benchmarks) for one in made.cell_results)
@@ -364,6 +369,7 @@ def test_finished_cells_are_not_reopened(home: Path) -> None:
     assert run_toy_study(home, resume=True) == made
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("cells", [("little",), ("little", "much")])
 def test_failed_cell_is_reported_and_others_run(
     home: Path, monkeypatch, cells: tuple[str, ...]
@@ -402,6 +408,7 @@ SPECIAL = SpecialTokenIds(
 )
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("name", [name for name in STUDIES if name != "smaller"])
 def test_every_cell_of_a_published_study_can_be_built(name: str) -> None:
     study = STUDIES[name]
@@ -567,6 +574,7 @@ def facts(folder: Path) -> dict:
     return json.loads((folder / "unmask.json").read_text())
 
 
+@pytest.mark.thorough
 def test_cell_may_start_from_weights_of_another(stages: Path, monkeypatch) -> None:
     out = stages / "out"
     with monkeypatch.context() as patch:
@@ -624,6 +632,7 @@ def test_cell_that_cannot_start_is_reported(stages: Path, old: str, new: str, me
     assert not (stages / "out").exists()
 
 
+@pytest.mark.thorough
 def test_study_of_an_earlier_version_resumes(home: Path) -> None:
     made = run_toy_study(home)
     path = home / "out/study.json"

@@ -402,6 +402,7 @@ SMALL = [
 ]
 
 
+@pytest.mark.sample(4)
 @pytest.mark.skipif(not SHARED.is_dir(), reason="the shared data are not here")
 @pytest.mark.parametrize(("suite", "name"), SMALL)
 def test_columns_and_labels_match_small_files(suite: str, name: str) -> None:

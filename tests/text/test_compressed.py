@@ -99,6 +99,7 @@ def opened(path: Path, ending: str):
     return lzma.open(path, "wb", preset=0) if ending == ".xz" else zstandard.open(path, "wb")
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("ending", REAL)
 def test_bomb_is_read_in_bounded_memory(ending: str, tmp_path: Path):
     size = 100 * 2**20

@@ -54,6 +54,7 @@ DOCUMENTS = st.lists(
 )
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("name", NAMES)
 @settings(max_examples=25)  # pyarrow's import is in the first
 @given(found=DOCUMENTS)
@@ -263,6 +264,7 @@ def test_unreadable_folder_is_an_error(tree: Path):
 # Memory
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("unit", [b"word ", b"a", "é字".encode()])
 def test_long_line_is_read_in_bounded_memory(unit: bytes, tmp_path: Path):
     size, longest = 20 * 2**20, 2**18
@@ -282,6 +284,7 @@ def test_long_line_is_read_in_bounded_memory(unit: bytes, tmp_path: Path):
     assert peak < 8 * 2**20
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("unit", ["\n", "\r", "a\n"])
 def test_many_lines_are_read_in_bounded_memory(unit: str, tmp_path: Path):
     path = tmp_path / "x.txt.gz"

@@ -165,6 +165,7 @@ def described(numbers: list[int], last_line: int) -> str:
     return blank.describe(last_line)
 
 
+@pytest.mark.sample(5)
 @pytest.mark.parametrize(
     ("numbers", "last_line", "expected"),
     [

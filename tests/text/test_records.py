@@ -278,6 +278,7 @@ def test_invalid_text_in_parquet_is_refused_or_replaced(tmp_path: Path):
     fails(read_parquet(parquet_of(tmp_path, strings[2:]), "text"), "x.parquet:1: a NUL character")
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("compression", ["none", "snappy", "gzip", "zstd"])
 def test_repeated_long_parquet_value_is_decoded_in_small_batches(
     compression: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -75,6 +75,7 @@ def saved(name: str, folder: Path) -> Tokenizer:
     return learned(name)
 
 
+@pytest.mark.sample(5)
 @pytest.mark.parametrize("name", NAMED)
 def test_transformers_encodes_as_we_do(name: str, tmp_path: Path):
     from transformers import AutoTokenizer

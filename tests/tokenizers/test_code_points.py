@@ -99,6 +99,7 @@ def test_ids_equal_reference(tmp_path: Path) -> None:
     assert (loaded.mask_token_id, loaded.pad_token_id) == (special.mask, special.pad)
 
 
+@pytest.mark.thorough
 def test_tokenizer_saved_by_transformers_opens(tmp_path: Path) -> None:
     from transformers import CanineTokenizer
 
@@ -137,6 +138,7 @@ def test_tokenizer_is_picklable_and_small() -> None:
     assert TOKENIZER.vocab_size == 0x110000
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("workers", [1, 2])
 def test_shards_store_four_bytes_per_character(tmp_path: Path, workers: int) -> None:
     texts = ["The old king saw 👑.", "中文。\nA fox."]

@@ -203,6 +203,7 @@ REFUSED = (("vocab.txt", "unk_token=[NEW]"),)
 CHANGES = dict(changes())
 
 
+@pytest.mark.sample(12)
 @pytest.mark.parametrize(("layout", "change"), list(marked()))
 def test_ids_equal_transformers_or_the_folder_is_refused(layout: str, change: str, tmp_path: Path):
     if (layout, change) in DIFFERENT:

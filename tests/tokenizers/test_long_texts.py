@@ -62,6 +62,7 @@ def _cases() -> Iterator[object]:
             yield pytest.param(name, kind, marks=() if few else pytest.mark.slow)
 
 
+@pytest.mark.sample(12)
 @pytest.mark.parametrize(("name", "kind"), list(_cases()))
 def test_first_tokens_equal_those_of_the_whole_text(name: str, kind: str) -> None:
     known = learned(name)
@@ -82,6 +83,7 @@ def _short_parts(monkeypatch: pytest.MonkeyPatch) -> Callable[[bool], None]:
     return lambda parts: monkeypatch.setattr(encode, "MAX_WHOLE_CHARACTERS", 60 if parts else 2**40)
 
 
+@pytest.mark.sample(12)
 @pytest.mark.parametrize(("name", "kind"), list(_cases()))
 def test_encoding_in_parts_equals_whole_text(
     name: str, kind: str, short_parts: Callable[[bool], None]
@@ -154,6 +156,7 @@ def test_only_the_start_of_a_long_text_is_encoded(
     assert counts[0] < 300_000
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("room", [1, 2, 39, 40, 41])
 @pytest.mark.parametrize("name", ["wordpiece", "bytebpe", "unigram", "words"])
 def test_pairs_are_truncated_as_if_encoded_whole(name: str, room: int) -> None:

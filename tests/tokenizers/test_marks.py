@@ -121,6 +121,7 @@ def cut(name: str, text: str, hidden: np.ndarray) -> tuple[int, int]:
 CHOOSERS = {"words": WholeWordMasking(0.5), "n-grams": NGramMasking(0.5), "spans": SpanMasking(0.5)}
 
 
+@pytest.mark.sample(24)
 @pytest.mark.parametrize("script", TEXTS)
 @pytest.mark.parametrize("name", KINDS)
 def test_selected_words_are_masked_whole(name: str, script: str):

@@ -87,6 +87,7 @@ def test_characters_are_encoded_as_without_subwords() -> None:
     assert PLAIN.special_ids.output_vocabulary is None
 
 
+@pytest.mark.thorough
 def test_folder_keeps_subwords_and_opens_in_transformers(tmp_path: Path) -> None:
     from transformers import AutoTokenizer, CanineTokenizer
 

@@ -144,6 +144,7 @@ def test_byte_level_decoding_restores_the_text(name: str, text: str):
     assert tokenizer.decode(tokenizer.encode(text).ids) == text
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("name", NAMES)
 @some
 @given(texts=st.lists(TEXTS, max_size=4))
@@ -228,6 +229,7 @@ def test_lone_surrogate_is_refused():
             learned(name).encode_batch(["fine", "abc\ud800"])
 
 
+@pytest.mark.sample(11)
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("unit", ["a", "ab1", ".", "\n", "中", "\u0301", "x "])
 def test_time_grows_linearly_with_length(name: str, unit: str):

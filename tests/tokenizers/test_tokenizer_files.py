@@ -85,6 +85,7 @@ def test_published_roles_have_published_ids(tmp_path: Path):
     assert load_tokenizer(PUBLISHED / "gpt2").special_ids.end == 50256
 
 
+@pytest.mark.sample(1)
 @needs_published
 @pytest.mark.parametrize("name", ["bert-base-uncased", "bert-base-cased", "gpt2", "openai-gpt"])
 def test_published_vocabularies_equal_transformers(name: str):
@@ -104,6 +105,7 @@ def test_published_vocabularies_equal_transformers(name: str):
         assert tokens.ids.tolist() == reader(text, add_special_tokens=False).input_ids
 
 
+@pytest.mark.thorough
 @needs_published
 def test_saved_published_tokenizer_opens_in_transformers(tmp_path: Path):
     from transformers import AutoTokenizer

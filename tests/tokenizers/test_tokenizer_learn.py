@@ -171,6 +171,7 @@ for name, spec in SPECS.items():
 """
 
 
+@pytest.mark.thorough
 def test_training_is_deterministic_across_processes_and_threads(tmp_path: Path):
     for name, spec in SPECS.items():
         train_tokenizer(spec, story().split("\n")).save(tmp_path / name)
@@ -326,6 +327,7 @@ def test_specs_are_plain_data(name: str):
     assert from_dict(TokenizerSpec, plain) == SPECS[name]
 
 
+@pytest.mark.sample(1)
 @settings(max_examples=25)
 @given(texts=st.lists(st.text(max_size=30), min_size=1, max_size=4))
 @pytest.mark.parametrize("name", SPECS)

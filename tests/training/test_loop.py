@@ -62,6 +62,7 @@ def trained(run, folder=None, until=None, save_at=()):
     return run
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(("precision", "optimizer"), KINDS)
 def test_ten_steps_and_ten_resumed_equal_twenty(tmp_path, precision, optimizer):
     """Weights, optimizer, progress, log, bit for bit; with dropout and two micro-batches a step."""
@@ -131,6 +132,7 @@ def killed(tmp_path, kills, seed, precision, model="toy"):
     return json.loads((tmp_path / "said.json").read_text())
 
 
+@pytest.mark.thorough
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 def test_repeatedly_killed_run_equals_uninterrupted(tmp_path):
     assert killed(tmp_path, 6, 0, "bfloat16")["died"] >= 2

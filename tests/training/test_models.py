@@ -171,6 +171,7 @@ def state(run):
     return {**trained_tensors(run), **run.optimizer.state_tensors()}
 
 
+@pytest.mark.thorough
 @pytest.mark.quick(
     "float32-optimizer0-bert-mini",
     "bfloat16-optimizer1-t5-mini",

@@ -59,6 +59,7 @@ def one():
     return run, list(loop.train(run))
 
 
+@pytest.mark.thorough
 def test_two_processes_equal_one_up_to_rounding(one, two):
     run, reports = one
     tensors = trained_tensors(run)
@@ -74,12 +75,14 @@ def test_two_processes_equal_one_up_to_rounding(one, two):
                 torch.testing.assert_close(t, tensors[name], rtol=1e-3, atol=1e-5)
 
 
+@pytest.mark.thorough
 def test_processes_hold_equal_weights_and_logs(two):
     a, b = (read_tensors(two / rank / "state.safetensors") for rank in "01")
     assert all(torch.equal(a[name], b[name]) for name in a)
     assert (two / "0" / "log.jsonl").read_bytes() == (two / "1" / "log.jsonl").read_bytes()
 
 
+@pytest.mark.thorough
 def test_processes_broadcast_plain_data(two):
     for rank in "01":
         facts = json.loads((two / rank / "said.json").read_text())
@@ -90,11 +93,13 @@ def test_processes_broadcast_plain_data(two):
         assert facts["newest"] == 6
 
 
+@pytest.mark.thorough
 def test_processes_agree_on_the_number_of_steps(two):
     steps = [json.loads((two / rank / "said.json").read_text())["steps"] for rank in "01"]
     assert steps[0] == steps[1] >= 1
 
 
+@pytest.mark.thorough
 def test_only_first_process_saves_and_one_process_can_resume(two):
     checkpoint, damaged = newest_checkpoint(two)
     assert not damaged
@@ -152,6 +157,7 @@ def faults(megabytes):
     return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - start
 
 
+@pytest.mark.thorough
 def test_freed_memory_is_kept_and_can_be_released():
     if not distributed.keep_freed_memory(False):
         pytest.skip("no glibc")

@@ -186,6 +186,7 @@ def test_learning_rate_is_peak_times_schedule():
     assert [recipe.learning_rate_at(step) for step in (1, 2, 3)] == [0.25, 0.5, 0.4]
 
 
+@pytest.mark.thorough
 def test_recipes_are_read_without_torch():
     code = "import sys, unmask.training.config; assert 'torch' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True)

@@ -65,6 +65,7 @@ def start_toy_run(shards: TokenShards, recipe: Recipe = RECIPE) -> TrainingRun:
     return loop.start_run(recipe, model, data.batches)
 
 
+@pytest.mark.thorough
 def test_row_lengths_vary_by_epoch_and_streams_stay_contiguous(shards: TokenShards) -> None:
     data, plain = (
         make_training_data(shards, replace(RECIPE, sequence_length_jitter=0.2)),
@@ -136,6 +137,7 @@ def texts_of_step(data: TrainingData, step: int) -> list[Tokens]:
     return [text.reversed() if row % 2 else text for row, text in enumerate(found)]
 
 
+@pytest.mark.thorough
 def test_row_is_kept_part_and_two_following_segments(ahead: TrainingData) -> None:
     """The kept parts of a stream are its text; of the second texts, half stand there too."""
     special = ahead.shards.tokenizer.special_ids
@@ -197,6 +199,7 @@ def test_random_second_segment_is_of_another_document(ahead: TrainingData) -> No
         assert numbers[rows[:, 0].searchsorted(start)] != numbers[row]
 
 
+@pytest.mark.thorough
 def test_segment_rows_are_equal_for_any_workers_and_after_resuming(ahead: TrainingData) -> None:
     def said(data: TrainingData, n: int, cursor: object = None) -> list[object]:
         return [
@@ -217,6 +220,7 @@ def test_segment_rows_are_equal_for_any_workers_and_after_resuming(ahead: Traini
     assert whole[0][:2] != whole[n_steps][:2], "hidden anew, and other second texts"
 
 
+@pytest.mark.thorough
 @torch.no_grad()
 def test_memory_holds_no_targets_of_the_next_row(ahead: TrainingData) -> None:
     """Whatever stood behind the kept part, the memory is the same; and not, whatever it was."""
@@ -275,6 +279,7 @@ def test_memory_equals_the_whole_past(shards: TokenShards, model: str) -> None:
     torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("model", STATES)
 def test_resumed_run_restores_its_memory(shards: TokenShards, tmp_path: Path, model: str) -> None:
     for precision in ("float32", "bfloat16"):

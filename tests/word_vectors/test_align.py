@@ -156,6 +156,7 @@ def test_refinement_completes_a_noisy_copy() -> None:
     assert p_at_1(found, to, pairs[25:]) > 0.99
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("seeds", [25, 100])
 def test_unrelated_spaces_are_not_claimed_to_align(seeds: int) -> None:
     source = clustered(400, 30, seed=7)

@@ -62,6 +62,7 @@ def dense(found: CooccurrenceMatrix) -> np.ndarray:
     return matrix
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize(
     "windows",
     [

@@ -198,6 +198,7 @@ def papers(seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
     )
 
 
+@pytest.mark.thorough
 def test_three_word_phrases_are_joined_in_two_passes(tmp_path: Path) -> None:
     ids, spans = papers()
     corpus = corpus_from_ids(ids, spans)

@@ -182,6 +182,7 @@ SPECS = {
 }
 
 
+@pytest.mark.sample(1)
 @pytest.mark.quick("skip-gram", "n-grams", "cbow, sum", "cbow, divided")
 @pytest.mark.parametrize("spec", SPECS.values(), ids=SPECS)
 def test_updates_equal_plain_python(spec: w2v.Word2VecMethod) -> None:
@@ -194,6 +195,7 @@ def test_updates_equal_plain_python(spec: w2v.Word2VecMethod) -> None:
     np.testing.assert_allclose(state.outputs, plain.outputs, atol=2e-3)
 
 
+@pytest.mark.sample(1)
 @pytest.mark.quick("skip-gram", "cbow, divided")
 @pytest.mark.parametrize("spec", SPECS.values(), ids=SPECS)
 def test_stopped_and_resumed_training_equals_uninterrupted(spec: w2v.Word2VecMethod) -> None:
@@ -331,6 +333,7 @@ def test_hashes_equal_fnv_1a(text: str, value: int) -> None:
     assert word_kernels._hash_of(letters, 0, len(letters)) == value
 
 
+@pytest.mark.thorough
 def test_ngrams_equal_fasttext() -> None:
     spec = w2v.CharacterNgrams(3, 6, 2_000_000)
     gensim = pytest.importorskip("gensim.models.fasttext")

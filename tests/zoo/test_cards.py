@@ -62,6 +62,7 @@ def test_reference_config_of_a_preset_reads_as_the_preset(name: str) -> None:
         assert dataclasses.replace(other, **free) == mine
 
 
+@pytest.mark.sample(6)
 @pytest.mark.quick(*{card.family: name for name, card in MODELS.items()}.values())
 @pytest.mark.parametrize("name", MODELS)
 def test_every_tensor_of_a_preset_has_a_reference_name(name: str) -> None:

@@ -44,6 +44,7 @@ def padded(reference) -> tuple[torch.Tensor, torch.Tensor]:
     return torch.where(document >= 0, ids, reference.config.pad_token_id), document
 
 
+@pytest.mark.sample(4)
 @pytest.mark.usefixtures("banded")
 @pytest.mark.parametrize("wide", WIDE)
 @torch.no_grad()

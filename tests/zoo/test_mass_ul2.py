@@ -55,6 +55,7 @@ def test_ul2_learns_a_token_for_each_mode(tmp_path: Path) -> None:
         assert not set(tokenizer.encode("[NLU] so it goes [NLG]").ids) & set(special.modes)
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("model", ["t5-mini", "ul2-mini", "bart-mini", "mass-mini"])
 def test_preset_trains_on_any_decoder_objective(model: str) -> None:
     for objective in (*T5_OBJECTIVES.values(), *T5_BY_RATE.values(), *T5_BY_SPAN_LENGTH.values()):

@@ -107,6 +107,7 @@ def test_own_objective_changes_nothing(preset: str) -> None:
     assert adapt_to_objective(own, own.objective) == own
 
 
+@pytest.mark.sample(10)
 @pytest.mark.quick("bert-mini", "bart-mini")
 @pytest.mark.parametrize("preset", BACKBONES)
 @pytest.mark.parametrize("name", OBJECTIVE_PRESETS)
@@ -133,6 +134,7 @@ def test_objective_fits_or_has_one_reason(preset: str, name: str) -> None:
     assert adapt_to_objective(made, made.objective) == made
 
 
+@pytest.mark.thorough
 def test_objective_brings_visibility_heads_and_tokens() -> None:
     llama = adapt_to_objective(MODELS["llama-mini"], "mlm")
     assert isinstance(llama.architecture, Architecture)

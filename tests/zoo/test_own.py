@@ -37,6 +37,7 @@ def small(name: str) -> Published:
     return replace(preset, architecture=preset.architecture.with_vocab_size(60))
 
 
+@pytest.mark.sample(16)
 @pytest.mark.parametrize("name", [n for n in MODELS if n.endswith("-mini")])
 def test_preset_uses_its_family_format(name: str) -> None:
     assert with_expressible_format(MODELS[name]) is MODELS[name]

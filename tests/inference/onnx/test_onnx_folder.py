@@ -62,6 +62,7 @@ def damaged(labelling: tuple[Pipeline, Path], tmp_path: Path) -> Path:
     return folder
 
 
+@pytest.mark.thorough
 def test_classifier_predicts_as_its_model(labelling: tuple[Pipeline, Path], capfd) -> None:
     mine, folder = labelling
     theirs = unmask.load(folder)
@@ -131,6 +132,7 @@ def test_decoder_generates_as_its_model(tmp_path: Path) -> None:
         theirs.fill("a [MASK]")
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("int8", [False, True])
 def test_large_weights_are_in_a_file_of_their_own(int8: bool, tmp_path: Path, monkeypatch) -> None:
     mine = pipeline("bert-tiny")
@@ -144,6 +146,7 @@ def test_large_weights_are_in_a_file_of_their_own(int8: bool, tmp_path: Path, mo
     np.testing.assert_array_equal(unmask.load(folder).embed(TEXTS), whole.embed(TEXTS))
 
 
+@pytest.mark.thorough
 def test_blanks_are_filled_and_8_bits_are_close(tmp_path: Path, capfd) -> None:
     mine = pipeline("bert-tiny")
     folder = mine.save(tmp_path / "m", format="onnx", int8=True)
@@ -200,6 +203,7 @@ def test_blanks_are_filled_and_8_bits_are_close(tmp_path: Path, capfd) -> None:
     assert cli.run(["show", str(folder)]) == 0
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("flags", "reduced"),
     [("flags : avx2 fma", True), ("flags : avx2 avx512_vnni", False), ("flags: avx_vnni", False)],
@@ -253,6 +257,7 @@ def _another_graph(path: Path) -> None:
     onnx.save(helper.make_model(helper.make_graph([node], "g", [x], [y])), path)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
@@ -278,6 +283,7 @@ def test_damaged_or_hostile_graph_is_one_line(
     assert error.count("\n") == 1, error
 
 
+@pytest.mark.thorough
 def test_changed_file_and_missing_library_are_named(
     labelling: tuple[Pipeline, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd
 ) -> None:
@@ -299,6 +305,7 @@ def test_changed_file_and_missing_library_are_named(
     assert not (folder / "y").exists()
 
 
+@pytest.mark.thorough
 def test_unexportable_model_is_one_line_and_leaves_nothing(tmp_path: Path) -> None:
     preset = get_preset("bert-tiny")
     crf = Pipeline(

@@ -37,6 +37,7 @@ def exported(loaded: LoadedModel, record: OnnxRecord, folder: Path) -> OnnxSessi
     return OnnxSession(folder)
 
 
+@pytest.mark.thorough
 @pytest.mark.quick("bert")
 @pytest.mark.parametrize("family", sorted(FAMILIES.keys() - NOT_EXPORTED))
 @torch.no_grad()
@@ -67,6 +68,7 @@ def test_logits_and_hidden_states_equal_the_model(family: str, tmp_path: Path) -
             close(session.run(inputs, [LOGITS])[0][real], expected[real])
 
 
+@pytest.mark.thorough
 @pytest.mark.quick("gpt2")
 @pytest.mark.parametrize("family", sorted(CAUSAL))
 @torch.no_grad()

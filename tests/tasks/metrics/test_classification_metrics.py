@@ -62,6 +62,7 @@ def test_classification_metrics_equal_scikit_learn(rows) -> None:
     assert found == pytest.approx(expected, abs=EXACT)
 
 
+@pytest.mark.thorough
 @given(pairs)
 def test_classification_metrics_equal_plain_formulas(rows) -> None:
     labels, predictions = columns(rows)
@@ -73,6 +74,7 @@ def test_classification_metrics_equal_plain_formulas(rows) -> None:
         assert f1_score(labels, predictions, c) == plain_f1(labels, predictions, c)
 
 
+@pytest.mark.thorough
 @given(st.lists(st.tuples(st.integers(0, 1), st.integers(0, 1)), min_size=1, max_size=30))
 def test_binary_f1_is_that_of_the_last_class(rows) -> None:
     labels, predictions = columns(rows)

@@ -465,6 +465,7 @@ def test_json_rows_of_distinct_keys_are_refused_early(tmp_path: Path, ending: st
     assert len(read_table(write(tmp_path, f"b.{ending}", data)).columns) == 40
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("nested", [False, True])
 @pytest.mark.parametrize("packed", [False, True])
 def test_repeated_long_parquet_text_is_refused_early(
