@@ -1,4 +1,4 @@
-"""Labels that are given, rows that are drawn, and what the training file decides for the others."""
+"""Label names given as an option, or read from the training file."""
 
 import json
 from dataclasses import replace

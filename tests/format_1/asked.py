@@ -1,4 +1,4 @@
-"""What a saved run is asked, to see that it is what it was: by the public face alone."""
+"""Questions to a saved run, by the public API alone, whose answers are compared."""
 
 from collections.abc import Mapping
 from typing import Any

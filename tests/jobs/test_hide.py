@@ -1,4 +1,4 @@
-"""`unmask hide`: what a model would see of a text, and be asked."""
+"""`unmask hide`: inputs and targets of an objective for a text."""
 
 from pathlib import Path
 

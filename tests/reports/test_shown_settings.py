@@ -1,4 +1,4 @@
-"""What `unmask show` writes can be given to `--set`, and is then what it was."""
+"""Settings that `unmask show` prints are accepted by `--set` with equal values."""
 
 from collections.abc import Mapping
 from typing import Any
