@@ -1,4 +1,4 @@
-"""What the documents tell people to type, and a workspace in which it can be run in seconds.
+"""Commands of the documents, and a workspace in which they can be run in seconds.
 
 Files and models that commands name are there, small and made up, under the names that they have in
 the documents; commands run as they are printed. What is scaled is said here, in `Scaled`.
@@ -120,7 +120,7 @@ def put(path: Path, text: str) -> None:
 
 
 def table(path: Path, names: tuple[str, ...], rows: Iterator[tuple[Any, ...]] | list[Any]) -> None:
-    """Write rows as what a file's name says."""
+    """Write rows in the format of a file's name."""
     rows = list(rows)
     if ".json" in path.name:
         put(path, "".join(json.dumps(dict(zip(names, r, strict=True))) + "\n" for r in rows))
@@ -173,15 +173,15 @@ def zero_shot(folder: Path) -> None:
     gaps = {"context_options": ["a", "b"], "continuation": "saw it", "gold": 1}
     own = {"lambada": texts, "blimp": pair, "winograd": gaps, "winogrande": gaps}
     for name, one in ZERO_SHOT.items():
-        asked = {"query": "Who?", "context": "Who?", "choices": ["he", "she"], "gold": 1}
-        row = own.get(name, asked | {"answer": 1})
+        columns = {"query": "Who?", "context": "Who?", "choices": ["he", "she"], "gold": 1}
+        row = own.get(name, columns | {"answer": 1})
         for path in {one.test[0], *getattr(one, "train", ())[:1]}:
             rows = "".join(f"{json.dumps(_nth(row, n))}\n" for n in range(6))
             put(folder / path, rows if path.endswith("jsonl") else corpus(2))
 
 
 def _nth(row: Mapping[str, Any], n: int) -> dict[str, Any]:
-    """Make a row like another: examples that are shown must differ from what is asked."""
+    """Make a row like another: demonstrations must differ from the row that is predicted."""
     more = {k: f"{'so ' * n}{v}" for k, v in row.items() if isinstance(v, str) and k != "term"}
     return dict(row) | more
 
@@ -234,9 +234,9 @@ def labeled(folder: Path) -> None:
     table(folder / "mail.jsonl", ("body", "subject"), [(t, t[:9]) for t in TEXTS])
     rows = [{"answers": [t.split()[1]], "context": t, "question": f"who {t}"} for t in TEXTS]
     put(folder / "train.json", json.dumps(rows))
-    asked = [(f"words={n}", t) for n, t in enumerate(TEXTS)]
+    columns = [(f"words={n}", t) for n, t in enumerate(TEXTS)]
     for name in ("train", "dev"):
-        table(folder / f"runs/integration/{name}.jsonl", ("question", "answer"), asked)
+        table(folder / f"runs/integration/{name}.jsonl", ("question", "answer"), columns)
     sick = [(f"{t} .", f"{t} again .", f"{1 + i % 5}.0") for i, t in enumerate(TEXTS)]
     table(folder / "SICK/test.tsv", ("sentence_a", "sentence_b", "relatedness"), sick)
     for name in ("STS-B/train.tsv", "STS-B/dev.tsv"):
@@ -295,7 +295,7 @@ CELLS = {
 
 
 def scale(patch: pytest.MonkeyPatch) -> None:
-    """Make what trains take two steps of few tokens, and a few rows, whatever it is told."""
+    """Limit training to two steps of few tokens, and a few rows, whatever the options."""
     pretrain, finetune, run_study = unmask.pretrain, unmask.finetune, unmask.run_study
     several = unmask.finetune_suite
 

@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 Job = Callable[[Path, Path, bool], object]
-"""Of the folder of texts and models, that of the run, and whether it goes on."""
+"""Folder of texts and models, folder of the run, and whether it resumes."""
 Tree = dict[str, bytes | None]
 """Files, and folders (None), by their paths."""
 
@@ -94,7 +94,7 @@ def instants(folder: Path, job: Callable[[], object]) -> list[tuple[str, Tree]]:
     seen: set[int] = set()
 
     def tell(event: str, path: str) -> None:
-        # A file that is opened within a removed folder is told by its name alone: all are taken.
+        # A file opened within a removed folder is known by its name alone: all are taken.
         there = tree(folder) if folder.is_dir() else {}
         mark = hash(tuple(sorted(there.items())))
         if mark not in seen:

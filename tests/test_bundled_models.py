@@ -87,10 +87,10 @@ def test_hidden_states_and_tokens_equal_transformers(model: Pipeline) -> None:
         own = model.tokenizer.encode(text).ids.tolist()
         assert [*special.prefix, *own, *special.suffix] == ids
         with torch.no_grad():
-            asked = reference.eval()(torch.tensor([ids]), output_hidden_states=True)
+            output = reference.eval()(torch.tensor([ids]), output_hidden_states=True)
             read = Batch(inputs=torch.tensor([ids]), visibility=Visibility())
             ours = model.model.hidden_states(read)
-        torch.testing.assert_close(ours, asked.hidden_states[-1], rtol=1e-4, atol=1e-4)
+        torch.testing.assert_close(ours, output.hidden_states[-1], rtol=1e-4, atol=1e-4)
 
 
 def test_folder_of_the_same_name_takes_precedence(

@@ -113,7 +113,7 @@ def home(tmp_path_factory) -> Path:
 
 
 def check_mistake(said: Said, *words: str) -> None:
-    """Check that a mistake is told in one line that has some words in it."""
+    """Check that a mistake is one line that contains some words."""
     assert said.status == 2, said
     lines = said.err.splitlines()
     assert len(lines) == 1, said.err
@@ -122,7 +122,7 @@ def check_mistake(said: Said, *words: str) -> None:
         assert word in lines[0]
 
 
-# What it says of itself
+# Its help and version
 
 
 TREE = list(vars(typer.main.get_command(cli.make_app(*cli.COMMANDS)))["commands"].items())
@@ -949,7 +949,7 @@ def test_invalid_argument_text_is_refused(unmask: Run, home: Path) -> None:
 
 
 def foreign(folder: Path) -> Path:
-    """Take out what the run says of its files, as of a folder that somebody else has made."""
+    """Remove the record of the run's files, as in a folder that somebody else has made."""
     path = folder / "unmask.json"
     facts = json.loads(path.read_text())
     del facts["files"]

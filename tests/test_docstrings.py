@@ -15,7 +15,7 @@ DOCUMENTS = [
     ROOT / "CONTRIBUTING.md",
     *(p for p in sorted((ROOT / "docs").rglob("*.md")) if p.name not in ("log.md", "names.md")),
 ]
-"""But for those that tell what was: the log, and the page of names before."""
+"""Except pages about the past: the log, and the page of earlier names."""
 _NAMED = re.compile(r"`(unmask(?:\.[A-Za-z_]\w*)+)(?:\(\))?`")
 _FILES_OF_A_RUN = {"unmask.json"}
 _KEYS = {"unmask.frame", "unmask.special_tokens"}

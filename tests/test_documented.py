@@ -1,4 +1,4 @@
-"""What people are told to type works: commands and Python of the documents, scripts of the folders.
+"""Documented commands work: commands and Python of the documents, scripts of the folders.
 
 All of it is read by the command line's own parser; what answers in a moment is run, too. The rest,
 which trains something small, is run by `make test-all` (marked slow).

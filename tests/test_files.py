@@ -16,7 +16,7 @@ class Killed(BaseException):
 
 
 def kill_at(monkeypatch: pytest.MonkeyPatch, step: int) -> Callable[[], int]:
-    """End at the `step`th flush or renaming; give a function that says how many there were."""
+    """Stop at the `step`th flush or renaming; return a function that counts them."""
     steps = 0
 
     def counted(effect: Callable[..., None] | None) -> Callable[..., None]:

@@ -1,4 +1,4 @@
-"""What was saved in format 1 opens, and says what it said when it was saved.
+"""Runs saved in format 1 open, and answer as they did when they were saved.
 
 `tests/format_1/make.py` made the runs, `tests/format_1/README.md` says what is in them. Numbers
 were written with seven to nine places. On another machine sums of floats are taken in another

@@ -262,7 +262,7 @@ def test_names_in_published_folder_cannot_control_the_terminal(models: Path, unm
 
 
 def test_error_messages_cannot_control_the_terminal(models: Path, unmask: Run) -> None:
-    """What is told of a mistake names files, columns, labels and words of the data."""
+    """Messages about mistakes contain names of files, columns, labels and words of the data."""
     nowhere = models / f"no{ACTS}where"
     for words in (
         ("show", nowhere), ("fill", models / "bert", ACTS), ("show", f"be{ACTS}rt"),

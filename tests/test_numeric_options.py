@@ -63,11 +63,11 @@ ZERO = {
     ("finetune", "--lm-loss-weight"), ("finetune", "--dropout"), ("finetune", "--seed"),
     ("finetune", "--search"), ("align", "--refine"), ("align", "--seed"),
 }  # fmt: skip
-"""What zero has a meaning for; in `generate` for more, which its own tests tell."""
+"""Options for which zero has a meaning; `generate` has more, in its own tests."""
 
 
 def refused(arguments: list[str], name: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """Check that it is a mistake, told in one line that has the name; nothing is written."""
+    """Check that it is a mistake, one line that contains the name; nothing is written."""
     assert run(arguments) == 2, arguments
     err = capsys.readouterr().err
     assert err.count("\n") == 1, (arguments, err)

@@ -95,7 +95,7 @@ MARKUP = (
 
 
 def rendered(text: str) -> str:
-    """What CommonMark shows of Markdown in which all markup was escaped; markup left is told."""
+    """Return CommonMark's text of Markdown whose markup was escaped; remaining markup fails."""
     shown, rest = "", text
     while rest:
         if rest[0] == "\\" and len(rest) > 1 and not (rest[1].isalnum() or rest[1].isspace()):

@@ -105,17 +105,17 @@ def batch(family: str, lengths: tuple[int, ...] = (7, 4, 7, 5), seed: int = 0) -
     return replace(made, targets=None, target_positions=None) if family == "bert" else made
 
 
-def hidden(of: Model, asked: Batch) -> Tensor:
+def hidden(of: Model, batch: Batch) -> Tensor:
     with torch.no_grad():
-        return of.hidden_states(asked)
+        return of.hidden_states(batch)
 
 
-def real(asked: Batch, row: int) -> int:
+def real(batch: Batch, row: int) -> int:
     """Count the tokens of a row that are not padding."""
     return (
-        asked.inputs.shape[1]
-        if asked.last_token_positions is None
-        else int(asked.last_token_positions[row]) + 1
+        batch.inputs.shape[1]
+        if batch.last_token_positions is None
+        else int(batch.last_token_positions[row]) + 1
     )
 
 

@@ -1,4 +1,4 @@
-"""Adapters that PEFT makes on tiny bases of many families, and what both libraries say."""
+"""Adapters that PEFT makes on tiny bases of many families, and outputs of both libraries."""
 
 import tempfile
 import warnings
@@ -245,7 +245,7 @@ def _read(case: Case) -> tuple[Tensor, Tensor]:
 
 
 def peft_outputs(case: Case, model: Any) -> Tensor:
-    """What PEFT says of some texts."""
+    """Outputs of PEFT for some texts."""
     text, inputs = _read(case)
     given = {"input_ids": text, "attention_mask": torch.ones_like(text)}
     if FAMILIES[case.family].reads == "both":
@@ -265,7 +265,7 @@ def _two(case: Case) -> bool:
 
 
 def our_outputs(case: Case, loaded: LoadedModel) -> Tensor:
-    """What our model says of the same."""
+    """Outputs of our model for the same texts."""
     text, inputs = _read(case)
     model, everything = loaded.model, torch.zeros_like(text)
     if _two(case):

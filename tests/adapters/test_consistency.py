@@ -74,9 +74,9 @@ def test_loss_is_mean_of_two_passes_plus_consistency(family) -> None:
 def test_target_counts_equal_those_of_the_terms(family) -> None:
     m, b = mixed(model(family)), batch(family)
     both = ConsistencyTraining(m)
-    for asked in (b, replace(b, labels=None)):
-        terms = both(asked).terms
-        assert both.count_targets(asked) == {name: term.count for name, term in terms.items()}
+    for one_batch in (b, replace(b, labels=None)):
+        terms = both(one_batch).terms
+        assert both.count_targets(one_batch) == {name: term.count for name, term in terms.items()}
     assert not any("consistency" in name for name in terms)
 
 
@@ -192,12 +192,12 @@ def test_divergence_is_symmetric_nonnegative_and_zero_for_equal_scores(n, seed, 
     )
     labels = torch.ones(a.shape if isinstance(loss, BinaryCrossEntropy) else 4, dtype=torch.int64)
     group = torch.tensor([0, 1, 0, 1])
-    asked = Batch(
+    one_batch = Batch(
         inputs=torch.zeros(4, 3, dtype=torch.int64), labels=labels, features=(ChoiceGroups(group),)
     )
-    torch.testing.assert_close(loss.divergence(a, b, asked), loss.divergence(b, a, asked))
-    assert loss.divergence(a, b, asked) > 0
-    assert not loss.divergence(a, a, asked).any()
+    torch.testing.assert_close(loss.divergence(a, b, one_batch), loss.divergence(b, a, one_batch))
+    assert loss.divergence(a, b, one_batch) > 0
+    assert not loss.divergence(a, a, one_batch).any()
 
 
 @pytest.mark.thorough

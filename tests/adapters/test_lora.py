@@ -28,8 +28,8 @@ def test_lora_linear_equals_w_plus_b_a(family) -> None:
             weight = weight + 12.0 / 3 * part.up @ part.down
         else:
             assert name not in module.layers
-        asked = x[linear.in_features]
-        torch.testing.assert_close(linear(asked), F.linear(asked, weight, linear.bias))
+        inputs = x[linear.in_features]
+        torch.testing.assert_close(linear(inputs), F.linear(inputs, weight, linear.bias))
 
 
 @settings(max_examples=15)

@@ -1,4 +1,4 @@
-"""Adapters in PEFT's layout: both libraries say the same, whichever wrote the folder."""
+"""Adapters in PEFT's layout: both libraries give equal outputs, whichever wrote the folder."""
 
 import json
 from collections.abc import Mapping
@@ -144,7 +144,7 @@ def ended(text: Tensor, there: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def our_outputs(model: Model, name: str, padded: bool = True) -> Tensor:
-    """What our model says: labels of texts, or of tokens that are not padding, or next tokens."""
+    """Outputs of our model: labels of texts, or of tokens that are not padding, or next tokens."""
     text, there = ids(padded)
     document, last = torch.where(there == 1, 0, -1), there.sum(1) - 1
     if name.startswith("bert"):
@@ -180,7 +180,7 @@ def our_outputs(model: Model, name: str, padded: bool = True) -> Tensor:
 
 
 def peft_outputs(model: Any, name: str, padded: bool = True) -> Tensor:
-    """What their model says of the same."""
+    """Outputs of their model for the same."""
     text, there = ids(padded)
     given = {"input_ids": text, "attention_mask": there}
     if name.startswith("bert"):

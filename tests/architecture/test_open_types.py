@@ -92,7 +92,7 @@ def test_kind_modules_lists_every_head_at_its_definition() -> None:
 
 
 def test_isinstance_of_own_types_is_rare() -> None:
-    asked = [
+    calls = [
         f"{file}:{node.lineno}"
         for file, tree in files().items()
         for node in ast.walk(tree)
@@ -101,4 +101,4 @@ def test_isinstance_of_own_types_is_rare() -> None:
         and node.func.id == "isinstance"
         and classes().keys() & set(names_in_union(node.args[1]))
     ]
-    assert len(asked) <= MAX_ISINSTANCE
+    assert len(calls) <= MAX_ISINSTANCE

@@ -93,7 +93,7 @@ def test_target_positions_are_empty_without_targets():
 
 
 def test_causal_batches_need_no_ranks_or_padding_mask():
-    # padding comes after all that is read, so that nobody who is asked can see it
+    # padding follows all inputs, so that no target can attend to it
     some = [
         published.CAUSAL_LM(text(range(10, n)), GPT, np.random.default_rng(0)) for n in (13, 17)
     ]
@@ -365,7 +365,7 @@ def test_padding_and_packing_hold_the_same_examples(some, seed):
         assert sorted(found) == sorted(e.inputs.tolist() for e in examples)
 
 
-# ---- wide tokens
+# ---- tokens with global attention
 
 
 def test_global_tokens_are_given_by_column():

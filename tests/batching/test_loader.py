@@ -79,7 +79,7 @@ def stream(loader: BatchLoader, steps: int) -> list:
 
 
 def texts_in(batches: list) -> list:
-    """What is read and asked in each row of some batches, in any order and without padding."""
+    """Inputs and targets of each row of some batches, in any order and without padding."""
     found = []
     for batch in batches:
         for row in range(len(batch.inputs)):

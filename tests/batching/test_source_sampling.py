@@ -143,7 +143,7 @@ def test_sampling_all_rows_once_equals_no_sampling() -> None:
     of, takes = np.zeros(len(ROWS), int), (len(ROWS),)
 
     def examples(loader: BatchLoader) -> list:
-        """What is read and asked in each row, in any order and without padding."""
+        """Inputs and targets of each row, in any order and without padding."""
         found = []
         for micro, _ in replace(loader, start_cursor=DataCursor(2), max_epochs=3):
             for b in micro:

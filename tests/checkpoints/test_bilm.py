@@ -165,7 +165,7 @@ def test_other_families_are_not_written_as_bilm(tmp_path: Path) -> None:
 
 
 def theirs() -> Iterator[tuple[int, int, str, Tensor]]:
-    """Give place, list, sentence, and what bilm-tf says of its words, batch by batch."""
+    """Yield position, list, sentence, and bilm-tf's vectors of its words, batch by batch."""
     lists = json.loads((FIXTURE / "lm_embeddings_sentences.json").read_text())
     output = [h5py.File(FIXTURE / f"lm_embeddings_{k}.hdf5") for k in range(len(lists))]
     for i in range(len(lists[0])):
@@ -177,7 +177,7 @@ def theirs() -> Iterator[tuple[int, int, str, Tensor]]:
 @pytest.mark.skipif(not FIXTURE.is_dir(), reason="bilm-tf's fixture is not here")
 @torch.no_grad()
 def test_layers_equal_released_code() -> None:
-    """Its network goes on from sentence to sentence of a list, which ours never does.
+    """Its network continues from sentence to sentence of a list, which ours never does.
 
     So the first sentence of each list is read as ours reads any; those after it by the same cells,
     from the states which these were left in.

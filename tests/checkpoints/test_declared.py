@@ -326,7 +326,7 @@ assert reference.V == 99
 def test_duplicate_tensor_names_must_agree(
     family: str, model_folders: Path, tmp_path: Path
 ) -> None:
-    """With a prefix and without: which of two that differ counts, the file does not say."""
+    """With a prefix and without: the file does not determine which of two that differ counts."""
     folder = shutil.copytree(model_folders / family, tmp_path / "x")
     path = folder / SAFETENSORS_WEIGHTS
     state = load_file(path)

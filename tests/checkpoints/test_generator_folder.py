@@ -1,4 +1,4 @@
-"""The generator of a model is kept in a folder beside it, and read again."""
+"""The generator of a model is saved in a folder beside it, and loaded again."""
 
 from dataclasses import replace
 from pathlib import Path

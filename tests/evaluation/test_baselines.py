@@ -83,7 +83,7 @@ def test_baseline_accuracy_equals_dictionary_counts(
     examples = [objective(Tokens(t, np.ones_like(t)), special, rng) for t in held]
     packed = packed and (special is SPECIAL or objective not in (MASKED_LM, BACKWARD, NEXT))
     batch = pack_examples(examples, special, 64) if packed else pad_examples(examples, special)
-    asked = first = second = 0
+    scored = first = second = 0
     for example in examples:
         for at in np.flatnonzero(example.targets != IGNORE_INDEX):
             if objective in (MASKED_LM, BACKWARD):
@@ -97,13 +97,13 @@ def test_baseline_accuracy_equals_dictionary_counts(
                 before = int(truth[at])
             else:
                 before = int(example.inputs[at])
-            asked += 1
+            scored += 1
             first += example.targets[at] == top
             second += example.targets[at] == after.get(before, top)
     found = BigramBaseline(texts, V).accuracy([batch, batch])
     assert found == {
-        "unigram": pytest.approx(first / max(asked, 1)),
-        "bigram": pytest.approx(second / max(asked, 1)),
+        "unigram": pytest.approx(first / max(scored, 1)),
+        "bigram": pytest.approx(second / max(scored, 1)),
     }
 
 

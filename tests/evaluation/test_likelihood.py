@@ -72,7 +72,7 @@ def test_mlm_and_nsp_losses_equal_reference(models: dict) -> None:
     """The questions are ours; the answers are those of the reference, read one by one."""
     reference, loaded = models["bert"]
     known = tokenizer("bert")
-    asked: list[Example] = []
+    examples: list[Example] = []
 
     class Recorded:
         loss_terms, needs_second_text, causal, n_variants = BERT.loss_terms, True, False, None
@@ -80,14 +80,14 @@ def test_mlm_and_nsp_losses_equal_reference(models: dict) -> None:
 
         def __call__(self, text: Tokens, special_ids: Any, rng: np.random.Generator) -> Example:
             assert text.other_text is not None
-            asked.append(BERT(text, special_ids, rng))
-            return asked[-1]
+            examples.append(BERT(text, special_ids, rng))
+            return examples[-1]
 
     result = evaluate(
         loaded.model, known, Recorded(), DOCUMENTS, HeldOutConfig(sequence_length=24, seed=3)
     )
     masked, pairs, n, right = 0.0, 0.0, 0, 0
-    for example in asked:
+    for example in examples:
         out = reference(
             input_ids=torch.tensor(example.inputs)[None],
             token_type_ids=torch.tensor(example.segments)[None],
@@ -99,7 +99,7 @@ def test_mlm_and_nsp_losses_equal_reference(models: dict) -> None:
         right += int((logits.argmax(-1) == torch.tensor(targets)).sum())
         if example.label != IGNORE_INDEX:
             pairs += nats(out.seq_relationship_logits, [int(example.label)])
-    labels = [example.label for example in asked if example.label != IGNORE_INDEX]
+    labels = [example.label for example in examples if example.label != IGNORE_INDEX]
     assert result.n_targets == {"masked": n, "next_sentence": len(labels)}
     assert result.loss["masked"] == pytest.approx(masked / n, rel=1e-5)
     assert result.accuracy["masked"] == pytest.approx(right / n)
@@ -150,7 +150,7 @@ def test_each_named_mixture_component_evaluates_the_whole_text(models: dict) -> 
     assert set(result.n_targets) == {"masked_both", "next_sentence_both", "masked_forward"}
     assert set(result.perplexity) == {"masked_both", "masked_forward"}
     for name, part in parts.items():
-        # Pieces of a pair have a token less: both parts are asked of pieces that fit both.
+        # Pieces of a pair have a token less: both parts are predicted from pieces that fit both.
         alone = evaluate(
             loaded.model,
             known,
@@ -244,7 +244,7 @@ def test_negative_next_sentence_is_from_another_document(models: dict) -> None:
     evaluate(loaded.model, known, Recorded(), marked, HeldOutConfig(sequence_length=24))
     assert len(seen) > 10
     assert all(here and there and not here & there for here, there in seen)
-    # Of a single document there is no other: nothing but what follows is asked.
+    # A single document has no other: only the following sentence is a second part.
     alone = evaluate(loaded.model, known, BERT, marked[:1], HeldOutConfig(sequence_length=24))
     assert alone.n_targets["masked"] > 0
 

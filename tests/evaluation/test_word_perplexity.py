@@ -86,19 +86,21 @@ def test_model_with_memory_reads_the_file_continuously(name: str, folder: Path) 
         target_positions=torch.arange(len(ids) - 1),
     )
     whole = float(model(batch).terms["next_token"].total)
-    asked = PromptedModel(model=model, tokenizer=known, sequence_length=16, memory_length=len(ids))
-    got = TASK.score(asked, folder, PromptingConfig())
+    prompted_model = PromptedModel(
+        model=model, tokenizer=known, sequence_length=16, memory_length=len(ids)
+    )
+    got = TASK.score(prompted_model, folder, PromptingConfig())
     assert math.log(got.score.value) == pytest.approx(whole / got.n_examples, rel=1e-5)
-    apart = TASK.score(replace(asked, memory_length=0), folder, PromptingConfig())
+    apart = TASK.score(replace(prompted_model, memory_length=0), folder, PromptingConfig())
     assert apart.score.value != pytest.approx(got.score.value, rel=1e-5)
     with pytest.raises(ValueError, match="stride needs windows, but this model has a memory of"):
-        TASK.score(asked, folder, PromptingConfig(stride=4))
+        TASK.score(prompted_model, folder, PromptingConfig(stride=4))
 
 
 def test_memory_length_is_refused_for_models_without_memory(models: dict, folder: Path) -> None:
-    asked = replace(prompted(models["gpt2"][1], "gpt2"), memory_length=8)
+    prompted_model = replace(prompted(models["gpt2"][1], "gpt2"), memory_length=8)
     with pytest.raises(ValueError, match=r"memory_length: .*; leave it out, or 0"):
-        TASK.score(asked, folder, PromptingConfig())
+        TASK.score(prompted_model, folder, PromptingConfig())
 
 
 def test_number_of_lines_can_be_limited(models: dict, folder: Path) -> None:

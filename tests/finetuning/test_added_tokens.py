@@ -253,7 +253,7 @@ def test_padding_rows_of_the_embedding_are_initialized() -> None:
 @pytest.mark.parametrize("weight", [0.5, 2.0])
 @pytest.mark.parametrize("pool", ["both", None])
 def test_loss_is_task_plus_weighted_next_token_loss(pool, weight) -> None:
-    """Equation 5, each loss a mean over what it asks, in float64 from the hidden states."""
+    """Equation 5, each loss a mean over its targets, in float64 from the hidden states."""
     initial = load_initial_model(
         opened(), task_of("pairs", 2, pooling=pool), [], InitialModelOptions(lm_loss_weight=weight)
     )
@@ -517,7 +517,7 @@ def test_invalid_options_are_refused_in_one_line(
 def test_whole_path_on_the_command_line(tmp_path: Path, capsys) -> None:
     base = toy.pretrained("gpt", tmp_path / "base")
 
-    def said(*words: object) -> str:
+    def run_command(*words: object) -> str:
         capsys.readouterr()
         assert cli.run([str(word) for word in words]) == 0, capsys.readouterr().err
         return capsys.readouterr().out
@@ -525,12 +525,12 @@ def test_whole_path_on_the_command_line(tmp_path: Path, capsys) -> None:
     for kind in ("classify", "pairs", "regress", "choose"):
         train, out = rows_of(kind, tmp_path)["train"], tmp_path / f"run-{kind}"
         words = ["finetune", base, "--task", kind, "--train", train, "--dev", train, "--quiet"]
-        said(*words, "--out", out, "--epochs", 1)
-        said("finetune", "--out", out, "--resume", "--quiet")
-        answers = said("predict", out, "--input", train)
-        said("convert", out, tmp_path / f"copy-{kind}")
-        assert said("predict", tmp_path / f"copy-{kind}", "--input", train) == answers
-        figures = json.loads(said("evaluate", out, "--data", train, "--json"))
+        run_command(*words, "--out", out, "--epochs", 1)
+        run_command("finetune", "--out", out, "--resume", "--quiet")
+        answers = run_command("predict", out, "--input", train)
+        run_command("convert", out, tmp_path / f"copy-{kind}")
+        assert run_command("predict", tmp_path / f"copy-{kind}", "--input", train) == answers
+        figures = json.loads(run_command("evaluate", out, "--data", train, "--json"))
         assert figures == json.loads(
-            said("evaluate", tmp_path / f"copy-{kind}", "--data", train, "--json")
+            run_command("evaluate", tmp_path / f"copy-{kind}", "--data", train, "--json")
         )

@@ -1,4 +1,4 @@
-"""Questions about texts: files read strictly, a tiny model learns to answer, and what it says."""
+"""Questions about texts: files are read strictly, and a tiny model learns to answer."""
 
 import json
 from pathlib import Path

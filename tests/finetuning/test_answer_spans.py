@@ -45,9 +45,9 @@ def make_formulation(family: str, length: int = 40, **options: object) -> SpanFo
     task = Task(
         task_kind="answer", columns=COLUMNS, max_length=length, options=known, metric="answer_f1"
     )
-    asked = formulate(task, toy.card(family), toy.tokenizer(family))
-    assert isinstance(asked, SpanFormulation)
-    return asked
+    formulation = formulate(task, toy.card(family), toy.tokenizer(family))
+    assert isinstance(formulation, SpanFormulation)
+    return formulation
 
 
 def item(context: str, answer: str | None, question: str = QUESTION) -> TaskExample:
@@ -63,19 +63,19 @@ def marked(question: TaskInput, bit: int) -> list[int]:
     return np.flatnonzero((label != IGNORE_INDEX) & (label & bit != 0)).tolist()
 
 
-def null_place(asked: SpanFormulation, question: TaskInput) -> int:
-    return len(question.example.inputs) - 1 if asked.template.causal else 0
+def null_place(formulation: SpanFormulation, question: TaskInput) -> int:
+    return len(question.example.inputs) - 1 if formulation.template.causal else 0
 
 
-def answered(asked: SpanFormulation, question: TaskInput, one: TaskExample) -> str | None:
-    """Read the answer that a window asks for off its labels; None: no answer."""
+def answered(formulation: SpanFormulation, question: TaskInput, one: TaskExample) -> str | None:
+    """Return the answer that the labels of a window mark; None: no answer."""
     (start,), (end,) = marked(question, START), marked(question, END)
-    if start == null_place(asked, question):
+    if start == null_place(formulation, question):
         assert end == start
         return None
     label = question.example.label
     positions = np.flatnonzero(label != IGNORE_INDEX)
-    positions = positions[positions != null_place(asked, question)].tolist()
+    positions = positions[positions != null_place(formulation, question)].tolist()
     offsets = question.window.offsets
     assert len(positions) == len(offsets)
     span = np.array([offsets[positions.index(start), 0], offsets[positions.index(end), 1]])
@@ -92,22 +92,22 @@ def reference_tokenizer(family: str, folder: Path):
 @pytest.mark.parametrize(("length", "stride"), [(40, 4), (16, 3), (24, 0), (12, 2)])
 def test_windows_equal_reference(length: int, stride: int, tmp_path: Path) -> None:
     theirs = reference_tokenizer("bert", tmp_path)
-    asked = make_formulation("bert", length, window_overlap=stride)
+    formulation = make_formulation("bert", length, window_overlap=stride)
     for context, _ in toy.texts(20, 3, 1, 40):
         expected = theirs(
             QUESTION, context, truncation="only_second", max_length=length, stride=stride,
             return_overflowing_tokens=True,
         )  # fmt: skip
-        questions = asked.build_inputs([item(context, None)])
+        questions = formulation.build_inputs([item(context, None)])
         assert [q.example.inputs.tolist() for q in questions] == expected["input_ids"]
         assert [q.example.segments.tolist() for q in questions] == expected["token_type_ids"]
         assert all(q.truncated == (len(questions) > 1) for q in questions)
-        assert {answered(asked, q, item(context, None)) for q in questions} == {None}
+        assert {answered(formulation, q, item(context, None)) for q in questions} == {None}
 
 
 def test_decoder_layout_ends_with_token_for_no_answer() -> None:
-    asked, tokenizer = make_formulation("gpt2"), toy.tokenizer("gpt2")
-    (question,) = asked.build_inputs([item("a dog runs", None)])
+    formulation, tokenizer = make_formulation("gpt2"), toy.tokenizer("gpt2")
+    (question,) = formulation.build_inputs([item("a dog runs", None)])
     a, b = (tokenizer.encode(t).ids.tolist() for t in (QUESTION, "a dog runs"))
     end = tokenizer.special_ids.end
     assert question.example.inputs.tolist() == [*a, end, *b, end]
@@ -143,20 +143,24 @@ def test_token_counts_in_the_window_of_largest_context(n: int, room: int, stride
 
 
 def test_long_question_is_truncated_to_half_the_tokens() -> None:
-    asked = make_formulation("bert", 20)
-    (question,) = asked.build_inputs([item("1 2", "2", "7 " * 50)])
+    formulation = make_formulation("bert", 20)
+    (question,) = formulation.build_inputs([item("1 2", "2", "7 " * 50)])
     seven, context = (toy.tokenizer("bert").encode(t).ids.tolist() for t in ("7", "1 2"))
     assert question.truncated
-    assert question.example.inputs.tolist()[1:-1] == [*(seven * 8), asked.special_ids.end, *context]
-    assert answered(asked, question, item("1 2", "2")) == "2"
+    assert question.example.inputs.tolist()[1:-1] == [
+        *(seven * 8),
+        formulation.special_ids.end,
+        *context,
+    ]
+    assert answered(formulation, question, item("1 2", "2")) == "2"
 
 
 @pytest.mark.parametrize("family", ENCODERS_AND_DECODERS)
 def test_window_without_whole_answer_has_no_target(family: str) -> None:
     context = " ".join(["dog"] * 30 + ["red", "green"] + ["cat"] * 30)
     one = item(context, "red green")
-    asked = make_formulation(family, 24, window_overlap=6)
-    output = [answered(asked, q, one) for q in asked.build_inputs([one])]
+    formulation = make_formulation(family, 24, window_overlap=6)
+    output = [answered(formulation, q, one) for q in formulation.build_inputs([one])]
     assert len(output) > 3
     assert set(output) == {None, "red green"}
 
@@ -181,14 +185,14 @@ def test_any_answer_is_recovered_from_its_tokens(
     end = data.draw(st.integers(start + 1, min(start + 3, len(words))))
     answer = " ".join(words[start:end])
     position = len(" ".join(words[:start])) + (start > 0)
-    asked = make_formulation(family, 64, window_overlap=24)
+    formulation = make_formulation(family, 64, window_overlap=24)
     one = TaskExample(texts=(QUESTION, context), label=(answer,), answer_starts=(position,))
-    offsets = span_head._trimmed_offsets(asked.tokenizer, context)
+    offsets = span_head._trimmed_offsets(formulation.tokenizer, context)
     tokens = token_span(position, position + len(answer), offsets)
     if tokens == (-1, -1):  # the tokenizer writes it as nothing
         assert not answer.strip(UNWRITTEN)
         return
-    got = [answered(asked, q, one) for q in asked.build_inputs([one])]
+    got = [answered(formulation, q, one) for q in formulation.build_inputs([one])]
     whole = {text for text in got if text is not None}
     if tokens[1] - tokens[0] < 10:
         assert len(whole) == 1
@@ -199,13 +203,13 @@ def test_any_answer_is_recovered_from_its_tokens(
 
 
 def merged_scores(
-    asked: SpanFormulation, one: TaskExample, scores: list[np.ndarray]
+    formulation: SpanFormulation, one: TaskExample, scores: list[np.ndarray]
 ) -> span_head.SpanPredictions:
     """Join scores given for the context's tokens of each window, and then for no answer."""
-    questions = asked.build_inputs([one])
-    if not asked.template.causal:
+    questions = formulation.build_inputs([one])
+    if not formulation.template.causal:
         scores = [np.concatenate([x[-1:], x[:-1]]) for x in scores]
-    return asked.merge_scores(questions, [x.astype(np.float32) for x in scores])
+    return formulation.merge_scores(questions, [x.astype(np.float32) for x in scores])
 
 
 def flat(n: int, starts: dict[int, float], ends: dict[int, float], null: float) -> np.ndarray:
@@ -221,15 +225,15 @@ def flat(n: int, starts: dict[int, float], ends: dict[int, float], null: float) 
 def test_best_span_has_position_and_probability(family: str) -> None:
     context = "the cat runs"
     one = item(context, "cat runs")
-    asked = make_formulation(family, n_best=3)
-    pieces = asked.tokenizer.offsets(context)
+    formulation = make_formulation(family, n_best=3)
+    pieces = formulation.tokenizer.offsets(context)
     first = next(i for i, (_, e) in enumerate(pieces) if e > 4)
     scores = merged_scores(
-        asked, one, [flat(len(pieces), {first: 5.0}, {len(pieces) - 1: 4.0}, 3.0)]
+        formulation, one, [flat(len(pieces), {first: 5.0}, {len(pieces) - 1: 4.0}, 3.0)]
     )
-    output = asked.prediction_record(one, scores)
+    output = formulation.prediction_record(one, scores)
     assert (output["answer"], output["start"]) == ("cat runs", 4)
-    assert asked.prediction(one, scores) == "cat runs"
+    assert formulation.prediction(one, scores) == "cat runs"
     totals = [*scores.span_scores, 3.0]
     assert totals[0] == 9.0
     assert output["probability"] == pytest.approx(np.exp(9.0) / np.exp(totals).sum())
@@ -243,13 +247,13 @@ def test_best_span_has_position_and_probability(family: str) -> None:
 def test_reversed_and_overlong_spans_are_not_predicted() -> None:
     context = "0 1 2 3 4 5"
     one = item(context, "4")
-    asked = make_formulation("bert", max_answer_length=2)
-    output = asked.prediction(
-        one, merged_scores(asked, one, [flat(6, {4: 9.0}, {1: 9.0, 5: 1.0}, -9.0)])
+    formulation = make_formulation("bert", max_answer_length=2)
+    output = formulation.prediction(
+        one, merged_scores(formulation, one, [flat(6, {4: 9.0}, {1: 9.0, 5: 1.0}, -9.0)])
     )
     assert output == "4 5"
-    output = asked.prediction(
-        one, merged_scores(asked, one, [flat(6, {0: 9.0}, {5: 9.0, 1: 1.0}, -9.0)])
+    output = formulation.prediction(
+        one, merged_scores(formulation, one, [flat(6, {0: 9.0}, {5: 9.0, 1: 1.0}, -9.0)])
     )
     assert output == "0 1"
 
@@ -263,47 +267,56 @@ def test_no_answer_is_predicted_above_the_threshold() -> None:
         ({"no_answer_threshold": 1.5}, "1"),
         ({"allow_no_answer": False}, "1"),
     ):
-        asked = make_formulation("bert", **options)
-        output = merged_scores(asked, one, scores)
+        formulation = make_formulation("bert", **options)
+        output = merged_scores(formulation, one, scores)
         assert span_head.null_score_difference(output) == pytest.approx(1.0)
-        assert asked.prediction(one, output) == expected
-        answer = asked.prediction_record(one, output)
+        assert formulation.prediction(one, output) == expected
+        answer = formulation.prediction_record(one, output)
         assert answer["answer"] == expected
         assert answer["start"] == (2 if expected else None)
-    assert "" not in {c["answer"] for c in asked.prediction_record(one, output)["candidates"]}
+    assert "" not in {c["answer"] for c in formulation.prediction_record(one, output)["candidates"]}
 
 
 def test_null_score_is_the_minimum_over_windows() -> None:
     one = item(" ".join(["7"] * 12), None)
-    asked = make_formulation(
+    formulation = make_formulation(
         "bert", 12, window_overlap=4
     )  # 3 around, 1 of the question: windows of 8 tokens
-    assert [q.window.start for q in asked.build_inputs([one])] == [0, 4]
+    assert [q.window.start for q in formulation.build_inputs([one])] == [0, 4]
     # Token 7 is the last of the first window and in the middle of the second.
-    scores = merged_scores(asked, one, [flat(8, {7: 9.0}, {7: 9.0}, 5.0), flat(8, {}, {}, -1.0)])
+    scores = merged_scores(
+        formulation, one, [flat(8, {7: 9.0}, {7: 9.0}, 5.0), flat(8, {}, {}, -1.0)]
+    )
     assert scores.span_scores.max() < 18.0
-    scores = merged_scores(asked, one, [flat(8, {}, {}, 5.0), flat(8, {3: 9.0}, {3: 9.0}, -1.0)])
+    scores = merged_scores(
+        formulation, one, [flat(8, {}, {}, 5.0), flat(8, {3: 9.0}, {3: 9.0}, -1.0)]
+    )
     assert scores.span_scores[0] == 18.0
     assert scores.spans[0].tolist() == [14, 15]
     assert scores.null_score == -1.0
 
 
 def test_loss_equals_that_of_the_head() -> None:
-    asked = make_formulation("bert", 20)
+    formulation = make_formulation("bert", 20)
     model = (
-        toy.card("bert").build(heads_for_task(asked.task, toy.card("bert"))).initialize(1).eval()
+        toy.card("bert")
+        .build(heads_for_task(formulation.task, toy.card("bert")))
+        .initialize(1)
+        .eval()
     )
     context = " ".join(toy.WORDS[:40])
     items = [item(context, "tree"), item("the cat", None)]
-    questions = asked.build_inputs(items)
-    predictions = predict_scores(asked, model, questions)
-    term = model(pad_examples([q.example for q in questions], asked.special_ids)).terms["span"]
-    totals = [asked.loss(one, s) for one, s in zip(items, predictions.scores, strict=True)]
+    questions = formulation.build_inputs(items)
+    predictions = predict_scores(formulation, model, questions)
+    term = model(pad_examples([q.example for q in questions], formulation.special_ids)).terms[
+        "span"
+    ]
+    totals = [formulation.loss(one, s) for one, s in zip(items, predictions.scores, strict=True)]
     assert sum(total for total, _ in totals) == pytest.approx(float(term.total.detach()), rel=1e-5)
     assert sum(n for _, n in totals) == term.count == len(questions)
     unknown = [replace(one, label=None) for one in items]
-    predictions = predict_scores(asked, model, asked.build_inputs(unknown))
-    totals = [asked.loss(one, s) for one, s in zip(unknown, predictions.scores, strict=True)]
+    predictions = predict_scores(formulation, model, formulation.build_inputs(unknown))
+    totals = [formulation.loss(one, s) for one, s in zip(unknown, predictions.scores, strict=True)]
     assert totals == [(0.0, 0)] * 2
 
 
@@ -314,13 +327,13 @@ def test_loss_equals_that_of_the_head() -> None:
 def test_prediction_is_always_part_of_the_context(family: str, context: str) -> None:
     preset = toy.card(family)
     for options in ({"allow_no_answer": True}, {"allow_no_answer": False}):
-        asked = make_formulation(family, **options)
-        model = preset.build(heads_for_task(asked.task, preset)).initialize(1).eval()
+        formulation = make_formulation(family, **options)
+        model = preset.build(heads_for_task(formulation.task, preset)).initialize(1).eval()
         for question in ("", QUESTION, "cat " * 60):
             one = TaskExample(texts=(question, context))
-            (scores,) = predict_scores(asked, model, asked.build_inputs([one])).scores
-            output = asked.prediction_record(one, scores)
-            assert output["answer"] == asked.prediction(one, scores)
+            (scores,) = predict_scores(formulation, model, formulation.build_inputs([one])).scores
+            output = formulation.prediction_record(one, scores)
+            assert output["answer"] == formulation.prediction(one, scores)
             for c in output["candidates"]:
                 at = c["start"]
                 assert c["answer"] == ("" if at is None else context[at : at + len(c["answer"])])
@@ -369,12 +382,12 @@ def test_every_squad_answer_is_recovered_from_its_windows(
         TokenizerSpec(vocabulary, MODELS[name].tokenizer.special_tokens), some
     )
     task = Task(task_kind="answer", columns=COLUMNS, max_length=384, metric="answer_f1")
-    asked = formulate(task, MODELS[name], tokenizer)
+    formulation = formulate(task, MODELS[name], tokenizer)
     for items in all_items.values():
         items = items[::every]
         whole: set[int] = set()
-        for question in asked.build_inputs(items):
-            text = answered(asked, question, items[question.item_index])
+        for question in formulation.build_inputs(items):
+            text = answered(formulation, question, items[question.item_index])
             if text is not None:
                 assert items[question.item_index].label[0].strip() in text
                 whole.add(question.item_index)

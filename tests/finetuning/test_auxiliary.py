@@ -1,4 +1,4 @@
-"""A language model's loss beside the task's: the sum that is learned, and what model is left."""
+"""A language model's loss beside the task's: the sum of the losses, and the saved model."""
 
 import json
 from dataclasses import replace

@@ -81,27 +81,27 @@ def test_pattern_is_tokenized_as_one_text(family, texts, pattern, written, tmp_p
 @torch.no_grad()
 def test_shifted_target_is_one_position_earlier() -> None:
     plain = make_formulation("bert", pattern="{text} is [MASK] now", words=LONG)
-    ahead = replace(plain, shifted_targets=True)
-    (one,), (other,) = (ask.build_inputs(items("the cat", truth="yes")) for ask in (plain, ahead))
+    causal = replace(plain, shifted_targets=True)
+    (one,), (other,) = (ask.build_inputs(items("the cat", truth="yes")) for ask in (plain, causal))
     assert one.example.inputs.tolist() == other.example.inputs.tolist()
     assert one.example.targets[1:].tolist() == other.example.targets[:-1].tolist()
     preset = MODELS["gpt-bert-mini"]
     special = toy.tokenizer("bert").special_ids
     model = preset.with_vocabulary(special).build().initialize(0).eval()
     batch = pad_examples([other.example], special)
-    (output,) = ahead.compute_scores(model, batch, [other])
+    (output,) = causal.compute_scores(model, batch, [other])
     inputs, at = other.example.inputs, int(np.flatnonzero(other.example.targets != IGNORE_INDEX)[0])
 
     def logs(ids: np.ndarray) -> torch.Tensor:
         hidden = model.hidden_states(replace(batch, inputs=torch.from_numpy(ids)[None]))[
             0, [at, at + 1]
         ]
-        among = torch.from_numpy(ahead.candidate_ids)
+        among = torch.from_numpy(causal.candidate_ids)
         return model.language_head.candidate_logits(hidden, among).log_softmax(-1)
 
     expected = []
-    for word in ahead.label_token_ids:
-        which = [ahead.candidate_ids.tolist().index(token) for token in word]
+    for word in causal.label_token_ids:
+        which = [causal.candidate_ids.tolist().index(token) for token in word]
         first = logs(inputs)[[0, 1], which]
         known = int(first.argmax())  # the surer token is read where it stands, one place on
         filled = inputs.copy()
@@ -337,7 +337,7 @@ def test_longer_verbalizers_leave_less_room_for_texts(family: str) -> None:
 def hand_computed_likelihood(
     reference, ids: list[int], at: int, word: list[int], mask, among: list[int]
 ) -> float:
-    """Fill a word into a blank, the surest token first; without masks say it from left to right."""
+    """Fill a word into a blank, the most probable token first; without masks from left to right."""
 
     def logs_of(ids: list[int]) -> dict[int, list[float]]:
         logs = reference(input_ids=torch.tensor([ids])).logits[0, :, among].log_softmax(-1)

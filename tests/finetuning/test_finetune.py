@@ -299,18 +299,18 @@ def test_small_data_defaults_to_more_epochs() -> None:
     from unmask.tasks.task import Task, TaskColumns
 
     task = Task(task_kind="classify", columns=TaskColumns(texts=("text",), label="label"))
-    asked = FinetuneConfig(base="x", task="classify", train="x")
+    config = FinetuneConfig(base="x", task="classify", train="x")
     epochs = {
-        n: resolve_config(asked, task, n, 110_000_000, uses_word_labels=False).epochs
+        n: resolve_config(config, task, n, 110_000_000, uses_word_labels=False).epochs
         for n in (100, 635, 2490, 8551, 67_349)
     }
     assert list(epochs.values()) == [20, 20, 13, 4, 3]
     assert (
-        resolve_config(asked, task, 100, 110_000_000, uses_word_labels=False).learning_rate == 5e-5
+        resolve_config(config, task, 100, 110_000_000, uses_word_labels=False).learning_rate == 5e-5
     )
     assert (
         count_steps(
-            resolve_config(replace(asked, epochs=0.001), task, 100, 1, uses_word_labels=False), 7
+            resolve_config(replace(config, epochs=0.001), task, 100, 1, uses_word_labels=False), 7
         )
         == 1
     )

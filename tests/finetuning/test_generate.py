@@ -1,4 +1,4 @@
-"""Text for text: what is read and asked, how texts are scored, and that it is learned."""
+"""Text-to-text tasks: inputs, targets, scores of texts, and learning."""
 
 import json
 from dataclasses import replace
@@ -256,7 +256,7 @@ def test_invalid_input_is_refused_with_its_place(tmp_path: Path) -> None:
 
 
 def read_by(form: dict[str, object] | str, rows: list[tuple[str, ...]], folder: Path, header: str):
-    """Read rows as a form says, and ask a model; also the options that the file decided."""
+    """Read rows in a text form, and generate; also the options that the file decided."""
     asked_for = FinetuneConfig(
         base="x", task="generate", train=str(toy.write(folder / "rows.tsv", rows, header)),
         dev=str(toy.write(folder / "dev.tsv", rows, header)), task_options={"template": form},
@@ -327,15 +327,15 @@ def test_dialog_drops_its_oldest_turns(tmp_path: Path) -> None:
         task(length=40, columns=data.columns),
         options=resolve_options("generate", data.task_options),
     )
-    asked = formulate(one, toy.card("t5"), toy.tokenizer("t5"))
-    questions = asked.build_inputs(data.train)
+    formulation = formulate(one, toy.card("t5"), toy.tokenizer("t5"))
+    questions = formulation.build_inputs(data.train)
     assert [question.truncated for question in questions] == [True, False]
     text = toy.tokenizer("t5").decode(questions[0].example.source)
     kept = [prediction_order for prediction_order in turns if prediction_order in text]
     assert kept
     assert kept == turns[-len(kept) :]
     assert text.startswith(kept[0])
-    assert "lose their beginning" in truncation_warnings(asked, 1, 0, 2, "training")[0]
+    assert "lose their beginning" in truncation_warnings(formulation, 1, 0, 2, "training")[0]
 
 
 def test_list_element_can_be_a_column(tmp_path: Path) -> None:

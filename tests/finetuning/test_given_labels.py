@@ -39,10 +39,10 @@ def test_tag_of_the_test_file_only_is_allowed_if_given(
 ) -> None:
     (tmp_path / "train.conll").write_text("dog B-NP\nran O\n\n" * 12)
     (tmp_path / "test.conll").write_text("dog B-NP\n\nlist I-LST\n")
-    asked = make_config(tmp_path / "train.conll", "tag", test=str(tmp_path / "test.conll"))
+    config = make_config(tmp_path / "train.conll", "tag", test=str(tmp_path / "test.conll"))
     with pytest.raises(ValueError, match=r"test\.conll:3: label 'I-LST' .* must be one of"):
-        read_data.read_data(asked)
-    data = read_data.read_data(replace(asked, labels=("B-NP", "I-LST", "O")))
+        read_data.read_data(config)
+    data = read_data.read_data(replace(config, labels=("B-NP", "I-LST", "O")))
     assert [item.label for item in data.test] == [("B-NP",), ("I-LST",)]
 
 
@@ -51,13 +51,13 @@ def test_tag_of_the_test_file_only_is_allowed_if_given(
 def test_conll_2000_test_only_tags_are_known() -> None:
     entries, _ = find_suite("tags", SHARED)
     entry = next(one for one in entries if one.name == "CoNLL-2000")
-    asked = make_config(
+    config = make_config(
         Path(entry.train), "tag", test=entry.test, text=entry.text, label=entry.label,
         columns=entry.column_names, rows=100,
     )  # fmt: skip
     with pytest.raises(ValueError, match="label 'I-LST'"):
-        read_data.read_data(asked)
-    data = read_data.read_data(replace(asked, labels=entry.labels))
+        read_data.read_data(config)
+    data = read_data.read_data(replace(config, labels=entry.labels))
     assert len(data.labels) == 23
     assert (len(data.train), len(data.test)) == (100, 2012)
 

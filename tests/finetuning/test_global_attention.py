@@ -59,9 +59,9 @@ def model(name: str):
 
 @pytest.mark.parametrize("name", TASKS)
 def test_global_tokens_depend_on_the_task(name: str) -> None:
-    asked = make_formulation(name)
-    for question in asked.build_inputs([item(name)]):
-        example, special = question.example, asked.special_ids
+    formulation = make_formulation(name)
+    for question in formulation.build_inputs([item(name)]):
+        example, special = question.example, formulation.special_ids
         n = [len(x) for x in toy.tokenizer("longformer").encode_ids_batch(list(item(name).texts))]
         found = example.feature(GlobalTokens)
         wide = None if found is None else found.positions.tolist()
@@ -98,12 +98,12 @@ def test_outputs_equal_reference(name, banded, tmp_path: Path, monkeypatch):
     write_folder(tmp_path, ours, preset, toy.tokenizer("longformer"), TASKS[name].labels)
     kind = {"classify": "SequenceClassification", "answer": "QuestionAnswering"}[name]
     theirs = getattr(hf, f"LongformerFor{kind}").from_pretrained(tmp_path).eval()
-    asked = make_formulation(name)
+    formulation = make_formulation(name)
     first = item(name)
     second = replace(first, texts=tuple(f"{t} one two three . four" for t in first.texts))
-    questions = asked.build_inputs([first, second])
-    batch = pad_examples([q.example for q in questions], asked.special_ids)
-    real = batch.inputs != asked.special_ids.pad
+    questions = formulation.build_inputs([first, second])
+    batch = pad_examples([q.example for q in questions], formulation.special_ids)
+    real = batch.inputs != formulation.special_ids.pad
     out = theirs(input_ids=batch.inputs, attention_mask=real.long())
     logits = ours(replace(batch, labels=None), return_logits=True).logits
     if name == "classify":
@@ -123,7 +123,7 @@ def test_outputs_equal_reference(name, banded, tmp_path: Path, monkeypatch):
     "spec", [PrefixTuning(n_virtual_tokens=3), PromptTuning(n_virtual_tokens=3)], ids=str
 )
 def test_virtual_tokens_keep_positions_of_global_tokens(name, spec) -> None:
-    """A text is read alike alone and beside a longer one, and the tokens reach what is said."""
+    """A text gives equal outputs alone and in a batch, and global tokens change the output."""
     torch.manual_seed(0)
     _, made = model(name)
     module = attach(made, spec)
@@ -131,11 +131,13 @@ def test_virtual_tokens_keep_positions_of_global_tokens(name, spec) -> None:
         torch.nn.init.normal_(weight, std=0.7)
     first = item(name)
     second = replace(first, texts=tuple(f"{t} one two three . four" for t in first.texts))
-    asked = make_formulation(name)
-    questions = asked.build_inputs([first, second])
-    together = made.hidden_states(pad_examples([q.example for q in questions], asked.special_ids))
+    formulation = make_formulation(name)
+    questions = formulation.build_inputs([first, second])
+    together = made.hidden_states(
+        pad_examples([q.example for q in questions], formulation.special_ids)
+    )
     for row, question in zip(together, questions, strict=True):
-        alone = made.hidden_states(pad_examples([question.example], asked.special_ids))[0]
+        alone = made.hidden_states(pad_examples([question.example], formulation.special_ids))[0]
         n = len(question.example.inputs)
         assert alone.shape[0] == n
         assert torch.allclose(row[:n], alone, atol=1e-4)
@@ -151,8 +153,10 @@ def test_virtual_tokens_keep_positions_of_global_tokens(name, spec) -> None:
 def test_prompt_tokens_are_global_and_text_keeps_its_own(name: str) -> None:
     """A prompt of three tokens' vectors is those tokens before the text."""
     _, made = model(name)
-    asked, ids = make_formulation(name), [5, 6, 7]
-    batch = pad_examples([q.example for q in asked.build_inputs([item(name)])], asked.special_ids)
+    formulation, ids = make_formulation(name), [5, 6, 7]
+    batch = pad_examples(
+        [q.example for q in formulation.build_inputs([item(name)])], formulation.special_ids
+    )
     found = batch.feature(GlobalTokens)
     assert found is not None
     columns = torch.cat((torch.tensor([[0, 1, 2]]), found.positions + 3), 1)

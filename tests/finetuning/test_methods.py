@@ -1,4 +1,4 @@
-"""What is tuned: just that moves, at the rates and times that the method says."""
+"""Fine-tuning methods: which parameters change, at which rates, and when."""
 
 import json
 from dataclasses import replace

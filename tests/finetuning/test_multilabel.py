@@ -1,4 +1,4 @@
-"""Labels of which several may hold: read from lists and texts, learned and said one by one."""
+"""Multi-label tasks: read from lists and texts, learned, and predicted label by label."""
 
 import json
 from dataclasses import replace
@@ -169,9 +169,9 @@ def test_scores_and_loss_equal_reference(tmp_path: Path) -> None:
     task = infer_task(mine)
     assert (task.task_kind, task.labels) == ("multilabel", LABELS)
     found = [TaskExample(texts=(text,), label=held) for text, held in some(7, 5)]
-    asked = formulate(task, mine.preset, tokenizer)
-    questions = asked.build_inputs(found)
-    batch = pad_examples([q.example for q in questions], asked.special_ids)
+    formulation = formulate(task, mine.preset, tokenizer)
+    questions = formulation.build_inputs(found)
+    batch = pad_examples([q.example for q in questions], formulation.special_ids)
     with torch.no_grad():
         out = theirs(
             input_ids=batch.inputs,
@@ -184,7 +184,7 @@ def test_scores_and_loss_equal_reference(tmp_path: Path) -> None:
     assert term.loss.item() == pytest.approx(out.loss.item(), rel=1e-5)
     assert torch.allclose(prediction.logits["label"], out.logits, atol=1e-4)
     assert int(term.n_correct) == int(((out.logits > 0) == (batch.labels > 0)).sum())
-    figures = score(asked, mine.model, found, questions)
+    figures = score(formulation, mine.model, found, questions)
     assert figures["loss"] == pytest.approx(out.loss.item(), rel=1e-5)
     texts = [item.texts[0] for item in found]
     for answer, row in zip(predict(mine, texts), out.logits.sigmoid().tolist(), strict=True):
@@ -234,7 +234,7 @@ def test_multilabel_is_learned_and_reloaded(family: str, tmp_path: Path) -> None
     assert again.score(dev)["micro_f1"] == pytest.approx(tuned.best_run.dev["micro_f1"])
     assert infer_task(again.loaded_model).task_kind == "multilabel"
 
-    # A head that says which labels hold begins anew where one of them is to be said, and not else.
+    # A multi-label head is new where one label is predicted, and only there.
     more = finetune(
         tmp_path / "out", task="multilabel", train=train, dev=dev, epochs=0.1, learning_rate=1e-6,
         terminal=None, precision="float32",

@@ -44,7 +44,7 @@ DATA = Path(__file__).parents[2] / "../shared/data/multiple_choice"
 
 
 def some_items(n: int, seed: int = 0, *, known: bool = True) -> list[TaskExample]:
-    """Make items whose right option says again the word that is asked for."""
+    """Make items whose correct option repeats the queried word."""
     rng = np.random.default_rng(seed)
     made = []
     for _ in range(n):
@@ -109,14 +109,14 @@ def test_option_is_truncated_only_beyond_half(n_text: int, n_option: int, room: 
 def test_each_option_follows_the_text_end() -> None:
     for family in ("bert", "gpt2"):
         tokenizer, preset = toy.tokenizer(family), toy.card(family)
-        asked = formulate(replace(TASK, max_length=12), preset, tokenizer)
-        assert isinstance(asked, MultipleChoiceFormulation)
+        formulation = formulate(replace(TASK, max_length=12), preset, tokenizer)
+        assert isinstance(formulation, MultipleChoiceFormulation)
         item = TaskExample(
             texts=("cat " * 30 + "dog", "sun moon"), choices=("a tree", "runs"), label=1
         )
-        first, second = asked.build_inputs([item])
+        first, second = formulation.build_inputs([item])
         text = tokenizer.encode(" ".join(item.texts)).ids.tolist()
-        s, around = asked.special_ids, asked.template
+        s, around = formulation.special_ids, formulation.template
         for question, option in ((first, "a tree"), (second, "runs")):
             ids = tokenizer.encode(option).ids.tolist()
             fixed = [*s.prefix, *around.separator, *ids, *s.suffix]
@@ -154,13 +154,13 @@ def test_prediction_does_not_depend_on_other_items(family: str) -> None:
 @torch.no_grad()
 def test_encoder_decoder_compares_option_likelihoods() -> None:
     model, task = opened("t5"), replace(TASK, max_length=99)
-    asked = formulate(task, model.preset, toy.tokenizer("t5"))
+    formulation = formulate(task, model.preset, toy.tokenizer("t5"))
     (item,) = some_items(1, 3, known=False)
     (answer,) = predict(model, [TASK_KINDS["choose"].reader.format_input(item)], task=task)
     output = []
     for k in range(len(item.choices)):
-        (question,) = asked.build_inputs([replace(item, label=k)])
-        batch = pad_examples([question.example], asked.special_ids)
+        (question,) = formulation.build_inputs([replace(item, label=k)])
+        batch = pad_examples([question.example], formulation.special_ids)
         output.append(-float(model.model(batch).terms["label"].total))
     expected = torch.tensor(output).softmax(0).tolist()
     assert answer["probabilities"] == pytest.approx(expected, abs=CLOSE)
@@ -191,8 +191,10 @@ def test_scores_and_loss_equal_reference(n_options: int, tmp_path: Path) -> None
     items = [i for i in some_items(60, 5) if len(i.choices) == min(n_options, 4)][:6]
     if n_options == 5:
         items = [replace(item, choices=(*item.choices, "moon")) for item in items]
-    asked = formulate(task, mine.preset, tokenizer)
-    batch = pad_examples([q.example for q in asked.build_inputs(items)], asked.special_ids)
+    formulation = formulate(task, mine.preset, tokenizer)
+    batch = pad_examples(
+        [q.example for q in formulation.build_inputs(items)], formulation.special_ids
+    )
     shape = (len(items), n_options, -1)
     seen = (batch.inputs != tokenizer.special_ids.pad).long()
     out = theirs(
@@ -255,12 +257,12 @@ def test_options_of_an_item_stay_in_one_micro_batch(lengths, tokens, batch) -> N
 
 def test_micro_batching_does_not_change_gradients() -> None:
     model = opened("bert").model
-    asked = formulate(TASK, toy.card("bert"), toy.tokenizer("bert"))
-    examples = [q.example for q in asked.build_inputs(some_items(7, 2))]
+    formulation = formulate(TASK, toy.card("bert"), toy.tokenizer("bert"))
+    examples = [q.example for q in formulation.build_inputs(some_items(7, 2))]
 
     def slope(tokens: int) -> torch.Tensor:
         model.zero_grad()
-        parts = split_micro_batches(examples, asked.special_ids, tokens)
+        parts = split_micro_batches(examples, formulation.special_ids, tokens)
         n = sum(model.count_targets(part)["choice"] for part in parts)
         assert n == 7
         for part in parts:

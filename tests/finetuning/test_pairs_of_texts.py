@@ -181,7 +181,7 @@ def test_last_states_of_a_run_are_averaged(tmp_path: Path, monkeypatch) -> None:
     seen: list[dict[str, torch.Tensor]] = []
     real = train_run._trainable_tensors
 
-    def score(asked, model, *more):
+    def score(formulation, model, *more):
         seen.append({n: p.detach().clone() for n, p in model.named_parameters()})
         return {"answer_f1": 0.0, "exact_match": 0.0, "loss": 10.0 - len(seen)}  # ever better
 

@@ -128,23 +128,23 @@ def check_reading(
     """Compare a batch's scores with those of what is read of each row's hidden states alone."""
     task = task_of(kind, pool, layers)
     model = opened(task, family)
-    asked = formulate(task, model.preset, model.tokenizer)
+    formulation = formulate(task, model.preset, model.tokenizer)
     options = ("red", "a green sun") if kind == "choose" else ()
     items = [
         TaskExample(texts=(text, "dog") if kind == "pairs" else (text,), choices=options)
         for text in TEXTS
     ]
     items += [TaskExample(texts=(TEXTS[0], ""))] if kind == "pairs" else []
-    examples = [q.example for q in asked.build_inputs(items)]
+    examples = [q.example for q in formulation.build_inputs(items)]
     assert len({len(e.inputs) for e in examples}) > 1, "some row is padded"
     (head,) = model.model.heads.values()
     assert isinstance(head, SequenceClassificationHead)
     with torch.no_grad():
-        logits = model.model(pad_examples(examples, asked.special_ids), return_logits=True).logits[
-            head.spec.term
-        ]
+        logits = model.model(
+            pad_examples(examples, formulation.special_ids), return_logits=True
+        ).logits[head.spec.term]
         for row, example in zip(logits, examples, strict=True):
-            row_alone = pad_examples([example], asked.special_ids).with_feature(
+            row_alone = pad_examples([example], formulation.special_ids).with_feature(
                 RequestedStates(all_layers=layers == "all")
             )
             hidden = model.model.hidden_states(row_alone)[0]
@@ -212,7 +212,7 @@ def test_compared_texts_are_encoded_separately(family: str) -> None:
 
 @pytest.mark.parametrize("pooler", [False, True])
 def test_mean_is_the_default_without_trained_pooler(pooler: bool, tmp_path: Path) -> None:
-    """BERT's pooler is learned from the next sentence; asked for no such thing, none is there."""
+    """BERT's pooler is trained by next-sentence prediction; without it, there is none."""
     preset = toy.card("bert")
     heads = preset.heads if pooler else {"language": preset.heads["language"]}
     model = replace(preset, heads=heads).build().initialize(0)
@@ -287,9 +287,9 @@ def test_run_round_trips_with_its_pooling(family: str, layers: str, files, tmp_p
     config = json.loads((tmp_path / "out" / "config.json").read_text())
     assert "ForSequenceClassification" not in config["architectures"][0]
     theirs = AutoModel.from_pretrained(tmp_path / "out").eval()
-    asked = formulate(tuned.task, tuned.loaded_model.preset, tuned.loaded_model.tokenizer)
-    (question,) = asked.build_inputs([TaskExample(texts=("the red cat",))])
-    batch = pad_examples([question.example], asked.special_ids)
+    formulation = formulate(tuned.task, tuned.loaded_model.preset, tuned.loaded_model.tokenizer)
+    (question,) = formulation.build_inputs([TaskExample(texts=("the red cat",))])
+    batch = pad_examples([question.example], formulation.special_ids)
     with torch.no_grad():
         hidden = theirs(batch.inputs).last_hidden_state
     assert torch.allclose(hidden, again.model.hidden_states(batch), atol=1e-4)

@@ -1,4 +1,4 @@
-"""Predictions: of each text alone, whatever stands beside it, as the reference library says it."""
+"""Predictions of each text: independent of its batch, and equal to the reference library's."""
 
 from dataclasses import replace
 from pathlib import Path

@@ -94,7 +94,7 @@ TASKS: dict[str, tuple[Callable[[Path], dict[str, Any]], Any]] = {
     "choose": (_choose, {"context": "cat", "question": "very", "choices": ["cat", "dog"]}),
     "cloze": (_cloze, "the bad cat"),
 }
-"""Some rows of each kind of task, and what is asked afterwards."""
+"""Some rows of each kind of task, and inputs to predict afterwards."""
 
 
 def _masked(folder: Path) -> Path:
@@ -151,21 +151,21 @@ def same(a: Any, b: Any) -> bool:
     return a == b
 
 
-def opened_by_everything(run: Path, task: str, said: Any, files: dict[str, Any]) -> None:
+def opened_by_everything(run: Path, task: str, predicted: Any, files: dict[str, Any]) -> None:
     """Give a run to each command that takes one."""
-    asked = TASKS[task][1]
+    inputs = TASKS[task][1]
     again = unmask.load(run)
-    assert same(again.predict([asked]), said)
+    assert same(again.predict([inputs]), predicted)
     again.score(files["train"], **{k: x for k, x in files.items() if k in ("text", "label")})
     assert np.isfinite(np.asarray(again.embed("the bad cat"))).all()
     used(again)
-    converted(again, run.parent / "converted", asked, said)
+    converted(again, run.parent / "converted", inputs, predicted)
     assert write_report(run).is_file()
     tuned_on(run, task, files)
 
 
 IN_WEIGHTS = "cannot be merged into the model's weights; LoRA, IA3 and BitFit can"
-"""What is said of an adapter whose work is no change of weights."""
+"""Message for an adapter that is no change of weights."""
 
 
 def tuned_on(run: Path, task: str, files: dict[str, Any]) -> None:
@@ -187,13 +187,13 @@ def used(model: Pipeline) -> None:
         model.fill("the [MASK] cat")
 
 
-def converted(model: Pipeline, folder: Path, asked: Any, said: Any) -> None:
+def converted(model: Pipeline, folder: Path, inputs: Any, predicted: Any) -> None:
     try:
         model.save(folder)
     except ValueError as error:
         assert IN_WEIGHTS in str(error)  # noqa: PT017
         return
-    assert same(unmask.load(folder).predict([asked]), said)
+    assert same(unmask.load(folder).predict([inputs]), predicted)
 
 
 CUT = [

@@ -24,14 +24,14 @@ SAID = scores(0.9, 0.8, 0.4, 0.1)  # wrong about the first, surely, and about th
 
 
 def test_confusion_matrix_counts_truth_and_prediction() -> None:
-    asked = formulate(CLASSIFY, toy.card("bert"), toy.tokenizer("bert"))
-    table = report.confusion_matrix(asked, ITEMS, SAID)
+    formulation = formulate(CLASSIFY, toy.card("bert"), toy.tokenizer("bert"))
+    table = report.confusion_matrix(formulation, ITEMS, SAID)
     assert table == {"labels": ["a", "b"], "counts": [[1, 1], [1, 1]]}
 
 
 def test_errors_are_listed_by_confidence() -> None:
-    asked = formulate(CLASSIFY, toy.card("bert"), toy.tokenizer("bert"))
-    found = list_errors(asked, ITEMS, SAID)
+    formulation = formulate(CLASSIFY, toy.card("bert"), toy.tokenizer("bert"))
+    found = list_errors(formulation, ITEMS, SAID)
     assert [wrong["text"] for wrong in found] == ["text 0", "text 2"]
     assert found[0]["truth"] == "a"
     assert found[0]["predicted"] == "b"
@@ -54,16 +54,16 @@ def test_calibration_compares_probability_with_correctness() -> None:
 
 
 def test_errors_have_the_probability_of_the_truth() -> None:
-    asked = formulate(CLASSIFY, toy.card("bert"), toy.tokenizer("bert"))
-    found = list_errors(asked, ITEMS, SAID)
+    formulation = formulate(CLASSIFY, toy.card("bert"), toy.tokenizer("bert"))
+    found = list_errors(formulation, ITEMS, SAID)
     assert [wrong["truth_probability"] for wrong in found] == pytest.approx([0.1, 0.4])
 
 
 def test_regression_errors_are_ranked_by_distance() -> None:
     task = Task(task_kind="regress", columns=COLUMNS, metric="pearson")
-    asked = formulate(task, toy.card("bert"), toy.tokenizer("bert"))
+    formulation = formulate(task, toy.card("bert"), toy.tokenizer("bert"))
     items = [TaskExample(texts=("x",), label=1.0), TaskExample(texts=("y",), label=2.0)]
-    found = list_errors(asked, items, [np.array([[1.5]]), np.array([[12.0]])])
+    found = list_errors(formulation, items, [np.array([[1.5]]), np.array([[12.0]])])
     assert [(w["truth"], w["predicted"]) for w in found] == [
         ("2", "12"), ("1", "1.5"),
     ]  # fmt: skip
@@ -102,8 +102,8 @@ OF_WORDS = [
 
 
 def test_tagging_errors_are_listed_by_confidence_with_position() -> None:
-    asked = formulate(TAG, toy.card("bert"), toy.tokenizer("bert"))
-    found = list_errors(asked, SENTENCES, OF_WORDS)
+    formulation = formulate(TAG, toy.card("bert"), toy.tokenizer("bert"))
+    found = list_errors(formulation, SENTENCES, OF_WORDS)
     assert [(w["text"], w["truth"], w["predicted"]) for w in found] == [
         ("dog", "B-X", "O"), ("cat runs cat", "O", "B-X"),
     ]  # fmt: skip
@@ -113,10 +113,10 @@ def test_tagging_errors_are_listed_by_confidence_with_position() -> None:
 
 
 def test_error_in_long_sentence_is_shown_with_its_neighbors() -> None:
-    asked = formulate(TAG, toy.card("bert"), toy.tokenizer("bert"))
+    formulation = formulate(TAG, toy.card("bert"), toy.tokenizer("bert"))
     words = ("tree",) * 200
     item = TaskExample(texts=words, label=("O",) * 99 + ("B-X",) + ("O",) * 100)
-    (wrong,) = list_errors(asked, [item], [tagged(*[(0.1, 0.1, 0.8)] * 200)])
+    (wrong,) = list_errors(formulation, [item], [tagged(*[(0.1, 0.1, 0.8)] * 200)])
     start, end = wrong["marked"]
     assert wrong["text"][start:end] == "tree"
     assert wrong["text"].startswith("…")
@@ -125,8 +125,8 @@ def test_error_in_long_sentence_is_shown_with_its_neighbors() -> None:
 
 
 def test_tagging_confusion_and_calibration_are_per_word() -> None:
-    asked = formulate(TAG, toy.card("bert"), toy.tokenizer("bert"))
-    table = report.confusion_matrix(asked, SENTENCES, OF_WORDS)
+    formulation = formulate(TAG, toy.card("bert"), toy.tokenizer("bert"))
+    table = report.confusion_matrix(formulation, SENTENCES, OF_WORDS)
     assert table == {"labels": ["B-X", "I-X", "O"], "counts": [[2, 0, 1], [0, 0, 0], [1, 0, 0]]}
     found = report.calibration_report(TAG, SENTENCES, OF_WORDS)
     assert found is not None
@@ -136,11 +136,11 @@ def test_tagging_confusion_and_calibration_are_per_word() -> None:
 
 def test_multilabel_results_are_counted_per_label() -> None:
     task = Task(task_kind="multilabel", columns=COLUMNS, labels=("a", "b"), metric="micro_f1")
-    asked = formulate(task, toy.card("bert"), toy.tokenizer("bert"))
+    formulation = formulate(task, toy.card("bert"), toy.tokenizer("bert"))
     items = [TaskExample(texts=("x",), label=("a",)), TaskExample(texts=("y",), label=("a", "b"))]
     output = [np.log([[3.0, 9.0]]), np.log([[1 / 9, 9.0]])]  # odds of 0.75 and 0.9; 0.1 and 0.9
-    assert report.confusion_matrix(asked, items, output) is None
-    assert report.label_counts(asked, items, output) == [
+    assert report.confusion_matrix(formulation, items, output) is None
+    assert report.label_counts(formulation, items, output) == [
         {"label": "a", "found": 1, "missed": 1, "invented": 0},
         {"label": "b", "found": 1, "missed": 0, "invented": 1},
     ]
@@ -149,7 +149,7 @@ def test_multilabel_results_are_counted_per_label() -> None:
     assert sum(one["count"] for one in trusted["bins"]) == 4
     # That "a" holds of the second, and "b" of the first, is decided wrongly, each at 0.9.
     assert trusted["ece"] == pytest.approx((1 - 0.75 + 3 * 0.9 - 1) / 4)
-    first, second = list_errors(asked, items, output)
+    first, second = list_errors(formulation, items, output)
     assert (first["truth"], first["predicted"]) == ("a | b", "b")
     assert first["probability"] == pytest.approx(0.9 * 0.9)
     assert first["truth_probability"] == pytest.approx(0.1 * 0.9)
@@ -159,13 +159,13 @@ def test_multilabel_results_are_counted_per_label() -> None:
 def test_choice_results_have_calibration_and_errors() -> None:
     columns = TaskColumns(texts=("context",), label="label", choices=("choices",))
     task = Task(task_kind="choose", columns=columns)
-    asked = formulate(task, toy.card("bert"), toy.tokenizer("bert"))
+    formulation = formulate(task, toy.card("bert"), toy.tokenizer("bert"))
     items = [
         TaskExample(texts=("x", ""), label=0, choices=("one", "two", "three")),
         TaskExample(texts=("y", ""), label=1, choices=("one", "two")),
     ]
     output = [np.log([[0.3, 0.6, 0.1]]), np.log([[0.2, 0.8]])]
-    (wrong,) = list_errors(asked, items, output)
+    (wrong,) = list_errors(formulation, items, output)
     assert (wrong["truth"], wrong["predicted"]) == ("one", "two")
     assert wrong["probability"] == pytest.approx(0.6)
     assert wrong["truth_probability"] == pytest.approx(0.3)
@@ -179,7 +179,7 @@ def test_gold_answer_is_marked_in_a_wrong_prediction() -> None:
         task_kind="answer", columns=TaskColumns(texts=("question", "context"), label="answers"),
         metric="answer_f1", options={"allow_no_answer": False},
     )  # fmt: skip
-    asked = formulate(task, toy.card("bert"), toy.tokenizer("bert"))
+    formulation = formulate(task, toy.card("bert"), toy.tokenizer("bert"))
     context = "the tree. " * 50 + "the cat runs. " + "the dog. " * 50
     item = TaskExample(texts=("who runs?", context), label=("the cat",), answer_starts=(500,))
     spoken = SpanPredictions(
@@ -189,7 +189,7 @@ def test_gold_answer_is_marked_in_a_wrong_prediction() -> None:
         total_loss=1.0,
         n_windows=1,
     )
-    (wrong,) = list_errors(asked, [item], [spoken])
+    (wrong,) = list_errors(formulation, [item], [spoken])
     start, end = wrong["marked"]
     assert wrong["text"][start:end] == "the cat"
     assert wrong["text"].startswith("who runs? | …")

@@ -1,4 +1,4 @@
-"""Fine-tuning that was killed goes on and gives the same bits."""
+"""Fine-tuning that was killed resumes and gives the same bits."""
 
 import json
 import os

@@ -29,11 +29,11 @@ def files(tmp_path_factory) -> dict[str, str]:
 
 
 def job_of(files: dict[str, str], folder: Path, **more) -> tuple[FinetuneJob, FinetuneConfig]:
-    asked = FinetuneConfig(
+    finetune_config = FinetuneConfig(
         task="classify", **(files | {"epochs": 1.0, "precision": "float32"} | more)
     )
     with distributed.process_group("cpu") as world:
-        return prepare_job(asked, None, folder, world, 1, None), asked
+        return prepare_job(finetune_config, None, folder, world, 1, None), finetune_config
 
 
 def fake_run(job: FinetuneJob) -> float:
@@ -43,8 +43,8 @@ def fake_run(job: FinetuneJob) -> float:
 
 
 def test_first_trial_uses_defaults_and_others_vary_around_them(files, tmp_path) -> None:
-    job, asked = job_of(files, tmp_path, search=8)
-    found = run_search(job, asked, fake_run)
+    job, finetune_config = job_of(files, tmp_path, search=8)
+    found = run_search(job, finetune_config, fake_run)
     tried = read_trials(tmp_path)
     assert [one.index for one in tried] == list(range(1, 9))
     assert (tried[0].learning_rate, tried[0].batch_size) == (
@@ -71,8 +71,8 @@ def test_interrupted_search_resumes_identically(files, tmp_path) -> None:
     whole, part = tmp_path / "whole", tmp_path / "part"
     for folder in (whole, part):
         folder.mkdir()
-    job, asked = job_of(files, whole, search=7)
-    run_search(job, asked, fake_run)
+    job, finetune_config = job_of(files, whole, search=7)
+    run_search(job, finetune_config, fake_run)
     made_by_now: list[FinetuneJob] = []
 
     def stopped(one: FinetuneJob) -> float:
@@ -83,18 +83,18 @@ def test_interrupted_search_resumes_identically(files, tmp_path) -> None:
 
     again = replace(job, folder=part)
     with pytest.raises(KeyboardInterrupt):
-        run_search(again, asked, stopped)
+        run_search(again, finetune_config, stopped)
     assert len(read_trials(part)) == 3
     left: list[FinetuneJob] = []
-    run_search(again, asked, lambda one: left.append(one) or fake_run(one))
+    run_search(again, finetune_config, lambda one: left.append(one) or fake_run(one))
     assert len(left) == 4
 
-    def said(folder: Path) -> list[SearchTrial]:
+    def trials(folder: Path) -> list[SearchTrial]:
         return [replace(one, seconds=0.0) for one in read_trials(folder)]
 
-    assert said(part) == said(whole)
+    assert trials(part) == trials(whole)
     other = replace(job, folder=tmp_path, config=replace(job.config, seed=1))
-    run_search(other, asked, fake_run)
+    run_search(other, finetune_config, fake_run)
     assert [t.learning_rate for t in read_trials(tmp_path)] != [
         t.learning_rate for t in read_trials(whole)
     ]
@@ -102,23 +102,25 @@ def test_interrupted_search_resumes_identically(files, tmp_path) -> None:
 
 def test_given_values_are_not_searched(files, tmp_path) -> None:
     (tmp_path / "a").mkdir()
-    job, asked = job_of(files, tmp_path / "a", search=5, learning_rate=1e-3)
-    run_search(job, asked, fake_run)
+    job, finetune_config = job_of(files, tmp_path / "a", search=5, learning_rate=1e-3)
+    run_search(job, finetune_config, fake_run)
     assert {one.learning_rate for one in read_trials(tmp_path / "a")} == {1e-3}
-    job, asked = job_of(files, tmp_path, search=5, batch_size=12)
-    run_search(job, asked, fake_run)
+    job, finetune_config = job_of(files, tmp_path, search=5, batch_size=12)
+    run_search(job, finetune_config, fake_run)
     assert {one.batch_size for one in read_trials(tmp_path)} == {12}
     with pytest.raises(ValueError, match="both are given"):
-        run.run_finetuning(replace(asked, learning_rate=1e-3), output_folder=tmp_path / "none")
+        run.run_finetuning(
+            replace(finetune_config, learning_rate=1e-3), output_folder=tmp_path / "none"
+        )
     assert not (tmp_path / "none").exists()
     with pytest.raises(ValueError, match="search must be at least 0, got -1"):
         job_of(files, tmp_path, search=-1)
 
 
 def test_diverged_trial_is_kept_but_not_best(files, tmp_path) -> None:
-    job, asked = job_of(files, tmp_path, search=6)
+    job, finetune_config = job_of(files, tmp_path, search=6)
     results = iter([None, 0.1, None, 0.3, 0.2, None])
-    found = run_search(job, asked, lambda _: next(results))
+    found = run_search(job, finetune_config, lambda _: next(results))
     assert [one.score for one in read_trials(tmp_path)] == [None, 0.1, None, 0.3, 0.2, None]
     assert found.config.learning_rate == read_trials(tmp_path)[3].learning_rate
 
@@ -143,21 +145,21 @@ def test_best_trial_is_by_metric_and_first_of_ties() -> None:
 
 
 def test_trials_of_another_run_are_refused(files, tmp_path) -> None:
-    job, asked = job_of(files, tmp_path, search=2)
-    run_search(job, asked, fake_run)
-    job, asked = job_of(files, tmp_path, search=2, weight_decay=0.5)
+    job, finetune_config = job_of(files, tmp_path, search=2)
+    run_search(job, finetune_config, fake_run)
+    job, finetune_config = job_of(files, tmp_path, search=2, weight_decay=0.5)
     with pytest.raises(ValueError, match=r"search\.jsonl: holds trials of another run"):
-        run_search(job, asked, fake_run)
+        run_search(job, finetune_config, fake_run)
     (tmp_path / TRIALS_FILE).write_text('{"number": 1}\n')
     with pytest.raises(ValueError, match=r"search\.jsonl:1: not a trial"):
         read_trials(tmp_path)
 
 
 def test_missing_optuna_names_the_extra(files, tmp_path, monkeypatch) -> None:
-    asked = FinetuneConfig(task="classify", search=2, **files)
+    finetune_config = FinetuneConfig(task="classify", search=2, **files)
     monkeypatch.setattr(search.importlib.util, "find_spec", lambda name: None)
     with pytest.raises(ImportError, match=r"pip install 'unmask\[search\]'"):
-        run.run_finetuning(asked, output_folder=tmp_path / "none")
+        run.run_finetuning(finetune_config, output_folder=tmp_path / "none")
     assert not (tmp_path / "none").exists()
 
 
@@ -169,7 +171,7 @@ def test_run_uses_the_best_trial_and_resumes(files, tmp_path, monkeypatch) -> No
         "search": 3,
         "seeds": 2,
     }
-    asked = FinetuneConfig(task="classify", **more)
+    finetune_config = FinetuneConfig(task="classify", **more)
     out = tmp_path / "run"
     tries = 0
     real = run._run_trial
@@ -183,13 +185,15 @@ def test_run_uses_the_best_trial_and_resumes(files, tmp_path, monkeypatch) -> No
 
     monkeypatch.setattr(run, "_run_trial", counted)
     with pytest.raises(KeyboardInterrupt):
-        run.run_finetuning(asked, output_folder=out, device="cpu", terminal=None)
+        run.run_finetuning(finetune_config, output_folder=out, device="cpu", terminal=None)
     assert len(read_trials(out)) == 2
     with pytest.raises(ValueError, match="its search is unfinished"):
         resume_finetuning(out, terminal=None)
     with pytest.raises(ValueError, match="holds a run already"):
-        run.run_finetuning(asked, output_folder=out, device="cpu", terminal=None)
-    tuned = run.run_finetuning(asked, output_folder=out, resume=True, device="cpu", terminal=None)
+        run.run_finetuning(finetune_config, output_folder=out, device="cpu", terminal=None)
+    tuned = run.run_finetuning(
+        finetune_config, output_folder=out, resume=True, device="cpu", terminal=None
+    )
     assert tries == 4
     assert len(tuned.run_results) == 2
     tried = read_trials(out)
@@ -200,11 +204,13 @@ def test_run_uses_the_best_trial_and_resumes(files, tmp_path, monkeypatch) -> No
     )
     shown = json.loads((out / "results.json").read_text())["search"]
     assert [one["rate"] for one in shown] == [one.learning_rate for one in tried]
-    again = run.run_finetuning(asked, output_folder=out, resume=True, device="cpu", terminal=None)
+    again = run.run_finetuning(
+        finetune_config, output_folder=out, resume=True, device="cpu", terminal=None
+    )
     assert tries == 4
     assert again.run_results == tuned.run_results
     assert resume_finetuning(out, device="cpu", terminal=None).run_results == tuned.run_results
     # The first trial is the first run of the job, with nothing but the rate changed.
-    alone = replace(asked, search=0, learning_rate=tried[0].learning_rate, seeds=1)
+    alone = replace(finetune_config, search=0, learning_rate=tried[0].learning_rate, seeds=1)
     once = run.run_finetuning(alone, device="cpu", terminal=None)
     assert tried[0].score == pytest.approx(once.best_run.dev["accuracy"], abs=1e-6)

@@ -1,4 +1,4 @@
-"""A suite: each benchmark is run once, a mistake in one stops no other, one table says it all."""
+"""Suites: each benchmark runs once, a failure in one stops no other, one table has all."""
 
 import dataclasses
 import inspect

@@ -1,4 +1,4 @@
-"""The head that reads a sentence's words: learned, saved, opened, and asked as any other."""
+"""Taggers of word representations: learning, saving, loading and predictions."""
 
 import json
 from dataclasses import replace
@@ -51,7 +51,7 @@ FAST = {
 
 
 def sentence(rng: np.random.Generator) -> tuple[list[str], list[str]]:
-    """Draw words: what "red" and "blue" begin goes on for one word, whatever it is."""
+    """Draw words: an entity that "red" or "blue" begins has one more word, whatever it is."""
     words, tags = [], []
     for _ in range(rng.integers(2, 7)):
         kind = ("X", "Y", None)[rng.integers(3)]
@@ -132,9 +132,9 @@ def test_transformers_opens_the_model_below_the_head(family: str, tmp_path: Path
     model = opened(family)
     write_folder(tmp_path, model.model, model.preset, model.tokenizer, model.label_names)
     theirs = AutoModel.from_pretrained(tmp_path).eval()
-    asked = formulate(task_of(), model.preset, model.tokenizer)
-    (question,) = asked.build_inputs([TaskExample(texts=("the", "red", "cat"))])
-    batch = pad_examples([question.example], asked.special_ids)
+    formulation = formulate(task_of(), model.preset, model.tokenizer)
+    (question,) = formulation.build_inputs([TaskExample(texts=("the", "red", "cat"))])
+    batch = pad_examples([question.example], formulation.special_ids)
     with torch.no_grad():
         output = theirs(batch.inputs).last_hidden_state
         assert torch.allclose(output, model.model.hidden_states(batch), atol=1e-4)
@@ -220,26 +220,26 @@ def test_prediction_does_not_depend_on_other_sentences(family: str, crf: bool) -
 
 def test_prediction_is_viterbi_path_with_its_marginals() -> None:
     model = opened("bert")
-    asked = formulate(task_of(), model.preset, model.tokenizer)
-    assert isinstance(asked, TokenClassificationFormulation)
+    formulation = formulate(task_of(), model.preset, model.tokenizer)
+    assert isinstance(formulation, TokenClassificationFormulation)
     items = [
         TaskExample(texts=tuple(words), label=("O",) * len(words)) for words in questions_of(9)
     ]
-    questions = asked.build_inputs(items)
-    batch = pad_examples([q.example for q in questions], asked.special_ids)
+    questions = formulation.build_inputs(items)
+    batch = pad_examples([q.example for q in questions], formulation.special_ids)
     with torch.no_grad():
-        output = asked.compute_scores(model.model, batch, questions)
+        output = formulation.compute_scores(model.model, batch, questions)
         paths = model.model.heads["token_label"].decode(model.model.hidden_states(batch), batch)
     differs = 0
     for item, one, path in zip(items, output, paths, strict=True):
         assert one.best_labels.tolist() == path
         labels = [LABELS[i] for i in path]
-        assert asked.prediction(item, one) == tuple(labels)
+        assert formulation.prediction(item, one) == tuple(labels)
         assert all(
             is_allowed_transition(a, b, "BIO")
             for a, b in zip([None, *labels], [*labels, None], strict=True)
         )
-        answer = asked.prediction_record(item, one)
+        answer = formulation.prediction_record(item, one)
         own = np.exp(one.log_probabilities[np.arange(len(path)), path])
         assert answer["probabilities"] == pytest.approx(own.tolist(), rel=1e-4)
         differs += int((one.log_probabilities.argmax(-1) != one.best_labels).sum())
@@ -250,11 +250,11 @@ def learned(task: Task) -> float:
     """Train the head alone on a model that stays as it was drawn; return the F1 of entities."""
     preset = toy.card("bert", dropout=0.0, attention_dropout=0.0)
     model = preset.build(heads_for_task(task, preset)).initialize(3)
-    asked = formulate(task, preset, toy.tokenizer("bert"))
+    formulation = formulate(task, preset, toy.tokenizer("bert"))
     drawn = (sentence(np.random.default_rng(seed)) for seed in range(120))
     items = [TaskExample(texts=tuple(words), label=tuple(tags)) for words, tags in drawn]
-    questions = asked.build_inputs(items)
-    batch = pad_examples([q.example for q in questions[:80]], asked.special_ids)
+    questions = formulation.build_inputs(items)
+    batch = pad_examples([q.example for q in questions[:80]], formulation.special_ids)
     head = model.heads["token_label"]
     with torch.no_grad():
         features = model.hidden_states(batch)
@@ -265,9 +265,9 @@ def learned(task: Task) -> float:
         optimizer.zero_grad()
         (term.total / term.count).backward()
         optimizer.step()
-    predictions = predict_scores(asked, model, questions[80:]).scores
+    predictions = predict_scores(formulation, model, questions[80:]).scores
     answers = [
-        asked.prediction(item, one) for item, one in zip(items[80:], predictions, strict=True)
+        formulation.prediction(item, one) for item, one in zip(items[80:], predictions, strict=True)
     ]
     return TAG.compute_metrics(task, [item.label for item in items[80:]], answers)["entity_f1"]
 

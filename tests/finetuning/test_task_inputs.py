@@ -38,16 +38,16 @@ def test_single_text_is_framed_and_truncated_as_reference(
     family: str, length: int, tmp_path: Path
 ) -> None:
     theirs = reference_tokenizer(family, tmp_path)
-    asked = formulate(
+    formulation = formulate(
         Task(task_kind="classify", columns=ONE, max_length=length),
         toy.card(family),
         toy.tokenizer(family),
     )
     for text, _ in [*toy.texts(20, 3), ("", "")]:
-        (question,) = asked.build_inputs([TaskExample(texts=(text,))])
+        (question,) = formulation.build_inputs([TaskExample(texts=(text,))])
         expected = theirs(text, truncation=True, max_length=length)["input_ids"]
         if not expected:
-            expected = [asked.special_ids.start]  # a decoder must read something
+            expected = [formulation.special_ids.start]  # a decoder must read something
         assert question.example.inputs.tolist() == expected
         assert question.truncated == (len(theirs(text)["input_ids"]) > length)
 
@@ -55,7 +55,7 @@ def test_single_text_is_framed_and_truncated_as_reference(
 @pytest.mark.parametrize("length", [8, 9, 13, 40])
 def test_pair_is_framed_and_truncated_as_reference(length: int, tmp_path: Path) -> None:
     theirs = reference_tokenizer("bert", tmp_path)
-    asked = formulate(
+    formulation = formulate(
         Task(task_kind="pairs", columns=TWO, max_length=length),
         toy.card("bert"),
         toy.tokenizer("bert"),
@@ -67,7 +67,7 @@ def test_pair_is_framed_and_truncated_as_reference(length: int, tmp_path: Path) 
         ("a cat", ""),
         ("", ""),
     ]:
-        (question,) = asked.build_inputs([TaskExample(texts=(a, b))])
+        (question,) = formulation.build_inputs([TaskExample(texts=(a, b))])
         # As a list: theirs takes one empty second text for none.
         expected = theirs([a], [b], truncation="longest_first", max_length=length)
         assert question.example.inputs.tolist() == expected["input_ids"][0]
@@ -76,8 +76,8 @@ def test_pair_is_framed_and_truncated_as_reference(length: int, tmp_path: Path) 
 
 def test_decoder_separates_two_texts_by_its_end_token() -> None:
     tokenizer = toy.tokenizer("gpt2")
-    asked = formulate(PAIRS, toy.card("gpt2"), tokenizer)
-    (question,) = asked.build_inputs([TaskExample(texts=("a cat", "runs"))])
+    formulation = formulate(PAIRS, toy.card("gpt2"), tokenizer)
+    (question,) = formulation.build_inputs([TaskExample(texts=("a cat", "runs"))])
     a, b = (tokenizer.encode(t).ids.tolist() for t in ("a cat", "runs"))
     assert question.example.inputs.tolist() == [*a, tokenizer.special_ids.end, *b]
     assert question.example.segments.tolist() == [0] * 5 + [1] * 3
@@ -94,8 +94,8 @@ def test_longer_text_is_truncated_first(a: int, b: int, budget: int) -> None:
 
 def test_encoder_decoder_reads_the_task_and_generates_the_label() -> None:
     tokenizer = toy.tokenizer("t5")
-    asked = formulate(PAIRS, toy.card("t5"), tokenizer)
-    (question,) = asked.build_inputs([TaskExample(texts=("a cat", "runs"), label="yes")])
+    formulation = formulate(PAIRS, toy.card("t5"), tokenizer)
+    (question,) = formulation.build_inputs([TaskExample(texts=("a cat", "runs"), label="yes")])
     end = tokenizer.special_ids.end
     source, example = question.example.source.tolist(), question.example
     assert tokenizer.decode(source) == "pairs a: a cat b: runs"
@@ -125,17 +125,17 @@ def test_label_likelihood_is_sum_over_its_tokens() -> None:
     model = preset.build(heads_for_task(task, preset)).initialize(1).eval()
     for p in model.parameters():
         torch.nn.init.normal_(p, std=0.3, generator=torch.Generator().manual_seed(1))
-    asked = formulate(task, preset, tokenizer)
-    assert isinstance(asked, WordLabelFormulation)
+    formulation = formulate(task, preset, tokenizer)
+    assert isinstance(formulation, WordLabelFormulation)
     items = [TaskExample(texts=(text,)) for text, _ in toy.texts(5, 5)]
-    questions = asked.build_inputs(items)
-    scores = asked.compute_scores(
+    questions = formulation.build_inputs(items)
+    scores = formulation.compute_scores(
         model, pad_examples([q.example for q in questions], tokenizer.special_ids), questions
     )
     for i, item in enumerate(items):
         output = []
         for label in labels:
-            (question,) = asked.build_inputs([TaskExample(texts=item.texts, label=label)])
+            (question,) = formulation.build_inputs([TaskExample(texts=item.texts, label=label)])
             batch = pad_examples([question.example], tokenizer.special_ids)
             output.append(-float(model(batch).terms["label"].total))
         expected = torch.tensor(output).log_softmax(0).numpy()
@@ -159,9 +159,9 @@ def test_labels_with_equal_tokens_are_named() -> None:
 def test_each_word_has_one_target_in_order(family: str, words: list[str]) -> None:
     tokenizer = toy.tokenizer(family)
     task = Task(task_kind="tag", columns=ONE, labels=tuple(map(str, range(25))), max_length=12)
-    asked = formulate(task, toy.card(family), tokenizer)
+    formulation = formulate(task, toy.card(family), tokenizer)
     truth = tuple(str(i) for i in range(len(words)))
-    questions = asked.build_inputs([TaskExample(texts=tuple(words), label=truth)])
+    questions = formulation.build_inputs([TaskExample(texts=tuple(words), label=truth)])
     output = []
     for question in questions:
         example = question.example
@@ -174,9 +174,9 @@ def test_each_word_has_one_target_in_order(family: str, words: list[str]) -> Non
 @pytest.mark.parametrize(("family", "first"), [("bert", True), ("gpt2", False)])
 def test_encoder_labels_first_piece_and_decoder_last(family: str, first: bool) -> None:
     tokenizer = toy.tokenizer(family)
-    asked = formulate(TAG, toy.card(family), tokenizer)
+    formulation = formulate(TAG, toy.card(family), tokenizer)
     words = ("the", "housestone", "runs")
-    (question,) = asked.build_inputs([TaskExample(texts=words, label=("O", "B", "O"))])
+    (question,) = formulation.build_inputs([TaskExample(texts=words, label=("O", "B", "O"))])
     ids, label = question.example.inputs.tolist(), question.example.label
     sizes = [len(tokenizer.encode(t).ids) for t in ("the", " housestone", " runs")]
     assert sizes[1] > 1
@@ -188,9 +188,9 @@ def test_encoder_labels_first_piece_and_decoder_last(family: str, first: bool) -
 
 
 def test_example_without_label_has_no_targets() -> None:
-    asked = formulate(CLASSIFY, toy.card("bert"), toy.tokenizer("bert"))
-    assert isinstance(asked, ClassificationFormulation)
-    (question,) = asked.build_inputs([TaskExample(texts=("a cat",))])
+    formulation = formulate(CLASSIFY, toy.card("bert"), toy.tokenizer("bert"))
+    assert isinstance(formulation, ClassificationFormulation)
+    (question,) = formulation.build_inputs([TaskExample(texts=("a cat",))])
     assert question.example.label is None
 
 
@@ -238,10 +238,10 @@ def test_every_number_is_near_a_label(numbers: list[float]) -> None:
 def test_words_and_text_give_the_same_tokens(texts: list[str]) -> None:
     """A sentence of words is read as the text that the words make."""
     for family in ("bert", "gpt2"):
-        asked = formulate(TAG, toy.card(family), toy.tokenizer(family))
-        assert isinstance(asked, TokenClassificationFormulation)
+        formulation = formulate(TAG, toy.card(family), toy.tokenizer(family))
+        assert isinstance(formulation, TokenClassificationFormulation)
         for text in texts:
-            (question,) = asked.build_inputs([TaskExample(texts=tuple(text.split()))])
-            s = asked.special_ids
+            (question,) = formulation.build_inputs([TaskExample(texts=tuple(text.split()))])
+            s = formulation.special_ids
             expected = [*s.prefix, *toy.tokenizer(family).encode(text).ids.tolist(), *s.suffix]
             assert question.example.inputs.tolist() == (expected or [s.start])

@@ -61,7 +61,7 @@ def test_invalid_weights_are_named(given, message: str) -> None:
 
 
 def rows(n: int, rare: int) -> list[tuple[str, ...]]:
-    """Make texts of which few are "yes", and none says why."""
+    """Make texts of which few are "yes", with no word that tells them apart."""
     words = toy.WORDS
     return [(words[i % 20], "yes" if i < rare else "no") for i in range(n)]
 

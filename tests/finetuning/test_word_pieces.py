@@ -79,7 +79,7 @@ def test_word_labels_round_trip(name: str, causal: bool, words: list[str], lengt
 @example(words=list(ODD[:20]))
 @example(words=list(ODD[20:]))
 def test_each_word_is_labelled_at_its_own_tokens(name: str, words: list[str]) -> None:
-    """Each word is asked at the first or last of the tokens that it would have alone."""
+    """Each word has its label at the first or last of the tokens that it would have alone."""
     tokenizer = learned(name)
     if not writable(tokenizer, words):
         return

@@ -33,7 +33,7 @@ CARDS = {
 
 
 def texts(n: int, seed: int = 0, least: int = 1, most: int = 9) -> list[tuple[str, str]]:
-    """Make texts that say "good" or "bad" once, with the label that follows."""
+    """Make texts that contain "good" or "bad" once, with the label that follows."""
     rng = np.random.default_rng(seed)
     made = []
     for _ in range(n):

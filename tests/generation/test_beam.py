@@ -15,7 +15,7 @@ from unmask.heads.model import Model
 from unmask.model.backbones.encoder_decoder import EncoderDecoder
 
 WAYS = ((1.0, False), (1.0, "never"), (0.0, "never"), (2.0, "never"), (-1.0, True))
-"""Length penalty and early stopping; the second goes on where the first stops."""
+"""Length penalty and early stopping; the second continues where the first stops."""
 
 
 @pytest.fixture(scope="module")

@@ -1,4 +1,4 @@
-"""Blanks: what an encoder says equals a plain forward of the reference; T5 says spans."""
+"""Filled blanks: those of encoders equal a forward of the reference; T5 generates spans."""
 
 from pathlib import Path
 from typing import Any
@@ -205,16 +205,16 @@ def test_source_equals_reference_tokenizer(models: dict, tmp_path: Path, monkeyp
     known = tokenizer("t5")
     known.save(tmp_path)
     reader = AutoTokenizer.from_pretrained(tmp_path)
-    asked: list[list[int]] = []
+    sources: list[list[int]] = []
 
     def record(model: Any, prompts: Any, *rest: Any, **started: Any) -> Any:
-        asked.extend([] if started else prompts)
+        sources.extend([] if started else prompts)
         return generate(model, prompts, *rest, **started)
 
     monkeypatch.setattr(module, "generate", record)
     some = ["[MASK] king [MASK] saw", "the old[MASK]king [MASK]", *with_blanks(10)]
     filled = fill(models["t5"][1].model, known, some)
-    for text, source, one in zip(some, asked, filled, strict=True):
+    for text, source, one in zip(some, sources, filled, strict=True):
         pieces = text.split("[MASK]")
         assert len(one.blanks) == len(pieces) - 1
         hidden = "".join(f"<extra_id_{i}>{p}" for i, p in enumerate(pieces, -1)).removeprefix(

@@ -55,11 +55,11 @@ def model() -> Model:
 
 
 @torch.no_grad()
-def logs(model: Model, source: list[int], said: list[int]) -> torch.Tensor:
-    """Read all anew: what may follow, asked of a mask after it."""
+def logs(model: Model, source: list[int], prefix: list[int]) -> torch.Tensor:
+    """Return the log-probabilities at a mask after the prefix, without a cache."""
     target = FINE_TUNING.seq2seq_target
     assert target is not None
-    example = target.unmasked_example(source, [*said, 4])
+    example = target.unmasked_example(source, [*prefix, 4])
     scores = model.language_head.logits(model.hidden_states(pad_examples([example], SPECIAL)))[
         0, -1
     ]

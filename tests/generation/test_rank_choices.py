@@ -82,13 +82,13 @@ def test_greedy_choice_follows_most_likely_allowed_token(family: str, models: di
 def test_invalid_choices_are_refused(models: dict) -> None:
     _, model = models["gpt2"]  # of 40 positions
 
-    def told(some: list[list[int]], message: str, prompt: int = 3) -> None:
+    def refused(some: list[list[int]], message: str, prompt: int = 3) -> None:
         with pytest.raises(ValueError, match=message):
             rank_choices(model, prompts((prompt,)), [some], SPECIAL)
 
-    told([], "there is no choice")
-    told([[5], []], "choice 2 has no token")
-    told([[5], [6], [5]], "choices 1 and 3 are the same tokens")
-    told([[5], [5, 6]], "a choice begins with another one, and there is no end token")
-    told([[5, 6, 7], [8]], "prompt 1 has 39 tokens and its longest choice 3, but .* 40 pos", 39)
+    refused([], "there is no choice")
+    refused([[5], []], "choice 2 has no token")
+    refused([[5], [6], [5]], "choices 1 and 3 are the same tokens")
+    refused([[5], [5, 6]], "a choice begins with another one, and there is no end token")
+    refused([[5, 6, 7], [8]], "prompt 1 has 39 tokens and its longest choice 3, but .* 40 pos", 39)
     assert len(rank_choices(model, prompts((38,)), [[[5, 6, 7], [8]]], SPECIAL)[0]) == 2

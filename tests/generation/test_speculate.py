@@ -134,16 +134,16 @@ def test_samples_depend_on_seed_and_prompt_only(models: dict, tmp_path: Path) ->
 def test_unsuitable_drafts_are_refused(models: dict, tmp_path: Path) -> None:
     model = models["gpt2"][1]
 
-    def told(small: Model, message: str, **how: Any) -> None:
+    def refused(small: Model, message: str, **how: Any) -> None:
         with pytest.raises(ValueError, match=message):
             generate(model, [[5]], SPECIAL, generation_config(**how), draft=DraftModel(model=small))
 
-    told(models["t5"][1], "the draft must be a decoder")
+    refused(models["t5"][1], "the draft must be a decoder")
     fewer = load_folder(saved(gpt2(vocab_size=50), tmp_path / "vocabulary")).model
-    told(fewer, "the draft has 50 tokens and the model 99")
+    refused(fewer, "the draft has 50 tokens and the model 99")
     short = load_folder(saved(gpt2(n_positions=20), tmp_path / "positions")).model
-    told(short, "the draft has 20 positions and the model 40")
-    told(model, "give beams or a draft, not both", beams=2)
+    refused(short, "the draft has 20 positions and the model 40")
+    refused(model, "give beams or a draft, not both", beams=2)
     with pytest.raises(ValueError, match="draft_tokens must be at least 1, got 0"):
         DraftModel(model=model, draft_tokens=0)
     assert isinstance(generation_config().strategy, Greedy)

@@ -15,11 +15,11 @@ def spelled(ids: Sequence[int]) -> str:
     return bytes(ids).decode("utf-8", "replace")
 
 
-def pieces(wording: TextStreamer, said: Sequence[int]) -> list[str]:
+def pieces(wording: TextStreamer, tokens: Sequence[int]) -> list[str]:
     """Let a text grow token by token; return what was settled each time, the whole at the end."""
     return [
-        *(wording.stable_text(said[: n + 1]) for n in range(len(said))),
-        wording.final_text(said),
+        *(wording.stable_text(tokens[: n + 1]) for n in range(len(tokens))),
+        wording.final_text(tokens),
     ]
 
 

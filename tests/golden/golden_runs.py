@@ -90,7 +90,7 @@ class Golden:
     steps: int | None = STEPS
     """None: the method has steps of its own, as counted vectors have."""
     resumed: bool = False
-    """Stopped in the middle and gone on with, once more: it must be the same."""
+    """Stop in the middle and resume: the results must be equal."""
     finetune: Mapping[str, Any] = field(default_factory=dict[str, Any])
     """How the run is fine-tuned, which then is what is recorded."""
 
@@ -329,7 +329,7 @@ def processor() -> str:
 
 
 def make(name: str, files: Mapping[str, Path], folder: Path) -> tuple[dict[str, Any], Path]:
-    """Make a run, and say what it holds."""
+    """Make a run, and return what it contains."""
     run, out = RUNS[name], folder / name
     pretrain(run, files["text.txt"], out)
     if run.finetune:

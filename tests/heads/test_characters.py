@@ -1,4 +1,4 @@
-"""Characters in turn: each is told those before it, and is asked for its bucket."""
+"""Autoregressive prediction of characters by their hash buckets."""
 
 from dataclasses import replace
 
@@ -47,10 +47,10 @@ def model(**changes) -> tuple[Model, AutoregressiveCharactersHead]:
 
 
 def texts() -> Batch:
-    def one(text: str, asked: list[int], turns: list[int]) -> Example:
+    def one(text: str, masked: list[int], turns: list[int]) -> Example:
         ids = np.array([ord(c) for c in text])
         targets, prediction_order = np.full(len(ids), IGNORE_INDEX), np.zeros(len(ids), np.int64)
-        targets[asked], prediction_order[asked] = ids[asked], turns
+        targets[masked], prediction_order[masked] = ids[masked], turns
         return Example(
             inputs=np.where(targets != IGNORE_INDEX, MASK, ids),
             targets=targets,

@@ -1,4 +1,4 @@
-"""What heads say that they cost, against the matrix products that torch counts."""
+"""FLOPs that heads report, against the matrix products that torch counts."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -64,11 +64,11 @@ def test_flops_of_character_head() -> None:
     model = Model(a, {"characters": AutoregressiveCharacters()})
     head = model.heads["characters"]
     assert isinstance(head, AutoregressiveCharactersHead)
-    rows, length, asked = 3, 40, 10  # in each row
-    y = torch.zeros(rows * asked, a.d_model)
+    rows, length, n_targets = 3, 40, 10  # in each row
+    y = torch.zeros(rows * n_targets, a.d_model)
     prediction_order, row = (
-        torch.arange(asked).repeat(rows),
-        torch.arange(rows).repeat_interleave(asked),
+        torch.arange(n_targets).repeat(rows),
+        torch.arange(rows).repeat_interleave(n_targets),
     )
     output = counted(
         lambda: head.out(
@@ -77,7 +77,7 @@ def test_flops_of_character_head() -> None:
             )
         )
     )
-    assert output == pytest.approx(rows * length * head.flops(length, asked / length))
+    assert output == pytest.approx(rows * length * head.flops(length, n_targets / length))
 
 
 @pytest.mark.parametrize("name", ["bert-tiny", "gpt2", "canine-mini", "canine-s-mini", "t5-small"])

@@ -1,4 +1,4 @@
-"""A generator's guesses, and what is asked of a model that reads them."""
+"""Samples of a generator, and targets of the discriminator that reads them."""
 
 import math
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""Heads of labels: their losses equal torch's, and those of options are taken among their own."""
+"""Heads of labels: their losses equal torch's; options are normalized within their item."""
 
 import numpy as np
 import pytest
@@ -96,13 +96,13 @@ def test_label_weights_apply_in_training_only() -> None:
     torch.manual_seed(0)
     weights = (0.5, 1.0, 3.0)
     output, truth = torch.randn(5, 3), torch.tensor([0, 2, 1, IGNORE_INDEX, 2])
-    asked = batch(truth.tolist())
+    labeled = batch(truth.tolist())
     plain = F.cross_entropy(output, truth, reduction="sum")
-    learned = CrossEntropy(label_weights=weights).term(output, asked, training=True)
+    learned = CrossEntropy(label_weights=weights).term(output, labeled, training=True)
     expected = F.cross_entropy(output, truth, torch.tensor(weights), reduction="sum")
     assert learned.total.item() == pytest.approx(expected.item(), rel=1e-6)
     assert learned.count == 4
-    assert CrossEntropy(label_weights=weights).term(output, asked).total.item() == pytest.approx(
+    assert CrossEntropy(label_weights=weights).term(output, labeled).total.item() == pytest.approx(
         plain.item()
     )
     words = CrossEntropy(label_weights=weights).term(

@@ -111,13 +111,13 @@ def test_micro_batch_terms_add_up_to_the_batch() -> None:
 def test_logits_are_those_of_target_positions() -> None:
     model = Model(TINY, {"language": LanguageModeling(bias=True)}).initialize(1)
     inputs = torch.arange(6)[None]
-    asked = torch.tensor([1, 4])
+    columns = torch.tensor([1, 4])
     targets = torch.where(torch.tensor([0, 1, 0, 0, 1, 0]) == 1, inputs, IGNORE_INDEX)
     prediction = model(
-        Batch(inputs=inputs, targets=targets, target_positions=asked), return_logits=True
+        Batch(inputs=inputs, targets=targets, target_positions=columns), return_logits=True
     )
     every = model.language_head.logits(model.hidden_states(Batch(inputs=inputs)))
-    assert torch.allclose(prediction.logits["next_token"], every[0, asked], atol=1e-6)
+    assert torch.allclose(prediction.logits["next_token"], every[0, columns], atol=1e-6)
 
 
 def test_tied_head_adds_no_parameters_and_copies_stay_tied() -> None:

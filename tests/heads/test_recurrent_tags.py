@@ -179,7 +179,7 @@ def test_spec_round_trips_as_plain_data() -> None:
 @pytest.mark.thorough
 @pytest.mark.parametrize(("crf", "bits"), [(True, 1), (False, 6)])
 def test_crf_learns_dependent_labels_jointly(crf, bits) -> None:
-    """Words tell nothing; labels are 010101 or 101010: one bit a sentence, or six one by one."""
+    """Words are uninformative; labels are 010101 or 101010: one bit a sentence, or six apart."""
     torch.manual_seed(0)
     head = replace(SPEC, n_labels=2, crf=crf).build(TINY, nn.Embedding(1, 1))
     hidden = torch.ones(2, 6, 8)

@@ -1,4 +1,4 @@
-"""Models that answer together say the mean of what each says."""
+"""Ensembles predict the mean of their members' probabilities."""
 
 from pathlib import Path
 

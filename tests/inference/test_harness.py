@@ -1,4 +1,4 @@
-"""lm-evaluation-harness asks our models: the same answers as its own class for transformers."""
+"""lm-evaluation-harness with our models: results equal those of its class for transformers."""
 
 from pathlib import Path
 from typing import Any
@@ -35,8 +35,11 @@ def both(tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, Any]:
 
 def test_likelihoods_equal_those_of_hflm(both: tuple[Any, Any]) -> None:
     ours, theirs = both
-    asked = requests("loglikelihood", [*PAIRS, ("the old king " * 20, "saw the sea")])
-    found, expected = ours.loglikelihood(asked), theirs.loglikelihood(asked, disable_tqdm=True)
+    instances = requests("loglikelihood", [*PAIRS, ("the old king " * 20, "saw the sea")])
+    found, expected = (
+        ours.loglikelihood(instances),
+        theirs.loglikelihood(instances, disable_tqdm=True),
+    )
     for (a, greedy), (b, so) in zip(found, expected, strict=True):
         assert a == pytest.approx(b, rel=1e-5)
         assert greedy == so
@@ -44,17 +47,19 @@ def test_likelihoods_equal_those_of_hflm(both: tuple[Any, Any]) -> None:
 
 def test_rolling_likelihoods_equal_those_of_hflm(both: tuple[Any, Any]) -> None:
     ours, theirs = both
-    asked = requests("loglikelihood_rolling", [(" ".join(texts(20)),), ("the sea",)])
-    found = ours.loglikelihood_rolling(asked)
-    assert found == pytest.approx(theirs.loglikelihood_rolling(asked, disable_tqdm=True), rel=1e-5)
+    instances = requests("loglikelihood_rolling", [(" ".join(texts(20)),), ("the sea",)])
+    found = ours.loglikelihood_rolling(instances)
+    assert found == pytest.approx(
+        theirs.loglikelihood_rolling(instances, disable_tqdm=True), rel=1e-5
+    )
     assert ours.loglikelihood_rolling(requests("loglikelihood_rolling", [("",)])) == [0.0]
 
 
 def test_texts_are_generated_until_stop(both: tuple[Any, Any]) -> None:
     ours, theirs = both
     prompts = ["The old king saw", "A young fox", "the old king " * 20]
-    asked = requests("generate_until", [(p, dict(GREEDY)) for p in prompts])
-    assert ours.generate_until(asked) == theirs.generate_until(asked, disable_tqdm=True)
+    instances = requests("generate_until", [(p, dict(GREEDY)) for p in prompts])
+    assert ours.generate_until(instances) == theirs.generate_until(instances, disable_tqdm=True)
     drawn = {"until": [], "max_gen_toks": 4, "do_sample": True, "temperature": 0.9, "top_k": 5}
     assert len(ours.generate_until(requests("generate_until", [("The sea", drawn)]))) == 1
     with pytest.raises(ValueError, match="'num_beams' is not known"):

@@ -1,4 +1,4 @@
-"""What `logits` says is what `predict` says, for every kind of base and of head."""
+"""`logits` agrees with `predict`, for every kind of base and of head."""
 
 from dataclasses import replace
 

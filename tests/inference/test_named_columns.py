@@ -1,4 +1,4 @@
-"""Texts and pairs given to models that label: every source says the same, by the same names."""
+"""Texts and pairs given to classifiers: every source gives equal numbers, by equal names."""
 
 import io
 import json
@@ -27,7 +27,7 @@ HEADS = {
 
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory) -> dict[str, tuple[Any, Path]]:
-    """Classifiers of another library: their folders do not say whether they read pairs."""
+    """Classifiers of another library: their folders do not record whether they read pairs."""
     found = {}
     for name, how in HEADS.items():
         folder = tmp_path_factory.mktemp(name)
@@ -98,19 +98,19 @@ def test_each_source_gives_the_numbers_of_transformers(
     customary = ("premise", "hypothesis") if two else ("sentence",)
     odd = ("left", "right")[: len(given[0])]
     name = [word for column in odd for word in ("--text", column)]
-    asked = ["predict", str(folder), "--device", "cpu"]
-    sources = {"arguments": [*asked, *map("\t".join, given)]}
+    command = ["predict", str(folder), "--device", "cpu"]
+    sources = {"arguments": [*command, *map("\t".join, given)]}
     for ending in (".txt", ".tsv", ".csv", ".jsonl", ".parquet"):
         file = write(tmp_path / f"a{ending}", customary, given)
-        sources[ending] = [*asked, "--input", str(file)]
+        sources[ending] = [*command, "--input", str(file)]
         if ending != ".txt":
             file = write(tmp_path / f"b{ending}", odd, given)
-            sources[f"{ending} named"] = [*asked, "--input", str(file), *name]
+            sources[f"{ending} named"] = [*command, "--input", str(file), *name]
         if ending in (".tsv", ".csv"):
             file = write(tmp_path / f"c{ending}", given[0], given[1:] + given[:1])
             columns = ["--columns", ",".join(odd)]
-            sources[f"{ending} headless"] = [*asked, "--input", str(file), *columns, *name]
-    sources["stdin"] = asked
+            sources[f"{ending} headless"] = [*command, "--input", str(file), *columns, *name]
+    sources["stdin"] = command
     lines = "".join("\t".join(one) + "\n" for one in given).encode()
     for source, words in sources.items():
         monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(lines)))
@@ -143,10 +143,10 @@ def test_pairs_are_scored_by_named_and_customary_columns(folders, tmp_path, caps
     rows = [(*pair, label) for pair, label in zip(PAIRS, best, strict=True)]
     a = write(tmp_path / "a.tsv", ("premise", "hypothesis", "label"), rows)
     b = write(tmp_path / "b.tsv", ("left", "right", "gold"), rows)
-    asked = ["evaluate", str(folder), "--json", "--device", "cpu"]
-    assert run_json(capsys, *asked, "--data", str(a))[0]["accuracy"] == 1
+    command = ["evaluate", str(folder), "--json", "--device", "cpu"]
+    assert run_json(capsys, *command, "--data", str(a))[0]["accuracy"] == 1
     named = ["--text", "left", "--text", "right", "--label", "gold"]
-    assert run_json(capsys, *asked, "--data", str(b), *named)[0]["accuracy"] == 1
+    assert run_json(capsys, *command, "--data", str(b), *named)[0]["accuracy"] == 1
     for words, line in (
         (["--text", "left", "--text", "right", "--text", "gold"], "reads 1 or 2 columns of text"),
         (["--text", "up"], "no column 'up'"),
@@ -154,13 +154,13 @@ def test_pairs_are_scored_by_named_and_customary_columns(folders, tmp_path, caps
         (["--choices", "left"], "choices are of a model that chooses"),
         (["--sequence-length", "3"], "--sequence-length applies to held-out text only"),
     ):
-        assert run([*asked, "--data", str(b), *words]) == 2
+        assert run([*command, "--data", str(b), *words]) == 2
         assert line in capsys.readouterr().err
 
 
 def test_incompatible_options_are_refused(folders, tmp_path, capsys, caplog) -> None:
     _, folder = folders["classify"]
-    asked = ["predict", str(folder), "--device", "cpu"]
+    command = ["predict", str(folder), "--device", "cpu"]
     for words, line in (
         (["a\tb", "c"], "text 2 is a text"),
         (["c", "a\tb"], "text 2 is a pair of texts"),
@@ -168,12 +168,12 @@ def test_incompatible_options_are_refused(folders, tmp_path, capsys, caplog) -> 
         (["a", "--text", "x"], "--text needs --input"),
         (["a", "--columns", "x"], "--columns needs --input"),
     ):
-        assert run([*asked, *words]) == 2
+        assert run([*command, *words]) == 2
         err = capsys.readouterr().err
         assert line in err
         assert err.count("\n") == 1
     (tmp_path / "a.txt").write_text("a\n")
-    assert run([*asked, "--input", str(tmp_path / "a.txt"), "--text", "x"]) == 2
+    assert run([*command, "--input", str(tmp_path / "a.txt"), "--text", "x"]) == 2
     assert "a .txt file has no columns" in capsys.readouterr().err
     both = write(tmp_path / "a.tsv", ("text", "premise", "hypothesis"), [("a", "b", "c")])
     assert load(folder).read_inputs(both) == [("b", "c")]

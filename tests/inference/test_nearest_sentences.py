@@ -91,9 +91,9 @@ def test_default_embedding_is_that_of_the_preset() -> None:
 def test_nearest_sentences_have_highest_cosines(kind: str, space) -> None:
     model = space if kind == "words" else pipeline(kind)
     encode = sentence_encoder(model)
-    asked, among = [SENTENCES[4], "The sea."], [*SENTENCES, SENTENCES[4], SENTENCES[0]]
-    found = unmask.nearest_sentences(model, asked, among, top_k=20)
-    for sentence, near in zip(asked, found, strict=True):
+    queries, candidates = [SENTENCES[4], "The sea."], [*SENTENCES, SENTENCES[4], SENTENCES[0]]
+    found = unmask.nearest_sentences(model, queries, candidates, top_k=20)
+    for sentence, near in zip(queries, found, strict=True):
         others = [s for s in dict.fromkeys(SENTENCES) if s != sentence]
         scores = cosines(encode([sentence]), encode(others))
         assert {n.word for n in near} == set(others)

@@ -1,4 +1,4 @@
-"""Text in, answer out: a pipeline says what its model says, and a folder keeps all of it."""
+"""Pipelines: outputs are those of the model, and a saved folder keeps all of it."""
 
 import gzip
 import json
@@ -291,10 +291,10 @@ def test_evaluation_defaults_to_objective_and_length_of_the_run(
     from unmask.evaluation.perplexity import evaluate
     from unmask.inference import pipeline as module
 
-    asked: list[tuple[Any, int]] = []
+    requests: list[tuple[Any, int]] = []
 
     def record(*given: Any) -> Any:
-        asked.append((given[2], given[-1].sequence_length))
+        requests.append((given[2], given[-1].sequence_length))
         return evaluate(*given)
 
     monkeypatch.setattr(module, "evaluate", record)
@@ -313,7 +313,7 @@ def test_evaluation_defaults_to_objective_and_length_of_the_run(
         (folder / "unmask.json").write_text(json.dumps(facts))
         load(folder).evaluate(tmp_path / "text.txt")
     load(folder).evaluate(tmp_path / "text.txt", sequence_length=30)
-    assert asked == [
+    assert requests == [
         (loaded.preset.objective, DEFAULT_SEQUENCE_LENGTH),
         (loaded.preset.objective, 128),
         (MASKED_LM, 77),

@@ -1,4 +1,4 @@
-"""Files of vectors are aligned, scored and written; words that moved are found; mistakes told."""
+"""Vector files are aligned, scored and written; changed words are found; mistakes reported."""
 
 import io
 import json

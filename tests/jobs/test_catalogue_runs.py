@@ -15,7 +15,7 @@ from unmask.zoo.catalogue import MODELS
 MINI = [name for name in MODELS if name.endswith(("-mini", "-tiny"))]
 QUICK = ("transformer-tiny",)
 LANGUAGES = {"mbart-mini": "en_XX="}
-"""Of a card that is told the language of each text."""
+"""Languages for presets that read the language of each text."""
 NARROW = {"lsa-mini": "8", "svd-ppmi-mini": "8"}
 """Factors of so few words are fewer than the card has."""
 
@@ -65,7 +65,7 @@ def test_small_preset_passes_all_commands(name: str, tmp_path: Path) -> None:
 
 
 def _asked(made: Path, held_out: str, folder: Path) -> None:
-    """Ask a pretrained model all that it can be asked."""
+    """Use a pretrained model for everything that it can do."""
     pipeline = load(made)
     model, tokenizer = pipeline.model, pipeline.tokenizer
     backward = tokenizer.special_tokens.backward

@@ -1,4 +1,4 @@
-"""Every position scheme in every backbone by --set: it works, or says why by what was set."""
+"""Every position scheme in every backbone by --set: it trains, or the refusal names the key."""
 
 import pytest
 

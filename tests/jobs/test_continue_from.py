@@ -38,8 +38,8 @@ CARDS = [
 CASES = [pytest.param(name, None, marks=() if name in QUICK else slow) for name in CARDS]
 CASES += [
     pytest.param(name, one, marks=() if one == "mlm+sbo" else slow)
-    for name, asked in OBJECTIVES.items()
-    for one in asked
+    for name, spec in OBJECTIVES.items()
+    for one in spec
 ]
 
 

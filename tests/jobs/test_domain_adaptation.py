@@ -205,9 +205,9 @@ def test_long_text_is_read_whole_and_trained_from_first_token(tmp_path) -> None:
         **FAST | {"epochs": 1.0, "batch_size": 8},
     )  # fmt: skip
     assert [note for note in cut.notes if "have more than 512 tokens and are cut" in note]
-    asked = formulate(tuned.task, tuned.loaded_model.preset, tuned.loaded_model.tokenizer)
-    (question,) = asked.build_inputs(toy.items(rows[:1]))
-    batch = pad_examples([question.example], asked.special_ids)
+    formulation = formulate(tuned.task, tuned.loaded_model.preset, tuned.loaded_model.tokenizer)
+    (question,) = formulation.build_inputs(toy.items(rows[:1]))
+    batch = pad_examples([question.example], formulation.special_ids)
     assert batch.inputs.shape[1] > 900
     model = tuned.loaded_model.model.train().requires_grad_(True)
     model(batch).terms["label"].total.backward()

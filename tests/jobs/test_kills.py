@@ -1,4 +1,4 @@
-"""Killed at any write or renaming, a job goes on to the same bytes; a finished one stays so."""
+"""A job killed at any write or renaming resumes to equal bytes; a finished one stays so."""
 
 import shutil
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""A corpus is tokenized once, and only from what was asked for."""
+"""A corpus is tokenized once, and only from the requested files."""
 
 import io
 import json

@@ -722,11 +722,11 @@ def test_resumed_run_uses_the_same_number_of_threads(
     text: Path, tmp_path: Path, monkeypatch
 ) -> None:
     run("bert-tiny", text, tmp_path / "run", steps=1)
-    asked = []
-    monkeypatch.setattr(distributed, "set_threads", lambda n: asked.append(n) or 1)
+    requested = []
+    monkeypatch.setattr(distributed, "set_threads", lambda n: requested.append(n) or 1)
     pretrain(out=tmp_path / "run", resume=True, quiet=True)
     pretrain(out=tmp_path / "run", resume=True, quiet=True, threads=2)
-    assert asked == [1, 2]
+    assert requested == [1, 2]
 
 
 @pytest.mark.thorough

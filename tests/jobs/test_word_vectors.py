@@ -273,21 +273,23 @@ def test_command_accepts_a_run_for_its_vectors(
     pairs = tmp_path / "pairs.tsv"
     pairs.write_text("king\tfox\t9\nking\tgate\t1\nsea\tgate\t2\nking\tnobody\t3\n")
 
-    def said(*words: str) -> str:
+    def run_command(*words: str) -> str:
         capsys.readouterr()
         assert cli.run(list(words)) == 0
         return capsys.readouterr().out
 
     assert (
-        json.loads(said("evaluate", str(out), "--data", str(pairs), "--json"))["scores"][0]["known"]
+        json.loads(run_command("evaluate", str(out), "--data", str(pairs), "--json"))["scores"][0][
+            "known"
+        ]
         == 3
     )
-    said("convert", str(out), str(tmp_path / "v.vec"))
+    run_command("convert", str(out), str(tmp_path / "v.vec"))
     assert unmask.load_word_vectors(tmp_path / "v.vec").words == unmask.load_word_vectors(out).words
-    said("convert", str(out), str(tmp_path / "copy"), "--to", "unmask")
+    run_command("convert", str(out), str(tmp_path / "copy"), "--to", "unmask")
     assert (tmp_path / "copy" / "model.safetensors").is_file()
-    assert len(said("neighbors", str(out), "king", "-k", "3").splitlines()) == 3
-    assert "SVD" in said("show", str(out))
+    assert len(run_command("neighbors", str(out), "king", "-k", "3").splitlines()) == 3
+    assert "SVD" in run_command("show", str(out))
     shutil.rmtree(tmp_path / "copy")
     (tmp_path / "copy").mkdir()
     assert cli.run(["neighbors", str(tmp_path / "copy"), "king"]) == 2
@@ -301,7 +303,7 @@ def test_hide_shows_target_word_and_context(seed: int) -> None:
              "said"]]  # fmt: skip
     changes = ["dynamic_window=false", "window=2"]
     out = hide("word2vec-skipgram-mini", line, seed=seed, changes=changes)
-    read, asked = {c.piece for c in out.inputs}, [c.target for c in out.inputs]
+    read, targets = {c.piece for c in out.inputs}, [c.target for c in out.inputs]
     (word,) = read
     around = [
         sentence[max(i - 2, 0) : i] + sentence[i + 1 : i + 3]
@@ -309,8 +311,8 @@ def test_hide_shows_target_word_and_context(seed: int) -> None:
         for i, one in enumerate(sentence)
         if one == word
     ]
-    assert asked in around
+    assert targets in around
     inward = hide("word2vec-cbow-mini", line, seed=seed, changes=changes)
-    assert [c.piece for c in inward.inputs] == asked
+    assert [c.piece for c in inward.inputs] == targets
     assert {c.target for c in inward.inputs} == {word}
     assert "mean of the neighbors' vectors" in inward.visibility

@@ -148,7 +148,7 @@ COLUMNS = torch.tensor([[0, 4, 7], [2, -1, -1]])
 @pytest.mark.parametrize("window", [1, 2, 3])
 @pytest.mark.parametrize("case", visibilities(3))
 def test_blocks_with_global_tokens_equal_full_mask(case, window, monkeypatch) -> None:
-    """But for what the wide ones themselves ask: `GlobalAttentionProjections` asks that again."""
+    """Except for queries of global tokens, which `GlobalAttentionProjections` computes again."""
     monkeypatch.setattr(attention, "BLOCK_LOCAL_MIN_KEYS", 1000)
     t = 11
     torch.manual_seed(t)

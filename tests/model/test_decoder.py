@@ -86,9 +86,9 @@ def test_position_queries_attend_to_the_previous_layer(times: int) -> None:
     hidden = model.hidden_states(Batch(inputs=TEXT))[0]
     torch.testing.assert_close(hidden, asking, rtol=1e-12, atol=1e-12)
     targets = torch.full_like(TEXT, IGNORE_INDEX)
-    targets[0, 2], asked = 8, torch.tensor([2])
+    targets[0, 2], columns = 8, torch.tensor([2])
     prediction = model(
-        Batch(inputs=TEXT, targets=targets, target_positions=asked), return_logits=True
+        Batch(inputs=TEXT, targets=targets, target_positions=columns), return_logits=True
     )
     expected = model.language_head.logits(asking[2])
     torch.testing.assert_close(prediction.logits["masked"][0], expected)

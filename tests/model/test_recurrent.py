@@ -1,4 +1,4 @@
-"""LSTMs: what torch's own say, in both directions, through padding, memories and caches."""
+"""LSTMs equal torch's own, in both directions, through padding, memories and caches."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""Rotary places: shares of a head that turn, angles for longer texts, cycles of schemes."""
+"""Rotary positions: rotated shares of a head, scaling for longer texts, cycles of schemes."""
 
 import math
 

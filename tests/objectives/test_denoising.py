@@ -1,4 +1,4 @@
-"""What an encoder reads of a text and a decoder says: T5's seven objectives, MASS, UL2."""
+"""Denoising: encoder inputs and decoder targets of T5's seven objectives, MASS and UL2."""
 
 from collections import Counter
 from dataclasses import asdict, dataclass, replace
@@ -51,8 +51,8 @@ def rng(seed: int = 0) -> np.random.Generator:
     return np.random.default_rng(seed)
 
 
-def ids(said: str) -> list[int]:
-    return [IDS[word] for word in said.split()]
+def ids(spec: str) -> list[int]:
+    return [IDS[word] for word in spec.split()]
 
 
 def distinct(n: int) -> Tokens:
@@ -269,7 +269,7 @@ def test_dropped_and_visible_tokens_make_the_text(tokens, seed):
 
 
 def rebuilt(e: Example, special: SpecialTokenIds) -> list[int]:
-    """Put what is said behind each sentinel in its place."""
+    """Put the tokens after each sentinel in its place."""
     spans, marks = dict[int, list[int]](), set(special.sentinels)
     for token in e.targets.tolist():
         if token in marks:

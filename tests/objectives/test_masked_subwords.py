@@ -36,12 +36,12 @@ def example(text: str, seed: int = 0, objective: SubwordMasking = CANINE_S) -> E
 
 
 def spans(e: Example) -> dict[int, np.ndarray]:
-    """Give the characters that are asked for at each place."""
+    """Return the target characters of each position."""
     return {position: np.flatnonzero(position_of(e) == position) for position in target_indices(e)}
 
 
 def position_of(e: Example) -> np.ndarray:
-    """Give for each character the place at which the subword that it is of is asked for."""
+    """Return for each character the position of its subword's target."""
     subwords = e.feature(SubwordTargets)
     assert subwords is not None
     return subwords.position_of

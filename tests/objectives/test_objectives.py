@@ -125,7 +125,7 @@ def test_length_without_room_for_text_is_refused():
     assert published.BERT.max_text_length(5, BERT) == 2
 
 
-# ---- what an objective says of itself
+# ---- properties that an objective reports
 
 
 def test_objectives_list_their_loss_terms():

@@ -1,4 +1,4 @@
-"""A source and what is said of it in one stack: nothing is lost, and only the latter is asked."""
+"""Source and target in one stack: nothing is lost, and only the target is predicted."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""XLNet's half: spans within contexts, asked in an order."""
+"""XLNet's selection and order: spans within contexts, predicted in an order."""
 
 from collections.abc import Iterable
 from dataclasses import replace

@@ -42,12 +42,12 @@ def test_source_is_bidirectional_and_target_causal():
 
 
 def test_source_and_target_both_have_masks():
-    tokens, asked = long_text(200), []
+    tokens, hidden = long_text(200), []
     for seed in range(40):
         e = Seq2SeqLM(published.MASKED_LM)(tokens, BERT, rng(seed))
-        asked += [
+        hidden += [
             (e.targets != IGNORE_INDEX)[e.rank == 0].mean(),
             (e.targets != IGNORE_INDEX)[e.rank > 0].mean(),
         ]
-    assert abs(np.mean(asked[::2]) - 0.15) < 0.03
-    assert abs(np.mean(asked[1::2]) - 0.15) < 0.03
+    assert abs(np.mean(hidden[::2]) - 0.15) < 0.03
+    assert abs(np.mean(hidden[1::2]) - 0.15) < 0.03

@@ -1,4 +1,4 @@
-"""XLNet's rows: a part that goes on, and behind it two texts of which the second may be another."""
+"""XLNet's rows: a continued part, then two segments of which the second may be another's."""
 
 from dataclasses import replace
 
@@ -75,11 +75,11 @@ def test_segments_and_prediction_order_are_set(text, seed):
     assert (e.targets[hidden] == e.inputs[hidden]).all()
     assert e.rank.max(initial=-1, where=np.arange(len(e.rank)) < n) < e.rank[n:].min()
     for part in (slice(0, n), slice(n, None)):
-        rank, asked = e.rank[part], hidden[part]
-        shown = rank[~asked]
+        rank, targeted = e.rank[part], hidden[part]
+        shown = rank[~targeted]
         assert len(set(shown.tolist())) <= 1
-        assert len(set(rank[asked].tolist())) == asked.sum()
-        assert not len(shown) or (rank[asked] > shown[0]).all()
+        assert len(set(rank[targeted].tolist())) == targeted.sum()
+        assert not len(shown) or (rank[targeted] > shown[0]).all()
 
 
 @pytest.mark.thorough

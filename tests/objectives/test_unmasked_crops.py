@@ -102,9 +102,9 @@ def test_sentences_are_separate_and_words_predicted_from_previous(tokens, seed, 
     starts = [0, *(i for i in np.flatnonzero(tokens.boundaries & SENTENCE_START) if i), len(tokens)]
     assert n == min(len(starts) - 1, -(-len(tokens) // shortest))
     for i in range(n):
-        read, asked = e.inputs[e.part_ids == i].tolist(), e.targets[e.part_ids == i].tolist()
+        read, targets = e.inputs[e.part_ids == i].tolist(), e.targets[e.part_ids == i].tolist()
         assert read == [2, *tokens.ids[starts[i] : starts[i + 1]], 3]
-        assert asked == (
+        assert targets == (
             [*read[1:], IGNORE_INDEX] if said and n > 1 else [IGNORE_INDEX] * len(read)
         )
     assert len(e.inputs) <= objective.max_example_length(np.array([len(tokens)]), BERT)[0]

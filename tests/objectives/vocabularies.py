@@ -36,7 +36,7 @@ LLAMA = SpecialTokenIds(
 
 
 def text(ids: object, words: object = None, sentences: object = None) -> Tokens:
-    """Make a text; words begin everywhere and a sentence at the start, unless it says otherwise."""
+    """Make a text; by default words begin everywhere and a sentence at the start."""
     array = np.array(ids, np.int64).reshape(-1)
     marks = np.zeros(len(array), np.int64)
     marks[list(range(len(array))) if words is None else words] |= WORD_START

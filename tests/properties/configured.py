@@ -93,7 +93,7 @@ TOLERANCE = 1e-4
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Let the reference library say what it likes."""
+    """Silence the reference library."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         yield
@@ -115,7 +115,7 @@ def texts(t: int, b: int = 2, seed: int = 1) -> torch.Tensor:
 
 @torch.no_grad()
 def theirs(made: Any, folder: Path, t: int) -> torch.Tensor:
-    """Return what the reference's class says after reading a folder."""
+    """Return the outputs of the reference's class after loading a folder."""
     with quiet():
         model = type(made).from_pretrained(folder, dtype=torch.float32).eval()
         if model.config.model_type == "flaubert" and model.config.pre_norm:
@@ -136,7 +136,7 @@ def reference_outputs(model: Any, t: int) -> torch.Tensor:
 
 @torch.no_grad()
 def ours(folder: Path, t: int) -> torch.Tensor:
-    """Return what ours says."""
+    """Return our outputs."""
     model = load_folder(folder).model
     ids, more = texts(t), {}
     b = len(ids)
@@ -150,8 +150,8 @@ def ours(folder: Path, t: int) -> torch.Tensor:
         }
         batch = Batch(inputs=ids, visibility=seen, **more)
         return model(batch, return_logits=True).logits["label"]
-    asked = torch.arange(b * t)
-    batch = Batch(inputs=ids, visibility=seen, targets=ids, target_positions=asked, **more)
+    everywhere = torch.arange(b * t)
+    batch = Batch(inputs=ids, visibility=seen, targets=ids, target_positions=everywhere, **more)
     (scores,) = model(batch, return_logits=True).logits.values()
     return scores.unflatten(0, (b, t))
 

@@ -1,4 +1,4 @@
-"""Other legal values of the keys of a configuration, by what our tables say of them."""
+"""Other legal values of the keys of a configuration, by the kinds in our tables."""
 
 import copy
 from typing import Any
@@ -47,7 +47,7 @@ OTHER: dict[str, list[Any]] = {
     "sep_token_id": [7], "reuse_len": [3], "asm_cutoffs": [[2]], "id2lang": [{"0": "fr"}],
     "lang2id": [{"fr": 0}], "initializer_factor": [0.5], "model_type": [],
 }  # fmt: skip
-"""Where the kind of a key does not tell what else it may hold in a tiny model."""
+"""Values for keys whose kind does not determine what else is legal in a tiny model."""
 BY_KIND: dict[str, list[Any]] = {
     "size": [40], "size?": [40, None], "layers": [2], "layers?": [2, None], "count": [3],
     "count?": [3, None], "integer": [3], "share": [0.3], "share?": [0.3, None], "positive": [0.01],

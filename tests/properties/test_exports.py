@@ -1,4 +1,4 @@
-"""Exports: each class of the reference library gives equal scores, or what differs is said."""
+"""Exports: each class of the reference library gives equal scores, or the difference is named."""
 
 import importlib
 import inspect
@@ -146,17 +146,17 @@ def fill(model: Model) -> Model:
     return model.eval()
 
 
-def ours(model: Model, ids: Tensor, lengths: list[int], said: Tensor) -> dict[str, Tensor]:
+def ours(model: Model, ids: Tensor, lengths: list[int], target_inputs: Tensor) -> dict[str, Tensor]:
     """Return the scores of each head; of none, the hidden states."""
     t = ids.shape[1]
     document = torch.where(torch.arange(t) < torch.tensor(lengths)[:, None], 0, -1)
     last = torch.tensor(lengths) - 1
     if isinstance(model.backbone, EncoderDecoder):
         batch = Batch(
-            inputs=said, visibility=Visibility(causal=True), source=ids,
+            inputs=target_inputs, visibility=Visibility(causal=True), source=ids,
             source_visibility=Visibility(document=document), last_token_positions=last,
         )  # fmt: skip
-        t = said.shape[1]
+        t = target_inputs.shape[1]
     else:
         sight = Visibility(document=document, causal=model.decoder_architecture.causal)
         whole = {"label", "spans", "choice"} & model.head_specs.keys()

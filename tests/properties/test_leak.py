@@ -15,11 +15,11 @@ T, S = 9, 6
 NEITHER = {
     "word-vectors", "canine", "elmo", "bilstm", "cnn", "skip-thoughts-bi", "quick-thoughts",
 }  # fmt: skip
-"""They read no order; tests of their networks, in tests/model/, say what they read."""
+"""They read no order; tests in tests/model/ check what they depend on."""
 FAMILIES = {card.family: card for card in MODELS.values() if card.family not in NEITHER}
 """One card a family: sizes do not change who sees whom."""
 IN_ORDER = {"lstm", "awd-lstm", "skip-thoughts"}
-"""They see what stands before, whatever else a batch says is visible."""
+"""They see earlier positions, whatever else a batch marks as visible."""
 TWO_STACKS = [
     family
     for family, card in FAMILIES.items()

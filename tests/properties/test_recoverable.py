@@ -76,7 +76,7 @@ class Case:
     objective: AnyObjective
     special: SpecialTokenIds
     rate: float | None
-    """The share of tokens that is asked of long texts; None: it depends on the text."""
+    """Share of tokens that are targets in long texts; None: it depends on the text."""
 
 
 CASES = [
@@ -161,12 +161,12 @@ def example(case: Case, text: Tokens, seed: int) -> Example:
 
 
 def shifted(e: Example) -> bool:
-    """Each place reads the token before the one that it is asked for."""
+    """Each position reads the token before its target."""
     return e.source is None and e.has(ShiftedTargets)
 
 
 def reveal(e: Example, special: SpecialTokenIds) -> np.ndarray:
-    """The framed text: targets where asked, what is read elsewhere, spans back in their holes."""
+    """The text: targets where there are any, inputs elsewhere, spans back in their holes."""
     if e.source is None:
         read = np.append(e.inputs[1:], IGNORE_INDEX) if shifted(e) else e.inputs
         return np.where(e.targets != IGNORE_INDEX, e.targets, read)
@@ -310,15 +310,15 @@ def test_example_has_predicted_length(case, text, seed):
 @pytest.mark.parametrize("case", [c for c in CASES if c.rate is not None], ids=lambda c: c.name)
 def test_long_texts_are_masked_at_published_rate(case):
     rng = np.random.default_rng(0)
-    asked = read = 0
+    n_targets = read = 0
     for seed in range(40):
         marks = np.where(rng.random(500) < 0.1, 3, rng.random(500) < 0.7)
         text = Tokens(rng.integers(5, 40, 500), marks.astype(np.int64))
         text = replace(text, other_text=Tokens(rng.integers(5, 40, 500), text.boundaries))
         e = example(case, text, seed)
-        asked += int((e.targets != IGNORE_INDEX).sum())
+        n_targets += int((e.targets != IGNORE_INDEX).sum())
         read += len(e.targets)
-    assert abs(asked / read - case.rate) < 0.01
+    assert abs(n_targets / read - case.rate) < 0.01
 
 
 def test_t5_masks_85_of_568_tokens_in_28_spans():

@@ -96,7 +96,7 @@ _ABSENT = "absent"
 
 
 def combinations() -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield what is said, and how it is called."""
+    """Yield settings and their names."""
     for beside, keys in BESIDE.items():
         yield f"{_ABSENT}; {beside}", dict(keys)
         for name, table in TABLES.items():
@@ -128,12 +128,12 @@ def _made(family: str, folder: Path) -> Any:
     return model
 
 
-def outcome(family: str, said: Mapping[str, Any], model_folders: Path, folder: Path) -> str:
-    """Return what comes of a family's folder that says this: equal, refused, or what is wrong."""
+def outcome(family: str, settings: Mapping[str, Any], model_folders: Path, folder: Path) -> str:
+    """Return the outcome of a folder with these settings: equal, refused, or what is wrong."""
     made = _made(family, model_folders / family)
     shutil.rmtree(folder, ignore_errors=True)
     shutil.copytree(model_folders / family, folder)
-    rewrite(folder, said, () if "rope_parameters" in said else ("rope_parameters",))
+    rewrite(folder, settings, () if "rope_parameters" in settings else ("rope_parameters",))
     try:
         found = [ours(folder, t) for t in LENGTHS]
     except ValueError as error:

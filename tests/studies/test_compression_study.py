@@ -190,10 +190,10 @@ def test_pareto_front_has_what_no_other_beats() -> None:
                result("small", 0.6, 2)]  # fmt: skip
     cells = tuple(CompressionCell(name=one.name) for one in results[:1])
     study = replace(SMALLER, cells=cells)
-    told = CompressionStudyResult(study=study, benchmarks=("t",), cell_results=tuple(results))
-    assert [one.name for one in told.pareto_front()] == ["good", "small"]
-    assert told.share_of_whole(results[3]) == pytest.approx(0.6 / 0.9)
-    assert told.share_of_whole(CompressedResult(name="new")) is None
+    outcome = CompressionStudyResult(study=study, benchmarks=("t",), cell_results=tuple(results))
+    assert [one.name for one in outcome.pareto_front()] == ["good", "small"]
+    assert outcome.share_of_whole(results[3]) == pytest.approx(0.6 / 0.9)
+    assert outcome.share_of_whole(CompressedResult(name="new")) is None
 
 
 def test_timed_texts_have_equal_numbers_of_words() -> None:

@@ -446,8 +446,8 @@ def test_t5_architectures_have_the_sizes_and_tokens_of_the_table() -> None:
     layers: dict[str, tuple[int, ...]] = {}
     for cell in study.cells:
         preset, recipe = _check_cell(study, cell)
-        kind, asked = cell.name.split("+")
-        text[asked].add(preset.objective.max_text_length(recipe.sequence_length or 0, SPECIAL))
+        kind, objective = cell.name.split("+")
+        text[objective].add(preset.objective.max_text_length(recipe.sequence_length or 0, SPECIAL))
         stacks = vars(preset.architecture)
         sides = [stacks[side] for side in ("encoder", "decoder") if side in stacks]
         layers[kind] = tuple(a.n_layers for a in sides or [preset.architecture])

@@ -1,4 +1,4 @@
-"""Suites: files are found under every spelling, what is missing is said, columns are as written."""
+"""Suites: files are found under every spelling, missing ones are named, columns as written."""
 
 import json
 import lzma
@@ -232,8 +232,8 @@ def test_list_of_abstract_sentences_keeps_its_start(tmp_path: Path) -> None:
     table = read_table(entry.train, header=entry.column_names)
     columns = TaskColumns(texts=entry.text, label=entry.label)
     files = TASK_KINDS[entry.task].reader
-    asked = files.infer_options_from_table(table, columns, "strict", entry.options)
-    assert parse_template(asked["template"], "template").truncation_keeps == "start"
+    inferred = files.infer_options_from_table(table, columns, "strict", entry.options)
+    assert parse_template(inferred["template"], "template").truncation_keeps == "start"
     dialog = files.infer_options_from_table(table, columns, "strict", {})
     assert parse_template(dialog["template"], "template").truncation_keeps == "end"
 
@@ -256,11 +256,11 @@ def test_without_folder_the_hub_is_listed_but_not_fetched(monkeypatch) -> None:
 
 @pytest.fixture
 def hub(tmp_path: Path, monkeypatch) -> list[tuple[str, str]]:
-    """A folder in place of the Hub's branch of Parquet files, and what was asked of it."""
+    """A folder in place of the Hub's branch of Parquet files, and its recorded requests."""
     import pyarrow
     from pyarrow import parquet
 
-    asked: list[tuple[str, str]] = []
+    inferred: list[tuple[str, str]] = []
     names = {"label": {"names": ["bad", "good"], "_type": "ClassLabel"}}
     metadata = {"huggingface": json.dumps({"info": {"features": names}})}
     for path in ("sst2/train/0000", "sst2/validation/0000", "two/train/0000", "two/train/0001"):
@@ -271,11 +271,11 @@ def hub(tmp_path: Path, monkeypatch) -> list[tuple[str, str]]:
 
     def download(name: str, *, repo_type: str, revision: str, allow_patterns: list[str]) -> str:
         assert (repo_type, revision) == ("dataset", "refs/convert/parquet")
-        asked.append((name, *allow_patterns))
+        inferred.append((name, *allow_patterns))
         return str(tmp_path)
 
     monkeypatch.setattr(huggingface_hub, "snapshot_download", download)
-    return asked
+    return inferred
 
 
 def test_hub_entry_is_fetched_with_its_label_names(hub) -> None:

@@ -47,7 +47,7 @@ def stored(texts: Sequence[str], ending: str) -> bytes:
 
 
 def write(path: Path, texts: Sequence[str]) -> Path:
-    """Write a file whose name says how."""
+    """Write a file in the format of its name."""
     inner, outer = path, ""
     if path.suffix in COMPRESSIONS:
         inner, outer = path.with_suffix(""), path.suffix

@@ -1,4 +1,4 @@
-"""Added tokens and their flags, in every file that can say them: the ids are transformers'."""
+"""Added tokens and their flags, in every file that can declare them: ids are transformers'."""
 
 import itertools
 import json
@@ -107,7 +107,7 @@ KEYS: tuple[tuple[str, Any], ...] = (
 
 
 def flagged(flags: dict[str, bool]) -> Iterator[tuple[str, Change]]:
-    """Say flags of a token in each of the places where they can be said, and in two at once."""
+    """Declare flags of a token in each place where they can be, and in two at once."""
     sign, word = token("[NEW]", flags, special=True), token("NewWord", flags, special=False)
     usual, strips = token("[NEW]", {}, special=True), {"rstrip": True}
 

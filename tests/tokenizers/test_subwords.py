@@ -1,4 +1,4 @@
-"""Subwords beside characters: as a tokenizer of BERT's kind finds them, wherever they stand."""
+"""Subwords beside characters: as a BERT tokenizer finds them, at any position."""
 
 import pickle
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Folders as others publish them: what is read from each, and what is said of a damaged one."""
+"""Published tokenizer folders: what is read from each, and messages for damaged ones."""
 
 import json
 import logging

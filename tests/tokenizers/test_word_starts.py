@@ -241,7 +241,7 @@ TASK = Task(task_kind="tag", columns=TaskColumns(texts=("words",), label="labels
 
 
 def test_each_word_of_a_sentence_is_labelled_at_its_own_tokens():
-    """A tagger asks at the first token of each word, which is one of that word or its space."""
+    """A tagger labels the first token of each word, which is one of that word or its space."""
     for name in KINDS:
         tokenizer = learned(name)
         around = InputTemplate(
@@ -255,10 +255,10 @@ def test_each_word_of_a_sentence_is_labelled_at_its_own_tokens():
         question = TokenClassificationFormulation(task=TASK, tokenizer=tokenizer, template=around)
         for text in TEXTS.values():
             item = TaskExample(texts=(*text.split(),))
-            (asked,) = question.build_inputs([item])
-            first = np.flatnonzero(np.asarray(asked.example.label) != IGNORE_INDEX)
+            (one_input,) = question.build_inputs([item])
+            first = np.flatnonzero(np.asarray(one_input.example.label) != IGNORE_INDEX)
             spans, start = tokenizer.offsets(text), 0
-            assert len(spans) == len(asked.example.inputs)
+            assert len(spans) == len(one_input.example.inputs)
             for word, i in zip(item.texts, first.tolist(), strict=True):
                 assert max(start - 1, 0) <= spans[i][0] < start + len(word)
                 start += len(word) + 1

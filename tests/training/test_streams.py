@@ -76,8 +76,8 @@ def test_row_lengths_vary_by_epoch_and_streams_stay_contiguous(shards: TokenShar
     steps = [micro[0] for micro, _ in itertools.islice(data.batches(None), 2 * n_steps)]
     lengths = []
     for epoch in (steps[:n_steps], steps[n_steps:]):
-        asked = torch.cat([batch.targets for batch in epoch], 1).flatten()
-        assert (asked.numpy() == whole[: len(asked)]).all(), "each token is asked once"
+        targets = torch.cat([batch.targets for batch in epoch], 1).flatten()
+        assert (targets.numpy() == whole[: len(targets)]).all(), "each token is asked once"
         assert [batch.feature(Recurrence).continues for batch in epoch] == [False] + [True] * (
             n_steps - 1
         )
@@ -104,19 +104,19 @@ def test_rows_continue_those_of_the_previous_step(shards: TokenShards) -> None:
         reads.append(batch.inputs.numpy())
         asks.append(batch.targets.numpy())
     assert (reads[0] == reads[-1]).all(), "the second epoch is as the first"
-    read, asked = np.concatenate(reads[:-1], 1), np.concatenate(asks[:-1], 1)
-    assert (read[:, 1:] == asked[:, :-1]).all()
-    assert (asked.flatten() == whole[: asked.size]).all()
-    assert (read[1:, 0] == asked[:-1, -1]).all(), "a stream reads the token before it, too"
+    read, targets = np.concatenate(reads[:-1], 1), np.concatenate(asks[:-1], 1)
+    assert (read[:, 1:] == targets[:, :-1]).all()
+    assert (targets.flatten() == whole[: targets.size]).all()
+    assert (read[1:, 0] == targets[:-1, -1]).all(), "a stream reads the token before it, too"
     assert read[0, 0] == shards.tokenizer.special_ids.start
-    assert not (asked == IGNORE_INDEX).any()
+    assert not (targets == IGNORE_INDEX).any()
 
 
 XLNET = replace(RECIPE, model="xlnet-mini", bidirectional_data=True, batch_tokens=4 * 32)
 
 
 @pytest.fixture(scope="module")
-def ahead(tmp_path_factory: pytest.TempPathFactory) -> TrainingData:
+def two_segments(tmp_path_factory: pytest.TempPathFactory) -> TrainingData:
     """XLNet's rows, of 32 tokens."""
     folder = tmp_path_factory.mktemp("xlnet")
     (folder / "text.txt").write_text(corpus(60, seed=4))
@@ -138,17 +138,17 @@ def texts_of_step(data: TrainingData, step: int) -> list[Tokens]:
 
 
 @pytest.mark.thorough
-def test_row_is_kept_part_and_two_following_segments(ahead: TrainingData) -> None:
+def test_row_is_kept_part_and_two_following_segments(two_segments: TrainingData) -> None:
     """The kept parts of a stream are its text; of the second texts, half stand there too."""
-    special = ahead.shards.tokenizer.special_ids
+    special = two_segments.shards.tokenizer.special_ids
     sep, cls = special.suffix
-    n_steps = len(ahead.train_rows.row_spans) // 4
-    everything = ahead.train_rows.token_source.read_tokens(
-        0, ahead.train_rows.token_source.n_tokens
+    n_steps = len(two_segments.train_rows.row_spans) // 4
+    everything = two_segments.train_rows.token_source.read_tokens(
+        0, two_segments.train_rows.token_source.n_tokens
     ).ids.tolist()
     kept: list[list[int]] = [[], [], [], []]
     follows = total = 0
-    for step, ((batch,), _) in enumerate(itertools.islice(ahead.batches(None), n_steps)):
+    for step, ((batch,), _) in enumerate(itertools.islice(two_segments.batches(None), n_steps)):
         assert batch.inputs.shape == (4, 32)
         recurrence = batch.feature(Recurrence)
         assert recurrence is not None
@@ -159,7 +159,7 @@ def test_row_is_kept_part_and_two_following_segments(ahead: TrainingData) -> Non
         assert batch.visibility.document is None
         assert batch.visibility.rank is not None
         assert batch.segments is not None
-        for row, text in enumerate(texts_of_step(ahead, step)):
+        for row, text in enumerate(texts_of_step(two_segments, step)):
             read, whole = batch.inputs[row].tolist(), text.ids.tolist()
             kept[row] += read[:16]
             mark = read.index(sep)
@@ -183,14 +183,16 @@ def test_row_is_kept_part_and_two_following_segments(ahead: TrainingData) -> Non
     assert total == 4 * n_steps > 150
     assert 0.38 < follows / total < 0.62
     for row in range(4):
-        first, last = (ahead.train_rows.row_spans[row * n_steps + i] for i in (0, n_steps - 1))
-        stream = ahead.train_rows.token_source.read_tokens(int(first[0]), int(last[1]))
+        first, last = (
+            two_segments.train_rows.row_spans[row * n_steps + i] for i in (0, n_steps - 1)
+        )
+        stream = two_segments.train_rows.token_source.read_tokens(int(first[0]), int(last[1]))
         stream = stream.reversed() if row % 2 else stream
         assert kept[row] == stream.ids[: len(kept[row])].tolist()
 
 
-def test_random_second_segment_is_of_another_document(ahead: TrainingData) -> None:
-    rows, numbers = ahead.train_rows.row_spans, ahead.train_rows.document_of_row
+def test_random_second_segment_is_of_another_document(two_segments: TrainingData) -> None:
+    rows, numbers = two_segments.train_rows.row_spans, two_segments.train_rows.document_of_row
     for row in range(len(rows)):
         drawn = draw_other_row(row, rows, numbers, np.random.default_rng(row))
         assert drawn is not None
@@ -200,8 +202,10 @@ def test_random_second_segment_is_of_another_document(ahead: TrainingData) -> No
 
 
 @pytest.mark.thorough
-def test_segment_rows_are_equal_for_any_workers_and_after_resuming(ahead: TrainingData) -> None:
-    def said(data: TrainingData, n: int, cursor: object = None) -> list[object]:
+def test_segment_rows_are_equal_for_any_workers_and_after_resuming(
+    two_segments: TrainingData,
+) -> None:
+    def batches_of(data: TrainingData, n: int, cursor: object = None) -> list[object]:
         return [
             (
                 b.inputs.tolist(),
@@ -213,23 +217,27 @@ def test_segment_rows_are_equal_for_any_workers_and_after_resuming(ahead: Traini
             for (b,), after in itertools.islice(data.batches(cursor), n)
         ]
 
-    n_steps = len(ahead.train_rows.row_spans) // 4
-    whole = said(ahead, n_steps + 4)
-    assert said(replace(ahead, n_workers=1), 5) == whole[:5]
-    assert said(ahead, 6, whole[n_steps - 3][-1]) == whole[n_steps - 2 :], "into the next epoch"
+    n_steps = len(two_segments.train_rows.row_spans) // 4
+    whole = batches_of(two_segments, n_steps + 4)
+    assert batches_of(replace(two_segments, n_workers=1), 5) == whole[:5]
+    assert batches_of(two_segments, 6, whole[n_steps - 3][-1]) == whole[n_steps - 2 :], (
+        "into the next epoch"
+    )
     assert whole[0][:2] != whole[n_steps][:2], "hidden anew, and other second texts"
 
 
 @pytest.mark.thorough
 @torch.no_grad()
-def test_memory_holds_no_targets_of_the_next_row(ahead: TrainingData) -> None:
+def test_memory_holds_no_targets_of_the_next_row(two_segments: TrainingData) -> None:
     """Whatever stood behind the kept part, the memory is the same; and not, whatever it was."""
     preset = MODELS["xlnet-mini"]
     a = preset.architecture
     assert isinstance(a, Architecture)
     a = replace(a, d_model=16, n_layers=3, n_heads=2, d_ff=32)
-    model = build_network(replace(preset, architecture=a), XLNET, ahead.shards.tokenizer).eval()
-    ((first,), _), ((second,), _) = itertools.islice(ahead.batches(None), 2)
+    model = build_network(
+        replace(preset, architecture=a), XLNET, two_segments.shards.tokenizer
+    ).eval()
+    ((first,), _), ((second,), _) = itertools.islice(two_segments.batches(None), 2)
 
     def remembered(column: int | None) -> list[torch.Tensor]:
         memory, inputs = RecurrenceMemory(24), first.inputs.clone()
@@ -248,25 +256,25 @@ def test_memory_holds_no_targets_of_the_next_row(ahead: TrainingData) -> None:
 
 
 def test_batches_are_equal_for_any_workers_and_after_resuming(shards: TokenShards) -> None:
-    def said(data: TrainingData, n: int, cursor: object = None) -> list[object]:
+    def batches_of(data: TrainingData, n: int, cursor: object = None) -> list[object]:
         return [
             ([(b.inputs.tolist(), b.feature(Recurrence).continues) for b in micro], after)
             for micro, after in itertools.islice(data.batches(cursor), n)
         ]
 
     data = make_training_data(shards)
-    whole = said(data, 12)
-    assert said(replace(data, n_workers=1), 5) == whole[:5]
-    assert said(data, 5, whole[6][1]) == whole[7:]
+    whole = batches_of(data, 12)
+    assert batches_of(replace(data, n_workers=1), 5) == whole[:5]
+    assert batches_of(data, 5, whole[6][1]) == whole[7:]
 
 
 STATES = {"transformer-xl-mini": 2, "lstm-mini": 4, "awd-lstm": 4}
-"""Of a memory of two layers: what entered each, or what each said and what its cells hold."""
+"""Memory of two layers: inputs of each, or outputs of each and the cell states."""
 
 
 @pytest.mark.parametrize("model", STATES)
 def test_memory_equals_the_whole_past(shards: TokenShards, model: str) -> None:
-    """Without learning and dropout, a row says what it says behind all of its past."""
+    """Without learning and dropout, a row's output is that after all of its past."""
     run = start_toy_run(shards, replace(RECIPE, model=model, memory_length=10_000))
     model = run.model.eval()
     micro = [batch for (batch,), _ in itertools.islice(run.batches(None), 4)]

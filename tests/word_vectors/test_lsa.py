@@ -27,7 +27,7 @@ def test_counts_have_log_entropy_weights() -> None:
         entropy = -(share * np.log(share)).sum()
         expected[row] = np.log1p(counts) * (1 - entropy / np.log(len(DOCUMENTS)))
     np.testing.assert_allclose(found, expected, atol=1e-12)
-    # what is in one document says most of it, what is in all of them alike says nothing
+    # a word of one document determines it, a word of all documents alike determines nothing
     assert expected[words.words.index("c")].max() == pytest.approx(np.log(2))
 
 

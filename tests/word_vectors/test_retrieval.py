@@ -53,9 +53,9 @@ def test_csls_equals_a_double_loop(n: int, m: int, k: int, seed: int) -> None:
     assert found.rows.tolist() == best_by_hand(by_hand, 4)
     np.testing.assert_allclose(found.scores, np.take_along_axis(by_hand, found.rows, 1), atol=1e-5)
     some = np.array([2, 0])
-    asked = retrieve(x[some], z, 4, CSLS(k).adjustment(x, z, some))
-    np.testing.assert_array_equal(asked.rows, found.rows[some])
-    np.testing.assert_array_equal(asked.scores, found.scores[some])
+    retrieved = retrieve(x[some], z, 4, CSLS(k).adjustment(x, z, some))
+    np.testing.assert_array_equal(retrieved.rows, found.rows[some])
+    np.testing.assert_array_equal(retrieved.scores, found.scores[some])
 
 
 @pytest.mark.usefixtures("small_blocks")

@@ -100,20 +100,20 @@ class Plain:
             offsets, nodes, codes = self.tables.tree
             path = range(offsets[word], offsets[word + 1])
             return [(int(nodes[i]), 1.0 - codes[i]) for i in path]
-        asked, entries = [(word, 1.0)], self.tables.alias_entries.tolist()
+        rows, entries = [(word, 1.0)], self.tables.alias_entries.tolist()
         for _ in range(self.spec.output_layer.n_negatives):
             random = self.draw()
             row = (random >> 32) * len(entries) >> 32
             if random & 0xFFFFFFFF >= entries[row] >> 32:
                 row = entries[row] & 0xFFFFFFFF
             if row != word:
-                asked.append((row, 0.0))
-        return asked
+                rows.append((row, 0.0))
+        return rows
 
-    def step(self, hidden: np.ndarray, asked: list[tuple[int, float]], rate: float) -> np.ndarray:
+    def step(self, hidden: np.ndarray, rows: list[tuple[int, float]], rate: float) -> np.ndarray:
         before = self.outputs.copy()
         error = np.zeros_like(hidden)
-        for row, answer in asked:
+        for row, answer in rows:
             score = float(hidden @ before[row])
             at = int((score + 6) * 1000 / 12)
             p = 1.0 if score >= 6 else 0.0 if score <= -6 else float(self.tables.probabilities[at])
@@ -242,17 +242,17 @@ def test_update_equals_gradient_of_the_loss() -> None:
     d, n = 21, 5
     hidden = random.normal(0, 0.5, d).astype(np.float32)
     outputs = random.normal(0, 0.5, (n, d)).astype(np.float32)
-    asked, answers = np.arange(n), np.array([1, 0, 0, 1, 0], np.float32)
+    rows, answers = np.arange(n), np.array([1, 0, 0, 1, 0], np.float32)
 
     def loss(hidden: np.ndarray, outputs: np.ndarray) -> float:
-        return word2vec._loss(hidden, outputs, asked, answers, n)
+        return word2vec._loss(hidden, outputs, rows, answers, n)
 
     signs = np.where(answers == 1, 1, -1)
     by_hand = np.log1p(np.exp(-signs * (outputs.astype(float) @ hidden))).sum()
     assert loss(hidden, outputs) == pytest.approx(by_hand, rel=1e-5)
     error, moved = np.empty(d, np.float32), outputs.copy()
     table, gains = w2v.sigmoid_table(), np.empty(n, np.float32)
-    assert word2vec._update(hidden, error, moved, asked, answers, n, np.float32(1), table, gains)
+    assert word2vec._update(hidden, error, moved, rows, answers, n, np.float32(1), table, gains)
     step = np.float32(1e-2)
     for k in range(d):
         bump = np.zeros(d, np.float32)

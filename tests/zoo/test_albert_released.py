@@ -13,7 +13,7 @@ REACTION = (
     "12 16 16 17 16 18 34 24 16 23 17 16 18 16 22 19 24 27 15 20 15 15 15 25 15 20 27 24 19 22 16 "
     "17 36 18 36 24 51 24 51 29 16 16 17 16 18 34 15 20 25 15 15 15 15 20 27 13"
 )
-"""A chemical reaction; what the weights say of it stands in the folder's README, by another
+"""A chemical reaction; the weights' predictions stand in the folder's README, by another
 implementation."""
 
 pytestmark = pytest.mark.skipif(not FOLDER.is_dir(), reason=f"there is no {FOLDER.name} here")

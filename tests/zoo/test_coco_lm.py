@@ -259,7 +259,7 @@ def test_weights_round_trip_bitwise(shape: str, tmp_path: Path) -> None:
 def test_half_precision_pickle_opens_with_its_known_heads(
     tmp_path: Path,
 ) -> None:
-    """microsoft/cocolm-base is such a file; its size says that it holds the heads, too."""
+    """microsoft/cocolm-base is such a file; by its size it contains the heads, too."""
     weights = released()
     tokens = weights["cocolm.embeddings.word_embeddings.weight"]
     rng = torch.Generator().manual_seed(2)
@@ -333,7 +333,7 @@ def mini(drop: float = 0.0) -> Model:
 
 
 def two_texts() -> Batch:
-    """Two texts in a row each, some tokens hidden, and a crop of each beside it."""
+    """Two texts in a row each, some tokens masked, and a crop of each."""
     whole, rng = texts(14, 10), torch.Generator().manual_seed(6)
     rows: list[dict[str, Tensor]] = []
     for x in whole:

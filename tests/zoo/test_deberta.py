@@ -79,7 +79,7 @@ def test_choice_scores_equal_reference(tmp_path: Path) -> None:
 @BOTH
 @torch.no_grad()
 def test_released_weights_round_trip_with_their_decoder(make, tmp_path: Path) -> None:
-    """Of a released folder `legacy` says nothing, and transformers leaves the places out."""
+    """Released folders have no key `legacy`, and transformers leaves the positions out."""
     reference = make(legacy=False)
     state = load_file(saved(reference, tmp_path / "theirs") / "model.safetensors")
     positions = torch.randn(42, 32)
@@ -88,7 +88,7 @@ def test_released_weights_round_trip_with_their_decoder(make, tmp_path: Path) ->
     opened = load_folder(tmp_path / "theirs")
     assert (opened.missing, opened.unexpected) == ((), ())
     assert torch.equal(opened.model.query_stream.table.weight, positions)
-    # before the decoder asks, all is as in transformers, whose head reads the last layer
+    # before the decoder, all is as in transformers, whose head reads the last layer
     states = reference(**READ, output_hidden_states=True).hidden_states
     close(opened.model.backbone(BATCH)[0], states[-1][0])
     out = reference(**READ).logits

@@ -1,4 +1,4 @@
-"""Longformer's wide tokens as in the reference library, its reach, and a beginning as a RoBERTa."""
+"""Longformer's global attention as in the reference library, and starting from a RoBERTa."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -215,8 +215,10 @@ def test_text_within_the_window_equals_its_initial_roberta(tmp_path) -> None:
             replace(batch, position_ids=torch.arange(start, start + 9).expand(2, -1))
         )
         assert torch.allclose(later, expected, atol=1e-6)
-    asked = replace(batch, targets=batch.inputs)
-    logits, before = (model(asked, return_logits=True).logits["masked"] for model in (long, short))
+    targeted = replace(batch, targets=batch.inputs)
+    logits, before = (
+        model(targeted, return_logits=True).logits["masked"] for model in (long, short)
+    )
     assert torch.allclose(logits, before, atol=1e-5)
     with pytest.raises(ValueError, match="need a position table"):
         card.from_roberta(short, get_preset("modernbert-mini").architecture)

@@ -30,9 +30,9 @@ BACKBONES = ("bert-mini", "llama-mini", "bart-mini", "t5-mini", "xlnet-mini", "l
 
 def test_name_with_options_gives_an_objective() -> None:
     assert parse_objective("mlm").objective == values.MASKED_LM
-    asked = parse_objective("mlm:rate=0.3,mask=1,random=0").objective
-    assert isinstance(asked, Objective)
-    assert asked.select == TokenMasking(0.3)
+    parsed = parse_objective("mlm:rate=0.3,mask=1,random=0").objective
+    assert isinstance(parsed, Objective)
+    assert parsed.select == TokenMasking(0.3)
     named = parse_objective("rtd:generator_size=0.5,generator_layers=2")
     assert named.heads == ("generator", "replaced")
     assert named.head_options == {"generator": {"width_factor": 0.5, "n_layers": 2}}

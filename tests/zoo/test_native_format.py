@@ -94,7 +94,7 @@ def test_inexpressible_keys_are_named(name: str, change: dict[str, Any], keys: l
 
 
 def test_activation_shared_with_the_head_round_trips(tmp_path: Path) -> None:
-    """One key of BERT's says both: its head would be read back with another activation."""
+    """One key of BERT's stands for both: its head would be loaded with another activation."""
     preset = small("bert-mini")
     assert isinstance(preset.architecture, Architecture)
     preset = with_expressible_format(

@@ -1,4 +1,4 @@
-"""The architectures of T5's table 2: what they share, what they see, and that they say text."""
+"""The architectures of T5's table 2: shared weights, attention masks, and generation."""
 
 from dataclasses import replace
 from pathlib import Path

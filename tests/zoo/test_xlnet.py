@@ -74,7 +74,7 @@ def test_memory_equals_reference(both) -> None:
 
 @torch.no_grad()
 def test_rows_with_reused_part_equal_reference(tmp_path: Path) -> None:
-    """What `reuse_len` says of the memory, what the order says of the parts, and three segments."""
+    """`reuse_len` decides the memory, the order decides the parts; and three segments."""
     reference = xlnet(reuse_len=6)
     ours = load_folder(saved(reference, tmp_path)).model
     rank = torch.tensor([[0, 0, 2, 0, 0, 1, 3, 5, 4, 3, 3, 3]] * B)
@@ -122,7 +122,7 @@ def test_segments_equal_reference_tokenizer(texts: tuple[str, ...], tmp_path: Pa
 
 @torch.no_grad()
 def test_reversed_rows_equal_reference(both) -> None:
-    """There the second half of a batch is read backward where `bi_data` says so."""
+    """There the second half of a batch is read backward if `bi_data`."""
     ours, reference = both
     reference.transformer.bi_data = True
     backward = torch.tensor([False, True])
@@ -182,10 +182,10 @@ def test_blank_is_predicted_as_in_pretraining() -> None:
     blank = read == special.mask
     for stands in (special.mask, 7):
         inputs = torch.where(blank, stands, read)
-        asked = Batch(
+        batch = Batch(
             inputs=inputs, visibility=Visibility(rank=blank.long()), features=(TwoStream(),)
         )
-        probabilities = model.language_head.logits(model.hidden_states(asked)[blank]).softmax(-1)
+        probabilities = model.language_head.logits(model.hidden_states(batch)[blank]).softmax(-1)
         probabilities[:, list(special.all_ids)] = 0  # no answers
         for output, some in zip(filled.blanks, probabilities.topk(3).values, strict=True):
             assert [c.probability for c in output] == pytest.approx(some.tolist(), rel=1e-4)
@@ -198,6 +198,6 @@ def test_blank_is_predicted_as_in_pretraining() -> None:
     ids = torch.tensor([[*before, 9, *special.suffix]])
     rank = torch.zeros_like(ids)
     rank[0, len(before)] = 1
-    asked = Batch(inputs=ids, visibility=Visibility(rank=rank), features=(TwoStream(),))
-    logs = model.language_head.logits(model.hidden_states(asked)[0, len(before)]).log_softmax(-1)
+    batch = Batch(inputs=ids, visibility=Visibility(rank=rank), features=(TwoStream(),))
+    logs = model.language_head.logits(model.hidden_states(batch)[0, len(before)]).log_softmax(-1)
     assert likely.log_likelihood == pytest.approx(float(logs[token[0]]), rel=1e-4)

@@ -53,7 +53,7 @@ def labelling(tmp_path_factory: pytest.TempPathFactory) -> tuple[Pipeline, Path]
 
 @pytest.fixture
 def damaged(labelling: tuple[Pipeline, Path], tmp_path: Path) -> Path:
-    """Copy the folder, without what would tell that a file is another one."""
+    """Copy the folder, without the hashes that would reveal a changed file."""
     folder = tmp_path / "damaged"
     shutil.copytree(labelling[1], folder)
     facts = json.loads((folder / "unmask.json").read_text())

@@ -60,11 +60,11 @@ sentences = st.lists(words, min_size=1, max_size=8).map(" ".join)
 
 @settings(max_examples=30)
 @given(st.lists(sentences, min_size=1, max_size=3), sentences, st.booleans())
-def test_rouge_equals_rouge_score(truth, said, stem) -> None:
+def test_rouge_equals_rouge_score(truth, output, stem) -> None:
     names = ["rouge1", "rouge2", "rougeL"]
-    theirs = RougeScorer(names, use_stemmer=stem).score_multi(truth, said)
+    theirs = RougeScorer(names, use_stemmer=stem).score_multi(truth, output)
     expected = {name: theirs[name].fmeasure for name in names}
-    assert rouge([truth], [said], use_stemmer=stem) == pytest.approx(expected)
+    assert rouge([truth], [output], use_stemmer=stem) == pytest.approx(expected)
 
 
 def test_non_english_letters_are_kept_if_requested() -> None:

@@ -1,4 +1,4 @@
-"""Metrics of label sets: scikit-learn's and plain formulas', also where it warns and says 0."""
+"""Metrics of label sets equal scikit-learn's and plain formulas, also where it warns."""
 
 import warnings
 

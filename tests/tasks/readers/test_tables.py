@@ -1,4 +1,4 @@
-"""Tables: every format gives the same columns, and each mistake is one line that says where."""
+"""Tables: every format gives the same columns; each mistake is one line with its location."""
 
 import csv
 import gzip
@@ -111,7 +111,7 @@ def test_conll_sentences_are_rows(tmp_path: Path) -> None:
 )
 @pytest.mark.parametrize("starts", [True, False])
 def test_words_may_start_with_a_hash(tmp_path, word, parted, starts) -> None:
-    """In tweets many do; in files of features a column says Case=Nom."""
+    """Many tweets contain them; feature columns have values such as Case=Nom."""
     for tag in ("O", "Case=Nom"):
         rows = [f"{word}{parted}{tag}", f"some{parted}O", f"other{parted}Case=Nom"]
         rows = rows if starts else [rows[1], rows[2], rows[0]]
