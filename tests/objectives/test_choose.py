@@ -135,7 +135,6 @@ def test_n_gram_lengths_follow_one_over_n():
         assert abs(seen[words] - expected) < 4 * np.sqrt(expected)
 
 
-@pytest.mark.thorough
 def test_word_span_lengths_are_geometric():
     n, rng = 400_000, np.random.default_rng(0)
     tokens = text(np.full(n, 20), words=range(0, n, 2))  # words of two tokens
@@ -204,7 +203,6 @@ def test_span_count_and_lengths_are_those_published(tokens, seed, rate, mean):
     assert hidden[-1]
 
 
-@pytest.mark.thorough
 def test_all_arrangements_of_spans_are_equally_likely():
     rng, counts = np.random.default_rng(0), Counter()
     for _ in range(9000):

@@ -38,7 +38,6 @@ def test_one_token_in_n_is_masked_in_whole_word_runs(context: int) -> None:
         assert words[starts].mean() > 0.5, "most runs begin with a word; the rest is single tokens"
 
 
-@pytest.mark.thorough
 def test_run_lengths_follow_their_distribution() -> None:
     """One word a token, and far more room than is filled: what is hidden are the drawn runs."""
     text = replace(TEXTS.read_tokens(0, 50_000), boundaries=np.full(50_000, WORD_START))
