@@ -1,16 +1,19 @@
 """Settings of the whole suite: one thread a worker, no network, what is quick, checked types.
 
-`make test` runs what is quick, `make test-thorough` what costs a second or more beside a quick
-test of the same mechanism, `make test-all` everything. Continuous integration runs the first two.
+`make test` runs what is quick, `make test-thorough` what costs half a second or more and has a
+quick test of the same mechanism beside it, `make test-all` everything. Continuous integration runs
+the first two. A test that compares with a formula, a reference or the law of a draw is quick where
+no other does.
+
 Of a test with many cases
 
 - `@pytest.mark.quick("bert", "t5")` keeps those in whose id these words stand (each stands for a
   mechanism: every kind of model that reads, counts or writes otherwise), the others are slow;
 - `@pytest.mark.sample(4)` then keeps that many at equal distances, the others are thorough.
 
-The quick suite draws at most 25 examples a property, the same at every
-run, and in each test checks the types of a function with arrays at its first calls; the whole one
-searches as many examples as a property says, others at every run, and checks every call.
+The quick and the thorough suite draw at most 25 examples a property, the same at every run, and in
+each test check the types of a function with arrays at its first calls; the whole one searches as
+many examples as a property says, others at every run, and checks every call.
 """
 
 import functools

@@ -128,7 +128,6 @@ def test_centers_of_layers_equal_their_formulas() -> None:
         expected_layer([0.5, 0.7, 0.5])
 
 
-@pytest.mark.thorough
 def test_control_labels_are_of_types_with_the_distribution_of_the_task() -> None:
     task = ControlTask.of_labels(np.array([0] * 7 + [1] * 2 + [2]), 3, seed=5)
     types = [f"word{i}" for i in range(2000)]

@@ -173,7 +173,6 @@ def theirs() -> Iterator[tuple[int, int, str, Tensor]]:
             yield i, k, lists[k][i], torch.cat(list(torch.from_numpy(file[str(i)][()])), -1)
 
 
-@pytest.mark.thorough
 @pytest.mark.skipif(not FIXTURE.is_dir(), reason="bilm-tf's fixture is not here")
 @torch.no_grad()
 def test_layers_equal_released_code() -> None:

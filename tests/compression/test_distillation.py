@@ -187,7 +187,6 @@ def test_relation_heads_allow_different_widths(tmp_path: Path) -> None:
         forward(student, [teacher], replace(term, heads=7))
 
 
-@pytest.mark.thorough
 def test_hidden_state_cosine_equals_formula(tmp_path: Path) -> None:
     student = opened(tmp_path / "s", **STUDENT)
     teacher = opened(tmp_path / "t", **(TEACHER | {"hidden_size": 32}))

@@ -58,7 +58,6 @@ def scaled(model: Model, name: str, columns: slice, factor: float) -> Model:
     return found
 
 
-@pytest.mark.thorough
 @pytest.mark.parametrize("family", ["gpt2", "t5"])
 def test_mask_gradients_equal_finite_differences(family: str, tmp_path: Path, corpus: Path) -> None:
     kind = {"gpt2": "GPT2LMHeadModel", "t5": "T5ForConditionalGeneration"}[family]

@@ -37,7 +37,6 @@ def nats(logits: torch.Tensor, targets: Sequence[int]) -> float:
     return float(torch.nn.functional.cross_entropy(logits.double(), there, reduction="sum"))
 
 
-@pytest.mark.thorough
 @torch.no_grad()
 def test_causal_model_predicts_every_token_once(models: dict) -> None:
     reference, loaded = models["gpt2"]

@@ -196,7 +196,6 @@ def test_spans_are_decoder_text_after_sentinels() -> None:
     assert _insert_spans(known, pieces, [zero, *king, zero, *fox]).text == "the king fox saw !"
 
 
-@pytest.mark.thorough
 def test_source_equals_reference_tokenizer(models: dict, tmp_path: Path, monkeypatch: Any) -> None:
     from transformers import AutoTokenizer
 

@@ -27,7 +27,6 @@ def two(tmp_path: Path) -> list[Path]:
     return [tuned(tmp_path, 1, rows), tuned(tmp_path, 2, rows, labels=("yes", "no"))]
 
 
-@pytest.mark.thorough
 def test_probabilities_are_averaged_for_any_label_order(two, tmp_path) -> None:
     texts = [text for text, _ in toy.texts(8, 3)]
     each = [unmask.load(run).predict(texts) for run in two]
@@ -51,7 +50,6 @@ def test_probabilities_are_averaged_for_any_label_order(two, tmp_path) -> None:
     assert scores["accuracy"] == pytest.approx(np.mean(right))
 
 
-@pytest.mark.thorough
 def test_regression_predictions_are_averaged(tmp_path) -> None:
     rows = [(text, str(len(text) / 10)) for text, _ in toy.texts(32, 1)]
     two = [tuned(tmp_path, seed, rows, "regress", label="label") for seed in (1, 2)]

@@ -53,7 +53,6 @@ def run(name: str, objective: str, text: Path, out: Path, *changes: str, **more:
     )
 
 
-@pytest.mark.thorough
 def test_causal_bert_equals_bert_lm_head_model_of_transformers(text: Path, tmp_path: Path) -> None:
     import transformers
 

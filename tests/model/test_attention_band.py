@@ -199,7 +199,6 @@ def test_single_query_column_equals_full_attention(banded, case, wide, monkeypat
         assert torch.allclose(one[:, :, 0], expected[rows, :, at])
 
 
-@pytest.mark.thorough
 @settings(max_examples=60)
 @given(st.integers(1, 9), st.integers(1, 40), st.data())
 def test_blocks_equal_mask_for_any_ranks_and_documents(window: int, t: int, data) -> None:

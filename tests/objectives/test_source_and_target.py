@@ -61,7 +61,6 @@ def test_source_is_unchanged_and_other_targets_visible(n, m, seed, rate) -> None
     assert e.rank is shown.rank
 
 
-@pytest.mark.thorough
 def test_tokens_and_end_are_masked_equally_mostly_by_mask_tokens() -> None:
     shown, rng = HIDES.unmasked_example(SOURCE, TARGET), np.random.default_rng(0)
     some = [HIDES.mask_target(shown, SPECIAL, rng) for _ in range(6000)]

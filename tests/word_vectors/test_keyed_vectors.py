@@ -74,7 +74,6 @@ def test_norms_are_correct_for_huge_tiny_and_zero_rows() -> None:
     assert space.cosine("a", "a") == pytest.approx(1)
 
 
-@pytest.mark.thorough
 @given(
     arrays.arrays(np.float32, (30, 4), elements=st.integers(-2, 2).map(float)),
     st.integers(1, 40),

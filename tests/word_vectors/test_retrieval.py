@@ -42,7 +42,6 @@ def small_blocks(monkeypatch) -> None:
     monkeypatch.setattr(retrieval, "_EXTRA_CANDIDATES", 3)
 
 
-@pytest.mark.thorough
 @pytest.mark.usefixtures("small_blocks")
 @settings(max_examples=25)
 @given(n=st.integers(4, 30), m=st.integers(4, 60), k=st.integers(1, 4), seed=st.integers(0, 2**31))

@@ -333,7 +333,6 @@ def test_hashes_equal_fnv_1a(text: str, value: int) -> None:
     assert word_kernels._hash_of(letters, 0, len(letters)) == value
 
 
-@pytest.mark.thorough
 def test_ngrams_equal_fasttext() -> None:
     spec = w2v.CharacterNgrams(3, 6, 2_000_000)
     gensim = pytest.importorskip("gensim.models.fasttext")

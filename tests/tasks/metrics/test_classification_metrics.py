@@ -62,7 +62,6 @@ def test_classification_metrics_equal_scikit_learn(rows) -> None:
     assert found == pytest.approx(expected, abs=EXACT)
 
 
-@pytest.mark.thorough
 @given(pairs)
 def test_classification_metrics_equal_plain_formulas(rows) -> None:
     labels, predictions = columns(rows)

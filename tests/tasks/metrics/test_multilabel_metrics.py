@@ -59,7 +59,6 @@ def plain_ranking_precision(labels, scores) -> float:
     return float(np.mean(each))
 
 
-@pytest.mark.thorough
 @settings(max_examples=40)
 @given(answers(fewest=1))
 def test_metrics_equal_plain_formulas(case) -> None:
