@@ -84,7 +84,8 @@ def test_bad_input_is_one_line_and_nothing_is_written(
     out, name = tmp_path / "out", ["--analysis", "attention"]
     for arguments, message in (
         ([str(model), "--data", str(trees)], "no analysis: name one"),
-        ([str(model), "--data", str(trees), "--analysis", "dreams"], "one of attention, got"),
+        ([str(model), "--data", str(trees), "--analysis", "dreams"], "one of attention, "),
+        ([str(model), *name], "no data: name a file"),
         ([str(model), "--data", str(trees), "--analysis", "attention:sentences=0"], "at least 1"),
         ([str(model), "--data", str(flat), *name], "no dependency tree"),
         ([str(model), "--data", str(empty), *name], "empty"),

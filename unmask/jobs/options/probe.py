@@ -24,7 +24,7 @@ class ProbeOptions(EncodingOptions, DeviceOptions, TerminalOptions):
     analysis: str | Sequence[Any] = field(default=(), metadata=flag(metavar="NAME"))
     """Analysis: attention (heads against dependency trees); with settings:
     attention:sentences=500,parser=false (docs/probing.md)."""
-    data: str | Path = field(metadata=flag(metavar="FILE"))
+    data: str | Path | None = field(default=None, metadata=flag(metavar="FILE"))
     """Data on which the model is scored; of attention, sentences with trees: .conllu, optionally
     compressed."""
     train: str | Path | None = field(

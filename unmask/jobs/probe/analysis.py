@@ -15,7 +15,7 @@ class ProbeInputs:
 
     pipeline: Pipeline
     model_name: str
-    data: Path
+    data: Path | None
     train: Path | None
     texts: tuple[str, ...]
     """Texts to show."""
@@ -25,6 +25,17 @@ class ProbeInputs:
     encoding_errors: EncodingErrors
     show: Callable[[str], None]
     """Shows progress."""
+
+    @property
+    def required_data(self) -> Path:
+        """The data, for an analysis that needs them.
+
+        Raises:
+            ValueError: none are given.
+        """
+        if self.data is None:
+            raise ValueError("no data: name a file of what is analyzed (--data)")
+        return self.data
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -72,7 +72,7 @@ class AttentionAnalysis(AttentionSettings):
             analyzed.append(analyze_network(name, network, tokenizer, prepared, model, self))
         findings = AttentionFindings(
             model=inputs.model_name,
-            data=inputs.data.name,
+            data=inputs.required_data.name,
             n_train=len(texts[0].trees),
             n_test=len(texts[1].trees),
             n_skipped=len(train) + len(test) - sum(len(one.trees) for one in texts),
@@ -91,14 +91,15 @@ class AttentionAnalysis(AttentionSettings):
         self, inputs: ProbeInputs
     ) -> tuple[Sequence[DependencyTree], Sequence[DependencyTree]]:
         """Return training and test sentences."""
-        trees = read_dependencies(inputs.data, inputs.encoding_errors)
+        trees = read_dependencies(inputs.required_data, inputs.encoding_errors)
         if inputs.train is not None:
             train = read_dependencies(inputs.train, inputs.encoding_errors)
             return train[: self.sentences], trees[: self.sentences]
         if len(trees) < 2:
             raise ValueError(
-                f"{inputs.data}: one sentence cannot be halved into sentences on which heads are "
-                "chosen and others on which they are scored; name a file by train (--train)"
+                f"{inputs.required_data}: one sentence cannot be halved into sentences on which "
+                "heads are chosen and others on which they are scored; name a file by train "
+                "(--train)"
             )
         half = len(trees) // 2
         return trees[:half][: self.sentences], trees[half:][: self.sentences]

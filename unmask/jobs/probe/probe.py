@@ -40,7 +40,7 @@ def probe(options: ProbeOptions) -> dict[str, ProbeReport]:
     inputs = ProbeInputs(
         pipeline=pipeline,
         model_name=pipeline.preset.name if source is None else Path(source).name,
-        data=Path(options.data),
+        data=None if options.data is None else Path(options.data),
         train=None if options.train is None else Path(options.train),
         texts=(options.text,) if isinstance(options.text, str) else tuple(options.text),
         control=options.control,
