@@ -14,8 +14,8 @@ STAGES = (
     "batch", "files", "config", "output", "options", "saved_format", "bundled", "text",
     "tokenizers", "shards",
     "objectives", "batching", "model", "heads", "word_vectors", "zoo", "checkpoints", "adapters",
-    "compression", "training", "planning", "generation", "tasks", "finetuning", "analysis",
-    "evaluation", "inference", "reports", "jobs", "studies", "cli",
+    "compression", "training", "planning", "generation", "tasks", "finetuning", "evaluation",
+    "analysis", "inference", "reports", "jobs", "studies", "cli",
 )  # fmt: skip
 FILES = sorted(ROOT.rglob("*.py"))
 

@@ -62,6 +62,8 @@ class ContextContinuation:
     continuation: tuple[int, ...]
     word_starts: tuple[bool, ...] = ()
     """Which tokens of the continuation start a word; for masked models only."""
+    decoder_context: tuple[int, ...] = ()
+    """Tokens that the decoder reads before the continuation; for encoder-decoders only."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -321,7 +323,9 @@ class _InputBuilder:
         source = (*special.prefix, *pair.context[n - n_read :], *special.suffix)
         source = source or (special.start,)
         prefix = (special.start, *special.decoder_prefix)
-        self._add_autoregressive(scored_inputs, pair_index, prefix, (), pair.continuation, source)
+        self._add_autoregressive(
+            scored_inputs, pair_index, prefix, pair.decoder_context, pair.continuation, source
+        )
         scored_inputs.sums[pair_index].n_truncated_tokens = n - n_read
 
     def _add_autoregressive(

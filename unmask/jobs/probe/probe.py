@@ -10,10 +10,14 @@ from unmask.inference.pipeline import Pipeline
 from unmask.jobs.options.probe import ProbeOptions
 from unmask.jobs.probe.analysis import Analysis, ProbeInputs, ProbeReport
 from unmask.jobs.probe.attention import AttentionAnalysis
+from unmask.jobs.probe.pairs import PairsAnalysis
 from unmask.options import takes_options
 from unmask.output import print_line, to_safe_json
 
-ANALYSES: Mapping[str, type[Analysis]] = {"attention": AttentionAnalysis}
+ANALYSES: Mapping[str, type[Analysis]] = {
+    "attention": AttentionAnalysis,
+    "pairs": PairsAnalysis,
+}
 """The options of each analysis by its word."""
 
 

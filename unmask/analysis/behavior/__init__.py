@@ -1,0 +1,1 @@
+"""Behavior without tuning: what a model predicts, scored as it was pretrained."""

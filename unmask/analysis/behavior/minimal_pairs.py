@@ -1,0 +1,106 @@
+"""Minimal pairs: two sentences that differ little, one of which is acceptable."""
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from unmask.evaluation.prompting import evenly_spaced
+from unmask.tasks.readers.tables import Table, read_table
+from unmask.text.decompress import compression_suffix
+from unmask.text.lines import EncodingErrors
+from unmask.text.records import describe_value, format_names
+
+_COLUMNS: Mapping[str, tuple[str, ...]] = {
+    "good": ("sentence_good", "good"),
+    "bad": ("sentence_bad", "bad"),
+    "paradigm": ("UID", "uid"),
+    "phenomenon": ("linguistics_term", "term"),
+}
+"""Names of each column; the first are those of BLiMP's own files and of BabyLM's."""
+
+
+@dataclass(frozen=True)
+class MinimalPair:
+    """An acceptable sentence and one that is not."""
+
+    good: str
+    bad: str
+    paradigm: str
+    """What the pair was made by, as anaphor_number_agreement."""
+    phenomenon: str
+    """What several paradigms belong to, as anaphor_agreement."""
+
+
+def read_minimal_pairs(
+    path: str | Path, encoding_errors: EncodingErrors = "strict"
+) -> list[MinimalPair]:
+    """Read the pairs of a file, or of all .jsonl files of a folder, optionally compressed.
+
+    Columns are sentence_good, sentence_bad, UID and linguistics_term (BLiMP: Warstadt et al. 2020,
+    arXiv:1912.00582), or good, bad, uid and term. The paradigm of a file without a UID is its name,
+    the phenomenon of a paradigm without a term is the paradigm.
+
+    Raises:
+        FileNotFoundError: there is no such file, or the folder has none.
+        ValueError: a file is empty, or lacks a column or a sentence.
+    """
+    path = Path(path)
+    if not path.is_dir():
+        return _read_file(path, encoding_errors)
+    files = sorted(one for one in path.iterdir() if _plain(one).suffix == ".jsonl")
+    if not files:
+        raise FileNotFoundError(f"{path}: this folder has no .jsonl file")
+    return [pair for one in files for pair in _read_file(one, encoding_errors)]
+
+
+def sample_pairs(pairs: Sequence[MinimalPair], per_paradigm: int | None) -> list[MinimalPair]:
+    """Choose as many pairs of each paradigm, evenly spaced in its order; None: all."""
+    by_paradigm: dict[str, list[MinimalPair]] = defaultdict(list)
+    for pair in pairs:
+        by_paradigm[pair.paradigm].append(pair)
+    return [
+        some[i] for some in by_paradigm.values() for i in evenly_spaced(len(some), per_paradigm)
+    ]
+
+
+def _read_file(path: Path, encoding_errors: EncodingErrors) -> list[MinimalPair]:
+    table = read_table(path, encoding_errors=encoding_errors)
+    names = {
+        kind: next((name for name in options if name in table.columns), None)
+        for kind, options in _COLUMNS.items()
+    }
+    for kind in ("good", "bad"):
+        if names[kind] is None:
+            raise ValueError(
+                f"{path}: minimal pairs need a column {' or '.join(_COLUMNS[kind])} "
+                f"(columns: {format_names(table.columns)})"
+            )
+    columns = [
+        [None] * len(table) if name is None else _texts(table, name) for name in names.values()
+    ]
+    stem = _plain(path).stem
+    return [
+        MinimalPair(str(good), str(bad), paradigm or stem, phenomenon or paradigm or stem)
+        for good, bad, paradigm, phenomenon in zip(*columns, strict=True)
+    ]
+
+
+def _texts(table: Table, name: str) -> list[str]:
+    """Return the texts of a column.
+
+    Raises:
+        ValueError: one is missing, blank or no text.
+    """
+    values = table.column(name)
+    for i, value in enumerate(values):
+        if not isinstance(value, str) or not value.strip():
+            raise ValueError(
+                f"{table.location(i)}: {name} must be a text, got {describe_value(value)}"
+            )
+    return [str(value) for value in values]
+
+
+def _plain(path: Path) -> Path:
+    """Return the path without the suffix of a compression."""
+    return path if compression_suffix(path) is None else path.with_suffix("")

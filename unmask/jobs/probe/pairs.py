@@ -1,0 +1,90 @@
+"""The analysis of minimal pairs: reads pairs, scores a network and its control, writes the page."""
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import get_args
+
+from unmask.analysis.behavior.minimal_pairs import read_minimal_pairs, sample_pairs
+from unmask.analysis.behavior.pair_scores import (
+    PairAccuracies,
+    PairFindings,
+    PairLikelihoods,
+    score_pairs,
+    worst_errors,
+)
+from unmask.analysis.behavior.sentences import likelihood_name
+from unmask.analysis.probes.features import random_weights
+from unmask.evaluation.likelihood import PseudoLikelihoodMasking
+from unmask.jobs.probe.analysis import ProbeInputs, ProbeReport
+from unmask.reports.analysis.behavior.pairs_page import render_pairs_page
+from unmask.reports.analysis.behavior.pairs_tables import (
+    format_pairs_markdown,
+    pair_sentences,
+    phenomenon_table,
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PairsAnalysis:
+    """Which sentence of a minimal pair is more likely; Warstadt et al. 2020."""
+
+    per_paradigm: int | None = 50
+    """Pairs of each paradigm, evenly spaced. None: all."""
+    pll_masking: PseudoLikelihoodMasking = "word"
+    """Tokens masked when a masked model scores a token: word (the token and those after it in its
+    word) or token."""
+    shown: int = 12
+    """Pairs with the wrong answer that the page shows, one of a paradigm at most."""
+
+    def __post_init__(self) -> None:
+        """Check numbers and words.
+
+        Raises:
+            ValueError: one is not allowed.
+        """
+        if self.per_paradigm is not None and self.per_paradigm < 1:
+            raise ValueError(f"per_paradigm must be at least 1, or none, got {self.per_paradigm}")
+        if self.shown < 0:
+            raise ValueError(f"shown must be at least 0, got {self.shown}")
+        if self.pll_masking not in get_args(PseudoLikelihoodMasking):
+            allowed = " or ".join(get_args(PseudoLikelihoodMasking))
+            raise ValueError(f"pll_masking must be {allowed}, got {self.pll_masking!r}")
+
+    def run(self, inputs: ProbeInputs) -> ProbeReport:
+        """Score a model on minimal pairs.
+
+        Raises:
+            FileNotFoundError: a file is missing.
+            ValueError: the model gives sentences no likelihood, or the data are no pairs.
+        """
+        model, tokenizer = inputs.pipeline.model, inputs.pipeline.tokenizer
+        given = read_minimal_pairs(inputs.required_data, inputs.encoding_errors)
+        pairs = sample_pairs(given, self.per_paradigm)
+        networks = {"trained": model}
+        if inputs.control:
+            networks["random"] = random_weights(model, inputs.seed)
+        scored: dict[str, PairLikelihoods] = {}
+        for name, network in networks.items():
+            inputs.show(f"pairs: {len(pairs):,} pairs, {name} weights")
+            scored[name] = score_pairs(network, tokenizer, pairs, self.pll_masking)
+        trained = scored["trained"]
+        credits = {name: one.credits for name, one in scored.items()}
+        credits["fewer_tokens"] = trained.length_credits
+        findings = PairFindings(
+            model=inputs.model_name,
+            data=inputs.required_data.name,
+            likelihood=likelihood_name(model, self.pll_masking),
+            n_pairs=len(pairs),
+            n_pairs_in_data=len(given),
+            accuracies=tuple(PairAccuracies.of(name, pairs, c) for name, c in credits.items()),
+            phenomenon_of={pair.paradigm: pair.phenomenon for pair in pairs},
+            errors=worst_errors(pairs, trained, self.shown),
+        )
+        return ProbeReport(
+            findings=findings,
+            json=findings.to_json(),
+            markdown=format_pairs_markdown(findings),
+            html=render_pairs_page(findings, f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC"),
+            table=phenomenon_table(findings),
+            sentences=tuple(pair_sentences(findings)),
+        )
