@@ -77,6 +77,18 @@ def test_settings(model: Path, data: Path, tmp_path: Path) -> None:
     assert token["likelihood"] != few["likelihood"]
 
 
+def test_without_data_pairs_are_built_in(model: Path, tmp_path: Path) -> None:
+    found = unmask.probe(
+        model, analysis="pairs:per_paradigm=2", out=tmp_path / "out", control=False, terminal=None
+    )["pairs"].json
+    assert (found["data"], found["n_pairs"], found["n_pairs_in_data"]) == (
+        "built-in pairs",
+        20,
+        404,
+    )
+    assert set(found["phenomenon_of"].values()) == {"negation", "roles"}
+
+
 @pytest.mark.parametrize(
     ("settings", "rows", "message"),
     [

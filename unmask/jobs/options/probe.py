@@ -26,7 +26,8 @@ class ProbeOptions(EncodingOptions, DeviceOptions, TerminalOptions):
     attention:sentences=500,parser=false (docs/probing.md)."""
     data: str | Path | None = field(default=None, metadata=flag(metavar="FILE"))
     """Data on which the model is scored; of attention, sentences with trees (.conllu); of pairs,
-    BLiMP's columns (.jsonl); optionally compressed."""
+    BLiMP's columns (.jsonl), or own pairs of negation and roles by default; optionally
+    compressed."""
     train: str | Path | None = field(
         default=None, metadata=flag(metavar="FILE", shown_default="the first half of --data")
     )

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import get_args
 
+from unmask.analysis.behavior.built_in_pairs import BUILT_IN_NAME, built_in_pairs
 from unmask.analysis.behavior.minimal_pairs import read_minimal_pairs, sample_pairs
 from unmask.analysis.behavior.pair_scores import (
     PairAccuracies,
@@ -58,7 +59,10 @@ class PairsAnalysis:
             ValueError: the model gives sentences no likelihood, or the data are no pairs.
         """
         model, tokenizer = inputs.pipeline.model, inputs.pipeline.tokenizer
-        given = read_minimal_pairs(inputs.required_data, inputs.encoding_errors)
+        data = inputs.data
+        given = (
+            built_in_pairs() if data is None else read_minimal_pairs(data, inputs.encoding_errors)
+        )
         pairs = sample_pairs(given, self.per_paradigm)
         networks = {"trained": model}
         if inputs.control:
@@ -72,7 +76,7 @@ class PairsAnalysis:
         credits["fewer_tokens"] = trained.length_credits
         findings = PairFindings(
             model=inputs.model_name,
-            data=inputs.required_data.name,
+            data=BUILT_IN_NAME if data is None else data.name,
             likelihood=likelihood_name(model, self.pll_masking),
             n_pairs=len(pairs),
             n_pairs_in_data=len(given),
