@@ -268,7 +268,8 @@ TREE = "".join(
 ) + "\n"  # fmt: skip
 OF_DOCUMENT: Mapping[str, Mapping[str, str]] = {
     "align.md": {name: "".join(f"{w}\t{w}\n" for w in WORDS) for name in ("train.tsv", "test.tsv")},
-    "probing.md": {name: 30 * TREE for name in ("test.conllu", "dev.conllu")},
+    "probing.md": {"test.conllu": 30 * TREE, "dev.conllu": 30 * TREE}
+    | {"de-en.tsv": "".join(f"{w}\t{w}\n" for w in sorted({w for t in TEXTS for w in t.split()}))},
     "prompting.md": {
         "test.tsv": "text\tlabel\n" + "".join(f"{t}\t{y}\n" for t, y in ROWS),
         "train.tsv": "text\tlabel\n" + "".join(f"{t}\t{y}\n" for t, y in ROWS),
@@ -347,5 +348,6 @@ MODELS = {
     "runs/mine": "bert-tiny", "MODEL": "t5-mini", "BART": "bart-mini", "runs/elmo": "elmo-mini",
     "runs/bert-mini": "bert-mini", "runs/german-mini": "bert-tiny",
     "runs/quick": "quick-thoughts-mini", "runs/skip": "skip-thoughts-mini",
+    "runs/translator": "t5-mini",
 }  # fmt: skip
 TUNED = ("runs/spam", "runs/topic", "runs/imdb", "runs/imdb-backward")

@@ -84,7 +84,7 @@ def test_bad_input_is_one_line_and_nothing_is_written(
     out, name = tmp_path / "out", ["--analysis", "attention"]
     for arguments, message in (
         ([str(model), "--data", str(trees)], "no analysis: name one"),
-        ([str(model), "--data", str(trees), "--analysis", "dreams"], "one of attention, "),
+        ([str(model), "--data", str(trees), "--analysis", "dreams"], "one of attention, ali"),
         ([str(model), *name], "no data: name a file"),
         ([str(model), "--data", str(trees), "--analysis", "attention:sentences=0"], "at least 1"),
         ([str(model), "--data", str(flat), *name], "no dependency tree"),
@@ -121,3 +121,36 @@ def test_files_are_not_overwritten(model: Path, trees: Path, tmp_path: Path) -> 
     (out / "attention.md").write_text("mine")
     with pytest.raises(ValueError, match=r"attention\.md: exists already"):
         unmask.probe(model, analysis=SETTINGS, data=trees, out=out, terminal=None)
+
+
+def test_alignment_of_two_parallel_files(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder, out = tmp_path / "t5", tmp_path / "out"
+    make("t5", folder)
+    (tmp_path / "a.en").write_text("The dog sleeps.\nA cat.\n" * 3)
+    (tmp_path / "a.de").write_text("Der Hund schl\u00e4ft.\nEine Katze.\n" * 3, encoding="utf-8")
+    words = tmp_path / "en-de.tsv"
+    words.write_text("dog\tHund\ncat\tKatze\n")
+    data = f"{tmp_path / 'a.en'}+{tmp_path / 'a.de'}"
+    wanted = ["--analysis", f"alignment:dictionary={words}"]
+    assert run(["probe", str(folder), *wanted, "--data", data, "--out", str(out), "--quiet"]) == 0
+    assert "the diagonal" in capsys.readouterr().out
+    found = json.loads((out / "alignment.json").read_text())
+    trained = found["networks"]["trained"]
+    assert (found["n_train"], found["n_test"], trained["words"]) == (3, 3, 3)
+    assert trained["diagonal"] == 0
+    assert "Error rate of each head" in (out / "alignment.html").read_text()
+    words.write_text("Hund\tdog\nKatze\tcat\n")
+    again = ["--data", data, "--out", str(tmp_path / "again")]
+    for arguments, message in (
+        ([str(folder), *wanted, *again], "in the other direction"),
+        (["unmask-mini-en", *wanted, *again], "only encoder-decoders have"),
+        ([str(folder), *wanted, "--data", str(words), *again[2:]], "two parallel files"),
+        ([str(folder), "--analysis", "alignment", *again], "dictionary"),
+    ):
+        assert run(["probe", *arguments]) == 2
+        lines = capsys.readouterr().err.strip().splitlines()
+        assert len(lines) == 1, lines
+        assert message in lines[0]
+    assert not (tmp_path / "again").exists()

@@ -4,10 +4,11 @@ Alignment error rate: Och and Ney 2003, doi:10.1162/089120103321337421. Attentio
 alignment: Koehn and Knowles 2017, arXiv:1706.03872, section 3.5.
 """
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from jaxtyping import Float
@@ -205,3 +206,86 @@ def read_pairs(
         if reference.possible:
             found.append(AlignedPair(source, target, reference))
     return found
+
+
+def split_text(text: str) -> tuple[str, ...]:
+    """Split a text into words and signs.
+
+    ```python
+    >>> split_text("Zwei Hunde, im Schnee.")
+    ('Zwei', 'Hunde', ',', 'im', 'Schnee', '.')
+
+    ```
+    """
+    return tuple(re.findall(r"\w+|[^\w\s]", text))
+
+
+@dataclass(frozen=True, kw_only=True)
+class NetworkAlignment:
+    """Error rates of the heads of a network, and of the one that was chosen on other pairs."""
+
+    name: str
+    """trained, or random."""
+    test: HeadAlignment
+    head: HeadName
+    step: AttentionStep
+    error_rate: float
+    """Of the chosen head and step, on the test pairs."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class AlignmentFindings:
+    """Alignment error rates of a network and its control, on the same pairs."""
+
+    model: str
+    data: str
+    n_train: int
+    """Pairs on which heads are chosen."""
+    n_test: int
+    """Pairs on which they are scored."""
+    networks: tuple[NetworkAlignment, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the findings as plain data."""
+        facts = {name: value for name, value in vars(self).items() if name != "networks"}
+        return facts | {
+            "networks": {
+                one.name: {
+                    "head": str(one.head),
+                    "step": one.step,
+                    "error_rate": one.error_rate,
+                    "diagonal": one.test.diagonal,
+                    "words": one.test.n_words,
+                    "heads": [str(head) for head in one.test.heads],
+                    "error_rates": {k: list(v) for k, v in one.test.error_rates.items()},
+                }
+                for one in self.networks
+            }
+        }
+
+
+def analyze_alignment(
+    name: str,
+    model: Model,
+    tokenizer: Tokenizer,
+    train: Sequence[AlignedPair],
+    test: Sequence[AlignedPair],
+) -> NetworkAlignment:
+    """Choose the head and the step with the lowest error rate on `train`, and score it on `test`.
+
+    Raises:
+        ValueError: the model has no cross-attention, or no pair has a sure link.
+    """
+    chosen = measure_alignment(model, tokenizer, train)
+    scored = measure_alignment(model, tokenizer, test)
+    choices: list[tuple[AttentionStep, int]] = [
+        (step, k) for step in STEPS for k in range(len(chosen.heads))
+    ]
+    step, k = min(choices, key=lambda choice: chosen.error_rates[choice[0]][choice[1]])
+    return NetworkAlignment(
+        name=name,
+        test=scored,
+        head=scored.heads[k],
+        step=step,
+        error_rate=scored.error_rates[step][k],
+    )

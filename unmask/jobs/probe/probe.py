@@ -8,6 +8,7 @@ from unmask.files import write_atomically
 from unmask.inference.open_model import load
 from unmask.inference.pipeline import Pipeline
 from unmask.jobs.options.probe import ProbeOptions
+from unmask.jobs.probe.alignment import AlignmentAnalysis
 from unmask.jobs.probe.analysis import Analysis, ProbeInputs, ProbeReport
 from unmask.jobs.probe.attention import AttentionAnalysis
 from unmask.jobs.probe.pairs import PairsAnalysis
@@ -16,6 +17,7 @@ from unmask.output import print_line, to_safe_json
 
 ANALYSES: Mapping[str, type[Analysis]] = {
     "attention": AttentionAnalysis,
+    "alignment": AlignmentAnalysis,
     "pairs": PairsAnalysis,
 }
 """The options of each analysis by its word."""
