@@ -184,3 +184,17 @@ def test_matmul_peak_is_plausible():
 
 def test_peak_memory_exceeds_an_allocated_tensor():
     assert distributed.peak_memory_bytes(torch.device("cpu")) > 10 << 20
+
+
+@pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="of Linux alone")
+def test_peak_memory_begins_anew():
+    code = (
+        "import torch;"
+        "from unmask.training.device.distributed import peak_memory_bytes, restart_peak_memory;"
+        "big = torch.ones(10**8); del big;"
+        "before = restart_peak_memory();"
+        "small = torch.ones(10**7);"
+        "print(peak_memory_bytes(torch.device('cpu')) - before)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert 3.9e7 <= int(done.stdout) < 1.5e8

@@ -30,13 +30,13 @@ from unmask.zoo.preset import question_answering_head, token_classification_head
 TEXTS = [*texts(7, seed=3), "a"]
 
 
-def pipeline(name: str, head: str | None = None, n_labels: int = 3) -> Pipeline:
+def pipeline(name: str, head: str | None = None, n_labels: int = 3, **more: Any) -> Pipeline:
     preset = get_preset(name)
     if head is None:
         return Pipeline(tiny(name))
     assert preset.classification_head is not None
     specs: dict[str, HeadSpec] = {
-        "label": replace(preset.classification_head, n_labels=n_labels),
+        "label": replace(preset.classification_head, n_labels=n_labels, **more),
         "token_label": replace(token_classification_head(preset), n_labels=n_labels),
         "spans": question_answering_head(preset),
     }
@@ -113,6 +113,29 @@ def test_regression_and_pairs_predict_as_their_models(tmp_path: Path) -> None:
     theirs = unmask.load(mine.save(tmp_path / "m", format="onnx"))
     pairs = list(zip(TEXTS, reversed(TEXTS), strict=True))
     assert theirs.predict(pairs) == pytest.approx(mine.predict(pairs), abs=1e-4)
+
+
+@pytest.mark.sample(2)
+@pytest.mark.quick("bert-tiny-compare", "gpt2-mini-both")
+@pytest.mark.parametrize(
+    ("name", "pooling"),
+    [
+        ("bert-tiny", "compare"), ("deberta-mini", "compare"), ("modernbert-mini", "compare"),
+        ("mpnet-mini", "compare"), ("gpt2-mini", "compare"), ("gpt2-mini", "both"),
+        ("llama-mini", "both"),
+    ],
+)  # fmt: skip
+def test_heads_of_two_texts_predict_as_their_models(
+    name: str, pooling: str, tmp_path: Path
+) -> None:
+    mine = pipeline(name, "label", pooling=pooling)
+    theirs = unmask.load(mine.save(tmp_path / "m", format="onnx"))
+    pairs = list(zip(TEXTS, reversed(TEXTS), strict=True))
+    check_alike(theirs.predict(pairs), mine.predict(pairs))
+    check_alike(theirs.predict(pairs[:1]), mine.predict(pairs[:1]))
+    np.testing.assert_allclose(theirs.embed(TEXTS), mine.embed(TEXTS), atol=2e-5)
+    with pytest.raises(ValueError, match="compares two texts, and one is read"):
+        theirs.predict(TEXTS)
 
 
 @pytest.mark.slow

@@ -21,6 +21,7 @@ TokenPooling = Literal["first", "last", "ends", "mean", "max", "concat", "summar
 Pooling = TokenPooling | Literal["attention", "compare", "both"]
 """The same, or a pooling with learned weights, of two texts, or of two orders of texts."""
 POOLING_WIDTH_FACTORS = {"concat": 3, "compare": 4}
+ONE_TEXT_MESSAGE = "this head compares two texts, and one is read: give pairs to `predict`"
 
 PooledLayers = Literal["last", "all"]
 """The layers whose hidden states a classification head uses."""
@@ -385,7 +386,7 @@ def sum_parts(hidden: Float[Tensor, "b t d"], batch: Batch) -> Float[Tensor, "b 
 
 def _part_masks(batch: Batch) -> Int[Tensor, "b t"]:
     if batch.part_ids is None:
-        raise ValueError("this head compares two texts, and one is read: give pairs to `predict`")
+        raise ValueError(ONE_TEXT_MESSAGE)
     return batch.part_ids
 
 

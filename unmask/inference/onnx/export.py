@@ -29,7 +29,15 @@ from unmask.generation.text_batches import evaluation_mode
 from unmask.heads.model import Model
 from unmask.heads.tagging.bilstm_crf import BiLSTMCRFHead
 from unmask.inference.export import check_new_folder, check_plain_inputs
-from unmask.inference.onnx.graphs import LENGTH, PAST, DecoderGraph, GraphInterface, TextGraph
+from unmask.inference.onnx.graphs import (
+    LENGTH,
+    PAIR_POOLINGS,
+    PAST,
+    DecoderGraph,
+    GraphInterface,
+    PairGraph,
+    TextGraph,
+)
 from unmask.inference.onnx.quantize import quantize_graph, uses_reduced_range
 from unmask.inference.onnx.record import (
     MAX_FILE_BYTES,
@@ -119,8 +127,10 @@ def _plan(loaded_model: LoadedModel) -> OnnxRecord:
     head = next((name for name in _EXPORTED_HEADS if name in model.heads), None)
     if (reason := unexportable_reason(model, head)) is not None:
         raise ValueError(f"{loaded_model.preset.name}: {reason}")
-    decodes = head == LANGUAGE_HEAD and model.architecture.is_decoder_only
-    return OnnxRecord(graph="decoder" if decodes else "text", head=head)
+    if head == LANGUAGE_HEAD and model.architecture.is_decoder_only:
+        return OnnxRecord(graph="decoder", head=head)
+    pooling = getattr(model.head_specs[head], "pooling", None) if head is not None else None
+    return OnnxRecord(graph="pair" if pooling in PAIR_POOLINGS else "text", head=head)
 
 
 def write_graph(model: Model, record: OnnxRecord, path: Path) -> None:
@@ -129,7 +139,12 @@ def write_graph(model: Model, record: OnnxRecord, path: Path) -> None:
     Raises:
         ValueError: an operation of the model cannot be exported.
     """
-    graph = DecoderGraph(model) if record.graph == "decoder" else TextGraph(model, record.head)
+    if record.graph == "decoder":
+        graph = DecoderGraph(model)
+    elif record.graph == "pair":
+        graph = PairGraph(model, record.head)
+    else:
+        graph = TextGraph(model, record.head)
     interface = graph.interface()
     with _quiet_exporter():
         program = _trace(graph, interface, model.architecture.max_positions)

@@ -17,7 +17,9 @@ BATCH, LENGTH, PAST = "batch", "length", "past"
 """Names of the sizes that vary from call to call."""
 LOGITS, HIDDEN_STATE = "logits", "last_hidden_state"
 INPUT_IDS, ATTENTION_MASK, SEGMENTS = "input_ids", "attention_mask", "token_type_ids"
-POSITION_IDS = "position_ids"
+POSITION_IDS, PART_IDS = "position_ids", "part_ids"
+PAIR_POOLINGS = ("compare", "both")
+"""Poolings of heads that read two texts, each by itself."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,16 +36,35 @@ class GraphInterface:
     )
 
 
-class TextGraph(nn.Module):
+class _WholeTextGraph(nn.Module):
+    """Texts that are read at once -> logits of a head, if there is one, and hidden states."""
+
+    def __init__(self, model: Model, head: str | None) -> None:
+        super().__init__()
+        self.model, self.head_name = model, head
+
+    def _outputs(self, batch: Batch) -> tuple[Tensor, ...]:
+        model, name = self.model, self.head_name
+        if name is None:
+            return (model.backbone(batch),)
+        head: Any = model.heads[name]
+        spec = model.head_specs[name]
+        requested = RequestedStates(all_layers=spec.uses_all_layers)
+        states = model.backbone(batch.with_feature(requested))
+        hidden = states[..., -model.decoder_architecture.d_model :]
+        if name in model.language_heads:
+            predicting = hidden if head.decoder is None else model.hidden_states(batch)
+            return head.logits(predicting), hidden
+        prediction = head(states if spec.uses_all_layers else hidden, batch, return_logits=True)
+        return prediction.logits[spec.term], hidden
+
+
+class TextGraph(_WholeTextGraph):
     """Token ids [b t], attention mask [b t] and segments [b t] -> logits and hidden states [b t d].
 
     The attention mask is 1 for tokens and 0 for the padding after them. Logits are those of the
     head: of texts [b labels], of tokens [b t labels], of the vocabulary [b t v].
     """
-
-    def __init__(self, model: Model, head: str | None) -> None:
-        super().__init__()
-        self.model, self.head_name = model, head
 
     def interface(self) -> GraphInterface:
         """Return the inputs and outputs."""
@@ -63,27 +84,55 @@ class TextGraph(nn.Module):
         token_type_ids: Int[Tensor, "b t"] | None = None,
     ) -> tuple[Tensor, ...]:
         """Run the model."""
-        batch = Batch(
-            inputs=input_ids,
-            visibility=Visibility(
-                document=attention_mask - 1, causal=self.model.decoder_architecture.causal
-            ),
-            segments=token_type_ids,
-            last_token_positions=attention_mask.sum(1) - 1,
+        return self._outputs(
+            Batch(
+                inputs=input_ids,
+                visibility=Visibility(
+                    document=attention_mask - 1, causal=self.model.decoder_architecture.causal
+                ),
+                segments=token_type_ids,
+                last_token_positions=attention_mask.sum(1) - 1,
+            )
         )
-        model, name = self.model, self.head_name
-        if name is None:
-            return (model.backbone(batch),)
-        head: Any = model.heads[name]
-        spec = model.head_specs[name]
-        requested = RequestedStates(all_layers=spec.uses_all_layers)
-        states = model.backbone(batch.with_feature(requested))
-        hidden = states[..., -model.decoder_architecture.d_model :]
-        if name in model.language_heads:
-            predicting = hidden if head.decoder is None else model.hidden_states(batch)
-            return head.logits(predicting), hidden
-        prediction = head(states if spec.uses_all_layers else hidden, batch, return_logits=True)
-        return prediction.logits[spec.term], hidden
+
+
+class PairGraph(_WholeTextGraph):
+    """Two texts in a row that do not attend to each other -> logits [b labels] and hidden states.
+
+    The inputs are token ids [b t], position ids [b t], which begin anew with the second text, and
+    part ids [b t]: 0 in the first text, 1 in the second, -1 in the padding after them.
+    """
+
+    def interface(self) -> GraphInterface:
+        """Return the inputs and outputs."""
+        part_ids = torch.tensor([[0, 0, 0, 0, 1, 1, 1], [0, 0, 1, 1, 1, -1, -1]])
+        inputs = {
+            INPUT_IDS: torch.ones(2, 7, dtype=torch.long),
+            POSITION_IDS: torch.tensor([[0, 1, 2, 3, 0, 1, 2], [0, 1, 0, 1, 2, 0, 0]]),
+            PART_IDS: part_ids,
+        }
+        return GraphInterface(
+            inputs=inputs,
+            varying={name: {0: BATCH, 1: LENGTH} for name in inputs},
+            outputs=(LOGITS, HIDDEN_STATE),
+        )
+
+    def forward(
+        self,
+        input_ids: Int[Tensor, "b t"],
+        position_ids: Int[Tensor, "b t"],
+        part_ids: Int[Tensor, "b t"],
+    ) -> tuple[Tensor, ...]:
+        """Run the model."""
+        causal = self.model.decoder_architecture.causal
+        return self._outputs(
+            Batch(
+                inputs=input_ids,
+                visibility=Visibility(document=part_ids, causal=causal),
+                position_ids=position_ids,
+                part_ids=part_ids,
+            )
+        )
 
 
 class _TracedLayerCache(LayerCache):

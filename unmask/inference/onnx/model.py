@@ -9,6 +9,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from unmask.batch import Batch
+from unmask.heads.classification.sequence_classification import ONE_TEXT_MESSAGE
 from unmask.heads.model import Model
 from unmask.heads.prediction import Prediction
 from unmask.heads.spec import HeadSpec
@@ -17,6 +18,7 @@ from unmask.inference.onnx.graphs import (
     HIDDEN_STATE,
     INPUT_IDS,
     LOGITS,
+    PART_IDS,
     POSITION_IDS,
     SEGMENTS,
     cache_names,
@@ -170,9 +172,12 @@ class OnnxBackbone(nn.Module):
         Raises:
             ValueError: the batch has what the graph does not read.
         """
-        _check_readable(batch)
+        is_pair = self.record.graph == "pair"
+        _check_readable(batch, reads_pairs=is_pair)
         if self.record.graph == "decoder":
             return self.step(batch, self.new_cache(), output)
+        if is_pair:
+            return self.session.run(_pair_inputs(batch, output), [output])[0]
         inputs = {INPUT_IDS: batch.inputs, ATTENTION_MASK: batch.is_token().long()}
         if SEGMENTS in self.session.input_names:
             segments = batch.segments
@@ -200,14 +205,30 @@ class OnnxBackbone(nn.Module):
         return result
 
 
-def _check_readable(batch: Batch) -> None:
+def _pair_inputs(batch: Batch, output: str) -> dict[str, Tensor]:
+    """Return the inputs of a graph that reads two texts in a row; hidden states are of one, too.
+
+    Raises:
+        ValueError: one text is given, and the output is of two.
+    """
+    parts, positions = batch.part_ids, batch.position_ids
+    if parts is None:
+        if output == LOGITS:
+            raise ValueError(ONE_TEXT_MESSAGE)
+        parts = batch.is_token().long() - 1
+    if positions is None:
+        positions = torch.arange(parts.shape[1]).expand(parts.shape)
+    return {INPUT_IDS: batch.inputs, POSITION_IDS: positions, PART_IDS: parts}
+
+
+def _check_readable(batch: Batch, *, reads_pairs: bool) -> None:
     """Check that a graph can read a batch.
 
     Raises:
         ValueError: it has what a graph has no input for.
     """
     given = {
-        "two texts that are encoded separately": batch.part_ids is not None,
+        "two texts that are encoded separately": batch.part_ids is not None and not reads_pairs,
         "an order of visibility": batch.visibility.rank is not None,
         "a source": batch.source is not None,
         **{f"the feature {type(f).__name__}": True for f in batch.features},
@@ -230,6 +251,7 @@ def _rows(batch: Batch, start: int, end: int) -> Batch:
         visibility=visible,
         targets=some(batch.targets),
         position_ids=some(batch.position_ids),
+        part_ids=some(batch.part_ids),
         segments=some(batch.segments),
         last_token_positions=some(batch.last_token_positions),
     )

@@ -15,8 +15,9 @@ MAX_FILE_BYTES = 1_500_000_000
 """Weights of one protocol buffer, which may have 2 GB with all else."""
 RUN_FILE, ONNX_KEY = "unmask.json", "onnx"
 
-GraphKind = Literal["text", "decoder"]
-"""text: reads texts at once; decoder: reads the next tokens after a key/value cache."""
+GraphKind = Literal["text", "pair", "decoder"]
+"""text: reads texts at once; pair: reads two texts in a row, each by itself; decoder: reads the
+next tokens after a key/value cache."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -16,7 +16,7 @@ from unmask.inference.pipeline import Pipeline
 from unmask.planning.hardware import CPU_WATTS_PER_CORE
 from unmask.planning.this_machine import EnergyMeter
 from unmask.studies.compression.result import Measurements
-from unmask.training.device.distributed import peak_memory_bytes
+from unmask.training.device.distributed import peak_memory_bytes, restart_peak_memory
 
 BATCH_SIZES = (1, 32)
 """Numbers of texts in a call."""
@@ -80,7 +80,6 @@ def _peak_memory(folder: Path, texts: Sequence[str]) -> int:
 
 def _answer_once(folder: Path, texts: list[str], n_threads: int) -> int:
     torch.set_num_threads(n_threads)
-    device = torch.device("cpu")
-    before = peak_memory_bytes(device)
+    before = restart_peak_memory()
     load(folder).predict(texts)
-    return peak_memory_bytes(device) - before
+    return peak_memory_bytes(torch.device("cpu")) - before

@@ -40,9 +40,14 @@ SMALLER = CompressionStudy(
     cells=(
         CompressionCell(name="whole"),
         _post_training("int8", "int8"),
+        _post_training("int8-activations", "int8:activations=8"),
         *(_post_training(f"int{b}", f"quantize:bits={b}") for b in ("4", "3", "2", "1.58", "1")),
         *(_post_training(f"gptq-{bits}", f"gptq:bits={bits}") for bits in ("4", "3", "2")),
         *(_aware(bits) for bits in ("4", "2", "1.58", "1")),
+        CompressionCell(
+            name="qat-8-activations", tune_compress=("qat:bits=8,activations=8",),
+            finish=("packed",),
+        ),
         CompressionCell(name="onnx", onnx="float32"),
         CompressionCell(name="onnx-int8", onnx="int8"),
         _post_training("magnitude-50", "prune:fraction=0.5"),

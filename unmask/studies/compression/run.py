@@ -263,4 +263,8 @@ def _scored_file(benchmark: LocatedBenchmark) -> str:
 def _use_texts(methods: Sequence[str]) -> bool:
     """Return whether any of the methods measures the model on texts."""
     parsed = [parse_compression(one) for one in methods if one != PACKED_METHOD]
-    return bool(parsed) and any(change.uses_texts for change in split_methods(parsed)[0])
+    if not parsed:
+        return False
+    changes, quantize = split_methods(parsed)
+    rounds_inputs = quantize is not None and quantize.activations is not None
+    return rounds_inputs or any(change.uses_texts for change in changes)

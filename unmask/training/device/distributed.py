@@ -286,6 +286,16 @@ def peak_memory_bytes(device: torch.device) -> int:
     return used if sys.platform == "darwin" else used * 1024
 
 
+def restart_peak_memory() -> int:
+    """Forget the peak of RAM so far, where the system can (Linux), and return where it begins.
+
+    Imports hold more for a moment than a small model needs afterwards.
+    """
+    with suppress(OSError):
+        Path("/proc/self/clear_refs").write_text("5")
+    return peak_memory_bytes(torch.device("cpu"))
+
+
 def status_bytes(name: str) -> int | None:
     """Return a size of /proc/self/status (Linux), such as VmRSS; None: there is none."""
     path = Path("/proc/self/status")
