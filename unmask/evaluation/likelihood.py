@@ -64,6 +64,8 @@ class ContextContinuation:
     """Which tokens of the continuation start a word; for masked models only."""
     decoder_context: tuple[int, ...] = ()
     """Tokens that the decoder reads before the continuation; for encoder-decoders only."""
+    following: tuple[int, ...] = ()
+    """Tokens after the continuation; for masked models only."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -350,18 +352,27 @@ class _InputBuilder:
     def _add_masked(
         self, scored_inputs: _ScoredInputs, pair_index: int, pair: ContextContinuation
     ) -> None:
-        """Predict each token with it and the following ones of its word masked."""
+        """Predict each token with it and the following ones of its word masked.
+
+        Raises:
+            ValueError: tokens follow the continuation, and the whole text does not fit.
+        """
         special, n = self.special_ids, len(pair.context)
         assert special.mask is not None
         row = (*pair.context, *pair.continuation)
         word_starts = (*[True] * n, *(pair.word_starts or [True] * len(pair.continuation)))
         width = self._max_text_tokens(len(special.prefix) + len(special.suffix))
+        if pair.following and len(row) + len(pair.following) > width:
+            raise ValueError(
+                f"a text around a continuation must have at most {width:,} tokens, "
+                f"got {len(row) + len(pair.following):,}"
+            )
         for low, a, b in strided_windows(n, len(row), width, self.stride or width):
             if a == n:
                 scored_inputs.sums[pair_index].n_truncated_tokens = low
             for t in range(a, b):
                 end = next((u for u in range(t + 1, b) if word_starts[u]), b)
-                masked = (*row[low:t], *[special.mask] * (end - t), *row[end:b])
+                masked = (*row[low:t], *[special.mask] * (end - t), *row[end:b], *pair.following)
                 inputs = (*special.prefix, *masked, *special.suffix)
                 scored_inputs.add_target(inputs, len(special.prefix) + t - low, row[t], pair_index)
 

@@ -45,13 +45,26 @@ def read_minimal_pairs(
         FileNotFoundError: there is no such file, or the folder has none.
         ValueError: a file is empty, or lacks a column or a sentence.
     """
-    path = Path(path)
+    return [pair for one in data_files(Path(path)) for pair in _read_file(one, encoding_errors)]
+
+
+def data_files(path: Path) -> list[Path]:
+    """Return a file itself, or all .jsonl files of a folder, optionally compressed.
+
+    Raises:
+        FileNotFoundError: the folder has none.
+    """
     if not path.is_dir():
-        return _read_file(path, encoding_errors)
+        return [path]
     files = sorted(one for one in path.iterdir() if _plain(one).suffix == ".jsonl")
     if not files:
         raise FileNotFoundError(f"{path}: this folder has no .jsonl file")
-    return [pair for one in files for pair in _read_file(one, encoding_errors)]
+    return files
+
+
+def data_stem(path: Path) -> str:
+    """Return the name of a file without suffixes of format and compression."""
+    return _plain(path).stem
 
 
 def sample_pairs(pairs: Sequence[MinimalPair], per_paradigm: int | None) -> list[MinimalPair]:
@@ -79,7 +92,7 @@ def _read_file(path: Path, encoding_errors: EncodingErrors) -> list[MinimalPair]
     columns = [
         [None] * len(table) if name is None else _texts(table, name) for name in names.values()
     ]
-    stem = _plain(path).stem
+    stem = data_stem(path)
     return [
         MinimalPair(str(good), str(bad), paradigm or stem, phenomenon or paradigm or stem)
         for good, bad, paradigm, phenomenon in zip(*columns, strict=True)

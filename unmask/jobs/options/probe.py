@@ -23,12 +23,13 @@ class ProbeOptions(EncodingOptions, DeviceOptions, TerminalOptions):
     _: KW_ONLY
     analysis: str | Sequence[Any] = field(default=(), metadata=flag(metavar="NAME"))
     """Analysis: attention (heads against dependency trees), alignment:dictionary=FILE
-    (cross-attention against a dictionary) or pairs (minimal pairs); with settings:
-    attention:sentences=500,parser=false (docs/probing.md)."""
+    (cross-attention against a dictionary), cloze (answers in blanks) or pairs (minimal pairs); with
+    settings: attention:sentences=500,parser=false (docs/probing.md)."""
     data: str | Path | None = field(default=None, metadata=flag(metavar="FILE"))
     """Data on which the model is scored; of attention, sentences with trees (.conllu); of
-    alignment, two parallel files (SOURCES+TARGETS); of pairs, BLiMP's columns (.jsonl), or own
-    pairs of negation and roles by default; optionally compressed."""
+    alignment, two parallel files (SOURCES+TARGETS); of cloze, oLMpics's or LAMA's columns (.jsonl);
+    of pairs, BLiMP's columns (.jsonl), or own pairs of negation and roles by default; optionally
+    compressed."""
     train: str | Path | None = field(
         default=None, metadata=flag(metavar="FILE", shown_default="the first half of --data")
     )

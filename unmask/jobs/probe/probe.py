@@ -11,6 +11,7 @@ from unmask.jobs.options.probe import ProbeOptions
 from unmask.jobs.probe.alignment import AlignmentAnalysis
 from unmask.jobs.probe.analysis import Analysis, ProbeInputs, ProbeReport
 from unmask.jobs.probe.attention import AttentionAnalysis
+from unmask.jobs.probe.cloze import ClozeAnalysis
 from unmask.jobs.probe.pairs import PairsAnalysis
 from unmask.options import takes_options
 from unmask.output import print_line, to_safe_json
@@ -18,6 +19,7 @@ from unmask.output import print_line, to_safe_json
 ANALYSES: Mapping[str, type[Analysis]] = {
     "attention": AttentionAnalysis,
     "alignment": AlignmentAnalysis,
+    "cloze": ClozeAnalysis,
     "pairs": PairsAnalysis,
 }
 """The options of each analysis by its word."""

@@ -1,6 +1,6 @@
 """Accuracies with their intervals, as text and as marks on a scale from 0 to 100 percent."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from unmask.analysis.behavior.accuracy import GroupAccuracy
 from unmask.reports.markup import Html, tag
@@ -36,3 +36,15 @@ def draw_accuracies(accuracies: Mapping[str, GroupAccuracy], chance: float) -> H
     spoken = f"{title}: {format_accuracy_interval(first)}"
     spoken += "".join(f"; {name}: {points(one.accuracy)}" for name, one in others)
     return tag("span", *marks, class_="scale", role="img", aria_label=spoken, title=spoken)
+
+
+def draw_legend(titles: Sequence[str]) -> Html:
+    """Draw what the marks of `draw_accuracies` are; titles are those of the model and controls."""
+    kinds = [("accuracy", titles[0]), ("interval", "95 % interval"), ("chance", "chance")]
+    kinds += [(f"control c{i}", title) for i, title in enumerate(titles[1:])]
+    style = "--at:.5;--from:.1;--to:.9"
+    marks = [
+        tag("span", tag("span", tag("i", class_=name, style=style), class_="scale"), title)
+        for name, title in kinds
+    ]
+    return tag("p", *marks, class_="remark legend")

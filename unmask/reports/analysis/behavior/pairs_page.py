@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from unmask import __version__
 from unmask.analysis.behavior.accuracy import GroupAccuracy
 from unmask.analysis.behavior.pair_scores import PairFindings
-from unmask.reports.analysis.behavior.accuracies import draw_accuracies, points
+from unmask.reports.analysis.behavior.accuracies import draw_accuracies, draw_legend, points
 from unmask.reports.analysis.behavior.pairs_tables import (
     ACCURACY_TITLES,
     CHANCE,
@@ -71,7 +71,7 @@ def _phenomena_section(findings: PairFindings) -> Html:
         "Phenomena",
         describe_pairs(findings),
         _drawn_table(findings, *phenomenon_table(findings), groups),
-        _legend(findings),
+        draw_legend([ACCURACY_TITLES[one.name] for one in findings.accuracies]),
     )
 
 
@@ -101,20 +101,6 @@ def _drawn_table(
     return html_table(
         [titles[0], "0 to 100 %", *titles[1:]], drawn, f"Accuracy by {titles[0]}, in percent"
     )
-
-
-def _legend(findings: PairFindings) -> Html:
-    kinds = [("accuracy", "accuracy"), ("interval", "95 % interval"), ("chance", "chance")]
-    kinds += [
-        (f"control c{i}", ACCURACY_TITLES[one.name])
-        for i, one in enumerate(findings.accuracies[1:])
-    ]
-    style = "--at:.5;--from:.1;--to:.9"
-    marks = [
-        tag("span", tag("span", tag("i", class_=name, style=style), class_="scale"), title)
-        for name, title in kinds
-    ]
-    return tag("p", *marks, class_="remark legend")
 
 
 def _errors_section(findings: PairFindings) -> Html:
