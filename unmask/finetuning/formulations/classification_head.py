@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 from jaxtyping import Float
+from torch import Tensor
 
 from unmask.batch import Batch
 from unmask.config import from_dict
@@ -14,11 +15,13 @@ from unmask.finetuning.formulations.formulation import (
     PredictionRecord,
     TaskFormulation,
     TaskInput,
+    TokenSpan,
     count_texts,
     encode_texts,
     label_cross_entropy,
     label_indices,
     label_prediction_record,
+    log_odds,
     uses_word_labels,
 )
 from unmask.finetuning.formulations.pooling import classification_head, input_template
@@ -79,11 +82,25 @@ class ClassificationFormulation:
         self, model: Model, batch: Batch, task_inputs: Sequence[TaskInput]
     ) -> list[Float[np.ndarray, "_ labels"]]:
         """Run the head."""
-        logits = model(replace(batch, labels=None), return_logits=True).logits[LABEL_HEAD].float()
+        logits = self._logits(model, batch)
         if TASK_KINDS[self.task.task_kind].predicts_number:
             numbers = logits.double() * self.target_scale + self.target_shift
             return list(numbers.cpu().numpy()[:, None])
         return list(logits.log_softmax(-1).cpu().numpy()[:, None])
+
+    def _logits(self, model: Model, batch: Batch) -> Float[Tensor, "b labels"]:
+        return model(replace(batch, labels=None), return_logits=True).logits[LABEL_HEAD].float()
+
+    def label_log_odds(self, model: Model, batch: Batch, index: int) -> Float[Tensor, "b"]:
+        """Return the log-odds of a label, or the number, with a gradient."""
+        logits = self._logits(model, batch)
+        if TASK_KINDS[self.task.task_kind].predicts_number:
+            return logits[:, 0] * self.target_scale + self.target_shift
+        return log_odds(logits, index)
+
+    def text_spans(self, lengths: Sequence[int]) -> list[TokenSpan]:
+        """Return where the tokens of each text are; see `LabelFormulation`."""
+        return self.template.text_spans(lengths)
 
     def merge_scores(
         self, task_inputs: Sequence[TaskInput], input_scores: Sequence[np.ndarray]

@@ -12,7 +12,9 @@ from dataclasses import dataclass, replace
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
+import torch
 from jaxtyping import Float, Int
+from torch import Tensor
 
 from unmask.batch import IGNORE_INDEX, Batch, Example
 from unmask.heads.language.language_modeling import LanguageModeling
@@ -38,6 +40,14 @@ PredictionRecord = dict[str, Any] | float
 ItemScores = Any
 """The scores of an item, from which the prediction is derived: for most tasks an array of the
 log-probabilities of labels at each target position [n labels]."""
+
+
+@dataclass(frozen=True)
+class TokenSpan:
+    """Tokens of an input that are a text, as far as it is not truncated."""
+
+    start: int
+    length: int
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -107,6 +117,26 @@ class TaskFormulation(Protocol):
 
     def loss(self, item: TaskExample, scores: ItemScores) -> tuple[float, int]:
         """Return the loss of a labeled item, summed over targets, and the number of targets."""
+        ...
+
+
+@runtime_checkable
+class LabelFormulation(TaskFormulation, Protocol):
+    """A `TaskFormulation` of labels, or a number, of whole texts."""
+
+    def label_log_odds(self, model: Model, batch: Batch, index: int) -> Float[Tensor, "b"]:
+        """Return log p - log(1 - p) of a label, or the number, with a gradient."""
+        ...
+
+    def text_spans(self, lengths: Sequence[int]) -> list[TokenSpan]:
+        """Return where the tokens of each text are in an input.
+
+        Args:
+            lengths: tokens of each text before the input is truncated.
+
+        Raises:
+            ValueError: an input has each text twice.
+        """
         ...
 
 
@@ -276,6 +306,18 @@ class InputTemplate:
         fixed = len(self.prefix) + len(self.suffix) + len(self.separator) * (n_texts - 1)
         return self.max_length - fixed
 
+    def text_spans(self, lengths: Sequence[int]) -> list[TokenSpan]:
+        """Return where the tokens of each of one or two texts are; see `LabelFormulation`.
+
+        Raises:
+            ValueError: two texts are read in both orders.
+        """
+        if self.both_orders and len(lengths) > 1:
+            raise ValueError("texts have no single place in an input that has both orders of them")
+        return spans_after(
+            (len(self.prefix), len(self.separator)), lengths, self.max_text_tokens(len(lengths))
+        )
+
     def _build_in_order(self, texts: Sequence[Int[np.ndarray, "_"]]) -> tuple[Example, bool]:
         """Add special tokens to texts in the given order."""
         n_kept = truncate_longest_first([len(t) for t in texts], self.max_text_tokens(len(texts)))
@@ -318,6 +360,22 @@ def truncate_longest_first(lengths: Sequence[int], budget: int) -> list[int]:
     n_kept = [budget - n_short] * 2
     n_kept[short] = n_short
     return n_kept
+
+
+def spans_after(before: Sequence[int], lengths: Sequence[int], budget: int) -> list[TokenSpan]:
+    """Return where the tokens of texts are, each after so many others; see `text_spans`."""
+    spans: list[TokenSpan] = []
+    end = 0
+    for n_before, n in zip(before, truncate_longest_first(lengths, budget), strict=False):
+        spans.append(TokenSpan(end + n_before, n))
+        end += n_before + n
+    return spans
+
+
+def log_odds(scores: Float[Tensor, "b labels"], index: int) -> Float[Tensor, "b"]:
+    """Return log p - log(1 - p) of a label under a softmax: s less the log-sum of the others."""
+    others = torch.arange(scores.shape[1], device=scores.device) != index
+    return scores[:, index] - scores[:, others].logsumexp(-1)
 
 
 def encode_texts(

@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 from jaxtyping import Float
+from torch import Tensor
 
 from unmask.batch import Batch
 from unmask.config import from_dict
@@ -14,6 +15,7 @@ from unmask.finetuning.formulations.formulation import (
     PredictionRecord,
     TaskFormulation,
     TaskInput,
+    TokenSpan,
     count_texts,
     encode_texts,
     uses_word_labels,
@@ -64,8 +66,18 @@ class MultiLabelFormulation:
         self, model: Model, batch: Batch, task_inputs: Sequence[TaskInput]
     ) -> list[Float[np.ndarray, "1 labels"]]:
         """Run the head, whose logits are the log-odds of the labels."""
-        logits = model(replace(batch, labels=None), return_logits=True).logits[LABEL_HEAD]
-        return list(logits.double().cpu().numpy()[:, None])
+        return list(self._logits(model, batch).double().cpu().numpy()[:, None])
+
+    def label_log_odds(self, model: Model, batch: Batch, index: int) -> Float[Tensor, "b"]:
+        """Return the log-odds of a label, with a gradient."""
+        return self._logits(model, batch)[:, index]
+
+    def _logits(self, model: Model, batch: Batch) -> Float[Tensor, "b labels"]:
+        return model(replace(batch, labels=None), return_logits=True).logits[LABEL_HEAD]
+
+    def text_spans(self, lengths: Sequence[int]) -> list[TokenSpan]:
+        """Return where the tokens of each text are; see `LabelFormulation`."""
+        return self.template.text_spans(lengths)
 
     def merge_scores(
         self, task_inputs: Sequence[TaskInput], input_scores: Sequence[np.ndarray]

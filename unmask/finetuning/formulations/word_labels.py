@@ -15,11 +15,14 @@ from unmask.finetuning.formulations.formulation import (
     LANGUAGE_HEAD,
     PredictionRecord,
     TaskInput,
+    TokenSpan,
     encode_texts,
     label_cross_entropy,
     label_indices,
     label_prediction_record,
     language_modeling_head,
+    log_odds,
+    spans_after,
     truncate_longest_first,
     uses_word_labels,
 )
@@ -57,10 +60,20 @@ class WordLabelFormulation:
         """The vocabulary's special tokens."""
         return self.tokenizer.special_ids
 
+    @property
+    def _lead(self) -> list[str]:
+        lead = [f"{self.task.task_name} {self.task.columns.texts[0]}:".strip()]
+        return lead + [f"{name}:" for name in self.task.columns.texts[1:]]
+
+    def text_spans(self, lengths: Sequence[int]) -> list[TokenSpan]:
+        """Return where the tokens of each text are; see `LabelFormulation`."""
+        before = [len(ids) for ids in self.tokenizer.encode_ids_batch(self._lead)]
+        budget = self.task.max_length - sum(before) - len(self.special_ids.suffix)
+        return spans_after(before, lengths, budget)
+
     def build_inputs(self, items: Sequence[TaskExample]) -> list[TaskInput]:
         """Build the sources; only texts are truncated, never the words around them."""
-        lead = [f"{self.task.task_name} {self.task.columns.texts[0]}:".strip()]
-        lead += [f"{name}:" for name in self.task.columns.texts[1:]]
+        lead = self._lead
         prefixes = self.tokenizer.encode_ids_batch(lead)
         fixed = sum(map(len, prefixes)) + len(self.special_ids.suffix)
         if fixed + 2 > self.task.max_length:
@@ -98,16 +111,23 @@ class WordLabelFormulation:
         self, model: Model, batch: Batch, task_inputs: Sequence[TaskInput]
     ) -> list[Float[np.ndarray, "_ labels"]]:
         """Compute the log-likelihood of each label."""
+        logs = self._label_log_probabilities(model, batch)
+        return list(logs[:, None].cpu().numpy())
+
+    def label_log_odds(self, model: Model, batch: Batch, index: int) -> Float[Tensor, "b"]:
+        """Return the log-odds of a label among all labels, with a gradient."""
+        return log_odds(self._label_log_probabilities(model, batch), index)
+
+    def _label_log_probabilities(self, model: Model, batch: Batch) -> Float[Tensor, "b labels"]:
         memory = model.backbone.encode(batch)
         longest_word = max(map(len, self.label_token_ids))
-        b, cost = len(memory), len(memory) * longest_word * model.vocab_size
+        cost = len(memory) * longest_word * model.vocab_size
         at_once = max(MAX_LOGITS_PER_CHUNK // cost, 1)
         parts = [
             self._label_likelihoods(model, batch, memory, self.label_token_ids[i : i + at_once])
             for i in range(0, len(self.label_token_ids), at_once)
         ]
-        logs = torch.cat(parts, 1).log_softmax(-1).reshape(b, 1, -1)
-        return list(logs.cpu().numpy())
+        return torch.cat(parts, 1).log_softmax(-1)
 
     def _label_likelihoods(
         self,
