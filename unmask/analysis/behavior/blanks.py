@@ -35,7 +35,12 @@ class ClozeItem:
 
 
 def choice_likelihoods(
-    model: Model, tokenizer: Tokenizer, items: Sequence[ClozeItem], *, reads_on: bool = True
+    model: Model,
+    tokenizer: Tokenizer,
+    items: Sequence[ClozeItem],
+    *,
+    reads_on: bool = True,
+    ending_masks: int = 0,
 ) -> list[list[ContinuationLikelihood]]:
     """Compute the likelihood of each answer of each item: log p of its tokens in the blank.
 
@@ -51,6 +56,7 @@ def choice_likelihoods(
         items: texts that fit the model; see `fits`.
         reads_on: whether a decoder predicts the text after the answer, too. Without, its
             likelihood is that of the answer after the text before it.
+        ending_masks: mask tokens that follow the text of a masked model.
 
     Raises:
         ValueError: an answer has no token, or the model has no language head, or no blank, or a
@@ -72,7 +78,7 @@ def choice_likelihoods(
                 ],
             )
         else:
-            found = _blank_likelihoods(model, tokenizer, some)
+            found = _blank_likelihoods(model, tokenizer, some, ending_masks)
         each = iter(found)
         results += [[next(each) for _ in one.choices] for one in some]
     return results
@@ -91,7 +97,9 @@ def encode_answers(
     ]
 
 
-def fits(model: Model, tokenizer: Tokenizer, items: Sequence[ClozeItem]) -> list[bool]:
+def fits(
+    model: Model, tokenizer: Tokenizer, items: Sequence[ClozeItem], ending_masks: int = 0
+) -> list[bool]:
     """Return whether each text, with its longest answer, fits the positions of a model."""
     has_encoder = model.architecture.is_encoder_decoder
     backbone, special = model.backbone, tokenizer.special_ids
@@ -102,12 +110,13 @@ def fits(model: Model, tokenizer: Tokenizer, items: Sequence[ClozeItem]) -> list
         return [True] * len(items)
     # the start token of a decoder and the blank of a source
     n_special = len(special.prefix) + len(special.suffix) + len(special.decoder_prefix) + 2
+    n_special += ending_masks
     texts = [one.before + max(one.choices, key=len) + one.after for one in items]
     return [len(ids) + n_special <= limit for ids in tokenizer.encode_ids_batch(texts)]
 
 
 def _blank_likelihoods(
-    model: Model, tokenizer: Tokenizer, items: Sequence[ClozeItem]
+    model: Model, tokenizer: Tokenizer, items: Sequence[ClozeItem], ending_masks: int
 ) -> list[ContinuationLikelihood]:
     """Score all answers of masked models and encoder-decoders."""
     tokenizer.check_single_vocabulary("likelihood")
@@ -142,7 +151,7 @@ def _blank_likelihoods(
                     context=left,
                     continuation=answer,
                     word_starts=(True, *[False] * (len(answer) - 1)),
-                    following=right,
+                    following=(*right, *[blank] * ending_masks),
                 )
             )
     return token_likelihoods(model, special, pairs)

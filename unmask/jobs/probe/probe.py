@@ -13,6 +13,7 @@ from unmask.jobs.probe.analysis import Analysis, ProbeInputs, ProbeReport
 from unmask.jobs.probe.attention import AttentionAnalysis
 from unmask.jobs.probe.cloze import ClozeAnalysis
 from unmask.jobs.probe.pairs import PairsAnalysis
+from unmask.jobs.probe.reading import ReadingAnalysis
 from unmask.jobs.probe.saliency import SaliencyAnalysis
 from unmask.options import takes_options
 from unmask.output import print_line, to_safe_json
@@ -23,6 +24,7 @@ ANALYSES: Mapping[str, type[Analysis]] = {
     "cloze": ClozeAnalysis,
     "pairs": PairsAnalysis,
     "saliency": SaliencyAnalysis,
+    "reading": ReadingAnalysis,
 }
 """The options of each analysis by its word."""
 
