@@ -261,14 +261,16 @@ def of_vectors(folder: Path) -> None:
 
 
 TREE = "".join(
-    f"{i}\t{word}\t_\t_\t_\t_\t{head}\t{relation}\t_\t_\n"
-    for i, word, head, relation in (
-        (1, "the", 2, "det"), (2, "dog", 3, "nsubj"), (3, "sleeps", 0, "root"),
+    f"{i}\t{word}\t_\t{tag}\t_\t_\t{head}\t{relation}\t_\t_\n"
+    for i, word, tag, head, relation in (
+        (1, "the", "DET", 2, "det"), (2, "dog", "NOUN", 3, "nsubj"),
+        (3, "sleeps", "VERB", 0, "root"),
     )
 ) + "\n"  # fmt: skip
 OF_DOCUMENT: Mapping[str, Mapping[str, str]] = {
     "align.md": {name: "".join(f"{w}\t{w}\n" for w in WORDS) for name in ("train.tsv", "test.tsv")},
     "probing.md": {"test.conllu": 30 * TREE, "dev.conllu": 30 * TREE}
+    | {"chunks.txt": 30 * "the DT B-NP\ndog NN I-NP\nsleeps VBZ B-VP\n\n"}
     | {"de-en.tsv": "".join(f"{w}\t{w}\n" for w in sorted({w for t in TEXTS for w in t.split()}))},
     "prompting.md": {
         "test.tsv": "text\tlabel\n" + "".join(f"{t}\t{y}\n" for t, y in ROWS),

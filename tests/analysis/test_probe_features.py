@@ -23,6 +23,7 @@ FAMILIES = {
     "albert-mini": "bert",
     "gpt2-mini": "gpt2",
     "t5-mini": "t5",
+    "t5-shared-mini": "t5",
     "lstm-mini": "bert",
     "elmo-mini": None,
 }

@@ -118,6 +118,7 @@ def test_mix_finds_the_layer_of_the_label() -> None:
     assert scores.layer_weights[2] == max(scores.layer_weights)
     assert scores.center_of_gravity > 1.2
     assert scores.cumulative[2] > 0.85 > 0.5 > scores.cumulative[1]
+    assert scores.expected_layer is not None
     assert scores.expected_layer > 1.7
 
 

@@ -1,4 +1,4 @@
-"""Structural probe: spanning trees and correlations on trees made by hand; a planted projection."""
+"""Structural probes: trees, roots and correlations made by hand; planted projections; losses."""
 
 from typing import Any
 
@@ -9,9 +9,14 @@ import torch
 from unmask.analysis.probes.structural import (
     StructuralSettings,
     TreeFeatures,
+    depth_loss,
+    distance_loss,
     minimum_spanning_edges,
+    probe_depths,
     probe_distances,
+    score_depth_probe,
     score_structural_probe,
+    train_depth_probe,
     train_structural_probe,
     tree_distances,
 )
@@ -110,6 +115,74 @@ def test_training_finds_a_planted_projection_and_is_deterministic() -> None:
     short = StructuralSettings(rank=4, max_epochs=2)
     twice = [train_structural_probe(parts[0][:20], parts[1][:5], short) for _ in range(2)]
     assert torch.equal(*twice)
+
+
+def test_depths_of_a_tree_made_by_hand() -> None:
+    # squared norms of ones for each edge from the root are depths
+    exact = TreeFeatures(path_vectors(HEADS), HEADS, SCORED)
+    assert exact.depths.tolist() == [1, 0, 2, 1, 2, 1]
+    assert probe_depths(torch.eye(12), exact.vectors).tolist() == exact.depths.tolist()
+    scores = score_depth_probe(torch.eye(12), [exact])
+    assert (scores.root_accuracy, scores.chain_root_accuracy) == (1.0, 0.0)
+    assert scores.spearman == pytest.approx(1.0)
+    chain = _correlation(np.arange(6), exact.depths)
+    assert scores.chain_spearman == pytest.approx(chain, rel=1e-9)
+
+
+def test_punctuation_is_no_root_and_lengths_are_averaged_by_themselves() -> None:
+    vectors = torch.tensor([3.0, 2.0, 4.0, 3.0, 5.0, 0.0])[:, None]  # punctuation is least deep
+    first = TreeFeatures(vectors, HEADS, SCORED)
+    assert score_depth_probe(torch.ones(1, 1), [first]).root_accuracy == 1
+    five = TreeFeatures(torch.arange(5.0, 0, -1)[:, None], (-1, 0, 1, 2, 3), (True,) * 5)
+    scores = score_depth_probe(torch.ones(1, 1), [first, first, five])
+    mean = (_correlation(vectors[:, 0].numpy(), first.depths) - 1) / 2
+    assert scores.spearman == pytest.approx(mean, rel=1e-9)
+    assert (scores.root_accuracy, scores.chain_root_accuracy) == (2 / 3, 1 / 3)
+    short = TreeFeatures(torch.ones(2, 1), (-1, 0), (True, True))
+    assert score_depth_probe(torch.ones(1, 1), [short]).spearman is None
+    with pytest.raises(ValueError, match="no sentence has a root"):
+        score_depth_probe(torch.ones(1, 1), [TreeFeatures(torch.ones(1, 1), (-1,), (False,))])
+
+
+def test_losses_of_a_batch_equal_their_formulas_by_sentence() -> None:
+    rng = torch.Generator().manual_seed(0)
+    b = torch.randn(3, 5, generator=rng)
+    trees = [HEADS, (1, -1), (-1, 0, 0, 2)]
+    batch = [
+        TreeFeatures(torch.randn(len(h), 5, generator=rng), h, (True,) * len(h)) for h in trees
+    ]
+    distances, depths = [], []
+    for one in batch:
+        d = probe_distances(b, one.vectors).numpy()
+        distances.append(np.abs(tree_distances(one.heads) - d).sum() / len(one.heads) ** 2)
+        norms = ((one.vectors @ b.T) ** 2).sum(1).numpy()
+        depths.append(np.abs(one.depths - norms).sum() / len(one.heads))
+    # float32, and squared distances as differences of products
+    assert float(distance_loss(b, batch)) == pytest.approx(np.mean(distances), rel=1e-5)
+    assert float(depth_loss(b, batch)) == pytest.approx(np.mean(depths), rel=1e-5)
+
+
+def test_training_finds_a_planted_projection_of_depths() -> None:
+    rng = np.random.default_rng(0)
+    mixing = torch.from_numpy(rng.normal(size=(24, 24)) / 24**0.5).float()
+
+    def sentence() -> TreeFeatures:
+        n = int(rng.integers(6, 11))
+        order = rng.permutation(n)
+        heads = [-1] * n
+        for k in range(1, n):
+            heads[order[k]] = int(order[rng.integers(k)])
+        noise = torch.from_numpy(rng.normal(size=(n, 12))).float()
+        vectors = torch.cat((path_vectors(tuple(heads)), noise), 1) @ mixing
+        return TreeFeatures(vectors, tuple(heads), (True,) * n)
+
+    parts = [[sentence() for _ in range(n)] for n in (150, 30, 40)]
+    settings = StructuralSettings(rank=16, learning_rate=1e-2, max_epochs=60, patience=10)
+    scores = score_depth_probe(train_depth_probe(parts[0], parts[1], settings), parts[2])
+    untrained = score_depth_probe(torch.eye(24), parts[2])
+    assert scores.root_accuracy > 0.85 > untrained.root_accuracy + 0.2
+    assert scores.spearman is not None
+    assert scores.spearman > 0.85
 
 
 def test_heads_that_make_no_tree_are_refused() -> None:

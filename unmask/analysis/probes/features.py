@@ -106,7 +106,8 @@ def layer_states(model: Model, batch: Batch) -> list[Float[Tensor, "b t _"]]:
     else:
         with record_layers(model.backbone) as records:
             model.backbone(batch)
-        states = records[0].hidden_states
+        # a decoder that shares the layers of the encoder is recorded after it
+        states = records[0].hidden_states[: stack.n_token_layers + 1]
     assert len(states) == stack.n_token_layers + 1
     ids = batch.inputs if batch.source is None else batch.source
     return [x[:, -ids.shape[1] :] for x in states]  # without virtual tokens before the text

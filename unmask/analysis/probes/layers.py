@@ -86,6 +86,10 @@ class MixScores:
 
     accuracy: float
     """Of the mix of all layers, on test."""
+    control_accuracy: float
+    """The same probe's accuracy on the control task."""
+    description_length: DescriptionLength
+    """Of the training labels, by the mix of all layers."""
     layer_weights: tuple[float, ...]
     cumulative: tuple[float, ...]
     """Accuracy of the mix of layers 0 .. l, on test, for each l."""
@@ -96,9 +100,19 @@ class MixScores:
         return center_of_gravity(torch.tensor(self.layer_weights, dtype=torch.float64))
 
     @property
-    def expected_layer(self) -> float:
-        """Mean layer by what each adds to the cumulative score; see `probe.expected_layer`."""
-        return expected_layer(self.cumulative)
+    def selectivity(self) -> float:
+        """Accuracy - control accuracy."""
+        return selectivity(self.accuracy, self.control_accuracy)
+
+    @property
+    def expected_layer(self) -> float | None:
+        """Mean layer by what each adds to the cumulative score; see `probe.expected_layer`.
+
+        None: the layers add nothing to the score of layer 0.
+        """
+        return (
+            expected_layer(self.cumulative) if self.cumulative[-1] != self.cumulative[0] else None
+        )
 
 
 def probe_layers(data: ProbingData, settings: ProbeSettings | None = None) -> list[LayerScores]:
@@ -108,10 +122,7 @@ def probe_layers(data: ProbingData, settings: ProbeSettings | None = None) -> li
         ValueError: there are less than two labels.
     """
     settings = settings or ProbeSettings()
-    names = _checked_labels(data)
-    labels = [_label_indices(part, names) for part in data.parts]
-    task = ControlTask.of_labels(labels[0].numpy(), len(names), settings.seed)
-    control = [torch.from_numpy(task.labels(part.word_types)) for part in data.parts]
+    names, labels, control = _both_tasks(data, settings)
     found: list[LayerScores] = []
     for layer in range(len(data.train.features.layers)):
         states = standardize([part.features.layers[layer][None] for part in data.parts])
@@ -135,8 +146,7 @@ def probe_mixes(data: ProbingData, settings: ProbeSettings | None = None) -> Mix
         ValueError: there are less than two labels, or widths of layers differ.
     """
     settings = settings or ProbeSettings()
-    names = _checked_labels(data)
-    labels = [_label_indices(part, names) for part in data.parts]
+    names, labels, control = _both_tasks(data, settings)
     stacked = standardize([part.features.stacked() for part in data.parts])
     scores: list[float] = []
     weights: tuple[float, ...] = ()
@@ -145,7 +155,14 @@ def probe_mixes(data: ProbingData, settings: ProbeSettings | None = None) -> Mix
         probe = _fit(parts, len(names), settings)
         scores.append(probe.accuracy(parts[2]))
         weights = tuple(probe.layer_weights.tolist())
-    return MixScores(accuracy=scores[-1], layer_weights=weights, cumulative=tuple(scores))
+    tasks = [_label(stacked, some) for some in (labels, control)]
+    return MixScores(
+        accuracy=scores[-1],
+        control_accuracy=_fit(tasks[1], len(names), settings).accuracy(tasks[1][2]),
+        description_length=_code(tasks[0], len(names), settings),
+        layer_weights=weights,
+        cumulative=tuple(scores),
+    )
 
 
 def majority_accuracy(data: ProbingData) -> float:
@@ -163,6 +180,16 @@ def majority_accuracy(data: ProbingData) -> float:
         for word, label in zip(data.test.word_types, data.test.labels, strict=True)
     ]
     return sum(right) / len(right)
+
+
+def _both_tasks(
+    data: ProbingData, settings: ProbeSettings
+) -> tuple[tuple[str, ...], list[Tensor], list[Tensor]]:
+    """Return the names of labels, the labels of all parts, and those of the control task."""
+    names = _checked_labels(data)
+    labels = [_label_indices(part, names) for part in data.parts]
+    task = ControlTask.of_labels(labels[0].numpy(), len(names), settings.seed)
+    return names, labels, [torch.from_numpy(task.labels(part.word_types)) for part in data.parts]
 
 
 def _checked_labels(data: ProbingData) -> tuple[str, ...]:

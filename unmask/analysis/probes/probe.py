@@ -102,6 +102,8 @@ class ProbeNetwork(nn.Module):
 
     def forward(self, features: Float[Tensor, "l n d"]) -> Float[Tensor, "n k"]:
         """Return the logits."""
+        if len(features) == 1:  # the weight of a single layer is 1
+            return self.classifier(features[0])
         weights = self.gamma * self.mix.softmax(0)
         return self.classifier(torch.einsum("l,lnd->nd", weights, features))
 

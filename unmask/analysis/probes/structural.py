@@ -1,17 +1,19 @@
-"""The structural probe of distances: Hewitt and Manning 2019, N19-1419.
+"""The structural probes: Hewitt and Manning 2019, N19-1419.
 
 A linear map under which squared distances between words of a sentence are those in its dependency
-tree.
+tree, and one under which squared norms are depths.
 """
 
 import itertools
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 
 from unmask.analysis.probes.features import WordFeatures
 
@@ -33,14 +35,25 @@ class TreeFeatures:
     heads: tuple[int, ...]
     """Index of the head of each word; -1 for the root."""
     scored: tuple[bool, ...]
-    """Words in the trees that UUAS compares: the paper leaves punctuation out."""
+    """Words in the trees that UUAS compares, and that can be roots: the paper leaves punctuation
+    out."""
 
     def __post_init__(self) -> None:
         n = len(self.heads)
         if not n == len(self.vectors) == len(self.scored):
             raise ValueError(f"{len(self.vectors)} vectors and {len(self.scored)} marks, {n} heads")
-        if not np.isfinite(tree_distances(self.heads)).all() or self.heads.count(ROOT) != 1:
+        if self.heads.count(ROOT) != 1 or not np.isfinite(self.distances).all():
             raise ValueError(f"the heads {self.heads} make no tree")
+
+    @cached_property
+    def distances(self) -> Float[np.ndarray, "w w"]:
+        """Number of edges between each two words."""
+        return tree_distances(self.heads)
+
+    @property
+    def depths(self) -> Float[np.ndarray, "w"]:
+        """Number of edges between the root and each word."""
+        return self.distances[self.heads.index(ROOT)]
 
     @property
     def edges(self) -> set[tuple[int, int]]:
@@ -113,8 +126,23 @@ class StructuralScores:
 
 
 @dataclass(frozen=True, kw_only=True)
+class DepthScores:
+    """How well norms are depths of words in trees."""
+
+    root_accuracy: float
+    """Share of the sentences whose least deep word, of those that are scored, is the root."""
+    chain_root_accuracy: float
+    """That of a chain of the words in their order: the first word is its root."""
+    spearman: float | None
+    """Rank correlation of depths, as means over sentences, then over lengths of 5 to 50. None: no
+    sentence has such a length."""
+    chain_spearman: float | None
+    """That of a chain, where a word is as deep as its position."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class StructuralSettings:
-    """How the structural probe is trained."""
+    """How a structural probe is trained."""
 
     rank: int = 64
     """Rows of B."""
@@ -136,6 +164,17 @@ def probe_distances(
     return (y[:, None] - y[None]).square().sum(-1)
 
 
+def probe_depths(
+    projection: Float[Tensor, "r d"], vectors: Float[Tensor, "w d"]
+) -> Float[Tensor, "w"]:
+    """Return the squared norms |B h_i|^2."""
+    return (vectors @ projection.T).square().sum(-1)
+
+
+ProjectionLoss = Callable[[Float[Tensor, "r d"], Sequence[TreeFeatures]], Float[Tensor, ""]]
+"""Mean loss of a projection B over sentences."""
+
+
 def train_structural_probe(
     train: Sequence[TreeFeatures],
     dev: Sequence[TreeFeatures],
@@ -146,7 +185,28 @@ def train_structural_probe(
     Raises:
         ValueError: there are no sentences to train on, or none to stop at.
     """
-    settings = settings or StructuralSettings()
+    return _train_projection(train, dev, distance_loss, settings or StructuralSettings())
+
+
+def train_depth_probe(
+    train: Sequence[TreeFeatures],
+    dev: Sequence[TreeFeatures],
+    settings: StructuralSettings | None = None,
+) -> Float[Tensor, "r d"]:
+    """Return the B that minimizes Σ_s 1/|s| Σ_i ||i|_T - |B h_i|^2|; |i|_T is a word's depth.
+
+    Raises:
+        ValueError: there are no sentences to train on, or none to stop at.
+    """
+    return _train_projection(train, dev, depth_loss, settings or StructuralSettings())
+
+
+def _train_projection(
+    train: Sequence[TreeFeatures],
+    dev: Sequence[TreeFeatures],
+    loss_of: ProjectionLoss,
+    settings: StructuralSettings,
+) -> Float[Tensor, "r d"]:
     if not train or not dev:
         raise ValueError(f"no sentences: {len(train)} to train on, {len(dev)} to stop at")
     generator = torch.Generator().manual_seed(settings.seed)
@@ -154,16 +214,16 @@ def train_structural_probe(
     projection = torch.empty(settings.rank, width).uniform_(-0.05, 0.05, generator=generator)
     projection.requires_grad_()
     optimizer = torch.optim.Adam([projection], settings.learning_rate)
-    trees, dev_trees = ([_distances(one) for one in part] for part in (train, dev))
     best, best_loss, best_epoch = projection.detach().clone(), float("inf"), 0
+    starts = range(0, len(dev), settings.batch_size)
     for epoch in range(1, settings.max_epochs + 1):
         for rows in torch.randperm(len(train), generator=generator).split(settings.batch_size):
             optimizer.zero_grad()
-            some = [(train[i], trees[i]) for i in rows.tolist()]
-            _loss(projection, some).backward()
+            loss_of(projection, [train[i] for i in rows.tolist()]).backward()
             optimizer.step()
         with torch.no_grad():
-            loss = float(_loss(projection, list(zip(dev, dev_trees, strict=True))))
+            batches = [dev[i : i + settings.batch_size] for i in starts]
+            loss = sum(len(some) * float(loss_of(projection, some)) for some in batches)
         if loss < best_loss:
             best, best_loss, best_epoch = projection.detach().clone(), loss, epoch
         elif epoch - best_epoch >= settings.patience:
@@ -188,7 +248,7 @@ def score_structural_probe(
         chain += len(one.edges & set(itertools.pairwise(words)))
         total += len(one.edges)
         if len(one.heads) in SPEARMAN_LENGTHS:
-            value = _spearman(distances, tree_distances(one.heads))
+            value = _spearman(distances, one.distances)
             correlations.setdefault(len(one.heads), []).append(value)
     if not total:
         raise ValueError("no tree has an edge between scored words")
@@ -200,25 +260,84 @@ def score_structural_probe(
     )
 
 
-def _distances(one: TreeFeatures) -> Float[Tensor, "w w"]:
-    return torch.from_numpy(tree_distances(one.heads)).float()
+def score_depth_probe(
+    projection: Float[Tensor, "r d"], sentences: Sequence[TreeFeatures]
+) -> DepthScores:
+    """Score roots and rank correlations of depths.
+
+    Raises:
+        ValueError: no sentence has a root among the scored words.
+    """
+    n_right = n_chain = n_roots = 0
+    correlations: dict[int, list[tuple[float, float]]] = {}
+    for one in sentences:
+        depths = probe_depths(projection, one.vectors).detach().double().numpy()
+        words = np.flatnonzero(one.scored)
+        root = one.heads.index(ROOT)
+        if one.scored[root]:
+            n_roots += 1
+            n_right += int(words[depths[words].argmin()]) == root
+            n_chain += int(words[0]) == root
+        if (n := len(one.heads)) in SPEARMAN_LENGTHS:
+            rows = np.stack((depths, np.arange(n)))
+            found = _rank_correlations(rows, np.stack((one.depths,) * 2))
+            correlations.setdefault(n, []).append((float(found[0]), float(found[1])))
+    if not n_roots:
+        raise ValueError("no sentence has a root among the scored words")
+    means = np.array([np.mean(values, axis=0) for values in correlations.values()]).reshape(-1, 2)
+    return DepthScores(
+        root_accuracy=n_right / n_roots,
+        chain_root_accuracy=n_chain / n_roots,
+        spearman=float(means[:, 0].mean()) if len(means) else None,
+        chain_spearman=float(means[:, 1].mean()) if len(means) else None,
+    )
 
 
-def _loss(
-    projection: Float[Tensor, "r d"], sentences: Iterable[tuple[TreeFeatures, Tensor]]
+def distance_loss(
+    projection: Float[Tensor, "r d"], sentences: Sequence[TreeFeatures]
 ) -> Float[Tensor, ""]:
-    terms = [
-        (tree - probe_distances(projection, one.vectors)).abs().mean() for one, tree in sentences
-    ]
-    return torch.stack(terms).mean()
+    """Return the mean over sentences of 1/|s|^2 Σ_ij |d_T(i, j) - d_B(i, j)^2|."""
+    y, lengths = _project(projection, sentences)
+    squares = y.square().sum(-1)
+    predicted = squares[:, :, None] + squares[:, None] - 2 * y @ y.mT
+    wanted = predicted.detach().clone()  # what no sentence covers adds nothing
+    for row, one in zip(wanted, sentences, strict=True):
+        row[: len(one.heads), : len(one.heads)] = torch.from_numpy(one.distances)
+    return ((wanted - predicted).abs().sum((1, 2)) / lengths.square()).mean()
+
+
+def depth_loss(
+    projection: Float[Tensor, "r d"], sentences: Sequence[TreeFeatures]
+) -> Float[Tensor, ""]:
+    """Return the mean over sentences of 1/|s| Σ_i ||i|_T - |B h_i|^2|."""
+    y, lengths = _project(projection, sentences)
+    depths = [torch.from_numpy(one.depths).to(y.dtype) for one in sentences]
+    wanted = pad_sequence(depths, batch_first=True)
+    # projections of padding are zero, and so are its depths
+    return ((wanted - y.square().sum(-1)).abs().sum(1) / lengths).mean()
+
+
+def _project(
+    projection: Float[Tensor, "r d"], sentences: Sequence[TreeFeatures]
+) -> tuple[Float[Tensor, "b w r"], Float[Tensor, "b"]]:
+    """Return projections of words, zero after the end of a sentence, and numbers of words."""
+    vectors = pad_sequence([one.vectors for one in sentences], batch_first=True)
+    return vectors @ projection.T, torch.tensor([float(len(one.heads)) for one in sentences])
 
 
 def _spearman(predicted: Float[np.ndarray, "w w"], wanted: Float[np.ndarray, "w w"]) -> float:
     """Return the mean over words of the rank correlation of the distances from it."""
+    return float(np.mean(_rank_correlations(predicted, wanted)))
+
+
+def _rank_correlations(
+    predicted: Float[np.ndarray, "n w"], wanted: Float[np.ndarray, "n w"]
+) -> Float[np.ndarray, "n"]:
+    """Return the rank correlation of each row; 0 where all of a row is equal."""
     from scipy.stats import rankdata
 
     ranks = [rankdata(part, axis=1) for part in (predicted, wanted)]
     centered = [part - part.mean(1, keepdims=True) for part in ranks]
     norms = np.linalg.norm(centered[0], axis=1) * np.linalg.norm(centered[1], axis=1)
     products = (centered[0] * centered[1]).sum(1)
-    return float(np.mean(np.where(norms > 0, products / np.maximum(norms, 1e-12), 0)))
+    return np.where(norms > 0, products / np.maximum(norms, 1e-12), 0)

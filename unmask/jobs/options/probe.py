@@ -24,12 +24,14 @@ class ProbeOptions(EncodingOptions, DeviceOptions, TerminalOptions):
     analysis: str | Sequence[Any] = field(default=(), metadata=flag(metavar="NAME"))
     """Analysis: attention (heads against dependency trees), alignment:dictionary=FILE
     (cross-attention against a dictionary), cloze (answers in blanks), pairs (minimal pairs),
-    reading (surprisal against reading times) or saliency (what a decision rests on); with settings:
-    attention:sentences=500,parser=false (docs/probing.md)."""
+    probes (classifiers of hidden states), reading (surprisal against reading times) or saliency
+    (what a decision rests on); with settings: attention:sentences=500,parser=false
+    (docs/probing.md)."""
     data: str | Path | None = field(default=None, metadata=flag(metavar="FILE"))
     """Data on which the model is scored; of attention, sentences with trees (.conllu); of
     alignment, two parallel files (SOURCES+TARGETS); of cloze, oLMpics's or LAMA's columns (.jsonl);
-    of pairs, BLiMP's columns (.jsonl), or own pairs of negation and roles by default; of
+    of pairs, BLiMP's columns (.jsonl), or own pairs of negation and roles by default; of probes,
+    trees (.conllu), or a word and its labels per line (.conll, .txt); of
     reading, BabyLM's columns (.csv); of saliency, a labeled table, or text for a language model;
     optionally compressed."""
     train: str | Path | None = field(
@@ -42,7 +44,7 @@ class ProbeOptions(EncodingOptions, DeviceOptions, TerminalOptions):
     control: bool = field(default=True, metadata=flag("--control/--no-control"))
     """Analyze the same network with random weights beside it."""
     seed: int = 0
-    """Random seed of the control's weights."""
+    """Random seed of the control's weights, and of probes and their control tasks."""
     out: str | Path = field(metadata=flag(metavar="FOLDER"))
     """Output folder, which may hold other analyses; each writes NAME.json, NAME.md and
-    NAME.html."""
+    NAME.html, probes also NAME.svg."""

@@ -1,4 +1,4 @@
-"""What an analysis is to the job that runs it: inputs, and a report of three files."""
+"""What an analysis is to the job that runs it: inputs, and a report of three or four files."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -51,6 +51,8 @@ class ProbeReport:
     """Column names and rows for a terminal."""
     sentences: tuple[str, ...]
     """What the table says, for a terminal."""
+    svg: str | None = None
+    """A figure that stands alone."""
 
 
 @runtime_checkable

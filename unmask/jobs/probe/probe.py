@@ -13,6 +13,7 @@ from unmask.jobs.probe.analysis import Analysis, ProbeInputs, ProbeReport
 from unmask.jobs.probe.attention import AttentionAnalysis
 from unmask.jobs.probe.cloze import ClozeAnalysis
 from unmask.jobs.probe.pairs import PairsAnalysis
+from unmask.jobs.probe.probes import ProbesAnalysis
 from unmask.jobs.probe.reading import ReadingAnalysis
 from unmask.jobs.probe.saliency import SaliencyAnalysis
 from unmask.options import takes_options
@@ -23,6 +24,7 @@ ANALYSES: Mapping[str, type[Analysis]] = {
     "alignment": AlignmentAnalysis,
     "cloze": ClozeAnalysis,
     "pairs": PairsAnalysis,
+    "probes": ProbesAnalysis,
     "saliency": SaliencyAnalysis,
     "reading": ReadingAnalysis,
 }
@@ -66,6 +68,8 @@ def probe(options: ProbeOptions) -> dict[str, ProbeReport]:
         write_atomically(folder / f"{name}.html", report.html)
         write_atomically(folder / f"{name}.md", report.markdown)
         write_atomically(folder / f"{name}.json", f"{to_safe_json(report.json)}\n")
+        if report.svg is not None:
+            write_atomically(folder / f"{name}.svg", report.svg)
     return reports
 
 
@@ -85,6 +89,6 @@ def _check_folder(folder: Path, analyses: Mapping[str, Analysis]) -> None:
     if folder.exists() and not folder.is_dir():
         raise ValueError(f"{folder}: is a file, must be a folder")
     for name in analyses:
-        for path in (folder / f"{name}{suffix}" for suffix in (".json", ".md", ".html")):
+        for path in (folder / f"{name}{suffix}" for suffix in (".json", ".md", ".html", ".svg")):
             if path.exists():
                 raise ValueError(f"{path}: exists already; name another folder")

@@ -45,7 +45,7 @@
       f.hair.style.left = `${100 * share}%`;
     }
     const head = document.createElement("b");
-    head.textContent = `step ${whole.format(x)}`;
+    head.textContent = `${active.data.k} ${whole.format(x)}`;
     active.out.replaceChildren(head, ...active.data.s.flatMap((s) => {
       const i = nearest(s.x, x), row = document.createElement("span");
       if (s.y[i] === null) return [];

@@ -65,10 +65,11 @@ class ReferenceLine:
 
 @dataclass(frozen=True, kw_only=True)
 class LineChart:
-    """Curves over one axis of steps."""
+    """Curves over one axis of whole numbers: steps, or what `x_name` says."""
 
     title: str
     curves: tuple[Curve, ...]
+    x_name: str = "step"
     subtitle: str = ""  # what is measured, in a few words
     unit: str = ""
     reference_lines: tuple[ReferenceLine, ...] = ()
@@ -226,7 +227,10 @@ def _prepare_curve(curve: Curve) -> _DrawnCurve:
 def _x_axis(drawn_curves: Sequence[_DrawnCurve]) -> Axis:
     low = min(float(t.line[0][0]) for t in drawn_curves)
     high = max(float(t.line[0][-1]) for t in drawn_curves)
-    return linear_axis(0.0 if low < 0.25 * high or low == high else low, high, 5, trim_to_data=True)
+    start = 0.0 if low < 0.25 * high or low == high else low
+    axis = linear_axis(start, high, 5, trim_to_data=True)
+    whole = tuple(t for t in axis.ticks if math.isclose(t, round(t)))
+    return dataclasses.replace(axis, ticks=whole or axis.ticks)
 
 
 def _y_axis(chart: LineChart, drawn_curves: Sequence[_DrawnCurve]) -> Axis:
@@ -385,7 +389,9 @@ def _draw_ticks(layout: _ChartLayout) -> list[Html]:
         tag(
             "span",
             format_tick(t, across, ""),
-            tag("i", "step" if t == 1 else "steps") if t == across.ticks[-1] else EMPTY_HTML,
+            tag("i", layout.chart.x_name + ("" if t == 1 else "s"))
+            if t == across.ticks[-1]
+            else EMPTY_HTML,
             class_="x",
             style=f"left:{across.position(t):.2%}",
         )
@@ -417,11 +423,12 @@ def _text_alternative(layout: _ChartLayout) -> str:
         return f"{format_number(value)}{factor} {layout.chart.unit}".strip()
 
     parts: list[str] = []
+    name = layout.chart.x_name
     for t in layout.drawn_curves:
         finite = np.isfinite(t.line[1])
         steps, values = t.line[0][finite], t.line[1][finite]
-        start = f"from {say(float(values[0]))} at step {steps[0]:,.0f} to "
-        last = f"{say(float(values[-1]))} at step {steps[-1]:,.0f}"
+        start = f"from {say(float(values[0]))} at {name} {steps[0]:,.0f} to "
+        last = f"{say(float(values[-1]))} at {name} {steps[-1]:,.0f}"
         parts.append(f"{t.curve.name} {start if len(values) > 1 else ''}{last}")
     parts += [f"{level.name} {say(level.value)}" for level in layout.chart.reference_lines]
     return f"{layout.chart.title}: {'; '.join(parts)}."
@@ -444,6 +451,7 @@ def _pointer_data(layout: _ChartLayout) -> str:
     ]
     data = {
         "x": [layout.x_axis.low, layout.x_axis.high],
+        "k": layout.chart.x_name,
         "u": _format_unit(layout.chart.unit, layout.exponent),
         "s": curves,
     }
