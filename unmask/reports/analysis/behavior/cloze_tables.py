@@ -6,7 +6,7 @@ from unmask.analysis.behavior.accuracy import GroupAccuracy
 from unmask.analysis.behavior.cloze_scores import ClozeFindings
 from unmask.output import escape_markdown, markdown_table
 from unmask.reports.analysis.behavior.accuracies import format_accuracy_interval, points
-from unmask.reports.formatting import MISSING_VALUE
+from unmask.reports.formatting import MISSING_VALUE, format_percent
 
 CLOZE_TITLES = {
     "trained": "trained weights",
@@ -54,13 +54,13 @@ def cloze_sentences(findings: ClozeFindings) -> Iterator[str]:
             group.low > chance for group, chance in zip(one.by_group, findings.chance, strict=True)
         )
         text = (
-            f"{CLOZE_TITLES[one.name].capitalize()}: {points(one.overall.accuracy)} % (95 % "
+            f"{CLOZE_TITLES[one.name].capitalize()}: {format_percent(one.overall.accuracy)} (95 % "
             f"interval {points(one.overall.low)} to {points(one.overall.high)}; chance "
             f"{points(findings.overall_chance)}), mean of {len(one.by_group)} {kind} "
-            f"{points(one.group_mean)} %; {above} {kind} above chance"
+            f"{format_percent(one.group_mean)}; {above} {kind} above chance"
         )
         if one.first_mean is not None:
-            text += f"; the right answer is first of all tokens in {points(one.first_mean)} %"
+            text += f"; the right answer is first of all tokens in {format_percent(one.first_mean)}"
         yield f"{text}."
 
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from unmask import __version__
 from unmask.analysis.behavior.accuracy import GroupAccuracy
 from unmask.analysis.behavior.pair_scores import PairFindings
-from unmask.reports.analysis.behavior.accuracies import draw_accuracies, draw_legend, points
+from unmask.reports.analysis.behavior.accuracies import draw_accuracies, draw_legend
 from unmask.reports.analysis.behavior.pairs_tables import (
     ACCURACY_TITLES,
     CHANCE,
@@ -14,6 +14,7 @@ from unmask.reports.analysis.behavior.pairs_tables import (
     paradigm_table,
     phenomenon_table,
 )
+from unmask.reports.formatting import format_percent
 from unmask.reports.markup import EMPTY_HTML, Html, HtmlContent, html_table, section, tag
 from unmask.reports.page import html_page
 
@@ -115,11 +116,11 @@ def _errors_section(findings: PairFindings) -> Html:
         ]
         for one in findings.errors
     ]
-    rate = points(1 - findings.accuracies[0].overall.accuracy)
+    rate = format_percent(1 - findings.accuracies[0].overall.accuracy)
     return section(
         "errors",
         "Errors",
-        f"{rate} % of pairs are wrong. Here are those with the largest margin of the bad sentence, "
+        f"{rate} of pairs are wrong. Here are those with the largest margin of the bad sentence, "
         "one of a paradigm at most.",
         html_table(
             ["paradigm", "good sentence", "bad sentence", "nats"], rows, "Pairs with a wrong answer"

@@ -6,6 +6,7 @@ from unmask.analysis.behavior.accuracy import GroupAccuracy
 from unmask.analysis.behavior.pair_scores import PairAccuracies, PairFindings
 from unmask.output import escape_markdown, markdown_table
 from unmask.reports.analysis.behavior.accuracies import format_accuracy_interval, points
+from unmask.reports.formatting import format_percent
 
 ACCURACY_TITLES = {
     "trained": "trained weights",
@@ -39,11 +40,12 @@ def pair_sentences(findings: PairFindings) -> Iterator[str]:
     for one in findings.accuracies:
         above = sum(group.low > CHANCE for group in one.by_paradigm)
         below = sum(group.high < CHANCE for group in one.by_paradigm)
+        overall = one.overall
         yield (
-            f"{ACCURACY_TITLES[one.name].capitalize()}: {points(one.overall.accuracy)} % of pairs "
-            f"(95 % interval {points(one.overall.low)} to {points(one.overall.high)}), mean of "
-            f"{len(one.by_paradigm)} paradigms {points(one.paradigm_mean)} %; {above} paradigms "
-            f"above chance, {below} below."
+            f"{ACCURACY_TITLES[one.name].capitalize()}: {format_percent(overall.accuracy)} of "
+            f"pairs (95 % interval {points(overall.low)} to {points(overall.high)}), mean of "
+            f"{len(one.by_paradigm)} paradigms {format_percent(one.paradigm_mean)}; {above} "
+            f"paradigms above chance, {below} below."
         )
 
 

@@ -8,6 +8,7 @@ from unmask.reports.analysis.behavior.reading_tables import (
     effect_table,
     reading_sentences,
 )
+from unmask.reports.formatting import format_percent
 from unmask.reports.markup import Html, html_table, section, share_bar, tag
 from unmask.reports.page import html_page
 
@@ -50,21 +51,27 @@ def _opening(findings: ReadingFindings) -> Html:
 
 def _measures_section(findings: ReadingFindings) -> Html:
     """Draw the share of the rest that surprisal explains, the largest as the whole width."""
-    effects = [
-        (f"{one.measure}: {PREDICTOR_TITLES[network.name]}", one.partial_r2)
-        for group in zip(*(one.effects for one in findings.networks), strict=True)
-        for network, one in zip(findings.networks, group, strict=True)
-    ]
-    largest = max(value for _, value in effects) or 1.0
-    bars = [
-        tag("li", name, tag("b", f"{100 * value:.2f} %"), share_bar(value / largest))
-        for name, value in effects
-    ]
+    groups = list(zip(*(one.effects for one in findings.networks), strict=True))
+    largest = max(one.partial_r2 for group in groups for one in group) or 1.0
+    drawn: list[Html] = []
+    for group in groups:
+        bars = [
+            tag(
+                "li",
+                PREDICTOR_TITLES[network.name],
+                tag("b", format_percent(one.partial_r2, 2)),
+                share_bar(one.partial_r2 / largest),
+            )
+            for network, one in zip(findings.networks, group, strict=True)
+        ]
+        drawn += [tag("h3", group[0].measure), tag("ul", *bars, class_="bars")]
     return section(
         "measures",
         "Measures",
         describe_words(findings),
-        tag("h3", "What each predictor explains of what the baseline leaves"),
-        tag("ul", *bars, class_="bars"),
+        tag(
+            "p", "Share that each predictor explains of what the baseline leaves.", class_="remark"
+        ),
+        *drawn,
         html_table(*effect_table(findings), "Linear models of each measure"),
     )

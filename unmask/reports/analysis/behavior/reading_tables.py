@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from unmask.analysis.behavior.reading_scores import ReadingFindings, SurprisalEffect
 from unmask.output import escape_markdown, markdown_table
-from unmask.reports.formatting import MINUS_SIGN, format_number
+from unmask.reports.formatting import MINUS_SIGN, format_number, format_percent
 
 PREDICTOR_TITLES = {
     "trained": "surprisal, trained weights",
@@ -49,9 +49,9 @@ def reading_sentences(findings: ReadingFindings) -> Iterator[str]:
         yield (
             f"{PREDICTOR_TITLES[one.name].capitalize()} (mean {one.mean_surprisal:.2f} {unit} a "
             f"word, correlation with log frequency {signed(one.frequency_correlation, 2)}): "
-            f"explains {100 * mean:.2f} % of what the baseline leaves, in the mean of "
-            f"{len(one.effects)} measures; of {significant} significantly at {SIGNIFICANCE} "
-            "(F tests)."
+            f"explains {format_percent(mean, 2)} of what the baseline leaves, in the mean of "
+            f"{len(one.effects)} measures, {significant} of which are significant at "
+            f"{SIGNIFICANCE} (F tests)."
         )
 
 
