@@ -4,10 +4,10 @@ from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
-from unmask import __version__
 from unmask.analysis.probes.findings import LabelProbes, ProbeFindings, TreeProbes
 from unmask.analysis.probes.layers import LayerScores
 from unmask.reports.analysis.attention_tables import NETWORK_TITLES
+from unmask.reports.analysis.layout import PageOpening, analysis_page, link
 from unmask.reports.analysis.probes.probes_tables import (
     TASK_TITLES,
     TreeScore,
@@ -23,7 +23,6 @@ from unmask.reports.analysis.probes.probes_tables import (
 from unmask.reports.charts.curve_plot import CurvePanel, draw_curve_plot
 from unmask.reports.charts.line_chart import Curve, LineChart, ReferenceLine, draw_charts
 from unmask.reports.markup import EMPTY_HTML, Html, html_table, section, tag
-from unmask.reports.page import html_page
 from unmask.reports.task_wording import capitalize_first
 
 _COLORS = {"trained": 1, "random": 2}
@@ -44,14 +43,16 @@ def render_probes_page(findings: ProbeFindings, written: str) -> str:
         findings: of a network and, beside it, its control.
         written: when it was written.
     """
-    sections = list(_sections(findings))
-    return html_page(
-        f"Probes of {findings.model}",
-        [(name, title) for name, title, _ in sections],
-        [_opening(findings), *(content for _, _, content in sections)],
-        f"written {written}",
-        version=__version__,
+    opening = PageOpening(
+        kicker="Probes",
+        title=findings.model,
+        says=" ".join([*probe_sentences(findings), describe_data(findings)]),
+        byline=[
+            ("Data", findings.data),
+            *((name, link(paper, url)) for name, paper, url in _METHODS),
+        ],
     )
+    return analysis_page(opening, list(_sections(findings)), written)
 
 
 def draw_probes_figure(findings: ProbeFindings) -> str:
@@ -94,20 +95,6 @@ def _sections(findings: ProbeFindings) -> Iterator[tuple[str, str, Html]]:
         yield task.task, title, _labels_section(task, title)
     if findings.trees is not None:
         yield "trees", "Dependency trees", _trees_section(findings.trees)
-
-
-def _opening(findings: ProbeFindings) -> Html:
-    says = " ".join([*probe_sentences(findings), describe_data(findings)])
-    byline = [("Data", tag("dd", findings.data))]
-    byline += [(name, tag("dd", tag("a", paper, href=url))) for name, paper, url in _METHODS]
-    return tag(
-        "div",
-        tag("p", "Probes", class_="kicker"),
-        tag("h1", findings.model, class_="long" if len(findings.model) > 40 else None),
-        tag("p", says, class_="standfirst"),
-        tag("dl", *(tag("div", tag("dt", name), dd) for name, dd in byline), class_="byline"),
-        class_="opening",
-    )
 
 
 def _labels_section(task: LabelProbes, title: str) -> Html:
