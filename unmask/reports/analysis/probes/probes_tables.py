@@ -53,7 +53,9 @@ def describe_data(findings: ProbeFindings) -> str:
         f"{findings.n_stop:,} stop their training, {findings.n_scored:,} others are scored."
     )
     if findings.n_skipped:
-        text += f" {findings.n_skipped:,} are longer than the model's positions and left out."
+        n = findings.n_skipped
+        longer = "1 sentence is" if n == 1 else f"{n:,} sentences are"
+        text += f" {longer} longer than the model's positions and left out."
     return text
 
 
@@ -186,7 +188,8 @@ def _mix_cells(network: NetworkLabelProbes) -> list[str]:
 
 
 def _signed_points(value: float) -> str:
-    return points(value).replace("-", MINUS_SIGN)
+    text = points(value)
+    return text.removeprefix("-") if float(text) == 0 else text.replace("-", MINUS_SIGN)
 
 
 def mix_table(task: LabelProbes) -> tuple[list[str], list[list[str]]] | None:
