@@ -111,6 +111,8 @@ def test_labels_of_a_file_of_tags(model: Path, tmp_path: Path) -> None:
         assert found["tasks"]["labels"]["networks"]["trained"]["mix"] is None
         assert found["trees"] is None
         assert "Scalar mix" not in report["probes"].html
+        assert "Hewitt and Liang" in report["probes"].html
+        assert not re.search("Tenney|Manning", report["probes"].html)  # neither mix nor trees
 
 
 @pytest.mark.parametrize(

@@ -28,12 +28,12 @@ from unmask.reports.task_wording import capitalize_first
 _COLORS = {"trained": 1, "random": 2}
 _CONTROL_COLOR = 3
 """Of the control task of the trained network."""
-_METHODS = (
+_LABEL_PAPERS = (
     ("Control tasks", "Hewitt and Liang 2019", "https://arxiv.org/abs/1909.03368"),
     ("Code length", "Voita and Titov 2020", "https://arxiv.org/abs/2003.12298"),
-    ("Mixes of layers", "Tenney et al. 2019", "https://arxiv.org/abs/1905.05950"),
-    ("Trees", "Hewitt and Manning 2019", "https://aclanthology.org/N19-1419/"),
 )
+_MIX_PAPER = ("Mixes of layers", "Tenney et al. 2019", "https://arxiv.org/abs/1905.05950")
+_TREE_PAPER = ("Trees", "Hewitt and Manning 2019", "https://aclanthology.org/N19-1419/")
 
 
 def render_probes_page(findings: ProbeFindings, written: str) -> str:
@@ -49,10 +49,20 @@ def render_probes_page(findings: ProbeFindings, written: str) -> str:
         says=" ".join([*probe_sentences(findings), describe_data(findings)]),
         byline=[
             ("Data", findings.data),
-            *((name, link(paper, url)) for name, paper, url in _METHODS),
+            *((name, link(paper, url)) for name, paper, url in _papers(findings)),
         ],
     )
     return analysis_page(opening, list(_sections(findings)), written)
+
+
+def _papers(findings: ProbeFindings) -> Iterator[tuple[str, str, str]]:
+    """Yield what was done, by which paper and its address."""
+    if findings.labels:
+        yield from _LABEL_PAPERS
+    if any(mix_table(task) is not None for task in findings.labels):
+        yield _MIX_PAPER
+    if findings.trees is not None:
+        yield _TREE_PAPER
 
 
 def draw_probes_figure(findings: ProbeFindings) -> str:
