@@ -59,6 +59,17 @@ def test_files_and_page_of_facts(folders: dict[str, Path], tmp_path: Path) -> No
     assert "| P2 " in (out / "cloze.md").read_text()
 
 
+def test_long_texts_are_left_out(folders: dict[str, Path], tmp_path: Path) -> None:
+    long = {"sentence": "the sea " * 30 + "[MASK]"}
+    data = write(tmp_path / "facts.jsonl", [*FACTS, FACTS[0] | long])
+    found = unmask.probe(
+        folders["bert"], analysis="cloze", data=data, out=tmp_path / "out", control=False,
+        terminal=None,
+    )["cloze"]  # fmt: skip
+    assert (found.json["n_items"], found.json["n_too_long"]) == (8, 1)
+    assert "Left out as longer than the model's positions: 1." in found.markdown
+
+
 @pytest.mark.parametrize("family", ["bert", "gpt2", "t5"])
 def test_multiple_choice_of_each_kind_of_model(
     family: str, folders: dict[str, Path], tmp_path: Path

@@ -55,6 +55,11 @@ def test_files_and_page(model: Path, data: Path, tmp_path: Path) -> None:
     assert trained["overall"]["accuracy"] == pytest.approx(sum(credits) / 13, abs=1e-6)
     assert [one["n_ties"] for one in trained["paradigms"]] == [0, 0, 1]
     assert trained["paradigms"][0]["accuracy"] == pytest.approx(sum(credits[:6]) / 6, abs=1e-6)
+    lengths = [
+        [len(known.encode(row[k])) for k in ("sentence_good", "sentence_bad")] for row in ROWS
+    ]
+    fewer = found["accuracies"]["fewer_tokens"]["overall"]
+    assert fewer["n_ties"] == sum(good == bad for good, bad in lengths)
     page = (out / "pairs.html").read_text()
     assert "<order>" not in page
     assert "word &lt;order&gt;" in page

@@ -91,6 +91,20 @@ def test_texts_that_do_not_fit_are_found_and_refused(models: dict) -> None:
         choice_likelihoods(models["bert"][1].model, tokenizer("bert"), [item])
 
 
+@pytest.mark.parametrize("family", ["bert", "bart"])
+def test_texts_that_fit_are_scored(family: str, models: dict) -> None:
+    model, known = models[family][1].model, tokenizer(family)
+    items = [ClozeItem("the " * n, " sea", ("sea", "gate"), 0, "a") for n in range(28, 44)]
+    fitting = fits(model, known, items)
+    n_fitting = sum(fitting)
+    assert fitting == [True] * n_fitting + [False] * (len(items) - n_fitting)
+    assert 0 < n_fitting < len(items)
+    assert len(choice_likelihoods(model, known, items[:n_fitting])) == n_fitting
+    if family == "bert":  # to the last position
+        with pytest.raises(ValueError, match="must have at most"):
+            choice_likelihoods(model, known, items[n_fitting : n_fitting + 1])
+
+
 def test_two_blanks_are_refused(models: dict) -> None:
     item = ClozeItem("the [MASK] saw ", "", ("sea", "gate"), 0, "a")
     with pytest.raises(ValueError, match="must have one blank, got 2"):

@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from small_models import tokenizer
+from small_models import make, tokenizer
 
-from unmask.analysis.behavior.blanks import ClozeItem
+from unmask.analysis.behavior.blanks import ClozeItem, choice_likelihoods
 from unmask.analysis.behavior.cloze_data import (
     count_multi_token_items,
     read_cloze,
@@ -18,6 +18,7 @@ from unmask.analysis.behavior.cloze_data import (
 from unmask.analysis.behavior.cloze_scores import (
     ClozeAccuracies,
     chance_by_group,
+    score_cloze,
     score_most_frequent,
 )
 
@@ -139,3 +140,18 @@ def test_means_over_groups() -> None:
     found = ClozeAccuracies.of("trained", items, np.array([1.0, 1.0, 0.5]), first)
     assert found.overall.accuracy == pytest.approx(2.5 / 3)
     assert (found.group_mean, found.first_mean) == (0.75, 0.25)
+
+
+def test_decoders_read_on_for_choices_and_not_for_facts(tmp_path: Path) -> None:
+    model, known = make("gpt2", tmp_path)[1].model, tokenizer("gpt2")
+    answers = ("sea", "gate", "night", "ring", "road")
+    texts = [("the old king saw the ", f" {a} {b}") for a in answers for b in answers]
+    items = [ClozeItem(before, after, answers, 0, "a") for before, after in texts]
+    for are_facts in (False, True):
+        found = score_cloze("trained", model, known, items, are_facts=are_facts)
+        each = choice_likelihoods(model, known, items, reads_on=not are_facts)
+        right = [max(one, key=lambda x: x.log_likelihood) is one[0] for one in each]
+        assert found.overall.accuracy == pytest.approx(np.mean(right))
+        assert (found.first_by_group is None) is not are_facts
+    # facts have one text before the blank, so one answer
+    assert found.overall.accuracy in (0, 1)

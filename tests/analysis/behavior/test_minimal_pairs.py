@@ -7,9 +7,15 @@ from typing import Any
 
 import numpy as np
 import pytest
+from small_models import make, tokenizer
 
 from unmask.analysis.behavior.minimal_pairs import MinimalPair, read_minimal_pairs, sample_pairs
-from unmask.analysis.behavior.pair_scores import PairAccuracies, PairLikelihoods, worst_errors
+from unmask.analysis.behavior.pair_scores import (
+    PairAccuracies,
+    PairLikelihoods,
+    score_pairs,
+    worst_errors,
+)
 
 
 def write(path: Path, rows: list[dict[str, Any]]) -> Path:
@@ -95,3 +101,16 @@ def test_errors_are_the_worst_of_each_paradigm() -> None:
     errors = worst_errors(given, likelihoods, 5)
     assert [(one.pair.good, one.margin) for one in errors] == [("1", -7.0), ("4", -1.0)]
     assert worst_errors(given, likelihoods, 1) == errors[:1]
+
+
+def test_scores_and_lengths_are_those_of_each_sentence(tmp_path: Path) -> None:
+    model, known = make("gpt2", tmp_path)[1].model, tokenizer("gpt2")
+    given = [MinimalPair("the sea", "the old king saw the sea", "a", "a")]
+    found = score_pairs(model, known, [*given, MinimalPair(given[0].bad, given[0].good, "b", "b")])
+    assert found.n_good_tokens.tolist() == [
+        len(known.encode(given[0].good)),
+        *found.n_bad_tokens[:1],
+    ]
+    assert found.length_credits.tolist() == [1, 0]
+    assert found.good[0] == pytest.approx(found.bad[1]) != pytest.approx(found.good[1])
+    assert found.credits.tolist() == [1, 0]  # a shorter sentence, by a network without training

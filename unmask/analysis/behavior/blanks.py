@@ -108,9 +108,9 @@ def fits(
     limit = min((one for one in limits if one is not None), default=None)
     if limit is None:
         return [True] * len(items)
-    # the start token of a decoder and the blank of a source
-    n_special = len(special.prefix) + len(special.suffix) + len(special.decoder_prefix) + 2
-    n_special += ending_masks
+    n_special = len(special.prefix) + len(special.suffix) + ending_masks
+    if has_encoder:  # the start token of a decoder and the blank of a source
+        n_special += len(special.decoder_prefix) + 2
     texts = [one.before + max(one.choices, key=len) + one.after for one in items]
     return [len(ids) + n_special <= limit for ids in tokenizer.encode_ids_batch(texts)]
 

@@ -38,8 +38,7 @@ def describe_texts(findings: ClozeFindings) -> str:
             "log-probabilities are added up."
         )
     if findings.n_too_long:
-        text += f" {findings.n_too_long:,} texts are longer than the model's positions and left out"
-        text += "."
+        text += f" Left out as longer than the model's positions: {findings.n_too_long:,}."
     return (
         f"{text} Accuracy is the share of texts whose most likely answer is right; k answers that "
         "tie count 1/k."
@@ -57,7 +56,7 @@ def cloze_sentences(findings: ClozeFindings) -> Iterator[str]:
             f"{CLOZE_TITLES[one.name].capitalize()}: {format_percent(one.overall.accuracy)} (95 % "
             f"interval {points(one.overall.low)} to {points(one.overall.high)}; chance "
             f"{points(findings.overall_chance)}), mean of {len(one.by_group)} {kind} "
-            f"{format_percent(one.group_mean)}; {above} {kind} above chance"
+            f"{format_percent(one.group_mean)}; {kind} above chance: {above}"
         )
         if one.first_mean is not None:
             text += f"; the right answer is first of all tokens in {format_percent(one.first_mean)}"

@@ -44,8 +44,8 @@ def pair_sentences(findings: PairFindings) -> Iterator[str]:
         yield (
             f"{ACCURACY_TITLES[one.name].capitalize()}: {format_percent(overall.accuracy)} of "
             f"pairs (95 % interval {points(overall.low)} to {points(overall.high)}), mean of "
-            f"{len(one.by_paradigm)} paradigms {format_percent(one.paradigm_mean)}; {above} "
-            f"paradigms above chance, {below} below."
+            f"{len(one.by_paradigm)} paradigms {format_percent(one.paradigm_mean)}; "
+            f"above chance: {above}, below: {below}."
         )
 
 

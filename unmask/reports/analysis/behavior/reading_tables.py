@@ -36,7 +36,7 @@ def describe_words(findings: ReadingFindings) -> str:
         text += "; all from the number of its tokens, too"
     text += ". R² is of least squares on the same words."
     if findings.n_too_long:
-        text += f" {findings.n_too_long:,} words are beyond the model's positions and left out."
+        text += f" Left out as beyond the model's positions: {findings.n_too_long:,}."
     return text
 
 
