@@ -5,9 +5,14 @@ from typing import Any
 import pytest
 import torch
 from small_models import make, texts, tokenizer
+from toy_text import corpus
 
 from unmask.analysis.behavior.blanks import ClozeItem, choice_likelihoods, encode_answers, fits
+from unmask.analysis.behavior.sentences import sentence_likelihoods
 from unmask.checkpoints.huggingface.read import LoadedModel
+from unmask.tokenizers.learn.tokenizer import train_tokenizer
+from unmask.tokenizers.spec import T5_WITHOUT_SENTINELS, TokenizerSpec
+from unmask.tokenizers.vocabulary import Unigram
 
 ITEMS = [
     ClozeItem("the old king saw ", " once again .", ("her", "the", "gatehouse"), 0, "a"),
@@ -116,3 +121,17 @@ def test_answers_continue_the_text_before_them() -> None:
     ids = encode_answers(known, ["the ", ""], ["sea", "sea"])
     assert ids[0].tolist() == known.encode(" sea").ids.tolist()
     assert ids[1].tolist() == known.encode("sea").ids.tolist()
+
+
+def test_models_without_blanks_are_refused(models: dict) -> None:
+    plain = train_tokenizer(
+        TokenizerSpec(Unigram(70), T5_WITHOUT_SENTINELS), corpus(20).splitlines()
+    )
+    for family, message in (
+        ("t5", "no blanks: its tokenizer has no mask token and no sentinels"),
+        ("bert", "no blanks: its tokenizer has no mask token$"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            choice_likelihoods(models[family][1].model, plain, ITEMS)
+    with pytest.raises(ValueError, match="this encoder-decoder has no blanks"):
+        sentence_likelihoods(models["t5"][1].model, plain, ["the sea"])
