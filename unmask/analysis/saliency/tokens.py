@@ -39,7 +39,7 @@ def given_question(model: Model, text: str) -> TokenQuestion:
     """
     words = tuple(text.split())
     masks = [i for i, word in enumerate(words) if word == MASK_PLACEHOLDER]
-    if _continues(model):
+    if predicts_after_text(model):
         if masks or not words:
             raise ValueError(
                 f"text (--text) must have words and no {MASK_PLACEHOLDER}: this model predicts "
@@ -58,13 +58,25 @@ def drawn_question(
     model: Model, words: Sequence[str], rng: np.random.Generator
 ) -> TokenQuestion | None:
     """Draw the word of a text that is predicted; None: the text is too short."""
-    first = _LEAST_CONTEXT if _continues(model) else 0
+    first = _LEAST_CONTEXT if predicts_after_text(model) else 0
     if len(words) <= max(first, 1):
         return None
     hidden = int(rng.integers(first, len(words)))
-    if _continues(model):
+    if predicts_after_text(model):
         return TokenQuestion(tuple(words[: hidden + 1]), hidden, is_known=True)
     return TokenQuestion(tuple(words), hidden, is_known=True)
+
+
+def check_predicts_tokens(model: Model, tokenizer: Tokenizer) -> None:
+    """Check that a model predicts tokens of a vocabulary, after texts or at masks.
+
+    Raises:
+        ValueError: the model has no language head, or no mask.
+    """
+    tokenizer.check_single_vocabulary("predictions of tokens")
+    _ = model.language_head  # raises if there is none
+    if not predicts_after_text(model) and tokenizer.special_ids.mask_or_sentinel is None:
+        raise ValueError("the tokenizer has no mask token, and this model predicts masked tokens")
 
 
 def token_decisions(
@@ -79,10 +91,7 @@ def token_decisions(
     Raises:
         ValueError: the model has no language head, or no mask.
     """
-    tokenizer.check_single_vocabulary("saliency")
-    _ = model.language_head  # raises if there is none
-    if not _continues(model) and tokenizer.special_ids.mask_or_sentinel is None:
-        raise ValueError("the tokenizer has no mask token, and this model predicts masked tokens")
+    check_predicts_tokens(model, tokenizer)
     known = [one.words for one in questions]
     read = read_words(model, tokenizer, known)
     return [
@@ -91,13 +100,13 @@ def token_decisions(
     ]
 
 
-def _continues(model: Model) -> bool:
+def predicts_after_text(model: Model) -> bool:
     """Return whether a model predicts the token after a text."""
     return model.decoder_architecture.causal and not model.architecture.is_encoder_decoder
 
 
 @dataclass(frozen=True)
-class _Reading:
+class Reading:
     """What a model reads of a text in which a word is hidden."""
 
     pieces: WordPieces
@@ -114,10 +123,10 @@ def _token_decision(
 ) -> Decision | None:
     hidden = np.flatnonzero(pieces.word_of_token == question.hidden)
     target = int(pieces.token_ids[hidden[0]]) if question.is_known else None
-    reading = _read(model, tokenizer, question.hidden, pieces)
+    reading = read_question(model, tokenizer, question.hidden, pieces)
     if not reading.pieces.words:
         return None
-    make_batch = _batches_of(model, tokenizer, reading)
+    make_batch = batches_of(model, tokenizer, reading)
     predicted = _predict(model, tokenizer, make_batch, reading.column)
 
     def score(model: Model, batch: Batch) -> OutputScore:
@@ -134,21 +143,28 @@ def _token_decision(
         make_batch=make_batch,
         score=score,
         pooled=columns[-1:] if reading.decoder is not None else columns[[reading.column]],
-        predicted=_text(tokenizer, predicted),
-        target=None if target is None else _text(tokenizer, target),
+        predicted=token_text(tokenizer, predicted),
+        target=None if target is None else token_text(tokenizer, target),
     )
 
 
-def _read(model: Model, tokenizer: Tokenizer, hidden: int, pieces: WordPieces) -> _Reading:
-    """Hide a word from a model."""
+def read_question(model: Model, tokenizer: Tokenizer, hidden: int, pieces: WordPieces) -> Reading:
+    """Return what a model reads of a text in which a word is hidden; see `token_decisions`.
+
+    Args:
+        model: a language model.
+        tokenizer: its tokenizer.
+        hidden: index of the word; as many as there are words: the one after them.
+        pieces: the text, with the word if it is known.
+    """
     special, words = tokenizer.special_ids, pieces.words
     ids, owners = pieces.token_ids, pieces.word_of_token
-    if _continues(model):
+    if predicts_after_text(model):
         end = len(ids) - len(special.suffix)
         if hidden < len(words):
             end = int(np.flatnonzero(owners == hidden)[0])
         read = WordPieces(words[:hidden], ids[:end], owners[:end])
-        return _Reading(read, None, None, end - 1)
+        return Reading(read, None, None, end - 1)
     before, after = (np.flatnonzero(owners == hidden)[i] for i in (0, -1))
     at, mask = int(before), special.mask_or_sentinel
     assert mask is not None, "`token_decisions` has checked"
@@ -157,7 +173,7 @@ def _read(model: Model, tokenizer: Tokenizer, hidden: int, pieces: WordPieces) -
     new_owners = np.concatenate((moved[:at], [SPECIAL], moved[after + 1 :]))
     read = WordPieces((*words[:hidden], *words[hidden + 1 :]), new_ids, new_owners)
     if not model.architecture.is_encoder_decoder:
-        return _Reading(read, None, None, at - int(model.shifted_targets))
+        return Reading(read, None, None, at - int(model.shifted_targets))
     if special.mask is None:  # after the sentinel comes what it stands for
         decoder, columns = np.array([special.start, mask]), np.full(2, SPECIAL)
     else:
@@ -165,10 +181,11 @@ def _read(model: Model, tokenizer: Tokenizer, hidden: int, pieces: WordPieces) -
         lead = [special.start, *special.decoder_prefix]
         decoder = np.concatenate((lead, ids[n_prefix:at]))
         columns = np.concatenate((np.full(len(lead), SPECIAL), np.arange(n_prefix, at)))
-    return _Reading(read, decoder, columns, len(decoder) - 1)
+    return Reading(read, decoder, columns, len(decoder) - 1)
 
 
-def _batches_of(model: Model, tokenizer: Tokenizer, reading: _Reading) -> Callable[[int], Batch]:
+def batches_of(model: Model, tokenizer: Tokenizer, reading: Reading) -> Callable[[int], Batch]:
+    """Return what makes a batch of so many equal rows of a text."""
     special, ids = tokenizer.special_ids, reading.pieces.token_ids
 
     def make_batch(n_rows: int) -> Batch:
@@ -176,7 +193,7 @@ def _batches_of(model: Model, tokenizer: Tokenizer, reading: _Reading) -> Callab
             batch = batch_of_texts(model, special, [ids] * n_rows)
             inputs = torch.from_numpy(reading.decoder).expand(n_rows, -1)
             return replace(batch, inputs=inputs, last_token_positions=None)
-        if _continues(model):
+        if predicts_after_text(model):
             batch = batch_of_texts(model, special, [ids] * n_rows)
             return replace(batch, visibility=Visibility(causal=True))
         batch = pad_texts([ids] * n_rows, special)
@@ -204,6 +221,7 @@ def _predict(
     return int(logits.index_fill(0, reserved, -torch.inf).argmax())
 
 
-def _text(tokenizer: Tokenizer, token: int) -> str:
+def token_text(tokenizer: Tokenizer, token: int) -> str:
+    """Return how a token is shown."""
     piece = tokenizer.pieces([token])[0]
     return piece.strip() or piece

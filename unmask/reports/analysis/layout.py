@@ -54,7 +54,7 @@ def analysis_page(
         [head, *(content for _, _, content in kept)],
         f"written {written}",
         version=__version__,
-        assets=("attention.css", "saliency.css"),
+        assets=("attention.css", "analysis.css"),
     )
 
 

@@ -1,0 +1,1 @@
+"""What hidden states of layers hold: tokens, similarity to those of another model, contexts."""

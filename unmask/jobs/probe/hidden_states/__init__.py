@@ -1,0 +1,1 @@
+"""Analyses of hidden states: their options, and the reports that they make."""

@@ -1,0 +1,1 @@
+"""Pages and tables of analyses of hidden states."""
