@@ -3,6 +3,7 @@
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 from small_models import make
 
@@ -85,3 +86,46 @@ def test_bad_input_of_the_lens(
         refused(given, message, tmp_path / "out", capsys)
     given = [str(models["masked"]), "--analysis", "lens:masks=0", "--data", str(corpus)]
     refused(given, "masks must be at least 1", tmp_path / "out", capsys)
+
+
+@pytest.mark.parametrize("name", ["masked", "decoder", "both"])
+def test_similarity(name: str, models: dict[str, Path], corpus: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    analysis = f"similarity:other={models[name]}"
+    report = unmask.probe(models[name], analysis=analysis, data=corpus, out=out, terminal=None)[
+        "similarity"
+    ]
+    found = json.loads((out / "similarity.json").read_text())
+    assert found == json.loads(json.dumps(report.json))
+    for matrix in found["to_other"].values():  # of itself
+        assert [matrix[i][i] for i in range(4)] == pytest.approx([1.0] * 4, abs=1e-6)
+    assert min(found["to_random"]["cka"][i][i] for i in range(1, 4)) < 0.99
+    assert set(found["weight_changes"].values()) == {0}
+    page = (out / "similarity.html").read_text()
+    assert "http://" not in page.replace("http://www.w3.org", "")
+    assert "Layers" in page
+
+
+def test_similarity_of_other_architectures(
+    models: dict[str, Path], corpus: Path, tmp_path: Path
+) -> None:
+    report = unmask.probe(
+        models["masked"], analysis=f"similarity:other={models['both']}", data=corpus,
+        out=tmp_path / "out", control=False, terminal=None,
+    )["similarity"]  # fmt: skip
+    assert np.shape(report.json["to_other"]["cka"]) == (4, 4)
+    assert report.json["to_random"] is None
+
+
+def test_bad_input_of_similarity(
+    models: dict[str, Path], corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    other = f"similarity:other={models['both']}"
+    for analysis, arguments, message in (
+        ("similarity", ["--data", str(corpus)], "other must name a model"),
+        (other, [], "no data: name a file"),
+        ("similarity:other=nowhere", ["--data", str(corpus)], "nowhere"),
+        (f"{other},sentences=0", ["--data", str(corpus)], "sentences must be at least 1"),
+    ):
+        given = [str(models["masked"]), "--analysis", analysis, *arguments]
+        refused(given, message, tmp_path / "out", capsys)

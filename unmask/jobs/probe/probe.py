@@ -13,6 +13,7 @@ from unmask.jobs.probe.analysis import Analysis, ProbeInputs, ProbeReport
 from unmask.jobs.probe.attention import AttentionAnalysis
 from unmask.jobs.probe.cloze import ClozeAnalysis
 from unmask.jobs.probe.hidden_states.lens import LensAnalysis
+from unmask.jobs.probe.hidden_states.similarity import SimilarityAnalysis
 from unmask.jobs.probe.pairs import PairsAnalysis
 from unmask.jobs.probe.probes import ProbesAnalysis
 from unmask.jobs.probe.reading import ReadingAnalysis
@@ -29,6 +30,7 @@ ANALYSES: Mapping[str, type[Analysis]] = {
     "saliency": SaliencyAnalysis,
     "reading": ReadingAnalysis,
     "lens": LensAnalysis,
+    "similarity": SimilarityAnalysis,
 }
 """The options of each analysis by its word."""
 
