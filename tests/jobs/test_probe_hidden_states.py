@@ -65,7 +65,7 @@ def test_lens_of_given_texts_alone(models: dict[str, Path], tmp_path: Path) -> N
 
 
 def refused(given: list[str], message: str, out: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["probe", *given, "--out", str(out)]) == 2
+    assert run(["probe", *given, "--quiet", "--out", str(out)]) == 2
     lines = capsys.readouterr().err.strip().splitlines()
     assert len(lines) == 1, lines
     assert message in lines[0]
@@ -126,6 +126,34 @@ def test_bad_input_of_similarity(
         (other, [], "no data: name a file"),
         ("similarity:other=nowhere", ["--data", str(corpus)], "nowhere"),
         (f"{other},sentences=0", ["--data", str(corpus)], "sentences must be at least 1"),
+    ):
+        given = [str(models["masked"]), "--analysis", analysis, *arguments]
+        refused(given, message, tmp_path / "out", capsys)
+
+
+@pytest.mark.parametrize("name", ["masked", "decoder", "both"])
+def test_contextuality(name: str, models: dict[str, Path], corpus: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    analysis = "contextuality:min_contexts=3"
+    report = unmask.probe(models[name], analysis=analysis, data=corpus, out=out, terminal=None)[
+        "contextuality"
+    ]
+    found = json.loads((out / "contextuality.json").read_text())
+    assert found == json.loads(json.dumps(report.json))
+    assert list(found["networks"]) == ["trained", "whitened", "random"]
+    assert all(len(layers) == 4 for layers in found["networks"].values())
+    page = (out / "contextuality.html").read_text()
+    assert "http://" not in page.replace("http://www.w3.org", "")
+    assert "Self-similarity" in page
+
+
+def test_bad_input_of_contextuality(
+    models: dict[str, Path], corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for analysis, arguments, message in (
+        ("contextuality", [], "no data: name a file"),
+        ("contextuality:sentences=1", ["--data", str(corpus)], "sentences must be at least 2"),
+        ("contextuality:min_contexts=9", ["--data", str(corpus)], "no word is in 9 of 8 sentences"),
     ):
         given = [str(models["masked"]), "--analysis", analysis, *arguments]
         refused(given, message, tmp_path / "out", capsys)

@@ -12,6 +12,7 @@ from unmask.jobs.probe.alignment import AlignmentAnalysis
 from unmask.jobs.probe.analysis import Analysis, ProbeInputs, ProbeReport
 from unmask.jobs.probe.attention import AttentionAnalysis
 from unmask.jobs.probe.cloze import ClozeAnalysis
+from unmask.jobs.probe.hidden_states.contextuality import ContextualityAnalysis
 from unmask.jobs.probe.hidden_states.lens import LensAnalysis
 from unmask.jobs.probe.hidden_states.similarity import SimilarityAnalysis
 from unmask.jobs.probe.pairs import PairsAnalysis
@@ -31,6 +32,7 @@ ANALYSES: Mapping[str, type[Analysis]] = {
     "reading": ReadingAnalysis,
     "lens": LensAnalysis,
     "similarity": SimilarityAnalysis,
+    "contextuality": ContextualityAnalysis,
 }
 """The options of each analysis by its word."""
 
