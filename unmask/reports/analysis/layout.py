@@ -85,7 +85,7 @@ def draw_curves(
         for y in ticks
     ]
     numbers = [
-        tag("text", f"{y:.2f}", x=_LEFT - 6, y=float(place(left, y)[1]) + 4, text_anchor="end")
+        tag("text", f"{y:z.2f}", x=_LEFT - 6, y=float(place(left, y)[1]) + 4, text_anchor="end")
         for y in ticks
     ]
     below = [

@@ -148,7 +148,8 @@ def _draw_view(view: LensView) -> Html:
     n_layers = len(positions[0].layers)
     if len(positions) == 1:
         return join_html(
-            tag("h3", view.text), html_table(*view_table(view), view.text, show_title=False)
+            tag("h3", view.text),
+            html_table(*view_table(view), view.text, class_="plain", show_title=False),
         )
     head = tag(
         "tr",
