@@ -23,7 +23,11 @@ from unmask.training import log
 from unmask.word_vectors.train.trainer import WordVectorMethod
 from unmask.zoo.catalogue import MODELS
 
-pytestmark = pytest.mark.gpu
+pytestmark = [
+    pytest.mark.gpu,
+    # of recurrent networks, whose matrices are parameters of their own
+    pytest.mark.filterwarnings("ignore:RNN module weights"),
+]
 
 TRAINED = [
     name

@@ -64,9 +64,8 @@ class SelfInitializing(Protocol):
 class InputCorrupter(Protocol):
     """A head whose own network corrupts the inputs of the backbone (ELECTRA's generator)."""
 
-    @property
-    def network(self) -> Backbone:
-        """The network of the head."""
+    def own_network(self) -> Backbone:
+        """Return the network of the head."""
         ...
 
     def share_with(self, backbone: Backbone) -> None:
@@ -147,7 +146,7 @@ class Model(nn.Module):
     @property
     def networks(self) -> list[Backbone]:
         """The backbone, and the networks of heads."""
-        return [self.backbone, *(head.network for head in self._input_corrupters.values())]
+        return [self.backbone, *(head.own_network() for head in self._input_corrupters.values())]
 
     @property
     def _input_corrupters(self) -> dict[str, InputCorrupter]:

@@ -115,6 +115,10 @@ class GeneratorHead(nn.Module):
         # in a tuple: parameters of the backbone, not of this module
         self._table = (embedding_table,)
 
+    def own_network(self) -> Transformer:
+        """Return the generator's network."""
+        return self.network
+
     def share_with(self, backbone: Backbone) -> None:
         """Share embeddings with the model, if it is a single Transformer."""
         if not isinstance(backbone, Transformer):

@@ -1,5 +1,6 @@
 """Layers of LSTM and GRU cells."""
 
+import warnings
 from typing import ClassVar, Protocol, runtime_checkable
 
 import torch
@@ -9,6 +10,9 @@ from torch.nn import functional as F
 
 RecurrentState = tuple[Float[Tensor, "b _"], ...]
 """The output of a layer after the last token and, for LSTMs, the cell state."""
+
+# A layer's matrices are parameters of their own; cuDNN copies them into one at each call.
+warnings.filterwarnings("ignore", "RNN module weights are not part of single contiguous chunk")
 
 
 @runtime_checkable

@@ -199,12 +199,14 @@ class DisentangledAttentionLayer(PositionLayer):
         scores: list[Tensor] = []
         if "content_to_position" in self.terms:
             key = attention.split_heads(
-                (attention.k if self.k is None else self.k)(table)
+                (attention.project_keys if self.k is None else self.k)(table)
             )  # [1 h n e]
             scores.append(_gather_distances(q @ key.mT, position_state.distance_index))
         if "position_to_content" in self.terms:
             query = (
-                attention.split_heads((attention.q if self.q is None else self.q)(table))
+                attention.split_heads(
+                    (attention.project_queries if self.q is None else self.q)(table)
+                )
                 * self.score_scale
             )
             scores.append(_gather_distances(k @ query.mT, position_state.distance_index.mT).mT)

@@ -6,7 +6,7 @@ each layer transforms queries and keys by their positions, before a cache stores
 computes the bias of their scores.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol, runtime_checkable
 
@@ -19,16 +19,14 @@ from unmask.model.layers.feed_forward import AttentionDimensions
 
 @runtime_checkable
 class AttentionProjections(Protocol):
-    """The attributes of an attention sublayer that a scheme's part in the layer may use."""
+    """What a scheme's part in the layer may use of an attention sublayer."""
 
-    @property
-    def q(self) -> Callable[[Tensor], Tensor]:
-        """The projection of queries, [... d] to [... h*e]."""
+    def project_queries(self, x: Tensor) -> Tensor:
+        """Project [... d] to queries [... h*e]."""
         ...
 
-    @property
-    def k(self) -> Callable[[Tensor], Tensor]:
-        """The projection of keys."""
+    def project_keys(self, x: Tensor) -> Tensor:
+        """Project [... d] to keys [... g*e]."""
         ...
 
     @property

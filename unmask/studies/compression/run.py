@@ -92,7 +92,7 @@ class _CompressionStudyRun(StudyRun[CompressionCell, CompressedResult]):
         """Score a cell on each task and seed, and measure it; its errors do not stop others."""
         outcome = replace(so_far, error="")
         try:
-            for benchmark in self.located:
+            for benchmark in self._tasks_in_turn(cell):
                 for seed in range(self.study.seeds):
                     outcome = self._score_once(cell, benchmark, seed, outcome)
                     self.save_result(outcome)
@@ -101,6 +101,14 @@ class _CompressionStudyRun(StudyRun[CompressionCell, CompressedResult]):
             message = " ".join(str(error).split())
             self.show(f"{cell.name} is left out: {message}")
             return replace(outcome, error=message)
+
+    def _tasks_in_turn(self, cell: CompressionCell) -> tuple[LocatedBenchmark, ...]:
+        """Return the tasks, each cell's beginning with another: processes share what cells share.
+
+        Cells that differ in what is done to a fine-tuned model would wait for the same ones.
+        """
+        start = self.study.cells.index(cell) % len(self.located)
+        return self.located[start:] + self.located[:start]
 
     def _score_once(
         self,

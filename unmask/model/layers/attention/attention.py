@@ -325,6 +325,14 @@ class Attention(nn.Module):
         self.dropout = Dropout(a.attention_dropout)
         self.scoring = Scoring(self.scale, a.attention.logit_softcapping, self.dropout)
 
+    def project_queries(self, x: Float[Tensor, "... d"]) -> Float[Tensor, "... he"]:
+        """Project hidden states to queries, without a norm of queries."""
+        return self.q(x)
+
+    def project_keys(self, x: Float[Tensor, "... d"]) -> Float[Tensor, "... ge"]:
+        """Project hidden states to keys, without a norm of keys."""
+        return self.k(x)
+
     def split_heads(self, x: Float[Tensor, "b t he"]) -> Float[Tensor, "b h t e"]:
         """Split vectors into heads."""
         return split_heads(x, self.d_head)
