@@ -83,6 +83,6 @@ SMALLER = CompressionStudy(
     ),
     tasks="sentences",
     tokens=1_000_000,
-    changes=("learning_rate=5e-4",),
+    changes=("objective=mlm:rate=0.15", "learning_rate=5e-4"),
 )  # fmt: skip
 """The first letters of a name say the way; a number is bits or per cent removed."""
