@@ -12,6 +12,7 @@ from toy_study import TASKS, write_tasks
 
 import unmask
 from unmask.config import from_dict, to_dict
+from unmask.finetuning.suite import BenchmarkResult
 from unmask.studies.compression import measure, run
 from unmask.studies.compression.measure import WORDS_PER_TEXT, timed_texts
 from unmask.studies.compression.published import SMALLER
@@ -75,7 +76,9 @@ def test_each_way_is_scored_measured_and_resumed(home: Path, monkeypatch) -> Non
     result = running(home, resume=True)
     assert [r.error for r in result.cell_results] == [""] * 5
     whole, int4, heads, student, aware = result.cell_results
-    assert all(len(r.averages()) == 2 and r.measurements for r in result.cell_results)
+    assert all(
+        len(r.averages(result.benchmarks)) == 2 and r.measurements for r in result.cell_results
+    )
     base = unmask.load(home / "base").model
     assert whole.parameters == int4.parameters == aware.parameters
     assert student.parameters < heads.parameters < whole.parameters
@@ -115,6 +118,16 @@ def _interrupt(*args: object, **options: object) -> None:
     raise KeyboardInterrupt
 
 
+def test_averages_wait_for_all_tasks() -> None:
+    scores = [
+        BenchmarkResult(name=name, folder=name, task="classify", metric="accuracy", dev=(0.5, x))
+        for name, x in (("a", 0.7), ("b", 0.9))
+    ]
+    assert CompressedResult(name="one", scores=(scores[0],)).averages(("a", "b")) == []
+    averages = CompressedResult(name="one", scores=(*scores,)).averages(("a", "b"))
+    assert averages == pytest.approx([50.0, 80.0])
+
+
 @pytest.mark.thorough
 def test_way_that_fails_is_left_out_and_others_run(home: Path) -> None:
     path = home / "ways.toml"
@@ -122,9 +135,9 @@ def test_way_that_fails_is_left_out_and_others_run(home: Path) -> None:
     result = running(home, cells=["student", "int4"], seeds=1)
     by_name = {r.name: r for r in result.cell_results}
     assert "9" in by_name["student"].error
-    assert by_name["whole"].averages()
-    assert by_name["int4"].averages()
-    assert not by_name["heads"].averages()
+    assert by_name["whole"].averages(result.benchmarks)
+    assert by_name["int4"].averages(result.benchmarks)
+    assert not by_name["heads"].averages(result.benchmarks)
     assert "student was left out" in (home / "out/README.md").read_text()
 
 

@@ -69,16 +69,16 @@ def test_study_runs_cell_by_cell_and_resumes(home: Path, monkeypatch) -> None:
     (undone, done) = made.cell_results
     assert (undone.name, undone.loss, undone.scores) == ("little", None, ())
     assert done.loss is not None
-    assert len(done.scores_of("Good or bad")) == len(done.averages()) == 2
+    assert len(done.scores_of("Good or bad")) == len(done.averages(made.benchmarks)) == 2
     before = (home / "out/pretrained/much/model.safetensors").read_bytes()
     with monkeypatch.context() as patch:
         patch.setattr(pretraining, "take_steps", _interrupt)
         with pytest.raises(KeyboardInterrupt):
             run_toy_study(home, resume=True)
     whole = run_toy_study(home, resume=True)
-    assert whole.cell_results[1].averages() == done.averages()
+    assert whole.cell_results[1].averages(whole.benchmarks) == done.averages(whole.benchmarks)
     assert (home / "out/pretrained/much/model.safetensors").read_bytes() == before
-    assert all(len(one.averages()) == 2 for one in whole.cell_results)
+    assert all(len(one.averages(whole.benchmarks)) == 2 for one in whole.cell_results)
     facts = json.loads((home / "out/pretrained/much/unmask.json").read_text())
     assert facts["recipe"]["objective"]["objective"]["select"]["rate"] == 0.5
     assert facts["recipe"]["steps"] == 3
@@ -92,8 +92,8 @@ def test_study_runs_cell_by_cell_and_resumes(home: Path, monkeypatch) -> None:
     path.write_text(path.read_text().replace("How much should be hidden?", "Which masking rate?"))
     again = run_toy_study(home, resume=True)  # in other words, the same study
     assert "Which masking rate?" in (home / "out/README.md").read_text()
-    assert [one.averages() for one in again.cell_results] == [
-        o.averages() for o in whole.cell_results
+    assert [one.averages(whole.benchmarks) for one in again.cell_results] == [
+        o.averages(whole.benchmarks) for o in whole.cell_results
     ]
 
 
@@ -101,13 +101,15 @@ def test_study_runs_cell_by_cell_and_resumes(home: Path, monkeypatch) -> None:
 def test_cell_may_skip_pretraining_for_random_weights(home: Path) -> None:
     path = home / "rates.toml"
     path.write_text(STUDY.replace('{name = "little",', '{name = "none", token_factor = 0.0,'))
-    none, much = run_toy_study(home).cell_results
+    result = run_toy_study(home)
+    none, much = result.cell_results
     assert (none.loss, none.tokens, none.parameters) == (None, 0, much.parameters)
-    assert len(none.averages()) == 2
+    assert len(none.averages(result.benchmarks)) == 2
     tuned = json.loads((home / "out/tuned/none/Good-or-bad/unmask.json").read_text())
     assert tuned["recipe"]["initialize"] == "random"
     page = (home / "out/README.md").read_text()
-    assert f"| none | {none.parameters:,} |  | {np.mean(none.averages()):.1f}" in page
+    average = np.mean(none.averages(result.benchmarks))
+    assert f"| none | {none.parameters:,} |  | {average:.1f}" in page
     assert "Except for none: random weights" in page
 
 
@@ -128,8 +130,9 @@ cells = [
 @pytest.mark.thorough
 def test_cell_may_be_word_vectors(home: Path) -> None:
     (home / "rates.toml").write_text(VECTORS)
-    drawn, words = run_toy_study(home).cell_results
-    assert len(drawn.averages()) == len(words.averages()) == 1
+    result = run_toy_study(home)
+    drawn, words = result.cell_results
+    assert all(len(one.averages(result.benchmarks)) == 1 for one in (drawn, words))
     facts = json.loads((home / "out/pretrained/words/unmask.json").read_text())
     assert facts["recipe"]["objective"]["epochs"] == 2
     page = (home / "out/README.md").read_text()
@@ -497,7 +500,7 @@ def _ran(own: tuple[float, ...]) -> tuple[BenchmarkResult, ...]:
 
 def test_average_is_taken_per_seed() -> None:
     made = some({"x": (0.2, 0.6), "y": ()})
-    assert made.cell_results[0].averages() == pytest.approx([40, 50])
+    assert made.cell_results[0].averages(made.benchmarks) == pytest.approx([40, 50])
     assert made.to_table()[1][0] == ["x", "5", "1.000", "25.0 ± 7.1", "65.0 ± 7.1", "45.0 ± 7.1"]
     assert made.to_table()[1][1][3:] == ["", "", ""]
     assert "| x | 5 | 1.000 | 25.0 ± 7.1 |" in format_markdown(made)
@@ -587,7 +590,7 @@ def test_cell_may_start_from_weights_of_another(stages: Path, monkeypatch) -> No
     assert (out / "pretrained/all-stages/model.safetensors").read_bytes() == before
     assert made.benchmarks == ("Good or bad", "Few")
     none, general, whole, plain = made.cell_results
-    assert all(len(one.averages()) == 1 for one in made.cell_results)
+    assert all(len(one.averages(made.benchmarks)) == 1 for one in made.cell_results)
     assert (none.loss, plain.loss, general.tokens) == (None, None, 512)
     assert whole.tokens == 256
     recipe = facts(out / "pretrained/all-stages")["recipe"]

@@ -38,7 +38,7 @@ def draw_svg(result: StudyResult) -> str:
     """Draw the scores as SVG: a dot for each seed, a line for their mean."""
     cells = result.cell_results
     columns = {name: [one.scores_of(name) for one in cells] for name in result.benchmarks}
-    columns |= {"average": [one.averages() for one in cells]}
+    columns |= {"average": [one.averages(result.benchmarks) for one in cells]}
     title = f"{result.study.name}: scores of each cell"
     return draw_dot_plot(title, [one.name for one in cells], columns)
 

@@ -35,8 +35,13 @@ class CellResult:
         scored = {ran.name for ran in self.scores if ran.dev}
         return not self.error and scored.issuperset(benchmarks)
 
-    def averages(self) -> list[float]:
-        """Return for each seed the mean over benchmarks where higher is better."""
+    def averages(self, benchmarks: Sequence[str]) -> list[float]:
+        """Return for each seed the mean over benchmarks where higher is better.
+
+        Empty while a benchmark or a seed is missing: averages of other tasks are not comparable.
+        """
+        if not {*benchmarks} <= {ran.name for ran in self.scores}:
+            return []
         each = [scale_to_100(ran.metric, ran.dev) for ran in self.scores if ran.is_averaged]
         if not each or len({len(one) for one in each}) > 1:
             return []
@@ -73,7 +78,13 @@ class StudyResult:
         )
         each = [format_mean_and_std(cell_result.scores_of(name)) for name in self.benchmarks]
         size = f"{cell_result.parameters:,}" if cell_result.parameters else ""
-        return [cell_result.name, size, loss, *each, format_mean_and_std(cell_result.averages())]
+        return [
+            cell_result.name,
+            size,
+            loss,
+            *each,
+            format_mean_and_std(cell_result.averages(self.benchmarks)),
+        ]
 
 
 def format_mean_and_std(values: Sequence[float]) -> str:

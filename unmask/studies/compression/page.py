@@ -37,7 +37,7 @@ def draw_scores(result: CompressionStudyResult) -> str:
     """Draw the scores as SVG: a dot for each seed, a line for their mean."""
     cells = result.cell_results
     columns = {name: [one.scores_of(name) for one in cells] for name in result.benchmarks}
-    columns |= {"average": [one.averages() for one in cells]}
+    columns |= {"average": [one.averages(result.benchmarks) for one in cells]}
     title = f"{result.study.name}: scores of each cell"
     return draw_dot_plot(title, [one.name for one in cells], columns)
 
@@ -53,7 +53,7 @@ def draw_front(result: CompressionStudyResult) -> str:
             is_joined=one.name in front,
         )
         for one in result.cell_results
-        if one.measurements and (averages := one.averages())
+        if one.measurements and (averages := one.averages(result.benchmarks))
     ]
     title = f"{result.study.name}: average score by size on disk"
     return draw_scatter(title, "size on disk, MB", "average score", points)

@@ -64,7 +64,7 @@ class CompressionStudyResult:
         done = [
             (float(np.mean(averages)), one.measurements.disk_bytes, one)
             for one in self.cell_results
-            if one.measurements and (averages := one.averages())
+            if one.measurements and (averages := one.averages(self.benchmarks))
         ]
         return [
             one
@@ -74,7 +74,7 @@ class CompressionStudyResult:
 
     def share_of_whole(self, result: CompressedResult) -> float | None:
         """Return the ratio of a cell's average to the whole model's; None before both are known."""
-        whole, own = self.cell_results[0].averages(), result.averages()
+        whole, own = (r.averages(self.benchmarks) for r in (self.cell_results[0], result))
         if not whole or not own or not np.mean(whole):
             return None
         return float(np.mean(own) / np.mean(whole))
@@ -83,7 +83,7 @@ class CompressionStudyResult:
         self, result: CompressedResult, sizes: Sequence[str], is_on_front: bool
     ) -> list[str]:
         m, share = result.measurements, self.share_of_whole(result)
-        averages = format_mean_and_std(result.averages())
+        averages = format_mean_and_std(result.averages(self.benchmarks))
         row = [
             result.name,
             f"{result.parameters:,}" if result.parameters else "",

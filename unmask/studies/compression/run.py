@@ -137,8 +137,7 @@ class _CompressionStudyRun(StudyRun[CompressionCell, CompressedResult]):
         )
         new = replace(before, dev=(*before.dev, score))
         others = tuple(one for one in so_far.scores if one.name != benchmark.name)
-        parameters = so_far.parameters or pipeline.model.parameter_count()
-        return replace(so_far, parameters=parameters, scores=(*others, new))
+        return replace(so_far, scores=(*others, new))
 
     def _metric(self, benchmark: LocatedBenchmark, seed: int) -> str:
         """Return the metric of the fine-tuned model's task."""
@@ -156,7 +155,11 @@ class _CompressionStudyRun(StudyRun[CompressionCell, CompressedResult]):
             text=benchmark.text,
             columns=benchmark.column_names,
         )
-        return replace(outcome, measurements=measure_model(folder, whole, timed_texts(rows)))
+        return replace(
+            outcome,
+            parameters=load(folder).model.parameter_count(),
+            measurements=measure_model(folder, whole, timed_texts(rows)),
+        )
 
     def _final_model(self, cell: CompressionCell, benchmark: LocatedBenchmark, seed: int) -> Path:
         """Return the folder of a cell's model of a task and seed, made if it is not there."""
