@@ -178,3 +178,23 @@ def test_a_state_before_the_last_weights_are_pruned_is_not_the_best(
         float((w == 0).float().mean()) for w in layer_matrices(tuned.loaded_model.model).values()
     ]
     assert zeros == pytest.approx([0.5] * len(zeros), abs=0.01)
+
+
+@pytest.mark.parametrize(("own", "other"), [("first", "compare"), ("compare", "first")])
+def test_teacher_that_reads_two_texts_otherwise_is_refused(
+    own: str, other: str, files: dict[str, Path], tmp_path: Path
+) -> None:
+    rows = ["first\tsecond\tlabel", *(f"{a}\t{a}\tx\n{a}\tb\ty" for a in ("the king", "a fox"))]
+    path = tmp_path / "pairs.tsv"
+    path.write_text("\n".join(rows) + "\n")
+    base = toy.pretrained("bert", tmp_path / "base")
+    pairs: dict[str, Any] = {"task": "pairs", "train": path, "dev": path, **FAST}
+    texts = {"text": ["first", "second"], "label": "label"}
+    teacher = tmp_path / "teacher"
+    finetune(base, out=teacher, task_options={"pooling": other}, **texts, **pairs)
+    with pytest.raises(ValueError, match=f"was fine-tuned with pooling={other}, the student has"):
+        finetune(
+            base, out=tmp_path / "student", teacher=teacher, distill=["soft"],
+            task_options={"pooling": own}, **texts, **pairs,
+        )  # fmt: skip
+    assert not (tmp_path / "student").exists()

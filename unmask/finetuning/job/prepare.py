@@ -52,6 +52,7 @@ from unmask.finetuning.methods.method import (
 from unmask.finetuning.options import derived as derived_options
 from unmask.finetuning.results import report
 from unmask.finetuning.results.predict import RUN_FILE
+from unmask.heads.classification.sequence_classification import PAIR_POOLINGS
 from unmask.heads.model import Model
 from unmask.output import OutputStream
 from unmask.saved_format import FORMAT, read_saved
@@ -155,10 +156,27 @@ def _open_teachers(job: FinetuneJob, model: Model) -> list[Model]:
     labels = job.task.labels if has_names else ()
     tokenizer = job.initial_model.tokenizer
     teachers = open_teachers(distillation, tokenizer, labels, device=job.world.device)
-    for teacher in teachers:
+    for name, teacher in zip(distillation.teacher, teachers, strict=True):
         if LABEL_HEAD in teacher.heads:
+            _check_reading(name, teacher, model)
             normalize_head(teacher, job.formulation)
     return teachers
+
+
+def _check_reading(name: str, teacher: Model, student: Model) -> None:
+    """Check that a teacher reads two texts as the student does.
+
+    Raises:
+        ValueError: one reads them as one text, and the other each by itself.
+    """
+    own, other = (
+        getattr(m.head_specs.get(LABEL_HEAD), "pooling", None) for m in (student, teacher)
+    )
+    if own != other and (own in PAIR_POOLINGS or other in PAIR_POOLINGS):
+        raise ValueError(
+            f"teacher {name}: was fine-tuned with pooling={other}, the student has pooling={own}, "
+            f"so that they read two texts otherwise: give --option pooling={other}"
+        )
 
 
 def _check_method(config: FinetuneConfig, initial_model: InitialModel) -> int:

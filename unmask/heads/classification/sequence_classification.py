@@ -20,6 +20,8 @@ TokenPooling = Literal["first", "last", "ends", "mean", "max", "concat", "summar
 """Pooling of the hidden states of a text to one vector; see `SequenceClassification`."""
 Pooling = TokenPooling | Literal["attention", "compare", "both"]
 """The same, or a pooling with learned weights, of two texts, or of two orders of texts."""
+PAIR_POOLINGS = ("compare", "both")
+"""Poolings of two texts in a row that do not attend to each other."""
 POOLING_WIDTH_FACTORS = {"concat": 3, "compare": 4}
 ONE_TEXT_MESSAGE = "this head compares two texts, and one is read: give pairs to `predict`"
 

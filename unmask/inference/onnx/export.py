@@ -26,12 +26,12 @@ from unmask.finetuning.formulations.formulation import (
 )
 from unmask.finetuning.results.save_model import write_model_record
 from unmask.generation.text_batches import evaluation_mode
+from unmask.heads.classification.sequence_classification import PAIR_POOLINGS
 from unmask.heads.model import Model
 from unmask.heads.tagging.bilstm_crf import BiLSTMCRFHead
 from unmask.inference.export import check_new_folder, check_plain_inputs
 from unmask.inference.onnx.graphs import (
     LENGTH,
-    PAIR_POOLINGS,
     PAST,
     DecoderGraph,
     GraphInterface,

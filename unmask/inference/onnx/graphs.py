@@ -18,8 +18,6 @@ BATCH, LENGTH, PAST = "batch", "length", "past"
 LOGITS, HIDDEN_STATE = "logits", "last_hidden_state"
 INPUT_IDS, ATTENTION_MASK, SEGMENTS = "input_ids", "attention_mask", "token_type_ids"
 POSITION_IDS, PART_IDS = "position_ids", "part_ids"
-PAIR_POOLINGS = ("compare", "both")
-"""Poolings of heads that read two texts, each by itself."""
 
 
 @dataclass(frozen=True, kw_only=True)

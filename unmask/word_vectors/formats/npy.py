@@ -3,6 +3,7 @@
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from pathlib import Path
+from tokenize import TokenError
 from typing import Any, BinaryIO
 
 import numpy as np
@@ -50,7 +51,7 @@ def open_npy(path: Path, n_dimensions: int = 1) -> np.ndarray:
         if file.read(6) != b"\x93NUMPY":  # np.load would also take an archive or a pickle
             raise ValueError(f"{path}: truncated or damaged: not an array of NumPy")
     with parser_errors_as_value_error(
-        f"{path}: truncated or damaged", TypeError, SyntaxError, KeyError
+        f"{path}: truncated or damaged", TypeError, SyntaxError, TokenError, KeyError
     ):
         found = np.asarray(np.load(path, mmap_mode="r", allow_pickle=False))
     if found.ndim != n_dimensions or found.dtype.kind not in "iuf":
