@@ -1,9 +1,20 @@
 """Jobs of a few steps, whose samples are as short as they."""
 
+from pathlib import Path
+
 import pytest
+from small_models import make
 
 from unmask.generation.settings import generation_config
 from unmask.jobs.pretrain import held_out_samples
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Save a tiny BERT with random weights, its tokenizer beside it."""
+    folder = tmp_path_factory.mktemp("model")
+    make("bert", folder)
+    return folder
 
 
 @pytest.fixture(autouse=True)

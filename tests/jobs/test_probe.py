@@ -19,13 +19,6 @@ WORDS = (
 SETTINGS = "attention:min_count=1,sentences=6"
 
 
-@pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("model")
-    make("bert", folder)
-    return folder
-
-
 @pytest.fixture
 def trees(tmp_path: Path) -> Path:
     path = tmp_path / "trees.conllu"

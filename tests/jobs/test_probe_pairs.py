@@ -21,13 +21,6 @@ ROWS = [
 ROWS.append(ROWS[0] | {"sentence_bad": ROWS[0]["sentence_good"], "UID": "tied"})
 
 
-@pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("model")
-    make("bert", folder)
-    return folder
-
-
 @pytest.fixture
 def data(tmp_path: Path) -> Path:
     path = tmp_path / "pairs.jsonl"

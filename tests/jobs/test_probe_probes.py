@@ -7,7 +7,7 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
-from small_models import make, tokenizer
+from small_models import tokenizer
 from toy_text import corpus
 
 import unmask
@@ -35,13 +35,6 @@ SENTENCES = [
     for d in ("now", "then")
 ]
 SETTINGS = "probes:max_epochs=3,rank=2"
-
-
-@pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("model")
-    make("bert", folder)
-    return folder
 
 
 @pytest.fixture

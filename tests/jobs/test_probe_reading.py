@@ -5,19 +5,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from small_models import make
 
 import unmask
 from unmask.cli.main import run
 
 HEADER = "item,word,Subtlex_log10,length,context_length,prev_item,prev_word,prev_length"
-
-
-@pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("model")
-    make("bert", folder)
-    return folder
 
 
 def table(path: Path, measures: str = "RT,N400") -> Path:
