@@ -26,10 +26,9 @@ class StudyOptions(LoaderOptions, TerminalOptions):
     elmo-tags, ulmfit-stages, ulmfit-stages-trec, smaller, lottery, lottery-scratch,
     lottery-rewind, lottery-heads, lottery-transfer, or a .toml file."""
     _: KW_ONLY
-    data: str | Path | Sequence[str | Path] = field(
-        default=(),
-        metadata=flag(metavar="PATH", documented_in="unmask.jobs.options.pretrain:PretrainOptions"),
-    )
+    data: str | Path | Sequence[str | Path] = field(default=(), metadata=flag(metavar="PATH"))
+    """Data source: a file (.txt, .jsonl, .csv, .tsv, .parquet, each also .gz, .xz, .zst), a folder
+    of such files, a quoted glob pattern, or hf:owner/name. Each study tokenizes it itself."""
     out: str | Path = field(metadata=flag(metavar="FOLDER"))
     """Output folder of the study, a new one unless `resume`."""
     tasks_data: str | Path | None = field(
