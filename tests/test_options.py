@@ -180,6 +180,16 @@ def test_help_texts_start_with_a_noun() -> None:
             assert first not in {"Of", "That", "So", "Those", "What", "Where"}, parameter.name
 
 
+def test_prepared_folders_are_offered_by_pretraining_alone() -> None:
+    offering = {
+        name
+        for name, one in COMMANDS.items()
+        for parameter in one.params
+        if "folder written by unmask prepare" in " ".join((parameter.help or "").split())
+    }
+    assert offering == {"pretrain"}
+
+
 def test_run_config_repeats_no_option_type() -> None:
     own = vars(FinetuneConfig)["__annotations__"].keys()
     resolved = {n for n, known in option_types(FinetuneOptions).items()} & set(own)

@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from unmask.evaluation.perplexity import HeldOutEvaluation
     from unmask.inference.pipeline import Pipeline
 
-_PRETRAIN = "unmask.jobs.options.pretrain:PretrainOptions"
 _COLUMNS = "unmask.cli.shared_options:ColumnOptions"
 
 
@@ -45,7 +44,10 @@ class _EvaluateOptions(
     DeviceOptions,
     JsonOption,
 ):
-    data: Sequence[str] = field(default=(), metadata=flag(metavar="PATH", documented_in=_PRETRAIN))
+    data: Sequence[str] = field(default=(), metadata=flag(metavar="PATH"))
+    """Data source: texts, or the labelled rows of a fine-tuned model's task: a file (.txt, .jsonl,
+    .csv, .tsv, .parquet, each also .gz, .xz, .zst), a folder, a quoted glob pattern, or
+    hf:owner/name."""
     sequence_length: int | None = field(
         default=None, metadata=_of_tasks(shown_default="as in pretraining")
     )
