@@ -40,6 +40,14 @@ def test_files_import_only_from_earlier_rooms(path: Path) -> None:
         assert stage(name) <= stage(own), f"{own} imports {name}, which comes after it"
 
 
+def test_readme_lists_the_rooms_in_the_order_of_imports() -> None:
+    tree = (ROOT.parent / "README.md").read_text(encoding="utf-8").partition("unmask/\n")[2]
+    lines = [line.split("    ")[0] for line in tree.partition("```")[0].splitlines()]
+    listed = [STAGES.index(re.split(r"[./]", name)[0]) for line in lines for name in line.split()]
+    assert {STAGES[i] for i in listed} == {*STAGES}
+    assert listed[6:] == sorted(listed[6:])  # those before are single files, which any room reads
+
+
 def test_imports_have_no_cycle() -> None:
     edges = {
         ".".join(("unmask", *p.relative_to(ROOT).with_suffix("").parts)): imported(p) for p in FILES
