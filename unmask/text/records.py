@@ -76,8 +76,8 @@ def check_column(where: object, column: str, columns: Sequence[str]) -> None:
     """
     if column not in columns:
         raise ValueError(
-            f"{where}: no column {column!r}, only {format_names(columns)}; "
-            "name the one that holds the text with --text"
+            f"{where}: no column {column!r}, only {format_names(columns)}; rename the one that "
+            "holds the text, or name it (--text of pretrain, prepare and evaluate)"
         )
     if columns.count(column) > 1:
         raise ValueError(f"{where}: several columns {column!r} ({format_names(columns)})")
