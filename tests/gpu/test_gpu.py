@@ -37,8 +37,6 @@ TRAINED = [
 ]
 LANGUAGES = {"mbart-mini": "en_XX="}
 """Languages for presets that read the language of each text."""
-DRAWN_ON_THE_DEVICE = ("electra", "coco-lm")
-"""Their generators draw tokens with the random numbers of the device: losses differ."""
 NOISE = 1e-4
 """Largest difference of float32 sums in another order, relative to the largest number."""
 
@@ -126,8 +124,8 @@ def test_small_preset_learns_as_on_the_cpu(name: str, text: Path, tmp_path: Path
     ours = losses(run(name, text, tmp_path / "gpu", "cuda", *exact))
     assert ours
     assert all(math.isfinite(loss) for loss in ours)
-    if name.removesuffix("-mini").startswith(DRAWN_ON_THE_DEVICE):
-        return
+    if len(MODELS[name].build().networks) > 1:
+        return  # its generator draws tokens with the random numbers of the device
     expected = losses(run(name, text, tmp_path / "cpu", "cpu", *exact))
     assert ours == pytest.approx(expected, rel=2e-3)
 

@@ -133,8 +133,7 @@ def _gradients(
     training = embedded.model.training
     embedded.model.eval()
     try:
-        # cuDNN has no gradient of a recurrent network whose dropout is off
-        with torch.enable_grad(), torch.backends.cudnn.flags(enabled=False):
+        with torch.enable_grad():
             leaves = [x.detach().clone().requires_grad_() for x in embeddings]
             total = embedded.score(leaves).log_odds.sum()
             return torch.autograd.grad(total, leaves)

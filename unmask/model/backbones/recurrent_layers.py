@@ -77,7 +77,8 @@ class LSTMLayer(nn.Module):
             h, c = (x[None] for x in state)
             none = torch.zeros_like(self.reads.bias)
             weights = [self.reads.weight, recalls, self.reads.bias, none]
-            outputs, h, c = torch.lstm(x, (h, c), weights, True, 1, 0.0, self.training, False, True)
+            gradients = torch.is_grad_enabled()  # cuDNN keeps what they need if it trains
+            outputs, h, c = torch.lstm(x, (h, c), weights, True, 1, 0.0, gradients, False, True)
             return outputs, (h[0], c[0])
         steps: list[Tensor] = []
         for gates in self.reads(x).unbind(1):
