@@ -85,9 +85,25 @@ def test_multiple_choice_of_each_kind_of_model(
     assert (trained["first_groups"] is None) is (family == "gpt2")
 
 
+@pytest.mark.parametrize("masking", ["answer", "token"])
+def test_options_after_a_text(masking: str, folders: dict[str, Path], tmp_path: Path) -> None:
+    rows = [
+        {"input_prefix": "the king saw ", "options": ["the sea.", "her.", "a"], "numops": n}
+        for n in (0, 0, 3)
+    ]
+    found = unmask.probe(
+        folders["bert"], analysis=f"cloze:answer_masking={masking}", out=tmp_path / "out",
+        data=write(tmp_path / "regular.jsonl", rows), terminal=None,
+    )["cloze"].json  # fmt: skip
+    groups = {"regular, 0 operations": 1 / 3, "regular, 3 operations": 1 / 3}
+    assert found["chance"] == pytest.approx(groups, abs=1e-6)
+    assert [one["n_items"] for one in found["accuracies"]["trained"]["groups"]] == [2, 1]
+
+
 @pytest.mark.parametrize(
     ("analysis", "rows", "message"),
     [
+        ("cloze:answer_masking=word", CHOICES, "answer_masking must be one of"),
         ("cloze:per_group=0", CHOICES, "per_group must be at least 1, or none, got 0"),
         ("cloze:templates=none.jsonl", FACTS, "none.jsonl: no such file"),
         ("cloze", [], "the file is empty"),

@@ -75,6 +75,20 @@ def test_settings(model: Path, data: Path, tmp_path: Path) -> None:
     assert token["likelihood"] != few["likelihood"]
 
 
+@pytest.mark.parametrize(("compared", "word"), [("targets", "share"), ("contexts", "two contexts")])
+def test_sentences_after_contexts(compared: str, word: str, model: Path, tmp_path: Path) -> None:
+    row = {"Domain": "spatial", "Context1": "her <ring>", "Context2": "the sea"}
+    data = tmp_path / "ewok.jsonl"
+    data.write_text(json.dumps(row | {"Target1": "the king saw", "Target2": "the gate saw"}))
+    found = unmask.probe(
+        model, analysis=f"pairs:compared={compared}", data=data, out=tmp_path / "out", terminal=None
+    )["pairs"]
+    assert found.json["compared"] == compared
+    assert [one["name"] for one in found.json["accuracies"]["trained"]["paradigms"]] == ["spatial"]
+    assert word in found.markdown
+    assert "her <ring>" not in found.html
+
+
 def test_without_data_pairs_are_built_in(model: Path, tmp_path: Path) -> None:
     found = unmask.probe(
         model, analysis="pairs:per_paradigm=2", out=tmp_path / "out", control=False, terminal=None
@@ -93,6 +107,11 @@ def test_without_data_pairs_are_built_in(model: Path, tmp_path: Path) -> None:
         ("pairs:per_paradigm=0", ROWS, "per_paradigm must be at least 1, or none, got 0"),
         ("pairs:shown=-1", ROWS, "shown must be at least 0"),
         ("pairs:pll_masking=letter", ROWS, "pll_masking must be"),
+        (
+            "pairs:compared=words",
+            ROWS,
+            "compared must be one of ['targets', 'contexts'], got 'words'",
+        ),
         ("pairs:score=original", ROWS, "score"),
         ("pairs", [], "the file is empty"),
         ("pairs", [{"text": "a"}], "need a column sentence_good or good"),

@@ -21,6 +21,7 @@ from unmask.analysis.behavior.cloze_scores import (
     score_cloze,
     score_most_frequent,
 )
+from unmask.analysis.behavior.sentences import sentence_likelihoods
 
 CHOICES = [{"label": "A", "text": "younger"}, {"label": "B", "text": "older"}]
 QUESTION = {"stem": "He is [MASK] than her.", "choices": CHOICES}
@@ -39,6 +40,37 @@ def test_multiple_choice(tmp_path: Path) -> None:
     item = ClozeItem("He is ", " than her.", ("younger", "older"), 1, "age_dev")
     assert data.items == (item,)
     assert not data.are_facts
+
+
+ENTITY_ROW = {"input_prefix": "It is in ", "options": ["a box.", "a bag."], "numops": 2}
+
+
+def test_options_after_a_text(tmp_path: Path) -> None:
+    write(tmp_path / "regular.jsonl", ENTITY_ROW, ENTITY_ROW | {"numops": 0})
+    write(tmp_path / "age.jsonl", CHOICE_ROW)
+    data = read_cloze(tmp_path)
+    assert not data.are_facts
+    assert [one.group for one in data.items] == [
+        "age", "regular, 2 operations", "regular, 0 operations",
+    ]  # fmt: skip
+    option = ClozeItem("It is in ", "", ("a box.", "a bag."), 0, "regular, 2 operations")
+    assert data.items[1] == option
+
+
+def test_options_are_scored_as_sentences_after_a_context(tmp_path: Path) -> None:
+    """By a decoder and, with single tokens masked, by a masked model: as BabyLM's evaluation."""
+    one = ClozeItem("the old king saw ", "", ("the gatehouse at night.", "her."), 0, "a")
+    for family in ("gpt2", "bert"):
+        model, known = make(family, tmp_path / family)[1].model, tokenizer(family)
+        found = choice_likelihoods(model, known, [one], answer_masking="token")[0]
+        expected = sentence_likelihoods(
+            model, known, one.choices, contexts=[one.before.strip()] * 2, pll_masking="token"
+        )
+        for a, b in zip(found, expected, strict=True):
+            assert a.log_likelihood == pytest.approx(b.log_likelihood, rel=1e-5)
+            assert a.n_tokens == b.n_tokens
+    other = choice_likelihoods(model, known, [one])[0]
+    assert other[0].log_likelihood != pytest.approx(found[0].log_likelihood, abs=1e-4)
 
 
 def test_facts_from_sentences_and_templates(tmp_path: Path) -> None:
@@ -69,6 +101,9 @@ def test_facts_from_sentences_and_templates(tmp_path: Path) -> None:
         (CHOICE_ROW | {"question": QUESTION | {"choices": ["a"]}}, "a choice must have a label"),
         (CHOICE_ROW | {"question": QUESTION | {"stem": "He?"}}, r"must have one \[MASK\], got 0"),
         ({"question": QUESTION}, "no column 'answerKey'"),
+        (ENTITY_ROW | {"options": ["a"]}, r"options \(two or more texts\)"),
+        (ENTITY_ROW | {"options": ["a", 1]}, "entity tracking needs input_prefix"),
+        (ENTITY_ROW | {"numops": "two"}, "numops"),
         ({"text": "a"}, "there is no relation or predicate_id"),
         (FACT | {"sentence": "[MASK] [MASK]"}, r"must have one \[MASK\], got 2"),
         (FACT | {"object": None}, "object must be a text"),

@@ -41,10 +41,40 @@ def test_layouts_of_files(tmp_path: Path) -> None:
     assert folder == [agreement, MinimalPair("a", "b", "agreement_1", "agreement"), alone]
 
 
+EWOK = {
+    "Domain": "spatial", "ConceptA": "in", "Context1": "It is in.", "Context2": "It is out.",
+    "Target1": "Close it.", "Target2": "Get it.",
+}  # fmt: skip
+
+
+def test_targets_or_contexts_are_compared(tmp_path: Path) -> None:
+    path = write(tmp_path / "spatial_relations.jsonl", [EWOK])
+    targets = MinimalPair("Close it.", "Get it.", "spatial", "spatial", "It is in.", "It is in.")
+    contexts = MinimalPair(
+        "Close it.", "Close it.", "spatial", "spatial", "It is in.", "It is out."
+    )
+    assert read_minimal_pairs(path) == [targets]
+    assert read_minimal_pairs(path, compared="contexts") == [contexts]
+    write(path, [{k: v for k, v in EWOK.items() if k != "Domain"}])
+    assert read_minimal_pairs(path)[0].paradigm == "spatial_relations"
+
+
+def test_each_sentence_is_scored_after_its_own_context(tmp_path: Path) -> None:
+    model, known = make("gpt2", tmp_path)[1].model, tokenizer("gpt2")
+    pair = MinimalPair("the sea", "the sea", "a", "a", "the old king saw", "A fox slept.")
+    found = score_pairs(model, known, [pair, MinimalPair("the sea", "the sea", "a", "a")])
+    assert found.good[0] != pytest.approx(found.bad[0])
+    assert found.good[0] != pytest.approx(found.good[1])
+    assert found.length_credits.tolist() == [0.5, 0.5]
+    assert found.credits[1] == 0.5
+
+
 @pytest.mark.parametrize(
     ("rows", "message"),
     [
         ([], "the file is empty"),
+        ([EWOK | {"Context2": " "}], r":1: Context2 must be a text, got str"),
+        ([{"Context1": "a"}], "no column 'Context2'"),
         ([{"good": "a", "uid": "x"}], "need a column sentence_bad or bad"),
         ([{"good": "a", "bad": "b"}, {"good": "a"}], r":2: bad must be a text, got NoneType"),
         ([{"good": " ", "bad": "b"}], r":1: good must be a text, got str"),

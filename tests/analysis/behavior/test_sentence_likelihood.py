@@ -37,11 +37,14 @@ def logs(logits: torch.Tensor, start: int, ids: list[int]) -> float:
 
 
 @torch.no_grad()
-def expected(family: str, reference: Any, sentence: str, masking: str) -> float:
+def expected(family: str, reference: Any, sentence: str, masking: str, n_read: int = 0) -> float:
+    """Add up the words after the first `n_read` tokens."""
     known = tokenizer(family)
     special, ids = known.special_ids, known.encode(sentence).ids.tolist()
     total = 0.0
     for a, b in words(family, sentence, masking):
+        if a < n_read:
+            continue
         if family == "bert":
             for t in range(a, b):
                 row = [*special.prefix, *ids[:t], *[special.mask] * (b - t), *ids[b:]]
@@ -67,6 +70,33 @@ def test_likelihoods_equal_a_loop_over_blanks(family: str, masking: Any, models:
         total = expected(family, reference, sentence, masking)
         assert one.log_likelihood == pytest.approx(total, rel=1e-5, abs=1e-5)
         assert one.n_tokens == len(tokenizer(family).encode(sentence))
+
+
+@pytest.mark.parametrize("masking", MASKINGS)
+@pytest.mark.parametrize("family", ["bert", "t5", "bart"])
+def test_a_context_is_read_but_not_scored(family: str, masking: Any, models: dict) -> None:
+    reference, loaded = models[family]
+    known, contexts = tokenizer(family), ["A stranger saw it.", "", "Her"]
+    found = sentence_likelihoods(
+        loaded.model, known, SENTENCES[:3], contexts=contexts, pll_masking=masking
+    )
+    for context, sentence, one in zip(contexts, SENTENCES, found, strict=False):
+        text, n = f"{context} {sentence}".strip(), len(known.encode(context))
+        assert one.n_tokens == len(known.encode(text)) - n
+        total = expected(family, reference, text, masking, n)
+        assert one.log_likelihood == pytest.approx(total, rel=1e-5, abs=1e-5)
+
+
+@torch.no_grad()
+def test_after_a_context_a_decoder_reads_no_start_token(models: dict) -> None:
+    """As lm-evaluation-harness, and BabyLM's evaluation by tokenizers that add none."""
+    reference, loaded = models["gpt2"]
+    known = tokenizer("gpt2")
+    found = sentence_likelihoods(loaded.model, known, ["her"], contexts=["the sea"])[0]
+    n, ids = len(known.encode("the sea")), known.encode("the sea her").ids.tolist()
+    logits = reference(input_ids=torch.tensor([ids])).logits[0]
+    assert found.log_likelihood == pytest.approx(logs(logits, n - 1, ids[n:]), rel=1e-5)
+    assert found.n_tokens == len(ids) - n
 
 
 @torch.no_grad()

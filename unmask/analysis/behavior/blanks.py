@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 from jaxtyping import Int
 from numpy import ndarray
@@ -19,6 +20,8 @@ from unmask.tokenizers.spec import sentinel_names
 
 TEXTS_PER_CHUNK = 256
 """Texts whose answers are scored at once."""
+AnswerMasking = Literal["answer", "token"]
+"""Tokens masked when a masked model scores a token of an answer: it and the later ones, or it."""
 
 
 @dataclass(frozen=True)
@@ -41,14 +44,15 @@ def choice_likelihoods(
     *,
     reads_on: bool = True,
     ending_masks: int = 0,
+    answer_masking: AnswerMasking = "answer",
 ) -> list[list[ContinuationLikelihood]]:
     """Compute the likelihood of each answer of each item: log p of its tokens in the blank.
 
     A masked model predicts each token of an answer with it and the later ones of the answer masked:
     of one token, that is the distribution at the mask (Talmor et al. 2020, arXiv:1912.13283,
-    section 3.1). An encoder-decoder predicts the answer after a sentinel (T5), or after the text
-    before the blank (BART), and reads the text around it. A decoder predicts the answer and the
-    text after it.
+    section 3.1); or with it alone masked (`answer_masking` "token", as BabyLM's evaluation). An
+    encoder-decoder predicts the answer after a sentinel (T5), or after the text before the blank
+    (BART), and reads the text around it. A decoder predicts the answer and the text after it.
 
     Args:
         model: a model with a language head.
@@ -57,6 +61,7 @@ def choice_likelihoods(
         reads_on: whether a decoder predicts the text after the answer, too. Without, its
             likelihood is that of the answer after the text before it.
         ending_masks: mask tokens that follow the text of a masked model.
+        answer_masking: tokens masked when a masked model scores a token of an answer.
 
     Raises:
         ValueError: an answer has no token, or the model has no language head, or no blank, or a
@@ -78,7 +83,7 @@ def choice_likelihoods(
                 ],
             )
         else:
-            found = _blank_likelihoods(model, tokenizer, some, ending_masks)
+            found = _blank_likelihoods(model, tokenizer, some, ending_masks, answer_masking)
         each = iter(found)
         results += [[next(each) for _ in one.choices] for one in some]
     return results
@@ -116,7 +121,11 @@ def fits(
 
 
 def _blank_likelihoods(
-    model: Model, tokenizer: Tokenizer, items: Sequence[ClozeItem], ending_masks: int
+    model: Model,
+    tokenizer: Tokenizer,
+    items: Sequence[ClozeItem],
+    ending_masks: int,
+    answer_masking: AnswerMasking,
 ) -> list[ContinuationLikelihood]:
     """Score all answers of masked models and encoder-decoders."""
     tokenizer.check_single_vocabulary("likelihood")
@@ -150,7 +159,7 @@ def _blank_likelihoods(
                 else ContextContinuation(
                     context=left,
                     continuation=answer,
-                    word_starts=(True, *[False] * (len(answer) - 1)),
+                    word_starts=(True, *[answer_masking == "token"] * (len(answer) - 1)),
                     following=(*right, *[blank] * ending_masks),
                 )
             )

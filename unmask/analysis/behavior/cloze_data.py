@@ -1,6 +1,6 @@
-"""Texts with blanks: multiple choice (oLMpics) and facts by relation (LAMA)."""
+"""Texts with blanks: multiple choice (oLMpics, BabyLM) and facts by relation (LAMA)."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import cast
@@ -38,7 +38,10 @@ def read_cloze(
     """Read the texts of a file, or of all .jsonl files of a folder, optionally compressed.
 
     Multiple choice (Talmor et al. 2020, arXiv:1912.13283) has the columns question, with a stem
-    that has [MASK] and choices of a label and a text, and answerKey; a file is a task. Facts
+    that has [MASK] and choices of a label and a text, and answerKey; a file is a task. Entity
+    tracking (Kim and Schuster 2023, arXiv:2305.02363, in BabyLM's layout) has input_prefix,
+    options, of which the first is right, and numops; a file and a number of operations are a task,
+    and the blank is at the end. Facts
     (Petroni et al. 2019, arXiv:1909.01066) have relation, subject, object and sentence, with
     [MASK] for the object, or predicate_id, sub_label and obj_label; answers are all objects of the
     relation.
@@ -51,16 +54,17 @@ def read_cloze(
 
     Raises:
         FileNotFoundError: a file is missing.
-        ValueError: a file is empty, of neither kind, or lacks a value or a blank.
+        ValueError: a file is empty, of no kind, or lacks a value or a blank.
     """
     tables = [read_table(one, encoding_errors=encoding_errors) for one in data_files(Path(path))]
-    kinds = {"question" in table.columns for table in tables}
-    if len(kinds) > 1:
+    readers = {_choices_reader(table) for table in tables}
+    if None in readers and len(readers) > 1:
         raise ValueError(f"{path}: multiple choice and facts must be in different folders")
-    if kinds == {True}:
+    if None not in readers:
         if templates is not None:
             raise ValueError(f"templates ({templates}) are for facts, got multiple choice: {path}")
-        items = [item for table in tables for item in _read_choices(table)]
+        found = ((_choices_reader(table), table) for table in tables)
+        items = [item for read, table in found if read is not None for item in read(table)]
         return ClozeData(items=tuple(items), are_facts=False)
     by_relation = None if templates is None else _read_templates(templates, encoding_errors)
     facts = [fact for table in tables for fact in _read_facts(table, by_relation)]
@@ -114,6 +118,32 @@ def sample_items(items: Sequence[ClozeItem], per_group: int | None) -> list[Cloz
     for item in items:
         by_group.setdefault(item.group, []).append(item)
     return [some[i] for some in by_group.values() for i in evenly_spaced(len(some), per_group)]
+
+
+def _choices_reader(table: Table) -> Callable[[Table], list[ClozeItem]] | None:
+    """Return what reads multiple choice of this layout; None: they are facts."""
+    if "question" in table.columns:
+        return _read_choices
+    return _read_options if "input_prefix" in table.columns else None
+
+
+def _read_options(table: Table) -> list[ClozeItem]:
+    """Read texts and what may follow them; the first option is right."""
+    task, names = data_stem(table.path), ("input_prefix", "options", "numops")
+    items: list[ClozeItem] = []
+    for i, row in enumerate(zip(*(table.column(name) for name in names), strict=True)):
+        text, given, n_operations = row
+        options = cast("list[object]", given) if isinstance(given, list) else []
+        right = isinstance(text, str) and isinstance(n_operations, int) and len(options) > 1
+        if not right or not all(isinstance(one, str) and one.strip() for one in options):
+            raise ValueError(
+                f"{table.location(i)}: entity tracking needs input_prefix (a text), options (two "
+                "or more texts) and numops (a whole number), got "
+                + ", ".join(map(describe_value, row))
+            )
+        group = f"{task}, {n_operations} operations"
+        items.append(ClozeItem(str(text), "", tuple(map(str, options)), 0, group))
+    return items
 
 
 def _read_choices(table: Table) -> list[ClozeItem]:
@@ -203,6 +233,7 @@ def _find_column(table: Table, options: Sequence[str]) -> str:
     if name is None:
         raise ValueError(
             f"{table.path}: texts with blanks need the columns question and answerKey, or "
+            "input_prefix, options and numops, or "
             f"relation, object, and sentence or subject; there is no {' or '.join(options)} "
             f"(columns: {format_names(table.columns)})"
         )

@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Float
 
 from unmask.analysis.behavior.accuracy import GroupAccuracy, group_accuracies
-from unmask.analysis.behavior.blanks import ClozeItem, choice_likelihoods
+from unmask.analysis.behavior.blanks import AnswerMasking, ClozeItem, choice_likelihoods
 from unmask.evaluation.answer_methods import choice_credit
 from unmask.heads.model import Model
 from unmask.tokenizers.encode import Tokenizer
@@ -106,7 +106,13 @@ class ClozeFindings:
 
 
 def score_cloze(
-    name: str, model: Model, tokenizer: Tokenizer, items: Sequence[ClozeItem], *, are_facts: bool
+    name: str,
+    model: Model,
+    tokenizer: Tokenizer,
+    items: Sequence[ClozeItem],
+    *,
+    are_facts: bool,
+    answer_masking: AnswerMasking = "answer",
 ) -> ClozeAccuracies:
     """Score a network: the answer of the highest likelihood is taken, ties count in equal parts.
 
@@ -117,7 +123,9 @@ def score_cloze(
         ValueError: the model has no language head or no blank, or a text is too long.
         FloatingPointError: a logit is not a number.
     """
-    found = choice_likelihoods(model, tokenizer, items, reads_on=not are_facts)
+    found = choice_likelihoods(
+        model, tokenizer, items, reads_on=not are_facts, answer_masking=answer_masking
+    )
     credits = [
         choice_credit([one.log_likelihood for one in scores], item.target)
         for item, scores in zip(items, found, strict=True)

@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from unmask.analysis.behavior.accuracy import GroupAccuracy, group_accuracies
-from unmask.analysis.behavior.minimal_pairs import MinimalPair
+from unmask.analysis.behavior.minimal_pairs import Compared, MinimalPair
 from unmask.analysis.behavior.sentences import sentence_likelihoods
 from unmask.evaluation.likelihood import PseudoLikelihoodMasking
 from unmask.heads.model import Model
@@ -91,6 +91,8 @@ class PairFindings:
     data: str
     likelihood: str
     """What the likelihood of a sentence is."""
+    compared: Compared | None = None
+    """What differs within a pair whose sentences have contexts; None: none has one."""
     n_pairs: int
     n_pairs_in_data: int
     accuracies: tuple[PairAccuracies, ...]
@@ -105,6 +107,7 @@ class PairFindings:
             "model": self.model,
             "data": self.data,
             "likelihood": self.likelihood,
+            "compared": self.compared,
             "n_pairs": self.n_pairs,
             "n_pairs_in_data": self.n_pairs_in_data,
             "phenomenon_of": self.phenomenon_of,
@@ -119,14 +122,17 @@ def score_pairs(
     pairs: Sequence[MinimalPair],
     pll_masking: PseudoLikelihoodMasking = "word",
 ) -> PairLikelihoods:
-    """Compute the likelihood of both sentences of each pair.
+    """Compute the likelihood of both sentences of each pair, each after its context.
 
     Raises:
         ValueError: a sentence has no token, or the model gives sentences no likelihood.
         FloatingPointError: a logit is not a number.
     """
     sentences = [text for pair in pairs for text in (pair.good, pair.bad)]
-    found = sentence_likelihoods(model, tokenizer, sentences, pll_masking=pll_masking)
+    contexts = [text for pair in pairs for text in (pair.good_context, pair.bad_context)]
+    found = sentence_likelihoods(
+        model, tokenizer, sentences, contexts=contexts, pll_masking=pll_masking
+    )
     scores = np.array([one.log_likelihood for one in found])
     lengths = np.array([one.n_tokens for one in found])
     return PairLikelihoods(scores[::2], scores[1::2], lengths[::2], lengths[1::2])

@@ -1,8 +1,10 @@
 """Likelihood of whole sentences by decoders, masked models and encoder-decoders."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+
+import numpy as np
 
 from unmask.batch import WORD_START, Tokens
 from unmask.evaluation.likelihood import (
@@ -42,9 +44,14 @@ def sentence_likelihoods(
     tokenizer: Tokenizer,
     sentences: Sequence[str],
     *,
+    contexts: Sequence[str] | None = None,
     pll_masking: PseudoLikelihoodMasking = "word",
 ) -> list[SentenceLikelihood]:
     """Compute the likelihood of sentences, without special tokens; the sum over tokens.
+
+    With contexts, each sentence follows its context after a space: the model reads both, and only
+    tokens of the sentence count. An empty context is none. The beginning of a context is left out
+    where a decoder or a masked model has no positions for it.
 
     A decoder predicts each token from those before it. A masked model predicts each token with it
     masked (Salazar et al. 2020, arXiv:1910.14659, section 2.3; `pll_masking` "token"), or with the
@@ -59,21 +66,22 @@ def sentence_likelihoods(
             encoder-decoder without blanks.
         FloatingPointError: a logit is not a number.
     """
+    before = [""] * len(sentences) if contexts is None else contexts
+    after = [f" {text}" if one else text for one, text in zip(before, sentences, strict=True)]
     if model.architecture.is_encoder_decoder:
-        return _blank_likelihoods(model, tokenizer, sentences, pll_masking)
-    found = continuation_likelihoods(
-        model, tokenizer, [""] * len(sentences), sentences, pll_masking=pll_masking
-    )
+        return _blank_likelihoods(model, tokenizer, before, after, pll_masking)
+    found = continuation_likelihoods(model, tokenizer, before, after, pll_masking=pll_masking)
     return [SentenceLikelihood(one.log_likelihood, one.n_tokens) for one in found]
 
 
 def _blank_likelihoods(
     model: Model,
     tokenizer: Tokenizer,
+    contexts: Sequence[str],
     sentences: Sequence[str],
     pll_masking: PseudoLikelihoodMasking,
 ) -> list[SentenceLikelihood]:
-    """Sum over the blanks of each sentence."""
+    """Sum over the blanks of each sentence after its context."""
     tokenizer.check_single_vocabulary("likelihood")
     tokenizer.check_reads_forward("likelihood")
     special = tokenizer.special_ids
@@ -84,13 +92,14 @@ def _blank_likelihoods(
         )
     results: list[SentenceLikelihood] = []
     for start in range(0, len(sentences), CONTINUATIONS_PER_CHUNK):
-        texts = sentences[start : start + CONTINUATIONS_PER_CHUNK]
+        some = slice(start, start + CONTINUATIONS_PER_CHUNK)
+        texts = sentences[some]
         blanks: list[ContextContinuation] = []
         owners: list[int] = []
-        for i, tokens in enumerate(tokenizer.encode_batch(texts)):
-            if not len(tokens):
+        for i, (tokens, n) in enumerate(_encode(tokenizer, contexts[some], texts)):
+            if len(tokens) == n:
                 raise ValueError(f"sentence {start + i + 1} has no token: {texts[i]!r}")
-            made = _make_blanks(tokens, special, pll_masking)
+            made = _make_blanks(tokens, n, special, pll_masking)
             blanks += made
             owners += [i] * len(made)
         likelihoods = token_likelihoods(model, special, blanks)
@@ -104,13 +113,35 @@ def _blank_likelihoods(
     return results
 
 
+def _encode(
+    tokenizer: Tokenizer, contexts: Sequence[str], sentences: Sequence[str]
+) -> Iterator[tuple[Tokens, int]]:
+    """Yield each context with its sentence, and how many tokens the context has.
+
+    They are encoded as one text, or each alone where a token would cross.
+    """
+    joint = tokenizer.encode_batch([a + b for a, b in zip(contexts, sentences, strict=True)])
+    before, after = tokenizer.encode_batch(contexts), tokenizer.encode_batch(sentences)
+    for both, first, second in zip(joint, before, after, strict=True):
+        n = len(first)
+        if np.array_equal(both.ids[:n], first.ids):
+            yield both, n
+            continue
+        ids = np.concatenate((first.ids, second.ids))
+        yield Tokens(ids, np.concatenate((first.boundaries, second.boundaries))), n
+
+
 def _make_blanks(
-    tokens: Tokens, special: SpecialTokenIds, pll_masking: PseudoLikelihoodMasking
+    tokens: Tokens,
+    n_context: int,
+    special: SpecialTokenIds,
+    pll_masking: PseudoLikelihoodMasking,
 ) -> list[ContextContinuation]:
     """Hide each word, or each token, behind a sentinel, or else behind the mask token."""
     ids = tuple(tokens.ids.tolist())
-    starts = [i for i in range(1, len(ids)) if tokens.boundaries[i] & WORD_START]
-    bounds = [0, *starts, len(ids)] if pll_masking == "word" else list(range(len(ids) + 1))
+    n = n_context
+    starts = [i for i in range(n + 1, len(ids)) if tokens.boundaries[i] & WORD_START]
+    bounds = [n, *starts, len(ids)] if pll_masking == "word" else list(range(n, len(ids) + 1))
     blank = special.sentinels[0] if special.sentinels else special.mask
     assert blank is not None
     return [

@@ -24,17 +24,19 @@ class ProbeOptions(EncodingOptions, DeviceOptions, TerminalOptions):
     analysis: str | Sequence[Any] = field(default=(), metadata=flag(metavar="NAME"))
     """Analysis: attention (heads against dependency trees), alignment:dictionary=FILE
     (cross-attention against a dictionary), cloze (answers in blanks), contextuality (words in
-    several sentences), lens (what each layer would predict), pairs (minimal pairs), probes
-    (classifiers of hidden states), reading (surprisal against reading times), saliency (what a
-    decision rests on) or similarity:other=MODEL (layers beside those of another model); with
-    settings: attention:sentences=500,parser=false (docs/probing.md)."""
+    several sentences), judgments (preferences beside those of people), lens (what each layer would
+    predict), pairs (minimal pairs), probes (classifiers of hidden states), reading (surprisal
+    against reading times), saliency (what a decision rests on) or similarity:other=MODEL (layers
+    beside those of another model); with settings: attention:sentences=500,parser=false
+    (docs/probing.md)."""
     data: str | Path | None = field(default=None, metadata=flag(metavar="FILE"))
     """Data on which the model is scored; of attention, sentences with trees (.conllu); of
-    alignment, two parallel files (SOURCES+TARGETS); of cloze, oLMpics's or LAMA's columns (.jsonl);
-    of pairs, BLiMP's columns (.jsonl), or own pairs of negation and roles by default; of probes,
-    trees (.conllu), or a word and its labels per line (.conll, .txt); of
-    reading, BabyLM's columns (.csv); of saliency, a labeled table, or text for a language model;
-    of contextuality, lens and similarity, text; optionally compressed."""
+    alignment, two parallel files (SOURCES+TARGETS); of cloze, the columns of oLMpics, LAMA or
+    entity tracking (.jsonl); of judgments, BabyLM's columns (.jsonl); of pairs, the columns of
+    BLiMP or EWoK (.jsonl), or own pairs of negation and roles by default; of probes, trees
+    (.conllu), or a word and its labels per line (.conll, .txt); of reading, BabyLM's columns
+    (.csv); of saliency, a labeled table, or text for a language model; of contextuality, lens and
+    similarity, text; optionally compressed."""
     train: str | Path | None = field(
         default=None, metadata=flag(metavar="FILE", shown_default="the first half of --data")
     )

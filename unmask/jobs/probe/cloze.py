@@ -3,8 +3,9 @@
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import get_args
 
-from unmask.analysis.behavior.blanks import fits
+from unmask.analysis.behavior.blanks import AnswerMasking, fits
 from unmask.analysis.behavior.cloze_data import (
     count_multi_token_items,
     read_cloze,
@@ -37,13 +38,19 @@ class ClozeAnalysis:
     templates: str | None = None
     """File with the templates of relations, of which the texts of facts are made. None: the
     sentences of the data."""
+    answer_masking: AnswerMasking = "answer"
+    """Tokens masked when a masked model scores a token of an answer: answer (the token and those
+    after it in the answer) or token."""
 
     def __post_init__(self) -> None:
-        """Check numbers.
+        """Check numbers and words.
 
         Raises:
-            ValueError: `per_group` is too small.
+            ValueError: one is not allowed.
         """
+        if self.answer_masking not in get_args(AnswerMasking):
+            allowed = " or ".join(get_args(AnswerMasking))
+            raise ValueError(f"answer_masking must be {allowed}, got {self.answer_masking!r}")
         if self.per_group is not None and self.per_group < 1:
             raise ValueError(f"per_group must be at least 1, or none, got {self.per_group}")
 
@@ -76,8 +83,11 @@ class ClozeAnalysis:
         for name, network in networks.items():
             inputs.show(f"cloze: {len(items):,} texts, {name} weights")
             accuracies.append(
-                score_cloze(name, network, tokenizer, items, are_facts=data.are_facts)
-            )
+                score_cloze(
+                    name, network, tokenizer, items,
+                    are_facts=data.are_facts, answer_masking=self.answer_masking,
+                )
+            )  # fmt: skip
         chance, overall = chance_by_group(items)
         findings = ClozeFindings(
             model=inputs.model_name,

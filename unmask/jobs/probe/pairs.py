@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 from typing import get_args
 
 from unmask.analysis.behavior.built_in_pairs import BUILT_IN_NAME, built_in_pairs
-from unmask.analysis.behavior.minimal_pairs import read_minimal_pairs, sample_pairs
+from unmask.analysis.behavior.minimal_pairs import Compared, read_minimal_pairs, sample_pairs
 from unmask.analysis.behavior.pair_scores import (
     PairAccuracies,
     PairFindings,
@@ -34,6 +34,9 @@ class PairsAnalysis:
     pll_masking: PseudoLikelihoodMasking = "word"
     """Tokens masked when a masked model scores a token: word (the token and those after it in its
     word) or token."""
+    compared: Compared = "targets"
+    """Of pairs with contexts, what a target that fits its context is compared with: another target
+    after this context (targets, as BabyLM), or itself after another context (contexts, as EWoK)."""
     shown: int = 12
     """Pairs with the wrong answer that the page shows, one of a paradigm at most."""
 
@@ -47,9 +50,10 @@ class PairsAnalysis:
             raise ValueError(f"per_paradigm must be at least 1, or none, got {self.per_paradigm}")
         if self.shown < 0:
             raise ValueError(f"shown must be at least 0, got {self.shown}")
-        if self.pll_masking not in get_args(PseudoLikelihoodMasking):
-            allowed = " or ".join(get_args(PseudoLikelihoodMasking))
-            raise ValueError(f"pll_masking must be {allowed}, got {self.pll_masking!r}")
+        for name, kind in {"pll_masking": PseudoLikelihoodMasking, "compared": Compared}.items():
+            if getattr(self, name) not in get_args(kind):
+                allowed = " or ".join(get_args(kind))
+                raise ValueError(f"{name} must be {allowed}, got {getattr(self, name)!r}")
 
     def run(self, inputs: ProbeInputs) -> ProbeReport:
         """Score a model on minimal pairs.
@@ -61,7 +65,9 @@ class PairsAnalysis:
         model, tokenizer = inputs.pipeline.model, inputs.pipeline.tokenizer
         data = inputs.data
         given = (
-            built_in_pairs() if data is None else read_minimal_pairs(data, inputs.encoding_errors)
+            built_in_pairs()
+            if data is None
+            else read_minimal_pairs(data, inputs.encoding_errors, self.compared)
         )
         pairs = sample_pairs(given, self.per_paradigm)
         networks = {"trained": model}
@@ -78,6 +84,7 @@ class PairsAnalysis:
             model=inputs.model_name,
             data=BUILT_IN_NAME if data is None else data.name,
             likelihood=likelihood_name(model, self.pll_masking),
+            compared=self.compared if any(pair.good_context for pair in pairs) else None,
             n_pairs=len(pairs),
             n_pairs_in_data=len(given),
             accuracies=tuple(PairAccuracies.of(name, pairs, c) for name, c in credits.items()),

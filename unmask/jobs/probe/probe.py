@@ -15,6 +15,7 @@ from unmask.jobs.probe.cloze import ClozeAnalysis
 from unmask.jobs.probe.hidden_states.contextuality import ContextualityAnalysis
 from unmask.jobs.probe.hidden_states.lens import LensAnalysis
 from unmask.jobs.probe.hidden_states.similarity import SimilarityAnalysis
+from unmask.jobs.probe.judgments import JudgmentsAnalysis
 from unmask.jobs.probe.pairs import PairsAnalysis
 from unmask.jobs.probe.probes import ProbesAnalysis
 from unmask.jobs.probe.reading import ReadingAnalysis
@@ -26,6 +27,7 @@ ANALYSES: Mapping[str, type[Analysis]] = {
     "attention": AttentionAnalysis,
     "alignment": AlignmentAnalysis,
     "cloze": ClozeAnalysis,
+    "judgments": JudgmentsAnalysis,
     "pairs": PairsAnalysis,
     "probes": ProbesAnalysis,
     "saliency": SaliencyAnalysis,

@@ -110,8 +110,8 @@ def _errors_section(findings: PairFindings) -> Html:
     rows: list[list[HtmlContent]] = [
         [
             one.pair.paradigm.replace("_", " "),
-            tag("span", one.pair.good, class_="sentence"),
-            tag("span", one.pair.bad, class_="sentence"),
+            _sentence(one.pair.good_context, one.pair.good),
+            _sentence(one.pair.bad_context, one.pair.bad),
             f"{one.margin:.1f}".replace("-", "\N{MINUS SIGN}"),
         ]
         for one in findings.errors
@@ -126,3 +126,8 @@ def _errors_section(findings: PairFindings) -> Html:
             ["paradigm", "good sentence", "bad sentence", "nats"], rows, "Pairs with a wrong answer"
         ),
     )
+
+
+def _sentence(context: str, sentence: str) -> Html:
+    parts: list[HtmlContent] = [f"{context} ", tag("b", sentence)] if context else [sentence]
+    return tag("span", *parts, class_="sentence")

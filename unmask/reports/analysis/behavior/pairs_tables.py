@@ -28,10 +28,15 @@ def format_pairs_markdown(findings: PairFindings) -> str:
 
 def describe_pairs(findings: PairFindings) -> str:
     """Say which pairs were scored, and how."""
+    of_context = {
+        None: "",
+        "targets": " of a sentence after its context, which both sentences share",
+        "contexts": " of one sentence after two contexts",
+    }[findings.compared]
     return (
         f"{findings.n_pairs:,} of {findings.n_pairs_in_data:,} pairs of {findings.data}, by "
-        f"{findings.likelihood}; a pair is right if the good sentence has more, and half right if "
-        "both have as much."
+        f"{findings.likelihood}{of_context}; a pair is right if the good sentence has more, and "
+        "half right if both have as much."
     )
 
 
