@@ -84,6 +84,7 @@ def _transpose_weights(graph: "onnx.GraphProto") -> None:
         )
         graph.initializer.append(turned)
         graph.node.remove(node)
+    del graph.value_info[:]  # what is recorded of sizes is of before; they are inferred
 
 
 def _tied_weights(graph: "onnx.GraphProto") -> dict[str, str]:

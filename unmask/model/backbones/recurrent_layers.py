@@ -127,5 +127,6 @@ class GRULayer(nn.Module):
         recalls = F.dropout(self.recalls.weight, self.weight_dropout, self.training)
         none = torch.zeros_like(self.reads.bias)
         weights = [self.reads.weight, recalls, self.reads.bias, none]
-        outputs, h = torch.gru(x, state[0][None], weights, True, 1, 0.0, self.training, False, True)
+        gradients = torch.is_grad_enabled()
+        outputs, h = torch.gru(x, state[0][None], weights, True, 1, 0.0, gradients, False, True)
         return outputs, (h[0],)

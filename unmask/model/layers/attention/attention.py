@@ -19,6 +19,7 @@ from unmask.model.layers.attention.block_local_mask import (
     gather_columns,
     visible_keys,
 )
+from unmask.model.layers.attention.deterministic import make_backward_deterministic
 from unmask.model.layers.feed_forward import ACTIVATIONS, Dropout, QueryKeyNorm
 from unmask.model.positions.module import PositionLayer
 
@@ -231,8 +232,10 @@ def attend(
     if bias is not None:
         mask = bias if mask is None else bias + mask
     grouped = q.shape[1] != k.shape[1]
-    return F.scaled_dot_product_attention(
-        q, k, v, mask, drop, is_causal=causal, scale=scoring.scale, enable_gqa=grouped
+    return make_backward_deterministic(
+        F.scaled_dot_product_attention(
+            q, k, v, mask, drop, is_causal=causal, scale=scoring.scale, enable_gqa=grouped
+        )
     )
 
 
