@@ -10,6 +10,7 @@ from unmask.analysis.dependencies import DependencyTree
 from unmask.analysis.probes.annotations import AnnotatedSentences, read_annotated
 from unmask.analysis.probes.edges import relation_words, words_without_punctuation
 from unmask.analysis.probes.features import WordFeatures
+from unmask.analysis.probes.spans.targets import SpanTarget
 
 ROW = "{}\t{}\t_\t{}\t_\t_\t{}\t{}\t_\t_\n"
 DOG = "".join(
@@ -37,8 +38,13 @@ def test_tasks_of_a_file_are_those_that_its_kind_has(tmp_path: Path) -> None:
     assert found.sentences.trees[1].heads == TREE.heads
     tags = put(tmp_path, "a.txt", "The DT B-NP\ndog NN I-NP\n\nbarks VBZ B-VP\n")
     found = read_annotated(tags)
-    assert found.tasks == ("labels",)
+    assert found.tasks == ("labels", "spans")
     assert found.sentences.labels == (("B-NP", "I-NP"), ("B-VP",))
+    assert found.sentences.spans == ((SpanTarget((0, 2), "NP"),), (SpanTarget((0, 1), "VP"),))
+    assert read_annotated(tags, ("labels",)).sentences.spans == ()
+    assert read_annotated(tags, label_column=2).tasks == ("labels",)
+    with pytest.raises(ValueError, match=r"a\.txt:1: spans need labels .* as B-X.* got 'DT'"):
+        read_annotated(tags, ("spans",), label_column=2)
     column = read_annotated(tags, label_column=2).sentences
     assert column.words == (("The", "dog"), ("barks",))
     assert column.labels == (("DT", "NN"), ("VBZ",))
@@ -72,7 +78,7 @@ def test_bad_files_are_refused_by_name(tmp_path: Path, name: str, text: str, mes
 
 def test_tasks_and_columns_of_another_kind_of_file_are_refused(tmp_path: Path) -> None:
     trees, tags = put(tmp_path, "a.conllu", DOG), put(tmp_path, "a.conll", "The DT\ndog NN\n")
-    with pytest.raises(ValueError, match="tasks of a file of tags are labels, got 'depths'"):
+    with pytest.raises(ValueError, match="tasks of a file of tags are labels, spans, got 'depths'"):
         read_annotated(tags, ("depths",))
     with pytest.raises(ValueError, match=r"tasks of a CoNLL-U file are tags, .* got 'labels'"):
         read_annotated(trees, ("labels",))

@@ -99,13 +99,53 @@ def test_labels_of_a_file_of_tags(model: Path, tmp_path: Path) -> None:
         analysis = f"{SETTINGS},mix=false,label_column={column}"
         report = unmask.probe(model, analysis=analysis, data=data, out=out, terminal=None)
         found = json.loads((out / "probes.json").read_text())
-        assert list(found["tasks"]) == ["labels"]
+        assert list(found["tasks"]) == (["labels", "spans"] if column == "none" else ["labels"])
         assert found["tasks"]["labels"]["labels"] == n_labels
         assert found["tasks"]["labels"]["networks"]["trained"]["mix"] is None
         assert found["trees"] is None
         assert "Scalar mix" not in report["probes"].html
         assert "Hewitt and Liang" in report["probes"].html
-        assert not re.search("Tenney|Manning", report["probes"].html)  # neither mix nor trees
+        assert ("Tenney" in report["probes"].html) == (column == "none")  # spans, but no mix
+        assert "Manning" not in report["probes"].html
+    assert "## Spans" not in (tmp_path / "2" / "probes.md").read_text()
+
+
+def test_pairs_of_spans(model: Path, tmp_path: Path) -> None:
+    data = tmp_path / "roles.jsonl"
+    names = ("the king", "<b> x", "a ship")
+    rows = [
+        {
+            "text": f"{a} saw {b} .",
+            "targets": [
+                {"span1": [2, 3], "span2": [0, 2], "label": "ARG0"},
+                {"span1": [2, 3], "span2": [3, 5], "label": "<i>"},
+            ],
+        }
+        for a in names
+        for b in names
+    ]
+    data.write_text("\n".join(map(json.dumps, rows)))
+    out = tmp_path / "out"
+    analysis = f"{SETTINGS},projection_size=8"
+    report = unmask.probe(model, analysis=analysis, data=data, out=out, terminal=None)["probes"]
+    found = json.loads((out / "probes.json").read_text())
+    assert list(found["tasks"]) == ["spans"]
+    spans = found["tasks"]["spans"]
+    assert spans["words"] == {"fit": 6, "stop": 2, "scored": 10}
+    assert spans["labels"] == 2
+    mix = spans["networks"]["random"]["mix"]
+    assert sum(mix["layer_weights"]) == pytest.approx(1, abs=1e-4)  # rounded
+    assert "votes of words" in report.html
+    assert "1905.06316" in report.html
+    one_span = tmp_path / "types.jsonl"
+    one_span.write_text(
+        "\n".join(
+            json.dumps({"text": "the king saw", "targets": [{"span1": [0, 2], "label": label}]})
+            for label in "abababab"
+        )
+    )
+    with pytest.raises(ValueError, match=r"types.jsonl has targets of 1 and .*roles.jsonl of 2"):
+        unmask.probe(model, analysis=SETTINGS, data=data, train=one_span, out=tmp_path / "no")
 
 
 @pytest.mark.parametrize(
@@ -147,6 +187,10 @@ def test_bad_input_is_one_line_and_nothing_is_written(
     flat.write_text("1\ta\t_\tDET\t_\t_\t_\t_\t_\t_\n\n" * 6)
     empty.write_text("")
     tags.write_text("a DT\nb NN\n\n" * 6)
+    spans = tmp_path / "spans.jsonl"
+    spans.write_text(
+        '{"text": "a b", "targets": []}\n{"text": "a b", "targets": [{"span1": [1, 3]}]}'
+    )
     alone = tmp_path / "alone.conllu"
     alone.write_text("\n".join(TREE.format(*words) for words in SENTENCES[:3]))
     out, given = tmp_path / "out", [str(model), "--data", str(trees), "--analysis"]
@@ -155,6 +199,11 @@ def test_bad_input_is_one_line_and_nothing_is_written(
         ([*given, "probes:tasks=tags+labels"], "tasks of a CoNLL-U file are tags"),
         ([*given, "probes:sentences=1"], "sentences must be at least 2, got 1"),
         ([*given, "probes:hidden_size=0"], "hidden_size must be at least 1, got 0"),
+        ([*given, "probes:projection_size=0"], "projection_size must be at least 1, got 0"),
+        (
+            [str(model), "--analysis", "probes", "--data", str(spans)],
+            "spans.jsonl:2: targets[0]: l",
+        ),
         ([*given, "probes:rank=0"], "rank must be at least 1, got 0"),
         ([*given, "probes", "--train", str(tags)], "tags.txt has labels"),
         ([str(model), "--analysis", "probes"], "no data: name a file"),

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from unmask.analysis.probes.annotations import AnnotatedSentences, ProbeTask
 from unmask.analysis.probes.edges import relation_words, words_without_punctuation
-from unmask.analysis.probes.features import WordFeatures, word_features
+from unmask.analysis.probes.features import WordFeatures, token_features, word_features
 from unmask.analysis.probes.findings import (
     LabelProbes,
     NetworkLabelProbes,
@@ -20,6 +20,7 @@ from unmask.analysis.probes.layers import (
     probe_mixes,
 )
 from unmask.analysis.probes.probe import ProbeSettings, standardize
+from unmask.analysis.probes.spans.rows import ProbedSpans, word_vote_accuracy
 from unmask.analysis.probes.structural import (
     StructuralSettings,
     TreeFeatures,
@@ -32,7 +33,7 @@ from unmask.analysis.probes.structural import (
 from unmask.heads.model import Model
 from unmask.tokenizers.encode import Tokenizer
 
-LABEL_TASKS: tuple[ProbeTask, ...] = ("tags", "labels", "relations")
+WORD_TASKS: tuple[ProbeTask, ...] = ("tags", "labels", "relations")
 """Tasks of labels of words or of pairs of words."""
 
 
@@ -90,21 +91,27 @@ def analyze_probes(
         ValueError: there are no words, a task has less than two labels, or trees have no edges.
         FloatingPointError: hidden states are not finite.
     """
-    labels: dict[ProbeTask, list[tuple[ProbingData, NetworkLabelProbes]]] = {}
+    labels: dict[ProbeTask, list[_LabelTask]] = {}
     trees: list[tuple[tuple[int, int, int], NetworkTreeProbes]] = []
     n_skipped = 0
     for name, model in networks.items():
-        show(f"probes: hidden states of {name} weights")
-        features = [word_features(model, tokenizer, part.words) for part in parts.all]
-        n_skipped = sum(one.n_skipped for one in features)
-        for task in LABEL_TASKS:
-            if task in settings.tasks:
-                show(f"probes: {task}, {name} weights")
-                data = _probing_data(task, features, parts)
-                labels.setdefault(task, []).append((data, _probe_labels(name, data, settings)))
-        if {"distances", "depths"} & set(settings.tasks):
-            show(f"probes: trees, {name} weights")
-            trees.append(_probe_trees(name, features, parts, settings))
+        if settings.tasks != ("spans",):
+            show(f"probes: hidden states of {name} weights")
+            features = [word_features(model, tokenizer, part.words) for part in parts.all]
+            n_skipped = sum(one.n_skipped for one in features)
+            for task in WORD_TASKS:
+                if task in settings.tasks:
+                    show(f"probes: {task}, {name} weights")
+                    found = _probe_words(task, name, features, parts, settings)
+                    labels.setdefault(task, []).append(found)
+            if {"distances", "depths"} & set(settings.tasks):
+                show(f"probes: trees, {name} weights")
+                trees.append(_probe_trees(name, features, parts, settings))
+        if "spans" in settings.tasks:
+            show(f"probes: spans, {name} weights")
+            features = [token_features(model, tokenizer, part.words) for part in parts.all]
+            n_skipped = sum(one.n_skipped for one in features)
+            labels.setdefault("spans", []).append(_probe_spans(name, features, parts, settings))
     return AnalyzedProbes(
         labels=tuple(_join_labels(task, found) for task, found in labels.items()),
         trees=TreeProbes(
@@ -118,13 +125,48 @@ def analyze_probes(
     )
 
 
-def _probing_data(
-    task: ProbeTask, features: Sequence[WordFeatures], parts: ProbeParts
-) -> ProbingData:
-    pairs = zip(features, parts.all, strict=True)
+@dataclass(frozen=True, kw_only=True)
+class _LabelTask:
+    """A task of labels with the features of one network, and what probes read from them."""
+
+    data: ProbingData
+    majority: float
+    found: NetworkLabelProbes
+
+
+def _probe_words(
+    task: ProbeTask,
+    name: str,
+    features: Sequence[WordFeatures],
+    parts: ProbeParts,
+    settings: AnalyzeSettings,
+) -> _LabelTask:
+    pairs = list(zip(features, parts.all, strict=True))
     if task == "relations":
-        return ProbingData(*(relation_words(one, part.trees) for one, part in pairs))
-    return ProbingData(*(ProbedWords.of_sentences(one, p.words, p.labels) for one, p in pairs))
+        rows = [relation_words(one, part.trees) for one, part in pairs]
+    else:
+        rows = [ProbedWords.of_sentences(one, p.words, p.labels) for one, p in pairs]
+    data = ProbingData(*rows)
+    return _LabelTask(
+        data=data,
+        majority=majority_accuracy(data),
+        found=_probe_labels(name, data, settings),
+    )
+
+
+def _probe_spans(
+    name: str, features: Sequence[WordFeatures], parts: ProbeParts, settings: AnalyzeSettings
+) -> _LabelTask:
+    rows = [
+        ProbedSpans.of_sentences(one, part.words, part.spans)
+        for one, part in zip(features, parts.all, strict=True)
+    ]
+    data = ProbingData(*rows)
+    return _LabelTask(
+        data=data,
+        majority=word_vote_accuracy(rows[0], rows[2]),
+        found=_probe_labels(name, data, settings),
+    )
 
 
 def _probe_labels(name: str, data: ProbingData, settings: AnalyzeSettings) -> NetworkLabelProbes:
@@ -137,17 +179,15 @@ def _probe_labels(name: str, data: ProbingData, settings: AnalyzeSettings) -> Ne
     )
 
 
-def _join_labels(
-    task: ProbeTask, found: Sequence[tuple[ProbingData, NetworkLabelProbes]]
-) -> LabelProbes:
-    data = found[0][0]
+def _join_labels(task: ProbeTask, found: Sequence[_LabelTask]) -> LabelProbes:
+    data = found[0].data
     fit, stop, scored = (len(part.labels) for part in data.parts)
     return LabelProbes(
         task=task,
         n_words=(fit, stop, scored),
         n_labels=len(data.label_names),
-        majority=majority_accuracy(data),
-        networks=tuple(one for _, one in found),
+        majority=found[0].majority,
+        networks=tuple(one.found for one in found),
     )
 
 

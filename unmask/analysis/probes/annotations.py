@@ -8,19 +8,28 @@ from typing import Literal, cast, get_args
 import numpy as np
 
 from unmask.analysis.dependencies import DependencyTree, read_dependencies
+from unmask.analysis.probes.spans.targets import (
+    TARGETS_COLUMN,
+    SentenceTargets,
+    marks_spans,
+    read_targets,
+    tagged_spans,
+)
 from unmask.analysis.probes.structural import ROOT, tree_distances
 from unmask.tasks.readers.conll import WORDS_COLUMN
 from unmask.tasks.readers.tables import Table, read_table
 from unmask.text.lines import EncodingErrors
 
-ProbeTask = Literal["tags", "relations", "labels", "distances", "depths"]
-"""Parts of speech; relations of a word and its head; labels of a file of tags; structural probes of
-distances in a tree, and of depths."""
+ProbeTask = Literal["tags", "relations", "labels", "spans", "distances", "depths"]
+"""Parts of speech; relations of a word and its head; labels of a file of tags; labels of spans, or
+of pairs of spans; structural probes of distances in a tree, and of depths."""
 TREE_TASKS: tuple[ProbeTask, ...] = ("relations", "distances", "depths")
 """Tasks that need dependency trees."""
 CONLLU_TASKS: tuple[ProbeTask, ...] = ("tags", *TREE_TASKS)
 """Tasks of CoNLL-U files, in the order of the report."""
-TAG_FILE_TASKS: tuple[ProbeTask, ...] = ("labels",)
+TAG_FILE_TASKS: tuple[ProbeTask, ...] = ("labels", "spans")
+"""Tasks of files of tags; `spans` only if the tags mark spans with types."""
+SPAN_FILE_TASKS: tuple[ProbeTask, ...] = ("spans",)
 _STOP_EVERY = 5
 """Of the sentences to fit, one in so many stops the training instead."""
 
@@ -34,6 +43,8 @@ class AnnotatedSentences:
     """Of each word: its part of speech, or its label in a file of tags. Empty: no task needs it."""
     trees: tuple[DependencyTree, ...] = ()
     """Empty: no task needs them."""
+    spans: tuple[SentenceTargets, ...] = ()
+    """Empty: no task needs them."""
 
     def __len__(self) -> int:
         return len(self.words)
@@ -44,6 +55,7 @@ class AnnotatedSentences:
             words=tuple(self.words[i] for i in indices),
             labels=tuple(self.labels[i] for i in indices) if self.labels else (),
             trees=tuple(self.trees[i] for i in indices) if self.trees else (),
+            spans=tuple(self.spans[i] for i in indices) if self.spans else (),
         )
 
     def split_to_stop(self) -> tuple["AnnotatedSentences", "AnnotatedSentences"]:
@@ -73,11 +85,11 @@ def read_annotated(
     label_column: int | None = None,
     encoding_errors: EncodingErrors = "strict",
 ) -> AnnotatedFile:
-    """Read a CoNLL-U file, or a file of one word per line whose last column is a label.
+    """Read a CoNLL-U file, a file of one word per line whose last column is a label, or of spans.
 
     Args:
-        path: .conllu; .conll, .txt or .tsv; optionally compressed.
-        tasks: what is read. Empty: all that a file of its kind can have.
+        path: .conllu; .conll, .txt or .tsv; .jsonl (see `read_targets`); optionally compressed.
+        tasks: what is read. Empty: all that the file has.
         label_column: number of the column of labels of a file of tags, from 2. None: the last.
         encoding_errors: treatment of invalid UTF-8 and NULs.
 
@@ -87,32 +99,19 @@ def read_annotated(
             what a task needs.
     """
     table = read_table(path, word_per_line=True, encoding_errors=encoding_errors)
-    is_conllu = table.has_column("form")
-    allowed = CONLLU_TASKS if is_conllu else TAG_FILE_TASKS
+    kind, allowed = _kind(table)
     for task in tasks:
         if task not in allowed:
-            kind = "a CoNLL-U file" if is_conllu else "a file of tags"
             raise ValueError(f"{path}: tasks of {kind} are {', '.join(allowed)}, got {task!r}")
+    if label_column is not None and allowed != TAG_FILE_TASKS:
+        raise ValueError(f"{path}: label_column is of files of tags, not of {kind}")
+    if allowed == TAG_FILE_TASKS:
+        return _read_tags(table, tasks, label_column)
     chosen: tuple[ProbeTask, ...] = tuple(task for task in allowed if not tasks or task in tasks)
-    if not is_conllu:
-        return AnnotatedFile(sentences=_read_tags(table, label_column), tasks=chosen)
-    if label_column is not None:
-        raise ValueError(f"{path}: label_column is of files of tags, not of CoNLL-U files")
-    words, tags = (_lists(table, name) for name in ("form", "upos"))
-    if "tags" in chosen:
-        for i, row in enumerate(tags):
-            if "_" in row:
-                raise ValueError(
-                    f"{table.location(i)}: the word {words[i][row.index('_')]!r} has no part of "
-                    "speech"
-                )
-    needs_trees = any(task in TREE_TASKS for task in chosen)
-    sentences = AnnotatedSentences(
-        words=words,
-        labels=tags if "tags" in chosen else (),
-        trees=_read_trees(table, path, encoding_errors) if needs_trees else (),
-    )
-    return AnnotatedFile(sentences=sentences, tasks=chosen)
+    if allowed == SPAN_FILE_TASKS:
+        words, spans = read_targets(table)
+        return AnnotatedFile(sentences=AnnotatedSentences(words=words, spans=spans), tasks=chosen)
+    return _read_conllu(table, chosen, encoding_errors)
 
 
 def check_tasks(tasks: Sequence[str]) -> None:
@@ -126,6 +125,35 @@ def check_tasks(tasks: Sequence[str]) -> None:
             raise ValueError(f"tasks must be of {', '.join(get_args(ProbeTask))}, got {task!r}")
 
 
+def _kind(table: Table) -> tuple[str, tuple[ProbeTask, ...]]:
+    """Return what a file is, in words, and the tasks that such files can have."""
+    if table.has_column("form"):
+        return "a CoNLL-U file", CONLLU_TASKS
+    if table.has_column(TARGETS_COLUMN):
+        return "a file of spans", SPAN_FILE_TASKS
+    return "a file of tags", TAG_FILE_TASKS
+
+
+def _read_conllu(
+    table: Table, tasks: tuple[ProbeTask, ...], encoding_errors: EncodingErrors
+) -> AnnotatedFile:
+    words, tags = (_lists(table, name) for name in ("form", "upos"))
+    if "tags" in tasks:
+        for i, row in enumerate(tags):
+            if "_" in row:
+                raise ValueError(
+                    f"{table.location(i)}: the word {words[i][row.index('_')]!r} has no part of "
+                    "speech"
+                )
+    needs_trees = any(task in TREE_TASKS for task in tasks)
+    sentences = AnnotatedSentences(
+        words=words,
+        labels=tags if "tags" in tasks else (),
+        trees=_read_trees(table, table.path, encoding_errors) if needs_trees else (),
+    )
+    return AnnotatedFile(sentences=sentences, tasks=tasks)
+
+
 def _read_trees(
     table: Table, path: Path, encoding_errors: EncodingErrors
 ) -> tuple[DependencyTree, ...]:
@@ -136,18 +164,29 @@ def _read_trees(
     return trees
 
 
-def _read_tags(table: Table, label_column: int | None) -> AnnotatedSentences:
+def _read_tags(table: Table, tasks: Sequence[ProbeTask], label_column: int | None) -> AnnotatedFile:
     if len(table.columns) < 2 or table.columns[0] != WORDS_COLUMN:
         raise ValueError(
-            f"{table.path}: labels are read from .conllu files, or from files of one word and its "
-            f"labels per line (.conll, .txt), got the columns {', '.join(table.columns)}"
+            f"{table.path}: labels are read from .conllu files, from files of one word and its "
+            f"labels per line (.conll, .txt), or of text and {TARGETS_COLUMN} (.jsonl), got the "
+            f"columns {', '.join(table.columns)}"
         )
     n = len(table.columns)
     column = n if label_column is None else label_column
     if not 2 <= column <= n:
         raise ValueError(f"{table.path}: label_column must be from 2 to {n}, got {column}")
-    return AnnotatedSentences(
-        words=_lists(table, WORDS_COLUMN), labels=_lists(table, table.columns[column - 1])
+    words, labels = _lists(table, WORDS_COLUMN), _lists(table, table.columns[column - 1])
+    known = sorted({label for row in labels for label in row})
+    chosen: tuple[ProbeTask, ...] = tuple(task for task in TAG_FILE_TASKS if task in tasks)
+    if not tasks:
+        chosen = TAG_FILE_TASKS if marks_spans(known) else ("labels",)
+    return AnnotatedFile(
+        sentences=AnnotatedSentences(
+            words=words,
+            labels=labels if "labels" in chosen else (),
+            spans=tagged_spans(table, labels) if "spans" in chosen else (),
+        ),
+        tasks=chosen,
     )
 
 

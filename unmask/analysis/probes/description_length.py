@@ -9,6 +9,8 @@ from typing import Protocol
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from unmask.analysis.probes.spans.pooling import RowFeatures
+
 PORTIONS = (0.001, 0.002, 0.004, 0.008, 0.016, 0.032, 0.0625, 0.125, 0.25, 0.5, 1.0)
 """Ends of the portions that are sent one after the other, as fractions."""
 
@@ -16,12 +18,12 @@ PORTIONS = (0.001, 0.002, 0.004, 0.008, 0.016, 0.032, 0.0625, 0.125, 0.25, 0.5, 
 class LabelModel(Protocol):
     """What gives labels a probability from features."""
 
-    def log_probabilities(self, features: Float[Tensor, "l n d"]) -> Float[Tensor, "n k"]:
+    def log_probabilities(self, features: RowFeatures) -> Float[Tensor, "n k"]:
         """Return the natural logarithms of the probabilities of all labels."""
         ...
 
 
-Fit = Callable[[Float[Tensor, "l n d"], Int[Tensor, "n"]], LabelModel]
+Fit = Callable[[RowFeatures, Int[Tensor, "n"]], LabelModel]
 """Trains a probe on features and labels."""
 
 
@@ -52,7 +54,7 @@ class DescriptionLength:
 
 
 def online_code(
-    features: Float[Tensor, "l n d"],
+    features: RowFeatures,
     labels: Int[Tensor, "n"],
     n_labels: int,
     fit: Fit,

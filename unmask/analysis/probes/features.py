@@ -1,7 +1,7 @@
 """Frozen features of words: hidden states of every layer of a model, or static vectors."""
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -23,7 +23,7 @@ BATCH_TOKENS = 4096
 
 @dataclass(frozen=True)
 class WordFeatures:
-    """A vector of each layer for each word of sentences, in the order of the sentences."""
+    """A vector of each layer for each word, or token, of sentences, in their order."""
 
     layers: tuple[Float[Tensor, "n _"], ...]
     """Float32 in main memory. Of a network: the input of the first layer, then the output of each.
@@ -75,25 +75,50 @@ def word_features(
         ValueError: there are no words, or the tokenizer reads texts backward.
         FloatingPointError: hidden states are not finite.
     """
+    return _features(model, tokenizer, sentences, _word_means)
+
+
+def token_features(
+    model: Model, tokenizer: Tokenizer, sentences: Sequence[Sequence[str]]
+) -> WordFeatures:
+    """Return the hidden states of every layer for the tokens of the words of sentences.
+
+    As `word_features`, with a row for each token, special tokens excepted.
+
+    Raises:
+        ValueError: there are no words, or the tokenizer reads texts backward.
+        FloatingPointError: hidden states are not finite.
+    """
+    return _features(model, tokenizer, sentences, _word_tokens)
+
+
+def _features(
+    model: Model,
+    tokenizer: Tokenizer,
+    sentences: Sequence[Sequence[str]],
+    rows_of: Callable[[Tensor, WordPieces], tuple[Tensor, Tensor]],
+) -> WordFeatures:
+    """Return rows of each sentence; `rows_of` gives, of a layer's states, rows and their words."""
     read = read_words(model, tokenizer, sentences)
     kept = [(i, pieces) for i, pieces in enumerate(read) if pieces is not None and pieces.words]
     n_skipped = sum(pieces is None for pieces in read)
     if not kept:
         raise ValueError(f"no words to probe: {len(sentences):,} sentences, {n_skipped:,} too long")
-    means: list[list[Tensor]] = [[] for _ in kept]
+    found: list[list[tuple[Tensor, Tensor]]] = [[] for _ in kept]
     with evaluation_mode(model):
         batches = word_batches(model, tokenizer, [pieces for _, pieces in kept], BATCH_TOKENS)
         for rows, batch in batches:
             states = layer_states(model, batch)
             for row, k in enumerate(rows):
-                means[k] = [_word_means(x[row], kept[k][1]) for x in states]
-    layers = tuple(torch.cat(parts) for parts in zip(*means, strict=True))
+                found[k] = [rows_of(x[row], kept[k][1]) for x in states]
+    layers = tuple(torch.cat([x for x, _ in parts]) for parts in zip(*found, strict=True))
     for layer in layers:
         check_vectors(layer)
+    words = [of_layers[0][1].numpy() for of_layers in found]
     return WordFeatures(
         layers,
-        np.concatenate([np.full(len(pieces.words), i) for i, pieces in kept]),
-        np.concatenate([np.arange(len(pieces.words)) for _, pieces in kept]),
+        np.concatenate([np.full(len(w), i) for (i, _), w in zip(kept, words, strict=True)]),
+        np.concatenate(words),
         n_skipped,
     )
 
@@ -138,10 +163,20 @@ def static_features(vectors: KeyedVectors, sentences: Sequence[Sequence[str]]) -
     )
 
 
-def _word_means(states: Float[Tensor, "t d"], pieces: WordPieces) -> Float[Tensor, "w d"]:
-    """Return the mean over the tokens of each word, of a row that may be padded at its end."""
+def _word_means(
+    states: Float[Tensor, "t d"], pieces: WordPieces
+) -> tuple[Float[Tensor, "w d"], Int[Tensor, "w"]]:
+    """Return the mean over the tokens of each word, and the words."""
+    tokens, owner = _word_tokens(states, pieces)
+    n = len(pieces.words)
+    sums = torch.zeros(n, states.shape[1]).index_add(0, owner, tokens)
+    return sums / owner.bincount(minlength=n)[:, None], torch.arange(n)
+
+
+def _word_tokens(
+    states: Float[Tensor, "s d"], pieces: WordPieces
+) -> tuple[Float[Tensor, "t d"], Int[Tensor, "t"]]:
+    """Return the tokens of words, of a row that may be padded at its end, and their words."""
     owner = torch.from_numpy(pieces.word_of_token)
     of_words = owner != SPECIAL
-    tokens = states[: len(owner)].float().cpu()[of_words]
-    sums = torch.zeros(len(pieces.words), states.shape[1]).index_add(0, owner[of_words], tokens)
-    return sums / owner[of_words].bincount(minlength=len(pieces.words))[:, None]
+    return states[: len(owner)].float().cpu()[of_words], owner[of_words]

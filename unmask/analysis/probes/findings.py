@@ -61,10 +61,11 @@ class LabelProbes:
 
     task: ProbeTask
     n_words: tuple[int, int, int]
-    """Words, or pairs of words, that fit probes, stop their training, and are scored."""
+    """Words, pairs of words, or spans, that fit probes, stop their training, and are scored."""
     n_labels: int
     majority: float
-    """Accuracy of the most frequent label of each word type."""
+    """Accuracy of the most frequent label of each word type; of spans, of the votes of their
+    words."""
     networks: tuple[NetworkLabelProbes, ...]
 
     def interval(self, accuracy: float) -> tuple[float, float]:

@@ -3,8 +3,10 @@
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
 
 import torch
+from jaxtyping import Float
 from torch import Tensor
 
 from unmask.analysis.probes.control_tasks import ControlTask, selectivity
@@ -19,6 +21,31 @@ from unmask.analysis.probes.probe import (
     standardize,
     train_probe,
 )
+from unmask.analysis.probes.spans.pooling import RowFeatures
+
+
+@runtime_checkable
+class ProbedRows(Protocol):
+    """What probes label, with features and labels: words, pairs of words, or spans."""
+
+    @property
+    def features(self) -> WordFeatures:
+        """Hidden states."""
+        ...
+
+    @property
+    def word_types(self) -> tuple[str, ...]:
+        """Of each row, what a control task labels."""
+        ...
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """The label of each row."""
+        ...
+
+    def inputs(self, states: Float[Tensor, "l n d"]) -> RowFeatures:
+        """Return what a probe reads, of states of all rows of `features`."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -41,17 +68,21 @@ class ProbedWords:
         """Join features with the words and labels of the same sentences."""
         return cls(features, tuple(features.select(sentences)), tuple(features.select(labels)))
 
+    def inputs(self, states: Float[Tensor, "l n d"]) -> RowFeatures:
+        """Return the states as they are."""
+        return states
+
 
 @dataclass(frozen=True)
 class ProbingData:
-    """The words on which probes are trained, stopped and scored."""
+    """The words or spans on which probes are trained, stopped and scored."""
 
-    train: ProbedWords
-    dev: ProbedWords
-    test: ProbedWords
+    train: ProbedRows
+    dev: ProbedRows
+    test: ProbedRows
 
     @property
-    def parts(self) -> tuple[ProbedWords, ProbedWords, ProbedWords]:
+    def parts(self) -> tuple[ProbedRows, ProbedRows, ProbedRows]:
         """All three."""
         return self.train, self.dev, self.test
 
@@ -126,7 +157,7 @@ def probe_layers(data: ProbingData, settings: ProbeSettings | None = None) -> li
     found: list[LayerScores] = []
     for layer in range(len(data.train.features.layers)):
         states = standardize([part.features.layers[layer][None] for part in data.parts])
-        tasks = [_label(states, some) for some in (labels, control)]
+        tasks = [_label(data, states, some) for some in (labels, control)]
         accuracies = [_fit(parts, len(names), settings).accuracy(parts[2]) for parts in tasks]
         found.append(
             LayerScores(
@@ -151,11 +182,11 @@ def probe_mixes(data: ProbingData, settings: ProbeSettings | None = None) -> Mix
     scores: list[float] = []
     weights: tuple[float, ...] = ()
     for n in range(1, len(stacked[0]) + 1):
-        parts = _label([states[:n] for states in stacked], labels)
+        parts = _label(data, [states[:n] for states in stacked], labels)
         probe = _fit(parts, len(names), settings)
         scores.append(probe.accuracy(parts[2]))
         weights = tuple(probe.layer_weights.tolist())
-    tasks = [_label(stacked, some) for some in (labels, control)]
+    tasks = [_label(data, stacked, some) for some in (labels, control)]
     return MixScores(
         accuracy=scores[-1],
         control_accuracy=_fit(tasks[1], len(names), settings).accuracy(tasks[1][2]),
@@ -198,13 +229,18 @@ def _checked_labels(data: ProbingData) -> tuple[str, ...]:
     return names
 
 
-def _label_indices(part: ProbedWords, names: Sequence[str]) -> Tensor:
+def _label_indices(part: ProbedRows, names: Sequence[str]) -> Tensor:
     index = {name: i for i, name in enumerate(names)}
     return torch.tensor([index[label] for label in part.labels])
 
 
-def _label(states: Sequence[Tensor], labels: Sequence[Tensor]) -> list[LabeledFeatures]:
-    return [LabeledFeatures(x, y) for x, y in zip(states, labels, strict=True)]
+def _label(
+    data: ProbingData, states: Sequence[Tensor], labels: Sequence[Tensor]
+) -> list[LabeledFeatures]:
+    return [
+        LabeledFeatures(part.inputs(x), y)
+        for part, x, y in zip(data.parts, states, labels, strict=True)
+    ]
 
 
 def _fit(parts: Sequence[LabeledFeatures], n_labels: int, settings: ProbeSettings) -> TrainedProbe:
@@ -216,7 +252,7 @@ def _code(
 ) -> DescriptionLength:
     """Send the training labels; dev stops the training of every probe, as in the paper."""
 
-    def fit(features: Tensor, labels: Tensor) -> TrainedProbe:
+    def fit(features: RowFeatures, labels: Tensor) -> TrainedProbe:
         return train_probe(LabeledFeatures(features, labels), parts[1], n_labels, settings)
 
     return online_code(parts[0].features, parts[0].labels, n_labels, fit)

@@ -10,6 +10,8 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from unmask.analysis.probes.spans.pooling import RowFeatures, SpanFeatures, SpanPooling
+
 _SMALLEST_DEVIATION = 1e-6
 """Numbers of less deviation are constants and are not scaled."""
 
@@ -24,8 +26,14 @@ class ProbeSettings:
 
     hidden_size: int | None = None
     """Size of the hidden layer. None: the probe is linear."""
+    projection_size: int = 256
+    """Size to which the tokens of spans are projected (Tenney et al. 2019, arXiv:1905.06316,
+    appendix C)."""
     learning_rate: float = 1e-2
     """Of Adam (Kingma and Ba 2015, arXiv:1412.6980)."""
+    span_learning_rate: float = 1e-3
+    """The same of the projections and classifiers of spans, which learn a product of weights: at
+    ten times the rate their labels have longer codes."""
     weight_decay: float = 0.0
     """L2 penalty of Adam."""
     batch_size: int | None = None
@@ -38,14 +46,14 @@ class ProbeSettings:
     """Random seed of initial weights and of the order of words."""
 
     def __post_init__(self) -> None:
-        for name in ("max_epochs", "patience", "hidden_size", "batch_size"):
+        for name in ("max_epochs", "patience", "hidden_size", "projection_size", "batch_size"):
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise ValueError(f"{name} must be at least 1, got {value}")
-        if self.learning_rate <= 0 or self.weight_decay < 0:
+        if min(self.learning_rate, self.span_learning_rate) <= 0 or self.weight_decay < 0:
             raise ValueError(
-                "learning_rate must be above 0 and weight_decay not below, got "
-                f"{self.learning_rate} and {self.weight_decay}"
+                "learning rates must be above 0 and weight_decay not below, got "
+                f"{self.learning_rate}, {self.span_learning_rate} and {self.weight_decay}"
             )
 
 
@@ -57,7 +65,7 @@ class LabeledFeatures:
         ValueError: there are no words, or other numbers of words and labels.
     """
 
-    features: Float[Tensor, "l n d"]
+    features: RowFeatures
     """Of one layer (l = 1), or of the layers that a scalar mix weighs."""
     labels: Int[Tensor, "n"]
     """From 0."""
@@ -93,33 +101,67 @@ class ProbeNetwork(nn.Module):
         is_mix = n_layers > 1
         self.mix = nn.Parameter(torch.zeros(n_layers), requires_grad=is_mix)
         self.gamma = nn.Parameter(torch.ones(()), requires_grad=is_mix)
-        if hidden_size is None:
-            self.classifier = nn.Sequential(nn.Linear(width, n_labels))
-        else:
-            self.classifier = nn.Sequential(
-                nn.Linear(width, hidden_size), nn.ReLU(), nn.Linear(hidden_size, n_labels)
-            )
+        self.classifier = _classifier(width, n_labels, hidden_size)
 
     def forward(self, features: Float[Tensor, "l n d"]) -> Float[Tensor, "n k"]:
         """Return the logits."""
-        if len(features) == 1:  # the weight of a single layer is 1
-            return self.classifier(features[0])
-        weights = self.gamma * self.mix.softmax(0)
-        return self.classifier(torch.einsum("l,lnd->nd", weights, features))
+        return self.classifier(_mix_layers(features, self.mix, self.gamma))
+
+
+class SpanProbeNetwork(nn.Module):
+    """The classifier of `ProbeNetwork`, of the pooled vectors of one span or two, [r_1; r_2].
+
+    Each span has a projection and an attention of its own (Tenney et al. 2019, arXiv:1905.06316,
+    appendix C).
+
+    Deviates: the paper's probe has a sigmoid for each label, since some of its tasks have several
+    labels for a span, and always a hidden layer, with tanh, layer normalization and dropout.
+    """
+
+    def __init__(self, features: SpanFeatures, n_labels: int, settings: ProbeSettings) -> None:
+        super().__init__()
+        n_layers, _, width = features.shape
+        size, n_spans = settings.projection_size, len(features.spans)
+        self.mix = nn.Parameter(torch.zeros(n_layers), requires_grad=n_layers > 1)
+        self.gamma = nn.Parameter(torch.ones(()), requires_grad=n_layers > 1)
+        self.pooling = nn.ModuleList(SpanPooling(width, size) for _ in range(n_spans))
+        self.classifier = _classifier(n_spans * size, n_labels, settings.hidden_size)
+
+    def forward(self, features: SpanFeatures) -> Float[Tensor, "n k"]:
+        """Return the logits."""
+        vectors = [
+            pool(_mix_layers(one.tokens, self.mix, self.gamma), one.row_of_token, len(one.lengths))
+            for pool, one in zip(self.pooling, features.spans, strict=True)
+        ]
+        return self.classifier(torch.cat(vectors, 1))
+
+
+def _mix_layers(
+    states: Float[Tensor, "l n d"], mix: Float[Tensor, "l"], gamma: Float[Tensor, ""]
+) -> Float[Tensor, "n d"]:
+    if len(states) == 1:  # the weight of a single layer is 1
+        return states[0]
+    return torch.einsum("l,lnd->nd", gamma * mix.softmax(0), states)
+
+
+def _classifier(width: int, n_labels: int, hidden_size: int | None) -> nn.Sequential:
+    if hidden_size is None:
+        return nn.Sequential(nn.Linear(width, n_labels))
+    return nn.Sequential(nn.Linear(width, hidden_size), nn.ReLU(), nn.Linear(hidden_size, n_labels))
 
 
 @dataclass(frozen=True, eq=False)
 class TrainedProbe:
     """A probe after training."""
 
-    network: ProbeNetwork
+    network: ProbeNetwork | SpanProbeNetwork
     best_epoch: int
     """Epoch of the lowest loss on dev, from 1; the probe's weights are those after it."""
     dev_losses: tuple[float, ...]
     """Mean cross-entropy on dev in nats after each epoch; of the training words without dev."""
 
     @torch.no_grad()
-    def log_probabilities(self, features: Float[Tensor, "l n d"]) -> Float[Tensor, "n k"]:
+    def log_probabilities(self, features: RowFeatures) -> Float[Tensor, "n k"]:
         """Return the natural logarithms of the probabilities of all labels."""
         return self.network(features).log_softmax(-1)
 
@@ -159,20 +201,35 @@ def train_probe(
         )
     with torch.random.fork_rng(devices=[]), torch.enable_grad():
         torch.manual_seed(settings.seed)
-        n_layers, _, width = train.features.shape
-        network = ProbeNetwork(n_layers, width, n_labels, settings.hidden_size)
+        network = _new_network(train.features, n_labels, settings)
         return _train(network, train, dev, settings)
 
 
+def _new_network(
+    features: RowFeatures, n_labels: int, settings: ProbeSettings
+) -> ProbeNetwork | SpanProbeNetwork:
+    if isinstance(features, Tensor):
+        n_layers, _, width = features.shape
+        return ProbeNetwork(n_layers, width, n_labels, settings.hidden_size)
+    return SpanProbeNetwork(features, n_labels, settings)
+
+
 def _train(
-    network: ProbeNetwork,
+    network: ProbeNetwork | SpanProbeNetwork,
     train: LabeledFeatures,
     dev: LabeledFeatures | None,
     settings: ProbeSettings,
 ) -> TrainedProbe:
+    is_spans = not isinstance(train.features, Tensor)
+    mix = [network.mix, network.gamma]
     optimizer = torch.optim.Adam(
-        [p for p in network.parameters() if p.requires_grad],
-        settings.learning_rate,
+        [
+            {"params": mix if mix[0].requires_grad else [], "lr": settings.learning_rate},
+            {
+                "params": [*network.parameters()][len(mix) :],
+                "lr": settings.span_learning_rate if is_spans else settings.learning_rate,
+            },
+        ],
         weight_decay=settings.weight_decay,
     )
     x, y = train.features, train.labels

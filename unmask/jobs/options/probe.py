@@ -34,9 +34,9 @@ class ProbeOptions(EncodingOptions, DeviceOptions, TerminalOptions):
     alignment, two parallel files (SOURCES+TARGETS); of cloze, the columns of oLMpics, LAMA or
     entity tracking (.jsonl); of judgments, BabyLM's columns (.jsonl); of pairs, the columns of
     BLiMP or EWoK (.jsonl), or own pairs of negation and roles by default; of probes, trees
-    (.conllu), or a word and its labels per line (.conll, .txt); of reading, BabyLM's columns
-    (.csv); of saliency, a labeled table, or text for a language model; of contextuality, lens and
-    similarity, text; optionally compressed."""
+    (.conllu), a word and its labels per line (.conll, .txt), or targets of spans (.jsonl); of
+    reading, BabyLM's columns (.csv); of saliency, a labeled table, or text for a language model;
+    of contextuality, lens and similarity, text; optionally compressed."""
     train: str | Path | None = field(
         default=None, metadata=flag(metavar="FILE", shown_default="the first half of --data")
     )

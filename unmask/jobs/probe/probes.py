@@ -15,6 +15,7 @@ from unmask.analysis.probes.annotations import (
 from unmask.analysis.probes.features import random_weights
 from unmask.analysis.probes.findings import ProbeFindings
 from unmask.analysis.probes.probe import ProbeSettings
+from unmask.analysis.probes.spans.targets import spans_per_target
 from unmask.analysis.probes.structural import StructuralSettings
 from unmask.jobs.probe.analysis import ProbeInputs, ProbeReport
 from unmask.reports.analysis.probes.probes_page import draw_probes_figure, render_probes_page
@@ -31,7 +32,7 @@ class ProbesAnalysis:
 
     tasks: tuple[str, ...] = ()
     """Tasks joined by plus signs: tags, relations, distances, depths (CoNLL-U), labels (a file of
-    tags). Empty: all that the data have."""
+    tags), spans (a file of tags that mark spans, or of spans). Empty: all that the data have."""
     sentences: int = 300
     """Scored sentences, and as many to fit probes and stop their training, the first of each
     file."""
@@ -39,6 +40,8 @@ class ProbesAnalysis:
     """Number of the column of labels of a file of tags, from 2. None: the last."""
     hidden_size: int | None = None
     """Size of the hidden layer of the probes of labels. None: linear."""
+    projection_size: int = 256
+    """Size to which the probes of spans project tokens."""
     rank: int = 64
     """Rows of the projection of structural probes."""
     max_epochs: int = 200
@@ -56,7 +59,7 @@ class ProbesAnalysis:
         for name, least in {"sentences": 2, "rank": 1}.items():
             if getattr(self, name) < least:
                 raise ValueError(f"{name} must be at least {least}, got {getattr(self, name)}")
-        ProbeSettings(hidden_size=self.hidden_size, max_epochs=self.max_epochs)
+        self._probe_settings(seed=0)
 
     def run(self, inputs: ProbeInputs) -> ProbeReport:
         """Probe a model.
@@ -99,10 +102,16 @@ class ProbesAnalysis:
         return AnalyzeSettings(
             tasks=tasks,
             mix=self.mix,
-            probe=ProbeSettings(
-                hidden_size=self.hidden_size, max_epochs=self.max_epochs, seed=inputs.seed
-            ),
+            probe=self._probe_settings(inputs.seed),
             structural=StructuralSettings(rank=self.rank, seed=inputs.seed),
+        )
+
+    def _probe_settings(self, seed: int) -> ProbeSettings:
+        return ProbeSettings(
+            hidden_size=self.hidden_size,
+            projection_size=self.projection_size,
+            max_epochs=self.max_epochs,
+            seed=seed,
         )
 
     def _read(self, inputs: ProbeInputs) -> tuple[ProbeParts, tuple[ProbeTask, ...]]:
@@ -117,7 +126,14 @@ class ProbesAnalysis:
             if other.tasks != data.tasks:
                 raise ValueError(
                     f"{inputs.train} has {', '.join(other.tasks)}, {inputs.data} has "
-                    f"{', '.join(data.tasks)}; both must be CoNLL-U files, or files of tags"
+                    f"{', '.join(data.tasks)}; both must be CoNLL-U files, files of tags, or files "
+                    "of spans"
+                )
+            n, m = (spans_per_target(one.sentences.spans) for one in (other, data))
+            if n != m:
+                raise ValueError(
+                    f"{inputs.train} has targets of {n} and {inputs.data} of {m} spans; both must "
+                    "have one, or two"
                 )
             train, scored = other.sentences, data.sentences
         if len(train) < 2:

@@ -9,6 +9,8 @@ from unmask.analysis.probes.layers import LayerScores
 from unmask.reports.analysis.attention_tables import NETWORK_TITLES
 from unmask.reports.analysis.layout import PageOpening, analysis_page, link
 from unmask.reports.analysis.probes.probes_tables import (
+    BASELINES,
+    MOST_FREQUENT,
     TASK_TITLES,
     TreeScore,
     describe_data,
@@ -33,6 +35,7 @@ _LABEL_PAPERS = (
     ("Code length", "Voita and Titov 2020", "https://arxiv.org/abs/2003.12298"),
 )
 _MIX_PAPER = ("Mixes of layers", "Tenney et al. 2019", "https://arxiv.org/abs/1905.05950")
+_SPAN_PAPER = ("Spans", "Tenney et al. 2019", "https://arxiv.org/abs/1905.06316")
 _TREE_PAPER = ("Trees", "Hewitt and Manning 2019", "https://aclanthology.org/N19-1419/")
 
 
@@ -59,6 +62,8 @@ def _papers(findings: ProbeFindings) -> Iterator[tuple[str, str, str]]:
     """Yield what was done, by which paper and its address."""
     if findings.labels:
         yield from _LABEL_PAPERS
+    if any(task.task == "spans" for task in findings.labels):
+        yield _SPAN_PAPER
     if any(mix_table(task) is not None for task in findings.labels):
         yield _MIX_PAPER
     if findings.trees is not None:
@@ -108,9 +113,11 @@ def _sections(findings: ProbeFindings) -> Iterator[tuple[str, str, Html]]:
 
 
 def _labels_section(task: LabelProbes, title: str) -> Html:
+    is_spans = task.task == "spans"
+    baseline = "votes of words" if is_spans else "most frequent"
     accuracy = LineChart(
         title="Accuracy",
-        subtitle="of the scored words, and on the control task",
+        subtitle=f"of the scored {'spans' if is_spans else 'words'}, and on the control task",
         unit="%",
         x_name="layer",
         curves=(
@@ -121,7 +128,7 @@ def _labels_section(task: LabelProbes, title: str) -> Html:
                 _CONTROL_COLOR,
             ),
         ),
-        reference_lines=(ReferenceLine("most frequent", 100 * task.majority),),
+        reference_lines=(ReferenceLine(baseline, 100 * task.majority),),
         is_large=True,
     )
     charts = [accuracy, *_small_charts(task), *_mix_charts(task)]
@@ -135,10 +142,11 @@ def _labels_section(task: LabelProbes, title: str) -> Html:
         EMPTY_HTML if mixed is None else html_table(*mixed, "Scalar mix of all layers"),
         tag(
             "p",
-            "In percent. Selectivity: accuracy minus that on the control task, where each word "
-            "type has a random label. kbit: length of the online code of the training labels; "
-            "compression: the uniform code's length by it. Most frequent: the most frequent label "
-            "of each word type.",
+            "In percent. Selectivity: accuracy minus that on the control task, where each "
+            f"{'span of the same words' if is_spans else 'word type'} has a random label. kbit: "
+            "length of the online code of the training labels; compression: the uniform code's "
+            f"length by it. {capitalize_first(baseline)}: the "
+            f"{BASELINES.get(task.task, MOST_FREQUENT)}.",
             class_="remark",
         ),
     )

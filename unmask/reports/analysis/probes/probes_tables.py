@@ -20,9 +20,15 @@ TASK_TITLES: Mapping[ProbeTask, str] = {
     "tags": "parts of speech",
     "labels": "labels of words",
     "relations": "dependency relations",
+    "spans": "spans",
     "distances": "distances in the tree",
     "depths": "depths in the tree",
 }
+BASELINES: Mapping[ProbeTask, str] = {
+    "spans": "label that the words of a span vote for",
+}
+"""Baselines that are not the most frequent label of each word type."""
+MOST_FREQUENT = "most frequent label of each word type"
 MIX = "mix"
 """Name of the row of the scalar mix of all layers."""
 
@@ -63,8 +69,9 @@ def describe_task(task: LabelProbes) -> str:
     """Say how many words and labels a task has, and how wide an interval of an accuracy is."""
     fit, stop, scored = task.n_words
     low, high = task.interval(task.networks[0].best.accuracy)
+    rows = "spans" if task.task == "spans" else "words"
     text = (
-        f"{task.n_labels:,} labels of {fit:,} words to fit, {stop:,} to stop, {scored:,} scored; "
+        f"{task.n_labels:,} labels of {fit:,} {rows} to fit, {stop:,} to stop, {scored:,} scored; "
         f"the binomial 95 % interval of an accuracy is about ±{50 * (high - low):.1f} points. "
         "Layer 0 is the input of the first layer."
     )
@@ -93,7 +100,7 @@ def probe_sentences(findings: ProbeFindings) -> Iterator[str]:
         ]
         yield (
             f"{TASK_TITLES[task.task].capitalize()}: highest accuracy {', '.join(scores)}; the "
-            f"most frequent label of each word type has {points(task.majority)} %."
+            f"{BASELINES.get(task.task, MOST_FREQUENT)} has {points(task.majority)} %."
         )
     for score in _shares(findings):
         best = [
