@@ -1,6 +1,7 @@
 """`unmask probe --analysis judgments`: files, page, and bad input in one line."""
 
 import json
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,7 @@ TEXTS = ["the sea\tthe gate", "a <fox>\ta king", "her ring\tthe gatehouse", "A\t
 ROWS = [{"sentences": one, "ratio": i / 5} for i, one in enumerate(TEXTS)]
 
 
-def write(path: Path, rows: list[dict[str, object]]) -> Path:
+def write(path: Path, rows: Sequence[Mapping[str, object]]) -> Path:
     path.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
     return path
 

@@ -14,6 +14,7 @@ from unmask.jobs.probe.attention import AttentionAnalysis
 from unmask.jobs.probe.cloze import ClozeAnalysis
 from unmask.jobs.probe.hidden_states.contextuality import ContextualityAnalysis
 from unmask.jobs.probe.hidden_states.lens import LensAnalysis
+from unmask.jobs.probe.hidden_states.senses import SensesAnalysis
 from unmask.jobs.probe.hidden_states.similarity import SimilarityAnalysis
 from unmask.jobs.probe.judgments import JudgmentsAnalysis
 from unmask.jobs.probe.pairs import PairsAnalysis
@@ -33,6 +34,7 @@ ANALYSES: Mapping[str, type[Analysis]] = {
     "saliency": SaliencyAnalysis,
     "reading": ReadingAnalysis,
     "lens": LensAnalysis,
+    "senses": SensesAnalysis,
     "similarity": SimilarityAnalysis,
     "contextuality": ContextualityAnalysis,
 }

@@ -1,0 +1,1 @@
+"""Senses of words: pairs of occurrences, thresholds of their cosines, nearest occurrences."""
