@@ -4,15 +4,15 @@ In pretraining there may be several heads, e.g. for masked tokens and the next s
 """
 
 import hashlib
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Protocol, cast, runtime_checkable
+from typing import Any, Protocol, cast, runtime_checkable
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from unmask.batch import Batch
+from unmask.batch import IGNORE_INDEX, Batch
 from unmask.heads.classification.pooler import Pooler
 from unmask.heads.classification.sequence_classification import (
     SequenceClassificationHead,
@@ -305,6 +305,32 @@ class Model(nn.Module):
     ) -> Float[Tensor, "b last v"]:
         """Read a batch after what is in the cache; return the logits after its last tokens."""
         return self.language_head.logits(self.backbone(batch, cache)[:, -n_last:])
+
+    def text_logits(self, batch: Batch, lengths: Sequence[int]) -> Iterator[Float[Tensor, "t v"]]:
+        """Yield the language head's logits of each row, which has `lengths` tokens."""
+        head, hidden = self.language_head, self.hidden_states(batch)
+        yield from (head.logits(x[:n]) for x, n in zip(hidden, lengths, strict=True))
+
+    def answer_logits(
+        self, batch: Batch, encoder_hidden_states: Float[Tensor, "b s d"]
+    ) -> Float[Tensor, "b t v"]:
+        """Return the language head's logits, given the hidden states of the encoder."""
+        backbone: Any = self.backbone
+        return self.language_head.logits(backbone(batch, None, encoder_hidden_states))
+
+    def target_losses(
+        self, batch: Batch, targets: Sequence[Int[Tensor, "t"]]
+    ) -> list[Float[Tensor, ""]]:
+        """Sum the cross-entropy of the language head in each row, in nats.
+
+        The targets of a row are those of its first columns; some may be IGNORE_INDEX.
+        """
+        hidden, head = self.hidden_states(batch), self.language_head
+        losses: list[Tensor] = []
+        for row, own in zip(hidden, targets, strict=True):
+            at = torch.nonzero(own != IGNORE_INDEX)[:, 0].to(hidden.device)
+            losses.append(head.loss(row[at], own.to(hidden.device)[at])[0])
+        return losses
 
     def _run_backbone(
         self, batch: Batch, query_stream: QueryStream | None

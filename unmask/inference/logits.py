@@ -51,8 +51,7 @@ def text_logits(
 
 def _group_logits(model: Model, model_name: str, text_batch: TextBatch) -> Iterator[Tensor]:
     if LANGUAGE_HEAD in model.heads:  # text by text, since [t v] is large
-        head, hidden = model.language_head, model.hidden_states(text_batch.batch)
-        yield from (head.logits(x[:n]) for x, n in zip(hidden, text_batch.lengths, strict=True))
+        yield from model.text_logits(text_batch.batch, text_batch.lengths)
         return
     specs = model.head_specs
     candidates = (name for name, spec in specs.items() if spec.labels_texts or spec.labels_tokens)

@@ -70,7 +70,13 @@ def _load_onnx(folder: Path) -> OnnxPipeline:
     """Open a folder with an ONNX graph."""
     loaded_model, task = open_onnx_folder(folder), read_task(folder)
     preset = _with_pretraining_options(loaded_model.preset, None, folder)
-    return OnnxPipeline(replace(loaded_model, preset=preset, source=str(folder.absolute())), task)
+    tokenizer = loaded_model.tokenizer
+    if tokenizer is not None:
+        tokenizer = with_task_languages(tokenizer, task)
+    source = str(folder.absolute())
+    return OnnxPipeline(
+        replace(loaded_model, preset=preset, tokenizer=tokenizer, source=source), task
+    )
 
 
 def _source_name(model: str | Path, preset: Published | None) -> str:

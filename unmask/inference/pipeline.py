@@ -70,7 +70,7 @@ class Pipeline(GenerationPipeline):
             ValueError: there is no such language.
         """
         tokenizer = self.tokenizer.with_languages(source, target)
-        return Pipeline(replace(self.loaded_model, tokenizer=tokenizer, source=None))
+        return type(self)(replace(self.loaded_model, tokenizer=tokenizer, source=None))
 
     def mixture_task(self, name: str) -> "Pipeline":
         """Return a copy for one task of the mixture that the model was fine-tuned on.
@@ -80,7 +80,7 @@ class Pipeline(GenerationPipeline):
         Raises:
             ValueError: the mixture has no such task.
         """
-        return Pipeline(self.loaded_model, task_of_mixture(self._required_task(), name))
+        return type(self)(self.loaded_model, task_of_mixture(self._required_task(), name))
 
     def embed(
         self,

@@ -8,6 +8,7 @@ from small_models import tokenizer
 
 from unmask.checkpoints.huggingface.read import LoadedModel
 from unmask.heads.spec import HeadSpec
+from unmask.model.backbones.encoder_decoder import EncoderDecoderArchitecture
 from unmask.model.backbones.transformer import Architecture
 from unmask.zoo.catalogue import MODELS, get_preset
 from unmask.zoo.preset import Published
@@ -18,6 +19,13 @@ FAMILIES = {
     if isinstance(card.architecture, Architecture)
 }
 """The first card of each family of one stack of blocks."""
+
+ENCODER_DECODERS = {
+    card.family: card.name
+    for card in reversed(MODELS.values())
+    if isinstance(card.architecture, EncoderDecoderArchitecture)
+}
+"""The first card of each family of two stacks."""
 
 
 def shrunk(a: Architecture) -> Architecture:
@@ -39,12 +47,17 @@ def shrunk(a: Architecture) -> Architecture:
 def tiny(name: str, heads: dict[str, HeadSpec] | None = None, **more: Any) -> LoadedModel:
     """Make a model with random weights, large enough that differences show."""
     preset: Published = get_preset(name)
-    a = preset.architecture
-    assert isinstance(a, Architecture)
-    known = tokenizer("gpt2" if a.causal else "bert")
+    a: Any = preset.architecture
+    if a.is_encoder_decoder:
+        known = tokenizer("t5" if "t5" in preset.family else "bart")
+        stacks = {name: shrunk(stack) for name, stack in a.stacks.items()}
+        a = a.with_stacks(stacks)
+    else:
+        known = tokenizer("gpt2" if a.causal else "bert")
+        a = shrunk(a)
     preset = replace(
         preset,
-        architecture=shrunk(a).with_vocab_size(known.vocab_size),
+        architecture=a.with_vocab_size(known.vocab_size),
         heads=preset.heads if heads is None else heads,
     )
     model = preset.build().initialize(0).eval()

@@ -153,6 +153,8 @@ def test_decoder_generates_as_its_model(tmp_path: Path) -> None:
     np.testing.assert_allclose(theirs.embed(TEXTS), mine.embed(TEXTS), atol=2e-5)
     with pytest.raises(ValueError, match="only reads forward"):
         theirs.fill("a [MASK]")
+    with pytest.raises(ValueError, match="logits of the last token alone"):
+        theirs.logits("a")
 
 
 @pytest.mark.thorough
@@ -179,6 +181,10 @@ def test_blanks_are_filled_and_8_bits_are_close(tmp_path: Path, capfd) -> None:
         for some, others in zip(one.blanks, other.blanks, strict=True):
             found = {c.text: c.probability or 0 for c in others}
             assert sum(abs((c.probability or 0) - found.get(c.text, 0)) for c in some) < 0.3
+    close = zip(theirs.logits(TEXTS), mine.logits(TEXTS), strict=True)
+    assert all(np.abs(one - other).max() < 0.1 * np.abs(other).max() for one, other in close)
+    with pytest.raises(ValueError, match="has no language-model head"):
+        _ = theirs.model.language_head
     graph = onnx.load(folder / "model.onnx").graph
     sizes = {one.name: np.prod(one.dims) for one in graph.initializer}
     kinds = {one.name: one.data_type for one in graph.initializer}

@@ -109,7 +109,7 @@ def test_decoder_continues_from_its_cache(family: str, tmp_path: Path) -> None:
     ("make", "reason"),
     [
         (lambda: tiny("xlnet-mini"), "Transformer-XL in both directions"),
-        (lambda: get_preset("t5-mini"), "encoder-decoders"),
+        (lambda: tiny("evolved-transformer-mini"), "layers with convolutions"),
         (lambda: get_preset("canine-s"), "only Transformers .* CanineArchitecture"),
         (lambda: get_preset("awd-lstm"), "only Transformers .* got a"),
     ],

@@ -225,8 +225,8 @@ def answer_log_likelihoods(
             document=None if source_document is None else source_document[source_rows]
         ),
     )
-    hidden = model.backbone(again, None, encoder_hidden_states[source_rows])
-    logs = model.language_head.logits(hidden).float().log_softmax(-1)  # [n t v]
+    logits = model.answer_logits(again, encoder_hidden_states[source_rows])
+    logs = logits.float().log_softmax(-1)  # [n t v]
     token_logs = logs.gather(-1, targets.clamp(min=0)[..., None])[..., 0]
     return (token_logs * (targets != IGNORE_INDEX)).sum(-1)
 

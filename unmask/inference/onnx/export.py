@@ -6,7 +6,7 @@ from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import nn
@@ -30,8 +30,12 @@ from unmask.heads.classification.sequence_classification import PAIR_POOLINGS
 from unmask.heads.model import Model
 from unmask.heads.tagging.bilstm_crf import BiLSTMCRFHead
 from unmask.inference.export import check_new_folder, check_plain_inputs
+from unmask.inference.onnx.encoder_decoder_graphs import (
+    EncoderDecoderGraph,
+    SourceTextGraph,
+    split_encoder_decoder,
+)
 from unmask.inference.onnx.graphs import (
-    LENGTH,
     PAST,
     DecoderGraph,
     GraphInterface,
@@ -46,6 +50,7 @@ from unmask.inference.onnx.record import (
     OnnxRecord,
     require_onnx,
 )
+from unmask.model.backbones.encoder_decoder import source_encoder_of
 from unmask.model.backbones.transformer import Architecture
 from unmask.model.positions.transformer_xl import TransformerXLPositions
 from unmask.output import escape_markdown
@@ -60,7 +65,7 @@ def export_onnx(
     """Write a model as an ONNX graph into a new folder, with its configuration and tokenizer.
 
     Args:
-        loaded_model: a Transformer of one stack.
+        loaded_model: a Transformer, of one stack or two.
         folder: a new folder; it appears whole or not at all.
         extra_facts: what is recorded in unmask.json, such as the task.
         int8: whether weights are quantized to 8 bits.
@@ -89,6 +94,8 @@ def export_onnx(
             write_graph(model, record, beside / MODEL_FILE)
         if int8:
             quantize_graph(beside / MODEL_FILE, reduce_range=record.reduce_range)
+        if record.graph == "encoder_decoder":
+            split_encoder_decoder(beside)
         (beside / "README.md").write_bytes(encode_utf8(_graph_card(loaded_model, record)))
         facts = dict(extra_facts) | {ONNX_KEY: to_dict(record), FILES_KEY: record_files(beside)}
         write_model_record(beside, loaded_model, facts)
@@ -98,23 +105,37 @@ def export_onnx(
 def unexportable_reason(model: Model, head: str | None) -> str | None:
     """Return why a model cannot be exported; None: it can."""
     a = model.architecture
-    if a.is_encoder_decoder:
-        return "encoder-decoders are not exported to ONNX; GGUF and huggingface are (--to)"
-    if not isinstance(a, Architecture):
+    stacks = [*a.stacks.values()]
+    if (source := source_encoder_of(a)) is not None:
+        stacks.append(source)
+    if not all(isinstance(stack, Architecture) for stack in stacks):
         return f"only Transformers are exported to ONNX, got a {type(a).__name__}"
     if model.adapters and len(model.adapters) > 1:
         return "of several adapters only one can be in the weights"
-    if isinstance(a.position, TransformerXLPositions) and not a.causal:
-        return "relative positions of Transformer-XL in both directions are not exported to ONNX"
-    if a.layers.types or a.cross_attention:
-        return "layers with convolutions or cross-attention are not exported to ONNX"
-    if head is None:
-        return None
+    for stack in cast("list[Architecture]", stacks):
+        if isinstance(stack.position, TransformerXLPositions) and not stack.causal:
+            return (
+                "relative positions of Transformer-XL in both directions are not exported to ONNX"
+            )
+        if stack.layers.types or (stack.cross_attention and not a.is_encoder_decoder):
+            return "layers with convolutions or cross-attention alone are not exported to ONNX"
+    return None if head is None else _unexportable_head_reason(model, head)
+
+
+def _unexportable_head_reason(model: Model, head: str) -> str | None:
+    """Return why a head cannot be exported; None: it can."""
     if isinstance(model.heads[head], BiLSTMCRFHead):
         return "a BiLSTM-CRF head has a recurrent network, which is not exported to ONNX"
-    if a.has_global_tokens and head != LANGUAGE_HEAD:
+    if model.decoder_architecture.has_global_tokens and head != LANGUAGE_HEAD:
         return "global attention, which the head's texts have, is not exported to ONNX"
+    if model.architecture.is_encoder_decoder and _reads_pairs(model, head):
+        return "a head that reads two texts by themselves is not exported of an encoder-decoder"
     return None
+
+
+def _reads_pairs(model: Model, head: str | None) -> bool:
+    """Return whether a head reads two texts by themselves."""
+    return head is not None and getattr(model.head_specs[head], "pooling", None) in PAIR_POOLINGS
 
 
 def _plan(loaded_model: LoadedModel) -> OnnxRecord:
@@ -124,13 +145,16 @@ def _plan(loaded_model: LoadedModel) -> OnnxRecord:
         ValueError: the model cannot be exported.
     """
     model = loaded_model.model
+    a = model.architecture
     head = next((name for name in _EXPORTED_HEADS if name in model.heads), None)
     if (reason := unexportable_reason(model, head)) is not None:
         raise ValueError(f"{loaded_model.preset.name}: {reason}")
-    if head == LANGUAGE_HEAD and model.architecture.is_decoder_only:
+    if a.is_encoder_decoder:
+        generates = head == LANGUAGE_HEAD
+        return OnnxRecord(graph="encoder_decoder" if generates else "source_text", head=head)
+    if head == LANGUAGE_HEAD and a.is_decoder_only:
         return OnnxRecord(graph="decoder", head=head)
-    pooling = getattr(model.head_specs[head], "pooling", None) if head is not None else None
-    return OnnxRecord(graph="pair" if pooling in PAIR_POOLINGS else "text", head=head)
+    return OnnxRecord(graph="pair" if _reads_pairs(model, head) else "text", head=head)
 
 
 def write_graph(model: Model, record: OnnxRecord, path: Path) -> None:
@@ -139,21 +163,25 @@ def write_graph(model: Model, record: OnnxRecord, path: Path) -> None:
     Raises:
         ValueError: an operation of the model cannot be exported.
     """
-    if record.graph == "decoder":
-        graph = DecoderGraph(model)
-    elif record.graph == "pair":
-        graph = PairGraph(model, record.head)
-    else:
-        graph = TextGraph(model, record.head)
-    interface = graph.interface()
+    graph = _build_graph(model, record)
     with _quiet_exporter():
-        program = _trace(graph, interface, model.architecture.max_positions)
+        program = _trace(graph, graph.interface())
     n_bytes = sum(p.numel() * p.element_size() for p in model.parameters())
     program.save(path, external_data=n_bytes > MAX_FILE_BYTES)
 
 
-def _trace(graph: nn.Module, interface: GraphInterface, max_length: int | None) -> Any:
-    """Return the ONNX program of a graph that reads at most `max_length` tokens at once.
+def _build_graph(model: Model, record: OnnxRecord) -> Any:
+    """Return the module that is traced."""
+    if record.graph == "decoder":
+        return DecoderGraph(model)
+    if record.graph == "encoder_decoder":
+        return EncoderDecoderGraph(model)
+    kinds = {"text": TextGraph, "pair": PairGraph, "source_text": SourceTextGraph}
+    return kinds[record.graph](model, record.head)
+
+
+def _trace(graph: nn.Module, interface: GraphInterface) -> Any:
+    """Return the ONNX program of a graph.
 
     Raises:
         ValueError: an operation cannot be exported.
@@ -167,7 +195,7 @@ def _trace(graph: nn.Module, interface: GraphInterface, max_length: int | None) 
             dynamo=True,
             input_names=list(interface.inputs),
             output_names=list(interface.outputs),
-            dynamic_shapes=_dynamic_shapes(interface, max_length),
+            dynamic_shapes=_dynamic_shapes(interface),
             verbose=False,
             # its fusions leave a product out that is read twice (DeBERTa), torch 2.13
             optimize=False,
@@ -186,13 +214,13 @@ def _trace(graph: nn.Module, interface: GraphInterface, max_length: int | None) 
     return program
 
 
-def _dynamic_shapes(interface: GraphInterface, max_length: int | None) -> tuple[Any, ...]:
+def _dynamic_shapes(interface: GraphInterface) -> tuple[Any, ...]:
     """Return the symbolic sizes in torch.export's form; sums of sizes are inferred."""
     names = {size for sizes in interface.varying.values() for size in sizes.values()}
     known = {
         name: torch.export.Dim.AUTO
         if "+" in name
-        else torch.export.Dim(name, max=max_length if name == LENGTH else None)
+        else torch.export.Dim(name, max=interface.longest.get(name))
         for name in names
     }
     shapes = [

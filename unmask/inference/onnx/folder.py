@@ -12,7 +12,14 @@ from unmask.checkpoints.huggingface.read import (
 )
 from unmask.checkpoints.huggingface.tokenizer import load_model_tokenizer
 from unmask.inference.onnx.model import OnnxModel
-from unmask.inference.onnx.record import RUN_FILE, read_onnx_record, require_onnx
+from unmask.inference.onnx.record import (
+    DECODER_FILE,
+    ENCODER_FILE,
+    MODEL_FILE,
+    RUN_FILE,
+    read_onnx_record,
+    require_onnx,
+)
 from unmask.inference.onnx.session import OnnxSession
 
 
@@ -35,7 +42,14 @@ def open_onnx_folder(folder: Path) -> LoadedModel:
             f"{folder / RUN_FILE}: onnx.head must be one of {sorted(specs)}, got {record.head!r}"
         )
     specs = {name: spec for name, spec in specs.items() if name == record.head}
-    model = OnnxModel(preset.architecture, specs, OnnxSession(folder), record)
+    generates_from_source = record.graph == "encoder_decoder"
+    model = OnnxModel(
+        preset.architecture,
+        specs,
+        OnnxSession(folder, ENCODER_FILE if generates_from_source else MODEL_FILE),
+        record,
+        OnnxSession(folder, DECODER_FILE) if generates_from_source else None,
+    )
     return LoadedModel(
         preset=replace(preset, heads=specs),
         model=model.eval(),

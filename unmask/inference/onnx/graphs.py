@@ -1,6 +1,6 @@
 """Modules with tensors as inputs and outputs, from which ONNX graphs are traced."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, cast
 
@@ -13,7 +13,7 @@ from unmask.heads.model import Model
 from unmask.model.cache import Cache, LayerCache
 from unmask.model.requested_states import RequestedStates
 
-BATCH, LENGTH, PAST = "batch", "length", "past"
+BATCH, LENGTH, PAST, SOURCE_LENGTH = "batch", "length", "past", "source_length"
 """Names of the sizes that vary from call to call."""
 LOGITS, HIDDEN_STATE = "logits", "last_hidden_state"
 INPUT_IDS, ATTENTION_MASK, SEGMENTS = "input_ids", "attention_mask", "token_type_ids"
@@ -29,26 +29,30 @@ class GraphInterface:
     varying: Mapping[str, Mapping[int, str]]
     """Which dimensions of each input vary, and what they are called."""
     outputs: tuple[str, ...]
-    output_varying: Mapping[str, Mapping[int, str]] = field(
-        default_factory=dict[str, Mapping[int, str]]
-    )
+    longest: Mapping[str, int | None] = field(default_factory=dict[str, int | None])
+    """The largest value of a varying size. None: there is none."""
 
 
-class _WholeTextGraph(nn.Module):
+class WholeTextGraph(nn.Module):
     """Texts that are read at once -> logits of a head, if there is one, and hidden states."""
 
     def __init__(self, model: Model, head: str | None) -> None:
         super().__init__()
         self.model, self.head_name = model, head
 
-    def _outputs(self, batch: Batch) -> tuple[Tensor, ...]:
+    def outputs(self, batch: Batch, *encoded: Tensor | None) -> tuple[Tensor, ...]:
+        """Return logits of the head, if there is one, and hidden states of the last layer.
+
+        `encoded`, of an encoder-decoder: no cache, and the hidden states of its encoder.
+        """
         model, name = self.model, self.head_name
+        backbone: Any = model.backbone
         if name is None:
-            return (model.backbone(batch),)
+            return (backbone(batch, *encoded),)
         head: Any = model.heads[name]
         spec = model.head_specs[name]
         requested = RequestedStates(all_layers=spec.uses_all_layers)
-        states = model.backbone(batch.with_feature(requested))
+        states = backbone(batch.with_feature(requested), *encoded)
         hidden = states[..., -model.decoder_architecture.d_model :]
         if name in model.language_heads:
             predicting = hidden if head.decoder is None else model.hidden_states(batch)
@@ -57,7 +61,7 @@ class _WholeTextGraph(nn.Module):
         return prediction.logits[spec.term], hidden
 
 
-class TextGraph(_WholeTextGraph):
+class TextGraph(WholeTextGraph):
     """Token ids [b t], attention mask [b t] and segments [b t] -> logits and hidden states [b t d].
 
     The attention mask is 1 for tokens and 0 for the padding after them. Logits are those of the
@@ -73,6 +77,7 @@ class TextGraph(_WholeTextGraph):
             inputs={name: torch.full((2, 7), int(name != SEGMENTS)) for name in names},
             varying={name: {0: BATCH, 1: LENGTH} for name in names},
             outputs=(HIDDEN_STATE,) if self.head_name is None else (LOGITS, HIDDEN_STATE),
+            longest={LENGTH: self.model.architecture.max_positions},
         )
 
     def forward(
@@ -82,7 +87,7 @@ class TextGraph(_WholeTextGraph):
         token_type_ids: Int[Tensor, "b t"] | None = None,
     ) -> tuple[Tensor, ...]:
         """Run the model."""
-        return self._outputs(
+        return self.outputs(
             Batch(
                 inputs=input_ids,
                 visibility=Visibility(
@@ -94,7 +99,7 @@ class TextGraph(_WholeTextGraph):
         )
 
 
-class PairGraph(_WholeTextGraph):
+class PairGraph(WholeTextGraph):
     """Two texts in a row that do not attend to each other -> logits [b labels] and hidden states.
 
     The inputs are token ids [b t], position ids [b t], which begin anew with the second text, and
@@ -113,6 +118,7 @@ class PairGraph(_WholeTextGraph):
             inputs=inputs,
             varying={name: {0: BATCH, 1: LENGTH} for name in inputs},
             outputs=(LOGITS, HIDDEN_STATE),
+            longest={LENGTH: self.model.architecture.max_positions},
         )
 
     def forward(
@@ -123,7 +129,7 @@ class PairGraph(_WholeTextGraph):
     ) -> tuple[Tensor, ...]:
         """Run the model."""
         causal = self.model.decoder_architecture.causal
-        return self._outputs(
+        return self.outputs(
             Batch(
                 inputs=input_ids,
                 visibility=Visibility(document=part_ids, causal=causal),
@@ -134,36 +140,49 @@ class PairGraph(_WholeTextGraph):
 
 
 class _TracedLayerCache(LayerCache):
-    """Keys and values [b g s e] of earlier tokens, and, after a step, of all."""
+    """Keys and values [b g s e] of earlier tokens, if there are any, and, after a step, of all."""
 
-    def __init__(self, key: Tensor, value: Tensor) -> None:
+    def __init__(self, key: Tensor | None = None, value: Tensor | None = None) -> None:
         super().__init__()
         self.key, self.value = key, value
-        self.length = key.shape[2]
+        self.length = 0 if key is None else key.shape[2]
 
     def extend(
         self, k: Float[Tensor, "b g t e"], v: Float[Tensor, "b g t e"]
     ) -> tuple[Tensor, Tensor]:
         """Append keys and values, and return all."""
-        self.key, self.value = torch.cat((self.key, k), 2), torch.cat((self.value, v), 2)
-        return self.key, self.value
+        k = k if self.key is None else torch.cat((self.key, k), 2)
+        v = v if self.value is None else torch.cat((self.value, v), 2)
+        self.key, self.value = k, v
+        return k, v
 
 
 class TracedCache(Cache):
     """A cache whose keys and values are inputs and outputs of a graph.
 
-    No layer drops what is beyond its window: the attention mask hides it.
+    No layer drops what is beyond its window: the attention mask hides it. Keys and values of
+    cross-attention are outputs alone.
     """
 
     def __init__(self, keys_values: tuple[Tensor, ...]) -> None:
         pairs = list(zip(keys_values[::2], keys_values[1::2], strict=True))
         super().__init__([None] * len(pairs))
         self.traced = [_TracedLayerCache(k, v) for k, v in pairs]
+        self.traced_cross = [_TracedLayerCache() for _ in pairs]
         self.layers: list[LayerCache] = [*self.traced]
+        self.cross_attention: list[LayerCache] = [*self.traced_cross]
 
     def tensors(self) -> tuple[Tensor, ...]:
         """Return keys and values of each layer in turn."""
-        return tuple(x for layer in self.traced for x in (layer.key, layer.value))
+        return _keys_values(self.traced)
+
+    def cross_tensors(self) -> tuple[Tensor, ...]:
+        """Return keys and values of each layer's cross-attention in turn."""
+        return _keys_values(self.traced_cross)
+
+
+def _keys_values(layers: Iterable[_TracedLayerCache]) -> tuple[Tensor, ...]:
+    return tuple(cast(Tensor, x) for layer in layers for x in (layer.key, layer.value))
 
 
 class DecoderGraph(nn.Module):
@@ -203,6 +222,7 @@ class DecoderGraph(nn.Module):
             inputs=inputs,
             varying=varying,
             outputs=(LOGITS, HIDDEN_STATE, *present),
+            longest={LENGTH: a.max_positions},
         )
 
     def forward(

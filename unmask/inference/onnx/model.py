@@ -1,241 +1,30 @@
 """A model whose network is an ONNX graph: the rest of the library calls it as any other."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, cast
+from typing import cast
 
 import torch
-from jaxtyping import Bool, Float
-from torch import Tensor, nn
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+from torch.nn import functional
 
-from unmask.batch import Batch
-from unmask.heads.classification.sequence_classification import ONE_TEXT_MESSAGE
+from unmask.batch import Batch, Visibility
+from unmask.heads.language.language_modeling import LanguageModelingHead
 from unmask.heads.model import Model
 from unmask.heads.prediction import Prediction
 from unmask.heads.spec import HeadSpec
-from unmask.inference.onnx.graphs import (
-    ATTENTION_MASK,
-    HIDDEN_STATE,
-    INPUT_IDS,
-    LOGITS,
-    PART_IDS,
-    POSITION_IDS,
-    SEGMENTS,
-    cache_names,
-)
+from unmask.inference.onnx.backbone import OnnxBackbone
+from unmask.inference.onnx.encoder_decoder import OnnxEncoderDecoder
+from unmask.inference.onnx.graphs import HIDDEN_STATE, LOGITS
 from unmask.inference.onnx.record import OnnxRecord
 from unmask.inference.onnx.session import OnnxSession
-from unmask.model.architecture import (
-    Ability,
-    Backbone,
-    BackboneArchitecture,
-)
+from unmask.model.architecture import Backbone, BackboneArchitecture
 from unmask.model.cache import DecodingCache
 from unmask.model.initialize import WithoutFilling
-from unmask.model.layers.embeddings.token_embedding import TokenEmbedding
 
 MAX_LOGITS = 2**26
 """Logits of one call of a graph, 256 MB."""
-
-
-class OnnxCache:
-    """Keys and values [b g s e] of each layer, which go into a graph and come out of it."""
-
-    def __init__(self, tensors: Mapping[str, Tensor]) -> None:
-        self.tensors = dict(tensors)
-
-    @property
-    def length(self) -> int:
-        """Tokens so far."""
-        return next(iter(self.tensors.values())).shape[2]
-
-    @property
-    def prefix_length(self) -> int:
-        """Virtual tokens: none."""
-        return 0
-
-    def set_prefix_length(self, n: int) -> None:
-        """Refuse virtual tokens.
-
-        Raises:
-            ValueError: there are some.
-        """
-        if n:
-            raise ValueError("an ONNX graph has no virtual tokens before its texts")
-
-    def select_rows(self, rows: Tensor) -> None:
-        """Keep only these rows of the batch, in this order."""
-        if self.length:
-            self.tensors = {name: x[rows] for name, x in self.tensors.items()}
-
-    def crop(self, length: int) -> None:
-        """Drop all tokens after the first `length`."""
-        self.tensors = {name: x[:, :, :length] for name, x in self.tensors.items()}
-
-
-class OnnxBackbone(nn.Module):
-    """The network of a graph; what it is, a network without weights knows."""
-
-    def __init__(self, network: Backbone, session: OnnxSession, record: OnnxRecord) -> None:
-        super().__init__()
-        self.network: Backbone = network
-        self.session, self.record = session, record
-
-    @property
-    def a(self) -> BackboneArchitecture:
-        """The architecture."""
-        return self.network.a
-
-    @property
-    def width(self) -> int:
-        """Size of the hidden states."""
-        return self.network.width
-
-    @property
-    def embedding_table(self) -> TokenEmbedding:
-        """The token embeddings, without weights."""
-        return self.network.embedding_table
-
-    @property
-    def supports_last_only(self) -> bool:
-        """False: the graph computes all columns."""
-        return False
-
-    @property
-    def encoder_stack(self) -> "OnnxBackbone":
-        """The network that reads texts: itself."""
-        return self
-
-    @property
-    def decoder_stack(self) -> "OnnxBackbone":
-        """The network whose hidden states the heads read: itself."""
-        return self
-
-    @property
-    def stacks(self) -> "tuple[OnnxBackbone, ...]":
-        """All networks of one stack: itself."""
-        return (self,)
-
-    @property
-    def n_token_layers(self) -> int:
-        """The number of layers, of which the graph returns only the last one's states."""
-        return self.network.n_token_layers
-
-    def unsupported_reason(self, ability: Ability) -> str | None:
-        """Return why an ability is not supported: a graph is fixed."""
-        return f"an ONNX graph does not support {ability.replace('_', ' ')}"
-
-    def pad_for_network(self, batch: Batch) -> Batch:
-        """Return the batch as it is."""
-        return batch
-
-    def flops(self, length: int) -> float:
-        """Count the forward FLOPs per token in texts of `length` tokens, without heads."""
-        return self.network.flops(length)
-
-    def encode(self, batch: Batch) -> Float[Tensor, "b s d"]:
-        """Run the network over the inputs of the batch."""
-        return self(batch)
-
-    def layer_states(self, batch: Batch, layer: int) -> Float[Tensor, "b s d"]:
-        """Return the output of the last layer.
-
-        Raises:
-            ValueError: another layer is asked for.
-        """
-        if layer != self.n_token_layers:
-            raise ValueError(
-                f"an ONNX graph has the states of the last layer alone, -1 or {self.n_token_layers}"
-                f", got layer {layer}"
-            )
-        return self(batch)
-
-    def new_cache(self, max_rollback: int = 0) -> OnnxCache:
-        """Make an empty cache; any number of tokens can be removed from it.
-
-        Raises:
-            ValueError: the graph reads whole texts.
-        """
-        if self.record.graph != "decoder":
-            raise ValueError("this ONNX graph reads whole texts and does not generate")
-        names = [n for n in self.session.input_names if n.startswith("past_key_values.")]
-        shapes = self.session.input_shapes
-        return OnnxCache({n: torch.zeros(0, shapes[n][1], 0, shapes[n][3]) for n in names})
-
-    def forward(self, batch: Batch, *args: Any, **kwargs: Any) -> Float[Tensor, "b t d"]:
-        """Return the hidden states of the last layer."""
-        return self.run(batch, HIDDEN_STATE)
-
-    def run(self, batch: Batch, output: str) -> Tensor:
-        """Return one output of the graph for texts without a cache.
-
-        Raises:
-            ValueError: the batch has what the graph does not read.
-        """
-        is_pair = self.record.graph == "pair"
-        _check_readable(batch, reads_pairs=is_pair)
-        if self.record.graph == "decoder":
-            return self.step(batch, self.new_cache(), output)
-        if is_pair:
-            return self.session.run(_pair_inputs(batch, output), [output])[0]
-        inputs = {INPUT_IDS: batch.inputs, ATTENTION_MASK: batch.is_token().long()}
-        if SEGMENTS in self.session.input_names:
-            segments = batch.segments
-            inputs[SEGMENTS] = torch.zeros_like(batch.inputs) if segments is None else segments
-        return self.session.run(inputs, [output])[0]
-
-    def step(self, batch: Batch, cache: OnnxCache, output: str) -> Tensor:
-        """Return one output of a decoder for tokens after a cache, which they are added to."""
-        b, n = batch.inputs.shape
-        past = cache.length
-        document, positions = batch.visibility.document, batch.position_ids
-        mask = torch.ones(b, past + n, dtype=torch.long)
-        if document is not None:
-            mask = (document >= 0).long()
-        if positions is None:
-            positions = torch.arange(past, past + n).expand(b, -1)
-        inputs = {INPUT_IDS: batch.inputs, ATTENTION_MASK: mask, POSITION_IDS: positions}
-        before = {
-            name: x if past else x.new_zeros(b, *x.shape[1:]) for name, x in cache.tensors.items()
-        }
-        read = {name: x for name, x in inputs.items() if name in self.session.input_names}
-        present = cache_names("present", len(before) // 2)
-        result, *after = self.session.run(read | before, [output, *present])
-        cache.tensors = dict(zip(before, after, strict=True))
-        return result
-
-
-def _pair_inputs(batch: Batch, output: str) -> dict[str, Tensor]:
-    """Return the inputs of a graph that reads two texts in a row; hidden states are of one, too.
-
-    Raises:
-        ValueError: one text is given, and the output is of two.
-    """
-    parts, positions = batch.part_ids, batch.position_ids
-    if parts is None:
-        if output == LOGITS:
-            raise ValueError(ONE_TEXT_MESSAGE)
-        parts = batch.is_token().long() - 1
-    if positions is None:
-        positions = torch.arange(parts.shape[1]).expand(parts.shape)
-    return {INPUT_IDS: batch.inputs, POSITION_IDS: positions, PART_IDS: parts}
-
-
-def _check_readable(batch: Batch, *, reads_pairs: bool) -> None:
-    """Check that a graph can read a batch.
-
-    Raises:
-        ValueError: it has what a graph has no input for.
-    """
-    given = {
-        "two texts that are encoded separately": batch.part_ids is not None and not reads_pairs,
-        "an order of visibility": batch.visibility.rank is not None,
-        "a source": batch.source is not None,
-        **{f"the feature {type(f).__name__}": True for f in batch.features},
-    }
-    for what, is_given in given.items():
-        if is_given:
-            raise ValueError(f"an ONNX graph does not read {what}; use the model's own folder")
 
 
 def _rows(batch: Batch, start: int, end: int) -> Batch:
@@ -244,28 +33,20 @@ def _rows(batch: Batch, start: int, end: int) -> Batch:
     def some(x: Tensor | None) -> Tensor | None:
         return None if x is None else x[start:end]
 
-    visible = replace(batch.visibility, document=some(batch.visibility.document))
+    def visible(v: Visibility) -> Visibility:
+        return replace(v, document=some(v.document))
+
     return replace(
         batch,
         inputs=batch.inputs[start:end],
-        visibility=visible,
+        visibility=visible(batch.visibility),
+        source=some(batch.source),
+        source_visibility=visible(batch.source_visibility),
         targets=some(batch.targets),
         position_ids=some(batch.position_ids),
         part_ids=some(batch.part_ids),
         segments=some(batch.segments),
         last_token_positions=some(batch.last_token_positions),
-    )
-
-
-def _columns(batch: Batch, start: int, end: int) -> Batch:
-    """Return some columns of what follows a cache; its documents are those of all columns."""
-    n, document, positions = batch.inputs.shape[1], batch.visibility.document, batch.position_ids
-    if document is not None:
-        document = document[:, : document.shape[1] - n + end]
-    return Batch(
-        inputs=batch.inputs[:, start:end],
-        visibility=replace(batch.visibility, document=document),
-        position_ids=None if positions is None else positions[:, start:end],
     )
 
 
@@ -278,10 +59,16 @@ class OnnxModel(Model):
         head_specs: Mapping[str, HeadSpec],
         session: OnnxSession,
         record: OnnxRecord,
+        decoder_session: OnnxSession | None = None,
     ) -> None:
+        """Wrap graphs: one, or an encoder's and a decoder's."""
         with torch.device("meta"), WithoutFilling():
             super().__init__(architecture, head_specs)
-        self.graph = OnnxBackbone(self.backbone, session, record)
+        self.graph = (
+            OnnxEncoderDecoder(self.backbone, session, record, decoder_session)
+            if architecture.is_encoder_decoder
+            else OnnxBackbone(self.backbone, session, record)
+        )
         self.backbone: Backbone = self.graph
         self._head_is_separate: bool | None = None
 
@@ -289,6 +76,22 @@ class OnnxModel(Model):
     def device(self) -> torch.device:
         """The CPU."""
         return torch.device("cpu")
+
+    @property
+    def language_head(self) -> LanguageModelingHead:
+        """Refuse: the head is in the graph alone.
+
+        Raises:
+            ValueError: always.
+        """
+        raise ValueError(
+            "an ONNX graph has no language-model head that can be asked for other logits than its "
+            "own; use the folder that it was made of"
+        )
+
+    def mask_two_stream(self, batch: Batch, mask_id: int) -> Batch:
+        """Return the batch as it is: no graph has two streams."""
+        return batch
 
     def parameter_count(self) -> int:
         """Count the parameters of the model that the graph was made of."""
@@ -331,19 +134,38 @@ class OnnxModel(Model):
     def next_token_logits(
         self, batch: Batch, cache: DecodingCache, n_last: int
     ) -> Float[Tensor, "b last v"]:
-        """Read a batch after what is in the cache; return the logits after its last tokens.
+        """Read a batch after what is in the cache; return the logits after its last tokens."""
+        return self.graph.logits_after(batch, cache, n_last)
 
-        Read token by token where those of several are wanted: the graph returns the last one's.
+    def text_logits(self, batch: Batch, lengths: Sequence[int]) -> Iterator[Float[Tensor, "t v"]]:
+        """Yield the logits of each row, which has `lengths` tokens.
+
+        Raises:
+            ValueError: the graph computes those of the last token alone.
         """
-        n = batch.inputs.shape[1]
-        first = n - n_last + 1
-        ends = range(first, n + 1)
-        starts = (0, *ends[:-1])
-        found = [
-            self.graph.step(_columns(batch, start, end), cast(OnnxCache, cache), LOGITS)
-            for start, end in zip(starts, ends, strict=True)
+        if self.graph.record.graph == "decoder":
+            raise ValueError(
+                "an ONNX graph of a decoder has the logits of the last token alone; use the folder "
+                "that it was made of"
+            )
+        for i, n in enumerate(lengths):
+            yield self.graph.run(_rows(batch, i, i + 1), LOGITS)[0, :n]
+
+    def answer_logits(
+        self, batch: Batch, encoder_hidden_states: Float[Tensor, "b s d"]
+    ) -> Float[Tensor, "b t v"]:
+        """Return the logits of the decoder's tokens, given the hidden states of the encoder."""
+        return cast(OnnxEncoderDecoder, self.graph).decode(batch, encoder_hidden_states)
+
+    def target_losses(
+        self, batch: Batch, targets: Sequence[Int[Tensor, "t"]]
+    ) -> list[Float[Tensor, ""]]:
+        """Sum the cross-entropy of each row's targets, in nats."""
+        logits = self.graph.run(batch, LOGITS)
+        return [
+            functional.cross_entropy(row[: len(own)], own, reduction="sum")
+            for row, own in zip(logits, targets, strict=True)
         ]
-        return torch.stack(found, 1)
 
     def forward(self, batch: Batch, *, return_logits: bool | Collection[str] = False) -> Prediction:
         """Return the logits of the graph's head; there are no losses.

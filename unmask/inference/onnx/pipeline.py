@@ -74,11 +74,13 @@ class OnnxPipeline(Pipeline):
         self._refuse("conversion")
 
     def _check_labels(self) -> None:
-        if self.task is not None and not self.model.head_specs.keys() - {LANGUAGE_HEAD}:
+        answers_in_words = self.model.architecture.is_encoder_decoder
+        labels = self.model.head_specs.keys() - {LANGUAGE_HEAD}
+        if self.task is not None and not labels and not answers_in_words:
             self._refuse(f"a model that was fine-tuned to {self.task.task_kind} in words")
 
     def _refuse(self, what: str) -> NoReturn:
+        source = self.loaded_model.source or self.preset.name
         raise ValueError(
-            f"{self.loaded_model.source}: an ONNX folder does not support {what}; use the folder "
-            "that it was made of"
+            f"{source}: an ONNX folder does not support {what}; use the folder that it was made of"
         )

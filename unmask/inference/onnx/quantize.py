@@ -104,6 +104,15 @@ def _tied_weights(graph: "onnx.GraphProto") -> dict[str, str]:
     }
 
 
+def share_tied_weights(graph: "onnx.GraphProto") -> None:
+    """Let an output matrix be the transpose of the embedding table that it is tied to."""
+    from onnx import helper
+
+    for table, matrix in _tied_weights(graph).items():
+        graph.initializer.remove(next(x for x in graph.initializer if x.name == matrix))
+        graph.node.insert(0, helper.make_node("Transpose", [table], [matrix], perm=[1, 0]))
+
+
 def _share_codes(graph: "onnx.GraphProto", tied: Mapping[str, str]) -> None:
     """Let an embedding table and the output matrix that is tied to it have the same codes.
 
@@ -111,35 +120,49 @@ def _share_codes(graph: "onnx.GraphProto", tied: Mapping[str, str]) -> None:
     transposes them once, when it is opened; a lookup multiplies its codes by their scales.
     """
     import numpy as np
-    import onnx
     from onnx import helper, numpy_helper
 
     initializers = {one.name: one for one in graph.initializer}
     for table, matrix in tied.items():
         rows, codes = f"{table}_quantized", f"{matrix}_quantized"
-        lookup = next((n for n in graph.node if n.op_type == "Gather" and n.input[0] == rows), None)
-        if lookup is None or codes not in initializers:
+        lookups = [n for n in graph.node if n.op_type == "Gather" and n.input[0] == rows]
+        if not lookups or codes not in initializers:
             continue
-        decode = next(n for n in graph.node if lookup.output[0] in n.input)
-        for name in (rows, codes, *decode.input[1:]):
+        decoders = [next(n for n in graph.node if x.output[0] in n.input) for x in lookups]
+        for name in {rows, codes, *(name for node in decoders for name in node.input[1:])}:
             graph.initializer.remove(initializers[name])
         array = numpy_helper.to_array(initializers[codes])
         axis = numpy_helper.from_array(np.array([-1]), f"{table}_axis")
         graph.initializer.extend(
             [numpy_helper.from_array(np.ascontiguousarray(array.T), rows), axis]
         )
-        scales, column, floats = (f"{table}_{name}" for name in ("scales", "column", "floats"))
-        new_nodes = [
-            helper.make_node("Gather", [f"{matrix}_scale", lookup.input[1]], [scales]),
-            helper.make_node("Unsqueeze", [scales, axis.name], [column]),
-            helper.make_node("Cast", [lookup.output[0]], [floats], to=onnx.TensorProto.FLOAT),
-            helper.make_node("Mul", [floats, column], [decode.output[0]]),
-        ]
-        at = list(graph.node).index(decode)
-        graph.node.remove(decode)
-        for i, node in enumerate(new_nodes):
-            graph.node.insert(at + i, node)
+        for lookup, decode in zip(lookups, decoders, strict=True):
+            _scale_rows(graph, lookup, decode, f"{matrix}_scale", axis.name)
         graph.node.insert(0, helper.make_node("Transpose", [rows], [codes], perm=[1, 0]))
+
+
+def _scale_rows(
+    graph: "onnx.GraphProto",
+    lookup: "onnx.NodeProto",
+    decode: "onnx.NodeProto",
+    all_scales: str,
+    axis: str,
+) -> None:
+    """Replace what decodes the rows of a lookup by their product with a scale for each row."""
+    import onnx
+    from onnx import helper
+
+    scales, column, floats = (f"{lookup.output[0]}_{name}" for name in ("scales", "column", "f32"))
+    new_nodes = [
+        helper.make_node("Gather", [all_scales, lookup.input[1]], [scales]),
+        helper.make_node("Unsqueeze", [scales, axis], [column]),
+        helper.make_node("Cast", [lookup.output[0]], [floats], to=onnx.TensorProto.FLOAT),
+        helper.make_node("Mul", [floats, column], [decode.output[0]]),
+    ]
+    at = list(graph.node).index(decode)
+    graph.node.remove(decode)
+    for i, node in enumerate(new_nodes):
+        graph.node.insert(at + i, node)
 
 
 @contextmanager

@@ -9,15 +9,18 @@ from unmask.config import from_dict
 from unmask.files import read_json_object
 
 MODEL_FILE = "model.onnx"
+ENCODER_FILE, DECODER_FILE = "encoder.onnx", "decoder.onnx"
+"""The graphs of an encoder-decoder that generates, in place of one."""
 WEIGHTS_FILE = "model.onnx.data"
-"""Weights beside a graph that is too large for one file."""
+"""Weights of several graphs, or of one that is too large for one file."""
 MAX_FILE_BYTES = 1_500_000_000
 """Weights of one protocol buffer, which may have 2 GB with all else."""
 RUN_FILE, ONNX_KEY = "unmask.json", "onnx"
 
-GraphKind = Literal["text", "pair", "decoder"]
+GraphKind = Literal["text", "pair", "decoder", "encoder_decoder", "source_text"]
 """text: reads texts at once; pair: reads two texts in a row, each by itself; decoder: reads the
-next tokens after a key/value cache."""
+next tokens after a key/value cache; encoder_decoder: two graphs, of which one reads a source and
+the other the next tokens of a target; source_text: an encoder-decoder that reads texts at once."""
 
 
 @dataclass(frozen=True, kw_only=True)

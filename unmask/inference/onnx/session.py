@@ -19,8 +19,8 @@ _KNOWN_DOMAINS = frozenset({"", "ai.onnx", "com.microsoft"})
 class OnnxSession:
     """A graph that onnxruntime runs on the CPU, in as many threads as torch uses."""
 
-    def __init__(self, folder: Path) -> None:
-        """Check and open the graph of a folder; no code of the folder is executed.
+    def __init__(self, folder: Path, file: str = MODEL_FILE) -> None:
+        """Check and open a graph of a folder; no code of the folder is executed.
 
         Raises:
             FileNotFoundError: there is no graph.
@@ -29,7 +29,7 @@ class OnnxSession:
                 weights outside the folder.
         """
         require_onnx(f"{folder}: an ONNX folder")
-        self.path = folder / MODEL_FILE
+        self.path = folder / file
         if not self.path.is_file():
             raise FileNotFoundError(f"{self.path}: missing")
         graph = _check_graph(self.path).graph
@@ -37,6 +37,11 @@ class OnnxSession:
         self.input_shapes = {one.name: _sizes(one) for one in graph.input}
         self.output_names = tuple(one.name for one in graph.output)
         self._parts: dict[tuple[tuple[str, ...], tuple[str, ...]], Any] = {}
+
+    def empty_inputs(self, prefix: str) -> dict[str, Tensor]:
+        """Return the inputs whose names begin so, with sizes of 0 where they vary."""
+        names = (name for name in self.input_names if name.startswith(prefix))
+        return {name: torch.zeros(self.input_shapes[name]) for name in names}
 
     def can_continue(self, start: str, output: str) -> bool:
         """Return whether an output depends on one other output alone, from which it is computed."""
@@ -83,6 +88,9 @@ class OnnxSession:
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = torch.get_num_threads()
         options.log_severity_level = 4
+        options.add_session_config_entry(
+            "session.model_external_initializers_file_folder_path", str(self.path.parent)
+        )
         try:
             return onnxruntime.InferenceSession(graph, options, providers=["CPUExecutionProvider"])
         except _session_errors() as error:
@@ -97,11 +105,11 @@ def _sizes(value: Any) -> tuple[int, ...]:
 def extract_part(model: Any, inputs: Sequence[str], outputs: Sequence[str]) -> Any:
     """Return the part of a graph between some tensors and some of its outputs.
 
-    None: the outputs depend on other inputs, too, or the graph has weights in another file or
-    graphs within nodes, so that it must be opened whole.
+    None: the outputs depend on other inputs, too, or the graph has graphs within nodes, so that it
+    must be opened whole.
     """
     graph = model.graph
-    if any(one.external_data for one in _tensors(model)) or len(list(_graphs(model))) > 1:
+    if len(list(_graphs(model))) > 1:
         return None
     producers = {name: node for node in graph.node for name in node.output}
     weights = {one.name: one for one in graph.initializer}

@@ -209,19 +209,12 @@ class TextToTextFormulation:
         self, model: Model, batch: Batch, task_inputs: Sequence[TaskInput]
     ) -> list[tuple[float, int]]:
         """Compute the cross-entropy of each row's targets, and count them."""
-        masks = [question.example.targets != IGNORE_INDEX for question in task_inputs]
-        if not any(mask.any() for mask in masks):
-            return [(0.0, 0)] * len(masks)
-        hidden, head = model.hidden_states(batch), model.language_head
-        losses: list[tuple[float, int]] = []
-        for row, question, mask in zip(hidden, task_inputs, masks, strict=True):
-            at, targets = (
-                torch.from_numpy(x).to(hidden.device)
-                for x in (np.flatnonzero(mask), question.example.targets[mask])
-            )
-            total, _ = head.loss(row[at], targets)
-            losses.append((float(total), len(targets)))
-        return losses
+        targets = [question.example.targets for question in task_inputs]
+        counts = [int((own != IGNORE_INDEX).sum()) for own in targets]
+        if not any(counts):
+            return [(0.0, 0)] * len(counts)
+        losses = model.target_losses(batch, [torch.from_numpy(own) for own in targets])
+        return [(float(total), n) for total, n in zip(losses, counts, strict=True)]
 
     def merge_scores(
         self, task_inputs: Sequence[TaskInput], input_scores: Sequence[GeneratedText]
