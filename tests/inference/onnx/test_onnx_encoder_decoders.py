@@ -161,7 +161,7 @@ def test_text_is_generated_as_by_the_model(
     assert record["onnx"]["graph"] == "encoder_decoder"
     assert {"encoder.onnx", "decoder.onnx", "model.onnx.data"} <= record["files"].keys()
     assert not (folder / "model.onnx").exists()
-    assert cli.run(["generate", str(folder), "--prompt", TEXTS[0], "--max-tokens", "5"]) == 0
+    assert cli.run(["generate", str(folder), "--prompt", TEXTS[0], "--max-new-tokens", "5"]) == 0
     assert capfd.readouterr().out
     check_refusals(folder, capfd)
 
