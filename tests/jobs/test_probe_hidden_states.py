@@ -41,7 +41,12 @@ def test_lens(name: str, models: dict[str, Path], corpus: Path, tmp_path: Path) 
         models[name], analysis="lens:sentences=4,masks=2", data=corpus, text=text, out=out,
         terminal=None,
     )["lens"]  # fmt: skip
-    assert sorted(p.name for p in out.iterdir()) == ["lens.html", "lens.json", "lens.md"]
+    pages = sorted(p.name for p in out.iterdir() if p.suffix != ".svg")
+    assert pages == [
+        "lens.html",
+        "lens.json",
+        "lens.md",
+    ]
     found = json.loads((out / "lens.json").read_text())
     assert found == json.loads(json.dumps(report.json))
     trained, control = found["networks"]["trained"], found["networks"]["random"]

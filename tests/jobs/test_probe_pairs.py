@@ -31,7 +31,12 @@ def data(tmp_path: Path) -> Path:
 def test_files_and_page(model: Path, data: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     reports = unmask.probe(model, analysis="pairs", data=data, out=out, terminal=None)
-    assert sorted(p.name for p in out.iterdir()) == ["pairs.html", "pairs.json", "pairs.md"]
+    pages = sorted(p.name for p in out.iterdir() if p.suffix != ".svg")
+    assert pages == [
+        "pairs.html",
+        "pairs.json",
+        "pairs.md",
+    ]
     found = json.loads((out / "pairs.json").read_text())
     assert found == json.loads(json.dumps(reports["pairs"].json))
     assert list(found["accuracies"]) == ["trained", "random", "fewer_tokens"]

@@ -1,7 +1,7 @@
-"""What an analysis is to the job that runs it: inputs, and a report of three or four files."""
+"""What an analysis is to the job that runs it: inputs, and a report of several files."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
@@ -52,7 +52,9 @@ class ProbeReport:
     sentences: tuple[str, ...]
     """What the table says, for a terminal."""
     svg: str | None = None
-    """A figure that stands alone."""
+    """The figure of an analysis that has one: NAME.svg."""
+    figures: Mapping[str, str] = field(default_factory=dict[str, str])
+    """Figures that stand alone, as SVG documents: NAME-FIGURE.svg."""
 
 
 @runtime_checkable

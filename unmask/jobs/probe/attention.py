@@ -23,6 +23,7 @@ from unmask.reports.analysis.attention_tables import (
     relation_table,
     result_sentences,
 )
+from unmask.reports.analysis.figures.of_hidden_states import draw_attention_figures
 
 _SHOWN_WORDS = range(6, 31)
 """Numbers of words of the sentences that are shown where no text is given."""
@@ -85,6 +86,7 @@ class AttentionAnalysis(AttentionSettings):
             html=render_attention_page(findings, f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC"),
             table=relation_table(findings),
             sentences=tuple(result_sentences(findings)),
+            figures=draw_attention_figures(findings),
         )
 
     def _read_trees(

@@ -27,6 +27,7 @@ from unmask.reports.analysis.behavior.cloze_tables import (
     cloze_table,
     format_cloze_markdown,
 )
+from unmask.reports.analysis.figures.of_behavior import draw_cloze_figures
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -110,4 +111,5 @@ class ClozeAnalysis:
             html=render_cloze_page(findings, f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC"),
             table=cloze_table(findings),
             sentences=tuple(cloze_sentences(findings)),
+            figures=draw_cloze_figures(findings),
         )

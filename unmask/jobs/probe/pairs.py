@@ -23,6 +23,7 @@ from unmask.reports.analysis.behavior.pairs_tables import (
     pair_sentences,
     phenomenon_table,
 )
+from unmask.reports.analysis.figures.of_behavior import draw_pair_figures
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,4 +99,5 @@ class PairsAnalysis:
             html=render_pairs_page(findings, f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC"),
             table=phenomenon_table(findings),
             sentences=tuple(pair_sentences(findings)),
+            figures=draw_pair_figures(findings),
         )

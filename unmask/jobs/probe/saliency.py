@@ -27,6 +27,7 @@ from unmask.finetuning.results.predict import infer_task, make_items
 from unmask.finetuning.results.score import FileOptions, read_items
 from unmask.inference.pipeline import Pipeline
 from unmask.jobs.probe.analysis import ProbeInputs, ProbeReport
+from unmask.reports.analysis.figures.of_behavior import draw_saliency_figures
 from unmask.reports.analysis.saliency.page import render_saliency_page
 from unmask.reports.analysis.saliency.tables import (
     format_saliency_markdown,
@@ -100,6 +101,7 @@ class SaliencyAnalysis(SaliencySettings):
             html=render_saliency_page(findings, f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC"),
             table=method_table(findings),
             sentences=tuple(result_sentences(findings)),
+            figures=draw_saliency_figures(findings),
         )
 
     def _methods(self, pipeline: Pipeline) -> tuple[list[Method], str | None]:

@@ -12,6 +12,7 @@ from unmask.analysis.hidden_states.contextuality import (
 from unmask.analysis.probes.features import random_weights, word_features
 from unmask.analysis.sentences import read_sentences
 from unmask.jobs.probe.analysis import ProbeInputs, ProbeReport
+from unmask.reports.analysis.figures.of_hidden_states import draw_contextuality_figures
 from unmask.reports.analysis.hidden_states.contextuality_page import (
     contextuality_table,
     format_contextuality_markdown,
@@ -75,4 +76,5 @@ class ContextualityAnalysis:
             html=render_contextuality_page(findings, f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC"),
             table=contextuality_table(findings),
             sentences=tuple(result_sentences(findings)),
+            figures=draw_contextuality_figures(findings),
         )

@@ -23,6 +23,7 @@ from unmask.analysis.sentences import read_sentences
 from unmask.heads.model import Model
 from unmask.jobs.probe.analysis import ProbeInputs, ProbeReport
 from unmask.model.recording import recordable_stacks
+from unmask.reports.analysis.figures.of_hidden_states import draw_lens_figures
 from unmask.reports.analysis.hidden_states.lens_page import (
     format_lens_markdown,
     lens_table,
@@ -95,6 +96,7 @@ class LensAnalysis:
             html=render_lens_page(findings, f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC"),
             table=lens_table(findings),
             sentences=tuple(result_sentences(findings)),
+            figures=draw_lens_figures(findings),
         )
 
     def _questions(self, inputs: ProbeInputs, model: Model) -> list[TokenQuestion]:

@@ -25,6 +25,7 @@ from unmask.analysis.hidden_states.senses.word_pairs import (
 from unmask.analysis.probes.features import WordFeatures, random_weights, word_features
 from unmask.analysis.sentences import read_sentences
 from unmask.jobs.probe.analysis import ProbeInputs, ProbeReport
+from unmask.reports.analysis.figures.of_hidden_states import draw_senses_figures
 from unmask.reports.analysis.hidden_states.senses_page import (
     format_senses_markdown,
     render_senses_page,
@@ -115,6 +116,7 @@ class SensesAnalysis:
             html=render_senses_page(findings, f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC"),
             table=senses_table(findings),
             sentences=tuple(result_sentences(findings)),
+            figures=draw_senses_figures(findings),
         )
 
     def _read(self, inputs: ProbeInputs) -> tuple[list[WordPair], list[WordPair]]:

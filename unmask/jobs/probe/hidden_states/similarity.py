@@ -14,6 +14,7 @@ from unmask.analysis.probes.features import random_weights, word_features
 from unmask.analysis.sentences import read_sentences
 from unmask.inference.open_model import load
 from unmask.jobs.probe.analysis import ProbeInputs, ProbeReport
+from unmask.reports.analysis.figures.of_hidden_states import draw_similarity_figures
 from unmask.reports.analysis.hidden_states.similarity_page import (
     format_similarity_markdown,
     render_similarity_page,
@@ -79,4 +80,5 @@ class SimilarityAnalysis:
             html=render_similarity_page(findings, f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC"),
             table=similarity_table(findings),
             sentences=tuple(result_sentences(findings)),
+            figures=draw_similarity_figures(findings),
         )
