@@ -240,6 +240,14 @@ def test_hash_is_that_of_the_content(tmp_path: Path) -> None:
     assert sha256(tmp_path / "a") == hashlib.sha256(data).hexdigest()
 
 
+@pytest.mark.parametrize("size", [0, 1, 4096, 256 * 4096, 2 * 256 * 4096 + 4097])
+def test_checksum_of_a_file_is_that_of_all_its_bytes(tmp_path: Path, size: int) -> None:
+    data = bytes(range(251)) * (size // 251 + 1)
+    (tmp_path / "a").write_bytes(data[:size])
+    expected = files.checksum(memoryview(data)[:size])
+    assert files.file_checksum(tmp_path / "a") == f"{expected:08x}"
+
+
 def test_files_move_into_a_fuller_folder_with_the_last_one_last(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -11,7 +11,6 @@ import filecmp
 import hashlib
 import json
 import lzma
-import mmap
 import os
 import re
 import secrets
@@ -307,6 +306,8 @@ def check_file_record(path: Path, record: Mapping[str, Any], advice: str) -> Non
 
 _BLOCK = 4096
 """Bytes that `checksum` sums up as one."""
+_PIECE = 256 * _BLOCK
+"""Bytes of a file that are in memory at once for its checksum."""
 
 
 def checksum(data: memoryview, initial: int = 0) -> int:
@@ -329,15 +330,15 @@ def checksum(data: memoryview, initial: int = 0) -> int:
 
 
 def file_checksum(path: Path) -> str:
-    """Compute the `checksum` of a file, in hexadecimal digits."""
-    if not path.stat().st_size:
-        return f"{checksum(memoryview(b'')):08x}"
-    with (
-        path.open("rb") as file,
-        mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as held,
-        memoryview(held) as data,
-    ):
-        return f"{checksum(data):08x}"
+    """Compute the `checksum` of a file, in hexadecimal digits.
+
+    Read by pieces: pages of a file that is mapped as a whole count as memory of the process.
+    """
+    result = checksum(memoryview(b""))
+    with path.open("rb") as file:
+        while piece := file.read(_PIECE):
+            result = checksum(memoryview(piece), result)
+    return f"{result:08x}"
 
 
 def _flush_tree(path: Path) -> None:
