@@ -1,16 +1,21 @@
 """`unmask plan`: what it counts, prints and refuses; and the cost that a run records."""
 
 import json
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from toy_text import corpus
 
 import unmask
 from unmask.cli import main as cli
 from unmask.jobs.catalogue.describe import describe
+from unmask.jobs.pretrain import plan as planned_run
+from unmask.planning.plan import MeasuredStep
+from unmask.planning.run_cost import accelerator
 from unmask.planning.this_machine import EnergyMeter
 from unmask.reports.page import write_report
 
@@ -32,7 +37,11 @@ def test_plan_multiplies_its_factors() -> None:
     facts = made.to_json()
     assert facts["steps"] == -(-(10**9) // made.batch_tokens)
     assert facts["flops"] == pytest.approx(facts["flops_per_token"] * facts["tokens"])
-    assert facts["seconds"] == pytest.approx(facts["flops"] / (4 * 125e12 * 0.4))
+    step_seconds = facts["flops"] / facts["steps"] / (4 * 125e12 * 0.4)
+    assert facts["step_seconds"] == pytest.approx(step_seconds)
+    # Forward passes on 65,536 held-out tokens every 500 steps, and on the last step's batch again.
+    evaluated = (facts["steps"] - 1) // 500 * 65_536 / made.batch_tokens + 1
+    assert facts["seconds"] == pytest.approx(step_seconds * (facts["steps"] + evaluated / 3))
     assert facts["energy"]["watts"] == 4 * 300
     assert facts["energy"]["kwh"] == pytest.approx(1.58 * 1.2 * facts["seconds"] / 3600)
     assert facts["energy"]["price"] == pytest.approx(4 * 2.48 * facts["seconds"] / 3600)
@@ -94,8 +103,85 @@ def test_every_family_is_planned_on_this_cpu(run: Run, name: str) -> None:
     facts = json.loads(out)
     assert facts["hardware"]["kind"] == "cpu"
     assert facts["memory_bytes"]["process"] > 0
+    assert facts["measured"]["seconds"] == facts["step_seconds"] > 0
+    assert facts["measured"]["working_bytes"] > 0
+    assert facts["notes"] == []
     assert facts["steps"] == 10
     assert 0 < facts["rows"]["target_fraction"] <= 1
+
+
+SMALL: dict[str, Any] = {
+    "architecture": {"d_model": 128, "d_ff": 512, "n_layers": 1, "n_heads": 2},
+    "vocab_size": 120,
+    "batch_tokens": 512,
+    "sequence_length": 32,
+}
+
+
+def test_measured_plan_is_finite_and_scales_with_steps_and_batch() -> None:
+    made = unmask.plan("bert-tiny", steps=100, changes=[SMALL])
+    assert made.measured is not None
+    assert "512 positions" in made.measured.source
+    assert math.isfinite(made.seconds)
+    assert made.seconds == pytest.approx(made.step_seconds * (100 + 1 / 3))
+    assert made.peak_share > 0
+    assert made.measured.working_bytes == made.memory.working
+    json.dumps(made.to_json(), allow_nan=False)
+    twice = MeasuredStep(seconds=2 * made.step_seconds, source="twice")
+    slower = made.with_measured(twice)
+    assert slower.seconds == pytest.approx(2 * made.seconds)
+    assert slower.energy.kwh == pytest.approx(2 * (made.energy.kwh or 0))
+    assert slower.memory == made.memory
+
+
+def test_trial_leaves_random_numbers_as_they_are() -> None:
+    torch.manual_seed(7)
+    expected = torch.rand(3)
+    torch.manual_seed(7)
+    unmask.plan("bert-tiny", steps=2, changes=[SMALL])
+    assert torch.equal(torch.rand(3), expected)
+
+
+def test_large_networks_and_given_shares_are_not_tried(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise AssertionError("it was tried")
+
+    monkeypatch.setattr(planned_run, "try_training", refuse)
+    status, out, _ = run("plan", "gpt3-175b", "--steps", 1, "--precision", "float32")
+    assert status == 0
+    assert "computed, not measured: a step with one row of 2,048 tokens takes more than" in out
+    given = unmask.plan("bert-tiny", steps=2, utilization=0.2, changes=[SMALL])
+    assert (given.measured, given.notes, given.peak_share) == (None, (), 0.2)
+
+
+def test_other_hardware_is_planned_by_given_numbers(run: Run) -> None:
+    own = ("plan", "bert-mini", "--hardware", "b200", "--peak-tflops", 2250, "--memory-gb", 192)
+    status, out, err = run(*own)
+    assert (status, err) == (0, "")
+    assert "b200, 2.25 PFLOP/s" in out
+    assert "unknown: give --watts" in out
+    assert "CO2e" not in out
+    facts = json.loads(run(*own, "--json")[1])
+    assert facts["hardware"]["memory_bytes"] == 192 * 10**9
+    assert facts["energy"]["watts"] is None
+    assert facts["energy"]["kwh"] is None
+    facts = json.loads(run(*own, "--watts", 1000, "--price", 6, "--json")[1])
+    assert facts["energy"]["kwh"] == pytest.approx(1.58 * facts["seconds"] / 3600)
+    assert facts["energy"]["price"] == pytest.approx(6 * facts["seconds"] / 3600)
+    known = unmask.plan("bert-mini", hardware="a100", memory_gb=40, steps=1)
+    assert known.settings.hardware.memory_bytes == 40 * 10**9
+    assert known.settings.hardware.watts == 400
+
+
+def test_accelerators_are_known_by_whole_words() -> None:
+    peak = {"bfloat16": 1e14}
+    h100 = accelerator("NVIDIA H100 80GB HBM3", peak, 85 * 10**9)
+    assert (h100.name, h100.watts, h100.peak("bfloat16")) == ("h100", 700, 1e14)
+    for name in ("NVIDIA A1000", "mps"):
+        other = accelerator(name, peak, 8 * 10**9)
+        assert (other.name, other.watts, other.memory_bytes) == (name, None, 8 * 10**9)
 
 
 @pytest.mark.sample(1)
@@ -104,6 +190,9 @@ def test_every_family_is_planned_on_this_cpu(run: Run, name: str) -> None:
     [
         (("bert-mini", "--hardware", "b200"), "hardware must be one of cpu, p100, v100"),
         (("bert-mini", "--hardware", "v10"), "did you mean v100?"),
+        (("bert-mini", "--hardware", "b200"), "with --peak-tflops and --memory-gb"),
+        (("bert-mini", "--hardware", "b200", "--peak-tflops", 0, "--memory-gb", 1), "above 0"),
+        (("bert-mini", "--peak-tflops", 1), "cpu is this one, and measured"),
         (("bert-mini", "--devices", 0), "devices must be from 1 to 1,000,000, got 0"),
         (("bert-mini", "--devices", 2, "--strategy", "single"), "strategy: 2 devices share a run"),
         (("bert-mini", "--utilization", 1.5), "utilization must be above 0 and at most 1, got 1.5"),
@@ -141,8 +230,10 @@ def test_finished_run_records_its_cost_and_the_plan(tmp_path: Path) -> None:
     assert cost["peak_memory_bytes"] > planned["memory_bytes"]["weights"] > 0
     assert cost["energy_joules"] == pytest.approx(cost["watts"] * cost["seconds"] * cost["pue"])
     assert planned["seconds"] > 0
+    assert planned["measured_in"] == "steps 3 to 5"
     page = write_report(tmp_path / "run").read_text()
     assert "planned: " in page
+    assert "by the run&#x27;s steps 3 to 5" in page or "by the run's steps 3 to 5" in page
     assert "a year of human life" in page
 
 

@@ -33,6 +33,7 @@ def test_energy_co2e_and_price_equal_strubell_table_3(model: str) -> None:
     )
     found = device_energy(settings, hours)
     assert found.kwh == pytest.approx(kwh, rel=1e-3, abs=0.5)
+    assert found.co2e_kg is not None
     assert found.co2e_kg / POUND == pytest.approx(pounds, rel=1e-3, abs=0.6)
     assert found.spot_price == pytest.approx(spot, rel=2e-3, abs=0.5)
     assert found.price == pytest.approx(price, rel=3e-3, abs=0.5)
@@ -143,7 +144,7 @@ def test_every_device_cites_its_numbers() -> None:
         assert one.name == name
         assert one.source
         assert all(math.isfinite(x) and x > 0 for x in one.peak_flops.values())
-        assert min(one.memory_bytes, one.bandwidth, one.watts) > 0
+        assert min(one.memory_bytes, one.bandwidth or 0, one.watts or 0) > 0
         spot, price = one.spot_price_per_hour, one.price_per_hour
         assert price is not None
         assert 0 < (price if spot is None else spot) <= price

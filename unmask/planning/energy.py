@@ -45,13 +45,13 @@ def co2e_kg(kwh: int | float, kg_per_kwh: int | float = DEFAULT_GRID_KG_PER_KWH)
 class Energy:
     """What device hours come to."""
 
-    watts: int | float
-    """Mean power of all devices."""
+    watts: int | float | None
+    """Mean power of all devices. None: unknown, and so are energy and CO2e."""
     power_source: str
-    """Where `watts` is from: RAPL, thermal design power x load, or given."""
-    kwh: int | float
+    """Where `watts` is from: RAPL, thermal design power x load, given, or unknown."""
+    kwh: int | float | None
     """With the power usage effectiveness."""
-    co2e_kg: int | float
+    co2e_kg: int | float | None
     price: int | float | None
     """In US dollars, on demand. None: no price is known."""
     spot_price: int | float | None
@@ -60,7 +60,8 @@ class Energy:
     @property
     def familiar(self) -> dict[str, float]:
         """Its CO2e as a share of familiar consumption."""
-        return {name: self.co2e_kg / kg for name, kg in FAMILIAR_CO2E_KG.items()}
+        own = self.co2e_kg
+        return {} if own is None else {name: own / kg for name, kg in FAMILIAR_CO2E_KG.items()}
 
 
 def check_positive(name: str, value: int | float, most: int | float = math.inf) -> None:

@@ -1,14 +1,16 @@
 """Devices as data: peak FLOP/s, memory, power and price of one, each with its source."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from typing import Literal
 
+from unmask.planning.energy import check_positive
+
 THIS_CPU = "cpu"
 """Name of the processor that plans, whose peak is measured."""
-_GB = 10**9
-_TERA = 1e12
+GB = 10**9
+TERA = 1e12
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,10 +23,10 @@ class Hardware:
     """FLOP/s of dense matrix products by precision: float32, bfloat16. Where a device has no
     bfloat16, that of float16."""
     memory_bytes: int
-    bandwidth: int | float
-    """Of its memory, in bytes per second."""
-    watts: int | float
-    """Thermal design power."""
+    bandwidth: int | float | None = None
+    """Of its memory, in bytes per second. None: unknown."""
+    watts: int | float | None = None
+    """Thermal design power. None: unknown."""
     price_per_hour: int | float | None = None
     """Rent in US dollars, on demand. None: unknown."""
     spot_price_per_hour: int | float | None = None
@@ -54,8 +56,8 @@ HARDWARE: Mapping[str, Hardware] = {
         Hardware(
             name="p100",
             kind="gpu",
-            peak_flops={"float32": 10.6 * _TERA, "bfloat16": 21.2 * _TERA},
-            memory_bytes=16 * _GB,
+            peak_flops={"float32": 10.6 * TERA, "bfloat16": 21.2 * TERA},
+            memory_bytes=16 * GB,
             bandwidth=732e9,
             watts=300,
             price_per_hour=1.46,
@@ -66,8 +68,8 @@ HARDWARE: Mapping[str, Hardware] = {
         Hardware(
             name="v100",
             kind="gpu",
-            peak_flops={"float32": 15.7 * _TERA, "bfloat16": 125 * _TERA},
-            memory_bytes=32 * _GB,
+            peak_flops={"float32": 15.7 * TERA, "bfloat16": 125 * TERA},
+            memory_bytes=32 * GB,
             bandwidth=900e9,
             watts=300,
             price_per_hour=2.48,
@@ -78,8 +80,8 @@ HARDWARE: Mapping[str, Hardware] = {
         Hardware(
             name="a100",
             kind="gpu",
-            peak_flops={"float32": 19.5 * _TERA, "bfloat16": 312 * _TERA},
-            memory_bytes=80 * _GB,
+            peak_flops={"float32": 19.5 * TERA, "bfloat16": 312 * TERA},
+            memory_bytes=80 * GB,
             bandwidth=2039e9,
             watts=400,
             price_per_hour=40.97 / 8,
@@ -89,8 +91,8 @@ HARDWARE: Mapping[str, Hardware] = {
         Hardware(
             name="h100",
             kind="gpu",
-            peak_flops={"float32": 67 * _TERA, "bfloat16": 989 * _TERA},
-            memory_bytes=80 * _GB,
+            peak_flops={"float32": 67 * TERA, "bfloat16": 989 * TERA},
+            memory_bytes=80 * GB,
             bandwidth=3350e9,
             watts=700,
             price_per_hour=98.32 / 8,
@@ -100,8 +102,8 @@ HARDWARE: Mapping[str, Hardware] = {
         Hardware(
             name="tpuv2",
             kind="tpu",
-            peak_flops={"bfloat16": 46 * _TERA},
-            memory_bytes=16 * _GB,
+            peak_flops={"bfloat16": 46 * TERA},
+            memory_bytes=16 * GB,
             bandwidth=700e9,
             watts=280,
             price_per_hour=4.50 / 4,
@@ -112,8 +114,8 @@ HARDWARE: Mapping[str, Hardware] = {
         Hardware(
             name="tpuv3",
             kind="tpu",
-            peak_flops={"bfloat16": 123 * _TERA},
-            memory_bytes=32 * _GB,
+            peak_flops={"bfloat16": 123 * TERA},
+            memory_bytes=32 * GB,
             bandwidth=900e9,
             watts=450,
             price_per_hour=8.00 / 4,
@@ -130,19 +132,40 @@ CPU_WATTS_PER_CORE = 12.0
 Green Algorithms, its default per core)."""
 
 
-def get_hardware(name: str) -> Hardware:
-    """Return a device of the table.
+def get_hardware(
+    name: str, peak_tflops: int | float | None = None, memory_gb: int | float | None = None
+) -> Hardware:
+    """Return a device of the table, or one of another name whose peak and memory are given.
+
+    Args:
+        name: of the device.
+        peak_tflops: TFLOP/s of its dense matrix products, in any precision. None: of the table.
+        memory_gb: its memory in units of 10^9 bytes. None: of the table.
 
     Raises:
-        ValueError: there is none of that name; all names are listed.
+        ValueError: the table has none of that name and its numbers are not given; all names are
+            listed; or a number is not above 0.
 
     >>> get_hardware("v100").watts
     300
+    >>> get_hardware("rtx4090", peak_tflops=165, memory_gb=24).memory_bytes
+    24000000000
     """
-    if name not in HARDWARE:
+    for option, value in (("peak_tflops", peak_tflops), ("memory_gb", memory_gb)):
+        if value is not None:
+            check_positive(option, value)
+    known = HARDWARE.get(name)
+    if known is None and (peak_tflops is None or memory_gb is None):
         near = get_close_matches(name, HARDWARE, n=1)
         hint = f"; did you mean {near[0]}?" if near else ""
         raise ValueError(
-            f"hardware must be one of {', '.join((THIS_CPU, *HARDWARE))}, got {name!r}{hint}"
+            f"hardware must be one of {', '.join((THIS_CPU, *HARDWARE))}, or another name with "
+            f"--peak-tflops and --memory-gb (and --watts, --price), got {name!r}{hint}"
         )
-    return HARDWARE[name]
+    device = known or Hardware(name=name, kind="gpu", peak_flops={}, memory_bytes=0, source="given")
+    if peak_tflops is not None:
+        peaks = dict.fromkeys(("float32", "bfloat16"), peak_tflops * TERA)
+        device = replace(device, peak_flops=peaks)
+    if memory_gb is not None:
+        device = replace(device, memory_bytes=round(memory_gb * GB))
+    return device

@@ -7,7 +7,7 @@ until their backward, and what a step needs for a moment.
 
 import math
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from torch import nn
@@ -28,6 +28,10 @@ Rajbhandari et al. 2020, arXiv:1910.02054)."""
 FLOAT32_BYTES = 4
 ITEM_BYTES: Mapping[str, int] = {"float32": 4, "bfloat16": 2}
 """Of a weight or an activation, by precision."""
+KEPT_SHARE = 0.35
+"""Of what a micro-batch allocates on a CPU, what glibc comes to keep beside it: 0.1 to 0.6 in runs
+of eleven presets (docs/planning.md). Before glibc 2.38 the place of an aligned block is not used
+again for one of the same size (sourceware.org, bug 14581)."""
 _SOFTMAX_SHARE = 0.4
 """Of the 2.5 numbers per score that `activations` counts (the softmax, its dropout mask at half a
 number, and its dropped-out form), the one that is kept without dropout."""
@@ -49,6 +53,9 @@ class TrainingMemory:
     """Of the program itself, where the device's memory is the machine's."""
     teachers: int = 0
     """Weights of the teachers of distillation."""
+    allocator: int = 0
+    """Freed, but kept by the C library: batches differ in shape from step to step, and what one
+    left does not fit the next."""
 
     @property
     def total(self) -> int:
@@ -61,6 +68,25 @@ class TrainingMemory:
             + self.workspace
             + self.process
             + self.teachers
+            + self.allocator
+        )
+
+    @property
+    def working(self) -> int:
+        """Of a micro-batch: what is allocated in it and freed after it."""
+        return self.activations + self.workspace
+
+    def with_working(self, n_bytes: int, kept_share: int | float) -> "TrainingMemory":
+        """Return it with the measured bytes of a micro-batch in place of the counted ones.
+
+        `kept_share`: what the allocator keeps beside, as a share of these.
+        """
+        workspace = min(self.workspace, n_bytes)
+        return replace(
+            self,
+            activations=n_bytes - workspace,
+            workspace=workspace,
+            allocator=round(kept_share * n_bytes),
         )
 
 
@@ -162,6 +188,7 @@ def training_memory(
         optimizer=FLOAT32_BYTES * optimizer_numbers(optimizer, model) // parts,
         activations=item * activations,
         workspace=workspace,
+        allocator=round(KEPT_SHARE * (item * activations + workspace)) if settings.on_cpu else 0,
         process=settings.process_bytes,
         teachers=sum(w.nbytes for one in teachers for w in one.parameters()),
     )
@@ -210,7 +237,9 @@ def _logit_numbers(model: Model, shape: RowShape, tokens: int) -> int:
     Cross-entropy is computed `ROWS_PER_CHUNK` rows at a time, the next ones before the last are
     gone.
     """
-    vocab, width = model.architecture.vocab_size, model.architecture.d_model
+    a = model.architecture
+    rows = max((p.shape[0] for p in model.parameters() if p.ndim == 2), default=0)
+    vocab, width = min(a.vocab_size, rows), a.d_model  # code points have no table of their own
     targets = math.ceil(tokens * shape.tokens_per_position * shape.target_fraction)
     return vocab * (min(targets, 2 * ROWS_PER_CHUNK) + width)
 

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Collection, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from unmask.heads.model import Model
@@ -19,6 +19,7 @@ from unmask.planning.hardware import Hardware
 from unmask.planning.memory import MemorySettings, Strategy, TrainingMemory, training_memory
 from unmask.planning.rows import RowShape
 from unmask.training.config import Recipe
+from unmask.training.data import MAX_DEV_TOKENS
 
 DEFAULT_UTILIZATION: Mapping[str, int | float] = {"gpu": 0.4, "tpu": 0.4, "cpu": 0.33}
 """Share of the peak FLOP/s that training reaches: Chowdhery et al. 2022, arXiv:2204.02311, table 3,
@@ -97,11 +98,13 @@ def device_energy(settings: PlanSettings, hours: int | float) -> Energy:
     load = settings.load or DEFAULT_LOAD[hardware.kind]
     if settings.watts is not None:
         watts, source = settings.watts, "given"
+    elif hardware.watts is None:
+        watts, source = None, "unknown"
     else:
         watts = settings.n_devices * hardware.watts * load
         measured = hardware.power_source == "RAPL"
         source = "RAPL" if measured else f"{hardware.power_source} x load {load:g}"
-    kwh = energy_kwh(watts, hours, settings.pue)
+    kwh = None if watts is None else energy_kwh(watts, hours, settings.pue)
     given = settings.price_per_hour
     rent = hardware.price_per_hour if given is None else given
     spot = hardware.spot_price_per_hour if given is None else given
@@ -110,10 +113,24 @@ def device_energy(settings: PlanSettings, hours: int | float) -> Energy:
         watts=watts,
         power_source=source,
         kwh=kwh,
-        co2e_kg=co2e_kg(kwh, settings.grid_kg_per_kwh),
+        co2e_kg=None if kwh is None else co2e_kg(kwh, settings.grid_kg_per_kwh),
         price=None if rent is None else rent * device_hours,
         spot_price=None if spot is None else spot * device_hours,
     )
+
+
+@dataclass(frozen=True, kw_only=True)
+class MeasuredStep:
+    """A training step as measured on the machine that is planned for."""
+
+    seconds: int | float
+    """Of one step of the run."""
+    working_bytes: int | None = None
+    """What a micro-batch allocates and frees. None: not measured."""
+    kept_share: int | float = 0.0
+    """What the allocator will keep beside it, as a share of it."""
+    source: str
+    """How it was measured: "the first 3 steps"."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -135,14 +152,45 @@ class Plan:
     """Of a training step."""
     memory: TrainingMemory
     """Of each device."""
-    seconds: int | float
+    step_seconds: int | float
+    evaluation_steps: int | float = 0.0
+    """Forward passes on held-out text before the last step ends, counted in steps."""
+    measured: MeasuredStep | None = None
+    """What time and memory rest on. None: they are computed."""
     energy: Energy
     notes: tuple[str, ...] = field(default=())
+
+    @property
+    def seconds(self) -> float:
+        """Of all steps and of the evaluations between them."""
+        return _run_seconds(self.step_seconds, self.steps, self.evaluation_steps)
 
     @property
     def flops(self) -> float:
         """Of the whole run."""
         return self.flops_per_token * self.tokens
+
+    @property
+    def peak_share(self) -> float:
+        """Share of the peak FLOP/s that its steps reach."""
+        if self.measured is None:
+            return self.settings.peak_share
+        peak = self.settings.n_devices * self.settings.hardware.peak(self.settings.precision)
+        return self.flops / (self.steps * self.step_seconds * peak)
+
+    def with_measured(self, step: MeasuredStep) -> "Plan":
+        """Return the plan with the time, and if it is known the memory, of a measured step."""
+        memory = self.memory
+        if step.working_bytes is not None:
+            memory = memory.with_working(step.working_bytes, step.kept_share)
+        seconds = _run_seconds(step.seconds, self.steps, self.evaluation_steps)
+        return replace(
+            self,
+            step_seconds=step.seconds,
+            measured=step,
+            memory=memory,
+            energy=self.settings.energy(seconds / 3600),
+        )
 
     @property
     def tokens_per_second(self) -> float:
@@ -177,6 +225,9 @@ class Plan:
             "memory_bytes": asdict(self.memory) | {"total": self.memory.total},
             "fits": self.fits,
             "seconds": self.seconds,
+            "step_seconds": self.step_seconds,
+            "utilization": self.peak_share,
+            "measured": None if self.measured is None else asdict(self.measured),
             "tokens_per_second": self.tokens_per_second,
             "energy": asdict(self.energy) | {"familiar": self.energy.familiar},
             "pue": settings.pue,
@@ -192,7 +243,7 @@ def make_plan(
     settings: PlanSettings,
     *,
     teachers: Collection[Model] = (),
-    name: str = "",
+    dev_tokens: int = MAX_DEV_TOKENS,
 ) -> Plan:
     """Plan a run of a recipe.
 
@@ -202,7 +253,7 @@ def make_plan(
         shape: of rows.
         settings: devices and what they cost.
         teachers: models that it learns from, in the precision that they compute in.
-        name: of the model; by default the recipe's.
+        dev_tokens: held-out tokens of an evaluation.
 
     Raises:
         ValueError: the network has no steps of matrix products, as word vectors have none.
@@ -229,9 +280,11 @@ def make_plan(
         teachers,
     )
     step_tokens = recipe.batch_tokens * shape.tokens_per_position
-    seconds = recipe.steps * _step_seconds(per_token * step_tokens, memory, settings)
+    step_seconds = _step_seconds(per_token * step_tokens, memory, settings)
+    evaluated = _evaluation_steps(recipe, dev_tokens)
+    seconds = _run_seconds(step_seconds, recipe.steps, evaluated)
     return Plan(
-        model=name or recipe.model,
+        model=recipe.model,
         settings=settings,
         shape=shape,
         parameters=model.parameter_count(),
@@ -241,7 +294,8 @@ def make_plan(
         tokens=recipe.steps * step_tokens,
         flops_per_token=per_token,
         memory=memory,
-        seconds=seconds,
+        step_seconds=step_seconds,
+        evaluation_steps=evaluated,
         energy=settings.energy(seconds / 3600),
     )
 
@@ -255,4 +309,19 @@ def _step_seconds(flops: int | float, memory: TrainingMemory, settings: PlanSett
     if settings.checkpoint_activations:
         flops *= 4 / 3
     state = memory.weights + memory.gradients + memory.optimizer
-    return max(flops / settings.reached_flops, 2 * state / settings.hardware.bandwidth)
+    bandwidth = settings.hardware.bandwidth or math.inf
+    return max(flops / settings.reached_flops, 2 * state / bandwidth)
+
+
+def _evaluation_steps(recipe: Recipe, dev_tokens: int) -> float:
+    """Count the evaluations before the end of the last step, and its own, in training steps.
+
+    A forward pass is a third of a step. The last evaluation follows the last step.
+    """
+    n = (recipe.steps - 1) // recipe.evaluate_every if recipe.dev_fraction else 0
+    between = n * dev_tokens / recipe.batch_tokens
+    return (between + 1) / 3
+
+
+def _run_seconds(step_seconds: int | float, steps: int, evaluation_steps: int | float) -> float:
+    return float(step_seconds * (steps + evaluation_steps))

@@ -2,13 +2,16 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import numpy as np
 
 from unmask.batch import IGNORE_INDEX, Example, Tokens
 from unmask.bundled.demo import bundled_path
 from unmask.objectives.published import ObjectiveSpec
-from unmask.text.documents import read_documents
+from unmask.shards.read import TokenShards
+from unmask.shards.write import write_shards
+from unmask.text.documents import Document, read_documents
 from unmask.tokenizers.encode import Tokenizer
 from unmask.tokenizers.learn.tokenizer import train_tokenizer
 from unmask.training.config import Recipe
@@ -52,9 +55,13 @@ def row_shape(length: int, encoder: int, decoder: int, targets: int, positions: 
     )
 
 
-def sample_tokenizer(preset: Published) -> Tokenizer:
-    """Train a small tokenizer of a preset's kind on some of the bundled text."""
-    spec = resolve_tokenizer_spec(Recipe(model=preset.name, vocab_size=SAMPLE_VOCAB_SIZE), preset)
+def sample_tokenizer(preset: Published, vocab_size: int | None = None) -> Tokenizer:
+    """Train a small tokenizer of a preset's kind on some of the bundled text.
+
+    `vocab_size`: that of the run, which is not exceeded.
+    """
+    size = min(vocab_size or SAMPLE_VOCAB_SIZE, SAMPLE_VOCAB_SIZE)
+    spec = resolve_tokenizer_spec(Recipe(model=preset.name, vocab_size=size), preset)
     return train_tokenizer(spec, list(_sample_texts()))
 
 
@@ -85,17 +92,31 @@ def sample_examples(tokenizer: Tokenizer, objective: ObjectiveSpec, length: int)
     ]
 
 
+def sample_shards(tokenizer: Tokenizer, folder: Path) -> TokenShards:
+    """Tokenize some of the bundled text into a folder.
+
+    Where a tokenizer has language tokens, the text is of the first language.
+    """
+    languages = tokenizer.special_ids.languages
+    source = languages[0][0] if languages else None
+    return write_shards((replace(d, source=source) for d in _sample_documents()), tokenizer, folder)
+
+
 def _count_targets(example: Example) -> int:
     return int(np.count_nonzero(example.targets != IGNORE_INDEX))
 
 
-def _sample_texts() -> Iterator[str]:
+def _sample_documents() -> Iterator[Document]:
     left = SAMPLE_CHARACTERS
     for document in read_documents(bundled_path("novels")):
         if left <= 0:
             return
-        yield document.text[:left]
+        yield replace(document, text=document.text[:left])
         left -= len(document.text)
+
+
+def _sample_texts() -> Iterator[str]:
+    return (document.text for document in _sample_documents())
 
 
 def _rows(tokenizer: Tokenizer, length: int) -> list[Tokens]:

@@ -1,27 +1,44 @@
-"""What a run cost, beside what was planned for it."""
+"""What a run cost, beside what was planned for it.
 
-from collections.abc import Collection
+The plan of a run rests on its first steps: their time, and the memory that they took. Before these,
+and where a run is too short for any, it is computed.
+"""
+
+import re
+import statistics
+from collections.abc import Collection, Mapping
 from dataclasses import asdict, replace
 from typing import Any
 
 import torch
 
 from unmask.heads.model import Model
+from unmask.planning.energy import Energy
 from unmask.planning.hardware import HARDWARE, Hardware
-from unmask.planning.plan import Plan, PlanSettings, device_energy, make_plan
+from unmask.planning.plan import MeasuredStep, Plan, PlanSettings, device_energy, make_plan
 from unmask.planning.rows import RowShape
 from unmask.planning.this_machine import EnergyMeter, describe_this_cpu, resident_bytes
 from unmask.training.config import Recipe
-from unmask.training.device.distributed import World
+from unmask.training.device.distributed import World, peak_memory_bytes
+
+N_UNTIMED_STEPS = 2
+"""First steps that allocate, warm caches and compile."""
+_SHARE_OF_STEPS, _MIN_STEPS, _MAX_STEPS = 0.05, 3, 20
+"""Steps after these on which a plan rests: a share of all, but from 3 to 20."""
+GROWTH_SHARE = 0.2
+"""Of what a micro-batch takes in the first steps on a CPU, what glibc comes to keep beside it
+later: see `unmask.planning.memory.KEPT_SHARE`."""
 
 
 class RunCost:
-    """The cost of one process's part of a run: planned before its first step, then measured."""
+    """The cost of one process's part of a run: planned by its first steps, then measured."""
 
     def __init__(self) -> None:
         self._meter: EnergyMeter | None = None
+        self._device = torch.device("cpu")
+        self._first_seconds: list[float] = []
         self.planned: Plan | None = None
-        """None: of the device nothing is known but its name."""
+        """None: the run has not begun."""
 
     def begin(
         self,
@@ -30,9 +47,10 @@ class RunCost:
         shape: RowShape,
         world: World,
         peak_flops: int | float,
+        dev_tokens: int,
         teachers: Collection[Model] = (),
     ) -> None:
-        """Plan the run as it is about to begin.
+        """Compute a plan of the run as it is about to begin.
 
         Args:
             model: as it is in memory, its weights on the device.
@@ -40,24 +58,48 @@ class RunCost:
             shape: of rows.
             world: the processes, and this one's device.
             peak_flops: FLOP/s of one device's matrix product, measured.
+            dev_tokens: held-out tokens of an evaluation.
             teachers: models that it learns from.
         """
-        self._meter = EnergyMeter()
+        self._meter, self._device = EnergyMeter(), world.device
         precision = recipe.precision
         hardware = _hardware_of(world.device, precision, peak_flops)
-        if hardware is None:
-            return
         settings = PlanSettings(
             hardware=hardware,
             n_devices=world.size,
             strategy="ddp" if world.size > 1 else "single",
             precision=precision,
         )
-        planned = make_plan(model, recipe, shape, settings, teachers=teachers)
+        planned = make_plan(
+            model, recipe, shape, settings, teachers=teachers, dev_tokens=dev_tokens
+        )
         if hardware.kind == "cpu":
             others = max(resident_bytes() - planned.memory.weights - planned.memory.teachers, 0)
             planned = replace(planned, memory=replace(planned.memory, process=others))
         self.planned = planned
+
+    def observe(self, seconds: int | float) -> None:
+        """Take note of a step; after the first ones of this process, plan the run by them."""
+        plan, seen = self.planned, self._first_seconds
+        if plan is None:
+            return
+        n_timed = min(max(round(_SHARE_OF_STEPS * plan.steps), _MIN_STEPS), _MAX_STEPS)
+        if len(seen) == N_UNTIMED_STEPS + n_timed:
+            return
+        seen.append(seconds)
+        if len(seen) < N_UNTIMED_STEPS + n_timed:
+            return
+        memory, on_cpu = plan.memory, plan.settings.hardware.kind == "cpu"
+        kept = memory.total - memory.working - memory.allocator
+        working = peak_memory_bytes(self._device) - kept
+        self.planned = plan.with_measured(
+            MeasuredStep(
+                seconds=statistics.median(seen[N_UNTIMED_STEPS:]),
+                working_bytes=working if working > 0 else None,
+                kept_share=GROWTH_SHARE if on_cpu else 0.0,
+                source=f"steps {N_UNTIMED_STEPS + 1} to {len(seen)}",
+            )
+        )
 
     def record(
         self, *, seconds: int | float, n_tokens: int, peak_memory_bytes: int
@@ -90,7 +132,8 @@ class RunCost:
             "tokens_per_second": plan.tokens_per_second,
             "flops": plan.flops,
             "memory_bytes": asdict(plan.memory) | {"total": plan.memory.total},
-            "utilization": plan.settings.peak_share,
+            "utilization": plan.peak_share,
+            "measured_in": None if plan.measured is None else plan.measured.source,
         } | _energy_record(plan.energy)
         return (
             found
@@ -105,9 +148,9 @@ class RunCost:
         )
 
 
-def _energy_record(energy: Any) -> dict[str, Any]:
+def _energy_record(energy: Energy) -> dict[str, Any]:
     return {
-        "energy_joules": energy.kwh * 3.6e6,
+        "energy_joules": None if energy.kwh is None else energy.kwh * 3.6e6,
         "watts": energy.watts,
         "power_source": energy.power_source,
         "co2e_kg": energy.co2e_kg,
@@ -115,15 +158,27 @@ def _energy_record(energy: Any) -> dict[str, Any]:
     }
 
 
-def _hardware_of(device: torch.device, precision: str, peak_flops: int | float) -> Hardware | None:
-    """Return the device of a run; None: it is in no table."""
+def _hardware_of(device: torch.device, precision: str, peak_flops: int | float) -> Hardware:
+    """Return the device of a run; of one that is in no table, power and price are unknown."""
     if device.type == "cpu":
         return describe_this_cpu({precision: peak_flops})
-    if device.type != "cuda":
-        return None
-    name = torch.cuda.get_device_name(device).lower()
-    known = next((one for one in HARDWARE.values() if one.name in name), None)
+    name, memory = device.type, 0
+    if device.type == "cuda":
+        name = torch.cuda.get_device_name(device)
+        memory = torch.cuda.get_device_properties(device).total_memory
+    return accelerator(name, {precision: peak_flops}, memory)
+
+
+def accelerator(name: str, peak_flops: Mapping[str, int | float], memory_bytes: int) -> Hardware:
+    """Return an accelerator by the name that its driver has for it, as it was measured."""
+    words = re.split(r"[^a-z0-9]+", name.lower())
+    known = next((one for one in HARDWARE.values() if one.name in words), None)
     if known is None:
-        return None
-    memory = torch.cuda.get_device_properties(device).total_memory
-    return replace(known, peak_flops={precision: peak_flops}, memory_bytes=memory)
+        return Hardware(
+            name=name,
+            kind="gpu",
+            peak_flops=peak_flops,
+            memory_bytes=memory_bytes,
+            source="measured here",
+        )
+    return replace(known, peak_flops=peak_flops, memory_bytes=memory_bytes)

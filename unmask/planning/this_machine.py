@@ -47,7 +47,6 @@ def describe_this_cpu(
         kind="cpu",
         peak_flops=peak_flops,
         memory_bytes=_total_memory_bytes(),
-        bandwidth=math.inf,
         watts=CPU_WATTS_PER_CORE * threads if watts is None else watts,
         source=f"measured here, {threads} {'thread' if threads == 1 else 'threads'}",
         power_source=f"{CPU_WATTS_PER_CORE:g} W per core, doi:10.1002/advs.202100707,"

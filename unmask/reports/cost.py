@@ -39,7 +39,9 @@ def draw_cost(record: ReportData) -> Html:
     if planned:
         share = finite_number(planned.get("utilization"))
         at = f", at {format_percent(share, 0)} of the measured peak" if share else ""
-        says = f"Planned: as computed before the first step{at}."
+        seen = planned.get("measured_in")
+        by = f"by the run's {seen}" if seen else "as computed before the first step"
+        says = f"Planned: {by}{at}."
     content = tag("dl", *shown, class_="costs")
     return section("cost", "Cost", says, content, _familiar(cost)) if shown else EMPTY_HTML
 

@@ -22,7 +22,16 @@ class PlanOptions(JobOptions):
     """Catalogue name (see `unmask models`), or a recipe file (.toml); in Python also a Recipe."""
     _: KW_ONLY
     hardware: str | Hardware = field(default="cpu", metadata=flag(metavar="NAME"))
-    """Device: p100, v100, a100, h100, tpuv2, tpuv3, or cpu (this processor, measured)."""
+    """Device: p100, v100, a100, h100, tpuv2, tpuv3, or cpu (this processor, measured); another name
+    with --peak-tflops and --memory-gb."""
+    peak_tflops: int | float | None = field(
+        default=None, metadata=flag(shown_default="that of the device")
+    )
+    """Peak of one device's dense matrix products, in TFLOP/s (10^12)."""
+    memory_gb: int | float | None = field(
+        default=None, metadata=flag(shown_default="that of the device")
+    )
+    """Memory of one device, in GB (10^9 bytes)."""
     devices: int = 1
     """Number of devices."""
     strategy: Literal["single", "ddp", "fsdp"] | None = field(
@@ -58,9 +67,10 @@ class PlanOptions(JobOptions):
     """Floating-point precision of weights and activations; auto: bfloat16, on a CPU what it has
     instructions for."""
     utilization: int | float | None = field(
-        default=None, metadata=flag(shown_default="0.4, of a CPU 0.33")
+        default=None, metadata=flag(shown_default="0.4; this processor is measured")
     )
-    """Share of the device's peak FLOP/s that training reaches, from 0 to 1."""
+    """Share of the device's peak FLOP/s that training reaches, from 0 to 1; with it nothing is
+    measured."""
     watts: int | float | None = field(
         default=None, metadata=flag(shown_default="thermal design power x load")
     )

@@ -3,6 +3,8 @@
 import math
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
@@ -22,11 +24,18 @@ from unmask.jobs.pretrain.resolve_options import (
 )
 from unmask.options import takes_options
 from unmask.planning.energy import DEFAULT_GRID_KG_PER_KWH, FAMILIAR_CO2E_KG
-from unmask.planning.flops import compute_optimal_tokens, six_nd
+from unmask.planning.flops import compute_optimal_tokens, six_nd, training_flops_per_token
 from unmask.planning.hardware import THIS_CPU, Hardware, get_hardware
-from unmask.planning.plan import Plan, PlanSettings, make_plan
-from unmask.planning.rows import sample_row_shape, sample_tokenizer
+from unmask.planning.memory import KEPT_SHARE
+from unmask.planning.plan import MeasuredStep, Plan, PlanSettings, make_plan
+from unmask.planning.rows import sample_row_shape, sample_shards, sample_tokenizer
 from unmask.planning.this_machine import RUN_PROCESS_BYTES, measure_this_cpu, resident_bytes
+from unmask.planning.trial import (
+    MAX_FIRST_SECONDS,
+    MAX_ROW_SECONDS,
+    MAX_STEP_SECONDS,
+    try_training,
+)
 from unmask.reports.formatting import (
     NARROW_SPACE,
     format_bytes,
@@ -36,18 +45,24 @@ from unmask.reports.formatting import (
     format_seconds,
     format_si,
 )
+from unmask.tokenizers.encode import Tokenizer
 from unmask.training.config import Recipe
+from unmask.training.data import build_training_data
 from unmask.training.device import distributed
+from unmask.training.device.activation_memory import free_memory_bytes
 from unmask.word_vectors.train.trainer import WORD_VECTOR_METHODS
 from unmask.zoo.catalogue import get_preset
+from unmask.zoo.preset import Published
 
 
 @takes_options(PlanOptions)
 def plan(options: PlanOptions) -> Plan:
     """Plan a pretraining run: FLOPs, memory by part, time, energy, CO2e and price.
 
-    Nothing is trained and no weight is allocated; the shapes of rows are counted on some of the
-    bundled text. The fields of `PlanOptions` are its keywords.
+    The shapes of rows are counted on some of the bundled text. For this processor, a network of
+    which some steps take a few seconds is trained on that text for so long, and time and memory are
+    those that were measured; of other hardware and larger networks they are computed, no weight is
+    allocated, and `notes` says why. The fields of `PlanOptions` are its keywords.
 
     Raises:
         ValueError: a name, key or number is not allowed, or the model has no network (word
@@ -62,7 +77,7 @@ def plan(options: PlanOptions) -> Plan:
             "unmask pretrain reports their speed"
         )
     settings = plan_settings(options, recipe)
-    tokenizer = sample_tokenizer(preset)
+    tokenizer = sample_tokenizer(preset, recipe.vocab_size)
     shape = sample_row_shape(tokenizer, objective, check_sequence_length(recipe, preset))
     if recipe.vocab_size is not None:
         preset = preset.with_vocabulary(
@@ -73,7 +88,79 @@ def plan(options: PlanOptions) -> Plan:
     freeze_parameters(model, recipe.frozen)
     given = recipe.distillation
     teachers = [] if given is None else [one.model for one in load_teachers(given)]
-    return make_plan(model, recipe, shape, settings, teachers=teachers)
+    made = make_plan(model, recipe, shape, settings, teachers=teachers)
+    if options.hardware != THIS_CPU or options.utilization is not None:
+        return made
+    if (reason := _too_large(made)) is not None:
+        return replace(made, notes=(reason,))
+    return made.with_measured(_measure_step(made, recipe, preset, tokenizer))
+
+
+def _too_large(computed: Plan) -> str | None:
+    """Return why a network is not tried on this processor; None: it is."""
+    positions = computed.batch_tokens // computed.settings.n_devices
+    row_seconds = computed.step_seconds * computed.shape.length / positions
+    if row_seconds > MAX_ROW_SECONDS:
+        return (
+            f"computed, not measured: a step with one row of {computed.shape.length:,} tokens "
+            f"takes more than {MAX_ROW_SECONDS:g} seconds here"
+        )
+    needed, free = computed.memory.total, free_memory_bytes(torch.device("cpu"))
+    if free is not None and needed > free:
+        return (
+            f"computed, not measured: it needs {format_bytes(needed)}, and {format_bytes(free)} "
+            "are free here"
+        )
+    return None
+
+
+def _measure_step(
+    computed: Plan, recipe: Recipe, preset: Published, tokenizer: Tokenizer
+) -> MeasuredStep:
+    """Train the network for a few steps on the bundled text, and scale what was measured.
+
+    A step of the run has the time of its positions, and one update; a micro-batch the memory of the
+    trial's, by the ratio of what is computed for both.
+    """
+    shape, settings = computed.shape, computed.settings
+    own_preset = preset.with_vocabulary(
+        replace(tokenizer.special_ids, vocab_size=preset.architecture.vocab_size)
+    )
+    objective = own_preset.objective
+    assert not isinstance(objective, WORD_VECTOR_METHODS)
+    large = _trial_recipe(recipe, computed, MAX_FIRST_SECONDS)
+    small = _trial_recipe(recipe, computed, MAX_STEP_SECONDS)
+    with TemporaryDirectory() as folder, torch.random.fork_rng():
+        model = own_preset.build().initialize(recipe.seed)
+        freeze_parameters(model, recipe.frozen)
+        shards = sample_shards(tokenizer, Path(folder) / "text")
+        data, first = (
+            build_training_data(shards, one, objective, shape.length) for one in (small, large)
+        )
+        trial = try_training(model, small, first.batches, data.batches)
+    flops = training_flops_per_token(model, shape.length, shape.target_fraction)
+    ratio = computed.flops_per_token / flops * (4 / 3 if settings.checkpoint_activations else 1)
+    single = replace(settings, n_devices=1, strategy="single")
+    counted = make_plan(model, large, shape, single).memory.working
+    working = trial.working_bytes
+    return MeasuredStep(
+        seconds=trial.step_seconds(ratio * computed.batch_tokens / settings.n_devices),
+        working_bytes=working and round(working * computed.memory.working / counted),
+        kept_share=KEPT_SHARE,
+        source=f"{trial.n_steps} steps of {trial.positions:,} positions here",
+    )
+
+
+def _trial_recipe(recipe: Recipe, computed: Plan, max_seconds: float) -> Recipe:
+    """Return the recipe of steps of one micro-batch, of as many rows as fit into the seconds."""
+    shape, settings = computed.shape, computed.settings
+    own = computed.batch_tokens / settings.n_devices
+    fitting = min(computed.micro_batch_tokens, int(max_seconds / computed.step_seconds * own))
+    return replace(
+        recipe, batch_tokens=max(fitting // shape.length, 1) * shape.length, distillation=None,
+        micro_batch_tokens=None, precision=settings.precision, data=(), tokenizer=None,
+        sampling_exponent=1.0, dev_fraction=0.0,
+    )  # fmt: skip
 
 
 def _resolve(options: PlanOptions) -> Recipe:
@@ -100,10 +187,15 @@ def plan_settings(options: PlanOptions, recipe: Recipe) -> PlanSettings:
     hardware = options.hardware
     on_this_machine = hardware == THIS_CPU
     if on_this_machine:
+        if options.peak_tflops is not None or options.memory_gb is not None:
+            raise ValueError(
+                "peak_tflops and memory_gb are of other hardware; cpu is this one, and measured"
+            )
+        distributed.set_threads()
         precision = distributed.resolve_precision(precision, torch.device("cpu"))
         hardware = measure_this_cpu(precision)
     elif not isinstance(hardware, Hardware):
-        hardware = get_hardware(hardware)
+        hardware = get_hardware(hardware, options.peak_tflops, options.memory_gb)
     if precision == "auto":
         precision = "bfloat16"
     given = options.grid_kg_per_kwh
@@ -152,7 +244,8 @@ def _rows(plan: Plan) -> Iterator[tuple[str, str]]:
     parts: dict[str, Any] = {
         name: getattr(memory, name)
         for name in (
-            "weights", "gradients", "optimizer", "activations", "workspace", "teachers", "process",
+            "weights", "gradients", "optimizer", "activations", "workspace", "allocator",
+            "teachers", "process",
         )
     }  # fmt: skip
     shown = ", ".join(f"{name} {format_bytes(n)}" for name, n in parts.items() if n)
@@ -162,14 +255,20 @@ def _rows(plan: Plan) -> Iterator[tuple[str, str]]:
     yield (
         "time",
         f"{format_seconds(plan.seconds)}, {format_si(plan.tokens_per_second)} tokens/s, at "
-        f"{format_percent(settings.peak_share, 0)} of the peak",
+        f"{format_percent(plan.peak_share, 0)} of the peak"
+        + (f", measured in {plan.measured.source}" if plan.measured else ""),
     )
-    yield (
-        "energy",
-        f"{format_energy(energy.kwh * 3.6e6)}: {format_number(energy.watts)} W "
-        f"({energy.power_source}) x PUE {settings.pue:g}",
-    )
-    yield "CO2e", f"{format_number(energy.co2e_kg)} kg, {_familiar(energy.co2e_kg)}"
+    for note in plan.notes:
+        yield "", note
+    if energy.watts is None or energy.kwh is None or energy.co2e_kg is None:
+        yield "energy", "unknown: give --watts, the mean power of all devices"
+    else:
+        yield (
+            "energy",
+            f"{format_energy(energy.kwh * 3.6e6)}: {format_number(energy.watts)} W "
+            f"({energy.power_source}) x PUE {settings.pue:g}",
+        )
+        yield "CO2e", f"{format_number(energy.co2e_kg)} kg, {_familiar(energy.co2e_kg)}"
     yield "price", _price(plan)
     optimal = compute_optimal_tokens(plan.parameters)
     yield (

@@ -307,7 +307,8 @@ def take_steps(job: PretrainingJob) -> bool:
     log = None
     if world.rank == 0:
         shape, model = _row_shape(job), job.loaded_model.model
-        job.cost.begin(model, recipe, shape, world, peak, job.teachers)
+        dev_tokens = sum(batch.inputs.numel() for batch in job.dev_batches)
+        job.cost.begin(model, recipe, shape, world, peak, dev_tokens, job.teachers)
         log = TrainingLog(
             job.options.output_folder,
             flops_per_token=training_flops_per_token(
@@ -328,6 +329,7 @@ def take_steps(job: PretrainingJob) -> bool:
             last = report.step == recipe.steps
             if log is not None:
                 log(report)
+                job.cost.observe(report.seconds)
             if job.dev_batches and (last or report.step % recipe.evaluate_every == 0):
                 memory = job.run.recipe.memory_length
                 with loop.averaged_weights(job.run):

@@ -265,6 +265,21 @@ def keep_freed_memory(enabled: bool = True) -> bool:
     return bool(done)
 
 
+def return_freed_memory() -> bool:
+    """Return each freed tensor to the system at once; return whether this worked.
+
+    The process then holds what is in use and no more, so that its peak is that of its tensors:
+    slow, for measuring. `keep_freed_memory` ends it.
+    """
+    libc = _glibc()
+    if libc is None:
+        return False
+    done = libc.mallopt(_M_MMAP_MAX, 1 << 20) and libc.mallopt(_M_MMAP_THRESHOLD, 64 << 10)
+    done = done and libc.mallopt(_M_TRIM_THRESHOLD, 64 << 10)
+    libc.malloc_trim(0)
+    return bool(done)
+
+
 def _glibc() -> ctypes.CDLL | None:
     if platform.libc_ver()[0] != "glibc":
         return None
