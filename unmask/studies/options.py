@@ -12,6 +12,7 @@ from unmask.options import LoaderOptions, TerminalOptions, flag
 if TYPE_CHECKING:
     from unmask.studies.compression.study import CompressionStudy
     from unmask.studies.lottery.study import LotteryStudy
+    from unmask.studies.probing.study import ProbingStudy
     from unmask.studies.study import Study
 
 
@@ -19,12 +20,12 @@ if TYPE_CHECKING:
 class StudyOptions(LoaderOptions, TerminalOptions):
     """The study to run, its text and tasks, and changes of its definition."""
 
-    study: str | Path | Study | CompressionStudy | LotteryStudy = field(
+    study: str | Path | Study | CompressionStudy | LotteryStudy | ProbingStudy = field(
         metadata=flag(metavar="STUDY", is_argument=True)
     )
     """Study: bart-noises, t5-objectives, t5-rates, t5-spans, t5-architectures, summaries,
     elmo-tags, ulmfit-stages, ulmfit-stages-trec, smaller, lottery, lottery-scratch,
-    lottery-rewind, lottery-heads, lottery-transfer, or a .toml file."""
+    lottery-rewind, lottery-heads, lottery-transfer, what-layers-know, or a .toml file."""
     _: KW_ONLY
     data: str | Path | Sequence[str | Path] = field(default=(), metadata=flag(metavar="PATH"))
     """Data source: a file (.txt, .jsonl, .csv, .tsv, .parquet, each also .gz, .xz, .zst), a folder
@@ -47,11 +48,11 @@ class StudyOptions(LoaderOptions, TerminalOptions):
     tokens: int | None = field(default=None, metadata=flag(shown_default="that of the study"))
     """Number of pretraining tokens per cell, or per round."""
     rows: int | None = field(default=None, metadata=flag(shown_default="that of the study"))
-    """Number of training rows per task."""
+    """Number of training rows per task; of probes, of sentences that fit them."""
     epochs: int | float | None = field(
         default=None, metadata=flag(shown_default="that of the study")
     )
-    """Number of fine-tuning epochs."""
+    """Number of fine-tuning epochs; of probes, the most."""
     seeds: int | None = field(default=None, metadata=flag(shown_default="that of the study"))
     """Number of fine-tuning runs per cell and task."""
     resume: bool = False

@@ -28,6 +28,8 @@ from unmask.studies.compression.published import SMALLER
 from unmask.studies.compression.study import CompressionStudy
 from unmask.studies.lottery.published import LOTTERY_STUDIES
 from unmask.studies.lottery.study import LotteryStudy
+from unmask.studies.probing.published import WHAT_LAYERS_KNOW
+from unmask.studies.probing.study import ProbingStudy
 from unmask.studies.read_study import read_study
 from unmask.studies.study import Study, StudyCell
 
@@ -277,12 +279,15 @@ STUDIES: Mapping[str, Study] = {
 }
 
 
-ALL_STUDIES: Mapping[str, Study | CompressionStudy | LotteryStudy] = {
-    **STUDIES, SMALLER.name: SMALLER, **LOTTERY_STUDIES
-}  # fmt: skip
+ALL_STUDIES: Mapping[str, Study | CompressionStudy | LotteryStudy | ProbingStudy] = {
+    **STUDIES,
+    SMALLER.name: SMALLER,
+    **LOTTERY_STUDIES,
+    WHAT_LAYERS_KNOW.name: WHAT_LAYERS_KNOW,
+}
 
 
-def find_study(name: str | Path) -> Study | CompressionStudy | LotteryStudy:
+def find_study(name: str | Path) -> Study | CompressionStudy | LotteryStudy | ProbingStudy:
     """Return a study by name, or read a TOML file.
 
     Raises:

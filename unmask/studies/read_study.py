@@ -7,16 +7,17 @@ from pathlib import Path
 from unmask.config import from_dict, read_toml
 from unmask.studies.compression.study import CompressionStudy
 from unmask.studies.lottery.study import LotteryStudy
+from unmask.studies.probing.study import ProbingStudy
 from unmask.studies.study import Study
 
 _KIND = "kind"
-KINDS: Mapping[str, type[Study | CompressionStudy | LotteryStudy]] = {
-    kind.__name__: kind for kind in (Study, CompressionStudy, LotteryStudy)
+KINDS: Mapping[str, type[Study | CompressionStudy | LotteryStudy | ProbingStudy]] = {
+    kind.__name__: kind for kind in (Study, CompressionStudy, LotteryStudy, ProbingStudy)
 }
 """Types of studies by the `kind` of their files, the default first."""
 
 
-def read_study(path: Path) -> Study | CompressionStudy | LotteryStudy:
+def read_study(path: Path) -> Study | CompressionStudy | LotteryStudy | ProbingStudy:
     """Read a study from a TOML file; the default name is that of the file.
 
     Raises:
@@ -31,6 +32,6 @@ def read_study(path: Path) -> Study | CompressionStudy | LotteryStudy:
         study = from_dict(KINDS[kind], {"name": path.stem} | plain)
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from None
-    if study.tasks.endswith(".toml"):
+    if isinstance(study.tasks, str) and study.tasks.endswith(".toml"):
         return replace(study, tasks=str(path.parent / study.tasks))
     return study

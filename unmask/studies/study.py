@@ -68,25 +68,17 @@ class StudyCell:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Study:
-    """Pretraining variants with the same budget and text, fine-tuned on the same tasks."""
+class PretrainedCells:
+    """Pretraining variants with the same budget and text: what studies of them have in common."""
 
     name: str
     question: str
     """Research question, one line."""
     cells: tuple[StudyCell, ...]
-    tasks: str
-    """Suite of tasks: a name of `unmask.tasks.suites.bundled.SUITES`, or a .toml file."""
     tokens: int
     """Pretraining tokens of each cell, padding included; see `StudyCell.token_factor`."""
     changes: tuple[str, ...] = ()
     """Changes of the recipes of all cells, applied before their own."""
-    rows: int | None = 1000
-    """Training rows per task. None: all, or the task's own number."""
-    epochs: float | None = 5.0
-    """Fine-tuning epochs. None: chosen by size, as in `unmask finetune`."""
-    seeds: int = 3
-    """Fine-tuning seeds; each cell is pretrained once."""
     paper: str = ""
     """Paper and table that this reproduces at small scale."""
 
@@ -99,10 +91,8 @@ class Study:
         for i, name in enumerate(names):
             if folders[i] in folders[:i]:
                 raise ValueError(f"cells has two {name!r}")
-        whole = {"tokens": self.tokens, "rows": self.rows, "seeds": self.seeds}
-        for key, number in whole.items():
-            if number is not None and number < 1:
-                raise ValueError(f"{key} must be at least 1, got {number}")
+        if self.tokens < 1:
+            raise ValueError(f"tokens must be at least 1, got {self.tokens}")
         for i, cell in enumerate(self.cells):
             if cell.init_from and cell.init_from not in names[:i]:
                 before = ", ".join(names[:i]) or "none"
@@ -110,12 +100,6 @@ class Study:
                     f"cell {cell.name}: init_from must be a cell before it ({before}), got "
                     f"{cell.init_from!r}"
                 )
-        if self.epochs is not None and not 0 < self.epochs < math.inf:
-            raise ValueError(f"epochs must be above 0, got {self.epochs:g}")
-        if self.tasks not in SUITES and not self.tasks.endswith(".toml"):
-            raise ValueError(
-                f"tasks must be a .toml file or one of {', '.join(SUITES)}, got {self.tasks!r}"
-            )
 
     def recipe_changes(self, cell: StudyCell) -> list[str | Mapping[str, Any]]:
         """Return all changes of a cell's recipe from its preset's."""
@@ -133,6 +117,33 @@ class Study:
             ValueError: a name is unknown.
         """
         return select_cells(self.name, self.cells, cell_names)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Study(PretrainedCells):
+    """Pretraining variants with the same budget and text, fine-tuned on the same tasks."""
+
+    tasks: str
+    """Suite of tasks: a name of `unmask.tasks.suites.bundled.SUITES`, or a .toml file."""
+    rows: int | None = 1000
+    """Training rows per task. None: all, or the task's own number."""
+    epochs: float | None = 5.0
+    """Fine-tuning epochs. None: chosen by size, as in `unmask finetune`."""
+    seeds: int = 3
+    """Fine-tuning seeds; each cell is pretrained once."""
+
+    def __post_init__(self) -> None:
+        """Check constraints that the types do not express."""
+        super().__post_init__()
+        for key, number in {"rows": self.rows, "seeds": self.seeds}.items():
+            if number is not None and number < 1:
+                raise ValueError(f"{key} must be at least 1, got {number}")
+        if self.epochs is not None and not 0 < self.epochs < math.inf:
+            raise ValueError(f"epochs must be above 0, got {self.epochs:g}")
+        if self.tasks not in SUITES and not self.tasks.endswith(".toml"):
+            raise ValueError(
+                f"tasks must be a .toml file or one of {', '.join(SUITES)}, got {self.tasks!r}"
+            )
 
 
 @runtime_checkable

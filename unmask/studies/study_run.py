@@ -4,7 +4,7 @@ import shutil
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar, runtime_checkable
 
@@ -12,13 +12,20 @@ from unmask.checkpoints.folder import lock_run_folder
 from unmask.config import from_dict, to_dict
 from unmask.files import remove_partial_files, write_atomically
 from unmask.finetuning.results.report import to_json
-from unmask.jobs.prepare import check_sources
+from unmask.inference.export import is_finished_run
+from unmask.jobs.prepare import check_sources, prepare
+from unmask.jobs.pretrain.pretrain import pretrain
 from unmask.output import OutputStream, print_line
+from unmask.reports.page import write_report
+from unmask.reports.report_data import RUN_FILE as RUN
+from unmask.reports.report_data import read_report_data
 from unmask.saved_format import FORMAT, read_saved
 from unmask.studies.options import StudyOptions
 from unmask.studies.result import CellResult
-from unmask.studies.study import CellT, NamedCell
+from unmask.studies.study import CellT, NamedCell, PretrainedCells, StudyCell
+from unmask.tasks.suites.benchmark import find_file
 from unmask.training.best_effort import best_effort
+from unmask.zoo.catalogue import get_preset
 
 STUDY_FILE = "study.json"
 PRETRAINED_FOLDER, TUNED_FOLDER = _MODEL_FOLDERS = "pretrained", "tuned"
@@ -169,6 +176,128 @@ class StudyRun(ABC, Generic[CellT, ResultT]):
         for name, content in self.pages(results).items():
             with best_effort(name):
                 write_atomically(self.folder / name, content())
+
+
+@dataclass(frozen=True, kw_only=True)
+class PretrainingRun(StudyRun[StudyCell, ResultT]):
+    """A study of pretraining variants to run or resume: each cell is pretrained, then scored."""
+
+    study: PretrainedCells
+
+    @abstractmethod
+    def score_cell(self, cell: StudyCell, outcome: ResultT) -> ResultT:
+        """Return the result of a pretrained cell with its scores."""
+
+    def run_outcome(self, cell: StudyCell, so_far: ResultT) -> ResultT:
+        """Pretrain and score a cell, or resume it; its errors do not stop other cells."""
+        outcome = self.result_type(name=cell.name)
+        if not cell.text:
+            self._prepare_text(cell)  # its errors concern all cells
+        try:
+            self._pretrain(cell)
+            record = read_report_data(self.pretraining_folder(cell))
+            outcome = replace(outcome, parameters=int(record.run_record.get("parameters") or 0))
+            if cell.token_factor:
+                outcome = replace(
+                    outcome,
+                    loss=record.evaluation_log.last("loss"),
+                    tokens=int(record.training_log.last("tokens") or 0),
+                    seconds=round(record.total_seconds or 0.0, 1),
+                )
+            return self.score_cell(cell, outcome)
+        except (FloatingPointError, ValueError) as error:
+            message = " ".join(str(error).split())
+            self.show(f"{cell.name} is left out: {message}")
+            return replace(outcome, error=message)
+
+    def _initial_cell(self, cell: StudyCell) -> StudyCell | None:
+        """Return the cell that provides the initial weights."""
+        return next((one for one in self.study.cells if one.name == cell.init_from), None)
+
+    def pretraining_folder(self, cell: StudyCell) -> Path:
+        """Return the folder of a cell's pretraining, possibly of an earlier cell."""
+        before = self._initial_cell(cell)
+        if before is not None and not cell.token_factor:
+            return self.pretraining_folder(before)
+        return self.folder / PRETRAINED_FOLDER / cell.name
+
+    def _prepare_text(self, cell: StudyCell) -> Path:
+        """Tokenize the text for all cells with the same tokenizer, unless done.
+
+        A cell's own text is tokenized by the tokenizer of its initial model.
+
+        Raises:
+            ValueError: the text cannot be read, or is too little for a vocabulary.
+        """
+        spec, before = get_preset(cell.model).tokenizer, self._initial_cell(cell)
+        model = next(c.model for c in self.study.cells if get_preset(c.model).tokenizer == spec)
+        text = self.folder / "text" / (f"of-{cell.name}" if cell.text else model)
+        text.parent.mkdir(exist_ok=True)
+        with lock_run_folder(text.parent, wait=True):
+            prepare(
+                find_cell_text(cell, self.tasks_folder) or self.sources,
+                out=text,
+                model=model,
+                tokenizer=self.pretraining_folder(before)
+                if cell.text and before is not None
+                else None,
+                workers=max(1, self.workers),
+                quiet=self.terminal is None,
+            )
+        return text
+
+    def _pretrain(self, cell: StudyCell) -> None:
+        """Pretrain a cell, after the cell of its initial weights, unless done.
+
+        If another process pretrains it, wait for that.
+        """
+        before = self._initial_cell(cell)
+        if before is not None:
+            self._pretrain(before)
+        if before is not None and not cell.token_factor:
+            return
+        place = self.folder / ".running" / cell.name / "pretraining"
+        place.mkdir(parents=True, exist_ok=True)
+        with lock_run_folder(place, wait=True):
+            self._pretrain_alone(cell, before)
+
+    def _pretrain_alone(self, cell: StudyCell, initial_cell: StudyCell | None) -> None:
+        run = self.pretraining_folder(cell)
+        if is_finished_run(run):
+            remove_partial_files(run)
+            with best_effort("report.html"):
+                write_report(run)  # written last: it may be missing
+            return
+        run.parent.mkdir(exist_ok=True)
+        pretrain(
+            cell.model, data=self._prepare_text(cell), out=run,
+            init_from=None if initial_cell is None else self.pretraining_folder(initial_cell),
+            tokens=None if cell.has_word_vectors else self.study.token_budget(cell),
+            resume=(run / RUN).is_file(), changes=self.study.recipe_changes(cell),
+            workers=self.workers, device=self.device, threads=self.threads,
+            quiet=self.terminal is None,
+        )  # fmt: skip
+
+
+def find_cell_text(cell: StudyCell, tasks_folder: Path | None) -> list[Path]:
+    """Find a cell's own text, plain or compressed.
+
+    Raises:
+        FileNotFoundError: it is missing.
+        ValueError: there is no folder of tasks.
+    """
+    if cell.text and tasks_folder is None:
+        raise ValueError(
+            f"cell {cell.name} reads {cell.text[0]} of the tasks' files: give their folder by "
+            "--tasks-data"
+        )
+    paths = [] if tasks_folder is None else [find_file(tasks_folder, name) for name in cell.text]
+    for name, path in zip(cell.text, paths, strict=False):
+        if path is None:
+            raise FileNotFoundError(
+                f"{tasks_folder}: cell {cell.name} reads {name}, which is missing"
+            )
+    return [path for path in paths if path is not None]
 
 
 def comparable_settings(

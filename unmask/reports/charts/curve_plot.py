@@ -16,7 +16,9 @@ from unmask.reports.charts.svg import (
 from unmask.reports.formatting import RealNumber
 from unmask.reports.markup import Html, tag
 
-_COLORS = (POINT_COLOR, MEAN_COLOR, "#4d7c2a", "#7a4f9e")
+_COLORS = (
+    POINT_COLOR, MEAN_COLOR, "#4d7c2a", "#7a4f9e", "#b0862b", "#2a8a8c", "#a33f72", "#5b5b5b",
+)  # fmt: skip
 _PANEL_WIDTH, _PANEL_HEIGHT, _LEFT, _TOP, _GAP = 330, 210, 52, 46, 78
 _LEGEND_HEIGHT, _BOTTOM, _CHARACTER_WIDTH = 26, 52, 8
 """Units of the picture; a letter of a name is at most `_CHARACTER_WIDTH` wide."""

@@ -1,0 +1,1 @@
+"""Studies of probes: what the layers of pretraining variants know."""
