@@ -116,10 +116,9 @@ class OnnxEncoderDecoder(OnnxBackbone):
         check_readable(batch, reads_source=True)
         if self._decoder_session is not None:
             return self.step(batch, self.new_cache(), output)
-        document = batch.visibility.document
         inputs = {
             **_source_inputs(batch),
-            DECODER_ATTENTION_MASK: _mask(document, batch.inputs.shape),
+            DECODER_ATTENTION_MASK: batch.is_token().long(),
             DECODER_INPUT_IDS: batch.inputs,
         }
         return self.session.run(inputs, [output])[0]

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import torch
 from jaxtyping import Int
@@ -27,9 +27,6 @@ from unmask.inference.onnx.graphs import (
 from unmask.inference.onnx.quantize import share_tied_weights
 from unmask.inference.onnx.record import DECODER_FILE, ENCODER_FILE, MODEL_FILE, WEIGHTS_FILE
 from unmask.inference.onnx.session import extract_part
-
-if TYPE_CHECKING:
-    import onnx
 
 DECODER_INPUT_IDS, DECODER_ATTENTION_MASK = "decoder_input_ids", "decoder_attention_mask"
 DECODER_POSITION_IDS, DECODER_HIDDEN_STATE = "decoder_position_ids", "decoder_last_hidden_state"
@@ -161,7 +158,7 @@ class SourceTextGraph(WholeTextGraph):
 def _source_inputs() -> dict[str, Tensor]:
     """Return examples of the mask of a source and its tokens.
 
-    The mask is first: encoder and decoder both read it, and find the sizes of the source there.
+    The mask is first: encoder and decoder both read it, and find the size of the batch there.
     """
     return {name: torch.ones(2, 7, dtype=torch.long) for name in (ATTENTION_MASK, INPUT_IDS)}
 
@@ -180,7 +177,6 @@ def split_encoder_decoder(folder: Path) -> None:
 
     model = onnx.load(folder / MODEL_FILE)
     graph = model.graph
-    _read_batch_from_mask(graph)
     share_tied_weights(graph)
     for name in (MODEL_FILE, WEIGHTS_FILE):
         (folder / name).unlink(missing_ok=True)
@@ -204,12 +200,3 @@ def split_encoder_decoder(folder: Path) -> None:
         onnx.save(part, folder / file)
     mode = (folder / ENCODER_FILE).stat().st_mode
     (folder / WEIGHTS_FILE).chmod(mode)  # onnx creates it for its owner alone
-
-
-def _read_batch_from_mask(graph: "onnx.GraphProto") -> None:
-    """Read the size of the batch from the mask of the source, an input of both parts."""
-    inputs = {one.name for one in graph.input}
-    for node in graph.node:
-        ends = {a.name: a.i for a in node.attribute}
-        if node.op_type == "Shape" and node.input[0] in inputs and ends == {"start": 0, "end": 1}:
-            node.input[0] = ATTENTION_MASK

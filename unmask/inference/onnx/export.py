@@ -211,7 +211,20 @@ def _trace(graph: nn.Module, interface: GraphInterface) -> Any:
                     f"{found.shape[i]} alone"
                 )
     onnxscript.optimizer.optimize(program.model)
+    _read_batch_from_first_input(program.model.graph)
     return program
+
+
+def _read_batch_from_first_input(graph: Any) -> None:
+    """Read the size of the batch from the first input, so that parts without others have it."""
+    for node in graph:
+        ends = {name: attribute.value for name, attribute in node.attributes.items()}
+        if (
+            node.op_type == "Shape"
+            and node.inputs[0] in graph.inputs
+            and ends == {"start": 0, "end": 1}
+        ):
+            node.replace_input_with(0, graph.inputs[0])
 
 
 def _dynamic_shapes(interface: GraphInterface) -> tuple[Any, ...]:
