@@ -153,13 +153,25 @@ def _read_calibration(
         return []
     if not (rounds_inputs or any(change.uses_texts for change in changes)):
         raise ValueError("data: no method here uses calibration texts; leave it out")
-    n, task, tokenizer = options.calibration_texts, given.task, given.loaded_model.tokenizer
+    return read_texts_with_targets(given, options.data, options.calibration_texts)
+
+
+def read_texts_with_targets(
+    given: Pipeline, data: str | Path | Sequence[str | Path], n: int
+) -> list[Batch]:
+    """Return the first texts with their targets, of a fine-tuned model's task or of pretraining.
+
+    Raises:
+        FileNotFoundError: a file is missing.
+        ValueError: it holds no such texts, or the model has no head for them.
+    """
+    task, tokenizer = given.task, given.loaded_model.tokenizer
     if task is None or tokenizer is None:
-        return calibration_batches(given.loaded_model, options.data, n)
+        return calibration_batches(given.loaded_model, data, n)
     check_calibration_size(n)
-    items = read_items(task, options.data)[:n]
+    items = read_items(task, data)[:n]
     if not items:
-        raise ValueError(f"{options.data}: holds no rows to calibrate on")
+        raise ValueError(f"{data}: holds no rows to calibrate on")
     formulation = formulate(infer_text_columns(task, items), given.preset, tokenizer)
     examples = [one.example for one in formulation.build_inputs(items)]
     return list(sorted_batches(examples, tokenizer, BATCH_TOKENS))

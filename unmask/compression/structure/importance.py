@@ -34,7 +34,7 @@ def mask_gradients(
     n_texts, n_targets = 0, 0
     for seed, batch in enumerate(batches):
         masks: dict[str, Tensor] = {}
-        with _masked(modules, masks), evaluating(model, seed), torch.enable_grad():
+        with _masked(modules, _ones(masks)), evaluating(model, seed), torch.enable_grad():
             terms = model(batch.to(model.device)).terms.values()
             count = sum(term.count for term in terms)
             if count:
@@ -51,18 +51,49 @@ def mask_gradients(
     return {name: x / n_texts for name, x in sums.items()}
 
 
+def masked_loss(
+    model: Model,
+    modules: Mapping[str, tuple[nn.Module, int]],
+    masks: Mapping[str, Float[Tensor, "n"]],
+    batches: Sequence[Batch],
+) -> float:
+    """Return the mean loss of a target, in nats, while masks multiply the inputs of some modules.
+
+    Args:
+        model: with a head for the batches' targets; it computes without dropout.
+        modules: by a name: the module, whose inputs [b t n*w] consist of n parts, and n.
+        masks: of some of the modules, by their names.
+        batches: texts.
+
+    Raises:
+        ValueError: there are no targets.
+    """
+    sums: dict[str, tuple[float, float, int]] = {}
+    chosen = {name: modules[name] for name in masks}
+
+    def mask_of(name: str, x: Tensor, _: int) -> Tensor:
+        return masks[name].to(x)[None]
+
+    for seed, batch in enumerate(batches):
+        with _masked(chosen, mask_of), evaluating(model, seed), torch.no_grad():
+            for name, term in model(batch.to(model.device)).terms.items():
+                _, total, count = sums.get(name, (0.0, 0.0, 0))
+                sums[name] = term.weight, total + float(term.total), count + term.count
+    if not any(count for _, _, count in sums.values()):
+        raise ValueError("the texts have no targets for this model's heads")
+    return sum(weight * total / count for weight, total, count in sums.values() if count)
+
+
 @contextmanager
 def _masked(
-    modules: Mapping[str, tuple[nn.Module, int]], masks: dict[str, Tensor]
+    modules: Mapping[str, tuple[nn.Module, int]], mask_of: Callable[[str, Tensor, int], Tensor]
 ) -> Generator[None]:
-    """Multiply inputs by masks of ones, one for each row; `masks` holds those that were used."""
+    """Multiply the inputs of modules by masks [1 n] or [b n], given a name, the input and n."""
 
     def hook_of(name: str, n: int) -> Callable[..., tuple[Tensor, ...]]:
         def hook(_: nn.Module, inputs: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
             x, *others = inputs
-            if name not in masks or len(masks[name]) != len(x):
-                masks[name] = x.new_ones(len(x), n).requires_grad_()
-            parts = x.unflatten(-1, (n, -1)) * masks[name][:, None, :, None]
+            parts = x.unflatten(-1, (n, -1)) * mask_of(name, x, n)[:, None, :, None]
             return (parts.flatten(-2), *others)
 
         return hook
@@ -75,6 +106,17 @@ def _masked(
     finally:
         for handle in handles:
             handle.remove()
+
+
+def _ones(masks: dict[str, Tensor]) -> Callable[[str, Tensor, int], Tensor]:
+    """Return masks of ones, one for each row; `masks` holds those that were used."""
+
+    def mask_of(name: str, x: Tensor, n: int) -> Tensor:
+        if name not in masks or len(masks[name]) != len(x):
+            masks[name] = x.new_ones(len(x), n).requires_grad_()
+        return masks[name]
+
+    return mask_of
 
 
 @contextmanager

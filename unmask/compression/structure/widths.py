@@ -174,6 +174,19 @@ def gated_projections(model: Model, method: str) -> dict[str, tuple[Float[Tensor
     return found
 
 
+def heads_of_projections(model: Model, method: str) -> dict[str, tuple[nn.Module, int]]:
+    """Return the maps that read what heads give, and how many groups of heads, by sublayer.
+
+    Raises:
+        ValueError: the network has no heads that can be removed.
+    """
+    stacks = _stacks_with_heads(model, method)
+    return {
+        name: (module.get_submodule("o"), _group_counts(module, a)[1])
+        for name, (module, a) in _sublayers(model, stacks, ("attention", "cross")).items()
+    }
+
+
 def head_scores(
     model: Model, batches: Sequence[Batch], method: str
 ) -> dict[str, Float[Tensor, "n"]]:

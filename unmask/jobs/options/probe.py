@@ -24,20 +24,20 @@ class ProbeOptions(EncodingOptions, DeviceOptions, TerminalOptions):
     analysis: str | Sequence[Any] = field(default=(), metadata=flag(metavar="NAME"))
     """Analysis: attention (heads against dependency trees), alignment:dictionary=FILE
     (cross-attention against a dictionary), cloze (answers in blanks), contextuality (words in
-    several sentences), judgments (preferences beside those of people), lens (what each layer would
-    predict), pairs (minimal pairs), probes (classifiers of hidden states), reading (surprisal
-    against reading times), saliency (what a decision rests on), senses (one sense of a word or two)
-    or similarity:other=MODEL (layers beside those of another model); with settings:
-    attention:sentences=500,parser=false (docs/probing.md)."""
+    several sentences), importance (the loss without heads), judgments (preferences beside those of
+    people), lens (what each layer would predict), pairs (minimal pairs), probes (classifiers of
+    hidden states), reading (surprisal against reading times), saliency (what a decision rests on),
+    senses (one sense of a word or two) or similarity:other=MODEL (layers beside those of another
+    model); with settings: attention:sentences=500,parser=false (docs/probing.md)."""
     data: str | Path | None = field(default=None, metadata=flag(metavar="FILE"))
     """Data on which the model is scored; of attention, sentences with trees (.conllu); of
     alignment, two parallel files (SOURCES+TARGETS); of cloze, the columns of oLMpics, LAMA or
     entity tracking (.jsonl); of judgments, BabyLM's columns (.jsonl); of pairs, the columns of
     BLiMP or EWoK (.jsonl), or own pairs of negation and roles by default; of probes, trees
     (.conllu), a word and its labels per line (.conll, .txt), or targets of spans (.jsonl); of
-    reading, BabyLM's columns (.csv); of saliency, a labeled table, or text for a language model;
-    of senses, WiC's layout, or text with pseudo_words; of contextuality, lens and similarity, text;
-    optionally compressed."""
+    reading, BabyLM's columns (.csv); of importance and saliency, a labeled table, or text for a
+    language model; of senses, WiC's layout, or text with pseudo_words; of contextuality, lens and
+    similarity, text; optionally compressed."""
     train: str | Path | None = field(
         default=None, metadata=flag(metavar="FILE", shown_default="the first half of --data")
     )

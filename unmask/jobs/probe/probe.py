@@ -16,6 +16,7 @@ from unmask.jobs.probe.hidden_states.contextuality import ContextualityAnalysis
 from unmask.jobs.probe.hidden_states.lens import LensAnalysis
 from unmask.jobs.probe.hidden_states.senses import SensesAnalysis
 from unmask.jobs.probe.hidden_states.similarity import SimilarityAnalysis
+from unmask.jobs.probe.importance import ImportanceAnalysis
 from unmask.jobs.probe.judgments import JudgmentsAnalysis
 from unmask.jobs.probe.pairs import PairsAnalysis
 from unmask.jobs.probe.probes import ProbesAnalysis
@@ -28,6 +29,7 @@ ANALYSES: Mapping[str, type[Analysis]] = {
     "attention": AttentionAnalysis,
     "alignment": AlignmentAnalysis,
     "cloze": ClozeAnalysis,
+    "importance": ImportanceAnalysis,
     "judgments": JudgmentsAnalysis,
     "pairs": PairsAnalysis,
     "probes": ProbesAnalysis,

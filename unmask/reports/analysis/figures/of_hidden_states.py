@@ -6,6 +6,7 @@ from jaxtyping import Float
 from numpy import ndarray
 
 from unmask.analysis.attention.findings import AttentionFindings
+from unmask.analysis.attention.importance import ImportanceFindings
 from unmask.analysis.hidden_states.contextuality import ContextualityFindings
 from unmask.analysis.hidden_states.lens import LensFindings, LensView
 from unmask.analysis.hidden_states.senses.findings import SensesFindings
@@ -26,6 +27,37 @@ def draw_attention_figures(findings: AttentionFindings) -> dict[str, str]:
             _cells(accuracies, percent=True),
         )
     return figures
+
+
+def draw_importance_figures(findings: ImportanceFindings) -> dict[str, str]:
+    """Draw the importance of each head, and the loss by the share of heads that is removed."""
+    most = max(len(one.importance) for one in findings.layers)
+    cells = [
+        [HeatCell(x, f"{x:.2f}") for x in one.importance.tolist()]
+        + [HeatCell(0.0)] * (most - len(one.importance))
+        for one in findings.layers
+    ]
+    curves = {
+        name: {100 * f: (x,) for f, x in zip(findings.fractions, losses, strict=True)}
+        for name, losses in findings.curves.items()
+    }
+    panel = CurvePanel(
+        title="loss, nats of a target",
+        curves=curves,
+        level_name="all heads",
+        level=(findings.loss,),
+    )
+    return {
+        "heads": draw_heat_map(
+            f"Importance of heads, {findings.model}",
+            [one.name for one in findings.layers],
+            [f"head {i + 1}" for i in range(most)],
+            cells,
+        ),
+        "orders": draw_curve_plot(
+            f"Heads removed, {findings.model}", "% of the heads removed", [panel]
+        ),
+    }
 
 
 def draw_similarity_figures(findings: SimilarityFindings) -> dict[str, str]:
