@@ -31,7 +31,7 @@ DOCUMENTS = [
     if path.name != "log.md"  # of what was done at its time
 ]
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-LANGUAGES = {"", "sh", "bash", "python", "text", "toml"}
+LANGUAGES = {"", "sh", "bash", "python", "text", "toml", "json"}
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,7 @@ which trains something small, is run by `make test-all` (marked slow).
 """
 
 import ast
+import json
 import os
 import re
 import shutil
@@ -70,6 +71,11 @@ def test_documented_python_names_exist(block: Block) -> None:
     for node in ast.walk(ast.parse(block.text)):
         if isinstance(node, ast.Attribute) and ast.unparse(node.value) == "unmask":
             assert hasattr(unmask, node.attr), node.attr
+
+
+@pytest.mark.parametrize("block", [b for b in BLOCKS if b.language == "json"], ids=lambda b: b.name)
+def test_documented_json_can_be_read(block: Block) -> None:
+    assert all(json.loads(line) for line in block.text.splitlines() if line)
 
 
 @pytest.fixture(scope="module")
