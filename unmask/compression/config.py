@@ -34,10 +34,14 @@ class QuantizationFormat:
     symmetric: bool | None = None
     """Whether codes are centered at zero; otherwise each scale has an offset. None: not at 2, 3 and
     4 bits."""
-    clipping: Literal["none", "percentile", "mse", "exact"] = "none"
-    """Range of the weights: from the smallest to the largest; to a percentile of their magnitudes;
-    the one of 41 that gives the least squared error; or, of weights that are values of such codes
-    already, the one that keeps them (of others, from the smallest to the largest)."""
+    clipping: Literal["minmax", "none", "percentile", "mse", "normal", "exact"] | None = None
+    """Range of the weights: minmax, from the smallest to the largest (none in older records); to a
+    percentile of their magnitudes;
+    the one of 41 that gives the least squared error; of 2 bits, the one that does so for normally
+    distributed weights of their mean and deviation (Max 1960, doi:10.1109/TIT.1960.1057548, table
+    II); or, of weights that are values of such codes already, the one that keeps them (of others,
+    from the smallest to the largest). None: minmax; at 2 bits mse, and in training normal, which
+    needs no search in each step."""
     percentile: float = 99.9
     """Percentile of magnitudes that is the range of `clipping="percentile"`, from 50 to 100."""
     embedding_bits: float = 8.0
@@ -45,6 +49,8 @@ class QuantizationFormat:
     activations: int | None = None
     """Bits of the inputs of linear layers, from 2 to 16, with a scale for all inputs of a layer
     (Q8BERT: Zafrir et al. 2019, arXiv:1910.06188, section 2). None: floating point."""
+    two_bit_clipping: ClassVar[Literal["mse", "normal"]] = "mse"
+    """Range at 2 bits by default."""
     activation_symmetric: bool | None = None
     """Whether codes of inputs are centered at zero; otherwise they are from the smallest to the
     largest input. None: they are."""
@@ -60,6 +66,8 @@ class QuantizationFormat:
             raise ValueError(f"group must be at least 1, got {self.group}")
         if not 50 <= self.percentile <= 100:
             raise ValueError(f"percentile must be from 50 to 100, got {self.percentile:g}")
+        if self.clipping == "normal" and self.bits != 2:
+            raise ValueError(f"clipping=normal is of 2 bits, got {self.bits:g}")
         if self.bits < 2 and self.symmetric is False:
             raise ValueError("symmetric must be true for fewer than 2 bits, which are centered")
 
@@ -102,6 +110,7 @@ class QuantizationAware(QuantizationFormat):
 
     quantizes: ClassVar[bool] = True
     """Whether it rounds weights; the others set some to zero."""
+    two_bit_clipping: ClassVar[Literal["mse", "normal"]] = "normal"
 
     start: float = 0.0
     """First step with codes, as a fraction of the steps, from 0 to below 1."""

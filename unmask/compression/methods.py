@@ -200,8 +200,8 @@ def trained_quantization(records: Sequence[Mapping[str, Any]]) -> Quantize:
         raise ValueError("packed: the model was not trained with codes (--compress qat)")
     # The ranges of inputs are the model's own already.
     names = {f.name for f in dataclasses.fields(Quantize) if not f.name.startswith("activation")}
-    given = {name: last[name] for name in names - {"clipping"} if name in last}
-    return from_dict(Quantize, given)
+    given = {name: last[name] for name in names if name in last}
+    return from_dict(Quantize, given | {"clipping": "exact"})
 
 
 def training_records(

@@ -16,6 +16,9 @@ _TERNARY_THRESHOLD = 0.7
 0.75 for uniform and 0.66 for normal weights)."""
 _ON_GRID = 1e-3
 """Largest distance from a value of a code that is due to rounding in float32, in steps."""
+_NORMAL_STEPS = {3: 1.2240, 4: 0.9957}
+"""Distance of values in deviations, by their number, for the least squared error of normally
+distributed weights (Max 1960, table II)."""
 _SMALLEST_SCALE = torch.finfo(torch.float16).smallest_normal
 
 
@@ -164,15 +167,18 @@ def _range(
     encoding: IntegerEncoding,
 ) -> tuple[Float[Tensor, "r g"], Float[Tensor, "r g"] | None]:
     """Return scales and offsets for the range that the clipping gives."""
+    clipping = form.clipping or (form.two_bit_clipping if encoding.levels == 4 else "minmax")
+    if clipping == "normal" and encoding.levels == 4:  # a table of tokens may have more
+        return _normal_range(grouped, counted, encoding)
     low = grouped.masked_fill(~counted, torch.inf).amin(2)
     high = grouped.masked_fill(~counted, -torch.inf).amax(2)
-    if form.clipping == "percentile":
+    if clipping == "percentile":
         magnitudes = grouped.abs().masked_fill(~counted, torch.nan)
         most = torch.nanquantile(magnitudes, form.percentile / 100, dim=2)
         low, high = low.clamp(min=-most), high.clamp(max=most)
-    if form.clipping == "exact":
+    if clipping == "exact":
         return _exact_range(low, high, grouped, counted, encoding)
-    if form.clipping != "mse":
+    if clipping != "mse":
         return _scales(low, high, encoding)
     best, error = _scales(low, high, encoding), torch.full_like(low, torch.inf)
     for ratio in _CLIPPING_RATIOS:
@@ -186,6 +192,17 @@ def _range(
             kept_offset = torch.where(better, offset, kept_offset)
         best = torch.where(better, scale, best[0]), kept_offset
     return best
+
+
+def _normal_range(
+    grouped: Float[Tensor, "r g c"], counted: Tensor, encoding: IntegerEncoding
+) -> tuple[Float[Tensor, "r g"], Float[Tensor, "r g"] | None]:
+    """Return scales and offsets of 2 bits for normally distributed weights; centered, 3 values."""
+    n, values = counted.sum(2), encoding.levels if encoding.has_offset else encoding.levels - 1
+    mean = (grouped * counted).sum(2) / n if encoding.has_offset else torch.zeros_like(n).float()
+    deviation = (((grouped - mean[..., None]) * counted).square().sum(2) / n).sqrt()
+    scale = _NORMAL_STEPS[values] * deviation
+    return scale, mean - (values - 1) / 2 * scale if encoding.has_offset else None
 
 
 def _exact_range(
