@@ -1,11 +1,11 @@
 """Running a study of probes: each cell is pretrained and its layers are probed on each task."""
 
-import json
 import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from unmask.files import read_json_object
 from unmask.jobs.probe.probe import probe
 from unmask.jobs.probe.probes import ProbesAnalysis
 from unmask.studies.page import PLOT_FILE
@@ -72,5 +72,5 @@ class ProbingRun(PretrainingRun[ProbedResult]):
                 device=self.device,
                 terminal=self.terminal,
             )
-        found = json.loads(report.read_text(encoding="utf-8"))
+        found = read_json_object(report)
         return TaskProbes.of_report(task.name, found["tasks"][task.task])
