@@ -127,6 +127,13 @@ def _generation(patch: pytest.MonkeyPatch) -> None:
     run("benchmarks/generation.py", "--rounds 1 --new-tokens 2", patch, SIZE=200)
 
 
+def _planned_costs(patch: pytest.MonkeyPatch) -> None:
+    documented.put(Path("bench-planned/corpus.txt"), corpus(60))
+    few = "--presets bert-tiny:batch_tokens=256 --steps 4 --out bench-planned/table.md"
+    run("benchmarks/planned_costs.py", f"--data bench-planned/corpus.txt {few}", patch)
+    assert "bert-tiny:batch_tokens=256" in Path("bench-planned/table.md").read_text()
+
+
 def _window(patch: pytest.MonkeyPatch) -> None:
     run("benchmarks/window.py", "--rounds 1 --lengths 64 --sizes longformer-mini", patch)
 
@@ -248,7 +255,8 @@ RUNS: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
     "benchmarks/forgetting.py": _forgetting, "benchmarks/generation.py": _generation,
     "benchmarks/harness.py": _harness, "benchmarks/methods.py": _methods,
     "benchmarks/onnx_export.py": _onnx,
-    "benchmarks/own_text.py": _own_text, "benchmarks/pretraining.py": _pretraining,
+    "benchmarks/own_text.py": _own_text, "benchmarks/planned_costs.py": _planned_costs,
+    "benchmarks/pretraining.py": _pretraining,
     "benchmarks/static_vectors.py": _static_vectors, "benchmarks/window.py": _window,
     "benchmarks/word2vec.py": _word2vec, "benchmarks/word_vectors.py": _word_vectors,
     "scripts/demo_data.py": _demo_data, "scripts/objective_table.py": _objective_table,
