@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from unmask.config import from_dict, set_value, to_dict
+from unmask.config import from_dict, parse_variant, set_value, to_dict
 from unmask.zoo.catalogue import MODELS
 
 
@@ -100,6 +100,18 @@ def test_field_is_set_by_its_path() -> None:
         set_value(drawing, "shape.sied", 4)
     with pytest.raises(ValueError, match=r"unknown key 'name\.first'"):
         set_value(drawing, "name.first", 4)
+
+
+@dataclass(frozen=True)
+class Border:
+    style: Literal["thin", "none"] = "thin"
+    corner: Literal["round", "none"] | None = "round"
+
+
+def test_none_is_a_word_where_it_is_one_of_the_words() -> None:
+    assert set_value(Border(), "style", None).style == "none"
+    assert set_value(Border(), "corner", None).corner is None
+    assert parse_variant({"border": Border}, "border:style=none", "--border").style == "none"
 
 
 def test_integer_is_accepted_for_a_float() -> None:

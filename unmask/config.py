@@ -192,6 +192,18 @@ def fits_64_bits(number: int | float) -> bool:
     return -(2**63) <= number < 2**63
 
 
+def check_word(name: str, value: object, words: Any) -> None:
+    """Check that a value is one of a Literal's.
+
+    Raises:
+        ValueError: it is not.
+
+    >>> check_word("direction", "up", Literal["up", "down"])
+    """
+    if value not in get_args(words):
+        raise ValueError(f"{name} must be one of {list(get_args(words))}, got {value!r}")
+
+
 def check_number_fields(value: Any) -> None:
     """Check a dataclass's fields that are annotated as numbers; call it in `__post_init__`.
 
@@ -271,9 +283,10 @@ def _parse(target_type: Any, data: Any, where: str) -> Any:
     if origin in (Union, types.UnionType):
         return _parse_union(args, data, where)
     if origin is Literal:
-        if data in args:
-            return data
-        raise ValueError(f"{where} must be one of {list(args)}, got {data!r}")
+        if data is None and "none" in args:
+            return "none"  # on a command line it is also the word for no value
+        check_word(where, data, target_type)
+        return data
     if dataclasses.is_dataclass(target_type):
         return _parse_dataclass(target_type, data, where)
     if isinstance(target_type, type) and issubclass(target_type, OpenUnion):
