@@ -3,7 +3,7 @@
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Literal, get_args
+from typing import Literal
 
 import numpy as np
 import torch
@@ -13,6 +13,7 @@ from torch import Tensor
 from unmask.adapters.prefix import max_text_length
 from unmask.batch import IGNORE_INDEX, WORD_START, Batch, Example
 from unmask.batching.collate import group_by_length, pad_examples
+from unmask.config import check_word
 from unmask.generation.text_batches import evaluation_mode
 from unmask.heads.model import Model
 from unmask.model.requested_states import RequestedStates
@@ -119,11 +120,7 @@ def continuation_likelihoods(
     """
     tokenizer.check_single_vocabulary("likelihood")
     tokenizer.check_reads_forward("likelihood")
-    if pll_masking not in get_args(PseudoLikelihoodMasking):
-        raise ValueError(
-            f"pll_masking must be one of {list(get_args(PseudoLikelihoodMasking))}, "
-            f"got {pll_masking!r}"
-        )
+    check_word("pll_masking", pll_masking, PseudoLikelihoodMasking)
     results: list[ContinuationLikelihood] = []
     for start in range(0, len(continuations), CONTINUATIONS_PER_CHUNK):
         some = slice(start, start + CONTINUATIONS_PER_CHUNK)

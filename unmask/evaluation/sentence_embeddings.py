@@ -1,13 +1,14 @@
 """Embeddings of texts: hidden states of any layer, pooled or per token."""
 
 from collections.abc import Sequence
-from typing import Literal, get_args
+from typing import Literal
 
 import numpy as np
 from jaxtyping import Float
 from torch import Tensor
 
 from unmask.batch import Batch
+from unmask.config import check_word
 from unmask.generation.text_batches import check_vectors, evaluation_mode, text_batches
 from unmask.heads.classification.sequence_classification import (
     check_bidirectional,
@@ -50,10 +51,7 @@ def embed(
         ValueError: the layer or pooling does not exist, or not for this network.
         FloatingPointError: a value is not finite.
     """
-    if pooling not in get_args(EmbeddingPooling):
-        raise ValueError(
-            f"pooling must be one of {list(get_args(EmbeddingPooling))}, got {pooling!r}"
-        )
+    check_word("pooling", pooling, EmbeddingPooling)
     if pooling == "ends":
         check_bidirectional(model.architecture.encoder_stack)
     layer = _layer_index(layer, model.backbone.n_token_layers)

@@ -3,7 +3,6 @@
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import get_args
 
 from unmask.analysis.behavior.blanks import AnswerMasking, fits
 from unmask.analysis.behavior.cloze_data import (
@@ -20,6 +19,7 @@ from unmask.analysis.behavior.cloze_scores import (
     score_most_frequent,
 )
 from unmask.analysis.probes.features import random_weights
+from unmask.config import check_word
 from unmask.jobs.probe.analysis import ProbeInputs, ProbeReport
 from unmask.reports.analysis.behavior.cloze_page import render_cloze_page
 from unmask.reports.analysis.behavior.cloze_tables import (
@@ -49,9 +49,7 @@ class ClozeAnalysis:
         Raises:
             ValueError: one is not allowed.
         """
-        if self.answer_masking not in get_args(AnswerMasking):
-            allowed = " or ".join(get_args(AnswerMasking))
-            raise ValueError(f"answer_masking must be {allowed}, got {self.answer_masking!r}")
+        check_word("answer_masking", self.answer_masking, AnswerMasking)
         if self.per_group is not None and self.per_group < 1:
             raise ValueError(f"per_group must be at least 1, or none, got {self.per_group}")
 

@@ -2,7 +2,6 @@
 
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import get_args
 
 from unmask.analysis.behavior.judgments import (
     JudgmentFindings,
@@ -13,6 +12,7 @@ from unmask.analysis.behavior.judgments import (
 from unmask.analysis.behavior.pair_scores import PairLikelihoods, score_pairs
 from unmask.analysis.behavior.sentences import likelihood_name
 from unmask.analysis.probes.features import random_weights
+from unmask.config import check_word
 from unmask.evaluation.likelihood import PseudoLikelihoodMasking
 from unmask.jobs.probe.analysis import ProbeInputs, ProbeReport
 from unmask.reports.analysis.behavior.judgments_page import (
@@ -37,9 +37,7 @@ class JudgmentsAnalysis:
         Raises:
             ValueError: one is not allowed.
         """
-        if self.pll_masking not in get_args(PseudoLikelihoodMasking):
-            allowed = " or ".join(get_args(PseudoLikelihoodMasking))
-            raise ValueError(f"pll_masking must be {allowed}, got {self.pll_masking!r}")
+        check_word("pll_masking", self.pll_masking, PseudoLikelihoodMasking)
 
     def run(self, inputs: ProbeInputs) -> ProbeReport:
         """Correlate the preferences of a model with those of people.

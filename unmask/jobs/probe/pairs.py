@@ -2,7 +2,6 @@
 
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import get_args
 
 from unmask.analysis.behavior.built_in_pairs import BUILT_IN_NAME, built_in_pairs
 from unmask.analysis.behavior.minimal_pairs import Compared, read_minimal_pairs, sample_pairs
@@ -15,6 +14,7 @@ from unmask.analysis.behavior.pair_scores import (
 )
 from unmask.analysis.behavior.sentences import likelihood_name
 from unmask.analysis.probes.features import random_weights
+from unmask.config import check_word
 from unmask.evaluation.likelihood import PseudoLikelihoodMasking
 from unmask.jobs.probe.analysis import ProbeInputs, ProbeReport
 from unmask.reports.analysis.behavior.pairs_page import render_pairs_page
@@ -51,10 +51,8 @@ class PairsAnalysis:
             raise ValueError(f"per_paradigm must be at least 1, or none, got {self.per_paradigm}")
         if self.shown < 0:
             raise ValueError(f"shown must be at least 0, got {self.shown}")
-        for name, kind in {"pll_masking": PseudoLikelihoodMasking, "compared": Compared}.items():
-            if getattr(self, name) not in get_args(kind):
-                allowed = " or ".join(get_args(kind))
-                raise ValueError(f"{name} must be {allowed}, got {getattr(self, name)!r}")
+        check_word("pll_masking", self.pll_masking, PseudoLikelihoodMasking)
+        check_word("compared", self.compared, Compared)
 
     def run(self, inputs: ProbeInputs) -> ProbeReport:
         """Score a model on minimal pairs.

@@ -9,11 +9,12 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, cast, get_args
+from typing import Any, Literal, cast
 
 import numpy as np
 from jaxtyping import Float, Int
 
+from unmask.config import check_word
 from unmask.text.decompress import COMPRESSIONS
 from unmask.text.lines import EncodingErrors, is_blank, read_lines, split_at_blanks
 from unmask.word_vectors.keyed_vectors import COS_MUL_EPSILON, KeyedVectors
@@ -317,8 +318,7 @@ def uses_lower_case(space: KeyedVectors, case: CaseHandling) -> bool:
     Raises:
         ValueError: there is no such case.
     """
-    if case not in get_args(CaseHandling):
-        raise ValueError(f"case must be one of {list(get_args(CaseHandling))}, got {case!r}")
+    check_word("case", case, CaseHandling)
     return case == "lower" or (case == "auto" and is_lower_case(space))
 
 
