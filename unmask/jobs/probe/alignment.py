@@ -1,7 +1,6 @@
 """The analysis of cross-attention: reads pairs of sentences and a dictionary, writes the page."""
 
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 
 from unmask.analysis.attention.alignment import (
@@ -73,7 +72,7 @@ class AlignmentAnalysis:
             findings=findings,
             json=findings.to_json(),
             markdown=format_alignment_markdown(findings),
-            html=render_alignment_page(findings, f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC"),
+            html=render_alignment_page(findings, inputs.written),
             table=alignment_table(findings),
             sentences=tuple(alignment_sentences(findings)),
         )

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
@@ -25,6 +26,11 @@ class ProbeInputs:
     encoding_errors: EncodingErrors
     show: Callable[[str], None]
     """Shows progress."""
+
+    @property
+    def written(self) -> str:
+        """When the pages are written, for people: now."""
+        return f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC"
 
     @property
     def required_data(self) -> Path:

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 
 from unmask.analysis.attention.analyze import (
     AttentionInputs,
@@ -83,7 +82,7 @@ class AttentionAnalysis(AttentionSettings):
             findings=findings,
             json=findings.to_json(),
             markdown=format_attention_markdown(findings),
-            html=render_attention_page(findings, f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC"),
+            html=render_attention_page(findings, inputs.written),
             table=relation_table(findings),
             sentences=tuple(result_sentences(findings)),
             figures=draw_attention_figures(findings),

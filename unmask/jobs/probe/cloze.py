@@ -1,7 +1,6 @@
 """The analysis of blanks: reads texts, scores a network and its control, writes the page."""
 
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 
 from unmask.analysis.behavior.blanks import AnswerMasking, fits
@@ -106,7 +105,7 @@ class ClozeAnalysis:
             findings=findings,
             json=findings.to_json(),
             markdown=format_cloze_markdown(findings),
-            html=render_cloze_page(findings, f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC"),
+            html=render_cloze_page(findings, inputs.written),
             table=cloze_table(findings),
             sentences=tuple(cloze_sentences(findings)),
             figures=draw_cloze_figures(findings),

@@ -1,7 +1,6 @@
 """The analysis of importance: what a model loses without some of its heads, writes the page."""
 
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import Any, cast
 
 import numpy as np
@@ -67,7 +66,7 @@ class ImportanceAnalysis:
             findings=findings,
             json=findings.to_json(),
             markdown=format_importance_markdown(findings),
-            html=render_importance_page(findings, f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC"),
+            html=render_importance_page(findings, inputs.written),
             table=heads_table(findings),
             sentences=tuple(importance_sentences(findings)),
             figures=draw_importance_figures(findings),

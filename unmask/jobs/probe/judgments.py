@@ -1,7 +1,6 @@
 """The analysis of judgments: preferences of a network and its control beside those of people."""
 
 from dataclasses import dataclass
-from datetime import UTC, datetime
 
 from unmask.analysis.behavior.judgments import (
     JudgmentFindings,
@@ -72,7 +71,7 @@ class JudgmentsAnalysis:
             findings=findings,
             json=findings.to_json(),
             markdown=format_judgments_markdown(findings),
-            html=render_judgments_page(findings, f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC"),
+            html=render_judgments_page(findings, inputs.written),
             table=correlation_table(findings),
             sentences=tuple(judgment_sentences(findings)),
         )

@@ -1,7 +1,6 @@
 """The analysis of minimal pairs: reads pairs, scores a network and its control, writes the page."""
 
 from dataclasses import dataclass
-from datetime import UTC, datetime
 
 from unmask.analysis.behavior.built_in_pairs import BUILT_IN_NAME, built_in_pairs
 from unmask.analysis.behavior.minimal_pairs import Compared, read_minimal_pairs, sample_pairs
@@ -94,7 +93,7 @@ class PairsAnalysis:
             findings=findings,
             json=findings.to_json(),
             markdown=format_pairs_markdown(findings),
-            html=render_pairs_page(findings, f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC"),
+            html=render_pairs_page(findings, inputs.written),
             table=phenomenon_table(findings),
             sentences=tuple(pair_sentences(findings)),
             figures=draw_pair_figures(findings),

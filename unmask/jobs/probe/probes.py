@@ -1,7 +1,6 @@
 """The analysis by probes: reads labels and trees, probes a network and its control, and reports."""
 
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import cast
 
@@ -92,7 +91,7 @@ class ProbesAnalysis:
             findings=findings,
             json=findings.to_json(),
             markdown=format_probes_markdown(findings),
-            html=render_probes_page(findings, f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC"),
+            html=render_probes_page(findings, inputs.written),
             table=best_layer_table(findings),
             sentences=tuple(probe_sentences(findings)),
             svg=draw_probes_figure(findings),

@@ -1,7 +1,6 @@
 """The analysis of reading times: surprisal by a network and its control against human readers."""
 
 from dataclasses import dataclass
-from datetime import UTC, datetime
 
 import numpy as np
 
@@ -88,7 +87,7 @@ class ReadingAnalysis:
             findings=findings,
             json=findings.to_json(),
             markdown=format_reading_markdown(findings),
-            html=render_reading_page(findings, f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC"),
+            html=render_reading_page(findings, inputs.written),
             table=effect_table(findings),
             sentences=tuple(reading_sentences(findings)),
         )

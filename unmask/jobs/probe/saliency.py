@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from itertools import islice
 from typing import Literal
 
@@ -98,7 +97,7 @@ class SaliencyAnalysis(SaliencySettings):
             findings=findings,
             json=findings.to_json(),
             markdown=format_saliency_markdown(findings),
-            html=render_saliency_page(findings, f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC"),
+            html=render_saliency_page(findings, inputs.written),
             table=method_table(findings),
             sentences=tuple(result_sentences(findings)),
             figures=draw_saliency_figures(findings),

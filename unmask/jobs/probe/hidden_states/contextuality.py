@@ -1,7 +1,6 @@
 """The analysis of contextuality: words in several sentences by layer, writes the page."""
 
 from dataclasses import dataclass
-from datetime import UTC, datetime
 
 from unmask.analysis.hidden_states.contextuality import (
     ContextualityFindings,
@@ -73,7 +72,7 @@ class ContextualityAnalysis:
             findings=findings,
             json=findings.to_json(),
             markdown=format_contextuality_markdown(findings),
-            html=render_contextuality_page(findings, f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC"),
+            html=render_contextuality_page(findings, inputs.written),
             table=contextuality_table(findings),
             sentences=tuple(result_sentences(findings)),
             figures=draw_contextuality_figures(findings),

@@ -1,7 +1,6 @@
 """The logit lens: reads texts, looks at a network and its control, writes the page."""
 
 from dataclasses import dataclass
-from datetime import UTC, datetime
 
 import numpy as np
 
@@ -93,7 +92,7 @@ class LensAnalysis:
             findings=findings,
             json=findings.to_json(),
             markdown=format_lens_markdown(findings),
-            html=render_lens_page(findings, f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC"),
+            html=render_lens_page(findings, inputs.written),
             table=lens_table(findings),
             sentences=tuple(result_sentences(findings)),
             figures=draw_lens_figures(findings),

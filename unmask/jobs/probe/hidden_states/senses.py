@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 
 from unmask.analysis.hidden_states.contextuality import whitened
@@ -113,7 +112,7 @@ class SensesAnalysis:
             findings=findings,
             json=findings.to_json(),
             markdown=format_senses_markdown(findings),
-            html=render_senses_page(findings, f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC"),
+            html=render_senses_page(findings, inputs.written),
             table=senses_table(findings),
             sentences=tuple(result_sentences(findings)),
             figures=draw_senses_figures(findings),

@@ -1,7 +1,6 @@
 """The analysis of similarity: a model beside another on the same words, writes the page."""
 
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 
 from unmask.analysis.hidden_states.similarity import (
@@ -77,7 +76,7 @@ class SimilarityAnalysis:
             findings=findings,
             json=findings.to_json(),
             markdown=format_similarity_markdown(findings),
-            html=render_similarity_page(findings, f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC"),
+            html=render_similarity_page(findings, inputs.written),
             table=similarity_table(findings),
             sentences=tuple(result_sentences(findings)),
             figures=draw_similarity_figures(findings),
