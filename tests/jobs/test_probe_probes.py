@@ -48,7 +48,7 @@ def test_files_and_page(model: Path, trees: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     reports = unmask.probe(model, analysis=SETTINGS, data=trees, out=out, seed=3, terminal=None)
     assert sorted(p.name for p in out.iterdir()) == [
-        "probes.html", "probes.json", "probes.md", "probes.svg",
+        "probes-layers.svg", "probes.html", "probes.json", "probes.md",
     ]  # fmt: skip
     found = json.loads((out / "probes.json").read_text())
     assert found == json.loads(json.dumps(reports["probes"].json))
@@ -83,7 +83,7 @@ def test_files_and_page(model: Path, trees: Path, tmp_path: Path) -> None:
     assert not re.search(r"(src|href)=\"http://|<script src", page)
     assert page.count('data-plot="') == 5 + 5 + 4
     assert "at layer 0" in page  # what a screen reader says
-    assert ElementTree.parse(out / "probes.svg").getroot().tag.endswith("svg")
+    assert ElementTree.parse(out / "probes-layers.svg").getroot().tag.endswith("svg")
     table = (out / "probes.md").read_text()
     assert "## Dependency relations" in table
     assert "| mix " in table

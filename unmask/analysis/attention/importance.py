@@ -58,11 +58,6 @@ class ImportanceFindings:
         """Heads of all layers."""
         return sum(len(one.importance) for one in self.layers)
 
-    @property
-    def n_helpful(self) -> int:
-        """Heads without which the loss is higher."""
-        return sum(int((one.increases > 0).sum()) for one in self.layers)
-
     def to_json(self) -> dict[str, Any]:
         """Return plain data."""
         names = ("importance", "increases", "without_others")

@@ -51,4 +51,4 @@ class ProbeOptions(EncodingOptions, DeviceOptions, TerminalOptions):
     """Random seed of the control's weights, and of probes and their control tasks."""
     out: str | Path = field(metadata=flag(metavar="FOLDER"))
     """Output folder, which may hold other analyses; each writes NAME.json, NAME.md and
-    NAME.html, probes also NAME.svg, others their figures as NAME-FIGURE.svg."""
+    NAME.html, and figures as NAME-FIGURE.svg."""

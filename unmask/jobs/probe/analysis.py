@@ -57,8 +57,6 @@ class ProbeReport:
     """Column names and rows for a terminal."""
     sentences: tuple[str, ...]
     """What the table says, for a terminal."""
-    svg: str | None = None
-    """The figure of an analysis that has one: NAME.svg."""
     figures: Mapping[str, str] = field(default_factory=dict[str, str])
     """Figures that stand alone, as SVG documents: NAME-FIGURE.svg."""
 

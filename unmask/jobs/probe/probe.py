@@ -80,8 +80,6 @@ def probe(options: ProbeOptions) -> dict[str, ProbeReport]:
         write_atomically(folder / f"{name}.html", report.html)
         write_atomically(folder / f"{name}.md", report.markdown)
         write_atomically(folder / f"{name}.json", f"{to_safe_json(report.json)}\n")
-        if report.svg is not None:
-            write_atomically(folder / f"{name}.svg", report.svg)
         for figure, svg in report.figures.items():
             write_atomically(folder / f"{name}-{figure}.svg", svg)
     return reports
@@ -103,7 +101,7 @@ def _check_folder(folder: Path, analyses: Mapping[str, Analysis]) -> None:
     if folder.exists() and not folder.is_dir():
         raise ValueError(f"{folder}: is a file, must be a folder")
     for name in analyses:
-        pages = [folder / f"{name}{suffix}" for suffix in (".json", ".md", ".html", ".svg")]
+        pages = [folder / f"{name}{suffix}" for suffix in (".json", ".md", ".html")]
         for path in (*pages, *sorted(folder.glob(f"{name}-*.svg"))):
             if path.exists():
                 raise ValueError(f"{path}: exists already; name another folder")

@@ -94,7 +94,7 @@ class ProbesAnalysis:
             html=render_probes_page(findings, inputs.written),
             table=best_layer_table(findings),
             sentences=tuple(probe_sentences(findings)),
-            svg=draw_probes_figure(findings),
+            figures={"layers": draw_probes_figure(findings)},
         )
 
     def _settings(self, tasks: tuple[ProbeTask, ...], inputs: ProbeInputs) -> AnalyzeSettings:
