@@ -3,6 +3,7 @@
 from dataclasses import replace
 from typing import Any
 
+import pytest
 import torch
 from small_models import tokenizer
 
@@ -68,3 +69,15 @@ def tiny(name: str, heads: dict[str, HeadSpec] | None = None, **more: Any) -> Lo
                 parameter.normal_(0, 0.2, generator=generator)
     given = {"label_names": (), "missing": (), "unexpected": ()} | more
     return LoadedModel(preset=preset, model=model, tokenizer=known, **given)
+
+
+def check_alike(ours: Any, theirs: Any) -> None:
+    """Compare answers, numbers within rounding."""
+    if isinstance(theirs, dict):
+        assert ours.keys() == theirs.keys()
+        ours, theirs = list(ours.values()), list(theirs.values())
+    if isinstance(theirs, list):
+        for one, other in zip(ours, theirs, strict=True):
+            check_alike(one, other)
+    else:
+        assert ours == (pytest.approx(theirs, abs=1e-4) if isinstance(theirs, float) else theirs)

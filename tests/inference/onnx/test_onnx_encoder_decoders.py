@@ -11,7 +11,7 @@ import onnx
 import pytest
 import torch
 from onnx import TensorProto
-from onnx_models import ENCODER_DECODERS, tiny
+from onnx_models import ENCODER_DECODERS, check_alike, tiny
 from small_models import texts
 from torch import Tensor
 
@@ -114,18 +114,6 @@ def label_pipeline(head: str, name: str = "bart-mini") -> Pipeline:
     }
     names = ("yes", "no", "perhaps") if head != "spans" else ()
     return Pipeline(tiny(name, {head: specs[head]}, label_names=names))
-
-
-def check_alike(ours: Any, theirs: Any) -> None:
-    """Compare answers, numbers within rounding."""
-    if isinstance(theirs, dict):
-        assert ours.keys() == theirs.keys()
-        ours, theirs = list(ours.values()), list(theirs.values())
-    if isinstance(theirs, list):
-        for one, other in zip(ours, theirs, strict=True):
-            check_alike(one, other)
-    else:
-        assert ours == (pytest.approx(theirs, abs=1e-4) if isinstance(theirs, float) else theirs)
 
 
 @pytest.mark.thorough

@@ -12,7 +12,7 @@ import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper
-from onnx_models import tiny
+from onnx_models import check_alike, tiny
 from small_models import texts
 
 import unmask
@@ -93,18 +93,6 @@ def test_every_head_predicts_as_its_model(name: str, head: str, tmp_path: Path) 
     if head == "spans":
         given = [{"question": "who", "context": text} for text in TEXTS]
     check_alike(theirs.predict(given), mine.predict(given))
-
-
-def check_alike(ours: Any, theirs: Any) -> None:
-    """Compare answers, numbers within rounding."""
-    if isinstance(theirs, dict):
-        assert ours.keys() == theirs.keys()
-        ours, theirs = list(ours.values()), list(theirs.values())
-    if isinstance(theirs, list):
-        for one, other in zip(ours, theirs, strict=True):
-            check_alike(one, other)
-    else:
-        assert ours == (pytest.approx(theirs, abs=1e-4) if isinstance(theirs, float) else theirs)
 
 
 @pytest.mark.slow
