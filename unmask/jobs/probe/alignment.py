@@ -10,7 +10,6 @@ from unmask.analysis.attention.alignment import (
     read_pairs,
     split_text,
 )
-from unmask.analysis.probes.features import random_weights
 from unmask.jobs.probe.analysis import ProbeInputs, ProbeReport
 from unmask.model.recording import recordable_stacks
 from unmask.reports.analysis.alignment_page import (
@@ -54,9 +53,7 @@ class AlignmentAnalysis:
         if not model.architecture.is_encoder_decoder:
             raise ValueError("alignments are of cross-attention, which only encoder-decoders have")
         train, test = self._read(inputs)
-        networks = {"trained": model}
-        if inputs.control:
-            networks["random"] = random_weights(model, inputs.seed)
+        networks = inputs.networks()
         analyzed = [
             analyze_alignment(name, network, inputs.pipeline.tokenizer, train, test)
             for name, network in networks.items()

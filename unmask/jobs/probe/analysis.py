@@ -6,6 +6,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
+from unmask.analysis.probes.features import random_weights
+from unmask.heads.model import Model
 from unmask.inference.pipeline import Pipeline
 from unmask.text.lines import EncodingErrors
 
@@ -26,6 +28,12 @@ class ProbeInputs:
     encoding_errors: EncodingErrors
     show: Callable[[str], None]
     """Shows progress."""
+
+    def networks(self) -> dict[str, Model]:
+        """Return the model as `trained` and, if it is wanted, the same untrained as `random`."""
+        model = self.pipeline.model
+        control = {"random": random_weights(model, self.seed)} if self.control else {}
+        return {"trained": model} | control
 
     @property
     def written(self) -> str:

@@ -12,7 +12,6 @@ from unmask.analysis.attention.analyze import (
 )
 from unmask.analysis.attention.findings import AttentionFindings, NetworkAttention
 from unmask.analysis.dependencies import DependencyTree, read_dependencies
-from unmask.analysis.probes.features import random_weights
 from unmask.analysis.words import WordPieces, read_words
 from unmask.jobs.probe.analysis import ProbeInputs, ProbeReport
 from unmask.model.recording import recordable_stacks
@@ -63,9 +62,7 @@ class AttentionAnalysis(AttentionSettings):
         prepared = AttentionInputs(
             train=texts[0], test=texts[1], shown=self._shown_texts(inputs, texts[1])
         )
-        networks = {"trained": model}
-        if inputs.control:
-            networks["random"] = random_weights(model, inputs.seed)
+        networks = inputs.networks()
         analyzed: list[NetworkAttention] = []
         for name, network in networks.items():
             inputs.show(f"attention: {name} weights")

@@ -17,7 +17,6 @@ from unmask.analysis.behavior.cloze_scores import (
     score_cloze,
     score_most_frequent,
 )
-from unmask.analysis.probes.features import random_weights
 from unmask.config import check_word
 from unmask.jobs.probe.analysis import ProbeInputs, ProbeReport
 from unmask.reports.analysis.behavior.cloze_page import render_cloze_page
@@ -74,9 +73,7 @@ class ClozeAnalysis:
                 f"{len(answerable):,} have answers of one token that can be compared, and "
                 f"{len(short):,} of these fit the model's positions"
             )
-        networks = {"trained": model}
-        if inputs.control:
-            networks["random"] = random_weights(model, inputs.seed)
+        networks = inputs.networks()
         accuracies: list[ClozeAccuracies] = []
         for name, network in networks.items():
             inputs.show(f"cloze: {len(items):,} texts, {name} weights")

@@ -10,7 +10,6 @@ from unmask.analysis.behavior.judgments import (
 )
 from unmask.analysis.behavior.pair_scores import PairLikelihoods, score_pairs
 from unmask.analysis.behavior.sentences import likelihood_name
-from unmask.analysis.probes.features import random_weights
 from unmask.config import check_word
 from unmask.evaluation.likelihood import PseudoLikelihoodMasking
 from unmask.jobs.probe.analysis import ProbeInputs, ProbeReport
@@ -47,9 +46,7 @@ class JudgmentsAnalysis:
         """
         model, tokenizer = inputs.pipeline.model, inputs.pipeline.tokenizer
         judgments = read_judgments(inputs.required_data, inputs.encoding_errors)
-        networks = {"trained": model}
-        if inputs.control:
-            networks["random"] = random_weights(model, inputs.seed)
+        networks = inputs.networks()
         scored: dict[str, PairLikelihoods] = {}
         for name, network in networks.items():
             inputs.show(f"judgments: {len(judgments):,} items, {name} weights")

@@ -12,7 +12,6 @@ from unmask.analysis.behavior.pair_scores import (
     worst_errors,
 )
 from unmask.analysis.behavior.sentences import likelihood_name
-from unmask.analysis.probes.features import random_weights
 from unmask.config import check_word
 from unmask.evaluation.likelihood import PseudoLikelihoodMasking
 from unmask.jobs.probe.analysis import ProbeInputs, ProbeReport
@@ -68,9 +67,7 @@ class PairsAnalysis:
             else read_minimal_pairs(data, inputs.encoding_errors, self.compared)
         )
         pairs = sample_pairs(given, self.per_paradigm)
-        networks = {"trained": model}
-        if inputs.control:
-            networks["random"] = random_weights(model, inputs.seed)
+        networks = inputs.networks()
         scored: dict[str, PairLikelihoods] = {}
         for name, network in networks.items():
             inputs.show(f"pairs: {len(pairs):,} pairs, {name} weights")

@@ -11,7 +11,6 @@ from unmask.analysis.probes.annotations import (
     check_tasks,
     read_annotated,
 )
-from unmask.analysis.probes.features import random_weights
 from unmask.analysis.probes.findings import ProbeFindings
 from unmask.analysis.probes.probe import ProbeSettings
 from unmask.analysis.probes.spans.targets import spans_per_target
@@ -70,9 +69,7 @@ class ProbesAnalysis:
             FloatingPointError: hidden states are not finite.
         """
         parts, tasks = self._read(inputs)
-        networks = {"trained": inputs.pipeline.model}
-        if inputs.control:
-            networks["random"] = random_weights(inputs.pipeline.model, inputs.seed)
+        networks = inputs.networks()
         found = analyze_probes(
             networks, inputs.pipeline.tokenizer, parts, self._settings(tasks, inputs), inputs.show
         )

@@ -11,7 +11,6 @@ from unmask.analysis.behavior.reading_scores import (
     measure_network,
     surprisals,
 )
-from unmask.analysis.probes.features import random_weights
 from unmask.jobs.probe.analysis import ProbeInputs, ProbeReport
 from unmask.reports.analysis.behavior.reading_page import render_reading_page
 from unmask.reports.analysis.behavior.reading_tables import (
@@ -55,11 +54,9 @@ class ReadingAnalysis:
             FileNotFoundError: a file is missing.
             ValueError: the model predicts no words, or the data are no reading times.
         """
-        model, tokenizer = inputs.pipeline.model, inputs.pipeline.tokenizer
+        tokenizer = inputs.pipeline.tokenizer
         data = read_reading_times(inputs.required_data, self.measures, inputs.encoding_errors)
-        networks = {"trained": model}
-        if inputs.control:
-            networks["random"] = random_weights(model, inputs.seed)
+        networks = inputs.networks()
         n, words = len(data.words), [*data.words, *data.previous]
         found: dict[str, WordSurprisals] = {}
         for name, network in networks.items():

@@ -21,11 +21,14 @@ def importance_sentences(findings: ImportanceFindings) -> Iterator[str]:
     )
     alone = [bool((one.without_others < _NOTICEABLE).any()) for one in findings.layers]
     yield (
-        f"In {sum(alone)} of {len(alone)} layers one head does as well as all of them, by less "
-        f"than {_NOTICEABLE:g}."
+        f"In {sum(alone)} of {len(alone)} layers, keeping the best head alone costs less than "
+        f"{_NOTICEABLE:g}."
     )
     middle = len(findings.fractions) // 2
-    losses = ", ".join(f"{x[middle]:.3f} by {name}" for name, x in findings.curves.items())
+    losses = ", ".join(
+        f"{x[middle]:.3f} {'at' if name == 'random' else 'by'} {name}"
+        for name, x in findings.curves.items()
+    )
     yield f"Without {100 * findings.fractions[middle]:.0f} % of the heads the loss is {losses}."
     yield (
         f"Importance and the rise of the loss have a rank correlation of "

@@ -10,7 +10,6 @@ from unmask.analysis.hidden_states.lens import (
     check_lens,
     look_through,
 )
-from unmask.analysis.probes.features import random_weights
 from unmask.analysis.saliency.tokens import (
     TokenQuestion,
     check_predicts_tokens,
@@ -68,9 +67,7 @@ class LensAnalysis:
         check_lens(model)
         recordable_stacks(model.backbone)
         questions = self._questions(inputs, model)
-        networks = {"trained": model}
-        if inputs.control:
-            networks["random"] = random_weights(model, inputs.seed)
+        networks = inputs.networks()
         looked: list[NetworkLens] = []
         n_positions, n_skipped = 0, 0
         for name, network in networks.items():
