@@ -26,6 +26,7 @@ from unmask.analysis.saliency.faithfulness import (
 )
 from unmask.analysis.saliency.findings import Baseline, ExplainedText, MethodScores
 from unmask.heads.model import Model
+from unmask.tasks.metrics.regression import spearman
 from unmask.tokenizers.encode import Tokenizer
 
 
@@ -143,23 +144,13 @@ def rank_correlations(
             continue
         embedded = EmbeddedDecision(control, decision, removed)
         for method, words in attributions_of(embedded, methods, steps).items():
-            found[method].append(_spearman(np.array(text.attributions[method]), words))
+            found[method].append(spearman(np.array(text.attributions[method]), words))
     return [
         replace(one, rank_correlation=float(np.mean(found[one.method])))
         if found.get(one.method)
         else one
         for one in scores
     ]
-
-
-def _spearman(x: Float[np.ndarray, "w"], y: Float[np.ndarray, "w"]) -> float:
-    """Return the rank correlation; 0 where one is constant, which orders nothing."""
-    from scipy.stats import rankdata
-
-    a, b = rankdata(x), rankdata(y)
-    a, b = a - a.mean(), b - b.mean()
-    norm = float(np.sqrt((a * a).sum() * (b * b).sum()))
-    return float((a * b).sum()) / norm if norm else 0.0
 
 
 def _explain_one(

@@ -1,11 +1,8 @@
 """The analysis of importance: what a model loses without some of its heads, writes the page."""
 
 from dataclasses import dataclass
-from typing import Any, cast
 
 import numpy as np
-from jaxtyping import Float
-from scipy.stats import spearmanr
 
 from unmask.analysis.attention.importance import ImportanceFindings, measure_heads
 from unmask.jobs.compress import read_texts_with_targets
@@ -17,6 +14,7 @@ from unmask.reports.analysis.importance_page import (
     importance_sentences,
     render_importance_page,
 )
+from unmask.tasks.metrics.regression import spearman
 
 _N_STEPS = 10
 
@@ -60,7 +58,7 @@ class ImportanceAnalysis:
             layers=tuple(layers),
             fractions=fractions,
             curves=curves,
-            correlation=_rank_correlation(importance, increases),
+            correlation=spearman(importance, increases),
         )
         return ProbeReport(
             findings=findings,
@@ -71,10 +69,3 @@ class ImportanceAnalysis:
             sentences=tuple(importance_sentences(findings)),
             figures=draw_importance_figures(findings),
         )
-
-
-def _rank_correlation(x: Float[np.ndarray, "n"], y: Float[np.ndarray, "n"]) -> float:
-    """Return Spearman's correlation; 0 where one of them does not vary."""
-    if np.ptp(x) == 0 or np.ptp(y) == 0:
-        return 0.0
-    return float(cast("Any", spearmanr(x, y)).statistic)
