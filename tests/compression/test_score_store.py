@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import torch
+from kills import instants, put
 from test_distillation import STUDENT, TEACHER, batch, forward, opened
 
 from unmask.batch import Batch
@@ -118,6 +119,21 @@ def test_a_record_that_was_cut_short_is_removed_and_a_damaged_one_refused(
     found = store.get(keys[1])
     assert found is not None
     assert torch.equal(found["x"], torch.full((4,), 1.0))
+
+
+def test_store_that_was_killed_as_it_began_is_begun_again(tmp_path: Path) -> None:
+    found = instants(
+        tmp_path / "store", lambda: ScoreStore(tmp_path / "store", {"seed": 1}).close()
+    )
+    assert len(found) > 3
+    for _, there in found:
+        put(there, tmp_path / "store")
+        store = ScoreStore(tmp_path / "store", {"seed": 1})
+        assert len(store) == 0
+        store.close()
+    (tmp_path / "store" / "store.json").unlink()
+    with pytest.raises(ValueError, match="holds files, but no teacher's scores"):
+        ScoreStore(tmp_path / "store", {"seed": 1})
 
 
 def test_full_disk_leaves_no_part_of_a_record(tmp_path: Path) -> None:

@@ -48,6 +48,15 @@ def pretraining(name: str, *changes: str) -> Job:
     return job
 
 
+def taught(home: Path, out: Path, again: bool) -> object:
+    """Learn from a teacher whose scores are kept in the run's own folder."""
+    return pretrain(
+        "bert-tiny", data=home / "text.txt", out=out, quiet=True, threads=1, steps=3,
+        changes=[c for c in SMALL if "vocab" not in c], checkpoint_every=2, resume=again,
+        teacher=str(home / "bert"), distill=["soft:top_k=8", f"teacher:store={out / 'scores'}"],
+    )  # fmt: skip
+
+
 def tuning(base: str, task: str = "classify", **more: object) -> Job:
     def job(home: Path, out: Path, again: bool) -> object:
         rows = home / ("pairs.tsv" if task == "generate" else "rows.tsv")
@@ -87,6 +96,7 @@ def converting(home: Path, out: Path, again: bool) -> object:
 JOBS: dict[str, Job] = {
     "pretrain electra": pretraining("electra-mini", *SMALL),
     "pretrain bert": pretraining("bert-tiny", *SMALL),
+    "pretrain taught": taught,
     "pretrain gpt2": pretraining("gpt2-mini", *SMALL),
     "pretrain coco-lm": pretraining("coco-lm-mini", *SMALL),
     "pretrain t5": pretraining("t5-mini", *TWO_STACKS),
@@ -146,6 +156,8 @@ def test_model_with_subfolder_is_finished_after_any_kill(home: Path, tmp_path) -
 def test_job_killed_at_any_instant_ends_as_uninterrupted(name: str, home: Path, tmp_path) -> None:
     if not (home / "electra").exists():
         JOBS["pretrain electra"](home, home / "electra", False)
+    if name == "pretrain taught":
+        JOBS["pretrain bert"](home, home / "bert", False)
     if name == "tune source":
         pretrain(
             "bart-mini", data=home / "text.txt", out=home / "bart", quiet=True, steps=2,

@@ -30,7 +30,7 @@ from torch import Tensor
 from unmask.batch import Batch
 from unmask.checkpoints.folder import lock_run_folder
 from unmask.compression.distillation.terms import Distillation
-from unmask.files import read_json_object, write_atomically
+from unmask.files import read_json_object, remove_partial_files, write_atomically
 from unmask.heads.model import Model
 from unmask.tokenizers.encode import Tokenizer
 
@@ -57,7 +57,8 @@ class ScoreStore:
         """
         self.folder = folder
         self.n_found = self.n_added = 0
-        if folder.is_dir() and any(folder.iterdir()) and not (folder / FACTS_FILE).is_file():
+        others = folder.is_dir() and any(not p.name.startswith(".") for p in folder.iterdir())
+        if others and not (folder / FACTS_FILE).is_file():
             raise ValueError(f"{folder}: holds files, but no teacher's scores; name a new folder")
         if folder.exists() and not folder.is_dir():
             raise ValueError(f"{folder}: is a file; name a new folder")
@@ -68,6 +69,7 @@ class ScoreStore:
         self.close = weakref.finalize(self, opened.close)
         """Close the file, and let other processes use the store; also done at its end of life."""
         opened.enter_context(lock_run_folder(folder))
+        remove_partial_files(folder)
         if not (folder / FACTS_FILE).is_file():
             write_atomically(folder / FACTS_FILE, json.dumps(dict(facts), indent=2) + "\n")
         self._file = opened.enter_context((folder / SCORES_FILE).open("a+b", buffering=0))
