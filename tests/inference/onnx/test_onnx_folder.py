@@ -159,6 +159,16 @@ def test_large_weights_are_in_a_file_of_their_own(int8: bool, tmp_path: Path, mo
     np.testing.assert_array_equal(unmask.load(folder).embed(TEXTS), whole.embed(TEXTS))
 
 
+@pytest.mark.parametrize("name", ["bert-tiny", "llama-mini"])
+def test_tied_table_is_stored_once(name: str, tmp_path: Path) -> None:
+    mine = pipeline(name)
+    graph = onnx.load(mine.save(tmp_path / "m", format="onnx") / "model.onnx").graph
+    vocabulary = mine.model.architecture.vocab_size
+    tables = [one for one in graph.initializer if vocabulary in one.dims and len(one.dims) == 2]
+    tied = mine.model.head_specs["language"].ties_output_embeddings
+    assert len(tables) == (1 if tied else 2)
+
+
 @pytest.mark.thorough
 def test_blanks_are_filled_and_8_bits_are_close(tmp_path: Path, capfd) -> None:
     mine = pipeline("bert-tiny")

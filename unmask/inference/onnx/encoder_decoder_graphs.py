@@ -24,7 +24,6 @@ from unmask.inference.onnx.graphs import (
     WholeTextGraph,
     cache_names,
 )
-from unmask.inference.onnx.quantize import share_tied_weights
 from unmask.inference.onnx.record import DECODER_FILE, ENCODER_FILE, MODEL_FILE, WEIGHTS_FILE
 from unmask.inference.onnx.session import extract_part
 
@@ -177,7 +176,6 @@ def split_encoder_decoder(folder: Path) -> None:
 
     model = onnx.load(folder / MODEL_FILE)
     graph = model.graph
-    share_tied_weights(graph)
     for name in (MODEL_FILE, WEIGHTS_FILE):
         (folder / name).unlink(missing_ok=True)
     onnx.save(

@@ -42,7 +42,11 @@ from unmask.inference.onnx.graphs import (
     PairGraph,
     TextGraph,
 )
-from unmask.inference.onnx.quantize import quantize_graph, uses_reduced_range
+from unmask.inference.onnx.quantize import (
+    quantize_graph,
+    share_tied_weights,
+    uses_reduced_range,
+)
 from unmask.inference.onnx.record import (
     MAX_FILE_BYTES,
     MODEL_FILE,
@@ -94,6 +98,8 @@ def export_onnx(
             write_graph(model, record, beside / MODEL_FILE)
         if int8:
             quantize_graph(beside / MODEL_FILE, reduce_range=record.reduce_range)
+        else:
+            share_tied_weights(beside / MODEL_FILE)
         if record.graph == "encoder_decoder":
             split_encoder_decoder(beside)
         (beside / "README.md").write_bytes(encode_utf8(_graph_card(loaded_model, record)))

@@ -104,13 +104,22 @@ def _tied_weights(graph: "onnx.GraphProto") -> dict[str, str]:
     }
 
 
-def share_tied_weights(graph: "onnx.GraphProto") -> None:
-    """Let an output matrix be the transpose of the embedding table that it is tied to."""
+def share_tied_weights(path: Path) -> None:
+    """Let an output matrix be the transpose of the embedding table that it is tied to.
+
+    The session transposes it once, when it is opened.
+    """
+    import onnx
     from onnx import helper
 
-    for table, matrix in _tied_weights(graph).items():
-        graph.initializer.remove(next(x for x in graph.initializer if x.name == matrix))
-        graph.node.insert(0, helper.make_node("Transpose", [table], [matrix], perm=[1, 0]))
+    model = onnx.load(path)
+    tied = _tied_weights(model.graph)
+    for table, matrix in tied.items():
+        model.graph.initializer.remove(next(x for x in model.graph.initializer if x.name == matrix))
+        node = helper.make_node("Transpose", [table], [matrix], perm=[1, 0])
+        model.graph.node.insert(0, node)
+    if tied:
+        save_graph(model, path)
 
 
 def _share_codes(graph: "onnx.GraphProto", tied: Mapping[str, str]) -> None:
