@@ -84,3 +84,10 @@ def test_unknown_name_is_refused_with_the_nearest() -> None:
         describe("gpt2-midi")
     with pytest.raises(FileNotFoundError, match="runs/none: no such folder"):
         describe("runs/none")
+
+
+def test_tokenizer_of_a_folder_is_its_own() -> None:
+    found = describe("unmask-mini-en")
+    assert found["tokenizer"] == {"algorithm": "WordPiece", "vocab_size": 8192}
+    assert any("WordPiece of 8,192 tokens" in line for line in format_description(found))
+    assert describe("bert-mini")["tokenizer"]["vocabulary"]["kind"] == "WordPiece"

@@ -326,9 +326,14 @@ class Tokenizer:
         return {w: i for w, i in entries if i not in self.special_ids.all_ids and self._is_word(w)}
 
     @property
+    def algorithm(self) -> str:
+        """Name of the algorithm that cuts words, as its file has it: BPE, WordPiece, ..."""
+        return type(self._backend.model).__name__
+
+    @property
     def is_word_level(self) -> bool:
         """Whether all tokens are whole words."""
-        return json.loads(self._backend.to_str())["model"]["type"] == "WordLevel"
+        return self.algorithm == "WordLevel"
 
     def count_words(self, texts: Iterable[str]) -> dict[str, int]:
         """Count the words of texts as this tokenizer splits them, known or not.

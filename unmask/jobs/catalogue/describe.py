@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from unmask.bundled.models import BUNDLED_MODELS
+from unmask.checkpoints.huggingface.read import LoadedModel
 from unmask.compression.methods import format_methods, recorded_methods
 from unmask.config import to_dict, to_expression
 from unmask.inference.export import is_preset_name
@@ -31,7 +32,8 @@ def describe(model: str) -> dict[str, Any]:
 
     Besides the preset: `flops_per_token` of a training step, and `memory_bytes` of the weights and
     of training (bfloat16 weights, float32 masters, gradients, two moments, including pretraining
-    heads), without activations.
+    heads), without activations. A folder's `tokenizer` is the one that it holds, by `algorithm` and
+    `vocab_size`; a preset's, how it is learned.
 
     Raises:
         FileNotFoundError: there is no such folder.
@@ -39,20 +41,30 @@ def describe(model: str) -> dict[str, Any]:
     """
     if is_word_vectors(model) and not Path(model).is_dir():
         return describe_word_vectors(model)
-    card = get_preset(model) if is_preset_name(model) else _preset_with_weights(model)
+    loaded = None if is_preset_name(model) else load(model).loaded_model
+    card = get_preset(model) if loaded is None else _preset_with_weights(loaded, model)
     built = card.build_without_memory()
     n = built.parameter_count()
     target_fraction = default_target_fraction(card.objective.loss_terms)
     trained = sum(weight.numel() for weight in built.own_weights().values())
-    return preset_to_dict(card) | {
-        "parameters": n,
-        "flops_per_token": training_flops_per_token(built, card.sequence_length, target_fraction),
-        "memory_bytes": {
-            "inference_float32": 4 * n,
-            "inference_bfloat16": 2 * n,
-            "training": state_bytes(trained, "bfloat16", 2 * trained),
-        },
-    }
+    own: dict[str, Any] = {}
+    if loaded is not None and (there := loaded.tokenizer) is not None:
+        own = {"tokenizer": {"algorithm": there.algorithm, "vocab_size": there.vocab_size}}
+    return (
+        preset_to_dict(card)
+        | own
+        | {
+            "parameters": n,
+            "flops_per_token": training_flops_per_token(
+                built, card.sequence_length, target_fraction
+            ),
+            "memory_bytes": {
+                "inference_float32": 4 * n,
+                "inference_bfloat16": 2 * n,
+                "training": state_bytes(trained, "bfloat16", 2 * trained),
+            },
+        }
+    )
 
 
 KEYS_SHOWN_ELSEWHERE = (
@@ -73,12 +85,11 @@ _RECIPE_KEYS = {
 """Names in a description -> keys of a recipe."""
 
 
-def _preset_with_weights(model: str | Path) -> Published:
+def _preset_with_weights(loaded: LoadedModel, model: str | Path) -> Published:
     """Return the preset of a model with weights, with the recipe of its training.
 
     Its note gives their location.
     """
-    loaded = load(model)
     location = Path(model) if Path(model).is_dir() else BUNDLED_MODELS.get(str(model), model)
     rounding = describe_quantized_inputs(loaded.model)
     card = replace(
@@ -110,7 +121,10 @@ def _compression_note(folder: Path) -> str:
 
 def bundled_presets() -> list[Published]:
     """Return the presets of the bundled models."""
-    return [_preset_with_weights(folder) for folder in BUNDLED_MODELS.values()]
+    return [
+        _preset_with_weights(load(folder).loaded_model, folder)
+        for folder in BUNDLED_MODELS.values()
+    ]
 
 
 def preset_to_dict(preset: Published) -> dict[str, Any]:
@@ -199,12 +213,19 @@ def _description_rows(description: Mapping[str, Any]) -> dict[str, str]:
     if description["finetuning"] != to_dict(FinetuningDefaults()):
         rows["fine-tuning"] = to_expression(description["finetuning"])
     rows |= {
-        "tokenizer": to_expression(description["tokenizer"]["vocabulary"]),
+        "tokenizer": _format_tokenizer(description["tokenizer"]),
         "objective": to_expression(description["objective"]),
     }
     return rows | {
         f"heads.{name}": to_expression(spec) for name, spec in description["heads"].items()
     }
+
+
+def _format_tokenizer(tokenizer: Mapping[str, Any]) -> str:
+    """Format how a preset's tokenizer is learned, or what a folder's is."""
+    if "vocabulary" in tokenizer:
+        return to_expression(tokenizer["vocabulary"])
+    return f"{tokenizer['algorithm']} of {tokenizer['vocab_size']:,} tokens"
 
 
 def recipe_settings(description: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
