@@ -50,6 +50,7 @@ from unmask.tokenizers.learn.tokenizer import train_tokenizer
 from unmask.training import loop
 from unmask.training.device import distributed
 from unmask.training.device.distributed import World
+from unmask.training.device.memory import keep_freed_memory
 from unmask.zoo.catalogue import get_preset
 
 HERE = Path(__file__).parent
@@ -125,7 +126,7 @@ class OursTuning:
         self.reports = loop.train(set_up_run(job, model, 0))
 
     def turn(self, steps: int) -> list[float]:
-        distributed.keep_freed_memory(True)
+        keep_freed_memory(True)
         return [next(self.reports).seconds for _ in range(steps + 1)][1:]
 
 
@@ -149,7 +150,7 @@ class TheirTuning:
     def turn(self, steps: int) -> list[float]:
         import transformers as hf
 
-        distributed.keep_freed_memory(False)
+        keep_freed_memory(False)
         times: list[float] = []
 
         class Clock(hf.TrainerCallback):
@@ -188,7 +189,7 @@ class OursReading:
         self.pipeline, self.what = load(model_folder(folder)), what
 
     def turn(self, n: int) -> list[float]:
-        distributed.keep_freed_memory(True)
+        keep_freed_memory(True)
         some = masked(n) if self.what == "fill" else list(texts()[:n])
         start = time.perf_counter()
         _ = self.pipeline.fill(some) if self.what == "fill" else self.pipeline.embed(some)
@@ -207,7 +208,7 @@ class TheirReading:
         self.what, self.batch = what, batch
 
     def turn(self, n: int) -> list[float]:
-        distributed.keep_freed_memory(False)
+        keep_freed_memory(False)
         some = masked(n) if self.what == "fill" else list(texts()[:n])
         start = time.perf_counter()
         found = self.pipe(some, batch_size=self.batch)

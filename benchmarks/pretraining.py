@@ -44,6 +44,7 @@ from unmask.training import loop
 from unmask.training.config import Recipe
 from unmask.training.data import build_training_data, open_documents, resolve_tokenizer_spec
 from unmask.training.device import distributed
+from unmask.training.device.memory import keep_freed_memory
 from unmask.training.optimizers.config import AdamW
 from unmask.zoo.catalogue import get_preset
 from unmask.zoo.preset import Published
@@ -146,7 +147,7 @@ class Ours:
 
     def turn(self, steps: int) -> list[tuple[float, int]]:
         """Take some steps; return seconds and real tokens of each but the first."""
-        distributed.keep_freed_memory(True)
+        keep_freed_memory(True)
         reports = [next(self.reports) for _ in range(steps + 1)]
         return [(r.seconds, r.step_tokens) for r in reports[1:]]
 
@@ -234,7 +235,7 @@ class Theirs:
         """Take some steps; return seconds and real tokens of each but the first."""
         import transformers as hf
 
-        distributed.keep_freed_memory(False)
+        keep_freed_memory(False)
         mean = statistics.mean(len(r["input_ids"]) for r in self.rows[:2000])
         times: list[float] = []
         tokens: list[int] = []

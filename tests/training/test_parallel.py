@@ -147,54 +147,6 @@ def test_threads_never_exceed_the_cores():
         torch.set_num_threads(before)
 
 
-def faults(megabytes):
-    """Page faults of fetching and freeing a large tensor five times."""
-    import resource
-
-    start = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
-    for _ in range(5):
-        torch.zeros(megabytes << 18)
-    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - start
-
-
-@pytest.mark.thorough
-def test_freed_memory_is_kept_and_can_be_released():
-    if not distributed.keep_freed_memory(False):
-        pytest.skip("no glibc")
-    before = faults(100)
-    try:
-        assert distributed.keep_freed_memory()
-        during = min(faults(100) for _ in range(4))  # the first rounds fetch what is then kept
-    finally:
-        assert distributed.keep_freed_memory(False)
-    after = faults(100)
-    assert during * 20 < before
-    assert after * 4 > before  # some of it may lie where others freed theirs
-
-
-def test_without_glibc_nothing_is_changed(monkeypatch):
-    monkeypatch.setattr(distributed.platform, "libc_ver", lambda: ("", ""))
-    assert distributed.keep_freed_memory() is False
-
-
 def test_matmul_peak_is_plausible():
     peak = distributed.matmul_peak_flops(torch.float32, seconds=0.02, sizes=(128, 256))
     assert 1e8 < peak < 1e16
-
-
-def test_peak_memory_exceeds_an_allocated_tensor():
-    assert distributed.peak_memory_bytes(torch.device("cpu")) > 10 << 20
-
-
-@pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="of Linux alone")
-def test_peak_memory_begins_anew():
-    code = (
-        "import torch;"
-        "from unmask.training.device.distributed import peak_memory_bytes, restart_peak_memory;"
-        "big = torch.ones(10**8); del big;"
-        "before = restart_peak_memory();"
-        "small = torch.ones(10**7);"
-        "print(peak_memory_bytes(torch.device('cpu')) - before)"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert 3.9e7 <= int(done.stdout) < 1.5e8

@@ -29,6 +29,7 @@ from unmask.finetuning.methods.adapt_first import ADAPTATION_FOLDER as IN_DOMAIN
 from unmask.finetuning.methods.method import is_parameter_efficient, method_name
 from unmask.finetuning.options import derived as derived_options
 from unmask.finetuning.results import report as results_report
+from unmask.finetuning.results.cost import measured_cost
 from unmask.finetuning.results.finetuned_model import FinetunedModel
 from unmask.finetuning.results.predict import RUN_FILE, PredictedScores, predict_scores
 from unmask.finetuning.results.report import RunResult
@@ -41,15 +42,19 @@ from unmask.finetuning.search import trial_record as plain_trial
 from unmask.finetuning.train_run import BestState, train_run
 from unmask.heads.model import Model
 from unmask.output import OutputStream
+from unmask.planning.run_cost import RunCost
 from unmask.saved_format import read_saved
 from unmask.tasks.all_kinds import TASK_KINDS
 from unmask.tasks.task import Label, Task
 from unmask.tasks.task_kind import ReportsMetricSignatures
 from unmask.training.best_effort import best_effort
 from unmask.training.device import distributed
+from unmask.training.device.memory import keep_freed_memory
 from unmask.training.interrupt import interrupt_on_signal
 
 RESULTS_FILE = "results.json"
+MIN_PLANNED_STEPS = 50
+"""Steps of a job whose cost is planned."""
 
 
 @interrupt_on_signal()
@@ -80,7 +85,7 @@ def run_finetuning(
         if world.size > 1:
             raise ValueError(f"fine-tuning runs in one process, not in {world.size}")
         n = distributed.set_threads(None)
-        distributed.keep_freed_memory()
+        keep_freed_memory()
         job = prepare_job(config, loaded_model, folder, world, n, terminal)
         job = replace(
             job, keeps_folder=output_folder is not None, peak_flops=_measure_peak_flops(job)
@@ -151,7 +156,7 @@ def _adapt_first(job: FinetuneJob, adapt: Callable[[FinetuneJob], Path]) -> Fine
 
 def _measure_peak_flops(job: FinetuneJob) -> float:
     """Measure the peak FLOP/s of the machine, unless the job takes less time than that."""
-    if job.total_steps * len(job.runs) < 200:
+    if job.total_steps * len(job.runs) < MIN_PLANNED_STEPS:
         return 0.0
     precision = distributed.resolve_precision(job.config.precision, job.world.device)
     return distributed.matmul_peak_flops(distributed.weight_dtype(precision), job.world.device)
@@ -183,9 +188,10 @@ def _run_trial(job: FinetuneJob) -> float | None:
     """Run a search trial: the first run of a job. Return its best score, None if it diverged."""
     with tempfile.TemporaryDirectory() as name:
         try:
-            _, state = train_run(
-                replace(job, folder=Path(name), keeps_folder=False, terminal=None), *job.runs[0]
+            trial = replace(
+                job, folder=Path(name), keeps_folder=False, terminal=None, cost=RunCost()
             )
+            _, state = train_run(trial, *job.runs[0])
         except FloatingPointError:
             return None
     return float(state.scores[job.task.metric])
@@ -347,6 +353,7 @@ def _write_results(
         "scored": to_dict(finetuned.run_results),
         "best": to_dict(finetuned.best_run),
         "notes": list(finetuned.notes),
+        "cost": measured_cost(job),
     }
     write_atomically(folder / RUN_FILE, results_report.to_json(dict(job.run_record) | result))
     _remove_checkpoints(job)

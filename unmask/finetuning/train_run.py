@@ -7,11 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from unmask.batching.collate import example_length
 from unmask.checkpoints import folder as checkpoints
 from unmask.checkpoints.folder import Checkpoint
 from unmask.finetuning.config import FinetuneConfig
@@ -22,12 +20,13 @@ from unmask.finetuning.initial_model.regression_scale import denormalize_head
 from unmask.finetuning.initial_model.used_tokens import restore_embeddings, shrink_embeddings
 from unmask.finetuning.job.finetune_job import FinetuneJob
 from unmask.finetuning.methods.method import learning_rate_factors, make_schedule
+from unmask.finetuning.results.cost import begin_cost, flops_per_token
 from unmask.finetuning.results.score import score
 from unmask.heads.model import Model
 from unmask.model.layers.quantized_inputs import load_quantization_tensors, quantization_tensors
 from unmask.training import loop
 from unmask.training.config import Recipe
-from unmask.training.device import distributed
+from unmask.training.device.memory import peak_memory_bytes
 from unmask.training.interrupt import stop_after_step
 from unmask.training.log import TrainingLog
 from unmask.training.optimizers.config import Adafactor, AdamW
@@ -162,19 +161,22 @@ def _train_steps(
     if _should_stop_early(tuning, best):
         assert best is not None
         return best
+    model = _require_model(run)
+    begin_cost(job, model, recipe)
     with (
         TrainingLog(
             folder,
-            flops_per_token=_flops_per_token(job),
+            flops_per_token=flops_per_token(job, model),
             peak_flops=job.peak_flops,
-            memory_usage=lambda: distributed.peak_memory_bytes(job.world.device),
+            memory_usage=lambda: peak_memory_bytes(job.world.device),
             terminal=job.terminal,
         ) as log,
         stop_after_step() as stop,
     ):
-        tuning.tune.unfreeze(_require_model(run), run.progress.step + 1, recipe.steps)
+        tuning.tune.unfreeze(model, run.progress.step + 1, recipe.steps)
         for report in loop.train(run):
             log(report)
+            job.cost.observe(report.seconds)
             last = report.step == recipe.steps
             if last or report.step % recipe.evaluate_every == 0:
                 best = _evaluate(job, run, log, best)
@@ -189,7 +191,7 @@ def _train_steps(
                 hint = "; resume to continue" if job.keeps_folder else ""
                 log.print_above(f"stopped after step {report.step:,}{hint}")
                 raise KeyboardInterrupt
-            tuning.tune.unfreeze(_require_model(run), report.step + 1, recipe.steps)
+            tuning.tune.unfreeze(model, report.step + 1, recipe.steps)
         step = run.progress.step
         if best is not None and step < recipe.steps:
             log.print_above(
@@ -242,14 +244,6 @@ def _require_model(run: TrainingRun) -> Model:
     return run.model
 
 
-def _flops_per_token(job: FinetuneJob) -> float:
-    """Count the FLOPs per token of a training step, for texts of the mean length."""
-    model = job.initial_model.preset.build_without_memory()
-    length = round(float(np.mean([example_length(e) for e in job.train_examples])))
-    target_fraction = float(np.mean([np.mean(e.targets >= 0) for e in job.train_examples]))
-    return model.flops(max(length, 1), target_fraction)
-
-
 def _evaluate(
     job: FinetuneJob, run: TrainingRun, log: TrainingLog, best: BestState | None
 ) -> BestState:
@@ -261,6 +255,7 @@ def _evaluate(
     step = run.progress.step
     scores = score(job.formulation, _require_model(run), *job.dev_subset)
     log.log_evaluation(step, scores)
+    job.cost.observe_evaluation(step)
     first = _first_final_step(run)
     is_comparable = best is not None and (best.step >= first or step < first)
     if best is not None and is_comparable and not job.task.is_better(scores, best.scores):

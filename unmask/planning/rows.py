@@ -1,6 +1,6 @@
 """Shapes of training rows: what an objective makes of texts, counted on some of them."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -67,13 +67,17 @@ def sample_tokenizer(preset: Published, vocab_size: int | None = None) -> Tokeni
 
 def sample_row_shape(tokenizer: Tokenizer, objective: ObjectiveSpec, length: int) -> RowShape:
     """Count positions and targets of rows of the bundled text, under an objective."""
-    examples = sample_examples(tokenizer, objective, length)
+    return shape_of_examples(sample_examples(tokenizer, objective, length), length)
+
+
+def shape_of_examples(examples: Sequence[Example], length: int | None = None) -> RowShape:
+    """Count positions and targets of examples; without a `length` it is their mean."""
     one_stack = all(e.source is None for e in examples)
     inputs = sum(len(e.inputs) for e in examples)
     sources = [0 if e.source is None else len(e.source) for e in examples]
     longer = [max(len(e.inputs), n) for e, n in zip(examples, sources, strict=True)]
     return row_shape(
-        length,
+        length or max(round(sum(longer) / max(len(longer), 1)), 1),
         encoder=inputs if one_stack else sum(sources),
         decoder=0 if one_stack else inputs,
         targets=sum(map(_count_targets, examples)),

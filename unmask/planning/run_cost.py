@@ -17,17 +17,22 @@ from unmask.planning.energy import Energy
 from unmask.planning.hardware import HARDWARE, Hardware
 from unmask.planning.plan import MeasuredStep, Plan, PlanSettings, device_energy, make_plan
 from unmask.planning.rows import RowShape
-from unmask.planning.this_machine import EnergyMeter, describe_this_cpu, resident_bytes
+from unmask.planning.this_machine import EnergyMeter, describe_this_cpu
 from unmask.training.config import Recipe
-from unmask.training.device.distributed import World, peak_memory_bytes
+from unmask.training.device.distributed import World
+from unmask.training.device.memory import (
+    peak_memory_bytes,
+    resident_bytes,
+    trim_freed_memory,
+)
 
 N_UNTIMED_STEPS = 2
 """First steps that allocate, warm caches and compile."""
-_SHARE_OF_STEPS, _MIN_STEPS, _MAX_STEPS = 0.05, 3, 20
+_SHARE_OF_STEPS, _MIN_STEPS, _MAX_STEPS = 0.2, 3, 20
 """Steps after these on which a plan rests: a share of all, but from 3 to 20."""
-GROWTH_SHARE = 0.2
-"""Of what a micro-batch takes in the first steps on a CPU, what glibc comes to keep beside it
-later: see `unmask.planning.memory.KEPT_SHARE`."""
+_GROWTH_FACTOR, _MAX_GROWTH_SHARE = 1.5, 0.4
+"""What glibc comes to keep beside a micro-batch on a CPU: so many times what it came to keep within
+the steps that were seen, and at most this share of the micro-batch (docs/planning.md)."""
 
 
 class RunCost:
@@ -37,6 +42,8 @@ class RunCost:
         self._meter: EnergyMeter | None = None
         self._device = torch.device("cpu")
         self._first_seconds: list[float] = []
+        self._early_peak = 0
+        self._has_evaluated = False
         self.planned: Plan | None = None
         """None: the run has not begun."""
 
@@ -74,6 +81,7 @@ class RunCost:
             model, recipe, shape, settings, teachers=teachers, dev_tokens=dev_tokens
         )
         if hardware.kind == "cpu":
+            trim_freed_memory()
             others = max(resident_bytes() - planned.memory.weights - planned.memory.teachers, 0)
             planned = replace(planned, memory=replace(planned.memory, process=others))
         self.planned = planned
@@ -87,19 +95,38 @@ class RunCost:
         if len(seen) == N_UNTIMED_STEPS + n_timed:
             return
         seen.append(seconds)
+        if len(seen) == N_UNTIMED_STEPS:
+            self._early_peak = self._peak_bytes()
         if len(seen) < N_UNTIMED_STEPS + n_timed:
             return
-        memory, on_cpu = plan.memory, plan.settings.hardware.kind == "cpu"
-        kept = memory.total - memory.working - memory.allocator
-        working = peak_memory_bytes(self._device) - kept
+        memory = plan.memory
+        working = self._peak_bytes() - (memory.total - memory.working - memory.allocator)
+        growth = _GROWTH_FACTOR * (self._peak_bytes() - self._early_peak) / max(working, 1)
+        on_cpu = plan.settings.hardware.kind == "cpu"
         self.planned = plan.with_measured(
             MeasuredStep(
                 seconds=statistics.median(seen[N_UNTIMED_STEPS:]),
                 working_bytes=working if working > 0 else None,
-                kept_share=GROWTH_SHARE if on_cpu else 0.0,
+                kept_share=min(growth, _MAX_GROWTH_SHARE) if on_cpu else 0.0,
                 source=f"steps {N_UNTIMED_STEPS + 1} to {len(seen)}",
             )
         )
+
+    def observe_evaluation(self, step: int) -> None:
+        """Take note of an evaluation after a step; the first may need more memory than steps do."""
+        plan = self.planned
+        if plan is None or plan.measured is None or self._has_evaluated or step >= plan.steps:
+            return
+        self._has_evaluated = True
+        more = self._peak_bytes() - plan.memory.total
+        if more > 0:
+            memory = replace(plan.memory, workspace=plan.memory.workspace + more)
+            source = f"{plan.measured.source}, and the first evaluation"
+            measured = replace(plan.measured, source=source)
+            self.planned = replace(plan, memory=memory, measured=measured)
+
+    def _peak_bytes(self) -> int:
+        return peak_memory_bytes(self._device)
 
     def record(
         self, *, seconds: int | float, n_tokens: int, peak_memory_bytes: int

@@ -10,7 +10,7 @@ from typing import Literal
 import torch
 
 from unmask.planning.hardware import CPU_WATTS_PER_CORE, THIS_CPU, Hardware
-from unmask.training.device.distributed import matmul_peak_flops, status_bytes, weight_dtype
+from unmask.training.device.distributed import matmul_peak_flops, weight_dtype
 
 RUN_PROCESS_BYTES = 150 * 2**20
 """What a run holds beside its network and what this program holds when it plans: text, tokenizer,
@@ -94,11 +94,6 @@ def _read_counters(folder: Path) -> Mapping[str, tuple[int, int]]:
             return {}
         found[zone.name] = used, limit + 1
     return found
-
-
-def resident_bytes() -> int:
-    """Return how much memory this process holds now; 0 where the system does not say."""
-    return status_bytes("VmRSS") or 0
 
 
 def _total_memory_bytes() -> int:

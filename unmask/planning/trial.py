@@ -13,7 +13,7 @@ from unmask.batch import Batch
 from unmask.heads.model import Model
 from unmask.training import loop
 from unmask.training.config import Recipe
-from unmask.training.device.distributed import (
+from unmask.training.device.memory import (
     keep_freed_memory,
     peak_memory_bytes,
     restart_peak_memory,

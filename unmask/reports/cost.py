@@ -16,7 +16,8 @@ from unmask.reports.formatting import (
     format_si,
 )
 from unmask.reports.markup import EMPTY_HTML, Html, HtmlContent, join_html, section, tag
-from unmask.reports.report_data import ReportData, finite_number
+from unmask.reports.report_data import ReportData
+from unmask.training.log_lines import finite_number
 
 KAPLAN_URL = "https://arxiv.org/abs/2001.08361"
 STRUBELL_URL = "https://arxiv.org/abs/1906.02243"
@@ -50,7 +51,8 @@ def _training_rows(
     record: ReportData, cost: Mapping[str, Any], planned: Mapping[str, Any]
 ) -> list[Row]:
     parameters = finite_number(record.run_record.get("parameters"))
-    tokens = record.training_log.last("tokens")
+    tokens = finite_number(cost.get("tokens")) or record.training_log.last("tokens")
+    seconds = finite_number(cost.get("seconds")) or record.total_seconds
     work, by = finite_number(cost.get("flops")), join_html("as counted")
     if work is None and parameters and tokens and not record.is_word_vector_run:
         work = six_nd(parameters, tokens)
@@ -64,8 +66,8 @@ def _training_rows(
     return [
         (
             "Time",
-            format_seconds(record.total_seconds) if record.total_seconds else "",
-            _beside("all processes together", planned.get("seconds"), format_seconds),
+            format_seconds(seconds) if seconds else "",
+            _beside("all runs and processes together", planned.get("seconds"), format_seconds),
         ),
         ("Tokens", format_in_words(tokens) if tokens else "", "read in training, repeats counted"),
         (

@@ -12,9 +12,10 @@ import numpy as np
 from jaxtyping import Float
 
 from unmask.config import from_dict, to_dict
-from unmask.files import parse_json, read_json, write_atomically
+from unmask.files import read_json, write_atomically
 from unmask.saved_format import check_format
 from unmask.tasks.metrics.calibration import Calibration
+from unmask.training.log_lines import finite_number, process_boundaries, read_log_lines
 from unmask.word_vectors.train.trainer import WORD_VECTOR_METHODS
 
 RecordT = TypeVar("RecordT")
@@ -263,9 +264,9 @@ def read_report_data(folder: Path) -> ReportData:
     if not there:
         names = ", ".join(path.name for path in files)
         raise FileNotFoundError(f"{folder} is not a run folder: it has none of {names}")
-    lines, bad_lines = _read_json_lines(folder / LOG_FILE)
-    clock, bad_clock = _read_json_lines(folder / TIMING_FILE)
-    resumed, seconds = _process_boundaries(clock)
+    lines, bad_lines = read_log_lines(folder / LOG_FILE)
+    clock, bad_clock = read_log_lines(folder / TIMING_FILE)
+    resumed, seconds = process_boundaries(clock)
     broken: list[str] = []
     evaluations = [line for line in lines if isinstance(line.get("evaluation"), Mapping)]
     return ReportData(
@@ -304,16 +305,6 @@ def _read_or_note(
         return default
 
 
-def finite_number(value: Any) -> float | None:
-    """Return a finite number as a float, and anything else as None.
-
-    What is too large or too small for its square to be a float counts as not finite, or as zero.
-    """
-    if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) < 1e100:
-        return None
-    return float(value) if abs(value) > 1e-100 else 0.0
-
-
 def _log_series(lines: Iterable[Mapping[str, Any]]) -> LogSeries:
     """Turn log lines into columns. Where a step is logged again, as after a resume, that holds."""
     rows: dict[float, dict[str, float]] = {}
@@ -339,51 +330,11 @@ def _flatten(line: Mapping[str, Any], prefix: str = "") -> dict[str, float]:
     return flat
 
 
-def _read_json_lines(path: Path) -> tuple[list[dict[str, Any]], int]:
-    """Read JSON lines; return also how many are not. The last may be still being written."""
-    if not path.is_file():
-        return [], 0
-    rows: list[dict[str, Any]] = []
-    bad = 0
-    pieces = path.read_bytes().split(b"\n")
-    for i, piece in enumerate(pieces):
-        row = _parse_line(piece)
-        if isinstance(row, dict):
-            rows.append(row)
-        elif piece.strip() and i < len(pieces) - 1:
-            bad += 1
-    return rows, bad
-
-
-def _parse_line(piece: bytes) -> Any:
-    try:
-        return parse_json(piece)
-    except ValueError:  # empty, cut, or not UTF-8
-        return None
-
-
 def _unreadable_note(name: str, n_lines: int) -> str:
     if n_lines == 0:
         return ""
     lines = "one line that is" if n_lines == 1 else f"{n_lines:,} lines that are"
     return f"{name} has {lines} not JSON; left out here."
-
-
-def _process_boundaries(
-    timing_lines: Sequence[Mapping[str, Any]],
-) -> tuple[tuple[int, ...], float | None]:
-    """Find where a new process took over, for its clock begins anew; add up all their times."""
-    resumed: list[int] = []
-    total, before = 0.0, None
-    for line in timing_lines:
-        now, step = finite_number(line.get("seconds")), finite_number(line.get("step"))
-        if now is None:
-            continue
-        if before is not None and now < before:
-            total += before
-            resumed += [] if step is None else [int(step)]
-        before = now
-    return tuple(resumed), None if before is None else total + before
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from unmask.reports.formatting import (
     truncate_text,
 )
 from unmask.reports.markup import EMPTY_HTML, Html, HtmlContent, join_html, share_bar, tag
-from unmask.reports.report_data import ReportData, finite_number
+from unmask.reports.report_data import ReportData
 from unmask.reports.task_wording import (
     FULL_FINETUNING,
     capitalize_first,
@@ -29,6 +29,7 @@ from unmask.reports.task_wording import (
     task_name,
     task_wording,
 )
+from unmask.training.log_lines import finite_number
 
 REPORT_TITLES = {"pretrain": "Pretraining report", "finetune": "Fine-tuning report"}
 MAX_BYLINE_CHARACTERS, MAX_LARGE_TITLE = (

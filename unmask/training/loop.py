@@ -18,6 +18,7 @@ from unmask.heads.prediction import Term
 from unmask.training.config import Recipe
 from unmask.training.device import distributed
 from unmask.training.device.distributed import World
+from unmask.training.device.memory import FreedMemoryLimit
 from unmask.training.interrupt import StopRequest as StopRequest
 from unmask.training.interrupt import stop_after_step as stop_after_step
 from unmask.training.optimizers import build
@@ -92,6 +93,7 @@ def train(run: TrainingRun) -> Iterator[StepReport]:
     run.weights.update_transforms(run.progress.step + 1, recipe.steps)
     run.weights.copy_to_model()
     data = iter(run.batches(run.progress.cursor))
+    freed_memory = FreedMemoryLimit(run.world.device)
     model.train()
     while run.progress.step < recipe.steps:
         begin = time.perf_counter()
@@ -124,6 +126,7 @@ def train(run: TrainingRun) -> Iterator[StepReport]:
         logged = step % recipe.log_every == 0 or step == recipe.steps
         run.progress = replace(progress, sums_since_log=LossSums()) if logged else progress
         run.is_updating = False
+        freed_memory.apply()
         yield StepReport(
             step=step,
             total_steps=recipe.steps,

@@ -2,7 +2,8 @@
 
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,8 @@ from unmask.finetuning.methods.method import apply_method, training_forward
 from unmask.finetuning.options import derived as derived_options
 from unmask.heads.model import Model
 from unmask.output import OutputStream, print_line
+from unmask.planning.rows import RowShape, shape_of_examples
+from unmask.planning.run_cost import RunCost
 from unmask.tasks.task import Task, TaskExample
 from unmask.training.device.distributed import World
 from unmask.training.run import BatchStream, TrainingForward
@@ -54,6 +57,8 @@ class FinetuneJob:
     """Whether the folder is kept."""
     peak_flops: float = 0.0
     """FLOP/s of matrix products on this machine. 0: not measured."""
+    cost: RunCost = field(default_factory=RunCost)
+    """Of all runs of this process."""
     n_trainable_parameters: int = 0
     """Number of trained parameters."""
     n_parameters: int = 0
@@ -79,6 +84,11 @@ class FinetuneJob:
                 self.train_examples, t.batch_size, t.batch_tokens, self.source_sampling
             ),
         )
+
+    @cached_property
+    def shape(self) -> RowShape:
+        """The shape of a training example on the average."""
+        return shape_of_examples(self.train_examples)
 
     @property
     def runs(self) -> list[tuple[str, int]]:

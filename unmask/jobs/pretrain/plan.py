@@ -29,7 +29,7 @@ from unmask.planning.hardware import THIS_CPU, Hardware, get_hardware
 from unmask.planning.memory import KEPT_SHARE
 from unmask.planning.plan import MeasuredStep, Plan, PlanSettings, make_plan
 from unmask.planning.rows import sample_row_shape, sample_shards, sample_tokenizer
-from unmask.planning.this_machine import RUN_PROCESS_BYTES, measure_this_cpu, resident_bytes
+from unmask.planning.this_machine import RUN_PROCESS_BYTES, measure_this_cpu
 from unmask.planning.trial import (
     MAX_FIRST_SECONDS,
     MAX_ROW_SECONDS,
@@ -50,6 +50,7 @@ from unmask.training.config import Recipe
 from unmask.training.data import build_training_data
 from unmask.training.device import distributed
 from unmask.training.device.activation_memory import free_memory_bytes
+from unmask.training.device.memory import resident_bytes
 from unmask.word_vectors.train.trainer import WORD_VECTOR_METHODS
 from unmask.zoo.catalogue import get_preset
 from unmask.zoo.preset import Published

@@ -34,6 +34,7 @@ from unmask.training.best_effort import best_effort
 from unmask.training.config import Recipe
 from unmask.training.device import distributed
 from unmask.training.device.distributed import World
+from unmask.training.device.memory import keep_freed_memory
 from unmask.training.interrupt import interrupt_on_signal
 from unmask.zoo.catalogue import get_preset
 from unmask.zoo.preset import Published
@@ -69,7 +70,7 @@ def pretrain(options: PretrainOptions) -> Pipeline:
 def _run_pretraining(recipe: Recipe, options: RunOptions, world: World) -> Pipeline:
     """Check, open the data, build the model, train it, and finish the folder."""
     threads = distributed.set_threads(options.n_threads)
-    distributed.keep_freed_memory()
+    keep_freed_memory()
     card = apply_recipe(get_preset(recipe.model), recipe)
     if word_vectors.word_vector_method(card) is not None:
         return _train_word_vectors(recipe, card, options, world, threads)

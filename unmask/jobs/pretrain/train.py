@@ -63,6 +63,7 @@ from unmask.training.data import (
 )
 from unmask.training.device import distributed
 from unmask.training.device.distributed import World
+from unmask.training.device.memory import peak_memory_bytes
 from unmask.training.interrupt import stop_after_step
 from unmask.training.log import TrainingLog
 from unmask.training.resume import find_newest_checkpoint, restore_run, save_checkpoint
@@ -315,7 +316,7 @@ def take_steps(job: PretrainingJob) -> bool:
                 model, shape.length, shape.target_fraction, job.teachers
             ),
             peak_flops=peak * world.size,
-            memory_usage=lambda: distributed.peak_memory_bytes(world.device),
+            memory_usage=lambda: peak_memory_bytes(world.device),
             terminal=job.options.terminal,
             tensorboard=job.options.tensorboard,
         )
@@ -343,6 +344,7 @@ def take_steps(job: PretrainingJob) -> bool:
                 loop.report_dev_loss(job.run, result["loss"])
                 if log is not None:
                     log.log_evaluation(report.step, result)
+                    job.cost.observe_evaluation(report.step)
             stopped = stop.is_requested_anywhere(world)
             if last or stopped or report.step % recipe.checkpoint_every == 0:
                 if intact is not None:
@@ -366,7 +368,7 @@ def _measured_cost(job: PretrainingJob) -> dict[str, Any]:
     return job.cost.record(
         seconds=timed.total_seconds or 0.0,
         n_tokens=job.run.progress.n_tokens,
-        peak_memory_bytes=max(int(logged), distributed.peak_memory_bytes(job.run.world.device)),
+        peak_memory_bytes=max(int(logged), peak_memory_bytes(job.run.world.device)),
     )
 
 

@@ -21,7 +21,7 @@ from unmask.shards.read import TokenShards
 from unmask.shards.verify import ShardVerifier
 from unmask.tokenizers.encode import Tokenizer
 from unmask.training.config import Recipe
-from unmask.training.device import distributed
+from unmask.training.device.memory import peak_memory_bytes
 from unmask.training.interrupt import stop_after_step
 from unmask.training.log import TrainingLog
 from unmask.training.step_report import LossSums, StepReport
@@ -208,7 +208,7 @@ class WordVectorJob:
         with (
             TrainingLog(
                 output_folder,
-                memory_usage=lambda: distributed.peak_memory_bytes(torch.device("cpu")),
+                memory_usage=lambda: peak_memory_bytes(torch.device("cpu")),
                 terminal=terminal,
                 tensorboard=tensorboard,
             ) as log,

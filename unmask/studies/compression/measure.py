@@ -16,7 +16,7 @@ from unmask.inference.pipeline import Pipeline
 from unmask.planning.hardware import CPU_WATTS_PER_CORE
 from unmask.planning.this_machine import EnergyMeter
 from unmask.studies.compression.result import Measurements
-from unmask.training.device.distributed import peak_memory_bytes, restart_peak_memory
+from unmask.training.device.memory import peak_memory_bytes, restart_peak_memory
 
 BATCH_SIZES = (1, 32)
 """Numbers of texts in a call."""

@@ -1,11 +1,9 @@
-"""The machine: device, precision, threads, memory, peak; and the processes that share a run."""
+"""The machine: device, precision, threads, peak; and the processes that share a run."""
 
-import ctypes
 import json
 import math
 import os
 import platform
-import sys
 import time
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -22,9 +20,6 @@ from unmask.options import Precision
 
 _MESSAGE_BYTES = 1 << 14
 """Bytes in which each process tells the others a few numbers."""
-
-_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_MMAP_MAX = -1, -3, -4
-"""Parameters of glibc's `mallopt`, from malloc.h."""
 
 
 @dataclass(frozen=True)
@@ -241,83 +236,6 @@ def _available_cores() -> int:
             if share > 0:
                 cores = min(cores, max(1, math.ceil(share)))
     return cores
-
-
-def keep_freed_memory(enabled: bool = True) -> bool:
-    """Keep freed memory for the next tensor, or (False) no longer; return whether this worked.
-
-    By default glibc returns large blocks at once, and fetches each large tensor of each step anew,
-    a page fault for every 4 KB. A training step makes the same tensors over and over: keeping them
-    is worth 1.2 to 1.3 times the speed with a vocabulary of 30,000. The process then holds its peak
-    memory until it ends, or until `reuse_memory(False)`. Without glibc (macOS, Windows, musl)
-    nothing is changed.
-    """
-    libc = _glibc()
-    if libc is None:
-        return False
-    if enabled:
-        return bool(libc.mallopt(_M_MMAP_MAX, 0) and libc.mallopt(_M_TRIM_THRESHOLD, -1))
-    # What glibc arrives at by itself in a process that has freed a large block: its adaptive
-    # threshold at its largest. The adaptation itself ends with the first call of mallopt.
-    done = libc.mallopt(_M_MMAP_MAX, 65536) and libc.mallopt(_M_MMAP_THRESHOLD, 32 << 20)
-    done = done and libc.mallopt(_M_TRIM_THRESHOLD, 64 << 20)
-    libc.malloc_trim(0)
-    return bool(done)
-
-
-def return_freed_memory() -> bool:
-    """Return each freed tensor to the system at once; return whether this worked.
-
-    The process then holds what is in use and no more, so that its peak is that of its tensors:
-    slow, for measuring. `keep_freed_memory` ends it.
-    """
-    libc = _glibc()
-    if libc is None:
-        return False
-    done = libc.mallopt(_M_MMAP_MAX, 1 << 20) and libc.mallopt(_M_MMAP_THRESHOLD, 64 << 10)
-    done = done and libc.mallopt(_M_TRIM_THRESHOLD, 64 << 10)
-    libc.malloc_trim(0)
-    return bool(done)
-
-
-def _glibc() -> ctypes.CDLL | None:
-    if platform.libc_ver()[0] != "glibc":
-        return None
-    libc = ctypes.CDLL(None)
-    return libc if hasattr(libc, "mallopt") and hasattr(libc, "malloc_trim") else None
-
-
-def peak_memory_bytes(device: torch.device) -> int:
-    """Return the most memory that this process has held, on its accelerator or else in RAM."""
-    if device.type == "cuda":
-        return torch.cuda.max_memory_allocated(device)
-    if sys.platform == "win32":
-        return 0
-    # The figure of getrusage begins at that of the program that started this one.
-    if (peak := status_bytes("VmHWM")) is not None:
-        return peak
-    import resource
-
-    used = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return used if sys.platform == "darwin" else used * 1024
-
-
-def restart_peak_memory() -> int:
-    """Forget the peak of RAM so far, where the system can (Linux), and return where it begins.
-
-    Imports hold more for a moment than a small model needs afterwards.
-    """
-    with suppress(OSError):
-        Path("/proc/self/clear_refs").write_text("5")
-    return peak_memory_bytes(torch.device("cpu"))
-
-
-def status_bytes(name: str) -> int | None:
-    """Return a size of /proc/self/status (Linux), such as VmRSS; None: there is none."""
-    path = Path("/proc/self/status")
-    lines = path.read_text().splitlines() if path.is_file() else []
-    sizes = (line.split()[1] for line in lines if line.startswith(f"{name}:"))
-    return next((int(size) * 1024 for size in sizes), None)
 
 
 def matmul_peak_flops(
