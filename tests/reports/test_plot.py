@@ -14,7 +14,7 @@ from unmask.reports.charts.line_chart import (
     draw_charts,
     smooth,
 )
-from unmask.training.log_lines import finite_number
+from unmask.training.log import finite_number
 
 NUMBERS = st.floats(-1e12, 1e12, allow_nan=False).map(finite_number)
 

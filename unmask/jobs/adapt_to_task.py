@@ -192,7 +192,7 @@ def _initial_model_with_words(
         return str(folder)
     loaded = load(job.config.base).loaded_model
     tokenizer = loaded.tokenizer
-    if adaptation.min_count is None or tokenizer is None or not tokenizer.is_word_level:
+    if adaptation.min_count is None or tokenizer is None or tokenizer.algorithm != "WordLevel":
         return job.config.base
     texts = read_documents(
         sources,

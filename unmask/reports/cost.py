@@ -17,7 +17,7 @@ from unmask.reports.formatting import (
 )
 from unmask.reports.markup import EMPTY_HTML, Html, HtmlContent, join_html, section, tag
 from unmask.reports.report_data import ReportData
-from unmask.training.log_lines import finite_number
+from unmask.training.log import finite_number
 
 KAPLAN_URL = "https://arxiv.org/abs/2001.08361"
 STRUBELL_URL = "https://arxiv.org/abs/1906.02243"

@@ -41,7 +41,7 @@ from unmask.reports.task_wording import (
     task_wording,
 )
 from unmask.tasks.metrics.metric import METRICS
-from unmask.training.log_lines import finite_number
+from unmask.training.log import finite_number
 
 # The page stays one that opens at once: what is longer is cut, and says so.
 MAX_SEEDS, MAX_MATRIX_LABELS, MAX_CONFUSIONS, MAX_ERRORS = 30, 12, 15, 25

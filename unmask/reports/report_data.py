@@ -15,7 +15,7 @@ from unmask.config import from_dict, to_dict
 from unmask.files import read_json, write_atomically
 from unmask.saved_format import check_format
 from unmask.tasks.metrics.calibration import Calibration
-from unmask.training.log_lines import finite_number, process_boundaries, read_log_lines
+from unmask.training.log import finite_number, process_boundaries, read_log_lines
 from unmask.word_vectors.train.trainer import WORD_VECTOR_METHODS
 
 RecordT = TypeVar("RecordT")

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from unmask.reports.formatting import MISSING_VALUE, NARROW_SPACE, format_percent, truncate_text
 from unmask.reports.markup import EMPTY_HTML, Html, HtmlContent, section, share_bar, tag
 from unmask.reports.report_data import BlankPredictions, Fill, Generate, Near, ReportSample
-from unmask.training.log_lines import finite_number
+from unmask.training.log import finite_number
 
 MAX_SAMPLES, MAX_PREDICTIONS, MAX_SAMPLE_CHARACTERS = (
     24,

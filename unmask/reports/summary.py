@@ -29,7 +29,7 @@ from unmask.reports.task_wording import (
     task_name,
     task_wording,
 )
-from unmask.training.log_lines import finite_number
+from unmask.training.log import finite_number
 
 REPORT_TITLES = {"pretrain": "Pretraining report", "finetune": "Fine-tuning report"}
 MAX_BYLINE_CHARACTERS, MAX_LARGE_TITLE = (

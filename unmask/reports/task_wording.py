@@ -10,7 +10,7 @@ from unmask.reports.formatting import format_expression, humanize_name
 from unmask.reports.report_data import ReportData
 from unmask.tasks.kind_names import TASK_KIND_NAMES
 from unmask.tasks.task_kind import TaskWording
-from unmask.training.log_lines import finite_number
+from unmask.training.log import finite_number
 
 PERCENT_METRICS = (
     "accuracy",

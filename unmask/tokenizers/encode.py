@@ -327,13 +327,8 @@ class Tokenizer:
 
     @property
     def algorithm(self) -> str:
-        """Name of the algorithm that cuts words, as its file has it: BPE, WordPiece, ..."""
+        """Name of the algorithm in its file: BPE, Unigram, WordPiece, or WordLevel: no pieces."""
         return type(self._backend.model).__name__
-
-    @property
-    def is_word_level(self) -> bool:
-        """Whether all tokens are whole words."""
-        return self.algorithm == "WordLevel"
 
     def count_words(self, texts: Iterable[str]) -> dict[str, int]:
         """Count the words of texts as this tokenizer splits them, known or not.

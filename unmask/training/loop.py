@@ -96,8 +96,7 @@ def train(run: TrainingRun) -> Iterator[StepReport]:
     freed_memory = FreedMemoryLimit(run.world.device)
     model.train()
     while run.progress.step < recipe.steps:
-        begin = time.perf_counter()
-        step = run.progress.step + 1
+        begin, step = time.perf_counter(), run.progress.step + 1
         try:
             micro_batches, cursor = next(data)
         except StopIteration:

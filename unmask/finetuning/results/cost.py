@@ -9,8 +9,13 @@ from unmask.heads.model import Model
 from unmask.planning.flops import training_flops_per_token
 from unmask.training.config import Recipe
 from unmask.training.device.memory import peak_memory_bytes
-from unmask.training.log import LOG_FILE, TIMING_FILE
-from unmask.training.log_lines import finite_number, process_boundaries, read_log_lines
+from unmask.training.log import (
+    LOG_FILE,
+    TIMING_FILE,
+    finite_number,
+    process_boundaries,
+    read_log_lines,
+)
 
 
 def flops_per_token(job: FinetuneJob, model: Model) -> float:
