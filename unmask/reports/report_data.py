@@ -15,12 +15,18 @@ from unmask.config import from_dict, to_dict
 from unmask.files import read_json, write_atomically
 from unmask.saved_format import check_format
 from unmask.tasks.metrics.calibration import Calibration
-from unmask.training.log import finite_number, process_boundaries, read_log_lines
+from unmask.training.log import (
+    LOG_FILE,
+    TIMING_FILE,
+    finite_number,
+    process_boundaries,
+    read_log_lines,
+)
 from unmask.word_vectors.train.trainer import WORD_VECTOR_METHODS
 
 RecordT = TypeVar("RecordT")
 
-RUN_FILE, LOG_FILE, TIMING_FILE = "unmask.json", "log.jsonl", "timing.jsonl"
+RUN_FILE = "unmask.json"
 SAMPLES_FILE, RESULTS_FILE, BASELINES_FILE = "samples.json", "results.json", "baselines.json"
 
 BlankPredictions = tuple[tuple[str, float | None], ...]
