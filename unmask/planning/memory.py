@@ -29,8 +29,9 @@ FLOAT32_BYTES = 4
 ITEM_BYTES: Mapping[str, int] = {"float32": 4, "bfloat16": 2}
 """Of a weight or an activation, by precision."""
 KEPT_SHARE = 0.35
-"""Of what a micro-batch allocates on a CPU, what glibc comes to keep beside it: 0.1 to 0.5 in runs
-of eight presets (docs/planning.md). Before glibc 2.38 the place of an aligned block is not used
+"""Of what a micro-batch allocates on a CPU, what glibc comes to keep beside it and beside what it
+had kept before the first step (`RUN_PROCESS_BYTES`): with both, eight of twelve presets are within
+10 % (docs/planning.md). Before glibc 2.38 the place of an aligned block is not used
 again for one of the same size (sourceware.org, bug 14581)."""
 _SOFTMAX_SHARE = 0.4
 """Of the 2.5 numbers per score that `activations` counts (the softmax, its dropout mask at half a

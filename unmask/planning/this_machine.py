@@ -14,8 +14,8 @@ from unmask.training.device.distributed import matmul_peak_flops, weight_dtype
 
 RUN_PROCESS_BYTES = 150 * 2**20
 """What a run holds beside its network and what this program holds when it plans: text, tokenizer,
-samples. Before the first step of three runs on 5 MB of text it was 137 to 159 MiB
-(docs/planning.md)."""
+samples, and what glibc keeps of all that was freed in making them, about half of it. Before the
+first step of three runs on 5 MB of text it was 137 to 159 MiB (docs/planning.md)."""
 POWERCAP = Path("/sys/class/powercap")
 """Where Linux keeps the energy counters of processors (RAPL)."""
 

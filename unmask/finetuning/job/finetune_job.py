@@ -58,7 +58,7 @@ class FinetuneJob:
     peak_flops: float = 0.0
     """FLOP/s of matrix products on this machine. 0: not measured."""
     cost: RunCost = field(default_factory=RunCost)
-    """Of all runs of this process."""
+    """Cost of the runs of this process, planned and measured."""
     n_trainable_parameters: int = 0
     """Number of trained parameters."""
     n_parameters: int = 0
@@ -87,7 +87,7 @@ class FinetuneJob:
 
     @cached_property
     def shape(self) -> RowShape:
-        """The shape of a training example on the average."""
+        """Shape of a training example on the average, in tokens."""
         return shape_of_examples(self.train_examples)
 
     @property
