@@ -32,6 +32,7 @@ SECTIONS = {
     "encoders": "Encoders",
     "decoders": "Decoders",
     "encoder_decoders": "Encoder-decoders",
+    "vision": "Networks of pictures",
 }
 """Rooms of the zoo, in order -> headings."""
 
@@ -80,6 +81,8 @@ FORMULAS = {
     "prefix language modeling": "−Σ_t log p(y_t | y_{<t}, x); x the first part of a text",
     "sequence autoencoding": "−Σ_t log p(x_t | x_{<t}, h(x))",
     "none; translation pairs in fine-tuning": "−Σ_t log p(y_t | y_{<t}, x)",
+    "masked patches": "Σ_{i∈M} |p_i − f_i(x̃)|, p_i the pixels of patch i",
+    "labels of pictures": "−log p(label | x)",
     "skip-gram": "−log σ(u_oᵀv_w) − Σ_k log σ(−u_kᵀv_w), or hierarchical softmax",
     "continuous bag of words": "−log σ(u_wᵀ v̄) − Σ_k log σ(−u_kᵀ v̄), v̄ the mean of the context",
     "global vectors": "Σ_ij f(X_ij)(w_iᵀw̃_j + b_i + b̃_j − log X_ij)²",
@@ -93,6 +96,7 @@ BY_TERMS = {
     ("masked", "next_sentence"): "masked language modeling and next sentence prediction",
     ("masked", "sentence_order"): "masked n-grams and sentence order prediction",
     ("masked",): MASKED_LM,
+    ("label",): "labels of pictures",
     ("characters",): "characters of masked words, in random order",
     ("subwords",): "masked subwords, read as characters",
     ("next_token",): "causal language modeling",
@@ -159,6 +163,8 @@ def objective_name(preset: Published) -> str:
     components = tuple(components_of(preset.objective))
     if named is None and components:
         named = MIXTURES[components]
+    if preset.reads_pictures and "masked" in preset.objective.loss_terms:
+        return "masked patches"
     named = named or BY_TERMS[preset.objective.loss_terms]
     if "whole-word" not in preset.name:
         return named

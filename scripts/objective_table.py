@@ -40,7 +40,7 @@ from unmask.model.backbones.recurrent import RecurrentArchitecture
 from unmask.text.documents import read_documents
 from unmask.training.config import Recipe
 from unmask.word_vectors.train.trainer import WORD_VECTOR_METHODS
-from unmask.zoo.catalogue import MODELS
+from unmask.zoo.catalogue import TEXT_MODELS
 from unmask.zoo.objectives.adapt_preset import adapt_to_objective
 from unmask.zoo.objectives.presets import OBJECTIVE_PRESETS
 from unmask.zoo.preset import Published
@@ -68,7 +68,7 @@ CLOSE = 2e-4
 def cards() -> list[Published]:
     """Return one small card of each family that has a network."""
     found: dict[str, Published] = {}
-    for card in MODELS.values():
+    for card in TEXT_MODELS.values():
         small = any(word in card.name for word in ("mini", "tiny"))
         if not isinstance(card.objective, WORD_VECTOR_METHODS) and (
             small or card.family not in found

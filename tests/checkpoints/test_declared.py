@@ -54,6 +54,7 @@ WRONG: dict[str, list[Any]] = {
     "labels": [0, -1, True, "3", 10**12],
     "count": [-1, True, "1", 0.5, 10**12],
     "integer": [True, "1", 0.5, -(10**12)],
+    "sides": [0, -1, 2**15, True, "24", 24.0, [24], [24, 24, 24], [24, 0], None],
     "share": [-0.1, 1.0, 1.5, True, "0.1", float("nan"), [0.1]],
     "positive": [0, -1, 0.0, -1e-5, True, "1e-5", float("nan"), float("inf"), 1e40],
     "number": [-0.1, True, "0.02", float("nan"), float("-inf")],

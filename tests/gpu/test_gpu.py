@@ -21,7 +21,7 @@ from unmask.model.backbones.encoder_decoder import EncoderDecoderArchitecture
 from unmask.tokenizers.spec import SpecialTokenIds
 from unmask.training import log
 from unmask.word_vectors.train.trainer import WordVectorMethod
-from unmask.zoo.catalogue import MODELS
+from unmask.zoo.catalogue import MODELS, TEXT_MODELS
 
 pytestmark = [
     pytest.mark.gpu,
@@ -32,7 +32,7 @@ pytestmark = [
 
 TRAINED = [
     name
-    for name, preset in MODELS.items()
+    for name, preset in TEXT_MODELS.items()
     if name.endswith(("-mini", "-tiny")) and not isinstance(preset.objective, WordVectorMethod)
 ]
 LANGUAGES = {"mbart-mini": "en_XX="}

@@ -13,9 +13,9 @@ from unmask.heads.model import Model
 from unmask.heads.pretraining.bidirectional_lm import BidirectionalLM
 from unmask.model.backbones.elmo import ElmoArchitecture
 from unmask.model.layers.embeddings.character_cnn import CharacterCNN
-from unmask.objectives.characters import BidirectionalWordLM
 from unmask.objectives.explain import explain_example
 from unmask.objectives.features import SubwordTargets, TwoStream
+from unmask.objectives.inputs.characters import BidirectionalWordLM
 from unmask.tokenizers.learn.tokenizer import train_tokenizer
 from unmask.tokenizers.output_vocabularies.words import FIRST_CONTINUATION_ID
 from unmask.tokenizers.spec import ELMO, TokenizerSpec

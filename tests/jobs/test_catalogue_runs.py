@@ -10,9 +10,9 @@ from unmask.cli.main import run
 from unmask.generation.fill_mask import unsupported_reason
 from unmask.inference.open_model import load
 from unmask.word_vectors.train.trainer import WordVectorMethod
-from unmask.zoo.catalogue import MODELS
+from unmask.zoo.catalogue import MODELS, TEXT_MODELS
 
-MINI = [name for name in MODELS if name.endswith(("-mini", "-tiny"))]
+MINI = [name for name in TEXT_MODELS if name.endswith(("-mini", "-tiny"))]
 QUICK = ("transformer-tiny",)
 LANGUAGES = {"mbart-mini": "en_XX="}
 """Languages for presets that read the language of each text."""

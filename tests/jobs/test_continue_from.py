@@ -9,7 +9,7 @@ from toy_text import corpus
 from unmask.inference.pipeline import Pipeline
 from unmask.jobs.pretrain.pretrain import pretrain
 from unmask.word_vectors.train.trainer import WordVectorMethod
-from unmask.zoo.catalogue import MODELS
+from unmask.zoo.catalogue import MODELS, TEXT_MODELS
 
 LANGUAGES = {"mbart-mini": "en_XX="}
 TINY = ["architecture={d_model=32,d_ff=64,n_layers=2,n_heads=2}"]
@@ -32,7 +32,7 @@ OBJECTIVES = {
 }  # fmt: skip
 slow = pytest.mark.slow
 CARDS = [
-    name for name, card in MODELS.items()
+    name for name, card in TEXT_MODELS.items()
     if name.endswith(("-mini", "-tiny")) and not isinstance(card.objective, WordVectorMethod)
 ]  # fmt: skip
 CASES = [pytest.param(name, None, marks=() if name in QUICK else slow) for name in CARDS]

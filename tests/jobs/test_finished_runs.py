@@ -8,7 +8,7 @@ from toy_text import corpus
 
 from unmask.cli.main import run
 from unmask.word_vectors.train.trainer import WordVectorMethod
-from unmask.zoo.catalogue import MODELS
+from unmask.zoo.catalogue import MODELS, TEXT_MODELS
 
 ONE_STACK = "architecture={d_model=16,d_ff=32,n_layers=1,n_heads=2}"
 STACK = "{d_model=16,d_ff=32,n_layers=1,n_heads=2,head_dim=8}"
@@ -26,11 +26,11 @@ SIZES: dict[str, str] = {
     "skip-thoughts-bi": "architecture={d_model=16,embedding_size=8}",
 }
 QUICK = ("electra-mini", "coco-lm-mini", "t5-mini", "elmo-mini", "canine-s-mini", "lsa-mini")
-CARDS = [name for name in MODELS if name.endswith(("-mini", "-tiny"))] + ["skip-thoughts-bi"]
+CARDS = [name for name in TEXT_MODELS if name.endswith(("-mini", "-tiny"))] + ["skip-thoughts-bi"]
 
 
 def test_every_family_has_a_preset_here() -> None:
-    own = {preset.family for preset in MODELS.values()}
+    own = {preset.family for preset in TEXT_MODELS.values()}
     assert own == {MODELS[name].family for name in CARDS}
 
 

@@ -10,10 +10,10 @@ from toy_text import corpus
 
 from unmask.batch import IGNORE_INDEX, Example, Tokens
 from unmask.batching.collate import pad_examples
-from unmask.objectives.characters import SubwordMasking
 from unmask.objectives.corrupt import AutoregressiveMasking, MaskInPlace
 from unmask.objectives.explain import explain_example
 from unmask.objectives.features import SubwordTargets
+from unmask.objectives.inputs.characters import SubwordMasking
 from unmask.objectives.objective import Objective
 from unmask.objectives.published import CANINE_S
 from unmask.objectives.select import TokenMasking, WholeWordMasking

@@ -12,6 +12,7 @@ import torch
 
 from unmask.batch import Batch, Visibility
 from unmask.checkpoints.huggingface.read import load_folder
+from unmask.model.backbones.vision_transformer import VisionArchitecture, picture_batch
 from unmask.model.layers.attention.block_local_mask import GlobalTokens
 
 LLAMAS = {"llama": "Llama", "mistral": "Mistral", "qwen2": "Qwen2", "qwen3": "Qwen3",
@@ -80,6 +81,8 @@ MAKERS: dict[str, dict[str, Callable[..., Any]]] = {
         "language": reference.modernbert, "label": lambda **x: reference.modernbert(_LABEL, **x),
     },
     "xlnet": {"language": reference.xlnet, "label": lambda **x: reference.xlnet(_LABEL, **x)},
+    "vit": {"label": reference.vit},
+    "deit": {"label": reference.deit},
     "t5": {"language": reference.t5},
     "mt5": {"language": reference.mt5},
     "bart": {"language": reference.bart},
@@ -113,6 +116,13 @@ def texts(t: int, b: int = 2, seed: int = 1) -> torch.Tensor:
     return torch.randint(6, reference.V, (b, t), generator=draw)
 
 
+def pictures(config: Mapping[str, Any]) -> torch.Tensor:
+    """Draw two pictures of the size that a configuration names."""
+    side, channels = config["image_size"], config["num_channels"]
+    sides = (side, side) if isinstance(side, int) else tuple(side)
+    return torch.randn(2, channels, *sides, generator=torch.Generator().manual_seed(1))
+
+
 @torch.no_grad()
 def theirs(made: Any, folder: Path, t: int) -> torch.Tensor:
     """Return the outputs of the reference's class after loading a folder."""
@@ -126,6 +136,8 @@ def theirs(made: Any, folder: Path, t: int) -> torch.Tensor:
 @torch.no_grad()
 def reference_outputs(model: Any, t: int) -> torch.Tensor:
     """Return the logits of a model of the reference library."""
+    if model.config.model_type in ("vit", "deit"):
+        return model(pixel_values=pictures(model.config.to_dict())).logits
     ids, source = texts(t), texts(t - 2, seed=2)
     if model.config.is_encoder_decoder:
         given = {"input_ids": source, "decoder_input_ids": ids}
@@ -138,6 +150,10 @@ def reference_outputs(model: Any, t: int) -> torch.Tensor:
 def ours(folder: Path, t: int) -> torch.Tensor:
     """Return our outputs."""
     model = load_folder(folder).model
+    if isinstance(a := model.architecture, VisionArchitecture):
+        own = {"image_size": a.image_size, "num_channels": a.n_channels}
+        batch = picture_batch(pictures(own), a)
+        return model(batch, return_logits=True).logits["label"]
     ids, more = texts(t), {}
     b = len(ids)
     if model.decoder_architecture.attends_to_encoder:

@@ -53,6 +53,7 @@ BY_KIND: dict[str, list[Any]] = {
     "count?": [3, None], "integer": [3], "share": [0.3], "share?": [0.3, None], "positive": [0.01],
     "positive?": [0.5, None], "number": [0.7], "number?": [0.7, None], "flag": [True, False],
     "word": ["other"], "words?": [["other"]], "table?": [{}], "labels?": [3],
+    "sides": [16, [24, 16], [24, 24], 25],
 }  # fmt: skip
 
 

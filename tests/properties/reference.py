@@ -140,6 +140,21 @@ def mpnet(kind: str = "ForMaskedLM", **changes: Any) -> Any:
     return _like_bert("mpnet", "MPNet", kind, changes)
 
 
+def vit(kind: str = "ForImageClassification", name: str = "ViT", **changes: Any) -> Any:
+    """Make a model of pictures of 24 x 24, in nine patches."""
+    import transformers as hf
+
+    sizes = {
+        "hidden_size": 32, "num_hidden_layers": 3, "num_attention_heads": 4,
+        "intermediate_size": 64, "image_size": 24, "patch_size": 8, "encoder_stride": 8,
+    }  # fmt: skip
+    return _fill(getattr(hf, f"{name}{kind}")(getattr(hf, f"{name}Config")(**(sizes | changes))))
+
+
+def deit(kind: str = "ForImageClassification", **changes: Any) -> Any:
+    return vit(kind, "DeiT", **changes)
+
+
 def electra(kind: str = "ForPreTraining", **changes: Any) -> Any:
     return _like_bert("electra", "Electra", kind, {"embedding_size": 16} | changes)
 

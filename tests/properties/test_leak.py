@@ -9,14 +9,14 @@ from torch import Tensor
 
 from unmask.batch import Batch, Visibility
 from unmask.model.backbones.encoder_decoder import EncoderDecoderArchitecture
-from unmask.zoo.catalogue import MODELS
+from unmask.zoo.catalogue import TEXT_MODELS
 
 T, S = 9, 6
 NEITHER = {
     "word-vectors", "canine", "elmo", "bilstm", "cnn", "skip-thoughts-bi", "quick-thoughts",
 }  # fmt: skip
 """They read no order; tests in tests/model/ check what they depend on."""
-FAMILIES = {card.family: card for card in MODELS.values() if card.family not in NEITHER}
+FAMILIES = {card.family: card for card in TEXT_MODELS.values() if card.family not in NEITHER}
 """One card a family: sizes do not change who sees whom."""
 IN_ORDER = {"lstm", "awd-lstm", "skip-thoughts"}
 """They see earlier positions, whatever else a batch marks as visible."""

@@ -16,7 +16,7 @@ from unmask.tokenizers.learn.count import count_words
 from unmask.tokenizers.learn.tokenizer import train_tokenizer
 from unmask.tokenizers.learn.train import chunker_for
 from unmask.tokenizers.vocabulary import PreTokenization
-from unmask.zoo.catalogue import MODELS
+from unmask.zoo.catalogue import TEXT_MODELS
 from unmask.zoo.preset import Published
 
 ODD = [
@@ -34,7 +34,7 @@ LIKE_SPECIAL = "a [MASK] b<mask>c <s> </s> <pad> <|endoftext|> [CLS] x"
 def cards() -> dict[str, Published]:
     """Give one card of each kind of model and tokenizer, whatever its size."""
     kinds: dict[object, Published] = {}
-    for preset in MODELS.values():
+    for preset in TEXT_MODELS.values():
         spec = preset.tokenizer
         kinds.setdefault(
             (preset.config_mapping.model_type, sized(preset).vocabulary, spec.special_tokens),

@@ -133,6 +133,10 @@ class HeadSpec(OpenUnion):
         """Return the head with weights of its labels in training, if it has as many labels."""
         return self
 
+    def with_n_labels(self, n: int) -> "HeadSpec":
+        """Return the head for another number of named labels, if it has such."""
+        return self
+
     def as_causal(self) -> "HeadSpec":
         """Return the head for a causal network."""
         return self
@@ -154,6 +158,8 @@ _MODULES = {
     "AutoregressiveCharacters": "unmask.heads.pretraining.autoregressive_characters",
     "SubwordPrediction": "unmask.heads.pretraining.subword_prediction",
     "BidirectionalLM": "unmask.heads.pretraining.bidirectional_lm",
+    "PatchReconstruction": "unmask.heads.vision.patch_reconstruction",
+    "DistilledClassification": "unmask.heads.vision.distilled_classification",
     "ActivationRegularization": "unmask.heads.pretraining.activation_regularization",
 }
 """The heads that a file may name, and their modules; no other code is imported for a file."""

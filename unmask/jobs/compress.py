@@ -169,7 +169,8 @@ def read_texts_with_targets(
     if task is None or tokenizer is None:
         return calibration_batches(given.loaded_model, data, n)
     check_calibration_size(n)
-    items = read_items(task, data)[:n]
+    files = [data] if isinstance(data, str | Path) else data
+    items = [item for file in files for item in read_items(task, file)][:n]
     if not items:
         raise ValueError(f"{data}: holds no rows to calibrate on")
     formulation = formulate(infer_text_columns(task, items), given.preset, tokenizer)

@@ -326,6 +326,16 @@ class StackArchitecture:
         return False
 
     @property
+    def reads_pictures(self) -> bool:
+        """Whether its inputs are patches of pictures."""
+        return False
+
+    @property
+    def has_distillation_token(self) -> bool:
+        """Whether a second special token learns from a teacher (DeiT)."""
+        return False
+
+    @property
     def has_direction_ends(self) -> bool:
         """Whether each half of a hidden state comes from one direction."""
         return False

@@ -72,7 +72,7 @@ class NormalInit:
     def __call__(self, name: str, module: nn.Module, dimensions: ModelDimensions) -> None:
         """Fill the parameters that `module` itself owns."""
         _init_norms_and_biases(module)
-        if not isinstance(module, nn.Linear | nn.Embedding | nn.Conv1d):
+        if not isinstance(module, nn.Linear | nn.Embedding | nn.Conv1d | nn.Conv2d):
             return
         into = name.endswith(("attention.o", "cross.o", "feed_forward.down"))
         std = (
@@ -127,7 +127,7 @@ class SmallInit:
     def __call__(self, name: str, module: nn.Module, dimensions: ModelDimensions) -> None:
         """Fill the parameters that `module` itself owns."""
         _init_norms_and_biases(module)
-        if not isinstance(module, nn.Linear | nn.Embedding | nn.Conv1d):
+        if not isinstance(module, nn.Linear | nn.Embedding | nn.Conv1d | nn.Conv2d):
             return
         std = (2 / (5 * dimensions.d_model)) ** 0.5
         nn.init.trunc_normal_(module.weight, std=std, a=-2 * std, b=2 * std)
@@ -170,7 +170,7 @@ class UniformInit:
     def __call__(self, name: str, module: nn.Module, dimensions: ModelDimensions) -> None:
         """Fill the parameters that `module` itself owns."""
         _init_norms_and_biases(module)
-        if not isinstance(module, nn.Linear | nn.Embedding | nn.Conv1d):
+        if not isinstance(module, nn.Linear | nn.Embedding | nn.Conv1d | nn.Conv2d):
             return
         if self.orthogonal and name.endswith(".recalls"):
             for gate in module.weight.split(module.weight.shape[1]):

@@ -4,7 +4,6 @@ from collections.abc import Mapping
 from dataclasses import fields, is_dataclass, replace
 from typing import Any, TypeVar, cast
 
-from unmask.objectives.characters import BidirectionalWordLM, SubwordMasking
 from unmask.objectives.corrupt import (
     AutoregressiveMasking,
     CausalLM,
@@ -23,6 +22,8 @@ from unmask.objectives.denoising.noise import (
 )
 from unmask.objectives.denoising.replace_spans import DropTokens, ReplaceSpans
 from unmask.objectives.denoising.single_stack import SingleStackSeq2Seq
+from unmask.objectives.inputs.characters import BidirectionalWordLM, SubwordMasking
+from unmask.objectives.inputs.pictures import PictureLabels
 from unmask.objectives.mixtures import MixtureComponent, ObjectiveMixture, StaticMasking
 from unmask.objectives.objective import AnyObjective, Objective
 from unmask.objectives.select import (
@@ -67,6 +68,7 @@ ObjectiveSpec = (
     | SubwordMasking
     | BidirectionalWordLM
     | SingleStackSeq2Seq
+    | PictureLabels
 )
 """The kinds of objective that a recipe can hold."""
 

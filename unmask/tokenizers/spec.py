@@ -13,6 +13,7 @@ from unmask.tokenizers.vocabulary import (
     ByteLevel,
     CharacterCoverageVocabulary,
     CodePoints,
+    Patches,
     VocabularySpec,
 )
 
@@ -280,6 +281,11 @@ ELMO = SpecialTokens(
     pad="<pad>", start="<S>", end="</S>",
     prefix=("<S>",), separator=("</S>", "<S>"), suffix=("</S>",),
 )  # fmt: skip
+PICTURE = SpecialTokens(
+    pad="[PAD]", start="[CLS]", mask="[MASK]", prefix=("[CLS]",),
+    first_in_vocabulary=("[CLS]", "[DISTILLATION]", "[MASK]", "[PAD]"),
+)  # fmt: skip
+"""What stands at the columns of a picture beside its patches."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -355,7 +361,7 @@ class TokenizerSpec:
 
     def __post_init__(self) -> None:
         kind = self.vocabulary
-        if isinstance(kind, ByteLevel | CodePoints):
+        if isinstance(kind, ByteLevel | CodePoints | Patches):
             return
         if not 1 <= kind.vocab_size <= MAX_VOCAB_SIZE:
             raise ValueError(

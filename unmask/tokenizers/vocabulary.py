@@ -141,6 +141,11 @@ class WordBytesWithWords:
     vocab_size: int = 793_471
 
 
+@dataclass(frozen=True)
+class Patches:
+    """One token per patch of a picture; there is no text, and nothing is trained (ViT)."""
+
+
 VocabularySpec = (
     WordPiece
     | ByteBPE
@@ -153,6 +158,7 @@ VocabularySpec = (
     | CodePoints
     | CodePointsWithSubwords
     | WordBytesWithWords
+    | Patches
 )
 CharacterCoverageVocabulary = WordPiece | BPE | SentencePieceBPE | Unigram
 """Kinds with all single characters as pieces."""

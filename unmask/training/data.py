@@ -41,8 +41,10 @@ def resolve_tokenizer_spec(recipe: Recipe, preset: Published) -> TokenizerSpec:
     """Return the card's kind of tokenizer, of the size and coverage that the recipe says.
 
     Raises:
-        ValueError: the card's kind has no coverage.
+        ValueError: the card's kind has no coverage, or reads no text.
     """
+    if preset.reads_pictures:
+        raise ValueError(f"{preset.name} reads pictures: it has no tokenizer, and reads no text")
     spec, coverage = preset.tokenizer, recipe.character_coverage
     if coverage is not None:
         if not isinstance(spec.vocabulary, CharacterCoverageVocabulary):

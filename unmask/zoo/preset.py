@@ -2,9 +2,10 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import torch
+from torch import Tensor
 
 from unmask.heads.classification.pooler import Pooler
 from unmask.heads.classification.sequence_classification import (
@@ -17,12 +18,14 @@ from unmask.heads.question_answering import QuestionAnswering
 from unmask.heads.spec import HeadSpec
 from unmask.model.architecture import BackboneArchitecture
 from unmask.model.backbones.transformer import Architecture
+from unmask.model.backbones.vision_transformer import VisionArchitecture
 from unmask.model.exchange.config_mapping import ConfigMapping
 from unmask.model.exchange.weight_names import WeightNames
 from unmask.model.initialize import WithoutFilling
 from unmask.objectives.published import ObjectiveSpec
 from unmask.objectives.unified_lm.masked_target import MaskedTarget
 from unmask.tokenizers.spec import SpecialTokenIds, TokenizerSpec
+from unmask.tokenizers.vocabulary import Patches
 from unmask.word_vectors.train.trainer import WordVectorMethod
 
 
@@ -122,6 +125,22 @@ class Published:
         object.__setattr__(
             self, "weight_names", self.weight_names.for_architecture(self.architecture)
         )
+
+    @property
+    def reads_pictures(self) -> bool:
+        """Whether its inputs are the patches of pictures, not texts."""
+        return self.tokenizer.vocabulary == Patches()
+
+    def with_stored_mask_token(self, state: Mapping[str, Tensor]) -> "Published":
+        """Return the preset with a vector for hidden patches if weights of theirs have one.
+
+        Their classes have it or not, whatever the configuration says.
+        """
+        if not self.reads_pictures:
+            return self
+        stored = self.weight_names.external_tensor("backbone.tokens.mask_token", state)
+        architecture = cast(VisionArchitecture, self.architecture)
+        return replace(self, architecture=replace(architecture, mask_token=stored is not None))
 
     def with_vocabulary(self, special: SpecialTokenIds) -> "Published":
         """Return the preset for another vocabulary."""

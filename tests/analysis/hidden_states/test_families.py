@@ -11,9 +11,9 @@ from unmask.cli.main import run
 from unmask.inference.export import save_model
 from unmask.tokenizers.learn.tokenizer import train_tokenizer
 from unmask.word_vectors.train.trainer import WordVectorMethod
-from unmask.zoo.catalogue import MODELS
+from unmask.zoo.catalogue import MODELS, TEXT_MODELS
 
-MINI = [name for name in MODELS if name.endswith(("-mini", "-tiny"))]
+MINI = [name for name in TEXT_MODELS if name.endswith(("-mini", "-tiny"))]
 STATIC = [name for name in MINI if isinstance(MODELS[name].objective, WordVectorMethod)]
 NETWORKS = [name for name in MINI if name not in STATIC]
 QUICK = ("bert-tiny", "lstm-mini", "elmo-mini", "cnn-mini", "t5-shared-mini")

@@ -11,19 +11,19 @@ from unmask.checkpoints.huggingface.read import LoadedModel
 from unmask.heads.spec import HeadSpec
 from unmask.model.backbones.encoder_decoder import EncoderDecoderArchitecture
 from unmask.model.backbones.transformer import Architecture
-from unmask.zoo.catalogue import MODELS, get_preset
+from unmask.zoo.catalogue import TEXT_MODELS, get_preset
 from unmask.zoo.preset import Published
 
 FAMILIES = {
     card.family: card.name
-    for card in reversed(MODELS.values())
+    for card in reversed(TEXT_MODELS.values())
     if isinstance(card.architecture, Architecture)
 }
 """The first card of each family of one stack of blocks."""
 
 ENCODER_DECODERS = {
     card.family: card.name
-    for card in reversed(MODELS.values())
+    for card in reversed(TEXT_MODELS.values())
     if isinstance(card.architecture, EncoderDecoderArchitecture)
 }
 """The first card of each family of two stacks."""

@@ -145,6 +145,7 @@ def load_folder(
     bare = preset.weight_names.bare_name  # a base without heads has no prefix, its adapter has one
     replaced = {bare(name) for name in over}
     state = {name: x for name, x in state.items() if bare(name) not in replaced} | over
+    preset = preset.with_stored_mask_token(state)
     labels = read_label_names(config)
     specs = dict(
         read_head_specs(preset, config, labels, folder) if head_specs is None else head_specs
@@ -361,7 +362,7 @@ def head_specs_by_name(
         elif name == "spans":
             specs[name] = question_answering_head(preset)
         else:
-            specs[name] = {**preset.extra_heads, **preset.heads}[name]
+            specs[name] = {**preset.extra_heads, **preset.heads}[name].with_n_labels(n_labels)
     return specs
 
 

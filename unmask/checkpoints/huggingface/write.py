@@ -125,12 +125,20 @@ def to_external_config(
     if label_names:
         config["id2label"] = {str(i): name for i, name in enumerate(label_names)}
         config["label2id"] = {name: i for i, name in enumerate(label_names)}
+    elif (n := _unnamed_labels(model.head_specs)) is not None:
+        config["num_labels"] = n
     config |= _pooling_config(model.head_specs, preset)
     if label_names and (problem := _problem_type(model.head_specs)) is not None:
         config["problem_type"] = problem
     if tokenizer is not None:
         config |= _special_id_config(tokenizer.special_ids, model)
     return config
+
+
+def _unnamed_labels(head_specs: Mapping[str, HeadSpec]) -> int | None:
+    """Return the number of labels of a head whose labels have no names; None: there is none."""
+    specs = [spec for spec in head_specs.values() if spec.has_label_names]
+    return getattr(specs[0], "n_labels", None) if specs else None
 
 
 def _class_determines_heads(preset: Published, head_specs: Mapping[str, HeadSpec]) -> bool:

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, replace
 from math import gcd
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import torch
 from jaxtyping import Float, Int
@@ -111,7 +111,7 @@ class GeneratorHead(nn.Module):
         self.spec, own = spec, spec.generator_architecture(a)
         shared = spec.embedding_sharing in ("all", "tokens")
         self.network = Transformer(own, embedding_table if shared else None)
-        self.language: LanguageModelingHead = spec.language_head.build(own, self.network.tokens)
+        self.language: LanguageModelingHead = spec.language_head.build(own, self._own_table)
         # in a tuple: parameters of the backbone, not of this module
         self._table = (embedding_table,)
 
@@ -132,25 +132,30 @@ class GeneratorHead(nn.Module):
     def _add_shared_embedding(
         self, embedding_table: nn.Module, args: tuple[Any, ...], out: Tensor
     ) -> Tensor:
-        return out + F.embedding(args[0], self.network.tokens.weight.detach())
+        return out + F.embedding(args[0], self._own_table.weight.detach())
 
     def initialize_parameters(self) -> None:
         """Initialize the difference from the generator's token embeddings, if any, to zero."""
         if self.spec.embedding_sharing == "disentangled":
             nn.init.zeros_(self._table[0].weight)
 
+    @property
+    def _own_table(self) -> nn.Embedding:
+        """The token embeddings of the generator's own network."""
+        return cast(nn.Embedding, self.network.tokens)
+
     def without_sharing(self, weights: dict[str, Tensor]) -> dict[str, Tensor]:
         """Add the generator's token embeddings to the model's, if these are a difference."""
         if self.spec.embedding_sharing != "disentangled":
             return weights
         name = "backbone.tokens.weight"
-        return weights | {name: weights[name] + self.network.tokens.weight.detach()}
+        return weights | {name: weights[name] + self._own_table.weight.detach()}
 
     def to_embedding_difference(self) -> None:
         """Convert the model's token embeddings into the difference from the generator's."""
         if self.spec.embedding_sharing == "disentangled":
             with torch.no_grad():
-                self._table[0].weight -= self.network.tokens.weight
+                self._table[0].weight -= self._own_table.weight
 
     @property
     def needs_second_forward(self) -> bool:

@@ -23,6 +23,7 @@ from unmask.model.layers.attention.block_local_mask import GlobalTokens, Virtual
 from unmask.model.layers.attention.query_stream import QueryStream
 from unmask.model.layers.depth_weighted_average import DepthWeightedAverage
 from unmask.model.layers.embeddings.adaptive import AdaptiveEmbedding
+from unmask.model.layers.embeddings.token_embedding import TokenEmbedding
 from unmask.model.layers.feed_forward import Dropout, FeedForward
 from unmask.model.layers.layer_pass import (
     AllColumns,
@@ -107,9 +108,7 @@ class Transformer(nn.Module):
     Encoder, decoder, or one half of an encoder-decoder.
     """
 
-    def __init__(
-        self, a: Architecture, tokens: nn.Embedding | AdaptiveEmbedding | None = None
-    ) -> None:
+    def __init__(self, a: Architecture, tokens: TokenEmbedding | None = None) -> None:
         super().__init__()
         self.a = a
         self.tokens = a.build_embedding_table() if tokens is None else tokens
@@ -144,7 +143,7 @@ class Transformer(nn.Module):
         return self.a.d_model
 
     @property
-    def embedding_table(self) -> nn.Embedding | AdaptiveEmbedding:
+    def embedding_table(self) -> TokenEmbedding:
         """The token embeddings, which a head may be tied to."""
         return self.tokens
 

@@ -10,6 +10,8 @@ from unmask.model.architecture import MAX_LAYERS, MAX_SIZE
 KeyUse = Literal["used", "fixed", "harmless", "alias"]
 MAX_LABELS = 100_000
 """Largest `num_labels` without names; more labels must be listed in `id2label`."""
+MAX_SIDE = 16_384
+"""Largest height or width of a picture, in pixels."""
 _MAX_NUMBER = 1e30
 """Limit of numbers: twice their square is within the range of float32. Excludes infinity and
 NaN."""
@@ -31,6 +33,12 @@ def _is_within(x: Any, first: int, last: int) -> bool:
     return _is_integer(x) and first <= x <= last
 
 
+def _is_sides(x: Any) -> bool:
+    """Return whether this is the size of a picture."""
+    sides = cast("list[object]", x) if isinstance(x, list) and len(x) == 2 else [x]
+    return all(_is_within(side, 1, MAX_SIDE) for side in sides)
+
+
 def _is_id2label(x: Any) -> bool:
     """Return whether this maps numbers to names, as `id2label` does."""
     return isinstance(x, dict) and all(
@@ -48,6 +56,7 @@ _VALUE_TYPES: Mapping[str, tuple[str, Callable[[Any], bool]]] = {
     "share": ("a number from 0 to below 1", lambda x: _is_number(x) and 0 <= x < 1),
     "positive": ("a number above 0", lambda x: _is_number(x) and x > 0),
     "number": ("a number, at least 0", lambda x: _is_number(x) and x >= 0),
+    "sides": ("an integer above 0, or a height and a width", lambda x: _is_sides(x)),
     "flag": ("true or false", lambda x: isinstance(x, bool)),
     "word": ("a word", lambda x: isinstance(x, str)),
     "words": ("a list of words", _is_words),

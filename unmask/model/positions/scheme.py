@@ -3,6 +3,7 @@
 from typing import get_args
 
 from unmask.model.positions.disentangled import DisentangledAttention
+from unmask.model.positions.grid import GridPositions
 from unmask.model.positions.learned import LearnedPositions
 from unmask.model.positions.module import NoPositions
 from unmask.model.positions.relative_bias import (
@@ -17,6 +18,7 @@ from unmask.model.positions.transformer_xl import TransformerXLPositions
 PositionScheme = (
     NoPositions
     | LearnedPositions
+    | GridPositions
     | Sinusoidal
     | RelativePositionBias
     | LearnedPositionsAndRelativeBias

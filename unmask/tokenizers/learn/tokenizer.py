@@ -16,6 +16,7 @@ from unmask.tokenizers.vocabulary import (
     ByteLevel,
     CodePoints,
     CodePointsWithSubwords,
+    Patches,
     WordBytesWithWords,
 )
 
@@ -31,6 +32,8 @@ def train_tokenizer(spec: TokenizerSpec, texts: Iterable[str]) -> Tokenizer:
         ValueError: the size is too small for the special tokens and the single characters, or there
             is no text.
     """
+    if spec.vocabulary == Patches():
+        raise ValueError("this model reads pictures: it has no tokenizer, and no text can train it")
     if isinstance(spec.vocabulary, CodePoints):
         return CodePointTokenizer(spec.special_tokens)
     if isinstance(spec.vocabulary, CodePointsWithSubwords):

@@ -41,6 +41,7 @@ from unmask.tokenizers.vocabulary import (
     CharacterLevel,
     CodePoints,
     CodePointsWithSubwords,
+    Patches,
     PreTokenization,
     SentencePieceBPE,
     Unigram,
@@ -63,8 +64,8 @@ def train_pipeline(spec: TokenizerSpec, texts: Iterable[str]) -> Tokenizer:
     kind, frame = spec.vocabulary, spec.special_tokens
     if isinstance(kind, CodePoints | CodePointsWithSubwords):
         raise ValueError("code points are not trained and have no pipeline")
-    if isinstance(kind, WordBytesWithWords):
-        raise ValueError("bytes that mark word starts are not trained")
+    if isinstance(kind, WordBytesWithWords | Patches):
+        raise ValueError("bytes that mark word starts, and patches of pictures, are not trained")
     special = special_token_names(frame)
     if isinstance(kind, ByteLevel):
         learned = byte_pipeline(_number_pieces(special, pipeline.byte_characters()))

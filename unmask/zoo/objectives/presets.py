@@ -16,7 +16,6 @@ from unmask.heads.pretraining.replaced_token_detection import ReplacedTokenDetec
 from unmask.heads.pretraining.span_boundary import SpanBoundaryObjective
 from unmask.heads.spec import HeadSpec
 from unmask.objectives import published as values
-from unmask.objectives.characters import BidirectionalWordLM, SubwordMasking
 from unmask.objectives.corrupt import MaskedNextToken, MaskInPlace
 from unmask.objectives.denoising.denoise import DenoisingObjective
 from unmask.objectives.denoising.noise import (
@@ -28,6 +27,7 @@ from unmask.objectives.denoising.noise import (
     TokenPermutation,
 )
 from unmask.objectives.denoising.replace_spans import DropTokens, ReplaceSpans
+from unmask.objectives.inputs.characters import BidirectionalWordLM, SubwordMasking
 from unmask.objectives.mixtures import StaticMasking
 from unmask.objectives.objective import Objective
 from unmask.objectives.published import ObjectiveSpec

@@ -8,7 +8,7 @@ from unmask.model.backbones.elmo import ElmoArchitecture
 from unmask.model.exchange.config_mapping import native_config_mapping
 from unmask.model.exchange.weight_names import NATIVE_WEIGHT_NAMES
 from unmask.model.layers.embeddings.character_cnn import CharacterCNN
-from unmask.objectives.characters import BidirectionalWordLM
+from unmask.objectives.inputs.characters import BidirectionalWordLM
 from unmask.tokenizers.spec import ELMO as FRAME
 from unmask.tokenizers.spec import TokenizerSpec
 from unmask.tokenizers.vocabulary import WordBytesWithWords

@@ -1,0 +1,164 @@
+"""Patches of pictures as tokens: their ids, the pixels of a batch, and the embedding.
+
+A picture is cut into squares of p x p pixels, row by row, and each is a token (Dosovitskiy et al.
+2021, arXiv:2010.11929, section 3.1). `Batch.inputs` says what stands at each column, as for words:
+the class token, a patch, or a hidden one; the pixels travel as the feature `Pictures`.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+from torch.nn import functional
+
+from unmask.batch import Batch, Example, ExampleRows, Feature
+from unmask.tokenizers.spec import SpecialTokenIds
+
+CLASS_ID, DISTILLATION_ID, MASK_ID, PADDING_ID, PATCH_ID = range(5)
+"""What stands at a column: a special token, a hidden patch, nothing, or a patch that is seen."""
+N_PICTURE_IDS = 5
+
+
+def picture_special_ids(*, distillation: bool = False) -> SpecialTokenIds:
+    """Return the special ids of pictures: the class token first, then that of distillation."""
+    return SpecialTokenIds(
+        vocab_size=N_PICTURE_IDS,
+        pad=PADDING_ID,
+        start=CLASS_ID,
+        end=None,
+        mask=MASK_ID,
+        prefix=(CLASS_ID, DISTILLATION_ID) if distillation else (CLASS_ID,),
+        all_ids=frozenset((CLASS_ID, DISTILLATION_ID, MASK_ID, PADDING_ID)),
+    )
+
+
+@dataclass(frozen=True)
+class Pictures(Feature):
+    """The pixels that a network of patches reads, one picture a row."""
+
+    pixels: Float[Any, "*b c height width"]
+    """Standardized numbers; of one example, an array [c height width]."""
+
+    @classmethod
+    def collate(cls, rows: ExampleRows) -> "Pictures":
+        """Stack the pictures of a batch.
+
+        Raises:
+            ValueError: pictures differ in size, a row has several, or an example has none.
+        """
+        if rows.is_packed:
+            raise ValueError("a row holds one picture: packing is for texts")
+        pictures = [_pixels_of(example) for example in rows.examples]
+        shapes = sorted({x.shape for x in pictures})
+        if len(shapes) > 1:
+            raise ValueError(f"pictures of a batch must have one size, got {shapes[:3]}")
+        return cls(np.stack(pictures))
+
+    def check(self, batch: Batch) -> None:
+        """Check that there is a picture for each row.
+
+        Raises:
+            ValueError: there is not.
+        """
+        if len(self.pixels) != len(batch.inputs):
+            raise ValueError(f"{len(self.pixels)} pictures for {len(batch.inputs)} rows")
+
+
+def _pixels_of(example: Example) -> np.ndarray:
+    own = example.feature(Pictures)
+    if own is None:
+        raise ValueError("an example without a picture among pictures")
+    return np.asarray(own.pixels)
+
+
+def cut_into_patches(
+    pixels: Float[Tensor, "b c height width"], size: int
+) -> Float[Tensor, "b n _"]:
+    """Cut pictures into patches, row by row, each with its numbers in the order c, y, x.
+
+    Raises:
+        ValueError: height or width is not a multiple of the size.
+    """
+    b, c, height, width = pixels.shape
+    if height % size or width % size:
+        raise ValueError(f"a picture of {height} x {width} is not made of patches of {size}")
+    cut = pixels.reshape(b, c, height // size, size, width // size, size)
+    return cut.permute(0, 2, 4, 1, 3, 5).flatten(3).flatten(1, 2)
+
+
+def join_patches(
+    patches: Float[Tensor, "b n _"], size: int, rows: int, columns: int
+) -> Float[Tensor, "b c height width"]:
+    """Put patches together again, the inverse of `cut_into_patches`."""
+    b = len(patches)
+    cut = patches.reshape(b, rows, columns, -1, size, size)
+    return cut.permute(0, 3, 1, 4, 2, 5).reshape(b, -1, rows * size, columns * size)
+
+
+class PatchEmbedding(nn.Module):
+    """A linear map of each patch; special tokens and hidden patches have vectors of their own."""
+
+    def __init__(
+        self, patch_size: int, n_channels: int, d: int, *, distillation: bool, mask: bool
+    ) -> None:
+        super().__init__()
+        self.patch_size, self.n_channels = patch_size, n_channels
+        self.projection = nn.Conv2d(n_channels, d, patch_size, stride=patch_size)
+        self.class_token = nn.Parameter(torch.empty(1, 1, d))
+        self.distillation_token = nn.Parameter(torch.empty(1, 1, d)) if distillation else None
+        self.mask_token = nn.Parameter(torch.empty(1, 1, d)) if mask else None
+
+    @property
+    def weight(self) -> Tensor:
+        """The map of patches [d c p p], whose device and type are the network's."""
+        return self.projection.weight
+
+    @property
+    def n_special(self) -> int:
+        """Number of columns before those of the patches."""
+        return 1 if self.distillation_token is None else 2
+
+    def initialize_parameters(self) -> None:
+        """Fill the special tokens with zeros (Dosovitskiy et al. 2021, released code)."""
+        for token in (self.class_token, self.distillation_token, self.mask_token):
+            if token is not None:
+                nn.init.zeros_(token)
+
+    def forward(
+        self,
+        inputs: Int[Tensor, "b t"],
+        pixels: Float[Tensor, "b c height width"],
+        position_ids: Int[Tensor, "b t"] | None = None,
+    ) -> Float[Tensor, "b t d"]:
+        """Embed the columns; `position_ids` say which patches they are, by default all in order.
+
+        Raises:
+            ValueError: pictures have other channels or another size than the columns say, or
+                patches are hidden and the network has no vector for them.
+        """
+        if pixels.shape[1] != self.n_channels:
+            raise ValueError(
+                f"the network reads pictures of {self.n_channels} channels, got {pixels.shape[1]}"
+            )
+        patches, special = cut_into_patches(pixels, self.patch_size), self.n_special
+        if position_ids is not None:
+            index = (position_ids - special).clamp(min=0)[..., None]
+            patches = patches.gather(1, index.expand(*index.shape[:2], patches.shape[-1]))
+        elif patches.shape[1] + special != inputs.shape[1]:
+            raise ValueError(
+                f"pictures of {patches.shape[1]} patches for {inputs.shape[1] - special} columns"
+            )
+        weight = self.projection.weight.flatten(1)
+        x = functional.linear(patches.to(weight.dtype), weight, self.projection.bias)
+        if position_ids is None:
+            x = functional.pad(x, (0, 0, special, 0))
+        x = torch.where((inputs == CLASS_ID)[..., None], self.class_token, x)
+        if self.distillation_token is not None:
+            x = torch.where((inputs == DISTILLATION_ID)[..., None], self.distillation_token, x)
+        return x if self.mask_token is None else self._hide(x, inputs, self.mask_token)
+
+    def _hide(self, x: Tensor, inputs: Tensor, mask_token: Tensor) -> Tensor:
+        return torch.where((inputs == MASK_ID)[..., None], mask_token, x)

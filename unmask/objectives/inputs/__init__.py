@@ -1,0 +1,1 @@
+"""Objectives of inputs that are not pieces of words: characters and patches of pictures."""

@@ -1,0 +1,1 @@
+"""Families of networks that read pictures."""
