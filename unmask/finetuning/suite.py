@@ -39,7 +39,6 @@ AVERAGE_NOTE = (
     "The average is the mean over the benchmarks of the customary metric of each, times 100, on "
     "dev."
 )
-_PERCENT_METRICS = frozenset({"bleu", "chrf"})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -348,7 +347,8 @@ def benchmark_config(config: FinetuneConfig, located_benchmark: LocatedBenchmark
 
 def scale_to_100(metric: str, scores: Sequence[float]) -> list[float]:
     """Return scores on a scale of 100; metrics for which lower is better are unchanged."""
-    factor = 100.0 if METRICS[metric].higher_is_better and metric not in _PERCENT_METRICS else 1.0
+    one = METRICS[metric]
+    factor = 100.0 if one.higher_is_better and not one.ranges_to_100 else 1.0
     return [factor * score for score in scores]
 
 

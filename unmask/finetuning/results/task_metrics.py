@@ -6,11 +6,9 @@ from typing import Any, cast
 
 from unmask.config import from_dict
 from unmask.tasks.all_kinds import TASK_KINDS
-from unmask.tasks.metrics.metric import MEAN_METRIC
+from unmask.tasks.metrics.metric import MEAN_METRIC, METRICS
 from unmask.tasks.task import Label, Task, TaskColumns, TaskExample
 from unmask.tasks.text_templates import TextTemplate
-
-_PERCENT_METRICS = ("bleu", "chrf")
 
 
 def tasks_of_mixture(task: Task) -> dict[str, Task]:
@@ -64,7 +62,7 @@ def compute_metrics(
         if not name:
             return metrics
         metrics_by_name |= {f"{name}.{metric}": value for metric, value in metrics.items()}
-        own.append(metrics[member.metric] / (100 if member.metric in _PERCENT_METRICS else 1))
+        own.append(metrics[member.metric] / (100 if METRICS[member.metric].ranges_to_100 else 1))
     return metrics_by_name | {MEAN_METRIC: sum(own) / len(own)}
 
 

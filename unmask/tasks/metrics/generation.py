@@ -30,7 +30,7 @@ class ScoreWithSignature:
 
 def exact_match(labels: References, predictions: Sequence[str]) -> float:
     """Compute the share of texts that equal a reference up to white space; 0 without texts."""
-    _check_lengths(labels, predictions)
+    check_references(labels, predictions)
     is_match = [
         _strip_white_space(s) in map(_strip_white_space, t)
         for t, s in zip(labels, predictions, strict=True)
@@ -126,7 +126,7 @@ def rouge(
         ImportError: rouge-score is not installed.
         ValueError: a text has no reference, or stemming is requested for other than English.
     """
-    _check_lengths(labels, predictions)
+    check_references(labels, predictions)
     if use_stemmer and not is_english:
         raise ValueError("stem=True is for English, got english=False")
     _require_library("rouge_score", "ROUGE")
@@ -179,14 +179,19 @@ def _reference_streams(labels: References, predictions: Sequence[str]) -> list[l
 
     Missing references are None, which sacrebleu accepts despite its annotations.
     """
-    _check_lengths(labels, predictions)
+    check_references(labels, predictions)
     if not predictions:
         raise ValueError("there is no text to score")
     most = max(map(len, labels))
     return [[t[i] if i < len(t) else None for t in labels] for i in range(most)]
 
 
-def _check_lengths(labels: References, predictions: Sequence[str]) -> None:
+def check_references(labels: References, predictions: Sequence[str]) -> None:
+    """Check that each text has a list of references.
+
+    Raises:
+        ValueError: one has none, or their numbers differ.
+    """
     if len(labels) != len(predictions):
         raise ValueError(
             f"there are references for {len(labels)} texts, but {len(predictions)} texts"

@@ -17,6 +17,8 @@ class Metric:
     """Its usual subject; accuracy also applies to choices, macro F1 to label sets."""
     higher_is_better: bool = True
     """Whether more is better."""
+    ranges_to_100: bool = False
+    """Whether a perfect score is 100; of most others it is 1, of CIDEr 10."""
 
 
 METRICS: Mapping[str, Metric] = {
@@ -37,10 +39,17 @@ METRICS: Mapping[str, Metric] = {
     "mean_average_precision": Metric(applies_to="label sets"),
     "exact_match": Metric(applies_to="answers"),
     "answer_f1": Metric(applies_to="answers"),
-    "bleu": Metric(applies_to="texts"),
-    "chrf": Metric(applies_to="texts"),
+    "bleu": Metric(applies_to="texts", ranges_to_100=True),
+    "chrf": Metric(applies_to="texts", ranges_to_100=True),
     "rouge1": Metric(applies_to="texts"),
     "rouge2": Metric(applies_to="texts"),
     "rougeL": Metric(applies_to="texts"),
+    "bleu1": Metric(applies_to="texts", ranges_to_100=True),
+    "bleu2": Metric(applies_to="texts", ranges_to_100=True),
+    "bleu3": Metric(applies_to="texts", ranges_to_100=True),
+    "bleu4": Metric(applies_to="texts", ranges_to_100=True),
+    "cider": Metric(applies_to="texts"),
+    "cider_d": Metric(applies_to="texts"),
+    "meteor": Metric(applies_to="texts"),
     MEAN_METRIC: Metric(applies_to="tasks"),
 }
