@@ -1,4 +1,4 @@
-"""Curves of removal equal probabilities of masked texts; areas and intervals equal formulas."""
+"""Curves of removal equal probabilities of masked texts; areas equal formulas."""
 
 from pathlib import Path
 
@@ -19,7 +19,6 @@ from unmask.analysis.saliency.decisions import EmbeddedDecision
 from unmask.analysis.saliency.faithfulness import (
     FRACTIONS,
     RemovalCurve,
-    bootstrap_interval,
     mean_curve,
     named_words,
     removal_curve,
@@ -79,14 +78,6 @@ def test_curves_are_what_the_reference_says_of_masks(tmp_path: Path) -> None:
     assert curve.nothing == pytest.approx(
         float(whole[label] - probabilities(set())[label]), abs=1e-5
     )
-
-
-def test_interval_of_a_mean() -> None:
-    x = np.random.default_rng(0).normal(1, 2, 400)
-    low, high = bootstrap_interval(x, np.random.default_rng(1))
-    error = x.std() / 20
-    assert low == pytest.approx(x.mean() - 1.96 * error, abs=0.03)
-    assert high == pytest.approx(x.mean() + 1.96 * error, abs=0.03)
 
 
 def test_all_methods_of_all_texts(tmp_path: Path) -> None:

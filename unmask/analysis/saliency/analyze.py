@@ -20,12 +20,12 @@ from unmask.analysis.saliency.attributions import (
 from unmask.analysis.saliency.decisions import Decision, EmbeddedDecision
 from unmask.analysis.saliency.faithfulness import (
     RemovalCurve,
-    bootstrap_interval,
     mean_curve,
     removal_curve,
 )
 from unmask.analysis.saliency.findings import Baseline, ExplainedText, MethodScores
 from unmask.heads.model import Model
+from unmask.tasks.metrics.bootstrap import bootstrap_interval
 from unmask.tasks.metrics.regression import spearman
 from unmask.tokenizers.encode import Tokenizer
 

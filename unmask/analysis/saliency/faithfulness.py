@@ -13,8 +13,6 @@ from unmask.analysis.saliency.decisions import EmbeddedDecision
 
 FRACTIONS = (0.01, 0.05, 0.1, 0.2, 0.5)
 """Fractions of the words of a text, the most important ones (DeYoung et al. 2020, section 4.2)."""
-N_RESAMPLES = 2000
-"""Bootstrap samples of texts."""
 
 
 @dataclass(frozen=True)
@@ -78,15 +76,3 @@ def mean_curve(curves: Sequence[RemovalCurve]) -> RemovalCurve:
         np.mean([one.sufficiency for one in curves], 0),
         float(np.mean([one.nothing for one in curves])),
     )
-
-
-def bootstrap_interval(
-    differences: Float[np.ndarray, "n"], rng: np.random.Generator
-) -> tuple[float, float]:
-    """Return the 95 % interval of a mean over texts, by resampling them (percentile bootstrap).
-
-    Efron and Tibshirani 1993, An Introduction to the Bootstrap, section 13.3.
-    """
-    drawn = rng.integers(0, len(differences), (N_RESAMPLES, len(differences)))
-    low, high = np.quantile(differences[drawn].mean(1), (0.025, 0.975))
-    return float(low), float(high)
