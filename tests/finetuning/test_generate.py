@@ -29,6 +29,7 @@ from unmask.inference.open_model import load
 from unmask.jobs.finetune import finetune
 from unmask.tasks.all_kinds import TASK_KINDS, resolve_metric, resolve_options
 from unmask.tasks.kinds.generate import GENERATE
+from unmask.tasks.metrics.captioning.captions import CAPTION_METRICS
 from unmask.tasks.readers.tables import read_table
 from unmask.tasks.task import Task, TaskColumns, TaskExample
 
@@ -233,6 +234,42 @@ def test_all_references_are_scored_and_the_first_is_learned(tmp_path: Path) -> N
     assert scores["exact_match"] == pytest.approx(2 / 3)
     assert scores["answer_f1"] == pytest.approx(2 / 3)
     assert KIND.majority_baseline(task(), found) == "cat"
+
+
+def test_references_may_be_in_several_columns(tmp_path: Path) -> None:
+    path = tmp_path / "rows.tsv"
+    path.write_text("body\tsubject\tsecond\tthird\nx\ta cat\tthe cat\tcat\ny\ta dog\t\tdog\n")
+    table = read_table(path)
+    columns = KIND.reader.find_columns(table, (), None, ())
+
+    def read(*names: str) -> list[object]:
+        options = {"references_column": list(names)}
+        found = KIND.reader.read_examples(
+            table, columns, "strict", has_labels=True, options=options
+        )
+        return [item.label for item in found]
+
+    assert read("second", "third") == [("a cat", "the cat", "cat"), ("a dog", "dog")]
+    assert read("third") == [("a cat", "cat"), ("a dog", "dog")]
+    assert read("none", "other") == [("a cat",), ("a dog",)]  # a training file may have none
+    message = r"rows.tsv: no column 'other' of options.references_column \(columns: 'body', "
+    with pytest.raises(ValueError, match=message):
+        read("third", "other")
+    with pytest.raises(ValueError, match=r"options.references_column must be str, got 3"):
+        KIND.reader.read_examples(
+            table, columns, "strict", has_labels=True, options={"references_column": 3}
+        )
+
+
+def test_several_references_have_the_metrics_of_captions() -> None:
+    several, single = [("a cat", "the cat"), ("a dog",)], [("a cat",), ("a dog",)]
+    scores = KIND.compute_metrics(task(), several, ["the cat", "dog"])
+    assert {*CAPTION_METRICS} <= {*scores}
+    assert scores["bleu1"] == pytest.approx(100 * np.exp(1 - 4 / 3))
+    assert not {*CAPTION_METRICS} & {*KIND.compute_metrics(task(), single, ["cat", "dog"])}
+    chosen = KIND.compute_metrics(replace(task(), metric="cider_d"), single, ["a cat", "dog"])
+    assert chosen["cider_d"] > 0
+    assert {*CAPTION_METRICS} <= {*KIND.metric_names(task())}
 
 
 def test_invalid_input_is_refused_with_its_place(tmp_path: Path) -> None:

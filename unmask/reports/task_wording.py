@@ -21,6 +21,8 @@ PERCENT_METRICS = (
 )  # metrics read as percent
 METRIC_NAMES = {
     "bleu": "BLEU", "chrf": "chrF", "rouge1": "ROUGE-1", "rouge2": "ROUGE-2", "rougeL": "ROUGE-L",
+    "bleu1": "BLEU-1", "bleu2": "BLEU-2", "bleu3": "BLEU-3", "bleu4": "BLEU-4",
+    "cider": "CIDEr", "cider_d": "CIDEr-D", "meteor": "METEOR",
     "answer_f1": "F1 of words", "matthews": "Matthews correlation",
     "pearson": "Pearson correlation", "spearman": "Spearman correlation",
 }  # fmt: skip

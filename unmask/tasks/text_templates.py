@@ -16,6 +16,7 @@ from typing import Any, Literal
 import numpy as np
 
 from unmask.config import from_dict
+from unmask.tasks.metrics.captioning.captions import CAPTION_METRICS
 from unmask.tasks.metrics.classification import classification_metrics
 from unmask.tasks.metrics.regression import pearson, spearman
 from unmask.tasks.readers import columns
@@ -109,7 +110,7 @@ class TextTemplate:
         if self.labels:
             f1 = ("f1",) if len(self.labels) == 2 else ()
             return ("accuracy", "macro_f1", *f1, "matthews")
-        return ("answer_f1", "exact_match", *TEXT_LIBRARIES)
+        return tuple(dict.fromkeys(("answer_f1", "exact_match", *TEXT_LIBRARIES, *CAPTION_METRICS)))
 
     def render(self, texts: Sequence[str]) -> str:
         """Fill the source, which must not be None, with the texts of its columns."""
@@ -186,7 +187,7 @@ class TextTemplate:
 
 TEXT_LIBRARIES: Mapping[str, str] = {
     "rougeL": "rouge_score", "rouge1": "rouge_score", "rouge2": "rouge_score",
-    "bleu": "sacrebleu", "chrf": "sacrebleu",
+    "bleu": "sacrebleu", "chrf": "sacrebleu", "meteor": "nltk",
 }  # fmt: skip
 """Text metrics and the libraries that compute them; others need none."""
 

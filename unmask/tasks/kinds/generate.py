@@ -9,6 +9,7 @@ from typing import Any, cast
 from unmask.config import from_dict, to_dict
 from unmask.generation.settings import BeamSearch, Greedy
 from unmask.tasks.metrics import generation
+from unmask.tasks.metrics.captioning.captions import CAPTION_METRICS, caption_metrics
 from unmask.tasks.metrics.metric import MEAN_METRIC
 from unmask.tasks.metrics.question_answering import answer_metrics
 from unmask.tasks.readers import columns as column_values
@@ -23,7 +24,7 @@ from unmask.tasks.text_templates import (
     resolve_template,
 )
 from unmask.text.lines import EncodingErrors
-from unmask.text.records import check_text, describe_value
+from unmask.text.records import check_text, describe_value, format_names
 
 SOURCE_COLUMNS = (
     "source", "input", "document", "article", "question", "text", "body", "src", "dialogue",
@@ -56,8 +57,9 @@ class TextGenerationOptions:
     most half of the maximum length."""
     max_dev_items: int = 200
     """Number of dev items, evenly spaced, scored during training; all are scored at the end."""
-    references_column: str = "references"
-    """Column of further references, if a file has it."""
+    references_column: str | tuple[str, ...] = "references"
+    """Column of further references, a text or a list of texts each, if a file has it; or several
+    columns. Empty cells are skipped, and equal references count once."""
     label_smoothing: float | None = None
     """Label smoothing: probability spread uniformly over the vocabulary (0.1 in Dong et al. 2019,
     section 3.1, and Lewis et al. 2020, section 5.3). None: that of pretraining, 0 except for the
@@ -112,15 +114,12 @@ def _read_targets(
 
     For numbers the first is rounded, the last exact.
     """
-    references, template = (
-        parse_generation_options(options).references_column,
-        _single_template(options),
-    )
+    template = _single_template(options)
     if template.has_fixed_answers:
         return _read_labels_or_numbers(table, columns.label, template)
-    references = references if references in table.columns else columns.label
     target_columns = [
-        (name, table.column(name)) for name in dict.fromkeys((columns.label, references))
+        (name, table.column(name))
+        for name in dict.fromkeys((columns.label, *_find_references(table, options)))
     ]
     targets: list[Label] = []
     for i in range(len(table)):
@@ -128,12 +127,35 @@ def _read_targets(
         row_targets = [
             t
             for name, column in target_columns
+            if name == columns.label or not _is_empty_cell(column[i])
             for t in _parse_targets(column[i], name, location, encoding_errors)
         ]
         if not row_targets:
             raise ValueError(f"{location}: no target in column {columns.label!r}")
         targets.append(tuple(dict.fromkeys(row_targets)))
     return targets
+
+
+def _find_references(table: Table, options: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the columns of further references that a file has: all or none.
+
+    Raises:
+        ValueError: it has only some of them.
+    """
+    names = parse_generation_options(options).references_column
+    names = (names,) if isinstance(names, str) else names
+    present = tuple(name for name in names if name in table.columns)
+    if present and len(present) < len(names):
+        missing = next(name for name in names if name not in present)
+        raise ValueError(
+            f"{table.path}: no column {missing!r} of options.references_column "
+            f"(columns: {format_names(table.columns)})"
+        )
+    return present
+
+
+def _is_empty_cell(value: object) -> bool:
+    return value is None or (isinstance(value, str) and not value.strip())
 
 
 def _read_labels_or_numbers(table: Table, column: str, template: TextTemplate) -> list[Label]:
@@ -333,7 +355,10 @@ class TextGeneration:
     def compute_metrics(
         self, task: Task, labels: Sequence[Label], predictions: Sequence[Label]
     ) -> dict[str, float]:
-        """Compute the task's metric, and all that the installed libraries provide."""
+        """Compute the task's metric, and all that the installed libraries provide.
+
+        Metrics of captions are computed if a text has several references, or one is the task's.
+        """
         references, texts = [_reference_texts(t) for t in labels], [str(s) for s in predictions]
         if (template := _single_template(task.options)).has_fixed_answers:
             return template.compute_metrics(references, texts)
@@ -346,6 +371,8 @@ class TextGeneration:
             metrics["chrf"] = generation.chrf(references, texts).value
         if _is_installed("rouge_score"):
             metrics |= generation.rouge(references, texts)
+        if task.metric in CAPTION_METRICS or any(len(one) > 1 for one in references):
+            metrics |= caption_metrics(references, texts)
         return metrics
 
     def majority_baseline(self, task: Task, examples: Sequence[TaskExample]) -> Label:

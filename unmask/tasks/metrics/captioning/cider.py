@@ -21,7 +21,7 @@ from unmask.tasks.metrics.captioning.words import (
 from unmask.tasks.metrics.generation import References, check_references
 
 CIDER_D_SIGMA = 6.0
-"""Width of the length penalty, in words (section 5.3 of the paper)."""
+"""Width of the length penalty, in words."""
 _SCALE = 10.0  # of both; in the paper only of CIDEr-D, in the released code of both
 
 _Vector = Mapping[Ngram, float]
@@ -51,7 +51,7 @@ def document_frequencies(labels: References, *, stem: bool = False) -> DocumentF
 
     Args:
         labels: the references of each image.
-        stem: whether words are reduced to Porter's stems, as in the paper (section 4);
+        stem: whether words are reduced to Porter's stems, as in the paper;
             coco-caption does not.
 
     Raises:
