@@ -52,8 +52,8 @@ class RetrievalScores:
 
 
 def retrieval_scores(
-    scores: Float[np.ndarray, "images captions"],
-    image_of_caption: Int[np.ndarray, "captions"],
+    scores: Float[np.ndarray, "..."],
+    image_of_caption: Int[np.ndarray, "..."],
     rng: np.random.Generator,
     *,
     ranks: Sequence[int] = RECALL_RANKS,
@@ -69,8 +69,9 @@ def retrieval_scores(
     anew, each with all of its captions, which are no independent queries.
 
     Args:
-        scores: score of each image for each caption; higher is better.
-        image_of_caption: the row of each caption's image; every image has at least one caption.
+        scores: score of each image for each caption [images captions]; higher is better.
+        image_of_caption: the row of each caption's image [captions]; every image has at least one
+            caption.
         rng: random number generator of the intervals.
         ranks: ranks k of recall.
 
@@ -173,8 +174,8 @@ def _weighted_median(ascending: Float[np.ndarray, "n"], counts: Int[np.ndarray, 
 
 
 def _check_matrix(
-    scores: Float[np.ndarray, "images captions"],
-    image_of_caption: Int[np.ndarray, "captions"],
+    scores: Float[np.ndarray, "..."],
+    image_of_caption: Int[np.ndarray, "..."],
     ranks: Sequence[int],
 ) -> None:
     if scores.ndim != 2 or not scores.size or image_of_caption.shape != scores.shape[1:]:

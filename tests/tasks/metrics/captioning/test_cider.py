@@ -117,7 +117,7 @@ def test_stems_match_other_forms() -> None:
 
 def test_errors() -> None:
     with pytest.raises(ValueError, match=r"sigma must be above 0, got 0"):
-        cider_d_scores(LABELS, SAID, sigma=0)
+        cider_d_scores(LABELS, SAID, sigma=0.0)
     for scores in (cider_scores, cider_d_scores):
         with pytest.raises(ValueError, match="references for 3 texts, but 1 texts"):
             scores(LABELS, SAID[:1])

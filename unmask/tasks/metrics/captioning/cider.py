@@ -168,7 +168,7 @@ def _with_candidates(
 
 def _cider(reference: _Caption, candidate: _Caption) -> float:
     dots = [
-        sum(x * theirs.get(g, 0.0) for g, x in own.items())
+        sum((x * theirs.get(g, 0.0) for g, x in own.items()), 0.0)
         for own, theirs in zip(candidate.vectors, reference.vectors, strict=True)
     ]
     return _mean_of_cosines(dots, reference, candidate)
@@ -176,7 +176,7 @@ def _cider(reference: _Caption, candidate: _Caption) -> float:
 
 def _cider_d(reference: _Caption, candidate: _Caption, sigma: float) -> float:
     dots = [
-        sum(min(x, theirs[g]) * theirs[g] for g, x in own.items() if g in theirs)
+        sum((min(x, theirs[g]) * theirs[g] for g, x in own.items() if g in theirs), 0.0)
         for own, theirs in zip(candidate.vectors, reference.vectors, strict=True)
     ]
     difference = candidate.n_words - reference.n_words
