@@ -18,6 +18,10 @@ from unmask.finetuning import search, suite
 from unmask.finetuning.data.task_mixture import read_mixture
 from unmask.finetuning.job.record import read_run_record
 from unmask.finetuning.results.predict import read_task
+from unmask.images.decode import decode_image
+from unmask.images.preprocessor_config import read_preprocessor_config
+from unmask.images.sources import read_images
+from unmask.images.store import ImageStore
 from unmask.inference.export import read_run_file
 from unmask.reports.report_data import read_report_data
 from unmask.shards.manifest import read_manifest
@@ -56,6 +60,9 @@ READERS = {
     "tasks/suites/benchmark.py": "fetch_split",
     "tasks/readers/parquet_tables.py": "_read_columns",
     "text/parquet.py": "read_parquet",
+    "images/parquet.py": "read_parquet_images",
+    "images/picture_files.py": "open_archive",
+    "images/store.py": "_map_numbers",  # after their sizes were looked at
     "text/hub.py": "_hub_rows",
     "text/decompress.py": "_new_decompressor",
     "model/exchange/config_keys.py": "_parse_value",  # of our own table
@@ -148,6 +155,11 @@ def whole_text(path: Path) -> None:
         pass
 
 
+def whole_pictures(path: Path) -> None:
+    for record in read_images(path):
+        decode_image(record.load(), record.location)
+
+
 def in_folder(name: str, read: Callable[[Path], object]) -> tuple[str, Callable[[Path], object]]:
     return name, lambda path: read(path.parent)
 
@@ -164,6 +176,11 @@ BY_READER: dict[str, tuple[str, Callable[[Path], object]]] = {
     "tagged rows": ("a.txt", functools.partial(tables.read_table, word_per_line=True)),
     **{f"documents of .{e}": (f"a.{e}", whole_text) for e in
        ("tsv", "csv", "jsonl", "parquet", "txt", "txt.gz", "txt.xz", "txt.zst", "parquet.gz")},
+    **{f"pictures of {e}": (f"a{e}", whole_pictures) for e in
+       (".png", ".jpg", ".tif", ".zip", ".csv", ".jsonl", ".parquet", ".npz",
+        "-images-idx3-ubyte", "-images-idx3-ubyte.gz")},
+    "stored pictures": in_folder("images.json", ImageStore.open),
+    "preprocessing": ("preprocessor_config.json", read_preprocessor_config),
     "JSON": ("a.json", read_json),
     "object": ("a.json", read_json_object),
     "TOML": ("a.toml", read_toml),

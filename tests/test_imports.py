@@ -12,7 +12,7 @@ import pytest
 ROOT = Path(__file__).parents[1] / "unmask"
 STAGES = (
     "batch", "files", "config", "output", "options", "saved_format", "bundled", "text",
-    "tokenizers", "shards",
+    "images", "tokenizers", "shards",
     "objectives", "batching", "model", "heads", "word_vectors", "zoo", "checkpoints", "adapters",
     "compression", "training", "planning", "generation", "tasks", "finetuning", "evaluation",
     "analysis", "inference", "reports", "jobs", "studies", "cli",
@@ -71,6 +71,8 @@ def test_imports_have_no_cycle() -> None:
     [
         "unmask",
         "unmask.cli.main",
+        "unmask.images.sources",
+        "unmask.images.store",
         "unmask.objectives.published",
         "unmask.tokenizers.spec",
         "unmask.training.config",

@@ -265,7 +265,7 @@ def _find_files(source: str) -> list[Path]:
         return []
     path = Path(source)
     if path.is_dir():
-        files = _keep_known(source, _files_in(path))
+        files = _keep_known(source, files_in_folder(path))
     elif path.exists():
         if _content_suffix(path) is None:
             raise ValueError(f"{source}: an unknown ending; known are {_KNOWN_SUFFIXES}")
@@ -300,11 +300,11 @@ def _keep_known(source: str, files: list[Path]) -> list[Path]:
 def _files_matching(pattern: str) -> list[Path]:
     found: set[Path] = set()  # `**` finds a folder and then what it holds
     for path in map(Path, glob.glob(pattern, recursive=True)):
-        found.update(_files_in(path) if path.is_dir() else [path])
+        found.update(files_in_folder(path) if path.is_dir() else [path])
     return sorted(found)
 
 
-def _files_in(folder: Path) -> list[Path]:
+def files_in_folder(folder: Path) -> list[Path]:
     """List all files of a folder but hidden ones, sorted. Links are followed, circles are not."""
     files: list[Path] = []
     seen: set[str] = set()

@@ -43,7 +43,7 @@ def read_parquet(
             schema = opened.schema_arrow
         kind, budget, number = _text_type(path, column, schema), ExpansionBudget(path), 0
         with arrow_errors(path):
-            at_once = _rows_per_batch(opened, file, column)
+            at_once = rows_per_batch(opened, file, column)
         for batch in read_batches(path, opened, [column], at_once):
             values = batch.column(column)
             if pyarrow.types.is_dictionary(kind):
@@ -95,10 +95,18 @@ def read_batches(
         yield batch
 
 
-def _rows_per_batch(parquet_file: Any, file: Path | BinaryIO, column: str) -> int:
+def rows_per_batch(parquet_file: Any, file: Path | BinaryIO, column: str) -> int:
     """Return how many rows are decoded together: few, where a file says a long value in many rows.
 
     Values of a dictionary are once in the file, and in each row in memory.
+
+    Args:
+        parquet_file: the file, opened by Arrow.
+        file: where it is.
+        column: Parquet path of the column; one within a struct is "image.bytes".
+
+    Raises:
+        ValueError: the file says what no Parquet file can (within `arrow_errors`).
     """
     at = [parquet_file.schema.column(i).path for i in range(len(parquet_file.schema))].index(column)
     longest = 1

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from unmask.tasks.readers.class_names import class_names, replace_class_numbers
+from unmask.text.class_names import class_names, replace_class_numbers
 from unmask.text.parquet import ExpansionBudget, arrow_errors, read_batches, seekable_parquet
 from unmask.text.records import TableRow
 

@@ -1,0 +1,1 @@
+"""Pictures from folders, archives, tables and arrays; decoded, resized, augmented and stored."""
