@@ -44,7 +44,7 @@ def test_areas_and_ratios_are_uniform() -> None:
 
 
 def test_picture_in_which_no_part_fits_is_cut_in_the_center() -> None:
-    crop = RandomResizedCrop(scale=(1, 1))
+    crop = RandomResizedCrop(scale=(1.0, 1.0))
     assert crop.box(100, 10, np.random.default_rng(0)) == (0, 43, 10, 56)
     assert crop.box(10, 100, np.random.default_rng(0)) == (43, 0, 56, 10)
 
@@ -79,10 +79,10 @@ def test_mirrored_and_shifted_pictures() -> None:
     [
         (lambda: ImageAugmentation(flip=1.5), "flip must be 0 to 1, got 1.5"),
         (lambda: PadAndCrop(padding=0), "padding must be 1 to 1024 pixels, got 0"),
-        (lambda: PadAndCrop(fill="edge"), "fill must be one of"),  # pyright: ignore
+        (lambda: from_dict(PadAndCrop, {"fill": "edge"}), "fill must be one of"),
         (lambda: RandomResizedCrop(scale=(0.5, 0.2)), "scale must be two rising numbers"),
-        (lambda: RandomResizedCrop(scale=(0.5, 2)), "scale must be at most 1"),
-        (lambda: RandomResizedCrop(ratio=(0, 1)), "ratio must be two rising numbers"),
+        (lambda: RandomResizedCrop(scale=(0.5, 2.0)), "scale must be at most 1"),
+        (lambda: RandomResizedCrop(ratio=(0.0, 1.0)), "ratio must be two rising numbers"),
     ],
 )
 def test_other_values_are_refused(make: Any, message: str) -> None:

@@ -140,7 +140,7 @@ def test_preprocessing_is_plain_data(name: str) -> None:
 )
 def test_other_values_are_refused(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        ImagePreprocessing(**changes)
+        from_dict(ImagePreprocessing, changes)
 
 
 def test_batches_gray_and_files() -> None:

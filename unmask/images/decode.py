@@ -316,7 +316,7 @@ def _upright(pixels: UInt8[np.ndarray, "h w c"], orientation: int) -> UInt8[np.n
 
 
 def _convert_array(
-    pixels: UInt8[np.ndarray, "..."], location: str, channels: Channels
+    pixels: Shaped[np.ndarray, "..."], location: str, channels: Channels
 ) -> UInt8[np.ndarray, "h w c"]:
     """Return pixels as RGB or gray."""
     if pixels.dtype != np.uint8 or pixels.ndim not in (2, 3):

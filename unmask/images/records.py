@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import cast
 
-from jaxtyping import UInt8
+from jaxtyping import Shaped
 from numpy import ndarray
 
 from unmask.text.records import check_text, describe_value, format_names
@@ -23,8 +23,8 @@ PICTURE_SUFFIXES = (
 )  # fmt: skip
 """Endings of files that are pictures, in small letters."""
 
-ImageData = bytes | UInt8[ndarray, "..."]
-"""A picture as a file's bytes, or as pixels: [h w] or [h w c]."""
+ImageData = bytes | Shaped[ndarray, "..."]
+"""A picture as a file's bytes, or as uint8 pixels: [h w] or [h w c]; others are refused."""
 
 _IMAGE_NAMES = (
     "image", "img", "file_name", "filename", "file", "image_file", "image_path", "path", "picture",
