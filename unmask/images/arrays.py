@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
 from tokenize import TokenError
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 from jaxtyping import UInt8
@@ -213,9 +213,7 @@ def _array_name(
     return given
 
 
-def _read_header(
-    path: Path, name: str, member: IO[bytes], size: int
-) -> tuple[tuple[int, ...], Any]:
+def _read_header(path: Path, name: str, member: Any, size: int) -> tuple[tuple[int, ...], Any]:
     """Read shape and type of an array, and compare them with its size.
 
     Raises:

@@ -11,7 +11,7 @@ import zipfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path, PurePosixPath
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from unmask.files import parser_errors_as_value_error
 from unmask.images.records import MAX_ENCODED_BYTES, PICTURE_SUFFIXES, ImageData, ImageRecord
@@ -26,6 +26,7 @@ _METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 _ZIP_ERRORS = (zipfile.BadZipFile, zipfile.LargeZipFile, RuntimeError, OSError)
 
 
+@runtime_checkable
 class PictureFiles(Protocol):
     """Files in which pictures are looked up by name."""
 
