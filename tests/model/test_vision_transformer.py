@@ -13,17 +13,17 @@ from unmask.heads.model import Model
 from unmask.heads.vision.distilled_classification import DistilledClassification
 from unmask.heads.vision.patch_reconstruction import PatchReconstruction
 from unmask.model.backbones.vision_transformer import VisionArchitecture, picture_batch
-from unmask.model.layers.embeddings.patches import (
+from unmask.model.layers.embeddings.patches import cut_into_patches, join_patches
+from unmask.model.positions.grid import GridPositions
+from unmask.objectives.inputs.pictures import (
     CLASS_ID,
     MASK_ID,
+    MASKED_PATCHES,
     PATCH_ID,
+    PictureLabels,
     Pictures,
-    cut_into_patches,
-    join_patches,
     picture_special_ids,
 )
-from unmask.model.positions.grid import GridPositions
-from unmask.objectives.inputs.pictures import MASKED_PATCHES, PictureLabels
 from unmask.zoo.catalogue import MODELS
 
 TINY = VisionArchitecture(

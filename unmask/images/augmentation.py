@@ -130,20 +130,19 @@ class ImageAugmentation:
         self,
         picture: UInt8[np.ndarray, "h w c"],
         preprocessing: ImagePreprocessing,
-        key: tuple[int, int, int],
+        rng: np.random.Generator,
     ) -> UInt8[np.ndarray, "h2 w2 c"]:
         """Return a picture for training, in the size that the network reads.
 
         Args:
             picture: decoded.
             preprocessing: size and interpolation.
-            key: seed, epoch and index of the example, from which all that is random is drawn.
+            rng: generator of the example, seeded by (seed, epoch, index).
 
         Raises:
             ValueError: as of `ImagePreprocessing.pixels`.
         """
         check_channels(picture, preprocessing.channels)
-        rng = np.random.default_rng(key)
         flip = rng.random() < self.flip  # drawn first: the same whatever the crop
         if self.crop is None:
             pixels = preprocessing.pixels(picture)

@@ -11,8 +11,9 @@ from unmask.batch import IGNORE_INDEX, Batch
 from unmask.heads.prediction import Prediction, Term
 from unmask.heads.spec import HeadSpec
 from unmask.model.architecture import StackArchitecture
-from unmask.model.layers.embeddings.patches import PatchEmbedding, Pictures, cut_into_patches
+from unmask.model.layers.embeddings.patches import PatchEmbedding, cut_into_patches
 from unmask.model.layers.embeddings.token_embedding import TokenEmbedding
+from unmask.objectives.inputs.pictures import Pictures
 
 _EPSILON = 1e-6
 """Added to the variance of a patch (He et al. 2022, released code)."""

@@ -12,16 +12,16 @@ from torch import Tensor
 
 from unmask.batch import Batch
 from unmask.model.backbones.transformer import Architecture, Transformer, position_ids
-from unmask.model.layers.embeddings.patches import (
+from unmask.model.layers.embeddings.patches import PatchEmbedding
+from unmask.model.positions.grid import GridPositions, GridPositionsModule
+from unmask.objectives.inputs.pictures import (
     CLASS_ID,
     DISTILLATION_ID,
     MASK_ID,
     N_PICTURE_IDS,
     PATCH_ID,
-    PatchEmbedding,
     Pictures,
 )
-from unmask.model.positions.grid import GridPositions, GridPositionsModule
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,15 +1,75 @@
-"""Objectives of pictures whose patches are tokens: labels; hidden patches are `Objective`s."""
+"""Pictures whose patches are tokens: ids, the pixels of examples and batches, and objectives.
+
+Hidden patches need no objective of their own: a patch is hidden as a word is.
+"""
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
-from jaxtyping import Int
+from jaxtyping import Float, Int
 
-from unmask.batch import IGNORE_INDEX, Example, Tokens
+from unmask.batch import IGNORE_INDEX, Batch, Example, ExampleRows, Feature, Tokens
 from unmask.objectives.corrupt import MaskInPlace
 from unmask.objectives.objective import Objective
 from unmask.objectives.select import TokenMasking
 from unmask.tokenizers.spec import SpecialTokenIds
+
+CLASS_ID, DISTILLATION_ID, MASK_ID, PADDING_ID, PATCH_ID = range(5)
+"""What stands at a column: a special token, a hidden patch, nothing, or a patch that is seen."""
+N_PICTURE_IDS = 5
+
+
+def picture_special_ids(*, distillation: bool = False) -> SpecialTokenIds:
+    """Return the special ids of pictures: the class token first, then that of distillation."""
+    return SpecialTokenIds(
+        vocab_size=N_PICTURE_IDS,
+        pad=PADDING_ID,
+        start=CLASS_ID,
+        end=None,
+        mask=MASK_ID,
+        prefix=(CLASS_ID, DISTILLATION_ID) if distillation else (CLASS_ID,),
+        all_ids=frozenset((CLASS_ID, DISTILLATION_ID, MASK_ID, PADDING_ID)),
+    )
+
+
+@dataclass(frozen=True)
+class Pictures(Feature):
+    """The pixels that a network of patches reads, one picture a row."""
+
+    pixels: Float[Any, "*b c height width"]
+    """Standardized numbers; of one example, an array [c height width]."""
+
+    @classmethod
+    def collate(cls, rows: ExampleRows) -> "Pictures":
+        """Stack the pictures of a batch.
+
+        Raises:
+            ValueError: pictures differ in size, a row has several, or an example has none.
+        """
+        if rows.is_packed:
+            raise ValueError("a row holds one picture: packing is for texts")
+        pictures = [_pixels_of(example) for example in rows.examples]
+        shapes = sorted({x.shape for x in pictures})
+        if len(shapes) > 1:
+            raise ValueError(f"pictures of a batch must have one size, got {shapes[:3]}")
+        return cls(np.stack(pictures))
+
+    def check(self, batch: Batch) -> None:
+        """Check that there is a picture for each row.
+
+        Raises:
+            ValueError: there is not.
+        """
+        if len(self.pixels) != len(batch.inputs):
+            raise ValueError(f"{len(self.pixels)} pictures for {len(batch.inputs)} rows")
+
+
+def _pixels_of(example: Example) -> np.ndarray:
+    own = example.feature(Pictures)
+    if own is None:
+        raise ValueError("an example without a picture among pictures")
+    return np.asarray(own.pixels)
 
 
 @dataclass(frozen=True)

@@ -1,77 +1,16 @@
-"""Patches of pictures as tokens: their ids, the pixels of a batch, and the embedding.
+"""Patches of pictures as tokens: how a picture is cut into them, and their embedding.
 
 A picture is cut into squares of p x p pixels, row by row, and each is a token (Dosovitskiy et al.
 2021, arXiv:2010.11929, section 3.1). `Batch.inputs` says what stands at each column, as for words:
 the class token, a patch, or a hidden one; the pixels travel as the feature `Pictures`.
 """
 
-from dataclasses import dataclass
-from typing import Any
-
-import numpy as np
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn import functional
 
-from unmask.batch import Batch, Example, ExampleRows, Feature
-from unmask.tokenizers.spec import SpecialTokenIds
-
-CLASS_ID, DISTILLATION_ID, MASK_ID, PADDING_ID, PATCH_ID = range(5)
-"""What stands at a column: a special token, a hidden patch, nothing, or a patch that is seen."""
-N_PICTURE_IDS = 5
-
-
-def picture_special_ids(*, distillation: bool = False) -> SpecialTokenIds:
-    """Return the special ids of pictures: the class token first, then that of distillation."""
-    return SpecialTokenIds(
-        vocab_size=N_PICTURE_IDS,
-        pad=PADDING_ID,
-        start=CLASS_ID,
-        end=None,
-        mask=MASK_ID,
-        prefix=(CLASS_ID, DISTILLATION_ID) if distillation else (CLASS_ID,),
-        all_ids=frozenset((CLASS_ID, DISTILLATION_ID, MASK_ID, PADDING_ID)),
-    )
-
-
-@dataclass(frozen=True)
-class Pictures(Feature):
-    """The pixels that a network of patches reads, one picture a row."""
-
-    pixels: Float[Any, "*b c height width"]
-    """Standardized numbers; of one example, an array [c height width]."""
-
-    @classmethod
-    def collate(cls, rows: ExampleRows) -> "Pictures":
-        """Stack the pictures of a batch.
-
-        Raises:
-            ValueError: pictures differ in size, a row has several, or an example has none.
-        """
-        if rows.is_packed:
-            raise ValueError("a row holds one picture: packing is for texts")
-        pictures = [_pixels_of(example) for example in rows.examples]
-        shapes = sorted({x.shape for x in pictures})
-        if len(shapes) > 1:
-            raise ValueError(f"pictures of a batch must have one size, got {shapes[:3]}")
-        return cls(np.stack(pictures))
-
-    def check(self, batch: Batch) -> None:
-        """Check that there is a picture for each row.
-
-        Raises:
-            ValueError: there is not.
-        """
-        if len(self.pixels) != len(batch.inputs):
-            raise ValueError(f"{len(self.pixels)} pictures for {len(batch.inputs)} rows")
-
-
-def _pixels_of(example: Example) -> np.ndarray:
-    own = example.feature(Pictures)
-    if own is None:
-        raise ValueError("an example without a picture among pictures")
-    return np.asarray(own.pixels)
+from unmask.objectives.inputs.pictures import CLASS_ID, DISTILLATION_ID, MASK_ID
 
 
 def cut_into_patches(

@@ -1,0 +1,127 @@
+"""Pictures as rows of patches: what the loader of texts needs to read a store of pictures.
+
+Row i of a `PictureSource` is picture i: its tokens are its patches. A `PictureObjective` hides
+patches as an objective hides words, and adds the pixels, changed by chance where it trains. Order,
+packing of steps, resuming and workers are those of texts.
+"""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+from jaxtyping import Int, UInt8
+
+from unmask.batch import Example, Tokens
+from unmask.images.augmentation import ImageAugmentation
+from unmask.images.preprocessing import ImagePreprocessing
+from unmask.images.store import ImageStore
+from unmask.objectives.inputs.pictures import PATCH_ID, Pictures
+from unmask.objectives.published import ObjectiveSpec
+from unmask.tokenizers.spec import SpecialTokenIds
+
+
+@dataclass(frozen=True)
+class PictureTokens(Tokens):
+    """A picture as its patches, with its pixels."""
+
+    pixels: UInt8[np.ndarray, "h w c"] | None = None
+    label: int | None = None
+    """Number of its label; None: it has none."""
+    name: str = ""
+    """Of the picture, for messages."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class PictureSource:
+    """Some pictures of a store, each a row of `n_patches` tokens; a `TokenSource`."""
+
+    store: ImageStore
+    indices: Int[np.ndarray, "n"]
+    """Which pictures of the store are rows, in this order."""
+    n_patches: int
+
+    @property
+    def row_spans(self) -> Int[np.ndarray, "n 2"]:
+        """The first and the last token (exclusive) of each picture."""
+        starts = np.arange(len(self.indices), dtype=np.int64) * self.n_patches
+        return np.stack((starts, starts + self.n_patches), 1)
+
+    def read_tokens(self, start: int, end: int) -> PictureTokens:
+        """Read the picture from `start` up to `end`.
+
+        Raises:
+            ValueError: this is not one picture.
+        """
+        row, rest = divmod(start, self.n_patches)
+        if rest or end - start != self.n_patches or not 0 <= row < len(self.indices):
+            raise ValueError(f"tokens {start} to {end} are not one of {len(self.indices)} pictures")
+        at = int(self.indices[row])
+        label = int(self.store.labels[at])
+        return PictureTokens(
+            np.full(self.n_patches, PATCH_ID),
+            np.zeros(self.n_patches, np.uint8),
+            pixels=self.store.pixels([at])[0],
+            label=None if label < 0 else label,
+            name=f"{self.store.folder}: picture {at}",
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class PictureObjective:
+    """An objective of patches, which also reads the pixels and the label of the picture."""
+
+    objective: ObjectiveSpec
+    preprocessing: ImagePreprocessing
+    augmentation: ImageAugmentation | None = None
+    """Random changes of each picture in each epoch; None: none, as for evaluation."""
+
+    @property
+    def loss_terms(self) -> tuple[str, ...]:
+        """Those of the objective."""
+        return self.objective.loss_terms
+
+    @property
+    def needs_second_text(self) -> bool:
+        """False: pictures stand alone."""
+        return False
+
+    @property
+    def causal(self) -> bool:
+        """Whether each patch sees those before it only."""
+        return self.objective.causal
+
+    @property
+    def n_variants(self) -> int | None:
+        """Number of corruptions of a picture; None where it is also changed by chance."""
+        return self.objective.n_variants if self.augmentation is None else None
+
+    def max_example_length(
+        self, text_lengths: Int[np.ndarray, "m"], special_ids: SpecialTokenIds
+    ) -> Int[np.ndarray, "m"]:
+        """Count the columns of pictures of so many patches."""
+        return self.objective.max_example_length(text_lengths, special_ids)
+
+    def max_text_length(self, max_length: int, special_ids: SpecialTokenIds) -> int:
+        """Count the patches that a picture may have so that its columns fit `max_length`."""
+        return self.objective.max_text_length(max_length, special_ids)
+
+    def __call__(
+        self, text: Tokens, special_ids: SpecialTokenIds, rng: np.random.Generator
+    ) -> Example:
+        """Hide patches, and add pixels and label.
+
+        Raises:
+            ValueError: the objective asks for a label that the picture does not have.
+        """
+        if not isinstance(text, PictureTokens) or text.pixels is None:
+            raise TypeError("pictures are read from a PictureSource")
+        example = self.objective(text, special_ids, rng)
+        pixels = (
+            self.preprocessing.pixels(text.pixels)
+            if self.augmentation is None
+            else self.augmentation.pixels(text.pixels, self.preprocessing, rng)
+        )
+        if "label" in self.loss_terms:
+            if text.label is None:
+                raise ValueError(f"{text.name} has no label to learn")
+            example = replace(example, label=text.label)
+        return example.with_feature(Pictures(self.preprocessing.normalize(pixels)))
