@@ -62,6 +62,7 @@ MAKERS: dict[str, dict[str, Callable[..., Any]]] = {
     "flaubert": {
         "language": reference.flaubert, "label": lambda **x: reference.flaubert(_LABEL, **x),
     },
+    "xlm": {"language": reference.xlm, "label": lambda **x: reference.xlm(_LABEL, **x)},
     "deberta": {
         "language": lambda **x: reference.deberta(**{"position_biased_input": True} | x),
         "label": lambda **x: reference.deberta(_LABEL, **x),

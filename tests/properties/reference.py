@@ -232,6 +232,15 @@ def flaubert(kind: str = "WithLMHeadModel", **changes: Any) -> Any:
     return model
 
 
+def xlm(kind: str = "WithLMHeadModel", **changes: Any) -> Any:
+    import transformers as hf
+
+    sizes = {
+        "vocab_size": V, "emb_dim": 32, "n_layers": 3, "n_heads": 4, "max_position_embeddings": 40,
+    }  # fmt: skip
+    return _fill(getattr(hf, f"XLM{kind}")(hf.XLMConfig(**(sizes | changes))))
+
+
 def llama(kind: str = "ForCausalLM", name: str = "Llama", **changes: Any) -> Any:
     """Make a model of Llama's kin: they have the same words for their sizes."""
     import transformers as hf
@@ -340,6 +349,11 @@ SHAPES: dict[str, Callable[[], Any]] = {
     "flaubert": flaubert,
     "flaubert, norms before, relu": lambda: flaubert(
         pre_norm=True, gelu_activation=False, layer_norm_eps=1e-6
+    ),
+    "xlm": xlm,
+    "xlm, five languages": lambda: xlm(n_langs=5),
+    "xlm, five languages without embeddings, relu": lambda: xlm(
+        n_langs=5, use_lang_emb=False, gelu_activation=False
     ),
     "modernbert": modernbert,
     "modernbert, five layers, other windows": lambda: modernbert(

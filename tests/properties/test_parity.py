@@ -3,6 +3,7 @@
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -27,6 +28,7 @@ from reference import (
     neox,
     roberta,
     saved,
+    xlm,
 )
 
 from unmask.batch import IGNORE_INDEX, Batch, Visibility
@@ -35,6 +37,7 @@ from unmask.checkpoints.huggingface.write import write_folder
 from unmask.heads.classification.label_losses import ChoiceCrossEntropy
 from unmask.model.layers.attention.attention import AttentionMask
 from unmask.model.layers.attention.block_local_mask import GlobalTokens, Window
+from unmask.tokenizers.spec import TextLanguages
 from unmask.zoo.catalogue import MODELS
 
 TOLERANCE = 1e-5  # relative to the largest number of the reference, float32
@@ -66,7 +69,7 @@ def test_hidden_states_scores_and_loss_equal_reference(shape: str, tmp_path: Pat
     targets = torch.where(real & (texts(2, b, t) % 3 == 0), texts(3, b, t), IGNORE_INDEX)
     targets[0, 0] = 7
     is_target = (targets.flatten() != IGNORE_INDEX).nonzero()[:, 0]
-    more: dict[str, torch.Tensor] = {}
+    more: dict[str, Any] = {}
     theirs: dict[str, torch.Tensor] = {}
     if "pad_token_id" in reference.config.to_dict():  # where RoBERTa's places are counted from
         ids[ids == reference.config.pad_token_id] = 2
@@ -86,6 +89,9 @@ def test_hidden_states_scores_and_loss_equal_reference(shape: str, tmp_path: Pat
     if (n_segments := getattr(reference.config, "type_vocab_size", 0)) > 1:
         segments = texts(5, b, t) % n_segments
         more["segments"], theirs["token_type_ids"] = segments, segments
+    if (n_languages := getattr(reference.config, "n_langs", 1)) > 1:
+        theirs["langs"] = texts(6, b, t) % n_languages
+        more["features"] = (TextLanguages(theirs["langs"]),)
     batch = Batch(
         inputs=ids, visibility=visibility, targets=targets, target_positions=is_target, **more
     )
@@ -141,6 +147,7 @@ LABELLED = {
     "Flaubert, norms before": lambda: flaubert(
         "ForSequenceClassification", num_labels=3, pre_norm=True
     ),
+    "XLM": lambda: xlm("ForSequenceClassification", num_labels=3),
     "ModernBert": lambda: modernbert("ForSequenceClassification", num_labels=3),
     "Longformer": lambda: longformer("ForSequenceClassification", num_labels=3),
     "ModernBert, mean": lambda: modernbert(
@@ -221,6 +228,48 @@ def test_flaubert_choice_head_is_written_in_own_format(tmp_path: Path) -> None:
 def test_unsupported_flaubert_heads_are_refused(change: dict, output: str, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=output):
         load_folder(saved(flaubert(**change), tmp_path))
+
+
+@pytest.mark.parametrize("kind", ["Model", "WithLMHeadModel", "ForSequenceClassification"])
+@torch.no_grad()
+def test_xlm_languages_and_weights_come_back(kind: str, tmp_path: Path) -> None:
+    import transformers as hf
+
+    reference = xlm(kind, n_langs=3, num_labels=3)
+    ids, langs = texts(1, 3, 9), texts(2, 3, 9) % 3
+    loaded = load_folder(saved(reference, tmp_path / "theirs"))
+    assert (loaded.missing, loaded.unexpected) == ((), ())
+    batch = Batch(inputs=ids, features=(TextLanguages(langs),))
+    hidden = loaded.model.hidden_states(batch)
+    expected = reference(input_ids=ids, langs=langs, output_hidden_states=True)
+    close(hidden, expected.hidden_states[-1])
+    if kind == "ForSequenceClassification":
+        close(loaded.model(batch, return_logits=True).logits["label"], expected.logits)
+    assert not torch.allclose(hidden, loaded.model.hidden_states(Batch(inputs=ids)))
+    write_folder(tmp_path / "ours", loaded.model, loaded.preset, None, loaded.label_names)
+    again = getattr(hf, f"XLM{kind}").from_pretrained(tmp_path / "ours")
+    theirs, back = reference.state_dict(), again.state_dict()
+    assert theirs.keys() == back.keys()
+    assert all(torch.equal(theirs[name], back[name]) for name in theirs)
+
+
+@pytest.mark.parametrize(
+    ("change", "output"),
+    [
+        ({"causal": True}, "causal = True is not supported, only False"),
+        ({"summary_type": "mean"}, "summary_type = 'mean' is not supported, only 'first'"),
+        ({"sinusoidal_embeddings": True}, "sinusoidal_embeddings = True is not supported"),
+        ({"asm": True}, "asm = True is not supported, only False"),
+        ({"is_encoder": False}, "is_encoder = False is not supported, only True"),
+    ],
+)
+def test_unsupported_xlm_configurations_are_refused(
+    change: dict, output: str, tmp_path: Path
+) -> None:
+    config = saved(xlm(), tmp_path) / "config.json"
+    config.write_text(json.dumps(json.loads(config.read_text()) | change))
+    with pytest.raises(ValueError, match=output):
+        load_folder(tmp_path)
 
 
 TWO_STACKS = ("t5", "mt5", "byt5", "bart", "mbart", "marian")

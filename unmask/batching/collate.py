@@ -184,6 +184,7 @@ def collate(
         length_multiple: rows are made as long as a multiple of this.
     """
     _check_same_kind(groups)
+    groups = [[special_ids.with_text_languages(e) for e in group] for group in groups]
     lengths = [[len(e.inputs) for e in group] for group in groups]
     paired = groups[0][0].source is not None
     t = _row_width(lengths, None if paired else min_width, length_multiple)

@@ -121,7 +121,8 @@ class BatchMaker:
         special = self.special_ids
         if self.special_ids_by_source is not None:
             special = self.special_ids_by_source[0][int(self.special_ids_by_source[1][row])]
-        return self.objective(text.reversed() if backward else text, special, rng)
+        example = self.objective(text.reversed() if backward else text, special, rng)
+        return special.with_text_languages(example)
 
 
 def draw_other_row(

@@ -364,6 +364,10 @@ class StackArchitecture:
         """Return a copy with n segments, if it has segments but fewer than n."""
         return self
 
+    def with_languages(self: StackT, n: int) -> StackT:
+        """Return a copy with embeddings of n languages, if it has language embeddings."""
+        return self
+
     def with_dropout(self: StackT, rate: float) -> StackT:
         """Return a copy with another dropout, and other rates where nonzero.
 

@@ -19,6 +19,7 @@ from unmask.objectives.sentence_pairs.pairs import (
     SentencePairObjective,
     SplitTextObjective,
 )
+from unmask.objectives.sentence_pairs.translation import TranslationLM
 from unmask.objectives.unified_lm.visibility import Seq2SeqLM, UnidirectionalLM
 from unmask.tokenizers.spec import SpecialTokenIds
 
@@ -120,6 +121,7 @@ class StaticMasking:
         | SentencePairObjective
         | SplitTextObjective
         | CropContrastiveObjective
+        | TranslationLM
         | UnidirectionalLM
         | Seq2SeqLM
         | DenoisingObjective

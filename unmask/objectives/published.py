@@ -46,6 +46,7 @@ from unmask.objectives.sentence_pairs.pairs import (
     SplitTextObjective,
 )
 from unmask.objectives.sentence_pairs.tasks import NextSentencePrediction, SentenceOrderPrediction
+from unmask.objectives.sentence_pairs.translation import TranslationLM
 from unmask.objectives.sentence_pairs.two_segments import TwoSegments
 from unmask.objectives.unified_lm.visibility import Seq2SeqLM, UnidirectionalLM
 from unmask.tokenizers.spec import SpecialTokenIds
@@ -58,6 +59,7 @@ ObjectiveSpec = (
     | SplitTextObjective
     | AdjacentSentences
     | CropContrastiveObjective
+    | TranslationLM
     | TwoSegments
     | UnidirectionalLM
     | Seq2SeqLM
@@ -76,6 +78,13 @@ MASKED_LM = Objective(
     TokenMasking(rate=0.15), MaskInPlace(mask_probability=0.8, random_token_probability=0.1)
 )
 """Masked tokens alone: Devlin et al. 2019, section 3.1, task 1; Liu et al. 2019, section 4.2."""
+
+TRANSLATION_LM = TranslationLM(MASKED_LM)
+"""Conneau and Lample 2019, arXiv:1901.07291, sections 3.3 to 3.5: MLM on texts of one language,
+and TLM on translation pairs.
+
+Deviates: the paper hides frequent tokens less often (section 3.3); here all are equally likely.
+"""
 
 BERT = SentencePairObjective(MASKED_LM, NextSentencePrediction())
 """Devlin et al. 2019, section 3.1, both tasks."""

@@ -438,9 +438,9 @@ class Tokenizer:
 
     def _backend_with_languages(self) -> tokenizers.Tokenizer:
         """Return the backend with the chosen languages in its template."""
-        if not self.special_ids.languages or self.special_ids.needs_languages:
-            return self._backend
         special = self.special_ids
+        if not special.languages or special.language_embeddings or special.needs_languages:
+            return self._backend
         before, after = self.pieces(special.prefix), self.pieces(special.suffix)
         backend = tokenizers.Tokenizer.from_str(self._backend.to_str())
         frame = replace(self.special_tokens, prefix=tuple(before), suffix=tuple(after))

@@ -1,13 +1,13 @@
 """Specification of a tokenizer: the kind of its vocabulary, and special tokens by role."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple, Protocol, TypeVar, runtime_checkable
+from typing import Any, ClassVar, NamedTuple, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 from jaxtyping import Int
 
-from unmask.batch import Tokens
+from unmask.batch import Example, Feature, Tokens
 from unmask.tokenizers.vocabulary import (
     MAX_VOCAB_SIZE,
     ByteLevel,
@@ -61,6 +61,23 @@ class SubwordVocabulary(OutputVocabulary, Protocol):
         ...
 
 
+NO_LANGUAGE = -1
+"""Of padding, and of tokens whose language is not given: they get no language embedding."""
+
+
+@dataclass(frozen=True)
+class TextLanguages(Feature):
+    """The language of each token (Conneau and Lample 2019, arXiv:1901.07291, section 3.4).
+
+    Not a segment: segments say which of two texts a token belongs to, and are 0 where they are not
+    given; both texts of a pair may have one language, and where none is given nothing is added.
+    """
+
+    column_fields: ClassVar[Mapping[str, int]] = {"language": NO_LANGUAGE}
+    language: Int[Any, "*b t"]
+    """Row of the language embedding, or NO_LANGUAGE."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class SpecialTokenIds:
     """The size and the special ids of a vocabulary, for objectives and collation."""
@@ -86,6 +103,12 @@ class SpecialTokenIds:
     """Language tokens by name (see `with_languages`)."""
     language_first: bool = False
     """They precede a text, not after it."""
+    language_embeddings: bool = False
+    """Languages are rows of an embedding that is added to tokens (XLM), and no tokens."""
+    text_languages: tuple[int, ...] = ()
+    """The language of texts, where it is an embedding; of pairs that differ, those of both."""
+    is_parallel: bool = False
+    """Texts are translation pairs: two paragraphs, each the translation of the other."""
     target_prefix: tuple[int, ...] | None = None
     """Tokens after `start` in a decoder, before the target. None: the prefix of a text."""
     all_ids: frozenset[int] = frozenset()
@@ -113,7 +136,8 @@ class SpecialTokenIds:
 
         The language token follows the end of a text and starts the decoder (Liu et al. 2020,
         arXiv:2001.08210, section 2.2); or it precedes both texts (Tang et al. 2020,
-        arXiv:2008.00401).
+        arXiv:2008.00401). Language embeddings change no token: they are added to those of a text
+        and, if `target` is given, of the second one of a pair.
 
         Raises:
             ValueError: there is no such language.
@@ -126,14 +150,29 @@ class SpecialTokenIds:
                 names = ", ".join(ids)
                 raise ValueError(f"a language must be one of {names}, got {language!r}")
         read, said = ids[source], ids[source if target is None else target]
+        if self.language_embeddings:
+            return replace(self, text_languages=(read,) if target is None else (read, said))
         if self.language_first:
             return replace(self, prefix=(read,), target_prefix=(said,))
         return replace(self, suffix=(*self.suffix, read), start=said, target_prefix=())
 
     @property
     def needs_languages(self) -> bool:
-        """Whether languages must still be chosen."""
-        return bool(self.languages) and self.target_prefix is None
+        """Whether language tokens must still be chosen."""
+        return bool(self.languages) and not self.language_embeddings and self.target_prefix is None
+
+    def with_text_languages(self, example: Example) -> Example:
+        """Return an example with the language of its tokens, where it is chosen and not yet there.
+
+        Of two languages, the second is that of the second segment.
+        """
+        if not self.text_languages or example.has(TextLanguages):
+            return example
+        first, last = self.text_languages[0], self.text_languages[-1]
+        language = np.full(len(example.inputs), first)
+        if example.segments is not None:
+            language[example.segments == 1] = last
+        return example.with_feature(TextLanguages(language))
 
     @property
     def summary(self) -> int | None:
@@ -164,6 +203,9 @@ class SpecialTokens:
     """Language tokens, one of which is chosen for each text."""
     language_first: bool = False
     """They precede a text, not after it."""
+    language_embeddings: bool = False
+    """Languages are rows of an embedding that is added to tokens (XLM), and no tokens. Those of a
+    run are the names of its sources (`--data en=FILE de=FILE`)."""
     backward: bool = False
     """Whether texts are reversed, so that a forward model predicts preceding tokens (Howard and
     Ruder 2018, arXiv:1801.06146, section 3.3, "Bidirectional language model")."""
@@ -224,6 +266,11 @@ XLM = SpecialTokens(
     prefix=("<s>",), separator=("</s>",), suffix=("</s>",),
     first_in_vocabulary=("<s>", "</s>", "<pad>", "<unk>", "<special0>"),
 )  # fmt: skip
+_XNLI_LANGUAGES = (
+    "ar", "bg", "de", "el", "en", "es", "fr", "hi", "ru", "sw", "th", "tr", "ur", "vi", "zh",
+)  # fmt: skip
+"""Conneau and Lample 2019, arXiv:1901.07291, table 1; in the order of the released code."""
+XLM_15 = replace(XLM, languages=_XNLI_LANGUAGES, language_embeddings=True)
 GPT = SpecialTokens(pad="<unk>", start="<unk>", unknown="<unk>")
 GPT2 = SpecialTokens(
     pad="<|endoftext|>", start="<|endoftext|>", end="<|endoftext|>", unknown="<|endoftext|>"
@@ -334,7 +381,7 @@ def special_token_names(special_tokens: SpecialTokens) -> tuple[str, ...]:
     rare = (
         special_tokens.end,
         special_tokens.unknown,
-        *special_tokens.languages,
+        *(() if special_tokens.language_embeddings else special_tokens.languages),
         special_tokens.mask,
         *special_tokens.modes,
     )

@@ -34,6 +34,8 @@ def special_token_ids(
         return tuple(one(name) for name in named)
 
     marks = some(sentinel_names(special_tokens))
+    names = special_tokens.languages
+    languages = range(len(names)) if special_tokens.language_embeddings else some(names)
     roles = {i for i, token in backend.get_added_tokens_decoder().items() if token.special}
     roles.update(marks, some(special_token_names(special_tokens)))
     vocab = backend.get_vocab(with_added_tokens=True)
@@ -52,8 +54,9 @@ def special_token_ids(
         suffix=some(special_tokens.suffix),
         sentinels=marks,
         modes=some(special_tokens.modes),
-        languages=tuple(zip(special_tokens.languages, some(special_tokens.languages), strict=True)),
+        languages=tuple(zip(special_tokens.languages, languages, strict=True)),
         language_first=special_tokens.language_first,
+        language_embeddings=special_tokens.language_embeddings,
         all_ids=frozenset(roles),
     )
 

@@ -53,6 +53,7 @@ from unmask.zoo.encoders.bert_family import (
     scibert,
     spanbert,
     tinybert,
+    xlm,
 )
 from unmask.zoo.native_format import FAMILY_KEY, NATIVE_PREFIX, with_native_format
 from unmask.zoo.preset import Published
@@ -63,10 +64,10 @@ from unmask.zoo.word_vectors import word2vec
 _FAMILIES = (
     word2vec, lstm, awd_lstm, elmo, skip_thoughts, sentence_encoders,
     bert, tinybert, scibert, alephbert, roberta, spanbert, albert, electra, distilbert, flaubert,
-    deberta, deberta_v2, coco_lm, canine, longformer, modernbert, mpnet, unilm, gpt_bert, gpt1,
-    gpt2, gpt3, gpt_neox, palm, lamda, llama, mistral, qwen, gemma, olmo, transformer_xl, xlnet,
-    transformer, evolved_transformer, t5, t5_architectures, mt5, byt5, ul2, bart, mbart, mass,
-    meena, vit, deit,
+    xlm, deberta, deberta_v2, coco_lm, canine, longformer, modernbert, mpnet, unilm, gpt_bert,
+    gpt1, gpt2, gpt3, gpt_neox, palm, lamda, llama, mistral, qwen, gemma, olmo, transformer_xl,
+    xlnet, transformer, evolved_transformer, t5, t5_architectures, mt5, byt5, ul2, bart, mbart,
+    mass, meena, vit, deit,
 )  # fmt: skip
 MODELS: Mapping[str, Published] = {
     card.name: card for family in _FAMILIES for card in family.PRESETS

@@ -178,9 +178,11 @@ def with_special_tokens(
 ) -> BackboneArchitecture:
     """Return the architecture for a vocabulary.
 
-    Positions that do not start from 0 start from the padding id + 1.
+    Positions that do not start from 0 start from the padding id + 1. There are as many language
+    embeddings as the vocabulary has languages.
     """
     a = architecture.with_vocab_size(special.vocab_size)
     if isinstance(a, Architecture):
+        a = a.with_languages(len(special.languages)) if special.language_embeddings else a
         return replace(a, position=a.position.with_padding_id(special.pad))
     return a

@@ -20,6 +20,19 @@ from unmask.objectives.text_units import sentence_starts
 from unmask.tokenizers.spec import SpecialTokenIds
 
 
+def require_masking_in_place(objective: Objective, what: str) -> None:
+    """Refuse an objective that does more to texts than mask them in place.
+
+    Raises:
+        ValueError: it does.
+    """
+    if not isinstance(objective.corrupt, MaskInPlace):
+        raise ValueError(
+            f"{what} can only be masked in place: objective.corrupt must be MaskInPlace, got "
+            f"{type(objective.corrupt).__name__}"
+        )
+
+
 @dataclass(frozen=True)
 class _TwoTextObjective:
     """Two texts hidden in place, with a question about them."""
@@ -28,11 +41,7 @@ class _TwoTextObjective:
     sentence_task: NextSentencePrediction | SentenceOrderPrediction | NextTextDiscrimination
 
     def __post_init__(self) -> None:
-        if not isinstance(self.objective.corrupt, MaskInPlace):
-            raise ValueError(
-                "two texts can only be masked in place: objective.corrupt must be MaskInPlace, "
-                f"got {type(self.objective.corrupt).__name__}"
-            )
+        require_masking_in_place(self.objective, "two texts")
 
     @property
     def loss_terms(self) -> tuple[str, ...]:
@@ -138,11 +147,7 @@ class CropContrastiveObjective:
     crop_fraction: float = 0.9
 
     def __post_init__(self) -> None:
-        if not isinstance(self.objective.corrupt, MaskInPlace):
-            raise ValueError(
-                "beside a crop a text can only be masked in place: objective.corrupt must be "
-                f"MaskInPlace, got {type(self.objective.corrupt).__name__}"
-            )
+        require_masking_in_place(self.objective, "beside a crop, texts")
         if not 0 < self.crop_fraction <= 1:
             raise ValueError(
                 f"crop_fraction must be above 0 and at most 1, got {self.crop_fraction}"

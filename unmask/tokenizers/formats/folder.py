@@ -109,7 +109,7 @@ def _read_tokenizer_json(
     backend = load_tokenizer_json(path, declared_tokens)
     declared_tokens_module.add_declared_tokens(path, backend, declared_tokens)
     if (native := _native_special_tokens(declared_tokens, backend)) is not None:
-        if native.languages:  # languages are chosen after loading
+        if native.languages and not native.language_embeddings:  # they are chosen after loading
             pipeline.set_template(backend, native)
         return backend, native
     special = {t.content for t in backend.get_added_tokens_decoder().values() if t.special}
@@ -118,9 +118,11 @@ def _read_tokenizer_json(
     frame = _special_tokens_of_roles(
         path, roles, declared_tokens, backend, (before, between, after)
     )
-    frame = _without_language_tokens(frame, special, backend)
+    frame = _with_language_embeddings(
+        path, _without_language_tokens(frame, special, backend), declared_tokens.model_config
+    )
     pipeline.make_special(backend, [n for n in special_token_names(frame) if n not in special])
-    if frame.languages:
+    if frame.languages and not frame.language_embeddings:
         pipeline.set_template(backend, frame)
     return backend, frame
 
@@ -384,6 +386,29 @@ def _without_language_tokens(
         languages=tuple(sorted(languages, key=lambda name: vocab[name])),
         language_first=bool(set(special_tokens.prefix) & set(languages)),
     )
+
+
+def _with_language_embeddings(
+    path: Path, special_tokens: SpecialTokens, model_config: Mapping[str, Any]
+) -> SpecialTokens:
+    """Add the names of language embeddings (`lang2id` of XLM's config.json), if there are any.
+
+    Raises:
+        ValueError: they are not numbered from 0.
+    """
+    named = model_config.get("lang2id")
+    if model_config.get("model_type") != "xlm" or not isinstance(named, Mapping) or len(named) < 2:
+        return special_tokens
+    if model_config.get("use_lang_emb") is False:
+        return special_tokens
+    ids: Mapping[str, Any] = {str(name): i for name, i in named.items()}
+    if sorted(map(str, ids.values())) != sorted(map(str, range(len(ids)))):
+        raise ValueError(
+            f"{path.parent / 'config.json'}: lang2id must number {len(ids)} languages from 0, got "
+            f"{sorted(map(str, ids.values()))}"
+        )
+    names = tuple(sorted(ids, key=lambda name: int(ids[name])))
+    return replace(special_tokens, languages=names, language_embeddings=True)
 
 
 def _decoder_start(declared_tokens: DeclaredTokens, backend: Tokenizer) -> str | None:

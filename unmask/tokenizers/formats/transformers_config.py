@@ -43,7 +43,8 @@ def transformers_config(special_tokens: SpecialTokens, backend: Tokenizer) -> di
             config["sep_token"] = special_tokens.end
         if not as_bert:
             config["eos_token"] = special_tokens.end
-    if marks := (*sentinel_names(special_tokens), *special_tokens.languages):
+    languages = () if special_tokens.language_embeddings else special_tokens.languages
+    if marks := (*sentinel_names(special_tokens), *languages):
         config["extra_special_tokens"] = list(marks)
     unmask = {"special_tokens": to_dict(special_tokens)}
     return config | {"unmask": unmask} | _bert_options(backend)

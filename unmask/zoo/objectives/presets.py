@@ -50,6 +50,7 @@ from unmask.objectives.sentence_pairs.tasks import (
     NextTextDiscrimination,
     SentenceOrderPrediction,
 )
+from unmask.objectives.sentence_pairs.translation import TranslationLM
 from unmask.objectives.unified_lm.visibility import Seq2SeqLM, UnidirectionalLM
 from unmask.word_vectors.train.trainer import WORD_VECTOR_METHODS
 
@@ -278,6 +279,11 @@ OBJECTIVE_PRESETS: Mapping[str, ObjectivePreset] = {
             "swapped": "sentence_task.swap_probability",
             "short": "sentence_task.short_probability",
         },
+        wraps_objective=True,
+    ),
+    "tlm": ObjectivePreset(
+        description="masked tokens of translation pairs, in both languages (XLM)",
+        objective=TranslationLM(values.MASKED_LM),
         wraps_objective=True,
     ),
     "neighbor": ObjectivePreset(

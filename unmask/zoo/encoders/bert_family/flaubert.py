@@ -8,13 +8,10 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from unmask.heads.classification.sequence_classification import SequenceClassification
-from unmask.heads.language.language_modeling import LanguageModeling
 from unmask.model.architecture import POST_NORM, PRE_NORM
 from unmask.model.backbones.transformer import Architecture
 from unmask.model.exchange.config_keys import COMMON_KEYS, ConfigKeys
 from unmask.model.exchange.config_mapping import ConfigMapping, config_functions
-from unmask.model.exchange.weight_names import WeightNames
 from unmask.model.initialize import NormalInit
 from unmask.model.layers.feed_forward import LayerNorm
 from unmask.model.positions.learned import LearnedPositions
@@ -22,7 +19,7 @@ from unmask.objectives.published import MASKED_LM
 from unmask.tokenizers.spec import XLM as FRAME
 from unmask.tokenizers.spec import TokenizerSpec
 from unmask.tokenizers.vocabulary import BPE
-from unmask.zoo.encoders.bert_family import bert
+from unmask.zoo.encoders.bert_family import bert, xlm
 from unmask.zoo.preset import Paper, Published
 
 PAPER = Paper(
@@ -48,35 +45,6 @@ BASE = Architecture(
 _PRE_NORM_OPTIONS = {"norm": LayerNorm(eps=1e-6), "norm_placement": PRE_NORM, "layer_dropout": 0.2}
 """Pre-norm without a final norm, and stochastic depth of one layer in five (released configurations
 and code; section 3.2 of the large one)."""
-HEADS = {"language": LanguageModeling(term="masked", bias=True)}
-CLASSIFICATION_HEAD = SequenceClassification(dense_layer=False, dropout=0.1)  # released code
-
-WEIGHT_NAMES = WeightNames(
-    """
-    backbone.tokens                            transformer.embeddings
-    backbone.position.table                    transformer.position_embeddings
-    backbone.embed_norm                        transformer.layer_norm_emb
-    backbone.layers.*.attention.q              transformer.attentions.*.q_lin
-    backbone.layers.*.attention.k              transformer.attentions.*.k_lin
-    backbone.layers.*.attention.v              transformer.attentions.*.v_lin
-    backbone.layers.*.attention.o              transformer.attentions.*.out_lin
-    backbone.layers.*.attention_norm.after     transformer.layer_norm1.*
-    backbone.layers.*.attention_norm.into      transformer.layer_norm1.*
-    backbone.layers.*.feed_forward.up          transformer.ffns.*.lin1
-    backbone.layers.*.feed_forward.down        transformer.ffns.*.lin2
-    backbone.layers.*.feed_forward_norm.after  transformer.layer_norm2.*
-    backbone.layers.*.feed_forward_norm.into   transformer.layer_norm2.*
-    heads.language.bias                        pred_layer.proj.bias
-    heads.language.out                         pred_layer.proj
-    backbone.tokens                            pred_layer.proj                            tied
-    heads.label.out                            sequence_summary.summary
-    heads.token_label.out                      classifier
-    heads.spans.out                            qa_outputs
-    -                                          transformer.position_ids
-    """,
-    prefix="transformer.",
-)
-
 _READ_CONFIG, _WRITE_CONFIG = config_functions(
     {
         "vocab_size": "vocab_size",
@@ -208,8 +176,8 @@ FLAUBERT_BASE_CASED = Published(
     family="flaubert",
     paper=PAPER,
     architecture=BASE,
-    heads=HEADS,
-    classification_head=CLASSIFICATION_HEAD,
+    heads=xlm.HEADS,
+    classification_head=xlm.CLASSIFICATION_HEAD,  # released code
     objective=MASKED_LM,  # section 3.2: no next sentence
     tokenizer=TokenizerSpec(BPE(vocab_size=68_729), FRAME),
     sequence_length=512,  # released code
@@ -223,7 +191,7 @@ FLAUBERT_BASE_CASED = Published(
         },  # section 3.2
     },
     n_parameters=138_301_817,
-    weight_names=WEIGHT_NAMES,
+    weight_names=xlm.WEIGHT_NAMES,
     config_mapping=CONFIG_MAPPING,
     hub_id="flaubert/flaubert_base_cased",
     note="Pre-tokenized by Moses (section 3.2); vocabularies trained here, as BERT's.",
