@@ -12,7 +12,7 @@ from unmask.batch import IGNORE_INDEX
 from unmask.objectives.denoising.denoise import DenoisingObjective
 from unmask.shards.read import TokenShards
 from unmask.shards.write import write_shards
-from unmask.text.mixtures import source_names, split_language_prefix
+from unmask.text.mixtures import NamedSource, parse_source, source_names
 from unmask.tokenizers.encode import Tokenizer
 from unmask.tokenizers.learn.tokenizer import train_tokenizer
 from unmask.tokenizers.load import load_tokenizer
@@ -143,12 +143,14 @@ def test_transformers_folder_keeps_its_languages(kind: str, tmp_path: Path) -> N
 
 
 def test_source_names_are_parsed(tmp_path: Path) -> None:
-    assert split_language_prefix("de_DE=a/*.txt") == ("de_DE", "a/*.txt")
-    assert split_language_prefix("he=x.txt") == ("he", "x.txt")
-    assert split_language_prefix("a/b=c.txt") == (None, "a/b=c.txt")
+    assert parse_source("de_DE=a/*.txt") == NamedSource(("de_DE",), ("a/*.txt",))
+    assert parse_source("he=x.txt") == NamedSource(("he",), ("x.txt",))
+    assert parse_source("a/b=c.txt") == NamedSource((), ("a/b=c.txt",))
+    assert parse_source("de=a+b.de+en=c.en") == NamedSource(("de", "en"), ("a+b.de", "c.en"))
     there = tmp_path / "de=x.txt"
     there.write_text("x")
-    assert split_language_prefix(str(there)) == (None, str(there))
+    assert parse_source(str(there)) == NamedSource((), (str(there),))
+    assert source_names(["de=a.de+en=a.en", "en=b.txt", "de+en"]) == ["de+en", "en", "./de+en"]
     assert source_names(["de_DE=a.txt", "en_XX=b.txt", "de_DE=c.txt"]) == [
         "de_DE", "en_XX", "de_DE",
     ]  # fmt: skip

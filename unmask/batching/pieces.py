@@ -8,6 +8,7 @@ import numpy as np
 from unmask.batch import Batch, Example, Tokens
 from unmask.batching.collate import example_length, group_by_length, pad_examples
 from unmask.objectives.objective import AnyObjective
+from unmask.shards.translation_pairs import special_ids_of_source
 from unmask.tokenizers.encode import Tokenizer
 from unmask.tokenizers.spec import SpecialTokenIds
 
@@ -37,17 +38,17 @@ def corrupt_piece(
         others = [p.text for p in pieces if p.document != piece.document]
         other = others[int(rng.integers(len(others)))] if others else None
         text = replace(text, other_text=other)
-    return objective(text, _special_ids_for_source(tokenizer, piece.source), rng)
+    special = _special_ids_for_source(tokenizer, piece.source)
+    return special.with_text_languages(objective(text, special, rng))
 
 
 def _special_ids_for_source(tokenizer: Tokenizer, source: str | None) -> SpecialTokenIds:
     """Return the special tokens around a text, that of its language included where it is known."""
     special = tokenizer.special_ids
-    return (
-        special.with_languages(source)
-        if special.needs_languages and source is not None
-        else special
+    has_language = special.languages and not (
+        special.needs_languages or special.language_embeddings
     )
+    return special if source is None or has_language else special_ids_of_source(special, source)
 
 
 def sorted_batches(

@@ -47,8 +47,12 @@ def with_ensemble(
     )
 
 
-def load_pipeline(model: str, device: str) -> "Pipeline":
-    """Load a model, and print its missing and unused weights."""
+def load_pipeline(model: str, device: str, language: str | None = None) -> "Pipeline":
+    """Load a model for texts of a language, and print its missing and unused weights.
+
+    Raises:
+        ValueError: it cannot be told the language of a text, or does not have this one.
+    """
     import unmask
 
     pipeline = unmask.load(model).to(device)
@@ -59,7 +63,7 @@ def load_pipeline(model: str, device: str) -> "Pipeline":
         if names:
             ellipsis = f" and {len(names) - 4} more" if len(names) > 4 else ""
             print_line(f"{model}: {description}: {', '.join(names[:4])}{ellipsis}", sys.stderr)
-    return pipeline
+    return pipeline if language is None else pipeline.with_text_language(language)
 
 
 def read_texts(

@@ -44,6 +44,17 @@ class ModelArgument:
 
 
 @dataclass(frozen=True, kw_only=True)
+class LanguageOption:
+    """The language of texts."""
+
+    language: str | None = field(
+        default=None, metadata=flag(metavar="NAME", shown_default="that of fine-tuning, or none")
+    )
+    """Language of the texts, for models with language embeddings (XLM): en; of text pairs in two
+    languages, both: de+en."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class TextColumn:
     """Column with the text of a record."""
 

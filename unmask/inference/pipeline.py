@@ -36,7 +36,8 @@ from unmask.tasks.all_kinds import TASK_KINDS
 from unmask.tasks.readers import tables
 from unmask.tasks.task import Task
 from unmask.text.lines import EncodingErrors
-from unmask.text.mixtures import read_documents_by_source, split_language_prefix
+from unmask.text.mixtures import read_documents_by_source, source_languages
+from unmask.tokenizers.load import with_text_language
 from unmask.training.data import check_source_languages
 from unmask.training.device.distributed import resolve_device
 
@@ -70,6 +71,15 @@ class Pipeline(GenerationPipeline):
             ValueError: there is no such language.
         """
         tokenizer = self.tokenizer.with_languages(source, target)
+        return type(self)(replace(self.loaded_model, tokenizer=tokenizer, source=None))
+
+    def with_text_language(self, language: str) -> "Pipeline":
+        """Return a copy for texts of a language, or of pairs in two ("de+en").
+
+        Raises:
+            ValueError: it has no language embeddings, or not this one.
+        """
+        tokenizer = with_text_language(self.tokenizer, language)
         return type(self)(replace(self.loaded_model, tokenizer=tokenizer, source=None))
 
     def mixture_task(self, name: str) -> "Pipeline":
@@ -293,9 +303,7 @@ class Pipeline(GenerationPipeline):
         """
         sources, tokenizer = _as_sources(data), self.tokenizer
         if tokenizer.special_ids.languages:
-            check_source_languages(
-                [split_language_prefix(source)[0] for source in sources], tokenizer.special_ids
-            )
+            check_source_languages(source_languages(sources), tokenizer.special_ids)
             # Each text has its own language, independent of the task's.
             tokenizer = tokenizer.without_languages()
         return evaluate(

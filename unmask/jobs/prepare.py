@@ -19,10 +19,10 @@ from unmask.shards.read import TokenShards
 from unmask.shards.workers import check_workers
 from unmask.shards.write import write_shards
 from unmask.text.documents import Document, list_files
-from unmask.text.mixtures import repeat_documents, smoothed_shares, split_language_prefix
+from unmask.text.mixtures import repeat_documents, smoothed_shares, source_places
 from unmask.tokenizers.encode import Tokenizer
 from unmask.tokenizers.learn.tokenizer import train_tokenizer
-from unmask.tokenizers.load import load_tokenizer
+from unmask.tokenizers.load import load_tokenizer, with_language_names
 from unmask.tokenizers.vocabulary import ByteLevel, CodePoints
 from unmask.training.config import Recipe
 from unmask.training.data import (
@@ -136,7 +136,7 @@ def check_sources(sources: Sequence[str]) -> None:
         ValueError: a file is given twice: it would be in both training and held-out data.
     """
     files: set[str] = set()
-    sources = [split_language_prefix(source)[1] for source in sources]
+    sources = source_places(sources)
     for file in [*list_files(sources), *(Path(s) for s in sources if s.startswith("hf:"))]:
         real = os.path.realpath(file)
         if real in files:
@@ -149,7 +149,7 @@ def _provenance(recipe: Recipe) -> dict[str, Any]:
         {} if recipe.sampling_exponent == 1 else {"sampling_exponent": recipe.sampling_exponent}
     )
     objective = {"objective": recipe.objective} if isinstance(recipe.objective, str) else {}
-    paths = [split_language_prefix(source)[1] for source in recipe.data]
+    paths = source_places(recipe.data)
     return {name: getattr(recipe, name) for name in ("model", *DOCUMENT_OPTIONS)} | {
         "data": recipe.data,
         "files": [(str(p), p.stat().st_size, p.stat().st_mtime_ns) for p in list_files(paths)],
@@ -226,9 +226,11 @@ def load_or_train_tokenizer(
     """
     if (output_folder / "tokenizer" / "tokenizer_config.json").is_file():
         return load_tokenizer(output_folder / "tokenizer")
+    preset = get_preset(recipe.model) if preset is None else preset
     if recipe.tokenizer is not None:
-        return load_tokenizer(Path(recipe.tokenizer))
-    spec = resolve_tokenizer_spec(recipe, get_preset(recipe.model) if preset is None else preset)
+        given = load_tokenizer(Path(recipe.tokenizer))
+        return with_language_names(given, preset.tokenizer.special_tokens, recipe.data)
+    spec = resolve_tokenizer_spec(recipe, preset)
     is_fixed = isinstance(spec.vocabulary, ByteLevel | CodePoints)
     if terminal is not None and is_fixed and recipe.vocab_size is not None:
         unit = "bytes" if isinstance(spec.vocabulary, ByteLevel) else "characters"

@@ -25,7 +25,12 @@ from unmask.objectives.objective import AnyObjective
 from unmask.objectives.sentence_pairs.tasks import ADJACENT_SENTENCE_TERMS
 from unmask.output import safe_line as on_a_line
 from unmask.output import to_safe_json
-from unmask.tokenizers.spec import OutputVocabulary, SpecialTokenIds, SubwordVocabulary
+from unmask.tokenizers.spec import (
+    OutputVocabulary,
+    SpecialTokenIds,
+    SubwordVocabulary,
+    TextLanguages,
+)
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -82,6 +87,8 @@ class ExplainedToken:
     """The target at this position. None: there is none."""
     segment: int | None = None
     """Of two texts, or the parts of one, the one that it belongs to, from 0."""
+    language: str | None = None
+    """Its language, where the model is told it by an embedding."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,6 +113,7 @@ class ObjectiveExplanation:
         def of_tokens(tokens: tuple[ExplainedToken, ...]) -> list[dict[str, object]]:
             return [
                 {"piece": t.piece, "role": t.role, "asked": t.target, "segment": t.segment}
+                | ({} if t.language is None else {"language": t.language})
                 for t in tokens
             ]
 
@@ -174,6 +182,7 @@ def explain_example(
             kinds[i] = "masked"
         pairs = zip(_visible_pieces(example.source, tokenizer), kinds, strict=True)
         source = tuple(ExplainedToken(piece, role) for piece, role in pairs)
+    languages = _languages(example, special)
     subwords = example.has(SubwordTargets)
     answers = _require_output_vocabulary(special) if subwords else tokenizer
     targets = iter(_visible_pieces(example.targets[example.targets != IGNORE_INDEX], answers))
@@ -183,6 +192,7 @@ def explain_example(
             role,
             next(targets) if target != IGNORE_INDEX else None,
             None if segments is None else segments[i],
+            languages[i],
         )
         for i, (piece, role, target) in enumerate(
             zip(
@@ -201,6 +211,15 @@ def explain_example(
         label=_describe_label(example, objective),
         weighting=_describe_weighting(example),
     )
+
+
+def _languages(example: Example, special_ids: SpecialTokenIds) -> list[str | None]:
+    """Return the name of each token's language, where the model is told it by an embedding."""
+    given = example.feature(TextLanguages)
+    if given is None:
+        return [None] * len(example.inputs)
+    names = {i: name for name, i in special_ids.languages}
+    return [names.get(i) for i in given.language.tolist()]
 
 
 def _describe_weighting(example: Example) -> str | None:
@@ -289,14 +308,16 @@ def _character_width(character: str) -> int:
 
 def _layout_block(cells: Sequence[ExplainedToken], width: int) -> Iterator[list[tuple[str, str]]]:
     """Lay cells out in columns, the answers under them, as many rows as it takes."""
-    for row in _split_into_rows(cells, width - 2):
+    widest = max((len(cell.language) + 1 for cell in cells if cell.language), default=0)
+    for row in _split_into_rows(cells, width - 2 - widest):
+        language = row[0].language
         name = (
             "  "
             if row[0].segment is None
             else _SEGMENT_LETTERS[row[0].segment % len(_SEGMENT_LETTERS)] + " "
-        )
+        ) + ("" if language is None else f"{language} ")
         above: list[tuple[str, str]] = [(name, "label")]
-        below: list[tuple[str, str]] = [("  ", "shown")]
+        below: list[tuple[str, str]] = [(" " * len(name), "shown")]
         for cell in row:
             answer = cell.target or ""
             space = _cell_width(cell) - display_width(cell.piece)
@@ -320,7 +341,8 @@ def _split_into_rows(cells: Sequence[ExplainedToken], width: int) -> Iterator[li
     row: list[ExplainedToken] = []
     taken = 0
     for cell in cells:
-        if row and (taken + _cell_width(cell) > width or cell.segment != row[-1].segment):
+        changes = row and (cell.segment, cell.language) != (row[-1].segment, row[-1].language)
+        if row and (taken + _cell_width(cell) > width or changes):
             yield row
             row, taken = [], 0
         row.append(cell)
@@ -368,7 +390,9 @@ def _describe_visibility(example: Example) -> str:
             if example.has(ShiftedTargets)
             else ""
         )
-        return "every token attends to every token" + (" of its own part" if parts else ahead)
+        places = example.position_ids
+        anew = "" if places is None or (np.diff(places) == 1).all() else "; positions start anew"
+        return f"every token attends to every token{' of its own part' if parts else ahead + anew}"
     if example.has(TwoStream):
         recurrence = example.feature(Recurrence)
         order = (

@@ -7,6 +7,7 @@ and line ends made equal. What separates documents depends on what they are stor
   chapter is a document where chapters are set apart by a blank line; and in WikiText's files, which
   set every heading apart, a heading is one too. Every line is a paragraph: text that is
   hard-wrapped at 70 characters has paragraphs of 70 characters.
+- a file that is named by itself and ends in a language (`train.de`) is read as `.txt`.
 - `.jsonl` (one object a line), `.csv`, `.tsv` (with a header), `.parquet`, `hf:owner/name`: a
   record is a document, whatever `document` says, and its text is in one column. Records without
   text are passed over.
@@ -31,6 +32,7 @@ from unmask.text import hub, records
 from unmask.text.decompress import COMPRESSIONS, compression_suffix, require_module
 from unmask.text.delimited import read_delimited_column
 from unmask.text.json_lines import read_jsonl
+from unmask.text.languages import LANGUAGE_ENDINGS
 from unmask.text.lines import (
     BlankLines,
     EncodingErrors,
@@ -248,10 +250,15 @@ _KNOWN_SUFFIXES = (
 )
 
 
-def _content_suffix(path: Path) -> str | None:
-    """Return the ending that says what a file holds, without that of its compression."""
+def _content_suffix(path: Path, *, in_folder: bool = False) -> str | None:
+    """Return the ending that says what a file holds, without that of its compression.
+
+    In a folder, files that end in a language may be anything (`.so`, `.cs`).
+    """
     inner = path.with_suffix("") if compression_suffix(path) else path
     ending = inner.suffix.lower()
+    if not in_folder and ending[1:] in LANGUAGE_ENDINGS:
+        return ".txt"
     return ending if ending == ".txt" or ending in _RECORD_READERS else None
 
 
@@ -286,8 +293,9 @@ def _find_files(source: str) -> list[Path]:
 
 def _keep_known(source: str, files: list[Path]) -> list[Path]:
     """Keep the files of a known kind and name the others."""
-    known = [file for file in files if _content_suffix(file) is not None]
-    others = records.format_names(str(file) for file in files if _content_suffix(file) is None)
+    known = [file for file in files if _content_suffix(file, in_folder=True) is not None]
+    known_files = set(known)
+    others = records.format_names(str(file) for file in files if file not in known_files)
     if not known:
         raise FileNotFoundError(
             f"{source}: no file of a known kind in it ({_KNOWN_SUFFIXES}); found: {others}"

@@ -4,46 +4,96 @@ Lample and Conneau 2019, arXiv:1901.07291, section 3.1: of languages with shares
 is read with a share in proportion to p ** exponent.
 """
 
+import itertools
+import logging
 import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 
-from unmask.text.documents import Document, DocumentSeparator, read_documents
+from unmask.text.documents import Document, DocumentSeparator, read_documents, read_rows
 from unmask.text.lines import EncodingErrors
 
-_LANGUAGE_PREFIX = re.compile(r"([A-Za-z]{2,3}(?:_[A-Za-z]{2,4})?)=(.+)")
+_LANGUAGE = r"[A-Za-z]{2,3}(?:_[A-Za-z]{2,4})?"
+_LANGUAGE_PREFIX = re.compile(rf"({_LANGUAGE})=(.+)")
+_TRANSLATION_PAIR = re.compile(rf"({_LANGUAGE})=(.+?)\+({_LANGUAGE})=(.+)")
+_PAIR_NAME = re.compile(rf"({_LANGUAGE})\+({_LANGUAGE})")
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class NamedSource:
+    """A source, and the languages that it says its text is in."""
+
+    languages: tuple[str, ...]
+    """None, one, or of translation pairs two."""
+    places: tuple[str, ...]
+    """Where the text is: of translation pairs two places, which are read line by line."""
+
+    @property
+    def name(self) -> str | None:
+        """What it is called: "de", "de+en". None: it does not say."""
+        return "+".join(self.languages) or None
+
+
+def parse_source(source: str) -> NamedSource:
+    """Parse `corpus/*.txt`, `de_DE=corpus/*.txt` or, of translation pairs, `de=FILE+en=FILE`.
+
+    Sources with the same name are one source.
+    """
+    if not Path(source).exists():
+        if pair := _TRANSLATION_PAIR.fullmatch(source):
+            return NamedSource((pair[1], pair[3]), (pair[2], pair[4]))
+        if one := _LANGUAGE_PREFIX.fullmatch(source):
+            return NamedSource((one[1],), (one[2],))
+    return NamedSource((), (source,))
+
+
+def source_places(sources: Sequence[str]) -> list[str]:
+    """List the files, folders and patterns that sources name, without languages."""
+    return [place for source in sources for place in parse_source(source).places]
+
+
+def source_languages(sources: Sequence[str]) -> list[str | None]:
+    """List the languages that sources say, both of translation pairs; None where one is missing."""
+    return [name for source in sources for name in parse_source(source).languages or (None,)]
+
+
+def pair_languages(source_name: str) -> tuple[str, str] | None:
+    """Return the languages of a source of translation pairs, by its name. None: it has none."""
+    found = _PAIR_NAME.fullmatch(source_name)
+    return None if found is None else (found[1], found[2])
 
 
 def source_names(sources: Sequence[str]) -> list[str]:
     """Name the source that each thing named is a part of: as it says (`de_DE=FILE`), or by folder.
 
+    That of translation pairs has the name of both languages, "de+en".
+
     A folder, a pattern and `hf:owner/name` are a source each. Of files, those in one folder are one
     source, as where a shell makes them of `en/*.txt fr/*.txt`; but where all files are in the same
     folder, each is one.
     """
-    said, sources = (
-        [split_language_prefix(name)[0] for name in sources],
-        [split_language_prefix(name)[1] for name in sources],
-    )
-    folders = [str(Path(name).parent) if Path(name).is_file() else None for name in sources]
+    parsed = [parse_source(source) for source in sources]
+    places = [one.places[0] for one in parsed]
+    folders = [str(Path(name).parent) if Path(name).is_file() else None for name in places]
     several = len({folder for folder in folders if folder is not None}) > 1
     return [
-        own or (name if folder is None or not several or folders.count(folder) == 1 else folder)
-        for own, name, folder in zip(said, sources, folders, strict=True)
+        one.name
+        or _not_a_pair(
+            name if folder is None or not several or folders.count(folder) == 1 else folder
+        )
+        for one, name, folder in zip(parsed, places, folders, strict=True)
     ]
 
 
-def split_language_prefix(source: str) -> tuple[str | None, str]:
-    """Return what a source is called (`de_DE=corpus/*.txt`), if it says so, and where it is.
-
-    The name is that of a language. Those that have the same name are one source.
-    """
-    found = None if Path(source).exists() else _LANGUAGE_PREFIX.fullmatch(source)
-    return (None, source) if found is None else (found[1], found[2])
+def _not_a_pair(place: str) -> str:
+    """Name a place so that it is not taken for the languages of translation pairs."""
+    return place if pair_languages(place) is None else f"./{place}"
 
 
 def read_documents_by_source(
@@ -53,21 +103,64 @@ def read_documents_by_source(
     text_column: str | None = None,
     encoding_errors: EncodingErrors = "strict",
 ) -> Iterator[Document]:
-    """Read documents as `documents` does; of several sources, or called ones, each says its own."""
+    """Read documents as `documents` does; of several sources, or called ones, each says its own.
 
-    def read(places: Sequence[str]) -> Iterator[Document]:
-        return read_documents(
-            places,
-            document_separator=document_separator,
-            text_column=text_column,
-            encoding_errors=encoding_errors,
-        )
+    Of translation pairs (`de=FILE+en=FILE`), each line and its translation are a document of two
+    paragraphs.
 
-    names, places = source_names(sources), [split_language_prefix(name)[1] for name in sources]
-    if len(set(names)) < 2 and not any(split_language_prefix(name)[0] for name in sources):
-        return read(places)
-    each = [(name, read((place,))) for name, place in zip(names, places, strict=True)]
+    Raises:
+        ValueError: as of `read_documents`; or one side of pairs has more lines than the other.
+    """
+    read = partial(
+        read_documents,
+        document_separator=document_separator,
+        text_column=text_column,
+        encoding_errors=encoding_errors,
+    )
+    names, parsed = source_names(sources), [parse_source(source) for source in sources]
+    if len(set(names)) < 2 and not any(one.languages for one in parsed):
+        return read(source_places(sources))
+    each = [
+        (name, read(one.places))
+        if len(one.places) == 1
+        else (name, _read_pairs(one, text_column, encoding_errors))
+        for name, one in zip(names, parsed, strict=True)
+    ]
     return (replace(one, source=name) for name, found in each for one in found)
+
+
+def _read_pairs(
+    source: NamedSource, text_column: str | None, encoding_errors: EncodingErrors
+) -> Iterator[Document]:
+    """Yield a document of two paragraphs for each line and its translation.
+
+    Raises:
+        ValueError: one side has more lines than the other.
+    """
+    sides = [
+        read_rows(place, text_column=text_column, encoding_errors=encoding_errors)
+        for place in source.places
+    ]
+    n_pairs = n_blank = 0
+    for pair in itertools.zip_longest(*sides):
+        if None in pair:
+            rest = [n_pairs + (x is not None) + sum(1 for _ in side)
+                    for x, side in zip(pair, sides, strict=True)]  # fmt: skip
+            raise ValueError(
+                f"{source.places[0]} has {rest[0]:,} lines and {source.places[1]} {rest[1]:,}: "
+                "translation pairs are read line by line, so both must have as many"
+            )
+        n_pairs += 1
+        texts = [" ".join(one.text.split("\n")) for one in pair]
+        if not all(texts):
+            n_blank += 1
+            continue
+        yield Document("\n".join(texts), "+".join(one.location for one in pair))
+    if n_blank:
+        _log.warning(
+            "%s: %d of %d translation pairs have a blank side and are left out",
+            "+".join(source.places), n_blank, n_pairs,
+        )  # fmt: skip
 
 
 def smoothed_shares(sizes: Sequence[int], exponent: float) -> list[float]:

@@ -373,22 +373,24 @@ class Tokenizer:
         )
 
     def with_languages(self, source: str, target: str | None = None) -> "Tokenizer":
-        """Return a copy for sources of a language and targets of another.
-
-        See `SpecialTokenIds.with_languages`.
-
-        Raises:
-            ValueError: it has no token for the language.
-        """
+        """Return a copy for a language: `SpecialTokenIds.with_languages`, with what that raises."""
         tokenizer = self.without_languages()
         tokenizer.special_ids = tokenizer.special_ids.with_languages(source, target)
+        if tokenizer.special_ids.text_languages:  # saved with it
+            said = tuple(name for name in (source, target) if name is not None)
+            tokenizer.special_tokens = replace(tokenizer.special_tokens, text_languages=said)
         return tokenizer
 
     def without_languages(self) -> "Tokenizer":
         """Return a copy without chosen languages."""
-        tokenizer = Tokenizer(
-            tokenizers.Tokenizer.from_str(self._backend.to_str()), self.special_tokens
-        )
+        return self._copy(replace(self.special_tokens, text_languages=()))
+
+    def with_language_names(self, names: tuple[str, ...]) -> "Tokenizer":
+        """Return a copy with other language embeddings."""
+        return self._copy(replace(self.special_tokens, languages=names, language_embeddings=True))
+
+    def _copy(self, special: SpecialTokens) -> "Tokenizer":
+        tokenizer = Tokenizer(tokenizers.Tokenizer.from_str(self._backend.to_str()), special)
         tokenizer.source_tokenizer = self.source_tokenizer
         return tokenizer
 

@@ -1,7 +1,10 @@
 """Load a tokenizer of any kind from a folder in the Hugging Face layout."""
 
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
+from unmask.text.mixtures import source_languages
 from unmask.tokenizers.characters.byte_tokenizers import ByT5Tokenizer, WordByteTokenizer
 from unmask.tokenizers.characters.code_point_tokenizer import CodePointTokenizer
 from unmask.tokenizers.encode import Tokenizer
@@ -9,6 +12,7 @@ from unmask.tokenizers.formats.folder import read_pipeline
 from unmask.tokenizers.formats.unlearned import byt5_special_tokens, code_point_special_tokens
 from unmask.tokenizers.output_vocabularies import wordpieces
 from unmask.tokenizers.output_vocabularies import words as word_vocabularies
+from unmask.tokenizers.spec import SpecialTokens
 
 
 def load_tokenizer(folder: Path) -> Tokenizer:
@@ -42,3 +46,36 @@ def load_tokenizer(folder: Path) -> Tokenizer:
         raise ValueError(f"{folder}: {error}") from error
     tokenizer.origin = str(folder)
     return tokenizer
+
+
+def with_data_languages(special_tokens: SpecialTokens, sources: Sequence[str]) -> SpecialTokens:
+    """Return special tokens with the languages of the sources, where these are embeddings."""
+    if not special_tokens.language_embeddings:
+        return special_tokens
+    names = {name for name in source_languages(sources) if name is not None}
+    return replace(special_tokens, languages=tuple(sorted(names)))
+
+
+def with_language_names(
+    tokenizer: Tokenizer, special_tokens: SpecialTokens, sources: Sequence[str]
+) -> Tokenizer:
+    """Return a given tokenizer with the languages of the sources, if the card has embeddings.
+
+    One that has languages keeps them.
+    """
+    own = tokenizer.special_tokens
+    if not special_tokens.language_embeddings or own.languages:
+        return tokenizer
+    names = with_data_languages(replace(own, language_embeddings=True), sources).languages
+    return tokenizer.with_language_names(names)
+
+
+def with_text_language(tokenizer: Tokenizer, language: str) -> Tokenizer:
+    """Return a tokenizer for texts of a language ("de"), or of pairs in two ("de+en").
+
+    Raises:
+        ValueError: the model has no language embeddings, or not this one.
+    """
+    if not tokenizer.special_tokens.language_embeddings:
+        raise ValueError(f"language {language!r}: this model has no language embeddings")
+    return tokenizer.with_languages(*language.split("+", 1))

@@ -206,6 +206,9 @@ class SpecialTokens:
     language_embeddings: bool = False
     """Languages are rows of an embedding that is added to tokens (XLM), and no tokens. Those of a
     run are the names of its sources (`--data en=FILE de=FILE`)."""
+    text_languages: tuple[str, ...] = ()
+    """The language that texts have unless told otherwise, where languages are embeddings: that of
+    fine-tuning. Of pairs in two, those of both."""
     backward: bool = False
     """Whether texts are reversed, so that a forward model predicts preceding tokens (Howard and
     Ruder 2018, arXiv:1801.06146, section 3.3, "Bidirectional language model")."""

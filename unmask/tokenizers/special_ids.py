@@ -57,6 +57,7 @@ def special_token_ids(
         languages=tuple(zip(special_tokens.languages, languages, strict=True)),
         language_first=special_tokens.language_first,
         language_embeddings=special_tokens.language_embeddings,
+        text_languages=tuple(names.index(name) for name in special_tokens.text_languages),
         all_ids=frozenset(roles),
     )
 

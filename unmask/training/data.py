@@ -17,15 +17,24 @@ from unmask.config import from_dict, to_dict
 from unmask.objectives.objective import AnyObjective
 from unmask.objectives.published import ObjectiveSpec, components_of, stream_step
 from unmask.objectives.sentence_pairs.tasks import SINGLE_DOCUMENT_TERMS
+from unmask.objectives.sentence_pairs.translation import TranslationLM
 from unmask.shards.concatenated import ConcatenatedDocuments, document_separator_ids
 from unmask.shards.read import TokenShards
+from unmask.shards.translation_pairs import (
+    PairRows,
+    check_pairs_fit,
+    special_ids_of_source,
+    translation_pair_rows,
+)
 from unmask.text.documents import Document
 from unmask.text.mixtures import (
+    pair_languages,
     read_documents_by_source,
     smoothed_shares,
+    source_languages,
     source_names,
-    split_language_prefix,
 )
+from unmask.tokenizers.load import with_data_languages
 from unmask.tokenizers.spec import SpecialTokenIds, SpecialTokens, TokenizerSpec
 from unmask.tokenizers.vocabulary import ByteLevel, CharacterCoverageVocabulary, CodePoints
 from unmask.training.config import Recipe
@@ -40,12 +49,17 @@ N_SAMPLE_ROWS = 256
 def resolve_tokenizer_spec(recipe: Recipe, preset: Published) -> TokenizerSpec:
     """Return the card's kind of tokenizer, of the size and coverage that the recipe says.
 
+    Its language embeddings are those of the recipe's sources.
+
     Raises:
         ValueError: the card's kind has no coverage, or reads no text.
     """
     if preset.reads_pictures:
         raise ValueError(f"{preset.name} reads pictures: it has no tokenizer, and reads no text")
     spec, coverage = preset.tokenizer, recipe.character_coverage
+    if recipe.data:
+        own = with_data_languages(spec.special_tokens, recipe.data)
+        spec = replace(spec, special_tokens=own)
     if coverage is not None:
         if not isinstance(spec.vocabulary, CharacterCoverageVocabulary):
             raise ValueError(
@@ -122,12 +136,13 @@ def check_languages(
     Raises:
         ValueError: a language is not known, or has no token.
     """
-    if shards is not None:
-        names = (
-            shards.sources_of_documents[0] if shards.sources_of_documents is not None else (None,)
-        )
+    if shards is None:
+        names = source_languages(recipe.data)
+    elif shards.sources_of_documents is None:
+        names = [None]
     else:
-        names = tuple(split_language_prefix(name)[0] for name in recipe.data)
+        found = shards.sources_of_documents[0]
+        names = [language for name in found for language in pair_languages(name) or (name,)]
     check_source_languages(names, special_ids)
 
 
@@ -174,6 +189,27 @@ def check_row_unit(recipe: Recipe, objective: AnyObjective) -> None:
         )
 
 
+def check_translation_pairs(
+    recipe: Recipe, objective: AnyObjective, source_names: Iterable[str]
+) -> None:
+    """Check that translation pairs are read by an objective that hides both sides.
+
+    Raises:
+        ValueError: they are not, or rows are those of a stream.
+    """
+    name = next((name for name in source_names if pair_languages(name) is not None), None)
+    if name is None:
+        return
+    if not isinstance(objective, TranslationLM):
+        raise ValueError(
+            f"{name}: translation pairs need an objective that hides both sides: --objective tlm"
+        )
+    if recipe.row_unit == "stream":
+        raise ValueError(
+            f"{name}: a translation pair is a row of its own; take another row_unit than stream"
+        )
+
+
 @dataclass(frozen=True)
 class SourceShare:
     """A source: its tokens to train on, its share of all, and the share that it gets."""
@@ -192,6 +228,8 @@ class CorpusRows:
     """What the rows' tokens are read from."""
     row_spans: Int[np.ndarray, "n 2"]
     """The first and the last place (exclusive) of each."""
+    n_long_pairs: int = 0
+    """Translation pairs that are longer than a row, and in none."""
 
     @property
     def document_of_row(self) -> Int[np.ndarray, "n"]:
@@ -202,6 +240,15 @@ class CorpusRows:
     def row_lengths(self) -> Int[np.ndarray, "n"]:
         """How many tokens each row has."""
         return self.row_spans[:, 1] - self.row_spans[:, 0]
+
+    def with_pairs(self, shards: TokenShards, pairs: PairRows | None) -> "CorpusRows":
+        """Replace the rows of sources of translation pairs, none of which has two sources."""
+        if pairs is None:
+            return self
+        kept = self.row_spans[~pairs.is_pair_source[source_of_rows(shards, self)]]
+        rows = np.concatenate((kept, pairs.row_spans))
+        ordered = rows[np.argsort(rows[:, 0])]
+        return replace(self, row_spans=ordered, n_long_pairs=pairs.n_long)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -356,10 +403,10 @@ def source_of_rows(shards: TokenShards, corpus_rows: CorpusRows) -> Int[np.ndarr
 
 
 def _special_ids_by_source(shards: TokenShards) -> tuple[SpecialTokenIds, ...]:
-    special = shards.tokenizer.special_ids
-    if not special.languages or shards.sources_of_documents is None:
+    special, found = shards.tokenizer.special_ids, shards.sources_of_documents
+    if found is None or not (special.languages or any(map(pair_languages, found[0]))):
         return (special,)
-    return tuple(special.with_languages(name) for name in shards.sources_of_documents[0])
+    return tuple(special_ids_of_source(special, name) for name in found[0])
 
 
 def _source_shares(
@@ -384,18 +431,17 @@ def _cut_rows(
 
     In a stream, each row starts `stride` tokens after the previous one.
     """
-    if recipe.row_unit in ("corpus", "stream"):
-        joined = ConcatenatedDocuments(
-            shards, spans, document_separator_ids(shards.tokenizer.special_ids)
-        )
-        of_stream = recipe.row_unit == "stream"
-        return CorpusRows(
-            joined,
-            joined.fixed_length_rows(row_length, stride)
-            if of_stream
-            else joined.sentence_rows(row_length),
-        )
-    return CorpusRows(shards, shards.row_spans(row_length, recipe.row_unit, within_spans=spans))
+    if recipe.row_unit not in ("corpus", "stream"):
+        rows = shards.row_spans(row_length, recipe.row_unit, within_spans=spans)
+        pairs = translation_pair_rows(shards, spans, spans[:, 0], row_length)
+        return CorpusRows(shards, rows).with_pairs(shards, pairs)
+    joined = ConcatenatedDocuments(
+        shards, spans, document_separator_ids(shards.tokenizer.special_ids)
+    )
+    if recipe.row_unit == "stream":
+        return CorpusRows(joined, joined.fixed_length_rows(row_length, stride))
+    pairs = translation_pair_rows(shards, spans, joined.starts, row_length)
+    return CorpusRows(joined, joined.sentence_rows(row_length)).with_pairs(shards, pairs)
 
 
 def build_training_data(
@@ -419,6 +465,8 @@ def build_training_data(
     check_sampling(recipe, shards)
     check_row_unit(recipe, objective)
     check_languages(recipe, shards.tokenizer.special_ids, shards)
+    if shards.sources_of_documents is not None:
+        check_translation_pairs(recipe, objective, shards.sources_of_documents[0])
     special = _special_ids_by_source(shards)[0]
     sampled = recipe.sampling_exponent != 1
     if recipe.dev_fraction and shards.n_tokens == 1:
@@ -430,6 +478,8 @@ def build_training_data(
     budget = objective.max_text_length(max_length, special)
     step = stream_step(objective, budget, special)
     train = _cut_rows(shards, spans, recipe, budget, step)
+    if train.n_long_pairs:
+        check_pairs_fit(shards, source_of_rows(shards, train), budget)
     if recipe.row_unit == "stream" and not len(train.row_spans):
         n = int((spans[:, 1] - spans[:, 0]).sum())
         raise ValueError(

@@ -12,6 +12,7 @@ from unmask.cli.inputs import is_finetuned, is_word_vectors, load_pipeline, with
 from unmask.cli.shared_options import (
     EnsembleOptions,
     JsonOption,
+    LanguageOption,
     LimitOption,
     ModelArgument,
     MoreData,
@@ -36,6 +37,7 @@ def _of_tasks(metavar: str | None = None, shown_default: str | None = None) -> M
 @dataclass(frozen=True, kw_only=True)
 class _EvaluateOptions(
     ModelArgument,
+    LanguageOption,
     MoreData,
     EnsembleOptions,
     TextPoolingOptions,
@@ -128,7 +130,7 @@ def evaluate(given: Mapping[str, Any]) -> None:
     options.refuse(_OF_TASKS, "", " needs --task")
     if not options.sources:
         raise ValueError("no data: give held-out text or labeled rows with --data")
-    pipeline = load_pipeline(model, options.device)
+    pipeline = load_pipeline(model, options.device, options.language)
     if options.mixture_task is not None:
         pipeline = pipeline.mixture_task(options.mixture_task)
     if options.ensemble or pipeline.can_predict:
@@ -229,7 +231,9 @@ def _evaluate_similarity(options: _EvaluateOptions) -> None:
     if not options.sources:
         raise ValueError("no data: give files of sentence pairs with scores with --data")
     model = options.model
-    encoder = model if is_word_vectors(model) else load_pipeline(model, options.device)
+    encoder = (
+        model if is_word_vectors(model) else load_pipeline(model, options.device, options.language)
+    )
     scores = [
         unmask.evaluate_sentence_similarity(
             encoder,
@@ -251,7 +255,10 @@ def _evaluate_tasks(options: _EvaluateOptions) -> None:
     import unmask
     from unmask.jobs.evaluate import format_task_scores, task_score_to_dict
 
-    pipeline, sources = load_pipeline(options.model, options.device), options.sources
+    pipeline, sources = (
+        load_pipeline(options.model, options.device, options.language),
+        options.sources,
+    )
     if len(sources) > 1:
         raise ValueError(f"--data must be one folder with --task, got {len(sources)}")
     try:

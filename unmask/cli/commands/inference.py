@@ -25,6 +25,7 @@ from unmask.cli.shared_options import (
     EnsembleOptions,
     JsonLinesOption,
     JsonOption,
+    LanguageOption,
     LimitOption,
     ModelArgument,
     TextArguments,
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
 @dataclass(frozen=True, kw_only=True)
 class _PredictOptions(
     ModelArgument,
+    LanguageOption,
     TextArguments,
     ColumnOptions,
     EnsembleOptions,
@@ -66,7 +68,7 @@ def predict(given: Mapping[str, Any]) -> None:
     names = {name: given[name] for name in ("text", "choices", "columns")}
     if options.input is None:
         refuse_options(_PredictOptions, "", " needs --input", **names)
-    pipeline = load_pipeline(options.model, options.device)
+    pipeline = load_pipeline(options.model, options.device, options.language)
     if options.mixture_task is not None:
         pipeline = pipeline.mixture_task(options.mixture_task)
     predictor = with_ensemble(pipeline, options.ensemble, options.device)
@@ -94,7 +96,9 @@ def _line_reader(pipeline: Pipeline | Ensemble) -> Callable[[str], Any]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class _FillOptions(ModelArgument, TextArguments, TextFile, EncodingOptions, DeviceOptions):
+class _FillOptions(
+    ModelArgument, LanguageOption, TextArguments, TextFile, EncodingOptions, DeviceOptions
+):
     top_k: int = field(default=5, metadata=flag(metavar="K"))
     """Number of candidates for each [MASK]."""
 
@@ -103,7 +107,7 @@ class _FillOptions(ModelArgument, TextArguments, TextFile, EncodingOptions, Devi
 def fill(given: Mapping[str, Any], output: JsonOption) -> None:
     """Predict the tokens at each [MASK] of a text."""
     options = _FillOptions(**given)
-    pipeline = load_pipeline(options.model, options.device)
+    pipeline = load_pipeline(options.model, options.device, options.language)
     texts = read_texts(options.texts, options.input, options.text_column, options.encoding_errors)
     for text, filled in answer_in_batches(
         texts, lambda some: pipeline.fill(some, top_k=options.top_k)
@@ -127,6 +131,7 @@ def _format_candidate(text: str, probability: float | None) -> str:
 @dataclass(frozen=True, kw_only=True)
 class _EmbedOptions(
     ModelArgument,
+    LanguageOption,
     TextArguments,
     TextFile,
     LimitOption,
@@ -188,7 +193,7 @@ def _text_encoder(options: _EmbedOptions) -> Callable[[list[str]], Iterable[Any]
     refuse_options(
         _EmbedOptions, f"{model}: ", " applies to word vectors only", limit=options.limit
     )
-    pipeline = load_pipeline(model, options.device)
+    pipeline = load_pipeline(model, options.device, options.language)
     return partial(pipeline.embed, layer=-1 if layer is None else layer, pooling=pooling)
 
 

@@ -38,8 +38,10 @@ def demo(options: Mapping[str, Any], output: JsonOption) -> None:
 def prepare(options: Mapping[str, Any], output: JsonOption) -> None:
     """Tokenize a corpus into shards, once for many runs."""
     import unmask
+    from unmask.shards.fertility import tokens_per_word
 
     shards = unmask.prepare(**options)
+    per_word = tokens_per_word(shards)
     out = options["out"]
     facts = {
         "folder": str(out),
@@ -48,6 +50,7 @@ def prepare(options: Mapping[str, Any], output: JsonOption) -> None:
         "bytes": shards.n_bytes,
         "skipped": shards.n_skipped,
         "vocab_size": shards.tokenizer.vocab_size,
+        "tokens_per_word": per_word,
     }
     if output.as_json:
         print_json(facts)
@@ -57,6 +60,8 @@ def prepare(options: Mapping[str, Any], output: JsonOption) -> None:
         f"{shards.n_bytes / max(shards.n_tokens, 1):.2f} bytes per token, "
         f"vocabulary size {shards.tokenizer.vocab_size:,}"
     )
+    if len(per_word) > 1:
+        print_line("tokens per word: " + ", ".join(f"{k} {n:.2f}" for k, n in per_word.items()))
 
 
 @command(PlanOptions, JsonOption)

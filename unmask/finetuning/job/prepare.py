@@ -58,6 +58,7 @@ from unmask.output import OutputStream
 from unmask.saved_format import FORMAT, read_saved
 from unmask.tasks.all_kinds import TASK_KINDS, resolve_metric, resolve_options
 from unmask.tasks.task import Task, TaskExample, examples_sha256
+from unmask.tokenizers.load import with_text_language
 from unmask.training.device import distributed
 from unmask.training.device.activation_memory import max_micro_batch_tokens
 from unmask.training.device.distributed import World
@@ -252,6 +253,8 @@ def _load_initial_model(
             trains_embeddings=config.tune.trains_embeddings,
         ),
     )
+    if config.language is not None:
+        begun = replace(begun, tokenizer=with_text_language(begun.tokenizer, config.language))
     if isinstance(config.tune, SourceEncoder):
         begun = add_source_encoder(begun, config.tune, data.train)
     return begun

@@ -51,6 +51,9 @@ class TaskFields:
         default=None, metadata=flag(metavar="NAME", shown_default="the task type")
     )
     """Task name put before each input of an encoder-decoder, e.g. sst2."""
+    language: str | None = field(default=None, metadata=flag(metavar="NAME", shown_default="none"))
+    """Language of the texts, for models with language embeddings (XLM): en; of text pairs in two
+    languages, both: de+en. The model is evaluated in others by `evaluate --language`."""
 
 
 @dataclass(frozen=True, kw_only=True)

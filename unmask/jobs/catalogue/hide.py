@@ -20,7 +20,9 @@ from unmask.jobs.options.hide import HideOptions
 from unmask.objectives.explain import ObjectiveExplanation, explain_example
 from unmask.objectives.published import ObjectiveSpec
 from unmask.options import takes_options
+from unmask.shards.translation_pairs import special_ids_of_source
 from unmask.text.documents import read_documents
+from unmask.text.mixtures import pair_languages
 from unmask.tokenizers.encode import Tokenizer
 from unmask.tokenizers.learn.tokenizer import train_tokenizer
 from unmask.tokenizers.load import load_tokenizer
@@ -51,6 +53,7 @@ class _ObjectiveHolder:
 def hide(options: HideOptions) -> ObjectiveExplanation:
     """Corrupt a text by a model's objective; another seed selects other targets.
 
+    The text of two languages (`de+en`) is a line and its translation.
     Presets have no tokenizer: one of their kind is trained once on the bundled text.
 
     The fields of `HideOptions` are its keywords.
@@ -77,7 +80,15 @@ def hide(options: HideOptions) -> ObjectiveExplanation:
         tokens = replace(tokens, other_text=_second_text(tokenizer))
     if isinstance(objective, WindowMethod):
         tokens = _without_punctuation(tokens, tokenizer)
-    example = objective(tokens, tokenizer.special_ids, np.random.default_rng(options.seed))
+    special = tokenizer.special_ids
+    if options.language is not None:
+        if not special.languages and pair_languages(options.language) is None:
+            raise ValueError(
+                f"language {options.language!r}: {options.model} is not told languages"
+            )
+        special = special_ids_of_source(special, options.language)
+    example = objective(tokens, special, np.random.default_rng(options.seed))
+    example = special.with_text_languages(example)
     return explain_example(example, tokenizer, objective)
 
 

@@ -22,6 +22,9 @@ class HideOptions(JobOptions):
         default=None, metadata=flag(metavar="NAME", shown_default="that of the model")
     )
     """Pretraining objective, e.g. mlm, clm, rtd, mlm:rate=0.3+nsp (docs/objectives.md)."""
+    language: str | None = field(default=None, metadata=flag(metavar="NAME", shown_default="none"))
+    """Language of the text, for models that are told it (XLM, mBART): en; of a text and its
+    translation, each a line, both: de+en."""
     seed: int = 0
     """Random seed for target selection and corruption."""
     changes: Sequence[str] = field(default=(), metadata=flag("--set", metavar="KEY=VALUE"))

@@ -12,11 +12,10 @@ from unmask.heads.spec import HeadSpec
 from unmask.model.architecture import BackboneArchitecture
 from unmask.model.backbones.canine import CanineArchitecture
 from unmask.model.positions.scheme import PositionScheme
+from unmask.text.mixtures import source_names
 from unmask.training import config as recipes
 from unmask.training.config import Recipe
-from unmask.training.data import (
-    check_row_unit,
-)
+from unmask.training.data import check_row_unit, check_translation_pairs
 from unmask.zoo.catalogue import get_preset
 from unmask.zoo.native_format import with_expressible_format
 from unmask.zoo.objectives.adapt_preset import adapt_to_objective, available_heads
@@ -115,6 +114,7 @@ def apply_recipe(preset: Published, recipe: Recipe) -> Published:
             f"packing: {preset.name} reads blocks of characters, one text per row; use 'bucket'"
         )
     check_row_unit(recipe, objective)
+    check_translation_pairs(recipe, objective, source_names(recipe.data))
     heads_of = _apply_head_changes(preset, recipe.heads)
     heads = {n: s for n, s in heads_of.items() if s.objective_term in objective.loss_terms}
     if (rate := recipe.dropout) is not None:

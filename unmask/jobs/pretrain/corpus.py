@@ -18,7 +18,7 @@ from unmask.jobs.pretrain.resolve_options import RunOptions
 from unmask.shards.manifest import folder_sha256
 from unmask.shards.read import TokenShards
 from unmask.shards.write import remove_unfinished_marker
-from unmask.tokenizers.load import load_tokenizer
+from unmask.tokenizers.load import load_tokenizer, with_data_languages
 from unmask.tokenizers.spec import (
     SpecialTokenIds,
     SpecialTokens,
@@ -64,7 +64,7 @@ def _language_tokens(
         return load_tokenizer(Path(recipe.tokenizer)).special_ids
     if initial_model is not None and initial_model.tokenizer is not None:
         return initial_model.tokenizer.special_ids
-    return get_preset(recipe.model).tokenizer.special_tokens
+    return with_data_languages(get_preset(recipe.model).tokenizer.special_tokens, recipe.data)
 
 
 def _check_prepared(recipe: Recipe, shards: TokenShards, initial_model: LoadedModel | None) -> None:

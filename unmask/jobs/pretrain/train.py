@@ -210,6 +210,8 @@ def _print_notes(
             f"sampling_exponent = {recipe.sampling_exponent:g}: "
             f"{_format_source_shares(data.source_shares)}"
         )
+    if n := data.train_rows.n_long_pairs:
+        options.print_line(f"{n:,} translation pairs are longer than a row and are left out")
     if labels_note is not None:
         options.print_line(labels_note)
     if data.rank == 0 and (note := data.batch_size_warning()) is not None:

@@ -1,0 +1,26 @@
+"""Tokens per word of each source, the fertility of a tokenizer."""
+
+import numpy as np
+
+from unmask.batch import WORD_START
+from unmask.shards.read import TokenShards
+
+_TOKENS_AT_ONCE = 2**20
+
+
+def tokens_per_word(shards: TokenShards) -> dict[str, float]:
+    """Return the tokens per word of each source, by name; one that has no name is "".
+
+    Ács 2019, "Exploring BERT's Vocabulary"; Rust et al. 2021, arXiv:2012.15613, section 3.1. Words
+    are those that masking of whole words takes, separated by white space.
+    """
+    names, of_document = shards.sources_of_documents or (("",), np.zeros(shards.n_documents, int))
+    tokens, words = np.zeros(len(names)), np.zeros(len(names))
+    ends = shards.document_spans[:, 1]
+    for start in range(0, shards.n_tokens, _TOKENS_AT_ONCE):
+        end = min(start + _TOKENS_AT_ONCE, shards.n_tokens)
+        starts_word = (shards.read_tokens(start, end).boundaries & WORD_START) > 0
+        of = of_document[np.searchsorted(ends, np.arange(start, end), "right")]
+        tokens += np.bincount(of, minlength=len(names))
+        words += np.bincount(of, starts_word, minlength=len(names))
+    return {name: float(n / w) for name, n, w in zip(names, tokens, words, strict=True) if w}
