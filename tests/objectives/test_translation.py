@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from toy_text import corpus
 
-from unmask.batch import IGNORE_INDEX, Tokens
+from unmask.batch import IGNORE_INDEX, WORD_START, Tokens
 from unmask.jobs.catalogue.hide import hide
 from unmask.objectives.explain import explain_example
 from unmask.objectives.published import MASKED_LM, TRANSLATION_LM
@@ -83,7 +83,7 @@ def _is_parallel_row(data: TrainingData) -> list[bool]:
 
 def known_tokenizer() -> Tokenizer:
     frame = replace(XLM.tokenizer.special_tokens, languages=("de", "en"))
-    return train_tokenizer(TokenizerSpec(BPE(150), frame), corpus(20).splitlines())
+    return train_tokenizer(TokenizerSpec(BPE(vocab_size=150), frame), corpus(20).splitlines())
 
 
 def test_both_sides_are_hidden_and_positions_start_anew() -> None:
@@ -173,12 +173,14 @@ def test_tokens_per_word_are_counted_by_source(tmp_path: Path) -> None:
     found = tokens_per_word(shards)
     assert found.keys() == {"en", "de+en"}
     text = (tmp_path / "a.de").read_text().splitlines()
-    n = sum(len(shards.tokenizer.encode(line)) for line in text)
-    assert found["de+en"] == pytest.approx(n / sum(len(line.split()) for line in text))
+    marks = [shards.tokenizer.encode(line).boundaries for line in text]
+    words = sum(int(((m & WORD_START) > 0).sum()) for m in marks)
+    assert found["de+en"] == pytest.approx(sum(map(len, marks)) / words)
+    assert words == sum(len(line.split()) + line.count(".") for line in text)
 
 
 def test_hide_refuses_languages_that_a_model_is_not_told() -> None:
-    with pytest.raises(ValueError, match="language: bert-mini is told none, got 'de'"):
+    with pytest.raises(ValueError, match="language 'de': bert-mini is not told languages"):
         hide("bert-mini", "a text", language="de")
 
 

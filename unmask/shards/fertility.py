@@ -11,8 +11,8 @@ _TOKENS_AT_ONCE = 2**20
 def tokens_per_word(shards: TokenShards) -> dict[str, float]:
     """Return the tokens per word of each source, by name; one that has no name is "".
 
-    Ács 2019, "Exploring BERT's Vocabulary"; Rust et al. 2021, arXiv:2012.15613, section 3.1. Words
-    are those that masking of whole words takes, separated by white space.
+    Rust et al. 2021, arXiv:2012.15613. Words are those that masking of whole words takes: what is
+    between white space, and where the tokenizer splits there, each punctuation mark by itself.
     """
     names, of_document = shards.sources_of_documents or (("",), np.zeros(shards.n_documents, int))
     tokens, words = np.zeros(len(names)), np.zeros(len(names))
