@@ -269,6 +269,15 @@ TREE = "".join(
 ) + "\n"  # fmt: skip
 OF_DOCUMENT: Mapping[str, Mapping[str, str]] = {
     "align.md": {name: "".join(f"{w}\t{w}\n" for w in WORDS) for name in ("train.tsv", "test.tsv")},
+    "languages.md": {
+        **{f"{code}.txt": corpus(12, seed) for seed, code in enumerate(("en", "de", "fr"))},
+        **{name: "".join(f"{t} .\n" for t in TEXTS) for name in ("pairs.de", "pairs.en")},
+        "held-out.de": "".join(f"{t} .\n" for t in TEXTS),
+        **{
+            f"{name}.tsv": "text\tlabel\n" + "".join(f"{t}\t{y}\n" for t, y in ROWS)
+            for name in ("reviews.en", "test.en", "test.de")
+        },
+    },
     "probing.md": {"test.conllu": 30 * TREE, "dev.conllu": 30 * TREE}
     | {"chunks.txt": 30 * "the DT B-NP\ndog NN I-NP\nsleeps VBZ B-VP\n\n"}
     | {"de-en.tsv": "".join(f"{w}\t{w}\n" for w in sorted({w for t in TEXTS for w in t.split()}))},

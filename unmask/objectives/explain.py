@@ -111,11 +111,7 @@ class ObjectiveExplanation:
         """Write all of it as a line of JSON."""
 
         def of_tokens(tokens: tuple[ExplainedToken, ...]) -> list[dict[str, object]]:
-            return [
-                {"piece": t.piece, "role": t.role, "asked": t.target, "segment": t.segment}
-                | ({} if t.language is None else {"language": t.language})
-                for t in tokens
-            ]
+            return [_token_record(t) for t in tokens]
 
         return to_safe_json(
             {
@@ -211,6 +207,16 @@ def explain_example(
         label=_describe_label(example, objective),
         weighting=_describe_weighting(example),
     )
+
+
+def _token_record(token: ExplainedToken) -> dict[str, object]:
+    record: dict[str, object] = {
+        "piece": token.piece,
+        "role": token.role,
+        "asked": token.target,
+        "segment": token.segment,
+    }
+    return record if token.language is None else record | {"language": token.language}
 
 
 def _languages(example: Example, special_ids: SpecialTokenIds) -> list[str | None]:

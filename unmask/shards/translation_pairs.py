@@ -23,7 +23,7 @@ def special_ids_of_source(special_ids: SpecialTokenIds, source: str) -> SpecialT
 
 
 @dataclass(frozen=True)
-class PairRows:
+class TranslationPairRows:
     """The rows of translation pairs."""
 
     is_pair_source: Bool[np.ndarray, "sources"]
@@ -37,7 +37,7 @@ def translation_pair_rows(
     document_spans: Int[np.ndarray, "n 2"],
     starts: Int[np.ndarray, "n"],
     row_length: int,
-) -> PairRows | None:
+) -> TranslationPairRows | None:
     """Make each translation pair a row; those that do not fit are left out, as in released code.
 
     Args:
@@ -59,7 +59,7 @@ def translation_pair_rows(
     sizes = document_spans[:, 1] - document_spans[:, 0]
     pairs = np.stack((starts, starts + sizes), 1)
     fits = sizes <= row_length
-    return PairRows(is_pair, pairs[own & fits], int((own & ~fits).sum()))
+    return TranslationPairRows(is_pair, pairs[own & fits], int((own & ~fits).sum()))
 
 
 def check_pairs_fit(

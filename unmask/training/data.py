@@ -21,7 +21,7 @@ from unmask.objectives.sentence_pairs.translation import TranslationLM
 from unmask.shards.concatenated import ConcatenatedDocuments, document_separator_ids
 from unmask.shards.read import TokenShards
 from unmask.shards.translation_pairs import (
-    PairRows,
+    TranslationPairRows,
     check_pairs_fit,
     special_ids_of_source,
     translation_pair_rows,
@@ -241,7 +241,7 @@ class CorpusRows:
         """How many tokens each row has."""
         return self.row_spans[:, 1] - self.row_spans[:, 0]
 
-    def with_pairs(self, shards: TokenShards, pairs: PairRows | None) -> "CorpusRows":
+    def with_pairs(self, shards: TokenShards, pairs: TranslationPairRows | None) -> "CorpusRows":
         """Replace the rows of sources of translation pairs, none of which has two sources."""
         if pairs is None:
             return self
