@@ -23,6 +23,9 @@ UNSUPPORTED_CLASSES: Mapping[str, str] = {
     "FlaubertForMultipleChoice": "it scores an option through a projection to the number of "
     "labels, and a second one, which is not supported",
     "FlaubertForQuestionAnswering": _BEAM_HEADS.format("FlaubertForQuestionAnsweringSimple"),
+    "XLMForMultipleChoice": "it scores an option through a projection to the number of "
+    "labels, and a second one, which is not supported",
+    "XLMForQuestionAnswering": _BEAM_HEADS.format("XLMForQuestionAnsweringSimple"),
     "XLNetForQuestionAnswering": _BEAM_HEADS.format("XLNetForQuestionAnsweringSimple"),
     "OpenAIGPTDoubleHeadsModel": _DOUBLE_HEADS.format("OpenAIGPTLMHeadModel"),
     "GPT2DoubleHeadsModel": _DOUBLE_HEADS.format("GPT2LMHeadModel"),
