@@ -58,8 +58,7 @@ def resolve_tokenizer_spec(recipe: Recipe, preset: Published) -> TokenizerSpec:
         raise ValueError(f"{preset.name} reads pictures: it has no tokenizer, and reads no text")
     spec, coverage = preset.tokenizer, recipe.character_coverage
     if recipe.data:
-        own = with_data_languages(spec.special_tokens, recipe.data)
-        spec = replace(spec, special_tokens=own)
+        spec = replace(spec, special_tokens=with_data_languages(spec.special_tokens, recipe.data))
     if coverage is not None:
         if not isinstance(spec.vocabulary, CharacterCoverageVocabulary):
             raise ValueError(
