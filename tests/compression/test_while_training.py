@@ -75,6 +75,7 @@ def started(folder: Path, methods: tuple[TrainingCompression, ...], **changes: A
     model = load_folder(folder).model.requires_grad_(True)
     recipe = Recipe(
         model="bert-tiny",
+        precision="float32",  # some processors also multiply in bfloat16
         **{"steps": 10, "compression": methods, "learning_rate": 0.01, "dropout": 0.0} | changes,
     )
     return loop.start_run(recipe, model, batches)

@@ -258,7 +258,7 @@ def test_baseline_has_a_column() -> None:
 def test_suite_takes_the_options_of_a_run_not_set_by_benchmarks() -> None:
     one, all_ = (inspect.signature(f).parameters for f in (finetune, finetune_suite))
     own = {"task", "train", "dev", "test", "text", "label", "choices", "labels", "columns"}
-    own |= {"task_options", "metric", "task_name", "adapt_first"}
+    own |= {"task_options", "metric", "task_name", "adapt_first", "language"}
     assert set(one) - set(all_) == own
     assert set(all_) - set(one) == {"tasks", "data", "include_test"}
     fields = {field.name: field.default for field in dataclasses.fields(FinetuneConfig)}

@@ -98,7 +98,10 @@ def test_both_sides_are_hidden_and_positions_start_anew() -> None:
         assert example.inputs[second - 1] == special.end
         assert language.tolist() == [DE] * second + [EN] * (len(language) - second)
         assert example.position_ids.tolist() == [*range(second), *range(len(language) - second)]
-        assert len(example.inputs) <= TRANSLATION_LM.max_example_length(np.array([len(text)]), special)[0]
+        assert (
+            len(example.inputs)
+            <= TRANSLATION_LM.max_example_length(np.array([len(text)]), special)[0]
+        )
         where = np.flatnonzero(example.targets != IGNORE_INDEX)
         hidden += [(where < second).sum(), (where >= second).sum()]
     assert hidden.min() > 0

@@ -399,8 +399,8 @@ class ReachedError(Exception):
 
 
 def test_unreadable_text_leaves_no_folder(home: Path) -> None:
-    (home / "text.en").write_text("a")
-    for name, error in (("text.en", ValueError), ("none.txt", FileNotFoundError)):
+    (home / "text.xyz").write_text("a")
+    for name, error in (("text.xyz", ValueError), ("none.txt", FileNotFoundError)):
         with pytest.raises(error, match=name):
             run_toy_study(home, data=home / name)
         assert not (home / "out").exists()

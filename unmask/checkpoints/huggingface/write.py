@@ -125,7 +125,7 @@ def to_external_config(
     if label_names:
         config["id2label"] = {str(i): name for i, name in enumerate(label_names)}
         config["label2id"] = {name: i for i, name in enumerate(label_names)}
-    elif (n := _unnamed_labels(model.head_specs)) is not None:
+    elif (n := _unnamed_labels(model.head_specs)) > 1:
         config["num_labels"] = n
     config |= _pooling_config(model.head_specs, preset)
     if label_names and (problem := _problem_type(model.head_specs)) is not None:
@@ -135,10 +135,10 @@ def to_external_config(
     return config
 
 
-def _unnamed_labels(head_specs: Mapping[str, HeadSpec]) -> int | None:
-    """Return the number of labels of a head whose labels have no names; None: there is none."""
+def _unnamed_labels(head_specs: Mapping[str, HeadSpec]) -> int:
+    """Return the number of labels of a head whose labels have no names; 0: there is none."""
     specs = [spec for spec in head_specs.values() if spec.has_label_names]
-    return getattr(specs[0], "n_labels", None) if specs else None
+    return getattr(specs[0], "n_labels", 0) if specs else 0
 
 
 def _class_determines_heads(preset: Published, head_specs: Mapping[str, HeadSpec]) -> bool:
