@@ -331,6 +331,11 @@ class StackArchitecture:
         return False
 
     @property
+    def has_language_embeddings(self) -> bool:
+        """Whether the language of each token has an embedding (XLM)."""
+        return False
+
+    @property
     def has_distillation_token(self) -> bool:
         """Whether a second special token learns from a teacher (DeiT)."""
         return False

@@ -119,6 +119,10 @@ def unexportable_reason(model: Model, head: str | None) -> str | None:
     if model.adapters and len(model.adapters) > 1:
         return "of several adapters only one can be in the weights"
     for stack in cast("list[Architecture]", stacks):
+        if stack.reads_pictures:
+            return "networks that read pictures are not exported to ONNX yet"
+        if stack.has_language_embeddings:
+            return "a graph has no input for the language of a text: language embeddings are lost"
         if isinstance(stack.position, TransformerXLPositions) and not stack.causal:
             return (
                 "relative positions of Transformer-XL in both directions are not exported to ONNX"

@@ -25,6 +25,11 @@ class MultilingualArchitecture(Architecture):
     positive_fields: ClassVar[tuple[str, ...]] = (*Architecture.positive_fields, "n_languages")
     size_fields: ClassVar[tuple[str, ...]] = (*Architecture.size_fields, "n_languages")
 
+    @property
+    def has_language_embeddings(self) -> bool:
+        """Whether there is one for each of several languages."""
+        return self.n_languages > 1 and self.language_embeddings
+
     def with_languages(self, n: int) -> "MultilingualArchitecture":
         """Return a copy for n languages, at least one."""
         return replace(self, n_languages=max(n, 1))
@@ -58,8 +63,8 @@ class MultilingualTransformer(Transformer):
 
     def __init__(self, a: MultilingualArchitecture) -> None:
         super().__init__(a)
-        several = a.n_languages > 1 and a.language_embeddings
-        self.languages = nn.Embedding(a.n_languages, a.d_embed) if several else None
+        told = a.has_language_embeddings
+        self.languages = nn.Embedding(a.n_languages, a.d_embed) if told else None
 
     def token_embeddings(self, batch: Batch) -> Float[Tensor, "b t _"]:
         """Return the token embeddings with those of their languages, without positions."""
