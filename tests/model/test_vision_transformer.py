@@ -167,11 +167,30 @@ def test_distilled_classification_averages_two_tokens() -> None:
     [
         (DistilledClassification(), TINY, "needs a distillation token"),
         (PatchReconstruction(), MODELS["bert-tiny"].architecture, "needs a network that reads"),
+        (PatchReconstruction(), replace(TINY, mask_token=False), "needs a vector for hidden"),
     ],
 )
 def test_heads_of_other_networks_are_refused(head, a, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         Model(a, {"head": head})
+
+
+def test_what_would_read_hidden_patches_is_refused() -> None:
+    with pytest.raises(ValueError, match="no vector for hidden patches"):
+        picture_batch(
+            pixels(1, 3, 12, 12), replace(TINY, mask_token=False), torch.ones(1, 9).long()
+        )
+    model, batch = built(patches=PatchReconstruction()), picture_batch(pixels(1, 3, 12, 12), TINY)
+    order = torch.arange(10)[None].flip(1)
+    asked = replace(batch, targets=torch.full((1, 10), PATCH_ID), position_ids=order)
+    with pytest.raises(ValueError, match="all patches of a picture, in order"):
+        model(asked)
+
+
+def test_more_columns_than_positions_are_refused() -> None:
+    table = built().backbone.position
+    with pytest.raises(ValueError, match="11 columns are more than the model's 10 positions"):
+        table.embed(torch.arange(11)[None])
 
 
 def test_objectives_of_words_hide_patches() -> None:

@@ -331,6 +331,11 @@ class StackArchitecture:
         return False
 
     @property
+    def hides_patches(self) -> bool:
+        """Whether it has a vector in the place of hidden patches."""
+        return False
+
+    @property
     def has_language_embeddings(self) -> bool:
         """Whether the language of each token has an embedding (XLM)."""
         return False

@@ -19,7 +19,8 @@ class DistilledClassification(HeadSpec):
     """A linear classifier on the class token, and another one on the distillation token.
 
     Touvron et al. 2021, arXiv:2012.12877, section 4. The logits are the mean of both; in training
-    each has its own loss, and the total is the mean of the two.
+    each has its own loss, and the total is the mean of the two. Deviates: there the second one
+    learns the labels of a teacher, here both learn those of the batch.
     """
 
     term: str = "label"
@@ -40,10 +41,6 @@ class DistilledClassification(HeadSpec):
     def has_label_names(self) -> bool:
         """True: its labels have names."""
         return True
-
-    def output_size(self, architecture: StackArchitecture) -> int:
-        """Return the number of labels."""
-        return self.n_labels
 
     def with_n_labels(self, n: int) -> "DistilledClassification":
         """Return the head for another number of labels."""

@@ -33,20 +33,18 @@ class PatchReconstruction(HeadSpec):
     normalize_targets: bool = False
     """Whether each patch is standardized by its own mean and variance (MAE, table 1d)."""
 
-    def output_size(self, architecture: StackArchitecture) -> int | None:
-        """Return None: pixels have no distribution to learn from a teacher."""
-        return None
-
     def build(
         self, architecture: StackArchitecture, embedding_table: TokenEmbedding
     ) -> "PatchReconstructionHead":
         """Build the head of a network of patches.
 
         Raises:
-            ValueError: the network reads no pictures.
+            ValueError: the network reads no pictures, or cannot hide patches: they would be read.
         """
         if not architecture.reads_pictures:
             raise ValueError("PatchReconstruction needs a network that reads pictures, as ViT")
+        if not architecture.hides_patches:
+            raise ValueError("PatchReconstruction needs a vector for hidden patches: mask_token")
         return PatchReconstructionHead(
             self, architecture.d_model, cast(PatchEmbedding, embedding_table)
         )
@@ -92,6 +90,8 @@ class PatchReconstructionHead(nn.Module):
         pictures = batch.feature(Pictures)
         if pictures is None:
             raise ValueError("patches are reconstructed from pictures, and the batch has none")
+        if batch.position_ids is not None:
+            raise ValueError("patches are reconstructed among all patches of a picture, in order")
         patches = cut_into_patches(pictures.pixels.float(), self.patch_size)
         own = patches[is_target[:, is_target.shape[1] - patches.shape[1] :]]
         if not self.spec.normalize_targets:

@@ -52,6 +52,11 @@ class VisionArchitecture(Architecture):
         return True
 
     @property
+    def hides_patches(self) -> bool:
+        """Whether it has a vector in the place of hidden patches."""
+        return self.mask_token
+
+    @property
     def has_distillation_token(self) -> bool:
         """Whether a second special token learns from a teacher (DeiT)."""
         return self.position.n_special > 1
@@ -128,7 +133,13 @@ def picture_batch(
     hidden: Int[Tensor, "b n"] | None = None,
     labels: Tensor | None = None,
 ) -> Batch:
-    """Return a batch of whole pictures; `hidden` says which patches are (0 or 1)."""
+    """Return a batch of whole pictures; `hidden` says which patches are (0 or 1).
+
+    Raises:
+        ValueError: patches are to be hidden by a network that cannot.
+    """
+    if hidden is not None and not architecture.hides_patches:
+        raise ValueError("mask_token is false: this network has no vector for hidden patches")
     size, (height, width) = architecture.patch_size, pixels.shape[2:]
     n, b = (height // size) * (width // size), len(pixels)
     ids = torch.full((b, n), PATCH_ID, device=pixels.device)

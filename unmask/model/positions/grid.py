@@ -57,7 +57,15 @@ class GridPositionsModule(PositionModule):
         nn.init.normal_(self.table, std=0.02)
 
     def embed(self, position_ids: Int[Tensor, "b t"]) -> Tensor:
-        """Look up [b t d] in a picture of the table's size."""
+        """Look up [b t d] in a picture of the table's size.
+
+        Raises:
+            ValueError: there are more columns than positions.
+        """
+        if position_ids.shape[1] > (n := self.scheme.max_positions):
+            raise ValueError(
+                f"{position_ids.shape[1]} columns are more than the model's {n} positions"
+            )
         return self.table[0][position_ids]
 
     def embed_grid(

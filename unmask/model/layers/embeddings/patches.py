@@ -75,8 +75,7 @@ class PatchEmbedding(nn.Module):
         """Embed the columns; `position_ids` say which patches they are, by default all in order.
 
         Raises:
-            ValueError: pictures have other channels or another size than the columns say, or
-                patches are hidden and the network has no vector for them.
+            ValueError: pictures have other channels or another size than the columns say.
         """
         if pixels.shape[1] != self.n_channels:
             raise ValueError(
@@ -97,7 +96,6 @@ class PatchEmbedding(nn.Module):
         x = torch.where((inputs == CLASS_ID)[..., None], self.class_token, x)
         if self.distillation_token is not None:
             x = torch.where((inputs == DISTILLATION_ID)[..., None], self.distillation_token, x)
-        return x if self.mask_token is None else self._hide(x, inputs, self.mask_token)
-
-    def _hide(self, x: Tensor, inputs: Tensor, mask_token: Tensor) -> Tensor:
-        return torch.where((inputs == MASK_ID)[..., None], mask_token, x)
+        if self.mask_token is None:
+            return x
+        return torch.where((inputs == MASK_ID)[..., None], self.mask_token, x)
