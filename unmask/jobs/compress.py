@@ -156,9 +156,7 @@ def _read_calibration(
     return read_texts_with_targets(given, options.data, options.calibration_texts)
 
 
-def read_texts_with_targets(
-    given: Pipeline, data: str | Path | Sequence[str | Path], n: int
-) -> list[Batch]:
+def read_texts_with_targets(given: Pipeline, data: str | Path, n: int) -> list[Batch]:
     """Return the first texts with their targets, of a fine-tuned model's task or of pretraining.
 
     Raises:
@@ -169,8 +167,7 @@ def read_texts_with_targets(
     if task is None or tokenizer is None:
         return calibration_batches(given.loaded_model, data, n)
     check_calibration_size(n)
-    files = [data] if isinstance(data, str | Path) else data
-    items = [item for file in files for item in read_items(task, file)][:n]
+    items = read_items(task, data)[:n]
     if not items:
         raise ValueError(f"{data}: holds no rows to calibrate on")
     formulation = formulate(infer_text_columns(task, items), given.preset, tokenizer)
