@@ -16,9 +16,9 @@ import numpy as np
 import pytest
 from making_pictures import encoded, gradient, write_files, write_zip
 
-from unmask.images import picture_files
 from unmask.images.decode import decode_images
-from unmask.images.picture_files import FolderFiles, ZipFiles
+from unmask.images.formats import picture_files
+from unmask.images.formats.picture_files import FolderFiles, ZipFiles
 from unmask.images.records import ImageColumns, ImageRecord
 from unmask.images.sources import read_images
 

@@ -12,9 +12,9 @@ from collections.abc import Iterator, Sequence
 from itertools import chain
 from pathlib import Path, PurePosixPath
 
-from unmask.images.arrays import is_idx_name, read_idx, read_npz
-from unmask.images.parquet import read_parquet_images
-from unmask.images.picture_files import (
+from unmask.images.formats.arrays import is_idx_name, read_idx, read_npz
+from unmask.images.formats.parquet import read_parquet_images
+from unmask.images.formats.picture_files import (
     FolderFiles,
     PictureFiles,
     ZipFiles,
@@ -23,18 +23,18 @@ from unmask.images.picture_files import (
     loader_of,
     picture_names,
 )
-from unmask.images.records import (
-    PICTURE_SUFFIXES,
-    ImageColumns,
-    ImageRecord,
-    check_no_columns,
-)
-from unmask.images.tables import (
+from unmask.images.formats.tables import (
     TABLE_SUFFIXES,
     is_metadata_name,
     is_table_name,
     read_image_table,
     read_table_in_archive,
+)
+from unmask.images.records import (
+    PICTURE_SUFFIXES,
+    ImageColumns,
+    ImageRecord,
+    check_no_columns,
 )
 from unmask.text.documents import files_in_folder
 from unmask.text.records import format_names

@@ -18,6 +18,7 @@ from unmask.checkpoints.checksums import RUN_FILE
 from unmask.checkpoints.generator import write_generator
 from unmask.checkpoints.gguf.write import GgufDtype, require_gguf, write_gguf
 from unmask.checkpoints.huggingface.differences import opening_note, transformers_difference
+from unmask.checkpoints.huggingface.preprocessing import save_preprocessing
 from unmask.checkpoints.huggingface.read import HUB_PREFIX, LoadedModel
 from unmask.checkpoints.huggingface.write import to_external_config, write_folder
 from unmask.checkpoints.subword_head import write_subword_head
@@ -165,6 +166,7 @@ def write_model(
             loaded_model.tokenizer,
             loaded_model.label_names,
         )
+        save_preprocessing(loaded_model.preprocessing, folder)
         write_generator(folder, loaded_model)
         write_subword_head(folder, loaded_model)
     note = None if pack is None else pack(folder)

@@ -106,6 +106,11 @@ class BackboneArchitecture(Protocol):
         ...
 
     @property
+    def picture_stack(self) -> "StackArchitecture | None":
+        """The stack that reads pictures; None: there is none."""
+        ...
+
+    @property
     def stacks(self) -> "Mapping[str, StackArchitecture]":
         """The stacks by their field names; a single stack is {"": itself}."""
         ...
@@ -329,6 +334,11 @@ class StackArchitecture:
     def reads_pictures(self) -> bool:
         """Whether its inputs are patches of pictures."""
         return False
+
+    @property
+    def picture_stack(self) -> "StackArchitecture | None":
+        """The stack that reads pictures: itself, or None."""
+        return self if self.reads_pictures else None
 
     @property
     def hides_patches(self) -> bool:

@@ -19,6 +19,7 @@ from unmask.config import (
     read_toml,
     to_dict,
 )
+from unmask.images.options import PictureOptions
 from unmask.objectives.published import ObjectiveSpec
 from unmask.options import Precision
 from unmask.tokenizers.vocabulary import MAX_VOCAB_SIZE
@@ -65,8 +66,10 @@ class Recipe:
     """Exponent of each source's size in its sampling probability. 1: proportional to size; 0.3:
     small sources are upsampled, so that their rows repeat and those of large ones wait for a later
     epoch. A folder counts as one source."""
+    pictures: PictureOptions | None = None
+    """How pictures are read and changed, of a network that reads pictures. None: as they are."""
     dev_fraction: float = 0.01
-    """Fraction of the documents that is held out for evaluation."""
+    """Fraction of the documents, or pictures, that is held out for evaluation."""
     tokenizer: str | None = None
     """Folder of a tokenizer. None: one of the preset's type is trained on the data."""
     vocab_size: int | None = None

@@ -54,7 +54,7 @@ def resolve_tokenizer_spec(recipe: Recipe, preset: Published) -> TokenizerSpec:
     Raises:
         ValueError: the card's kind has no coverage, or reads no text.
     """
-    if preset.reads_pictures:
+    if not preset.reads_texts:
         raise ValueError(f"{preset.name} reads pictures: it has no tokenizer, and reads no text")
     spec, coverage = preset.tokenizer, recipe.character_coverage
     if recipe.data:

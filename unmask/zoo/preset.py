@@ -128,15 +128,20 @@ class Published:
 
     @property
     def reads_pictures(self) -> bool:
-        """Whether its inputs are the patches of pictures, not texts."""
-        return self.tokenizer.vocabulary == Patches()
+        """Whether pictures are among its inputs."""
+        return self.architecture.picture_stack is not None
+
+    @property
+    def reads_texts(self) -> bool:
+        """Whether texts are among its inputs."""
+        return self.tokenizer.vocabulary != Patches()
 
     def with_stored_mask_token(self, state: Mapping[str, Tensor]) -> "Published":
         """Return the preset with a vector for hidden patches if weights of theirs have one.
 
         Their classes have it or not, whatever the configuration says.
         """
-        if not self.reads_pictures:
+        if self.reads_texts:
             return self
         stored = self.weight_names.external_tensor("backbone.tokens.mask_token", state)
         architecture = cast(VisionArchitecture, self.architecture)

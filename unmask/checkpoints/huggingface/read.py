@@ -17,6 +17,7 @@ from unmask.checkpoints import elmo, llama2c
 from unmask.checkpoints.activations import load_activations
 from unmask.checkpoints.checksums import check_recorded_files
 from unmask.checkpoints.huggingface.check import check_depth, check_missing, check_tied
+from unmask.checkpoints.huggingface.preprocessing import load_preprocessing
 from unmask.checkpoints.huggingface.pruned_heads import without_pruned_heads
 from unmask.checkpoints.huggingface.tokenizer import (
     SOURCE_TOKENIZER_FOLDER,
@@ -42,6 +43,7 @@ from unmask.heads.language.language_modeling import (
 from unmask.heads.model import Model
 from unmask.heads.pretraining.bidirectional_lm import BidirectionalLM
 from unmask.heads.spec import HeadSpec
+from unmask.images.preprocessing import ImagePreprocessing
 from unmask.model.backbones.elmo import ElmoArchitecture
 from unmask.model.backbones.encoder_decoder import source_encoder_of
 from unmask.model.exchange.weight_names import MatchedWeights, WeightNames
@@ -85,6 +87,8 @@ class LoadedModel:
     """Weights missing in the folder, randomly initialized."""
     unexpected: tuple[str, ...]
     """Tensors of the folder that the model does not use."""
+    preprocessing: ImagePreprocessing | None = None
+    """How pictures are prepared for it. None: it reads none."""
     source: str | None = None
     """Path or `hf:owner/name` of the weights and tokenizer. None: built or changed in memory."""
 
@@ -183,6 +187,7 @@ def load_folder(
         label_names=labels if any(spec.has_label_names for spec in specs.values()) else (),
         missing=load_result.missing,
         unexpected=load_result.unexpected,
+        preprocessing=load_preprocessing(folder, preset),
     )
 
 

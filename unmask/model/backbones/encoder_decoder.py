@@ -90,6 +90,11 @@ class EncoderDecoderArchitecture:
         return self.decoder
 
     @property
+    def picture_stack(self) -> None:
+        """None: both stacks read texts."""
+        return None
+
+    @property
     def stacks(self) -> Mapping[str, Architecture]:
         """Both stacks by the field that holds them, without a source encoder."""
         return {"encoder": self.encoder, "decoder": self.decoder}

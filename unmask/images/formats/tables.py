@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
-from unmask.images.picture_files import FolderFiles, PictureFiles, ZipFiles, loader_of
+from unmask.images.formats.picture_files import FolderFiles, PictureFiles, ZipFiles, loader_of
 from unmask.images.records import FoundColumns, ImageColumns, ImageRecord, find_columns
 from unmask.text.decompress import COMPRESSIONS, compression_suffix
 from unmask.text.delimited import read_delimited

@@ -16,7 +16,7 @@ import numpy as np
 from jaxtyping import UInt8
 
 from unmask.files import parser_errors_as_value_error
-from unmask.images.picture_files import check_member, open_archive
+from unmask.images.formats.picture_files import check_member, open_archive
 from unmask.images.records import (
     MAX_ENCODED_BYTES,
     ImageColumns,

@@ -1,0 +1,1 @@
+"""Formats of pictures: files of folders and archives, tables, Parquet, arrays."""
