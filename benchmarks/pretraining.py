@@ -42,7 +42,8 @@ from unmask.tokenizers.encode import Tokenizer
 from unmask.tokenizers.learn.tokenizer import train_tokenizer
 from unmask.training import loop
 from unmask.training.config import Recipe
-from unmask.training.data import build_training_data, open_documents, resolve_tokenizer_spec
+from unmask.training.data.sources import open_documents, resolve_tokenizer_spec
+from unmask.training.data.texts import build_training_data
 from unmask.training.device import distributed
 from unmask.training.device.memory import keep_freed_memory
 from unmask.training.optimizers.config import AdamW

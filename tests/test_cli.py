@@ -1262,7 +1262,7 @@ def test_each_signal_ends_preparation_with_a_hint(
 
     out = tmp_path / "out"
     monkeypatch.setattr("unmask.jobs.prepare.load_or_train_tokenizer", stopped)
-    monkeypatch.setattr("unmask.jobs.pretrain.corpus.load_or_train_tokenizer", stopped)
+    monkeypatch.setattr("unmask.jobs.pretrain.data.corpus.load_or_train_tokenizer", stopped)
     words = {"prepare": ["prepare", home / "text.txt"], "pretrain": [
         "pretrain", home / "small.toml", home / "text.txt", "--steps", 3]}  # fmt: skip
     result = unmask(*words[command], "--out", out, "--quiet")

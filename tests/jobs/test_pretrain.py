@@ -21,7 +21,7 @@ from unmask.jobs.pretrain.resolve_options import preset_recipe
 from unmask.objectives.published import CANINE_S, MASKED_LM
 from unmask.shards.read import TokenShards
 from unmask.training.config import Recipe
-from unmask.training.data import build_training_data, source_of_rows
+from unmask.training.data.texts import build_training_data, source_of_rows
 from unmask.training.device import distributed
 
 SMALL = {

@@ -19,7 +19,8 @@ from unmask.tokenizers.load import load_tokenizer
 from unmask.tokenizers.spec import MBART, MBART_50, SpecialTokens, TokenizerSpec
 from unmask.tokenizers.vocabulary import Unigram
 from unmask.training.config import Recipe
-from unmask.training.data import TrainingData, build_training_data, check_languages, open_documents
+from unmask.training.data.sources import check_languages, open_documents
+from unmask.training.data.texts import TrainingData, build_training_data
 from unmask.zoo.catalogue import MODELS
 
 NOISE = MODELS["mbart-mini"].objective

@@ -21,14 +21,12 @@ from unmask.tokenizers.load import load_tokenizer, with_language_names, with_tex
 from unmask.tokenizers.spec import NO_LANGUAGE, TextLanguages, TokenizerSpec
 from unmask.tokenizers.vocabulary import BPE
 from unmask.training.config import Recipe
-from unmask.training.data import (
-    N_SAMPLE_ROWS,
-    TrainingData,
-    build_training_data,
+from unmask.training.data.sources import (
     check_translation_pairs,
     open_documents,
     resolve_tokenizer_spec,
 )
+from unmask.training.data.texts import N_SAMPLE_ROWS, TrainingData, build_training_data
 from unmask.zoo.catalogue import MODELS
 
 XLM = MODELS["xlm-mini"]

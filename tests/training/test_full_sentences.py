@@ -19,7 +19,7 @@ from unmask.objectives.sentence_pairs.pairs import SentencePairObjective, SplitT
 from unmask.objectives.sentence_pairs.tasks import SentenceOrderPrediction
 from unmask.shards.read import TokenShards
 from unmask.training.config import Recipe
-from unmask.training.data import CorpusRows, TrainingData, build_training_data, source_of_rows
+from unmask.training.data.texts import CorpusRows, TrainingData, build_training_data, source_of_rows
 from unmask.zoo.catalogue import MODELS
 
 LENGTH = 100

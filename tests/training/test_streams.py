@@ -21,7 +21,7 @@ from unmask.objectives.features import Recurrence, RecurrenceMemory
 from unmask.shards.read import TokenShards
 from unmask.training import loop
 from unmask.training.config import Recipe
-from unmask.training.data import TrainingData, build_training_data
+from unmask.training.data.texts import TrainingData, build_training_data
 from unmask.training.resume import restore_run, save_checkpoint, trained_tensors
 from unmask.training.run import TrainingRun
 from unmask.zoo.catalogue import MODELS
@@ -60,7 +60,7 @@ def start_toy_run(shards: TokenShards, recipe: Recipe = RECIPE) -> TrainingRun:
     assert isinstance(a, StackArchitecture)
     heads = {"n_heads": 2} if isinstance(a, Architecture) else {}
     a = replace(a, d_model=16, n_layers=2, **heads, d_ff=32, dropout=0.1, final_dropout=0.1)
-    model = build_network(replace(preset, architecture=a), recipe, shards.tokenizer)
+    model = build_network(replace(preset, architecture=a), recipe, shards.tokenizer.special_ids)
     data = make_training_data(shards, recipe)
     return loop.start_run(recipe, model, data.batches)
 
@@ -235,7 +235,7 @@ def test_memory_holds_no_targets_of_the_next_row(two_segments: TrainingData) -> 
     assert isinstance(a, Architecture)
     a = replace(a, d_model=16, n_layers=3, n_heads=2, d_ff=32)
     model = build_network(
-        replace(preset, architecture=a), XLNET, two_segments.shards.tokenizer
+        replace(preset, architecture=a), XLNET, two_segments.shards.tokenizer.special_ids
     ).eval()
     ((first,), _), ((second,), _) = itertools.islice(two_segments.batches(None), 2)
 

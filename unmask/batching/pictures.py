@@ -1,8 +1,9 @@
-"""Pictures as rows of patches: what the loader of texts needs to read a store of pictures.
+"""Pictures as rows: what the loader of texts needs to read a store of pictures.
 
-Row i of a `PictureSource` is picture i: its tokens are its patches. A `PictureObjective` hides
-patches as an objective hides words, and adds the pixels, changed by chance where it trains. Order,
-packing of steps, resuming and workers are those of texts.
+Row i of a `PictureSource` is picture i: its tokens are its patches. Row i of a `CaptionSource` is a
+caption with its picture. A `PictureObjective` applies an objective of texts, which hides patches as
+it hides words, and adds the pixels, changed by chance where it trains. Order, packing of steps,
+resuming and workers are those of texts.
 """
 
 from dataclasses import dataclass, replace
@@ -11,6 +12,7 @@ import numpy as np
 from jaxtyping import Int, UInt8
 
 from unmask.batch import Example, Tokens
+from unmask.batching.plan import TokenSource
 from unmask.images.augmentation import ImageAugmentation
 from unmask.images.preprocessing import ImagePreprocessing
 from unmask.images.store import ImageStore
@@ -65,14 +67,47 @@ class PictureSource:
         )
 
 
+@dataclass(frozen=True, kw_only=True, eq=False)
+class CaptionSource:
+    """Captions, each a row with its picture; a `TokenSource`."""
+
+    store: ImageStore
+    captions: TokenSource
+    """The tokens of all captions."""
+    row_spans: Int[np.ndarray, "n 2"]
+    """The first and the last token (exclusive) of each caption, ascending."""
+    pictures: Int[np.ndarray, "n"]
+    """The number of each caption's picture."""
+
+    def read_tokens(self, start: int, end: int) -> PictureTokens:
+        """Read the caption from `start` up to `end`, and its picture.
+
+        Raises:
+            ValueError: this is not one caption.
+        """
+        row = int(np.searchsorted(self.row_spans[:, 0], start))
+        if row == len(self.row_spans) or self.row_spans[row].tolist() != [start, end]:
+            raise ValueError(f"tokens {start} to {end} are not a caption")
+        tokens, at = self.captions.read_tokens(start, end), int(self.pictures[row])
+        return PictureTokens(
+            tokens.ids,
+            tokens.boundaries,
+            pixels=self.store.pixels([at])[0],
+            name=f"{self.store.folder}: picture {at}",
+        )
+
+
 @dataclass(frozen=True, kw_only=True)
 class PictureObjective:
-    """An objective of patches, which also reads the pixels and the label of the picture."""
+    """An objective of patches or captions, which also reads the pixels and the label."""
 
     objective: ObjectiveSpec
     preprocessing: ImagePreprocessing
     augmentation: ImageAugmentation | None = None
     """Random changes of each picture in each epoch; None: none, as for evaluation."""
+    source: tuple[int, ...] = ()
+    """Ids of the patches that an encoder reads, where the objective is one of captions; none where
+    there is no encoder."""
 
     @property
     def loss_terms(self) -> tuple[str, ...]:
@@ -124,4 +159,6 @@ class PictureObjective:
             if text.label is None:
                 raise ValueError(f"{text.name} has no label to learn")
             example = replace(example, label=text.label)
+        if self.source:
+            example = replace(example, source=np.array(self.source))
         return example.with_feature(Pictures(self.preprocessing.normalize(pixels)))

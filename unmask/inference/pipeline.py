@@ -38,7 +38,7 @@ from unmask.tasks.task import Task
 from unmask.text.lines import EncodingErrors
 from unmask.text.mixtures import read_documents_by_source, source_languages
 from unmask.tokenizers.load import with_text_language
-from unmask.training.data import check_source_languages
+from unmask.training.data.sources import check_source_languages
 from unmask.training.device.distributed import resolve_device
 
 RUN_FILE = "unmask.json"

@@ -25,7 +25,7 @@ from unmask.tokenizers.learn.tokenizer import train_tokenizer
 from unmask.tokenizers.load import load_tokenizer, with_language_names
 from unmask.tokenizers.vocabulary import ByteLevel, CodePoints
 from unmask.training.config import Recipe
-from unmask.training.data import (
+from unmask.training.data.sources import (
     check_sampling,
     open_documents,
     open_prepared,

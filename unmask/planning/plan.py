@@ -19,7 +19,7 @@ from unmask.planning.hardware import Hardware
 from unmask.planning.memory import MemorySettings, Strategy, TrainingMemory, training_memory
 from unmask.planning.rows import RowShape
 from unmask.training.config import Recipe
-from unmask.training.data import MAX_DEV_TOKENS
+from unmask.training.data.texts import MAX_DEV_TOKENS
 
 DEFAULT_UTILIZATION: Mapping[str, int | float] = {"gpu": 0.4, "tpu": 0.4, "cpu": 0.33}
 """Share of the peak FLOP/s that training reaches: Chowdhery et al. 2022, arXiv:2204.02311, table 3,

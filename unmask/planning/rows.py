@@ -15,7 +15,7 @@ from unmask.text.documents import Document, read_documents
 from unmask.tokenizers.encode import Tokenizer
 from unmask.tokenizers.learn.tokenizer import train_tokenizer
 from unmask.training.config import Recipe
-from unmask.training.data import resolve_tokenizer_spec
+from unmask.training.data.sources import resolve_tokenizer_spec
 from unmask.zoo.preset import Published
 
 SAMPLE_CHARACTERS = 100_000

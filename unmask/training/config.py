@@ -66,6 +66,8 @@ class Recipe:
     """Exponent of each source's size in its sampling probability. 1: proportional to size; 0.3:
     small sources are upsampled, so that their rows repeat and those of large ones wait for a later
     epoch. A folder counts as one source."""
+    image_size: tuple[int, int] | None = None
+    """Height and width of pictures in pixels, multiples of the patch size. None: the preset's."""
     pictures: PictureOptions | None = None
     """How pictures are read and changed, of a network that reads pictures. None: as they are."""
     dev_fraction: float = 0.01

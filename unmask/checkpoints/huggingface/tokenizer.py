@@ -36,8 +36,17 @@ def check_tokenizer_size(tokenizer: Tokenizer, n_embeddings: int, location: Path
     Raises:
         ValueError: so it is.
     """
-    if tokenizer.vocab_size > n_embeddings:
+    check_vocabulary_size(tokenizer.vocab_size, n_embeddings, location)
+
+
+def check_vocabulary_size(vocab_size: int, n_embeddings: int, location: Path | str) -> None:
+    """Reject a vocabulary with more ids than the model has embeddings.
+
+    Raises:
+        ValueError: so it is.
+    """
+    if vocab_size > n_embeddings:
         raise ValueError(
-            f"{location}: the tokenizer has {tokenizer.vocab_size:,} ids, "
+            f"{location}: the tokenizer has {vocab_size:,} ids, "
             f"but the model only {n_embeddings:,} token vectors"
         )

@@ -27,7 +27,7 @@ from unmask.tokenizers.encode import Tokenizer
 from unmask.tokenizers.learn.tokenizer import train_tokenizer
 from unmask.tokenizers.load import load_tokenizer
 from unmask.training.config import Recipe, merge
-from unmask.training.data import resolve_tokenizer_spec
+from unmask.training.data.sources import resolve_tokenizer_spec
 from unmask.word_vectors.train.corpus import is_punctuation
 from unmask.word_vectors.train.trainer import WordVectorMethod
 from unmask.word_vectors.train.windows import WindowMethod

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
-from typing import Any, get_args
+from typing import Any, cast, get_args
 
 from unmask.checkpoints.huggingface.read import (
     max_text_tokens,
@@ -11,11 +11,12 @@ from unmask.config import from_dict, parse_change, to_dict, unknown_key_message
 from unmask.heads.spec import HeadSpec
 from unmask.model.architecture import BackboneArchitecture
 from unmask.model.backbones.canine import CanineArchitecture
+from unmask.model.backbones.vision_transformer import VisionArchitecture
 from unmask.model.positions.scheme import PositionScheme
 from unmask.text.mixtures import source_names
 from unmask.training import config as recipes
 from unmask.training.config import Recipe
-from unmask.training.data import check_row_unit, check_translation_pairs
+from unmask.training.data.sources import check_row_unit, check_translation_pairs
 from unmask.zoo.catalogue import get_preset
 from unmask.zoo.native_format import with_expressible_format
 from unmask.zoo.objectives.adapt_preset import adapt_to_objective, available_heads
@@ -106,6 +107,8 @@ def apply_recipe(preset: Published, recipe: Recipe) -> Published:
     preset = replace(
         preset, architecture=apply_architecture(preset.architecture, recipe.architecture)
     )
+    if recipe.image_size is not None and preset.reads_pictures:
+        preset = replace(preset, architecture=_with_image_size(preset, *recipe.image_size))
     if recipe.objective is not None:
         preset = adapt_to_objective(preset, recipe.objective)
     architecture, objective = preset.architecture, preset.objective
@@ -122,6 +125,18 @@ def apply_recipe(preset: Published, recipe: Recipe) -> Published:
         heads = {n: s.with_dropout(rate) for n, s in heads.items()}
     result = replace(preset, architecture=architecture, objective=objective, heads=heads)
     return with_expressible_format(result) if recipe.architecture else result
+
+
+def _with_image_size(preset: Published, height: int, width: int) -> BackboneArchitecture:
+    """Return the network for pictures of another size.
+
+    Raises:
+        ValueError: it is not made of whole patches.
+    """
+    try:
+        return cast(VisionArchitecture, preset.architecture).with_image_size(height, width)
+    except ValueError as error:
+        raise ValueError(f"image_size = [{height}, {width}]: {error}") from None
 
 
 def _apply_head_changes(preset: Published, changes: Mapping[str, Any]) -> dict[str, HeadSpec]:
@@ -148,6 +163,9 @@ def check_sequence_length(recipe: Recipe, preset: Published) -> int:
     Raises:
         ValueError: it is longer.
     """
+    if not preset.reads_texts:
+        assert preset.architecture.max_positions is not None
+        return preset.architecture.max_positions  # the patches of a picture
     length = preset.sequence_length if recipe.sequence_length is None else recipe.sequence_length
     longest = max_text_tokens(preset)
     if longest is not None and length > longest:

@@ -14,7 +14,7 @@ from unmask.generation.settings import generation_config
 from unmask.inference.pipeline import Pipeline
 from unmask.reports.report_data import Fill, Generate, Near, ReportSample, TextSample
 from unmask.tokenizers.encode import Tokenizer
-from unmask.training.data import TrainingData
+from unmask.training.data.texts import TrainingData
 
 N_SAMPLES = 6
 _MIN_SENTENCE_TOKENS, _MAX_SENTENCE_TOKENS = 8, 40

@@ -13,7 +13,7 @@ from unmask.checkpoints.huggingface.read import (
     load_folder,
     resolve_model_folder,
 )
-from unmask.checkpoints.huggingface.tokenizer import check_tokenizer_size
+from unmask.checkpoints.huggingface.tokenizer import check_vocabulary_size
 from unmask.checkpoints.subword_head import fill_subwords
 from unmask.config import to_dict
 from unmask.heads.model import Model
@@ -21,6 +21,7 @@ from unmask.jobs.pretrain.apply_recipe import apply_recipe
 from unmask.model.backbones.transformer import Architecture
 from unmask.model.previous_token_heads import init_previous_token_heads
 from unmask.tokenizers.encode import Tokenizer
+from unmask.tokenizers.spec import SpecialTokenIds
 from unmask.tokenizers.vocabulary import CodePointsWithSubwords, WordBytesWithWords
 from unmask.training.config import Recipe
 from unmask.training.optimizers.layerwise import (
@@ -52,7 +53,7 @@ def load_initial_model(recipe: Recipe, preset: Published) -> LoadedModel | None:
         )
     if opened.tokenizer is not None:
         opened.tokenizer.check_single_vocabulary(f"pretraining on from {recipe.init_from}")
-    if opened.tokenizer is None and recipe.tokenizer is None:
+    if opened.tokenizer is None and recipe.tokenizer is None and preset.reads_texts:
         raise ValueError(f"{recipe.init_from}: has no tokenizer; give one with --tokenizer")
     if _lacks_output_vocabulary(opened.tokenizer, preset):  # not published: trained anew
         opened = replace(opened, tokenizer=None)
@@ -131,16 +132,16 @@ def learning_rate_factors(recipe: Recipe, model: Model) -> dict[str, float] | No
 def build_network(
     preset: Published,
     recipe: Recipe,
-    tokenizer: Tokenizer,
+    special_ids: SpecialTokenIds,
     initial_model: LoadedModel | None = None,
 ) -> Model:
-    """Build the initial network of a run for its tokenizer.
+    """Build the initial network of a run for the special tokens of its data.
 
     Raises:
         ValueError: the tokenizer has more ids than the weights have embeddings; or the network does
             not support previous-token heads or a memory.
     """
-    own = preset.with_vocabulary(tokenizer.special_ids)
+    own = preset.with_vocabulary(special_ids)
     if initial_model is None:
         model = own.build().initialize(recipe.seed)
         if recipe.memory_length:
@@ -148,7 +149,9 @@ def build_network(
         if recipe.init_previous_token_heads:
             init_previous_token_heads(model.networks, recipe.init_previous_token_heads)
         return model
-    check_tokenizer_size(tokenizer, initial_model.model.vocab_size, str(recipe.init_from))
+    check_vocabulary_size(
+        special_ids.vocab_size, initial_model.model.vocab_size, str(recipe.init_from)
+    )
     model = initial_model.model
     if recipe.memory_length:
         model.check_supports_memory()
@@ -162,10 +165,10 @@ def build_network(
 
 
 def reinitialized_heads(
-    preset: Published, initial_model: LoadedModel, tokenizer: Tokenizer
+    preset: Published, initial_model: LoadedModel, special_ids: SpecialTokenIds
 ) -> list[str]:
     """Return the heads with given weights for another output vocabulary."""
-    wanted = preset.with_vocabulary(tokenizer.special_ids).heads
+    wanted = preset.with_vocabulary(special_ids).heads
     heads = [n for n, spec in wanted.items() if spec != initial_model.model.head_specs[n]]
     return [n for n in heads if not any(x.startswith(f"heads.{n}.") for x in initial_model.missing)]
 

@@ -47,7 +47,7 @@ from unmask.reports.formatting import (
 )
 from unmask.tokenizers.encode import Tokenizer
 from unmask.training.config import Recipe
-from unmask.training.data import build_training_data
+from unmask.training.data.texts import build_training_data
 from unmask.training.device import distributed
 from unmask.training.device.activation_memory import free_memory_bytes
 from unmask.training.device.memory import resident_bytes

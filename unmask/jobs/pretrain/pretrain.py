@@ -14,7 +14,7 @@ from unmask.inference.export import environment_record
 from unmask.inference.pipeline import Pipeline
 from unmask.jobs.options.pretrain import PretrainOptions
 from unmask.jobs.pretrain.apply_recipe import apply_recipe, check_sequence_length
-from unmask.jobs.pretrain.corpus import check_data, open_or_make_shards
+from unmask.jobs.pretrain.data.corpus import check_data, open_or_make_corpus, open_or_make_shards
 from unmask.jobs.pretrain.network import load_initial_model
 from unmask.jobs.pretrain.resolve_options import RunOptions, resolve_options
 from unmask.jobs.pretrain.run_folder import (
@@ -80,7 +80,7 @@ def _run_pretraining(recipe: Recipe, options: RunOptions, world: World) -> Pipel
         if initial.missing:
             options.print_line(f"newly initialized: {format_names(initial.missing)}")
     check_sequence_length(recipe, card)
-    check_data(recipe, initial, options)
+    check_data(recipe, card, initial, options)
     first, environment = world.rank == 0, environment_record(str(world.device), threads)
     with locked_run_folder(options, world):
         with clean_up_failed_start(options) if first else nullcontext():
@@ -90,7 +90,7 @@ def _run_pretraining(recipe: Recipe, options: RunOptions, world: World) -> Pipel
                     RunRecord(
                         options=options, recipe=recipe, preset=card, environment=environment
                     ).write(with_steps=options.minutes is None)
-                open_or_make_shards(recipe, card, initial, options)
+                open_or_make_corpus(recipe, card, initial, options)
             world.broadcast_object(None)
             job = start_job(recipe, card, initial, options, world, environment)
             checkpoint = restore_or_begin(job)
@@ -122,7 +122,7 @@ def _train_word_vectors(
     """Train word vectors, which have their own steps and no network."""
     if world.size > 1:
         raise ValueError("word vectors are trained by one process with --threads")
-    check_data(recipe, None, options)
+    check_data(recipe, preset, None, options)
     record = RunRecord(
         options=options,
         recipe=recipe,

@@ -20,9 +20,7 @@ from unmask.reports.page import write_report
 from unmask.reports.report_data import RUN_FILE
 from unmask.training.best_effort import best_effort
 from unmask.training.config import Recipe
-from unmask.training.data import (
-    SourceShare,
-)
+from unmask.training.data.texts import SourceShare
 from unmask.training.device.distributed import World
 from unmask.zoo.preset import Published
 

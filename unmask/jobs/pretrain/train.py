@@ -4,7 +4,7 @@ import logging
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, cast
 
 from unmask.batch import Batch
 from unmask.checkpoints.folder import Checkpoint
@@ -18,8 +18,8 @@ from unmask.compression.methods import format_methods, training_records
 from unmask.evaluation.baselines import count_bigrams
 from unmask.heads.model import Model
 from unmask.jobs.pretrain.apply_recipe import check_sequence_length
-from unmask.jobs.pretrain.check_labels import check_sequence_labels
-from unmask.jobs.pretrain.corpus import open_or_make_shards
+from unmask.jobs.pretrain.data.check_labels import check_sequence_labels
+from unmask.jobs.pretrain.data.corpus import open_or_make_corpus
 from unmask.jobs.pretrain.held_out_samples import held_out_samples
 from unmask.jobs.pretrain.network import (
     build_network,
@@ -37,7 +37,6 @@ from unmask.jobs.pretrain.run_folder import (
     write_final_model,
     write_report_if_possible,
 )
-from unmask.model.backbones.encoder_decoder import EncoderDecoder
 from unmask.model.layers.attention.attention import copy_to_global_attention
 from unmask.planning.flops import training_flops_per_token
 from unmask.planning.rows import RowShape, row_shape
@@ -45,22 +44,20 @@ from unmask.planning.run_cost import RunCost
 from unmask.reports.report_data import (
     BASELINES_FILE,
     SAMPLES_FILE,
+    ReportSample,
+    TextSample,
     read_report_data,
     read_samples,
     save_baselines,
     save_samples,
 )
-from unmask.shards.verify import ShardVerifier
 from unmask.text.records import format_names
-from unmask.tokenizers.encode import Tokenizer
+from unmask.tokenizers.spec import SpecialTokenIds
 from unmask.training import loop
 from unmask.training.best_effort import best_effort
 from unmask.training.config import Recipe
-from unmask.training.data import (
-    SourceShare,
-    TrainingData,
-    build_training_data,
-)
+from unmask.training.data.pictures import RunData
+from unmask.training.data.texts import TrainingData
 from unmask.training.device import distributed
 from unmask.training.device.distributed import World
 from unmask.training.device.memory import peak_memory_bytes
@@ -83,7 +80,7 @@ class PretrainingJob:
     run: TrainingRun
     loaded_model: LoadedModel
     """The model in training, as it will be saved."""
-    training_data: TrainingData
+    training_data: RunData
     dev_batches: Sequence[Batch]
     """Held-out batches."""
     dev_batches_by_component: Mapping[str, Sequence[Batch]]
@@ -117,9 +114,10 @@ def start_job(
     environment_record: Mapping[str, Any],
 ) -> PretrainingJob:
     """Build the model and its data."""
-    shards = open_or_make_shards(recipe, preset, initial_model, replace(options, terminal=None))
-    _note_new_heads(recipe, preset, initial_model, shards.tokenizer, options)
-    model = build_network(preset, recipe, shards.tokenizer, initial_model)
+    corpus = open_or_make_corpus(recipe, preset, initial_model, replace(options, terminal=None))
+    special_ids = corpus.special_ids
+    _note_new_heads(recipe, preset, initial_model, special_ids, options)
+    model = build_network(preset, recipe, special_ids, initial_model)
     freeze_parameters(model, recipe.frozen)
     preset = replace(preset, architecture=model.architecture, heads=model.head_specs)
     objective = preset.objective
@@ -127,21 +125,14 @@ def start_job(
     location = (
         recipe.tokenizer or recipe.init_from or (recipe.data[0] if recipe.data else recipe.model)
     )
-    check_special_tokens(objective, shards.tokenizer.special_ids, location)
-    data = build_training_data(
-        shards,
-        recipe,
-        objective,
-        check_sequence_length(recipe, preset),
-        n_workers=options.n_workers,
-        rank=world.rank,
-        world_size=world.size,
-    )
+    check_special_tokens(objective, special_ids, location)
+    length = check_sequence_length(recipe, preset)
+    data = corpus.training_data(recipe, preset, objective, length, options.n_workers, world)
     labels_note = check_sequence_labels(data, model, has_initial_weights=initial_model is not None)
-    _print_notes(recipe, data, labels_note, options)
+    _print_notes(data, labels_note, options)
     loaded = LoadedModel(
-        preset=preset, model=model, tokenizer=shards.tokenizer, label_names=(), missing=(),
-        unexpected=(),
+        preset=preset, model=model, tokenizer=corpus.tokenizer, label_names=(), missing=(),
+        unexpected=(), preprocessing=corpus.preprocessing,
     )  # fmt: skip
     forward = _forward_with_teachers(recipe, loaded, data, world)
     return PretrainingJob(
@@ -167,13 +158,13 @@ def _note_new_heads(
     recipe: Recipe,
     preset: Published,
     initial_model: LoadedModel | None,
-    tokenizer: Tokenizer,
+    special_ids: SpecialTokenIds,
     options: RunOptions,
 ) -> None:
     """Print which heads of an initial model are new for the tokenizer."""
     if initial_model is None:
         return
-    if new := reinitialized_heads(preset, initial_model, tokenizer):
+    if new := reinitialized_heads(preset, initial_model, special_ids):
         options.print_line(
             f"newly initialized: {format_names(new)}, whose vocabulary differs from that of "
             f"{recipe.init_from}"
@@ -181,7 +172,7 @@ def _note_new_heads(
 
 
 def _forward_with_teachers(
-    recipe: Recipe, student: LoadedModel, data: TrainingData, world: World
+    recipe: Recipe, student: LoadedModel, data: RunData, world: World
 ) -> DistillationForward | None:
     """Return the training loss of a student with its teachers, if it has any.
 
@@ -201,32 +192,14 @@ def _forward_with_teachers(
     return forward
 
 
-def _print_notes(
-    recipe: Recipe, data: TrainingData, labels_note: str | None, options: RunOptions
-) -> None:
+def _print_notes(data: RunData, labels_note: str | None, options: RunOptions) -> None:
     """Print notes on the data of a run."""
-    if data.source_shares:
-        options.print_line(
-            f"sampling_exponent = {recipe.sampling_exponent:g}: "
-            f"{_format_source_shares(data.source_shares)}"
-        )
-    if n := data.train_rows.n_long_pairs:
-        options.print_line(f"{n:,} translation pairs are longer than a row and are left out")
+    for note in data.notes():
+        options.print_line(note)
     if labels_note is not None:
         options.print_line(labels_note)
     if data.rank == 0 and (note := data.batch_size_warning()) is not None:
         _log.warning("%s", note)
-
-
-def _format_source_shares(source_shares: Sequence[SourceShare]) -> str:
-    """Format the token and sampling shares of the first twenty sources."""
-    parts = [
-        f"{s.name} has {s.token_share:.1%} of the tokens and gets {s.sampling_share:.1%}"
-        for s in source_shares[:20]
-    ]
-    return "; ".join(
-        [*parts, f"and {len(source_shares) - 20} more"] if len(source_shares) > 20 else parts
-    )
 
 
 def restore_or_begin(job: PretrainingJob) -> Checkpoint | None:
@@ -247,7 +220,7 @@ def restore_or_begin(job: PretrainingJob) -> Checkpoint | None:
     if plan.minutes is not None:
         plan.print_line(f"measuring how many steps fit into {plan.minutes:g} minutes")
         run.recipe = with_run_length(run.recipe, loop.estimate_steps(run, plan.minutes))
-        run.batches = replace(job.training_data, recipe=run.recipe).batches
+        run.batches = job.training_data.with_recipe(run.recipe).batches
     if (note := published_schedule_note(run.recipe)) is not None:
         plan.print_line(note)
     if first:
@@ -263,16 +236,24 @@ def _save_initial_results(job: PretrainingJob) -> None:
     with best_effort(BASELINES_FILE):
         _save_baselines(job)
     with best_effort(SAMPLES_FILE):
-        save_samples(
-            job.options.output_folder, held_out_samples(job.loaded_model, job.training_data)
-        )
+        save_samples(job.options.output_folder, _held_out_samples(job))
+
+
+def _held_out_samples(
+    job: PretrainingJob, previous: Sequence[ReportSample] = ()
+) -> list[TextSample]:
+    if job.training_data.text_shards is None:
+        return []
+    texts = cast(TrainingData, job.training_data)
+    return held_out_samples(job.loaded_model, texts, previous)
 
 
 def _save_baselines(job: PretrainingJob) -> None:
     opened, specs = job.loaded_model, job.loaded_model.model.head_specs
-    spec = specs.get("language") or specs.get("generator")
-    if spec is not None and not isinstance(opened.model.backbone, EncoderDecoder):
-        table = count_bigrams(job.training_data.shards, job.training_data.train_spans)
+    spec, texts = specs.get("language") or specs.get("generator"), job.training_data.text_shards
+    is_single = not opened.model.architecture.is_encoder_decoder
+    if spec is not None and texts is not None and is_single:
+        table = count_bigrams(texts, cast(TrainingData, job.training_data).train_spans)
         name = f"{spec.objective_term}_accuracy"
         save_baselines(job.options.output_folder, {name: table.accuracy(job.dev_batches)})
 
@@ -322,11 +303,10 @@ def take_steps(job: PretrainingJob) -> bool:
             terminal=job.options.terminal,
             tensorboard=job.options.tensorboard,
         )
-    shards = job.training_data.shards
     with (
         log or nullcontext(),
         stop_after_step() as stop,
-        ShardVerifier(shards) if world.rank == 0 else nullcontext() as intact,
+        job.training_data.verifier() if world.rank == 0 else nullcontext() as intact,
     ):
         for report in loop.train(job.run):
             last = report.step == recipe.steps
@@ -389,6 +369,6 @@ def finish_job(job: PretrainingJob) -> None:
         with best_effort(f"{SAMPLES_FILE} before training"):
             before = read_samples(out / SAMPLES_FILE)
         with best_effort(SAMPLES_FILE):
-            save_samples(out, held_out_samples(job.loaded_model, job.training_data, before or ()))
+            save_samples(out, _held_out_samples(job, before or ()))
     job.write_run_file(files, _measured_cost(job))
     write_report_if_possible(out)

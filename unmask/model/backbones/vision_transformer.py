@@ -67,6 +67,17 @@ class VisionArchitecture(Architecture):
         return self.position.rows * self.patch_size, self.position.columns * self.patch_size
 
     @property
+    def n_patches(self) -> int:
+        """Patches of a picture of this size."""
+        return self.position.n_patches
+
+    @property
+    def picture_ids(self) -> tuple[int, ...]:
+        """Ids that stand for a picture: the special tokens, then its patches."""
+        special = (CLASS_ID, DISTILLATION_ID)[: self.position.n_special]
+        return (*special, *(PATCH_ID,) * self.n_patches)
+
+    @property
     def patch_width(self) -> int:
         """Numbers of a patch."""
         return self.n_channels * self.patch_size**2

@@ -35,9 +35,14 @@ class GridPositions(PositionSpec):
                 raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
 
     @property
+    def n_patches(self) -> int:
+        """Patches of a picture."""
+        return self.rows * self.columns
+
+    @property
     def max_positions(self) -> int:
         """Columns of a picture of the size that the table is for."""
-        return self.n_special + self.rows * self.columns
+        return self.n_special + self.n_patches
 
     def build(self, dimensions: AttentionDimensions) -> "GridPositionsModule":
         """Build the table [1 n_special+rows*columns d_embed]."""

@@ -6,7 +6,7 @@ from unmask.heads.pretraining.contrastive import ContrastiveLoss
 from unmask.heads.pretraining.sentence_reconstruction import SentenceLayout
 from unmask.objectives.published import components_of
 from unmask.objectives.sentence_pairs.tasks import ADJACENT_SENTENCE_TERMS
-from unmask.training.data import TrainingData
+from unmask.training.data.pictures import RunData
 
 MIN_LABELED_ROWS = 12
 """Rows of which half should have each label: all equal by chance in 1 of 2,000 runs."""
@@ -15,7 +15,7 @@ LOW_LABELED_SHARE = 0.1
 
 
 def check_sequence_labels(
-    training_data: TrainingData, model: Model, *, has_initial_weights: bool
+    training_data: RunData, model: Model, *, has_initial_weights: bool
 ) -> str | None:
     """Check on sampled rows that labels exist and vary.
 
@@ -64,12 +64,12 @@ def check_sequence_labels(
     return None
 
 
-def _is_mixture(training_data: TrainingData) -> bool:
+def _is_mixture(training_data: RunData) -> bool:
     """Return whether rows are of several objectives."""
     return bool(components_of(training_data.objective))
 
 
-def _contrastive_note(training_data: TrainingData, model: Model) -> tuple[str, bool] | None:
+def _contrastive_note(training_data: RunData, model: Model) -> tuple[str, bool] | None:
     """Return a note if contrastive pairs or negatives are missing.
 
     Returns:
@@ -95,7 +95,7 @@ def _contrastive_note(training_data: TrainingData, model: Model) -> tuple[str, b
     return None
 
 
-def _check_adjacent_sentences(training_data: TrainingData) -> None:
+def _check_adjacent_sentences(training_data: RunData) -> None:
     """Check that there are adjacent sentences, and negatives.
 
     Raises:

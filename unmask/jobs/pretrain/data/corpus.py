@@ -1,6 +1,7 @@
-"""The shards of a run: options are checked first, then shards opened or made."""
+"""The data of a run: options are checked first, then shards or pictures opened or made."""
 
 import tempfile
+from dataclasses import dataclass
 from pathlib import Path
 
 from unmask.checkpoints.huggingface.read import LoadedModel
@@ -14,32 +15,100 @@ from unmask.jobs.prepare import (
     tokenize_corpus,
 )
 from unmask.jobs.pretrain.apply_recipe import check_sequence_length
+from unmask.jobs.pretrain.data.pictures import (
+    PictureCorpus,
+    check_picture_data,
+    open_or_make_pictures,
+)
 from unmask.jobs.pretrain.resolve_options import RunOptions
+from unmask.objectives.published import ObjectiveSpec
 from unmask.shards.manifest import folder_sha256
 from unmask.shards.read import TokenShards
 from unmask.shards.write import remove_unfinished_marker
+from unmask.tokenizers.encode import Tokenizer
 from unmask.tokenizers.load import load_tokenizer, with_data_languages
 from unmask.tokenizers.spec import (
     SpecialTokenIds,
     SpecialTokens,
 )
 from unmask.training.config import Recipe
-from unmask.training.data import (
-    check_languages,
-    check_sampling,
-    open_prepared,
-)
+from unmask.training.data.sources import check_languages, check_sampling, open_prepared
+from unmask.training.data.texts import TrainingData, build_training_data
+from unmask.training.device.distributed import World
 from unmask.zoo.catalogue import get_preset
 from unmask.zoo.preset import Published
 
 
-def check_data(recipe: Recipe, initial_model: LoadedModel | None, options: RunOptions) -> None:
-    """Check data options without reading the text, before anything is written."""
+@dataclass(frozen=True, kw_only=True, eq=False)
+class TextCorpus:
+    """Tokenized texts."""
+
+    shards: TokenShards
+
+    @property
+    def tokenizer(self) -> Tokenizer:
+        """That of the shards."""
+        return self.shards.tokenizer
+
+    @property
+    def special_ids(self) -> SpecialTokenIds:
+        """Those of the tokenizer."""
+        return self.shards.tokenizer.special_ids
+
+    @property
+    def preprocessing(self) -> None:
+        """None: there are no pictures."""
+        return
+
+    def training_data(
+        self,
+        recipe: Recipe,
+        preset: Published,
+        objective: ObjectiveSpec,
+        max_length: int,
+        n_workers: int,
+        world: World,
+    ) -> TrainingData:
+        """Split the texts into rows that are trained on and rows that are held out.
+
+        Raises:
+            ValueError: as `build_training_data`.
+        """
+        return build_training_data(
+            self.shards, recipe, objective, max_length,
+            n_workers=n_workers, rank=world.rank, world_size=world.size,
+        )  # fmt: skip
+
+
+def open_or_make_corpus(
+    recipe: Recipe, preset: Published, initial_model: LoadedModel | None, options: RunOptions
+) -> TextCorpus | PictureCorpus:
+    """Open or make what a run reads: shards of text, or pictures.
+
+    Raises:
+        FileNotFoundError: a source is missing.
+        ValueError: it cannot be read, or does not fit the model.
+    """
+    if preset.reads_pictures:
+        return open_or_make_pictures(recipe, preset, initial_model, options)
+    return TextCorpus(shards=open_or_make_shards(recipe, preset, initial_model, options))
+
+
+def check_data(
+    recipe: Recipe, preset: Published, initial_model: LoadedModel | None, options: RunOptions
+) -> None:
+    """Check data options without reading the data, before anything is written."""
     if not recipe.data:
         raise ValueError(
             "no data: give text files, folders or hf:owner/name with --data; only a resumed run "
             f"needs none, and {options.output_folder} has no run"
         )
+    if preset.reads_pictures:
+        check_picture_data(recipe, preset, options)
+        return
+    if recipe.pictures is not None or recipe.image_size is not None:
+        key = "image_size" if recipe.pictures is None else "pictures"
+        raise ValueError(f"{key}: {preset.name} reads texts, not pictures")
     ready = open_prepared(recipe.data)
     check_sampling(recipe, ready)
     check_languages(recipe, _language_tokens(recipe, initial_model), ready)

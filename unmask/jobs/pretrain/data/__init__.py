@@ -1,0 +1,1 @@
+"""What a run reads: shards of text, or pictures with their captions."""

@@ -1,0 +1,1 @@
+"""What runs train on: batches of texts or of pictures."""
