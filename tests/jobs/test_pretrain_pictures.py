@@ -1,7 +1,9 @@
 """Pretraining on pictures: the command's run, its data, resuming, and what is refused."""
 
+import base64
 import json
 from dataclasses import replace
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +20,7 @@ from unmask.jobs.pretrain.data.pictures import open_or_make_pictures, picture_of
 from unmask.jobs.pretrain.resolve_options import RunOptions
 from unmask.objectives.inputs.pictures import CLASS_ID, PATCH_ID, Pictures
 from unmask.objectives.published import CAUSAL_LM
+from unmask.reports.report_data import Picture, read_samples
 from unmask.training.config import Recipe
 from unmask.training.data.pictures import split_pictures
 from unmask.training.device.distributed import World
@@ -184,3 +187,25 @@ def test_pictures_without_captions_are_refused(arrays: Path, tmp_path: Path) -> 
     recipe = Recipe(model="gpt2-mini", data=(str(arrays),))
     with pytest.raises(ValueError, match="none of 30 pictures has a caption"):
         open_or_make_pictures(recipe, preset, None, RunOptions(output_folder=tmp_path / "run"))
+
+
+def test_the_report_shows_what_is_hidden_and_made(arrays: Path, tmp_path: Path) -> None:
+    pretrain(arrays, tmp_path / "run")
+    samples = read_samples(tmp_path / "run/samples.json")
+    assert len(samples) == 6
+    for sample in samples:
+        assert isinstance(sample, Picture)
+        titles = [title for title, _ in sample.panels]
+        assert titles == ["picture", "seen", "before", "after"]
+        whole, seen, before, after = (_pixels(png) for _, png in sample.panels)
+        hidden = (seen == 128).all(-1)
+        assert 0.3 < hidden.mean() < 0.9
+        assert (whole[~hidden] == seen[~hidden]).all()
+        assert (whole[~hidden] == after[~hidden]).all()
+        assert (before[hidden] != after[hidden]).any()
+    page = (tmp_path / "run/report.html").read_text()
+    assert page.count("data:image/png;base64,") == 24
+
+
+def _pixels(png: str) -> np.ndarray:
+    return np.array(Image.open(BytesIO(base64.b64decode(png))))

@@ -68,8 +68,17 @@ class Near:
     neighbors: tuple[tuple[str, float], ...] = ()  # the nearest first, with their cosines
 
 
+@dataclass(frozen=True, kw_only=True)
+class Picture:
+    """A picture and what a model made of it: one item of `samples.json`."""
+
+    name: str
+    panels: tuple[tuple[str, str], ...]  # titles, and PNG files in Base64
+    lines: tuple[str, ...] = ()  # texts about it
+
+
 TextSample = Fill | Generate
-ReportSample = TextSample | Near
+ReportSample = TextSample | Near | Picture
 
 
 @dataclass(frozen=True)

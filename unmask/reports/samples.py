@@ -1,10 +1,19 @@
 """What a model answered before and after training, as a page shows it."""
 
-from collections.abc import Iterable, Sequence
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
 
 from unmask.reports.formatting import MISSING_VALUE, NARROW_SPACE, format_percent, truncate_text
 from unmask.reports.markup import EMPTY_HTML, Html, HtmlContent, section, share_bar, tag
-from unmask.reports.report_data import BlankPredictions, Fill, Generate, Near, ReportSample
+from unmask.reports.report_data import (
+    BlankPredictions,
+    Fill,
+    Generate,
+    Near,
+    Picture,
+    ReportSample,
+)
 from unmask.training.log import finite_number
 
 MAX_SAMPLES, MAX_PREDICTIONS, MAX_SAMPLE_CHARACTERS = (
@@ -18,17 +27,19 @@ def draw_samples(samples: Sequence[ReportSample]) -> Html:
     """Show blanks as they were filled, prompts as they went on, words with their neighbors."""
     if not samples:
         return EMPTY_HTML
-    fills = [_fill_article(s) for s in samples[:MAX_SAMPLES] if isinstance(s, Fill)]
-    texts = [_generation_article(s) for s in samples[:MAX_SAMPLES] if isinstance(s, Generate)]
-    words = [_neighbor_article(s) for s in samples[:MAX_SAMPLES] if isinstance(s, Near)]
+    by_kind: dict[type, list[Html]] = {}
+    for sample in samples[:MAX_SAMPLES]:
+        by_kind.setdefault(type(sample), []).append(_ARTICLES[type(sample)](sample))
     more = len(samples) - MAX_SAMPLES
     return section(
         "samples",
         "Samples",
         _section_summary(samples),
-        tag("div", *fills, class_="fills") if fills else EMPTY_HTML,
-        tag("div", *texts, class_="texts") if texts else EMPTY_HTML,
-        tag("div", *words, class_="nears") if words else EMPTY_HTML,
+        *(
+            tag("div", *by_kind[kind], class_=name)
+            for kind, name in _GROUPS.items()
+            if kind in by_kind
+        ),
         tag("p", f"{more:,} more are in samples.json.", class_="remark")
         if more > 0
         else EMPTY_HTML,
@@ -36,7 +47,9 @@ def draw_samples(samples: Sequence[ReportSample]) -> Html:
 
 
 def _section_summary(samples: Sequence[ReportSample]) -> str:
-    answered = [s for s in samples if not isinstance(s, Near)]
+    if type(samples[0]) is Picture:
+        return "Held-out pictures, and what the network makes of them."
+    answered = [s for s in samples if isinstance(s, Fill | Generate)]
     if not answered:
         return "Words, from frequent to rare, and those whose vectors are nearest, with the cosine."
     summary = "What the network answers"
@@ -136,3 +149,32 @@ def _neighbor_article(sample: Near) -> Html:
         dir="auto",
     )
     return tag("article", shown, tag("div", tag("ol", *rows), class_="blank"), class_="sample")
+
+
+_PNG = re.compile("[A-Za-z0-9+/]+={0,2}")
+
+
+def _picture_article(sample: Picture) -> Html:
+    figures = [
+        tag(
+            "figure",
+            tag("img", src=f"data:image/png;base64,{png}", alt=f"{title} {sample.name}"),
+            tag("figcaption", title),
+        )
+        for title, png in sample.panels
+        if _PNG.fullmatch(png)
+    ]
+    lines = [
+        tag("p", truncate_text(line, MAX_SAMPLE_CHARACTERS), dir="auto") for line in sample.lines
+    ]
+    return tag("article", tag("div", *figures, class_="panels"), *lines, class_="sample")
+
+
+_GROUPS = {Fill: "fills", Generate: "texts", Near: "nears", Picture: "pictures"}
+"""Kinds of samples in their order on the page, and the class of their group."""
+_ARTICLES: Mapping[type, Callable[[Any], Html]] = {
+    Fill: _fill_article,
+    Generate: _generation_article,
+    Near: _neighbor_article,
+    Picture: _picture_article,
+}

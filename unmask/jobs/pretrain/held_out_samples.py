@@ -12,7 +12,7 @@ from unmask.checkpoints.huggingface.read import LoadedModel, max_text_tokens
 from unmask.generation.fill_mask import unsupported_reason
 from unmask.generation.settings import generation_config
 from unmask.inference.pipeline import Pipeline
-from unmask.reports.report_data import Fill, Generate, Near, ReportSample, TextSample
+from unmask.reports.report_data import Fill, Generate, ReportSample, TextSample
 from unmask.tokenizers.encode import Tokenizer
 from unmask.training.data.texts import TrainingData
 
@@ -41,7 +41,7 @@ def held_out_samples(
     if not loaded_model.model.has_language_head or pipeline.tokenizer.special_tokens.backward:
         return []
     previous_by_prompt = {
-        _prompt_of(sample): sample for sample in previous if not isinstance(sample, Near)
+        _prompt_of(sample): sample for sample in previous if isinstance(sample, Fill | Generate)
     }
     continues_text = loaded_model.model.architecture.is_decoder_only
     if (

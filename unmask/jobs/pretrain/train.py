@@ -20,6 +20,7 @@ from unmask.heads.model import Model
 from unmask.jobs.pretrain.apply_recipe import check_sequence_length
 from unmask.jobs.pretrain.data.check_labels import check_sequence_labels
 from unmask.jobs.pretrain.data.corpus import open_or_make_corpus
+from unmask.jobs.pretrain.held_out_pictures import held_out_pictures
 from unmask.jobs.pretrain.held_out_samples import held_out_samples
 from unmask.jobs.pretrain.network import (
     build_network,
@@ -45,7 +46,6 @@ from unmask.reports.report_data import (
     BASELINES_FILE,
     SAMPLES_FILE,
     ReportSample,
-    TextSample,
     read_report_data,
     read_samples,
     save_baselines,
@@ -241,9 +241,9 @@ def _save_initial_results(job: PretrainingJob) -> None:
 
 def _held_out_samples(
     job: PretrainingJob, previous: Sequence[ReportSample] = ()
-) -> list[TextSample]:
+) -> Sequence[ReportSample]:
     if job.training_data.text_shards is None:
-        return []
+        return held_out_pictures(job.loaded_model, job.dev_batches, previous)
     texts = cast(TrainingData, job.training_data)
     return held_out_samples(job.loaded_model, texts, previous)
 
