@@ -43,12 +43,16 @@ def held_out_pictures(
     training = model.training
     model.eval()
     try:
-        batch = dev_batches[0].to(next(model.parameters()).device)
-        logits = model(batch, return_logits=True).logits[found[0].term].float()
-        drawn = _draw(batch, logits, found[0], how)
+        drawn: list[Picture] = []
+        device = next(model.parameters()).device
+        for given in dev_batches:
+            if len(drawn) < N_PICTURES:
+                batch = given.to(device)
+                logits = model(batch, return_logits=True).logits[found[0].term].float()
+                drawn += _draw(batch, logits, found[0], how, first_number=len(drawn) + 1)
     finally:
         model.train(training)
-    return [_merge(sample, earlier.get(sample.name)) for sample in drawn]
+    return [_merge(sample, earlier.get(sample.name)) for sample in drawn[:N_PICTURES]]
 
 
 def _merge(sample: Picture, earlier: Picture | None) -> Picture:
@@ -64,6 +68,7 @@ def _draw(
     predicted: Float[Tensor, "n _"],
     spec: PatchReconstruction,
     how: ImagePreprocessing,
+    first_number: int,
 ) -> list[Picture]:
     pictures = batch.feature(Pictures)
     assert pictures is not None
@@ -87,6 +92,9 @@ def _draw(
         for title, x in (("picture", patches), ("seen", seen), ("made", made))
     ]
     return [
-        Picture(name=f"{i + 1}", panels=tuple((title, png(numbers[i])) for title, numbers in views))
+        Picture(
+            name=f"{first_number + i}",
+            panels=tuple((title, png(numbers[i])) for title, numbers in views),
+        )
         for i in range(len(views[0][1]))
     ]
