@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from jaxtyping import Int, UInt8
 
-from unmask.batch import Example, Tokens
+from unmask.batch import Example, ExampleRows, Feature, Tokens
 from unmask.batching.plan import TokenSource
 from unmask.images.augmentation import ImageAugmentation
 from unmask.images.preprocessing import ImagePreprocessing
@@ -162,3 +162,27 @@ class PictureObjective:
         if self.source:
             example = replace(example, source=np.array(self.source))
         return example.with_feature(Pictures(self.preprocessing.normalize(pixels)))
+
+
+@dataclass(frozen=True)
+class UnreadPicture(Feature):
+    """A picture that is read when a batch is made, so that examples are small."""
+
+    store: ImageStore
+    index: int
+    preprocessing: ImagePreprocessing
+
+    @property
+    def pixels(self) -> UInt8[np.ndarray, "h w c"]:
+        """Its pixels, as stored."""
+        return self.store.pixels([self.index])[0]
+
+    @classmethod
+    def collate(cls, rows: ExampleRows) -> Pictures | None:
+        """Read and prepare the pictures of a batch; None: they were read before."""
+        unread = [example.feature(cls) for example in rows.examples]
+        if any(one is None for one in unread):
+            return None
+        pixels = [one.preprocessing.pixels(one.pixels) for one in unread if one is not None]
+        how = next(one.preprocessing for one in unread if one is not None)
+        return Pictures(how.normalize(np.stack(pixels)))

@@ -315,7 +315,10 @@ def _to_loaded_model(job: FinetuneJob, model: Model) -> LoadedModel:
     return LoadedModel(
         preset=replace(job.initial_model.preset, heads=model.head_specs),
         model=model,
-        tokenizer=with_task_languages(job.initial_model.tokenizer, job.task),
+        tokenizer=with_task_languages(job.initial_model.tokenizer, job.task)
+        if job.initial_model.preset.reads_texts
+        else None,
+        preprocessing=job.initial_model.preprocessing,
         label_names=job.task.labels or (job.task.columns.label,) if has_names else (),
         missing=(),
         unexpected=(),

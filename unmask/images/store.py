@@ -148,6 +148,10 @@ class ImageStore(Sequence[StoredImage]):
             )
         return labels
 
+    def names(self) -> list[str]:
+        """Read the names of all pictures, without their pixels."""
+        return [self._text(i)["name"] for i in range(len(self))]
+
     def captions(self, index: int) -> tuple[str, ...]:
         """Read the captions of a picture, without its pixels."""
         return tuple(self._text(range(len(self))[index])["captions"])

@@ -26,7 +26,13 @@ from unmask.finetuning.formulations.formulation import (
     TOKEN_LABEL_HEAD,
     PredictionRecord,
 )
-from unmask.finetuning.results.predict import infer_task, predict, select_columns
+from unmask.finetuning.results.predict import (
+    DEFAULT_BATCH_TOKENS,
+    infer_task,
+    predict,
+    select_columns,
+)
+from unmask.finetuning.results.predict_pictures import predict_pictures
 from unmask.finetuning.results.score import FileOptions, score_file
 from unmask.finetuning.results.task_metrics import task_of_mixture
 from unmask.inference.export import MODEL_FORMATS, ModelFormat, save_gguf, save_model
@@ -162,13 +168,14 @@ class Pipeline(GenerationPipeline):
     def predict(
         self, texts: str | Iterable[Any], *, task: Task | None = None
     ) -> list[PredictionRecord]:
-        """Label texts, pairs of texts, or sentences given as lists of words.
+        """Label texts, pairs of texts, sentences given as lists of words, or pictures.
 
         Returns {"label", "probability", "probabilities"} for a text, {"labels", "probabilities"}
         for a sentence, or a number.
 
         Args:
-            texts: one or several inputs of the task.
+            texts: one or several inputs of the task; of pictures: paths, uint8 arrays [h w c], or
+                pictures of Pillow.
             task: a zero-shot task in place of the fine-tuning task; see
                 `unmask.finetuning.formulations.cloze.blank_filling.cloze_task`.
 
@@ -176,6 +183,9 @@ class Pipeline(GenerationPipeline):
             ValueError: the model does not label texts, or an input is invalid for its task.
         """
         inputs = [texts] if isinstance(texts, str) else list(texts)
+        if not self.preset.reads_texts:
+            labels = self._required_task() if task is None else task
+            return predict_pictures(self.loaded_model, inputs, labels, DEFAULT_BATCH_TOKENS)
         return predict(self.loaded_model, inputs, task=self.task if task is None else task)
 
     def read_inputs(

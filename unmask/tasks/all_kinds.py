@@ -11,6 +11,7 @@ from unmask.tasks.kinds.classify import CLASSIFY, PAIRS
 from unmask.tasks.kinds.cloze import CLOZE
 from unmask.tasks.kinds.generate import GENERATE
 from unmask.tasks.kinds.multilabel import MULTILABEL
+from unmask.tasks.kinds.pictures import PICTURES
 from unmask.tasks.kinds.regress import REGRESS
 from unmask.tasks.kinds.tag import TAG
 from unmask.tasks.task import Task
@@ -26,6 +27,7 @@ TASK_KINDS: Mapping[TaskKindName, TaskKind] = {
     "cloze": CLOZE,
     "choose": CHOOSE,
     "multilabel": MULTILABEL,
+    "pictures": PICTURES,
 }
 
 

@@ -11,12 +11,26 @@ from typing import Any
 
 import numpy as np
 
+from unmask.images.store import ImageStore
 from unmask.tasks.kind_names import TaskKindName
 from unmask.tasks.metrics.metric import METRICS
 
 Label = str | float | int | tuple[str, ...]
 """A label, a number, the index of an option, or several texts: tags of words, a label set, or
 several correct answers."""
+
+
+@dataclass(frozen=True)
+class StoredPicture:
+    """A picture of a store."""
+
+    store: ImageStore
+    index: int
+
+    @property
+    def identity(self) -> list[int | str]:
+        """Plain data that differ for different pictures: its store's checksums, and its number."""
+        return [*(file.sha256 for file in self.store.manifest.pixels), self.index]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,6 +48,8 @@ class TaskExample:
     """File and line, for messages."""
     component: str = ""
     """Name of its part of a task mixture."""
+    picture: StoredPicture | None = None
+    """What is labeled in place of texts, which then are its name."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -118,5 +134,6 @@ def examples_sha256(examples: Iterable[TaskExample]) -> str:
     for item in examples:
         content = [item.texts, item.label, item.choices, item.answer_starts]
         content += [item.component] if item.component else []
+        content += item.picture.identity if item.picture is not None else []
         total.update(json.dumps(content).encode() + b"\n")
     return total.hexdigest()

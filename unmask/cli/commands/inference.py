@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 from unmask.cli.from_dataclass import command, refuse_options
 from unmask.cli.inputs import (
@@ -73,6 +73,9 @@ def predict(given: Mapping[str, Any]) -> None:
         pipeline = pipeline.mixture_task(options.mixture_task)
     predictor = with_ensemble(pipeline, options.ensemble, options.device)
     inputs: Iterable[Any]
+    if not pipeline.preset.reads_texts:
+        _predict_pictures(options, pipeline)
+        return
     if options.input is None:
         inputs = map(
             _line_reader(predictor), read_texts(options.texts, None, None, options.encoding_errors)
@@ -84,6 +87,22 @@ def predict(given: Mapping[str, Any]) -> None:
         )
     for text, answer in answer_in_batches(inputs, predictor.predict):
         print_json({"text": text} | (answer if isinstance(answer, dict) else {"number": answer}))
+
+
+def _predict_pictures(options: _PredictOptions, pipeline: Pipeline) -> None:
+    """Print one line of JSON for each picture of the files and folders that are named."""
+    from unmask.finetuning.results.predict_pictures import picture_records
+
+    refuse_options(
+        _PredictOptions, f"{options.model} reads pictures: ", " is of texts",
+        ensemble=options.ensemble, text=options.text, choices=options.choices,
+        columns=options.columns,
+    )  # fmt: skip
+    sources = [*options.texts, *([] if options.input is None else [options.input])]
+    if not sources:
+        raise ValueError("no pictures: name files, folders or archives")
+    for record, answer in answer_in_batches(picture_records(sources), pipeline.predict):
+        print_json({"image": record.location} | cast("dict[str, Any]", answer))
 
 
 def _line_reader(pipeline: Pipeline | Ensemble) -> Callable[[str], Any]:

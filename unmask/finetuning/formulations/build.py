@@ -14,6 +14,10 @@ from unmask.finetuning.formulations.multiple_choice_head import (
     formulate_multiple_choice,
     multiple_choice_heads,
 )
+from unmask.finetuning.formulations.picture_classification import (
+    formulate_pictures,
+    picture_heads,
+)
 from unmask.finetuning.formulations.span_head import formulate_span, span_heads
 from unmask.finetuning.formulations.text_to_text.formulate import (
     formulate_generation,
@@ -48,6 +52,7 @@ _BUILDERS: Mapping[FormulationName, _Builder] = {
     "text_to_text": _Builder(generation_heads, formulate_generation, allows_two_vocabularies=True),
     "cloze": _Builder(cloze_heads, formulate_cloze),
     "multiple_choice": _Builder(multiple_choice_heads, formulate_multiple_choice),
+    "picture_classification": _Builder(picture_heads, formulate_pictures),
 }
 
 

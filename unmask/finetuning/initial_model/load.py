@@ -10,6 +10,7 @@ from torch import Tensor
 
 from unmask.adapters.folder import is_adapter, merge_permanently, open_adapter
 from unmask.bundled.models import BUNDLED_MODELS
+from unmask.checkpoints.huggingface.preprocessing import preset_preprocessing
 from unmask.checkpoints.huggingface.read import (
     HUB_PREFIX,
     NATIVE_HEADS_KEY,
@@ -29,6 +30,10 @@ from unmask.finetuning.formulations.formulation import (
 )
 from unmask.finetuning.formulations.pooling import without_trained_pooler
 from unmask.finetuning.initial_model.auxiliary_lm import with_language_head
+from unmask.finetuning.initial_model.picture_network import (
+    picture_network,
+    preprocessing_of_size,
+)
 from unmask.finetuning.initial_model.task_tokens import (
     PER_TOKEN_PARAMETERS,
     add_task_tokens,
@@ -43,6 +48,7 @@ from unmask.heads.model import Model
 from unmask.heads.question_answering import QuestionAnswering
 from unmask.heads.spec import HeadSpec
 from unmask.heads.tagging.bilstm_crf import BiLSTMCRF
+from unmask.images.preprocessing import ImagePreprocessing
 from unmask.model.layers.quantized_inputs import (
     InputQuantization,
     attach_quantizations,
@@ -51,7 +57,7 @@ from unmask.model.layers.quantized_inputs import (
 )
 from unmask.tasks.task import Task
 from unmask.tokenizers.encode import Tokenizer
-from unmask.tokenizers.learn.tokenizer import train_tokenizer
+from unmask.tokenizers.learn.tokenizer import picture_tokenizer, train_tokenizer
 from unmask.tokenizers.load import load_tokenizer
 from unmask.tokenizers.vocabulary import VocabularySpec
 from unmask.zoo.catalogue import ALIASES, MODELS, did_you_mean, get_preset
@@ -73,6 +79,8 @@ class InitialModel:
     """Tensors of the folder that the model does not use."""
     new_token_ids: range = range(0)
     """Ids of tokens that are new to the pretrained tokenizer; their embeddings are initialized."""
+    preprocessing: ImagePreprocessing | None = None
+    """How pictures are prepared. None: it reads none."""
     quantized_inputs: Mapping[str, InputQuantization] = field(
         default_factory=dict[str, InputQuantization]
     )
@@ -160,7 +168,7 @@ def load_initial_model(
         if options.vocabulary is not None:
             tokenizer_spec = replace(card.tokenizer, vocabulary=options.vocabulary)
             card = replace(card, tokenizer=tokenizer_spec)
-        return _from_preset(card, task, texts, options)
+        return _for_pictures(_from_preset(card, task, texts, options))
     else:
         raise FileNotFoundError(
             f"{source}: no such folder, and no model of the catalogue{did_you_mean(source)}"
@@ -170,7 +178,24 @@ def load_initial_model(
         raise ValueError(
             f"{name} is for a model of the catalogue; {initial_model.preset.name} has its own"
         )
-    return replace(initial_model, preset=_with_dropout(initial_model.preset, options.dropout))
+    return _for_pictures(
+        replace(initial_model, preset=_with_dropout(initial_model.preset, options.dropout))
+    )
+
+
+def _for_pictures(initial_model: InitialModel) -> InitialModel:
+    """Return the initial model for pictures of the task's size; one of texts is unchanged."""
+    own = initial_model.preprocessing
+    if own is None or initial_model.preset.reads_texts:
+        return initial_model
+    size = initial_model.task.options.get("image_size")
+    preset, weights = picture_network(initial_model.preset, initial_model.pretrained_weights, size)
+    return replace(
+        initial_model,
+        preset=preset,
+        pretrained_weights=weights,
+        preprocessing=preprocessing_of_size(own, size),
+    )
 
 
 def _head_specs(task: Task, preset: Published, lm_loss_weight: float | None) -> dict[str, HeadSpec]:
@@ -187,9 +212,12 @@ def _from_preset(
     # An unsupported task is refused before a vocabulary is trained.
     _head_specs(task, preset, options.lm_loss_weight)
     folder = None if options.tokenizer is None else resolve_model_folder(options.tokenizer)
-    tokenizer = (
-        train_tokenizer(preset.tokenizer, texts) if folder is None else load_tokenizer(folder)
-    )
+    if not preset.reads_texts:
+        tokenizer = picture_tokenizer()
+    else:
+        tokenizer = (
+            train_tokenizer(preset.tokenizer, texts) if folder is None else load_tokenizer(folder)
+        )
     task = resolve_input_options(
         task, preset, tokenizer, trains_embeddings=options.trains_embeddings
     )
@@ -198,7 +226,13 @@ def _from_preset(
         _head_specs(task, preset, options.lm_loss_weight),
     )
     preset = replace(preset.with_vocabulary(tokenizer.special_ids), heads=heads)
-    return InitialModel(preset=preset, tokenizer=tokenizer, pretrained_weights={}, task=task)
+    return InitialModel(
+        preset=preset,
+        tokenizer=tokenizer,
+        pretrained_weights={},
+        task=task,
+        preprocessing=preset_preprocessing(preset),
+    )
 
 
 def _from_folder(folder: Path, task: Task, options: InitialModelOptions) -> InitialModel:
@@ -227,6 +261,8 @@ def _from_loaded_model(
     loaded_model: LoadedModel, task: Task, options: InitialModelOptions
 ) -> InitialModel:
     """Keep the weights that the task can use: the backbone, and matching parts of the head."""
+    if not loaded_model.preset.reads_texts:
+        loaded_model = replace(loaded_model, tokenizer=picture_tokenizer())
     if loaded_model.tokenizer is None:
         raise ValueError(f"{loaded_model.preset.name} has no tokenizer, which reading text needs")
     check_tokenizer_size(
@@ -275,6 +311,7 @@ def _from_loaded_model(
         task=task,
         unexpected=(*loaded_model.unexpected, *extra),
         new_token_ids=range(loaded_model.tokenizer.vocab_size, tokenizer.vocab_size),
+        preprocessing=loaded_model.preprocessing,
         quantized_inputs=_of_kept_heads(
             quantized_inputs(loaded_model.model), {*reused, f"heads.{LANGUAGE_HEAD}.projected"}
         ),

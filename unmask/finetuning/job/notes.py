@@ -26,7 +26,8 @@ from unmask.text.records import format_names
 def weight_notes(initial_model: InitialModel, config: FinetuneConfig) -> list[str]:
     """Return notes on newly initialized and on unused weights."""
     notes: list[str] = []
-    if not initial_model.is_pretrained and config.tokenizer is None:
+    is_read = initial_model.preset.reads_texts
+    if is_read and not initial_model.is_pretrained and config.tokenizer is None:
         notes.append(
             f"a vocabulary of {initial_model.tokenizer.vocab_size:,} tokens, special ones "
             "included, was learned from the training texts"

@@ -19,6 +19,7 @@ from unmask.finetuning.config import FinetuneConfig
 from unmask.finetuning.data.batch_stream import batch_size_warnings, count_epoch_steps
 from unmask.finetuning.data.class_weights import with_class_weights
 from unmask.finetuning.data.read_data import FinetuneData, read_data
+from unmask.finetuning.data.read_pictures import read_picture_data, resolve_pictures
 from unmask.finetuning.formulations.build import complete_task, formulate
 from unmask.finetuning.formulations.formulation import (
     LABEL_HEAD,
@@ -26,6 +27,7 @@ from unmask.finetuning.formulations.formulation import (
     resolve_max_length,
     uses_word_labels,
 )
+from unmask.finetuning.formulations.picture_classification import with_picture_preprocessing
 from unmask.finetuning.initial_model.auxiliary_lm import lm_loss_weight_of, with_next_token_targets
 from unmask.finetuning.initial_model.load import (
     InitialModel,
@@ -79,7 +81,7 @@ def prepare_job(
         FileNotFoundError: a file or model is missing.
         ValueError: a file, a column or an option is invalid.
     """
-    data = read_data(config)
+    config, data = _read_data(config, loaded_model, folder)
     begun = _load_initial_model(config, loaded_model, data)
     config = replace(config, lm_loss_weight=lm_loss_weight_of(begun.preset.heads))
     task = _complete_task(begun, config, data)
@@ -89,6 +91,7 @@ def prepare_job(
     formulation = with_target_scale(
         formulate(task, begun.preset, begun.tokenizer), begun.preset, data.train
     )
+    formulation = with_picture_preprocessing(formulation, begun.preprocessing)
     n_parameters = _check_method(config, begun)
     new_weights = weight_notes(begun, config)
     inputs = formulation.build_inputs(data.train)
@@ -129,6 +132,16 @@ def prepare_job(
         ),
     )  # fmt: skip
     return _with_parameter_counts(job)
+
+
+def _read_data(
+    config: FinetuneConfig, loaded_model: LoadedModel | None, folder: Path
+) -> tuple[FinetuneConfig, FinetuneData]:
+    """Read texts, or pictures, as the model does."""
+    config, preprocessing = resolve_pictures(config, loaded_model)
+    if preprocessing is None:
+        return config, read_data(config)
+    return config, read_picture_data(config, preprocessing, folder)
 
 
 def _with_parameter_counts(job: FinetuneJob) -> FinetuneJob:

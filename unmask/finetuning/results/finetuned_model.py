@@ -13,6 +13,7 @@ from unmask.files import atomic_path
 from unmask.finetuning.config import FinetuneConfig
 from unmask.finetuning.formulations.formulation import PredictionRecord
 from unmask.finetuning.results.predict import DEFAULT_BATCH_TOKENS, predict
+from unmask.finetuning.results.predict_pictures import predict_pictures
 from unmask.finetuning.results.report import RunResult
 from unmask.finetuning.results.save_model import write_model, write_model_record
 from unmask.tasks.task import Task
@@ -39,6 +40,8 @@ class FinetunedModel:
     ) -> list[PredictionRecord]:
         """Label one text or several, pairs of texts, or lists of words; see `Pipeline.predict`."""
         items = [texts] if isinstance(texts, str) else list(texts)
+        if not self.loaded_model.preset.reads_texts:
+            return predict_pictures(self.loaded_model, items, self.task, batch_tokens)
         return predict(self.loaded_model, items, task=self.task, batch_tokens=batch_tokens)
 
     def save(self, folder: str | Path, *, format: Literal["huggingface"] = "huggingface") -> Path:

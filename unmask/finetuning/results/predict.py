@@ -123,11 +123,11 @@ def infer_task(loaded_model: LoadedModel) -> Task:
             options=reads,
         )
     return Task(
-        task_kind="classify",
+        task_kind="classify" if loaded_model.preset.reads_texts else "pictures",
         columns=columns,
         labels=loaded_model.label_names,
         max_length=length,
-        options=reads,
+        options=reads if loaded_model.preset.reads_texts else {},
     )
 
 

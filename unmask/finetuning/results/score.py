@@ -16,8 +16,10 @@ from unmask.finetuning.results.predict import (
     predict_scores,
     select_columns,
 )
+from unmask.finetuning.results.predict_pictures import labeled_pictures
 from unmask.finetuning.results.task_metrics import compute_metrics
 from unmask.heads.model import Model
+from unmask.images.records import ImageColumns
 from unmask.tasks.all_kinds import TASK_KINDS
 from unmask.tasks.readers import tables
 from unmask.tasks.readers.columns import with_label_names
@@ -101,6 +103,12 @@ def score_file(
         FileNotFoundError: there is no such file.
         ValueError: the file or a label in it does not fit the model, with file and line.
     """
+    if not loaded_model.preset.reads_texts:
+        columns = ImageColumns(image=next(iter(options.text), None), label=options.label)
+        own = infer_task(loaded_model) if task is None else task
+        with labeled_pictures(loaded_model, path, own, columns) as (formulation, items):
+            inputs = formulation.build_inputs(items)
+            return score(formulation, loaded_model.model, items, inputs, batch_tokens)
     if loaded_model.tokenizer is None:
         raise ValueError(f"{loaded_model.preset.name} has no tokenizer, which reading text needs")
     task = infer_task(loaded_model) if task is None else task

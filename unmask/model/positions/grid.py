@@ -81,9 +81,16 @@ class GridPositionsModule(PositionModule):
 
     def resized(self, rows: int, columns: int) -> Float[Tensor, "1 n d"]:
         """Return the table for pictures of another size: bicubic, corners not aligned."""
-        own, special = self.scheme, self.scheme.n_special
-        if (rows, columns) == (own.rows, own.columns):
-            return self.table
-        grid = self.table[:, special:].unflatten(1, (own.rows, own.columns)).permute(0, 3, 1, 2)
-        grid = functional.interpolate(grid, (rows, columns), mode="bicubic", align_corners=False)
-        return torch.cat((self.table[:, :special], grid.flatten(2).transpose(1, 2)), 1)
+        return resize_table(self.table, self.scheme, rows, columns)
+
+
+def resize_table(
+    table: Float[Tensor, "1 n d"], scheme: GridPositions, rows: int, columns: int
+) -> Float[Tensor, "1 m d"]:
+    """Return a table of positions for pictures of another size: bicubic, corners not aligned."""
+    special = scheme.n_special
+    if (rows, columns) == (scheme.rows, scheme.columns):
+        return table
+    grid = table[:, special:].unflatten(1, (scheme.rows, scheme.columns)).permute(0, 3, 1, 2)
+    grid = functional.interpolate(grid, (rows, columns), mode="bicubic", align_corners=False)
+    return torch.cat((table[:, :special], grid.flatten(2).transpose(1, 2)), 1)

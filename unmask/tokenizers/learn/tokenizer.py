@@ -2,6 +2,9 @@
 
 from collections.abc import Iterable
 
+import tokenizers
+import tokenizers.models
+
 from unmask.tokenizers.characters.byte_pipelines import word_byte_pipeline
 from unmask.tokenizers.characters.byte_tokenizers import ByT5Tokenizer, WordByteTokenizer
 from unmask.tokenizers.characters.code_point_tokenizer import CodePointTokenizer
@@ -9,9 +12,7 @@ from unmask.tokenizers.encode import Tokenizer
 from unmask.tokenizers.learn import train as learning
 from unmask.tokenizers.output_vocabularies import wordpieces
 from unmask.tokenizers.output_vocabularies import words as word_vocabularies
-from unmask.tokenizers.spec import (
-    TokenizerSpec,
-)
+from unmask.tokenizers.spec import PICTURE, TokenizerSpec
 from unmask.tokenizers.vocabulary import (
     ByteLevel,
     CodePoints,
@@ -48,3 +49,13 @@ def train_tokenizer(spec: TokenizerSpec, texts: Iterable[str]) -> Tokenizer:
     if isinstance(spec.vocabulary, ByteLevel) and spec.vocabulary.n_unused_ids is not None:
         return ByT5Tokenizer(spec.special_tokens, spec.vocabulary.n_unused_ids)
     return Tokenizer(learning.train_pipeline(spec, texts), spec.special_tokens)
+
+
+def picture_tokenizer() -> Tokenizer:
+    """Return the five ids of what stands at the columns of a picture; it reads no text."""
+    names = ("[CLS]", "[DISTILLATION]", "[MASK]", "[PAD]", "[PATCH]")
+    backend = tokenizers.Tokenizer(
+        tokenizers.models.WordLevel({name: i for i, name in enumerate(names)}, unk_token=names[-1])
+    )
+    backend.add_special_tokens(list(names[:-1]))
+    return Tokenizer(backend, PICTURE)
