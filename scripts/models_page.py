@@ -83,6 +83,7 @@ FORMULAS = {
     "none; translation pairs in fine-tuning": "−Σ_t log p(y_t | y_{<t}, x)",
     "masked patches": "Σ_{i∈M} |p_i − f_i(x̃)|, p_i the pixels of patch i",
     "labels of pictures": "−log p(label | x)",
+    "captions of pictures": "−Σ_t log p(y_t | y_{<t}, x); x a picture",
     "skip-gram": "−log σ(u_oᵀv_w) − Σ_k log σ(−u_kᵀv_w), or hierarchical softmax",
     "continuous bag of words": "−log σ(u_wᵀ v̄) − Σ_k log σ(−u_kᵀ v̄), v̄ the mean of the context",
     "global vectors": "Σ_ij f(X_ij)(w_iᵀw̃_j + b_i + b̃_j − log X_ij)²",
@@ -165,6 +166,8 @@ def objective_name(preset: Published) -> str:
         named = MIXTURES[components]
     if preset.reads_pictures and "masked" in preset.objective.loss_terms:
         return "masked patches"
+    if preset.reads_pictures and "next_token" in preset.objective.loss_terms:
+        return "captions of pictures"
     named = named or BY_TERMS[preset.objective.loss_terms]
     if "whole-word" not in preset.name:
         return named

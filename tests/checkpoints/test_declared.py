@@ -90,8 +90,8 @@ def test_impossible_sizes_and_rates_are_refused_with_file_and_key(
                 FIELDS[family].config_keys.complete({**plain, key.name: value})
             assert len(str(caught.value)) < 300
             tried += 1
-    assert tried > 100
-    (some,) = [k for k in table.values() if k.value_type == "layers"][:1]
+    assert tried > (30 if "encoder" in table else 100)  # keys of its parts: tests/zoo
+    some = next(k for k in table.values() if k.value_type == "layers" or k.name == "encoder")
     path = model_folders / family / "config.json"
     try:
         path.write_text(json.dumps({**plain, some.name: "three"}))
@@ -109,6 +109,8 @@ def test_indivisible_head_count_is_refused_by_key(
     ]
     key = heads[0].name if heads else "num_key_value_heads"
     if family in ("t5", "mt5", "gemma"):  # heads are as wide as is said
+        return
+    if family == "vision-encoder-decoder":  # keys of its parts: tests/zoo
         return
     folder = tmp_path / "x"
     shutil.copytree(model_folders / family, folder)

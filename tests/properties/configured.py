@@ -84,6 +84,7 @@ MAKERS: dict[str, dict[str, Callable[..., Any]]] = {
     "xlnet": {"language": reference.xlnet, "label": lambda **x: reference.xlnet(_LABEL, **x)},
     "vit": {"label": reference.vit},
     "deit": {"label": reference.deit},
+    "vision-encoder-decoder": {"language": reference.vision_encoder_decoder},
     "t5": {"language": reference.t5},
     "mt5": {"language": reference.mt5},
     "bart": {"language": reference.bart},
@@ -139,6 +140,9 @@ def reference_outputs(model: Any, t: int) -> torch.Tensor:
     """Return the logits of a model of the reference library."""
     if model.config.model_type in ("vit", "deit"):
         return model(pixel_values=pictures(model.config.to_dict())).logits
+    if model.config.model_type == "vision-encoder-decoder":
+        pixels = pictures(model.config.encoder.to_dict())
+        return model(pixel_values=pixels, decoder_input_ids=texts(t)).logits
     ids, source = texts(t), texts(t - 2, seed=2)
     if model.config.is_encoder_decoder:
         given = {"input_ids": source, "decoder_input_ids": ids}
@@ -157,7 +161,11 @@ def ours(folder: Path, t: int) -> torch.Tensor:
         return model(batch, return_logits=True).logits["label"]
     ids, more = texts(t), {}
     b = len(ids)
-    if model.decoder_architecture.attends_to_encoder:
+    if (stack := model.architecture.picture_stack) is not None:
+        seen = pictures({"image_size": stack.image_size, "num_channels": stack.n_channels})
+        batch = picture_batch(seen, stack)
+        more = {"source": batch.inputs, "features": batch.features}
+    elif model.decoder_architecture.attends_to_encoder:
         more = {"source": texts(t - 2, seed=2)}
     seen = Visibility(causal=model.decoder_architecture.causal)
     if "label" in model.head_specs:

@@ -155,6 +155,29 @@ def deit(kind: str = "ForImageClassification", **changes: Any) -> Any:
     return vit(kind, "DeiT", **changes)
 
 
+def vision_encoder_decoder(
+    kind: str = "VisionEncoderDecoderModel",
+    encoder: dict[str, Any] | None = None,
+    decoder: dict[str, Any] | None = None,
+    **changes: Any,
+) -> Any:
+    """Make a model that describes pictures of 24 x 24 in texts."""
+    import transformers as hf
+
+    pictures = {
+        "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4,
+        "intermediate_size": 64, "image_size": 24, "patch_size": 8, "encoder_stride": 8,
+    }  # fmt: skip
+    words = {
+        "vocab_size": V, "n_embd": 48, "n_layer": 3, "n_head": 4, "n_positions": 40,
+        "bos_token_id": 0, "eos_token_id": 0, "pad_token_id": 0, "add_cross_attention": True,
+    }  # fmt: skip
+    pictures |= {"model_type": "vit"} | (encoder or {})
+    words |= {"model_type": "gpt2"} | (decoder or {})
+    config = hf.VisionEncoderDecoderConfig(encoder=pictures, decoder=words, **changes)
+    return _fill(getattr(hf, kind)(config))
+
+
 def electra(kind: str = "ForPreTraining", **changes: Any) -> Any:
     return _like_bert("electra", "Electra", kind, {"embedding_size": 16} | changes)
 

@@ -28,7 +28,11 @@ from unmask.heads.tagging.bilstm_crf import BiLSTMCRF
 from unmask.inference.export import model_card
 from unmask.inference.pipeline import Pipeline
 from unmask.model.backbones.canine import CanineArchitecture
-from unmask.model.backbones.encoder_decoder import EncoderDecoder, EncoderDecoderArchitecture
+from unmask.model.backbones.encoder_decoder import (
+    EncoderDecoder,
+    EncoderDecoderArchitecture,
+    TwoStackArchitecture,
+)
 from unmask.model.backbones.transformer import Architecture
 from unmask.model.backbones.vision_transformer import VisionArchitecture, picture_batch
 from unmask.model.layers.attention.block_local_mask import GlobalTokens
@@ -46,8 +50,10 @@ UNTRAINED = ("pooler.", "mask_emb")
 
 def shrunk(a: Any) -> Any:
     """Return the same kind of network, so small that all of the catalogue fits."""
-    if isinstance(a, EncoderDecoderArchitecture):
+    if isinstance(a, TwoStackArchitecture):
         sides = {name: shrunk(getattr(a, name)) for name in ("encoder", "decoder")}
+        if not isinstance(a, EncoderDecoderArchitecture):
+            return replace(a, **sides)
         return replace(
             a,
             **sides,
@@ -262,11 +268,17 @@ def greatest(case: Case, model: Model, reference: Any, t: int, lengths: list[int
 
 def _greatest_of_pictures(case: Case, model: Model, reference: Any, b: int) -> float:
     """Return the same of a model of pictures; of hidden patches, of the pictures that it draws."""
-    a = case.card.architecture
+    a = case.card.architecture.picture_stack
     assert isinstance(a, VisionArchitecture)
     pixels = torch.randn(b, a.n_channels, *a.image_size, generator=torch.Generator().manual_seed(b))
     hidden = torch.arange(a.position.max_positions - a.position.n_special).expand(b, -1) % 3 == 1
     batch = picture_batch(pixels, a, hidden if "patches" in case.names else None)
+    if a is not case.card.architecture:  # their class always has the language head
+        ids = torch.arange(3 * b).view(b, 3)
+        batch = replace(batch, inputs=ids, source=batch.inputs, visibility=Visibility(causal=True))
+        y = reference(pixel_values=pixels, decoder_input_ids=ids).logits
+        x = model.backbone(batch) @ model.backbone.embedding_table.weight.T
+        return float((x - y).abs().max()) / _scale(y)
     states = model.hidden_states(batch)
     if "patches" not in case.names:
         (y,) = theirs(reference, list(case.names) or ["hidden"], pixel_values=pixels).values()

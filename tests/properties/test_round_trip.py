@@ -59,7 +59,10 @@ def _tied(spec, tied: bool):
 _PLACES = {"deberta.embeddings.position_embeddings.weight"}
 UNREAD = {"deberta": _PLACES, "deberta-v2": _PLACES}
 """Tensors, also of released weights, that transformers leaves out: it has no mask decoder."""
-UNTRAINED = {"CanineModel": {"pooler.dense.weight", "pooler.dense.bias"}}
+UNTRAINED = {
+    "CanineModel": {"pooler.dense.weight", "pooler.dense.bias"},
+    "VisionEncoderDecoderModel": {"encoder.pooler.dense.weight", "encoder.pooler.dense.bias"},
+}
 """Tensors that transformers' class has, and a pretrained model of ours has not."""
 
 

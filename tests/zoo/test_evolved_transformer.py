@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from unmask.batch import Batch, Visibility
-from unmask.model.backbones.evolved_parts import (
+from unmask.model.backbones.evolved.parts import (
     EvolvedDecoderConvolutions,
     EvolvedEncoderConvolutions,
 )

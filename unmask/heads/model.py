@@ -115,7 +115,7 @@ class Model(nn.Module):
         self.heads = nn.ModuleDict()
         for name, spec in heads.items():
             self.add_head(name, spec)
-        self.pooler = None if pooler is None else pooler.build(self.decoder_architecture)
+        self.pooler = None if pooler is None else pooler.build(architecture.encoder_stack)
         """A pooler that no head uses."""
         self.adapters = nn.ModuleDict()
         """Adapters; their weights are not counted as the model's own. See

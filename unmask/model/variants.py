@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from unmask.model.backbones.evolved_parts import LayerType
+from unmask.model.backbones.evolved.parts import LayerType
 from unmask.model.layers.convolution import NgramInputEncoding
 from unmask.model.layers.feed_forward import Activation
 from unmask.model.layers.per_layer import FactorizedMap, LayerWidths, select_cyclic

@@ -132,7 +132,7 @@ def to_external_config(
         config["problem_type"] = problem
     if tokenizer is not None:
         config |= _special_id_config(tokenizer.special_ids, model)
-    return config
+    return preset.config_mapping.arrange_config(config)
 
 
 def _unnamed_labels(head_specs: Mapping[str, HeadSpec]) -> int:

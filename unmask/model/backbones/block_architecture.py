@@ -11,7 +11,7 @@ from unmask.model.architecture import (
     NormSlot,
     StackArchitecture,
 )
-from unmask.model.backbones.evolved_parts import (
+from unmask.model.backbones.evolved.parts import (
     EvolvedDecoderConvolutions,
     EvolvedEncoderConvolutions,
     LayerType,

@@ -1,25 +1,110 @@
-"""An encoder and a decoder that share their token embeddings."""
+"""An encoder and a decoder: what all pairs have, and those that share their token embeddings."""
 
+from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeVar
 
 from jaxtyping import Float
 from torch import Tensor, nn
 
 from unmask.batch import Batch
-from unmask.model.architecture import NO_MEMORY, Ability
+from unmask.model.architecture import NO_MEMORY, Ability, StackArchitecture
 from unmask.model.backbones.transformer import Architecture, SourceEncodedTransformer, Transformer
 from unmask.model.cache import Cache
 from unmask.model.positions.relative_bias import RelativePositionBiasModule
 
+PairT = TypeVar("PairT", bound="TwoStackArchitecture")
+
 
 @dataclass(frozen=True, kw_only=True)
-class EncoderDecoderArchitecture:
-    """An encoder and a decoder that share the token embeddings."""
+class TwoStackArchitecture:
+    """An encoder and a decoder that attends to it, as a value."""
 
     encoder: Architecture
     decoder: Architecture
+
+    @property
+    def vocab_size(self) -> int:
+        """Size of the decoder's vocabulary."""
+        return self.decoder.vocab_size
+
+    @property
+    def d_model(self) -> int:
+        """Size of the decoder's hidden states."""
+        return self.decoder.d_model
+
+    @property
+    def ignored_fields(self) -> tuple[str, ...]:
+        """Fields that have no effect: none."""
+        return ()
+
+    @property
+    def is_encoder_decoder(self) -> bool:
+        """True."""
+        return True
+
+    @property
+    def is_decoder_only(self) -> bool:
+        """False: it has two stacks."""
+        return False
+
+    @property
+    def encoder_stack(self) -> Architecture:
+        """The stack that reads sources: the encoder."""
+        return self.encoder
+
+    @property
+    def decoder_stack(self) -> Architecture:
+        """The stack whose hidden states the heads read: the decoder."""
+        return self.decoder
+
+    @property
+    def picture_stack(self) -> StackArchitecture | None:
+        """The encoder where it reads pictures, or None."""
+        return self.encoder.picture_stack
+
+    @property
+    def stacks(self) -> Mapping[str, Architecture]:
+        """Both stacks by the field that holds them."""
+        return {"encoder": self.encoder, "decoder": self.decoder}
+
+    @property
+    @abstractmethod
+    def max_positions(self) -> int | None:
+        """The length of the longest text. None: there is none."""
+
+    @abstractmethod
+    def build(self) -> "TwoStackNetwork":
+        """Build the network; its weights are not initialized."""
+
+    @abstractmethod
+    def with_vocab_size(self: PairT, vocab_size: int) -> PairT:
+        """Return a copy with another number of token embeddings."""
+
+    def with_stacks(self: PairT, stacks: Mapping[str, Any]) -> PairT:
+        """Return the architecture with other stacks, named as in `stacks`."""
+        return replace(self, **stacks)
+
+    def with_dropout(self: PairT, rate: float) -> PairT:
+        """Return a copy with another dropout in both stacks.
+
+        Raises:
+            ValueError: the rate is not from 0 to below 1.
+        """
+        return replace(
+            self, encoder=self.encoder.with_dropout(rate), decoder=self.decoder.with_dropout(rate)
+        )
+
+    def activations(self, length: int) -> int:
+        """Estimate the activations per token kept for the backward pass, by both stacks."""
+        return self.encoder.activations(length) + self.decoder.activations(length)
+
+
+@dataclass(frozen=True, kw_only=True)
+class EncoderDecoderArchitecture(TwoStackArchitecture):
+    """An encoder and a decoder that share the token embeddings."""
+
     tie_encoder_decoder: bool = False
     """Whether both stacks share layers, norms and positions; cross-attention is the decoder's own
     (Raffel et al. 2020, section 3.2.2)."""
@@ -54,58 +139,14 @@ class EncoderDecoderArchitecture:
         return self.encoder.vocab_size
 
     @property
-    def d_model(self) -> int:
-        """Size of the decoder's hidden states."""
-        return self.decoder.d_model
-
-    @property
     def max_positions(self) -> int | None:
         """The length of the longest text. None: there is none."""
         both = (self.encoder.max_positions, self.decoder.max_positions)
         return min((n for n in both if n is not None), default=None)
 
-    @property
-    def ignored_fields(self) -> tuple[str, ...]:
-        """Fields that have no effect: none."""
-        return ()
-
-    @property
-    def is_encoder_decoder(self) -> bool:
-        """True."""
-        return True
-
-    @property
-    def is_decoder_only(self) -> bool:
-        """False: it has two stacks."""
-        return False
-
-    @property
-    def encoder_stack(self) -> Architecture:
-        """The stack that reads texts: the encoder."""
-        return self.encoder
-
-    @property
-    def decoder_stack(self) -> Architecture:
-        """The stack whose hidden states the heads read: the decoder."""
-        return self.decoder
-
-    @property
-    def picture_stack(self) -> None:
-        """None: both stacks read texts."""
-        return None
-
-    @property
-    def stacks(self) -> Mapping[str, Architecture]:
-        """Both stacks by the field that holds them, without a source encoder."""
-        return {"encoder": self.encoder, "decoder": self.decoder}
-
     def build(self) -> "EncoderDecoder":
         """Build the network."""
         return EncoderDecoder(self)
-
-    def with_stacks(self, stacks: Mapping[str, Any]) -> "EncoderDecoderArchitecture":
-        """Return the architecture with other stacks, named as in `stacks`."""
-        return replace(self, **stacks)
 
     def with_vocab_size(self, vocab_size: int) -> "EncoderDecoderArchitecture":
         """Return a copy with another number of token embeddings, which both stacks share."""
@@ -117,8 +158,8 @@ class EncoderDecoderArchitecture:
 
     def activations(self, length: int) -> int:
         """Estimate the activations per token kept for the backward pass, by all stacks."""
-        parts = (self.source_encoder, self.encoder, self.decoder)
-        return sum(a.activations(length) for a in parts if a is not None)
+        source = self.source_encoder
+        return super().activations(length) + (0 if source is None else source.activations(length))
 
     def with_dropout(self, rate: float) -> "EncoderDecoderArchitecture":
         """Return a copy with another dropout in all stacks.
@@ -126,13 +167,11 @@ class EncoderDecoderArchitecture:
         Raises:
             ValueError: the rate is not from 0 to below 1.
         """
-        return replace(
-            self,
-            encoder=self.encoder.with_dropout(rate),
-            decoder=self.decoder.with_dropout(rate),
-            source_encoder=None
-            if self.source_encoder is None
-            else self.source_encoder.with_dropout(rate),
+        changed, source = super().with_dropout(rate), self.source_encoder
+        return (
+            changed
+            if source is None
+            else replace(changed, source_encoder=source.with_dropout(rate))
         )
 
 
@@ -158,24 +197,15 @@ def _tie_encoder_decoder(encoder: Transformer, decoder: Transformer) -> None:
             setattr(own_layer, part, getattr(layer, part))
 
 
-class EncoderDecoder(nn.Module):
-    """Source and token ids -> hidden states of the decoder [b t d].
+class TwoStackNetwork(nn.Module):
+    """An encoder's hidden states of a source, and the decoder that attends to them [b t d]."""
 
-    The two stacks share the token embeddings, unless there is a source encoder.
-    """
-
-    def __init__(self, a: EncoderDecoderArchitecture) -> None:
+    def __init__(self, a: TwoStackArchitecture, tokens: nn.Embedding, encoder: Transformer) -> None:
         super().__init__()
         self.a = a
-        self.tokens = nn.Embedding(a.vocab_size, a.encoder.d_embed)
-        self.encoder = (
-            Transformer(a.encoder, self.tokens)
-            if a.source_encoder is None
-            else SourceEncodedTransformer(a.encoder, self.tokens, a.source_encoder)
-        )
-        self.decoder = Transformer(a.decoder, self.tokens)
-        if a.tie_encoder_decoder:
-            _tie_encoder_decoder(self.encoder, self.decoder)
+        self.tokens = tokens
+        self.encoder = encoder
+        self.decoder = Transformer(a.decoder, tokens)
 
     @property
     def width(self) -> int:
@@ -194,7 +224,7 @@ class EncoderDecoder(nn.Module):
 
     @property
     def encoder_stack(self) -> Transformer:
-        """The network that reads texts: the encoder."""
+        """The network that reads sources: the encoder."""
         return self.encoder
 
     @property
@@ -231,13 +261,23 @@ class EncoderDecoder(nn.Module):
         """
         return (self.encoder.flops(length) + self.decoder.flops(length)) / 2
 
+    def source_of(self, batch: Batch) -> Batch:
+        """Return the source of a batch as a batch of its own.
+
+        Raises:
+            ValueError: there is none.
+        """
+        if batch.source is None:
+            raise ValueError("an encoder-decoder needs a batch with a source")
+        return Batch(inputs=batch.source, visibility=batch.source_visibility)
+
     def encode(self, batch: Batch) -> Float[Tensor, "b s d"]:
         """Run the encoder over the source of the batch."""
-        return self.encoder(_source_of(batch))
+        return self.encoder(self.source_of(batch))
 
     def layer_states(self, batch: Batch, layer: int) -> Float[Tensor, "b s d"]:
         """Return the input of an encoder layer, or, for the number of layers, the output."""
-        return self.encoder.layer_states(_source_of(batch), layer)
+        return self.encoder.layer_states(self.source_of(batch), layer)
 
     def forward(
         self, batch: Batch, cache: Cache | None = None, encoder_hidden_states: Tensor | None = None
@@ -251,12 +291,19 @@ class EncoderDecoder(nn.Module):
         return self.decoder(batch, cache, encoder_hidden_states, batch.source_visibility)
 
 
-def _source_of(batch: Batch) -> Batch:
-    """Return the source of a batch as a batch of its own.
+class EncoderDecoder(TwoStackNetwork):
+    """Source and token ids -> hidden states of the decoder [b t d].
 
-    Raises:
-        ValueError: there is none.
+    The two stacks share the token embeddings, unless there is a source encoder.
     """
-    if batch.source is None:
-        raise ValueError("an encoder-decoder needs a batch with a source")
-    return Batch(inputs=batch.source, visibility=batch.source_visibility)
+
+    def __init__(self, a: EncoderDecoderArchitecture) -> None:
+        tokens = nn.Embedding(a.vocab_size, a.encoder.d_embed)
+        encoder = (
+            Transformer(a.encoder, tokens)
+            if a.source_encoder is None
+            else SourceEncodedTransformer(a.encoder, tokens, a.source_encoder)
+        )
+        super().__init__(a, tokens, encoder)
+        if a.tie_encoder_decoder:
+            _tie_encoder_decoder(self.encoder, self.decoder)

@@ -16,7 +16,7 @@ from unmask.model.architecture import (
     require_support,
 )
 from unmask.model.backbones.block_architecture import BlockArchitecture
-from unmask.model.backbones.evolved_layers import build_layer
+from unmask.model.backbones.evolved.layers import build_layer
 from unmask.model.cache import Cache
 from unmask.model.layers.attention.attention import Attention, AttentionMask
 from unmask.model.layers.attention.block_local_mask import GlobalTokens, VirtualTokens, Window

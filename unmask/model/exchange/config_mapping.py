@@ -53,6 +53,9 @@ class ConfigMapping:
     """Whether their classes tie all token embedding tables regardless of `tie_word_embeddings`,
     unless a file has different ones."""
 
+    arrange_config: Callable[[Mapping[str, Any]], dict[str, Any]] = dict
+    """The layout of their finished configuration, where keys of a part are within its own."""
+
     def class_names_of(self, a: BackboneArchitecture) -> Mapping[tuple[str, ...], str]:
         """Return their classes for a network, by our heads."""
         if not a.is_decoder_only:

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from unmask.model.architecture import NormSlot
 from unmask.model.backbones.encoder_decoder import EncoderDecoderArchitecture
-from unmask.model.backbones.evolved_parts import (
+from unmask.model.backbones.evolved.parts import (
     EvolvedDecoderConvolutions,
     EvolvedEncoderConvolutions,
 )

@@ -136,6 +136,10 @@ def config_mapping(
         )
         if patch != patch_width:
             raise ValueError(f"patch_size = {theirs['patch_size']} is not supported, only squares")
+        if theirs["num_channels"] not in (1, 3):
+            raise ValueError(
+                f"num_channels = {theirs['num_channels']} is not supported, only 1 or 3"
+            )
         is_masked = bool(masked & {*(theirs.get("architectures") or ())})
         if is_masked and theirs["encoder_stride"] != patch:
             raise ValueError(

@@ -10,7 +10,7 @@ from torch.nn import functional as F
 
 from unmask.batch import Visibility
 from unmask.model.backbones.block_architecture import BlockArchitecture
-from unmask.model.backbones.evolved_parts import (
+from unmask.model.backbones.evolved.parts import (
     EvolvedDecoderConvolutions,
     EvolvedEncoderConvolutions,
     LayerType,

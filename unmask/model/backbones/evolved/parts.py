@@ -1,7 +1,7 @@
 """Layers of the Evolved Transformer, So et al. 2019, arXiv:1901.11117, as values.
 
 A block of the paper is two layers here: one of these, then attention and a feed-forward layer. The
-modules are in `unmask.model.backbones.evolved_layers`: they need attention, which needs the
+modules are in `unmask.model.backbones.evolved.layers`: they need attention, which needs the
 architecture, which names these values.
 """
 

@@ -1,0 +1,1 @@
+"""Networks that read a picture and write a text about it."""

@@ -1,0 +1,1 @@
+"""The Evolved Transformer: its layers, and the parts that name them."""
