@@ -13,7 +13,7 @@ from torch import Tensor
 from unmask.adapters.prefix import max_text_length
 from unmask.batching.collate import group_by_length
 from unmask.generation.beam_search import ScoredSequence, beam_search
-from unmask.generation.decoding_batch import DecodingBatch
+from unmask.generation.decoding_batch import DecodingBatch, FeaturedPrompt
 from unmask.generation.settings import BeamSearch, BestOfN, GenerationConfig, Greedy, Sampling
 from unmask.generation.speculative import DraftModel, speculative_decode
 from unmask.generation.state import (
@@ -335,7 +335,11 @@ def initial_states(
         _check_lengths(prompt_ids, length, "" if has_source else ": `window` reads the last of it")
     elif has_source and length is not None:
         _check_lengths(given, length - 1, "")  # new tokens have to be read beside it
-    seeded_by = [[*ids, *more] for ids, more in zip(given, prefixes, strict=True)]
+    beside = [p if isinstance(p, FeaturedPrompt) else None for p in prompts]
+    seeded_by = [
+        [*ids, *more, *(() if extra is None else (extra.fingerprint,))]
+        for ids, more, extra in zip(given, prefixes, beside, strict=True)
+    ]
     generators = _make_generators(seeded_by, generation_config.seed)
     head = decoder_prefix if encoder else special_ids.prefix
     source_lengths = [len(ids) * has_source for ids in given]
@@ -344,6 +348,7 @@ def initial_states(
         GenerationState(
             prompt_ids=ids,
             source_ids=source if encoder else None,
+            features=() if extra is None else extra.features,
             n_source_tokens=n_source,
             n_forced_tokens=len(special_ids.decoder_prefix) if encoder else 0,
             max_new_tokens=generation_config.max_new_tokens
@@ -354,8 +359,8 @@ def initial_states(
             generator=generator,
             constraint=constraint,
         )
-        for source, ids, n_source, generator, constraint in zip(
-            given, prompt_ids, source_lengths, generators, all_constraints, strict=True
+        for source, ids, n_source, generator, constraint, extra in zip(
+            given, prompt_ids, source_lengths, generators, all_constraints, beside, strict=True
         )
     ]
 

@@ -2,16 +2,37 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import overload
 
 import numpy as np
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from unmask.batch import Batch, Visibility
+from unmask.batch import Batch, Example, ExampleRows, Feature, Visibility
 from unmask.generation.text_batches import pad_texts
 from unmask.heads.model import Model
 from unmask.tokenizers.spec import SpecialTokenIds
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class FeaturedPrompt(Sequence[int]):
+    """Token ids of a prompt, and what is read beside them: of a picture, its patches and pixels."""
+
+    ids: tuple[int, ...]
+    features: tuple[Feature, ...]
+    fingerprint: int
+    """Number that differs between prompts of the same ids, for their random generators."""
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    @overload
+    def __getitem__(self, index: int) -> int: ...
+    @overload
+    def __getitem__(self, index: slice) -> tuple[int, ...]: ...
+    def __getitem__(self, index: int | slice) -> int | tuple[int, ...]:
+        return self.ids[index]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,6 +46,8 @@ class Prompt:
     n_source_tokens: int = 0
     """Number of leading `input_ids` that are a source; some models attend to it in both directions
     (`Model.bidirectional_prompt`)."""
+    features: tuple[Feature, ...] = ()
+    """What the encoder reads beside `source_ids`, such as a picture; of one text."""
 
 
 class DecodingBatch:
@@ -68,6 +91,7 @@ class DecodingBatch:
             ),
             source=None if source is None else source.inputs,
             source_visibility=Visibility() if source is None else source.visibility,
+            features=_collate_features(prompts),
         ).to(model.device)
         """Its inputs are only the tokens that were not read yet, and it has no position ids."""
         self._next_positions = torch.from_numpy((document == 0).sum(1)).to(model.device)
@@ -164,4 +188,16 @@ class DecodingBatch:
             visibility=select_visibility(batch.visibility),
             source=select(batch.source),
             source_visibility=select_visibility(batch.source_visibility),
+            features=tuple(feature.map(select) for feature in batch.features),
         )
+
+
+def _collate_features(prompts: Sequence[Prompt]) -> tuple[Feature, ...]:
+    """Return the features of all prompts, which have the same kinds."""
+    groups = [[Example(inputs=_NO_IDS, targets=_NO_IDS, features=p.features)] for p in prompts]
+    rows = ExampleRows(groups, 0)
+    found = (type(feature).collate(rows) for feature in prompts[0].features)
+    return tuple(f.map(torch.from_numpy) for f in found if f is not None)
+
+
+_NO_IDS = np.zeros(0, np.int64)

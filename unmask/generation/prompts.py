@@ -21,7 +21,7 @@ from unmask.tokenizers.long_texts import LONG_TEXT_CHARACTERS
 class EncodedPrompts:
     """Prompts as token ids."""
 
-    input_ids: list[list[int]]
+    input_ids: Sequence[Sequence[int]]
     output_prefixes: list[list[int]]
     """What answers begin with, where it is not read with the prompt."""
     streamers: list[TextStreamer]

@@ -9,6 +9,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from unmask.batch import Feature
 from unmask.generation.decoding_batch import Prompt
 from unmask.generation.settings import GenerationConfig, Greedy, Sampling
 from unmask.tokenizers.spec import SpecialTokenIds
@@ -38,6 +39,8 @@ class GenerationState:
     """Input of the decoder or the only stack before generation: at least one token."""
     source_ids: list[int] | None = None
     """Input of the encoder, where there is one."""
+    features: tuple[Feature, ...] = ()
+    """What the encoder reads beside `source_ids`, such as a picture."""
     n_source_tokens: int = 0
     """Number of leading `prompt_ids` that are a source, read in both directions."""
     max_new_tokens: int
@@ -69,7 +72,10 @@ class GenerationState:
                 ids = [*ids[: self.n_prefix_tokens], *ids[len(ids) - max(n, 1) :]]
             self.max_tokens_in_window = len(self.generated_ids) + self.max_length + 1 - len(ids)
         return Prompt(
-            input_ids=ids, source_ids=self.source_ids, n_source_tokens=self.n_source_tokens
+            input_ids=ids,
+            source_ids=self.source_ids,
+            n_source_tokens=self.n_source_tokens,
+            features=self.features,
         )
 
     @property

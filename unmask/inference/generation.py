@@ -1,11 +1,16 @@
 """Generation: filling masks, continuing prompts, ranking choices."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
 from typing import Any, overload
+
+import numpy as np
 
 from unmask.checkpoints.huggingface.read import LoadedModel
 from unmask.config import check_number_arguments
+from unmask.generation.captions import PictureInput, picture_prompts
 from unmask.generation.decode import (
     candidates_noun,
     generate,
@@ -74,7 +79,7 @@ class GenerationPipeline:
     @overload
     def generate(  # pyright: ignore[reportOverlappingOverload]
         self,
-        prompt: str,
+        prompt: str | PictureInput,
         config: GenerationConfig | None = None,
         *,
         output_prefix: str = "",
@@ -84,7 +89,7 @@ class GenerationPipeline:
     @overload
     def generate(
         self,
-        prompt: Sequence[str],
+        prompt: Sequence[str | PictureInput],
         config: GenerationConfig | None = None,
         *,
         output_prefix: str = "",
@@ -93,7 +98,7 @@ class GenerationPipeline:
     ) -> list[str]: ...
     def generate(
         self,
-        prompt: str | Sequence[str],
+        prompt: str | PictureInput | Sequence[str | PictureInput],
         config: GenerationConfig | None = None,
         *,
         output_prefix: str = "",
@@ -105,6 +110,9 @@ class GenerationPipeline:
         Only the new text is returned. Special tokens typed in a prompt (<extra_id_0>) are encoded
         as such.
 
+        A model that describes pictures is given these: paths, bytes of files, images of Pillow or
+        pixels [h w c]. Each is prepared as for training.
+
         Args:
             prompt: one or several.
             config: generation settings; or by keyword: `generate(prompt, beams=4)`.
@@ -113,11 +121,11 @@ class GenerationPipeline:
             settings: fields of `GenerationConfig`, `Sampling`, `BestOfN` and `BeamSearch`.
 
         Raises:
-            ValueError: the model does not generate, a prompt is longer than its positions, or the
-                settings are inconsistent.
+            ValueError: the model does not generate, a prompt is longer than its positions, a
+                picture cannot be read, or the settings are inconsistent.
         """
         config = _resolve_config(config, settings)
-        encoded = self._encode_prompts(as_text_list(prompt, "prompt"), output_prefix, config)
+        encoded = self._encode_prompts(prompt, output_prefix, config)
         special = self.tokenizer.special_ids
         generated_ids = generate(
             self.model,
@@ -132,12 +140,12 @@ class GenerationPipeline:
             output_prefix + streamer.final_text(ids)
             for streamer, ids in zip(encoded.streamers, generated_ids, strict=True)
         ]
-        return texts[0] if isinstance(prompt, str) else texts
+        return texts[0] if _is_one(prompt) else texts
 
     @overload
     def generate_candidates(  # pyright: ignore[reportOverlappingOverload]
         self,
-        prompt: str,
+        prompt: str | PictureInput,
         config: GenerationConfig | None = None,
         *,
         output_prefix: str = "",
@@ -146,7 +154,7 @@ class GenerationPipeline:
     @overload
     def generate_candidates(
         self,
-        prompt: Sequence[str],
+        prompt: Sequence[str | PictureInput],
         config: GenerationConfig | None = None,
         *,
         output_prefix: str = "",
@@ -154,7 +162,7 @@ class GenerationPipeline:
     ) -> list[list[ScoredText]]: ...
     def generate_candidates(
         self,
-        prompt: str | Sequence[str],
+        prompt: str | PictureInput | Sequence[str | PictureInput],
         config: GenerationConfig | None = None,
         *,
         output_prefix: str = "",
@@ -167,9 +175,7 @@ class GenerationPipeline:
         those of `generate`.
         """
         config = _resolve_config(config, settings)
-        encoded = self._encode_prompts(
-            [prompt] if isinstance(prompt, str) else list(prompt), output_prefix, config
-        )
+        encoded = self._encode_prompts(prompt, output_prefix, config)
         results = generate_candidates(
             self.model,
             encoded.input_ids,
@@ -187,11 +193,11 @@ class GenerationPipeline:
             ]
             for streamer, best in zip(encoded.streamers, results, strict=True)
         ]
-        return candidates[0] if isinstance(prompt, str) else candidates
+        return candidates[0] if _is_one(prompt) else candidates
 
     def stream(
         self,
-        prompt: str,
+        prompt: str | PictureInput,
         config: GenerationConfig | None = None,
         *,
         output_prefix: str = "",
@@ -292,19 +298,27 @@ class GenerationPipeline:
         return DraftModel(model=draft_model.model, draft_tokens=draft_tokens)
 
     def _encode_prompts(
-        self, prompts: Sequence[str], output_prefix: str, config: GenerationConfig | None
+        self, prompt: Any, output_prefix: str, config: GenerationConfig | None
     ) -> EncodedPrompts:
         stop, check = ((), True) if config is None else (config.stop, not config.window)
-        return encode_prompts(
+        encode = partial(
+            encode_prompts,
             self.model,
             self.tokenizer,
-            prompts,
             output_prefix=output_prefix,
             stop=stop,
             check_positions=check,
         )
+        preprocessing = self.loaded_model.preprocessing
+        if preprocessing is None:
+            return encode(as_text_list(prompt, "prompt"))
+        pictures = [prompt] if _is_one(prompt) else list(prompt)
+        sources = picture_prompts(self.model, pictures, preprocessing)
+        return replace(encode([""] * len(sources)), input_ids=sources)
 
-    def _continuation_ids(self, prompt: str, prompt_ids: list[int], continuation: str) -> list[int]:
+    def _continuation_ids(
+        self, prompt: str, prompt_ids: Sequence[int], continuation: str
+    ) -> list[int]:
         """Return the tokens of a text after a prompt."""
         alone = encode_known_text(self.tokenizer, continuation)
         if self.model.is_sequence_to_sequence:
@@ -314,7 +328,12 @@ class GenerationPipeline:
             *special.prefix,
             *self.tokenizer.encode(prompt + continuation, allow_special=True).ids.tolist(),
         ]
-        return all_ids[len(prompt_ids) :] if all_ids[: len(prompt_ids)] == prompt_ids else alone
+        return all_ids[len(prompt_ids) :] if all_ids[: len(prompt_ids)] == [*prompt_ids] else alone
+
+
+def _is_one(prompt: object) -> bool:
+    """Return whether this is one prompt, not several."""
+    return isinstance(prompt, str | Path | bytes | np.ndarray) or not isinstance(prompt, Iterable)
 
 
 def _resolve_config(

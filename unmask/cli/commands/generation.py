@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, Literal
 
 from unmask.cli.from_dataclass import command, long_flag
-from unmask.cli.inputs import load_pipeline, read_texts
+from unmask.cli.inputs import answer_in_batches, load_pipeline, read_texts
 from unmask.cli.shared_options import JsonOption, ModelArgument, TextFile
 from unmask.options import DeviceOptions, EncodingOptions, flag
 from unmask.output import escape_tsv, print_data, print_json, print_line
@@ -68,6 +68,8 @@ class GenerationSettings:
 class _GenerateOptions(
     ModelArgument, TextFile, GenerationSettings, EncodingOptions, DeviceOptions, JsonOption
 ):
+    pictures: Sequence[str] = field(default=(), metadata=flag(metavar="PICTURE", is_argument=True))
+    """Pictures to describe: files, folders, archives or tables of files; for captioners."""
     prompt: Sequence[str] = field(default=(), metadata=flag(metavar="TEXT"))
     """Prompt to continue or to answer."""
     output_prefix: str = field(default="", metadata=flag(metavar="TEXT"))
@@ -119,6 +121,54 @@ class _GenerateOptions(
         if self.target_language is not None and self.source_language is None:
             raise ValueError("--target-language needs --source-language")
 
+    def check_pictures(self, pipeline: Pipeline) -> None:
+        """Check that there are pictures where the model describes some, and only there."""
+        if not pipeline.preset.reads_pictures:
+            if self.pictures:
+                raise ValueError(
+                    f"{self.model} reads texts, got {self.pictures[0]!r}: give --prompt or --input"
+                )
+            return
+        if not self.pictures:
+            raise ValueError(f"{self.model} describes pictures: give their files")
+        flags = {f.name: long_flag(f) for f in fields(self)}
+        of_texts = ("prompt", "input", "draft", "choice", "stream", "source_language")
+        if excluded := [flags[name] for name in of_texts if getattr(self, name)]:
+            raise ValueError(f"{excluded[0]} is for models that read texts, not pictures")
+
+    def describe(self, pipeline: Pipeline) -> None:
+        """Describe pictures, and print a caption for each."""
+        from unmask.images.decode import decode_images
+        from unmask.images.sources import read_images
+
+        preprocessing = pipeline.loaded_model.preprocessing
+        assert preprocessing is not None
+        decoded = decode_images(read_images(self.pictures), channels=preprocessing.channels)
+        captions = answer_in_batches(
+            decoded, lambda some: self._captions(pipeline, [pixels for _, pixels in some])
+        )
+        for (record, _), candidates in captions:
+            if self.as_json:
+                best = {"best": [vars(one) for one in candidates]} if self._n_best > 1 else {}
+                print_json({"picture": record.location, "text": candidates[0].text, **best})
+                continue
+            for one in candidates:
+                score = (f"{one.score:.4f}",) if self._n_best > 1 else ()
+                print_data("\t".join((record.location, *score, escape_tsv(one.text))))
+
+    @property
+    def _n_best(self) -> int:
+        return self.settings.get("n_best", 1)
+
+    def _captions(self, pipeline: Pipeline, pictures: Sequence[Any]) -> list[list[ScoredText]]:
+        """Return the best captions of each picture; the only one has no score."""
+        from unmask.inference.generation import ScoredText
+
+        options: dict[str, Any] = self.settings | {"output_prefix": self.output_prefix}
+        if self._n_best > 1:
+            return pipeline.generate_candidates(pictures, **options)
+        return [[ScoredText(text, 0.0)] for text in pipeline.generate(pictures, **options)]
+
     def answer(self, pipeline: Pipeline, prompts: Sequence[str]) -> None:
         """Answer prompts, and print the answers."""
         continues_prompt = "next_token" in pipeline.preset.objective.loss_terms
@@ -131,7 +181,7 @@ class _GenerateOptions(
             for prompt in prompts:
                 outputs = pipeline.rank_choices(prompt, self.choice, beams=beams)
                 self._print_candidates(prompt, outputs, continues_prompt)
-        elif self.settings.get("n_best", 1) > 1:
+        elif self._n_best > 1:
             for prompt, outputs in zip(
                 prompts, pipeline.generate_candidates(prompts, **options), strict=True
             ):
@@ -189,10 +239,14 @@ def _print_stream(prefix: str, pieces: Iterable[str]) -> None:
 
 @command(_GenerateOptions)
 def generate(given: Mapping[str, Any]) -> None:
-    """Generate text: a decoder continues a prompt, an encoder-decoder answers it."""
+    """Generate text: a decoder continues a prompt, others answer it or describe pictures."""
     options = _GenerateOptions(**given)
     options.check()
     pipeline = load_pipeline(options.model, options.device)
+    options.check_pictures(pipeline)
+    if options.pictures:
+        options.describe(pipeline)
+        return
     if options.source_language is not None:
         pipeline = pipeline.with_languages(options.source_language, options.target_language)
     prompts = read_texts(
