@@ -144,6 +144,6 @@ def with_picture_preprocessing(
     formulation: TaskFormulation, preprocessing: ImagePreprocessing | None
 ) -> TaskFormulation:
     """Return the formulation for pictures that are prepared in this way; others are unchanged."""
-    if not isinstance(formulation, PictureClassification) or preprocessing is None:
+    if preprocessing is None or formulation.task.task_kind != "pictures":
         return formulation
-    return replace(formulation, preprocessing=preprocessing)
+    return replace(cast(PictureClassification, formulation), preprocessing=preprocessing)
