@@ -12,6 +12,7 @@ from jaxtyping import Float
 from unmask.adapters.prefix import max_text_length
 from unmask.checkpoints.gguf.write import GgufDtype
 from unmask.config import check_number_arguments, to_dict
+from unmask.evaluation.captions import CAPTIONING, CaptionEvaluation, evaluate_captions
 from unmask.evaluation.likelihood import (
     ContinuationLikelihood,
     PseudoLikelihoodMasking,
@@ -35,6 +36,9 @@ from unmask.finetuning.results.predict import (
 from unmask.finetuning.results.predict_pictures import predict_pictures
 from unmask.finetuning.results.score import FileOptions, score_file
 from unmask.finetuning.results.task_metrics import task_of_mixture
+from unmask.generation.settings import GenerationConfig
+from unmask.images.records import ImageColumns
+from unmask.images.sources import read_images
 from unmask.inference.export import MODEL_FORMATS, ModelFormat, save_gguf, save_model
 from unmask.inference.generation import GenerationPipeline, as_text_list
 from unmask.inference.logits import text_logits
@@ -332,6 +336,45 @@ class Pipeline(GenerationPipeline):
                 memory_length=self.resolve_memory_length(memory_length),
                 on_progress=on_progress,
             ),
+        )
+
+    @property
+    def describes_pictures(self) -> bool:
+        """Whether it writes texts about pictures."""
+        return self.preset.reads_pictures and self.model.architecture.is_encoder_decoder
+
+    def evaluate_captions(
+        self,
+        data: str | Path | Sequence[str | Path],
+        columns: ImageColumns | None = None,
+        config: GenerationConfig = CAPTIONING,
+        *,
+        on_progress: Callable[[int], None] | None = None,
+    ) -> CaptionEvaluation:
+        """Describe pictures, and score the captions beside those of people.
+
+        BLEU-1 to 4, CIDEr, CIDEr-D and, with NLTK, METEOR.
+
+        Args:
+            data: pictures with captions, as `unmask.images.sources.read_images` reads them.
+            columns: columns and rows of tables.
+            config: how captions are generated: three beams.
+            on_progress: called with the number of pictures so far.
+
+        Raises:
+            FileNotFoundError: a file is missing.
+            ValueError: the model does not describe pictures, or one has no caption.
+        """
+        preprocessing = self.loaded_model.preprocessing
+        if preprocessing is None or not self.describes_pictures:
+            raise ValueError(f"{self.preset.name} does not describe pictures")
+        return evaluate_captions(
+            self.model,
+            self.tokenizer,
+            read_images(data, columns),
+            preprocessing,
+            config,
+            on_progress=on_progress,
         )
 
     def resolve_memory_length(self, memory_length: int | None = None) -> int:

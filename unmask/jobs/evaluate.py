@@ -5,15 +5,19 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from unmask.analysis.attention.captions import attention_over_picture
 from unmask.evaluation.answer_methods import PromptedModel
+from unmask.evaluation.captions import CaptionEvaluation, DescribedPicture
 from unmask.evaluation.prompting import MetricValue, PromptingConfig, TaskScore, find_task_file
 from unmask.evaluation.word_perplexity import WordPerplexityTask, is_causal_model
 from unmask.evaluation.zero_shot import ALL_TASKS, ZERO_SHOT, ZeroShotTask, find_task
+from unmask.files import write_atomically
 from unmask.inference.open_model import load
 from unmask.inference.pipeline import Pipeline
 from unmask.jobs.options.evaluate import EvaluateTasksOptions
 from unmask.options import takes_options
 from unmask.output import OutputStream, ProgressLine, print_line
+from unmask.reports.analysis.captions_page import WordMaps, render_captions_page
 
 _JSON_KEYS = {
     "primary_metric": "measure",
@@ -206,3 +210,21 @@ def _format_figure(name: str, figure: MetricValue) -> tuple[str, str]:
         f"{figure.value:,.2f}",
         "" if figure.standard_error is None else f"{figure.standard_error:,.2f}",
     )
+
+
+def write_captions_page(pipeline: Pipeline, evaluation: CaptionEvaluation, path: Path) -> None:
+    """Write a page of captions: their scores, and pictures with the attention of each word.
+
+    Raises:
+        ValueError: the model does not describe pictures.
+    """
+    preprocessing = pipeline.loaded_model.preprocessing
+    if preprocessing is None or not pipeline.describes_pictures:
+        raise ValueError(f"{pipeline.preset.name} does not describe pictures")
+
+    def attention(one: DescribedPicture) -> WordMaps:
+        numbers = preprocessing.normalize(one.pixels)
+        return attention_over_picture(pipeline.model, pipeline.tokenizer, numbers, one.caption)
+
+    page = render_captions_page(pipeline.preset.name, evaluation, attention)
+    write_atomically(path, page)

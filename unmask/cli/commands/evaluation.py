@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from unmask.cli.from_dataclass import command, refuse_options
@@ -81,6 +82,10 @@ class _EvaluateOptions(
     )
     text: Sequence[str] = field(default=(), metadata=flag(metavar="COLUMN"))
     """Name of the text column, of held-out records or labeled rows; two for text pairs."""
+    where: Sequence[str] = field(default=(), metadata=flag(metavar="COLUMN=VALUE"))
+    """Rows of a table of pictures that are read: split=test. Default: all."""
+    page: Path | None = field(default=None, metadata=flag(metavar="FILE"))
+    """HTML page of captions to write: scores, and ten pictures with the attention of each word."""
     case: Literal["auto", "keep", "lower"] = "auto"
     """Letter case in which words of the data are looked up, for word vectors. auto: lower case if
     the vectors contain no other."""
@@ -100,6 +105,7 @@ class _EvaluateOptions(
 _OF_TASKS = ("shots", "rows", "stride")
 _OF_TEXT = ("sequence_length", "memory_length")
 _OF_ROWS = ("label", "choices", "columns")
+_OF_CAPTIONS = ("where", "page")
 _OF_FINETUNED = ("ensemble", "mixture_task", *_OF_ROWS)
 
 
@@ -133,6 +139,10 @@ def evaluate(given: Mapping[str, Any]) -> None:
     pipeline = load_pipeline(model, options.device, options.language)
     if options.mixture_task is not None:
         pipeline = pipeline.mixture_task(options.mixture_task)
+    if pipeline.describes_pictures:
+        _evaluate_captions(options, pipeline)
+        return
+    options.refuse(_OF_CAPTIONS, "", " applies to models that describe pictures")
     if options.ensemble or pipeline.can_predict:
         _evaluate_rows(options, pipeline)
     else:
@@ -157,6 +167,31 @@ def _evaluate_rows(options: _EvaluateOptions, pipeline: Pipeline) -> None:
     )
     lines = (f"{name:20} {value:.4f}" for name, value in scores.items())
     _print_scores(lines, scores, options.as_json)
+
+
+def _evaluate_captions(options: _EvaluateOptions, pipeline: Pipeline) -> None:
+    """Compare captions of pictures with those of people."""
+    from unmask.images.records import ImageColumns
+    from unmask.jobs.evaluate import write_captions_page
+
+    excluded = ("ensemble", "mixture_task", *_OF_ROWS, *_OF_TEXT)
+    options.refuse(excluded, f"{options.model}: captions: ", " applies to models that read texts")
+    where = {name: value for name, _, value in (one.partition("=") for one in options.where)}
+    if bad := next((one for one in options.where if "=" not in one), None):
+        raise ValueError(f"--where must be COLUMN=VALUE, got {bad!r}")
+    progress = ProgressLine(sys.stderr)
+
+    def show(n: int) -> None:
+        progress.show(lambda: f"{n:,} pictures{progress.rate(n)}")
+
+    columns = ImageColumns(captions=tuple(options.text), where=where)
+    result = pipeline.evaluate_captions(options.sources, columns, on_progress=show)
+    progress.clear()
+    if options.page is not None:
+        write_captions_page(pipeline, result, options.page)
+    lines = [f"{len(result.pictures):,} pictures"]
+    lines += [f"{name:20} {value:.4f}" for name, value in result.metrics.items()]
+    _print_scores(lines, result.to_dict(), options.as_json)
 
 
 def _evaluate_text(options: _EvaluateOptions, pipeline: Pipeline) -> None:
