@@ -1,7 +1,8 @@
 """A small convolutional network on some labeled pictures, beside `unmask finetune` on the same.
 
     python benchmarks/few_labels.py --train train-images-idx3-ubyte.gz
-        --test t10k-images-idx3-ubyte.gz --rows 500 [--seeds 3] [--steps 1500] [--flip 0.5] [--device cpu]
+        --test t10k-images-idx3-ubyte.gz --rows 500 [--seeds 3] [--steps 1500] [--flip 0.5]
+        [--device cpu]
 
 The network: 3 x 3 convolutions of 32, 64 and 128 channels with batch normalization, each followed
 by 2 x 2 max-pooling, then the mean over places and a linear map; AdamW with a cosine schedule. The
