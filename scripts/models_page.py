@@ -138,7 +138,7 @@ _SIZES = "parameter counts of the paper's table; which tensors are shared"
 EQUALS = {
     "lstm": _TORCH, "awd-lstm": _TORCH, "skip-thoughts": _TORCH, "skip-thoughts-bi": _TORCH,
     "quick-thoughts": _TORCH, "bilstm": _TORCH, "cnn": "torch's convolution",
-    "elmo": "outputs of the released code",
+    "elmo": "outputs of the released code", "show-and-tell": _TORCH,
     "transformer-xl": "outputs of the last version of transformers that has it",
     "t5-shared": _SIZES, "t5-lm": _SIZES, "t5-prefix-lm": _SIZES,
     "canine": "transformers, on padded texts",

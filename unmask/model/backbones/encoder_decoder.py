@@ -9,7 +9,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from unmask.batch import Batch
-from unmask.model.architecture import NO_MEMORY, Ability, StackArchitecture
+from unmask.model.architecture import NO_MEMORY, Ability, Backbone, StackArchitecture
 from unmask.model.backbones.transformer import Architecture, SourceEncodedTransformer, Transformer
 from unmask.model.cache import Cache
 from unmask.model.positions.relative_bias import RelativePositionBiasModule
@@ -19,10 +19,10 @@ PairT = TypeVar("PairT", bound="TwoStackArchitecture")
 
 @dataclass(frozen=True, kw_only=True)
 class TwoStackArchitecture:
-    """An encoder and a decoder that attends to it, as a value."""
+    """An encoder and a decoder that reads what it made, as a value."""
 
-    encoder: Architecture
-    decoder: Architecture
+    encoder: StackArchitecture
+    decoder: StackArchitecture
 
     @property
     def vocab_size(self) -> int:
@@ -50,12 +50,12 @@ class TwoStackArchitecture:
         return False
 
     @property
-    def encoder_stack(self) -> Architecture:
+    def encoder_stack(self) -> StackArchitecture:
         """The stack that reads sources: the encoder."""
         return self.encoder
 
     @property
-    def decoder_stack(self) -> Architecture:
+    def decoder_stack(self) -> StackArchitecture:
         """The stack whose hidden states the heads read: the decoder."""
         return self.decoder
 
@@ -65,7 +65,7 @@ class TwoStackArchitecture:
         return self.encoder.picture_stack
 
     @property
-    def stacks(self) -> Mapping[str, Architecture]:
+    def stacks(self) -> Mapping[str, StackArchitecture]:
         """Both stacks by the field that holds them."""
         return {"encoder": self.encoder, "decoder": self.decoder}
 
@@ -75,7 +75,7 @@ class TwoStackArchitecture:
         """The length of the longest text. None: there is none."""
 
     @abstractmethod
-    def build(self) -> "TwoStackNetwork":
+    def build(self) -> Backbone:
         """Build the network; its weights are not initialized."""
 
     @abstractmethod
@@ -105,6 +105,8 @@ class TwoStackArchitecture:
 class EncoderDecoderArchitecture(TwoStackArchitecture):
     """An encoder and a decoder that share the token embeddings."""
 
+    encoder: Architecture
+    decoder: Architecture
     tie_encoder_decoder: bool = False
     """Whether both stacks share layers, norms and positions; cross-attention is the decoder's own
     (Raffel et al. 2020, section 3.2.2)."""
@@ -200,12 +202,14 @@ def _tie_encoder_decoder(encoder: Transformer, decoder: Transformer) -> None:
 class TwoStackNetwork(nn.Module):
     """An encoder's hidden states of a source, and the decoder that attends to them [b t d]."""
 
-    def __init__(self, a: TwoStackArchitecture, tokens: nn.Embedding, encoder: Transformer) -> None:
+    def __init__(
+        self, a: TwoStackArchitecture, tokens: nn.Embedding, encoder: Transformer, own: Architecture
+    ) -> None:
         super().__init__()
         self.a = a
         self.tokens = tokens
         self.encoder = encoder
-        self.decoder = Transformer(a.decoder, tokens)
+        self.decoder = Transformer(own, tokens)
 
     @property
     def width(self) -> int:
@@ -304,6 +308,6 @@ class EncoderDecoder(TwoStackNetwork):
             if a.source_encoder is None
             else SourceEncodedTransformer(a.encoder, tokens, a.source_encoder)
         )
-        super().__init__(a, tokens, encoder)
+        super().__init__(a, tokens, encoder, a.decoder)
         if a.tie_encoder_decoder:
             _tie_encoder_decoder(self.encoder, self.decoder)

@@ -229,6 +229,10 @@ class RecurrentCache:
         self._states.append(states)
         self.length += 1
 
+    def start(self, states: list[RecurrentState]) -> None:
+        """Begin from states that no token has made."""
+        self._states.append(states)
+
     def set_prefix_length(self, n: int) -> None:
         """Refuse virtual tokens before the text.
 

@@ -197,11 +197,19 @@ VIT_GPT2 = Published(
     "same kind, ViT and GPT-2 as they are published, and has no paper: batch, rate and length are "
     "not stated.",
 )
+MINI_ENCODER = replace(
+    vit.BASE,
+    d_model=192,
+    n_layers=4,
+    n_heads=3,
+    d_ff=768,
+    patch_size=12,
+    position=GridPositions(8, 8),
+    initializer=NormalInit(0.05, truncated=True),
+)
+"""For pictures of 96 x 96."""
 _MINI = VisionEncoderDecoderArchitecture(
-    encoder=replace(
-        vit.BASE, d_model=192, n_layers=4, n_heads=3, d_ff=768, patch_size=12,
-        position=GridPositions(8, 8), initializer=NormalInit(0.05, truncated=True),
-    ),
+    encoder=MINI_ENCODER,
     decoder=replace(
         DECODER,
         vocab_size=4_096,
@@ -212,7 +220,7 @@ _MINI = VisionEncoderDecoderArchitecture(
         position=LearnedPositions(64),
         initializer=NormalInit(0.05, n_residual_branches=8),
     ),
-)  # fmt: skip
+)
 VIT_GPT2_MINI = replace(
     VIT_GPT2,
     name="vit-gpt2-mini",

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from unmask.batch import Batch
 from unmask.model.backbones.encoder_decoder import TwoStackArchitecture, TwoStackNetwork
+from unmask.model.backbones.transformer import Architecture
 from unmask.model.backbones.vision_transformer import VisionArchitecture, VisionTransformer
 from unmask.objectives.inputs.pictures import Pictures
 
@@ -22,6 +23,7 @@ class VisionEncoderDecoderArchitecture(TwoStackArchitecture):
     """
 
     encoder: VisionArchitecture
+    decoder: Architecture
 
     def __post_init__(self) -> None:
         """Check that the decoder generates from what it attends to, with a table of its own."""
@@ -56,7 +58,7 @@ class VisionEncoderDecoder(TwoStackNetwork):
 
     def __init__(self, a: VisionEncoderDecoderArchitecture) -> None:
         tokens = nn.Embedding(a.vocab_size, a.decoder.d_embed)
-        super().__init__(a, tokens, VisionTransformer(a.encoder))
+        super().__init__(a, tokens, VisionTransformer(a.encoder), a.decoder)
         self.projection = (
             nn.Linear(a.encoder.d_model, a.decoder.d_model) if a.projects_pictures else None
         )
