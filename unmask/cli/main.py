@@ -47,7 +47,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "fill": ("inference", "Predict the tokens at each [MASK] of a text."),
     "generate": (
         "generation",
-        "Generate text: a decoder continues a prompt, an encoder-decoder answers it.",
+        "Generate text: a decoder continues a prompt, others answer it or describe pictures.",
     ),
     "embed": ("inference", "Embed texts as vectors."),
     "convert": (
