@@ -1,5 +1,6 @@
 """Captions beside those of people: scores, attention over the picture, and the page."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -118,6 +119,19 @@ def test_command_prints_scores_and_writes_a_page(
     assert "--where must be COLUMN=VALUE, got 'split'" in capsys.readouterr().err
     assert cli.run(["evaluate", "unmask-mini-en", "--data", str(table), "--page", str(page)]) != 0
     assert "applies to models that describe pictures" in capsys.readouterr().err
+
+
+def test_page_without_attention(pipeline: Pipeline, tmp_path: Path) -> None:
+    words = pipeline.tokenizer
+    preset = MODELS["show-and-tell-mini"].with_vocabulary(words.special_ids)
+    model = preset.build().initialize(0).eval()
+    other = Pipeline(replace(pipeline.loaded_model, preset=preset, model=model))
+    one = DescribedPicture(
+        name="a", pixels=np.zeros((96, 96, 3), np.uint8), caption="a king", references=("x",),
+        cider_d=0.0,
+    )  # fmt: skip
+    write_captions_page(other, CaptionEvaluation(metrics={}, pictures=(one,)), tmp_path / "a.html")
+    assert (tmp_path / "a.html").read_text().count("data:image/png;base64,") == 1
 
 
 def test_models_that_describe_nothing_are_refused(tmp_path: Path, table: Path) -> None:

@@ -215,6 +215,8 @@ def _format_figure(name: str, figure: MetricValue) -> tuple[str, str]:
 def write_captions_page(pipeline: Pipeline, evaluation: CaptionEvaluation, path: Path) -> None:
     """Write a page of captions: their scores, and pictures with the attention of each word.
 
+    There is none of networks without attention, such as Show and Tell.
+
     Raises:
         ValueError: the model does not describe pictures.
     """
@@ -223,6 +225,8 @@ def write_captions_page(pipeline: Pipeline, evaluation: CaptionEvaluation, path:
         raise ValueError(f"{pipeline.preset.name} does not describe pictures")
 
     def attention(one: DescribedPicture) -> WordMaps:
+        if not pipeline.model.decoder_architecture.attends_to_encoder:
+            return []
         numbers = preprocessing.normalize(one.pixels)
         return attention_over_picture(pipeline.model, pipeline.tokenizer, numbers, one.caption)
 
