@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from unmask.batch import Batch, Visibility
+from unmask.batch import IGNORE_INDEX, Batch, Visibility
 from unmask.checkpoints.huggingface.differences import (
     heads_without_transformers_class,
     opening_note,
@@ -34,10 +34,15 @@ from unmask.model.backbones.encoder_decoder import (
     TwoStackArchitecture,
 )
 from unmask.model.backbones.transformer import Architecture
-from unmask.model.backbones.vision_transformer import VisionArchitecture, picture_batch
+from unmask.model.backbones.vision_transformer import (
+    MaskedAutoencoder,
+    VisionArchitecture,
+    picture_batch,
+)
 from unmask.model.layers.attention.block_local_mask import GlobalTokens
 from unmask.model.layers.embeddings.patches import join_patches
 from unmask.model.positions.learned import LearnedPositions
+from unmask.objectives.inputs.pictures import MASK_ID
 from unmask.zoo.catalogue import MODELS
 from unmask.zoo.preset import Published, question_answering_head, token_classification_head
 from unmask.zoo.unsupported_classes import UNSUPPORTED_CLASSES
@@ -271,6 +276,8 @@ def _greatest_of_pictures(case: Case, model: Model, reference: Any, b: int) -> f
     a = case.card.architecture.picture_stack
     assert isinstance(a, VisionArchitecture)
     pixels = torch.randn(b, a.n_channels, *a.image_size, generator=torch.Generator().manual_seed(b))
+    if isinstance(a, MaskedAutoencoder):
+        return _greatest_of_masked_pictures(case, model, reference, pixels)
     hidden = torch.arange(a.position.max_positions - a.position.n_special).expand(b, -1) % 3 == 1
     batch = picture_batch(pixels, a, hidden if "patches" in case.names else None)
     if a is not case.card.architecture:  # their class always has the language head
@@ -289,6 +296,26 @@ def _greatest_of_pictures(case: Case, model: Model, reference: Any, b: int) -> f
     numbers = model.heads["patches"].pixels(states[:, a.position.n_special :])
     x = join_patches(numbers, a.patch_size, a.position.rows, a.position.columns)
     return float((x - y).abs().max()) / _scale(y)
+
+
+def _greatest_of_masked_pictures(case: Case, model: Model, reference: Any, pixels: Tensor) -> float:
+    """Return the same where patches are left out: of pixels, or of states of the class token."""
+    a = case.card.architecture
+    assert isinstance(a, MaskedAutoencoder)
+    noise = torch.rand(len(pixels), a.n_patches, generator=torch.Generator().manual_seed(0))
+    with torch.no_grad():
+        theirs = reference(pixel_values=pixels, noise=noise)
+        batch = picture_batch(pixels, a, theirs.mask.long())
+        if not case.names:
+            x, y = model.hidden_states(batch)[:, 0], theirs.last_hidden_state[:, 0]
+            return float((x - y).abs().max()) / _scale(y)
+        targets = torch.where(batch.inputs == MASK_ID, 0, IGNORE_INDEX)
+        prediction = model(replace(batch, targets=targets), return_logits=True)
+    y = theirs.logits[theirs.mask.bool()]
+    y = y.unflatten(-1, (a.patch_size, a.patch_size, -1)).movedim(-1, -3).flatten(-3)
+    term = prediction.terms["masked"]
+    loss = abs(float(term.total / term.count) / float(theirs.loss) - 1)
+    return max(loss, float((prediction.logits["masked"] - y).abs().max()) / _scale(y))
 
 
 def _scale(x: Tensor) -> float:

@@ -159,6 +159,7 @@ _MODULES = {
     "SubwordPrediction": "unmask.heads.pretraining.subword_prediction",
     "BidirectionalLM": "unmask.heads.pretraining.bidirectional_lm",
     "PatchReconstruction": "unmask.heads.vision.patch_reconstruction",
+    "MaskedAutoencoding": "unmask.heads.vision.masked_autoencoding",
     "DistilledClassification": "unmask.heads.vision.distilled_classification",
     "ActivationRegularization": "unmask.heads.pretraining.activation_regularization",
 }

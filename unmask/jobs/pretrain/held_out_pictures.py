@@ -9,7 +9,10 @@ from torch import Tensor
 
 from unmask.batch import IGNORE_INDEX, Batch
 from unmask.checkpoints.huggingface.read import LoadedModel
-from unmask.heads.vision.patch_reconstruction import PatchReconstruction
+from unmask.heads.vision.patch_reconstruction import (
+    PatchReconstruction,
+    PatchReconstructionHead,
+)
 from unmask.images.drawing import to_pixels, to_png_text
 from unmask.images.preprocessing import ImagePreprocessing
 from unmask.model.layers.embeddings.patches import cut_into_patches, join_patches
@@ -36,7 +39,7 @@ def held_out_pictures(
         Samples; none of a model that does not reconstruct patches.
     """
     model, how = loaded_model.model, loaded_model.preprocessing
-    found = [s for s in model.head_specs.values() if isinstance(s, PatchReconstruction)]
+    found = [h.spec for h in model.heads.values() if isinstance(h, PatchReconstructionHead)]
     if not found or how is None:
         return []
     earlier = {s.name: s for s in previous if isinstance(s, Picture)}

@@ -4,16 +4,20 @@ Dosovitskiy et al. 2021, arXiv:2010.11929, section 3.1.
 """
 
 from dataclasses import dataclass, replace
+from dataclasses import fields as dataclass_fields
 from typing import ClassVar, cast
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from unmask.batch import Batch
+from unmask.batch import Batch, Visibility
 from unmask.model.backbones.transformer import Architecture, Transformer, position_ids
+from unmask.model.cache import Cache
+from unmask.model.layers.attention.query_stream import QueryStream
 from unmask.model.layers.embeddings.patches import PatchEmbedding
 from unmask.model.positions.grid import GridPositions, GridPositionsModule
+from unmask.model.positions.grid_sinusoidal import GridSinusoidal
 from unmask.objectives.inputs.pictures import (
     CLASS_ID,
     DISTILLATION_ID,
@@ -136,6 +140,92 @@ class VisionTransformer(Transformer):
         size, position = self.patches.patch_size, cast(GridPositionsModule, self.position)
         x = x + position.embed_grid(position_ids(batch), height // size, width // size).to(x.dtype)
         return self.dropout(self.embed_norm(x))
+
+
+_FIXED_POSITIONS = GridSinusoidal()
+
+
+@dataclass(frozen=True, kw_only=True)
+class PatchDecoder:
+    """The size of the network that reconstructs patches from the encoded ones."""
+
+    d_model: int = 512
+    n_layers: int = 8
+    n_heads: int = 16
+    d_ff: int = 2048
+
+    def __post_init__(self) -> None:
+        for name in ("d_model", "n_layers", "n_heads", "d_ff"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"decoder.{name} must be at least 1, got {getattr(self, name)}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class MaskedAutoencoder(VisionArchitecture):
+    """An encoder of the patches that are seen alone; a decoder, as a head, has them all.
+
+    He et al. 2022, arXiv:2111.06377, section 3.
+    """
+
+    position: GridSinusoidal = _FIXED_POSITIONS
+    decoder: PatchDecoder = PatchDecoder()
+    normalize_targets: bool = True
+    """Whether each patch to reconstruct is standardized by its own mean and variance (table 1d)."""
+
+    @property
+    def hides_patches(self) -> bool:
+        """True: hidden patches are left out."""
+        return True
+
+    def decoder_architecture(self) -> VisionArchitecture:
+        """Return the architecture of the decoder, over all patches."""
+        own = self.decoder
+        fields = {f.name: getattr(self, f.name) for f in dataclass_fields(VisionArchitecture)}
+        changes = {f.name: getattr(own, f.name) for f in dataclass_fields(PatchDecoder)}
+        return VisionArchitecture(**fields | changes)
+
+    def build(self) -> "VisiblePatchesTransformer":
+        """Build the encoder."""
+        return VisiblePatchesTransformer(self)
+
+
+class VisiblePatchesTransformer(VisionTransformer):
+    """Encodes special tokens and the patches that are seen; columns of hidden ones are zeros."""
+
+    def forward(
+        self,
+        batch: Batch,
+        cache: Cache | None = None,
+        encoder_hidden_states: Float[Tensor, "b s d"] | None = None,
+        encoder_visibility: Visibility | None = None,
+        query_stream: QueryStream | None = None,
+    ) -> Float[Tensor, "b n _"]:
+        """Run the stack over the columns that are seen."""
+        rest = cache, encoder_hidden_states, encoder_visibility, query_stream
+        hidden = batch.inputs == MASK_ID
+        if not bool(hidden.any()):
+            return super().forward(batch, *rest)
+        n_seen = (~hidden).sum(1)
+        columns = hidden.long().argsort(dim=1, stable=True)[:, : int(n_seen.max())]
+        is_padding = hidden.gather(1, columns)
+        x = super().forward(_some_columns(batch, columns, is_padding), *rest)
+        x = x.masked_fill(is_padding[..., None], 0)
+        out = x.new_zeros(*batch.inputs.shape, x.shape[-1])
+        return out.scatter(1, columns[..., None].expand_as(x), x)
+
+
+def _some_columns(
+    batch: Batch, columns: Int[Tensor, "b n"], is_padding: Bool[Tensor, "b n"]
+) -> Batch:
+    """Return some columns of each row of pictures; those of padding are seen by none."""
+    places = position_ids(batch).expand_as(batch.inputs).gather(1, columns)
+    document = -is_padding.long() if bool(is_padding.any()) else None
+    return Batch(
+        inputs=batch.inputs.gather(1, columns),
+        position_ids=places,
+        visibility=Visibility(document=document),
+        features=batch.features,
+    )
 
 
 def picture_batch(

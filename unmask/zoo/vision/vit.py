@@ -59,26 +59,37 @@ def classification_head(n_labels: int = 2) -> SequenceClassification:
     return SequenceClassification(n_labels=n_labels, dense_layer=False, dropout=0.0)
 
 
+def layer_names(ours: str, theirs: str) -> str:
+    """Return the lines of a layer."""
+    return f"""
+    {ours}.attention.q              {theirs}.attention.attention.query
+    {ours}.attention.k              {theirs}.attention.attention.key
+    {ours}.attention.v              {theirs}.attention.attention.value
+    {ours}.attention.o              {theirs}.attention.output.dense
+    {ours}.attention_norm.into      {theirs}.layernorm_before
+    {ours}.feed_forward.up          {theirs}.intermediate.dense
+    {ours}.feed_forward.down        {theirs}.output.dense
+    {ours}.feed_forward_norm.into   {theirs}.layernorm_after
+    """
+
+
 def backbone_names(module: str) -> str:
     """Return the lines of the network, whose tensors begin with a word of the family."""
-    return f"""
+    return (
+        f"""
     backbone.tokens.class_token                {module}.embeddings.cls_token
     backbone.tokens.distillation_token         {module}.embeddings.distillation_token
     backbone.tokens.mask_token                 {module}.embeddings.mask_token
     backbone.tokens.projection                 {module}.embeddings.patch_embeddings.projection
     backbone.position.table                    {module}.embeddings.position_embeddings
-    backbone.layers.*.attention.q              {module}.encoder.layer.*.attention.attention.query
-    backbone.layers.*.attention.k              {module}.encoder.layer.*.attention.attention.key
-    backbone.layers.*.attention.v              {module}.encoder.layer.*.attention.attention.value
-    backbone.layers.*.attention.o              {module}.encoder.layer.*.attention.output.dense
-    backbone.layers.*.attention_norm.into      {module}.encoder.layer.*.layernorm_before
-    backbone.layers.*.feed_forward.up          {module}.encoder.layer.*.intermediate.dense
-    backbone.layers.*.feed_forward.down        {module}.encoder.layer.*.output.dense
-    backbone.layers.*.feed_forward_norm.into   {module}.encoder.layer.*.layernorm_after
+    """
+        + layer_names("backbone.layers.*", f"{module}.encoder.layer.*")
+        + f"""
     backbone.final_norm                        {module}.layernorm
     pooler.dense                               {module}.pooler.dense
     heads.patches.out                          decoder.0
     """
+    )
 
 
 WEIGHT_NAMES = WeightNames(

@@ -99,3 +99,32 @@ class PatchEmbedding(nn.Module):
         if self.mask_token is None:
             return x
         return torch.where((inputs == MASK_ID)[..., None], self.mask_token, x)
+
+
+class PatchDecoderEmbedding(nn.Module):
+    """Narrows the states of patches that are seen; a vector stands for each hidden one.
+
+    He et al. 2022, arXiv:2111.06377, section 3, "MAE decoder".
+    """
+
+    def __init__(self, d_encoder: int, d: int) -> None:
+        super().__init__()
+        self.projection = nn.Linear(d_encoder, d)
+        self.mask_token = nn.Parameter(torch.empty(1, 1, d))
+
+    @property
+    def weight(self) -> Tensor:
+        """The map, whose device and type are the network's."""
+        return self.projection.weight
+
+    def initialize_parameters(self) -> None:
+        """Fill the vector of hidden patches from N(0, 0.02) (released code)."""
+        nn.init.normal_(self.mask_token, std=0.02)
+
+    def forward(
+        self, inputs: Int[Tensor, "b t"], states: Float[Tensor, "b t d"]
+    ) -> Float[Tensor, "b t e"]:
+        """Embed all columns."""
+        hidden = (inputs == MASK_ID)[..., None]
+        x = self.projection(states)
+        return torch.where(hidden, self.mask_token.to(x.dtype), x)

@@ -8,10 +8,15 @@ from torch import nn
 from unmask.model.layers.embeddings.adaptive import AdaptiveEmbedding
 from unmask.model.layers.embeddings.character_cnn import CharacterCNNModule
 from unmask.model.layers.embeddings.character_hash import CharacterHashEmbedding
-from unmask.model.layers.embeddings.patches import PatchEmbedding
+from unmask.model.layers.embeddings.patches import PatchDecoderEmbedding, PatchEmbedding
 
 TokenEmbedding = (
-    nn.Embedding | CharacterHashEmbedding | AdaptiveEmbedding | CharacterCNNModule | PatchEmbedding
+    nn.Embedding
+    | CharacterHashEmbedding
+    | AdaptiveEmbedding
+    | CharacterCNNModule
+    | PatchEmbedding
+    | PatchDecoderEmbedding
 )
 """Any module that maps tokens to embeddings."""
 
@@ -20,6 +25,7 @@ _WITHOUT_TABLE: Mapping[type[nn.Module], str] = {
     AdaptiveEmbedding: "adaptive_input is supported by next-token heads only",
     CharacterCNNModule: "ELMo has no token embeddings: use its own head, BidirectionalLM",
     PatchEmbedding: "a network of patches has no token embeddings: use PatchReconstruction",
+    PatchDecoderEmbedding: "a decoder of patches reads hidden states and has no token embeddings",
     CharacterHashEmbedding: "CANINE's characters have no token embeddings: use its own heads, "
     "SubwordPrediction or AutoregressiveCharacters",
 }
