@@ -31,7 +31,7 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from unmask.images.options import PictureOptions, default_preprocessing, open_or_write_store
+from unmask.images.reading import PictureOptions, default_preprocessing, open_or_write_store
 from unmask.jobs.pretrain.data.pictures import PictureCorpus
 from unmask.jobs.pretrain.resolve_options import preset_recipe
 from unmask.training import loop

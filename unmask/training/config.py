@@ -19,7 +19,7 @@ from unmask.config import (
     read_toml,
     to_dict,
 )
-from unmask.images.options import PictureOptions
+from unmask.images.reading import PictureOptions
 from unmask.objectives.published import ObjectiveSpec
 from unmask.options import Precision
 from unmask.tokenizers.vocabulary import MAX_VOCAB_SIZE

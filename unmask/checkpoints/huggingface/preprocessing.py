@@ -4,13 +4,13 @@ from pathlib import Path
 from typing import cast
 
 from unmask.images.decode import Channels
-from unmask.images.options import default_preprocessing
 from unmask.images.preprocessing import ImagePreprocessing
 from unmask.images.preprocessor_config import (
     CONFIG_FILE,
     read_preprocessor_config,
     write_preprocessor_config,
 )
+from unmask.images.reading import default_preprocessing
 from unmask.model.backbones.vision_transformer import VisionArchitecture
 from unmask.zoo.preset import Published
 

@@ -12,8 +12,8 @@ from unmask.finetuning.config import FinetuneConfig
 from unmask.finetuning.data.read_data import FinetuneData, sample_rows
 from unmask.finetuning.initial_model.picture_network import preprocessing_of_size
 from unmask.images.decode import DecodeSummary
-from unmask.images.options import PictureOptions, open_or_write_store
 from unmask.images.preprocessing import ImagePreprocessing
+from unmask.images.reading import PictureOptions, open_or_write_store
 from unmask.images.records import ImageColumns
 from unmask.images.store import ImageStore
 from unmask.tasks.kinds.pictures import PICTURES, PictureTaskOptions

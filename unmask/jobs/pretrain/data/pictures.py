@@ -13,8 +13,8 @@ from unmask.checkpoints.huggingface.read import LoadedModel
 from unmask.checkpoints.huggingface.tokenizer import check_tokenizer_size
 from unmask.files import atomic_path, encode_utf8
 from unmask.images.decode import DecodeSummary
-from unmask.images.options import PictureOptions, open_or_write_store
 from unmask.images.preprocessing import ImagePreprocessing
+from unmask.images.reading import PictureOptions, open_or_write_store
 from unmask.images.sources import read_images
 from unmask.images.store import ImageStore
 from unmask.images.store_manifest import MANIFEST_FILE
