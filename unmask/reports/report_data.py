@@ -213,6 +213,13 @@ class ReportData:
         return isinstance(objective, Mapping) and objective.get("kind") in kinds
 
     @property
+    def predicts_numbers(self) -> bool:
+        """Whether a pretraining run reconstructs numbers, such as pixels: no loss is in nats."""
+        scored = self.training_log.suffixes_after("accuracy.")
+        pretrained = self.run_record.get("kind") == "pretrain" and not self.is_word_vector_run
+        return pretrained and bool(len(self.training_log.steps)) and not scored
+
+    @property
     def preset_name(self) -> str:
         """The name of the model, or else of the folder."""
         return str(self.run_record.get("card") or self.name)

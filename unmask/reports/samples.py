@@ -167,7 +167,7 @@ def _picture_article(sample: Picture) -> Html:
     lines = [
         tag("p", truncate_text(line, MAX_SAMPLE_CHARACTERS), dir="auto") for line in sample.lines
     ]
-    return tag("article", tag("div", *figures, class_="panels"), *lines, class_="sample")
+    return tag("article", tag("div", *figures, class_="views"), *lines, class_="sample")
 
 
 _GROUPS = {Fill: "fills", Generate: "texts", Near: "nears", Picture: "pictures"}

@@ -219,7 +219,7 @@ def _headline_loss(record: ReportData) -> Html:
     # A sum over several questions (masked + next sentence) has no perplexity, nor have labels.
     tuned = record.run_record.get("kind") == "finetune"
     single = column != "loss" or len(record.training_log.suffixes_after("parts.")) < 2
-    likelihood = not record.is_word_vector_run
+    likelihood = not record.is_word_vector_run and not record.predicts_numbers
     single = single and likelihood
     remarks = (
         [f"Perplexity {format_number(math.exp(value))}."]

@@ -256,7 +256,7 @@ def _format_quality(report: StepReport) -> str:
     if term in TERMS_WITHOUT_ACCURACY:
         return ""
     if term not in report.accuracy:  # targets are numbers
-        return f"squared error {losses[term]:6.4g}"
+        return f"{'squared error' if term == 'label' else 'error'} {losses[term]:6.4g}"
     if term.startswith(("next_token", "both_sides")):
         return f"perplexity {math.exp(min(losses[term], 80)):7.4g}"
     return f"accuracy {report.accuracy[term]:6.1%}"

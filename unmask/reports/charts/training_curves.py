@@ -49,7 +49,8 @@ def draw_curves(record: ReportData) -> Html:
         else []
     )
     if any(curve.kind == "measured" for figure in figures for curve in figure.curves):
-        notes_on_lines.append("Points: measured on held-out text.")
+        what = "pictures" if record.predicts_numbers else "text"
+        notes_on_lines.append(f"Points: measured on held-out {what}.")
     notes = tag("div", *(tag("p", note) for note in _notes(record)), class_="remark notes")
     plots = tag("div", *drawn, class_="figures") if drawn else EMPTY_HTML
     return section("curves", "Curves", " ".join(notes_on_lines), plots, notes, milestones)
@@ -73,6 +74,8 @@ def _is_long_enough(curve: Curve) -> bool:
 def _loss_unit(record: ReportData) -> str:
     """Return the unit of the loss: nats also for numbers that are predicted as words."""
     counts_targets = bool(record.training_log.suffixes_after("accuracy."))
+    if record.predicts_numbers:
+        return "error of a number"
     return "nats" if counts_targets else task_wording(record).loss_unit
 
 
