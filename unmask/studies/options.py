@@ -14,18 +14,19 @@ if TYPE_CHECKING:
     from unmask.studies.lottery.study import LotteryStudy
     from unmask.studies.probing.study import ProbingStudy
     from unmask.studies.study import Study
+    from unmask.studies.transfer.study import TransferStudy
 
 
 @dataclass(frozen=True)
 class StudyOptions(LoaderOptions, TerminalOptions):
     """The study to run, its text and tasks, and changes of its definition."""
 
-    study: str | Path | Study | CompressionStudy | LotteryStudy | ProbingStudy = field(
-        metadata=flag(metavar="STUDY", is_argument=True)
+    study: str | Path | Study | CompressionStudy | LotteryStudy | ProbingStudy | TransferStudy = (
+        field(metadata=flag(metavar="STUDY", is_argument=True))
     )
     """Study: bart-noises, t5-objectives, t5-rates, t5-spans, t5-architectures, summaries,
     elmo-tags, ulmfit-stages, ulmfit-stages-trec, smaller, lottery, lottery-scratch,
-    lottery-rewind, lottery-heads, lottery-transfer, what-layers-know, or a .toml file."""
+    lottery-rewind, lottery-heads, lottery-transfer, what-layers-know, transfer, or a .toml file."""
     _: KW_ONLY
     data: str | Path | Sequence[str | Path] = field(default=(), metadata=flag(metavar="PATH"))
     """Data source: a file (.txt, .jsonl, .csv, .tsv, .parquet, each also .gz, .xz, .zst), a folder

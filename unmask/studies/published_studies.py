@@ -25,13 +25,11 @@ from unmask.objectives.published import (
 )
 from unmask.objectives.select import AllTokens, TokenMasking
 from unmask.studies.compression.published import SMALLER
-from unmask.studies.compression.study import CompressionStudy
 from unmask.studies.lottery.published import LOTTERY_STUDIES
-from unmask.studies.lottery.study import LotteryStudy
 from unmask.studies.probing.published import WHAT_LAYERS_KNOW
-from unmask.studies.probing.study import ProbingStudy
-from unmask.studies.read_study import read_study
+from unmask.studies.read_study import AnyStudy, read_study
 from unmask.studies.study import Study, StudyCell
+from unmask.studies.transfer.published import TRANSFER
 
 BATCH_ROWS = 16
 """Batch size in tokens: on one or two cores many small steps train better than few."""
@@ -279,15 +277,16 @@ STUDIES: Mapping[str, Study] = {
 }
 
 
-ALL_STUDIES: Mapping[str, Study | CompressionStudy | LotteryStudy | ProbingStudy] = {
+ALL_STUDIES: Mapping[str, AnyStudy] = {
     **STUDIES,
     SMALLER.name: SMALLER,
     **LOTTERY_STUDIES,
     WHAT_LAYERS_KNOW.name: WHAT_LAYERS_KNOW,
+    TRANSFER.name: TRANSFER,
 }
 
 
-def find_study(name: str | Path) -> Study | CompressionStudy | LotteryStudy | ProbingStudy:
+def find_study(name: str | Path) -> AnyStudy:
     """Return a study by name, or read a TOML file.
 
     Raises:

@@ -9,15 +9,18 @@ from unmask.studies.compression.study import CompressionStudy
 from unmask.studies.lottery.study import LotteryStudy
 from unmask.studies.probing.study import ProbingStudy
 from unmask.studies.study import Study
+from unmask.studies.transfer.study import TransferStudy
 
+AnyStudy = Study | CompressionStudy | LotteryStudy | ProbingStudy | TransferStudy
 _KIND = "kind"
-KINDS: Mapping[str, type[Study | CompressionStudy | LotteryStudy | ProbingStudy]] = {
-    kind.__name__: kind for kind in (Study, CompressionStudy, LotteryStudy, ProbingStudy)
+KINDS: Mapping[str, type[AnyStudy]] = {
+    kind.__name__: kind
+    for kind in (Study, CompressionStudy, LotteryStudy, ProbingStudy, TransferStudy)
 }
 """Types of studies by the `kind` of their files, the default first."""
 
 
-def read_study(path: Path) -> Study | CompressionStudy | LotteryStudy | ProbingStudy:
+def read_study(path: Path) -> AnyStudy:
     """Read a study from a TOML file; the default name is that of the file.
 
     Raises:

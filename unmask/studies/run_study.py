@@ -23,9 +23,14 @@ from unmask.studies.probing.result import ProbingStudyResult
 from unmask.studies.probing.run import ProbingRun
 from unmask.studies.probing.study import ProbingStudy
 from unmask.studies.published_studies import find_study
+from unmask.studies.read_study import AnyStudy
 from unmask.studies.result import CellResult, StudyResult
 from unmask.studies.study import PretrainedCells, Study, StudyCell
 from unmask.studies.study_run import TUNED_FOLDER, PretrainingRun, find_cell_text, run_fields
+from unmask.studies.transfer.data import read_translations
+from unmask.studies.transfer.result import TransferStudyResult
+from unmask.studies.transfer.run import TransferRun
+from unmask.studies.transfer.study import TransferStudy
 from unmask.tasks.suites.bundled import find_suite
 from unmask.training import config as recipes
 from unmask.training.config import Recipe
@@ -34,8 +39,9 @@ from unmask.training.interrupt import interrupt_on_signal
 from unmask.zoo.catalogue import get_preset
 from unmask.zoo.preset import Published
 
-AnyResult = StudyResult | CompressionStudyResult | LotteryResult | ProbingStudyResult
-AnyStudy = Study | CompressionStudy | LotteryStudy | ProbingStudy
+AnyResult = (
+    StudyResult | CompressionStudyResult | LotteryResult | ProbingStudyResult | TransferStudyResult
+)
 _STUDY_KEYS = {
     "model": "each cell has its own model",
     "data": "the text is given by --data",
@@ -166,6 +172,17 @@ def _run_probing_study(study: ProbingStudy, options: StudyOptions) -> ProbingStu
     return run.result(run.run(now, resume=options.resume))
 
 
+def _run_transfer_study(study: TransferStudy, options: StudyOptions) -> TransferStudyResult:
+    """Check all cells of a study of transfer and run those that are wanted."""
+    if options.data:
+        raise ValueError(f"{study.name} reads {study.tasks} of --tasks-data: leave --data out")
+    now, of_run = _check_cells(study, options)
+    files = study.find_files(of_run["tasks_folder"])
+    of_run |= {"sources": tuple(files.values()), "benchmarks": study.languages}
+    run = TransferRun(**of_run, translations=read_translations(study, files))
+    return run.result(run.run(now, resume=options.resume))
+
+
 def _check_cells(
     study: PretrainedCells, options: StudyOptions
 ) -> tuple[list[StudyCell], dict[str, Any]]:
@@ -197,4 +214,5 @@ _RUNS: Mapping[type, Callable[[Any, StudyOptions], AnyResult]] = {
     CompressionStudy: run_compression_study,
     LotteryStudy: _run_lottery,
     ProbingStudy: _run_probing_study,
+    TransferStudy: _run_transfer_study,
 }

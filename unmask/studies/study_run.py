@@ -210,6 +210,10 @@ class PretrainingRun(StudyRun[StudyCell, ResultT]):
             self.show(f"{cell.name} is left out: {message}")
             return replace(outcome, error=message)
 
+    def pretraining_changes(self, cell: StudyCell) -> list[str | Mapping[str, Any]]:
+        """Return all changes of the recipe that a cell is pretrained by."""
+        return self.study.recipe_changes(cell)
+
     def _initial_cell(self, cell: StudyCell) -> StudyCell | None:
         """Return the cell that provides the initial weights."""
         return next((one for one in self.study.cells if one.name == cell.init_from), None)
@@ -273,7 +277,7 @@ class PretrainingRun(StudyRun[StudyCell, ResultT]):
             cell.model, data=self._prepare_text(cell), out=run,
             init_from=None if initial_cell is None else self.pretraining_folder(initial_cell),
             tokens=None if cell.has_word_vectors else self.study.token_budget(cell),
-            resume=(run / RUN).is_file(), changes=self.study.recipe_changes(cell),
+            resume=(run / RUN).is_file(), changes=self.pretraining_changes(cell),
             workers=self.workers, device=self.device, threads=self.threads,
             quiet=self.terminal is None,
         )  # fmt: skip

@@ -1,0 +1,1 @@
+"""Studies of cross-lingual transfer: tuned in one language, scored in others."""

@@ -1,0 +1,187 @@
+"""Running a study of transfer: each cell is pretrained, tuned in one language, scored in others."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from unmask.checkpoints.folder import lock_run_folder
+from unmask.inference.export import is_finished_run
+from unmask.inference.open_model import load
+from unmask.inference.pipeline import Pipeline
+from unmask.jobs.finetune import finetune
+from unmask.jobs.prepare import prepare
+from unmask.studies.page import PLOT_FILE
+from unmask.studies.study import StudyCell
+from unmask.studies.study_run import TUNED_FOLDER, PretrainingRun
+from unmask.studies.transfer.data import Translations
+from unmask.studies.transfer.page import draw_transfer_plot, format_transfer_page
+from unmask.studies.transfer.result import LanguageScores, TransferResult, TransferStudyResult
+from unmask.studies.transfer.study import TransferCell, TransferStudy
+from unmask.word_vectors.alignment.retrieval import CosineRetrieval, retrieve
+
+_METRIC = "accuracy"
+_EMBEDDINGS = "backbone.tokens.weight"
+
+
+@dataclass(frozen=True, kw_only=True)
+class TransferRun(PretrainingRun[TransferResult]):
+    """A study of transfer to run or resume."""
+
+    study: TransferStudy
+    translations: Translations
+
+    @property
+    def result_type(self) -> type[TransferResult]:
+        """Type of the result of a cell."""
+        return TransferResult
+
+    def result(self, results: tuple[TransferResult, ...]) -> TransferStudyResult:
+        """Return the results of all cells."""
+        labels = [one.label for one in self.translations.labeled(held_out=True)]
+        most = max(labels.count(label) for label in {*labels})
+        return TransferStudyResult(
+            study=self.study, benchmarks=self.benchmarks, cell_results=results,
+            n_scored=len(labels), majority=100 * most / len(labels),
+        )  # fmt: skip
+
+    def pages(self, results: tuple[TransferResult, ...]) -> Mapping[str, Callable[[], str]]:
+        """Return the page and the plot."""
+        result = self.result(results)
+        return {
+            PLOT_FILE: lambda: draw_transfer_plot(result),
+            "README.md": lambda: format_transfer_page(result),
+        }
+
+    def score_cell(self, cell: StudyCell, outcome: TransferResult) -> TransferResult:
+        """Tune a cell with each seed, unless done, and score it in each of its languages."""
+        own = self._cell(cell.name)
+        tuned = [self._tuned(own, seed) for seed in range(self.study.seeds)]
+        scores: list[LanguageScores] = []
+        for language in own.scored or self.study.languages:
+            rows = self._write_rows(language, own, held_out=True)
+            accuracies = [100 * one.score(rows)[_METRIC] for one in tuned]
+            scores.append(replace(self._measure_space(own, language), accuracies=tuple(accuracies)))
+        return replace(outcome, languages=tuple(scores))
+
+    def pretraining_changes(self, cell: StudyCell) -> list[str | Mapping[str, Any]]:
+        """Return all changes of a cell's recipe, with the shares of its languages."""
+        return [
+            *self.study.recipe_changes(cell),
+            {"sampling_exponent": self.study.exponent_of(self._cell(cell.name))},
+        ]
+
+    def _cell(self, name: str) -> TransferCell:
+        return next(one for one in self.study.cells if one.name == name)
+
+    def _prepare_text(self, cell: StudyCell) -> Path:
+        """Tokenize the text of a cell, with a tokenizer of its own, unless done.
+
+        Cells that read the same languages in the same form share it.
+        """
+        own = self._cell(cell.name)
+        name = "-".join([*own.languages, *["pairs"] * own.is_paired, *_script(own)])
+        text = self.folder / "text" / name
+        text.parent.mkdir(exist_ok=True)
+        with lock_run_folder(text.parent, wait=True):
+            prepare(
+                self.translations.write_text(self.folder / "lines" / name, own),
+                out=text,
+                model=own.model,
+                vocab_size=self.study.vocab_size,
+                objective="tlm" if own.is_paired else None,
+                document_separator="line",
+                sampling_exponent=self.study.exponent_of(own),
+                workers=max(1, self.workers),
+                quiet=self.terminal is None,
+            )
+        return text
+
+    def _write_rows(self, language: str, cell: TransferCell, *, held_out: bool) -> Path:
+        """Write labeled rows, unless done."""
+        name = "-".join(["scored" if held_out else "tuning", *_script(cell)])
+        path = self.folder / "rows" / f"{name}.{language}.tsv"
+        path.parent.mkdir(exist_ok=True)
+        if not path.is_file():
+            self.translations.write_rows(path, language, cell, held_out=held_out)
+        return path
+
+    def _tuned(self, cell: TransferCell, seed: int) -> Pipeline:
+        """Return a tuned model; of a cell with another's body, that with the cell's embeddings."""
+        if cell.body_of:
+            body = self._cell(cell.body_of)
+            self._pretrain(body)
+            return with_embeddings_of(self._tuned(body, seed), load(self.pretraining_folder(cell)))
+        out = self.folder / TUNED_FOLDER / cell.name / f"seed-{seed}"
+        place = self.folder / ".running" / cell.name / "tuning"
+        place.mkdir(parents=True, exist_ok=True)
+        out.parent.mkdir(parents=True, exist_ok=True)
+        language = cell.tune_language or self.study.source
+        with lock_run_folder(place, wait=True):
+            if not is_finished_run(out):
+                finetune(
+                    str(self.pretraining_folder(cell)), task="classify",
+                    train=self._write_rows(language, cell, held_out=False), out=out,
+                    epochs=self.study.epochs, seed=seed, tune=cell.tune,
+                    initialize="pretrained" if cell.has_trained_weights else "random",
+                    resume=out.is_dir() and any(out.iterdir()), device=self.device,
+                    terminal=self.terminal,
+                )  # fmt: skip
+        return load(out)
+
+    def _measure_space(self, cell: TransferCell, language: str) -> LanguageScores:
+        """Return tokens per word and retrieval of translations of a pretrained cell."""
+        model = load(self.pretraining_folder(cell))
+        texts = self.translations.held_out_texts(language, cell)
+        tokens = sum(len(one) for one in model.tokenizer.encode_ids_batch(texts))
+        per_word = tokens / sum(len(text.split()) for text in texts)
+        source = self.study.source
+        if language == source:
+            return LanguageScores(language=language, tokens_per_word=per_word)
+        of_source = load(self.pretraining_folder(self._cell(cell.body_of or cell.name)))
+        source_texts = self.translations.held_out_texts(source, cell)
+        order = np.random.default_rng(0).permutation(len(texts))
+        found: list[float] = []
+        shuffled: list[float] = []
+        for layer in range(model.model.backbone.n_token_layers + 1):
+            a, b = (
+                unit_rows(pipeline.embed(some, layer=layer))
+                for pipeline, some in ((of_source, source_texts), (model, texts))
+            )
+            nearest = retrieve(a, b, 1, CosineRetrieval().adjustment(a, b)).rows[:, 0]
+            found.append(100 * float((nearest == np.arange(len(a))).mean()))
+            shuffled.append(100 * float((nearest == order).mean()))
+        return LanguageScores(
+            language=language, tokens_per_word=per_word, retrieval=tuple(found),
+            shuffled=tuple(shuffled),
+        )  # fmt: skip
+
+
+def unit_rows(vectors: Any) -> np.ndarray:
+    """Return vectors of length 1."""
+    rows = np.asarray(vectors, np.float32)
+    return rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-12)
+
+
+def with_embeddings_of(tuned: Pipeline, other: Pipeline) -> Pipeline:
+    """Return a tuned model with the token embeddings and the tokenizer of another.
+
+    Raises:
+        ValueError: their embeddings differ in shape.
+    """
+    weights = tuned.model.state_dict()
+    own, given = weights[_EMBEDDINGS], other.model.state_dict()[_EMBEDDINGS]
+    if own.shape != given.shape:
+        raise ValueError(
+            f"{_EMBEDDINGS}: must have the shape {tuple(own.shape)}, got {tuple(given.shape)}"
+        )
+    tuned.model.load_state_dict(weights | {_EMBEDDINGS: given})
+    return type(tuned)(
+        replace(tuned.loaded_model, tokenizer=other.tokenizer, source=None), tuned.task
+    )
+
+
+def _script(cell: TransferCell) -> list[str]:
+    return ["own-scripts"] * cell.own_scripts
