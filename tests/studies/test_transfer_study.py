@@ -32,10 +32,10 @@ aligned_rows = 12
 held_out = 20
 epochs = 1
 seeds = 2
-vocab_size = 40
+vocab_size = 60
 languages = ["en", "de", "fr"]
 tasks = "text.{language}"
-changes = ["batch_tokens=256", "sequence_length=32", "dev_fraction=0.1", "row_unit=document",
+changes = ["batch_tokens=256", "sequence_length=96", "dev_fraction=0.1", "row_unit=document",
     "architecture.d_model=16", "architecture.n_layers=2", "architecture.n_heads=2",
     "architecture.d_ff=32"]
 labels = [{label = "animal", words = ["dog", "cat"]}, {label = "place", words = ["sea", "gate"]}]
@@ -66,17 +66,28 @@ changes = ['frozen=["backbone.layers.*"]']
 body_of = "fixed"
 scored = ["de"]
 """
+LABEL_WORDS = {
+    "en": ["dog", "cat", "sea", "gate"],
+    "de": ["hund", "katze", "meer", "tor"],
+    "fr": ["chien", "chat", "mer", "porte"],
+}
 WORDS = {
-    "en": ["dog", "cat", "sea", "gate", "the", "runs"],
-    "de": ["hund", "katze", "meer", "tor", "das", "rennt"],
-    "fr": ["chien", "chat", "mer", "porte", "le", "court"],
+    language: [
+        *words,
+        *(
+            f"{words[0][:2]}{a}{b}"
+            for a in "bdfglmnprst"
+            for b in ("a", "e", "in", "os", "ub", "ib")
+        ),
+    ]
+    for language, words in LABEL_WORDS.items()
 }
 
 
 @pytest.fixture
 def home(tmp_path: Path) -> Path:
     draw = random.Random(0)
-    rows = [[draw.randrange(4), *draw.choices([4, 5], k=4)] for _ in range(100)]
+    rows = [[draw.randrange(4), *draw.choices(range(4, 70), k=4)] for _ in range(100)]
     for language, words in WORDS.items():
         lines = [" ".join(words[i] for i in row) for row in rows]
         (tmp_path / f"text.{language}").write_text("\n".join(lines) + "\n", encoding="utf-8")

@@ -210,6 +210,10 @@ class PretrainingRun(StudyRun[StudyCell, ResultT]):
             self.show(f"{cell.name} is left out: {message}")
             return replace(outcome, error=message)
 
+    def pretraining_text(self, cell: StudyCell) -> dict[str, Any]:
+        """Return the options of `pretrain` that give a cell's text."""
+        return {"data": self._prepare_text(cell)}
+
     def pretraining_changes(self, cell: StudyCell) -> list[str | Mapping[str, Any]]:
         """Return all changes of the recipe that a cell is pretrained by."""
         return self.study.recipe_changes(cell)
@@ -274,7 +278,7 @@ class PretrainingRun(StudyRun[StudyCell, ResultT]):
             return
         run.parent.mkdir(exist_ok=True)
         pretrain(
-            cell.model, data=self._prepare_text(cell), out=run,
+            cell.model, **self.pretraining_text(cell), out=run,
             init_from=None if initial_cell is None else self.pretraining_folder(initial_cell),
             tokens=None if cell.has_word_vectors else self.study.token_budget(cell),
             resume=(run / RUN).is_file(), changes=self.pretraining_changes(cell),

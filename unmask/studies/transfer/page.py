@@ -1,4 +1,4 @@
-"""The results of a study of transfer as a page and a plot: a row per cell, a column per language."""
+"""The results of a study of transfer as a page and a plot: a row per cell, a column a language."""
 
 from collections.abc import Iterator
 

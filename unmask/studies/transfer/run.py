@@ -66,6 +66,21 @@ class TransferRun(PretrainingRun[TransferResult]):
             scores.append(replace(self._measure_space(own, language), accuracies=tuple(accuracies)))
         return replace(outcome, languages=tuple(scores))
 
+    def pretraining_text(self, cell: StudyCell) -> dict[str, Any]:
+        """Return the options of `pretrain` that give a cell's text.
+
+        With initial weights, the text is tokenized in the run: the tokenizer is not that of the
+        weights.
+        """
+        prepared, own = self._prepare_text(cell), self._cell(cell.name)
+        if not cell.init_from:
+            return {"data": prepared}
+        return {
+            "data": self.translations.write_text(self._lines_folder(own), own),
+            "tokenizer": prepared / "tokenizer",
+            "document_separator": "line",
+        }
+
     def pretraining_changes(self, cell: StudyCell) -> list[str | Mapping[str, Any]]:
         """Return all changes of a cell's recipe, with the shares of its languages."""
         return [
@@ -82,12 +97,11 @@ class TransferRun(PretrainingRun[TransferResult]):
         Cells that read the same languages in the same form share it.
         """
         own = self._cell(cell.name)
-        name = "-".join([*own.languages, *["pairs"] * own.is_paired, *_script(own)])
-        text = self.folder / "text" / name
+        text = self.folder / "text" / _text_name(own)
         text.parent.mkdir(exist_ok=True)
         with lock_run_folder(text.parent, wait=True):
             prepare(
-                self.translations.write_text(self.folder / "lines" / name, own),
+                self.translations.write_text(self._lines_folder(own), own),
                 out=text,
                 model=own.model,
                 vocab_size=self.study.vocab_size,
@@ -98,6 +112,9 @@ class TransferRun(PretrainingRun[TransferResult]):
                 quiet=self.terminal is None,
             )
         return text
+
+    def _lines_folder(self, cell: TransferCell) -> Path:
+        return self.folder / "lines" / _text_name(cell)
 
     def _write_rows(self, language: str, cell: TransferCell, *, held_out: bool) -> Path:
         """Write labeled rows, unless done."""
@@ -181,6 +198,11 @@ def with_embeddings_of(tuned: Pipeline, other: Pipeline) -> Pipeline:
     return type(tuned)(
         replace(tuned.loaded_model, tokenizer=other.tokenizer, source=None), tuned.task
     )
+
+
+def _text_name(cell: TransferCell) -> str:
+    """Return the name of a cell's text: equal for cells that read the same."""
+    return "-".join([*cell.languages, *["pairs"] * cell.is_paired, *_script(cell)])
 
 
 def _script(cell: TransferCell) -> list[str]:
