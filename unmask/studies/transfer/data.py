@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from unmask.files import write_atomically
 from unmask.studies.transfer.study import TransferCell, TransferStudy
 from unmask.text.lines import read_decoded
 
@@ -75,7 +76,7 @@ class Translations:
             f"{self.text_of(language, one.line, cell)}\t{one.label}"
             for one in self.labeled(held_out=held_out)
         ]
-        path.write_text("\n".join(["text\tlabel", *rows]) + "\n", encoding="utf-8")
+        write_atomically(path, "\n".join(["text\tlabel", *rows]) + "\n")
 
     def write_text(self, folder: Path, cell: TransferCell) -> list[str]:
         """Write a cell's text for pretraining; return its sources.
@@ -105,7 +106,7 @@ class Translations:
         path = folder / f"{name}{language}.txt"
         text = "\n".join(self.text_of(language, i, cell) for i in lines) + "\n"
         if not path.is_file() or path.read_text(encoding="utf-8") != text:
-            path.write_text(text, encoding="utf-8")  # an equal file keeps its time
+            write_atomically(path, text)  # an equal file keeps its time
         return f"{language}={path}"
 
 

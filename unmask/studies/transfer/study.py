@@ -117,6 +117,12 @@ class TransferStudy(PretrainedCells):
         twice = next((word for i, word in enumerate(words) if word in words[:i]), None)
         if twice is not None:
             raise ValueError(f"labels has the word {twice!r} twice")
+        for key in ("rows", "scored_rows"):
+            if getattr(self, key) < len(names):
+                raise ValueError(
+                    f"{key} must be at least {len(names)}, one of each label, got "
+                    f"{getattr(self, key)}"
+                )
 
     def _check_cell(self, cell: TransferCell, before: tuple[TransferCell, ...]) -> None:
         place, known = f"cell {cell.name}: ", ", ".join(self.languages)
