@@ -430,7 +430,7 @@ class Model(nn.Module):
                 hidden = hidden[:, 1:]
             if spec.uses_summary:
                 hidden = summary
-            elif not spec.uses_all_layers:
+            elif requested.all_layers and not spec.uses_all_layers:
                 hidden = hidden[..., -self.decoder_architecture.d_model :]
             said_too = return_logits if isinstance(return_logits, bool) else name in return_logits
             prediction = cast(Head, head)(hidden, batch, return_logits=said_too)

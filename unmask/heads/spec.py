@@ -144,6 +144,7 @@ class HeadSpec(OpenUnion):
 
 _MODULES = {
     "LanguageModeling": "unmask.heads.language.language_modeling",
+    "PictureTextContrast": "unmask.heads.vision.picture_text_contrast",
     "SequenceClassification": "unmask.heads.classification.sequence_classification",
     "TokenClassification": "unmask.heads.classification.sequence_classification",
     "BiLSTMCRF": "unmask.heads.tagging.bilstm_crf",

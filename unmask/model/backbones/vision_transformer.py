@@ -42,6 +42,8 @@ class VisionArchitecture(Architecture):
     """Numbers of a pixel: 3 of color, 1 of gray."""
     mask_token: bool = False
     """Whether there is a vector in the place of hidden patches."""
+    patch_bias: bool = True
+    """Whether the map of patches has a bias."""
     position: GridPositions = GridPositions()
     positive_fields: ClassVar[tuple[str, ...]] = (
         *Architecture.positive_fields, "patch_size", "n_channels",
@@ -118,6 +120,7 @@ class VisionTransformer(Transformer):
             a.d_embed,
             distillation=a.has_distillation_token,
             mask=a.mask_token,
+            bias=a.patch_bias,
         )
         super().__init__(a, embedding)
 

@@ -49,9 +49,9 @@ class WeightNames:
     with `transposed_in_heads` our matrix is transposed, too. `tied`: theirs is a second copy, which
     is checked on reading and not written; it is ignored if it differs but belongs to a head that is
     not requested (a line before names it). `instead`: a second copy that wins if the two differ.
-    `row`: their vector is a matrix of one row. `zero_rows`: theirs is a row of zeros for each of
-    our rows, without a counterpart (see `zero_rows`). `beside:name`: the line applies only if we
-    have that module, too. `-  theirs`: theirs is ignored on purpose. Of several lines for one of
+    `row`: their vector is a matrix of one row. `unbatched`: theirs lacks our leading axes of
+    one row. `zero_rows`: theirs is a row of zeros for each of our rows (see `zero_rows`).
+    `beside:name`: the line applies only if we have that module, too. `-  theirs`: theirs is ignored on purpose. Of several lines for one of
     their tensors, the first whose modules of ours exist applies; likewise for several lines for one
     of ours.
     """
@@ -111,7 +111,8 @@ class WeightNames:
                 elif used and rule.operation == "instead":
                     instead[ours[0]] = tensor
                 elif used and rule.internal_names != ("-",):
-                    parts = self._apply_operation(rule, tensor, len(ours)).chunk(len(ours))
+                    whole = self._apply_operation(rule, tensor, len(ours))
+                    parts = whole.chunk(len(ours)) if len(ours) > 1 else (whole,)
                     _check_names(name, ours, parts, weights, origins)
                     weights |= dict(zip(ours, parts, strict=True))
                     origins |= dict.fromkeys(ours, name)
@@ -144,7 +145,7 @@ class WeightNames:
                     continue
                 ours = [_fill_pattern(o, numbers) + tail for o in rule.internal_names]
                 theirs = self._apply_operation(
-                    rule, torch.cat([state_dict[o] for o in ours]), self.n_heads
+                    rule, _joined([state_dict[o] for o in ours]), self.n_heads
                 )
                 out[_fill_pattern(rule.external_name, numbers) + tail] = theirs.contiguous()
                 for o in ours:
@@ -219,6 +220,8 @@ class WeightNames:
             return tensor.T if tensor.dim() == 2 else tensor
         if rule.operation == "row":
             return tensor.squeeze(0) if tensor.dim() == 2 else tensor[None]
+        if rule.operation == "unbatched":
+            return _toggle_leading_axes(tensor)
         if rule.operation in ("in_heads", "transposed_in_heads"):
             return self._in_heads(tensor, transposed=rule.operation != "in_heads")
         if rule.operation != "by_head":
@@ -314,6 +317,18 @@ class WeightNames:
         return tensors
 
 
+def _joined(tensors: Sequence[Tensor]) -> Tensor:
+    """Concatenate tensors along the outputs; a single one may be a number."""
+    return torch.cat(list(tensors)) if len(tensors) > 1 else tensors[0]
+
+
+def _toggle_leading_axes(tensor: Tensor) -> Tensor:
+    """Remove all axes of size 1 before the first longer one, or add them up to three axes."""
+    if tensor.dim() < 3:
+        return tensor[(None,) * (3 - tensor.dim())]
+    return tensor.flatten() if tensor.shape[:2] == (1, 1) else tensor.squeeze(0)
+
+
 _OUTPUT_MATRIX = "heads.language.out"
 
 
@@ -393,6 +408,7 @@ EXTERNAL_ACTIVATIONS = {
     "gelu_new": "gelu_tanh",
     "gelu_pytorch_tanh": "gelu_tanh",
     "gelu_fast": "gelu_tanh",
+    "quick_gelu": "quick_gelu",
     "relu": "relu",
     "silu": "silu",
     "swish": "silu",

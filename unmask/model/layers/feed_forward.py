@@ -13,11 +13,12 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-Activation = Literal["gelu", "gelu_tanh", "relu", "silu", "tanh"]
+Activation = Literal["gelu", "gelu_tanh", "quick_gelu", "relu", "silu", "tanh"]
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "gelu": F.gelu,
     "gelu_tanh": lambda x: F.gelu(x, approximate="tanh"),
+    "quick_gelu": lambda x: x * torch.sigmoid(1.702 * x),  # arXiv:1606.08415, section 2
     "relu": F.relu,
     "silu": F.silu,
     "tanh": torch.tanh,

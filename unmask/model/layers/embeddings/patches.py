@@ -41,11 +41,18 @@ class PatchEmbedding(nn.Module):
     """A linear map of each patch; special tokens and hidden patches have vectors of their own."""
 
     def __init__(
-        self, patch_size: int, n_channels: int, d: int, *, distillation: bool, mask: bool
+        self,
+        patch_size: int,
+        n_channels: int,
+        d: int,
+        *,
+        distillation: bool,
+        mask: bool,
+        bias: bool = True,
     ) -> None:
         super().__init__()
         self.patch_size, self.n_channels = patch_size, n_channels
-        self.projection = nn.Conv2d(n_channels, d, patch_size, stride=patch_size)
+        self.projection = nn.Conv2d(n_channels, d, patch_size, stride=patch_size, bias=bias)
         self.class_token = nn.Parameter(torch.empty(1, 1, d))
         self.distillation_token = nn.Parameter(torch.empty(1, 1, d)) if distillation else None
         self.mask_token = nn.Parameter(torch.empty(1, 1, d)) if mask else None
