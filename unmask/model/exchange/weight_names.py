@@ -51,7 +51,8 @@ class WeightNames:
     not requested (a line before names it). `instead`: a second copy that wins if the two differ.
     `row`: their vector is a matrix of one row. `unbatched`: theirs lacks our leading axes of
     one row. `zero_rows`: theirs is a row of zeros for each of our rows (see `zero_rows`).
-    `beside:name`: the line applies only if we have that module, too. `-  theirs`: theirs is ignored on purpose. Of several lines for one of
+    `beside:name`: the line applies only if we have that module, too. `-  theirs`: theirs is
+    ignored on purpose. Of several lines for one of
     their tensors, the first whose modules of ours exist applies; likewise for several lines for one
     of ours.
     """
