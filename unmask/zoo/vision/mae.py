@@ -74,6 +74,7 @@ CONFIG_KEYS = ConfigKeys(
     patch_size                    used      sides      16
     num_channels                  used      size       3
     qkv_bias                      used      flag       true
+    head_dim                      fixed     null
     decoder_hidden_size           used      size       512
     decoder_num_hidden_layers     used      layers     8
     decoder_num_attention_heads   used      size@decoder_hidden_size  16
