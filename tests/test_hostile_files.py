@@ -60,8 +60,8 @@ READERS = {
     "tasks/suites/benchmark.py": "fetch_split",
     "tasks/readers/parquet_tables.py": "_read_columns",
     "text/parquet.py": "read_parquet",
-    "images/parquet.py": "read_parquet_images",
-    "images/picture_files.py": "open_archive",
+    "images/formats/parquet.py": "read_parquet_images",
+    "images/formats/picture_files.py": "open_archive",
     "images/store.py": "_map_numbers",  # after their sizes were looked at
     "text/hub.py": "_hub_rows",
     "text/decompress.py": "_new_decompressor",

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import documented
+import numpy as np
 import pytest
 from toy_text import corpus
 
@@ -143,6 +144,19 @@ def _onnx(patch: pytest.MonkeyPatch) -> None:
     run("benchmarks/onnx_export.py", words, patch, DATA=Path("shared").resolve(), LENGTH=16)
 
 
+def _pictures(patch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("transformers")
+    words = "--pictures 12 --rounds 1 --steps 1 --batch 4 --size 16 --stored 24"
+    run("benchmarks/pictures.py", words, patch)
+
+
+def _few_labels(patch: pytest.MonkeyPatch) -> None:
+    noise = np.random.default_rng(0).integers(0, 256, (40, 16, 16), np.uint8)
+    np.savez("labeled-noise.npz", images=noise, labels=np.arange(40) % 2)
+    words = "--train labeled-noise.npz --test labeled-noise.npz --rows 20 --seeds 2 --steps 2"
+    run("benchmarks/few_labels.py", f"{words} --batch 4 --size 16", patch)
+
+
 def _forgetting(patch: pytest.MonkeyPatch) -> None:
     words = "--rounds 1 --rows 1 --models mistral-mini --lengths 8"
     run("benchmarks/forgetting.py", words, patch, SIZE=200)
@@ -252,6 +266,7 @@ def _example(name: str) -> Callable[[pytest.MonkeyPatch], None]:
 RUNS: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
     "benchmarks/alignment.py": _alignment, "benchmarks/decoders.py": _decoders,
     "benchmarks/encoders.py": _encoders, "benchmarks/finetuning.py": _finetuning,
+    "benchmarks/few_labels.py": _few_labels, "benchmarks/pictures.py": _pictures,
     "benchmarks/forgetting.py": _forgetting, "benchmarks/generation.py": _generation,
     "benchmarks/harness.py": _harness, "benchmarks/methods.py": _methods,
     "benchmarks/onnx_export.py": _onnx,

@@ -109,7 +109,7 @@ def test_what_is_no_picture_is_one_line(pipeline: Pipeline, tmp_path: Path) -> N
         pipeline.generate(tmp_path / "bad.png")
     with pytest.raises(FileNotFoundError, match="a dog: no such picture; this model describes"):
         pipeline.generate("a dog")
-    with pytest.raises(TypeError, match="picture 2 must be a path"):
+    with pytest.raises(TypeError, match=r"picture 2 must be a path|violates type hint"):
         pipeline.generate([PIXELS[0], 3])
     with pytest.raises(ValueError, match="does not describe pictures"):
         picture_prompts(MODELS["vit-mini"].build(), [PIXELS[0]], HOW)

@@ -4,16 +4,18 @@ import json
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import reference
 import torch
 
-from unmask.batch import Batch, Visibility
+from unmask.batch import IGNORE_INDEX, Batch, Visibility
 from unmask.checkpoints.huggingface.read import load_folder
 from unmask.model.backbones.vision_transformer import VisionArchitecture, picture_batch
 from unmask.model.layers.attention.block_local_mask import GlobalTokens
+from unmask.objectives.inputs.pictures import MASK_ID
 
 LLAMAS = {"llama": "Llama", "mistral": "Mistral", "qwen2": "Qwen2", "qwen3": "Qwen3",
           "gemma": "Gemma", "olmo2": "Olmo2"}  # fmt: skip
@@ -84,6 +86,7 @@ MAKERS: dict[str, dict[str, Callable[..., Any]]] = {
     "xlnet": {"language": reference.xlnet, "label": lambda **x: reference.xlnet(_LABEL, **x)},
     "vit": {"label": reference.vit},
     "deit": {"label": reference.deit},
+    "vit_mae": {"patches": reference.vit_mae},
     "vision-encoder-decoder": {"language": reference.vision_encoder_decoder},
     "t5": {"language": reference.t5},
     "mt5": {"language": reference.mt5},
@@ -140,6 +143,12 @@ def reference_outputs(model: Any, t: int) -> torch.Tensor:
     """Return the logits of a model of the reference library."""
     if model.config.model_type in ("vit", "deit"):
         return model(pixel_values=pictures(model.config.to_dict())).logits
+    if model.config.model_type == "vit_mae":
+        facts = model.config.to_dict()
+        out = model(pixel_values=pictures(facts), noise=_noise(facts))
+        side, channels = facts["patch_size"], facts["num_channels"]
+        made = out.logits[out.mask.bool()].unflatten(-1, (side, side, channels))
+        return torch.cat((out.loss[None], made.movedim(-1, -3).flatten()))
     if model.config.model_type == "vision-encoder-decoder":
         pixels = pictures(model.config.encoder.to_dict())
         return model(pixel_values=pixels, decoder_input_ids=texts(t)).logits
@@ -157,6 +166,8 @@ def ours(folder: Path, t: int) -> torch.Tensor:
     model = load_folder(folder).model
     if isinstance(a := model.architecture, VisionArchitecture):
         own = {"image_size": a.image_size, "num_channels": a.n_channels}
+        if "patches" in model.head_specs:
+            return _reconstruction(model, a, pictures(own), folder)
         batch = picture_batch(pictures(own), a)
         return model(batch, return_logits=True).logits["label"]
     ids, more = texts(t), {}
@@ -179,6 +190,30 @@ def ours(folder: Path, t: int) -> torch.Tensor:
     batch = Batch(inputs=ids, visibility=seen, targets=ids, target_positions=everywhere, **more)
     (scores,) = model(batch, return_logits=True).logits.values()
     return scores.unflatten(0, (b, t))
+
+
+def _noise(config: Mapping[str, Any]) -> torch.Tensor:
+    """Draw by which patches a masked autoencoder hides: those with the largest numbers."""
+    side = config["image_size"]
+    height, width = (side, side) if isinstance(side, int) else side
+    n = (height // config["patch_size"]) * (width // config["patch_size"])
+    return torch.rand(2, n, generator=torch.Generator().manual_seed(2))
+
+
+def _reconstruction(
+    model: Any, a: VisionArchitecture, pixels: torch.Tensor, folder: Path
+) -> torch.Tensor:
+    """Return our loss of hidden patches, and the numbers in their places."""
+    from transformers import ViTMAEConfig
+
+    facts = ViTMAEConfig.from_pretrained(folder).to_dict()
+    noise = _noise(facts)
+    n_seen = int(noise.shape[1] * (1 - facts["mask_ratio"]))
+    hidden = torch.ones_like(noise).scatter(1, noise.argsort(1)[:, :n_seen], 0.0).long()
+    batch = picture_batch(pixels, a, hidden)
+    batch = replace(batch, targets=torch.where(batch.inputs == MASK_ID, 0, IGNORE_INDEX))
+    found = model(batch, return_logits=True)
+    return torch.cat((found.loss[None], found.logits["masked"].flatten()))
 
 
 def differ(a: torch.Tensor, b: torch.Tensor) -> float:

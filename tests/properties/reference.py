@@ -151,6 +151,19 @@ def vit(kind: str = "ForImageClassification", name: str = "ViT", **changes: Any)
     return _fill(getattr(hf, f"{name}{kind}")(getattr(hf, f"{name}Config")(**(sizes | changes))))
 
 
+def vit_mae(**changes: Any) -> Any:
+    """Make a masked autoencoder of pictures of 24 x 24, in nine patches."""
+    import transformers as hf
+
+    sizes = {
+        "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4,
+        "intermediate_size": 64, "image_size": 24, "patch_size": 8, "decoder_hidden_size": 24,
+        "decoder_num_hidden_layers": 2, "decoder_num_attention_heads": 2,
+        "decoder_intermediate_size": 48,
+    }  # fmt: skip
+    return _fill(hf.ViTMAEForPreTraining(hf.ViTMAEConfig(**(sizes | changes))))
+
+
 def deit(kind: str = "ForImageClassification", **changes: Any) -> Any:
     return vit(kind, "DeiT", **changes)
 

@@ -139,7 +139,9 @@ def test_small_preset_opens_in_transformers_with_equal_weights(name: str, tmp_pa
     written, known = load_file(tmp_path / "model.safetensors"), loaded.state_dict()
     if preset.reads_pictures:  # whose tensors have other names in files than in memory
         loaded.save_pretrained(tmp_path / "theirs")
-        known = load_file(tmp_path / "theirs" / "model.safetensors")
+        stored = load_file(tmp_path / "theirs" / "model.safetensors")
+        wrong = "decoder.decoder_encoder.layer."  # of transformers 5, which renames a part too much
+        known = {n.replace(wrong, "decoder.decoder_layers."): x for n, x in stored.items()}
     unread = {name: x.numel() for name, x in written.items() if name not in known}
     assert {n for n in unread if not n.startswith(own)} == UNREAD.get(preset.family, set())
     computed = {n for n in known if n.endswith("embed_positions.weight") and n not in written}
