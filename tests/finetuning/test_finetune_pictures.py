@@ -189,3 +189,19 @@ def test_pictures_that_cannot_be_read_are_named_or_skipped(base: Path, tmp_path:
     assert any("bad.png" in note for note in tuned.notes)
     record = json.loads((tmp_path / "run/unmask.json").read_text())
     assert record["data"]["train"]["rows"] + record["data"]["dev"]["rows"] == 12
+
+
+@pytest.mark.parametrize("tune_by", ["lora", "bitfit", "frozen"])
+def test_what_trains_less_is_read_again(
+    base: Path, folder: Path, tmp_path: Path, tune_by: str
+) -> None:
+    tuned = tune(base, folder, tmp_path / "run", tune=tune_by, epochs=1.0)
+    files = sorted((folder / "dev/red").iterdir())
+    again = unmask.load(tmp_path / "run").predict(files)
+    for record, expected in zip(again, tuned.predict(files), strict=True):
+        assert abs(record["probability"] - expected["probability"]) < 1e-6
+
+
+def test_an_adapter_reads_pictures_of_its_networks_size(base: Path, folder: Path) -> None:
+    with pytest.raises(ValueError, match="image_size = 24: an adapter belongs to the network"):
+        tune(base, folder, tune="lora", task_options={"image_size": 24})

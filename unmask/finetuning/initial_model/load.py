@@ -138,6 +138,8 @@ class InitialModelOptions:
     """Weight of the auxiliary language modeling loss. None: that of the preset."""
     trains_embeddings: bool = True
     """Whether token embeddings are trained, so that task tokens may be added."""
+    keeps_backbone: bool = False
+    """Whether the network stays as it is, since an adapter of it is saved without it."""
 
 
 def load_initial_model(
@@ -178,17 +180,29 @@ def load_initial_model(
         raise ValueError(
             f"{name} is for a model of the catalogue; {initial_model.preset.name} has its own"
         )
-    return _for_pictures(
-        replace(initial_model, preset=_with_dropout(initial_model.preset, options.dropout))
+    initial_model = replace(
+        initial_model, preset=_with_dropout(initial_model.preset, options.dropout)
     )
+    return _for_pictures(initial_model, keeps_backbone=options.keeps_backbone)
 
 
-def _for_pictures(initial_model: InitialModel) -> InitialModel:
-    """Return the initial model for pictures of the task's size; one of texts is unchanged."""
+def _for_pictures(initial_model: InitialModel, *, keeps_backbone: bool = False) -> InitialModel:
+    """Return the initial model for pictures of the task's size; one of texts is unchanged.
+
+    Raises:
+        ValueError: the size is not one of the network, or the network must stay as it is.
+    """
     own = initial_model.preprocessing
     if own is None or initial_model.preset.reads_texts:
         return initial_model
     size = initial_model.task.options.get("image_size")
+    if keeps_backbone:
+        if size is not None and own.size != (size, size):
+            raise ValueError(
+                f"options.image_size = {size}: an adapter belongs to the network as it is, which "
+                f"reads {own.size}; leave it out, or use tune = full"
+            )
+        return initial_model
     preset, weights = picture_network(initial_model.preset, initial_model.pretrained_weights, size)
     return replace(
         initial_model,

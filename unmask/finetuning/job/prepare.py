@@ -264,6 +264,7 @@ def _load_initial_model(
             dropout=config.dropout,
             lm_loss_weight=_requested_lm_loss_weight(config),
             trains_embeddings=config.tune.trains_embeddings,
+            keeps_backbone=is_parameter_efficient(config.tune),
         ),
     )
     if config.language is not None:
