@@ -16,6 +16,7 @@ import unmask
 from unmask.checkpoints.huggingface.read import load_folder
 from unmask.checkpoints.tensors import read_model_tensors
 from unmask.images.store import ImageStore
+from unmask.jobs.pretrain.apply_recipe import apply_recipe
 from unmask.jobs.pretrain.data.pictures import open_or_make_pictures, picture_of_captions
 from unmask.jobs.pretrain.resolve_options import RunOptions
 from unmask.objectives.inputs.pictures import CLASS_ID, PATCH_ID, Pictures
@@ -24,7 +25,7 @@ from unmask.reports.report_data import Picture, read_samples
 from unmask.training.config import Recipe
 from unmask.training.data.pictures import split_pictures
 from unmask.training.device.distributed import World
-from unmask.zoo.catalogue import get_preset
+from unmask.zoo.catalogue import MODELS, get_preset
 
 SMALL = (
     "architecture.d_model=16", "architecture.n_layers=1", "architecture.n_heads=2",
@@ -209,3 +210,11 @@ def test_the_report_shows_what_is_hidden_and_made(arrays: Path, tmp_path: Path) 
 
 def _pixels(png: str) -> np.ndarray:
     return np.array(Image.open(BytesIO(base64.b64decode(png))))
+
+
+@pytest.mark.parametrize("name", [n for n, p in MODELS.items() if p.reads_pictures and "mini" in n])
+def test_every_small_preset_takes_another_size(name: str) -> None:
+    preset = MODELS[name]
+    recipe = Recipe(model=name, image_size=(2 * preset.architecture.picture_stack.patch_size,) * 2)
+    changed = apply_recipe(preset, recipe).architecture.picture_stack
+    assert changed.image_size == recipe.image_size

@@ -133,8 +133,16 @@ def _with_image_size(preset: Published, height: int, width: int) -> BackboneArch
     Raises:
         ValueError: it is not made of whole patches.
     """
+    a = preset.architecture
     try:
-        return cast(VisionArchitecture, preset.architecture).with_image_size(height, width)
+        return a.with_stacks(
+            {
+                name: cast(VisionArchitecture, stack).with_image_size(height, width)
+                if stack is a.picture_stack
+                else stack
+                for name, stack in a.stacks.items()
+            }
+        )
     except ValueError as error:
         raise ValueError(f"image_size = [{height}, {width}]: {error}") from None
 
