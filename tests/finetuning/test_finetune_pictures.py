@@ -13,6 +13,7 @@ from PIL import Image
 import unmask
 from unmask.checkpoints.tensors import read_model_tensors
 from unmask.finetuning.results.predict_pictures import picture_records
+from unmask.jobs.finetune import resume_finetuning
 from unmask.tasks.kinds.pictures import PictureTaskOptions
 from unmask.zoo.catalogue import MODELS, get_preset
 
@@ -205,3 +206,20 @@ def test_what_trains_less_is_read_again(
 def test_an_adapter_reads_pictures_of_its_networks_size(base: Path, folder: Path) -> None:
     with pytest.raises(ValueError, match="image_size = 24: an adapter belongs to the network"):
         tune(base, folder, tune="lora", task_options={"image_size": 24})
+
+
+def test_a_recorded_run_goes_on_without_its_options(base: Path, tmp_path: Path) -> None:
+    noise = np.random.default_rng(0).integers(0, 256, (20, EDGE, EDGE, 3), np.uint8)
+    np.savez(tmp_path / "noise.npz", images=noise, labels=np.arange(20) % 2)
+    tuned = unmask.finetune(
+        base, task="classify", train=tmp_path / "noise.npz", out=tmp_path / "run", epochs=1.0,
+        terminal=None,
+    )  # fmt: skip
+    again = resume_finetuning(tmp_path / "run", terminal=None)
+    assert again.best_run == tuned.best_run
+
+
+def test_an_adapter_is_tuned_further(base: Path, folder: Path, tmp_path: Path) -> None:
+    tune(base, folder, tmp_path / "adapter", tune="lora", epochs=1.0)
+    tuned = tune(str(tmp_path / "adapter"), folder, epochs=1.0)
+    assert tuned.task.labels == tuple(sorted(COLORS))

@@ -5,8 +5,15 @@ from pathlib import Path
 
 import numpy as np
 
+from unmask.adapters.folder import is_adapter, open_adapter
 from unmask.checkpoints.huggingface.preprocessing import load_preprocessing, preset_preprocessing
-from unmask.checkpoints.huggingface.read import LoadedModel, is_model_folder, read_preset
+from unmask.checkpoints.huggingface.read import (
+    HUB_PREFIX,
+    LoadedModel,
+    is_model_folder,
+    read_preset,
+    resolve_model_folder,
+)
 from unmask.config import from_dict
 from unmask.finetuning.config import FinetuneConfig
 from unmask.finetuning.data.read_data import FinetuneData, sample_rows
@@ -99,10 +106,16 @@ def _preset_of(
     if base in MODELS or base in ALIASES:
         preset = get_preset(base)
         return preset, preset_preprocessing(preset)
-    if not Path(base).is_dir() or not is_model_folder(Path(base)):
+    if not base.startswith(HUB_PREFIX) and not Path(base).is_dir():
         return None, None
-    preset = read_preset(Path(base))[0]
-    return preset, load_preprocessing(Path(base), preset)
+    folder = resolve_model_folder(base)
+    if is_adapter(folder):
+        opened = open_adapter(folder)
+        return opened.preset, opened.preprocessing
+    if not is_model_folder(folder):
+        return None, None
+    preset = read_preset(folder)[0]
+    return preset, load_preprocessing(folder, preset)
 
 
 def _check_config(config: FinetuneConfig) -> None:
@@ -136,7 +149,11 @@ def _read_split(
     path = getattr(config, name)
     if path is None:
         return []
-    wanted = ImageColumns(image=next(iter(config.text), None), label=config.label)
+    usual, given = DEFAULT_COLUMNS, _columns(config)  # a record names the usual ones, too
+    wanted = ImageColumns(
+        image=None if given.texts == usual.texts else given.texts[0],
+        label=None if given.label == usual.label else given.label,
+    )
     summary = DecodeSummary()
     store = open_or_write_store(
         [path],
