@@ -9,7 +9,7 @@ from typing import Any, cast
 
 from unmask.heads.vision.masked_autoencoding import MaskedAutoencoding
 from unmask.model.backbones.vision_transformer import MaskedAutoencoder, PatchDecoder
-from unmask.model.exchange.config_keys import COMMON_KEYS, ConfigKeys
+from unmask.model.exchange.config_keys import ConfigKeys
 from unmask.model.exchange.config_mapping import ConfigMapping
 from unmask.model.exchange.weight_names import WeightNames
 from unmask.model.initialize import NormalInit
@@ -61,19 +61,6 @@ _DECODER_KEYS = {
 }
 CONFIG_KEYS = ConfigKeys(
     """
-    hidden_size                   used      size       768
-    num_hidden_layers             used      layers     12
-    num_attention_heads           used      size@hidden_size  12
-    intermediate_size             used      size       3072
-    hidden_act                    used      word       gelu
-    hidden_dropout_prob           used      share      0.0
-    attention_probs_dropout_prob  used      share      0.0
-    initializer_range             used      number     0.02
-    layer_norm_eps                used      positive   1e-12
-    image_size                    used      sides      224
-    patch_size                    used      sides      16
-    num_channels                  used      size       3
-    qkv_bias                      used      flag       true
     head_dim                      fixed     null
     decoder_hidden_size           used      size       512
     decoder_num_hidden_layers     used      layers     8
@@ -82,7 +69,7 @@ CONFIG_KEYS = ConfigKeys(
     mask_ratio                    harmless  share      0.75
     norm_pix_loss                 used      flag       false
     """,
-    COMMON_KEYS,
+    vit.ENCODER_KEYS,
 )
 _AS_VIT = vit.config_mapping("vit_mae", BASE, {})
 

@@ -96,7 +96,7 @@ WEIGHT_NAMES = WeightNames(
     backbone_names("vit") + "heads.label.out                            classifier", prefix="vit."
 )
 
-CONFIG_KEYS = ConfigKeys(
+ENCODER_KEYS = ConfigKeys(
     """
     hidden_size                   used      size       768
     num_hidden_layers             used      layers     12
@@ -111,13 +111,19 @@ CONFIG_KEYS = ConfigKeys(
     patch_size                    used      sides      16
     num_channels                  used      size       3
     qkv_bias                      used      flag       true
+    """,
+    COMMON_KEYS,
+)
+"""Of all families with ViT's encoder."""
+CONFIG_KEYS = ConfigKeys(
+    """
     encoder_stride                used      size       16
     pooler_output_size            harmless  size?
     pooler_act                    harmless  word
     head_dim                      used      size?      -
     use_mask_token                used      flag       -
     """,
-    COMMON_KEYS,
+    ENCODER_KEYS,
 )
 _FIELDS = {
     "d_model": "hidden_size",
