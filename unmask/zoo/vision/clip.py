@@ -65,6 +65,8 @@ VISION = VisionArchitecture(
 )
 HEADS = {"contrast": PictureTextContrast()}
 BASE_PATCH_32 = TwoTowerArchitecture(text=TEXT, vision=VISION, d_projection=512)
+"""Deviates: all weights start from N(0, 0.02), not from widths of their own layers (released code);
+published weights do not depend on that."""
 BASE_PATCH_16 = replace(
     BASE_PATCH_32, vision=replace(VISION, patch_size=16, position=GridPositions(14, 14))
 )

@@ -31,7 +31,8 @@ MASK_RATIO = 0.75
 OBJECTIVE = Objective(
     TokenMasking(rate=MASK_RATIO), MaskInPlace(mask_probability=1.0, random_token_probability=0.0)
 )
-"""Deviates: the class token counts toward the share: 148 of 196 patches are hidden, not 147."""
+"""Deviates: the class token counts toward the share: 148 of 196 patches are hidden, not 147. The
+class token starts at zero as in ViT, not from N(0, 0.02) as in transformers."""
 _ENCODER: dict[str, Any] = {f.name: getattr(vit.BASE, f.name) for f in fields(vit.BASE)}
 _ENCODER["position"] = GridSinusoidal(14, 14)
 BASE = MaskedAutoencoder(**_ENCODER)
