@@ -9,13 +9,24 @@ from hypothesis import strategies as st
 
 from unmask.tokenizers.encode import Tokenizer
 from unmask.tokenizers.learn.tokenizer import train_tokenizer
-from unmask.tokenizers.spec import BERT, CANINE, GPT2, LLAMA, ROBERTA, T5, WORD_LEVEL, TokenizerSpec
+from unmask.tokenizers.spec import (
+    BERT,
+    CANINE,
+    CLIP,
+    GPT2,
+    LLAMA,
+    ROBERTA,
+    T5,
+    WORD_LEVEL,
+    TokenizerSpec,
+)
 from unmask.tokenizers.vocabulary import (
     BPE,
     ByteBPE,
     ByteLevel,
     CharacterLevel,
     CodePoints,
+    LowercaseByteBPE,
     SentencePieceBPE,
     Unigram,
     WordLevel,
@@ -30,6 +41,7 @@ SPECS = {
     "cased": TokenizerSpec(WordPiece(400, lowercase=False), BERT),
     "bytebpe": TokenizerSpec(ByteBPE(500), GPT2),
     "roberta": TokenizerSpec(ByteBPE(500), ROBERTA),
+    "lowercase bytes": TokenizerSpec(LowercaseByteBPE(700), CLIP),
     "bpe": TokenizerSpec(BPE(vocab_size=400), BERT),
     "apart": TokenizerSpec(BPE(vocab_size=400, end_of_word="_", separate_end_of_word=True), BERT),
     "pieces": TokenizerSpec(SentencePieceBPE(500), LLAMA),

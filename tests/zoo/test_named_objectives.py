@@ -83,6 +83,7 @@ def test_every_kind_of_objective_has_a_name() -> None:
         k.__name__ for k in kinds | parts
     } | {
         "TwoSegments",  # XLNet's rows of a stream: its card's own
+        "PictureContrast",
         "PictureLabels",  # of networks that read pictures
     }
     assert all(map(is_objective_name, OBJECTIVE_PRESETS))

@@ -18,6 +18,7 @@ from unmask.model.initialize import Initializer, NormalInit
 from unmask.model.layers.embeddings.adaptive import AdaptiveEmbedding, AdaptiveInput
 from unmask.model.layers.embeddings.token_embedding import TokenEmbedding
 from unmask.model.layers.feed_forward import LayerNorm, Norm
+from unmask.tokenizers.spec import SpecialTokenIds
 
 AttentionPattern = Literal["bidirectional", "forward", "prefix"]
 """The tokens that a token attends to: all, the earlier ones, or those its rank permits (prefix)."""
@@ -125,6 +126,10 @@ class BackboneArchitecture(Protocol):
 
     def with_vocab_size(self: NetworkT, vocab_size: int) -> NetworkT:
         """Return a copy with another number of token embeddings."""
+        ...
+
+    def with_vocabulary(self: NetworkT, special_ids: SpecialTokenIds) -> NetworkT:
+        """Return a copy for the tokens of a vocabulary."""
         ...
 
     def with_dropout(self: NetworkT, rate: float) -> NetworkT:
@@ -367,6 +372,10 @@ class StackArchitecture:
     def with_vocab_size(self: StackT, vocab_size: int) -> StackT:
         """Return a copy with another number of token embeddings."""
         return replace(self, vocab_size=vocab_size)
+
+    def with_vocabulary(self: StackT, special_ids: SpecialTokenIds) -> StackT:
+        """Return a copy for the tokens of a vocabulary."""
+        return self.with_vocab_size(special_ids.vocab_size)
 
     def with_layers(self: StackT, indices: Sequence[int]) -> StackT:
         """Return a copy with some layers only; what differs between layers stays with its layer."""

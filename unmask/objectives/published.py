@@ -23,7 +23,7 @@ from unmask.objectives.denoising.noise import (
 from unmask.objectives.denoising.replace_spans import DropTokens, ReplaceSpans
 from unmask.objectives.denoising.single_stack import SingleStackSeq2Seq
 from unmask.objectives.inputs.characters import BidirectionalWordLM, SubwordMasking
-from unmask.objectives.inputs.pictures import PictureLabels
+from unmask.objectives.inputs.pictures import PictureContrast, PictureLabels
 from unmask.objectives.mixtures import MixtureComponent, ObjectiveMixture, StaticMasking
 from unmask.objectives.objective import AnyObjective, Objective
 from unmask.objectives.select import (
@@ -71,6 +71,7 @@ ObjectiveSpec = (
     | BidirectionalWordLM
     | SingleStackSeq2Seq
     | PictureLabels
+    | PictureContrast
 )
 """The kinds of objective that a recipe can hold."""
 

@@ -278,6 +278,10 @@ GPT = SpecialTokens(pad="<unk>", start="<unk>", unknown="<unk>")
 GPT2 = SpecialTokens(
     pad="<|endoftext|>", start="<|endoftext|>", end="<|endoftext|>", unknown="<|endoftext|>"
 )
+CLIP = SpecialTokens(
+    pad="<|endoftext|>", start="<|startoftext|>", end="<|endoftext|>", unknown="<|endoftext|>",
+    prefix=("<|startoftext|>",), separator=("<|endoftext|>",) * 2, suffix=("<|endoftext|>",),
+)  # fmt: skip
 T5 = SpecialTokens(
     pad="<pad>", start="<pad>", end="</s>", unknown="<unk>",
     separator=("</s>",), suffix=("</s>",), n_sentinels=100,

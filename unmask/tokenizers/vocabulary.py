@@ -36,6 +36,19 @@ class ByteBPE:
     """Whether text is normalized to NFC first; lossless for text in NFC."""
 
 
+@dataclass(frozen=True)
+class LowercaseByteBPE:
+    """BPE over the bytes of lowercase words, with an end-of-word mark (CLIP).
+
+    Radford et al. 2021, arXiv:2103.00020, section 2.4. Words are letters, single digits, runs of
+    other signs, and the endings of English contractions (released code). Any text has pieces, but
+    case and the number of spaces are lost.
+    """
+
+    vocab_size: int = 49_408
+    end_of_word: str = "</w>"
+
+
 @dataclass(frozen=True, kw_only=True)
 class BPE:
     """BPE over characters within words, with an end-of-word mark (the original GPT)."""
@@ -149,6 +162,7 @@ class Patches:
 VocabularySpec = (
     WordPiece
     | ByteBPE
+    | LowercaseByteBPE
     | BPE
     | SentencePieceBPE
     | Unigram
@@ -165,6 +179,7 @@ CharacterCoverageVocabulary = WordPiece | BPE | SentencePieceBPE | Unigram
 VOCABULARY_KINDS: Mapping[str, type] = {
     "wordpiece": WordPiece,
     "byte-bpe": ByteBPE,
+    "lowercase-byte-bpe": LowercaseByteBPE,
     "bpe": BPE,
     "sentencepiece-bpe": SentencePieceBPE,
     "unigram": Unigram,

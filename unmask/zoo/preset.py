@@ -150,9 +150,7 @@ class Published:
     def with_vocabulary(self, special: SpecialTokenIds) -> "Published":
         """Return the preset for another vocabulary."""
         heads = {name: spec.with_vocabulary(special) for name, spec in self.heads.items()}
-        return replace(
-            self, architecture=with_special_tokens(self.architecture, special), heads=heads
-        )
+        return replace(self, architecture=self.architecture.with_vocabulary(special), heads=heads)
 
     def build(self, heads: Mapping[str, HeadSpec] | None = None) -> Model:
         """Build the network with uninitialized weights."""
@@ -176,18 +174,3 @@ def question_answering_head(preset: Published) -> QuestionAnswering:
     """Return the question-answering head of published models of this family."""
     head = preset.extra_heads.get("spans")
     return head if isinstance(head, QuestionAnswering) else QuestionAnswering()
-
-
-def with_special_tokens(
-    architecture: BackboneArchitecture, special: SpecialTokenIds
-) -> BackboneArchitecture:
-    """Return the architecture for a vocabulary.
-
-    Positions that do not start from 0 start from the padding id + 1. There are as many language
-    embeddings as the vocabulary has languages.
-    """
-    a = architecture.with_vocab_size(special.vocab_size)
-    if isinstance(a, Architecture):
-        a = a.with_languages(len(special.languages)) if special.language_embeddings else a
-        return replace(a, position=a.position.with_padding_id(special.pad))
-    return a

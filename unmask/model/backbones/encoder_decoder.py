@@ -13,6 +13,7 @@ from unmask.model.architecture import NO_MEMORY, Ability, Backbone, StackArchite
 from unmask.model.backbones.transformer import Architecture, SourceEncodedTransformer, Transformer
 from unmask.model.cache import Cache
 from unmask.model.positions.relative_bias import RelativePositionBiasModule
+from unmask.tokenizers.spec import SpecialTokenIds
 
 PairT = TypeVar("PairT", bound="TwoStackArchitecture")
 
@@ -81,6 +82,10 @@ class TwoStackArchitecture:
     @abstractmethod
     def with_vocab_size(self: PairT, vocab_size: int) -> PairT:
         """Return a copy with another number of token embeddings."""
+
+    def with_vocabulary(self: PairT, special_ids: SpecialTokenIds) -> PairT:
+        """Return a copy for the tokens of a vocabulary."""
+        return self.with_vocab_size(special_ids.vocab_size)
 
     def with_stacks(self: PairT, stacks: Mapping[str, Any]) -> PairT:
         """Return the architecture with other stacks, named as in `stacks`."""

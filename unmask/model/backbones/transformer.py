@@ -40,6 +40,7 @@ from unmask.model.positions.module import PositionLayer, PositionModule
 from unmask.model.requested_states import record_input, requested_states
 from unmask.model.variants import DepthWeightedSublayers, ParallelSublayers
 from unmask.objectives.features import Recurrence
+from unmask.tokenizers.spec import SpecialTokenIds
 
 
 class Block(nn.Module):
@@ -100,6 +101,17 @@ class Architecture(BlockArchitecture):
     def build(self) -> "Transformer":
         """Build the network."""
         return Transformer(self)
+
+    def with_vocabulary(self, special_ids: SpecialTokenIds) -> "Architecture":
+        """Return a copy for the tokens of a vocabulary.
+
+        Positions that do not start from 0 start from the padding id + 1. There are as many language
+        embeddings as the vocabulary has languages.
+        """
+        a = self.with_vocab_size(special_ids.vocab_size)
+        if special_ids.language_embeddings:
+            a = a.with_languages(len(special_ids.languages))
+        return replace(a, position=a.position.with_padding_id(special_ids.pad))
 
 
 class Transformer(nn.Module):

@@ -117,6 +117,52 @@ class PictureLabels:
         return Example(inputs=inputs, targets=np.full(len(inputs), IGNORE_INDEX))
 
 
+@dataclass(frozen=True)
+class PictureContrast:
+    """Nothing is hidden: a text is compared with the pictures of a batch.
+
+    Radford et al. 2021, arXiv:2103.00020, section 2.3.
+    """
+
+    @property
+    def loss_terms(self) -> tuple[str, ...]:
+        """That of the comparison."""
+        return ("contrast",)
+
+    @property
+    def needs_second_text(self) -> bool:
+        """False: a text stands alone."""
+        return False
+
+    @property
+    def causal(self) -> bool:
+        """False: whether a token sees later ones is up to the network, and nothing is predicted."""
+        return False
+
+    @property
+    def n_variants(self) -> int | None:
+        """One: nothing is drawn."""
+        return 1
+
+    def max_example_length(
+        self, text_lengths: Int[np.ndarray, "m"], special_ids: SpecialTokenIds
+    ) -> Int[np.ndarray, "m"]:
+        """Count the tokens of texts of so many tokens, with special ones."""
+        return text_lengths + len(special_ids.prefix) + len(special_ids.suffix)
+
+    def max_text_length(self, max_length: int, special_ids: SpecialTokenIds) -> int:
+        """Count the tokens that a text may have so that it fits `max_length`."""
+        return max_length - len(special_ids.prefix) - len(special_ids.suffix)
+
+    def __call__(
+        self, text: Tokens, special_ids: SpecialTokenIds, rng: np.random.Generator
+    ) -> Example:
+        """Return the text as it is, between special tokens."""
+        around = np.array(special_ids.prefix, np.int64), np.array(special_ids.suffix, np.int64)
+        inputs = np.concatenate((around[0], text.ids, around[1]))
+        return Example(inputs=inputs, targets=np.full(len(inputs), IGNORE_INDEX))
+
+
 MASKED_PATCHES = Objective(
     TokenMasking(rate=0.6), MaskInPlace(mask_probability=1.0, random_token_probability=0.0)
 )

@@ -22,6 +22,7 @@ from unmask.tokenizers.formats import limits, sentencepiece, sentencepiece_famil
 from unmask.tokenizers.formats.declared_tokens import DeclaredTokens
 from unmask.tokenizers.formats.tokenizer_json import load_tokenizer_json
 from unmask.tokenizers.spec import (
+    CLIP,
     MBART,
     SpecialTokens,
     sentinel_names,
@@ -167,7 +168,7 @@ def _read_vocab_txt(path: Path, declared_tokens: DeclaredTokens) -> tuple[Tokeni
 def _read_vocab_and_merges(
     path: Path, merges_path: Path, declared_tokens: DeclaredTokens
 ) -> tuple[Tokenizer, SpecialTokens]:
-    """Read vocab.json and merges.txt: byte-level as GPT-2, or characters as the original GPT."""
+    """Read vocab.json and merges.txt: byte-level as GPT-2 or CLIP, or characters as GPT."""
     vocab = declared_tokens_module.read_json_mapping(path)
     if not vocab or not all(type(i) is int and 0 <= i < 2**31 for i in vocab.values()):
         raise ValueError(f"{path} must map every piece to its id, an integer")
@@ -183,18 +184,41 @@ def _read_vocab_and_merges(
                 f"{path}: Moses pre-tokenization is not supported; choose a tokenizer of "
                 "another kind, or save it as tokenizer.json"
             )
+        if declared_tokens.tokenizer_class == "CLIP" or declared_tokens.model_type == "clip":
+            _check_bytes(path, vocab)
+            frame = _clip_special_tokens(path, roles, vocab)
+            backend = pipeline.lowercase_byte_bpe_pipeline(vocab, merges, roles["unk"])
+            return _add_tokens(path, backend, frame, declared_tokens), frame
         _check_class(path, declared_tokens, ("OpenAIGPT",))
         lowercase = not any(p != p.lower() for p in vocab)
         backend = pipeline.bpe_pipeline(
             vocab, merges, roles.get("unk"), end_of_word="</w>", lowercase=lowercase
         )
     else:
-        if missing := [c for c in pipeline.byte_characters() if c not in vocab]:
-            raise ValueError(f"{path} is not byte-level: {len(missing)} of 256 bytes have no piece")
+        _check_bytes(path, vocab)
         backend = _byte_level_pipeline(path, declared_tokens, vocab, merges)
         around = _byte_level_template(declared_tokens, roles, set(vocab))
     frame = _special_tokens_of_roles(path, roles, declared_tokens, backend, around)
     return _add_tokens(path, backend, frame, declared_tokens), frame
+
+
+def _check_bytes(path: Path, vocab: Mapping[str, int]) -> None:
+    if missing := [c for c in pipeline.byte_characters() if c not in vocab]:
+        raise ValueError(f"{path} is not byte-level: {len(missing)} of 256 bytes have no piece")
+
+
+def _clip_special_tokens(
+    path: Path, roles: Mapping[str, str], vocab: Mapping[str, int]
+) -> SpecialTokens:
+    """Return CLIP's special tokens, by their declared names."""
+    missing = [role for role in ("unk", "bos", "eos") if roles.get(role) not in vocab]
+    if missing:
+        raise ValueError(f"{path}: the vocabulary lacks the token of {', '.join(missing)}")
+    end = roles["eos"]
+    return replace(
+        CLIP, pad=roles.get("pad", end), start=roles["bos"], end=end, unknown=roles["unk"],
+        prefix=(roles["bos"],), separator=(end, end), suffix=(end,),
+    )  # fmt: skip
 
 
 def _byte_level_pipeline(

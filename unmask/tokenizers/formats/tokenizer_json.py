@@ -7,6 +7,7 @@ from typing import Any
 
 from tokenizers import Tokenizer
 
+from unmask.tokenizers import pipeline
 from unmask.tokenizers.formats import declared_tokens as declared_tokens_module
 from unmask.tokenizers.formats import limits
 from unmask.tokenizers.formats.declared_tokens import DeclaredTokens
@@ -39,6 +40,10 @@ def load_tokenizer_json(path: Path, declared_tokens: DeclaredTokens) -> Tokenize
     if lost := _missing_template_tokens(state.get("post_processor")):
         raise ValueError(f"{path}: post_processor has {lost[0]!r} without an id")
     _check_model(path, state["model"])
+    mark = state["model"].get("end_of_word_suffix")
+    if mark and (state.get("decoder") or {}).get("type") == "ByteLevel":
+        # CLIP's: its class in transformers replaces the mark after decoding.
+        backend.decoder = pipeline.marked_bytes_decoder(mark)
     return backend
 
 

@@ -41,6 +41,7 @@ from unmask.tokenizers.vocabulary import (
     CharacterLevel,
     CodePoints,
     CodePointsWithSubwords,
+    LowercaseByteBPE,
     Patches,
     PreTokenization,
     SentencePieceBPE,
@@ -84,7 +85,13 @@ def train_pipeline(spec: TokenizerSpec, texts: Iterable[str]) -> Tokenizer:
 
 
 def _train_with_unknown(
-    vocabulary_spec: WordPiece | BPE | SentencePieceBPE | Unigram | CharacterLevel | WordLevel,
+    vocabulary_spec: WordPiece
+    | LowercaseByteBPE
+    | BPE
+    | SentencePieceBPE
+    | Unigram
+    | CharacterLevel
+    | WordLevel,
     special_names: tuple[str, ...],
     unknown_token: str,
     texts: Iterable[str],
@@ -206,6 +213,27 @@ def _train_byte_bpe(
         pre_tokenization=vocabulary_spec.pre_tokenization,
         nfc=vocabulary_spec.nfc_normalization,
     )
+
+
+def _train_lowercase_byte_bpe(
+    vocabulary_spec: LowercaseByteBPE,
+    special_names: tuple[str, ...],
+    unknown_token: str,
+    texts: Iterable[str],
+) -> Tokenizer:
+    mark = vocabulary_spec.end_of_word
+    alphabet = sorted(pipeline.byte_characters())
+    symbols = [*alphabet, *(character + mark for character in alphabet)]
+
+    def build(vocab: dict[str, int], merges: list[tuple[str, str]]) -> Tokenizer:
+        return pipeline.lowercase_byte_bpe_pipeline(vocab, merges, unknown_token, end_of_word=mark)
+
+    n_merges = _remaining_ids(vocabulary_spec.vocab_size, special_names, symbols)
+    words = count_words(texts, build({unknown_token: 0}, []), special_names)
+    ordered = _initial_symbols(words, alphabet, suffix=mark)
+    absent = [symbol for symbol in symbols if symbol not in set(ordered)]
+    pieces, merges = learn_merges(words, [*ordered, *absent], n_merges, suffix=mark)
+    return build(_number_pieces(special_names, [*symbols, *pieces]), merges)
 
 
 def chunker_for(pre_tokenization: PreTokenization) -> Callable[[str], list[str]]:
@@ -453,6 +481,7 @@ def _character_table(words: Mapping[str, int]) -> tuple[np.ndarray, ...]:
 
 _LEARNERS: Mapping[type, Callable[..., Tokenizer]] = {
     WordPiece: _train_wordpiece,
+    LowercaseByteBPE: _train_lowercase_byte_bpe,
     BPE: _train_bpe,
     SentencePieceBPE: _train_sentencepiece_bpe,
     Unigram: _train_unigram,

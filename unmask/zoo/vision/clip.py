@@ -20,7 +20,12 @@ from unmask.model.initialize import NormalInit
 from unmask.model.layers.feed_forward import LayerNorm
 from unmask.model.positions.grid import GridPositions
 from unmask.model.positions.learned import LearnedPositions
-from unmask.zoo.preset import Paper
+from unmask.objectives.inputs.pictures import PictureContrast
+from unmask.tokenizers.spec import CLIP as FRAME
+from unmask.tokenizers.spec import TokenizerSpec
+from unmask.tokenizers.vocabulary import LowercaseByteBPE
+from unmask.zoo.encoders.bert_family.bert import MINI_TRAINING
+from unmask.zoo.preset import Paper, Published
 
 PAPER = Paper(
     title="Learning Transferable Visual Models From Natural Language Supervision",
@@ -259,3 +264,58 @@ CONFIG_MAPPING = ConfigMapping(
     from_architecture=_write_config,
     class_names={("contrast",): "CLIPModel"},
 )
+
+CLIP_BASE_PATCH_32 = Published(
+    name="clip-vit-base-patch32",
+    family="clip",
+    paper=PAPER,
+    architecture=BASE_PATCH_32,
+    heads=HEADS,
+    classification_head=None,
+    pooling="last",
+    objective=PictureContrast(),
+    tokenizer=TokenizerSpec(LowercaseByteBPE(49_408), FRAME),
+    sequence_length=77,
+    batch_tokens=32_768 * 77,  # table 18: rows
+    learning_rate=5e-4,  # table 19
+    training_options={
+        "optimizer": {"kind": "AdamW", "betas": [0.9, 0.98], "eps": 1e-6, "weight_decay": 0.2},
+        "schedule": {"kind": "Cosine", "warmup": 2_000},
+    },  # table 18
+    n_parameters=151_277_313,
+    weight_names=WEIGHT_NAMES,
+    config_mapping=CONFIG_MAPPING,
+    hub_id="openai/clip-vit-base-patch32",
+    note="32 epochs of 400 million pairs (section 2.5), which were not published; longer texts are "
+    "cut.",
+)
+CLIP_BASE_PATCH_16 = replace(
+    CLIP_BASE_PATCH_32,
+    name="clip-vit-base-patch16",
+    architecture=BASE_PATCH_16,
+    n_parameters=149_620_737,
+    hub_id="openai/clip-vit-base-patch16",
+)
+CLIP_LARGE_PATCH_14 = replace(
+    CLIP_BASE_PATCH_32,
+    name="clip-vit-large-patch14",
+    architecture=LARGE_PATCH_14,
+    learning_rate=4e-4,  # table 19
+    n_parameters=427_616_513,
+    hub_id="openai/clip-vit-large-patch14",
+)
+CLIP_MINI = replace(
+    CLIP_BASE_PATCH_32,
+    name="clip-mini",
+    architecture=MINI,
+    tokenizer=TokenizerSpec(LowercaseByteBPE(4_096), FRAME),
+    sequence_length=40,
+    batch_tokens=128 * 20,
+    learning_rate=5e-4,
+    training_options=MINI_TRAINING,
+    n_parameters=4_528_129,
+    hub_id=None,
+    note="Not in the paper: for pictures of 96 x 96 and two CPU cores.",
+)
+
+PRESETS = (CLIP_MINI, CLIP_BASE_PATCH_32, CLIP_BASE_PATCH_16, CLIP_LARGE_PATCH_14)

@@ -23,6 +23,7 @@ from unmask.model.backbones.vision_transformer import (
 from unmask.model.cache import Cache
 from unmask.model.layers.embeddings.token_embedding import TokenEmbedding
 from unmask.objectives.inputs.pictures import Pictures
+from unmask.tokenizers.spec import SpecialTokenIds
 
 TowersT = TypeVar("TowersT", bound="TwoTowerArchitecture")
 
@@ -114,6 +115,10 @@ class TwoTowerArchitecture:
     def with_vocab_size(self: TowersT, vocab_size: int) -> TowersT:
         """Return a copy with another number of token embeddings."""
         return replace(self, text=self.text.with_vocab_size(vocab_size))
+
+    def with_vocabulary(self: TowersT, special_ids: SpecialTokenIds) -> TowersT:
+        """Return a copy for the tokens of a vocabulary, whose end token ends texts."""
+        return replace(self.with_vocab_size(special_ids.vocab_size), end_id=special_ids.end)
 
     def with_dropout(self: TowersT, rate: float) -> TowersT:
         """Return a copy with another dropout in both stacks.
