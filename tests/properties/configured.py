@@ -13,9 +13,10 @@ import torch
 
 from unmask.batch import IGNORE_INDEX, Batch, Visibility
 from unmask.checkpoints.huggingface.read import load_folder
+from unmask.model.backbones.captioning.two_towers import TwoTowerArchitecture
 from unmask.model.backbones.vision_transformer import VisionArchitecture, picture_batch
 from unmask.model.layers.attention.block_local_mask import GlobalTokens
-from unmask.objectives.inputs.pictures import MASK_ID
+from unmask.objectives.inputs.pictures import MASK_ID, Pictures
 
 LLAMAS = {"llama": "Llama", "mistral": "Mistral", "qwen2": "Qwen2", "qwen3": "Qwen3",
           "gemma": "Gemma", "olmo2": "Olmo2"}  # fmt: skip
@@ -88,6 +89,7 @@ MAKERS: dict[str, dict[str, Callable[..., Any]]] = {
     "deit": {"label": reference.deit},
     "vit_mae": {"patches": reference.vit_mae},
     "vision-encoder-decoder": {"language": reference.vision_encoder_decoder},
+    "clip": {"contrast": reference.clip},
     "t5": {"language": reference.t5},
     "mt5": {"language": reference.mt5},
     "bart": {"language": reference.bart},
@@ -152,6 +154,10 @@ def reference_outputs(model: Any, t: int) -> torch.Tensor:
     if model.config.model_type == "vision-encoder-decoder":
         pixels = pictures(model.config.encoder.to_dict())
         return model(pixel_values=pixels, decoder_input_ids=texts(t)).logits
+    if model.config.model_type == "clip":
+        pixels = pictures(model.config.vision_config.to_dict())
+        ids = _ended(texts(t), model.config.text_config.eos_token_id)
+        return model(input_ids=ids, pixel_values=pixels).logits_per_image
     ids, source = texts(t), texts(t - 2, seed=2)
     if model.config.is_encoder_decoder:
         given = {"input_ids": source, "decoder_input_ids": ids}
@@ -172,6 +178,12 @@ def ours(folder: Path, t: int) -> torch.Tensor:
         return model(batch, return_logits=True).logits["label"]
     ids, more = texts(t), {}
     b = len(ids)
+    if isinstance(a, TwoTowerArchitecture):
+        seen = pictures({"image_size": a.vision.image_size, "num_channels": a.vision.n_channels})
+        # The greatest id, as the end token has none
+        ids = _ended(ids, reference.V - 1 if a.end_id is None else a.end_id)
+        batch = Batch(inputs=ids, visibility=Visibility(causal=True), features=(Pictures(seen),))
+        return model(batch, return_logits=True).logits["contrast"]
     if (stack := model.architecture.picture_stack) is not None:
         seen = pictures({"image_size": stack.image_size, "num_channels": stack.n_channels})
         batch = picture_batch(seen, stack)
@@ -190,6 +202,13 @@ def ours(folder: Path, t: int) -> torch.Tensor:
     batch = Batch(inputs=ids, visibility=seen, targets=ids, target_positions=everywhere, **more)
     (scores,) = model(batch, return_logits=True).logits.values()
     return scores.unflatten(0, (b, t))
+
+
+def _ended(ids: torch.Tensor, end: int) -> torch.Tensor:
+    """Put the end token behind texts, of the first before its last word."""
+    ids = torch.cat((ids, torch.full((len(ids), 1), end)), 1)
+    ids[0, -2] = end
+    return ids
 
 
 def _noise(config: Mapping[str, Any]) -> torch.Tensor:

@@ -191,6 +191,28 @@ def vision_encoder_decoder(
     return _fill(getattr(hf, kind)(config))
 
 
+def clip(
+    text: dict[str, Any] | None = None, vision: dict[str, Any] | None = None, **changes: Any
+) -> Any:
+    """Make a CLIP of pictures of 24 x 24, in nine patches."""
+    import transformers as hf
+
+    texts = {
+        "vocab_size": V, "hidden_size": 24, "intermediate_size": 40, "num_hidden_layers": 2,
+        "num_attention_heads": 4, "max_position_embeddings": 40, "eos_token_id": V - 1,
+        "bos_token_id": V - 2, "pad_token_id": V - 1,
+    }  # fmt: skip
+    pictures = {
+        "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 3,
+        "num_attention_heads": 4, "image_size": 24, "patch_size": 8,
+    }  # fmt: skip
+    config = hf.CLIPConfig(
+        text_config=texts | (text or {}), vision_config=pictures | (vision or {}),
+        **{"projection_dim": 16} | changes,
+    )  # fmt: skip
+    return _fill(hf.CLIPModel(config))
+
+
 def electra(kind: str = "ForPreTraining", **changes: Any) -> Any:
     return _like_bert("electra", "Electra", kind, {"embedding_size": 16} | changes)
 

@@ -28,6 +28,7 @@ from unmask.heads.tagging.bilstm_crf import BiLSTMCRF
 from unmask.inference.export import model_card
 from unmask.inference.pipeline import Pipeline
 from unmask.model.backbones.canine import CanineArchitecture
+from unmask.model.backbones.captioning.two_towers import TwoTowerArchitecture
 from unmask.model.backbones.encoder_decoder import (
     EncoderDecoder,
     EncoderDecoderArchitecture,
@@ -42,7 +43,7 @@ from unmask.model.backbones.vision_transformer import (
 from unmask.model.layers.attention.block_local_mask import GlobalTokens
 from unmask.model.layers.embeddings.patches import join_patches
 from unmask.model.positions.learned import LearnedPositions
-from unmask.objectives.inputs.pictures import MASK_ID
+from unmask.objectives.inputs.pictures import MASK_ID, Pictures
 from unmask.zoo.catalogue import MODELS
 from unmask.zoo.preset import Published, question_answering_head, token_classification_head
 from unmask.zoo.unsupported_classes import UNSUPPORTED_CLASSES
@@ -64,6 +65,8 @@ def shrunk(a: Any) -> Any:
             **sides,
             source_encoder=None if a.source_encoder is None else shrunk(a.source_encoder),
         )
+    if isinstance(a, TwoTowerArchitecture):
+        return replace(a, text=shrunk(a.text), vision=shrunk(a.vision), d_projection=16)
     small: dict[str, Any] = {
         "d_model": D, "d_ff": 4 * D, "n_heads": 4, "n_layers": 2,
         "embedding_size": None if a.embedding_size is None else 16,
@@ -278,6 +281,13 @@ def _greatest_of_pictures(case: Case, model: Model, reference: Any, b: int) -> f
     pixels = torch.randn(b, a.n_channels, *a.image_size, generator=torch.Generator().manual_seed(b))
     if isinstance(a, MaskedAutoencoder):
         return _greatest_of_masked_pictures(case, model, reference, pixels)
+    if isinstance(towers := case.card.architecture, TwoTowerArchitecture):
+        ids = torch.arange(4 * b).view(b, 4)
+        ids[:, -1] = V - 1 if towers.end_id is None else towers.end_id
+        batch = Batch(inputs=ids, features=(Pictures(pixels),))
+        y = reference(input_ids=ids, pixel_values=pixels).logits_per_image
+        x = model(batch, return_logits=True).logits["contrast"]
+        return float((x - y).abs().max()) / _scale(y)
     hidden = torch.arange(a.position.max_positions - a.position.n_special).expand(b, -1) % 3 == 1
     batch = picture_batch(pixels, a, hidden if "patches" in case.names else None)
     if a is not case.card.architecture:  # their class always has the language head

@@ -29,6 +29,8 @@ UNSUPPORTED_CLASSES: Mapping[str, str] = {
     "XLNetForQuestionAnswering": _BEAM_HEADS.format("XLNetForQuestionAnsweringSimple"),
     "OpenAIGPTDoubleHeadsModel": _DOUBLE_HEADS.format("OpenAIGPTLMHeadModel"),
     "GPT2DoubleHeadsModel": _DOUBLE_HEADS.format("GPT2LMHeadModel"),
+    "CLIPForImageClassification": "it labels pictures by the mean of the patches of one of two "
+    "networks; ViTForImageClassification is supported",
     "BartForCausalLM": _DECODER_ONLY,
     "MBartForCausalLM": _DECODER_ONLY,
     "MarianForCausalLM": _DECODER_ONLY,
