@@ -22,7 +22,7 @@ from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 from pathlib import Path
 
-from unmask.inference.load_word_vectors import evaluate_word_vectors, load_word_vectors
+from unmask.inference.vectors.load_word_vectors import evaluate_word_vectors, load_word_vectors
 from unmask.shards.read import TokenShards
 from unmask.text.documents import list_files
 from unmask.word_vectors.evaluation.similarity import WordSimilarityScore

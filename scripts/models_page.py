@@ -83,6 +83,9 @@ FORMULAS = {
     "none; translation pairs in fine-tuning": "−Σ_t log p(y_t | y_{<t}, x)",
     "masked patches": "Σ_{i∈M} |p_i − f_i(x̃)|, p_i the pixels of patch i",
     "labels of pictures": "−log p(label | x)",
+    "texts compared with pictures": (
+        "−½ Σ_i [log softmax_j s_ij + log softmax_j s_ji] at j = i; s: cosines times e^t, t learned"
+    ),
     "captions of pictures": "−Σ_t log p(y_t | y_{<t}, x); x a picture",
     "skip-gram": "−log σ(u_oᵀv_w) − Σ_k log σ(−u_kᵀv_w), or hierarchical softmax",
     "continuous bag of words": "−log σ(u_wᵀ v̄) − Σ_k log σ(−u_kᵀ v̄), v̄ the mean of the context",
@@ -98,6 +101,7 @@ BY_TERMS = {
     ("masked", "sentence_order"): "masked n-grams and sentence order prediction",
     ("masked",): MASKED_LM,
     ("label",): "labels of pictures",
+    ("contrast",): "texts compared with pictures",
     ("characters",): "characters of masked words, in random order",
     ("subwords",): "masked subwords, read as characters",
     ("next_token",): "causal language modeling",

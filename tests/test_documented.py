@@ -19,7 +19,7 @@ import typer
 from documented import DOCUMENTS, MODELS, OF_DOCUMENT, ROOT, TUNED, Block, Command
 
 import unmask
-import unmask.inference.load_word_vectors
+import unmask.inference.vectors.load_word_vectors
 import unmask.jobs.evaluate
 import unmask.jobs.finetune
 

@@ -26,15 +26,18 @@ if TYPE_CHECKING:
     from unmask.generation.settings import BeamSearch, BestOfN, GenerationConfig, Greedy, Sampling
     from unmask.inference.ensemble import Ensemble
     from unmask.inference.expand_vocabulary import expand_vocabulary
-    from unmask.inference.load_word_vectors import (
+    from unmask.inference.open_model import load
+    from unmask.inference.pipeline import Pipeline
+    from unmask.inference.several_adapters import MultiAdapter
+    from unmask.inference.vectors.load_word_vectors import (
         convert_word_vectors,
         evaluate_word_vectors,
         load_word_vectors,
     )
-    from unmask.inference.open_model import load
-    from unmask.inference.pipeline import Pipeline
-    from unmask.inference.sentence_similarity import evaluate_sentence_similarity, nearest_sentences
-    from unmask.inference.several_adapters import MultiAdapter
+    from unmask.inference.vectors.sentence_similarity import (
+        evaluate_sentence_similarity,
+        nearest_sentences,
+    )
     from unmask.jobs.augment.augment import augment
     from unmask.jobs.catalogue.describe import describe
     from unmask.jobs.catalogue.hide import hide
@@ -140,19 +143,19 @@ _MODULE_OF_NAME = {
     "align": "unmask.jobs.word_vectors.align.align",
     "augment": "unmask.jobs.augment.augment",
     "compress": "unmask.jobs.compress",
-    "convert_word_vectors": "unmask.inference.load_word_vectors",
+    "convert_word_vectors": "unmask.inference.vectors.load_word_vectors",
     "describe": "unmask.jobs.catalogue.describe",
     "draw_word_map": "unmask.jobs.word_vectors.draw_word_map",
-    "evaluate_sentence_similarity": "unmask.inference.sentence_similarity",
+    "evaluate_sentence_similarity": "unmask.inference.vectors.sentence_similarity",
     "evaluate_tasks": "unmask.jobs.evaluate",
-    "evaluate_word_vectors": "unmask.inference.load_word_vectors",
+    "evaluate_word_vectors": "unmask.inference.vectors.load_word_vectors",
     "expand_vocabulary": "unmask.inference.expand_vocabulary",
     "finetune": "unmask.jobs.finetune",
     "finetune_suite": "unmask.finetuning.suite",
     "hide": "unmask.jobs.catalogue.hide",
     "load": "unmask.inference.open_model",
-    "load_word_vectors": "unmask.inference.load_word_vectors",
-    "nearest_sentences": "unmask.inference.sentence_similarity",
+    "load_word_vectors": "unmask.inference.vectors.load_word_vectors",
+    "nearest_sentences": "unmask.inference.vectors.sentence_similarity",
     "plan": "unmask.jobs.pretrain.plan",
     "prepare": "unmask.jobs.prepare",
     "pretrain": "unmask.jobs.pretrain.pretrain",

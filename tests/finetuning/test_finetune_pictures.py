@@ -12,7 +12,7 @@ from PIL import Image
 
 import unmask
 from unmask.checkpoints.tensors import read_model_tensors
-from unmask.finetuning.results.predict_pictures import picture_records
+from unmask.images.reading import picture_records
 from unmask.jobs.finetune import resume_finetuning
 from unmask.tasks.kinds.pictures import PictureTaskOptions
 from unmask.zoo.catalogue import MODELS, get_preset

@@ -16,7 +16,7 @@ from unmask.cli import main as cli
 from unmask.heads.classification.sequence_classification import SequenceClassification
 from unmask.heads.model import Model
 from unmask.inference.pipeline import Pipeline
-from unmask.inference.sentence_similarity import sentence_encoder
+from unmask.inference.vectors.sentence_similarity import sentence_encoder
 from unmask.tokenizers.encode import Tokenizer
 from unmask.tokenizers.learn.tokenizer import train_tokenizer
 from unmask.tokenizers.vocabulary import WordBytesWithWords

@@ -10,7 +10,7 @@ import pytest
 
 import unmask
 from unmask.cli import main as cli
-from unmask.inference.load_word_vectors import is_word_vectors
+from unmask.inference.vectors.load_word_vectors import is_word_vectors
 from unmask.word_vectors.formats.files import detect_format, read_vectors, write_vectors
 
 WORDS = ("man", "woman", "king", "queen", "apple", "pear", "new york")

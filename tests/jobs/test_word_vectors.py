@@ -15,7 +15,7 @@ pytest.importorskip("numba")
 
 import unmask
 from unmask.cli import main as cli
-from unmask.inference.load_word_vectors import load_word_vectors
+from unmask.inference.vectors.load_word_vectors import load_word_vectors
 from unmask.jobs.catalogue.hide import hide
 from unmask.training.log import TrainingLog
 

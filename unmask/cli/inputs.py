@@ -21,7 +21,7 @@ TEXTS_PER_CALL = 256
 
 def is_word_vectors(model: str) -> bool:
     """Return whether a MODEL is a file of word vectors."""
-    from unmask.inference.load_word_vectors import is_word_vectors
+    from unmask.inference.vectors.load_word_vectors import is_word_vectors
 
     return is_word_vectors(model)
 

@@ -89,13 +89,15 @@ class TextArguments:
 class TextPoolingOptions:
     """Pooling of a text."""
 
-    pooling: Literal["mean", "first", "last", "ends"] | None = field(
+    pooling: Literal["mean", "first", "last", "ends", "projection"] | None = field(
         default=None,
         metadata=flag(
-            shown_default="that of the model: mean, or last for skip-thoughts and quick-thoughts"
+            shown_default="that of the model: mean, or last for skip-thoughts and quick-thoughts, "
+            "first for pictures, projection for CLIP"
         ),
     )
-    """Pooling of token vectors into a text vector; ends: the final state of each direction."""
+    """Pooling of token vectors into a text vector; ends: the final state of each direction;
+    projection: into the space of pictures and texts."""
     layer: int | None = field(default=None, metadata=flag(shown_default="-1"))
     """Layer of the hidden states. 0: input to the first block; -1: the last layer."""
 

@@ -15,9 +15,10 @@ from unmask.heads.classification.sequence_classification import (
     pool_hidden_states,
 )
 from unmask.heads.model import Model
+from unmask.model.backbones.captioning.two_towers import check_joint_space
 from unmask.tokenizers.encode import Tokenizer
 
-EmbeddingPooling = Literal["mean", "first", "last", "ends", "none"]
+EmbeddingPooling = Literal["mean", "first", "last", "ends", "projection", "none"]
 
 
 def embed(
@@ -41,7 +42,8 @@ def embed(
         tokenizer: the tokenizer of the model.
         texts: texts in any order; those of similar length are batched.
         pooling: the mean over tokens, the first or the last token; "ends", the last state of each
-            direction of a recurrent network; or "none".
+            direction of a recurrent network; "projection", a vector in the space of pictures
+            (CLIP); or "none".
         layer: 0 is the input of the first block, 1 its output, ...; the last one, -1, is after the
             final norm, if any. For CANINE, which has vectors of characters before and after its
             deep stack only: 0 is the input of the first block, 1 that of the last, 2 its output.
@@ -54,13 +56,22 @@ def embed(
     check_word("pooling", pooling, EmbeddingPooling)
     if pooling == "ends":
         check_bidirectional(model.architecture.encoder_stack)
+    if pooling == "projection":
+        check_joint_space(model.architecture)
+        if layer != -1:
+            raise ValueError(f"layer must be -1 with pooling projection, got {layer}")
     layer = _layer_index(layer, model.backbone.n_token_layers)
     vector_of_text: dict[int, Float[np.ndarray, "..."]] = {}
     with evaluation_mode(model):
         for group in text_batches(model, tokenizer, texts, batch_tokens):
-            hidden = hidden_states(model, group.batch, layer).float()
+            if pooling == "projection":
+                hidden = model.hidden_states(group.batch).float()
+            else:
+                hidden = hidden_states(model, group.batch, layer).float()
             check_vectors(hidden)
-            if pooling == "none":
+            if pooling == "projection":
+                vectors = list(hidden[:, 0].cpu().numpy())
+            elif pooling == "none":
                 rows = hidden.cpu().numpy()
                 vectors = [row[:n].copy() for row, n in zip(rows, group.lengths, strict=True)]
             else:
@@ -69,11 +80,12 @@ def embed(
     in_order = [vector_of_text[i] for i in range(len(texts))]
     if pooling == "none":
         return in_order
-    return (
-        np.stack(in_order)
-        if in_order
-        else np.zeros((0, model.backbone.encoder_stack.width), np.float32)
-    )
+    return np.stack(in_order) if in_order else np.zeros((0, _width(model, pooling)), np.float32)
+
+
+def _width(model: Model, pooling: EmbeddingPooling) -> int:
+    projected = pooling == "projection"
+    return model.backbone.width if projected else model.backbone.encoder_stack.width
 
 
 def _layer_index(layer: int, n_layers: int) -> int:

@@ -1,15 +1,17 @@
 """How a run reads its pictures: columns, what is skipped, and how training changes them."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
+
+import numpy as np
 
 from unmask.config import to_dict
 from unmask.images.augmentation import ImageAugmentation
 from unmask.images.decode import Channels, DecodeSummary
 from unmask.images.preprocessing import MAX_EDGE, ImagePreprocessing
-from unmask.images.records import ImageColumns
+from unmask.images.records import ImageColumns, ImageRecord
 from unmask.images.sources import read_images
 from unmask.images.store import ImageStore, write_images
 
@@ -80,3 +82,33 @@ def open_or_write_store(
         made_from=made_from,
         summary=summary,
     )
+
+
+def picture_records(
+    sources: Iterable[Any], columns: ImageColumns | None = None
+) -> Iterator[ImageRecord]:
+    """Yield the pictures of sources: those of a file, folder, archive or table, or an array.
+
+    Args:
+        sources: paths, records of pictures, uint8 arrays [h w c] or [h w], or pictures of Pillow.
+        columns: of tables.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        ValueError: a source is none of these.
+    """
+    for i, source in enumerate(sources, 1):
+        if isinstance(source, ImageRecord):
+            yield source
+        elif isinstance(source, str | Path):
+            yield from read_images(source, columns)
+        else:
+            pixels = np.asarray(source)
+            if pixels.dtype != np.uint8 or pixels.ndim not in (2, 3):
+                raise ValueError(
+                    f"picture {i} must be a path, a picture, or uint8 pixels [h w] or [h w c], got "
+                    f"{type(source).__name__}"
+                )
+            yield ImageRecord(
+                location=f"picture {i}", name=f"picture {i}", load=lambda pixels=pixels: pixels
+            )

@@ -8,9 +8,9 @@ import numpy as np
 import torch
 
 from unmask.checkpoints.huggingface.read import LoadedModel
-from unmask.inference.load_word_vectors import load_word_vectors
 from unmask.inference.open_model import load
 from unmask.inference.pipeline import Pipeline
+from unmask.inference.vectors.load_word_vectors import load_word_vectors
 from unmask.word_vectors.alignment.align import LeastSquaresMap
 from unmask.word_vectors.keyed_vectors import KeyedVectors
 

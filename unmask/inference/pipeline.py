@@ -12,7 +12,6 @@ from jaxtyping import Float
 from unmask.adapters.prefix import max_text_length
 from unmask.checkpoints.gguf.write import GgufDtype
 from unmask.config import check_number_arguments, to_dict
-from unmask.evaluation.captions import CAPTIONING, CaptionEvaluation, evaluate_captions
 from unmask.evaluation.likelihood import (
     ContinuationLikelihood,
     PseudoLikelihoodMasking,
@@ -36,12 +35,10 @@ from unmask.finetuning.results.predict import (
 from unmask.finetuning.results.predict_pictures import predict_pictures
 from unmask.finetuning.results.score import FileOptions, score_file
 from unmask.finetuning.results.task_metrics import task_of_mixture
-from unmask.generation.settings import GenerationConfig
-from unmask.images.records import ImageColumns
-from unmask.images.sources import read_images
 from unmask.inference.export import MODEL_FORMATS, ModelFormat, save_gguf, save_model
-from unmask.inference.generation import GenerationPipeline, as_text_list
+from unmask.inference.generation import as_text_list
 from unmask.inference.logits import text_logits
+from unmask.inference.pictures import PicturePipeline
 from unmask.tasks.all_kinds import TASK_KINDS
 from unmask.tasks.readers import tables
 from unmask.tasks.task import Task
@@ -57,7 +54,7 @@ DEFAULT_SEQUENCE_LENGTH = 512
 many positions."""
 
 
-class Pipeline(GenerationPipeline):
+class Pipeline(PicturePipeline):
     """A model with its tokenizer: labels, scores, embeds and generates text."""
 
     @property
@@ -111,9 +108,12 @@ class Pipeline(GenerationPipeline):
     ) -> "Float[np.ndarray, 'n d'] | list[Float[np.ndarray, '_ d']]":
         """Return a vector for each text [n d]; with pooling "none" those of its tokens [t d].
 
-        The default pooling is that of the preset: the mean, or the last token if pretraining uses
-        it as the sentence vector.
+        The default pooling is that of the preset: the mean, the last token if pretraining uses it
+        as the sentence vector, or the projection into the space of pictures. Pictures:
+        `embed_pictures`.
         """
+        if not self.preset.reads_texts:
+            raise ValueError(f"{self.preset.name} reads pictures: use embed_pictures")
         texts = as_text_list(texts, "texts")
         pooling = self.preset.pooling if pooling is None else pooling
         return embed(self.model, self.tokenizer, texts, pooling=pooling, layer=layer)
@@ -336,45 +336,6 @@ class Pipeline(GenerationPipeline):
                 memory_length=self.resolve_memory_length(memory_length),
                 on_progress=on_progress,
             ),
-        )
-
-    @property
-    def describes_pictures(self) -> bool:
-        """Whether it writes texts about pictures."""
-        return self.preset.reads_pictures and self.model.architecture.is_encoder_decoder
-
-    def evaluate_captions(
-        self,
-        data: str | Path | Sequence[str | Path],
-        columns: ImageColumns | None = None,
-        config: GenerationConfig = CAPTIONING,
-        *,
-        on_progress: Callable[[int], None] | None = None,
-    ) -> CaptionEvaluation:
-        """Describe pictures, and score the captions beside those of people.
-
-        BLEU-1 to 4, CIDEr, CIDEr-D and, with NLTK, METEOR.
-
-        Args:
-            data: pictures with captions, as `unmask.images.sources.read_images` reads them.
-            columns: columns and rows of tables.
-            config: how captions are generated: three beams.
-            on_progress: called with the number of pictures so far.
-
-        Raises:
-            FileNotFoundError: a file is missing.
-            ValueError: the model does not describe pictures, or one has no caption.
-        """
-        preprocessing = self.loaded_model.preprocessing
-        if preprocessing is None or not self.describes_pictures:
-            raise ValueError(f"{self.preset.name} does not describe pictures")
-        return evaluate_captions(
-            self.model,
-            self.tokenizer,
-            read_images(data, columns),
-            preprocessing,
-            config,
-            on_progress=on_progress,
         )
 
     def resolve_memory_length(self, memory_length: int | None = None) -> int:

@@ -95,47 +95,6 @@ def byte_bpe_pipeline(
     return backend
 
 
-def lowercase_byte_bpe_pipeline(
-    vocab: Mapping[str, int],
-    merges: Sequence[tuple[str, str]],
-    unknown: str,
-    *,
-    end_of_word: str = "</w>",
-) -> Tokenizer:
-    """Build CLIP's: bytes are written as printable characters, the last piece of a word is marked.
-
-    Args:
-        vocab: pieces and their ids.
-        merges: pairs of pieces, the first merge first.
-        unknown: the unknown token, of pieces that a damaged vocabulary lacks.
-        end_of_word: the mark.
-    """
-    backend = Tokenizer(
-        models.BPE(
-            dict(vocab), list(merges), unk_token=unknown, end_of_word_suffix=end_of_word,
-            continuing_subword_prefix="", fuse_unk=False,
-        )
-    )  # fmt: skip
-    backend.normalizer = normalizers.Sequence(
-        [normalizers.NFC(), normalizers.Replace(Regex(r"\s+"), " "), normalizers.Lowercase()]
-    )
-    words = Regex(r"'s|'t|'re|'ve|'m|'ll|'d|\p{L}+|\p{N}|[^\s\p{L}\p{N}]+")
-    backend.pre_tokenizer = pre_tokenizers.Sequence(
-        [
-            pre_tokenizers.Split(words, "removed", invert=True),
-            pre_tokenizers.ByteLevel(add_prefix_space=False),
-        ]
-    )
-    backend.decoder = marked_bytes_decoder(end_of_word)
-    return backend
-
-
-def marked_bytes_decoder(end_of_word: str) -> decoders.Decoder:
-    """Return a decoder of bytes that writes a space for the mark at the end of a word."""
-    last = decoders.Replace(Regex(rf"{re.escape(end_of_word)}\z"), "")
-    return decoders.Sequence([decoders.ByteLevel(), last, decoders.Replace(end_of_word, " ")])
-
-
 def bpe_pipeline(
     vocab: Mapping[str, int],
     merges: Sequence[tuple[str, str]],

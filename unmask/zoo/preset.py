@@ -89,7 +89,7 @@ class Published:
     classification_head: SequenceClassification | None
     """Classification head of fine-tuning; None: labels are predicted as words."""
     finetuning: FinetuningDefaults = FinetuningDefaults()
-    pooling: Literal["mean", "first", "last", "ends"] = "mean"
+    pooling: Literal["mean", "first", "last", "ends", "projection"] = "mean"
     """Default pooling of text embeddings."""
     pooler_head: str | None = None
     """Pretraining head whose dense layer initializes `classification_head`."""

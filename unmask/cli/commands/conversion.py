@@ -150,7 +150,7 @@ def _changed_model(options: _ConvertOptions) -> Pipeline:
 def _convert_word_vectors(options: _ConvertOptions, as_json: bool) -> None:
     """Write word vectors in another format."""
     import unmask
-    from unmask.inference.load_word_vectors import resolve_word_vector_format
+    from unmask.inference.vectors.load_word_vectors import resolve_word_vector_format
 
     format_name = resolve_word_vector_format(options.to)
     try:

@@ -24,6 +24,7 @@ from unmask.output import ProgressLine, print_json, print_line
 
 if TYPE_CHECKING:
     from unmask.evaluation.perplexity import HeldOutEvaluation
+    from unmask.images.records import ImageColumns
     from unmask.inference.pipeline import Pipeline
 
 _COLUMNS = "unmask.cli.shared_options:ColumnOptions"
@@ -142,6 +143,9 @@ def evaluate(given: Mapping[str, Any]) -> None:
     if pipeline.describes_pictures:
         _evaluate_captions(options, pipeline)
         return
+    if pipeline.compares_pictures:
+        _evaluate_comparison(options, pipeline)
+        return
     options.refuse(_OF_CAPTIONS, "", " applies to models that describe pictures")
     if options.ensemble or pipeline.can_predict:
         _evaluate_rows(options, pipeline)
@@ -171,26 +175,53 @@ def _evaluate_rows(options: _EvaluateOptions, pipeline: Pipeline) -> None:
 
 def _evaluate_captions(options: _EvaluateOptions, pipeline: Pipeline) -> None:
     """Compare captions of pictures with those of people."""
-    from unmask.images.records import ImageColumns
     from unmask.jobs.evaluate import write_captions_page
 
     excluded = ("ensemble", "mixture_task", *_OF_ROWS, *_OF_TEXT)
     options.refuse(excluded, f"{options.model}: captions: ", " applies to models that read texts")
-    where = {name: value for name, _, value in (one.partition("=") for one in options.where)}
-    if bad := next((one for one in options.where if "=" not in one), None):
-        raise ValueError(f"--where must be COLUMN=VALUE, got {bad!r}")
     progress = ProgressLine(sys.stderr)
 
     def show(n: int) -> None:
         progress.show(lambda: f"{n:,} pictures{progress.rate(n)}")
 
-    columns = ImageColumns(captions=tuple(options.text), where=where)
+    columns = _picture_columns(options)
     result = pipeline.evaluate_captions(options.sources, columns, on_progress=show)
     progress.clear()
     if options.page is not None:
         write_captions_page(pipeline, result, options.page)
     lines = [f"{len(result.pictures):,} pictures"]
     lines += [f"{name:20} {value:.4f}" for name, value in result.metrics.items()]
+    _print_scores(lines, result.to_dict(), options.as_json)
+
+
+def _picture_columns(options: _EvaluateOptions) -> ImageColumns:
+    """Return the columns and rows of a table of pictures."""
+    from unmask.images.records import ImageColumns
+
+    where = {name: value for name, _, value in (one.partition("=") for one in options.where)}
+    if bad := next((one for one in options.where if "=" not in one), None):
+        raise ValueError(f"--where must be COLUMN=VALUE, got {bad!r}")
+    return ImageColumns(captions=tuple(options.text), label=options.label, where=where)
+
+
+def _evaluate_comparison(options: _EvaluateOptions, pipeline: Pipeline) -> None:
+    """Find captions for pictures and the reverse; or classes by the names of labels."""
+    from unmask.images.sources import read_images
+
+    excluded = ("ensemble", "mixture_task", "choices", "columns", "page", *_OF_TEXT)
+    options.refuse(excluded, f"{options.model}: pictures with texts: leave out ")
+    columns = _picture_columns(options)
+    first = next(iter(read_images(options.sources, columns)), None)
+    if options.label is not None or (first is not None and not first.captions):
+        scores = pipeline.evaluate_by_names(options.sources, columns)
+        _print_scores((f"{n:20} {x:.4f}" for n, x in scores.items()), scores, options.as_json)
+        return
+    result = pipeline.evaluate_retrieval(options.sources, columns, seed=options.seed)
+    both = result.scores.image_to_caption, result.scores.caption_to_image
+    lines = [f"{both[0].n_queries:,} pictures, {both[1].n_queries:,} captions"]
+    for name, found in zip(("picture to caption", "caption to picture"), both, strict=True):
+        recalls = (f"R@{k} {x.value:.1%}" for k, x in found.recall_at.items())
+        lines.append(f"{name}: {'  '.join(recalls)}  median rank {found.median_rank.value:,.0f}")
     _print_scores(lines, result.to_dict(), options.as_json)
 
 
@@ -236,7 +267,7 @@ def _evaluation_lines(result: HeldOutEvaluation) -> Iterator[str]:
 def _evaluate_word_vectors(options: _EvaluateOptions) -> None:
     """Evaluate word vectors on word pairs and analogies, and print tables."""
     import unmask
-    from unmask.inference.load_word_vectors import format_word_vector_scores, score_to_dict
+    from unmask.inference.vectors.load_word_vectors import format_word_vector_scores, score_to_dict
 
     excluded = ("rows", "stride", *_OF_TEXT, "text", "task", *_OF_FINETUNED)
     options.refuse(("shots", *excluded), f"{options.model}: word vectors: leave out ")
@@ -257,7 +288,7 @@ def _evaluate_word_vectors(options: _EvaluateOptions) -> None:
 def _evaluate_similarity(options: _EvaluateOptions) -> None:
     """Evaluate sentence vectors on pairs, and print one table."""
     import unmask
-    from unmask.inference.sentence_similarity import (
+    from unmask.inference.vectors.sentence_similarity import (
         format_similarity_scores,
         similarity_score_to_dict,
     )

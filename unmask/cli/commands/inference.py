@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import logging
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -37,6 +37,7 @@ from unmask.output import print_json, print_line
 _POOLING = "unmask.cli.shared_options:TextPoolingOptions"
 
 if TYPE_CHECKING:
+    from unmask.images.records import ImageRecord
     from unmask.inference.ensemble import Ensemble
     from unmask.inference.pipeline import Pipeline
 
@@ -54,6 +55,12 @@ class _PredictOptions(
 ):
     input: Path | None = field(default=None, metadata=flag(metavar="FILE"))
     """Input file: rows with the columns of the training data; or .txt, each line as for TEXT."""
+    labels: Sequence[str] = field(default=(), metadata=flag(metavar="A,B,...", separator=","))
+    """Names of classes, for a model that compares pictures with texts (CLIP)."""
+    template: Sequence[str] = field(
+        default=(), metadata=flag(metavar="TEXT", shown_default='"A photo of a {}."')
+    )
+    """Text with {} in the place of a class name, with --labels; several are averaged."""
 
 
 @command(_PredictOptions)
@@ -71,6 +78,13 @@ def predict(given: Mapping[str, Any]) -> None:
     pipeline = load_pipeline(options.model, options.device, options.language)
     if options.mixture_task is not None:
         pipeline = pipeline.mixture_task(options.mixture_task)
+    if pipeline.compares_pictures:
+        _predict_by_names(options, pipeline)
+        return
+    refuse_options(
+        _PredictOptions, f"{options.model}: ", " needs a model that compares pictures with texts",
+        labels=options.labels, template=options.template,
+    )  # fmt: skip
     predictor = with_ensemble(pipeline, options.ensemble, options.device)
     inputs: Iterable[Any]
     if not pipeline.preset.reads_texts:
@@ -91,7 +105,30 @@ def predict(given: Mapping[str, Any]) -> None:
 
 def _predict_pictures(options: _PredictOptions, pipeline: Pipeline) -> None:
     """Print one line of JSON for each picture of the files and folders that are named."""
-    from unmask.finetuning.results.predict_pictures import picture_records
+    for record, answer in answer_in_batches(_pictures_of(options), pipeline.predict):
+        print_json({"image": record.location} | cast("dict[str, Any]", answer))
+
+
+def _predict_by_names(options: _PredictOptions, pipeline: Pipeline) -> None:
+    """Print the same, with classes of which the names are given."""
+    from unmask.evaluation.picture_vectors import DEFAULT_TEMPLATE
+
+    if not options.labels:
+        raise ValueError(
+            f"{options.model} compares pictures with texts: name two or more classes with --labels"
+        )
+    templates = options.template or (DEFAULT_TEMPLATE,)
+
+    def classify(records: list[ImageRecord]) -> list[dict[str, Any]]:
+        return pipeline.classify_by_names(records, options.labels, templates)
+
+    for record, answer in answer_in_batches(_pictures_of(options), classify):
+        print_json({"image": record.location} | answer)
+
+
+def _pictures_of(options: _PredictOptions) -> Iterator[ImageRecord]:
+    """Return the records of the pictures that are named."""
+    from unmask.images.reading import picture_records
 
     refuse_options(
         _PredictOptions, f"{options.model} reads pictures: ", " is of texts",
@@ -101,8 +138,7 @@ def _predict_pictures(options: _PredictOptions, pipeline: Pipeline) -> None:
     sources = [*options.texts, *([] if options.input is None else [options.input])]
     if not sources:
         raise ValueError("no pictures: name files, folders or archives")
-    for record, answer in answer_in_batches(picture_records(sources), pipeline.predict):
-        print_json({"image": record.location} | cast("dict[str, Any]", answer))
+    return picture_records(sources)
 
 
 def _line_reader(pipeline: Pipeline | Ensemble) -> Callable[[str], Any]:
@@ -158,14 +194,15 @@ class _EmbedOptions(
     DeviceOptions,
     JsonLinesOption,
 ):
-    pooling: Literal["mean", "first", "last", "ends", "none"] | None = field(
+    pooling: Literal["mean", "first", "last", "ends", "projection", "none"] | None = field(
         default=None,
         metadata=flag(
-            shown_default="that of the model: mean, or last for skip-thoughts and quick-thoughts"
+            shown_default="that of the model: mean, or last for skip-thoughts and quick-thoughts, "
+            "first for pictures, projection for CLIP"
         ),
     )
-    """Pooling of token vectors into a text vector; ends: the final state of each direction; none:
-    one vector per token."""
+    """Pooling of token vectors into a text vector; ends: the final state of each direction;
+    projection: into the space of pictures and texts; none: one vector per token."""
     layer: int | None = field(
         default=None,
         metadata=flag(
@@ -181,7 +218,8 @@ def embed(given: Mapping[str, Any]) -> None:
     """Embed texts as vectors.
 
     Prints one line of JSON per text, or writes a .npy file. With word vectors, a text's vector is
-    the mean of its words' vectors.
+    the mean of its words' vectors. With a model of pictures, TEXT names a file or folder of
+    pictures; with CLIP, whatever names no file is a text.
     """
     options = _EmbedOptions(**given)
     out = options.out
@@ -189,30 +227,82 @@ def embed(given: Mapping[str, Any]) -> None:
         raise ValueError("--out needs one vector per text; --pooling none gives one per token")
     if out is not None and not out.parent.is_dir():
         raise FileNotFoundError(f"{out}: there is no folder {out.parent}")
-    texts = read_texts(
-        options.texts, options.input, options.text_column, options.encoding_errors, keep_blank=True
-    )
-    text_vectors = answer_in_batches(texts, _text_encoder(options))
+    vectors = _vectors(options)
     if out is not None:
-        _write_array(out, [vector for _, vector in text_vectors])
+        _write_array(out, [vector for _, vector in vectors])
         return
-    for text, vector in text_vectors:
-        print_json({"text": text, "vector": vector.tolist()})
+    for name, vector in vectors:
+        print_json({**name, "vector": vector.tolist()})
 
 
-def _text_encoder(options: _EmbedOptions) -> Callable[[list[str]], Iterable[Any]]:
-    """Return the embedding function of a model or of word vectors."""
+def _vectors(options: _EmbedOptions) -> Iterator[tuple[dict[str, str], Any]]:
+    """Yield what is embedded, by its kind, and its vector."""
+    pipeline = None
+    if not is_word_vectors(options.model):
+        refuse_options(
+            _EmbedOptions, f"{options.model}: ", " applies to word vectors only",
+            limit=options.limit,
+        )  # fmt: skip
+        pipeline = load_pipeline(options.model, options.device, options.language)
+    pictures = _named_pictures(options, pipeline)
+    if pipeline is not None and pictures:
+        yield from _picture_vectors(options, pipeline, pictures)
+    texts = [text for text in options.texts if text not in pictures]
+    if pictures and not texts and options.input is None:
+        return
+    read = read_texts(
+        texts, options.input, options.text_column, options.encoding_errors, keep_blank=True
+    )
+    for text, vector in answer_in_batches(read, _text_encoder(options, pipeline)):
+        yield {"text": text}, vector
+
+
+def _named_pictures(options: _EmbedOptions, pipeline: Pipeline | None) -> list[str]:
+    """List the arguments that are pictures: those that name files, or all of a network of these.
+
+    Raises:
+        ValueError: a network of pictures alone is given texts.
+    """
+    if pipeline is None or not pipeline.preset.reads_pictures:
+        return []
+    if pipeline.preset.reads_texts and not pipeline.describes_pictures:
+        return [text for text in options.texts if Path(text).exists()]
+    refuse_options(
+        _EmbedOptions, f"{options.model} reads pictures: ", " is of texts",
+        input=options.input, text_column=options.text_column,
+    )  # fmt: skip
+    if not options.texts:
+        raise ValueError("no pictures: name files, folders or archives")
+    return list(options.texts)
+
+
+def _picture_vectors(
+    options: _EmbedOptions, pipeline: Pipeline, pictures: list[str]
+) -> Iterator[tuple[dict[str, str], Any]]:
+    from unmask.images.reading import picture_records
+
+    refuse_options(_EmbedOptions, "", " applies to texts, not to pictures", layer=options.layer)
+    if options.pooling == "none":
+        raise ValueError("pooling of pictures must be first, mean, last or projection, got 'none'")
+
+    def embed_some(records: list[ImageRecord]) -> Any:
+        return pipeline.embed_pictures(records, pooling=cast("Any", options.pooling))
+
+    for record, vector in answer_in_batches(picture_records(pictures), embed_some):
+        yield {"image": record.location}, vector
+
+
+def _text_encoder(
+    options: _EmbedOptions, pipeline: Pipeline | None
+) -> Callable[[list[str]], Iterable[Any]]:
+    """Return the embedding function of a model, or of word vectors where there is none."""
     model, layer, pooling = options.model, options.layer, options.pooling
-    if is_word_vectors(model):
-        from unmask.inference.sentence_similarity import sentence_encoder
+    if pipeline is None:
+        from unmask.inference.vectors.sentence_similarity import sentence_encoder
 
         settings: dict[str, Any] = {"pooling": pooling, "layer": layer, "limit": options.limit}
         encode = sentence_encoder(model, **settings)
         return lambda texts: _warn_of_zero_vectors(encode(texts))
-    refuse_options(
-        _EmbedOptions, f"{model}: ", " applies to word vectors only", limit=options.limit
-    )
-    pipeline = load_pipeline(model, options.device, options.language)
     return partial(pipeline.embed, layer=-1 if layer is None else layer, pooling=pooling)
 
 

@@ -83,6 +83,11 @@ def resolve_pictures(
         ValueError: its folder is damaged, or the task is not one of pictures.
     """
     preset, own = _preset_of(config.base, loaded_model)
+    if preset is not None and preset.reads_pictures and preset.reads_texts:
+        raise ValueError(
+            f"{config.base} reads pictures with texts and is not fine-tuned: pretrain it further "
+            "(unmask pretrain --from), or fine-tune a network of pictures, as vit-mini"
+        )
     if preset is None or preset.reads_texts:
         if config.task == "pictures":
             raise ValueError(f"task = pictures: {config.base} reads texts, not pictures")

@@ -1,13 +1,11 @@
 """Predictions of a fine-tuned model for new pictures, and its scores on labeled ones."""
 
 import tempfile
-from collections.abc import Generator, Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Sequence
 from contextlib import contextmanager
 from itertools import chain
 from pathlib import Path
 from typing import Any
-
-import numpy as np
 
 from unmask.checkpoints.huggingface.read import LoadedModel
 from unmask.config import from_dict
@@ -16,6 +14,7 @@ from unmask.finetuning.formulations.build import formulate
 from unmask.finetuning.formulations.formulation import PredictionRecord, TaskFormulation
 from unmask.finetuning.formulations.picture_classification import with_picture_preprocessing
 from unmask.finetuning.results.predict import predict_scores
+from unmask.images.reading import picture_records
 from unmask.images.records import ImageColumns, ImageRecord
 from unmask.images.sources import read_images
 from unmask.images.store import write_images
@@ -23,36 +22,6 @@ from unmask.tasks.kinds.pictures import PICTURES, PictureTaskOptions
 from unmask.tasks.readers.columns import with_label_names
 from unmask.tasks.task import Task, TaskExample
 from unmask.tokenizers.learn.tokenizer import picture_tokenizer
-
-
-def picture_records(
-    sources: Iterable[Any], columns: ImageColumns | None = None
-) -> Iterator[ImageRecord]:
-    """Yield the pictures of sources: those of a file, folder, archive or table, or an array.
-
-    Args:
-        sources: paths, records of pictures, uint8 arrays [h w c] or [h w], or pictures of Pillow.
-        columns: of tables.
-
-    Raises:
-        FileNotFoundError: there is no such file.
-        ValueError: a source is none of these.
-    """
-    for i, source in enumerate(sources, 1):
-        if isinstance(source, ImageRecord):
-            yield source
-        elif isinstance(source, str | Path):
-            yield from read_images(source, columns)
-        else:
-            pixels = np.asarray(source)
-            if pixels.dtype != np.uint8 or pixels.ndim not in (2, 3):
-                raise ValueError(
-                    f"picture {i} must be a path, a picture, or uint8 pixels [h w] or [h w c], got "
-                    f"{type(source).__name__}"
-                )
-            yield ImageRecord(
-                location=f"picture {i}", name=f"picture {i}", load=lambda pixels=pixels: pixels
-            )
 
 
 def predict_pictures(

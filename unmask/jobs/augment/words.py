@@ -13,8 +13,8 @@ import numpy as np
 from unmask.config import check_number_fields
 from unmask.generation.fill_mask import MASK_PLACEHOLDER, unsupported_reason
 from unmask.generation.text_batches import max_read_length
-from unmask.inference.load_word_vectors import load_word_vectors
 from unmask.inference.pipeline import Pipeline
+from unmask.inference.vectors.load_word_vectors import load_word_vectors
 from unmask.jobs.augment.table import TrainingTable
 from unmask.tasks.readers.task_reader import find_text_or_pair
 from unmask.text.records import check_text

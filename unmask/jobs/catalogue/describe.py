@@ -10,12 +10,12 @@ from unmask.checkpoints.huggingface.read import LoadedModel
 from unmask.compression.methods import format_methods, recorded_methods
 from unmask.config import to_dict, to_expression
 from unmask.inference.export import is_preset_name
-from unmask.inference.load_word_vectors import (
+from unmask.inference.open_model import load
+from unmask.inference.vectors.load_word_vectors import (
     describe_word_vectors,
     format_word_vector_facts,
     is_word_vectors,
 )
-from unmask.inference.open_model import load
 from unmask.jobs.pretrain.resumed_run import recipe_of
 from unmask.model.architecture import BackboneArchitecture
 from unmask.model.layers.quantized_inputs import describe_quantized_inputs

@@ -8,7 +8,7 @@ import numpy as np
 
 from unmask.config import check_number_arguments
 from unmask.files import write_atomically
-from unmask.inference.load_word_vectors import load_word_vectors
+from unmask.inference.vectors.load_word_vectors import load_word_vectors
 from unmask.output import OutputStream, print_line
 from unmask.reports.charts.word_map import render_word_map
 from unmask.text.lines import is_blank, read_lines

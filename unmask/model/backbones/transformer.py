@@ -1,8 +1,8 @@
 """The Transformer: Block, Architecture, and the stack that it builds."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import cast
+from dataclasses import dataclass, replace
+from typing import TypeVar, cast
 
 import torch
 from jaxtyping import Float, Int
@@ -94,6 +94,9 @@ class Block(nn.Module):
         return done(self.feed_forward_norm(x, self.feed_forward, before if self.parallel else x))
 
 
+ArchitectureT = TypeVar("ArchitectureT", bound="Architecture")
+
+
 @dataclass(frozen=True, kw_only=True)
 class Architecture(BlockArchitecture):
     """One stack of Transformer blocks, as a value."""
@@ -102,7 +105,7 @@ class Architecture(BlockArchitecture):
         """Build the network."""
         return Transformer(self)
 
-    def with_vocabulary(self, special_ids: SpecialTokenIds) -> "Architecture":
+    def with_vocabulary(self: ArchitectureT, special_ids: SpecialTokenIds) -> ArchitectureT:
         """Return a copy for the tokens of a vocabulary.
 
         Positions that do not start from 0 start from the padding id + 1. There are as many language

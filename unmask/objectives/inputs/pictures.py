@@ -136,8 +136,8 @@ class PictureContrast:
 
     @property
     def causal(self) -> bool:
-        """False: whether a token sees later ones is up to the network, and nothing is predicted."""
-        return False
+        """True: a token sees those before it (section 2.4), so that the last one sees all."""
+        return True
 
     @property
     def n_variants(self) -> int | None:
@@ -160,7 +160,8 @@ class PictureContrast:
         """Return the text as it is, between special tokens."""
         around = np.array(special_ids.prefix, np.int64), np.array(special_ids.suffix, np.int64)
         inputs = np.concatenate((around[0], text.ids, around[1]))
-        return Example(inputs=inputs, targets=np.full(len(inputs), IGNORE_INDEX))
+        nothing = np.full(len(inputs), IGNORE_INDEX)
+        return Example(inputs=inputs, targets=nothing, rank=np.arange(len(inputs)))
 
 
 MASKED_PATCHES = Objective(

@@ -17,12 +17,17 @@ from tokenizers import Tokenizer
 from unmask.config import from_dict
 from unmask.saved_format import from_format_1
 from unmask.tokenizers import pipeline
+from unmask.tokenizers.characters.byte_pipelines import lowercase_byte_bpe_pipeline
 from unmask.tokenizers.formats import declared_tokens as declared_tokens_module
-from unmask.tokenizers.formats import limits, sentencepiece, sentencepiece_families
+from unmask.tokenizers.formats import (
+    limits,
+    sentencepiece,
+    sentencepiece_families,
+    vocab_and_merges,
+)
 from unmask.tokenizers.formats.declared_tokens import DeclaredTokens
 from unmask.tokenizers.formats.tokenizer_json import load_tokenizer_json
 from unmask.tokenizers.spec import (
-    CLIP,
     MBART,
     SpecialTokens,
     sentinel_names,
@@ -57,9 +62,6 @@ _USUAL_NAMES = {
 _BERT_CLASSES = ("Bert", "DistilBert", "Electra", "MobileBert", "ConvBert", "SqueezeBert")
 _MASK_TAKES_SPACE = ("XLNet", "MBart", "MBart50", "Camembert")
 """Classes in transformers whose mask absorbs the spaces before it, if given by name only."""
-_BYTE_LEVEL_CLASSES = ("none", "gpt2", "roberta", "bart", "longformer", "led")
-"""Classes in transformers, or model types, whose vocab.json and merges.txt are read as GPT-2's; "":
-undeclared. Those of Qwen and GPT-NeoX have further added tokens."""
 
 
 def read_pipeline(folder: Path) -> tuple[Tokenizer, SpecialTokens]:
@@ -174,7 +176,7 @@ def _read_vocab_and_merges(
         raise ValueError(f"{path} must map every piece to its id, an integer")
     if len(set(vocab.values())) < len(vocab):
         raise ValueError(f"{path}: two pieces have the same id")
-    merges = _read_merges(merges_path, vocab)
+    merges = vocab_and_merges.read_merges(merges_path, vocab)
     marked = sum(piece.endswith("</w>") for piece in vocab) > len(vocab) / 10
     roles = _token_roles(declared_tokens, None, set(vocab))
     around: tuple[tuple[str, ...], ...] = ((), (), ())
@@ -185,9 +187,9 @@ def _read_vocab_and_merges(
                 "another kind, or save it as tokenizer.json"
             )
         if declared_tokens.tokenizer_class == "CLIP" or declared_tokens.model_type == "clip":
-            _check_bytes(path, vocab)
-            frame = _clip_special_tokens(path, roles, vocab)
-            backend = pipeline.lowercase_byte_bpe_pipeline(vocab, merges, roles["unk"])
+            vocab_and_merges.check_bytes(path, vocab)
+            frame = vocab_and_merges.clip_special_tokens(path, roles, vocab)
+            backend = lowercase_byte_bpe_pipeline(vocab, merges, roles["unk"])
             return _add_tokens(path, backend, frame, declared_tokens), frame
         _check_class(path, declared_tokens, ("OpenAIGPT",))
         lowercase = not any(p != p.lower() for p in vocab)
@@ -195,68 +197,11 @@ def _read_vocab_and_merges(
             vocab, merges, roles.get("unk"), end_of_word="</w>", lowercase=lowercase
         )
     else:
-        _check_bytes(path, vocab)
-        backend = _byte_level_pipeline(path, declared_tokens, vocab, merges)
-        around = _byte_level_template(declared_tokens, roles, set(vocab))
+        vocab_and_merges.check_bytes(path, vocab)
+        backend = vocab_and_merges.byte_level_pipeline(path, declared_tokens, vocab, merges)
+        around = vocab_and_merges.byte_level_template(declared_tokens, roles, set(vocab))
     frame = _special_tokens_of_roles(path, roles, declared_tokens, backend, around)
     return _add_tokens(path, backend, frame, declared_tokens), frame
-
-
-def _check_bytes(path: Path, vocab: Mapping[str, int]) -> None:
-    if missing := [c for c in pipeline.byte_characters() if c not in vocab]:
-        raise ValueError(f"{path} is not byte-level: {len(missing)} of 256 bytes have no piece")
-
-
-def _clip_special_tokens(
-    path: Path, roles: Mapping[str, str], vocab: Mapping[str, int]
-) -> SpecialTokens:
-    """Return CLIP's special tokens, by their declared names."""
-    missing = [role for role in ("unk", "bos", "eos") if roles.get(role) not in vocab]
-    if missing:
-        raise ValueError(f"{path}: the vocabulary lacks the token of {', '.join(missing)}")
-    end = roles["eos"]
-    return replace(
-        CLIP, pad=roles.get("pad", end), start=roles["bos"], end=end, unknown=roles["unk"],
-        prefix=(roles["bos"],), separator=(end, end), suffix=(end,),
-    )  # fmt: skip
-
-
-def _byte_level_pipeline(
-    path: Path,
-    declared_tokens: DeclaredTokens,
-    vocab: Mapping[str, int],
-    merges: list[tuple[str, str]],
-) -> Tokenizer:
-    """Build the byte-level pipeline of a folder's family."""
-    kind = (
-        (declared_tokens.tokenizer_class or declared_tokens.model_type)
-        .lower()
-        .replace("-", "")
-        .replace("_", "")
-    )
-    if kind not in _BYTE_LEVEL_CLASSES:
-        raise ValueError(
-            f"{path}: the treatment of such files by the tokenizer of "
-            f"{declared_tokens.tokenizer_class or declared_tokens.model_type!r} is unknown; "
-            "save it with transformers as tokenizer.json first"
-        )
-    space = bool(declared_tokens.config.get("add_prefix_space", False))
-    return pipeline.byte_bpe_pipeline(vocab, merges, add_prefix_space=space)
-
-
-def _byte_level_template(
-    declared_tokens: DeclaredTokens, roles: Mapping[str, str], vocab: set[str]
-) -> tuple[tuple[str, ...], ...]:
-    """Return the special tokens before, between and after texts of such a tokenizer."""
-    if {"<s>", "</s>", "<mask>"} <= vocab:  # RoBERTa, BART
-        return ("<s>",), ("</s>", "</s>"), ("</s>",)
-    begin = (
-        (roles["bos"],) if declared_tokens.config.get("add_bos_token") and "bos" in roles else ()
-    )
-    finish = (
-        (roles["eos"],) if declared_tokens.config.get("add_eos_token") and "eos" in roles else ()
-    )
-    return begin, finish + begin, finish
 
 
 def _read_sentencepiece(
@@ -469,33 +414,6 @@ def _tokens_outside(
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
     end = len(sequence) - sequence[::-1].index(last)
     return tuple(tokens[: sequence.index(first)]), tuple(tokens[end:])
-
-
-def _read_merges(path: Path, vocab: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Read merges.txt: two pieces per line, the first merge first."""
-    merges: list[tuple[str, str]] = []
-    for number, line in enumerate(declared_tokens_module.read_utf8(path).split("\n"), 1):
-        line = line.rstrip("\r")
-        if not line or (number == 1 and line.startswith("#version")):
-            continue
-        pair = line.split(" ")
-        if len(pair) != 2 or not all(pair):
-            raise ValueError(
-                f"{path}:{number}: a line must be two pieces separated by a space, got {line!r}"
-            )
-        for piece in (*pair, "".join(pair)):
-            if piece not in vocab:
-                raise ValueError(f"{path}:{number}: {piece!r} is not in vocab.json")
-        merges.append((pair[0], pair[1]))
-    # A piece that is neither one symbol nor merged must be a special token; many of them mean that
-    # the file is truncated.
-    merged = {left + right for left, right in merges}
-    unmade = sum(len(p.removesuffix("</w>")) > 1 and p not in merged for p in vocab)
-    if unmade > max(1000, len(vocab) // 50):
-        raise ValueError(
-            f"{path} seems truncated: {unmade} pieces of vocab.json result from no merge"
-        )
-    return merges
 
 
 def _check_class(

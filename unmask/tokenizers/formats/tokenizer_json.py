@@ -7,7 +7,7 @@ from typing import Any
 
 from tokenizers import Tokenizer
 
-from unmask.tokenizers import pipeline
+from unmask.tokenizers.characters.byte_pipelines import marked_bytes_decoder
 from unmask.tokenizers.formats import declared_tokens as declared_tokens_module
 from unmask.tokenizers.formats import limits
 from unmask.tokenizers.formats.declared_tokens import DeclaredTokens
@@ -43,7 +43,7 @@ def load_tokenizer_json(path: Path, declared_tokens: DeclaredTokens) -> Tokenize
     mark = state["model"].get("end_of_word_suffix")
     if mark and (state.get("decoder") or {}).get("type") == "ByteLevel":
         # CLIP's: its class in transformers replaces the mark after decoding.
-        backend.decoder = pipeline.marked_bytes_decoder(mark)
+        backend.decoder = marked_bytes_decoder(mark)
     return backend
 
 

@@ -17,7 +17,7 @@ import numpy as np
 from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 
 from unmask.tokenizers import pipeline
-from unmask.tokenizers.characters.byte_pipelines import byte_pipeline
+from unmask.tokenizers.characters.byte_pipelines import byte_pipeline, lowercase_byte_bpe_pipeline
 from unmask.tokenizers.formats.sentencepiece import (
     BYTE,
     CONTROL,
@@ -226,7 +226,7 @@ def _train_lowercase_byte_bpe(
     symbols = [*alphabet, *(character + mark for character in alphabet)]
 
     def build(vocab: dict[str, int], merges: list[tuple[str, str]]) -> Tokenizer:
-        return pipeline.lowercase_byte_bpe_pipeline(vocab, merges, unknown_token, end_of_word=mark)
+        return lowercase_byte_bpe_pipeline(vocab, merges, unknown_token, end_of_word=mark)
 
     n_merges = _remaining_ids(vocabulary_spec.vocab_size, special_names, symbols)
     words = count_words(texts, build({unknown_token: 0}, []), special_names)

@@ -243,6 +243,7 @@ def _write_config(a: TwoTowerArchitecture) -> dict[str, Any]:
         | {
             "eos_token_id": GREATEST_ID if a.end_id is None else a.end_id,
             "projection_dim": a.d_projection,
+            "bos_token_id": None,
             "model_type": "clip_text_model",
         },
         "vision_config": _WRITE_VISION(a.vision)
@@ -272,7 +273,7 @@ CLIP_BASE_PATCH_32 = Published(
     architecture=BASE_PATCH_32,
     heads=HEADS,
     classification_head=None,
-    pooling="last",
+    pooling="projection",
     objective=PictureContrast(),
     tokenizer=TokenizerSpec(LowercaseByteBPE(49_408), FRAME),
     sequence_length=77,

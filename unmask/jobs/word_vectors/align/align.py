@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from unmask.inference.load_word_vectors import load_word_vectors
+from unmask.inference.vectors.load_word_vectors import load_word_vectors
 from unmask.jobs.options.align import AlignOptions, MapName, NormalizationName, SelfLearningName
 from unmask.jobs.word_vectors.align.aligned_spaces import (
     AlignedSpaces,

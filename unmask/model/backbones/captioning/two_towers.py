@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from unmask.batch import Batch
-from unmask.model.architecture import MAX_SIZE, NO_MEMORY, Ability
+from unmask.model.architecture import MAX_SIZE, NO_MEMORY, Ability, BackboneArchitecture
 from unmask.model.backbones.transformer import Architecture, Transformer
 from unmask.model.backbones.vision_transformer import (
     VisionArchitecture,
@@ -241,6 +241,23 @@ class TwoTowers(nn.Module):
         if (pictures := batch.feature(Pictures)) is not None:
             embeddings.append(self.picture_embeddings(pictures.pixels))
         return torch.stack(embeddings, 1)
+
+
+def check_joint_space(architecture: BackboneArchitecture) -> None:
+    """Check that a network has one space for pictures and texts.
+
+    Raises:
+        ValueError: it has none.
+    """
+    if not has_joint_space(architecture):
+        raise ValueError(
+            "this model has no space in which pictures and texts are compared, as CLIP has"
+        )
+
+
+def has_joint_space(architecture: BackboneArchitecture) -> bool:
+    """Return whether a network has one space for pictures and texts."""
+    return isinstance(architecture, TwoTowerArchitecture)
 
 
 def zero_shot_weights(

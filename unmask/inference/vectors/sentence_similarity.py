@@ -14,9 +14,9 @@ from unmask.config import check_number_fields
 from unmask.evaluation.sentence_embeddings import EmbeddingPooling
 from unmask.finetuning.formulations.span_head import token_span
 from unmask.inference.generation import as_text_list
-from unmask.inference.load_word_vectors import is_word_vectors, load_word_vectors
 from unmask.inference.open_model import load
 from unmask.inference.pipeline import Pipeline
+from unmask.inference.vectors.load_word_vectors import is_word_vectors, load_word_vectors
 from unmask.options import takes_options
 from unmask.tasks.kinds.regress import READER
 from unmask.tasks.metrics.regression import pearson, spearman

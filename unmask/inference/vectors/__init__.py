@@ -1,0 +1,1 @@
+"""Word vectors as models: loading them, and the similarity of sentences."""
