@@ -273,7 +273,7 @@ def test_incomparable_models_are_refused(tmp_path: Path) -> None:
     ("options", "message"),
     [
         ({"distill": ["soft"]}, "distill needs a teacher"),
-        ({"teacher": "t", "distill": ["softer"]}, "distill must be one of soft, cosine"),
+        ({"teacher": "t", "distill": ["softer"]}, "distill must be one of soft, hard, cosine"),
         ({"teacher": "t", "distill": ["soft", "soft"]}, "must not name the same term twice"),
         ({"teacher": "t", "distill": ["soft:temperature=0"]}, "temperature must be above 0"),
         ({"teacher": "t", "distill": ["objective:weight=-1"]}, "objective_weight must be from 0"),

@@ -158,7 +158,11 @@ def test_small_presets_start_from_random_weights(name: str, folder: Path) -> Non
     [
         ({"vocabulary": "words"}, "vocabulary is of texts, and .* reads pictures; leave it out"),
         ({"task_options": {"flip": 2.0}}, "flip must be 0 to 1, got 2"),
-        ({"task_options": {"pooling": "mean"}}, "pooling"),
+        ({"task_options": {"pooling": "max"}}, "pooling .*max"),
+        (
+            {"task_options": {"distillation_token": True}},
+            "options.distillation_token: .* has none; DeiT's networks have, as deit-mini",
+        ),
         ({"label": "class"}, "label|class"),
     ],
 )

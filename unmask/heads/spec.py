@@ -97,6 +97,11 @@ class HeadSpec(OpenUnion):
         """Whether it reads the network's own vector of the whole text."""
         return False
 
+    @property
+    def taught_term(self) -> str:
+        """Name of the logits that a teacher teaches."""
+        return self.term
+
     def output_size(self, architecture: StackArchitecture) -> int | None:
         """Return the number of outputs of a target. None: it has no `soft_target_loss`."""
         return None

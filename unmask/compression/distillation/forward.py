@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from unmask.batch import Batch
+from unmask.compression.distillation.pictures import check_same_patches
 from unmask.compression.distillation.scores import HeadScores, TeacherScores
 from unmask.compression.distillation.store import ScoreStore
 from unmask.compression.distillation.terms import (
@@ -24,6 +25,7 @@ from unmask.compression.distillation.terms import (
     DistillationTerm,
     HiddenCosine,
     HiddenStateDistillation,
+    PredictionTerm,
     RelationDistillation,
     SoftTargets,
 )
@@ -31,6 +33,7 @@ from unmask.heads.language.candidates import Candidates
 from unmask.heads.language.scored_positions import ScoredPositions
 from unmask.heads.model import Model
 from unmask.heads.prediction import Prediction, Term
+from unmask.heads.spec import HeadSpec
 from unmask.model.recording import AttentionRecord, StackRecord, record_layers, recordable_stacks
 from unmask.objectives.features import Recurrence, WeightedTargets
 
@@ -49,6 +52,10 @@ class DistillationForward:
         self.inner = [t for t in distillation.terms if t.soft_targets is None]
         self.soft_heads = {} if self.soft is None else self._soft_heads(self.soft)
         heads = {name: student.head_specs[name] for name in self.soft_heads}
+        self.taught_alone = {
+            term for name, term in self.soft_heads.items() if term != heads[name].term
+        }
+        """Terms that learn of the teachers alone: DeiT's distillation token."""
         self.scores = TeacherScores(
             teachers=self.teachers, soft=self.soft or SoftTargets(), heads=heads
         )
@@ -74,6 +81,7 @@ class DistillationForward:
             for name, term in self.soft_heads.items()
             if term in counts
         }
+        counts = {term: n for term, n in counts.items() if term not in self.taught_alone}
         return counts | soft | {term.term: self._count(term, batch) for term in self.inner}
 
     def _count_scored(self, name: str, batch: Batch, n_targets: int) -> int:
@@ -110,10 +118,7 @@ class DistillationForward:
             theirs = record(self.teachers[0])
             prediction = self.student(batch, return_logits=names)
             given = self.scores(batch)
-        terms = {
-            name: replace(term, weight=term.weight * self.config.objective_weight)
-            for name, term in prediction.terms.items()
-        }
+        terms = self._own_terms(prediction)
         terms |= self._soft_terms(prediction, given, batch)
         for term in self.inner:
             stacks = zip(own, theirs, _token_masks(batch, len(own)), strict=True)
@@ -121,6 +126,22 @@ class DistillationForward:
             total = torch.stack(losses).sum()
             terms[term.term] = Term(total, self._count(term, batch), weight=term.weight)
         return Prediction(terms=terms)
+
+    def _own_terms(self, prediction: Prediction) -> dict[str, Term]:
+        """Return the terms of the student's objective, without what teachers alone teach."""
+        shared = {
+            self.student.head_specs[name].term
+            for name, term in self.soft_heads.items()
+            if term in self.taught_alone
+        }
+        return {
+            name: replace(
+                term,
+                weight=self.config.objective_weight * (1.0 if name in shared else term.weight),
+            )
+            for name, term in prediction.terms.items()
+            if name not in self.taught_alone
+        }
 
     def _soft_terms(
         self, own: Prediction, given: Mapping[str, HeadScores], batch: Batch
@@ -130,14 +151,14 @@ class DistillationForward:
             if self.soft is None or term not in own.logits or term not in own.terms:
                 continue
             spec = self.student.head_specs[name]
-            total = given[name].loss(spec, own.logits[term], batch, self.soft.temperature)
+            total = given[name].loss(spec, own.logits[term], batch, self.soft)
             assert total is not None
             n = self._count_scored(name, batch, own.terms[term].count)
             terms[f"{term}_soft"] = Term(total, n, weight=self.soft.weight)
         return terms
 
-    def _soft_heads(self, soft: SoftTargets) -> dict[str, str]:
-        """Return the terms of the heads that the student has in common with every teacher.
+    def _soft_heads(self, soft: PredictionTerm) -> dict[str, str]:
+        """Return the taught terms of the heads that student and every teacher have in common.
 
         Raises:
             ValueError: there is none, their outputs differ, or they are fewer than `top_k`.
@@ -145,14 +166,15 @@ class DistillationForward:
         found: dict[str, str] = {}
         for name, spec in self.student.head_specs.items():
             size = spec.output_size(self.student.decoder_architecture)
-            others = [teacher.head_specs.get(name) for teacher in self.teachers]
+            others = [_head_of(teacher, name, spec) for teacher in self.teachers]
             if size is None or any(o is None or o.term != spec.term for o in others):
                 continue
-            found[name] = spec.term
+            found[name] = spec.taught_term
             for teacher, other in zip(self.teachers, others, strict=True):
                 assert other is not None
                 theirs = other.output_size(teacher.decoder_architecture)
-                if (type(other), theirs) != (type(spec), size) or (
+                of_one_kind = type(other) is type(spec) or (spec.taught_term != spec.term)
+                if (of_one_kind, theirs) != (True, size) or (
                     type(other.label_loss) is not type(spec.label_loss)
                 ):
                     raise ValueError(
@@ -166,6 +188,10 @@ class DistillationForward:
                 f"teacher; the student has {', '.join(self.student.head_specs) or 'none'}, the "
                 f"teachers have {', '.join(given) or 'none'}"
             )
+        if soft.hard and not all(_has_hard_labels(self.student, name) for name in found):
+            raise ValueError(
+                f"hard: needs a head with one label of several, got {', '.join(found)}; use soft"
+            )
         self._check_vocabulary_settings(soft, found)
         if len(self.student.networks) > 1:
             raise ValueError(
@@ -174,7 +200,7 @@ class DistillationForward:
             )
         return found
 
-    def _check_vocabulary_settings(self, soft: SoftTargets, names: Collection[str]) -> None:
+    def _check_vocabulary_settings(self, soft: PredictionTerm, names: Collection[str]) -> None:
         """Check what is for language models alone.
 
         Raises:
@@ -229,6 +255,7 @@ class DistillationForward:
         for s, t in zip(own, theirs, strict=True):
             for term in self.inner:
                 term.check(s.a, t.a)
+        check_same_patches(self.student, teacher)
 
 
 def _scored_everywhere(batch: Batch) -> Batch:
@@ -335,6 +362,19 @@ def _visible_pairs(record: AttentionRecord, tokens: Bool[Tensor, "b t"]) -> Bool
     """Return the pairs of tokens of which one attends to the other."""
     pairs = tokens[:, :, None] & tokens[:, None]
     return pairs if record.mask is None else pairs & record.mask[:, 0]
+
+
+def _head_of(teacher: Model, name: str, spec: HeadSpec) -> HeadSpec | None:
+    """Return a teacher's head of this name; for a head of texts' or pictures' labels, any such."""
+    alike = (s for s in teacher.head_specs.values() if s.term == spec.term)
+    return teacher.head_specs.get(name) or (next(alike, None) if spec.labels_texts else None)
+
+
+def _has_hard_labels(student: Model, name: str) -> bool:
+    """Return whether one of several labels is true."""
+    spec = student.head_specs[name]
+    size, loss = spec.output_size(student.decoder_architecture), spec.label_loss
+    return spec.has_label_names and loss is not None and not loss.multi_label and size != 1
 
 
 def _token_masks(batch: Batch, n_stacks: int) -> list[Bool[Tensor, "b t"]]:

@@ -7,13 +7,16 @@ import torch
 from torch import Tensor
 
 from unmask.batch import Batch
+from unmask.compression.distillation.pictures import as_teacher_reads
 from unmask.compression.distillation.store import ScoreStore, batch_hash
-from unmask.compression.distillation.terms import SoftTargets
+from unmask.compression.distillation.terms import PredictionTerm
 from unmask.heads.language.top_k import TopKDistribution
 from unmask.heads.model import Model
 from unmask.heads.spec import HeadSpec
 
 _MAX_INT16 = 2**15
+_CERTAIN = 1e4
+"""Logit of a label that is certain beside others of 0: their probabilities are 0 in float32."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,12 +29,19 @@ class HeadScores:
     """The most probable tokens of their mean instead."""
 
     def loss(
-        self, spec: HeadSpec, student: Tensor, batch: Batch, temperature: float
+        self, spec: HeadSpec, student: Tensor, batch: Batch, term: PredictionTerm
     ) -> Tensor | None:
         """Sum the divergence of a student's logits over the targets; see `HeadSpec`."""
-        if self.top_k is None:
-            return spec.soft_target_loss(student, self.logits, batch, temperature)
-        return spec.top_k_loss(student, self.top_k, batch, temperature)
+        if self.top_k is not None:
+            return spec.top_k_loss(student, self.top_k, batch, term.temperature)
+        logits = [_hard_logits(self.logits)] if term.hard else self.logits
+        return spec.soft_target_loss(student, logits, batch, term.temperature)
+
+
+def _hard_logits(teachers: Sequence[Tensor]) -> Tensor:
+    """Return logits by which the most probable label of the teachers' mean is certain."""
+    best = torch.stack([x.float().softmax(-1) for x in teachers]).mean(0).argmax(-1, keepdim=True)
+    return torch.zeros_like(teachers[0], dtype=torch.float32).scatter_(-1, best, _CERTAIN)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,7 +49,7 @@ class TeacherScores:
     """What the teachers predict with the heads that they share with the student."""
 
     teachers: Sequence[Model]
-    soft: SoftTargets
+    soft: PredictionTerm
     heads: Mapping[str, HeadSpec]
     store: ScoreStore | None = None
 
@@ -57,7 +67,14 @@ class TeacherScores:
 
     @torch.no_grad()
     def _compute(self, batch: Batch) -> dict[str, HeadScores]:
-        given = [teacher(batch, return_logits=list(self.heads)) for teacher in self.teachers]
+        terms = {spec.term for spec in self.heads.values()}
+        given = [
+            teacher(
+                as_teacher_reads(teacher, batch),
+                return_logits=[n for n, spec in teacher.head_specs.items() if spec.term in terms],
+            )
+            for teacher in self.teachers
+        ]
         scores: dict[str, HeadScores] = {}
         for name, spec in self.heads.items():
             logits = [one.logits[spec.term] for one in given if spec.term in one.logits]

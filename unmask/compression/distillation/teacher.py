@@ -6,8 +6,10 @@ import torch
 
 from unmask.adapters.folder import open_model_or_adapter
 from unmask.checkpoints.huggingface.read import LoadedModel, resolve_model_folder
+from unmask.compression.distillation.pictures import read_as_student
 from unmask.compression.distillation.terms import Distillation
 from unmask.heads.model import Model
+from unmask.images.preprocessing import ImagePreprocessing
 from unmask.tokenizers.encode import Tokenizer
 
 
@@ -26,13 +28,17 @@ def check_teacher(
     teacher: LoadedModel,
     tokenizer: Tokenizer | None,
     label_names: Sequence[str] = (),
+    preprocessing: ImagePreprocessing | None = None,
 ) -> None:
-    """Check that a teacher reads the same tokens and knows the same labels.
+    """Check that a teacher reads the same tokens, or pictures, and knows the same labels.
 
     Raises:
         ValueError: it does not.
     """
     theirs = teacher.tokenizer
+    if preprocessing is not None:
+        read_as_student(name, teacher, preprocessing)
+        theirs = tokenizer
     if (theirs is None) != (tokenizer is None):
         raise ValueError(f"teacher {name}: one of student and teacher has no tokenizer")
     if theirs is not None and tokenizer is not None and not _same_vocabulary(theirs, tokenizer):
@@ -57,9 +63,12 @@ def open_teachers(
     tokenizer: Tokenizer | None,
     label_names: Sequence[str] = (),
     *,
+    preprocessing: ImagePreprocessing | None = None,
     device: torch.device | str = "cpu",
 ) -> list[Model]:
     """Open the teachers of a student that has this tokenizer and, of a task, these labels.
+
+    A student of pictures has a preprocessing.
 
     Raises:
         FileNotFoundError: there is no such teacher.
@@ -67,6 +76,6 @@ def open_teachers(
     """
     teachers = load_teachers(distillation)
     for name, teacher in zip(distillation.teacher, teachers, strict=True):
-        check_teacher(name, teacher, tokenizer, label_names)
+        check_teacher(name, teacher, tokenizer, label_names, preprocessing)
     dtype = torch.bfloat16 if distillation.teacher_precision == "bfloat16" else torch.float32
     return [teacher.model.to(device=device, dtype=dtype) for teacher in teachers]

@@ -31,7 +31,7 @@ class _Term:
             raise ValueError(f"weight must be above 0 and at most 1e6, got {self.weight:g}")
 
     @property
-    def soft_targets(self) -> SoftTargets | None:
+    def soft_targets(self) -> PredictionTerm | None:
         """The term itself, if it compares predictions. None: it compares layers."""
         return None
 
@@ -57,6 +57,8 @@ class SoftTargets(_Term):
     """
 
     term: ClassVar[str] = "soft"
+    hard: ClassVar[bool] = False
+    """Whether the teachers' most probable label is the target."""
     temperature: float = 2.0
     """Temperature, above 0 (Sanh et al. 2019, arXiv:1910.01108, released code: 2)."""
     top_k: int | None = None
@@ -79,6 +81,29 @@ class SoftTargets(_Term):
     def soft_targets(self) -> SoftTargets:
         """The term itself."""
         return self
+
+
+@dataclass(frozen=True, kw_only=True)
+class HardTargets(_Term):
+    """The teachers' labels: -log q(argmax p), with p the mean of their probabilities.
+
+    Touvron et al. 2021, arXiv:2012.12877, section 4, equation 3.
+    """
+
+    term: ClassVar[str] = "hard"
+    hard: ClassVar[bool] = True
+    temperature: ClassVar[float] = 1.0
+    top_k: ClassVar[int | None] = None
+    tokens: ClassVar[Literal["targets", "all"]] = "targets"
+
+    @property
+    def soft_targets(self) -> HardTargets:
+        """The term itself."""
+        return self
+
+
+PredictionTerm = SoftTargets | HardTargets
+"""A term that compares predictions."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -174,6 +199,7 @@ class RelationDistillation(_Term):
 
 DistillationTerm = (
     SoftTargets
+    | HardTargets
     | HiddenCosine
     | HiddenStateDistillation
     | AttentionDistillation
@@ -181,6 +207,7 @@ DistillationTerm = (
 )
 DISTILLATION_TERMS: dict[str, type[DistillationTerm]] = {
     "soft": SoftTargets,
+    "hard": HardTargets,
     "cosine": HiddenCosine,
     "hidden": HiddenStateDistillation,
     "attention": AttentionDistillation,
@@ -233,7 +260,7 @@ class Distillation:
     where it is there. None: they are not kept."""
 
     @property
-    def soft_targets(self) -> SoftTargets | None:
+    def soft_targets(self) -> PredictionTerm | None:
         """The term that compares predictions, if there is one."""
         return next((soft for term in self.terms if (soft := term.soft_targets)), None)
 
@@ -245,6 +272,8 @@ class Distillation:
             raise ValueError(f"terms must be one or more of {', '.join(DISTILLATION_TERMS)}")
         if len({type(term) for term in self.terms}) < len(self.terms):
             raise ValueError("terms must not name the same term twice")
+        if len([term for term in self.terms if term.soft_targets]) > 1:
+            raise ValueError("terms: soft and hard are two uses of one prediction; name one")
         if not 0 <= self.objective_weight <= 1e6:
             raise ValueError(
                 f"objective_weight must be from 0 to 1e6, got {self.objective_weight:g}"

@@ -97,6 +97,9 @@ def resolve_pictures(
             f"{config.base} reads pictures: task must be classify, got {config.task!r}"
         )
     config = replace(config, task="pictures")
+    if config.distillation and preset.architecture.encoder_stack.has_distillation_token:
+        with_token = {"distillation_token": True, **config.task_options}
+        config = replace(config, task_options=with_token)
     options = from_dict(PictureTaskOptions, dict(config.task_options), "options")
     assert own is not None
     return config, preprocessing_of_size(own, options.image_size)

@@ -25,6 +25,7 @@ from unmask.finetuning.formulations.formulation import (
 )
 from unmask.heads.model import Model
 from unmask.heads.spec import HeadSpec
+from unmask.heads.vision.distilled_classification import DistilledClassification
 from unmask.images.preprocessing import ImagePreprocessing
 from unmask.model.backbones.vision_transformer import VisionArchitecture
 from unmask.objectives.inputs.pictures import Pictures
@@ -33,6 +34,9 @@ from unmask.tasks.task import Label, Task, TaskExample
 from unmask.tokenizers.encode import Tokenizer
 from unmask.tokenizers.spec import SpecialTokenIds
 from unmask.zoo.preset import Published
+
+DISTILLED_HEAD = "distilled"
+"""DeiT's two classifiers."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -121,9 +125,35 @@ def picture_heads(task: Task, preset: Published) -> dict[str, HeadSpec]:
     """
     if not preset.reads_pictures or preset.reads_texts:
         raise ValueError(f"task = pictures: {preset.name} is no network that reads pictures alone")
-    if preset.classification_head is None:
+    options = from_dict(PictureTaskOptions, dict(task.options), "options")
+    n = max(len(task.labels), 1)
+    if options.distillation_token:
+        return {DISTILLED_HEAD: _distilled_head(preset, options, n)}
+    head = preset.classification_head
+    if head is None:
         raise ValueError(f"{preset.name} has no classification head")
-    return {LABEL_HEAD: replace(preset.classification_head, n_labels=max(len(task.labels), 1))}
+    return {LABEL_HEAD: replace(head, n_labels=n, pooling=options.pooling or head.pooling)}
+
+
+def _distilled_head(
+    preset: Published, options: PictureTaskOptions, n_labels: int
+) -> DistilledClassification:
+    """Return the classifiers of both special tokens.
+
+    Raises:
+        ValueError: the network has no distillation token, or tokens are to be pooled.
+    """
+    if not preset.architecture.encoder_stack.has_distillation_token:
+        raise ValueError(
+            f"options.distillation_token: {preset.name} has none; DeiT's networks have, as "
+            "deit-mini"
+        )
+    if options.pooling == "mean":
+        raise ValueError(
+            "options.pooling = mean: with a distillation token, two tokens are classified; leave "
+            "pooling out"
+        )
+    return DistilledClassification(n_labels=n_labels)
 
 
 def formulate_pictures(

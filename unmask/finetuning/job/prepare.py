@@ -168,8 +168,14 @@ def _open_teachers(job: FinetuneJob, model: Model) -> list[Model]:
         return []
     has_names = any(spec.has_label_names for spec in model.head_specs.values())
     labels = job.task.labels if has_names else ()
-    tokenizer = job.initial_model.tokenizer
-    teachers = open_teachers(distillation, tokenizer, labels, device=job.world.device)
+    base = job.initial_model
+    teachers = open_teachers(
+        distillation,
+        base.tokenizer,
+        labels,
+        preprocessing=base.preprocessing,
+        device=job.world.device,
+    )
     for name, teacher in zip(distillation.teacher, teachers, strict=True):
         if LABEL_HEAD in teacher.heads:
             _check_reading(name, teacher, model)

@@ -1,17 +1,20 @@
 """Classification by two special tokens, one of which learns from a teacher (DeiT)."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
 from unmask.batch import Batch
 from unmask.heads.classification.label_losses import CrossEntropy, LabelLoss
-from unmask.heads.prediction import Prediction, Term
+from unmask.heads.prediction import Prediction
 from unmask.heads.spec import HeadSpec
 from unmask.model.architecture import StackArchitecture
 from unmask.model.layers.embeddings.token_embedding import TokenEmbedding
+
+DISTILLATION_TERM = "distillation"
+"""Name of the logits and the loss of the distillation token, in training."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -19,8 +22,9 @@ class DistilledClassification(HeadSpec):
     """A linear classifier on the class token, and another one on the distillation token.
 
     Touvron et al. 2021, arXiv:2012.12877, section 4. The logits are the mean of both; in training
-    each has its own loss, and the total is the mean of the two. Deviates: there the second one
-    learns the labels of a teacher, here both learn those of the batch.
+    each has its own loss, and the total is the mean of the two. With a teacher
+    (`unmask.compression.distillation`) the second one learns what the teacher predicts. Deviates:
+    without one, both learn the labels of the batch.
     """
 
     term: str = "label"
@@ -41,6 +45,21 @@ class DistilledClassification(HeadSpec):
     def has_label_names(self) -> bool:
         """True: its labels have names."""
         return True
+
+    @property
+    def taught_term(self) -> str:
+        """The logits of the distillation token."""
+        return DISTILLATION_TERM
+
+    def output_size(self, architecture: StackArchitecture) -> int:
+        """Return the number of labels."""
+        return self.n_labels
+
+    def soft_target_loss(
+        self, student: Tensor, teachers: Sequence[Tensor], batch: Batch, temperature: float
+    ) -> Tensor:
+        """Sum the divergence of the distillation token's logits from the teachers'."""
+        return self.loss.soft_target_loss(student, teachers, batch, temperature)
 
     def with_n_labels(self, n: int) -> "DistilledClassification":
         """Return the head for another number of labels."""
@@ -75,25 +94,29 @@ class DistilledClassificationHead(nn.Module):
         self.distillation = nn.Linear(d, spec.n_labels)
 
     def count_targets(self, batch: Batch) -> dict[str, int]:
-        """Count the labels."""
-        return {} if batch.labels is None else {self.spec.term: self.spec.loss.count_targets(batch)}
+        """Count the labels; in training, those of each token."""
+        if batch.labels is None:
+            return {}
+        terms = (self.spec.term, DISTILLATION_TERM) if self.training else (self.spec.term,)
+        return dict.fromkeys(terms, self.spec.loss.count_targets(batch))
 
     def forward(
         self, hidden: Float[Tensor, "b t d"], batch: Batch, *, return_logits: bool = False
     ) -> Prediction:
-        """Compute the mean of both losses of each picture."""
+        """Compute the loss of each picture; in training, one by each token, which count half."""
         both = self.out(hidden[:, 0]).float(), self.distillation(hidden[:, 1]).float()
-        logits = (both[0] + both[1]) / 2
-        returned_logits = {self.spec.term: logits} if return_logits else {}
+        logits = {self.spec.term: (both[0] + both[1]) / 2}
+        if self.training:
+            logits[DISTILLATION_TERM] = both[1]
+        returned_logits = logits if return_logits else {}
         if batch.labels is None:
             return Prediction(returned_logits)
+        term = self.spec.loss.term(logits[self.spec.term], batch, training=self.training)
         if not self.training:
-            term = self.spec.loss.term(logits, batch, training=False)
             return Prediction(returned_logits, {self.spec.term: term})
-        terms = [self.spec.loss.term(x, batch, training=True) for x in both]
-        right = self.spec.loss.term(logits, batch, training=True).n_correct
-        total = torch.stack([term.total for term in terms]).mean()
-        return Prediction(
-            returned_logits,
-            {self.spec.term: Term(total, terms[0].count, right, terms[0].weight)},
-        )
+        own, taught = (self.spec.loss.term(x, batch, training=True) for x in both)
+        terms = {
+            self.spec.term: replace(own, n_correct=term.n_correct, weight=0.5),
+            DISTILLATION_TERM: replace(taught, n_correct=None, weight=0.5),
+        }
+        return Prediction(returned_logits, terms)

@@ -25,6 +25,12 @@ class PictureTaskOptions:
     resized: of random size (see `unmask.images.augmentation`)."""
     padding: int = 4
     """Pixels of the border."""
+    pooling: Literal["first", "mean"] | None = None
+    """What the classifier reads: first, the class token, or mean, of all tokens (MAE's fine-tuning,
+    He et al. 2022, released code). None: that of the model."""
+    distillation_token: bool = False
+    """Whether DeiT's second classifier is used, which learns of a teacher (Touvron et al. 2021,
+    arXiv:2012.12877, section 4). Given by itself where there is a teacher."""
 
     def __post_init__(self) -> None:
         """Check the numbers."""

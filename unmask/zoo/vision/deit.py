@@ -82,5 +82,18 @@ DEIT_TINY = _with_size(
 DEIT_SMALL = _with_size(
     "deit-small-distilled-patch16-224", 22_436_432, d_model=384, n_heads=6, d_ff=1536
 )
+DEIT_MINI = replace(
+    DEIT_BASE,
+    name="deit-mini",
+    architecture=replace(
+        vit.VIT_MINI.architecture, position=GridPositions(8, 8, n_special=2), mask_token=False
+    ),
+    sequence_length=66,
+    batch_tokens=64 * 66,
+    training_options=vit.VIT_MINI.training_options,
+    n_parameters=3_078_032,
+    hub_id=None,
+    note="Not in the paper: the size of vit-mini, for pictures of 32 x 32.",
+)
 
-PRESETS = (DEIT_TINY, DEIT_SMALL, DEIT_BASE)
+PRESETS = (DEIT_MINI, DEIT_TINY, DEIT_SMALL, DEIT_BASE)
