@@ -171,6 +171,13 @@ def print_rich(renderable: Any, width: int | None = None, *, wrap: bool = True) 
     console.print(renderable, soft_wrap=not wrap)
 
 
+def has_color() -> bool:
+    """Return whether standard output shows colors."""
+    from rich.console import Console
+
+    return Console().color_system is not None
+
+
 def terminal_width() -> int:
     """Count the columns of the terminal."""
     from rich.console import Console

@@ -34,8 +34,8 @@ class CompressionOptions:
     """Teacher of distillation, with the same tokenizer and, for a task, the same labels; of several
     teachers, the mean prediction."""
     distill: Sequence[Any] = field(default=(), metadata=flag(metavar="TERM", shown_default="soft"))
-    """Term of the distillation loss: soft, hard, cosine, hidden, attention, relations, or objective (the
-    model's own loss); with settings: soft:temperature=2,weight=5 (docs/distillation.md)."""
+    """Term of the distillation loss: soft, hard, cosine, hidden, attention, relations, or objective
+    (the model's own loss); with settings: soft:temperature=2,weight=5 (docs/distillation.md)."""
 
 
 _TERMS: dict[str, Any] = DISTILLATION_TERMS | {

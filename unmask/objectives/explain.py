@@ -148,6 +148,14 @@ class ObjectiveExplanation:
         lines = ("".join(text for text, _ in line).rstrip() for line in self.styled_lines(width))
         return "\n".join(lines)
 
+    def to_html(self, model: str) -> str:
+        """Raise: pages are of pictures.
+
+        Raises:
+            ValueError: always.
+        """
+        raise ValueError(f"page shows pictures, and {model} reads texts; leave --page out")
+
     def to_rich(self, width: int = 80) -> "Text":
         """Lay it out in color, for a console of rich's."""
         from rich.text import Text

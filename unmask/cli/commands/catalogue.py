@@ -10,9 +10,10 @@ from typing import Any
 from unmask.cli.from_dataclass import command
 from unmask.cli.inputs import check_utf8, read_standard_input
 from unmask.cli.shared_options import JsonOption
+from unmask.files import write_atomically
 from unmask.jobs.options.hide import HideOptions
 from unmask.options import flag
-from unmask.output import print_data, print_json, print_line, print_rich, terminal_width
+from unmask.output import has_color, print_data, print_json, print_line, print_rich, terminal_width
 
 
 @dataclass(frozen=True)
@@ -25,6 +26,14 @@ class _ModelsOptions:
 class _ShowOptions:
     model: str = field(metadata=flag(metavar="MODEL", is_argument=True))
     """Model: a catalogue name (see unmask models) or a model folder."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class _PageOption:
+    """A page of a picture."""
+
+    page: Path | None = field(default=None, metadata=flag(metavar="FILE"))
+    """HTML page to write: a picture, what is seen of it, and what is asked."""
 
 
 @dataclass(frozen=True)
@@ -66,9 +75,9 @@ def show(options: Mapping[str, Any], output: JsonOption) -> None:
         print_line(line)
 
 
-@command(HideOptions, JsonOption)
-def hide(options: Mapping[str, Any], output: JsonOption) -> None:
-    """Show the inputs and targets that a model's objective makes of a text.
+@command(HideOptions, _PageOption, JsonOption)
+def hide(options: Mapping[str, Any], page: _PageOption, output: JsonOption) -> None:
+    """Show the inputs and targets that a model's objective makes of a text or a picture.
 
     The text - reads standard input.
     """
@@ -79,10 +88,15 @@ def hide(options: Mapping[str, Any], output: JsonOption) -> None:
     if keywords["text"] == "-":
         keywords["text"] = "\n".join(line for _, line in read_standard_input("strict") if line)
     explanation = unmask.hide(**keywords)
+    if page.page is not None:
+        write_atomically(page.page, explanation.to_html(str(keywords["model"])))
     if output.as_json:
         print_data(explanation.to_json())
-    else:
+    elif has_color():
         print_rich(explanation.to_rich(terminal_width()), wrap=False)
+    else:
+        for line in explanation.to_text(terminal_width()).split("\n"):
+            print_line(line)
 
 
 @command(_ReportOptions, JsonOption)

@@ -14,8 +14,11 @@ from unmask.batch import SENTENCE_START, Tokens
 from unmask.bundled.demo import bundled_path
 from unmask.config import from_dict, parse_change, to_dict
 from unmask.files import atomic_path
+from unmask.images.formats.picture_files import is_picture_name
 from unmask.inference.export import is_preset_name
 from unmask.inference.open_model import load
+from unmask.jobs.catalogue.hide_picture import hide_picture
+from unmask.jobs.catalogue.picture_explanation import PictureExplanation
 from unmask.jobs.options.hide import HideOptions
 from unmask.objectives.explain import ObjectiveExplanation, explain_example
 from unmask.objectives.published import ObjectiveSpec
@@ -50,20 +53,49 @@ class _ObjectiveHolder:
 
 
 @takes_options(HideOptions)
-def hide(options: HideOptions) -> ObjectiveExplanation:
-    """Corrupt a text by a model's objective; another seed selects other targets.
+def hide(options: HideOptions) -> ObjectiveExplanation | PictureExplanation:
+    """Corrupt a text or a picture by a model's objective; another seed selects other targets.
 
-    The text of two languages (`de+en`) is a line and its translation.
+    The text of two languages (`de+en`) is a line and its translation. Of a model that reads
+    pictures alone, the text is the name of a picture; `made` is what weights make of it.
     Presets have no tokenizer: one of their kind is trained once on the bundled text.
 
     The fields of `HideOptions` are its keywords.
 
     Raises:
         ValueError: the text is empty or longer than `MAX_CHARACTERS`, or the model, the setting or
-            the objective is unknown or unsupported.
+            the objective is unknown or unsupported; or the picture cannot be read.
+        FileNotFoundError: there is no such picture or model.
     """
     if options.seed < 0:
         raise ValueError(f"seed must be at least 0, got {options.seed}")
+    found = _hide_picture(options)
+    return _hide_text(options) if found is None else found
+
+
+def _hide_picture(options: HideOptions) -> PictureExplanation | None:
+    """Corrupt a picture; None: the model reads texts."""
+    model = str(options.model)
+    pipeline = None if is_preset_name(model) else load(model)
+    preset = get_preset(model) if pipeline is None else pipeline.preset
+    if not preset.reads_pictures:
+        return None
+    if preset.reads_texts:
+        if is_picture_name(options.text) and Path(options.text).is_file():
+            raise ValueError(
+                f"{options.text}: {model} learns from captions, and nothing of a picture is "
+                "hidden; give a caption"
+            )
+        return None
+    if options.language is not None:
+        raise ValueError(f"language {options.language!r}: {model} reads pictures, not texts")
+    preset = _adapt_preset(preset, options.objective, options.changes)
+    loaded = None if pipeline is None else pipeline.loaded_model
+    return hide_picture(preset, options.text, options.seed, loaded)
+
+
+def _hide_text(options: HideOptions) -> ObjectiveExplanation:
+    """Corrupt a text."""
     if len(options.text) > MAX_CHARACTERS:
         raise ValueError(
             f"the text has {len(options.text):,} characters; at most {MAX_CHARACTERS:,} are shown: "
@@ -89,7 +121,10 @@ def hide(options: HideOptions) -> ObjectiveExplanation:
         special = special_ids_of_source(special, options.language)
     example = objective(tokens, special, np.random.default_rng(options.seed))
     example = special.with_text_languages(example)
-    return explain_example(example, tokenizer, objective)
+    explained = explain_example(example, tokenizer, objective)
+    if not card.reads_pictures:
+        return explained
+    return replace(explained, visibility=f"{explained.visibility}, and to the patches of a picture")
 
 
 def _adapt_preset(preset: Published, objective: str | None, changes: Sequence[str]) -> Published:

@@ -16,7 +16,8 @@ class HideOptions(JobOptions):
     model: str | Path = field(metadata=flag(metavar="MODEL", is_argument=True))
     """Model: a catalogue name (see `unmask models`) or a model folder."""
     text: str = field(metadata=flag(metavar="TEXT", is_argument=True))
-    """Text to corrupt, paragraphs separated by newlines."""
+    """Text to corrupt, paragraphs separated by newlines; of a model that reads pictures, the name
+    of a picture."""
     _: KW_ONLY
     objective: str | None = field(
         default=None, metadata=flag(metavar="NAME", shown_default="that of the model")

@@ -3,12 +3,14 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
+import numpy as np
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, UInt8
 from torch import Tensor
 
 from unmask.batch import IGNORE_INDEX, Batch
 from unmask.checkpoints.huggingface.read import LoadedModel
+from unmask.heads.model import Model
 from unmask.heads.vision.patch_reconstruction import (
     PatchReconstruction,
     PatchReconstructionHead,
@@ -39,7 +41,7 @@ def held_out_pictures(
         Samples; none of a model that does not reconstruct patches.
     """
     model, how = loaded_model.model, loaded_model.preprocessing
-    found = [h.spec for h in model.heads.values() if isinstance(h, PatchReconstructionHead)]
+    found = _reconstructing(model)
     if not found or how is None:
         return []
     earlier = {s.name: s for s in previous if isinstance(s, Picture)}
@@ -73,6 +75,24 @@ def _draw(
     how: ImagePreprocessing,
     first_number: int,
 ) -> list[Picture]:
+    views = _views(batch, predicted, spec)
+
+    def png(numbers: Float[Tensor, "c h w"]) -> str:
+        return to_png_text(to_pixels(numbers.cpu().numpy(), how))
+
+    return [
+        Picture(
+            name=f"{first_number + i}",
+            panels=tuple((title, png(numbers[i])) for title, numbers in views.items()),
+        )
+        for i in range(min(len(views["picture"]), N_PICTURES))
+    ]
+
+
+def _views(
+    batch: Batch, predicted: Float[Tensor, "n _"], spec: PatchReconstruction
+) -> dict[str, Float[Tensor, "b c h w"]]:
+    """Return the numbers of pictures, of what is seen of them, and of what is made of them."""
     pictures = batch.feature(Pictures)
     assert pictures is not None
     assert batch.targets is not None
@@ -86,18 +106,27 @@ def _draw(
     seen, made = patches.clone(), patches.clone()
     seen[hidden], made[hidden] = _GRAY, predicted
     rows, columns = pixels.shape[2] // size, pixels.shape[3] // size
-
-    def png(numbers: Float[Tensor, "c h w"]) -> str:
-        return to_png_text(to_pixels(numbers.cpu().numpy(), how))
-
-    views = [
-        (title, join_patches(x, size, rows, columns)[:N_PICTURES])
+    return {
+        title: join_patches(x, size, rows, columns)
         for title, x in (("picture", patches), ("seen", seen), ("made", made))
-    ]
-    return [
-        Picture(
-            name=f"{first_number + i}",
-            panels=tuple((title, png(numbers[i])) for title, numbers in views),
-        )
-        for i in range(len(views[0][1]))
-    ]
+    }
+
+
+@torch.no_grad()
+def reconstruct(loaded_model: LoadedModel, batch: Batch) -> list[UInt8[np.ndarray, "h w c"]]:
+    """Return the pictures of a batch with what a model puts in the place of hidden patches.
+
+    Empty of a model that does not reconstruct patches.
+    """
+    model, how = loaded_model.model, loaded_model.preprocessing
+    specs = _reconstructing(model)
+    if not specs or how is None:
+        return []
+    logits = model.eval()(batch, return_logits=True).logits[specs[0].term].float()
+    made = _views(batch, logits, specs[0])["made"]
+    return [to_pixels(numbers.cpu().numpy(), how) for numbers in made]
+
+
+def _reconstructing(model: Model) -> list[PatchReconstruction]:
+    """Return the heads that reconstruct patches."""
+    return [h.spec for h in model.heads.values() if isinstance(h, PatchReconstructionHead)]

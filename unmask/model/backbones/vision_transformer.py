@@ -63,6 +63,11 @@ class VisionArchitecture(Architecture):
         return self.mask_token
 
     @property
+    def encodes_seen_alone(self) -> bool:
+        """Whether hidden patches are no tokens of the encoder."""
+        return False
+
+    @property
     def has_distillation_token(self) -> bool:
         """Whether a second special token learns from a teacher (DeiT)."""
         return self.position.n_special > 1
@@ -174,6 +179,11 @@ class MaskedAutoencoder(VisionArchitecture):
     decoder: PatchDecoder = PatchDecoder()
     normalize_targets: bool = True
     """Whether each patch to reconstruct is standardized by its own mean and variance (table 1d)."""
+
+    @property
+    def encodes_seen_alone(self) -> bool:
+        """True: a decoder reads the vector of hidden patches."""
+        return True
 
     @property
     def hides_patches(self) -> bool:
