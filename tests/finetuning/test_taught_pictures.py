@@ -1,13 +1,17 @@
 """Picture classifiers that begin with a masked autoencoder, or learn of a teacher."""
 
+import base64
+import json
 from collections.abc import Callable
 from dataclasses import replace
+from io import BytesIO
 from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 
 import unmask
 from unmask.checkpoints.huggingface.read import LoadedModel, load_folder
@@ -19,6 +23,7 @@ from unmask.compression.distillation.terms import (
     HiddenStateDistillation,
     SoftTargets,
 )
+from unmask.finetuning.results.report import THUMBNAIL_EDGE
 from unmask.heads.classification.sequence_classification import SequenceClassification
 from unmask.heads.model import Model
 from unmask.heads.vision.distilled_classification import DistilledClassification
@@ -51,7 +56,7 @@ def pretrained(pictures: Path, tmp_path_factory: pytest.TempPathFactory) -> Call
         if not (root / name).exists():
             unmask.pretrain(
                 name, data=pictures, out=root / name, steps=2, quiet=True,
-                changes=[*CHANGES, f"image_size=[{EDGE},{EDGE}]", "batch_tokens=65"],
+                changes=[*CHANGES, f"image_size=[{EDGE},{EDGE}]", "batch_tokens=66"],
             )  # fmt: skip
         return root / name
 
@@ -108,6 +113,20 @@ def test_the_mean_of_all_tokens_is_read_again(
     assert again["probability"] == pytest.approx(first["probability"], rel=1e-6)
 
 
+def _new_deit(folder: Path) -> Path:
+    """Write a small DeiT of random weights, as transformers does."""
+    transformers = pytest.importorskip("transformers")
+    torch.manual_seed(0)
+    config = transformers.DeiTConfig(
+        hidden_size=16, num_hidden_layers=2, num_attention_heads=2, intermediate_size=32,
+        image_size=EDGE, patch_size=4,
+    )  # fmt: skip
+    transformers.DeiTModel(config).save_pretrained(folder)
+    size = {"height": EDGE, "width": EDGE}
+    transformers.ViTImageProcessorPil(size=size).save_pretrained(folder)
+    return folder
+
+
 @pytest.mark.parametrize("term", ["soft:temperature=3", "hard"])
 def test_a_distillation_token_learns_of_a_teacher(
     term: str, pretrained: Callable[[str], Path], pictures: Path, tmp_path: Path
@@ -116,8 +135,8 @@ def test_a_distillation_token_learns_of_a_teacher(
     teacher = tune(pretrained("vit-mini"), pictures, out=tmp_path / "teacher", epochs=6.0)
     assert teacher.best_run.dev["accuracy"] > 0.9
     student = tune(
-        "deit-mini", pictures, teacher=tmp_path / "teacher", distill=[term], epochs=12.0,
-        out=tmp_path / "student", task_options={"image_size": EDGE},
+        _new_deit(tmp_path / "deit"), pictures, teacher=tmp_path / "teacher", distill=[term],
+        epochs=12.0, out=tmp_path / "student",
     )  # fmt: skip
     assert student.best_run.dev["accuracy"] > 0.9
     model = student.loaded_model.model
@@ -219,3 +238,20 @@ def test_what_cannot_be_compared_is_one_line() -> None:
         DistillationForward(one, [one], hard)
     with pytest.raises(ValueError, match="name one"):
         Distillation(teacher=("t",), terms=(HardTargets(), SoftTargets()))
+
+
+def test_wrong_pictures_are_shown_small(
+    pretrained: Callable[[str], Path], pictures: Path, tmp_path: Path
+) -> None:
+    tune(
+        pretrained("vit-mini"), pictures, learning_rate=1e-9, out=tmp_path / "run",
+        task_options={"image_size": 100},
+    )  # fmt: skip
+    errors = json.loads((tmp_path / "run/results.json").read_text())["errors"]
+    assert errors
+    for error in errors:
+        shown = Image.open(BytesIO(base64.b64decode(error["picture"])))
+        assert max(shown.size) == THUMBNAIL_EDGE
+    page = unmask.write_report(tmp_path / "run").read_text()
+    assert page.count("data:image/png;base64,") == len(errors)
+    assert f'<b title="{errors[0]["truth"]}">' in page

@@ -7,11 +7,11 @@ import numpy as np
 from jaxtyping import Float, UInt8
 
 from unmask.images.decode import pillow
-from unmask.images.preprocessing import ImagePreprocessing
+from unmask.images.preprocessing import ImagePreprocessing, resize_pixels
 
 
 def to_png(pixels: UInt8[np.ndarray, "h w c"]) -> bytes:
-    """Encode pixels of one (gray) or three channels as a PNG file."""
+    """Encode pixels of one channel (gray), three, or four (with alpha) as a PNG file."""
     plain = pixels[:, :, 0] if pixels.shape[2] == 1 else pixels
     file = BytesIO()
     pillow().fromarray(np.ascontiguousarray(plain)).save(file, "PNG", optimize=True)
@@ -21,6 +21,16 @@ def to_png(pixels: UInt8[np.ndarray, "h w c"]) -> bytes:
 def to_png_text(pixels: UInt8[np.ndarray, "h w c"]) -> str:
     """Encode pixels as a PNG file in Base64, as pages and JSON hold it."""
     return base64.b64encode(to_png(pixels)).decode("ascii")
+
+
+def thumbnail(pixels: UInt8[np.ndarray, "h w c"], edge: int) -> UInt8[np.ndarray, "h2 w2 c"]:
+    """Make a picture smaller whose longer edge has more pixels than `edge`."""
+    height, width, _ = pixels.shape
+    longer = max(height, width)
+    if longer <= edge:
+        return pixels
+    size = max(round(height * edge / longer), 1), max(round(width * edge / longer), 1)
+    return resize_pixels(pixels, size, "bilinear")
 
 
 def to_pixels(

@@ -22,6 +22,7 @@ from unmask.reports.markup import (
     HtmlContent,
     html_table,
     join_html,
+    png_image,
     scrollable,
     section,
     tag,
@@ -285,9 +286,11 @@ def _label_count_table(label_counts: Sequence[LabelCounts], answered_unit: str) 
 
 
 def _error_table(errors: Sequence[ErrorExample]) -> Html:
-    """List texts that the model got wrong."""
+    """List texts or pictures that the model got wrong."""
     if not errors:
         return EMPTY_HTML
+    if errors[0].picture is not None:
+        return _error_gallery(errors)
     names = ["text", "truth", "predicted", "probability", "of the truth"]
     rows: list[list[HtmlContent]] = [
         [
@@ -302,6 +305,32 @@ def _error_table(errors: Sequence[ErrorExample]) -> Html:
     while len(names) > 3 and not any(row[-1] for row in rows):
         names, rows = names[:-1], [row[:-1] for row in rows]
     return html_table(names, rows, "Errors", class_="mistakes", show_title=False)
+
+
+def _error_gallery(errors: Sequence[ErrorExample]) -> Html:
+    """Show pictures that the model got wrong, with what they are and what they were taken for."""
+    shown = [
+        tag(
+            "figure",
+            png_image(one.picture or "", one.text),
+            tag(
+                "figcaption",
+                tag("b", truncate_text(one.truth, MAX_LABEL_CHARACTERS), title=one.truth),
+                _with_share(one.truth_probability),
+                tag("br"),
+                f"not {truncate_text(one.predicted, MAX_LABEL_CHARACTERS)}",
+                _with_share(one.probability),
+                title=one.text,
+            ),
+        )
+        for one in errors[:MAX_ERRORS]
+    ]
+    return tag("div", *shown, class_="gallery")
+
+
+def _with_share(probability: float | None) -> str:
+    shown = _format_probability(probability)
+    return f" {shown}" if shown else ""
 
 
 def _highlighted_text(error: ErrorExample) -> HtmlContent:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 # Elements without an end tag (HTML standard, section 13.1.2).
-VOID_ELEMENTS = frozenset({"meta", "link", "br"})
+VOID_ELEMENTS = frozenset({"meta", "link", "br", "img"})
 # Control characters, lone surrogates and what is no character have no place in a document (XML 1.0,
 # production 2); what turns the direction of all that follows has none in a word. That one was there
 # is shown.
@@ -89,6 +89,16 @@ def share_bar(fraction: float) -> Html:
     """Draw a bar of a fraction of the width, hidden from screen readers."""
     width = f"width:{min(max(fraction, 0.0), 1.0):.2%}"
     return tag("i", tag("i", style=width), aria_hidden="true")
+
+
+_PNG = re.compile("[A-Za-z0-9+/]+={0,2}")
+
+
+def png_image(png: str, alt: str) -> Html:
+    """Show a PNG file in Base64; what is none is left out."""
+    if not _PNG.fullmatch(png):
+        return EMPTY_HTML
+    return tag("img", src=f"data:image/png;base64,{png}", alt=alt)
 
 
 def _table_row(cells: Sequence[HtmlContent]) -> Html:

@@ -129,6 +129,7 @@ class ErrorExample:
     probability: float | None = None  # that the model gave to `predicted`
     truth_probability: float | None = None  # and to `truth`
     marked: tuple[int, int] | None = None  # where in the text it is, in characters
+    picture: str | None = None  # what was read, as a PNG file in Base64; the text is its name
 
 
 @dataclass(frozen=True, kw_only=True)

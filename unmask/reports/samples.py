@@ -1,11 +1,10 @@
 """What a model answered before and after training, as a page shows it."""
 
-import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from unmask.reports.formatting import MISSING_VALUE, NARROW_SPACE, format_percent, truncate_text
-from unmask.reports.markup import EMPTY_HTML, Html, HtmlContent, section, share_bar, tag
+from unmask.reports.markup import EMPTY_HTML, Html, HtmlContent, png_image, section, share_bar, tag
 from unmask.reports.report_data import (
     BlankPredictions,
     Fill,
@@ -151,18 +150,12 @@ def _neighbor_article(sample: Near) -> Html:
     return tag("article", shown, tag("div", tag("ol", *rows), class_="blank"), class_="sample")
 
 
-_PNG = re.compile("[A-Za-z0-9+/]+={0,2}")
-
-
-def _picture_article(sample: Picture) -> Html:
+def picture_article(sample: Picture) -> Html:
+    """Show a picture in several views, with lines of text below."""
     figures = [
-        tag(
-            "figure",
-            tag("img", src=f"data:image/png;base64,{png}", alt=f"{title} {sample.name}"),
-            tag("figcaption", title),
-        )
+        tag("figure", image, tag("figcaption", title))
         for title, png in sample.panels
-        if _PNG.fullmatch(png)
+        if (image := png_image(png, f"{title} {sample.name}")) != EMPTY_HTML
     ]
     lines = [
         tag("p", truncate_text(line, MAX_SAMPLE_CHARACTERS), dir="auto") for line in sample.lines
@@ -176,5 +169,5 @@ _ARTICLES: Mapping[type, Callable[[Any], Html]] = {
     Fill: _fill_article,
     Generate: _generation_article,
     Near: _neighbor_article,
-    Picture: _picture_article,
+    Picture: picture_article,
 }

@@ -42,6 +42,8 @@ def _describe_error(
     truth = item.label
     text, marked = _source_excerpt(item)
     wrong: dict[str, Any] = {"text": text, "marked": marked}
+    if item.picture is not None:
+        wrong["picture"] = item.picture
     if isinstance(prediction, float) and isinstance(truth, float):
         return abs(prediction - truth), wrong | {
             "truth": f"{truth:.4g}",

@@ -12,12 +12,15 @@ from unmask.finetuning.formulations.formulation import ItemScores, TaskFormulati
 from unmask.finetuning.results.error_analysis import list_errors
 from unmask.finetuning.results.predict import PredictedScores
 from unmask.finetuning.results.task_metrics import compute_metrics, majority_predictions
+from unmask.images.drawing import thumbnail, to_png_text
 from unmask.tasks.all_kinds import TASK_KINDS
 from unmask.tasks.metrics.calibration import calibration
 from unmask.tasks.task import Label, Task, TaskExample
 
 MAX_SHOWN_ERRORS = 25
 """Number of errors in a report."""
+THUMBNAIL_EDGE = 96
+"""Pixels of the longer edge of a picture in a report, at most."""
 _MAX_LABELS = 50
 
 
@@ -73,9 +76,18 @@ def build_report(
         "confusion": confusion_matrix(formulation, dev, predicted.scores),
         "found": label_counts(formulation, dev, predicted.scores),
         "calibration": calibration_report(task, dev, predicted.scores),
-        "errors": wrong[:MAX_SHOWN_ERRORS],
+        "errors": [_with_thumbnail(error) for error in wrong[:MAX_SHOWN_ERRORS]],
         "wrong": len(wrong),
     }
+
+
+def _with_thumbnail(error: Mapping[str, Any]) -> dict[str, Any]:
+    """Return an error as plain data: its picture, if it has one, as a small PNG file in Base64."""
+    shown, stored = dict(error), error.get("picture")
+    if stored is not None:
+        pixels = stored.store.pixels([stored.index])[0]
+        shown["picture"] = to_png_text(thumbnail(pixels, THUMBNAIL_EDGE))
+    return shown
 
 
 def majority_baseline(

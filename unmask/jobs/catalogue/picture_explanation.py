@@ -3,16 +3,18 @@
 import textwrap
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import PurePath
 from typing import TYPE_CHECKING
 
 from unmask import __version__
 from unmask.images.drawing import to_png_text
 from unmask.images.terminal import Cell, PatchView, view_rows
 from unmask.output import safe_line, to_safe_json
-from unmask.reports.markup import html_table, section, tag
+from unmask.reports.analysis.layout import plain_opening
+from unmask.reports.markup import join_html, section, tag
 from unmask.reports.page import html_page
 from unmask.reports.report_data import Picture
-from unmask.reports.samples import draw_samples
+from unmask.reports.samples import picture_article
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -70,19 +72,19 @@ class PictureExplanation:
 
     def to_html(self, model: str) -> str:
         """Return a page that loads nothing."""
-        title = f"What {model} sees of a picture, and what it is asked"
+        title = f"A picture as {PurePath(model).name} reads it"
         panels = tuple((view.title, to_png_text(view.with_alpha())) for view in self.views)
+        picture = picture_article(Picture(name=self.name, panels=panels))
+        notes = [join_html(tag("dt", name), tag("dd", text)) for name, text in self.notes]
         content = [
-            tag("h1", title),
-            draw_samples([Picture(name=self.name, panels=panels)]),
+            plain_opening("What is hidden", title),
             section(
-                "objective",
-                "Objective",
-                "What is hidden is drawn at random; another seed hides other patches.",
-                html_table(
-                    ["part", "what it is"], [list(note) for note in self.notes], "Objective"
-                ),
+                "picture",
+                "Picture",
+                "What is seen, and what is asked: hidden patches are drawn at random.",
+                tag("div", picture, class_="pictures one"),
             ),
+            section("objective", "Objective", "", tag("dl", *notes, class_="parts")),
         ]
-        links = [("samples", "Picture"), ("objective", "Objective")]
-        return html_page(title, links, content, "What is not drawn is hidden.", version=__version__)
+        links = [("picture", "Picture"), ("objective", "Objective")]
+        return html_page(title, links, content, self.name, version=__version__)

@@ -27,6 +27,12 @@ def link(title: str, url: str) -> Html:
     return tag("a", title, href=url)
 
 
+def plain_opening(kicker: str, title: str) -> Html:
+    """Return the opening of a page that has no more to say."""
+    heading = tag("h1", title, class_="long" if len(title) > 40 else None)
+    return tag("div", tag("p", kicker, class_="kicker"), heading, class_="opening")
+
+
 def analysis_page(
     opening: PageOpening, sections: Sequence[tuple[str, str, Html]], written: str
 ) -> str:

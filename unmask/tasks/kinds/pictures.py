@@ -54,7 +54,13 @@ class PictureTaskOptions:
 
 PICTURES = TextClassification(
     CLASSIFY.reader,
-    TaskWording(purpose="label pictures", answered_unit="pictures", decision_unit="pictures"),
+    TaskWording(
+        purpose="label pictures",
+        answered_unit="pictures",
+        decision_unit="pictures",
+        order_note="Below each picture are its label and what it was taken for, with the model's "
+        "probabilities. The most confident errors come first.",
+    ),
     formulation="picture_classification",
     options=PictureTaskOptions,
 )
