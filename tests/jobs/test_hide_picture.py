@@ -10,6 +10,7 @@ from PIL import Image
 import unmask
 from unmask.cli.main import run
 from unmask.images.terminal import GRAYS, PatchView, view_rows
+from unmask.jobs.catalogue import hide as module
 from unmask.jobs.catalogue.hide import hide
 from unmask.jobs.catalogue.picture_explanation import PictureExplanation
 
@@ -112,6 +113,22 @@ def test_command_prints_lines_json_and_a_page(
     record = json.loads(capsys.readouterr().out)
     assert record["patch_size"] == 4
     assert np.sum(record["hidden"]) == 49
+
+
+@pytest.mark.parametrize(
+    ("model", "message"),
+    [
+        ("vit-gpt2-mini", "attends to those before it, and to the patches of a picture"),
+        ("clip-mini", "text label its picture, among those of the batch"),
+    ],
+)
+def test_captions_say_what_their_picture_is(
+    model: str, message: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr(module, "TOKENIZER_SAMPLE_CHARACTERS", 50_000)
+    monkeypatch.setattr(module, "MAX_SAMPLE_VOCAB_SIZE", 600)
+    assert message in " ".join(hide(model, "a dog runs").to_text().split())
 
 
 @pytest.mark.parametrize(

@@ -122,9 +122,15 @@ def _hide_text(options: HideOptions) -> ObjectiveExplanation:
     example = objective(tokens, special, np.random.default_rng(options.seed))
     example = special.with_text_languages(example)
     explained = explain_example(example, tokenizer, objective)
-    if not card.reads_pictures:
-        return explained
-    return replace(explained, visibility=f"{explained.visibility}, and to the patches of a picture")
+    return _beside_picture(explained) if card.reads_pictures else explained
+
+
+def _beside_picture(explained: ObjectiveExplanation) -> ObjectiveExplanation:
+    """Say what a picture is for a text: what its words attend to, or what is to be found."""
+    if any(token.target is not None for token in explained.inputs):
+        visibility = f"{explained.visibility}, and to the patches of a picture"
+        return replace(explained, visibility=visibility)
+    return replace(explained, label="its picture, among those of the batch")
 
 
 def _adapt_preset(preset: Published, objective: str | None, changes: Sequence[str]) -> Published:
