@@ -2,12 +2,16 @@
 
     python benchmarks/few_labels.py --train train-images-idx3-ubyte.gz
         --test t10k-images-idx3-ubyte.gz --rows 500 [--seeds 3] [--steps 1500] [--flip 0.5]
-        [--device cpu]
+        [--device cpu] [--features pixels RUN random:RUN --pooling mean]
 
 The network: 3 x 3 convolutions of 32, 64 and 128 channels with batch normalization, each followed
 by 2 x 2 max-pooling, then the mean over places and a linear map; AdamW with a cosine schedule. The
 rows are those of `unmask finetune --rows N`: drawn after every tenth picture of a label is held
 out. Test accuracy after the last step, mean and standard deviation over seeds.
+
+With `--features`, ridge regression instead, on pixels or on the vectors of a network that is not
+trained further: of a run, or of random weights in its place. The weight of the penalty is that of
+the best leave-one-out accuracy on the rows.
 """
 
 import argparse
@@ -20,6 +24,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
+import unmask
 from unmask.finetuning.data.read_data import sample_rows
 from unmask.finetuning.data.read_pictures import picture_examples
 from unmask.images.preprocessing import ImagePreprocessing
@@ -82,6 +87,39 @@ def accuracy(
     return 100 * sum(right) / len(test[1])
 
 
+def features(name: str, pooling: str, pixels: torch.Tensor) -> torch.Tensor:
+    """Return a vector for each picture [n c h w] of numbers from -1 to 1."""
+    if name == "pixels":
+        return pixels.flatten(1).double()
+    pipeline = unmask.load(name.removeprefix("random:"))
+    if name.startswith("random:"):
+        pipeline.model.initialize(0)
+    plain = ((pixels + 1) * 127.5).round().to(torch.uint8).movedim(1, -1).numpy()
+    return torch.from_numpy(pipeline.embed_pictures([*plain], pooling=pooling)).double()
+
+
+def ridge_accuracy(
+    train: tuple[torch.Tensor, torch.Tensor], test: tuple[torch.Tensor, torch.Tensor]
+) -> float:
+    """Return the test accuracy of ridge regression on standardized vectors."""
+    mean, std = train[0].mean(0), train[0].std(0) + 1e-6
+    x, y = ((vectors - mean) / std for vectors in (train[0], test[0]))
+    labels = train[1]
+    wanted = functional.one_hot(labels).double()
+    wanted -= (center := wanted.mean(0))
+    u, s, v = torch.linalg.svd(x, full_matrices=False)
+    best, accuracy_of_best = torch.empty(0), -1.0
+    for penalty in torch.logspace(-1, 5, 13, dtype=torch.float64):
+        share = s.square() / (s.square() + penalty)
+        leverage = (u.square() * share).sum(1, keepdim=True)
+        left_out = ((u * share) @ (u.T @ wanted) - leverage * wanted) / (1 - leverage)
+        found = ((left_out + center).argmax(1) == labels).double().mean().item()
+        if found > accuracy_of_best:
+            best = (v.T * (s / (s.square() + penalty))) @ (u.T @ wanted)
+            accuracy_of_best = found
+    return 100 * ((y @ best + center).argmax(1) == test[1]).double().mean().item()
+
+
 def open_store(path: Path, folder: Path, how: ImagePreprocessing) -> ImageStore:
     """Decode the pictures of a source."""
     return write_images(read_images(path), folder, how)
@@ -100,6 +138,8 @@ def main() -> None:
     parser.add_argument("--channels", type=int, default=1)
     parser.add_argument("--size", type=int, default=28)
     parser.add_argument("--device", default="cpu")
+    parser.add_argument("--features", nargs="+", metavar="pixels|RUN|random:RUN")
+    parser.add_argument("--pooling", default="mean")
     options = parser.parse_args()
     half = (0.5,) * options.channels
     size = (options.size, options.size)
@@ -115,6 +155,12 @@ def main() -> None:
         kept = sample_rows(kept, options.rows) if options.rows < len(kept) else kept
         train = tensors(list(kept), how, labels)
         test = tensors(picture_examples(stores[1], str(options.test)), how, labels)
+        if options.features:
+            for name in options.features:
+                both = [(features(name, options.pooling, x), y) for x, y in (train, test)]
+                found = ridge_accuracy(both[0], both[1])
+                print(f"{name}, {len(train[1]):,} pictures: test accuracy {found:.1f}")
+            return
         found = [accuracy(options, seed, train, test) for seed in range(options.seeds)]
     spread = statistics.stdev(found) if len(found) > 1 else 0.0
     n = sum(p.numel() for p in network(options.channels, len(labels)).parameters())

@@ -155,6 +155,7 @@ def _few_labels(patch: pytest.MonkeyPatch) -> None:
     np.savez("labeled-noise.npz", images=noise, labels=np.arange(40) % 2)
     words = "--train labeled-noise.npz --test labeled-noise.npz --rows 20 --seeds 2 --steps 2"
     run("benchmarks/few_labels.py", f"{words} --batch 4 --size 16", patch)
+    run("benchmarks/few_labels.py", f"{words} --size 16 --features pixels", patch)
 
 
 def _forgetting(patch: pytest.MonkeyPatch) -> None:
