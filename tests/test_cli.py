@@ -231,7 +231,10 @@ def test_version_is_printed(unmask: Run) -> None:
         ("pretrain --stpes 3", "--steps"),
         ("pretrain --steps", "'--steps' requires an argument"),
         ("pretrain --steps many", "'--steps'"),
-        ("embed x --pooling max", "'max' is not one of 'mean', 'first', 'last', 'ends', 'none'"),
+        (
+            "embed x --pooling max",
+            "'max' is not one of 'mean', 'first', 'last', 'ends', 'projection', 'none'",
+        ),
         ("finetune x --task sing --train y", "'classify', 'pairs', 'regress', 'tag'"),
         ("prepare x --out y --document page", "'blank', 'line', 'file'"),
         ("prepare x --out y --encoding-errors ignore", "'strict', 'replace'"),

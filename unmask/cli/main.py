@@ -24,7 +24,10 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     ),
     "models": ("catalogue", "List the bundled models and the presets of the catalogue."),
     "show": ("catalogue", "Describe a model: paper, architecture, parameters, FLOPs, memory."),
-    "hide": ("catalogue", "Show the inputs and targets that a model's objective makes of a text."),
+    "hide": (
+        "catalogue",
+        "Show the inputs and targets that a model's objective makes of a text or a picture.",
+    ),
     "prepare": ("pretraining", "Tokenize a corpus into shards, once for many runs."),
     "plan": (
         "pretraining",
