@@ -87,7 +87,7 @@ class Pipeline(PicturePipeline):
             ValueError: it has no language embeddings, or not this one.
         """
         tokenizer = with_text_language(self.tokenizer, language)
-        return type(self)(replace(self.loaded_model, tokenizer=tokenizer, source=None))
+        return type(self)(replace(self.loaded_model, tokenizer=tokenizer, source=None), self.task)
 
     def mixture_task(self, name: str) -> "Pipeline":
         """Return a copy for one task of the mixture that the model was fine-tuned on.
@@ -97,7 +97,7 @@ class Pipeline(PicturePipeline):
         Raises:
             ValueError: the mixture has no such task.
         """
-        return type(self)(self.loaded_model, task_of_mixture(self._required_task(), name))
+        return type(self)(self.loaded_model, task_of_mixture(self.required_task(), name))
 
     def embed(
         self,
@@ -188,7 +188,7 @@ class Pipeline(PicturePipeline):
         """
         inputs = [texts] if isinstance(texts, str) else list(texts)
         if not self.preset.reads_texts:
-            labels = self._required_task() if task is None else task
+            labels = self.required_task() if task is None else task
             return predict_pictures(self.loaded_model, inputs, labels, DEFAULT_BATCH_TOKENS)
         return predict(self.loaded_model, inputs, task=self.task if task is None else task)
 
@@ -219,7 +219,7 @@ class Pipeline(PicturePipeline):
             FileNotFoundError: there is no such file.
             ValueError: it has no such columns, is damaged, or the model does not label texts.
         """
-        task = self._required_task()
+        task = self.required_task()
         reader = TASK_KINDS[task.task_kind].reader
         text, choices = _as_tuple(text), _as_tuple(choices)
         if tables.is_plain_text(Path(path)):
@@ -277,10 +277,15 @@ class Pipeline(PicturePipeline):
                 columns=columns,
                 encoding_errors=encoding_errors,
             ),
-            task=self._required_task(),
+            task=self.required_task(),
         )
 
-    def _required_task(self) -> Task:
+    def required_task(self) -> Task:
+        """Return its task, inferred from its head where its folder has no record of it.
+
+        Raises:
+            ValueError: it has no head that labels texts.
+        """
         return infer_task(self.loaded_model) if self.task is None else self.task
 
     @check_number_arguments

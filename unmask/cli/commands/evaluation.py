@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from unmask.evaluation.perplexity import HeldOutEvaluation
     from unmask.images.records import ImageColumns
     from unmask.inference.pipeline import Pipeline
+    from unmask.text.mixtures import NamedSource
 
 _COLUMNS = "unmask.cli.shared_options:ColumnOptions"
 
@@ -51,7 +52,7 @@ class _EvaluateOptions(
     data: Sequence[str] = field(default=(), metadata=flag(metavar="PATH"))
     """Data source: texts, or the labelled rows of a fine-tuned model's task: a file (.txt, .jsonl,
     .csv, .tsv, .parquet, each also .gz, .xz, .zst), a folder, a quoted glob pattern, or
-    hf:owner/name."""
+    hf:owner/name. Several files of rows, or LANGUAGE=FILE, are scored one by one."""
     sequence_length: int | None = field(
         default=None, metadata=_of_tasks(shown_default="as in pretraining")
     )
@@ -81,6 +82,8 @@ class _EvaluateOptions(
         default="blank",
         metadata=flag("--document", documented_in="unmask.training.config:Recipe"),
     )
+    by: str | None = field(default=None, metadata=flag(metavar="COLUMN"))
+    """Column whose values are groups of labeled rows, each scored by itself, such as language."""
     text: Sequence[str] = field(default=(), metadata=flag(metavar="COLUMN"))
     """Name of the text column, of held-out records or labeled rows; two for text pairs."""
     where: Sequence[str] = field(default=(), metadata=flag(metavar="COLUMN=VALUE"))
@@ -105,7 +108,7 @@ class _EvaluateOptions(
 
 _OF_TASKS = ("shots", "rows", "stride")
 _OF_TEXT = ("sequence_length", "memory_length")
-_OF_ROWS = ("label", "choices", "columns")
+_OF_ROWS = ("label", "choices", "columns", "by")
 _OF_CAPTIONS = ("where", "page")
 _OF_FINETUNED = ("ensemble", "mixture_task", *_OF_ROWS)
 
@@ -155,14 +158,16 @@ def evaluate(given: Mapping[str, Any]) -> None:
 
 def _evaluate_rows(options: _EvaluateOptions, pipeline: Pipeline) -> None:
     """Evaluate a fine-tuned model on labeled rows."""
-    model, sources = options.model, list(options.sources)
-    if len(sources) > 1:
-        raise ValueError(
-            f"{model}: fine-tuned model: give one file of labeled rows, got {len(sources)}"
-        )
+    from unmask.text.mixtures import parse_source
+
+    model, sources = options.model, [parse_source(one) for one in options.sources]
     options.refuse(_OF_TEXT, f"{model}: fine-tuned model: ", " applies to held-out text only")
+    if options.by is not None or len(sources) > 1 or sources[0].name is not None:
+        options.refuse(("ensemble",), f"{model}: groups: ", " scores one file, without a language")
+        _evaluate_groups(options, pipeline, sources)
+        return
     scores = with_ensemble(pipeline, options.ensemble, options.device).score(
-        sources[0],
+        options.sources[0],
         text=options.text,
         choices=options.choices,
         columns=options.columns,
@@ -171,6 +176,36 @@ def _evaluate_rows(options: _EvaluateOptions, pipeline: Pipeline) -> None:
     )
     lines = (f"{name:20} {value:.4f}" for name, value in scores.items())
     _print_scores(lines, scores, options.as_json)
+
+
+def _evaluate_groups(
+    options: _EvaluateOptions, pipeline: Pipeline, sources: Sequence[NamedSource]
+) -> None:
+    """Evaluate a fine-tuned model on labeled rows of several languages, and print one table."""
+    from unmask.finetuning.results.score import FileOptions
+    from unmask.finetuning.results.score_groups import format_group_scores, score_groups
+
+    places = [(one.name or one.places[0], "+".join(one.places)) for one in sources]
+    if len({name for name, _ in places}) < len(places):
+        raise ValueError(f"--data: each file needs a name of its own, got {[n for n, _ in places]}")
+    task = pipeline.required_task()
+    scores = score_groups(
+        pipeline.loaded_model,
+        dict(places),
+        by=options.by,
+        task=task,
+        options=FileOptions(
+            text=options.text,
+            choices=options.choices,
+            columns=options.columns,
+            label=options.label,
+            encoding_errors=options.encoding_errors,
+        ),
+        in_languages=options.language is None
+        and (options.by is not None or any(one.name for one in sources)),
+    )
+    as_data = {"groups": [asdict(one) for one in scores]}
+    _print_scores(format_group_scores(scores, task.metric), as_data, options.as_json)
 
 
 def _evaluate_captions(options: _EvaluateOptions, pipeline: Pipeline) -> None:

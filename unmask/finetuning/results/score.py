@@ -109,10 +109,23 @@ def score_file(
         with labeled_pictures(loaded_model, path, own, columns) as (formulation, items):
             inputs = formulation.build_inputs(items)
             return score(formulation, loaded_model.model, items, inputs, batch_tokens)
+    task = infer_task(loaded_model) if task is None else task
+    return score_items(loaded_model, read_items(task, path, options), task, batch_tokens)
+
+
+def score_items(
+    loaded_model: LoadedModel,
+    items: Sequence[TaskExample],
+    task: Task,
+    batch_tokens: int = DEFAULT_BATCH_TOKENS,
+) -> dict[str, float]:
+    """Score a fine-tuned model on labeled items.
+
+    Raises:
+        ValueError: the model has no tokenizer.
+    """
     if loaded_model.tokenizer is None:
         raise ValueError(f"{loaded_model.preset.name} has no tokenizer, which reading text needs")
-    task = infer_task(loaded_model) if task is None else task
-    items = read_items(task, path, options)
     formulation = formulate(
         infer_text_columns(task, items), loaded_model.preset, loaded_model.tokenizer
     )
@@ -129,13 +142,31 @@ def read_items(
         FileNotFoundError: there is no such file.
         ValueError: the file or a label in it does not fit the task, with file and line.
     """
-    errors = options.encoding_errors
-    table = tables.read_table(
+    return items_of_table(task, read_labeled_table(task, path, options), options)
+
+
+def read_labeled_table(task: Task, path: str | Path, options: FileOptions) -> tables.Table:
+    """Read a labeled file for a task.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        ValueError: it is empty or damaged.
+    """
+    return tables.read_table(
         path,
         header=tuple(options.columns),
         word_per_line=TASK_KINDS[task.task_kind].reader.word_per_line,
-        encoding_errors=errors,
+        encoding_errors=options.encoding_errors,
     )
+
+
+def items_of_table(task: Task, table: tables.Table, options: FileOptions) -> list[TaskExample]:
+    """Return the items of a labeled table, as `read_items` does.
+
+    Raises:
+        ValueError: the table or a label in it does not fit the task, with file and line.
+    """
+    errors = options.encoding_errors
     task = select_columns(task, table, options.text, options.choices)
     kind, task_columns = TASK_KINDS[task.task_kind], task.columns  # a pair's, where two are named
     reader = kind.reader
@@ -150,5 +181,5 @@ def read_items(
     items = with_label_names(items, task.labels)
     kind.check_examples(items, task.labels, columns.label)
     if not items:
-        raise ValueError(f"{path}: no sentence has a word")
+        raise ValueError(f"{table.path}: no sentence has a word")
     return items

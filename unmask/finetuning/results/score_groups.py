@@ -1,0 +1,140 @@
+"""Scores of a fine-tuned model by group of rows: a file each, or a value of a column each.
+
+Zero-shot transfer is measured so: one model, tuned in one language, and the labeled rows of others
+(Conneau et al. 2018, arXiv:1809.05053, section 4).
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from unmask.checkpoints.huggingface.read import LoadedModel
+from unmask.finetuning.results.predict import infer_task
+from unmask.finetuning.results.report import majority_baseline
+from unmask.finetuning.results.score import (
+    FileOptions,
+    items_of_table,
+    read_labeled_table,
+    score_items,
+)
+from unmask.tasks.readers.tables import Table
+from unmask.tasks.task import Task, TaskExample
+from unmask.text.records import format_names
+from unmask.tokenizers.load import with_text_language
+
+MAX_GROUPS = 200
+"""Most values of a column that are groups; more are those of a column of texts or numbers."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class GroupScore:
+    """The scores of a group."""
+
+    name: str
+    n_rows: int
+    metrics: Mapping[str, float]
+    most_frequent: float
+    """Main metric of the answer that most rows of the group have, given to all."""
+
+
+def score_groups(
+    loaded_model: LoadedModel,
+    files: Mapping[str, str | Path],
+    *,
+    by: str | None = None,
+    task: Task | None = None,
+    options: FileOptions | None = None,
+    in_languages: bool = False,
+) -> list[GroupScore]:
+    """Score a fine-tuned model on each of several files, or each value of a column.
+
+    Args:
+        loaded_model: as for `score_file`.
+        files: labeled files by the name of their group.
+        by: column whose values are groups, in place of the files' names; in order of appearance.
+        task: as for `score_file`.
+        options: how the rows of the files are read.
+        in_languages: whether names of groups are languages of the texts, of models that have
+            language embeddings.
+
+    Raises:
+        FileNotFoundError: a file is missing.
+        ValueError: a file does not fit the model; or there is no such column or language.
+    """
+    task = infer_task(loaded_model) if task is None else task
+    if not loaded_model.preset.reads_texts:
+        raise ValueError(f"{loaded_model.preset.name} reads pictures, which have no groups")
+    return [
+        _score_group(_for_language(loaded_model, name, in_languages), name, items, task)
+        for name, items in _read_groups(task, files, by, options or FileOptions()).items()
+    ]
+
+
+def _score_group(
+    loaded_model: LoadedModel, name: str, items: Sequence[TaskExample], task: Task
+) -> GroupScore:
+    return GroupScore(
+        name=name,
+        n_rows=len(items),
+        metrics=score_items(loaded_model, items, task),
+        most_frequent=majority_baseline(task, items, items),
+    )
+
+
+def _for_language(loaded_model: LoadedModel, name: str, in_languages: bool) -> LoadedModel:
+    """Return a model for texts of a language, if it has language embeddings."""
+    tokenizer = loaded_model.tokenizer
+    if not in_languages or tokenizer is None or not tokenizer.special_tokens.language_embeddings:
+        return loaded_model
+    return replace(loaded_model, tokenizer=with_text_language(tokenizer, name))
+
+
+def _read_groups(
+    task: Task, files: Mapping[str, str | Path], by: str | None, options: FileOptions
+) -> dict[str, list[TaskExample]]:
+    groups: dict[str, list[TaskExample]] = {}
+    for name, path in files.items():
+        table = read_labeled_table(task, path, options)
+        for group, part in ({name: table} if by is None else split_table(table, by)).items():
+            groups.setdefault(group, []).extend(items_of_table(task, part, options))
+    return groups
+
+
+def split_table(table: Table, by: str) -> dict[str, Table]:
+    """Split a table by the values of a column, in order of appearance.
+
+    Raises:
+        ValueError: there is no such column, a row has no value, or the column has too many values.
+    """
+    rows_of: dict[str, list[int]] = {}
+    for i, value in enumerate(table.column(by)):
+        if value is None or not str(value).strip():
+            raise ValueError(f"{table.location(i)}: {by} must have a value")
+        rows_of.setdefault(str(value), []).append(i)
+    if len(rows_of) > MAX_GROUPS:
+        raise ValueError(
+            f"{table.path}: {by} must have at most {MAX_GROUPS} values, got {len(rows_of):,} "
+            f"({format_names([*rows_of][:3])}, ...)"
+        )
+    return {
+        value: replace(table, rows=[table.rows[i] for i in rows]) for value, rows in rows_of.items()
+    }
+
+
+def format_group_scores(scores: Sequence[GroupScore], metric: str) -> list[str]:
+    """Format scores as the lines of a table, the main metric and its floor first."""
+    others = [name for name in scores[0].metrics if name != metric]
+    rows = [["group", "rows", metric, "most frequent", *others]]
+    for one in scores:
+        figures = [one.metrics[metric], one.most_frequent, *(one.metrics[n] for n in others)]
+        rows.append([one.name, f"{one.n_rows:,}", *(f"{x:.4f}" for x in figures)])
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return [
+        "  ".join(
+            [
+                row[0].ljust(widths[0]),
+                *(cell.rjust(n) for cell, n in zip(row[1:], widths[1:], strict=True)),
+            ]
+        ).rstrip()
+        for row in rows
+    ]
