@@ -16,11 +16,17 @@ from unmask.studies.published_studies import find_study
 from unmask.studies.run_study import _check_cell, run_study
 from unmask.studies.transfer import run as transfer
 from unmask.studies.transfer.data import in_script, read_translations
+from unmask.studies.transfer.labels import LabeledFiles, LabelWords
 from unmask.studies.transfer.page import draw_transfer_plot, format_transfer_page
 from unmask.studies.transfer.published import TRANSFER
-from unmask.studies.transfer.result import LanguageScores, TransferResult, TransferStudyResult
+from unmask.studies.transfer.result import (
+    LanguageScores,
+    TransferResult,
+    TransferStudyResult,
+    half_interval,
+)
 from unmask.studies.transfer.run import with_embeddings_of
-from unmask.studies.transfer.study import LabelWords, TransferStudy
+from unmask.studies.transfer.study import TransferStudy
 
 STUDY = """
 kind = "TransferStudy"
@@ -84,6 +90,12 @@ WORDS = {
 }
 
 
+def files_of(**changes: dict[str, str]) -> LabeledFiles:
+    """Return files of pairs, English and German ones."""
+    files = {"train": {"en": "train.tsv"}, "test": {"en": "dev.tsv", "de": "de.tsv"}}
+    return LabeledFiles(task="pairs", **files | changes)
+
+
 @pytest.fixture
 def home(tmp_path: Path) -> Path:
     draw = random.Random(0)
@@ -127,7 +139,7 @@ def test_cells_are_tuned_once_and_scored_in_their_languages_and_a_stopped_study_
         names = ["de"] if one.name == "vocabulary" else ["en", "de", "fr"]
         assert [x.language for x in one.languages] == names
         for scores in one.languages:
-            assert len(scores.accuracies) == 2
+            assert len(scores.scores) == 2
             assert len(scores.retrieval) == (0 if scores.language == "en" else 3)
     assert not (home / "out/tuned/vocabulary").exists()
     pretrained = {name: load(home / f"out/pretrained/{name}") for name in ("english", "vocabulary")}
@@ -143,6 +155,61 @@ def test_cells_are_tuned_once_and_scored_in_their_languages_and_a_stopped_study_
     swapped = with_embeddings_of(fixed, pretrained["vocabulary"])
     assert swapped.predict(["das hund"])[0]["label"] in {"animal", "place"}
     assert swapped.tokenizer is pretrained["vocabulary"].tokenizer
+
+
+def test_labeled_files_are_scored_by_language_and_embeddings_of_languages_are_told(
+    home: Path,
+) -> None:
+    draw = random.Random(1)
+
+    def rows_of(language: str, n: int) -> list[str]:
+        """Return pairs, which entail each other if they are equal; two thirds are."""
+        words = WORDS[language]
+        rows: list[str] = []
+        for i in range(n):
+            one = " ".join(draw.choices(words, k=3))
+            other = " ".join(draw.choices(words, k=3)) if i % 3 == 0 else one
+            rows.append(f"{one}\t{other}\t{'no' if i % 3 == 0 else 'yes'}\t{language}")
+        return rows
+
+    for name, rows in (
+        ("train", rows_of("en", 30)), ("dev", rows_of("en", 9)),
+        ("others", [*rows_of("de", 12), *rows_of("fr", 6)]),
+    ):  # fmt: skip
+        header = "premise\thypothesis\tlabel\tlanguage"
+        (home / f"{name}.tsv").write_text("\n".join([header, *rows]) + "\n")
+    before = STUDY.partition("labels = ")[0]
+    toy = (
+        before
+        + """[labeled]
+task = "pairs"
+by = "language"
+train = {en = "train.tsv"}
+test = {en = "dev.tsv", de = "others.tsv", fr = "others.tsv"}
+[[cells]]
+name = "xlm"
+model = "xlm-mini"
+languages = ["de", "en"]
+"""
+    )
+    (home / "toy.toml").write_text(toy)
+    result = run_toy_study(home, seeds=1, rows=12)
+    (cell,) = result.cell_results
+    assert [(one.language, one.n_rows, one.metric) for one in cell.languages] == [
+        ("en", 9, "accuracy"), ("de", 12, "accuracy"), ("fr", 6, "accuracy")
+    ]  # fmt: skip
+    tuned = load(home / "out/tuned/xlm/seed-0")
+    assert tuned.tokenizer.special_ids.text_languages == (1,)  # English, after German
+    german = home / "german.tsv"
+    german.write_text("\n".join((home / "others.tsv").read_text().splitlines()[:13]) + "\n")
+    alone = tuned.with_text_language("de").score(german)["accuracy"]
+    assert cell.scores_in("de").scores == (pytest.approx(100 * alone),)
+    assert result.to_table()[1][-1][-3:] == ["66.7"] * 3
+    page = (home / "out/README.md").read_text()
+    assert "labeled rows (9 of en, 12 of de, 6 of fr)" in page
+    (home / "others.tsv").unlink()
+    with pytest.raises(FileNotFoundError, match=r"has no others\.tsv, plain or compressed"):
+        run_toy_study(home, out=home / "other")
 
 
 def test_no_line_is_read_twice_and_pairs_are_translations(home: Path, tmp_path: Path) -> None:
@@ -181,9 +248,11 @@ def test_other_scripts_share_no_letter_and_keep_white_space() -> None:
 
 
 def result_of(study: TransferStudy) -> TransferStudyResult:
-    english = LanguageScores(language="en", accuracies=(90.0, 92.0), tokens_per_word=1.25)
+    english = LanguageScores(
+        language="en", scores=(90.0, 92.0), tokens_per_word=1.25, n_rows=400, most_frequent=16.7
+    )  # fmt: skip
     german = LanguageScores(
-        language="de", accuracies=(30.0, 34.0), tokens_per_word=1.5, retrieval=(5.0, 10.0),
+        language="de", scores=(30.0, 34.0), tokens_per_word=1.5, retrieval=(5.0, 10.0),
         shuffled=(0.0, 0.5),
     )  # fmt: skip
     first, second, *others = (TransferResult(name=cell.name) for cell in study.cells)
@@ -192,9 +261,7 @@ def result_of(study: TransferStudy) -> TransferStudyResult:
         replace(second, error="<i>loss</i> is nan"),
         *others,
     )
-    return TransferStudyResult(
-        study=study, benchmarks=study.languages, cell_results=cells, n_scored=400, majority=16.7
-    )
+    return TransferStudyResult(study=study, benchmarks=study.languages, cell_results=cells)
 
 
 def test_page_and_picture_escape_names_and_show_what_is_missing() -> None:
@@ -203,11 +270,11 @@ def test_page_and_picture_escape_names_and_show_what_is_missing() -> None:
     assert names == ["cell", "parameters", "held-out loss", "en", "de", "fr"]
     assert rows[0] == ["english", "1,234", "2.500", "91.0 ± 1.4", "32.0 ± 2.8", ""]
     assert rows[1][2:] == ["left out", "", "", ""]
-    assert rows[-1] == ["most frequent label", "", "", "16.7", "16.7", "16.7"]
+    assert rows[-1] == ["most frequent answer", "", "", "16.7", "", ""]
     assert result.space_table()[1] == [
         ["english", "1.25", "1.50", "", "5.0 / 10.0", "", "0.5"]
     ]  # fmt: skip
-    assert result.half_interval(50.0) == pytest.approx(4.9)
+    assert half_interval(50.0, 400) == pytest.approx(4.9)
     page = format_transfer_page(result)
     assert r"# \<b>\|bold" in page
     assert r"\<i>loss\</i> is nan" in page
@@ -243,6 +310,23 @@ def test_cells_of_the_published_study_are_valid_and_of_equal_size() -> None:
         ({"tasks": "text.en"}, "tasks must have {language} in its name, got 'text.en'"),
         ({"languages": ("en",)}, "languages must be two or more that differ"),
         ({"languages": ("en", "../de")}, "languages must be names like 'de', got '../de'"),
+        ({"labels": ()}, r"labels \(of words\) or labeled \(files\) must be given, and not both"),
+        (
+            {"labels": (), "labeled": files_of(train={"de": "de.tsv"})},
+            "labeled.train must have the source en, got de",
+        ),
+        (
+            {"labels": (), "labeled": files_of(test={"en": "x", "it": "y"})},
+            "labeled.test must have languages of en, de, fr, got 'it'",
+        ),
+        (
+            {"labels": (), "labeled": files_of(), "cells": TRANSFER.cells[7:8]},
+            "cell joint-no-overlap: own_scripts needs labels by words",
+        ),
+        (
+            {"labels": (), "labeled": files_of(), "cells": TRANSFER.cells[5:6]},
+            "cell german: tune_language must be of en, got 'de'",
+        ),
         ({"labels": TRANSFER.labels[:1]}, "labels must be two or more that differ"),
         (
             {"labels": (*TRANSFER.labels, LabelWords(label="x", words=("lake",)))},
@@ -262,7 +346,7 @@ def test_cells_of_the_published_study_are_valid_and_of_equal_size() -> None:
         ),
         (
             {"cells": (replace(TRANSFER.cells[0], tune_language="it"),)},
-            "tune_language must be one of en, de, fr, got 'it'",
+            "tune_language must be of en, de, fr, got 'it'",
         ),
         ({"cells": (replace(TRANSFER.cells[0], text=("a.txt",)),)}, "text is given by its lang"),
     ],

@@ -177,9 +177,11 @@ def _run_transfer_study(study: TransferStudy, options: StudyOptions) -> Transfer
     if options.data:
         raise ValueError(f"{study.name} reads {study.tasks} of --tasks-data: leave --data out")
     now, of_run = _check_cells(study, options)
-    files = study.find_files(of_run["tasks_folder"])
-    of_run |= {"sources": tuple(files.values()), "benchmarks": study.languages}
-    run = TransferRun(**of_run, translations=read_translations(study, files))
+    folder = of_run["tasks_folder"]
+    files = study.find_files(folder)
+    of_run |= {"sources": tuple(files.values()), "benchmarks": study.scored_languages}
+    labeled = None if study.labeled is None else study.labeled.find(folder)
+    run = TransferRun(**of_run, translations=read_translations(study, files), labeled=labeled)
     return run.result(run.run(now, resume=options.resume))
 
 

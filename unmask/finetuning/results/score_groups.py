@@ -65,14 +65,15 @@ def score_groups(
     if not loaded_model.preset.reads_texts:
         raise ValueError(f"{loaded_model.preset.name} reads pictures, which have no groups")
     return [
-        _score_group(_for_language(loaded_model, name, in_languages), name, items, task)
+        score_group(_for_language(loaded_model, name, in_languages), name, items, task)
         for name, items in _read_groups(task, files, by, options or FileOptions()).items()
     ]
 
 
-def _score_group(
+def score_group(
     loaded_model: LoadedModel, name: str, items: Sequence[TaskExample], task: Task
 ) -> GroupScore:
+    """Score a fine-tuned model on the items of a group, beside their most frequent answer."""
     return GroupScore(
         name=name,
         n_rows=len(items),
@@ -98,6 +99,24 @@ def _read_groups(
         for group, part in ({name: table} if by is None else split_table(table, by)).items():
             groups.setdefault(group, []).extend(items_of_table(task, part, options))
     return groups
+
+
+def read_group(
+    task: Task, path: str | Path, name: str, *, by: str | None, options: FileOptions
+) -> list[TaskExample]:
+    """Read the rows of one group: those with a value in a column, or a whole file without it.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        ValueError: the file does not fit the task, or has no such rows.
+    """
+    table = read_labeled_table(task, path, options)
+    if by is not None and table.has_column(by):
+        parts = split_table(table, by)
+        if name not in parts:
+            raise ValueError(f"{path}: {by} must have rows of {name}, got {', '.join(parts)}")
+        table = parts[name]
+    return items_of_table(task, table, options)
 
 
 def split_table(table: Table, by: str) -> dict[str, Table]:

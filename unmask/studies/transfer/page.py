@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from unmask.output import escape_markdown, markdown_table
 from unmask.reports.charts.dot_plot import draw_dot_plot
 from unmask.studies.page import PLOT_FILE
-from unmask.studies.transfer.result import TransferStudyResult
+from unmask.studies.transfer.result import MOST_FREQUENT, TransferStudyResult, half_interval
 
 
 def format_transfer_page(result: TransferStudyResult) -> str:
@@ -22,7 +22,7 @@ def format_transfer_page(result: TransferStudyResult) -> str:
             f"- {escape_markdown(f'{one.name} was left out: {one.error}')}\n"
             for one in result.cell_results if one.error
         ),
-        f"![Accuracy in each language: dots are seeds, lines their means]({PLOT_FILE})",
+        f"![Scores in each language: dots are seeds, lines their means]({PLOT_FILE})",
         *(space if rows else []),
         *([escape_markdown(_space_sentence(result))] if rows else []),
     ]  # fmt: skip
@@ -30,23 +30,34 @@ def format_transfer_page(result: TransferStudyResult) -> str:
 
 
 def draw_transfer_plot(result: TransferStudyResult) -> str:
-    """Draw the accuracies as SVG: a dot for each seed, a line for their mean."""
+    """Draw the scores as SVG: a dot for each seed, a line for their mean."""
     cells = result.cell_results
     columns = {
-        name: [*(result.accuracies(one, name) for one in cells), [result.majority]]
+        name: [*(result.scores(one, name) for one in cells), result.most_frequent(name)]
         for name in result.benchmarks
     }
-    names = [*(one.name for one in cells), "most frequent label"]
-    return draw_dot_plot(f"{result.study.name}: accuracy in each language, %", names, columns)
+    names = [*(one.name for one in cells), MOST_FREQUENT]
+    metric = result.metric.replace("_", " ")
+    return draw_dot_plot(f"{result.study.name}: {metric} in each language, %", names, columns)
 
 
 def _method_sentences(result: TransferStudyResult) -> Iterator[str]:
     study = result.study
+    rows = result.n_rows
+    metric = result.metric.replace("_", " ").capitalize()
+    if study.labeled is None:
+        n = max(rows.values(), default=study.scored_rows)
+        yield (
+            f"{metric} in percent of {len(study.labels)} labels on {n:,} held-out sentences and "
+            "their translations."
+        )
+    else:
+        each = ", ".join(f"{n:,} of {language}" for language, n in rows.items())
+        yield f"{metric} in percent on labeled rows{f' ({each})' if each else ''}."
     yield (
-        f"Accuracy in percent of {len(study.labels)} labels on {result.n_scored:,} held-out "
-        f"sentences and their translations. Each cell was tuned on up to {study.rows:,} rows, "
-        f"{study.epochs:g} epochs, {study.seeds} {'seeds' if study.seeds > 1 else 'seed'}, and "
-        "kept by its accuracy in the language of tuning."
+        f"Each cell was tuned on up to {study.rows:,} rows, {study.epochs:g} epochs, "
+        f"{study.seeds} {'seeds' if study.seeds > 1 else 'seed'}, and kept by its score in the "
+        "language of tuning."
     )
     own = [f"{one.name} in {one.tune_language}" for one in study.cells if one.tune_language]
     exceptions = f", except for {', '.join(own)}" if own else ""
@@ -62,9 +73,11 @@ def _method_sentences(result: TransferStudyResult) -> Iterator[str]:
         for size in sorted({*budgets.values()})
     )
     yield f"Pretraining tokens, padding included: {read}."
-    half = result.half_interval(50.0)
-    spread = "± is the standard deviation over the seeds of tuning; " if study.seeds > 1 else ""
-    yield f"{spread}the 95 % interval of an accuracy of 50 on these rows is ± {half:.1f}."
+    if study.seeds > 1:
+        yield "± is the standard deviation over the seeds of tuning."
+    if rows and result.metric == "accuracy":
+        widest = half_interval(50.0, min(rows.values()))
+        yield f"The 95 % interval of an accuracy of 50 on these rows is at most ± {widest:.1f}."
 
 
 def _space_sentence(result: TransferStudyResult) -> str:

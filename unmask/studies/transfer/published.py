@@ -1,6 +1,7 @@
 """TRANSFER: what a model tuned on English captions knows of German and French ones."""
 
-from unmask.studies.transfer.study import LabelWords, TransferCell, TransferStudy
+from unmask.studies.transfer.labels import LabelWords
+from unmask.studies.transfer.study import TransferCell, TransferStudy
 
 _MODEL = "xlm-roberta-mini"
 _LANGUAGES = ("en", "de", "fr")

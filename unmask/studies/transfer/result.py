@@ -1,12 +1,14 @@
-"""Results of a study of transfer: accuracies and alignment by cell and language."""
+"""Results of a study of transfer: scores and alignment by cell and language."""
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-
-import numpy as np
 
 from unmask.studies.result import CellResult, format_mean_and_std
 from unmask.studies.transfer.study import TransferStudy
+
+MOST_FREQUENT = "most frequent answer"
+"""Name of the floor."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -14,8 +16,14 @@ class LanguageScores:
     """What a cell knows of a language."""
 
     language: str
-    accuracies: tuple[float, ...] = ()
-    """On the held-out rows, in percent, one per seed."""
+    scores: tuple[float, ...] = ()
+    """Main metric on the scored rows, in percent, one per seed."""
+    metric: str = "accuracy"
+    """Name of the main metric."""
+    n_rows: int = 0
+    """Number of scored rows."""
+    most_frequent: float | None = None
+    """What the metric is for the most frequent answer of these rows, in percent."""
     tokens_per_word: float
     """Tokens per word between white space, on held-out sentences."""
     retrieval: tuple[float, ...] = ()
@@ -48,30 +56,39 @@ class TransferStudyResult:
     benchmarks: tuple[str, ...]
     """Languages."""
     cell_results: tuple[TransferResult, ...]
-    n_scored: int
-    """Number of rows that are scored in each language."""
-    majority: float
-    """Percentage of the most frequent label among them."""
 
-    def accuracies(self, result: TransferResult, language: str) -> list[float]:
-        """Return a cell's accuracies in a language, one per seed; none where it is not scored."""
+    def scores(self, result: TransferResult, language: str) -> list[float]:
+        """Return a cell's scores in a language, one per seed; none where it is not scored."""
         found = result.scores_in(language)
-        return [] if found is None else [*found.accuracies]
+        return [] if found is None else [*found.scores]
 
-    def half_interval(self, percent: float) -> float:
-        """Return half of the 95 % interval of an accuracy, in percent, by the normal approximation.
+    def scored_in(self, language: str) -> LanguageScores | None:
+        """Return the scores of the first cell that is scored in a language; all have its rows."""
+        return next((x for one in self.cell_results if (x := one.scores_in(language))), None)
 
-        It is that of the sample of rows, for one model.
-        """
-        share = percent / 100
-        return 196 * float(np.sqrt(share * (1 - share) / self.n_scored))
+    def most_frequent(self, language: str) -> list[float]:
+        """Return the score of the most frequent answer in a language; none where it is unknown."""
+        found = self.scored_in(language)
+        return [] if found is None or found.most_frequent is None else [found.most_frequent]
+
+    @property
+    def metric(self) -> str:
+        """Name of the main metric; "score" while no cell is scored."""
+        found = [x for one in self.benchmarks if (x := self.scored_in(one)) is not None]
+        return found[0].metric if found else "score"
+
+    @property
+    def n_rows(self) -> Mapping[str, int]:
+        """Number of scored rows by language."""
+        found = ((one, self.scored_in(one)) for one in self.benchmarks)
+        return {name: one.n_rows for name, one in found if one is not None and one.n_rows}
 
     def to_table(self) -> tuple[list[str], list[list[str]]]:
-        """Return the column names, a row for each cell, and one for the most frequent label."""
+        """Return the column names, a row for each cell, and one for the most frequent answer."""
         names = ["cell", "parameters", "held-out loss", *self.benchmarks]
         rows = [self._table_row(one) for one in self.cell_results]
-        baseline = [f"{self.majority:.1f}" for _ in self.benchmarks]
-        return names, [*rows, ["most frequent label", "", "", *baseline]]
+        floors = ("".join(f"{x:.1f}" for x in self.most_frequent(one)) for one in self.benchmarks)
+        return names, [*rows, [MOST_FREQUENT, "", "", *floors]]
 
     def _table_row(self, result: TransferResult) -> list[str]:
         loss = "" if result.loss is None else f"{result.loss:.3f}"
@@ -79,7 +96,7 @@ class TransferStudyResult:
             result.name,
             f"{result.parameters:,}" if result.parameters else "",
             "left out" if result.error else loss,
-            *(format_mean_and_std(self.accuracies(result, one)) for one in self.benchmarks),
+            *(format_mean_and_std(self.scores(result, one)) for one in self.benchmarks),
         ]
 
     def space_table(self) -> tuple[list[str], list[list[str]]]:
@@ -104,3 +121,12 @@ class TransferStudyResult:
 
 def _by_layer(values: Sequence[float]) -> str:
     return " / ".join(f"{x:.1f}" for x in values)
+
+
+def half_interval(percent: float, n: int) -> float:
+    """Return half of the 95 % interval of an accuracy on n rows, in percent, for one model.
+
+    By the normal approximation.
+    """
+    share = percent / 100
+    return 196 * math.sqrt(share * (1 - share) / n)

@@ -1,6 +1,6 @@
 """Running a study of transfer: each cell is pretrained, tuned in one language, scored in others."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 
 from unmask.checkpoints.folder import lock_run_folder
+from unmask.finetuning.results.score import FileOptions
+from unmask.finetuning.results.score_groups import read_group, score_group
 from unmask.inference.export import is_finished_run
 from unmask.inference.open_model import load
 from unmask.inference.pipeline import Pipeline
@@ -17,12 +19,12 @@ from unmask.studies.page import PLOT_FILE
 from unmask.studies.study import StudyCell
 from unmask.studies.study_run import TUNED_FOLDER, PretrainingRun
 from unmask.studies.transfer.data import Translations
+from unmask.studies.transfer.labels import FoundFiles
 from unmask.studies.transfer.page import draw_transfer_plot, format_transfer_page
 from unmask.studies.transfer.result import LanguageScores, TransferResult, TransferStudyResult
 from unmask.studies.transfer.study import TransferCell, TransferStudy
 from unmask.word_vectors.alignment.retrieval import CosineRetrieval, retrieve
 
-_METRIC = "accuracy"
 _EMBEDDINGS = "backbone.tokens.weight"
 
 
@@ -32,6 +34,8 @@ class TransferRun(PretrainingRun[TransferResult]):
 
     study: TransferStudy
     translations: Translations
+    labeled: FoundFiles | None = None
+    """Files of the task; None: labels are found by words."""
 
     @property
     def result_type(self) -> type[TransferResult]:
@@ -40,12 +44,9 @@ class TransferRun(PretrainingRun[TransferResult]):
 
     def result(self, results: tuple[TransferResult, ...]) -> TransferStudyResult:
         """Return the results of all cells."""
-        labels = [one.label for one in self.translations.labeled(held_out=True)]
-        most = max(labels.count(label) for label in {*labels})
         return TransferStudyResult(
-            study=self.study, benchmarks=self.benchmarks, cell_results=results,
-            n_scored=len(labels), majority=100 * most / len(labels),
-        )  # fmt: skip
+            study=self.study, benchmarks=self.benchmarks, cell_results=results
+        )
 
     def pages(self, results: tuple[TransferResult, ...]) -> Mapping[str, Callable[[], str]]:
         """Return the page and the plot."""
@@ -59,12 +60,38 @@ class TransferRun(PretrainingRun[TransferResult]):
         """Tune a cell with each seed, unless done, and score it in each of its languages."""
         own = self._cell(cell.name)
         tuned = [self._tuned(own, seed) for seed in range(self.study.seeds)]
-        scores: list[LanguageScores] = []
-        for language in own.scored or self.study.languages:
-            rows = self._write_rows(language, own, held_out=True)
-            accuracies = [100 * one.score(rows)[_METRIC] for one in tuned]
-            scores.append(replace(self._measure_space(own, language), accuracies=tuple(accuracies)))
-        return replace(outcome, languages=tuple(scores))
+        languages = own.scored or self.benchmarks
+        return replace(
+            outcome, languages=tuple(self._score_in(one, own, tuned) for one in languages)
+        )
+
+    def _score_in(
+        self, language: str, cell: TransferCell, tuned: Sequence[Pipeline]
+    ) -> LanguageScores:
+        """Score a cell, tuned with each seed, in a language, and measure its space."""
+        task = tuned[0].required_task()
+        options, by = FileOptions(), None
+        if self.labeled is None or self.study.labeled is None:
+            rows = self._write_rows(language, cell, held_out=True)
+        else:
+            rows, by = self.labeled.test[language], self.study.labeled.by or None
+            options = FileOptions(
+                text=self.study.labeled.text, label=self.study.labeled.label or None
+            )
+        items = read_group(task, rows, language, by=by, options=options)
+        found = [
+            score_group(
+                in_language(one, language).loaded_model, language, items, one.required_task()
+            )
+            for one in tuned
+        ]
+        return replace(
+            self._measure_space(cell, language),
+            scores=tuple(100 * one.metrics[task.metric] for one in found),
+            metric=task.metric,
+            n_rows=len(items),
+            most_frequent=100 * found[0].most_frequent,
+        )
 
     def pretraining_text(self, cell: StudyCell) -> dict[str, Any]:
         """Return the options of `pretrain` that give a cell's text.
@@ -138,9 +165,11 @@ class TransferRun(PretrainingRun[TransferResult]):
         language = cell.tune_language or self.study.source
         with lock_run_folder(place, wait=True):
             if not is_finished_run(out):
+                base = self.pretraining_folder(cell)
+                known = language in known_languages(load(base))
                 finetune(
-                    str(self.pretraining_folder(cell)), task="classify",
-                    train=self._write_rows(language, cell, held_out=False), out=out,
+                    str(base), **self._task_options(cell, language), out=out,
+                    language=language if known else None,
                     epochs=self.study.epochs, seed=seed, tune=cell.tune,
                     initialize="pretrained" if cell.has_trained_weights else "random",
                     resume=out.is_dir() and any(out.iterdir()), device=self.device,
@@ -148,9 +177,24 @@ class TransferRun(PretrainingRun[TransferResult]):
                 )  # fmt: skip
         return load(out)
 
+    def _task_options(self, cell: TransferCell, language: str) -> dict[str, Any]:
+        """Return the options of `finetune` that give the task."""
+        labeled = self.study.labeled
+        if self.labeled is None or labeled is None:
+            return {"task": "classify", "train": self._write_rows(language, cell, held_out=False)}
+        return {
+            "task": labeled.task,
+            "train": self.labeled.train[language],
+            "rows": self.study.rows,
+            "text": labeled.text,
+            "label": labeled.label or None,
+            "task_options": dict(labeled.options),
+        }
+
     def _measure_space(self, cell: TransferCell, language: str) -> LanguageScores:
         """Return tokens per word and retrieval of translations of a pretrained cell."""
         model = load(self.pretraining_folder(cell))
+        model = in_language(model, language)
         texts = self.translations.held_out_texts(language, cell)
         tokens = sum(len(one) for one in model.tokenizer.encode_ids_batch(texts))
         per_word = tokens / sum(len(text.split()) for text in texts)
@@ -158,6 +202,7 @@ class TransferRun(PretrainingRun[TransferResult]):
         if language == source:
             return LanguageScores(language=language, tokens_per_word=per_word)
         of_source = load(self.pretraining_folder(self._cell(cell.body_of or cell.name)))
+        of_source = in_language(of_source, source)
         source_texts = self.translations.held_out_texts(source, cell)
         order = np.random.default_rng(0).permutation(len(texts))
         found: list[float] = []
@@ -174,6 +219,18 @@ class TransferRun(PretrainingRun[TransferResult]):
             language=language, tokens_per_word=per_word, retrieval=tuple(found),
             shuffled=tuple(shuffled),
         )  # fmt: skip
+
+
+def known_languages(pipeline: Pipeline) -> set[str]:
+    """Return the languages that a model has embeddings of; none without such embeddings."""
+    special = pipeline.tokenizer.special_ids
+    return {name for name, _ in special.languages} if special.language_embeddings else set()
+
+
+def in_language(pipeline: Pipeline, language: str) -> Pipeline:
+    """Return a model for texts of a language; of a language that it does not know, itself."""
+    known = language in known_languages(pipeline)
+    return pipeline.with_text_language(language) if known else pipeline
 
 
 def unit_rows(vectors: Any) -> np.ndarray:

@@ -5,19 +5,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from unmask.studies.study import FOLDER_NAME, PretrainedCells, StudyCell
+from unmask.studies.transfer.labels import LabeledFiles, LabelWords
 from unmask.tasks.suites.benchmark import find_file
+from unmask.zoo.catalogue import get_preset
 
 LANGUAGE_FIELD = "{language}"
 """What stands for a language in the name of a file."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class LabelWords:
-    """A label, and the words of the source language that a sentence with this label has."""
-
-    label: str
-    words: tuple[str, ...]
-    """Words in lower case. A sentence with words of several labels has none."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,8 +38,9 @@ class TransferCell(StudyCell):
 class TransferStudy(PretrainedCells):
     """Pretraining variants, tuned on labels of one language and scored in others.
 
-    All languages are translations of each other, line by line. A sentence's label is read from its
-    translation in the source language and is that of all translations.
+    All languages are translations of each other, line by line. Either a sentence's label is read
+    from its translation in the source language and is that of all translations, or files are
+    labeled.
     """
 
     cells: tuple[TransferCell, ...]  # pyright: ignore[reportIncompatibleVariableOverride]
@@ -55,8 +49,10 @@ class TransferStudy(PretrainedCells):
     "{language}" in place of the language."""
     languages: tuple[str, ...]
     """Languages, the source first."""
-    labels: tuple[LabelWords, ...]
-    """The task."""
+    labels: tuple[LabelWords, ...] = ()
+    """The task, by the words of the source language. Empty: `labeled`."""
+    labeled: LabeledFiles | None = None
+    """The task, by files, in place of `labels`."""
     vocab_size: int = 2048
     """Vocabulary size of each tokenizer."""
     sampling_exponent: float = 0.7
@@ -64,9 +60,9 @@ class TransferStudy(PretrainedCells):
     held_out: int = 5000
     """Last lines of the files, which are in no training data. They are scored."""
     rows: int = 1800
-    """Rows that tune, as many of each label, as far as there are."""
+    """Rows that tune, of labels by words as many of each, as far as there are."""
     scored_rows: int = 798
-    """Rows that are scored, likewise."""
+    """Rows that are scored, likewise. Of labeled files all are scored."""
     aligned_rows: int = 500
     """Held-out translations among which each sentence's own is looked for."""
     epochs: float = 5.0
@@ -85,7 +81,12 @@ class TransferStudy(PretrainedCells):
         if LANGUAGE_FIELD not in self.tasks:
             raise ValueError(f"tasks must have {LANGUAGE_FIELD} in its name, got {self.tasks!r}")
         self._check_languages()
-        self._check_labels()
+        if (self.labeled is None) == (not self.labels):
+            raise ValueError("labels (of words) or labeled (files) must be given, and not both")
+        if self.labeled is None:
+            self._check_labels()
+        else:
+            self.labeled.check(self.languages)
         for i, cell in enumerate(self.cells):
             self._check_cell(cell, self.cells[:i])
 
@@ -93,6 +94,18 @@ class TransferStudy(PretrainedCells):
     def source(self) -> str:
         """The language of the labeled rows."""
         return self.languages[0]
+
+    @property
+    def scored_languages(self) -> tuple[str, ...]:
+        """The languages of the scored rows, the source first."""
+        if self.labeled is None:
+            return self.languages
+        return tuple(one for one in self.languages if one in self.labeled.test)
+
+    @property
+    def tuned_languages(self) -> tuple[str, ...]:
+        """The languages of rows that tune."""
+        return self.languages if self.labeled is None else tuple(self.labeled.train)
 
     def exponent_of(self, cell: TransferCell) -> float:
         """Return the sampling exponent of a cell; 1 for one language."""
@@ -125,23 +138,29 @@ class TransferStudy(PretrainedCells):
                 )
 
     def _check_cell(self, cell: TransferCell, before: tuple[TransferCell, ...]) -> None:
-        place, known = f"cell {cell.name}: ", ", ".join(self.languages)
+        place = f"cell {cell.name}: "
         if not cell.languages:
             raise ValueError(f"{place}languages must not be empty")
         if cell.has_word_vectors:
             raise ValueError(f"{place}must be a network, got word vectors")
         if cell.text:
             raise ValueError(f"{place}text is given by its languages; leave it out")
-        for key in ("languages", "scored"):
-            for language in getattr(cell, key):
-                if language not in self.languages:
-                    raise ValueError(f"{place}{key} must be of {known}, got {language!r}")
-        if cell.tune_language and cell.tune_language not in self.languages:
-            raise ValueError(
-                f"{place}tune_language must be one of {known}, got {cell.tune_language!r}"
-            )
+        tunes = (cell.tune_language,) if cell.tune_language else ()
+        for key, found, allowed in (
+            ("languages", cell.languages, self.languages),
+            ("scored", cell.scored, self.scored_languages),
+            ("tune_language", tunes, self.tuned_languages),
+        ):
+            if odd := [one for one in found if one not in allowed]:
+                raise ValueError(f"{place}{key} must be of {', '.join(allowed)}, got {odd[0]!r}")
+        if cell.own_scripts and self.labeled is not None:
+            raise ValueError(f"{place}own_scripts needs labels by words: files keep their letters")
         if cell.is_paired and (self.source not in cell.languages or len(cell.languages) < 2):
             raise ValueError(f"{place}pairs need the source {self.source} and another language")
+        if cell.body_of and get_preset(cell.model).tokenizer.special_tokens.language_embeddings:
+            raise ValueError(
+                f"{place}body_of needs a model without language embeddings, got {cell.model}"
+            )
         bodies = [one.name for one in before if not one.body_of]
         if cell.body_of and cell.body_of not in bodies:
             raise ValueError(
