@@ -17,11 +17,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from PIL import Image
 from toy_text import DID, WHAT, WHEN, WHO, corpus
 
 import unmask
 from unmask.evaluation.zero_shot import ZERO_SHOT
 from unmask.tasks.suites.bundled import SUITES
+from unmask.zoo.catalogue import MODELS as PRESETS
 
 ROOT = Path(__file__).parents[1]
 DOCUMENTS = [
@@ -198,6 +200,7 @@ def workspace(folder: Path) -> None:
     for name in ("data/imdb/unsup.jsonl", "unsup.jsonl"):
         put(folder / name, "".join(json.dumps({"text": t}) + "\n" for t in TEXTS))
     zero_shot(folder / "DATA")
+    pictures(folder)
     shown = {"[tasks.": "mixture.toml", "description =": "reviews.toml", "question =": "study.toml"}
     for block in blocks():  # files that the documents show are as they show them
         first = re.match(r"# ([\w-]+\.toml):", block.text)
@@ -246,6 +249,33 @@ def labeled(folder: Path) -> None:
         table(folder / name, ("sentence", "label"), ROWS)
 
 
+def pictures(folder: Path) -> None:
+    """Write pictures of two colors, in folders by label, in tables and in an array."""
+    draw = np.random.default_rng(0)
+
+    def noise(n: int) -> np.ndarray:
+        return draw.integers(0, 256, (n, 28, 28), dtype=np.uint8)
+
+    def picture(name: str, i: int, size: int = 40) -> None:
+        pixels = draw.integers(0, 60, (size, size, 3), dtype=np.uint8)
+        pixels[..., i % 2] += 150
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(pixels).save(folder / name)
+
+    for part, n in (("train", 12), ("dev", 6), ("test", 6)):
+        for i in range(n):
+            picture(f"photos/{part}/{('cat', 'dog')[i % 2]}/{i}.png", i)
+    picture("picture.jpg", 0)
+    for i in range(2):
+        picture(f"more-pictures/{i}.png", i)
+    named = [(f"photos/train/{('cat', 'dog')[i % 2]}/{i}.png", i) for i in range(12)]
+    rows = [f"{name},{('cat', 'dog')[i % 2]}\n" for name, i in named]
+    put(folder / "photos.csv", "".join(["image,label\n", *rows, "missing.png,cat\n"]))
+    rows = [f"{name},{TEXTS[i]},{'train' if i < 8 else 'test'}\n" for name, i in named]
+    put(folder / "captions.csv", "".join(["image,caption,split\n", *rows]))
+    np.savez(folder / "digits.npz", images=noise(12), labels=np.arange(12) % 2)
+
+
 def of_vectors(folder: Path) -> None:
     pairs = [(w, w, 5.0 + i / 10) for i, w in enumerate(WORDS)]
     for name in ("WS-353.tsv", "word_similarity/WS-353.tsv"):
@@ -273,9 +303,10 @@ OF_DOCUMENT: Mapping[str, Mapping[str, str]] = {
         **{f"{code}.txt": corpus(12, seed) for seed, code in enumerate(("en", "de", "fr"))},
         **{name: "".join(f"{t} .\n" for t in TEXTS) for name in ("pairs.de", "pairs.en")},
         "held-out.de": "".join(f"{t} .\n" for t in TEXTS),
+        **{"own.txt": corpus(12), "train.conllu": 30 * TREE, "dev.conllu": 30 * TREE},
         **{
             f"{name}.tsv": "text\tlabel\n" + "".join(f"{t}\t{y}\n" for t, y in ROWS)
-            for name in ("reviews.en", "test.en", "test.de")
+            for name in ("reviews.en", "test.en", "test.de", "test.fr")
         },
     },
     "probing.md": {"test.conllu": 30 * TREE, "dev.conllu": 30 * TREE}
@@ -296,6 +327,10 @@ SMALL = ("batch_tokens=64", "sequence_length=32")
 CARDS = {"bert-base-uncased": "bert-tiny", "elmo": "elmo-mini", "glove": "glove-mini",
          "word2vec-skipgram": "word2vec-skipgram-mini"}  # fmt: skip
 """Cards of which a run would take a machine of its own, and what stands for them."""
+
+
+READS_PICTURES = {name for name, card in PRESETS.items() if card.reads_pictures}
+"""Cards of which a picture is longer than the rows of texts here."""
 
 
 CELLS = {
@@ -320,6 +355,8 @@ def scale(patch: pytest.MonkeyPatch) -> None:
             epochs = re.match(r"word2vec|fasttext", str(preset)) is not None
             small = (("objective.epochs=1",) if epochs else ()) if of_vectors else SMALL
             given["steps"] = None if of_vectors else 2
+            if preset in READS_PICTURES:
+                small = ("batch_tokens=2048",)
             given["changes"] = [*given.get("changes", ()), *small]
             given["sequence_length"] = None
             model = preset
@@ -359,6 +396,6 @@ MODELS = {
     "runs/mine": "bert-tiny", "MODEL": "t5-mini", "BART": "bart-mini", "runs/elmo": "elmo-mini",
     "runs/bert-mini": "bert-mini", "runs/german-mini": "bert-tiny",
     "runs/quick": "quick-thoughts-mini", "runs/skip": "skip-thoughts-mini",
-    "runs/translator": "t5-mini",
+    "runs/translator": "t5-mini", "runs/english": "xlm-roberta-mini",
 }  # fmt: skip
 TUNED = ("runs/spam", "runs/topic", "runs/imdb", "runs/imdb-backward")

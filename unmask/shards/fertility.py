@@ -1,9 +1,12 @@
 """Tokens per word of each source, the fertility of a tokenizer."""
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from unmask.batch import WORD_START
 from unmask.shards.read import TokenShards
+from unmask.tokenizers.encode import Tokenizer
 
 _TOKENS_AT_ONCE = 2**20
 
@@ -24,3 +27,18 @@ def tokens_per_word(shards: TokenShards) -> dict[str, float]:
         tokens += np.bincount(of, minlength=len(names))
         words += np.bincount(of, starts_word, minlength=len(names))
     return {name: float(n / w) for name, n, w in zip(names, tokens, words, strict=True) if w}
+
+
+def text_fertility(tokenizer: Tokenizer, texts: Sequence[str]) -> float:
+    """Return the tokens per word of texts, special tokens left out.
+
+    Words are what is between white space, so that tokenizers of all kinds can be compared; scripts
+    without spaces have none.
+
+    Raises:
+        ValueError: no text has a word.
+    """
+    words = sum(len(text.split()) for text in texts)
+    if not words:
+        raise ValueError(f"tokens per word: none of {len(texts):,} texts has a word")
+    return sum(len(ids) for ids in tokenizer.encode_ids_batch(texts)) / words

@@ -5,9 +5,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from unmask.checkpoints.folder import lock_run_folder
+from unmask.evaluation.translations import align_layers
 from unmask.finetuning.results.score import FileOptions
 from unmask.finetuning.results.score_groups import read_group, score_group
 from unmask.inference.export import is_finished_run
@@ -15,6 +14,7 @@ from unmask.inference.open_model import load
 from unmask.inference.pipeline import Pipeline
 from unmask.jobs.finetune import finetune
 from unmask.jobs.prepare import prepare
+from unmask.shards.fertility import text_fertility
 from unmask.studies.page import PLOT_FILE
 from unmask.studies.study import StudyCell
 from unmask.studies.study_run import TUNED_FOLDER, PretrainingRun
@@ -23,7 +23,6 @@ from unmask.studies.transfer.labels import FoundFiles
 from unmask.studies.transfer.page import draw_transfer_plot, format_transfer_page
 from unmask.studies.transfer.result import LanguageScores, TransferResult, TransferStudyResult
 from unmask.studies.transfer.study import TransferCell, TransferStudy
-from unmask.word_vectors.alignment.retrieval import CosineRetrieval, retrieve
 
 _EMBEDDINGS = "backbone.tokens.weight"
 
@@ -196,29 +195,23 @@ class TransferRun(PretrainingRun[TransferResult]):
         model = load(self.pretraining_folder(cell))
         model = in_language(model, language)
         texts = self.translations.held_out_texts(language, cell)
-        tokens = sum(len(one) for one in model.tokenizer.encode_ids_batch(texts))
-        per_word = tokens / sum(len(text.split()) for text in texts)
+        per_word = text_fertility(model.tokenizer, texts)
         source = self.study.source
         if language == source:
             return LanguageScores(language=language, tokens_per_word=per_word)
         of_source = load(self.pretraining_folder(self._cell(cell.body_of or cell.name)))
-        of_source = in_language(of_source, source)
-        source_texts = self.translations.held_out_texts(source, cell)
-        order = np.random.default_rng(0).permutation(len(texts))
-        found: list[float] = []
-        shuffled: list[float] = []
-        for layer in range(model.model.backbone.n_token_layers + 1):
-            a, b = (
-                unit_rows(pipeline.embed(some, layer=layer))
-                for pipeline, some in ((of_source, source_texts), (model, texts))
-            )
-            nearest = retrieve(a, b, 1, CosineRetrieval().adjustment(a, b)).rows[:, 0]
-            found.append(100 * float((nearest == np.arange(len(a))).mean()))
-            shuffled.append(100 * float((nearest == order).mean()))
+        layers = align_layers(
+            in_language(of_source, source).loaded_model,
+            self.translations.held_out_texts(source, cell),
+            texts,
+            model.loaded_model,
+        )
         return LanguageScores(
-            language=language, tokens_per_word=per_word, retrieval=tuple(found),
-            shuffled=tuple(shuffled),
-        )  # fmt: skip
+            language=language,
+            tokens_per_word=per_word,
+            retrieval=tuple(one.retrieved for one in layers),
+            shuffled=tuple(one.shuffled for one in layers),
+        )
 
 
 def known_languages(pipeline: Pipeline) -> set[str]:
@@ -231,12 +224,6 @@ def in_language(pipeline: Pipeline, language: str) -> Pipeline:
     """Return a model for texts of a language; of a language that it does not know, itself."""
     known = language in known_languages(pipeline)
     return pipeline.with_text_language(language) if known else pipeline
-
-
-def unit_rows(vectors: Any) -> np.ndarray:
-    """Return vectors of length 1."""
-    rows = np.asarray(vectors, np.float32)
-    return rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-12)
 
 
 def with_embeddings_of(tuned: Pipeline, other: Pipeline) -> Pipeline:
