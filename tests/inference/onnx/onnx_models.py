@@ -45,7 +45,22 @@ def shrunk(a: Architecture) -> Architecture:
     return replace(a, **sizes)
 
 
-def tiny(name: str, heads: dict[str, HeadSpec] | None = None, **more: Any) -> LoadedModel:
+def _by_tiny_network() -> dict[str, list[str]]:
+    """Return the cards that have the same network once it is tiny."""
+    found: dict[str, list[str]] = {}
+    for card in TEXT_MODELS.values():
+        if isinstance(a := card.architecture, Architecture):
+            found.setdefault(repr(shrunk(a).with_vocab_size(99)), []).append(card.name)
+    return found
+
+
+OTHERS = [names[0] for names in _by_tiny_network().values() if names[0] not in FAMILIES.values()]
+"""A card for each other network of one stack of blocks, once they are tiny."""
+
+
+def tiny(
+    name: str, heads: dict[str, HeadSpec] | None = None, *, languages: int = 0, **more: Any
+) -> LoadedModel:
     """Make a model with random weights, large enough that differences show."""
     preset: Published = get_preset(name)
     a: Any = preset.architecture
@@ -55,7 +70,7 @@ def tiny(name: str, heads: dict[str, HeadSpec] | None = None, **more: Any) -> Lo
         a = a.with_stacks(stacks)
     else:
         known = tokenizer("gpt2" if a.causal else "bert")
-        a = shrunk(a)
+        a = shrunk(a).with_languages(languages) if languages else shrunk(a)
     preset = replace(
         preset,
         architecture=a.with_vocab_size(known.vocab_size),

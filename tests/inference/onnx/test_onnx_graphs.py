@@ -7,16 +7,24 @@ from typing import Any
 
 import pytest
 import torch
-from onnx_models import FAMILIES, tiny
+from onnx_models import FAMILIES, OTHERS, tiny
 from torch import Tensor
 
 from unmask.batch import Batch, Visibility
 from unmask.checkpoints.huggingface.read import LoadedModel
 from unmask.inference.onnx.export import unexportable_reason, write_graph
-from unmask.inference.onnx.graphs import ATTENTION_MASK, HIDDEN_STATE, INPUT_IDS, LOGITS, SEGMENTS
+from unmask.inference.onnx.graphs import (
+    ATTENTION_MASK,
+    HIDDEN_STATE,
+    INPUT_IDS,
+    LANGUAGES,
+    LOGITS,
+    SEGMENTS,
+)
 from unmask.inference.onnx.model import OnnxModel
 from unmask.inference.onnx.record import MODEL_FILE, OnnxRecord
 from unmask.inference.onnx.session import OnnxSession
+from unmask.tokenizers.spec import TextLanguages
 from unmask.zoo.catalogue import get_preset
 
 TOLERANCE = 1e-5
@@ -55,17 +63,72 @@ def test_logits_and_hidden_states_equal_the_model(family: str, tmp_path: Path) -
         inputs = {INPUT_IDS: ids, ATTENTION_MASK: mask}
         if a.uses_segments:
             inputs[SEGMENTS] = torch.randint(0, a.segment_count, (b, t), generator=draw)
+        if a.has_language_embeddings:
+            inputs[LANGUAGES] = torch.randint(-1, a.n_languages, (b, t), generator=draw)
         batch = Batch(
             inputs=ids,
             visibility=Visibility(document=mask - 1, causal=a.causal),
             segments=inputs.get(SEGMENTS),
             last_token_positions=lengths - 1,
         )
+        if a.has_language_embeddings:
+            batch = batch.with_feature(TextLanguages(language=inputs[LANGUAGES]))
         real = mask.bool()
         close(session.run(inputs, [HIDDEN_STATE])[0][real], model.backbone(batch)[real])
         if head is not None:
             expected = model.language_head.logits(model.hidden_states(batch))
             close(session.run(inputs, [LOGITS])[0][real], expected[real])
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("name", OTHERS)
+@torch.no_grad()
+def test_other_cards_of_a_family_equal_their_models_or_are_refused(
+    name: str, tmp_path: Path
+) -> None:
+    loaded = tiny(name)
+    if (reason := unexportable_reason(loaded.model, None)) is not None:
+        assert "\n" not in reason
+        return
+    session = exported(loaded, OnnxRecord(), tmp_path)
+    a = loaded.model.decoder_architecture
+    ids = torch.randint(0, a.vocab_size, (3, 17), generator=torch.Generator().manual_seed(1))
+    mask = (torch.arange(17) < torch.tensor([[17], [9], [1]])).long()
+    inputs = {INPUT_IDS: ids, ATTENTION_MASK: mask}
+    inputs |= {SEGMENTS: torch.zeros_like(ids)} if a.uses_segments else {}
+    inputs |= {LANGUAGES: ids % 2 - 1} if a.has_language_embeddings else {}
+    batch = Batch(
+        inputs=ids,
+        visibility=Visibility(document=mask - 1, causal=a.causal),
+        segments=inputs.get(SEGMENTS),
+    )
+    if a.has_language_embeddings:
+        batch = batch.with_feature(TextLanguages(language=inputs[LANGUAGES]))
+    real = mask.bool()
+    close(session.run(inputs, [HIDDEN_STATE])[0][real], loaded.model.backbone(batch)[real])
+
+
+@torch.no_grad()
+def test_languages_of_tokens_are_an_input(tmp_path: Path) -> None:
+    loaded = tiny("xlm-mini", languages=3)
+    record = OnnxRecord(head="language")
+    session = exported(loaded, record, tmp_path)
+    specs = {"language": loaded.model.head_specs["language"]}
+    graph = OnnxModel(loaded.model.architecture, specs, session, record)
+    ids = torch.randint(0, loaded.model.vocab_size, (5, 9))
+    plain = Batch(inputs=ids, visibility=Visibility(document=torch.zeros_like(ids)))
+    told = plain.with_feature(TextLanguages(language=ids % 4 - 1))
+    for batch in (plain, told):
+        close(graph.hidden_states(batch), loaded.model.hidden_states(batch))
+        selected = ids % 2 == 0
+        close(graph.logits_at(batch, selected), loaded.model.logits_at(batch, selected))
+    assert not torch.allclose(graph.hidden_states(plain), graph.hidden_states(told), atol=1e-3)
+    record = OnnxRecord()
+    (tmp_path / "one").mkdir()
+    other = exported(tiny("xlm-mini", languages=1), record, tmp_path / "one")
+    untold = OnnxModel(loaded.model.architecture, {}, other, record)
+    with pytest.raises(ValueError, match="does not read languages of tokens"):
+        untold.hidden_states(told)
 
 
 @pytest.mark.thorough
@@ -110,7 +173,6 @@ def test_decoder_continues_from_its_cache(family: str, tmp_path: Path) -> None:
     [
         (lambda: tiny("xlnet-mini"), "Transformer-XL in both directions"),
         (lambda: tiny("evolved-transformer-mini"), "layers with convolutions"),
-        (lambda: get_preset("xlm-mlm-tlm-xnli15-1024"), "language embeddings are lost"),
         (lambda: get_preset("vit-mini"), "read pictures"),
         (lambda: get_preset("canine-s"), "only Transformers .* CanineArchitecture"),
         (lambda: get_preset("awd-lstm"), "only Transformers .* got a"),

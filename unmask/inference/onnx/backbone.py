@@ -14,6 +14,7 @@ from unmask.inference.onnx.graphs import (
     ATTENTION_MASK,
     HIDDEN_STATE,
     INPUT_IDS,
+    LANGUAGES,
     LOGITS,
     PART_IDS,
     POSITION_IDS,
@@ -25,6 +26,7 @@ from unmask.inference.onnx.session import OnnxSession
 from unmask.model.architecture import Ability, Backbone, BackboneArchitecture
 from unmask.model.cache import DecodingCache
 from unmask.model.layers.embeddings.token_embedding import TokenEmbedding
+from unmask.tokenizers.spec import NO_LANGUAGE, TextLanguages
 
 
 class OnnxCache:
@@ -190,7 +192,8 @@ class OnnxBackbone(nn.Module):
             ValueError: the batch has what the graph does not read.
         """
         is_pair = self.record.graph == "pair"
-        check_readable(batch, reads_pairs=is_pair)
+        reads_languages = LANGUAGES in self.session.input_names
+        check_readable(batch, reads_pairs=is_pair, reads_languages=reads_languages)
         if self.record.graph == "decoder":
             return self.step(batch, self.new_cache(), output)
         if is_pair:
@@ -199,6 +202,10 @@ class OnnxBackbone(nn.Module):
         if SEGMENTS in self.session.input_names:
             segments = batch.segments
             inputs[SEGMENTS] = torch.zeros_like(batch.inputs) if segments is None else segments
+        if reads_languages:
+            given = batch.feature(TextLanguages)
+            none = torch.full_like(batch.inputs, NO_LANGUAGE)
+            inputs[LANGUAGES] = none if given is None else given.language
         return self.session.run(inputs, [output])[0]
 
     def step(self, batch: Batch, cache: OnnxCache, output: str) -> Tensor:
@@ -236,7 +243,13 @@ def _pair_inputs(batch: Batch, output: str) -> dict[str, Tensor]:
     return {INPUT_IDS: batch.inputs, POSITION_IDS: positions, PART_IDS: parts}
 
 
-def check_readable(batch: Batch, *, reads_pairs: bool = False, reads_source: bool = False) -> None:
+def check_readable(
+    batch: Batch,
+    *,
+    reads_pairs: bool = False,
+    reads_source: bool = False,
+    reads_languages: bool = False,
+) -> None:
     """Check that a graph can read a batch.
 
     Raises:
@@ -246,7 +259,8 @@ def check_readable(batch: Batch, *, reads_pairs: bool = False, reads_source: boo
         "two texts that are encoded separately": batch.part_ids is not None and not reads_pairs,
         "an order of visibility": batch.visibility.rank is not None,
         "a source": batch.source is not None and not reads_source,
-        **{f"the feature {type(f).__name__}": True for f in batch.features},
+        "languages of tokens": batch.has(TextLanguages) and not reads_languages,
+        **{f"the feature {type(f).__name__}": True for f in batch.without(TextLanguages).features},
     }
     for what, is_given in given.items():
         if is_given:

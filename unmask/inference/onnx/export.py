@@ -39,6 +39,7 @@ from unmask.inference.onnx.graphs import (
     PAST,
     DecoderGraph,
     GraphInterface,
+    MultilingualTextGraph,
     PairGraph,
     TextGraph,
 )
@@ -121,8 +122,8 @@ def unexportable_reason(model: Model, head: str | None) -> str | None:
     for stack in cast("list[Architecture]", stacks):
         if stack.reads_pictures:
             return "networks that read pictures are not exported to ONNX yet"
-        if stack.has_language_embeddings:
-            return "a graph has no input for the language of a text: language embeddings are lost"
+        if stack.has_language_embeddings and (stack.causal or stack.uses_segments):
+            return "only networks that read whole texts without segments are told languages in ONNX"
         if isinstance(stack.position, TransformerXLPositions) and not stack.causal:
             return (
                 "relative positions of Transformer-XL in both directions are not exported to ONNX"
@@ -138,8 +139,10 @@ def _unexportable_head_reason(model: Model, head: str) -> str | None:
         return "a BiLSTM-CRF head has a recurrent network, which is not exported to ONNX"
     if model.decoder_architecture.has_global_tokens and head != LANGUAGE_HEAD:
         return "global attention, which the head's texts have, is not exported to ONNX"
-    if model.architecture.is_encoder_decoder and _reads_pairs(model, head):
+    if _reads_pairs(model, head) and model.architecture.is_encoder_decoder:
         return "a head that reads two texts by themselves is not exported of an encoder-decoder"
+    if _reads_pairs(model, head) and model.decoder_architecture.has_language_embeddings:
+        return "a head that reads two texts by themselves is told no languages in ONNX"
     return None
 
 
@@ -186,6 +189,8 @@ def _build_graph(model: Model, record: OnnxRecord) -> Any:
         return DecoderGraph(model)
     if record.graph == "encoder_decoder":
         return EncoderDecoderGraph(model)
+    if record.graph == "text" and model.decoder_architecture.has_language_embeddings:
+        return MultilingualTextGraph(model, record.head)
     kinds = {"text": TextGraph, "pair": PairGraph, "source_text": SourceTextGraph}
     return kinds[record.graph](model, record.head)
 

@@ -1,7 +1,7 @@
 """Modules with tensors as inputs and outputs, from which ONNX graphs are traced."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
 import torch
@@ -12,12 +12,13 @@ from unmask.batch import Batch, Visibility
 from unmask.heads.model import Model
 from unmask.model.cache import Cache, LayerCache
 from unmask.model.requested_states import RequestedStates
+from unmask.tokenizers.spec import NO_LANGUAGE, TextLanguages
 
 BATCH, LENGTH, PAST, SOURCE_LENGTH = "batch", "length", "past", "source_length"
 """Names of the sizes that vary from call to call."""
 LOGITS, HIDDEN_STATE = "logits", "last_hidden_state"
 INPUT_IDS, ATTENTION_MASK, SEGMENTS = "input_ids", "attention_mask", "token_type_ids"
-POSITION_IDS, PART_IDS = "position_ids", "part_ids"
+POSITION_IDS, PART_IDS, LANGUAGES = "position_ids", "part_ids", "langs"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,16 +88,51 @@ class TextGraph(WholeTextGraph):
         token_type_ids: Int[Tensor, "b t"] | None = None,
     ) -> tuple[Tensor, ...]:
         """Run the model."""
-        return self.outputs(
-            Batch(
-                inputs=input_ids,
-                visibility=Visibility(
-                    document=attention_mask - 1, causal=self.model.decoder_architecture.causal
-                ),
-                segments=token_type_ids,
-                last_token_positions=attention_mask.sum(1) - 1,
-            )
+        return self.outputs(self.batch(input_ids, attention_mask, token_type_ids))
+
+    def batch(
+        self,
+        input_ids: Int[Tensor, "b t"],
+        attention_mask: Int[Tensor, "b t"],
+        segments: Int[Tensor, "b t"] | None = None,
+    ) -> Batch:
+        """Return the batch of the inputs."""
+        return Batch(
+            inputs=input_ids,
+            visibility=Visibility(
+                document=attention_mask - 1, causal=self.model.decoder_architecture.causal
+            ),
+            segments=segments,
+            last_token_positions=attention_mask.sum(1) - 1,
         )
+
+
+class MultilingualTextGraph(TextGraph):
+    """Token ids, attention mask and languages [b t] -> logits and hidden states, as `TextGraph`.
+
+    A language is a row of the language embeddings (Conneau and Lample 2019, section 3.4), or
+    NO_LANGUAGE for a token to which none is added.
+    """
+
+    def interface(self) -> GraphInterface:
+        """Return the inputs and outputs."""
+        plain = super().interface()
+        languages = torch.tensor([[0] * 7, [NO_LANGUAGE] * 7])
+        return replace(
+            plain,
+            inputs={**plain.inputs, LANGUAGES: languages},
+            varying={**plain.varying, LANGUAGES: {0: BATCH, 1: LENGTH}},
+        )
+
+    def forward(  # pyright: ignore[reportIncompatibleMethodOverride]
+        self,
+        input_ids: Int[Tensor, "b t"],
+        attention_mask: Int[Tensor, "b t"],
+        langs: Int[Tensor, "b t"],
+    ) -> tuple[Tensor, ...]:
+        """Run the model."""
+        batch = self.batch(input_ids, attention_mask)
+        return self.outputs(batch.with_feature(TextLanguages(language=langs)))
 
 
 class PairGraph(WholeTextGraph):

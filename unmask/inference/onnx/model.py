@@ -46,6 +46,7 @@ def _rows(batch: Batch, start: int, end: int) -> Batch:
         position_ids=some(batch.position_ids),
         part_ids=some(batch.part_ids),
         segments=some(batch.segments),
+        features=tuple(feature.map(some) for feature in batch.features),
         last_token_positions=some(batch.last_token_positions),
     )
 
