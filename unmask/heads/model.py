@@ -362,10 +362,15 @@ class Model(nn.Module):
         heads = [
             h.flops(length, target_fraction) for h in self.heads.values() if isinstance(h, HasFlops)
         ]
-        forward = self.backbone.flops(length)
+        share = self.read_share(target_fraction)
+        forward = share * self.backbone.flops(max(round(share * length), 1))
         if (decoder := self.query_stream) is not None:
             forward *= 1 + decoder.extra_cost(self.decoder_architecture.n_layers)
         return 3 * (forward + sum(heads))
+
+    def read_share(self, target_fraction: float) -> float:
+        """Return the share of the tokens that the backbone computes in training."""
+        return min((one.read_share(target_fraction) for one in self.head_specs.values()), default=1)
 
     @property
     def supports_last_only(self) -> bool:

@@ -102,6 +102,14 @@ class HeadSpec(OpenUnion):
         """Name of the logits that a teacher teaches."""
         return self.term
 
+    def read_share(self, target_fraction: float) -> float:
+        """Return the share of the tokens that the network computes in training: here all."""
+        return 1.0
+
+    def own_stack(self, architecture: StackArchitecture) -> StackArchitecture | None:
+        """Return a stack of blocks of the head's own, over all tokens. None: it has none."""
+        return None
+
     def output_size(self, architecture: StackArchitecture) -> int | None:
         """Return the number of outputs of a target. None: it has no `soft_target_loss`."""
         return None

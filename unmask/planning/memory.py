@@ -6,7 +6,7 @@ until their backward, and what a step needs for a moment.
 """
 
 import math
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -204,17 +204,26 @@ def _activation_numbers(
     9 d + 2 f that the layer keeps, about a third.
     """
     kept, widest = 0, 0
+    for a, ratio in _read_stacks(model, shape):
+        own, length = int(tokens * ratio), max(1, math.ceil(shape.length * ratio))
+        per_token = _numbers_per_token(a, length, settings)
+        if settings.checkpoint_activations:
+            per_token = a.n_layers * a.d_model + per_token // a.n_layers
+        kept += own * per_token
+        widest = max(widest, own * a.activations(0) // a.n_layers // 3)
+    return kept, widest
+
+
+def _read_stacks(model: Model, shape: RowShape) -> Iterator[tuple[StackArchitecture, float]]:
+    """Yield all stacks, each with the tokens that it computes by positions."""
+    share = model.read_share(shape.target_fraction)
     for network in model.networks:
         for a in network.a.stacks.values():
-            crosses = a.attends_to_encoder
-            ratio = shape.decoder_ratio if crosses else shape.encoder_ratio
-            own, length = int(tokens * ratio), max(1, math.ceil(shape.length * ratio))
-            per_token = _numbers_per_token(a, length, settings)
-            if settings.checkpoint_activations:
-                per_token = a.n_layers * a.d_model + per_token // a.n_layers
-            kept += own * per_token
-            widest = max(widest, own * a.activations(0) // a.n_layers // 3)
-    return kept, widest
+            ratio = shape.decoder_ratio if a.attends_to_encoder else shape.encoder_ratio
+            yield a, share * ratio
+    for spec in model.head_specs.values():
+        if (own := spec.own_stack(model.decoder_architecture)) is not None:
+            yield own, float(shape.encoder_ratio)
 
 
 def _numbers_per_token(a: StackArchitecture, length: int, settings: MemorySettings) -> int:

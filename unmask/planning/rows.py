@@ -6,8 +6,9 @@ from pathlib import Path
 
 import numpy as np
 
-from unmask.batch import IGNORE_INDEX, Example, Tokens
+from unmask.batch import IGNORE_INDEX, Batch, Example, Tokens
 from unmask.bundled.demo import bundled_path
+from unmask.objectives.inputs.pictures import Pictures
 from unmask.objectives.published import ObjectiveSpec
 from unmask.shards.read import TokenShards
 from unmask.shards.write import write_shards
@@ -16,6 +17,7 @@ from unmask.tokenizers.encode import Tokenizer
 from unmask.tokenizers.learn.tokenizer import train_tokenizer
 from unmask.training.config import Recipe
 from unmask.training.data.sources import resolve_tokenizer_spec
+from unmask.training.loop import count_tokens
 from unmask.zoo.preset import Published
 
 SAMPLE_CHARACTERS = 100_000
@@ -83,6 +85,42 @@ def shape_of_examples(examples: Sequence[Example], length: int | None = None) ->
         targets=sum(map(_count_targets, examples)),
         positions=sum(longer),
     )
+
+
+def shape_of_batches(batches: Sequence[Batch], length: int) -> RowShape:
+    """Count positions and targets of batches, whose rows have at most `length` tokens.
+
+    Positions of captions are those of the texts, as in `batch_tokens`.
+    """
+    paired = [b for b in batches if b.source is not None]
+    inputs = sum(b.inputs.numel() for b in batches)
+    sources = sum(b.source.numel() for b in paired if b.source is not None)
+    if any(b.has(Pictures) for b in paired):
+        rows = sum(len(b.inputs) for b in batches)
+        length = max(round(inputs / rows), 1)
+    shape = row_shape(
+        length,
+        encoder=sources if paired else inputs,
+        decoder=inputs if paired else 0,
+        targets=0,
+        positions=sum(map(count_positions, batches)),
+    )
+    tokens = sum(map(count_tokens, batches))  # without padding
+    n_targets = sum(map(_count_target_positions, batches))
+    return replace(shape, target_fraction=n_targets / tokens if tokens else 1.0)
+
+
+def count_positions(batch: Batch) -> int:
+    """Count the columns of a batch as `batch_tokens` does: of the longer side, or of captions."""
+    if batch.source is None or batch.has(Pictures):
+        return batch.inputs.numel()
+    return max(batch.inputs.numel(), batch.source.numel())
+
+
+def _count_target_positions(batch: Batch) -> int:
+    if batch.target_positions is not None:
+        return batch.target_positions.numel()
+    return 0 if batch.targets is None else batch.targets.numel()
 
 
 def sample_examples(tokenizer: Tokenizer, objective: ObjectiveSpec, length: int) -> list[Example]:

@@ -9,8 +9,8 @@ from typing import Any
 
 import torch
 
-from unmask.batch import Batch
 from unmask.heads.model import Model
+from unmask.planning.rows import count_positions
 from unmask.training import loop
 from unmask.training.config import Recipe
 from unmask.training.device.memory import (
@@ -63,12 +63,8 @@ class _CountedBatches:
 
     def __call__(self, cursor: Any) -> Iterator[tuple[MicroBatches, Any]]:
         for micro_batches, after in chain(islice(self.first(cursor), 1), self.others(cursor)):
-            self.positions.append(sum(map(_count_positions, micro_batches)))
+            self.positions.append(sum(map(count_positions, micro_batches)))
             yield micro_batches, after
-
-
-def _count_positions(batch: Batch) -> int:
-    return max(batch.inputs.numel(), 0 if batch.source is None else batch.source.numel())
 
 
 def try_training(

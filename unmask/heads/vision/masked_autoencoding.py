@@ -14,7 +14,7 @@ from unmask.heads.vision.patch_reconstruction import (
 )
 from unmask.model.architecture import StackArchitecture
 from unmask.model.backbones.transformer import Transformer
-from unmask.model.backbones.vision_transformer import MaskedAutoencoder
+from unmask.model.backbones.vision_transformer import MaskedAutoencoder, VisionArchitecture
 from unmask.model.layers.embeddings.patches import PatchDecoderEmbedding, PatchEmbedding
 from unmask.model.layers.embeddings.token_embedding import TokenEmbedding
 from unmask.model.positions.grid import GridPositionsModule
@@ -47,6 +47,14 @@ class MaskedAutoencoding(PatchReconstruction):
     def is_kept_after_pretraining(self) -> bool:
         """True: it shows what the network makes of a picture."""
         return True
+
+    def read_share(self, target_fraction: float) -> float:
+        """Return the share of the patches that are seen."""
+        return 1 - target_fraction
+
+    def own_stack(self, architecture: StackArchitecture) -> StackArchitecture:
+        """Return the decoder."""
+        return cast(MaskedAutoencoder, architecture).decoder_architecture()
 
     def build(
         self, architecture: StackArchitecture, embedding_table: TokenEmbedding
@@ -93,6 +101,14 @@ class MaskedAutoencodingHead(PatchReconstructionHead):
         self.n_channels = patches.n_channels
         self.out = nn.Linear(encoder.decoder.d_model, encoder.patch_width)
         self.decoder = PatchDecoderStack(encoder)
+        self.encoder_width = encoder.d_model
+
+    def flops(self, length: int, target_fraction: float) -> float:
+        """Count the forward FLOPs per token, those of the decoder included."""
+        a = cast(VisionArchitecture, self.decoder.a)
+        blocks = self.decoder.flops(length) - 2 * a.patch_width * a.d_model  # it reads no pixels
+        narrowed = 2 * self.encoder_width * a.d_model * (1 - target_fraction)
+        return blocks + narrowed + super().flops(length, target_fraction)
 
     def pixels(self, hidden: Float[Tensor, "n d"]) -> Float[Tensor, "n _"]:
         """Compute the numbers of patches in the order c, y, x; the published map has y, x, c."""

@@ -56,7 +56,12 @@ class PatchReconstructionHead(nn.Module):
     def __init__(self, spec: PatchReconstruction, d: int, patches: PatchEmbedding) -> None:
         super().__init__()
         self.spec, self.patch_size = spec, patches.patch_size
-        self.out = nn.Conv2d(d, patches.n_channels * patches.patch_size**2, 1)
+        self.width, self.n_numbers = d, patches.n_channels * patches.patch_size**2
+        self.out = nn.Conv2d(d, self.n_numbers, 1)
+
+    def flops(self, length: int, target_fraction: float) -> float:
+        """Count the forward FLOPs per token."""
+        return target_fraction * 2 * self.width * self.n_numbers
 
     def count_targets(self, batch: Batch) -> dict[str, int]:
         """Count the patches to reconstruct."""

@@ -13,7 +13,8 @@ from unmask.compression.distillation.teacher import load_teachers
 from unmask.compression.options import CompressionOptions, distillation
 from unmask.config import to_dict
 from unmask.jobs.options.plan import PlanOptions
-from unmask.jobs.pretrain.apply_recipe import apply_recipe, check_sequence_length
+from unmask.jobs.pretrain.apply_recipe import apply_recipe
+from unmask.jobs.pretrain.data.planned_rows import PlannedRows, make_planned_rows
 from unmask.jobs.pretrain.network import freeze_parameters
 from unmask.jobs.pretrain.recipe_defaults import keys_of_changes
 from unmask.jobs.pretrain.resolve_options import (
@@ -28,7 +29,6 @@ from unmask.planning.flops import compute_optimal_tokens, six_nd, training_flops
 from unmask.planning.hardware import THIS_CPU, Hardware, get_hardware
 from unmask.planning.memory import KEPT_SHARE
 from unmask.planning.plan import MeasuredStep, Plan, PlanSettings, make_plan
-from unmask.planning.rows import sample_row_shape, sample_shards, sample_tokenizer
 from unmask.planning.this_machine import RUN_PROCESS_BYTES, measure_this_cpu
 from unmask.planning.trial import (
     MAX_FIRST_SECONDS,
@@ -45,25 +45,23 @@ from unmask.reports.formatting import (
     format_seconds,
     format_si,
 )
-from unmask.tokenizers.encode import Tokenizer
 from unmask.training.config import Recipe
-from unmask.training.data.texts import build_training_data
 from unmask.training.device import distributed
 from unmask.training.device.activation_memory import free_memory_bytes
 from unmask.training.device.memory import resident_bytes
 from unmask.word_vectors.train.trainer import WORD_VECTOR_METHODS
 from unmask.zoo.catalogue import get_preset
-from unmask.zoo.preset import Published
 
 
 @takes_options(PlanOptions)
 def plan(options: PlanOptions) -> Plan:
     """Plan a pretraining run: FLOPs, memory by part, time, energy, CO2e and price.
 
-    The shapes of rows are counted on some of the bundled text. For this processor, a network of
-    which some steps take a few seconds is trained on that text for so long, and time and memory are
-    those that were measured; of other hardware and larger networks they are computed, no weight is
-    allocated, and `notes` says why. The fields of `PlanOptions` are its keywords.
+    The shapes of rows are counted on some of the bundled text, or on pictures of noise. For this
+    processor, a network of which some steps take a few seconds is trained on them for so long, and
+    time and memory are those that were measured; of other hardware and larger networks they are
+    computed, no weight is allocated, and `notes` says why. The fields of `PlanOptions` are its
+    keywords.
 
     Raises:
         ValueError: a name, key or number is not allowed, or the model has no network (word
@@ -78,12 +76,18 @@ def plan(options: PlanOptions) -> Plan:
             "unmask pretrain reports their speed"
         )
     settings = plan_settings(options, recipe)
-    tokenizer = sample_tokenizer(preset, recipe.vocab_size)
-    shape = sample_row_shape(tokenizer, objective, check_sequence_length(recipe, preset))
+    with TemporaryDirectory() as folder:
+        rows = make_planned_rows(recipe, preset, objective, Path(folder))
+        return _plan_rows(options, recipe, settings, rows)
+
+
+def _plan_rows(
+    options: PlanOptions, recipe: Recipe, settings: PlanSettings, rows: PlannedRows
+) -> Plan:
+    """Plan a run whose rows are like some."""
+    preset, shape = rows.preset, rows.shape
     if recipe.vocab_size is not None:
-        preset = preset.with_vocabulary(
-            replace(tokenizer.special_ids, vocab_size=recipe.vocab_size)
-        )
+        preset = rows.with_vocabulary(recipe.vocab_size)
     with torch.device("meta"):
         model = preset.build()
     freeze_parameters(model, recipe.frozen)
@@ -94,7 +98,7 @@ def plan(options: PlanOptions) -> Plan:
         return made
     if (reason := _too_large(made)) is not None:
         return replace(made, notes=(reason,))
-    return made.with_measured(_measure_step(made, recipe, preset, tokenizer))
+    return made.with_measured(_measure_step(made, recipe, replace(rows, preset=preset)))
 
 
 def _too_large(computed: Plan) -> str | None:
@@ -115,29 +119,22 @@ def _too_large(computed: Plan) -> str | None:
     return None
 
 
-def _measure_step(
-    computed: Plan, recipe: Recipe, preset: Published, tokenizer: Tokenizer
-) -> MeasuredStep:
-    """Train the network for a few steps on the bundled text, and scale what was measured.
+def _measure_step(computed: Plan, recipe: Recipe, rows: PlannedRows) -> MeasuredStep:
+    """Train the network for a few steps on some rows, and scale what was measured.
 
     A step of the run has the time of its positions, and one update; a micro-batch the memory of the
     trial's, by the ratio of what is computed for both.
     """
     shape, settings = computed.shape, computed.settings
-    own_preset = preset.with_vocabulary(
-        replace(tokenizer.special_ids, vocab_size=preset.architecture.vocab_size)
-    )
+    own_preset = rows.with_vocabulary(rows.preset.architecture.vocab_size)
     objective = own_preset.objective
     assert not isinstance(objective, WORD_VECTOR_METHODS)
     large = _trial_recipe(recipe, computed, MAX_FIRST_SECONDS)
     small = _trial_recipe(recipe, computed, MAX_STEP_SECONDS)
-    with TemporaryDirectory() as folder, torch.random.fork_rng():
+    with torch.random.fork_rng():
         model = own_preset.build().initialize(recipe.seed)
         freeze_parameters(model, recipe.frozen)
-        shards = sample_shards(tokenizer, Path(folder) / "text")
-        data, first = (
-            build_training_data(shards, one, objective, shape.length) for one in (small, large)
-        )
+        data, first = (rows.training_data(one, objective) for one in (small, large))
         trial = try_training(model, small, first.batches, data.batches)
     flops = training_flops_per_token(model, shape.length, shape.target_fraction)
     ratio = computed.flops_per_token / flops * (4 / 3 if settings.checkpoint_activations else 1)

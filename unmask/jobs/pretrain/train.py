@@ -40,7 +40,7 @@ from unmask.jobs.pretrain.run_folder import (
 )
 from unmask.model.layers.attention.attention import copy_to_global_attention
 from unmask.planning.flops import training_flops_per_token
-from unmask.planning.rows import RowShape, row_shape
+from unmask.planning.rows import shape_of_batches
 from unmask.planning.run_cost import RunCost
 from unmask.reports.report_data import (
     BASELINES_FILE,
@@ -258,39 +258,14 @@ def _save_baselines(job: PretrainingJob) -> None:
         save_baselines(job.options.output_folder, {name: table.accuracy(job.dev_batches)})
 
 
-def _row_shape(job: PretrainingJob) -> RowShape:
-    """Return the mean shape of a row in held-out batches."""
-    paired = [b for b in job.dev_batches if b.source is not None]
-    inputs = sum(b.inputs.numel() for b in job.dev_batches)
-    sources = sum(b.source.numel() for b in paired if b.source is not None)
-    positions = sum(
-        max(b.inputs.numel(), 0 if b.source is None else b.source.numel()) for b in job.dev_batches
-    )
-    shape = row_shape(
-        job.training_data.max_length,
-        encoder=sources if paired else inputs,
-        decoder=inputs if paired else 0,
-        targets=0,
-        positions=positions,
-    )
-    tokens = sum(map(loop.count_tokens, job.dev_batches))  # without padding
-    n_targets = sum(map(_count_target_positions, job.dev_batches))
-    return replace(shape, target_fraction=n_targets / tokens if tokens else 1.0)
-
-
-def _count_target_positions(batch: Batch) -> int:
-    if batch.target_positions is not None:
-        return batch.target_positions.numel()
-    return 0 if batch.targets is None else batch.targets.numel()
-
-
 def take_steps(job: PretrainingJob) -> bool:
     """Run the remaining steps with evaluations and checkpoints; False if stopped."""
     recipe, world = job.run.recipe, job.run.world
     peak = distributed.matmul_peak_flops(distributed.weight_dtype(recipe.precision), world.device)
     log = None
     if world.rank == 0:
-        shape, model = _row_shape(job), job.loaded_model.model
+        shape = shape_of_batches(job.dev_batches, job.training_data.max_length)
+        model = job.loaded_model.model
         dev_tokens = sum(batch.inputs.numel() for batch in job.dev_batches)
         job.cost.begin(model, recipe, shape, world, peak, dev_tokens, job.teachers)
         log = TrainingLog(

@@ -110,6 +110,19 @@ class PictureCorpus:
         )
 
 
+def check_picture_objective(preset: Published) -> None:
+    """Check that a preset learns without labels.
+
+    Raises:
+        ValueError: it learns labels.
+    """
+    if "label" in preset.objective.loss_terms:
+        raise ValueError(
+            f"{preset.name}: labels of pictures are learned by `unmask finetune --task classify`; "
+            "to pretrain, hide patches, as vit-mini does"
+        )
+
+
 def check_picture_data(recipe: Recipe, preset: Published, options: RunOptions) -> None:
     """Check that there are pictures, and that the recipe asks for nothing that is of texts alone.
 
@@ -117,11 +130,7 @@ def check_picture_data(recipe: Recipe, preset: Published, options: RunOptions) -
         FileNotFoundError: a source is missing.
         ValueError: there is no source, or a key is of texts.
     """
-    if "label" in preset.objective.loss_terms:
-        raise ValueError(
-            f"{preset.name}: labels of pictures are learned by `unmask finetune --task classify`; "
-            "to pretrain, hide patches, as vit-mini does"
-        )
+    check_picture_objective(preset)
     if recipe.row_unit not in ("document", "corpus") or recipe.packing != "bucket":
         raise ValueError(
             f"row_unit = {recipe.row_unit}, packing = {recipe.packing}: a row is one picture; "

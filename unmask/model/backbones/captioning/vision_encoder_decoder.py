@@ -4,6 +4,7 @@ Li et al. 2023, arXiv:2109.10282, section 2.1; the network of transformers' Visi
 """
 
 from dataclasses import dataclass, replace
+from typing import cast
 
 from jaxtyping import Float
 from torch import Tensor, nn
@@ -78,3 +79,9 @@ class VisionEncoderDecoder(TwoStackNetwork):
         """Run the encoder over the pictures of the batch."""
         hidden = super().encode(batch)
         return hidden if self.projection is None else self.projection(hidden)
+
+    def flops(self, length: int) -> float:
+        """Count the forward FLOPs per token, the mean over a text and its picture."""
+        columns = cast(VisionArchitecture, self.a.encoder).position.max_positions
+        pictures = self.encoder.flops(columns) * columns
+        return (pictures + self.decoder.flops(length) * length) / (columns + length)
