@@ -370,7 +370,9 @@ class Model(nn.Module):
 
     def read_share(self, target_fraction: float) -> float:
         """Return the share of the tokens that the backbone computes in training."""
-        return min((one.read_share(target_fraction) for one in self.head_specs.values()), default=1)
+        return min(
+            (one.read_share(target_fraction) for one in self.head_specs.values()), default=1.0
+        )
 
     @property
     def supports_last_only(self) -> bool:
