@@ -12,6 +12,7 @@ from PIL import Image
 
 import unmask
 from unmask.checkpoints.tensors import read_model_tensors
+from unmask.finetuning.results.score_groups import score_groups
 from unmask.images.reading import picture_records
 from unmask.jobs.finetune import resume_finetuning
 from unmask.tasks.kinds.pictures import PictureTaskOptions
@@ -76,6 +77,13 @@ def test_it_learns_and_transformers_opens_it(base: Path, folder: Path, tmp_path:
         assert abs(float(row.max()) - record["probability"]) < 1e-5
     scores = unmask.load(tmp_path / "run").score(folder / "dev")
     assert scores["accuracy"] == tuned.best_run.dev["accuracy"]
+    loaded, files = unmask.load(tmp_path / "run").loaded_model, {"a": folder / "dev"}
+    groups = score_groups(loaded, files | {"b": folder / "train"}, task=tuned.task)
+    assert [(one.name, one.n_rows) for one in groups] == [("a", 18), ("b", 36)]
+    assert groups[0].metrics == pytest.approx(scores, rel=1e-6)
+    assert groups[0].most_frequent == pytest.approx(1 / 3)
+    with pytest.raises(ValueError, match="must be left out: run reads pictures"):
+        score_groups(loaded, files, by="split", task=tuned.task)
 
 
 def test_predictions_are_the_same_for_files_arrays_and_folders(base: Path, folder: Path) -> None:

@@ -104,13 +104,18 @@ def score_file(
         ValueError: the file or a label in it does not fit the model, with file and line.
     """
     if not loaded_model.preset.reads_texts:
-        columns = ImageColumns(image=next(iter(options.text), None), label=options.label)
         own = infer_task(loaded_model) if task is None else task
+        columns = picture_columns(options)
         with labeled_pictures(loaded_model, path, own, columns) as (formulation, items):
             inputs = formulation.build_inputs(items)
             return score(formulation, loaded_model.model, items, inputs, batch_tokens)
     task = infer_task(loaded_model) if task is None else task
     return score_items(loaded_model, read_items(task, path, options), task, batch_tokens)
+
+
+def picture_columns(options: FileOptions) -> ImageColumns:
+    """Return the columns of a table of pictures: that of text names the pictures."""
+    return ImageColumns(image=next(iter(options.text), None), label=options.label)
 
 
 def score_items(

@@ -10,11 +10,14 @@ from pathlib import Path
 
 from unmask.checkpoints.huggingface.read import LoadedModel
 from unmask.finetuning.results.predict import infer_task
+from unmask.finetuning.results.predict_pictures import labeled_pictures
 from unmask.finetuning.results.report import majority_baseline
 from unmask.finetuning.results.score import (
     FileOptions,
     items_of_table,
+    picture_columns,
     read_labeled_table,
+    score,
     score_items,
 )
 from unmask.tasks.readers.tables import Table
@@ -62,11 +65,17 @@ def score_groups(
         ValueError: a file does not fit the model; or there is no such column or language.
     """
     task = infer_task(loaded_model) if task is None else task
+    options = options or FileOptions()
     if not loaded_model.preset.reads_texts:
-        raise ValueError(f"{loaded_model.preset.name} reads pictures, which have no groups")
+        if by is not None:
+            raise ValueError(
+                f"by (--by) must be left out: {loaded_model.preset.name} reads pictures; name "
+                "several sources of them"
+            )
+        return [_score_pictures(loaded_model, name, files[name], task, options) for name in files]
     return [
         score_group(_for_language(loaded_model, name, in_languages), name, items, task)
-        for name, items in _read_groups(task, files, by, options or FileOptions()).items()
+        for name, items in _read_groups(task, files, by, options).items()
     ]
 
 
@@ -80,6 +89,19 @@ def score_group(
         metrics=score_items(loaded_model, items, task),
         most_frequent=majority_baseline(task, items, items),
     )
+
+
+def _score_pictures(
+    loaded_model: LoadedModel, name: str, path: str | Path, task: Task, options: FileOptions
+) -> GroupScore:
+    columns = picture_columns(options)
+    with labeled_pictures(loaded_model, path, task, columns) as (formulation, items):
+        return GroupScore(
+            name=name,
+            n_rows=len(items),
+            metrics=score(formulation, loaded_model.model, items, formulation.build_inputs(items)),
+            most_frequent=majority_baseline(task, items, items),
+        )
 
 
 def _for_language(loaded_model: LoadedModel, name: str, in_languages: bool) -> LoadedModel:

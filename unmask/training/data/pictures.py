@@ -108,7 +108,9 @@ class PictureTrainingData:
             rows = len(self.train_rows.row_spans) + len(self.dev_rows.row_spans)
             notes[0] += f" with {rows:,} captions"
         if skipped:
-            notes.append(f"{skipped:,} pictures could not be read and are left out")
+            notes.append(
+                f"{skipped:,} of {n + skipped:,} pictures could not be read; they are left out"
+            )
         if self.n_cut:
             notes.append(f"{self.n_cut:,} captions are longer than a row and are cut at its end")
         return notes
