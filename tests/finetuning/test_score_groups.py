@@ -62,7 +62,8 @@ def test_each_file_is_scored_in_its_language(run: Path, model: Pipeline, tmp_pat
     assert first.metrics["loss"] != second.metrics["loss"]  # equal rows, other embeddings
     plain = score_groups(model.loaded_model, named, task=model.task)
     assert plain[1].metrics == pytest.approx(first.metrics, rel=1e-6)
-    with pytest.raises(ValueError, match="must be one of de, en, got 'fr'"):
+    message = "group fr: a language must be one of de, en, got 'fr'; --language"
+    with pytest.raises(ValueError, match=message):
         score_groups(model.loaded_model, {"fr": files["de.tsv"]}, in_languages=True)
 
 

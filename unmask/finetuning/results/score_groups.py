@@ -109,7 +109,12 @@ def _for_language(loaded_model: LoadedModel, name: str, in_languages: bool) -> L
     tokenizer = loaded_model.tokenizer
     if not in_languages or tokenizer is None or not tokenizer.special_tokens.language_embeddings:
         return loaded_model
-    return replace(loaded_model, tokenizer=with_text_language(tokenizer, name))
+    try:
+        return replace(loaded_model, tokenizer=with_text_language(tokenizer, name))
+    except ValueError as error:
+        raise ValueError(
+            f"group {name}: {error}; --language LANGUAGE reads all groups as one language"
+        ) from None
 
 
 def _read_groups(

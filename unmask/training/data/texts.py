@@ -127,6 +127,11 @@ class TrainingData:
             notes.append(f"sampling_exponent = {self.recipe.sampling_exponent:g}: {shares}")
         if n := self.train_rows.n_long_pairs:
             notes.append(f"{n:,} translation pairs are longer than a row and are left out")
+        if self.recipe.dev_fraction and not len(self.dev_rows.row_spans):
+            notes.append(
+                "nothing is held out for evaluation: each source is a single document; blank lines "
+                "separate documents, or lines with --document line"
+            )
         return notes
 
     def batches(self, cursor: Any) -> Iterator[tuple[Sequence[Batch], Any]]:
