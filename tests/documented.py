@@ -265,6 +265,8 @@ def pictures(folder: Path) -> None:
     for part, n in (("train", 12), ("dev", 6), ("test", 6)):
         for i in range(n):
             picture(f"photos/{part}/{('cat', 'dog')[i % 2]}/{i}.png", i)
+    for i in range(4):
+        picture(f"animals/{('cat', 'dog')[i % 2]}/{i}.png", i)
     picture("picture.jpg", 0)
     for i in range(2):
         picture(f"more-pictures/{i}.png", i)

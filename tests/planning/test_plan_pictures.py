@@ -22,7 +22,7 @@ from unmask.planning.rows import RowShape, count_positions, shape_of_batches
 from unmask.training.optimizers.master_weights import MasterWeights
 from unmask.zoo.catalogue import get_preset
 
-NAMES = ("vit-mini", "mae-mini", "vit-gpt2-mini")
+NAMES = ("vit-mini", "mae-mini", "vit-gpt2-mini", "clip-mini")
 
 
 def one_batch(name: str, folder: Path) -> tuple[Model, Batch, RowShape]:

@@ -220,6 +220,8 @@ def _read_stacks(model: Model, shape: RowShape) -> Iterator[tuple[StackArchitect
     for network in model.networks:
         for a in network.a.stacks.values():
             ratio = shape.decoder_ratio if a.attends_to_encoder else shape.encoder_ratio
+            if a.reads_pictures:  # also beside texts of another length
+                ratio = (a.max_positions or shape.length) / shape.length
             yield a, share * ratio
     for spec in model.head_specs.values():
         if (own := spec.own_stack(model.decoder_architecture)) is not None:

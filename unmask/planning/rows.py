@@ -95,7 +95,7 @@ def shape_of_batches(batches: Sequence[Batch], length: int) -> RowShape:
     paired = [b for b in batches if b.source is not None]
     inputs = sum(b.inputs.numel() for b in batches)
     sources = sum(b.source.numel() for b in paired if b.source is not None)
-    if any(b.has(Pictures) for b in paired):
+    if any(b.has(Pictures) for b in batches):
         rows = sum(len(b.inputs) for b in batches)
         length = max(round(inputs / rows), 1)
     shape = row_shape(
