@@ -279,7 +279,8 @@ class BlockArchitecture(StackArchitecture):
         total = 0
         for i in range(self.n_layers):
             a, cross = self.at_layer(i), self.at_layer(i, cross=True)
-            own = 9 * a.d_model + 2 * a.d_ff * (2 if a.gated_feed_forward else 1)
+            kept = 3 if a.activation == "quick_gelu" else 2  # the sigmoid beside its product
+            own = 9 * a.d_model + kept * a.d_ff * (2 if a.gated_feed_forward else 1)
             scores, crossed = (5 * part.n_heads * length // 2 for part in (a, cross))
             total += own + scores + (13 * a.d_model // 2 + crossed) * a.cross_attention
         return total
