@@ -311,6 +311,13 @@ OF_DOCUMENT: Mapping[str, Mapping[str, str]] = {
             for name in ("reviews.en", "test.en", "test.de", "test.fr")
         },
     },
+    "studies.md": {
+        name: "premise\thypothesis\tlabel\tlanguage\n"
+        + "".join(
+            f"{t}\t{t[::-1]}\t{y}\t{('de', 'fr')[i // 2 % 2]}\n" for i, (t, y) in enumerate(ROWS)
+        )
+        for name in ("nli.en.tsv", "nli.others.tsv")
+    },
     "probing.md": {"test.conllu": 30 * TREE, "dev.conllu": 30 * TREE}
     | {"chunks.txt": 30 * "the DT B-NP\ndog NN I-NP\nsleeps VBZ B-VP\n\n"}
     | {"de-en.tsv": "".join(f"{w}\t{w}\n" for w in sorted({w for t in TEXTS for w in t.split()}))},
@@ -399,5 +406,6 @@ MODELS = {
     "runs/bert-mini": "bert-mini", "runs/german-mini": "bert-tiny",
     "runs/quick": "quick-thoughts-mini", "runs/skip": "skip-thoughts-mini",
     "runs/translator": "t5-mini", "runs/english": "xlm-roberta-mini",
+    "runs/joint": "xlm-roberta-mini",
 }  # fmt: skip
 TUNED = ("runs/spam", "runs/topic", "runs/imdb", "runs/imdb-backward")
