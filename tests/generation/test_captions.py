@@ -49,9 +49,10 @@ def pipeline() -> Pipeline:
     [{}, {"beams": 1}, {"beams": 4}, {"beams": 3, "length_penalty": 0.5, "early_stopping": True},
      {"no_repeat_ngram_size": 2, "min_new_tokens": 3}],
 )  # fmt: skip
+@pytest.mark.parametrize("decoder", ["gpt2", "bert", "roberta"])
 @torch.no_grad()
-def test_captions_equal_reference(settings: dict, tmp_path: Path) -> None:
-    reference = vision_encoder_decoder()
+def test_captions_equal_reference(settings: dict, decoder: str, tmp_path: Path) -> None:
+    reference = vision_encoder_decoder(decoder={"model_type": decoder})
     model = load_folder(saved(reference, tmp_path)).model
     prompts = picture_prompts(model, list(PIXELS), HOW)
     config = generation_config(max_new_tokens=12, **settings)

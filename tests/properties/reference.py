@@ -168,6 +168,17 @@ def deit(kind: str = "ForImageClassification", **changes: Any) -> Any:
     return vit(kind, "DeiT", **changes)
 
 
+_BERT = {
+    "hidden_size": 48, "num_hidden_layers": 3, "num_attention_heads": 4, "intermediate_size": 64,
+    "max_position_embeddings": 40, "is_decoder": True,
+}  # fmt: skip
+_WORDS: dict[str, dict[str, Any]] = {
+    "gpt2": {"n_embd": 48, "n_layer": 3, "n_head": 4, "n_positions": 40},
+    "bert": _BERT,
+    "roberta": _BERT | {"pad_token_id": 1},
+}
+
+
 def vision_encoder_decoder(
     kind: str = "VisionEncoderDecoderModel",
     encoder: dict[str, Any] | None = None,
@@ -181,12 +192,12 @@ def vision_encoder_decoder(
         "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4,
         "intermediate_size": 64, "image_size": 24, "patch_size": 8, "encoder_stride": 8,
     }  # fmt: skip
+    kind_of_words = (decoder or {}).get("model_type", "gpt2")
     words = {
-        "vocab_size": V, "n_embd": 48, "n_layer": 3, "n_head": 4, "n_positions": 40,
-        "bos_token_id": 0, "eos_token_id": 0, "pad_token_id": 0, "add_cross_attention": True,
-    }  # fmt: skip
+        "vocab_size": V, "bos_token_id": 0, "eos_token_id": 0, "pad_token_id": 0,
+        "add_cross_attention": True, "model_type": kind_of_words,
+    } | _WORDS[kind_of_words] | (decoder or {})  # fmt: skip
     pictures |= {"model_type": "vit"} | (encoder or {})
-    words |= {"model_type": "gpt2"} | (decoder or {})
     config = hf.VisionEncoderDecoderConfig(encoder=pictures, decoder=words, **changes)
     return _fill(getattr(hf, kind)(config))
 

@@ -87,9 +87,9 @@ def _is_expressible(preset: Published) -> bool:
         preset.config_mapping.from_architecture(preset.architecture)
     )
     spec = preset.heads.get("language")
-    if (
-        isinstance(spec, LanguageModeling)
-        and config.get("transform", spec.transform) != spec.transform
+    if isinstance(spec, LanguageModeling) and any(
+        config.get(key, own) != own
+        for key, own in (("transform", spec.transform), ("bias", spec.bias))
     ):
         return False  # one key is for the activation of the network and of the head
     return mapped and _without_training_fields(again) == _without_training_fields(

@@ -393,7 +393,8 @@ def _match_stored_tensors(
     def found(spec: HeadSpec) -> HeadSpec:
         if not isinstance(spec, LanguageModeling):
             return spec
-        matched = replace(spec, **language_options, tie_embeddings=tied, bias=spec.bias or biased)
+        spec = replace(spec, **language_options)
+        matched = replace(spec, tie_embeddings=tied, bias=spec.bias or biased)
         return (
             replace(matched, query_stream=None)
             if _lacks_positions(matched.query_stream, weight_names, state)

@@ -1,10 +1,10 @@
-"""Captions of pictures by a Vision Transformer and GPT-2.
+"""Captions of pictures by a Vision Transformer and GPT-2, BERT or RoBERTa.
 
 The network of TrOCR: Li et al. 2023, arXiv:2109.10282, "TrOCR: Transformer-based Optical Character
 Recognition with Pre-trained Models"; in the layout of transformers' VisionEncoderDecoder.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import Any, cast
 
@@ -12,11 +12,9 @@ from unmask.heads.language.language_modeling import LanguageModeling
 from unmask.model.backbones.captioning.vision_encoder_decoder import (
     VisionEncoderDecoderArchitecture,
 )
-from unmask.model.backbones.transformer import Architecture
 from unmask.model.backbones.vision_transformer import VisionArchitecture
 from unmask.model.exchange.config_keys import SEQ2SEQ_KEYS, ConfigKeys
 from unmask.model.exchange.config_mapping import ConfigMapping
-from unmask.model.exchange.weight_names import WeightNames
 from unmask.model.initialize import NormalInit
 from unmask.model.positions.grid import GridPositions
 from unmask.model.positions.learned import LearnedPositions
@@ -28,6 +26,7 @@ from unmask.zoo.decoders.gpt import gpt2
 from unmask.zoo.encoders.bert_family.bert import MINI_TRAINING
 from unmask.zoo.preset import Paper, Published
 from unmask.zoo.vision import deit, vit
+from unmask.zoo.vision.caption_decoders import DECODERS, CaptionerNames, decoder_family
 
 PAPER = Paper(
     title="TrOCR: Transformer-based Optical Character Recognition with Pre-trained Models",
@@ -39,49 +38,25 @@ PAPER = Paper(
 DECODER = replace(gpt2.SMALL_ARCHITECTURE, cross_attention=True)
 """GPT-2 with attention to an encoder between self-attention and feed-forward layer."""
 
-_CROSS_ATTENTION = """
-    backbone.layers.*.cross_norm.into         transformer.h.*.ln_cross_attn
-    backbone.layers.*.cross.q                 transformer.h.*.crossattention.q_attn  transposed
-    backbone.layers.*.cross.k + backbone.layers.*.cross.v transformer.h.*.crossattention.c_attn transposed
-    backbone.layers.*.cross.o                 transformer.h.*.crossattention.c_proj  transposed
-    -                                         transformer.h.*.crossattention
-    -                                         transformer.h.*.crossattention.masked_bias
-    """  # noqa: E501 - a line is a rule
-
-
-def _weight_names() -> WeightNames:
-    """Return the lines of both stacks, each under the name of its side."""
-    encoder = [
+WEIGHT_NAMES = CaptionerNames(
+    "\n".join(
         line.replace("backbone.", "backbone.encoder.")
         for line in vit.backbone_names("encoder").splitlines()
         if not line.strip().startswith("heads.")
-    ]
-    decoder = [
-        line.replace("backbone.", "backbone.decoder.")
-        .replace("backbone.decoder.tokens", "backbone.tokens")
-        .replace("transformer.", "decoder.transformer.")
-        .replace("lm_head", "decoder.lm_head")
-        for line in (gpt2.WEIGHT_NAMES.table + _CROSS_ATTENTION).splitlines()
-        if not line.strip().startswith(("heads.label", "heads.token_label", "heads.spans"))
-    ]
-    return WeightNames("\n".join((*encoder, *decoder, "backbone.projection enc_to_dec_proj")))
+    )
+)
 
-
-WEIGHT_NAMES = _weight_names()
-
-_STACK_KEYS = "pruned_heads fixed {}|null\nuse_mask_token harmless\nis_decoder harmless"
 ENCODER_KEYS = ConfigKeys(
-    f"{_STACK_KEYS}\npooler_output_size fixed @hidden_size|null", vit.CONFIG_KEYS
+    """
+    pruned_heads        fixed     {}|null
+    use_mask_token      harmless
+    is_decoder          harmless
+    pooler_output_size  fixed     @hidden_size|null
+    """,
+    vit.CONFIG_KEYS,
 )
 """Their encoders have a pooler that nothing reads. A vector for hidden patches is an argument of
 their class, no key of a configuration."""
-DECODER_KEYS = ConfigKeys(
-    f"""{_STACK_KEYS}
-    add_cross_attention          fixed     true
-    cross_attention_hidden_size  fixed     null
-    """,
-    gpt2.GPT_2_KEYS,
-)
 CONFIG_KEYS = ConfigKeys(
     """
     encoder                     used      table
@@ -97,13 +72,11 @@ _ENCODERS = {"vit": vit, "deit": deit}
 _ENCODER_CLASSES = {"vit": "ViTModel", "deit": "DeiTModel"}
 
 
-def _stack_config(
-    theirs: Mapping[str, Any], side: str, keys: ConfigKeys, families: Mapping[str, Any]
-) -> dict[str, Any]:
-    """Return the configuration of one side with all keys.
+def _family(theirs: Mapping[str, Any], side: str, families: Collection[str]) -> str:
+    """Return the family of one side.
 
     Raises:
-        ValueError: the family is another one, or a value is not allowed.
+        ValueError: it is another one.
     """
     family = theirs[side].get("model_type", "vit" if side == "encoder" else "bert")
     if family not in families:
@@ -111,24 +84,37 @@ def _stack_config(
             f"{side}.model_type = {family!r} is not supported, only "
             + " or ".join(map(repr, families))
         )
+    return family
+
+
+def _complete(theirs: Mapping[str, Any], side: str, keys: ConfigKeys) -> dict[str, Any]:
+    """Return the configuration of one side with all keys.
+
+    Raises:
+        ValueError: a value is not allowed.
+    """
     try:
-        own = {k: x for k, x in theirs[side].items() if k != "architectures"}
-        return keys.complete(own | {"model_type": family})
+        return keys.complete({k: x for k, x in theirs[side].items() if k != "architectures"})
     except ValueError as error:
         raise ValueError(f"{side}: {error}") from None
 
 
 def _read_config(theirs: Mapping[str, Any]) -> VisionEncoderDecoderArchitecture:
-    config = _stack_config(theirs, "encoder", ENCODER_KEYS, _ENCODERS)
-    mapping = _ENCODERS[config["model_type"]].CONFIG_MAPPING
+    mapping = _ENCODERS[_family(theirs, "encoder", _ENCODERS)].CONFIG_MAPPING
+    config = _complete(theirs, "encoder", ENCODER_KEYS)
     encoder = cast(VisionArchitecture, mapping.to_architecture(config | {"use_mask_token": False}))
-    config = _stack_config(theirs, "decoder", DECODER_KEYS, {"gpt2": gpt2})
-    if not config.get("add_cross_attention"):
-        raise ValueError("decoder: lacks add_cross_attention = true, without which it sees nothing")
-    decoder = gpt2.CONFIG_MAPPING.to_architecture(config | {"add_cross_attention": False})
-    return VisionEncoderDecoderArchitecture(
-        encoder=encoder, decoder=replace(cast(Architecture, decoder), cross_attention=True)
-    )
+    family = DECODERS[_family(theirs, "decoder", DECODERS)]
+    config = _complete(theirs, "decoder", family.config_keys)
+    try:
+        decoder = family.read(config)
+    except ValueError as error:
+        raise ValueError(f"decoder: {error}") from None
+    return VisionEncoderDecoderArchitecture(encoder=encoder, decoder=decoder)
+
+
+def _read_language_head(theirs: Mapping[str, Any]) -> dict[str, Any]:
+    decoder = theirs.get("decoder", {"model_type": "gpt2"})
+    return DECODERS[decoder.get("model_type", "bert")].language_head(decoder)
 
 
 def _write_config(a: VisionEncoderDecoderArchitecture) -> dict[str, Any]:
@@ -136,16 +122,9 @@ def _write_config(a: VisionEncoderDecoderArchitecture) -> dict[str, Any]:
         raise ValueError("mask_token must be False: transformers' class of encoders has none")
     family = "deit" if a.encoder.has_distillation_token else "vit"
     encoder = _ENCODERS[family].CONFIG_MAPPING.from_architecture(a.encoder)
-    decoder = gpt2.CONFIG_MAPPING.from_architecture(a.decoder)
     return {
         "encoder": encoder | {"model_type": family, "architectures": [_ENCODER_CLASSES[family]]},
-        "decoder": decoder
-        | {
-            "model_type": "gpt2",
-            "architectures": ["GPT2LMHeadModel"],
-            "add_cross_attention": True,
-            "is_decoder": True,
-        },
+        "decoder": decoder_family(a.decoder).write(a.decoder),
         "is_encoder_decoder": True,
     }
 
@@ -158,7 +137,7 @@ def _to_decoder(config: Mapping[str, Any]) -> dict[str, Any]:
     own = {key: config[key] for key in ("tie_word_embeddings", *_DECODER_IDS) if key in config}
     return {
         **config,
-        "decoder": {**config["decoder"], **own},
+        "decoder": {**own, **config["decoder"]},
         "tie_word_embeddings": False,
     }
 
@@ -172,6 +151,7 @@ CONFIG_MAPPING = ConfigMapping(
         ("language",): "VisionEncoderDecoderModel",
         (): "VisionEncoderDecoderModel",
     },
+    read_language_head=_read_language_head,
     arrange_config=_to_decoder,
     ties_embeddings=lambda theirs: theirs.get("decoder", {}).get("tie_word_embeddings", True),
 )
