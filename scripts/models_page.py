@@ -143,6 +143,7 @@ EQUALS = {
     "lstm": _TORCH, "awd-lstm": _TORCH, "skip-thoughts": _TORCH, "skip-thoughts-bi": _TORCH,
     "quick-thoughts": _TORCH, "bilstm": _TORCH, "cnn": "torch's convolution",
     "elmo": "outputs of the released code", "show-and-tell": _TORCH,
+    "show-attend-and-tell": FORMULA,
     "transformer-xl": "outputs of the last version of transformers that has it",
     "t5-shared": _SIZES, "t5-lm": _SIZES, "t5-prefix-lm": _SIZES,
     "canine": "transformers, on padded texts",

@@ -121,9 +121,14 @@ def test_command_prints_scores_and_writes_a_page(
     assert "applies to models that describe pictures" in capsys.readouterr().err
 
 
-def test_page_without_attention(pipeline: Pipeline, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("name", "panels"), [("show-and-tell-mini", 1), ("show-attend-and-tell-mini", 3)]
+)
+def test_page_of_lstms_has_their_attention_if_any(
+    name: str, panels: int, pipeline: Pipeline, tmp_path: Path
+) -> None:
     words = pipeline.tokenizer
-    preset = MODELS["show-and-tell-mini"].with_vocabulary(words.special_ids)
+    preset = MODELS[name].with_vocabulary(words.special_ids)
     model = preset.build().initialize(0).eval()
     other = Pipeline(replace(pipeline.loaded_model, preset=preset, model=model))
     one = DescribedPicture(
@@ -131,7 +136,7 @@ def test_page_without_attention(pipeline: Pipeline, tmp_path: Path) -> None:
         cider_d=0.0,
     )  # fmt: skip
     write_captions_page(other, CaptionEvaluation(metrics={}, pictures=(one,)), tmp_path / "a.html")
-    assert (tmp_path / "a.html").read_text().count("data:image/png;base64,") == 1
+    assert (tmp_path / "a.html").read_text().count("data:image/png;base64,") == panels
 
 
 def test_models_that_describe_nothing_are_refused(tmp_path: Path, table: Path) -> None:

@@ -175,6 +175,7 @@ _MODULES = {
     "PatchReconstruction": "unmask.heads.vision.patch_reconstruction",
     "MaskedAutoencoding": "unmask.heads.vision.masked_autoencoding",
     "DistilledClassification": "unmask.heads.vision.distilled_classification",
+    "DoublyStochasticAttention": "unmask.heads.vision.doubly_stochastic_attention",
     "ActivationRegularization": "unmask.heads.pretraining.activation_regularization",
 }
 """The heads that a file may name, and their modules; no other code is imported for a file."""

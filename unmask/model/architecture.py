@@ -336,6 +336,11 @@ class StackArchitecture:
         return False
 
     @property
+    def returns_attention(self) -> bool:
+        """Whether it gives its attention to a picture where all layers are requested."""
+        return False
+
+    @property
     def reads_pictures(self) -> bool:
         """Whether its inputs are patches of pictures."""
         return False

@@ -58,7 +58,15 @@ from unmask.zoo.encoders.bert_family import (
 from unmask.zoo.native_format import FAMILY_KEY, NATIVE_PREFIX, with_native_format
 from unmask.zoo.preset import Published
 from unmask.zoo.recurrent import awd_lstm, elmo, lstm, sentence_encoders, skip_thoughts
-from unmask.zoo.vision import clip, deit, mae, show_and_tell, vision_encoder_decoder, vit
+from unmask.zoo.vision import (
+    clip,
+    deit,
+    mae,
+    show_and_tell,
+    show_attend_and_tell,
+    vision_encoder_decoder,
+    vit,
+)
 from unmask.zoo.word_vectors import word2vec
 
 _FAMILIES = (
@@ -68,6 +76,7 @@ _FAMILIES = (
     gpt1, gpt2, gpt3, gpt_neox, palm, lamda, llama, mistral, qwen, gemma, olmo, transformer_xl,
     xlnet, transformer, evolved_transformer, t5, t5_architectures, mt5, byt5, ul2, bart, mbart,
     mass, meena, vit, deit, mae, clip, vision_encoder_decoder, show_and_tell,
+    show_attend_and_tell,
 )  # fmt: skip
 MODELS: Mapping[str, Published] = {
     card.name: card for family in _FAMILIES for card in family.PRESETS

@@ -8,7 +8,9 @@ from jaxtyping import Float, Float32
 
 from unmask.analysis.attention.record import attention_maps
 from unmask.batch import WORD_START, Batch, Visibility
+from unmask.generation.text_batches import evaluation_mode
 from unmask.heads.model import Model
+from unmask.model.backbones.captioning.show_attend_and_tell import ShowAttendAndTell
 from unmask.model.backbones.vision_transformer import VisionArchitecture, picture_batch
 from unmask.tokenizers.encode import Tokenizer
 
@@ -18,9 +20,9 @@ def attention_over_picture(
 ) -> list[tuple[str, Float[np.ndarray, "rows columns"]]]:
     """Return each word of a caption and the attention by which it was predicted.
 
-    Attention is the mean of the heads of the last layer; a word has the mean of its tokens. That of
-    special tokens of the encoder is left out, so that the rest sums to at most 1. What is beyond
-    the positions of the decoder has none.
+    Attention is that of an LSTM, or the mean of the heads of the last layer; a word has the mean of
+    its tokens. That of special tokens of the encoder is left out, so that the rest sums to at most
+    1. What is beyond the positions of the decoder has none.
     """
     special, stack = tokenizer.special_ids, model.architecture.picture_stack
     a = cast(VisionArchitecture, stack).with_image_size(*pixels.shape[1:])
@@ -35,12 +37,21 @@ def attention_over_picture(
         source=seen.inputs,
         features=seen.features,
     )
-    maps = attention_maps(model, batch.to(model.device))[-1].cross_attention[-1]
-    weights = maps[0].float().mean(0).cpu().numpy()[len(lead) - 1 : -1, a.position.n_special :]
-    grid = weights.reshape(len(ids), a.position.rows, a.position.columns)
+    weights = _patch_attention(model, batch.to(model.device), a.position.n_special)
+    grid = weights[len(lead) - 1 : -1].reshape(len(ids), a.position.rows, a.position.columns)
     first = np.flatnonzero(tokens.boundaries & WORD_START)
     ends = [*first[1:].tolist(), len(ids)]
     return [
         (tokenizer.decode(ids[start:end]).strip(), grid[start:end].mean(0))
         for start, end in zip(first.tolist(), ends, strict=True)
     ]
+
+
+def _patch_attention(model: Model, batch: Batch, n_special: int) -> Float[np.ndarray, "t s"]:
+    """Return the attention of one caption's tokens to the patches."""
+    if model.decoder_architecture.returns_attention:
+        network = cast(ShowAttendAndTell, model.backbone)
+        with evaluation_mode(model):
+            return network.patch_attention(batch)[0].float().cpu().numpy()
+    maps = attention_maps(model, batch)[-1].cross_attention[-1]
+    return maps[0].float().mean(0).cpu().numpy()[:, n_special:]
