@@ -5,6 +5,7 @@
 - A table (.csv, .tsv, .jsonl, also compressed) of file names, labels and captions, relative to its
   folder or to a .zip there. Several rows of a picture are one record with several captions.
 - Parquet with pictures as bytes, IDX files, .npz archives, and a single picture.
+- `demo:emoji`: the bundled pictures.
 """
 
 import glob
@@ -12,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from itertools import chain
 from pathlib import Path, PurePosixPath
 
+from unmask.bundled.demo import bundled_pictures
 from unmask.images.formats.arrays import is_idx_name, read_idx, read_npz
 from unmask.images.formats.parquet import read_parquet_images
 from unmask.images.formats.picture_files import (
@@ -71,6 +73,7 @@ def read_images(
 
 def _expand(source: str) -> list[Path]:
     """Return the files that a pattern matches, or the one that is named."""
+    source = bundled_pictures(source)
     path = Path(source)
     if not source:
         raise ValueError("a source has no name: give a folder, archive, table or picture")

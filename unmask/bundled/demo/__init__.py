@@ -1,6 +1,6 @@
-"""The bundled text and task: free, small, and read by `unmask demo` and `unmask hide`.
+"""The bundled text and task, which `unmask demo` and `unmask hide` read, and bundled pictures.
 
-ATTRIBUTION says where from.
+They are free and small. ATTRIBUTION and LICENSE-emoji say where from.
 """
 
 from importlib.resources import files
@@ -21,6 +21,28 @@ def bundled_path(name: Literal["novels", "train", "dev", "test"]) -> str:
     The novels to pretrain on, or a split of the labelled sentences.
     """
     return str(Path(str(files("unmask.bundled.demo"))) / BUNDLED_FILES[name])
+
+
+DEMO_PREFIX = "demo:"
+BUNDLED_PICTURES = {"emoji": "emoji.zip"}
+"""Pictures by the name that follows `DEMO_PREFIX`. 360 emoji of 32 x 32 in six groups, which are
+their labels, with their names in English (`caption`), German, French and Spanish (`de`, `fr`,
+`es`); `split` is train or test."""
+
+
+def bundled_pictures(source: str) -> str:
+    """Return the path of bundled pictures, `demo:emoji`, or what is none of them as it is.
+
+    Raises:
+        FileNotFoundError: there are no such pictures.
+    """
+    if not source.startswith(DEMO_PREFIX):
+        return source
+    name = source.removeprefix(DEMO_PREFIX)
+    if name not in BUNDLED_PICTURES:
+        known = ", ".join(f"{DEMO_PREFIX}{one}" for one in BUNDLED_PICTURES)
+        raise FileNotFoundError(f"{source}: no such bundled pictures, only {known}")
+    return str(Path(str(files("unmask.bundled.demo"))) / BUNDLED_PICTURES[name])
 
 
 def demo_recipe_path() -> str:
