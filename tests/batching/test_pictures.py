@@ -75,6 +75,16 @@ def test_an_epoch_has_each_picture_once_with_its_label(store: ImageStore) -> Non
     assert seen == expected
 
 
+def test_bytes_are_sent_and_become_numbers_where_they_are_read(store: ImageStore) -> None:
+    (batch, *_) = batches(loader(store, MASKED))
+    pictures = batch.feature(Pictures)
+    assert pictures.stored.dtype == torch.uint8
+    assert pictures.pixels.dtype == torch.float32
+    assert pictures.pixels is pictures.pixels, "they are looked up once"
+    some = pictures.map(lambda x: x[:2])
+    assert torch.equal(some.pixels, pictures.pixels[:2])
+
+
 @pytest.mark.parametrize("objective", [MASKED, CHANGED])
 @pytest.mark.parametrize("changes", [{"n_workers": 2}, {"micro_batch_tokens": 10}])
 def test_workers_and_micro_batches_change_nothing(

@@ -161,7 +161,14 @@ class PictureObjective:
             example = replace(example, label=text.label)
         if self.source:
             example = replace(example, source=np.array(self.source))
-        return example.with_feature(Pictures(self.preprocessing.normalize(pixels)))
+        return example.with_feature(stored_picture(pixels, self.preprocessing))
+
+
+def stored_picture(
+    pixels: UInt8[np.ndarray, "*b h w c"], preprocessing: ImagePreprocessing
+) -> Pictures:
+    """Return pixels that were resized and cropped as bytes, which networks read as numbers."""
+    return Pictures(np.moveaxis(pixels, -1, -3), preprocessing.table)
 
 
 @dataclass(frozen=True)
@@ -185,4 +192,4 @@ class UnreadPicture(Feature):
             return None
         pixels = [one.preprocessing.pixels(one.pixels) for one in unread if one is not None]
         how = next(one.preprocessing for one in unread if one is not None)
-        return Pictures(how.normalize(np.stack(pixels)))
+        return stored_picture(np.stack(pixels), how)

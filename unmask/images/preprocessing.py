@@ -7,6 +7,7 @@ the inputs that it was trained with.
 
 import math
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Literal
 
 import numpy as np
@@ -106,8 +107,11 @@ class ImagePreprocessing:
     ) -> Float32[np.ndarray, "*batch c h w"]:
         """Scale and normalize pixels, and put channels first."""
         check_channels(pixels, self.channels)
-        table = self._table()
-        return np.stack([table[c][pixels[..., c]] for c in range(self.channels)], axis=-3)
+        *batch, height, width, channels = pixels.shape
+        out = np.empty((*batch, channels, height, width), np.float32)
+        for c, values in enumerate(self.table):
+            out[..., c, :, :] = values[pixels[..., c]]
+        return out
 
     def __call__(self, picture: UInt8[np.ndarray, "h w c"]) -> Float32[np.ndarray, "c h2 w2"]:
         """Return a picture as a network reads it.
@@ -125,8 +129,9 @@ class ImagePreprocessing:
         """
         return self(decode_image(data, location, channels=self.channels))
 
-    def _table(self) -> Float32[np.ndarray, "c 256"]:
-        """Return what each of the 256 values of a channel becomes: rounded as where computed."""
+    @cached_property
+    def table(self) -> Float32[np.ndarray, "c 256"]:
+        """What each of the 256 values of a channel becomes: rounded as where computed."""
         values = (np.arange(256) * self.rescale).astype(np.float32)
         table = np.repeat(values[None], self.channels, axis=0)
         if self.mean is None or self.std is None:

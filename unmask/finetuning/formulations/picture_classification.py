@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Float
 
 from unmask.batch import IGNORE_INDEX, Batch, Example
-from unmask.batching.pictures import UnreadPicture
+from unmask.batching.pictures import UnreadPicture, stored_picture
 from unmask.checkpoints.huggingface.preprocessing import preset_preprocessing
 from unmask.config import from_dict
 from unmask.finetuning.formulations.formulation import (
@@ -28,7 +28,6 @@ from unmask.heads.spec import HeadSpec
 from unmask.heads.vision.distilled_classification import DistilledClassification
 from unmask.images.preprocessing import ImagePreprocessing
 from unmask.model.backbones.vision_transformer import VisionArchitecture
-from unmask.objectives.inputs.pictures import Pictures
 from unmask.tasks.kinds.pictures import PictureTaskOptions
 from unmask.tasks.task import Label, Task, TaskExample
 from unmask.tokenizers.encode import Tokenizer
@@ -83,8 +82,7 @@ class PictureClassification:
         if (augmentation := options.augmentation) is None:
             return example
         pixels = augmentation.pixels(unread.pixels, self.preprocessing, rng)
-        read = Pictures(self.preprocessing.normalize(pixels))
-        return replace(example, features=(read,))
+        return replace(example, features=(stored_picture(pixels, self.preprocessing),))
 
     def compute_scores(
         self, model: Model, batch: Batch, task_inputs: Sequence[TaskInput]

@@ -3,17 +3,22 @@
 Hidden patches need no objective of their own: a patch is hidden as a word is.
 """
 
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Float, Float32, Int, UInt8
 
 from unmask.batch import IGNORE_INDEX, Batch, Example, ExampleRows, Feature, Tokens
 from unmask.objectives.corrupt import MaskInPlace
 from unmask.objectives.objective import Objective
 from unmask.objectives.select import TokenMasking
 from unmask.tokenizers.spec import SpecialTokenIds
+
+if TYPE_CHECKING:
+    import torch
 
 CLASS_ID, DISTILLATION_ID, MASK_ID, PADDING_ID, PATCH_ID = range(5)
 """What stands at a column: a special token, a hidden patch, nothing, or a patch that is seen."""
@@ -35,10 +40,34 @@ def picture_special_ids(*, distillation: bool = False) -> SpecialTokenIds:
 
 @dataclass(frozen=True)
 class Pictures(Feature):
-    """The pixels that a network of patches reads, one picture a row."""
+    """The pixels that a network of patches reads, one picture a row.
 
-    pixels: Float[Any, "*b c height width"]
-    """Standardized numbers; of one example, an array [c height width]."""
+    Where pixels are bytes, their numbers are looked up on the device of the network: from process
+    to process and from host to device a quarter is sent.
+    """
+
+    stored: Float[Any, "*b c height width"] | UInt8[Any, "*b c height width"]
+    """Standardized numbers, or bytes; of one example, an array [c height width]."""
+    table: Float32[np.ndarray, "c 256"] | None = None
+    """The number of each byte in each channel. None: they are numbers."""
+
+    @cached_property
+    def pixels(self) -> "Float[torch.Tensor, '*b c height width']":
+        """Standardized numbers."""
+        if self.table is None:
+            return self.stored
+        import torch
+
+        table = torch.from_numpy(self.table).to(self.stored.device)
+        numbers = [
+            row.index_select(0, x.reshape(-1).int()).view(x.shape)
+            for row, x in zip(table, self.stored.movedim(-3, 0), strict=True)
+        ]
+        return torch.stack(numbers, -3)
+
+    def map(self, change: Callable[[Any], Any]) -> "Pictures":
+        """Return the same with other pixels; the table is of no row, and stays."""
+        return replace(self, stored=change(self.stored))
 
     @classmethod
     def collate(cls, rows: ExampleRows) -> "Pictures":
@@ -49,11 +78,11 @@ class Pictures(Feature):
         """
         if rows.is_packed:
             raise ValueError("a row holds one picture: packing is for texts")
-        pictures = [_pixels_of(example) for example in rows.examples]
-        shapes = sorted({x.shape for x in pictures})
+        pictures = [_picture_of(example) for example in rows.examples]
+        shapes = sorted({x.stored.shape for x in pictures})
         if len(shapes) > 1:
             raise ValueError(f"pictures of a batch must have one size, got {shapes[:3]}")
-        return cls(np.stack(pictures))
+        return cls(np.stack([x.stored for x in pictures]), pictures[0].table)
 
     def check(self, batch: Batch) -> None:
         """Check that there is a picture for each row.
@@ -61,15 +90,15 @@ class Pictures(Feature):
         Raises:
             ValueError: there is not.
         """
-        if len(self.pixels) != len(batch.inputs):
-            raise ValueError(f"{len(self.pixels)} pictures for {len(batch.inputs)} rows")
+        if len(self.stored) != len(batch.inputs):
+            raise ValueError(f"{len(self.stored)} pictures for {len(batch.inputs)} rows")
 
 
-def _pixels_of(example: Example) -> np.ndarray:
+def _picture_of(example: Example) -> Pictures:
     own = example.feature(Pictures)
     if own is None:
         raise ValueError("an example without a picture among pictures")
-    return np.asarray(own.pixels)
+    return own
 
 
 @dataclass(frozen=True)
