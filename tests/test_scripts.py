@@ -27,6 +27,8 @@ SCRIPTS = {
 NOT_RUN = {
     "scripts/transformer_xl_reference.py": "runs with transformers 4.36 alone, in an environment "
     "of its own",
+    "scripts/emoji_data.py": "reads packages of npm and draws with resvg; what it made is compared "
+    "in test_bundled_pictures.py",
     "examples/inverse.py": "is what the other examples share",
     "scripts/docs_site.py": "is a hook of mkdocs, which `make docs` calls",
     "scripts/models_page.py": "its page is compared in test_readme.py",
@@ -253,6 +255,11 @@ def _mini_en(patch: pytest.MonkeyPatch) -> None:
     )
 
 
+def _deblurring(patch: pytest.MonkeyPatch) -> None:
+    run("examples/deblurring.py", "--steps 2 --pictures 10 --out deblurring", patch)
+    assert Path("deblurring/shapes.png").is_file()
+
+
 def _example(name: str) -> Callable[[pytest.MonkeyPatch], None]:
     def run_it(patch: pytest.MonkeyPatch) -> None:  # its processes open it by its name
         path = ROOT / "examples" / f"{name}.py"
@@ -278,7 +285,7 @@ RUNS: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
     "scripts/demo_data.py": _demo_data, "scripts/objective_table.py": _objective_table,
     "scripts/mini_en.py": _mini_en,
     "examples/bytecode.py": _example("bytecode"), "examples/counts.py": _example("counts"),
-    "examples/integration.py": _example("integration"),
+    "examples/integration.py": _example("integration"), "examples/deblurring.py": _deblurring,
 }  # fmt: skip
 QUICK = ("benchmarks/window.py", "benchmarks/forgetting.py", "benchmarks/generation.py",
          "benchmarks/own_text.py", "scripts/demo_data.py")  # fmt: skip
