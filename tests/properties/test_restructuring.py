@@ -32,7 +32,8 @@ REFUSED = {
         "awd-lstm": "do not make a model", "lstm": "do not make a model",
     },
     "widths": dict.fromkeys(
-        ("canine", "cnn", "bilstm", "quick-thoughts", "skip-thoughts", "elmo", "awd-lstm", "lstm"),
+        ("canine", "cnn", "bilstm", "quick-thoughts", "skip-thoughts", "elmo", "awd-lstm", "lstm",
+         "show-and-tell", "show-attend-and-tell"),
         "only Transformer blocks",
     )
     | {"t5-shared": "share their layers"},
