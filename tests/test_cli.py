@@ -777,7 +777,7 @@ def test_fine_tuning_mistake_is_reported_and_leaves_nothing(
         ("evaluate {}/bert {}/text.txt --sequence-length 600", "512 positions, got 600"),
         ("evaluate {}/bert {}/text.txt --seed -1", "seed must be at least 0, got -1"),
         ("evaluate {}/tuned {}/unseen.tsv", "unseen.tsv:2: label 'c'"),
-        ("evaluate {}/tuned {}/rows.tsv {}/rows.tsv", "one file of labeled rows, got 2"),
+        ("evaluate {}/tuned {}/rows.tsv {}/rows.tsv", "each file needs a name of its own, got"),
         ("hide {}/bert the --set select.rat=1", "did you mean 'rate'"),
         ("hide {}/bert the --seed -1", "seed must be at least 0, got -1"),
     ],

@@ -98,8 +98,10 @@ class LSTMCaptioner(nn.Module):
         return self.decoder.new_cache(max_rollback)
 
     def flops(self, length: int) -> float:
-        """Count the forward FLOPs per token in texts of `length` tokens, the mean of both."""
-        return (self.encoder.flops(length) + self.decoder.flops(length)) / 2
+        """Count the forward FLOPs per token, the mean over a text and its picture."""
+        columns = self.a.encoder.position.max_positions
+        pictures = self.encoder.flops(columns) * columns
+        return (pictures + self.decoder.flops(length) * length) / (columns + length)
 
     def source_of(self, batch: Batch) -> Batch:
         """Return the pictures of a batch as a batch of their own.
