@@ -204,7 +204,6 @@ def test_accelerators_are_known_by_whole_words() -> None:
         (("bert-mini", "--steps", 1, "--tokens", 1), "give one of steps, tokens and minutes"),
         (("bert-mini", "--steps", 0), "steps must be at least 1, got 0"),
         (("glove-mini",), "glove-mini learns word vectors"),
-        (("vit-gpt2-mini",), "vit-gpt2-mini reads pictures, and rows of texts alone are planned"),
         (("bert-tinny",), "bert-tinny"),
     ],
 )

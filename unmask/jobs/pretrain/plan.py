@@ -65,7 +65,7 @@ def plan(options: PlanOptions) -> Plan:
 
     Raises:
         ValueError: a name, key or number is not allowed, or the model has no network (word
-            vectors) or reads pictures.
+            vectors).
     """
     recipe = _resolve(options)
     preset = apply_recipe(get_preset(recipe.model), recipe)
@@ -74,11 +74,6 @@ def plan(options: PlanOptions) -> Plan:
         raise ValueError(
             f"model: {recipe.model} learns word vectors, which have no network to plan; "
             "unmask pretrain reports their speed"
-        )
-    if preset.reads_pictures:
-        raise ValueError(
-            f"model: {recipe.model} reads pictures, and rows of texts alone are planned; "
-            "unmask pretrain reports its speed and cost"
         )
     settings = plan_settings(options, recipe)
     with TemporaryDirectory() as folder:
