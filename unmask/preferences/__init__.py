@@ -1,0 +1,1 @@
+"""Learning from people's preferences: losses of pairs, policy gradients, rewards."""
