@@ -93,7 +93,7 @@ def test_descent_prefers_the_chosen_response(loss: Any, numbers: list[float]) ->
     loss(given).sum().backward()
     assert both.grad is not None
     assert both.grad.isfinite().all()
-    margin = float(given.margins)
+    margin = float(given.margins.detach())
     is_wanted = isinstance(loss, IPO) and margin / 3 > 5  # beyond what IPO seeks
     if not is_wanted and not (isinstance(loss, DPO) and loss.flip_probability and margin > 10):
         assert both.grad[0] <= 0
