@@ -12,10 +12,10 @@ import pytest
 ROOT = Path(__file__).parents[1] / "unmask"
 STAGES = (
     "batch", "files", "config", "output", "options", "saved_format", "bundled", "text",
-    "images", "tokenizers", "shards",
+    "images", "tokenizers", "conversations", "shards",
     "objectives", "batching", "model", "heads", "word_vectors", "zoo", "checkpoints", "adapters",
-    "compression", "training", "planning", "generation", "tasks", "finetuning", "evaluation",
-    "analysis", "inference", "reports", "jobs", "studies", "cli",
+    "compression", "training", "planning", "generation", "tasks", "finetuning",
+    "preferences", "evaluation", "analysis", "inference", "reports", "jobs", "studies", "cli",
 )  # fmt: skip
 FILES = sorted(ROOT.rglob("*.py"))
 

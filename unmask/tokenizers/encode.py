@@ -398,9 +398,9 @@ class Tokenizer:
         """Return the (start, end) of each token of `encode(text)` in characters."""
         return [(begin, end) for begin, end in self.offset_array(text).tolist()]
 
-    def offset_array(self, text: str) -> Int[np.ndarray, "t 2"]:
+    def offset_array(self, text: str, *, allow_special: bool = False) -> Int[np.ndarray, "t 2"]:
         """Return `offsets` as an array, which takes less memory for a long text."""
-        ready = self._pipeline_for([text], allow_special=False)
+        ready = self._pipeline_for([text], allow_special=allow_special)
         if len(text) <= MAX_WHOLE_CHARACTERS:
             with limits.tokenizers_errors_as_value_error(f"{self.origin} fails on a text"):
                 encoding = ready.encode(text, add_special_tokens=False)

@@ -1,0 +1,180 @@
+"""ChatTemplate: the text that a model reads of a conversation, in the format of transformers.
+
+A template is a Jinja text that comes with a tokenizer. It is rendered in Jinja's sandbox and has no
+access to files, modules or attributes of Python objects; what it writes is bounded.
+"""
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, NoReturn, cast
+
+import jinja2
+import jinja2.exceptions
+import jinja2.ext
+import jinja2.nodes
+import jinja2.parser
+import jinja2.sandbox
+
+from unmask.conversations.messages import Conversation, Message
+
+MAX_TEMPLATE_CHARACTERS = 2**20
+"""Of a template; published ones have up to 20,000."""
+MAX_GROWTH_CHARACTERS = 2**20
+"""That a template may add to the texts of a conversation."""
+MAX_REPEATED = 10_000
+"""Members of a list or characters of a text that a template may make by multiplication."""
+
+PLAIN = """\
+{%- for message in messages -%}
+{%- if message['role'] == 'system' -%}
+{{ message['content'].strip() + '\\n\\n' }}
+{%- elif message['role'] == 'user' -%}
+{{ '### Instruction:\\n' + message['content'].strip() + '\\n\\n### Response:\\n' }}
+{%- else -%}
+{% generation %}{{ message['content'].strip() + eos_token }}{% endgeneration %}
+{{- '\\n\\n' if not loop.last else '' }}
+{%- endif -%}
+{%- endfor -%}
+"""
+"""For tokenizers without a template and without tokens for roles: the headings of Alpaca (Taori et
+al. 2023, https://github.com/tatsu-lab/stanford_alpaca)."""
+
+
+class _GenerationTag(jinja2.ext.Extension):
+    """`{% generation %}...{% endgeneration %}`: transformers marks what a model writes by it."""
+
+    tags = {"generation"}
+
+    def parse(self, parser: jinja2.parser.Parser) -> jinja2.nodes.Node:
+        """Return the nodes within, as they are."""
+        line = next(parser.stream).lineno
+        body = parser.parse_statements(("name:endgeneration",), drop_needle=True)
+        return jinja2.nodes.Scope(body, lineno=line)
+
+
+class _Sandbox(jinja2.sandbox.ImmutableSandboxedEnvironment):
+    """A sandbox in which products are bounded, too."""
+
+    intercepted_binops = frozenset({"*", "**"})
+
+    def call_binop(
+        self, context: jinja2.runtime.Context, operator: str, left: Any, right: Any
+    ) -> Any:
+        """Compute a product or a power of numbers of ordinary size."""
+        sized = [x for x in (left, right) if hasattr(x, "__len__")]
+        times = next((x for x in (left, right) if isinstance(x, int)), 0)
+        if operator == "**" or (sized and len(sized[0]) * times > MAX_REPEATED):
+            raise jinja2.exceptions.SecurityError(f"{operator} makes too much")
+        return super().call_binop(context, operator, left, right)
+
+
+@dataclass(frozen=True)
+class ChatTemplate:
+    """A Jinja template with the special tokens that it may name."""
+
+    source: str
+    """The Jinja text."""
+    special_tokens: Mapping[str, str] = field(default_factory=dict[str, str])
+    """Names in the template -> tokens: {"eos_token": "</s>"}."""
+
+    def __post_init__(self) -> None:
+        """Parse the template.
+
+        Raises:
+            ValueError: it is too long, or no Jinja text.
+        """
+        if len(self.source) > MAX_TEMPLATE_CHARACTERS:
+            raise ValueError(
+                f"chat template: {len(self.source):,} characters, at most "
+                f"{MAX_TEMPLATE_CHARACTERS:,} are allowed"
+            )
+        self._template  # noqa: B018 - parses it
+
+    @cached_property
+    def _template(self) -> jinja2.Template:
+        environment = _Sandbox(
+            trim_blocks=True,
+            lstrip_blocks=True,
+            extensions=[_GenerationTag, "jinja2.ext.loopcontrols"],
+        )
+        environment.filters["tojson"] = _to_json
+        cast("dict[str, Any]", environment.globals)["raise_exception"] = _raise
+        try:
+            return environment.from_string(self.source)
+        except (jinja2.TemplateError, RecursionError) as error:
+            raise ValueError(f"chat template: {_one_line(error)}") from None
+
+    def render(self, messages: Sequence[Message], *, add_generation_prompt: bool = False) -> str:
+        """Return the text of a conversation.
+
+        Args:
+            messages: its turns.
+            add_generation_prompt: whether what comes before a response is added at the end.
+
+        Raises:
+            ValueError: the template refuses the conversation, fails, or writes too much.
+        """
+        room = MAX_GROWTH_CHARACTERS + 2 * sum(len(m.content) for m in messages)
+        pieces = self._generate(
+            messages=[m.to_dict() for m in messages],
+            add_generation_prompt=add_generation_prompt,
+            **self.special_tokens,
+        )
+        return "".join(_bounded(pieces, room))
+
+    def _generate(self, **variables: Any) -> Iterable[str]:
+        try:
+            yield from self._template.generate(**variables)
+        except jinja2.TemplateError as error:
+            raise ValueError(f"chat template: {_one_line(error)}") from None
+        except (TypeError, KeyError, RecursionError, ZeroDivisionError, OverflowError) as error:
+            raise ValueError(f"chat template fails: {_one_line(error)}") from None
+
+    def response_spans(self, conversation: Conversation) -> tuple[str, list[tuple[int, int]]]:
+        """Return the text of a conversation, and where the responses are in it.
+
+        A response begins where the prompt before it ends, and ends with its turn: with the token
+        that ends it, without the space after that.
+
+        Raises:
+            ValueError: the template fails, or changes the beginning of a text when turns are added.
+        """
+        messages = conversation.messages
+        whole, spans = self.render(messages), list[tuple[int, int]]()
+        for i, message in enumerate(messages):
+            if message.role != "assistant":
+                continue
+            before = self.render(messages[:i], add_generation_prompt=True)
+            after = self.render(messages[: i + 1])
+            if not after.startswith(before) or not whole.startswith(after.rstrip()):
+                raise ValueError(
+                    f"{conversation.location}: the chat template changes earlier turns when later "
+                    "ones are added, so that responses have no place; choose another template"
+                )
+            spans.append((len(before), len(after.rstrip())))
+        return whole, spans
+
+
+def _bounded(pieces: Iterable[str], room: int) -> Iterable[str]:
+    for piece in pieces:
+        room -= len(piece)
+        if room < 0:
+            raise ValueError(f"chat template writes more than {MAX_GROWTH_CHARACTERS:,} characters")
+        yield piece
+
+
+def _raise(message: object) -> NoReturn:
+    """Refuse a conversation, as a template asks."""
+    raise jinja2.exceptions.TemplateError(str(message))
+
+
+def _to_json(x: Any, indent: int | None = None) -> str:
+    """Write JSON without escapes for HTML, as transformers does."""
+    return json.dumps(x, ensure_ascii=False, indent=indent)
+
+
+def _one_line(error: Exception) -> str:
+    text = " ".join(str(error).split())
+    return text[:297] + "..." if len(text) > 300 else text
