@@ -34,6 +34,16 @@ def plain_template(tokenizer: Tokenizer) -> ChatTemplate:
     return ChatTemplate(PLAIN, {"eos_token": end})
 
 
+def template_tokens(tokenizer: Tokenizer) -> dict[str, str]:
+    """Return the special tokens that a template may name, as a saved folder declares them."""
+    special = tokenizer.special_tokens
+    roles = {
+        "bos_token": special.prefix[0] if special.prefix else special.start,
+        "eos_token": special.end, "pad_token": special.pad, "unk_token": special.unknown,
+    }  # fmt: skip
+    return {name: token for name, token in roles.items() if token is not None}
+
+
 def encode_conversation(
     tokenizer: Tokenizer, template: ChatTemplate, conversation: Conversation
 ) -> EncodedConversation:

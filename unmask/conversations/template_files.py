@@ -1,5 +1,6 @@
 """Chat templates in folders of transformers: chat_template.jinja, or a key of the tokenizer."""
 
+import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -64,6 +65,15 @@ def _by_name(value: Any, location: str) -> dict[str, Any]:
 
 
 def save_chat_template(template: ChatTemplate | None, folder: Path) -> None:
-    """Write the template of a model that has one, where transformers reads it."""
-    if template is not None:
-        write_atomically(folder / TEMPLATE_FILE, template.source)
+    """Write the template of a model that has one, where transformers reads it.
+
+    Its special tokens are written as roles of the tokenizer, where the folder declares none.
+    """
+    if template is None:
+        return
+    write_atomically(folder / TEMPLATE_FILE, template.source)
+    config = read_optional_json(folder / CONFIG_FILE)
+    more = {name: x for name, x in template.special_tokens.items() if name not in config}
+    if more:
+        text = json.dumps({**config, **more}, ensure_ascii=False, indent=2) + "\n"
+        write_atomically(folder / CONFIG_FILE, text)

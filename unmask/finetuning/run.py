@@ -20,6 +20,7 @@ from unmask.config import from_dict, to_dict
 from unmask.files import remove_partial_files, write_atomically
 from unmask.finetuning.config import FinetuneConfig
 from unmask.finetuning.formulations.formulation import TaskFormulation, uses_word_labels
+from unmask.finetuning.formulations.instructions import template_of_task
 from unmask.finetuning.formulations.text_to_text.formulate import with_task_languages
 from unmask.finetuning.initial_model.regression_scale import without_target_scale
 from unmask.finetuning.job.finetune_job import FinetuneJob
@@ -319,6 +320,7 @@ def _to_loaded_model(job: FinetuneJob, model: Model) -> LoadedModel:
         if job.initial_model.preset.reads_texts
         else None,
         preprocessing=job.initial_model.preprocessing,
+        chat_template=template_of_task(job.task) or job.initial_model.chat_template,
         label_names=job.task.labels or (job.task.columns.label,) if has_names else (),
         missing=(),
         unexpected=(),

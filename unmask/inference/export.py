@@ -23,6 +23,7 @@ from unmask.checkpoints.huggingface.read import HUB_PREFIX, LoadedModel
 from unmask.checkpoints.huggingface.write import to_external_config, write_folder
 from unmask.checkpoints.subword_head import write_subword_head
 from unmask.compression.structure.whole import is_divided, to_whole
+from unmask.conversations.template_files import save_chat_template
 from unmask.files import atomic_path, encode_utf8, read_json, write_atomically
 from unmask.finetuning.results.save_model import write_model_record
 from unmask.heads.model import Model
@@ -167,6 +168,7 @@ def write_model(
             loaded_model.label_names,
         )
         save_preprocessing(loaded_model.preprocessing, folder)
+        save_chat_template(loaded_model.chat_template, folder)
         write_generator(folder, loaded_model)
         write_subword_head(folder, loaded_model)
     note = None if pack is None else pack(folder)

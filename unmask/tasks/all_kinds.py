@@ -10,6 +10,7 @@ from unmask.tasks.kinds.choose import CHOOSE
 from unmask.tasks.kinds.classify import CLASSIFY, PAIRS
 from unmask.tasks.kinds.cloze import CLOZE
 from unmask.tasks.kinds.generate import GENERATE
+from unmask.tasks.kinds.instruct import INSTRUCT
 from unmask.tasks.kinds.multilabel import MULTILABEL
 from unmask.tasks.kinds.pictures import PICTURES
 from unmask.tasks.kinds.regress import REGRESS
@@ -28,6 +29,7 @@ TASK_KINDS: Mapping[TaskKindName, TaskKind] = {
     "choose": CHOOSE,
     "multilabel": MULTILABEL,
     "pictures": PICTURES,
+    "instruct": INSTRUCT,
 }
 
 

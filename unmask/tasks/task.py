@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from unmask.conversations.messages import Message
 from unmask.images.store import ImageStore
 from unmask.tasks.kind_names import TaskKindName
 from unmask.tasks.metrics.metric import METRICS
@@ -50,6 +51,8 @@ class TaskExample:
     """Name of its part of a task mixture."""
     picture: StoredPicture | None = None
     """What is labeled in place of texts, which then are its name."""
+    turns: tuple[Message, ...] = ()
+    """Of a conversation, the last response included if it is known; texts are those before it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -135,5 +138,6 @@ def examples_sha256(examples: Iterable[TaskExample]) -> str:
         content = [item.texts, item.label, item.choices, item.answer_starts]
         content += [item.component] if item.component else []
         content += item.picture.identity if item.picture is not None else []
+        content += [turn.role for turn in item.turns]
         total.update(json.dumps(content).encode() + b"\n")
     return total.hexdigest()

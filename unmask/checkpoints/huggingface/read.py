@@ -30,6 +30,8 @@ from unmask.checkpoints.tensors import (
     to_float32_weight,
 )
 from unmask.config import from_dict
+from unmask.conversations.template import ChatTemplate
+from unmask.conversations.template_files import load_chat_template
 from unmask.heads.classification.label_losses import (
     BinaryCrossEntropy,
     ChoiceCrossEntropy,
@@ -89,6 +91,8 @@ class LoadedModel:
     """Tensors of the folder that the model does not use."""
     preprocessing: ImagePreprocessing | None = None
     """How pictures are prepared for it. None: it reads none."""
+    chat_template: ChatTemplate | None = None
+    """How it reads conversations. None: nothing is known of that."""
     source: str | None = None
     """Path or `hf:owner/name` of the weights and tokenizer. None: built or changed in memory."""
 
@@ -188,6 +192,7 @@ def load_folder(
         missing=load_result.missing,
         unexpected=load_result.unexpected,
         preprocessing=load_preprocessing(folder, preset),
+        chat_template=load_chat_template(folder),
     )
 
 

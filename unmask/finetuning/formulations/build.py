@@ -9,6 +9,10 @@ from unmask.finetuning.formulations.classification_head import (
 )
 from unmask.finetuning.formulations.cloze.blank_filling import cloze_heads, formulate_cloze
 from unmask.finetuning.formulations.formulation import TaskFormulation
+from unmask.finetuning.formulations.instructions import (
+    formulate_instructions,
+    instruction_heads,
+)
 from unmask.finetuning.formulations.multilabel_head import formulate_multilabel, multilabel_heads
 from unmask.finetuning.formulations.multiple_choice_head import (
     formulate_multiple_choice,
@@ -53,6 +57,7 @@ _BUILDERS: Mapping[FormulationName, _Builder] = {
     "cloze": _Builder(cloze_heads, formulate_cloze),
     "multiple_choice": _Builder(multiple_choice_heads, formulate_multiple_choice),
     "picture_classification": _Builder(picture_heads, formulate_pictures),
+    "instructions": _Builder(instruction_heads, formulate_instructions),
 }
 
 

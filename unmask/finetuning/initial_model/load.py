@@ -20,6 +20,7 @@ from unmask.checkpoints.huggingface.read import (
     resolve_model_folder,
 )
 from unmask.checkpoints.huggingface.tokenizer import check_tokenizer_size
+from unmask.conversations.template import ChatTemplate
 from unmask.finetuning.formulations.build import heads_for_task
 from unmask.finetuning.formulations.formulation import (
     CHOICE_HEAD,
@@ -81,6 +82,8 @@ class InitialModel:
     """Ids of tokens that are new to the pretrained tokenizer; their embeddings are initialized."""
     preprocessing: ImagePreprocessing | None = None
     """How pictures are prepared. None: it reads none."""
+    chat_template: ChatTemplate | None = None
+    """How it reads conversations. None: nothing is known of that."""
     quantized_inputs: Mapping[str, InputQuantization] = field(
         default_factory=dict[str, InputQuantization]
     )
@@ -326,6 +329,7 @@ def _from_loaded_model(
         unexpected=(*loaded_model.unexpected, *extra),
         new_token_ids=range(loaded_model.tokenizer.vocab_size, tokenizer.vocab_size),
         preprocessing=loaded_model.preprocessing,
+        chat_template=loaded_model.chat_template,
         quantized_inputs=_of_kept_heads(
             quantized_inputs(loaded_model.model), {*reused, f"heads.{LANGUAGE_HEAD}.projected"}
         ),

@@ -27,6 +27,7 @@ from unmask.finetuning.formulations.formulation import (
     resolve_max_length,
     uses_word_labels,
 )
+from unmask.finetuning.formulations.instructions import with_chat_template
 from unmask.finetuning.formulations.picture_classification import with_picture_preprocessing
 from unmask.finetuning.initial_model.auxiliary_lm import lm_loss_weight_of, with_next_token_targets
 from unmask.finetuning.initial_model.load import (
@@ -362,6 +363,7 @@ def _complete_task(initial_model: InitialModel, config: FinetuneConfig, data: Fi
         ),
         metric=resolve_metric(task, config.metric),
     )
+    task = with_chat_template(task, initial_model.chat_template, initial_model.tokenizer)
     return complete_task(task, initial_model.preset, data.train)
 
 

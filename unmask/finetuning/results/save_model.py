@@ -16,6 +16,7 @@ from unmask.checkpoints.huggingface.differences import opening_note
 from unmask.checkpoints.huggingface.preprocessing import save_preprocessing
 from unmask.checkpoints.huggingface.read import HUB_PREFIX, LoadedModel
 from unmask.checkpoints.huggingface.write import to_external_config, write_folder
+from unmask.conversations.template_files import save_chat_template
 from unmask.files import encode_utf8, merge_folder
 from unmask.finetuning.formulations.formulation import LANGUAGE_HEAD, uses_word_labels
 from unmask.finetuning.results.predict import RUN_FILE
@@ -163,6 +164,7 @@ def write_model(
             loaded_model.label_names,
         )
         save_preprocessing(loaded_model.preprocessing, folder)
+        save_chat_template(loaded_model.chat_template, folder)
     with best_effort("README.md"):
         rounding = describe_quantized_inputs(loaded_model.model)
         rounded = f"computes with {rounding}, as other libraries do not ({ACTIVATIONS_FILE})"

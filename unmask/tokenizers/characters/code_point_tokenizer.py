@@ -111,7 +111,7 @@ class CodePointTokenizer(Tokenizer):
         """Return the (start, end) of each token of `encode(text)`: single characters."""
         return [(begin, end) for begin, end in self.offset_array(text).tolist()]
 
-    def offset_array(self, text: str) -> Int[np.ndarray, "t 2"]:
+    def offset_array(self, text: str, *, allow_special: bool = False) -> Int[np.ndarray, "t 2"]:
         """Return `offsets` as an array."""
         pipeline.check_unicode(text)
         return np.arange(len(text))[:, None] + np.arange(2)
