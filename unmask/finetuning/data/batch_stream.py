@@ -8,7 +8,13 @@ import numpy as np
 from jaxtyping import Int
 
 from unmask.batch import Batch, Example
-from unmask.batching.collate import example_length, group_by_length, pad_examples
+from unmask.batching.collate import (
+    example_length,
+    first_fit,
+    group_by_length,
+    pack_examples,
+    pad_examples,
+)
 from unmask.batching.source_sampling import SourceSampling
 from unmask.finetuning.results.predict import MAX_BATCH_ROWS
 from unmask.heads.classification.choice_groups import ChoiceGroup
@@ -143,6 +149,9 @@ class BatchSize:
     """Tokens in a batch, padding included."""
     micro_batch_tokens: int
     """Tokens in a micro-batch."""
+    row_length: int | None = None
+    """Tokens of a row in which several examples lie, hidden from each other. None: an example a
+    row."""
 
 
 def make_batch_stream(
@@ -205,10 +214,26 @@ def make_batch_stream(
             if sample_example is not None:  # + 1: (seed, epoch, 0) is the generator of the order
                 dice = [np.random.default_rng((seed, pass_, i + 1)) for pass_, i in keys]
                 batch = [sample_example(e, rng) for e, rng in zip(batch, dice, strict=True)]
-            yield split_micro_batches(batch, special_ids, size.micro_batch_tokens), step + 1
+            yield _micro_batches(batch, special_ids, size), step + 1
             step += 1
 
     return begin
+
+
+def _micro_batches(
+    examples: Sequence[Example], special_ids: SpecialTokenIds, size: BatchSize
+) -> list[Batch]:
+    """Lay a batch in micro-batches, packed or not."""
+    if size.row_length is None:
+        return split_micro_batches(examples, special_ids, size.micro_batch_tokens)
+    rows = first_fit(np.array(list(map(example_length, examples)), np.int64), size.row_length)
+    n = max(1, size.micro_batch_tokens // size.row_length)
+    return [
+        pack_examples(
+            [examples[i] for row in rows[at : at + n] for i in row], special_ids, size.row_length
+        )
+        for at in range(0, len(rows), n)
+    ]
 
 
 def split_micro_batches(

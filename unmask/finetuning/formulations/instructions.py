@@ -49,8 +49,8 @@ class InstructionFormulation:
     encoder-decoder reads what is before the last response, and its decoder learns that.
 
     A conversation that is too long loses its earliest turns, but not that of the system. One whose
-    last prompt and response do not fit, or that has no response, is left out: no input has
-    targets that are silently missing.
+    last prompt and response do not fit, or that has no response, has no input: no target is
+    silently missing.
     """
 
     task: Task
@@ -61,19 +61,47 @@ class InstructionFormulation:
     is_encoder_decoder: bool
     max_response_length: int
     max_dev_items: int
+    is_packed: bool = False
+
+    @property
+    def row_length(self) -> int | None:
+        """Tokens of a row of several conversations; None: each has its own."""
+        return self.task.max_length if self.is_packed else None
 
     @property
     def special_ids(self) -> SpecialTokenIds:
         """The vocabulary's special tokens."""
         return self.tokenizer.special_ids
 
+    def fitting_items(self, items: Sequence[TaskExample]) -> tuple[list[TaskExample], list[str]]:
+        """Return the conversations with a response that fits, and what is wrong with the others."""
+        answered = [item for item in items if _has_response(item)]
+        fitting = [item for item in answered if self._fitting(item) is not None]
+        n_empty, n_long = len(items) - len(answered), len(answered) - len(fitting)
+        reasons = [
+            f"{n:,} {what}"
+            for n, what in (
+                (n_empty, "without a response"),
+                (n_long, f"whose last turns are longer than {self.task.max_length} tokens"),
+            )
+            if n
+        ]
+        return fitting, reasons
+
     def build_inputs(self, items: Sequence[TaskExample]) -> list[TaskInput]:
-        """Build an input for each conversation that fits; see the class."""
+        """Build the input of each conversation; see the class.
+
+        Raises:
+            ValueError: one does not fit, or has no response to learn (`fitting_items`).
+        """
         inputs: list[TaskInput] = []
         for i, item in enumerate(items):
             found = self._fitting(item)
             if found is None:
-                continue
+                raise ValueError(
+                    f"{item.location}: its last turns do not fit {self.task.max_length} tokens, or "
+                    "it has no response"
+                )
             example, is_shortened = found
             inputs.append(TaskInput(item_index=i, example=example, truncated=is_shortened))
         return inputs
@@ -81,20 +109,17 @@ class InstructionFormulation:
     def _fitting(self, item: TaskExample) -> tuple[Example, bool] | None:
         """Return the input of a conversation, and whether turns were left out; None: none fits."""
         turns, is_shortened = item.turns, False
-        while turns:
+        while turns and _has_response(item):
             example = self._example(item, turns)
-            if example is not None and _length(example) <= self.task.max_length:
-                has_targets = bool((example.targets != IGNORE_INDEX).any())
-                return (example, is_shortened) if has_targets or item.label is None else None
+            if _length(example) <= self.task.max_length:
+                return example, is_shortened
             turns, is_shortened = _without_first_exchange(turns), True
         return None
 
-    def _example(self, item: TaskExample, turns: tuple[Message, ...]) -> Example | None:
-        """Encode turns; None: there is no response to learn, where there should be one."""
+    def _example(self, item: TaskExample, turns: tuple[Message, ...]) -> Example:
+        """Encode turns, with targets where the response is known."""
         if item.label is None:
             return self._prompt_example(turns, item.location)
-        if not turns[-1].content.strip():
-            return None
         if self.is_encoder_decoder:
             prompt = self._prompt_example(turns[:-1], item.location)
             check_no_special_tokens(self.tokenizer, turns[-1:], item.location)
@@ -162,8 +187,9 @@ class InstructionFormulation:
     def merge_scores(
         self, task_inputs: Sequence[TaskInput], input_scores: Sequence[GeneratedText]
     ) -> GeneratedText:
-        """Return the scores of the only input of an item; none of one that was left out."""
-        return next(iter(input_scores), GeneratedText(token_ids=np.zeros(0, np.int64)))
+        """Return the scores of the only input of an item."""
+        (only,) = input_scores
+        return only
 
     def prediction(self, item: TaskExample, scores: GeneratedText) -> Label:
         """Return the generated response."""
@@ -176,6 +202,11 @@ class InstructionFormulation:
     def loss(self, item: TaskExample, scores: GeneratedText) -> tuple[float, int]:
         """Return the cross-entropy of the responses in nats, and their number of tokens."""
         return scores.target_loss, scores.n_target_tokens
+
+
+def _has_response(item: TaskExample) -> bool:
+    """Return whether a conversation ends with a response, or is to be answered."""
+    return item.label is None or bool(item.turns[-1].content.strip())
 
 
 def _length(example: Example) -> int:
@@ -229,6 +260,7 @@ def formulate_instructions(
         is_encoder_decoder=is_encoder_decoder(preset),
         max_response_length=options.max_response_length,
         max_dev_items=options.max_dev_items,
+        is_packed=options.packing == "pack",
     )
 
 

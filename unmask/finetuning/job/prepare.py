@@ -23,6 +23,8 @@ from unmask.finetuning.data.read_pictures import read_picture_data, resolve_pict
 from unmask.finetuning.formulations.build import complete_task, formulate
 from unmask.finetuning.formulations.formulation import (
     LABEL_HEAD,
+    LeavesOutItems,
+    TaskFormulation,
     TaskInput,
     resolve_max_length,
     uses_word_labels,
@@ -93,6 +95,7 @@ def prepare_job(
         formulate(task, begun.preset, begun.tokenizer), begun.preset, data.train
     )
     formulation = with_picture_preprocessing(formulation, begun.preprocessing)
+    data = _without_left_out(data, formulation)
     n_parameters = _check_method(config, begun)
     new_weights = weight_notes(begun, config)
     inputs = formulation.build_inputs(data.train)
@@ -143,6 +146,26 @@ def _read_data(
     if preprocessing is None:
         return config, read_data(config)
     return config, read_picture_data(config, preprocessing, folder)
+
+
+def _without_left_out(data: FinetuneData, formulation: TaskFormulation) -> FinetuneData:
+    """Leave out the items that have no input, with a warning that counts them.
+
+    Raises:
+        ValueError: none is left to train on.
+    """
+    if not isinstance(formulation, LeavesOutItems):
+        return data
+    warnings = list(data.warnings)
+    kept: dict[str, list[TaskExample]] = {}
+    for name in ("train", "dev", "test"):
+        items: Sequence[TaskExample] = getattr(data, name)
+        kept[name], reasons = formulation.fitting_items(items)
+        if reasons:
+            warnings.append(f"{name}: {' and '.join(reasons)} of {len(items):,} rows are left out")
+    if not kept["train"]:
+        raise ValueError(f"no row is left to train on: {warnings[-1]}")
+    return replace(data, **kept, warnings=tuple(warnings))
 
 
 def _with_parameter_counts(job: FinetuneJob) -> FinetuneJob:

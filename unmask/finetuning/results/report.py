@@ -92,15 +92,18 @@ def _with_thumbnail(error: Mapping[str, Any]) -> dict[str, Any]:
 
 def majority_baseline(
     task: Task, train: Sequence[TaskExample], dev: Sequence[TaskExample]
-) -> float:
-    """Compute the score of always predicting the most frequent answer of the training data."""
+) -> float | None:
+    """Compute the score of always predicting the most frequent answer of the training data.
+
+    None: a constant answer has no such score, as that of a loss.
+    """
     predictions: list[Any] = majority_predictions(task, train, dev)
     if TASK_KINDS[task.task_kind].reader.word_per_line:
         predictions = [
             (tag,) * len(cast("tuple[str, ...]", item.label))
             for tag, item in zip(predictions, dev, strict=True)
         ]
-    return compute_metrics(task, dev, predictions)[task.metric]
+    return compute_metrics(task, dev, predictions).get(task.metric)
 
 
 def confusion_matrix(

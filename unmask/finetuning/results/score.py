@@ -1,5 +1,6 @@
 """Metrics of a model on labeled items, or on a labeled file."""
 
+import logging
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -7,7 +8,12 @@ from pathlib import Path
 
 from unmask.checkpoints.huggingface.read import LoadedModel
 from unmask.finetuning.formulations.build import formulate
-from unmask.finetuning.formulations.formulation import TaskFormulation, TaskInput, ThresholdTuning
+from unmask.finetuning.formulations.formulation import (
+    LeavesOutItems,
+    TaskFormulation,
+    TaskInput,
+    ThresholdTuning,
+)
 from unmask.finetuning.results.predict import (
     DEFAULT_BATCH_TOKENS,
     infer_task,
@@ -25,6 +31,8 @@ from unmask.tasks.readers import tables
 from unmask.tasks.readers.columns import with_label_names
 from unmask.tasks.task import Task, TaskExample
 from unmask.text.lines import EncodingErrors
+
+_log = logging.getLogger(__name__)
 
 
 def score(
@@ -134,6 +142,13 @@ def score_items(
     formulation = formulate(
         infer_text_columns(task, items), loaded_model.preset, loaded_model.tokenizer
     )
+    if isinstance(formulation, LeavesOutItems):
+        n = len(items)
+        items, reasons = formulation.fitting_items(items)
+        if not items:
+            raise ValueError(f"{path}: no row is left to score: {' and '.join(reasons)}")
+        if reasons:
+            _log.warning(f"{path}: {' and '.join(reasons)} of {n:,} rows are left out")
     inputs = formulation.build_inputs(items)
     return score(formulation, loaded_model.model, items, inputs, batch_tokens)
 

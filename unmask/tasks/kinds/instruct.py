@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from unmask.config import from_dict
 from unmask.conversations.messages import Conversation, Message, read_conversation, read_prompt
@@ -33,6 +33,9 @@ class InstructionOptions:
     model without one, headings of Alpaca's kind."""
     special_tokens: Mapping[str, str] | None = None
     """Special tokens that the template may name, {"eos_token": "</s>"}. None: the model's."""
+    packing: Literal["bucket", "pack"] = "bucket"
+    """Layout of training batches. bucket: a conversation a row, similar lengths together; pack:
+    several in a row of the maximum length, hidden from each other."""
     max_response_length: int = 128
     """Maximum length of a generated response in tokens, end included."""
     max_dev_items: int = 200
