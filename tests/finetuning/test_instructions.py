@@ -287,7 +287,7 @@ def test_responses_are_learned_and_the_folder_chats_in_transformers(
     written = reference.generate(ids, max_new_tokens=8, do_sample=False)
     assert words.decode(written[0, ids.shape[1] :], skip_special_tokens=True).strip() == "a fox"
     assert tuned.task is not None
-    names = tuned.task.options["special_tokens"]
+    names = tuned.task.options["template_tokens"]
     template = tuned.loaded_model.chat_template
     assert template is not None
     own = ChatTemplate(tuned.task.options["chat_template"], names)

@@ -13,6 +13,7 @@ from unmask.tasks.kinds.generate import GENERATE
 from unmask.tasks.kinds.instruct import INSTRUCT
 from unmask.tasks.kinds.multilabel import MULTILABEL
 from unmask.tasks.kinds.pictures import PICTURES
+from unmask.tasks.kinds.prefer import PREFER
 from unmask.tasks.kinds.regress import REGRESS
 from unmask.tasks.kinds.tag import TAG
 from unmask.tasks.task import Task
@@ -30,6 +31,7 @@ TASK_KINDS: Mapping[TaskKindName, TaskKind] = {
     "multilabel": MULTILABEL,
     "pictures": PICTURES,
     "instruct": INSTRUCT,
+    "prefer": PREFER,
 }
 
 

@@ -4,6 +4,6 @@ from typing import Literal, get_args
 
 TaskKindName = Literal[
     "classify", "pairs", "regress", "tag", "answer", "generate", "cloze", "choose", "multilabel",
-    "pictures", "instruct",
+    "pictures", "instruct", "prefer",
 ]  # fmt: skip
 TASK_KIND_NAMES: tuple[TaskKindName, ...] = get_args(TaskKindName)

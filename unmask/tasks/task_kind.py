@@ -13,7 +13,7 @@ from unmask.tasks.task import Label, Task, TaskExample
 FormulationName = Literal[
     "text_classification", "multilabel_classification", "token_classification",
     "multiple_choice", "span_extraction", "cloze", "text_to_text", "picture_classification",
-    "instructions",
+    "instructions", "rewards",
 ]  # fmt: skip
 """Formulation of a task for a model; see `unmask.finetuning.formulations.build`."""
 

@@ -22,6 +22,7 @@ from unmask.finetuning.formulations.picture_classification import (
     formulate_pictures,
     picture_heads,
 )
+from unmask.finetuning.formulations.rewards import formulate_rewards, reward_heads
 from unmask.finetuning.formulations.span_head import formulate_span, span_heads
 from unmask.finetuning.formulations.text_to_text.formulate import (
     formulate_generation,
@@ -58,6 +59,7 @@ _BUILDERS: Mapping[FormulationName, _Builder] = {
     "multiple_choice": _Builder(multiple_choice_heads, formulate_multiple_choice),
     "picture_classification": _Builder(picture_heads, formulate_pictures),
     "instructions": _Builder(instruction_heads, formulate_instructions),
+    "rewards": _Builder(reward_heads, formulate_rewards),
 }
 
 

@@ -113,7 +113,7 @@ class InstructionFormulation:
             example = self._example(item, turns)
             if _length(example) <= self.task.max_length:
                 return example, is_shortened
-            turns, is_shortened = _without_first_exchange(turns), True
+            turns, is_shortened = without_first_exchange(turns), True
         return None
 
     def _example(self, item: TaskExample, turns: tuple[Message, ...]) -> Example:
@@ -214,7 +214,7 @@ def _length(example: Example) -> int:
     return max(len(example.inputs), n_source)
 
 
-def _without_first_exchange(turns: tuple[Message, ...]) -> tuple[Message, ...]:
+def without_first_exchange(turns: tuple[Message, ...]) -> tuple[Message, ...]:
     """Leave out the first turn of the user and its response; none is left of a single exchange."""
     system = turns[:1] if turns[0].role == "system" else ()
     rest = turns[len(system) :]
@@ -249,7 +249,9 @@ def formulate_instructions(
     template = plain_template(tokenizer)
     if options.chat_template is not None:
         names = (
-            template_tokens(tokenizer) if options.special_tokens is None else options.special_tokens
+            template_tokens(tokenizer)
+            if options.template_tokens is None
+            else options.template_tokens
         )
         template = ChatTemplate(read_template_option(options.chat_template), names)
     return InstructionFormulation(
@@ -274,31 +276,31 @@ def _end_of_response(tokenizer: Tokenizer, template: ChatTemplate) -> int:
     return last if last in tokenizer.special_ids.all_ids else end
 
 
+_WRITTEN = ("chat_template", "template_tokens")
+"""Options of a task of conversations in which its template is written out."""
+
+
 def template_of_task(task: Task) -> ChatTemplate | None:
-    """Return the chat template of a task of instructions that has one; None: of any other."""
-    if task.task_kind != "instruct":
-        return None
-    options = parse_instruction_options(task.options)
-    if options.chat_template is None or options.special_tokens is None:
-        return None
-    return ChatTemplate(options.chat_template, options.special_tokens)
+    """Return the chat template of a task of conversations; None: of any other."""
+    source, tokens = (task.options.get(name) for name in _WRITTEN)
+    return None if source is None or tokens is None else ChatTemplate(source, tokens)
 
 
 def with_chat_template(task: Task, template: ChatTemplate | None, tokenizer: Tokenizer) -> Task:
-    """Return a task of instructions with its chat template written out; others are unchanged.
+    """Return a task of conversations with its chat template written out; others are unchanged.
 
     Args:
         task: the task.
         template: the model's own; used if the task names none.
         tokenizer: of the model.
     """
-    if task.task_kind != "instruct":
+    if task.task_kind not in ("instruct", "prefer"):
         return task
-    options = parse_instruction_options(task.options)
-    if options.chat_template is not None:
+    source = task.options.get("chat_template")
+    if source is not None:
         names = template_tokens(tokenizer) if template is None else template.special_tokens
-        found = ChatTemplate(read_template_option(options.chat_template), names)
+        found = ChatTemplate(read_template_option(source), names)
     else:
         found = plain_template(tokenizer) if template is None else template
-    written = {"chat_template": found.source, "special_tokens": dict(found.special_tokens)}
+    written = dict(zip(_WRITTEN, (found.source, dict(found.special_tokens)), strict=True))
     return replace(task, options=dict(task.options) | written)

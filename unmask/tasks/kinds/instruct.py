@@ -31,7 +31,7 @@ class InstructionOptions:
     chat_template: str | None = None
     """Chat template: a Jinja text, or the path of a file with one. None: the model's own, or, of a
     model without one, headings of Alpaca's kind."""
-    special_tokens: Mapping[str, str] | None = None
+    template_tokens: Mapping[str, str] | None = None
     """Special tokens that the template may name, {"eos_token": "</s>"}. None: the model's."""
     packing: Literal["bucket", "pack"] = "bucket"
     """Layout of training batches. bucket: a conversation a row, similar lengths together; pack:
