@@ -18,7 +18,7 @@ from unmask.conversations.messages import Message
 from unmask.conversations.template import ChatTemplate
 from unmask.finetuning.data.batch_stream import BatchSize, make_batch_stream
 from unmask.finetuning.formulations.build import formulate
-from unmask.finetuning.formulations.instructions import InstructionFormulation
+from unmask.finetuning.formulations.conversations.instructions import InstructionFormulation
 from unmask.inference.open_model import load
 from unmask.jobs.finetune import finetune
 from unmask.tasks.kinds.instruct import ConversationReader

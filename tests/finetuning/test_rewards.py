@@ -15,7 +15,7 @@ from unmask.checkpoints.huggingface.read import LoadedModel
 from unmask.cli import main as cli
 from unmask.conversations.messages import Message
 from unmask.finetuning.formulations.build import formulate
-from unmask.finetuning.formulations.rewards import RewardFormulation
+from unmask.finetuning.formulations.conversations.rewards import RewardFormulation
 from unmask.heads.classification.choice_groups import ChoiceGroups
 from unmask.heads.classification.ranking_loss import PairwiseRanking
 from unmask.inference.open_model import load

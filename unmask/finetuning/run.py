@@ -19,8 +19,8 @@ from unmask.compression.methods import format_methods, training_records
 from unmask.config import from_dict, to_dict
 from unmask.files import remove_partial_files, write_atomically
 from unmask.finetuning.config import FinetuneConfig
+from unmask.finetuning.formulations.conversations.instructions import template_of_task
 from unmask.finetuning.formulations.formulation import TaskFormulation, uses_word_labels
-from unmask.finetuning.formulations.instructions import template_of_task
 from unmask.finetuning.formulations.text_to_text.formulate import with_task_languages
 from unmask.finetuning.initial_model.regression_scale import without_target_scale
 from unmask.finetuning.job.finetune_job import FinetuneJob

@@ -14,7 +14,8 @@ from unmask.checkpoints import folder as checkpoints
 from unmask.checkpoints.folder import Checkpoint
 from unmask.finetuning.config import FinetuneConfig
 from unmask.finetuning.data.batch_stream import BatchSize, make_batch_stream
-from unmask.finetuning.formulations.formulation import PacksRows, ResamplesExamples
+from unmask.finetuning.formulations.conversations.rows import row_length
+from unmask.finetuning.formulations.formulation import ResamplesExamples
 from unmask.finetuning.initial_model.auxiliary_lm import remove_language_head
 from unmask.finetuning.initial_model.regression_scale import denormalize_head
 from unmask.finetuning.initial_model.used_tokens import restore_embeddings, shrink_embeddings
@@ -138,9 +139,7 @@ def set_up_run(job: FinetuneJob, model: Model, seed: int) -> TrainingRun:
             n_units=t.batch_size,
             n_tokens=t.batch_tokens,
             micro_batch_tokens=t.micro_batch_tokens,
-            row_length=job.formulation.row_length
-            if isinstance(job.formulation, PacksRows)
-            else None,
+            row_length=row_length(job.formulation),
         ),
         seed,
         draw,

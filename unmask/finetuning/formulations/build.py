@@ -8,11 +8,12 @@ from unmask.finetuning.formulations.classification_head import (
     formulate_classification,
 )
 from unmask.finetuning.formulations.cloze.blank_filling import cloze_heads, formulate_cloze
-from unmask.finetuning.formulations.formulation import TaskFormulation
-from unmask.finetuning.formulations.instructions import (
+from unmask.finetuning.formulations.conversations.instructions import (
     formulate_instructions,
     instruction_heads,
 )
+from unmask.finetuning.formulations.conversations.rewards import formulate_rewards, reward_heads
+from unmask.finetuning.formulations.formulation import TaskFormulation
 from unmask.finetuning.formulations.multilabel_head import formulate_multilabel, multilabel_heads
 from unmask.finetuning.formulations.multiple_choice_head import (
     formulate_multiple_choice,
@@ -22,7 +23,6 @@ from unmask.finetuning.formulations.picture_classification import (
     formulate_pictures,
     picture_heads,
 )
-from unmask.finetuning.formulations.rewards import formulate_rewards, reward_heads
 from unmask.finetuning.formulations.span_head import formulate_span, span_heads
 from unmask.finetuning.formulations.text_to_text.formulate import (
     formulate_generation,

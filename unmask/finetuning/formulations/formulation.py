@@ -162,28 +162,6 @@ class LimitsDevEvaluation(Protocol):
 
 
 @runtime_checkable
-class LeavesOutItems(Protocol):
-    """A `TaskFormulation` that has no input for some items, as too long ones."""
-
-    def fitting_items(self, items: Sequence[TaskExample]) -> tuple[list[TaskExample], list[str]]:
-        """Return the items that have an input, and a phrase for each reason that others have none.
-
-        "3 without a response".
-        """
-        ...
-
-
-@runtime_checkable
-class PacksRows(Protocol):
-    """A `TaskFormulation` whose training examples can lie in one row, hidden from each other."""
-
-    @property
-    def row_length(self) -> int | None:
-        """Tokens of such a row; None: each example has a row of its own."""
-        ...
-
-
-@runtime_checkable
 class ResamplesExamples(Protocol):
     """A `TaskFormulation` whose examples are sampled again in each epoch."""
 

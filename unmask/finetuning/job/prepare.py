@@ -21,15 +21,15 @@ from unmask.finetuning.data.class_weights import with_class_weights
 from unmask.finetuning.data.read_data import FinetuneData, read_data
 from unmask.finetuning.data.read_pictures import read_picture_data, resolve_pictures
 from unmask.finetuning.formulations.build import complete_task, formulate
+from unmask.finetuning.formulations.conversations.instructions import with_chat_template
+from unmask.finetuning.formulations.conversations.rows import fitting_items
 from unmask.finetuning.formulations.formulation import (
     LABEL_HEAD,
-    LeavesOutItems,
     TaskFormulation,
     TaskInput,
     resolve_max_length,
     uses_word_labels,
 )
-from unmask.finetuning.formulations.instructions import with_chat_template
 from unmask.finetuning.formulations.picture_classification import with_picture_preprocessing
 from unmask.finetuning.initial_model.auxiliary_lm import lm_loss_weight_of, with_next_token_targets
 from unmask.finetuning.initial_model.load import (
@@ -154,13 +154,11 @@ def _without_left_out(data: FinetuneData, formulation: TaskFormulation) -> Finet
     Raises:
         ValueError: none is left to train on.
     """
-    if not isinstance(formulation, LeavesOutItems):
-        return data
     warnings = list(data.warnings)
-    kept: dict[str, list[TaskExample]] = {}
+    kept: dict[str, Sequence[TaskExample]] = {}
     for name in ("train", "dev", "test"):
         items: Sequence[TaskExample] = getattr(data, name)
-        kept[name], reasons = formulation.fitting_items(items)
+        kept[name], reasons = fitting_items(formulation, items)
         if reasons:
             warnings.append(f"{name}: {' and '.join(reasons)} of {len(items):,} rows are left out")
     if not kept["train"]:

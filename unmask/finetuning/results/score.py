@@ -8,8 +8,8 @@ from pathlib import Path
 
 from unmask.checkpoints.huggingface.read import LoadedModel
 from unmask.finetuning.formulations.build import formulate
+from unmask.finetuning.formulations.conversations.rows import fitting_items
 from unmask.finetuning.formulations.formulation import (
-    LeavesOutItems,
     TaskFormulation,
     TaskInput,
     ThresholdTuning,
@@ -142,15 +142,21 @@ def score_items(
     formulation = formulate(
         infer_text_columns(task, items), loaded_model.preset, loaded_model.tokenizer
     )
-    if isinstance(formulation, LeavesOutItems):
-        n = len(items)
-        items, reasons = formulation.fitting_items(items)
-        if not items:
-            raise ValueError(f"{path}: no row is left to score: {' and '.join(reasons)}")
-        if reasons:
-            _log.warning(f"{path}: {' and '.join(reasons)} of {n:,} rows are left out")
+    items = _without_left_out(formulation, items, path)
     inputs = formulation.build_inputs(items)
     return score(formulation, loaded_model.model, items, inputs, batch_tokens)
+
+
+def _without_left_out(
+    formulation: TaskFormulation, items: Sequence[TaskExample], path: str | Path
+) -> Sequence[TaskExample]:
+    """Leave out the items that have no input, with a warning that counts them."""
+    kept, reasons = fitting_items(formulation, items)
+    if not kept:
+        raise ValueError(f"{path}: no row is left to score: {' and '.join(reasons)}")
+    if reasons:
+        _log.warning(f"{path}: {' and '.join(reasons)} of {len(items):,} rows are left out")
+    return kept
 
 
 def read_items(

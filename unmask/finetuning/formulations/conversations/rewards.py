@@ -12,13 +12,13 @@ from unmask.batch import IGNORE_INDEX, Batch, Example
 from unmask.conversations.encode import encode_conversation, plain_template, template_tokens
 from unmask.conversations.messages import Conversation, Message
 from unmask.conversations.template import ChatTemplate
+from unmask.finetuning.formulations.conversations.instructions import without_first_exchange
 from unmask.finetuning.formulations.formulation import (
     LABEL_HEAD,
     PredictionRecord,
     TaskInput,
     is_encoder_decoder,
 )
-from unmask.finetuning.formulations.instructions import without_first_exchange
 from unmask.finetuning.formulations.pooling import classification_head
 from unmask.heads.classification.choice_groups import ChoiceGroup
 from unmask.heads.classification.label_losses import CORRECT

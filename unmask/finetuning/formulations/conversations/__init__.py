@@ -1,0 +1,1 @@
+"""Tasks of conversations: responses that are learned, and responses that are compared."""
