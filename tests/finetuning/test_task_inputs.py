@@ -14,8 +14,11 @@ from unmask.batching.collate import pad_examples
 from unmask.finetuning.formulations.build import formulate, heads_for_task
 from unmask.finetuning.formulations.classification_head import ClassificationFormulation
 from unmask.finetuning.formulations.formulation import resolve_max_length, truncate_longest_first
+from unmask.finetuning.formulations.text_to_text.word_labels import (
+    WordLabelFormulation,
+    rounded_number_labels,
+)
 from unmask.finetuning.formulations.token_classification_head import TokenClassificationFormulation
-from unmask.finetuning.formulations.word_labels import WordLabelFormulation, rounded_number_labels
 from unmask.tasks.task import Task, TaskColumns, TaskExample
 
 ONE, TWO = TaskColumns(texts=("text",), label="label"), TaskColumns(texts=("a", "b"), label="label")

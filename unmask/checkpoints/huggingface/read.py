@@ -32,7 +32,7 @@ from unmask.checkpoints.tensors import (
 from unmask.config import from_dict
 from unmask.conversations.template import ChatTemplate
 from unmask.conversations.template_files import load_chat_template
-from unmask.heads.classification import label_losses
+from unmask.heads.classification import label_losses as losses
 from unmask.heads.classification.pooler import Pooler
 from unmask.heads.classification.sequence_classification import Pooling, SequenceClassification
 from unmask.heads.language.language_modeling import (
@@ -357,17 +357,11 @@ def head_specs_by_name(
     for name in head_names:
         if name == "label" and preset.classification_head is not None:
             is_multilabel = config.get("problem_type") == MULTI_LABEL
-            loss = (
-                label_losses.BinaryCrossEntropy() if is_multilabel else label_losses.CrossEntropy()
-            )
+            loss = losses.BinaryCrossEntropy() if is_multilabel else losses.CrossEntropy()
             specs[name] = replace(preset.classification_head, n_labels=n_labels, loss=loss)
         elif name == "choice" and preset.classification_head is not None:
-            specs[name] = replace(
-                preset.classification_head,
-                term=name,
-                n_labels=1,
-                loss=label_losses.ChoiceCrossEntropy(),
-            )
+            loss = losses.ChoiceCrossEntropy()
+            specs[name] = replace(preset.classification_head, term=name, n_labels=1, loss=loss)
         elif name == "token_label":
             specs[name] = replace(token_classification_head(preset), n_labels=n_labels)
         elif name == "spans":

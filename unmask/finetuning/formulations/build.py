@@ -28,11 +28,11 @@ from unmask.finetuning.formulations.text_to_text.formulate import (
     formulate_generation,
     generation_heads,
 )
+from unmask.finetuning.formulations.text_to_text.word_labels import with_number_labels
 from unmask.finetuning.formulations.token_classification_head import (
     formulate_tagging,
     tagging_heads,
 )
-from unmask.finetuning.formulations.word_labels import with_number_labels
 from unmask.heads.spec import HeadSpec
 from unmask.tasks.all_kinds import TASK_KINDS
 from unmask.tasks.task import Task, TaskExample

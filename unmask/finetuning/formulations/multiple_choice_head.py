@@ -21,7 +21,7 @@ from unmask.finetuning.formulations.formulation import (
     uses_word_labels,
 )
 from unmask.finetuning.formulations.pooling import classification_head, input_template
-from unmask.finetuning.formulations.word_labels import (
+from unmask.finetuning.formulations.text_to_text.word_labels import (
     MAX_LOGITS_PER_CHUNK,
     answer_log_likelihoods,
     pad_answers,
