@@ -163,13 +163,16 @@ def _as_messages(value: Any, location: str, key: str) -> tuple[Message, ...]:
 def parse_marked_turns(text: str) -> tuple[Message, ...]:
     r"""Split a text at "\n\nHuman:" and "\n\nAssistant:", as HH-RLHF has turns.
 
-    Bai et al. 2022, arXiv:2204.05862.
+    Bai et al. 2022, arXiv:2204.05862. Turns of one speaker in a row are one.
     """
     parts = _TURN.split(text)[1:]
-    return tuple(
-        Message("user" if name == "Human" else "assistant", content.strip())
-        for name, content in zip(parts[::2], parts[1::2], strict=True)
-    )
+    turns: list[Message] = []
+    for name, content in zip(parts[::2], parts[1::2], strict=True):
+        role, said = "user" if name == "Human" else "assistant", content.strip()
+        if turns and turns[-1].role == role:
+            said = "\n\n".join(part for part in (turns.pop().content, said) if part)
+        turns.append(Message(role, said))
+    return tuple(turns)
 
 
 def _read_list(value: Any, location: str, key: str) -> tuple[Message, ...]:

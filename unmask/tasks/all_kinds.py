@@ -70,11 +70,17 @@ def reads_choices(task: Task) -> bool:
     return TASK_KINDS[task.task_kind].formulation == "multiple_choice"
 
 
+def reads_conversations(task: Task) -> bool:
+    """Return whether each row is a conversation, whatever its columns."""
+    return TASK_KINDS[task.task_kind].formulation in ("instructions", "rewards")
+
+
 def has_two_texts(task: Task) -> bool:
     """Return whether each row has two texts, whose order could be swapped."""
-    return len(task.columns.texts) == 2 and not reads_choices(task)
+    two = len(task.columns.texts) == 2
+    return two and not reads_choices(task) and not reads_conversations(task)
 
 
 def reads_two_texts(task: Task) -> bool:
     """Return whether an input has two texts: a pair, or a text and a choice."""
-    return len(task.columns.texts) == 2 or reads_choices(task)
+    return has_two_texts(task) or reads_choices(task)
