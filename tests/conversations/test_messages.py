@@ -7,6 +7,7 @@ import pytest
 from unmask.conversations.messages import (
     Conversation,
     Message,
+    parse_marked_turns,
     read_conversation,
     read_prompt,
     read_responses,
@@ -50,6 +51,11 @@ def test_marked_turns_are_preferences_with_their_prompt() -> None:
     assert chosen.prompt == rejected.prompt == (QUESTION, ANSWER, Message("user", "Really?"))
     assert chosen.messages[-1].content == "Yes."
     assert rejected.messages[-1].content == "No.\n\nHumans are odd."
+
+
+def test_turns_of_one_speaker_are_joined() -> None:
+    text = "\n\nHuman: Who?\n\nHuman: Really?\n\nAssistant: \n\nAssistant: I."
+    assert parse_marked_turns(text) == (Message("user", "Who?\n\nReally?"), ANSWER)
 
 
 def test_responses_beside_a_prompt_or_an_instruction() -> None:
@@ -98,7 +104,8 @@ def test_wrong_rows_are_one_line(row: dict[str, Any], message: str) -> None:
     [
         ({"chosen": "a"}, "x:3: no 'rejected', only 'chosen'"),
         ({"chosen": "a", "rejected": "b"}, "x:3: no prompt before 'chosen'"),
-        ({"prompt": "p", "chosen": "a", "rejected": " "}, "'rejected' does not end with"),
+        ({"prompt": "p", "chosen": "a", "rejected": [{"role": "user", "content": "b"}]},
+         "'rejected' does not end with"),
         ({"chosen": "\n\nHuman: p\n\nAssistant: a", "rejected": "\n\nHuman: q\n\nAssistant: a"},
          "'chosen' and 'rejected' differ before their last turn"),
         ({"chosen": "\n\nHuman: p", "rejected": "\n\nHuman: p"}, "no prompt before 'chosen'"),

@@ -110,7 +110,7 @@ def read_responses(
         location: file and line, for messages.
 
     Raises:
-        ValueError: a column is missing or empty, or the prompts of the responses differ.
+        ValueError: a column is missing, or the prompts of the responses differ.
     """
     found: list[tuple[Message, ...]] = []
     for key in keys:
@@ -126,7 +126,7 @@ def read_responses(
     for key, turns in zip(keys, found, strict=True):
         if turns[:-1] != found[0][:-1]:
             raise ValueError(f"{location}: {keys[0]!r} and {key!r} differ before their last turn")
-        if turns[-1].role != "assistant" or not turns[-1].content.strip():
+        if turns[-1].role != "assistant":
             raise ValueError(f"{location}: {key!r} does not end with a response")
     return tuple(
         Conversation(messages=_check_order(turns, location), location=location) for turns in found

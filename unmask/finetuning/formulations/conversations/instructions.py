@@ -77,16 +77,9 @@ class InstructionFormulation:
         """Return the conversations with a response that fits, and what is wrong with the others."""
         answered = [item for item in items if _has_response(item)]
         fitting = [item for item in answered if self._fitting(item) is not None]
-        n_empty, n_long = len(items) - len(answered), len(answered) - len(fitting)
-        reasons = [
-            f"{n:,} {what}"
-            for n, what in (
-                (n_empty, "without a response"),
-                (n_long, f"whose last turns are longer than {self.task.max_length} tokens"),
-            )
-            if n
-        ]
-        return fitting, reasons
+        return fitting, left_out_phrases(
+            len(items) - len(answered), len(answered) - len(fitting), self.task.max_length
+        )
 
     def build_inputs(self, items: Sequence[TaskExample]) -> list[TaskInput]:
         """Build the input of each conversation; see the class.
@@ -212,6 +205,15 @@ def _has_response(item: TaskExample) -> bool:
 def _length(example: Example) -> int:
     n_source = 0 if example.source is None else len(example.source)
     return max(len(example.inputs), n_source)
+
+
+def left_out_phrases(n_empty: int, n_long: int, max_length: int) -> list[str]:
+    """Count the items that have no response, and those that are too long, in words."""
+    phrases = (
+        (n_empty, "without a response"),
+        (n_long, f"whose last turns are longer than {max_length} tokens"),
+    )
+    return [f"{n:,} {what}" for n, what in phrases if n]
 
 
 def without_first_exchange(turns: tuple[Message, ...]) -> tuple[Message, ...]:

@@ -12,7 +12,10 @@ from unmask.batch import IGNORE_INDEX, Batch, Example
 from unmask.conversations.encode import encode_conversation, plain_template, template_tokens
 from unmask.conversations.messages import Conversation, Message
 from unmask.conversations.template import ChatTemplate
-from unmask.finetuning.formulations.conversations.instructions import without_first_exchange
+from unmask.finetuning.formulations.conversations.instructions import (
+    left_out_phrases,
+    without_first_exchange,
+)
 from unmask.finetuning.formulations.formulation import (
     LABEL_HEAD,
     PredictionRecord,
@@ -57,10 +60,11 @@ class RewardFormulation:
 
     def fitting_items(self, items: Sequence[TaskExample]) -> tuple[list[TaskExample], list[str]]:
         """Return the comparisons that fit, and a phrase that counts the others."""
-        kept = [item for item in items if self._fitting(item) is not None]
-        n_long = len(items) - len(kept)
-        phrase = f"{n_long:,} whose last turns are longer than {self.task.max_length} tokens"
-        return kept, [phrase] if n_long else []
+        answered = [item for item in items if all(map(str.strip, item.choices))]
+        kept = [item for item in answered if self._fitting(item) is not None]
+        return kept, left_out_phrases(
+            len(items) - len(answered), len(answered) - len(kept), self.task.max_length
+        )
 
     def build_inputs(self, items: Sequence[TaskExample]) -> list[TaskInput]:
         """Build an input for each response.
