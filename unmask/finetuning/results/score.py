@@ -142,16 +142,17 @@ def score_items(
     formulation = formulate(
         infer_text_columns(task, items), loaded_model.preset, loaded_model.tokenizer
     )
-    items = _without_left_out(formulation, items, path)
+    items = _without_left_out(formulation, items)
     inputs = formulation.build_inputs(items)
     return score(formulation, loaded_model.model, items, inputs, batch_tokens)
 
 
 def _without_left_out(
-    formulation: TaskFormulation, items: Sequence[TaskExample], path: str | Path
+    formulation: TaskFormulation, items: Sequence[TaskExample]
 ) -> Sequence[TaskExample]:
     """Leave out the items that have no input, with a warning that counts them."""
     kept, reasons = fitting_items(formulation, items)
+    path = items[0].location.rpartition(":")[0] if items else ""
     if not kept:
         raise ValueError(f"{path}: no row is left to score: {' and '.join(reasons)}")
     if reasons:

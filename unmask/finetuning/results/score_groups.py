@@ -36,8 +36,9 @@ class GroupScore:
     name: str
     n_rows: int
     metrics: Mapping[str, float]
-    most_frequent: float
-    """Main metric of the answer that most rows of the group have, given to all."""
+    most_frequent: float | None
+    """Main metric of the answer that most rows of the group have, given to all. None: an answer has
+    no such metric, as a loss."""
 
 
 def score_groups(
@@ -173,7 +174,9 @@ def format_group_scores(scores: Sequence[GroupScore], metric: str) -> list[str]:
     rows = [["group", "rows", metric, "most frequent", *others]]
     for one in scores:
         figures = [one.metrics[metric], one.most_frequent, *(one.metrics[n] for n in others)]
-        rows.append([one.name, f"{one.n_rows:,}", *(f"{x:.4f}" for x in figures)])
+        rows.append(
+            [one.name, f"{one.n_rows:,}", *("" if x is None else f"{x:.4f}" for x in figures)]
+        )
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return [
         "  ".join(

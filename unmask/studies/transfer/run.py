@@ -89,7 +89,7 @@ class TransferRun(PretrainingRun[TransferResult]):
             scores=tuple(100 * one.metrics[task.metric] for one in found),
             metric=task.metric,
             n_rows=len(items),
-            most_frequent=100 * found[0].most_frequent,
+            most_frequent=100 * (found[0].most_frequent or 0.0),
         )
 
     def pretraining_text(self, cell: StudyCell) -> dict[str, Any]:
