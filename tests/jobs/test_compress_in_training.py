@@ -178,7 +178,10 @@ def test_codes_of_transposed_layout_are_packed_losslessly(text: Path, tmp_path: 
     [
         (["--teacher", "nowhere"], "nowhere: no such folder"),
         (["--distill", "soft"], "distill needs a teacher"),
-        (["--teacher", "TEACHER", "--distill", "hiden"], "distill must be one of soft, cosine"),
+        (
+            ["--teacher", "TEACHER", "--distill", "hiden"],
+            "distill must be one of soft, hard, cosine",
+        ),
         (["--teacher", "TEACHER", "--distill", "cosine"], "16 dimensions, the teacher's 32"),
         (["--teacher", "OTHER", "--tokenizer", "TEACHER"], "has another vocabulary"),
         (["--teacher", "TEACHER", "--distill", "soft:top_k=999"], "top_k must be at most the 100"),

@@ -41,7 +41,7 @@ SPECS = {
     "cased": TokenizerSpec(WordPiece(400, lowercase=False), BERT),
     "bytebpe": TokenizerSpec(ByteBPE(500), GPT2),
     "roberta": TokenizerSpec(ByteBPE(500), ROBERTA),
-    "lowercase bytes": TokenizerSpec(LowercaseByteBPE(700), CLIP),
+    "lowercase-bytes": TokenizerSpec(LowercaseByteBPE(700), CLIP),
     "bpe": TokenizerSpec(BPE(vocab_size=400), BERT),
     "apart": TokenizerSpec(BPE(vocab_size=400, end_of_word="_", separate_end_of_word=True), BERT),
     "pieces": TokenizerSpec(SentencePieceBPE(500), LLAMA),

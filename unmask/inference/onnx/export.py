@@ -128,6 +128,8 @@ def unexportable_reason(model: Model, head: str | None) -> str | None:
             return (
                 "relative positions of Transformer-XL in both directions are not exported to ONNX"
             )
+        if stack.adaptive_input is not None:
+            return "token embeddings of several widths (adaptive_input) are not exported to ONNX"
         if stack.layers.types or (stack.cross_attention and not a.is_encoder_decoder):
             return "layers with convolutions or cross-attention alone are not exported to ONNX"
     return None if head is None else _unexportable_head_reason(model, head)
