@@ -17,7 +17,7 @@ from unmask.conversations.messages import Message
 from unmask.finetuning.formulations.build import formulate
 from unmask.finetuning.formulations.conversations.rewards import RewardFormulation
 from unmask.heads.classification.choice_groups import ChoiceGroups
-from unmask.heads.classification.ranking_loss import PairwiseRanking
+from unmask.heads.classification.label_losses import PairwiseRanking
 from unmask.inference.open_model import load
 from unmask.jobs.finetune import finetune
 from unmask.preferences.pair_losses import bradley_terry_loss, ranking_loss
@@ -241,3 +241,20 @@ def test_a_reward_is_learned_and_opens_in_transformers(
     assert better["reward"] == pytest.approx(theirs, abs=1e-4)
     assert cli.run(["predict", str(out), "the dog runs\tthe king sees"]) == 0
     assert json.loads(capsys.readouterr().out)["reward"] == pytest.approx(theirs, abs=1e-4)
+
+
+def test_an_adapter_of_rewards_opens_again(
+    models: dict[str, tuple[Any, LoadedModel]], tmp_path: Path
+) -> None:
+    base, (reference, ours) = tmp_path / "base", models["gpt2"]
+    reference.save_pretrained(base)
+    assert ours.tokenizer is not None
+    ours.tokenizer.save(base)
+    row = {"prompt": "a dog", "chosen": "the cat", "rejected": "a fox"}
+    (tmp_path / "x.jsonl").write_text("\n".join([json.dumps(row)] * 12))
+    words = ["finetune", str(base), "--task", "prefer", "--train", str(tmp_path / "x.jsonl")]
+    assert cli.run([*words, "--tune", "lora", "--epochs", "1", "--out", str(tmp_path / "run")]) == 0
+    turns = [{"role": "user", "content": "a dog"}, {"role": "assistant", "content": "the cat"}]
+    (found,) = load(tmp_path / "run").predict([turns])
+    assert isinstance(found, dict)
+    assert np.isfinite(found["reward"])

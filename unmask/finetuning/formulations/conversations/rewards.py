@@ -24,8 +24,7 @@ from unmask.finetuning.formulations.formulation import (
 )
 from unmask.finetuning.formulations.pooling import classification_head
 from unmask.heads.classification.choice_groups import ChoiceGroup
-from unmask.heads.classification.label_losses import CORRECT
-from unmask.heads.classification.ranking_loss import PairwiseRanking
+from unmask.heads.classification.label_losses import CORRECT, PairwiseRanking
 from unmask.heads.model import Model
 from unmask.heads.spec import HeadSpec
 from unmask.tasks.kinds.instruct import read_template_option
