@@ -47,6 +47,15 @@ MARKED = """\
     {%- endif %}
 {%- endfor %}
 """
+DATED = """\
+{%- if tools is not none %}{{ 'TOOLS' }}{% endif %}
+{%- if documents %}{{ 'DOCUMENTS' }}{% endif %}
+{{- strftime_now('%Y') if strftime_now is defined else 'undated' }}
+{%- for message in messages %}
+    {{- message | tojson(separators=(',', ':'), sort_keys=True) + eos_token }}
+{%- endfor %}
+"""
+"""With what transformers gives a template besides the messages."""
 TEMPLATES = {"chatml": CHATML, "inst": INST, "marked": MARKED, "plain": PLAIN}
 TURNS = (
     Message("system", "Be brief."), Message("user", "Who is the king, \"old\" & <grey>?"),
@@ -76,12 +85,12 @@ def _opened(tokenizer: Tokenizer, source: str, folder: Path) -> tuple[ChatTempla
     return found, hf.AutoTokenizer.from_pretrained(folder)
 
 
-@pytest.mark.parametrize("name", TEMPLATES)
+@pytest.mark.parametrize("name", [*TEMPLATES, "dated"])
 @pytest.mark.parametrize("turns", [slice(1, 3), slice(0, 3), slice(0, 5)], ids=str)
 def test_texts_and_tokens_equal_transformers(
     name: str, turns: slice, tokenizer: Tokenizer, tmp_path: Path
 ) -> None:
-    template, reference = _opened(tokenizer, TEMPLATES[name], tmp_path)
+    template, reference = _opened(tokenizer, {**TEMPLATES, "dated": DATED}[name], tmp_path)
     conversation = Conversation(messages=TURNS[turns], location="x:1")
     as_data = [m.to_dict() for m in conversation.messages]
     assert template.render(conversation.messages) == reference.apply_chat_template(

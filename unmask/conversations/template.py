@@ -7,6 +7,7 @@ access to files, modules or attributes of Python objects; what it writes is boun
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from functools import cached_property
 from typing import Any, NoReturn, cast
 
@@ -100,7 +101,8 @@ class ChatTemplate:
             extensions=[_GenerationTag, "jinja2.ext.loopcontrols"],
         )
         environment.filters["tojson"] = _to_json
-        cast("dict[str, Any]", environment.globals)["raise_exception"] = _raise
+        names = cast("dict[str, Any]", environment.globals)
+        names |= {"raise_exception": _raise, "strftime_now": _format_now}
         try:
             return environment.from_string(self.source)
         except (jinja2.TemplateError, RecursionError) as error:
@@ -120,6 +122,8 @@ class ChatTemplate:
         pieces = self._generate(
             messages=[m.to_dict() for m in messages],
             add_generation_prompt=add_generation_prompt,
+            tools=None,
+            documents=None,
             **self.special_tokens,
         )
         return "".join(_bounded(pieces, room))
@@ -170,9 +174,22 @@ def _raise(message: object) -> NoReturn:
     raise jinja2.exceptions.TemplateError(str(message))
 
 
-def _to_json(x: Any, indent: int | None = None) -> str:
+def _format_now(pattern: str) -> str:
+    """Write the present time, which templates of some models name, as transformers does."""
+    return datetime.now().strftime(pattern)
+
+
+def _to_json(
+    x: Any,
+    ensure_ascii: bool = False,
+    indent: int | None = None,
+    separators: tuple[str, str] | None = None,
+    sort_keys: bool = False,
+) -> str:
     """Write JSON without escapes for HTML, as transformers does."""
-    return json.dumps(x, ensure_ascii=False, indent=indent)
+    return json.dumps(
+        x, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys
+    )
 
 
 def _one_line(error: Exception) -> str:
