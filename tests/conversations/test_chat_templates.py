@@ -18,8 +18,8 @@ from unmask.conversations.template import PLAIN, ChatTemplate
 from unmask.conversations.template_files import load_chat_template, save_chat_template
 from unmask.tokenizers.encode import Tokenizer
 from unmask.tokenizers.learn.tokenizer import train_tokenizer
-from unmask.tokenizers.spec import GPT2, SpecialTokens, TokenizerSpec
-from unmask.tokenizers.vocabulary import ByteBPE, SentencePieceBPE
+from unmask.tokenizers.spec import BERT, GPT2, SpecialTokens, TokenizerSpec
+from unmask.tokenizers.vocabulary import ByteBPE, SentencePieceBPE, WordPiece
 
 CHATML = (
     "{% for message in messages %}{{'<|im_start|>' + message['role'] + '\\n' + message['content'] +"
@@ -207,6 +207,16 @@ def test_templates_are_bounded_and_reach_nothing(source: str) -> None:
     assert text in ("", "[]") or text.startswith("refused: chat template")
     assert "\n" not in text
     assert len(text) < 400
+
+
+def test_an_unknown_character_hides_no_special_token() -> None:
+    words = train_tokenizer(TokenizerSpec(WordPiece(200), BERT), [story()])
+    for content in ("a 日 [SEP] b", "[SEP] 日", "日 [MASK]"):
+        turns = (Message("user", content), Message("assistant", "c"))
+        with pytest.raises(ValueError, match=r"turn 1 has '\[(SEP|MASK)\]', a special token"):
+            encode_conversation(words, plain_template(words), Conversation(messages=turns))
+    known = (Message("user", "a 日 b"), Message("assistant", "c"))
+    assert len(encode_conversation(words, plain_template(words), Conversation(messages=known)).ids)
 
 
 def test_what_is_refused(tokenizer: Tokenizer) -> None:

@@ -89,8 +89,8 @@ def check_no_special_tokens(
     special = tokenizer.special_ids.all_ids
     contents = [message.content for message in messages]
     for i, ids in enumerate(tokenizer.encode_ids_batch(contents, allow_special=True), 1):
-        if (found := next((x for x in ids.tolist() if x in special), None)) is not None:
-            (name,) = tokenizer.pieces([found])
-            if name in contents[i - 1]:
-                where = f"{location}: " if location else ""
-                raise ValueError(f"{where}turn {i} has {name!r}, a special token of this model")
+        names = tokenizer.pieces(sorted(special.intersection(ids.tolist())))
+        # The unknown token stands for a character that has no piece, and is no text of the turn.
+        if typed := [name for name in names if name in contents[i - 1]]:
+            where = f"{location}: " if location else ""
+            raise ValueError(f"{where}turn {i} has {typed[0]!r}, a special token of this model")

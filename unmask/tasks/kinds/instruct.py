@@ -39,7 +39,7 @@ class InstructionOptions:
     max_response_length: int = 128
     """Maximum length of a generated response in tokens, end included."""
     max_dev_items: int = 200
-    """Number of dev items scored during training, if responses are generated."""
+    """Number of dev items, evenly spaced, scored during training; all are scored at the end."""
 
     def __post_init__(self) -> None:
         for name in ("max_response_length", "max_dev_items"):

@@ -20,6 +20,8 @@ from unmask.text.records import check_text, describe_value, format_names
 CHOSEN, REJECTED, RANKED = "chosen", "rejected", "responses"
 """Columns: of the better response and the worse one, or of a list of responses, best first."""
 MAX_RANKED = 64
+NO_RESPONSE = -2
+"""In place of a constant answer, which comparisons do not have: the better response is first."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -186,10 +188,10 @@ class Preferences:
         self, task: Task, labels: Sequence[Label], predictions: Sequence[Label]
     ) -> dict[str, float]:
         """Return the accuracy, and its 95 % interval (Wilson 1927, doi:10.2307/2276774)."""
+        if all(answer == NO_RESPONSE for answer in predictions):
+            return {}
         n = len(labels)
         right = sum(a == b for a, b in zip(labels, predictions, strict=True))
-        if not n:
-            return {"accuracy": 0.0, "accuracy_low": 0.0, "accuracy_high": 1.0}
         interval = binomtest(right, n).proportion_ci(method="wilson")
         return {
             "accuracy": right / n,
@@ -199,7 +201,7 @@ class Preferences:
 
     def majority_baseline(self, task: Task, examples: Sequence[TaskExample]) -> Label:
         """Return no response: they are in no order that a constant answer could use."""
-        return -1
+        return NO_RESPONSE
 
 
 def parse_preference_options(options: Mapping[str, Any]) -> PreferenceOptions:

@@ -29,6 +29,7 @@ from unmask.generation.decode import generate
 from unmask.generation.settings import GenerationConfig
 from unmask.heads.model import Model
 from unmask.heads.spec import HeadSpec
+from unmask.tasks.all_kinds import reads_conversations
 from unmask.tasks.kinds.instruct import (
     LOSS_METRIC,
     parse_instruction_options,
@@ -296,7 +297,7 @@ def with_chat_template(task: Task, template: ChatTemplate | None, tokenizer: Tok
         template: the model's own; used if the task names none.
         tokenizer: of the model.
     """
-    if task.task_kind not in ("instruct", "prefer"):
+    if not reads_conversations(task):
         return task
     source = task.options.get("chat_template")
     if source is not None:

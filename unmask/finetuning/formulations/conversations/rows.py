@@ -6,6 +6,7 @@ from typing import cast
 from unmask.finetuning.formulations.conversations.instructions import InstructionFormulation
 from unmask.finetuning.formulations.conversations.rewards import RewardFormulation
 from unmask.finetuning.formulations.formulation import TaskFormulation
+from unmask.tasks.all_kinds import reads_conversations
 from unmask.tasks.task import TaskExample
 
 
@@ -16,7 +17,7 @@ def fitting_items(
 
     Conversations that are too long have none; of other tasks all items have one.
     """
-    if formulation.task.task_kind not in ("instruct", "prefer"):
+    if not reads_conversations(formulation.task):
         return items, []
     return cast("InstructionFormulation | RewardFormulation", formulation).fitting_items(items)
 

@@ -4,6 +4,7 @@ from unmask.batch import IGNORE_INDEX
 from unmask.heads.model import Model
 from unmask.heads.pretraining.contrastive import ContrastiveLoss
 from unmask.heads.pretraining.sentence_reconstruction import SentenceLayout
+from unmask.heads.vision.picture_text_contrast import PictureTextContrast
 from unmask.objectives.published import components_of
 from unmask.objectives.sentence_pairs.tasks import ADJACENT_SENTENCE_TERMS
 from unmask.training.data.pictures import RunData
@@ -75,7 +76,8 @@ def _contrastive_note(training_data: RunData, model: Model) -> tuple[str, bool] 
     Returns:
         The note, and whether nothing can be learned; None: no problem.
     """
-    specs = [spec for spec in model.head_specs.values() if isinstance(spec, ContrastiveLoss)]
+    kinds = (ContrastiveLoss, PictureTextContrast)
+    specs = [spec for spec in model.head_specs.values() if isinstance(spec, kinds)]
     if not specs:
         return None
     batches = training_data.sample_batches()
