@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from unmask.jobs.probe.probe import probe
     from unmask.jobs.word_vectors.align.align import align
     from unmask.jobs.word_vectors.draw_word_map import draw_word_map
+    from unmask.preferences.job.prefer import prefer
     from unmask.reports.page import write_report
     from unmask.studies.run_study import run_study
     from unmask.training.config import Recipe
@@ -104,6 +105,7 @@ __all__ = [
     "load_word_vectors",
     "nearest_sentences",
     "plan",
+    "prefer",
     "prepare",
     "pretrain",
     "probe",
@@ -157,6 +159,7 @@ _MODULE_OF_NAME = {
     "load_word_vectors": "unmask.inference.vectors.load_word_vectors",
     "nearest_sentences": "unmask.inference.vectors.sentence_similarity",
     "plan": "unmask.jobs.pretrain.plan",
+    "prefer": "unmask.preferences.job.prefer",
     "prepare": "unmask.jobs.prepare",
     "pretrain": "unmask.jobs.pretrain.pretrain",
     "probe": "unmask.jobs.probe.probe",

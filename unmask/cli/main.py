@@ -38,6 +38,10 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
         "Pretrain a model on your text, from scratch or from given weights (--from).",
     ),
     "finetune": ("finetuning", "Fine-tune a model on labeled data."),
+    "prefer": (
+        "preferences",
+        "Train a model on preferences: DPO and its kin on pairs, or PPO by a reward.",
+    ),
     "augment": (
         "finetuning",
         "Make a new training table: a teacher's outputs as targets, or words replaced.",
@@ -75,7 +79,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "report": ("catalogue", "Rewrite the HTML report of a run."),
 }
 """Module and summary of each command; a module is imported when its command is called."""
-_TRAINING_COMMANDS = frozenset(("pretrain", "finetune", "study", "demo", "align"))
+_TRAINING_COMMANDS = frozenset(("pretrain", "finetune", "prefer", "study", "demo", "align"))
 """Commands that train something."""
 
 

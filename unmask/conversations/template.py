@@ -42,6 +42,17 @@ PLAIN = """\
 """For tokenizers without a template and without tokens for roles: the headings of Alpaca (Taori et
 al. 2023, https://github.com/tatsu-lab/stanford_alpaca)."""
 
+CONTINUATION = """\
+{%- for message in messages -%}
+{%- if message['role'] == 'assistant' -%}
+{% generation %}{{ message['content'] }}{% endgeneration %}
+{%- else -%}
+{{ message['content'] }}
+{%- endif -%}
+{%- endfor -%}
+"""
+"""Turns joined as they are: a response continues its prompt, and nothing marks its end."""
+
 
 class _GenerationTag(jinja2.ext.Extension):
     """`{% generation %}...{% endgeneration %}`: transformers marks what a model writes by it."""

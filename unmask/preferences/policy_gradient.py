@@ -35,6 +35,17 @@ class PPO:
     """Change of a value beyond which it has no gradient."""
     value_weight: float = 0.1
     """Weight of the value loss."""
+    responses: int = 1
+    """Responses to a prompt in a batch."""
+    epochs: int = 4
+    """Passes over the responses of a batch before others are written."""
+    minibatches: int = 1
+    """Steps in a pass, each on a part of the responses."""
+    whiten_rewards: bool = False
+    """Scale the rewards of tokens to unit variance."""
+    shared_value: bool = False
+    """Value of a token as a linear function of the policy's own hidden states; otherwise of those
+    of a second network, which begins as a copy. With an adapter the states are shared."""
 
     def __post_init__(self) -> None:
         check_number_fields(self)
@@ -44,6 +55,9 @@ class PPO:
         for name in ("kl_weight", "value_weight"):
             if getattr(self, name) < 0:
                 raise ValueError(f"{name} must be at least 0, got {getattr(self, name)}")
+        for name in ("responses", "epochs", "minibatches"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
         for name in ("clip_range", "value_clip_range"):
             if not getattr(self, name) > 0:
                 raise ValueError(f"{name} must be above 0, got {getattr(self, name)}")

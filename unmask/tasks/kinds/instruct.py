@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 from unmask.config import from_dict
 from unmask.conversations.messages import Conversation, Message, read_conversation, read_prompt
+from unmask.conversations.template import CONTINUATION
 from unmask.tasks.kinds.generate import GENERATE
 from unmask.tasks.readers import columns as column_values
 from unmask.tasks.readers.tables import Table
@@ -29,8 +30,8 @@ class InstructionOptions:
     """The chat template, and the length of responses that are generated."""
 
     chat_template: str | None = None
-    """Chat template: a Jinja text, or the path of a file with one. None: the model's own, or, of a
-    model without one, headings of Alpaca's kind."""
+    """Chat template: a Jinja text, the path of a file with one, or "none": turns are joined as they
+    are. None: the model's own, or, of a model without one, headings of Alpaca's kind."""
     template_tokens: Mapping[str, str] | None = None
     """Special tokens that the template may name, {"eos_token": "</s>"}. None: the model's."""
     packing: Literal["bucket", "pack"] = "bucket"
@@ -48,12 +49,16 @@ class InstructionOptions:
 
 
 def read_template_option(source: str) -> str:
-    """Return a template that is given as text or as the path of a file.
+    """Return a template that is given as text, as the path of a file, or as none.
+
+    none: turns are joined as they are.
 
     Raises:
         FileNotFoundError: it looks like a path, and there is no such file.
         ValueError: the file is not UTF-8.
     """
+    if source == "none":
+        return CONTINUATION
     if "{" in source or "\n" in source:
         return source
     path = Path(source)

@@ -83,7 +83,7 @@ class PreferenceReader:
                     row[name] = check_text(value, location, name, encoding_errors)
             keys = columns.texts
             if keys == (RANKED,):
-                row, keys = _with_ranks(row, location)
+                row, keys = ranked_columns(row, location)
             found = [c.messages for c in read_responses(row, keys, location)]
             examples.append(_example(found, location, label=0 if has_labels else None))
         return examples
@@ -104,7 +104,7 @@ class PreferenceReader:
             )
         row, keys = dict(cast("Mapping[str, Any]", text)), (CHOSEN, REJECTED)
         if RANKED in row:
-            row, keys = _with_ranks(row, location)
+            row, keys = ranked_columns(row, location)
         elif CHOSEN not in row:
             return _example([read_conversation(row, location).messages], location, label=None)
         found = [c.messages for c in read_responses(row, keys, location)]
@@ -125,7 +125,7 @@ class PreferenceReader:
         return {"prompt": prompt, "response": response}
 
 
-def _with_ranks(row: dict[str, Any], location: str) -> tuple[dict[str, Any], tuple[str, ...]]:
+def ranked_columns(row: dict[str, Any], location: str) -> tuple[dict[str, Any], tuple[str, ...]]:
     """Return a row with a column for each of the ranked responses, and their names."""
     listed = row[RANKED]
     if not isinstance(listed, list | tuple) or not 2 <= len(listed) <= MAX_RANKED:

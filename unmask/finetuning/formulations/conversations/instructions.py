@@ -104,18 +104,18 @@ class InstructionFormulation:
         """Return the input of a conversation, and whether turns were left out; None: none fits."""
         turns, is_shortened = item.turns, False
         while turns and _has_response(item):
-            example = self._example(item, turns)
+            example = self.encode_turns(item, turns)
             if _length(example) <= self.task.max_length:
                 return example, is_shortened
             turns, is_shortened = without_first_exchange(turns), True
         return None
 
-    def _example(self, item: TaskExample, turns: tuple[Message, ...]) -> Example:
+    def encode_turns(self, item: TaskExample, turns: tuple[Message, ...]) -> Example:
         """Encode turns, with targets where the response is known."""
         if item.label is None:
-            return self._prompt_example(turns, item.location)
+            return self.encode_prompt(turns, item.location)
         if self.is_encoder_decoder:
-            prompt = self._prompt_example(turns[:-1], item.location)
+            prompt = self.encode_prompt(turns[:-1], item.location)
             check_no_special_tokens(self.tokenizer, turns[-1:], item.location)
             (response,) = self.tokenizer.encode_ids_batch([turns[-1].content.strip()])
             targets = np.append(response, self.end_id)
@@ -130,7 +130,7 @@ class InstructionFormulation:
         inputs = encoded.ids[:-1]
         return Example(inputs=inputs, targets=targets, rank=np.arange(len(inputs)))
 
-    def _prompt_example(self, turns: Sequence[Message], location: str) -> Example:
+    def encode_prompt(self, turns: Sequence[Message], location: str) -> Example:
         """Encode what is read before a response is generated; it has no targets."""
         ids = encode_prompt(self.tokenizer.input_tokenizer, self.template, turns, location)
         source = None

@@ -1,0 +1,1 @@
+"""Rows of preferences, and the examples that a model reads of them."""

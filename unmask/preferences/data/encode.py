@@ -1,0 +1,164 @@
+"""Preferences as a model reads them: examples whose targets are the tokens of one response."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+from jaxtyping import Int
+
+from unmask.batch import IGNORE_INDEX, Example
+from unmask.batching.collate import example_length
+from unmask.conversations.messages import Message
+from unmask.finetuning.formulations.conversations.instructions import (
+    InstructionFormulation,
+    left_out_phrases,
+    without_first_exchange,
+)
+from unmask.heads.classification.choice_groups import ChoiceGroup
+from unmask.preferences.data.rows import PreferenceRow
+from unmask.preferences.pair_training import Desirability
+from unmask.tasks.task import TaskExample
+
+
+def encode_pairs(
+    formulation: InstructionFormulation, rows: Sequence[PreferenceRow]
+) -> tuple[list[Example], list[str]]:
+    """Return two examples for each pair that fits, the better one first; and what was left out."""
+    found: list[Example] = []
+    counts = _Counts()
+    for row in rows:
+        pair = counts.add(row, formulation, row.responses)
+        group = ChoiceGroup(len(found) // 2)
+        found += [example.with_feature(group) for example in pair]
+    return found, counts.phrases(formulation)
+
+
+def encode_labeled(
+    formulation: InstructionFormulation, rows: Sequence[PreferenceRow]
+) -> tuple[list[Example], list[str]]:
+    """Return two examples for each response that fits: its own, and a mismatched one.
+
+    The latter has the response of the next row with another prompt. A file with one prompt alone
+    has none: then the response is its own mismatch, and the divergence that of all responses.
+    """
+    found: list[Example] = []
+    answered = [row for row in rows if all(map(str.strip, row.responses))]
+    counts = _Counts(n_empty=len(rows) - len(answered))
+    for row, other in zip(answered, _next_prompts(answered), strict=True):
+        pair = counts.add(row, formulation, (*row.responses, *other.responses))
+        group = ChoiceGroup(len(found) // 2)
+        label = Desirability(int(bool(row.is_desirable)))
+        found += [example.with_feature(group).with_feature(label) for example in pair]
+    return found, counts.phrases(formulation)
+
+
+def _next_prompts(rows: Sequence[PreferenceRow]) -> list[PreferenceRow]:
+    """Return for each row the next one with another prompt, after the last row the first ones."""
+    found = list(rows)
+    for i in reversed(range(2 * len(rows))):
+        here, after = i % len(rows), (i + 1) % len(rows)
+        is_other = rows[after].prompt != rows[here].prompt
+        found[here] = rows[after] if is_other else found[after]
+    return found
+
+
+def encode_prompts(
+    formulation: InstructionFormulation, rows: Sequence[PreferenceRow]
+) -> tuple[list[PreferenceRow], list[Example], list[str]]:
+    """Return the prompts that fit with a response of the greatest length, and their examples.
+
+    What is too long loses its earliest turns.
+    """
+    kept: list[PreferenceRow] = []
+    found: list[Example] = []
+    is_decoder = not formulation.is_encoder_decoder
+    reserved = formulation.max_response_length if is_decoder else 0
+    for row in rows:
+        turns = row.prompt
+        while turns:
+            example = formulation.encode_prompt(turns, row.location)
+            if example_length(example) + reserved <= formulation.task.max_length:
+                kept.append(replace(row, prompt=turns))
+                found.append(example)
+                break
+            turns = without_first_exchange(turns)
+    n_long = len(rows) - len(kept)
+    room = formulation.task.max_length - reserved
+    return kept, found, [f"{n_long:,} whose prompts are longer than {room} tokens"] * bool(n_long)
+
+
+def with_response(prompt: Example, response: Sequence[int], end_id: int | None) -> Example:
+    """Return an example of a prompt with a response, whose tokens are its targets.
+
+    Args:
+        prompt: the prompt, without targets.
+        response: tokens of the response.
+        end_id: the token that ends it, a target, too. None: it was cut.
+    """
+    ids = np.array([*response, *(() if end_id is None else (end_id,))], np.int64)
+    inputs = np.concatenate((prompt.inputs, ids[:-1]))
+    targets = np.full(len(inputs), IGNORE_INDEX)
+    targets[len(prompt.inputs) - 1 :] = ids
+    return replace(prompt, inputs=inputs, targets=targets, rank=np.arange(len(inputs)))
+
+
+class _Counts:
+    """Counts what is left out."""
+
+    def __init__(self, n_empty: int = 0) -> None:
+        self.n_empty, self.n_long = n_empty, 0
+
+    def add(
+        self,
+        row: PreferenceRow,
+        formulation: InstructionFormulation,
+        responses: Sequence[str],
+    ) -> list[Example]:
+        """Encode responses to the prompt of a row; count it where they are empty or too long."""
+        if not all(response.strip() for response in responses):
+            self.n_empty += 1
+            return []
+        found = _encode_fitting(formulation, row, responses)
+        self.n_long += not found
+        return found
+
+    def phrases(self, formulation: InstructionFormulation) -> list[str]:
+        """Return a phrase for each reason."""
+        return left_out_phrases(self.n_empty, self.n_long, formulation.task.max_length)
+
+
+def _encode_fitting(
+    formulation: InstructionFormulation, row: PreferenceRow, responses: Sequence[str]
+) -> list[Example]:
+    """Encode responses after one prompt, without its earliest turns where these are too long."""
+    prompt = row.prompt
+    while prompt:
+        found = [_encode_response(formulation, prompt, text, row.location) for text in responses]
+        if max(map(example_length, found)) <= formulation.task.max_length:
+            return found
+        prompt = without_first_exchange(prompt)
+    return []
+
+
+def _encode_response(
+    formulation: InstructionFormulation,
+    prompt: tuple[Message, ...],
+    response: str,
+    location: str,
+) -> Example:
+    turns = (*prompt, Message("assistant", response))
+    item = TaskExample(texts=(), label=response, turns=turns, location=location)
+    return _only_last_response(formulation.encode_turns(item, turns))
+
+
+def _only_last_response(example: Example) -> Example:
+    """Leave out the targets of earlier responses, which all responses to a prompt share."""
+    begin = last_response_start(example.targets)
+    targets = np.where(np.arange(len(example.targets)) < begin, IGNORE_INDEX, example.targets)
+    return replace(example, targets=targets)
+
+
+def last_response_start(targets: Int[np.ndarray, "t"]) -> int:
+    """Return the column of the first target of the last response."""
+    is_target = np.concatenate(([False], targets != IGNORE_INDEX))
+    return int(np.flatnonzero(is_target[1:] & ~is_target[:-1])[-1])

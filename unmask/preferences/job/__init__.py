@@ -1,0 +1,1 @@
+"""A run of preference optimization, from its options to its folder."""

@@ -1,0 +1,37 @@
+"""PreferenceResult: a model after preference optimization, and how it was before."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from unmask.checkpoints.huggingface.read import LoadedModel
+from unmask.preferences.config import PreferConfig
+from unmask.preferences.methods import preference_method_name
+from unmask.tasks.task import Task
+
+
+@dataclass(frozen=True, kw_only=True)
+class PreferenceResult:
+    """A model after preference optimization."""
+
+    loaded_model: LoadedModel = field(repr=False)
+    task: Task = field(repr=False)
+    config: PreferConfig = field(repr=False)
+    """The resolved configuration."""
+    before: Mapping[str, float]
+    """Measures on development data before the first step."""
+    after: Mapping[str, float]
+    """Measures after the last step."""
+    warnings: tuple[str, ...] = ()
+    folder: Path
+
+    def summary(self) -> list[str]:
+        """Return a line for each measure: before and after."""
+        name = preference_method_name(self.config.method)
+        lines = [
+            f"{measure.replace('_', ' ')} {self.before[measure]:.4g} -> {value:.4g}"
+            if measure in self.before
+            else f"{measure.replace('_', ' ')} {value:.4g}"
+            for measure, value in self.after.items()
+        ]
+        return [f"{name}: {lines[0]}", *lines[1:]] if lines else [name]

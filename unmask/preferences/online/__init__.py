@@ -1,0 +1,1 @@
+"""Learning from responses that the model writes, by a reward."""
