@@ -25,6 +25,8 @@ class LeaveOneOut:
 
     epochs: ClassVar[int] = 1
     minibatches: ClassVar[int] = 1
+    has_values: ClassVar[bool] = False
+    shared_value: ClassVar[bool] = False
     responses: int = 4
     """Responses to a prompt in a step, two or more."""
     kl_weight: float = 0.05
@@ -49,6 +51,8 @@ class RejectionSampling:
 
     epochs: ClassVar[int] = 1
     minibatches: ClassVar[int] = 1
+    has_values: ClassVar[bool] = False
+    shared_value: ClassVar[bool] = False
     responses: int = 8
     """Responses to a prompt, of which one is learned."""
 

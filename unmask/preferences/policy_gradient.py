@@ -4,6 +4,7 @@ Rows are responses, columns their tokens; a mask says which columns are tokens o
 """
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from jaxtyping import Bool, Float
@@ -22,6 +23,8 @@ class PPO:
     these defaults, but for the KL penalty's.
     """
 
+    has_values: ClassVar[bool] = True
+    """Whether a value network is learned."""
     kl_weight: float = 0.05
     """Weight of the divergence from the reference in the reward of each token, in rewards per
     nat."""

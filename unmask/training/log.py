@@ -205,7 +205,8 @@ def format_report(
     error of the term with the most targets; speed; time left. Numbers stay in their columns from
     line to line.
     """
-    parts = report.mean_losses
+    measures = report.sums.measures
+    parts = {name: x for name, x in report.mean_losses.items() if name not in measures}
     named = " + ".join(f"{name.replace('_', ' ')} {value:.3f}" for name, value in parts.items())
     plain = " + ".join(f"{value:.3f}" for value in parts.values())
     left = (report.total_steps - report.step) * throughput.seconds_per_step
@@ -218,6 +219,10 @@ def format_report(
     loss, good = f"loss {report.loss:6.3f}", _format_quality(report)
     losses = [f"{loss} = {named}", f"{loss} = {plain}"] if len(parts) > 1 else []
     rows = [(where, shown, good, fast, peak, after) for shown in [*losses, loss]]
+    if measures:
+        shown = [f"{name.replace('_', ' ')} {value:.3g}" for name, value in measures.items()]
+        most = [(where, loss, good, *shown[:n], after) for n in range(len(shown), 0, -1)]
+        rows = most
     rows += [(where, loss, good, fast, after), (where, loss, good, after), (where, loss, after)]
     lines = ["  ".join(filter(None, row)) for row in rows]
     return next((text for text in lines if len(text) <= width), lines[-1][:width])
@@ -247,7 +252,8 @@ def _format_quality(report: StepReport) -> str:
 
     A term with an accuracy goes before those without one, such as a teacher's.
     """
-    losses, n_targets = report.mean_losses, report.sums.n_targets
+    measures, n_targets = report.sums.measures, report.sums.n_targets
+    losses = {name: x for name, x in report.mean_losses.items() if name not in measures}
     if not losses:
         return ""
     term = max(losses, key=lambda name: (name in report.accuracy, n_targets[name]))

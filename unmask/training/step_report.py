@@ -5,8 +5,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
 
-TERMS_WITHOUT_ACCURACY = frozenset({"neighbors"})
-"""Terms without an accuracy or a number: those of word vectors."""
+TERMS_WITHOUT_ACCURACY = frozenset({"neighbors", "policy"})
+"""Terms without an accuracy or a number: those of word vectors, and of written responses."""
 
 
 @dataclass(frozen=True)
@@ -36,6 +36,11 @@ class LossSums:
         return {
             name: total / max(self.n_targets[name], 1) for name, total in self.total_loss.items()
         }
+
+    @property
+    def measures(self) -> dict[str, float]:
+        """The means of terms without weight in the loss, which are only shown."""
+        return {n: mean for n, mean in self.mean_losses.items() if self.loss_weights.get(n) == 0}
 
     @property
     def loss(self) -> float:

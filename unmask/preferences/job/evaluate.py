@@ -80,7 +80,7 @@ def answer_prompts(job: PreferJob, model: Model, reference: Reference) -> Answer
         job.formulation,
         [job.dev.rows[i] for i in chosen],
         [job.dev.prompts[i] for i in chosen],
-        derive_seed(job.config.seed, _EVALUATION),
+        derive_seed(job.config.seed, _EVALUATION) >> 1,
     )
     prompts, texts = [one.prompt for one in rollouts], [one.text for one in rollouts]
     return Answers(

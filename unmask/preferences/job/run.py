@@ -36,7 +36,6 @@ from unmask.preferences.online.stream import RolloutStream
 from unmask.preferences.online.values import add_value_network
 from unmask.preferences.pair_losses import KTO
 from unmask.preferences.pair_training import KTOForward, PairForward
-from unmask.preferences.policy_gradient import PPO
 from unmask.preferences.reference import (
     Reference,
     ScoreStore,
@@ -187,8 +186,9 @@ def _recipe(job: PreferJob) -> Recipe:
 def _train(job: PreferJob) -> PreferenceResult:
     """Make the run, or continue it; write its results."""
     model = job.build_model()
-    if isinstance(job.config.method, PPO):
-        add_value_network(model, shared=job.config.method.shared_value)
+    online = online_method(job.config.method)
+    if online is not None and online.has_values:
+        add_value_network(model, shared=online.shared_value)
     model.to(job.world.device)
     precision = distributed.resolve_precision(job.config.precision, job.world.device)
     reference = reference_of(model, distributed.weight_dtype(precision))

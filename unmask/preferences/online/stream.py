@@ -101,7 +101,7 @@ class RolloutStream:
             self.formulation,
             [self.rows[i] for i in repeated],
             [self.prompts[i] for i in repeated],
-            derive_seed(self.seed, _WRITING, index),
+            derive_seed(self.seed, _WRITING, index) >> 1,
         )
         rewards = rewards_of(rollouts, self.reward, self.cut_reward)
         written = self._score(rollouts, rewards)
