@@ -31,7 +31,11 @@ from unmask.reports.task_wording import (
 )
 from unmask.training.log import finite_number
 
-REPORT_TITLES = {"pretrain": "Pretraining report", "finetune": "Fine-tuning report"}
+REPORT_TITLES = {
+    "pretrain": "Pretraining report",
+    "finetune": "Fine-tuning report",
+    "prefer": "Report of preference optimization",
+}
 MAX_BYLINE_CHARACTERS, MAX_LARGE_TITLE = (
     240,
     40,

@@ -127,7 +127,7 @@ class TrainingLog:
             "step": report.step,
             "tokens": report.n_tokens,
             "loss": sums_since_log.loss,
-            "parts": sums_since_log.mean_losses,
+            "parts": sums_since_log.weighted_means,
             "accuracy": sums_since_log.accuracy,
             "rate": report.learning_rate,
             "gradient_norm": report.gradient_norm,
@@ -135,6 +135,8 @@ class TrainingLog:
         }
         if not any(sums_since_log.n_targets.values()):
             said |= {"loss": None, "parts": {}}
+        if measures := sums_since_log.measures:
+            said["measures"] = measures
         timed = {
             "step": report.step,
             "seconds": round(time.perf_counter() - self._start_time, 3),
@@ -203,10 +205,10 @@ def format_report(
 
     Step; loss and, if there is room, its terms with their names; accuracy, perplexity or squared
     error of the term with the most targets; speed; time left. Numbers stay in their columns from
-    line to line.
+    line to line. Measures, which are terms without weight, stand in place of the speed.
     """
     measures = report.sums.measures
-    parts = {name: x for name, x in report.mean_losses.items() if name not in measures}
+    parts = report.sums.weighted_means
     named = " + ".join(f"{name.replace('_', ' ')} {value:.3f}" for name, value in parts.items())
     plain = " + ".join(f"{value:.3f}" for value in parts.values())
     left = (report.total_steps - report.step) * throughput.seconds_per_step
@@ -221,8 +223,7 @@ def format_report(
     rows = [(where, shown, good, fast, peak, after) for shown in [*losses, loss]]
     if measures:
         shown = [f"{name.replace('_', ' ')} {value:.3g}" for name, value in measures.items()]
-        most = [(where, loss, good, *shown[:n], after) for n in range(len(shown), 0, -1)]
-        rows = most
+        rows = [(where, loss, good, *shown[:n], after) for n in range(len(shown), 0, -1)]
     rows += [(where, loss, good, fast, after), (where, loss, good, after), (where, loss, after)]
     lines = ["  ".join(filter(None, row)) for row in rows]
     return next((text for text in lines if len(text) <= width), lines[-1][:width])
@@ -252,8 +253,7 @@ def _format_quality(report: StepReport) -> str:
 
     A term with an accuracy goes before those without one, such as a teacher's.
     """
-    measures, n_targets = report.sums.measures, report.sums.n_targets
-    losses = {name: x for name, x in report.mean_losses.items() if name not in measures}
+    losses, n_targets = report.sums.weighted_means, report.sums.n_targets
     if not losses:
         return ""
     term = max(losses, key=lambda name: (name in report.accuracy, n_targets[name]))

@@ -43,6 +43,12 @@ class LossSums:
         return {n: mean for n, mean in self.mean_losses.items() if self.loss_weights.get(n) == 0}
 
     @property
+    def weighted_means(self) -> dict[str, float]:
+        """The mean loss of each term that has a weight."""
+        measures = self.measures
+        return {name: mean for name, mean in self.mean_losses.items() if name not in measures}
+
+    @property
     def loss(self) -> float:
         """The sum of all parts, each times its weight."""
         return math.fsum(

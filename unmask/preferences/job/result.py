@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from unmask.checkpoints.huggingface.read import LoadedModel
 from unmask.preferences.config import PreferConfig
@@ -22,6 +23,9 @@ class PreferenceResult:
     """Measures on development data before the first step."""
     after: Mapping[str, float]
     """Measures after the last step."""
+    responses: tuple[Mapping[str, Any], ...] = ()
+    """For each development prompt that was answered: the prompt, the responses before and after,
+    and how they were rated."""
     warnings: tuple[str, ...] = ()
     folder: Path
 

@@ -53,7 +53,7 @@ from unmask.training.optimizers.config import AdamW
 from unmask.training.resume import find_newest_checkpoint, restore_run, save_checkpoint
 from unmask.training.run import BatchStream, TrainingForward, TrainingRun
 
-RESULTS_FILE, SAMPLES_FILE = "results.json", "responses.jsonl"
+MEASURES_FILE, RESPONSES_FILE = "measures.json", "responses.jsonl"
 _N_EVALUATIONS = 5
 _BETAS = (0.9, 0.95)
 """Of Adam (Ouyang et al. 2022, appendix C)."""
@@ -205,6 +205,8 @@ def _train(job: PreferJob) -> PreferenceResult:
     _take_steps(job, run, forward, reference, first, before)
     loop.finish_run(run)
     after, last = score_policy(job, model, forward, reference, first)
+    with TrainingLog(job.folder, terminal=job.terminal) as log:
+        log.log_evaluation(run.recipe.steps, after)
     model.remove_training_modules()
     return _write_results(job, model, (before, after), (first, last))
 
@@ -322,6 +324,7 @@ def _write_results(
         config=job.config,
         before=before,
         after=after,
+        responses=_responses(*answers),
         warnings=job.warnings,
         folder=job.folder,
     )
@@ -333,19 +336,21 @@ def _write_results(
         *job.warnings,
     ]
     files = save_into_run_folder(job.folder, result.loaded_model, task, lines, base)
-    first, last = answers
-    if first is not None and last is not None:
-        write_atomically(job.folder / SAMPLES_FILE, _sample_lines(first, last))
+    if result.responses:
+        lines = [json.dumps(row, ensure_ascii=False) + "\n" for row in result.responses]
+        write_atomically(job.folder / RESPONSES_FILE, "".join(lines))
     found = {"before": dict(before), "after": dict(after)}
-    write_atomically(job.folder / RESULTS_FILE, json.dumps(found, indent=2) + "\n")
+    write_atomically(job.folder / MEASURES_FILE, json.dumps(found, indent=2) + "\n")
     _write_record(job, {"finished": True, FILES_KEY: files})
     shutil.rmtree(job.folder / "checkpoints", ignore_errors=True)
     return result
 
 
-def _sample_lines(first: Answers, last: Answers) -> str:
-    """Return a line of JSON for each development prompt, with the responses before and after."""
-    lines: list[str] = []
+def _responses(first: Answers | None, last: Answers | None) -> tuple[Mapping[str, Any], ...]:
+    """Return a row for each development prompt, with the responses before and after."""
+    if first is None or last is None:
+        return ()
+    rows: list[Mapping[str, Any]] = []
     for i, (old, new) in enumerate(zip(first.rollouts, last.rollouts, strict=True)):
         row: dict[str, Any] = {"prompt": [turn.to_dict() for turn in new.prompt]}
         for name, rollout, answers in (("before", old, first), ("after", new, last)):
@@ -353,5 +358,5 @@ def _sample_lines(first: Answers, last: Answers) -> str:
             for rated, values in (("reward", answers.rewards), ("judge", answers.verdicts)):
                 if values is not None:
                     row[f"{rated}_{name}"] = round(float(values[i]), 4)
-        lines.append(json.dumps(row, ensure_ascii=False) + "\n")
-    return "".join(lines)
+        rows.append(row)
+    return tuple(rows)

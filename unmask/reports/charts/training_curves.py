@@ -176,8 +176,13 @@ def _small_charts(record: ReportData) -> Iterable[LineChart]:
             marked_steps=events,
             starts_at_zero=True,
         )
+    measures = train.suffixes_after("measures.")
+    for name in measures:
+        held_out = _curve_of_column(record.evaluation_log, name, "held out", 2, kind="measured")
+        own = _curve_of_column(train, f"measures.{name}", "training")
+        yield LineChart(title=capitalize_first(humanize_name(name)), curves=(*own, *held_out))
     for column in record.evaluation_log.columns:
-        drawn = _is_count(column) or column.endswith(("loss", "accuracy"))
+        drawn = _is_count(column) or column.endswith(("loss", "accuracy")) or column in measures
         if column == SUBSET_ACCURACY or not drawn:
             share = is_percent_metric(column)
             factor, unit = (100, "%") if share else (1, "")
