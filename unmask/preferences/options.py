@@ -28,7 +28,8 @@ class PreferFields(EncodingOptions):
     """Second reward, of a model that was trained on other rows: it rates responses to development
     prompts and is not learned from."""
     reads: Literal["response", "all"] = "response"
-    """What a classifier reads as reward or judge: the response, or prompt and response joined."""
+    """Text that a classifier reads as reward or judge: the response, or prompt and response joined
+    (all)."""
     chat_template: str | None = field(
         default=None, metadata=flag(metavar="FILE", shown_default="the model's own")
     )

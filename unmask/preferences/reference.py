@@ -86,7 +86,7 @@ def attach_reference_scores(
     special_ids: SpecialTokenIds,
     batch_tokens: int,
     device: torch.device,
-    store: "ScoreStore | None" = None,
+    store: "ReferenceStore | None" = None,
 ) -> list[Example]:
     """Return responses with the reference's log-probabilities, computed once or read from disk."""
     found = None if store is None else store.read(len(examples))
@@ -105,20 +105,20 @@ def attach_reference_scores(
 
 
 @dataclass(frozen=True)
-class ScoreStore:
+class ReferenceStore:
     """Reference scores of responses in a file, which names the weights and tokens they are of."""
 
     path: Path
     key: bytes
 
     @staticmethod
-    def of(path: Path, examples: Sequence[Example], weights_sha256: str) -> "ScoreStore":
+    def of(path: Path, examples: Sequence[Example], weights_sha256: str) -> "ReferenceStore":
         """Return the store of some responses, scored by a model with such weights."""
         digest = sha256(weights_sha256.encode())
         for example in examples:
             for array in (example.source, example.inputs, example.targets):
                 digest.update(b"|" if array is None else array.tobytes() + b"|")
-        return ScoreStore(path, digest.digest())
+        return ReferenceStore(path, digest.digest())
 
     def read(self, n: int) -> Float[Tensor, "n"] | None:
         """Read the scores; None: there are none, or they are of other responses or weights."""

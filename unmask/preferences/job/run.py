@@ -38,7 +38,7 @@ from unmask.preferences.pair_losses import KTO
 from unmask.preferences.pair_training import KTOForward, PairForward
 from unmask.preferences.reference import (
     Reference,
-    ScoreStore,
+    ReferenceStore,
     attach_reference_scores,
     reference_of,
 )
@@ -219,7 +219,7 @@ def _with_reference_scores(job: PreferJob, reference: Reference) -> PreferJob:
     found: dict[str, Any] = {}
     for name, split in (("train", job.train), ("dev", job.dev)):
         path = job.folder / f"reference-{name}.safetensors"
-        store = ScoreStore.of(path, split.examples, str(job.run_record["base_sha256"]))
+        store = ReferenceStore.of(path, split.examples, str(job.run_record["base_sha256"]))
         examples = attach_reference_scores(
             split.examples, reference, special, job.micro_batch_tokens, device, store
         )
