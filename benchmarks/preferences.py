@@ -160,7 +160,8 @@ def train_arm(
             max_response_length=options.length, resume=(folder / "unmask.json").is_file(),
         )  # fmt: skip
     after = json.loads((folder / "measures.json").read_text("utf-8"))["after"]
-    rows = [json.loads(one) for one in (folder / "responses.jsonl").open(encoding="utf-8")]
+    lines = (folder / "responses.jsonl").read_text("utf-8").splitlines()
+    rows = [json.loads(line) for line in lines]
     positive = 100 * float(np.mean([row["judge_after"] > 0 for row in rows]))
     lengths = after.get("written_length", after["length"])
     return {

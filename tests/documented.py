@@ -235,6 +235,12 @@ def labeled(folder: Path) -> None:
     for name in ("train.conll", "dev.conll"):
         tagged(folder / name)
     table(folder / "mail.jsonl", ("body", "subject"), [(t, t[:9]) for t in TEXTS])
+    conversations = [
+        {"instruction": t, "output": t[:9], "chosen": t[:9], "rejected": t[-9:]} for t in TEXTS
+    ]
+    lines = "".join(json.dumps(row) + "\n" for row in conversations)
+    for name in ("alpaca", "preferences", "pairs", "prompts", "held-out"):
+        put(folder / f"{name}.jsonl", lines)
     rows = [{"answers": [t.split()[1]], "context": t, "question": f"who {t}"} for t in TEXTS]
     put(folder / "train.json", json.dumps(rows))
     columns = [(f"words={n}", t) for n, t in enumerate(TEXTS)]

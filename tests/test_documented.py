@@ -38,7 +38,7 @@ NOT_RUN = {
 }
 """What marks a command that is not run, and why."""
 BINARY = ("GoogleNews-vectors-negative300.bin", "vectors.bin")
-TRAINS = ("pretrain", "finetune", "study")
+TRAINS = ("pretrain", "finetune", "prefer", "study")
 NAMES = {"docs/generation.md": ("smaller",), "docs/vectors.md": ("model",)}
 """Of Python: what a reader has already."""
 

@@ -255,6 +255,22 @@ def _mini_en(patch: pytest.MonkeyPatch) -> None:
     )
 
 
+def _preferences(patch: pytest.MonkeyPatch) -> None:
+    unmask.pretrain("gpt2-mini", data="corpus.txt", out="runs/lm", quiet=True)
+    unmask.finetune(
+        "runs/bert", task="classify", train="sms.tsv", out="runs/judge", labels=("ham", "spam")
+    )
+    prompts = "".join(json.dumps({"prompt": f"the {w}"}) + "\n" for w in ["cat", "dog", "king"])
+    documented.put(Path("prompts-of-judge.jsonl"), prompts)
+    words = "--model runs/lm --reward runs/judge:ham --judge runs/judge:spam --length 4 --seeds 0"
+    files = "--train prompts-of-judge.jsonl --dev prompts-of-judge.jsonl --text texts.txt"
+    arms = "--arms dpo=dpo ppo=ppo:epochs=1"
+    run(
+        "benchmarks/preferences.py", f"{words} {files} --out frontier {arms}", patch, BEST_OF=(1, 2)
+    )
+    assert "| ppo |" in Path("frontier/table.md").read_text()
+
+
 def _deblurring(patch: pytest.MonkeyPatch) -> None:
     run("examples/deblurring.py", "--steps 2 --pictures 10 --out deblurring", patch)
     assert Path("deblurring/shapes.png").is_file()
@@ -279,6 +295,7 @@ RUNS: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
     "benchmarks/harness.py": _harness, "benchmarks/methods.py": _methods,
     "benchmarks/onnx_export.py": _onnx,
     "benchmarks/own_text.py": _own_text, "benchmarks/planned_costs.py": _planned_costs,
+    "benchmarks/preferences.py": _preferences,
     "benchmarks/pretraining.py": _pretraining,
     "benchmarks/static_vectors.py": _static_vectors, "benchmarks/window.py": _window,
     "benchmarks/word2vec.py": _word2vec, "benchmarks/word_vectors.py": _word_vectors,

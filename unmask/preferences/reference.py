@@ -6,7 +6,7 @@ from copy import deepcopy
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Float
@@ -23,6 +23,7 @@ from unmask.preferences.responses import ReferenceScore, ScoredTokens, score_tok
 from unmask.tokenizers.spec import SpecialTokenIds
 
 
+@runtime_checkable
 class Reference(Protocol):
     """A reference model."""
 

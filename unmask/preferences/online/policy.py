@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Float
@@ -69,6 +69,7 @@ class PlainText(Feature):
 Terms = dict[str, Term]
 
 
+@runtime_checkable
 class PolicyLoss(Protocol):
     """The loss of tokens of responses."""
 

@@ -166,7 +166,7 @@ def _fill(
         table[i, : len(own)] = own
 
 
-def _at_targets(example: Example, numbers: Float[Tensor, "t"]) -> Float[np.ndarray, "t"]:
+def _at_targets(example: Example, numbers: Float[Tensor, "n"]) -> Float[np.ndarray, "t"]:
     """Return numbers of the tokens of a response at the columns of their targets."""
     at = np.flatnonzero(example.targets != IGNORE_INDEX)
     found = np.zeros(len(example.targets), np.float32)
