@@ -41,8 +41,8 @@ from unmask.reports.charts.scatter import ScatterPoint, draw_scatter
 from unmask.training.device import distributed
 
 ARMS = (
-    "sft=orpo:beta=1e-9", "dpo=dpo:beta=0.1", "dpo-0.5=dpo:beta=0.5", "dpo-0.03=dpo:beta=0.03",
-    "ipo=ipo:beta=0.5", "kto=kto:beta=0.1", "orpo=orpo:beta=1", "ppo=ppo:kl_weight=0.1",
+    "sft=orpo:beta=1e-9", "dpo=dpo:beta=0.1", "dpo-0.03=dpo:beta=0.03",
+    "ipo=ipo:beta=5", "kto=kto:beta=0.1", "orpo=orpo:beta=1", "ppo=ppo:kl_weight=0.1",
     "rloo=rloo:kl_weight=0.1", "best-of-8-learned=best_of_n:responses=8",
 )  # fmt: skip
 BEST_OF = (1, 2, 4, 8, 16)
@@ -157,7 +157,8 @@ def train_arm(
             reward=options.reward, judge=options.judge, chat_template="none", seed=seed,
             epochs=options.online_epochs if is_online else options.epochs,
             learning_rate=options.rate, batch_size=options.batch, dev_prompts=options.dev_prompts,
-            max_response_length=options.length, resume=(folder / "unmask.json").is_file(),
+            max_response_length=options.length, evaluate_every=10**6,
+            resume=(folder / "unmask.json").is_file(),
         )  # fmt: skip
     after = json.loads((folder / "measures.json").read_text("utf-8"))["after"]
     lines = (folder / "responses.jsonl").read_text("utf-8").splitlines()
