@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal
+from typing import Literal, Protocol, runtime_checkable
 
 import numpy as np
 import torch
@@ -23,9 +23,20 @@ from unmask.tasks.task import Task, TaskColumns
 Reads = Literal["response", "all"]
 
 
+@runtime_checkable
+class Reward(Protocol):
+    """A number for each response to a prompt: the greater, the better."""
+
+    def __call__(
+        self, prompts: Sequence[tuple[Message, ...]], responses: Sequence[str]
+    ) -> Float[np.ndarray, "n"]:
+        """Compute the rewards of responses, each after its prompt."""
+        ...
+
+
 @dataclass(frozen=True, kw_only=True)
 class RewardFunction:
-    """A number for each response to a prompt: the greater, the better."""
+    """The reward of a model: a reward model, or a classifier of texts."""
 
     name: str
     model: Model

@@ -14,7 +14,7 @@ from unmask.generation.settings import GenerationConfig, Sampling
 from unmask.heads.model import Model
 from unmask.preferences.data.encode import with_response
 from unmask.preferences.data.rows import PreferenceRow
-from unmask.preferences.online.reward import RewardFunction
+from unmask.preferences.online.reward import Reward
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,7 +66,7 @@ def write_responses(
 
 
 def rewards_of(
-    rollouts: Sequence[Rollout], reward: RewardFunction, cut_reward: float | None = None
+    rollouts: Sequence[Rollout], reward: Reward, cut_reward: float | None = None
 ) -> Float[np.ndarray, "n"]:
     """Return the reward of each response.
 

@@ -19,7 +19,7 @@ from unmask.preferences.data.rows import PreferenceRow
 from unmask.preferences.methods import OnlineMethod
 from unmask.preferences.online.estimates import WrittenBatch, estimate_advantages
 from unmask.preferences.online.policy import PlainText, RolloutScore, RolloutTokens
-from unmask.preferences.online.reward import RewardFunction
+from unmask.preferences.online.reward import Reward
 from unmask.preferences.online.rollouts import Rollout, rewards_of, write_responses
 from unmask.preferences.online.values import has_values, values_of
 from unmask.preferences.reference import Reference
@@ -41,7 +41,7 @@ class RolloutStream:
 
     policy: Model
     reference: Reference
-    reward: RewardFunction
+    reward: Reward
     formulation: InstructionFormulation
     method: OnlineMethod
     rows: Sequence[PreferenceRow]

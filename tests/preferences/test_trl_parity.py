@@ -1,0 +1,361 @@
+"""One step of TRL's trainers and of ours, by plain gradient descent: equal weights after it.
+
+Both read the tokens that TRL made, so that templates play no part. The reference is another model
+than the policy, so that margins and divergences are not 0 at the first step.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from reference import llama
+from small_models import tokenizer
+
+from unmask.batch import IGNORE_INDEX, Batch, Example
+from unmask.batching.collate import pad_examples
+from unmask.checkpoints.huggingface.read import LoadedModel, load_folder
+from unmask.finetuning.formulations.build import formulate
+from unmask.finetuning.formulations.conversations.instructions import InstructionFormulation
+from unmask.heads.classification.choice_groups import ChoiceGroup
+from unmask.heads.classification.label_losses import CORRECT, PairwiseRanking
+from unmask.heads.model import Model
+from unmask.preferences.data.encode import with_response
+from unmask.preferences.data.rows import PreferenceRow
+from unmask.preferences.online import stream
+from unmask.preferences.online.estimates import policy_loss_of
+from unmask.preferences.online.policy import PolicyForward
+from unmask.preferences.online.rollouts import Rollout
+from unmask.preferences.online.stream import RolloutStream
+from unmask.preferences.online.values import VALUE, add_value_network
+from unmask.preferences.pair_losses import DPO, IPO, KTO, HingeLoss, PairLoss, RobustDPO
+from unmask.preferences.pair_training import Desirability, KTOForward, PairForward
+from unmask.preferences.policy_gradient import PPO
+from unmask.preferences.reference import FrozenCopy
+from unmask.tasks.task import Task, TaskColumns
+from unmask.training import loop
+from unmask.training.config import Recipe
+from unmask.training.optimizers.config import SGD
+from unmask.training.run import BatchStream, TrainingForward
+from unmask.training.schedules import Constant
+from unmask.zoo.catalogue import MODELS
+
+trl = pytest.importorskip("trl")
+pytestmark = [pytest.mark.filterwarnings("ignore"), pytest.mark.thorough]
+
+RATE = 0.02
+PROMPTS = ("the cat sees", "a dog", "the old king and the fox", "a fox runs to")
+BETTER = (" the dog runs", " runs", " see a dog", " the old cat, and sees it")
+WORSE = (" a fox", " and the cat sees the king and a fox", " run", " a dog sees")
+PAIRS = [
+    {"prompt": p, "chosen": w, "rejected": r}
+    for p, w, r in zip(PROMPTS, BETTER, WORSE, strict=True)
+]
+
+
+@pytest.fixture
+def words(tmp_path: Path) -> Any:
+    """Return the tokenizer as transformers opens it; it pads with a token of its own."""
+    import transformers as hf
+
+    tokenizer("gpt2").save(tmp_path / "words")
+    found: Any = hf.AutoTokenizer.from_pretrained(tmp_path / "words")
+    return found
+
+
+def made(folder: Path, seed: int, kind: str = "ForCausalLM", **changes: Any) -> Any:
+    """Make a random Llama of two layers, and save it with our tokenizer."""
+    special = tokenizer("gpt2").special_ids
+    model = llama(
+        kind, vocab_size=tokenizer("gpt2").vocab_size, num_hidden_layers=2,
+        max_position_embeddings=64, bos_token_id=special.end, eos_token_id=special.end,
+        pad_token_id=special.end, **changes,
+    )  # fmt: skip
+    torch.manual_seed(seed)
+    for parameter in model.parameters():
+        if parameter.dim() > 1:
+            torch.nn.init.normal_(parameter, std=0.15)
+    model.save_pretrained(folder)
+    tokenizer("gpt2").save(folder)
+    return model
+
+
+def arguments(kind: Any, folder: Path, **changes: Any) -> Any:
+    """Make the arguments of a trainer: one step of one batch."""
+    usual: dict[str, Any] = {
+        "output_dir": str(folder), "per_device_train_batch_size": 4, "max_steps": 1,
+        "learning_rate": RATE, "lr_scheduler_type": "constant", "max_grad_norm": 0.0,
+        "optim": "sgd", "weight_decay": 0.0, "report_to": [], "save_strategy": "no", "bf16": False,
+        "use_cpu": True, "gradient_checkpointing": False, "disable_tqdm": True, "seed": 0,
+    }  # fmt: skip
+    return kind(**(usual | changes))
+
+
+def rows_of(examples: Sequence[dict[str, Any]]) -> Any:
+    from datasets import Dataset
+
+    return Dataset.from_list(list(examples))
+
+
+def take_step(
+    model: Model, batches: BatchStream | Batch, forward: TrainingForward | None = None
+) -> None:
+    """Take one step of gradient descent."""
+    recipe = Recipe(
+        model="llama", steps=1, optimizer=SGD(), learning_rate=RATE, schedule=Constant(),
+        max_grad_norm=0.0, precision="float32",
+    )  # fmt: skip
+    found = batches if callable(batches) else lambda _: iter([([batches], 1)])
+    run = loop.start_run(recipe, model, found, forward=forward)
+    assert [report.step for report in loop.train(run)] == [1]
+    loop.finish_run(run)
+
+
+def check_equal(ours: Model, theirs: Any, folder: Path, before: LoadedModel) -> None:
+    """Check that weights are equal, and the change of each tensor, too."""
+    theirs.save_pretrained(folder)
+    tokenizer("gpt2").save(folder)
+    check_tensors(
+        dict(ours.named_parameters()),
+        dict(load_folder(folder).model.named_parameters()),
+        dict(before.model.named_parameters()),
+    )
+
+
+def check_tensors(ours: dict[str, Any], theirs: dict[str, Any], before: dict[str, Any]) -> None:
+    assert ours.keys() >= theirs.keys()
+    moved = 0.0
+    for name, tensor in theirs.items():
+        torch.testing.assert_close(ours[name].detach(), tensor.detach(), rtol=1e-5, atol=1e-6)
+        change = (tensor - before[name]).detach().norm()
+        error = (ours[name] - tensor).detach().norm()
+        # The rounding of a sum of weight and change is up to 2^-24 of the weight.
+        assert error <= 1e-3 * change + 1e-7 * tensor.numel() ** 0.5, name
+        moved = max(moved, float(change))
+    assert moved > 1e-3  # else all would be equal
+
+
+def prompt_example(ids: Sequence[int]) -> Example:
+    n = len(ids)
+    return Example(
+        inputs=np.array(ids, np.int64), targets=np.full(n, IGNORE_INDEX), rank=np.arange(n)
+    )
+
+
+def pair_batch(pairs: Sequence[tuple[Example, ...]]) -> Batch:
+    """Return a batch of pairs, each in two rows."""
+    examples = [e.with_feature(ChoiceGroup(i)) for i, pair in enumerate(pairs) for e in pair]
+    return pad_examples(examples, tokenizer("gpt2").special_ids)
+
+
+LOSSES: dict[str, tuple[PairLoss, dict[str, Any]]] = {
+    "dpo": (DPO(beta=0.3), {"beta": 0.3, "loss_type": ["sigmoid"]}),
+    "robust": (
+        RobustDPO(beta=0.3, flip_probability=0.2),
+        {"beta": 0.3, "loss_type": ["robust"], "label_smoothing": 0.2},
+    ),
+    "hinge": (HingeLoss(beta=0.3), {"beta": 0.3, "loss_type": ["hinge"]}),
+    "ipo": (IPO(beta=0.3), {"beta": 0.3, "loss_type": ["ipo"]}),
+}
+
+
+@pytest.mark.parametrize("name", LOSSES)
+def test_a_step_of_pairs_equals_that_of_dpo_trainer(name: str, words: Any, tmp_path: Path) -> None:
+    loss, settings = LOSSES[name]
+    policy = made(tmp_path / "policy", 1)
+    trainer = trl.DPOTrainer(
+        model=policy, ref_model=made(tmp_path / "reference", 2), processing_class=words,
+        args=arguments(trl.DPOConfig, tmp_path / "out", **settings), train_dataset=rows_of(PAIRS),
+    )  # fmt: skip
+    batch = pair_batch([
+        tuple(
+            with_response(prompt_example(row["prompt_ids"]), row[name], None)
+            for name in ("chosen_ids", "rejected_ids")
+        )
+        for row in trainer.train_dataset
+    ])  # fmt: skip
+    trainer.train()
+    ours = load_folder(tmp_path / "policy")
+    reference = FrozenCopy.of(load_folder(tmp_path / "reference").model, torch.float32)
+    take_step(ours.model, batch, PairForward(ours.model, loss, reference))
+    check_equal(ours.model, policy, tmp_path / "after", load_folder(tmp_path / "policy"))
+
+
+def test_a_step_of_kto_equals_that_of_kto_trainer(words: Any, tmp_path: Path) -> None:
+    rows = [
+        {"prompt": p, "completion": w if i % 2 else r, "label": bool(i % 2)}
+        for i, (p, w, r) in enumerate(zip(PROMPTS, BETTER, WORSE, strict=True))
+    ]
+    settings = {"beta": 0.3, "desirable_weight": 1.5, "undesirable_weight": 0.5}
+    policy = made(tmp_path / "policy", 13)
+    trainer = trl.KTOTrainer(
+        model=policy, ref_model=made(tmp_path / "reference", 2), processing_class=words,
+        args=arguments(trl.KTOConfig, tmp_path / "out", **settings), train_dataset=rows_of(rows),
+    )  # fmt: skip
+    batch = pair_batch([
+        tuple(
+            with_response(prompt_example(row["prompt_ids"]), row[name], None).with_feature(
+                Desirability(int(row["label"]))
+            )
+            for name in ("completion_ids", "KL_completion_ids")
+        )
+        for row in trainer.train_dataset
+    ])  # fmt: skip
+    trainer.train()
+    ours = load_folder(tmp_path / "policy")
+    reference = FrozenCopy.of(load_folder(tmp_path / "reference").model, torch.float32)
+    forward = KTOForward(ours.model, KTO(**settings), reference)
+    assert float(forward(batch).terms["divergence"].total) > 0  # else it would not be tested
+    take_step(ours.model, batch, forward)
+    check_equal(ours.model, policy, tmp_path / "after", load_folder(tmp_path / "policy"))
+
+
+def test_a_step_of_a_reward_model_equals_that_of_reward_trainer(words: Any, tmp_path: Path) -> None:
+    policy = made(tmp_path / "reward", 4, "ForSequenceClassification", num_labels=1)
+    trainer = trl.RewardTrainer(
+        model=policy, processing_class=words, args=arguments(trl.RewardConfig, tmp_path / "out"),
+        train_dataset=rows_of(PAIRS),
+    )  # fmt: skip
+    rows = list(trainer.train_dataset)
+    trainer.train()
+    spec = load_folder(tmp_path / "reward").preset.heads["label"]
+    ours = load_folder(tmp_path / "reward", {"label": replace(spec, loss=PairwiseRanking())})
+    special = tokenizer("gpt2").special_ids
+    assert special.pad == special.end
+    # Of texts that are padded with their end, transformers reads the token before it.
+    assert all(
+        row[name][-1] == special.end for row in rows for name in ("chosen_ids", "rejected_ids")
+    )
+    batch = pad_examples(
+        [
+            replace(prompt_example(row[name][:-1]), label=label).with_feature(ChoiceGroup(i))
+            for i, row in enumerate(rows)
+            for name, label in (("chosen_ids", CORRECT), ("rejected_ids", CORRECT - 1))
+        ],
+        special,
+    )
+    take_step(ours.model, batch)
+    check_equal(ours.model, policy, tmp_path / "after", load_folder(tmp_path / "reward"))
+
+
+def test_a_step_of_ppo_equals_that_of_ppo_trainer(
+    words: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from trl.experimental.ppo import PPOConfig, PPOTrainer, ppo_trainer
+
+    scalar = {"kind": "ForSequenceClassification", "num_labels": 1}
+    policy = made(tmp_path / "policy", 5)
+    value, reward = made(tmp_path / "value", 6, **scalar), made(tmp_path / "reward", 7, **scalar)
+    prompts = [words(text)["input_ids"] for text in PROMPTS]
+    seen: dict[str, Any] = {}
+    _capture(monkeypatch, ppo_trainer, seen, reward)
+    parameters = [*policy.parameters(), *value.parameters()]
+    descent = torch.optim.SGD(parameters, RATE)
+    settings = {
+        "num_ppo_epochs": 1, "temperature": 1.0, "response_length": 6, "kl_coef": 0.2,
+        "cliprange": 0.1, "vf_coef": 0.4, "cliprange_value": 0.3, "gamma": 0.97, "lam": 0.9,
+        "total_episodes": 4, "num_sample_generations": 0, "max_steps": -1,
+    }  # fmt: skip
+    words.padding_side = "left"
+    trainer = PPOTrainer(
+        args=arguments(PPOConfig, tmp_path / "out", **settings), processing_class=words,
+        model=policy, ref_model=made(tmp_path / "reference", 2), reward_model=reward,
+        value_model=value, train_dataset=rows_of([{"input_ids": ids} for ids in prompts]),
+        optimizers=(descent, torch.optim.lr_scheduler.ConstantLR(descent, 1.0)),
+    )  # fmt: skip
+    trainer.train()
+    n_prompt = max(map(len, prompts))
+    written, scores = seen["written"], seen["scores"]
+    end = tokenizer("gpt2").special_ids.end
+    # With an end in a response, TRL counts the value of one token after it, and gives the score to
+    # that token (`padding_mask_p1`, as OpenAI's code does); ours end with the end.
+    assert end not in written[:, n_prompt:]
+    ours = load_folder(tmp_path / "policy")
+    model = ours.model
+    add_value_network(model, shared=False)
+    _load_value(model, tmp_path / "value")
+    values_before = {k: x.clone() for k, x in model.training_modules[VALUE].state_dict().items()}
+    method = PPO(
+        epochs=1, kl_weight=0.2, clip_range=0.1, value_weight=0.4, value_clip_range=0.3,
+        discount=0.97, gae_lambda=0.9,
+    )  # fmt: skip
+    batches = _written(model, tmp_path, method, monkeypatch, written, scores, n_prompt)
+    take_step(model, batches, PolicyForward(model, policy_loss_of(method)))
+    after = dict(model.training_modules[VALUE].named_parameters())
+    model.remove_training_modules()
+    check_equal(model, policy, tmp_path / "after", load_folder(tmp_path / "policy"))
+    value.save_pretrained(tmp_path / "value-after")
+    tokenizer("gpt2").save(tmp_path / "value-after")
+    other = load_folder(tmp_path / "policy").model
+    add_value_network(other, shared=False)
+    _load_value(other, tmp_path / "value-after")
+    theirs = dict(other.training_modules[VALUE].named_parameters())
+    del theirs["out.bias"]  # theirs has none
+    check_tensors(after, theirs, values_before)
+
+
+def _capture(
+    monkeypatch: pytest.MonkeyPatch, module: Any, seen: dict[str, Any], reward: Any
+) -> None:
+    """Keep what TRL writes, and its scores."""
+    write, rate = module.batch_generation, module.get_reward
+
+    def kept_writing(*given: Any) -> Any:
+        found = write(*given)
+        seen["written"] = found[0].clone()
+        return found
+
+    def kept_scores(model: Any, *given: Any) -> Any:
+        found = rate(model, *given)
+        if model is reward:
+            seen["scores"] = found[1].clone()
+        return found
+
+    monkeypatch.setattr(module, "batch_generation", kept_writing)
+    monkeypatch.setattr(module, "get_reward", kept_scores)
+
+
+def _load_value(model: Model, folder: Path) -> None:
+    """Give the value network the weights of a model with one label."""
+    found = load_folder(folder).model
+    network: Any = model.training_modules[VALUE]
+    network.backbone.load_state_dict(found.backbone.state_dict())
+    head: Any = found.heads["label"]
+    with torch.no_grad():
+        network.out.weight.copy_(head.out.weight)
+
+
+def _written(
+    model: Model, folder: Path, method: PPO, monkeypatch: pytest.MonkeyPatch, written: Any,
+    scores: Any, n_prompt: int,
+) -> RolloutStream:  # fmt: skip
+    """Return a stream of one batch, whose responses and scores are those of TRL."""
+    words = tokenizer("gpt2")
+    task = Task(
+        task_kind="instruct", columns=TaskColumns(texts=("messages",), label="last turn"),
+        max_length=64, metric="loss",
+    )  # fmt: skip
+    card = MODELS["gpt2-mini"].with_vocabulary(words.special_ids)
+    formulation = formulate(task, card, words)
+    assert isinstance(formulation, InstructionFormulation)
+    rollouts = [
+        Rollout(
+            prompt=(), text="", length=6, is_cut=True,
+            example=with_response(
+                prompt_example([i for i in row[:n_prompt] if i != words.special_ids.pad]),
+                row[n_prompt:], None,
+            ),
+        )
+        for row in written.tolist()
+    ]  # fmt: skip
+    monkeypatch.setattr(stream, "write_responses", lambda *_: rollouts)
+    rows = [PreferenceRow(prompt=()) for _ in rollouts]
+    reference = FrozenCopy.of(load_folder(folder / "reference").model, torch.float32)
+    return RolloutStream(
+        policy=model, reference=reference, formulation=formulation, method=method, rows=rows,
+        reward=lambda *_: scores.double().numpy(),
+        prompts=[one.example for one in rollouts], batch_size=4, micro_batch_tokens=40, seed=0,
+    )  # fmt: skip
