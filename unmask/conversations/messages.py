@@ -114,8 +114,10 @@ def read_responses(
     """
     found: list[tuple[Message, ...]] = []
     for key in keys:
-        if row.get(key) is None:
+        if key not in row:
             raise ValueError(f"{location}: no {key!r}, only {format_names(map(str, row))}")
+        if row[key] is None:
+            raise ValueError(f"{location}: {key!r} is empty")
         found.append(_as_messages(row[key], location, key))
     has_prompt = row.get("prompt") is not None or row.get("instruction") is not None
     whole = [len(turns) > 1 and turns[0].role != "assistant" for turns in found]

@@ -11,6 +11,7 @@ from unmask.options import keywords
 from unmask.preferences.methods import (
     PreferenceMethod,
     online_method,
+    pair_loss_of,
     parse_preference_method,
     preference_method_name,
 )
@@ -81,15 +82,13 @@ class PreferConfig(PreferFields):
                 raise ValueError(
                     f"reference = cache is for responses in a file; {name} writes its own"
                 )
-            if online.minibatches > self.batch_size:
-                raise ValueError(
-                    f"minibatches must be at most batch_size, {self.batch_size}, got "
-                    f"{online.minibatches}"
-                )
         elif self.text is not None:
             raise ValueError(f"text is for ppo, rloo and best_of_n, got method {name}")
         elif self.cut_reward is not None:
             raise ValueError(f"cut_reward is for ppo, rloo and best_of_n, got method {name}")
+        loss = pair_loss_of(self.method)
+        if loss is not None and not loss.needs_reference and self.reference == "cache":
+            raise ValueError(f"reference = cache: {name} has no reference model")
 
 
 def make_prefer_config(options: PreferOptions) -> PreferConfig:

@@ -227,6 +227,8 @@ class KTO:
         for name in ("desirable_weight", "undesirable_weight"):
             if getattr(self, name) < 0:
                 raise ValueError(f"{name} must be at least 0, got {getattr(self, name)}")
+        if self.desirable_weight == self.undesirable_weight == 0:
+            raise ValueError("desirable_weight and undesirable_weight are both 0")
 
     def __call__(
         self,

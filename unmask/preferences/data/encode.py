@@ -23,11 +23,17 @@ from unmask.tasks.task import TaskExample
 def encode_pairs(
     formulation: InstructionFormulation, rows: Sequence[PreferenceRow]
 ) -> tuple[list[Example], list[str]]:
-    """Return two examples for each pair that fits, the better one first; and what was left out."""
+    """Return two examples for each pair that fits, the better one first; and what was left out.
+
+    A pair of equal responses is left out, too: of these none is better.
+    """
     found: list[Example] = []
     counts = _Counts()
     for row in rows:
         pair = counts.add(row, formulation, row.responses)
+        if pair and np.array_equal(pair[0].inputs, pair[1].inputs):
+            counts.n_same += 1
+            continue
         group = ChoiceGroup(len(found) // 2)
         found += [example.with_feature(group) for example in pair]
     return found, counts.phrases(formulation)
@@ -77,14 +83,16 @@ def encode_prompts(
         turns = row.prompt
         while turns:
             example = formulation.encode_prompt(turns, row.location)
-            if example_length(example) + reserved <= formulation.task.max_length:
+            n = example_length(example)
+            if n and n + reserved <= formulation.task.max_length:
                 kept.append(replace(row, prompt=turns))
                 found.append(example)
                 break
             turns = without_first_exchange(turns)
     n_long = len(rows) - len(kept)
     room = formulation.task.max_length - reserved
-    return kept, found, [f"{n_long:,} whose prompts are longer than {room} tokens"] * bool(n_long)
+    what = f"whose prompts are empty or longer than {room} tokens"
+    return kept, found, [f"{n_long:,} {what}"] * bool(n_long)
 
 
 def with_response(prompt: Example, response: Sequence[int], end_id: int | None) -> Example:
@@ -106,7 +114,8 @@ class _Counts:
     """Counts what is left out."""
 
     def __init__(self, n_empty: int = 0) -> None:
-        self.n_empty, self.n_long = n_empty, 0
+        self.n_empty, self.n_long, self.n_same = n_empty, 0, 0
+        self.n_unasked = self.n_joined = 0
 
     def add(
         self,
@@ -118,13 +127,27 @@ class _Counts:
         if not all(response.strip() for response in responses):
             self.n_empty += 1
             return []
+        if not example_length(formulation.encode_prompt(row.prompt, row.location)):
+            self.n_unasked += 1  # the first token of a response would have no loss
+            return []
         found = _encode_fitting(formulation, row, responses)
         self.n_long += not found
+        if not all((example.targets != IGNORE_INDEX).any() for example in found):
+            self.n_joined += 1
+            return []
         return found
 
     def phrases(self, formulation: InstructionFormulation) -> list[str]:
         """Return a phrase for each reason."""
-        return left_out_phrases(self.n_empty, self.n_long, formulation.task.max_length)
+        others = (
+            (self.n_same, "whose responses are equal"),
+            (self.n_unasked, "without a prompt"),
+            (self.n_joined, "whose responses have no token of their own after the prompt"),
+        )
+        return [
+            *left_out_phrases(self.n_empty, self.n_long, formulation.task.max_length),
+            *(f"{n:,} {what}" for n, what in others if n),
+        ]
 
 
 def _encode_fitting(
@@ -153,12 +176,14 @@ def _encode_response(
 
 def _only_last_response(example: Example) -> Example:
     """Leave out the targets of earlier responses, which all responses to a prompt share."""
+    if not (example.targets != IGNORE_INDEX).any():
+        return example
     begin = last_response_start(example.targets)
     targets = np.where(np.arange(len(example.targets)) < begin, IGNORE_INDEX, example.targets)
     return replace(example, targets=targets)
 
 
 def last_response_start(targets: Int[np.ndarray, "t"]) -> int:
-    """Return the column of the first target of the last response."""
+    """Return the column of the first target of the last response; there is one."""
     is_target = np.concatenate(([False], targets != IGNORE_INDEX))
     return int(np.flatnonzero(is_target[1:] & ~is_target[:-1])[-1])

@@ -1,7 +1,9 @@
 """Rows of preferences: prompts with better and worse responses, or prompts alone."""
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from hashlib import sha256
 from itertools import combinations
 from pathlib import Path
 from typing import Any
@@ -105,6 +107,15 @@ def read_prompts(
         PreferenceRow(prompt=_prompt_of(row, location), location=location)
         for row, location in _rows(path, encoding_errors)
     ]
+
+
+def rows_sha256(rows: Sequence[PreferenceRow]) -> str:
+    """Return a digest of rows, by which a resumed run knows its data."""
+    digest = sha256()
+    for row in rows:
+        turns = [turn.to_dict() for turn in row.prompt]
+        digest.update(json.dumps([turns, row.responses, row.is_desirable]).encode() + b"\n")
+    return digest.hexdigest()
 
 
 def _prompt_of(row: Mapping[str, Any], location: str) -> tuple[Message, ...]:

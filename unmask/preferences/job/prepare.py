@@ -10,8 +10,10 @@ import numpy as np
 from unmask.adapters.folder import is_adapter
 from unmask.adapters.prefix import n_virtual_tokens_of
 from unmask.batch import Example
+from unmask.bundled.models import BUNDLED_MODELS
 from unmask.checkpoints.tensors import tensors_sha256
 from unmask.config import to_dict
+from unmask.finetuning.data.batch_stream import batch_size_warnings
 from unmask.finetuning.formulations.build import complete_task, formulate
 from unmask.finetuning.formulations.conversations.instructions import (
     InstructionFormulation,
@@ -34,7 +36,13 @@ from unmask.heads.model import Model
 from unmask.output import OutputStream, print_line
 from unmask.preferences.config import PreferConfig
 from unmask.preferences.data.encode import encode_labeled, encode_pairs, encode_prompts
-from unmask.preferences.data.rows import PreferenceRow, read_labeled, read_pairs, read_prompts
+from unmask.preferences.data.rows import (
+    PreferenceRow,
+    read_labeled,
+    read_pairs,
+    read_prompts,
+    rows_sha256,
+)
 from unmask.preferences.methods import online_method, pair_loss_of
 from unmask.preferences.online.reward import RewardFunction, open_reward
 from unmask.saved_format import FORMAT
@@ -46,6 +54,7 @@ from unmask.training.device import distributed
 from unmask.training.device.activation_memory import max_micro_batch_tokens
 from unmask.training.device.distributed import World
 from unmask.training.resume import library_versions
+from unmask.zoo.catalogue import ALIASES, MODELS
 
 _LEARNING_RATE_FACTOR = 0.1
 """Of the rate of fine-tuning: the model is already good, and should stay near."""
@@ -123,6 +132,9 @@ def prepare_prefer_job(
         None if source is None else open_reward(source, name, world.device, reads=config.reads)
         for name, source in (("reward", config.reward), ("judge", config.judge))
     )
+    warnings += _check_sizes(config, encoded["train"])
+    for name, function in (("reward", reward), ("judge", judge)):
+        _check_rating(config, formulation, encoded, name, function)
     if config.judge is not None and config.judge == config.reward:
         warnings.append("judge: is the reward itself, so it says nothing of what was not learned")
     weights = tensors_sha256(initial_model.pretrained_weights)
@@ -141,15 +153,71 @@ def prepare_prefer_job(
             "parameters": n_parameters,
             "base_sha256": weights,
             "task": to_dict(task),
-            "data": {name: {"rows": len(rows)} for name, rows in splits.items()},
+            "data": {
+                name: {"rows": len(rows), "sha256": rows_sha256(rows)}
+                for name, rows in splits.items()
+            },
+            "rewards": {
+                name: None if one is None else tensors_sha256(one.model.state_dict())
+                for name, one in (("reward", reward), ("judge", judge))
+            },
             "threads": n_threads,
             "versions": library_versions(),
         },
     )  # fmt: skip
 
 
+def _check_sizes(config: PreferConfig, train: SplitRows) -> list[str]:
+    """Check the parts of a batch; return a warning if the batch is larger than the data."""
+    online = online_method(config.method)
+    n_rows = len(train.rows) if online is not None else len(train.examples) // 2
+    if online is not None:
+        n = min(config.batch_size, n_rows) * online.responses
+        if online.minibatches > n:
+            raise ValueError(
+                f"minibatches must be at most the responses of a batch, {n}, got "
+                f"{online.minibatches}"
+            )
+    return batch_size_warnings(config.batch_size, None, train.examples, n_rows)
+
+
+def _check_rating(
+    config: PreferConfig,
+    formulation: InstructionFormulation,
+    splits: Mapping[str, SplitRows],
+    option: str,
+    reward: RewardFunction | None,
+) -> None:
+    """Check that responses can be written and rated, so that no run ends because of one.
+
+    Raises:
+        ValueError: they cannot.
+    """
+    if reward is None:
+        return
+    most = config.max_response_length
+    is_learned = option == "reward" and online_method(config.method) is not None
+    for name in ("train", "dev") if is_learned else ("dev",):
+        rows = splits[name].rows
+        if not rows:
+            raise ValueError(
+                f"{option}: all prompts of {name} are empty or too long to be answered: a prompt "
+                f"and a response of {most} tokens have at most {formulation.task.max_length}"
+            )
+        try:
+            reward.check_prompts([row.prompt for row in rows], [r.location for r in rows], most)
+        except ValueError as error:
+            raise ValueError(f"{option}: {error}") from None
+
+
 def _check_base(config: PreferConfig) -> None:
-    """Check that what is saved can be opened: an adapter belongs to a whole model."""
+    """Check that there are weights, and that what is saved can be opened.
+
+    An adapter belongs to a whole model.
+    """
+    is_folder = Path(config.base).is_dir() or config.base in BUNDLED_MODELS
+    if not is_folder and (config.base in MODELS or config.base in ALIASES):
+        raise ValueError(f"{config.base} has no weights; pretrain it first")
     if is_parameter_efficient(config.tune) and is_adapter(Path(config.base)):
         raise ValueError(
             f"a run of {method_name(config.tune)} is saved without its base model, and "
@@ -199,8 +267,6 @@ def _load_model(config: PreferConfig) -> tuple[InitialModel, Task]:
             dropout=config.dropout, keeps_backbone=is_parameter_efficient(config.tune)
         ),
     )
-    if not found.is_pretrained:
-        raise ValueError(f"{config.base} has no weights; pretrain it first")
     virtual = n_virtual_tokens_of(config.tune)
     length = resolve_max_length(found.preset, config.max_length, virtual)
     task = replace(found.task, max_length=length, metric=resolve_metric(found.task, None))
@@ -225,11 +291,21 @@ def _encode(
     if online_method(config.method) is None:
         encode = encode_labeled if pair_loss_of(config.method) is None else encode_pairs
         examples, reasons = encode(formulation, rows)
-    unique = list({row.prompt: row for row in rows}.values())
-    kept, prompts, too_long = encode_prompts(formulation, unique)
+    kept: Sequence[PreferenceRow] = ()
+    prompts: Sequence[Example] = ()
     left = len(examples)
-    if online_method(config.method) is not None:
-        reasons, left = too_long, len(kept)
+    if config.reward is not None or config.judge is not None:
+        if config.max_response_length >= formulation.task.max_length:
+            raise ValueError(
+                f"max_response_length must be below max_length, {formulation.task.max_length}, got "
+                f"{config.max_response_length}"
+            )
+        unique = list({row.prompt: row for row in rows}.values())
+        kept, prompts, too_long = encode_prompts(formulation, unique)
+        if online_method(config.method) is not None:
+            reasons, left = too_long, len(kept)
+        elif too_long and name == "dev":
+            warnings.append(f"{name}: {too_long[0]}: they are not answered")
     if reasons:
         warnings.append(f"{name}: {' and '.join(reasons)} of {len(rows):,} rows are left out")
     if not left:

@@ -89,10 +89,12 @@ def run_preferences(
         n_threads = distributed.set_threads(None if recorded is None else recorded["threads"])
         keep_freed_memory()
         job = prepare_prefer_job(config, folder, world, n_threads, terminal)
+        job = _resolve(job, recorded)
         folder.mkdir(parents=True, exist_ok=True)
         with checkpoints.lock_run_folder(folder):
             remove_partial_files(folder)
-            job = _begin_record(job, recorded)
+            if recorded is None:
+                _write_record(job, {"finished": False})
             for warning in job.warnings:
                 job.print_progress(f"warning: {warning}")
             return _train(job)
@@ -124,17 +126,17 @@ def _check_folder(folder: Path, config: PreferConfig, *, resume: bool) -> Mappin
     return facts
 
 
-def _begin_record(job: PreferJob, recorded: Mapping[str, Any] | None) -> PreferJob:
-    """Write the record of a new run, or compare that of a begun one.
+def _resolve(job: PreferJob, recorded: Mapping[str, Any] | None) -> PreferJob:
+    """Return a job whose options are all resolved: of a new run, or of the recorded one.
 
     Raises:
-        ValueError: the model or the data of the run have changed.
+        ValueError: the options do not fit, or the model or the data of the run have changed.
     """
     if recorded is None:
         job = replace(job, config=_with_interval(job))
-        _write_record(job, {"finished": False})
+        _recipe(job)  # checks the schedule, before a file is written
         return job
-    for name in ("base_sha256", "data", "task"):
+    for name in ("base_sha256", "data", "rewards", "task"):
         if json.loads(json.dumps(job.run_record[name])) != recorded[name]:
             what = "model" if name == "base_sha256" else name
             raise ValueError(f"{job.folder}: the {what} of this run has changed since it began")
