@@ -42,14 +42,14 @@ def make_base(family: str, folder: Path) -> Path:
     return folder
 
 
-def make_classifier(home: Path) -> Path:
+def make_classifier(home: Path, name: str = "classifier", seed: int = 0) -> Path:
     """Fine-tune a classifier of texts with the labels bad and good."""
     base, data = make_base("bert", home / "bert"), write_rows(home / "texts.jsonl", TEXTS)
     finetune(
-        str(base), task="classify", train=str(data), dev=str(data), out=str(home / "classifier"),
-        epochs=1.0, max_length=32, terminal=None,
+        str(base), task="classify", train=str(data), dev=str(data), out=str(home / name),
+        epochs=1.0, max_length=32, seed=seed, terminal=None,
     )  # fmt: skip
-    return home / "classifier"
+    return home / name
 
 
 def make_reward_model(home: Path) -> Path:

@@ -1,5 +1,6 @@
 """PreferConfig: the complete configuration of a run of preference optimization."""
 
+import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -108,15 +109,23 @@ def make_prefer_config(options: PreferOptions) -> PreferConfig:
 
 
 def check_same_prefer_config(
-    where: object, recorded: Mapping[str, Any], config: PreferConfig
+    where: object, recorded: Mapping[str, Any], config: PreferConfig, *, is_resolved: bool
 ) -> None:
-    """Check that a config equals the recorded one, whatever was derived of it.
+    """Check that a config equals the recorded one.
+
+    Args:
+        where: folder of the run, for the message.
+        recorded: the resolved config of the run.
+        config: the config to compare.
+        is_resolved: whether it is resolved, too. Otherwise what is derived is not compared.
 
     Raises:
         ValueError: it does not; the message has the first difference.
     """
-    for key, value in to_dict(config).items():
-        if value is not None and recorded.get(key) != value:
+    for key, value in json.loads(json.dumps(to_dict(config))).items():
+        if not is_resolved and (value is None or key == "evaluate_every"):
+            continue
+        if recorded.get(key) != value:
             raise ValueError(
                 f"{where}: this run has {key} = {recorded.get(key)!r}, got {value!r}; to continue "
                 "it, give the same options"

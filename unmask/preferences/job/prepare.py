@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from hashlib import sha256
 from pathlib import Path
 from typing import Any, cast
 
@@ -137,11 +138,12 @@ def prepare_prefer_job(
         _check_rating(config, formulation, encoded, name, function)
     if config.judge is not None and config.judge == config.reward:
         warnings.append("judge: is the reward itself, so it says nothing of what was not learned")
+    text = _read_text(config, formulation)
     weights = tensors_sha256(initial_model.pretrained_weights)
     dtype = distributed.weight_dtype(distributed.resolve_precision(config.precision, world.device))
     return PreferJob(
         config=config, folder=folder, initial_model=initial_model, formulation=formulation,
-        train=encoded["train"], dev=encoded["dev"], text=_read_text(config, formulation),
+        train=encoded["train"], dev=encoded["dev"], text=text,
         reward=reward, judge=judge, world=world, warnings=tuple(warnings), terminal=terminal,
         micro_batch_tokens=max_micro_batch_tokens(
             initial_model.preset.architecture, task.max_length, dtype, world.device
@@ -157,6 +159,7 @@ def prepare_prefer_job(
                 name: {"rows": len(rows), "sha256": rows_sha256(rows)}
                 for name, rows in splits.items()
             },
+            "text_sha256": sha256(b"".join(row.inputs.tobytes() for row in text)).hexdigest(),
             "rewards": {
                 name: None if one is None else tensors_sha256(one.model.state_dict())
                 for name, one in (("reward", reward), ("judge", judge))

@@ -1,14 +1,19 @@
 """PreferenceResult: a model after preference optimization, and how it was before."""
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from unmask.adapters.folder import open_model_or_adapter
 from unmask.checkpoints.huggingface.read import LoadedModel
+from unmask.finetuning.results.predict import read_task
 from unmask.preferences.config import PreferConfig
 from unmask.preferences.methods import preference_method_name
 from unmask.tasks.task import Task
+
+MEASURES_FILE, RESPONSES_FILE = "measures.json", "responses.jsonl"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,3 +44,21 @@ class PreferenceResult:
             for measure, value in self.after.items()
         ]
         return [f"{name}: {lines[0]}", *lines[1:]] if lines else [name]
+
+
+def read_result(folder: Path, config: PreferConfig) -> PreferenceResult:
+    """Read the result of a finished run from its folder."""
+    task = read_task(folder)
+    assert task is not None, "a run without its task"
+    measures = json.loads((folder / MEASURES_FILE).read_text())
+    path = folder / RESPONSES_FILE
+    lines = path.read_text(encoding="utf-8").splitlines() if path.is_file() else []
+    return PreferenceResult(
+        loaded_model=open_model_or_adapter(folder),
+        task=task,
+        config=config,
+        before=measures["before"],
+        after=measures["after"],
+        responses=tuple(map(json.loads, lines)),
+        folder=folder,
+    )

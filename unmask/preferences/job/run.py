@@ -23,7 +23,12 @@ from unmask.output import OutputStream
 from unmask.preferences.config import PreferConfig, check_same_prefer_config
 from unmask.preferences.job.evaluate import Answers, score_policy
 from unmask.preferences.job.prepare import PreferJob, prepare_prefer_job
-from unmask.preferences.job.result import PreferenceResult
+from unmask.preferences.job.result import (
+    MEASURES_FILE,
+    RESPONSES_FILE,
+    PreferenceResult,
+    read_result,
+)
 from unmask.preferences.methods import (
     online_method,
     pair_loss_of,
@@ -53,7 +58,11 @@ from unmask.training.optimizers.config import AdamW
 from unmask.training.resume import find_newest_checkpoint, restore_run, save_checkpoint
 from unmask.training.run import BatchStream, TrainingForward, TrainingRun
 
-MEASURES_FILE, RESPONSES_FILE = "measures.json", "responses.jsonl"
+_RECORDED = {
+    "base_sha256": "model", "task": "task", "data": "data", "text_sha256": "text",
+    "rewards": "reward or judge",
+}  # fmt: skip
+"""What must be as it was when a run goes on, and what it is called."""
 _N_EVALUATIONS = 5
 _BETAS = (0.9, 0.95)
 """Of Adam (Ouyang et al. 2022, appendix C)."""
@@ -83,6 +92,10 @@ def run_preferences(
         KeyboardInterrupt: the run was stopped; it can be resumed.
     """
     recorded = _check_folder(folder, config, resume=resume)
+    if recorded is not None and recorded.get("finished"):
+        with checkpoints.lock_run_folder(folder):
+            shutil.rmtree(folder / "checkpoints", ignore_errors=True)
+            return read_result(folder, from_dict(PreferConfig, recorded["recipe"], "recipe"))
     with distributed.process_group(device) as world:
         if world.size > 1:
             raise ValueError(f"preferences are learned in one process, not in {world.size}")
@@ -112,7 +125,7 @@ def _check_folder(folder: Path, config: PreferConfig, *, resume: bool) -> Mappin
     if not path.is_file():
         if folder.is_dir() and any(not p.name.startswith(".") for p in folder.iterdir()):
             raise ValueError(f"{folder}: holds files, but not a run; name a new folder")
-        if resume:
+        if resume and not folder.is_dir():  # else it was killed before it had written its record
             raise ValueError(f"{folder}: has no run to continue")
         return None
     facts = read_saved(path)
@@ -120,9 +133,7 @@ def _check_folder(folder: Path, config: PreferConfig, *, resume: bool) -> Mappin
         raise ValueError(f"{folder}: is a run of {facts.get('kind')}, not of prefer")
     if not resume:
         raise ValueError(f"{folder}: holds a run already; resume it, or name a new folder")
-    if facts.get("finished"):
-        raise ValueError(f"{folder}: this run is finished")
-    check_same_prefer_config(folder, facts["recipe"], config)
+    check_same_prefer_config(folder, facts["recipe"], config, is_resolved=False)
     return facts
 
 
@@ -132,15 +143,15 @@ def _resolve(job: PreferJob, recorded: Mapping[str, Any] | None) -> PreferJob:
     Raises:
         ValueError: the options do not fit, or the model or the data of the run have changed.
     """
+    job = replace(job, config=_with_interval(job))
     if recorded is None:
-        job = replace(job, config=_with_interval(job))
         _recipe(job)  # checks the schedule, before a file is written
         return job
-    for name in ("base_sha256", "data", "rewards", "task"):
+    check_same_prefer_config(job.folder, recorded["recipe"], job.config, is_resolved=True)
+    for name, what in _RECORDED.items():
         if json.loads(json.dumps(job.run_record[name])) != recorded[name]:
-            what = "model" if name == "base_sha256" else name
-            raise ValueError(f"{job.folder}: the {what} of this run has changed since it began")
-    return replace(job, config=from_dict(PreferConfig, recorded["recipe"], "recipe"))
+            raise ValueError(f"{job.folder}: the {what} of this run changed since it began")
+    return job
 
 
 def _with_interval(job: PreferJob) -> PreferConfig:
