@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from kills import check, tree
+from safetensors.numpy import load_file, save_file
 from tiny_runs import (
     LABELED,
     PAIRS,
@@ -75,6 +76,7 @@ METHODS = {
 
 
 @pytest.mark.quick("ppo", "dpo")
+@pytest.mark.thorough
 @pytest.mark.parametrize("method", METHODS)
 def test_a_run_that_is_killed_at_any_write_ends_alike(
     method: str, home: Path, tmp_path: Path
@@ -122,6 +124,7 @@ def test_a_run_that_is_killed_within_a_batch_of_responses_ends_alike(
     assert (out / "log.jsonl").read_bytes() == (whole / "log.jsonl").read_bytes()
 
 
+@pytest.mark.thorough
 def test_ctrl_c_ends_where_a_batch_ends(
     home: Path, whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
@@ -143,10 +146,10 @@ def test_ctrl_c_ends_where_a_batch_ends(
     assert same_weights(out, whole)
 
 
-@pytest.fixture
-def begun(home: Path, tmp_path: Path) -> Path:
+@pytest.fixture(scope="module")
+def killed(home: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return the folder of a run that was killed after its first step."""
-    log, out = TrainingLog.__call__, tmp_path / "run"
+    log, out = TrainingLog.__call__, tmp_path_factory.mktemp("killed") / "run"
 
     def die(self: TrainingLog, report: Any) -> None:
         log(self, report)
@@ -154,11 +157,15 @@ def begun(home: Path, tmp_path: Path) -> Path:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(TrainingLog, "__call__", die)
-        given = options(home, "dpo", evaluate_every=2)
-        config = make_prefer_config(PreferOptions(home / "base", out=out, **given))
         with pytest.raises(Killed):
-            job.run_preferences(config, out)
+            prefer(*words(home, out, "dpo", evaluate_every=2), "--quiet")
     return out
+
+
+@pytest.fixture
+def begun(killed: Path, tmp_path: Path) -> Path:
+    """Return a copy of that folder."""
+    return shutil.copytree(killed, tmp_path / "run")
 
 
 CHANGES = {
@@ -240,6 +247,7 @@ def test_an_option_that_is_left_out_is_noticed(
     assert "the text of this run changed" in _one_line(capsys)
 
 
+@pytest.mark.thorough
 def test_a_changed_reward_is_noticed(
     home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -253,6 +261,7 @@ def test_a_changed_reward_is_noticed(
             prefer(*words(home, out, PPO), "--quiet")
     given = words(home, out, PPO)
     make_classifier(tmp_path, seed=1)
+    capsys.readouterr()
     (home / "classifier").rename(home / "kept")
     shutil.copytree(tmp_path / "classifier", home / "classifier")
     assert prefer(*given, "--resume") == 2
@@ -261,37 +270,34 @@ def test_a_changed_reward_is_noticed(
     assert "the reward or judge of this run changed" in _one_line(capsys)
 
 
-@pytest.mark.quick("changed")
+@pytest.mark.thorough
 @pytest.mark.parametrize("what", ["changed", "cut", "other"])
 def test_scores_of_the_reference_are_computed_again_where_they_are_not_those_of_the_run(
-    what: str, home: Path, begun: Path, tmp_path: Path
+    what: str, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    shutil.rmtree(begun)
-    assert prefer(*words(home, begun, "dpo", reference="cache"), "--quiet") == 0
-    compute = tmp_path / "compute"
+    compute, out, log = tmp_path / "compute", tmp_path / "run", TrainingLog.__call__
     assert prefer(*words(home, compute, "dpo"), "--quiet") == 0
-    assert same_weights(begun, compute)  # they are rounded to float32 alike
-    path = begun / "reference-train.safetensors"
-    assert path.is_file()
-    again = tmp_path / "again"
-    again.mkdir()
-    data = path.read_bytes()
-    changed = {
-        "changed": data[:-40] + bytes([data[-40] ^ 1]) + data[-39:],
-        "cut": data[:-7],
-        "other": (begun / "reference-dev.safetensors").read_bytes()[:-1] + b"\0",
-    }[what]
-    monkey = pytest.MonkeyPatch()
-    log = TrainingLog.__call__
 
     def die(self: TrainingLog, report: Any) -> None:
         log(self, report)
         raise Killed
 
-    with monkey.context() as patch:
+    given = words(home, out, "dpo", reference="cache")
+    with monkeypatch.context() as patch:
         patch.setattr(TrainingLog, "__call__", die)
         with pytest.raises(Killed):
-            prefer(*words(home, again / "run", "dpo", reference="cache"), "--quiet")
-    (again / "run" / path.name).write_bytes(changed)
-    assert prefer(*words(home, again / "run", "dpo", reference="cache"), "--resume", "--quiet") == 0
-    assert same_weights(again / "run", compute)
+            prefer(*given, "--quiet")
+    path, other = (out / f"reference-{name}.safetensors" for name in ("train", "dev"))
+    data, known = path.read_bytes(), load_file(path)
+    if what == "cut":
+        path.write_bytes(data[:-7])
+    elif what == "other":
+        shutil.copy(other, path)
+    else:
+        key = known["key"].copy()
+        key[0] ^= 1
+        save_file({"key": key, "log_probabilities": known["log_probabilities"] + 1}, path)
+    assert prefer(*given, "--resume", "--quiet") == 0
+    assert same_weights(out, compute)  # scores are kept as float32, as they are computed
+    for name, tensor in load_file(path).items():
+        np.testing.assert_array_equal(tensor, known[name])
