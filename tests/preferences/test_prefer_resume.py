@@ -75,7 +75,7 @@ METHODS = {
 }  # fmt: skip
 
 
-@pytest.mark.quick("ppo", "dpo")
+@pytest.mark.quick("dpo", PPO)
 @pytest.mark.thorough
 @pytest.mark.parametrize("method", METHODS)
 def test_a_run_that_is_killed_at_any_write_ends_alike(
