@@ -1,15 +1,19 @@
 """Responses as a model scores them: the log-probability of each of their tokens."""
 
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
+from torch.utils.checkpoint import checkpoint
 
 from unmask.batch import Batch, ExampleRows, Feature
 from unmask.heads.model import Model
+
+MAX_LOGITS = 2**25
+"""Logits that are kept for the gradient, 128 MiB; of more tokens they are computed again."""
 
 
 @dataclass(frozen=True)
@@ -95,14 +99,32 @@ def score_tokens(
     if hidden is None:
         hidden = model.hidden_states(batch)
     at = target_positions(batch)
-    logits = model.language_head.logits(hidden.flatten(0, 1)[at]).float()
-    every = logits.log_softmax(-1)
-    found = every.gather(-1, batch.targets.flatten()[at][:, None])[:, 0]
-    with torch.no_grad():
-        entropy = -(every.exp() * every).sum(-1)
+    flat, targets = hidden.flatten(0, 1)[at], batch.targets.flatten()[at]
+    size = max(MAX_LOGITS // model.vocab_size, 1)
+    parts = [
+        _score_part(model, *part) if len(at) <= size else _score_recomputed(model, *part)
+        for part in zip(flat.split(size), targets.split(size), strict=True)
+    ]
     return ScoredTokens(
-        log_probabilities=found,
-        entropy=entropy,
+        log_probabilities=torch.cat([found for found, _ in parts]),
+        entropy=torch.cat([entropy for _, entropy in parts]),
         rows=at // batch.inputs.shape[1],
         n_rows=len(batch.inputs),
     )
+
+
+def _score_part(
+    model: Model, hidden: Float[Tensor, "n d"], targets: Int[Tensor, "n"]
+) -> tuple[Float[Tensor, "n"], Float[Tensor, "n"]]:
+    """Return log-probabilities of targets, and the entropy of the distributions."""
+    every = model.language_head.logits(hidden).float().log_softmax(-1)
+    with torch.no_grad():
+        entropy = -(every.exp() * every).sum(-1)
+    return every.gather(-1, targets[:, None])[:, 0], entropy
+
+
+def _score_recomputed(
+    model: Model, hidden: Float[Tensor, "n d"], targets: Int[Tensor, "n"]
+) -> tuple[Float[Tensor, "n"], Float[Tensor, "n"]]:
+    """Return the same, with logits that are computed again for the gradient, not kept."""
+    return cast("Any", checkpoint(_score_part, model, hidden, targets, use_reentrant=False))
