@@ -150,10 +150,18 @@ def evaluate(given: Mapping[str, Any]) -> None:
         _evaluate_comparison(options, pipeline)
         return
     options.refuse(_OF_CAPTIONS, "", " applies to models that describe pictures")
-    if options.ensemble or pipeline.can_predict:
+    if options.ensemble or (pipeline.can_predict and not _is_text_of_writer(options, pipeline)):
         _evaluate_rows(options, pipeline)
     else:
         _evaluate_text(options, pipeline)
+
+
+def _is_text_of_writer(options: _EvaluateOptions, pipeline: Pipeline) -> bool:
+    """Return whether a model that answers instructions is given plain text, which has no rows."""
+    from unmask.tasks.readers.tables import is_plain_text
+
+    writes = pipeline.task is not None and pipeline.task.task_kind == "instruct"
+    return writes and all(is_plain_text(Path(source)) for source in options.sources)
 
 
 def _evaluate_rows(options: _EvaluateOptions, pipeline: Pipeline) -> None:
