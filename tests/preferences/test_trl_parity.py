@@ -14,6 +14,7 @@ import pytest
 import torch
 from reference import llama
 from small_models import tokenizer
+from tiny_runs import gradient_step
 
 from unmask.batch import IGNORE_INDEX, Batch, Example
 from unmask.batching.collate import pad_examples
@@ -36,11 +37,6 @@ from unmask.preferences.pair_training import Desirability, KTOForward, PairForwa
 from unmask.preferences.policy_gradient import PPO
 from unmask.preferences.reference import FrozenCopy
 from unmask.tasks.task import Task, TaskColumns
-from unmask.training import loop
-from unmask.training.config import Recipe
-from unmask.training.optimizers.config import SGD
-from unmask.training.run import BatchStream, TrainingForward
-from unmask.training.schedules import Constant
 from unmask.zoo.catalogue import MODELS
 
 trl = pytest.importorskip("trl")
@@ -98,20 +94,6 @@ def rows_of(examples: Sequence[dict[str, Any]]) -> Any:
     from datasets import Dataset
 
     return Dataset.from_list(list(examples))
-
-
-def take_step(
-    model: Model, batches: BatchStream | Batch, forward: TrainingForward | None = None
-) -> None:
-    """Take one step of gradient descent."""
-    recipe = Recipe(
-        model="llama", steps=1, optimizer=SGD(), learning_rate=RATE, schedule=Constant(),
-        max_grad_norm=0.0, precision="float32",
-    )  # fmt: skip
-    found = batches if callable(batches) else lambda _: iter([([batches], 1)])
-    run = loop.start_run(recipe, model, found, forward=forward)
-    assert [report.step for report in loop.train(run)] == [1]
-    loop.finish_run(run)
 
 
 def check_equal(ours: Model, theirs: Any, folder: Path, before: LoadedModel) -> None:
@@ -180,7 +162,7 @@ def test_a_step_of_pairs_equals_that_of_dpo_trainer(name: str, words: Any, tmp_p
     trainer.train()
     ours = load_folder(tmp_path / "policy")
     reference = FrozenCopy.of(load_folder(tmp_path / "reference").model, torch.float32)
-    take_step(ours.model, batch, PairForward(ours.model, loss, reference))
+    gradient_step(ours.model, batch, PairForward(ours.model, loss, reference))
     check_equal(ours.model, policy, tmp_path / "after", load_folder(tmp_path / "policy"))
 
 
@@ -209,7 +191,7 @@ def test_a_step_of_kto_equals_that_of_kto_trainer(words: Any, tmp_path: Path) ->
     reference = FrozenCopy.of(load_folder(tmp_path / "reference").model, torch.float32)
     forward = KTOForward(ours.model, KTO(**settings), reference)
     assert float(forward(batch).terms["divergence"].total) > 0  # else it would not be tested
-    take_step(ours.model, batch, forward)
+    gradient_step(ours.model, batch, forward)
     check_equal(ours.model, policy, tmp_path / "after", load_folder(tmp_path / "policy"))
 
 
@@ -237,7 +219,7 @@ def test_a_step_of_a_reward_model_equals_that_of_reward_trainer(words: Any, tmp_
         ],
         special,
     )
-    take_step(ours.model, batch)
+    gradient_step(ours.model, batch)
     check_equal(ours.model, policy, tmp_path / "after", load_folder(tmp_path / "reward"))
 
 
@@ -283,7 +265,7 @@ def test_a_step_of_ppo_equals_that_of_ppo_trainer(
         discount=0.97, gae_lambda=0.9,
     )  # fmt: skip
     batches = _written(model, tmp_path, method, monkeypatch, written, scores, n_prompt)
-    take_step(model, batches, PolicyForward(model, policy_loss_of(method)))
+    gradient_step(model, batches, PolicyForward(model, policy_loss_of(method)))
     after = dict(model.training_modules[VALUE].named_parameters())
     model.remove_training_modules()
     check_equal(model, policy, tmp_path / "after", load_folder(tmp_path / "policy"))

@@ -9,8 +9,15 @@ import numpy as np
 from safetensors.numpy import load_file
 from small_models import make
 
+from unmask.batch import Batch
 from unmask.cli import main as cli
+from unmask.heads.model import Model
 from unmask.jobs.finetune import finetune
+from unmask.training import loop
+from unmask.training.config import Recipe
+from unmask.training.optimizers.config import SGD
+from unmask.training.run import BatchStream, TrainingForward
+from unmask.training.schedules import Constant
 
 WORDS = ("cat", "dog", "king", "fox")
 PAIRS = [
@@ -65,6 +72,21 @@ def make_reward_model(home: Path) -> Path:
 def prefer(*words: object) -> int:
     """Run `unmask prefer` in this process; return its exit status."""
     return cli.run(["prefer", *map(str, words)])
+
+
+def gradient_step(
+    model: Model, batches: BatchStream | Batch, forward: TrainingForward | None = None,
+    learning_rate: float = 0.02,
+) -> None:  # fmt: skip
+    """Take one step of plain gradient descent."""
+    recipe = Recipe(
+        model="tiny", steps=1, optimizer=SGD(), learning_rate=learning_rate, schedule=Constant(),
+        max_grad_norm=0.0, precision="float32",
+    )  # fmt: skip
+    found = batches if callable(batches) else lambda _: iter([([batches], 1)])
+    run = loop.start_run(recipe, model, found, forward=forward)
+    assert [report.was_skipped for report in loop.train(run)] == [False]
+    loop.finish_run(run)
 
 
 def weights(folder: Path) -> dict[str, np.ndarray]:

@@ -103,6 +103,7 @@ def run_preferences(
         keep_freed_memory()
         job = prepare_prefer_job(config, folder, world, n_threads, terminal)
         job = _resolve(job, recorded)
+        model = job.build_model()  # a way of tuning that does not fit leaves no folder
         folder.mkdir(parents=True, exist_ok=True)
         with checkpoints.lock_run_folder(folder):
             remove_partial_files(folder)
@@ -110,7 +111,7 @@ def run_preferences(
                 _write_record(job, {"finished": False})
             for warning in job.warnings:
                 job.print_progress(f"warning: {warning}")
-            return _train(job)
+            return _train(job, model)
 
 
 def _check_folder(folder: Path, config: PreferConfig, *, resume: bool) -> Mapping[str, Any] | None:
@@ -196,9 +197,8 @@ def _recipe(job: PreferJob) -> Recipe:
     )
 
 
-def _train(job: PreferJob) -> PreferenceResult:
+def _train(job: PreferJob, model: Model) -> PreferenceResult:
     """Make the run, or continue it; write its results."""
-    model = job.build_model()
     online = online_method(job.config.method)
     if online is not None and online.has_values:
         add_value_network(model, shared=online.shared_value)
