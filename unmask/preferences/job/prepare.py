@@ -209,7 +209,7 @@ def _check_rating(
             )
         try:
             reward.check_prompts([row.prompt for row in rows], [r.location for r in rows], most)
-        except ValueError as error:
+        except (ValueError, FloatingPointError) as error:
             raise ValueError(f"{option}: {error}") from None
 
 
