@@ -32,12 +32,12 @@ from unmask.adapters.folder import open_model_or_adapter
 from unmask.batch import Example
 from unmask.batching.collate import pad_examples
 from unmask.preferences.config import PreferConfig
-from unmask.preferences.job.evaluate import distinct_bigrams
 from unmask.preferences.job.prepare import PreferJob, prepare_prefer_job
 from unmask.preferences.methods import RejectionSampling
 from unmask.preferences.online.rollouts import Rollout, rewards_of, write_responses
 from unmask.preferences.responses import score_tokens
 from unmask.reports.charts.scatter import ScatterPoint, draw_scatter
+from unmask.tasks.metrics.responses.diversity import distinct_n
 from unmask.training.device import distributed
 
 ARMS = (
@@ -140,7 +140,7 @@ def of_responses(rollouts: Sequence[Rollout], verdicts: np.ndarray) -> dict[str,
         "positive": 100 * float((verdicts > 0).mean()),
         "judge": float(verdicts.mean()),
         "length": float(np.mean([one.length for one in rollouts])),
-        "distinct_2": distinct_bigrams([one.text for one in rollouts]),
+        "distinct_2": distinct_n([one.text for one in rollouts], 2),
     }
 
 

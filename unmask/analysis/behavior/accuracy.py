@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 from jaxtyping import Float
-from scipy.stats import norm
 
-CONFIDENCE = 0.95
+from unmask.tasks.metrics.intervals import wilson_interval
+
 _DECIMALS = 6
 
 
@@ -58,19 +58,3 @@ def group_accuracies(
     """
     found = np.array(groups, object)
     return tuple(GroupAccuracy.of(name, credits[found == name]) for name in dict.fromkeys(groups))
-
-
-def wilson_interval(successes: float, n: int) -> tuple[float, float]:
-    """Return the 95 % score interval of a proportion (Wilson 1927; Brown et al. 2001, equation 4).
-
-    (p + z²/2n ± z sqrt(p(1 - p)/n + z²/4n²)) / (1 + z²/n); halves of successes are allowed.
-
-    Example:
-        >>> low, high = wilson_interval(8.0, 10)
-        >>> f"{low:.3f} {high:.3f}"
-        '0.490 0.943'
-    """
-    z, p = float(norm.ppf((1 + CONFIDENCE) / 2)), successes / n
-    half = z * (p * (1 - p) / n + z * z / (4 * n * n)) ** 0.5
-    center, scale = p + z * z / (2 * n), 1 + z * z / n
-    return max(0.0, (center - half) / scale), min(1.0, (center + half) / scale)

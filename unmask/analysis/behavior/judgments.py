@@ -10,9 +10,9 @@ import numpy as np
 from jaxtyping import Float
 from scipy.stats import norm
 
-from unmask.analysis.behavior.accuracy import CONFIDENCE
 from unmask.analysis.behavior.minimal_pairs import MinimalPair, data_files, data_stem
 from unmask.analysis.behavior.pair_scores import PairLikelihoods
+from unmask.tasks.metrics.intervals import CONFIDENCE
 from unmask.tasks.metrics.regression import pearson, spearman
 from unmask.tasks.readers.tables import read_table
 from unmask.text.lines import EncodingErrors

@@ -11,10 +11,10 @@ from jaxtyping import Float
 from scipy.stats import f as f_distribution
 from scipy.stats import t as t_distribution
 
-from unmask.analysis.behavior.accuracy import CONFIDENCE
 from unmask.analysis.behavior.blanks import ClozeItem, choice_likelihoods, fits
 from unmask.analysis.behavior.reading_data import ReadingData, WordInContext
 from unmask.heads.model import Model
+from unmask.tasks.metrics.intervals import CONFIDENCE
 from unmask.tokenizers.encode import Tokenizer
 
 _DECIMALS = 6

@@ -3,10 +3,10 @@
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from unmask.analysis.behavior.accuracy import wilson_interval
 from unmask.analysis.probes.annotations import ProbeTask
 from unmask.analysis.probes.layers import LayerScores, MixScores
 from unmask.analysis.probes.structural import DepthScores, StructuralScores
+from unmask.tasks.metrics.intervals import wilson_interval
 
 _DECIMALS = 6
 

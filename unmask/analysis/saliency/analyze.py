@@ -25,7 +25,7 @@ from unmask.analysis.saliency.faithfulness import (
 )
 from unmask.analysis.saliency.findings import Baseline, ExplainedText, MethodScores
 from unmask.heads.model import Model
-from unmask.tasks.metrics.bootstrap import bootstrap_interval
+from unmask.tasks.metrics.intervals import bootstrap_interval
 from unmask.tasks.metrics.regression import spearman
 from unmask.tokenizers.encode import Tokenizer
 

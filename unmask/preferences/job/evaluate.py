@@ -2,11 +2,10 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 
 import numpy as np
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 
 from unmask.batch import Batch, Example
 from unmask.batching.collate import example_length, group_by_length, pad_examples
@@ -17,6 +16,9 @@ from unmask.preferences.job.prepare import PreferJob
 from unmask.preferences.online.rollouts import Rollout, write_responses
 from unmask.preferences.reference import Reference
 from unmask.preferences.responses import score_tokens
+from unmask.tasks.metrics.responses.diversity import distinct_n
+from unmask.tasks.metrics.responses.length_bias import length_bias
+from unmask.tasks.metrics.responses.win_rate import win_rate
 from unmask.training.loop import derive_seed
 from unmask.training.run import TrainingForward
 
@@ -38,29 +40,43 @@ class Answers:
     def measures(self, before: "Answers | None" = None) -> dict[str, float]:
         """Return means, and the share of prompts for which they are better than earlier ones.
 
-        `win_rate` is by the judge, or without one by the reward; ties count half.
+        `win_rate`, with its 95 % interval and the p value of a sign test, is by the judge, or
+        without one by the reward; beside it, what of the preference may be one of length.
         """
         texts = [one.text for one in self.rollouts]
         found = {
             "kl": float(self.log_ratios.mean()),
-            "length": float(np.mean([one.length for one in self.rollouts])),
+            "length": float(self.lengths.mean()),
             "cut": float(np.mean([one.is_cut for one in self.rollouts])),
-            "distinct_2": distinct_bigrams(texts),
+            "distinct_2": distinct_n(texts, 2),
         }
         for name, values in (("reward", self.rewards), ("judge", self.verdicts)):
             if values is not None:
                 found[name] = float(values.mean())
-        rated = "rewards" if self.verdicts is None else "verdicts"
-        own, others = getattr(self, rated), None if before is None else getattr(before, rated)
-        if own is not None and others is not None:
-            found["win_rate"] = float((own > others).mean() + 0.5 * (own == others).mean())
-        return found
+        return found if before is None else found | self._preferred_to(before)
 
+    @property
+    def ratings(self) -> Float[np.ndarray, "n"] | None:
+        """Rewards by the judge, or without one the rewards."""
+        return self.rewards if self.verdicts is None else self.verdicts
 
-def distinct_bigrams(texts: Sequence[str]) -> float:
-    """Return distinct-2: different pairs of neighboring words, divided by all (Li et al. 2016)."""
-    pairs = [pair for text in texts for pair in pairwise(text.split())]
-    return len(set(pairs)) / len(pairs) if pairs else 0.0
+    @property
+    def lengths(self) -> Int[np.ndarray, "n"]:
+        """Tokens of each response."""
+        return np.array([one.length for one in self.rollouts])
+
+    def _preferred_to(self, before: "Answers") -> dict[str, float]:
+        own, others = self.ratings, before.ratings
+        if own is None or others is None:
+            return {}
+        wins = win_rate(own, others)
+        bias = length_bias(own, self.lengths, others, before.lengths)
+        low, high = wins.interval
+        longer_wins = {} if bias.longer_wins is None else {"longer_wins": bias.longer_wins}
+        return {
+            "win_rate": wins.rate, "win_rate_low": low, "win_rate_high": high,
+            "sign_test_p": wins.p_value, "length_correlation": bias.rank_correlation,
+        } | longer_wins  # fmt: skip
 
 
 def answer_prompts(job: PreferJob, model: Model, reference: Reference) -> Answers | None:

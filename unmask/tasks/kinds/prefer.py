@@ -4,12 +4,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
-from scipy.stats import binomtest
-
 from unmask.config import from_dict
 from unmask.conversations.messages import Message, read_conversation, read_responses
 from unmask.tasks.kinds.instruct import LAST_TURN
 from unmask.tasks.kinds.pooling_options import PoolingOptions
+from unmask.tasks.metrics.intervals import wilson_interval
 from unmask.tasks.readers.tables import Table
 from unmask.tasks.readers.task_reader import TaskReader, refuse_choices
 from unmask.tasks.task import Label, Task, TaskColumns, TaskExample
@@ -192,12 +191,8 @@ class Preferences:
             return {}
         n = len(labels)
         right = sum(a == b for a, b in zip(labels, predictions, strict=True))
-        interval = binomtest(right, n).proportion_ci(method="wilson")
-        return {
-            "accuracy": right / n,
-            "accuracy_low": float(interval.low),
-            "accuracy_high": float(interval.high),
-        }
+        low, high = wilson_interval(right, n)
+        return {"accuracy": right / n, "accuracy_low": low, "accuracy_high": high}
 
     def majority_baseline(self, task: Task, examples: Sequence[TaskExample]) -> Label:
         """Return no response: they are in no order that a constant answer could use."""

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from unmask.tasks.metrics.bootstrap import Estimate, bootstrap_estimates
+from unmask.tasks.metrics.intervals import Estimate, bootstrap_estimates
 from unmask.tasks.metrics.regression import check_finite
 
 RECALL_RANKS = (1, 5, 10)

@@ -1,9 +1,10 @@
-"""Bootstrap intervals equal those of the normal distribution, where it applies."""
+"""Bootstrap intervals equal those of the normal distribution, Wilson's those of scipy."""
 
 import numpy as np
 import pytest
+from scipy.stats import binomtest
 
-from unmask.tasks.metrics.bootstrap import bootstrap_estimates, bootstrap_interval
+from unmask.tasks.metrics.intervals import bootstrap_estimates, bootstrap_interval, wilson_interval
 
 
 def test_interval_of_a_mean() -> None:
@@ -29,3 +30,14 @@ def test_interval_of_statistics_of_units() -> None:
     assert mean.low == pytest.approx(mean.value - 1.96 * error, abs=0.02)
     assert mean.high == pytest.approx(mean.value + 1.96 * error, abs=0.02)
     assert (total.low, total.value, total.high) == (300, 300, 300)
+
+
+@pytest.mark.parametrize(("k", "n"), [(0, 1), (1, 1), (0, 7), (7, 7), (3, 10), (41, 67)])
+def test_interval_of_a_proportion_equals_scipy(k: int, n: int) -> None:
+    expected = binomtest(k, n).proportion_ci(0.95, method="wilson")
+    assert wilson_interval(float(k), n) == pytest.approx((expected.low, expected.high), abs=1e-12)
+
+
+def test_halves_lie_between_whole_successes() -> None:
+    for low, middle, high in zip(*(wilson_interval(k, 9) for k in (4.0, 4.5, 5.0)), strict=True):
+        assert low < middle < high

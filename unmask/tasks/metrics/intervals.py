@@ -1,6 +1,7 @@
-"""Bootstrap intervals of scores: what other examples of the same kind would have given.
+"""95 % intervals of scores: what other examples of the same kind would have given.
 
-Efron and Tibshirani 1993, An Introduction to the Bootstrap, section 13.3: percentile intervals.
+Percentiles of a bootstrap (Efron and Tibshirani 1993, An Introduction to the Bootstrap, section
+13.3), and Wilson's interval of a proportion.
 """
 
 from collections.abc import Callable
@@ -8,7 +9,9 @@ from dataclasses import dataclass
 
 import numpy as np
 from jaxtyping import Float, Int
+from scipy.stats import norm
 
+CONFIDENCE = 0.95
 N_RESAMPLES = 2000
 """Bootstrap samples."""
 _QUANTILES = (0.025, 0.975)
@@ -56,3 +59,19 @@ def bootstrap_estimates(
         Estimate(float(value), float(low), float(high))
         for value, low, high in zip(values, *bounds, strict=True)
     ]
+
+
+def wilson_interval(successes: float, n: int) -> tuple[float, float]:
+    """Return the 95 % score interval of a proportion (Wilson 1927; Brown et al. 2001, equation 4).
+
+    (p + z²/2n ± z sqrt(p(1 - p)/n + z²/4n²)) / (1 + z²/n); halves of successes are allowed.
+
+    Example:
+        >>> low, high = wilson_interval(8.0, 10)
+        >>> f"{low:.3f} {high:.3f}"
+        '0.490 0.943'
+    """
+    z, p = float(norm.ppf((1 + CONFIDENCE) / 2)), successes / n
+    half = z * (p * (1 - p) / n + z * z / (4 * n * n)) ** 0.5
+    center, scale = p + z * z / (2 * n), 1 + z * z / n
+    return max(0.0, (center - half) / scale), min(1.0, (center + half) / scale)
