@@ -236,7 +236,10 @@ def test_mistake_is_refused_with_file_and_key(tmp_path: Path, old, new, message)
 @pytest.mark.parametrize(
     ("more", "message"),
     [
-        ({"task": "classify"}, "a mixture is learned by task = generate, got 'classify'"),
+        (
+            {"task": "classify"},
+            "a mixture is learned by task = generate or instruct, got 'classify'",
+        ),
         ({"dev": "x.tsv"}, "leave out dev"),
         ({"text": ("a",)}, "leave out text"),
         ({"task_options": {"template": "stsb"}}, r"leave out options\.template"),

@@ -17,7 +17,7 @@ from unmask.tasks.kinds.prefer import PREFER
 from unmask.tasks.kinds.regress import REGRESS
 from unmask.tasks.kinds.tag import TAG
 from unmask.tasks.task import Task
-from unmask.tasks.task_kind import TaskKind
+from unmask.tasks.task_kind import MixtureKind, TaskKind
 
 TASK_KINDS: Mapping[TaskKindName, TaskKind] = {
     "classify": CLASSIFY,
@@ -33,6 +33,9 @@ TASK_KINDS: Mapping[TaskKindName, TaskKind] = {
     "instruct": INSTRUCT,
     "prefer": PREFER,
 }
+
+MIXTURE_KINDS: Mapping[TaskKindName, MixtureKind] = {"generate": GENERATE, "instruct": INSTRUCT}
+"""The kinds of which a mixture of tasks can be learned."""
 
 
 def resolve_metric(task: Task, requested: str | None) -> str:

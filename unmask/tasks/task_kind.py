@@ -153,3 +153,19 @@ class ReportsMetricSignatures(Protocol):
     ) -> list[str]:
         """Return a line for each such metric: its value and how it was computed."""
         ...
+
+
+class MixtureKind(TaskKind, Protocol):
+    """A kind of task of which several can be learned as a mixture, each with its own metric."""
+
+    def mixture_names(self, options: Mapping[str, Any]) -> tuple[str, ...]:
+        """Return the names of the tasks of a mixture; none of a single task."""
+        ...
+
+    def mixture_member(self, task: Task, name: str) -> Task:
+        """Return one task of a mixture as a single task."""
+        ...
+
+    def mixture_metrics(self, member: Task, metrics: Mapping[str, float]) -> Mapping[str, float]:
+        """Return what is reported of the metrics of one of many tasks."""
+        ...

@@ -166,10 +166,14 @@ def _is_text_of_writer(options: _EvaluateOptions, pipeline: Pipeline) -> bool:
 
 def _evaluate_rows(options: _EvaluateOptions, pipeline: Pipeline) -> None:
     """Evaluate a fine-tuned model on labeled rows."""
+    from unmask.finetuning.data.task_mixture import is_mixture
     from unmask.text.mixtures import parse_source
 
     model, sources = options.model, [parse_source(one) for one in options.sources]
     options.refuse(_OF_TEXT, f"{model}: fine-tuned model: ", " applies to held-out text only")
+    if is_mixture(options.sources[0]):
+        _evaluate_mixture(options, pipeline)
+        return
     if options.by is not None or len(sources) > 1 or sources[0].name is not None:
         options.refuse(("ensemble",), f"{model}: groups: ", " scores one file, without a language")
         _evaluate_groups(options, pipeline, sources)
@@ -214,6 +218,21 @@ def _evaluate_groups(
     )
     as_data = {"groups": [asdict(one) for one in scores]}
     _print_scores(format_group_scores(scores, task.metric), as_data, options.as_json)
+
+
+def _evaluate_mixture(options: _EvaluateOptions, pipeline: Pipeline) -> None:
+    """Evaluate a model that answers instructions on the tasks of a mixture, each by its metric."""
+    from unmask.finetuning.results.score_mixture import format_mixture_scores, score_mixture
+
+    path, *others = options.sources
+    options.refuse((*_OF_ROWS, "text", "ensemble"), f"{path}: a mixture: ", " is said by its file")
+    if others:
+        raise ValueError(f"{path}: a mixture is scored alone, got {others[0]} beside it")
+    scores = score_mixture(
+        pipeline.loaded_model, path, pipeline.required_task(), options.encoding_errors
+    )
+    as_data = {"tasks": [asdict(one) for one in scores]}
+    _print_scores(format_mixture_scores(scores), as_data, options.as_json)
 
 
 def _evaluate_captions(options: _EvaluateOptions, pipeline: Pipeline) -> None:

@@ -2,14 +2,22 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 
 from unmask.config import to_dict
 from unmask.finetuning.config import FinetuneConfig
-from unmask.finetuning.data.task_mixture import TaskMixture, is_mixture, read_mixture
+from unmask.finetuning.data.instruction_mixture import (
+    INSTRUCTION_COLUMNS,
+    read_instruction_mixture,
+)
+from unmask.finetuning.data.task_mixture import (
+    TaskMixture,
+    is_mixture,
+    path_in_mixture,
+    read_mixture,
+)
 from unmask.tasks.all_kinds import TASK_KINDS
 from unmask.tasks.readers import columns as column_values
 from unmask.tasks.readers import tables
@@ -50,7 +58,15 @@ def read_data(config: FinetuneConfig) -> FinetuneData:
         FileNotFoundError: one is missing.
         ValueError: one is invalid, with file and line.
     """
-    return _read_mixture(config) if is_mixture(config.train) else _read_task(config)
+    if not is_mixture(config.train):
+        return _read_task(config)
+    read = {"generate": _read_mixture, "instruct": _read_instructions}
+    if config.task not in read:
+        raise ValueError(
+            f"{config.train}: a mixture is learned by task = {' or '.join(read)}, got "
+            f"{config.task!r}; other tasks are learned from a file of rows"
+        )
+    return read[config.task](config)
 
 
 def _read_task(config: FinetuneConfig) -> FinetuneData:
@@ -119,13 +135,13 @@ def _named_columns(
 def _read_mixture(config: FinetuneConfig) -> FinetuneData:
     """Read each part of a mixture as a single task, and join them."""
     mixture = read_mixture(config.train)
-    _check_mixture_options(config)
+    _check_mixture_options(config, _MIXTURE_COLUMNS)
     data_by_task = {name: _read_mixture_task(config, mixture, name) for name in mixture.tasks}
     plain = [
         TaskExample(texts=(text.text,), location=text.location, component=name)
         for name, part in mixture.text.items()
         for text in read_documents(
-            [_relative_to_mixture(config, task_data) for task_data in part.data],
+            [path_in_mixture(config.train, task_data) for task_data in part.data],
             encoding_errors=config.encoding_errors,
         )
     ]
@@ -154,6 +170,22 @@ def _read_mixture(config: FinetuneConfig) -> FinetuneData:
     )
 
 
+def _read_instructions(config: FinetuneConfig) -> FinetuneData:
+    """Read the files of a mixture of instructions."""
+    _check_mixture_options(config, INSTRUCTION_COLUMNS)
+    found = read_instruction_mixture(config.train, config.encoding_errors)
+    train = found.train
+    if config.rows is not None:
+        by_task = {name: [one for one in train if one.component == name] for name in found.metrics}
+        train = [one for own in by_task.values() for one in sample_rows(own, config.rows)]
+    TASK_KINDS[config.task].find_labels(train, config.train)
+    return FinetuneData(
+        columns=INSTRUCTION_COLUMNS, train=train, dev=found.dev, test=found.test, labels=(),
+        notes=found.notes, warnings=(), mixture=found.mixture,
+        task_options=dict(config.task_options) | {"task_metrics": dict(found.metrics)},
+    )  # fmt: skip
+
+
 def _prefixed_lines(
     data_by_task: Mapping[str, FinetuneData], field_name: Literal["notes", "warnings"]
 ) -> tuple[str, ...]:
@@ -164,18 +196,13 @@ def _prefixed_lines(
     )
 
 
-def _check_mixture_options(config: FinetuneConfig) -> None:
+def _check_mixture_options(config: FinetuneConfig, columns: TaskColumns) -> None:
     """Refuse options that a mixture's file contains, or that apply to a single file."""
-    if config.task != "generate":
-        raise ValueError(
-            f"{config.train}: a mixture is learned by task = generate, got {config.task!r}; other "
-            "tasks are learned from a file of rows"
-        )
     own = {
         "dev": config.dev, "test": config.test, "labels": config.labels, "columns": config.columns,
         "choices": config.choices, "options.template": config.task_options.get("template"),
-        "text": config.text if config.text != _MIXTURE_COLUMNS.texts else (),
-        "label": config.label if config.label != _MIXTURE_COLUMNS.label else None,
+        "text": config.text if config.text != columns.texts else (),
+        "label": config.label if config.label != columns.label else None,
     }  # fmt: skip
     if set_options := [name for name, value in own.items() if value]:
         raise ValueError(
@@ -191,6 +218,11 @@ def _check_mixture_options(config: FinetuneConfig) -> None:
 def _read_mixture_task(config: FinetuneConfig, mixture: TaskMixture, name: str) -> FinetuneData:
     """Read the files of one task of a mixture, and complete its template."""
     part, where = mixture.tasks[name], f"{config.train}: tasks.{name}"
+    if part.train is None:
+        raise ValueError(f"{where} must have train; tasks are held out by task = instruct")
+    for key in ("text", "by", "metrics", "dev_share"):
+        if getattr(part, key):
+            raise ValueError(f"{where}.{key} is of instructions (task = instruct), not of generate")
     template = resolve_template(
         name if part.template is None else part.template, f"{where}.template"
     )
@@ -200,13 +232,13 @@ def _read_mixture_task(config: FinetuneConfig, mixture: TaskMixture, name: str) 
         except ValueError as error:
             raise ValueError(f"{where}: {error}") from None
     dev, test = (
-        None if path is None else _relative_to_mixture(config, path)
+        None if path is None else path_in_mixture(config.train, path)
         for path in (part.dev, part.test)
     )
     task_data = _read_task(
         replace(
             config,
-            train=_relative_to_mixture(config, part.train),
+            train=path_in_mixture(config.train, part.train),
             dev=dev,
             test=test,
             text=(),
@@ -236,17 +268,6 @@ def _read_mixture_task(config: FinetuneConfig, mixture: TaskMixture, name: str) 
     return replace(
         task_data, task_options=dict(task_data.task_options) | {"template": to_dict(template)}
     )
-
-
-def _relative_to_mixture(config: FinetuneConfig, path: str) -> str:
-    """Resolve the path of a file, or of two, relative to the folder of the mixture."""
-    folder = Path(config.train).parent
-    if path.startswith("hf:"):
-        return path
-    first, plus, second = path.partition("+")
-    if plus and "/" in second and not (folder / path).exists():
-        return f"{folder / first}+{folder / second}"
-    return str(folder / path)
 
 
 def _check_columns(columns: TaskColumns, path: str) -> None:

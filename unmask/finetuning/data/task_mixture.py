@@ -4,8 +4,8 @@ A mixture is a TOML file. It names files of pairs, each with a template, and pla
 the pretraining objective is trained.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -23,7 +23,8 @@ MAX_NAME_LENGTH = 100
 class MixtureTask:
     """A task of a mixture."""
 
-    train: str
+    train: str | None = None
+    """Training file. None, of instructions: a held-out task, with a dev or test file alone."""
     dev: str | None = None
     """Dev file, for selecting the best checkpoint. None: a tenth of the training file."""
     test: str | None = None
@@ -37,6 +38,15 @@ class MixtureTask:
     """Metric. None: the template's."""
     size_limit: int | None = None
     """In place of the mixture's."""
+    text: tuple[str, ...] = ()
+    """Of instructions: columns of the prompt. Empty: found by common names."""
+    by: str | None = None
+    """Of instructions: column whose values are tasks of their own, such as data sets."""
+    metrics: Mapping[str, str] = field(default_factory=dict[str, str])
+    """With `by`: the metric of a value's task, in place of `metric`."""
+    dev_share: float | None = None
+    """Of instructions: share of the training rows that are held out without a dev file; 0: none.
+    None: a tenth."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,14 +85,34 @@ class TaskMixture:
             raise ValueError(f"text.{twice[0]} has the name of a task")
         if not 0 <= self.sampling_exponent <= 1:
             raise ValueError(f"sampling_exponent must be from 0 to 1, got {self.sampling_exponent}")
+        for name, task in self.tasks.items():
+            if task.train is None and task.dev is None and task.test is None:
+                raise ValueError(f"tasks.{name} must have train, or, to be held out, dev or test")
+            if task.dev_share is not None and not 0 <= task.dev_share < 1:
+                raise ValueError(
+                    f"tasks.{name}.dev_share must be from 0 to below 1, got {task.dev_share}"
+                )
         _check_size_limit("size_limit", self.size_limit)
         _check_components("tasks", self.tasks)
         _check_components("text", self.text)
+
+    def with_tasks(self, origins: Mapping[str, str]) -> "TaskMixture":
+        """Return the mixture of the tasks that were found in its files.
+
+        Args:
+            origins: for each task, the name of the table that it was read from.
+        """
+        return replace(self, tasks={name: self.tasks[table] for name, table in origins.items()})
 
     @property
     def component_names(self) -> tuple[str, ...]:
         """Names of all parts, tasks first."""
         return (*self.tasks, *self.text)
+
+    def sampled_names(self, component_of_example: Iterable[str]) -> tuple[str, ...]:
+        """Names of the parts that have examples: not of held-out tasks."""
+        present = set(component_of_example)
+        return tuple(name for name in self.component_names if name in present)
 
     def size_limit_of(self, name: str) -> int | None:
         """Return the size limit of a part."""
@@ -95,13 +125,11 @@ class TaskMixture:
         Args:
             component_of_example: the part of each example.
         """
-        numbers = np.array(
-            [self.component_names.index(name) for name in component_of_example], np.int64
-        )
-        sizes = np.bincount(numbers, minlength=len(self.component_names)).tolist()
+        names = self.sampled_names(component_of_example)
+        numbers = np.array([names.index(name) for name in component_of_example], np.int64)
+        sizes = np.bincount(numbers, minlength=len(names)).tolist()
         counted = [
-            min(n, self.size_limit_of(name) or n)
-            for name, n in zip(self.component_names, sizes, strict=True)
+            min(n, self.size_limit_of(name) or n) for name, n in zip(names, sizes, strict=True)
         ]
         shares = smoothed_shares(counted, self.sampling_exponent)
         return SourceSampling(
@@ -134,6 +162,17 @@ def _check_components(table_name: str, components: Mapping[str, MixtureTask | Mi
 def _check_size_limit(name: str, size_limit: int | None) -> None:
     if size_limit is not None and size_limit < 1:
         raise ValueError(f"{name} must be at least 1, got {size_limit}")
+
+
+def path_in_mixture(mixture_path: str, path: str) -> str:
+    """Resolve the path of a file, or of two, relative to the folder of the mixture."""
+    folder = Path(mixture_path).parent
+    if path.startswith("hf:"):
+        return path
+    first, plus, second = path.partition("+")
+    if plus and "/" in second and not (folder / path).exists():
+        return f"{folder / first}+{folder / second}"
+    return str(folder / path)
 
 
 def is_mixture(path: str) -> bool:

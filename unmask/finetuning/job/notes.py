@@ -1,5 +1,7 @@
 """Notes for the user before the first step: on weights, mixtures and long texts."""
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from unmask.batching.source_sampling import SourceSampling
@@ -92,8 +94,16 @@ def _template_notes(initial_model: InitialModel, config: FinetuneConfig) -> list
     return notes
 
 
-def mixture_notes(mixture: TaskMixture | None, source_sampling: SourceSampling | None) -> list[str]:
-    """Return the numbers of examples of each part of a mixture, in all and per epoch."""
+def mixture_notes(
+    mixture: TaskMixture | None, source_sampling: SourceSampling | None, components: Sequence[str]
+) -> list[str]:
+    """Return the numbers of examples of each part of a mixture, in all and per epoch.
+
+    Args:
+        mixture: the mixture; None: a single task.
+        source_sampling: its sampling.
+        components: the part of each training example.
+    """
     if mixture is None or source_sampling is None:
         return []
     sizes, total = (
@@ -103,7 +113,7 @@ def mixture_notes(mixture: TaskMixture | None, source_sampling: SourceSampling |
     return [
         f"{name}: {take:,} of {size:,} examples an epoch, {take / total:.1%} of what is learned"
         for name, size, take in zip(
-            mixture.component_names, sizes, source_sampling.rows_per_epoch, strict=True
+            mixture.sampled_names(components), sizes, source_sampling.rows_per_epoch, strict=True
         )
     ]
 

@@ -168,7 +168,7 @@ class FinetuneOptions(TaskFields, _RunOptions):
     _: KW_ONLY
     train: str | Path = field(metadata=flag(metavar="FILE"))
     """Training data: .tsv, .csv, .json, .jsonl, .parquet; for tagging .conllu, .conll; for
-    generation also a mixture of tasks, .toml."""
+    generation and instructions also a mixture of tasks, .toml."""
     dev: str | Path | None = field(
         default=None, metadata=flag(metavar="FILE", shown_default="a tenth of --train")
     )

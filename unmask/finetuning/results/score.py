@@ -10,6 +10,7 @@ from unmask.checkpoints.huggingface.read import LoadedModel
 from unmask.finetuning.formulations.build import formulate
 from unmask.finetuning.formulations.conversations.rows import fitting_items
 from unmask.finetuning.formulations.formulation import (
+    ItemScores,
     TaskFormulation,
     TaskInput,
     ThresholdTuning,
@@ -56,7 +57,22 @@ def score(
     answers = [
         formulation.prediction(item, s) for item, s in zip(items, predictions.scores, strict=True)
     ]
-    return compute_metrics(formulation.task, items, answers) | {"loss": how_far}
+    losses = _losses_of_tasks(formulation, items, predictions.scores)
+    return compute_metrics(formulation.task, items, answers) | losses | {"loss": how_far}
+
+
+def _losses_of_tasks(
+    formulation: TaskFormulation, items: Sequence[TaskExample], scores: Sequence[ItemScores]
+) -> dict[str, float]:
+    """Return the mean loss of each task of a mixture as "sst2.loss"; of a single task none."""
+    rows: dict[str, list[int]] = {}
+    for i, item in enumerate(items):
+        if item.component:
+            rows.setdefault(item.component, []).append(i)
+    return {
+        f"{name}.loss": mean_loss(formulation, [items[i] for i in own], [scores[i] for i in own])
+        for name, own in rows.items()
+    }
 
 
 def tune_threshold(

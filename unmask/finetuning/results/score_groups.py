@@ -20,13 +20,9 @@ from unmask.finetuning.results.score import (
     score,
     score_items,
 )
-from unmask.tasks.readers.tables import Table
+from unmask.tasks.readers.split_table import split_table
 from unmask.tasks.task import Task, TaskExample
-from unmask.text.records import format_names
 from unmask.tokenizers.load import with_text_language
-
-MAX_GROUPS = 200
-"""Most values of a column that are groups; more are those of a column of texts or numbers."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -147,27 +143,6 @@ def read_group(
     return items_of_table(task, table, options)
 
 
-def split_table(table: Table, by: str) -> dict[str, Table]:
-    """Split a table by the values of a column, in order of appearance.
-
-    Raises:
-        ValueError: there is no such column, a row has no value, or the column has too many values.
-    """
-    rows_of: dict[str, list[int]] = {}
-    for i, value in enumerate(table.column(by)):
-        if value is None or not str(value).strip():
-            raise ValueError(f"{table.location(i)}: {by} must have a value")
-        rows_of.setdefault(str(value), []).append(i)
-    if len(rows_of) > MAX_GROUPS:
-        raise ValueError(
-            f"{table.path}: {by} must have at most {MAX_GROUPS} values, got {len(rows_of):,} "
-            f"({format_names([*rows_of][:3])}, ...)"
-        )
-    return {
-        value: replace(table, rows=[table.rows[i] for i in rows]) for value, rows in rows_of.items()
-    }
-
-
 def format_group_scores(scores: Sequence[GroupScore], metric: str) -> list[str]:
     """Format scores as the lines of a table, the main metric and its floor first."""
     others = [name for name in scores[0].metrics if name != metric]
@@ -177,6 +152,11 @@ def format_group_scores(scores: Sequence[GroupScore], metric: str) -> list[str]:
         rows.append(
             [one.name, f"{one.n_rows:,}", *("" if x is None else f"{x:.4f}" for x in figures)]
         )
+    return align_columns(rows)
+
+
+def align_columns(rows: Sequence[Sequence[str]]) -> list[str]:
+    """Align the cells of a table: the first column left, the others right."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return [
         "  ".join(

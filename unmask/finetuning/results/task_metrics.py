@@ -1,20 +1,15 @@
 """The metrics of predictions: of a task, or of each task of a mixture, and their mean."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
-from typing import Any, cast
+from collections.abc import Sequence
 
-from unmask.config import from_dict
-from unmask.tasks.all_kinds import TASK_KINDS
+from unmask.tasks.all_kinds import MIXTURE_KINDS, TASK_KINDS
 from unmask.tasks.metrics.metric import MEAN_METRIC, METRICS
-from unmask.tasks.task import Label, Task, TaskColumns, TaskExample
-from unmask.tasks.text_templates import TextTemplate
+from unmask.tasks.task import Label, Task, TaskExample
 
 
 def tasks_of_mixture(task: Task) -> dict[str, Task]:
     """Return the tasks of a mixture by name; any other task is returned itself, under ""."""
-    templates = cast("Mapping[str, Any]", task.options.get("task_templates") or {})
-    return {name: task_of_mixture(task, name) for name in templates} or {"": task}
+    return {name: task_of_mixture(task, name) for name in _names(task)} or {"": task}
 
 
 def task_of_mixture(task: Task, name: str) -> Task:
@@ -23,19 +18,18 @@ def task_of_mixture(task: Task, name: str) -> Task:
     Raises:
         ValueError: there is no task of this name.
     """
-    templates = cast("Mapping[str, Any]", task.options.get("task_templates") or {})
-    if name not in templates:
+    names = _names(task)
+    if name not in names:
         task_names = (
-            f"it has {', '.join(templates)}"
-            if templates
-            else "it has learned one task, without a name"
+            f"it has {', '.join(names)}" if names else "it has learned one task, without a name"
         )
         raise ValueError(f"the model has learned no task {name!r}: {task_names}")
-    template = from_dict(TextTemplate, templates[name], f"options.task_templates.{name}")
-    alone = dict(task.options) | {"task_templates": {}, "template": templates[name]}
-    columns = TaskColumns(texts=template.columns or task.columns.texts, label=template.target or "")
-    metric = template.metric or template.metric_names[0]
-    return replace(task, columns=columns, options=alone, metric=metric)
+    return MIXTURE_KINDS[task.task_kind].mixture_member(task, name)
+
+
+def _names(task: Task) -> tuple[str, ...]:
+    kind = MIXTURE_KINDS.get(task.task_kind)
+    return () if kind is None else kind.mixture_names(task.options)
 
 
 def compute_metrics(
@@ -44,7 +38,7 @@ def compute_metrics(
     """Compute all metrics of predictions for items whose labels are known.
 
     Those of a mixture's tasks have names like "sst2.accuracy"; `mean` is the mean of the tasks'
-    main metrics, on a scale of 0 to 1.
+    main metrics, on a scale of 0 to 1. Tasks without such items are left out.
 
     Raises:
         FloatingPointError: a predicted number is not finite.
@@ -61,18 +55,26 @@ def compute_metrics(
         )
         if not name:
             return metrics
-        metrics_by_name |= {f"{name}.{metric}": value for metric, value in metrics.items()}
+        if not pairs or not metrics:
+            continue
+        shown = MIXTURE_KINDS[task.task_kind].mixture_metrics(member, metrics)
+        metrics_by_name |= {f"{name}.{metric}": value for metric, value in shown.items()}
         own.append(metrics[member.metric] / (100 if METRICS[member.metric].ranges_to_100 else 1))
-    return metrics_by_name | {MEAN_METRIC: sum(own) / len(own)}
+    return metrics_by_name | ({MEAN_METRIC: sum(own) / len(own)} if own else {})
 
 
 def majority_predictions(
     task: Task, train: Sequence[TaskExample], dev: Sequence[TaskExample]
 ) -> list[Label]:
-    """Predict for each item the most frequent training answer of its task."""
+    """Predict for each item the most frequent training answer of its task.
+
+    Of a task of a mixture that is not trained on it is the most frequent one of the items.
+    """
     kind = TASK_KINDS[task.task_kind]
-    by_task = {
-        name: kind.majority_baseline(member, [item for item in train if item.component == name])
-        for name, member in tasks_of_mixture(task).items()
-    }
+    by_task: dict[str, Label] = {}
+    for name, member in tasks_of_mixture(task).items():
+        own = [item for item in train if item.component == name]
+        own = own or [item for item in dev if item.component == name]
+        if own:
+            by_task[name] = kind.majority_baseline(member, own)
     return [by_task[item.component] for item in dev]

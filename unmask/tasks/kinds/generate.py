@@ -344,6 +344,25 @@ class TextGeneration:
         }
         return [f"{name} {score.value:.2f} ({score.signature})" for name, score in figures.items()]
 
+    def mixture_names(self, options: Mapping[str, Any]) -> tuple[str, ...]:
+        """Return the names of the templates of a mixture."""
+        return tuple(options.get("task_templates") or ())
+
+    def mixture_member(self, task: Task, name: str) -> Task:
+        """Return a task with one template of a mixture, and its metric."""
+        plain = task.options["task_templates"][name]
+        template = from_dict(TextTemplate, plain, f"options.task_templates.{name}")
+        alone = dict(task.options) | {"task_templates": {}, "template": plain}
+        columns = TaskColumns(
+            texts=template.columns or task.columns.texts, label=template.target or ""
+        )
+        metric = template.metric or template.metric_names[0]
+        return replace(task, columns=columns, options=alone, metric=metric)
+
+    def mixture_metrics(self, member: Task, metrics: Mapping[str, float]) -> Mapping[str, float]:
+        """Return all."""
+        return metrics
+
     def metric_names(self, task: Task) -> tuple[str, ...]:
         """Word F1, which needs no library, and others; for a mixture the mean over tasks."""
         if parse_generation_options(task.options).task_templates:
@@ -388,16 +407,23 @@ class TextGeneration:
         """
         templates = parse_generation_options(task.options).task_templates.values()
         for metric in (task.metric, *(one.metric for one in templates)):
-            needed = TEXT_LIBRARIES.get(metric or "")
-            if needed is not None and not _is_installed(needed):
-                raise ImportError(
-                    f"metric {metric} needs {needed}: pip install 'unmask[text-metrics]'"
-                )
+            check_metric_library(metric or "")
         if task.task_name != task.task_kind:
             raise ValueError(
                 f"generate has no task name: use the option prefix; got the name {task.task_name!r}"
             )
         return task
+
+
+def check_metric_library(metric: str) -> None:
+    """Check that the library of a metric is installed.
+
+    Raises:
+        ImportError: it is not.
+    """
+    needed = TEXT_LIBRARIES.get(metric)
+    if needed is not None and not _is_installed(needed):
+        raise ImportError(f"metric {metric} needs {needed}: pip install 'unmask[text-metrics]'")
 
 
 def _is_installed(module: str) -> bool:

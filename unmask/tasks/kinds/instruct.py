@@ -1,14 +1,16 @@
 """Instructions: conversations whose responses are learned."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 from unmask.config import from_dict
 from unmask.conversations.messages import Conversation, Message, read_conversation, read_prompt
 from unmask.conversations.template import CONTINUATION
-from unmask.tasks.kinds.generate import GENERATE
+from unmask.tasks.kinds.generate import GENERATE, check_metric_library
+from unmask.tasks.metrics.generation import normalized_match
+from unmask.tasks.metrics.metric import MEAN_METRIC
 from unmask.tasks.readers import columns as column_values
 from unmask.tasks.readers.tables import Table
 from unmask.tasks.readers.task_reader import TaskReader, refuse_choices
@@ -17,7 +19,7 @@ from unmask.tasks.task_kind import FormulationName, TaskWording
 from unmask.text.lines import EncodingErrors
 from unmask.text.records import check_text, describe_value, format_names
 
-LOSS_METRIC = "loss"
+LOSS_METRIC, MATCH_METRIC = "loss", "normalized_match"
 PROMPT_COLUMNS = ("messages", "conversations", "instruction", "prompt")
 """Of which a file has one; see `unmask.conversations.messages`."""
 RESPONSE_COLUMNS = ("output", "response", "completion")
@@ -41,6 +43,8 @@ class InstructionOptions:
     """Maximum length of a generated response in tokens, end included."""
     max_dev_items: int = 200
     """Number of dev items, evenly spaced, scored during training; all are scored at the end."""
+    task_metrics: Mapping[str, str] = field(default_factory=dict[str, str])
+    """Metric of each task of a mixture, by name; set by the mixture's file."""
 
     def __post_init__(self) -> None:
         for name in ("max_response_length", "max_dev_items"):
@@ -237,9 +241,38 @@ class Instructions:
     ) -> None:
         """Accept all: rows without a response are left out and counted."""
 
+    def mixture_names(self, options: Mapping[str, Any]) -> tuple[str, ...]:
+        """Return the names of the tasks of a mixture."""
+        return tuple(options.get("task_metrics") or ())
+
+    def mixture_member(self, task: Task, name: str) -> Task:
+        """Return a task of a mixture, with its own metric unless nothing is generated."""
+        metric = task.options["task_metrics"][name]
+        options = dict(task.options) | {"task_metrics": {}}
+        return replace(
+            task, options=options, metric=LOSS_METRIC if task.metric == LOSS_METRIC else metric
+        )
+
+    def mixture_metrics(self, member: Task, metrics: Mapping[str, float]) -> Mapping[str, float]:
+        """Return the task's own alone: a mixture may have dozens of tasks."""
+        return {name: value for name, value in metrics.items() if name == member.metric}
+
     def metric_names(self, task: Task) -> tuple[str, ...]:
         """Loss, for which nothing is generated; or what generated responses are scored by."""
-        return (LOSS_METRIC, *GENERATE.metric_names(_as_generation(task)))
+        if self.mixture_names(task.options):
+            return (LOSS_METRIC, MEAN_METRIC)
+        return (LOSS_METRIC, MATCH_METRIC, *GENERATE.metric_names(_as_generation(task)))
+
+    def complete_task(self, task: Task, examples: Sequence[TaskExample]) -> Task:
+        """Refuse metrics whose library is not installed.
+
+        Raises:
+            ImportError: it is not.
+        """
+        if task.metric != LOSS_METRIC:
+            for metric in (task.metric, *task.options.get("task_metrics", {}).values()):
+                check_metric_library(metric)
+        return task
 
     def compute_metrics(
         self, task: Task, labels: Sequence[Label], predictions: Sequence[Label]
@@ -247,7 +280,10 @@ class Instructions:
         """Compare generated responses with those of the data; nothing if none are generated."""
         if task.metric == LOSS_METRIC:
             return {}
-        return GENERATE.compute_metrics(_as_generation(task), labels, predictions)
+        references = [cast("tuple[str, ...]", label) for label in labels]
+        match = normalized_match(references, [str(text) for text in predictions])
+        own = GENERATE.compute_metrics(_as_generation(task), labels, predictions)
+        return {MATCH_METRIC: match, **own}
 
     def majority_baseline(self, task: Task, examples: Sequence[TaskExample]) -> Label:
         """Return the most frequent response, of ties the first."""

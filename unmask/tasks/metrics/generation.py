@@ -6,6 +6,7 @@ ROUGE and exact match to 1.
 
 import importlib.util
 import re
+import string
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, cast
@@ -36,6 +37,31 @@ def exact_match(labels: References, predictions: Sequence[str]) -> float:
         for t, s in zip(labels, predictions, strict=True)
     ]
     return float(np.mean(is_match)) if is_match else 0.0
+
+
+def normalized_match(labels: References, predictions: Sequence[str]) -> float:
+    """Compute the share of texts that equal a reference after normalization; 0 without texts.
+
+    Case is folded, runs of white space are one space, and white space and ASCII punctuation at both
+    ends are left out: "Yes." is "yes", "(A)" is "a". SQuAD's normalization would also remove
+    articles, and with them the answer "A".
+
+    Example:
+        >>> normalized_match([["A"], ["Yes"], ["no"]], ["(a)", " yes. ", "no, it is not"])
+        0.6666666666666666
+    """
+    check_references(labels, predictions)
+    is_match = [
+        _normalize_answer(text) in map(_normalize_answer, references)
+        for references, text in zip(labels, predictions, strict=True)
+    ]
+    return float(np.mean(is_match)) if is_match else 0.0
+
+
+def _normalize_answer(text: str) -> str:
+    """Return an answer for comparison; one of punctuation alone stays as it is."""
+    folded = _strip_white_space(text.casefold())
+    return folded.strip(string.punctuation + " ") or folded
 
 
 def bleu(

@@ -39,6 +39,7 @@ METRICS: Mapping[str, Metric] = {
     "mean_average_precision": Metric(applies_to="label sets"),
     "exact_match": Metric(applies_to="answers"),
     "answer_f1": Metric(applies_to="answers"),
+    "normalized_match": Metric(applies_to="answers"),
     "loss": Metric(applies_to="texts", higher_is_better=False),
     "bleu": Metric(applies_to="texts", ranges_to_100=True),
     "chrf": Metric(applies_to="texts", ranges_to_100=True),
