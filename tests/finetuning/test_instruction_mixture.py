@@ -102,6 +102,17 @@ def test_shares_are_examples_proportional_with_a_limit(tmp_path: Path) -> None:
     assert sampling.rows_per_epoch == (20, 9, 5)
 
 
+def test_a_resolved_configuration_reads_the_same(tmp_path: Path) -> None:
+    """As when a run is resumed: columns and metrics are those that the mixture gave."""
+    path = write_mixture(tmp_path)
+    data = read(path)
+    again = read(path, text=("messages",), label="last turn", task_options=data.task_options)
+    assert again.train == data.train
+    assert again.task_options == data.task_options
+    with pytest.raises(ValueError, match="leave out dev"):
+        read(path, dev="paws.jsonl")
+
+
 def test_rows_are_drawn_of_each_task(tmp_path: Path) -> None:
     data = read(write_mixture(tmp_path), rows=3)
     assert [item.component for item in data.train] == (
@@ -174,10 +185,11 @@ def test_mixture_is_learned_and_scored_in_one_table(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path, run = write_mixture(tmp_path), tmp_path / "run"
+    _, base = make("gpt2", tmp_path / "base", n_positions=128)
     found = finetune(
-        make("gpt2", tmp_path / "base", n_positions=128)[1], task="instruct", train=str(path), out=str(run),
-        epochs=1.0, batch_size=8, max_length=100, learning_rate=1e-2, metric="mean",
-        terminal=None, task_options={"max_response_length": 3},
+        base, task="instruct", train=str(path), out=str(run), epochs=1.0,
+        batch_size=8, max_length=100, learning_rate=1e-2, metric="mean", terminal=None,
+        task_options={"max_response_length": 3},
     )  # fmt: skip
     dev = found.best_run.dev
     assert {"p3/imdb.normalized_match", "p3/imdb.loss", "held_out.loss", "mean"} <= dev.keys()
