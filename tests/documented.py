@@ -241,6 +241,13 @@ def labeled(folder: Path) -> None:
     lines = "".join(json.dumps(row) + "\n" for row in conversations)
     for name in ("alpaca", "preferences", "pairs", "prompts", "held-out"):
         put(folder / f"{name}.jsonl", lines)
+    prompted = [
+        {"dataset": ("quoref", "imdb")[i % 2], "prompt": t, "completion": t[:9]}
+        for i, t in enumerate(TEXTS)
+    ]
+    lines = "".join(json.dumps(row) + "\n" for row in prompted)
+    for name in ("train.jsonl.xz", "heldout_dev.jsonl", "heldout_test.jsonl"):
+        put(folder / "t0" / name, lines)
     rows = [{"answers": [t.split()[1]], "context": t, "question": f"who {t}"} for t in TEXTS]
     put(folder / "train.json", json.dumps(rows))
     columns = [(f"words={n}", t) for n, t in enumerate(TEXTS)]
