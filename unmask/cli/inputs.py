@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast
@@ -128,8 +129,44 @@ def check_utf8(argument: str) -> str:
     return argument
 
 
+def read_turns(
+    texts: Sequence[str], input_file: Path | None, text_column: str | None, encoding_errors: Any
+) -> Iterator[str]:
+    """Yield the user's turns in a chat: as `read_texts`, but asked for on a terminal.
+
+    Blank lines are no turns, and there may be none at all.
+    """
+    if texts or input_file is not None:
+        yield from read_texts(texts, input_file, text_column, encoding_errors)
+    elif is_terminal_input():
+        yield from _ask_for_turns()
+    else:
+        found = read_standard_input(encoding_errors, may_be_empty=True)
+        yield from (text for _, text in found if text)
+
+
+def is_terminal_input() -> bool:
+    """Return whether standard input is typed."""
+    return cast("Any", sys.stdin) is not None and sys.stdin.isatty()
+
+
+def _ask_for_turns() -> Iterator[str]:
+    """Yield lines that are typed, until Ctrl-D."""
+    with suppress(ImportError):
+        import readline  # noqa: F401  # pyright: ignore[reportUnusedImport] - edits lines
+    print_line("a turn is one line; end with Ctrl-D", sys.stderr)
+    while True:
+        try:
+            line = input("> " if sys.stdout.isatty() else "")
+        except EOFError:
+            print_line("", sys.stderr)
+            return
+        if line.strip():
+            yield check_utf8(line)
+
+
 def read_standard_input(
-    encoding_errors: Literal["strict", "replace"],
+    encoding_errors: Literal["strict", "replace"], *, may_be_empty: bool = False
 ) -> Iterator[tuple[int, str]]:
     """Yield the lines of standard input with their numbers; blank ones are empty."""
     from unmask.text.lines import replace_nul
@@ -158,7 +195,7 @@ def read_standard_input(
             text = replace_nul(text, f"standard input:{number}", encoding_errors)
         empty = empty and not text.strip()
         yield number, text.rstrip("\r\n") if text.strip() else ""
-    if empty:
+    if empty and not may_be_empty:
         raise ValueError("standard input: no text; give a text, or --input")
 
 

@@ -78,6 +78,28 @@ def encode_prompt(
     return tokenizer.encode_ids_batch([text], allow_special=True)[0]
 
 
+_RESPONSE = "response"
+
+
+def end_of_response(tokenizer: Tokenizer, template: ChatTemplate) -> int | None:
+    """Return the first special token that a template writes after a response.
+
+    Of a template that writes none it is the token that ends texts; None: there is neither.
+
+    Raises:
+        ValueError: the template fails.
+    """
+    turns = (Message("user", "a"), Message("assistant", _RESPONSE))
+    text = template.render(turns)
+    (ids,) = tokenizer.encode_ids_batch([text], allow_special=True)
+    starts = tokenizer.offset_array(text, allow_special=True)[:, 0]
+    after = ids[starts >= text.rfind(_RESPONSE) + len(_RESPONSE)].tolist()
+    special = tokenizer.special_ids
+    # The unknown token stands for a space that has no piece, and is not written.
+    written = (i for i in after if i in special.all_ids and tokenizer.pieces([i])[0] in text)
+    return next(written, special.end)
+
+
 def check_no_special_tokens(
     tokenizer: Tokenizer, messages: Sequence[Message], location: str
 ) -> None:

@@ -10,11 +10,13 @@ A row is one of these, the first that it has; other keys are not read:
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, cast, get_args
+from typing import Any, Literal, TypeVar, cast, get_args
 
 from unmask.text.records import describe_value, format_names
+
+EncodedT = TypeVar("EncodedT")
 
 Role = Literal["system", "user", "assistant"]
 ROLES: tuple[Role, ...] = get_args(Role)
@@ -222,3 +224,29 @@ def _check_order(messages: tuple[Message, ...], location: str) -> tuple[Message,
         if i and message.role == messages[i - 1].role:
             raise ValueError(f"{location}: turns {i} and {i + 1} are both of the {message.role}")
     return messages
+
+
+def without_first_exchange(turns: tuple[Message, ...]) -> tuple[Message, ...]:
+    """Leave out the first turn of the user and its response; none is left of a single exchange."""
+    system = turns[:1] if turns[0].role == "system" else ()
+    rest = turns[len(system) :]
+    later = next((i for i, m in enumerate(rest) if i and m.role == "user"), None)
+    return () if later is None else (*system, *rest[later:])
+
+
+def fit_turns(
+    turns: tuple[Message, ...],
+    encode: Callable[[tuple[Message, ...]], EncodedT],
+    fits: Callable[[EncodedT], bool],
+) -> tuple[EncodedT, int] | None:
+    """Encode turns without their earliest exchanges, as many as have to be left out.
+
+    Returns what was encoded and the number of exchanges left out; None: the last one does not fit.
+    """
+    n_left_out = 0
+    while turns:
+        encoded = encode(turns)
+        if fits(encoded):
+            return encoded, n_left_out
+        turns, n_left_out = without_first_exchange(turns), n_left_out + 1
+    return None

@@ -1,20 +1,25 @@
 """Text prompts -> tokens, and generated tokens -> text."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
 from jaxtyping import Int
 
 from unmask.adapters.prefix import max_text_length
+from unmask.conversations.chat import encode_chat
+from unmask.conversations.encode import end_of_response
+from unmask.conversations.messages import Message
+from unmask.conversations.template import ChatTemplate
 from unmask.generation.decode import generate
 from unmask.generation.settings import GenerationConfig
-from unmask.generation.streaming import TextStreamer
+from unmask.generation.streaming import ResponseStreamer, TextStreamer
 from unmask.generation.text_batches import max_read_length
 from unmask.heads.model import Model
 from unmask.tokenizers.encode import Tokenizer
 from unmask.tokenizers.long_texts import LONG_TEXT_CHARACTERS
+from unmask.tokenizers.spec import SpecialTokenIds
 
 
 @dataclass(frozen=True)
@@ -70,15 +75,9 @@ def encode_prompts(
             know, the languages of prompts and answers are not given, or texts are read from their
             end.
     """
-    tokenizer.check_reads_forward("going on from a prompt")
     special, seq2seq = tokenizer.input_tokenizer.special_ids, model.is_sequence_to_sequence
+    _check_tokenizer(tokenizer)
     prefix_ids = encode_known_text(tokenizer, output_prefix)
-    if tokenizer.special_ids.needs_languages:
-        raise ValueError(
-            "this model reads texts of one language and answers in one: name them "
-            "(`with_languages`; --source-language, --target-language), two of "
-            f"{', '.join(dict(tokenizer.special_ids.languages))}"
-        )
     suffix = special.suffix if seq2seq else ()
     texts = prompts if seq2seq else [prompt + output_prefix for prompt in prompts]
     encoded = _encode_texts(model, tokenizer, texts, check_positions=check_positions)
@@ -101,6 +100,73 @@ def encode_prompts(
         [prefix_ids for _ in input_ids],
         [TextStreamer(one, stop) for one in decode],
         truncated,
+    )
+
+
+def _check_tokenizer(tokenizer: Tokenizer) -> None:
+    """Check that it reads forward, and that its languages are given where it has some."""
+    tokenizer.check_reads_forward("going on from a prompt")
+    if tokenizer.special_ids.needs_languages:
+        raise ValueError(
+            "this model reads texts of one language and answers in one: name them "
+            "(`with_languages`; --source-language, --target-language), two of "
+            f"{', '.join(dict(tokenizer.special_ids.languages))}"
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class EncodedChat:
+    """A conversation as a prompt."""
+
+    prompts: EncodedPrompts
+    """The only one."""
+    turns: tuple[Message, ...]
+    """Those that fit."""
+    special_ids: SpecialTokenIds
+    """Of the vocabulary, with the end of a response."""
+    n_free: int | None
+    """Tokens for which there are positions after the prompt. None: any number."""
+
+
+def encode_chat_prompt(
+    model: Model,
+    tokenizer: Tokenizer,
+    template: ChatTemplate,
+    turns: tuple[Message, ...],
+    generation_config: GenerationConfig,
+) -> EncodedChat:
+    """Encode a conversation as its chat template writes it, up to the next response.
+
+    A decoder reads exactly what the template writes; an encoder ends that as any text.
+
+    Raises:
+        ValueError: as `unmask.conversations.chat.encode_chat`.
+    """
+    _check_tokenizer(tokenizer)
+    has_encoder, backbone = model.architecture.is_encoder_decoder, model.backbone
+    suffix = tokenizer.input_tokenizer.special_ids.suffix if has_encoder else ()
+    positions = max_text_length(
+        model, backbone.encoder_stack if has_encoder else backbone.decoder_stack
+    )
+    found = encode_chat(
+        tokenizer.input_tokenizer,
+        template,
+        turns,
+        max_tokens=None if positions is None else positions - len(suffix),
+        max_new_tokens=0 if has_encoder else generation_config.max_new_tokens,
+    )
+    input_ids = [*found.ids.tolist(), *suffix]
+    end, own_end = end_of_response(tokenizer, template), tokenizer.special_ids.end
+    streamer = ResponseStreamer(
+        partial(_decode_continuation, tokenizer, [] if has_encoder else input_ids, []),
+        generation_config.stop,
+        end_ids=frozenset(() if own_end in (end, None) else (own_end,)),
+    )
+    return EncodedChat(
+        prompts=EncodedPrompts([input_ids], [[]], [streamer], [0]),
+        turns=found.turns,
+        special_ids=replace(tokenizer.special_ids, end=end),
+        n_free=None if has_encoder or positions is None else positions + 1 - len(input_ids),
     )
 
 

@@ -46,3 +46,24 @@ class TextStreamer:
     def _stop_position(self, text: str) -> int | None:
         found = [at for stop in self.stop if (at := text.find(stop)) >= 0]
         return min(found, default=None)
+
+
+@dataclass(frozen=True)
+class ResponseStreamer(TextStreamer):
+    """The text of a response, without the space around it."""
+
+    end_ids: frozenset[int] = frozenset()
+    """Tokens by which a response ends, beside the one that ends its turn."""
+
+    def is_finished(self, generated_ids: Sequence[int]) -> bool:
+        """Return whether an end or a stop string was generated."""
+        ended = not self.end_ids.isdisjoint(generated_ids[-1:])
+        return ended or super().is_finished(generated_ids)
+
+    def final_text(self, generated_ids: Sequence[int]) -> str:
+        """Return the text up to the first stop string."""
+        return super().final_text(generated_ids).strip()
+
+    def stable_text(self, generated_ids: Sequence[int]) -> str:
+        """Return what no later token changes; the space after it may turn out to be the last."""
+        return super().stable_text(generated_ids).strip()

@@ -1,8 +1,10 @@
-"""Generation: filling masks, continuing prompts, ranking choices."""
+"""Generation: filling masks, continuing prompts, chatting, ranking choices."""
 
+import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any, overload
 
@@ -10,6 +12,10 @@ import numpy as np
 
 from unmask.checkpoints.huggingface.read import LoadedModel
 from unmask.config import check_number_arguments
+from unmask.conversations.chat import read_chat
+from unmask.conversations.template import ChatTemplate
+from unmask.conversations.template_files import TEMPLATE_FILE
+from unmask.finetuning.formulations.conversations.instructions import template_of_task
 from unmask.generation.captions import PictureInput, picture_prompts
 from unmask.generation.decode import (
     candidates_noun,
@@ -19,7 +25,13 @@ from unmask.generation.decode import (
     stream_tokens,
 )
 from unmask.generation.fill_mask import FilledText, fill
-from unmask.generation.prompts import EncodedPrompts, encode_known_text, encode_prompts
+from unmask.generation.prompts import (
+    EncodedChat,
+    EncodedPrompts,
+    encode_chat_prompt,
+    encode_known_text,
+    encode_prompts,
+)
 from unmask.generation.rank_choices import rank_choices
 from unmask.generation.settings import BeamSearch, BestOfN, GenerationConfig, generation_config
 from unmask.generation.speculative import DraftModel
@@ -27,6 +39,13 @@ from unmask.generation.streaming import TextStreamer
 from unmask.generation.text_batches import evaluation_mode
 from unmask.tasks.task import Task
 from unmask.tokenizers.encode import Tokenizer
+from unmask.tokenizers.spec import SpecialTokenIds
+
+_log = logging.getLogger(__name__)
+
+MAX_RESPONSE_TOKENS = 512
+"""Maximum number of tokens of a response in a chat, by default."""
+LEFT_OUT = "the earliest exchanges leave no room for a response, and are not read"
 
 
 @dataclass(frozen=True)
@@ -126,21 +145,30 @@ class GenerationPipeline:
         """
         config = _resolve_config(config, settings)
         encoded = self._encode_prompts(prompt, output_prefix, config)
-        special = self.tokenizer.special_ids
+        found = self._generated_texts(encoded, self.tokenizer.special_ids, config, draft)
+        texts = [output_prefix + text for text in found]
+        return texts[0] if _is_one(prompt) else texts
+
+    def _generated_texts(
+        self,
+        encoded: EncodedPrompts,
+        special_ids: SpecialTokenIds,
+        config: GenerationConfig,
+        draft: DraftModel | None,
+    ) -> list[str]:
         generated_ids = generate(
             self.model,
             encoded.input_ids,
-            special,
+            special_ids,
             config,
             output_prefixes=encoded.output_prefixes,
             constraints=encoded.streamers,
             draft=draft,
         )
-        texts = [
-            output_prefix + streamer.final_text(ids)
+        return [
+            streamer.final_text(ids)
             for streamer, ids in zip(encoded.streamers, generated_ids, strict=True)
         ]
-        return texts[0] if _is_one(prompt) else texts
 
     @overload
     def generate_candidates(  # pyright: ignore[reportOverlappingOverload]
@@ -213,34 +241,37 @@ class GenerationPipeline:
                 end.
         """
         config = _resolve_config(config, settings)
+        encoded = self._encode_prompts([prompt], output_prefix, config)
+        pieces = self._stream(encoded, self.tokenizer.special_ids, config, draft)
+        return chain([output_prefix], pieces) if output_prefix else pieces
+
+    def _stream(
+        self,
+        encoded: EncodedPrompts,
+        special_ids: SpecialTokenIds,
+        config: GenerationConfig,
+        draft: DraftModel | None,
+    ) -> Iterator[str]:
+        """Stream the text after the only prompt; errors are raised immediately."""
         if isinstance(config.strategy, BeamSearch | BestOfN):
             raise ValueError(
                 f"{candidates_noun(config.strategy)} end before a text is known: no stream"
             )
-        encoded = self._encode_prompts([prompt], output_prefix, config)
-        special = self.tokenizer.special_ids
         states = initial_states(
             self.model,
             encoded.input_ids,
-            special,
+            special_ids,
             config,
             output_prefixes=encoded.output_prefixes,
             constraints=encoded.streamers,
         )
-        steps = stream_tokens(self.model, states, special, config, draft=draft)
-        streamer = encoded.streamers[0]
-        return self._stream_pieces(steps, states[0].generated_ids, streamer, output_prefix)
+        steps = stream_tokens(self.model, states, special_ids, config, draft=draft)
+        return self._stream_pieces(steps, states[0].generated_ids, encoded.streamers[0])
 
     def _stream_pieces(
-        self,
-        steps: Iterator[object],
-        token_ids: Sequence[int],
-        streamer: TextStreamer,
-        output_prefix: str,
+        self, steps: Iterator[object], token_ids: Sequence[int], streamer: TextStreamer
     ) -> Iterator[str]:
         emitted = ""
-        if output_prefix:
-            yield output_prefix
         while True:
             with evaluation_mode(self.model):  # not while the caller runs
                 going = next(steps, None) is not None
@@ -250,6 +281,103 @@ class GenerationPipeline:
                 emitted = now
             if not going:
                 return
+
+    def chat(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        config: GenerationConfig | None = None,
+        *,
+        draft: DraftModel | None = None,
+        **settings: Any,
+    ) -> str:
+        """Write the next response of a conversation, by the model's chat template.
+
+        `chat([{"role": "user", "content": "Name three colors."}])`. A response ends as the template
+        ends one; space around it is left out. Where a conversation leaves no room for a response,
+        its earliest exchanges are not read, and a warning says so.
+
+        Args:
+            messages: {"role", "content"} of system (first), user and assistant; the user's is last.
+            config: generation settings, or by keyword; those of `generate`, except that the default
+                of `max_new_tokens` is `MAX_RESPONSE_TOKENS`.
+            draft: a smaller model that proposes tokens, made by `draft`.
+            settings: as for `generate`.
+
+        Raises:
+            ValueError: the model does not generate or has no chat template, the messages are
+                invalid, have a special token, or the last one does not fit.
+        """
+        encoded, config = self._encode_chat(messages, config, settings)
+        return self._generated_texts(encoded.prompts, encoded.special_ids, config, draft)[0]
+
+    def stream_chat(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        config: GenerationConfig | None = None,
+        *,
+        draft: DraftModel | None = None,
+        **settings: Any,
+    ) -> Iterator[str]:
+        """Yield the response of `chat` in pieces that no later token can change, as `stream`.
+
+        Raises:
+            ValueError: as `chat` and `stream`, immediately.
+        """
+        encoded, config = self._encode_chat(messages, config, settings)
+        return self._stream(encoded.prompts, encoded.special_ids, config, draft)
+
+    def fitting_messages(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        config: GenerationConfig | None = None,
+        **settings: Any,
+    ) -> list[dict[str, str]]:
+        """Return the messages that `chat` reads: without the earliest exchanges, if need be.
+
+        Of a decoder's positions `max_new_tokens`, but at most a fourth, are left to the response.
+
+        Raises:
+            ValueError: as `chat`.
+        """
+        encoded, _ = self._encode_chat(messages, config, settings, is_quiet=True)
+        return [turn.to_dict() for turn in encoded.turns]
+
+    def _encode_chat(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        config: GenerationConfig | None,
+        settings: Mapping[str, Any],
+        *,
+        is_quiet: bool = False,
+    ) -> tuple[EncodedChat, GenerationConfig]:
+        is_default = config is None and "max_new_tokens" not in settings
+        more = {"max_new_tokens": MAX_RESPONSE_TOKENS} if is_default else {}
+        config = _resolve_config(config, {**more, **settings})
+        turns, template = read_chat(messages), self._require_chat_template()
+        encoded = encode_chat_prompt(self.model, self.tokenizer, template, turns, config)
+        if len(encoded.turns) < len(turns) and not is_quiet:
+            _log.warning(LEFT_OUT)
+        if is_default and encoded.n_free is not None and not config.window:
+            n_new = min(encoded.n_free, config.max_new_tokens)
+            config = replace(config, max_new_tokens=n_new)
+        return encoded, config
+
+    def _require_chat_template(self) -> ChatTemplate:
+        """Return the chat template of a model that writes from left to right."""
+        writes = self.model.can_generate and self.preset.reads_texts
+        is_seq2seq = self.model.is_sequence_to_sequence
+        if not writes or is_seq2seq != self.model.architecture.is_encoder_decoder:
+            raise ValueError(
+                f"{self.preset.name} does not chat: a decoder or an encoder-decoder of texts does"
+            )
+        own = None if self.task is None else template_of_task(self.task)
+        template = own or self.loaded_model.chat_template
+        if template is None:
+            raise ValueError(
+                f"{self.preset.name} has no chat template: fine-tune it with --task instruct, or "
+                f"put one into its folder as {TEMPLATE_FILE}"
+            )
+        return template
 
     @check_number_arguments
     def rank_choices(

@@ -1,4 +1,4 @@
-"""`generate`: continuations of prompts, or answers."""
+"""`generate`: continuations of prompts, answers, or chats."""
 
 from __future__ import annotations
 
@@ -8,12 +8,19 @@ from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, Literal
 
 from unmask.cli.from_dataclass import command, long_flag
-from unmask.cli.inputs import answer_in_batches, load_pipeline, read_texts
+from unmask.cli.inputs import (
+    answer_in_batches,
+    is_terminal_input,
+    load_pipeline,
+    read_texts,
+    read_turns,
+)
 from unmask.cli.shared_options import JsonOption, ModelArgument, TextFile
 from unmask.options import DeviceOptions, EncodingOptions, flag
 from unmask.output import escape_tsv, print_data, print_json, print_line
 
 if TYPE_CHECKING:
+    from unmask.generation.speculative import DraftModel
     from unmask.inference.generation import ScoredText
     from unmask.inference.pipeline import Pipeline
 
@@ -23,7 +30,7 @@ class GenerationSettings:
     """Settings of decoding; None: the default of `GenerationConfig`."""
 
     max_new_tokens: int | None = field(default=None, metadata=flag(shown_default="50"))
-    """Maximum number of generated tokens."""
+    """Maximum number of generated tokens; in a chat the default is 512."""
     min_new_tokens: int | None = field(default=None, metadata=flag(shown_default="0"))
     """Minimum number of tokens before the model may end the text."""
     stop: Sequence[str] = field(default=(), metadata=flag(metavar="TEXT"))
@@ -71,7 +78,12 @@ class _GenerateOptions(
     pictures: Sequence[str] = field(default=(), metadata=flag(metavar="PICTURE", is_argument=True))
     """Pictures to describe: files, folders, archives or tables of files; for captioners."""
     prompt: Sequence[str] = field(default=(), metadata=flag(metavar="TEXT"))
-    """Prompt to continue or to answer."""
+    """Prompt to continue or to answer; in a chat a turn of the user."""
+    chat: bool = False
+    """Chat with a model that has a chat template: prompts, lines of a file, or lines of standard
+    input are the turns of one conversation."""
+    system: str | None = field(default=None, metadata=flag(metavar="TEXT"))
+    """System prompt of a chat."""
     output_prefix: str = field(default="", metadata=flag(metavar="TEXT"))
     """Text with which each output begins."""
     choice: Sequence[str] = field(default=(), metadata=flag(metavar="TEXT"))
@@ -88,7 +100,9 @@ class _GenerateOptions(
     """Language code of the outputs."""
     stream: bool | None = field(
         default=None,
-        metadata=flag("--stream/--no-stream", shown_default="on a terminal, for one prompt"),
+        metadata=flag(
+            "--stream/--no-stream", shown_default="in a chat, and on a terminal for one prompt"
+        ),
     )
     """Print text as it is generated."""
 
@@ -120,6 +134,15 @@ class _GenerateOptions(
                 raise ValueError(f"--stream cannot be combined with {flags[name]}")
         if self.target_language is not None and self.source_language is None:
             raise ValueError("--target-language needs --source-language")
+        self._check_chat(flags)
+
+    def _check_chat(self, flags: Mapping[str, str]) -> None:
+        if self.system is not None and not self.chat:
+            raise ValueError("--system needs --chat")
+        excluded = ("pictures", "choice", "output_prefix", "n_best")
+        if self.chat and (given := [name for name in excluded if getattr(self, name)]):
+            name = flags.get(given[0], "pictures")
+            raise ValueError(f"--chat cannot be combined with {name}")
 
     def check_pictures(self, pipeline: Pipeline) -> None:
         """Check that there are pictures where the model describes some, and only there."""
@@ -172,10 +195,7 @@ class _GenerateOptions(
     def answer(self, pipeline: Pipeline, prompts: Sequence[str]) -> None:
         """Answer prompts, and print the answers."""
         continues_prompt = "next_token" in pipeline.preset.objective.loss_terms
-        options: dict[str, Any] = self.settings | {"output_prefix": self.output_prefix}
-        if self.draft is not None:
-            draft_model = load_pipeline(self.draft, self.device)
-            options["draft"] = pipeline.draft(draft_model, draft_tokens=self.draft_tokens or 4)
+        options = self._with_draft(pipeline, {"output_prefix": self.output_prefix})
         if self.choice:
             beams = self.settings.get("beams")
             for prompt in prompts:
@@ -196,15 +216,65 @@ class _GenerateOptions(
                     print_json({"prompt": before, "text": after})
                 else:
                     print_data(before + after if continues_prompt else after)
-        if "draft" in options:
-            draft = options["draft"]
-            accepted = f"{draft.acceptance_rate:.0%} of {draft.n_drafted:,}"
-            print_line(f"draft: {accepted} proposed tokens accepted", sys.stderr)
+        _report_draft(options.get("draft"))
+
+    def _with_draft(self, pipeline: Pipeline, more: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the settings with the draft model, if there is one."""
+        options: dict[str, Any] = self.settings | dict(more)
+        if self.draft is not None:
+            draft_model = load_pipeline(self.draft, self.device)
+            options["draft"] = pipeline.draft(draft_model, draft_tokens=self.draft_tokens or 4)
+        return options
+
+    def answer_turns(self, pipeline: Pipeline) -> None:
+        """Answer turns of the user one after another, each after the conversation so far."""
+        from unmask.inference.generation import LEFT_OUT
+
+        history = [] if self.system is None else [_message("system", self.system)]
+        options, is_asked = self._with_draft(pipeline, {}), not self.prompt and self.input is None
+        pipeline.fitting_messages([*history, _message("user", "")], **self.settings)
+        turns = read_turns(self.prompt, self.input, self.text_column, self.encoding_errors)
+        has_left_out = False
+        for turn in turns:
+            said = [*history, _message("user", turn)]
+            try:
+                fitting = pipeline.fitting_messages(said, **self.settings)
+            except ValueError as error:
+                if not (is_asked and is_terminal_input()):
+                    raise
+                print_line(f"unmask: {error}", sys.stderr)
+                continue
+            if len(fitting) < len(said) and not has_left_out:
+                print_line(LEFT_OUT, sys.stderr)
+                has_left_out = True
+            response = self._respond(pipeline, fitting, options)
+            if _may_be_kept(pipeline, response):
+                history = [*fitting, _message("assistant", response)]
+        _report_draft(options.get("draft"))
+
+    def _respond(
+        self, pipeline: Pipeline, messages: Sequence[Mapping[str, str]], options: Mapping[str, Any]
+    ) -> str:
+        """Print the next response, and return it."""
+        if self.stream is not False and self._is_plain:
+            pieces: list[str] = []
+            _print_stream("", _recorded(pipeline.stream_chat(messages, **options), pieces))
+            return "".join(pieces)
+        response = pipeline.chat(messages, **options)
+        if self.as_json:
+            print_json({"prompt": messages[-1]["content"], "text": response})
+        else:
+            print_data(response, flush=True)
+        return response
+
+    @property
+    def _is_plain(self) -> bool:
+        """Whether each text is printed as it is, and known token by token."""
+        return not (self.as_json or self.settings.keys() & {"beams", "samples"})
 
     def _should_stream(self, n_prompts: int) -> bool:
         if self.stream is None:
-            plain = not (self.as_json or self.settings.keys() & {"beams", "samples"})
-            return plain and n_prompts == 1 and sys.stdout.isatty()
+            return self._is_plain and n_prompts == 1 and sys.stdout.isatty()
         if self.stream and n_prompts != 1:
             raise ValueError(f"--stream needs exactly one prompt, got {n_prompts:,}")
         return self.stream
@@ -227,6 +297,38 @@ class _GenerateOptions(
             print_data(f"{one.score:.4f}\t{escape_tsv(text)}")
 
 
+def _message(role: str, content: str) -> dict[str, str]:
+    return {"role": role, "content": content}
+
+
+def _may_be_kept(pipeline: Pipeline, response: str) -> bool:
+    """Return whether a response can be read again: not if it spells a special token."""
+    from unmask.conversations.encode import check_no_special_tokens
+    from unmask.conversations.messages import Message
+
+    turn = Message("assistant", response)
+    try:
+        check_no_special_tokens(pipeline.tokenizer.input_tokenizer, [turn], "the response")
+    except ValueError as error:
+        print_line(f"{error}; the exchange is not kept", sys.stderr)
+        return False
+    return True
+
+
+def _recorded(pieces: Iterable[str], record: list[str]) -> Iterable[str]:
+    """Yield pieces, and add them to a record."""
+    for piece in pieces:
+        record.append(piece)
+        yield piece
+
+
+def _report_draft(draft: DraftModel | None) -> None:
+    """Print how many proposed tokens were accepted."""
+    if draft is not None:
+        accepted = f"{draft.acceptance_rate:.0%} of {draft.n_drafted:,}"
+        print_line(f"draft: {accepted} proposed tokens accepted", sys.stderr)
+
+
 def _print_stream(prefix: str, pieces: Iterable[str]) -> None:
     """Print text as it is generated; an interruption leaves complete lines."""
     print_data(prefix, end="", flush=True)
@@ -239,7 +341,7 @@ def _print_stream(prefix: str, pieces: Iterable[str]) -> None:
 
 @command(_GenerateOptions)
 def generate(given: Mapping[str, Any]) -> None:
-    """Generate text: a decoder continues a prompt, others answer it or describe pictures."""
+    """Generate text: continuations of prompts, answers, chats, or descriptions of pictures."""
     options = _GenerateOptions(**given)
     options.check()
     pipeline = load_pipeline(options.model, options.device)
@@ -249,6 +351,9 @@ def generate(given: Mapping[str, Any]) -> None:
         return
     if options.source_language is not None:
         pipeline = pipeline.with_languages(options.source_language, options.target_language)
+    if options.chat:
+        options.answer_turns(pipeline)
+        return
     prompts = read_texts(
         options.prompt, options.input, options.text_column, options.encoding_errors
     )

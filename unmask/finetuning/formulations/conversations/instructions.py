@@ -12,10 +12,11 @@ from unmask.conversations.encode import (
     check_no_special_tokens,
     encode_conversation,
     encode_prompt,
+    end_of_response,
     plain_template,
     template_tokens,
 )
-from unmask.conversations.messages import Conversation, Message
+from unmask.conversations.messages import Conversation, Message, fit_turns
 from unmask.conversations.template import ChatTemplate
 from unmask.finetuning.formulations.formulation import (
     LANGUAGE_HEAD,
@@ -102,13 +103,14 @@ class InstructionFormulation:
 
     def _fitting(self, item: TaskExample) -> tuple[Example, bool] | None:
         """Return the input of a conversation, and whether turns were left out; None: none fits."""
-        turns, is_shortened = item.turns, False
-        while turns and _has_response(item):
-            example = self.encode_turns(item, turns)
-            if _length(example) <= self.task.max_length:
-                return example, is_shortened
-            turns, is_shortened = without_first_exchange(turns), True
-        return None
+        if not _has_response(item):
+            return None
+        found = fit_turns(
+            item.turns,
+            lambda turns: self.encode_turns(item, turns),
+            lambda example: _length(example) <= self.task.max_length,
+        )
+        return None if found is None else (found[0], found[1] > 0)
 
     def encode_turns(self, item: TaskExample, turns: tuple[Message, ...]) -> Example:
         """Encode turns, with targets where the response is known."""
@@ -217,14 +219,6 @@ def left_out_phrases(n_empty: int, n_long: int, max_length: int) -> list[str]:
     return [f"{n:,} {what}" for n, what in phrases if n]
 
 
-def without_first_exchange(turns: tuple[Message, ...]) -> tuple[Message, ...]:
-    """Leave out the first turn of the user and its response; none is left of a single exchange."""
-    system = turns[:1] if turns[0].role == "system" else ()
-    rest = turns[len(system) :]
-    later = next((i for i, m in enumerate(rest) if i and m.role == "user"), None)
-    return () if later is None else (*system, *rest[later:])
-
-
 def instruction_heads(task: Task, preset: Published) -> dict[str, HeadSpec]:
     """Return the head that predicts tokens.
 
@@ -257,26 +251,18 @@ def formulate_instructions(
             else options.template_tokens
         )
         template = ChatTemplate(read_template_option(options.chat_template), names)
+    end = end_of_response(tokenizer, template)
+    assert end is not None  # of `plain_template`
     return InstructionFormulation(
         task=task,
         tokenizer=tokenizer,
         template=template,
-        end_id=_end_of_response(tokenizer, template),
+        end_id=end,
         is_encoder_decoder=is_encoder_decoder(preset),
         max_response_length=options.max_response_length,
         max_dev_items=options.max_dev_items,
         is_packed=options.packing == "pack",
     )
-
-
-def _end_of_response(tokenizer: Tokenizer, template: ChatTemplate) -> int:
-    """Return the special token at the end of a response of a template; else that of texts."""
-    probe = Conversation(messages=(Message("user", "a"), Message("assistant", "b")))
-    encoded = encode_conversation(tokenizer, template, probe)
-    last = int(encoded.ids[encoded.is_response][-1]) if encoded.is_response.any() else -1
-    end = tokenizer.special_ids.end
-    assert end is not None  # of `plain_template`
-    return last if last in tokenizer.special_ids.all_ids else end
 
 
 _WRITTEN = ("chat_template", "template_tokens")

@@ -10,12 +10,9 @@ from torch.nn import functional as F
 
 from unmask.batch import IGNORE_INDEX, Batch, Example
 from unmask.conversations.encode import encode_conversation, plain_template, template_tokens
-from unmask.conversations.messages import Conversation, Message
+from unmask.conversations.messages import Conversation, Message, fit_turns
 from unmask.conversations.template import ChatTemplate
-from unmask.finetuning.formulations.conversations.instructions import (
-    left_out_phrases,
-    without_first_exchange,
-)
+from unmask.finetuning.formulations.conversations.instructions import left_out_phrases
 from unmask.finetuning.formulations.formulation import (
     LABEL_HEAD,
     PredictionRecord,
@@ -91,13 +88,12 @@ class RewardFormulation:
 
     def _fitting(self, item: TaskExample) -> tuple[list[Int[np.ndarray, "_"]], bool] | None:
         """Return the tokens of each response with its prompt, and whether turns were left out."""
-        prompt, is_shortened = item.turns, False
-        while prompt:
-            found = [self._ids(item, prompt, response) for response in item.choices]
-            if max(map(len, found)) <= self.task.max_length:
-                return found, is_shortened
-            prompt, is_shortened = without_first_exchange(prompt), True
-        return None
+        found = fit_turns(
+            item.turns,
+            lambda prompt: [self._ids(item, prompt, response) for response in item.choices],
+            lambda responses: max(map(len, responses)) <= self.task.max_length,
+        )
+        return None if found is None else (found[0], found[1] > 0)
 
     def _ids(
         self, item: TaskExample, prompt: tuple[Message, ...], response: str
