@@ -1,6 +1,7 @@
 """Reward models: Bradley-Terry of two, all pairs of several, the token that is read, and files."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from unmask.cli import main as cli
 from unmask.conversations.messages import Message
 from unmask.finetuning.formulations.build import formulate
 from unmask.finetuning.formulations.conversations.rewards import RewardFormulation
-from unmask.heads.classification.choice_groups import ChoiceGroups
+from unmask.heads.classification.choice_groups import ChoiceGroups, RewardMargins
 from unmask.heads.classification.label_losses import PairwiseRanking
 from unmask.inference.open_model import load
 from unmask.jobs.finetune import finetune
@@ -50,6 +51,45 @@ def test_loss_of_pairs_is_bradley_terry() -> None:
     torch.testing.assert_close(with_margin.total, expected)
     plain = PairwiseRanking(0.3).term(rewards[:, None], batch_of([1, 0, 0, 1], [0, 0, 1, 1]))
     torch.testing.assert_close(plain.total, term.total)
+
+
+def test_margins_of_rows_are_those_of_trl() -> None:
+    """TRL's reward trainer: the mean of -logsigmoid(chosen - rejected - margin)."""
+    rewards, margins = torch.tensor([1.0, 0.2, 0.9, 0.5]), torch.tensor([0.3, -1.0])
+    batch = batch_of([1, 0, 0, 1], [0, 0, 1, 1])
+    batch = replace(batch, features=(*batch.features, RewardMargins(margins[[0, 0, 1, 1]])))
+    term = PairwiseRanking(5.0).term(rewards[:, None], batch, training=True)
+    difference = rewards[[0, 3]] - rewards[[1, 2]] - margins
+    torch.testing.assert_close(term.total, -torch.nn.functional.logsigmoid(difference).sum())
+    scored = PairwiseRanking(5.0).term(rewards[:, None], batch)
+    plain = bradley_terry_loss(rewards[[0, 3]], rewards[[1, 2]], 0.0).sum()
+    torch.testing.assert_close(scored.total, plain)
+
+
+def test_margins_are_read_and_travel_with_their_responses(tmp_path: Path) -> None:
+    rows = [{"prompt": "a dog", "chosen": "the cat", "rejected": "a fox"}] * 3
+    margins: list[dict[str, Any]] = [{"margin": 2}, {"margin": None}, {}]
+    rows = [row | more for row, more in zip(rows, margins, strict=True)]
+    path, reader = tmp_path / "x.jsonl", PreferenceReader()
+    path.write_text("\n".join(map(json.dumps, rows)))
+
+    def read() -> list[TaskExample]:
+        table = read_table(path)
+        return reader.read_examples(table, COLUMNS, "strict", has_labels=True, options={})
+
+    assert [item.margin for item in read()] == [2.0, None, None]
+    words = tokenizer("gpt2")
+    card = MODELS["gpt2-mini"].with_vocabulary(words.special_ids)
+    task = Task(task_kind="prefer", columns=COLUMNS, max_length=99, options={"margin": 0.5})
+    inputs = formulate(task, card, words).build_inputs(read())
+    batch = pad_examples([one.example for one in inputs], words.special_ids)
+    found = batch.feature(RewardMargins)
+    assert found is not None
+    assert found.values.tolist() == [2, 2, 0.5, 0.5, 0.5, 0.5]
+    for wrong in ('"much"', "true", "1e999"):
+        path.write_text(json.dumps(rows[0] | {"margin": 0}).replace("0}", wrong + "}"))
+        with pytest.raises(ValueError, match="'margin' must be a number"):
+            read()
 
 
 def test_loss_of_rankings_is_that_of_all_pairs() -> None:

@@ -53,6 +53,8 @@ class TaskExample:
     """What is labeled in place of texts, which then are its name."""
     turns: tuple[Message, ...] = ()
     """Of a conversation, the last response included if it is known; texts are those before it."""
+    margin: float | None = None
+    """Difference of rewards that is sought between responses. None: that of the task."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -139,5 +141,6 @@ def examples_sha256(examples: Iterable[TaskExample]) -> str:
         content += [item.component] if item.component else []
         content += item.picture.identity if item.picture is not None else []
         content += [turn.role for turn in item.turns]
+        content += [] if item.margin is None else [item.margin]
         total.update(json.dumps(content).encode() + b"\n")
     return total.hexdigest()

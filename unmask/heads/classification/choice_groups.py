@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from jaxtyping import Int
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from unmask.batch import Batch, ExampleRows, Feature
@@ -29,6 +29,26 @@ class ChoiceGroup(Feature):
         keys = [(own is None, i if own is None else own.number) for i, own in enumerate(features)]
         number = {key: i for i, key in enumerate(dict.fromkeys(keys))}
         return ChoiceGroups(np.array([number[key] for key in keys], np.int64))
+
+
+@dataclass(frozen=True)
+class RewardMargin(Feature):
+    """The difference that is sought between the rewards of a response and of those below it."""
+
+    value: float
+
+    @classmethod
+    def collate(cls, rows: ExampleRows) -> Feature:
+        """Return the margins of a batch's rows; 0 where there is none."""
+        own = [example.feature(cls) for example in rows.examples]
+        return RewardMargins(np.array([0 if x is None else x.value for x in own], np.float32))
+
+
+@dataclass(frozen=True)
+class RewardMargins(Feature):
+    """The margins of a batch's rows."""
+
+    values: Float[Any, "b"]
 
 
 @dataclass(frozen=True)

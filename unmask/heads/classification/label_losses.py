@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from unmask.batch import IGNORE_INDEX, Batch
-from unmask.heads.classification.choice_groups import ChoiceGroups
+from unmask.heads.classification.choice_groups import ChoiceGroups, RewardMargins
 from unmask.heads.prediction import Term
 
 
@@ -200,7 +200,8 @@ class PairwiseRanking(ChoiceCrossEntropy):
     """
 
     margin: float = 0.0
-    """Difference that is sought: Touvron et al. 2023, arXiv:2307.09288, equation 2."""
+    """Difference that is sought (Touvron et al. 2023, arXiv:2307.09288, equation 2), in batches
+    without `RewardMargins`."""
 
     def term(self, logits: Float[Tensor, "b 1"], batch: Batch, *, training: bool = False) -> Term:
         """Sum the loss over groups; a group is right if its best response has the only maximum."""
@@ -210,7 +211,10 @@ class PairwiseRanking(ChoiceCrossEntropy):
         rewards = logits[:, 0].float()
         is_pair = (groups[:, None] == groups) & (labels[:, None] > labels)
         n_pairs = torch.zeros_like(rewards).scatter_add(0, groups, is_pair.sum(1).float())
-        difference = rewards[:, None] - rewards - (self.margin if training else 0.0)
+        difference = rewards[:, None] - rewards
+        if training:
+            own = batch.feature(RewardMargins)
+            difference = difference - (self.margin if own is None else own.values[:, None])
         weights = is_pair / n_pairs[groups].clamp(min=1)[:, None]
         is_best = labels == CORRECT
         beaten = ((rewards[:, None] > rewards) | ~is_pair).all(1)

@@ -8,11 +8,10 @@ from jaxtyping import Int
 
 from unmask.batch import IGNORE_INDEX, Example
 from unmask.batching.collate import example_length
-from unmask.conversations.messages import Message
+from unmask.conversations.messages import Message, fit_turns
 from unmask.finetuning.formulations.conversations.instructions import (
     InstructionFormulation,
     left_out_phrases,
-    without_first_exchange,
 )
 from unmask.heads.classification.choice_groups import ChoiceGroup
 from unmask.preferences.data.rows import PreferenceRow
@@ -79,18 +78,18 @@ def encode_prompts(
     found: list[Example] = []
     is_decoder = not formulation.is_encoder_decoder
     reserved = formulation.max_response_length if is_decoder else 0
-    for row in rows:
-        turns = row.prompt
-        while turns:
-            example = formulation.encode_prompt(turns, row.location)
-            n = example_length(example)
-            if n and n + reserved <= formulation.task.max_length:
-                kept.append(replace(row, prompt=turns))
-                found.append(example)
-                break
-            turns = without_first_exchange(turns)
-    n_long = len(rows) - len(kept)
     room = formulation.task.max_length - reserved
+    for row in rows:
+        fitting = fit_turns(
+            row.prompt,
+            lambda turns, row=row: (turns, formulation.encode_prompt(turns, row.location)),
+            lambda encoded: 0 < example_length(encoded[1]) <= room,
+        )
+        if fitting is not None:
+            turns, example = fitting[0]
+            kept.append(replace(row, prompt=turns))
+            found.append(example)
+    n_long = len(rows) - len(kept)
     what = f"whose prompts are empty or longer than {room} tokens"
     return kept, found, [f"{n_long:,} {what}"] * bool(n_long)
 
@@ -154,13 +153,13 @@ def _encode_fitting(
     formulation: InstructionFormulation, row: PreferenceRow, responses: Sequence[str]
 ) -> list[Example]:
     """Encode responses after one prompt, without its earliest turns where these are too long."""
-    prompt = row.prompt
-    while prompt:
-        found = [_encode_response(formulation, prompt, text, row.location) for text in responses]
-        if max(map(example_length, found)) <= formulation.task.max_length:
-            return found
-        prompt = without_first_exchange(prompt)
-    return []
+    most = formulation.task.max_length
+    fitting = fit_turns(
+        row.prompt,
+        lambda turns: [_encode_response(formulation, turns, x, row.location) for x in responses],
+        lambda found: max(map(example_length, found)) <= most,
+    )
+    return [] if fitting is None else fitting[0]
 
 
 def _encode_response(

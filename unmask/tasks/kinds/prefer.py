@@ -1,7 +1,7 @@
 """Preferences: which of several responses to a prompt is better."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, cast
 
 from unmask.config import from_dict
@@ -9,6 +9,7 @@ from unmask.conversations.messages import Message, read_conversation, read_respo
 from unmask.tasks.kinds.instruct import LAST_TURN
 from unmask.tasks.kinds.pooling_options import PoolingOptions
 from unmask.tasks.metrics.intervals import wilson_interval
+from unmask.tasks.readers.columns import parse_number
 from unmask.tasks.readers.tables import Table
 from unmask.tasks.readers.task_reader import TaskReader, refuse_choices
 from unmask.tasks.task import Label, Task, TaskColumns, TaskExample
@@ -18,6 +19,8 @@ from unmask.text.records import check_text, describe_value, format_names
 
 CHOSEN, REJECTED, RANKED = "chosen", "rejected", "responses"
 """Columns: of the better response and the worse one, or of a list of responses, best first."""
+MARGIN = "margin"
+"""Optional column: the difference of rewards that is sought between the responses of a row."""
 MAX_RANKED = 64
 NO_RESPONSE = -2
 """In place of a constant answer, which comparisons do not have: the better response is first."""
@@ -33,7 +36,8 @@ class PreferenceOptions(PoolingOptions):
     template_tokens: Mapping[str, str] | None = None
     """Special tokens that the template may name, {"eos_token": "</s>"}. None: the model's."""
     margin: float = 0.0
-    """Difference of rewards that is sought (Touvron et al. 2023, arXiv:2307.09288, equation 2)."""
+    """Difference of rewards that is sought (Touvron et al. 2023, arXiv:2307.09288, equation 2), of
+    rows without a number in the column `margin`."""
 
 
 @dataclass(frozen=True)
@@ -84,7 +88,8 @@ class PreferenceReader:
             if keys == (RANKED,):
                 row, keys = ranked_columns(row, location)
             found = [c.messages for c in read_responses(row, keys, location)]
-            examples.append(_example(found, location, label=0 if has_labels else None))
+            example = _example(found, location, label=0 if has_labels else None)
+            examples.append(replace(example, margin=_margin_of(row, location)))
         return examples
 
     def parse_input(self, task: Task, text: Any, location: str) -> TaskExample:
@@ -122,6 +127,12 @@ class PreferenceReader:
         if not tab:
             raise ValueError(f"a line must be a prompt, a tab and a response, got {line[:60]!r}")
         return {"prompt": prompt, "response": response}
+
+
+def _margin_of(row: Mapping[str, Any], location: str) -> float | None:
+    """Return the margin of a row. None: it has none."""
+    value = row.get(MARGIN)
+    return None if value is None or value == "" else parse_number(value, MARGIN, location)
 
 
 def ranked_columns(row: dict[str, Any], location: str) -> tuple[dict[str, Any], tuple[str, ...]]:

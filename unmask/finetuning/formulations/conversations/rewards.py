@@ -20,7 +20,7 @@ from unmask.finetuning.formulations.formulation import (
     is_encoder_decoder,
 )
 from unmask.finetuning.formulations.pooling import classification_head
-from unmask.heads.classification.choice_groups import ChoiceGroup
+from unmask.heads.classification.choice_groups import ChoiceGroup, RewardMargin
 from unmask.heads.classification.label_losses import CORRECT, PairwiseRanking
 from unmask.heads.model import Model
 from unmask.heads.spec import HeadSpec
@@ -48,6 +48,8 @@ class RewardFormulation:
     tokenizer: Tokenizer
     template: ChatTemplate
     is_causal: bool
+    margin: float = 0.0
+    """Of comparisons that have none of their own."""
 
     @property
     def special_ids(self) -> SpecialTokenIds:
@@ -83,6 +85,8 @@ class RewardFormulation:
                     rank=np.arange(len(ids)) if self.is_causal else None,
                 )  # fmt: skip
                 example = example.with_feature(ChoiceGroup(i))
+                value = self.margin if item.margin is None else item.margin
+                example = example.with_feature(RewardMargin(value))
                 inputs.append(TaskInput(item_index=i, example=example, truncated=is_shortened))
         return inputs
 
@@ -180,4 +184,5 @@ def formulate_rewards(task: Task, preset: Published, tokenizer: Tokenizer) -> Re
         tokenizer=tokenizer,
         template=template,
         is_causal=preset.architecture.decoder_stack.causal,
+        margin=options.margin,
     )
