@@ -61,9 +61,7 @@ MULTI_LABEL = "multi_label_classification"
 POOLER_WEIGHT = "pooler.dense.weight"
 NATIVE_HEADS_KEY = "unmask"
 """Key of heads without a class in transformers; their tensors have internal names."""
-HUB_FILE_PATTERNS = (
-    "*.json", "*.safetensors", "pytorch_model*.bin", "*.txt", "*.model", "*.jinja",
-)  # fmt: skip
+HUB_FILE_PATTERNS = ("*.json", "*.safetensors", "pytorch_model*.bin", "*.txt", "*.model", "*.jinja")
 
 
 @dataclass(frozen=True)
