@@ -150,12 +150,14 @@ def test_the_reference_of_an_adapter_is_the_base_whatever_the_adapter_learns(
     job = prepared(home, tmp_path / "run", tune=tune, dropout=0.5)
     model = job.build_model()
     batch = pad_examples(job.train.examples[:6], job.formulation.special_ids)
-    base = FrozenCopy.of(load_folder(home / "base" / "gpt2").model, torch.float32).score(batch)
+    base = FrozenCopy.of(load_folder(home / "base" / "gpt2").model, torch.float32).score_batch(
+        batch
+    )
     torch.manual_seed(0)
     for parameter in model.adapters.parameters():
         parameter.data += 0.3 * torch.randn_like(parameter)
     model.train()
-    found = reference_of(model, torch.float32).score(batch)  # without dropout, too
+    found = reference_of(model, torch.float32).score_batch(batch)  # without dropout, too
     torch.testing.assert_close(found.log_probabilities, base.log_probabilities)
     assert model.training
     with evaluation_mode(model):
@@ -173,14 +175,16 @@ def test_a_frozen_copy_stays_when_the_policy_moves_and_has_no_dropout(
     model = job.build_model().train()
     batch = pad_examples(job.train.examples[:6], job.formulation.special_ids)
     reference = reference_of(model, torch.float32)
-    first = reference.score(batch).log_probabilities
+    first = reference.score_batch(batch).log_probabilities
     for parameter in model.parameters():
         parameter.data += 0.1
-    torch.testing.assert_close(reference.score(batch).log_probabilities, first, rtol=0, atol=0)
+    torch.testing.assert_close(
+        reference.score_batch(batch).log_probabilities, first, rtol=0, atol=0
+    )
     assert not first.requires_grad
     assert not any(p.requires_grad for p in reference.model.parameters())  # type: ignore[attr-defined]
     base = FrozenCopy.of(load_folder(home / "base" / "gpt2").model, torch.float32)
-    torch.testing.assert_close(base.score(batch).log_probabilities, first)
+    torch.testing.assert_close(base.score_batch(batch).log_probabilities, first)
 
 
 @pytest.mark.quick("dpo")

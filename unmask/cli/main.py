@@ -54,7 +54,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "fill": ("inference", "Predict the tokens at each [MASK] of a text."),
     "generate": (
         "generation",
-        "Generate text: a decoder continues a prompt, others answer it or describe pictures.",
+        "Generate text: continuations of prompts, answers, chats, or descriptions of pictures.",
     ),
     "embed": ("inference", "Embed texts as vectors."),
     "convert": (

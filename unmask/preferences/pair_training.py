@@ -49,7 +49,7 @@ def reference_log_probabilities(
     known = batch.feature(ReferenceScore)
     if known is not None:
         return known.log_probability.float()
-    return None if reference is None else reference.score(batch).row_log_probabilities
+    return None if reference is None else reference.score_batch(batch).row_log_probabilities
 
 
 @dataclass(frozen=True)

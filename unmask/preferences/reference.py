@@ -27,7 +27,7 @@ from unmask.tokenizers.spec import SpecialTokenIds
 class Reference(Protocol):
     """A reference model."""
 
-    def score(self, batch: Batch) -> ScoredTokens:
+    def score_batch(self, batch: Batch) -> ScoredTokens:
         """Score the targets of a batch, without gradients."""
         ...
 
@@ -48,7 +48,7 @@ class FrozenCopy:
         return FrozenCopy(copy.requires_grad_(False).eval())
 
     @torch.no_grad()
-    def score(self, batch: Batch) -> ScoredTokens:
+    def score_batch(self, batch: Batch) -> ScoredTokens:
         """Score the targets of a batch."""
         return score_tokens(self.model, batch)
 
@@ -60,7 +60,7 @@ class WithoutAdapter:
     model: Model
 
     @torch.no_grad()
-    def score(self, batch: Batch) -> ScoredTokens:
+    def score_batch(self, batch: Batch) -> ScoredTokens:
         """Score the targets of a batch."""
         with self._base() as base:
             return score_tokens(base, batch)
@@ -95,7 +95,7 @@ def attach_reference_scores(
         found = torch.zeros(len(examples), dtype=torch.float32)
         for group in group_by_length([example_length(e) for e in examples], batch_tokens):
             batch = pad_examples([examples[i] for i in group], special_ids).to(device)
-            scored = reference.score(batch).row_log_probabilities
+            scored = reference.score_batch(batch).row_log_probabilities
             found[torch.tensor(group)] = scored.float().cpu()
         if store is not None:
             store.write(found)

@@ -88,9 +88,7 @@ def prepare_job(
     begun = _load_initial_model(config, loaded_model, data)
     config = replace(config, lm_loss_weight=lm_loss_weight_of(begun.preset.heads))
     task = _complete_task(begun, config, data)
-    if config.class_weights is not None:
-        card = with_class_weights(begun.preset, config.class_weights, task, data.train)
-        begun = replace(begun, preset=card)
+    begun = _with_class_weights(begun, config, task, data)
     formulation = with_target_scale(
         formulate(task, begun.preset, begun.tokenizer), begun.preset, data.train
     )
@@ -137,6 +135,16 @@ def prepare_job(
         ),
     )  # fmt: skip
     return _with_parameter_counts(job)
+
+
+def _with_class_weights(
+    begun: InitialModel, config: FinetuneConfig, task: Task, data: FinetuneData
+) -> InitialModel:
+    """Return the initial model with weights of labels in its loss, if there are any."""
+    if config.class_weights is None:
+        return begun
+    preset = with_class_weights(begun.preset, config.class_weights, task, data.train)
+    return replace(begun, preset=preset)
 
 
 def _read_data(

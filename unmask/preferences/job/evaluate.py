@@ -118,7 +118,7 @@ def _log_ratios(
         batch = batch.to(job.world.device)
         with evaluation_mode(model):
             own = score_tokens(model, batch).row_log_probabilities
-        theirs = reference.score(batch).row_log_probabilities
+        theirs = reference.score_batch(batch).row_log_probabilities
         found[group] = (own - theirs).double().cpu().numpy()
     return found
 

@@ -138,7 +138,7 @@ class RolloutStream:
                     value = values_of(self.policy, batch, hidden).flatten()
                     _fill(values, group, lengths, value[target_positions(batch)])
             _fill(policy, group, lengths, own)
-            _fill(reference, group, lengths, self.reference.score(batch).log_probabilities)
+            _fill(reference, group, lengths, self.reference.score_batch(batch).log_probabilities)
         return WrittenBatch(
             rewards=torch.from_numpy(rewards).float(),
             log_probabilities=policy,

@@ -61,7 +61,7 @@ def bootstrap_estimates(
     ]
 
 
-def wilson_interval(successes: float, n: int) -> tuple[float, float]:
+def wilson_interval(successes: int | float, n: int) -> tuple[float, float]:
     """Return the 95 % score interval of a proportion (Wilson 1927; Brown et al. 2001, equation 4).
 
     (p + z²/2n ± z sqrt(p(1 - p)/n + z²/4n²)) / (1 + z²/n); halves of successes are allowed.
