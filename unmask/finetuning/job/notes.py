@@ -20,7 +20,7 @@ from unmask.finetuning.methods.method import (
     method_name,
 )
 from unmask.tasks.all_kinds import TASK_KINDS, reads_two_texts
-from unmask.tasks.task import Task
+from unmask.tasks.task import Task, TaskExample
 from unmask.tasks.text_templates import parse_template
 from unmask.text.records import format_names
 
@@ -95,14 +95,16 @@ def _template_notes(initial_model: InitialModel, config: FinetuneConfig) -> list
 
 
 def mixture_notes(
-    mixture: TaskMixture | None, source_sampling: SourceSampling | None, components: Sequence[str]
+    mixture: TaskMixture | None,
+    source_sampling: SourceSampling | None,
+    train: Sequence[TaskExample],
 ) -> list[str]:
     """Return the numbers of examples of each part of a mixture, in all and per epoch.
 
     Args:
         mixture: the mixture; None: a single task.
         source_sampling: its sampling.
-        components: the part of each training example.
+        train: the training examples.
     """
     if mixture is None or source_sampling is None:
         return []
@@ -113,7 +115,10 @@ def mixture_notes(
     return [
         f"{name}: {take:,} of {size:,} examples an epoch, {take / total:.1%} of what is learned"
         for name, size, take in zip(
-            mixture.sampled_names(components), sizes, source_sampling.rows_per_epoch, strict=True
+            mixture.sampled_names(item.component for item in train),
+            sizes,
+            source_sampling.rows_per_epoch,
+            strict=True,
         )
     ]
 

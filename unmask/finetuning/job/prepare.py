@@ -124,8 +124,7 @@ def prepare_job(
         test_inputs=formulation.build_inputs(data.test) if data.test else [],
         folder=folder, world=world, run_record=record, terminal=terminal,
         notes=(
-            *data.notes, *new_weights,
-            *mixture_notes(data.mixture, sources, [item.component for item in data.train]),
+            *data.notes, *new_weights, *mixture_notes(data.mixture, sources, data.train),
             *split_text_notes(task, n_cut, len(data.train), "training"),
         ),
         warnings=(
