@@ -119,7 +119,7 @@ def test_multi_token_characters_are_streamed_whole(tmp_path: Path) -> None:
             yield token
 
     wording = model._encode_prompts(["a"], "", None).streamers[0]
-    pieces = list(model._stream_pieces(steps(), output, wording, ""))
+    pieces = list(model._stream_pieces(steps(), output, wording))
     assert pieces == [snowman] * 3
 
 
