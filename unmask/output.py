@@ -93,6 +93,15 @@ def _make_visible(text: str, allowed: str) -> str:
     return "".join(escape_character(c) if c not in allowed and is_invisible(c) else c for c in text)
 
 
+def ask_line(prompt: str = "") -> str:
+    """Return a line that is typed on the terminal, after a prompt.
+
+    Raises:
+        EOFError: there is no further line.
+    """
+    return input(prompt)
+
+
 def print_line(text: object, file: OutputStream | None = None, *, end: str = "\n") -> None:
     """Show a line for people; None: on standard output."""
     _write(safe_line(str(text)) + end, file)

@@ -7,7 +7,7 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast
 
-from unmask.output import ProgressLine, print_line
+from unmask.output import ProgressLine, ask_line, print_line
 
 if TYPE_CHECKING:
     from unmask.inference.ensemble import Ensemble
@@ -157,7 +157,7 @@ def _ask_for_turns() -> Iterator[str]:
     print_line("a turn is one line; end with Ctrl-D", sys.stderr)
     while True:
         try:
-            line = input("> " if sys.stdout.isatty() else "")
+            line = ask_line("> " if sys.stdout.isatty() else "")
         except EOFError:
             print_line("", sys.stderr)
             return

@@ -1,6 +1,5 @@
 """PreferenceResult: a model after preference optimization, and how it was before."""
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -8,6 +7,7 @@ from typing import Any
 
 from unmask.adapters.folder import open_model_or_adapter
 from unmask.checkpoints.huggingface.read import LoadedModel
+from unmask.files import parse_json, read_json
 from unmask.finetuning.results.predict import read_task
 from unmask.preferences.config import PreferConfig
 from unmask.preferences.methods import preference_method_name
@@ -50,7 +50,7 @@ def read_result(folder: Path, config: PreferConfig) -> PreferenceResult:
     """Read the result of a finished run from its folder."""
     task = read_task(folder)
     assert task is not None, "a run without its task"
-    measures = json.loads((folder / MEASURES_FILE).read_text())
+    measures = read_json(folder / MEASURES_FILE)
     path = folder / RESPONSES_FILE
     lines = path.read_text(encoding="utf-8").splitlines() if path.is_file() else []
     return PreferenceResult(
@@ -59,6 +59,6 @@ def read_result(folder: Path, config: PreferConfig) -> PreferenceResult:
         config=config,
         before=measures["before"],
         after=measures["after"],
-        responses=tuple(map(json.loads, lines)),
+        responses=tuple(map(parse_json, lines)),
         folder=folder,
     )
