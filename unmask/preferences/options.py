@@ -63,8 +63,8 @@ class PreferFields(EncodingOptions):
     cut_reward: float | None = field(
         default=None, metadata=flag(metavar="R", shown_default="as others")
     )
-    """Reward of responses that are cut at their maximum length (Stiennon et al. 2020, appendix
-    B.1)."""
+    """Reward of responses that are cut at their maximum length (the EOS trick
+    of Huang et al. 2024, arXiv:2403.17031)."""
     reference: Literal["compute", "cache"] = "compute"
     """Log-probabilities of the reference model: computed in each step, by the model without its
     adapter or by a frozen copy; or computed once and kept on disk, which needs no copy."""

@@ -1,5 +1,6 @@
 """From a config to a job: model, rows, examples, reward and judge. No file is written."""
 
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from hashlib import sha256
@@ -57,6 +58,8 @@ from unmask.training.device.distributed import World
 from unmask.training.resume import library_versions
 from unmask.zoo.catalogue import ALIASES, MODELS
 
+_log = logging.getLogger(__name__)
+
 _LEARNING_RATE_FACTOR = 0.1
 """Of the rate of fine-tuning: the model is already good, and should stay near."""
 _DEV_SHARE = 10
@@ -104,6 +107,10 @@ class PreferJob:
         if self.terminal is not None:
             print_line(text, self.terminal)
 
+    def warn(self, text: str) -> None:
+        """Print a warning, also if progress is not shown."""
+        _log.warning("%s", text)
+
 
 def prepare_prefer_job(
     config: PreferConfig, folder: Path, world: World, n_threads: int, terminal: OutputStream | None
@@ -141,13 +148,14 @@ def prepare_prefer_job(
     text = _read_text(config, formulation)
     weights = tensors_sha256(initial_model.pretrained_weights)
     dtype = distributed.weight_dtype(distributed.resolve_precision(config.precision, world.device))
+    micro_batch_tokens = max_micro_batch_tokens(
+        initial_model.preset.architecture, task.max_length, dtype, world.device
+    )
     return PreferJob(
         config=config, folder=folder, initial_model=initial_model, formulation=formulation,
         train=encoded["train"], dev=encoded["dev"], text=text,
         reward=reward, judge=judge, world=world, warnings=tuple(warnings), terminal=terminal,
-        micro_batch_tokens=max_micro_batch_tokens(
-            initial_model.preset.architecture, task.max_length, dtype, world.device
-        ),
+        micro_batch_tokens=micro_batch_tokens,
         run_record={
             "format": FORMAT,
             "kind": "prefer",
@@ -165,6 +173,7 @@ def prepare_prefer_job(
                 for name, one in (("reward", reward), ("judge", judge))
             },
             "threads": n_threads,
+            "micro_batch_tokens": micro_batch_tokens,
             "versions": library_versions(),
         },
     )  # fmt: skip

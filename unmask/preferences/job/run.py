@@ -110,7 +110,7 @@ def run_preferences(
             if recorded is None:
                 _write_record(job, {"finished": False})
             for warning in job.warnings:
-                job.print_progress(f"warning: {warning}")
+                job.warn(warning)
             return _train(job, model)
 
 
@@ -152,7 +152,13 @@ def _resolve(job: PreferJob, recorded: Mapping[str, Any] | None) -> PreferJob:
     for name, what in _RECORDED.items():
         if json.loads(json.dumps(job.run_record[name])) != recorded[name]:
             raise ValueError(f"{job.folder}: the {what} of this run changed since it began")
-    return job
+    # What fits into memory now may differ, and rounding depends on it.
+    n = recorded["micro_batch_tokens"]
+    return replace(
+        job,
+        micro_batch_tokens=n,
+        run_record={**job.run_record, "micro_batch_tokens": n},
+    )
 
 
 def _with_interval(job: PreferJob) -> PreferConfig:
@@ -210,7 +216,7 @@ def _train(job: PreferJob, model: Model) -> PreferenceResult:
     forward = cast("TrainingForward", run.forward)
     checkpoint, damaged = find_newest_checkpoint(job.folder, job.world)
     for line in (*damaged, *checkpoints.truncate_logs(job.folder, checkpoint)):
-        job.print_progress(f"warning: {line}")
+        job.warn(line)
     before, first = score_policy(job, model, forward, reference, None)
     if checkpoint is not None:
         restore_run(run, checkpoint)

@@ -73,8 +73,8 @@ def rewards_of(
     Args:
         rollouts: the responses.
         reward: gives the rewards.
-        cut_reward: reward of responses that were cut (Stiennon et al. 2020, appendix B.1, which
-            rates them low so that responses end). None: as of others.
+        cut_reward: reward of responses that were cut (the EOS trick of Huang et al. 2024,
+            arXiv:2403.17031: rated low, so that responses end). None: as of others.
     """
     found = reward([one.prompt for one in rollouts], [one.text for one in rollouts])
     if cut_reward is None:
