@@ -16,6 +16,7 @@ from unmask.checkpoints.huggingface.read import LoadedModel
 from unmask.cli import main as cli
 from unmask.conversations.messages import Message
 from unmask.finetuning.formulations.build import formulate
+from unmask.finetuning.formulations.conversations.reward_metrics import reward_metrics
 from unmask.finetuning.formulations.conversations.rewards import RewardFormulation
 from unmask.heads.classification.choice_groups import ChoiceGroups, RewardMargins
 from unmask.heads.classification.label_losses import PairwiseRanking
@@ -219,6 +220,25 @@ def test_files_of_pairs_and_rankings(tmp_path: Path) -> None:
     (tmp_path / "x.jsonl").write_text(json.dumps({"prompt": "a", "better": "b"}))
     with pytest.raises(ValueError, match="no column 'chosen'"):
         reader.find_columns(read_table(tmp_path / "x.jsonl"), (), None, ())
+
+
+def test_metrics_of_rewards() -> None:
+    rewards = [np.array([2.0, 0.0]), np.array([0.0, 1.0]), np.array([0.5, 0.0])]
+    lengths = [np.array([3, 1]), np.array([1, 5]), np.array([2, 2])]
+    found = reward_metrics(rewards, lengths)
+    shares = 1 / (1 + np.exp(-np.array([2.0, 1.0, 0.5])))  # of the predicted winners
+    right = np.array([1, 0, 1])
+    # Bins above 0.8 and 0.7, and between 0.6 and 0.7: each has one pair.
+    assert found["calibration_error"] == pytest.approx(np.abs(shares - right).mean())
+    assert (found["longer_chosen"], found["longer_preferred"]) == (0.5, 1.0)
+    expected = np.corrcoef([6, 2, 2, 5, 4, 2], [5, 1.5, 1.5, 6, 3.5, 3.5])[0, 1]
+    assert found["length_correlation"] == pytest.approx(expected)
+    assert reward_metrics([np.array([1.0])], [np.array([2])]) == {}
+    same = reward_metrics([np.array([1.0, 0.0])], [np.array([2, 2])])
+    assert same.keys() == {"calibration_error"}
+    of_ranking = reward_metrics([np.array([3.0, 2.0, 1.0])], [np.array([1, 2, 3])])
+    assert (of_ranking["longer_chosen"], of_ranking["longer_preferred"]) == (0.0, 0.0)
+    assert of_ranking["length_correlation"] == pytest.approx(-1)
 
 
 def test_accuracy_has_an_interval() -> None:

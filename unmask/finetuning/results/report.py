@@ -8,13 +8,14 @@ from typing import Any, cast
 import numpy as np
 from jaxtyping import Float, Int
 
+from unmask.finetuning.formulations.conversations.reward_metrics import N_BINS
 from unmask.finetuning.formulations.formulation import ItemScores, TaskFormulation, label_indices
 from unmask.finetuning.results.error_analysis import list_errors
 from unmask.finetuning.results.predict import PredictedScores
 from unmask.finetuning.results.task_metrics import compute_metrics, majority_predictions
 from unmask.images.drawing import thumbnail, to_png_text
 from unmask.tasks.all_kinds import TASK_KINDS
-from unmask.tasks.metrics.calibration import calibration
+from unmask.tasks.metrics.calibration import DEFAULT_N_BINS, calibration
 from unmask.tasks.task import Label, Task, TaskExample
 
 MAX_SHOWN_ERRORS = 25
@@ -171,7 +172,8 @@ def calibration_report(
     truth, logs = decided
     shares = np.exp(logs - logs.max(1, keepdims=True))
     shares /= shares.sum(1, keepdims=True)
-    return asdict(calibration(truth, shares))
+    n_bins = N_BINS if task.task_kind == "prefer" else DEFAULT_N_BINS
+    return asdict(calibration(truth, shares, n_bins))
 
 
 def _decisions(

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from unmask.checkpoints.huggingface.read import LoadedModel
 from unmask.finetuning.formulations.build import formulate
-from unmask.finetuning.formulations.conversations.rows import fitting_items
+from unmask.finetuning.formulations.conversations.rows import fitting_items, score_metrics
 from unmask.finetuning.formulations.formulation import (
     ItemScores,
     TaskFormulation,
@@ -57,8 +57,9 @@ def score(
     answers = [
         formulation.prediction(item, s) for item, s in zip(items, predictions.scores, strict=True)
     ]
-    losses = _losses_of_tasks(formulation, items, predictions.scores)
-    return compute_metrics(formulation.task, items, answers) | losses | {"loss": how_far}
+    more = _losses_of_tasks(formulation, items, predictions.scores)
+    more |= score_metrics(formulation, items, predictions.scores)
+    return compute_metrics(formulation.task, items, answers) | more | {"loss": how_far}
 
 
 def _losses_of_tasks(

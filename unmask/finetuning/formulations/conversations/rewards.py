@@ -13,6 +13,7 @@ from unmask.conversations.encode import encode_conversation, plain_template, tem
 from unmask.conversations.messages import Conversation, Message, fit_turns
 from unmask.conversations.template import ChatTemplate
 from unmask.finetuning.formulations.conversations.instructions import left_out_phrases
+from unmask.finetuning.formulations.conversations.reward_metrics import reward_metrics
 from unmask.finetuning.formulations.formulation import (
     LABEL_HEAD,
     PredictionRecord,
@@ -143,6 +144,16 @@ class RewardFormulation:
         shares = torch.from_numpy(scores[0]).softmax(0).tolist()
         best = self.prediction(item, scores)
         return {"index": best, "rewards": rewards, "probabilities": shares}
+
+    def score_metrics(
+        self, items: Sequence[TaskExample], scores: Sequence[Float[np.ndarray, "1 responses"]]
+    ) -> dict[str, float]:
+        """Compute what rewards say beside accuracy and loss; see `reward_metrics`."""
+        lengths = [
+            np.array([len(ids) for ids in self.tokenizer.encode_ids_batch(item.choices)])
+            for item in items
+        ]
+        return reward_metrics([own[0] for own in scores], lengths)
 
     def loss(
         self, item: TaskExample, scores: Float[np.ndarray, "1 responses"]

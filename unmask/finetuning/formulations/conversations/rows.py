@@ -1,7 +1,7 @@
 """What tasks of conversations have beside others: items without an input, and packed rows."""
 
 from collections.abc import Sequence
-from typing import cast
+from typing import Any, cast
 
 from unmask.finetuning.formulations.conversations.instructions import InstructionFormulation
 from unmask.finetuning.formulations.conversations.rewards import RewardFormulation
@@ -20,6 +20,15 @@ def fitting_items(
     if not reads_conversations(formulation.task):
         return items, []
     return cast("InstructionFormulation | RewardFormulation", formulation).fitting_items(items)
+
+
+def score_metrics(
+    formulation: TaskFormulation, items: Sequence[TaskExample], scores: Sequence[Any]
+) -> dict[str, float]:
+    """Return metrics of scores, not of predictions: of rewards; other tasks have none."""
+    if formulation.task.task_kind != "prefer":
+        return {}
+    return cast("RewardFormulation", formulation).score_metrics(items, scores)
 
 
 def row_length(formulation: TaskFormulation) -> int | None:
