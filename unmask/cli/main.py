@@ -77,6 +77,10 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     ),
     "align": ("word_vectors", "Align two spaces of word vectors: two languages, or two periods."),
     "report": ("catalogue", "Rewrite the HTML report of a run."),
+    "serve": (
+        "workbench",
+        "Open the workbench: a local page from which everything here can be done and watched.",
+    ),
 }
 """Module and summary of each command; a module is imported when its command is called."""
 _TRAINING_COMMANDS = frozenset(("pretrain", "finetune", "prefer", "study", "demo", "align"))

@@ -114,7 +114,7 @@ def html_page(
     read = {
         suffix: "".join(
             here.joinpath(name).read_text("utf-8")
-            for name in (f"report{suffix}", *assets)
+            for name in ("palette.css", f"report{suffix}", *assets)
             if name.endswith(suffix)
         )
         for suffix in (".css", ".js")

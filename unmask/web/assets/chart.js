@@ -1,0 +1,121 @@
+// Curves on a canvas (uPlot), with a table for those who do not see them; small curves as SVG.
+import { button, fill, h, table } from "./dom.js";
+import { measured, whole } from "./format.js";
+
+const COLORS = ["--c1", "--c2", "--c3", "--c4", "--c5", "--c0"];
+const MAX_TABLE_ROWS = 200;
+
+const color = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+
+/** The color of the i-th line; from the sixth on, lines are dashed. */
+export const lineStyle = (i) => ({
+  color: color(COLORS[i % COLORS.length]),
+  dash: i < COLORS.length ? [] : i < 2 * COLORS.length ? [6, 4] : [2, 3],
+});
+
+/**
+ * A chart: `lines` are {label, steps, values, points}; values that are null are gaps.
+ * Returns {element, update(lines), leave()}.
+ */
+export function chart(title, lines, { log = false, unit = "", height = 240 } = {}) {
+  const place = h("div", { class: "plot", role: "img", "aria-label": title });
+  const numbers = h("div", { hidden: true });
+  const toggle = button("Show as table", () => {
+    numbers.hidden = !numbers.hidden;
+    toggle.textContent = numbers.hidden ? "Show as table" : "Hide table";
+    if (!numbers.hidden) fill(numbers, asTable(title, current));
+  }, { class: "quiet" });
+  const element = h("figure", { class: "chart" }, h("div", { class: "row" }, h("h3", {}, title), toggle), place, numbers);
+  let plot = null;
+  let current = lines;
+
+  function draw() {
+    const width = place.clientWidth;
+    plot?.destroy();
+    plot = null;
+    if (!width || !current.some((one) => one.steps.length)) {
+      place.textContent = current.length ? "no numbers yet" : "nothing chosen";
+      return;
+    }
+    place.textContent = "";
+    place.setAttribute("aria-label", `${title}: ${describe(current, unit)}`);
+    plot = new uPlot(options(width, current, { log, unit, height }), joined(current), place);
+  }
+
+  function update(next) {
+    const isSame = plot && next.length === current.length && next.every((one, i) => one.label === current[i].label);
+    current = next;
+    if (isSame) plot.setData(joined(current));
+    else draw();
+    if (plot) place.setAttribute("aria-label", `${title}: ${describe(current, unit)}`);
+  }
+
+  const seen = new ResizeObserver(() => {
+    if (plot) plot.setSize({ width: place.clientWidth, height });
+    else draw();
+  });
+  seen.observe(place);
+  addEventListener("themechange", draw);
+  return { element, update, leave() { seen.disconnect(); removeEventListener("themechange", draw); plot?.destroy(); plot = null; } };
+}
+
+function options(width, lines, { log, unit, height }) {
+  const axis = { stroke: color("--soft"), grid: { stroke: color("--hair"), width: 1 }, ticks: { stroke: color("--line"), width: 1 } };
+  return {
+    width, height,
+    scales: { x: { time: false }, y: log ? { distr: 3 } : {} },
+    cursor: { sync: { key: "charts" } },
+    axes: [{ ...axis, values: (_, all) => all.map(whole) }, { ...axis, size: 64, values: (_, all) => all.map((one) => (one === null ? "" : measured(one))) }],
+    series: [
+      { label: "step", value: (_, one) => (one === null ? "–" : whole(one)) },
+      ...lines.map((one, i) => {
+        const { color: stroke, dash } = lineStyle(one.color ?? i);
+        return { label: one.label, stroke, dash: one.dash ?? dash, width: one.width ?? 1.5, spanGaps: true,
+          points: { show: one.points ?? false, size: 5 }, value: (_, v) => (v === null || v === undefined ? "–" : `${measured(v)}${unit}`) };
+      }),
+    ],
+  };
+}
+
+/** One list of steps for all lines, as uPlot takes them. */
+function joined(lines) {
+  return uPlot.join(lines.map((one) => [one.steps, one.values]));
+}
+
+function lastOf(line) {
+  for (let i = line.values.length - 1; i >= 0; i--) if (line.values[i] !== null) return [line.steps[i], line.values[i]];
+  return [null, null];
+}
+
+/** What a chart shows, in words. */
+function describe(lines, unit) {
+  return lines.slice(0, 12).map((one) => {
+    const [step, value] = lastOf(one);
+    return value === null ? `${one.label}: no number yet` : `${one.label}: ${measured(value)}${unit} at step ${whole(step)}`;
+  }).join("; ");
+}
+
+function asTable(title, lines) {
+  const [steps, ...columns] = joined(lines);
+  const every = Math.max(Math.ceil(steps.length / MAX_TABLE_ROWS), 1);
+  const kept = [...steps.keys()].filter((i) => i % every === 0 || i === steps.length - 1);
+  const rows = kept.map((i) => [whole(steps[i]), ...columns.map((one) => (one[i] === null || one[i] === undefined ? "" : measured(one[i])))]);
+  return table(title, ["step", ...lines.map((one) => one.label)], rows, { numeric: [...Array(lines.length + 1).keys()] });
+}
+
+/** A small curve: values over steps, without axes. */
+export function spark(steps, values, label) {
+  const known = steps.map((x, i) => [x, values[i]]).filter(([, y]) => Number.isFinite(y));
+  const svg = (name, attributes) => {
+    const element = document.createElementNS("http://www.w3.org/2000/svg", name);
+    for (const [key, value] of Object.entries(attributes)) element.setAttribute(key, value);
+    return element;
+  };
+  const box = svg("svg", { class: "spark", viewBox: "0 0 100 30", preserveAspectRatio: "none", role: "img", "aria-label": label });
+  if (known.length < 2) return box;
+  const [xs, ys] = [known.map((one) => one[0]), known.map((one) => one[1])];
+  const [left, right, low, high] = [Math.min(...xs), Math.max(...xs), Math.min(...ys), Math.max(...ys)];
+  const at = ([x, y]) => `${(100 * (x - left)) / (right - left || 1)} ${28 - (26 * (y - low)) / (high - low || 1)}`;
+  box.append(svg("path", { d: `M${known.map(at).join("L")}` }));
+  return box;
+}

@@ -1,0 +1,184 @@
+// Forms from the descriptions of options: labels, help, defaults and errors are the command line's.
+import { get, post, upload } from "./api.js";
+import { button, fill, h, slowly } from "./dom.js";
+import { bytes } from "./format.js";
+
+let counter = 0;
+
+/**
+ * A field: {name, flag, help, kind, choices, default, shown_default, required}.
+ * Returns {element, value(), set(value), error(line)}; what is not given is undefined.
+ */
+export function field(one, { onchange = () => {}, label = null, suggestions = [] } = {}) {
+  const id = `field-${++counter}`;
+  const input = control(one, id, onchange, suggestions);
+  const line = h("p", { class: "error-line", id: `${id}-error`, hidden: true });
+  const help = h("p", { class: "hint", id: `${id}-help` }, one.help, one.shown_default ? ` Default: ${one.shown_default}.` : "");
+  input.element.setAttribute("aria-describedby", `${id}-help ${id}-error`);
+  if (one.required) input.element.setAttribute("aria-required", "true");
+  const name = label ?? words(one);
+  const element = one.kind === "boolean"
+    ? h("div", { class: "field check", "data-name": one.name }, h("label", { for: id }, input.element, " ", name), help, line)
+    : h("div", { class: "field", "data-name": one.name }, h("label", { for: id }, name, one.required ? " *" : ""), help, input.outer ?? input.element, line);
+  return {
+    name: one.name, element, value: input.value, set: input.set, input: input.element,
+    error(text) {
+      element.classList.toggle("invalid", Boolean(text));
+      input.element.setAttribute("aria-invalid", text ? "true" : "false");
+      line.hidden = !text;
+      line.textContent = text ?? "";
+    },
+  };
+}
+
+const words = (one) => {
+  const plain = one.flag.replace(/^--?/, "").replaceAll("-", " ");
+  return plain.charAt(0).toUpperCase() + plain.slice(1).toLowerCase();
+};
+
+function control(one, id, onchange, suggestions) {
+  if (one.kind === "boolean") {
+    const element = h("input", { type: "checkbox", id, checked: one.default === true, onchange });
+    return { element, value: () => (element.checked === (one.default === true) ? undefined : element.checked), set: (v) => { element.checked = v === true; } };
+  }
+  if (one.choices?.length && one.kind !== "list") {
+    const element = h("select", { id, onchange }, one.required ? null : h("option", { value: "" }, one.shown_default ? `(${one.shown_default})` : "(default)"),
+      one.choices.map((choice) => h("option", { value: choice }, String(choice))));
+    element.value = one.default ?? "";
+    return { element, value: () => element.value || undefined, set: (v) => { element.value = v ?? ""; } };
+  }
+  if (one.kind === "list" || one.kind === "assignments") return severalLines(one, id, onchange);
+  const kinds = { integer: "numeric", number: "decimal" };
+  const list = suggestions.length ? h("datalist", { id: `${id}-list` }, suggestions.map((v) => h("option", { value: v }))) : null;
+  const element = h("input", { type: "text", id, inputmode: kinds[one.kind] ?? null, spellcheck: "false", autocomplete: "off",
+    placeholder: one.default === null || one.default === undefined ? null : String(one.default), list: list ? `${id}-list` : null, oninput: onchange });
+  const value = () => {
+    const text = element.value.trim();
+    if (!text) return undefined;
+    if (one.kind in kinds && Number.isFinite(Number(text))) return Number(text);
+    return text;
+  };
+  return { element, outer: list ? h("div", {}, element, list) : null, value, set: (v) => { element.value = v ?? ""; } };
+}
+
+/** Several values, one on each line. */
+function severalLines(one, id, onchange) {
+  const element = h("textarea", { id, rows: 2, spellcheck: "false", oninput: onchange, placeholder: one.kind === "assignments" ? "key=value" : null });
+  const lines = () => element.value.split("\n").map((text) => text.trim()).filter(Boolean);
+  return { element, value: () => (lines().length ? lines() : undefined), set: (v) => { element.value = [v ?? []].flat().join("\n"); } };
+}
+
+/**
+ * The form of a command: groups of fields, the essential ones open, the rest folded.
+ * `hide`: names of fields that the page asks for itself. What was typed is kept in the browser.
+ * Returns {element, fields, values(), set(values), showError(error), check()}.
+ */
+export async function commandForm(command, { hide = [], open = ["essential"], key = command, onchange = () => {} } = {}) {
+  const form = await get(`/commands/${command}`);
+  const fields = new Map();
+  const groups = new Map();
+  const keep = slowly(() => sessionStorage.setItem(`form:${key}`, JSON.stringify(values())), 300);
+  const changed = () => { keep(); onchange(); };
+  for (const one of form.fields) {
+    if (hide.includes(one.name)) continue;
+    const made = field(one, { onchange: changed });
+    fields.set(one.name, made);
+    if (!groups.has(one.group)) groups.set(one.group, []);
+    groups.get(one.group).push(made.element);
+  }
+  const element = h("div", { class: "form" }, [...groups].map(([name, members]) =>
+    open.includes(name) ? h("div", {}, members) : h("details", { "data-group": name }, h("summary", {}, name.charAt(0).toUpperCase() + name.slice(1)), members)));
+  function values() {
+    return Object.fromEntries([...fields].map(([name, one]) => [name, one.value()]).filter(([, value]) => value !== undefined));
+  }
+  function set(given) {
+    for (const [name, value] of Object.entries(given)) fields.get(name)?.set(value);
+  }
+  /** Show an error beside its field; returns whether there is such a field. */
+  function showError(error) {
+    for (const one of fields.values()) one.error(null);
+    const one = error && fields.get(error.field);
+    if (!one) return false;
+    one.error(error.line);
+    one.element.closest("details")?.setAttribute("open", "");
+    one.input.focus();
+    return true;
+  }
+  try {
+    set(JSON.parse(sessionStorage.getItem(`form:${key}`) ?? "{}"));
+  } catch { /* what was kept is not readable: begin anew */ }
+  const forget = () => sessionStorage.removeItem(`form:${key}`);
+  return { element, fields, values, set, showError, forget, summary: form.summary };
+}
+
+/** The command line that a form stands for, with a button that copies it; kept up to date by `show`. */
+export function commandLine(command) {
+  const code = h("code", {});
+  const element = h("div", { class: "copy" }, h("pre", { tabindex: "0", "aria-label": "Command line" }, code),
+    button("Copy", async () => navigator.clipboard.writeText(code.textContent)));
+  let turn = 0;
+  async function show(values) {
+    const mine = ++turn;
+    try {
+      const told = await post("/command-line", { command, values });
+      if (mine === turn) code.textContent = told.command_line;
+      return null;
+    } catch (error) {
+      if (mine === turn) code.textContent = error.line;
+      return error;
+    }
+  }
+  return { element, show };
+}
+
+/** A place for files: drop, choose, or take one that is there. `chosen` is called with their paths. */
+export function filePicker({ label, several = true, accept = null, chosen }) {
+  const id = `field-${++counter}`;
+  const input = h("input", { type: "file", id, multiple: several, accept, class: "hidden" });
+  const state = h("div", { class: "files" });
+  const taken = new Map(); // path -> facts
+  const tell = () => { chosen([...taken.keys()]); draw(); };
+  const draw = () => fill(state, [...taken.values()].map((one) => h("p", { class: "row" }, h("span", {}, one.name), h("span", { class: "hint" }, bytes(one.bytes)),
+    button("Remove", () => { taken.delete(one.path); tell(); }, { class: "quiet", "aria-label": `Remove ${one.name}` }))));
+  const line = h("p", { class: "error-line", role: "alert", hidden: true });
+  async function take(files) {
+    line.hidden = true;
+    for (const file of files) {
+      const bar = h("progress", { max: 1, value: 0, "aria-label": `Sending ${file.name}` });
+      state.append(bar);
+      try {
+        const facts = await upload(file, (share) => { bar.value = share; });
+        if (!several) taken.clear();
+        taken.set(facts.path, facts);
+      } catch (error) {
+        line.hidden = false;
+        line.textContent = `${file.name}: ${error.line}`;
+      } finally {
+        bar.remove();
+      }
+    }
+    tell();
+  }
+  const area = h("div", { class: "drop" }, h("p", {}, h("label", { for: id, class: "button" }, "Choose files"), input, " or drop them here"),
+    h("p", { class: "hint" }, "They stay on the machine that runs unmask serve."));
+  input.addEventListener("change", () => { take([...input.files]); input.value = ""; });
+  for (const [name, is] of [["dragover", true], ["dragleave", false], ["drop", false]]) {
+    area.addEventListener(name, (event) => { event.preventDefault(); area.classList.toggle("over", is); });
+  }
+  area.addEventListener("drop", (event) => take([...event.dataTransfer.files]));
+  const known = h("select", { "aria-label": `${label}: a file that is there` }, h("option", { value: "" }, "… or take one that is there"));
+  get("/files").then(({ files }) => {
+    known.hidden = !files.length;
+    for (const one of files) known.append(h("option", { value: one.path }, `${one.name} (${bytes(one.bytes)})`));
+    known.addEventListener("change", () => {
+      const one = files.find((f) => f.path === known.value);
+      if (!one) return;
+      if (!several) taken.clear();
+      taken.set(one.path, one);
+      known.value = "";
+      tell();
+    });
+  });
+  const set = (facts) => { for (const one of facts) taken.set(one.path, one); tell(); };
+  return { element: h("div", { class: "field" }, h("p", { class: "label" }, label), area, known, state, line), take, set };
+}

@@ -1,0 +1,13 @@
+// The page that asks for the password.
+document.getElementById("login").addEventListener("submit", async (event) => {
+  event.preventDefault();
+  const line = document.getElementById("line");
+  const password = document.getElementById("password");
+  const response = await fetch("/login", {
+    method: "POST", body: JSON.stringify({ password: password.value }),
+    headers: { "Content-Type": "application/json", "X-Unmask": "1" },
+  });
+  if (response.ok) location.assign("/");
+  else line.textContent = (await response.json()).error;
+  password.focus();
+});

@@ -1,0 +1,100 @@
+// The frame of the page: navigation, theme, jobs, and the page that the address names.
+import { listen, watch } from "./api.js";
+import { button, empty, fill, h, say } from "./dom.js";
+
+const PAGES = {
+  "": { title: "Runs", load: () => import("./pages/home.js") },
+  new: { title: "New model", load: () => import("./pages/new_model.js") },
+  finetune: { title: "Fine-tune", load: () => import("./pages/finetune.js") },
+  try: { title: "Try", load: () => import("./pages/try.js") },
+  compare: { title: "Compare", load: () => import("./pages/compare.js") },
+  teach: { title: "Teach", load: () => import("./pages/teach.js") },
+  jobs: { title: "Jobs", load: () => import("./pages/jobs.js") },
+  run: { load: () => import("./pages/run.js") },
+  export: { load: () => import("./pages/export.js") },
+  command: { load: () => import("./pages/command.js") },
+};
+const content = document.getElementById("content");
+let leave = () => {};
+let turn = 0;
+
+/** What the address names: "#/run/a/b?tab=log" -> { name: "run", rest: "a/b", query } */
+function place() {
+  const [path, query] = location.hash.replace(/^#\/?/, "").split("?");
+  const [name, ...rest] = path.split("/");
+  const known = name in PAGES ? name : null;
+  return { name: known, rest: rest.map(decodeURIComponent).join("/"), query: new URLSearchParams(query ?? "") };
+}
+
+async function show() {
+  const { name, rest, query } = place();
+  const mine = ++turn;
+  leave();
+  leave = () => {};
+  for (const link of document.querySelectorAll("#pages a")) {
+    const is = link.getAttribute("href") === `#/${name ?? ""}`;
+    if (is) link.setAttribute("aria-current", "page");
+    else link.removeAttribute("aria-current");
+  }
+  if (name === null) {
+    fill(content, empty("There is no such page", "The address names no page of the workbench.", h("a", { href: "#/" }, "All runs")));
+    return;
+  }
+  content.setAttribute("aria-busy", "true");
+  try {
+    const module = await PAGES[name].load();
+    const page = await module.page({ rest, query });
+    if (mine !== turn) { page.leave?.(); return; } // another page was asked for meanwhile
+    leave = page.leave ?? (() => {});
+    document.title = `${page.title ?? PAGES[name].title ?? name} · Unmask`;
+    fill(content, page.element ?? page);
+    if (document.activeElement === document.body) content.focus({ preventScroll: true });
+    scrollTo(0, 0);
+  } catch (error) {
+    if (mine !== turn) return;
+    fill(content, empty("This page cannot be shown", error.line ?? error.message ?? String(error),
+      button("Try again", show), h("a", { href: "#/" }, "All runs")));
+    if (!error.line) throw error;
+  } finally {
+    if (mine === turn) content.removeAttribute("aria-busy");
+  }
+}
+
+function showJobs({ jobs }) {
+  const running = jobs.filter((one) => ["running", "starting", "stopping"].includes(one.state)).length;
+  const waiting = jobs.filter((one) => one.state === "waiting").length;
+  const parts = [running ? `${running} running` : null, waiting ? `${waiting} waiting` : null].filter(Boolean);
+  fill(document.getElementById("jobs"), h("a", { href: "#/jobs", class: running ? "live" : null }, parts.join(", ") || "no jobs"));
+}
+
+function setTheme(theme) {
+  document.documentElement.dataset.theme = theme;
+  localStorage.setItem("theme", theme);
+  document.getElementById("theme").textContent = theme === "dark" ? "Light" : "Dark";
+  dispatchEvent(new Event("themechange"));
+}
+
+function begin() {
+  const pages = document.getElementById("pages");
+  for (const [name, page] of Object.entries(PAGES)) {
+    if (page.title && name !== "jobs") pages.append(h("a", { href: `#/${name}` }, page.title));
+  }
+  const isDark = matchMedia("(prefers-color-scheme: dark)").matches;
+  setTheme(localStorage.getItem("theme") ?? (isDark ? "dark" : "light"));
+  document.getElementById("theme").addEventListener("click", () =>
+    setTheme(document.documentElement.dataset.theme === "dark" ? "light" : "dark"));
+  let wasLost = false;
+  listen("connection", (is) => {
+    if (!is && !wasLost) say("The connection to the server is lost; jobs go on. Trying again.", { isError: true });
+    if (is && wasLost) say("Connected again.");
+    wasLost = !is;
+    document.body.classList.toggle("lost", wasLost);
+  });
+  listen("jobs", showJobs);
+  watch([]);
+  addEventListener("hashchange", show);
+  addEventListener("unhandledrejection", (event) => say(event.reason?.line ?? String(event.reason), { isError: true }));
+  show();
+}
+
+begin();

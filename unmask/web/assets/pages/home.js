@@ -1,0 +1,108 @@
+// All runs: those that run first, with their curves, what each learned, filters and tags.
+import { del, get, listen, post, runPath } from "../api.js";
+import { spark } from "../chart.js";
+import { button, empty, fill, h, say, slowly, table } from "../dom.js";
+import { duration, when, whole } from "../format.js";
+
+const SECONDS_BETWEEN_LOOKS = 5;
+const FIRST_SHOWN = 60;
+const KINDS = { pretrain: "pretraining", finetune: "fine-tuning", prefer: "preferences", study: "study", suite: "suite", model: "model" };
+
+export const kindName = (kind) => KINDS[kind] ?? kind;
+export const runLink = (id, name = "run") => `#/${name}/${id.split("/").map(encodeURIComponent).join("/")}`;
+export const stateChip = (state) => h("span", { class: `chip ${state}` }, state);
+
+/** Delete a run, with a message that takes it back. */
+export async function deleteRun(id, after) {
+  const told = await del(runPath(id));
+  say(`${id} was deleted.`, { undo: async () => { await post("/trash/restore", { item: told.item }); after(); } });
+  after();
+}
+
+export async function page() {
+  let shown = FIRST_SHOWN;
+  let runs = (await get("/runs")).runs;
+  const search = h("input", { type: "search", placeholder: "Name, model, task or tag", "aria-label": "Filter runs", oninput: slowly(() => draw(), 120) });
+  const kind = h("select", { "aria-label": "Kind of run", onchange: () => draw() });
+  const state = h("select", { "aria-label": "State of run", onchange: () => draw() });
+  const list = h("div", {});
+  const picked = new Set();
+  const compare = h("div", { class: "row", hidden: true });
+
+  function options(select, first, values) {
+    const now = select.value;
+    fill(select, h("option", { value: "" }, first), values.map((one) => h("option", { value: one }, kindName(one))));
+    select.value = values.includes(now) ? now : "";
+  }
+
+  function fits(run) {
+    if (kind.value && run.kind !== kind.value) return false;
+    if (state.value && run.state !== state.value) return false;
+    const text = [run.id, run.model, run.task, ...run.tags].join(" ").toLowerCase();
+    return search.value.toLowerCase().split(/\s+/).every((word) => text.includes(word));
+  }
+
+  const curves = new IntersectionObserver((entries) => {
+    for (const entry of entries) if (entry.isIntersecting) { curves.unobserve(entry.target); loadCurve(entry.target); }
+  });
+
+  async function loadCurve(place) {
+    try {
+      const told = await get(runPath(place.dataset.run, "curve"));
+      if (told.steps.length > 1) fill(place, spark(told.steps, told.values, `${told.label} of ${place.dataset.run}`), h("span", { class: "hint" }, told.label));
+    } catch { /* a run that was removed meanwhile has no curve */ }
+  }
+
+  function card(run) {
+    const place = h("div", { "data-run": run.id });
+    if (["pretrain", "finetune", "prefer"].includes(run.kind)) curves.observe(place);
+    const progress = run.state === "running" && run.steps ? h("progress", { max: run.steps, value: run.step, "aria-label": `Steps of ${run.id}` }) : null;
+    const box = h("input", { type: "checkbox", "aria-label": `Choose ${run.id} to compare`, checked: picked.has(run.id),
+      onchange: () => { if (box.checked) picked.add(run.id); else picked.delete(run.id); drawCompare(); } });
+    return h("article", { class: "card" },
+      h("div", { class: "row" }, box, h("h3", {}, h("a", { href: runLink(run.id) }, run.id)), stateChip(run.state)),
+      h("p", { class: "hint" }, [kindName(run.kind), run.model, run.task].filter(Boolean).join(" · ")),
+      place, progress,
+      run.headline.length ? h("p", {}, run.headline.map((one) => h("span", { title: one.name }, `${one.name} `, h("strong", {}, one.text), " "))) : null,
+      h("p", { class: "hint" }, [run.steps ? `${whole(run.step)} of ${whole(run.steps)} steps` : run.step ? `${whole(run.step)} steps` : null,
+        run.seconds ? duration(run.seconds) : null, when(run.modified)].filter(Boolean).join(" · ")),
+      run.tags.length ? h("p", { class: "row" }, run.tags.map((tag) => h("span", { class: "chip" }, tag))) : null,
+      run.notes.length ? h("p", { class: "hint" }, run.notes[0]) : null);
+  }
+
+  function drawCompare() {
+    compare.hidden = picked.size === 0;
+    const query = new URLSearchParams([...picked].map((id) => ["runs", id]));
+    fill(compare, h("a", { class: "button primary", href: `#/compare?${query}` }, `Compare ${picked.size}`),
+      button("Clear", () => { picked.clear(); draw(); drawCompare(); }));
+  }
+
+  function draw() {
+    options(kind, "every kind", [...new Set(runs.map((one) => one.kind))].sort());
+    options(state, "every state", [...new Set(runs.map((one) => one.state))].sort());
+    if (!runs.length) {
+      fill(list, empty("No runs yet", "Train a model of your own text, or start with the bundled one.",
+        h("a", { class: "button primary", href: "#/new" }, "New model"), h("a", { class: "button", href: "#/finetune" }, "Fine-tune"), h("a", { class: "button", href: "#/try/unmask-mini-en" }, "Try the bundled model")));
+      return;
+    }
+    const found = runs.filter(fits);
+    fill(list, h("p", { class: "hint", role: "status" }, found.length === runs.length ? `${whole(runs.length)} runs` : `${whole(found.length)} of ${whole(runs.length)} runs`),
+      found.length ? h("div", { class: "grid" }, found.slice(0, shown).map(card)) : empty("No run fits", "Change the filter.", button("Show all", () => { search.value = kind.value = state.value = ""; draw(); })),
+      found.length > shown ? h("p", { class: "actions" }, button(`Show ${whole(Math.min(found.length - shown, 240))} more`, () => { shown += 240; draw(); })) : null);
+  }
+
+  let before = runs;
+  async function look() {
+    const told = await get("/runs");
+    if (told.runs === before) return; // not changed: the very same object
+    before = runs = told.runs;
+    if (!list.contains(document.activeElement)) draw();
+  }
+  const timer = setInterval(() => look().catch(() => {}), 1000 * SECONDS_BETWEEN_LOOKS);
+  const end = listen("jobs", () => look().catch(() => {}));
+  draw();
+  const element = h("div", {},
+    h("div", { class: "heading" }, h("h1", {}, "Runs"), h("div", { class: "row" }, h("a", { class: "button primary", href: "#/new" }, "New model"), h("a", { class: "button", href: "#/finetune" }, "Fine-tune"))),
+    h("div", { class: "row filters" }, search, kind, state, compare), list);
+  return { element, leave() { clearInterval(timer); end(); curves.disconnect(); } };
+}

@@ -1,0 +1,319 @@
+// One run: its curves as they grow, samples, settings, cost, log; stop, go on, use.
+import { get, listen, post, runPath, watch } from "../api.js";
+import { chart } from "../chart.js";
+import { button, empty, fill, h, say, table } from "../dom.js";
+import { duration, measured, percent, short, when, whole, words } from "../format.js";
+import { deleteRun, kindName, runLink, stateChip } from "./home.js";
+import { resultsSection } from "./results.js";
+
+const POINTS = 2000;
+const TIMINGS = { tokens_per_second: "Tokens a second", matmul_share: "Share of the machine's peak", memory_bytes: "Memory in bytes" };
+const OWN = new Set(["loss", "tokens", "step"]);
+
+/** The numbers of a run's logs, by seed, with what the stream adds. */
+class Numbers {
+  constructor(told) {
+    this.training = {};
+    this.evaluation = {};
+    this.timing = {};
+    this.offsets = {};
+    for (const [seed, one] of Object.entries(told.logs)) {
+      this.training[seed] = columns(one.training);
+      this.evaluation[seed] = columns(one.evaluation);
+      this.offsets[seed] = { log: one.offset, timing: 0 };
+    }
+    for (const [seed, one] of Object.entries(told.timing)) {
+      this.timing[seed] = columns(one.training);
+      (this.offsets[seed] ??= { log: 0, timing: 0 }).timing = one.offset;
+    }
+  }
+
+  /** Add lines of a log: {file, lines, restarted} of a seed. */
+  add(seed, { file, lines, restarted }) {
+    const target = file === "timing.jsonl" ? this.timing : this.training;
+    if (restarted) {
+      target[seed] = {};
+      if (target === this.training) this.evaluation[seed] = {};
+    }
+    for (const text of lines) {
+      let line;
+      try { line = JSON.parse(text); } catch { continue; }
+      if (!Number.isFinite(line.step)) continue;
+      if (line.evaluation) put(this.evaluation[seed] ??= {}, line.step, line.evaluation, "");
+      else put(target[seed] ??= {}, line.step, line, "");
+    }
+  }
+
+  /** Names of the columns of a kind, of all seeds. */
+  names(kind) {
+    return [...new Set(Object.values(this[kind]).flatMap(Object.keys))];
+  }
+
+  /** Lines of a chart, one for each seed that has the column. */
+  lines(kind, name, label, more = {}) {
+    return Object.entries(this[kind]).filter(([, all]) => all[name]?.steps.length).map(([seed, all]) =>
+      ({ label: seed ? `${label}, ${words(seed)}` : label, ...all[name], ...more }));
+  }
+
+  last(kind, name) {
+    for (const all of Object.values(this[kind])) {
+      const values = all[name]?.values ?? [];
+      for (let i = values.length - 1; i >= 0; i--) if (values[i] !== null) return values[i];
+    }
+    return undefined;
+  }
+}
+
+/** Columns of the server: {name: {steps, values}} */
+function columns(told) {
+  if (told.thinned) return told.thinned;
+  return Object.fromEntries(Object.entries(told.columns).map(([name, values]) => [name, { steps: [...told.steps], values: [...values] }]));
+}
+
+function put(target, step, line, prefix) {
+  for (const [key, value] of Object.entries(line)) {
+    if (value !== null && typeof value === "object") { put(target, step, value, `${prefix}${key}.`); continue; }
+    if (key === "step") continue;
+    const column = (target[prefix + key] ??= { steps: [], values: [] });
+    const number = Number.isFinite(value) ? value : null;
+    let at = column.steps.length;
+    while (at > 0 && column.steps[at - 1] >= step) at--;
+    if (column.steps[at] === step) column.values[at] = number;
+    else { column.steps.splice(at, 0, step); column.values.splice(at, 0, number); }
+  }
+}
+
+export async function page({ rest: id, query }) {
+  let told = await get(runPath(id));
+  const numbers = new Numbers(await get(runPath(id, "series", { points: POINTS })));
+  const endings = [];
+  const head = h("div", {});
+  const charts = new Map();
+  const plots = h("div", { class: "columns charts" });
+  const events = h("ul", { class: "hint" });
+
+  function drawHead() {
+    const run = told.run;
+    const step = numbers.last("training", "step") ?? run.step;
+    const isOn = run.state === "running";
+    document.title = `${run.id} · Unmask`;
+    fill(head,
+      h("div", { class: "heading" }, h("div", {}, h("h1", {}, run.id), h("p", { class: "row" }, stateChip(run.state), h("span", { class: "hint" },
+        [kindName(run.kind), run.model, run.task, run.state === "running" ? "" : when(run.modified)].filter(Boolean).join(" · ")), run.tags.map((tag) => h("span", { class: "chip" }, tag)))),
+        h("div", { class: "row" }, actions(run))),
+      isOn && run.steps ? h("progress", { max: run.steps, value: Math.max(run.step, step), "aria-label": "Steps" }) : null,
+      h("div", { class: "figures" }, figures(run)),
+      run.notes.map((note) => h("p", { class: "hint" }, note)),
+      failure());
+  }
+
+  function figures(run) {
+    const found = run.headline.map((one) => [one.name, one.text]);
+    const loss = numbers.last("training", "loss");
+    if (loss !== undefined && !run.headline.length) found.push(["Loss", measured(loss)]);
+    if (run.step) found.push(["Steps", run.steps ? `${whole(run.step)} of ${whole(run.steps)}` : whole(run.step)]);
+    if (run.seconds) found.push(["Time", duration(run.seconds)]);
+    const speed = numbers.last("timing", "tokens_per_second");
+    if (speed) found.push(["Tokens a second", short(speed)]);
+    if (run.state === "running" && speed && run.steps > run.step && run.seconds) found.push(["Left", duration((run.seconds / Math.max(run.step, 1)) * (run.steps - run.step))]);
+    const parameters = told.record?.parameters;
+    if (parameters) found.push(["Parameters", short(parameters)]);
+    return found.map(([name, text]) => h("div", {}, h("p", { class: "label" }, name), h("p", { class: "big" }, text)));
+  }
+
+  function actions(run) {
+    const link = (name, label) => h("a", { class: "button", href: runLink(run.id, name) }, label);
+    if (["running", "queued"].includes(run.state)) return [button("Stop", async () => { await post(runPath(id, "stop")); say("It finishes its step and saves."); await look(); })];
+    const hasModel = run.has.includes("model");
+    return [
+      run.state !== "finished" && ["pretrain", "finetune", "prefer"].includes(run.kind) ? button("Go on", async () => { await post(runPath(id, "resume")); await look(); }, { class: "primary" }) : null,
+      run.state === "finished" && run.kind === "pretrain" ? button("More steps", moreSteps) : null,
+      hasModel ? link("try", "Try") : null,
+      hasModel ? h("a", { class: "button", href: `#/finetune/${encodeURIComponent(run.id)}` }, "Fine-tune") : null,
+      hasModel ? link("export", "Export") : null,
+      h("a", { class: "button", href: `#/compare?${new URLSearchParams({ runs: run.id })}` }, "Compare"),
+      button("Tags", editTags),
+      button("Rename", rename),
+      button("Delete", () => deleteRun(run.id, () => { location.hash = "#/"; }), { class: "quiet" }),
+    ];
+  }
+
+  async function moreSteps() {
+    const answer = await askText("How many steps in all?", `It has taken ${whole(told.run.step)}.`, String(2 * told.run.step));
+    if (answer === null) return;
+    await post(runPath(id, "resume"), { steps: Number(answer) });
+    await look();
+  }
+
+  async function editTags() {
+    const answer = await askText("Tags", "Separated by commas.", told.run.tags.join(", "));
+    if (answer === null) return;
+    await post(runPath(id, "tags"), { tags: answer.split(",").map((one) => one.trim()).filter(Boolean) });
+    await look();
+  }
+
+  async function rename() {
+    const answer = await askText("New name", "Letters, digits, spaces and - _ .", told.run.title);
+    if (answer === null || answer === told.run.title) return;
+    const { run } = await post(runPath(id, "rename"), { name: answer });
+    location.hash = runLink(run);
+  }
+
+  function failure() {
+    const job = told.jobs[0];
+    if (!job || job.state !== "failed" || told.run.state === "finished") return null;
+    return h("div", { class: "card" }, h("h3", {}, job.status === 2 ? "It was refused" : "It ended with an error"), h("pre", { tabindex: "0" }, job.last_lines.join("\n") || "It was killed, perhaps for want of memory."));
+  }
+
+  function setChart(key, title, lines, options = {}) {
+    if (!lines.length) return;
+    if (charts.has(key)) charts.get(key).update(lines);
+    else {
+      const made = chart(title, lines, options);
+      charts.set(key, made);
+      plots.append(made.element);
+      endings.push(made.leave);
+    }
+  }
+
+  function drawCharts() {
+    const training = numbers.names("training");
+    const held = numbers.names("evaluation");
+    setChart("loss", "Loss", [...numbers.lines("training", "loss", "training"), ...numbers.lines("evaluation", "loss", "held out", { points: true, width: 2 })]);
+    const parts = training.filter((one) => one.startsWith("parts."));
+    if (parts.length > 1) setChart("parts", "Parts of the loss", parts.flatMap((one) => numbers.lines("training", one, words(one.slice(6)))));
+    setChart("accuracy", "Accuracy", [
+      ...training.filter((one) => one.startsWith("accuracy.")).flatMap((one) => numbers.lines("training", one, `training ${words(one.slice(9))}`)),
+      ...held.filter((one) => /(^|_)accuracy$/.test(one)).flatMap((one) => numbers.lines("evaluation", one, `held out ${words(one.replace(/_?accuracy$/, ""))}`, { points: true, width: 2 })),
+    ]);
+    for (const one of training.filter((name) => name.startsWith("measures."))) {
+      const name = one.slice(9);
+      setChart(one, sentence(name), [...numbers.lines("training", one, "training"), ...numbers.lines("evaluation", name, "held out", { points: true, width: 2 })]);
+    }
+    for (const name of held.filter((one) => !/loss$|accuracy|asked$|_low$|_high$/.test(one) && !training.includes(`measures.${one}`))) {
+      setChart(`held.${name}`, `${sentence(name)}, held out`, numbers.lines("evaluation", name, words(name), { points: true, width: 2 }));
+    }
+    setChart("rate", "Learning rate", numbers.lines("training", "rate", "learning rate"));
+    setChart("norm", "Gradient norm", numbers.lines("training", "gradient_norm", "gradient norm"));
+    for (const [name, title] of Object.entries(TIMINGS)) setChart(name, title, numbers.lines("timing", name, title.toLowerCase()));
+    if (!charts.size) fill(plots, empty("No numbers yet", "The first are written after some steps."));
+    else plots.querySelector(".empty")?.remove();
+  }
+
+  function drawEvents() {
+    const found = [];
+    for (const [seed, all] of Object.entries(numbers.training)) {
+      const skipped = all.skipped?.values ?? [];
+      const last = skipped.filter((one) => one !== null).at(-1);
+      if (last) found.push(`${seed ? `${words(seed)}: ` : ""}${last} steps were skipped: their gradient was not finite`);
+    }
+    fill(events, found.map((text) => h("li", {}, text)));
+  }
+
+  let job = null;
+  const output = h("pre", { tabindex: "0", "aria-label": "Output", class: "log" });
+  let read = 0;
+  async function readOutput() {
+    const newest = told.jobs[0];
+    if (!newest) return;
+    if (job !== newest.id) { job = newest.id; read = 0; output.textContent = ""; }
+    const piece = await get(`/jobs/${job}/output?after=${read}`);
+    read = piece.offset;
+    if (!piece.text) return;
+    const isAtEnd = output.scrollTop + output.clientHeight >= output.scrollHeight - 8;
+    output.append(piece.text.replace(/[^\n]*\r(?!\n)/g, ""));
+    if (isAtEnd) output.scrollTop = output.scrollHeight;
+  }
+
+  async function look() {
+    told = await get(runPath(id));
+    drawHead();
+    drawSides();
+    await readOutput();
+  }
+  const lookSoon = (() => { let timer = null; return () => { clearTimeout(timer); timer = setTimeout(() => look().catch(() => {}), 300); }; })();
+
+  const sides = h("div", {});
+  function drawSides() {
+    fill(sides,
+      told.results ? resultsSection(told.results, told.baselines) : null,
+      told.samples?.length ? h("section", {}, h("h2", {}, "Samples"), told.samples.map(sample)) : null,
+      h("section", {}, h("h2", {}, "Settings"), settings(told.record)),
+      told.card ? h("section", {}, h("details", {}, h("summary", {}, "Model card"), h("pre", { tabindex: "0" }, told.card))) : null,
+      told.jobs.length ? h("section", {}, h("h2", {}, "Output"), told.jobs[0] ? h("pre", { tabindex: "0" }, told.jobs[0].command_line) : null, output) : null);
+  }
+
+  drawHead();
+  drawCharts();
+  drawEvents();
+  drawSides();
+  await readOutput();
+  const seeds = Object.keys(numbers.offsets);
+  const seedId = (seed) => (seed ? `${id}/${seed}` : id);
+  const watched = seeds.length ? seeds.map((seed) => ({ id: seedId(seed), ...numbers.offsets[seed] })) : [{ id }];
+  watch(watched);
+  let isDrawn = true;
+  endings.push(
+    listen("log", (event) => {
+      const seed = event.run === id ? "" : event.run.slice(id.length + 1);
+      numbers.add(seed, event);
+      if (!isDrawn) return;
+      isDrawn = false;
+      requestAnimationFrame(() => { isDrawn = true; drawCharts(); drawEvents(); });
+      lookSoon();
+    }),
+    listen("state", lookSoon),
+    listen("jobs", lookSoon),
+    () => watch([]),
+  );
+  const report = told.run.has.includes("report") ? h("a", { href: `/api${runPath(id, "report")}`, target: "_blank", rel: "noopener" }, "Open the report") : null;
+  const element = h("div", {}, head, h("section", {}, h("div", { class: "heading" }, h("h2", {}, "Curves"), report), plots, events), sides);
+  return { element, title: id, leave() { for (const end of endings) end(); } };
+}
+
+const sentence = (name) => { const text = words(name); return text.charAt(0).toUpperCase() + text.slice(1); };
+
+/** A sample as the report shows it: blanks filled, texts continued, neighbors. */
+function sample(one) {
+  const kind = String(one.kind ?? "").toLowerCase();
+  if (kind === "fill") {
+    return h("div", { class: "card" }, h("p", { class: "text" }, one.text), (one.after ?? []).map((blank, i) =>
+      h("p", { class: "hint" }, `${one.answers?.[i] ? `“${one.answers[i]}” stood here. ` : ""}Now: `, blank.map(([word, p]) => h("span", { class: "chip" }, p === null ? word : `${word} ${percent(p)}`)),
+        one.before?.[i] ? [" Before: ", one.before[i].slice(0, 3).map(([word]) => h("span", { class: "chip" }, word))] : null)));
+  }
+  if (kind === "generate") {
+    return h("div", { class: "card" }, h("p", { class: "label" }, one.prompt), h("p", { class: "text" }, one.after), one.before ? h("details", {}, h("summary", {}, "Before training"), h("p", { class: "text" }, one.before)) : null, one.settings ? h("p", { class: "hint" }, one.settings) : null);
+  }
+  if (kind === "near") return h("div", { class: "card" }, h("h3", {}, one.word), h("p", {}, (one.neighbors ?? []).map(([word, cosine]) => h("span", { class: "chip" }, `${word} ${measured(cosine)}`))));
+  if (kind === "picture") return h("div", { class: "card" }, h("h3", {}, one.name), h("div", { class: "row" }, (one.panels ?? []).map(([title, data]) => h("figure", {}, h("img", { src: `data:image/png;base64,${data}`, alt: title }), h("figcaption", { class: "hint" }, title)))), (one.lines ?? []).map((text) => h("p", {}, text)));
+  return null;
+}
+
+/** The settings of a run, flattened, those that matter least folded away. */
+function settings(record) {
+  if (!record) return h("p", { class: "hint" }, "They are not known.");
+  const rows = flat(record.recipe ?? record);
+  const filter = h("input", { type: "search", placeholder: "Filter settings", "aria-label": "Filter settings", oninput: () => draw() });
+  const place = h("div", {});
+  const draw = () => fill(place, table("Settings", ["setting", "value"], rows.filter(([key]) => key.includes(filter.value)).slice(0, 400)));
+  draw();
+  return h("details", {}, h("summary", {}, `${rows.length} settings`), filter, place);
+}
+
+function flat(value, prefix = "") {
+  if (value === null || typeof value !== "object") return [[prefix, String(value)]];
+  if (Array.isArray(value)) return value.every((one) => one === null || typeof one !== "object") ? [[prefix, value.join(", ")]] : value.flatMap((one, i) => flat(one, `${prefix}[${i}]`));
+  return Object.entries(value).filter(([key]) => key !== "kind" || !prefix).flatMap(([key, one]) => (key === "kind" ? [] : flat(one, prefix ? `${prefix}.${key}` : key)));
+}
+
+/** A question with a line of text as its answer; null: cancelled. */
+function askText(title, text, value) {
+  return new Promise((resolve) => {
+    const input = h("input", { type: "text", id: "answer", value });
+    const dialog = h("dialog", { "aria-labelledby": "question" }, h("form", { method: "dialog" }, h("h2", { id: "question" }, title), h("div", { class: "field" }, h("label", { for: "answer" }, text), input),
+      h("p", { class: "actions" }, h("button", { class: "primary", value: "yes" }, "Save"), h("button", { value: "", formnovalidate: true }, "Cancel"))));
+    dialog.addEventListener("close", () => { dialog.remove(); resolve(dialog.returnValue === "yes" ? input.value.trim() : null); });
+    document.body.append(dialog);
+    dialog.showModal();
+  });
+}

@@ -1,0 +1,108 @@
+"""Jobs: queue, stop, go on, move, delete, and what they write."""
+
+from dataclasses import asdict
+
+from fastapi import APIRouter
+from pydantic import BaseModel, Field
+
+from unmask.web.commands.arguments import command_arguments, shown_command
+from unmask.web.jobs.record import OUTPUT_FILE, JobRecord
+from unmask.web.jobs.submit import queue_command, resume_arguments
+from unmask.web.routes.shared import JsonObject, Workbench
+
+router = APIRouter(tags=["jobs"])
+_MAX_OUTPUT_BYTES = 1 << 18
+
+
+class JobRequest(BaseModel):
+    """A command and the values of its options."""
+
+    command: str = Field(max_length=40)
+    values: JsonObject = Field(default_factory=dict)
+
+
+class JobPlace(BaseModel):
+    """A place in the queue."""
+
+    place: int = Field(ge=0, le=100_000)
+
+
+def job_json(job: JobRecord) -> JsonObject:
+    """Return a job for the page."""
+    return asdict(job) | {"command_line": shown_command(job.arguments)}
+
+
+@router.get("/jobs")
+def list_jobs(state: Workbench) -> JsonObject:
+    """List the jobs: those that run, those that wait in their order, then the rest."""
+    limits = state.scheduler.limits
+    return {
+        "jobs": [job_json(one) for one in state.queue.jobs()],
+        "limits": {"jobs": limits.jobs, "cores": limits.cores, "memory": limits.memory_bytes},
+    }
+
+
+@router.post("/jobs", status_code=201)
+def add_job(request: JobRequest, state: Workbench) -> JsonObject:
+    """Queue a command; its options are frozen from then on."""
+    job = queue_command(state.workplace, state.queue, request.command, request.values)
+    state.scheduler.look_now()
+    return job_json(job)
+
+
+@router.post("/command-line")
+def show_command_line(request: JobRequest, state: Workbench) -> JsonObject:
+    """Return the command line of a command with the values of its options."""
+    return {"command_line": shown_command(command_arguments(request.command, request.values))}
+
+
+@router.get("/jobs/{job}")
+def show_job(job: str, state: Workbench) -> JsonObject:
+    """Return how a job stands."""
+    return job_json(state.queue.get(job))
+
+
+@router.get("/jobs/{job}/output")
+def read_output(job: str, state: Workbench, after: int = 0) -> JsonObject:
+    """Return what a job wrote after a byte, and the byte to go on from."""
+    path = state.queue.path(job) / OUTPUT_FILE
+    if not path.is_file():
+        return {"text": "", "offset": 0}
+    size = path.stat().st_size
+    start = min(max(after, 0, size - _MAX_OUTPUT_BYTES if after <= 0 else 0), size)
+    with path.open("rb") as file:
+        file.seek(start)
+        data = file.read(_MAX_OUTPUT_BYTES)
+    return {"text": data.decode("utf-8", errors="replace"), "offset": start + len(data)}
+
+
+@router.post("/jobs/{job}/stop")
+def stop_job(job: str, state: Workbench) -> JsonObject:
+    """Ask a job to stop: it finishes its step and saves. Asked again: at once."""
+    return job_json(state.queue.stop(job))
+
+
+@router.post("/jobs/{job}/move")
+def move_job(job: str, request: JobPlace, state: Workbench) -> JsonObject:
+    """Move a waiting job to a place in the queue."""
+    state.queue.move(job, request.place)
+    return list_jobs(state)
+
+
+@router.post("/jobs/{job}/resume", status_code=201)
+def resume_job(job: str, state: Workbench) -> JsonObject:
+    """Queue what a stopped or failed job did not finish."""
+    record = state.queue.get(job)
+    if not record.is_over:
+        raise ValueError(f"the job has not ended ({record.state})")
+    arguments = resume_arguments(state.workplace, record)
+    resumed = state.queue.add(arguments, record.run)
+    state.scheduler.look_now()
+    return job_json(resumed)
+
+
+@router.delete("/jobs/{job}")
+def delete_job(job: str, state: Workbench) -> JsonObject:
+    """Remove a job that does not run; the run stays."""
+    state.queue.delete(job)
+    return {"deleted": job}

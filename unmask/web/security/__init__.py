@@ -1,0 +1,1 @@
+"""Who may ask the workbench, and for how much."""

@@ -1,0 +1,77 @@
+"""What the routes share: folder, queue, runs, the worker, access and limits."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+
+from unmask.web.jobs.queue import JobQueue, run_states
+from unmask.web.jobs.scheduler import JobLimits, JobScheduler
+from unmask.web.options import ServeOptions
+from unmask.web.runs.index import RunIndex
+from unmask.web.security.access import Access
+from unmask.web.security.guard import KnownHosts
+from unmask.web.security.limits import StreamLimit, UploadLimits
+from unmask.web.worker.client import Worker
+from unmask.web.workplace import Workplace
+
+_GIB = 1 << 30
+
+
+@dataclass(kw_only=True)
+class WorkbenchState:
+    """An open workbench."""
+
+    workplace: Workplace
+    queue: JobQueue
+    scheduler: JobScheduler
+    runs: RunIndex
+    worker: Worker
+    access: Access
+    hosts: KnownHosts
+    uploads: UploadLimits
+    streams: StreamLimit = field(default_factory=StreamLimit)
+    is_ending: Callable[[], bool] = bool
+    """Whether the server was asked to end: open streams then do."""
+
+    @classmethod
+    def open(cls, options: ServeOptions, port: int, *, is_public: bool) -> "WorkbenchState":
+        """Open the folder of the runs.
+
+        Raises:
+            ValueError: a limit is not possible.
+            OSError: the folder cannot be made.
+        """
+        limits = JobLimits.of_machine(options.jobs, options.cores, options.memory)
+        root = Path(options.root)
+        root.mkdir(parents=True, exist_ok=True)
+        workplace = Workplace(root.resolve())
+        queue = JobQueue(workplace.jobs_folder)
+        return cls(
+            workplace=workplace,
+            queue=queue,
+            scheduler=JobScheduler(queue, workplace.root, limits),
+            runs=RunIndex(workplace, lambda: run_states(queue.jobs())),
+            worker=Worker(workplace.root, threads=limits.threads),
+            access=Access.of_folder(workplace.jobs_folder.parent, options.password),
+            hosts=KnownHosts(port, is_public),
+            uploads=UploadLimits(file_bytes=int(options.max_upload * _GIB)),
+        )
+
+    @property
+    def is_public(self) -> bool:
+        """Whether other machines are served."""
+        return self.hosts.is_public
+
+    def __enter__(self) -> "WorkbenchState":
+        self.scheduler.start()
+        return self
+
+    def __exit__(
+        self,
+        error_type: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.scheduler.close()
+        self.worker.close()
