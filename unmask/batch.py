@@ -165,6 +165,17 @@ class Example(Featured):
     """Of the whole text: next sentence, class, score; or one label a token; or for each of several
     labels whether it holds, 1 or 0 (floats, also where there are as many as tokens)."""
 
+    def visible(self, *, excluding_self: bool = False) -> Bool[np.ndarray, "t t"]:
+        """Return which tokens (columns) each token (row) sees.
+
+        `excluding_self`: rank[j] < rank[i], as for a stream that may not see its own token.
+        """
+        n = len(self.inputs)
+        rank = np.zeros(n, np.int64) if self.rank is None else self.rank
+        part = np.zeros(n, np.int64) if self.part_ids is None else self.part_ids
+        before = rank[None] < rank[:, None] if excluding_self else rank[None] <= rank[:, None]
+        return before & (part[None] == part[:, None])
+
 
 @dataclass(frozen=True)
 class ExampleRows:

@@ -23,8 +23,10 @@ without which Persian, Hindi and emoji are misspelled, stays, as do signs that U
 format although they are seen (U+0600 and its like).
 """
 
+import errno
 import json
 import logging
+import os
 import re
 import sys
 import time
@@ -32,6 +34,7 @@ import traceback
 import unicodedata
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Protocol, cast, runtime_checkable
 
@@ -233,6 +236,73 @@ def print_traceback(
 ) -> None:
     """Show where in the code an error comes from; a `sys.excepthook`."""
     _write(safe_lines("".join(traceback.format_exception(error_type, error, trace))), sys.stderr)
+
+
+# Errors as one line
+
+_USER_ERRNOS = frozenset(
+    (
+        errno.EACCES,
+        errno.EEXIST,
+        errno.EFBIG,
+        errno.EISDIR,
+        errno.ELOOP,
+        errno.EMFILE,
+        errno.ENAMETOOLONG,
+        errno.ENOENT,
+        errno.ENOSPC,
+        errno.ENOTDIR,
+        errno.ENOTEMPTY,
+        errno.EPERM,
+        errno.EROFS,
+        getattr(errno, "EDQUOT", errno.ENOSPC),
+    )
+)
+"""Errors of the operating system that a user can resolve."""
+_MISTAKES = (ValueError, OSError, ImportError, FloatingPointError)
+"""What the library raises where a user's input is wrong."""
+
+
+def error_reason(error: BaseException) -> str | None:
+    """Return the line that reports an error that a user can resolve; None for a bug."""
+    if isinstance(error, MemoryError | RuntimeError):
+        return _out_of_memory_line(error)
+    if isinstance(error, OSError) and error.errno is not None:
+        if error.errno not in _USER_ERRNOS:
+            return None
+        # For a failed renaming, the target: the source is a temporary file.
+        name = error.filename if error.filename2 is None else error.filename2
+        location = "" if name is None else f"{_user_path(os.fsdecode(name))}: "
+        reason = error.strerror or os.strerror(error.errno)
+        return f"{location}{reason[:1].lower()}{reason[1:]}"
+    return str(error) if isinstance(error, _MISTAKES) else None
+
+
+_ALLOCATION_SIZE = re.compile(r"(?:tried|unable) to allocate ([\d.]+) ?([a-z]+)", re.IGNORECASE)
+
+
+def _out_of_memory_line(error: Exception) -> str | None:
+    """Return the line that reports a lack of memory; None for any other error.
+
+    NumPy and Python raise MemoryError; torch a RuntimeError, for the processor and for a GPU.
+    """
+    text = str(error)
+    refused = ("can't allocate memory", "out of memory")
+    if not isinstance(error, MemoryError) and not any(one in text.lower() for one in refused):
+        return None
+    match = _ALLOCATION_SIZE.search(text)
+    size = "" if match is None else f" {match[1].rstrip('.')} {match[2]}"
+    if size.endswith("bytes"):
+        size = f" {int(size.split()[0]) / 1e9:,.1f} GB"
+    detail = f": cannot allocate{size}" if size else ""
+    return f"out of memory{detail}; use shorter texts, smaller batches or a smaller model"
+
+
+def _user_path(path: str) -> str:
+    """Return a path; for a temporary file, its folder."""
+    while any(p.startswith(".") and p.endswith(".part") for p in Path(path).parts):
+        path = os.path.dirname(path)
+    return path or "."
 
 
 # Data on standard output

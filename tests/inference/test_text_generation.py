@@ -8,6 +8,7 @@ from small_models import make, tokenizer
 
 from unmask.generation.decode import generate
 from unmask.generation.settings import BeamSearch, GenerationConfig
+from unmask.generation.streaming import stream_pieces
 from unmask.inference.open_model import load
 from unmask.inference.pipeline import Pipeline
 
@@ -119,7 +120,7 @@ def test_multi_token_characters_are_streamed_whole(tmp_path: Path) -> None:
             yield token
 
     wording = model._encode_prompts(["a"], "", None).streamers[0]
-    pieces = list(model._stream_pieces(steps(), output, wording))
+    pieces = list(stream_pieces(model.model, steps(), output, wording))
     assert pieces == [snowman] * 3
 
 

@@ -20,6 +20,7 @@ from unmask.generation.state import (
     NO_TOKEN,
     GenerationConstraint,
     GenerationState,
+    StepObserver,
     process_logits,
     select_tokens,
 )
@@ -68,7 +69,7 @@ def generate(
     Raises:
         ValueError: the model does not generate, or a prompt is longer than its positions.
     """
-    if isinstance(generation_config.strategy, BeamSearch | BestOfN):
+    if generation_config.chooses_text:
         found = generate_candidates(
             model,
             prompts,
@@ -186,7 +187,7 @@ def _best_of_n(
             special_ids,
             generation_config,
             strategy.sampling,
-            track_log_probability=True,
+            observer=_add_log_probabilities,
         ):
             pass
     found: list[list[ScoredSequence]] = []
@@ -212,21 +213,27 @@ def stream_tokens(
     generation_config: GenerationConfig,
     *,
     draft: DraftModel | None = None,
+    observer: StepObserver | None = None,
 ) -> Iterator[tuple[int, int]]:
     """Generate each text, by a model in evaluation mode; yield its index and each token at once.
 
+    `observer` sees what each token was selected from, before it is yielded.
+
     Raises:
         ValueError: `generation_config` chooses one of several texts, which is known when they have
-            ended.
+            ended; or there is an observer and a draft, whose tokens are not selected one by one.
     """
     if isinstance(generation_config.strategy, BeamSearch | BestOfN):
         raise ValueError(
             f"{candidates_noun(generation_config.strategy)} end before a text is known: no stream"
         )
     if draft is not None:
+        if observer is not None:
+            raise ValueError("a draft guesses several tokens at once: observe, or give a draft")
         draft.check_compatible(model)
+    strategy = generation_config.strategy
     yield from _stream_tokens(
-        model, states, special_ids, generation_config, generation_config.strategy, draft=draft
+        model, states, special_ids, generation_config, strategy, draft=draft, observer=observer
     )
 
 
@@ -238,9 +245,9 @@ def _stream_tokens(
     strategy: Greedy | Sampling,
     *,
     draft: DraftModel | None = None,
-    track_log_probability: bool = False,
+    observer: StepObserver | None = None,
 ) -> Iterator[tuple[int, int]]:
-    """Generate each text as `stream_tokens` does, one of several too; track log-probabilities."""
+    """Generate each text as `stream_tokens` does, one of several too."""
     waiting = list(range(len(states)))
     while waiting:
         prompts = {i: states[i].current_prompt() for i in waiting}
@@ -259,7 +266,7 @@ def _stream_tokens(
                 rows = {waiting[g]: states[waiting[g]] for g in group}
                 read = DecodingBatch(model, [prompts[i] for i in rows], special_ids)
                 yield from _decode_batch(
-                    read, rows, special_ids, generation_config, strategy, track_log_probability
+                    read, rows, special_ids, generation_config, strategy, observer
                 )
         waiting = [i for i in waiting if not states[i].is_finished]
     _warn_of_truncation([len(text.generated_ids) for text in states], states, generation_config)
@@ -271,7 +278,7 @@ def _decode_batch(
     special_ids: SpecialTokenIds,
     generation_config: GenerationConfig,
     strategy: Greedy | Sampling,
-    track_log_probability: bool,
+    observer: StepObserver | None,
 ) -> Iterator[tuple[int, int]]:
     """Read the prompts, then generate token by token; texts that pause are dropped."""
     active = list(states.items())
@@ -281,8 +288,8 @@ def _decode_batch(
             decoding_batch.next_token_logits()[:, 0], generated, generation_config, special_ids
         )
         tokens = select_tokens(logits, strategy, [state.generator for _, state in active])
-        if track_log_probability:
-            _add_log_probabilities([state for _, state in active], logits, tokens)
+        if observer is not None:
+            observer([state for _, state in active], logits, tokens)
         for (i, state), token in zip(active, tokens.tolist(), strict=True):
             if state.append_token(token, special_ids.end):
                 yield i, token

@@ -177,6 +177,11 @@ class GenerationConfig:
     seed: int = 0
     """Random seed of sampling."""
 
+    @property
+    def chooses_text(self) -> bool:
+        """Whether a text is one of several, and known when all of them have ended."""
+        return isinstance(self.strategy, BeamSearch | BestOfN)
+
     def __post_init__(self) -> None:
         """Refuse numbers out of range, and what does not go together."""
         check_number_fields(self)

@@ -1,8 +1,8 @@
 """The state of a text while it is generated: its prompt, which tokens may follow, its end."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol, runtime_checkable
+from typing import Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
 import torch
@@ -97,6 +97,12 @@ class GenerationState:
     def is_stopped_by_constraint(self, generated_ids: Sequence[int]) -> bool:
         """Return whether the constraint ends a text here."""
         return self.constraint is not None and self.constraint.is_finished(generated_ids)
+
+
+StepObserver: TypeAlias = Callable[
+    [Sequence[GenerationState], Float[Tensor, "b v"], Int[Tensor, "b"]], None
+]
+"""What sees each step of decoding: the texts, the logits after penalties, the selected tokens."""
 
 
 def process_logits(

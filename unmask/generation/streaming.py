@@ -1,7 +1,14 @@
-"""Generated text while it grows: its stable part, and where it stops."""
+"""Generated text while it grows: its stable part, where it stops, what tokens were chosen from."""
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from unmask.generation.state import NO_TOKEN, GenerationState
+from unmask.generation.text_batches import evaluation_mode
+from unmask.heads.model import Model
 
 REPLACEMENT_CHARACTER = "�"
 """What bytes that are no whole character become; those to come may make one of them."""
@@ -67,3 +74,62 @@ class ResponseStreamer(TextStreamer):
     def stable_text(self, generated_ids: Sequence[int]) -> str:
         """Return what no later token changes; the space after it may turn out to be the last."""
         return super().stable_text(generated_ids).strip()
+
+
+def stream_pieces(
+    model: Model, steps: Iterator[object], token_ids: Sequence[int], streamer: TextStreamer
+) -> Iterator[str]:
+    """Yield a text in pieces that no later token can change.
+
+    Args:
+        model: is in evaluation mode during a step, but not while the caller runs.
+        steps: each adds a token to `token_ids`.
+        token_ids: the new tokens so far.
+        streamer: turns them into text.
+    """
+    emitted = ""
+    while True:
+        with evaluation_mode(model):
+            going = next(steps, None) is not None
+        now = streamer.stable_text(token_ids) if going else streamer.final_text(token_ids)
+        if len(now) > len(emitted) and now.startswith(emitted):
+            yield now[len(emitted) :]
+            emitted = now
+        if not going:
+            return
+
+
+@dataclass(frozen=True)
+class ScoredToken:
+    """A generated token, and what else might have come."""
+
+    token_id: int
+    probability: float
+    """That of the model, after penalties, without temperature and filters."""
+    alternatives: tuple[tuple[int, float], ...]
+    """The most probable tokens and their probabilities, the most probable first."""
+
+
+@dataclass
+class AlternativesRecorder:
+    """Records each token of one text with its most probable alternatives; a `StepObserver`."""
+
+    n: int
+    """Alternatives of a token, the token itself included where it is one."""
+    tokens: list[ScoredToken] = field(default_factory=list[ScoredToken])
+    """The token that ends a text is the last."""
+
+    def __call__(
+        self,
+        states: Sequence[GenerationState],
+        logits: Float[Tensor, "b v"],
+        token_ids: Int[Tensor, "b"],
+    ) -> None:
+        """Record the token of the only text."""
+        assert len(states) == 1, "alternatives are of one text"
+        if (token := int(token_ids[0])) == NO_TOKEN:
+            return
+        probabilities = logits[0].float().softmax(-1)
+        best = probabilities.topk(min(self.n, len(probabilities)))
+        pairs = zip(best.indices.tolist(), best.values.tolist(), strict=True)
+        self.tokens.append(ScoredToken(token, float(probabilities[token]), tuple(pairs)))

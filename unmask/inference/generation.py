@@ -35,8 +35,8 @@ from unmask.generation.prompts import (
 from unmask.generation.rank_choices import rank_choices
 from unmask.generation.settings import BeamSearch, BestOfN, GenerationConfig, generation_config
 from unmask.generation.speculative import DraftModel
-from unmask.generation.streaming import TextStreamer
-from unmask.generation.text_batches import evaluation_mode
+from unmask.generation.state import StepObserver
+from unmask.generation.streaming import stream_pieces
 from unmask.tasks.task import Task
 from unmask.tokenizers.encode import Tokenizer
 from unmask.tokenizers.spec import SpecialTokenIds
@@ -230,11 +230,13 @@ class GenerationPipeline:
         *,
         output_prefix: str = "",
         draft: DraftModel | None = None,
+        observer: StepObserver | None = None,
         **settings: Any,
     ) -> Iterator[str]:
         """Yield the text of `generate` in pieces that no later token can change.
 
-        Pieces have whole characters, and never the start of a stop string.
+        Pieces have whole characters, and never the start of a stop string. `observer` sees each
+        token first, and what it was selected from (`AlternativesRecorder`).
 
         Raises:
             ValueError: as `generate`, immediately; or the best of several texts is chosen at the
@@ -242,7 +244,7 @@ class GenerationPipeline:
         """
         config = _resolve_config(config, settings)
         encoded = self._encode_prompts([prompt], output_prefix, config)
-        pieces = self._stream(encoded, self.tokenizer.special_ids, config, draft)
+        pieces = self._stream(encoded, self.tokenizer.special_ids, config, draft, observer)
         return chain([output_prefix], pieces) if output_prefix else pieces
 
     def _stream(
@@ -251,6 +253,7 @@ class GenerationPipeline:
         special_ids: SpecialTokenIds,
         config: GenerationConfig,
         draft: DraftModel | None,
+        observer: StepObserver | None,
     ) -> Iterator[str]:
         """Stream the text after the only prompt; errors are raised immediately."""
         if isinstance(config.strategy, BeamSearch | BestOfN):
@@ -265,22 +268,10 @@ class GenerationPipeline:
             output_prefixes=encoded.output_prefixes,
             constraints=encoded.streamers,
         )
-        steps = stream_tokens(self.model, states, special_ids, config, draft=draft)
-        return self._stream_pieces(steps, states[0].generated_ids, encoded.streamers[0])
-
-    def _stream_pieces(
-        self, steps: Iterator[object], token_ids: Sequence[int], streamer: TextStreamer
-    ) -> Iterator[str]:
-        emitted = ""
-        while True:
-            with evaluation_mode(self.model):  # not while the caller runs
-                going = next(steps, None) is not None
-            now = streamer.stable_text(token_ids) if going else streamer.final_text(token_ids)
-            if len(now) > len(emitted) and now.startswith(emitted):
-                yield now[len(emitted) :]
-                emitted = now
-            if not going:
-                return
+        steps = stream_tokens(
+            self.model, states, special_ids, config, draft=draft, observer=observer
+        )
+        return stream_pieces(self.model, steps, states[0].generated_ids, encoded.streamers[0])
 
     def chat(
         self,
@@ -316,6 +307,7 @@ class GenerationPipeline:
         config: GenerationConfig | None = None,
         *,
         draft: DraftModel | None = None,
+        observer: StepObserver | None = None,
         **settings: Any,
     ) -> Iterator[str]:
         """Yield the response of `chat` in pieces that no later token can change, as `stream`.
@@ -324,7 +316,7 @@ class GenerationPipeline:
             ValueError: as `chat` and `stream`, immediately.
         """
         encoded, config = self._encode_chat(messages, config, settings)
-        return self._stream(encoded.prompts, encoded.special_ids, config, draft)
+        return self._stream(encoded.prompts, encoded.special_ids, config, draft, observer)
 
     def fitting_messages(
         self,
@@ -362,17 +354,28 @@ class GenerationPipeline:
             config = replace(config, max_new_tokens=n_new)
         return encoded, config
 
-    def _require_chat_template(self) -> ChatTemplate:
-        """Return the chat template of a model that writes from left to right."""
-        writes = self.model.can_generate and self.preset.reads_texts
+    @property
+    def can_chat(self) -> bool:
+        """Whether it writes texts from left to right, and has a chat template."""
+        return self._writes and self._chat_template is not None
+
+    @property
+    def _writes(self) -> bool:
         is_seq2seq = self.model.is_sequence_to_sequence
-        if not writes or is_seq2seq != self.model.architecture.is_encoder_decoder:
+        writes = self.model.can_generate and self.preset.reads_texts
+        return writes and is_seq2seq == self.model.architecture.is_encoder_decoder
+
+    @property
+    def _chat_template(self) -> ChatTemplate | None:
+        own = None if self.task is None else template_of_task(self.task)
+        return own or self.loaded_model.chat_template
+
+    def _require_chat_template(self) -> ChatTemplate:
+        if not self._writes:
             raise ValueError(
                 f"{self.preset.name} does not chat: a decoder or an encoder-decoder of texts does"
             )
-        own = None if self.task is None else template_of_task(self.task)
-        template = own or self.loaded_model.chat_template
-        if template is None:
+        if (template := self._chat_template) is None:
             raise ValueError(
                 f"{self.preset.name} has no chat template: fine-tune it with --task instruct, or "
                 f"put one into its folder as {TEMPLATE_FILE}"
@@ -387,8 +390,7 @@ class GenerationPipeline:
 
         Args:
             prompt: a text, as for `generate`.
-            choices: texts as they follow the
-            prompt: " yes", with its space, for a decoder.
+            choices: as they follow the prompt: " yes", with its space, for a decoder.
             beams: see `unmask.generation.rank_choices.rank_choices`.
 
         Raises:

@@ -69,6 +69,11 @@ class Pipeline(PicturePipeline):
         heads = {LABEL_HEAD, TOKEN_LABEL_HEAD, SPAN_HEAD, CHOICE_HEAD}
         return self.task is not None or not heads.isdisjoint(specs)
 
+    @property
+    def continues_prompt(self) -> bool:
+        """Whether generated text goes on from its prompt; otherwise it answers."""
+        return "next_token" in self.preset.objective.loss_terms
+
     def with_languages(self, source: str, target: str | None = None) -> "Pipeline":
         """Return a copy for sources of a language and targets of another; None: the same.
 

@@ -106,6 +106,8 @@ class ObjectiveExplanation:
     """The answer wanted of the whole text."""
     weighting: str | None = None
     """How losses of targets are weighted; None: all alike."""
+    has_ranks: bool = True
+    """Whether who sees whom is what the ranks of tokens say."""
 
     def to_json(self) -> str:
         """Write all of it as a line of JSON."""
@@ -214,6 +216,7 @@ def explain_example(
         visibility=_describe_visibility(example) if description is None else description,
         label=_describe_label(example, objective),
         weighting=_describe_weighting(example),
+        has_ranks=description is None and not (example.rank is None and example.has(TwoStream)),
     )
 
 

@@ -4,11 +4,8 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
-
-httpx = pytest.importorskip("httpx", reason="the extra 'test' is not installed")
-pytest.importorskip("starlette", reason="the extra 'serve' is not installed")
-
 from starlette.responses import PlainTextResponse
 
 from unmask.web.security.access import Access

@@ -194,7 +194,7 @@ class _GenerateOptions(
 
     def answer(self, pipeline: Pipeline, prompts: Sequence[str]) -> None:
         """Answer prompts, and print the answers."""
-        continues_prompt = "next_token" in pipeline.preset.objective.loss_terms
+        continues_prompt = pipeline.continues_prompt
         options = self._with_draft(pipeline, {"output_prefix": self.output_prefix})
         if self.choice:
             beams = self.settings.get("beams")

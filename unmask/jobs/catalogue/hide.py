@@ -10,13 +10,14 @@ from pathlib import Path
 
 import numpy as np
 
-from unmask.batch import SENTENCE_START, Tokens
+from unmask.batch import SENTENCE_START, Example, Tokens
 from unmask.bundled.demo import bundled_path
 from unmask.config import from_dict, parse_change, to_dict
 from unmask.files import atomic_path
 from unmask.images.formats.picture_files import is_picture_name
 from unmask.inference.export import is_preset_name
 from unmask.inference.open_model import load
+from unmask.inference.pipeline import Pipeline
 from unmask.jobs.catalogue.hide_picture import hide_picture
 from unmask.jobs.catalogue.picture_explanation import PictureExplanation
 from unmask.jobs.options.hide import HideOptions
@@ -67,16 +68,21 @@ def hide(options: HideOptions) -> ObjectiveExplanation | PictureExplanation:
             the objective is unknown or unsupported; or the picture cannot be read.
         FileNotFoundError: there is no such picture or model.
     """
-    if options.seed < 0:
-        raise ValueError(f"seed must be at least 0, got {options.seed}")
-    found = _hide_picture(options)
-    return _hide_text(options) if found is None else found
-
-
-def _hide_picture(options: HideOptions) -> PictureExplanation | None:
-    """Corrupt a picture; None: the model reads texts."""
     model = str(options.model)
     pipeline = None if is_preset_name(model) else load(model)
+    found = hide_picture_of(options, pipeline)
+    return hide_text(options, pipeline).explain() if found is None else found
+
+
+def hide_picture_of(options: HideOptions, pipeline: Pipeline | None) -> PictureExplanation | None:
+    """Corrupt a picture; None: the model reads texts.
+
+    Raises:
+        ValueError: as of `hide`.
+        FileNotFoundError: there is no such picture.
+    """
+    _check_seed(options)
+    model = str(options.model)
     preset = get_preset(model) if pipeline is None else pipeline.preset
     if not preset.reads_pictures:
         return None
@@ -94,17 +100,37 @@ def _hide_picture(options: HideOptions) -> PictureExplanation | None:
     return hide_picture(preset, options.text, options.seed, loaded)
 
 
-def _hide_text(options: HideOptions) -> ObjectiveExplanation:
-    """Corrupt a text."""
+@dataclass(frozen=True, kw_only=True)
+class HiddenText:
+    """A text as an objective makes it."""
+
+    preset: Published
+    """The model, with this objective."""
+    tokenizer: Tokenizer
+    example: Example
+
+    def explain(self) -> ObjectiveExplanation:
+        """Return it for a person's eyes."""
+        explained = explain_example(self.example, self.tokenizer, self.preset.objective)
+        return _beside_picture(explained) if self.preset.reads_pictures else explained
+
+
+def hide_text(options: HideOptions, pipeline: Pipeline | None) -> HiddenText:
+    """Corrupt a text by the objective of a model, or of a preset where there is no `pipeline`.
+
+    Raises:
+        ValueError: as of `hide`.
+    """
+    _check_seed(options)
     if len(options.text) > MAX_CHARACTERS:
         raise ValueError(
             f"the text has {len(options.text):,} characters; at most {MAX_CHARACTERS:,} are shown: "
             "give a part of it"
         )
-    card, tokenizer = _load_preset_and_tokenizer(
-        str(options.model), options.objective, options.changes
-    )
-    objective = card.objective
+    preset = get_preset(str(options.model)) if pipeline is None else pipeline.preset
+    preset = _adapt_preset(preset, options.objective, options.changes)
+    tokenizer = sample_tokenizer(preset) if pipeline is None else pipeline.tokenizer
+    objective = preset.objective
     tokens = tokenizer.encode(options.text)
     if not len(tokens):
         raise ValueError("the text is empty: there is nothing to hide")
@@ -121,8 +147,12 @@ def _hide_text(options: HideOptions) -> ObjectiveExplanation:
         special = special_ids_of_source(special, options.language)
     example = objective(tokens, special, np.random.default_rng(options.seed))
     example = special.with_text_languages(example)
-    explained = explain_example(example, tokenizer, objective)
-    return _beside_picture(explained) if card.reads_pictures else explained
+    return HiddenText(preset=preset, tokenizer=tokenizer, example=example)
+
+
+def _check_seed(options: HideOptions) -> None:
+    if options.seed < 0:
+        raise ValueError(f"seed must be at least 0, got {options.seed}")
 
 
 def _beside_picture(explained: ObjectiveExplanation) -> ObjectiveExplanation:
@@ -159,17 +189,7 @@ def _apply_objective_changes(
     return holder
 
 
-def _load_preset_and_tokenizer(
-    model: str, objective: str | None, changes: Sequence[str]
-) -> tuple[Published, Tokenizer]:
-    if is_preset_name(model):
-        card = _adapt_preset(get_preset(model), objective, changes)
-        return card, _cached_tokenizer(card)
-    pipeline = load(model)
-    return _adapt_preset(pipeline.preset, objective, changes), pipeline.tokenizer
-
-
-def _cached_tokenizer(preset: Published) -> Tokenizer:
+def sample_tokenizer(preset: Published) -> Tokenizer:
     """Train the preset's kind of tokenizer, or load a cached one."""
     kind = preset.tokenizer.vocabulary
     size = min(getattr(kind, "vocab_size", MAX_SAMPLE_VOCAB_SIZE), MAX_SAMPLE_VOCAB_SIZE)

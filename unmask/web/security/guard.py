@@ -32,12 +32,8 @@ _HEADERS = {
     "cross-origin-resource-policy": "same-origin",
 }
 _READING = frozenset(("GET", "HEAD"))
-_OPEN_PATHS = frozenset(
-    (
-        "/login",
-        *(f"/assets/{name}" for name in ("login.html", "login.js", "style.css", "palette.css")),
-    )
-)
+_SIGN_IN_FILES = ("login.html", "login.js", "style.css", "palette.css")
+_OPEN_PATHS = frozenset(("/login", *(f"/assets/{name}" for name in _SIGN_IN_FILES)))
 """What the page that asks for the password needs."""
 
 
@@ -111,9 +107,9 @@ class RequestGuard:
         if headers.get("origin", f"http://{host}") != f"http://{host}":
             return 403, "requests from other sites are refused"
         is_navigation = scope["path"] == "/" and headers.get("sec-fetch-mode") == "navigate"
-        if headers.get("sec-fetch-site", "none") not in ("same-origin", "none"):
-            if not (is_navigation and scope["method"] in _READING):
-                return 403, "requests from other sites are refused"
+        is_own = headers.get("sec-fetch-site", "none") in ("same-origin", "none")
+        if not is_own and not (is_navigation and scope["method"] in _READING):
+            return 403, "requests from other sites are refused"
         if scope["method"] not in _READING and "x-unmask" not in headers:
             return 403, "requests that write need the header X-Unmask"
         return None

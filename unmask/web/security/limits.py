@@ -62,9 +62,11 @@ class UploadLimits:
         """
         if path.suffix.lower() != ".zip" and not zipfile.is_zipfile(path):
             return
-        with parser_errors_as_value_error(path.name, zipfile.BadZipFile):
-            with zipfile.ZipFile(path) as archive:
-                total = sum(one.file_size for one in archive.infolist())
+        with (
+            parser_errors_as_value_error(path.name, zipfile.BadZipFile),
+            zipfile.ZipFile(path) as archive,
+        ):
+            total = sum(one.file_size for one in archive.infolist())
         if total > self.file_bytes:
             raise TooMuchError(f"{path.name} would unpack to {total / 2**30:,.1f} GiB")
 

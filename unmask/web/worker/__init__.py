@@ -1,0 +1,1 @@
+"""The worker: one process that opens models and answers the workbench's questions about them."""

@@ -1,0 +1,1 @@
+"""The calls that the worker answers: plain functions from arguments to JSON."""

@@ -1,0 +1,164 @@
+"""`hide`, `hide_answers`: what an objective makes of a text, and what a model answers."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Bool
+
+from unmask.batch import IGNORE_INDEX, Example
+from unmask.batching.collate import pad_examples
+from unmask.config import from_dict
+from unmask.generation.text_batches import check_logits, evaluation_mode
+from unmask.inference.export import is_preset_name
+from unmask.inference.pipeline import Pipeline
+from unmask.jobs.catalogue.hide import HiddenText, hide_picture_of, hide_text
+from unmask.jobs.options.hide import HideOptions
+from unmask.objectives.explain import visible_piece
+from unmask.objectives.features import TwoStream
+from unmask.web.worker.open_models import open_models
+
+MAX_SHOWN_TOKENS = 48
+"""Tokens of which it is shown who sees whom."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class _HideArguments:
+    model: str
+    text: str
+    objective: str | None = None
+    language: str | None = None
+    seed: int = 0
+    changes: Sequence[str] = ()
+
+    @property
+    def options(self) -> HideOptions:
+        """The options of `unmask.hide`."""
+        return HideOptions(
+            model=self.model,
+            text=self.text,
+            objective=self.objective,
+            language=self.language,
+            seed=self.seed,
+            changes=self.changes,
+        )
+
+    def pipeline(self) -> Pipeline | None:
+        """Open the model; None: it is a preset without weights."""
+        return None if is_preset_name(self.model) else open_models().pipeline(self.model)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _HideAnswersArguments(_HideArguments):
+    n: int = 3
+    """Tokens that are shown for each target."""
+
+
+def hide(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Return tokens, targets and who sees whom: the JSON of `unmask hide`, with matrices.
+
+    "visible" has "inputs" [t t] (row i sees column j), of two streams also "queries", and of an
+    encoder "source": lists of 0 and 1 of the first `shown` tokens; null where the objective has no
+    such relation. A decoder sees all of its source.
+    """
+    given = from_dict(_HideArguments, arguments)
+    pipeline = given.pipeline()
+    picture = hide_picture_of(given.options, pipeline)
+    if picture is not None:
+        return {"picture": json.loads(picture.to_json())}
+    hidden = hide_text(given.options, pipeline)
+    explained = hidden.explain()
+    facts: dict[str, Any] = json.loads(explained.to_json())
+    visible = _visible(hidden.example, has_ranks=explained.has_ranks)
+    return facts | {"visible": visible, "shown": MAX_SHOWN_TOKENS}
+
+
+def hide_answers(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what a model with weights answers at each target of `hide` with the same arguments.
+
+    "answers" has for each target "position" (in the inputs), "target", its "probability", and "top"
+    [[piece, probability]], the most probable tokens; "loss" is their mean in nats.
+    """
+    given = from_dict(_HideAnswersArguments, arguments)
+    if given.n < 1:
+        raise ValueError(f"n must be at least 1, got {given.n}")
+    pipeline = given.pipeline()
+    if pipeline is None:
+        raise ValueError(f"model: {given.model} is a preset without weights, and answers nothing")
+    hidden = hide_text(given.options, pipeline)
+    logits = _target_logits(pipeline, hidden)
+    targets = hidden.example.targets
+    positions = np.flatnonzero(targets != IGNORE_INDEX)
+    ids = targets[positions]
+    if len(ids) != len(logits):
+        raise ValueError(f"model: {given.model} does not answer each target with one token")
+    shares = logits.float().softmax(-1)
+    right = shares[torch.arange(len(ids)), torch.from_numpy(ids)]
+    best = shares.topk(min(given.n, shares.shape[-1]))
+    pieces = hidden.tokenizer.pieces
+    answers = [
+        {
+            "position": position,
+            "target": visible_piece(target),
+            "probability": round(probability, 6),
+            "top": [
+                [visible_piece(piece), round(p, 6)]
+                for piece, p in zip(pieces(tokens), some, strict=True)
+            ],
+        }
+        for position, target, probability, tokens, some in zip(
+            positions.tolist(),
+            pieces(ids.tolist()),
+            right.tolist(),
+            best.indices.tolist(),
+            best.values.tolist(),
+            strict=True,
+        )
+    ]
+    loss = float(-right.log().mean()) if len(ids) else None
+    return {"answers": answers, "loss": loss}
+
+
+def _target_logits(pipeline: Pipeline, hidden: HiddenText) -> torch.Tensor:
+    """Return the logits of tokens at the targets of a text.
+
+    Raises:
+        ValueError: the model predicts no tokens, or the text is longer than its positions.
+    """
+    model, heads = pipeline.model, pipeline.model.language_heads
+    if not heads:
+        names = ", ".join(model.head_specs) or "none"
+        raise ValueError(f"model: it predicts no tokens of the vocabulary (heads: {names})")
+    longest, n = pipeline.resolve_sequence_length(), len(hidden.example.inputs)
+    if n > longest:
+        raise ValueError(f"text has {n:,} tokens, but the model reads at most {longest:,}")
+    batch = pad_examples([hidden.example], hidden.tokenizer.special_ids)
+    with evaluation_mode(model):
+        found = model(model.pad_for_network(batch).to(model.device), return_logits=[*heads])
+    terms = [head.spec.term for head in heads.values()]
+    logits = next(found.logits[term] for term in terms if term in found.logits)
+    check_logits(logits)
+    return logits.cpu()
+
+
+def _visible(example: Example, *, has_ranks: bool) -> dict[str, Any]:
+    two_stream = has_ranks and example.has(TwoStream)
+    return {
+        "inputs": _cut(example.visible()) if has_ranks else None,
+        "queries": _cut(example.visible(excluding_self=True)) if two_stream else None,
+        "source": _source_rows(example),
+    }
+
+
+def _source_rows(example: Example) -> list[list[int]] | None:
+    if example.source is None:
+        return None
+    n = min(len(example.source), MAX_SHOWN_TOKENS)
+    return np.ones((n, n), int).tolist()
+
+
+def _cut(visible: Bool[np.ndarray, "t t"]) -> list[list[int]]:
+    return visible[:MAX_SHOWN_TOKENS, :MAX_SHOWN_TOKENS].astype(int).tolist()

@@ -1,0 +1,41 @@
+"""CALLS: where the function of each call is; a module is imported when its call is made first."""
+
+from collections.abc import Callable, Mapping
+from importlib import import_module
+from typing import Any
+
+_PACKAGE = "unmask.web.worker.calls"
+CALLS: Mapping[str, str] = {
+    "describe": "model_facts:describe_model",
+    "models": "model_facts:list_models",
+    "fill": "generation:fill",
+    "generate": "generation:generate",
+    "chat": "generation:chat",
+    "predict": "predictions:predict",
+    "embed": "vectors:embed",
+    "neighbors": "vectors:neighbors",
+    "analogy": "vectors:analogy",
+    "attention": "analysis:attention",
+    "saliency": "analysis:saliency",
+    "hide": "hiding:hide",
+    "hide_answers": "hiding:hide_answers",
+    "tokenize": "tokens:tokenize",
+    "plan": "planning:plan",
+    "preview_text": "text_preview:preview_text",
+    "preview_table": "table_preview:preview_table",
+    "export": "export:export",
+    "export_formats": "export:export_formats",
+}
+"""Name of a call -> "module:function". A generator function is a stream."""
+
+
+def load_call(name: str) -> Callable[[Mapping[str, Any]], Any]:
+    """Return the function of a call.
+
+    Raises:
+        ValueError: there is no such call.
+    """
+    if name not in CALLS:
+        raise ValueError(f"call: no call {name!r}; there are {', '.join(CALLS)}")
+    module, function = CALLS[name].split(":")
+    return getattr(import_module(f"{_PACKAGE}.{module}"), function)
