@@ -16,6 +16,7 @@ import re
 import secrets
 import shutil
 import struct
+import sys
 import zlib
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
@@ -24,6 +25,8 @@ from typing import Any, cast
 
 MAX_FILE_BYTES = 2**29
 """Bytes of a file that is understood only whole, as JSON and TOML are."""
+LOCK_FILE = ".lock"
+"""Of a run folder: whoever trains in it holds a lock on this file."""
 MAX_NESTING = 200
 """Lists and tables within each other: what is deeper is hostile, and cannot even be printed."""
 MAX_JSON_VALUES = 2**23
@@ -366,3 +369,55 @@ def _remove(path: Path) -> None:
         shutil.rmtree(path)
     else:
         path.unlink(missing_ok=True)
+
+
+@contextmanager
+def lock_run_folder(folder: Path, *, wait: bool = False) -> Generator[None]:
+    """Lock a run folder against training by other processes, until this process ends.
+
+    Args:
+        folder: the run folder.
+        wait: whether to wait for other processes.
+
+    Raises:
+        ValueError: another process has the lock.
+    """
+    try:
+        import fcntl
+    except ImportError:  # Windows
+        yield
+        return
+    with (folder / LOCK_FILE).open("wb") as file:
+        try:
+            # A record lock: unlike flock's, it does not live on in worker processes when this one
+            # is killed.
+            fcntl.lockf(file, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except (BlockingIOError, PermissionError):
+            raise ValueError(f"{folder}: another process is training in this folder") from None
+        except OSError as error:
+            if error.errno not in (errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS):
+                raise  # some file systems have no locks
+        yield
+
+
+def lock_holder(folder: Path) -> int | None:
+    """Return the process that holds the lock of a folder, without taking it; None: there is none.
+
+    A lock that this process holds is not seen.
+    """
+    try:
+        import fcntl
+    except ImportError:  # Windows
+        return None
+    is_apple = sys.platform == "darwin"
+    # The C struct flock: l_type, l_whence, l_start, l_len, l_pid; Apple's begins with l_start.
+    layout = "qqihh" if is_apple else "hhqqi4x"
+    asked = (0, 0, 0, fcntl.F_WRLCK, os.SEEK_SET) if is_apple else (fcntl.F_WRLCK, 0, 0, 0, 0)
+    try:
+        with (folder / LOCK_FILE).open("r+b") as file:
+            answer = fcntl.fcntl(file, fcntl.F_GETLK, struct.pack(layout, *asked))
+    except OSError:  # no such file, or a file system without locks
+        return None
+    fields = struct.unpack(layout, answer)
+    kind, pid = (fields[3], fields[2]) if is_apple else (fields[0], fields[4])
+    return None if kind == fcntl.F_UNLCK else pid

@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 from unmask.checkpoints import folder as checkpoints
 from unmask.checkpoints.folder import (
     find_damage,
-    lock_run_folder,
     newest_checkpoint,
     truncate_logs,
     write_checkpoint,
 )
 from unmask.checkpoints.tensors import read_tensors, write_tensors
+from unmask.files import lock_run_folder
 
 TENSORS = {
     "model": {"a.weight": torch.arange(6.0).view(2, 3), "b": torch.tensor(5)},

@@ -21,6 +21,7 @@ import toy
 
 from unmask.batch import Batch
 from unmask.checkpoints import folder as checkpoints
+from unmask.files import lock_run_folder
 from unmask.training import loop
 from unmask.training.config import Recipe
 from unmask.training.log import TrainingLog
@@ -52,7 +53,7 @@ def run_to_the_end(folder: Path, precision: str, model: str) -> None:
         real(descriptor)
 
     os.fsync = slowly
-    with checkpoints.lock_run_folder(folder):
+    with lock_run_folder(folder):
         run, held_out = start_run(model, precision)
         checkpoint, damaged = checkpoints.newest_checkpoint(folder)
         assert not damaged

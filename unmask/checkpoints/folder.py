@@ -11,8 +11,7 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Generator, Iterable, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -229,35 +228,6 @@ def truncate_logs(folder: Path, checkpoint: Checkpoint | None) -> list[str]:
                 f"{path}: {length - actual_length} bytes of the log are missing; continuing"
             )
     return missing
-
-
-@contextmanager
-def lock_run_folder(folder: Path, *, wait: bool = False) -> Generator[None, None, None]:
-    """Lock a run folder against training by other processes, until this process ends.
-
-    Args:
-        folder: the run folder.
-        wait: whether to wait for other processes.
-
-    Raises:
-        ValueError: another process has the lock.
-    """
-    try:
-        import fcntl
-    except ImportError:  # Windows
-        yield
-        return
-    with (folder / ".lock").open("wb") as file:
-        try:
-            # A record lock: unlike flock's, it does not live on in worker processes when this one
-            # is killed.
-            fcntl.lockf(file, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except (BlockingIOError, PermissionError):
-            raise ValueError(f"{folder}: another process is training in this folder") from None
-        except OSError as error:
-            if error.errno not in (errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS):
-                raise  # some file systems have no locks
-        yield
 
 
 def _list_checkpoints(home: Path) -> list[tuple[int, Path]]:

@@ -17,7 +17,7 @@ from unmask.checkpoints.huggingface.read import LoadedModel
 from unmask.compression.masks.gates import remove_closed_heads
 from unmask.compression.methods import format_methods, training_records
 from unmask.config import from_dict, to_dict
-from unmask.files import remove_partial_files, write_atomically
+from unmask.files import lock_run_folder, remove_partial_files, write_atomically
 from unmask.finetuning.config import FinetuneConfig
 from unmask.finetuning.formulations.conversations.instructions import template_of_task
 from unmask.finetuning.formulations.formulation import TaskFormulation, uses_word_labels
@@ -92,7 +92,7 @@ def run_finetuning(
             job, keeps_folder=output_folder is not None, peak_flops=_measure_peak_flops(job)
         )
         folder.mkdir(parents=True, exist_ok=True)
-        with checkpoints.lock_run_folder(folder):
+        with lock_run_folder(folder):
             remove_partial_files(folder)
             for note in job.notes:
                 job.print_progress(note)

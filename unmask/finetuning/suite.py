@@ -11,10 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from unmask.checkpoints import folder as checkpoints
 from unmask.checkpoints.huggingface.read import LoadedModel
 from unmask.config import from_dict, to_dict
-from unmask.files import remove_partial_files, write_atomically
+from unmask.files import lock_run_folder, remove_partial_files, write_atomically
 from unmask.finetuning.config import RANDOM_INITIALIZATION, FinetuneConfig, make_config
 from unmask.finetuning.initial_model.reopened import name_or_open_model
 from unmask.finetuning.job.record import check_same_config
@@ -236,7 +235,7 @@ class _SuiteRun:
         )
         is_new = not folder.exists()
         folder.mkdir(parents=True, exist_ok=True)
-        with checkpoints.lock_run_folder(folder):
+        with lock_run_folder(folder):
             remove_partial_files(folder)
             names = [entry.name for entry in entries]
             progress.results_by_name |= {

@@ -8,9 +8,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar, runtime_checkable
 
-from unmask.checkpoints.folder import lock_run_folder
 from unmask.config import from_dict, to_dict
-from unmask.files import remove_partial_files, write_atomically
+from unmask.files import lock_run_folder, remove_partial_files, write_atomically
 from unmask.finetuning.results.report import to_json
 from unmask.inference.export import is_finished_run
 from unmask.jobs.prepare import check_sources, prepare

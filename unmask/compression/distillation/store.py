@@ -28,9 +28,8 @@ from safetensors.torch import save as save_tensors
 from torch import Tensor
 
 from unmask.batch import Batch
-from unmask.checkpoints.folder import lock_run_folder
 from unmask.compression.distillation.terms import Distillation
-from unmask.files import read_json_object, remove_partial_files, write_atomically
+from unmask.files import lock_run_folder, read_json_object, remove_partial_files, write_atomically
 from unmask.heads.model import Model
 from unmask.tokenizers.encode import Tokenizer
 

@@ -9,11 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from unmask.checkpoints.checksums import FILES_KEY, record_files
-from unmask.checkpoints.folder import lock_run_folder
 from unmask.checkpoints.huggingface.read import LoadedModel, resolve_model_folder
 from unmask.compression.methods import COMPRESSION_KEY, recorded_methods, training_records
 from unmask.config import to_dict
-from unmask.files import merge_folder
+from unmask.files import lock_run_folder, merge_folder
 from unmask.inference.export import write_model, write_run_file
 from unmask.jobs.pretrain.resolve_options import RunOptions
 from unmask.reports.page import write_report

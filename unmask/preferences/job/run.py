@@ -93,7 +93,7 @@ def run_preferences(
     """
     recorded = _check_folder(folder, config, resume=resume)
     if recorded is not None and recorded.get("finished"):
-        with checkpoints.lock_run_folder(folder):
+        with lock_run_folder(folder):
             shutil.rmtree(folder / "checkpoints", ignore_errors=True)
             return read_result(folder, from_dict(PreferConfig, recorded["recipe"], "recipe"))
     with distributed.process_group(device) as world:
@@ -105,7 +105,7 @@ def run_preferences(
         job = _resolve(job, recorded)
         model = job.build_model()  # a way of tuning that does not fit leaves no folder
         folder.mkdir(parents=True, exist_ok=True)
-        with checkpoints.lock_run_folder(folder):
+        with lock_run_folder(folder):
             remove_partial_files(folder)
             if recorded is None:
                 _write_record(job, {"finished": False})

@@ -6,10 +6,10 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from unmask.checkpoints.folder import lock_run_folder
 from unmask.checkpoints.huggingface.read import resolve_model_folder
 from unmask.compression.methods import PACKED_METHOD, parse_compression, split_methods
 from unmask.compression.options import CompressionOptions, distillation, training_methods
+from unmask.files import lock_run_folder
 from unmask.finetuning.config import FinetuneConfig
 from unmask.finetuning.run import run_finetuning
 from unmask.finetuning.suite import BenchmarkResult, benchmark_config, folder_names

@@ -7,12 +7,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from unmask.checkpoints.folder import lock_run_folder
 from unmask.checkpoints.huggingface.read import resolve_model_folder
 from unmask.compression.config import GivenMask
 from unmask.compression.masks.blocks import BlockPruning
 from unmask.config import from_dict, to_dict
-from unmask.files import remove_partial_files, write_atomically
+from unmask.files import lock_run_folder, remove_partial_files, write_atomically
 from unmask.finetuning.config import FinetuneConfig
 from unmask.finetuning.methods.adapt_first import TaskAdaptivePretraining
 from unmask.finetuning.results.report import RunResult, to_json

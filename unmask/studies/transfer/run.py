@@ -5,8 +5,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from unmask.checkpoints.folder import lock_run_folder
 from unmask.evaluation.translations import align_layers
+from unmask.files import lock_run_folder
 from unmask.finetuning.results.score import FileOptions
 from unmask.finetuning.results.score_groups import read_group, score_group
 from unmask.inference.export import is_finished_run
