@@ -80,7 +80,13 @@ def test_timings_have_their_own_file(tmp_path):
         log(report(2, sums_since_log=report().sums, seconds=1.5))
     (result,) = read(tmp_path / "timing.jsonl")
     assert result.pop("seconds") >= 0
-    assert result == {"step": 2, "tokens_per_second": 10.0, "matmul_share": 0.25, "memory_bytes": 7}
+    assert result == {
+        "step": 2,
+        "total_steps": 100,
+        "tokens_per_second": 10.0,
+        "matmul_share": 0.25,
+        "memory_bytes": 7,
+    }
 
 
 def test_existing_log_is_appended(tmp_path):

@@ -296,9 +296,9 @@ def read_report_data(folder: Path) -> ReportData:
         name=folder.resolve().name,
         modified_timestamp=max(path.stat().st_mtime for path in there),
         run_record=_read_run_record(folder / RUN_FILE),
-        training_log=_log_series(line for line in lines if "evaluation" not in line),
-        evaluation_log=_log_series({"step": e.get("step"), **e["evaluation"]} for e in evaluations),
-        timing_log=_log_series(clock),
+        training_log=log_series(line for line in lines if "evaluation" not in line),
+        evaluation_log=log_series({"step": e.get("step"), **e["evaluation"]} for e in evaluations),
+        timing_log=log_series(clock),
         resumed_steps=resumed,
         total_seconds=seconds,
         samples=_read_or_note(read_samples, folder / SAMPLES_FILE, (), broken),
@@ -328,7 +328,7 @@ def _read_or_note(
         return default
 
 
-def _log_series(lines: Iterable[Mapping[str, Any]]) -> LogSeries:
+def log_series(lines: Iterable[Mapping[str, Any]]) -> LogSeries:
     """Turn log lines into columns. Where a step is logged again, as after a resume, that holds."""
     rows: dict[float, dict[str, float]] = {}
     for line in lines:

@@ -3,6 +3,7 @@
 import math
 import statistics
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -19,7 +20,7 @@ from unmask.reports.formatting import (
     truncate_text,
 )
 from unmask.reports.markup import EMPTY_HTML, Html, HtmlContent, join_html, share_bar, tag
-from unmask.reports.report_data import ReportData
+from unmask.reports.report_data import LogSeries, ReportData
 from unmask.reports.task_wording import (
     FULL_FINETUNING,
     capitalize_first,
@@ -40,6 +41,16 @@ MAX_BYLINE_CHARACTERS, MAX_LARGE_TITLE = (
     240,
     40,
 )  # characters: of a setting; of a title that is set smaller
+
+
+@dataclass(frozen=True)
+class LeadFigure:
+    """A figure to remember: its name in the log, its value, and how both are written."""
+
+    column: str
+    value: float
+    label: str
+    text: str
 
 
 def draw_summary(record: ReportData) -> Html:
@@ -197,49 +208,71 @@ def _headline_figures(record: ReportData) -> Html:
     return tag("div", label, tag("ul", *drawn, class_="figures-too"), class_="headline")
 
 
-def _headline_accuracy(record: ReportData) -> Html:
+def lead_accuracy(record: ReportData) -> LeadFigure | None:
+    """Return the accuracy to lead with, if there is one: on held-out text if possible."""
     lead = _lead_accuracy(record)
     if lead is None:
-        return EMPTY_HTML
+        return None
     name, value, held_out = lead
-    others = sorted(record.baselines.get(name, {}).items(), key=lambda item: -item[1])
+    label = f"{humanize_name(name).capitalize()}, {'held out' if held_out else 'in training'}"
+    return LeadFigure(name, value, label, format_percent(value))
+
+
+def lead_loss(record: ReportData) -> LeadFigure | None:
+    """Return the loss to lead with, if there is one: on held-out text if possible."""
+    source, column, value = _lead_loss(record)
+    if value is None:
+        return None
+    where = "held out" if source is record.evaluation_log else "in training"
+    unit = f"{NARROW_SPACE}nats" * _has_likelihood(record)
+    label = f"{humanize_name(column).capitalize()}, {where}"
+    return LeadFigure(column, value, label, format_number(value) + unit)
+
+
+def _headline_accuracy(record: ReportData) -> Html:
+    lead = lead_accuracy(record)
+    if lead is None:
+        return EMPTY_HTML
+    others = sorted(record.baselines.get(lead.column, {}).items(), key=lambda item: -item[1])
     rows = [
-        (record.preset_name, value, format_percent(value)),
+        (record.preset_name, lead.value, lead.text),
         *((n, v, format_percent(v)) for n, v in others),
     ]
-    label = f"{humanize_name(name).capitalize()}, {'held out' if held_out else 'in training'}"
-    return _headline(label, format_percent(value), _comparison_bars(rows))
+    return _headline(lead.label, lead.text, _comparison_bars(rows))
 
 
 def _headline_loss(record: ReportData) -> Html:
-    held_out = record.evaluation_columns("loss")
-    source, column = record.training_log, "loss"
-    value = _smoothed_last(record, column)
-    if held_out and (last := record.evaluation_log.last(held_out[0])) is not None:
-        source, column, value = record.evaluation_log, held_out[0], last
-    if value is None:
+    lead = lead_loss(record)
+    if lead is None:
         return EMPTY_HTML
-    where = "held out" if source is record.evaluation_log else "in training"
+    source, column, _ = _lead_loss(record)
     # A sum over several questions (masked + next sentence) has no perplexity, nor have labels.
     tuned = record.run_record.get("kind") == "finetune"
     single = column != "loss" or len(record.training_log.suffixes_after("parts.")) < 2
-    likelihood = not record.is_word_vector_run and not record.predicts_numbers
-    single = single and likelihood
+    single = single and _has_likelihood(record)
     remarks = (
-        [f"Perplexity {format_number(math.exp(value))}."]
-        if single and not tuned and value < 50
+        [f"Perplexity {format_number(math.exp(lead.value))}."]
+        if single and not tuned and lead.value < 50
         else []
     )
     logged = np.isfinite(source.columns[column])
     if logged.sum() > 1:
         first, step = source.columns[column][logged][0], source.steps[logged][0]
         remarks.append(f"At step {step:,.0f} it was {format_number(float(first))}.")
-    label = f"{humanize_name(column).capitalize()}, {where}"
-    return _headline(
-        label,
-        format_number(value) + f"{NARROW_SPACE}nats" * likelihood,
-        tag("p", " ".join(remarks)),
-    )
+    return _headline(lead.label, lead.text, tag("p", " ".join(remarks)))
+
+
+def _lead_loss(record: ReportData) -> tuple[LogSeries, str, float | None]:
+    """Return the loss to lead with: its log, its column, and its value."""
+    held_out = record.evaluation_columns("loss")
+    if held_out and (last := record.evaluation_log.last(held_out[0])) is not None:
+        return record.evaluation_log, held_out[0], last
+    return record.training_log, "loss", _smoothed_last(record, "loss")
+
+
+def _has_likelihood(record: ReportData) -> bool:
+    """Return whether the losses are in nats."""
+    return not record.is_word_vector_run and not record.predicts_numbers
 
 
 def _headline_time(record: ReportData) -> Html:

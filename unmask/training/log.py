@@ -139,6 +139,7 @@ class TrainingLog:
             said["measures"] = measures
         timed = {
             "step": report.step,
+            "total_steps": report.total_steps,
             "seconds": round(time.perf_counter() - self._start_time, 3),
             "tokens_per_second": round(self._logged_throughput.tokens_per_second, 1),
             "matmul_share": round_share(self._peak_fraction(self._logged_throughput)),
