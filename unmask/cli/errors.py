@@ -3,15 +3,11 @@
 import logging
 from collections.abc import Generator
 from contextlib import contextmanager
-from typing import Any, cast
-
-import typer
+from typing import Any
 
 from unmask.output import WarningFormatter, error_reason
+from unmask.shell.from_dataclass import UsageError, usage_text
 from unmask.training.interrupt import stop_exit_status
-
-# Its module differs between versions of typer, but this class always derives from it.
-UsageError = cast("type[Exception]", typer.BadParameter.__base__)
 
 
 def error_line(error: BaseException, *, is_training: bool) -> tuple[str, int] | None:
@@ -34,9 +30,8 @@ def error_line(error: BaseException, *, is_training: bool) -> tuple[str, int] | 
 
 def _usage_error_line(error: Any) -> str:
     """Return the line that reports a usage error."""
-    text = str(error.format_message()).rstrip(".").replace(": Value error, ", ": ")
     path = "unmask" if error.ctx is None else error.ctx.command_path
-    return f"{path}: {text[:1].lower()}{text[1:]}; see {path} --help"
+    return f"{path}: {usage_text(error)}; see {path} --help"
 
 
 @contextmanager

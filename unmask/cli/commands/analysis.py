@@ -7,11 +7,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from unmask.cli.from_dataclass import command
-from unmask.cli.shared_options import JsonOption
 from unmask.jobs.options.probe import ProbeOptions
 from unmask.options import QuietOptions
 from unmask.output import print_json, print_line, print_table
+from unmask.shell.from_dataclass import command
+from unmask.shell.shared_options import JsonOption
 
 
 @command(ProbeOptions, QuietOptions, JsonOption)

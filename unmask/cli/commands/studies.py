@@ -5,10 +5,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from unmask.cli.from_dataclass import command
-from unmask.cli.shared_options import JsonOption, MoreData
 from unmask.options import QuietOptions
 from unmask.output import print_json, print_line, print_table
+from unmask.shell.from_dataclass import command
+from unmask.shell.shared_options import JsonOption, MoreData
 from unmask.studies.options import StudyOptions
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from unmask.cli.from_dataclass import command
+from unmask.shell.from_dataclass import command
 from unmask.web.options import ServeOptions
 
 

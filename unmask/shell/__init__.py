@@ -1,0 +1,1 @@
+"""The words of the command line: options as flags, read and written."""

@@ -1,0 +1,1 @@
+"""Options of commands that have more than those of their job."""
