@@ -37,16 +37,9 @@ def make_app(state: WorkbenchState) -> RequestGuard:
         description="What the page uses. Writes need the header X-Unmask.",
         docs_url=None, redoc_url=None, openapi_url="/api/openapi.json",
         responses={status: {"description": "One line"} for status in (400, 404, 409)},
-        exception_handlers={
-            FieldError: _invalid_field,
-            TooMuchError: _too_much,
-            ValueError: _invalid,
-            OSError: _failed_file,
-            WorkerError: _failed_worker,
-            RequestValidationError: _invalid_request,
-            HTTPException: _http_error,
-        },
     )  # fmt: skip
+    for error_type, handler in _ERROR_HANDLERS.items():
+        app.add_exception_handler(error_type, handler)
     app.state.workbench = state
     for router in every_router():
         app.include_router(router, prefix="/api")
@@ -133,3 +126,14 @@ def _invalid_request(_: Request, error: Exception) -> Response:
 def _http_error(_: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     return error_answer(error.status_code, str(error.detail), headers=error.headers)
+
+
+_ERROR_HANDLERS = {
+    FieldError: _invalid_field,
+    TooMuchError: _too_much,
+    ValueError: _invalid,
+    OSError: _failed_file,
+    WorkerError: _failed_worker,
+    RequestValidationError: _invalid_request,
+    HTTPException: _http_error,
+}

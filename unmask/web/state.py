@@ -52,7 +52,7 @@ class WorkbenchState:
             queue=queue,
             scheduler=JobScheduler(queue, workplace.root, limits),
             runs=RunIndex(workplace, lambda: run_states(queue.jobs())),
-            worker=Worker(workplace.root, threads=limits.threads),
+            worker=Worker(log=workplace.jobs_folder.parent / "worker.log"),
             access=Access.of_folder(workplace.jobs_folder.parent, options.password),
             hosts=KnownHosts(port, is_public),
             uploads=UploadLimits(file_bytes=int(options.max_upload * _GIB)),

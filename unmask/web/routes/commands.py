@@ -2,9 +2,9 @@
 
 from fastapi import APIRouter
 
-from unmask.web.commands.arguments import recipe_toml
 from unmask.web.commands.catalogue import WEB_COMMANDS
 from unmask.web.commands.forms import describe_form
+from unmask.web.commands.recipe import recipe_toml
 from unmask.web.routes.jobs import JobRequest
 from unmask.web.routes.shared import JsonObject
 

@@ -13,10 +13,13 @@ from unmask.web.jobs.submit import leads_out
 from unmask.web.routes.shared import JsonObject, Workbench
 from unmask.web.state import WorkbenchState
 from unmask.web.worker.client import WorkerError
-from unmask.web.worker.table import CALLS, PATH_ARGUMENTS
+from unmask.web.worker.table import CALLS
 from unmask.web.workplace import Workplace
 
 router = APIRouter(tags=["models"])
+_PATH_ARGUMENTS = frozenset(("model", "files", "file", "data", "tokenizer", "init_from"))
+_NEW_PATH = "target"
+"""Of what a call writes."""
 CallName = Annotated[str, Path(max_length=40)]
 
 
@@ -65,15 +68,15 @@ def _checked(name: str, arguments: JsonObject, workplace: Workplace) -> JsonObje
 
 
 def _with_path(workplace: Workplace, key: str, value: Any) -> Any:
-    if key not in PATH_ARGUMENTS:
+    if isinstance(value, Mapping):
+        return {name: _with_path(workplace, name, one) for name, one in value.items()}
+    if key not in _PATH_ARGUMENTS and key != _NEW_PATH:
         return value
     if isinstance(value, list):
         return [_with_path(workplace, key, one) for one in value]
-    if isinstance(value, Mapping):
-        return {name: _with_path(workplace, name, one) for name, one in value.items()}
     if not isinstance(value, str):
         return value
     if leads_out(workplace.root, value):
         raise FieldError(key, f"{key}: {value[:100]!r} is not below the folder of the runs")
     path = workplace.root / value
-    return str(path) if value and path.exists() else value
+    return str(path) if value and (key == _NEW_PATH or path.exists()) else value

@@ -18,8 +18,8 @@ from unmask.training.log import TIMING_FILE
 from unmask.web.jobs.submit import resume_run_arguments
 from unmask.web.routes.jobs import job_json
 from unmask.web.routes.shared import JsonObject, Workbench
-from unmask.web.runs.compare import compare_runs
-from unmask.web.runs.edit import delete_run, rename_run, restore_run, set_tags
+from unmask.web.runs.compare import LogPart, compare_runs, compare_series
+from unmask.web.runs.edit import delete_run, rename_run, restore_run, tag_run
 from unmask.web.runs.index import RunFilter
 from unmask.web.runs.series import downsample, read_series, series_logs
 
@@ -188,15 +188,15 @@ def rename(run: RunId, request: NewName, state: Workbench) -> JsonObject:
 
 
 @router.post("/run/tags")
-def tag_run(run: RunId, request: NewTags, state: Workbench) -> JsonObject:
+def set_tags(run: RunId, request: NewTags, state: Workbench) -> JsonObject:
     """Set the tags of a run."""
-    return {"tags": list(set_tags(state.workplace, run, request.tags))}
+    return {"tags": list(tag_run(state.workplace, run, request.tags))}
 
 
 @router.delete("/run")
 def delete(run: RunId, state: Workbench) -> JsonObject:
     """Move a run to the trash, from where it can be had back for a week."""
-    return {"item": delete_run(state.workplace, run)}
+    return {"item": delete_run(state.workplace, run).id}
 
 
 @router.post("/trash/restore")
@@ -206,11 +206,19 @@ def restore(request: TrashItem, state: Workbench) -> JsonObject:
 
 
 @router.get("/compare")
-def compare(
+def compare(state: Workbench, run: Annotated[list[str], Query(max_length=_MAX_RUNS)]) -> JsonObject:
+    """Return the options in which runs differ, and what they reached."""
+    return asdict(compare_runs(state.workplace, state.runs, run))
+
+
+@router.get("/compare/curves")
+def compare_curves(
     state: Workbench,
     run: Annotated[list[str], Query(max_length=_MAX_RUNS)],
-    column: Annotated[str, Query(max_length=100)] = "loss",
+    column: Annotated[str, Query(max_length=200)] = "loss",
+    part: LogPart = "training",
     points: Annotated[int, Query(ge=10, le=_MAX_POINTS)] = 2000,
 ) -> JsonObject:
-    """Return what differs between runs, what they reached, and a column of each."""
-    return compare_runs(state.runs, run, column, points).to_json()
+    """Return a column of the logs of several runs, one curve for each seed."""
+    curves = compare_series(state.runs, run, column, part, points)
+    return {"curves": [asdict(one) for one in curves]}

@@ -82,11 +82,17 @@ class _Page:
             self.jobs = jobs
             found.append(self._event("jobs", {"jobs": json.loads(jobs)}))
         for run in dict.fromkeys(one.run for one in self.watched):
-            how = self.state.runs.state_of(run)
+            how = self._state_of(run)
             if self.runs.get(run) != how:
                 self.runs[run] = how
                 found.append(self._event("state", {"run": run, "state": how}))
         return found
+
+    def _state_of(self, run: str) -> str:
+        try:
+            return self.state.runs.get(run).state
+        except (OSError, ValueError):  # its folder is not there yet, or no more
+            return ""
 
     def _event(self, name: str, data: object) -> str:
         place = ".".join(str(one.offset) for one in self.watched)

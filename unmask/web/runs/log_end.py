@@ -63,4 +63,3 @@ def last_number(lines: list[dict[str, Any]], name: str) -> float | None:
     """Return the last number of a name in lines."""
     found = (finite_number(line.get(name)) for line in reversed(lines))
     return next((number for number in found if number is not None), None)
-

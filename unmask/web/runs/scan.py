@@ -31,8 +31,12 @@ _MARKS = frozenset((RUN_FILE, SUITE_FILE, STUDY_FILE, LOG_FILE, SEARCH_FILE))
 """Files that only a run has."""
 _WEIGHTS = frozenset(
     (
-        "model.safetensors", "model.packed.safetensors", "adapter_model.safetensors",
-        "pytorch_model.bin", "model.safetensors.index.json", "pytorch_model.bin.index.json",
+        "model.safetensors",
+        "model.packed.safetensors",
+        "adapter_model.safetensors",
+        "pytorch_model.bin",
+        "model.safetensors.index.json",
+        "pytorch_model.bin.index.json",
     )  # fmt: skip
 )
 _WATCHED = (

@@ -134,9 +134,7 @@ def _read_run(workplace: Workplace, summary: RunSummary, found: FoundRun) -> Run
     return _noting(summary, lambda: replace(summary, headline=_headline(found, record)))
 
 
-def _with_steps(
-    summary: RunSummary, found: FoundRun, recipe: Mapping[str, Any]
-) -> RunSummary:
+def _with_steps(summary: RunSummary, found: FoundRun, recipe: Mapping[str, Any]) -> RunSummary:
     clocks = [last_lines(path) for path in found.logs(TIMING_FILE)]
     done = sum(int(last_number(lines, "step") or 0) for lines in clocks)
     total = next((n for c in clocks if (n := last_number(c, "total_steps"))), None)
@@ -190,9 +188,8 @@ def _suite(summary: RunSummary, found: FoundRun) -> RunSummary:
         step=done,
         steps=len(entries) or None,
         is_finished=bool(record.get("finished")),
-        headline=_average_figure(record.get("average")) or _count_figure(
-            "Benchmarks", done, len(entries)
-        ),
+        headline=_average_figure(record.get("average"))
+        or _count_figure("Benchmarks", done, len(entries)),
         notes=(f"{errors} benchmarks are left out: {_first_error(entries)}",) if errors else (),
     )
 
