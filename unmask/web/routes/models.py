@@ -50,7 +50,8 @@ async def _lines(
                 break
             yield json.dumps(value) + "\n"
     except WorkerError as error:
-        yield json.dumps({"error": error.line, "field": error.field}) + "\n"
+        line = state.workplace.without_root(error.line)
+        yield json.dumps({"error": line, "field": error.field}) + "\n"
     finally:
         await run_in_threadpool(values.close)
 
