@@ -27,7 +27,7 @@ export async function page({ rest: id }) {
   function show(formats) {
     const result = h("section", { "aria-live": "polite" });
     const int8 = h("input", { type: "checkbox", id: "int8" });
-    const dtype = h("select", { id: "dtype" }, ["float32", "float16", "bfloat16", "q8_0"].map((one) => h("option", {}, one)));
+    const dtype = h("select", { id: "dtype" }, ["float32", "float16"].map((one) => h("option", {}, one)));
     const more = { onnx: h("p", { class: "check" }, int8, " ", h("label", { for: "int8" }, "8-bit weights")), gguf: h("p", {}, h("label", { for: "dtype" }, "Numbers "), dtype) };
     const card = (one) => {
       const [name, text] = NAMES[one.format] ?? [one.format, ""];
