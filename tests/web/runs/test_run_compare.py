@@ -1,0 +1,78 @@
+"""Runs side by side."""
+
+import dataclasses
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+from made_runs import SAVED, make_run, workplace
+
+from unmask.reports.formatting import NARROW_SPACE
+from unmask.web.runs.compare import compare_runs, compare_series
+from unmask.web.runs.index import RunIndex
+
+
+def recipe(rate: float, **more: object) -> dict[str, object]:
+    return {"kind": "Recipe", "steps": 20, "learning_rate": rate, **more}
+
+
+def test_options_that_differ_and_figures(tmp_path: Path) -> None:
+    place = workplace(tmp_path)
+    adam = {"kind": "AdamW", "betas": [0.9, 0.98]}
+    data = str(tmp_path / "text")
+    make_run(tmp_path / "a", recipe=recipe(1e-3, optimizer=adam, data=data, seed=1))
+    make_run(tmp_path / "b", recipe=recipe(2e-3, optimizer={"kind": "SGD"}, data=data, seed=1))
+    found = compare_runs(place, RunIndex(place), ["b", "a", "b"])
+    assert [run.id for run in found.runs] == ["b", "a"]
+    assert {row.key: row.values for row in found.options} == {
+        "learning_rate": ("0.002", "0.001"), "optimizer": ("SGD", "AdamW"),
+        "optimizer.betas": (None, "0.9, 0.98"),
+    }  # fmt: skip
+    assert found.options[0].name == "Learning rate"
+    assert found.n_equal_options == 5
+    assert [(row.name, row.values) for row in found.figures] == [
+        ("Masked accuracy, held out", (f"25.0{NARROW_SPACE}%",) * 2),
+        ("Masked loss, held out", (f"4.00{NARROW_SPACE}nats",) * 2),
+    ]
+    assert "parts.masked" in found.columns["training"]
+    assert found.columns["evaluation"] == ("loss", "masked_loss", "masked_accuracy")
+    assert "seconds" in found.columns["timing"]
+    shown = json.dumps(dataclasses.asdict(found))
+    assert str(tmp_path) not in shown
+
+
+def test_curves_of_a_column_one_for_each_seed(tmp_path: Path) -> None:
+    place = workplace(tmp_path)
+    make_run(tmp_path / "a", steps=50)
+    shutil.copytree(SAVED / "suite", tmp_path / "suite")
+    index = RunIndex(place)
+    curves = compare_series(index, ["a", "suite/How-long"], "loss", max_points=25)
+    assert [(c.run_id, c.seed) for c in curves] == [
+        ("a", ""), ("suite/How-long", "seed-0"), ("suite/How-long", "seed-1"),
+    ]  # fmt: skip
+    assert len(curves[0].steps) == len(curves[0].values) <= 25
+    evaluated = compare_series(index, ["a", "suite/How-long"], "masked_loss", "evaluation")
+    assert [(c.run_id, c.steps, c.values) for c in evaluated] == [("a", (50.0,), (4.0,))]
+
+
+def test_runs_without_a_record_are_compared(tmp_path: Path) -> None:
+    place = workplace(tmp_path)
+    make_run(tmp_path / "a")
+    (make_run(tmp_path / "b") / "unmask.json").write_text("{")
+    (make_run(tmp_path / "c") / "unmask.json").unlink()
+    for name in ("suite", "study", "tags"):
+        shutil.copytree(SAVED / name, tmp_path / name)
+    found = compare_runs(place, RunIndex(place), ["a", "b", "c", "suite", "study", "tags"])
+    assert {row.values[1:3] for row in found.options} == {(None, None)}
+    assert found.runs[1].notes
+
+
+def test_number_of_runs_is_limited(tmp_path: Path) -> None:
+    place = workplace(tmp_path)
+    index = RunIndex(place)
+    for ids in ([], [str(n) for n in range(21)]):
+        with pytest.raises(ValueError, match=f"1 to 20 can be compared, got {len(ids)}"):
+            compare_runs(place, index, ids)
+    with pytest.raises(FileNotFoundError, match="none: no such run"):
+        compare_series(index, ["none"], "loss")

@@ -1,0 +1,172 @@
+"""Runs side by side: the options in which they differ, what they reached, and their curves."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, cast
+
+from unmask.saved_format import read_saved
+from unmask.training.log import LOG_FILE, TIMING_FILE
+from unmask.web.runs.index import RunIndex
+from unmask.web.runs.scan import RUN_FILE, STUDY_FILE, SUITE_FILE, FoundRun
+from unmask.web.runs.series import Columns, downsample, read_series, series_logs
+from unmask.web.runs.summary import RunSummary
+from unmask.web.workplace import Workplace
+
+MAX_COMPARED_RUNS = 20
+MAX_COMPARED_POINTS = 1000
+"""Of each curve."""
+_OWN_KEYS = ("card", "parameters")
+"""Of a record, compared beside the recipe."""
+
+LogPart = Literal["training", "evaluation", "timing"]
+LOG_PARTS: tuple[LogPart, ...] = ("training", "evaluation", "timing")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ComparedRow:
+    """A line of a table with a column for each run."""
+
+    key: str
+    """Dotted name of an option, as `--set` takes it; name of a figure."""
+    name: str
+    """The same in words."""
+    values: tuple[str | None, ...]
+    """Of each run; None: it has none."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Comparison:
+    """Several runs side by side."""
+
+    runs: tuple[RunSummary, ...]
+    options: tuple[ComparedRow, ...]
+    """Options in which they differ."""
+    n_equal_options: int
+    figures: tuple[ComparedRow, ...]
+    """What they reached."""
+    columns: Mapping[LogPart, tuple[str, ...]]
+    """Numbers that any of them logged, by the log they are in."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ComparedCurve:
+    """One column of one log."""
+
+    run_id: str
+    seed: str
+    """Folder of the seed; empty where the run has one log."""
+    steps: tuple[float, ...]
+    values: tuple[float | None, ...]
+
+
+def compare_runs(workplace: Workplace, index: RunIndex, run_ids: Sequence[str]) -> Comparison:
+    """Compare runs, in the order in which they are given.
+
+    Raises:
+        FileNotFoundError: there is no such run.
+        ValueError: an id is none, or there are too many.
+    """
+    run_ids = _checked_ids(run_ids)
+    runs = [index.get(run_id) for run_id in run_ids]
+    found = [index.found(run_id) for run_id in run_ids]
+    flat = [_options_of(workplace, one) for one in found]
+    keys = list(dict.fromkeys(key for options in flat for key in options))
+    differing = [key for key in keys if len({options.get(key) for options in flat}) > 1]
+    names = list(dict.fromkeys(figure.name for run in runs for figure in run.headline))
+    texts = [{figure.name: figure.text for figure in run.headline} for run in runs]
+    return Comparison(
+        runs=tuple(runs),
+        options=tuple(_row(key, flat) for key in differing),
+        n_equal_options=len(keys) - len(differing),
+        figures=tuple(_row(name, texts) for name in names),
+        columns={part: _logged_columns(found, part) for part in LOG_PARTS},
+    )
+
+
+def compare_series(
+    index: RunIndex,
+    run_ids: Sequence[str],
+    column: str,
+    part: LogPart = "training",
+    max_points: int = MAX_COMPARED_POINTS,
+) -> list[ComparedCurve]:
+    """Return the curves of one column of several runs, one for each seed; without those of none.
+
+    Raises:
+        FileNotFoundError: there is no such run.
+        ValueError: an id is none, there are too many, or too few points.
+    """
+    curves: list[ComparedCurve] = []
+    for run_id in _checked_ids(run_ids):
+        for seed, columns in _read_part(index.found(run_id), part):
+            if column not in columns.columns:
+                continue
+            steps, values = downsample(columns.steps, columns.columns[column], max_points)
+            curves.append(
+                ComparedCurve(run_id=run_id, seed=seed, steps=tuple(steps), values=tuple(values))
+            )
+    return curves
+
+
+def flatten_options(recipe: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
+    """Iterate over the options of a recipe as `--set` names them, with their values as text.
+
+    The kind of a part is the value of the part's name: optimizer = AdamW.
+    """
+    from unmask.reports.formatting import format_expression
+
+    for key, value in recipe.items():
+        if key == "kind" and prefix:
+            yield prefix.removesuffix("."), str(value)
+        elif isinstance(value, dict) and value:
+            yield from flatten_options(cast("dict[str, Any]", value), f"{prefix}{key}.")
+        elif key != "kind":
+            yield prefix + key, format_expression(value)
+
+
+def _options_of(workplace: Workplace, found: FoundRun) -> dict[str, str]:
+    """Return the options of a run; of one whose record is damaged or missing, none."""
+    for name in (RUN_FILE, SUITE_FILE, STUDY_FILE):
+        if name in found.stamps:
+            break
+    else:
+        return {}
+    try:
+        record = read_saved(found.path / name)
+    except (OSError, ValueError):
+        return {}
+    parts = [record.get("recipe"), record.get("study")]
+    tables = [cast("dict[str, Any]", part) for part in parts if isinstance(part, dict)]
+    own = {key: record[key] for key in _OWN_KEYS if key in record}
+    merged = own | {key: value for table in tables for key, value in table.items()}
+    return dict(flatten_options(workplace.shown(merged)))
+
+
+def _row(key: str, tables: Sequence[Mapping[str, str]]) -> ComparedRow:
+    name = key.replace("_", " ").replace(".", ": ")
+    values = tuple(table.get(key) for table in tables)
+    return ComparedRow(key=key, name=name[:1].upper() + name[1:], values=values)
+
+
+def _logged_columns(runs: Sequence[FoundRun], part: LogPart) -> tuple[str, ...]:
+    found = (columns for run in runs for _, columns in _read_part(run, part))
+    return tuple(dict.fromkeys(name for columns in found for name in columns.columns))
+
+
+def _read_part(found: FoundRun, part: LogPart) -> Iterator[tuple[str, Columns]]:
+    """Iterate over the logs of a run by seed."""
+    for seed, path in series_logs(found, TIMING_FILE if part == "timing" else LOG_FILE).items():
+        series = read_series(path)
+        yield seed, series.evaluation if part == "evaluation" else series.training
+
+
+def _checked_ids(run_ids: Sequence[str]) -> list[str]:
+    """Return ids without repetitions.
+
+    Raises:
+        ValueError: there are too many.
+    """
+    kept = list(dict.fromkeys(run_ids))
+    if not 1 <= len(kept) <= MAX_COMPARED_RUNS:
+        raise ValueError(f"runs: 1 to {MAX_COMPARED_RUNS} can be compared, got {len(kept)}")
+    return kept
