@@ -106,10 +106,26 @@ def test_failed_move_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
     monkeypatch.setattr(os, "rename", rename)
     tag_run(place, "a", ["x"])
-    with pytest.raises(OSError, match="cross-device"):
+    with pytest.raises(OSError, match=r"^a: cannot be moved: Invalid cross-device link$"):
         delete_run(place, "a")
     assert list(place.trash_folder.iterdir()) == []
     assert RunIndex(place).get("a").tags == ("x",)
+
+
+def test_run_that_two_delete_is_deleted_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place, original = workplace(tmp_path), os.rename
+    make_run(tmp_path / "a")
+
+    def rename(source: Path, target: Path) -> None:
+        original(source, tmp_path / "elsewhere")
+        original(source, target)
+
+    monkeypatch.setattr(os, "rename", rename)
+    with pytest.raises(FileNotFoundError, match="a: no such run any more"):
+        delete_run(place, "a")
+    assert list(place.trash_folder.iterdir()) == []
 
 
 def test_trash_is_purged_after_a_week(tmp_path: Path) -> None:

@@ -125,7 +125,7 @@ def test_preferences_lead_with_what_matters_before_and_after(tmp_path: Path) -> 
     measures = {"before": {"reward": 0.5, "kl": 0}, "after": {"reward": 1.25, "kl": 2, "cut": 1}}
     (folder / "measures.json").write_text(json.dumps(measures))
     index = RunIndex(workplace(tmp_path))
-    assert figures_of(index.get("a")) == [("Reward", "0.500 → 1.25"), ("Kl", "0 → 2.00")]
+    assert figures_of(index.get("a")) == [("Reward", "0.500 → 1.25"), ("KL divergence", "0 → 2.00")]
     (folder / "measures.json").write_text("[]")
     (run,) = index.list()
     assert run.notes == ("measures.json: must have measures before and after",)
