@@ -13,8 +13,6 @@ import typer
 
 import unmask
 from unmask.cli import main as cli
-from unmask.cli.commands.generation import GenerationSettings
-from unmask.cli.from_dataclass import command
 from unmask.finetuning.config import FinetuneConfig
 from unmask.finetuning.options.finetune import FinetuneOptions, FinetuneSuiteOptions
 from unmask.generation.settings import (
@@ -31,6 +29,8 @@ from unmask.jobs.options.evaluate import EvaluateTasksOptions
 from unmask.jobs.options.hide import HideOptions
 from unmask.jobs.options.prepare import PrepareOptions
 from unmask.jobs.options.pretrain import PretrainOptions
+from unmask.jobs.options.shell.from_dataclass import command
+from unmask.jobs.options.shell.generate import GenerationSettings
 from unmask.options import JobOptions, flag, keywords, option_docs, option_types, takes_options
 from unmask.studies.options import StudyOptions
 from unmask.training.config import Recipe

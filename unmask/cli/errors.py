@@ -7,16 +7,11 @@ import re
 from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
-import typer
-
+from unmask.jobs.options.shell.from_dataclass import UsageError, usage_text
 from unmask.output import WarningFormatter
 from unmask.training.interrupt import stop_exit_status
-
-# Its module differs between versions of typer, but this class always derives from it.
-UsageError = cast("type[Exception]", typer.BadParameter.__base__)
-
 
 _USER_ERRNOS = frozenset(
     (
@@ -95,9 +90,8 @@ def _user_path(path: str) -> str:
 
 def _usage_error_line(error: Any) -> str:
     """Return the line that reports a usage error."""
-    text = str(error.format_message()).rstrip(".").replace(": Value error, ", ": ")
     path = "unmask" if error.ctx is None else error.ctx.command_path
-    return f"{path}: {text[:1].lower()}{text[1:]}; see {path} --help"
+    return f"{path}: {usage_text(error)}; see {path} --help"
 
 
 @contextmanager

@@ -12,71 +12,31 @@ from typing import Annotated, Any, cast
 
 import typer
 
-from unmask.cli.errors import UsageError, error_line, show_warnings
+from unmask.cli.errors import error_line, show_warnings
+from unmask.jobs.options.shell.from_dataclass import UsageError
+from unmask.jobs.options.shell.summaries import SUMMARIES
 from unmask.output import print_data, print_line, print_traceback
 from unmask.training.interrupt import interrupt_on_signal
 
+_MODULES = {
+    "pretraining": "demo prepare plan pretrain",
+    "catalogue": "models show hide report",
+    "finetuning": "finetune augment",
+    "preferences": "prefer",
+    "evaluation": "evaluate",
+    "inference": "predict fill embed",
+    "generation": "generate",
+    "conversion": "convert compress",
+    "analysis": "probe",
+    "word_vectors": "neighbors picture align",
+    "studies": "study",
+}
+"""The commands of each module of `commands/`."""
 COMMANDS: Mapping[str, tuple[str, str]] = {
-    "demo": (
-        "pretraining",
-        "Run the whole path on the bundled text: pretrain, fine-tune, write a report, in 8 "
-        "minutes.",
-    ),
-    "models": ("catalogue", "List the bundled models and the presets of the catalogue."),
-    "show": ("catalogue", "Describe a model: paper, architecture, parameters, FLOPs, memory."),
-    "hide": (
-        "catalogue",
-        "Show the inputs and targets that a model's objective makes of a text or a picture.",
-    ),
-    "prepare": ("pretraining", "Tokenize a corpus into shards, once for many runs."),
-    "plan": (
-        "pretraining",
-        "Plan a run before it starts: FLOPs, memory, time, energy, CO2e, price.",
-    ),
-    "pretrain": (
-        "pretraining",
-        "Pretrain a model on your text, from scratch or from given weights (--from).",
-    ),
-    "finetune": ("finetuning", "Fine-tune a model on labeled data."),
-    "prefer": (
-        "preferences",
-        "Train a model on preferences: DPO and its kin on pairs, or PPO by a reward.",
-    ),
-    "augment": (
-        "finetuning",
-        "Make a new training table: a teacher's outputs as targets, or words replaced.",
-    ),
-    "evaluate": (
-        "evaluation",
-        "Evaluate a model on held-out text, on labeled data, or on tasks by prompting.",
-    ),
-    "predict": ("inference", "Predict labels, tags, numbers or answers with a fine-tuned model."),
-    "fill": ("inference", "Predict the tokens at each [MASK] of a text."),
-    "generate": (
-        "generation",
-        "Generate text: continuations of prompts, answers, chats, or descriptions of pictures.",
-    ),
-    "embed": ("inference", "Embed texts as vectors."),
-    "convert": (
-        "conversion",
-        "Convert a model between formats, average its last checkpoints, or expand its vocabulary.",
-    ),
-    "compress": ("conversion", "Make a model smaller: weights of few bits, or fewer weights."),
-    "probe": (
-        "analysis",
-        "Analyze what a model knows and where, beside the same network with random weights.",
-    ),
-    "neighbors": (
-        "word_vectors",
-        "Show the nearest words by their vectors, or the nearest sentences of a file.",
-    ),
-    "picture": ("word_vectors", "Plot word vectors in two dimensions."),
-    "study": (
-        "studies",
-        "Compare pretraining, fine-tuning or compression under one budget.",
-    ),
-    "align": ("word_vectors", "Align two spaces of word vectors: two languages, or two periods."),
-    "report": ("catalogue", "Rewrite the HTML report of a run."),
+    name: (module, summary)
+    for name, summary in SUMMARIES.items()
+    for module, names in _MODULES.items()
+    if name in names.split()
 }
 """Module and summary of each command; a module is imported when its command is called."""
 _TRAINING_COMMANDS = frozenset(("pretrain", "finetune", "prefer", "study", "demo", "align"))

@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from unmask.cli.from_dataclass import command
-from unmask.cli.shared_options import JsonOption
 from unmask.jobs.options.probe import ProbeOptions
+from unmask.jobs.options.shell.from_dataclass import command
+from unmask.jobs.options.shell.shared_options import JsonOption
 from unmask.options import QuietOptions
 from unmask.output import print_json, print_line, print_table
 

@@ -7,11 +7,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from unmask.cli.from_dataclass import command
 from unmask.cli.inputs import check_utf8, read_standard_input
-from unmask.cli.shared_options import JsonOption
 from unmask.files import write_atomically
 from unmask.jobs.options.hide import HideOptions
+from unmask.jobs.options.shell.from_dataclass import command
+from unmask.jobs.options.shell.hide import PageOption
+from unmask.jobs.options.shell.shared_options import JsonOption
 from unmask.options import flag
 from unmask.output import has_color, print_data, print_json, print_line, print_rich, terminal_width
 
@@ -26,14 +27,6 @@ class _ModelsOptions:
 class _ShowOptions:
     model: str = field(metadata=flag(metavar="MODEL", is_argument=True))
     """Model: a catalogue name (see unmask models) or a model folder."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class _PageOption:
-    """A page of a picture."""
-
-    page: Path | None = field(default=None, metadata=flag(metavar="FILE"))
-    """HTML page to write: a picture, what is seen of it, and what is asked."""
 
 
 @dataclass(frozen=True)
@@ -75,8 +68,8 @@ def show(options: Mapping[str, Any], output: JsonOption) -> None:
         print_line(line)
 
 
-@command(HideOptions, _PageOption, JsonOption)
-def hide(options: Mapping[str, Any], page: _PageOption, output: JsonOption) -> None:
+@command(HideOptions, PageOption, JsonOption)
+def hide(options: Mapping[str, Any], page: PageOption, output: JsonOption) -> None:
     """Show the inputs and targets that a model's objective makes of a text or a picture.
 
     The text - reads standard input.

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
-from unmask.cli.from_dataclass import command, refuse_options
 from unmask.cli.inputs import is_word_vectors, load_pipeline
-from unmask.cli.shared_options import JsonOption, LimitOption, ModelArgument
 from unmask.jobs.options.compress import CompressOptions
-from unmask.options import flag
+from unmask.jobs.options.shell.convert import ConvertOptions
+from unmask.jobs.options.shell.from_dataclass import command, refuse_options
+from unmask.jobs.options.shell.shared_options import JsonOption
 from unmask.output import print_data, print_json, print_line
 
 if TYPE_CHECKING:
@@ -23,49 +22,7 @@ _MODEL_FORMATS = ("huggingface", "unmask", "onnx", "gguf")
 """Those in which a folder that has word vectors, too, is a model."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class _ConvertOptions(ModelArgument, LimitOption):
-    target: Path = field(metadata=flag(metavar="FOLDER", is_argument=True))
-    """Output folder, a new one; for word vectors, a new file."""
-    to: (
-        Literal[
-            "huggingface",
-            "unmask",
-            "elmo",
-            "onnx",
-            "gguf",
-            "word2vec-text",
-            "word2vec-binary",
-            "glove",
-            "fasttext",
-        ]
-        | None
-    ) = field(
-        default=None,
-        metadata=flag(shown_default="huggingface; for word vectors, that of the file name"),
-    )
-    """Output format. huggingface and unmask open in transformers, except for heads that it lacks;
-    both keep the task of a fine-tuned model, unmask also the pretraining objective. elmo: the
-    layout of the released ELMo. onnx: a graph for onnxruntime, which predict, fill, embed and
-    generate run. gguf: a file for llama.cpp. The others are for word vectors."""
-    int8: bool = field(default=False, metadata=flag("--int8"))
-    """Quantization of an ONNX graph's weights to 8 bits, per channel."""
-    dtype: Literal["float32", "float16"] | None = field(
-        default=None, metadata=flag(shown_default="float32")
-    )
-    """Numbers of a GGUF file's matrices."""
-    average: int | None = None
-    """Number of last checkpoints of a pretraining run to average."""
-    vectors: str | None = field(default=None, metadata=flag("--expand", metavar="VECTORS"))
-    """Word vectors whose words are added to an encoder's vocabulary through a linear map; the
-    result has no language-model head."""
-    white_space: str | None = field(
-        default=None, metadata=flag(metavar="TEXT", shown_default="white space is an error")
-    )
-    """Replacement for white space within words, for word vectors, e.g. _."""
-
-
-@command(_ConvertOptions, JsonOption)
+@command(ConvertOptions, JsonOption)
 def convert(given: Mapping[str, Any], output: JsonOption) -> None:
     """Convert a model between formats, average its last checkpoints, or expand its vocabulary.
 
@@ -73,30 +30,30 @@ def convert(given: Mapping[str, Any], output: JsonOption) -> None:
     for word2vec and gensim (word2vec-binary), or in the format of GloVe (glove); a fastText run
     also as a fastText model with its n-grams (fasttext).
     """
-    options = _ConvertOptions(**given)
+    options = ConvertOptions(**given)
     source = options.model
     as_model = Path(source).is_dir() and options.to in _MODEL_FORMATS
     if options.to != "onnx":
-        refuse_options(_ConvertOptions, "", " applies to --to onnx only", int8=options.int8)
+        refuse_options(ConvertOptions, "", " applies to --to onnx only", int8=options.int8)
     if options.to != "gguf":
-        refuse_options(_ConvertOptions, "", " applies to --to gguf only", dtype=options.dtype)
+        refuse_options(ConvertOptions, "", " applies to --to gguf only", dtype=options.dtype)
     if is_word_vectors(source) and not as_model:
         before = f"{source}: word vectors: "
         refuse_options(
-            _ConvertOptions, before, " applies to pretraining runs only", average=options.average
+            ConvertOptions, before, " applies to pretraining runs only", average=options.average
         )
-        refuse_options(_ConvertOptions, f"{before}leave out ", vectors=options.vectors)
+        refuse_options(ConvertOptions, f"{before}leave out ", vectors=options.vectors)
         _convert_word_vectors(options, output.as_json)
         return
     other_options = {
         "limit": options.limit if options.vectors is None else None,
         "white_space": options.white_space,
     }
-    refuse_options(_ConvertOptions, f"{source}: ", " applies to word vectors only", **other_options)
+    refuse_options(ConvertOptions, f"{source}: ", " applies to word vectors only", **other_options)
     _convert_model(options, output.as_json)
 
 
-def _convert_model(options: _ConvertOptions, as_json: bool) -> None:
+def _convert_model(options: ConvertOptions, as_json: bool) -> None:
     """Write a model in another format."""
     from unmask.checkpoints.huggingface.differences import opening_note
     from unmask.compression.structure.whole import WHOLE_NOTE, is_divided
@@ -126,7 +83,7 @@ def _convert_model(options: _ConvertOptions, as_json: bool) -> None:
         print_data(target)
 
 
-def _changed_model(options: _ConvertOptions) -> Pipeline:
+def _changed_model(options: ConvertOptions) -> Pipeline:
     """Load a model, optionally with averaged weights or a larger vocabulary."""
     import unmask
     from unmask.inference.export import average_checkpoints, check_average_count
@@ -147,7 +104,7 @@ def _changed_model(options: _ConvertOptions) -> Pipeline:
     return expanded.pipeline
 
 
-def _convert_word_vectors(options: _ConvertOptions, as_json: bool) -> None:
+def _convert_word_vectors(options: ConvertOptions, as_json: bool) -> None:
     """Write word vectors in another format."""
     import unmask
     from unmask.inference.vectors.load_word_vectors import resolve_word_vector_format

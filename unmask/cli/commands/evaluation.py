@@ -4,22 +4,13 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
-from unmask.cli.from_dataclass import command, refuse_options
 from unmask.cli.inputs import is_finetuned, is_word_vectors, load_pipeline, with_ensemble
-from unmask.cli.shared_options import (
-    EnsembleOptions,
-    JsonOption,
-    LanguageOption,
-    LimitOption,
-    ModelArgument,
-    MoreData,
-    TextPoolingOptions,
-)
-from unmask.options import DeviceOptions, EncodingOptions, Flag, default_of, flag
+from unmask.jobs.options.shell.evaluate import EvaluateOptions
+from unmask.jobs.options.shell.from_dataclass import command
 from unmask.output import ProgressLine, print_json, print_line
 
 if TYPE_CHECKING:
@@ -28,84 +19,6 @@ if TYPE_CHECKING:
     from unmask.inference.pipeline import Pipeline
     from unmask.text.mixtures import NamedSource
 
-_COLUMNS = "unmask.cli.shared_options:ColumnOptions"
-
-
-def _of_tasks(metavar: str | None = None, shown_default: str | None = None) -> Mapping[str, Flag]:
-    """Return the metadata of an option shared with `evaluate_tasks`."""
-    location = "unmask.jobs.options.evaluate:EvaluateTasksOptions"
-    return flag(metavar=metavar, shown_default=shown_default, documented_in=location)
-
-
-@dataclass(frozen=True, kw_only=True)
-class _EvaluateOptions(
-    ModelArgument,
-    LanguageOption,
-    MoreData,
-    EnsembleOptions,
-    TextPoolingOptions,
-    LimitOption,
-    EncodingOptions,
-    DeviceOptions,
-    JsonOption,
-):
-    data: Sequence[str] = field(default=(), metadata=flag(metavar="PATH"))
-    """Data source: texts, or the labelled rows of a fine-tuned model's task: a file (.txt, .jsonl,
-    .csv, .tsv, .parquet, each also .gz, .xz, .zst), a folder, a quoted glob pattern, or
-    hf:owner/name. Several files of rows, or LANGUAGE=FILE, are scored one by one."""
-    sequence_length: int | None = field(
-        default=None, metadata=_of_tasks(shown_default="as in pretraining")
-    )
-    seed: int = 0
-    """Random seed for masked positions, or for in-context examples."""
-    memory_length: int | None = field(
-        default=None, metadata=_of_tasks(shown_default="as in pretraining")
-    )
-    task: Sequence[str] = field(default=(), metadata=flag(metavar="NAME"))
-    """Task evaluated by prompting, with --data its folder: lambada, blimp, ..., zero-shot for all
-    whose files are present, or a .toml file. Or similarity: sentence pairs, with --data their
-    files."""
-    label: str | None = field(default=None, metadata=flag(metavar="COLUMN"))
-    """Name of the column with labels, numbers or tags; with --task similarity, the human scores."""
-    choices: Sequence[str] = field(
-        default=(), metadata=flag(metavar="COLUMN", documented_in=_COLUMNS)
-    )
-    columns: Sequence[str] = field(
-        default=(), metadata=flag(metavar="A,B,...", separator=",", documented_in=_COLUMNS)
-    )
-    shots: str = field(default="0", metadata=flag(metavar="N,N"))
-    """Number of in-context examples with --task, or several numbers separated by commas."""
-    rows: int | None = field(default=None, metadata=_of_tasks(shown_default="all"))
-    stride: int | None = field(default=None, metadata=_of_tasks(shown_default="as many as fit"))
-    pll_masking: Literal["word", "token"] = field(default="word", metadata=_of_tasks())
-    document_separator: Literal["blank", "line", "file"] = field(
-        default="blank",
-        metadata=flag("--document", documented_in="unmask.training.config:Recipe"),
-    )
-    by: str | None = field(default=None, metadata=flag(metavar="COLUMN"))
-    """Column whose values are groups of labeled rows, each scored by itself, such as language."""
-    text: Sequence[str] = field(default=(), metadata=flag(metavar="COLUMN"))
-    """Name of the text column, of held-out records or labeled rows; two for text pairs."""
-    where: Sequence[str] = field(default=(), metadata=flag(metavar="COLUMN=VALUE"))
-    """Rows of a table of pictures that are read: split=test. Default: all."""
-    page: Path | None = field(default=None, metadata=flag(metavar="FILE"))
-    """HTML page of captions to write: scores, and ten pictures with the attention of each word."""
-    case: Literal["auto", "keep", "lower"] = "auto"
-    """Letter case in which words of the data are looked up, for word vectors. auto: lower case if
-    the vectors contain no other."""
-
-    @property
-    def sources(self) -> tuple[str, ...]:
-        """All data sources."""
-        return (*self.data, *self.more)
-
-    def refuse(self, names: Iterable[str], before: str, after: str = "") -> None:
-        """Reject options that do not apply."""
-        defaults = {f.name: default_of(f) for f in fields(self)}
-        values = {name: getattr(self, name) != defaults[name] for name in names}
-        refuse_options(_EvaluateOptions, before, after, **values)
-
-
 _OF_TASKS = ("shots", "rows", "stride")
 _OF_TEXT = ("sequence_length", "memory_length")
 _OF_ROWS = ("label", "choices", "columns", "by")
@@ -113,7 +26,7 @@ _OF_CAPTIONS = ("where", "page")
 _OF_FINETUNED = ("ensemble", "mixture_task", *_OF_ROWS)
 
 
-@command(_EvaluateOptions)
+@command(EvaluateOptions)
 def evaluate(given: Mapping[str, Any]) -> None:
     """Evaluate a model on held-out text, on labeled data, or on tasks by prompting.
 
@@ -123,7 +36,7 @@ def evaluate(given: Mapping[str, Any]) -> None:
     compared with human scores. Word vectors are evaluated on word pairs with human similarity
     scores, and on analogies (in the format of questions-words.txt).
     """
-    options = _EvaluateOptions(**given)
+    options = EvaluateOptions(**given)
     model = options.model
     if options.task == ("similarity",):
         _evaluate_similarity(options)
@@ -156,7 +69,7 @@ def evaluate(given: Mapping[str, Any]) -> None:
         _evaluate_text(options, pipeline)
 
 
-def _is_text_of_writer(options: _EvaluateOptions, pipeline: Pipeline) -> bool:
+def _is_text_of_writer(options: EvaluateOptions, pipeline: Pipeline) -> bool:
     """Return whether a model that answers instructions is given plain text, which has no rows."""
     from unmask.tasks.readers.tables import is_plain_text
 
@@ -164,7 +77,7 @@ def _is_text_of_writer(options: _EvaluateOptions, pipeline: Pipeline) -> bool:
     return writes and all(is_plain_text(Path(source)) for source in options.sources)
 
 
-def _evaluate_rows(options: _EvaluateOptions, pipeline: Pipeline) -> None:
+def _evaluate_rows(options: EvaluateOptions, pipeline: Pipeline) -> None:
     """Evaluate a fine-tuned model on labeled rows."""
     from unmask.finetuning.data.task_mixture import is_mixture
     from unmask.text.mixtures import parse_source
@@ -191,7 +104,7 @@ def _evaluate_rows(options: _EvaluateOptions, pipeline: Pipeline) -> None:
 
 
 def _evaluate_groups(
-    options: _EvaluateOptions, pipeline: Pipeline, sources: Sequence[NamedSource]
+    options: EvaluateOptions, pipeline: Pipeline, sources: Sequence[NamedSource]
 ) -> None:
     """Evaluate a fine-tuned model on labeled rows of several languages, and print one table."""
     from unmask.finetuning.results.score import FileOptions
@@ -220,7 +133,7 @@ def _evaluate_groups(
     _print_scores(format_group_scores(scores, task.metric), as_data, options.as_json)
 
 
-def _evaluate_mixture(options: _EvaluateOptions, pipeline: Pipeline) -> None:
+def _evaluate_mixture(options: EvaluateOptions, pipeline: Pipeline) -> None:
     """Evaluate a model that answers instructions on the tasks of a mixture, each by its metric."""
     from unmask.finetuning.results.score_mixture import format_mixture_scores, score_mixture
 
@@ -235,7 +148,7 @@ def _evaluate_mixture(options: _EvaluateOptions, pipeline: Pipeline) -> None:
     _print_scores(format_mixture_scores(scores), as_data, options.as_json)
 
 
-def _evaluate_captions(options: _EvaluateOptions, pipeline: Pipeline) -> None:
+def _evaluate_captions(options: EvaluateOptions, pipeline: Pipeline) -> None:
     """Compare captions of pictures with those of people."""
     from unmask.jobs.evaluate import write_captions_page
 
@@ -256,7 +169,7 @@ def _evaluate_captions(options: _EvaluateOptions, pipeline: Pipeline) -> None:
     _print_scores(lines, result.to_dict(), options.as_json)
 
 
-def _picture_columns(options: _EvaluateOptions) -> ImageColumns:
+def _picture_columns(options: EvaluateOptions) -> ImageColumns:
     """Return the columns and rows of a table of pictures."""
     from unmask.images.records import ImageColumns
 
@@ -266,7 +179,7 @@ def _picture_columns(options: _EvaluateOptions) -> ImageColumns:
     return ImageColumns(captions=tuple(options.text), label=options.label, where=where)
 
 
-def _evaluate_comparison(options: _EvaluateOptions, pipeline: Pipeline) -> None:
+def _evaluate_comparison(options: EvaluateOptions, pipeline: Pipeline) -> None:
     """Find captions for pictures and the reverse; or classes by the names of labels."""
     from unmask.images.sources import read_images
 
@@ -287,7 +200,7 @@ def _evaluate_comparison(options: _EvaluateOptions, pipeline: Pipeline) -> None:
     _print_scores(lines, result.to_dict(), options.as_json)
 
 
-def _evaluate_text(options: _EvaluateOptions, pipeline: Pipeline) -> None:
+def _evaluate_text(options: EvaluateOptions, pipeline: Pipeline) -> None:
     """Evaluate a model's objective on held-out text."""
     options.refuse(_OF_ROWS, "", " applies to labeled rows, but this model is not fine-tuned")
     if len(options.text) > 1:
@@ -326,7 +239,7 @@ def _evaluation_lines(result: HeldOutEvaluation) -> Iterator[str]:
         yield f"bits per byte {result.bits_per_byte:.4f}"
 
 
-def _evaluate_word_vectors(options: _EvaluateOptions) -> None:
+def _evaluate_word_vectors(options: EvaluateOptions) -> None:
     """Evaluate word vectors on word pairs and analogies, and print tables."""
     import unmask
     from unmask.inference.vectors.load_word_vectors import format_word_vector_scores, score_to_dict
@@ -347,7 +260,7 @@ def _evaluate_word_vectors(options: _EvaluateOptions) -> None:
     _print_scores(format_word_vector_scores(scores), as_data, options.as_json)
 
 
-def _evaluate_similarity(options: _EvaluateOptions) -> None:
+def _evaluate_similarity(options: EvaluateOptions) -> None:
     """Evaluate sentence vectors on pairs, and print one table."""
     import unmask
     from unmask.inference.vectors.sentence_similarity import (
@@ -378,7 +291,7 @@ def _evaluate_similarity(options: _EvaluateOptions) -> None:
     _print_scores(format_similarity_scores(scores), as_data, options.as_json)
 
 
-def _evaluate_tasks(options: _EvaluateOptions) -> None:
+def _evaluate_tasks(options: EvaluateOptions) -> None:
     """Evaluate tasks by prompting, and print one table."""
     import unmask
     from unmask.jobs.evaluate import format_task_scores, task_score_to_dict

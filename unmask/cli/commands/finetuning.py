@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from collections.abc import Mapping
+from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from unmask.cli.from_dataclass import command, default_values, long_flag, refuse_options
-from unmask.cli.shared_options import JsonOption
 from unmask.finetuning.options.finetune import FinetuneOptions, FinetuneSuiteOptions
 from unmask.jobs.options.augment import AugmentOptions
-from unmask.options import QuietOptions, flag
+from unmask.jobs.options.shell.finetune import AdaptationOptions, SuiteOptions
+from unmask.jobs.options.shell.from_dataclass import (
+    command,
+    default_values,
+    long_flag,
+    refuse_options,
+)
+from unmask.jobs.options.shell.shared_options import JsonOption
+from unmask.options import QuietOptions
 from unmask.output import print_json, print_line, print_table
 
 if TYPE_CHECKING:
@@ -20,43 +26,17 @@ if TYPE_CHECKING:
     from unmask.finetuning.results.finetuned_model import FinetunedModel
     from unmask.finetuning.suite import SuiteResult
 
-_SUITE = "unmask.finetuning.options.finetune:FinetuneSuiteOptions"
-
-
-@dataclass(frozen=True)
-class _SuiteOptions:
-    """A suite of benchmarks instead of one task."""
-
-    tasks: str | None = field(default=None, metadata=flag(metavar="SUITE", documented_in=_SUITE))
-    data: str | None = field(
-        default=None,
-        metadata=flag(
-            metavar="FOLDER", shown_default="download from the Hub", documented_in=_SUITE
-        ),
-    )
-
-
-@dataclass(frozen=True)
-class _AdaptationOptions:
-    """Settings of task-adaptive pretraining."""
-
-    unlabeled: Sequence[str] = field(default=(), metadata=flag(metavar="PATH"))
-    """Further unlabeled text for --adapt-first, as for unmask pretrain --data."""
-    adapt_set: Sequence[str] = field(default=(), metadata=flag(metavar="KEY=VALUE"))
-    """Setting of --adapt-first: epochs=10, or any key of its recipe, e.g. learning_rate=1e-3."""
-
-
 _OPTIONAL = {"base": None, "task": None, "train": None, "out": "runs/finetuned"}
 _OF_RESUMING = {"base", "out", "resume", "device"}
 
 
 @command(
-    FinetuneOptions, _SuiteOptions, _AdaptationOptions, QuietOptions, JsonOption, defaults=_OPTIONAL
+    FinetuneOptions, SuiteOptions, AdaptationOptions, QuietOptions, JsonOption, defaults=_OPTIONAL
 )
 def finetune(
     options: Mapping[str, Any],
-    suite: _SuiteOptions,
-    adaptation: _AdaptationOptions,
+    suite: SuiteOptions,
+    adaptation: AdaptationOptions,
     progress: QuietOptions,
     output: JsonOption,
 ) -> None:
@@ -83,7 +63,7 @@ def finetune(
 
 
 def _finetune(
-    options: Mapping[str, Any], suite: _SuiteOptions, adaptation: _AdaptationOptions, terminal: Any
+    options: Mapping[str, Any], suite: SuiteOptions, adaptation: AdaptationOptions, terminal: Any
 ) -> FinetunedModel:
     """Fine-tune on one task."""
     import unmask
@@ -100,8 +80,8 @@ def _finetune(
 def _finetune_suite(
     tasks: str,
     options: Mapping[str, Any],
-    suite: _SuiteOptions,
-    adaptation: _AdaptationOptions,
+    suite: SuiteOptions,
+    adaptation: AdaptationOptions,
     terminal: Any,
 ) -> SuiteResult:
     """Fine-tune on each benchmark of a suite."""
@@ -110,7 +90,7 @@ def _finetune_suite(
     task_options = {f.name for f in fields(FinetuneSuiteOptions)}
     of_a_task = {name: value for name, value in options.items() if name not in task_options}
     of_a_task |= vars(adaptation)
-    defaults = default_values(FinetuneOptions, _AdaptationOptions) | _OPTIONAL
+    defaults = default_values(FinetuneOptions, AdaptationOptions) | _OPTIONAL
     for name, value in of_a_task.items():
         if value != defaults[name]:
             flags = _flags()
@@ -124,16 +104,16 @@ def _finetune_suite(
 
 
 def _flags() -> dict[str, str]:
-    every = (*fields(FinetuneOptions), *fields(_AdaptationOptions))
+    every = (*fields(FinetuneOptions), *fields(AdaptationOptions))
     return {one.name: long_flag(one) for one in every}
 
 
 def _read_adaptation(
-    is_wanted: bool, adaptation: _AdaptationOptions
+    is_wanted: bool, adaptation: AdaptationOptions
 ) -> bool | TaskAdaptivePretraining:
     """Read the settings of task-adaptive pretraining."""
     if not is_wanted:
-        refuse_options(_AdaptationOptions, "", " needs --adapt-first", **vars(adaptation))
+        refuse_options(AdaptationOptions, "", " needs --adapt-first", **vars(adaptation))
         return False
     from unmask.config import from_dict, parse_change
     from unmask.finetuning.methods.adapt_first import TaskAdaptivePretraining
@@ -148,9 +128,9 @@ def _read_adaptation(
     return from_dict(TaskAdaptivePretraining, settings, "--adapt-set")
 
 
-def _check_resume_options(options: Mapping[str, Any], adaptation: _AdaptationOptions) -> None:
+def _check_resume_options(options: Mapping[str, Any], adaptation: AdaptationOptions) -> None:
     """Reject options that are saved in the resumed run."""
-    defaults = default_values(FinetuneOptions, _AdaptationOptions) | _OPTIONAL
+    defaults = default_values(FinetuneOptions, AdaptationOptions) | _OPTIONAL
     for name, value in {**options, **vars(adaptation)}.items():
         if name not in _OF_RESUMING and value != defaults[name]:
             raise ValueError(

@@ -6,12 +6,10 @@ import io
 import logging
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import TYPE_CHECKING, Any, cast
 
-from unmask.cli.from_dataclass import command, refuse_options
 from unmask.cli.inputs import (
     answer_in_batches,
     is_word_vectors,
@@ -20,21 +18,14 @@ from unmask.cli.inputs import (
     refuse_texts_and_input,
     with_ensemble,
 )
-from unmask.cli.shared_options import (
-    ColumnOptions,
-    EnsembleOptions,
-    JsonLinesOption,
+from unmask.jobs.options.shell.from_dataclass import command, refuse_options
+from unmask.jobs.options.shell.inference import EmbedOptions, FillOptions, PredictOptions
+from unmask.jobs.options.shell.shared_options import (
     JsonOption,
-    LanguageOption,
-    LimitOption,
-    ModelArgument,
-    TextArguments,
-    TextFile,
 )
-from unmask.options import DeviceOptions, EncodingOptions, flag
 from unmask.output import print_json, print_line
 
-_POOLING = "unmask.cli.shared_options:TextPoolingOptions"
+_POOLING = "unmask.jobs.options.shell.shared_options:TextPoolingOptions"
 
 if TYPE_CHECKING:
     from unmask.images.records import ImageRecord
@@ -42,28 +33,7 @@ if TYPE_CHECKING:
     from unmask.inference.pipeline import Pipeline
 
 
-@dataclass(frozen=True, kw_only=True)
-class _PredictOptions(
-    ModelArgument,
-    LanguageOption,
-    TextArguments,
-    ColumnOptions,
-    EnsembleOptions,
-    EncodingOptions,
-    DeviceOptions,
-    JsonLinesOption,
-):
-    input: Path | None = field(default=None, metadata=flag(metavar="FILE"))
-    """Input file: rows with the columns of the training data; or .txt, each line as for TEXT."""
-    labels: Sequence[str] = field(default=(), metadata=flag(metavar="A,B,...", separator=","))
-    """Names of classes, for a model that compares pictures with texts (CLIP)."""
-    template: Sequence[str] = field(
-        default=(), metadata=flag(metavar="TEXT", shown_default='"A photo of a {}."')
-    )
-    """Text with {} in the place of a class name, with --labels; several are averaged."""
-
-
-@command(_PredictOptions)
+@command(PredictOptions)
 def predict(given: Mapping[str, Any]) -> None:
     """Predict labels, tags, numbers or answers with a fine-tuned model.
 
@@ -71,10 +41,10 @@ def predict(given: Mapping[str, Any]) -> None:
     question and its passage, or a text and its answer choices; words to be tagged are separated by
     spaces. In a file, a pair is two columns: --text premise --text hypothesis.
     """
-    options = _PredictOptions(**given)
+    options = PredictOptions(**given)
     names = {name: given[name] for name in ("text", "choices", "columns")}
     if options.input is None:
-        refuse_options(_PredictOptions, "", " needs --input", **names)
+        refuse_options(PredictOptions, "", " needs --input", **names)
     pipeline = load_pipeline(options.model, options.device, options.language)
     if options.mixture_task is not None:
         pipeline = pipeline.mixture_task(options.mixture_task)
@@ -82,7 +52,7 @@ def predict(given: Mapping[str, Any]) -> None:
         _predict_by_names(options, pipeline)
         return
     refuse_options(
-        _PredictOptions, f"{options.model}: ", " needs a model that compares pictures with texts",
+        PredictOptions, f"{options.model}: ", " needs a model that compares pictures with texts",
         labels=options.labels, template=options.template,
     )  # fmt: skip
     predictor = with_ensemble(pipeline, options.ensemble, options.device)
@@ -103,13 +73,13 @@ def predict(given: Mapping[str, Any]) -> None:
         print_json({"text": text} | (answer if isinstance(answer, dict) else {"number": answer}))
 
 
-def _predict_pictures(options: _PredictOptions, pipeline: Pipeline) -> None:
+def _predict_pictures(options: PredictOptions, pipeline: Pipeline) -> None:
     """Print one line of JSON for each picture of the files and folders that are named."""
     for record, answer in answer_in_batches(_pictures_of(options), pipeline.predict):
         print_json({"image": record.location} | cast("dict[str, Any]", answer))
 
 
-def _predict_by_names(options: _PredictOptions, pipeline: Pipeline) -> None:
+def _predict_by_names(options: PredictOptions, pipeline: Pipeline) -> None:
     """Print the same, with classes of which the names are given."""
     from unmask.evaluation.picture_vectors import DEFAULT_TEMPLATE
 
@@ -126,12 +96,12 @@ def _predict_by_names(options: _PredictOptions, pipeline: Pipeline) -> None:
         print_json({"image": record.location} | answer)
 
 
-def _pictures_of(options: _PredictOptions) -> Iterator[ImageRecord]:
+def _pictures_of(options: PredictOptions) -> Iterator[ImageRecord]:
     """Return the records of the pictures that are named."""
     from unmask.images.reading import picture_records
 
     refuse_options(
-        _PredictOptions, f"{options.model} reads pictures: ", " is of texts",
+        PredictOptions, f"{options.model} reads pictures: ", " is of texts",
         ensemble=options.ensemble, text=options.text, choices=options.choices,
         columns=options.columns,
     )  # fmt: skip
@@ -150,18 +120,10 @@ def _line_reader(pipeline: Pipeline | Ensemble) -> Callable[[str], Any]:
     return partial(TASK_KINDS[task.task_kind].reader.parse_line, task)
 
 
-@dataclass(frozen=True, kw_only=True)
-class _FillOptions(
-    ModelArgument, LanguageOption, TextArguments, TextFile, EncodingOptions, DeviceOptions
-):
-    top_k: int = field(default=5, metadata=flag(metavar="K"))
-    """Number of candidates for each [MASK]."""
-
-
-@command(_FillOptions, JsonOption)
+@command(FillOptions, JsonOption)
 def fill(given: Mapping[str, Any], output: JsonOption) -> None:
     """Predict the tokens at each [MASK] of a text."""
-    options = _FillOptions(**given)
+    options = FillOptions(**given)
     pipeline = load_pipeline(options.model, options.device, options.language)
     texts = read_texts(options.texts, options.input, options.text_column, options.encoding_errors)
     for text, filled in answer_in_batches(
@@ -183,37 +145,7 @@ def _format_candidate(text: str, probability: float | None) -> str:
     return (text or "(empty)") if probability is None else f"{text} {probability:.1%}"
 
 
-@dataclass(frozen=True, kw_only=True)
-class _EmbedOptions(
-    ModelArgument,
-    LanguageOption,
-    TextArguments,
-    TextFile,
-    LimitOption,
-    EncodingOptions,
-    DeviceOptions,
-    JsonLinesOption,
-):
-    pooling: Literal["mean", "first", "last", "ends", "projection", "none"] | None = field(
-        default=None,
-        metadata=flag(
-            shown_default="that of the model: mean, or last for skip-thoughts and quick-thoughts, "
-            "first for pictures, projection for CLIP"
-        ),
-    )
-    """Pooling of token vectors into a text vector; ends: the final state of each direction;
-    projection: into the space of pictures and texts; none: one vector per token."""
-    layer: int | None = field(
-        default=None,
-        metadata=flag(
-            shown_default="-1", documented_in="unmask.cli.shared_options:TextPoolingOptions"
-        ),
-    )
-    out: Path | None = field(default=None, metadata=flag(metavar="FILE"))
-    """Output file: a NumPy array [n d] instead of JSON."""
-
-
-@command(_EmbedOptions)
+@command(EmbedOptions)
 def embed(given: Mapping[str, Any]) -> None:
     """Embed texts as vectors.
 
@@ -221,7 +153,7 @@ def embed(given: Mapping[str, Any]) -> None:
     the mean of its words' vectors. With a model of pictures, TEXT names a file or folder of
     pictures; with CLIP, whatever names no file is a text.
     """
-    options = _EmbedOptions(**given)
+    options = EmbedOptions(**given)
     out = options.out
     if out is not None and options.pooling == "none":
         raise ValueError("--out needs one vector per text; --pooling none gives one per token")
@@ -235,12 +167,12 @@ def embed(given: Mapping[str, Any]) -> None:
         print_json({**name, "vector": vector.tolist()})
 
 
-def _vectors(options: _EmbedOptions) -> Iterator[tuple[dict[str, str], Any]]:
+def _vectors(options: EmbedOptions) -> Iterator[tuple[dict[str, str], Any]]:
     """Yield what is embedded, by its kind, and its vector."""
     pipeline = None
     if not is_word_vectors(options.model):
         refuse_options(
-            _EmbedOptions, f"{options.model}: ", " applies to word vectors only",
+            EmbedOptions, f"{options.model}: ", " applies to word vectors only",
             limit=options.limit,
         )  # fmt: skip
         pipeline = load_pipeline(options.model, options.device, options.language)
@@ -257,7 +189,7 @@ def _vectors(options: _EmbedOptions) -> Iterator[tuple[dict[str, str], Any]]:
         yield {"text": text}, vector
 
 
-def _named_pictures(options: _EmbedOptions, pipeline: Pipeline | None) -> list[str]:
+def _named_pictures(options: EmbedOptions, pipeline: Pipeline | None) -> list[str]:
     """List the arguments that are pictures: those that name files, or all of a network of these.
 
     Raises:
@@ -268,7 +200,7 @@ def _named_pictures(options: _EmbedOptions, pipeline: Pipeline | None) -> list[s
     if pipeline.preset.reads_texts and not pipeline.describes_pictures:
         return [text for text in options.texts if Path(text).exists()]
     refuse_options(
-        _EmbedOptions, f"{options.model} reads pictures: ", " is of texts",
+        EmbedOptions, f"{options.model} reads pictures: ", " is of texts",
         input=options.input, text_column=options.text_column,
     )  # fmt: skip
     if not options.texts:
@@ -277,11 +209,11 @@ def _named_pictures(options: _EmbedOptions, pipeline: Pipeline | None) -> list[s
 
 
 def _picture_vectors(
-    options: _EmbedOptions, pipeline: Pipeline, pictures: list[str]
+    options: EmbedOptions, pipeline: Pipeline, pictures: list[str]
 ) -> Iterator[tuple[dict[str, str], Any]]:
     from unmask.images.reading import picture_records
 
-    refuse_options(_EmbedOptions, "", " applies to texts, not to pictures", layer=options.layer)
+    refuse_options(EmbedOptions, "", " applies to texts, not to pictures", layer=options.layer)
     if options.pooling == "none":
         raise ValueError("pooling of pictures must be first, mean, last or projection, got 'none'")
 
@@ -293,7 +225,7 @@ def _picture_vectors(
 
 
 def _text_encoder(
-    options: _EmbedOptions, pipeline: Pipeline | None
+    options: EmbedOptions, pipeline: Pipeline | None
 ) -> Callable[[list[str]], Iterable[Any]]:
     """Return the embedding function of a model, or of word vectors where there is none."""
     model, layer, pooling = options.model, options.layer, options.pooling

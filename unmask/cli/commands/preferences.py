@@ -6,8 +6,8 @@ import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from unmask.cli.from_dataclass import command
-from unmask.cli.shared_options import JsonOption
+from unmask.jobs.options.shell.from_dataclass import command
+from unmask.jobs.options.shell.shared_options import JsonOption
 from unmask.options import QuietOptions
 from unmask.output import print_json, print_line
 from unmask.preferences.options import PreferOptions

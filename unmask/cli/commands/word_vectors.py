@@ -8,10 +8,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from unmask.cli.from_dataclass import command, refuse_options
 from unmask.cli.inputs import check_utf8, is_word_vectors, load_pipeline
-from unmask.cli.shared_options import JsonOption, LimitOption, TextColumn, TextPoolingOptions
 from unmask.jobs.options.align import AlignOptions
+from unmask.jobs.options.shell.from_dataclass import command, refuse_options
+from unmask.jobs.options.shell.shared_options import (
+    JsonOption,
+    LimitOption,
+    TextColumn,
+    TextPoolingOptions,
+)
 from unmask.options import DeviceOptions, EncodingOptions, QuietOptions, flag
 from unmask.output import print_json, print_line, print_table
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass, field
+from dataclasses import KW_ONLY, dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from unmask.compression.options import CompressionOptions
+from unmask.compression.options import CompressionOptions, training_methods
+from unmask.config import to_dict
 from unmask.options import Flag, LoaderOptions, QuietOptions, flag
 
 if TYPE_CHECKING:
@@ -80,3 +81,18 @@ class PretrainOptions(LoaderOptions, QuietOptions, CompressionOptions):
     """Continue the run in `out` from its last intact checkpoint."""
     tensorboard: bool = False
     """Write TensorBoard event files as well."""
+
+    def recipe_keys(self) -> dict[str, Any]:
+        """Return the keys of the recipe that options set, as plain data, except `distillation`."""
+        from unmask.training.config import Recipe
+
+        sources = (self.data,) if isinstance(self.data, str | Path) else tuple(self.data)
+        keys: dict[str, Any] = {"data": [str(source) for source in sources] or None}
+        options = {one.name for one in fields(self)} - {"model", "data"}
+        keys |= {f.name: getattr(self, f.name) for f in fields(Recipe) if f.name in options}
+        for name in ("init_from", "tokenizer"):
+            keys[name] = None if keys[name] is None else str(keys[name])
+        keys["compression"] = [to_dict(method) for method in training_methods(self)] or None
+        if self.sampling_exponent is not None:
+            keys["sampling_exponent"] = float(self.sampling_exponent)
+        return {key: value for key, value in keys.items() if value is not None}

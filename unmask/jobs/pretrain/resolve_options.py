@@ -3,7 +3,7 @@
 import math
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ from unmask.checkpoints.huggingface.read import (
     HUB_PREFIX,
     resolve_model_folder,
 )
-from unmask.compression.options import distillation, training_methods
+from unmask.compression.options import distillation
 from unmask.config import check_value, from_dict, parse_change, read_toml, to_dict
 from unmask.jobs.options.pretrain import PretrainOptions
 from unmask.jobs.pretrain.apply_recipe import apply_architecture, check_architecture
@@ -33,9 +33,6 @@ from unmask.training.config import Recipe
 from unmask.training.device import distributed
 from unmask.zoo.catalogue import get_preset
 from unmask.zoo.objectives.adapt_preset import adapt_to_objective
-
-_RECIPE_OPTIONS = {field.name for field in fields(Recipe)} - {"model", "data"}
-
 
 DEFAULT_MICRO_BATCH_TOKENS = 16_384
 """Default tokens per forward pass."""
@@ -149,23 +146,12 @@ def resolve_options(options: PretrainOptions) -> tuple[Recipe, RunOptions, list[
 
 def _recipe_keys(options: PretrainOptions) -> dict[str, Any]:
     """Return the recipe keys set by options."""
-    data = options.data
-    sources = (data,) if isinstance(data, str | Path) else tuple(data)
-    keys: dict[str, Any] = {"data": [str(source) for source in sources] or None}
-    for field in fields(PretrainOptions):
-        if field.name in _RECIPE_OPTIONS:
-            keys[field.name] = getattr(options, field.name)
-    for name in ("init_from", "tokenizer"):
-        keys[name] = None if keys[name] is None else str(keys[name])
-    methods = training_methods(options)
-    keys["compression"] = [to_dict(method) for method in methods] or None
+    keys = options.recipe_keys()
     if (teachers := distillation(options)) is not None:
         keys["distillation"] = to_dict(teachers)
-        if keys["tokenizer"] is None and keys["init_from"] is None:
+        if not keys.keys() & {"tokenizer", "init_from"}:
             keys["tokenizer"] = str(resolve_model_folder(teachers.teacher[0]))
-    if options.sampling_exponent is not None:
-        keys["sampling_exponent"] = float(options.sampling_exponent)
-    return {key: value for key, value in keys.items() if value is not None}
+    return keys
 
 
 def check_run_numbers(

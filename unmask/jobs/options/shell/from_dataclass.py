@@ -6,13 +6,12 @@ from dataclasses import MISSING, Field, fields
 from functools import wraps
 from inspect import Parameter, Signature
 from types import NoneType
-from typing import Annotated, Any, Literal, get_args, get_origin
+from typing import Annotated, Any, Literal, cast, get_args, get_origin
 
 import typer
 
 from unmask.config import fits_64_bits
 from unmask.options import (
-    Flag,
     choices_of,
     default_of,
     flag_of,
@@ -21,9 +20,58 @@ from unmask.options import (
     option_types,
 )
 
+# Its module differs between versions of typer, but this class always derives from it.
+UsageError = cast("type[Exception]", typer.BadParameter.__base__)
+
 _BACKTICKS = re.compile(r"`([^`]+)`")
 _NONE = re.compile(r" None: .*?\.(?= |$)")
 _BOOLEANS = {"true": True, "false": False}
+
+
+class ShellOptions:
+    """The options of a command: the fields of dataclasses, as far as they are of plain values."""
+
+    def __init__(
+        self,
+        *options_types: type[Any],
+        defaults: Mapping[str, Any] | None = None,
+        without: Iterable[str] = (),
+    ) -> None:
+        """Find the fields of dataclasses that have an option.
+
+        Args:
+            options_types: the dataclasses.
+            defaults: replacements of the fields' defaults; required fields may become optional.
+            without: fields without an option.
+        """
+        self.flags = {f.name: long_flag(f) for one in options_types for f in fields(one)}
+        """Long flags of all fields, by name."""
+        self.offered = {one: _offered(one, without) for one in options_types}
+        """Fields that have an option, by their class."""
+        self.defaults = {f.name: default_of(f) for some in self.offered.values() for f in some}
+        """Default of each option; MISSING: it must be given."""
+        self.defaults |= defaults or {}
+
+    def signature(self) -> Signature:
+        """Return the signature of a function of all options, as typer reads it."""
+        return Signature(
+            [_parameter(self, one, f) for one, some in self.offered.items() for f in some]
+        )
+
+    def values_of(self, options_type: type[Any], values: Mapping[str, Any]) -> dict[str, Any]:
+        """Convert the words of the command line for the job, of the fields of a class."""
+        return {
+            f.name: _value(options_type, f, values[f.name], self.defaults[f.name])
+            for f in self.offered[options_type]
+        }
+
+    def help_of(self, options_type: type[Any], field: "Field[Any]") -> str:
+        """Return the help text of an option, which names others by their flags.
+
+        Sentences on None are dropped: they are for Python.
+        """
+        text = _NONE.sub("", option_docs(options_type).get(field.name, ""))
+        return _BACKTICKS.sub(lambda match: self.flags.get(match[1], match[1]), text)
 
 
 def command(
@@ -43,35 +91,35 @@ def command(
         defaults: replacements of the fields' defaults; required fields may become optional.
         without: fields without an option.
     """
-    every_type = (options_type, *more_types)
-    flags = {f.name: long_flag(f) for one in every_type for f in fields(one)}
-    offered = {one: _offered(one, without) for one in every_type}
-    default_by_name = {f.name: default_of(f) for some in offered.values() for f in some}
-    default_by_name |= defaults or {}
-    parameters = [
-        _parameter(one, f, default_by_name[f.name], flags)
-        for one in every_type
-        for f in offered[one]
-    ]
+    options = ShellOptions(options_type, *more_types, defaults=defaults, without=without)
 
     def decorate(run: Callable[..., None]) -> Callable[..., None]:
         @wraps(run)
         def callback(**values: Any) -> None:
-            parts = [
-                {
-                    f.name: _value(one, f, values[f.name], default_by_name[f.name])
-                    for f in offered[one]
-                }
-                for one in every_type
-            ]
-            run(parts[0], *(one(**part) for one, part in zip(more_types, parts[1:], strict=True)))
+            more = (one(**options.values_of(one, values)) for one in more_types)
+            run(options.values_of(options_type, values), *more)
 
-        signature_parameters: Any = callback
-        signature_parameters.__signature__ = Signature(parameters)
-        signature_parameters.__annotations__ = {one.name: one.annotation for one in parameters}
-        return callback
+        return _with_signature(callback, options.signature())
 
     return decorate
+
+
+def parser_of(options: ShellOptions) -> Any:
+    """Return a typer command that reads the words of a command line, and does nothing."""
+
+    def callback(**values: Any) -> None:
+        """Do nothing."""
+
+    app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
+    app.command()(_with_signature(callback, options.signature()))
+    return typer.main.get_command(app)
+
+
+def _with_signature(function: Callable[..., None], signature: Signature) -> Callable[..., None]:
+    annotated: Any = function
+    annotated.__signature__ = signature
+    annotated.__annotations__ = {n: one.annotation for n, one in signature.parameters.items()}
+    return function
 
 
 def _offered(options_type: type[Any], without: Iterable[str]) -> "list[Field[Any]]":
@@ -108,14 +156,11 @@ def long_flag(field: "Field[Any]") -> str:
     return name.partition("/")[0]
 
 
-def _parameter(
-    options_type: type[Any], field: "Field[Any]", default: Any, flags: Mapping[str, str]
-) -> Parameter:
+def _parameter(options: ShellOptions, options_type: type[Any], field: "Field[Any]") -> Parameter:
     """Return the signature parameter of an option or argument for typer."""
     flag_metadata = flag_of(field)
-    option_type = option_types(options_type)[field.name].type
-    shell_type = _shell_type(option_type, flag_metadata)
-    help_text = _help(option_docs(options_type).get(field.name, ""), flags)
+    shell_type = shell_type_of(options_type, field)
+    help_text, default = options.help_of(options_type, field), options.defaults[field.name]
     is_repeated = get_origin(shell_type) is list
     if is_repeated or (shell_type is str and default == ()):
         default = MISSING if default is MISSING else None
@@ -140,8 +185,9 @@ def _parameter(
     )
 
 
-def _shell_type(option_type: Any, flag_metadata: Flag) -> Any:
-    """Return the type of the value on the command line."""
+def shell_type_of(options_type: type[Any], field: "Field[Any]") -> Any:
+    """Return the type of the value of an option on the command line."""
+    option_type, flag_metadata = option_types(options_type)[field.name].type, flag_of(field)
     if flag_metadata.separator is not None:
         return str
     if flag_metadata.is_assignments or is_sequence(option_type):
@@ -159,12 +205,10 @@ def _metavar(shell_type: Any) -> str | None:
     return {int: "N", float: "X"}.get(shell_type)
 
 
-def _help(documentation: str, flags: Mapping[str, str]) -> str:
-    """Return a help text with options of the documentation replaced by flags.
-
-    Sentences on None are dropped: they are for Python.
-    """
-    return _BACKTICKS.sub(lambda match: flags.get(match[1], match[1]), _NONE.sub("", documentation))
+def usage_text(error: Any) -> str:
+    """Return what a usage error of typer says, without the command."""
+    text = str(error.format_message()).rstrip(".").replace(": Value error, ", ": ")
+    return f"{text[:1].lower()}{text[1:]}"
 
 
 def check_number(value: Any) -> Any:

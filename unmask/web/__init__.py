@@ -1,0 +1,1 @@
+"""The workbench: everything that the command line does, in a browser."""

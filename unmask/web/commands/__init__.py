@@ -1,0 +1,1 @@
+"""Commands as forms: described, and read back into the words of a command line."""
