@@ -15,8 +15,8 @@ STAGES = (
     "images", "tokenizers", "conversations", "shards",
     "objectives", "batching", "model", "heads", "word_vectors", "zoo", "checkpoints", "adapters",
     "compression", "training", "planning", "generation", "tasks", "finetuning",
-    "preferences", "evaluation", "analysis", "inference", "reports", "jobs", "studies",
-    "shell", "web", "cli",
+    "preferences", "evaluation", "analysis", "inference", "reports", "jobs", "studies", "web",
+    "cli",
 )  # fmt: skip
 FILES = sorted(ROOT.rglob("*.py"))
 

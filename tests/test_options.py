@@ -29,9 +29,9 @@ from unmask.jobs.options.evaluate import EvaluateTasksOptions
 from unmask.jobs.options.hide import HideOptions
 from unmask.jobs.options.prepare import PrepareOptions
 from unmask.jobs.options.pretrain import PretrainOptions
+from unmask.jobs.options.shell.from_dataclass import command
+from unmask.jobs.options.shell.generate import GenerationSettings
 from unmask.options import JobOptions, flag, keywords, option_docs, option_types, takes_options
-from unmask.shell.from_dataclass import command
-from unmask.shell.options.generate import GenerationSettings
 from unmask.studies.options import StudyOptions
 from unmask.training.config import Recipe
 

@@ -5,8 +5,8 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from typing import Any
 
+from unmask.jobs.options.shell.from_dataclass import UsageError, usage_text
 from unmask.output import WarningFormatter, error_reason
-from unmask.shell.from_dataclass import UsageError, usage_text
 from unmask.training.interrupt import stop_exit_status
 
 

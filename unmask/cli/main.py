@@ -13,9 +13,9 @@ from typing import Annotated, Any, cast
 import typer
 
 from unmask.cli.errors import error_line, show_warnings
+from unmask.jobs.options.shell.from_dataclass import UsageError
+from unmask.jobs.options.shell.summaries import SUMMARIES
 from unmask.output import print_data, print_line, print_traceback
-from unmask.shell.from_dataclass import UsageError
-from unmask.shell.summaries import SUMMARIES
 from unmask.training.interrupt import interrupt_on_signal
 
 _MODULES = {

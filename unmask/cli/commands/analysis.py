@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from unmask.jobs.options.probe import ProbeOptions
+from unmask.jobs.options.shell.from_dataclass import command
+from unmask.jobs.options.shell.shared_options import JsonOption
 from unmask.options import QuietOptions
 from unmask.output import print_json, print_line, print_table
-from unmask.shell.from_dataclass import command
-from unmask.shell.shared_options import JsonOption
 
 
 @command(ProbeOptions, QuietOptions, JsonOption)

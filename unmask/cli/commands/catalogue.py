@@ -10,11 +10,11 @@ from typing import Any
 from unmask.cli.inputs import check_utf8, read_standard_input
 from unmask.files import write_atomically
 from unmask.jobs.options.hide import HideOptions
+from unmask.jobs.options.shell.from_dataclass import command
+from unmask.jobs.options.shell.hide import PageOption
+from unmask.jobs.options.shell.shared_options import JsonOption
 from unmask.options import flag
 from unmask.output import has_color, print_data, print_json, print_line, print_rich, terminal_width
-from unmask.shell.from_dataclass import command
-from unmask.shell.options.hide import PageOption
-from unmask.shell.shared_options import JsonOption
 
 
 @dataclass(frozen=True)

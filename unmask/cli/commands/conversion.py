@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 from unmask.cli.inputs import is_word_vectors, load_pipeline
 from unmask.jobs.options.compress import CompressOptions
+from unmask.jobs.options.shell.convert import ConvertOptions
+from unmask.jobs.options.shell.from_dataclass import command, refuse_options
+from unmask.jobs.options.shell.shared_options import JsonOption
 from unmask.output import print_data, print_json, print_line
-from unmask.shell.from_dataclass import command, refuse_options
-from unmask.shell.options.convert import ConvertOptions
-from unmask.shell.shared_options import JsonOption
 
 if TYPE_CHECKING:
     from unmask.inference.pipeline import Pipeline

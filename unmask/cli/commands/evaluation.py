@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from unmask.cli.inputs import is_finetuned, is_word_vectors, load_pipeline, with_ensemble
+from unmask.jobs.options.shell.evaluate import EvaluateOptions
+from unmask.jobs.options.shell.from_dataclass import command
 from unmask.output import ProgressLine, print_json, print_line
-from unmask.shell.from_dataclass import command
-from unmask.shell.options.evaluate import EvaluateOptions
 
 if TYPE_CHECKING:
     from unmask.evaluation.perplexity import HeldOutEvaluation

@@ -10,11 +10,16 @@ from typing import TYPE_CHECKING, Any
 
 from unmask.finetuning.options.finetune import FinetuneOptions, FinetuneSuiteOptions
 from unmask.jobs.options.augment import AugmentOptions
+from unmask.jobs.options.shell.finetune import AdaptationOptions, SuiteOptions
+from unmask.jobs.options.shell.from_dataclass import (
+    command,
+    default_values,
+    long_flag,
+    refuse_options,
+)
+from unmask.jobs.options.shell.shared_options import JsonOption
 from unmask.options import QuietOptions
 from unmask.output import print_json, print_line, print_table
-from unmask.shell.from_dataclass import command, default_values, long_flag, refuse_options
-from unmask.shell.options.finetune import AdaptationOptions, SuiteOptions
-from unmask.shell.shared_options import JsonOption
 
 if TYPE_CHECKING:
     from unmask.finetuning.methods.adapt_first import TaskAdaptivePretraining

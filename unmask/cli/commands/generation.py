@@ -14,9 +14,9 @@ from unmask.cli.inputs import (
     read_texts,
     read_turns,
 )
+from unmask.jobs.options.shell.from_dataclass import command, long_flag
+from unmask.jobs.options.shell.generate import GenerateOptions, GenerationSettings
 from unmask.output import escape_tsv, print_data, print_json, print_line
-from unmask.shell.from_dataclass import command, long_flag
-from unmask.shell.options.generate import GenerateOptions, GenerationSettings
 
 if TYPE_CHECKING:
     from unmask.generation.speculative import DraftModel
@@ -115,7 +115,7 @@ class _Generation(GenerateOptions):
 
     def answer(self, pipeline: Pipeline, prompts: Sequence[str]) -> None:
         """Answer prompts, and print the answers."""
-        continues_prompt = pipeline.continues_prompt
+        continues_prompt = "next_token" in pipeline.preset.objective.loss_terms
         options = self._with_draft(pipeline, {"output_prefix": self.output_prefix})
         if self.choice:
             beams = self.settings.get("beams")

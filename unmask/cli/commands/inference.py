@@ -18,14 +18,14 @@ from unmask.cli.inputs import (
     refuse_texts_and_input,
     with_ensemble,
 )
-from unmask.output import print_json, print_line
-from unmask.shell.from_dataclass import command, refuse_options
-from unmask.shell.options.inference import EmbedOptions, FillOptions, PredictOptions
-from unmask.shell.shared_options import (
+from unmask.jobs.options.shell.from_dataclass import command, refuse_options
+from unmask.jobs.options.shell.inference import EmbedOptions, FillOptions, PredictOptions
+from unmask.jobs.options.shell.shared_options import (
     JsonOption,
 )
+from unmask.output import print_json, print_line
 
-_POOLING = "unmask.shell.shared_options:TextPoolingOptions"
+_POOLING = "unmask.jobs.options.shell.shared_options:TextPoolingOptions"
 
 if TYPE_CHECKING:
     from unmask.images.records import ImageRecord

@@ -6,11 +6,11 @@ import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from unmask.jobs.options.shell.from_dataclass import command
+from unmask.jobs.options.shell.shared_options import JsonOption
 from unmask.options import QuietOptions
 from unmask.output import print_json, print_line
 from unmask.preferences.options import PreferOptions
-from unmask.shell.from_dataclass import command
-from unmask.shell.shared_options import JsonOption
 
 if TYPE_CHECKING:
     from unmask.preferences.job.result import PreferenceResult

@@ -9,9 +9,9 @@ from unmask.jobs.options.demo import DemoOptions
 from unmask.jobs.options.plan import PlanOptions
 from unmask.jobs.options.prepare import PrepareOptions
 from unmask.jobs.options.pretrain import PretrainOptions
+from unmask.jobs.options.shell.from_dataclass import command
+from unmask.jobs.options.shell.shared_options import JsonOption, MoreData
 from unmask.output import print_json, print_line
-from unmask.shell.from_dataclass import command
-from unmask.shell.shared_options import JsonOption, MoreData
 
 
 @command(DemoOptions, JsonOption)

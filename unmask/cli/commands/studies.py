@@ -5,10 +5,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from unmask.jobs.options.shell.from_dataclass import command
+from unmask.jobs.options.shell.shared_options import JsonOption, MoreData
 from unmask.options import QuietOptions
 from unmask.output import print_json, print_line, print_table
-from unmask.shell.from_dataclass import command
-from unmask.shell.shared_options import JsonOption, MoreData
 from unmask.studies.options import StudyOptions
 
 

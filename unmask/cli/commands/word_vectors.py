@@ -10,10 +10,15 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from unmask.cli.inputs import check_utf8, is_word_vectors, load_pipeline
 from unmask.jobs.options.align import AlignOptions
+from unmask.jobs.options.shell.from_dataclass import command, refuse_options
+from unmask.jobs.options.shell.shared_options import (
+    JsonOption,
+    LimitOption,
+    TextColumn,
+    TextPoolingOptions,
+)
 from unmask.options import DeviceOptions, EncodingOptions, QuietOptions, flag
 from unmask.output import print_json, print_line, print_table
-from unmask.shell.from_dataclass import command, refuse_options
-from unmask.shell.shared_options import JsonOption, LimitOption, TextColumn, TextPoolingOptions
 
 if TYPE_CHECKING:
     from unmask.word_vectors.keyed_vectors import Neighbor

@@ -3,9 +3,9 @@
 from collections.abc import Mapping
 from typing import Any
 
+from unmask.jobs.options.shell.from_dataclass import command
+from unmask.jobs.options.shell.shared_options import JsonOption
 from unmask.output import print_json
-from unmask.shell.from_dataclass import command
-from unmask.shell.shared_options import JsonOption
 from unmask.web.options import ServeOptions
 
 

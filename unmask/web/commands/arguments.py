@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from unmask.config import fits_64_bits, parse_change, to_expression, unknown_key_message
-from unmask.shell.from_dataclass import UsageError, usage_text
+from unmask.jobs.options.shell.from_dataclass import UsageError, usage_text
 from unmask.web.commands.catalogue import (
     NeededField,
     find_command,

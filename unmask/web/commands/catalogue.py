@@ -6,13 +6,13 @@ from functools import cache
 from importlib import import_module
 from typing import Any
 
-from unmask.shell.from_dataclass import ShellOptions, parser_of
-from unmask.shell.summaries import SUMMARIES
+from unmask.jobs.options.shell.from_dataclass import ShellOptions, parser_of
+from unmask.jobs.options.shell.summaries import SUMMARIES
 
-_JOBS, _SHELL = "unmask.jobs.options", "unmask.shell.options"
+_JOBS, _SHELL = "unmask.jobs.options", "unmask.jobs.options.shell"
 _QUIET = "unmask.options:QuietOptions"
-_JSON = "unmask.shell.shared_options:JsonOption"
-_MORE = "unmask.shell.shared_options:MoreData"
+_JSON = "unmask.jobs.options.shell.shared_options:JsonOption"
+_MORE = "unmask.jobs.options.shell.shared_options:MoreData"
 
 HIDDEN_FIELDS = frozenset(("quiet", "as_json", "more", "stream"))
 """Options that a form lacks: what a terminal shows, and a second spelling of data."""

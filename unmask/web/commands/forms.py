@@ -6,8 +6,8 @@ from pathlib import Path
 from types import NoneType
 from typing import Any, Literal, get_args, get_origin
 
+from unmask.jobs.options.shell.from_dataclass import long_flag, shell_type_of
 from unmask.options import flag_of, option_types
-from unmask.shell.from_dataclass import long_flag, shell_type_of
 from unmask.web.commands.catalogue import (
     GROUPS,
     HIDDEN_FIELDS,

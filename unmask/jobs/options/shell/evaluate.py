@@ -7,9 +7,8 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Literal
 
-from unmask.options import DeviceOptions, EncodingOptions, Flag, default_of, flag
-from unmask.shell.from_dataclass import refuse_options
-from unmask.shell.shared_options import (
+from unmask.jobs.options.shell.from_dataclass import refuse_options
+from unmask.jobs.options.shell.shared_options import (
     EnsembleOptions,
     JsonOption,
     LanguageOption,
@@ -18,8 +17,9 @@ from unmask.shell.shared_options import (
     MoreData,
     TextPoolingOptions,
 )
+from unmask.options import DeviceOptions, EncodingOptions, Flag, default_of, flag
 
-_COLUMNS = "unmask.shell.shared_options:ColumnOptions"
+_COLUMNS = "unmask.jobs.options.shell.shared_options:ColumnOptions"
 
 
 def _of_tasks(metavar: str | None = None, shown_default: str | None = None) -> Mapping[str, Flag]:

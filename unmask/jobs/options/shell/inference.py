@@ -7,8 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from unmask.options import DeviceOptions, EncodingOptions, flag
-from unmask.shell.shared_options import (
+from unmask.jobs.options.shell.shared_options import (
     ColumnOptions,
     EnsembleOptions,
     JsonLinesOption,
@@ -18,6 +17,9 @@ from unmask.shell.shared_options import (
     TextArguments,
     TextFile,
 )
+from unmask.options import DeviceOptions, EncodingOptions, flag
+
+_POOLING = "unmask.jobs.options.shell.shared_options:TextPoolingOptions"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,7 +80,8 @@ class EmbedOptions(
     layer: int | None = field(
         default=None,
         metadata=flag(
-            shown_default="-1", documented_in="unmask.shell.shared_options:TextPoolingOptions"
+            shown_default="-1",
+            documented_in="unmask.jobs.options.shell.shared_options:TextPoolingOptions",
         ),
     )
     out: Path | None = field(default=None, metadata=flag(metavar="FILE"))

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
+from unmask.jobs.options.shell.shared_options import JsonOption, ModelArgument, TextFile
 from unmask.options import DeviceOptions, EncodingOptions, flag
-from unmask.shell.shared_options import JsonOption, ModelArgument, TextFile
 
 
 @dataclass(frozen=True, kw_only=True)

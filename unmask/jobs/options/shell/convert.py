@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
+from unmask.jobs.options.shell.shared_options import LimitOption, ModelArgument
 from unmask.options import flag
-from unmask.shell.shared_options import LimitOption, ModelArgument
 
 
 @dataclass(frozen=True, kw_only=True)

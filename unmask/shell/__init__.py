@@ -1,1 +1,0 @@
-"""The words of the command line: options as flags, read and written."""

@@ -1,1 +1,0 @@
-"""Options of commands that have more than those of their job."""
