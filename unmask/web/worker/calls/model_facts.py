@@ -97,13 +97,17 @@ def _abilities(pipeline: Pipeline) -> dict[str, Ability]:
         names = ("fill", "generate", "chat", "embed", "attention", "saliency", "hide_answers")
         others = {name: _cannot(reason) for name in names}
         return {"predict": _predict_ability(pipeline), **others}
-    writes = model.can_generate and not preset.reads_pictures
-    silent = "it describes pictures" if preset.reads_pictures else "it does not write"
+    describes = pipeline.describes_pictures
+    writes = describes or (model.can_generate and not preset.reads_pictures)
     return {
         "fill": _ability(unsupported_reason(model, pipeline.tokenizer)),
-        "generate": {"can": True, "continues": pipeline.continues_prompt}
+        "generate": {
+            "can": True,
+            "continues": pipeline.continues_prompt and not describes,
+            "reads": "pictures" if describes else "texts",
+        }
         if writes
-        else _cannot(silent),
+        else _cannot("it does not write"),
         "chat": {"can": True} if pipeline.can_chat else _cannot("it has no chat template"),
         "predict": _predict_ability(pipeline),
         "embed": {"can": True, "pooling": preset.pooling},
@@ -115,6 +119,9 @@ def _abilities(pipeline: Pipeline) -> dict[str, Ability]:
 
 
 def _predict_ability(pipeline: Pipeline) -> Ability:
+    if pipeline.compares_pictures:
+        purpose = "label pictures by the names of classes"
+        return {"can": True, "task": "pictures", "purpose": purpose, "labels": []}
     if not pipeline.can_predict:
         return _cannot("it is not fine-tuned for a task")
     task = pipeline.required_task()
