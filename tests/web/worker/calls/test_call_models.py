@@ -13,6 +13,7 @@ from unmask.bundled.models import BUNDLED_MODELS
 from unmask.inference.open_model import load
 from unmask.jobs.catalogue.hide import hide as hide_text
 from unmask.jobs.finetune import finetune
+from unmask.tasks.kind_names import TaskKindName
 from unmask.web.worker.__main__ import describe_error
 from unmask.web.worker.open_models import OpenModels
 from unmask.web.worker.table import CALLS, load_call
@@ -59,7 +60,7 @@ def tuned(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
         for one in rows
     ]
     (home / "rows.jsonl").write_text("\n".join(map(json.dumps, answers)))
-    kinds: dict[str, tuple[str, dict[str, Any]]] = {
+    kinds: dict[TaskKindName, tuple[str, dict[str, Any]]] = {
         "classify": ("rows.tsv", {"text": "sentence", "label": "said"}),
         "regress": ("rows.tsv", {"text": "sentence", "label": "score"}),
         "tag": ("rows.conll", {}),
@@ -164,6 +165,67 @@ def test_probabilities_are_those_of_a_forward_pass(folders: dict[str, str]) -> N
         text += pipeline.tokenizer.decode([token["id"]])
 
 
+def test_each_token_is_a_piece_at_once(folders: dict[str, str]) -> None:
+    """A text of bytes that are no characters has no piece for long, and can be cancelled."""
+    call, n = load_call("generate"), 0
+    settings = {"max_new_tokens": 12, "temperature": 2.0, "seed": 5}
+    for piece in call({"model": folders["gpt2"], "prompt": "the", "settings": settings}):
+        if "end" not in piece:
+            assert len(piece["tokens"]) == 1
+            n += 1
+    assert n >= 1
+
+
+def test_chats_are_those_of_the_pipeline(tmp_path: Path) -> None:
+    make("gpt2", tmp_path)
+    assert not ask("describe", model=str(tmp_path))["abilities"]["chat"]["can"]
+    template = "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}"
+    (tmp_path / "chat_template.jinja").write_text(template)
+    assert ask("describe", model=str(tmp_path))["abilities"]["chat"]["can"]
+    messages = [{"role": "user", "content": "the old king"}]
+    settings: dict[str, Any] = {"max_new_tokens": 6}
+    pieces = ask("chat", model=str(tmp_path), messages=messages, settings=settings)
+    text = "".join(one["text"] for one in pieces)
+    assert text == load(tmp_path).chat(messages, **settings)
+    assert pieces[-1]["end"] in ("end", "length", "stop")
+    assert "alternatives" in pieces[0]["tokens"][0]
+
+
+def test_graphs_can_what_they_can(folders: dict[str, str], tmp_path: Path) -> None:
+    pytest.importorskip("onnxruntime")
+    pytest.importorskip("onnxscript")
+    arguments = {"model": folders["bert"], "target": str(tmp_path / "graph"), "format": "onnx"}
+    assert "model.onnx" in [file["name"] for file in ask("export", **arguments)["files"]]
+    facts = ask("describe", model=str(tmp_path / "graph"))
+    can = {name for name, ability in facts["abilities"].items() if ability["can"]}
+    assert can == {"embed", "hide", "fill"}
+    filled = ask("fill", model=str(tmp_path / "graph"), text="the old [MASK]")
+    assert filled["filled"] == ask("fill", model=folders["bert"], text="the old [MASK]")["filled"]
+    for name in ("hide_answers", "saliency"):
+        with pytest.raises(ValueError, match="an ONNX graph has neither gradients nor losses"):
+            ask(name, model=str(tmp_path / "graph"), text="the old [MASK]")
+    with pytest.raises(ValueError, match="ONNX graph does not support layer records"):
+        ask("attention", model=str(tmp_path / "graph"), text="the old")
+
+
+def test_texts_are_never_names_of_files(folders: dict[str, str], tmp_path: Path) -> None:
+    """What the page writes is a text; the server alone names files."""
+    pillow = pytest.importorskip("PIL.Image")
+    path = tmp_path / "some.png"
+    pillow.new("RGB", (32, 32), (200, 30, 30)).save(path)
+    with pytest.raises(ValueError, match=r"^file: vit-mini reads pictures; name one"):
+        ask("hide", model="vit-mini", text=str(path))
+    assert ask("hide", model="mae-mini", file=str(path))["picture"]
+    hidden = ask("hide", model="clip-mini", text=str(path))
+    assert "picture" not in hidden
+    with pytest.raises(ValueError, match=r"^file: bert-tiny learns from texts"):
+        ask("hide", model="bert-tiny", text="a", file=str(path))
+    with pytest.raises(ValueError, match=r"^file: .* reads texts"):
+        ask("generate", model=folders["gpt2"], prompt="a", file=str(path))
+    with pytest.raises(ValueError, match=r"^inputs: .* and no files"):
+        ask("predict", model=folders["bert"], inputs=["a"], files=[str(path)])
+
+
 def test_beams_and_samples_give_candidates(folders: dict[str, str]) -> None:
     settings = {"beams": 3, "n_best": 2, "max_new_tokens": 4}
     (found,) = ask("generate", model=folders["gpt2"], prompt="the old", settings=settings)
@@ -189,8 +251,8 @@ def test_predictions_have_places(tuned: dict[str, str]) -> None:
     asked = {"question": "who ?", "context": "the old king saw the sea"}
     (answer,) = ask("predict", model=tuned["answer"], inputs=[asked])["predictions"]
     assert asked["context"][answer["start"] : answer["end"]] == answer["answer"]
-    with pytest.raises(ValueError, match="inputs must be 1 to 1000"):
-        ask("predict", model=tuned["tag"], inputs=[])
+    with pytest.raises(ValueError, match=r"^inputs: .* give at least one"):
+        ask("predict", model=tuned["tag"])
 
 
 def test_texts_are_near_to_each_other(folders: dict[str, str]) -> None:

@@ -27,7 +27,9 @@ class _FillArguments:
 @dataclass(frozen=True, kw_only=True)
 class _GenerateArguments:
     model: str
-    prompt: str
+    prompt: str = ""
+    file: str | None = None
+    """The picture, of a model that describes some; a prompt is never the name of a file."""
     settings: Mapping[str, Any] = field(default_factory=dict[str, Any])
     """Fields of `generation_config`."""
     output_prefix: str = ""
@@ -76,13 +78,12 @@ def generate(arguments: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     pipeline = open_models().pipeline(given.model)
     if given.source_language is not None:
         pipeline = pipeline.with_languages(given.source_language, given.target_language)
+    prompt = _prompt(pipeline, given)
     if config.chooses_text:
-        yield _best_texts(pipeline, given, config)
+        yield _best_texts(pipeline, prompt, given.output_prefix, config)
         return
     recorder = AlternativesRecorder(given.alternatives)
-    pieces = pipeline.stream(
-        given.prompt, config, output_prefix=given.output_prefix, observer=recorder
-    )
+    pieces = pipeline.stream(prompt, config, output_prefix=given.output_prefix, observer=recorder)
     continues = pipeline.continues_prompt
     yield from _pieces(pieces, recorder, pipeline, config.max_new_tokens, {"continues": continues})
 
@@ -101,10 +102,18 @@ def chat(arguments: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     yield from _pieces(pieces, recorder, pipeline, config.max_new_tokens, {})
 
 
+def _prompt(pipeline: Pipeline, given: _GenerateArguments) -> str:
+    """Return what text follows: a prompt, or the name of a picture."""
+    if pipeline.preset.reads_pictures != (given.file is not None):
+        what = "pictures; name one" if pipeline.preset.reads_pictures else "texts; give a prompt"
+        raise ValueError(f"file: {given.model} reads {what}")
+    return given.prompt if given.file is None else given.file
+
+
 def _best_texts(
-    pipeline: Pipeline, given: _GenerateArguments, config: GenerationConfig
+    pipeline: Pipeline, prompt: str, output_prefix: str, config: GenerationConfig
 ) -> dict[str, Any]:
-    found = pipeline.generate_candidates(given.prompt, config, output_prefix=given.output_prefix)
+    found = pipeline.generate_candidates(prompt, config, output_prefix=output_prefix)
     candidates = [vars(one) for one in found]
     return {
         "text": found[0].text,

@@ -19,7 +19,8 @@ from unmask.jobs.catalogue.hide import HiddenText, hide_picture_of, hide_text
 from unmask.jobs.options.hide import HideOptions
 from unmask.objectives.explain import visible_piece
 from unmask.objectives.features import TwoStream
-from unmask.web.worker.open_models import open_models
+from unmask.web.worker.open_models import check_weights, open_models
+from unmask.zoo.catalogue import get_preset
 
 MAX_SHOWN_TOKENS = 48
 """Tokens of which it is shown who sees whom."""
@@ -28,7 +29,9 @@ MAX_SHOWN_TOKENS = 48
 @dataclass(frozen=True, kw_only=True)
 class _HideArguments:
     model: str
-    text: str
+    text: str = ""
+    file: str | None = None
+    """The picture, of a model that reads pictures alone; a text is never the name of a file."""
     objective: str | None = None
     language: str | None = None
     seed: int = 0
@@ -39,7 +42,7 @@ class _HideArguments:
         """The options of `unmask.hide`."""
         return HideOptions(
             model=self.model,
-            text=self.text,
+            text=self.text if self.file is None else self.file,
             objective=self.objective,
             language=self.language,
             seed=self.seed,
@@ -49,6 +52,19 @@ class _HideArguments:
     def pipeline(self) -> Pipeline | None:
         """Open the model; None: it is a preset without weights."""
         return None if is_preset_name(self.model) else open_models().pipeline(self.model)
+
+    def reads_texts(self, pipeline: Pipeline | None) -> bool:
+        """Whether a text is hidden, not a picture.
+
+        Raises:
+            ValueError: the model reads the other one.
+        """
+        preset = get_preset(self.model) if pipeline is None else pipeline.preset
+        if preset.reads_texts and self.file is not None:
+            raise ValueError(f"file: {self.model} learns from texts; give one")
+        if not preset.reads_texts and self.file is None:
+            raise ValueError(f"file: {self.model} reads pictures; name one")
+        return preset.reads_texts
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,8 +82,9 @@ def hide(arguments: Mapping[str, Any]) -> dict[str, Any]:
     """
     given = from_dict(_HideArguments, arguments)
     pipeline = given.pipeline()
-    picture = hide_picture_of(given.options, pipeline)
-    if picture is not None:
+    if not given.reads_texts(pipeline):
+        picture = hide_picture_of(given.options, pipeline)
+        assert picture is not None, "it reads no texts"
         return {"picture": json.loads(picture.to_json())}
     hidden = hide_text(given.options, pipeline)
     explained = hidden.explain()
@@ -88,6 +105,8 @@ def hide_answers(arguments: Mapping[str, Any]) -> dict[str, Any]:
     pipeline = given.pipeline()
     if pipeline is None:
         raise ValueError(f"model: {given.model} is a preset without weights, and answers nothing")
+    if not given.reads_texts(pipeline):
+        raise ValueError("model: it reads pictures, and answers in `hide`")
     hidden = hide_text(given.options, pipeline)
     logits = _target_logits(pipeline, hidden)
     targets = hidden.example.targets
@@ -122,16 +141,26 @@ def hide_answers(arguments: Mapping[str, Any]) -> dict[str, Any]:
     return {"answers": answers, "loss": loss}
 
 
+def check_answers(pipeline: Pipeline) -> None:
+    """Check that a model answers what its objective asks, token by token.
+
+    Raises:
+        ValueError: it predicts no tokens, or has no weights.
+    """
+    check_weights(pipeline)
+    if not pipeline.model.language_heads:
+        names = ", ".join(pipeline.model.head_specs) or "none"
+        raise ValueError(f"model: it predicts no tokens of the vocabulary (heads: {names})")
+
+
 def _target_logits(pipeline: Pipeline, hidden: HiddenText) -> torch.Tensor:
     """Return the logits of tokens at the targets of a text.
 
     Raises:
         ValueError: the model predicts no tokens, or the text is longer than its positions.
     """
+    check_answers(pipeline)
     model, heads = pipeline.model, pipeline.model.language_heads
-    if not heads:
-        names = ", ".join(model.head_specs) or "none"
-        raise ValueError(f"model: it predicts no tokens of the vocabulary (heads: {names})")
     longest, n = pipeline.resolve_sequence_length(), len(hidden.example.inputs)
     if n > longest:
         raise ValueError(f"text has {n:,} tokens, but the model reads at most {longest:,}")

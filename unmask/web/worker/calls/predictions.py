@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from unmask.config import from_dict
+from unmask.inference.pipeline import Pipeline
 from unmask.tasks.all_kinds import TASK_KINDS
 from unmask.tasks.metrics.tagging import extract_entities, has_entity_labels
 from unmask.web.worker.open_models import open_models
@@ -19,15 +20,20 @@ apart."""
 @dataclass(frozen=True, kw_only=True)
 class _PredictArguments:
     model: str
-    inputs: Sequence[Any]
+    inputs: Sequence[Any] = ()
     """A line each, as for `unmask predict` (parts separated by tabs); or parts as a list or table.
     Of a tagger, a text, whose words are found, or a list of words."""
+    files: Sequence[str] = ()
+    """Pictures, of a model that reads them; an input is never the name of a file."""
+    labels: Sequence[str] = ()
+    """Names of classes, of a model that compares pictures with texts (CLIP)."""
     mixture_task: str | None = None
     language: str | None = None
 
     def __post_init__(self) -> None:
-        if not 1 <= len(self.inputs) <= MAX_INPUTS:
-            raise ValueError(f"inputs must be 1 to {MAX_INPUTS}, got {len(self.inputs):,}")
+        for name in ("inputs", "files"):
+            if (n := len(getattr(self, name))) > MAX_INPUTS:
+                raise ValueError(f"{name} must be at most {MAX_INPUTS}, got {n:,}")
 
 
 def predict(arguments: Mapping[str, Any]) -> dict[str, Any]:
@@ -38,6 +44,10 @@ def predict(arguments: Mapping[str, Any]) -> dict[str, Any]:
     """
     given = from_dict(_PredictArguments, arguments)
     pipeline = open_models().pipeline(given.model, given.language)
+    if pipeline.preset.reads_pictures:
+        return _predict_pictures(pipeline, given)
+    if not given.inputs or given.files:
+        raise ValueError(f"inputs: {given.model} reads texts; give at least one, and no files")
     if given.mixture_task is not None:
         pipeline = pipeline.mixture_task(given.mixture_task)
     task = pipeline.required_task()
@@ -52,6 +62,18 @@ def predict(arguments: Mapping[str, Any]) -> dict[str, Any]:
     reader = TASK_KINDS[task.task_kind].reader
     inputs = [reader.parse_line(task, one) if isinstance(one, str) else one for one in given.inputs]
     predictions = [_plain(record) for record in pipeline.predict(inputs)]
+    return {"task": task.task_kind, "labels": list(task.labels), "predictions": predictions}
+
+
+def _predict_pictures(pipeline: Pipeline, given: _PredictArguments) -> dict[str, Any]:
+    if not given.files or given.inputs:
+        raise ValueError(f"files: {given.model} reads pictures; name at least one, and no inputs")
+    files = [*given.files]
+    if pipeline.compares_pictures:
+        found = pipeline.classify_by_names(files, given.labels)
+        return {"task": "pictures", "labels": [*given.labels], "predictions": found}
+    task = pipeline.required_task()
+    predictions = [_plain(record) for record in pipeline.predict(files)]
     return {"task": task.task_kind, "labels": list(task.labels), "predictions": predictions}
 
 
