@@ -77,6 +77,7 @@ def test_imports_have_no_cycle() -> None:
         "unmask.objectives.published",
         "unmask.tokenizers.spec",
         "unmask.training.config",
+        "unmask.web.commands.recipe",
     ],
 )
 def test_torch_is_imported_only_when_used(module: str) -> None:

@@ -26,6 +26,16 @@ CASES: list[dict[str, Any]] = [
         "changes": ["optimizer.weight_decay=0.2", "schedule.warmup=0.1"],
     },
     {"model": "bert-mini", "data": ["a"], "changes": ["micro_batch_tokens=none", "seed=5"]},
+    {"model": "bert-mini", "data": ["a"], "changes": ["dropout=none", "seed=5"], "seed": 7},
+    {"model": "bert-mini", "data": ["a"], "changes": ["schedule.warmup=5", "schedule.kind=WSD"]},
+    {"model": "bert-mini", "data": ["a"], "changes": ["schedule.kind=WSD", "schedule.warmup=5"]},
+    {"model": "bert-mini", "data": ["a"], "changes": ["objective.select.rate=0.3"]},
+    {
+        "model": "bert-mini",
+        "data": ["a"],
+        "changes": ["objective.select.rate=0.3"],
+        "objective": "clm",
+    },
     {"model": "bert-mini", "data": ["a"], "changes": ["steps=70", "log_every=7"], "steps": 50},
     {"model": "bert-mini", "data": ["a"], "compression": ["gradual:fraction=0.5", "qat:bits=4"]},
     {"model": "bert-mini", "data": ["a"], "teacher": ["unmask-mini-en"], "distill": ["soft"]},
@@ -78,5 +88,10 @@ def test_first_line_has_what_no_recipe_holds() -> None:
 def test_wrong_values_are_refused() -> None:
     with pytest.raises(FieldError, match="missing argument 'MODEL'"):
         recipe_toml({"data": ["a"]})
+    with pytest.raises(FieldError, match="missing argument 'MODEL'"):
+        recipe_toml({"resume": True})
     with pytest.raises(FieldError, match="--set x: must be key=value"):
         recipe_toml({"model": "bert-mini", "data": ["a"], "changes": ["x"]})
+    with pytest.raises(FieldError, match="compress must be one of") as error:
+        recipe_toml({"model": "bert-mini", "data": ["a"], "compression": ["x"]})
+    assert error.value.field == "compression"

@@ -25,8 +25,6 @@ from unmask.jobs.options.shell.shared_options import (
 )
 from unmask.output import print_json, print_line
 
-_POOLING = "unmask.jobs.options.shell.shared_options:TextPoolingOptions"
-
 if TYPE_CHECKING:
     from unmask.images.records import ImageRecord
     from unmask.inference.ensemble import Ensemble

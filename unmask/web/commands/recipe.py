@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -10,7 +10,12 @@ from typing import Any
 from unmask.config import parse_change, read_toml
 from unmask.jobs.options.pretrain import PretrainOptions
 from unmask.training.config import Recipe
-from unmask.web.commands.arguments import command_arguments, parse_command, shown_command
+from unmask.web.commands.arguments import (
+    FieldError,
+    command_arguments,
+    parse_command,
+    shown_command,
+)
 
 _KEPT_FLAGS = frozenset(("teacher", "distill"))
 """Options that are no keys of a recipe alone: a teacher's tokenizer is also the model's."""
@@ -26,7 +31,7 @@ def recipe_toml(values: Mapping[str, Any], name: str = "recipe.toml") -> str:
 
     Args:
         values: those of the form of `pretrain`.
-        name: of the file, for the command.
+        name: of the file, for the command; it ends in .toml.
 
     Raises:
         FieldError: a value is not allowed, or the model is missing.
@@ -40,29 +45,49 @@ def recipe_toml(values: Mapping[str, Any], name: str = "recipe.toml") -> str:
     <BLANKLINE>
     """
     _, given = parse_command(command_arguments("pretrain", values))
-    changes, kept_changes = _split_changes(given.pop("changes", []))
     model = given.get("model")
-    keys: dict[str, Any] = {}
-    if model is not None:
-        keys = read_toml(Path(model)) if model.endswith(".toml") else {"model": model}
-    keys_of_recipe = {one.name for one in fields(Recipe)} | {"compression"}
-    in_recipe = {n: v for n, v in given.items() if n in keys_of_recipe - _KEPT_FLAGS - {"model"}}
-    options = PretrainOptions(out="", **in_recipe)
-    for one in (*changes, options.recipe_keys()):
-        keys = _joined(keys, one)
-    rest = {n: v for n, v in given.items() if n not in in_recipe} | {"model": name}
-    if kept_changes:
-        rest["changes"] = kept_changes
+    if model is None:
+        raise FieldError("model", "missing argument 'MODEL'")
+    keys = read_toml(Path(model)) if model.endswith(".toml") else {"model": model}
+    keys, kept_changes = _with_changes(keys, given.pop("changes", []))
+    # What is changed by the command's --set stays an option there, too: the option counts.
+    kept = {"model", *_KEPT_FLAGS, *(key for one in kept_changes for key in parse_change(one))}
+    names = {one.name for one in fields(Recipe)} - kept
+    in_recipe = {name: value for name, value in given.items() if name in names}
+    try:
+        keys = _joined(keys, PretrainOptions(out="", **in_recipe).recipe_keys())
+    except ValueError as error:  # of the methods of compression, which are read here
+        raise FieldError("compression", f"{error}") from None
+    rest = {n: v for n, v in given.items() if n not in in_recipe}
+    rest |= {"model": name, "changes": kept_changes}
     command = shown_command(command_arguments("pretrain", rest))
     shown = _CONTROL.sub(lambda match: f"\\x{ord(match[0]):02x}", command)
     return f"# {shown}\n" + "".join(f"{line}\n" for line in _toml_lines(keys))
 
 
-def _split_changes(changes: list[str]) -> tuple[list[dict[str, Any]], list[str]]:
-    """Return changes as plain data; and those that TOML has no value for, and later ones."""
-    plain = [parse_change(one) for one in changes]
-    n = next((i for i, one in enumerate(plain) if not _is_writable(one)), len(plain))
-    return plain[:n], changes[n:]
+def _with_changes(
+    keys: Mapping[str, Any], changes: Sequence[str]
+) -> tuple[dict[str, Any], list[str]]:
+    """Return keys after changes; and the changes from the first that has no place in them."""
+    result = dict(keys)
+    for i, one in enumerate(changes):
+        change = parse_change(one)
+        if not _is_writable(change) or not _can_join(result, change):
+            return result, [*changes[i:]]
+        result = _joined(result, change)
+    return result, []
+
+
+def _can_join(first: Mapping[str, Any], second: Mapping[str, Any]) -> bool:
+    """Return whether two differences are one, whatever the preset has."""
+    for key, value in second.items():
+        old = first.get(key)
+        if isinstance(value, Mapping) and isinstance(old, Mapping):
+            if ("kind" in value and "kind" not in old) or not _can_join(old, value):
+                return False
+        elif key == "objective" and isinstance(old, str) and isinstance(value, Mapping):
+            return False
+    return True
 
 
 def _is_writable(value: Any) -> bool:
@@ -78,13 +103,11 @@ def _joined(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str, An
     result = dict(first)
     for key, value in second.items():
         old = result.get(key)
-        if isinstance(value, Mapping):
-            if isinstance(old, str) and key != "objective":
-                old = {"kind": old}
-            is_other = (
-                "kind" in value and isinstance(old, Mapping) and old.get("kind") != value["kind"]
-            )
-            value = _joined(old if isinstance(old, Mapping) and not is_other else {}, value)
+        old = {"kind": old} if isinstance(old, str) else old
+        if isinstance(value, Mapping) and isinstance(old, Mapping):
+            change: Mapping[str, Any] = value
+            kind = old.get("kind")
+            value = _joined(old, change) if change.get("kind", kind) == kind else change
         result[key] = value
     return result
 
