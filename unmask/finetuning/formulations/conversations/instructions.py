@@ -285,9 +285,10 @@ def with_chat_template(task: Task, template: ChatTemplate | None, tokenizer: Tok
     """
     if not reads_conversations(task):
         return task
-    source = task.options.get("chat_template")
+    source, names = (task.options.get(name) for name in _WRITTEN)
     if source is not None:
-        names = template_tokens(tokenizer) if template is None else template.special_tokens
+        if names is None:
+            names = template_tokens(tokenizer) if template is None else template.special_tokens
         found = ChatTemplate(read_template_option(source), names)
     else:
         found = plain_template(tokenizer) if template is None else template
