@@ -93,6 +93,11 @@ class PPO:
         Schulman et al. 2016, arXiv:1506.02438, equation 16: the sum over later tokens l of
         (gamma lambda)^l delta, delta = reward + gamma value of the next token - value. A response
         ends after its last token, whose next value is 0.
+
+        Deviates: TRL 1.12.0 gives the score of a response that ends before the greatest length to
+        the token after its end, and learns the value v of that token, too, so that the end has
+        gamma v + gamma lambda (score - v) in place of the score: with gamma = lambda = 1 the same.
+        Responses that are cut, or end with the greatest length, have no such token there.
         """
         values = values * mask
         after = torch.zeros_like(values[:, 0])
