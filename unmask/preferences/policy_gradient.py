@@ -19,8 +19,8 @@ _LEAST_VARIANCE = 1e-8
 class PPO:
     """Proximal policy optimization: Schulman et al. 2017, arXiv:1707.06347.
 
-    For texts: Stiennon et al. 2020, arXiv:2009.01325, section 3.4 and appendix B.1, which also has
-    these defaults, but for the KL penalty's.
+    For texts: Stiennon et al. 2020, arXiv:2009.01325, section "Models"; the defaults are those of
+    Huang et al. 2024, arXiv:2403.17031, section "PPO Details".
     """
 
     has_values: ClassVar[bool] = True
@@ -173,7 +173,7 @@ def leave_one_out_advantages(rewards: Float[Tensor, "p k"]) -> Float[Tensor, "p 
     """Return each reward less the mean of the other k - 1 responses to the same prompt.
 
     REINFORCE leave-one-out: Kool et al. 2019, https://openreview.net/forum?id=r1lgTGL5DE; for
-    texts Ahmadian et al. 2024, arXiv:2402.14740, section 3.3.
+    texts Ahmadian et al. 2024, arXiv:2402.14740 (RLOO).
 
     Raises:
         ValueError: a prompt has fewer than two responses.

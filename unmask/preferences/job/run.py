@@ -65,7 +65,7 @@ _RECORDED = {
 """What must be as it was when a run goes on, and what it is called."""
 _N_EVALUATIONS = 5
 _BETAS = (0.9, 0.95)
-"""Of Adam (Ouyang et al. 2022, appendix C)."""
+"""Of Adam (Ouyang et al. 2022, arXiv:2203.02155, appendix "Additional model details")."""
 
 
 @interrupt_on_signal()
