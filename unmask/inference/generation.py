@@ -276,7 +276,8 @@ class GenerationPipeline:
             with evaluation_mode(self.model):  # not while the caller runs
                 going = next(steps, None) is not None
             now = streamer.stable_text(token_ids) if going else streamer.final_text(token_ids)
-            if len(now) > len(emitted) and now.startswith(emitted):
+            # Nothing is lost at the end, whatever a tokenizer's own decoder does.
+            if len(now) > len(emitted) and (now.startswith(emitted) or not going):
                 yield now[len(emitted) :]
                 emitted = now
             if not going:
