@@ -6,12 +6,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+import small_models
 
 from tests.tokenizers.tokenizer_cases import story
 from unmask.conversations.encode import (
     encode_conversation,
     encode_prompt,
     plain_template,
+    template_tokens,
 )
 from unmask.conversations.messages import Conversation, Message
 from unmask.conversations.template import PLAIN, ChatTemplate
@@ -141,6 +143,23 @@ def test_what_is_generated_is_what_was_learned(tokenizer: Tokenizer) -> None:
         assert encoded.ids[: len(prompt)].tolist() == prompt.tolist()
         assert not encoded.is_response[: len(prompt)].any()
         assert encoded.is_response[len(prompt) :].any()
+
+
+@pytest.mark.parametrize("family", ["bert", "gpt2", "t5", "bart"])
+def test_roles_of_tokens_are_those_that_a_saved_folder_declares(
+    family: str, tmp_path: Path
+) -> None:
+    import transformers as hf
+
+    known = small_models.tokenizer(family)
+    known.save(tmp_path)
+    theirs: Any = hf.AutoTokenizer.from_pretrained(tmp_path)
+    names = template_tokens(known)
+    declared = {name: theirs.special_tokens_map[name] for name in names if name != "eos_token"}
+    assert names == declared | {"eos_token": known.special_tokens.end}
+    assert theirs.eos_token == (None if family == "bert" else names["eos_token"])
+    of_bos = {"bert": None, "gpt2": "<|endoftext|>", "t5": None, "bart": "<s>"}
+    assert names.get("bos_token") == theirs.bos_token == of_bos[family]
 
 
 def test_named_templates_and_keys(tokenizer: Tokenizer, tmp_path: Path) -> None:

@@ -5,10 +5,12 @@ import os
 import shutil
 import signal
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 import toy_models as toy
+from small_models import make
 
 from unmask.checkpoints.huggingface.read import load_folder
 from unmask.checkpoints.tensors import read_tensors
@@ -16,6 +18,7 @@ from unmask.cli import main as cli
 from unmask.finetuning import train_run as tuning_module
 from unmask.finetuning.results.finetuned_model import FinetunedModel
 from unmask.jobs.finetune import finetune, resume_finetuning
+from unmask.training.log import TrainingLog
 
 FAST = {
     "epochs": 2.0,
@@ -235,3 +238,85 @@ def test_run_is_not_resumed_with_other_data_or_options(files, tmp_path, monkeypa
     toy.write(files["dev"], toy.texts(40, 3))
     with pytest.raises(ValueError, match="the dev data have changed"):
         quick(base, files, out=out, resume=True)
+
+
+WORDS = ("cat", "dog", "king", "fox")
+OF_CONVERSATIONS = {
+    "instruct": [], "instruct-messages": ["--tune", "lora:rank=2"],
+    "instruct-sharegpt": ["--option", "chat_template=none"],
+    "instruct-mixture": ["--option", "packing=pack"],
+    "prefer": ["--tune", "lora:rank=2"], "prefer-ranked": ["--option", "margin=0.1"],
+    "prefer-seeds": ["--seeds", "2"],
+}  # fmt: skip
+
+
+def conversations(folder: Path) -> dict[str, Path]:
+    """Make a decoder, and files of conversations in some of their formats."""
+    make("gpt2", folder / "base", n_positions=128)
+    rows: dict[str, list[dict[str, Any]]] = {name: [] for name in OF_CONVERSATIONS}
+    for i in range(24):
+        asked = f"the {WORDS[i % 4]} sees" + " a fox" * (i % 3)
+        good, bad = f"the {WORDS[i // 4 % 4]} runs", f"a {WORDS[(i + 1) % 4]}"
+        turns = [asked, good, "the dog", bad]
+        rows["instruct"].append({"instruction": asked, "input": "", "output": good})
+        rows["instruct-messages"].append({
+            "messages": [{"role": ("user", "assistant")[n % 2], "content": turn}
+                         for n, turn in enumerate(turns)]
+        })  # fmt: skip
+        rows["instruct-sharegpt"].append({
+            "conversations": [{"from": ("human", "gpt")[n % 2], "value": turn}
+                              for n, turn in enumerate(turns)]
+        })  # fmt: skip
+        rows["prefer"].append({"prompt": asked, "chosen": good, "rejected": bad, "margin": i / 8})
+        rows["prefer-ranked"].append({"prompt": asked, "responses": [good, bad, "the"]})
+    rows["prefer-seeds"] = rows["prefer"]
+    found = {name: folder / f"{name}.jsonl" for name in rows}
+    for name, path in found.items():
+        path.write_text("".join(json.dumps(row) + "\n" for row in rows[name]))
+    found["instruct-mixture"] = folder / "mixture.toml"
+    found["instruct-mixture"].write_text(
+        '[tasks.one]\ntrain = "instruct.jsonl"\n[tasks.two]\ntrain = "instruct-messages.jsonl"\n'
+    )
+    return found
+
+
+def run_until_step(words: list[str], step: int) -> int:
+    """Run a command in a child that kills itself when a step is made; return its status."""
+    child = os.fork()
+    if child == 0:
+        log, n = TrainingLog.__call__, 0
+
+        def die(self: TrainingLog, report: object) -> None:
+            nonlocal n
+            log(self, report)
+            n += 1
+            if n == step:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+        TrainingLog.__call__ = die
+        cli.run(words)
+        os._exit(1)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+@pytest.mark.sample(2)
+@pytest.mark.parametrize("name", OF_CONVERSATIONS)
+def test_task_of_conversations_that_is_killed_within_a_step_ends_alike(name, tmp_path) -> None:
+    data = str(conversations(tmp_path)[name])
+    words = [
+        "finetune", str(tmp_path / "base"), "--task", name.partition("-")[0], "--train", data,
+        "--epochs", "2", "--batch-size", "4", "--evaluate-every", "2", "--max-length", "96",
+        "--learning-rate", "1e-2", "--device", "cpu", "--quiet", *OF_CONVERSATIONS[name], "--out",
+    ]  # fmt: skip
+    whole, out = tmp_path / "whole", tmp_path / "killed"
+    assert cli.run([*words, str(whole)]) == 0
+    assert run_until_step([*words, str(out)], 7) == -signal.SIGKILL
+    saved = sorted(path.name for path in out.glob("**/checkpoints/step-*"))
+    assert saved
+    assert 0 < int(saved[-1].removeprefix("step-")) < 7
+    assert cli.run(["finetune", "--out", str(out), "--resume", "--device", "cpu", "--quiet"]) == 0
+    names = ["model.safetensors", "adapter_model.safetensors", "log.jsonl", "results.json"]
+    found = [whole / n for n in names if (whole / n).is_file()]
+    assert len(found) >= 3
+    for path in found:
+        assert (out / path.name).read_bytes() == path.read_bytes(), path.name

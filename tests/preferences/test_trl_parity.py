@@ -5,7 +5,7 @@ than the policy, so that margins and divergences are not 0 at the first step.
 """
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,7 @@ from unmask.finetuning.formulations.conversations.instructions import Instructio
 from unmask.heads.classification.choice_groups import ChoiceGroup
 from unmask.heads.classification.label_losses import CORRECT, PairwiseRanking
 from unmask.heads.model import Model
+from unmask.heads.prediction import Prediction
 from unmask.preferences.data.encode import with_response
 from unmask.preferences.data.rows import PreferenceRow
 from unmask.preferences.online import stream
@@ -31,7 +32,7 @@ from unmask.preferences.online.estimates import policy_loss_of
 from unmask.preferences.online.policy import PolicyForward
 from unmask.preferences.online.rollouts import Rollout
 from unmask.preferences.online.stream import RolloutStream
-from unmask.preferences.online.values import VALUE, add_value_network
+from unmask.preferences.online.values import VALUE, add_value_network, values_of
 from unmask.preferences.pair_losses import DPO, IPO, KTO, HingeLoss, PairLoss, RobustDPO
 from unmask.preferences.pair_training import Desirability, KTOForward, PairForward
 from unmask.preferences.policy_gradient import PPO
@@ -64,12 +65,13 @@ def words(tmp_path: Path) -> Any:
 
 def made(folder: Path, seed: int, kind: str = "ForCausalLM", **changes: Any) -> Any:
     """Make a random Llama of two layers, and save it with our tokenizer."""
-    special = tokenizer("gpt2").special_ids
-    model = llama(
-        kind, vocab_size=tokenizer("gpt2").vocab_size, num_hidden_layers=2,
-        max_position_embeddings=64, bos_token_id=special.end, eos_token_id=special.end,
-        pad_token_id=special.end, **changes,
-    )  # fmt: skip
+    end = tokenizer("gpt2").special_ids.end
+    usual: dict[str, Any] = {
+        "vocab_size": tokenizer("gpt2").vocab_size, "num_hidden_layers": 2,
+        "max_position_embeddings": 64, "bos_token_id": end, "eos_token_id": end,
+        "pad_token_id": end,
+    }  # fmt: skip
+    model = llama(kind, **(usual | changes))
     torch.manual_seed(seed)
     for parameter in model.parameters():
         if parameter.dim() > 1:
@@ -223,24 +225,38 @@ def test_a_step_of_a_reward_model_equals_that_of_reward_trainer(words: Any, tmp_
     check_equal(ours.model, policy, tmp_path / "after", load_folder(tmp_path / "reward"))
 
 
+ENDS: dict[str, tuple[int | None, ...]] = {
+    "never": (None,) * 4, "at the limit": (5, None, 5, None), "before it": (2, None, 0, 4),
+}  # fmt: skip
+"""Place of the end in each response of six tokens."""
+
+
+@pytest.mark.parametrize("ends", ENDS)
 def test_a_step_of_ppo_equals_that_of_ppo_trainer(
-    words: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ends: str, words: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from trl.experimental.ppo import PPOConfig, PPOTrainer, ppo_trainer
 
     scalar = {"kind": "ForSequenceClassification", "num_labels": 1}
     policy = made(tmp_path / "policy", 5)
-    value, reward = made(tmp_path / "value", 6, **scalar), made(tmp_path / "reward", 7, **scalar)
+    # Without a padding token: transformers' embeddings give no gradient to that, which is the end.
+    value = made(tmp_path / "value", 6, pad_token_id=None, **scalar)
+    reward = made(tmp_path / "reward", 7, **scalar)
     prompts = [words(text)["input_ids"] for text in PROMPTS]
+    padding = next(i for i in range(9, 300) if not any(i in ids for ids in prompts))
+    words.pad_token = words.convert_ids_to_tokens(padding)
     seen: dict[str, Any] = {}
-    _capture(monkeypatch, ppo_trainer, seen, reward)
+    _capture(monkeypatch, ppo_trainer, seen, reward, ENDS[ends])
     parameters = [*policy.parameters(), *value.parameters()]
     descent = torch.optim.SGD(parameters, RATE)
     settings = {
         "num_ppo_epochs": 1, "temperature": 1.0, "response_length": 6, "kl_coef": 0.2,
         "cliprange": 0.1, "vf_coef": 0.4, "cliprange_value": 0.3, "gamma": 0.97, "lam": 0.9,
         "total_episodes": 4, "num_sample_generations": 0, "max_steps": -1,
+        "stop_token": None if ends == "never" else "eos", "missing_eos_penalty": 1.5,
     }  # fmt: skip
+    if ends == "before it":  # see `PPO.advantages`
+        settings |= {"gamma": 1.0, "lam": 1.0}
     words.padding_side = "left"
     trainer = PPOTrainer(
         args=arguments(PPOConfig, tmp_path / "out", **settings), processing_class=words,
@@ -250,11 +266,11 @@ def test_a_step_of_ppo_equals_that_of_ppo_trainer(
     )  # fmt: skip
     trainer.train()
     n_prompt = max(map(len, prompts))
-    written, scores = seen["written"], seen["scores"]
-    end = tokenizer("gpt2").special_ids.end
-    # With an end in a response, TRL counts the value of one token after it, and gives the score to
-    # that token (`padding_mask_p1`, as OpenAI's code does); ours end with the end.
-    assert end not in written[:, n_prompt:]
+    written = _rollouts(seen["written"].tolist(), n_prompt, padding)
+    assert [one.length - 1 for one in written if not one.is_cut] == [
+        place for place in seen["ends"] if place is not None
+    ]
+    scores = seen["scores"] - 1.5 * torch.tensor([one.is_cut for one in written])
     ours = load_folder(tmp_path / "policy")
     model = ours.model
     add_value_network(model, shared=False)
@@ -262,10 +278,13 @@ def test_a_step_of_ppo_equals_that_of_ppo_trainer(
     values_before = {k: x.clone() for k, x in model.training_modules[VALUE].state_dict().items()}
     method = PPO(
         epochs=1, kl_weight=0.2, clip_range=0.1, value_weight=0.4, value_clip_range=0.3,
-        discount=0.97, gae_lambda=0.9,
+        discount=settings["gamma"], gae_lambda=settings["lam"],
     )  # fmt: skip
-    batches = _written(model, tmp_path, method, monkeypatch, written, scores, n_prompt)
-    gradient_step(model, batches, PolicyForward(model, policy_loss_of(method)))
+    batches = _written(model, tmp_path, method, monkeypatch, written, scores)
+    forward: Any = PolicyForward(model, policy_loss_of(method))
+    if ends == "before it":
+        forward = ValuesAfterEnds(forward, written, scores)
+    gradient_step(model, batches, forward)
     after = dict(model.training_modules[VALUE].named_parameters())
     model.remove_training_modules()
     check_equal(model, policy, tmp_path / "after", load_folder(tmp_path / "policy"))
@@ -280,15 +299,25 @@ def test_a_step_of_ppo_equals_that_of_ppo_trainer(
 
 
 def _capture(
-    monkeypatch: pytest.MonkeyPatch, module: Any, seen: dict[str, Any], reward: Any
-) -> None:
-    """Keep what TRL writes, and its scores."""
+    monkeypatch: pytest.MonkeyPatch, module: Any, seen: dict[str, Any], reward: Any,
+    ends: Sequence[int | None],
+) -> None:  # fmt: skip
+    """Keep what TRL writes, with ends at some places, and its scores."""
     write, rate = module.batch_generation, module.get_reward
+    end = tokenizer("gpt2").special_ids.end
 
-    def kept_writing(*given: Any) -> Any:
-        found = write(*given)
-        seen["written"] = found[0].clone()
-        return found
+    def kept_writing(policy: Any, queries: Any, size: int, padding: int, config: Any) -> Any:
+        found, _ = write(policy, queries, size, padding, config)
+        start = queries.shape[1]
+        assert found.shape[1] == start + 6
+        responses = found[:, start:]
+        responses[(responses == padding) | (responses == end)] = 7
+        for row, place in zip(responses, ends, strict=True):
+            if place is not None:
+                row[place], row[place + 1 :] = end, padding
+        seen["written"], seen["ends"] = found.clone(), ends
+        logits = module.forward(policy, found, padding).logits[:, start - 1 : -1]
+        return found, logits / (config.temperature or 1.0)
 
     def kept_scores(model: Any, *given: Any) -> Any:
         found = rate(model, *given)
@@ -310,9 +339,52 @@ def _load_value(model: Model, folder: Path) -> None:
         network.out.weight.copy_(head.out.weight)
 
 
+@dataclass(frozen=True)
+class ValuesAfterEnds:
+    """A loss to which that of the values after the ends is added, as TRL does; see `PPO`."""
+
+    forward: PolicyForward
+    rollouts: Sequence[Rollout]
+    scores: Any
+
+    def count_targets(self, batch: Batch) -> dict[str, int]:
+        found = dict(self.forward.count_targets(batch))
+        return found | {"value": found["value"] + sum(not one.is_cut for one in self.rollouts)}
+
+    def __call__(self, batch: Batch) -> Prediction:
+        assert len(batch.inputs) == len(self.rollouts)  # all in one batch
+        special, model = tokenizer("gpt2").special_ids, self.forward.model
+        ended = [i for i, one in enumerate(self.rollouts) if not one.is_cut]
+        examples = [prompt_example([*self.rollouts[i].example.inputs, special.end]) for i in ended]
+        after = pad_examples(examples, special)
+        last = torch.tensor([len(one.inputs) - 1 for one in examples])
+        values = values_of(model, after, model.hidden_states(after))[range(len(ended)), last]
+        found = self.forward(batch)
+        known = found.terms["value"]
+        total = known.total + (values - self.scores[ended]).square().sum() / 2
+        term = replace(known, total=total, count=known.count + len(ended))
+        return replace(found, terms={**found.terms, "value": term})
+
+
+def _rollouts(rows: Sequence[Sequence[int]], n_prompt: int, padding: int) -> list[Rollout]:
+    """Return what TRL wrote; each response ends with its end, or is cut."""
+    found: list[Rollout] = []
+    end = tokenizer("gpt2").special_ids.end
+    for row in rows:
+        prompt = prompt_example([i for i in row[:n_prompt] if i != padding])
+        response = [i for i in row[n_prompt:] if i != padding]
+        found.append(
+            Rollout(
+                prompt=(), text="", length=len(response), is_cut=response[-1] != end,
+                example=with_response(prompt, response, None),
+            )
+        )  # fmt: skip
+    return found
+
+
 def _written(
-    model: Model, folder: Path, method: PPO, monkeypatch: pytest.MonkeyPatch, written: Any,
-    scores: Any, n_prompt: int,
+    model: Model, folder: Path, method: PPO, monkeypatch: pytest.MonkeyPatch,
+    rollouts: Sequence[Rollout], scores: Any,
 ) -> RolloutStream:  # fmt: skip
     """Return a stream of one batch, whose responses and scores are those of TRL."""
     words = tokenizer("gpt2")
@@ -323,21 +395,11 @@ def _written(
     card = MODELS["gpt2-mini"].with_vocabulary(words.special_ids)
     formulation = formulate(task, card, words)
     assert isinstance(formulation, InstructionFormulation)
-    rollouts = [
-        Rollout(
-            prompt=(), text="", length=6, is_cut=True,
-            example=with_response(
-                prompt_example([i for i in row[:n_prompt] if i != words.special_ids.pad]),
-                row[n_prompt:], None,
-            ),
-        )
-        for row in written.tolist()
-    ]  # fmt: skip
     monkeypatch.setattr(stream, "write_responses", lambda *_: rollouts)
     rows = [PreferenceRow(prompt=()) for _ in rollouts]
     reference = FrozenCopy.of(load_folder(folder / "reference").model, torch.float32)
     return RolloutStream(
         policy=model, reference=reference, formulation=formulation, method=method, rows=rows,
         reward=lambda *_: scores.double().numpy(),
-        prompts=[one.example for one in rollouts], batch_size=4, micro_batch_tokens=40, seed=0,
+        prompts=[one.example for one in rollouts], batch_size=4, micro_batch_tokens=400, seed=0,
     )  # fmt: skip

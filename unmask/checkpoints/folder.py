@@ -230,6 +230,40 @@ def truncate_logs(folder: Path, checkpoint: Checkpoint | None) -> list[str]:
     return missing
 
 
+def has_run(folder: Path, files: Iterable[str], what: str = "run") -> bool:
+    """Return whether a folder has a run: one of the files by which it is known.
+
+    Without one it must be new, or empty but for hidden files.
+
+    Args:
+        folder: the run folder.
+        files: names of files of which a run has one.
+        what: name of such a run, for messages.
+
+    Raises:
+        ValueError: it is a file, or has other content.
+    """
+    if not folder.is_dir():
+        if folder.exists():
+            raise ValueError(f"{folder}: is a file; a {what} needs a folder")
+        return False
+    if any((folder / name).is_file() for name in files):
+        return True
+    if any(not path.name.startswith(".") for path in folder.iterdir()):
+        raise ValueError(f"{folder}: holds files, but not a {what}; name a new folder")
+    return False
+
+
+def check_resumed(folder: Path, what: str = "run", *, resume: bool) -> None:
+    """Check that the run of a folder is to be continued.
+
+    Raises:
+        ValueError: it is not.
+    """
+    if not resume:
+        raise ValueError(f"{folder}: holds a {what} already; resume it, or name a new folder")
+
+
 def _list_checkpoints(home: Path) -> list[tuple[int, Path]]:
     """List the checkpoints, intact or not, newest first."""
     checkpoints = [

@@ -9,6 +9,7 @@ from jaxtyping import Bool, Int
 from unmask.conversations.messages import Conversation, Message
 from unmask.conversations.template import PLAIN, ChatTemplate
 from unmask.tokenizers.encode import Tokenizer
+from unmask.tokenizers.formats.transformers_config import role_tokens
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -35,13 +36,14 @@ def plain_template(tokenizer: Tokenizer) -> ChatTemplate:
 
 
 def template_tokens(tokenizer: Tokenizer) -> dict[str, str]:
-    """Return the special tokens that a template may name, as a saved folder declares them."""
+    """Return the special tokens that a template may name, as a saved folder declares them.
+
+    The token that ends a text is always the end of a response, also where that folder calls it a
+    separator, as BERT's does.
+    """
     special = tokenizer.special_tokens
-    roles = {
-        "bos_token": special.prefix[0] if special.prefix else special.start,
-        "eos_token": special.end, "pad_token": special.pad, "unk_token": special.unknown,
-    }  # fmt: skip
-    return {name: token for name, token in roles.items() if token is not None}
+    ends = {} if special.end is None else {"eos_token": special.end}
+    return ends | role_tokens(special)
 
 
 def encode_conversation(

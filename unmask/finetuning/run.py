@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
-from unmask.adapters.folder import is_adapter, open_model_or_adapter
+from unmask.adapters.folder import open_model_or_adapter
 from unmask.adapters.scalar_mix import ScalarMixModule
 from unmask.checkpoints import folder as checkpoints
 from unmask.checkpoints.checksums import FILES_KEY
@@ -23,6 +23,7 @@ from unmask.finetuning.formulations.conversations.instructions import template_o
 from unmask.finetuning.formulations.formulation import TaskFormulation, uses_word_labels
 from unmask.finetuning.formulations.text_to_text.formulate import with_task_languages
 from unmask.finetuning.initial_model.regression_scale import without_target_scale
+from unmask.finetuning.initial_model.reopened import check_base_of_adapter
 from unmask.finetuning.job.finetune_job import FinetuneJob
 from unmask.finetuning.job.notes import split_text_notes, truncation_warnings
 from unmask.finetuning.job.prepare import is_finished, prepare_job, restart_from
@@ -121,25 +122,21 @@ def _check_options(
         raise ValueError("average needs a run's checkpoints: name a folder with out")
     if output_folder is not None:
         if is_parameter_efficient(config.tune):
-            _check_base_of_adapter(config, loaded_model)
-        _check_output_folder(output_folder, resume)
+            _check_named_base(config, loaded_model)
+        if checkpoints.has_run(output_folder, (RUN_FILE, TRIALS_FILE)):
+            checkpoints.check_resumed(output_folder, resume=resume)
     if config.search and not (output_folder is not None and (output_folder / RUN_FILE).is_file()):
         check_search(config)  # a run that was started has its learning rate and batch size already
 
 
-def _check_base_of_adapter(config: FinetuneConfig, loaded_model: LoadedModel | None) -> None:
+def _check_named_base(config: FinetuneConfig, loaded_model: LoadedModel | None) -> None:
     """Check that the base model of an adapter can be loaded by name, also by PEFT."""
-    method = method_name(config.tune)
     if loaded_model is not None:
         raise ValueError(
-            f"a run of {method} is saved without its base model: give that model's folder rather "
-            "than the open model, or use `save`"
+            f"a run of {method_name(config.tune)} is saved without its base model: give that "
+            "model's folder rather than the open model, or use `save`"
         )
-    if is_adapter(Path(config.base)):
-        raise ValueError(
-            f"a run of {method} is saved without its base model, and {config.base} is an adapter "
-            f"itself: merge it into a model first (unmask convert {config.base} FOLDER)"
-        )
+    check_base_of_adapter(config.base, config.tune)
 
 
 def _adapt_first(job: FinetuneJob, adapt: Callable[[FinetuneJob], Path]) -> FinetuneJob:
@@ -161,18 +158,6 @@ def _measure_peak_flops(job: FinetuneJob) -> float:
         return 0.0
     precision = distributed.resolve_precision(job.config.precision, job.world.device)
     return distributed.matmul_peak_flops(distributed.weight_dtype(precision), job.world.device)
-
-
-def _check_output_folder(output_folder: Path, resume: bool) -> None:
-    if output_folder.exists() and not output_folder.is_dir():
-        raise ValueError(f"{output_folder}: is a file; a run needs a folder")
-    is_used = output_folder.is_dir() and any(
-        not p.name.startswith(".") for p in output_folder.iterdir()
-    )
-    if is_used and not any((output_folder / name).is_file() for name in (RUN_FILE, TRIALS_FILE)):
-        raise ValueError(f"{output_folder}: holds files, but not a run; name a new folder")
-    if is_used and not resume:
-        raise ValueError(f"{output_folder}: holds a run already; resume it, or name a new folder")
 
 
 @contextmanager

@@ -414,16 +414,10 @@ def folder_names(benchmarks: Sequence[LocatedBenchmark]) -> list[str]:
 
 
 def _check_output_folder(output_folder: Path, suite: str, resume: bool) -> None:
-    if output_folder.exists() and not output_folder.is_dir():
-        raise ValueError(f"{output_folder}: is a file; a suite needs a folder")
-    is_used = output_folder.is_dir() and any(
-        not p.name.startswith(".") for p in output_folder.iterdir()
-    )
-    if is_used and not (output_folder / SUITE_FILE).is_file():
-        raise ValueError(f"{output_folder}: holds files, but not a suite; name a new folder")
-    if is_used and not resume:
-        raise ValueError(f"{output_folder}: holds a suite already; resume it, or name a new folder")
-    if is_used and (old := _read_suite_record(output_folder).get("suite")) != suite:
+    if not checkpoints.has_run(output_folder, (SUITE_FILE,), "suite"):
+        return
+    checkpoints.check_resumed(output_folder, "suite", resume=resume)
+    if (old := _read_suite_record(output_folder).get("suite")) != suite:
         raise ValueError(f"{output_folder}: is a run of the suite {old!r}, not of {suite!r}")
 
 

@@ -14,7 +14,7 @@ from unmask.conversations.messages import Message
 from unmask.conversations.template import ChatTemplate
 from unmask.generation.decode import generate
 from unmask.generation.settings import GenerationConfig
-from unmask.generation.streaming import ResponseStreamer, TextStreamer
+from unmask.generation.streaming import ResponseStreamer, TextStreamer, count_settled_tokens
 from unmask.generation.text_batches import max_read_length
 from unmask.heads.model import Model
 from unmask.tokenizers.encode import Tokenizer
@@ -92,13 +92,13 @@ def encode_prompts(
     ]
     prefix_ids = prefix_ids if seq2seq else []
     decode = [
-        partial(_decode_continuation, tokenizer, [] if seq2seq else ids, prefix_ids)
+        partial(decode_continuation, tokenizer, [] if seq2seq else ids, prefix_ids)
         for ids in input_ids
     ]
     return EncodedPrompts(
         input_ids,
         [prefix_ids for _ in input_ids],
-        [TextStreamer(one, stop) for one in decode],
+        [TextStreamer(one, stop, partial(count_settled_tokens, tokenizer)) for one in decode],
         truncated,
     )
 
@@ -158,8 +158,9 @@ def encode_chat_prompt(
     input_ids = [*found.ids.tolist(), *suffix]
     end, own_end = end_of_response(tokenizer, template), tokenizer.special_ids.end
     streamer = ResponseStreamer(
-        partial(_decode_continuation, tokenizer, [] if has_encoder else input_ids, []),
+        partial(decode_continuation, tokenizer, [] if has_encoder else input_ids, []),
         generation_config.stop,
+        partial(count_settled_tokens, tokenizer),
         end_ids=frozenset(() if own_end in (end, None) else (own_end,)),
     )
     return EncodedChat(
@@ -248,7 +249,7 @@ def generate_texts(
     ]
 
 
-def _decode_continuation(
+def decode_continuation(
     tokenizer: Tokenizer, prompt_ids: list[int], output_prefix: list[int], new_ids: Sequence[int]
 ) -> str:
     """Decode new tokens together with those before them, since spaces depend on these."""

@@ -1,5 +1,6 @@
 """Generated text while it grows: its stable part, where it stops, what tokens were chosen from."""
 
+import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
@@ -9,7 +10,10 @@ from torch import Tensor
 from unmask.generation.state import NO_TOKEN, GenerationState
 from unmask.generation.text_batches import evaluation_mode
 from unmask.heads.model import Model
+from unmask.tokenizers.encode import Tokenizer
 
+_BYTE_PIECE = re.compile(r"<0x[0-9A-Fa-f]{2}>")
+"""A byte of a character that has no piece, as SentencePiece writes it."""
 REPLACEMENT_CHARACTER = "�"
 """What bytes that are no whole character become; those to come may make one of them."""
 
@@ -21,6 +25,9 @@ class TextStreamer:
     decode: Callable[[Sequence[int]], str]
     """Turns all new tokens into text."""
     stop: tuple[str, ...] = ()
+    count_settled: Callable[[Sequence[int]], int] = len
+    """Counts the leading tokens that no later one changes, but for bytes that are no whole
+    character; see `count_settled_tokens`."""
 
     def is_finished(self, generated_ids: Sequence[int]) -> bool:
         """Return whether a stop string was generated, over any number of tokens."""
@@ -38,12 +45,13 @@ class TextStreamer:
     def stable_text(self, generated_ids: Sequence[int]) -> str:
         """Return the part of the text that no later token changes.
 
-        Held back are bytes that are no whole character yet, and what may begin a stop string.
+        Held back are tokens that are not settled, bytes that are no whole character yet, and what
+        may begin a stop string.
         """
-        text = self.decode(generated_ids)
-        if (end := self._stop_position(text)) is not None:
-            return text[:end]
-        text = text.rstrip(REPLACEMENT_CHARACTER)
+        if self.is_finished(generated_ids):
+            return self.final_text(generated_ids)
+        settled = generated_ids[: self.count_settled(generated_ids)]
+        text = self.decode(settled).rstrip(REPLACEMENT_CHARACTER)
         longest = max(map(len, self.stop), default=1) - 1
         for n in range(min(longest, len(text)), 0, -1):
             if any(stop.startswith(text[-n:]) for stop in self.stop):
@@ -53,6 +61,22 @@ class TextStreamer:
     def _stop_position(self, text: str) -> int | None:
         found = [at for stop in self.stop if (at := text.find(stop)) >= 0]
         return min(found, default=None)
+
+
+def count_settled_tokens(tokenizer: Tokenizer, ids: Sequence[int]) -> int:
+    """Count the leading tokens whose text is settled: those before a last run of byte pieces.
+
+    SentencePiece writes characters without a piece as bytes, <0xE2>. A run of them is text if all
+    of it is UTF-8, and otherwise each byte is U+FFFD: a byte that follows may change all of the
+    run. Special tokens within it, and ids without a token, are not written and do not end it.
+    """
+    special = tokenizer.special_ids.all_ids
+    for n in range(len(ids), 0, -1):
+        (piece,) = tokenizer.pieces(ids[n - 1 : n])
+        is_written = ids[n - 1] not in special and piece != f"<{ids[n - 1]}>"
+        if is_written and not _BYTE_PIECE.fullmatch(piece):
+            return n
+    return 0
 
 
 @dataclass(frozen=True)
@@ -98,7 +122,8 @@ def stream_pieces(
         with evaluation_mode(model):
             going = next(steps, None) is not None
         now = streamer.stable_text(token_ids) if going else streamer.final_text(token_ids)
-        new = now[len(emitted) :] if now.startswith(emitted) else ""
+        # Nothing is lost at the end, whatever a tokenizer's own decoder does.
+        new = now[len(emitted) :] if now.startswith(emitted) or not going else ""
         emitted += new
         if new or (every_step and going):
             yield new

@@ -18,7 +18,7 @@ PAIR_METHODS: Mapping[str, type] = {
 class LeaveOneOut:
     """REINFORCE with the mean reward of the other responses to a prompt as its baseline.
 
-    Ahmadian et al. 2024, arXiv:2402.14740, section 3.3 (RLOO): the loss of a response y is
+    Ahmadian et al. 2024, arXiv:2402.14740 (RLOO): the loss of a response y is
     -(R(y) - mean of the others) log pi(y), where R is the reward less kl_weight times the
     log-ratio to the reference.
     """

@@ -174,9 +174,10 @@ class IPO:
 class ORPO:
     """Odds ratio preference optimization, which needs no reference model.
 
-    Hong et al. 2024, arXiv:2403.07691, equations 6 and 7: the mean negative log-likelihood of a
-    token of the chosen response, plus beta times -log sigmoid(log odds(w) - log odds(l)), where
-    odds(y) = p / (1 - p) and p is the geometric mean of the probabilities of the tokens of y.
+    Hong et al. 2024, arXiv:2403.07691: the mean negative log-likelihood of a token of the chosen
+    response, plus beta times -log sigmoid(log odds(w) - log odds(l)) (equation 7), where
+    odds(y) = p / (1 - p) (equation 4) and p is the geometric mean of the probabilities of the
+    tokens of y.
     """
 
     needs_reference: ClassVar[bool] = False

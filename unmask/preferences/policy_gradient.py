@@ -19,8 +19,8 @@ _LEAST_VARIANCE = 1e-8
 class PPO:
     """Proximal policy optimization: Schulman et al. 2017, arXiv:1707.06347.
 
-    For texts: Stiennon et al. 2020, arXiv:2009.01325, section 3.4 and appendix B.1, which also has
-    these defaults, but for the KL penalty's.
+    For texts: Stiennon et al. 2020, arXiv:2009.01325, section "Models"; the defaults are those of
+    Huang et al. 2024, arXiv:2403.17031, section "PPO Details".
     """
 
     has_values: ClassVar[bool] = True
@@ -93,6 +93,11 @@ class PPO:
         Schulman et al. 2016, arXiv:1506.02438, equation 16: the sum over later tokens l of
         (gamma lambda)^l delta, delta = reward + gamma value of the next token - value. A response
         ends after its last token, whose next value is 0.
+
+        Deviates: TRL 1.12.0 gives the score of a response that ends before the greatest length to
+        the token after its end, and learns the value v of that token, too, so that the end has
+        gamma v + gamma lambda (score - v) in place of the score: with gamma = lambda = 1 the same.
+        Responses that are cut, or end with the greatest length, have no such token there.
         """
         values = values * mask
         after = torch.zeros_like(values[:, 0])
@@ -168,7 +173,7 @@ def leave_one_out_advantages(rewards: Float[Tensor, "p k"]) -> Float[Tensor, "p 
     """Return each reward less the mean of the other k - 1 responses to the same prompt.
 
     REINFORCE leave-one-out: Kool et al. 2019, https://openreview.net/forum?id=r1lgTGL5DE; for
-    texts Ahmadian et al. 2024, arXiv:2402.14740, section 3.3.
+    texts Ahmadian et al. 2024, arXiv:2402.14740 (RLOO).
 
     Raises:
         ValueError: a prompt has fewer than two responses.

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar, runtime_checkable
 
+from unmask.checkpoints.folder import has_run
 from unmask.config import from_dict, to_dict
 from unmask.files import lock_run_folder, remove_partial_files, write_atomically
 from unmask.finetuning.results.report import to_json
@@ -326,13 +327,9 @@ def check_study_folder(
     Raises:
         ValueError: it is not.
     """
-    if folder.exists() and not folder.is_dir():
-        raise ValueError(f"{folder}: is a file; a study needs a folder")
-    if not folder.is_dir() or all(one.name.startswith(".") for one in folder.iterdir()):
+    if not has_run(folder, (STUDY_FILE,), "study"):
         return
     path = folder / STUDY_FILE
-    if not path.is_file():
-        raise ValueError(f"{folder}: holds files, but not a study; name a new folder")
     if not resume:
         raise ValueError(
             f"{folder}: holds a study already; continue it with --resume, or name a new folder"

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import torch
 
-from unmask.adapters.folder import open_model_or_adapter
+from unmask.adapters.folder import is_adapter, open_model_or_adapter
 from unmask.checkpoints.huggingface.read import LoadedModel, resolve_model_folder
 from unmask.finetuning.methods.method import FinetuningMethod, is_parameter_efficient, method_name
 from unmask.finetuning.options.finetune import HasLoadedModel
@@ -41,6 +41,19 @@ def name_or_open_model(
             f"{where}: save it first and give its folder, or leave out `out` and use `save`"
         )
     return loaded.source, None
+
+
+def check_base_of_adapter(base: str, method: FinetuningMethod) -> None:
+    """Check that what is saved without its base model does not need another adapter.
+
+    Raises:
+        ValueError: the model is an adapter itself.
+    """
+    if is_parameter_efficient(method) and is_adapter(Path(base)):
+        raise ValueError(
+            f"a run of {method_name(method)} is saved without its base model, and {base} is an "
+            f"adapter itself: merge it into a model first (unmask convert {base} FOLDER)"
+        )
 
 
 def _has_weights_of(loaded_model: LoadedModel, source: str) -> bool:

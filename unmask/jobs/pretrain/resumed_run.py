@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import cast
 
-from unmask.checkpoints.folder import newest_checkpoint
+from unmask.checkpoints.folder import has_run, newest_checkpoint
 from unmask.config import from_dict, to_dict
 from unmask.inference.export import read_run_file
 from unmask.objectives.published import changes_during_training
@@ -37,12 +37,8 @@ def open_resumed_run(folder: Path, *, resume: bool) -> ResumedRun | None:
     Raises:
         ValueError: it is a file, has other content, or has a run and `resume` is False.
     """
-    if folder.exists() and not folder.is_dir():
-        raise ValueError(f"{folder}: is a file; a run needs a folder")
-    if not folder.is_dir() or not any(map(_is_run_content, folder.iterdir())):
+    if not has_run(folder, (RUN_FILE,)):
         return None
-    if not (folder / RUN_FILE).is_file():
-        raise ValueError(f"{folder}: holds files, but not a run; name a new folder")
     facts = read_run_file(folder)
     if facts.get("kind") != "pretrain":
         raise ValueError(f"{folder}: is a {facts.get('kind')} run, not a pretraining run")
@@ -63,12 +59,6 @@ def recipe_of(folder: Path) -> Recipe | None:
         return None
     facts = read_run_file(folder)
     return _parse_resumed_run(folder, facts).recipe if facts.get("kind") == "pretrain" else None
-
-
-def _is_run_content(path: Path) -> bool:
-    """Return whether a file is not a leftover of a run that never started."""
-    left = path.name.startswith(".") and path.name.endswith(".part")
-    return path.name != ".lock" and not left
 
 
 def _parse_resumed_run(folder: Path, run_record: dict[str, object]) -> ResumedRun:

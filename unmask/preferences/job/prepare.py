@@ -9,7 +9,6 @@ from typing import Any, cast
 
 import numpy as np
 
-from unmask.adapters.folder import is_adapter
 from unmask.adapters.prefix import n_virtual_tokens_of
 from unmask.batch import Example
 from unmask.bundled.models import BUNDLED_MODELS
@@ -27,11 +26,11 @@ from unmask.finetuning.initial_model.load import (
     InitialModelOptions,
     load_initial_model,
 )
+from unmask.finetuning.initial_model.reopened import check_base_of_adapter
 from unmask.finetuning.methods.method import (
     apply_method,
     is_parameter_efficient,
     method_learning_rate,
-    method_name,
 )
 from unmask.finetuning.options.derived import default_learning_rate
 from unmask.heads.model import Model
@@ -223,19 +222,11 @@ def _check_rating(
 
 
 def _check_base(config: PreferConfig) -> None:
-    """Check that there are weights, and that what is saved can be opened.
-
-    An adapter belongs to a whole model.
-    """
+    """Check that there are weights, and that what is saved can be opened."""
     is_folder = Path(config.base).is_dir() or config.base in BUNDLED_MODELS
     if not is_folder and (config.base in MODELS or config.base in ALIASES):
         raise ValueError(f"{config.base} has no weights; pretrain it first")
-    if is_parameter_efficient(config.tune) and is_adapter(Path(config.base)):
-        raise ValueError(
-            f"a run of {method_name(config.tune)} is saved without its base model, and "
-            f"{config.base} is an adapter itself: merge it into a model first (unmask convert "
-            f"{config.base} FOLDER)"
-        )
+    check_base_of_adapter(config.base, config.tune)
 
 
 def _read_rows(config: PreferConfig) -> dict[str, list[PreferenceRow]]:

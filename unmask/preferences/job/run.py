@@ -65,7 +65,7 @@ _RECORDED = {
 """What must be as it was when a run goes on, and what it is called."""
 _N_EVALUATIONS = 5
 _BETAS = (0.9, 0.95)
-"""Of Adam (Ouyang et al. 2022, appendix C)."""
+"""Of Adam (Ouyang et al. 2022, arXiv:2203.02155, appendix "Additional model details")."""
 
 
 @interrupt_on_signal()
@@ -120,20 +120,14 @@ def _check_folder(folder: Path, config: PreferConfig, *, resume: bool) -> Mappin
     Raises:
         ValueError: the folder holds something else, or a run that is not continued.
     """
-    if folder.exists() and not folder.is_dir():
-        raise ValueError(f"{folder}: is a file; a run needs a folder")
-    path = folder / RUN_FILE
-    if not path.is_file():
-        if folder.is_dir() and any(not p.name.startswith(".") for p in folder.iterdir()):
-            raise ValueError(f"{folder}: holds files, but not a run; name a new folder")
+    if not checkpoints.has_run(folder, (RUN_FILE,)):
         if resume and not folder.is_dir():  # else it was killed before it had written its record
             raise ValueError(f"{folder}: has no run to continue")
         return None
-    facts = read_saved(path)
+    facts = read_saved(folder / RUN_FILE)
     if facts.get("kind") != "prefer":
         raise ValueError(f"{folder}: is a run of {facts.get('kind')}, not of prefer")
-    if not resume:
-        raise ValueError(f"{folder}: holds a run already; resume it, or name a new folder")
+    checkpoints.check_resumed(folder, resume=resume)
     check_same_prefer_config(folder, facts["recipe"], config, is_resolved=False)
     return facts
 

@@ -75,6 +75,8 @@ def rewards_of(
         reward: gives the rewards.
         cut_reward: reward of responses that were cut (the EOS trick of Huang et al. 2024,
             arXiv:2403.17031: rated low, so that responses end). None: as of others.
+
+    Deviates: TRL's `missing_eos_penalty` is subtracted from their reward; here they have this one.
     """
     found = reward([one.prompt for one in rollouts], [one.text for one in rollouts])
     if cut_reward is None:

@@ -17,8 +17,9 @@ VALUE = "value"
 class ValueNetwork(nn.Module):
     """A linear function of hidden states: its own network's, or those of the policy.
 
-    With a network of its own as in Stiennon et al. 2020, arXiv:2009.01325, section 3.4; it begins
-    as a copy of the policy, and all values as 0.
+    With a network of its own as in Stiennon et al. 2020, arXiv:2009.01325, section "Models".
+    Deviates: there it begins as the reward model; here as a copy of the policy, and all values as
+    0, because a reward may be a classifier with another vocabulary.
     """
 
     def __init__(self, policy: Model, *, shared: bool) -> None:

@@ -85,6 +85,9 @@ class ConversationReader:
     ) -> TaskColumns:
         """Find the format by its columns; named columns are a prompt and its response."""
         refuse_choices(choices, "instruct")
+        if len(texts) == 1 and texts[0] in PROMPT_COLUMNS[:2] and label in (None, LAST_TURN):
+            table.check_column(texts[0])
+            return TaskColumns(texts=tuple(texts), label=LAST_TURN)
         if texts:
             column_values.check_columns(table, texts, label, range(1, 10), "instruct")
             label = label or column_values.find_column(

@@ -51,10 +51,10 @@ class PreferenceReader:
     ) -> TaskColumns:
         """Find the columns of responses: chosen and rejected, or a list; `texts` names others."""
         refuse_choices(choices, "prefer")
-        if len(texts) not in (0, 2):
+        if len(texts) not in (0, 2) and tuple(texts) != (RANKED,):
             raise ValueError(
-                f"{table.path}: text must name two columns, the better response first, got "
-                f"{format_names(texts)}"
+                f"{table.path}: text must name two columns, the better response first, or "
+                f"{RANKED!r}, got {format_names(texts)}"
             )
         found = tuple(texts) or ((RANKED,) if RANKED in table.columns else (CHOSEN, REJECTED))
         for name in found:

@@ -13,36 +13,39 @@ from unmask.tokenizers.spec import (
 )
 
 
+def role_tokens(special_tokens: SpecialTokens) -> dict[str, str]:
+    """Return the special tokens by their roles in transformers: {"eos_token": "</s>"}.
+
+    BERT's begin and end of a text are `cls_token` and `sep_token`, and no `bos_token` and
+    `eos_token`; RoBERTa's are both.
+    """
+    names, prefix = special_tokens, special_tokens.prefix[:1]
+    as_bert = pipeline.uses_segments(names) and names.summary is None
+    roles = {"pad_token": names.pad, "unk_token": names.unknown, "mask_token": names.mask}
+    if prefix and names.mask is not None:
+        roles |= {"cls_token": prefix[0], "sep_token": names.end}
+    if names.summary is not None:
+        roles |= {"cls_token": names.summary, "sep_token": names.separator[0]}
+    if names.start == names.end or not (as_bert or names.start == names.pad):
+        roles["bos_token"] = prefix[0] if prefix else names.start
+    if not as_bert:
+        roles["eos_token"] = names.end
+    return {role: token for role, token in roles.items() if token is not None}
+
+
 def transformers_config(special_tokens: SpecialTokens, backend: Tokenizer) -> dict[str, Any]:
     """Return tokenizer_config.json of a tokenizer.json with these special tokens."""
     segments = pipeline.uses_segments(special_tokens)
-    as_bert = segments and special_tokens.summary is None
     config: dict[str, Any] = {
         "tokenizer_class": "PreTrainedTokenizerFast",
         "clean_up_tokenization_spaces": False,
         "model_input_names": [
             "input_ids", *(["token_type_ids"] if segments else []), "attention_mask",
         ],
-        "pad_token": special_tokens.pad,
+        **role_tokens(special_tokens),
     }  # fmt: skip
-    if special_tokens.unknown is not None:
-        config["unk_token"] = special_tokens.unknown
-    if special_tokens.mask is not None:
-        config["mask_token"] = special_tokens.mask
-    if special_tokens.prefix and special_tokens.mask is not None:
-        config["cls_token"] = special_tokens.prefix[0]
     if special_tokens.summary is not None:
-        config |= {"cls_token": special_tokens.summary, "sep_token": special_tokens.separator[0]}
         config["padding_side"] = "left"  # the last column summarizes a text
-    if (
-        not as_bert and special_tokens.start != special_tokens.pad
-    ) or special_tokens.start == special_tokens.end:
-        config["bos_token"] = special_tokens.start
-    if special_tokens.end is not None:
-        if special_tokens.prefix and special_tokens.mask is not None:
-            config["sep_token"] = special_tokens.end
-        if not as_bert:
-            config["eos_token"] = special_tokens.end
     languages = () if special_tokens.language_embeddings else special_tokens.languages
     if marks := (*sentinel_names(special_tokens), *languages):
         config["extra_special_tokens"] = list(marks)

@@ -47,7 +47,8 @@ class InstructionFormulation:
     """Conversations as a chat template writes them; the loss is on responses alone.
 
     A decoder reads a whole conversation and learns all of its responses (Ouyang et al. 2022,
-    arXiv:2203.02155, section 3.4; Touvron et al. 2023, arXiv:2307.09288, section 3.1). An
+    arXiv:2203.02155, section "Models"; Touvron et al. 2023, arXiv:2307.09288, section "Supervised
+    Fine-Tuning"). An
     encoder-decoder reads what is before the last response, and its decoder learns that.
 
     A conversation that is too long loses its earliest turns, but not that of the system. One whose
@@ -285,9 +286,10 @@ def with_chat_template(task: Task, template: ChatTemplate | None, tokenizer: Tok
     """
     if not reads_conversations(task):
         return task
-    source = task.options.get("chat_template")
+    source, names = (task.options.get(name) for name in _WRITTEN)
     if source is not None:
-        names = template_tokens(tokenizer) if template is None else template.special_tokens
+        if names is None:
+            names = template_tokens(tokenizer) if template is None else template.special_tokens
         found = ChatTemplate(read_template_option(source), names)
     else:
         found = plain_template(tokenizer) if template is None else template

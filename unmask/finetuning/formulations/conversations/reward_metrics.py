@@ -20,7 +20,7 @@ def reward_metrics(
     """Compute metrics of comparisons, of all pairs of the responses to a prompt.
 
     - `calibration_error`: expected calibration error of sigmoid(r_w - r_l), the probability of the
-      predicted winner (Bai et al. 2022, arXiv:2204.05862, section 3.3; Guo et al. 2017,
+      predicted winner (Bai et al. 2022, arXiv:2204.05862; Guo et al. 2017,
       arXiv:1706.04599, equation 3). Both orders of each pair would have the same.
     - `longer_chosen`: share of pairs whose better response is the longer one; `longer_preferred`:
       share of pairs whose longer response has the greater reward. Pairs of one length do not count.
