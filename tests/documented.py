@@ -217,12 +217,12 @@ def workspace(folder: Path) -> None:
 def of_studies(folder: Path) -> None:
     """Write trees, tagged words, and as many translated captions as a study holds out and more."""
     put(folder / "ud_english_ewt/en_ewt-ud-dev.conllu", 30 * TREE)
-    tagged = "The DT B-NP O\nfox NN I-NP B-PER\nsleeps VBZ B-VP O\n\n"
-    put(folder / "conll2003/testa.txt", 30 * tagged)
+    people = "The DT B-NP O\nfox NN I-NP B-PER\nsleeps VBZ B-VP O\n\n"
+    put(folder / "conll2003/testa.txt", 30 * (people + people.replace("PER", "LOC")))
     words = [one.words[0] for one in TRANSFER.labels]
     for language in TRANSFER.languages:
         lines = (
-            f"{WHO[i % len(WHO)]} , {language} {words[i % len(words)]} .\n"
+            f"{WHO[i % len(WHO)]} , {language} {words[i // 2 % len(words)]} .\n"
             for i in range(TRANSFER.held_out + 600)
         )
         put(folder / f"multi30k/train.{language}", "".join(lines))

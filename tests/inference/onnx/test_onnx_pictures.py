@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from pathlib import Path
+from typing import cast
 
 import numpy as np
 import pytest
@@ -14,7 +15,7 @@ from unmask.checkpoints.huggingface.preprocessing import preset_preprocessing
 from unmask.checkpoints.huggingface.read import LoadedModel
 from unmask.heads.spec import HeadSpec
 from unmask.inference.pipeline import Pipeline
-from unmask.model.backbones.vision_transformer import picture_batch
+from unmask.model.backbones.vision_transformer import VisionArchitecture, picture_batch
 from unmask.tasks.task import Task, TaskColumns
 from unmask.tokenizers.learn.tokenizer import picture_tokenizer
 from unmask.zoo.catalogue import MODELS
@@ -39,7 +40,8 @@ def pipeline(name: str, *, labels: bool) -> Pipeline:
         label_names=LABELS if labels else (), missing=(), unexpected=(),
         preprocessing=preset_preprocessing(preset),
     )  # fmt: skip
-    task = Task(task_kind="pictures", columns=TaskColumns(texts=("image",), label="label"), labels=LABELS)
+    columns = TaskColumns(texts=("image",), label="label")
+    task = Task(task_kind="pictures", columns=columns, labels=LABELS)
     return Pipeline(loaded, task if labels else None)
 
 
@@ -67,15 +69,16 @@ def test_networks_without_a_head_have_vectors_in_8_bits(tmp_path: Path) -> None:
 def test_what_a_graph_does_not_read_is_refused(tmp_path: Path) -> None:
     mine = pipeline("vit-mini", labels=False)
     model = unmask.load(mine.save(tmp_path / "onnx", format="onnx")).model
+    a = cast(VisionArchitecture, mine.model.architecture)
     pixels = torch.zeros(2, 3, 32, 32)
     hidden = torch.zeros(2, 64, dtype=torch.long)
     hidden[1, 7] = 1
     with pytest.raises(ValueError, match="an ONNX graph reads whole pictures"):
-        model.hidden_states(picture_batch(pixels, mine.model.architecture, hidden))  # type: ignore[arg-type]
+        model.hidden_states(picture_batch(pixels, a, hidden))
     with pytest.raises(ValueError, match="reads pictures, and the batch has none"):
         model.hidden_states(Batch(inputs=hidden))
-    with pytest.raises(ValueError, match=r"model\.onnx: onnxruntime does not run it: .*pixel_values"):
-        model.hidden_states(picture_batch(torch.zeros(1, 3, 64, 64), mine.model.architecture))  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match=r"onnxruntime does not run it: .*pixel_values"):
+        model.hidden_states(picture_batch(torch.zeros(1, 3, 64, 64), a))
 
 
 @pytest.mark.parametrize(

@@ -57,6 +57,7 @@ from unmask.inference.onnx.record import (
     OnnxRecord,
     require_onnx,
 )
+from unmask.model.architecture import BackboneArchitecture
 from unmask.model.backbones.encoder_decoder import source_encoder_of
 from unmask.model.backbones.transformer import Architecture
 from unmask.model.backbones.vision_transformer import VisionArchitecture
@@ -124,10 +125,8 @@ def unexportable_reason(model: Model, head: str | None) -> str | None:
     if model.adapters and len(model.adapters) > 1:
         return "of several adapters only one can be in the weights"
     for stack in cast("list[Architecture]", stacks):
-        if stack.reads_pictures and len(stacks) > 1:
-            return "networks that read pictures and texts are not exported to ONNX yet"
-        if stack.reads_pictures and cast(VisionArchitecture, stack).encodes_seen_alone:
-            return "masked autoencoders are not exported to ONNX; fine-tuned, their encoder is"
+        if stack.reads_pictures and (reason := _unexportable_vision_reason(a, stack)):
+            return reason
         if stack.has_language_embeddings and (stack.causal or stack.uses_segments):
             return "only networks that read whole texts without segments are told languages in ONNX"
         if isinstance(stack.position, TransformerXLPositions) and not stack.causal:
@@ -139,6 +138,15 @@ def unexportable_reason(model: Model, head: str | None) -> str | None:
         if stack.layers.types or (stack.cross_attention and not a.is_encoder_decoder):
             return "layers with convolutions or cross-attention alone are not exported to ONNX"
     return None if head is None else _unexportable_head_reason(model, head)
+
+
+def _unexportable_vision_reason(a: BackboneArchitecture, stack: Architecture) -> str | None:
+    """Return why a network that reads pictures cannot be exported; None: it can."""
+    if len(a.stacks) > 1:
+        return "networks that read pictures and texts are not exported to ONNX yet"
+    if cast(VisionArchitecture, stack).encodes_seen_alone:
+        return "masked autoencoders are not exported to ONNX; fine-tuned, their encoder is"
+    return None
 
 
 def _unexportable_head_reason(model: Model, head: str) -> str | None:
