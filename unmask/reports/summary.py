@@ -36,6 +36,8 @@ REPORT_TITLES = {
     "finetune": "Fine-tuning report",
     "prefer": "Report of preference optimization",
 }
+TERMS_OF_CHOICES = frozenset({"contrast", "neighbor", "sentences_found"})
+"""Terms that choose within a batch: the exponential of their loss is no perplexity."""
 MAX_BYLINE_CHARACTERS, MAX_LARGE_TITLE = (
     240,
     40,
@@ -98,7 +100,7 @@ def _accuracy_sentence(record: ReportData) -> str:
     name, value, held_out = lead
     best = max(record.baselines.get(name, {}).items(), key=lambda item: item[1], default=None)
     beside = f"; a {best[0]} baseline reaches {format_percent(best[1])}" if best else ""
-    text = "held-out text" if held_out else "its training text"
+    text = "held-out data" if held_out else "its training data"
     return f"{humanize_name(name).capitalize()} on {text} is {format_percent(value)}{beside}."
 
 
@@ -221,8 +223,10 @@ def _headline_loss(record: ReportData) -> Html:
         return EMPTY_HTML
     where = "held out" if source is record.evaluation_log else "in training"
     # A sum over several questions (masked + next sentence) has no perplexity, nor have labels.
-    tuned = record.run_record.get("kind") == "finetune"
-    single = column != "loss" or len(record.training_log.suffixes_after("parts.")) < 2
+    tuned = record.run_record.get("kind") in ("finetune", "prefer")
+    parts = record.training_log.suffixes_after("parts.")
+    terms = parts if column == "loss" else [column.removesuffix("_loss")]
+    single = len(terms) < 2 and not TERMS_OF_CHOICES.intersection(terms)
     likelihood = not record.is_word_vector_run and not record.predicts_numbers
     single = single and likelihood
     remarks = (

@@ -49,8 +49,7 @@ def draw_curves(record: ReportData) -> Html:
         else []
     )
     if any(curve.kind == "measured" for figure in figures for curve in figure.curves):
-        what = "pictures" if record.predicts_numbers else "text"
-        notes_on_lines.append(f"Points: measured on held-out {what}.")
+        notes_on_lines.append("Points: measured on held-out data.")
     notes = tag("div", *(tag("p", note) for note in _notes(record)), class_="remark notes")
     plots = tag("div", *drawn, class_="figures") if drawn else EMPTY_HTML
     return section("curves", "Curves", " ".join(notes_on_lines), plots, notes, milestones)
@@ -262,14 +261,14 @@ def _step_tables(record: ReportData, *, is_folded: bool) -> Html:
     Folded away are the last figures where curves show them; otherwise all there is is shown.
     """
     if not is_folded:
-        both = (("In training", record.training_log), ("On held-out text", record.evaluation_log))
+        both = (("In training", record.training_log), ("On held-out data", record.evaluation_log))
         return join_html(*(_step_table(source, title, show_title=True) for title, source in both))
     held_out = len(record.evaluation_log.steps) > 1
     source = record.evaluation_log if held_out else record.training_log
     if len(source.steps) < 2:
         return EMPTY_HTML
     title = f"{min(len(source.steps), MAX_TABLE_ROWS)} steps as a table"
-    title += ", held-out text" if held_out else ""
+    title += ", held-out data" if held_out else ""
     return tag("details", tag("summary", title), _step_table(source, title, show_title=False))
 
 
