@@ -419,7 +419,7 @@ def scale(patch: pytest.MonkeyPatch) -> None:
         return several(base, **fewer(given))
 
     def small_study(study: Any, **given: Any) -> Any:
-        given |= {"tokens": 8192, "rows": 6, "epochs": 1.0, "threads": 1}
+        given |= {"tokens": 8192, "rows": 12, "epochs": 1.0, "threads": 1}
         if study != WHAT_LAYERS_KNOW.name:  # nothing is fine-tuned
             given["seeds"] = 1
         given["cells"] = given.get("cells") or CELLS.get(study, ())

@@ -68,6 +68,8 @@ def run_title(record: ReportData) -> str:
         name, does = task_name(record), task_wording(record).purpose
         on = f" on {name}" if name else f" to {does}" if does else ""
         return f"{record.preset_name}, fine-tuned{on}"
+    if record.is_preference_run:
+        return f"{record.preset_name}, trained on preferences"
     done = "in pretraining" if record.run_record.get("finished") is False else "pretrained"
     return f"{record.preset_name}, {done}" if kind == "pretrain" else record.preset_name
 
@@ -112,11 +114,12 @@ def _byline(record: ReportData) -> Html:
         ("Parameters", format_in_words(parameters) if parameters else ""),
         ("Tuned", _describe_tuned_parameters(record)),
         ("Objective", format_expression(recipe.get("objective", ""))),
+        ("Method", format_expression(recipe.get("method", ""))),
         (
             "Data",
             describe_data(record)
             if record.is_finetuning
-            else format_expression(recipe.get("data", "")),
+            else format_expression(recipe.get("data", recipe.get("train", ""))),
         ),
         ("Folder", record.name),
         ("Date", f"{date.day} {date:%B %Y}"),
@@ -143,6 +146,8 @@ def _headlines(record: ReportData) -> Html:
     made = (_headline_task, _headline_accuracy, _headline_loss, _headline_time)
     if record.is_finetuning and record.results:
         made = (_headline_task, _headline_figures, _headline_time)
+    if "win_rate" in record.evaluation_log:  # losses of methods that write are no measure
+        made = (_headline_win_rate, _headline_reward, _headline_time)
     found = [headline for make in made if (headline := make(record)) != EMPTY_HTML]
     return tag("div", *found, class_="headlines") if found else EMPTY_HTML
 
@@ -223,11 +228,12 @@ def _headline_loss(record: ReportData) -> Html:
         return EMPTY_HTML
     where = "held out" if source is record.evaluation_log else "in training"
     # A sum over several questions (masked + next sentence) has no perplexity, nor have labels.
-    tuned = record.run_record.get("kind") in ("finetune", "prefer")
+    tuned = record.is_finetuning or record.is_preference_run
     parts = record.training_log.suffixes_after("parts.")
     terms = parts if column == "loss" else [column.removesuffix("_loss")]
     single = len(terms) < 2 and not TERMS_OF_CHOICES.intersection(terms)
     likelihood = not record.is_word_vector_run and not record.predicts_numbers
+    likelihood = likelihood and not record.is_preference_run  # some are squares, or advantages
     single = single and likelihood
     remarks = (
         [f"Perplexity {format_number(math.exp(value))}."]
@@ -244,6 +250,29 @@ def _headline_loss(record: ReportData) -> Html:
         format_number(value) + f"{NARROW_SPACE}nats" * likelihood,
         tag("p", " ".join(remarks)),
     )
+
+
+def _headline_win_rate(record: ReportData) -> Html:
+    value = record.evaluation_log.last("win_rate")
+    if value is None:
+        return EMPTY_HTML
+    bounds = [record.evaluation_log.last(f"win_rate_{end}") for end in ("low", "high")]
+    shown = [format_percent(bound) for bound in bounds if bound is not None]
+    interval = f" 95 % interval: {' to '.join(shown)}." if len(shown) == 2 else ""
+    remark = tag("p", f"Over the responses before the first step; ties count half.{interval}")
+    return _headline("Win rate, held out", format_percent(value), remark)
+
+
+def _headline_reward(record: ReportData) -> Html:
+    log = record.evaluation_log
+    value = log.last("reward")
+    if value is None:
+        return EMPTY_HTML
+    logged = log.columns["reward"][np.isfinite(log.columns["reward"])]
+    remarks = [f"Before the first step it was {format_number(float(logged[0]))}."]
+    if (kl := log.last("kl")) is not None:
+        remarks.append(f"KL divergence {format_number(kl)} nats.")
+    return _headline("Reward, held out", format_number(value), tag("p", " ".join(remarks)))
 
 
 def _headline_time(record: ReportData) -> Html:

@@ -173,7 +173,7 @@ def _without_left_out(
     if not kept:
         raise ValueError(f"{path}: no row is left to score: {' and '.join(reasons)}")
     if reasons:
-        _log.warning(f"{path}: {' and '.join(reasons)} of {len(items):,} rows are left out")
+        _log.warning(f"{path}: left out of {len(items):,} rows: {'; '.join(reasons)}")
     return kept
 
 

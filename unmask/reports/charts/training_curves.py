@@ -73,6 +73,8 @@ def _is_long_enough(curve: Curve) -> bool:
 def _loss_unit(record: ReportData) -> str:
     """Return the unit of the loss: nats also for numbers that are predicted as words."""
     counts_targets = bool(record.training_log.suffixes_after("accuracy."))
+    if record.is_preference_run:
+        return ""  # squares, log-odds or advantages
     if record.predicts_numbers:
         return "error of a number"
     return "nats" if counts_targets else task_wording(record).loss_unit
@@ -179,7 +181,7 @@ def _small_charts(record: ReportData) -> Iterable[LineChart]:
     for name in measures:
         held_out = _curve_of_column(record.evaluation_log, name, "held out", 2, kind="measured")
         own = _curve_of_column(train, f"measures.{name}", "training")
-        yield LineChart(title=capitalize_first(humanize_name(name)), curves=(*own, *held_out))
+        yield LineChart(title=capitalize_first(metric_name(name)), curves=(*own, *held_out))
     for column in record.evaluation_log.columns:
         drawn = _is_count(column) or column.endswith(("loss", "accuracy")) or column in measures
         if column == SUBSET_ACCURACY or not drawn:
