@@ -78,7 +78,7 @@ ROWS: dict[str, tuple[str, Rows, str]] = {
     "empty file": ("ppo", [], "the file is empty"),
     "number": ("dpo", [pair(prompt=5)], "'prompt' must be a list of messages, got int 5"),
     "one prompt": ("dpo", [pair()] * 12, "has one prompt alone, of which none can be held out"),
-    "no response": ("dpo", [pair(prompt=w, chosen=" ") for w in WORDS], "left out of 3 rows: 3 without a response"),
+    "no response": ("dpo", [pair(prompt=w, chosen=" ") for w in WORDS], "3 without a response"),
     "equal": ("dpo", [pair(prompt=w, chosen="sees") for w in WORDS], "3 whose responses are equal"),
     "long": ("dpo", [pair(prompt=f"{w} " * 200) for w in WORDS], "longer than 96 tokens"),
     "special": ("dpo", [pair(chosen="<|endoftext|>"), pair(prompt="a")], "a special token of this"),
