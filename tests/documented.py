@@ -22,6 +22,8 @@ from toy_text import DID, WHAT, WHEN, WHO, corpus
 
 import unmask
 from unmask.evaluation.zero_shot import ZERO_SHOT
+from unmask.studies.probing.published import WHAT_LAYERS_KNOW
+from unmask.studies.transfer.published import TRANSFER
 from unmask.tasks.suites.bundled import SUITES
 from unmask.zoo.catalogue import MODELS as PRESETS
 
@@ -155,8 +157,9 @@ def suite(folder: Path, name: str) -> None:
             ]
             if ".json" not in path and (folder / path).is_file():  # two benchmarks of the same rows
                 old = [line.split("\t") for line in (folder / path).read_text().splitlines()]
-                rows = [(*o, r[-1]) for o, r in zip(old[1:], rows, strict=True)]
-                names = (*old[0], names[-1])
+                new = [i for i, column in enumerate(names) if column not in old[0]]
+                rows = [(*o, *(r[i] for i in new)) for o, r in zip(old[1:], rows, strict=True)]
+                names = (*old[0], *(names[i] for i in new))
             table(folder / path, names, rows)
 
 
@@ -194,9 +197,10 @@ def workspace(folder: Path) -> None:
     labeled(folder)
     of_vectors(folder)
     suite(folder / "GLUE", "glue")
-    for name in ("text-to-text", "as-text"):
+    for name in ("text-to-text", "as-text", "sentences"):
         suite(folder / "tasks", name)
     suite(folder / "data", "imdb-few")
+    of_studies(folder / "data")
     for name in ("data/imdb/unsup.jsonl", "unsup.jsonl"):
         put(folder / name, "".join(json.dumps({"text": t}) + "\n" for t in TEXTS))
     zero_shot(folder / "DATA")
@@ -208,6 +212,20 @@ def workspace(folder: Path) -> None:
         if block.language == "toml" and (first or own):
             put(folder / (first[1] if first else str(own)), block.text)
     shutil.copytree(ROOT / "recipes", folder / "recipes")
+
+
+def of_studies(folder: Path) -> None:
+    """Write trees, tagged words, and as many translated captions as a study holds out and more."""
+    put(folder / "ud_english_ewt/en_ewt-ud-dev.conllu", 30 * TREE)
+    people = "The DT B-NP O\nfox NN I-NP B-PER\nsleeps VBZ B-VP O\n\n"
+    put(folder / "conll2003/testa.txt", 30 * (people + people.replace("PER", "LOC")))
+    words = [one.words[0] for one in TRANSFER.labels]
+    for language in TRANSFER.languages:
+        lines = (
+            f"{WHO[i % len(WHO)]} , {language} {words[i // 2 % len(words)]} .\n"
+            for i in range(TRANSFER.held_out + 600)
+        )
+        put(folder / f"multi30k/train.{language}", "".join(lines))
 
 
 def _plain_texts(folder: Path) -> None:
@@ -359,6 +377,9 @@ CELLS = {
     "bart-noises": ("masking",),
     "t5-objectives": ("bert_style",),
     "ulmfit-stages": ("no-domain",),
+    "smaller": ("whole", "int8", "distilbert"),
+    "what-layers-know": ("masked",),
+    "transfer": ("english",),
 }
 """The cells of a study that are run where a command names none."""
 
@@ -398,7 +419,9 @@ def scale(patch: pytest.MonkeyPatch) -> None:
         return several(base, **fewer(given))
 
     def small_study(study: Any, **given: Any) -> Any:
-        given |= {"tokens": 8192, "rows": 4, "epochs": 1.0, "seeds": 1, "threads": 1}
+        given |= {"tokens": 8192, "rows": 12, "epochs": 1.0, "threads": 1}
+        if study != WHAT_LAYERS_KNOW.name:  # nothing is fine-tuned
+            given["seeds"] = 1
         given["cells"] = given.get("cells") or CELLS.get(study, ())
         return run_study(study, **given)
 

@@ -15,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from unmask import output
+from unmask.cli.errors import show_warnings
 from unmask.output import ProgressLine
 from unmask.reports.markup import escape_html, tag
 
@@ -241,3 +242,14 @@ def test_progress_line_is_overwritten_on_a_terminal_only(
     lines[0].show(lambda: "done", last=True)
     lines[0].finish()
     assert terminal.getvalue().endswith("\rdone\n")
+
+
+def test_warnings_are_shown_once_whatever_a_library_logs(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(logging.getLogger(), "handlers", [])  # pytest's own
+    with show_warnings():
+        logging.info("rouge_score says this by absl, and configures the root logger")
+        logging.getLogger("unmask.tasks").warning("2 rows are odd")
+    assert capsys.readouterr().err == "2 rows are odd\n"
+    assert logging.getLogger().handlers == []

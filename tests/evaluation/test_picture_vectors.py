@@ -165,6 +165,8 @@ def test_networks_of_pictures_alone_have_vectors(name: str, pictures: Path) -> N
         vit.embed_pictures(path, pooling="projection")
     with pytest.raises(ValueError, match="reads pictures: use embed_pictures"):
         vit.embed("a")
+    with pytest.raises(ValueError, match=f"{name}: it reads pictures, neither reads nor writes"):
+        _ = _pipeline(name).tokenizer
     with pytest.raises(ValueError, match="no space in which pictures and texts are compared"):
         vit.classify_by_names(path, ["a", "b"])
 

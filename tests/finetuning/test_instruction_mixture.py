@@ -212,6 +212,16 @@ def test_mixture_is_learned_and_scored_in_one_table(
     assert alone.required_task().metric == "normalized_match"
     assert cli.run(["evaluate", str(run), "--data", str(path), str(path)]) == 2
     assert "a mixture is scored alone, got" in capsys.readouterr().err
+    write_rows(tmp_path / "long.jsonl", [{"prompt": "a " * 200, "completion": "cat"}])
+    tasks = '[tasks.long]\ntest = "long.jsonl"\n'
+    path.write_text(f'{tasks}[tasks.held_out]\ntest = "paws.jsonl"\n')
+    assert cli.run(["evaluate", str(run), "--data", str(path)]) == 0
+    out, err = capsys.readouterr()
+    assert [line.split()[0] for line in out.splitlines()] == ["task", "held_out"]
+    assert "long: left out of 1 rows: 1 whose last turns are longer than 100 tokens" in err
+    path.write_text(tasks)
+    assert cli.run(["evaluate", str(run), "--data", str(path)]) == 2
+    assert "mixture.toml: no row of any task is left to score" in capsys.readouterr().err
 
 
 def test_what_is_split_keeps_the_settings_of_its_table(tmp_path: Path) -> None:

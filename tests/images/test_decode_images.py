@@ -262,7 +262,7 @@ def test_bad_pictures_are_refused_or_left_out_and_counted() -> None:
     found = list(decode_images(records(), skip_bad=True, summary=summary))
     assert [record.name for record, _ in found] == ["0.png", "2.png"]
     (note,) = summary.notes()
-    assert note.startswith("5 of 7 pictures are left out: z.zip: 1.png: ")
+    assert note.startswith("left out of 7 pictures: 5, z.zip: 1.png: ")
     assert note.endswith("z.zip: 4.png: empty: it has no bytes; and 2 more")
     with pytest.raises(ValueError, match=r"none of 2 pictures can be read; the first: z.zip: 1"):
         list(decode_images([records()[1], records()[3]], skip_bad=True))

@@ -178,7 +178,7 @@ def test_rows_of_a_picture_are_its_captions(tmp_path: Path) -> None:
     assert [r.name for r in read_images(tmp_path / "t.tsv.xz", where)] == ["b.png"]
     fails(
         tmp_path / "t.tsv.xz",
-        "no row with {'split': 'x'}",
+        "no row with split = 'x'",
         columns=ImageColumns(where={"split": "x"}),
     )
     write_zip(tmp_path / "y.zip", pictures)

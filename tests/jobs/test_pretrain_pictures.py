@@ -17,6 +17,7 @@ from unmask.checkpoints.huggingface.read import load_folder
 from unmask.checkpoints.tensors import read_model_tensors
 from unmask.images.store import ImageStore
 from unmask.jobs.pretrain.apply_recipe import apply_recipe
+from unmask.jobs.pretrain.data.check_labels import check_sequence_labels
 from unmask.jobs.pretrain.data.pictures import open_or_make_pictures, picture_of_captions
 from unmask.jobs.pretrain.resolve_options import RunOptions
 from unmask.objectives.inputs.pictures import CLASS_ID, PATCH_ID, Pictures
@@ -181,6 +182,27 @@ def test_a_caption_is_a_row_with_its_picture(
     again = open_or_make_pictures(recipe, preset, None, options)
     assert again.captions is not None
     assert np.array_equal(again.captions.document_spans, corpus.captions.document_spans)
+
+
+@pytest.mark.parametrize(("batch_tokens", "is_noted"), [(7, True), (64, False)])
+def test_batches_of_one_picture_and_text_are_noted(
+    captioned: Path, tmp_path: Path, batch_tokens: int, is_noted: bool
+) -> None:
+    preset = get_preset("clip-mini")
+    recipe = Recipe(
+        model="clip-mini", data=(str(captioned),), vocab_size=600, dev_fraction=0.2,
+        batch_tokens=batch_tokens,
+    )  # fmt: skip
+    corpus = open_or_make_pictures(recipe, preset, None, RunOptions(output_folder=tmp_path / "run"))
+    data = corpus.training_data(recipe, preset, preset.objective, 20, 0, World())
+    model = preset.build_without_memory()
+    note = check_sequence_labels(data, model, has_initial_weights=False)
+    assert note == (
+        "contrast: a batch has one pair, hence no negatives; "
+        "a greater batch_tokens (or micro_batch_tokens) has more"
+        if is_noted
+        else None
+    )
 
 
 def test_pictures_without_captions_are_refused(arrays: Path, tmp_path: Path) -> None:

@@ -78,7 +78,7 @@ ROWS: dict[str, tuple[str, Rows, str]] = {
     "empty file": ("ppo", [], "the file is empty"),
     "number": ("dpo", [pair(prompt=5)], "'prompt' must be a list of messages, got int 5"),
     "one prompt": ("dpo", [pair()] * 12, "has one prompt alone, of which none can be held out"),
-    "no response": ("dpo", [pair(prompt=w, chosen=" ") for w in WORDS], "3 without a response of"),
+    "no response": ("dpo", [pair(prompt=w, chosen=" ") for w in WORDS], "3 without a response"),
     "equal": ("dpo", [pair(prompt=w, chosen="sees") for w in WORDS], "3 whose responses are equal"),
     "long": ("dpo", [pair(prompt=f"{w} " * 200) for w in WORDS], "longer than 96 tokens"),
     "special": ("dpo", [pair(chosen="<|endoftext|>"), pair(prompt="a")], "a special token of this"),
@@ -268,10 +268,10 @@ def test_rows_that_are_left_out_are_counted_in_a_warning(
     assert prefer(base, *given, "--quiet") == 0  # warnings are still shown
     err = capsys.readouterr().err
     assert (
-        "train: 1 without a response and 1 whose last turns are longer than 96 tokens and "
-        "1 whose responses are equal of 15 rows are left out" in err
+        "train: left out of 15 rows: 1 without a response; 1 whose last turns are longer than 96 "
+        "tokens; 1 whose responses are equal" in err
     )
     assert "batch_size = 32: a step holds all there is to learn from, 12 items" in err
-    assert "15 rows are left out" in (out / "README.md").read_text()
+    assert "left out of 15 rows" in (out / "README.md").read_text()
     facts = json.loads((out / "unmask.json").read_text())
     assert facts["finished"]

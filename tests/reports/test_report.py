@@ -193,7 +193,7 @@ def test_complete_run_has_every_section_and_figure(tmp_path):
     assert "bert-mini, pretrained" in page.words
     masking = "MaskInPlace(mask_probability=0.8, random_token_probability=0.1)"
     assert f"Objective(WholeWordMasking(rate=0.15), {masking})" in page.words
-    masked = "Masked accuracy on held-out text is 25.0 %; a bigram baseline reaches 21.3 %."
+    masked = "Masked accuracy on held-out data is 25.0 %; a bigram baseline reaches 21.3 %."
     assert masked in page.words
     assert "97.5 ± 0.7 %" in page.words
     assert "+5.0 points" in page.words
@@ -201,6 +201,33 @@ def test_complete_run_has_every_section_and_figure(tmp_path):
     assert "10.0 Wh" in page.words
     assert "1.00 GiB" in page.words
     assert "published: 1,000,000" in page.words
+
+
+@pytest.mark.parametrize(
+    ("kind", "term", "has_perplexity"),
+    [("pretrain", "masked", True), ("pretrain", "contrast", False), ("prefer", "pairs", False)],
+)
+def test_perplexity_is_that_of_tokens(tmp_path, kind, term, has_perplexity):
+    (tmp_path / "unmask.json").write_text(json.dumps(FACTS | {"kind": kind}))
+    rows = [{"step": s, "loss": 2.0, "parts": {term: 2.0}, "accuracy": {term: 0.1}} for s in (1, 2)]
+    lines(tmp_path / "log.jsonl", rows)
+    assert ("Perplexity 7.39" in Page(write_report(tmp_path)).words) == has_perplexity
+
+
+def test_preference_runs_lead_with_what_their_responses_are_worth(tmp_path):
+    recipe = {"kind": "PreferConfig", "train": "prompts.jsonl", "method": {"kind": "RLOO"}}
+    facts = FACTS | {"kind": "prefer", "recipe": recipe}
+    (tmp_path / "unmask.json").write_text(json.dumps(facts))
+    rows = [{"step": s, "loss": -0.1, "parts": {"policy": -0.1}, "accuracy": {}} for s in (1, 2)]
+    after = {"reward": 1.1, "win_rate": 0.62, "win_rate_low": 0.5, "win_rate_high": 0.7, "kl": 5.5}
+    evaluations = [{"step": 0, "evaluation": {"reward": 0.6, "kl": 0.0}}]
+    lines(tmp_path / "log.jsonl", [*evaluations, *rows, {"step": 2, "evaluation": after}])
+    words = Page(write_report(tmp_path)).words
+    assert "bert-mini, trained on preferences" in words
+    assert "Method RLOO() Data prompts.jsonl" in words
+    assert "62.0 % Over the responses before the first step" in words
+    assert "95 % interval: 50.0 % to 70.0 %" in words
+    assert "1.10 Before the first step it was 0.600. KL divergence 5.50 nats." in words
 
 
 def test_page_loads_no_external_resources(tmp_path):
@@ -380,7 +407,7 @@ def test_few_steps_are_tables_without_plots(tmp_path, n):
     assert "svg" not in page.tags
     assert page.tags.count("table") == 2
     assert "step loss masked accuracy next sentence accuracy rate gradient norm" in page.words
-    assert "On held-out text step masked loss masked accuracy" in page.words
+    assert "On held-out data step masked loss masked accuracy" in page.words
 
 
 def test_single_value_among_curves_is_a_point(tmp_path):

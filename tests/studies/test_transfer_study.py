@@ -305,7 +305,8 @@ def test_cells_of_the_published_study_are_valid_and_of_equal_size() -> None:
     ("change", "message"),
     [
         ({"rows": 0}, "rows must be at least 1, got 0"),
-        ({"rows": 5}, "rows must be at least 6, one of each label, got 5"),
+        ({"rows": 11}, "rows must be at least 12, two of each label, got 11"),
+        ({"scored_rows": 5}, "scored_rows must be at least 6, one of each label, got 5"),
         ({"epochs": 0.0}, "epochs must be above 0, got 0"),
         ({"tasks": "text.en"}, "tasks must have {language} in its name, got 'text.en'"),
         ({"languages": ("en",)}, "languages must be two or more that differ"),

@@ -204,6 +204,13 @@ def test_loss_terms_are_named_where_there_is_room():
     )
 
 
+def test_terms_are_shown_with_their_weights():
+    sums = LossSums({"a": 1.0, "b": 2.0}, {"a": 1, "b": 1}, {"a": 1}, {"b": 50.0})
+    shown = [format_report(report(sums=sums), Throughput(), None, width) for width in (100, 94)]
+    assert "loss 101.000 = a 1.000 + 50 x b 2.000  " in shown[0]
+    assert "loss 101.000 = 1.000 + 50 x 2.000  " in shown[1]
+
+
 def test_accuracy_is_that_of_the_term_with_most_targets():
     sums = LossSums(
         {"next_sentence": 4.0, "masked": 9.0},

@@ -47,7 +47,10 @@ def show_warnings() -> Generator[None]:
     handler.setFormatter(WarningFormatter())
     handler.addFilter(new)
     logger.addHandler(handler)
+    nothing, root = logging.NullHandler(), logging.getLogger()
+    root.addHandler(nothing)  # else a library's `logging.info` gives it one that shows all again
     try:
         yield
     finally:
         logger.removeHandler(handler)
+        root.removeHandler(nothing)

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from unmask.checkpoints import folder as checkpoints
 from unmask.checkpoints.huggingface.read import LoadedModel
 from unmask.config import from_dict, to_dict
 from unmask.files import lock_run_folder, remove_partial_files, write_atomically

@@ -80,7 +80,7 @@ class DecodeSummary:
         if self.n_bad:
             more = f"; and {self.n_bad - len(self.bad)} more" if self.n_bad > len(self.bad) else ""
             lines.append(
-                f"{self.n_bad:,} of {self.n_bad + self.n_decoded:,} pictures are left out: "
+                f"left out of {self.n_bad + self.n_decoded:,} pictures: {self.n_bad:,}, "
                 f"{'; '.join(self.bad)}{more}"
             )
         if self.n_first_frames:

@@ -111,7 +111,8 @@ def find_columns(columns: Sequence[str], wanted: ImageColumns, location: object)
     if image is None:
         raise ValueError(
             f"{location}: which column names the picture? None is called 'image', 'file_name' or "
-            f"the like, only {format_names(columns)}; name it (image of ImageColumns)"
+            f"the like, only {format_names(columns)}; name it (image of ImageColumns; "
+            "pictures.columns.image of a recipe)"
         )
     free = [name for name in free if name != image]
     caption = _first_usual(free, _CAPTION_NAMES)

@@ -81,7 +81,13 @@ class GenerationPipeline:
             ValueError: the folder has none.
         """
         if self.loaded_model.tokenizer is None:
-            raise ValueError(f"{self.preset.name}: this model has no tokenizer")
+            reason = (
+                "it reads pictures, neither reads nor writes texts; `unmask predict` labels them "
+                "once it is fine-tuned, `unmask embed` gives vectors"
+                if self.preset.reads_pictures
+                else "this model has no tokenizer"
+            )
+            raise ValueError(f"{self.preset.name}: {reason}")
         return self.loaded_model.tokenizer
 
     # A string is also a sequence of strings; the first matching overload counts.

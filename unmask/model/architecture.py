@@ -446,6 +446,10 @@ class StackArchitecture:
     def activations(self, length: int) -> int:
         """Estimate the activations per token kept for the backward pass."""
 
+    def annotation_activations(self, n_annotations: int) -> int:
+        """Estimate what is kept per token of each vector of an encoder; fused attention: none."""
+        return 0
+
 
 def require_support(backbone: Backbone, ability: Ability) -> None:
     """Check that a network supports an ability.

@@ -211,6 +211,11 @@ def _activation_numbers(
             per_token = a.n_layers * a.d_model + per_token // a.n_layers
         kept += own * per_token
         widest = max(widest, own * a.activations(0) // a.n_layers // 3)
+    for network in model.networks:
+        if (pictures := network.a.picture_stack) is not None:
+            n_patches = pictures.max_positions or 0
+            of_stacks = (a.annotation_activations(n_patches) for a in network.a.stacks.values())
+            kept += tokens * sum(of_stacks)
     return kept, widest
 
 

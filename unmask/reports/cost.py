@@ -133,7 +133,8 @@ def _familiar(cost: Mapping[str, Any]) -> Html:
         for name, whole in FAMILIAR_CO2E_KG.items()
     ]
     head = tag("tr", *(tag("th", name, scope="col") for name in ("", "CO2e", "this run by it")))
-    by = tag("p", "Familiar consumption: ", tag("a", "Strubell et al. 2019", href=STRUBELL_URL))
+    paper = tag("a", "Strubell et al. 2019", href=STRUBELL_URL)
+    by = tag("p", "Familiar consumption: ", paper, class_="remark")
     return join_html(tag("table", tag("thead", head), tag("tbody", *rows)), by)
 
 

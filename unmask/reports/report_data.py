@@ -231,6 +231,11 @@ class ReportData:
         return self.run_record.get("kind") == "finetune"
 
     @property
+    def is_preference_run(self) -> bool:
+        """Whether the run learned from preferences or rewards (`unmask prefer`)."""
+        return self.run_record.get("kind") == "prefer"
+
+    @property
     def task_kind(self) -> str:
         """The kind of its task: `classify`, `tag`, ...; empty where it has none."""
         return str(self.record_section("recipe").get("task", "")) if self.is_finetuning else ""

@@ -37,6 +37,8 @@ REPORT_TITLES = {
     "finetune": "Fine-tuning report",
     "prefer": "Report of preference optimization",
 }
+TERMS_OF_CHOICES = frozenset({"contrast", "neighbor", "sentences_found"})
+"""Terms that choose within a batch: the exponential of their loss is no perplexity."""
 MAX_BYLINE_CHARACTERS, MAX_LARGE_TITLE = (
     240,
     40,
@@ -77,6 +79,8 @@ def run_title(record: ReportData) -> str:
         name, does = task_name(record), task_wording(record).purpose
         on = f" on {name}" if name else f" to {does}" if does else ""
         return f"{record.preset_name}, fine-tuned{on}"
+    if record.is_preference_run:
+        return f"{record.preset_name}, trained on preferences"
     done = "in pretraining" if record.run_record.get("finished") is False else "pretrained"
     return f"{record.preset_name}, {done}" if kind == "pretrain" else record.preset_name
 
@@ -109,7 +113,7 @@ def _accuracy_sentence(record: ReportData) -> str:
     name, value, held_out = lead
     best = max(record.baselines.get(name, {}).items(), key=lambda item: item[1], default=None)
     beside = f"; a {best[0]} baseline reaches {format_percent(best[1])}" if best else ""
-    text = "held-out text" if held_out else "its training text"
+    text = "held-out data" if held_out else "its training data"
     return f"{humanize_name(name).capitalize()} on {text} is {format_percent(value)}{beside}."
 
 
@@ -121,11 +125,12 @@ def _byline(record: ReportData) -> Html:
         ("Parameters", format_in_words(parameters) if parameters else ""),
         ("Tuned", _describe_tuned_parameters(record)),
         ("Objective", format_expression(recipe.get("objective", ""))),
+        ("Method", format_expression(recipe.get("method", ""))),
         (
             "Data",
             describe_data(record)
             if record.is_finetuning
-            else format_expression(recipe.get("data", "")),
+            else format_expression(recipe.get("data", recipe.get("train", ""))),
         ),
         ("Folder", record.name),
         ("Date", f"{date.day} {date:%B %Y}"),
@@ -152,6 +157,8 @@ def _headlines(record: ReportData) -> Html:
     made = (_headline_task, _headline_accuracy, _headline_loss, _headline_time)
     if record.is_finetuning and record.results:
         made = (_headline_task, _headline_figures, _headline_time)
+    if "win_rate" in record.evaluation_log:  # losses of methods that write are no measure
+        made = (_headline_win_rate, _headline_reward, _headline_time)
     found = [headline for make in made if (headline := make(record)) != EMPTY_HTML]
     return tag("div", *found, class_="headlines") if found else EMPTY_HTML
 
@@ -247,8 +254,10 @@ def _headline_loss(record: ReportData) -> Html:
         return EMPTY_HTML
     source, column, _ = _lead_loss(record)
     # A sum over several questions (masked + next sentence) has no perplexity, nor have labels.
-    tuned = record.run_record.get("kind") == "finetune"
-    single = column != "loss" or len(record.training_log.suffixes_after("parts.")) < 2
+    tuned = record.is_finetuning or record.is_preference_run
+    parts = record.training_log.suffixes_after("parts.")
+    terms = parts if column == "loss" else [column.removesuffix("_loss")]
+    single = len(terms) < 2 and not TERMS_OF_CHOICES.intersection(terms)
     single = single and _has_likelihood(record)
     remarks = (
         [f"Perplexity {format_number(math.exp(lead.value))}."]
@@ -271,8 +280,33 @@ def _lead_loss(record: ReportData) -> tuple[LogSeries, str, float | None]:
 
 
 def _has_likelihood(record: ReportData) -> bool:
-    """Return whether the losses are in nats."""
-    return not record.is_word_vector_run and not record.predicts_numbers
+    """Return whether the losses are in nats; some of preferences are squares, or advantages."""
+    return not (
+        record.is_word_vector_run or record.predicts_numbers or record.is_preference_run
+    )
+
+
+def _headline_win_rate(record: ReportData) -> Html:
+    value = record.evaluation_log.last("win_rate")
+    if value is None:
+        return EMPTY_HTML
+    bounds = [record.evaluation_log.last(f"win_rate_{end}") for end in ("low", "high")]
+    shown = [format_percent(bound) for bound in bounds if bound is not None]
+    interval = f" 95 % interval: {' to '.join(shown)}." if len(shown) == 2 else ""
+    remark = tag("p", f"Over the responses before the first step; ties count half.{interval}")
+    return _headline("Win rate, held out", format_percent(value), remark)
+
+
+def _headline_reward(record: ReportData) -> Html:
+    log = record.evaluation_log
+    value = log.last("reward")
+    if value is None:
+        return EMPTY_HTML
+    logged = log.columns["reward"][np.isfinite(log.columns["reward"])]
+    remarks = [f"Before the first step it was {format_number(float(logged[0]))}."]
+    if (kl := log.last("kl")) is not None:
+        remarks.append(f"KL divergence {format_number(kl)} nats.")
+    return _headline("Reward, held out", format_number(value), tag("p", " ".join(remarks)))
 
 
 def _headline_time(record: ReportData) -> Html:

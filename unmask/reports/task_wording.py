@@ -25,6 +25,10 @@ METRIC_NAMES = {
     "cider": "CIDEr", "cider_d": "CIDEr-D", "meteor": "METEOR",
     "answer_f1": "F1 of words", "matthews": "Matthews correlation",
     "pearson": "Pearson correlation", "spearman": "Spearman correlation",
+    "accuracy_low": "accuracy, 95 % interval from", "accuracy_high": "accuracy, 95 % interval to",
+    "win_rate_low": "win rate, 95 % interval from", "win_rate_high": "win rate, 95 % interval to",
+    "kl": "KL divergence", "distinct_2": "distinct bigrams", "clipped": "clipped, share",
+    "cut": "cut off, share", "sign_test_p": "sign test, p",
 }  # fmt: skip
 FULL_FINETUNING = "everything"
 

@@ -204,14 +204,16 @@ def format_report(
 ) -> str:
     """Write a report in at most `width` columns.
 
-    Step; loss and, if there is room, its terms with their names; accuracy, perplexity or squared
-    error of the term with the most targets; speed; time left. Numbers stay in their columns from
-    line to line. Measures, which are terms without weight, stand in place of the speed.
+    Step; loss and, if there is room, its terms with their names and weights; accuracy, perplexity
+    or squared error of the term with the most targets; speed; time left. Numbers stay in their
+    columns from line to line. Measures, terms without weight, stand in place of the speed.
     """
     measures = report.sums.measures
     parts = report.sums.weighted_means
-    named = " + ".join(f"{name.replace('_', ' ')} {value:.3f}" for name, value in parts.items())
-    plain = " + ".join(f"{value:.3f}" for value in parts.values())
+    weights = {name: report.sums.loss_weights.get(name, 1.0) for name in parts}
+    times = {name: "" if weight == 1 else f"{weight:g} x " for name, weight in weights.items()}
+    named = " + ".join(f"{times[n]}{n.replace('_', ' ')} {value:.3f}" for n, value in parts.items())
+    plain = " + ".join(f"{times[name]}{value:.3f}" for name, value in parts.items())
     left = (report.total_steps - report.step) * throughput.seconds_per_step
     fast = f"{throughput.tokens_per_second:7,.0f} tokens/s"
     peak = "" if peak_fraction is None else f"{peak_fraction:4.0%} of peak"

@@ -97,13 +97,10 @@ def read_instruction_mixture(path: str, encoding_errors: EncodingErrors) -> Inst
             replace(item, component=name) for name, rows in found.items() for item in rows.of(split)
         ]
 
-    dev = items("dev")
-    if not dev:
-        raise ValueError(f"{path}: no task has dev rows, by which the checkpoint is selected")
     return InstructionMixture(
         mixture=mixture.with_tasks(origins),
         train=items("train"),
-        dev=dev,
+        dev=items("dev"),
         test=items("test"),
         metrics={name: rows.metric for name, rows in found.items()},
         notes=tuple(f"{name}: {note}" for name, rows in found.items() for note in rows.notes),

@@ -175,6 +175,10 @@ def _read_instructions(config: FinetuneConfig) -> FinetuneData:
     _check_mixture_options(config, INSTRUCTION_COLUMNS)
     found = read_instruction_mixture(config.train, config.encoding_errors)
     train = found.train
+    if not found.dev:
+        raise ValueError(
+            f"{config.train}: no task has dev rows, by which the checkpoint is selected"
+        )
     if config.rows is not None:
         by_task = {name: [one for one in train if one.component == name] for name in found.metrics}
         train = [one for own in by_task.values() for one in sample_rows(own, config.rows)]

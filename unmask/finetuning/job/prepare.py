@@ -168,7 +168,7 @@ def _without_left_out(data: FinetuneData, formulation: TaskFormulation) -> Finet
         items: Sequence[TaskExample] = getattr(data, name)
         kept[name], reasons = fitting_items(formulation, items)
         if reasons:
-            warnings.append(f"{name}: {' and '.join(reasons)} of {len(items):,} rows are left out")
+            warnings.append(f"{name}: left out of {len(items):,} rows: {'; '.join(reasons)}")
     if not kept["train"]:
         raise ValueError(f"no row is left to train on: {warnings[-1]}")
     return replace(data, **kept, warnings=tuple(warnings))

@@ -102,6 +102,10 @@ def infer_task(loaded_model: LoadedModel) -> Task:
             task_kind="choose", max_length=length,
             columns=TaskColumns(texts=("context", "question"), label="label", choices=("choices",)),
         )  # fmt: skip
+    if loaded_model.preset.reads_pictures and loaded_model.model.architecture.is_encoder_decoder:
+        raise ValueError(
+            f"{loaded_model.preset.name} labels nothing: it describes pictures (unmask generate)"
+        )
     if not isinstance(spec, SequenceClassification):
         raise ValueError(
             f"{loaded_model.preset.name} has no head that labels texts; fine-tune it first "

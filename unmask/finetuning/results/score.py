@@ -154,26 +154,36 @@ def score_items(
     Raises:
         ValueError: the model has no tokenizer.
     """
+    formulation = formulate_items(loaded_model, items, task)
+    path = items[0].location.rpartition(":")[0] if items else ""
+    kept = without_left_out(formulation, items, path)
+    if not kept:
+        raise ValueError(f"{path}: no row is left to score")
+    inputs = formulation.build_inputs(kept)
+    return score(formulation, loaded_model.model, kept, inputs, batch_tokens)
+
+
+def formulate_items(
+    loaded_model: LoadedModel, items: Sequence[TaskExample], task: Task
+) -> TaskFormulation:
+    """Return how a model is asked about labeled items.
+
+    Raises:
+        ValueError: the model has no tokenizer.
+    """
     if loaded_model.tokenizer is None:
         raise ValueError(f"{loaded_model.preset.name} has no tokenizer, which reading text needs")
-    formulation = formulate(
-        infer_text_columns(task, items), loaded_model.preset, loaded_model.tokenizer
-    )
-    items = _without_left_out(formulation, items)
-    inputs = formulation.build_inputs(items)
-    return score(formulation, loaded_model.model, items, inputs, batch_tokens)
+    task = infer_text_columns(task, items)
+    return formulate(task, loaded_model.preset, loaded_model.tokenizer)
 
 
-def _without_left_out(
-    formulation: TaskFormulation, items: Sequence[TaskExample]
+def without_left_out(
+    formulation: TaskFormulation, items: Sequence[TaskExample], name: str
 ) -> Sequence[TaskExample]:
     """Leave out the items that have no input, with a warning that counts them."""
     kept, reasons = fitting_items(formulation, items)
-    path = items[0].location.rpartition(":")[0] if items else ""
-    if not kept:
-        raise ValueError(f"{path}: no row is left to score: {' and '.join(reasons)}")
     if reasons:
-        _log.warning(f"{path}: {' and '.join(reasons)} of {len(items):,} rows are left out")
+        _log.warning(f"{name}: left out of {len(items):,} rows: {'; '.join(reasons)}")
     return kept
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from unmask.checkpoints.huggingface.read import LoadedModel
 from unmask.finetuning.data.instruction_mixture import read_instruction_mixture
 from unmask.finetuning.results.report import majority_baseline
-from unmask.finetuning.results.score import score_items
+from unmask.finetuning.results.score import formulate_items, score, without_left_out
 from unmask.finetuning.results.score_groups import align_columns
 from unmask.tasks.task import Task
 from unmask.text.lines import EncodingErrors
@@ -36,6 +36,8 @@ def score_mixture(
 ) -> list[MixtureTaskScore]:
     """Score a model on the test rows of each task of a mixture, or on its dev rows without any.
 
+    Rows that do not fit, and tasks of such rows alone, are left out with a warning.
+
     Args:
         loaded_model: a model that was fine-tuned on instructions.
         path: the mixture.
@@ -44,7 +46,7 @@ def score_mixture(
 
     Raises:
         FileNotFoundError: a file is missing.
-        ValueError: the mixture is invalid, or the model answers no instructions.
+        ValueError: the mixture is invalid, no row fits, or the model answers no instructions.
     """
     if task.task_kind != "instruct":
         raise ValueError(
@@ -59,13 +61,19 @@ def score_mixture(
         if not items:
             continue
         single = replace(task, metric=metric, options=options)
-        found = score_items(loaded_model, items, single)
+        formulation = formulate_items(loaded_model, items, single)
+        kept = without_left_out(formulation, items, name)
+        if not kept:
+            continue
+        found = score(formulation, loaded_model.model, kept, formulation.build_inputs(kept))
         scores.append(
             MixtureTaskScore(
-                name=name, n_rows=len(items), metric=metric, score=found[metric],
-                most_frequent=majority_baseline(single, items, items), loss=found["loss"],
+                name=name, n_rows=len(kept), metric=metric, score=found[metric],
+                most_frequent=majority_baseline(single, kept, kept), loss=found["loss"],
             )
         )  # fmt: skip
+    if not scores:
+        raise ValueError(f"{path}: no row of any task is left to score")
     return scores
 
 

@@ -85,7 +85,8 @@ def read_npz(path: Path, columns: ImageColumns) -> Iterator[ImageRecord]:
     if name is None:
         raise ValueError(
             f"{path}: which array holds the pictures? None is called 'images', only "
-            f"{', '.join(map(repr, members)) or 'none'}; name it (image of ImageColumns)"
+            f"{', '.join(map(repr, members)) or 'none'}; name it (image of ImageColumns; "
+            "pictures.columns.image of a recipe)"
         )
     label = _array_name(path, members, columns.label, _LABELS)
     labels = None if label is None else _read_npz_labels(path, label)

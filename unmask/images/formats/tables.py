@@ -120,7 +120,8 @@ def _group_rows(path: Path, columns: ImageColumns) -> dict[str, _Picture]:
         if all(_as_text(fields.get(key)) == value for key, value in columns.where.items()):
             _add_row(pictures, fields, found, line, path)
     if not pictures:
-        kept = f" with {dict(columns.where)}" if columns.where else ""
+        wanted = " and ".join(f"{key} = {value!r}" for key, value in columns.where.items())
+        kept = f" with {wanted}" if wanted else ""
         raise ValueError(f"{path}: no row{kept} names a picture")
     return pictures
 

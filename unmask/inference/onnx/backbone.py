@@ -17,6 +17,7 @@ from unmask.inference.onnx.graphs import (
     LANGUAGES,
     LOGITS,
     PART_IDS,
+    PIXELS,
     POSITION_IDS,
     SEGMENTS,
     cache_names,
@@ -26,6 +27,7 @@ from unmask.inference.onnx.session import OnnxSession
 from unmask.model.architecture import Ability, Backbone, BackboneArchitecture
 from unmask.model.cache import DecodingCache
 from unmask.model.layers.embeddings.token_embedding import TokenEmbedding
+from unmask.objectives.inputs.pictures import MASK_ID, Pictures
 from unmask.tokenizers.spec import NO_LANGUAGE, TextLanguages
 
 
@@ -191,6 +193,8 @@ class OnnxBackbone(nn.Module):
         Raises:
             ValueError: the batch has what the graph does not read.
         """
+        if self.record.graph == "picture":
+            return self.session.run({PIXELS: _pixels(batch)}, [output])[0]
         is_pair = self.record.graph == "pair"
         reads_languages = LANGUAGES in self.session.input_names
         check_readable(batch, reads_pairs=is_pair, reads_languages=reads_languages)
@@ -225,6 +229,21 @@ class OnnxBackbone(nn.Module):
         result, *after = self.session.run(read | before, [output, *present])
         cache.tensors = dict(zip(before, after, strict=True))
         return result
+
+
+def _pixels(batch: Batch) -> Tensor:
+    """Return the pixels of pictures that are seen whole.
+
+    Raises:
+        ValueError: there are none, or a patch is hidden.
+    """
+    pictures = batch.feature(Pictures)
+    if pictures is None:
+        raise ValueError("this ONNX graph reads pictures, and the batch has none")
+    check_readable(batch.without(Pictures))
+    if (batch.inputs == MASK_ID).any():
+        raise ValueError("an ONNX graph reads whole pictures; use the model's own folder")
+    return pictures.pixels
 
 
 def _pair_inputs(batch: Batch, output: str) -> dict[str, Tensor]:

@@ -13,6 +13,7 @@ from torch import nn
 
 from unmask.adapters.folder import merged
 from unmask.checkpoints.checksums import FILES_KEY, record_files
+from unmask.checkpoints.huggingface.preprocessing import save_preprocessing
 from unmask.checkpoints.huggingface.read import LoadedModel
 from unmask.checkpoints.huggingface.write import write_configuration
 from unmask.config import to_dict
@@ -41,6 +42,7 @@ from unmask.inference.onnx.graphs import (
     GraphInterface,
     MultilingualTextGraph,
     PairGraph,
+    PictureGraph,
     TextGraph,
 )
 from unmask.inference.onnx.quantize import (
@@ -55,8 +57,10 @@ from unmask.inference.onnx.record import (
     OnnxRecord,
     require_onnx,
 )
+from unmask.model.architecture import BackboneArchitecture
 from unmask.model.backbones.encoder_decoder import source_encoder_of
 from unmask.model.backbones.transformer import Architecture
+from unmask.model.backbones.vision_transformer import VisionArchitecture
 from unmask.model.positions.transformer_xl import TransformerXLPositions
 from unmask.output import escape_markdown
 
@@ -95,6 +99,7 @@ def export_onnx(
         write_configuration(
             beside, model, loaded_model.preset, loaded_model.tokenizer, loaded_model.label_names
         )
+        save_preprocessing(loaded_model.preprocessing, beside)
         with merged(model), evaluation_mode(model):
             write_graph(model, record, beside / MODEL_FILE)
         if int8:
@@ -120,8 +125,8 @@ def unexportable_reason(model: Model, head: str | None) -> str | None:
     if model.adapters and len(model.adapters) > 1:
         return "of several adapters only one can be in the weights"
     for stack in cast("list[Architecture]", stacks):
-        if stack.reads_pictures:
-            return "networks that read pictures are not exported to ONNX yet"
+        if stack.reads_pictures and (reason := _unexportable_vision_reason(a, stack)):
+            return reason
         if stack.has_language_embeddings and (stack.causal or stack.uses_segments):
             return "only networks that read whole texts without segments are told languages in ONNX"
         if isinstance(stack.position, TransformerXLPositions) and not stack.causal:
@@ -133,6 +138,15 @@ def unexportable_reason(model: Model, head: str | None) -> str | None:
         if stack.layers.types or (stack.cross_attention and not a.is_encoder_decoder):
             return "layers with convolutions or cross-attention alone are not exported to ONNX"
     return None if head is None else _unexportable_head_reason(model, head)
+
+
+def _unexportable_vision_reason(a: BackboneArchitecture, stack: Architecture) -> str | None:
+    """Return why a network that reads pictures cannot be exported; None: it can."""
+    if len(a.stacks) > 1:
+        return "networks that read pictures and texts are not exported to ONNX yet"
+    if cast(VisionArchitecture, stack).encodes_seen_alone:
+        return "masked autoencoders are not exported to ONNX; fine-tuned, their encoder is"
+    return None
 
 
 def _unexportable_head_reason(model: Model, head: str) -> str | None:
@@ -169,6 +183,8 @@ def plan_graph(loaded_model: LoadedModel) -> OnnxRecord:
         return OnnxRecord(graph="encoder_decoder" if generates else "source_text", head=head)
     if head == LANGUAGE_HEAD and a.is_decoder_only:
         return OnnxRecord(graph="decoder", head=head)
+    if a.picture_stack is not None:
+        return OnnxRecord(graph="picture", head=head)
     return OnnxRecord(graph="pair" if _reads_pairs(model, head) else "text", head=head)
 
 
@@ -193,7 +209,12 @@ def _build_graph(model: Model, record: OnnxRecord) -> Any:
         return EncoderDecoderGraph(model)
     if record.graph == "text" and model.decoder_architecture.has_language_embeddings:
         return MultilingualTextGraph(model, record.head)
-    kinds = {"text": TextGraph, "pair": PairGraph, "source_text": SourceTextGraph}
+    kinds = {
+        "text": TextGraph,
+        "pair": PairGraph,
+        "picture": PictureGraph,
+        "source_text": SourceTextGraph,
+    }
     return kinds[record.graph](model, record.head)
 
 

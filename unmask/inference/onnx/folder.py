@@ -4,6 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from unmask.checkpoints.checksums import check_recorded_files
+from unmask.checkpoints.huggingface.preprocessing import load_preprocessing
 from unmask.checkpoints.huggingface.read import (
     LoadedModel,
     read_head_specs,
@@ -57,4 +58,5 @@ def open_onnx_folder(folder: Path) -> LoadedModel:
         label_names=labels if any(spec.has_label_names for spec in specs.values()) else (),
         missing=(),
         unexpected=(),
+        preprocessing=load_preprocessing(folder, preset),
     )

@@ -10,8 +10,10 @@ from torch import Tensor, nn
 
 from unmask.batch import Batch, Visibility
 from unmask.heads.model import Model
+from unmask.model.backbones.vision_transformer import VisionArchitecture
 from unmask.model.cache import Cache, LayerCache
 from unmask.model.requested_states import RequestedStates
+from unmask.objectives.inputs.pictures import Pictures
 from unmask.tokenizers.spec import NO_LANGUAGE, TextLanguages
 
 BATCH, LENGTH, PAST, SOURCE_LENGTH = "batch", "length", "past", "source_length"
@@ -19,6 +21,7 @@ BATCH, LENGTH, PAST, SOURCE_LENGTH = "batch", "length", "past", "source_length"
 LOGITS, HIDDEN_STATE = "logits", "last_hidden_state"
 INPUT_IDS, ATTENTION_MASK, SEGMENTS = "input_ids", "attention_mask", "token_type_ids"
 POSITION_IDS, PART_IDS, LANGUAGES = "position_ids", "part_ids", "langs"
+PIXELS = "pixel_values"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -173,6 +176,31 @@ class PairGraph(WholeTextGraph):
                 part_ids=part_ids,
             )
         )
+
+
+class PictureGraph(WholeTextGraph):
+    """Pixels [b c height width] -> logits [b labels] and hidden states of all columns [b t d].
+
+    Pixels are standardized as `preprocessor_config.json` says; height and width are the network's.
+    """
+
+    def __init__(self, model: Model, head: str | None) -> None:
+        super().__init__(model, head)
+        self.a = cast(VisionArchitecture, model.architecture)
+        self.register_buffer("ids", torch.tensor(self.a.picture_ids), persistent=False)
+
+    def interface(self) -> GraphInterface:
+        """Return the inputs and outputs."""
+        return GraphInterface(
+            inputs={PIXELS: torch.zeros(2, self.a.n_channels, *self.a.image_size)},
+            varying={PIXELS: {0: BATCH}},
+            outputs=(HIDDEN_STATE,) if self.head_name is None else (LOGITS, HIDDEN_STATE),
+        )
+
+    def forward(self, pixel_values: Float[Tensor, "b c height width"]) -> tuple[Tensor, ...]:
+        """Run the model."""
+        inputs = cast(Tensor, self.ids).expand(pixel_values.shape[0], -1)
+        return self.outputs(Batch(inputs=inputs, features=(Pictures(pixel_values),)))
 
 
 class _TracedLayerCache(LayerCache):

@@ -17,10 +17,11 @@ MAX_FILE_BYTES = 1_500_000_000
 """Weights of one protocol buffer, which may have 2 GB with all else."""
 RUN_FILE, ONNX_KEY = "unmask.json", "onnx"
 
-GraphKind = Literal["text", "pair", "decoder", "encoder_decoder", "source_text"]
-"""text: reads texts at once; pair: reads two texts in a row, each by itself; decoder: reads the
-next tokens after a key/value cache; encoder_decoder: two graphs, of which one reads a source and
-the other the next tokens of a target; source_text: an encoder-decoder that reads texts at once."""
+GraphKind = Literal["text", "pair", "picture", "decoder", "encoder_decoder", "source_text"]
+"""text: reads texts at once; pair: reads two texts in a row, each by itself; picture: reads pixels;
+decoder: reads the next tokens after a key/value cache; encoder_decoder: two graphs, of which one
+reads a source and the other the next tokens of a target; source_text: an encoder-decoder that reads
+texts at once."""
 
 
 @dataclass(frozen=True, kw_only=True)

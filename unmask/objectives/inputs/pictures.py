@@ -90,8 +90,8 @@ class Pictures(Feature):
         Raises:
             ValueError: there is not.
         """
-        if len(self.stored) != len(batch.inputs):
-            raise ValueError(f"{len(self.stored)} pictures for {len(batch.inputs)} rows")
+        if self.stored.shape[0] != batch.inputs.shape[0]:
+            raise ValueError(f"{self.stored.shape[0]} pictures for {batch.inputs.shape[0]} rows")
 
 
 def _picture_of(example: Example) -> Pictures:

@@ -310,7 +310,7 @@ def _encode(
         elif too_long and name == "dev":
             warnings.append(f"{name}: {too_long[0]}: they are not answered")
     if reasons:
-        warnings.append(f"{name}: {' and '.join(reasons)} of {len(rows):,} rows are left out")
+        warnings.append(f"{name}: left out of {len(rows):,} rows: {'; '.join(reasons)}")
     if not left:
         raise ValueError(f"no row of {name} is left" + (f": {warnings[-1]}" if reasons else ""))
     return SplitRows(examples=examples, rows=kept, prompts=prompts)

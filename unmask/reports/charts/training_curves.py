@@ -49,8 +49,7 @@ def draw_curves(record: ReportData) -> Html:
         else []
     )
     if any(curve.kind == "measured" for figure in figures for curve in figure.curves):
-        what = "pictures" if record.predicts_numbers else "text"
-        notes_on_lines.append(f"Points: measured on held-out {what}.")
+        notes_on_lines.append("Points: measured on held-out data.")
     notes = tag("div", *(tag("p", note) for note in _notes(record)), class_="remark notes")
     plots = tag("div", *drawn, class_="figures") if drawn else EMPTY_HTML
     return section("curves", "Curves", " ".join(notes_on_lines), plots, notes, milestones)
@@ -74,6 +73,8 @@ def _is_long_enough(curve: Curve) -> bool:
 def _loss_unit(record: ReportData) -> str:
     """Return the unit of the loss: nats also for numbers that are predicted as words."""
     counts_targets = bool(record.training_log.suffixes_after("accuracy."))
+    if record.is_preference_run:
+        return ""  # squares, log-odds or advantages
     if record.predicts_numbers:
         return "error of a number"
     return "nats" if counts_targets else task_wording(record).loss_unit
@@ -180,7 +181,7 @@ def _small_charts(record: ReportData) -> Iterable[LineChart]:
     for name in measures:
         held_out = _curve_of_column(record.evaluation_log, name, "held out", 2, kind="measured")
         own = _curve_of_column(train, f"measures.{name}", "training")
-        yield LineChart(title=capitalize_first(humanize_name(name)), curves=(*own, *held_out))
+        yield LineChart(title=capitalize_first(metric_name(name)), curves=(*own, *held_out))
     for column in record.evaluation_log.columns:
         drawn = _is_count(column) or column.endswith(("loss", "accuracy")) or column in measures
         if column == SUBSET_ACCURACY or not drawn:
@@ -262,14 +263,14 @@ def _step_tables(record: ReportData, *, is_folded: bool) -> Html:
     Folded away are the last figures where curves show them; otherwise all there is is shown.
     """
     if not is_folded:
-        both = (("In training", record.training_log), ("On held-out text", record.evaluation_log))
+        both = (("In training", record.training_log), ("On held-out data", record.evaluation_log))
         return join_html(*(_step_table(source, title, show_title=True) for title, source in both))
     held_out = len(record.evaluation_log.steps) > 1
     source = record.evaluation_log if held_out else record.training_log
     if len(source.steps) < 2:
         return EMPTY_HTML
     title = f"{min(len(source.steps), MAX_TABLE_ROWS)} steps as a table"
-    title += ", held-out text" if held_out else ""
+    title += ", held-out data" if held_out else ""
     return tag("details", tag("summary", title), _step_table(source, title, show_title=False))
 
 

@@ -130,10 +130,11 @@ class TransferStudy(PretrainedCells):
         twice = next((word for i, word in enumerate(words) if word in words[:i]), None)
         if twice is not None:
             raise ValueError(f"labels has the word {twice!r} twice")
-        for key in ("rows", "scored_rows"):
-            if getattr(self, key) < len(names):
+        # of rows that tune, some of each label are held out
+        for key, each, count in (("rows", 2, "two"), ("scored_rows", 1, "one")):
+            if getattr(self, key) < (least := each * len(names)):
                 raise ValueError(
-                    f"{key} must be at least {len(names)}, one of each label, got "
+                    f"{key} must be at least {least}, {count} of each label, got "
                     f"{getattr(self, key)}"
                 )
 

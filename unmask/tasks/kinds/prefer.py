@@ -166,6 +166,7 @@ WORDING = TaskWording(
     purpose="tell better responses from worse ones",
     majority_answer="first response",
     answered_unit="comparisons",
+    decision_unit="comparisons",
 )
 
 

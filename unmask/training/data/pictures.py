@@ -108,11 +108,9 @@ class PictureTrainingData:
             rows = len(self.train_rows.row_spans) + len(self.dev_rows.row_spans)
             notes[0] += f" with {rows:,} captions"
         if skipped:
-            notes.append(
-                f"{skipped:,} of {n + skipped:,} pictures could not be read; they are left out"
-            )
+            notes.append(f"pictures that could not be read and are left out: {skipped:,}")
         if self.n_cut:
-            notes.append(f"{self.n_cut:,} captions are longer than a row and are cut at its end")
+            notes.append(f"captions longer than a row, which are cut at its end: {self.n_cut:,}")
         return notes
 
     def batches(self, cursor: Any) -> Iterator[tuple[Sequence[Batch], Any]]:

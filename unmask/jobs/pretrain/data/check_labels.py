@@ -91,7 +91,7 @@ def _contrastive_note(training_data: RunData, model: Model) -> tuple[str, bool] 
         ), True
     if most == 1 and rows > 1:
         return (
-            f"{specs[0].term}: a batch has one text, hence no negatives; "
+            f"{specs[0].term}: a batch has one pair, hence no negatives; "
             "a greater batch_tokens (or micro_batch_tokens) has more"
         ), False
     return None

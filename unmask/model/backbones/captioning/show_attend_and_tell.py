@@ -86,6 +86,10 @@ class AttendingLSTMArchitecture(RecurrentArchitecture):
         own = self.d_attention + self.d_annotation
         return 2 * n_annotations * (own + self.d_annotation * self.d_attention / length)
 
+    def annotation_activations(self, n_annotations: int) -> int:
+        """Estimate what is kept per token of each vector: the hidden layer of f_att."""
+        return n_annotations * self.d_attention
+
 
 @dataclass(frozen=True, kw_only=True)
 class ShowAttendAndTellArchitecture(LSTMCaptionerArchitecture):
