@@ -12,7 +12,7 @@ from unmask.checkpoints import folder as checkpoints
 from unmask.checkpoints.checksums import FILES_KEY
 from unmask.checkpoints.huggingface.read import LoadedModel
 from unmask.config import from_dict, to_dict
-from unmask.files import remove_partial_files, write_atomically
+from unmask.files import lock_run_folder, remove_partial_files, write_atomically
 from unmask.finetuning.data.batch_stream import BatchSize, count_epoch_steps, make_batch_stream
 from unmask.finetuning.formulations.conversations.instructions import template_of_task
 from unmask.finetuning.methods.method import is_parameter_efficient, make_schedule
