@@ -104,19 +104,20 @@ def test_seeds_are_one_run_and_cells_are_listed_under_their_study() -> None:
 
 
 def test_runs_of_seeds_that_go_on_count_all_seeds(tmp_path: Path) -> None:
-    recipe = {"task": "classify", "task_name": "mood", "seeds": 3, "baseline": False}
+    recipe = {"task": "classify", "task_name": "mood", "seeds": 3, "baseline": True}
     folder = make_run(tmp_path / "a", kind="finetune", recipe=recipe, finished=False)
     for name in ("log.jsonl", "timing.jsonl"):
         (folder / name).unlink()
-    for seed, done in ((0, 20), (10, 5)):
-        inside = folder / f"seed-{seed}"
+    for seed, done in (("seed-0", 20), ("seed-10", 5), ("random-seed-0", 1)):
+        inside = folder / seed
         inside.mkdir()
         write_lines(inside / "timing.jsonl", (timing_line(s) for s in range(1, done + 1)))
         write_lines(inside / "log.jsonl", (training_line(s) for s in range(1, done + 1)))
     write_lines(folder / "seed-0" / "log.jsonl", [{"step": 9, "evaluation": {"f1": 0.5}}], "a")
+    write_lines(folder / "random-seed-0" / "log.jsonl", [{"step": 9, "evaluation": {"f1": 0.1}}])
     (run,) = RunIndex(workplace(tmp_path)).list()
-    assert (run.step, run.steps, run.seconds) == (25, 60, 12.5)
-    assert (run.task, run.seeds) == ("mood", ("seed-0", "seed-10"))
+    assert (run.step, run.steps, run.seconds) == (26, 120, 13.0)
+    assert (run.task, run.seeds) == ("mood", ("seed-0", "seed-10", "random-seed-0"))
     assert figures_of(run) == [("Mood dev F1", "50.0 %")]
 
 

@@ -142,9 +142,10 @@ def _as_run(
     )
 
 
-def _seed_order(name: str) -> tuple[str, int]:
-    head, _, number = name.rpartition("-")
-    return head, int(number) if number.isdecimal() else 0
+def _seed_order(name: str) -> tuple[bool, int]:
+    """Return the order of seeds' folders: those that begin at random are the last."""
+    number = name.rpartition("-")[2]
+    return name.startswith("random-"), int(number) if number.isdecimal() else 0
 
 
 def _seed_logs(folder: Path) -> Stamps | None:

@@ -157,7 +157,9 @@ def _with_steps(summary: RunSummary, found: FoundRun, recipe: Mapping[str, Any])
 def _headline(found: FoundRun, record: Mapping[str, Any]) -> "tuple[Figure, ...]":
     from unmask.web.runs.headline import RunFacts, run_figures  # numpy, which takes time to import
 
-    lines = [last_evaluated_lines(path) for path in found.logs(LOG_FILE)]
+    logs = found.logs(LOG_FILE)
+    leading = [path for path in logs if not path.parent.name.startswith("random-")] or logs
+    lines = [last_evaluated_lines(path) for path in leading]
     evaluated = [some for some in lines if any("evaluation" in line for line in some)]
     last = (evaluated or lines or [[]])[-1]
     files = frozenset(found.stamps)
