@@ -281,9 +281,7 @@ def _lead_loss(record: ReportData) -> tuple[LogSeries, str, float | None]:
 
 def _has_likelihood(record: ReportData) -> bool:
     """Return whether the losses are in nats; some of preferences are squares, or advantages."""
-    return not (
-        record.is_word_vector_run or record.predicts_numbers or record.is_preference_run
-    )
+    return not (record.is_word_vector_run or record.predicts_numbers or record.is_preference_run)
 
 
 def _headline_win_rate(record: ReportData) -> Html:
