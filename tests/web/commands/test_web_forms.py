@@ -25,7 +25,7 @@ def shell_parameters(signature: inspect.Signature) -> list[tuple[Any, ...]]:
 
 
 def test_web_commands_are_those_of_the_command_line() -> None:
-    other = {"models", "show", "neighbors", "picture", "report"}
+    other = {"models", "serve", "show", "neighbors", "picture", "report"}
     assert {*cli.COMMANDS} - {*WEB_COMMANDS} == other
     assert all(one.summary == cli.COMMANDS[name][1] for name, one in WEB_COMMANDS.items())
 
