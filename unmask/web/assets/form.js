@@ -131,13 +131,13 @@ export function commandLine(command) {
   return { element, show };
 }
 
-/** A place for files: drop, choose, or take one that is there. `chosen` is called with their paths. */
+/** A place for files: drop, choose, or take one that is there. `chosen` is called with their paths and facts. */
 export function filePicker({ label, several = true, accept = null, chosen }) {
   const id = `field-${++counter}`;
   const input = h("input", { type: "file", id, multiple: several, accept, class: "hidden" });
   const state = h("div", { class: "files" });
   const taken = new Map(); // path -> facts
-  const tell = () => { chosen([...taken.keys()]); draw(); };
+  const tell = () => { chosen([...taken.keys()], [...taken.values()]); draw(); };
   const draw = () => fill(state, [...taken.values()].map((one) => h("p", { class: "row" }, h("span", {}, one.name), h("span", { class: "hint" }, bytes(one.bytes)),
     button("Remove", () => { taken.delete(one.path); tell(); }, { class: "quiet", "aria-label": `Remove ${one.name}` }))));
   const line = h("p", { class: "error-line", role: "alert", hidden: true });

@@ -1,0 +1,120 @@
+// The text that a model learns from: uploaded, or the bundled one, with a look at what is read.
+import { post } from "../api.js";
+import { fill, h } from "../dom.js";
+import { field, filePicker } from "../form.js";
+import { bytes, short, whole } from "../format.js";
+import { live } from "./live.js";
+import { BUNDLED, sources } from "./state.js";
+
+const TEXTS = ".txt,.jsonl,.csv,.tsv,.parquet,.gz,.xz,.zst";
+const SHOWN = 8;
+const LITTLE = 200_000;
+const TABLE = /\.(jsonl|csv|tsv|parquet)(\.(gz|xz|zst))?$/i;
+
+/**
+ * The section: {element, errors, documents()}. `told(preview)` is called with what is read; null:
+ * there is no text yet.
+ */
+export function textSection(state, { told }) {
+  const { now } = state;
+  let documents = [];
+  const place = h("div", { "aria-live": "polite" });
+  const picker = filePicker({ label: "Files with your text", accept: TEXTS, chosen: (paths, facts) => state.change({ files: facts }) });
+  if (now.files.length) picker.set(now.files);
+  const radio = (value, label, hint) => h("label", { class: "card pick" },
+    h("input", { type: "radio", name: "source", value, checked: now.source === value, onchange: () => state.change({ source: value }) }), " ", h("strong", {}, label), h("span", { class: "hint block" }, hint));
+  const choice = h("fieldset", { class: "grid" }, h("legend", { class: "hidden" }, "Source of the text"),
+    radio("own", "Your own", "Text files, or tables with a column of text."),
+    radio("bundled", "The bundled one", "English novels for text, 360 emoji for pictures: a start for who has none."));
+
+  const separator = field({ name: "document_separator", flag: "--document", kind: "choice", choices: ["blank", "line", "file"],
+    help: "What separates documents in .txt files: blank lines, each line, or each file.", shown_default: "blank" },
+  { label: "Documents are separated by", onchange: () => state.change({ documentSeparator: separator.value() ?? "" }) });
+  const column = field({ name: "text_column", flag: "--text", kind: "text", help: "Column of tables and key of records with the text.", shown_default: "text" },
+    { label: "Text column", onchange: () => state.change({ textColumn: column.value() ?? "" }) });
+  const encoding = field({ name: "encoding_errors", flag: "--encoding-errors", kind: "choice", choices: ["strict", "replace"],
+    help: "Bytes that are not UTF-8: refused, or replaced by U+FFFD.", shown_default: "strict" },
+  { label: "Bytes that are not UTF-8", onchange: () => state.change({ encodingErrors: encoding.value() ?? "" }) });
+  const options = h("div", { class: "grid fields" }, separator.element, column.element, encoding.element);
+  const line = h("p", { class: "error-line", role: "alert", hidden: true });
+
+  const look = live((question, signal) => post("/call/preview_text", question, { signal }), {
+    show(found) {
+      documents = found.documents;
+      draw(found);
+      told(found);
+    },
+    fail(error) {
+      documents = [];
+      fill(place);
+      told(null);
+      showError(error.line ?? String(error), error.field);
+    },
+    busy(is) {
+      place.setAttribute("aria-busy", is ? "true" : "false");
+      if (is && !place.hasChildNodes()) fill(place, h("p", { class: "hint" }, "Reading the beginning of the text …"));
+    },
+    wait: 250,
+  });
+
+  function showError(text, name) {
+    for (const one of [separator, column, encoding]) one.error(null);
+    const one = [separator, column, encoding].find((f) => f.name === name) ?? (/column/.test(text) ? column : /UTF-8/.test(text) ? encoding : null);
+    line.hidden = !text || Boolean(one);
+    line.textContent = text ?? "";
+    if (one && text) { one.error(text); one.element.hidden = false; }
+  }
+
+  function draw(found) {
+    const { counts, complete } = found;
+    const about = complete ? "" : "at least ";
+    showError(found.problem);
+    encoding.element.hidden = !(found.problem?.includes("UTF-8") || counts.replaced || now.encodingErrors);
+    const warnings = [
+      counts.replaced ? `${whole(counts.replaced)} characters stand for bytes that are not UTF-8: is the file in another encoding?` : null,
+      complete && counts.documents === 1 ? "All of it is one document; if it is many, choose what separates them." : null,
+      complete && counts.characters < LITTLE ? `This is little text: ${short(counts.characters)} characters. A small model wants a million or more; it will learn, but hardly more than which words are frequent.` : null,
+    ].filter(Boolean);
+    fill(place, h("dl", { class: "figures" },
+      [["Documents", counts.documents], ["Words", counts.words], ["Characters", counts.characters]].map(([name, n]) =>
+        h("div", {}, h("dt", { class: "hint" }, name), h("dd", { class: "big" }, `${about}${short(n)}`)))),
+    h("p", { class: "hint" }, found.files.map((one) => `${one.name} (${bytes(one.bytes)})`).join(", ")),
+    warnings.map((one) => h("p", { class: "notice" }, one)),
+    found.documents.length ? h("details", { open: true }, h("summary", {}, `The first ${found.documents.length === 1 ? "document" : `${found.documents.length} documents`} as they are read`),
+      h("div", { class: "documents scroll", tabindex: "0", role: "region", "aria-label": "First documents" }, found.documents.map((one, i) =>
+        h("article", {}, h("p", { class: "hint" }, `${i + 1} · ${one.location} · ${whole(one.characters)} characters`), h("p", { class: "text" }, one.text.slice(0, 400), one.text.length > 400 ? " …" : ""))))) : null);
+  }
+
+  function change() {
+    const isPictures = now.kind === "images";
+    picker.element.hidden = now.source === "bundled";
+    const files = sources(now);
+    options.hidden = isPictures || now.source === "bundled" || !files.length;
+    separator.element.hidden = files.every((one) => TABLE.test(one));
+    column.element.hidden = !files.some((one) => TABLE.test(one));
+    if (isPictures || !files.length) {
+      look.forget();
+      showError(null);
+      documents = [];
+      fill(place, isPictures ? h("p", { class: "hint" }, "Pictures: an archive (.zip, .tar) of PNG or JPEG files, or a table that names them.") : null);
+      told(null);
+      return;
+    }
+    look.change({ files, n: SHOWN, ...(now.documentSeparator && { document_separator: now.documentSeparator }),
+      ...(now.textColumn && { text_column: now.textColumn }), ...(now.encodingErrors && { encoding_errors: now.encodingErrors }) });
+  }
+
+  separator.set(now.documentSeparator);
+  column.set(now.textColumn);
+  encoding.set(now.encodingErrors);
+  state.listen((changed) => {
+    if (["files", "source", "documentSeparator", "textColumn", "encodingErrors", "kind"].some((key) => changed.has(key))) change();
+  });
+  encoding.element.hidden = !now.encodingErrors;
+  const element = h("section", { id: "text" }, h("h2", {}, "1. Text"), choice, picker.element, line, options, place);
+  return {
+    element, start: change, stop: look.stop, documents: () => documents, fields: [separator, column, encoding],
+    refuse(text) { line.hidden = false; line.textContent = text; picker.element.querySelector("input").focus(); },
+    isBundled: () => sources(now)[0] === BUNDLED,
+  };
+}
