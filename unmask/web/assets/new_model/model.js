@@ -1,7 +1,7 @@
 // The kind of network, its family and its published sizes.
 import { post } from "../api.js";
 import { button, fill, h } from "../dom.js";
-import { duration, short } from "../format.js";
+import { short } from "../format.js";
 import { once } from "./live.js";
 import { ofOtherModel } from "./state.js";
 
@@ -108,4 +108,4 @@ function pace(minutes) {
   return `${short(minutes / 60 / 24)} days`;
 }
 
-export const about = (seconds) => (seconds < 3600 * 48 ? duration(seconds) : pace(seconds / 60));
+export const about = (seconds) => pace(seconds / 60);

@@ -22,7 +22,7 @@ export function objectiveSection(state, { documents, choices }) {
   const sample = h("textarea", { id: "sample", rows: 3, value: now.sample, oninput: slowly(() => state.change({ sample: sample.value }), 300) });
   const picture = h("div", { "aria-live": "polite" });
   const cut = h("div", { "aria-live": "polite" });
-  const chooser = h("div", {}, h("div", { class: "grid fields" },
+  const chooser = h("div", {}, h("div", { class: "grid fields two" },
     h("div", { class: "field" }, h("label", { for: "objective" }, "Objective"), help, select, line),
     h("div", { class: "field" }, h("label", { for: "second" }, "Together with"), h("p", { class: "hint" }, "A second task, or what wraps the first."), second)), options, refused);
 
@@ -84,7 +84,7 @@ export function objectiveSection(state, { documents, choices }) {
     drawOptions(now.objective ? chosen : null);
     const cannot = all.filter((one) => !one.can);
     refused.hidden = !cannot.length;
-    fill(refused, h("summary", {}, `${cannot.length} that this model does not support`), h("ul", { class: "plain" }, cannot.map((one) => h("li", { class: "hint" }, h("strong", {}, one.name), `: ${one.reason}`))));
+    fill(refused, h("summary", {}, `${cannot.length} ${cannot.length === 1 ? "objective" : "objectives"} that this model does not support`), h("ul", { class: "plain" }, cannot.map((one) => h("li", { class: "hint" }, h("strong", {}, one.name), `: ${one.reason}`))));
   }
 
   function drawOptions(chosen) {

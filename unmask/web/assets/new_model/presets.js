@@ -25,7 +25,7 @@ export function inTime(seconds) {
 
 export function presetSection(state) {
   const { now } = state;
-  const element = h("section", { "aria-label": "Start from" }, h("div", { class: "grid presets" }, PRESETS.map(card)));
+  const element = h("section", {}, h("h2", {}, "Quick starts"), h("div", { class: "grid presets" }, PRESETS.map(card)));
 
   function card(one) {
     const title = h("h3", {}, one.title);
@@ -42,8 +42,20 @@ export function presetSection(state) {
         fill(facts, error.line ?? String(error));
       }
     };
-    return h("article", { class: "card preset" }, title, h("p", {}, one.text), facts, take);
+    one.take = take;
+    one.card = h("article", { class: "card preset" }, title, h("p", {}, one.text), facts, take);
+    return one.card;
   }
 
+  function mark() {
+    for (const one of PRESETS) {
+      const is = now.kind === one.kind && now.model === one.model && (!one.steps || (now.unit === "steps" && now.length === String(one.steps)));
+      one.card.classList.toggle("chosen", is);
+      one.take.textContent = is ? "Chosen" : "Use this";
+      one.take.setAttribute("aria-pressed", String(is));
+    }
+  }
+  state.listen(mark);
+  mark();
   return { element, async start() { for (const one of PRESETS) await one.load(); } };
 }

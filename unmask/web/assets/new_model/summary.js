@@ -19,7 +19,9 @@ export function lengthSection(state, { choices }) {
     const length_ = Object.values(USUAL).includes(now.length) || !now.length ? USUAL[unit.value] : now.length;
     state.change({ unit: unit.value, length: length_ });
   } }, Object.entries(UNITS).map(([value, label]) => h("option", { value }, label)));
-  length.input.replaceWith(h("div", { class: "joined" }, length.input, unit));
+  const joined = h("div", { class: "joined" });
+  length.input.replaceWith(joined);
+  joined.append(length.input, unit);
   const name = field({ name: "out", flag: "--out", kind: "text", required: true, help: "Name of the run, and of its folder." }, { label: "Name", onchange: () => state.change({ out: name.input.value, isNamed: name.input.value.trim() !== "" }) });
   const epochs = h("p", { class: "hint" }, "Word vectors are trained for whole passes over the text: set the epochs above, where the method has them.");
   const hint = length.element.querySelector(".hint");
@@ -63,6 +65,10 @@ export function summary(state, { choices, more, refuse, isReady }) {
   const problem = h("p", { class: "error-line", role: "alert" });
   const line = commandLine("pretrain");
   const recipe = h("code", {});
+  const missing = h("p", { class: "hint" }, "It is shown here once there is a text.");
+  const texts = h("div", {}, line.element,
+    h("details", {}, h("summary", {}, "As a recipe (TOML)"), h("div", { class: "copy" }, h("pre", { tabindex: "0", "aria-label": "Recipe" }, recipe),
+      button("Copy", async () => navigator.clipboard.writeText(recipe.textContent), { "aria-label": "Copy the recipe" }))));
   let failure = null;
 
   const plan = live((question, signal) => post("/call/plan", question, { signal }), {
@@ -122,8 +128,13 @@ export function summary(state, { choices, more, refuse, isReady }) {
   function change() {
     const known = choices();
     const values = commandValues(now, more(), { hasEpochs: Boolean(known?.has_epochs) });
-    line.show(values);
-    toml.change({ command: "pretrain", values });
+    const isWhole = Boolean(values.data);
+    texts.hidden = !isWhole;
+    missing.hidden = isWhole;
+    if (isWhole) {
+      line.show(values);
+      toml.change({ command: "pretrain", values });
+    }
     if (!known || known.model !== now.model) return;
     if (known.has_epochs) drawVectors();
     else plan.change(planArguments(now, more()));
@@ -148,8 +159,6 @@ export function summary(state, { choices, more, refuse, isReady }) {
   const element = h("aside", { class: "summary", "aria-label": "The run" },
     h("h2", {}, "The run"), figures, note, problem,
     h("p", { class: "actions" }, button("Start", start, { class: "primary" }), h("span", { class: "hint" }, "It goes on when this page is closed.")),
-    h("h3", { class: "apart" }, "As a command"), line.element,
-    h("details", {}, h("summary", {}, "As a recipe (TOML)"), h("div", { class: "copy" }, h("pre", { tabindex: "0", "aria-label": "Recipe" }, recipe),
-      button("Copy", async () => navigator.clipboard.writeText(recipe.textContent), { "aria-label": "Copy the recipe" }))));
+    h("h3", { class: "apart" }, "As a command"), missing, texts);
   return { element, change, stop() { plan.stop(); toml.stop(); } };
 }
