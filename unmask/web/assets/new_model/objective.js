@@ -9,7 +9,7 @@ const SAMPLE = 260;
 const EXAMPLE = "The old king sat by the fire. He was cold, and he asked for his coat.";
 const objectivesOf = once(async (model) => (await post("/call/objective_choices", { model })).objectives);
 
-export function objectiveSection(state, { documents, choices }) {
+export function objectiveSection(state, { documents, isReadable, choices }) {
   const { now } = state;
   let all = [];
   let turn = 0;
@@ -49,9 +49,11 @@ export function objectiveSection(state, { documents, choices }) {
 
   /** A passage of the user's text, as long as is well looked at. */
   function passage() {
-    const texts = documents().map((one) => one.text.trim()).filter((one) => one.length > 20);
+    const texts = documents().map((one) => one.text.trim()).filter(Boolean);
     if (!texts.length) return EXAMPLE;
-    const text = texts[now.sampleAt % texts.length];
+    const first = now.sampleAt % texts.length;
+    let text = texts[first];
+    for (let i = first + 1; text.length < SAMPLE / 2 && i < texts.length; i += 1) text += `\n${texts[i]}`;
     if (text.length <= SAMPLE) return text;
     const begin = Math.floor(now.sampleAt / texts.length) * SAMPLE % Math.max(text.length - SAMPLE, 1);
     const part = text.slice(begin, begin + SAMPLE);
@@ -103,12 +105,13 @@ export function objectiveSection(state, { documents, choices }) {
     const text = sample.value.trim();
     if (isPictures || !text) { hide.forget(); tokenize.forget(); fill(picture); fill(cut); return; }
     const files = sources(now);
+    if (files.length && !isReadable()) { hide.forget(); tokenize.forget(); fill(picture, h("p", { class: "hint" }, "What is hidden is shown once the text can be read.")); fill(cut); return; }
     const size = Number(now.vocabSize) || undefined;
     const learned = files.length ? { files, ...(size && { vocab_size: size }), ...(now.textColumn && { text_column: now.textColumn }) } : {};
     const shared = { model: now.model, text, ...learned };
     const objective = objectiveName(now);
     hide.change({ ...shared, seed: now.seed, ...(objective && { objective }) });
-    tokenize.change({ model: now.model, text, ...(files.length && { files, ...(size && { vocab_size: size }) }) });
+    tokenize.change(shared);
   }
 
   /** Take a passage of what was read, unless the user wrote one. */

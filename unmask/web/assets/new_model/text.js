@@ -1,6 +1,6 @@
 // The text that a model learns from: uploaded, or the bundled one, with a look at what is read.
 import { post } from "../api.js";
-import { fill, h } from "../dom.js";
+import { button, fill, h } from "../dom.js";
 import { field, filePicker } from "../form.js";
 import { bytes, short, whole } from "../format.js";
 import { live } from "./live.js";
@@ -18,6 +18,7 @@ const TABLE = /\.(jsonl|csv|tsv|parquet)(\.(gz|xz|zst))?$/i;
 export function textSection(state, { told }) {
   const { now } = state;
   let documents = [];
+  let isReadable = false;
   const place = h("div", { "aria-live": "polite" });
   const picker = filePicker({ label: "Files with your text", accept: TEXTS, chosen: (paths, facts) => state.change({ files: facts }) });
   if (now.files.length) picker.set(now.files);
@@ -35,17 +36,21 @@ export function textSection(state, { told }) {
   const encoding = field({ name: "encoding_errors", flag: "--encoding-errors", kind: "choice", choices: ["strict", "replace"],
     help: "Bytes that are not UTF-8: refused, or replaced by U+FFFD.", shown_default: "strict" },
   { label: "Bytes that are not UTF-8", onchange: () => state.change({ encodingErrors: encoding.value() ?? "" }) });
+  const picks = h("div", { class: "row" });
   const options = h("div", { class: "grid fields" }, separator.element, column.element, encoding.element);
   const line = h("p", { class: "error-line", role: "alert", hidden: true });
 
   const look = live((question, signal) => post("/call/preview_text", question, { signal }), {
     show(found) {
       documents = found.documents;
+      isReadable = !found.problem;
       draw(found);
       told(found);
     },
     fail(error) {
       documents = [];
+      isReadable = false;
+      fill(picks);
       fill(place);
       told(null);
       showError(error.line ?? String(error), error.field);
@@ -75,6 +80,10 @@ export function textSection(state, { told }) {
       complete && counts.documents === 1 ? "All of it is one document; if it is many, choose what separates them." : null,
       complete && counts.characters < LITTLE ? `This is little text: ${short(counts.characters)} characters. A small model wants a million or more; it will learn, but hardly more than which words are frequent.` : null,
     ].filter(Boolean);
+    const columns = /no column .*, only ((?:'[^']*'(?:, )?)+)/.exec(found.problem ?? "")?.[1].match(/'[^']*'/g) ?? [];
+    fill(picks, columns.length ? [h("span", { class: "hint" }, "Read the column"), columns.map((quoted) => quoted.slice(1, -1)).map((name) =>
+      button(name, () => { column.set(name); state.change({ textColumn: name }); }))] : null);
+    if (found.problem && !counts.documents) { fill(place); return; }
     fill(place, h("dl", { class: "figures" },
       [["Documents", counts.documents], ["Words", counts.words], ["Characters", counts.characters]].map(([name, n]) =>
         h("div", {}, h("dt", { class: "hint" }, name), h("dd", { class: "big" }, `${about}${short(n)}`)))),
@@ -96,6 +105,8 @@ export function textSection(state, { told }) {
       look.forget();
       showError(null);
       documents = [];
+      isReadable = false;
+      fill(picks);
       fill(place, isPictures ? h("p", { class: "hint" }, "Pictures: an archive (.zip, .tar) of PNG or JPEG files, or a table that names them.") : null);
       told(null);
       return;
@@ -111,9 +122,9 @@ export function textSection(state, { told }) {
     if (["files", "source", "documentSeparator", "textColumn", "encodingErrors", "kind"].some((key) => changed.has(key))) change();
   });
   encoding.element.hidden = !now.encodingErrors;
-  const element = h("section", { id: "text" }, h("h2", {}, "1. Text"), choice, picker.element, line, options, place);
+  const element = h("section", { id: "text" }, h("h2", {}, "1. Text"), choice, picker.element, line, options, picks, place);
   return {
-    element, start: change, stop: look.stop, documents: () => documents, fields: [separator, column, encoding],
+    element, start: change, stop: look.stop, documents: () => documents, isReadable: () => isReadable, fields: [separator, column, encoding],
     refuse(text) { line.hidden = false; line.textContent = text; picker.element.querySelector("input").focus(); },
     isBundled: () => sources(now)[0] === BUNDLED,
   };

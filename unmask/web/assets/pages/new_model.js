@@ -21,7 +21,7 @@ export async function page({ query }) {
   const text = textSection(state, { told: () => objective.read() });
   const model = modelSection(state);
   const size = sizeSection(state, { told: () => { objective.choicesKnown(); run.change(); } });
-  const objective = objectiveSection(state, { documents: () => text.documents(), choices: () => size.choices() });
+  const objective = objectiveSection(state, { documents: () => text.documents(), isReadable: () => text.isReadable(), choices: () => size.choices() });
   const length = lengthSection(state, { choices: () => size.choices() });
   const presets = presetSection(state);
   const run = summary(state, { choices: () => size.choices(), more: () => form.values(), refuse, isReady });
