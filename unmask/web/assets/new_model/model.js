@@ -60,9 +60,9 @@ export function modelSection(state) {
     family.value = chosen.family;
     const all = ofFamily(chosen.family);
     const large = all.filter((one) => one.parameters > LARGE && one.name !== chosen.name);
-    fill(list, h("legend", { class: "label" }, "Published size, to start from"), all.filter((one) => !large.includes(one)).map(row),
+    fill(list, h("legend", { class: "label" }, now.kind === "word vectors" ? "Method" : "Published size, to start from"), all.filter((one) => !large.includes(one)).map(row),
       large.length ? h("details", {}, h("summary", {}, `${large.length} larger ${large.length === 1 ? "one" : "ones"}, for larger machines`), large.map(row)) : null);
-    fill(place, h("div", { class: "field" }, h("label", { for: "family" }, "Family"), family), list,
+    fill(place, h("div", { class: "field", hidden: families.length === 1 }, h("label", { for: "family" }, "Family"), family), list,
       h("p", { class: "hint" }, `${chosen.paper.title}, ${chosen.paper.authors} ${chosen.year}. `,
         chosen.paper.arxiv ? `arXiv:${chosen.paper.arxiv}. ` : null, chosen.note));
   }
@@ -95,7 +95,7 @@ export function modelSection(state) {
     if (focused) list.querySelector(`input[value="${CSS.escape(focused)}"]`)?.focus();
   });
   draw();
-  const element = h("section", { id: "model" }, h("h2", {}, "2. Model"),
+  const element = h("section", { id: "model" }, h("h2", {}, "Model"),
     h("fieldset", { class: "grid" }, h("legend", { class: "hidden" }, "Kind of model"), cards), line, place);
   return { element, start };
 }

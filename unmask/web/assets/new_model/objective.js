@@ -31,7 +31,7 @@ export function objectiveSection(state, { documents, isReadable, choices }) {
     if (is && !place.querySelector(".tokens")) fill(place, h("p", { class: "hint" }, text));
   };
   const hide = live((question, signal) => post("/call/hide", question, { signal }), {
-    show(found) { showError(null); fill(picture, hiddenText(found)); },
+    show(found) { showError(null); fill(picture, oneText(found), hiddenText(found)); },
     fail(error) { fill(picture); showError(error.line ?? String(error)); },
     busy: show(picture, "Hiding tokens; a tokenizer is learned from the text first …"),
   });
@@ -40,6 +40,13 @@ export function objectiveSection(state, { documents, isReadable, choices }) {
     fail(error) { fill(cut, h("p", { class: "error-line" }, error.line ?? String(error))); },
     busy: show(cut, "Learning a tokenizer from the text …"), wait: 700,
   });
+
+  /** Of a task on two parts of a text, that this passage has one alone. */
+  function oneText(found) {
+    if (!found.label?.startsWith("none")) return null;
+    return h("div", { class: "notice" }, "This passage is not cut into two parts, as the objective needs it: it learns only from documents of several sentences. ",
+      button("Use mlm, which needs one", () => state.change({ objective: "mlm", options: {}, second: "" })));
+  }
 
   function showError(text) {
     line.hidden = !text;
@@ -148,7 +155,7 @@ export function objectiveSection(state, { documents, isReadable, choices }) {
     if (["objective", "second"].some((key) => changed.has(key))) { showError(null); drawChoices(); }
     if (["objective", "options", "second", "sample", "seed", "vocabSize", "files", "source", "textColumn"].some((key) => changed.has(key))) ask();
   });
-  const element = h("section", { id: "hidden" }, h("h2", {}, "4. Objective"), chooser,
+  const element = h("section", { id: "hidden" }, h("h2", {}, "Objective"), chooser,
     h("div", { class: "field" }, h("label", { for: "sample" }, "A passage of your text"), sample, h("p", { class: "actions tight" },
       button("Another passage", () => { state.change({ sampleAt: now.sampleAt + 1 }); take(); }),
       button("Hide other tokens", () => state.change({ seed: now.seed + 1 })))),

@@ -6,12 +6,12 @@ import { once } from "./live.js";
 import { ofOtherModel } from "./state.js";
 
 const PRESETS = [
-  { title: "A first look", kind: "encoder", model: "bert-tiny", steps: 300, text: "A tiny BERT, to see how it all works." },
-  { title: "A small BERT", kind: "encoder", model: "bert-tiny", steps: 2000, text: "To fine-tune as a classifier of your texts." },
+  { title: "A first look", kind: "encoder", model: "bert-tiny", objective: "mlm", steps: 300, text: "A tiny BERT, to see how it all works." },
+  { title: "A small BERT", kind: "encoder", model: "bert-tiny", objective: "mlm", steps: 2000, text: "To fine-tune as a classifier of your texts." },
   { title: "A small GPT", kind: "decoder", model: "gpt2-mini", steps: 600, text: "Writes on in the manner of your text." },
   { title: "Word vectors", kind: "word vectors", model: "word2vec-skipgram-mini", steps: null, text: "Which words are used alike: neighbors, analogies." },
 ];
-const planOf = once((model, steps) => post("/call/plan", { model, steps }));
+const planOf = once((model, steps, objective) => post("/call/plan", { model, steps, ...(objective && { objective }) }));
 const NUMBERS = ["", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten"];
 
 /** "in five minutes", "in 40 seconds", "in 2 hours" */
@@ -30,12 +30,12 @@ export function presetSection(state) {
   function card(one) {
     const title = h("h3", {}, one.title);
     const facts = h("p", { class: "hint" }, one.steps ? "Computing how long it takes here …" : "Counts, then passes over the text; the time is shown as it runs.");
-    const take = button("Use this", () => state.change({ kind: one.kind, model: one.model, objective: "", options: {}, second: "", ...ofOtherModel,
+    const take = button("Use this", () => state.change({ kind: one.kind, model: one.model, objective: one.objective ?? "", options: {}, second: "", ...ofOtherModel,
       ...(one.steps ? { unit: "steps", length: String(one.steps) } : {}), source: now.kind === "images" ? "own" : now.source }), { "aria-label": `Use ${one.title}` });
     one.load = async () => {
       if (!one.steps) return;
       try {
-        const plan = await planOf(one.model, one.steps);
+        const plan = await planOf(one.model, one.steps, one.objective);
         fill(title, `${one.title} ${inTime(plan.seconds)}`);
         fill(facts, `${short(plan.parameters)} parameters, reads ${short(plan.tokens)} tokens.`);
       } catch (error) {

@@ -66,6 +66,6 @@ export function sizeSection(state, { told }) {
 
   state.listen((changed) => { if (changed.has("model")) start(); });
   const reset = button("Published sizes", () => { state.change(structuredClone(ofOtherModel)); if (choices) draw(); });
-  const element = h("section", { id: "size" }, h("div", { class: "heading tight" }, h("h2", {}, "3. Size"), reset), line, place);
+  const element = h("section", { id: "size" }, h("div", { class: "heading tight" }, h("h2", {}, "Size"), reset), line, place);
   return { element, start, refuse, choices: () => choices };
 }

@@ -7,7 +7,7 @@ const PICTURES = "demo:emoji";
 const FIRST = {
   source: "own", files: [], documentSeparator: "", textColumn: "", encodingErrors: "",
   kind: "encoder", model: "bert-mini", sizes: {}, vocabSize: "", sequenceLength: "",
-  objective: "", options: {}, second: "", sample: "", seed: 0, sampleAt: 0,
+  objective: "mlm", options: {}, second: "", sample: "", seed: 0, sampleAt: 0,
   unit: "minutes", length: "10", out: "", isNamed: false,
 };
 

@@ -53,8 +53,8 @@ export function lengthSection(state, { choices }) {
     if (["model", "objective", "isNamed"].some((key) => changed.has(key))) suggest().catch(() => {});
   });
   draw();
-  const element = h("section", { id: "length" }, h("h2", {}, "5. Length and name"), h("div", { class: "grid fields" }, h("div", {}, length.element, epochs), name.element));
-  return { element, start: () => suggest().catch(() => {}), length, name };
+  const element = h("section", { id: "length" }, h("h2", {}, "Length and name"), h("div", { class: "grid fields" }, h("div", {}, length.element, epochs), name.element));
+  return { element, draw, start: () => suggest().catch(() => {}), length, name };
 }
 
 /** The column beside the form; `refuse(error)` shows an error beside its field, and tells whether. */

@@ -20,7 +20,7 @@ export async function page({ query }) {
   if (query.get("again")) await takeRun(state, form, query.get("again"));
   const text = textSection(state, { told: () => objective.read() });
   const model = modelSection(state);
-  const size = sizeSection(state, { told: () => { objective.choicesKnown(); run.change(); } });
+  const size = sizeSection(state, { told: () => { objective.choicesKnown(); length.draw(); run.change(); } });
   const objective = objectiveSection(state, { documents: () => text.documents(), isReadable: () => text.isReadable(), choices: () => size.choices() });
   const length = lengthSection(state, { choices: () => size.choices() });
   const presets = presetSection(state);
