@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +16,7 @@ from unmask.shards.write import write_shards
 from unmask.text.documents import Document, read_documents
 from unmask.tokenizers.encode import Tokenizer
 from unmask.tokenizers.learn.tokenizer import train_tokenizer
+from unmask.tokenizers.spec import TokenizerSpec
 from unmask.training.config import Recipe
 from unmask.training.data.sources import resolve_tokenizer_spec
 from unmask.training.loop import count_tokens
@@ -64,6 +66,12 @@ def sample_tokenizer(preset: Published, vocab_size: int | None = None) -> Tokeni
     """
     size = min(vocab_size or SAMPLE_VOCAB_SIZE, SAMPLE_VOCAB_SIZE)
     spec = resolve_tokenizer_spec(Recipe(model=preset.name, vocab_size=size), preset)
+    return _trained(spec)
+
+
+@lru_cache(maxsize=16)
+def _trained(spec: TokenizerSpec) -> Tokenizer:
+    """Train a tokenizer once for all plans of a process."""
     return train_tokenizer(spec, list(_sample_texts()))
 
 

@@ -28,6 +28,7 @@ from functools import partial
 from pathlib import Path
 from typing import Literal
 
+from unmask.bundled.demo import bundled_texts
 from unmask.text import hub, records
 from unmask.text.decompress import COMPRESSIONS, compression_suffix, require_module
 from unmask.text.delimited import read_delimited_column
@@ -270,7 +271,7 @@ def _find_files(source: str) -> list[Path]:
         hub.split_hub_name(source.removeprefix(_HUB_PREFIX))
         require_module("datasets", "reading hf:")
         return []
-    path = Path(source)
+    path = Path(bundled_texts(source))
     if path.is_dir():
         files = _keep_known(source, files_in_folder(path))
     elif path.exists():

@@ -45,6 +45,11 @@ def bundled_pictures(source: str) -> str:
     return str(Path(str(files("unmask.bundled.demo"))) / BUNDLED_PICTURES[name])
 
 
+def bundled_texts(source: str) -> str:
+    """Return the path of the bundled novels, `demo:novels`, or what is none as it is."""
+    return bundled_path("novels") if source == f"{DEMO_PREFIX}novels" else source
+
+
 def demo_recipe_path() -> str:
     """Return the path of the demo's recipe."""
     return str(Path(str(files("unmask.bundled.demo"))) / "recipe.toml")

@@ -4,7 +4,7 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -115,8 +115,14 @@ class HiddenText:
         return _beside_picture(explained) if self.preset.reads_pictures else explained
 
 
-def hide_text(options: HideOptions, pipeline: Pipeline | None) -> HiddenText:
+def hide_text(
+    options: HideOptions,
+    pipeline: Pipeline | None,
+    tokenizer_of: Callable[[Published], Tokenizer] | None = None,
+) -> HiddenText:
     """Corrupt a text by the objective of a model, or of a preset where there is no `pipeline`.
+
+    `tokenizer_of` makes a preset's tokenizer. None: `sample_tokenizer`.
 
     Raises:
         ValueError: as of `hide`.
@@ -129,7 +135,8 @@ def hide_text(options: HideOptions, pipeline: Pipeline | None) -> HiddenText:
         )
     preset = get_preset(str(options.model)) if pipeline is None else pipeline.preset
     preset = _adapt_preset(preset, options.objective, options.changes)
-    tokenizer = sample_tokenizer(preset) if pipeline is None else pipeline.tokenizer
+    make = tokenizer_of or sample_tokenizer
+    tokenizer = make(preset) if pipeline is None else pipeline.tokenizer
     objective = preset.objective
     tokens = tokenizer.encode(options.text)
     if not len(tokens):

@@ -131,13 +131,14 @@ export function commandLine(command) {
   return { element, show };
 }
 
-/** A place for files: drop, choose, or take one that is there. `chosen` is called with their paths. */
+/** A place for files: drop, choose, or take one that is there. `chosen` is called with their paths and facts. */
 export function filePicker({ label, several = true, accept = null, chosen }) {
   const id = `field-${++counter}`;
   const input = h("input", { type: "file", id, multiple: several, accept, class: "hidden" });
   const state = h("div", { class: "files" });
   const taken = new Map(); // path -> facts
-  const tell = () => { chosen([...taken.keys()]); draw(); };
+  const originals = new Map(); // name that a file got -> the file, of those sent just now
+  const tell = () => { chosen([...taken.keys()], [...taken.values()]); draw(); };
   const draw = () => fill(state, [...taken.values()].map((one) => h("p", { class: "row" }, h("span", {}, one.name), h("span", { class: "hint" }, bytes(one.bytes)),
     button("Remove", () => { taken.delete(one.path); tell(); }, { class: "quiet", "aria-label": `Remove ${one.name}` }))));
   const line = h("p", { class: "error-line", role: "alert", hidden: true });
@@ -150,6 +151,7 @@ export function filePicker({ label, several = true, accept = null, chosen }) {
         const facts = await upload(file, (share) => { bar.value = share; });
         if (!several) taken.clear();
         taken.set(facts.path, facts);
+        originals.set(facts.name, file);
       } catch (error) {
         line.hidden = false;
         line.textContent = `${file.name}: ${error.line}`;
@@ -180,5 +182,7 @@ export function filePicker({ label, several = true, accept = null, chosen }) {
     });
   });
   const set = (facts) => { for (const one of facts) taken.set(one.path, one); tell(); };
-  return { element: h("div", { class: "field" }, h("p", { class: "label" }, label), area, known, state, line), take, set };
+  return { element: h("div", { class: "field" }, h("p", { class: "label" }, label), area, known, state, line), take, set,
+    original: (name) => originals.get(name),
+    drop(name) { for (const [path, one] of taken) if (one.name === name) taken.delete(path); } };
 }

@@ -6,8 +6,10 @@ from typing import Any
 
 _PACKAGE = "unmask.web.worker.calls"
 CALLS: Mapping[str, str] = {
-    "describe": "model_facts:describe_model",
-    "models": "model_facts:list_models",
+    "describe": "models.facts:describe_model",
+    "models": "models.facts:list_models",
+    "preset_choices": "models.choices:preset_choices",
+    "objective_choices": "models.choices:objective_choices",
     "fill": "generation:fill",
     "generate": "generation:generate",
     "chat": "generation:chat",

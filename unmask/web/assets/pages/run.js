@@ -130,6 +130,7 @@ export async function page({ rest: id, query }) {
       hasModel ? link("try", "Try") : null,
       hasModel ? h("a", { class: "button", href: `#/finetune/${encodeURIComponent(run.id)}` }, "Fine-tune") : null,
       hasModel ? link("export", "Export") : null,
+      run.kind === "pretrain" ? h("a", { class: "button", href: `#/new?${new URLSearchParams({ again: run.id })}` }, "Again with changes") : null,
       h("a", { class: "button", href: `#/compare?${new URLSearchParams({ runs: run.id })}` }, "Compare"),
       button("Tags", editTags),
       button("Rename", rename),

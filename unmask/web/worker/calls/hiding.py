@@ -19,6 +19,7 @@ from unmask.jobs.catalogue.hide import HiddenText, hide_picture_of, hide_text
 from unmask.jobs.options.hide import HideOptions
 from unmask.objectives.explain import visible_piece
 from unmask.objectives.features import TwoStream
+from unmask.web.worker.calls.models.learned_tokenizer import tokenizer_from
 from unmask.web.worker.open_models import check_weights, open_models
 from unmask.zoo.catalogue import get_preset
 
@@ -36,6 +37,12 @@ class _HideArguments:
     language: str | None = None
     seed: int = 0
     changes: Sequence[str] = ()
+    files: Sequence[str] = ()
+    """Files from which a preset's tokenizer is learned, instead of the bundled text."""
+    vocab_size: int | None = None
+    """Its size. None: that of the preset."""
+    text_column: str | None = None
+    """Column of the text, of files that are tables."""
 
     @property
     def options(self) -> HideOptions:
@@ -66,6 +73,13 @@ class _HideArguments:
             raise ValueError(f"file: {self.model} reads pictures; name one")
         return preset.reads_texts
 
+    def hidden(self, pipeline: Pipeline | None) -> HiddenText:
+        """Corrupt the text."""
+        if not self.files:
+            return hide_text(self.options, pipeline)
+        learn = tokenizer_from(self.files, self.vocab_size, self.text_column)
+        return hide_text(self.options, pipeline, learn)
+
 
 @dataclass(frozen=True, kw_only=True)
 class _HideAnswersArguments(_HideArguments):
@@ -86,7 +100,7 @@ def hide(arguments: Mapping[str, Any]) -> dict[str, Any]:
         picture = hide_picture_of(given.options, pipeline)
         assert picture is not None, "it reads no texts"
         return {"picture": json.loads(picture.to_json())}
-    hidden = hide_text(given.options, pipeline)
+    hidden = given.hidden(pipeline)
     explained = hidden.explain()
     facts: dict[str, Any] = json.loads(explained.to_json())
     visible = _visible(hidden.example, has_ranks=explained.has_ranks)
@@ -108,6 +122,8 @@ def hide_answers(arguments: Mapping[str, Any]) -> dict[str, Any]:
     if not given.reads_texts(pipeline):
         raise ValueError("model: it reads pictures, and answers in `hide`")
     hidden = hide_text(given.options, pipeline)
+
+    hidden = given.hidden(pipeline)
     logits = _target_logits(pipeline, hidden)
     targets = hidden.example.targets
     positions = np.flatnonzero(targets != IGNORE_INDEX)

@@ -2,20 +2,15 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
-from pathlib import Path
 from typing import Any
 
 from unmask.config import from_dict
 from unmask.inference.export import is_preset_name
-from unmask.jobs.catalogue.hide import TOKENIZER_SAMPLE_CHARACTERS, sample_tokenizer
+from unmask.jobs.catalogue.hide import sample_tokenizer
 from unmask.objectives.explain import visible_piece
 from unmask.shards.fertility import text_fertility
-from unmask.text.documents import list_files, read_documents
 from unmask.tokenizers.encode import Tokenizer
-from unmask.tokenizers.learn.tokenizer import train_tokenizer
-from unmask.training.config import Recipe
-from unmask.training.data.sources import resolve_tokenizer_spec
+from unmask.web.worker.calls.models.learned_tokenizer import tokenizer_from
 from unmask.web.worker.open_models import open_models
 from unmask.zoo.catalogue import get_preset
 
@@ -32,6 +27,8 @@ class _TokenizeArguments:
     """Files from which a tokenizer of the preset's kind is learned."""
     vocab_size: int | None = None
     """Its size. None: that of the preset."""
+    text_column: str | None = None
+    """Column of the text, of files that are tables."""
 
     def __post_init__(self) -> None:
         if len(self.text) > MAX_CHARACTERS:
@@ -67,23 +64,4 @@ def _tokenizer(given: _TokenizeArguments) -> Tokenizer:
         return sample_tokenizer(get_preset(given.model))
     if not given.files:
         raise ValueError("vocab_size is of a tokenizer that is learned: name files")
-    stamps = tuple((str(path), path.stat().st_mtime_ns) for path in list_files([*given.files]))
-    return _learned(given.model, given.vocab_size, stamps)
-
-
-@lru_cache(maxsize=8)
-def _learned(model: str, vocab_size: int | None, stamps: tuple[tuple[str, int], ...]) -> Tokenizer:
-    """Learn a tokenizer from the first `TOKENIZER_SAMPLE_CHARACTERS` of files."""
-    preset = get_preset(model)
-    spec = resolve_tokenizer_spec(Recipe(model=preset.name, vocab_size=vocab_size), preset)
-    return train_tokenizer(spec, _first_texts([Path(name) for name, _ in stamps]))
-
-
-def _first_texts(files: Sequence[Path]) -> list[str]:
-    texts, left = list[str](), TOKENIZER_SAMPLE_CHARACTERS
-    for document in read_documents(files, encoding_errors="replace"):
-        texts.append(document.text[:left])
-        left -= len(texts[-1])
-        if left <= 0:
-            break
-    return texts
+    return tokenizer_from(given.files, given.vocab_size, given.text_column)(get_preset(given.model))

@@ -1,0 +1,94 @@
+// A new model: text, model, size, objective, length; what it costs; start.
+import { get } from "../api.js";
+import { button, h, say } from "../dom.js";
+import { commandForm } from "../form.js";
+import { modelSection } from "../new_model/model.js";
+import { objectiveSection } from "../new_model/objective.js";
+import { presetSection } from "../new_model/presets.js";
+import { sizeSection } from "../new_model/size.js";
+import { openState, sources, stateOfValues } from "../new_model/state.js";
+import { lengthSection, summary } from "../new_model/summary.js";
+import { textSection } from "../new_model/text.js";
+
+const ASKED_HERE = ["model", "data", "out", "steps", "tokens", "minutes", "vocab_size", "sequence_length", "document_separator",
+  "text_column", "encoding_errors", "objective", "resume"];
+
+export async function page({ query }) {
+  const state = openState();
+  const { now } = state;
+  const form = await commandForm("pretrain", { hide: ASKED_HERE, open: [], key: "pretrain-more", onchange: () => run.change() });
+  if (query.get("again")) await takeRun(state, form, query.get("again"));
+  const text = textSection(state, { told: () => objective.read() });
+  const model = modelSection(state);
+  const size = sizeSection(state, { told: () => { objective.choicesKnown(); length.draw(); run.change(); } });
+  const objective = objectiveSection(state, { documents: () => text.documents(), isReadable: () => text.isReadable(), choices: () => size.choices() });
+  const length = lengthSection(state, { choices: () => size.choices() });
+  const presets = presetSection(state);
+  const run = summary(state, { choices: () => size.choices(), more: () => form.values(), refuse, isReady });
+
+  function isReady() {
+    if (sources(now).length) return true;
+    text.refuse("Choose a file with text first, or take the bundled one.");
+    return false;
+  }
+
+  /** Show an error beside its field, and go there if asked; null takes all back. */
+  function refuse(error, { focus = false } = {}) {
+    length.name.error(null);
+    length.length.error(null);
+    form.showError(null);
+    objective.showError(null);
+    const sized = size.refuse(error);
+    if (!error) return false;
+    const own = { out: length.name, steps: length.length, tokens: length.length, minutes: length.length };
+    const field = own[error.field] ?? text.fields.find((one) => one.name === error.field);
+    if (field) {
+      field.error(error.line);
+      if (focus) field.input.focus();
+    } else if (error.field === "data") text.refuse(error.line);
+    else if (error.field === "objective" || error.line?.startsWith("objective")) {
+      objective.showError(error.line);
+      if (focus) objective.focus();
+    } else if (sized) {
+      if (focus) sized.input.focus();
+    } else return form.showError(error);
+    return true;
+  }
+
+  state.listen((changed) => { if (changed.has("model")) objective.start(); });
+  const others = h("details", { class: "others" }, h("summary", {}, "Further options: optimizer, seed, initial weights, compression, device …"), form.element);
+  const element = h("div", {},
+    h("div", { class: "heading" }, h("h1", {}, "New model"), button("Start afresh", () => {
+      const before = structuredClone(now);
+      form.forget();
+      state.clear();
+      say("All fields are as at first.", { undo: () => { state.change(before); location.reload(); } });
+      setTimeout(() => location.reload(), 200);
+    }, { class: "quiet" })),
+    h("p", { class: "lead" }, "A language model learns by predicting what is hidden from it. Choose a text and a model; everything else has a default that works."),
+    presets.element,
+    h("div", { class: "columns wide-left new-model" },
+      h("div", {}, text.element, model.element, size.element, objective.element, length.element, others), run.element));
+  text.start();
+  run.change();
+  length.start();
+  model.start();
+  size.start();
+  objective.start();
+  presets.start();
+  return { element, leave() { text.stop(); objective.stop(); run.stop(); } };
+}
+
+/** Fill the form as it was for a run. */
+async function takeRun(state, form, id) {
+  const { jobs } = await get("/jobs");
+  const job = jobs.filter((one) => one.run === id && one.arguments[0] === "pretrain").at(-1);
+  if (!job) {
+    say(`${id} was not started here; its command is on its own page.`);
+    return;
+  }
+  const { values } = await get(`/jobs/${job.id}/values`);
+  const { patch, rest } = stateOfValues(values);
+  state.change(patch);
+  form.set(rest);
+}
