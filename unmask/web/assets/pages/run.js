@@ -4,7 +4,7 @@ import { chart } from "../chart.js";
 import { button, empty, fill, h, say, table } from "../dom.js";
 import { duration, measured, percent, short, when, whole, words } from "../format.js";
 import { deleteRun, kindName, runLink, stateChip } from "./home.js";
-import { resultsSection } from "./results.js";
+import { resultsSection } from "./finetuning/results.js";
 
 const POINTS = 2000;
 const TIMINGS = { tokens_per_second: "Tokens a second", matmul_share: "Share of the machine's peak", memory_bytes: "Memory in bytes" };
@@ -233,10 +233,16 @@ export async function page({ rest: id, query }) {
   }
   const lookSoon = (() => { let timer = null; return () => { clearTimeout(timer); timer = setTimeout(() => look().catch(() => {}), 300); }; })();
 
+  const results = h("div", {});
+  let shownResults = "";
   const sides = h("div", {});
   function drawSides() {
+    const text = JSON.stringify(told.results ?? null);
+    if (text !== shownResults) { // else what was chosen in it stays
+      shownResults = text;
+      fill(results, told.results ? resultsSection(told.results) : null);
+    }
     fill(sides,
-      told.results ? resultsSection(told.results, told.baselines) : null,
       told.samples?.length ? h("section", {}, h("h2", {}, "Samples"), told.samples.map(sample)) : null,
       h("section", {}, h("h2", {}, "Settings"), settings(told.record)),
       told.card ? h("section", {}, h("details", {}, h("summary", {}, "Model card"), h("pre", { tabindex: "0" }, told.card))) : null,
@@ -267,7 +273,7 @@ export async function page({ rest: id, query }) {
     () => watch([]),
   );
   const report = told.run.has.includes("report") ? h("a", { href: `/api${runPath(id, "report")}`, target: "_blank", rel: "noopener" }, "Open the report") : null;
-  const element = h("div", {}, head, h("section", {}, h("div", { class: "heading" }, h("h2", {}, "Curves"), report), plots, events), sides);
+  const element = h("div", {}, head, results, h("section", {}, h("div", { class: "heading" }, h("h2", {}, "Curves"), report), plots, events), sides);
   return { element, title: id, leave() { for (const end of endings) end(); } };
 }
 
