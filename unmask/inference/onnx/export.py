@@ -82,7 +82,7 @@ def export_onnx(
     check_plain_inputs(loaded_model, "onnx")
     require_onnx("an ONNX graph")
     check_new_folder(folder)
-    record = _plan(loaded_model)
+    record = plan_graph(loaded_model)
     record = replace(
         record,
         precision="int8" if int8 else "float32",
@@ -153,7 +153,7 @@ def _reads_pairs(model: Model, head: str | None) -> bool:
     return head is not None and getattr(model.head_specs[head], "pooling", None) in PAIR_POOLINGS
 
 
-def _plan(loaded_model: LoadedModel) -> OnnxRecord:
+def plan_graph(loaded_model: LoadedModel) -> OnnxRecord:
     """Return which graph and head are exported.
 
     Raises:

@@ -1,0 +1,184 @@
+"""Which task a table may be for: from its columns, their names and values."""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from unmask.tasks.all_kinds import TASK_KINDS
+from unmask.tasks.kind_names import TaskKindName
+from unmask.tasks.readers import columns as usual
+from unmask.tasks.readers.tables import Table
+from unmask.tasks.task import TaskColumns
+
+MAX_CLASSES = 100
+"""Distinct values of a column up to which these may be classes."""
+_LABEL_SIGNS = (",", ";", "|")
+_BY_COLUMNS: tuple[tuple[TaskKindName, str], ...] = (
+    ("prefer", "pairs of responses, a chosen and a rejected one"),
+    ("answer", "questions about a passage, with answers in it"),
+    ("choose", "options to choose from"),
+    ("instruct", "conversations, or prompts with responses"),
+    ("tag", "words with a tag each"),
+)
+"""Kinds that are told by their columns alone, the most particular first."""
+
+ColumnKind = Literal["empty", "text", "number", "category", "list"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ColumnFacts:
+    """What the values of a column are like."""
+
+    name: str
+    kind: ColumnKind
+    distinct: int
+    missing: int
+    mean_characters: float
+    example: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class GuessedTask:
+    """A task, and why."""
+
+    task: TaskKindName | None
+    reason: str
+    text: tuple[str, ...] = ()
+    label: str | None = None
+    is_usual: bool = False
+    """Whether the task's reader finds these columns without being told."""
+
+
+def column_facts(table: Table) -> dict[str, ColumnFacts]:
+    """Describe each column of a table; of columns of one name, the first."""
+    found: dict[str, ColumnFacts] = {}
+    for i, name in enumerate(table.columns):
+        values = [fields[i] for _, fields in table.rows]
+        given = [one for one in values if not _is_missing(one)]
+        texts = [one if isinstance(one, str) else str(one) for one in given]
+        distinct = len(set(texts))
+        mean = sum(map(len, texts)) / len(texts) if texts else 0.0
+        found.setdefault(
+            name,
+            ColumnFacts(
+                name=name,
+                kind=_column_kind(given, distinct, mean),
+                distinct=distinct,
+                missing=len(values) - len(given),
+                mean_characters=round(mean, 1),
+                example=texts[0][:80] if texts else "",
+            ),
+        )
+    return found
+
+
+def _is_missing(value: object) -> bool:
+    return value is None or (isinstance(value, str) and not value.strip())
+
+
+def _column_kind(values: Sequence[object], distinct: int, mean: float) -> ColumnKind:
+    if not values:
+        return "empty"
+    if any(isinstance(one, list | tuple | dict) for one in values):
+        return "list"
+    few = distinct <= MAX_CLASSES and 2 * distinct <= len(values)
+    if all(_number(one) is not None for one in values):
+        return "category" if few and all(_is_whole(one) for one in values) else "number"
+    return "category" if few and mean <= 60 else "text"
+
+
+def _number(value: object) -> float | None:
+    try:
+        return float(value) if isinstance(value, int | float | str) else None
+    except ValueError:
+        return None
+
+
+def _is_whole(value: object) -> bool:
+    number = _number(value)
+    return number is not None and number.is_integer()
+
+
+def guess_task(table: Table, facts: Mapping[str, ColumnFacts]) -> GuessedTask:
+    """Guess what may be learned of a table: by the columns that each kind of task looks for."""
+    for task, what in _BY_COLUMNS:
+        if (columns := _found(table, task)) is not None:
+            names = ", ".join([*columns.texts, *columns.choices])
+            label = columns.label if columns.label in facts else None
+            return GuessedTask(
+                task=task, reason=f"{what}: {names}", text=columns.texts, label=label, is_usual=True
+            )
+    label = _label_column(facts)
+    pair = usual.find_column_pair(table, usual.TEXT_PAIR_COLUMNS)
+    texts = pair if pair is not None and label not in pair else _text_columns(facts, label)
+    if not texts:
+        return GuessedTask(task=None, reason="no column holds texts")
+    if label is None:
+        written = _found(table, "generate")
+        if written is not None and written.label in facts:
+            return GuessedTask(
+                task="generate", text=written.texts, label=written.label,
+                reason=f"a text in {written.texts[0]!r}, and another to be written of it in "
+                f"{written.label!r}",
+            )  # fmt: skip
+        reason = f"texts in {texts[0]!r}, and no column of labels: text for pretraining"
+        return GuessedTask(task=None, reason=reason, text=texts)
+    return _of_label(table, facts[label], texts)
+
+
+def _of_label(table: Table, label: ColumnFacts, texts: tuple[str, ...]) -> GuessedTask:
+    """Guess the task of texts with a column of labels."""
+    name, where = label.name, " and ".join(map(repr, texts))
+    if label.kind == "number":
+        return GuessedTask(
+            task="regress", text=texts, label=name, reason=f"{where} with numbers in {name!r}"
+        )
+    sign = _separator(table, label)
+    if label.kind == "list" or sign is not None:
+        how = "lists" if sign is None else f"values separated by {sign!r}"
+        reason = f"{where} with any number of labels: {how} in {name!r}"
+        return GuessedTask(task="multilabel", text=texts, label=name, reason=reason)
+    task: TaskKindName = "classify" if len(texts) == 1 else "pairs"
+    reason = f"{where} with {label.distinct:,} different labels in {name!r}"
+    return GuessedTask(task=task, text=texts, label=name, reason=reason)
+
+
+def _found(table: Table, task: TaskKindName) -> TaskColumns | None:
+    """Return the columns that a kind of task finds by usual names; None: it finds none."""
+    try:
+        return TASK_KINDS[task].reader.find_columns(table, (), None, ())
+    except ValueError:
+        return None
+
+
+def _label_column(facts: Mapping[str, ColumnFacts]) -> str | None:
+    """Return the column of labels: by a usual name, or the last of few values."""
+    by_name = {name.lower(): name for name in reversed([*facts])}
+    for name in (*usual.LABEL_COLUMNS, *usual.NUMBER_COLUMNS, *usual.TAG_COLUMNS):
+        if name in by_name and facts[by_name[name]].kind not in ("text", "empty"):
+            return by_name[name]
+    few = [one.name for one in facts.values() if one.kind == "category" and one.distinct > 1]
+    return few[-1] if few else None
+
+
+def _text_columns(facts: Mapping[str, ColumnFacts], label: str | None) -> tuple[str, ...]:
+    """Return the column of texts: by a usual name, or that of the longest texts."""
+    by_name = {name.lower(): name for name in reversed([*facts]) if name != label}
+    for name in usual.TEXT_COLUMNS:
+        if name in by_name:
+            return (by_name[name],)
+    texts = [one for one in facts.values() if one.kind == "text" and one.name != label]
+    return (max(texts, key=lambda one: one.mean_characters).name,) if texts else ()
+
+
+def _separator(table: Table, label: ColumnFacts) -> str | None:
+    """Return the sign between labels: one that makes fewer labels of many values."""
+    values = [str(one) for one in table.column(label.name) if not _is_missing(one)]
+    for sign in _LABEL_SIGNS:
+        parts = Counter(part.strip() for value in values for part in value.split(sign))
+        if sum(sign in value for value in values) * 5 >= len(values) and len(parts) < len(
+            set(values)
+        ):
+            return sign
+    return None

@@ -1,0 +1,188 @@
+"""`preview_table`: a labeled file as it is read, and what may be learned from it."""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+
+from unmask.config import from_dict
+from unmask.output import error_reason
+from unmask.tasks.all_kinds import TASK_KINDS
+from unmask.tasks.kind_names import TaskKindName
+from unmask.tasks.readers.tables import Table, read_table
+from unmask.tasks.task import TaskColumns, TaskExample
+from unmask.text.lines import EncodingErrors
+from unmask.web.worker.calls.guessed_task import (
+    ColumnFacts,
+    GuessedTask,
+    column_facts,
+    guess_task,
+)
+
+SHOWN_ROWS = 20
+SHOWN_CHARACTERS = 500
+"""Of a value."""
+SHOWN_LABELS = 50
+LONG_CHARACTERS = 2500
+"""A text of so many characters has about 512 tokens, which most models read at most."""
+_OF_TEXTS = frozenset(("classify", "pairs", "regress", "multilabel", "generate", "cloze"))
+"""Tasks with columns of texts and one of labels, which are guessed alike."""
+RARE = 5
+"""Rows of a class below which it is hardly learned."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class _PreviewTableArguments:
+    file: str
+    columns: Sequence[str] = ()
+    """Names of all columns, of a file without a header."""
+    task: TaskKindName | None = None
+    """Task in place of the guessed one."""
+    text: Sequence[str] = ()
+    label: str | None = None
+    encoding_errors: EncodingErrors = "strict"
+
+
+def preview_table(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Return columns, rows, the task that fits with its reason, label counts and warnings.
+
+    "problem" is the line with which the task's reader refuses the file; null: it reads it.
+    """
+    given = from_dict(_PreviewTableArguments, arguments)
+    table = read_table(
+        given.file,
+        header=tuple(given.columns),
+        word_per_line=given.task == "tag",
+        encoding_errors=given.encoding_errors,
+    )
+    facts = column_facts(table)
+    guess = guess_task(table, facts)
+    kind = given.task or guess.task
+    answer: dict[str, Any] = {
+        "file": Path(given.file).name,
+        "columns": [vars(one) for one in facts.values()],
+        "n_rows": len(table),
+        "rows": [[_shown(value) for value in fields] for _, fields in table.rows[:SHOWN_ROWS]],
+        "task": kind,
+        "reason": guess.reason if kind == guess.task else "chosen",
+        "text": [*(given.text or guess.text)],
+        "label": given.label or guess.label,
+        "problem": None,
+        "labels": [],
+        "table_warnings": _table_warnings(table, facts),
+    }
+    if kind is None:
+        return answer
+    try:
+        columns, examples = _read(given, table, kind, guess)
+    except ValueError as error:
+        return answer | {"problem": _without_folder(error_reason(error) or "", given.file)}
+    labels = _label_counts(examples)
+    is_single = TASK_KINDS[kind].is_single_label
+    return answer | {
+        "text": list(columns.texts),
+        "label": columns.label if columns.label in facts else None,
+        "labels": labels.most_common(SHOWN_LABELS),
+        "n_labels": len(labels),
+        "n_examples": len(examples),
+        "table_warnings": answer["table_warnings"]
+        + _example_warnings(examples, labels, is_single=is_single),
+    }
+
+
+def _read(
+    given: _PreviewTableArguments,
+    table: Table,
+    kind: TaskKindName,
+    guess: GuessedTask,
+) -> tuple[TaskColumns, list[TaskExample]]:
+    """Read the file as a task does, with the columns that are given, or else guessed."""
+    reader, text, label = TASK_KINDS[kind].reader, tuple(given.text), given.label
+    if kind in _OF_TEXTS and not guess.is_usual:
+        text, label = text or guess.text, label or guess.label
+    columns = reader.find_columns(table, text, label, ())
+    examples = reader.read_examples(
+        table, columns, given.encoding_errors, has_labels=True, options={}
+    )
+    return columns, examples
+
+
+def _label_counts(examples: Sequence[TaskExample]) -> Counter[str]:
+    counts = Counter[str]()
+    for example in examples:
+        label = example.label
+        if isinstance(label, tuple):
+            counts.update(label)
+        elif label is not None:
+            counts[str(label)] += 1
+    return counts
+
+
+def _table_warnings(table: Table, facts: Mapping[str, ColumnFacts]) -> list[str]:
+    found: list[str] = []
+    for one in facts.values():
+        if one.kind == "empty":
+            found.append(f"column {one.name!r} is empty")
+        elif one.distinct == 1 and len(table) > 1:
+            found.append(f"column {one.name!r} has the same value in every row")
+        elif one.missing:
+            found.append(f"column {one.name!r} has no value in {one.missing:,} rows")
+    rows = Counter(repr(fields) for _, fields in table.rows)
+    if repeated := sum(rows.values()) - len(rows):
+        found.append(f"{repeated:,} rows are repeated")
+    return found
+
+
+def _example_warnings(
+    examples: Sequence[TaskExample], labels: Counter[str], *, is_single: bool
+) -> list[str]:
+    found: list[str] = []
+    n = len(examples)
+    if long := sum(sum(map(len, one.texts)) > LONG_CHARACTERS for one in examples):
+        found.append(
+            f"{long:,} of {n:,} texts have more than {LONG_CHARACTERS:,} characters: what is "
+            "beyond the model's length is cut"
+        )
+    if empty := sum(not any(map(str.strip, one.texts)) for one in examples):
+        found.append(f"{empty:,} rows have an empty text")
+    same: dict[tuple[str, ...], set[Any]] = {}
+    for one in examples:
+        same.setdefault(one.texts, set()).add(one.label)
+    if is_single:
+        if differ := sum(len(some) > 1 for some in same.values()):
+            found.append(f"{differ:,} texts occur with several labels")
+        found += _class_warnings(labels, n)
+    return found
+
+
+def _class_warnings(labels: Counter[str], n: int) -> list[str]:
+    if len(labels) < 2:
+        return ["there is but one label, and nothing to learn"]
+    found: list[str] = []
+    once = sum(count == 1 for count in labels.values())
+    rare = sum(1 < count < RARE for count in labels.values())
+    if once:
+        found.append(f"{once:,} of {len(labels):,} labels have a single row")
+    if rare:
+        found.append(f"{rare:,} of {len(labels):,} labels have fewer than {RARE} rows")
+    (most, count), *_ = labels.most_common(1)
+    if count > 0.9 * n:
+        found.append(f"{count / n:.0%} of the rows have the label {most!r}")
+    return found
+
+
+def _shown(value: object) -> Any:
+    """Return a value as the page shows it: cut where it is long, plain in any case."""
+    if isinstance(value, str):
+        return value if len(value) <= SHOWN_CHARACTERS else f"{value[:SHOWN_CHARACTERS]}..."
+    if isinstance(value, list | tuple):
+        return [_shown(one) for one in cast("Sequence[object]", value)[:100]]
+    if isinstance(value, dict):
+        some = cast("dict[object, object]", value)
+        return {str(name): _shown(one) for name, one in some.items()}
+    return value if value is None or isinstance(value, bool | int | float) else str(value)
+
+
+def _without_folder(line: str, file: str) -> str:
+    return line.replace(file, Path(file).name)
