@@ -60,7 +60,10 @@ def make_run(folder: Path, *, steps: int = 20, done: int | None = None, **change
 
 def figures_of(run: RunSummary) -> list[tuple[str, str]]:
     """Return names and texts of a run's figures, with plain spaces."""
-    return [(figure.name, figure.text.replace("\N{NARROW NO-BREAK SPACE}", " ")) for figure in run.headline]
+    return [
+        (figure.name, figure.text.replace("\N{NARROW NO-BREAK SPACE}", " "))
+        for figure in run.headline
+    ]
 
 
 def timing_line(step: int, total: int = 20) -> dict[str, Any]:

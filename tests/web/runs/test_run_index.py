@@ -255,7 +255,13 @@ def test_strange_records_are_listed(tmp_path: Path, changes: dict[str, object]) 
 
 def test_damaged_logs_are_listed(tmp_path: Path) -> None:
     folder = make_run(tmp_path / "a")
-    for content in (b"", b"\xff" * 99, b'{"step": "x"}\n', b'{"step": 3, "seconds": 1.2.3}\n', b"1"):
+    for content in (
+        b"",
+        b"\xff" * 99,
+        b'{"step": "x"}\n',
+        b'{"step": 3, "seconds": 1.2.3}\n',
+        b"1",
+    ):
         for name in ("log.jsonl", "timing.jsonl"):
             (folder / name).write_bytes(content)
         (run,) = RunIndex(workplace(tmp_path)).list()
