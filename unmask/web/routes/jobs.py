@@ -5,7 +5,7 @@ from dataclasses import asdict
 from fastapi import APIRouter
 from pydantic import BaseModel, Field
 
-from unmask.web.commands.arguments import command_arguments, shown_command
+from unmask.web.commands.arguments import command_arguments, parse_command, shown_command
 from unmask.web.jobs.record import OUTPUT_FILE, JobRecord
 from unmask.web.jobs.submit import queue_command, resume_arguments
 from unmask.web.routes.shared import JsonObject, Workbench
@@ -60,6 +60,13 @@ def show_command_line(request: JobRequest, state: Workbench) -> JsonObject:
 def show_job(job: str, state: Workbench) -> JsonObject:
     """Return how a job stands."""
     return job_json(state.queue.get(job))
+
+
+@router.get("/jobs/{job}/values")
+def show_values(job: str, state: Workbench) -> JsonObject:
+    """Return the command of a job and the values of its form, to start another like it."""
+    command, values = parse_command(state.queue.get(job).arguments)
+    return {"command": command, "values": values}
 
 
 @router.get("/jobs/{job}/output")

@@ -12,7 +12,6 @@ import { runLink } from "./home.js";
 const KEPT = "finetune-page";
 const OWN_FIELDS = ["seeds", "baseline", "epochs", "learning_rate"];
 const HIDDEN = ["base", "task", "train", "dev", "test", "tune", "out", "text", "label", "columns", "resume", "tasks", "data", ...OWN_FIELDS];
-const SHARE_SET_ASIDE = 0.1;
 
 function kept() {
   try {
@@ -81,9 +80,9 @@ export async function page({ rest }) {
   function planLines(preview) {
     if (!examples.state.train) return ["Choose a file of examples first."];
     if (!preview) return [examples.problem() ?? `${examples.state.train.name} is being read.`];
-    const n = preview.n_examples;
     const lines = [`${taskTitle(preview.task)}: ${model.value()} learns it.`];
-    if (n && !examples.state.dev) lines.push(`${whole(n - Math.max(Math.round(SHARE_SET_ASIDE * n), 1))} examples are learned from, ${whole(Math.max(Math.round(SHARE_SET_ASIDE * n), 1))} are set aside to measure.`);
+    const n = preview.n_examples;
+    if (n && preview.n_held_out) lines.push(`${whole(n - preview.n_held_out)} examples are learned from, ${whole(preview.n_held_out)} are set aside to measure.`);
     else if (n) lines.push(`${whole(n)} examples are learned from.`);
     const seeds = Number(own.seeds.value() ?? 1);
     const hasBaseline = own.baseline.value() === true;

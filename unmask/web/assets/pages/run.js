@@ -234,13 +234,18 @@ export async function page({ rest: id, query }) {
   const lookSoon = (() => { let timer = null; return () => { clearTimeout(timer); timer = setTimeout(() => look().catch(() => {}), 300); }; })();
 
   const results = h("div", {});
-  let shownResults = "";
+  let shownResults = "null";
+  let leaveResults = () => {};
+  endings.push(() => leaveResults());
   const sides = h("div", {});
   function drawSides() {
     const text = JSON.stringify(told.results ?? null);
     if (text !== shownResults) { // else what was chosen in it stays
       shownResults = text;
-      fill(results, told.results ? resultsSection(told.results) : null);
+      leaveResults();
+      const made = told.results ? resultsSection(told.results, { id, record: told.record, job: told.jobs.at(-1) ?? null }) : null;
+      leaveResults = made?.leave ?? (() => {});
+      fill(results, made?.element);
     }
     fill(sides,
       told.samples?.length ? h("section", {}, h("h2", {}, "Samples"), told.samples.map(sample)) : null,

@@ -10,6 +10,7 @@ const ACCEPTED = ".csv,.tsv,.jsonl,.json,.parquet,.txt,.conll,.conllu,.zip,.gz,.
 const SPREADSHEET = /\.(xlsx?|ods|numbers)$/i;
 const PICTURES = /\.(zip|npz)$/i;
 const FIRST_LABELS = 12;
+const NO_TABLE = { text: [], label: null, columns: [], rows: [] };
 const nameOf = (path) => path.split("/").at(-1);
 
 /**
@@ -37,6 +38,7 @@ export function examplesPart({ tasks, state, changed }) {
   } });
   const headerField = h("div", { class: "field check" }, h("label", { for: "no-header" }, header, " The first row is an example, not the names of the columns"));
   const labels = h("div", { class: "field" });
+  const pictures = h("div", { class: "field" });
   const warnings = h("ul", { class: "warnings" });
   const fileLine = h("p", { class: "error-line", id: "train-error", role: "alert", hidden: true });
 
@@ -55,7 +57,8 @@ export function examplesPart({ tasks, state, changed }) {
     const path = paths[0] ?? null;
     if (path === (state[name]?.path ?? null)) return;
     state[name] = path === null ? null : { path, name: nameOf(path) };
-    if (name === "train") { state.task = ""; header.checked = state.noHeader = false; forgetColumns(); look(); } else lookAtOther(name);
+    if (name === "train") { state.task = ""; header.checked = state.noHeader = false; forgetColumns(); look(); } else if (name === "dev") look();
+    else lookAtOther(name);
     changed();
   }
 
@@ -85,14 +88,15 @@ export function examplesPart({ tasks, state, changed }) {
     cancel = new AbortController();
     if (!state.train) { preview = null; show(); changed(); return; }
     if (SPREADSHEET.test(state.train.name)) { refuse("A spreadsheet must be saved as CSV first: in Excel, File > Save as > CSV UTF-8; in LibreOffice, File > Save a copy > Text CSV."); return; }
-    if (PICTURES.test(state.train.name)) { preview = picturesPreview(state.train.name); state.task = "pictures"; show(); changed(); return; }
     const before = setTimeout(() => {
       status.hidden = false;
       fill(status, h("span", {}, `Reading ${state.train.name} …`), button("Cancel", () => { cancel.abort(); turn++; status.hidden = true; }, { class: "quiet" }));
     }, 200);
     found.setAttribute("aria-busy", "true");
     try {
-      const told = await post("/call/preview_table", request(state.train.path), { signal: cancel.signal });
+      const told = PICTURES.test(state.train.name)
+        ? { ...NO_TABLE, reason: "an archive of pictures", ...await post("/call/preview_pictures", { file: state.train.path }, { signal: cancel.signal }) }
+        : await post("/call/preview_table", { ...request(state.train.path), learned: state.dev ? "with dev" : "alone" }, { signal: cancel.signal });
       if (mine !== turn) return;
       preview = told;
       show();
@@ -158,7 +162,10 @@ export function examplesPart({ tasks, state, changed }) {
     task.value = preview.task ?? "";
     const guessed = state.task ? ["You chose it. ", button("Guess again", () => { state.task = ""; look(); }, { class: "quiet" })] : preview.task ? [`Guessed: ${preview.reason}.`] : [`${preview.reason}. Choose the task, or other columns.`];
     fill(reason, guessed, preview.task ? ` For example: ${taskExamples(preview.task)}.` : "");
-    tell(preview.problem ?? (preview.task ? null : `${preview.reason}: choose what each column holds`));
+    if (!isTable && preview.problem) { fileLine.textContent = problem = preview.problem; fileLine.hidden = false; } else tell(preview.problem ?? (preview.task ? null : `${preview.reason}: choose what each column holds`));
+    pictures.hidden = isTable;
+    if (!isTable) fill(pictures, h("p", { class: "label" }, "Some of the pictures"), h("div", { class: "pictures" }, preview.pictures.map((one) =>
+      h("figure", {}, h("img", { src: `data:image/png;base64,${one.png}`, alt: one.name }), h("figcaption", { class: "hint" }, one.label)))));
     drawLabels();
     const all = preview.table_warnings ?? [];
     fill(warnings, all.map((text) => h("li", {}, text.charAt(0).toUpperCase() + text.slice(1), ".")));
@@ -206,7 +213,7 @@ export function examplesPart({ tasks, state, changed }) {
   const element = h("div", {},
     h("p", { class: "hint" }, "A table with one example in each row: a column of texts and one of labels. CSV, TSV, JSON Lines, Parquet; CoNLL for words with tags; a zip of pictures in one folder for each label."),
     pickers.train.element, fileLine, status, found);
-  found.append(columns.element, headerField, taskField, labels, warnings,
+  found.append(columns.element, pictures, headerField, taskField, labels, warnings,
     h("details", { open: Boolean(state.dev || state.test) }, h("summary", {}, "Development and test files"),
       h("p", { class: "hint" }, "Without a development file, a tenth of the examples is set aside to see how well others than those learned are answered. A test file is looked at once, at the end."),
       pickers.dev.element, otherLines.dev, pickers.test.element, otherLines.test));
@@ -214,4 +221,3 @@ export function examplesPart({ tasks, state, changed }) {
   return { element, state, values, error, preview: () => preview, problem: () => problem, focusProblem: () => (preview ? columns.focus() : fileLine.scrollIntoView({ block: "center" })), leave: () => cancel.abort() };
 }
 
-const picturesPreview = (file) => ({ file, task: "pictures", reason: "an archive of pictures", text: [], label: null, columns: [], rows: [], labels: [], table_warnings: [], problem: null });

@@ -73,3 +73,44 @@ export function reliability(bins) {
     svg("text", { x: left + edge / 2, y: size - 8, class: "tick", "text-anchor": "middle" }, "confidence of the model, %"),
     svg("text", { x: 0, y: 0, class: "tick", "text-anchor": "middle", transform: `translate(9 ${top + edge / 2}) rotate(-90)` }, "of these right, %"));
 }
+
+/** A curve over numbers on a scale of doublings: points are {x, values}; mean, and a bar of one deviation. */
+export function growth(title, points, xLabel) {
+  const known = points.filter((one) => one.values.length).sort((a, b) => a.x - b.x);
+  const all = known.flatMap((one) => [...one.values, mean(one.values) - deviation(one.values), mean(one.values) + deviation(one.values)]);
+  const margin = (Math.max(...all) - Math.min(...all) || 0.1) * 0.1;
+  const [low, high] = [Math.min(...all) - margin, Math.max(...all) + margin];
+  const [left, right, top, bottom] = [48, 24, 8, 200];
+  const [first, last] = [Math.log2(known[0].x), Math.log2(known.at(-1).x)];
+  const x = (value) => left + ((WIDTH - left - right) * (Math.log2(value) - first)) / (last - first || 1);
+  const y = (value) => bottom - ((bottom - top) * (value - low)) / (high - low);
+  const said = known.map((one) => `${measured(mean(one.values))} with ${one.x}`).join("; ");
+  return svg("svg", { class: "figure", viewBox: `0 0 ${WIDTH} ${bottom + 44}`, role: "img", "aria-label": `${title}: ${said}` },
+    ticks(low, high).map((one) => [svg("line", { x1: left, x2: WIDTH - right, y1: y(one), y2: y(one), class: "grid" }), svg("text", { x: left - 6, y: y(one) + 4, class: "tick", "text-anchor": "end" }, measured(one))]),
+    svg("g", { class: "lead" },
+      svg("path", { d: `M${known.map((one) => `${x(one.x)} ${y(mean(one.values))}`).join("L")}`, class: "curve" }),
+      known.map((one) => [
+        deviation(one.values) ? svg("line", { x1: x(one.x), x2: x(one.x), y1: y(mean(one.values) - deviation(one.values)), y2: y(mean(one.values) + deviation(one.values)), class: "spread" }) : null,
+        svg("circle", { cx: x(one.x), cy: y(mean(one.values)), r: 4 }, svg("title", {}, `${measured(mean(one.values))} with ${one.x}`)),
+        svg("text", { x: x(one.x), y: bottom + 18, class: "tick", "text-anchor": "middle" }, String(one.x))])),
+    svg("text", { x: (left + WIDTH - right) / 2, y: bottom + 38, class: "tick", "text-anchor": "middle" }, xLabel));
+}
+
+/** Predicted over true numbers; points are [true, predicted]. */
+export function scatter(title, points) {
+  const size = 320;
+  const all = points.flat();
+  const margin = (Math.max(...all) - Math.min(...all) || 1) * 0.05;
+  const [low, high] = [Math.min(...all) - margin, Math.max(...all) + margin];
+  const [left, top, edge] = [44, 8, size - 64];
+  const x = (value) => left + (edge * (value - low)) / (high - low);
+  const y = (value) => top + edge - (edge * (value - low)) / (high - low);
+  return svg("svg", { class: "figure square", viewBox: `0 0 ${size} ${size}`, role: "img", "aria-label": `${title}: ${points.length} points` },
+    ticks(low, high).map((one) => [
+      svg("line", { x1: x(one), x2: x(one), y1: top, y2: top + edge, class: "grid" }), svg("line", { x1: left, x2: left + edge, y1: y(one), y2: y(one), class: "grid" }),
+      svg("text", { x: x(one), y: top + edge + 16, class: "tick", "text-anchor": "middle" }, measured(one)), svg("text", { x: left - 6, y: y(one) + 4, class: "tick", "text-anchor": "end" }, measured(one))]),
+    svg("line", { x1: x(low), x2: x(high), y1: y(low), y2: y(high), class: "mark" }),
+    svg("g", { class: "lead" }, points.map(([truth, predicted]) => svg("circle", { cx: x(truth), cy: y(predicted), r: 3 }))),
+    svg("text", { x: left + edge / 2, y: size - 8, class: "tick", "text-anchor": "middle" }, "true"),
+    svg("text", { x: 0, y: 0, class: "tick", "text-anchor": "middle", transform: `translate(9 ${top + edge / 2}) rotate(-90)` }, "predicted"));
+}

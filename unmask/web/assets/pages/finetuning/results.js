@@ -1,11 +1,14 @@
 // Scores of a fine-tuned model: by arm and seed, by label, at any threshold; calibration; errors with their texts.
 import { button, fill, h, slowly, table } from "../../dom.js";
 import { measured, percent, whole, words } from "../../format.js";
-import { deviation, dotPlot, mean, reliability } from "./figures.js";
+import { deviation, dotPlot, mean, reliability, scatter } from "./figures.js";
+import { learningCurve } from "./learning_curve.js";
 import { thresholdPart } from "./threshold.js";
 
 const FIRST_ERRORS = 10;
 const MORE_ERRORS = 40;
+const MOST_LABELS = 60;
+const MOST_BESIDE = 5;
 
 const known = (values) => (values ?? []).filter(Number.isFinite);
 const score = (values) => {
@@ -14,16 +17,26 @@ const score = (values) => {
   return all.length > 1 ? `${measured(mean(all))} ± ${measured(deviation(all))}` : measured(all[0]);
 };
 
-/** The section of a run's results. */
-export function resultsSection(results) {
+/** The section of a run's results, and of {id, record, job}: {element, leave()}. */
+export function resultsSection(results, run) {
   const errors = errorsPart(results);
-  return h("section", { class: "results" }, h("h2", {}, "Results"), scores(results),
+  const curve = learningCurve(results, run);
+  const numbers = numbersOf(results);
+  const element = h("section", { class: "results" }, h("h2", {}, "Results"), scores(results),
     results.confusion ? confusion(results.confusion, errors) : null,
     results.found?.length ? h("div", {}, h("h3", {}, "By label"), perLabel(results.found)) : null,
     h("div", { class: "columns" }, results.probabilities ? thresholdPart(results.probabilities, results.confusion?.labels ?? []) : null,
       results.calibration?.bins?.some((one) => one.count) ? calibration(results.calibration) : null),
+    h("div", { class: "columns" }, curve.element, numbers ? h("div", {}, h("h3", {}, "Predicted and true numbers"), scatter("Predicted and true numbers", numbers)) : null),
     results.search?.length ? search(results) : null,
     errors?.element);
+  return { element, leave: curve.leave };
+}
+
+/** Pairs of true and predicted numbers where nearly all are kept, as of scores; else null. */
+function numbersOf({ errors = [], wrong, confusion: matrix }) {
+  const isScored = errors.length > 2 && errors.length === wrong && !matrix && errors.every((one) => one.probability == null && Number.isFinite(Number(one.truth || NaN)) && Number.isFinite(Number(one.predicted || NaN)));
+  return isScored ? errors.map((one) => [Number(one.truth), Number(one.predicted)]) : null;
 }
 
 function scores(results) {
@@ -56,10 +69,10 @@ function confusion({ labels, counts }, errors) {
     const [recall, precision] = [part(counts[i][i], rowSums[i]), part(counts[i][i], columnSums[i])];
     return [label, whole(rowSums[i]), percent(precision), percent(recall), measured(part(2 * counts[i][i], rowSums[i] + columnSums[i]))];
   });
-  return h("div", { class: "columns" },
+  return h("div", { class: labels.length > MOST_BESIDE ? null : "columns" },
     h("div", {}, h("h3", {}, "Confusion matrix"), h("p", { class: "hint" }, `${whole(total)} answers on the development examples: a row is the true label, a column what was predicted.`, errors ? " A number off the diagonal shows its errors below." : ""),
       h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Confusion matrix" }, h("table", { class: "confusion" }, h("caption", { class: "hidden" }, "Confusion matrix"),
-        h("thead", {}, h("tr", {}, h("th", { scope: "col" }, "true ↓ predicted →"), labels.map((one) => h("th", { scope: "col" }, one)))),
+        h("thead", {}, h("tr", {}, h("th", { scope: "col" }, "true ↓ predicted →"), labels.map((one) => h("th", { scope: "col", title: one }, h("div", { class: "cell" }, one))))),
         h("tbody", {}, labels.map((one, i) => h("tr", {}, h("th", { scope: "row" }, one), labels.map((_, j) => cell(i, j)))))))),
     h("div", {}, h("h3", {}, "By label"), h("p", { class: "hint" }, "Precision: how many of those predicted are right. Recall: how many of those there are were found. F1 is their harmonic mean."),
       table("By label", ["label", "examples", "precision", "recall", "F1"], measures, { numeric: [1, 2, 3, 4] })));
@@ -90,8 +103,9 @@ function search({ search: trials, metric }) {
 function errorsPart(results) {
   const all = results.errors ?? [];
   if (!all.length) return results.wrong === 0 ? { element: h("p", { class: "hint" }, "No errors on the development examples."), show() {} } : null;
+  const order = Number.isFinite(all[0].probability) ? "the surest" : numbersOf(results) ? "the farthest off" : "the worst";
   const values = (key) => [...new Set(all.map((one) => one[key]))].sort();
-  const isLabeled = values("truth").length <= 60 && values("predicted").length <= 60 && values("truth").length < all.length + 1;
+  const isLabeled = Number.isFinite(all[0].probability) && values("truth").length <= MOST_LABELS && values("predicted").length <= MOST_LABELS;
   const picker = (key, label) => h("select", { "aria-label": label, onchange: () => draw() }, h("option", { value: "" }, `${label}: any`), values(key).map((one) => h("option", { value: one }, `${label}: ${one}`)));
   const [truth, predicted] = [picker("truth", "True"), picker("predicted", "Predicted")];
   const text = h("input", { type: "search", placeholder: "Words in the text", "aria-label": "Words in the text", oninput: slowly(() => draw(), 120) });
@@ -103,7 +117,7 @@ function errorsPart(results) {
   function draw() {
     const found = all.filter((one) => (!truth.value || one.truth === truth.value) && (!predicted.value || one.predicted === predicted.value) && one.text.toLowerCase().includes(text.value.toLowerCase()));
     const total = results.wrong ?? all.length;
-    fill(count, found.length === all.length ? "" : `${whole(found.length)} fit. `, total > all.length ? `The ${whole(all.length)} surest of ${whole(total)} errors are kept.` : `${whole(total)} ${total === 1 ? "error" : "errors"}, the surest first.`);
+    fill(count, found.length === all.length ? "" : `${whole(found.length)} fit. `, total > all.length ? `${whole(all.length)} of ${whole(total)} errors are kept, ${order} first.` : `${whole(total)} ${total === 1 ? "error" : `errors, ${order} first`}.`);
     fill(list, found.slice(0, shown).map(errorCard),
       found.length ? null : h("p", { class: "hint" }, all.length < total ? "None of those that are kept fits." : "None fits.", " ", button("Show all", () => { truth.value = predicted.value = text.value = ""; draw(); })),
       found.length > shown ? h("p", { class: "actions" }, button(`Show ${whole(Math.min(found.length - shown, MORE_ERRORS))} more`, () => { shown += MORE_ERRORS; draw(); })) : null);
