@@ -15,7 +15,7 @@ FILE_LINES, FOLDER_ENTRIES, FUNCTION_LINES, PARAMETERS = 500, 12, 60, 7
 
 LONG_FILES: set[str] = set()
 LARGE_FOLDERS = {
-    ".": 36,
+    ".": 37,
 }  # fmt: skip
 """Entries of each, at most."""
 LONG_FUNCTIONS: set[str] = set()

@@ -141,6 +141,11 @@ def _window(patch: pytest.MonkeyPatch) -> None:
     run("benchmarks/window.py", "--rounds 1 --lengths 64 --sizes longformer-mini", patch)
 
 
+def _web_runs(patch: pytest.MonkeyPatch) -> None:
+    words = "--rounds 1 --runs 3 --lines 5 --curves 2 --points 20"
+    run("benchmarks/web_runs.py", words, patch)
+
+
 def _onnx(patch: pytest.MonkeyPatch) -> None:
     words = "runs/bert --rounds 1 --threads 1 --texts 2"
     run("benchmarks/onnx_export.py", words, patch, DATA=Path("shared").resolve(), LENGTH=16)
@@ -298,6 +303,7 @@ RUNS: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
     "benchmarks/preferences.py": _preferences,
     "benchmarks/pretraining.py": _pretraining,
     "benchmarks/static_vectors.py": _static_vectors, "benchmarks/window.py": _window,
+    "benchmarks/web_runs.py": _web_runs,
     "benchmarks/word2vec.py": _word2vec, "benchmarks/word_vectors.py": _word_vectors,
     "scripts/demo_data.py": _demo_data, "scripts/objective_table.py": _objective_table,
     "scripts/mini_en.py": _mini_en,

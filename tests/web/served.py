@@ -5,6 +5,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Generator
 from contextlib import contextmanager
@@ -24,7 +25,7 @@ class Served:
     root: Path
     address: str
     """With the secret."""
-    process: "subprocess.Popen[str]"
+    process: "subprocess.Popen[bytes]"
 
     @property
     def port(self) -> int:
@@ -48,18 +49,27 @@ class Served:
         self.process.wait()
 
 
+def launch(arguments: list[str], n_lines: int = 2) -> "tuple[subprocess.Popen[bytes], str]":
+    """Start `unmask serve`; return it and the first lines that it prints."""
+    with tempfile.TemporaryDirectory() as folder, (Path(folder) / "said").open("w+b") as said:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "unmask.cli", "serve", *arguments], stderr=said
+        )
+        for _ in range(1200):
+            text = (Path(folder) / "said").read_text()
+            if text.count("\n") >= n_lines or process.poll() is not None:
+                return process, text
+            time.sleep(0.05)
+    raise AssertionError("the workbench does not start")
+
+
 def start_workbench(root: Path, *options: str, port: int = 0) -> Served:
     """Start a workbench and wait for its address."""
     pytest.importorskip("fastapi", reason="the extra 'serve' is not installed")
     pytest.importorskip("uvicorn", reason="the extra 'serve' is not installed")
-    process = subprocess.Popen(
-        [sys.executable, "-m", "unmask.cli", "serve", str(root), "--port", str(port), *options],
-        stderr=subprocess.PIPE, text=True,
-    )  # fmt: skip
-    assert process.stderr is not None
-    line = process.stderr.readline()
-    found = re.search(r"http://\S+", line)
-    assert found is not None, line + process.stderr.read()
+    process, said = launch([str(root), "--port", str(port), *options])
+    found = re.search(r"http://\S+", said)
+    assert found is not None, said
     served = Served(root, found[0], process)
     for _ in range(200):
         try:

@@ -5,8 +5,10 @@ whoever looks at the folder knows how the job stands, with or without the server
 """
 
 import json
+import os
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
 from unmask.cli.errors import error_line
@@ -28,6 +30,8 @@ def run_job(folder: Path) -> int:
         try:
             # asked to stop before there was a process to be told
             status = 130 if (folder / STOP_FILE).is_file() else run(arguments)
+        except KeyboardInterrupt:  # before the command could take it
+            status = 130
         except BaseException as error:  # a bug: its traceback is what the page shows
             print_traceback(type(error), error, error.__traceback__)
         finally:
@@ -41,8 +45,12 @@ def main() -> None:
     if len(sys.argv) != 2:
         print_line("unmask.cli.job: the folder of one job must be given", sys.stderr)
         raise SystemExit(2)
+    folder = Path(sys.argv[1]).resolve()
+    with suppress(PermissionError):  # it leads a session already
+        os.setsid()
     try:
-        status = run_job(Path(sys.argv[1]))
+        os.chdir(folder.parents[2])  # ROOT/.unmask/jobs/FOLDER
+        status = run_job(folder)
     except (OSError, ValueError) as error:
         line = error_line(error, is_training=False)
         print_line(str(error) if line is None else line[0], sys.stderr)

@@ -113,8 +113,10 @@ def _without_folder(error: Exception) -> str:
     return str(error)
 
 
-def _failed_worker(_: Request, error: Exception) -> Response:
-    return error_answer(getattr(error, "status", 503), str(error), getattr(error, "field", None))
+def _failed_worker(request: Request, error: Exception) -> Response:
+    assert isinstance(error, WorkerError)
+    line = request.app.state.workbench.workplace.without_root(error.line)
+    return error_answer(error.status, line, error.field)
 
 
 def _invalid_request(_: Request, error: Exception) -> Response:

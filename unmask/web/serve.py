@@ -3,6 +3,7 @@
 import socket
 import sys
 import webbrowser
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 
@@ -13,8 +14,15 @@ from unmask.web.state import WorkbenchState
 _OWN_ADDRESSES = frozenset(("127.0.0.1", "localhost", "::1"))
 
 
-def serve(options: ServeOptions) -> None:
+def serve(
+    options: ServeOptions, announce: Callable[[Mapping[str, str]], object] | None = None
+) -> None:
     """Serve the workbench until it is interrupted.
+
+    Args:
+        options: what is served, and where.
+        announce: told "address" and "folder" once the server listens, besides the lines on
+            standard error.
 
     Raises:
         ValueError: an option is not possible, or the address is not free.
@@ -40,7 +48,9 @@ def serve(options: ServeOptions) -> None:
         server = uvicorn.Server(config)
         state.is_ending = lambda: server.should_exit
         with state, suppress(KeyboardInterrupt):
-            _print_address(options, port, state)
+            address = _print_address(options, port, state)
+            if announce is not None:
+                announce({"address": address, "folder": str(state.workplace.root)})
             server.run(sockets=[listening])
     going = sum(not one.is_over and one.state != "waiting" for one in state.queue.jobs())
     jobs = f"; {going} {'job goes' if going == 1 else 'jobs go'} on" if going else ""
@@ -96,8 +106,8 @@ def _listen(host: str, port: int) -> socket.socket:
     return opened
 
 
-def _print_address(options: ServeOptions, port: int, state: WorkbenchState) -> None:
-    """Say where the page is."""
+def _print_address(options: ServeOptions, port: int, state: WorkbenchState) -> str:
+    """Say where the page is, and return its address."""
     host = f"[{options.host}]" if ":" in options.host else options.host
     if options.host in ("0.0.0.0", "::"):
         host = socket.gethostname()
@@ -119,3 +129,4 @@ def _print_address(options: ServeOptions, port: int, state: WorkbenchState) -> N
         print_line(line, sys.stderr)
     if options.open_browser:
         webbrowser.open(address)
+    return address

@@ -50,7 +50,7 @@ class WorkbenchState:
         return cls(
             workplace=workplace,
             queue=queue,
-            scheduler=JobScheduler(queue, workplace.root, limits),
+            scheduler=JobScheduler(queue, limits),
             runs=RunIndex(workplace, lambda: run_states(queue.jobs())),
             worker=Worker(log=workplace.jobs_folder.parent / "worker.log"),
             access=Access.of_folder(workplace.jobs_folder.parent, options.password),

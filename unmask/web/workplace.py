@@ -110,6 +110,10 @@ class Workplace:
             raise FileExistsError(f"{name}: there is a run of this name already")
         return path
 
+    def without_root(self, line: str) -> str:
+        """Return a line of text in which paths below the root are ids."""
+        return line.replace(f"{self.root}{os.sep}", "")
+
     def shown(self, value: Any) -> Any:
         """Return a recorded value for display: a path below the root as id, others by name."""
         if isinstance(value, dict):

@@ -31,7 +31,7 @@ def wait_for(check, seconds: float = 60.0) -> None:
 
 def scheduler_of(queue: JobQueue, jobs: int = 1) -> JobScheduler:
     limits = JobLimits(jobs=jobs, cores=2, memory_bytes=64 * GIB)
-    return JobScheduler(queue, queue.folder.parent.parent, limits)
+    return JobScheduler(queue, limits)
 
 
 def test_order_moving_and_taking_out(queue: JobQueue):
@@ -128,7 +128,7 @@ def test_no_more_jobs_than_allowed_start(queue: JobQueue):
     waiting = queue.add(["models"], None)
     scheduler_of(queue).start_what_fits()
     assert queue.get(waiting.id).state == "waiting"
-    tight = JobScheduler(queue, queue.folder, JobLimits(jobs=2, cores=2, memory_bytes=1))
+    tight = JobScheduler(queue, JobLimits(jobs=2, cores=2, memory_bytes=1))
     tight.start_what_fits()
     assert queue.get(waiting.id).state == "waiting"
     for one in queue.jobs():

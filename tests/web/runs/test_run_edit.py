@@ -70,12 +70,12 @@ def test_what_is_not_there_is_refused(tmp_path: Path) -> None:
     place = workplace(tmp_path)
     (tmp_path / "group").mkdir()
     for run_id in ("none", "group"):
-        for act in (
-            lambda: delete_run(place, run_id), lambda: tag_run(place, run_id, ["x"]),
-            lambda: rename_run(place, run_id, "b"),
-        ):  # fmt: skip
-            with pytest.raises(FileNotFoundError, match=f"{run_id}: no such run"):
-                act()
+        with pytest.raises(FileNotFoundError, match=f"{run_id}: no such run"):
+            delete_run(place, run_id)
+        with pytest.raises(FileNotFoundError, match=f"{run_id}: no such run"):
+            rename_run(place, run_id, "b")
+        with pytest.raises(FileNotFoundError, match=f"{run_id}: no such run"):
+            tag_run(place, run_id, ["x"])
     for deleted_id in ("none", "..", "../..", "", "."):
         with pytest.raises(FileNotFoundError, match="no such run in the trash"):
             restore_run(place, deleted_id)
@@ -106,10 +106,26 @@ def test_failed_move_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
     monkeypatch.setattr(os, "rename", rename)
     tag_run(place, "a", ["x"])
-    with pytest.raises(OSError, match="cross-device"):
+    with pytest.raises(OSError, match=r"^a: cannot be moved: Invalid cross-device link$"):
         delete_run(place, "a")
     assert list(place.trash_folder.iterdir()) == []
     assert RunIndex(place).get("a").tags == ("x",)
+
+
+def test_run_that_two_delete_is_deleted_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place, original = workplace(tmp_path), os.rename
+    make_run(tmp_path / "a")
+
+    def rename(source: Path, target: Path) -> None:
+        original(source, tmp_path / "elsewhere")
+        original(source, target)
+
+    monkeypatch.setattr(os, "rename", rename)
+    with pytest.raises(FileNotFoundError, match="a: no such run any more"):
+        delete_run(place, "a")
+    assert list(place.trash_folder.iterdir()) == []
 
 
 def test_trash_is_purged_after_a_week(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ import { measured, whole } from "./format.js";
 
 const COLORS = ["--c1", "--c2", "--c3", "--c4", "--c5", "--c0"];
 const MAX_TABLE_ROWS = 200;
+const FEW_POINTS = 20;
 
 const color = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 
@@ -17,17 +18,18 @@ export const lineStyle = (i) => ({
  * A chart: `lines` are {label, steps, values, points}; values that are null are gaps.
  * Returns {element, update(lines), leave()}.
  */
-export function chart(title, lines, { log = false, unit = "", height = 240 } = {}) {
+export function chart(title, lines, { log = false, unit = "", height = 240, format = measured } = {}) {
   const place = h("div", { class: "plot", role: "img", "aria-label": title });
   const numbers = h("div", { hidden: true });
   const toggle = button("Show as table", () => {
     numbers.hidden = !numbers.hidden;
     toggle.textContent = numbers.hidden ? "Show as table" : "Hide table";
-    if (!numbers.hidden) fill(numbers, asTable(title, current));
+    if (!numbers.hidden) fill(numbers, asTable(title, current, format));
   }, { class: "quiet" });
   const element = h("figure", { class: "chart" }, h("div", { class: "row" }, h("h3", {}, title), toggle), place, numbers);
   let plot = null;
   let current = lines;
+  let drawn = []; // whether each line has so few points that they are shown
 
   function draw() {
     const width = place.clientWidth;
@@ -38,16 +40,18 @@ export function chart(title, lines, { log = false, unit = "", height = 240 } = {
       return;
     }
     place.textContent = "";
-    place.setAttribute("aria-label", `${title}: ${describe(current, unit)}`);
-    plot = new uPlot(options(width, current, { log, unit, height }), joined(current), place);
+    drawn = current.map((one) => one.steps.length < FEW_POINTS);
+    place.setAttribute("aria-label", `${title}: ${describe(current, unit, format)}`);
+    plot = new uPlot(options(width, current, { log, unit, height, format }), joined(current), place);
   }
 
   function update(next) {
-    const isSame = plot && next.length === current.length && next.every((one, i) => one.label === current[i].label);
+    const isSame = plot && next.length === current.length &&
+      next.every((one, i) => one.label === current[i].label && one.steps.length < FEW_POINTS === drawn[i]);
     current = next;
     if (isSame) plot.setData(joined(current));
     else draw();
-    if (plot) place.setAttribute("aria-label", `${title}: ${describe(current, unit)}`);
+    if (plot) place.setAttribute("aria-label", `${title}: ${describe(current, unit, format)}`);
   }
 
   const seen = new ResizeObserver(() => {
@@ -59,19 +63,19 @@ export function chart(title, lines, { log = false, unit = "", height = 240 } = {
   return { element, update, leave() { seen.disconnect(); removeEventListener("themechange", draw); plot?.destroy(); plot = null; } };
 }
 
-function options(width, lines, { log, unit, height }) {
+function options(width, lines, { log, unit, height, format }) {
   const axis = { stroke: color("--soft"), grid: { stroke: color("--hair"), width: 1 }, ticks: { stroke: color("--line"), width: 1 } };
   return {
     width, height,
     scales: { x: { time: false }, y: log ? { distr: 3 } : {} },
     cursor: { sync: { key: "charts" } },
-    axes: [{ ...axis, values: (_, all) => all.map(whole) }, { ...axis, size: 64, values: (_, all) => all.map((one) => (one === null ? "" : measured(one))) }],
+    axes: [{ ...axis, values: (_, all) => all.map(whole) }, { ...axis, size: 64, values: (_, all) => all.map((one) => (one === null ? "" : format(one))) }],
     series: [
       { label: "step", value: (_, one) => (one === null ? "–" : whole(one)) },
       ...lines.map((one, i) => {
         const { color: stroke, dash } = lineStyle(one.color ?? i);
         return { label: one.label, stroke, dash: one.dash ?? dash, width: one.width ?? 1.5, spanGaps: true,
-          points: { show: one.points ?? false, size: 5 }, value: (_, v) => (v === null || v === undefined ? "–" : `${measured(v)}${unit}`) };
+          points: { show: one.points || one.steps.length < FEW_POINTS, size: 5 }, value: (_, v) => (v === null || v === undefined ? "–" : `${format(v)}${unit}`) };
       }),
     ],
   };
@@ -88,18 +92,18 @@ function lastOf(line) {
 }
 
 /** What a chart shows, in words. */
-function describe(lines, unit) {
+function describe(lines, unit, format) {
   return lines.slice(0, 12).map((one) => {
     const [step, value] = lastOf(one);
-    return value === null ? `${one.label}: no number yet` : `${one.label}: ${measured(value)}${unit} at step ${whole(step)}`;
+    return value === null ? `${one.label}: no number yet` : `${one.label}: ${format(value)}${unit} at step ${whole(step)}`;
   }).join("; ");
 }
 
-function asTable(title, lines) {
+function asTable(title, lines, format) {
   const [steps, ...columns] = joined(lines);
   const every = Math.max(Math.ceil(steps.length / MAX_TABLE_ROWS), 1);
   const kept = [...steps.keys()].filter((i) => i % every === 0 || i === steps.length - 1);
-  const rows = kept.map((i) => [whole(steps[i]), ...columns.map((one) => (one[i] === null || one[i] === undefined ? "" : measured(one[i])))]);
+  const rows = kept.map((i) => [whole(steps[i]), ...columns.map((one) => (one[i] === null || one[i] === undefined ? "" : format(one[i])))]);
   return table(title, ["step", ...lines.map((one) => one.label)], rows, { numeric: [...Array(lines.length + 1).keys()] });
 }
 

@@ -69,7 +69,7 @@ class JobQueue:
             FileNotFoundError: there is no such job.
         """
         is_name = all(c.isascii() and (c.isalnum() or c == "-") for c in job_id)
-        if not job_id or not is_name or not (self.folder / job_id).is_dir():
+        if not 0 < len(job_id) < 100 or not is_name or not (self.folder / job_id).is_dir():
             raise FileNotFoundError(f"there is no job {job_id[:60]!r}")
         return self.folder / job_id
 

@@ -2,11 +2,9 @@
 
 import logging
 import os
-import subprocess
 import sys
 import threading
 from dataclasses import dataclass
-from pathlib import Path
 
 from unmask.web.jobs.memory import available_bytes, resident_bytes
 from unmask.web.jobs.queue import JobQueue
@@ -61,10 +59,10 @@ class JobLimits:
 class JobScheduler:
     """A thread that starts waiting jobs; those that run need neither it nor the server."""
 
-    def __init__(self, queue: JobQueue, root: Path, limits: JobLimits) -> None:
+    def __init__(self, queue: JobQueue, limits: JobLimits) -> None:
         self.limits = limits
-        self._queue, self._root = queue, root
-        self._children: list[subprocess.Popen[bytes]] = []
+        self._queue = queue
+        self._children: list[int] = []
         self._stop = threading.Event()
         self._look = threading.Event()
         self._thread = threading.Thread(target=self._work, name="jobs", daemon=True)
@@ -95,7 +93,7 @@ class JobScheduler:
 
     def start_what_fits(self) -> None:
         """Start the jobs that are next, as far as there is room."""
-        self._children = [one for one in self._children if one.poll() is None]  # no zombies
+        self._children = [one for one in self._children if not _has_ended(one)]
         jobs = self._queue.jobs()
         active = [one for one in jobs if not one.is_over and one.state != "waiting"]
         for job in jobs:
@@ -115,20 +113,35 @@ class JobScheduler:
         return taken * (len(active) + 1) / len(active) <= self.limits.memory_bytes
 
     def _start(self, job: JobRecord) -> None:
+        """Start a process without a handle: it is not this one's to wait for."""
         folder = self._queue.path(job.id)
         (folder / STARTED_FILE).touch()
         environment = os.environ | {
             "OMP_NUM_THREADS": str(self.limits.threads),
             "PYTHONUNBUFFERED": "1",
         }
+        output = str(folder / OUTPUT_FILE)
+        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
         try:
-            with (folder / OUTPUT_FILE).open("ab") as output:
-                process = subprocess.Popen(
-                    [sys.executable, "-m", "unmask.cli.job", str(folder)],
-                    cwd=self._root, env=environment, stdin=subprocess.DEVNULL,
-                    stdout=output, stderr=subprocess.STDOUT, start_new_session=True,
-                )  # fmt: skip
+            pid = os.posix_spawn(
+                sys.executable,
+                [sys.executable, "-m", "unmask.cli.job", str(folder)],
+                environment,
+                file_actions=[
+                    (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
+                    (os.POSIX_SPAWN_OPEN, 1, output, flags, 0o600),
+                    (os.POSIX_SPAWN_DUP2, 1, 2),
+                ],
+            )
         except OSError as error:
             self._queue.end_unstarted(job.id, f"the job could not be started: {error}")
             return
-        self._children.append(process)
+        self._children.append(pid)
+
+
+def _has_ended(pid: int) -> bool:
+    """Return whether a process that was started here has ended, and forget it then."""
+    try:
+        return os.waitpid(pid, os.WNOHANG)[0] != 0
+    except ChildProcessError:
+        return True

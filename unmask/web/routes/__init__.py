@@ -4,7 +4,7 @@ from importlib import import_module
 
 from fastapi import APIRouter
 
-_MODULES = ("jobs", "uploads", "stream", "runs", "commands", "models")
+_MODULES = ("jobs", "uploads", "stream", "runs", "commands", "models", "exports")
 
 
 def every_router() -> list[APIRouter]:

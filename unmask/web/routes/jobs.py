@@ -64,7 +64,7 @@ def show_job(job: str, state: Workbench) -> JsonObject:
 
 @router.get("/jobs/{job}/values")
 def show_values(job: str, state: Workbench) -> JsonObject:
-    """Return the command of a job and the values of its form, to start another like it."""
+    """Return the command of a job and the values of its form, to start it again with others."""
     command, values = parse_command(state.queue.get(job).arguments)
     return {"command": command, "values": values}
 

@@ -26,7 +26,7 @@ CallName = Annotated[str, Path(max_length=40)]
 @router.post("/call/{name}")
 async def call(name: CallName, arguments: JsonObject, state: Workbench) -> Any:
     """Let the worker do something with a model or a file; see `unmask.web.worker.table`."""
-    given = _checked(name, arguments, state.workplace)
+    given = checked_arguments(name, arguments, state.workplace)
     return await run_in_threadpool(state.worker.call, name, given)
 
 
@@ -35,7 +35,7 @@ async def call_stream(
     name: CallName, arguments: JsonObject, request: Request, state: Workbench
 ) -> StreamingResponse:
     """As `call`, for what comes piece by piece: lines of JSON. Closing the request cancels it."""
-    given = _checked(name, arguments, state.workplace)
+    given = checked_arguments(name, arguments, state.workplace)
     lines = _lines(state, name, given, request)
     return StreamingResponse(lines, media_type="application/x-ndjson")
 
@@ -50,12 +50,13 @@ async def _lines(
                 break
             yield json.dumps(value) + "\n"
     except WorkerError as error:
-        yield json.dumps({"error": error.line, "field": error.field}) + "\n"
+        line = state.workplace.without_root(error.line)
+        yield json.dumps({"error": line, "field": error.field}) + "\n"
     finally:
         await run_in_threadpool(values.close)
 
 
-def _checked(name: str, arguments: JsonObject, workplace: Workplace) -> JsonObject:
+def checked_arguments(name: str, arguments: JsonObject, workplace: Workplace) -> JsonObject:
     """Return the arguments of a call with paths in place of names below the folder of the runs.
 
     Raises:

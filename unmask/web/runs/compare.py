@@ -69,7 +69,7 @@ def compare_runs(workplace: Workplace, index: RunIndex, run_ids: Sequence[str]) 
     run_ids = _checked_ids(run_ids)
     runs = [index.get(run_id) for run_id in run_ids]
     found = [index.found(run_id) for run_id in run_ids]
-    flat = [_options_of(workplace, one) for one in found]
+    flat = [run_options(workplace, one) for one in found]
     keys = list(dict.fromkeys(key for options in flat for key in options))
     differing = [key for key in keys if len({options.get(key) for options in flat}) > 1]
     names = list(dict.fromkeys(figure.name for run in runs for figure in run.headline))
@@ -108,24 +108,8 @@ def compare_series(
     return curves
 
 
-def flatten_options(recipe: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
-    """Iterate over the options of a recipe as `--set` names them, with their values as text.
-
-    The kind of a part is the value of the part's name: optimizer = AdamW.
-    """
-    from unmask.reports.formatting import format_expression
-
-    for key, value in recipe.items():
-        if key == "kind" and prefix:
-            yield prefix.removesuffix("."), str(value)
-        elif isinstance(value, dict) and value:
-            yield from flatten_options(cast("dict[str, Any]", value), f"{prefix}{key}.")
-        elif key != "kind":
-            yield prefix + key, format_expression(value)
-
-
-def _options_of(workplace: Workplace, found: FoundRun) -> dict[str, str]:
-    """Return the options of a run; of one whose record is damaged or missing, none."""
+def run_options(workplace: Workplace, found: FoundRun) -> dict[str, str]:
+    """Return the options of a run by dotted names; of one whose record is damaged, none."""
     for name in (RUN_FILE, SUITE_FILE, STUDY_FILE):
         if name in found.stamps:
             break
@@ -140,6 +124,22 @@ def _options_of(workplace: Workplace, found: FoundRun) -> dict[str, str]:
     own = {key: record[key] for key in _OWN_KEYS if key in record}
     merged = own | {key: value for table in tables for key, value in table.items()}
     return dict(flatten_options(workplace.shown(merged)))
+
+
+def flatten_options(recipe: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
+    """Iterate over the options of a recipe as `--set` names them, with their values as text.
+
+    The kind of a part is the value of the part's name: optimizer = AdamW.
+    """
+    from unmask.reports.formatting import format_expression
+
+    for key, value in recipe.items():
+        if key == "kind" and prefix:
+            yield prefix.removesuffix("."), str(value)
+        elif isinstance(value, dict) and value:
+            yield from flatten_options(cast("dict[str, Any]", value), f"{prefix}{key}.")
+        elif key != "kind":
+            yield prefix + key, format_expression(value)
 
 
 def _row(key: str, tables: Sequence[Mapping[str, str]]) -> ComparedRow:

@@ -70,7 +70,7 @@ def delete_run(workplace: Workplace, run_id: str) -> DeletedRun:
                 own = {name: tags.pop(name) for name in _at_or_below(tags, run_id)}
                 facts = {"run": run_id, "deleted": now, "tags": own}
                 write_atomically(place / _DELETED_FILE, json.dumps(facts, ensure_ascii=False))
-                os.rename(found.path, place / _RUN_FOLDER)
+                _move(found.path, place / _RUN_FOLDER, run_id)
                 if own:
                     workplace.write_tags(tags)
         except BaseException:
@@ -104,7 +104,7 @@ def restore_run(workplace: Workplace, deleted_id: str) -> str:
     if os.path.lexists(path):
         raise FileExistsError(f"{run_id}: there is a run of this name already; rename it first")
     path.parent.mkdir(parents=True, exist_ok=True)
-    os.rename(place / _RUN_FOLDER, path)
+    _move(place / _RUN_FOLDER, path, run_id)
     tags = facts.get("tags")
     if isinstance(tags, dict) and tags:
         with _TAGS_LOCK:
@@ -148,7 +148,7 @@ def rename_run(workplace: Workplace, run_id: str, name: str) -> str:
         raise ValueError(f"{run_id}: keeps its name, by which {users[0]} refers to it")
     with ExitStack() as stack:
         _hold(found, stack)
-        os.rename(found.path, path)
+        _move(found.path, path, run_id)
     with _TAGS_LOCK:
         tags = workplace.read_tags()
         for old in _at_or_below(tags, run_id):
@@ -241,6 +241,21 @@ def _hold(found: FoundRun, stack: ExitStack) -> None:
         stack.enter_context(lock_run_folder(found.path))
     except ValueError:  # it has begun just now
         raise BlockingIOError(busy) from None
+
+
+def _move(source: Path, target: Path, run_id: str) -> None:
+    """Rename a folder; errors name the run and no path.
+
+    Raises:
+        FileNotFoundError: it has been removed, or moved by another request.
+        OSError: it cannot be moved, for instance to another file system.
+    """
+    try:
+        os.rename(source, target)
+    except FileNotFoundError:
+        raise FileNotFoundError(f"{run_id}: no such run any more") from None
+    except OSError as error:
+        raise OSError(f"{run_id}: cannot be moved: {error.strerror}") from None
 
 
 def _trash_places(workplace: Workplace) -> list[Path]:

@@ -13,7 +13,7 @@ from unmask.config import from_dict
 from unmask.files import read_json
 from unmask.reports.finetuning_scores import format_mean, format_score, scores_by_split
 from unmask.reports.formatting import format_number, format_percent, humanize_name
-from unmask.reports.report_data import FinetuningResults, LogSeries, ReportData, log_series
+from unmask.reports.report_data import FinetuningResults, ReportData, log_series
 from unmask.reports.summary import LeadFigure, lead_accuracy, lead_loss
 from unmask.reports.task_wording import capitalize_first, metric_name
 from unmask.training.log import finite_number
@@ -22,6 +22,7 @@ from unmask.web.runs.scan import BASELINES_FILE, MEASURES_FILE, RESULTS_FILE
 LEAD_MEASURES = ("judge", "reward", "win_rate", "accuracy", "margin", "kl", "loss")
 """Of `unmask prefer`, in the order in which they matter; the first two that there are lead."""
 _SHARES = ("accuracy", "win_rate")
+_MEASURE_NAMES = {"kl": "KL divergence", "judge": "Judge's score"}
 MAX_FIGURES = 4
 
 
@@ -127,7 +128,8 @@ def measure_figures(measures: Mapping[str, Any], before: Mapping[str, Any]) -> t
         write = format_percent if name in _SHARES else format_number
         was = finite_number(before.get(name))
         text = write(value) if was is None else f"{write(was)} → {write(value)}"
-        figures.append(Figure(name=capitalize_first(humanize_name(name)), value=value, text=text))
+        shown = _MEASURE_NAMES.get(name) or capitalize_first(humanize_name(name))
+        figures.append(Figure(name=shown, value=value, text=text))
     return tuple(figures)
 
 
@@ -155,18 +157,13 @@ def _preference_figures(facts: RunFacts, data: ReportData) -> tuple[Figure, ...]
     if MEASURES_FILE in facts.files:
         path = facts.folder / MEASURES_FILE
         found = read_json(path)
-        parts = [found.get(name) if isinstance(found, dict) else None for name in _MEASURED]
-        if not all(isinstance(part, dict) for part in parts):
+        tables: dict[str, Any] = found if isinstance(found, dict) else {}
+        before, after = tables.get("before"), tables.get("after")
+        if not isinstance(before, dict) or not isinstance(after, dict):
             raise ValueError(f"{path.name}: must have measures before and after")
-        return measure_figures(parts[1] or {}, parts[0] or {})
-    return measure_figures(_last_values(data.evaluation_log), {})
-
-
-_MEASURED = ("before", "after")
-
-
-def _last_values(log: LogSeries) -> dict[str, float | None]:
-    return {name: log.last(name) for name in log.columns}
+        return measure_figures(after, before)
+    log = data.evaluation_log
+    return measure_figures({name: log.last(name) for name in log.columns}, {})
 
 
 def _read_scores(path: Path) -> FinetuningResults:

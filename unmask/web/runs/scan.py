@@ -29,16 +29,10 @@ Stamps = Mapping[str, tuple[int, int]]
 
 _MARKS = frozenset((RUN_FILE, SUITE_FILE, STUDY_FILE, LOG_FILE, SEARCH_FILE))
 """Files that only a run has."""
-_WEIGHTS = frozenset(
-    (
-        "model.safetensors",
-        "model.packed.safetensors",
-        "adapter_model.safetensors",
-        "pytorch_model.bin",
-        "model.safetensors.index.json",
-        "pytorch_model.bin.index.json",
-    )  # fmt: skip
-)
+_WEIGHTS = frozenset((
+    "model.safetensors", "model.packed.safetensors", "adapter_model.safetensors",
+    "pytorch_model.bin", "model.safetensors.index.json", "pytorch_model.bin.index.json",
+))  # fmt: skip
 _WATCHED = (
     _MARKS | _WEIGHTS | {TIMING_FILE, RESULTS_FILE, SAMPLES_FILE, BASELINES_FILE}
     | {MEASURES_FILE, REPORT_FILE, LOCK_FILE, "config.json"}

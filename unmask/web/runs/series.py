@@ -6,9 +6,13 @@ same columns as `unmask.reports.report_data` reads, without numpy.
 """
 
 import bisect
+import itertools
+import json
+import operator
 import zlib
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Lock
@@ -26,7 +30,11 @@ _PIECE_BYTES = 2**20
 """Of whole lines that are parsed at once."""
 _CHECKED_BYTES = 256
 """Before a place in a log, by which it is known again."""
-_MAX_CACHED_FILES = 256
+_MAX_LINE_BYTES = 2**24
+_MAX_TABLES = 100
+"""In a line that is parsed with others; one with more may be nested too deeply."""
+_MAX_CACHED_NUMBERS = 1_500_000
+"""Of all logs that are kept, at 32 bytes each."""
 
 
 @dataclass(kw_only=True)
@@ -49,6 +57,25 @@ class Columns:
             if len(column) <= n:
                 column.extend([None] * (n + 1 - len(column)))
             column[n] = value
+
+    def add_lines(self, lines: Sequence[Mapping[str, Any]]) -> None:
+        """Add the numbers of lines; at once, where each step is new and all lines are alike."""
+        values = [line.get("step") for line in lines]
+        kinds = set(map(type, values))
+        steps = _as_column(values, kinds) if kinds <= {int, float} else [None]
+        known = [step for step in (*self.steps[-1:], *steps) if step is not None]
+        is_sorted = all(map(operator.lt, known, known[1:]))
+        found = _columns_of(lines, "") if is_sorted and None not in steps else None
+        if found is None:
+            for line in lines:
+                self.add(line)
+            return
+        n = len(self.steps)
+        self.steps += known[-len(lines) :] if lines else []
+        for name, values in found.items():
+            column = self.columns.setdefault(name, [])
+            column += [None] * (n - len(column))
+            column += values
 
     def _place(self, step: float) -> int:
         """Return the place of a step, which is made if it is new."""
@@ -183,7 +210,7 @@ class _Reading:
         """Read the whole lines that are new."""
         file.seek(self.offset)
         rest = b""
-        while piece := file.read(_PIECE_BYTES):
+        while len(rest) < _MAX_LINE_BYTES and (piece := file.read(_PIECE_BYTES)):
             whole, newline, rest = (rest + piece).rpartition(b"\n")
             if newline:
                 self.offset += len(whole) + 1
@@ -193,12 +220,19 @@ class _Reading:
     def _add_lines(self, data: bytes) -> None:
         lines, n_bad = parse_lines(data)
         self.n_bad_lines += n_bad
-        for line in lines:
-            found = line.get("evaluation")
-            if isinstance(found, dict):
-                self.evaluation.add({**found, "step": line.get("step")})
-            elif "evaluation" not in line:
-                self.training.add(line)
+        self.training.add_lines([line for line in lines if "evaluation" not in line])
+        self.evaluation.add_lines(
+            [
+                {**found, "step": line.get("step")}
+                for line in lines
+                if isinstance(found := line.get("evaluation"), dict)
+            ]
+        )
+
+    @property
+    def n_numbers(self) -> int:
+        """Numbers that are held."""
+        return sum(len(c.steps) * (1 + len(c.columns)) for c in (self.training, self.evaluation))
 
     def series(self, *, restarted: bool) -> Series:
         """Return what was read."""
@@ -231,8 +265,9 @@ class _SeriesCache:
             except OSError:  # none yet, or it was removed
                 return _Reading().series(restarted=restarted)
             self._readings[path] = found
-            while len(self._readings) > _MAX_CACHED_FILES:
-                self._readings.popitem(last=False)
+            n_numbers = sum(one.n_numbers for one in self._readings.values())
+            while n_numbers > _MAX_CACHED_NUMBERS:
+                n_numbers -= self._readings.popitem(last=False)[1].n_numbers
             return found.series(restarted=restarted)
 
 
@@ -261,10 +296,10 @@ def parse_lines(data: bytes) -> tuple[list[dict[str, Any]], int]:
     One array takes a third of the time that as many calls take.
     """
     pieces = [piece for piece in data.split(b"\n") if piece.strip()]
-    try:
-        rows = parse_json(b"[" + b",".join(pieces) + b"]")
-    except ValueError:  # a line is damaged, or not UTF-8
-        rows = None
+    rows: list[Any] | None = None
+    with suppress(ValueError, RecursionError):  # a line is damaged, or not UTF-8
+        if all(piece.count(b"{") < _MAX_TABLES for piece in pieces):
+            rows = json.loads(b"[" + b",".join(pieces) + b"]")
     if rows is None or len(rows) != len(pieces):
         rows = [_parse_line(piece) for piece in pieces]
     lines = [cast("dict[str, Any]", row) for row in rows if isinstance(row, dict)]
@@ -288,3 +323,31 @@ def _numbers(line: Mapping[str, Any], prefix: str) -> Iterable[tuple[str, float 
             yield from _numbers(cast("dict[str, Any]", value), f"{prefix}{key}.")
         elif prefix or key != "step":
             yield prefix + key, finite_number(int(value) if isinstance(value, bool) else value)
+
+
+def _columns_of(lines: Sequence[Mapping[str, Any]], prefix: str) -> dict[str, Column] | None:
+    """Return the columns of lines; None where a name is of a number here and of a table there."""
+    found: dict[str, Column] = {}
+    for name in dict.fromkeys(itertools.chain.from_iterable(lines)):
+        if name == "step" and not prefix:
+            continue
+        values = [line.get(name) for line in lines]
+        kinds = set(map(type, values))
+        if dict in kinds:
+            inner = None
+            if kinds <= {dict, type(None)}:
+                inner = _columns_of([value or {} for value in values], f"{prefix}{name}.")
+            if inner is None:
+                return None
+            found |= inner
+        else:
+            found[prefix + name] = _as_column(values, kinds)
+    return found
+
+
+def _as_column(values: list[Any], kinds: set[type]) -> Column:
+    if kinds == {float}:  # nearly all
+        return [v if 1e-100 < v < 1e100 else finite_number(v) for v in values]
+    if kinds == {int}:
+        return [float(v) if 0 < v < 2**53 else finite_number(v) for v in values]
+    return [finite_number(int(v) if v is True or v is False else v) for v in values]

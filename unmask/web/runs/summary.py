@@ -7,12 +7,19 @@ from typing import TYPE_CHECKING, Any, cast
 
 from unmask.saved_format import read_saved
 from unmask.training.log import LOG_FILE, TIMING_FILE, finite_number
-from unmask.web.runs.log_end import last_lines, last_number, total_seconds
+from unmask.web.runs.log_end import (
+    FEW_BYTES,
+    last_evaluated_lines,
+    last_lines,
+    last_number,
+    total_seconds,
+)
 from unmask.web.runs.scan import (
     REPORT_FILE,
     RESULTS_FILE,
     RUN_FILE,
     SAMPLES_FILE,
+    SEARCH_FILE,
     STUDY_FILE,
     SUITE_FILE,
     FoundRun,
@@ -122,9 +129,10 @@ def _read_run(workplace: Workplace, summary: RunSummary, found: FoundRun) -> Run
         except (ValueError, OSError) as error:
             summary = replace(summary, notes=(_note(summary, error),))
     recipe = _table(record, "recipe")
+    has_trials = SEARCH_FILE in found.stamps  # before there is a record
     summary = replace(
         summary,
-        kind=_shown(record.get("kind") or "unknown"),
+        kind=_shown(record.get("kind") or ("finetune" if has_trials else "unknown")),
         model=_shown(workplace.shown(record.get("card") or recipe.get("model") or "")),
         task=_shown(recipe.get("task_name") or recipe.get("task") or ""),
         is_finished=record.get("kind") == "model" or bool(record.get("finished")),
@@ -135,7 +143,7 @@ def _read_run(workplace: Workplace, summary: RunSummary, found: FoundRun) -> Run
 
 
 def _with_steps(summary: RunSummary, found: FoundRun, recipe: Mapping[str, Any]) -> RunSummary:
-    clocks = [last_lines(path) for path in found.logs(TIMING_FILE)]
+    clocks = [last_lines(path, FEW_BYTES) for path in found.logs(TIMING_FILE)]
     done = sum(int(last_number(lines, "step") or 0) for lines in clocks)
     total = next((n for c in clocks if (n := last_number(c, "total_steps"))), None)
     total = total or finite_number(recipe.get("steps"))
@@ -149,7 +157,7 @@ def _with_steps(summary: RunSummary, found: FoundRun, recipe: Mapping[str, Any])
 def _headline(found: FoundRun, record: Mapping[str, Any]) -> "tuple[Figure, ...]":
     from unmask.web.runs.headline import RunFacts, run_figures  # numpy, which takes time to import
 
-    lines = [last_lines(path, with_evaluation=True) for path in found.logs(LOG_FILE)]
+    lines = [last_evaluated_lines(path) for path in found.logs(LOG_FILE)]
     evaluated = [some for some in lines if any("evaluation" in line for line in some)]
     last = (evaluated or lines or [[]])[-1]
     files = frozenset(found.stamps)

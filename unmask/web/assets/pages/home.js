@@ -63,7 +63,7 @@ export async function page() {
       h("div", { class: "row" }, box, h("h3", {}, h("a", { href: runLink(run.id) }, run.id)), stateChip(run.state)),
       h("p", { class: "hint" }, [kindName(run.kind), run.model, run.task].filter(Boolean).join(" · ")),
       place, progress,
-      run.headline.length ? h("p", {}, run.headline.map((one) => h("span", { title: one.name }, `${one.name} `, h("strong", {}, one.text), " "))) : null,
+      run.headline.length ? h("dl", { class: "facts" }, run.headline.map((one) => [h("dt", {}, one.name), h("dd", {}, h("strong", {}, one.text))])) : null,
       h("p", { class: "hint" }, [run.steps ? `${whole(run.step)} of ${whole(run.steps)} steps` : run.step ? `${whole(run.step)} steps` : null,
         run.seconds ? duration(run.seconds) : null, when(run.modified)].filter(Boolean).join(" · ")),
       run.tags.length ? h("p", { class: "row" }, run.tags.map((tag) => h("span", { class: "chip" }, tag))) : null,
@@ -86,7 +86,7 @@ export async function page() {
       return;
     }
     const found = runs.filter(fits);
-    fill(list, h("p", { class: "hint", role: "status" }, found.length === runs.length ? `${whole(runs.length)} runs` : `${whole(found.length)} of ${whole(runs.length)} runs`),
+    fill(list, h("p", { class: "hint", role: "status" }, found.length === runs.length ? runs.length === 1 ? "1 run" : `${whole(runs.length)} runs` : `${whole(found.length)} of ${whole(runs.length)} runs`),
       found.length ? h("div", { class: "grid" }, found.slice(0, shown).map(card)) : empty("No run fits", "Change the filter.", button("Show all", () => { search.value = kind.value = state.value = ""; draw(); })),
       found.length > shown ? h("p", { class: "actions" }, button(`Show ${whole(Math.min(found.length - shown, 240))} more`, () => { shown += 240; draw(); })) : null);
   }

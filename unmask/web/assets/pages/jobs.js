@@ -5,7 +5,7 @@ import { bytes, when } from "../format.js";
 import { runLink, stateChip } from "./home.js";
 
 export async function page() {
-  const place = h("div", {});
+  const place = h("div", { class: "stack" });
   const { limits } = await get("/jobs");
   const act = (job, what, body) => post(`/jobs/${job.id}/${what}`, body);
 
@@ -36,6 +36,6 @@ export async function page() {
   if (!place.hasChildNodes()) draw(await get("/jobs"));
   const element = h("div", {}, h("div", { class: "heading" }, h("h1", {}, "Jobs")),
     h("p", { class: "lead" }, `${limits.jobs === 1 ? "One job" : `${limits.jobs} jobs`} at once, on ${limits.cores} cores; another one starts only while they take less than ${bytes(limits.memory)} of memory.`),
-    h("section", { class: "stack" }, place));
+    h("section", {}, place));
   return { element, leave: end };
 }

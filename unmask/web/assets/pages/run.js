@@ -2,13 +2,12 @@
 import { get, listen, post, runPath, watch } from "../api.js";
 import { chart } from "../chart.js";
 import { button, empty, fill, h, say, table } from "../dom.js";
-import { duration, measured, percent, short, when, whole, words } from "../format.js";
+import { bytes, duration, measured, percent, short, when, whole, words } from "../format.js";
 import { deleteRun, kindName, runLink, stateChip } from "./home.js";
 import { resultsSection } from "./finetuning/results.js";
 
 const POINTS = 2000;
-const TIMINGS = { tokens_per_second: "Tokens a second", matmul_share: "Share of the machine's peak", memory_bytes: "Memory in bytes" };
-const OWN = new Set(["loss", "tokens", "step"]);
+const TIMINGS = { tokens_per_second: ["Tokens a second", short], matmul_share: ["Share of the machine's peak", percent], memory_bytes: ["Memory", bytes] };
 
 /** The numbers of a run's logs, by seed, with what the stream adds. */
 class Numbers {
@@ -195,7 +194,7 @@ export async function page({ rest: id, query }) {
     }
     setChart("rate", "Learning rate", numbers.lines("training", "rate", "learning rate"));
     setChart("norm", "Gradient norm", numbers.lines("training", "gradient_norm", "gradient norm"));
-    for (const [name, title] of Object.entries(TIMINGS)) setChart(name, title, numbers.lines("timing", name, title.toLowerCase()));
+    for (const [name, [title, format]] of Object.entries(TIMINGS)) setChart(name, title, numbers.lines("timing", name, title.toLowerCase()), { format });
     if (!charts.size) fill(plots, empty("No numbers yet", "The first are written after some steps."));
     else plots.querySelector(".empty")?.remove();
   }
@@ -248,7 +247,7 @@ export async function page({ rest: id, query }) {
       fill(results, made?.element);
     }
     fill(sides,
-      told.samples?.length ? h("section", {}, h("h2", {}, "Samples"), told.samples.map(sample)) : null,
+      told.samples?.length ? h("section", {}, h("h2", {}, "Samples"), h("div", { class: "stack" }, told.samples.map(sample))) : null,
       h("section", {}, h("h2", {}, "Settings"), settings(told.record)),
       told.card ? h("section", {}, h("details", {}, h("summary", {}, "Model card"), h("pre", { tabindex: "0" }, told.card))) : null,
       told.jobs.length ? h("section", {}, h("h2", {}, "Output"), told.jobs[0] ? h("pre", { tabindex: "0" }, told.jobs[0].command_line) : null, output) : null);
