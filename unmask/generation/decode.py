@@ -156,6 +156,18 @@ def generate_candidates(
     return found
 
 
+def streamed_strategy(generation_config: GenerationConfig) -> Greedy | Sampling:
+    """Return a strategy that selects one token after another.
+
+    Raises:
+        ValueError: it chooses one of several texts, when they have ended.
+    """
+    strategy = generation_config.strategy
+    if isinstance(strategy, BeamSearch | BestOfN):
+        raise ValueError(f"{candidates_noun(strategy)} end before a text is known: no stream")
+    return strategy
+
+
 def candidates_noun(strategy: BeamSearch | BestOfN) -> str:
     """Name the candidates that one text is chosen from."""
     return "beams" if isinstance(strategy, BeamSearch) else "samples"
@@ -223,15 +235,11 @@ def stream_tokens(
         ValueError: `generation_config` chooses one of several texts, which is known when they have
             ended; or there is an observer and a draft, whose tokens are not selected one by one.
     """
-    if isinstance(generation_config.strategy, BeamSearch | BestOfN):
-        raise ValueError(
-            f"{candidates_noun(generation_config.strategy)} end before a text is known: no stream"
-        )
+    strategy = streamed_strategy(generation_config)
     if draft is not None:
         if observer is not None:
             raise ValueError("a draft guesses several tokens at once: observe, or give a draft")
         draft.check_compatible(model)
-    strategy = generation_config.strategy
     yield from _stream_tokens(
         model, states, special_ids, generation_config, strategy, draft=draft, observer=observer
     )

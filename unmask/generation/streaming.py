@@ -77,7 +77,12 @@ class ResponseStreamer(TextStreamer):
 
 
 def stream_pieces(
-    model: Model, steps: Iterator[object], token_ids: Sequence[int], streamer: TextStreamer
+    model: Model,
+    steps: Iterator[object],
+    token_ids: Sequence[int],
+    streamer: TextStreamer,
+    *,
+    every_step: bool = False,
 ) -> Iterator[str]:
     """Yield a text in pieces that no later token can change.
 
@@ -86,15 +91,17 @@ def stream_pieces(
         steps: each adds a token to `token_ids`.
         token_ids: the new tokens so far.
         streamer: turns them into text.
+        every_step: yield after each step, an empty piece where it makes no text certain.
     """
     emitted = ""
     while True:
         with evaluation_mode(model):
             going = next(steps, None) is not None
         now = streamer.stable_text(token_ids) if going else streamer.final_text(token_ids)
-        if len(now) > len(emitted) and now.startswith(emitted):
-            yield now[len(emitted) :]
-            emitted = now
+        new = now[len(emitted) :] if now.startswith(emitted) else ""
+        emitted += new
+        if new or (every_step and going):
+            yield new
         if not going:
             return
 

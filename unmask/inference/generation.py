@@ -18,11 +18,11 @@ from unmask.conversations.template_files import TEMPLATE_FILE
 from unmask.finetuning.formulations.conversations.instructions import template_of_task
 from unmask.generation.captions import PictureInput, picture_prompts
 from unmask.generation.decode import (
-    candidates_noun,
     generate,
     generate_candidates,
     initial_states,
     stream_tokens,
+    streamed_strategy,
 )
 from unmask.generation.fill_mask import FilledText, fill
 from unmask.generation.prompts import (
@@ -33,7 +33,7 @@ from unmask.generation.prompts import (
     encode_prompts,
 )
 from unmask.generation.rank_choices import rank_choices
-from unmask.generation.settings import BeamSearch, BestOfN, GenerationConfig, generation_config
+from unmask.generation.settings import GenerationConfig, generation_config
 from unmask.generation.speculative import DraftModel
 from unmask.generation.state import StepObserver
 from unmask.generation.streaming import stream_pieces
@@ -236,7 +236,8 @@ class GenerationPipeline:
         """Yield the text of `generate` in pieces that no later token can change.
 
         Pieces have whole characters, and never the start of a stop string. `observer` sees each
-        token first, and what it was selected from (`AlternativesRecorder`).
+        token first, and what it was selected from (`AlternativesRecorder`); then each token has a
+        piece, which may be empty.
 
         Raises:
             ValueError: as `generate`, immediately; or the best of several texts is chosen at the
@@ -256,10 +257,7 @@ class GenerationPipeline:
         observer: StepObserver | None,
     ) -> Iterator[str]:
         """Stream the text after the only prompt; errors are raised immediately."""
-        if isinstance(config.strategy, BeamSearch | BestOfN):
-            raise ValueError(
-                f"{candidates_noun(config.strategy)} end before a text is known: no stream"
-            )
+        streamed_strategy(config)
         states = initial_states(
             self.model,
             encoded.input_ids,
@@ -271,7 +269,8 @@ class GenerationPipeline:
         steps = stream_tokens(
             self.model, states, special_ids, config, draft=draft, observer=observer
         )
-        return stream_pieces(self.model, steps, states[0].generated_ids, encoded.streamers[0])
+        ids, streamer, every_step = states[0].generated_ids, encoded.streamers[0], bool(observer)
+        return stream_pieces(self.model, steps, ids, streamer, every_step=every_step)
 
     def chat(
         self,

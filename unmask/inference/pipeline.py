@@ -70,6 +70,11 @@ class Pipeline(PicturePipeline):
         return self.task is not None or not heads.isdisjoint(specs)
 
     @property
+    def has_weights(self) -> bool:
+        """Whether its weights are at hand, with gradients and losses."""
+        return True
+
+    @property
     def continues_prompt(self) -> bool:
         """Whether generated text goes on from its prompt; otherwise it answers."""
         return "next_token" in self.preset.objective.loss_terms

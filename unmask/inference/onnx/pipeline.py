@@ -18,6 +18,11 @@ class OnnxPipeline(Pipeline):
     What needs the weights themselves is refused: they are in the model's own folder.
     """
 
+    @property
+    def has_weights(self) -> bool:
+        """False: the graph has outputs alone."""
+        return False
+
     def to(
         self, device: str, *, dtype: Literal["float32", "bfloat16"] = "float32"
     ) -> "OnnxPipeline":

@@ -57,6 +57,16 @@ class OpenModels:
         return known[1]
 
 
+def check_weights(pipeline: Pipeline) -> None:
+    """Check that a model is more than a graph.
+
+    Raises:
+        ValueError: it is a graph.
+    """
+    if not pipeline.has_weights:
+        raise ValueError("model: an ONNX graph has neither gradients nor losses; take its origin")
+
+
 def _load_model(name: str) -> Pipeline:
     set_threads()
     return load(name)

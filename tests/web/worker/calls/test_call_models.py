@@ -13,6 +13,7 @@ from unmask.bundled.models import BUNDLED_MODELS
 from unmask.inference.open_model import load
 from unmask.jobs.catalogue.hide import hide as hide_text
 from unmask.jobs.finetune import finetune
+from unmask.tasks.kind_names import TaskKindName
 from unmask.web.worker.__main__ import describe_error
 from unmask.web.worker.open_models import OpenModels
 from unmask.web.worker.table import CALLS, load_call
@@ -59,7 +60,7 @@ def tuned(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
         for one in rows
     ]
     (home / "rows.jsonl").write_text("\n".join(map(json.dumps, answers)))
-    kinds: dict[str, tuple[str, dict[str, Any]]] = {
+    kinds: dict[TaskKindName, tuple[str, dict[str, Any]]] = {
         "classify": ("rows.tsv", {"text": "sentence", "label": "said"}),
         "regress": ("rows.tsv", {"text": "sentence", "label": "score"}),
         "tag": ("rows.conll", {}),
@@ -162,6 +163,48 @@ def test_probabilities_are_those_of_a_forward_pass(folders: dict[str, str]) -> N
         expected /= expected.sum()
         assert token["probability"] == pytest.approx(expected[token["id"]], rel=1e-3)
         text += pipeline.tokenizer.decode([token["id"]])
+
+
+def test_each_token_is_a_piece_at_once(folders: dict[str, str]) -> None:
+    """A text of bytes that are no characters has no piece for long, and can be cancelled."""
+    call, n = load_call("generate"), 0
+    settings = {"max_new_tokens": 12, "temperature": 2.0, "seed": 5}
+    for piece in call({"model": folders["gpt2"], "prompt": "the", "settings": settings}):
+        if "end" not in piece:
+            assert len(piece["tokens"]) == 1
+            n += 1
+    assert n >= 1
+
+
+def test_chats_are_those_of_the_pipeline(tmp_path: Path) -> None:
+    make("gpt2", tmp_path)
+    assert not ask("describe", model=str(tmp_path))["abilities"]["chat"]["can"]
+    template = "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}"
+    (tmp_path / "chat_template.jinja").write_text(template)
+    assert ask("describe", model=str(tmp_path))["abilities"]["chat"]["can"]
+    messages, settings = [{"role": "user", "content": "the old king"}], {"max_new_tokens": 6}
+    pieces = ask("chat", model=str(tmp_path), messages=messages, settings=settings)
+    text = "".join(one["text"] for one in pieces)
+    assert text == load(tmp_path).chat(messages, **settings)
+    assert pieces[-1]["end"] in ("end", "length", "stop")
+    assert "alternatives" in pieces[0]["tokens"][0]
+
+
+def test_graphs_can_what_they_can(folders: dict[str, str], tmp_path: Path) -> None:
+    pytest.importorskip("onnxruntime")
+    pytest.importorskip("onnxscript")
+    arguments = {"model": folders["bert"], "target": str(tmp_path / "graph"), "format": "onnx"}
+    assert "model.onnx" in [file["name"] for file in ask("export", **arguments)["files"]]
+    facts = ask("describe", model=str(tmp_path / "graph"))
+    can = {name for name, ability in facts["abilities"].items() if ability["can"]}
+    assert can == {"embed", "hide", "fill"}
+    filled = ask("fill", model=str(tmp_path / "graph"), text="the old [MASK]")
+    assert filled["filled"] == ask("fill", model=folders["bert"], text="the old [MASK]")["filled"]
+    for name in ("hide_answers", "saliency"):
+        with pytest.raises(ValueError, match="an ONNX graph has neither gradients nor losses"):
+            ask(name, model=str(tmp_path / "graph"), text="the old [MASK]")
+    with pytest.raises(ValueError, match="ONNX graph does not support layer records"):
+        ask("attention", model=str(tmp_path / "graph"), text="the old")
 
 
 def test_beams_and_samples_give_candidates(folders: dict[str, str]) -> None:

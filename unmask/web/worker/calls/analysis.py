@@ -25,7 +25,7 @@ from unmask.generation.text_batches import max_read_length
 from unmask.inference.pipeline import Pipeline
 from unmask.objectives.explain import visible_piece
 from unmask.tasks.all_kinds import TASK_KINDS
-from unmask.web.worker.open_models import open_models
+from unmask.web.worker.open_models import check_weights, open_models
 
 MAX_TOKENS = 64
 """Tokens whose maps are sent."""
@@ -115,6 +115,7 @@ def saliency(arguments: Mapping[str, Any]) -> dict[str, Any]:
     """
     given = from_dict(_SaliencyArguments, arguments)
     pipeline = open_models().pipeline(given.model, given.language)
+    check_weights(pipeline)
     model, tokenizer = pipeline.model, pipeline.tokenizer
     if given.method == "attention_rollout" and (reason := unsupported_rollout(model)) is not None:
         raise ValueError(f"method: {reason}")

@@ -19,7 +19,7 @@ from unmask.jobs.catalogue.hide import HiddenText, hide_picture_of, hide_text
 from unmask.jobs.options.hide import HideOptions
 from unmask.objectives.explain import visible_piece
 from unmask.objectives.features import TwoStream
-from unmask.web.worker.open_models import open_models
+from unmask.web.worker.open_models import check_weights, open_models
 
 MAX_SHOWN_TOKENS = 48
 """Tokens of which it is shown who sees whom."""
@@ -122,16 +122,26 @@ def hide_answers(arguments: Mapping[str, Any]) -> dict[str, Any]:
     return {"answers": answers, "loss": loss}
 
 
+def check_answers(pipeline: Pipeline) -> None:
+    """Check that a model answers what its objective asks, token by token.
+
+    Raises:
+        ValueError: it predicts no tokens, or has no weights.
+    """
+    check_weights(pipeline)
+    if not pipeline.model.language_heads:
+        names = ", ".join(pipeline.model.head_specs) or "none"
+        raise ValueError(f"model: it predicts no tokens of the vocabulary (heads: {names})")
+
+
 def _target_logits(pipeline: Pipeline, hidden: HiddenText) -> torch.Tensor:
     """Return the logits of tokens at the targets of a text.
 
     Raises:
         ValueError: the model predicts no tokens, or the text is longer than its positions.
     """
+    check_answers(pipeline)
     model, heads = pipeline.model, pipeline.model.language_heads
-    if not heads:
-        names = ", ".join(model.head_specs) or "none"
-        raise ValueError(f"model: it predicts no tokens of the vocabulary (heads: {names})")
     longest, n = pipeline.resolve_sequence_length(), len(hidden.example.inputs)
     if n > longest:
         raise ValueError(f"text has {n:,} tokens, but the model reads at most {longest:,}")

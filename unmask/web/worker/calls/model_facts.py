@@ -25,7 +25,8 @@ from unmask.planning.plan import DEFAULT_UTILIZATION
 from unmask.planning.this_machine import measure_this_cpu
 from unmask.tasks.all_kinds import TASK_KINDS
 from unmask.training.device.distributed import set_threads
-from unmask.web.worker.open_models import open_models
+from unmask.web.worker.calls.hiding import check_answers
+from unmask.web.worker.open_models import check_weights, open_models
 from unmask.word_vectors.train.trainer import WORD_VECTOR_FAMILY
 from unmask.zoo.catalogue import MODELS, get_preset
 from unmask.zoo.preset import Published
@@ -97,17 +98,17 @@ def _abilities(pipeline: Pipeline) -> dict[str, Ability]:
         others = {name: _cannot(reason) for name in names}
         return {"predict": _predict_ability(pipeline), **others}
     writes = model.can_generate and not preset.reads_pictures
-    answers = bool(model.language_heads)
+    silent = "it describes pictures" if preset.reads_pictures else "it does not write"
     return {
         "fill": _ability(unsupported_reason(model, pipeline.tokenizer)),
         "generate": {"can": True, "continues": pipeline.continues_prompt}
         if writes
-        else _cannot("it reads in both directions and does not write"),
+        else _cannot(silent),
         "chat": {"can": True} if pipeline.can_chat else _cannot("it has no chat template"),
         "predict": _predict_ability(pipeline),
         "embed": {"can": True, "pooling": preset.pooling},
         "hide": {"can": True},
-        "hide_answers": {"can": True} if answers else _cannot("it predicts no tokens"),
+        "hide_answers": _checked(lambda: check_answers(pipeline)),
         "attention": _checked(lambda: recordable_stacks(model.backbone)),
         "saliency": _checked(lambda: _check_saliency(pipeline)),
     }
@@ -131,6 +132,7 @@ def _predict_ability(pipeline: Pipeline) -> Ability:
 
 
 def _check_saliency(pipeline: Pipeline) -> None:
+    check_weights(pipeline)
     if pipeline.can_predict:
         check_explained(pipeline.required_task())
     else:
