@@ -13,7 +13,7 @@ export function columnTable({ chosen }) {
   const place = h("div", {});
   const line = h("p", { class: "error-line", id: "columns-error", role: "alert", hidden: true });
   const element = h("div", { class: "field", "data-name": "columns-of-table" }, h("p", { class: "label" }, "Columns"),
-    h("p", { class: "hint" }, "Say at the head of each column what it holds."), place, line);
+    h("p", { class: "hint" }, "Say at the head of each column what it holds."), line, place);
   const selects = new Map();
   let shownRows = FIRST_ROWS;
   let preview = null;
