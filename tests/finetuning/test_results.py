@@ -53,6 +53,19 @@ def test_calibration_compares_probability_with_correctness() -> None:
     assert report.calibration_report(number, ITEMS, SAID) is None
 
 
+def test_probabilities_between_two_labels_are_counted_by_hundredths() -> None:
+    found = report.probability_counts(CLASSIFY, ITEMS, scores(0.9, 0.8, 0.4, 0.1))
+    assert found is not None
+    assert found["label"] == "b"
+    assert {i: n for i, n in enumerate(found["positives"]) if n} == {40: 1, 80: 1}
+    assert {i: n for i, n in enumerate(found["negatives"]) if n} == {10: 1, 90: 1}
+    sure = report.probability_counts(CLASSIFY, ITEMS[:1], [np.array([[-1000.0, 0.0]])])
+    assert sure is not None
+    assert sure["negatives"][100] == 1
+    three = Task(task_kind="classify", columns=COLUMNS, labels=("a", "b", "c"))
+    assert report.probability_counts(three, ITEMS, SAID) is None
+
+
 def test_errors_have_the_probability_of_the_truth() -> None:
     formulation = formulate(CLASSIFY, toy.card("bert"), toy.tokenizer("bert"))
     found = list_errors(formulation, ITEMS, SAID)

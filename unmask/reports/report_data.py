@@ -14,7 +14,7 @@ from jaxtyping import Float
 from unmask.config import from_dict, to_dict
 from unmask.files import read_json, write_atomically
 from unmask.saved_format import check_format
-from unmask.tasks.metrics.calibration import Calibration
+from unmask.tasks.metrics.calibration import Calibration, ProbabilityCounts
 from unmask.training.log import (
     LOG_FILE,
     TIMING_FILE,
@@ -155,6 +155,7 @@ class FinetuningResults:
     errors: tuple[ErrorExample, ...] = ()
     wrong: int | None = None  # total number, including those not shown
     calibration: Calibration | None = None
+    probabilities: ProbabilityCounts | None = None  # between two labels
     search: tuple[SearchTrialRecord, ...] = ()  # in the order in which they were tried
 
 

@@ -15,11 +15,11 @@ from unmask.finetuning.results.predict import PredictedScores
 from unmask.finetuning.results.task_metrics import compute_metrics, majority_predictions
 from unmask.images.drawing import thumbnail, to_png_text
 from unmask.tasks.all_kinds import TASK_KINDS
-from unmask.tasks.metrics.calibration import DEFAULT_N_BINS, calibration
+from unmask.tasks.metrics.calibration import DEFAULT_N_BINS, calibration, count_probabilities
 from unmask.tasks.task import Label, Task, TaskExample
 
-MAX_SHOWN_ERRORS = 25
-"""Number of errors in a report."""
+MAX_SAVED_ERRORS, MAX_SAVED_PICTURES = 200, 25
+"""Number of errors that `results.json` keeps: of texts, and of pictures, which are larger."""
 THUMBNAIL_EDGE = 96
 """Pixels of the longer edge of a picture in a report, at most."""
 _MAX_LABELS = 50
@@ -77,9 +77,15 @@ def build_report(
         "confusion": confusion_matrix(formulation, dev, predicted.scores),
         "found": label_counts(formulation, dev, predicted.scores),
         "calibration": calibration_report(task, dev, predicted.scores),
-        "errors": [_with_thumbnail(error) for error in wrong[:MAX_SHOWN_ERRORS]],
+        "probabilities": probability_counts(task, dev, predicted.scores),
+        "errors": [_with_thumbnail(error) for error in _saved_errors(wrong)],
         "wrong": len(wrong),
     }
+
+
+def _saved_errors(wrong: Sequence[Mapping[str, Any]]) -> Sequence[Mapping[str, Any]]:
+    has_pictures = any("picture" in error for error in wrong)
+    return wrong[: MAX_SAVED_PICTURES if has_pictures else MAX_SAVED_ERRORS]
 
 
 def _with_thumbnail(error: Mapping[str, Any]) -> dict[str, Any]:
@@ -174,6 +180,22 @@ def calibration_report(
     shares /= shares.sum(1, keepdims=True)
     n_bins = N_BINS if task.task_kind == "prefer" else DEFAULT_N_BINS
     return asdict(calibration(truth, shares, n_bins))
+
+
+def probability_counts(
+    task: Task, items: Sequence[TaskExample], scores: Sequence[ItemScores]
+) -> dict[str, Any] | None:
+    """Count the probabilities of the second of two labels, for the choice of a threshold.
+
+    None: there are not two labels, or several may hold.
+    """
+    is_between_two = TASK_KINDS[task.task_kind].is_single_label and len(task.labels) == 2
+    decided = _decisions(task, items, scores) if items and is_between_two else None
+    if decided is None:
+        return None
+    truth, logs = decided
+    probabilities = 1 / (1 + np.exp(np.clip(logs[:, 0] - logs[:, 1], -700, 700)))
+    return asdict(count_probabilities(task.labels[1], truth == 1, probabilities))
 
 
 def _decisions(

@@ -3,10 +3,12 @@
 from dataclasses import dataclass
 
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 
 DEFAULT_N_BINS = 15
 """As in the tables of Guo et al. 2017."""
+N_HUNDREDTHS = 101
+"""Cells of `ProbabilityCounts`; the last holds 1 alone."""
 _PROBABILITY_TOLERANCE = 1e-3  # of a row's sum: probabilities in bfloat16 miss 1
 
 
@@ -36,6 +38,44 @@ class Calibration:
     """The Brier score, from 0 to 2; see `brier_score`."""
     bins: tuple[CalibrationBin, ...] = ()
     """Bins of a reliability diagram."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProbabilityCounts:
+    """How many predictions between two labels gave the second label each probability.
+
+    All operating points follow: recall, precision and accuracy at any threshold of 1 / 100.
+    """
+
+    label: str
+    """The second label."""
+    positives: tuple[int, ...]
+    """Items with this label whose probability of it is in [i, i + 1) hundredths."""
+    negatives: tuple[int, ...]
+    """Items with the other label."""
+
+    def __post_init__(self) -> None:
+        """Check that there is a number for each hundredth.
+
+        Raises:
+            ValueError: there is not.
+        """
+        if {len(self.positives), len(self.negatives)} != {N_HUNDREDTHS}:
+            got = f"{len(self.positives)} and {len(self.negatives)}"
+            raise ValueError(f"positives and negatives must be {N_HUNDREDTHS} numbers, got {got}")
+
+
+def count_probabilities(
+    label: str, is_label: Bool[np.ndarray, "n"], probabilities: Float[np.ndarray, "n"]
+) -> ProbabilityCounts:
+    """Count the probabilities of a label, of items that have it and of others."""
+    cells = np.floor(np.clip(probabilities, 0, 1) * (N_HUNDREDTHS - 1) + 1e-9).astype(np.int64)
+    positives, negatives = (
+        np.bincount(cells[which], minlength=N_HUNDREDTHS) for which in (is_label, ~is_label)
+    )
+    return ProbabilityCounts(
+        label=label, positives=tuple(positives.tolist()), negatives=tuple(negatives.tolist())
+    )
 
 
 def calibration(

@@ -133,6 +133,42 @@ def test_other_tasks_and_columns_may_be_chosen(tmp_path: Path) -> None:
         preview(tmp_path / "none.tsv")
 
 
+def test_columns_that_are_given_decide_the_task(tmp_path: Path) -> None:
+    lines = ["n,comment,opinion,stars,price"]
+    lines += [f"{i},Text {i}.,{'good' if i % 2 else 'bad'},{i % 5},{i}.5" for i in range(40)]
+    path = written(tmp_path, "a.csv", lines)
+    assert preview(path)["label"] == "stars"  # a usual name
+    found = preview(path, text=["comment"], label="opinion", learned="alone")
+    assert (found["task"], found["problem"], found["n_held_out"]) == ("classify", None, 4)
+    assert "2 different labels in 'opinion'" in found["reason"]
+    assert preview(path, text=["comment"], label="price")["task"] == "regress"
+    assert preview(path, text=["comment", "n"], label="opinion")["task"] == "pairs"
+    wrong = preview(path, text=["opinion"], label="comment", learned="alone")
+    assert "40 labels in 40 rows: too many labels" in wrong["problem"]
+    assert preview(path, text=["opinion"], label="comment", learned="with dev")["problem"] is None
+    prompts = ["prompt,response,label", *(f"Say {i}.,{i}.,{i % 2}" for i in range(9))]
+    path = written(tmp_path, "b.csv", prompts)
+    assert preview(path)["task"] == "instruct"
+    assert preview(path, text=["prompt"], label="label")["task"] == "classify"
+
+
+def test_pictures_are_counted_and_shown_small(tmp_path: Path) -> None:
+    image = pytest.importorskip("PIL.Image", reason="the extra 'images' is not installed")
+    for label in ("cats", "dogs"):
+        (tmp_path / "animals" / label).mkdir(parents=True)
+        for i in range(8):
+            image.new("RGB", (200, 100), (30 * i, 0, 0)).save(
+                tmp_path / "animals" / label / f"{i}.png"
+            )
+    call = load_call("preview_pictures")
+    found = call({"file": str(tmp_path / "animals")})
+    assert found["labels"] == [("cats", 8), ("dogs", 8)]
+    assert (found["n_examples"], found["problem"]) == (16, None)
+    assert [one["label"] for one in found["pictures"]] == ["cats"] * 6 + ["dogs"] * 6
+    (tmp_path / "animals" / "cats" / "0.png").write_bytes(b"no picture")
+    assert "0.png" in call({"file": str(tmp_path / "animals")})["problem"]
+
+
 def test_headers_may_be_given(tmp_path: Path) -> None:
     lines = [f"text number {i}\t{i % 2}" for i in range(10)]
     found = preview(written(tmp_path, "a.tsv", lines), columns=["text", "label"])

@@ -4,9 +4,10 @@ import { chart } from "../chart.js";
 import { button, empty, fill, h, say, table } from "../dom.js";
 import { bytes, duration, measured, percent, short, when, whole, words } from "../format.js";
 import { deleteRun, kindName, runLink, stateChip } from "./home.js";
-import { resultsSection } from "./results.js";
+import { resultsSection } from "./finetuning/results.js";
 
 const POINTS = 2000;
+const SECONDS_BETWEEN_LOOKS = 3;
 const TIMINGS = { tokens_per_second: ["Tokens a second", short], matmul_share: ["Share of the machine's peak", percent], memory_bytes: ["Memory", bytes] };
 
 /** The numbers of a run's logs, by seed, with what the stream adds. */
@@ -82,8 +83,57 @@ function put(target, step, line, prefix) {
   }
 }
 
+const AGAIN = { finetune: "#/finetune", pretrain: "#/new" }; // their forms keep what was typed
+const isOver = (job) => ["done", "stopped", "failed"].includes(job.state);
+
+/** How a job ended that failed, and the way back to its form. */
+function failed(job) {
+  const form = AGAIN[job.arguments[0]] ?? `#/command/${job.arguments[0]}`;
+  return h("div", { class: "card" }, h("h3", {}, job.status === 2 ? "It was refused" : "It ended with an error"),
+    h("pre", { tabindex: "0" }, job.last_lines.join("\n") || "It was killed, perhaps for want of memory."),
+    h("p", { class: "actions" }, h("a", { class: "button", href: form }, "Change and start again")));
+}
+
+/** The page of a run that has no folder yet: its job waits, begins, or was refused; null: there is no such job. */
+async function waitingPage(id) {
+  const newest = ({ jobs }) => jobs.find((one) => one.run === id);
+  const first = newest(await get("/jobs"));
+  if (!first) return null;
+  const place = h("div", { role: "status" });
+  function draw(job) {
+    if (!job) return fill(place, empty("The job was removed", "It had not begun.", h("a", { class: "button", href: "#/" }, "All runs")));
+    return fill(place, h("p", { class: "row" }, stateChip(job.state)), job.state === "failed" ? failed(job)
+      : isOver(job) ? empty("It was stopped before it began", "Nothing was written.", button("Go on", () => post(`/jobs/${job.id}/resume`)))
+        : h("p", { class: "lead" }, job.state === "waiting" ? ["It waits until other ", h("a", { href: "#/jobs" }, "jobs"), " are done. Its curves are shown here as soon as it runs."] : "It begins: the model is opened and the data are read. Its curves are shown here in a moment."),
+    isOver(job) || !job ? null : button("Stop", () => post(`/jobs/${job.id}/stop`)),
+    h("section", {}, h("h2", {}, "Command line"), h("pre", { tabindex: "0" }, job.command_line)));
+  }
+  let isDone = false;
+  async function look(told) {
+    const job = newest(told ?? await get("/jobs"));
+    const key = JSON.stringify(job ?? null);
+    if (key !== place.dataset.shown) { place.dataset.shown = key; draw(job); }
+    if (!job || isDone || job.state === "waiting") return;
+    await get(runPath(id)); // not there: try again later
+    if (isDone) return;
+    isDone = true;
+    dispatchEvent(new HashChangeEvent("hashchange"));
+  }
+  const end = listen("jobs", (told) => look(told).catch(() => {}));
+  const timer = setInterval(() => look().catch(() => {}), 1000 * SECONDS_BETWEEN_LOOKS);
+  draw(first);
+  return { element: h("div", {}, h("div", { class: "heading" }, h("h1", {}, id)), place), title: id, leave() { isDone = true; end(); clearInterval(timer); } };
+}
+
 export async function page({ rest: id, query }) {
-  let told = await get(runPath(id));
+  let told;
+  try {
+    told = await get(runPath(id));
+  } catch (error) {
+    const waiting = error.status === 404 ? await waitingPage(id) : null;
+    if (!waiting) throw error;
+    return waiting;
+  }
   const numbers = new Numbers(await get(runPath(id, "series", { points: POINTS })));
   const endings = [];
   const head = h("div", {});
@@ -162,7 +212,7 @@ export async function page({ rest: id, query }) {
   function failure() {
     const job = told.jobs[0];
     if (!job || job.state !== "failed" || told.run.state === "finished") return null;
-    return h("div", { class: "card" }, h("h3", {}, job.status === 2 ? "It was refused" : "It ended with an error"), h("pre", { tabindex: "0" }, job.last_lines.join("\n") || "It was killed, perhaps for want of memory."));
+    return failed(job);
   }
 
   function setChart(key, title, lines, options = {}) {
@@ -233,10 +283,21 @@ export async function page({ rest: id, query }) {
   }
   const lookSoon = (() => { let timer = null; return () => { clearTimeout(timer); timer = setTimeout(() => look().catch(() => {}), 300); }; })();
 
+  const results = h("div", {});
+  let shownResults = "null";
+  let leaveResults = () => {};
+  endings.push(() => leaveResults());
   const sides = h("div", {});
   function drawSides() {
+    const text = JSON.stringify(told.results ?? null);
+    if (text !== shownResults) { // else what was chosen in it stays
+      shownResults = text;
+      leaveResults();
+      const made = told.results ? resultsSection(told.results, { id, record: told.record, job: told.jobs.at(-1) ?? null }) : null;
+      leaveResults = made?.leave ?? (() => {});
+      fill(results, made?.element);
+    }
     fill(sides,
-      told.results ? resultsSection(told.results, told.baselines) : null,
       told.samples?.length ? h("section", {}, h("h2", {}, "Samples"), h("div", { class: "stack" }, told.samples.map(sample))) : null,
       h("section", {}, h("h2", {}, "Settings"), settings(told.record)),
       told.card ? h("section", {}, h("details", {}, h("summary", {}, "Model card"), h("pre", { tabindex: "0" }, told.card))) : null,
@@ -267,7 +328,7 @@ export async function page({ rest: id, query }) {
     () => watch([]),
   );
   const report = told.run.has.includes("report") ? h("a", { href: `/api${runPath(id, "report")}`, target: "_blank", rel: "noopener" }, "Open the report") : null;
-  const element = h("div", {}, head, h("section", {}, h("div", { class: "heading" }, h("h2", {}, "Curves"), report), plots, events), sides);
+  const element = h("div", {}, head, results, h("section", {}, h("div", { class: "heading" }, h("h2", {}, "Curves"), report), plots, events), sides);
   return { element, title: id, leave() { for (const end of endings) end(); } };
 }
 

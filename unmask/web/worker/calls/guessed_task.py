@@ -100,18 +100,28 @@ def _is_whole(value: object) -> bool:
     return number is not None and number.is_integer()
 
 
-def guess_task(table: Table, facts: Mapping[str, ColumnFacts]) -> GuessedTask:
-    """Guess what may be learned of a table: by the columns that each kind of task looks for."""
+def guess_task(
+    table: Table,
+    facts: Mapping[str, ColumnFacts],
+    given_texts: Sequence[str] = (),
+    given_label: str | None = None,
+) -> GuessedTask:
+    """Guess what may be learned of a table: by the columns that each kind of task looks for.
+
+    Columns that are given lead: a kind of task that would read others is not guessed.
+    """
     for task, what in _BY_COLUMNS:
-        if (columns := _found(table, task)) is not None:
+        columns = _found(table, task)
+        if columns is not None and _reads(columns, given_texts, given_label):
             names = ", ".join([*columns.texts, *columns.choices])
             label = columns.label if columns.label in facts else None
             return GuessedTask(
                 task=task, reason=f"{what}: {names}", text=columns.texts, label=label, is_usual=True
             )
-    label = _label_column(facts)
+    label = given_label if given_label in facts else _label_column(facts, given_texts)
     pair = usual.find_column_pair(table, usual.TEXT_PAIR_COLUMNS)
-    texts = pair if pair is not None and label not in pair else _text_columns(facts, label)
+    usual_texts = pair if pair is not None and label not in pair else _text_columns(facts, label)
+    texts = tuple(one for one in given_texts if one in facts) or usual_texts
     if not texts:
         return GuessedTask(task=None, reason="no column holds texts")
     if label is None:
@@ -152,13 +162,19 @@ def _found(table: Table, task: TaskKindName) -> TaskColumns | None:
         return None
 
 
-def _label_column(facts: Mapping[str, ColumnFacts]) -> str | None:
+def _reads(columns: TaskColumns, texts: Sequence[str], label: str | None) -> bool:
+    """Return whether a task reads the columns that are given."""
+    return set(texts) <= {*columns.texts, *columns.choices} and label in (None, columns.label)
+
+
+def _label_column(facts: Mapping[str, ColumnFacts], texts: Sequence[str]) -> str | None:
     """Return the column of labels: by a usual name, or the last of few values."""
-    by_name = {name.lower(): name for name in reversed([*facts])}
+    by_name = {name.lower(): name for name in reversed([*facts]) if name not in texts}
     for name in (*usual.LABEL_COLUMNS, *usual.NUMBER_COLUMNS, *usual.TAG_COLUMNS):
         if name in by_name and facts[by_name[name]].kind not in ("text", "empty"):
             return by_name[name]
-    few = [one.name for one in facts.values() if one.kind == "category" and one.distinct > 1]
+    some = [facts[name] for name in by_name.values()]
+    few = [one.name for one in reversed(some) if one.kind == "category" and one.distinct > 1]
     return few[-1] if few else None
 
 

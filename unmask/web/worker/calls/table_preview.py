@@ -1,17 +1,21 @@
-"""`preview_table`: a labeled file as it is read, and what may be learned from it."""
+"""`preview_table`, `preview_pictures`: a labeled file as it is read, and what may be learned."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 from unmask.config import from_dict
+from unmask.images.decode import decode_images
+from unmask.images.drawing import thumbnail, to_png_text
+from unmask.images.records import ImageRecord
+from unmask.images.sources import read_images
 from unmask.output import error_reason
 from unmask.tasks.all_kinds import TASK_KINDS
 from unmask.tasks.kind_names import TaskKindName
 from unmask.tasks.readers.tables import Table, read_table
-from unmask.tasks.task import TaskColumns, TaskExample
+from unmask.tasks.task import TaskColumns, TaskExample, split_dev
 from unmask.text.lines import EncodingErrors
 from unmask.web.worker.calls.guessed_task import (
     ColumnFacts,
@@ -28,6 +32,10 @@ LONG_CHARACTERS = 2500
 """A text of so many characters has about 512 tokens, which most models read at most."""
 _OF_TEXTS = frozenset(("classify", "pairs", "regress", "multilabel", "generate", "cloze"))
 """Tasks with columns of texts and one of labels, which are guessed alike."""
+SHOWN_PICTURES = 6
+"""Of a label, and labels of which pictures are shown."""
+PICTURE_EDGE = 72
+"""Pixels of the longer edge of a picture that is shown."""
 RARE = 5
 """Rows of a class below which it is hardly learned."""
 
@@ -41,13 +49,16 @@ class _PreviewTableArguments:
     """Task in place of the guessed one."""
     text: Sequence[str] = ()
     label: str | None = None
+    learned: Literal["alone", "with dev"] | None = None
+    """Whether a model is to learn from the file, with a dev file or without. None: it is read."""
     encoding_errors: EncodingErrors = "strict"
 
 
 def preview_table(arguments: Mapping[str, Any]) -> dict[str, Any]:
     """Return columns, rows, the task that fits with its reason, label counts and warnings.
 
-    "problem" is the line with which the task's reader refuses the file; null: it reads it.
+    "problem" is the line with which the task's reader refuses the file, or fine-tuning its labels;
+    null: neither does. "n_held_out" rows are set aside where there is no dev file.
     """
     given = from_dict(_PreviewTableArguments, arguments)
     table = read_table(
@@ -57,7 +68,7 @@ def preview_table(arguments: Mapping[str, Any]) -> dict[str, Any]:
         encoding_errors=given.encoding_errors,
     )
     facts = column_facts(table)
-    guess = guess_task(table, facts)
+    guess = guess_task(table, facts, given.text, given.label)
     kind = given.task or guess.task
     answer: dict[str, Any] = {
         "file": Path(given.file).name,
@@ -76,6 +87,7 @@ def preview_table(arguments: Mapping[str, Any]) -> dict[str, Any]:
         return answer
     try:
         columns, examples = _read(given, table, kind, guess)
+        n_held_out = _check_learned(given, kind, examples)
     except ValueError as error:
         return answer | {"problem": _without_folder(error_reason(error) or "", given.file)}
     labels = _label_counts(examples)
@@ -86,6 +98,7 @@ def preview_table(arguments: Mapping[str, Any]) -> dict[str, Any]:
         "labels": labels.most_common(SHOWN_LABELS),
         "n_labels": len(labels),
         "n_examples": len(examples),
+        "n_held_out": n_held_out,
         "table_warnings": answer["table_warnings"]
         + _example_warnings(examples, labels, is_single=is_single),
     }
@@ -106,6 +119,67 @@ def _read(
         table, columns, given.encoding_errors, has_labels=True, options={}
     )
     return columns, examples
+
+
+def _check_learned(
+    given: _PreviewTableArguments, kind: TaskKindName, examples: Sequence[TaskExample]
+) -> int:
+    """Check that a model can learn from the examples; return how many are set aside.
+
+    Raises:
+        ValueError: it cannot, as fine-tuning says it.
+    """
+    if given.learned is None:
+        return 0
+    TASK_KINDS[kind].find_labels(examples, given.file)
+    return 0 if given.learned == "with dev" else len(split_dev(examples, location=given.file)[1])
+
+
+@dataclass(frozen=True, kw_only=True)
+class _PreviewPicturesArguments:
+    file: str
+
+
+def preview_pictures(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Return how many pictures of each label a file has, and some of them, small.
+
+    "problem" is the line with which a picture is refused; null: those that are shown are read.
+    """
+    file = from_dict(_PreviewPicturesArguments, arguments).file
+    labels, some = Counter[str](), dict[str, list[ImageRecord]]()
+    n_unlabeled = 0
+    for record in read_images(file):
+        if record.label is None:
+            n_unlabeled += 1
+            continue
+        labels[record.label] += 1
+        shown = some.setdefault(record.label, [])
+        if len(shown) < SHOWN_PICTURES:
+            shown.append(record)
+    warnings = [f"{n_unlabeled:,} pictures have no label"] if n_unlabeled else []
+    answer = {
+        "file": Path(file).name,
+        "task": "pictures",
+        "labels": labels.most_common(SHOWN_LABELS),
+        "n_labels": len(labels),
+        "n_examples": labels.total(),
+        "table_warnings": warnings + _class_warnings(labels, labels.total()),
+        "pictures": [],
+        "problem": None,
+    }
+    first = [one for label, _ in labels.most_common(SHOWN_PICTURES) for one in some[label]]
+    try:
+        pictures = [
+            {
+                "name": one.name,
+                "label": one.label,
+                "png": to_png_text(thumbnail(pixels, PICTURE_EDGE)),
+            }
+            for one, pixels in decode_images(first)
+        ]
+    except (ValueError, OSError) as error:
+        return answer | {"problem": _without_folder(error_reason(error) or "", file)}
+    return answer | {"pictures": pictures}
 
 
 def _label_counts(examples: Sequence[TaskExample]) -> Counter[str]:

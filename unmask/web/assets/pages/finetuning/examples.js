@@ -1,0 +1,223 @@
+// Labeled examples: the file, what its columns hold, the task that fits, labels and warnings.
+import { post } from "../../api.js";
+import { button, fill, h } from "../../dom.js";
+import { filePicker } from "../../form.js";
+import { percent, whole } from "../../format.js";
+import { columnTable } from "./columns.js";
+import { needsLabel, roleName, taskExamples, taskTitle } from "./tasks.js";
+
+const ACCEPTED = ".csv,.tsv,.jsonl,.json,.parquet,.txt,.conll,.conllu,.zip,.gz,.xz,.zst";
+const SPREADSHEET = /\.(xlsx?|ods|numbers)$/i;
+const PICTURES = /\.(zip|npz)$/i;
+const FIRST_LABELS = 12;
+const NO_TABLE = { text: [], label: null, columns: [], rows: [] };
+const nameOf = (path) => path.split("/").at(-1);
+
+/**
+ * The part of the page about the examples. `tasks` are the task's choices; `state` is what is kept:
+ * {train, dev, test: facts of files, task, texts, label, noHeader}. `changed` is called when it changes.
+ * Returns {element, state, values(), preview(), problem(), error(field, line)}.
+ */
+export function examplesPart({ tasks, state, changed }) {
+  let preview = null;
+  let problem = null; // a line: the table cannot be learned from as it stands
+  let turn = 0;
+  let cancel = new AbortController();
+  const status = h("div", { class: "row", role: "status", hidden: true });
+  const found = h("div", { hidden: true });
+  const columns = columnTable({ chosen: chooseColumns });
+  const task = h("select", { id: "task", "aria-describedby": "task-reason task-error", onchange: () => { state.task = task.value; look(); } }, tasks.map((one) => h("option", { value: one }, taskTitle(one))));
+  const reason = h("p", { class: "hint", id: "task-reason" });
+  const taskLine = h("p", { class: "error-line", id: "task-error", hidden: true });
+  const taskField = h("div", { class: "field", "data-name": "task" }, h("label", { for: "task" }, "Task"), reason, task, taskLine);
+  const header = h("input", { type: "checkbox", id: "no-header", checked: state.noHeader === true, onchange: () => {
+    state.noHeader = header.checked;
+    state.names = header.checked ? preview.columns.map((_, i) => `column${i + 1}`) : null;
+    forgetColumns();
+    look();
+  } });
+  const headerField = h("div", { class: "field check" }, h("label", { for: "no-header" }, header, " The first row is an example, not the names of the columns"));
+  const labels = h("div", { class: "field" });
+  const pictures = h("div", { class: "field" });
+  const warnings = h("ul", { class: "warnings" });
+  const fileLine = h("p", { class: "error-line", id: "train-error", role: "alert", hidden: true });
+
+  const picker = (name, label) => {
+    const made = filePicker({ label, several: false, accept: ACCEPTED, chosen: (paths) => takeFile(name, paths) });
+    if (state[name]) made.set([state[name]]);
+    return made;
+  };
+  let isReady = false;
+  const pickers = { train: picker("train", "Examples to learn from"), dev: picker("dev", "Development file"), test: picker("test", "Test file") };
+  const otherLines = Object.fromEntries(["dev", "test"].map((name) => [name, h("p", { class: "error-line", role: "alert", hidden: true })]));
+  isReady = true;
+
+  function takeFile(name, paths) {
+    if (!isReady) return;
+    const path = paths[0] ?? null;
+    if (path === (state[name]?.path ?? null)) return;
+    state[name] = path === null ? null : { path, name: nameOf(path) };
+    if (name === "train") { state.task = ""; header.checked = state.noHeader = false; forgetColumns(); look(); } else if (name === "dev") look();
+    else lookAtOther(name);
+    changed();
+  }
+
+  function forgetColumns() {
+    state.texts = null;
+    state.label = null;
+    state.chosen = false;
+  }
+
+  function chooseColumns(texts, label, name) {
+    state.texts = texts;
+    state.label = label;
+    state.chosen = true;
+    preview = { ...preview, text: texts, label };
+    columns.draw(preview);
+    const missing = !texts.length ? roleName(preview.task, "text") : label === null && needsLabel(preview.task) ? roleName(preview.task, "label") : null;
+    if (missing) {
+      tell(`Which column holds the ${missing}? None is chosen.`, name);
+      changed();
+    } else look();
+  }
+
+  /** Read the table as the task would; a later look overtakes an earlier one. */
+  async function look() {
+    const mine = ++turn;
+    cancel.abort();
+    cancel = new AbortController();
+    if (!state.train) { preview = null; show(); changed(); return; }
+    if (SPREADSHEET.test(state.train.name)) { refuse("A spreadsheet must be saved as CSV first: in Excel, File > Save as > CSV UTF-8; in LibreOffice, File > Save a copy > Text CSV."); return; }
+    const before = setTimeout(() => {
+      status.hidden = false;
+      fill(status, h("span", {}, `Reading ${state.train.name} …`), button("Cancel", () => { cancel.abort(); turn++; status.hidden = true; }, { class: "quiet" }));
+    }, 200);
+    found.setAttribute("aria-busy", "true");
+    try {
+      const told = PICTURES.test(state.train.name)
+        ? { ...NO_TABLE, reason: "an archive of pictures", ...await post("/call/preview_pictures", { file: state.train.path }, { signal: cancel.signal }) }
+        : await post("/call/preview_table", { ...request(state.train.path), learned: state.dev ? "with dev" : "alone" }, { signal: cancel.signal });
+      if (mine !== turn) return;
+      preview = told;
+      show();
+    } catch (error) {
+      if (mine !== turn || error.name === "AbortError") return;
+      refuse(error.line ?? String(error));
+    } finally {
+      clearTimeout(before);
+      if (mine === turn) { status.hidden = true; found.removeAttribute("aria-busy"); }
+    }
+    changed();
+    for (const name of ["dev", "test"]) lookAtOther(name);
+  }
+
+  function request(file) {
+    const asked = { file };
+    if (state.noHeader && state.names) asked.columns = state.names;
+    if (state.task) asked.task = state.task;
+    if (state.texts?.length) asked.text = state.texts;
+    if (state.label) asked.label = state.label;
+    return asked;
+  }
+
+  /** Whether a development or test file can be read as the training file is. */
+  async function lookAtOther(name) {
+    const line = otherLines[name];
+    line.hidden = true;
+    const path = state[name]?.path;
+    if (!path || !preview?.task || preview.task === "pictures") return;
+    try {
+      const told = await post("/call/preview_table", { ...request(path), task: preview.task, text: preview.text, ...(preview.label ? { label: preview.label } : {}) });
+      if (state[name]?.path !== path) return;
+      line.textContent = told.problem ?? "";
+      line.hidden = !told.problem;
+    } catch (error) {
+      line.textContent = error.line ?? String(error);
+      line.hidden = false;
+    }
+  }
+
+  function refuse(text) {
+    preview = null;
+    show();
+    fileLine.textContent = problem = text;
+    fileLine.hidden = false;
+    changed();
+  }
+
+  function tell(text, name = null) {
+    problem = text;
+    columns.error(text, name);
+  }
+
+  function show() {
+    fileLine.hidden = true;
+    found.hidden = preview === null;
+    problem = null;
+    if (preview === null) return;
+    const isTable = preview.task !== "pictures";
+    columns.element.hidden = headerField.hidden = !isTable;
+    headerField.hidden = !isTable || !/\.(csv|tsv)(\.\w+)?$/i.test(preview.file);
+    if (isTable) columns.draw(preview);
+    task.value = preview.task ?? "";
+    const guessed = state.task ? ["You chose it. ", button("Guess again", () => { state.task = ""; look(); }, { class: "quiet" })] : preview.task ? [`Guessed: ${preview.reason}.`] : [`${preview.reason}. Choose the task, or other columns.`];
+    fill(reason, guessed, preview.task ? ` For example: ${taskExamples(preview.task)}.` : "");
+    if (!isTable && preview.problem) { fileLine.textContent = problem = preview.problem; fileLine.hidden = false; } else tell(preview.problem ?? (preview.task ? null : `${preview.reason}: choose what each column holds`));
+    pictures.hidden = isTable;
+    if (!isTable) fill(pictures, h("p", { class: "label" }, "Some of the pictures"), h("div", { class: "pictures" }, preview.pictures.map((one) =>
+      h("figure", {}, h("img", { src: `data:image/png;base64,${one.png}`, alt: one.name }), h("figcaption", { class: "hint" }, one.label)))));
+    drawLabels();
+    const all = preview.table_warnings ?? [];
+    fill(warnings, all.map((text) => h("li", {}, text.charAt(0).toUpperCase() + text.slice(1), ".")));
+    warnings.hidden = !all.length;
+  }
+
+  let isLong = false;
+  function drawLabels() {
+    const counts = preview.labels ?? [];
+    labels.hidden = !counts.length;
+    if (!counts.length) return;
+    const most = Math.max(...counts.map(([, n]) => n));
+    const total = preview.n_examples;
+    const some = isLong ? counts : counts.slice(0, FIRST_LABELS);
+    fill(labels, h("p", { class: "label" }, `${whole(total)} examples, ${whole(preview.n_labels)} different ${roleName(preview.task, "label") === "number" ? "numbers" : "labels"}`),
+      h("table", { class: "bars" }, h("caption", { class: "hidden" }, "Examples of each label"), h("tbody", {}, some.map(([label, n]) =>
+        h("tr", {}, h("th", { scope: "row" }, label), h("td", { class: "bar" }, h("div", { style: { width: `${(100 * n) / most}%` } })), h("td", { class: "number" }, whole(n)), h("td", { class: "number hint" }, percent(n / total)))))),
+      counts.length > some.length ? button(`Show all ${whole(counts.length)}`, () => { isLong = true; drawLabels(); }, { class: "quiet" }) : null);
+  }
+
+  /** The values for the command line. */
+  function values() {
+    const given = { task: preview?.task ?? (state.task || undefined), train: state.train?.path, dev: state.dev?.path, test: state.test?.path };
+    if (preview && (needsLabel(preview.task) || state.chosen)) {
+      if (preview.text.length) given.text = preview.text;
+      if (preview.label) given.label = preview.label;
+    }
+    if (state.noHeader && state.names) given.columns = state.names;
+    return given;
+  }
+
+  /** Show the server's line beside the field it is about; whether there is such a field. */
+  function error(field, text) {
+    taskLine.hidden = true;
+    if (["text", "label", "columns", "choices"].includes(field) && preview) { tell(text); columns.focus(); return true; }
+    if (field === "task") { taskLine.textContent = text; taskLine.hidden = false; task.focus(); return true; }
+    const line = field === "train" ? fileLine : otherLines[field];
+    if (!line) return false;
+    line.textContent = text;
+    line.hidden = false;
+    line.scrollIntoView({ block: "center" });
+    return true;
+  }
+
+  const element = h("div", {},
+    h("p", { class: "hint" }, "A table with one example in each row: a column of texts and one of labels. CSV, TSV, JSON Lines, Parquet; CoNLL for words with tags; a zip of pictures in one folder for each label."),
+    pickers.train.element, fileLine, status, found);
+  found.append(columns.element, pictures, headerField, taskField, labels, warnings,
+    h("details", { open: Boolean(state.dev || state.test) }, h("summary", {}, "Development and test files"),
+      h("p", { class: "hint" }, "Without a development file, a tenth of the examples is set aside to see how well others than those learned are answered. A test file is looked at once, at the end."),
+      pickers.dev.element, otherLines.dev, pickers.test.element, otherLines.test));
+  if (state.train) look();
+  return { element, state, values, error, preview: () => preview, problem: () => problem, focusProblem: () => (preview ? columns.focus() : fileLine.scrollIntoView({ block: "center" })), leave: () => cancel.abort() };
+}
+
