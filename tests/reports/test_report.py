@@ -218,12 +218,14 @@ def test_preference_runs_lead_with_what_their_responses_are_worth(tmp_path):
     recipe = {"kind": "PreferConfig", "train": "prompts.jsonl", "method": {"kind": "RLOO"}}
     facts = FACTS | {"kind": "prefer", "recipe": recipe}
     (tmp_path / "unmask.json").write_text(json.dumps(facts))
-    rows = [{"step": s, "loss": -0.1, "parts": {"policy": -0.1}, "accuracy": {}} for s in (1, 2)]
+    more = {"parts": {"policy": -0.1}, "accuracy": {}, "measures": {"kl": 5.0}}
+    rows = [{"step": s, "loss": -0.1, **more} for s in (1, 2)]
     after = {"reward": 1.1, "win_rate": 0.62, "win_rate_low": 0.5, "win_rate_high": 0.7, "kl": 5.5}
     evaluations = [{"step": 0, "evaluation": {"reward": 0.6, "kl": 0.0}}]
     lines(tmp_path / "log.jsonl", [*evaluations, *rows, {"step": 2, "evaluation": after}])
     words = Page(write_report(tmp_path)).words
     assert "bert-mini, trained on preferences" in words
+    assert "step loss KL divergence" in words
     assert "Method RLOO() Data prompts.jsonl" in words
     assert "62.0 % Over the responses before the first step" in words
     assert "95 % interval: 50.0 % to 70.0 %" in words

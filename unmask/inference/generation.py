@@ -81,12 +81,8 @@ class GenerationPipeline:
             ValueError: the folder has none.
         """
         if self.loaded_model.tokenizer is None:
-            reason = (
-                "it reads pictures, neither reads nor writes texts; `unmask predict` labels them "
-                "once it is fine-tuned, `unmask embed` gives vectors"
-                if self.preset.reads_pictures
-                else "this model has no tokenizer"
-            )
+            own = "it reads pictures, neither reads nor writes texts: `predict` or `embed` them"
+            reason = own if self.preset.reads_pictures else "this model has no tokenizer"
             raise ValueError(f"{self.preset.name}: {reason}")
         return self.loaded_model.tokenizer
 

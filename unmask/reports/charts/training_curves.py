@@ -298,9 +298,10 @@ def _is_count(column: str) -> bool:
 
 
 def _column_title(name: str) -> str:
-    """Name a column of a table: `accuracy.masked` is masked accuracy."""
-    metric, dot, part = name.partition(".")
-    return metric_name(f"{part}_{metric}" if dot and metric != "parts" else part or name)
+    """Name a column of a table: `accuracy.masked` is masked accuracy, `measures.kl` is that."""
+    kind, dot, part = name.partition(".")
+    alone = kind in ("parts", "measures")
+    return metric_name(f"{part}_{kind}" if dot and not alone else part or name)
 
 
 def _format_cell(column: str, value: float) -> str:
