@@ -238,8 +238,7 @@ class GenerationPipeline:
         """Yield the text of `generate` in pieces that no later token can change.
 
         Pieces have whole characters, and never the start of a stop string. `observer` sees each
-        token first, and what it was selected from (`AlternativesRecorder`); then each token has a
-        piece, which may be empty.
+        token first (`AlternativesRecorder`); then each token has a piece, which may be empty.
 
         Raises:
             ValueError: as `generate`, immediately; or the best of several texts is chosen at the
