@@ -66,6 +66,13 @@ READERS = {
     "text/hub.py": "_hub_rows",
     "text/decompress.py": "_new_decompressor",
     "model/exchange/config_keys.py": "_parse_value",  # of our own table
+    "web/routes/exports.py": "_pack",  # written, not read
+    "web/runs/series.py": "parse_lines",  # many at once; one by one where that fails
+    "web/security/limits.py": "check_archive",
+    "web/worker/__main__.py": "_read_requests",  # of the server
+    "web/worker/client.py": "_read_answers",  # of our own process
+    "web/worker/calls/hiding.py": "hide",  # of `unmask.hide`
+    "web/worker/calls/planning.py": "_measured_plan, _computed_plan",  # what was just written
 }
 OWN = ("to_str", "dumps", "int.from_bytes", "out /")
 """What is parsed there is our own: what was just written."""

@@ -17,7 +17,7 @@ from starlette.concurrency import run_in_threadpool
 
 from unmask.training.log import LOG_FILE, TIMING_FILE
 from unmask.web.routes.jobs import job_json
-from unmask.web.routes.shared import Workbench
+from unmask.web.routes.shared import JsonObject, Workbench
 from unmask.web.state import WorkbenchState
 
 router = APIRouter(tags=["stream"])
@@ -67,7 +67,7 @@ class _Page:
 
     state: WorkbenchState
     watched: Sequence[_Watched]
-    jobs: str = ""
+    jobs: list[JsonObject] | None = None
     runs: dict[str, str] = field(default_factory=dict[str, str])
 
     def events(self) -> list[str]:
@@ -77,10 +77,10 @@ class _Page:
             for one in self.watched
             if (lines := one.take_lines()) is not None
         ]
-        jobs = json.dumps([job_json(one) for one in self.state.queue.jobs()])
+        jobs = [job_json(one) for one in self.state.queue.jobs()]
         if jobs != self.jobs:
             self.jobs = jobs
-            found.append(self._event("jobs", {"jobs": json.loads(jobs)}))
+            found.append(self._event("jobs", {"jobs": jobs}))
         for run in dict.fromkeys(one.run for one in self.watched):
             how = self._state_of(run)
             if self.runs.get(run) != how:
