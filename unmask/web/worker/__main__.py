@@ -15,11 +15,10 @@ import queue
 import re
 import sys
 import threading
-import traceback
 from collections.abc import Iterator, Mapping
 from typing import Any, TextIO, cast
 
-from unmask.output import error_reason
+from unmask.output import error_reason, print_traceback
 from unmask.web.worker.table import load_call
 
 
@@ -116,7 +115,7 @@ def describe_error(error: Exception, arguments: Mapping[str, Any]) -> dict[str, 
     """
     line = error_reason(error)
     if line is None:
-        traceback.print_exception(error)
+        print_traceback(type(error), error, error.__traceback__)
         name = type(error).__name__
         return {"error": f"internal error: {name}: {error}", "field": None, "is_bug": True}
     first = re.match(r"\w+", line)
