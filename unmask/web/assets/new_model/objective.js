@@ -32,7 +32,12 @@ export function objectiveSection(state, { documents, isReadable, choices }) {
   };
   const hide = live((question, signal) => post("/call/hide", question, { signal }), {
     show(found) { showError(null); fill(picture, oneText(found), hiddenText(found)); },
-    fail(error) { fill(picture); showError(error.line ?? String(error)); },
+    fail(error) {
+      const text = error.line ?? String(error);
+      const isOther = /vocabulary|tokenizer|symbols/.test(text); // the tokenizer says so as well
+      fill(picture, isOther ? h("p", { class: "hint" }, "What is hidden is shown once there is a tokenizer.") : null);
+      showError(isOther ? null : text);
+    },
     busy: show(picture, "Hiding tokens; a tokenizer is learned from the text first …"),
   });
   const tokenize = live((question, signal) => post("/call/tokenize", question, { signal }), {
