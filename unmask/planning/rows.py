@@ -66,11 +66,11 @@ def sample_tokenizer(preset: Published, vocab_size: int | None = None) -> Tokeni
     """
     size = min(vocab_size or SAMPLE_VOCAB_SIZE, SAMPLE_VOCAB_SIZE)
     spec = resolve_tokenizer_spec(Recipe(model=preset.name, vocab_size=size), preset)
-    return _trained(spec)
+    return trained_tokenizer(spec)
 
 
 @lru_cache(maxsize=16)
-def _trained(spec: TokenizerSpec) -> Tokenizer:
+def trained_tokenizer(spec: TokenizerSpec) -> Tokenizer:
     """Train a tokenizer once for all plans of a process."""
     return train_tokenizer(spec, list(_sample_texts()))
 

@@ -27,6 +27,8 @@ export function modelSection(state) {
   let models = null;
   const line = h("p", { class: "error-line", role: "alert", hidden: true });
   const family = h("select", { id: "family", onchange: () => pick(smallestOf(family.value)) });
+  const familyField = h("div", { class: "field" }, h("label", { for: "family" }, "Family"), family);
+  const paper = h("p", { class: "hint" });
   const list = h("fieldset", { class: "models" });
   const place = h("div", {}, h("p", { class: "hint", role: "status" }, "Reading the catalogue of models …"));
   const cards = KINDS.map(([value, label, text]) => h("label", { class: "card pick" },
@@ -36,7 +38,7 @@ export function modelSection(state) {
   const smallestOf = (name) => ofFamily(name)[0]?.name;
 
   function choose(kind) {
-    state.change({ kind, model: FIRST_OF_KIND[kind], objective: "", options: {}, second: "", ...ofOtherModel });
+    state.change({ kind, model: FIRST_OF_KIND[kind], objective: kind === "encoder" ? "mlm" : "", options: {}, second: "", ...ofOtherModel });
   }
 
   function pick(model) {
@@ -62,9 +64,10 @@ export function modelSection(state) {
     const large = all.filter((one) => one.parameters > LARGE && one.name !== chosen.name);
     fill(list, h("legend", { class: "label" }, now.kind === "word vectors" ? "Method" : "Published size, to start from"), all.filter((one) => !large.includes(one)).map(row),
       large.length ? h("details", {}, h("summary", {}, `${large.length} larger ${large.length === 1 ? "one" : "ones"}, for larger machines`), large.map(row)) : null);
-    fill(place, h("div", { class: "field", hidden: families.length === 1 }, h("label", { for: "family" }, "Family"), family), list,
-      h("p", { class: "hint" }, `${chosen.paper.title}, ${chosen.paper.authors} ${chosen.year}. `,
-        chosen.paper.arxiv ? `arXiv:${chosen.paper.arxiv}. ` : null, chosen.note));
+    familyField.hidden = families.length === 1;
+    if (!list.isConnected) fill(place, familyField, list, paper);
+    fill(paper, `${chosen.paper.title}, ${chosen.paper.authors} ${chosen.year}. `,
+        chosen.paper.arxiv ? `arXiv:${chosen.paper.arxiv}. ` : null, chosen.note);
   }
 
   function row(one) {

@@ -2,7 +2,7 @@
 import { post } from "../api.js";
 import { button, fill, h, slowly } from "../dom.js";
 import { live, once } from "./live.js";
-import { objectiveName, sources } from "./state.js";
+import { objectiveName, ofOtherModel, sources } from "./state.js";
 import { cutText, hiddenText } from "./tokens.js";
 
 const SAMPLE = 260;
@@ -32,11 +32,16 @@ export function objectiveSection(state, { documents, isReadable, choices }) {
   };
   const hide = live((question, signal) => post("/call/hide", question, { signal }), {
     show(found) { showError(null); fill(picture, oneText(found), hiddenText(found)); },
-    fail(error) { fill(picture); showError(error.line ?? String(error)); },
+    fail(error) {
+      const text = error.line ?? String(error);
+      const isOther = /vocabulary|tokenizer|symbols/.test(text); // the tokenizer says so as well
+      fill(picture, isOther ? h("p", { class: "hint" }, "What is hidden is shown once there is a tokenizer.") : null);
+      showError(isOther ? null : text);
+    },
     busy: show(picture, "Hiding tokens; a tokenizer is learned from the text first …"),
   });
   const tokenize = live((question, signal) => post("/call/tokenize", question, { signal }), {
-    show(found) { fill(cut, cutText(found)); },
+    show(found) { fill(cut, droppedAccents(), cutText(found)); },
     fail(error) { fill(cut, h("p", { class: "error-line" }, error.line ?? String(error))); },
     busy: show(cut, "Learning a tokenizer from the text …"), wait: 700,
   });
@@ -46,6 +51,13 @@ export function objectiveSection(state, { documents, isReadable, choices }) {
     if (!found.label?.startsWith("none")) return null;
     return h("div", { class: "notice" }, "This passage is not cut into two parts, as the objective needs it: it learns only from documents of several sentences. ",
       button("Use mlm, which needs one", () => state.change({ objective: "mlm", options: {}, second: "" })));
+  }
+
+  /** That the model's tokenizer drops the accents of this text. */
+  function droppedAccents() {
+    if (!choices()?.lowercase || now.kind !== "encoder" || !/\p{M}/u.test(sample.value.normalize("NFD"))) return null;
+    return h("div", { class: "notice" }, "This model's tokenizer writes in lower case and drops accents and umlauts, which your text has. That of RoBERTa keeps them. ",
+      button("Use roberta-mini", () => state.change({ model: "roberta-mini", ...ofOtherModel })));
   }
 
   function showError(text) {

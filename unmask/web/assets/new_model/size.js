@@ -57,7 +57,7 @@ export function sizeSection(state, { told }) {
   function refuse(error) {
     for (const one of fields) one.error(null);
     const text = error?.line ?? "";
-    const names = (one) => one.name.split(" ").map((key) => key.split(".").at(-1));
+    const names = (one) => one.name.split(" ").flatMap((key) => [key.split(".").at(-1), ...(key === "vocab_size" ? ["vocabulary"] : [])]);
     const one = text && (fields.find((f) => f.name === error.field) ?? fields.find((f) => f.input.value && names(f).some((name) => text.includes(name)))
       ?? fields.find((f) => names(f).some((name) => new RegExp(`\\b${name}\\b`).test(text))));
     if (one) one.error(text);

@@ -58,7 +58,7 @@ export function lengthSection(state, { choices }) {
 }
 
 /** The column beside the form; `refuse(error)` shows an error beside its field, and tells whether. */
-export function summary(state, { choices, more, refuse, isReady }) {
+export function summary(state, { choices, more, refuse, isReady, suggest }) {
   const { now } = state;
   const figures = h("dl", { class: "figures", "aria-live": "polite" });
   const note = h("div", {});
@@ -69,6 +69,7 @@ export function summary(state, { choices, more, refuse, isReady }) {
   const texts = h("div", {}, line.element,
     h("details", {}, h("summary", {}, "As a recipe (TOML)"), h("div", { class: "copy" }, h("pre", { tabindex: "0", "aria-label": "Recipe" }, recipe),
       button("Copy", async () => navigator.clipboard.writeText(recipe.textContent), { "aria-label": "Copy the recipe" }))));
+  const started = h("p", { role: "status" });
   let failure = null;
 
   const plan = live((question, signal) => post("/call/plan", question, { signal }), {
@@ -140,7 +141,7 @@ export function summary(state, { choices, more, refuse, isReady }) {
     else plan.change(planArguments(now, more()));
   }
 
-  async function start() {
+  async function start({ stay = false } = {}) {
     fill(problem);
     refuse(null);
     if (!isReady()) return;
@@ -149,6 +150,11 @@ export function summary(state, { choices, more, refuse, isReady }) {
       const values = commandValues(now, more(), { hasEpochs: Boolean(choices()?.has_epochs) });
       const job = await post("/jobs", { command: "pretrain", values });
       state.change({ isNamed: false });
+      if (stay) {
+        fill(started, `${job.run} is in the queue. Change what the next run is to have otherwise, and start it. `, h("a", { href: runLink(job.run) }, `Watch ${job.run}`));
+        await suggest();
+        return;
+      }
       location.hash = job.run ? runLink(job.run) : "#/jobs";
     } catch (error) {
       if (!refuse(error, { focus: true })) fill(problem, error.line ?? String(error));
@@ -158,7 +164,8 @@ export function summary(state, { choices, more, refuse, isReady }) {
   state.listen(change);
   const element = h("aside", { class: "summary", "aria-label": "The run" },
     h("h2", {}, "The run"), figures, note, problem,
-    h("p", { class: "actions" }, button("Start", start, { class: "primary" }), h("span", { class: "hint" }, "It goes on when this page is closed.")),
+    h("p", { class: "actions" }, button("Start", () => start(), { class: "primary" }), button("Start, and compose another", () => start({ stay: true }))),
+    h("p", { class: "hint" }, "A run goes on when this page is closed."), started,
     h("h3", { class: "apart" }, "As a command"), missing, texts);
   return { element, change, stop() { plan.stop(); toml.stop(); } };
 }

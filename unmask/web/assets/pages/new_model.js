@@ -24,7 +24,7 @@ export async function page({ query }) {
   const objective = objectiveSection(state, { documents: () => text.documents(), isReadable: () => text.isReadable(), choices: () => size.choices() });
   const length = lengthSection(state, { choices: () => size.choices() });
   const presets = presetSection(state);
-  const run = summary(state, { choices: () => size.choices(), more: () => form.values(), refuse, isReady });
+  const run = summary(state, { choices: () => size.choices(), more: () => form.values(), refuse, isReady, suggest: () => length.start() });
 
   function isReady() {
     if (sources(now).length) return true;
@@ -57,7 +57,7 @@ export async function page({ query }) {
 
   state.listen((changed) => { if (changed.has("model")) objective.start(); });
   const others = h("details", { class: "others" }, h("summary", {}, "Further options: optimizer, seed, initial weights, compression, device …"), form.element);
-  const element = h("div", {},
+  const element = h("div", { class: "new-page" },
     h("div", { class: "heading" }, h("h1", {}, "New model"), button("Start afresh", () => {
       const before = structuredClone(now);
       form.forget();
