@@ -55,7 +55,8 @@ export function examplesPart({ tasks, state, changed }) {
   function takeFile(name, paths) {
     if (!isReady) return;
     const path = paths[0] ?? null;
-    if (path === (state[name]?.path ?? null)) return;
+    const isSame = path === (state[name]?.path ?? null);
+    if (isSame && !(name === "train" && problem)) return;
     state[name] = path === null ? null : { path, name: nameOf(path) };
     if (name === "train") { state.task = ""; header.checked = state.noHeader = false; forgetColumns(); look(); } else if (name === "dev") look();
     else lookAtOther(name);
@@ -66,6 +67,7 @@ export function examplesPart({ tasks, state, changed }) {
     state.texts = null;
     state.label = null;
     state.chosen = false;
+    state.encoding = null;
   }
 
   function chooseColumns(texts, label, name) {
@@ -86,11 +88,12 @@ export function examplesPart({ tasks, state, changed }) {
     const mine = ++turn;
     cancel.abort();
     cancel = new AbortController();
+    problem = null;
     if (!state.train) { preview = null; show(); changed(); return; }
     if (SPREADSHEET.test(state.train.name)) { refuse("A spreadsheet must be saved as CSV first: in Excel, File > Save as > CSV UTF-8; in LibreOffice, File > Save a copy > Text CSV."); return; }
     const before = setTimeout(() => {
       status.hidden = false;
-      fill(status, h("span", {}, `Reading ${state.train.name} …`), button("Cancel", () => { cancel.abort(); turn++; status.hidden = true; }, { class: "quiet" }));
+      fill(status, h("span", {}, `Reading ${state.train.name} …`), button("Cancel", () => { cancel.abort(); turn++; status.hidden = true; refuse("It was not read. Choose it again, or another file."); }, { class: "quiet" }));
     }, 200);
     found.setAttribute("aria-busy", "true");
     try {
@@ -114,6 +117,7 @@ export function examplesPart({ tasks, state, changed }) {
   function request(file) {
     const asked = { file };
     if (state.noHeader && state.names) asked.columns = state.names;
+    if (state.encoding) asked.encoding_errors = state.encoding;
     if (state.task) asked.task = state.task;
     if (state.texts?.length) asked.text = state.texts;
     if (state.label) asked.label = state.label;
@@ -140,7 +144,9 @@ export function examplesPart({ tasks, state, changed }) {
   function refuse(text) {
     preview = null;
     show();
-    fileLine.textContent = problem = text;
+    problem = text;
+    fill(fileLine, text, /UTF-8/.test(text) && !state.encoding && !SPREADSHEET.test(state.train?.name ?? "") ? [" Save it as UTF-8 (in Excel: CSV UTF-8), or ",
+      button("read it with � in place of such letters", () => { state.encoding = "replace"; look(); })] : null);
     fileLine.hidden = false;
     changed();
   }
@@ -194,6 +200,7 @@ export function examplesPart({ tasks, state, changed }) {
       if (preview.label) given.label = preview.label;
     }
     if (state.noHeader && state.names) given.columns = state.names;
+    if (state.encoding) given.encoding_errors = state.encoding;
     return given;
   }
 
