@@ -239,8 +239,8 @@ def test_no_accessibility_fault_and_no_sideways_scrolling(
     page: Any, served: Served, tmp_path: Path, theme: str
 ) -> None:
     axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="no axe")
-    page = page.context.new_page()  # the policy refuses styles that axe tries: not our errors
-    page.goto(address(served, ""))
+    page = page.context.browser.new_page()  # its own: the policy refuses styles that axe tries
+    page.goto(served.address)
     page.evaluate(f"localStorage.setItem('theme', '{theme}')")
     for place, ready in (("finetune", ".finetune"), ("run/opinions", ".results")):
         open_page(page, served, place)
