@@ -186,6 +186,13 @@ def test_spreadsheets_and_other_encodings_are_explained(
     page.click("text=in place of such letters", timeout=READ_SECONDS)
     page.wait_for_selector(".columns-table")
     wait_until(page, lambda: "--encoding-errors replace" in page.inner_text(".start pre"))
+    rows = [f"Es war schön; {i};{LABELS[i % 2]}" for i in range(40)]
+    (tmp_path / "excel.csv").write_bytes("\n".join(["text;more;label", *rows]).encode("cp1252"))
+    page.set_input_files(".finetune input[type=file] >> nth=0", tmp_path / "excel.csv")
+    page.click("text=Read it as Excel saves it")
+    page.wait_for_selector(column("more"))
+    assert "Es war schön" in page.inner_text(".columns-table tbody")
+    assert ".unmask/files/excel-utf8.csv" in page.inner_text(".start pre")
 
 
 def test_errors_of_the_server_stand_beside_their_fields(
@@ -234,7 +241,7 @@ def test_the_threshold_decides_precision_and_recall(page: Any, served: Served) -
     assert "Of 10 with the label praise, 9 are found" in page.inner_text(".threshold")
 
 
-@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("theme", ["light", pytest.param("dark", marks=pytest.mark.slow)])
 def test_no_accessibility_fault_and_no_sideways_scrolling(
     page: Any, served: Served, tmp_path: Path, theme: str
 ) -> None:

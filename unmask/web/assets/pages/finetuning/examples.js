@@ -10,6 +10,8 @@ const ACCEPTED = ".csv,.tsv,.jsonl,.json,.parquet,.txt,.conll,.conllu,.zip,.gz,.
 const SPREADSHEET = /\.(xlsx?|ods|numbers)$/i;
 const PICTURES = /\.(zip|npz)$/i;
 const FIRST_LABELS = 12;
+const UPLOADED = ".unmask/files/";
+const FOREIGN = /UTF-8|parted by (semicolons|tabs)/;
 const NO_TABLE = { text: [], label: null, columns: [], rows: [] };
 const nameOf = (path) => path.split("/").at(-1);
 
@@ -98,7 +100,7 @@ export function examplesPart({ tasks, state, changed }) {
     found.setAttribute("aria-busy", "true");
     try {
       const told = PICTURES.test(state.train.name)
-        ? { ...NO_TABLE, reason: "an archive of pictures", ...await post("/call/preview_pictures", { file: state.train.path }, { signal: cancel.signal }) }
+        ? { ...NO_TABLE, reason: "an archive of pictures", ...await post("/call/preview_pictures", { file: state.train.path, learned: state.dev ? "with dev" : "alone" }, { signal: cancel.signal }) }
         : await post("/call/preview_table", { ...request(state.train.path), learned: state.dev ? "with dev" : "alone" }, { signal: cancel.signal });
       if (mine !== turn) return;
       preview = told;
@@ -144,11 +146,22 @@ export function examplesPart({ tasks, state, changed }) {
   function refuse(text) {
     preview = null;
     show();
-    problem = text;
-    fill(fileLine, text, /UTF-8/.test(text) && !state.encoding && !SPREADSHEET.test(state.train?.name ?? "") ? [" Save it as UTF-8 (in Excel: CSV UTF-8), or ",
-      button("read it with � in place of such letters", () => { state.encoding = "replace"; look(); })] : null);
+    problem = text.replaceAll(UPLOADED, "");
+    const isOdd = FOREIGN.test(text) && state.train && !SPREADSHEET.test(state.train.name);
+    fill(fileLine, problem, isOdd ? h("span", { class: "actions" }, button("Read it as Excel saves it", rewrite),
+      state.encoding || !/UTF-8/.test(text) ? null : button("Read it with � in place of such letters", () => { state.encoding = "replace"; look(); }, { class: "quiet" })) : null);
     fileLine.hidden = false;
     changed();
+  }
+
+  /** Read the table as a spreadsheet program of any country writes it, and go on with what was read. */
+  async function rewrite() {
+    try {
+      const { name, bytes } = await post("/call/rewrite_table", { file: state.train.path });
+      pickers.train.set([{ path: UPLOADED + name, name, bytes }]);
+    } catch (error) {
+      refuse(error.line ?? String(error));
+    }
   }
 
   function tell(text, name = null) {
@@ -185,10 +198,11 @@ export function examplesPart({ tasks, state, changed }) {
     if (!counts.length) return;
     const most = Math.max(...counts.map(([, n]) => n));
     const total = preview.n_examples;
+    const base = preview.task === "tag" ? counts.reduce((sum, [, n]) => sum + n, 0) : total;
     const some = isLong ? counts : counts.slice(0, FIRST_LABELS);
     fill(labels, h("p", { class: "label" }, `${whole(total)} examples, ${whole(preview.n_labels)} different ${roleName(preview.task, "label") === "number" ? "numbers" : "labels"}`),
-      h("table", { class: "bars" }, h("caption", { class: "hidden" }, "Examples of each label"), h("tbody", {}, some.map(([label, n]) =>
-        h("tr", {}, h("th", { scope: "row" }, label), h("td", { class: "bar" }, h("div", { style: { width: `${(100 * n) / most}%` } })), h("td", { class: "number" }, whole(n)), h("td", { class: "number hint" }, percent(n / total)))))),
+      h("table", { class: "label-counts" }, h("caption", { class: "hidden" }, "Examples of each label"), h("tbody", {}, some.map(([label, n]) =>
+        h("tr", {}, h("th", { scope: "row" }, label), h("td", { class: "share" }, h("div", { style: { width: `${(100 * n) / most}%` } })), h("td", { class: "number" }, whole(n)), h("td", { class: "number hint" }, percent(n / base)))))),
       counts.length > some.length ? button(`Show all ${whole(counts.length)}`, () => { isLong = true; drawLabels(); }, { class: "quiet" }) : null);
   }
 

@@ -42,7 +42,7 @@ export function modelChoice(runs, { help, changed }) {
     }
     published.hidden = !known.length;
     for (const one of models.filter((one) => one.kind === "images" && one.trains_here && one.asks.every((asked) => ["masked", "label"].includes(asked)))) {
-      facts.set(one.name, `${short(one.parameters)} parameters, ${one.line}. It begins with random weights: give it some thousands of pictures, or a run of your own that was pretrained on pictures.`);
+      facts.set(one.name, `${short(one.parameters)} parameters, ${one.line}. It begins with random weights: give it some thousands of pictures, or choose a run of your own that was pretrained on pictures.`);
       networks.append(option(one.name, `${one.name} – ${short(one.parameters)}`));
     }
     setTask(task);
