@@ -181,7 +181,7 @@ export function filePicker({ label, several = true, accept = null, chosen }) {
       tell();
     });
   });
-  const set = (facts) => { for (const one of facts) taken.set(one.path, one); tell(); };
+  const set = (facts) => { if (!several) taken.clear(); for (const one of facts) taken.set(one.path, one); tell(); };
   return { element: h("div", { class: "field" }, h("p", { class: "label" }, label), area, known, state, line), take, set,
     original: (name) => originals.get(name),
     drop(name) { for (const [path, one] of taken) if (one.name === name) taken.delete(path); } };

@@ -25,6 +25,7 @@ CALLS: Mapping[str, str] = {
     "plan": "planning:plan",
     "preview_text": "text_preview:preview_text",
     "preview_table": "table_preview:preview_table",
+    "rewrite_table": "table_preview:rewrite_table",
     "preview_pictures": "table_preview:preview_pictures",
     "export": "export:export",
     "export_formats": "export:export_formats",

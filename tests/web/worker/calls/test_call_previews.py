@@ -163,10 +163,26 @@ def test_pictures_are_counted_and_shown_small(tmp_path: Path) -> None:
     call = load_call("preview_pictures")
     found = call({"file": str(tmp_path / "animals")})
     assert found["labels"] == [("cats", 8), ("dogs", 8)]
-    assert (found["n_examples"], found["problem"]) == (16, None)
+    assert (found["n_examples"], found["n_held_out"], found["problem"]) == (16, 2, None)
     assert [one["label"] for one in found["pictures"]] == ["cats"] * 6 + ["dogs"] * 6
     (tmp_path / "animals" / "cats" / "0.png").write_bytes(b"no picture")
     assert "0.png" in call({"file": str(tmp_path / "animals")})["problem"]
+
+
+def test_spreadsheets_of_other_countries_are_rewritten(tmp_path: Path) -> None:
+    call = load_call("rewrite_table")
+    rows = ["text;label;price", *(f'"Schön; {i}";{"ab"[i % 2]};1,5' for i in range(10))]
+    (tmp_path / "a.csv").write_bytes("\r\n".join(rows).encode("cp1252"))
+    assert call({"file": str(tmp_path / "a.csv")})["name"] == "a-utf8.csv"
+    found = preview(tmp_path / "a-utf8.csv")
+    assert found["rows"][0] == ["Schön; 0", "a", "1,5"]
+    assert (found["task"], found["label"]) == ("classify", "label")
+    (tmp_path / "b.csv").write_bytes(b"text,label\n\x81,a\n")
+    with pytest.raises(ValueError, match=r"^b\.csv: neither UTF-8 nor Windows-1252 at byte 12"):
+        call({"file": str(tmp_path / "b.csv")})
+    (tmp_path / "c.csv").write_text('text,label\n"never ends,a\n')
+    with pytest.raises(ValueError, match=r"^c\.csv: unexpected end of data"):
+        call({"file": str(tmp_path / "c.csv")})
 
 
 def test_headers_may_be_given(tmp_path: Path) -> None:

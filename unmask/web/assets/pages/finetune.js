@@ -11,7 +11,7 @@ import { runLink } from "./home.js";
 
 const KEPT = "finetune-page";
 const OWN_FIELDS = ["seeds", "baseline", "epochs", "learning_rate"];
-const HIDDEN = ["base", "task", "train", "dev", "test", "tune", "out", "text", "label", "columns", "resume", "tasks", "data", ...OWN_FIELDS];
+const HIDDEN = ["base", "task", "train", "dev", "test", "tune", "out", "text", "label", "columns", "encoding_errors", "resume", "tasks", "data", ...OWN_FIELDS];
 
 function kept() {
   try {
@@ -68,6 +68,7 @@ export async function page({ rest }) {
 
   function draw() {
     const preview = examples.preview();
+    model.setTask(preview?.task ?? null);
     fill(plan, planLines(preview).map((text) => h("li", {}, text)));
     fill(note);
     const isWhole = Boolean(examples.state.train && preview?.task);
@@ -105,6 +106,7 @@ export async function page({ rest }) {
   async function start() {
     if (!examples.state.train) return showError({ field: "train", line: "Choose a file of examples first." });
     if (examples.problem()) { fill(note, "The examples cannot be learned from yet: ", examples.problem()); examples.focusProblem(); return; }
+    if (!examples.preview()) { fill(note, `${examples.state.train.name} is still being read.`); return; }
     try {
       const job = await post("/jobs", { command: "finetune", values: values() });
       isNamed = false;

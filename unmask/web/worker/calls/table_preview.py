@@ -1,5 +1,7 @@
-"""`preview_table`, `preview_pictures`: a labeled file as it is read, and what may be learned."""
+"""`preview_table`, `preview_pictures`, `rewrite_table`: labeled files as they are read."""
 
+import csv
+import io
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -7,6 +9,7 @@ from pathlib import Path
 from typing import Any, Literal, cast
 
 from unmask.config import from_dict
+from unmask.files import write_atomically
 from unmask.images.decode import decode_images
 from unmask.images.drawing import thumbnail, to_png_text
 from unmask.images.records import ImageRecord
@@ -136,8 +139,47 @@ def _check_learned(
 
 
 @dataclass(frozen=True, kw_only=True)
+class _RewriteTableArguments:
+    file: str
+
+
+def rewrite_table(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Write a table as a spreadsheet program saved it as CSV in UTF-8, beside it; return its name.
+
+    Columns are parted by what the first line has most of: semicolons (where the comma is in
+    numbers), tabs or commas. Bytes that are not UTF-8 are Windows-1252, which Excel writes.
+
+    Raises:
+        ValueError: the bytes are neither, or the quotes of a field do not end.
+    """
+    path = Path(from_dict(_RewriteTableArguments, arguments).file)
+    data = path.read_bytes()
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        try:
+            text = data.decode("cp1252")
+        except UnicodeDecodeError as error:
+            line = f"{path.name}: neither UTF-8 nor Windows-1252 at byte {error.start + 1:,}"
+            raise ValueError(line) from None
+    first = text.partition("\n")[0]
+    sign = max(";\t,", key=first.count)
+    try:
+        rows = [row for row in csv.reader(io.StringIO(text), delimiter=sign, strict=True) if row]
+    except csv.Error as error:
+        raise ValueError(f"{path.name}: {error}") from None
+    written = io.StringIO()
+    csv.writer(written, lineterminator="\n").writerows(rows)
+    made = path.with_name(f"{path.stem}-utf8.csv")
+    write_atomically(made, written.getvalue().encode("utf-8"))
+    return {"name": made.name, "bytes": made.stat().st_size}
+
+
+@dataclass(frozen=True, kw_only=True)
 class _PreviewPicturesArguments:
     file: str
+    learned: Literal["alone", "with dev"] = "alone"
+    """With a dev file, or without."""
 
 
 def preview_pictures(arguments: Mapping[str, Any]) -> dict[str, Any]:
@@ -145,7 +187,8 @@ def preview_pictures(arguments: Mapping[str, Any]) -> dict[str, Any]:
 
     "problem" is the line with which a picture is refused; null: those that are shown are read.
     """
-    file = from_dict(_PreviewPicturesArguments, arguments).file
+    given = from_dict(_PreviewPicturesArguments, arguments)
+    file = given.file
     labels, some = Counter[str](), dict[str, list[ImageRecord]]()
     n_unlabeled = 0
     for record in read_images(file):
@@ -167,6 +210,7 @@ def preview_pictures(arguments: Mapping[str, Any]) -> dict[str, Any]:
         "pictures": [],
         "problem": None,
     }
+    items = [TaskExample(texts=(), label=label) for label in labels.elements()]
     first = [one for label, _ in labels.most_common(SHOWN_PICTURES) for one in some[label]]
     try:
         pictures = [
@@ -177,9 +221,10 @@ def preview_pictures(arguments: Mapping[str, Any]) -> dict[str, Any]:
             }
             for one, pixels in decode_images(first)
         ]
+        dev = [] if given.learned == "with dev" else split_dev(items, location=file)[1]
     except (ValueError, OSError) as error:
         return answer | {"problem": _without_folder(error_reason(error) or "", file)}
-    return answer | {"pictures": pictures}
+    return answer | {"pictures": pictures, "n_held_out": len(dev)}
 
 
 def _label_counts(examples: Sequence[TaskExample]) -> Counter[str]:

@@ -10,6 +10,8 @@ const ACCEPTED = ".csv,.tsv,.jsonl,.json,.parquet,.txt,.conll,.conllu,.zip,.gz,.
 const SPREADSHEET = /\.(xlsx?|ods|numbers)$/i;
 const PICTURES = /\.(zip|npz)$/i;
 const FIRST_LABELS = 12;
+const UPLOADED = ".unmask/files/";
+const FOREIGN = /UTF-8|parted by (semicolons|tabs)/;
 const NO_TABLE = { text: [], label: null, columns: [], rows: [] };
 const nameOf = (path) => path.split("/").at(-1);
 
@@ -55,7 +57,8 @@ export function examplesPart({ tasks, state, changed }) {
   function takeFile(name, paths) {
     if (!isReady) return;
     const path = paths[0] ?? null;
-    if (path === (state[name]?.path ?? null)) return;
+    const isSame = path === (state[name]?.path ?? null);
+    if (isSame && !(name === "train" && problem)) return;
     state[name] = path === null ? null : { path, name: nameOf(path) };
     if (name === "train") { state.task = ""; header.checked = state.noHeader = false; forgetColumns(); look(); } else if (name === "dev") look();
     else lookAtOther(name);
@@ -66,6 +69,7 @@ export function examplesPart({ tasks, state, changed }) {
     state.texts = null;
     state.label = null;
     state.chosen = false;
+    state.encoding = null;
   }
 
   function chooseColumns(texts, label, name) {
@@ -86,16 +90,17 @@ export function examplesPart({ tasks, state, changed }) {
     const mine = ++turn;
     cancel.abort();
     cancel = new AbortController();
+    problem = null;
     if (!state.train) { preview = null; show(); changed(); return; }
     if (SPREADSHEET.test(state.train.name)) { refuse("A spreadsheet must be saved as CSV first: in Excel, File > Save as > CSV UTF-8; in LibreOffice, File > Save a copy > Text CSV."); return; }
     const before = setTimeout(() => {
       status.hidden = false;
-      fill(status, h("span", {}, `Reading ${state.train.name} …`), button("Cancel", () => { cancel.abort(); turn++; status.hidden = true; }, { class: "quiet" }));
+      fill(status, h("span", {}, `Reading ${state.train.name} …`), button("Cancel", () => { cancel.abort(); turn++; status.hidden = true; refuse("It was not read. Choose it again, or another file."); }, { class: "quiet" }));
     }, 200);
     found.setAttribute("aria-busy", "true");
     try {
       const told = PICTURES.test(state.train.name)
-        ? { ...NO_TABLE, reason: "an archive of pictures", ...await post("/call/preview_pictures", { file: state.train.path }, { signal: cancel.signal }) }
+        ? { ...NO_TABLE, reason: "an archive of pictures", ...await post("/call/preview_pictures", { file: state.train.path, learned: state.dev ? "with dev" : "alone" }, { signal: cancel.signal }) }
         : await post("/call/preview_table", { ...request(state.train.path), learned: state.dev ? "with dev" : "alone" }, { signal: cancel.signal });
       if (mine !== turn) return;
       preview = told;
@@ -114,6 +119,7 @@ export function examplesPart({ tasks, state, changed }) {
   function request(file) {
     const asked = { file };
     if (state.noHeader && state.names) asked.columns = state.names;
+    if (state.encoding) asked.encoding_errors = state.encoding;
     if (state.task) asked.task = state.task;
     if (state.texts?.length) asked.text = state.texts;
     if (state.label) asked.label = state.label;
@@ -140,9 +146,22 @@ export function examplesPart({ tasks, state, changed }) {
   function refuse(text) {
     preview = null;
     show();
-    fileLine.textContent = problem = text;
+    problem = text.replaceAll(UPLOADED, "");
+    const isOdd = FOREIGN.test(text) && state.train && !SPREADSHEET.test(state.train.name);
+    fill(fileLine, problem, isOdd ? h("span", { class: "actions" }, button("Read it as Excel saves it", rewrite),
+      state.encoding || !/UTF-8/.test(text) ? null : button("Read it with � in place of such letters", () => { state.encoding = "replace"; look(); }, { class: "quiet" })) : null);
     fileLine.hidden = false;
     changed();
+  }
+
+  /** Read the table as a spreadsheet program of any country writes it, and go on with what was read. */
+  async function rewrite() {
+    try {
+      const { name, bytes } = await post("/call/rewrite_table", { file: state.train.path });
+      pickers.train.set([{ path: UPLOADED + name, name, bytes }]);
+    } catch (error) {
+      refuse(error.line ?? String(error));
+    }
   }
 
   function tell(text, name = null) {
@@ -179,10 +198,11 @@ export function examplesPart({ tasks, state, changed }) {
     if (!counts.length) return;
     const most = Math.max(...counts.map(([, n]) => n));
     const total = preview.n_examples;
+    const base = preview.task === "tag" ? counts.reduce((sum, [, n]) => sum + n, 0) : total;
     const some = isLong ? counts : counts.slice(0, FIRST_LABELS);
     fill(labels, h("p", { class: "label" }, `${whole(total)} examples, ${whole(preview.n_labels)} different ${roleName(preview.task, "label") === "number" ? "numbers" : "labels"}`),
-      h("table", { class: "bars" }, h("caption", { class: "hidden" }, "Examples of each label"), h("tbody", {}, some.map(([label, n]) =>
-        h("tr", {}, h("th", { scope: "row" }, label), h("td", { class: "bar" }, h("div", { style: { width: `${(100 * n) / most}%` } })), h("td", { class: "number" }, whole(n)), h("td", { class: "number hint" }, percent(n / total)))))),
+      h("table", { class: "label-counts" }, h("caption", { class: "hidden" }, "Examples of each label"), h("tbody", {}, some.map(([label, n]) =>
+        h("tr", {}, h("th", { scope: "row" }, label), h("td", { class: "share" }, h("div", { style: { width: `${(100 * n) / most}%` } })), h("td", { class: "number" }, whole(n)), h("td", { class: "number hint" }, percent(n / base)))))),
       counts.length > some.length ? button(`Show all ${whole(counts.length)}`, () => { isLong = true; drawLabels(); }, { class: "quiet" }) : null);
   }
 
@@ -194,6 +214,7 @@ export function examplesPart({ tasks, state, changed }) {
       if (preview.label) given.label = preview.label;
     }
     if (state.noHeader && state.names) given.columns = state.names;
+    if (state.encoding) given.encoding_errors = state.encoding;
     return given;
   }
 

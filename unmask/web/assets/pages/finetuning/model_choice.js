@@ -4,6 +4,8 @@ import { fill, h } from "../../dom.js";
 import { short } from "../../format.js";
 
 const BUNDLED = "unmask-mini-en";
+const WRITES = new Set(["generate", "instruct"]);
+const MOST_PARAMETERS = 2e8; // larger ones can be named
 const OTHER = "\n"; // no model has this name
 
 /** A field for the model: {element, value(), set(name), error(line), input}. */
@@ -13,10 +15,12 @@ export function modelChoice(runs, { help, changed }) {
   for (const one of own) facts.set(one.id, [`Your own run${one.task ? `, already fine-tuned: ${one.task}` : ""}.`, one.headline.map((figure) => `${figure.name}: ${figure.text}.`)].flat().join(" "));
   const option = (value, text) => h("option", { value }, text);
   const published = h("optgroup", { label: "Published weights, downloaded first", hidden: true });
+  const networks = h("optgroup", { label: "Networks for pictures, not yet trained", hidden: true });
+  let task = null;
   const select = h("select", { id: "model", "aria-describedby": "model-note model-error", onchange: () => { draw(); if (select.value === OTHER) typed.focus(); changed(); } },
     h("optgroup", { label: "Comes with Unmask" }, option(BUNDLED, `${BUNDLED} – English`)),
     own.length ? h("optgroup", { label: "Your runs" }, own.map((one) => option(one.id, [one.id, one.model].filter(Boolean).join(" – ")))) : null,
-    published, option(OTHER, "Another model …"));
+    published, networks, option(OTHER, "Another model …"));
   const typed = h("input", { type: "text", id: "model-name", spellcheck: "false", autocomplete: "off", "aria-describedby": "model-help model-error", oninput: changed });
   const other = h("div", { hidden: true }, h("label", { for: "model-name" }, "Name of the model"), h("p", { class: "hint", id: "model-help" }, help), typed);
   const note = h("p", { class: "hint", id: "model-note" });
@@ -25,18 +29,23 @@ export function modelChoice(runs, { help, changed }) {
 
   function draw() {
     other.hidden = select.value !== OTHER;
-    fill(note, facts.get(select.value) ?? "");
+    fill(note, facts.get(select.value) ?? "", WRITES.has(task) ? " This task needs a model that writes: a decoder or an encoder-decoder." : null);
   }
 
   /** Weights that the catalogue knows an address of; the list is there a little later. */
   async function loadPublished() {
     const { models } = await post("/call/models");
-    const known = models.filter((one) => one.hub && !["word vectors", "images"].includes(one.kind));
+    const known = models.filter((one) => one.hub && one.parameters <= MOST_PARAMETERS && !["word vectors", "images"].includes(one.kind));
     for (const one of known) {
       facts.set(`hf:${one.hub}`, `${short(one.parameters)} parameters, ${one.line}. Its weights are downloaded from the Hugging Face Hub when the job begins.`);
       published.append(option(`hf:${one.hub}`, `${one.name} – ${short(one.parameters)}`));
     }
     published.hidden = !known.length;
+    for (const one of models.filter((one) => one.kind === "images" && one.trains_here && one.asks.every((asked) => ["masked", "label"].includes(asked)))) {
+      facts.set(one.name, `${short(one.parameters)} parameters, ${one.line}. It begins with random weights: give it some thousands of pictures, or choose a run of your own that was pretrained on pictures.`);
+      networks.append(option(one.name, `${one.name} – ${short(one.parameters)}`));
+    }
+    setTask(task);
     if (select.value === OTHER && facts.has(typed.value)) set(typed.value);
   }
 
@@ -44,6 +53,16 @@ export function modelChoice(runs, { help, changed }) {
     const isListed = [...select.options].some((one) => one.value === name);
     select.value = isListed ? name : OTHER;
     if (!isListed) typed.value = name;
+    draw();
+  }
+
+  /** Offer what fits a task: pictures are read by other networks than texts. */
+  function setTask(kind) {
+    task = kind;
+    networks.hidden = task !== "pictures" || !networks.children.length;
+    const isNetwork = [...networks.children].some((one) => one.selected);
+    if (!networks.hidden && select.value === BUNDLED) { select.value = networks.firstElementChild.value; queueMicrotask(changed); }
+    else if (networks.hidden && isNetwork) { select.value = BUNDLED; queueMicrotask(changed); }
     draw();
   }
 
@@ -55,6 +74,6 @@ export function modelChoice(runs, { help, changed }) {
   }
   draw();
   loadPublished().catch(() => {}); // the choice goes without them
-  return { element, set, error, value: () => (select.value === OTHER ? typed.value.trim() : select.value),
+  return { element, set, setTask, error, value: () => (select.value === OTHER ? typed.value.trim() : select.value),
     get input() { return select.value === OTHER ? typed : select; } };
 }

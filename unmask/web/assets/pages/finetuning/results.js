@@ -26,8 +26,8 @@ export function resultsSection(results, run) {
     results.confusion ? confusion(results.confusion, errors) : null,
     results.found?.length ? h("div", {}, h("h3", {}, "By label"), perLabel(results.found)) : null,
     h("div", { class: "columns" }, results.probabilities ? thresholdPart(results.probabilities, results.confusion?.labels ?? []) : null,
-      results.calibration?.bins?.some((one) => one.count) ? calibration(results.calibration) : null),
-    h("div", { class: "columns" }, curve.element, numbers ? h("div", {}, h("h3", {}, "Predicted and true numbers"), scatter("Predicted and true numbers", numbers)) : null),
+      results.calibration?.bins?.some((one) => one.count) ? calibration(results.calibration) : null,
+      numbers ? h("div", {}, h("h3", {}, "Predicted and true numbers"), scatter("Predicted and true numbers", numbers)) : null, curve.element),
     results.search?.length ? search(results) : null,
     errors?.element);
   return { element, leave: curve.leave };
