@@ -34,6 +34,7 @@ NOT_RUN = {
     "make": "sets up an environment of its own",
     "pip": "installs",
     "...": "is shortened",
+    "serve": "goes on until it is stopped",
     "unmask.inference.lm_eval": "fetches a data set of the harness from the Hub",
 }
 """What marks a command that is not run, and why."""

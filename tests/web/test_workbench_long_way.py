@@ -9,7 +9,25 @@ import pytest
 
 from tests.web.served import Served, browser_page, end_jobs, start_workbench
 
-WORDS = "the old king sat by a cold fire and the young queen asked for bread and wine".split()
+WORDS = [
+    "the",
+    "old",
+    "king",
+    "sat",
+    "by",
+    "a",
+    "cold",
+    "fire",
+    "and",
+    "the",
+    "young",
+    "queen",
+    "asked",
+    "for",
+    "bread",
+    "and",
+    "wine",
+]
 MINUTES = 60_000  # milliseconds
 
 
