@@ -2,6 +2,7 @@
 
 import json
 import re
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -41,11 +42,11 @@ def write_text(path: Path) -> Path:
 
 
 def write_table(path: Path) -> Path:
-    rows = ["id,words,topic"]
+    rows = ["words,topic,answered"]
     for i in range(120):
         topic = "royal" if i % 2 else "food"
         said = "the old king and the young queen" if i % 2 else "bread and wine by a cold fire"
-        rows.append(f"{i},{said} {WORDS[i % len(WORDS)]},{topic}")
+        rows.append(f"{said} {WORDS[i % len(WORDS)]} {i},{topic},{'yes' if i % 3 else ''}")
     path.write_text("\n".join(rows) + "\n")
     return path
 
@@ -84,11 +85,54 @@ def wait_for_state(page: Any, state: str) -> None:
 
 
 def finetune(page: Any, table: Path, name: str) -> None:
-    """Fine-tune on an uploaded table, with a wrong column first."""
-    page.get_by_role("link", name="Fine-tune").first.click()
-    page.locator("input[type=file]").first.set_input_files(str(table))
-    page.get_by_text("topic").first.wait_for(timeout=MINUTES)
-    return
+    """Fine-tune the run on an uploaded table, with a wrong column first."""
+    page.get_by_role("link", name="Fine-tune", exact=True).first.click()
+    page.locator(".finetune input[type=file]").first.set_input_files(str(table))
+    page.locator(".columns-table").wait_for(timeout=2 * MINUTES)
+    page.locator("select[data-column=answered]").select_option("label")
+    page.locator("#columns-error", has_text="no label in column 'answered'").wait_for()
+    page.locator("select[data-column=topic]").select_option("label")
+    page.locator("#columns-error").wait_for(state="hidden")
+    page.locator("[data-name=epochs] input").fill("2")
+    page.locator("[data-name=out] input").fill(name)
+    page.locator(".start button.primary").click()
+    page.get_by_role("heading", name=name, level=1).wait_for(timeout=MINUTES)
+    wait_for_state(page, "finished")
+    page.get_by_role("heading", name="Results").wait_for(timeout=MINUTES)
+
+
+def try_out(page: Any) -> None:
+    """Predict a label with the fine-tuned model."""
+    page.get_by_role("link", name="Try", exact=True).last.click()
+    page.get_by_role("tab", name="Predict").wait_for(timeout=2 * MINUTES)
+    page.get_by_label("Texts, one on each line").fill("the old king and the young queen sat")
+    page.get_by_role("button", name="Predict", exact=True).click()
+    page.get_by_text("Label:").wait_for(timeout=2 * MINUTES)
+
+
+def compare(page: Any, *names: str) -> None:
+    page.get_by_role("link", name="Runs", exact=True).click()
+    for name in names:
+        page.get_by_label(f"Choose {name} to compare").check()
+    page.get_by_role("link", name=f"Compare {len(names)}").click()
+    for name in names:
+        page.locator("main").get_by_text(name).first.wait_for(timeout=MINUTES)
+
+
+def export(page: Any, name: str, folder: Path) -> Path:
+    """Download a run in the layout of Hugging Face, and return its folder."""
+    page.get_by_role("link", name="Runs", exact=True).click()
+    page.get_by_role("link", name=name, exact=True).click()
+    page.get_by_role("link", name="Export").click()
+    page.get_by_role("button", name="Write Hugging Face").click(timeout=2 * MINUTES)
+    with page.expect_download(timeout=2 * MINUTES) as started:
+        page.get_by_role("link", name="Download").click(timeout=2 * MINUTES)
+    path = folder / "export.zip"
+    started.value.save_as(path)
+    with zipfile.ZipFile(path) as archive:
+        archive.extractall(folder / "exported")
+    (exported,) = (folder / "exported").iterdir()
+    return exported
 
 
 @pytest.mark.thorough
@@ -117,14 +161,22 @@ def test_the_long_way(tmp_path: Path, width: int, height: int) -> None:
             assert steps_taken(page) == 160
             check_same_curve(served, "mine")
             finetune(page, write_table(tmp_path / "table.csv"), "tuned")
+            try_out(page)
+            compare(page, "mine", "tuned")
+            exported = export(page, "mine", tmp_path)
     finally:
         end_jobs(served)
         served.process.terminate()
         served.process.wait(20)
+    transformers = pytest.importorskip("transformers")
+    model = transformers.AutoModelForMaskedLM.from_pretrained(exported)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(exported)
+    assert model(**tokenizer("the old [MASK]", return_tensors="pt")).logits.isfinite().all()
 
 
 def check_same_curve(served: Served, run: str) -> None:
     """No step is logged twice or missing, though the run was stopped and went on."""
-    lines = [json.loads(one) for one in (served.root / run / "log.jsonl").open()]
+    text = (served.root / run / "log.jsonl").read_text()
+    lines = [json.loads(one) for one in text.splitlines()]
     steps = [one["step"] for one in lines if "evaluation" not in one]
     assert steps == list(range(10, 161, 10))
