@@ -48,7 +48,7 @@ async function show() {
     leave = page.leave ?? (() => {});
     document.title = `${page.title ?? PAGES[name].title ?? name} · Unmask`;
     fill(content, page.element ?? page);
-    if (document.activeElement === document.body) content.focus({ preventScroll: true });
+    if (mine > 1 && document.activeElement === document.body) content.focus({ preventScroll: true });
     scrollTo(0, 0);
   } catch (error) {
     if (mine !== turn) return;

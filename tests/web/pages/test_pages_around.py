@@ -1,0 +1,141 @@
+"""The frame and the pages without a form of their own: runs, a run, jobs, try, export, commands."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.web.served import Served, browser_page, workbench
+
+HOSTILE = "<img src=x onerror=document.title='owned'>"
+PAGES = ("", "run/tale", "jobs", "try/unmask-mini-en", "export/unmask-mini-en", "command/prepare",
+         "command", "nothing")  # fmt: skip
+READ_MILLISECONDS = 120_000
+
+
+def write_run(folder: Path, n: int = 40) -> None:
+    """A run that is not finished, whose texts are hostile."""
+    folder.mkdir(parents=True)
+    record = {
+        "format": 2, "kind": "pretrain", "card": HOSTILE, "parameters": 1_234_567,
+        "recipe": {"steps": 800, "learning_rate": 0.001, "text": HOSTILE},
+    }  # fmt: skip
+    (folder / "unmask.json").write_text(json.dumps(record))
+    (folder / "README.md").write_text(HOSTILE)
+    samples = [{"kind": "Generate", "prompt": HOSTILE, "before": "x", "after": HOSTILE}]
+    (folder / "samples.json").write_text(json.dumps(samples))
+    log = [
+        {"step": 10 * i, "loss": 9.0 - i / 10, "parts": {"masked": 9.0 - i / 10},
+         "accuracy": {"masked": i / 100}, "rate": 0.001, "gradient_norm": 1.0, "skipped": 0}
+        for i in range(1, n)
+    ]  # fmt: skip
+    log.append({"step": 10 * n, "evaluation": {"loss": 5.0, "masked_accuracy": 0.3}})
+    clock = [{"step": 10 * i, "seconds": i, "tokens_per_second": 1000.0, "total_steps": 800}
+             for i in range(1, n)]  # fmt: skip
+    for name, lines in (("log.jsonl", log), ("timing.jsonl", clock)):
+        (folder / name).write_text("".join(json.dumps(one) + "\n" for one in lines))
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    root = tmp_path_factory.mktemp("root")
+    write_run(root / "tale")
+    with workbench(root) as one:
+        yield one
+
+
+@pytest.fixture(scope="module")
+def browser(served: Served) -> Iterator[Any]:
+    with browser_page(served) as page:
+        yield page
+
+
+@pytest.fixture
+def page(browser: Any) -> Any:
+    browser.set_viewport_size({"width": 1280, "height": 900})
+    return browser
+
+
+def open_page(page: Any, served: Served, place: str) -> None:
+    page.goto("about:blank")
+    page.goto(f"http://127.0.0.1:{served.port}/#/{place}")
+    page.locator("main:not([aria-busy]) h1, main:not([aria-busy]) .empty").first.wait_for()
+    page.locator("main [aria-busy]").wait_for(state="detached", timeout=READ_MILLISECONDS)
+
+
+def test_hostile_texts_are_shown_as_texts(page: Any, served: Served) -> None:
+    open_page(page, served, "run/tale")
+    page.locator("details", has_text="settings").first.locator("summary").click()
+    assert HOSTILE in page.inner_text("main")
+    open_page(page, served, "")
+    assert HOSTILE in page.inner_text("main")
+    assert page.locator("main img").count() == 0
+    assert "owned" not in page.title()
+
+
+def test_runs_are_filtered_tagged_deleted_and_taken_back(page: Any, served: Served) -> None:
+    write_run(served.root / "other")
+    open_page(page, served, "")
+    assert "2 runs" in page.inner_text("main")
+    page.get_by_label("Filter runs").fill("tale")
+    page.get_by_text("1 of 2 runs").wait_for()
+    open_page(page, served, "run/other")
+    page.get_by_role("button", name="Tags").click()
+    page.locator("dialog input").fill("first, second")
+    page.get_by_role("button", name="Save").click()
+    page.locator(".chip", has_text="second").wait_for()
+    page.get_by_role("button", name="Delete").click()
+    page.get_by_text("other was deleted.").wait_for()
+    assert not (served.root / "other").exists()
+    page.get_by_role("button", name="Undo").click()
+    page.get_by_role("link", name="other", exact=True).wait_for()
+    assert (served.root / "other" / "log.jsonl").is_file()
+
+
+def test_a_curve_grows_as_its_log_does(page: Any, served: Served) -> None:
+    write_run(served.root / "grows", n=10)
+    open_page(page, served, "run/grows")
+    plot = page.locator(".chart .plot").first
+    plot.locator("canvas").wait_for()
+    assert "step 90" in plot.get_attribute("aria-label")
+    with (served.root / "grows" / "log.jsonl").open("a") as log:
+        log.write('{"step": 100, "loss": 3.5}\n')
+    page.locator(".chart .plot[aria-label*='3.5 at step 100']").wait_for()
+    page.get_by_role("button", name="Show as table").first.click()
+    assert "3.5" in page.locator(".chart .scroll table").first.inner_text()
+
+
+def test_the_keyboard_and_both_themes(page: Any, served: Served) -> None:
+    open_page(page, served, "")
+    page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.textContent") == "Skip to the content"
+    before = page.evaluate("getComputedStyle(document.body).color")
+    page.get_by_role("button", name="Dark").click()
+    assert page.evaluate("getComputedStyle(document.documentElement).colorScheme") == "dark"
+    assert page.evaluate("getComputedStyle(document.body).color") != before
+    page.reload()
+    page.get_by_role("button", name="Light").click()
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("place", PAGES)
+def test_no_accessibility_fault_and_no_sideways_scrolling(
+    browser: Any, served: Served, place: str
+) -> None:
+    axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="no axe")
+    own = browser.context.browser.new_page()  # its own: the policy refuses styles that axe tries
+    own.goto(served.address)
+    for width in (390, 1280):
+        own.set_viewport_size({"width": width, "height": 844})
+        open_page(own, served, place)
+        assert own.evaluate("document.documentElement.scrollWidth") <= width
+        found = axe.Axe().run(own).response["violations"]
+        faults = [
+            (one["id"], [node["html"][:200] for node in one["nodes"]])
+            for one in found
+            if one["impact"] in ("serious", "critical")
+        ]
+        assert faults == []
+    own.close()
