@@ -46,7 +46,7 @@ def write_table(path: Path) -> Path:
     for i in range(120):
         topic = "royal" if i % 2 else "food"
         said = "the old king and the young queen" if i % 2 else "bread and wine by a cold fire"
-        rows.append(f"{said} {WORDS[i % len(WORDS)]} {i},{topic},{'yes' if i % 3 else ''}")
+        rows.append(f"{said} {WORDS[i % len(WORDS)]} {i},{topic},{'yes' if i % 3 == 0 else ''}")
     path.write_text("\n".join(rows) + "\n")
     return path
 
