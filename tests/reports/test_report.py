@@ -674,7 +674,7 @@ def contrast(one, other):
 
 
 def test_text_colors_have_enough_contrast():
-    style = (files("unmask.reports") / "assets" / "report.css").read_text("utf-8")
+    style = (files("unmask.reports") / "assets" / "palette.css").read_text("utf-8")
     palettes = [dict(re.findall(r"--([\w-]+): (#\w{6})", block)) for block in style.split("{")]
     palettes = [p for p in palettes if "ink" in p]
     assert len(palettes) == 3

@@ -52,7 +52,7 @@ export async function page({ rest }) {
   /** A name that no run has, from the file's, until the user gives one. */
   function suggestName() {
     if (isNamed) return;
-    const stem = (examples.state.train?.name ?? described.suggested_out).replace(/\..*$/, "").replace(/[^\p{L}\p{N}._-]+/gu, "-").replace(/^[-._]+|[-._]+$/g, "").slice(0, 60) || described.suggested_out;
+    const stem = (examples.state.train?.name ?? described.suggested_out).replace(/(-utf8)?\..*$/, "").replace(/[^\p{L}\p{N}._-]+/gu, "-").replace(/^[-._]+|[-._]+$/g, "").slice(0, 60) || described.suggested_out;
     const taken = new Set(runs.map((one) => one.id));
     let name = stem;
     for (let n = 2; taken.has(name); n++) name = `${stem}-${n}`;

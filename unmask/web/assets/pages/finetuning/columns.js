@@ -3,7 +3,7 @@ import { button, fill, h } from "../../dom.js";
 import { whole } from "../../format.js";
 import { roleName } from "./tasks.js";
 
-const FIRST_ROWS = 6;
+const [FIRST_ROWS, ALL_ROWS] = [6, 20];
 
 /**
  * The table of a preview: `chosen(texts, label)` is called when the user says what a column is.
@@ -50,7 +50,7 @@ export function columnTable({ chosen }) {
         h("thead", {}, h("tr", {}, columns.map(head))),
         h("tbody", {}, rows.map((row) => h("tr", {}, columns.map((column, i) => h("td", { class: `role-${roleOf(column.name) || "ignored"}` }, h("div", { class: "cell" }, shown(row[i]))))))))),
     h("p", { class: "row hint" }, `${whole(rows.length)} of ${whole(preview.n_rows)} rows.`,
-      preview.rows.length > rows.length ? button("Show more rows", () => { shownRows = 20; draw(preview); }, { class: "quiet" }) : null));
+      preview.rows.length > rows.length ? button("Show more rows", () => { shownRows = ALL_ROWS; draw(preview); place.querySelector(".scroll").focus(); }, { class: "quiet" }) : null));
     if (focused) selects.get(focused)?.focus();
   }
 

@@ -120,7 +120,7 @@ function errorsPart(results) {
     fill(count, found.length === all.length ? "" : `${whole(found.length)} fit. `, total > all.length ? `${whole(all.length)} of ${whole(total)} errors are kept, ${order} first.` : `${whole(total)} ${total === 1 ? "error" : `errors, ${order} first`}.`);
     fill(list, found.slice(0, shown).map(errorCard),
       found.length ? null : h("p", { class: "hint" }, all.length < total ? "None of those that are kept fits." : "None fits.", " ", button("Show all", () => { truth.value = predicted.value = text.value = ""; draw(); })),
-      found.length > shown ? h("p", { class: "actions" }, button(`Show ${whole(Math.min(found.length - shown, MORE_ERRORS))} more`, () => { shown += MORE_ERRORS; draw(); })) : null);
+      found.length > shown ? h("p", { class: "actions" }, button(`Show ${whole(Math.min(found.length - shown, MORE_ERRORS))} more`, () => { const first = shown; shown += MORE_ERRORS; draw(); list.children[first]?.focus(); })) : null);
   }
   draw();
   const filters = all.length > 3 ? h("div", { class: "row filters" }, isLabeled ? [truth, predicted] : null, text) : null;
@@ -139,7 +139,7 @@ function errorsPart(results) {
 
 function errorCard(one) {
   const sure = (p) => (p === null || p === undefined ? "" : ` (${percent(p)})`);
-  return h("article", { class: "card" },
+  return h("article", { class: "card", tabindex: "-1" },
     one.picture ? h("img", { src: `data:image/png;base64,${one.picture}`, alt: one.text }) : null,
     h("p", { class: "text" }, marked(one)),
     h("p", { class: "row hint" }, h("span", {}, "predicted ", h("strong", { class: "wrong" }, one.predicted), sure(one.probability)), h("span", {}, "true ", h("strong", {}, one.truth), sure(one.truth_probability))));
