@@ -4,6 +4,7 @@
  * `model`: whose objective it is. `objective`: another name of it, as `unmask hide --objective` takes.
  * `asked`: the task by which a trained model is known to answer. `families`: only these were trained so.
  * `trained`: the objective with which a trained model of another family is asked.
+ * `changes`: of its settings, for a simpler picture. `reads`: who reads the tokens.
  * `variants`: [label, objective] of a model that learns several at once.
  */
 export const LESSONS = [
@@ -16,7 +17,7 @@ export const LESSONS = [
     idea: "A word is hidden with all its pieces, so that none of them gives away the rest.",
   },
   {
-    name: "ELECTRA", model: "electra-mini", by: "Clark et al. 2020", asked: "masked", trained: "rtd", detects: true,
+    name: "ELECTRA", model: "electra-mini", by: "Clark et al. 2020", asked: "masked", trained: "rtd", detects: true, reads: "The small model reads",
     idea: "A small model fills in what is hidden. The large one reads the result and tells of every word whether it stood there.",
   },
   {
@@ -30,8 +31,8 @@ export const LESSONS = [
       ["right to left", "token-spans+unidirectional:direction=backward"], ["source, then target", "token-spans+seq2seq-lm"]],
   },
   {
-    name: "XLNet", model: "xlnet-mini", by: "Yang et al. 2019", asked: "permuted", families: ["xlnet"],
-    idea: "No word is hidden in the text. Some are guessed one after another, in a random order, each from the known ones and those guessed before it.",
+    name: "XLNet", model: "xlnet-mini", by: "Yang et al. 2019", asked: "permuted", families: ["xlnet"], changes: ["reuse_fraction=0"],
+    idea: "No word is hidden in the text. Some are guessed one after another, in a random order, each from the known ones and those guessed before it. (Here without memory of earlier text.)",
   },
   {
     name: "T5", model: "t5-mini", by: "Raffel et al. 2020", asked: "denoised", families: ["t5"],

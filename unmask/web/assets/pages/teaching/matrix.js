@@ -9,7 +9,7 @@ const MAX_NAMED = 9;
  * the rows themselves begin (after those of an encoder), -1 if there are none.
  */
 export function matrix(title, rows, columns, sees, own = 0) {
-  const words = h("p", { class: "sight", role: "status" });
+  const words = h("p", { class: "spoken", role: "status" });
   const heads = rows.map((text, i) => h("th", { scope: "row", tabindex: i ? "-1" : "0" }, piece(text)));
   const lines = rows.map((_, i) => h("tr", {}, heads[i], columns.map((_, j) =>
     h("td", { class: sees[i][j] ? (j === own + i && own >= 0 ? "seen self" : "seen") : null }, h("span", { class: "hidden" }, sees[i][j] ? "sees" : "–")))));
@@ -41,7 +41,7 @@ export function matrix(title, rows, columns, sees, own = 0) {
       focus(next);
     });
   });
-  const table = h("table", { class: "matrix" }, h("caption", { class: "hidden" }, `${title}: rows are tokens that look, columns the tokens that they see`),
+  const table = h("table", { class: "matrix", style: { "--n": rows.length + 4 } }, h("caption", { class: "hidden" }, `${title}: rows are tokens that look, columns the tokens that they see`),
     h("thead", {}, h("tr", {}, h("td", {}), tops)), h("tbody", {}, lines));
   choose(Math.min(2, rows.length - 1));
   return h("figure", { class: "sees" }, h("figcaption", { class: "label" }, title), words,

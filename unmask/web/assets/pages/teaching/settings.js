@@ -15,7 +15,7 @@ export function settingsPanel(settings, tell, changed, reset) {
   const [first, rest] = [settings.slice(0, FIRST), settings.slice(FIRST)];
   return h("div", {}, first.map((one) => control(one, set)),
     rest.length ? h("details", { open: rest.some((one) => one.key in changed) }, h("summary", {}, "More settings"), rest.map((one) => control(one, set))) : null,
-    h("p", { class: "actions" }, button("As published", reset)));
+    h("p", { class: "actions" }, button("Reset", reset)));
 }
 
 function control(one, set) {

@@ -7,7 +7,7 @@ import { matrices } from "./matrix.js";
 import { modelChoices } from "./model_choice.js";
 import { presentation } from "./presentation.js";
 import { settingsPanel } from "./settings.js";
-import { detectorTokens, legend, tokenRow } from "./tokens.js";
+import { answerCards, detectorTokens, legend, tokenRow } from "./tokens.js";
 
 const TEXT = "The cat sat on the mat because it was tired. Then it slept.";
 const ANSWERER = "unmask-mini-en";
@@ -26,7 +26,7 @@ function readState(query) {
   }
   return {
     model: kept.get("model") || LESSONS[0].model, text: kept.get("text") ?? TEXT, seed: Number.isSafeInteger(seed) && seed >= 0 ? seed : 0,
-    objective: kept.get("objective") ?? "", answers: kept.get("answers") ?? ANSWERER, shows: kept.get("shown") === "1", settings,
+    objective: kept.get("objective") ?? "", answers: kept.get("answers") ?? ANSWERER, shows: kept.get("shown") === "1", targets: kept.get("targets") !== "0", settings,
   };
 }
 
@@ -35,6 +35,7 @@ function addressOf(state) {
   if (state.objective) query.set("objective", state.objective);
   if (state.answers !== ANSWERER) query.set("answers", state.answers);
   if (state.shows) query.set("shown", "1");
+  if (!state.targets) query.set("targets", "0");
   for (const [key, value] of Object.entries(state.settings)) query.append("set", `${key}=${value}`);
   return query;
 }
@@ -61,21 +62,26 @@ export async function page({ query }) {
   const error = h("p", { class: "error-line", id: "teach-error", role: "alert", hidden: true });
   text.setAttribute("aria-describedby", "teach-error");
   const busy = h("p", { class: "hint busy", role: "status" });
+  const told = h("p", { class: "hidden", role: "status" });
   const slide = h("div", { class: "slide", tabindex: "-1", role: "region", "aria-label": "The lesson" });
   const names = h("div", { class: "lessons", role: "group", "aria-label": "Models" });
   const settings = h("div", {});
   const line = commandLine("hide");
   const choices = modelChoices({ runs, state, pick: (model) => go(model), pickAnswers: (model) => { state.answers = model; change(); } });
-  const shows = button("", () => { state.shows = !state.shows; change(); }, { class: "shows" });
-  const draw = button("New draw", () => { state.seed += 1; change(); }, { title: "Hide other words (N)" });
+  const shows = button("", () => { state.shows = !state.shows; change(); }, { class: "shows", title: "A" });
+  const targets = button("", () => { state.targets = !state.targets; change(); }, { class: "targets", title: "T" });
+  const draw = button("New draw", () => { state.seed += 1; change(); }, { title: "N: other words are hidden" });
   const seed = h("span", { class: "hint" });
   const previous = button("← Previous", () => step(-1), { title: "Arrow left, Page up" });
   const next = button("Next →", () => step(1), { title: "Arrow right, Page down" });
-  const present = presentation({ step, draw: () => draw.click(), shows: () => shows.click() });
+  const present = presentation({ step, draw: () => draw.click(), shows: () => shows.click(), targets: () => targets.click() });
 
   function go(model) {
     if (model === state.model) return;
     Object.assign(state, { model, objective: "", settings: {} });
+    const lesson = lessonOf(model);
+    fill(told, `${lesson.name}. ${lesson.idea}`);
+    present.top();
     change();
   }
 
@@ -87,13 +93,15 @@ export async function page({ query }) {
   function drawNames() {
     const focused = names.contains(document.activeElement);
     fill(names, LESSONS.map((one) => button(one.name, () => go(one.model), { "aria-current": one.model === state.model ? "true" : null })));
-    if (focused) names.querySelector("[aria-current]")?.focus();
+    const current = names.querySelector("[aria-current]");
+    if (focused) current?.focus({ preventScroll: true });
+    if (current) names.scrollLeft = current.offsetLeft - names.offsetLeft - (names.clientWidth - current.clientWidth) / 2;
   }
 
   /** The arguments of `hide`: the lesson's, or those of the trained model that is asked the same. */
   async function argumentsOf(lesson, signal) {
     const rest = { text: state.text, seed: state.seed };
-    const own = { model: lesson.model, ...rest };
+    const own = { model: lesson.model, ...rest, changes: state.objective ? [] : lesson.changes ?? [] };
     if (state.objective || lesson.objective) own.objective = state.objective || lesson.objective;
     if (lesson.isOther) return { given: own, answers: choices.isTrained(lesson.model) ? lesson.model : null };
     if (!state.answers) return { given: own, answers: null };
@@ -104,7 +112,8 @@ export async function page({ query }) {
     if (trained.problem) return { given: own, answers: null, why: trained.problem.line };
     const isSame = trained.asks?.includes(lesson.asked) && (lesson.families?.includes(trained.family) ?? true);
     if (!isSame || !trained.abilities.hide_answers?.can) return { given: own, answers: null, why: `${state.answers} was not trained for this task.` };
-    const given = { model: state.answers, ...rest };
+    const given = { ...own, model: state.answers };
+    delete given.objective;
     if (state.objective || lesson.trained) given.objective = state.objective || lesson.trained;
     return { given, answers: state.answers };
   }
@@ -118,6 +127,7 @@ export async function page({ query }) {
     drawNames();
     choices.show();
     shows.textContent = state.shows ? "Hide answers" : "Show answers";
+    targets.textContent = state.targets ? "Hide targets" : "Show targets";
     seed.textContent = `draw ${state.seed + 1}`;
     slide.setAttribute("aria-busy", "true");
     const slow = setTimeout(() => fill(busy, "Working. A model that is shown for the first time gets a tokenizer first, which takes some seconds."), 600);
@@ -180,15 +190,20 @@ export async function page({ query }) {
     }
     const found = answers && new Map(answers.answers.map((one) => [one.position, one]));
     const asks = hidden.inputs.filter((one) => one.asked).length;
+    const reads = hidden.source ? "The decoder reads" : lesson.reads ?? "It reads";
     fill(slide,
       h("div", { class: "title" }, h("h2", {}, lesson.name), h("p", { class: "hint" }, lesson.by)),
       lesson.idea ? h("p", { class: "idea" }, lesson.idea) : null,
       lesson.variants ? variantButtons(lesson) : null,
-      hidden.source ? tokenRow("The encoder reads", hidden.source) : null,
-      tokenRow(hidden.source ? "The decoder reads, and below is what it is asked" : asks ? "It reads, and below is what it is asked" : "It reads", hidden.inputs, { answers: found }),
-      asks ? null : h("p", { class: "hint" }, "No single word is asked of this text. Draw again, or write a longer one."),
-      found && lesson.detects ? tokenRow("The large model reads, here with the most probable words, and is asked of each whether it stood there", detectorTokens(hidden.inputs, found)) : null,
-      legend([...(hidden.source ?? []), ...hidden.inputs]),
+      h("div", { class: "words" },
+        hidden.source ? tokenRow("The encoder reads", hidden.source) : null,
+        tokenRow(asks ? `${reads}, and below is what it is asked` : reads, hidden.inputs, { numbered: Boolean(found), showTargets: state.targets }),
+        hidden.label ? h("p", {}, h("span", { class: "label" }, "Asked of the whole text: "), hidden.label) : null,
+        asks || hidden.label ? null : h("p", { class: "hint" }, "No single word is asked of this text. Draw again, or write a longer one."),
+        found ? answerCards(`${asked.answers} answers`, answers.answers, { showTargets: state.targets }) : null,
+        found && lesson.detects && state.targets ? tokenRow("The large model reads, here with the most probable words, and is asked of each whether it stood there", detectorTokens(hidden.inputs, found)) : null,
+        legend([...(hidden.source ?? []), ...hidden.inputs])),
+      h("p", { class: "in-words" }, `Who sees whom: ${hidden.sees}.`),
       h("div", { class: "matrices" }, matrices(hidden), facts(hidden, answers, asked)));
   }
 
@@ -200,7 +215,6 @@ export async function page({ query }) {
   function facts(hidden, answers, asked) {
     const rows = [
       ["Asked", hidden.asks.map(taskWords).join("; ") || "each neighbor"],
-      hidden.label ? ["Of the whole", hidden.label] : null,
       ["Who sees whom", hidden.sees],
       hidden.weighting ? ["Loss", hidden.weighting] : null,
       answers ? ["Answers", `${asked.answers}; mean loss ${answers.loss === null ? "–" : answers.loss.toFixed(2)}`] : null,
@@ -211,12 +225,12 @@ export async function page({ query }) {
   }
 
   const controls = h("div", { class: "controls" },
-    h("div", { class: "row" }, previous, next, draw, seed, shows, present.button), names);
+    h("div", { class: "row" }, previous, next, draw, seed, targets, shows, present.viewButton, present.button), names);
   const element = h("div", { class: "teach" },
     h("div", { class: "heading" }, h("h1", {}, "Teach")),
     h("div", { class: "field text-field" }, h("label", { for: "teach-text" }, "Your text"), text,
       h("p", { class: "hint" }, "Two sentences or more, so that there are two parts to tell apart."), error),
-    present.wrap(controls, busy, slide),
+    present.wrap(controls, busy, told, slide),
     h("section", { class: "columns more" },
       h("div", {}, h("h2", {}, "Settings of the task"), settings),
       h("div", {}, h("h2", {}, "Models"), choices.element, h("h2", { class: "spaced" }, "The same on the command line"), line.element,

@@ -15,31 +15,34 @@ export function piece(text) {
 export const plainPiece = (text) => (text.startsWith("▁") && text.length > 1 ? text.slice(1) : text);
 
 /**
- * The row: `tokens` as of `hide`; `answers` by position, if a model was asked: {target, probability, top};
- * `showTargets`: whether what is asked is written below, or a question mark.
+ * The row: `tokens` as of `hide`; `numbered`: targets have the numbers of their answers;
+ * `showTargets`: what is asked is written below, or else a question mark.
  */
-export function tokenRow(label, tokens, { answers = null, showTargets = true, id = null } = {}) {
+export function tokenRow(label, tokens, { numbered = false, showTargets = true } = {}) {
   const segments = new Set(tokens.map((one) => one.segment).filter((one) => one !== null && one !== undefined));
-  const asks = tokens.some((one) => one.asked);
-  return h("div", { class: "token-row", id },
+  let n = 0;
+  return h("div", { class: "token-row" },
     h("p", { class: "label" }, label),
     h("ol", { class: "tokens" }, tokens.map((one, i) => {
       const [word, meaning] = ROLE_WORDS[one.role] ?? [null, null];
       const isNew = segments.size > 1 && one.segment !== tokens[i - 1]?.segment;
-      return h("li", { class: `token ${one.role}`, "data-place": i },
+      return h("li", { class: `token ${one.role}` },
         isNew ? h("span", { class: "segment" }, LETTERS[one.segment % LETTERS.length]) : null,
         h("span", { class: "piece", title: meaning }, piece(one.piece)),
         word && one.role !== "masked" ? h("span", { class: "role" }, word) : null,
-        one.asked ? asked(one, answers?.get(i), showTargets) : asks ? h("span", { class: "asked none", "aria-hidden": "true" }, " ") : null);
+        one.asked ? h("span", { class: "asked" }, h("span", { class: "hidden" }, showTargets ? "asked: " : "asked, not shown"),
+          numbered ? h("span", { class: "number" }, ++n) : null, showTargets ? piece(one.asked) : "?") : null);
     })));
 }
 
-function asked(token, answer, showTargets) {
-  return [
-    h("span", { class: "asked" }, h("span", { class: "hidden" }, showTargets ? "asked: " : "asked, not shown"), showTargets ? piece(token.asked) : "?"),
-    answer ? h("span", { class: "answers" }, answer.top.map(([text, p]) => answerLine(text, p, showTargets && text === answer.target)),
-      showTargets && !answer.top.some(([text]) => text === answer.target) ? answerLine(answer.target, answer.probability, true) : null) : null,
-  ];
+/** What a model answers at each target: the most probable words, and the right one. */
+export function answerCards(label, answers, { showTargets = true } = {}) {
+  return h("div", { class: "token-row" }, h("p", { class: "label" }, label), h("ol", { class: "cards" }, answers.map((one, i) => {
+    const isRight = (text) => showTargets && text === one.target;
+    return h("li", { class: "answers" }, h("p", { class: "asked" }, h("span", { class: "number" }, i + 1), showTargets ? piece(one.target) : "?"),
+      one.top.map(([text, p]) => answerLine(text, p, isRight(text))),
+      showTargets && !one.top.some(([text]) => isRight(text)) ? answerLine(one.target, one.probability, true) : null);
+  })));
 }
 
 function answerLine(text, probability, isRight) {
