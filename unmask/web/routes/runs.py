@@ -18,10 +18,11 @@ from unmask.training.log import TIMING_FILE
 from unmask.web.jobs.submit import resume_run_arguments
 from unmask.web.routes.jobs import job_json
 from unmask.web.routes.shared import JsonObject, Workbench
-from unmask.web.runs.compare import LogPart, compare_runs, compare_series
+from unmask.web.runs.axes import Axis
+from unmask.web.runs.compare import compare_runs, compare_series
 from unmask.web.runs.edit import delete_run, rename_run, restore_run, tag_run
 from unmask.web.runs.index import RunFilter
-from unmask.web.runs.series import downsample, read_series, series_logs
+from unmask.web.runs.series import LogPart, downsample, read_series, series_logs
 
 router = APIRouter(tags=["runs"])
 RunId = Annotated[str, Query(max_length=1000)]
@@ -155,6 +156,16 @@ def show_report(run: RunId, state: Workbench) -> Response:
     return FileResponse(path, media_type="text/html; charset=utf-8", headers=headers)
 
 
+@router.get("/run/plot")
+def show_plot(run: RunId, state: Workbench) -> Response:
+    """Return the plot of a study, SVG."""
+    path = state.workplace.existing(run) / "plot.svg"
+    if not path.is_file() or path.is_symlink():
+        raise FileNotFoundError(f"{run}: has no plot yet")
+    headers = {"content-security-policy": _REPORT_POLICY}
+    return FileResponse(path, media_type="image/svg+xml", headers=headers)
+
+
 @router.post("/run/stop")
 def stop_run(run: RunId, state: Workbench) -> JsonObject:
     """Ask the process that trains in a run's folder to stop: it finishes its step and saves."""
@@ -213,12 +224,15 @@ def compare(state: Workbench, run: Annotated[list[str], Query(max_length=_MAX_RU
 
 @router.get("/compare/curves")
 def compare_curves(
+    request: Request,
     state: Workbench,
     run: Annotated[list[str], Query(max_length=_MAX_RUNS)],
     column: Annotated[str, Query(max_length=200)] = "loss",
     part: LogPart = "training",
     points: Annotated[int, Query(ge=10, le=_MAX_POINTS)] = 2000,
-) -> JsonObject:
-    """Return a column of the logs of several runs, one curve for each seed."""
-    curves = compare_series(state.runs, run, column, part, points)
-    return {"curves": [asdict(one) for one in curves]}
+    axis: Axis = "step",
+) -> Response:
+    """Return a column of the logs of several runs, one curve for each seed, along an axis."""
+    curves = compare_series(state.runs, run, column, part, points, axis)
+    body = json.dumps({"curves": [one.to_dict() for one in curves]})
+    return _tagged(request, body.encode())
