@@ -19,7 +19,7 @@ from unmask.web.jobs.submit import resume_run_arguments
 from unmask.web.routes.jobs import job_json
 from unmask.web.routes.shared import JsonObject, Workbench
 from unmask.web.runs.axes import Axis
-from unmask.web.runs.compare import compare_runs, compare_series
+from unmask.web.runs.compare import compare_runs, compare_series, compared_stamp
 from unmask.web.runs.edit import delete_run, rename_run, restore_run, tag_run
 from unmask.web.runs.index import RunFilter
 from unmask.web.runs.series import LogPart, downsample, read_series, series_logs
@@ -80,10 +80,14 @@ def list_runs(
 
 def _tagged(request: Request, body: bytes) -> Response:
     """Answer with a tag; what the page has already is not sent again."""
-    tag = f'"{hashlib.sha256(body).hexdigest()[:32]}"'
+    tag = _tag_of(body)
     if request.headers.get("if-none-match") == tag:
         return Response(status_code=304, headers={"etag": tag})
     return Response(body, media_type="application/json", headers={"etag": tag})
+
+
+def _tag_of(data: bytes) -> str:
+    return f'"{hashlib.sha256(data).hexdigest()[:32]}"'
 
 
 @router.get("/run")
@@ -233,6 +237,9 @@ def compare_curves(
     axis: Axis = "step",
 ) -> Response:
     """Return a column of the logs of several runs, one curve for each seed, along an axis."""
+    stamp = compared_stamp(state.runs, run).encode()
+    if request.headers.get("if-none-match") == (tag := _tag_of(stamp)):
+        return Response(status_code=304, headers={"etag": tag})
     curves = compare_series(state.runs, run, column, part, points, axis)
     body = json.dumps({"curves": [one.to_dict() for one in curves]})
-    return _tagged(request, body.encode())
+    return Response(body, media_type="application/json", headers={"etag": tag})

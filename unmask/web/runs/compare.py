@@ -120,6 +120,17 @@ def compare_series(
     return curves
 
 
+def compared_stamp(index: RunIndex, run_ids: Sequence[str]) -> str:
+    """Return what is other when a log of the runs has changed, without reading any.
+
+    Raises:
+        FileNotFoundError: there is no such run.
+        ValueError: an id is none, or there are too many.
+    """
+    found = [index.found(run_id) for run_id in _checked_ids(run_ids)]
+    return repr([(one.id, one.stamps, one.seeds) for one in found])
+
+
 def run_options(workplace: Workplace, found: FoundRun) -> dict[str, str]:
     """Return the options of a run by dotted names; of one whose record is damaged, none."""
     for name in (RUN_FILE, SUITE_FILE, STUDY_FILE):

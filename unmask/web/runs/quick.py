@@ -43,7 +43,7 @@ def quick_column(path: Path, part: LogPart, name: str) -> tuple[list[float], Col
         return ([], []) if values is None else (columns.steps, values)
     if "." in name:
         return None
-    found = _pattern(name).findall(data)
+    found = _pattern(name).findall(b"\n" + data)
     if len(found) != _n_training_lines(data):
         return None
     steps = [float(step) for step, _ in found]
@@ -62,9 +62,8 @@ def _pattern(name: str) -> re.Pattern[bytes]:
     """Compile the beginning of a line up to a column: flat numbers, none of the same name."""
     key = re.escape(name.encode())
     flat = rb'(?:, "(?!%b")[^"\\]+": (?:%b))*' % (key, _NUMBER)
-    return re.compile(
-        rb'^\{"step": ([0-9]+)%b, "%b": (%b)[,}]' % (flat, key, _NUMBER), re.MULTILINE
-    )
+    line = rb'\n\{"step": ([0-9]+)%b, "%b": (%b)[,}]' % (flat, key, _NUMBER)
+    return re.compile(line)  # not MULTILINE: a pattern that begins with plain text is found faster
 
 
 def column_names(path: Path, part: LogPart) -> list[str]:

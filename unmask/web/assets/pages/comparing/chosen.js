@@ -10,15 +10,15 @@ const WITH_CURVES = ["pretrain", "finetune", "prefer"];
 
 /** The legend: `labels` of lines by run with their places; `tell` is called after a change. */
 export function legend(place, { runs, lines, hidden, tell, remove }) {
-  const line = (i) => {
-    const { color, dash } = lineStyle(i);
+  const line = (one) => {
+    const { color, dash } = { ...lineStyle(one.color), ...(one.dash ? { dash: one.dash } : {}) };
     return h("span", { class: "stroke", "aria-hidden": "true", style: { "border-top": `3px ${dash.length ? (dash[0] > 2 ? "dashed" : "dotted") : "solid"} ${color}` } });
   };
   const toggle = (id) => { if (hidden.has(id)) hidden.delete(id); else hidden.add(id); tell(); };
   fill(place, h("ul", { class: "chosen", "aria-label": "Runs in the chart" }, runs.map((id) => {
     const own = lines.filter((one) => one.run === id);
     const box = h("input", { type: "checkbox", checked: !hidden.has(id), disabled: !own.length, "aria-label": `Show ${id}`, onchange: () => toggle(id) });
-    return h("li", { "data-run": id }, box, own.slice(0, 3).map((one) => line(one.color)),
+    return h("li", { "data-run": id }, box, own.slice(0, 3).map(line),
       h("a", { href: runLink(id) }, id), own.length > 1 ? h("span", { class: "hint" }, `${own.length} seeds`) : null,
       own.length ? null : h("span", { class: "hint" }, "does not have this"),
       button("×", () => remove(id), { class: "quiet", "aria-label": `Remove ${id}` }));
@@ -37,10 +37,11 @@ export function runSearch({ all, chosen, add }) {
     const fits = all.filter((run) => !ids.has(run.id) && WITH_CURVES.includes(run.kind)
       && asked.every((word) => [run.id, run.model, run.task, ...run.tags].join(" ").toLowerCase().includes(word)));
     const isFull = ids.size >= MAX_RUNS;
-    fill(found, isFull ? null : fits.slice(0, MAX_FOUND).map((run) => h("li", {},
+    const isQuiet = !asked.length && ids.size > 1; // two are there: only what is looked for is shown
+    fill(found, isFull || isQuiet ? null : fits.slice(0, MAX_FOUND).map((run) => h("li", {},
       button(["+ ", run.id], () => { const isKey = document.activeElement?.closest(".found"); add(run.id); draw(); if (isKey) input.focus(); }, { "aria-label": `Add ${run.id}` }),
       h("span", { class: "hint" }, [kindName(run.kind), run.model, ...run.headline.map((one) => `${one.name} ${one.text}`).slice(0, 1), when(run.modified)].filter(Boolean).join(" · ")))));
-    more.textContent = isFull ? `${MAX_RUNS} runs are the most that can be compared.` : fits.length > MAX_FOUND ? `${whole(fits.length - MAX_FOUND)} more; type to find them.`
+    more.textContent = isFull ? `${MAX_RUNS} runs are the most that can be compared.` : isQuiet ? "" : fits.length > MAX_FOUND ? `${whole(fits.length - MAX_FOUND)} more; type to find them.`
       : fits.length ? "" : asked.length ? "No other run fits." : "There are no other runs.";
   }
   draw();

@@ -11,6 +11,7 @@ import { comparisonTables } from "./tables.js";
 
 const KEPT = "compare";
 const MAX_POINTS_SHOWN = 60;
+const MANY_POINTS = 20000; // dashes and wide lines take a second to draw, and are not seen
 
 function readState(query) {
   const kept = query.has("runs") || query.has("study") ? query : new URLSearchParams(sessionStorage.getItem(KEPT) ?? "");
@@ -89,7 +90,9 @@ export async function page({ rest, query }) {
       const wanted = [...state.runs];
       const curves = await readCurves(wanted, state, signal);
       if (signal.aborted) return;
-      lines = curves.map((one, i) => ({ ...one, color: i, points: one.steps.length <= MAX_POINTS_SHOWN }));
+      const isMuch = curves.reduce((n, one) => n + one.steps.length, 0) > MANY_POINTS;
+      const plain = isMuch ? { dash: [], width: 1 } : {};
+      lines = curves.map((one, i) => ({ ...one, color: i, points: one.steps.length <= MAX_POINTS_SHOWN, ...plain }));
       draw(true);
       const compared = await get(`/compare?${new URLSearchParams(wanted.map((one) => ["run", one]))}`, { signal });
       if (signal.aborted) return;
@@ -131,7 +134,7 @@ export async function page({ rest, query }) {
   }
 
   function drawEmpty() {
-    body.hidden = !state.runs.length;
+    body.hidden = tables.hidden = !state.runs.length;
     fill(chosen, state.runs.length ? null : empty("No runs chosen", all.length ? "Choose two or more, by the search or on the page of all runs." : "Train some first: each run is a line in the chart.",
       h("a", { class: "button", href: "#/" }, "All runs"), h("a", { class: "button", href: "#/new" }, "New model")));
   }
@@ -142,11 +145,11 @@ export async function page({ rest, query }) {
       h("div", { class: "field" }, h("label", { for: "compare-axis" }, "Along"), axis),
       h("div", { class: "field" }, h("div", { class: "row between" }, h("label", { for: "compare-smooth" }, "Smoothing"), smoothText), smooth),
       h("div", { class: "field check" }, h("label", { for: "compare-log" }, log, " Logarithmic"))),
-    problem, plot, pointed, names, tables);
+    problem, plot, pointed, names);
   const other = studies({ all });
   const element = h("div", { class: "compare" }, h("div", { class: "heading" }, h("h1", {}, "Compare")),
     gone.length ? h("p", { class: "hint" }, `No longer there: ${gone.join(", ")}.`) : null,
-    chosen, body, h("div", { class: "add" }, search.element), other.element);
+    chosen, body, h("div", { class: "add" }, search.element), tables, other.element);
   drawColumns({});
   load();
   const isOn = () => all.some((one) => state.runs.includes(one.id) && one.state === "running");

@@ -4,6 +4,7 @@ import { duration, short, whole } from "../../format.js";
 import { kindName, runLink, stateChip } from "../home.js";
 
 const MAX_BESIDE = 6;
+const FIRST_OPTIONS = 16;
 
 /** Tables: each run a column, or of many runs each a line. */
 export function comparisonTables({ runs, options, figures, n_equal_options: nEqual }) {
@@ -19,10 +20,18 @@ export function comparisonTables({ runs, options, figures, n_equal_options: nEqu
     h("section", {}, h("h2", {}, "What they reached"), sideBySide("What they reached", runs, known)),
     h("section", {}, h("h2", {}, "Options that differ"),
       runs.length < 2 ? h("p", { class: "hint" }, "Add another run to see in what they differ.")
-        : options.length ? sideBySide("Options that differ", runs, options.map((one) => ({ ...one, values: one.values.map(shown), title: one.key })))
-          : h("p", { class: "hint" }, "None."),
+        : options.length ? optionTables(runs, options.map((one) => ({ ...one, values: one.values.map(shown), title: one.key }))) : h("p", { class: "hint" }, "None."),
       runs.length > 1 ? h("p", { class: "hint" }, `${whole(nEqual)} options are equal.`) : null),
   ];
+}
+
+/** Options that all runs have come first; of many, the rest is folded. */
+function optionTables(runs, options) {
+  const missing = (one) => one.values.filter((value) => value === null).length;
+  const sorted = [...options].sort((a, b) => (missing(a) ? 1 : 0) - (missing(b) ? 1 : 0));
+  const [first, rest] = [sorted.slice(0, FIRST_OPTIONS), sorted.slice(FIRST_OPTIONS)];
+  return [sideBySide("Options that differ", runs, first),
+    rest.length ? h("details", {}, h("summary", {}, `${whole(rest.length)} more that differ`), sideBySide("More options that differ", runs, rest)) : null];
 }
 
 function shown(value) {

@@ -3,6 +3,7 @@ import { fill, h } from "../../dom.js";
 import { piece, plainPiece } from "./tokens.js";
 
 const MAX_NAMED = 9;
+const MAX_EXCEPTIONS = 3;
 
 /**
  * The matrix: `rows` and `columns` are pieces, `sees` lists of 0 and 1; `own`: where the columns of
@@ -59,12 +60,15 @@ export function sentence(name, columns, sees, self) {
   if (seen.length === columns.length) return self < 0 ? `${who} sees every token.` : `${who} sees every token, and itself.`;
   if (!others.length) return `${who} sees itself alone.`;
   if (!isSelf && self >= 0 && others.length === columns.length - 1) return `${who} sees every token but itself.`;
+  const missing = columns.map((text, j) => [text, j]).filter(([, j]) => !sees[j] && j !== self);
+  if (missing.length <= MAX_EXCEPTIONS && missing.length < others.length) return `${who} sees every token but ${list(missing.map(([text]) => quote(text)))}${isSelf || self < 0 ? "" : ", and not itself"}.`;
   const named = others.slice(0, MAX_NAMED).map(([text]) => quote(text));
   if (others.length > MAX_NAMED) named.push(`${others.length - MAX_NAMED} more`);
   if (isSelf) named.push("itself");
-  const list = named.length > 1 ? `${named.slice(0, -1).join(", ")} and ${named.at(-1)}` : named[0];
-  return `${who} sees ${list}${!isSelf && self >= 0 ? ", not itself" : ""}.`;
+  return `${who} sees ${list(named)}${!isSelf && self >= 0 ? ", not itself" : ""}.`;
 }
+
+const list = (all) => (all.length > 1 ? `${all.slice(0, -1).join(", ")} and ${all.at(-1)}` : all[0]);
 
 /** The matrices of what `hide` answered: of an encoder, of a decoder or the only stack, of two streams. */
 export function matrices({ source, inputs, visible, shown }) {

@@ -31,7 +31,7 @@ export function tokenRow(label, tokens, { numbered = false, showTargets = true }
         h("span", { class: "piece", title: meaning }, piece(one.piece)),
         word && one.role !== "masked" ? h("span", { class: "role" }, word) : null,
         one.asked ? h("span", { class: "asked" }, h("span", { class: "hidden" }, showTargets ? "asked: " : "asked, not shown"),
-          numbered ? h("span", { class: "number" }, ++n) : null, showTargets ? piece(one.asked) : "?") : null);
+          numbered ? h("span", { class: "target-number" }, ++n) : null, showTargets ? piece(one.asked) : "?") : null);
     })));
 }
 
@@ -39,7 +39,7 @@ export function tokenRow(label, tokens, { numbered = false, showTargets = true }
 export function answerCards(label, answers, { showTargets = true } = {}) {
   return h("div", { class: "token-row" }, h("p", { class: "label" }, label), h("ol", { class: "cards" }, answers.map((one, i) => {
     const isRight = (text) => showTargets && text === one.target;
-    return h("li", { class: "answers" }, h("p", { class: "asked" }, h("span", { class: "number" }, i + 1), showTargets ? piece(one.target) : "?"),
+    return h("li", { class: "answers" }, h("p", { class: "asked" }, h("span", { class: "target-number" }, i + 1), showTargets ? piece(one.target) : "?"),
       one.top.map(([text, p]) => answerLine(text, p, isRight(text))),
       showTargets && !one.top.some(([text]) => isRight(text)) ? answerLine(one.target, one.probability, true) : null);
   })));
