@@ -8,6 +8,8 @@ from typing import Any, Literal, cast
 from unmask.config import to_dict
 from unmask.options import option_docs
 
+Number = float | int | bool
+Kind = Literal["share", "number", "integer", "boolean"]
 _OF_TRAINING = frozenset(
     ("alpha", "epochs", "exponent", "min_learning_rate", "seed", "segment_id", "subsample", "x_max")
 )
@@ -23,11 +25,11 @@ class ObjectiveSetting:
 
     key: str
     """Dotted path; places of a list are numbers: noises.1.rate."""
-    kind: Literal["share", "number", "integer", "boolean"]
-    value: float | bool
-    low: float
-    high: float
-    step: float
+    kind: Kind
+    value: Number
+    low: Number
+    high: Number
+    step: Number
     help: str
 
 
@@ -87,9 +89,8 @@ def _setting(key: str, part: Any, name: str) -> ObjectiveSetting:
     )
 
 
-def _range_of(
-    name: str, value: float | bool
-) -> tuple[Literal["share", "number", "integer", "boolean"], float, float, float]:
+def _range_of(name: str, value: Number) -> tuple[Kind, Number, Number, Number]:
+    """Return the kind of a setting, its least and greatest value and a step of a slider."""
     if isinstance(value, bool):
         return "boolean", 0, 1, 1
     if name.endswith(_SHARES) and 0 <= value <= 1:

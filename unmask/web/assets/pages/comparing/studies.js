@@ -30,7 +30,7 @@ export function studies({ all }) {
       fill(published, table("Published studies", ["Study", "Question", "Cells", "Tokens of each", ""], told.studies.map((one) => [
         one.name, [one.question, h("span", { class: "hint block" }, `After ${one.paper}`), one.cells.length ? h("details", {}, h("summary", {}, "Cells"), one.cells.join(", ")) : null],
         one.cells.length ? String(one.cells.length) : "–", one.tokens ? short(one.tokens) : "–",
-        button("Set up", () => showForm(one.name), { "aria-label": `Set up ${one.name}` })]), { numeric: [2, 3] }),
+        button("Set up", () => showForm(one.name), { "aria-label": `Set up ${one.name}` })]), { numeric: [2, 3], class: "published" }),
         h("p", { class: "actions" }, button("A study of your own …", () => showForm(OWN))));
       published.querySelector("button")?.focus();
     } catch (error) {

@@ -27,7 +27,7 @@ function markdown(text, id) {
   return h("div", { class: "markdown" }, blocks.map((block) => {
     const lines = block.split("\n");
     const heading = /^(#+) (.*)/.exec(lines[0]);
-    if (heading) return h(heading[1].length > 1 ? "h3" : "h2", {}, plain(heading[2]));
+    if (heading) return heading[1].length > 1 ? h("h2", {}, plain(heading[2])) : null; // its name is above
     const image = /^!\[(.*)\]\(([\w.-]+)\)$/.exec(block);
     if (image) return image[2] === "plot.svg" ? h("img", { class: "study-plot", src: `/api${runPath(id, "plot")}`, alt: plain(image[1]) }) : null;
     if (lines[0].startsWith("|")) return markdownTable(lines);
