@@ -42,7 +42,7 @@ export function matrix(title, rows, columns, sees, own = 0) {
       focus(next);
     });
   });
-  const table = h("table", { class: "matrix", style: { "--n": rows.length + 4 } }, h("caption", { class: "hidden" }, `${title}: rows are tokens that look, columns the tokens that they see`),
+  const table = h("table", { class: "sightmap", style: { "--n": rows.length + 4 } }, h("caption", { class: "hidden" }, `${title}: rows are tokens that look, columns the tokens that they see`),
     h("thead", {}, h("tr", {}, h("td", {}), tops)), h("tbody", {}, lines));
   choose(Math.min(2, rows.length - 1));
   return h("figure", { class: "sees" }, h("figcaption", { class: "label" }, title), words,

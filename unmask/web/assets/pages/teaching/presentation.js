@@ -1,7 +1,7 @@
 // Presenting: the slide fills the screen, in big type, and the keys step on.
 import { button, h } from "../../dom.js";
 
-const OWN_KEYS = "input, select, textarea, [contenteditable], .matrix th";
+const OWN_KEYS = "input, select, textarea, [contenteditable], .sightmap th";
 
 /** Steps by keys everywhere on the page; letters only while presenting, where nothing is typed. */
 export function presentation({ step, draw, shows, targets }) {

@@ -13,6 +13,7 @@ const TEXT = "The cat sat on the mat because it was tired. Then it slept.";
 const ANSWERER = "unmask-mini-en";
 const KEPT = "teach";
 const SHOWN_ANSWERS = 3;
+const PREPARED_AFTER = 1200; // milliseconds
 
 /** What the address says, or else what was there last. */
 function readState(query) {
@@ -171,8 +172,9 @@ export async function page({ query }) {
     const asked = argumentsOf(soon, signal);
     state.objective = kept.objective;
     try {
+      await new Promise((resolve) => { setTimeout(resolve, PREPARED_AFTER); }); // what the teacher does first goes first
+      if (signal.aborted) return;
       await known.call("hide", { ...(await asked).given, settings: {} }, signal);
-      choices.load();
     } catch { /* it is told when the lesson is shown */ }
   }
 

@@ -23,10 +23,10 @@ export function tokenRow(label, tokens, { numbered = false, showTargets = true }
   let n = 0;
   return h("div", { class: "token-row" },
     h("p", { class: "label" }, label),
-    h("ol", { class: "tokens" }, tokens.map((one, i) => {
+    h("ol", { class: "spots" }, tokens.map((one, i) => {
       const [word, meaning] = ROLE_WORDS[one.role] ?? [null, null];
       const isNew = segments.size > 1 && one.segment !== tokens[i - 1]?.segment;
-      return h("li", { class: `token ${one.role}` },
+      return h("li", { class: `spot ${one.role}` },
         isNew ? h("span", { class: "segment" }, LETTERS[one.segment % LETTERS.length]) : null,
         h("span", { class: "piece", title: meaning }, piece(one.piece)),
         word && one.role !== "masked" ? h("span", { class: "role" }, word) : null,
@@ -57,7 +57,7 @@ const shareText = (p) => (p < 0.001 ? "< 0.1 %" : percent(p));
 export function legend(tokens) {
   const roles = Object.keys(ROLE_WORDS).filter((role) => tokens.some((one) => one.role === role));
   if (!roles.length) return null;
-  return h("ul", { class: "legend" }, roles.map((role) => h("li", { class: `token ${role}` }, h("span", { class: "piece" }, ROLE_WORDS[role][0]), ROLE_WORDS[role][1])));
+  return h("ul", { class: "signs" }, roles.map((role) => h("li", { class: `spot ${role}` }, h("span", { class: "piece" }, ROLE_WORDS[role][0]), ROLE_WORDS[role][1])));
 }
 
 /**
