@@ -137,7 +137,7 @@ def test_the_page_of_a_study(page: Any) -> None:
     open_page(page, [])
     page.get_by_role("link", name="rates", exact=True).click()
     page.get_by_role("heading", name="rates", exact=True).wait_for()
-    assert page.get_by_text("How much_?").is_visible()
+    page.get_by_text("How much_?").wait_for()
     table = page.get_by_role("region", name="Results of the study").inner_text()
     assert table.split()[-4:] == ["cell", "loss", "little", "5.187"]
     image = page.get_by_alt_text("Scores")
