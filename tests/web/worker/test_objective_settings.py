@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from unmask.web.worker.calls.hiding import hide, hide_answers
-from unmask.web.worker.calls.model_facts import list_studies
+from unmask.web.worker.calls.models.facts import list_studies
 from unmask.web.worker.objective_settings import objective_settings, setting_changes
 from unmask.zoo.catalogue import get_preset
 
