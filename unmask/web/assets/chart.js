@@ -14,17 +14,21 @@ export const lineStyle = (i) => ({
   dash: i < COLORS.length ? [] : i < 2 * COLORS.length ? [6, 4] : [2, 3],
 });
 
+const STEPS = { label: "step", text: whole };
+
 /**
  * A chart: `lines` are {label, steps, values, points}; values that are null are gaps.
+ * `x`: what it is along, {label, text(value)}. `legend`: whether names and values are below it.
+ * `onfocus`: called with the line that is pointed at, its place and value; with null, if there is none.
  * Returns {element, update(lines), leave()}.
  */
-export function chart(title, lines, { log = false, unit = "", height = 240, format = measured } = {}) {
+export function chart(title, lines, { log = false, unit = "", height = 240, format = measured, x = STEPS, legend = true, onfocus = null } = {}) {
   const place = h("div", { class: "plot", role: "img", "aria-label": title });
   const numbers = h("div", { hidden: true });
   const toggle = button("Show as table", () => {
     numbers.hidden = !numbers.hidden;
     toggle.textContent = numbers.hidden ? "Show as table" : "Hide table";
-    if (!numbers.hidden) fill(numbers, asTable(title, current, format));
+    if (!numbers.hidden) fill(numbers, asTable(title, current, { format, x }));
   }, { class: "quiet" });
   const element = h("figure", { class: "chart" }, h("div", { class: "row" }, h("h3", {}, title), toggle), place, numbers);
   let plot = null;
@@ -41,8 +45,9 @@ export function chart(title, lines, { log = false, unit = "", height = 240, form
     }
     place.textContent = "";
     drawn = current.map((one) => one.steps.length < FEW_POINTS);
-    place.setAttribute("aria-label", `${title}: ${describe(current, unit, format)}`);
-    plot = new uPlot(options(width, current, { log, unit, height, format }), joined(current), place);
+    place.setAttribute("aria-label", `${title}: ${describe(current, unit, { format, x })}`);
+    const focus = (i, at) => onfocus?.(i === null || i < 1 || at === null ? null : current[i - 1], ...(i >= 1 && at !== null ? [plot.data[0][at], plot.data[i][at]] : []));
+    plot = new uPlot(options(width, current, { log, unit, height, format, x, legend, focus: onfocus && focus }), joined(current), place);
   }
 
   function update(next) {
@@ -51,7 +56,7 @@ export function chart(title, lines, { log = false, unit = "", height = 240, form
     current = next;
     if (isSame) plot.setData(joined(current));
     else draw();
-    if (plot) place.setAttribute("aria-label", `${title}: ${describe(current, unit, format)}`);
+    if (plot) place.setAttribute("aria-label", `${title}: ${describe(current, unit, { format, x })}`);
   }
 
   const seen = new ResizeObserver(() => {
@@ -63,15 +68,17 @@ export function chart(title, lines, { log = false, unit = "", height = 240, form
   return { element, update, leave() { seen.disconnect(); removeEventListener("themechange", draw); plot?.destroy(); plot = null; } };
 }
 
-function options(width, lines, { log, unit, height, format }) {
+function options(width, lines, { log, unit, height, format, x, legend, focus }) {
   const axis = { stroke: color("--soft"), grid: { stroke: color("--hair"), width: 1 }, ticks: { stroke: color("--line"), width: 1 } };
   return {
     width, height,
     scales: { x: { time: false }, y: log ? { distr: 3 } : {} },
-    cursor: { sync: { key: "charts" } },
-    axes: [{ ...axis, values: (_, all) => all.map(whole) }, { ...axis, size: 64, values: (_, all) => all.map((one) => (one === null ? "" : format(one))) }],
+    cursor: focus ? { focus: { prox: 24 } } : { sync: { key: "charts" } },
+    ...(focus ? { focus: { alpha: 0.25 }, hooks: { setSeries: [(plot, i) => focus(i, plot.cursor.idx)] } } : {}),
+    legend: { show: legend },
+    axes: [{ ...axis, values: (_, all) => all.map(x.text) }, { ...axis, size: 64, values: (_, all) => all.map((one) => (one === null ? "" : format(one))) }],
     series: [
-      { label: "step", value: (_, one) => (one === null ? "–" : whole(one)) },
+      { label: x.label, value: (_, one) => (one === null ? "–" : x.text(one)) },
       ...lines.map((one, i) => {
         const { color: stroke, dash } = lineStyle(one.color ?? i);
         return { label: one.label, stroke, dash: one.dash ?? dash, width: one.width ?? 1.5, spanGaps: true,
@@ -92,19 +99,19 @@ function lastOf(line) {
 }
 
 /** What a chart shows, in words. */
-function describe(lines, unit, format) {
+function describe(lines, unit, { format, x }) {
   return lines.slice(0, 12).map((one) => {
     const [step, value] = lastOf(one);
-    return value === null ? `${one.label}: no number yet` : `${one.label}: ${format(value)}${unit} at step ${whole(step)}`;
+    return value === null ? `${one.label}: no number yet` : `${one.label}: ${format(value)}${unit} at ${x.label} ${x.text(step)}`;
   }).join("; ");
 }
 
-function asTable(title, lines, format) {
+function asTable(title, lines, { format, x }) {
   const [steps, ...columns] = joined(lines);
   const every = Math.max(Math.ceil(steps.length / MAX_TABLE_ROWS), 1);
   const kept = [...steps.keys()].filter((i) => i % every === 0 || i === steps.length - 1);
-  const rows = kept.map((i) => [whole(steps[i]), ...columns.map((one) => (one[i] === null || one[i] === undefined ? "" : format(one[i])))]);
-  return table(title, ["step", ...lines.map((one) => one.label)], rows, { numeric: [...Array(lines.length + 1).keys()] });
+  const rows = kept.map((i) => [x.text(steps[i]), ...columns.map((one) => (one[i] === null || one[i] === undefined ? "" : format(one[i])))]);
+  return table(title, [x.label, ...lines.map((one) => one.label)], rows, { numeric: [...Array(lines.length + 1).keys()] });
 }
 
 /** A small curve: values over steps, without axes. */

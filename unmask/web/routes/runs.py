@@ -18,10 +18,11 @@ from unmask.training.log import TIMING_FILE
 from unmask.web.jobs.submit import resume_run_arguments
 from unmask.web.routes.jobs import job_json
 from unmask.web.routes.shared import JsonObject, Workbench
-from unmask.web.runs.compare import LogPart, compare_runs, compare_series
+from unmask.web.runs.axes import Axis
+from unmask.web.runs.compare import compare_runs, compare_series, compared_stamp
 from unmask.web.runs.edit import delete_run, rename_run, restore_run, tag_run
 from unmask.web.runs.index import RunFilter
-from unmask.web.runs.series import downsample, read_series, series_logs
+from unmask.web.runs.series import LogPart, downsample, read_series, series_logs
 
 router = APIRouter(tags=["runs"])
 RunId = Annotated[str, Query(max_length=1000)]
@@ -79,10 +80,14 @@ def list_runs(
 
 def _tagged(request: Request, body: bytes) -> Response:
     """Answer with a tag; what the page has already is not sent again."""
-    tag = f'"{hashlib.sha256(body).hexdigest()[:32]}"'
+    tag = _tag_of(body)
     if request.headers.get("if-none-match") == tag:
         return Response(status_code=304, headers={"etag": tag})
     return Response(body, media_type="application/json", headers={"etag": tag})
+
+
+def _tag_of(data: bytes) -> str:
+    return f'"{hashlib.sha256(data).hexdigest()[:32]}"'
 
 
 @router.get("/run")
@@ -155,6 +160,16 @@ def show_report(run: RunId, state: Workbench) -> Response:
     return FileResponse(path, media_type="text/html; charset=utf-8", headers=headers)
 
 
+@router.get("/run/plot")
+def show_plot(run: RunId, state: Workbench) -> Response:
+    """Return the plot of a study, SVG."""
+    path = state.workplace.existing(run) / "plot.svg"
+    if not path.is_file() or path.is_symlink():
+        raise FileNotFoundError(f"{run}: has no plot yet")
+    headers = {"content-security-policy": _REPORT_POLICY}
+    return FileResponse(path, media_type="image/svg+xml", headers=headers)
+
+
 @router.post("/run/stop")
 def stop_run(run: RunId, state: Workbench) -> JsonObject:
     """Ask the process that trains in a run's folder to stop: it finishes its step and saves."""
@@ -213,12 +228,18 @@ def compare(state: Workbench, run: Annotated[list[str], Query(max_length=_MAX_RU
 
 @router.get("/compare/curves")
 def compare_curves(
+    request: Request,
     state: Workbench,
     run: Annotated[list[str], Query(max_length=_MAX_RUNS)],
     column: Annotated[str, Query(max_length=200)] = "loss",
     part: LogPart = "training",
     points: Annotated[int, Query(ge=10, le=_MAX_POINTS)] = 2000,
-) -> JsonObject:
-    """Return a column of the logs of several runs, one curve for each seed."""
-    curves = compare_series(state.runs, run, column, part, points)
-    return {"curves": [asdict(one) for one in curves]}
+    axis: Axis = "step",
+) -> Response:
+    """Return a column of the logs of several runs, one curve for each seed, along an axis."""
+    stamp = compared_stamp(state.runs, run).encode()
+    if request.headers.get("if-none-match") == (tag := _tag_of(stamp)):
+        return Response(status_code=304, headers={"etag": tag})
+    curves = compare_series(state.runs, run, column, part, points, axis)
+    body = json.dumps({"curves": [one.to_dict() for one in curves]})
+    return Response(body, media_type="application/json", headers={"etag": tag})

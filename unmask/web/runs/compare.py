@@ -2,23 +2,25 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, cast
+from pathlib import Path
+from typing import Any, cast
 
 from unmask.saved_format import read_saved
 from unmask.training.log import LOG_FILE, TIMING_FILE
+from unmask.web.runs.axes import Axis, along_axis
 from unmask.web.runs.index import RunIndex
+from unmask.web.runs.quick import column_names, quick_column
 from unmask.web.runs.scan import RUN_FILE, STUDY_FILE, SUITE_FILE, FoundRun
-from unmask.web.runs.series import Columns, downsample, read_series, series_logs
+from unmask.web.runs.series import Column, LogPart, downsample, read_series, series_logs
 from unmask.web.runs.summary import RunSummary
 from unmask.web.workplace import Workplace
 
-MAX_COMPARED_RUNS = 20
-MAX_COMPARED_POINTS = 1000
+MAX_COMPARED_RUNS = 60
+MAX_COMPARED_POINTS = 2000
 """Of each curve."""
 _OWN_KEYS = ("card", "parameters")
 """Of a record, compared beside the recipe."""
 
-LogPart = Literal["training", "evaluation", "timing"]
 LOG_PARTS: tuple[LogPart, ...] = ("training", "evaluation", "timing")
 
 
@@ -55,8 +57,14 @@ class ComparedCurve:
     run_id: str
     seed: str
     """Folder of the seed; empty where the run has one log."""
-    steps: tuple[float, ...]
-    values: tuple[float | None, ...]
+    steps: Sequence[float]
+    """Or tokens or seconds, as asked."""
+    values: Sequence[float | None]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain data; `asdict` copies each number, which takes a second of fifty runs."""
+        places = {"steps": self.steps, "values": self.values}
+        return {"run_id": self.run_id, "seed": self.seed, **places}
 
 
 def compare_runs(workplace: Workplace, index: RunIndex, run_ids: Sequence[str]) -> Comparison:
@@ -89,8 +97,11 @@ def compare_series(
     column: str,
     part: LogPart = "training",
     max_points: int = MAX_COMPARED_POINTS,
+    axis: Axis = "step",
 ) -> list[ComparedCurve]:
     """Return the curves of one column of several runs, one for each seed; without those of none.
+
+    Along tokens or seconds: a run that did not log them is left out.
 
     Raises:
         FileNotFoundError: there is no such run.
@@ -98,14 +109,26 @@ def compare_series(
     """
     curves: list[ComparedCurve] = []
     for run_id in _checked_ids(run_ids):
-        for seed, columns in _read_part(index.found(run_id), part):
-            if column not in columns.columns:
-                continue
-            steps, values = downsample(columns.steps, columns.columns[column], max_points)
-            curves.append(
-                ComparedCurve(run_id=run_id, seed=seed, steps=tuple(steps), values=tuple(values))
-            )
+        found = index.found(run_id)
+        clocks = series_logs(found, TIMING_FILE)
+        for seed, path in _part_logs(found, part).items():
+            steps, values = downsample(*_read_column(path, part, column), max_points)
+            places = along_axis(axis, steps, found.path / seed / LOG_FILE, clocks.get(seed))
+            if steps and places:
+                curve = ComparedCurve(run_id=run_id, seed=seed, steps=places, values=values)
+                curves.append(curve)
     return curves
+
+
+def compared_stamp(index: RunIndex, run_ids: Sequence[str]) -> str:
+    """Return what is other when a log of the runs has changed, without reading any.
+
+    Raises:
+        FileNotFoundError: there is no such run.
+        ValueError: an id is none, or there are too many.
+    """
+    found = [index.found(run_id) for run_id in _checked_ids(run_ids)]
+    return repr([(one.id, one.stamps, one.seeds) for one in found])
 
 
 def run_options(workplace: Workplace, found: FoundRun) -> dict[str, str]:
@@ -149,15 +172,22 @@ def _row(key: str, tables: Sequence[Mapping[str, str]]) -> ComparedRow:
 
 
 def _logged_columns(runs: Sequence[FoundRun], part: LogPart) -> tuple[str, ...]:
-    found = (columns for run in runs for _, columns in _read_part(run, part))
-    return tuple(dict.fromkeys(name for columns in found for name in columns.columns))
+    found = (column_names(path, part) for run in runs for path in _part_logs(run, part).values())
+    return tuple(dict.fromkeys(name for names in found for name in names))
 
 
-def _read_part(found: FoundRun, part: LogPart) -> Iterator[tuple[str, Columns]]:
-    """Iterate over the logs of a run by seed."""
-    for seed, path in series_logs(found, TIMING_FILE if part == "timing" else LOG_FILE).items():
-        series = read_series(path)
-        yield seed, series.evaluation if part == "evaluation" else series.training
+def _part_logs(found: FoundRun, part: LogPart) -> dict[str, Path]:
+    """Return the logs of a run by seed."""
+    return series_logs(found, TIMING_FILE if part == "timing" else LOG_FILE)
+
+
+def _read_column(path: Path, part: LogPart, name: str) -> tuple[list[float], Column]:
+    """Return the steps and values of a column; without any if it is not there."""
+    if (quick := quick_column(path, part, name)) is not None:
+        return quick
+    columns = read_series(path).part(part)
+    values = columns.columns.get(name)
+    return ([], []) if values is None else (columns.steps, values)
 
 
 def _checked_ids(run_ids: Sequence[str]) -> list[str]:

@@ -16,13 +16,14 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Lock
-from typing import Any, BinaryIO, cast
+from typing import Any, BinaryIO, Literal, cast
 
 from unmask.files import parse_json
 from unmask.training.log import LOG_FILE, finite_number
 from unmask.web.runs.scan import FoundRun
 
 Column = list[float | None]
+LogPart = Literal["training", "evaluation", "timing"]
 
 MIN_POINTS = 5
 """Of a thinned column: first, last, least, greatest and a gap."""
@@ -124,6 +125,10 @@ class Series:
     evaluation: Columns
     n_bad_lines: int
     """Lines that are not JSON, left out."""
+
+    def part(self, name: LogPart) -> Columns:
+        """Return the columns of a part; those of timing are of a log of its own."""
+        return self.evaluation if name == "evaluation" else self.training
 
     def to_dict(self, max_points: int | None = None) -> dict[str, Any]:
         """Return plain data."""
@@ -253,6 +258,10 @@ class _SeriesCache:
         self._readings: OrderedDict[Path, _Reading] = OrderedDict()
         self._lock = Lock()
 
+    def __contains__(self, path: Path) -> bool:
+        """Return whether a log was read before."""
+        return path in self._readings
+
     def read(self, path: Path, *, restarted: bool = False) -> Series:
         """Read a log from the beginning."""
         with self._lock:
@@ -272,6 +281,11 @@ class _SeriesCache:
 
 
 _CACHE = _SeriesCache()
+
+
+def is_series_known(path: Path) -> bool:
+    """Return whether a log was read before, so that only what is new is read."""
+    return path in _CACHE
 
 
 def _goes_on(file: BinaryIO, offset: int, check: int | None) -> bool:

@@ -10,6 +10,7 @@ CALLS: Mapping[str, str] = {
     "models": "models.facts:list_models",
     "preset_choices": "models.choices:preset_choices",
     "objective_choices": "models.choices:objective_choices",
+    "studies": "models.facts:list_studies",
     "fill": "generation:fill",
     "generate": "generation:generate",
     "chat": "generation:chat",

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -20,6 +20,7 @@ from unmask.jobs.options.hide import HideOptions
 from unmask.objectives.explain import visible_piece
 from unmask.objectives.features import TwoStream
 from unmask.web.worker.calls.models.learned_tokenizer import tokenizer_from
+from unmask.web.worker.objective_settings import objective_settings, setting_changes
 from unmask.web.worker.open_models import check_weights, open_models
 from unmask.zoo.catalogue import get_preset
 
@@ -43,10 +44,12 @@ class _HideArguments:
     """Its size. None: that of the preset."""
     text_column: str | None = None
     """Column of the text, of files that are tables."""
+    settings: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    """Numbers of the objective by the keys that `hide` answers, after `changes`."""
 
     @property
     def options(self) -> HideOptions:
-        """The options of `unmask.hide`."""
+        """The options of `unmask.hide`, without the settings."""
         return HideOptions(
             model=self.model,
             text=self.text if self.file is None else self.file,
@@ -73,12 +76,17 @@ class _HideArguments:
             raise ValueError(f"file: {self.model} reads pictures; name one")
         return preset.reads_texts
 
-    def hidden(self, pipeline: Pipeline | None) -> HiddenText:
-        """Corrupt the text."""
-        if not self.files:
-            return hide_text(self.options, pipeline)
-        learn = tokenizer_from(self.files, self.vocab_size, self.text_column)
-        return hide_text(self.options, pipeline, learn)
+    def hidden(self, pipeline: Pipeline | None) -> tuple[HiddenText, list[str]]:
+        """Corrupt the text; return it with all changes, those of the settings among them."""
+        learn = None
+        if self.files:
+            learn = tokenizer_from(self.files, self.vocab_size, self.text_column)
+        hidden = hide_text(self.options, pipeline, learn)
+        if not self.settings:
+            return hidden, [*self.changes]
+        new = setting_changes(hidden.preset.objective, self.settings)
+        options = replace(self.options, changes=[*self.changes, *new])
+        return hide_text(options, pipeline, learn), [*options.changes]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,7 +100,8 @@ def hide(arguments: Mapping[str, Any]) -> dict[str, Any]:
 
     "visible" has "inputs" [t t] (row i sees column j), of two streams also "queries", and of an
     encoder "source": lists of 0 and 1 of the first `shown` tokens; null where the objective has no
-    such relation. A decoder sees all of its source.
+    such relation. A decoder sees all of its source. "settings" are the numbers of the objective
+    that the argument of this name changes, "changes" the same as `--set` takes them.
     """
     given = from_dict(_HideArguments, arguments)
     pipeline = given.pipeline()
@@ -100,11 +109,17 @@ def hide(arguments: Mapping[str, Any]) -> dict[str, Any]:
         picture = hide_picture_of(given.options, pipeline)
         assert picture is not None, "it reads no texts"
         return {"picture": json.loads(picture.to_json())}
-    hidden = given.hidden(pipeline)
+    hidden, changes = given.hidden(pipeline)
     explained = hidden.explain()
     facts: dict[str, Any] = json.loads(explained.to_json())
     visible = _visible(hidden.example, has_ranks=explained.has_ranks)
-    return facts | {"visible": visible, "shown": MAX_SHOWN_TOKENS}
+    settings = [asdict(one) for one in objective_settings(hidden.preset.objective)]
+    return facts | {
+        "visible": visible,
+        "shown": MAX_SHOWN_TOKENS,
+        "settings": settings,
+        "changes": changes,
+    }
 
 
 def hide_answers(arguments: Mapping[str, Any]) -> dict[str, Any]:
@@ -121,9 +136,7 @@ def hide_answers(arguments: Mapping[str, Any]) -> dict[str, Any]:
         raise ValueError(f"model: {given.model} is a preset without weights, and answers nothing")
     if not given.reads_texts(pipeline):
         raise ValueError("model: it reads pictures, and answers in `hide`")
-    hidden = hide_text(given.options, pipeline)
-
-    hidden = given.hidden(pipeline)
+    hidden, _ = given.hidden(pipeline)
     logits = _target_logits(pipeline, hidden)
     targets = hidden.example.targets
     positions = np.flatnonzero(targets != IGNORE_INDEX)

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from unmask.adapters.prefix import max_text_length
 from unmask.analysis.saliency.labels import check_explained
@@ -30,6 +30,9 @@ from unmask.web.worker.open_models import check_weights, open_models
 from unmask.word_vectors.train.trainer import WORD_VECTOR_FAMILY
 from unmask.zoo.catalogue import MODELS, get_preset
 from unmask.zoo.preset import Published
+
+if TYPE_CHECKING:
+    from unmask.studies.read_study import AnyStudy
 
 MINUTES_HERE, MILLION_TOKENS_HERE = 60.0, 5.0
 """A model trains on this machine if it reads so many million tokens in so many minutes."""
@@ -177,6 +180,26 @@ def list_models(arguments: Mapping[str, Any]) -> dict[str, Any]:
         families.setdefault(preset.family, []).append(preset.name)
     entries = bundled + [_entry(one, is_bundled=False) for one in presets]
     return {"models": entries, "families": families}
+
+
+def list_studies(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the published studies: their question, the names of their cells, tokens of each."""
+    from unmask.studies.published_studies import ALL_STUDIES
+
+    from_dict(_NoArguments, arguments)
+    return {"studies": [_study_facts(name, one) for name, one in ALL_STUDIES.items()]}
+
+
+def _study_facts(name: str, study: "AnyStudy") -> dict[str, Any]:
+    plain = to_dict(study)
+    cells = [one["name"] for one in plain.get("cells", ())]
+    return {
+        "name": name,
+        "question": plain.get("question", ""),
+        "cells": cells,
+        "tokens": plain.get("tokens"),
+        "paper": plain.get("paper", ""),
+    }
 
 
 @dataclass(frozen=True)

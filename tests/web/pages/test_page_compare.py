@@ -1,0 +1,197 @@
+"""Runs side by side, and studies, in a browser."""
+
+import math
+import shutil
+import time
+from collections.abc import Generator
+from typing import Any
+from urllib.parse import parse_qs, urlencode
+
+import pytest
+
+from tests.web.runs.made_runs import SAVED, make_run, write_lines
+from tests.web.served import Served, browser_page, workbench
+
+SECONDS = 30_000
+MANY = 50
+STUDY_PAGE = """# rates
+
+How much\\_?
+
+| cell | loss |
+| --- | ---: |
+| little | 5.187 |
+
+![Scores](plot.svg)
+"""
+PLOT = (
+    '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 9 9"><rect width="9" height="9"/></svg>'
+)
+
+
+def lines_of(n: int, offset: float) -> Generator[dict[str, Any]]:
+    for i in range(1, n + 1):
+        loss = 3 + offset + 5 * math.exp(-i / 400) + 0.1 * math.sin(1.7 * i)
+        yield {
+            "step": 10 * i, "tokens": 40_960 * i, "loss": loss, "parts": {"masked": loss},
+            "accuracy": {"masked": 1 / loss}, "rate": 1e-3, "gradient_norm": 1.5, "skipped": 0,
+        }  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Generator[Served]:
+    root = tmp_path_factory.mktemp("runs")
+    for name, rate in {"a": 1e-3, "b": 2e-3, "<i>c</i>": 1e-3}.items():
+        recipe = {"kind": "Recipe", "steps": 20, "learning_rate": rate}
+        make_run(root / name, recipe=recipe)
+    shutil.copytree(SAVED / "suite", root / "suite")
+    shutil.copytree(SAVED / "study", root / "rates")
+    (root / "rates" / "README.md").write_text(STUDY_PAGE)
+    (root / "rates" / "plot.svg").write_text(PLOT)
+    with workbench(root) as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def page(served: Served) -> Generator[Any]:
+    with browser_page(served) as found:
+        yield found
+
+
+def open_page(page: Any, runs: list[str], **more: str) -> None:
+    page.evaluate("sessionStorage.clear()")
+    page.evaluate("location.hash = '#/jobs'")
+    page.get_by_role("heading", name="Jobs", exact=True).wait_for()
+    query = urlencode([("runs", one) for one in runs] + [*more.items()])
+    page.evaluate("address => { location.hash = address }", f"#/compare?{query}")
+    page.get_by_role("heading", name="Compare", exact=True).wait_for()
+
+
+def state_of(page: Any) -> dict[str, list[str]]:
+    return parse_qs(page.evaluate("location.hash").partition("?")[2])
+
+
+def test_curves_and_tables_of_runs(page: Any) -> None:
+    open_page(page, ["a", "<i>c</i>", "b"])
+    page.locator(".uplot canvas").wait_for(timeout=SECONDS)
+    options = page.get_by_role("region", name="Options that differ")
+    row = options.get_by_role("row", name="Learning rate").inner_text().split("\t")
+    assert [one.strip() for one in row] == ["Learning rate", "0.001", "0.001", "0.002"]
+    assert page.locator(".compare i").count() == 0
+    reached = page.get_by_role("region", name="What they reached").inner_text()
+    assert "Masked accuracy, held out" in reached
+    label = page.locator(".plot[role=img]").get_attribute("aria-label")
+    assert label.startswith("Loss, training (nats): a: 4.8 at step 20; <i>c</i>: 4.8 at step 20")
+
+
+def test_runs_are_hidden_removed_and_added(page: Any) -> None:
+    open_page(page, ["a", "b"])
+    page.get_by_label("Show a", exact=True).uncheck()
+    assert state_of(page)["hidden"] == ["a"]
+    page.locator(".plot[aria-label*='b: ']:not([aria-label*='a: 4'])").wait_for()
+    page.get_by_label("Remove a", exact=True).click()
+    page.locator("[data-run=a]").wait_for(state="detached")
+    assert state_of(page) == {"runs": ["b"]}
+    page.get_by_label("Add runs").fill("how-long")
+    page.get_by_role("button", name="Add suite/How-long").click()
+    page.locator(".plot[aria-label*='seed-1']").wait_for(timeout=SECONDS)
+    assert state_of(page)["runs"] == ["b", "suite/How-long"]
+    page.reload()
+    page.locator("[data-run='suite/How-long']").wait_for(timeout=SECONDS)
+
+
+def test_columns_axes_smoothing_and_logarithm(page: Any) -> None:
+    open_page(page, ["a", "b"])
+    page.locator("#compare-column optgroup[label='Held out']").wait_for(
+        state="attached", timeout=SECONDS
+    )
+    page.get_by_label("Show", exact=True).select_option("evaluation:masked_accuracy")
+    page.get_by_label("Along").select_option("seconds")
+    page.locator(".plot[aria-label*='a: 0.25 at time 0:10']").wait_for()
+    page.get_by_label("Smoothing").fill("0.5")
+    page.get_by_label("Logarithmic").check()
+    page.wait_for_timeout(100)
+    kept = {key: values[0] for key, values in state_of(page).items() if key != "runs"}
+    assert kept == {
+        "part": "evaluation", "column": "masked_accuracy", "axis": "seconds", "smooth": "0.5",
+        "log": "1",
+    }  # fmt: skip
+    page.get_by_role("button", name="Show as table").click()
+    assert "0:10" in page.locator("figure table").inner_text()
+
+
+def test_nothing_chosen_says_what_to_do_and_runs_that_are_gone_are_named(page: Any) -> None:
+    open_page(page, [])
+    page.get_by_role("heading", name="No runs chosen").wait_for()
+    page.get_by_role("button", name="Add a", exact=True).click()
+    page.locator("[data-run=a]").wait_for(timeout=SECONDS)
+    open_page(page, ["a", "gone"])
+    page.get_by_text("No longer there: gone.").wait_for()
+
+
+def test_the_page_of_a_study(page: Any) -> None:
+    open_page(page, [])
+    page.get_by_role("link", name="rates", exact=True).click()
+    page.get_by_role("heading", name="rates", exact=True).wait_for()
+    page.get_by_text("How much_?").wait_for()
+    table = page.get_by_role("region", name="Results of the study").inner_text()
+    assert table.split()[-4:] == ["cell", "loss", "little", "5.187"]
+    image = page.get_by_alt_text("Scores")
+    page.wait_for_timeout(200)
+    assert image.evaluate("one => one.complete && one.naturalWidth > 0")
+    page.get_by_role("link", name="Compare the curves of its cells").click()
+    page.locator("[data-run='rates/pretrained/much']").wait_for(timeout=SECONDS)
+
+
+@pytest.mark.slow
+def test_a_study_is_started_from_a_form(page: Any) -> None:
+    open_page(page, [])
+    page.get_by_role("button", name="Show the published studies").click()
+    page.get_by_role("button", name="Set up t5-rates").click(timeout=60_000)
+    page.get_by_role("heading", name="Start t5-rates").wait_for()
+    page.get_by_label("Out", exact=True).fill("../outside")
+    page.get_by_role("button", name="Start", exact=True).click()
+    page.locator(".error-line:visible", has_text="outside").wait_for()
+    page.locator("summary", has_text="Training").last.click()
+    page.get_by_label("Tokens", exact=True).fill("50000")
+    page.locator("pre code", has_text="--tokens 50000").wait_for()
+
+
+@pytest.mark.slow
+def test_fifty_runs_of_two_thousand_points(page: Any, served: Served) -> None:
+    for i in range(MANY):
+        run = make_run(served.root / "many" / f"{i:02}")
+        write_lines(run / "log.jsonl", lines_of(2000, i / 40))
+    page.evaluate("location.hash = '#/'")
+    page.locator(".card").first.wait_for()
+    page.wait_for_timeout(1000)
+    runs = [f"many/{i:02}" for i in range(MANY)]
+    page.evaluate("location.hash = '#/jobs'")
+    page.get_by_role("heading", name="Jobs", exact=True).wait_for()
+    query = urlencode([("runs", one) for one in runs])
+    begin = time.perf_counter()
+    page.evaluate("address => { location.hash = address }", f"#/compare?{query}")
+    page.locator(".uplot canvas").wait_for(timeout=SECONDS)
+    seconds = time.perf_counter() - begin
+    print(f"{MANY} runs drawn in {seconds:.2f} s")
+    assert seconds < 10  # a second on a machine that does nothing else
+    assert page.locator("[data-run]").count() == MANY
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_no_serious_fault_for_those_who_do_not_see_curves(
+    page: Any, served: Served, theme: str
+) -> None:
+    axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="no axe")
+    own = page.context.browser.new_page()  # the policy refuses styles that axe tries
+    own.goto(served.address)
+    open_page(own, ["a", "b", "suite/How-long"])
+    own.evaluate("theme => { document.documentElement.dataset.theme = theme }", theme)
+    own.get_by_role("region", name="Options that differ").wait_for(timeout=SECONDS)
+    faults = axe.Axe().run(own).response["violations"]
+    assert [one["id"] for one in faults if one["impact"] in ("serious", "critical")] == []
+    own.set_viewport_size({"width": 390, "height": 844})
+    own.wait_for_timeout(200)
+    assert own.evaluate("document.documentElement.scrollWidth") <= 390
+    own.close()

@@ -1,0 +1,79 @@
+// Studies: those that were run here, and the published ones, with a form that starts one.
+import { get, post } from "../../api.js";
+import { button, fill, h, say, table } from "../../dom.js";
+import { commandForm, commandLine, filePicker } from "../../form.js";
+import { short } from "../../format.js";
+import { runLink, stateChip } from "../home.js";
+
+const OWN = "";
+
+/** The section of studies; `look` draws those that are here anew. */
+export function studies({ all }) {
+  const here = h("div", {});
+  const published = h("div", {}, button("Show the published studies", () => showPublished()));
+  const start = h("div", { id: "start-study" });
+
+  function drawHere(runs) {
+    const found = runs.filter((one) => one.kind === "study");
+    fill(here, found.length ? h("div", { class: "grid" }, found.map((run) => {
+      const cells = runs.filter((one) => one.parent === run.id && one.kind === "pretrain").map((one) => one.id);
+      return h("article", { class: "card" }, h("div", { class: "row" }, h("h3", {}, h("a", { href: runLink(run.id, "compare") }, run.id)), stateChip(run.state)),
+        h("p", { class: "hint" }, [run.task, run.steps ? `${run.step} of ${run.steps} cells` : null].filter(Boolean).join(" · ")),
+        cells.length > 1 ? h("p", {}, h("a", { href: `#/compare?${new URLSearchParams(cells.map((id) => ["runs", id]))}` }, "Compare the curves of its cells")) : null);
+    })) : h("p", { class: "hint" }, "No study was run here yet."));
+  }
+
+  async function showPublished() {
+    fill(published, h("p", { class: "hint", role: "status", "aria-busy": "true" }, "Reading the studies …"));
+    try {
+      const told = await post("/call/studies");
+      fill(published, table("Published studies", ["Study", "Question", "Cells", "Tokens of each", ""], told.studies.map((one) => [
+        one.name, [one.question, h("span", { class: "hint block" }, `After ${one.paper}`), one.cells.length ? h("details", {}, h("summary", {}, "Cells"), one.cells.join(", ")) : null],
+        one.cells.length ? String(one.cells.length) : "–", one.tokens ? short(one.tokens) : "–",
+        button("Set up", () => showForm(one.name), { "aria-label": `Set up ${one.name}` })]), { numeric: [2, 3], class: "published" }),
+        h("p", { class: "actions" }, button("A study of your own …", () => showForm(OWN))));
+      published.querySelector("button")?.focus();
+    } catch (error) {
+      fill(published, h("p", { class: "error-line", role: "alert" }, error.line ?? String(error)), button("Try again", showPublished));
+    }
+  }
+
+  async function showForm(name) {
+    const line = commandLine("study");
+    const note = h("p", { class: "error-line", role: "alert" });
+    let [data, own] = [[], []];
+    const form = await commandForm("study", { hide: ["study", "data"], key: `study-${name}`, onchange: () => show() });
+    const values = () => ({ study: name || own[0], data, ...form.values() });
+    const show = () => line.show(values());
+    const text = filePicker({ label: "Text that its models are pretrained on", chosen: (paths) => { data = paths; show(); } });
+    const file = name ? null : filePicker({ label: "The study, a .toml file", several: false, accept: ".toml", chosen: (paths) => { own = paths; show(); } });
+    async function run() {
+      fill(note);
+      try {
+        const job = await post("/jobs", { command: "study", values: values() });
+        form.forget();
+        say("The study is in the queue.");
+        location.hash = job.run ? runLink(job.run) : "#/jobs";
+      } catch (error) {
+        if (!form.showError(error)) fill(note, error.line ?? String(error));
+      }
+    }
+    const title = h("h3", { tabindex: "-1" }, name ? `Start ${name}` : "Start a study of your own");
+    fill(start, title, h("div", { class: "columns" }, h("div", {}, file?.element, text.element, form.element),
+      h("div", {}, h("p", { class: "label" }, "Command line"), line.element, note,
+        h("p", { class: "hint" }, "A study trains each of its cells; with its own numbers that takes hours. Fewer tokens, rows and seeds take less."),
+        h("p", { class: "actions" }, button("Start", run, { class: "primary" }), button("Close", () => { fill(start); published.querySelector("button")?.focus(); })))));
+    show();
+    title.focus();
+    title.scrollIntoView({ block: "start" });
+  }
+
+  async function look() {
+    drawHere((await get("/runs")).runs);
+  }
+  drawHere(all);
+  const element = h("section", {}, h("h2", {}, "Studies"),
+    h("p", { class: "lead" }, "A study trains several models under one budget, tunes each on the same tasks with several seeds, and writes a table."), here,
+    h("div", { class: "actions" }), published, start);
+  return { element, look: () => look().catch(() => {}) };
+}

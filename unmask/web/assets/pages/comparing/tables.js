@@ -1,0 +1,50 @@
+// What runs reached and the options in which they differ, side by side.
+import { h, table } from "../../dom.js";
+import { duration, short, whole } from "../../format.js";
+import { kindName, runLink, stateChip } from "../home.js";
+
+const MAX_BESIDE = 6;
+const FIRST_OPTIONS = 16;
+
+/** Tables: each run a column, or of many runs each a line. */
+export function comparisonTables({ runs, options, figures, n_equal_options: nEqual }) {
+  const known = [
+    { name: "State", values: runs.map((one) => stateChip(one.state)) },
+    { name: "Kind", values: runs.map((one) => kindName(one.kind)) },
+    { name: "Model", values: runs.map((one) => one.model) },
+    { name: "Steps", values: runs.map((one) => (one.steps ? `${whole(one.step)} of ${whole(one.steps)}` : one.step ? whole(one.step) : null)), isNumber: true },
+    { name: "Time", values: runs.map((one) => (one.seconds ? duration(one.seconds) : null)), isNumber: true },
+    ...figures.map((one) => ({ ...one, isNumber: true })),
+  ].filter((one) => one.values.some((value) => value !== null && value !== ""));
+  return [
+    h("section", {}, h("h2", {}, "What they reached"), sideBySide("What they reached", runs, known)),
+    h("section", {}, h("h2", {}, "Options that differ"),
+      runs.length < 2 ? h("p", { class: "hint" }, "Add another run to see in what they differ.")
+        : options.length ? optionTables(runs, options.map((one) => ({ ...one, values: one.values.map(shown), title: one.key }))) : h("p", { class: "hint" }, "None."),
+      runs.length > 1 ? h("p", { class: "hint" }, `${whole(nEqual)} options are equal.`) : null),
+  ];
+}
+
+/** Options that all runs have come first; of many, the rest is folded. */
+function optionTables(runs, options) {
+  const missing = (one) => one.values.filter((value) => value === null).length;
+  const sorted = [...options].sort((a, b) => (missing(a) ? 1 : 0) - (missing(b) ? 1 : 0));
+  const [first, rest] = [sorted.slice(0, FIRST_OPTIONS), sorted.slice(FIRST_OPTIONS)];
+  return [sideBySide("Options that differ", runs, first),
+    rest.length ? h("details", {}, h("summary", {}, `${whole(rest.length)} more that differ`), sideBySide("More options that differ", runs, rest)) : null];
+}
+
+function shown(value) {
+  return value !== null && /^\d{5,}$/.test(value) ? short(Number(value)) : value;
+}
+
+function sideBySide(caption, runs, rows) {
+  const cell = (value) => value ?? "–";
+  const links = runs.map((one) => h("a", { href: runLink(one.id) }, one.id));
+  const name = (row) => h("span", { title: row.title ?? null }, row.name);
+  if (runs.length <= MAX_BESIDE) {
+    return table(caption, ["", ...links], rows.map((row) => [name(row), ...row.values.map(cell)]), { class: "beside" });
+  }
+  return table(caption, ["Run", ...rows.map(name)], runs.map((_, i) => [links[i], ...rows.map((row) => cell(row.values[i]))]),
+    { numeric: rows.flatMap((row, j) => (row.isNumber ? [j + 1] : [])), class: "beside" });
+}
