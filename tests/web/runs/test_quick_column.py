@@ -40,8 +40,10 @@ def test_timings(tmp_path: Path) -> None:
 
 def test_a_number_that_is_none_is_a_gap(tmp_path: Path) -> None:
     path = tmp_path / "log.jsonl"
-    path.write_text('{"step": 1, "loss": null}\n{"step": 2, "loss": -1e-05}\n')
-    assert quick_column(path, "training", "loss") == ([1.0, 2.0], [None, -1e-5])
+    path.write_text(
+        '{"step": 1, "loss": null}\n{"step": 2, "loss": -1e-05}\n{"step": 3, "loss": 1e999}\n'
+    )
+    assert quick_column(path, "training", "loss") == ([1.0, 2.0, 3.0], [None, -1e-5, None])
 
 
 @pytest.mark.parametrize(("name", "lines"), [

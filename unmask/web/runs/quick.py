@@ -9,6 +9,7 @@ else `quick_column` says None, and the log is read as a whole.
 import re
 from functools import cache
 from itertools import pairwise
+from math import isfinite
 from pathlib import Path
 
 from unmask.web.runs.series import (
@@ -26,6 +27,8 @@ _SOME_LINES = 4
 """The first and the last so many of these."""
 _NUMBER = rb"-?[0-9]+(?:\.[0-9]+)?(?:[eE][-+]?[0-9]+)?|null"
 _EVALUATION = b'"evaluation"'
+_EVALUATION_LINE = re.compile(rb'\n\{"step": [0-9]+, "evaluation": \{')
+"""The beginning of a line of an evaluation; these words are nowhere else, or the log is parsed."""
 
 
 def quick_column(path: Path, part: LogPart, name: str) -> tuple[list[float], Column] | None:
@@ -43,18 +46,18 @@ def quick_column(path: Path, part: LogPart, name: str) -> tuple[list[float], Col
         return ([], []) if values is None else (columns.steps, values)
     if "." in name:
         return None
-    found = _pattern(name).findall(b"\n" + data)
-    if len(found) != _n_training_lines(data):
+    data = b"\n" + data
+    n_evaluations = data.count(_EVALUATION)
+    if n_evaluations != len(_EVALUATION_LINE.findall(data)):
+        return None
+    found = _pattern(name).findall(data)
+    if len(found) != data.count(b"\n") - 1 - n_evaluations:
         return None
     steps = [float(step) for step, _ in found]
     if any(step >= later for step, later in pairwise(steps)):
         return None  # it was resumed: later lines hold
-    return steps, [None if value == b"null" else float(value) for _, value in found]
-
-
-def _n_training_lines(data: bytes) -> int:
-    """Count the lines that are no evaluations; each has its sign once, or the log is another's."""
-    return data.count(b"\n") - data.count(_EVALUATION)
+    values = [None if value == b"null" else float(value) for _, value in found]
+    return steps, [value if value is None or isfinite(value) else None for value in values]
 
 
 @cache
