@@ -18,6 +18,7 @@ export async function page({ query }) {
   const { now } = state;
   const form = await commandForm("pretrain", { hide: ASKED_HERE, open: [], key: "pretrain-more", onchange: () => run.change() });
   if (query.get("again")) await takeRun(state, form, query.get("again"));
+  else if (query.get("model")) state.change({ model: query.get("model"), kind: query.get("kind") ?? now.kind, objective: "", options: {}, second: "", sizes: {} });
   const text = textSection(state, { told: () => objective.read() });
   const model = modelSection(state);
   const size = sizeSection(state, { told: () => { objective.choicesKnown(); length.draw(); run.change(); } });

@@ -1,7 +1,7 @@
 // The models that a lecture steps through: what is told of each, and who can answer its questions.
 
 /**
- * `model`: whose objective it is. `objective`: another name of it, as `unmask hide --objective` takes.
+ * `model`: whose objective it is; `kind`: of its network. `objective`: another name of it, as `unmask hide --objective` takes.
  * `asked`: the task by which a trained model is known to answer. `families`: only these were trained so.
  * `trained`: the objective with which a trained model of another family is asked.
  * `changes`: of its settings, for a simpler picture. `reads`: who reads the tokens.
@@ -9,37 +9,37 @@
  */
 export const LESSONS = [
   {
-    name: "BERT", model: "bert-mini", by: "Devlin et al. 2019", asked: "masked", trained: "mlm",
+    name: "BERT", model: "bert-mini", kind: "encoder", by: "Devlin et al. 2019", asked: "masked", trained: "mlm",
     idea: "Some words are hidden. Each is to be guessed from all the others, before it and after it.",
   },
   {
-    name: "RoBERTa, whole words", model: "roberta-mini", objective: "whole-word", by: "Liu et al. 2019; whole words: BERT, 2019", asked: "masked", trained: "whole-word",
+    name: "RoBERTa, whole words", model: "roberta-mini", kind: "encoder", objective: "whole-word", by: "Liu et al. 2019; whole words: BERT, 2019", asked: "masked", trained: "whole-word",
     idea: "A word is hidden with all its pieces, so that none of them gives away the rest.",
   },
   {
-    name: "ELECTRA", model: "electra-mini", by: "Clark et al. 2020", asked: "masked", trained: "rtd", detects: true, reads: "The small model reads",
+    name: "ELECTRA", model: "electra-mini", kind: "encoder", by: "Clark et al. 2020", asked: "masked", trained: "rtd", detects: true, reads: "The small model reads",
     idea: "A small model fills in what is hidden. The large one reads the result and tells of every word whether it stood there.",
   },
   {
-    name: "GPT", model: "gpt2-mini", by: "Radford et al. 2018, 2019", asked: "next_token",
+    name: "GPT", model: "gpt2-mini", kind: "decoder", by: "Radford et al. 2018, 2019", asked: "next_token",
     idea: "Every word is to be guessed from those before it. Nothing is hidden but what comes after.",
   },
   {
-    name: "UniLM", model: "unilm-mini", by: "Dong et al. 2019", asked: "masked", families: ["unilm"],
+    name: "UniLM", model: "unilm-mini", kind: "encoder", by: "Dong et al. 2019", asked: "masked", families: ["unilm"],
     idea: "Words are hidden as in BERT, but who may see whom changes from text to text.",
     variants: [["as drawn", ""], ["both sides", "token-spans"], ["left to right", "token-spans+unidirectional"],
       ["right to left", "token-spans+unidirectional:direction=backward"], ["source, then target", "token-spans+seq2seq-lm"]],
   },
   {
-    name: "XLNet", model: "xlnet-mini", by: "Yang et al. 2019", asked: "permuted", families: ["xlnet"], changes: ["reuse_fraction=0"],
+    name: "XLNet", model: "xlnet-mini", kind: "encoder", by: "Yang et al. 2019", asked: "permuted", families: ["xlnet"], changes: ["reuse_fraction=0"],
     idea: "No word is hidden in the text. Some are guessed one after another, in a random order, each from the known ones and those guessed before it. (Here without memory of earlier text.)",
   },
   {
-    name: "T5", model: "t5-mini", by: "Raffel et al. 2020", asked: "denoised", families: ["t5"],
+    name: "T5", model: "t5-mini", kind: "encoder-decoder", by: "Raffel et al. 2020", asked: "denoised", families: ["t5"],
     idea: "Pieces of the text are cut out, each with a numbered sign in its place. The decoder writes what is missing.",
   },
   {
-    name: "BART", model: "bart-mini", by: "Lewis et al. 2020", asked: "denoised", families: ["bart"],
+    name: "BART", model: "bart-mini", kind: "encoder-decoder", by: "Lewis et al. 2020", asked: "denoised", families: ["bart"],
     idea: "Sentences are shuffled, and runs of words replaced by one mask each. The decoder writes the whole text anew.",
   },
 ];

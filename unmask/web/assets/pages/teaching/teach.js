@@ -221,7 +221,7 @@ export async function page({ query }) {
       hidden.weighting ? ["Loss", hidden.weighting] : null,
       answers ? ["Answers", `${asked.answers}; mean loss ${answers.loss === null ? "–" : answers.loss.toFixed(2)}`] : null,
       !answers && asked.answers && !state.shows ? ["Answers", [`${asked.answers} can answer: `, h("span", { class: "hint" }, "Show answers.")]] : null,
-      asked.why ? ["Answers", [asked.why, " ", h("a", { href: `#/new?model=${encodeURIComponent(state.model)}` }, `Train ${state.model}`), ", or choose another model below."]] : null,
+      asked.why ? ["Answers", [asked.why, " ", h("a", { href: `#/new?${new URLSearchParams({ model: state.model, kind: lessonOf(state.model).kind })}` }, `Train ${state.model}`), ", or choose another model below."]] : null,
     ].filter(Boolean);
     return h("dl", { class: "facts" }, rows.map(([name, value]) => [h("dt", {}, name), h("dd", {}, value)]));
   }
