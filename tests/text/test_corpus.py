@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from storing import COMPRESSIONS, FORMATS, write
 
+from unmask.bundled.demo import bundled_path
 from unmask.text.documents import Document, read_documents
 
 NAMES = [f"x{inner}{outer}" for inner in FORMATS for outer in COMPRESSIONS]
@@ -369,3 +370,9 @@ def test_no_word_of_wikitext_is_lost():
     # 245569 tokens in 4358 lines, each with one more token for its end.
     assert sum(len(text.split()) for text in found) == 245_569 - 4358
     assert found[0] == " = Robert <unk> = "
+
+
+def test_the_bundled_novels_have_a_name():
+    assert texts("demo:novels")[0].startswith("Preface to the 1850 Edition")
+    assert len(texts("demo:novels")) == len(texts(bundled_path("novels")))
+    fails("demo:nothing", "demo:nothing: no such file or folder", kind=FileNotFoundError)

@@ -342,6 +342,8 @@ def test_a_run_from_a_terminal_and_a_killed_server(tmp_path: Path):
         assert again.secret == served.secret
         with again.client() as client:
             assert client.get(f"/api/jobs/{job['id']}").json()["state"] == "running"
+            again_with = client.get(f"/api/jobs/{job['id']}/values").json()
+            assert again_with == {"command": "embed", "values": values}
             assert client.post(f"/api/jobs/{job['id']}/stop").status_code == 200
             wait_for(lambda: client.get(f"/api/jobs/{job['id']}").json()["state"] == "stopped")
     finally:

@@ -276,6 +276,28 @@ def test_what_was_typed_stays(page: Any) -> None:
     assert page.get_by_label("The bundled one").is_checked()
 
 
+def test_all_is_cleared_and_had_back(page: Any) -> None:
+    take_bundled(page)
+    page.get_by_label("Layers").fill("3")
+    page.get_by_text("Further options").click()
+    page.locator("summary", has_text=re.compile("^Run$")).click()
+    page.get_by_label("Seed").fill("many")
+    page.get_by_text("Further options").click()
+    page.get_by_role("button", name="Start", exact=True).click()
+    page.wait_for_function(
+        "() => document.activeElement.closest('.field')?.dataset.name === 'seed'"
+    )
+    page.get_by_role("button", name="Start afresh").click()
+    page.wait_for_function("() => document.querySelector('input[value=own]').checked")
+    page.wait_for_selector("#size input")
+    assert page.get_by_label("Layers").input_value() == ""
+    page.get_by_role("button", name="Undo").click()
+    page.wait_for_function("() => document.querySelector('input[value=bundled]').checked")
+    page.wait_for_selector("#size input")
+    assert page.get_by_label("Layers").input_value() == "3"
+    assert page.evaluate("sessionStorage['form:pretrain-more']") == '{"seed":"many"}'
+
+
 def test_word_vectors_have_epochs_and_no_length(page: Any) -> None:
     take_bundled(page)
     page.get_by_role("button", name="Use Word vectors").click()

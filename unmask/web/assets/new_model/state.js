@@ -7,7 +7,7 @@ const PICTURES = "demo:emoji";
 const FIRST = {
   source: "own", files: [], documentSeparator: "", textColumn: "", encodingErrors: "",
   kind: "encoder", model: "bert-mini", sizes: {}, vocabSize: "", sequenceLength: "",
-  objective: "mlm", options: {}, second: "", sample: "", seed: 0, sampleAt: 0,
+  objective: "mlm", options: {}, second: "", sample: "", sampleTaken: false, seed: 0, sampleAt: 0,
   unit: "minutes", length: "10", out: "", isNamed: false,
 };
 
@@ -30,7 +30,12 @@ export function openState() {
       for (const one of [...listeners]) one(new Set(changed));
     },
     listen(listener) { listeners.add(listener); },
-    clear() { this.change(structuredClone(FIRST)); },
+    /** Keep what is now to be shown when the page is drawn anew. */
+    replace(other = structuredClone(FIRST)) {
+      for (const key of Object.keys(now)) delete now[key];
+      Object.assign(now, other);
+      sessionStorage.setItem(KEY, JSON.stringify(now));
+    },
   };
 }
 

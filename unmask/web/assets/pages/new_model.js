@@ -13,10 +13,13 @@ import { textSection } from "../new_model/text.js";
 const ASKED_HERE = ["model", "data", "out", "steps", "tokens", "minutes", "vocab_size", "sequence_length", "document_separator",
   "text_column", "encoding_errors", "objective", "resume"];
 
+const MORE = "pretrain-more";
+const drawAnew = () => dispatchEvent(new HashChangeEvent("hashchange"));
+
 export async function page({ query }) {
   const state = openState();
   const { now } = state;
-  const form = await commandForm("pretrain", { hide: ASKED_HERE, open: [], key: "pretrain-more", onchange: () => run.change() });
+  const form = await commandForm("pretrain", { hide: ASKED_HERE, open: [], key: MORE, onchange: () => run.change() });
   if (query.get("again")) await takeRun(state, form, query.get("again"));
   else if (query.get("model")) state.change({ model: query.get("model"), kind: query.get("kind") ?? now.kind, objective: "", options: {}, second: "", sizes: {} });
   const text = textSection(state, { told: () => objective.read() });
@@ -52,7 +55,10 @@ export async function page({ query }) {
       if (focus) objective.focus();
     } else if (sized) {
       if (focus) sized.input.focus();
-    } else return form.showError(error);
+    } else {
+      if (form.fields.has(error.field)) others.setAttribute("open", "");
+      return form.showError(error);
+    }
     return true;
   }
 
@@ -60,11 +66,12 @@ export async function page({ query }) {
   const others = h("details", { class: "others" }, h("summary", {}, "Further options: optimizer, seed, initial weights, compression, device …"), form.element);
   const element = h("div", { class: "new-page" },
     h("div", { class: "heading" }, h("h1", {}, "New model"), button("Start afresh", () => {
-      const before = structuredClone(now);
+      const [before, more] = [structuredClone(now), form.values()];
+      form.set(Object.fromEntries(Object.keys(more).map((name) => [name, null])));
       form.forget();
-      state.clear();
-      say("All fields are as at first.", { undo: () => { state.change(before); location.reload(); } });
-      setTimeout(() => location.reload(), 200);
+      state.replace();
+      drawAnew();
+      say("All fields are as at first.", { undo: () => { state.replace(before); sessionStorage.setItem(`form:${MORE}`, JSON.stringify(more)); drawAnew(); } });
     }, { class: "quiet" })),
     h("p", { class: "lead" }, "A language model learns by predicting what is hidden from it. Choose a text and a model; everything else has a default that works."),
     presets.element,
