@@ -42,7 +42,7 @@ def write_text(path: Path) -> Path:
 
 
 def write_table(path: Path) -> Path:
-    rows = ["words,topic,answered"]
+    rows = ["said,topic,answered"]
     for i in range(120):
         topic = "royal" if i % 2 else "food"
         said = "the old king and the young queen" if i % 2 else "bread and wine by a cold fire"

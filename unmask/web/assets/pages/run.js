@@ -177,6 +177,7 @@ export async function page({ rest: id, query }) {
     return [
       run.state !== "finished" && ["pretrain", "finetune", "prefer"].includes(run.kind) ? button("Go on", async () => { await post(runPath(id, "resume")); await look(); }, { class: "primary" }) : null,
       run.state === "finished" && run.kind === "pretrain" ? button("More steps", moreSteps) : null,
+      run.kind === "study" ? link("compare", "Table and plot") : null,
       hasModel ? link("try", "Try") : null,
       hasModel ? h("a", { class: "button", href: `#/finetune/${encodeURIComponent(run.id)}` }, "Fine-tune") : null,
       hasModel ? link("export", "Export") : null,
