@@ -25,6 +25,7 @@ export async function page({ rest }) {
   const state = kept();
   const [{ runs }, described] = await Promise.all([get("/runs"), get("/commands/finetune")]);
   const fieldOf = (name) => described.fields.find((one) => one.name === name);
+  const taken = new Set(runs.map((one) => one.id)); // names of runs, and of those started here
   let isReady = false;
   const keep = slowly(() => sessionStorage.setItem(KEPT, JSON.stringify({ ...state, ...examples.state, base: model.value(), tune: tune.value() ?? null, out: isNamed ? out.value() : null,
     own: Object.fromEntries(OWN_FIELDS.map((name) => [name, own[name].value() ?? null])) })), 200);
@@ -53,7 +54,6 @@ export async function page({ rest }) {
   function suggestName() {
     if (isNamed) return;
     const stem = (examples.state.train?.name ?? described.suggested_out).replace(/(-utf8)?\..*$/, "").replace(/[^\p{L}\p{N}._-]+/gu, "-").replace(/^[-._]+|[-._]+$/g, "").slice(0, 60) || described.suggested_out;
-    const taken = new Set(runs.map((one) => one.id));
     let name = stem;
     for (let n = 2; taken.has(name); n++) name = `${stem}-${n}`;
     out.set(name);
@@ -111,7 +111,7 @@ export async function page({ rest }) {
       const job = await post("/jobs", { command: "finetune", values: values() });
       isNamed = false;
       state.out = null;
-      runs.push({ id: job.run });
+      taken.add(job.run);
       suggestName();
       sessionStorage.setItem(KEPT, JSON.stringify({ ...JSON.parse(sessionStorage.getItem(KEPT) ?? "{}"), out: null }));
       say("The job is in the queue.");
