@@ -7,7 +7,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+SERVE = (sys.executable, "-m", "unmask.cli", "serve")
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 
 
@@ -49,12 +50,12 @@ class Served:
         self.process.wait()
 
 
-def launch(arguments: list[str], n_lines: int = 2) -> "tuple[subprocess.Popen[bytes], str]":
+def launch(
+    arguments: list[str], n_lines: int = 2, command: Sequence[str] = SERVE
+) -> "tuple[subprocess.Popen[bytes], str]":
     """Start `unmask serve`; return it and the first lines that it prints."""
     with tempfile.TemporaryDirectory() as folder, (Path(folder) / "said").open("w+b") as said:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "unmask.cli", "serve", *arguments], stderr=said
-        )
+        process = subprocess.Popen([*command, *arguments], stderr=said)
         for _ in range(1200):
             text = (Path(folder) / "said").read_text()
             if text.count("\n") >= n_lines or process.poll() is not None:

@@ -4,6 +4,8 @@ import http.client
 import io
 import json
 import os
+import re
+import shutil
 import signal
 import socket
 import subprocess
@@ -414,3 +416,56 @@ def test_the_password_opens_the_page(tmp_path: Path):
 def answers(port: int) -> bool:
     with socket.socket() as one:
         return one.connect_ex(("127.0.0.1", port)) == 0
+
+
+def test_a_run_that_is_removed_by_hand(served: Served, client: Any):
+    folder = make_run(served.root, "gone")
+    assert client.get("/api/run/series", params={"run": "gone"}).status_code == 200
+    with client.stream("GET", "/api/stream?run=gone") as response:
+        lines = response.iter_lines()
+        assert next(lines).startswith("id: ")
+        shutil.rmtree(folder)
+        ids = [one["id"] for one in client.get("/api/runs").json()["runs"]]
+        assert "gone" not in ids
+        for path in ("/api/run", "/api/run/series", "/api/run/curve", "/api/run/report"):
+            assert client.get(path, params={"run": "gone"}).status_code == 404
+        assert client.delete("/api/run", params={"run": "gone"}).status_code == 404
+        stopped = client.post("/api/run/stop", params={"run": "gone"})
+        assert stopped.status_code in (400, 404)
+
+
+def test_two_users_see_the_same_and_do_not_hinder_each_other(served: Served, client: Any):
+    make_run(served.root, "shared-run")
+    with served.client() as other:
+        client.post("/api/run/tags", params={"run": "shared-run"}, json={"tags": ["mine"]})
+        found = other.get("/api/run", params={"run": "shared-run"}).json()["run"]
+        assert found["tags"] == ["mine"]
+        items = [
+            one.delete("/api/run", params={"run": "shared-run"}).status_code
+            for one in (client, other)
+        ]
+        assert items == [200, 404]
+
+
+def test_a_full_disk_is_told_and_leaves_nothing(tmp_path: Path):
+    """The job of a disk that is full: files may have 100,000 bytes, and no more."""
+    script = (
+        "import resource, sys; resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000));"
+        "import signal; signal.signal(signal.SIGXFSZ, signal.SIG_IGN);"
+        "sys.argv = ['unmask', 'serve', sys.argv[1], '--port', '0'];"
+        "from unmask.cli.main import main; main()"
+    )
+    process, said = launch([str(tmp_path)], command=[sys.executable, "-c", script])
+    try:
+        found = re.search(r"http://\S+", said)
+        assert found is not None, said
+        with Served(tmp_path, found[0], process).client() as client:
+            wait_for(lambda: answers(int(found[0].split(":")[2].split("/")[0])))
+            response = client.put("/api/files/large.txt", content=b"x" * 200_000)
+            assert response.status_code in (400, 507)
+            assert "\n" not in response.json()["error"]
+            assert list((tmp_path / ".unmask" / "files").iterdir()) == []
+            assert client.get("/api/runs").status_code == 200
+    finally:
+        process.terminate()
+        process.wait(20)
