@@ -1,6 +1,6 @@
 // The frame of the page: navigation, theme, jobs, and the page that the address names.
-import { listen, watch } from "./api.js";
-import { button, empty, fill, h, say } from "./dom.js";
+import { listen, watch } from "./parts/api.js";
+import { button, empty, fill, h, say } from "./parts/dom.js";
 
 const PAGES = {
   "": { title: "Runs", load: () => import("./pages/home.js") },

@@ -1,7 +1,7 @@
 // The kind of network, its family and its published sizes.
-import { post } from "../api.js";
-import { button, fill, h } from "../dom.js";
-import { short } from "../format.js";
+import { post } from "../parts/api.js";
+import { button, fill, h } from "../parts/dom.js";
+import { short } from "../parts/format.js";
 import { once } from "./live.js";
 import { ofOtherModel } from "./state.js";
 

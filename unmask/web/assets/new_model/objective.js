@@ -1,6 +1,6 @@
 // The objective: what is hidden from the model, in the user's own text; and the tokenizer.
-import { post } from "../api.js";
-import { button, fill, h, slowly } from "../dom.js";
+import { post } from "../parts/api.js";
+import { button, fill, h, slowly } from "../parts/dom.js";
 import { live, once } from "./live.js";
 import { objectiveName, ofOtherModel, sources } from "./state.js";
 import { cutText, hiddenText } from "./tokens.js";

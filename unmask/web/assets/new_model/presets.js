@@ -1,7 +1,7 @@
 // Models that train on this machine in minutes, with the time that a plan computes for them.
-import { post } from "../api.js";
-import { button, fill, h } from "../dom.js";
-import { short } from "../format.js";
+import { post } from "../parts/api.js";
+import { button, fill, h } from "../parts/dom.js";
+import { short } from "../parts/format.js";
 import { once } from "./live.js";
 import { ofOtherModel } from "./state.js";
 

@@ -1,7 +1,7 @@
 // The size of the network: layers, width, heads; and of its vocabulary and its texts.
-import { button, fill, h } from "../dom.js";
-import { field } from "../form.js";
-import { whole } from "../format.js";
+import { button, fill, h } from "../parts/dom.js";
+import { field } from "../parts/form.js";
+import { whole } from "../parts/format.js";
 import { choicesOf } from "./model.js";
 import { ofOtherModel } from "./state.js";
 

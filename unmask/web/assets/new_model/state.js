@@ -1,5 +1,5 @@
 // What a new model is to be: kept in the browser; as values of the form of `pretrain`, and of a plan.
-import { slowly } from "../dom.js";
+import { slowly } from "../parts/dom.js";
 
 const KEY = "new-model";
 export const BUNDLED = "demo:novels";

@@ -1,8 +1,8 @@
 // What the run will be: parameters, memory, time, energy; the command and the recipe; Start.
-import { get, post } from "../api.js";
-import { button, fill, h } from "../dom.js";
-import { commandLine, field } from "../form.js";
-import { bytes, short, whole } from "../format.js";
+import { get, post } from "../parts/api.js";
+import { button, fill, h } from "../parts/dom.js";
+import { commandLine, field } from "../parts/form.js";
+import { bytes, short, whole } from "../parts/format.js";
 import { runLink } from "../pages/home.js";
 import { live } from "./live.js";
 import { about } from "./model.js";

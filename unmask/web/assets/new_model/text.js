@@ -1,8 +1,8 @@
 // The text that a model learns from: uploaded, or the bundled one, with a look at what is read.
-import { post } from "../api.js";
-import { button, fill, h } from "../dom.js";
-import { field, filePicker } from "../form.js";
-import { bytes, short, whole } from "../format.js";
+import { post } from "../parts/api.js";
+import { button, fill, h } from "../parts/dom.js";
+import { field, filePicker } from "../parts/form.js";
+import { bytes, short, whole } from "../parts/format.js";
 import { live } from "./live.js";
 import { BUNDLED, sources } from "./state.js";
 

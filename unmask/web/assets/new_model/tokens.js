@@ -1,6 +1,6 @@
 // Tokens as `unmask hide` shows them, and as a tokenizer cuts them.
-import { h } from "../dom.js";
-import { whole, words } from "../format.js";
+import { h } from "../parts/dom.js";
+import { whole, words } from "../parts/format.js";
 
 const ROLES = {
   masked: "hidden", replaced: "replaced by another token", kept: "to be predicted, but left as it is",

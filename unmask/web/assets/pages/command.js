@@ -1,7 +1,7 @@
 // Any command of the command line, as a form: #/command/prepare?data=...
-import { get, post } from "../api.js";
-import { button, fill, h, say } from "../dom.js";
-import { commandForm, commandLine } from "../form.js";
+import { get, post } from "../parts/api.js";
+import { button, fill, h, say } from "../parts/dom.js";
+import { commandForm, commandLine } from "../parts/form.js";
 import { runLink } from "./home.js";
 
 export async function page({ rest, query }) {

@@ -1,7 +1,7 @@
 // A model for other programs: formats that it can be written in, a download, a snippet that opens it.
-import { post } from "../api.js";
-import { button, empty, fill, h, table } from "../dom.js";
-import { bytes } from "../format.js";
+import { post } from "../parts/api.js";
+import { button, empty, fill, h, table } from "../parts/dom.js";
+import { bytes } from "../parts/format.js";
 import { runLink } from "./home.js";
 
 const NAMES = {

@@ -1,8 +1,8 @@
 // Fine-tune a model on labeled examples: #/finetune, #/finetune/MODEL
-import { get, post } from "../api.js";
-import { button, fill, h, say, slowly } from "../dom.js";
-import { commandForm, commandLine, field } from "../form.js";
-import { whole } from "../format.js";
+import { get, post } from "../parts/api.js";
+import { button, fill, h, say, slowly } from "../parts/dom.js";
+import { commandForm, commandLine, field } from "../parts/form.js";
+import { whole } from "../parts/format.js";
 import { examplesPart } from "./finetuning/examples.js";
 import { modelChoice } from "./finetuning/model_choice.js";
 import { taskTitle } from "./finetuning/tasks.js";

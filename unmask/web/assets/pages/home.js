@@ -1,8 +1,8 @@
 // All runs: those that run first, with their curves, what each learned, filters and tags.
-import { del, get, listen, post, runPath } from "../api.js";
-import { spark } from "../chart.js";
-import { button, empty, fill, h, say, slowly, table } from "../dom.js";
-import { duration, when, whole } from "../format.js";
+import { del, get, listen, post, runPath } from "../parts/api.js";
+import { spark } from "../parts/chart.js";
+import { button, empty, fill, h, say, slowly, table } from "../parts/dom.js";
+import { duration, when, whole } from "../parts/format.js";
 
 const SECONDS_BETWEEN_LOOKS = 5;
 const FIRST_SHOWN = 60;

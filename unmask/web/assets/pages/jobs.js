@@ -1,7 +1,7 @@
 // The queue: what runs, what waits, what ended; stop, go on, move, delete.
-import { del, get, listen, post } from "../api.js";
-import { button, empty, fill, h } from "../dom.js";
-import { bytes, when } from "../format.js";
+import { del, get, listen, post } from "../parts/api.js";
+import { button, empty, fill, h } from "../parts/dom.js";
+import { bytes, when } from "../parts/format.js";
 import { runLink, stateChip } from "./home.js";
 
 export async function page() {

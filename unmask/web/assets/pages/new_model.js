@@ -1,7 +1,7 @@
 // A new model: text, model, size, objective, length; what it costs; start.
-import { get } from "../api.js";
-import { button, h, say } from "../dom.js";
-import { commandForm } from "../form.js";
+import { get } from "../parts/api.js";
+import { button, h, say } from "../parts/dom.js";
+import { commandForm } from "../parts/form.js";
 import { modelSection } from "../new_model/model.js";
 import { objectiveSection } from "../new_model/objective.js";
 import { presetSection } from "../new_model/presets.js";

@@ -1,8 +1,8 @@
 // One run: its curves as they grow, samples, settings, cost, log; stop, go on, use.
-import { get, listen, post, runPath, watch } from "../api.js";
-import { chart } from "../chart.js";
-import { button, empty, fill, h, say, table } from "../dom.js";
-import { bytes, duration, measured, percent, short, when, whole, words } from "../format.js";
+import { get, listen, post, runPath, watch } from "../parts/api.js";
+import { chart } from "../parts/chart.js";
+import { button, empty, fill, h, say, table } from "../parts/dom.js";
+import { bytes, duration, measured, percent, short, when, whole, words } from "../parts/format.js";
 import { deleteRun, kindName, runLink, stateChip } from "./home.js";
 import { resultsSection } from "./finetuning/results.js";
 

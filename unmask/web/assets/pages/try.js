@@ -1,7 +1,7 @@
 // Try a model: fill, generate, chat, predict, embed, attention, saliency; two side by side.
-import { get, post } from "../api.js";
-import { button, empty, fill, h } from "../dom.js";
-import { short } from "../format.js";
+import { get, post } from "../parts/api.js";
+import { button, empty, fill, h } from "../parts/dom.js";
+import { short } from "../parts/format.js";
 import { attentionPanel, saliencyPanel } from "../try/look.js";
 import { chatPanel, generatePanel } from "../try/generate.js";
 import { embedPanel, wordsPanel } from "../try/embed.js";

@@ -1,7 +1,7 @@
 // Vectors: which texts or words are near each other, and a map of them.
-import { post } from "../api.js";
-import { fill, h, table } from "../dom.js";
-import { measured } from "../format.js";
+import { post } from "../parts/api.js";
+import { fill, h, table } from "../parts/dom.js";
+import { measured } from "../parts/format.js";
 import { keptText, panel, setting } from "./panel.js";
 
 const SIZE = 520;

@@ -1,7 +1,7 @@
 // Blanks of a text, with candidates and their probabilities.
-import { post } from "../api.js";
-import { button, fill, h } from "../dom.js";
-import { percent } from "../format.js";
+import { post } from "../parts/api.js";
+import { button, fill, h } from "../parts/dom.js";
+import { percent } from "../parts/format.js";
 import { keptText, panel } from "./panel.js";
 
 /** A probability as a bar beside a word. */

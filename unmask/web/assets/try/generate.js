@@ -1,7 +1,7 @@
 // Texts that a model writes, token by token, with what else might have come; conversations.
-import { postStream } from "../api.js";
-import { button, fill, h } from "../dom.js";
-import { measured, percent } from "../format.js";
+import { postStream } from "../parts/api.js";
+import { button, fill, h } from "../parts/dom.js";
+import { measured, percent } from "../parts/format.js";
 import { keptText, panel, setting } from "./panel.js";
 
 function settings() {

@@ -1,7 +1,7 @@
 // Where heads of attention look, and which words speak for a prediction.
-import { post } from "../api.js";
-import { fill, h } from "../dom.js";
-import { measured, percent } from "../format.js";
+import { post } from "../parts/api.js";
+import { fill, h } from "../parts/dom.js";
+import { measured, percent } from "../parts/format.js";
 import { keptText, panel } from "./panel.js";
 
 export function attentionPanel(models) {

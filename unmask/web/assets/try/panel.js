@@ -1,5 +1,5 @@
 // What the panels share: an input that is kept, a button, and a column of output for each model.
-import { button, fill, h } from "../dom.js";
+import { button, fill, h } from "../parts/dom.js";
 
 let counter = 0;
 

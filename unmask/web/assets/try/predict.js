@@ -1,7 +1,7 @@
 // What a fine-tuned model says of texts: labels, tags as colored spans, answers, numbers.
-import { post } from "../api.js";
-import { fill, h, table } from "../dom.js";
-import { measured, percent } from "../format.js";
+import { post } from "../parts/api.js";
+import { fill, h, table } from "../parts/dom.js";
+import { measured, percent } from "../parts/format.js";
 import { bar } from "./fill.js";
 import { keptText, panel } from "./panel.js";
 

@@ -1,7 +1,7 @@
 // The runs that are compared: a legend that hides, shows and removes; a search that adds.
-import { button, fill, h } from "../../dom.js";
-import { lineStyle } from "../../chart.js";
-import { when, whole } from "../../format.js";
+import { button, fill, h } from "../../parts/dom.js";
+import { lineStyle } from "../../parts/chart.js";
+import { when, whole } from "../../parts/format.js";
 import { kindName, runLink } from "../home.js";
 
 const MAX_FOUND = 8;

@@ -1,8 +1,8 @@
 // Runs side by side: #/compare?runs=a&runs=b. Studies: below, and #/compare/ID of a study's folder.
-import { get, listen } from "../../api.js";
-import { chart } from "../../chart.js";
-import { empty, fill, h, slowly } from "../../dom.js";
-import { measured, percent } from "../../format.js";
+import { get, listen } from "../../parts/api.js";
+import { chart } from "../../parts/chart.js";
+import { empty, fill, h, slowly } from "../../parts/dom.js";
+import { measured, percent } from "../../parts/format.js";
 import { MAX_RUNS, legend, runSearch } from "./chosen.js";
 import { AXES, columnGroups, columnWords, readCurves, smoothed } from "./curves.js";
 import { studies } from "./studies.js";

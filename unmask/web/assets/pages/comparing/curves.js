@@ -1,6 +1,6 @@
 // The curves of several runs: what can be drawn, along what, how smooth.
-import { get } from "../../api.js";
-import { duration, short, whole, words } from "../../format.js";
+import { get } from "../../parts/api.js";
+import { duration, short, whole, words } from "../../parts/format.js";
 
 export const AXES = {
   step: { label: "step", text: whole, name: "Steps" },

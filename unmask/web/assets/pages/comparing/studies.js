@@ -1,8 +1,8 @@
 // Studies: those that were run here, and the published ones, with a form that starts one.
-import { get, post } from "../../api.js";
-import { button, fill, h, say, table } from "../../dom.js";
-import { commandForm, commandLine, filePicker } from "../../form.js";
-import { short } from "../../format.js";
+import { get, post } from "../../parts/api.js";
+import { button, fill, h, say, table } from "../../parts/dom.js";
+import { commandForm, commandLine, filePicker } from "../../parts/form.js";
+import { short } from "../../parts/format.js";
 import { runLink, stateChip } from "../home.js";
 
 const OWN = "";

@@ -1,6 +1,6 @@
 // A study that was run: its page, as the study writes it, and links to its runs.
-import { get, runPath } from "../../api.js";
-import { empty, h, table } from "../../dom.js";
+import { get, runPath } from "../../parts/api.js";
+import { empty, h, table } from "../../parts/dom.js";
 import { runLink, stateChip } from "../home.js";
 
 export async function studyPage(id) {

@@ -1,6 +1,6 @@
 // What runs reached and the options in which they differ, side by side.
-import { h, table } from "../../dom.js";
-import { duration, short, whole } from "../../format.js";
+import { h, table } from "../../parts/dom.js";
+import { duration, short, whole } from "../../parts/format.js";
 import { kindName, runLink, stateChip } from "../home.js";
 
 const MAX_BESIDE = 6;

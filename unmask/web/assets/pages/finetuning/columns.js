@@ -1,6 +1,6 @@
 // The first rows of a table; what each column is can be chosen at its head.
-import { button, fill, h } from "../../dom.js";
-import { whole } from "../../format.js";
+import { button, fill, h } from "../../parts/dom.js";
+import { whole } from "../../parts/format.js";
 import { roleName } from "./tasks.js";
 
 const [FIRST_ROWS, ALL_ROWS] = [6, 20];

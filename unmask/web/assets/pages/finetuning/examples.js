@@ -1,8 +1,8 @@
 // Labeled examples: the file, what its columns hold, the task that fits, labels and warnings.
-import { post } from "../../api.js";
-import { button, fill, h } from "../../dom.js";
-import { filePicker } from "../../form.js";
-import { percent, whole } from "../../format.js";
+import { post } from "../../parts/api.js";
+import { button, fill, h } from "../../parts/dom.js";
+import { filePicker } from "../../parts/form.js";
+import { percent, whole } from "../../parts/format.js";
 import { columnTable } from "./columns.js";
 import { needsLabel, roleName, taskExamples, taskTitle } from "./tasks.js";
 

@@ -1,5 +1,5 @@
 // Pictures of results, as SVG of names and numbers: scores as dots, reliability.
-import { measured, percent } from "../../format.js";
+import { measured, percent } from "../../parts/format.js";
 
 const WIDTH = 420;
 

@@ -1,7 +1,7 @@
 // How the score grows with the number of examples: runs of the same settings with fewer rows.
-import { get, listen, post, runPath } from "../../api.js";
-import { button, fill, h, say, table } from "../../dom.js";
-import { measured, whole, words } from "../../format.js";
+import { get, listen, post, runPath } from "../../parts/api.js";
+import { button, fill, h, say, table } from "../../parts/dom.js";
+import { measured, whole, words } from "../../parts/format.js";
 import { deviation, growth, mean } from "./figures.js";
 
 const SHARES = [8, 4, 2];

@@ -1,7 +1,7 @@
 // The model that fine-tuning begins with: own runs, the bundled one, published weights, or any other.
-import { post } from "../../api.js";
-import { fill, h } from "../../dom.js";
-import { short } from "../../format.js";
+import { post } from "../../parts/api.js";
+import { fill, h } from "../../parts/dom.js";
+import { short } from "../../parts/format.js";
 
 const BUNDLED = "unmask-mini-en";
 const WRITES = new Set(["generate", "instruct"]);

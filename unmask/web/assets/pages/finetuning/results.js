@@ -1,6 +1,6 @@
 // Scores of a fine-tuned model: by arm and seed, by label, at any threshold; calibration; errors with their texts.
-import { button, fill, h, slowly, table } from "../../dom.js";
-import { measured, percent, whole, words } from "../../format.js";
+import { button, fill, h, slowly, table } from "../../parts/dom.js";
+import { measured, percent, whole, words } from "../../parts/format.js";
 import { deviation, dotPlot, mean, reliability, scatter } from "./figures.js";
 import { learningCurve } from "./learning_curve.js";
 import { thresholdPart } from "./threshold.js";

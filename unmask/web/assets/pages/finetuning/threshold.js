@@ -1,6 +1,6 @@
 // The probability from which on the answer is yes: what precision and recall become of it.
-import { button, fill, h } from "../../dom.js";
-import { measured, percent, whole } from "../../format.js";
+import { button, fill, h } from "../../parts/dom.js";
+import { measured, percent, whole } from "../../parts/format.js";
 
 const HALF = 50;
 

@@ -1,5 +1,5 @@
 // What is trained: all weights, some of them, or small parts that are added.
-import { h } from "../../dom.js";
+import { h } from "../../parts/dom.js";
 
 const WAYS = [
   ["full", "All weights", "Every weight of the model is trained. The best scores in most cases; the result is as large as the model."],

@@ -1,5 +1,5 @@
 // Who sees whom: rows are tokens that look, columns the tokens seen; each row is told in words.
-import { fill, h } from "../../dom.js";
+import { fill, h } from "../../parts/dom.js";
 import { piece, plainPiece } from "./tokens.js";
 
 const MAX_NAMED = 9;

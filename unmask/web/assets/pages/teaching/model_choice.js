@@ -1,6 +1,6 @@
 // Other models than those of the lecture, and the trained model that answers.
-import { post } from "../../api.js";
-import { fill, h } from "../../dom.js";
+import { post } from "../../parts/api.js";
+import { fill, h } from "../../parts/dom.js";
 import { LESSONS } from "./lessons.js";
 
 const BUNDLED = "unmask-mini-en";

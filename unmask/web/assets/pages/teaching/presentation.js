@@ -1,5 +1,5 @@
 // Presenting: the slide fills the screen, in big type, and the keys step on.
-import { button, h } from "../../dom.js";
+import { button, h } from "../../parts/dom.js";
 
 const OWN_KEYS = "input, select, textarea, [contenteditable], .sightmap th";
 

@@ -1,6 +1,6 @@
 // The numbers of a task as sliders and switches.
-import { button, fill, h, slowly } from "../../dom.js";
-import { measured, percent } from "../../format.js";
+import { button, fill, h, slowly } from "../../parts/dom.js";
+import { measured, percent } from "../../parts/format.js";
 import { settingWords } from "./lessons.js";
 
 const FIRST = 2;

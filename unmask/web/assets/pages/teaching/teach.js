@@ -1,7 +1,7 @@
 // A lecture: a sentence, and what each model sees of it, is asked, and answers: #/teach?model=gpt2-mini&text=...
-import { get, post } from "../../api.js";
-import { button, fill, h, slowly } from "../../dom.js";
-import { commandLine } from "../../form.js";
+import { get, post } from "../../parts/api.js";
+import { button, fill, h, slowly } from "../../parts/dom.js";
+import { commandLine } from "../../parts/form.js";
 import { LESSONS, lessonOf, taskWords } from "./lessons.js";
 import { matrices } from "./matrix.js";
 import { modelChoices } from "./model_choice.js";

@@ -1,6 +1,6 @@
 // A row of tokens: what stands in each place, what is asked there, and what a model answers.
-import { h } from "../../dom.js";
-import { percent } from "../../format.js";
+import { h } from "../../parts/dom.js";
+import { percent } from "../../parts/format.js";
 import { ROLE_WORDS } from "./lessons.js";
 
 const LETTERS = "ABCDEFGHIJ";
