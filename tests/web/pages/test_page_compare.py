@@ -110,7 +110,7 @@ def test_columns_axes_smoothing_and_logarithm(page: Any) -> None:
     page.locator(".plot[aria-label*='a: 0.25 at time 0:10']").wait_for()
     page.get_by_label("Smoothing").fill("0.5")
     page.get_by_label("Logarithmic").check()
-    page.wait_for_timeout(100)
+    page.wait_for_function("() => location.hash.includes('log=1')")
     kept = {key: values[0] for key, values in state_of(page).items() if key != "runs"}
     assert kept == {
         "part": "evaluation", "column": "masked_accuracy", "axis": "seconds", "smooth": "0.5",
@@ -137,8 +137,8 @@ def test_the_page_of_a_study(page: Any) -> None:
     table = page.get_by_role("region", name="Results of the study").inner_text()
     assert table.split()[-4:] == ["cell", "loss", "little", "5.187"]
     image = page.get_by_alt_text("Scores")
-    page.wait_for_timeout(200)
-    assert image.evaluate("one => one.complete && one.naturalWidth > 0")
+    image.wait_for()
+    page.wait_for_function("() => document.querySelector('img[alt=Scores]').naturalWidth > 0")
     page.get_by_role("link", name="Compare the curves of its cells").click()
     page.locator("[data-run='rates/pretrained/much']").wait_for(timeout=SECONDS)
 

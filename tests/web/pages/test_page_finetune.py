@@ -140,7 +140,9 @@ def test_a_wrong_column_is_refused_beside_it_and_loses_nothing(
     assert page.input_value("[data-name=epochs] input") == "2"
     wait_until(page, lambda: "--label opinion --epochs 2" in page.inner_text(".start pre"))
     assert "54 examples are learned from, 6 are set aside" in page.inner_text(".plan")
-    page.wait_for_timeout(400)  # what is typed is kept a moment later
+    page.wait_for_function(
+        "() => Object.values(sessionStorage).some((one) => one.includes('opinion'))"
+    )
     page.reload()
     page.wait_for_selector(".columns-table")
     assert page.input_value(column("opinion")) == "label"

@@ -265,7 +265,7 @@ def test_what_was_typed_stays(page: Any) -> None:
     take_bundled(page)
     page.get_by_label("Layers").fill("3")
     page.get_by_label("Name").fill("kept")
-    page.wait_for_timeout(400)
+    page.wait_for_function("() => sessionStorage['new-model'].includes('kept')")
     open_page(page)
     page.wait_for_selector("#size input")
     assert page.get_by_label("Layers").input_value() == "3"
@@ -295,7 +295,7 @@ def test_all_is_cleared_and_had_back(page: Any) -> None:
     page.wait_for_function("() => document.querySelector('input[value=bundled]').checked")
     page.wait_for_selector("#size input")
     assert page.get_by_label("Layers").input_value() == "3"
-    assert page.evaluate("sessionStorage['form:pretrain-more']") == '{"seed":"many"}'
+    page.wait_for_function("() => sessionStorage['form:pretrain-more'] === '{\"seed\":\"many\"}'")
 
 
 def test_word_vectors_have_epochs_and_no_length(page: Any) -> None:

@@ -98,11 +98,13 @@ export function ask(title, text, action) {
   });
 }
 
-/** Call a function at most once in so many milliseconds, the last time at the end. */
+/** Call a function so many milliseconds after the last time that it is asked for; `cancel` does not. */
 export function slowly(act, milliseconds = 250) {
   let timer = null;
-  return (...values) => {
+  const later = (...values) => {
     clearTimeout(timer);
     timer = setTimeout(() => act(...values), milliseconds);
   };
+  later.cancel = () => clearTimeout(timer);
+  return later;
 }

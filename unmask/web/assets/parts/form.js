@@ -107,7 +107,8 @@ export async function commandForm(command, { hide = [], open = ["essential"], ke
   try {
     set(JSON.parse(sessionStorage.getItem(`form:${key}`) ?? "{}"));
   } catch { /* what was kept is not readable: begin anew */ }
-  const forget = () => sessionStorage.removeItem(`form:${key}`);
+  /** What was typed is kept no more, what is typed just now neither. */
+  const forget = () => { keep.cancel(); sessionStorage.removeItem(`form:${key}`); };
   return { element, fields, values, set, showError, forget, summary: form.summary };
 }
 
