@@ -19,6 +19,8 @@ from typing import Any
 import pytest
 
 from tests.web.served import Served, end_jobs, launch, start_workbench, workbench
+from unmask.web.runs.edit import delete_run
+from unmask.web.workplace import Workplace
 
 HOSTILE = '<script>document.title="owned"</script>"\'`${1}'
 
@@ -76,6 +78,22 @@ def test_other_paths_hold_nothing(served: Served, path: str):
     assert response.status in (400, 404)
     assert b"root:" not in response.read()
     raw.close()
+
+
+def test_what_is_kept_beside_the_runs_is_its_owners_alone(served: Served):
+    hidden = served.root / ".unmask"
+    for path in (hidden, hidden / "secret", hidden / "jobs"):
+        assert path.stat().st_mode & 0o077 == 0, path
+
+
+def test_what_was_deleted_long_ago_is_removed_at_the_start(tmp_path: Path):
+    make_run(tmp_path, "old")
+    place = Workplace(tmp_path)
+    item = place.trash_folder / delete_run(place, "old").id
+    record = json.loads((item / "deleted.json").read_text())
+    (item / "deleted.json").write_text(json.dumps(record | {"deleted": 1.0}))
+    with workbench(tmp_path):
+        wait_for(lambda: not item.exists())
 
 
 def test_nothing_is_told_without_the_secret(served: Served):

@@ -8,6 +8,7 @@ from types import TracebackType
 from unmask.web.jobs.queue import JobQueue, run_states
 from unmask.web.jobs.scheduler import JobLimits, JobScheduler
 from unmask.web.options import ServeOptions
+from unmask.web.runs.edit import purge_trash
 from unmask.web.runs.index import RunIndex
 from unmask.web.security.access import Access
 from unmask.web.security.guard import KnownHosts
@@ -64,6 +65,7 @@ class WorkbenchState:
         return self.hosts.is_public
 
     def __enter__(self) -> "WorkbenchState":
+        purge_trash(self.workplace)
         self.scheduler.start()
         return self
 
