@@ -151,8 +151,10 @@ class Workplace:
         return self.root / HIDDEN_FOLDER / "tags.json"
 
     def _hidden_folder(self, name: str) -> Path:
-        path = self.root / HIDDEN_FOLDER / name
-        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        hidden = self.root / HIDDEN_FOLDER
+        hidden.mkdir(mode=0o700, parents=True, exist_ok=True)  # it holds the secret
+        path = hidden / name
+        path.mkdir(mode=0o700, exist_ok=True)
         return path
 
 
