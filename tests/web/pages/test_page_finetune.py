@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.web.served import Served, browser_page, workbench
+from tests.web.served import Served, workbench
 from unmask.finetuning.methods.method import METHODS
 
 ASSETS = Path(__file__).parents[3] / "unmask" / "web" / "assets" / "pages" / "finetuning"
@@ -26,12 +26,6 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     write_run(root / "opinions")
     with workbench(root) as one:
         yield one
-
-
-@pytest.fixture(scope="module")
-def browser(served: Served) -> Iterator[Any]:
-    with browser_page(served) as page:
-        yield page
 
 
 @pytest.fixture

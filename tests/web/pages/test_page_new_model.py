@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.web.served import Served, browser_page, workbench
+from tests.web.served import Served, workbench
 
 HOSTILE = "<img src=x onerror=alert(1)>"
 HEADS_ERROR = "d_model 256 is not a multiple of n_heads 7"
@@ -119,12 +119,6 @@ ANSWERS: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     with workbench(tmp_path_factory.mktemp("root")) as one:
         yield one
-
-
-@pytest.fixture(scope="module")
-def browser(served: Served) -> Iterator[Any]:
-    with browser_page(served) as page:
-        yield page
 
 
 @pytest.fixture

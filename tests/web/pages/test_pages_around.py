@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.web.served import Served, browser_page, workbench
+from tests.web.served import Served, workbench
 
 HOSTILE = "<img src=x onerror=document.title='owned'>"
 PAGES = ("", "run/tale", "jobs", "try/unmask-mini-en", "export/unmask-mini-en", "command/prepare",
@@ -44,12 +44,6 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     write_run(root / "tale")
     with workbench(root) as one:
         yield one
-
-
-@pytest.fixture(scope="module")
-def browser(served: Served) -> Iterator[Any]:
-    with browser_page(served) as page:
-        yield page
 
 
 @pytest.fixture
