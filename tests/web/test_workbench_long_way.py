@@ -110,8 +110,14 @@ def try_out(page: Any) -> None:
     page.get_by_text("Label:").wait_for(timeout=2 * MINUTES)
 
 
-def compare(page: Any, *names: str) -> None:
+def open_home(page: Any) -> None:
+    """Open the list of the runs, and wait for it: until then the page before is still there."""
     page.get_by_role("link", name="Runs", exact=True).click()
+    page.get_by_role("heading", name="Runs", level=1).wait_for(timeout=MINUTES)
+
+
+def compare(page: Any, *names: str) -> None:
+    open_home(page)
     for name in names:
         page.get_by_label(f"Choose {name} to compare").check()
     page.get_by_role("link", name=f"Compare {len(names)}").click()
@@ -121,8 +127,9 @@ def compare(page: Any, *names: str) -> None:
 
 def export(page: Any, name: str, folder: Path) -> Path:
     """Download a run in the layout of Hugging Face, and return its folder."""
-    page.get_by_role("link", name="Runs", exact=True).click()
+    open_home(page)
     page.get_by_role("link", name=name, exact=True).click()
+    page.get_by_role("heading", name=name, level=1).wait_for(timeout=MINUTES)
     page.get_by_role("link", name="Export").click()
     page.get_by_role("button", name="Write Hugging Face").click(timeout=2 * MINUTES)
     with page.expect_download(timeout=2 * MINUTES) as started:
