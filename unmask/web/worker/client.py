@@ -20,6 +20,8 @@ IDLE_SECONDS = 600.0
 CALL_SECONDS = 300.0
 BUSY_SECONDS = 60.0
 """How long a call waits for the one before it."""
+DYING_SECONDS = 0.25
+"""A process that dies so soon after a call was sent was dying before: another one is asked."""
 CANCEL_SECONDS = 5.0
 """How long a cancelled stream has to end; then its process is ended."""
 
@@ -59,6 +61,12 @@ class _Process:
         """Keep each answer, in a thread, until there are no more."""
         self.reader = threading.Thread(target=self._read_answers, daemon=True)
         self.reader.start()
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether it runs, and its pipe is open; a process that dies closes it first."""
+        is_read = self.reader is not None and self.reader.is_alive()
+        return is_read and self.popen.poll() is None
 
     def send(self, request: Mapping[str, Any]) -> None:
         """Send a request; a process that died is found when its answer is waited for."""
@@ -117,7 +125,7 @@ class Worker:
     def pid(self) -> int | None:
         """The process, where there is one."""
         process = self._process
-        return None if process is None or process.popen.poll() is not None else process.popen.pid
+        return process.popen.pid if process is not None and process.is_alive else None
 
     @property
     def is_busy(self) -> bool:
@@ -150,14 +158,14 @@ class Worker:
         """
         limit = self.call_seconds if seconds is None else seconds
         with self._my_turn():
-            process = self._running_process()
             self._n_calls += 1
             key, deadline = self._n_calls, time.monotonic() + limit
-            process.send({"id": key, "call": name, "arguments": dict(arguments)})
+            told = f"{name}: {limit:g} seconds"
+            request = {"id": key, "call": name, "arguments": dict(arguments)}
+            process, answer = self._first_answer(request, deadline, told)
             has_ended = False
             try:
                 while True:
-                    answer = self._next_answer(process, key, deadline, f"{name}: {limit:g} seconds")
                     has_ended = "value" not in answer
                     if "error" in answer:
                         kind = "bug" if answer["is_bug"] else "mistake"
@@ -165,6 +173,7 @@ class Worker:
                     if has_ended:
                         return
                     yield answer["value"]
+                    answer = self._next_answer(process, key, deadline, told)
             finally:
                 if not has_ended and self._process is process:
                     self._cancel(process, key)
@@ -196,11 +205,27 @@ class Worker:
                 self._timer.start()
             self._turn.release()
 
+    def _first_answer(
+        self, request: Mapping[str, Any], deadline: float, limit: str
+    ) -> tuple[_Process, dict[str, Any]]:
+        """Send a request and wait for its first answer; where the process was dying, of another."""
+        sent = time.monotonic()
+        process = self._running_process()
+        process.send(request)
+        try:
+            return process, self._next_answer(process, request["id"], deadline, limit)
+        except WorkerError as error:
+            if error.kind != "lost" or time.monotonic() - sent > DYING_SECONDS:
+                raise
+        process = self._running_process()
+        process.send(request)
+        return process, self._next_answer(process, request["id"], deadline, limit)
+
     def _running_process(self) -> _Process:
         """Return the process; start it where there is none."""
         if self._is_closed:
             raise WorkerError("the worker is closed", "lost")
-        if self._process is not None and self._process.popen.poll() is None:
+        if self._process is not None and self._process.is_alive:
             return self._process
         self._end_process()
         log = None if self.log is None else self.log.open("ab")
