@@ -96,6 +96,8 @@ def test_questions(tmp_path: Path) -> None:
     models = {family: make(family, tmp_path / family, KINDS[family])[1].model for family in KINDS}
     assert given_question(models["gpt2"], "the cat").hidden == 2
     assert given_question(models["t5"], "the [MASK] sees").hidden == 1
+    asked = given_question(models["bert"], "the cat is “[MASK]”.")
+    assert (asked.words[asked.hidden], asked.words[-1]) == ("[MASK]", "”.")
     for family, text, message in (
         ("gpt2", "the [MASK]", r"must have words and no \[MASK\]"),
         ("gpt2", " ", "must have words"),

@@ -34,10 +34,12 @@ class TokenQuestion:
 def given_question(model: Model, text: str) -> TokenQuestion:
     """Return what is asked about a text: what is at its mask, or after it.
 
+    What stands beside a mask without a space, such as a full stop, is a word of its own.
+
     Raises:
         ValueError: it has no mask, or several, and the model predicts masked tokens.
     """
-    words = tuple(text.split())
+    words = tuple(text.replace(MASK_PLACEHOLDER, f" {MASK_PLACEHOLDER} ").split())
     masks = [i for i, word in enumerate(words) if word == MASK_PLACEHOLDER]
     if predicts_after_text(model):
         if masks or not words:
@@ -48,8 +50,8 @@ def given_question(model: Model, text: str) -> TokenQuestion:
         return TokenQuestion(words, len(words), is_known=False)
     if len(masks) != 1 or len(words) < 2:
         raise ValueError(
-            f"text (--text) must have one {MASK_PLACEHOLDER} between spaces, whose token is "
-            f"explained, got {text[:60]!r}"
+            f"text (--text) must have one {MASK_PLACEHOLDER} and another word: the token at the "
+            f"mask is explained, got {text[:60]!r}"
         )
     return TokenQuestion(words, masks[0], is_known=False)
 

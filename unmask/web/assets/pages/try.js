@@ -1,12 +1,13 @@
 // Try a model: fill, generate, chat, predict, embed, attention, saliency; two side by side.
 import { get, post } from "../parts/api.js";
 import { button, empty, fill, h } from "../parts/dom.js";
-import { short } from "../parts/format.js";
+import { short, whole } from "../parts/format.js";
 import { attentionPanel, saliencyPanel } from "../try/look.js";
 import { chatPanel, generatePanel } from "../try/generate.js";
 import { embedPanel, wordsPanel } from "../try/embed.js";
 import { fillPanel } from "../try/fill.js";
 import { predictPanel } from "../try/predict.js";
+import { tokensPanel } from "../try/tokens.js";
 import { runLink } from "./home.js";
 
 const BUNDLED = "unmask-mini-en";
@@ -19,19 +20,28 @@ const PANELS = [
   ["neighbors", "Similar words", wordsPanel],
   ["attention", "Attention", attentionPanel],
   ["saliency", "Saliency", saliencyPanel],
+  ["tokens", "Tokenizer", tokensPanel],
 ];
+
+/** A model in one line: its family and size, and where it was published. */
+function whatItIs(one) {
+  if (one.kind === "word vectors") return `word vectors, ${whole(one.words)} words of ${whole(one.width)} numbers each`;
+  const article = /^[aeiou]/.test(one.kind) ? "an" : "a";
+  const kind = one.kind === "images" ? "a model that reads pictures" : one.kind === "recurrent" ? "a recurrent network" : `${article} ${one.kind}`;
+  return `${one.family}, ${kind} with ${short(one.parameters)} parameters${one.max_length ? ` that reads ${whole(one.max_length)} tokens at most` : ""}. ${one.line}`;
+}
 
 export async function page({ rest, query }) {
   const { runs } = await get("/runs");
   const known = [...runs.filter((one) => one.has.includes("model")).map((one) => one.id), BUNDLED];
   const model = rest || known[0];
-  const other = query.get("with");
+  const other = query.get("with") === model ? null : query.get("with");
   const go = (first, second, panel) => {
     const more = new URLSearchParams([["with", second], ["do", panel]].filter(([, value]) => value));
     location.hash = `${runLink(first, "try")}${more.size ? `?${more}` : ""}`;
   };
   const choose = (id, value, first, change) => {
-    const names = [...new Set([...known, value].filter(Boolean))];
+    const names = [...new Set([...known, value].filter(Boolean))].filter((one) => !first || one !== model);
     const select = h("select", { id, onchange: () => change(select.value) }, first ? h("option", { value: "" }, first) : null, names.map((one) => h("option", { value: one }, one)));
     select.value = value ?? "";
     return select;
@@ -61,7 +71,7 @@ export async function page({ rest, query }) {
   }
 
   function show(models, facts) {
-    const can = (name) => facts.every((one) => one.abilities[name]?.can);
+    const can = (name) => facts.every((one) => one.abilities[name === "tokens" ? "hide" : name]?.can);
     const offered = PANELS.filter(([name]) => can(name));
     const place = h("div", { role: "tabpanel", id: "try-panel", tabindex: "-1" });
     const tabs = h("div", { class: "tabs", role: "tablist", "aria-label": "What to try" });
@@ -90,11 +100,12 @@ export async function page({ rest, query }) {
       next.focus();
       select(next.dataset.name);
     });
-    const missing = Object.entries(facts[0].abilities).filter(([, one]) => !one.can && one.reason);
+    const missing = facts.flatMap((fact, i) => Object.entries(fact.abilities).filter(([, one]) => !one.can && one.reason)
+      .map(([name, one]) => `${models.length > 1 ? `${models[i]}, ` : ""}${PANELS.find(([known]) => known === name)?.[1] ?? "Answers on the page Teach"}: ${one.reason}`));
     fill(content,
-      h("p", { class: "hint" }, facts.map((one, i) => `${models[i]}: ${[one.line, `${short(one.parameters)} parameters`].filter(Boolean).join(", ")}. `)),
+      facts.map((one, i) => h("p", { class: "hint" }, `${models[i]}: ${whatItIs(one)}.`)),
       offered.length ? [tabs, place] : empty("Nothing to try", "This model has no ability that can be shown here."),
-      missing.length ? h("details", {}, h("summary", {}, "What it cannot do, and why"), h("ul", { class: "hint" }, missing.map(([name, one]) => h("li", {}, `${name}: ${one.reason}`)))) : null);
+      missing.length ? h("details", {}, h("summary", {}, models.length > 1 ? "What one of them cannot do, and why" : "What it cannot do, and why"), h("ul", { class: "hint" }, missing.map((one) => h("li", {}, one)))) : null);
     const wanted = query.get("do");
     if (offered.length) select(offered.some(([name]) => name === wanted) ? wanted : offered[0][0]);
   }

@@ -38,13 +38,17 @@ class _TokenizeArguments:
 
 
 def tokenize(arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """Return tokens {"piece", "id", "start", "end"} (characters), and tokens per word."""
+    """Return tokens {"piece", "id", "start", "end"} (characters), and tokens per word.
+
+    "unknown" are the parts of the text that the vocabulary lacks.
+    """
     given = from_dict(_TokenizeArguments, arguments)
     tokenizer = _tokenizer(given).input_tokenizer
     ids = tokenizer.encode(given.text).ids.tolist()
     pieces = [visible_piece(piece) for piece in tokenizer.pieces(ids)]
     rows = zip(pieces, ids, tokenizer.offsets(given.text), strict=True)
     return {
+        "unknown": unknown_parts(tokenizer, given.text),
         "tokens": [
             {"piece": piece, "id": i, "start": start, "end": end} for piece, i, (start, end) in rows
         ],
@@ -53,6 +57,16 @@ def tokenize(arguments: Mapping[str, Any]) -> dict[str, Any]:
         "vocab_size": tokenizer.vocab_size,
         "algorithm": tokenizer.algorithm,
     }
+
+
+def unknown_parts(tokenizer: Tokenizer, text: str) -> list[str]:
+    """Return the parts of a text that the vocabulary lacks, each once, as they come."""
+    unknown = tokenizer.special_ids.unknown
+    if unknown is None:
+        return []
+    ids, offsets = tokenizer.encode(text).ids.tolist(), tokenizer.offsets(text)
+    parts = (text[a:b] for i, (a, b) in zip(ids, offsets, strict=True) if i == unknown)
+    return [*dict.fromkeys(parts)]
 
 
 def _tokenizer(given: _TokenizeArguments) -> Tokenizer:
