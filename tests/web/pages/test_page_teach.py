@@ -64,7 +64,7 @@ def test_keys_step_present_and_leave(page: Any) -> None:
     page.locator(".stage.present").wait_for()
     page.keyboard.press("ArrowRight")
     wait_for_lesson(page, "RoBERTa")
-    page.keyboard.press("PageUp")
+    page.keyboard.press("ArrowLeft")
     wait_for_lesson(page, "BERT")
     page.keyboard.press("w")
     assert page.locator(".stage.sight .sightmap").is_visible()
@@ -76,6 +76,52 @@ def test_keys_step_present_and_leave(page: Any) -> None:
     page.keyboard.press("Escape")
     page.locator(".stage:not(.present)").wait_for()
     assert page.evaluate("document.activeElement.textContent") == "Present"
+
+
+def test_the_two_keys_of_a_remote_go_through_a_lesson_and_back(page: Any) -> None:
+    open_page(page, "#/teach?model=bert-mini&text=The+cat+sat+on+the+mat.&targets=0")
+    page.get_by_role("button", name="Present").click()
+    page.locator(".spots .asked", has_text="?").first.wait_for()
+    answers, sight = page.locator(".answers").first, page.locator(".stage.sight")
+    page.keyboard.press("PageDown")
+    page.locator(".spots .asked", has_text="?").first.wait_for(state="detached")
+    page.keyboard.press(" ")
+    answers.wait_for(timeout=SECONDS)
+    page.keyboard.press("PageDown")
+    sight.wait_for()
+    page.keyboard.press("ArrowDown")
+    page.locator(".sightmap tr.chosen th:focus").wait_for()
+    page.keyboard.press("PageDown")
+    wait_for_lesson(page, "RoBERTa")
+    page.locator(".stage.sight").wait_for(state="detached")
+    page.locator(".spots .asked", has_text="?").first.wait_for()
+    page.keyboard.press("PageUp")
+    wait_for_lesson(page, "BERT")
+    page.keyboard.press("F5")  # the key by which a remote begins
+    page.keyboard.press("b")
+    assert page.locator(".stage.blank .slide").is_hidden()
+    page.keyboard.press("PageDown")
+    page.locator(".stage.present:not(.blank) .slide").wait_for()
+    page.keyboard.press("Escape")
+
+
+def test_another_text_is_written_while_presenting(page: Any) -> None:
+    open_page(page, "#/teach?model=bert-mini&shown=1")
+    page.get_by_role("button", name="Present").click()
+    assert page.get_by_label("Your text").is_hidden()
+    page.keyboard.press("e")
+    page.keyboard.insert_text("I like 今天 and 🍕.")
+    page.keyboard.press("Enter")
+    page.get_by_text("Not in the vocabulary of this tokenizer").wait_for()
+    assert page.locator(".unknown-parts span").all_inner_texts() == ["今", "天", "🍕"]
+    assert page.get_by_label("Your text").is_hidden()
+    assert page.locator(".stage.present").is_visible()
+    page.keyboard.press("e")
+    page.keyboard.insert_text("No model reads as much as this at once. " * 30)
+    page.keyboard.press("Enter")
+    page.get_by_text("the model reads at most 128").first.wait_for(timeout=SECONDS)
+    assert not page.locator(".slide.stale").count()  # all but the answers is shown
+    page.keyboard.press("Escape")
 
 
 def test_who_sees_whom_in_words(page: Any) -> None:

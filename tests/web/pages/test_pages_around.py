@@ -69,6 +69,37 @@ def test_hostile_texts_are_shown_as_texts(page: Any, served: Served) -> None:
     assert "owned" not in page.title()
 
 
+def test_large_letters_and_a_chart_that_fills_the_screen(page: Any, served: Served) -> None:
+    open_page(page, served, "run/tale")
+    size = "getComputedStyle(document.documentElement).fontSize"
+    before = page.evaluate(size)
+    page.get_by_role("button", name="Large letters").click()
+    page.reload()
+    page.locator(".chart canvas").first.wait_for()
+    assert float(page.evaluate(size)[:-2]) > float(before[:-2])
+    small = page.locator(".chart canvas").first.bounding_box()["height"]
+    page.get_by_role("button", name="Loss: full screen").click()
+    page.get_by_text("Leave full screen").wait_for()
+    assert page.locator(".chart canvas").first.bounding_box()["height"] > small
+    page.get_by_role("button", name="Loss: full screen").click()
+    page.get_by_text("Leave full screen").wait_for(state="detached")
+    page.get_by_role("button", name="Large letters").click()
+    assert page.evaluate(size) == before
+
+
+def test_what_was_opened_stays_open_while_a_run_grows(page: Any, served: Served) -> None:
+    open_page(page, served, "run/tale")
+    settings = page.locator("details", has_text="settings").first
+    settings.locator("summary").click()
+    page.get_by_role("button", name="Tags").focus()
+    with (served.root / "tale" / "log.jsonl").open("a") as file:
+        file.write(json.dumps({"step": 500, "loss": 1.0}) + "\n")
+    page.locator(".plot[aria-label*='step 500']").first.wait_for(timeout=15_000)
+    page.wait_for_timeout(1_000)  # the head is drawn again after it
+    assert settings.get_attribute("open") is not None
+    assert page.evaluate("document.activeElement.textContent") == "Tags"
+
+
 def test_runs_are_filtered_tagged_deleted_and_taken_back(page: Any, served: Served) -> None:
     write_run(served.root / "other")
     open_page(page, served, "")

@@ -74,6 +74,13 @@ function setTheme(theme) {
   dispatchEvent(new Event("themechange"));
 }
 
+function setLarge(is) {
+  document.documentElement.classList.toggle("large", is);
+  localStorage.setItem("large", is ? "1" : "");
+  document.getElementById("large").setAttribute("aria-pressed", String(is));
+  dispatchEvent(new Event("themechange")); // charts have letters of their own
+}
+
 function begin() {
   const pages = document.getElementById("pages");
   for (const [name, page] of Object.entries(PAGES)) {
@@ -83,6 +90,8 @@ function begin() {
   setTheme(localStorage.getItem("theme") ?? (isDark ? "dark" : "light"));
   document.getElementById("theme").addEventListener("click", () =>
     setTheme(document.documentElement.dataset.theme === "dark" ? "light" : "dark"));
+  setLarge(localStorage.getItem("large") === "1");
+  document.getElementById("large").addEventListener("click", () => setLarge(!document.documentElement.classList.contains("large")));
   let wasLost = false;
   listen("connection", (is) => {
     if (!is && !wasLost) say("The connection to the server is lost; jobs go on. Trying again.", { isError: true });

@@ -146,6 +146,7 @@ export async function page({ rest: id, query }) {
     const step = numbers.last("training", "step") ?? run.step;
     const isOn = run.state === "running";
     document.title = `${run.id} · Unmask`;
+    const focused = head.contains(document.activeElement) ? document.activeElement.textContent : null;
     fill(head,
       h("div", { class: "heading" }, h("div", {}, h("h1", {}, run.id), h("p", { class: "row" }, stateChip(run.state), h("span", { class: "hint" },
         [kindName(run.kind), run.model, run.task, run.state === "running" ? "" : when(run.modified)].filter(Boolean).join(" · ")), run.tags.map((tag) => h("span", { class: "chip" }, tag)))),
@@ -154,6 +155,7 @@ export async function page({ rest: id, query }) {
       h("div", { class: "figures" }, figures(run)),
       run.notes.map((note) => h("p", { class: "hint" }, note)),
       failure());
+    if (focused) [...head.querySelectorAll("a, button")].find((one) => one.textContent === focused)?.focus({ preventScroll: true });
   }
 
   function figures(run) {
@@ -236,7 +238,7 @@ export async function page({ rest: id, query }) {
     setChart("accuracy", "Accuracy", [
       ...training.filter((one) => one.startsWith("accuracy.")).flatMap((one) => numbers.lines("training", one, `training ${words(one.slice(9))}`)),
       ...held.filter((one) => /(^|_)accuracy$/.test(one)).flatMap((one) => numbers.lines("evaluation", one, `held out ${words(one.replace(/_?accuracy$/, ""))}`, { points: true, width: 2 })),
-    ]);
+    ], { format: percent });
     for (const one of training.filter((name) => name.startsWith("measures."))) {
       const name = one.slice(9);
       setChart(one, sentence(name), [...numbers.lines("training", one, "training"), ...numbers.lines("evaluation", name, "held out", { points: true, width: 2 })]);
@@ -247,7 +249,7 @@ export async function page({ rest: id, query }) {
     setChart("rate", "Learning rate", numbers.lines("training", "rate", "learning rate"));
     setChart("norm", "Gradient norm", numbers.lines("training", "gradient_norm", "gradient norm"));
     for (const [name, [title, format]] of Object.entries(TIMINGS)) setChart(name, title, numbers.lines("timing", name, title.toLowerCase()), { format });
-    if (!charts.size) fill(plots, empty("No numbers yet", "The first are written after some steps."));
+    if (!charts.size) fill(plots, empty("No numbers yet", "The first are written after some steps.", doing));
     else plots.querySelector(".empty")?.remove();
   }
 
@@ -262,6 +264,7 @@ export async function page({ rest: id, query }) {
   }
 
   let job = null;
+  const doing = h("span", { class: "hint", role: "status" });
   const output = h("pre", { tabindex: "0", "aria-label": "Output", class: "log" });
   let read = 0;
   async function readOutput() {
@@ -274,6 +277,7 @@ export async function page({ rest: id, query }) {
     const isAtEnd = output.scrollTop + output.clientHeight >= output.scrollHeight - 8;
     output.append(piece.text.replace(/[^\n]*\r(?!\n)/g, ""));
     if (isAtEnd) output.scrollTop = output.scrollHeight;
+    doing.textContent = output.textContent.trimEnd().split("\n").at(-1);
   }
 
   async function look() {
@@ -289,6 +293,7 @@ export async function page({ rest: id, query }) {
   let leaveResults = () => {};
   endings.push(() => leaveResults());
   const sides = h("div", {});
+  let shownSides = "";
   function drawSides() {
     const text = JSON.stringify(told.results ?? null);
     if (text !== shownResults) { // else what was chosen in it stays
@@ -298,6 +303,9 @@ export async function page({ rest: id, query }) {
       leaveResults = made?.leave ?? (() => {});
       fill(results, made?.element);
     }
+    const now = JSON.stringify([told.samples, told.record, told.card, told.jobs[0]?.command_line]);
+    if (now === shownSides) return; // else what was opened would close
+    shownSides = now;
     fill(sides,
       told.samples?.length ? h("section", {}, h("h2", {}, "Samples"), h("div", { class: "stack" }, told.samples.map(sample))) : null,
       h("section", {}, h("h2", {}, "Settings"), settings(told.record)),
@@ -327,10 +335,17 @@ export async function page({ rest: id, query }) {
     listen("state", lookSoon),
     listen("jobs", lookSoon),
     () => watch([]),
+    everySeconds(SECONDS_BETWEEN_LOOKS, () => { if (told.run.state === "running") lookSoon(); }),
   );
   const report = told.run.has.includes("report") ? h("a", { href: `/api${runPath(id, "report")}`, target: "_blank", rel: "noopener" }, "Open the report") : null;
   const element = h("div", {}, head, results, h("section", {}, h("div", { class: "heading" }, h("h2", {}, "Curves"), report), plots, events), sides);
   return { element, title: id, leave() { for (const end of endings) end(); } };
+}
+
+/** Do something again and again; returns what ends it. */
+function everySeconds(n, act) {
+  const timer = setInterval(act, 1000 * n);
+  return () => clearInterval(timer);
 }
 
 const sentence = (name) => { const text = words(name); return text.charAt(0).toUpperCase() + text.slice(1); };

@@ -15,6 +15,8 @@ export const lineStyle = (i) => ({
 });
 
 const STEPS = { label: "step", text: whole };
+/** Distances between the marks of an axis of whole numbers. */
+const WHOLE = [...Array(12).keys()].flatMap((i) => [1, 2, 5].map((one) => one * 10 ** i));
 
 /**
  * A chart: `lines` are {label, steps, values, points}; values that are null are gaps.
@@ -30,7 +32,10 @@ export function chart(title, lines, { log = false, unit = "", height = 240, form
     toggle.textContent = numbers.hidden ? "Show as table" : "Hide table";
     if (!numbers.hidden) fill(numbers, asTable(title, current, { format, x }));
   }, { class: "quiet" });
+  const full = button("Full screen", () => (isFull() ? document.exitFullscreen() : element.requestFullscreen()), { class: "quiet full", "aria-label": `${title}: full screen` });
+  const isFull = () => document.fullscreenElement === element;
   const element = h("figure", { class: "chart" }, h("div", { class: "row" }, h("h3", {}, title), toggle), place, numbers);
+  element.firstChild.append(full);
   let plot = null;
   let current = lines;
   let drawn = []; // whether each line has so few points that they are shown
@@ -44,10 +49,11 @@ export function chart(title, lines, { log = false, unit = "", height = 240, form
       return;
     }
     place.textContent = "";
+    const enlarged = letterSize(isFull());
     drawn = current.map((one) => one.steps.length < FEW_POINTS);
     place.setAttribute("aria-label", `${title}: ${describe(current, unit, { format, x })}`);
     const focus = (i, at) => onfocus?.(i === null || i < 1 || at === null ? null : current[i - 1], ...(i >= 1 && at !== null ? [plot.data[0][at], plot.data[i][at]] : []));
-    plot = new uPlot(options(width, current, { log, unit, height, format, x, legend, focus: onfocus && focus }), joined(current), place);
+    plot = new uPlot(options(width, current, { log, unit, height: tall(), enlarged, format, x, legend, focus: onfocus && focus }), joined(current), place);
   }
 
   function update(next) {
@@ -59,30 +65,43 @@ export function chart(title, lines, { log = false, unit = "", height = 240, form
     if (plot) place.setAttribute("aria-label", `${title}: ${describe(current, unit, { format, x })}`);
   }
 
+  const tall = () => (isFull() ? Math.max(innerHeight - place.offsetTop - 5 * 16 * letterSize(true), 200) : height * letterSize(false));
   const seen = new ResizeObserver(() => {
-    if (plot) plot.setSize({ width: place.clientWidth, height });
+    if (plot) plot.setSize({ width: place.clientWidth, height: tall() });
     else draw();
   });
   seen.observe(place);
+  const screened = () => {
+    if (!full.isConnected) return;
+    full.textContent = isFull() ? "Leave full screen" : "Full screen";
+    draw();
+  };
+  document.addEventListener("fullscreenchange", screened);
   addEventListener("themechange", draw);
-  return { element, update, leave() { seen.disconnect(); removeEventListener("themechange", draw); plot?.destroy(); plot = null; } };
+  return { element, update, leave() { seen.disconnect(); document.removeEventListener("fullscreenchange", screened); removeEventListener("themechange", draw); plot?.destroy(); plot = null; } };
 }
 
-function options(width, lines, { log, unit, height, format, x, legend, focus }) {
-  const axis = { stroke: color("--soft"), grid: { stroke: color("--hair"), width: 1 }, ticks: { stroke: color("--line"), width: 1 } };
+/** How much larger than usual letters are: those of the page, or of a chart that fills the screen. */
+function letterSize(isFull) {
+  const own = parseFloat(getComputedStyle(document.documentElement).fontSize) / 16;
+  return isFull ? Math.max(own, innerWidth / 900) : own;
+}
+
+function options(width, lines, { log, unit, height, enlarged, format, x, legend, focus }) {
+  const axis = { font: `${12 * enlarged}px ${getComputedStyle(document.body).fontFamily}`, size: 50 * enlarged, stroke: color("--soft"), grid: { stroke: color("--hair"), width: 1 }, ticks: { stroke: color("--line"), width: 1 } };
   return {
     width, height,
     scales: { x: { time: false }, y: log ? { distr: 3 } : {} },
     cursor: focus ? { focus: { prox: 24 } } : { sync: { key: "charts" } },
     ...(focus ? { focus: { alpha: 0.25 }, hooks: { setSeries: [(plot, i) => focus(i, plot.cursor.idx)] } } : {}),
     legend: { show: legend },
-    axes: [{ ...axis, values: (_, all) => all.map(x.text) }, { ...axis, size: 64, values: (_, all) => all.map((one) => (one === null ? "" : format(one))) }],
+    axes: [{ ...axis, space: 50 * enlarged, incrs: x === STEPS ? WHOLE : undefined, values: (_, all) => all.map(x.text) }, { ...axis, space: 30 * enlarged, size: 64 * enlarged, values: (_, all) => all.map((one) => (one === null ? "" : format(one))) }],
     series: [
       { label: x.label, value: (_, one) => (one === null ? "–" : x.text(one)) },
       ...lines.map((one, i) => {
         const { color: stroke, dash } = lineStyle(one.color ?? i);
-        return { label: one.label, stroke, dash: one.dash ?? dash, width: one.width ?? 1.5, spanGaps: true,
-          points: { show: one.points || one.steps.length < FEW_POINTS, size: 5 }, value: (_, v) => (v === null || v === undefined ? "–" : `${format(v)}${unit}`) };
+        return { label: one.label, stroke, dash: one.dash ?? dash, width: (one.width ?? 1.5) * enlarged, spanGaps: true,
+          points: { show: one.points || one.steps.length < FEW_POINTS, size: 5 * enlarged }, value: (_, v) => (v === null || v === undefined ? "–" : `${format(v)}${unit}`) };
       }),
     ],
   };

@@ -45,6 +45,7 @@ export function panel(models, inputs, label, act, { more = [] } = {}) {
         if (error.name !== "AbortError") fill(place, h("p", { class: "error-line", role: "alert" }, error.line ?? String(error)));
       }
       places[i].firstChild.remove();
+      places[i].scrollIntoView({ block: "nearest" }); // with large letters it may be below the window
     }
     if (control === mine) stop();
   }

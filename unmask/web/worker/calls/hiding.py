@@ -20,6 +20,7 @@ from unmask.jobs.options.hide import HideOptions
 from unmask.objectives.explain import visible_piece
 from unmask.objectives.features import TwoStream
 from unmask.web.worker.calls.models.learned_tokenizer import tokenizer_from
+from unmask.web.worker.calls.tokens import unknown_parts
 from unmask.web.worker.objective_settings import objective_settings, setting_changes
 from unmask.web.worker.open_models import check_weights, open_models
 from unmask.zoo.catalogue import get_preset
@@ -101,7 +102,8 @@ def hide(arguments: Mapping[str, Any]) -> dict[str, Any]:
     "visible" has "inputs" [t t] (row i sees column j), of two streams also "queries", and of an
     encoder "source": lists of 0 and 1 of the first `shown` tokens; null where the objective has no
     such relation. A decoder sees all of its source. "settings" are the numbers of the objective
-    that the argument of this name changes, "changes" the same as `--set` takes them.
+    that the argument of this name changes, "changes" the same as `--set` takes them; "unknown" are
+    the parts of the text that the vocabulary lacks.
     """
     given = from_dict(_HideArguments, arguments)
     pipeline = given.pipeline()
@@ -119,6 +121,7 @@ def hide(arguments: Mapping[str, Any]) -> dict[str, Any]:
         "shown": MAX_SHOWN_TOKENS,
         "settings": settings,
         "changes": changes,
+        "unknown": unknown_parts(hidden.tokenizer.input_tokenizer, given.text),
     }
 
 

@@ -42,12 +42,15 @@ export function matrix(title, rows, columns, sees, own = 0) {
       focus(next);
     });
   });
-  const table = h("table", { class: "sightmap", style: { "--n": rows.length + 4 } }, h("caption", { class: "hidden" }, `${title}: rows are tokens that look, columns the tokens that they see`),
+  const table = h("table", { class: "sightmap", style: { "--n": rows.length + room(columns), "--m": columns.length + room(rows) } }, h("caption", { class: "hidden" }, `${title}: rows are tokens that look, columns the tokens that they see`),
     h("thead", {}, h("tr", {}, h("td", {}), tops)), h("tbody", {}, lines));
   choose(Math.min(2, rows.length - 1));
   return h("figure", { class: "sees" }, h("figcaption", { class: "label" }, title), words,
     h("div", { class: "scroll", role: "region", "aria-label": title }, table));
 }
+
+/** Cells that the longest name of a row or column takes. */
+const room = (names) => 1 + Math.ceil(0.45 * Math.max(...names.map((one) => one.length)));
 
 /** “cat” sees “the” and itself. */
 export function sentence(name, columns, sees, self) {

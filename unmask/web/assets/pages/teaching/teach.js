@@ -75,7 +75,10 @@ export async function page({ query }) {
   const seed = h("span", { class: "hint" });
   const previous = button("← Previous", () => step(-1), { title: "Arrow left, Page up" });
   const next = button("Next →", () => step(1), { title: "Arrow right, Page down" });
-  const present = presentation({ step, draw: () => draw.click(), shows: () => shows.click(), targets: () => targets.click() });
+  const field = h("div", { class: "field text-field" }, h("label", { for: "teach-text" }, "Your text"), text,
+    h("p", { class: "hint" }, "Two sentences or more, so that there are two parts to tell apart."));
+  const present = presentation({ step, forward, back, draw: () => draw.click(), shows: () => shows.click(), targets: () => targets.click(), field });
+  let shown = { asks: false, answers: false }; // what the lesson on the page has
 
   function go(model) {
     if (model === state.model) return;
@@ -89,6 +92,25 @@ export async function page({ query }) {
   function step(by) {
     const at = LESSONS.findIndex((one) => one.model === state.model);
     go(LESSONS[(at < 0 ? (by > 0 ? 0 : LESSONS.length - 1) : at + by + LESSONS.length) % LESSONS.length].model);
+  }
+
+  /** What comes next: what is asked, what is answered, who sees whom, the next lesson. */
+  function forward() {
+    if (!slide.firstChild) return;
+    if (present.isSight()) {
+      present.sight(false);
+      Object.assign(state, { targets: false, shows: false });
+      step(1);
+    } else if (!state.targets && shown.asks) { state.targets = true; change(); }
+    else if (!state.shows && shown.answers) { state.shows = true; change(); }
+    else present.sight(true);
+  }
+
+  function back() {
+    if (present.isSight()) present.sight(false);
+    else if (state.shows && shown.answers) { state.shows = false; change(); }
+    else if (state.targets && shown.asks) { state.targets = false; change(); }
+    else { state.targets = true; step(-1); }
   }
 
   function drawNames() {
@@ -131,14 +153,13 @@ export async function page({ query }) {
     targets.textContent = state.targets ? "Hide targets" : "Show targets";
     seed.textContent = `draw ${state.seed + 1}`;
     slide.setAttribute("aria-busy", "true");
-    const slow = setTimeout(() => fill(busy, "Working. A model that is shown for the first time gets a tokenizer first, which takes some seconds."), 600);
+    const slow = setTimeout(() => fill(busy, "Working. The first time takes some seconds: what opens models is started, and a model gets a tokenizer."), 600);
     try {
       const lesson = lessonOf(state.model);
       const asked = await argumentsOf(lesson, signal);
       const given = { ...asked.given, settings: state.settings };
       const hidden = await known.call("hide", given, signal);
-      const answers = state.shows && asked.answers && !hidden.picture
-        ? await known.call("hide_answers", { ...given, n: SHOWN_ANSWERS }, signal) : null;
+      const answers = state.shows && asked.answers && !hidden.picture ? await answersOf(asked, given, signal) : null;
       if (signal.aborted) return;
       tell(null);
       drawSlide(lesson, hidden, answers, asked);
@@ -151,6 +172,18 @@ export async function page({ query }) {
     } finally {
       clearTimeout(slow);
       if (!signal.aborted) { slide.removeAttribute("aria-busy"); fill(busy); }
+    }
+  }
+
+  /** The answers; null, where there are none of this text: `asked` says why. */
+  async function answersOf(asked, given, signal) {
+    try {
+      return await known.call("hide_answers", { ...given, n: SHOWN_ANSWERS }, signal);
+    } catch (problem) {
+      if (problem.name === "AbortError") throw problem;
+      asked.why = `${asked.answers} does not answer: ${problem.line ?? problem.message}.`;
+      asked.isRefused = true;
+      return null;
     }
   }
 
@@ -190,6 +223,7 @@ export async function page({ query }) {
       fill(slide, h("h2", {}, lesson.name), h("p", {}, "This model reads pictures; its page shows what is hidden of one."));
       return;
     }
+    shown = { asks: hidden.inputs.some((one) => one.asked), answers: Boolean(asked.answers) };
     const found = answers && new Map(answers.answers.map((one) => [one.position, one]));
     const asks = hidden.inputs.filter((one) => one.asked).length;
     const reads = hidden.source ? "The decoder reads" : lesson.reads ?? "It reads";
@@ -198,12 +232,14 @@ export async function page({ query }) {
       lesson.idea ? h("p", { class: "idea" }, lesson.idea) : null,
       lesson.variants ? variantButtons(lesson) : null,
       h("div", { class: "words" },
+        state.shows && !found && asked.why ? h("p", { class: "hint" }, asked.why) : null,
         hidden.source ? tokenRow("The encoder reads", hidden.source) : null,
         tokenRow(asks ? `${reads}, and below is what it is asked` : reads, hidden.inputs, { numbered: Boolean(found), showTargets: state.targets }),
         hidden.label ? h("p", {}, h("span", { class: "label" }, "Asked of the whole text: "), hidden.label) : null,
         asks || hidden.label ? null : h("p", { class: "hint" }, "No single word is asked of this text. Draw again, or write a longer one."),
         found ? answerCards(`${asked.answers} answers`, answers.answers, { showTargets: state.targets }) : null,
         found && lesson.detects && state.targets ? tokenRow("The large model reads, here with the most probable words, and is asked of each whether it stood there", detectorTokens(hidden.inputs, found)) : null,
+        hidden.unknown.length ? h("p", { class: "unknown-parts" }, "Not in the vocabulary of this tokenizer: ", hidden.unknown.map((one) => h("span", {}, one))) : null,
         legend([...(hidden.source ?? []), ...hidden.inputs])),
       h("p", { class: "in-words" }, `Who sees whom: ${hidden.sees}.`),
       h("div", { class: "matrices" }, matrices(hidden), facts(hidden, answers, asked)));
@@ -221,18 +257,16 @@ export async function page({ query }) {
       hidden.weighting ? ["Loss", hidden.weighting] : null,
       answers ? ["Answers", `${asked.answers}; mean loss ${answers.loss === null ? "–" : answers.loss.toFixed(2)}`] : null,
       !answers && asked.answers && !state.shows ? ["Answers", [`${asked.answers} can answer: `, h("span", { class: "hint" }, "Show answers.")]] : null,
-      asked.why ? ["Answers", [asked.why, " ", h("a", { href: `#/new?${new URLSearchParams({ model: state.model, kind: lessonOf(state.model).kind })}` }, `Train ${state.model}`), ", or choose another model below."]] : null,
+      asked.isRefused ? ["Answers", asked.why] : asked.why ? ["Answers", [asked.why, " ", h("a", { href: `#/new?${new URLSearchParams({ model: state.model, kind: lessonOf(state.model).kind })}` }, `Train ${state.model}`), ", or choose another model below."]] : null,
     ].filter(Boolean);
     return h("dl", { class: "facts" }, rows.map(([name, value]) => [h("dt", {}, name), h("dd", {}, value)]));
   }
 
   const controls = h("div", { class: "controls" },
-    h("div", { class: "row" }, previous, next, draw, seed, targets, shows, present.viewButton, present.button), names);
+    h("div", { class: "row" }, previous, next, draw, seed, targets, shows, present.buttons), names);
   const element = h("div", { class: "teach" },
     h("div", { class: "heading" }, h("h1", {}, "Teach")),
-    h("div", { class: "field text-field" }, h("label", { for: "teach-text" }, "Your text"), text,
-      h("p", { class: "hint" }, "Two sentences or more, so that there are two parts to tell apart."), error),
-    present.wrap(controls, busy, told, slide),
+    present.wrap(error, controls, busy, told, slide),
     h("section", { class: "columns more" },
       h("div", {}, h("h2", {}, "Settings of the task"), settings),
       h("div", {}, h("h2", {}, "Models"), choices.element, h("h2", { class: "spaced" }, "The same on the command line"), line.element,
