@@ -142,7 +142,7 @@ class Recipe:
     """Random seed for initialization, data order, masking and dropout."""
 
     log_every: int = 10
-    """Interval between log entries, in steps."""
+    """Interval between log entries, in steps; shorter where few steps fit into `--minutes`."""
     evaluate_every: int = 500
     """Interval between evaluations on held-out text, in steps."""
     checkpoint_every: int = 500

@@ -100,11 +100,13 @@ async function waitingPage(id) {
   const first = newest(await get("/jobs"));
   if (!first) return null;
   const place = h("div", { role: "status" });
+  const doing = h("p", { class: "hint" });
   function draw(job) {
     if (!job) return fill(place, empty("The job was removed", "It had not begun.", h("a", { class: "button", href: "#/" }, "All runs")));
     return fill(place, h("p", { class: "row" }, stateChip(job.state)), job.state === "failed" ? failed(job)
       : isOver(job) ? empty("It was stopped before it began", "Nothing was written.", button("Go on", () => post(`/jobs/${job.id}/resume`)))
         : h("p", { class: "lead" }, job.state === "waiting" ? ["It waits until other ", h("a", { href: "#/jobs" }, "jobs"), " are done. Its curves are shown here as soon as it runs."] : "It begins: the model is opened and the data are read. Its curves are shown here in a moment."),
+    doing,
     isOver(job) || !job ? null : button("Stop", () => post(`/jobs/${job.id}/stop`)),
     h("section", {}, h("h2", {}, "Command line"), h("pre", { tabindex: "0" }, job.command_line)));
   }
@@ -114,6 +116,8 @@ async function waitingPage(id) {
     const key = JSON.stringify(job ?? null);
     if (key !== place.dataset.shown) { place.dataset.shown = key; draw(job); }
     if (!job || isDone || job.state === "waiting") return;
+    const { text } = await get(`/jobs/${job.id}/output?after=0`);
+    doing.textContent = text.trimEnd().split("\n").at(-1);
     await get(runPath(id)); // not there: try again later
     if (isDone) return;
     isDone = true;

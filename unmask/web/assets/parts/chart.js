@@ -93,7 +93,8 @@ function options(width, lines, { log, unit, height, enlarged, format, x, legend,
     width, height,
     scales: { x: { time: false }, y: log ? { distr: 3 } : {} },
     cursor: focus ? { focus: { prox: 24 } } : { sync: { key: "charts" } },
-    ...(focus ? { focus: { alpha: 0.25 }, hooks: { setSeries: [(plot, i) => focus(i, plot.cursor.idx)] } } : {}),
+    ...(focus ? { focus: { alpha: 0.25 } } : {}),
+    hooks: { ready: [latest], setData: [latest], setCursor: [latest], ...(focus ? { setSeries: [(plot, i) => focus(i, plot.cursor.idx)] } : {}) },
     legend: { show: legend },
     axes: [{ ...axis, space: 50 * enlarged, incrs: x === STEPS ? WHOLE : undefined, values: (_, all) => all.map(x.text) }, { ...axis, space: 30 * enlarged, size: 64 * enlarged, values: (_, all) => all.map((one) => (one === null ? "" : format(one))) }],
     series: [
@@ -105,6 +106,12 @@ function options(width, lines, { log, unit, height, enlarged, format, x, legend,
       }),
     ],
   };
+}
+
+/** Where nothing is pointed at, the legend has the last numbers. */
+function latest(plot) {
+  if ((plot.cursor.idx ?? null) !== null) return;
+  plot.setLegend({ idxs: plot.data.map((all) => all.findLastIndex((one) => one !== null && one !== undefined)) }, false);
 }
 
 /** One list of steps for all lines, as uPlot takes them. */

@@ -43,6 +43,6 @@ export function modelChoices({ runs, state, pick, pickAnswers }) {
   drawModels();
   const element = h("div", {},
     h("div", { class: "field" }, h("label", { for: "teach-model" }, "Another model"), h("p", { class: "hint" }, "Any of the catalogue, or one that you trained."), model, reading),
-    h("div", { class: "field" }, h("label", { for: "teach-answers" }, "Who answers"), h("p", { class: "hint" }, "A trained model. Where it learned the task that is shown, the text is cut into its tokens, and it answers."), answers));
+    h("div", { class: "field" }, h("label", { for: "teach-answers" }, "Who answers"), h("p", { class: "hint" }, "A trained model. Where it learned the task that is shown, the text is cut into its tokens, and it answers; elsewhere the newest of your runs that did."), answers));
   return { element, isTrained: (name) => trained.includes(name), show };
 }

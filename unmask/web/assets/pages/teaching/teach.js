@@ -122,23 +122,36 @@ export async function page({ query }) {
   }
 
   /** The arguments of `hide`: the lesson's, or those of the trained model that is asked the same. */
-  async function argumentsOf(lesson, signal) {
+  async function argumentsOf(lesson, signal, objective = state.objective) {
     const rest = { text: state.text, seed: state.seed };
-    const own = { model: lesson.model, ...rest, changes: state.objective ? [] : lesson.changes ?? [] };
-    if (state.objective || lesson.objective) own.objective = state.objective || lesson.objective;
+    const own = { model: lesson.model, ...rest, changes: objective ? [] : lesson.changes ?? [] };
+    if (objective || lesson.objective) own.objective = objective || lesson.objective;
     if (lesson.isOther) return { given: own, answers: choices.isTrained(lesson.model) ? lesson.model : null };
     if (!state.answers) return { given: own, answers: null };
-    const trained = await known.call("describe", { model: state.answers }, signal).catch((problem) => {
-      if (problem.name === "AbortError") throw problem;
-      return { problem };
-    });
-    if (trained.problem) return { given: own, answers: null, why: trained.problem.line };
-    const isSame = trained.asks?.includes(lesson.asked) && (lesson.families?.includes(trained.family) ?? true);
-    if (!isSame || !trained.abilities.hide_answers?.can) return { given: own, answers: null, why: `${state.answers} was not trained for this task.` };
-    const given = { ...own, model: state.answers };
+    const { answers, why } = await answererOf(lesson, signal);
+    if (!answers) return { given: own, answers, why };
+    const given = { ...own, model: answers };
     delete given.objective;
-    if (state.objective || lesson.trained) given.objective = state.objective || lesson.trained;
-    return { given, answers: state.answers };
+    if (objective || lesson.trained) given.objective = objective || lesson.trained;
+    return { given, answers };
+  }
+
+  /** Who can answer a lesson: the one that was chosen, or else the newest run of the lesson's model. */
+  async function answererOf(lesson, signal) {
+    const own = runs.filter((one) => one.kind === "pretrain" && one.model === lesson.model && one.has.includes("model")).map((one) => one.id);
+    let why = null;
+    for (const answers of [state.answers, ...own.slice(0, 1)]) {
+      try {
+        const trained = await known.call("describe", { model: answers }, signal);
+        const isSame = trained.asks?.includes(lesson.asked) && (lesson.families?.includes(trained.family) ?? true);
+        if (isSame && trained.abilities.hide_answers?.can) return { answers, why: null };
+        why ??= `${answers} was not trained for this task, and there is no run of ${lesson.model} yet.`;
+      } catch (problem) {
+        if (problem.name === "AbortError") throw problem;
+        why ??= problem.line;
+      }
+    }
+    return { answers: null, why };
   }
 
   async function change() {
@@ -165,7 +178,7 @@ export async function page({ query }) {
       drawSlide(lesson, hidden, answers, asked);
       drawSettings(hidden, given);
       line.show({ model: given.model, text: state.text, objective: given.objective, seed: state.seed || undefined, changes: hidden.changes?.length ? hidden.changes : undefined });
-      prepareNext(lesson, signal);
+      prepareOthers(lesson, signal);
     } catch (problem) {
       if (problem.name === "AbortError") return;
       tell(problem);
@@ -195,20 +208,18 @@ export async function page({ query }) {
     slide.classList.toggle("stale", Boolean(problem));
   }
 
-  /** Let the worker have the next lesson ready, so that stepping on is at once. */
-  async function prepareNext(lesson, signal) {
+  /** Let the worker have the other lessons ready, the next one first, so that stepping on is at once. */
+  async function prepareOthers(lesson, signal) {
     const at = LESSONS.indexOf(lesson);
     if (at < 0) return;
-    const soon = LESSONS[(at + 1) % LESSONS.length];
-    const kept = { objective: state.objective };
-    state.objective = "";
-    const asked = argumentsOf(soon, signal);
-    state.objective = kept.objective;
-    try {
-      await new Promise((resolve) => { setTimeout(resolve, PREPARED_AFTER); }); // what the teacher does first goes first
+    for (const one of [...LESSONS.slice(at + 1), ...LESSONS.slice(0, at)]) {
+      await new Promise((resolve) => { setTimeout(resolve, PREPARED_AFTER); }); // what the teacher does goes first
       if (signal.aborted) return;
-      await known.call("hide", { ...(await asked).given, settings: {} }, signal);
-    } catch { /* it is told when the lesson is shown */ }
+      try {
+        const { given } = await argumentsOf(one, signal, "");
+        await known.call("hide", { ...given, settings: {} }, signal);
+      } catch { /* it is told when the lesson is shown */ }
+    }
   }
 
   function drawSettings(hidden, given) {
