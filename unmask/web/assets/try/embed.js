@@ -5,6 +5,16 @@ import { measured } from "../parts/format.js";
 import { keptText, panel, setting } from "./panel.js";
 
 const SIZE = 520;
+const [LINE, CROWD] = [14, 20]; // height of a label; so many points have labels that overlap
+
+/** Heights of labels, moved down where two of them would be one on the other; crowds are left as they are. */
+function besideEachOther(heights) {
+  if (heights.length > CROWD) return heights;
+  const moved = [...heights];
+  let last = -LINE;
+  for (const i of [...heights.keys()].sort((a, b) => heights[a] - heights[b])) last = moved[i] = Math.max(heights[i], last + LINE);
+  return moved;
+}
 
 /** A map of points with their labels. */
 function pointMap(points, labels, caption) {
@@ -20,9 +30,12 @@ function pointMap(points, labels, caption) {
     return (value) => 40 + ((SIZE - 80) * (value - low)) / (high - low || 1);
   };
   const [x, y] = [scale(0), scale(1)];
-  const marks = points.flatMap((one, i) => [
-    svg("circle", { cx: x(one[0]), cy: SIZE - y(one[1]), r: 4 }, svg("title", {}, labels[i])),
-    svg("text", { x: x(one[0]) + 7, y: SIZE - y(one[1]) + 4 }, labels[i].length > 28 ? `${labels[i].slice(0, 27)}…` : labels[i])]);
+  const height = besideEachOther(points.map((one) => SIZE - y(one[1]) + 4));
+  const marks = points.flatMap((one, i) => {
+    const isRight = x(one[0]) > SIZE / 2; // there is more room to the left
+    return [svg("circle", { cx: x(one[0]), cy: SIZE - y(one[1]), r: 4 }, svg("title", {}, labels[i])),
+      svg("text", { x: x(one[0]) + (isRight ? -7 : 7), y: height[i], "text-anchor": isRight ? "end" : "start" }, labels[i].length > 28 ? `${labels[i].slice(0, 27)}…` : labels[i])];
+  });
   return h("figure", { class: "map" }, svg("svg", { viewBox: `0 0 ${SIZE} ${SIZE}`, role: "img", "aria-label": `Map of ${labels.length} vectors` }, ...marks), h("figcaption", { class: "hint" }, caption));
 }
 

@@ -2,6 +2,7 @@
 import { postStream } from "../parts/api.js";
 import { button, fill, h } from "../parts/dom.js";
 import { measured, percent } from "../parts/format.js";
+import { bar } from "./fill.js";
 import { keptText, panel, setting } from "./panel.js";
 
 function settings() {
@@ -23,6 +24,9 @@ function settings() {
   return { element: h("details", {}, h("summary", {}, "Settings"), h("div", { class: "grid" }, Object.values(fields).map((one) => one.element))), values };
 }
 
+/** A token whose ends of lines and lone spaces can be seen. */
+const visible = (token) => (token.trim() ? token : token.replaceAll(" ", "␣")).replaceAll("\n", "⏎");
+
 /** Tokens in color by their probability; pressing one shows what else might have come. */
 function tokenView() {
   const line = h("p", { class: "tokens" });
@@ -30,11 +34,13 @@ function tokenView() {
   const add = (tokens) => {
     for (const one of tokens) {
       const level = one.probability > 0.5 ? "sure" : one.probability > 0.1 ? "likely" : "unlikely";
-      line.append(button(one.token, () => fill(detail, h("h3", {}, `Instead of “${one.token}” (${percent(one.probability)})`),
-        h("p", {}, one.alternatives.map(([token, share]) => h("span", { class: "chip" }, `${token} ${percent(share)}`)))), { class: `token ${level}`, title: percent(one.probability) }));
+      line.append(button(visible(one.token), () => fill(detail, h("h3", {}, `Here “${visible(one.token)}” came (${percent(one.probability)}). The most probable were`),
+        one.alternatives.map(([token, share]) => bar(visible(token), share))), { class: `token ${level}`, title: percent(one.probability) }));
     }
   };
-  return { element: h("details", {}, h("summary", {}, "Tokens and their probabilities"), line, detail), add };
+  const how = h("p", { class: "hint" }, h("span", { class: "token sure" }, "above 50 %"), " ", h("span", { class: "token likely" }, "above 10 %"), " ", h("span", { class: "token unlikely" }, "less"),
+    " Press a token to see what else might have come.");
+  return { element: h("details", { open: true }, h("summary", {}, "Tokens and their probabilities"), line, how, detail), add };
 }
 
 const ENDS = { end: "The model ended the text.", length: "The limit of tokens was reached.", stop: "" };

@@ -45,11 +45,11 @@ export function panel(models, inputs, label, act, { more = [] } = {}) {
         if (error.name !== "AbortError") fill(place, h("p", { class: "error-line", role: "alert" }, error.line ?? String(error)));
       }
       places[i].firstChild.remove();
-      places[i].scrollIntoView({ block: "nearest" }); // with large letters it may be below the window
     }
+    if (control === mine && places[0].getBoundingClientRect().bottom > innerHeight) element.scrollIntoView({ block: "start" });
     if (control === mine) stop();
   }
-  const element = h("div", {}, inputs, h("div", { class: "actions" }, start, cancel, more),
+  const element = h("div", { class: "asking" }, inputs, h("div", { class: "actions" }, start, cancel, more),
     h("section", { class: models.length > 1 ? "columns" : "" }, models.map((model, i) => h("div", {}, models.length > 1 ? h("h2", {}, model) : null, places[i]))));
   element.addEventListener("keydown", (event) => { if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) run(); });
   return { element, run, leave: stop };
