@@ -1,6 +1,7 @@
 """The frame and the pages without a form of their own: runs, a run, jobs, try, export, commands."""
 
 import json
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -38,10 +39,23 @@ def write_run(folder: Path, n: int = 40) -> None:
         (folder / name).write_text("".join(json.dumps(one) + "\n" for one in lines))
 
 
+def write_job(root: Path, n: int, status: int, line: str) -> None:
+    """A job that has ended."""
+    folder = root / ".unmask" / "jobs" / f"{n:014}-aaaaaa"
+    folder.mkdir(parents=True)
+    job = {"arguments": line.split(), "run": "told", "created": float(n)}
+    (folder / "job.json").write_text(json.dumps(job))
+    (folder / "output.txt").write_text("unmask: this run has steps = 7, not 9\n" if status else "")
+    (folder / "exit.json").write_text(json.dumps({"status": status, "ended": n + 1.0}))
+
+
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     root = tmp_path_factory.mktemp("root")
     write_run(root / "tale")
+    write_job(root, 1, 0, "pretrain bert-tiny --data demo:novels --steps 7 --out told")
+    write_job(root, 2, 2, "pretrain --out told --steps 9 --resume")
+    write_run(root / "told")
     with workbench(root) as one:
         yield one
 
@@ -67,6 +81,17 @@ def test_hostile_texts_are_shown_as_texts(page: Any, served: Served) -> None:
     assert HOSTILE in page.inner_text("main")
     assert page.locator("main img").count() == 0
     assert "owned" not in page.title()
+
+
+def test_a_refusal_is_shown_and_training_goes_on_in_a_new_run(page: Any, served: Served) -> None:
+    open_page(page, served, "run/told")
+    page.get_by_text("this run has steps = 7, not 9").first.wait_for()
+    page.goto(f"http://127.0.0.1:{served.port}/#/new?again=told&from=told")
+    line = "unmask pretrain bert-tiny --data demo:novels --steps 7 --out told-further --from told"
+    page.get_by_text(line).first.wait_for(timeout=READ_MILLISECONDS)
+    assert page.evaluate("location.hash") == "#/new"
+    page.evaluate("sessionStorage.clear()")
+    shutil.rmtree(served.root / "told")
 
 
 def test_large_letters_and_a_chart_that_fills_the_screen(page: Any, served: Served) -> None:

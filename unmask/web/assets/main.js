@@ -67,6 +67,20 @@ function showJobs({ jobs }) {
   fill(document.getElementById("jobs"), h("a", { href: "#/jobs", class: running ? "live" : null }, parts.join(", ") || "no jobs"));
 }
 
+const ENDS = { done: " is finished.", failed: " ended with an error.", stopped: " is stopped." };
+const jobStates = new Map();
+
+/** Say that a run has ended, on whichever page that is read; not on its own. */
+function tellEnds({ jobs }) {
+  for (const { id, run, state } of jobs) {
+    const before = jobStates.get(id);
+    jobStates.set(id, state);
+    const address = `#/run/${(run ?? "").split("/").map(encodeURIComponent).join("/")}`;
+    if (!run || !ENDS[state] || !["running", "stopping"].includes(before) || location.hash.split("?")[0] === address) continue;
+    say([h("a", { href: address }, run), ENDS[state]], { isError: state === "failed", seconds: 20 });
+  }
+}
+
 function setTheme(theme) {
   document.documentElement.dataset.theme = theme;
   localStorage.setItem("theme", theme);
@@ -100,6 +114,7 @@ function begin() {
     document.body.classList.toggle("lost", wasLost);
   });
   listen("jobs", showJobs);
+  listen("jobs", tellEnds);
   watch([]);
   addEventListener("hashchange", show);
   addEventListener("unhandledrejection", (event) => say(event.reason?.line ?? String(event.reason), { isError: true }));

@@ -6,7 +6,7 @@ import { modelSection } from "../new_model/model.js";
 import { objectiveSection } from "../new_model/objective.js";
 import { presetSection } from "../new_model/presets.js";
 import { sizeSection } from "../new_model/size.js";
-import { openState, sources, stateOfValues } from "../new_model/state.js";
+import { ofOtherModel, openState, sources, stateOfValues } from "../new_model/state.js";
 import { lengthSection, summary } from "../new_model/summary.js";
 import { textSection } from "../new_model/text.js";
 
@@ -20,7 +20,7 @@ export async function page({ query }) {
   const state = openState();
   const { now } = state;
   const form = await commandForm("pretrain", { hide: ASKED_HERE, open: [], key: MORE, onchange: () => run.change() });
-  if (query.get("again")) await takeRun(state, form, query.get("again"));
+  if (query.get("again")) await takeRun(state, form, query.get("again"), query.get("from"));
   else if (query.get("model")) state.change({ model: query.get("model"), kind: query.get("kind") ?? now.kind, objective: "", options: {}, second: "", sizes: {} });
   const text = textSection(state, { told: () => objective.read() });
   const model = modelSection(state);
@@ -87,16 +87,18 @@ export async function page({ query }) {
   return { element, leave() { text.stop(); objective.stop(); run.stop(); } };
 }
 
-/** Fill the form as it was for a run. */
-async function takeRun(state, form, id) {
+/** Fill the form as it was for a run; `from`: a run whose weights are those to begin with. */
+async function takeRun(state, form, id, from) {
+  history.replaceState(null, "", "#/new"); // what is changed here stays when the page is loaded again
   const { jobs } = await get("/jobs");
-  const job = jobs.filter((one) => one.run === id && one.arguments[0] === "pretrain").at(-1);
+  const job = jobs.filter((one) => one.run === id && one.arguments[0] === "pretrain" && !one.arguments.includes("--resume")).at(-1);
   if (!job) {
     say(`${id} was not started here; its command is on its own page.`);
     return;
   }
   const { values } = await get(`/jobs/${job.id}/values`);
   const { patch, rest } = stateOfValues(values);
-  state.change(patch);
-  form.set(rest);
+  state.change(from ? { ...patch, ...ofOtherModel, out: `${from.split("/").at(-1)}-further`, isNamed: true } : patch);
+  form.set(from ? { ...rest, init_from: from } : rest);
+  if (from) say(`It begins with the weights of ${from}, and with its tokenizer: see the further options.`);
 }

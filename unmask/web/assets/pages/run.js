@@ -182,7 +182,7 @@ export async function page({ rest: id, query }) {
     const hasModel = run.has.includes("model");
     return [
       run.state !== "finished" && ["pretrain", "finetune", "prefer"].includes(run.kind) ? button("Go on", async () => { await post(runPath(id, "resume")); await look(); }, { class: "primary" }) : null,
-      run.state === "finished" && run.kind === "pretrain" ? button("More steps", moreSteps) : null,
+      run.state === "finished" && run.kind === "pretrain" && hasModel ? h("a", { class: "button", href: `#/new?${new URLSearchParams({ again: run.id, from: run.id })}`, title: "A new run that begins with these weights" }, "Train further") : null,
       run.kind === "study" ? link("compare", "Table and plot") : null,
       hasModel ? link("try", "Try") : null,
       hasModel ? h("a", { class: "button", href: `#/finetune/${encodeURIComponent(run.id)}` }, "Fine-tune") : null,
@@ -193,13 +193,6 @@ export async function page({ rest: id, query }) {
       button("Rename", rename),
       button("Delete", () => deleteRun(run.id, () => { location.hash = "#/"; }), { class: "quiet" }),
     ];
-  }
-
-  async function moreSteps() {
-    const answer = await askText("How many steps in all?", `It has taken ${whole(told.run.step)}.`, String(2 * told.run.step));
-    if (answer === null) return;
-    await post(runPath(id, "resume"), { steps: Number(answer) });
-    await look();
   }
 
   async function editTags() {
@@ -218,7 +211,7 @@ export async function page({ rest: id, query }) {
 
   function failure() {
     const job = told.jobs[0];
-    if (!job || job.state !== "failed" || told.run.state === "finished") return null;
+    if (!job || job.state !== "failed") return null;
     return failed(job);
   }
 
