@@ -5,9 +5,11 @@ import { LESSONS } from "./lessons.js";
 
 const BUNDLED = "unmask-mini-en";
 
+const trainedOf = (runs) => runs.filter((one) => one.has.includes("model")).map((one) => one.id);
+
 /** Two selects: the model of the lesson, and who answers. */
 export function modelChoices({ runs, state, pick, pickAnswers }) {
-  const trained = [BUNDLED, ...runs.filter((one) => one.has.includes("model")).map((one) => one.id)];
+  const trained = [BUNDLED, ...trainedOf(runs)];
   const option = (value, label = value) => h("option", { value }, label);
   const model = h("select", { id: "teach-model", onchange: () => { if (model.value) pick(model.value); }, onfocus: () => load(), onpointerdown: () => load() });
   const reading = h("p", { class: "hint", role: "status" });
@@ -29,6 +31,14 @@ export function modelChoices({ runs, state, pick, pickAnswers }) {
     if (model.value !== state.model) { model.append(option(state.model)); model.value = state.model; }
   }
 
+  /** Offer runs that have ended meanwhile as well. */
+  function know(others) {
+    const found = trainedOf(others).filter((one) => !trained.includes(one));
+    trained.push(...found);
+    for (const one of found) answers.append(option(one));
+    model.querySelector("optgroup[label=trained]").append(...found.map((one) => option(one)));
+  }
+
   /** Read the catalogue, once, when it is asked for: the first time it takes some seconds. */
   function load() {
     if (!wanted) reading.textContent = "Reading the catalogue …";
@@ -44,5 +54,5 @@ export function modelChoices({ runs, state, pick, pickAnswers }) {
   const element = h("div", {},
     h("div", { class: "field" }, h("label", { for: "teach-model" }, "Another model"), h("p", { class: "hint" }, "Any of the catalogue, or one that you trained."), model, reading),
     h("div", { class: "field" }, h("label", { for: "teach-answers" }, "Who answers"), h("p", { class: "hint" }, "A trained model. Where it learned the task that is shown, the text is cut into its tokens, and it answers; elsewhere the newest of your runs that did."), answers));
-  return { element, isTrained: (name) => trained.includes(name), show };
+  return { element, isTrained: (name) => trained.includes(name), show, know };
 }

@@ -1,5 +1,5 @@
 // A lecture: a sentence, and what each model sees of it, is asked, and answers: #/teach?model=gpt2-mini&text=...
-import { get, post } from "../../parts/api.js";
+import { get, listen, post } from "../../parts/api.js";
 import { button, fill, h, slowly } from "../../parts/dom.js";
 import { commandLine } from "../../parts/form.js";
 import { LESSONS, lessonOf, taskWords } from "./lessons.js";
@@ -55,7 +55,7 @@ class Known {
 export async function page({ query }) {
   const state = readState(query);
   const known = new Known();
-  const { runs } = await get("/runs");
+  let { runs } = await get("/runs");
   let stop = new AbortController();
   let settingsTold = "";
 
@@ -283,6 +283,7 @@ export async function page({ query }) {
       h("div", {}, h("h2", {}, "Models"), choices.element, h("h2", { class: "spaced" }, "The same on the command line"), line.element,
         h("p", { class: "hint" }, "The address of this page brings this text, model, draw and settings back."))));
   present.mount(element);
+  const unlisten = listen("jobs", () => get("/runs").then((told) => { ({ runs } = told); choices.know(runs); }, () => {})); // one may have ended
   change();
-  return { element, title: "Teach", leave() { stop.abort(); present.leave(); } };
+  return { element, title: "Teach", leave() { stop.abort(); unlisten(); present.leave(); } };
 }
