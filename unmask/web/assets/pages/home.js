@@ -82,7 +82,7 @@ export async function page() {
     options(state, "every state", [...new Set(runs.map((one) => one.state))].sort());
     if (!runs.length) {
       fill(list, empty("No runs yet", "Train a model of your own text, or start with the bundled one.",
-        h("a", { class: "button primary", href: "#/new" }, "New model"), h("a", { class: "button", href: "#/finetune" }, "Fine-tune"), h("a", { class: "button", href: "#/try/unmask-mini-en" }, "Try the bundled model"), h("a", { class: "button", href: "#/teach" }, "Teach")));
+        h("a", { class: "button primary", href: "#/new" }, "New model"), h("a", { class: "button", href: "#/finetune" }, "Fine-tune"), h("a", { class: "button", href: "#/try/unmask-mini-en" }, "Try the bundled model"), h("a", { class: "button", href: "#/teach" }, "See what models read")));
       return;
     }
     const found = runs.filter(fits);
