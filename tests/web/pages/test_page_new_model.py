@@ -218,7 +218,7 @@ def test_an_error_is_beside_its_field_and_start_goes_there(page: Any) -> None:
     page.get_by_role("button", name="Start", exact=True).click()
     line = page.locator("#length .error-line:visible")
     line.wait_for()
-    assert "'--minutes': Input should be a valid number" in line.inner_text()
+    assert "'--minutes': must be a number" in line.inner_text()
 
 
 def test_a_late_answer_does_not_overwrite_a_later_one(page: Any) -> None:
@@ -294,7 +294,7 @@ def test_all_is_cleared_and_had_back(page: Any) -> None:
 
 def test_word_vectors_have_epochs_and_no_length(page: Any) -> None:
     take_bundled(page)
-    page.get_by_role("button", name="Use Word vectors").click()
+    page.get_by_role("button", name="Use this: Word vectors").click()
     page.wait_for_selector("text=Vector size")
     wait_for_command(page, "word2vec-skipgram-mini")
     assert "--minutes" not in command_of(page)
@@ -374,7 +374,7 @@ def test_word_vectors_are_learned_from_here(served: Served, browser: Any) -> Non
     page = browser
     open_page(page, clear=True)
     page.get_by_label("The bundled one").check()
-    page.get_by_role("button", name="Use Word vectors").click()
+    page.get_by_role("button", name="Use this: Word vectors").click()
     page.wait_for_selector("text=Vector size", timeout=READ_SECONDS)
     page.get_by_label("Vector size").fill("20")
     page.get_by_label("Epochs").fill("1")

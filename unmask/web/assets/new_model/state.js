@@ -1,5 +1,6 @@
 // What a new model is to be: kept in the browser; as values of the form of `pretrain`, and of a plan.
-import { slowly } from "../parts/dom.js";
+import { keeping } from "../parts/dom.js";
+import { numberOf } from "../parts/format.js";
 
 const KEY = "new-model";
 export const BUNDLED = "demo:novels";
@@ -19,7 +20,7 @@ export function openState() {
   } catch { /* what was kept is not readable: begin anew */ }
   const now = { ...structuredClone(FIRST), ...kept };
   const listeners = new Set();
-  const keep = slowly(() => sessionStorage.setItem(KEY, JSON.stringify(now)), 150);
+  const keep = keeping(() => sessionStorage.setItem(KEY, JSON.stringify(now)), 150);
   return {
     now,
     change(patch) {
@@ -63,9 +64,8 @@ export function sizeChanges(now) {
 }
 
 const number = (text) => {
-  const trimmed = String(text).trim().replaceAll(",", "").replaceAll("_", "");
-  if (!trimmed) return undefined;
-  return Number.isFinite(Number(trimmed)) ? Number(trimmed) : trimmed;
+  const trimmed = String(text).trim();
+  return trimmed ? numberOf(trimmed) ?? trimmed : undefined;
 };
 
 const given = (values) => Object.fromEntries(Object.entries(values).filter(([, one]) =>

@@ -2,9 +2,9 @@
 import { get, post } from "../parts/api.js";
 import { button, fill, h } from "../parts/dom.js";
 import { commandLine, field } from "../parts/form.js";
-import { bytes, short, whole } from "../parts/format.js";
+import { bytes, numberOf, short, whole } from "../parts/format.js";
 import { runLink } from "../pages/home.js";
-import { live } from "./live.js";
+import { live, optionCheck } from "./live.js";
 import { about } from "./model.js";
 import { commandValues, planArguments } from "./state.js";
 
@@ -70,23 +70,28 @@ export function summary(state, { choices, more, refuse, isReady, suggest }) {
     h("details", {}, h("summary", {}, "As a recipe (TOML)"), h("div", { class: "copy" }, h("pre", { tabindex: "0", "aria-label": "Recipe" }, recipe),
       button("Copy", async () => navigator.clipboard.writeText(recipe.textContent), { "aria-label": "Copy the recipe" }))));
   const started = h("p", { role: "status" });
-  let failure = null;
+  let failure = null; // of the plan
+  let problemOf = null; // of the options
 
   const plan = live((question, signal) => post("/call/plan", question, { signal }), {
     show(found) {
       failure = null;
-      refuse(null);
+      refuse(problemOf);
       drawPlan(found);
     },
     fail(error) {
       failure = error.status === 400 ? error : null;
       drawUnknown();
-      if (!refuse(error)) fill(note, h("p", { class: "error-line" }, error.line ?? String(error)));
+      if (!refuse(problemOf ?? error)) fill(note, h("p", { class: "error-line" }, error.line ?? String(error)));
     },
     busy(is) {
       figures.setAttribute("aria-busy", is ? "true" : "false");
       if (is && !figures.hasChildNodes()) fill(note, h("p", { class: "hint" }, "Computing the cost; this machine is measured first …"));
     },
+  });
+  const check = optionCheck("pretrain", (found) => {
+    problemOf = found;
+    refuse(found ?? failure);
   });
   const toml = live((question, signal) => post("/recipe", question, { signal }), {
     show(found) { recipe.textContent = found.recipe; },
@@ -97,7 +102,8 @@ export function summary(state, { choices, more, refuse, isReady, suggest }) {
   const figure = (name, value, hint) => h("div", {}, h("dt", { class: "hint" }, name), h("dd", {}, h("span", { class: "big" }, value), hint ? h("span", { class: "hint block" }, hint) : null));
 
   function drawPlan(found) {
-    const ofMinutes = now.unit === "minutes" && !choices()?.has_epochs ? Number(now.length) : null;
+    const ofMinutes = now.unit === "minutes" && now.length.trim() && !choices()?.has_epochs ? numberOf(now.length) ?? NaN : null;
+    if (ofMinutes !== null && !(ofMinutes > 0)) { fill(figures, figure("Parameters", short(found.parameters)), figure("Memory", bytes(found.memory_bytes.total))); fill(note); return; }
     const seconds = ofMinutes ? 60 * ofMinutes : found.seconds;
     const share = seconds / found.seconds;
     const tokens = found.tokens * share;
@@ -135,6 +141,7 @@ export function summary(state, { choices, more, refuse, isReady, suggest }) {
     if (isWhole) {
       line.show(values);
       toml.change({ command: "pretrain", values });
+      check.change(values);
     }
     if (!known || known.model !== now.model) return;
     if (known.has_epochs) drawVectors();
@@ -146,8 +153,13 @@ export function summary(state, { choices, more, refuse, isReady, suggest }) {
     refuse(null);
     if (!isReady()) return;
     if (failure && refuse(failure, { focus: true })) return;
+    const values = commandValues(now, more(), { hasEpochs: Boolean(choices()?.has_epochs) });
+    problemOf = await check.now(values);
+    if (problemOf) {
+      if (!refuse(problemOf, { focus: true })) fill(problem, problemOf.line);
+      return;
+    }
     try {
-      const values = commandValues(now, more(), { hasEpochs: Boolean(choices()?.has_epochs) });
       const job = await post("/jobs", { command: "pretrain", values });
       state.change({ isNamed: false });
       if (stay) {
@@ -167,5 +179,5 @@ export function summary(state, { choices, more, refuse, isReady, suggest }) {
     h("p", { class: "actions" }, button("Start", () => start(), { class: "primary" }), button("Start, and compose another", () => start({ stay: true }))),
     h("p", { class: "hint" }, "A run goes on when this page is closed."), started,
     h("h3", { class: "apart" }, "As a command"), missing, texts);
-  return { element, change, stop() { plan.stop(); toml.stop(); } };
+  return { element, change, stop() { plan.stop(); toml.stop(); check.stop(); } };
 }

@@ -1,6 +1,7 @@
 // The text that a model learns from: uploaded, or the bundled one, with a look at what is read.
 import { post } from "../parts/api.js";
 import { button, fill, h } from "../parts/dom.js";
+import { ENCODINGS, languages } from "../parts/encodings.js";
 import { field, filePicker } from "../parts/form.js";
 import { bytes, short, whole } from "../parts/format.js";
 import { live } from "./live.js";
@@ -9,10 +10,6 @@ import { BUNDLED, sources } from "./state.js";
 const TEXTS = ".txt,.jsonl,.csv,.tsv,.parquet,.gz,.xz,.zst";
 const PICTURES = ".zip,.tar,.gz,.parquet,.tsv,.csv,.jsonl";
 const SHOWN = 8;
-const ENCODINGS = { "windows-1252": "Western European (Windows-1252, Latin-1)", "iso-8859-2": "Central European (Latin-2)", "windows-1250": "Central European (Windows-1250)",
-  "windows-1251": "Cyrillic (Windows-1251)", "koi8-r": "Cyrillic (KOI8-R)", "iso-8859-7": "Greek (ISO-8859-7)", "windows-1254": "Turkish (Windows-1254)", "windows-1255": "Hebrew (Windows-1255)",
-  "windows-1256": "Arabic (Windows-1256)", "shift_jis": "Japanese (Shift JIS)", "euc-jp": "Japanese (EUC-JP)", "gb18030": "Chinese (GB 18030)", "big5": "Chinese (Big5)", "euc-kr": "Korean (EUC-KR)",
-  "utf-16le": "UTF-16, little-endian", "utf-16be": "UTF-16, big-endian" };
 const decoded = async (file, encoding) => new TextDecoder(encoding).decode(await file.arrayBuffer());
 const LITTLE = 200_000;
 const TABLE = /\.(jsonl|csv|tsv|parquet)(\.(gz|xz|zst))?$/i;
@@ -89,6 +86,10 @@ export function textSection(state, { told }) {
     const shown = async () => { sample.textContent = (await decoded(file.slice(0, 600), select.value)).slice(0, 160); };
     select.addEventListener("change", shown);
     shown();
+    post("/call/guess_encoding", { file: now.files.find((one) => one.name === name)?.path, languages: languages() }).then(({ encoding: guessed }) => {
+      if (guessed in ENCODINGS) select.value = guessed;
+      return shown();
+    }).catch(() => {}); // the first is shown
     fill(convert, h("label", { for: "charset" }, `${file.name} is not UTF-8. What is it?`), select, sample,
       button("Read it like this", async () => {
         const text = await decoded(file, select.value);

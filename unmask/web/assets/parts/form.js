@@ -1,7 +1,7 @@
 // Forms from the descriptions of options: labels, help, defaults and errors are the command line's.
 import { get, post, upload } from "./api.js";
-import { button, fill, h, slowly } from "./dom.js";
-import { bytes } from "./format.js";
+import { button, fill, h, keeping } from "./dom.js";
+import { bytes, numberOf } from "./format.js";
 
 let counter = 0;
 
@@ -55,8 +55,7 @@ function control(one, id, onchange, suggestions) {
   const value = () => {
     const text = element.value.trim();
     if (!text) return undefined;
-    if (one.kind in kinds && Number.isFinite(Number(text))) return Number(text);
-    return text;
+    return one.kind in kinds ? numberOf(text) ?? text : text;
   };
   return { element, outer: list ? h("div", {}, element, list) : null, value, set: (v) => { element.value = v ?? ""; } };
 }
@@ -77,7 +76,7 @@ export async function commandForm(command, { hide = [], open = ["essential"], ke
   const form = await get(`/commands/${command}`);
   const fields = new Map();
   const groups = new Map();
-  const keep = slowly(() => sessionStorage.setItem(`form:${key}`, JSON.stringify(values())), 300);
+  const keep = keeping(() => sessionStorage.setItem(`form:${key}`, JSON.stringify(values())), 300);
   const changed = () => { keep(); onchange(); };
   for (const one of form.fields) {
     if (hide.includes(one.name)) continue;
@@ -94,14 +93,14 @@ export async function commandForm(command, { hide = [], open = ["essential"], ke
   function set(given) {
     for (const [name, value] of Object.entries(given)) fields.get(name)?.set(value);
   }
-  /** Show an error beside its field; returns whether there is such a field. */
-  function showError(error) {
+  /** Show an error beside its field, and go there; returns whether there is such a field. */
+  function showError(error, { focus = true } = {}) {
     for (const one of fields.values()) one.error(null);
     const one = error && fields.get(error.field);
     if (!one) return false;
     one.error(error.line);
-    one.element.closest("details")?.setAttribute("open", "");
-    one.input.focus();
+    for (let at = one.element.closest("details"); at; at = at.parentElement.closest("details")) at.open = true;
+    if (focus) one.input.focus();
     return true;
   }
   try {
