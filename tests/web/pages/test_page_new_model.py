@@ -29,6 +29,7 @@ def _model(name: str, family: str, kind: str, parameters: int) -> dict[str, Any]
 
 MODELS = [
     _model("bert-mini", "bert", "encoder", 5_529_090),
+    _model("roberta-mini", "roberta", "encoder", 5_460_000),
     _model("bert-large-cased", "bert", "encoder", 335_000_000),
     _model("gpt2-mini", "gpt2", "decoder", 5_390_000),
     _model("word2vec-skipgram-mini", "word-vectors", "word vectors", 5_000_000),
@@ -43,7 +44,8 @@ def _choices(asked: dict[str, Any]) -> dict[str, Any]:
         "model": asked["model"],
         "sizes": [{"label": label, "help": "", "keys": [f"architecture.{key}"], "value": int(n)}
                   for key, n, label in rows],
-        "tokenizer": "WordPiece", "lowercase": True, "vocab_size": 8192, "sequence_length": 128,
+        "tokenizer": "WordPiece", "lowercase": not asked["model"].startswith("roberta"),
+        "vocab_size": 8192, "sequence_length": 128,
         "max_sequence_length": 512, "objective": "nsp", "asks": ["masked"],
         "has_epochs": is_vectors, "reads_texts": True, "reads_pictures": False,
     }  # fmt: skip
@@ -93,6 +95,7 @@ def _tokenize(asked: dict[str, Any]) -> dict[str, Any]:
 def _preview(asked: dict[str, Any]) -> dict[str, Any]:
     text = f"{HOSTILE} The old king sat by the fire."
     name = Path(asked["files"][0]).name
+    text = "Żółw szedł późno do łóżka." if name == "polski.txt" else text
     document = {"text": text, "characters": len(text), "cut": False, "location": f"{name}:1"}
     counts = {"documents": 1200, "characters": 5e6, "words": 9e5, "paragraphs": 1200, "replaced": 0}
     problem = None
@@ -103,6 +106,14 @@ def _preview(asked: dict[str, Any]) -> dict[str, Any]:
             else [], "counts": counts, "complete": problem is None, "problem": problem}  # fmt: skip
 
 
+def _check(asked: dict[str, Any]) -> dict[str, Any]:
+    number = asked["values"].get("minutes", 1)
+    if isinstance(number, str) or number <= 0:
+        line = "minutes must be above 0" if number == 0 else "'--minutes': must be a number"
+        return {"problem": {"line": f"{line}, got {number}", "field": "minutes"}}
+    return {"problem": None}
+
+
 ANSWERS: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
     "models": lambda _: {"models": MODELS, "families": {}},
     "preset_choices": _choices,
@@ -111,6 +122,7 @@ ANSWERS: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
     "hide": _hide,
     "tokenize": _tokenize,
     "preview_text": _preview,
+    "check_options": _check,
 }
 """Answers of the worker, made up, so that a test takes no second of torch."""
 
@@ -219,6 +231,51 @@ def test_an_error_is_beside_its_field_and_start_goes_there(page: Any) -> None:
     line = page.locator("#length .error-line:visible")
     line.wait_for()
     assert "'--minutes': must be a number" in line.inner_text()
+
+
+def test_a_length_of_nothing_is_refused_beside_it_before_the_start(page: Any) -> None:
+    take_bundled(page)
+    page.wait_for_selector(".summary .figures >> text=Time")
+    length = page.get_by_label("Length", exact=True)
+    length.fill("0")
+    page.wait_for_selector("#length .error-line:visible")
+    assert "minutes must be above 0" in page.inner_text("#length .error-line:visible")
+    assert "Time" not in page.inner_text(".summary .figures")
+    page.get_by_role("button", name="Start", exact=True).click()
+    page.wait_for_function("() => document.activeElement.closest('[data-name=length]') !== null")
+    assert page.url.endswith("#/new")
+    length.fill("20")
+    page.wait_for_selector(".summary .figures >> text=20 min")
+    length.fill("2,5")  # as it is written in most of Europe
+    wait_for_command(page, "--minutes 2.5")
+    page.wait_for_selector("#length .error-line:visible", state="detached")
+    length.fill("1,500")
+    wait_for_command(page, "--minutes 1500")
+
+
+def test_accents_are_kept_by_a_model_of_the_same_size(page: Any, tmp_path: Path) -> None:
+    (tmp_path / "polski.txt").write_text("Żółw.")
+    page.set_input_files("#text input[type=file]", tmp_path / "polski.txt")
+    page.wait_for_selector("#model .notice:visible")
+    assert "ó, ż, ź of your text become o, z, z" in page.inner_text("#model .notice")
+    page.get_by_label("Layers").fill("2")
+    page.get_by_role("button", name="Use RoBERTa in this size").click()
+    wait_for_command(page, "pretrain roberta-mini")
+    wait_for_command(page, "--set architecture.n_layers=2")
+    assert "d_model" not in command_of(page)  # as wide as it is by itself
+    page.wait_for_selector("#model .notice:visible", state="detached")
+
+
+def test_what_is_typed_just_before_a_reload_stays(page: Any) -> None:
+    take_bundled(page)
+    page.get_by_text("Further options").click()
+    page.locator("summary", has_text=re.compile("^Run$")).click()
+    page.get_by_label("Seed").fill("7")
+    page.get_by_label("Name").fill("at once")
+    page.reload()
+    page.wait_for_selector("#size input")
+    assert page.get_by_label("Name").input_value() == "at once"
+    assert page.evaluate("sessionStorage['form:pretrain-more']") == '{"seed":7}'
 
 
 def test_a_late_answer_does_not_overwrite_a_later_one(page: Any) -> None:

@@ -15,6 +15,7 @@ CALLS: Mapping[str, str] = {
     "generate": "generation:generate",
     "chat": "generation:chat",
     "predict": "predictions:predict",
+    "predict_file": "tables.predicting:predict_file",
     "embed": "vectors:embed",
     "neighbors": "vectors:neighbors",
     "analogy": "vectors:analogy",

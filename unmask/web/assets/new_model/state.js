@@ -12,6 +12,8 @@ const FIRST = {
   unit: "minutes", length: "10", out: "", isNamed: false,
 };
 
+let keptLater = null; // what the page that is open keeps in a moment
+
 /** The state, its changes told to all who listen: `change(patch)`, `listen(f)`, `now`. */
 export function openState() {
   let kept = {};
@@ -21,6 +23,7 @@ export function openState() {
   const now = { ...structuredClone(FIRST), ...kept };
   const listeners = new Set();
   const keep = keeping(() => sessionStorage.setItem(KEY, JSON.stringify(now)), 150);
+  keptLater = keep;
   return {
     now,
     change(patch) {
@@ -33,6 +36,7 @@ export function openState() {
     listen(listener) { listeners.add(listener); },
     /** Keep what is now to be shown when the page is drawn anew. */
     replace(other = structuredClone(FIRST)) {
+      keptLater.cancel();
       for (const key of Object.keys(now)) delete now[key];
       Object.assign(now, other);
       sessionStorage.setItem(KEY, JSON.stringify(now));

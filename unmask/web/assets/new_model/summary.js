@@ -72,14 +72,17 @@ export function summary(state, { choices, more, refuse, isReady, suggest }) {
   const started = h("p", { role: "status" });
   let failure = null; // of the plan
   let problemOf = null; // of the options
+  let planned = null; // of what was planned last
 
   const plan = live((question, signal) => post("/call/plan", question, { signal }), {
     show(found) {
       failure = null;
       refuse(problemOf);
+      planned = found;
       drawPlan(found);
     },
     fail(error) {
+      planned = null;
       failure = error.status === 400 ? error : null;
       drawUnknown();
       if (!refuse(problemOf ?? error)) fill(note, h("p", { class: "error-line" }, error.line ?? String(error)));
@@ -124,7 +127,7 @@ export function summary(state, { choices, more, refuse, isReady, suggest }) {
 
   function drawVectors() {
     plan.forget();
-    failure = null;
+    planned = failure = null;
     const known = choices();
     const width = Number(now.sizes["architecture.d_model"] || known.sizes[0]?.value);
     const words = Number(now.vocabSize || known.vocab_size);
@@ -145,7 +148,10 @@ export function summary(state, { choices, more, refuse, isReady, suggest }) {
     }
     if (!known || known.model !== now.model) return;
     if (known.has_epochs) drawVectors();
-    else plan.change(planArguments(now, more()));
+    else {
+      if (planned) drawPlan(planned); // minutes are not part of the plan
+      plan.change(planArguments(now, more()));
+    }
   }
 
   async function start({ stay = false } = {}) {

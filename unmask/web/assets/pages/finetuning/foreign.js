@@ -6,8 +6,8 @@ import { whole } from "../../parts/format.js";
 
 const UPLOADED = ".unmask/files/";
 const SIGNS = { ";": "semicolons", "\t": "tabs", "|": "vertical bars", ",": "commas" };
-const SPREADSHEET = /\.(xlsx?|xlsm|ods)$/i;
-const DELIMITED = /\.(csv|tsv|txt|xlsx?|xlsm|ods)$/i;
+const SPREADSHEET = /\.(xlsx?|xlsm|ods|numbers)$/i;
+const DELIMITED = /\.(csv|tsv|txt)$/i;
 const FOREIGN = /UTF-8|parted by (semicolons|tabs|vertical bars)/;
 
 export const isSpreadsheet = (name) => SPREADSHEET.test(name);

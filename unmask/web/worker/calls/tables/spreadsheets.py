@@ -9,6 +9,7 @@ from xml.etree import ElementTree
 
 from unmask.files import parser_errors_as_value_error
 
+_SUFFIXES = (".xlsx", ".xlsm", ".xls", ".ods", ".numbers")
 MAX_COLUMNS = 1_000
 MAX_CELLS = 20_000_000
 _OLD_MARK = b"\xd0\xcf\x11\xe0"
@@ -28,6 +29,8 @@ class Spreadsheet(NamedTuple):
 
 def is_spreadsheet(path: Path) -> bool:
     """Return whether a file is a spreadsheet, whatever its name."""
+    if path.suffix.lower() in _SUFFIXES:
+        return True
     with path.open("rb") as file:
         if file.read(4) == _OLD_MARK:
             return True
@@ -56,7 +59,9 @@ def read_spreadsheet(path: Path, sheet: str | None = None) -> Spreadsheet:
         parser_errors_as_value_error(path.name, *damaged, NotImplementedError, RuntimeError),
         zipfile.ZipFile(path) as archive,
     ):
-        is_ods = "content.xml" in archive.namelist()
+        is_ods = "content.xml" in (names := archive.namelist())
+        if not is_ods and "xl/workbook.xml" not in names:
+            raise ValueError("no spreadsheet that is read here: save it as .xlsx or CSV UTF-8")
         return (_read_ods if is_ods else _read_xlsx)(archive, sheet)
 
 
