@@ -31,6 +31,7 @@ from unmask.finetuning.methods.adapt_first import ADAPTATION_FOLDER as IN_DOMAIN
 from unmask.finetuning.methods.method import is_parameter_efficient, method_name
 from unmask.finetuning.options import derived as derived_options
 from unmask.finetuning.results import report as results_report
+from unmask.finetuning.results.bag_of_words import bag_of_words_score
 from unmask.finetuning.results.cost import measured_cost
 from unmask.finetuning.results.finetuned_model import FinetunedModel
 from unmask.finetuning.results.predict import RUN_FILE, PredictedScores, predict_scores
@@ -213,6 +214,8 @@ def _run_all(job: FinetuneJob) -> FinetunedModel:
             job.data.dev,
             predicted,
         )
+        if job.config.baseline:
+            report["bag_of_words"] = _bag_of_words(job)
         if job.config.search:
             report["search"] = [plain_trial(one) for one in read_trials(job.folder)]
     n_short = sum(question.target_truncated for question in job.dev_inputs)
@@ -244,6 +247,14 @@ def _run_all(job: FinetuneJob) -> FinetunedModel:
     if job.keeps_folder:
         _write_results(job, tuned, report, (*job.warnings, *warnings))
     return tuned
+
+
+def _bag_of_words(job: FinetuneJob) -> float | None:
+    """Return the dev score of a bag of words, beside the network that was not pretrained."""
+    score = bag_of_words_score(job.task, job.data.train, job.data.dev)
+    if score is not None:
+        job.print_progress(f"bag of words: {job.task.metric} dev {score:.4f}")
+    return score
 
 
 def _metric_signatures(

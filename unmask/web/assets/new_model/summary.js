@@ -111,10 +111,10 @@ export function summary(state, { choices, more, refuse, isReady, suggest }) {
     const share = seconds / found.seconds;
     const tokens = found.tokens * share;
     const kwh = found.energy.kwh === null ? null : found.energy.kwh * share;
-    fill(figures, figure("Parameters", short(found.parameters)),
-      figure("Memory", bytes(found.memory_bytes.total), found.fits ? null : `more than the ${bytes(found.hardware.memory_bytes)} here`),
+    fill(figures, figure("Parameters", short(found.parameters), "numbers that it learns"),
+      figure("Memory", bytes(found.memory_bytes.total), found.fits ? "while it learns" : `more than the ${bytes(found.hardware.memory_bytes)} here`),
       figure("Time", about(seconds), `${short(found.tokens_per_second)} tokens a second`),
-      figure("Reads", `${short(tokens)} tokens`, `${whole(found.steps * share)} steps of ${whole(found.batch_tokens)}`),
+      figure("Reads", `${short(tokens)} tokens`, `pieces of words; ${whole(found.steps * share)} steps of ${whole(found.batch_tokens)}`),
       kwh === null ? null : figure("Energy", kwh < 1 ? `${Number((1000 * kwh).toPrecision(2))} Wh` : `${Number(kwh.toPrecision(3))} kWh`, `at ${whole(found.energy.watts)} W`));
     fill(note, found.fits ? null : h("p", { class: "notice" }, "It does not fit into the memory: make it smaller, or its texts shorter."),
       seconds > 24 * 3600 ? h("p", { class: "notice" }, `This takes ${about(seconds)} here. A smaller size, or fewer steps, learn sooner.`) : null,

@@ -45,8 +45,10 @@ export async function page({ rest }) {
 
   const model = modelChoice(runs, { help: fieldOf("base").help, changed });
   const tune = tuningChoice({ changed });
-  const labelOf = { seeds: "Runs with different seeds", baseline: "Compare with the same network, not pretrained", epochs: "Passes over the examples", learning_rate: "Learning rate" };
-  const own = Object.fromEntries(OWN_FIELDS.map((name) => [name, field(fieldOf(name), { onchange: changed, label: labelOf[name] })]));
+  const labelOf = { seeds: "Runs with different seeds", baseline: "Was it worth it? Compare with the same network, not pretrained, and a bag of words", epochs: "Passes over the examples", learning_rate: "Learning rate" };
+  const helpOf = { learning_rate: "How large the steps of learning are. Empty: what suits the model and what is trained.",
+    baseline: "The same is learned by a network that begins with random weights, in the same time again; and, of one label for a text, by a simple classifier that counts words." };
+  const own = Object.fromEntries(OWN_FIELDS.map((name) => [name, field({ ...fieldOf(name), ...(helpOf[name] && { help: helpOf[name], shown_default: "" }) }, { onchange: changed, label: labelOf[name] })]));
   let isNamed = Boolean(state.out);
   const out = field({ ...fieldOf("out"), help: "Folder of the run; it appears under this name among the runs.", default: null, shown_default: "" }, { label: "Name", onchange: () => { isNamed = Boolean(out.value()); changed(); } });
   const form = await commandForm("finetune", { hide: HIDDEN, open: [], key: "finetune-more", onchange: changed });

@@ -51,7 +51,7 @@ export async function page({ query }) {
     const field = own[error.field] ?? text.fields.find((one) => one.name === error.field);
     if (field) {
       field.error(error.line);
-      if (focus) field.input.focus();
+      if (focus) { field.input.focus(); field.element.scrollIntoView({ block: "center" }); }
     } else if (error.field === "data") text.refuse(error.line);
     else if (error.field === "objective" || error.line?.startsWith("objective")) {
       objective.showError(error.line);

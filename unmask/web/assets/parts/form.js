@@ -13,7 +13,7 @@ export function field(one, { onchange = () => {}, label = null, suggestions = []
   const id = `field-${++counter}`;
   const input = control(one, id, onchange, suggestions);
   const line = h("p", { class: "error-line", id: `${id}-error`, hidden: true });
-  const help = h("p", { class: "hint", id: `${id}-help` }, one.help, one.shown_default ? ` Default: ${one.shown_default}.` : "");
+  const help = h("p", { class: "hint", id: `${id}-help` }, withLabels(one.help), shownDefault(one));
   input.element.setAttribute("aria-describedby", `${id}-help ${id}-error`);
   if (one.required) input.element.setAttribute("aria-required", "true");
   const name = label ?? words(one);
@@ -29,6 +29,15 @@ export function field(one, { onchange = () => {}, label = null, suggestions = []
       line.textContent = text ?? "";
     },
   };
+}
+
+/** A help text of the command line, with the labels of the form in place of flags. */
+const withLabels = (text) => text.replace(/(^|[\s(])--([a-z][a-z-]*[a-z])/g, (_, before, flag) => `${before}“${words({ flag })}”`);
+
+/** The default in words; that a box is not ticked is seen. */
+function shownDefault(one) {
+  if (!one.shown_default || (one.kind === "boolean" && one.default !== true)) return "";
+  return ` Default: ${one.kind === "boolean" ? "yes" : withLabels(one.shown_default)}.`;
 }
 
 const words = (one) => {

@@ -88,15 +88,15 @@ export function filePart(model, ability) {
     const n = told.n_rows - told.skipped;
     const [sheet, plain] = told.files;
     const link = (one, label, kind) => h("a", { class: kind, href: `/api/files/${encodeURIComponent(one.name)}`, download: one.name }, `${label} (${bytes(one.bytes)})`);
-    const number = [told.columns.length - 1];
+    const turned = (row) => [...row.slice(-told.n_answers), ...row.slice(0, -told.n_answers)]; // answers first
     fill(result, h("h3", {}, `${whole(n)} rows have an answer`),
       h("p", { class: "actions" }, link(sheet, "Download for Excel (.xlsx)", "button primary"), link(plain, "Download as CSV", "button")),
       h("p", { class: "hint" }, "All columns of your file, then the answer, how sure the model is of it, and the probability of each label."),
-      told.skipped ? h("p", { class: "hint" }, `${whole(told.skipped)} rows have no text, and no answer.`) : null,
+      told.skipped ? h("p", { class: "hint" }, told.skipped === 1 ? "1 row has no text, and no answer." : `${whole(told.skipped)} rows have no text, and no answer.`) : null,
       told.compared ? h("p", {}, `${whole(told.compared)} rows have a label already; ${whole(told.agree)} of these (${percent(told.agree / told.compared)}) are predicted so. Of rows that the model has learned from, this says nothing.`) : null,
       told.counts.length ? table("Answers", ["answer", "rows", "share"], told.counts.map(([label, of]) => [label, whole(of), percent(of / n)]), { numeric: [1, 2] }) : null,
       h("h3", {}, "The first rows"),
-      table("The first rows with their answers", told.columns, told.rows.map((row) => row.map((value) => h("div", { class: "cell" }, String(value ?? "")))), { numeric: number, class: "predicted-rows" }));
+      table("The first rows with their answers", turned(told.columns), told.rows.map((row) => turned(row).map((value) => h("div", { class: "cell" }, String(value ?? "")))), { class: "predicted-rows" }));
   }
 
   function leave() { control?.abort(); control = null; }

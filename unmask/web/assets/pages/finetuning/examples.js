@@ -60,7 +60,7 @@ export function examplesPart({ tasks, state, changed }) {
     const path = paths[0] ?? null;
     const isSame = path === (state[name]?.path ?? null);
     if (isSame && !(name === "train" && problem)) return;
-    state[name] = path === null ? null : { path, name: nameOf(path), ...(facts[0]?.foreign && { foreign: facts[0].foreign }) };
+    state[name] = path === null ? null : { path, name: nameOf(path), bytes: facts[0]?.bytes, ...(facts[0]?.foreign && { foreign: facts[0].foreign }) };
     if (name === "train") { state.task = ""; header.checked = state.noHeader = false; forgetColumns(); look(); } else if (name === "dev") look();
     else lookAtOther(name);
     changed();

@@ -31,6 +31,8 @@ _ENCODINGS = (
     "macintosh", "mac_latin2",
 )  # fmt: skip
 """In the order in which the first of equally good ones is taken."""
+_MOST_ACCENTED = 4
+"""Accented Latin letters in a row, as in "żółć"; Cyrillic read as Latin has more."""
 _BYTE_ORDER_MARKS = {
     codecs.BOM_UTF8: "utf-8-sig",
     codecs.BOM_UTF16_LE: "utf-16",
@@ -43,8 +45,8 @@ def guess_encoding(data: bytes, languages: Sequence[str] = ()) -> str:
     """Return the encoding in which bytes make the fewest odd words.
 
     Odd are signs within words (Polish read as Western European: "by³o"), capitals after small
-    letters, letters of two scripts in a word, and three accented letters in a row. Of equally
-    good ones, that of the reader's languages is taken.
+    letters, letters of two scripts in a word, and more than four accented letters in a row. Of
+    equally good ones, that of the reader's languages is taken.
 
     Args:
         data: the bytes of a text; a character may be cut at the end.
@@ -120,7 +122,7 @@ def _oddness(sample: bytes, encoding: str) -> float:
             kind = unicodedata.category(character)
             now = unicodedata.name(character, "").partition(" ")[0] if kind[0] in "LM" else ""
             n_accented = n_accented + 1 if now == "LATIN" else 0
-            odd += _odd_character(character, kind, before) + (n_accented > 2)
+            odd += _odd_character(character, kind, before) + (n_accented > _MOST_ACCENTED)
         odd += bool(script and now and script != now)
         script, before = now, character
     return odd
@@ -129,6 +131,9 @@ def _oddness(sample: bytes, encoding: str) -> float:
 def _odd_character(character: str, kind: str, before: str) -> float:
     if kind in ("Cc", "Co", "Cn") or character == "\ufffd":
         return 4.0
-    if kind[0] in "LM":
+    in_word = before.isalpha() or unicodedata.category(before or " ")[0] == "M"
+    if kind[0] == "M":
+        return float(not in_word)
+    if kind[0] == "L":
         return float(kind == "Lu" and before.islower())
-    return float(before.isalpha() and kind in ("So", "Sk", "Sm", "Sc", "No", "Cf", "Lo"))
+    return float(in_word and kind in ("So", "Sk", "Sm", "Sc", "No", "Cf", "Lo"))
