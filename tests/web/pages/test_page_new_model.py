@@ -99,6 +99,9 @@ def _preview(asked: dict[str, Any]) -> dict[str, Any]:
     document = {"text": text, "characters": len(text), "cut": False, "location": f"{name}:1"}
     counts = {"documents": 1200, "characters": 5e6, "words": 9e5, "paragraphs": 1200, "replaced": 0}
     problem = None
+    if name == "old.txt":
+        problem = f"{name}:1: invalid UTF-8 at byte offset 0 (bf f3 b3 77: invalid start byte)"
+        counts, document = dict.fromkeys(counts, 0), None
     if name.endswith(".csv") and "text_column" not in asked:
         problem = f"{name}:1: no column 'text', only 'id', 'body'; rename the one that has it"
         counts, document = dict.fromkeys(counts, 0), None
@@ -123,6 +126,15 @@ ANSWERS: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
     "tokenize": _tokenize,
     "preview_text": _preview,
     "check_options": _check,
+    "guess_encoding": lambda _: {"encoding": "windows-1250"},
+    "rewrite_table": lambda _: {
+        "name": "sheet-utf8.csv",
+        "bytes": 9,
+        "encoding": None,
+        "separator": None,
+        "sheet": "Arkusz1",
+        "sheets": ["Arkusz1"],
+    },
 }
 """Answers of the worker, made up, so that a test takes no second of torch."""
 
@@ -310,6 +322,20 @@ def test_a_column_of_a_table_is_offered(page: Any, tmp_path: Path) -> None:
     page.get_by_role("button", name="body", exact=True).click()
     page.wait_for_selector("#text .figures")
     wait_for_command(page, "--text body")
+
+
+def test_other_encodings_are_guessed_and_spreadsheets_taken(page: Any, tmp_path: Path) -> None:
+    (tmp_path / "old.txt").write_bytes("żółw".encode("windows-1250"))
+    page.set_input_files("#text input[type=file]", tmp_path / "old.txt")
+    page.wait_for_selector("button:has-text('Read it like this'):enabled")
+    assert page.input_value("#charset") == "windows-1250"
+    assert page.inner_text("#text .convert .text") == "żółw"
+    page.get_by_role("button", name="Remove old.txt").click()
+    (tmp_path / "sheet.xlsx").write_bytes(b"PK")
+    page.set_input_files("#text input[type=file]", tmp_path / "sheet.xlsx")
+    page.wait_for_selector("button[aria-label='Remove sheet-utf8.csv']")
+    assert page.locator("button[aria-label='Remove sheet.xlsx']").count() == 0
+    wait_for_command(page, "--data .unmask/files/sheet-utf8.csv")
 
 
 def test_what_was_typed_stays(page: Any) -> None:

@@ -4,10 +4,11 @@ import { button, fill, h } from "../parts/dom.js";
 import { ENCODINGS, languages } from "../parts/encodings.js";
 import { field, filePicker } from "../parts/form.js";
 import { bytes, short, whole } from "../parts/format.js";
+import { isSpreadsheet, rewriteTable } from "../pages/finetuning/foreign.js";
 import { live } from "./live.js";
 import { BUNDLED, sources } from "./state.js";
 
-const TEXTS = ".txt,.jsonl,.csv,.tsv,.parquet,.gz,.xz,.zst";
+const TEXTS = ".txt,.xlsx,.ods,.jsonl,.csv,.tsv,.parquet,.gz,.xz,.zst";
 const PICTURES = ".zip,.tar,.gz,.parquet,.tsv,.csv,.jsonl";
 const SHOWN = 8;
 const decoded = async (file, encoding) => new TextDecoder(encoding).decode(await file.arrayBuffer());
@@ -23,7 +24,7 @@ export function textSection(state, { told }) {
   let documents = [];
   let isReadable = false;
   const place = h("div", { "aria-live": "polite" });
-  const picker = filePicker({ label: "Files with your text", accept: TEXTS, chosen: (paths, facts) => state.change({ files: facts }) });
+  const picker = filePicker({ label: "Files with your text", accept: TEXTS, chosen: (paths, facts) => (now.kind === "images" ? state.change({ files: facts }) : take(facts)) });
   if (now.files.length) picker.set(now.files);
   const radio = (value, label, hint) => h("label", { class: "card pick" },
     h("input", { type: "radio", name: "source", value, checked: now.source === value, onchange: () => state.change({ source: value }) }), " ", h("strong", {}, label), h("span", { class: "hint block" }, hint));
@@ -67,6 +68,22 @@ export function textSection(state, { told }) {
     wait: 250,
   });
 
+  /** Take files; spreadsheets, and tables as spreadsheet programs save them, are written as CSV first. */
+  async function take(facts, foreign = (one) => isSpreadsheet(one.name)) {
+    const others = facts.filter((one) => !foreign(one));
+    if (others.length === facts.length) return state.change({ files: facts });
+    try {
+      const made = [];
+      for (const one of facts.filter(foreign)) made.push(await rewriteTable(one));
+      for (const one of facts.filter(foreign)) picker.drop(one.name);
+      picker.set(made);
+    } catch (error) {
+      for (const one of facts.filter(foreign)) picker.drop(one.name);
+      picker.set([]);
+      showError(error.line ?? String(error));
+    }
+  }
+
   function showError(text, name) {
     for (const one of [separator, column, encoding]) one.error(null);
     const one = [separator, column, encoding].find((f) => f.name === name) ?? (/column/.test(text) ? column : /UTF-8/.test(text) ? encoding : null);
@@ -81,6 +98,11 @@ export function textSection(state, { told }) {
     const file = name && picker.original(name);
     convert.hidden = !file;
     if (!file) return;
+    const read = button("Read it like this", async () => {
+      const text = await decoded(file, select.value);
+      picker.drop(file.name);
+      await picker.take([new File([text], file.name, { type: "text/plain" })]);
+    }, { disabled: true });
     const select = h("select", { id: "charset" }, Object.entries(ENCODINGS).map(([value, label]) => h("option", { value }, label)));
     const sample = h("p", { class: "text" });
     const shown = async () => { sample.textContent = (await decoded(file.slice(0, 600), select.value)).slice(0, 160); };
@@ -89,17 +111,14 @@ export function textSection(state, { told }) {
     post("/call/guess_encoding", { file: now.files.find((one) => one.name === name)?.path, languages: languages() }).then(({ encoding: guessed }) => {
       if (guessed in ENCODINGS) select.value = guessed;
       return shown();
-    }).catch(() => {}); // the first is shown
-    fill(convert, h("label", { for: "charset" }, `${file.name} is not UTF-8. What is it?`), select, sample,
-      button("Read it like this", async () => {
-        const text = await decoded(file, select.value);
-        picker.drop(file.name);
-        await picker.take([new File([text], file.name, { type: "text/plain" })]);
-      }));
+    }).catch(() => {}).finally(() => { read.disabled = false; }); // where it is not guessed, the first is shown
+    fill(convert, h("label", { for: "charset" }, `${file.name} is not UTF-8. What is it?`), select, sample, read);
   }
 
   function draw(found) {
     const { counts, complete } = found;
+    const parted = now.files.find((one) => !one.foreign && found.problem?.startsWith(`${one.name}: columns are parted by`));
+    if (parted) { take(now.files, (one) => one === parted); return; }
     const about = complete ? "" : "at least ";
     showError(found.problem);
     encoding.element.hidden = !(found.problem?.includes("UTF-8") || counts.replaced || now.encodingErrors);
