@@ -180,6 +180,10 @@ def test_uploads_are_kept_once_and_capped(served: Served, client: Any):
     assert dotted.json()["path"] == ".unmask/files/ssh"
     names = sorted(path.name for path in (served.root / ".unmask" / "files").iterdir())
     assert not any(name.startswith(".") for name in names)
+    sent = client.get("/api/files/a%20text-2.txt")
+    assert (sent.content, sent.status_code) == (b"two\n", 200)
+    assert sent.headers["content-disposition"].startswith("attachment")
+    assert client.get("/api/files/..%2F..%2Fsecret").status_code == 404
     assert client.delete("/api/files/ssh").status_code == 200
     assert client.delete("/api/files/ssh").status_code == 404
 

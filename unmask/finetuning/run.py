@@ -31,6 +31,7 @@ from unmask.finetuning.methods.adapt_first import ADAPTATION_FOLDER as IN_DOMAIN
 from unmask.finetuning.methods.method import is_parameter_efficient, method_name
 from unmask.finetuning.options import derived as derived_options
 from unmask.finetuning.results import report as results_report
+from unmask.finetuning.results.bag_of_words import bag_of_words_score
 from unmask.finetuning.results.cost import measured_cost
 from unmask.finetuning.results.finetuned_model import FinetunedModel
 from unmask.finetuning.results.predict import RUN_FILE, PredictedScores, predict_scores
@@ -205,16 +206,7 @@ def _run_all(job: FinetuneJob) -> FinetunedModel:
     predicted = predict_scores(formulation, opened.model, job.dev_inputs)
     report: dict[str, Any] | None = None
     with best_effort(RESULTS_FILE):
-        report = results_report.build_report(
-            scored,
-            formulation,
-            Path(job.config.train).name,
-            job.data.train,
-            job.data.dev,
-            predicted,
-        )
-        if job.config.search:
-            report["search"] = [plain_trial(one) for one in read_trials(job.folder)]
+        report = _build_report(job, scored, formulation, predicted)
     n_short = sum(question.target_truncated for question in job.dev_inputs)
     warnings = truncation_warnings(
         job.formulation, predicted.n_truncated, n_short, len(job.data.dev), "dev"
@@ -244,6 +236,30 @@ def _run_all(job: FinetuneJob) -> FinetunedModel:
     if job.keeps_folder:
         _write_results(job, tuned, report, (*job.warnings, *warnings))
     return tuned
+
+
+def _build_report(
+    job: FinetuneJob,
+    scored: Sequence[RunResult],
+    formulation: TaskFormulation,
+    predicted: PredictedScores,
+) -> dict[str, Any]:
+    """Return the content of `results.json`."""
+    train, dev, name = job.data.train, job.data.dev, Path(job.config.train).name
+    report = results_report.build_report(scored, formulation, name, train, dev, predicted)
+    if job.config.baseline:
+        report["bag_of_words"] = _bag_of_words(job)
+    if job.config.search:
+        report["search"] = [plain_trial(one) for one in read_trials(job.folder)]
+    return report
+
+
+def _bag_of_words(job: FinetuneJob) -> float | None:
+    """Return the dev score of a bag of words, beside the network that was not pretrained."""
+    score = bag_of_words_score(job.task, job.data.train, job.data.dev)
+    if score is not None:
+        job.print_progress(f"bag of words: {job.task.metric} dev {score:.4f}")
+    return score
 
 
 def _metric_signatures(

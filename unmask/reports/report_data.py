@@ -150,6 +150,7 @@ class FinetuningResults:
     metric: str
     arms: tuple[ArmScores, ...]
     chance: float | None = None  # the score of always giving the most frequent answer
+    bag_of_words: float | None = None  # the score on dev of a linear classifier of words
     confusion: ConfusionMatrix | None = None
     found: tuple[LabelCounts, ...] = ()  # where several labels may hold of a text
     errors: tuple[ErrorExample, ...] = ()

@@ -178,6 +178,8 @@ def _headline_task(record: ReportData) -> Html:
     rows = [
         (g.name, statistics.fmean(g.values), format_mean(results.metric, g.values)) for g in groups
     ]
+    if split == "dev" and (words := finite_number(results.bag_of_words)) is not None:
+        rows.append(("bag of words", words, format_score(results.metric, words)))
     if (chance := finite_number(results.chance)) is not None:
         rows.append(
             (

@@ -12,6 +12,7 @@ import pytest
 
 from tests.web.served import Served, workbench
 from unmask.finetuning.methods.method import METHODS
+from unmask.web.worker.calls.tables.written_spreadsheet import write_spreadsheet
 
 ASSETS = Path(__file__).parents[3] / "unmask" / "web" / "assets" / "pages" / "finetuning"
 HOSTILE = "<img src=x onerror=alert(1)>"
@@ -167,28 +168,35 @@ def test_columns_and_tasks_are_told_and_may_be_changed(
     assert page.inner_text(".columns-table tbody tr >> nth=0").startswith("comment")
 
 
-def test_spreadsheets_and_other_encodings_are_explained(
+def test_tables_of_other_programs_are_read_and_explained(
     page: Any, served: Served, tmp_path: Path
 ) -> None:
     open_page(page, served, "finetune")
     sheet = tmp_path / "guests.xlsx"
     sheet.write_bytes(b"PK\x05\x06" + 18 * b"\0")
     page.set_input_files(".finetune input[type=file] >> nth=0", sheet)
-    page.wait_for_selector("#train-error:not([hidden])")
-    assert "saved as CSV" in page.inner_text("#train-error")
-    rows = [f"Es war schön {i},{LABELS[i % 2]}" for i in range(40)]
-    (tmp_path / "old.csv").write_bytes("\n".join(["text,label", *rows]).encode("cp1252"))
-    page.set_input_files(".finetune input[type=file] >> nth=0", tmp_path / "old.csv")
-    page.click("text=in place of such letters", timeout=READ_SECONDS)
-    page.wait_for_selector(".columns-table")
-    wait_until(page, lambda: "--encoding-errors replace" in page.inner_text(".start pre"))
-    rows = [f"Es war schön; {i};{LABELS[i % 2]}" for i in range(40)]
-    (tmp_path / "excel.csv").write_bytes("\n".join(["text;more;label", *rows]).encode("cp1252"))
+    page.wait_for_selector("#train-error:not([hidden])", timeout=READ_SECONDS)
+    assert "guests.xlsx: no spreadsheet that is read here" in page.inner_text("#train-error")
+    rows = [[f"Było już późno, żółw nr {i}.", LABELS[i % 2]] for i in range(40)]
+    write_spreadsheet(tmp_path / "dobre.xlsx", [["tekst", "kategoria"], *rows])
+    page.set_input_files(".finetune input[type=file] >> nth=0", tmp_path / "dobre.xlsx")
+    page.wait_for_selector(column("kategoria"))
+    assert "read as a spreadsheet: the sheet Predictions" in page.inner_text(".notice >> nth=0")
+    assert "żółw nr 0" in page.inner_text(".columns-table tbody")
+    assert "do not seem to be English" in page.inner_text("[data-name=base]")
+    lines = ["tekst;kategoria", *(";".join(row) for row in rows[:-1]), "Bez kategorii;"]
+    (tmp_path / "excel.csv").write_bytes("\n".join(lines).encode("windows-1250"))
     page.set_input_files(".finetune input[type=file] >> nth=0", tmp_path / "excel.csv")
-    page.click("text=Read it as Excel saves it")
-    page.wait_for_selector(column("more"))
-    assert "Es war schön" in page.inner_text(".columns-table tbody")
-    assert ".unmask/files/excel-utf8.csv" in page.inner_text(".start pre")
+    page.wait_for_selector("text=separated by semicolons")
+    assert page.input_value("[aria-label=Letters]") == "windows-1250"
+    page.select_option("[aria-label=Letters]", "windows-1252")
+    wait_until(page, lambda: "¿ó³w" in page.inner_text(".columns-table tbody"))
+    page.select_option("[aria-label=Letters]", "windows-1250")
+    wait_until(page, lambda: "żółw" in page.inner_text(".columns-table tbody"))
+    assert "1 of 40 rows have no text or no label" in page.inner_text(".finetune")
+    page.get_by_role("button", name="Leave this row out").click()
+    wait_until(page, lambda: ".unmask/files/excel-complete.csv" in page.inner_text(".start pre"))
+    assert "separated by semicolons" in page.inner_text(".finetune")  # it is still told
 
 
 def test_errors_of_the_server_stand_beside_their_fields(

@@ -29,6 +29,7 @@ def _model(name: str, family: str, kind: str, parameters: int) -> dict[str, Any]
 
 MODELS = [
     _model("bert-mini", "bert", "encoder", 5_529_090),
+    _model("roberta-mini", "roberta", "encoder", 5_460_000),
     _model("bert-large-cased", "bert", "encoder", 335_000_000),
     _model("gpt2-mini", "gpt2", "decoder", 5_390_000),
     _model("word2vec-skipgram-mini", "word-vectors", "word vectors", 5_000_000),
@@ -43,7 +44,8 @@ def _choices(asked: dict[str, Any]) -> dict[str, Any]:
         "model": asked["model"],
         "sizes": [{"label": label, "help": "", "keys": [f"architecture.{key}"], "value": int(n)}
                   for key, n, label in rows],
-        "tokenizer": "WordPiece", "lowercase": True, "vocab_size": 8192, "sequence_length": 128,
+        "tokenizer": "WordPiece", "lowercase": not asked["model"].startswith("roberta"),
+        "vocab_size": 8192, "sequence_length": 128,
         "max_sequence_length": 512, "objective": "nsp", "asks": ["masked"],
         "has_epochs": is_vectors, "reads_texts": True, "reads_pictures": False,
     }  # fmt: skip
@@ -93,14 +95,26 @@ def _tokenize(asked: dict[str, Any]) -> dict[str, Any]:
 def _preview(asked: dict[str, Any]) -> dict[str, Any]:
     text = f"{HOSTILE} The old king sat by the fire."
     name = Path(asked["files"][0]).name
+    text = "Żółw szedł późno do łóżka." if name == "polski.txt" else text
     document = {"text": text, "characters": len(text), "cut": False, "location": f"{name}:1"}
     counts = {"documents": 1200, "characters": 5e6, "words": 9e5, "paragraphs": 1200, "replaced": 0}
     problem = None
+    if name == "old.txt":
+        problem = f"{name}:1: invalid UTF-8 at byte offset 0 (bf f3 b3 77: invalid start byte)"
+        counts, document = dict.fromkeys(counts, 0), None
     if name.endswith(".csv") and "text_column" not in asked:
         problem = f"{name}:1: no column 'text', only 'id', 'body'; rename the one that has it"
         counts, document = dict.fromkeys(counts, 0), None
     return {"files": [{"name": name, "bytes": 5_000_000}], "documents": [document] if document
             else [], "counts": counts, "complete": problem is None, "problem": problem}  # fmt: skip
+
+
+def _check(asked: dict[str, Any]) -> dict[str, Any]:
+    number = asked["values"].get("minutes", 1)
+    if isinstance(number, str) or number <= 0:
+        line = "minutes must be above 0" if number == 0 else "'--minutes': must be a number"
+        return {"problem": {"line": f"{line}, got {number}", "field": "minutes"}}
+    return {"problem": None}
 
 
 ANSWERS: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
@@ -111,6 +125,16 @@ ANSWERS: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
     "hide": _hide,
     "tokenize": _tokenize,
     "preview_text": _preview,
+    "check_options": _check,
+    "guess_encoding": lambda _: {"encoding": "windows-1250"},
+    "rewrite_table": lambda _: {
+        "name": "sheet-utf8.csv",
+        "bytes": 9,
+        "encoding": None,
+        "separator": None,
+        "sheet": "Arkusz1",
+        "sheets": ["Arkusz1"],
+    },
 }
 """Answers of the worker, made up, so that a test takes no second of torch."""
 
@@ -218,7 +242,52 @@ def test_an_error_is_beside_its_field_and_start_goes_there(page: Any) -> None:
     page.get_by_role("button", name="Start", exact=True).click()
     line = page.locator("#length .error-line:visible")
     line.wait_for()
-    assert "'--minutes': Input should be a valid number" in line.inner_text()
+    assert "'--minutes': must be a number" in line.inner_text()
+
+
+def test_a_length_of_nothing_is_refused_beside_it_before_the_start(page: Any) -> None:
+    take_bundled(page)
+    page.wait_for_selector(".summary .figures >> text=Time")
+    length = page.get_by_label("Length", exact=True)
+    length.fill("0")
+    page.wait_for_selector("#length .error-line:visible")
+    assert "minutes must be above 0" in page.inner_text("#length .error-line:visible")
+    assert "Time" not in page.inner_text(".summary .figures")
+    page.get_by_role("button", name="Start", exact=True).click()
+    page.wait_for_function("() => document.activeElement.closest('[data-name=length]') !== null")
+    assert page.url.endswith("#/new")
+    length.fill("20")
+    page.wait_for_selector(".summary .figures >> text=20 min")
+    length.fill("2,5")  # as it is written in most of Europe
+    wait_for_command(page, "--minutes 2.5")
+    page.wait_for_selector("#length .error-line:visible", state="detached")
+    length.fill("1,500")
+    wait_for_command(page, "--minutes 1500")
+
+
+def test_accents_are_kept_by_a_model_of_the_same_size(page: Any, tmp_path: Path) -> None:
+    (tmp_path / "polski.txt").write_text("Żółw.")
+    page.set_input_files("#text input[type=file]", tmp_path / "polski.txt")
+    page.wait_for_selector("#model .notice:visible")
+    assert "ó, ż, ź of your text become o, z, z" in page.inner_text("#model .notice")
+    page.get_by_label("Layers").fill("2")
+    page.get_by_role("button", name="Use RoBERTa in this size").click()
+    wait_for_command(page, "pretrain roberta-mini")
+    wait_for_command(page, "--set architecture.n_layers=2")
+    assert "d_model" not in command_of(page)  # as wide as it is by itself
+    page.wait_for_selector("#model .notice:visible", state="detached")
+
+
+def test_what_is_typed_just_before_a_reload_stays(page: Any) -> None:
+    take_bundled(page)
+    page.get_by_text("Further options").click()
+    page.locator("summary", has_text=re.compile("^Run$")).click()
+    page.get_by_label("Seed").fill("7")
+    page.get_by_label("Name").fill("at once")
+    page.reload()
+    page.wait_for_selector("#size input")
+    assert page.get_by_label("Name").input_value() == "at once"
+    assert page.evaluate("sessionStorage['form:pretrain-more']") == '{"seed":7}'
 
 
 def test_a_late_answer_does_not_overwrite_a_later_one(page: Any) -> None:
@@ -253,6 +322,20 @@ def test_a_column_of_a_table_is_offered(page: Any, tmp_path: Path) -> None:
     page.get_by_role("button", name="body", exact=True).click()
     page.wait_for_selector("#text .figures")
     wait_for_command(page, "--text body")
+
+
+def test_other_encodings_are_guessed_and_spreadsheets_taken(page: Any, tmp_path: Path) -> None:
+    (tmp_path / "old.txt").write_bytes("żółw".encode("windows-1250"))
+    page.set_input_files("#text input[type=file]", tmp_path / "old.txt")
+    page.wait_for_selector("button:has-text('Read it like this'):enabled")
+    assert page.input_value("#charset") == "windows-1250"
+    assert page.inner_text("#text .convert .text") == "żółw"
+    page.get_by_role("button", name="Remove old.txt").click()
+    (tmp_path / "sheet.xlsx").write_bytes(b"PK")
+    page.set_input_files("#text input[type=file]", tmp_path / "sheet.xlsx")
+    page.wait_for_selector("button[aria-label='Remove sheet-utf8.csv']")
+    assert page.locator("button[aria-label='Remove sheet.xlsx']").count() == 0
+    wait_for_command(page, "--data .unmask/files/sheet-utf8.csv")
 
 
 def test_what_was_typed_stays(page: Any) -> None:
@@ -294,7 +377,7 @@ def test_all_is_cleared_and_had_back(page: Any) -> None:
 
 def test_word_vectors_have_epochs_and_no_length(page: Any) -> None:
     take_bundled(page)
-    page.get_by_role("button", name="Use Word vectors").click()
+    page.get_by_role("button", name="Use this: Word vectors").click()
     page.wait_for_selector("text=Vector size")
     wait_for_command(page, "word2vec-skipgram-mini")
     assert "--minutes" not in command_of(page)
@@ -374,7 +457,7 @@ def test_word_vectors_are_learned_from_here(served: Served, browser: Any) -> Non
     page = browser
     open_page(page, clear=True)
     page.get_by_label("The bundled one").check()
-    page.get_by_role("button", name="Use Word vectors").click()
+    page.get_by_role("button", name="Use this: Word vectors").click()
     page.wait_for_selector("text=Vector size", timeout=READ_SECONDS)
     page.get_by_label("Vector size").fill("20")
     page.get_by_label("Epochs").fill("1")

@@ -66,7 +66,8 @@ class TrainingFields(EncodingOptions):
     initialize: Literal["pretrained", "random"] = "pretrained"
     """Initial weights: pretrained, or random (same network and tokenizer)."""
     baseline: bool = False
-    """Fine-tune from random weights as well, with the same seeds, data and budget, and compare."""
+    """Fine-tune from random weights as well, with the same seeds, data and budget, and compare; of
+    one label for a text, with a bag of words too (logistic regression)."""
     epochs: float | None = field(
         default=None,
         metadata=flag(metavar="N", shown_default="3 to 20, for about 1,000 steps or more"),

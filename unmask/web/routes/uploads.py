@@ -7,6 +7,7 @@ import unicodedata
 from pathlib import Path
 
 from fastapi import APIRouter, Request
+from fastapi.responses import FileResponse
 from starlette.concurrency import run_in_threadpool
 
 from unmask.web.routes.shared import JsonObject, Workbench
@@ -106,11 +107,27 @@ def _facts(state: WorkbenchState, path: Path, size: int, modified: float) -> Jso
     return {"name": path.name, "path": place, "bytes": size, "modified": modified}
 
 
+@router.get("/files/{name}", response_class=FileResponse)
+def download_file(name: str, state: Workbench) -> FileResponse:
+    """Send an uploaded file, or one that was made of it, to be saved."""
+    path = _find(state, name)
+    return FileResponse(path, media_type="application/octet-stream", filename=path.name)
+
+
 @router.delete("/files/{name}")
 def delete_file(name: str, state: Workbench) -> JsonObject:
     """Delete an uploaded file."""
+    _find(state, name).unlink()
+    return {"deleted": name}
+
+
+def _find(state: WorkbenchState, name: str) -> Path:
+    """Return the path of an uploaded file.
+
+    Raises:
+        FileNotFoundError: there is none of this name.
+    """
     path = state.workplace.files_folder / file_name(name)
     if not path.is_file():
         raise FileNotFoundError(f"there is no file {name[:60]!r}")
-    path.unlink()
-    return {"deleted": name}
+    return path

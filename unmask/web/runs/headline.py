@@ -112,6 +112,9 @@ def score_figures(task: str, results: FinetuningResults) -> tuple[Figure, ...]:
         )
         for n, group in enumerate(groups)
     ]
+    if split == "dev" and (words := finite_number(results.bag_of_words)) is not None:
+        text = format_score(results.metric, words)
+        figures.append(Figure(name="bag of words", value=words, text=text))
     if (chance := finite_number(results.chance)) is not None:
         text = format_score(results.metric, chance)
         figures.append(Figure(name="most frequent answer", value=chance, text=text))
@@ -174,7 +177,9 @@ def _read_scores(path: Path) -> FinetuningResults:
     """
     found = read_json(path)
     fields = found if isinstance(found, dict) else {}
-    plain = {name: fields.get(name) for name in ("task", "metric", "arms", "chance")}
+    plain = {
+        name: fields.get(name) for name in ("task", "metric", "arms", "chance", "bag_of_words")
+    }
     arms = plain["arms"] if isinstance(plain["arms"], list) else []
     plain["arms"] = [
         {key: value for key, value in arm.items() if key != "kind"}

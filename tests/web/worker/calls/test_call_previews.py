@@ -113,7 +113,7 @@ def test_labels_are_counted_and_warned_of(tmp_path: Path) -> None:
     for line in (
         "column 'same' has the same value in every row",
         "column 'none' is empty",
-        "1 rows are repeated",
+        "1 row is repeated",
         "1 of 3 labels have a single row",
         "1 of 3 labels have fewer than 5 rows",
         "1 texts occur with several labels",
@@ -177,9 +177,6 @@ def test_spreadsheets_of_other_countries_are_rewritten(tmp_path: Path) -> None:
     found = preview(tmp_path / "a-utf8.csv")
     assert found["rows"][0] == ["Schön; 0", "a", "1,5"]
     assert (found["task"], found["label"]) == ("classify", "label")
-    (tmp_path / "b.csv").write_bytes(b"text,label\n\x81,a\n")
-    with pytest.raises(ValueError, match=r"^b\.csv: neither UTF-8 nor Windows-1252 at byte 12"):
-        call({"file": str(tmp_path / "b.csv")})
     (tmp_path / "c.csv").write_text('text,label\n"never ends,a\n')
     with pytest.raises(ValueError, match=r"^c\.csv: unexpected end of data"):
         call({"file": str(tmp_path / "c.csv")})

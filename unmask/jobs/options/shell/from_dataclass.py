@@ -25,6 +25,8 @@ UsageError = cast("type[Exception]", typer.BadParameter.__base__)
 
 _BACKTICKS = re.compile(r"`([^`]+)`")
 _NONE = re.compile(r" None: .*?\.(?= |$)")
+_NO_NUMBER = re.compile(r"Input should be a valid (number|integer)\b.*")
+_NUMBERS = {"number": "must be a number", "integer": "must be a whole number"}
 _BOOLEANS = {"true": True, "false": False}
 
 
@@ -208,6 +210,7 @@ def _metavar(shell_type: Any) -> str | None:
 def usage_text(error: Any) -> str:
     """Return what a usage error of typer says, without the command."""
     text = str(error.format_message()).rstrip(".").replace(": Value error, ", ": ")
+    text = _NO_NUMBER.sub(lambda match: _NUMBERS[match[1]], text)
     return f"{text[:1].lower()}{text[1:]}"
 
 

@@ -1,4 +1,5 @@
 // Questions to the worker while a user types: one a moment after the last key, late answers dropped.
+import { post } from "../parts/api.js";
 
 /**
  * `ask(question, signal)` gives an answer; `show(answer, question)`, `fail(error)` and `busy(is)`
@@ -40,6 +41,16 @@ export function live(ask, { show, fail, busy = () => {}, wait = 400 }) {
     forget() { stop(); before = null; busy(false); },
     stop,
   };
+}
+
+/**
+ * Whether a run would take its options: `told(problem)`, null where it would, a moment after the
+ * last `change(values)`. `now(values)` gives the problem at once.
+ */
+export function optionCheck(command, told) {
+  const ask = async (values, signal) => (await post("/call/check_options", { command, values }, { signal })).problem;
+  const soon = live(ask, { show: told, fail: () => {}, wait: 500 }); // where it is not known, the run tells
+  return { change: soon.change, stop: soon.stop, now: (values) => ask(values).catch(() => null) };
 }
 
 /** An answer that stays the same while the page is open. */

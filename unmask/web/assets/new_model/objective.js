@@ -1,8 +1,8 @@
 // The objective: what is hidden from the model, in the user's own text; and the tokenizer.
 import { post } from "../parts/api.js";
-import { button, fill, h, slowly } from "../parts/dom.js";
+import { button, fill, h, keeping } from "../parts/dom.js";
 import { live, once } from "./live.js";
-import { objectiveName, ofOtherModel, sources } from "./state.js";
+import { objectiveName, sources } from "./state.js";
 import { cutText, hiddenText } from "./tokens.js";
 
 const SAMPLE = 260;
@@ -19,7 +19,7 @@ export function objectiveSection(state, { documents, isReadable, choices }) {
   const line = h("p", { class: "error-line", id: "objective-error", role: "alert", hidden: true });
   const help = h("p", { class: "hint", id: "objective-help" });
   const refused = h("details", { hidden: true });
-  const sample = h("textarea", { id: "sample", rows: 3, value: now.sample, oninput: slowly(() => state.change({ sample: sample.value }), 300) });
+  const sample = h("textarea", { id: "sample", rows: 3, value: now.sample, oninput: keeping(() => state.change({ sample: sample.value }), 300) });
   const picture = h("div", { "aria-live": "polite" });
   const cut = h("div", { "aria-live": "polite" });
   const chooser = h("div", {}, h("div", { class: "grid fields two" },
@@ -41,7 +41,7 @@ export function objectiveSection(state, { documents, isReadable, choices }) {
     busy: show(picture, "Hiding tokens; a tokenizer is learned from the text first …"),
   });
   const tokenize = live((question, signal) => post("/call/tokenize", question, { signal }), {
-    show(found) { fill(cut, droppedAccents(), cutText(found)); },
+    show(found) { fill(cut, cutText(found)); },
     fail(error) { fill(cut, h("p", { class: "error-line" }, error.line ?? String(error))); },
     busy: show(cut, "Learning a tokenizer from the text …"), wait: 700,
   });
@@ -51,13 +51,6 @@ export function objectiveSection(state, { documents, isReadable, choices }) {
     if (!found.label?.startsWith("none")) return null;
     return h("div", { class: "notice" }, "This passage is not cut into two parts, as the objective needs it: it learns only from documents of several sentences. ",
       button("Use mlm, which needs one", () => state.change({ objective: "mlm", options: {}, second: "" })));
-  }
-
-  /** That the model's tokenizer drops the accents of this text. */
-  function droppedAccents() {
-    if (!choices()?.lowercase || now.kind !== "encoder" || !/\p{M}/u.test(sample.value.normalize("NFD"))) return null;
-    return h("div", { class: "notice" }, "This model's tokenizer writes in lower case and drops accents and umlauts, which your text has. That of RoBERTa keeps them. ",
-      button("Use roberta-mini", () => state.change({ model: "roberta-mini", ...ofOtherModel })));
   }
 
   function showError(text) {

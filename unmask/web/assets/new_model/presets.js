@@ -31,7 +31,7 @@ export function presetSection(state) {
     const title = h("h3", {}, one.title);
     const facts = h("p", { class: "hint" }, one.steps ? "Computing how long it takes here …" : "Counts, then passes over the text; the time is shown as it runs.");
     const take = button("Use this", () => state.change({ kind: one.kind, model: one.model, objective: one.objective ?? "", options: {}, second: "", ...ofOtherModel,
-      ...(one.steps ? { unit: "steps", length: String(one.steps) } : {}), source: now.kind === "images" ? "own" : now.source }), { "aria-label": `Use ${one.title}` });
+      ...(one.steps ? { unit: "steps", length: String(one.steps) } : {}), source: now.kind === "images" ? "own" : now.source }));
     one.load = async () => {
       if (!one.steps) return;
       try {
@@ -52,6 +52,7 @@ export function presetSection(state) {
       const is = now.kind === one.kind && now.model === one.model && (!one.steps || (now.unit === "steps" && now.length === String(one.steps)));
       one.card.classList.toggle("chosen", is);
       one.take.textContent = is ? "Chosen" : "Use this";
+      one.take.setAttribute("aria-label", `${one.take.textContent}: ${one.title}`);
       one.take.setAttribute("aria-pressed", String(is));
     }
   }

@@ -1,5 +1,6 @@
 // What a new model is to be: kept in the browser; as values of the form of `pretrain`, and of a plan.
-import { slowly } from "../parts/dom.js";
+import { keeping } from "../parts/dom.js";
+import { numberOf } from "../parts/format.js";
 
 const KEY = "new-model";
 export const BUNDLED = "demo:novels";
@@ -11,6 +12,8 @@ const FIRST = {
   unit: "minutes", length: "10", out: "", isNamed: false,
 };
 
+let keptLater = null; // what the page that is open keeps in a moment
+
 /** The state, its changes told to all who listen: `change(patch)`, `listen(f)`, `now`. */
 export function openState() {
   let kept = {};
@@ -19,7 +22,8 @@ export function openState() {
   } catch { /* what was kept is not readable: begin anew */ }
   const now = { ...structuredClone(FIRST), ...kept };
   const listeners = new Set();
-  const keep = slowly(() => sessionStorage.setItem(KEY, JSON.stringify(now)), 150);
+  const keep = keeping(() => sessionStorage.setItem(KEY, JSON.stringify(now)), 150);
+  keptLater = keep;
   return {
     now,
     change(patch) {
@@ -32,6 +36,7 @@ export function openState() {
     listen(listener) { listeners.add(listener); },
     /** Keep what is now to be shown when the page is drawn anew. */
     replace(other = structuredClone(FIRST)) {
+      keptLater.cancel();
       for (const key of Object.keys(now)) delete now[key];
       Object.assign(now, other);
       sessionStorage.setItem(KEY, JSON.stringify(now));
@@ -63,9 +68,8 @@ export function sizeChanges(now) {
 }
 
 const number = (text) => {
-  const trimmed = String(text).trim().replaceAll(",", "").replaceAll("_", "");
-  if (!trimmed) return undefined;
-  return Number.isFinite(Number(trimmed)) ? Number(trimmed) : trimmed;
+  const trimmed = String(text).trim();
+  return trimmed ? numberOf(trimmed) ?? trimmed : undefined;
 };
 
 const given = (values) => Object.fromEntries(Object.entries(values).filter(([, one]) =>

@@ -2,9 +2,9 @@
 import { get, post } from "../parts/api.js";
 import { button, fill, h } from "../parts/dom.js";
 import { commandLine, field } from "../parts/form.js";
-import { bytes, short, whole } from "../parts/format.js";
+import { bytes, numberOf, short, whole } from "../parts/format.js";
 import { runLink } from "../pages/home.js";
-import { live } from "./live.js";
+import { live, optionCheck } from "./live.js";
 import { about } from "./model.js";
 import { commandValues, planArguments } from "./state.js";
 
@@ -70,23 +70,31 @@ export function summary(state, { choices, more, refuse, isReady, suggest }) {
     h("details", {}, h("summary", {}, "As a recipe (TOML)"), h("div", { class: "copy" }, h("pre", { tabindex: "0", "aria-label": "Recipe" }, recipe),
       button("Copy", async () => navigator.clipboard.writeText(recipe.textContent), { "aria-label": "Copy the recipe" }))));
   const started = h("p", { role: "status" });
-  let failure = null;
+  let failure = null; // of the plan
+  let problemOf = null; // of the options
+  let planned = null; // of what was planned last
 
   const plan = live((question, signal) => post("/call/plan", question, { signal }), {
     show(found) {
       failure = null;
-      refuse(null);
+      refuse(problemOf);
+      planned = found;
       drawPlan(found);
     },
     fail(error) {
+      planned = null;
       failure = error.status === 400 ? error : null;
       drawUnknown();
-      if (!refuse(error)) fill(note, h("p", { class: "error-line" }, error.line ?? String(error)));
+      if (!refuse(problemOf ?? error)) fill(note, h("p", { class: "error-line" }, error.line ?? String(error)));
     },
     busy(is) {
       figures.setAttribute("aria-busy", is ? "true" : "false");
       if (is && !figures.hasChildNodes()) fill(note, h("p", { class: "hint" }, "Computing the cost; this machine is measured first …"));
     },
+  });
+  const check = optionCheck("pretrain", (found) => {
+    problemOf = found;
+    refuse(found ?? failure);
   });
   const toml = live((question, signal) => post("/recipe", question, { signal }), {
     show(found) { recipe.textContent = found.recipe; },
@@ -97,15 +105,16 @@ export function summary(state, { choices, more, refuse, isReady, suggest }) {
   const figure = (name, value, hint) => h("div", {}, h("dt", { class: "hint" }, name), h("dd", {}, h("span", { class: "big" }, value), hint ? h("span", { class: "hint block" }, hint) : null));
 
   function drawPlan(found) {
-    const ofMinutes = now.unit === "minutes" && !choices()?.has_epochs ? Number(now.length) : null;
+    const ofMinutes = now.unit === "minutes" && now.length.trim() && !choices()?.has_epochs ? numberOf(now.length) ?? NaN : null;
+    if (ofMinutes !== null && !(ofMinutes > 0)) { fill(figures, figure("Parameters", short(found.parameters)), figure("Memory", bytes(found.memory_bytes.total))); fill(note); return; }
     const seconds = ofMinutes ? 60 * ofMinutes : found.seconds;
     const share = seconds / found.seconds;
     const tokens = found.tokens * share;
     const kwh = found.energy.kwh === null ? null : found.energy.kwh * share;
-    fill(figures, figure("Parameters", short(found.parameters)),
-      figure("Memory", bytes(found.memory_bytes.total), found.fits ? null : `more than the ${bytes(found.hardware.memory_bytes)} here`),
+    fill(figures, figure("Parameters", short(found.parameters), "numbers that it learns"),
+      figure("Memory", bytes(found.memory_bytes.total), found.fits ? "while it learns" : `more than the ${bytes(found.hardware.memory_bytes)} here`),
       figure("Time", about(seconds), `${short(found.tokens_per_second)} tokens a second`),
-      figure("Reads", `${short(tokens)} tokens`, `${whole(found.steps * share)} steps of ${whole(found.batch_tokens)}`),
+      figure("Reads", `${short(tokens)} tokens`, `pieces of words; ${whole(found.steps * share)} steps of ${whole(found.batch_tokens)}`),
       kwh === null ? null : figure("Energy", kwh < 1 ? `${Number((1000 * kwh).toPrecision(2))} Wh` : `${Number(kwh.toPrecision(3))} kWh`, `at ${whole(found.energy.watts)} W`));
     fill(note, found.fits ? null : h("p", { class: "notice" }, "It does not fit into the memory: make it smaller, or its texts shorter."),
       seconds > 24 * 3600 ? h("p", { class: "notice" }, `This takes ${about(seconds)} here. A smaller size, or fewer steps, learn sooner.`) : null,
@@ -118,7 +127,7 @@ export function summary(state, { choices, more, refuse, isReady, suggest }) {
 
   function drawVectors() {
     plan.forget();
-    failure = null;
+    planned = failure = null;
     const known = choices();
     const width = Number(now.sizes["architecture.d_model"] || known.sizes[0]?.value);
     const words = Number(now.vocabSize || known.vocab_size);
@@ -135,10 +144,14 @@ export function summary(state, { choices, more, refuse, isReady, suggest }) {
     if (isWhole) {
       line.show(values);
       toml.change({ command: "pretrain", values });
+      check.change(values);
     }
     if (!known || known.model !== now.model) return;
     if (known.has_epochs) drawVectors();
-    else plan.change(planArguments(now, more()));
+    else {
+      if (planned) drawPlan(planned); // minutes are not part of the plan
+      plan.change(planArguments(now, more()));
+    }
   }
 
   async function start({ stay = false } = {}) {
@@ -146,8 +159,13 @@ export function summary(state, { choices, more, refuse, isReady, suggest }) {
     refuse(null);
     if (!isReady()) return;
     if (failure && refuse(failure, { focus: true })) return;
+    const values = commandValues(now, more(), { hasEpochs: Boolean(choices()?.has_epochs) });
+    problemOf = await check.now(values);
+    if (problemOf) {
+      if (!refuse(problemOf, { focus: true })) fill(problem, problemOf.line);
+      return;
+    }
     try {
-      const values = commandValues(now, more(), { hasEpochs: Boolean(choices()?.has_epochs) });
       const job = await post("/jobs", { command: "pretrain", values });
       state.change({ isNamed: false });
       if (stay) {
@@ -167,5 +185,5 @@ export function summary(state, { choices, more, refuse, isReady, suggest }) {
     h("p", { class: "actions" }, button("Start", () => start(), { class: "primary" }), button("Start, and compose another", () => start({ stay: true }))),
     h("p", { class: "hint" }, "A run goes on when this page is closed."), started,
     h("h3", { class: "apart" }, "As a command"), missing, texts);
-  return { element, change, stop() { plan.stop(); toml.stop(); } };
+  return { element, change, stop() { plan.stop(); toml.stop(); check.stop(); } };
 }

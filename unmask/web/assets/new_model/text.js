@@ -1,18 +1,16 @@
 // The text that a model learns from: uploaded, or the bundled one, with a look at what is read.
 import { post } from "../parts/api.js";
 import { button, fill, h } from "../parts/dom.js";
+import { ENCODINGS, languages } from "../parts/encodings.js";
 import { field, filePicker } from "../parts/form.js";
 import { bytes, short, whole } from "../parts/format.js";
+import { isSpreadsheet, rewriteTable } from "../pages/finetuning/foreign.js";
 import { live } from "./live.js";
 import { BUNDLED, sources } from "./state.js";
 
-const TEXTS = ".txt,.jsonl,.csv,.tsv,.parquet,.gz,.xz,.zst";
+const TEXTS = ".txt,.xlsx,.ods,.jsonl,.csv,.tsv,.parquet,.gz,.xz,.zst";
 const PICTURES = ".zip,.tar,.gz,.parquet,.tsv,.csv,.jsonl";
 const SHOWN = 8;
-const ENCODINGS = { "windows-1252": "Western European (Windows-1252, Latin-1)", "iso-8859-2": "Central European (Latin-2)", "windows-1250": "Central European (Windows-1250)",
-  "windows-1251": "Cyrillic (Windows-1251)", "koi8-r": "Cyrillic (KOI8-R)", "iso-8859-7": "Greek (ISO-8859-7)", "windows-1254": "Turkish (Windows-1254)", "windows-1255": "Hebrew (Windows-1255)",
-  "windows-1256": "Arabic (Windows-1256)", "shift_jis": "Japanese (Shift JIS)", "euc-jp": "Japanese (EUC-JP)", "gb18030": "Chinese (GB 18030)", "big5": "Chinese (Big5)", "euc-kr": "Korean (EUC-KR)",
-  "utf-16le": "UTF-16, little-endian", "utf-16be": "UTF-16, big-endian" };
 const decoded = async (file, encoding) => new TextDecoder(encoding).decode(await file.arrayBuffer());
 const LITTLE = 200_000;
 const TABLE = /\.(jsonl|csv|tsv|parquet)(\.(gz|xz|zst))?$/i;
@@ -26,7 +24,7 @@ export function textSection(state, { told }) {
   let documents = [];
   let isReadable = false;
   const place = h("div", { "aria-live": "polite" });
-  const picker = filePicker({ label: "Files with your text", accept: TEXTS, chosen: (paths, facts) => state.change({ files: facts }) });
+  const picker = filePicker({ label: "Files with your text", accept: TEXTS, chosen: (paths, facts) => (now.kind === "images" ? state.change({ files: facts }) : take(facts)) });
   if (now.files.length) picker.set(now.files);
   const radio = (value, label, hint) => h("label", { class: "card pick" },
     h("input", { type: "radio", name: "source", value, checked: now.source === value, onchange: () => state.change({ source: value }) }), " ", h("strong", {}, label), h("span", { class: "hint block" }, hint));
@@ -70,6 +68,22 @@ export function textSection(state, { told }) {
     wait: 250,
   });
 
+  /** Take files; spreadsheets, and tables as spreadsheet programs save them, are written as CSV first. */
+  async function take(facts, foreign = (one) => isSpreadsheet(one.name)) {
+    const others = facts.filter((one) => !foreign(one));
+    if (others.length === facts.length) return state.change({ files: facts });
+    try {
+      const made = [];
+      for (const one of facts.filter(foreign)) made.push(await rewriteTable(one));
+      for (const one of facts.filter(foreign)) picker.drop(one.name);
+      picker.set(made);
+    } catch (error) {
+      for (const one of facts.filter(foreign)) picker.drop(one.name);
+      picker.set([]);
+      showError(error.line ?? String(error));
+    }
+  }
+
   function showError(text, name) {
     for (const one of [separator, column, encoding]) one.error(null);
     const one = [separator, column, encoding].find((f) => f.name === name) ?? (/column/.test(text) ? column : /UTF-8/.test(text) ? encoding : null);
@@ -84,21 +98,27 @@ export function textSection(state, { told }) {
     const file = name && picker.original(name);
     convert.hidden = !file;
     if (!file) return;
+    const read = button("Read it like this", async () => {
+      const text = await decoded(file, select.value);
+      picker.drop(file.name);
+      await picker.take([new File([text], file.name, { type: "text/plain" })]);
+    }, { disabled: true });
     const select = h("select", { id: "charset" }, Object.entries(ENCODINGS).map(([value, label]) => h("option", { value }, label)));
     const sample = h("p", { class: "text" });
     const shown = async () => { sample.textContent = (await decoded(file.slice(0, 600), select.value)).slice(0, 160); };
     select.addEventListener("change", shown);
     shown();
-    fill(convert, h("label", { for: "charset" }, `${file.name} is not UTF-8. What is it?`), select, sample,
-      button("Read it like this", async () => {
-        const text = await decoded(file, select.value);
-        picker.drop(file.name);
-        await picker.take([new File([text], file.name, { type: "text/plain" })]);
-      }));
+    post("/call/guess_encoding", { file: now.files.find((one) => one.name === name)?.path, languages: languages() }).then(({ encoding: guessed }) => {
+      if (guessed in ENCODINGS) select.value = guessed;
+      return shown();
+    }).catch(() => {}).finally(() => { read.disabled = false; }); // where it is not guessed, the first is shown
+    fill(convert, h("label", { for: "charset" }, `${file.name} is not UTF-8. What is it?`), select, sample, read);
   }
 
   function draw(found) {
     const { counts, complete } = found;
+    const parted = now.files.find((one) => !one.foreign && found.problem?.startsWith(`${one.name}: columns are parted by`));
+    if (parted) { take(now.files, (one) => one === parted); return; }
     const about = complete ? "" : "at least ";
     showError(found.problem);
     encoding.element.hidden = !(found.problem?.includes("UTF-8") || counts.replaced || now.encodingErrors);

@@ -2,6 +2,7 @@
 import { get } from "../parts/api.js";
 import { button, h, say } from "../parts/dom.js";
 import { commandForm } from "../parts/form.js";
+import { accentNotice } from "../new_model/accents.js";
 import { modelSection } from "../new_model/model.js";
 import { objectiveSection } from "../new_model/objective.js";
 import { presetSection } from "../new_model/presets.js";
@@ -22,9 +23,11 @@ export async function page({ query }) {
   const form = await commandForm("pretrain", { hide: ASKED_HERE, open: [], key: MORE, onchange: () => run.change() });
   if (query.get("again")) await takeRun(state, form, query.get("again"), query.get("from"));
   else if (query.get("model")) state.change({ model: query.get("model"), kind: query.get("kind") ?? now.kind, objective: "", options: {}, second: "", sizes: {} });
-  const text = textSection(state, { told: () => objective.read() });
+  const text = textSection(state, { told: () => { objective.read(); accents.draw(); } });
   const model = modelSection(state);
-  const size = sizeSection(state, { told: () => { objective.choicesKnown(); length.draw(); run.change(); } });
+  const accents = accentNotice(state, { documents: () => text.documents(), choices: () => size.choices() });
+  model.element.append(accents.element);
+  const size = sizeSection(state, { told: () => { accents.draw(); objective.choicesKnown(); length.draw(); run.change(); } });
   const objective = objectiveSection(state, { documents: () => text.documents(), isReadable: () => text.isReadable(), choices: () => size.choices() });
   const length = lengthSection(state, { choices: () => size.choices() });
   const presets = presetSection(state);
@@ -48,7 +51,7 @@ export async function page({ query }) {
     const field = own[error.field] ?? text.fields.find((one) => one.name === error.field);
     if (field) {
       field.error(error.line);
-      if (focus) field.input.focus();
+      if (focus) { field.input.focus(); field.element.scrollIntoView({ block: "center" }); }
     } else if (error.field === "data") text.refuse(error.line);
     else if (error.field === "objective" || error.line?.startsWith("objective")) {
       objective.showError(error.line);
@@ -57,7 +60,7 @@ export async function page({ query }) {
       if (focus) sized.input.focus();
     } else {
       if (form.fields.has(error.field)) others.setAttribute("open", "");
-      return form.showError(error);
+      return form.showError(error, { focus });
     }
     return true;
   }

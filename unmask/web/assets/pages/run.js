@@ -181,7 +181,7 @@ export async function page({ rest: id, query }) {
     if (["running", "queued"].includes(run.state)) return [button("Stop", async () => { await post(runPath(id, "stop")); say("It finishes its step and saves."); await look(); })];
     const hasModel = run.has.includes("model");
     return [
-      run.state !== "finished" && ["pretrain", "finetune", "prefer"].includes(run.kind) ? button("Go on", async () => { await post(runPath(id, "resume")); await look(); }, { class: "primary" }) : null,
+      run.state !== "finished" && ["pretrain", "finetune", "prefer"].includes(run.kind) ? button("Go on", async () => { await post(runPath(id, "resume")); say("It goes on as soon as its state is read."); await look(); }, { class: "primary" }) : null,
       run.state === "finished" && run.kind === "pretrain" && hasModel ? h("a", { class: "button", href: `#/new?${new URLSearchParams({ again: run.id, from: run.id })}`, title: "A new run that begins with these weights" }, "Train further") : null,
       run.kind === "study" ? link("compare", "Table and plot") : null,
       hasModel ? link("try", "Try") : null,

@@ -98,6 +98,23 @@ export function ask(title, text, action) {
   });
 }
 
+const unwritten = new Set();
+
+/**
+ * As `slowly`, for what is kept in the browser: where the page is left, reloaded or closed
+ * meanwhile, it is kept at once.
+ */
+export function keeping(act, milliseconds = 250) {
+  const now = () => { later.cancel(); unwritten.delete(now); act(); };
+  const later = slowly(now, milliseconds);
+  const keep = () => { unwritten.add(now); later(); };
+  keep.cancel = () => { unwritten.delete(now); later.cancel(); };
+  return keep;
+}
+for (const left of ["pagehide", "hashchange"]) {
+  addEventListener(left, () => { while (unwritten.size) for (const now of [...unwritten]) now(); });
+}
+
 /** Call a function so many milliseconds after the last time that it is asked for; `cancel` does not. */
 export function slowly(act, milliseconds = 250) {
   let timer = null;

@@ -1,7 +1,7 @@
 // Forms from the descriptions of options: labels, help, defaults and errors are the command line's.
 import { get, post, upload } from "./api.js";
-import { button, fill, h, slowly } from "./dom.js";
-import { bytes } from "./format.js";
+import { button, fill, h, keeping } from "./dom.js";
+import { bytes, numberOf } from "./format.js";
 
 let counter = 0;
 
@@ -13,7 +13,7 @@ export function field(one, { onchange = () => {}, label = null, suggestions = []
   const id = `field-${++counter}`;
   const input = control(one, id, onchange, suggestions);
   const line = h("p", { class: "error-line", id: `${id}-error`, hidden: true });
-  const help = h("p", { class: "hint", id: `${id}-help` }, one.help, one.shown_default ? ` Default: ${one.shown_default}.` : "");
+  const help = h("p", { class: "hint", id: `${id}-help` }, withLabels(one.help), shownDefault(one));
   input.element.setAttribute("aria-describedby", `${id}-help ${id}-error`);
   if (one.required) input.element.setAttribute("aria-required", "true");
   const name = label ?? words(one);
@@ -29,6 +29,15 @@ export function field(one, { onchange = () => {}, label = null, suggestions = []
       line.textContent = text ?? "";
     },
   };
+}
+
+/** A help text of the command line, with the labels of the form in place of flags. */
+const withLabels = (text) => text.replace(/(^|[\s(])--([a-z][a-z-]*[a-z])/g, (_, before, flag) => `${before}“${words({ flag })}”`);
+
+/** The default in words; that a box is not ticked is seen. */
+function shownDefault(one) {
+  if (!one.shown_default || (one.kind === "boolean" && one.default !== true)) return "";
+  return ` Default: ${one.kind === "boolean" ? "yes" : withLabels(one.shown_default)}.`;
 }
 
 const words = (one) => {
@@ -55,8 +64,7 @@ function control(one, id, onchange, suggestions) {
   const value = () => {
     const text = element.value.trim();
     if (!text) return undefined;
-    if (one.kind in kinds && Number.isFinite(Number(text))) return Number(text);
-    return text;
+    return one.kind in kinds ? numberOf(text) ?? text : text;
   };
   return { element, outer: list ? h("div", {}, element, list) : null, value, set: (v) => { element.value = v ?? ""; } };
 }
@@ -77,7 +85,7 @@ export async function commandForm(command, { hide = [], open = ["essential"], ke
   const form = await get(`/commands/${command}`);
   const fields = new Map();
   const groups = new Map();
-  const keep = slowly(() => sessionStorage.setItem(`form:${key}`, JSON.stringify(values())), 300);
+  const keep = keeping(() => sessionStorage.setItem(`form:${key}`, JSON.stringify(values())), 300);
   const changed = () => { keep(); onchange(); };
   for (const one of form.fields) {
     if (hide.includes(one.name)) continue;
@@ -94,14 +102,14 @@ export async function commandForm(command, { hide = [], open = ["essential"], ke
   function set(given) {
     for (const [name, value] of Object.entries(given)) fields.get(name)?.set(value);
   }
-  /** Show an error beside its field; returns whether there is such a field. */
-  function showError(error) {
+  /** Show an error beside its field, and go there; returns whether there is such a field. */
+  function showError(error, { focus = true } = {}) {
     for (const one of fields.values()) one.error(null);
     const one = error && fields.get(error.field);
     if (!one) return false;
     one.error(error.line);
-    one.element.closest("details")?.setAttribute("open", "");
-    one.input.focus();
+    for (let at = one.element.closest("details"); at; at = at.parentElement.closest("details")) at.open = true;
+    if (focus) one.input.focus();
     return true;
   }
   try {

@@ -53,3 +53,10 @@ export function when(timestamp, now = Date.now() / 1000) {
 
 /** Words of a name: "gradient_norm" -> "gradient norm" */
 export const words = (name) => name.replaceAll("_", " ").replaceAll(".", " ");
+
+/** The number of what was typed: 1,500 and 1_500 are 1500, and 2,5 is 2.5; null: it is none. */
+export function numberOf(text) {
+  let plain = text.trim().replaceAll("_", "").replace(/[\s\u00a0\u202f](?=\d{3}\b)/g, "");
+  plain = /^-?[1-9]\d{0,2}(,\d{3})+(\.\d+)?$/.test(plain) ? plain.replaceAll(",", "") : plain.replace(/^(-?\d*),(\d+)$/, "$1.$2");
+  return plain && Number.isFinite(Number(plain)) ? Number(plain) : null;
+}

@@ -4,6 +4,7 @@ import { fill, h, table } from "../parts/dom.js";
 import { measured, percent } from "../parts/format.js";
 import { bar } from "./fill.js";
 import { keptText, panel } from "./panel.js";
+import { filePart, takesFiles } from "./predict_file.js";
 
 const EXAMPLES = {
   pair: "A man is playing a guitar.\tSomeone makes music.",
@@ -16,14 +17,18 @@ const HINTS = {
 };
 
 export function predictPanel(models, facts) {
-  const task = facts[0].task?.kind ?? facts[0].abilities.predict.task ?? "";
+  const ability = facts[0].abilities.predict;
+  const task = facts[0].task?.kind ?? ability.task ?? "";
   const text = keptText(`predict:${task}`, "Texts, one on each line", EXAMPLES[task] ?? "", { rows: 4, hint: HINTS[task] ?? "Empty lines are left out." });
-  return panel(models, [text.element], "Predict", async (model, place, signal) => {
+  const few = panel(models, [text.element], "Predict", async (model, place, signal) => {
     const inputs = text.area.value.split("\n").filter((line) => line.trim());
     if (!inputs.length) return fill(place, h("p", { class: "hint" }, "Write a text first."));
     const found = await post("/call/predict", { model, inputs }, { signal });
     fill(place, found.predictions.map((one, i) => h("article", { class: "card" }, prediction(inputs[i], one))));
   });
+  if (models.length > 1 || !takesFiles(task)) return few;
+  const file = filePart(models[0], ability);
+  return { element: h("div", {}, few.element, file.element), leave() { few.leave(); file.leave(); } };
 }
 
 function prediction(input, one) {

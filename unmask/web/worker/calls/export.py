@@ -21,6 +21,7 @@ from unmask.checkpoints.huggingface.differences import opening_note
 from unmask.checkpoints.huggingface.write import to_external_config
 from unmask.config import from_dict
 from unmask.files import atomic_path, read_json_object
+from unmask.finetuning.formulations.formulation import LABEL_HEAD
 from unmask.inference.export import ModelFormat, check_new_folder, check_plain_inputs
 from unmask.inference.onnx.export import plan_graph
 from unmask.inference.onnx.record import require_onnx
@@ -142,11 +143,14 @@ def _check_onnx(pipeline: Pipeline) -> None:
     require_onnx("an ONNX graph")
 
 
-def _check_gguf(pipeline: Pipeline) -> None:
+def _check_gguf(pipeline: Pipeline) -> str | None:
     check_plain_inputs(pipeline.loaded_model, "gguf")
     model, preset = pipeline.model, pipeline.preset
     resolve_family(preset, model, str(to_external_config(model, preset)["model_type"]))
     require_gguf()
+    if LABEL_HEAD in model.head_specs:
+        return "For the vectors of texts alone: the labels that it learned are not in the file."
+    return None
 
 
 def _check_peft(name: str) -> None:
@@ -197,7 +201,8 @@ def _snippet(given: _ExportArguments, name: str) -> str:
         file = _VECTOR_FILES[given.format]
         return f'import unmask\n\nvectors = unmask.load_word_vectors("{name}/{file}")\n'
     if given.format == "gguf":
-        return f'llama-cli --model {name}/model.gguf --prompt "Once upon a time"\n'
+        does = "cli" if open_models().pipeline(given.model).continues_prompt else "embedding"
+        return f'llama-{does} --model {name}/model.gguf --prompt "Once upon a time"\n'
     if given.format == "peft":
         return (
             f'from peft import AutoPeftModel\n\nmodel = AutoPeftModel.from_pretrained("{name}")\n'
@@ -206,10 +211,19 @@ def _snippet(given: _ExportArguments, name: str) -> str:
         pipeline = open_models().pipeline(given.model)
         if opening_note(pipeline.preset, pipeline.model.head_specs) is None:
             config = to_external_config(pipeline.model, pipeline.preset)
-            kind = config["architectures"][0]
+            kind = str(config["architectures"][0])
+            if kind.endswith("ForSequenceClassification") and pipeline.can_predict:
+                return (
+                    "# pip install transformers torch\nfrom transformers import pipeline\n\n"
+                    f'classify = pipeline("text-classification", model="{name}")\n'
+                    'print(classify(["A text.", "Another one."]))\n'
+                )
             return (
                 f"from transformers import AutoTokenizer, {kind}\n\n"
                 f'tokenizer = AutoTokenizer.from_pretrained("{name}")\n'
                 f'model = {kind}.from_pretrained("{name}")\n'
             )
-    return f'import unmask\n\nmodel = unmask.load("{name}")\n'
+    needs = "unmask[onnx]" if given.format == "onnx" else "unmask"
+    can_predict = open_models().pipeline(given.model).can_predict
+    says = 'print(model.predict(["A text.", "Another one."]))\n' if can_predict else ""
+    return f"# pip install '{needs}'\nimport unmask\n\nmodel = unmask.load(\"{name}\")\n{says}"

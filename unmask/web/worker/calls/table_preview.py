@@ -1,7 +1,5 @@
-"""`preview_table`, `preview_pictures`, `rewrite_table`: labeled files as they are read."""
+"""`preview_table`, `preview_pictures`: labeled files as they are read."""
 
-import csv
-import io
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -9,7 +7,6 @@ from pathlib import Path
 from typing import Any, Literal, cast
 
 from unmask.config import from_dict
-from unmask.files import write_atomically
 from unmask.images.decode import decode_images
 from unmask.images.drawing import thumbnail, to_png_text
 from unmask.images.records import ImageRecord
@@ -20,11 +17,12 @@ from unmask.tasks.kind_names import TaskKindName
 from unmask.tasks.readers.tables import Table, read_table
 from unmask.tasks.task import TaskColumns, TaskExample, split_dev
 from unmask.text.lines import EncodingErrors
-from unmask.web.worker.calls.guessed_task import (
+from unmask.web.worker.calls.tables.guessed_task import (
     ColumnFacts,
     GuessedTask,
     column_facts,
     guess_task,
+    is_missing,
 )
 
 SHOWN_ROWS = 20
@@ -61,7 +59,8 @@ def preview_table(arguments: Mapping[str, Any]) -> dict[str, Any]:
     """Return columns, rows, the task that fits with its reason, label counts and warnings.
 
     "problem" is the line with which the task's reader refuses the file, or fine-tuning its labels;
-    null: neither does. "n_held_out" rows are set aside where there is no dev file.
+    null: neither does. "n_held_out" rows are set aside where there is no dev file; "n_incomplete"
+    lack a text or the label.
     """
     given = from_dict(_PreviewTableArguments, arguments)
     table = read_table(
@@ -84,10 +83,14 @@ def preview_table(arguments: Mapping[str, Any]) -> dict[str, Any]:
         "label": given.label or guess.label,
         "problem": None,
         "labels": [],
+        "n_incomplete": _count_incomplete(
+            table, kind, [*(given.text or guess.text)], given.label or guess.label
+        ),
         "table_warnings": _table_warnings(table, facts),
     }
     if kind is None:
         return answer
+    answer["n_incomplete"] = _count_incomplete(table, kind, answer["text"], answer["label"])
     try:
         columns, examples = _read(given, table, kind, guess)
         n_held_out = _check_learned(given, kind, examples)
@@ -124,6 +127,17 @@ def _read(
     return columns, examples
 
 
+def _count_incomplete(
+    table: Table, kind: TaskKindName | None, texts: Sequence[str], label: str | None
+) -> int:
+    """Return how many rows lack a text or the label, of tasks that need both."""
+    names = [*texts, *([] if label is None else [label])]
+    if kind not in _OF_TEXTS or not {*names} <= {*table.columns}:
+        return 0
+    rows = zip(*(table.column(name) for name in names), strict=True)
+    return sum(any(map(is_missing, row)) for row in rows)
+
+
 def _check_learned(
     given: _PreviewTableArguments, kind: TaskKindName, examples: Sequence[TaskExample]
 ) -> int:
@@ -136,43 +150,6 @@ def _check_learned(
         return 0
     TASK_KINDS[kind].find_labels(examples, given.file)
     return 0 if given.learned == "with dev" else len(split_dev(examples, location=given.file)[1])
-
-
-@dataclass(frozen=True, kw_only=True)
-class _RewriteTableArguments:
-    file: str
-
-
-def rewrite_table(arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """Write a table as a spreadsheet program saved it as CSV in UTF-8, beside it; return its name.
-
-    Columns are parted by what the first line has most of: semicolons (where the comma is in
-    numbers), tabs or commas. Bytes that are not UTF-8 are Windows-1252, which Excel writes.
-
-    Raises:
-        ValueError: the bytes are neither, or the quotes of a field do not end.
-    """
-    path = Path(from_dict(_RewriteTableArguments, arguments).file)
-    data = path.read_bytes()
-    try:
-        text = data.decode("utf-8-sig")
-    except UnicodeDecodeError:
-        try:
-            text = data.decode("cp1252")
-        except UnicodeDecodeError as error:
-            line = f"{path.name}: neither UTF-8 nor Windows-1252 at byte {error.start + 1:,}"
-            raise ValueError(line) from None
-    first = text.partition("\n")[0]
-    sign = max(";\t,", key=first.count)
-    try:
-        rows = [row for row in csv.reader(io.StringIO(text), delimiter=sign, strict=True) if row]
-    except csv.Error as error:
-        raise ValueError(f"{path.name}: {error}") from None
-    written = io.StringIO()
-    csv.writer(written, lineterminator="\n").writerows(rows)
-    made = path.with_name(f"{path.stem}-utf8.csv")
-    write_atomically(made, written.getvalue().encode("utf-8"))
-    return {"name": made.name, "bytes": made.stat().st_size}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -249,7 +226,7 @@ def _table_warnings(table: Table, facts: Mapping[str, ColumnFacts]) -> list[str]
             found.append(f"column {one.name!r} has no value in {one.missing:,} rows")
     rows = Counter(repr(fields) for _, fields in table.rows)
     if repeated := sum(rows.values()) - len(rows):
-        found.append(f"{repeated:,} rows are repeated")
+        found.append("1 row is repeated" if repeated == 1 else f"{repeated:,} rows are repeated")
     return found
 
 
@@ -264,7 +241,7 @@ def _example_warnings(
             "beyond the model's length is cut"
         )
     if empty := sum(not any(map(str.strip, one.texts)) for one in examples):
-        found.append(f"{empty:,} rows have an empty text")
+        found.append(f"{empty:,} {'row has' if empty == 1 else 'rows have'} an empty text")
     same: dict[tuple[str, ...], set[Any]] = {}
     for one in examples:
         same.setdefault(one.texts, set()).add(one.label)

@@ -4,14 +4,13 @@ import { button, fill, h } from "../../parts/dom.js";
 import { filePicker } from "../../parts/form.js";
 import { percent, whole } from "../../parts/format.js";
 import { columnTable } from "./columns.js";
+import { foreignNote, isSpreadsheet, leaveOut, mayBeForeign, rewriteTable } from "./foreign.js";
 import { needsLabel, roleName, taskExamples, taskTitle } from "./tasks.js";
 
-const ACCEPTED = ".csv,.tsv,.jsonl,.json,.parquet,.txt,.conll,.conllu,.zip,.gz,.xz,.zst";
-const SPREADSHEET = /\.(xlsx?|ods|numbers)$/i;
+const ACCEPTED = ".csv,.tsv,.xlsx,.ods,.jsonl,.json,.parquet,.txt,.conll,.conllu,.zip,.gz,.xz,.zst";
 const PICTURES = /\.(zip|npz)$/i;
 const FIRST_LABELS = 12;
 const UPLOADED = ".unmask/files/";
-const FOREIGN = /UTF-8|parted by (semicolons|tabs)/;
 const NO_TABLE = { text: [], label: null, columns: [], rows: [] };
 const nameOf = (path) => path.split("/").at(-1);
 
@@ -42,10 +41,12 @@ export function examplesPart({ tasks, state, changed }) {
   const labels = h("div", { class: "field" });
   const pictures = h("div", { class: "field" });
   const warnings = h("ul", { class: "warnings" });
+  const note = h("div", { class: "notice", role: "status", hidden: true });
+  const incomplete = h("div", { class: "notice", hidden: true });
   const fileLine = h("p", { class: "error-line", id: "train-error", role: "alert", hidden: true });
 
   const picker = (name, label) => {
-    const made = filePicker({ label, several: false, accept: ACCEPTED, chosen: (paths) => takeFile(name, paths) });
+    const made = filePicker({ label, several: false, accept: ACCEPTED, chosen: (paths, facts) => takeFile(name, paths, facts) });
     if (state[name]) made.set([state[name]]);
     return made;
   };
@@ -54,12 +55,12 @@ export function examplesPart({ tasks, state, changed }) {
   const otherLines = Object.fromEntries(["dev", "test"].map((name) => [name, h("p", { class: "error-line", role: "alert", hidden: true })]));
   isReady = true;
 
-  function takeFile(name, paths) {
+  function takeFile(name, paths, facts = []) {
     if (!isReady) return;
     const path = paths[0] ?? null;
     const isSame = path === (state[name]?.path ?? null);
     if (isSame && !(name === "train" && problem)) return;
-    state[name] = path === null ? null : { path, name: nameOf(path) };
+    state[name] = path === null ? null : { path, name: nameOf(path), bytes: facts[0]?.bytes, ...(facts[0]?.foreign && { foreign: facts[0].foreign }) };
     if (name === "train") { state.task = ""; header.checked = state.noHeader = false; forgetColumns(); look(); } else if (name === "dev") look();
     else lookAtOther(name);
     changed();
@@ -92,7 +93,7 @@ export function examplesPart({ tasks, state, changed }) {
     cancel = new AbortController();
     problem = null;
     if (!state.train) { preview = null; show(); changed(); return; }
-    if (SPREADSHEET.test(state.train.name)) { refuse("A spreadsheet must be saved as CSV first: in Excel, File > Save as > CSV UTF-8; in LibreOffice, File > Save a copy > Text CSV."); return; }
+    if (isSpreadsheet(state.train.name)) { rewrite(state.train); return; }
     const before = setTimeout(() => {
       status.hidden = false;
       fill(status, h("span", {}, `Reading ${state.train.name} …`), button("Cancel", () => { cancel.abort(); turn++; status.hidden = true; refuse("It was not read. Choose it again, or another file."); }, { class: "quiet" }));
@@ -107,7 +108,9 @@ export function examplesPart({ tasks, state, changed }) {
       show();
     } catch (error) {
       if (mine !== turn || error.name === "AbortError") return;
-      refuse(error.line ?? String(error));
+      const said = error.line ?? String(error);
+      if (!state.encoding && !state.train.foreign && mayBeForeign(state.train.name, said)) await rewrite(state.train, {}, said);
+      else refuse(said);
     } finally {
       clearTimeout(before);
       if (mine === turn) { status.hidden = true; found.removeAttribute("aria-busy"); }
@@ -133,34 +136,61 @@ export function examplesPart({ tasks, state, changed }) {
     const path = state[name]?.path;
     if (!path || !preview?.task || preview.task === "pictures") return;
     try {
+      if (isSpreadsheet(path)) return await rewriteOther(name);
       const told = await post("/call/preview_table", { ...request(path), task: preview.task, text: preview.text, ...(preview.label ? { label: preview.label } : {}) });
       if (state[name]?.path !== path) return;
       line.textContent = told.problem ?? "";
       line.hidden = !told.problem;
     } catch (error) {
-      line.textContent = error.line ?? String(error);
+      const said = error.line ?? String(error);
+      if (mayBeForeign(path, said) && !state[name].foreign) return await rewriteOther(name).catch(() => { line.textContent = said; line.hidden = false; });
+      line.textContent = said;
       line.hidden = false;
     }
+  }
+
+  async function rewriteOther(name) {
+    const { encoding } = state.train.foreign ?? {};
+    pickers[name].set([await rewriteTable(state[name], encoding ? { encoding } : {})]);
   }
 
   function refuse(text) {
     preview = null;
     show();
     problem = text.replaceAll(UPLOADED, "");
-    const isOdd = FOREIGN.test(text) && state.train && !SPREADSHEET.test(state.train.name);
-    fill(fileLine, problem, isOdd ? h("span", { class: "actions" }, button("Read it as Excel saves it", rewrite),
-      state.encoding || !/UTF-8/.test(text) ? null : button("Read it with � in place of such letters", () => { state.encoding = "replace"; look(); }, { class: "quiet" })) : null);
+    fill(fileLine, problem, state.encoding || !/UTF-8/.test(text) ? null : h("span", { class: "actions" },
+      button("Read it with � in place of such letters", () => { state.encoding = "replace"; look(); }, { class: "quiet" })));
     fileLine.hidden = false;
     changed();
   }
 
-  /** Read the table as a spreadsheet program of any country writes it, and go on with what was read. */
-  async function rewrite() {
+  /** Read the table as another program saved it, and go on with what was read; `said`: why it was refused. */
+  async function rewrite(file, asked = {}, said = null) {
+    const mine = turn;
+    status.hidden = false;
+    fill(status, h("span", {}, `Reading ${file.name} …`));
     try {
-      const { name, bytes } = await post("/call/rewrite_table", { file: state.train.path });
-      pickers.train.set([{ path: UPLOADED + name, name, bytes }]);
+      const facts = await rewriteTable(file, asked);
+      if (mine === turn) pickers.train.set([facts]);
     } catch (error) {
-      refuse(error.line ?? String(error));
+      if (mine === turn) refuse([error.line ?? String(error), said].filter(Boolean).join("; "));
+    } finally {
+      status.hidden = true;
+    }
+  }
+
+  /** Go on with a file that was made of the one that is read. */
+  const goOn = (facts) => pickers.train.set([{ ...facts, ...(state.train.foreign && { foreign: state.train.foreign }) }]);
+
+  function drawNotes() {
+    const foreign = state.train?.foreign;
+    note.hidden = !foreign || preview === null;
+    if (foreign) fill(note, foreignNote(foreign, (asked) => rewrite(foreign.file, { ...(foreign.wanted && { encoding: foreign.wanted }), ...asked })));
+    incomplete.hidden = !preview?.n_incomplete || !/\.(csv|tsv)$/i.test(preview.file);
+    if (!incomplete.hidden) {
+      const { text: texts, label } = preview;
+      fill(incomplete, leaveOut(preview, { file: state.train.path, needed: [...texts, ...(label ? [label] : [])],
+        ...(state.noHeader && state.names && { columns: state.names }), ...(state.encoding && { encoding_errors: state.encoding }) }, goOn));
     }
   }
 
@@ -173,6 +203,7 @@ export function examplesPart({ tasks, state, changed }) {
     fileLine.hidden = true;
     found.hidden = preview === null;
     problem = null;
+    drawNotes();
     if (preview === null) return;
     const isTable = preview.task !== "pictures";
     columns.element.hidden = headerField.hidden = !isTable;
@@ -232,9 +263,9 @@ export function examplesPart({ tasks, state, changed }) {
   }
 
   const element = h("div", {},
-    h("p", { class: "hint" }, "A table with one example in each row: a column of texts and one of labels. CSV, TSV, JSON Lines, Parquet; CoNLL for words with tags; a zip of pictures in one folder for each label."),
-    pickers.train.element, fileLine, status, found);
-  found.append(columns.element, pictures, headerField, taskField, labels, warnings,
+    h("p", { class: "hint" }, "A table with one example in each row: a column of texts and one of labels. Excel (.xlsx), LibreOffice (.ods), CSV, TSV, JSON Lines, Parquet; CoNLL for words with tags; a zip of pictures in one folder for each label."),
+    pickers.train.element, fileLine, status, note, found);
+  found.append(incomplete, columns.element, pictures, headerField, taskField, labels, warnings,
     h("details", { open: Boolean(state.dev || state.test) }, h("summary", {}, "Development and test files"),
       h("p", { class: "hint" }, "Without a development file, a tenth of the examples is set aside to see how well others than those learned are answered. A test file is looked at once, at the end."),
       pickers.dev.element, otherLines.dev, pickers.test.element, otherLines.test));

@@ -1,12 +1,20 @@
 // The model that fine-tuning begins with: own runs, the bundled one, published weights, or any other.
 import { post } from "../../parts/api.js";
-import { fill, h } from "../../parts/dom.js";
+import { button, fill, h } from "../../parts/dom.js";
 import { short } from "../../parts/format.js";
 
 const BUNDLED = "unmask-mini-en";
 const WRITES = new Set(["generate", "instruct"]);
 const MOST_PARAMETERS = 2e8; // larger ones can be named
 const OTHER = "\n"; // no model has this name
+const ACCENTED = 0.005; // share of accented and foreign letters from which on a text is hardly English
+const LEAST_LETTERS = 200;
+
+/** Whether texts are hardly English, by their letters. */
+export function isForeign(texts) {
+  const letters = texts.join(" ").match(/\p{L}/gu) ?? [];
+  return letters.length >= LEAST_LETTERS && letters.filter((one) => one > "\x7f").length > ACCENTED * letters.length;
+}
 
 /** A field for the model: {element, value(), set(name), error(line), input}. */
 export function modelChoice(runs, { help, changed }) {
@@ -17,6 +25,7 @@ export function modelChoice(runs, { help, changed }) {
   const published = h("optgroup", { label: "Published weights, downloaded first", hidden: true });
   const networks = h("optgroup", { label: "Networks for pictures, not yet trained", hidden: true });
   let task = null;
+  let isOfOtherLanguage = false;
   const select = h("select", { id: "model", "aria-describedby": "model-note model-error", onchange: () => { draw(); if (select.value === OTHER) typed.focus(); changed(); } },
     h("optgroup", { label: "Comes with Unmask" }, option(BUNDLED, `${BUNDLED} – English`)),
     own.length ? h("optgroup", { label: "Your runs" }, own.map((one) => option(one.id, [one.id, one.model].filter(Boolean).join(" – ")))) : null,
@@ -24,11 +33,17 @@ export function modelChoice(runs, { help, changed }) {
   const typed = h("input", { type: "text", id: "model-name", spellcheck: "false", autocomplete: "off", "aria-describedby": "model-help model-error", oninput: changed });
   const other = h("div", { hidden: true }, h("label", { for: "model-name" }, "Name of the model"), h("p", { class: "hint", id: "model-help" }, help), typed);
   const note = h("p", { class: "hint", id: "model-note" });
+  const warning = h("div", { class: "notice", role: "status", hidden: true });
   const line = h("p", { class: "error-line", id: "model-error", hidden: true });
-  const element = h("div", { class: "field", "data-name": "base" }, h("label", { for: "model" }, "Model"), note, select, other, line);
+  const element = h("div", { class: "field", "data-name": "base" }, h("label", { for: "model" }, "Model"), note, select, warning, other, line);
 
   function draw() {
     other.hidden = select.value !== OTHER;
+    const texts = own.filter((one) => one.kind === "pretrain");
+    warning.hidden = !isOfOtherLanguage || select.value !== BUNDLED;
+    fill(warning, "Your texts do not seem to be English, and this model has read English alone. ",
+      texts.length ? ["Better: a model of your own that has read your language. ", h("span", { class: "row" }, texts.slice(0, 4).map((one) => button(`Use ${one.id}`, () => { set(one.id); changed(); })))]
+        : ["Better: ", h("a", { href: "#/new" }, "train a new model"), " on text of your language first, and choose it here; or one of the published models that read your language, if this machine has a connection."]);
     fill(note, facts.get(select.value) ?? "", WRITES.has(task) ? " This task needs a model that writes: a decoder or an encoder-decoder." : null);
   }
 
@@ -66,6 +81,12 @@ export function modelChoice(runs, { help, changed }) {
     draw();
   }
 
+  /** Say so where the texts are not of the model's language. */
+  function setTexts(texts) {
+    isOfOtherLanguage = isForeign(texts);
+    draw();
+  }
+
   function error(text) {
     element.classList.toggle("invalid", Boolean(text));
     for (const one of [select, typed]) one.setAttribute("aria-invalid", text ? "true" : "false");
@@ -74,6 +95,6 @@ export function modelChoice(runs, { help, changed }) {
   }
   draw();
   loadPublished().catch(() => {}); // the choice goes without them
-  return { element, set, setTask, error, value: () => (select.value === OTHER ? typed.value.trim() : select.value),
+  return { element, set, setTask, setTexts, error, value: () => (select.value === OTHER ? typed.value.trim() : select.value),
     get input() { return select.value === OTHER ? typed : select; } };
 }

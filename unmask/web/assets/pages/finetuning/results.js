@@ -10,6 +10,8 @@ const MORE_ERRORS = 40;
 const MOST_LABELS = 60;
 const MOST_BESIDE = 5;
 
+const ARMS = { "random initialization": "the same network, not pretrained" };
+
 const known = (values) => (values ?? []).filter(Number.isFinite);
 const score = (values) => {
   const all = known(values);
@@ -42,15 +44,21 @@ function numbersOf({ errors = [], wrong, confusion: matrix }) {
 function scores(results) {
   const metric = words(results.metric);
   const splits = [["dev", "development"], ["test", "test"]].filter(([key]) => results.arms.some((one) => known(one[key]).length));
+  const hasWords = Number.isFinite(results.bag_of_words);
   const marks = Number.isFinite(results.chance) ? [{ label: "always the most frequent answer", value: results.chance }] : [];
+  const own = known(results.arms[0]?.dev);
+  const isAsGood = hasWords && own.length > 0 && results.bag_of_words >= mean(own) && !/loss|error|perplexity/.test(results.metric);
+  const groups = (key) => [...results.arms.map((one) => ({ label: ARMS[one.name] ?? one.name, values: known(one[key]) })),
+    ...(hasWords && key === "dev" ? [{ label: "bag of words", values: [results.bag_of_words] }] : [])];
   const hasPlot = marks.length || results.arms.length > 1 || results.arms.some((one) => known(one.dev).length > 1);
   const seeds = Math.max(...results.arms.flatMap((one) => [known(one.dev).length, known(one.test).length]), 0);
   return h("div", {},
     table("Scores", ["start", ...splits.map(([, name]) => `${metric}, ${name}`), "seeds"],
-      results.arms.map((one) => [one.name, ...splits.map(([key]) => score(one[key])), String(Math.max(known(one.dev).length, known(one.test).length))]), { numeric: splits.map((_, i) => i + 1).concat(splits.length + 1) }),
-    marks.length ? h("p", { class: "hint" }, `Always the most frequent answer: ${measured(results.chance)}.`, seeds > 1 ? " ± is the standard deviation over seeds." : "") : null,
+      results.arms.map((one) => [ARMS[one.name] ?? one.name, ...splits.map(([key]) => score(one[key])), String(Math.max(known(one.dev).length, known(one.test).length))]), { numeric: splits.map((_, i) => i + 1).concat(splits.length + 1) }),
+    marks.length || hasWords ? h("p", { class: "hint" }, hasWords ? `A bag of words, a simple classifier that counts words and pairs of words: ${measured(results.bag_of_words)} on the development examples. ${isAsGood ? "It is as good as the model: here the words alone tell the answer. " : ""}` : "",
+      marks.length ? `Always the most frequent answer: ${measured(results.chance)}.` : "", seeds > 1 ? " ± is the standard deviation over seeds." : "") : null,
     hasPlot ? h("div", { class: "columns" }, splits.map(([key, name]) => h("figure", {}, h("h3", {}, `${metric.charAt(0).toUpperCase()}${metric.slice(1)}, ${name}`),
-      dotPlot(`${metric}, ${name}`, results.arms.map((one) => ({ label: one.name, values: known(one[key]) })), key === "dev" ? marks : []),
+      dotPlot(`${metric}, ${name}`, groups(key), key === "dev" ? marks : []),
       h("figcaption", { class: "hint" }, seeds > 1 ? "A dot is a seed; the bar is mean ± standard deviation." : null)))) : null);
 }
 

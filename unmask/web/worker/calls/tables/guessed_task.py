@@ -1,5 +1,6 @@
 """Which task a table may be for: from its columns, their names and values."""
 
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -13,6 +14,13 @@ from unmask.tasks.task import TaskColumns
 
 MAX_CLASSES = 100
 """Distinct values of a column up to which these may be classes."""
+_LABEL_NAMES = (
+    "kategoria", "etykieta", "klasa", "kategorie", "klasse", "catégorie", "classe", "étiquette",
+    "categoría", "clase", "etiqueta", "categoria", "etichetta", "štítek", "třída", "kategória",
+    "категория", "метка", "класс",
+)  # fmt: skip
+"""What columns of labels are called in other languages than English."""
+_DATE = re.compile(r"\d{1,4}([-./])\d{1,2}\1\d{1,4}([ T].*)?")
 _LABEL_SIGNS = (",", ";", "|")
 _BY_COLUMNS: tuple[tuple[TaskKindName, str], ...] = (
     ("prefer", "pairs of responses, a chosen and a rejected one"),
@@ -55,7 +63,7 @@ def column_facts(table: Table) -> dict[str, ColumnFacts]:
     found: dict[str, ColumnFacts] = {}
     for i, name in enumerate(table.columns):
         values = [fields[i] for _, fields in table.rows]
-        given = [one for one in values if not _is_missing(one)]
+        given = [one for one in values if not is_missing(one)]
         texts = [one if isinstance(one, str) else str(one) for one in given]
         distinct = len(set(texts))
         mean = sum(map(len, texts)) / len(texts) if texts else 0.0
@@ -73,7 +81,8 @@ def column_facts(table: Table) -> dict[str, ColumnFacts]:
     return found
 
 
-def _is_missing(value: object) -> bool:
+def is_missing(value: object) -> bool:
+    """Return whether a cell has no value, or blanks alone."""
     return value is None or (isinstance(value, str) and not value.strip())
 
 
@@ -113,6 +122,8 @@ def guess_task(
     for task, what in _BY_COLUMNS:
         columns = _found(table, task)
         if columns is not None and _reads(columns, given_texts, given_label):
+            if task == "tag" and not _has_lists(facts, columns):
+                continue  # a column "words" of texts
             names = ", ".join([*columns.texts, *columns.choices])
             label = columns.label if columns.label in facts else None
             return GuessedTask(
@@ -162,6 +173,10 @@ def _found(table: Table, task: TaskKindName) -> TaskColumns | None:
         return None
 
 
+def _has_lists(facts: Mapping[str, ColumnFacts], columns: TaskColumns) -> bool:
+    return all(facts[name].kind == "list" for name in columns.texts if name in facts)
+
+
 def _reads(columns: TaskColumns, texts: Sequence[str], label: str | None) -> bool:
     """Return whether a task reads the columns that are given."""
     return set(texts) <= {*columns.texts, *columns.choices} and label in (None, columns.label)
@@ -170,10 +185,12 @@ def _reads(columns: TaskColumns, texts: Sequence[str], label: str | None) -> boo
 def _label_column(facts: Mapping[str, ColumnFacts], texts: Sequence[str]) -> str | None:
     """Return the column of labels: by a usual name, or the last of few values."""
     by_name = {name.lower(): name for name in reversed([*facts]) if name not in texts}
-    for name in (*usual.LABEL_COLUMNS, *usual.NUMBER_COLUMNS, *usual.TAG_COLUMNS):
+    names = (*usual.LABEL_COLUMNS, *usual.NUMBER_COLUMNS, *usual.TAG_COLUMNS, *_LABEL_NAMES)
+    for name in names:
         if name in by_name and facts[by_name[name]].kind not in ("text", "empty"):
             return by_name[name]
     some = [facts[name] for name in by_name.values()]
+    some = [one for one in some if not _DATE.fullmatch(one.example)]
     few = [one.name for one in reversed(some) if one.kind == "category" and one.distinct > 1]
     return few[-1] if few else None
 
@@ -190,7 +207,7 @@ def _text_columns(facts: Mapping[str, ColumnFacts], label: str | None) -> tuple[
 
 def _separator(table: Table, label: ColumnFacts) -> str | None:
     """Return the sign between labels: one that makes fewer labels of many values."""
-    values = [str(one) for one in table.column(label.name) if not _is_missing(one)]
+    values = [str(one) for one in table.column(label.name) if not is_missing(one)]
     for sign in _LABEL_SIGNS:
         parts = Counter(part.strip() for value in values for part in value.split(sign))
         if sum(sign in value for value in values) * 5 >= len(values) and len(parts) < len(
