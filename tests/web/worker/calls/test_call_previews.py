@@ -59,6 +59,18 @@ TABLES: dict[str, tuple[str, list[str], str | None, list[str], str | None]] = {
         "a.conll", [f"Anna B-PER\nsaw O\nBerlin{i} B-LOC\n" for i in range(6)],
         "tag", ["words"], None,
     ),
+    "tags in plain text": (
+        "a.txt", [f"Anna B-PER\nsaw O\nBerlin{i} B-LOC\n" for i in range(6)],
+        "tag", ["words"], None,
+    ),
+    "two languages": (
+        "a.csv", rows("de,en", lambda i: f"ein Satz {i},a sentence {i}"),
+        "generate", ["de"], "en",
+    ),
+    "options": (
+        "a.csv", rows("question,A,B,answer", lambda i: f"{i}?,yes {i},no {i},{'AB'[i % 2]}"),
+        "choose", ["question"], "answer",
+    ),
     "answers": (
         "a.jsonl",
         records(lambda i: {"question": f"{i}?", "context": "Anna saw it", "answers": ANSWER}),
@@ -131,6 +143,28 @@ def test_other_tasks_and_columns_may_be_chosen(tmp_path: Path) -> None:
         preview(written(tmp_path, "a.bin", ["x"]))
     with pytest.raises(FileNotFoundError, match="no such file"):
         preview(tmp_path / "none.tsv")
+
+
+def test_options_of_any_name_may_be_told(tmp_path: Path) -> None:
+    lines = rows("stem,left,right,key", lambda i: f"Which {i}?,this {i},that {i},{i % 2}")
+    path = written(tmp_path, "a.csv", lines)
+    assert preview(path)["task"] != "choose"
+    asked = preview(path, task="choose")
+    assert "which columns hold the options" in asked["problem"]
+    told = preview(path, text=["stem"], label="key", choices=["left", "right"])
+    assert (told["task"], told["problem"]) == ("choose", None)
+    assert told["choices"] == ["left", "right"]
+    assert told["labels"] == [["option 1", 10], ["option 2", 10]]
+
+
+def test_answers_are_counted_as_fits_the_task(tmp_path: Path) -> None:
+    few = written(tmp_path, "few.tsv", rows("text\tscore", lambda i: f"text {i}\t{i % 3 / 2}"))
+    assert preview(few, task="regress")["labels"] == [["0", 7], ["0.5", 7], ["1", 6]]
+    lines = rows("text\tscore", lambda i: f"text {i}\t{i / 10}", n=101)
+    steps = preview(written(tmp_path, "many.tsv", lines), task="regress")["labels"]
+    assert steps[0] == ["0 to 1", 10]
+    assert [n for _, n in steps] == [10] * 9 + [11]
+    assert preview(written(tmp_path, "a.tsv", TABLES["translations"][1]))["labels"] == []
 
 
 def test_columns_that_are_given_decide_the_task(tmp_path: Path) -> None:

@@ -176,7 +176,7 @@ export async function page({ rest: id, query }) {
     const hasModel = run.has.includes("model");
     return [
       run.state !== "finished" && ["pretrain", "finetune", "prefer"].includes(run.kind) ? button("Go on", async () => { await post(runPath(id, "resume")); await look(); }, { class: "primary" }) : null,
-      run.state === "finished" && run.kind === "pretrain" ? button("More steps", moreSteps) : null,
+      run.state === "finished" && run.kind === "pretrain" && !hasEpochs() ? button("More steps", moreSteps) : null,
       run.kind === "study" ? link("compare", "Table and plot") : null,
       hasModel ? link("try", "Try") : null,
       hasModel ? h("a", { class: "button", href: `#/finetune/${encodeURIComponent(run.id)}` }, "Fine-tune") : null,
@@ -188,6 +188,9 @@ export async function page({ rest: id, query }) {
       button("Delete", () => deleteRun(run.id, () => { location.hash = "#/"; }), { class: "quiet" }),
     ];
   }
+
+  /** Whether it is trained for whole passes over its text, as word vectors are. */
+  const hasEpochs = () => told.record?.recipe?.objective?.epochs !== undefined || told.samples?.some((one) => one.kind?.toLowerCase() === "near");
 
   async function moreSteps() {
     const answer = await askText("How many steps in all?", `It has taken ${whole(told.run.step)}.`, String(2 * told.run.step));
@@ -216,7 +219,8 @@ export async function page({ rest: id, query }) {
     return failed(job);
   }
 
-  function setChart(key, title, lines, options = {}) {
+  function setChart(key, title, all, options = {}) {
+    const lines = all.filter((one) => one.values.some(Number.isFinite));
     if (!lines.length) return;
     if (charts.has(key)) charts.get(key).update(lines);
     else {
@@ -242,7 +246,7 @@ export async function page({ rest: id, query }) {
       setChart(one, sentence(name), [...numbers.lines("training", one, "training"), ...numbers.lines("evaluation", name, "held out", { points: true, width: 2 })]);
     }
     for (const name of held.filter((one) => !/loss$|accuracy|asked$|_low$|_high$/.test(one) && !training.includes(`measures.${one}`))) {
-      setChart(`held.${name}`, `${sentence(name)}, held out`, numbers.lines("evaluation", name, words(name), { points: true, width: 2 }));
+      setChart(`held.${name}`, `${told.metrics?.[name]?.name ?? sentence(name)}, held out`, numbers.lines("evaluation", name, words(name), { points: true, width: 2 }));
     }
     setChart("rate", "Learning rate", numbers.lines("training", "rate", "learning rate"));
     setChart("norm", "Gradient norm", numbers.lines("training", "gradient_norm", "gradient norm"));
@@ -294,7 +298,7 @@ export async function page({ rest: id, query }) {
     if (text !== shownResults) { // else what was chosen in it stays
       shownResults = text;
       leaveResults();
-      const made = told.results ? resultsSection(told.results, { id, record: told.record, job: told.jobs.at(-1) ?? null }) : null;
+      const made = told.results ? resultsSection(told.results, { id, record: told.record, job: told.jobs.at(-1) ?? null, metrics: told.metrics }) : null;
       leaveResults = made?.leave ?? (() => {});
       fill(results, made?.element);
     }

@@ -1,7 +1,7 @@
 // Try a model: fill, generate, chat, predict, embed, attention, saliency; two side by side.
 import { get, post } from "../parts/api.js";
 import { button, empty, fill, h } from "../parts/dom.js";
-import { short } from "../parts/format.js";
+import { short, whole } from "../parts/format.js";
 import { attentionPanel, saliencyPanel } from "../try/look.js";
 import { chatPanel, generatePanel } from "../try/generate.js";
 import { embedPanel, wordsPanel } from "../try/embed.js";
@@ -62,7 +62,9 @@ export async function page({ rest, query }) {
 
   function show(models, facts) {
     const can = (name) => facts.every((one) => one.abilities[name]?.can);
-    const offered = PANELS.filter(([name]) => can(name));
+    const isOf = (name) => facts.every((one) => one.kind === name);
+    const first = isOf("word vectors") ? "neighbors" : facts[0].abilities.predict?.task === "instruct" ? "chat" : null; // what it is for
+    const offered = PANELS.filter(([name]) => can(name)).sort(([a], [b]) => (b === first) - (a === first));
     const place = h("div", { role: "tabpanel", id: "try-panel", tabindex: "-1" });
     const tabs = h("div", { class: "tabs", role: "tablist", "aria-label": "What to try" });
     let leave = () => {};
@@ -92,7 +94,7 @@ export async function page({ rest, query }) {
     });
     const missing = Object.entries(facts[0].abilities).filter(([, one]) => !one.can && one.reason);
     fill(content,
-      h("p", { class: "hint" }, facts.map((one, i) => `${models[i]}: ${[one.line, `${short(one.parameters)} parameters`].filter(Boolean).join(", ")}. `)),
+      h("p", { class: "hint" }, facts.map((one, i) => `${models[i]}: ${[one.line, one.words ? `${whole(one.words)} words, a vector of ${whole(one.width)} numbers for each` : `${short(one.parameters)} parameters`].filter(Boolean).join(", ")}. `)),
       offered.length ? [tabs, place] : empty("Nothing to try", "This model has no ability that can be shown here."),
       missing.length ? h("details", {}, h("summary", {}, "What it cannot do, and why"), h("ul", { class: "hint" }, missing.map(([name, one]) => h("li", {}, `${name}: ${one.reason}`)))) : null);
     const wanted = query.get("do");

@@ -132,8 +132,11 @@ export function commandLine(command) {
   return { element, show };
 }
 
-/** A place for files: drop, choose, or take one that is there. `chosen` is called with their paths and facts. */
-export function filePicker({ label, several = true, accept = null, chosen }) {
+/**
+ * A place for files: drop, choose, or take one that is there. `chosen` is called with their paths and
+ * facts; `known(name)` says of which of those that are there.
+ */
+export function filePicker({ label, several = true, accept = null, chosen, known: fits = () => true }) {
   const id = `field-${++counter}`;
   const input = h("input", { type: "file", id, multiple: several, accept, class: "hidden" });
   const state = h("div", { class: "files" });
@@ -170,7 +173,8 @@ export function filePicker({ label, several = true, accept = null, chosen }) {
   }
   area.addEventListener("drop", (event) => take([...event.dataTransfer.files]));
   const known = h("select", { "aria-label": `${label}: a file that is there` }, h("option", { value: "" }, "… or take one that is there"));
-  get("/files").then(({ files }) => {
+  get("/files").then((told) => {
+    const files = told.files.filter((one) => fits(one.name));
     known.hidden = !files.length;
     for (const one of files) known.append(h("option", { value: one.path }, `${one.name} (${bytes(one.bytes)})`));
     known.addEventListener("change", () => {

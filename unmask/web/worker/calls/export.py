@@ -75,7 +75,7 @@ def export_formats(arguments: Mapping[str, Any]) -> dict[str, Any]:
         "huggingface": _huggingface_note,
         "unmask": lambda one: None,
         "onnx": _check_onnx,
-        "gguf": _check_gguf,
+        "gguf": _gguf_note,
         "peft": lambda one: _check_peft(name),
     }
     found = [_checked(kind, check, pipeline) for kind, check in checks.items()]
@@ -142,11 +142,14 @@ def _check_onnx(pipeline: Pipeline) -> None:
     require_onnx("an ONNX graph")
 
 
-def _check_gguf(pipeline: Pipeline) -> None:
+def _gguf_note(pipeline: Pipeline) -> str | None:
     check_plain_inputs(pipeline.loaded_model, "gguf")
     model, preset = pipeline.model, pipeline.preset
     resolve_family(preset, model, str(to_external_config(model, preset)["model_type"]))
     require_gguf()
+    if pipeline.can_predict and not model.can_generate:
+        return "it gives vectors of texts there: llama.cpp has no layer that predicts labels"
+    return None
 
 
 def _check_peft(name: str) -> None:
@@ -172,7 +175,8 @@ def _vector_formats(name: str) -> list[dict[str, Any]]:
         open_models().vectors(name)
     except ValueError as error:
         return [
-            {"format": kind, "can": False, "reason": error_reason(error)} for kind in _VECTOR_FILES
+            {"format": kind, "can": False, "reason": _without_place(error, name)}
+            for kind in _VECTOR_FILES
         ]
     has_ngrams = (_folder(name) / FASTTEXT_FILE).is_file()
     others = [{"format": kind, "can": True} for kind in _VECTOR_FILES if kind != "fasttext"]
@@ -180,6 +184,11 @@ def _vector_formats(name: str) -> list[dict[str, Any]]:
         return [*others, {"format": "fasttext", "can": True}]
     reason = "only a run of fastText has vectors of n-grams"
     return [*others, {"format": "fasttext", "can": False, "reason": reason}]
+
+
+def _without_place(error: ValueError, name: str) -> str:
+    """Return the reason of an error without the path of the model."""
+    return (error_reason(error) or "").removeprefix(f"{name}: ")
 
 
 def _export_vectors(given: _ExportArguments, folder: Path) -> None:
@@ -197,7 +206,9 @@ def _snippet(given: _ExportArguments, name: str) -> str:
         file = _VECTOR_FILES[given.format]
         return f'import unmask\n\nvectors = unmask.load_word_vectors("{name}/{file}")\n'
     if given.format == "gguf":
-        return f'llama-cli --model {name}/model.gguf --prompt "Once upon a time"\n'
+        model = open_models().pipeline(given.model).model
+        program = "llama-cli" if model.can_generate else "llama-embedding"
+        return f'{program} --model {name}/model.gguf --prompt "Once upon a time"\n'
     if given.format == "peft":
         return (
             f'from peft import AutoPeftModel\n\nmodel = AutoPeftModel.from_pretrained("{name}")\n'

@@ -4,7 +4,7 @@ import { button, fill, h } from "../../parts/dom.js";
 import { filePicker } from "../../parts/form.js";
 import { percent, whole } from "../../parts/format.js";
 import { columnTable } from "./columns.js";
-import { needsLabel, roleName, taskExamples, taskTitle } from "./tasks.js";
+import { examplesName, needsLabel, roleName, taskExamples, taskTitle } from "./tasks.js";
 
 const ACCEPTED = ".csv,.tsv,.jsonl,.json,.parquet,.txt,.conll,.conllu,.zip,.gz,.xz,.zst";
 const SPREADSHEET = /\.(xlsx?|ods|numbers)$/i;
@@ -68,15 +68,17 @@ export function examplesPart({ tasks, state, changed }) {
   function forgetColumns() {
     state.texts = null;
     state.label = null;
+    state.choices = null;
     state.chosen = false;
     state.encoding = null;
   }
 
-  function chooseColumns(texts, label, name) {
+  function chooseColumns({ texts, label, choices }, name) {
     state.texts = texts;
     state.label = label;
+    state.choices = choices;
     state.chosen = true;
-    preview = { ...preview, text: texts, label };
+    preview = { ...preview, text: texts, label, choices };
     columns.draw(preview);
     const missing = !texts.length ? roleName(preview.task, "text") : label === null && needsLabel(preview.task) ? roleName(preview.task, "label") : null;
     if (missing) {
@@ -123,6 +125,7 @@ export function examplesPart({ tasks, state, changed }) {
     if (state.task) asked.task = state.task;
     if (state.texts?.length) asked.text = state.texts;
     if (state.label) asked.label = state.label;
+    if (state.choices?.length) asked.choices = state.choices;
     return asked;
   }
 
@@ -133,7 +136,7 @@ export function examplesPart({ tasks, state, changed }) {
     const path = state[name]?.path;
     if (!path || !preview?.task || preview.task === "pictures") return;
     try {
-      const told = await post("/call/preview_table", { ...request(path), task: preview.task, text: preview.text, ...(preview.label ? { label: preview.label } : {}) });
+      const told = await post("/call/preview_table", { ...request(path), task: preview.task, text: preview.text, ...(preview.label ? { label: preview.label } : {}), ...(preview.choices?.length ? { choices: preview.choices } : {}) });
       if (state[name]?.path !== path) return;
       line.textContent = told.problem ?? "";
       line.hidden = !told.problem;
@@ -195,12 +198,12 @@ export function examplesPart({ tasks, state, changed }) {
   function drawLabels() {
     const counts = preview.labels ?? [];
     labels.hidden = !counts.length;
-    if (!counts.length) return;
+    if (!counts.length) { labels.hidden = !preview.n_examples || preview.task === "pictures"; fill(labels, h("p", { class: "label" }, `${whole(preview.n_examples)} ${examplesName(preview.task)}`)); return; }
     const most = Math.max(...counts.map(([, n]) => n));
     const total = preview.n_examples;
     const base = preview.task === "tag" ? counts.reduce((sum, [, n]) => sum + n, 0) : total;
     const some = isLong ? counts : counts.slice(0, FIRST_LABELS);
-    fill(labels, h("p", { class: "label" }, `${whole(total)} examples, ${whole(preview.n_labels)} different ${roleName(preview.task, "label") === "number" ? "numbers" : "labels"}`),
+    fill(labels, h("p", { class: "label" }, `${whole(total)} ${examplesName(preview.task)}, ${whole(preview.n_labels)} different ${{ regress: "numbers", tag: "tags", choose: "positions of the right option" }[preview.task] ?? "labels"}`),
       h("table", { class: "label-counts" }, h("caption", { class: "hidden" }, "Examples of each label"), h("tbody", {}, some.map(([label, n]) =>
         h("tr", {}, h("th", { scope: "row" }, label), h("td", { class: "share" }, h("div", { style: { width: `${(100 * n) / most}%` } })), h("td", { class: "number" }, whole(n)), h("td", { class: "number hint" }, percent(n / base)))))),
       counts.length > some.length ? button(`Show all ${whole(counts.length)}`, () => { isLong = true; drawLabels(); }, { class: "quiet" }) : null);
@@ -212,6 +215,7 @@ export function examplesPart({ tasks, state, changed }) {
     if (preview && (needsLabel(preview.task) || state.chosen)) {
       if (preview.text.length) given.text = preview.text;
       if (preview.label) given.label = preview.label;
+      if (preview.choices?.length) given.choices = preview.choices;
     }
     if (state.noHeader && state.names) given.columns = state.names;
     if (state.encoding) given.encoding_errors = state.encoding;

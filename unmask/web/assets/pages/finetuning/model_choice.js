@@ -5,6 +5,8 @@ import { short } from "../../parts/format.js";
 
 const BUNDLED = "unmask-mini-en";
 const WRITES = new Set(["generate", "instruct"]);
+const WRITING = ["decoder", "encoder-decoder"];
+const SMALL = 2e7;
 const MOST_PARAMETERS = 2e8; // larger ones can be named
 const OTHER = "\n"; // no model has this name
 
@@ -16,11 +18,14 @@ export function modelChoice(runs, { help, changed }) {
   const option = (value, text) => h("option", { value }, text);
   const published = h("optgroup", { label: "Published weights, downloaded first", hidden: true });
   const networks = h("optgroup", { label: "Networks for pictures, not yet trained", hidden: true });
+  const writers = h("optgroup", { label: "Networks that write, not yet trained", hidden: true });
+  const kinds = new Map(); // name of a model -> what kind of network it is, of those that are known
   let task = null;
-  const select = h("select", { id: "model", "aria-describedby": "model-note model-error", onchange: () => { draw(); if (select.value === OTHER) typed.focus(); changed(); } },
+  let isOurs = false; // whether it was chosen here, for a task that needs a model that writes
+  const select = h("select", { id: "model", "aria-describedby": "model-note model-error", onchange: () => { isOurs = false; draw(); if (select.value === OTHER) typed.focus(); changed(); } },
     h("optgroup", { label: "Comes with Unmask" }, option(BUNDLED, `${BUNDLED} – English`)),
     own.length ? h("optgroup", { label: "Your runs" }, own.map((one) => option(one.id, [one.id, one.model].filter(Boolean).join(" – ")))) : null,
-    published, networks, option(OTHER, "Another model …"));
+    published, networks, writers, option(OTHER, "Another model …"));
   const typed = h("input", { type: "text", id: "model-name", spellcheck: "false", autocomplete: "off", "aria-describedby": "model-help model-error", oninput: changed });
   const other = h("div", { hidden: true }, h("label", { for: "model-name" }, "Name of the model"), h("p", { class: "hint", id: "model-help" }, help), typed);
   const note = h("p", { class: "hint", id: "model-note" });
@@ -29,7 +34,8 @@ export function modelChoice(runs, { help, changed }) {
 
   function draw() {
     other.hidden = select.value !== OTHER;
-    fill(note, facts.get(select.value) ?? "", WRITES.has(task) ? " This task needs a model that writes: a decoder or an encoder-decoder." : null);
+    fill(note, facts.get(select.value) ?? "", WRITES.has(task) ? " This task needs a model that writes: a decoder or an encoder-decoder." : null,
+      WRITES.has(task) && [...writers.children].some((one) => one.selected) ? [" Pretrain one on your text first: ", h("a", { href: "#/new" }, "New model"), "."] : null);
   }
 
   /** Weights that the catalogue knows an address of; the list is there a little later. */
@@ -41,6 +47,12 @@ export function modelChoice(runs, { help, changed }) {
       published.append(option(`hf:${one.hub}`, `${one.name} – ${short(one.parameters)}`));
     }
     published.hidden = !known.length;
+    for (const one of models) kinds.set(one.name, one.kind).set(`hf:${one.hub}`, one.kind);
+    for (const one of own) kinds.set(one.id, kinds.get(one.model) ?? WRITING[0]);
+    for (const one of models.filter((one) => WRITING.includes(one.kind) && one.parameters <= SMALL)) {
+      facts.set(one.name, `${short(one.parameters)} parameters, ${one.line}. It begins with random weights, and will hardly write from some hundreds of examples.`);
+      writers.append(option(one.name, `${one.name} – ${short(one.parameters)}`));
+    }
     for (const one of models.filter((one) => one.kind === "images" && one.trains_here && one.asks.every((asked) => ["masked", "label"].includes(asked)))) {
       facts.set(one.name, `${short(one.parameters)} parameters, ${one.line}. It begins with random weights: give it some thousands of pictures, or choose a run of your own that was pretrained on pictures.`);
       networks.append(option(one.name, `${one.name} – ${short(one.parameters)}`));
@@ -63,7 +75,27 @@ export function modelChoice(runs, { help, changed }) {
     const isNetwork = [...networks.children].some((one) => one.selected);
     if (!networks.hidden && select.value === BUNDLED) { select.value = networks.firstElementChild.value; queueMicrotask(changed); }
     else if (networks.hidden && isNetwork) { select.value = BUNDLED; queueMicrotask(changed); }
+    offerWriters();
     draw();
+  }
+
+  /** Of a task that needs a model that writes: only such models, own runs before networks without training. */
+  function offerWriters() {
+    const isWritten = WRITES.has(task);
+    const writes = (name) => WRITING.includes(kinds.get(name) ?? "");
+    writers.hidden = !isWritten || !writers.children.length;
+    for (const one of select.options) one.disabled = isWritten && kinds.size > 0 && one.value !== OTHER && !writes(one.value);
+    if (isWritten && select.selectedOptions[0]?.disabled) {
+      const usual = task === "generate" ? "t5-mini" : "gpt2-mini";
+      const fits = own.filter((one) => writes(one.id));
+      select.value = (fits.find((one) => one.kind === "pretrain") ?? fits[0])?.id ?? ([...writers.children].some((one) => one.value === usual) ? usual : OTHER);
+      isOurs = true;
+      queueMicrotask(changed);
+    } else if (!isWritten && isOurs) {
+      isOurs = false;
+      select.value = BUNDLED;
+      queueMicrotask(changed);
+    }
   }
 
   function error(text) {
