@@ -35,7 +35,12 @@ _REPORT_POLICY = (
     "script-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
 )
 """A report is shown apart from the page: it can load nothing, and reach nothing of the page."""
-_READ_JSON = {"samples": "samples.json", "results": "results.json", "baselines": "baselines.json"}
+_READ_JSON = {
+    "samples": "samples.json",
+    "results": "results.json",
+    "baselines": "baselines.json",
+    "measures": "measures.json",
+}
 
 
 class NewName(BaseModel):

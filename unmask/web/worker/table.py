@@ -25,6 +25,7 @@ CALLS: Mapping[str, str] = {
     "tokenize": "tokens:tokenize",
     "plan": "planning:plan",
     "preview_text": "text_preview:preview_text",
+    "preview_images": "text_preview:preview_images",
     "preview_table": "table_preview:preview_table",
     "rewrite_table": "table_preview:rewrite_table",
     "preview_pictures": "table_preview:preview_pictures",

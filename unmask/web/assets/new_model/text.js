@@ -7,7 +7,7 @@ import { live } from "./live.js";
 import { BUNDLED, sources } from "./state.js";
 
 const TEXTS = ".txt,.jsonl,.csv,.tsv,.parquet,.gz,.xz,.zst";
-const PICTURES = ".zip,.tar,.gz,.parquet,.tsv,.csv,.jsonl";
+const PICTURES = ".zip,.npz,.gz,.parquet,.tsv,.csv,.jsonl,.png,.jpg,.jpeg";
 const SHOWN = 8;
 const ENCODINGS = { "windows-1252": "Western European (Windows-1252, Latin-1)", "iso-8859-2": "Central European (Latin-2)", "windows-1250": "Central European (Windows-1250)",
   "windows-1251": "Cyrillic (Windows-1251)", "koi8-r": "Cyrillic (KOI8-R)", "iso-8859-7": "Greek (ISO-8859-7)", "windows-1254": "Turkish (Windows-1254)", "windows-1255": "Hebrew (Windows-1255)",
@@ -125,6 +125,7 @@ export function textSection(state, { told }) {
   function change() {
     const isPictures = now.kind === "images";
     picker.element.hidden = now.source === "bundled";
+    element.querySelector("h2").textContent = isPictures ? "Pictures" : "Text";
     picker.element.querySelector(".label").textContent = isPictures ? "Pictures" : "Files with your text";
     picker.element.querySelector("input").accept = isPictures ? PICTURES : TEXTS;
     const files = sources(now);
@@ -138,7 +139,7 @@ export function textSection(state, { told }) {
       isReadable = false;
       convert.hidden = true;
       fill(picks);
-      fill(place, isPictures && now.source === "own" ? h("p", { class: "hint" }, "Pictures: an archive (.zip, .tar) of PNG or JPEG files, or a table that names them.") : null);
+      fill(place);
       told(null);
       return;
     }

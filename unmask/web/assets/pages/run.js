@@ -4,7 +4,7 @@ import { chart } from "../parts/chart.js";
 import { button, empty, fill, h, say, table } from "../parts/dom.js";
 import { bytes, duration, measured, percent, short, when, whole, words } from "../parts/format.js";
 import { deleteRun, kindName, runLink, stateChip } from "./home.js";
-import { resultsSection } from "./finetuning/results.js";
+import { measuresSection, resultsSection } from "./finetuning/results.js";
 
 const POINTS = 2000;
 const SECONDS_BETWEEN_LOOKS = 3;
@@ -251,7 +251,7 @@ export async function page({ rest: id, query }) {
     setChart("rate", "Learning rate", numbers.lines("training", "rate", "learning rate"));
     setChart("norm", "Gradient norm", numbers.lines("training", "gradient_norm", "gradient norm"));
     for (const [name, [title, format]] of Object.entries(TIMINGS)) setChart(name, title, numbers.lines("timing", name, title.toLowerCase()), { format });
-    if (!charts.size) fill(plots, empty("No numbers yet", "The first are written after some steps."));
+    if (!charts.size) fill(plots, told.run.kind === "model" ? h("p", { class: "hint" }, "A model that was put here: how it was trained is not known.") : empty("No numbers yet", "The first are written after some steps."));
     else plots.querySelector(".empty")?.remove();
   }
 
@@ -303,6 +303,7 @@ export async function page({ rest: id, query }) {
       fill(results, made?.element);
     }
     fill(sides,
+      measuresSection(told.measures),
       told.samples?.length ? h("section", {}, h("h2", {}, "Samples"), h("div", { class: "stack" }, told.samples.map(sample))) : null,
       h("section", {}, h("h2", {}, "Settings"), settings(told.record)),
       told.card ? h("section", {}, h("details", {}, h("summary", {}, "Model card"), h("pre", { tabindex: "0" }, told.card))) : null,

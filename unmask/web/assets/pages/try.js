@@ -6,12 +6,14 @@ import { attentionPanel, saliencyPanel } from "../try/look.js";
 import { chatPanel, generatePanel } from "../try/generate.js";
 import { embedPanel, wordsPanel } from "../try/embed.js";
 import { fillPanel } from "../try/fill.js";
+import { patchesPanel } from "../try/patches.js";
 import { predictPanel } from "../try/predict.js";
 import { runLink } from "./home.js";
 
 const BUNDLED = "unmask-mini-en";
 const PANELS = [
   ["predict", "Predict", predictPanel],
+  ["reconstruct", "Hidden patches", patchesPanel],
   ["fill", "Fill blanks", fillPanel],
   ["generate", "Generate", generatePanel],
   ["chat", "Chat", chatPanel],

@@ -75,13 +75,14 @@ function severalLines(one, id, onchange) {
  */
 export async function commandForm(command, { hide = [], open = ["essential"], key = command, onchange = () => {} } = {}) {
   const form = await get(`/commands/${command}`);
+  const suggestions = await namesThere(form.fields.filter((one) => !hide.includes(one.name)));
   const fields = new Map();
   const groups = new Map();
   const keep = slowly(() => sessionStorage.setItem(`form:${key}`, JSON.stringify(values())), 300);
   const changed = () => { keep(); onchange(); };
   for (const one of form.fields) {
     if (hide.includes(one.name)) continue;
-    const made = field(one, { onchange: changed });
+    const made = field(one, { onchange: changed, suggestions: suggestions[one.kind] });
     fields.set(one.name, made);
     if (!groups.has(one.group)) groups.set(one.group, []);
     groups.get(one.group).push(made.element);
@@ -110,6 +111,15 @@ export async function commandForm(command, { hide = [], open = ["essential"], ke
   /** What was typed is kept no more, what is typed just now neither. */
   const forget = () => { keep.cancel(); sessionStorage.removeItem(`form:${key}`); };
   return { element, fields, values, set, showError, forget, summary: form.summary };
+}
+
+/** What fields of files and models suggest: {path, model}, of those that are there. */
+async function namesThere(fields) {
+  const has = (kind) => fields.some((one) => one.kind === kind);
+  const files = has("path") ? get("/files").then((told) => told.files.map((one) => one.path)) : [];
+  const models = has("model") ? get("/runs").then((told) => [...told.runs.filter((one) => one.has.includes("model")).map((one) => one.id), "unmask-mini-en"]) : [];
+  const [path, model] = await Promise.all([files, models]).catch(() => [[], []]); // the form goes without them
+  return { path, model };
 }
 
 /** The command line that a form stands for, with a button that copies it; kept up to date by `show`. */

@@ -80,9 +80,15 @@ function oneOrTwo(kind) {
   } };
 }
 
-function pictures(ability) {
+/** A place for pictures: {element, files(), original(name)}. */
+export function pictureFiles() {
   let files = [];
   const picker = filePicker({ label: "Pictures", accept: PICTURES, known: (name) => PICTURES.split(",").some((end) => name.toLowerCase().endsWith(end)), chosen: (paths, facts) => { files = facts; } });
+  return { element: picker.element, files: () => files, original: picker.original };
+}
+
+function pictures(ability) {
+  const picker = pictureFiles();
   const names = ability.labels.length ? null : keptText("predict:names", "What may be on them, one name on each line", "a cat\na dog\na car", { rows: 4, hint: "The model compares each picture with these names." });
   const look = (one) => {
     const file = picker.original(one.name);
@@ -90,6 +96,7 @@ function pictures(ability) {
   };
   return { elements: [picker.element, names?.element], read() {
     const labels = names ? lines(names.area.value) : [];
+    const files = picker.files();
     const missing = !files.length ? "Choose a picture first." : names && labels.length < 2 ? "Write two names or more." : null;
     return missing ? { missing } : { arguments: { files: files.map((one) => one.path), ...(names && { labels }) }, shown: files.map(look) };
   } };

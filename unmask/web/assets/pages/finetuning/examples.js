@@ -183,7 +183,7 @@ export function examplesPart({ tasks, state, changed }) {
     if (isTable) columns.draw(preview);
     task.value = preview.task ?? "";
     const guessed = state.task ? ["You chose it. ", button("Guess again", () => { state.task = ""; look(); }, { class: "quiet" })] : preview.task ? [`Guessed: ${preview.reason}.`] : [`${preview.reason}. Choose the task, or other columns.`];
-    fill(reason, guessed, preview.task ? ` For example: ${taskExamples(preview.task)}.` : "");
+    fill(reason, guessed, preview.task ? ` For example: ${taskExamples(preview.task)}.` : "", preview.task === "prefer" ? preferHint() : null);
     if (!isTable && preview.problem) { fileLine.textContent = problem = preview.problem; fileLine.hidden = false; } else tell(preview.problem ?? (preview.task ? null : `${preview.reason}: choose what each column holds`));
     pictures.hidden = isTable;
     if (!isTable) fill(pictures, h("p", { class: "label" }, "Some of the pictures"), h("div", { class: "pictures" }, preview.pictures.map((one) =>
@@ -192,6 +192,12 @@ export function examplesPart({ tasks, state, changed }) {
     const all = preview.table_warnings ?? [];
     fill(warnings, all.map((text) => h("li", {}, text.charAt(0).toUpperCase() + text.slice(1), ".")));
     warnings.hidden = !all.length;
+  }
+
+  /** That a model may also learn to write what is preferred, from the same file. */
+  function preferHint() {
+    const open = () => { sessionStorage.setItem("form:prefer", JSON.stringify({ train: state.train.path })); };
+    return [" Here a model learns to tell the better response: a reward model. ", h("a", { href: "#/command/prefer", onclick: open }, "Let a model that writes learn to write them (DPO)"), "."];
   }
 
   let isLong = false;

@@ -33,6 +33,20 @@ export function resultsSection(results, run) {
   return { element, leave: curve.leave };
 }
 
+const MEASURES = { loss: ["Loss", null], accuracy: ["Better response preferred", "share of pairs in which its probability rose more than that of the worse one"], margin: ["Margin", "how much more its log-probability rose, in nats"],
+  chosen: ["Better responses", "change of their log-probability"], rejected: ["Worse responses", "change of their log-probability"], entropy: ["Entropy", "of a token: how undecided it is, in nats"], length: ["Length", "of a response, in tokens"],
+  reward: ["Reward", "mean over what it writes"], kl: ["KL divergence", "how far it went from the model before, in nats"], win_rate: ["Win rate", "against what the model before wrote; ties count half"], distinct_2: ["Different bigrams", "of all"], cut: ["Cut off", "share of responses"] };
+
+/** What preference optimization changed: a section; null where it is not known. */
+export function measuresSection(measures) {
+  if (!measures?.before || !measures?.after) return null;
+  const names = [...new Set([...Object.keys(measures.after), ...Object.keys(measures.before)])];
+  const write = (name, value) => (typeof value !== "number" ? "–" : ["accuracy", "win_rate", "cut", "distinct_2"].includes(name) ? percent(value) : measured(value));
+  return h("section", { class: "results" }, h("h2", {}, "Before and after"), table("Before and after", ["held-out measure", "before", "after", "what it is"],
+    names.map((one) => [MEASURES[one]?.[0] ?? words(one), write(one, measures.before[one]), write(one, measures.after[one]), MEASURES[one]?.[1] ?? ""]), { numeric: [1, 2] }),
+    measures.before.accuracy === 0 && measures.before.margin === 0 ? h("p", { class: "hint" }, "Before, the model is its own reference: nothing rose, and no response is preferred.") : null);
+}
+
 function scores(results, names) {
   const nameOf = (metric) => names[metric]?.name ?? words(metric);
   const writerOf = (metric) => (names[metric]?.is_percent ? percent : measured);
