@@ -241,7 +241,7 @@ def test_errors_of_the_server_stand_beside_their_fields(
 def test_results_are_shown_and_filtered(page: Any, served: Served) -> None:
     open_page(page, served, "run/opinions")
     page.wait_for_selector(".results")
-    assert "85.0 % ± 7.1 %" in page.inner_text(".results")
+    assert "85.0 ± 7.1 %" in page.inner_text(".results")
     assert page.locator(".errors article").count() == 10
     page.click(".confusion button >> nth=0")
     assert page.locator(".errors article").count() == 6

@@ -215,7 +215,11 @@ def test_texts_are_never_names_of_files(folders: dict[str, str], tmp_path: Path)
     pillow.new("RGB", (32, 32), (200, 30, 30)).save(path)
     with pytest.raises(ValueError, match=r"^file: vit-mini reads pictures; name one"):
         ask("hide", model="vit-mini", text=str(path))
-    assert ask("hide", model="mae-mini", file=str(path))["picture"]
+    shown = ask("hide", model="mae-mini", file=str(path))["picture"]
+    assert [one["title"] for one in shown["views"]] == ["picture", "seen", "asked"]
+    assert ask("hide", model="mae-mini", file="demo:emoji", number=2)["picture"]["views"]
+    with pytest.raises(ValueError, match="there is no picture 2"):
+        ask("hide", model="mae-mini", file=str(path), number=1)
     hidden = ask("hide", model="clip-mini", text=str(path))
     assert "picture" not in hidden
     with pytest.raises(ValueError, match=r"^file: bert-tiny learns from texts"):

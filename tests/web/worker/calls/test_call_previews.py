@@ -203,6 +203,21 @@ def test_pictures_are_counted_and_shown_small(tmp_path: Path) -> None:
     assert "0.png" in call({"file": str(tmp_path / "animals")})["problem"]
 
 
+def test_pictures_to_learn_from_are_looked_at(tmp_path: Path) -> None:
+    image = pytest.importorskip("PIL.Image", reason="the extra 'images' is not installed")
+    call = load_call("preview_images")
+    emoji = call({"files": ["demo:emoji"], "n": 6})
+    assert emoji["counts"] == {"pictures": 360, "captions": 360}
+    assert len({one["label"] for one in emoji["pictures"]}) == emoji["n_labels"] == 6
+    (tmp_path / "some").mkdir()
+    for i in range(3):
+        image.new("L", (8, 6), 20 * i).save(tmp_path / "some" / f"{i}.png")
+    found = call({"files": [str(tmp_path / "some")]})
+    assert [one["size"] for one in found["pictures"]] == [[8, 6]] * 3
+    (tmp_path / "some" / "0.png").write_bytes(b"no picture")
+    assert "0.png" in call({"files": [str(tmp_path / "some")]})["problem"]
+
+
 def test_spreadsheets_of_other_countries_are_rewritten(tmp_path: Path) -> None:
     call = load_call("rewrite_table")
     rows = ["text;label;price", *(f'"Schön; {i}";{"ab"[i % 2]};1,5' for i in range(10))]

@@ -135,7 +135,8 @@ export function commandLine(command) {
       if (mine === turn) code.textContent = told.command_line;
       return null;
     } catch (error) {
-      if (mine === turn) code.textContent = error.line;
+      const missing = /^missing argument '(.*)'/.exec(error.line)?.[1];
+      if (mine === turn) code.textContent = missing ? `It is shown here when ${missing} is given.` : error.line;
       return error;
     }
   }

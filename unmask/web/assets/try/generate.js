@@ -55,7 +55,7 @@ export function generatePanel(models, facts) {
     for await (const piece of postStream("/call-stream/generate", { model, ...given, settings: how.values() }, signal)) {
       text.append(piece.text);
       tokens.add(piece.tokens);
-      if (piece.continues) start.textContent = prompt.area.value;
+      if (piece.continues && !picker) start.textContent = prompt.area.value;
       if (piece.candidates?.length > 1) end.append(h("ol", {}, piece.candidates.map((one) => h("li", {}, one.text, ` (${measured(one.score)})`))));
       else if (piece.end) end.textContent = ENDS[piece.end] ?? "";
     }

@@ -14,7 +14,7 @@ const known = (values) => (values ?? []).filter(Number.isFinite);
 const score = (values, write) => {
   const all = known(values);
   if (!all.length) return "–";
-  return all.length > 1 ? `${write(mean(all))} ± ${write(deviation(all))}` : write(all[0]);
+  return all.length > 1 ? `${write(mean(all)).replace(/ %$/, "")} ± ${write(deviation(all))}` : write(all[0]);
 };
 
 /** The section of a run's results, and of {id, record, job, metrics}: {element, leave()}. */
@@ -88,7 +88,7 @@ function confusion({ labels, counts }, errors) {
   const part = (n, of) => (of ? n / of : NaN);
   const measures = labels.map((label, i) => {
     const [recall, precision] = [part(counts[i][i], rowSums[i]), part(counts[i][i], columnSums[i])];
-    return [label, whole(rowSums[i]), percent(precision), percent(recall), measured(part(2 * counts[i][i], rowSums[i] + columnSums[i]))];
+    return [label, whole(rowSums[i]), percent(precision), percent(recall), percent(part(2 * counts[i][i], rowSums[i] + columnSums[i]))];
   });
   return h("div", { class: labels.length > MOST_BESIDE ? null : "columns" },
     h("div", {}, h("h3", {}, "Confusion matrix"), h("p", { class: "hint" }, `${whole(total)} answers on the development examples: a row is the true label, a column what was predicted.`, errors ? " A number off the diagonal shows its errors below." : ""),
@@ -108,7 +108,7 @@ function byLabel({ found, confusion: matrix }) {
 function perLabel(title, found) {
   const part = (n, of) => (of ? n / of : NaN);
   return table(title, [title === "Entities" ? "type" : "label", "examples", "found", "missed", "invented", "precision", "recall", "F1"], found.map((one) => [one.label, whole(one.found + one.missed), whole(one.found), whole(one.missed), whole(one.invented),
-    percent(part(one.found, one.found + one.invented)), percent(part(one.found, one.found + one.missed)), measured(part(2 * one.found, 2 * one.found + one.missed + one.invented))]), { numeric: [1, 2, 3, 4, 5, 6, 7] });
+    percent(part(one.found, one.found + one.invented)), percent(part(one.found, one.found + one.missed)), percent(part(2 * one.found, 2 * one.found + one.missed + one.invented))]), { numeric: [1, 2, 3, 4, 5, 6, 7] });
 }
 
 function calibration({ ece, brier, bins }) {
