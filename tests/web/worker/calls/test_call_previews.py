@@ -167,6 +167,17 @@ def test_answers_are_counted_as_fits_the_task(tmp_path: Path) -> None:
     assert preview(written(tmp_path, "a.tsv", TABLES["translations"][1]))["labels"] == []
 
 
+def test_what_stands_between_labels_is_an_option(tmp_path: Path) -> None:
+    sets = [one.replace(",", "; ") for one in LABEL_SETS]
+    lines = rows("text\tlabels", lambda i: f"text {i}\t{sets[i % 5]}")
+    found = preview(written(tmp_path, "a.tsv", lines))
+    assert (found["task"], found["options"], found["n_labels"]) == (
+        "multilabel", {"separator": ";"}, 3,
+    )  # fmt: skip
+    commas = preview(written(tmp_path, "b.tsv", TABLES["label sets"][1]))
+    assert (commas["options"], commas["n_labels"]) == ({}, 3)
+
+
 def test_columns_that_are_given_decide_the_task(tmp_path: Path) -> None:
     lines = ["n,comment,opinion,stars,price"]
     lines += [f"{i},Text {i}.,{'good' if i % 2 else 'bad'},{i % 5},{i}.5" for i in range(40)]

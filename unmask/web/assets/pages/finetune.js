@@ -59,8 +59,13 @@ export async function page({ rest }) {
     out.set(name);
   }
 
+  /** Options of the task that the table asks for, before those that are given. */
+  const taskOptions = () => {
+    const all = [...(examples.values().task_options ?? []), ...(form.values().task_options ?? [])];
+    return all.length ? { task_options: all } : {};
+  };
   const values = () => ({ base: model.value() || undefined, ...examples.values(), tune: tune.value(),
-    ...Object.fromEntries(OWN_FIELDS.map((name) => [name, own[name].value()])), ...form.values(), out: out.value() });
+    ...Object.fromEntries(OWN_FIELDS.map((name) => [name, own[name].value()])), ...form.values(), ...taskOptions(), out: out.value() });
 
   const line = commandLine("finetune");
   const plan = h("ul", { class: "plan" });

@@ -240,6 +240,16 @@ def _text_columns(facts: Mapping[str, ColumnFacts], label: str | None) -> tuple[
     return (max(texts, key=lambda one: one.mean_characters).name,) if texts else ()
 
 
+def task_options(
+    kind: TaskKindName, table: Table, facts: Mapping[str, ColumnFacts], label: str | None
+) -> dict[str, str]:
+    """Return the options of a task that a table asks for: what stands between labels."""
+    if kind != "multilabel" or label not in facts:
+        return {}
+    sign = _separator(table, facts[label])
+    return {} if sign in (None, _LABEL_SIGNS[0]) else {"separator": str(sign)}
+
+
 def _separator(table: Table, label: ColumnFacts) -> str | None:
     """Return the sign between labels: one that makes fewer labels of many values."""
     values = [str(one) for one in table.column(label.name) if not _is_missing(one)]

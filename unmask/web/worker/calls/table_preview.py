@@ -27,6 +27,7 @@ from unmask.web.worker.calls.guessed_task import (
     column_facts,
     guess_task,
     looks_tagged,
+    task_options,
 )
 
 _PLAIN = re.compile(r"\.(txt|tsv)(\.\w+)?$", re.IGNORECASE)
@@ -93,7 +94,7 @@ def preview_table(arguments: Mapping[str, Any]) -> dict[str, Any]:
     if kind is None:
         return answer
     try:
-        columns, examples = _read(given, table, kind, guess)
+        columns, examples = _read(given, table, kind, guess, facts)
         n_held_out = _check_learned(given, kind, examples)
     except ValueError as error:
         return answer | {"problem": _without_folder(error_reason(error) or "", given.file)}
@@ -103,6 +104,7 @@ def preview_table(arguments: Mapping[str, Any]) -> dict[str, Any]:
         "text": list(columns.texts),
         "label": columns.label if columns.label in facts else None,
         "choices": list(columns.choices),
+        "options": task_options(kind, table, facts, columns.label),
         "labels": _shown_counts(kind, labels),
         "n_labels": len(labels),
         "n_examples": len(examples),
@@ -131,15 +133,17 @@ def _read(
     table: Table,
     kind: TaskKindName,
     guess: GuessedTask,
+    facts: Mapping[str, ColumnFacts],
 ) -> tuple[TaskColumns, list[TaskExample]]:
     """Read the file as a task does, with the columns that are given, or else guessed."""
     reader, text, label = TASK_KINDS[kind].reader, tuple(given.text), given.label
+    options = task_options(kind, table, facts, label or guess.label)
     if kind in _OF_TEXTS and not guess.is_usual:
         text, label = text or guess.text, label or guess.label
     choices = tuple(given.choices) if kind == "choose" else ()
     columns = reader.find_columns(table, text, label, choices)
     examples = reader.read_examples(
-        table, columns, given.encoding_errors, has_labels=True, options={}
+        table, columns, given.encoding_errors, has_labels=True, options=options
     )
     return columns, examples
 

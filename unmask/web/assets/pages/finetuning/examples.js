@@ -12,6 +12,7 @@ const PICTURES = /\.(zip|npz)$/i;
 const FIRST_LABELS = 12;
 const UPLOADED = ".unmask/files/";
 const FOREIGN = /UTF-8|parted by (semicolons|tabs)/;
+const FLAGS = /; name (it|them)\b.*$/s; // how a command line is told which columns
 const NO_TABLE = { text: [], label: null, columns: [], rows: [] };
 const nameOf = (path) => path.split("/").at(-1);
 
@@ -168,8 +169,8 @@ export function examplesPart({ tasks, state, changed }) {
   }
 
   function tell(text, name = null) {
-    problem = text;
-    columns.error(text, name);
+    problem = text?.replace(FLAGS, "; say so at the heads of the columns") ?? null;
+    columns.error(problem, name);
   }
 
   function show() {
@@ -181,6 +182,7 @@ export function examplesPart({ tasks, state, changed }) {
     columns.element.hidden = headerField.hidden = !isTable;
     headerField.hidden = !isTable || !/\.(csv|tsv)(\.\w+)?$/i.test(preview.file);
     if (isTable) columns.draw(preview);
+    for (const one of task.options) one.disabled = (one.value === "pictures") === isTable; // what the file is not
     task.value = preview.task ?? "";
     const guessed = state.task ? ["You chose it. ", button("Guess again", () => { state.task = ""; look(); }, { class: "quiet" })] : preview.task ? [`Guessed: ${preview.reason}.`] : [`${preview.reason}. Choose the task, or other columns.`];
     fill(reason, guessed, preview.task ? ` For example: ${taskExamples(preview.task)}.` : "", preview.task === "prefer" ? preferHint() : null);
@@ -223,6 +225,8 @@ export function examplesPart({ tasks, state, changed }) {
       if (preview.label) given.label = preview.label;
       if (preview.choices?.length) given.choices = preview.choices;
     }
+    const options = Object.entries(preview?.options ?? {});
+    if (options.length) given.task_options = options.map(([name, value]) => `${name}=${value}`);
     if (state.noHeader && state.names) given.columns = state.names;
     if (state.encoding) given.encoding_errors = state.encoding;
     return given;

@@ -87,8 +87,10 @@ export function modelChoice(runs, { help, changed }) {
     for (const one of select.options) one.disabled = isWritten && kinds.size > 0 && one.value !== OTHER && !writes(one.value);
     if (isWritten && select.selectedOptions[0]?.disabled) {
       const usual = task === "generate" ? "t5-mini" : "gpt2-mini";
-      const fits = own.filter((one) => writes(one.id));
-      select.value = (fits.find((one) => one.kind === "pretrain") ?? fits[0])?.id ?? ([...writers.children].some((one) => one.value === usual) ? usual : OTHER);
+      const best = task === "generate" ? "encoder-decoder" : "decoder";
+      const fitness = (one) => 2 * (one.kind === "pretrain") + (kinds.get(one.id) === best);
+      const fits = own.filter((one) => writes(one.id)).sort((a, b) => fitness(b) - fitness(a));
+      select.value = fits[0]?.id ?? ([...writers.children].some((one) => one.value === usual) ? usual : OTHER);
       isOurs = true;
       queueMicrotask(changed);
     } else if (!isWritten && isOurs) {
