@@ -21,7 +21,7 @@ export function modelChoice(runs, { help, changed }) {
   const writers = h("optgroup", { label: "Networks that write, not yet trained", hidden: true });
   const kinds = new Map(); // name of a model -> what kind of network it is, of those that are known
   let task = null;
-  let isOurs = false; // whether it was chosen here, for a task that needs a model that writes
+  let isOurs = false; // whether it was chosen here, for a task that the bundled one cannot learn
   const select = h("select", { id: "model", "aria-describedby": "model-note model-error", onchange: () => { isOurs = false; draw(); if (select.value === OTHER) typed.focus(); changed(); } },
     h("optgroup", { label: "Comes with Unmask" }, option(BUNDLED, `${BUNDLED} – English`)),
     own.length ? h("optgroup", { label: "Your runs" }, own.map((one) => option(one.id, [one.id, one.model].filter(Boolean).join(" – ")))) : null,
@@ -47,13 +47,13 @@ export function modelChoice(runs, { help, changed }) {
       published.append(option(`hf:${one.hub}`, `${one.name} – ${short(one.parameters)}`));
     }
     published.hidden = !known.length;
-    for (const one of models) kinds.set(one.name, one.kind).set(`hf:${one.hub}`, one.kind);
-    for (const one of own) kinds.set(one.id, kinds.get(one.model) ?? WRITING[0]);
+    const isOfLabels = (one) => one.asks.every((asked) => ["masked", "label"].includes(asked)); // of pictures: not of captions
+    for (const one of models) for (const name of [one.name, `hf:${one.hub}`]) kinds.set(name, one.kind === "images" && !isOfLabels(one) ? "captions" : one.kind);
     for (const one of models.filter((one) => WRITING.includes(one.kind) && one.parameters <= SMALL)) {
       facts.set(one.name, `${short(one.parameters)} parameters, ${one.line}. It begins with random weights, and will hardly write from some hundreds of examples.`);
       writers.append(option(one.name, `${one.name} – ${short(one.parameters)}`));
     }
-    for (const one of models.filter((one) => one.kind === "images" && one.trains_here && one.asks.every((asked) => ["masked", "label"].includes(asked)))) {
+    for (const one of models.filter((one) => one.kind === "images" && one.trains_here && isOfLabels(one))) {
       facts.set(one.name, `${short(one.parameters)} parameters, ${one.line}. It begins with random weights: give it some thousands of pictures, or choose a run of your own that was pretrained on pictures.`);
       networks.append(option(one.name, `${one.name} – ${short(one.parameters)}`));
     }
@@ -68,36 +68,40 @@ export function modelChoice(runs, { help, changed }) {
     draw();
   }
 
-  /** Offer what fits a task: pictures are read by other networks than texts. */
+  /** The kind of network of a model; of a run, that of what it began with; null: it is not known. */
+  function kindOf(name, most = 5) {
+    const base = own.find((one) => one.id === name)?.model;
+    return kinds.get(name) ?? (base && most ? kindOf(base, most - 1) : null);
+  }
+
+  /** Whether a model can learn the task: pictures are read, and texts written, by networks of their own. */
+  function fits(name) {
+    const kind = kindOf(name);
+    if (name === OTHER || kind === null) return true;
+    return task === "pictures" ? kind === "images" : WRITES.has(task) ? WRITING.includes(kind) : !["images", "captions"].includes(kind);
+  }
+
+  /** The model to begin with for a task that the bundled one cannot learn: a run of one's own, or else a network without training. */
+  function bestOf() {
+    const [group, usual, kind] = task === "pictures" ? [networks, "vit-mini", "images"] : task === "generate" ? [writers, "t5-mini", "encoder-decoder"] : [writers, "gpt2-mini", "decoder"];
+    const fitness = (one) => 2 * (one.kind === "pretrain") + (kindOf(one.id) === kind);
+    const [mine] = own.filter((one) => kindOf(one.id) !== null && fits(one.id)).sort((a, b) => fitness(b) - fitness(a));
+    return mine?.id ?? ([...group.children].some((one) => one.value === usual) ? usual : group.firstElementChild?.value ?? OTHER);
+  }
+
+  /** Offer what fits a task. */
   function setTask(kind) {
     task = kind;
     networks.hidden = task !== "pictures" || !networks.children.length;
-    const isNetwork = [...networks.children].some((one) => one.selected);
-    if (!networks.hidden && select.value === BUNDLED) { select.value = networks.firstElementChild.value; queueMicrotask(changed); }
-    else if (networks.hidden && isNetwork) { select.value = BUNDLED; queueMicrotask(changed); }
-    offerWriters();
-    draw();
-  }
-
-  /** Of a task that needs a model that writes: only such models, own runs before networks without training. */
-  function offerWriters() {
-    const isWritten = WRITES.has(task);
-    const writes = (name) => WRITING.includes(kinds.get(name) ?? "");
-    writers.hidden = !isWritten || !writers.children.length;
-    for (const one of select.options) one.disabled = isWritten && kinds.size > 0 && one.value !== OTHER && !writes(one.value);
-    if (isWritten && select.selectedOptions[0]?.disabled) {
-      const usual = task === "generate" ? "t5-mini" : "gpt2-mini";
-      const best = task === "generate" ? "encoder-decoder" : "decoder";
-      const fitness = (one) => 2 * (one.kind === "pretrain") + (kinds.get(one.id) === best);
-      const fits = own.filter((one) => writes(one.id)).sort((a, b) => fitness(b) - fitness(a));
-      select.value = fits[0]?.id ?? ([...writers.children].some((one) => one.value === usual) ? usual : OTHER);
-      isOurs = true;
-      queueMicrotask(changed);
-    } else if (!isWritten && isOurs) {
-      isOurs = false;
-      select.value = BUNDLED;
-      queueMicrotask(changed);
+    writers.hidden = !WRITES.has(task) || !writers.children.length;
+    if (kinds.size && task) {
+      for (const one of select.options) one.disabled = !fits(one.value);
+      const before = select.value;
+      if (isOurs && fits(BUNDLED)) { select.value = BUNDLED; isOurs = false; }
+      else if (select.selectedOptions[0]?.disabled) { select.value = fits(BUNDLED) ? BUNDLED : bestOf(); isOurs = select.value !== BUNDLED; }
+      if (select.value !== before) queueMicrotask(changed);
     }
+    draw();
   }
 
   function error(text) {
