@@ -184,7 +184,7 @@ def _model_card(loaded_model: LoadedModel, task: Task, summary_lines: Sequence[s
         "---",
         f"library_name: {'transformers' if note is None else 'unmask'}",
         "tags: [unmask]",
-        f"pipeline_tag: {_PIPELINE_TAGS.get(head) or _generation_pipeline_tag(loaded_model)}",
+        f"pipeline_tag: {_pipeline_tag(loaded_model, head)}",
         "---",
         f"# {escape_markdown(f'{loaded_model.preset.name}, fine-tuned to {wording.purpose}')}",
         "",
@@ -200,6 +200,13 @@ def _model_card(loaded_model: LoadedModel, task: Task, summary_lines: Sequence[s
         lead = " ".join(f"{name}: ..." for name in task.columns.texts)
         lines.append(f"- it reads {markdown_code(f'{task.task_name} {lead}')} and says a label")
     return "\n".join([*lines, *_usage(task, wording.example)]) + "\n"
+
+
+def _pipeline_tag(loaded_model: LoadedModel, head: str) -> str:
+    """Return what the Hugging Face Hub calls the task of a model."""
+    if head == "label" and not loaded_model.preset.reads_texts:
+        return "image-classification"
+    return _PIPELINE_TAGS.get(head) or _generation_pipeline_tag(loaded_model)
 
 
 def _usage(task: Task, example: str) -> list[str]:

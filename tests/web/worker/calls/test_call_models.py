@@ -71,7 +71,11 @@ def tuned(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
             home / "base", task=kind, train=home / file, dev=home / file, out=home / kind,
             epochs=1.0, terminal=None, **more,
         )  # fmt: skip
-    return {kind: str(home / kind) for kind in kinds}
+    finetune(
+        home / "base", task="classify", train=home / "rows.tsv", dev=home / "rows.tsv",
+        out=home / "adapter", tune="lora", epochs=1.0, terminal=None, text="sentence", label="said",
+    )  # fmt: skip
+    return {kind: str(home / kind) for kind in (*kinds, "adapter")}
 
 
 def test_all_calls_are_there_and_refuse_unknown_arguments() -> None:
@@ -404,6 +408,18 @@ def test_exports_open(folders: dict[str, str], tmp_path: Path) -> None:
     assert [file["name"] for file in vectors["files"]] == ["vectors.txt"]
     with pytest.raises(ValueError, match="is there already"):
         ask("export", model=folders["gpt2"], target=str(tmp_path / "made"), format="unmask")
+
+
+def test_an_adapter_is_exported_whole_or_alone(tuned: dict[str, str]) -> None:
+    found = ask("export_formats", model=tuned["adapter"])["formats"]
+    formats = {one["format"]: one for one in found}
+    assert formats["unmask"]["can"]
+    assert formats["huggingface"]["can"]
+    assert "vectors are those of the model below" in formats["glove"]["reason"]
+    noted = {one["format"]: one for one in ask("export_formats", model=tuned["tag"])["formats"]}
+    assert "llama.cpp has no layer that predicts labels" in noted["gguf"].get("note", "") or (
+        not noted["gguf"]["can"]
+    )
 
 
 def test_models_stay_open_until_their_files_change(tmp_path: Path) -> None:
