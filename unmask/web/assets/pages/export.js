@@ -35,12 +35,10 @@ export async function page({ rest: id }) {
         one.can ? [more[one.format] ?? null, button("Write", () => write(one.format, name), { "aria-label": `Write ${name}` })] : h("p", { class: "hint" }, `Not for this model: ${one.reason}.`));
     };
     async function write(format, name) {
-      fill(result, h("p", { class: "hint", role: "status" }, `Writing ${name} …`));
       const told = await post("/exports", { model: id, format, int8: format === "onnx" && int8.checked, dtype: dtype.value });
       const code = h("code", {}, told.snippet);
       fill(result, h("h2", {}, `Written: ${name}`), h("p", {}, h("a", { class: "button primary", href: `/api/exports/download?${new URLSearchParams({ name: told.name })}`, download: true }, "Download")),
         table("Files", ["file", "size"], told.files.map((file) => [file.name, bytes(file.bytes)]), { numeric: [1] }),
-        (told.warnings ?? []).map((one) => h("p", { class: "notice" }, `${one.charAt(0).toUpperCase()}${one.slice(1)}.`)),
         h("p", { class: "hint" }, `On the machine of the server: ${told.path}, in the folder of the runs.`),
         h("div", { class: "copy" }, h("pre", { tabindex: "0", "aria-label": "Program that opens it" }, code), button("Copy", async () => navigator.clipboard.writeText(code.textContent))));
       result.scrollIntoView({ block: "nearest" });

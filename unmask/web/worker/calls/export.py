@@ -75,7 +75,7 @@ def export_formats(arguments: Mapping[str, Any]) -> dict[str, Any]:
         "huggingface": _huggingface_note,
         "unmask": lambda one: None,
         "onnx": _check_onnx,
-        "gguf": _gguf_note,
+        "gguf": _check_gguf,
         "peft": lambda one: _check_peft(name),
     }
     found = [_checked(kind, check, pipeline) for kind, check in checks.items()]
@@ -142,14 +142,11 @@ def _check_onnx(pipeline: Pipeline) -> None:
     require_onnx("an ONNX graph")
 
 
-def _gguf_note(pipeline: Pipeline) -> str | None:
+def _check_gguf(pipeline: Pipeline) -> None:
     check_plain_inputs(pipeline.loaded_model, "gguf")
     model, preset = pipeline.model, pipeline.preset
     resolve_family(preset, model, str(to_external_config(model, preset)["model_type"]))
     require_gguf()
-    if pipeline.can_predict and not model.can_generate:
-        return "it gives vectors of texts there: llama.cpp has no layer that predicts labels"
-    return None
 
 
 def _check_peft(name: str) -> None:
@@ -208,9 +205,7 @@ def _snippet(given: _ExportArguments, name: str) -> str:
         file = _VECTOR_FILES[given.format]
         return f'import unmask\n\nvectors = unmask.load_word_vectors("{name}/{file}")\n'
     if given.format == "gguf":
-        model = open_models().pipeline(given.model).model
-        program = "llama-cli" if model.can_generate else "llama-embedding"
-        return f'{program} --model {name}/model.gguf --prompt "Once upon a time"\n'
+        return f'llama-cli --model {name}/model.gguf --prompt "Once upon a time"\n'
     if given.format == "peft":
         return (
             f'from peft import AutoPeftModel\n\nmodel = AutoPeftModel.from_pretrained("{name}")\n'

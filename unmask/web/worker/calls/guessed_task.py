@@ -244,7 +244,7 @@ def task_options(
     kind: TaskKindName, table: Table, facts: Mapping[str, ColumnFacts], label: str | None
 ) -> dict[str, str]:
     """Return the options of a task that a table asks for: what stands between labels."""
-    if kind != "multilabel" or label not in facts:
+    if kind != "multilabel" or label is None or label not in facts:
         return {}
     sign = _separator(table, facts[label])
     return {} if sign in (None, _LABEL_SIGNS[0]) else {"separator": str(sign)}
