@@ -109,7 +109,7 @@ def test_model_card_of_adapter_shows_peft_code(base: str, tmp_path: Path) -> Non
     preset = (tmp_path / "run" / "README.md").read_text(encoding="utf-8")
     assert ("`unmask convert unmask-mini-en BASE`" in preset) == (folder == base)
     unmask.load(folder).save(tmp_path / "BASE")
-    code = preset.split("```python\n")[1].split("```")[0]
+    code = preset.split("```python\n")[-1].split("```")[0]
     known = {"this folder": str(tmp_path / "run"), "BASE": str(tmp_path / "BASE")}
     for name, position in known.items():
         code = code.replace(f'"{name}"', repr(position))

@@ -65,6 +65,10 @@ def test_it_learns_and_transformers_opens_it(base: Path, folder: Path, tmp_path:
     tuned = tune(base, folder, tmp_path / "run")
     assert tuned.best_run.dev["accuracy"] > 0.9
     assert tuned.task.labels == tuple(sorted(COLORS))
+    card = (tmp_path / "run" / "README.md").read_text()
+    assert "pipeline_tag: image-classification" in card
+    assert "fine-tuned to label pictures" in card
+    assert 'predict(["picture.png"])' in card
     theirs = transformers.ViTForImageClassification.from_pretrained(tmp_path / "run")
     process = transformers.ViTImageProcessorPil.from_pretrained(tmp_path / "run")
     files = sorted((folder / "dev").rglob("*.png"))

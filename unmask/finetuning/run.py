@@ -376,8 +376,9 @@ def _summary_lines(finetuned: FinetunedModel) -> list[str]:
     t = finetuned.config
     records = training_records(t.compression, t.distillation)
     size = derived_options.describe_batch_size(t) + ("" if t.batch_size is None else " texts")
+    epochs = f"{t.epochs:g} epoch" + "s" * (t.epochs != 1)
     return [
-        f"fine-tuned on {Path(t.train).name} for {t.epochs:g} epochs of {size} a step, "
+        f"fine-tuned on {Path(t.train).name} for {epochs} of {size} a step, "
         f"at rate {t.learning_rate:g}",
         *([f"compressed by {format_methods(records)}"] if records else []),
         *finetuned.summary(),

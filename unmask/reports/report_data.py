@@ -4,7 +4,7 @@ import datetime
 import json
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
@@ -88,6 +88,10 @@ class ArmScores:
     name: str  # "pretrained", "random initialization"
     dev: tuple[float | None, ...] = ()
     test: tuple[float | None, ...] = ()
+    metrics: Mapping[str, Mapping[str, tuple[float | None, ...]]] = field(
+        default_factory=dict[str, Mapping[str, tuple[float | None, ...]]]
+    )
+    """Of each other metric the scores by split, "dev" and "test"."""
 
 
 @dataclass(frozen=True)

@@ -28,6 +28,9 @@ METRIC_NAMES = {
     "accuracy_low": "accuracy, 95 % interval from", "accuracy_high": "accuracy, 95 % interval to",
     "win_rate_low": "win rate, 95 % interval from", "win_rate_high": "win rate, 95 % interval to",
     "kl": "KL divergence", "distinct_2": "distinct bigrams", "clipped": "clipped, share",
+    "longer_chosen": "the longer response is the better one",
+    "longer_preferred": "it prefers the longer response",
+    "length_correlation": "correlation of reward and length",
     "cut": "cut off, share", "sign_test_p": "sign test, p",
 }  # fmt: skip
 FULL_FINETUNING = "everything"

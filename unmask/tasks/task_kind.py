@@ -37,6 +37,8 @@ class TaskWording:
     order_note: str = "The most confident errors come first."
     """Order of the error analysis."""
     loss_unit: str = "nats"
+    example: str = '"a text"'
+    """An input of `predict`, in Python."""
 
 
 @runtime_checkable

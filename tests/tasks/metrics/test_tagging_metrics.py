@@ -5,6 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from unmask.tasks.metrics.tagging import (
+    entity_counts,
     entity_scores,
     extract_entities,
     has_entity_labels,
@@ -71,3 +72,13 @@ def test_labels_mark_entities_only_if_all_do() -> None:
 
 def test_metrics_of_no_sentences_are_zero() -> None:
     assert set(tagging_metrics([], [], ("O", "B-X")).values()) == {0.0}
+
+
+def test_entities_are_counted_by_type() -> None:
+    truth = ["B-PER", "I-PER", "O", "B-LOC", "B-LOC"]
+    predicted = ["B-PER", "I-PER", "O", "B-ORG", "B-LOC"]
+    assert entity_counts([(truth, predicted)]) == [
+        {"label": "LOC", "found": 1, "missed": 1, "invented": 0},
+        {"label": "ORG", "found": 0, "missed": 0, "invented": 1},
+        {"label": "PER", "found": 1, "missed": 0, "invented": 0},
+    ]

@@ -168,6 +168,37 @@ def test_columns_and_tasks_are_told_and_may_be_changed(
     assert page.inner_text(".columns-table tbody tr >> nth=0").startswith("comment")
 
 
+def test_options_are_told_at_the_heads(page: Any, served: Served, tmp_path: Path) -> None:
+    path = tmp_path / "quiz.csv"
+    rows = [f"Which {i}?,this {i},that {i},{i % 2}" for i in range(40)]
+    path.write_text("\n".join(["stem,left,right,key", *rows]), encoding="utf-8")
+    open_page(page, served, "finetune")
+    upload(page, path)
+    page.select_option("#task", "choose")
+    page.wait_for_selector("#columns-error:not([hidden])")
+    for name, role in (("left", "option"), ("right", "option"), ("key", "label"), ("stem", "text")):
+        page.select_option(column(name), role)
+    page.wait_for_selector("#columns-error", state="hidden")
+    line = "--text stem --choices left --choices right --label key"
+    wait_until(page, lambda: line in page.inner_text(".start pre"))
+    assert "option 1" in page.inner_text(".label-counts")
+
+
+def test_what_writes_is_learned_by_a_model_that_writes(
+    page: Any, served: Served, tmp_path: Path
+) -> None:
+    path = tmp_path / "captions.csv"
+    rows = [f"Ein Hund {i},A dog {i}" for i in range(40)]
+    path.write_text("\n".join(["de,en", *rows]), encoding="utf-8")
+    open_page(page, served, "finetune")
+    upload(page, path)
+    wait_until(page, lambda: page.input_value("#task") == "generate")
+    wait_until(page, lambda: page.input_value("#model") == "t5-mini")
+    assert page.locator("#model option[value=unmask-mini-en]").is_disabled()
+    page.select_option("#task", "regress")
+    wait_until(page, lambda: page.input_value("#model") == "unmask-mini-en")
+
+
 def test_tables_of_other_programs_are_read_and_explained(
     page: Any, served: Served, tmp_path: Path
 ) -> None:
@@ -218,7 +249,7 @@ def test_errors_of_the_server_stand_beside_their_fields(
 def test_results_are_shown_and_filtered(page: Any, served: Served) -> None:
     open_page(page, served, "run/opinions")
     page.wait_for_selector(".results")
-    assert "0.85 ± 0.07071" in page.inner_text(".results")
+    assert "85.0 ± 7.1 %" in page.inner_text(".results")
     assert page.locator(".errors article").count() == 10
     page.click(".confusion button >> nth=0")
     assert page.locator(".errors article").count() == 6

@@ -386,6 +386,9 @@ def test_word_vectors_have_epochs_and_no_length(page: Any) -> None:
     page.wait_for_function(
         "() => document.querySelector('.summary .figures').innerText.includes('410 k')"
     )
+    figures = page.inner_text(".summary .figures")
+    assert "900 k words" in figures
+    assert "roughly, on one core" in figures
 
 
 def test_the_page_is_usable_in_a_narrow_window_and_by_axe(page: Any) -> None:

@@ -16,6 +16,7 @@ from unmask.finetuning.results.task_metrics import compute_metrics, majority_pre
 from unmask.images.drawing import thumbnail, to_png_text
 from unmask.tasks.all_kinds import TASK_KINDS
 from unmask.tasks.metrics.calibration import DEFAULT_N_BINS, calibration, count_probabilities
+from unmask.tasks.metrics.tagging import entity_counts, has_entity_labels
 from unmask.tasks.task import Label, Task, TaskExample
 
 MAX_SAVED_ERRORS, MAX_SAVED_PICTURES = 200, 25
@@ -66,6 +67,7 @@ def build_report(
             "name": arm,
             "dev": [s.dev[task.metric] for s in run_results if s.arm == arm],
             "test": [s.test[task.metric] for s in run_results if s.arm == arm and s.test],
+            "metrics": _other_metrics([s for s in run_results if s.arm == arm], task.metric),
         }
         for arm in dict.fromkeys(s.arm for s in run_results)
     ]
@@ -80,6 +82,19 @@ def build_report(
         "probabilities": probability_counts(task, dev, predicted.scores),
         "errors": [_with_thumbnail(error) for error in _saved_errors(wrong)],
         "wrong": len(wrong),
+    }
+
+
+def _other_metrics(
+    run_results: Sequence[RunResult], leading: str
+) -> dict[str, dict[str, list[float]]]:
+    """Return all metrics but the leading one and the loss: of each, its scores by split."""
+    names = dict.fromkeys(name for one in run_results for name in (*one.dev, *one.test))
+    splits = {"dev": [s.dev for s in run_results], "test": [s.test for s in run_results if s.test]}
+    return {
+        name: {split: [one[name] for one in some if name in one] for split, some in splits.items()}
+        for name in names
+        if name not in (leading, "loss")
     }
 
 
@@ -140,17 +155,22 @@ def label_counts(
 ) -> list[dict[str, Any]]:
     """Count the true positives, false negatives and false positives of each label.
 
-    Only for multi-label tasks; others have a confusion matrix.
+    Only for multi-label tasks, and for tags that mark entities: of each type of entity. Others have
+    a confusion matrix.
     """
-    if not _is_multi_label(formulation.task, items):
-        return []
-    pairs = [
+    task = formulation.task
+    answers = [
         (
-            set(cast("tuple[str, ...]", item.label)),
-            set(cast("tuple[str]", formulation.prediction(item, rows))),
+            cast("tuple[str, ...]", item.label),
+            cast("tuple[str, ...]", formulation.prediction(item, rows)),
         )
         for item, rows in zip(items, scores, strict=True)
     ]
+    if TASK_KINDS[task.task_kind].reader.word_per_line:
+        return entity_counts(answers) if has_entity_labels(task.labels) else []
+    if not _is_multi_label(task, items):
+        return []
+    pairs = [(set(truth), set(predicted)) for truth, predicted in answers]
     return [
         {
             "label": label,
@@ -158,7 +178,7 @@ def label_counts(
             "missed": sum(label in truth - predicted for truth, predicted in pairs),
             "invented": sum(label in predicted - truth for truth, predicted in pairs),
         }
-        for label in formulation.task.labels
+        for label in task.labels
     ]
 
 

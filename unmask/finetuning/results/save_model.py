@@ -23,6 +23,7 @@ from unmask.finetuning.results.predict import RUN_FILE
 from unmask.model.layers.quantized_inputs import describe_quantized_inputs
 from unmask.output import escape_markdown, markdown_code, python_literal
 from unmask.saved_format import FORMAT
+from unmask.tasks.all_kinds import TASK_KINDS
 from unmask.tasks.task import Task
 from unmask.training.best_effort import best_effort
 from unmask.training.resume import library_versions
@@ -178,13 +179,14 @@ def _model_card(loaded_model: LoadedModel, task: Task, summary_lines: Sequence[s
     kind = to_external_config(loaded_model.model, loaded_model.preset)["architectures"][0]
     head = next(iter(loaded_model.model.head_specs))
     note = opening_note(loaded_model.preset, loaded_model.model.head_specs)
+    wording = TASK_KINDS[task.task_kind].wording
     lines = [
         "---",
         f"library_name: {'transformers' if note is None else 'unmask'}",
         "tags: [unmask]",
-        f"pipeline_tag: {_PIPELINE_TAGS.get(head) or _generation_pipeline_tag(loaded_model)}",
+        f"pipeline_tag: {_pipeline_tag(loaded_model, head)}",
         "---",
-        f"# {escape_markdown(f'{loaded_model.preset.name}, fine-tuned to {task.task_kind}')}",
+        f"# {escape_markdown(f'{loaded_model.preset.name}, fine-tuned to {wording.purpose}')}",
         "",
         f"A {kind} with {loaded_model.model.parameter_count():,} parameters, made with Unmask.",
         "",
@@ -197,4 +199,26 @@ def _model_card(loaded_model: LoadedModel, task: Task, summary_lines: Sequence[s
     if head == LANGUAGE_HEAD and task.labels and uses_word_labels(loaded_model.preset):
         lead = " ".join(f"{name}: ..." for name in task.columns.texts)
         lines.append(f"- it reads {markdown_code(f'{task.task_name} {lead}')} and says a label")
-    return "\n".join(lines) + "\n"
+    return "\n".join([*lines, *_usage(task, wording.example)]) + "\n"
+
+
+def _pipeline_tag(loaded_model: LoadedModel, head: str) -> str:
+    """Return what the Hugging Face Hub calls the task of a model."""
+    if head == "label" and not loaded_model.preset.reads_texts:
+        return "image-classification"
+    return _PIPELINE_TAGS.get(head) or _generation_pipeline_tag(loaded_model)
+
+
+def _usage(task: Task, example: str) -> list[str]:
+    """Return the lines of a program that opens the model, and predicts or answers."""
+    is_pair = len(task.columns.texts) == 2 and task.task_kind not in ("answer", "choose", "prefer")
+    given = '("a text", "another")' if is_pair and example == '"a text"' else example
+    return [
+        "",
+        "```python",
+        "import unmask",
+        "",
+        'model = unmask.load("this folder")',
+        f"print(model.predict([{given}]))",
+        "```",
+    ]

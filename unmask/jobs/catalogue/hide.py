@@ -74,8 +74,10 @@ def hide(options: HideOptions) -> ObjectiveExplanation | PictureExplanation:
     return hide_text(options, pipeline).explain() if found is None else found
 
 
-def hide_picture_of(options: HideOptions, pipeline: Pipeline | None) -> PictureExplanation | None:
-    """Corrupt a picture; None: the model reads texts.
+def hide_picture_of(
+    options: HideOptions, pipeline: Pipeline | None, number: int = 0
+) -> PictureExplanation | None:
+    """Corrupt a picture, of several that with this number; None: the model reads texts.
 
     Raises:
         ValueError: as of `hide`.
@@ -97,7 +99,7 @@ def hide_picture_of(options: HideOptions, pipeline: Pipeline | None) -> PictureE
         raise ValueError(f"language {options.language!r}: {model} reads pictures, not texts")
     preset = _adapt_preset(preset, options.objective, options.changes)
     loaded = None if pipeline is None else pipeline.loaded_model
-    return hide_picture(preset, options.text, options.seed, loaded)
+    return hide_picture(preset, options.text, options.seed, loaded, number=number)
 
 
 @dataclass(frozen=True, kw_only=True)

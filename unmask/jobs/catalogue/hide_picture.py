@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from itertools import islice
 from pathlib import Path
 from typing import cast
 
@@ -11,6 +12,7 @@ from jaxtyping import Bool, UInt8
 from unmask.batch import Example
 from unmask.batching.collate import collate
 from unmask.batching.pictures import PictureObjective, PictureTokens
+from unmask.bundled.demo import bundled_pictures
 from unmask.checkpoints.huggingface.preprocessing import preset_preprocessing
 from unmask.checkpoints.huggingface.read import LoadedModel
 from unmask.heads.vision.patch_reconstruction import PatchReconstruction
@@ -43,9 +45,14 @@ class _Network:
 
 
 def hide_picture(
-    preset: Published, source: str, seed: int, loaded_model: LoadedModel | None = None
+    preset: Published,
+    source: str,
+    seed: int,
+    loaded_model: LoadedModel | None = None,
+    *,
+    number: int = 0,
 ) -> PictureExplanation:
-    """Hide a part of a picture by a model's objective; of a source of several, of the first.
+    """Hide a part of a picture by a model's objective; of a source of several, of one.
 
     Args:
         preset: the model, with its objective.
@@ -53,6 +60,7 @@ def hide_picture(
         seed: of what is hidden.
         loaded_model: the model with its weights, which reconstruct what is hidden. None: it has
             none.
+        number: which picture of several, from 0.
 
     Raises:
         FileNotFoundError: there is no such file.
@@ -62,9 +70,11 @@ def hide_picture(
     preprocessing = own or preset_preprocessing(preset)
     assert preprocessing is not None
     network = _Network(preset=preset, preprocessing=preprocessing, loaded_model=loaded_model)
-    if "*" not in source and not Path(source).exists():
+    if "*" not in source and not Path(bundled_pictures(source)).exists():
         raise FileNotFoundError(f"{source}: no such picture, and {preset.name} reads pictures")
-    record = next(iter(read_images(source)))
+    record = next(islice(read_images(source), number, None), None)
+    if record is None:
+        raise ValueError(f"{source}: there is no picture {number + 1:,}")
     raw = decode_image(record.load(), record.location, channels=preprocessing.channels)
     pixels = preprocessing.pixels(raw)
     example = _example(network, pixels, seed)

@@ -164,6 +164,7 @@ WORDING = TaskWording(
     purpose="answer questions",
     majority_answer="most frequent answer",
     answered_unit="questions",
+    example='{"question": "Where was she born?", "context": "She was born in Warsaw."}',
 )
 
 

@@ -138,6 +138,7 @@ WORDING = TaskWording(
     majority_answer="most frequent position",
     answered_unit="rows",
     decision_unit="rows",
+    example='{"context": "a text", "choices": ["an option", "another"]}',
 )
 
 

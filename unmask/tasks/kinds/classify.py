@@ -77,5 +77,10 @@ CLASSIFY = TextClassification(
 )
 PAIRS = TextClassification(
     TextReader(task_kind="pairs", allowed_text_counts=(2,), find_default_columns=find_text_pair),
-    TaskWording(purpose="label pairs of texts", answered_unit="pairs", decision_unit="pairs"),
+    TaskWording(
+        purpose="label pairs of texts",
+        answered_unit="pairs",
+        decision_unit="pairs",
+        example='("a text", "another")',
+    ),
 )

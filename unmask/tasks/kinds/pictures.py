@@ -58,6 +58,7 @@ PICTURES = TextClassification(
         purpose="label pictures",
         answered_unit="pictures",
         decision_unit="pictures",
+        example='"picture.png"',
         order_note="Below each picture are its label and what it was taken for, with the model's "
         "probabilities. The most confident errors come first.",
     ),

@@ -167,6 +167,7 @@ WORDING = TaskWording(
     majority_answer="first response",
     answered_unit="comparisons",
     decision_unit="comparisons",
+    example='{"prompt": "Hello!", "responses": ["Good morning.", "Go away."]}',
 )
 
 

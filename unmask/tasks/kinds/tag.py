@@ -131,6 +131,7 @@ WORDING = TaskWording(
     answered_unit="words",
     decision_unit="words",
     one_answer_per_row=False,
+    example='["Words", "of", "a", "text"]',
 )
 
 

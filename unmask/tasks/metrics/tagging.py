@@ -3,9 +3,12 @@
 Every metric is finite: where a definition divides by zero the docstring gives the value.
 """
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
+_COUNTED = ("found", "missed", "invented")
 TagSequences = Sequence[Sequence[str]]
 """The tag of each word of each sentence."""
 
@@ -41,6 +44,28 @@ def entity_scores(labels: TagSequences, predictions: TagSequences) -> EntityScor
         recall=correct / n_labels if n_labels else 0.0,
         f1=2 * correct / (n_labels + n_predictions) if n_labels + n_predictions else 0.0,
     )
+
+
+def entity_counts(pairs: Sequence[tuple[Sequence[str], Sequence[str]]]) -> list[dict[str, Any]]:
+    """Count the entities of each type that were found, missed and invented.
+
+    Args:
+        pairs: the true and the predicted tags of each sentence.
+    """
+    counts: dict[str, Counter[str]] = {}
+    for truth, predicted in pairs:
+        true, said = set(extract_entities(truth)), set(extract_entities(predicted))
+        for name, some in (
+            ("found", true & said),
+            ("missed", true - said),
+            ("invented", said - true),
+        ):
+            for _, _, kind in some:
+                counts.setdefault(kind, Counter())[name] += 1
+    return [
+        {"label": kind or "entity", **{name: counts[kind][name] for name in _COUNTED}}
+        for kind in sorted(counts)
+    ]
 
 
 def extract_entities(tags: Sequence[str]) -> list[tuple[int, int, str]]:

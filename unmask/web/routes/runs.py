@@ -35,7 +35,12 @@ _REPORT_POLICY = (
     "script-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
 )
 """A report is shown apart from the page: it can load nothing, and reach nothing of the page."""
-_READ_JSON = {"samples": "samples.json", "results": "results.json", "baselines": "baselines.json"}
+_READ_JSON = {
+    "samples": "samples.json",
+    "results": "results.json",
+    "baselines": "baselines.json",
+    "measures": "measures.json",
+}
 
 
 class NewName(BaseModel):
@@ -92,15 +97,19 @@ def _tag_of(data: bytes) -> str:
 
 @router.get("/run")
 def show_run(run: RunId, state: Workbench) -> JsonObject:
-    """Return a run with its record, samples, results and card."""
+    """Return a run with its record, samples, results and card, and the names of its metrics."""
+    from unmask.web.runs.headline import metric_words  # numpy, which takes time to import
+
     summary, path = state.runs.get(run), state.workplace.existing(run)
     jobs = [one for one in state.queue.jobs() if one.run == run]
+    files = {name: _json_of(path / file) for name, file in _READ_JSON.items()}
     return {
         "run": asdict(summary),
         "record": state.workplace.shown(_json_of(path / "unmask.json")),
         "card": _text_of(path / "README.md"),
         "jobs": [job_json(one) for one in jobs],
-        **{name: _json_of(path / file) for name, file in _READ_JSON.items()},
+        **files,
+        "metrics": metric_words(files["results"]),
     }
 
 

@@ -3,6 +3,7 @@
 The rules are those of a run's report (`unmask.reports.summary`).
 """
 
+import re
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -15,7 +16,7 @@ from unmask.reports.finetuning_scores import format_mean, format_score, scores_b
 from unmask.reports.formatting import format_number, format_percent, humanize_name
 from unmask.reports.report_data import FinetuningResults, ReportData, log_series
 from unmask.reports.summary import LeadFigure, lead_accuracy, lead_loss
-from unmask.reports.task_wording import capitalize_first, metric_name
+from unmask.reports.task_wording import capitalize_first, is_percent_metric, metric_name
 from unmask.training.log import finite_number
 from unmask.web.runs.scan import BASELINES_FILE, MEASURES_FILE, RESULTS_FILE
 
@@ -115,10 +116,31 @@ def score_figures(task: str, results: FinetuningResults) -> tuple[Figure, ...]:
     if split == "dev" and (words := finite_number(results.bag_of_words)) is not None:
         text = format_score(results.metric, words)
         figures.append(Figure(name="bag of words", value=words, text=text))
-    if (chance := finite_number(results.chance)) is not None:
+    if chance := finite_number(results.chance):  # of 0, a constant answer has no such score
         text = format_score(results.metric, chance)
         figures.append(Figure(name="most frequent answer", value=chance, text=text))
     return tuple(figures[:MAX_FIGURES])
+
+
+def metric_words(results: Any) -> dict[str, dict[str, Any]]:
+    """Return how each metric of results.json is written: {metric: {"name", "is_percent"}}."""
+    fields = results if isinstance(results, dict) else {}
+    arms = fields["arms"] if isinstance(fields.get("arms"), list) else []
+    others = [arm.get("metrics") for arm in arms if isinstance(arm, dict)]
+    found = [
+        fields.get("metric"),
+        *(name for one in others if isinstance(one, dict) for name in one),
+    ]
+    return {
+        name: {"name": _heading(metric_name(name)), "is_percent": is_percent_metric(name)}
+        for name in found
+        if isinstance(name, str)
+    }
+
+
+def _heading(name: str) -> str:
+    """Return a name as a heading; one with capitals within, as chrF, is as it is."""
+    return name if re.search("[A-Z]", name.split()[0]) else capitalize_first(name)
 
 
 def measure_figures(measures: Mapping[str, Any], before: Mapping[str, Any]) -> tuple[Figure, ...]:

@@ -27,6 +27,7 @@ CALLS: Mapping[str, str] = {
     "plan": "planning:plan",
     "check_options": "models.checking:check_options",
     "preview_text": "text_preview:preview_text",
+    "preview_images": "text_preview:preview_images",
     "preview_table": "table_preview:preview_table",
     "rewrite_table": "tables.rewriting:rewrite_table",
     "leave_out_rows": "tables.rewriting:leave_out_rows",

@@ -71,7 +71,11 @@ def tuned(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
             home / "base", task=kind, train=home / file, dev=home / file, out=home / kind,
             epochs=1.0, terminal=None, **more,
         )  # fmt: skip
-    return {kind: str(home / kind) for kind in kinds}
+    finetune(
+        home / "base", task="classify", train=home / "rows.tsv", dev=home / "rows.tsv",
+        out=home / "adapter", tune="lora", epochs=1.0, terminal=None, text="sentence", label="said",
+    )  # fmt: skip
+    return {kind: str(home / kind) for kind in (*kinds, "adapter")}
 
 
 def test_all_calls_are_there_and_refuse_unknown_arguments() -> None:
@@ -215,7 +219,11 @@ def test_texts_are_never_names_of_files(folders: dict[str, str], tmp_path: Path)
     pillow.new("RGB", (32, 32), (200, 30, 30)).save(path)
     with pytest.raises(ValueError, match=r"^file: vit-mini reads pictures; name one"):
         ask("hide", model="vit-mini", text=str(path))
-    assert ask("hide", model="mae-mini", file=str(path))["picture"]
+    shown = ask("hide", model="mae-mini", file=str(path))["picture"]
+    assert [one["title"] for one in shown["views"]] == ["picture", "seen", "asked"]
+    assert ask("hide", model="mae-mini", file="demo:emoji", number=2)["picture"]["views"]
+    with pytest.raises(ValueError, match="there is no picture 2"):
+        ask("hide", model="mae-mini", file=str(path), number=1)
     hidden = ask("hide", model="clip-mini", text=str(path))
     assert "picture" not in hidden
     with pytest.raises(ValueError, match=r"^file: bert-tiny learns from texts"):
@@ -400,6 +408,14 @@ def test_exports_open(folders: dict[str, str], tmp_path: Path) -> None:
     assert [file["name"] for file in vectors["files"]] == ["vectors.txt"]
     with pytest.raises(ValueError, match="is there already"):
         ask("export", model=folders["gpt2"], target=str(tmp_path / "made"), format="unmask")
+
+
+def test_an_adapter_is_exported_whole_or_alone(tuned: dict[str, str]) -> None:
+    found = ask("export_formats", model=tuned["adapter"])["formats"]
+    formats = {one["format"]: one for one in found}
+    assert formats["unmask"]["can"]
+    assert formats["huggingface"]["can"]
+    assert "vectors are those of the model below" in formats["glove"]["reason"]
 
 
 def test_models_stay_open_until_their_files_change(tmp_path: Path) -> None:

@@ -59,6 +59,18 @@ TABLES: dict[str, tuple[str, list[str], str | None, list[str], str | None]] = {
         "a.conll", [f"Anna B-PER\nsaw O\nBerlin{i} B-LOC\n" for i in range(6)],
         "tag", ["words"], None,
     ),
+    "tags in plain text": (
+        "a.txt", [f"Anna B-PER\nsaw O\nBerlin{i} B-LOC\n" for i in range(6)],
+        "tag", ["words"], None,
+    ),
+    "two languages": (
+        "a.csv", rows("de,en", lambda i: f"ein Satz {i},a sentence {i}"),
+        "generate", ["de"], "en",
+    ),
+    "options": (
+        "a.csv", rows("question,A,B,answer", lambda i: f"{i}?,yes {i},no {i},{'AB'[i % 2]}"),
+        "choose", ["question"], "answer",
+    ),
     "answers": (
         "a.jsonl",
         records(lambda i: {"question": f"{i}?", "context": "Anna saw it", "answers": ANSWER}),
@@ -133,6 +145,39 @@ def test_other_tasks_and_columns_may_be_chosen(tmp_path: Path) -> None:
         preview(tmp_path / "none.tsv")
 
 
+def test_options_of_any_name_may_be_told(tmp_path: Path) -> None:
+    lines = rows("stem,left,right,key", lambda i: f"Which {i}?,this {i},that {i},{i % 2}")
+    path = written(tmp_path, "a.csv", lines)
+    assert preview(path)["task"] != "choose"
+    asked = preview(path, task="choose")
+    assert "which columns hold the options" in asked["problem"]
+    told = preview(path, text=["stem"], label="key", choices=["left", "right"])
+    assert (told["task"], told["problem"]) == ("choose", None)
+    assert told["choices"] == ["left", "right"]
+    assert told["labels"] == [["option 1", 10], ["option 2", 10]]
+
+
+def test_answers_are_counted_as_fits_the_task(tmp_path: Path) -> None:
+    few = written(tmp_path, "few.tsv", rows("text\tscore", lambda i: f"text {i}\t{i % 3 / 2}"))
+    assert preview(few, task="regress")["labels"] == [["0", 7], ["0.5", 7], ["1", 6]]
+    lines = rows("text\tscore", lambda i: f"text {i}\t{i / 10}", n=101)
+    steps = preview(written(tmp_path, "many.tsv", lines), task="regress")["labels"]
+    assert steps[0] == ["0 to 1", 10]
+    assert [n for _, n in steps] == [10] * 9 + [11]
+    assert preview(written(tmp_path, "a.tsv", TABLES["translations"][1]))["labels"] == []
+
+
+def test_what_stands_between_labels_is_an_option(tmp_path: Path) -> None:
+    sets = [one.replace(",", "; ") for one in LABEL_SETS]
+    lines = rows("text\tlabels", lambda i: f"text {i}\t{sets[i % 5]}")
+    found = preview(written(tmp_path, "a.tsv", lines))
+    assert (found["task"], found["options"], found["n_labels"]) == (
+        "multilabel", {"separator": ";"}, 3,
+    )  # fmt: skip
+    commas = preview(written(tmp_path, "b.tsv", TABLES["label sets"][1]))
+    assert (commas["options"], commas["n_labels"]) == ({}, 3)
+
+
 def test_columns_that_are_given_decide_the_task(tmp_path: Path) -> None:
     lines = ["n,comment,opinion,stars,price"]
     lines += [f"{i},Text {i}.,{'good' if i % 2 else 'bad'},{i % 5},{i}.5" for i in range(40)]
@@ -167,6 +212,21 @@ def test_pictures_are_counted_and_shown_small(tmp_path: Path) -> None:
     assert [one["label"] for one in found["pictures"]] == ["cats"] * 6 + ["dogs"] * 6
     (tmp_path / "animals" / "cats" / "0.png").write_bytes(b"no picture")
     assert "0.png" in call({"file": str(tmp_path / "animals")})["problem"]
+
+
+def test_pictures_to_learn_from_are_looked_at(tmp_path: Path) -> None:
+    image = pytest.importorskip("PIL.Image", reason="the extra 'images' is not installed")
+    call = load_call("preview_images")
+    emoji = call({"files": ["demo:emoji"], "n": 6})
+    assert emoji["counts"] == {"pictures": 360, "captions": 360}
+    assert len({one["label"] for one in emoji["pictures"]}) == emoji["n_labels"] == 6
+    (tmp_path / "some").mkdir()
+    for i in range(3):
+        image.new("L", (8, 6), 20 * i).save(tmp_path / "some" / f"{i}.png")
+    found = call({"files": [str(tmp_path / "some")]})
+    assert [one["size"] for one in found["pictures"]] == [[8, 6]] * 3
+    (tmp_path / "some" / "0.png").write_bytes(b"no picture")
+    assert "0.png" in call({"files": [str(tmp_path / "some")]})["problem"]
 
 
 def test_spreadsheets_of_other_countries_are_rewritten(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ import { numberOf } from "../parts/format.js";
 const KEY = "new-model";
 export const BUNDLED = "demo:novels";
 const PICTURES = "demo:emoji";
+const LABELS = /-labels-idx1-ubyte(\.\w+)?$/i; // read beside their pictures
 const FIRST = {
   source: "own", files: [], documentSeparator: "", textColumn: "", encodingErrors: "",
   kind: "encoder", model: "bert-mini", sizes: {}, vocabSize: "", sequenceLength: "",
@@ -49,7 +50,7 @@ export const ofOtherModel = { sizes: {}, vocabSize: "", sequenceLength: "" };
 
 /** Where the text, or the pictures, are. */
 export function sources(now) {
-  if (now.kind === "images") return now.source === "bundled" ? [PICTURES] : now.files.map((one) => one.path);
+  if (now.kind === "images") return now.source === "bundled" ? [PICTURES] : now.files.map((one) => one.path).filter((one) => !LABELS.test(one));
   return now.source === "bundled" ? [BUNDLED] : now.files.map((one) => one.path);
 }
 

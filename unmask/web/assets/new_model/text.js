@@ -9,7 +9,7 @@ import { live } from "./live.js";
 import { BUNDLED, sources } from "./state.js";
 
 const TEXTS = ".txt,.xlsx,.ods,.jsonl,.csv,.tsv,.parquet,.gz,.xz,.zst";
-const PICTURES = ".zip,.tar,.gz,.parquet,.tsv,.csv,.jsonl";
+const PICTURES = ".zip,.npz,.gz,.parquet,.tsv,.csv,.jsonl,.png,.jpg,.jpeg";
 const SHOWN = 8;
 const decoded = async (file, encoding) => new TextDecoder(encoding).decode(await file.arrayBuffer());
 const LITTLE = 200_000;
@@ -145,6 +145,7 @@ export function textSection(state, { told }) {
   function change() {
     const isPictures = now.kind === "images";
     picker.element.hidden = now.source === "bundled";
+    element.querySelector("h2").textContent = isPictures ? "Pictures" : "Text";
     picker.element.querySelector(".label").textContent = isPictures ? "Pictures" : "Files with your text";
     picker.element.querySelector("input").accept = isPictures ? PICTURES : TEXTS;
     const files = sources(now);
@@ -158,7 +159,7 @@ export function textSection(state, { told }) {
       isReadable = false;
       convert.hidden = true;
       fill(picks);
-      fill(place, isPictures && now.source === "own" ? h("p", { class: "hint" }, "Pictures: an archive (.zip, .tar) of PNG or JPEG files, or a table that names them.") : null);
+      fill(place);
       told(null);
       return;
     }

@@ -12,7 +12,7 @@ import { runLink } from "./home.js";
 
 const KEPT = "finetune-page";
 const OWN_FIELDS = ["seeds", "baseline", "epochs", "learning_rate"];
-const HIDDEN = ["base", "task", "train", "dev", "test", "tune", "out", "text", "label", "columns", "encoding_errors", "resume", "tasks", "data", ...OWN_FIELDS];
+const HIDDEN = ["base", "task", "train", "dev", "test", "tune", "out", "text", "label", "choices", "columns", "encoding_errors", "resume", "tasks", "data", ...OWN_FIELDS];
 
 function kept() {
   try {
@@ -68,8 +68,13 @@ export async function page({ rest }) {
     out.set(name);
   }
 
+  /** Options of the task that the table asks for, before those that are given. */
+  const taskOptions = () => {
+    const all = [...(examples.values().task_options ?? []), ...(form.values().task_options ?? [])];
+    return all.length ? { task_options: all } : {};
+  };
   const values = () => ({ base: model.value() || undefined, ...examples.values(), tune: tune.value(),
-    ...Object.fromEntries(OWN_FIELDS.map((name) => [name, own[name].value()])), ...form.values(), out: out.value() });
+    ...Object.fromEntries(OWN_FIELDS.map((name) => [name, own[name].value()])), ...form.values(), ...taskOptions(), out: out.value() });
 
   const line = commandLine("finetune");
   const plan = h("ul", { class: "plan" });
@@ -91,6 +96,7 @@ export async function page({ rest }) {
   function planLines(preview) {
     if (!examples.state.train) return ["Choose a file of examples first."];
     if (!preview) return [examples.problem() ?? `${examples.state.train.name} is being read.`];
+    if (!preview.task) return ["Choose the task, or say what the columns hold."];
     const lines = [`${taskTitle(preview.task)}: ${model.value()} learns it.`];
     const n = preview.n_examples;
     if (n && preview.n_held_out) lines.push(`${whole(n - preview.n_held_out)} examples are learned from, ${whole(preview.n_held_out)} are set aside to measure.`);

@@ -5,6 +5,7 @@ import { commandForm } from "../parts/form.js";
 import { accentNotice } from "../new_model/accents.js";
 import { modelSection } from "../new_model/model.js";
 import { objectiveSection } from "../new_model/objective.js";
+import { picturesPart } from "../new_model/pictures.js";
 import { presetSection } from "../new_model/presets.js";
 import { sizeSection } from "../new_model/size.js";
 import { ofOtherModel, openState, sources, stateOfValues } from "../new_model/state.js";
@@ -23,7 +24,14 @@ export async function page({ query }) {
   const form = await commandForm("pretrain", { hide: ASKED_HERE, open: [], key: MORE, onchange: () => run.change() });
   if (query.get("again")) await takeRun(state, form, query.get("again"), query.get("from"));
   else if (query.get("model")) state.change({ model: query.get("model"), kind: query.get("kind") ?? now.kind, objective: "", options: {}, second: "", sizes: {} });
-  const text = textSection(state, { told: () => { objective.read(); accents.draw(); } });
+  let counted = null; // words of the text: {words, complete}
+  const pictures = picturesPart(state);
+  const text = textSection(state, { told: (found) => {
+    counted = found && !found.problem ? { words: found.counts.words, complete: found.complete } : null;
+    objective.read();
+    accents.draw();
+    run.change();
+  } });
   const model = modelSection(state);
   const accents = accentNotice(state, { documents: () => text.documents(), choices: () => size.choices() });
   model.element.append(accents.element);
@@ -31,7 +39,7 @@ export async function page({ query }) {
   const objective = objectiveSection(state, { documents: () => text.documents(), isReadable: () => text.isReadable(), choices: () => size.choices() });
   const length = lengthSection(state, { choices: () => size.choices() });
   const presets = presetSection(state);
-  const run = summary(state, { choices: () => size.choices(), more: () => form.values(), refuse, isReady, suggest: () => length.start() });
+  const run = summary(state, { choices: () => size.choices(), words: () => counted, more: () => form.values(), refuse, isReady, suggest: () => length.start() });
 
   function isReady() {
     if (sources(now).length) return true;
@@ -79,15 +87,17 @@ export async function page({ query }) {
     h("p", { class: "lead" }, "A language model learns by predicting what is hidden from it. Choose a text and a model; everything else has a default that works."),
     presets.element,
     h("div", { class: "columns wide-left new-model" },
-      h("div", {}, text.element, model.element, size.element, objective.element, length.element, others), run.element));
+      h("div", {}, text.element, model.element, size.element, objective.element, pictures.hidden, length.element, others), run.element));
+  text.element.append(pictures.look);
   text.start();
+  pictures.change();
   run.change();
   length.start();
   model.start();
   size.start();
   objective.start();
   presets.start();
-  return { element, leave() { text.stop(); objective.stop(); run.stop(); } };
+  return { element, leave() { text.stop(); pictures.stop(); objective.stop(); run.stop(); } };
 }
 
 /** Fill the form as it was for a run; `from`: a run whose weights are those to begin with. */

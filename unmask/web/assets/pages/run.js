@@ -4,7 +4,7 @@ import { chart } from "../parts/chart.js";
 import { button, empty, fill, h, say, table } from "../parts/dom.js";
 import { bytes, duration, measured, percent, short, when, whole, words } from "../parts/format.js";
 import { deleteRun, kindName, runLink, stateChip } from "./home.js";
-import { resultsSection } from "./finetuning/results.js";
+import { measuresSection, resultsSection } from "./finetuning/results.js";
 
 const POINTS = 2000;
 const SECONDS_BETWEEN_LOOKS = 3;
@@ -182,7 +182,7 @@ export async function page({ rest: id, query }) {
     const hasModel = run.has.includes("model");
     return [
       run.state !== "finished" && ["pretrain", "finetune", "prefer"].includes(run.kind) ? button("Go on", async () => { await post(runPath(id, "resume")); say("It goes on as soon as its state is read."); await look(); }, { class: "primary" }) : null,
-      run.state === "finished" && run.kind === "pretrain" && hasModel ? h("a", { class: "button", href: `#/new?${new URLSearchParams({ again: run.id, from: run.id })}`, title: "A new run that begins with these weights" }, "Train further") : null,
+      run.state === "finished" && run.kind === "pretrain" && hasModel && !hasEpochs() ? h("a", { class: "button", href: `#/new?${new URLSearchParams({ again: run.id, from: run.id })}`, title: "A new run that begins with these weights" }, "Train further") : null,
       run.kind === "study" ? link("compare", "Table and plot") : null,
       hasModel ? link("try", "Try") : null,
       hasModel ? h("a", { class: "button", href: `#/finetune/${encodeURIComponent(run.id)}` }, "Fine-tune") : null,
@@ -194,6 +194,9 @@ export async function page({ rest: id, query }) {
       button("Delete", () => deleteRun(run.id, () => { location.hash = "#/"; }), { class: "quiet" }),
     ];
   }
+
+  /** Whether it is trained for whole passes over its text, as word vectors are. */
+  const hasEpochs = () => told.record?.recipe?.objective?.epochs !== undefined || told.samples?.some((one) => one.kind?.toLowerCase() === "near");
 
   async function editTags() {
     const answer = await askText("Tags", "Separated by commas.", told.run.tags.join(", "));
@@ -215,7 +218,8 @@ export async function page({ rest: id, query }) {
     return failed(job);
   }
 
-  function setChart(key, title, lines, options = {}) {
+  function setChart(key, title, all, options = {}) {
+    const lines = all.filter((one) => one.values.some(Number.isFinite));
     if (!lines.length) return;
     if (charts.has(key)) charts.get(key).update(lines);
     else {
@@ -241,12 +245,12 @@ export async function page({ rest: id, query }) {
       setChart(one, sentence(name), [...numbers.lines("training", one, "training"), ...numbers.lines("evaluation", name, "held out", { points: true, width: 2 })]);
     }
     for (const name of held.filter((one) => !/loss$|accuracy|asked$|_low$|_high$/.test(one) && !training.includes(`measures.${one}`))) {
-      setChart(`held.${name}`, `${sentence(name)}, held out`, numbers.lines("evaluation", name, words(name), { points: true, width: 2 }));
+      setChart(`held.${name}`, `${told.metrics?.[name]?.name ?? sentence(name)}, held out`, numbers.lines("evaluation", name, words(name), { points: true, width: 2 }));
     }
     setChart("rate", "Learning rate", numbers.lines("training", "rate", "learning rate"));
     setChart("norm", "Gradient norm", numbers.lines("training", "gradient_norm", "gradient norm"));
     for (const [name, [title, format]] of Object.entries(TIMINGS)) setChart(name, title, numbers.lines("timing", name, title.toLowerCase()), { format });
-    if (!charts.size) fill(plots, empty("No numbers yet", "The first are written after some steps.", doing));
+    if (!charts.size) fill(plots, told.run.kind === "model" ? h("p", { class: "hint" }, "A model that was put here: how it was trained is not known.") : empty("No numbers yet", "The first are written after some steps.", doing));
     else plots.querySelector(".empty")?.remove();
   }
 
@@ -296,7 +300,7 @@ export async function page({ rest: id, query }) {
     if (text !== shownResults) { // else what was chosen in it stays
       shownResults = text;
       leaveResults();
-      const made = told.results ? resultsSection(told.results, { id, record: told.record, job: told.jobs.at(-1) ?? null }) : null;
+      const made = told.results ? resultsSection(told.results, { id, record: told.record, job: told.jobs.at(-1) ?? null, metrics: told.metrics }) : null;
       leaveResults = made?.leave ?? (() => {});
       fill(results, made?.element);
     }
@@ -304,6 +308,7 @@ export async function page({ rest: id, query }) {
     if (now === shownSides) return; // else what was opened would close
     shownSides = now;
     fill(sides,
+      measuresSection(told.measures),
       told.samples?.length ? h("section", {}, h("h2", {}, "Samples"), h("div", { class: "stack" }, told.samples.map(sample))) : null,
       h("section", {}, h("h2", {}, "Settings"), settings(told.record)),
       told.card ? h("section", {}, h("details", {}, h("summary", {}, "Model card"), h("pre", { tabindex: "0" }, told.card))) : null,

@@ -6,6 +6,7 @@ import { attentionPanel, saliencyPanel } from "../try/look.js";
 import { chatPanel, generatePanel } from "../try/generate.js";
 import { embedPanel, wordsPanel } from "../try/embed.js";
 import { fillPanel } from "../try/fill.js";
+import { patchesPanel } from "../try/patches.js";
 import { predictPanel } from "../try/predict.js";
 import { tokensPanel } from "../try/tokens.js";
 import { runLink } from "./home.js";
@@ -13,6 +14,7 @@ import { runLink } from "./home.js";
 const BUNDLED = "unmask-mini-en";
 const PANELS = [
   ["predict", "Predict", predictPanel],
+  ["reconstruct", "Hidden patches", patchesPanel],
   ["fill", "Fill blanks", fillPanel],
   ["generate", "Generate", generatePanel],
   ["chat", "Chat", chatPanel],
@@ -72,7 +74,9 @@ export async function page({ rest, query }) {
 
   function show(models, facts) {
     const can = (name) => facts.every((one) => one.abilities[name === "tokens" ? "hide" : name]?.can);
-    const offered = PANELS.filter(([name]) => can(name));
+    const isOf = (name) => facts.every((one) => one.kind === name);
+    const first = isOf("word vectors") ? "neighbors" : facts[0].abilities.predict?.task === "instruct" ? "chat" : null; // what it is for
+    const offered = PANELS.filter(([name]) => can(name)).sort(([a], [b]) => (b === first) - (a === first));
     const place = h("div", { role: "tabpanel", id: "try-panel", tabindex: "-1" });
     const tabs = h("div", { class: "tabs", role: "tablist", "aria-label": "What to try" });
     let leave = () => {};

@@ -83,13 +83,14 @@ function severalLines(one, id, onchange) {
  */
 export async function commandForm(command, { hide = [], open = ["essential"], key = command, onchange = () => {} } = {}) {
   const form = await get(`/commands/${command}`);
+  const suggestions = await namesThere(form.fields.filter((one) => !hide.includes(one.name)));
   const fields = new Map();
   const groups = new Map();
   const keep = keeping(() => sessionStorage.setItem(`form:${key}`, JSON.stringify(values())), 300);
   const changed = () => { keep(); onchange(); };
   for (const one of form.fields) {
     if (hide.includes(one.name)) continue;
-    const made = field(one, { onchange: changed });
+    const made = field(one, { onchange: changed, suggestions: suggestions[one.kind] });
     fields.set(one.name, made);
     if (!groups.has(one.group)) groups.set(one.group, []);
     groups.get(one.group).push(made.element);
@@ -120,6 +121,15 @@ export async function commandForm(command, { hide = [], open = ["essential"], ke
   return { element, fields, values, set, showError, forget, summary: form.summary };
 }
 
+/** What fields of files and models suggest: {path, model}, of those that are there. */
+async function namesThere(fields) {
+  const has = (kind) => fields.some((one) => one.kind === kind);
+  const files = has("path") ? get("/files").then((told) => told.files.map((one) => one.path)) : [];
+  const models = has("model") ? get("/runs").then((told) => [...told.runs.filter((one) => one.has.includes("model")).map((one) => one.id), "unmask-mini-en"]) : [];
+  const [path, model] = await Promise.all([files, models]).catch(() => [[], []]); // the form goes without them
+  return { path, model };
+}
+
 /** The command line that a form stands for, with a button that copies it; kept up to date by `show`. */
 export function commandLine(command) {
   const code = h("code", {});
@@ -133,15 +143,19 @@ export function commandLine(command) {
       if (mine === turn) code.textContent = told.command_line;
       return null;
     } catch (error) {
-      if (mine === turn) code.textContent = error.line;
+      const missing = /^missing argument '(.*)'/.exec(error.line)?.[1];
+      if (mine === turn) code.textContent = missing ? `It is shown here when ${missing} is given.` : error.line;
       return error;
     }
   }
   return { element, show };
 }
 
-/** A place for files: drop, choose, or take one that is there. `chosen` is called with their paths and facts. */
-export function filePicker({ label, several = true, accept = null, chosen }) {
+/**
+ * A place for files: drop, choose, or take one that is there. `chosen` is called with their paths and
+ * facts; `known(name)` says of which of those that are there.
+ */
+export function filePicker({ label, several = true, accept = null, chosen, known: fits = () => true }) {
   const id = `field-${++counter}`;
   const input = h("input", { type: "file", id, multiple: several, accept, class: "hidden" });
   const state = h("div", { class: "files" });
@@ -178,7 +192,8 @@ export function filePicker({ label, several = true, accept = null, chosen }) {
   }
   area.addEventListener("drop", (event) => take([...event.dataTransfer.files]));
   const known = h("select", { "aria-label": `${label}: a file that is there` }, h("option", { value: "" }, "… or take one that is there"));
-  get("/files").then(({ files }) => {
+  get("/files").then((told) => {
+    const files = told.files.filter((one) => fits(one.name));
     known.hidden = !files.length;
     for (const one of files) known.append(h("option", { value: one.path }, `${one.name} (${bytes(one.bytes)})`));
     known.addEventListener("change", () => {

@@ -18,6 +18,6 @@ export function fillPanel(models) {
   return panel(models, [text.element], "Fill", async (model, place, signal) => {
     const found = await post("/call/fill", { model, text: text.area.value.replaceAll(/_{2,}/g, "[MASK]"), n: 8 }, { signal });
     fill(place, h("p", { class: "text" }, found.filled),
-      found.blanks.map((candidates, i) => h("div", {}, found.blanks.length > 1 ? h("h3", {}, `Blank ${i + 1}`) : null, candidates.map((one) => bar(one.token ?? one.text ?? one.word, one.probability)))));
+      found.blanks.map((candidates, i) => h("div", {}, found.blanks.length > 1 ? h("h3", {}, `Blank ${i + 1}`) : null, candidates.filter((one) => Number.isFinite(one.probability)).map((one) => bar(one.token ?? one.text ?? one.word, one.probability)))));
   }, { more: [blank] });
 }

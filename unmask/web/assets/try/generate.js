@@ -3,6 +3,7 @@ import { postStream } from "../parts/api.js";
 import { button, fill, h } from "../parts/dom.js";
 import { measured, percent } from "../parts/format.js";
 import { bar } from "./fill.js";
+import { pictureFiles } from "./inputs.js";
 import { keptText, panel, setting } from "./panel.js";
 
 function settings() {
@@ -45,19 +46,22 @@ function tokenView() {
 
 const ENDS = { end: "The model ended the text.", length: "The limit of tokens was reached.", stop: "" };
 
-export function generatePanel(models) {
+export function generatePanel(models, facts) {
+  const picker = facts[0].abilities.generate.reads === "pictures" ? pictureFiles() : null; // which it describes
   const prompt = keptText("generate", "Prompt", "Once upon a time");
   const how = settings();
-  return panel(models, [prompt.element, how.element], "Generate", async (model, place, signal) => {
+  return panel(models, [picker?.element ?? prompt.element, how.element], picker ? "Describe" : "Generate", async (model, place, signal) => {
+    if (picker && !picker.files().length) return fill(place, h("p", { class: "hint" }, "Choose a picture first."));
+    const given = picker ? { file: picker.files()[0].path } : { prompt: prompt.area.value };
     const text = h("span", {});
     const tokens = tokenView();
     const end = h("p", { class: "hint" });
     const start = h("span", { class: "soft" });
     fill(place, h("p", { class: "text" }, start, text), end, tokens.element);
-    for await (const piece of postStream("/call-stream/generate", { model, prompt: prompt.area.value, settings: how.values() }, signal)) {
+    for await (const piece of postStream("/call-stream/generate", { model, ...given, settings: how.values() }, signal)) {
       text.append(piece.text);
       tokens.add(piece.tokens);
-      if (piece.continues) start.textContent = prompt.area.value;
+      if (piece.continues && !picker) start.textContent = prompt.area.value;
       if (piece.candidates?.length > 1) end.append(h("ol", {}, piece.candidates.map((one) => h("li", {}, one.text, ` (${measured(one.score)})`))));
       else if (piece.end) end.textContent = ENDS[piece.end] ?? "";
     }

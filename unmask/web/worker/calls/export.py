@@ -174,9 +174,10 @@ def _vector_formats(name: str) -> list[dict[str, Any]]:
     """Return formats of word vectors, of those and of models with a table of tokens."""
     try:
         open_models().vectors(name)
-    except ValueError as error:
+    except (ValueError, FileNotFoundError) as error:  # an adapter has no files of a model
         return [
-            {"format": kind, "can": False, "reason": error_reason(error)} for kind in _VECTOR_FILES
+            {"format": kind, "can": False, "reason": _without_place(error, name)}
+            for kind in _VECTOR_FILES
         ]
     has_ngrams = (_folder(name) / FASTTEXT_FILE).is_file()
     others = [{"format": kind, "can": True} for kind in _VECTOR_FILES if kind != "fasttext"]
@@ -184,6 +185,13 @@ def _vector_formats(name: str) -> list[dict[str, Any]]:
         return [*others, {"format": "fasttext", "can": True}]
     reason = "only a run of fastText has vectors of n-grams"
     return [*others, {"format": "fasttext", "can": False, "reason": reason}]
+
+
+def _without_place(error: ValueError | FileNotFoundError, name: str) -> str:
+    """Return the reason of an error without the path of the model."""
+    if is_adapter(_folder(name)):
+        return "it is an adapter: the vectors are those of the model below it"
+    return (error_reason(error) or "").removeprefix(f"{name}: ")
 
 
 def _export_vectors(given: _ExportArguments, folder: Path) -> None:

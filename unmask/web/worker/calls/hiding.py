@@ -13,6 +13,7 @@ from unmask.batch import IGNORE_INDEX, Example
 from unmask.batching.collate import pad_examples
 from unmask.config import from_dict
 from unmask.generation.text_batches import check_logits, evaluation_mode
+from unmask.images.drawing import to_png_text
 from unmask.inference.export import is_preset_name
 from unmask.inference.pipeline import Pipeline
 from unmask.jobs.catalogue.hide import HiddenText, hide_picture_of, hide_text
@@ -35,6 +36,8 @@ class _HideArguments:
     text: str = ""
     file: str | None = None
     """The picture, of a model that reads pictures alone; a text is never the name of a file."""
+    number: int = 0
+    """Which picture of a file of several, from 0."""
     objective: str | None = None
     language: str | None = None
     seed: int = 0
@@ -108,9 +111,12 @@ def hide(arguments: Mapping[str, Any]) -> dict[str, Any]:
     given = from_dict(_HideArguments, arguments)
     pipeline = given.pipeline()
     if not given.reads_texts(pipeline):
-        picture = hide_picture_of(given.options, pipeline)
+        picture = hide_picture_of(given.options, pipeline, max(given.number, 0))
         assert picture is not None, "it reads no texts"
-        return {"picture": json.loads(picture.to_json())}
+        views = [
+            {"title": one.title, "png": to_png_text(one.with_alpha())} for one in picture.views
+        ]
+        return {"picture": json.loads(picture.to_json()) | {"views": views}}
     hidden, changes = given.hidden(pipeline)
     explained = hidden.explain()
     facts: dict[str, Any] = json.loads(explained.to_json())

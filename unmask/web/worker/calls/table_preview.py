@@ -1,5 +1,6 @@
 """`preview_table`, `preview_pictures`: labeled files as they are read."""
 
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -23,8 +24,11 @@ from unmask.web.worker.calls.tables.guessed_task import (
     column_facts,
     guess_task,
     is_missing,
+    looks_tagged,
+    task_options,
 )
 
+_PLAIN = re.compile(r"\.(txt|tsv)(\.\w+)?$", re.IGNORECASE)
 SHOWN_ROWS = 20
 SHOWN_CHARACTERS = 500
 """Of a value."""
@@ -33,6 +37,10 @@ LONG_CHARACTERS = 2500
 """A text of so many characters has about 512 tokens, which most models read at most."""
 _OF_TEXTS = frozenset(("classify", "pairs", "regress", "multilabel", "generate", "cloze"))
 """Tasks with columns of texts and one of labels, which are guessed alike."""
+_OF_OWN_TEXTS = frozenset(("generate", "instruct", "answer", "prefer"))
+"""Tasks with answers that are texts of their own, or the first of several."""
+MAX_NUMBERS, N_STEPS = 12, 10
+"""Different numbers that are counted one by one; steps in which more are counted."""
 SHOWN_PICTURES = 6
 """Of a label, and labels of which pictures are shown."""
 PICTURE_EDGE = 72
@@ -50,6 +58,7 @@ class _PreviewTableArguments:
     """Task in place of the guessed one."""
     text: Sequence[str] = ()
     label: str | None = None
+    choices: Sequence[str] = ()
     learned: Literal["alone", "with dev"] | None = None
     """Whether a model is to learn from the file, with a dev file or without. None: it is read."""
     encoding_errors: EncodingErrors = "strict"
@@ -63,14 +72,9 @@ def preview_table(arguments: Mapping[str, Any]) -> dict[str, Any]:
     lack a text or the label.
     """
     given = from_dict(_PreviewTableArguments, arguments)
-    table = read_table(
-        given.file,
-        header=tuple(given.columns),
-        word_per_line=given.task == "tag",
-        encoding_errors=given.encoding_errors,
-    )
+    table = _read_table(given)
     facts = column_facts(table)
-    guess = guess_task(table, facts, given.text, given.label)
+    guess = guess_task(table, facts, given.text, given.label, given.choices)
     kind = given.task or guess.task
     answer: dict[str, Any] = {
         "file": Path(given.file).name,
@@ -81,6 +85,7 @@ def preview_table(arguments: Mapping[str, Any]) -> dict[str, Any]:
         "reason": guess.reason if kind == guess.task else "chosen",
         "text": [*(given.text or guess.text)],
         "label": given.label or guess.label,
+        "choices": [*(given.choices or guess.choices)],
         "problem": None,
         "labels": [],
         "n_incomplete": _count_incomplete(
@@ -92,7 +97,7 @@ def preview_table(arguments: Mapping[str, Any]) -> dict[str, Any]:
         return answer
     answer["n_incomplete"] = _count_incomplete(table, kind, answer["text"], answer["label"])
     try:
-        columns, examples = _read(given, table, kind, guess)
+        columns, examples = _read(given, table, kind, guess, facts)
         n_held_out = _check_learned(given, kind, examples)
     except ValueError as error:
         return answer | {"problem": _without_folder(error_reason(error) or "", given.file)}
@@ -101,7 +106,9 @@ def preview_table(arguments: Mapping[str, Any]) -> dict[str, Any]:
     return answer | {
         "text": list(columns.texts),
         "label": columns.label if columns.label in facts else None,
-        "labels": labels.most_common(SHOWN_LABELS),
+        "choices": list(columns.choices),
+        "options": task_options(kind, table, facts, columns.label),
+        "labels": _shown_counts(kind, labels),
         "n_labels": len(labels),
         "n_examples": len(examples),
         "n_held_out": n_held_out,
@@ -110,19 +117,36 @@ def preview_table(arguments: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
+def _read_table(given: _PreviewTableArguments) -> Table:
+    """Read a file; a plain one that seems to have a word with its tag on each line, as that."""
+    header, errors = tuple(given.columns), given.encoding_errors
+    if given.task is None and not header and _PLAIN.search(given.file):
+        try:
+            tagged = read_table(given.file, word_per_line=True, encoding_errors=errors)
+            if looks_tagged(tagged):
+                return tagged
+        except ValueError:  # its lines are not words with tags
+            pass
+    words = given.task == "tag"
+    return read_table(given.file, header=header, word_per_line=words, encoding_errors=errors)
+
+
 def _read(
     given: _PreviewTableArguments,
     table: Table,
     kind: TaskKindName,
     guess: GuessedTask,
+    facts: Mapping[str, ColumnFacts],
 ) -> tuple[TaskColumns, list[TaskExample]]:
     """Read the file as a task does, with the columns that are given, or else guessed."""
     reader, text, label = TASK_KINDS[kind].reader, tuple(given.text), given.label
+    options = task_options(kind, table, facts, label or guess.label)
     if kind in _OF_TEXTS and not guess.is_usual:
         text, label = text or guess.text, label or guess.label
-    columns = reader.find_columns(table, text, label, ())
+    choices = tuple(given.choices) if kind == "choose" else ()
+    columns = reader.find_columns(table, text, label, choices)
     examples = reader.read_examples(
-        table, columns, given.encoding_errors, has_labels=True, options={}
+        table, columns, given.encoding_errors, has_labels=True, options=options
     )
     return columns, examples
 
@@ -202,6 +226,33 @@ def preview_pictures(arguments: Mapping[str, Any]) -> dict[str, Any]:
     except (ValueError, OSError) as error:
         return answer | {"problem": _without_folder(error_reason(error) or "", file)}
     return answer | {"pictures": pictures, "n_held_out": len(dev)}
+
+
+def _shown_counts(kind: TaskKindName, labels: Counter[str]) -> list[tuple[str, int]]:
+    """Return the counts of labels, the most frequent first; of numbers and positions in order.
+
+    Answers that are texts of their own are not counted.
+    """
+    if kind in _OF_OWN_TEXTS:
+        return []
+    if kind == "choose":
+        return [(f"option {int(one) + 1}", n) for one, n in sorted(labels.items())]
+    if kind == "regress":
+        return _number_counts({float(one): n for one, n in labels.items()})
+    return labels.most_common(SHOWN_LABELS)
+
+
+def _number_counts(numbers: Mapping[float, int]) -> list[tuple[str, int]]:
+    """Count numbers in their order: each, if they are few, or else those within equal steps."""
+    if len(numbers) <= MAX_NUMBERS:
+        return [(f"{one:g}", numbers[one]) for one in sorted(numbers)]
+    low, high = min(numbers), max(numbers)
+    step = (high - low) / N_STEPS
+    counts = Counter[int]()
+    for one, n in numbers.items():
+        counts[min(int((one - low) / step), N_STEPS - 1)] += n
+    edges = [low + step * i for i in range(N_STEPS + 1)]
+    return [(f"{edges[i]:.3g} to {edges[i + 1]:.3g}", counts[i]) for i in range(N_STEPS)]
 
 
 def _label_counts(examples: Sequence[TaskExample]) -> Counter[str]:

@@ -1,12 +1,13 @@
 // The first rows of a table; what each column is can be chosen at its head.
 import { button, fill, h } from "../../parts/dom.js";
 import { whole } from "../../parts/format.js";
-import { roleName } from "./tasks.js";
+import { roleName, rolesOf } from "./tasks.js";
 
+const PROMPTS = ["prompt", "instruction", "input"]; // of preferences, read by their names
 const [FIRST_ROWS, ALL_ROWS] = [6, 20];
 
 /**
- * The table of a preview: `chosen(texts, label)` is called when the user says what a column is.
+ * The table of a preview: `chosen({texts, label, choices}, name)` is called when the user says what a column is.
  * Returns {element, draw(preview), error(line)}.
  */
 export function columnTable({ chosen }) {
@@ -18,7 +19,7 @@ export function columnTable({ chosen }) {
   let shownRows = FIRST_ROWS;
   let preview = null;
 
-  const roleOf = (name) => (name === preview.label ? "label" : (["text", "second"][preview.text.indexOf(name)] ?? ""));
+  const roleOf = (name) => (preview.choices?.includes(name) ? "option" : name === preview.label ? "label" : (["text", "second"][preview.text.indexOf(name)] ?? ""));
 
   function choose(name, role) {
     const texts = [preview.text[0] ?? null, preview.text[1] ?? null].map((one) => (one === name ? null : one));
@@ -26,16 +27,18 @@ export function columnTable({ chosen }) {
     if (role === "text") texts[0] = name;
     if (role === "second") texts[1] = name;
     if (role === "label") label = name;
-    chosen(texts.filter((one) => one !== null), label, name);
+    const isOption = (column) => (column.name === name ? role === "option" : preview.choices?.includes(column.name));
+    chosen({ texts: texts.filter((one) => one !== null), label, choices: preview.columns.filter(isOption).map((column) => column.name) }, name);
   }
 
   function head(column) {
     const name = column.name;
     const select = h("select", { "aria-label": `What column ${name} holds`, "aria-describedby": "columns-error", "data-column": name, onchange: () => choose(name, select.value) },
-      ["text", "second", "label", ""].map((role) => h("option", { value: role }, roleName(preview.task, role))));
+      rolesOf(preview.task).map((role) => h("option", { value: role }, roleName(preview.task, role))));
     select.value = roleOf(name);
-    selects.set(name, select);
-    return h("th", { scope: "col", class: `column role-${roleOf(name) || "ignored"}` }, h("span", { class: "name" }, name), select,
+    const isPrompt = preview.task === "prefer" && PROMPTS.includes(name);
+    if (!isPrompt) selects.set(name, select);
+    return h("th", { scope: "col", class: `column role-${isPrompt ? "text" : roleOf(name) || "ignored"}` }, h("span", { class: "name" }, name), isPrompt ? h("p", {}, "prompt") : select,
       h("span", { class: "hint" }, `${whole(column.distinct)} different`));
   }
 

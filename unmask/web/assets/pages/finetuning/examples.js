@@ -5,12 +5,13 @@ import { filePicker } from "../../parts/form.js";
 import { percent, whole } from "../../parts/format.js";
 import { columnTable } from "./columns.js";
 import { foreignNote, isSpreadsheet, leaveOut, mayBeForeign, rewriteTable } from "./foreign.js";
-import { needsLabel, roleName, taskExamples, taskTitle } from "./tasks.js";
+import { examplesName, needsLabel, roleName, taskExamples, taskTitle } from "./tasks.js";
 
 const ACCEPTED = ".csv,.tsv,.xlsx,.ods,.jsonl,.json,.parquet,.txt,.conll,.conllu,.zip,.gz,.xz,.zst";
 const PICTURES = /\.(zip|npz)$/i;
 const FIRST_LABELS = 12;
 const UPLOADED = ".unmask/files/";
+const FLAGS = /; name (it|them)\b.*$/s; // how a command line is told which columns
 const NO_TABLE = { text: [], label: null, columns: [], rows: [] };
 const nameOf = (path) => path.split("/").at(-1);
 
@@ -69,15 +70,17 @@ export function examplesPart({ tasks, state, changed }) {
   function forgetColumns() {
     state.texts = null;
     state.label = null;
+    state.choices = null;
     state.chosen = false;
     state.encoding = null;
   }
 
-  function chooseColumns(texts, label, name) {
+  function chooseColumns({ texts, label, choices }, name) {
     state.texts = texts;
     state.label = label;
+    state.choices = choices;
     state.chosen = true;
-    preview = { ...preview, text: texts, label };
+    preview = { ...preview, text: texts, label, choices };
     columns.draw(preview);
     const missing = !texts.length ? roleName(preview.task, "text") : label === null && needsLabel(preview.task) ? roleName(preview.task, "label") : null;
     if (missing) {
@@ -126,6 +129,7 @@ export function examplesPart({ tasks, state, changed }) {
     if (state.task) asked.task = state.task;
     if (state.texts?.length) asked.text = state.texts;
     if (state.label) asked.label = state.label;
+    if (state.choices?.length) asked.choices = state.choices;
     return asked;
   }
 
@@ -137,7 +141,7 @@ export function examplesPart({ tasks, state, changed }) {
     if (!path || !preview?.task || preview.task === "pictures") return;
     try {
       if (isSpreadsheet(path)) return await rewriteOther(name);
-      const told = await post("/call/preview_table", { ...request(path), task: preview.task, text: preview.text, ...(preview.label ? { label: preview.label } : {}) });
+      const told = await post("/call/preview_table", { ...request(path), task: preview.task, text: preview.text, ...(preview.label ? { label: preview.label } : {}), ...(preview.choices?.length ? { choices: preview.choices } : {}) });
       if (state[name]?.path !== path) return;
       line.textContent = told.problem ?? "";
       line.hidden = !told.problem;
@@ -195,8 +199,8 @@ export function examplesPart({ tasks, state, changed }) {
   }
 
   function tell(text, name = null) {
-    problem = text;
-    columns.error(text, name);
+    problem = text?.replace(FLAGS, "; say so at the heads of the columns") ?? null;
+    columns.error(problem, name);
   }
 
   function show() {
@@ -209,9 +213,10 @@ export function examplesPart({ tasks, state, changed }) {
     columns.element.hidden = headerField.hidden = !isTable;
     headerField.hidden = !isTable || !/\.(csv|tsv)(\.\w+)?$/i.test(preview.file);
     if (isTable) columns.draw(preview);
+    for (const one of task.options) one.disabled = (one.value === "pictures") === isTable; // what the file is not
     task.value = preview.task ?? "";
     const guessed = state.task ? ["You chose it. ", button("Guess again", () => { state.task = ""; look(); }, { class: "quiet" })] : preview.task ? [`Guessed: ${preview.reason}.`] : [`${preview.reason}. Choose the task, or other columns.`];
-    fill(reason, guessed, preview.task ? ` For example: ${taskExamples(preview.task)}.` : "");
+    fill(reason, guessed, preview.task ? ` For example: ${taskExamples(preview.task)}.` : "", preview.task === "prefer" ? preferHint() : null);
     if (!isTable && preview.problem) { fileLine.textContent = problem = preview.problem; fileLine.hidden = false; } else tell(preview.problem ?? (preview.task ? null : `${preview.reason}: choose what each column holds`));
     pictures.hidden = isTable;
     if (!isTable) fill(pictures, h("p", { class: "label" }, "Some of the pictures"), h("div", { class: "pictures" }, preview.pictures.map((one) =>
@@ -222,16 +227,22 @@ export function examplesPart({ tasks, state, changed }) {
     warnings.hidden = !all.length;
   }
 
+  /** That a model may also learn to write what is preferred, from the same file. */
+  function preferHint() {
+    const open = () => { sessionStorage.setItem("form:prefer", JSON.stringify({ train: state.train.path })); };
+    return [" Here a model learns to tell the better response: a reward model. ", h("a", { href: "#/command/prefer", onclick: open }, "Let a model that writes learn to write them (DPO)"), "."];
+  }
+
   let isLong = false;
   function drawLabels() {
     const counts = preview.labels ?? [];
     labels.hidden = !counts.length;
-    if (!counts.length) return;
+    if (!counts.length) { labels.hidden = !preview.n_examples || preview.task === "pictures"; fill(labels, h("p", { class: "label" }, `${whole(preview.n_examples)} ${examplesName(preview.task)}`)); return; }
     const most = Math.max(...counts.map(([, n]) => n));
     const total = preview.n_examples;
     const base = preview.task === "tag" ? counts.reduce((sum, [, n]) => sum + n, 0) : total;
     const some = isLong ? counts : counts.slice(0, FIRST_LABELS);
-    fill(labels, h("p", { class: "label" }, `${whole(total)} examples, ${whole(preview.n_labels)} different ${roleName(preview.task, "label") === "number" ? "numbers" : "labels"}`),
+    fill(labels, h("p", { class: "label" }, `${whole(total)} ${examplesName(preview.task)}, ${whole(preview.n_labels)} different ${{ regress: "numbers", tag: "tags", choose: "positions of the right option" }[preview.task] ?? "labels"}`),
       h("table", { class: "label-counts" }, h("caption", { class: "hidden" }, "Examples of each label"), h("tbody", {}, some.map(([label, n]) =>
         h("tr", {}, h("th", { scope: "row" }, label), h("td", { class: "share" }, h("div", { style: { width: `${(100 * n) / most}%` } })), h("td", { class: "number" }, whole(n)), h("td", { class: "number hint" }, percent(n / base)))))),
       counts.length > some.length ? button(`Show all ${whole(counts.length)}`, () => { isLong = true; drawLabels(); }, { class: "quiet" }) : null);
@@ -243,7 +254,10 @@ export function examplesPart({ tasks, state, changed }) {
     if (preview && (needsLabel(preview.task) || state.chosen)) {
       if (preview.text.length) given.text = preview.text;
       if (preview.label) given.label = preview.label;
+      if (preview.choices?.length) given.choices = preview.choices;
     }
+    const options = Object.entries(preview?.options ?? {});
+    if (options.length) given.task_options = options.map(([name, value]) => `${name}=${value}`);
     if (state.noHeader && state.names) given.columns = state.names;
     if (state.encoding) given.encoding_errors = state.encoding;
     return given;

@@ -26,9 +26,9 @@ export const deviation = (all) => (all.length < 2 ? 0 : Math.sqrt(all.reduce((a,
 
 /**
  * A row of dots for each of several groups {label, values}, with their mean and a bar of one standard
- * deviation to either side; `marks` are {label, value}, as lines from top to bottom.
+ * deviation to either side; `marks` are {label, value}, as lines from top to bottom. `write` writes a number.
  */
-export function dotPlot(title, groups, marks = []) {
+export function dotPlot(title, groups, marks = [], write = measured) {
   const known = groups.filter((one) => one.values.length);
   const all = [...known.flatMap((one) => [...one.values, mean(one.values) - deviation(one.values), mean(one.values) + deviation(one.values)]), ...marks.map((one) => one.value)];
   const [least, most] = [Math.min(...all), Math.max(...all)];
@@ -41,14 +41,14 @@ export function dotPlot(title, groups, marks = []) {
     const y = top + row * i + 30;
     const [center, spread] = [mean(one.values), deviation(one.values)];
     return svg("g", { class: i === 0 ? "lead" : null },
-      svg("text", { x: left, y: y - 14 }, one.label, ": ", svg("tspan", { class: "value" }, measured(center), spread ? ` ± ${measured(spread)}` : "")),
+      svg("text", { x: left, y: y - 14 }, one.label, ": ", svg("tspan", { class: "value" }, write(center), spread ? ` ± ${write(spread)}` : "")),
       spread ? svg("line", { x1: x(center - spread), x2: x(center + spread), y1: y, y2: y, class: "spread" }) : null,
-      one.values.map((value) => svg("circle", { cx: x(value), cy: y, r: 4 }, svg("title", {}, measured(value)))),
+      one.values.map((value) => svg("circle", { cx: x(value), cy: y, r: 4 }, svg("title", {}, write(value)))),
       one.values.length > 1 ? svg("line", { x1: x(center), x2: x(center), y1: y - 8, y2: y + 8, class: "mean" }) : null);
   });
-  const said = known.map((one) => `${one.label} ${one.values.map(measured).join(", ")}`).concat(marks.map((one) => `${one.label} ${measured(one.value)}`)).join("; ");
+  const said = known.map((one) => `${one.label} ${one.values.map(write).join(", ")}`).concat(marks.map((one) => `${one.label} ${write(one.value)}`)).join("; ");
   return svg("svg", { class: "figure", viewBox: `0 0 ${WIDTH} ${bottom + 24}`, role: "img", "aria-label": `${title}: ${said}` },
-    ticks(low, high).map((one) => [svg("line", { x1: x(one), x2: x(one), y1: top, y2: bottom, class: "grid" }), svg("text", { x: x(one), y: bottom + 16, class: "tick", "text-anchor": "middle" }, measured(one))]),
+    ticks(low, high).map((one) => [svg("line", { x1: x(one), x2: x(one), y1: top, y2: bottom, class: "grid" }), svg("text", { x: x(one), y: bottom + 16, class: "tick", "text-anchor": "middle" }, write(one))]),
     marks.map((one) => [svg("line", { x1: x(one.value), x2: x(one.value), y1: top, y2: bottom, class: "mark" }),
       svg("text", { x: x(one.value), y: 14, class: "tick", "text-anchor": x(one.value) > WIDTH / 2 ? "end" : "start" }, one.label)]),
     rows);

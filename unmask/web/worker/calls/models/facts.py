@@ -99,7 +99,8 @@ def _abilities(pipeline: Pipeline) -> dict[str, Ability]:
         reason = f"{preset.name} reads pictures" if preset.reads_pictures else "it has no tokenizer"
         names = ("fill", "generate", "chat", "embed", "attention", "saliency", "hide_answers")
         others = {name: _cannot(reason) for name in names}
-        return {"predict": _predict_ability(pipeline), **others}
+        hides = None if "patches" in model.head_specs else "it does not reconstruct pictures"
+        return {"predict": _predict_ability(pipeline), "reconstruct": _ability(hides), **others}
     describes = pipeline.describes_pictures
     writes = describes or (model.can_generate and not preset.reads_pictures)
     return {

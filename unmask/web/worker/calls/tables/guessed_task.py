@@ -2,9 +2,9 @@
 
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, cast
 
 from unmask.tasks.all_kinds import TASK_KINDS
 from unmask.tasks.kind_names import TaskKindName
@@ -21,6 +21,8 @@ _LABEL_NAMES = (
 )  # fmt: skip
 """What columns of labels are called in other languages than English."""
 _DATE = re.compile(r"\d{1,4}([-./])\d{1,2}\1\d{1,4}([ T].*)?")
+MIN_SENTENCES = 3
+"""Of a plain text file that is taken for one of tagged words."""
 _LABEL_SIGNS = (",", ";", "|")
 _BY_COLUMNS: tuple[tuple[TaskKindName, str], ...] = (
     ("prefer", "pairs of responses, a chosen and a rejected one"),
@@ -54,6 +56,7 @@ class GuessedTask:
     reason: str
     text: tuple[str, ...] = ()
     label: str | None = None
+    choices: tuple[str, ...] = ()
     is_usual: bool = False
     """Whether the task's reader finds these columns without being told."""
 
@@ -114,21 +117,27 @@ def guess_task(
     facts: Mapping[str, ColumnFacts],
     given_texts: Sequence[str] = (),
     given_label: str | None = None,
+    given_choices: Sequence[str] = (),
 ) -> GuessedTask:
     """Guess what may be learned of a table: by the columns that each kind of task looks for.
 
     Columns that are given lead: a kind of task that would read others is not guessed.
     """
     for task, what in _BY_COLUMNS:
+        if given_choices and task != "choose":
+            continue
         columns = _found(table, task)
+        if given_choices and columns is None:
+            columns = _options_that_are_told(facts, given_texts, given_label, given_choices)
         if columns is not None and _reads(columns, given_texts, given_label):
             if task == "tag" and not _has_lists(facts, columns):
                 continue  # a column "words" of texts
             names = ", ".join([*columns.texts, *columns.choices])
             label = columns.label if columns.label in facts else None
             return GuessedTask(
-                task=task, reason=f"{what}: {names}", text=columns.texts, label=label, is_usual=True
-            )
+                task=task, reason=f"{what}: {names}", text=columns.texts, label=label,
+                choices=columns.choices, is_usual=not given_choices,
+            )  # fmt: skip
     label = given_label if given_label in facts else _label_column(facts, given_texts)
     pair = usual.find_column_pair(table, usual.TEXT_PAIR_COLUMNS)
     usual_texts = pair if pair is not None and label not in pair else _text_columns(facts, label)
@@ -143,7 +152,14 @@ def guess_task(
                 reason=f"a text in {written.texts[0]!r}, and another to be written of it in "
                 f"{written.label!r}",
             )  # fmt: skip
-        reason = f"texts in {texts[0]!r}, and no column of labels: text for pretraining"
+        if len(texts) == 1 and (two := _parallel_columns(facts)) is not None:
+            return GuessedTask(
+                task="generate", text=two[:1], label=two[1],
+                reason=f"two texts in each row, and {two[1]!r} is to be written of {two[0]!r}; "
+                "for the other direction, change what the columns hold",
+            )  # fmt: skip
+        where = " and ".join(map(repr, texts))
+        reason = f"texts in {where}, and no column of labels: text for pretraining"
         return GuessedTask(task=None, reason=reason, text=texts)
     return _of_label(table, facts[label], texts)
 
@@ -163,6 +179,42 @@ def _of_label(table: Table, label: ColumnFacts, texts: tuple[str, ...]) -> Guess
     task: TaskKindName = "classify" if len(texts) == 1 else "pairs"
     reason = f"{where} with {label.distinct:,} different labels in {name!r}"
     return GuessedTask(task=task, text=texts, label=name, reason=reason)
+
+
+def _options_that_are_told(
+    facts: Mapping[str, ColumnFacts],
+    texts: Sequence[str],
+    label: str | None,
+    choices: Sequence[str],
+) -> TaskColumns:
+    """Return the columns of multiple choice of which the user says what they hold."""
+    left = {name: one for name, one in facts.items() if name not in choices}
+    label = label if label in left else _label_column(left, texts)
+    return TaskColumns(
+        texts=tuple(texts) or _text_columns(left, label), label=label or "", choices=tuple(choices)
+    )
+
+
+def _parallel_columns(facts: Mapping[str, ColumnFacts]) -> tuple[str, str] | None:
+    """Return the two columns of a table of texts in two languages, or the like."""
+    texts = [one.name for one in facts.values() if one.kind == "text" and one.distinct > 1]
+    return (texts[0], texts[1]) if len(texts) == len(facts) == 2 else None
+
+
+def looks_tagged(table: Table) -> bool:
+    """Return whether a file that was read with a word on each line has tagged words.
+
+    Its words have no blanks within, its sentences some words, and its last column few tags.
+    """
+    if len(table) < MIN_SENTENCES or _found(table, "tag") is None:
+        return False
+    tags = Counter(tag for tag in _of_lists(table, table.columns[-1]))
+    return tags.total() >= 2 * len(table) and 2 <= len(tags) <= MAX_CLASSES
+
+
+def _of_lists(table: Table, name: str) -> Iterator[object]:
+    for value in table.column(name):
+        yield from cast("Sequence[object]", value) if isinstance(value, list | tuple) else ()
 
 
 def _found(table: Table, task: TaskKindName) -> TaskColumns | None:
@@ -203,6 +255,16 @@ def _text_columns(facts: Mapping[str, ColumnFacts], label: str | None) -> tuple[
             return (by_name[name],)
     texts = [one for one in facts.values() if one.kind == "text" and one.name != label]
     return (max(texts, key=lambda one: one.mean_characters).name,) if texts else ()
+
+
+def task_options(
+    kind: TaskKindName, table: Table, facts: Mapping[str, ColumnFacts], label: str | None
+) -> dict[str, str]:
+    """Return the options of a task that a table asks for: what stands between labels."""
+    if kind != "multilabel" or label is None or label not in facts:
+        return {}
+    sign = _separator(table, facts[label])
+    return {} if sign in (None, _LABEL_SIGNS[0]) else {"separator": str(sign)}
 
 
 def _separator(table: Table, label: ColumnFacts) -> str | None:
