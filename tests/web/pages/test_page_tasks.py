@@ -132,7 +132,7 @@ def test_each_task_asks_for_what_it_reads(page: Any, served: Served, task: str) 
     try:
         page.goto("about:blank")
         page.goto(f"http://127.0.0.1:{served.port}/#/try/names")
-        page.get_by_role("button", name="Predict").click()
+        page.get_by_role("button", name="Predict", exact=True).click()
         page.get_by_text(shown).wait_for()
         assert asked[0]["inputs"] == inputs
     finally:
