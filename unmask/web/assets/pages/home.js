@@ -1,7 +1,7 @@
 // All runs: those that run first, with their curves, what each learned, filters and tags.
 import { del, get, listen, post, runPath } from "../parts/api.js";
 import { spark } from "../parts/chart.js";
-import { button, empty, fill, h, say, slowly, table } from "../parts/dom.js";
+import { askText, button, empty, fill, h, say, slowly } from "../parts/dom.js";
 import { duration, when, whole } from "../parts/format.js";
 
 const SECONDS_BETWEEN_LOOKS = 5;
@@ -71,10 +71,42 @@ export async function page() {
   }
 
   function drawCompare() {
+    const known = new Map(runs.map((one) => [one.id, one]));
+    for (const id of picked) if (!known.has(id)) picked.delete(id);
     compare.hidden = picked.size === 0;
     const query = new URLSearchParams([...picked].map((id) => ["runs", id]));
+    const isOn = [...picked].some((id) => ["running", "queued"].includes(known.get(id).state));
     fill(compare, h("a", { class: "button primary", href: `#/compare?${query}` }, `Compare ${picked.size}`),
+      button("Tag", tagPicked), button("Delete", deletePicked, { disabled: isOn, title: isOn ? "One of them is still running or waiting." : null }),
       button("Clear", () => { picked.clear(); draw(); drawCompare(); }));
+  }
+
+  async function tagPicked() {
+    const answer = await askText("Add tags", `To ${picked.size} ${picked.size === 1 ? "run" : "runs"}; separated by commas.`, "");
+    const added = (answer ?? "").split(",").map((one) => one.trim()).filter(Boolean);
+    if (!added.length) return;
+    for (const one of runs.filter((run) => picked.has(run.id))) {
+      await post(runPath(one.id, "tags"), { tags: [...new Set([...one.tags, ...added])] });
+    }
+    await look(true);
+  }
+
+  async function deletePicked() {
+    const items = [];
+    try {
+      for (const id of [...picked]) {
+        items.push((await del(runPath(id))).item);
+        picked.delete(id);
+      }
+    } finally {
+      if (items.length) {
+        say(`${items.length} ${items.length === 1 ? "run was" : "runs were"} deleted.`, { undo: async () => {
+          for (const item of items) await post("/trash/restore", { item });
+          await look(true);
+        } });
+      }
+      await look(true);
+    }
   }
 
   function draw() {
@@ -86,17 +118,20 @@ export async function page() {
       return;
     }
     const found = runs.filter(fits);
-    fill(list, h("p", { class: "hint", role: "status" }, found.length === runs.length ? runs.length === 1 ? "1 run" : `${whole(runs.length)} runs` : `${whole(found.length)} of ${whole(runs.length)} runs`),
+    const isAll = found.every((one) => picked.has(one.id));
+    const all = found.length > 1 && !isAll ? button(`Choose ${found.length === 2 ? "both" : `all ${whole(found.length)}`}`, () => { for (const one of found) picked.add(one.id); draw(); drawCompare(); compare.querySelector("a")?.focus(); }, { class: "quiet" }) : null;
+    fill(list, h("div", { class: "row" }, h("p", { class: "hint", role: "status" }, found.length === runs.length ? runs.length === 1 ? "1 run" : `${whole(runs.length)} runs` : `${whole(found.length)} of ${whole(runs.length)} runs`), all),
       found.length ? h("div", { class: "grid" }, found.slice(0, shown).map(card)) : empty("No run fits", "Change the filter.", button("Show all", () => { search.value = kind.value = state.value = ""; draw(); })),
       found.length > shown ? h("p", { class: "actions" }, button(`Show ${whole(Math.min(found.length - shown, 240))} more`, () => { shown += 240; draw(); })) : null);
   }
 
   let before = runs;
-  async function look() {
+  async function look(anew = false) {
     const told = await get("/runs");
-    if (told.runs === before) return; // not changed: the very same object
+    if (told.runs === before && !anew) return; // not changed: the very same object
     before = runs = told.runs;
-    if (!list.contains(document.activeElement)) draw();
+    if (anew || !list.contains(document.activeElement)) draw();
+    if (anew || (picked.size && !compare.contains(document.activeElement))) drawCompare();
   }
   const timer = setInterval(() => look().catch(() => {}), 1000 * SECONDS_BETWEEN_LOOKS);
   const end = listen("jobs", () => look().catch(() => {}));

@@ -1,7 +1,7 @@
 // One run: its curves as they grow, samples, settings, cost, log; stop, go on, use.
 import { get, listen, post, runPath, watch } from "../parts/api.js";
 import { chart } from "../parts/chart.js";
-import { button, empty, fill, h, say, table } from "../parts/dom.js";
+import { askText, button, empty, fill, h, say, table } from "../parts/dom.js";
 import { bytes, duration, measured, percent, short, when, whole, words } from "../parts/format.js";
 import { deleteRun, kindName, runLink, stateChip } from "./home.js";
 import { resultsSection } from "./finetuning/results.js";
@@ -366,16 +366,4 @@ function flat(value, prefix = "") {
   if (value === null || typeof value !== "object") return [[prefix, String(value)]];
   if (Array.isArray(value)) return value.every((one) => one === null || typeof one !== "object") ? [[prefix, value.join(", ")]] : value.flatMap((one, i) => flat(one, `${prefix}[${i}]`));
   return Object.entries(value).filter(([key]) => key !== "kind" || !prefix).flatMap(([key, one]) => (key === "kind" ? [] : flat(one, prefix ? `${prefix}.${key}` : key)));
-}
-
-/** A question with a line of text as its answer; null: cancelled. */
-function askText(title, text, value) {
-  return new Promise((resolve) => {
-    const input = h("input", { type: "text", id: "answer", value });
-    const dialog = h("dialog", { "aria-labelledby": "question" }, h("form", { method: "dialog" }, h("h2", { id: "question" }, title), h("div", { class: "field" }, h("label", { for: "answer" }, text), input),
-      h("p", { class: "actions" }, h("button", { class: "primary", value: "yes" }, "Save"), h("button", { value: "", formnovalidate: true }, "Cancel"))));
-    dialog.addEventListener("close", () => { dialog.remove(); resolve(dialog.returnValue === "yes" ? input.value.trim() : null); });
-    document.body.append(dialog);
-    dialog.showModal();
-  });
 }

@@ -1,5 +1,6 @@
 // Curves on a canvas (uPlot), with a table for those who do not see them; small curves as SVG.
 import { button, fill, h, table } from "./dom.js";
+import { curvesAsCsv, download, fileName, svgOfLines } from "./download.js";
 import { measured, whole } from "./format.js";
 
 const COLORS = ["--c1", "--c2", "--c3", "--c4", "--c5", "--c0"];
@@ -30,7 +31,10 @@ export function chart(title, lines, { log = false, unit = "", height = 240, form
     toggle.textContent = numbers.hidden ? "Show as table" : "Hide table";
     if (!numbers.hidden) fill(numbers, asTable(title, current, { format, x }));
   }, { class: "quiet" });
-  const element = h("figure", { class: "chart" }, h("div", { class: "row" }, h("h3", {}, title), toggle), place, numbers);
+  const save = (ending, type, text) => button(`Save as ${ending.toUpperCase()}`, () => download(fileName(title, ending), type, text()), { class: "quiet", "aria-label": `Save ${title} as ${ending.toUpperCase()}` });
+  const drawing = () => current.map((one, i) => ({ ...one, stroke: lineStyle(one.color ?? i).color, dash: one.dash ?? lineStyle(one.color ?? i).dash, points: one.points || one.steps.length < FEW_POINTS }));
+  const element = h("figure", { class: "chart" }, h("div", { class: "row" }, h("h3", {}, title), toggle,
+    save("csv", "text/csv;charset=utf-8", () => curvesAsCsv(current, x.label, title)), save("svg", "image/svg+xml", () => svgOfLines(title, drawing(), { log, x, format }))), place, numbers);
   let plot = null;
   let current = lines;
   let drawn = []; // whether each line has so few points that they are shown

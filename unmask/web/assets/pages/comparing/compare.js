@@ -49,6 +49,7 @@ export async function page({ rest, query }) {
   const plot = h("div", { class: "plot-place" });
   const pointed = h("p", { class: "hint pointed" });
   const names = h("div", {});
+  const notes = h("div", { class: "notes" });
   const tables = h("div", {});
   const problem = h("p", { class: "error-line", role: "alert", hidden: true });
   const column = h("select", { id: "compare-column", onchange: () => { [state.part, state.column] = split(column.value); load(); } });
@@ -97,6 +98,7 @@ export async function page({ rest, query }) {
       const compared = await get(`/compare?${new URLSearchParams(wanted.map((one) => ["run", one]))}`, { signal });
       if (signal.aborted) return;
       drawColumns(compared.columns);
+      fill(notes, compared.notes.map((text) => h("p", { class: "notice" }, text)));
       fill(tables, comparisonTables(compared));
       tell(null);
     } catch (error) {
@@ -145,7 +147,7 @@ export async function page({ rest, query }) {
       h("div", { class: "field" }, h("label", { for: "compare-axis" }, "Along"), axis),
       h("div", { class: "field" }, h("div", { class: "row between" }, h("label", { for: "compare-smooth" }, "Smoothing"), smoothText), smooth),
       h("div", { class: "field check" }, h("label", { for: "compare-log" }, log, " Logarithmic"))),
-    problem, plot, pointed, names);
+    problem, plot, pointed, names, notes);
   const other = studies({ all });
   const element = h("div", { class: "compare" }, h("div", { class: "heading" }, h("h1", {}, "Compare")),
     gone.length ? h("p", { class: "hint" }, `No longer there: ${gone.join(", ")}.`) : null,

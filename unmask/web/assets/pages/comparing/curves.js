@@ -12,10 +12,11 @@ const FIRST = ["loss", "accuracy", "tokens_per_second"];
 const LEFT_OUT = new Set(["step", "tokens", "total_steps", "seconds", "skipped"]);
 
 const UNITS = { loss: "nats" };
+const NAMES = { rate: "learning rate", matmul_share: "share of the peak speed", memory_bytes: "memory (bytes)" };
 
 /** The name of a column in words. */
 export function columnWords(part, column) {
-  const plain = words(column.replace(/^parts\./, "loss, ").replace(/^accuracy\./, "accuracy, "));
+  const plain = NAMES[column] ?? words(column.replace(/_asked$/, ": tokens scored").replace(/^parts\./, "loss, ").replace(/^accuracy\./, "accuracy, "));
   const named = plain.charAt(0).toUpperCase() + plain.slice(1);
   if (part === "timing") return named;
   return `${named}, ${PARTS[part]}${UNITS[column] ? ` (${UNITS[column]})` : ""}`;
