@@ -15,6 +15,8 @@ export async function page() {
   let acted = null; // the button that was pressed: it is disabled meanwhile, which takes its focus
   const act = (job, what, body) => post(`/jobs/${job.id}/${what}`, body);
 
+  const isContinued = (job, jobs) => job.run && jobs.some((one) => one.run === job.run && one.created > job.created);
+
   function row(job, i, jobs) {
     const isOver = ["done", "stopped", "failed"].includes(job.state);
     const waiting = jobs.filter((one) => one.state === "waiting");
@@ -30,7 +32,7 @@ export async function page() {
         GOING.includes(job.state) ? make(job.state === "stopping" ? "Stop now" : "Stop", () => act(job, "stop")) : null,
         at > 0 ? make("Sooner", () => act(job, "move", { place: at - 1 })) : null,
         at >= 0 && at < waiting.length - 1 ? make("Later", () => act(job, "move", { place: at + 1 })) : null,
-        ["stopped", "failed"].includes(job.state) ? make("Go on", () => act(job, "resume")) : null,
+        ["stopped", "failed"].includes(job.state) && !isContinued(job, jobs) ? make("Go on", () => act(job, "resume")) : null,
         isOver || job.state === "waiting" ? make("Remove", () => del(`/jobs/${job.id}`)) : null));
   }
 

@@ -157,7 +157,7 @@ export async function page({ rest, query }) {
   const isOn = () => all.some((one) => state.runs.includes(one.id) && one.state === "running");
   const timer = setInterval(() => { if (isOn() && !document.hidden && !names.contains(document.activeElement)) load(); }, 5000);
   const end = listen("jobs", () => other.look());
-  return { element, leave() { stop.abort(); clearInterval(timer); end(); drawn?.leave(); } };
+  return { element, leave() { stop.abort(); clearInterval(timer); end(); other.leave(); drawn?.leave(); } };
 }
 
 const split = (value) => { const at = value.indexOf(":"); return [value.slice(0, at), value.slice(at + 1)]; };
