@@ -134,11 +134,16 @@ export async function page({ rest: id, query }) {
     if (!waiting) throw error;
     return waiting;
   }
+  if (told.run.kind === "study" && !query.has("log")) { // its table and plot are what it is for
+    location.replace(runLink(id, "compare"));
+    return { element: h("p", { class: "hint" }, "The study …") };
+  }
   const numbers = new Numbers(await get(runPath(id, "series", { points: POINTS })));
   const endings = [];
   const head = h("div", {});
   const charts = new Map();
   const plots = h("div", { class: "columns charts" });
+  const hasCells = ["study", "suite"].includes(told.run.kind); // its runs have the curves
   const events = h("ul", { class: "hint" });
 
   function drawHead() {
@@ -160,7 +165,7 @@ export async function page({ rest: id, query }) {
     const found = run.headline.map((one) => [one.name, one.text]);
     const loss = numbers.last("training", "loss");
     if (loss !== undefined && !run.headline.length) found.push(["Loss", measured(loss)]);
-    if (run.step) found.push(["Steps", run.steps ? `${whole(run.step)} of ${whole(run.steps)}` : whole(run.step)]);
+    if (run.step && !hasCells) found.push(["Steps", run.steps ? `${whole(run.step)} of ${whole(run.steps)}` : whole(run.step)]);
     if (run.seconds) found.push(["Time", duration(run.seconds)]);
     const speed = numbers.last("timing", "tokens_per_second");
     if (speed) found.push(["Tokens a second", short(speed)]);
@@ -175,7 +180,7 @@ export async function page({ rest: id, query }) {
     if (["running", "queued"].includes(run.state)) return [button("Stop", async () => { await post(runPath(id, "stop")); say("It finishes its step and saves."); await look(); })];
     const hasModel = run.has.includes("model");
     return [
-      run.state !== "finished" && ["pretrain", "finetune", "prefer"].includes(run.kind) ? button("Go on", async () => { await post(runPath(id, "resume")); await look(); }, { class: "primary" }) : null,
+      run.state !== "finished" && (["pretrain", "finetune", "prefer"].includes(run.kind) || told.jobs.length) ? button("Go on", async () => { await post(runPath(id, "resume")); await look(); }, { class: "primary" }) : null,
       run.state === "finished" && run.kind === "pretrain" ? button("More steps", moreSteps) : null,
       run.kind === "study" ? link("compare", "Table and plot") : null,
       hasModel ? link("try", "Try") : null,
@@ -300,7 +305,7 @@ export async function page({ rest: id, query }) {
     }
     fill(sides,
       told.samples?.length ? h("section", {}, h("h2", {}, "Samples"), h("div", { class: "stack" }, told.samples.map(sample))) : null,
-      h("section", {}, h("h2", {}, "Settings"), settings(told.record)),
+      hasCells ? null : h("section", {}, h("h2", {}, "Settings"), settings(told.record)),
       told.card ? h("section", {}, h("details", {}, h("summary", {}, "Model card"), h("pre", { tabindex: "0" }, told.card))) : null,
       told.jobs.length ? h("section", {}, h("h2", {}, "Output"), told.jobs[0] ? h("pre", { tabindex: "0" }, told.jobs[0].command_line) : null, output) : null);
   }
@@ -329,7 +334,7 @@ export async function page({ rest: id, query }) {
     () => watch([]),
   );
   const report = told.run.has.includes("report") ? h("a", { href: `/api${runPath(id, "report")}`, target: "_blank", rel: "noopener" }, "Open the report") : null;
-  const element = h("div", {}, head, results, h("section", {}, h("div", { class: "heading" }, h("h2", {}, "Curves"), report), plots, events), sides);
+  const element = h("div", {}, head, results, hasCells ? null : h("section", {}, h("div", { class: "heading" }, h("h2", {}, "Curves"), report), plots, events), sides);
   return { element, title: id, leave() { for (const end of endings) end(); } };
 }
 

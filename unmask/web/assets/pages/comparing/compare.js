@@ -41,10 +41,13 @@ export async function page({ rest, query }) {
   let drawn = null; // the chart
   let lines = [];
   let stop = new AbortController();
+  let first = state.runs.length ? readCurves(state.runs, state, stop.signal) : null; // asked for beside the list of runs
+  first?.catch(() => {});
   const { runs: all } = await get("/runs");
   const known = new Set(all.map((one) => one.id));
   const gone = state.runs.filter((id) => !known.has(id));
   state.runs = state.runs.filter((id) => known.has(id));
+  if (gone.length) first = null;
 
   const plot = h("div", { class: "plot-place" });
   const pointed = h("p", { class: "hint pointed" });
@@ -80,8 +83,10 @@ export async function page({ rest, query }) {
   }
 
   async function load() {
-    stop.abort();
-    const { signal } = (stop = new AbortController());
+    const early = first;
+    first = null;
+    if (!early) { stop.abort(); stop = new AbortController(); }
+    const { signal } = stop;
     keepAddress();
     drawEmpty();
     search.draw();
@@ -89,7 +94,7 @@ export async function page({ rest, query }) {
     plot.setAttribute("aria-busy", "true");
     try {
       const wanted = [...state.runs];
-      const curves = await readCurves(wanted, state, signal);
+      const curves = await (early ?? readCurves(wanted, state, signal));
       if (signal.aborted) return;
       const isMuch = curves.reduce((n, one) => n + one.steps.length, 0) > MANY_POINTS;
       const plain = isMuch ? { dash: [], width: 1 } : {};

@@ -16,7 +16,7 @@ const FIRST = {
 };
 const SIZES = {
   "architecture.n_layers": ["Layers", "of each model"], "architecture.d_model": ["Width", "a multiple of the heads"], "architecture.n_heads": ["Attention heads", ""], "architecture.d_ff": ["Feed-forward width", ""],
-  sequence_length: ["Sequence length", "tokens that are read at once"], vocab_size: ["Vocabulary", "tokens"],
+  sequence_length: ["Sequence length", "tokens that are read at once"],
 };
 const NUMBERS = {
   tokens: ["Tokens of each", "The budget: every cell reads as many."], pretrainingSeeds: ["Pretraining seeds", "Each cell is pretrained so many times; more than one tells chance from effect."],
@@ -31,9 +31,10 @@ export function composer({ close }) {
   let kept = {};
   try { kept = JSON.parse(sessionStorage.getItem(KEY) ?? "{}"); } catch { /* begin anew */ }
   const now = { ...structuredClone(FIRST), ...kept };
+  now.changes = Object.fromEntries(Object.entries(now.changes).filter(([key]) => key in SIZES));
   const keep = slowly(() => sessionStorage.setItem(KEY, JSON.stringify(now)), 150);
   const known = new Map(); // model -> its objectives
-  const plans = new Map(); // name of a cell -> {seconds, parameters} or {error}
+  const plans = new Map(); // name of a cell -> {seconds, parameters}
   const problem = h("p", { class: "error-line", role: "alert" });
   const grid = h("div", {});
   const figures = h("p", { class: "lead", role: "status" });
@@ -91,25 +92,21 @@ export function composer({ close }) {
     }
   }
 
-  const planning = live(async (question, signal) => {
+  let refused = null; // the line with which the study is refused
+  const planning = live(async ({ toml, plans: wanted }, signal) => {
+    await post("/call/check_study", { toml }, { signal });
     const found = [];
-    for (const one of question) {
-      try {
-        const plan = await post("/call/plan", one.plan, { signal });
-        found.push([one.name, { seconds: plan.seconds, parameters: plan.parameters }]);
-      } catch (error) {
-        if (error.name === "AbortError") throw error;
-        found.push([one.name, { error: error.line ?? String(error) }]);
-      }
+    for (const one of wanted) {
+      const plan = await post("/call/plan", one.plan, { signal });
+      found.push([one.name, { seconds: plan.seconds, parameters: plan.parameters }]);
     }
     return found;
-  }, { show(found) { plans.clear(); for (const [name, plan] of found) plans.set(name, plan); drawFigures(); }, fail(error) { fill(figures, error.line ?? String(error)); }, busy(is) { figures.setAttribute("aria-busy", is ? "true" : "false"); } });
+  }, { show(found) { refused = null; plans.clear(); for (const [name, plan] of found) plans.set(name, plan); drawFigures(); }, fail(error) { refused = (error.line ?? String(error)).replace(/^study: /, ""); drawFigures(); }, busy(is) { figures.setAttribute("aria-busy", is ? "true" : "false"); } });
 
   function drawFigures() {
     const all = cells().filter((one) => !one.isRandom);
-    const wrong = all.find((one) => plans.get(one.name)?.error);
     if (!all.length) { fill(figures, now.models.every((one) => known.has(one)) ? "No cell is chosen." : "Asking which objectives each model supports …"); return; }
-    if (wrong) { fill(figures, h("span", { class: "error-line" }, `${wrong.name}: ${plans.get(wrong.name).error}`)); return; }
+    if (refused) { fill(figures, h("span", { class: "error-line" }, refused)); return; }
     const planned = all.filter((one) => plans.has(one.name));
     const seconds = planned.reduce((sum, one) => sum + plans.get(one.name).seconds, 0);
     const sizes = [...new Set(planned.map((one) => plans.get(one.name).parameters))].sort((a, b) => a - b);
@@ -123,14 +120,16 @@ export function composer({ close }) {
     const all = cells();
     code.textContent = all.length ? studyToml(now, all) : "…";
     line.show({ study: `.unmask/files/${now.name}.toml`, data: now.text.map((one) => one.path), out: now.name, tasks_data: now.table ? ".unmask/files" : undefined });
-    planning.change(all.filter((one) => !one.isRandom).map((one) => ({ name: one.name, plan: one.plan })));
+    refused = null;
+    if (all.length) planning.change({ toml: code.textContent, plans: all.filter((one) => !one.isRandom).map((one) => ({ name: one.name, plan: one.plan })) });
+    else planning.forget();
     drawFigures();
   }
 
   async function start() {
     fill(problem);
     const all = cells();
-    const wrong = !all.length ? "Choose a cell." : !now.text.length ? "Choose a text that all are pretrained on." : !now.table ? "Choose a table that all are fine-tuned on." : now.table.problem
+    const wrong = !all.length ? "Choose a cell." : refused ? refused : !now.text.length ? "Choose a text that all are pretrained on." : !now.table ? "Choose a table that all are fine-tuned on." : now.table.problem
       || (/^[\p{L}\p{N}_][\p{L}\p{N}_.+-]{0,90}$/u.test(now.name) ? null : "The name must be letters, digits, - and _ .");
     if (wrong) { fill(problem, wrong); return; }
     try {
