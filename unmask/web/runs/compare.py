@@ -102,10 +102,10 @@ def compare_runs(workplace: Workplace, index: RunIndex, run_ids: Sequence[str]) 
 def _comparability_notes(
     runs: Sequence[RunSummary], options: Sequence[Mapping[str, str]]
 ) -> Iterator[str]:
-    """Iterate over reasons why figures of runs are not of the same thing, a sentence or two each."""
+    """Iterate over reasons why figures of runs are not of the same thing, some sentences each."""
     pretrained = [o for run, o in zip(runs, options, strict=True) if run.kind == "pretrain"]
     tuned = [o for run, o in zip(runs, options, strict=True) if run.kind == "finetune"]
-    objectives = dict.fromkeys(run.task for run in runs if run.kind == "pretrain" and run.task)
+    objectives = dict.fromkeys(run.objective for run in runs if run.objective)
     if len(objectives) > 1:
         weighted = " (the loss of rtd is a weighted sum of its generator's and its detector's)"
         yield (

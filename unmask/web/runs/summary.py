@@ -45,7 +45,8 @@ class RunSummary:
     """pretrain, finetune, prefer, suite, study, model, or unknown where its record is damaged."""
     model: str = ""
     task: str = ""
-    """Of pretraining, the objective."""
+    objective: str = ""
+    """Of pretraining, as `--objective` names it."""
     state: RunState = "stopped"
     step: int = 0
     """Steps taken, of all seeds together; of a study or suite, cells that are done."""
@@ -136,7 +137,8 @@ def _read_run(workplace: Workplace, summary: RunSummary, found: FoundRun) -> Run
         summary,
         kind=_shown(record.get("kind") or ("finetune" if has_trials else "unknown")),
         model=_shown(workplace.shown(record.get("card") or recipe.get("model") or "")),
-        task=_shown(recipe.get("task_name") or recipe.get("task") or objective_name(recipe)),
+        task=_shown(recipe.get("task_name") or recipe.get("task") or ""),
+        objective=_shown(objective_name(recipe)),
         is_finished=record.get("kind") == "model" or bool(record.get("finished")),
         seconds=_sum(total_seconds(path) for path in found.logs(TIMING_FILE)),
     )

@@ -22,7 +22,7 @@ export async function deleteRun(id, after) {
 export async function page() {
   let shown = FIRST_SHOWN;
   let runs = (await get("/runs")).runs;
-  const search = h("input", { type: "search", placeholder: "Name, model, task or tag", "aria-label": "Filter runs", oninput: slowly(() => draw(), 120) });
+  const search = h("input", { type: "search", placeholder: "Name, model, objective, task or tag", "aria-label": "Filter runs", oninput: slowly(() => draw(), 120) });
   const kind = h("select", { "aria-label": "Kind of run", onchange: () => draw() });
   const state = h("select", { "aria-label": "State of run", onchange: () => draw() });
   const list = h("div", {});
@@ -38,7 +38,7 @@ export async function page() {
   function fits(run) {
     if (kind.value && run.kind !== kind.value) return false;
     if (state.value && run.state !== state.value) return false;
-    const text = [run.id, run.model, run.task, ...run.tags].join(" ").toLowerCase();
+    const text = [run.id, run.model, run.objective, run.task, ...run.tags].join(" ").toLowerCase();
     return search.value.toLowerCase().split(/\s+/).every((word) => text.includes(word));
   }
 
@@ -61,7 +61,7 @@ export async function page() {
       onchange: () => { if (box.checked) picked.add(run.id); else picked.delete(run.id); drawCompare(); } });
     return h("article", { class: "card" },
       h("div", { class: "row" }, box, h("h3", {}, h("a", { href: runLink(run.id) }, run.id)), stateChip(run.state)),
-      h("p", { class: "hint" }, [kindName(run.kind), run.model, run.task].filter(Boolean).join(" · ")),
+      h("p", { class: "hint" }, [kindName(run.kind), run.model, run.objective, run.task].filter(Boolean).join(" · ")),
       place, progress,
       run.headline.length ? h("dl", { class: "facts" }, run.headline.map((one) => [h("dt", {}, one.name), h("dd", {}, h("strong", {}, one.text))])) : null,
       h("p", { class: "hint" }, [run.steps ? `${whole(run.step)} of ${whole(run.steps)} steps` : run.step ? `${whole(run.step)} steps` : null,

@@ -27,7 +27,7 @@ export function legend(place, { runs, lines, hidden, tell, remove }) {
 
 /** The search for runs to add; `add` is called with the id of one. */
 export function runSearch({ all, chosen, add }) {
-  const input = h("input", { type: "search", id: "compare-add", placeholder: "Name, model, task or tag", autocomplete: "off", oninput: () => draw() });
+  const input = h("input", { type: "search", id: "compare-add", placeholder: "Name, model, objective, task or tag", autocomplete: "off", oninput: () => draw() });
   const found = h("ul", { class: "found" });
   const more = h("p", { class: "hint", role: "status" });
 
@@ -35,7 +35,7 @@ export function runSearch({ all, chosen, add }) {
     const ids = new Set(chosen());
     const asked = input.value.toLowerCase().split(/\s+/).filter(Boolean);
     const fits = all.filter((run) => !ids.has(run.id) && WITH_CURVES.includes(run.kind)
-      && asked.every((word) => [run.id, run.model, run.task, ...run.tags].join(" ").toLowerCase().includes(word)));
+      && asked.every((word) => [run.id, run.model, run.objective, run.task, ...run.tags].join(" ").toLowerCase().includes(word)));
     const isFull = ids.size >= MAX_RUNS;
     const isQuiet = !asked.length && ids.size > 1; // two are there: only what is looked for is shown
     fill(found, isFull || isQuiet ? null : fits.slice(0, MAX_FOUND).map((run) => h("li", {},

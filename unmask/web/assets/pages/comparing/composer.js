@@ -170,7 +170,7 @@ export function composer({ close }) {
       text.element, table.element, tableFacts, fields(NUMBERS, now),
       h("details", {}, h("summary", {}, "The same size for all models"), h("p", { class: "hint" }, "Empty: that of each model. Cells can be compared only as far as sizes are alike."), fields(SIZES, now.changes))),
     h("div", {}, figures, h("p", { class: "label" }, "The study as a file"), h("div", { class: "copy" }, h("pre", { tabindex: "0", "aria-label": "Study as TOML" }, code), button("Copy", async () => navigator.clipboard.writeText(code.textContent), { "aria-label": "Copy the study" })),
-      h("p", { class: "actions" }, button("Save as TOML", () => download(`${now.name}.toml`, "application/toml", code.textContent), { class: "quiet" })),
+      h("p", { class: "actions" }, button("Download TOML", () => download(`${now.name}.toml`, "application/toml", code.textContent), { class: "quiet" })),
       h("p", { class: "label" }, "Command line"), line.element, problem,
       h("p", { class: "actions" }, button("Start", start, { class: "primary" }), button("Close", close)))));
   drawGrid();

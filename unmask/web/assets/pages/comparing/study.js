@@ -30,7 +30,7 @@ export async function studyPage(id) {
       canGoOn ? button("Go on", async () => { await post(runPath(id, "resume")); say("It goes on where it stopped, as soon as the jobs before it are done."); await look(); }, { class: "primary" }) : null,
       trained.length > 1 ? h("a", { class: "button", href: `#/compare?${new URLSearchParams(trained.map((one) => ["runs", one]))}` }, "Compare the curves of its cells") : null,
       run.has.includes("report") ? h("a", { class: "button", href: `/api${runPath(id, "report")}`, target: "_blank", rel: "noopener" }, "Open the report") : null,
-      card ? button("Save as Markdown", () => download(fileName(id, "md"), "text/markdown;charset=utf-8", card)) : null,
+      card ? button("Download Markdown", () => download(fileName(id, "md"), "text/markdown;charset=utf-8", card)) : null,
       h("a", { class: "button", href: `${runLink(id)}?log=1` }, "Output and tags"),
       isOn ? null : button("Delete", () => deleteRun(id, () => { location.hash = "#/compare"; }), { class: "quiet" }));
   }
@@ -72,7 +72,7 @@ function markdown(text, id) {
 
 function plot(id, alt) {
   const source = `/api${runPath(id, "plot", { at: Date.now() })}`; // it is written anew after each cell
-  return h("figure", {}, h("img", { class: "study-plot", src: source, alt }), h("p", {}, h("a", { href: source, download: fileName(`${id} plot`, "svg") }, "Save the plot as SVG")));
+  return h("figure", {}, h("img", { class: "study-plot", src: source, alt }), h("p", {}, h("a", { href: source, download: fileName(`${id} plot`, "svg") }, "Download the plot (SVG)")));
 }
 
 function markdownTable(lines, id) {
@@ -80,7 +80,7 @@ function markdownTable(lines, id) {
   const marks = cells(lines[1] ?? "");
   const numeric = marks.flatMap((mark, i) => (mark.endsWith(":") ? [i] : []));
   const [head, rows] = [cells(lines[0]), lines.slice(2).map(cells)];
-  const save = (all, name) => button("Save as CSV", () => download(fileName(`${id} ${name}`, "csv"), "text/csv;charset=utf-8", csv([head, ...all])), { class: "quiet", "aria-label": `Save as CSV: ${name}` });
+  const save = (all, name) => button("Download CSV", () => download(fileName(`${id} ${name}`, "csv"), "text/csv;charset=utf-8", csv([head, ...all])), { class: "quiet", "aria-label": `Download CSV: ${name}` });
   const over = overSeeds(rows, numeric);
   return h("div", {}, table("Results of the study", head, rows, { numeric }), save(rows, "results"),
     over.length ? [h("h3", {}, "Over the seeds of pretraining"), h("p", { class: "hint" }, "Mean and standard deviation of the means above. A difference that is not well above the deviations may be chance."), table("Over the seeds of pretraining", head, over, { numeric }), save(over, "over seeds")] : null);

@@ -13,7 +13,8 @@ export function comparisonTables({ runs, options, figures, n_equal_options: nEqu
     { name: "State", values: runs.map((one) => stateChip(one.state)), plain: runs.map((one) => one.state) },
     { name: "Kind", values: runs.map((one) => kindName(one.kind)) },
     { name: "Model", values: runs.map((one) => one.model) },
-    { name: runs.every((one) => one.kind === "pretrain") ? "Objective" : "Task, or objective", values: runs.map((one) => one.task) },
+    { name: "Objective", values: runs.map((one) => one.objective) },
+    { name: "Task", values: runs.map((one) => one.task) },
     { name: "Steps", values: runs.map((one) => (one.steps ? `${whole(one.step)} of ${whole(one.steps)}` : one.step ? whole(one.step) : null)), isNumber: true },
     { name: "Time", values: runs.map((one) => (one.seconds ? duration(one.seconds) : null)), isNumber: true },
     ...figures.map((one) => ({ ...one, isNumber: true })),
@@ -30,7 +31,7 @@ export function comparisonTables({ runs, options, figures, n_equal_options: nEqu
 /** A table as a file: each run a line, as a table in a paper has them. */
 function saveButton(caption, name, runs, rows) {
   const cells = (i) => rows.map((row) => (row.plain ?? row.values)[i]);
-  return button("Save as CSV", () => download(name, "text/csv;charset=utf-8", csv([["Run", ...rows.map((row) => row.name)], ...runs.map((one, i) => [one.id, ...cells(i)])])), { class: "quiet", "aria-label": `Save as CSV: ${caption}` });
+  return button("Download CSV", () => download(name, "text/csv;charset=utf-8", csv([["Run", ...rows.map((row) => row.name)], ...runs.map((one, i) => [one.id, ...cells(i)])])), { class: "quiet", "aria-label": `Download CSV: ${caption}` });
 }
 
 /** Options that all runs have come first; of many, the rest is folded. */
