@@ -103,6 +103,10 @@ def test_what_cannot_be_compared_is_said(tmp_path: Path) -> None:
         make_run(tmp_path / name, recipe=table, kind="finetune")
     (note,) = compare_runs(place, index, ["a", "f", "g"]).notes
     assert note == "The tasks or their files differ: their scores are not of the same rows."
+    table = {"kind": "FinetuneRecipe", "task": "classify", "train": "x.tsv", "lm_loss_weight": 0.5}
+    make_run(tmp_path / "h", recipe=table, kind="finetune")
+    (note,) = compare_runs(place, index, ["f", "h"]).notes
+    assert note.endswith("(lm_loss_weight): compare the scores.")
 
 
 def test_objectives_without_a_name_have_that_of_their_parts() -> None:

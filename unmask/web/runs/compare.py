@@ -24,6 +24,7 @@ _OWN_KEYS = ("card", "parameters")
 _TOKENIZER_KEYS = ("tokenizer", "vocab_size", "character_coverage")
 _TEXT_KEYS = ("data", "document_separator", "text_column", "dev_fraction")
 _TASK_KEYS = ("task", "train", "dev", "test")
+_LOSS_KEYS = ("lm_loss_weight",)
 """Of recipes: where they differ, losses or scores are of something else."""
 
 LOG_PARTS: tuple[LogPart, ...] = ("training", "evaluation", "timing")
@@ -124,6 +125,11 @@ def _comparability_notes(
         yield "The texts differ: what is held out for the loss is not the same."
     if _differ(tuned, *_TASK_KEYS):
         yield "The tasks or their files differ: their scores are not of the same rows."
+    elif _differ(tuned, *_LOSS_KEYS):
+        yield (
+            f"The losses of fine-tuning add up different parts ({', '.join(_LOSS_KEYS)}): compare "
+            "the scores."
+        )
 
 
 def _differ(options: Sequence[Mapping[str, str]], *keys: str) -> bool:

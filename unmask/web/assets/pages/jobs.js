@@ -12,6 +12,7 @@ export async function page() {
   const { limits } = await get("/jobs");
   let shown = [];
   let runs = new Map();
+  const outputs = new Map(); // id of a job -> what it said
   let acted = null; // the button that was pressed: it is disabled meanwhile, which takes its focus
   const act = (job, what, body) => post(`/jobs/${job.id}/${what}`, body);
 
@@ -25,9 +26,10 @@ export async function page() {
     const make = (label, does) => button(label, () => { acted = { id: job.id, label, time: Date.now() }; return does(); }, { "aria-label": `${label}: ${name}` });
     return h("article", { class: "card", "data-job": job.id },
       h("div", { class: "row" }, stateChip(job.state), h("h3", {}, job.run ? h("a", { href: runLink(job.run) }, job.run) : job.arguments[0]), h("span", { class: "hint" }, when(job.created))),
-      GOING.includes(job.state) ? progress(runs.get(job.run)) : null,
+      GOING.includes(job.state) ? progress(job.run ? runs.get(job.run) : null) : null,
       h("pre", { tabindex: "0" }, job.command_line),
-      job.last_lines.length ? h("pre", { tabindex: "0", "aria-label": "Last lines" }, job.last_lines.join("\n")) : null,
+      job.run || job.state === "waiting" ? null : output(job),
+      job.last_lines.length && job.run ? h("pre", { tabindex: "0", "aria-label": "Last lines" }, job.last_lines.join("\n")) : null,
       h("div", { class: "actions" },
         GOING.includes(job.state) ? make(job.state === "stopping" ? "Stop now" : "Stop", () => act(job, "stop")) : null,
         at > 0 ? make("Sooner", () => act(job, "move", { place: at - 1 })) : null,
@@ -36,9 +38,21 @@ export async function page() {
         isOver || job.state === "waiting" ? make("Remove", () => del(`/jobs/${job.id}`)) : null));
   }
 
+  /** What a command without a folder of its own says: its answer is here alone. */
+  function output(job) {
+    const text = h("pre", { tabindex: "0", class: "log", "aria-label": "Output" }, outputs.get(job.id) ?? "");
+    text.hidden = !outputs.get(job.id);
+    get(`/jobs/${job.id}/output`).then((told) => {
+      outputs.set(job.id, told.text.replace(/[^\n]*\r(?!\n)/g, "").trimEnd());
+      text.textContent = outputs.get(job.id);
+      text.hidden = !text.textContent;
+    }).catch(() => {});
+    return text;
+  }
+
   /** How far the run of a job is, as far as it is known. */
   function progress(run) {
-    if (!run?.steps || !run.step) return h("p", { class: "hint" }, "Preparing …");
+    if (!run?.steps || !run.step) return h("p", { class: "hint" }, run === null ? "Running …" : "Preparing …");
     const unit = run.kind === "study" ? "cells" : run.kind === "suite" ? "tasks" : "steps";
     const left = run.seconds && run.step < run.steps ? (run.seconds / run.step) * (run.steps - run.step) : null;
     return h("div", {}, h("progress", { max: run.steps, value: run.step, "aria-label": `Progress of ${run.id}` }),
@@ -71,7 +85,7 @@ export async function page() {
   const end = listen("jobs", (told) => { draw(told); look().catch(() => {}); });
   const timer = setInterval(() => { if (!document.hidden && shown.some((job) => GOING.includes(job.state))) look().catch(() => {}); }, 1000 * SECONDS_BETWEEN_LOOKS);
   if (!place.hasChildNodes()) draw(await get("/jobs"));
-  const element = h("div", {}, h("div", { class: "heading" }, h("h1", {}, "Jobs")),
+  const element = h("div", {}, h("div", { class: "heading" }, h("h1", {}, "Jobs"), h("a", { class: "button", href: "#/command" }, "Other commands")),
     h("p", { class: "lead" }, `${limits.jobs === 1 ? "One job" : `${limits.jobs} jobs`} at once, on ${limits.cores} cores; another one starts only while they take less than ${bytes(limits.memory)} of memory.`),
     h("section", {}, place));
   return { element, leave() { clearInterval(timer); end(); } };

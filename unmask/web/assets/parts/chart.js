@@ -31,13 +31,13 @@ export function chart(title, lines, { log = false, unit = "", height = 240, form
     toggle.textContent = numbers.hidden ? "Show as table" : "Hide table";
     if (!numbers.hidden) fill(numbers, asTable(title, current, { format, x }));
   }, { class: "quiet" });
-  const save = (ending, type, text) => button(`Download ${ending.toUpperCase()}`, () => download(fileName(title, ending), type, text()), { class: "quiet", "aria-label": `Download ${ending.toUpperCase()}: ${title}` });
-  const drawing = () => current.map((one, i) => ({ ...one, stroke: lineStyle(one.color ?? i).color, dash: one.dash ?? lineStyle(one.color ?? i).dash, points: one.points || one.steps.length < FEW_POINTS }));
-  const element = h("figure", { class: "chart" }, h("div", { class: "row" }, h("h3", {}, title), toggle,
-    save("csv", "text/csv;charset=utf-8", () => curvesAsCsv(current, x.label, title)), save("svg", "image/svg+xml", () => svgOfLines(title, drawing(), { log, x, format }))), place, numbers);
+  const element = h("figure", { class: "chart" }, h("div", { class: "row" }, h("h3", {}, title), toggle), place, numbers);
   let plot = null;
   let current = lines;
   let drawn = []; // whether each line has so few points that they are shown
+  const file = (ending, type, text) => button(`Download ${ending.toUpperCase()}`, () => download(fileName(title, ending), type, text()), { class: "quiet", "aria-label": `Download ${ending.toUpperCase()}: ${title}` });
+  const styled = () => current.map((one, i) => { const { color: stroke, dash } = lineStyle(one.color ?? i); return { ...one, stroke, dash: one.dash ?? dash, points: one.points || one.steps.length < FEW_POINTS }; });
+  toggle.after(file("csv", "text/csv;charset=utf-8", () => curvesAsCsv(current, x.label, title)), file("svg", "image/svg+xml", () => svgOfLines(title, styled(), { log, x, format })));
 
   function draw() {
     const width = place.clientWidth;
