@@ -84,6 +84,7 @@ function put(target, step, line, prefix) {
 }
 
 const AGAIN = { finetune: "#/finetune", pretrain: "#/new" }; // their forms keep what was typed
+const comes = (job) => (["pretrain", "finetune", "prefer"].includes(job.arguments[0]) ? "Its curves are" : "What it writes is");
 const isOver = (job) => ["done", "stopped", "failed"].includes(job.state);
 
 /** How a job ended that failed, and the way back to its form. */
@@ -94,6 +95,18 @@ function failed(job) {
     h("p", { class: "actions" }, h("a", { class: "button", href: form }, "Change and start again")));
 }
 
+/** What a job wrote that is no run: an analysis, predictions, a converted model; and what it said. */
+function written(job) {
+  const files = h("div", {});
+  const said = h("pre", { tabindex: "0", "aria-label": "Output", class: "log", hidden: true });
+  const address = (one) => `/api/jobs/${job.id}/file?${new URLSearchParams({ name: one.name })}`;
+  get(`/jobs/${job.id}/files`).then((told) => fill(files, told.files.length ? table("Files", ["File", "Size"], told.files.map((one) =>
+    [h("a", { href: address(one), ...(/\.(html|svg)$/.test(one.name) ? { target: "_blank", rel: "noopener" } : { download: "" }) }, one.name), bytes(one.bytes)])) : h("p", { class: "hint" }, "It wrote no file.")))
+    .catch((error) => fill(files, h("p", { class: "error-line" }, error.line ?? String(error))));
+  get(`/jobs/${job.id}/output`).then((told) => { said.textContent = told.text.replace(/[^\n]*\r(?!\n)/g, "").trimEnd(); said.hidden = !said.textContent; }).catch(() => {});
+  return [h("section", {}, h("h2", {}, "What it wrote"), files), h("section", {}, h("h2", {}, "Output"), said)];
+}
+
 /** The page of a run that has no folder yet: its job waits, begins, or was refused; null: there is no such job. */
 async function waitingPage(id) {
   const newest = ({ jobs }) => jobs.find((one) => one.run === id);
@@ -102,9 +115,9 @@ async function waitingPage(id) {
   const place = h("div", { role: "status" });
   function draw(job) {
     if (!job) return fill(place, empty("The job was removed", "It had not begun.", h("a", { class: "button", href: "#/" }, "All runs")));
-    return fill(place, h("p", { class: "row" }, stateChip(job.state)), job.state === "failed" ? failed(job)
+    return fill(place, h("p", { class: "row" }, stateChip(job.state)), job.state === "failed" ? failed(job) : job.state === "done" ? written(job)
       : isOver(job) ? empty("It was stopped before it began", "Nothing was written.", button("Go on", () => post(`/jobs/${job.id}/resume`)))
-        : h("p", { class: "lead" }, job.state === "waiting" ? ["It waits until other ", h("a", { href: "#/jobs" }, "jobs"), " are done. Its curves are shown here as soon as it runs."] : "It begins: the model is opened and the data are read. Its curves are shown here in a moment."),
+        : h("p", { class: "lead" }, job.state === "waiting" ? ["It waits until other ", h("a", { href: "#/jobs" }, "jobs"), ` are done. ${comes(job)} shown here as soon as it runs.`] : `It begins: the model is opened and the data are read. ${comes(job)} shown here in a moment.`),
     isOver(job) || !job ? null : button("Stop", () => post(`/jobs/${job.id}/stop`)),
     h("section", {}, h("h2", {}, "Command line"), h("pre", { tabindex: "0" }, job.command_line)));
   }
