@@ -138,7 +138,7 @@ async function waitingPage(id) {
   return { element: h("div", {}, h("div", { class: "heading" }, h("h1", {}, id)), place), title: id, leave() { isDone = true; end(); clearInterval(timer); } };
 }
 
-export async function page({ rest: id, query }) {
+export async function page({ rest: id }) {
   let told;
   try {
     told = await get(runPath(id));
@@ -147,7 +147,7 @@ export async function page({ rest: id, query }) {
     if (!waiting) throw error;
     return waiting;
   }
-  if (told.run.kind === "study" && !query.has("log")) { // its table and plot are what it is for
+  if (told.run.kind === "study" && location.hash === runLink(id)) { // its table and plot are what it is for
     location.replace(runLink(id, "compare"));
     return { element: h("p", { class: "hint" }, "The study …") };
   }
