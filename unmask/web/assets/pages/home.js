@@ -6,7 +6,9 @@ import { duration, when, whole } from "../parts/format.js";
 
 const SECONDS_BETWEEN_LOOKS = 5;
 const FIRST_SHOWN = 60;
+const INNER = "home-inner"; // whether runs of studies and suites are listed
 const KINDS = { pretrain: "pretraining", finetune: "fine-tuning", prefer: "preferences", study: "study", suite: "suite", model: "model" };
+const UNITS = { study: "cells", suite: "tasks" };
 
 export const kindName = (kind) => KINDS[kind] ?? kind;
 export const runLink = (id, name = "run") => `#/${name}/${id.split("/").map(encodeURIComponent).join("/")}`;
@@ -25,6 +27,10 @@ export async function page() {
   const search = h("input", { type: "search", placeholder: "Name, model, objective, task or tag", "aria-label": "Filter runs", oninput: slowly(() => draw(), 120) });
   const kind = h("select", { "aria-label": "Kind of run", onchange: () => draw() });
   const state = h("select", { "aria-label": "State of run", onchange: () => draw() });
+  const inner = h("input", { type: "checkbox", onchange: () => { sessionStorage.setItem(INNER, inner.checked ? "1" : ""); draw(); } });
+  inner.checked = sessionStorage.getItem(INNER) === "1";
+  const innerText = h("span", {});
+  const innerField = h("div", { class: "check", hidden: true }, h("label", {}, inner, " ", innerText));
   const list = h("div", {});
   const picked = new Set();
   const compare = h("div", { class: "row", hidden: true });
@@ -64,10 +70,11 @@ export async function page() {
       h("p", { class: "hint" }, [kindName(run.kind), run.model, run.objective, run.task].filter(Boolean).join(" · ")),
       place, progress,
       run.headline.length ? h("dl", { class: "facts" }, run.headline.map((one) => [h("dt", {}, one.name), h("dd", {}, h("strong", {}, one.text))])) : null,
-      h("p", { class: "hint" }, [run.steps ? `${whole(run.step)} of ${whole(run.steps)} steps` : run.step ? `${whole(run.step)} steps` : null,
+      h("p", { class: "hint" }, [run.steps ? `${whole(run.step)} of ${whole(run.steps)} ${UNITS[run.kind] ?? "steps"}` : run.step ? `${whole(run.step)} steps` : null,
         run.seconds ? duration(run.seconds) : null, when(run.modified)].filter(Boolean).join(" · ")),
       run.tags.length ? h("p", { class: "row" }, run.tags.map((tag) => h("span", { class: "chip" }, tag))) : null,
-      run.notes.length ? h("p", { class: "hint" }, run.notes[0]) : null);
+      run.notes.length ? h("p", { class: "hint" }, run.notes[0]) : null,
+      run.n_runs ? h("p", { class: "hint" }, `${whole(run.n_runs)} runs in it`) : null);
   }
 
   function drawCompare() {
@@ -117,10 +124,14 @@ export async function page() {
         h("a", { class: "button primary", href: "#/new" }, "New model"), h("a", { class: "button", href: "#/finetune" }, "Fine-tune"), h("a", { class: "button", href: "#/try/unmask-mini-en" }, "Try the bundled model")));
       return;
     }
-    const found = runs.filter(fits);
+    const nInner = runs.filter((one) => one.parent).length;
+    innerField.hidden = nInner === 0;
+    innerText.textContent = `also the ${whole(nInner)} ${nInner === 1 ? "run" : "runs"} of studies and suites`;
+    const listed = inner.checked ? runs : runs.filter((one) => !one.parent);
+    const found = listed.filter(fits);
     const isAll = found.every((one) => picked.has(one.id));
     const all = found.length > 1 && !isAll ? button(`Choose ${found.length === 2 ? "both" : `all ${whole(found.length)}`}`, () => { for (const one of found) picked.add(one.id); draw(); drawCompare(); compare.querySelector("a")?.focus(); }, { class: "quiet" }) : null;
-    fill(list, h("div", { class: "row" }, h("p", { class: "hint", role: "status" }, found.length === runs.length ? runs.length === 1 ? "1 run" : `${whole(runs.length)} runs` : `${whole(found.length)} of ${whole(runs.length)} runs`), all),
+    fill(list, h("div", { class: "row" }, h("p", { class: "hint", role: "status" }, found.length === listed.length ? listed.length === 1 ? "1 run" : `${whole(listed.length)} runs` : `${whole(found.length)} of ${whole(listed.length)} runs`), innerField, all),
       found.length ? h("div", { class: "grid" }, found.slice(0, shown).map(card)) : empty("No run fits", "Change the filter.", button("Show all", () => { search.value = kind.value = state.value = ""; draw(); })),
       found.length > shown ? h("p", { class: "actions" }, button(`Show ${whole(Math.min(found.length - shown, 240))} more`, () => { shown += 240; draw(); })) : null);
   }

@@ -15,6 +15,18 @@ export const lineStyle = (i) => ({
   dash: i < COLORS.length ? [] : i < 2 * COLORS.length ? [6, 4] : [2, 3],
 });
 
+/** What a function gives while the page is light, as paper is; the page is not drawn meanwhile. */
+function inLight(act) {
+  const { dataset } = document.documentElement;
+  const { theme } = dataset;
+  dataset.theme = "light";
+  try {
+    return act();
+  } finally {
+    dataset.theme = theme;
+  }
+}
+
 const STEPS = { label: "step", text: whole };
 
 /**
@@ -36,7 +48,7 @@ export function chart(title, lines, { log = false, unit = "", height = 240, form
   let current = lines;
   let drawn = []; // whether each line has so few points that they are shown
   const file = (ending, type, text) => button(`Download ${ending.toUpperCase()}`, () => download(fileName(title, ending), type, text()), { class: "quiet", "aria-label": `Download ${ending.toUpperCase()}: ${title}` });
-  const styled = () => current.map((one, i) => { const { color: stroke, dash } = lineStyle(one.color ?? i); return { ...one, stroke, dash: one.dash ?? dash, points: one.points || one.steps.length < FEW_POINTS }; });
+  const styled = () => inLight(() => current.map((one, i) => { const { color: stroke, dash } = lineStyle(one.color ?? i); return { ...one, stroke, dash: one.dash ?? dash, points: one.points || one.steps.length < FEW_POINTS }; }));
   toggle.after(file("csv", "text/csv;charset=utf-8", () => curvesAsCsv(current, x.label, title)), file("svg", "image/svg+xml", () => svgOfLines(title, styled(), { log, x, format })));
 
   function draw() {
