@@ -2,6 +2,7 @@
 import { get, listen, post, runPath, watch } from "../parts/api.js";
 import { chart } from "../parts/chart.js";
 import { askText, button, empty, fill, h, say, table } from "../parts/dom.js";
+import { download, fileName } from "../parts/download.js";
 import { bytes, duration, measured, percent, short, when, whole, words } from "../parts/format.js";
 import { deleteRun, kindName, runLink, stateChip } from "./home.js";
 import { resultsSection } from "./finetuning/results.js";
@@ -307,6 +308,7 @@ export async function page({ rest: id }) {
   let leaveResults = () => {};
   endings.push(() => leaveResults());
   const sides = h("div", {});
+  const cited = citedRecipe(told);
   function drawSides() {
     const text = JSON.stringify(told.results ?? null);
     if (text !== shownResults) { // else what was chosen in it stays
@@ -320,7 +322,7 @@ export async function page({ rest: id }) {
       told.samples?.length ? h("section", {}, h("h2", {}, "Samples"), h("div", { class: "stack" }, told.samples.map(sample))) : null,
       hasCells ? null : h("section", {}, h("h2", {}, "Settings"), settings(told.record)),
       told.card ? h("section", {}, h("details", {}, h("summary", {}, "Model card"), h("pre", { tabindex: "0" }, told.card))) : null,
-      told.jobs.length ? h("section", {}, h("h2", {}, "Output"), told.jobs[0] ? h("pre", { tabindex: "0" }, told.jobs[0].command_line) : null, output) : null);
+      told.jobs.length ? h("section", {}, h("h2", {}, "Output"), told.jobs[0] ? h("pre", { tabindex: "0" }, told.jobs[0].command_line) : null, cited, output) : null);
   }
 
   drawHead();
@@ -367,6 +369,23 @@ function sample(one) {
   if (kind === "near") return h("div", { class: "card" }, h("h3", {}, one.word), h("p", {}, (one.neighbors ?? []).map(([word, cosine]) => h("span", { class: "chip" }, `${word} ${measured(cosine)}`))));
   if (kind === "picture") return h("div", { class: "card" }, h("h3", {}, one.name), h("div", { class: "row" }, (one.panels ?? []).map(([title, data]) => h("figure", {}, h("img", { src: `data:image/png;base64,${data}`, alt: title }), h("figcaption", { class: "hint" }, title)))), (one.lines ?? []).map((text) => h("p", {}, text)));
   return null;
+}
+
+/** The command with which a run began and its recipe as TOML, to be cited; null: it was begun in a terminal. */
+function citedRecipe({ jobs, run }) {
+  const begun = jobs.find((one) => !one.arguments.includes("--resume")); // the newest comes first
+  if (!begun || run.kind !== "pretrain") return null;
+  const code = h("code", {}, "…");
+  const element = h("details", {}, h("summary", {}, "Command and recipe to cite"), h("p", { class: "hint" }, begun.command_line), h("div", { class: "copy" }, h("pre", { tabindex: "0", "aria-label": "Recipe" }, code),
+    button("Copy", async () => navigator.clipboard.writeText(code.textContent), { "aria-label": "Copy the recipe" })), button("Download TOML", () => download(fileName(run.title, "toml"), "application/toml", code.textContent), { class: "quiet" }));
+  element.addEventListener("toggle", async () => {
+    try {
+      code.textContent = (await post("/recipe", await get(`/jobs/${begun.id}/values`))).recipe;
+    } catch (error) {
+      code.textContent = error.line ?? String(error);
+    }
+  });
+  return element;
 }
 
 /** The settings of a run, flattened, those that matter least folded away. */
