@@ -7,7 +7,7 @@ import { duration, short } from "../../parts/format.js";
 import { catalogue } from "../../new_model/model.js";
 import { live, once } from "../../new_model/live.js";
 import { runLink } from "../home.js";
-import { cellsOf, studyToml, tasksToml } from "./study_file.js";
+import { MAX_SEEDS, cellsOf, seedsOf, studyToml, tasksToml } from "./study_file.js";
 
 const KEY = "compose-study";
 const FIRST = {
@@ -61,7 +61,7 @@ export function composer({ close }) {
     try {
       const found = await post("/call/preview_table", { file: own.path });
       if (now.table?.path !== own.path) return;
-      Object.assign(own, { task: found.task, texts: found.text, label: found.label, problem: found.problem ?? (found.task ? null : "no task fits its columns") });
+      Object.assign(own, { task: found.task, texts: found.text, label: found.label, problem: found.problem ?? (found.task ? null : `no task fits ${own.name}: a table has a column of texts and one of labels`) });
       fill(tableFacts, own.problem ? h("span", { class: "error-line" }, own.problem) : `Task: ${own.task}. Text: ${own.texts.join(", ")}. Label: ${own.label ?? "–"}. ${short(found.n_examples)} examples, of which a part is held out for the scores.`);
     } catch (error) {
       fill(tableFacts, h("span", { class: "error-line" }, error.line ?? String(error)));
@@ -106,6 +106,7 @@ export function composer({ close }) {
   function drawFigures() {
     const all = cells().filter((one) => !one.isRandom);
     if (!all.length) { fill(figures, now.models.every((one) => known.has(one)) ? "No cell is chosen." : "Asking which objectives each model supports …"); return; }
+    if (seedsOf(now) === null) { fill(figures, h("span", { class: "error-line" }, `Pretraining seeds: a whole number from 1 to ${MAX_SEEDS}.`)); return; }
     if (refused) { fill(figures, h("span", { class: "error-line" }, refused)); return; }
     const planned = all.filter((one) => plans.has(one.name));
     const seconds = planned.reduce((sum, one) => sum + plans.get(one.name).seconds, 0);
@@ -129,7 +130,7 @@ export function composer({ close }) {
   async function start() {
     fill(problem);
     const all = cells();
-    const wrong = !all.length ? "Choose a cell." : refused ? refused : !now.text.length ? "Choose a text that all are pretrained on." : !now.table ? "Choose a table that all are fine-tuned on." : now.table.problem
+    const wrong = !all.length ? "Choose a cell." : seedsOf(now) === null ? "Pretraining seeds are not a number." : refused ? refused : !now.text.length ? "Choose a text that all are pretrained on." : !now.table ? "Choose a table that all are fine-tuned on." : now.table.problem
       || (/^[\p{L}\p{N}_][\p{L}\p{N}_.+-]{0,90}$/u.test(now.name) ? null : "The name must be letters, digits, - and _ .");
     if (wrong) { fill(problem, wrong); return; }
     try {
