@@ -6,7 +6,6 @@ import { measured, percent } from "../../parts/format.js";
 import { MAX_RUNS, legend, runSearch } from "./chosen.js";
 import { AXES, columnGroups, columnWords, readCurves, smoothed } from "./curves.js";
 import { studies } from "./studies.js";
-import { studyPage } from "./study.js";
 import { comparisonTables } from "./tables.js";
 
 const KEPT = "compare";
@@ -36,7 +35,7 @@ function addressOf(state) {
 }
 
 export async function page({ rest, query }) {
-  if (rest) return studyPage(rest);
+  if (rest) return (await import("./study.js")).studyPage(rest);
   const state = readState(query);
   let drawn = null; // the chart
   let lines = [];

@@ -4,7 +4,6 @@ import { button, fill, h, say, table } from "../../parts/dom.js";
 import { commandForm, commandLine, filePicker } from "../../parts/form.js";
 import { short } from "../../parts/format.js";
 import { runLink, stateChip } from "../home.js";
-import { composer } from "./composer.js";
 
 const OWN = "";
 
@@ -28,8 +27,9 @@ export function studies({ all }) {
     })) : h("p", { class: "hint" }, "No study was run here yet."));
   }
 
-  function showComposer() {
+  async function showComposer() {
     leaveForm();
+    const { composer } = await import("./composer.js");
     const made = composer({ close: closeForm });
     leaveForm = made.leave;
     fill(start, made.element);
