@@ -113,8 +113,9 @@ def _comparability_notes(
             f"The objectives differ: {', '.join(objectives)}. Each predicts something else, so "
             "losses and accuracies of different objectives cannot be compared with each other"
             f"{weighted if 'rtd' in objectives else ''}. What can be: the scores on one labeled "
-            "task on which each is fine-tuned with the same seeds, which a study does for all, "
-            "and the time and tokens that each took."
+            "task on which each is fine-tuned with the same seeds, which a study does for all; "
+            "accuracies without fine-tuning (evaluate, task blimp); the time and tokens that "
+            "each took."
         )
     elif _differ(pretrained, *_TOKENIZER_KEYS):
         yield (

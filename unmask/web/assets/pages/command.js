@@ -5,6 +5,7 @@ import { commandForm, commandLine } from "../parts/form.js";
 import { runLink } from "./home.js";
 
 const BUNDLED = "unmask-mini-en";
+const FOLDER = ".unmask/files"; // of suites of tasks, whose files are uploaded
 
 export async function page({ rest, query }) {
   if (!rest) {
@@ -56,7 +57,7 @@ function fileChoice(made, one, files) {
     made.input.dispatchEvent(new Event("input"));
   };
   const known = h("select", { "aria-label": `${one.flag}: a file that is there`, hidden: !files.length, onchange: () => { if (known.value) take(known.value); known.value = ""; } },
-    h("option", { value: "" }, "… or take one that is there"), files.map((file) => h("option", { value: file.path }, file.name)));
+    h("option", { value: "" }, "… or take one that is there"), files.map((file) => h("option", { value: file.path }, file.name)), h("option", { value: FOLDER }, "the folder of all of these"));
   const input = h("input", { type: "file", id, multiple: isList, class: "hidden", onchange: async () => {
     try {
       for (const file of [...input.files]) take((await upload(file)).path);

@@ -102,7 +102,8 @@ export async function page({ rest, query }) {
       const compared = await get(`/compare?${new URLSearchParams(wanted.map((one) => ["run", one]))}`, { signal });
       if (signal.aborted) return;
       drawColumns(compared.columns);
-      fill(notes, compared.notes.map((text) => h("p", { class: "notice" }, text)));
+      fill(notes, compared.notes.map((text) => h("p", { class: "notice" }, text)),
+        compared.notes.length ? h("p", { class: "actions" }, h("a", { class: "button", href: "#/finetune" }, "Fine-tune"), h("a", { class: "button", href: "#/command/evaluate" }, "Evaluate")) : null);
       fill(tables, comparisonTables(compared));
       tell(null);
     } catch (error) {
