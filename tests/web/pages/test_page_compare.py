@@ -167,7 +167,7 @@ def test_the_page_of_a_study(page: Any) -> None:
     page.get_by_role("link", name="rates", exact=True).click()
     page.get_by_role("heading", name="rates", exact=True).wait_for()
     page.get_by_text("How much_?").wait_for()
-    table = page.get_by_role("region", name="Results of the study").inner_text()
+    table = page.get_by_role("region", name="Results", exact=True).inner_text()
     assert table.split()[-4:] == ["little-seed-1", "5.287", "much", "5.187"]
     over = page.get_by_role("region", name="Over the seeds of pretraining").inner_text()
     assert "little (2 seeds)\t5.237 ± 0.071" in over
@@ -177,7 +177,7 @@ def test_the_page_of_a_study(page: Any) -> None:
     assert read_download(saved).splitlines()[1] == "little-seed-0,5.187"
     page.evaluate("location.hash = '#/run/rates'")  # its table is what a study is for
     page.get_by_role("link", name="Output and tags").click()
-    page.get_by_role("link", name="Table and plot").click()
+    page.get_by_role("link", name="Table and runs").click()
     image = page.get_by_alt_text("Scores")
     image.wait_for()
     page.wait_for_function("() => document.querySelector('img[alt=Scores]').naturalWidth > 0")

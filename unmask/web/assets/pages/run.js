@@ -148,9 +148,9 @@ export async function page({ rest: id }) {
     if (!waiting) throw error;
     return waiting;
   }
-  if (told.run.kind === "study" && location.hash === runLink(id)) { // its table and plot are what it is for
+  if (["study", "suite"].includes(told.run.kind) && location.hash === runLink(id)) { // its table and plot are what it is for
     location.replace(runLink(id, "compare"));
-    return { element: h("p", { class: "hint" }, "The study …") };
+    return { element: h("p", { class: "hint" }, "Its table …") };
   }
   const numbers = new Numbers(await get(runPath(id, "series", { points: POINTS })));
   const endings = [];
@@ -167,7 +167,7 @@ export async function page({ rest: id }) {
     document.title = `${run.id} · Unmask`;
     fill(head,
       h("div", { class: "heading" }, h("div", {}, h("h1", {}, run.id), h("p", { class: "row" }, stateChip(run.state), h("span", { class: "hint" },
-        [kindName(run.kind), run.model, run.task, run.state === "running" ? "" : when(run.modified)].filter(Boolean).join(" · ")), run.tags.map((tag) => h("span", { class: "chip" }, tag)))),
+        [kindName(run.kind), run.model, run.task, run.state === "running" ? "" : when(run.modified)].filter(Boolean).join(" · ")), run.parent ? h("a", { href: runLink(run.parent) }, `in ${run.parent}`) : null, run.tags.map((tag) => h("span", { class: "chip" }, tag)))),
         h("div", { class: "row" }, actions(run))),
       isOn && run.steps ? h("progress", { max: run.steps, value: Math.max(run.step, step), "aria-label": "Steps" }) : null,
       h("div", { class: "figures" }, figures(run)),
@@ -196,7 +196,7 @@ export async function page({ rest: id }) {
     return [
       run.state !== "finished" && (["pretrain", "finetune", "prefer"].includes(run.kind) || told.jobs.length) ? button("Go on", async () => { await post(runPath(id, "resume")); await look(); }, { class: "primary" }) : null,
       run.state === "finished" && run.kind === "pretrain" ? button("More steps", moreSteps) : null,
-      run.kind === "study" ? link("compare", "Table and plot") : null,
+      hasCells ? link("compare", "Table and runs") : null,
       hasModel ? link("try", "Try") : null,
       hasModel ? h("a", { class: "button", href: `#/finetune/${encodeURIComponent(run.id)}` }, "Fine-tune") : null,
       hasModel ? link("export", "Export") : null,

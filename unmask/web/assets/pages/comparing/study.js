@@ -1,10 +1,11 @@
-// A study that was run: its page, as the study writes it, and links to its runs.
+// A study or a suite that was run: its page, as the study writes it, and links to its runs.
 import { get, post, runPath } from "../../parts/api.js";
 import { button, empty, fill, h, say, table } from "../../parts/dom.js";
 import { csv, download, fileName } from "../../parts/download.js";
 import { deleteRun, runLink, stateChip } from "../home.js";
 
 const SECONDS_BETWEEN_LOOKS = 5;
+const UNITS = { study: "cells", suite: "tasks" };
 const SEED = /-seed-\d+$/;
 
 export async function studyPage(id) {
@@ -14,7 +15,7 @@ export async function studyPage(id) {
   async function look() {
     const [told, { runs }] = await Promise.all([get(runPath(id)), get("/runs")]);
     const inside = runs.filter((one) => one.parent === id);
-    const chance = mostFrequent(runs.filter((one) => one.parent.startsWith(`${id}/`)));
+    const chance = mostFrequent(runs.filter((one) => one.parent === id || one.parent.startsWith(`${id}/`)));
     const now = JSON.stringify([told.run, told.card, chance, inside.map((one) => [one.id, one.state, one.headline])]);
     if (now === shown) return;
     const focused = place.contains(document.activeElement) ? document.activeElement.textContent : null;
@@ -29,7 +30,7 @@ export async function studyPage(id) {
     return h("div", { class: "row" },
       isOn ? button("Stop", async () => { await post(runPath(id, "stop")); say("It finishes its step and saves."); await look(); }) : null,
       canGoOn ? button("Go on", async () => { await post(runPath(id, "resume")); say("It goes on where it stopped, as soon as the jobs before it are done."); await look(); }, { class: "primary" }) : null,
-      trained.length > 1 ? h("a", { class: "button", href: `#/compare?${new URLSearchParams(trained.map((one) => ["runs", one]))}` }, "Compare the curves of its cells") : null,
+      trained.length > 1 ? h("a", { class: "button", href: `#/compare?${new URLSearchParams(trained.map((one) => ["runs", one]))}` }, `Compare the curves of its ${UNITS[run.kind] ?? "cells"}`) : null,
       run.has.includes("report") ? h("a", { class: "button", href: `/api${runPath(id, "report")}`, target: "_blank", rel: "noopener" }, "Open the report") : null,
       card ? button("Download Markdown", () => download(fileName(id, "md"), "text/markdown;charset=utf-8", card)) : null,
       h("a", { class: "button", href: `${runLink(id)}?log=1` }, "Output and tags"),
@@ -39,14 +40,14 @@ export async function studyPage(id) {
   function draw(told, inside, chance) {
     const { run, card, jobs } = told;
     const begun = jobs.find((one) => !one.arguments.includes("--resume")) ?? jobs[0]; // the newest comes first
-    const trained = inside.filter((one) => one.kind === "pretrain").map((one) => one.id);
+    const trained = inside.filter((one) => ["pretrain", "finetune"].includes(one.kind)).map((one) => one.id);
     fill(place,
-      h("div", { class: "heading" }, h("div", {}, h("h1", {}, run.id), h("p", { class: "row" }, stateChip(run.state), h("span", { class: "hint" }, run.steps ? `${run.step} of ${run.steps} cells` : ""))), actions(told, trained)),
-      run.state === "running" && run.steps ? h("progress", { max: run.steps, value: run.step, "aria-label": "Cells" }) : null,
+      h("div", { class: "heading" }, h("div", {}, h("h1", {}, run.id), h("p", { class: "row" }, stateChip(run.state), h("span", { class: "hint" }, run.steps ? `${run.step} of ${run.steps} ${UNITS[run.kind] ?? "cells"}` : "", run.parent ? [" · in ", h("a", { href: runLink(run.parent) }, run.parent)] : null))), actions(told, trained)),
+      run.state === "running" && run.steps ? h("progress", { max: run.steps, value: run.step, "aria-label": "Progress" }) : null,
       run.notes.map((note) => h("p", { class: "hint" }, note)),
-      card ? markdown(card, id) : empty("No table yet", "It is written when the first cell is done.", h("a", { class: "button", href: `${runLink(id)}?log=1` }, "See how it goes")),
+      card ? markdown(card, id) : empty("No table yet", "It is written when the first part is done.", h("a", { class: "button", href: `${runLink(id)}?log=1` }, "See how it goes")),
       chance.length ? h("p", { class: "notice" }, `A model that always gives the most frequent answer has ${chance.join(", ")}: scores about as high mean that nothing was learned.`) : null,
-      inside.length ? h("section", {}, h("h2", {}, "Its runs"), table("Runs of the study", ["Run", "State", "Reached"], inside.map((one) =>
+      inside.length ? h("section", {}, h("h2", {}, "Its runs"), table("Its runs", ["Run", "State", "Reached"], inside.map((one) =>
         [h("a", { href: runLink(one.id) }, one.id.slice(id.length + 1)), stateChip(one.state), one.headline.map((f) => `${f.name} ${f.text}`).join(", ")]))) : null,
       begun ? h("section", {}, h("h2", {}, "Command line"), h("div", { class: "copy" }, h("pre", { tabindex: "0", "aria-label": "Command line" }, begun.command_line),
         button("Copy", async () => navigator.clipboard.writeText(begun.command_line)))) : null);
@@ -90,7 +91,7 @@ function markdownTable(lines, id) {
   const [head, rows] = [cells(lines[0]), lines.slice(2).map(cells)];
   const save = (all, name) => button("Download CSV", () => download(fileName(`${id} ${name}`, "csv"), "text/csv;charset=utf-8", csv([head, ...all])), { class: "quiet", "aria-label": `Download CSV: ${name}` });
   const over = overSeeds(rows, numeric);
-  return h("div", {}, table("Results of the study", head, rows, { numeric }), save(rows, "results"),
+  return h("div", {}, table("Results", head, rows, { numeric }), save(rows, "results"),
     over.length ? [h("h3", {}, "Over the seeds of pretraining"), h("p", { class: "hint" }, "Mean and standard deviation of the means above. A difference that is not well above the deviations may be chance."), table("Over the seeds of pretraining", head, over, { numeric }), save(over, "over seeds")] : null);
 }
 
