@@ -98,6 +98,13 @@ def test_what_cannot_be_compared_is_said(tmp_path: Path) -> None:
     assert [note.partition(":")[0] for note in notes] == [
         "The tokenizers differ", "The texts differ",
     ]  # fmt: skip
+    shutil.copytree(SAVED / "study", tmp_path / "study")  # its text is tokenized for each kind
+    for name in ("p", "q"):
+        shards = recipe(1e-3, objective="mlm", data=f"study/text/{name}")
+        make_run(tmp_path / "study" / "pretrained" / name, recipe=shards)
+    inside = [f"study/pretrained/{name}" for name in ("p", "q")]
+    (note,) = compare_runs(place, index, inside).notes
+    assert note.startswith("The tokenizers differ")
     for name, train in (("f", "x.tsv"), ("g", "y.tsv")):
         table = {"kind": "FinetuneRecipe", "task": "classify", "train": train}
         make_run(tmp_path / name, recipe=table, kind="finetune")

@@ -106,6 +106,8 @@ def _comparability_notes(
     """Iterate over reasons why figures of runs are not of the same thing, some sentences each."""
     pretrained = [o for run, o in zip(runs, options, strict=True) if run.kind == "pretrain"]
     tuned = [o for run, o in zip(runs, options, strict=True) if run.kind == "finetune"]
+    parents = {run.parent for run in runs if run.kind == "pretrain"}
+    is_one_study = len(parents) == 1 and "" not in parents  # one text, tokenized for each kind
     objectives = dict.fromkeys(run.objective for run in runs if run.objective)
     if len(objectives) > 1:
         weighted = " (the loss of rtd is a weighted sum of its generator's and its detector's)"
@@ -117,12 +119,12 @@ def _comparability_notes(
             "accuracies without fine-tuning (evaluate, task blimp); the time and tokens that "
             "each took."
         )
-    elif _differ(pretrained, *_TOKENIZER_KEYS):
+    elif _differ(pretrained, *_TOKENIZER_KEYS, *(("data",) if is_one_study else ())):
         yield (
             "The tokenizers differ: a loss per token is of other tokens, and of fewer or more of "
             "them. Of causal models, the bits per byte of unmask evaluate can be compared."
         )
-    if _differ(pretrained, *_TEXT_KEYS):
+    if not is_one_study and _differ(pretrained, *_TEXT_KEYS):
         yield "The texts differ: what is held out for the loss is not the same."
     if _differ(tuned, *_TASK_KEYS):
         yield "The tasks or their files differ: their scores are not of the same rows."

@@ -20,7 +20,7 @@ export function studies({ all }) {
   function drawHere(runs) {
     const found = runs.filter((one) => one.kind === "study");
     fill(here, found.length ? h("div", { class: "grid" }, found.map((run) => {
-      const cells = runs.filter((one) => one.parent === run.id && one.kind === "pretrain").map((one) => one.id);
+      const cells = runs.filter((one) => one.parent === run.id && one.kind === "pretrain" && one.steps !== 1).map((one) => one.id);
       return h("article", { class: "card" }, h("div", { class: "row" }, h("h3", {}, h("a", { href: runLink(run.id, "compare") }, run.id)), stateChip(run.state)),
         h("p", { class: "hint" }, [run.task, run.steps ? `${run.step} of ${run.steps} cells` : null].filter(Boolean).join(" · ")),
         cells.length > 1 ? h("p", {}, h("a", { href: `#/compare?${new URLSearchParams(cells.map((id) => ["runs", id]))}` }, "Compare the curves of its cells")) : null);

@@ -40,7 +40,8 @@ export async function studyPage(id) {
   function draw(told, inside, chance) {
     const { run, card, jobs } = told;
     const begun = jobs.find((one) => !one.arguments.includes("--resume")) ?? jobs[0]; // the newest comes first
-    const trained = inside.filter((one) => ["pretrain", "finetune"].includes(one.kind)).map((one) => one.id);
+    // cells without pretraining have taken one step, and no curve
+    const trained = inside.filter((one) => ["pretrain", "finetune"].includes(one.kind) && one.steps !== 1).map((one) => one.id);
     fill(place,
       h("div", { class: "heading" }, h("div", {}, h("h1", {}, run.id), h("p", { class: "row" }, stateChip(run.state), h("span", { class: "hint" }, run.steps ? `${run.step} of ${run.steps} ${UNITS[run.kind] ?? "cells"}` : "", run.parent ? [" · in ", h("a", { href: runLink(run.parent) }, run.parent)] : null))), actions(told, trained)),
       run.state === "running" && run.steps ? h("progress", { max: run.steps, value: run.step, "aria-label": "Progress" }) : null,
