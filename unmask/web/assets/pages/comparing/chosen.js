@@ -3,6 +3,7 @@ import { button, fill, h } from "../../parts/dom.js";
 import { lineStyle } from "../../parts/chart.js";
 import { when, whole } from "../../parts/format.js";
 import { kindName, runLink } from "../home.js";
+import { shortNames } from "./curves.js";
 
 const MAX_FOUND = 8;
 export const MAX_RUNS = 60;
@@ -14,12 +15,13 @@ export function legend(place, { runs, lines, hidden, tell, remove }) {
     const { color, dash } = { ...lineStyle(one.color), ...(one.dash ? { dash: one.dash } : {}) };
     return h("span", { class: "stroke", "aria-hidden": "true", style: { "border-top": `3px ${dash.length ? (dash[0] > 2 ? "dashed" : "dotted") : "solid"} ${color}` } });
   };
+  const name = shortNames(runs);
   const toggle = (id) => { if (hidden.has(id)) hidden.delete(id); else hidden.add(id); tell(); };
   fill(place, h("ul", { class: "chosen", "aria-label": "Runs in the chart" }, runs.map((id) => {
     const own = lines.filter((one) => one.run === id);
     const box = h("input", { type: "checkbox", checked: !hidden.has(id), disabled: !own.length, "aria-label": `Show ${id}`, onchange: () => toggle(id) });
     return h("li", { "data-run": id }, box, own.slice(0, 3).map(line),
-      h("a", { href: runLink(id) }, id), own.length > 1 ? h("span", { class: "hint" }, `${own.length} seeds`) : null,
+      h("a", { href: runLink(id), title: id }, name(id)), own.length > 1 ? h("span", { class: "hint" }, `${own.length} seeds`) : null,
       own.length ? null : h("span", { class: "hint" }, "does not have this"),
       button("×", () => remove(id), { class: "quiet", "aria-label": `Remove ${id}` }));
   })));

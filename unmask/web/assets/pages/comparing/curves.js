@@ -59,3 +59,11 @@ export function smoothed(values, weight) {
     return sum / total;
   });
 }
+
+/** Names of runs without the folder that all of them are in, which is what a narrow place would show. */
+export function shortNames(ids) {
+  const folders = ids.map((id) => id.split("/").slice(0, -1));
+  let n = ids.length > 1 ? Math.min(...folders.map((one) => one.length)) : 0;
+  while (n && !folders.every((one) => one.slice(0, n).join("/") === folders[0].slice(0, n).join("/"))) n -= 1;
+  return (id) => id.split("/").slice(n).join("/");
+}

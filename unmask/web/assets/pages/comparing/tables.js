@@ -3,6 +3,7 @@ import { button, h, table } from "../../parts/dom.js";
 import { csv, download } from "../../parts/download.js";
 import { duration, short, whole } from "../../parts/format.js";
 import { kindName, runLink, stateChip } from "../home.js";
+import { shortNames } from "./curves.js";
 
 const MAX_BESIDE = 6;
 const FIRST_OPTIONS = 16;
@@ -49,7 +50,8 @@ function shown(value) {
 
 function sideBySide(caption, runs, rows) {
   const cell = (value) => value ?? "–";
-  const links = runs.map((one) => h("a", { href: runLink(one.id) }, one.id));
+  const nameOf = shortNames(runs.map((one) => one.id));
+  const links = runs.map((one) => h("a", { href: runLink(one.id), title: one.id }, nameOf(one.id)));
   const name = (row) => h("span", { title: row.title ?? null }, row.name);
   if (runs.length <= MAX_BESIDE) {
     return table(caption, ["", ...links], rows.map((row) => [name(row), ...row.values.map(cell)]), { class: "beside" });
