@@ -27,10 +27,10 @@ def test_a_study_is_trained_from_its_form(tmp_path: Path) -> None:
         page.get_by_role("link", name="Compare").click()
         page.get_by_role("button", name="Compose a study").click()
         page.get_by_label("Name", exact=True).fill("which")
-        page.get_by_role("checkbox", name="bert-tiny with clm").uncheck(timeout=MINUTES)
+        page.get_by_role("checkbox", name="bert-tiny with clm").uncheck(timeout=4 * MINUTES)
         upload(page, "Text that all are pretrained on", write_text(tmp_path / "text.txt"))
         upload(page, "Table that all are fine-tuned on", write_table(tmp_path / "table.csv"))
-        page.get_by_text("Label: topic.").wait_for(timeout=MINUTES)
+        page.get_by_text("Label: topic.").wait_for(timeout=4 * MINUTES)
         for label, value in {
             "Tokens of each": "8,000", "Pretraining seeds": "2", "Epochs": "1",
             "Fine-tuning seeds": "2",
@@ -39,7 +39,7 @@ def test_a_study_is_trained_from_its_form(tmp_path: Path) -> None:
         page.locator("summary", has_text="The same size").click()
         for label, value in {"Layers": "1", "Width": "32", "Feed-forward width": "64"}.items():
             page.get_by_label(label, exact=True).fill(value)
-        page.get_by_text("5 cells of").wait_for(timeout=MINUTES)
+        page.get_by_text("5 cells of").wait_for(timeout=4 * MINUTES)
         page.get_by_role("button", name="Start", exact=True).click()
         page.get_by_text("1 of 5 cells").wait_for(timeout=5 * MINUTES)
         page.get_by_role("button", name="Stop").click()
