@@ -41,7 +41,7 @@ def test_a_study_is_trained_from_its_form(tmp_path: Path) -> None:
             page.get_by_label(label, exact=True).fill(value)
         page.get_by_text("5 cells of").wait_for(timeout=4 * MINUTES)
         page.get_by_role("button", name="Start", exact=True).click()
-        page.get_by_text("1 of 5 cells").wait_for(timeout=5 * MINUTES)
+        wait_for_state(page, "running")
         page.get_by_role("button", name="Stop").click()
         wait_for_state(page, "stopped")
         page.get_by_role("button", name="Go on").click()
