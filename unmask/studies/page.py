@@ -47,9 +47,9 @@ def _method_sentences(study: Study) -> Iterator[str]:
     """Yield sentences on training and scoring, and on cells that differ."""
     several = study.seeds > 1
     rows = "all rows (or the number in its name)" if study.rows is None else f"{study.rows:,} rows"
-    epochs = (
-        "a number of epochs chosen by size" if study.epochs is None else f"{study.epochs:g} epochs"
-    )
+    epochs = "a number of epochs chosen by size"
+    if study.epochs is not None:
+        epochs = "1 epoch" if study.epochs == 1 else f"{study.epochs:g} epochs"
     tuned = "tuned" if any(cell.tune != "full" for cell in study.cells) else "tuned whole"
     yield (
         f"Each cell read {study.tokens:,} tokens of the same text, once, and was then {tuned} "

@@ -158,7 +158,7 @@ def _check_cell(
 
 def _run_pretraining_study(study: Study, options: StudyOptions) -> StudyResult:
     """Check all cells of a study of pretraining and run those that are wanted."""
-    now, of_run = _check_cells(study, options)
+    now, of_run = _find_cells(study, options)
     benchmarks, _ = find_suite(study.tasks, of_run["tasks_folder"], include_test=False)
     run = _PretrainingStudyRun(**of_run, benchmarks=tuple(one.name for one in benchmarks))
     return run.result(run.run(now, resume=options.resume))
@@ -166,7 +166,7 @@ def _run_pretraining_study(study: Study, options: StudyOptions) -> StudyResult:
 
 def _run_probing_study(study: ProbingStudy, options: StudyOptions) -> ProbingStudyResult:
     """Check all cells of a study of probes and run those that are wanted."""
-    now, of_run = _check_cells(study, options)
+    now, of_run = _find_cells(study, options)
     files = study.find_files(of_run["tasks_folder"])
     run = ProbingRun(**of_run, benchmarks=tuple(one.name for one, _ in files), files=files)
     return run.result(run.run(now, resume=options.resume))
@@ -176,7 +176,7 @@ def _run_transfer_study(study: TransferStudy, options: StudyOptions) -> Transfer
     """Check all cells of a study of transfer and run those that are wanted."""
     if options.data:
         raise ValueError(f"{study.name} reads {study.tasks} of --tasks-data: leave --data out")
-    now, of_run = _check_cells(study, options)
+    now, of_run = _find_cells(study, options)
     folder = of_run["tasks_folder"]
     files = study.find_files(folder)
     of_run |= {"sources": tuple(files.values()), "benchmarks": study.scored_languages}
@@ -185,14 +185,23 @@ def _run_transfer_study(study: TransferStudy, options: StudyOptions) -> Transfer
     return run.result(run.run(now, resume=options.resume))
 
 
-def _check_cells(
+def check_cells(study: PretrainedCells, file: str = "") -> None:
+    """Check all cells of a study: that each model has its objective and takes its changes.
+
+    Raises:
+        ValueError: one is not possible; the file, or else the study, and the cell are named.
+    """
+    for cell in study.cells:
+        _check_cell(study, cell, file)
+
+
+def _find_cells(
     study: PretrainedCells, options: StudyOptions
 ) -> tuple[list[StudyCell], dict[str, Any]]:
     """Check all cells of a study; return those that are wanted, and the fields of its run."""
     now = study.select_cells(options.cells)
     file = options.study if isinstance(options.study, str | Path) else study.name
-    for cell in study.cells:
-        _check_cell(study, cell, str(file))
+    check_cells(study, str(file))
     of_run = run_fields(study, options)
     for cell in study.cells:
         find_cell_text(cell, of_run["tasks_folder"])

@@ -1,8 +1,10 @@
 """What the routes share: folder, queue, runs, the worker, access and limits."""
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from threading import Thread
 from types import TracebackType
 
 from unmask.web.jobs.queue import JobQueue, run_states
@@ -34,6 +36,7 @@ class WorkbenchState:
     streams: StreamLimit = field(default_factory=StreamLimit)
     is_ending: Callable[[], bool] = bool
     """Whether the server was asked to end: open streams then do."""
+    _first_look: Thread | None = field(default=None, repr=False)
 
     @classmethod
     def open(cls, options: ServeOptions, port: int, *, is_public: bool) -> "WorkbenchState":
@@ -67,7 +70,14 @@ class WorkbenchState:
     def __enter__(self) -> "WorkbenchState":
         purge_trash(self.workplace)
         self.scheduler.start()
+        self._first_look = Thread(target=self._read_runs, name="unmask-first-look", daemon=True)
+        self._first_look.start()
         return self
+
+    def _read_runs(self) -> None:
+        """Read all runs before they are asked for: what that imports takes half a second."""
+        with suppress(OSError, ValueError):  # told where a page asks for them
+            self.runs.list()
 
     def __exit__(
         self,
@@ -77,3 +87,5 @@ class WorkbenchState:
     ) -> None:
         self.scheduler.close()
         self.worker.close()
+        if self._first_look is not None:
+            self._first_look.join()

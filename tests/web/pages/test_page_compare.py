@@ -3,9 +3,12 @@
 import math
 import shutil
 import time
+import tomllib
 from collections.abc import Generator
+from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlencode
+from xml.etree import ElementTree
 
 import pytest
 
@@ -20,7 +23,9 @@ How much\\_?
 
 | cell | loss |
 | --- | ---: |
-| little | 5.187 |
+| little-seed-0 | 5.187 |
+| little-seed-1 | 5.287 |
+| much | 5.187 |
 
 ![Scores](plot.svg)
 """
@@ -65,6 +70,10 @@ def open_page(page: Any, runs: list[str], **more: str) -> None:
     query = urlencode([("runs", one) for one in runs] + [*more.items()])
     page.evaluate("address => { location.hash = address }", f"#/compare?{query}")
     page.get_by_role("heading", name="Compare", exact=True).wait_for()
+
+
+def read_download(saved: Any) -> str:
+    return Path(saved.value.path()).read_text()
 
 
 def state_of(page: Any) -> dict[str, list[str]]:
@@ -120,6 +129,30 @@ def test_columns_axes_smoothing_and_logarithm(page: Any) -> None:
     assert "0:10" in page.locator("figure table").inner_text()
 
 
+def test_different_objectives_and_files_for_a_paper(page: Any, served: Served) -> None:
+    for name in ("mlm", "rtd"):
+        recipe = {"kind": "Recipe", "steps": 20, "objective": name, "learning_rate": 1e-3}
+        make_run(served.root / f"=of {name}", recipe=recipe)
+    open_page(page, ["=of mlm", "=of rtd"])
+    page.get_by_text("The objectives differ: mlm, rtd.").wait_for(timeout=SECONDS)
+    with page.expect_download() as saved:
+        page.get_by_role("button", name="Download CSV: Loss, training").click()
+    assert read_download(saved).splitlines()[:2] == [
+        'run,step,"Loss, training (nats)"', "'=of mlm,1,4.99",
+    ]  # fmt: skip
+    with page.expect_download() as saved:
+        page.get_by_role("button", name="Download SVG: Loss, training").click()
+    assert saved.value.suggested_filename == "loss-training-nats.svg"
+    drawing = ElementTree.fromstring(read_download(saved))
+    texts = [one.text for one in drawing.iter("{http://www.w3.org/2000/svg}text")]
+    assert {"Loss, training (nats)", "step", "=of mlm", "=of rtd"} <= set(texts)
+    with page.expect_download() as saved:
+        page.get_by_role("button", name="Download CSV: What they reached").click()
+    lines = read_download(saved).splitlines()
+    assert lines[0].startswith("Run,State,Kind,Model,Objective,Steps,Time,")
+    assert lines[2].startswith("'=of rtd,finished,pretraining,bert-tiny,rtd,20 of 20,")
+
+
 def test_nothing_chosen_says_what_to_do_and_runs_that_are_gone_are_named(page: Any) -> None:
     open_page(page, [])
     page.get_by_role("heading", name="No runs chosen").wait_for()
@@ -134,8 +167,17 @@ def test_the_page_of_a_study(page: Any) -> None:
     page.get_by_role("link", name="rates", exact=True).click()
     page.get_by_role("heading", name="rates", exact=True).wait_for()
     page.get_by_text("How much_?").wait_for()
-    table = page.get_by_role("region", name="Results of the study").inner_text()
-    assert table.split()[-4:] == ["cell", "loss", "little", "5.187"]
+    table = page.get_by_role("region", name="Results", exact=True).inner_text()
+    assert table.split()[-4:] == ["little-seed-1", "5.287", "much", "5.187"]
+    over = page.get_by_role("region", name="Over the seeds of pretraining").inner_text()
+    assert "little (2 seeds)\t5.237 ± 0.071" in over
+    with page.expect_download() as saved:
+        page.get_by_role("button", name="Download CSV: results").click()
+    assert saved.value.suggested_filename == "rates-results.csv"
+    assert read_download(saved).splitlines()[1] == "little-seed-0,5.187"
+    page.evaluate("location.hash = '#/run/rates'")  # its table is what a study is for
+    page.get_by_role("link", name="Output and tags").click()
+    page.get_by_role("link", name="Table and runs").click()
     image = page.get_by_alt_text("Scores")
     image.wait_for()
     page.wait_for_function("() => document.querySelector('img[alt=Scores]').naturalWidth > 0")
@@ -155,6 +197,41 @@ def test_a_study_is_started_from_a_form(page: Any) -> None:
     page.locator("summary", has_text="Training").last.click()
     page.get_by_label("Tokens", exact=True).fill("50000")
     page.locator("pre code", has_text="--tokens 50000").wait_for()
+
+
+@pytest.mark.slow
+def test_a_study_is_composed_and_checked(page: Any, served: Served) -> None:
+    with served.client() as client:
+        rows = "".join(f"text {i}\t{i % 2}\n" for i in range(40))
+        client.put("/api/files/mine.tsv", content=f"sentence\tlabel\n{rows}".encode())
+        client.put("/api/files/text.txt", content=b"A text.\n\nAnother one.\n")
+    open_page(page, [])
+    page.get_by_role("button", name="Compose a study").click()
+    page.get_by_role("checkbox", name="bert-tiny with clm").uncheck(timeout=60_000)
+    page.get_by_label("Another model").select_option("gpt-mini", timeout=60_000)
+    page.get_by_role("checkbox", name="gpt-mini with rtd").uncheck(timeout=60_000)
+    page.get_by_label("Question").fill('Which "is" best?')
+    page.get_by_label("Pretraining seeds").fill("2")
+    page.get_by_text("10 cells of").wait_for(timeout=60_000)
+    study = tomllib.loads(page.get_by_label("Study as TOML").inner_text())
+    assert study["question"] == 'Which "is" best?'
+    assert [cell["name"] for cell in study["cells"]][:3] == [
+        "bert-tiny-random", "bert-tiny-mlm-seed-0", "bert-tiny-mlm-seed-1",
+    ]  # fmt: skip
+    page.locator("summary", has_text="The same size").click()
+    page.get_by_label("Width", exact=True).fill("65")
+    page.get_by_text("d_model 65 is not a multiple of n_heads").wait_for(timeout=60_000)
+    page.get_by_role("button", name="Start", exact=True).click()
+    assert "#/compare" in page.evaluate("location.hash")
+    page.get_by_label("Width", exact=True).fill("")
+    page.get_by_text("10 cells of").wait_for(timeout=60_000)
+    page.get_by_role("button", name="Start", exact=True).click()
+    page.get_by_text("Choose a text that all are pretrained on.").wait_for()
+    page.get_by_label("Table that all are fine-tuned on: a file").select_option(
+        ".unmask/files/mine.tsv"
+    )
+    page.get_by_text("Task: classify. Text: sentence. Label: label.").wait_for(timeout=60_000)
+    page.get_by_role("button", name="Close").click()
 
 
 @pytest.mark.slow

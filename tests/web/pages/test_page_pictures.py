@@ -102,8 +102,7 @@ def test_a_file_that_is_sent_becomes_the_value_of_its_field(page: Any, tmp_path:
     page.goto(f"{base}#/command/prefer")
     path = tmp_path / "pairs.jsonl"
     path.write_text("{}\n")
-    page.get_by_text("Files for --train").wait_for()
-    page.set_input_files("input[type=file]", path)
+    page.locator("[data-name=train] input[type=file]").set_input_files(path)
     line = "--train .unmask/files/pairs.jsonl"
     page.locator("[data-name=base] input").fill("gpt")
     page.locator(".copy code", has_text=line).wait_for()

@@ -144,6 +144,24 @@ def test_runs_are_filtered_tagged_deleted_and_taken_back(page: Any, served: Serv
     assert (served.root / "other" / "log.jsonl").is_file()
 
 
+def test_several_runs_are_tagged_deleted_and_taken_back_at_once(page: Any, served: Served) -> None:
+    for name in ("one-x", "two-x"):
+        write_run(served.root / name)
+    open_page(page, served, "")
+    page.get_by_label("Filter runs").fill("-x")
+    page.get_by_role("button", name="Choose both").click()
+    page.get_by_role("button", name="Tag", exact=True).click()
+    page.locator("dialog input").fill("term paper")
+    page.get_by_role("button", name="Save").click()
+    page.locator(".card .chip", has_text="term paper").nth(1).wait_for()
+    page.get_by_role("button", name="Delete").click()
+    page.get_by_text("2 runs were deleted.").wait_for()
+    assert not (served.root / "one-x").exists()
+    page.get_by_role("button", name="Undo").click()
+    page.get_by_role("link", name="two-x", exact=True).wait_for()
+    assert (served.root / "one-x").is_dir()
+
+
 def test_a_curve_grows_as_its_log_does(page: Any, served: Served) -> None:
     write_run(served.root / "grows", n=10)
     open_page(page, served, "run/grows")

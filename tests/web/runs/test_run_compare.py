@@ -8,9 +8,12 @@ from pathlib import Path
 import pytest
 from made_runs import SAVED, make_run, workplace
 
+from unmask.config import to_dict
+from unmask.objectives.published import BART, ELECTRA, MASKED_LM
 from unmask.reports.formatting import NARROW_SPACE
 from unmask.web.runs.compare import compare_runs, compare_series
 from unmask.web.runs.index import RunIndex
+from unmask.web.runs.summary import objective_name
 
 
 def recipe(rate: float, **more: object) -> dict[str, object]:
@@ -76,3 +79,45 @@ def test_number_of_runs_is_limited(tmp_path: Path) -> None:
             compare_runs(place, index, ids)
     with pytest.raises(FileNotFoundError, match="none: no such run"):
         compare_series(index, ["none"], "loss")
+
+
+def test_what_cannot_be_compared_is_said(tmp_path: Path) -> None:
+    place = workplace(tmp_path)
+    objectives = {"a": "mlm", "b": to_dict(MASKED_LM), "c": to_dict(ELECTRA), "d": "mlm:rate=0.3"}
+    for name, objective in objectives.items():
+        make_run(tmp_path / name, recipe=recipe(1e-3, objective=objective, vocab_size=512))
+    make_run(tmp_path / "e", recipe=recipe(1e-3, objective="mlm", vocab_size=99, data="x"))
+    index = RunIndex(place)
+    same = compare_runs(place, index, ["a", "b"])
+    assert (same.notes, same.options) == ((), ())
+    assert [run.objective for run in same.runs] == ["mlm", "mlm"]
+    (note,) = compare_runs(place, index, ["a", "c", "d"]).notes
+    assert note.startswith("The objectives differ: mlm, rtd, mlm:rate=0.3. ")
+    assert "weighted sum" in note
+    notes = compare_runs(place, index, ["a", "e"]).notes
+    assert [note.partition(":")[0] for note in notes] == [
+        "The tokenizers differ", "The texts differ",
+    ]  # fmt: skip
+    shutil.copytree(SAVED / "study", tmp_path / "study")  # its text is tokenized for each kind
+    for name in ("p", "q"):
+        shards = recipe(1e-3, objective="mlm", data=f"study/text/{name}")
+        make_run(tmp_path / "study" / "pretrained" / name, recipe=shards)
+    inside = [f"study/pretrained/{name}" for name in ("p", "q")]
+    (note,) = compare_runs(place, index, inside).notes
+    assert note.startswith("The tokenizers differ")
+    for name, train in (("f", "x.tsv"), ("g", "y.tsv")):
+        table = {"kind": "FinetuneRecipe", "task": "classify", "train": train}
+        make_run(tmp_path / name, recipe=table, kind="finetune")
+    (note,) = compare_runs(place, index, ["a", "f", "g"]).notes
+    assert note == "The tasks or their files differ: their scores are not of the same rows."
+    table = {"kind": "FinetuneRecipe", "task": "classify", "train": "x.tsv", "lm_loss_weight": 0.5}
+    make_run(tmp_path / "h", recipe=table, kind="finetune")
+    (note,) = compare_runs(place, index, ["f", "h"]).notes
+    assert note.endswith("(lm_loss_weight): compare the scores.")
+
+
+def test_objectives_without_a_name_have_that_of_their_parts() -> None:
+    assert objective_name({}) == ""
+    assert objective_name({"objective": to_dict(BART)}) == "DenoisingObjective"
+    parts = {"kind": "Objective", "select": {"kind": "Mine"}, "corrupt": {"kind": "Yours"}}
+    assert objective_name({"objective": parts}) == "Mine, Yours"

@@ -1,17 +1,26 @@
 """Jobs: queue, stop, go on, move, delete, and what they write."""
 
+import itertools
+from collections.abc import Iterator
 from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Query
+from fastapi.responses import FileResponse, Response
 from pydantic import BaseModel, Field
 
 from unmask.web.commands.arguments import command_arguments, parse_command, shown_command
 from unmask.web.jobs.record import OUTPUT_FILE, JobRecord
 from unmask.web.jobs.submit import queue_command, resume_arguments
-from unmask.web.routes.shared import JsonObject, Workbench
+from unmask.web.routes.shared import REPORT_POLICY, JsonObject, Workbench
+from unmask.web.state import WorkbenchState
 
 router = APIRouter(tags=["jobs"])
 _MAX_OUTPUT_BYTES = 1 << 18
+_MAX_FILES = 200
+_SHOWN = {".html": "text/html; charset=utf-8", ".svg": "image/svg+xml"}
+"""Files that a browser shows, without anything that they could reach; others are saved."""
 
 
 class JobRequest(BaseModel):
@@ -81,6 +90,38 @@ def read_output(job: str, state: Workbench, after: int = 0) -> JsonObject:
         file.seek(start)
         data = file.read(_MAX_OUTPUT_BYTES)
     return {"text": data.decode("utf-8", errors="replace"), "offset": start + len(data)}
+
+
+@router.get("/jobs/{job}/files")
+def list_written(job: str, state: Workbench) -> JsonObject:
+    """List the files that a job wrote: an analysis, predictions, vectors, a converted model."""
+    written = itertools.islice(_written(state, job), _MAX_FILES)
+    return {"files": [{"name": name, "bytes": path.stat().st_size} for name, path in written]}
+
+
+@router.get("/jobs/{job}/file")
+def send_written(
+    job: str, name: Annotated[str, Query(max_length=1000)], state: Workbench
+) -> Response:
+    """Send a file that a job wrote."""
+    path = next((path for known, path in _written(state, job) if known == name), None)
+    if path is None:
+        raise FileNotFoundError(f"the job wrote no file {name[:60]!r}")
+    kind = _SHOWN.get(path.suffix)
+    if kind is None:
+        return FileResponse(path, filename=path.name)
+    return FileResponse(path, media_type=kind, headers={"content-security-policy": REPORT_POLICY})
+
+
+def _written(state: WorkbenchState, job: str) -> Iterator[tuple[str, Path]]:
+    """Iterate over the files at the place that a job writes to, with their names below it."""
+    run = state.queue.get(job).run
+    if run is None:
+        return
+    place = state.workplace.path_of(run)
+    for path in [place] if place.is_file() else sorted(place.rglob("*")):
+        if path.is_file() and path.resolve().is_relative_to(place.resolve()):
+            yield path.relative_to(place).as_posix() if path != place else path.name, path
 
 
 @router.post("/jobs/{job}/stop")

@@ -17,7 +17,7 @@ from unmask.files import lock_holder, read_json
 from unmask.training.log import TIMING_FILE
 from unmask.web.jobs.submit import resume_run_arguments
 from unmask.web.routes.jobs import job_json
-from unmask.web.routes.shared import JsonObject, Workbench
+from unmask.web.routes.shared import REPORT_POLICY, JsonObject, Workbench
 from unmask.web.runs.axes import Axis
 from unmask.web.runs.compare import compare_runs, compare_series, compared_stamp
 from unmask.web.runs.edit import delete_run, rename_run, restore_run, tag_run
@@ -30,11 +30,6 @@ _SMALL_POINTS = 80
 _MAX_POINTS = 4000
 _MAX_RUNS = 60
 _MAX_TEXT_BYTES = 1 << 18
-_REPORT_POLICY = (
-    "sandbox allow-scripts; default-src 'none'; img-src data:; style-src 'unsafe-inline'; "
-    "script-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
-)
-"""A report is shown apart from the page: it can load nothing, and reach nothing of the page."""
 _READ_JSON = {
     "samples": "samples.json",
     "results": "results.json",
@@ -165,7 +160,7 @@ def show_report(run: RunId, state: Workbench) -> Response:
     path = state.workplace.existing(run) / "report.html"
     if not path.is_file() or path.is_symlink():
         raise FileNotFoundError(f"{run}: has no report yet")
-    headers = {"content-security-policy": _REPORT_POLICY, "x-frame-options": "SAMEORIGIN"}
+    headers = {"content-security-policy": REPORT_POLICY, "x-frame-options": "SAMEORIGIN"}
     return FileResponse(path, media_type="text/html; charset=utf-8", headers=headers)
 
 
@@ -175,7 +170,7 @@ def show_plot(run: RunId, state: Workbench) -> Response:
     path = state.workplace.existing(run) / "plot.svg"
     if not path.is_file() or path.is_symlink():
         raise FileNotFoundError(f"{run}: has no plot yet")
-    headers = {"content-security-policy": _REPORT_POLICY}
+    headers = {"content-security-policy": REPORT_POLICY}
     return FileResponse(path, media_type="image/svg+xml", headers=headers)
 
 

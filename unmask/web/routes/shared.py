@@ -14,3 +14,9 @@ def _state_of(request: Request) -> WorkbenchState:
 Workbench = Annotated[WorkbenchState, Depends(_state_of)]
 """The state of the workbench, as a parameter of a route."""
 JsonObject = dict[str, Any]
+
+REPORT_POLICY = (
+    "sandbox allow-scripts; default-src 'none'; img-src data:; style-src 'unsafe-inline'; "
+    "script-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
+)
+"""A report is shown apart from the page: it can load nothing, and reach nothing of the page."""

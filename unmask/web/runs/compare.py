@@ -12,7 +12,7 @@ from unmask.web.runs.index import RunIndex
 from unmask.web.runs.quick import column_names, quick_column
 from unmask.web.runs.scan import RUN_FILE, STUDY_FILE, SUITE_FILE, FoundRun
 from unmask.web.runs.series import Column, LogPart, downsample, read_series, series_logs
-from unmask.web.runs.summary import RunSummary
+from unmask.web.runs.summary import RunSummary, objective_name
 from unmask.web.workplace import Workplace
 
 MAX_COMPARED_RUNS = 60
@@ -20,6 +20,12 @@ MAX_COMPARED_POINTS = 2000
 """Of each curve."""
 _OWN_KEYS = ("card", "parameters")
 """Of a record, compared beside the recipe."""
+
+_TOKENIZER_KEYS = ("tokenizer", "vocab_size", "character_coverage")
+_TEXT_KEYS = ("data", "document_separator", "text_column", "dev_fraction")
+_TASK_KEYS = ("task", "train", "dev", "test")
+_LOSS_KEYS = ("lm_loss_weight",)
+"""Of recipes: where they differ, losses or scores are of something else."""
 
 LOG_PARTS: tuple[LogPart, ...] = ("training", "evaluation", "timing")
 
@@ -46,6 +52,8 @@ class Comparison:
     n_equal_options: int
     figures: tuple[ComparedRow, ...]
     """What they reached."""
+    notes: tuple[str, ...]
+    """Why some of their figures cannot be compared with each other."""
     columns: Mapping[LogPart, tuple[str, ...]]
     """Numbers that any of them logged, by the log they are in."""
 
@@ -87,8 +95,48 @@ def compare_runs(workplace: Workplace, index: RunIndex, run_ids: Sequence[str]) 
         options=tuple(_row(key, flat) for key in differing),
         n_equal_options=len(keys) - len(differing),
         figures=tuple(_row(name, texts) for name in names),
+        notes=tuple(_comparability_notes(runs, flat)),
         columns={part: _logged_columns(found, part) for part in LOG_PARTS},
     )
+
+
+def _comparability_notes(
+    runs: Sequence[RunSummary], options: Sequence[Mapping[str, str]]
+) -> Iterator[str]:
+    """Iterate over reasons why figures of runs are not of the same thing, some sentences each."""
+    pretrained = [o for run, o in zip(runs, options, strict=True) if run.kind == "pretrain"]
+    tuned = [o for run, o in zip(runs, options, strict=True) if run.kind == "finetune"]
+    parents = {run.parent for run in runs if run.kind == "pretrain"}
+    is_one_study = len(parents) == 1 and "" not in parents  # one text, tokenized for each kind
+    objectives = dict.fromkeys(run.objective for run in runs if run.objective)
+    if len(objectives) > 1:
+        weighted = " (the loss of rtd is a weighted sum of its generator's and its detector's)"
+        yield (
+            f"The objectives differ: {', '.join(objectives)}. Each predicts something else, so "
+            "losses and accuracies of different objectives cannot be compared with each other"
+            f"{weighted if 'rtd' in objectives else ''}. What can be: the scores on one labeled "
+            "task on which each is fine-tuned with the same seeds, which a study does for all; "
+            "accuracies without fine-tuning (evaluate, task blimp); the time and tokens that "
+            "each took."
+        )
+    elif _differ(pretrained, *_TOKENIZER_KEYS, *(("data",) if is_one_study else ())):
+        yield (
+            "The tokenizers differ: a loss per token is of other tokens, and of fewer or more of "
+            "them. Of causal models, the bits per byte of unmask evaluate can be compared."
+        )
+    if not is_one_study and _differ(pretrained, *_TEXT_KEYS):
+        yield "The texts differ: what is held out for the loss is not the same."
+    if _differ(tuned, *_TASK_KEYS):
+        yield "The tasks or their files differ: their scores are not of the same rows."
+    elif _differ(tuned, *_LOSS_KEYS):
+        yield (
+            f"The losses of fine-tuning add up different parts ({', '.join(_LOSS_KEYS)}): compare "
+            "the scores."
+        )
+
+
+def _differ(options: Sequence[Mapping[str, str]], *keys: str) -> bool:
+    return any(len({one.get(key) for one in options}) > 1 for key in keys)
 
 
 def compare_series(
@@ -142,7 +190,10 @@ def run_options(workplace: Workplace, found: FoundRun) -> dict[str, str]:
         record = read_saved(found.path / name)
     except (OSError, ValueError):
         return {}
-    parts = [record.get("recipe"), record.get("study")]
+    recipe = record.get("recipe")
+    if isinstance(recipe, dict) and (named := objective_name(recipe)).islower():
+        recipe = {**recipe, "objective": named}  # the same objective as a name and as a table
+    parts = [recipe, record.get("study")]
     tables = [cast("dict[str, Any]", part) for part in parts if isinstance(part, dict)]
     own = {key: record[key] for key in _OWN_KEYS if key in record}
     merged = own | {key: value for table in tables for key, value in table.items()}

@@ -17,7 +17,7 @@ class RunFilter:
     """Which runs are asked for; what is empty or None does not matter."""
 
     text: str = ""
-    """Words, all of which are in the id, the model, the task or the tags, in any case."""
+    """Words, all of which are in id, model, task, objective or tags, in any case."""
     kind: str = ""
     state: str = ""
     tag: str = ""
@@ -26,7 +26,9 @@ class RunFilter:
 
     def accepts(self, run: RunSummary) -> bool:
         """Return whether a run is one of them."""
-        whole = " ".join((run.id, run.kind, run.model, run.task, *run.tags)).casefold()
+        whole = " ".join(
+            (run.id, run.kind, run.model, run.task, run.objective, *run.tags)
+        ).casefold()
         return (
             all(word in whole for word in self.text.casefold().split())
             and self.kind in ("", run.kind)

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, cast
 
+from unmask.config import to_dict
 from unmask.saved_format import read_saved
 from unmask.training.log import LOG_FILE, TIMING_FILE, finite_number
 from unmask.web.runs.log_end import (
@@ -44,6 +45,8 @@ class RunSummary:
     """pretrain, finetune, prefer, suite, study, model, or unknown where its record is damaged."""
     model: str = ""
     task: str = ""
+    objective: str = ""
+    """Of pretraining, as `--objective` names it."""
     state: RunState = "stopped"
     step: int = 0
     """Steps taken, of all seeds together; of a study or suite, cells that are done."""
@@ -135,11 +138,36 @@ def _read_run(workplace: Workplace, summary: RunSummary, found: FoundRun) -> Run
         kind=_shown(record.get("kind") or ("finetune" if has_trials else "unknown")),
         model=_shown(workplace.shown(record.get("card") or recipe.get("model") or "")),
         task=_shown(recipe.get("task_name") or recipe.get("task") or ""),
+        objective=_shown(objective_name(recipe)),
         is_finished=record.get("kind") == "model" or bool(record.get("finished")),
         seconds=_sum(total_seconds(path) for path in found.logs(TIMING_FILE)),
     )
     summary = _with_steps(summary, found, recipe)
     return _noting(summary, lambda: replace(summary, headline=_headline(found, record)))
+
+
+def objective_name(recipe: Mapping[str, Any]) -> str:
+    """Return the objective of a recipe, as `--objective` names it; of one without a name, its kind.
+
+    A recipe has the name, or the table that a preset has: the same table is the same name.
+    """
+    value = recipe.get("objective")
+    if not isinstance(value, dict):
+        return str(value or "")
+    from unmask.objectives import published as known  # half a second, and few runs need it
+
+    names = {
+        "mlm": known.MASKED_LM,
+        "nsp": known.BERT,
+        "sop": known.ALBERT,
+        "rtd": known.ELECTRA,
+        "clm": known.CAUSAL_LM,
+        "spans": known.SPANBERT,
+    }
+    table = cast("dict[str, Any]", value)
+    named = next((name for name, one in names.items() if to_dict(one) == table), "")
+    parts = (_table(table, part).get("kind") for part in ("select", "corrupt"))
+    return named or ", ".join(str(part) for part in parts if part) or str(table.get("kind") or "")
 
 
 def _with_steps(summary: RunSummary, found: FoundRun, recipe: Mapping[str, Any]) -> RunSummary:

@@ -11,6 +11,7 @@ CALLS: Mapping[str, str] = {
     "preset_choices": "models.choices:preset_choices",
     "objective_choices": "models.choices:objective_choices",
     "studies": "models.facts:list_studies",
+    "check_study": "models.studies:check_study",
     "fill": "generation:fill",
     "generate": "generation:generate",
     "chat": "generation:chat",

@@ -444,3 +444,19 @@ def test_plans_are_those_of_the_command() -> None:
     assert again["hardware"] == here["hardware"]  # measured once
     with pytest.raises(ValueError, match=r"^unknown key 'step'; did you mean 'steps'"):
         ask("plan", model="bert-tiny", step=3)
+
+
+def test_a_composed_study_is_checked_before_it_runs() -> None:
+    def toml(cells: str) -> str:
+        return f'question = "?"\ntasks = "mine.toml"\ntokens = 10\ncells = [{cells}]\n'
+
+    good = '{name = "a", model = "bert-tiny", objective = "mlm", changes = ["seed=1"]}'
+    assert ask("check_study", toml=toml(good)) == {"cells": ["a"]}
+    for bad, line in {
+        '{name = "a", model = "bert-tiny", objective = "plm"}': "cell a: .*plm",
+        '{name = "a", model = "bert-tiny", changes = ["architecture.d_model=65"]}': "65 is not",
+        '{name = "a", model = "none"}': "none",
+        "{": "toml: ",
+    }.items():
+        with pytest.raises(ValueError, match=line):
+            ask("check_study", toml=toml(bad))

@@ -38,11 +38,17 @@ export function modelSection(state) {
   const smallestOf = (name) => ofFamily(name)[0]?.name;
 
   function choose(kind) {
-    state.change({ kind, model: FIRST_OF_KIND[kind], objective: kind === "encoder" ? "mlm" : "", options: {}, second: "", ...ofOtherModel });
+    state.change({ kind, model: FIRST_OF_KIND[kind], objective: usual(kind, FIRST_OF_KIND[kind]), options: {}, second: "", ...ofOtherModel });
   }
 
+  /** The objective that a model is offered with: its own, but of BERT masked words alone, which need no pairs. */
+  const usual = (kind, model) => (kind === "encoder" && model.startsWith("bert-") ? "mlm" : "");
+
+  /** Another model: an objective that was not chosen is that of the new one. */
   function pick(model) {
-    if (model) state.change({ model, ...ofOtherModel });
+    if (!model) return;
+    const isChosen = now.objective !== usual(now.kind, now.model) || Object.keys(now.options).length || now.second;
+    state.change({ model, ...(isChosen ? {} : { objective: usual(now.kind, model) }), ...ofOtherModel });
   }
 
   function draw() {

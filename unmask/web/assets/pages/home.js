@@ -1,12 +1,14 @@
 // All runs: those that run first, with their curves, what each learned, filters and tags.
 import { del, get, listen, post, runPath } from "../parts/api.js";
 import { spark } from "../parts/chart.js";
-import { button, empty, fill, h, say, slowly, table } from "../parts/dom.js";
+import { askText, button, empty, fill, h, say, slowly } from "../parts/dom.js";
 import { duration, when, whole } from "../parts/format.js";
 
 const SECONDS_BETWEEN_LOOKS = 5;
 const FIRST_SHOWN = 60;
+const INNER = "home-inner"; // whether runs of studies and suites are listed
 const KINDS = { pretrain: "pretraining", finetune: "fine-tuning", prefer: "preferences", study: "study", suite: "suite", model: "model" };
+const UNITS = { study: "cells", suite: "tasks" };
 
 export const kindName = (kind) => KINDS[kind] ?? kind;
 export const runLink = (id, name = "run") => `#/${name}/${id.split("/").map(encodeURIComponent).join("/")}`;
@@ -22,9 +24,13 @@ export async function deleteRun(id, after) {
 export async function page() {
   let shown = FIRST_SHOWN;
   let runs = (await get("/runs")).runs;
-  const search = h("input", { type: "search", placeholder: "Name, model, task or tag", "aria-label": "Filter runs", oninput: slowly(() => draw(), 120) });
+  const search = h("input", { type: "search", placeholder: "Name, model, objective, task or tag", "aria-label": "Filter runs", oninput: slowly(() => draw(), 120) });
   const kind = h("select", { "aria-label": "Kind of run", onchange: () => draw() });
   const state = h("select", { "aria-label": "State of run", onchange: () => draw() });
+  const inner = h("input", { type: "checkbox", onchange: () => { sessionStorage.setItem(INNER, inner.checked ? "1" : ""); draw(); } });
+  inner.checked = sessionStorage.getItem(INNER) === "1";
+  const innerText = h("span", {});
+  const innerField = h("div", { class: "check", hidden: true }, h("label", {}, inner, " ", innerText));
   const list = h("div", {});
   const picked = new Set();
   const compare = h("div", { class: "row", hidden: true });
@@ -38,7 +44,7 @@ export async function page() {
   function fits(run) {
     if (kind.value && run.kind !== kind.value) return false;
     if (state.value && run.state !== state.value) return false;
-    const text = [run.id, run.model, run.task, ...run.tags].join(" ").toLowerCase();
+    const text = [run.id, run.model, run.objective, run.task, ...run.tags].join(" ").toLowerCase();
     return search.value.toLowerCase().split(/\s+/).every((word) => text.includes(word));
   }
 
@@ -61,20 +67,53 @@ export async function page() {
       onchange: () => { if (box.checked) picked.add(run.id); else picked.delete(run.id); drawCompare(); } });
     return h("article", { class: "card" },
       h("div", { class: "row" }, box, h("h3", {}, h("a", { href: runLink(run.id) }, run.id)), stateChip(run.state)),
-      h("p", { class: "hint" }, [kindName(run.kind), run.model, run.task].filter(Boolean).join(" · ")),
+      h("p", { class: "hint" }, [kindName(run.kind), run.model, run.objective, run.task].filter(Boolean).join(" · ")),
       place, progress,
       run.headline.length ? h("dl", { class: "facts" }, run.headline.map((one) => [h("dt", {}, one.name), h("dd", {}, h("strong", {}, one.text))])) : null,
-      h("p", { class: "hint" }, [run.steps ? `${whole(run.step)} of ${whole(run.steps)} steps` : run.step ? `${whole(run.step)} steps` : null,
+      h("p", { class: "hint" }, [run.steps ? `${whole(run.step)} of ${whole(run.steps)} ${UNITS[run.kind] ?? "steps"}` : run.step ? `${whole(run.step)} steps` : null,
         run.seconds ? duration(run.seconds) : null, when(run.modified)].filter(Boolean).join(" · ")),
       run.tags.length ? h("p", { class: "row" }, run.tags.map((tag) => h("span", { class: "chip" }, tag))) : null,
-      run.notes.length ? h("p", { class: "hint" }, run.notes[0]) : null);
+      run.notes.length ? h("p", { class: "hint" }, run.notes[0]) : null,
+      run.n_runs ? h("p", { class: "hint" }, `${whole(run.n_runs)} runs in it`) : null);
   }
 
   function drawCompare() {
+    const known = new Map(runs.map((one) => [one.id, one]));
+    for (const id of picked) if (!known.has(id)) picked.delete(id);
     compare.hidden = picked.size === 0;
     const query = new URLSearchParams([...picked].map((id) => ["runs", id]));
+    const isOn = [...picked].some((id) => ["running", "queued"].includes(known.get(id).state));
     fill(compare, h("a", { class: "button primary", href: `#/compare?${query}` }, `Compare ${picked.size}`),
+      button("Tag", tagPicked), button("Delete", deletePicked, { disabled: isOn, title: isOn ? "One of them is still running or waiting." : null }),
       button("Clear", () => { picked.clear(); draw(); drawCompare(); }));
+  }
+
+  async function tagPicked() {
+    const answer = await askText("Add tags", `To ${picked.size} ${picked.size === 1 ? "run" : "runs"}; separated by commas.`, "");
+    const added = (answer ?? "").split(",").map((one) => one.trim()).filter(Boolean);
+    if (!added.length) return;
+    for (const one of runs.filter((run) => picked.has(run.id))) {
+      await post(runPath(one.id, "tags"), { tags: [...new Set([...one.tags, ...added])] });
+    }
+    await look(true);
+  }
+
+  async function deletePicked() {
+    const items = [];
+    try {
+      for (const id of [...picked]) {
+        items.push((await del(runPath(id))).item);
+        picked.delete(id);
+      }
+    } finally {
+      if (items.length) {
+        say(`${items.length} ${items.length === 1 ? "run was" : "runs were"} deleted.`, { undo: async () => {
+          for (const item of items) await post("/trash/restore", { item });
+          await look(true);
+        } });
+      }
+      await look(true);
+    }
   }
 
   function draw() {
@@ -85,18 +124,25 @@ export async function page() {
         h("a", { class: "button primary", href: "#/new" }, "New model"), h("a", { class: "button", href: "#/finetune" }, "Fine-tune"), h("a", { class: "button", href: "#/try/unmask-mini-en" }, "Try the bundled model"), h("a", { class: "button", href: "#/teach" }, "See what models read")));
       return;
     }
-    const found = runs.filter(fits);
-    fill(list, h("p", { class: "hint", role: "status" }, found.length === runs.length ? runs.length === 1 ? "1 run" : `${whole(runs.length)} runs` : `${whole(found.length)} of ${whole(runs.length)} runs`),
+    const nInner = runs.filter((one) => one.parent).length;
+    innerField.hidden = nInner === 0;
+    innerText.textContent = `also the ${whole(nInner)} ${nInner === 1 ? "run" : "runs"} of studies and suites`;
+    const listed = inner.checked ? runs : runs.filter((one) => !one.parent);
+    const found = listed.filter(fits);
+    const isAll = found.every((one) => picked.has(one.id));
+    const all = found.length > 1 && !isAll ? button(`Choose ${found.length === 2 ? "both" : `all ${whole(found.length)}`}`, () => { for (const one of found) picked.add(one.id); draw(); drawCompare(); compare.querySelector("a")?.focus(); }, { class: "quiet" }) : null;
+    fill(list, h("div", { class: "row" }, h("p", { class: "hint", role: "status" }, found.length === listed.length ? listed.length === 1 ? "1 run" : `${whole(listed.length)} runs` : `${whole(found.length)} of ${whole(listed.length)} runs`), innerField, all),
       found.length ? h("div", { class: "grid" }, found.slice(0, shown).map(card)) : empty("No run fits", "Change the filter.", button("Show all", () => { search.value = kind.value = state.value = ""; draw(); })),
       found.length > shown ? h("p", { class: "actions" }, button(`Show ${whole(Math.min(found.length - shown, 240))} more`, () => { shown += 240; draw(); })) : null);
   }
 
   let before = runs;
-  async function look() {
+  async function look(anew = false) {
     const told = await get("/runs");
-    if (told.runs === before) return; // not changed: the very same object
+    if (told.runs === before && !anew) return; // not changed: the very same object
     before = runs = told.runs;
-    if (!list.contains(document.activeElement)) draw();
+    if (anew || !list.contains(document.activeElement)) draw();
+    if (anew || (picked.size && !compare.contains(document.activeElement))) drawCompare();
   }
   const timer = setInterval(() => look().catch(() => {}), 1000 * SECONDS_BETWEEN_LOOKS);
   const end = listen("jobs", () => look().catch(() => {}));

@@ -1,7 +1,8 @@
 // One run: its curves as they grow, samples, settings, cost, log; stop, go on, use.
 import { get, listen, post, runPath, watch } from "../parts/api.js";
 import { chart } from "../parts/chart.js";
-import { button, empty, fill, h, say, table } from "../parts/dom.js";
+import { askText, button, empty, fill, h, say, table } from "../parts/dom.js";
+import { download, fileName } from "../parts/download.js";
 import { bytes, duration, measured, percent, short, when, whole, words } from "../parts/format.js";
 import { deleteRun, kindName, runLink, stateChip } from "./home.js";
 import { measuresSection, resultsSection } from "./finetuning/results.js";
@@ -84,6 +85,7 @@ function put(target, step, line, prefix) {
 }
 
 const AGAIN = { finetune: "#/finetune", pretrain: "#/new" }; // their forms keep what was typed
+const comes = (job) => (["pretrain", "finetune", "prefer"].includes(job.arguments[0]) ? "Its curves are" : "What it writes is");
 const isOver = (job) => ["done", "stopped", "failed"].includes(job.state);
 
 /** How a job ended that failed, and the way back to its form. */
@@ -92,6 +94,18 @@ function failed(job) {
   return h("div", { class: "card" }, h("h3", {}, job.status === 2 ? "It was refused" : "It ended with an error"),
     h("pre", { tabindex: "0" }, job.last_lines.join("\n") || "It was killed, perhaps for want of memory."),
     h("p", { class: "actions" }, h("a", { class: "button", href: form }, "Change and start again")));
+}
+
+/** What a job wrote that is no run: an analysis, predictions, a converted model; and what it said. */
+function written(job) {
+  const files = h("div", {});
+  const said = h("pre", { tabindex: "0", "aria-label": "Output", class: "log", hidden: true });
+  const address = (one) => `/api/jobs/${job.id}/file?${new URLSearchParams({ name: one.name })}`;
+  get(`/jobs/${job.id}/files`).then((told) => fill(files, told.files.length ? table("Files", ["File", "Size"], told.files.map((one) =>
+    [h("a", { href: address(one), ...(/\.(html|svg)$/.test(one.name) ? { target: "_blank", rel: "noopener" } : { download: "" }) }, one.name), bytes(one.bytes)])) : h("p", { class: "hint" }, "It wrote no file.")))
+    .catch((error) => fill(files, h("p", { class: "error-line" }, error.line ?? String(error))));
+  get(`/jobs/${job.id}/output`).then((told) => { said.textContent = told.text.replace(/[^\n]*\r(?!\n)/g, "").trimEnd(); said.hidden = !said.textContent; }).catch(() => {});
+  return [h("section", {}, h("h2", {}, "What it wrote"), files), h("section", {}, h("h2", {}, "Output"), said)];
 }
 
 /** The page of a run that has no folder yet: its job waits, begins, or was refused; null: there is no such job. */
@@ -103,9 +117,9 @@ async function waitingPage(id) {
   const doing = h("p", { class: "hint" });
   function draw(job) {
     if (!job) return fill(place, empty("The job was removed", "It had not begun.", h("a", { class: "button", href: "#/" }, "All runs")));
-    return fill(place, h("p", { class: "row" }, stateChip(job.state)), job.state === "failed" ? failed(job)
+    return fill(place, h("p", { class: "row" }, stateChip(job.state)), job.state === "failed" ? failed(job) : job.state === "done" ? written(job)
       : isOver(job) ? empty("It was stopped before it began", "Nothing was written.", button("Go on", () => post(`/jobs/${job.id}/resume`)))
-        : h("p", { class: "lead" }, job.state === "waiting" ? ["It waits until other ", h("a", { href: "#/jobs" }, "jobs"), " are done. Its curves are shown here as soon as it runs."] : "It begins: the model is opened and the data are read. Its curves are shown here in a moment."),
+        : h("p", { class: "lead" }, job.state === "waiting" ? ["It waits until other ", h("a", { href: "#/jobs" }, "jobs"), ` are done. ${comes(job)} shown here as soon as it runs.`] : `It begins: the model is opened and the data are read. ${comes(job)} shown here in a moment.`),
     doing,
     isOver(job) || !job ? null : button("Stop", () => post(`/jobs/${job.id}/stop`)),
     h("section", {}, h("h2", {}, "Command line"), h("pre", { tabindex: "0" }, job.command_line)));
@@ -129,7 +143,7 @@ async function waitingPage(id) {
   return { element: h("div", {}, h("div", { class: "heading" }, h("h1", {}, id)), place), title: id, leave() { isDone = true; end(); clearInterval(timer); } };
 }
 
-export async function page({ rest: id, query }) {
+export async function page({ rest: id }) {
   let told;
   try {
     told = await get(runPath(id));
@@ -138,11 +152,16 @@ export async function page({ rest: id, query }) {
     if (!waiting) throw error;
     return waiting;
   }
+  if (["study", "suite"].includes(told.run.kind) && location.hash === runLink(id)) { // its table and plot are what it is for
+    location.replace(runLink(id, "compare"));
+    return { element: h("p", { class: "hint" }, "Its table …") };
+  }
   const numbers = new Numbers(await get(runPath(id, "series", { points: POINTS })));
   const endings = [];
   const head = h("div", {});
   const charts = new Map();
   const plots = h("div", { class: "columns charts" });
+  const hasCells = ["study", "suite"].includes(told.run.kind); // its runs have the curves
   const events = h("ul", { class: "hint" });
 
   function drawHead() {
@@ -153,7 +172,7 @@ export async function page({ rest: id, query }) {
     const focused = head.contains(document.activeElement) ? document.activeElement.textContent : null;
     fill(head,
       h("div", { class: "heading" }, h("div", {}, h("h1", {}, run.id), h("p", { class: "row" }, stateChip(run.state), h("span", { class: "hint" },
-        [kindName(run.kind), run.model, run.task, run.state === "running" ? "" : when(run.modified)].filter(Boolean).join(" · ")), run.tags.map((tag) => h("span", { class: "chip" }, tag)))),
+        [kindName(run.kind), run.model, run.task, run.state === "running" ? "" : when(run.modified)].filter(Boolean).join(" · ")), run.parent ? h("a", { href: runLink(run.parent) }, `in ${run.parent}`) : null, run.tags.map((tag) => h("span", { class: "chip" }, tag)))),
         h("div", { class: "row" }, actions(run))),
       isOn && run.steps ? h("progress", { max: run.steps, value: Math.max(run.step, step), "aria-label": "Steps" }) : null,
       h("div", { class: "figures" }, figures(run)),
@@ -166,7 +185,7 @@ export async function page({ rest: id, query }) {
     const found = run.headline.map((one) => [one.name, one.text]);
     const loss = numbers.last("training", "loss");
     if (loss !== undefined && !run.headline.length) found.push(["Loss", measured(loss)]);
-    if (run.step) found.push(["Steps", run.steps ? `${whole(run.step)} of ${whole(run.steps)}` : whole(run.step)]);
+    if (run.step && !hasCells) found.push(["Steps", run.steps ? `${whole(run.step)} of ${whole(run.steps)}` : whole(run.step)]);
     if (run.seconds) found.push(["Time", duration(run.seconds)]);
     const speed = numbers.last("timing", "tokens_per_second");
     if (speed) found.push(["Tokens a second", short(speed)]);
@@ -181,9 +200,9 @@ export async function page({ rest: id, query }) {
     if (["running", "queued"].includes(run.state)) return [button("Stop", async () => { await post(runPath(id, "stop")); say("It finishes its step and saves."); await look(); })];
     const hasModel = run.has.includes("model");
     return [
-      run.state !== "finished" && ["pretrain", "finetune", "prefer"].includes(run.kind) ? button("Go on", async () => { await post(runPath(id, "resume")); say("It goes on as soon as its state is read."); await look(); }, { class: "primary" }) : null,
+      run.state !== "finished" && (["pretrain", "finetune", "prefer"].includes(run.kind) || told.jobs.length) ? button("Go on", async () => { await post(runPath(id, "resume")); say("It goes on as soon as its state is read."); await look(); }, { class: "primary" }) : null,
       run.state === "finished" && run.kind === "pretrain" && hasModel && !hasEpochs() ? h("a", { class: "button", href: `#/new?${new URLSearchParams({ again: run.id, from: run.id })}`, title: "A new run that begins with these weights" }, "Train further") : null,
-      run.kind === "study" ? link("compare", "Table and plot") : null,
+      hasCells ? link("compare", "Table and runs") : null,
       hasModel ? link("try", "Try") : null,
       hasModel ? h("a", { class: "button", href: `#/finetune/${encodeURIComponent(run.id)}` }, "Fine-tune") : null,
       hasModel ? link("export", "Export") : null,
@@ -295,6 +314,7 @@ export async function page({ rest: id, query }) {
   endings.push(() => leaveResults());
   const sides = h("div", {});
   let shownSides = "";
+  const cited = citedRecipe(told);
   function drawSides() {
     const text = JSON.stringify(told.results ?? null);
     if (text !== shownResults) { // else what was chosen in it stays
@@ -310,9 +330,9 @@ export async function page({ rest: id, query }) {
     fill(sides,
       measuresSection(told.measures),
       told.samples?.length ? h("section", {}, h("h2", {}, "Samples"), h("div", { class: "stack" }, told.samples.map(sample))) : null,
-      h("section", {}, h("h2", {}, "Settings"), settings(told.record)),
+      hasCells ? null : h("section", {}, h("h2", {}, "Settings"), settings(told.record)),
       told.card ? h("section", {}, h("details", {}, h("summary", {}, "Model card"), h("pre", { tabindex: "0" }, told.card))) : null,
-      told.jobs.length ? h("section", {}, h("h2", {}, "Output"), told.jobs[0] ? h("pre", { tabindex: "0" }, told.jobs[0].command_line) : null, output) : null);
+      told.jobs.length ? h("section", {}, h("h2", {}, "Output"), told.jobs[0] ? h("pre", { tabindex: "0" }, told.jobs[0].command_line) : null, cited, output) : null);
   }
 
   drawHead();
@@ -340,7 +360,7 @@ export async function page({ rest: id, query }) {
     everySeconds(SECONDS_BETWEEN_LOOKS, () => { if (told.run.state === "running") lookSoon(); }),
   );
   const report = told.run.has.includes("report") ? h("a", { href: `/api${runPath(id, "report")}`, target: "_blank", rel: "noopener" }, "Open the report") : null;
-  const element = h("div", {}, head, results, h("section", {}, h("div", { class: "heading" }, h("h2", {}, "Curves"), report), plots, events), sides);
+  const element = h("div", {}, head, results, hasCells ? null : h("section", {}, h("div", { class: "heading" }, h("h2", {}, "Curves"), report), plots, events), sides);
   return { element, title: id, leave() { for (const end of endings) end(); } };
 }
 
@@ -368,6 +388,23 @@ function sample(one) {
   return null;
 }
 
+/** The command with which a run began and its recipe as TOML, to be cited; null: it was begun in a terminal. */
+function citedRecipe({ jobs, run }) {
+  const begun = jobs.find((one) => !one.arguments.includes("--resume")); // the newest comes first
+  if (!begun || run.kind !== "pretrain") return null;
+  const code = h("code", {}, "…");
+  const element = h("details", {}, h("summary", {}, "Command and recipe to cite"), h("p", { class: "hint" }, begun.command_line), h("div", { class: "copy" }, h("pre", { tabindex: "0", "aria-label": "Recipe" }, code),
+    button("Copy", async () => navigator.clipboard.writeText(code.textContent), { "aria-label": "Copy the recipe" })), button("Download TOML", () => download(fileName(run.title, "toml"), "application/toml", code.textContent), { class: "quiet" }));
+  element.addEventListener("toggle", async () => {
+    try {
+      code.textContent = (await post("/recipe", await get(`/jobs/${begun.id}/values`))).recipe;
+    } catch (error) {
+      code.textContent = error.line ?? String(error);
+    }
+  });
+  return element;
+}
+
 /** The settings of a run, flattened, those that matter least folded away. */
 function settings(record) {
   if (!record) return h("p", { class: "hint" }, "They are not known.");
@@ -383,16 +420,4 @@ function flat(value, prefix = "") {
   if (value === null || typeof value !== "object") return [[prefix, String(value)]];
   if (Array.isArray(value)) return value.every((one) => one === null || typeof one !== "object") ? [[prefix, value.join(", ")]] : value.flatMap((one, i) => flat(one, `${prefix}[${i}]`));
   return Object.entries(value).filter(([key]) => key !== "kind" || !prefix).flatMap(([key, one]) => (key === "kind" ? [] : flat(one, prefix ? `${prefix}.${key}` : key)));
-}
-
-/** A question with a line of text as its answer; null: cancelled. */
-function askText(title, text, value) {
-  return new Promise((resolve) => {
-    const input = h("input", { type: "text", id: "answer", value });
-    const dialog = h("dialog", { "aria-labelledby": "question" }, h("form", { method: "dialog" }, h("h2", { id: "question" }, title), h("div", { class: "field" }, h("label", { for: "answer" }, text), input),
-      h("p", { class: "actions" }, h("button", { class: "primary", value: "yes" }, "Save"), h("button", { value: "", formnovalidate: true }, "Cancel"))));
-    dialog.addEventListener("close", () => { dialog.remove(); resolve(dialog.returnValue === "yes" ? input.value.trim() : null); });
-    document.body.append(dialog);
-    dialog.showModal();
-  });
 }

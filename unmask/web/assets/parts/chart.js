@@ -1,5 +1,6 @@
 // Curves on a canvas (uPlot), with a table for those who do not see them; small curves as SVG.
 import { button, fill, h, table } from "./dom.js";
+import { curvesAsCsv, download, fileName, svgOfLines } from "./download.js";
 import { measured, whole } from "./format.js";
 
 const COLORS = ["--c1", "--c2", "--c3", "--c4", "--c5", "--c0"];
@@ -13,6 +14,18 @@ export const lineStyle = (i) => ({
   color: color(COLORS[i % COLORS.length]),
   dash: i < COLORS.length ? [] : i < 2 * COLORS.length ? [6, 4] : [2, 3],
 });
+
+/** What a function gives while the page is light, as paper is; the page is not drawn meanwhile. */
+function inLight(act) {
+  const { dataset } = document.documentElement;
+  const { theme } = dataset;
+  dataset.theme = "light";
+  try {
+    return act();
+  } finally {
+    dataset.theme = theme;
+  }
+}
 
 const STEPS = { label: "step", text: whole };
 /** Distances between the marks of an axis of whole numbers. */
@@ -39,6 +52,9 @@ export function chart(title, lines, { log = false, unit = "", height = 240, form
   let plot = null;
   let current = lines;
   let drawn = []; // whether each line has so few points that they are shown
+  const file = (ending, type, text) => button(`Download ${ending.toUpperCase()}`, () => download(fileName(title, ending), type, text()), { class: "quiet", "aria-label": `Download ${ending.toUpperCase()}: ${title}` });
+  const styled = () => inLight(() => current.map((one, i) => { const { color: stroke, dash } = lineStyle(one.color ?? i); return { ...one, stroke, dash: one.dash ?? dash, points: one.points || one.steps.length < FEW_POINTS }; }));
+  toggle.after(file("csv", "text/csv;charset=utf-8", () => curvesAsCsv(current, x.label, title)), file("svg", "image/svg+xml", () => svgOfLines(title, styled(), { log, x, format })));
 
   function draw() {
     const width = place.clientWidth;

@@ -115,6 +115,18 @@ for (const left of ["pagehide", "hashchange"]) {
   addEventListener(left, () => { while (unwritten.size) for (const now of [...unwritten]) now(); });
 }
 
+/** A question with a line of text as its answer; null: cancelled. */
+export function askText(title, text, value) {
+  return new Promise((resolve) => {
+    const input = h("input", { type: "text", id: "answer", value });
+    const dialog = h("dialog", { "aria-labelledby": "question" }, h("form", { method: "dialog" }, h("h2", { id: "question" }, title), h("div", { class: "field" }, h("label", { for: "answer" }, text), input),
+      h("p", { class: "actions" }, h("button", { class: "primary", value: "yes" }, "Save"), h("button", { value: "", formnovalidate: true }, "Cancel"))));
+    dialog.addEventListener("close", () => { dialog.remove(); resolve(dialog.returnValue === "yes" ? input.value.trim() : null); });
+    document.body.append(dialog);
+    dialog.showModal();
+  });
+}
+
 /** Call a function so many milliseconds after the last time that it is asked for; `cancel` does not. */
 export function slowly(act, milliseconds = 250) {
   let timer = null;

@@ -3,6 +3,7 @@ import { button, fill, h } from "../../parts/dom.js";
 import { lineStyle } from "../../parts/chart.js";
 import { when, whole } from "../../parts/format.js";
 import { kindName, runLink } from "../home.js";
+import { shortNames } from "./curves.js";
 
 const MAX_FOUND = 8;
 export const MAX_RUNS = 60;
@@ -14,12 +15,13 @@ export function legend(place, { runs, lines, hidden, tell, remove }) {
     const { color, dash } = { ...lineStyle(one.color), ...(one.dash ? { dash: one.dash } : {}) };
     return h("span", { class: "stroke", "aria-hidden": "true", style: { "border-top": `3px ${dash.length ? (dash[0] > 2 ? "dashed" : "dotted") : "solid"} ${color}` } });
   };
+  const name = shortNames(runs);
   const toggle = (id) => { if (hidden.has(id)) hidden.delete(id); else hidden.add(id); tell(); };
   fill(place, h("ul", { class: "chosen", "aria-label": "Runs in the chart" }, runs.map((id) => {
     const own = lines.filter((one) => one.run === id);
     const box = h("input", { type: "checkbox", checked: !hidden.has(id), disabled: !own.length, "aria-label": `Show ${id}`, onchange: () => toggle(id) });
     return h("li", { "data-run": id }, box, own.slice(0, 3).map(line),
-      h("a", { href: runLink(id) }, id), own.length > 1 ? h("span", { class: "hint" }, `${own.length} seeds`) : null,
+      h("a", { href: runLink(id), title: id }, name(id)), own.length > 1 ? h("span", { class: "hint" }, `${own.length} seeds`) : null,
       own.length ? null : h("span", { class: "hint" }, "does not have this"),
       button("×", () => remove(id), { class: "quiet", "aria-label": `Remove ${id}` }));
   })));
@@ -27,7 +29,7 @@ export function legend(place, { runs, lines, hidden, tell, remove }) {
 
 /** The search for runs to add; `add` is called with the id of one. */
 export function runSearch({ all, chosen, add }) {
-  const input = h("input", { type: "search", id: "compare-add", placeholder: "Name, model, task or tag", autocomplete: "off", oninput: () => draw() });
+  const input = h("input", { type: "search", id: "compare-add", placeholder: "Name, model, objective, task or tag", autocomplete: "off", oninput: () => draw() });
   const found = h("ul", { class: "found" });
   const more = h("p", { class: "hint", role: "status" });
 
@@ -35,7 +37,7 @@ export function runSearch({ all, chosen, add }) {
     const ids = new Set(chosen());
     const asked = input.value.toLowerCase().split(/\s+/).filter(Boolean);
     const fits = all.filter((run) => !ids.has(run.id) && WITH_CURVES.includes(run.kind)
-      && asked.every((word) => [run.id, run.model, run.task, ...run.tags].join(" ").toLowerCase().includes(word)));
+      && asked.every((word) => [run.id, run.model, run.objective, run.task, ...run.tags].join(" ").toLowerCase().includes(word)));
     const isFull = ids.size >= MAX_RUNS;
     const isQuiet = !asked.length && ids.size > 1; // two are there: only what is looked for is shown
     fill(found, isFull || isQuiet ? null : fits.slice(0, MAX_FOUND).map((run) => h("li", {},

@@ -6,7 +6,6 @@ import { measured, percent } from "../../parts/format.js";
 import { MAX_RUNS, legend, runSearch } from "./chosen.js";
 import { AXES, columnGroups, columnWords, readCurves, smoothed } from "./curves.js";
 import { studies } from "./studies.js";
-import { studyPage } from "./study.js";
 import { comparisonTables } from "./tables.js";
 
 const KEPT = "compare";
@@ -36,19 +35,23 @@ function addressOf(state) {
 }
 
 export async function page({ rest, query }) {
-  if (rest) return studyPage(rest);
+  if (rest) return (await import("./study.js")).studyPage(rest);
   const state = readState(query);
   let drawn = null; // the chart
   let lines = [];
   let stop = new AbortController();
+  let first = state.runs.length ? readCurves(state.runs, state, stop.signal) : null; // asked for beside the list of runs
+  first?.catch(() => {});
   const { runs: all } = await get("/runs");
   const known = new Set(all.map((one) => one.id));
   const gone = state.runs.filter((id) => !known.has(id));
   state.runs = state.runs.filter((id) => known.has(id));
+  if (gone.length) first = null;
 
   const plot = h("div", { class: "plot-place" });
   const pointed = h("p", { class: "hint pointed" });
   const names = h("div", {});
+  const notes = h("div", { class: "notes" });
   const tables = h("div", {});
   const problem = h("p", { class: "error-line", role: "alert", hidden: true });
   const column = h("select", { id: "compare-column", onchange: () => { [state.part, state.column] = split(column.value); load(); } });
@@ -79,8 +82,10 @@ export async function page({ rest, query }) {
   }
 
   async function load() {
-    stop.abort();
-    const { signal } = (stop = new AbortController());
+    const early = first;
+    first = null;
+    if (!early) { stop.abort(); stop = new AbortController(); }
+    const { signal } = stop;
     keepAddress();
     drawEmpty();
     search.draw();
@@ -88,7 +93,7 @@ export async function page({ rest, query }) {
     plot.setAttribute("aria-busy", "true");
     try {
       const wanted = [...state.runs];
-      const curves = await readCurves(wanted, state, signal);
+      const curves = await (early ?? readCurves(wanted, state, signal));
       if (signal.aborted) return;
       const isMuch = curves.reduce((n, one) => n + one.steps.length, 0) > MANY_POINTS;
       const plain = isMuch ? { dash: [], width: 1 } : {};
@@ -97,6 +102,8 @@ export async function page({ rest, query }) {
       const compared = await get(`/compare?${new URLSearchParams(wanted.map((one) => ["run", one]))}`, { signal });
       if (signal.aborted) return;
       drawColumns(compared.columns);
+      fill(notes, compared.notes.map((text) => h("p", { class: "notice" }, text)),
+        compared.notes.length ? h("p", { class: "actions" }, h("a", { class: "button", href: "#/finetune" }, "Fine-tune"), h("a", { class: "button", href: "#/command/evaluate" }, "Evaluate")) : null);
       fill(tables, comparisonTables(compared));
       tell(null);
     } catch (error) {
@@ -145,7 +152,7 @@ export async function page({ rest, query }) {
       h("div", { class: "field" }, h("label", { for: "compare-axis" }, "Along"), axis),
       h("div", { class: "field" }, h("div", { class: "row between" }, h("label", { for: "compare-smooth" }, "Smoothing"), smoothText), smooth),
       h("div", { class: "field check" }, h("label", { for: "compare-log" }, log, " Logarithmic"))),
-    problem, plot, pointed, names);
+    problem, plot, pointed, names, notes);
   const other = studies({ all });
   const element = h("div", { class: "compare" }, h("div", { class: "heading" }, h("h1", {}, "Compare")),
     gone.length ? h("p", { class: "hint" }, `No longer there: ${gone.join(", ")}.`) : null,
@@ -155,7 +162,7 @@ export async function page({ rest, query }) {
   const isOn = () => all.some((one) => state.runs.includes(one.id) && one.state === "running");
   const timer = setInterval(() => { if (isOn() && !document.hidden && !names.contains(document.activeElement)) load(); }, 5000);
   const end = listen("jobs", () => other.look());
-  return { element, leave() { stop.abort(); clearInterval(timer); end(); drawn?.leave(); } };
+  return { element, leave() { stop.abort(); clearInterval(timer); end(); other.leave(); drawn?.leave(); } };
 }
 
 const split = (value) => { const at = value.indexOf(":"); return [value.slice(0, at), value.slice(at + 1)]; };

@@ -12,10 +12,11 @@ const FIRST = ["loss", "accuracy", "tokens_per_second"];
 const LEFT_OUT = new Set(["step", "tokens", "total_steps", "seconds", "skipped"]);
 
 const UNITS = { loss: "nats" };
+const NAMES = { rate: "learning rate", matmul_share: "share of the peak speed", memory_bytes: "memory (bytes)" };
 
 /** The name of a column in words. */
 export function columnWords(part, column) {
-  const plain = words(column.replace(/^parts\./, "loss, ").replace(/^accuracy\./, "accuracy, "));
+  const plain = NAMES[column] ?? words(column.replace(/_asked$/, ": tokens scored").replace(/^parts\./, "loss, ").replace(/^accuracy\./, "accuracy, "));
   const named = plain.charAt(0).toUpperCase() + plain.slice(1);
   if (part === "timing") return named;
   return `${named}, ${PARTS[part]}${UNITS[column] ? ` (${UNITS[column]})` : ""}`;
@@ -57,4 +58,12 @@ export function smoothed(values, weight) {
     total = weight * total + (1 - weight);
     return sum / total;
   });
+}
+
+/** Names of runs without the folder that all of them are in, which is what a narrow place would show. */
+export function shortNames(ids) {
+  const folders = ids.map((id) => id.split("/").slice(0, -1));
+  let n = ids.length > 1 ? Math.min(...folders.map((one) => one.length)) : 0;
+  while (n && !folders.every((one) => one.slice(0, n).join("/") === folders[0].slice(0, n).join("/"))) n -= 1;
+  return (id) => id.split("/").slice(n).join("/");
 }

@@ -10,17 +10,37 @@ const OWN = "";
 /** The section of studies; `look` draws those that are here anew. */
 export function studies({ all }) {
   const here = h("div", {});
-  const published = h("div", {}, button("Show the published studies", () => showPublished()));
+  const compose = button("Compose a study", () => showComposer(), { class: "primary" });
+  const show = button("Show the published studies", () => showPublished());
+  const own = button("Start one from a file", () => showForm(OWN));
+  const published = h("div", {});
   const start = h("div", { id: "start-study" });
+  let leaveForm = () => {};
 
   function drawHere(runs) {
     const found = runs.filter((one) => one.kind === "study");
     fill(here, found.length ? h("div", { class: "grid" }, found.map((run) => {
-      const cells = runs.filter((one) => one.parent === run.id && one.kind === "pretrain").map((one) => one.id);
+      const cells = runs.filter((one) => one.parent === run.id && one.kind === "pretrain" && one.steps !== 1).map((one) => one.id);
       return h("article", { class: "card" }, h("div", { class: "row" }, h("h3", {}, h("a", { href: runLink(run.id, "compare") }, run.id)), stateChip(run.state)),
         h("p", { class: "hint" }, [run.task, run.steps ? `${run.step} of ${run.steps} cells` : null].filter(Boolean).join(" · ")),
         cells.length > 1 ? h("p", {}, h("a", { href: `#/compare?${new URLSearchParams(cells.map((id) => ["runs", id]))}` }, "Compare the curves of its cells")) : null);
     })) : h("p", { class: "hint" }, "No study was run here yet."));
+  }
+
+  async function showComposer() {
+    leaveForm();
+    const { composer } = await import("./composer.js");
+    const made = composer({ close: closeForm });
+    leaveForm = made.leave;
+    fill(start, made.element);
+    made.focus();
+  }
+
+  function closeForm() {
+    leaveForm();
+    leaveForm = () => {};
+    fill(start);
+    compose.focus();
   }
 
   async function showPublished() {
@@ -30,8 +50,8 @@ export function studies({ all }) {
       fill(published, table("Published studies", ["Study", "Question", "Cells", "Tokens of each", ""], told.studies.map((one) => [
         one.name, [one.question, h("span", { class: "hint block" }, `After ${one.paper}`), one.cells.length ? h("details", {}, h("summary", {}, "Cells"), one.cells.join(", ")) : null],
         one.cells.length ? String(one.cells.length) : "–", one.tokens ? short(one.tokens) : "–",
-        button("Set up", () => showForm(one.name), { "aria-label": `Set up ${one.name}` })]), { numeric: [2, 3], class: "published" }),
-        h("p", { class: "actions" }, button("A study of your own …", () => showForm(OWN))));
+        button("Set up", () => showForm(one.name), { "aria-label": `Set up ${one.name}` })]), { numeric: [2, 3], class: "published" }));
+      show.hidden = true;
       published.querySelector("button")?.focus();
     } catch (error) {
       fill(published, h("p", { class: "error-line", role: "alert" }, error.line ?? String(error)), button("Try again", showPublished));
@@ -39,14 +59,16 @@ export function studies({ all }) {
   }
 
   async function showForm(name) {
+    leaveForm();
+    leaveForm = () => {};
     const line = commandLine("study");
     const note = h("p", { class: "error-line", role: "alert" });
-    let [data, own] = [[], []];
-    const form = await commandForm("study", { hide: ["study", "data"], key: `study-${name}`, onchange: () => show() });
-    const values = () => ({ study: name || own[0], data, ...form.values() });
-    const show = () => line.show(values());
-    const text = filePicker({ label: "Text that its models are pretrained on", chosen: (paths) => { data = paths; show(); } });
-    const file = name ? null : filePicker({ label: "The study, a .toml file", several: false, accept: ".toml", chosen: (paths) => { own = paths; show(); } });
+    let [data, files] = [[], []];
+    const form = await commandForm("study", { hide: ["study", "data"], key: `study-${name}`, onchange: () => tell() });
+    const values = () => ({ study: name || files[0], data, ...form.values() });
+    const tell = () => line.show(values());
+    const text = filePicker({ label: "Text that its models are pretrained on", chosen: (paths) => { data = paths; tell(); } });
+    const file = name ? null : filePicker({ label: "The study, a .toml file", several: false, accept: ".toml", chosen: (paths) => { files = paths; tell(); } });
     async function run() {
       fill(note);
       try {
@@ -62,8 +84,8 @@ export function studies({ all }) {
     fill(start, title, h("div", { class: "columns" }, h("div", {}, file?.element, text.element, form.element),
       h("div", {}, h("p", { class: "label" }, "Command line"), line.element, note,
         h("p", { class: "hint" }, "A study trains each of its cells; with its own numbers that takes hours. Fewer tokens, rows and seeds take less."),
-        h("p", { class: "actions" }, button("Start", run, { class: "primary" }), button("Close", () => { fill(start); published.querySelector("button")?.focus(); })))));
-    show();
+        h("p", { class: "actions" }, button("Start", run, { class: "primary" }), button("Close", closeForm)))));
+    tell();
     title.focus();
     title.scrollIntoView({ block: "start" });
   }
@@ -74,6 +96,6 @@ export function studies({ all }) {
   drawHere(all);
   const element = h("section", {}, h("h2", {}, "Studies"),
     h("p", { class: "lead" }, "A study trains several models under one budget, tunes each on the same tasks with several seeds, and writes a table."), here,
-    h("div", { class: "actions" }), published, start);
-  return { element, look: () => look().catch(() => {}) };
+    h("div", { class: "actions" }, compose, show, own), published, start);
+  return { element, look: () => look().catch(() => {}), leave: () => leaveForm() };
 }
