@@ -89,7 +89,7 @@ def test_files_and_models_are_chosen_in_the_form_of_a_command(page: Any, served:
         client.put("/api/files/held.txt", content=b"a text")
     open_page(page, served, "command/evaluate")
     page.get_by_label("--data: a file that is there").select_option(label="held.txt")
-    page.locator("pre code", has_text="missing argument").wait_for()
+    page.locator("pre code", has_text="It is shown here when").wait_for()
     field = page.get_by_label(re.compile("^Model"))
     names = page.locator(f"datalist#{field.get_attribute('list')} option")
     assert names.first.get_attribute("value") == "unmask-mini-en"

@@ -131,7 +131,7 @@ async function waitingPage(id) {
     if (key !== place.dataset.shown) { place.dataset.shown = key; draw(job); }
     if (!job || isDone || job.state === "waiting") return;
     const { text } = await get(`/jobs/${job.id}/output?after=0`);
-    doing.textContent = text.trimEnd().split("\n").at(-1);
+    doing.textContent = isOver(job) ? "" : text.trimEnd().split(/[\r\n]/).at(-1);
     await get(runPath(id)); // not there: try again later
     if (isDone) return;
     isDone = true;
