@@ -932,7 +932,7 @@ def test_line_is_one_text_up_to_a_limit(tmp_path: Path, monkeypatch: pytest.Monk
     path = tmp_path / "long.txt"
     path.write_text("a b " * 2**20 + "c d\nshort\n")
     assert [len(text) for text in read_texts(None, path, None, "strict")] == [2**22 + 3, 5]
-    monkeypatch.setattr("unmask.text.records.MAX_RECORD_CHARACTERS", 100)
+    monkeypatch.setattr("unmask.text.formats.records.MAX_RECORD_CHARACTERS", 100)
     with pytest.raises(ValueError, match=r"long\.txt:1: a line of more than 100 characters"):
         list(read_texts(None, path, None, "strict"))
 
