@@ -330,7 +330,23 @@ TREE = "".join(
         (3, "sleeps", "VERB", 0, "root"),
     )
 ) + "\n"  # fmt: skip
+VARIED = "\n\n".join(
+    "\n".join(
+        "The "
+        + " of the ".join(
+            f"{chr(97 + i % 26)}{chr(97 + j)}{WORDS[k % len(WORDS)]}ness" for k in range(9)
+        )
+        + " and that have to be."
+        for j in range(4)
+    )
+    for i in range(40)
+)
+"""Documents that rules of cleaning leave."""
 OF_DOCUMENT: Mapping[str, Mapping[str, str]] = {
+    "preparation.md": {
+        "corpus/a.txt": VARIED,
+        "test.jsonl": json.dumps({"text": VARIED.split("\n")[0]}) + "\n",
+    },
     "align.md": {name: "".join(f"{w}\t{w}\n" for w in WORDS) for name in ("train.tsv", "test.tsv")},
     "languages.md": {
         **{f"{code}.txt": corpus(12, seed) for seed, code in enumerate(("en", "de", "fr"))},
