@@ -66,6 +66,8 @@ READERS = {
     "text/formats/hub.py": "_hub_rows",
     "text/formats/decompress.py": "_new_decompressor",
     "model/exchange/config_keys.py": "_parse_value",  # of our own table
+    "jobs/corpus/clean.py": "_read_parts",  # of a folder of ours
+    "jobs/corpus/cleaned_chunks.py": "make_cleaner, unpack_answer",  # of our own process
     "web/routes/exports.py": "_pack",  # written, not read
     "web/runs/series.py": "parse_lines",  # many at once; one by one where that fails
     "web/security/limits.py": "check_archive",

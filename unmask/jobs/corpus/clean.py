@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from unmask.config import from_dict
 from unmask.files import (
     atomic_path,
     lock_run_folder,
@@ -73,15 +74,13 @@ class CleaningReport:
         for reason, one in removed.items():
             self.removed.setdefault(reason, Removed()).add(one)
 
-    def to_json(self) -> dict[str, Any]:
-        """Return it as plain data."""
-        return asdict(self)
 
+@dataclass(frozen=True)
+class _Finished:
+    """What `CLEANING_FILE` says."""
 
-def report_from_json(data: Mapping[str, Any]) -> CleaningReport:
-    """Return what `CleaningReport.to_json` was called of."""
-    removed = {reason: Removed(**one) for reason, one in data["removed"].items()}
-    return CleaningReport(Size(**data["read"]), Size(**data["kept"]), removed)
+    made_from: dict[str, Any]
+    report: CleaningReport
 
 
 def clean_corpus(
@@ -113,10 +112,12 @@ def clean_corpus(
     folder.mkdir(parents=True, exist_ok=True)
     with lock_run_folder(folder):
         if (folder / CLEANING_FILE).is_file():
-            found = read_json_object(folder / CLEANING_FILE)
-            _check_same(folder, found["made_from"], asked)
+            found = from_dict(
+                _Finished, read_json_object(folder / CLEANING_FILE), str(folder / CLEANING_FILE)
+            )
+            _check_same(folder, found.made_from, asked)
             shutil.rmtree(folder / _UNFINISHED, ignore_errors=True)
-            return report_from_json(found["report"])
+            return found.report
         remove_partial_files(folder)
         unfinished = folder / _UNFINISHED
         if (unfinished / CLEANING_FILE).is_file():
@@ -126,8 +127,8 @@ def clean_corpus(
         write_atomically(unfinished / CLEANING_FILE, json.dumps(asked))
         parts = _clean_parts(documents, cleaning, unfinished, n_workers)
         report = _write_kept(parts, cleaning, folder)
-        told = {"made_from": asked, "report": report.to_json()}
-        write_atomically(folder / CLEANING_FILE, json.dumps(told, indent=1) + "\n")
+        told = json.dumps(asdict(_Finished(asked, report)), indent=1)
+        write_atomically(folder / CLEANING_FILE, told + "\n")
         shutil.rmtree(unfinished)
     return report
 
@@ -156,14 +157,20 @@ def _check_same(folder: Path, found: Mapping[str, Any], asked: Mapping[str, Any]
 
 
 @dataclass(frozen=True)
+class _PartRecord:
+    """What is in a part; written last, it closes the part."""
+
+    read: Size
+    kept: Size
+    removed: dict[str, Removed]
+
+
+@dataclass(frozen=True)
 class _Part:
     """Documents after the rules, before duplicates are removed."""
 
     path: Path
-    n_read: int
-    n_characters: int
-    n_kept: int
-    removed: Mapping[str, Removed]
+    record: _PartRecord
 
     @property
     def number(self) -> str:
@@ -186,7 +193,7 @@ def _clean_parts(
     """Apply the rules, part by part; those that were closed are read over."""
     parts = list(_closed_parts(unfinished))
     source = iter(documents)
-    n_done = sum(part.n_read for part in parts)
+    n_done = sum(part.record.read.documents for part in parts)
     if sum(1 for _ in islice(source, n_done)) < n_done:
         raise ValueError(f"{unfinished.parent.parent}: there are fewer documents than before")
     words = json.dumps(cleaning.to_words())
@@ -207,15 +214,14 @@ def _clean_parts(
 
 def _closed_parts(unfinished: Path) -> Iterator[_Part]:
     for record_path in sorted(unfinished.glob("[0-9]*.json")):
-        record = read_json_object(record_path)
-        removed = {reason: Removed(**one) for reason, one in record.pop("removed").items()}
-        yield _Part(path=record_path.with_suffix(".jsonl.gz"), removed=removed, **record)
+        record = from_dict(_PartRecord, read_json_object(record_path), str(record_path))
+        yield _Part(record_path.with_suffix(".jsonl.gz"), record)
 
 
 def _write_part(
     answers: Iterator[tuple[list[Document], list[bytes]]], cleaning: Cleaning, path: Path
 ) -> _Part | None:
-    """Write the next part; its record, written last, closes it. None: there is no more text."""
+    """Write the next part. None: there is no more text."""
     report, keys = CleaningReport(), [list[NDArray[np.uint64]]() for _ in cleaning.deduplications]
     paragraphs: list[int] = []
     with _text_file(path) as file:
@@ -235,17 +241,11 @@ def _write_part(
     if not report.read.documents:
         path.unlink()
         return None
-    part = _Part(
-        path, report.read.documents, report.read.characters, report.kept.documents, report.removed
-    )
+    part = _Part(path, _PartRecord(report.read, report.kept, report.removed))
     for i, some in enumerate(keys):
         write_atomically(part.keys_path(i), np.concatenate(some).astype("<u8").tobytes())
     write_atomically(part.paragraphs_path, np.array(paragraphs, "<i8").tobytes())
-    record = {
-        "n_read": part.n_read, "n_characters": part.n_characters, "n_kept": part.n_kept,
-        "removed": {reason: asdict(one) for reason, one in part.removed.items()},
-    }  # fmt: skip
-    write_atomically(path.with_name(f"{part.number}.json"), json.dumps(record))
+    write_atomically(path.with_name(f"{part.number}.json"), json.dumps(asdict(part.record)))
     return part
 
 
@@ -322,9 +322,9 @@ def _write_kept(parts: Sequence[_Part], cleaning: Cleaning, folder: Path) -> Cle
     report = CleaningReport()
     duplicates = _Filter(_find_duplicates(parts, cleaning))
     for part in parts:
-        report.read.documents += part.n_read
-        report.read.characters += part.n_characters
-        report.add_removed(part.removed)
+        report.read.documents += part.record.read.documents
+        report.read.characters += part.record.read.characters
+        report.add_removed(part.record.removed)
         with _text_file(folder / part.path.name) as file:
             for document in _read_documents(part.path):
                 kept = duplicates.apply(document)
