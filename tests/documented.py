@@ -330,13 +330,14 @@ TREE = "".join(
         (3, "sleeps", "VERB", 0, "root"),
     )
 ) + "\n"  # fmt: skip
+STOP_WORDS = ("the", "and", "with", "of", "to", "that", "have", "be")
 VARIED = "\n\n".join(
     "\n".join(
-        "The "
-        + " of the ".join(
-            f"{chr(97 + i % 26)}{chr(97 + j)}{WORDS[k % len(WORDS)]}ness" for k in range(9)
+        " ".join(
+            f"{stop} {chr(97 + i % 26)}{chr(97 + j)}{WORDS[(i + k) % len(WORDS)]}{'ness' * (k % 2)}"
+            for k, stop in enumerate(STOP_WORDS[j:] + STOP_WORDS[:j])
         )
-        + " and that have to be."
+        + "."
         for j in range(4)
     )
     for i in range(40)
@@ -345,6 +346,7 @@ VARIED = "\n\n".join(
 OF_DOCUMENT: Mapping[str, Mapping[str, str]] = {
     "preparation.md": {
         "corpus/a.txt": VARIED,
+        "data/a.jsonl": "".join(json.dumps({"text": t}) + "\n" for t in VARIED.split("\n\n")),
         "test.jsonl": json.dumps({"text": VARIED.split("\n")[0]}) + "\n",
     },
     "align.md": {name: "".join(f"{w}\t{w}\n" for w in WORDS) for name in ("train.tsv", "test.tsv")},

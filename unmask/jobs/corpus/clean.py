@@ -34,7 +34,7 @@ from unmask.jobs.corpus.cleaned_chunks import (
     iter_chunks,
     unpack_answer,
 )
-from unmask.text.cleaning.duplicates import NO_KEY, Deduplication, find_repeated, split_units
+from unmask.text.cleaning.duplicates import DuplicateGroups, find_duplicates, split_units
 from unmask.text.cleaning.rules import Cleaning
 from unmask.text.documents import Document
 from unmask.text.formats.json_lines import read_json_rows
@@ -267,46 +267,14 @@ def _write_document(file: gzip.GzipFile, document: Document) -> None:
     file.write(json.dumps(row, ensure_ascii=False).encode("utf-8", "surrogatepass") + b"\n")
 
 
-@dataclass(frozen=True)
-class _Duplicates:
-    """The duplicates of one deduplication: of each unit the first that is like it."""
-
-    how: Deduplication
-    firsts: NDArray[np.int64]
-
-    @property
-    def is_removed(self) -> NDArray[np.bool_]:
-        return self.firsts != np.arange(len(self.firsts))
-
-    def shown(self) -> dict[int, int]:
-        """The first few that are removed, and what stays of each."""
-        some = np.flatnonzero(self.is_removed)[:EXAMPLES].tolist()
-        return {i: int(self.firsts[i]) for i in some}
-
-
-def _find_duplicates(parts: Sequence[_Part], cleaning: Cleaning) -> list[_Duplicates]:
+def _find_duplicates(parts: Sequence[_Part], cleaning: Cleaning) -> list[DuplicateGroups]:
     counts = _read_parts([part.paragraphs_path for part in parts], "<i8", 1, 0)
-    document_of_paragraph = np.repeat(np.arange(len(counts)), counts)
-    gone = {
-        "document": np.zeros(len(counts), bool),
-        "paragraph": np.zeros(len(document_of_paragraph), bool),
-    }
-    result: list[_Duplicates] = []
-    for i, how in enumerate(cleaning.deduplications):
-        if how.unit == "paragraph":
-            gone["paragraph"] |= gone["document"][document_of_paragraph]
-        before = gone[how.unit]
-        paths = [part.keys_path(i) for part in parts]
 
-        def read_keys(at: int) -> NDArray[np.uint64]:
-            keys = _read_parts(paths, "<u8", how.n_keys, at)  # noqa: B023
-            keys[before] = NO_KEY  # noqa: B023
-            return keys
+    def read_keys(i: int, at: int) -> NDArray[np.uint64]:
+        width = cleaning.deduplications[i].n_keys
+        return _read_parts([part.keys_path(i) for part in parts], "<u8", width, at)
 
-        found = _Duplicates(how, find_repeated(len(before), how.n_keys, read_keys))
-        gone[how.unit] |= found.is_removed
-        result.append(found)
-    return result
+    return find_duplicates(counts, cleaning.deduplications, read_keys)
 
 
 def _read_parts(paths: Sequence[Path], dtype: str, width: int, column: int) -> NDArray[Any]:
@@ -341,12 +309,12 @@ def _write_kept(parts: Sequence[_Part], cleaning: Cleaning, folder: Path) -> Cle
 class _Filter:
     """Removes duplicates from the documents, which it is given in order."""
 
-    def __init__(self, duplicates: Sequence[_Duplicates]) -> None:
+    def __init__(self, duplicates: Sequence[DuplicateGroups]) -> None:
         self.removed: dict[str, Removed] = {one.how.label: Removed() for one in duplicates}
         self._duplicates = duplicates
         self._is_removed = [one.is_removed for one in duplicates]
         self._position = {"document": 0, "paragraph": 0}
-        self._shown = [one.shown() for one in duplicates]
+        self._shown = [one.first_removed(EXAMPLES) for one in duplicates]
         self._stayed: list[dict[int, str]] = [
             dict.fromkeys(one.values(), "") for one in self._shown
         ]

@@ -8,7 +8,7 @@ import hashlib
 import unicodedata
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from typing import Literal, Protocol, runtime_checkable
 
 import numpy as np
@@ -244,6 +244,61 @@ def _merge(
     known = ends[at] == labels
     renamed[known] = firsts[groups[at[known]]]
     return renamed
+
+
+@dataclass(frozen=True)
+class DuplicateGroups:
+    """The duplicates of one kind: of each unit the first that is like it."""
+
+    how: Deduplication
+    firsts: NDArray[np.int64]
+
+    @property
+    def is_removed(self) -> NDArray[np.bool_]:
+        """Whether a unit is not the first of its group, [n]."""
+        return self.firsts != np.arange(len(self.firsts))
+
+    def first_removed(self, n: int) -> dict[int, int]:
+        """Return the first n units that are removed, and what stays of each."""
+        some = np.flatnonzero(self.is_removed)[:n].tolist()
+        return {i: int(self.firsts[i]) for i in some}
+
+
+def find_duplicates(
+    n_paragraphs: NDArray[np.int64],
+    deduplications: Sequence[Deduplication],
+    read_keys: Callable[[int, int], NDArray[np.uint64]],
+) -> list[DuplicateGroups]:
+    """Find duplicates of several kinds; what one kind removed is none of another's.
+
+    Args:
+        n_paragraphs: paragraphs of each document.
+        deduplications: the kinds, those of documents first.
+        read_keys: returns, of a kind by its index, one of its keys of all units, which may be
+            changed.
+    """
+    document_of_paragraph = np.repeat(np.arange(len(n_paragraphs)), n_paragraphs)
+    gone = {
+        "document": np.zeros(len(n_paragraphs), bool),
+        "paragraph": np.zeros(len(document_of_paragraph), bool),
+    }
+    result: list[DuplicateGroups] = []
+    for i, how in enumerate(deduplications):
+        if how.unit == "paragraph":
+            gone["paragraph"] |= gone["document"][document_of_paragraph]
+        left = partial(_keys_of_those_left, gone[how.unit], partial(read_keys, i))
+        found = DuplicateGroups(how, find_repeated(len(gone[how.unit]), how.n_keys, left))
+        gone[how.unit] |= found.is_removed
+        result.append(found)
+    return result
+
+
+def _keys_of_those_left(
+    gone: NDArray[np.bool_], read_keys: Callable[[int], NDArray[np.uint64]], at: int
+) -> NDArray[np.uint64]:
+    keys = read_keys(at)
+    keys[gone] = NO_KEY
+    return keys
 
 
 def split_units(text: str, unit: Unit) -> list[str]:
