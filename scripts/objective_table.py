@@ -30,7 +30,7 @@ from unmask.bundled.demo import bundled_path
 from unmask.config import to_dict
 from unmask.inference.open_model import load
 from unmask.inference.pipeline import Pipeline
-from unmask.jobs.prepare import load_or_train_tokenizer, tokenize_corpus
+from unmask.jobs.corpus.prepare import load_or_train_tokenizer, tokenize_corpus
 from unmask.model.architecture import BackboneArchitecture
 from unmask.model.backbones.canine import CanineArchitecture
 from unmask.model.backbones.convolutional import ConvolutionalArchitecture

@@ -330,7 +330,25 @@ TREE = "".join(
         (3, "sleeps", "VERB", 0, "root"),
     )
 ) + "\n"  # fmt: skip
+STOP_WORDS = ("the", "and", "with", "of", "to", "that", "have", "be")
+VARIED = "\n\n".join(
+    "\n".join(
+        " ".join(
+            f"{stop} {chr(97 + i % 26)}{chr(97 + j)}{WORDS[(i + k) % len(WORDS)]}{'ness' * (k % 2)}"
+            for k, stop in enumerate(STOP_WORDS[j:] + STOP_WORDS[:j])
+        )
+        + "."
+        for j in range(4)
+    )
+    for i in range(40)
+)
+"""Documents that rules of cleaning leave."""
 OF_DOCUMENT: Mapping[str, Mapping[str, str]] = {
+    "preparation.md": {
+        "corpus/a.txt": VARIED,
+        "data/a.jsonl": "".join(json.dumps({"text": t}) + "\n" for t in VARIED.split("\n\n")),
+        "test.jsonl": json.dumps({"text": VARIED.split("\n")[0]}) + "\n",
+    },
     "align.md": {name: "".join(f"{w}\t{w}\n" for w in WORDS) for name in ("train.tsv", "test.tsv")},
     "languages.md": {
         **{f"{code}.txt": corpus(12, seed) for seed, code in enumerate(("en", "de", "fr"))},

@@ -932,7 +932,7 @@ def test_line_is_one_text_up_to_a_limit(tmp_path: Path, monkeypatch: pytest.Monk
     path = tmp_path / "long.txt"
     path.write_text("a b " * 2**20 + "c d\nshort\n")
     assert [len(text) for text in read_texts(None, path, None, "strict")] == [2**22 + 3, 5]
-    monkeypatch.setattr("unmask.text.records.MAX_RECORD_CHARACTERS", 100)
+    monkeypatch.setattr("unmask.text.formats.records.MAX_RECORD_CHARACTERS", 100)
     with pytest.raises(ValueError, match=r"long\.txt:1: a line of more than 100 characters"):
         list(read_texts(None, path, None, "strict"))
 
@@ -1264,7 +1264,7 @@ def test_each_signal_ends_preparation_with_a_hint(
         os.kill(os.getpid(), number if number != signal.SIGINT else signal.SIGHUP)  # often two
 
     out = tmp_path / "out"
-    monkeypatch.setattr("unmask.jobs.prepare.load_or_train_tokenizer", stopped)
+    monkeypatch.setattr("unmask.jobs.corpus.prepare.load_or_train_tokenizer", stopped)
     monkeypatch.setattr("unmask.jobs.pretrain.data.corpus.load_or_train_tokenizer", stopped)
     words = {"prepare": ["prepare", home / "text.txt"], "pretrain": [
         "pretrain", home / "small.toml", home / "text.txt", "--steps", 3]}  # fmt: skip
@@ -1318,7 +1318,7 @@ def test_ctrl_c_at_a_terminal_ends_all_processes_of_a_run(home: Path, tmp_path: 
 @pytest.mark.thorough
 def test_interrupted_command_says_so(unmask: Run, home: Path, tmp_path, monkeypatch) -> None:
     from unmask.evaluation import sentence_embeddings
-    from unmask.jobs import prepare
+    from unmask.jobs.corpus import prepare
 
     def stop(*args: object, **more: object) -> None:
         raise KeyboardInterrupt

@@ -59,13 +59,15 @@ READERS = {
     "checkpoints/huggingface/read.py": "resolve_model_folder",
     "tasks/suites/benchmark.py": "fetch_split",
     "tasks/readers/parquet_tables.py": "_read_columns",
-    "text/parquet.py": "read_parquet",
+    "text/formats/parquet.py": "read_parquet",
     "images/formats/parquet.py": "read_parquet_images",
     "images/formats/picture_files.py": "open_archive",
     "images/store.py": "_map_numbers",  # after their sizes were looked at
-    "text/hub.py": "_hub_rows",
-    "text/decompress.py": "_new_decompressor",
+    "text/formats/hub.py": "_hub_rows",
+    "text/formats/decompress.py": "_new_decompressor",
     "model/exchange/config_keys.py": "_parse_value",  # of our own table
+    "jobs/corpus/clean.py": "_read_parts",  # of a folder of ours
+    "jobs/corpus/cleaned_chunks.py": "make_cleaner, unpack_answer",  # of our own process
     "web/routes/exports.py": "_pack",  # written, not read
     "web/runs/series.py": "parse_lines",  # many at once; one by one where that fails
     "web/security/limits.py": "check_archive",

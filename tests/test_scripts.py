@@ -157,6 +157,10 @@ def _pictures(patch: pytest.MonkeyPatch) -> None:
     run("benchmarks/pictures.py", words, patch)
 
 
+def _cleaning(patch: pytest.MonkeyPatch) -> None:
+    run("benchmarks/cleaning.py", "corpus.txt --megabytes 0.1", patch, COPIES=2)
+
+
 def _few_labels(patch: pytest.MonkeyPatch) -> None:
     noise = np.random.default_rng(0).integers(0, 256, (40, 16, 16), np.uint8)
     np.savez("labeled-noise.npz", images=noise, labels=np.arange(40) % 2)
@@ -294,6 +298,7 @@ def _example(name: str) -> Callable[[pytest.MonkeyPatch], None]:
 
 RUNS: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
     "benchmarks/alignment.py": _alignment, "benchmarks/decoders.py": _decoders,
+    "benchmarks/cleaning.py": _cleaning,
     "benchmarks/encoders.py": _encoders, "benchmarks/finetuning.py": _finetuning,
     "benchmarks/few_labels.py": _few_labels, "benchmarks/pictures.py": _pictures,
     "benchmarks/forgetting.py": _forgetting, "benchmarks/generation.py": _generation,

@@ -42,9 +42,9 @@ if TYPE_CHECKING:
     from unmask.jobs.catalogue.describe import describe
     from unmask.jobs.catalogue.hide import hide
     from unmask.jobs.compress import compress
+    from unmask.jobs.corpus.prepare import prepare
     from unmask.jobs.evaluate import evaluate_tasks
     from unmask.jobs.finetune import finetune
-    from unmask.jobs.prepare import prepare
     from unmask.jobs.pretrain.plan import plan
     from unmask.jobs.pretrain.pretrain import pretrain
     from unmask.jobs.probe.probe import probe
@@ -160,7 +160,7 @@ _MODULE_OF_NAME = {
     "nearest_sentences": "unmask.inference.vectors.sentence_similarity",
     "plan": "unmask.jobs.pretrain.plan",
     "prefer": "unmask.preferences.job.prefer",
-    "prepare": "unmask.jobs.prepare",
+    "prepare": "unmask.jobs.corpus.prepare",
     "pretrain": "unmask.jobs.pretrain.pretrain",
     "probe": "unmask.jobs.probe.probe",
     "run_study": "unmask.studies.run_study",

@@ -12,7 +12,7 @@ from unmask.finetuning.config import FinetuneConfig
 from unmask.finetuning.methods.method import SourceEncoder, parse_method
 from unmask.finetuning.run import run_finetuning as tune
 from unmask.inference.open_model import load
-from unmask.jobs.prepare import prepare
+from unmask.jobs.corpus.prepare import prepare
 from unmask.jobs.pretrain.pretrain import pretrain
 from unmask.jobs.word_vectors.align.align import align
 

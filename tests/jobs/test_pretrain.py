@@ -15,7 +15,7 @@ from unmask.batching.plan import DataCursor
 from unmask.config import to_dict
 from unmask.inference.open_model import load
 from unmask.inference.pipeline import Pipeline
-from unmask.jobs.prepare import prepare
+from unmask.jobs.corpus.prepare import prepare
 from unmask.jobs.pretrain.pretrain import pretrain
 from unmask.jobs.pretrain.resolve_options import preset_recipe
 from unmask.objectives.published import CANINE_S, MASKED_LM
@@ -650,7 +650,7 @@ def test_run_of_minutes_extended_by_steps_becomes_one_of_steps(
 
 @pytest.mark.thorough
 def test_run_stopped_before_its_first_step_resumes(text: Path, tmp_path: Path, monkeypatch) -> None:
-    from unmask.jobs import prepare as preparing
+    from unmask.jobs.corpus import prepare as preparing
 
     def stop(*arguments: object, **more: object) -> None:
         raise KeyboardInterrupt
@@ -872,7 +872,7 @@ def test_run_that_cannot_start_leaves_nothing(text: Path, tmp_path: Path) -> Non
 def test_invalid_byte_late_in_text_keeps_earlier_shards(
     text: Path, tmp_path: Path, monkeypatch
 ) -> None:
-    from unmask.jobs import prepare as preparing
+    from unmask.jobs.corpus import prepare as preparing
     from unmask.shards import workers
 
     second = tmp_path / "second.txt"

@@ -31,6 +31,7 @@ from unmask.shards import read, rows, workers, write
 from unmask.shards.read import TokenShards
 from unmask.shards.workers import encode_documents, id_type
 from unmask.shards.write import write_shards
+from unmask.text import processes
 from unmask.text.documents import Document
 from unmask.tokenizers.encode import Tokenizer
 from unmask.tokenizers.learn.tokenizer import train_tokenizer
@@ -477,20 +478,20 @@ def test_lone_surrogate_is_named_and_closed_shards_are_kept(
 def test_repeatedly_dying_workers_are_an_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(workers, "_WORKER_SCRIPT", "import os; os.kill(os.getpid(), 9)")
+    monkeypatch.setattr(processes, "_WORKER_SCRIPT", "import os; os.kill(os.getpid(), 9)")
     with pytest.raises(ChildProcessError, match=r"ended with status -9 .* was the memory enough"):
         prepare_shards(story(9), tmp_path / "out", n_workers=2)
 
 
 @pytest.mark.thorough
 def test_killed_worker_is_replaced(tmp_path: Path, monkeypatch, caplog) -> None:
-    first = workers._WORKER_SCRIPT.replace(
-        "from unmask.shards.workers import run_worker\n",
+    first = processes._WORKER_SCRIPT.replace(
+        "from unmask.text.processes import run_worker\n",
         f"import os\ntry:\n    os.mkdir({str(tmp_path / 'died')!r})\n"
         "except FileExistsError:\n    pass\nelse:\n    os.kill(os.getpid(), 9)\n"
-        "from unmask.shards.workers import run_worker\n",
+        "from unmask.text.processes import run_worker\n",
     )
-    monkeypatch.setattr(workers, "_WORKER_SCRIPT", first)
+    monkeypatch.setattr(processes, "_WORKER_SCRIPT", first)
     many = prepare_shards(story(9), tmp_path / "out", n_workers=2)
     assert (tmp_path / "died").is_dir()
     assert "another does its work" in caplog.text
@@ -501,11 +502,11 @@ def test_document_error_does_not_wait_for_workers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(workers, "WORKER_CHUNK_BYTES", 1)
-    monkeypatch.setattr(workers, "_WORKER_SCRIPT", "import time; time.sleep(60)")
+    monkeypatch.setattr(processes, "_WORKER_SCRIPT", "import time; time.sleep(60)")
     started: list[subprocess.Popen[bytes]] = []
-    start = workers._start_worker
+    start = processes._start_worker
     monkeypatch.setattr(
-        workers, "_start_worker", lambda folder: started.append(start(folder)) or started[-1]
+        processes, "_start_worker", lambda *given: started.append(start(*given)) or started[-1]
     )
     before = time.monotonic()
     with pytest.raises(ValueError, match="surrogate"):

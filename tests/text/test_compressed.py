@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from storing import COMPRESSIONS, compressed
 
-from unmask.text import decompress as module
-from unmask.text.decompress import CHUNK_BYTES, read_decompressed, require_module
+from unmask.text.formats import decompress as module
+from unmask.text.formats.decompress import CHUNK_BYTES, read_decompressed, require_module
 
 REAL = COMPRESSIONS[1:]
 

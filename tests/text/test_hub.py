@@ -6,7 +6,7 @@ import datasets
 import pytest
 
 from unmask.text.documents import read_documents, read_rows
-from unmask.text.hub import split_hub_name, stream_records
+from unmask.text.formats.hub import split_hub_name, stream_records
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from unmask.text import decompress
+from unmask.text.formats import decompress
 from unmask.text.lines import (
     BlankLines,
     EncodingErrors,

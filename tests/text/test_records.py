@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from pyarrow import parquet as arrow
 from storing import compressed, stored
 
-from unmask.text import delimited, json_lines, parquet, records
-from unmask.text.delimited import read_delimited_column
-from unmask.text.json_lines import read_jsonl
-from unmask.text.parquet import read_parquet
+from unmask.text.formats import delimited, json_lines, parquet, records
+from unmask.text.formats.delimited import read_delimited_column
+from unmask.text.formats.json_lines import read_jsonl
+from unmask.text.formats.parquet import read_parquet
 
 
 def write(folder: Path, name: str, data: bytes | str) -> Path:

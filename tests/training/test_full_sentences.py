@@ -11,7 +11,7 @@ from toy_text import corpus
 
 from unmask.batch import IGNORE_INDEX
 from unmask.batching.plan import DataCursor
-from unmask.jobs.prepare import prepare
+from unmask.jobs.corpus.prepare import prepare
 from unmask.objectives import published
 from unmask.objectives.mixtures import ObjectiveMixture, StaticMasking
 from unmask.objectives.published import ObjectiveSpec

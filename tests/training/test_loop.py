@@ -25,6 +25,7 @@ from unmask.training.log import TrainingLog
 from unmask.training.optimizers.config import LAMB, AdamW, Muon
 from unmask.training.resume import restore_run, save_checkpoint, trained_tensors
 from unmask.training.schedules import Constant
+from unmask.training.spikes import RecentSteps
 from unmask.training.step_report import LossSums
 
 HERE = Path(__file__).parent
@@ -297,6 +298,48 @@ def test_too_many_consecutive_skips_end_the_run_with_the_step(tmp_path):
     )
     with pytest.raises(FloatingPointError, match="step 7"):
         trained(again)
+
+
+SPIKE = {"the loss is far above": lambda total, weight: total * 50}
+
+
+def test_spike_is_skipped_and_resumed_exactly(tmp_path):
+    steps, how = {131, 133}, SPIKE["the loss is far above"]
+    options = dict(steps=135, precision="float32", skip_spikes=6.0, log_every=1)
+    run = spoiled(toy.run(**options), steps, how)
+    before, skipped = state(run), []
+    for report in loop.train(run):
+        after = state(run)
+        same = all(torch.equal(before[n], after[n]) for n in before if n != "seen")
+        assert same == report.was_skipped
+        before = after
+        if report.was_skipped:
+            skipped.append(report.step)
+        if report.step == 132:
+            save_checkpoint(run, tmp_path)
+    assert skipped == [131, 133]
+    again = spoiled(toy.resume_run(tmp_path, **options), steps, how)
+    assert again.progress.n_skipped == 1
+    assert [r.step for r in loop.train(again) if r.was_skipped] == [133]
+    assert all(torch.equal(state(run)[n], state(again)[n]) for n in state(run))
+    assert again.progress == run.progress
+
+
+def test_spikes_are_not_skipped_unless_asked_for():
+    run = spoiled(toy.run(steps=133, precision="float32"), {131}, SPIKE["the loss is far above"])
+    assert not any(r.was_skipped for r in loop.train(run))
+    assert run.progress.recent.losses == ()
+
+
+def test_level_that_stays_is_soon_no_spike():
+    recent = RecentSteps()
+    for i in range(128):
+        recent = recent.add(1 + i % 2 / 10, 1.0)
+    n = 0
+    while recent.is_spike(3.0, 1.0, 6):
+        recent, n = recent.add(3.0, 1.0), n + 1
+    assert 1 <= n < 10
+    assert not RecentSteps().is_spike(1e9, 1e9, 6)
 
 
 def test_step_without_targets_has_zero_loss():

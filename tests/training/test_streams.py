@@ -12,7 +12,7 @@ from toy_text import corpus
 from unmask.batch import IGNORE_INDEX, Tokens
 from unmask.batching.workers import draw_other_row
 from unmask.checkpoints import folder as checkpoints
-from unmask.jobs.prepare import prepare
+from unmask.jobs.corpus.prepare import prepare
 from unmask.jobs.pretrain.network import build_network
 from unmask.model.architecture import StackArchitecture
 from unmask.model.backbones.transformer import Architecture

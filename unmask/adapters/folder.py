@@ -34,7 +34,7 @@ from unmask.checkpoints.tensors import read_json_file, read_model_tensors
 from unmask.config import from_dict
 from unmask.heads.model import Model
 from unmask.heads.spec import HeadSpec
-from unmask.text.records import format_names
+from unmask.text.formats.records import format_names
 from unmask.zoo.preset import Published
 
 ADAPTER_NAME = "default"

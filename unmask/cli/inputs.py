@@ -92,7 +92,7 @@ def read_texts(
         return
     if input_file is not None:
         from unmask.text.documents import read_rows
-        from unmask.text.records import MAX_RECORD_CHARACTERS
+        from unmask.text.formats.records import MAX_RECORD_CHARACTERS
 
         read = read_rows(
             input_file,
@@ -176,7 +176,7 @@ def read_standard_input(
     if sys.stdin.isatty():
         print_line("reading standard input, one text per line; end with Ctrl-D", sys.stderr)
     empty = True
-    from unmask.text.records import MAX_RECORD_CHARACTERS
+    from unmask.text.formats.records import MAX_RECORD_CHARACTERS
 
     lines = iter(lambda: sys.stdin.buffer.readline(MAX_RECORD_CHARACTERS + 1), b"")
     for number, line in enumerate(lines, 1):

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeVar, cast, get_args
 
-from unmask.text.records import describe_value, format_names
+from unmask.text.formats.records import describe_value, format_names
 
 EncodedT = TypeVar("EncodedT")
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from unmask.conversations.template import ChatTemplate
 from unmask.files import write_atomically
-from unmask.text.records import describe_value
+from unmask.text.formats.records import describe_value
 from unmask.tokenizers.formats.declared_tokens import (
     CONFIG_FILE,
     read_declared_tokens,

@@ -18,7 +18,7 @@ from unmask.generation.prompts import GenerationOutput, generate_texts
 from unmask.generation.settings import GenerationConfig
 from unmask.heads.model import Model
 from unmask.tasks.metrics.question_answering import answer_exact_match, answer_f1
-from unmask.text.records import describe_value, format_names
+from unmask.text.formats.records import describe_value, format_names
 from unmask.tokenizers.encode import Tokenizer
 
 ChoiceNormalization = Literal["sum", "token", "byte", "unconditional"]

@@ -24,7 +24,7 @@ from unmask.finetuning.options.finetune import (
 )
 from unmask.options import keywords
 from unmask.tasks.kind_names import TASK_KIND_NAMES
-from unmask.text.records import format_names
+from unmask.text.formats.records import format_names
 from unmask.tokenizers.vocabulary import VocabularySpec, parse_vocabulary
 
 RANDOM_INITIALIZATION = "random initialization"

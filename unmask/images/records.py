@@ -13,7 +13,7 @@ from typing import cast
 from jaxtyping import Shaped
 from numpy import ndarray
 
-from unmask.text.records import check_text, describe_value, format_names
+from unmask.text.formats.records import check_text, describe_value, format_names
 
 MAX_ENCODED_BYTES = 2**28
 """Bytes that a picture may have as a file."""

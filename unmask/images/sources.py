@@ -39,7 +39,7 @@ from unmask.images.records import (
     check_no_columns,
 )
 from unmask.text.documents import files_in_folder
-from unmask.text.records import format_names
+from unmask.text.formats.records import format_names
 
 
 def read_images(

@@ -22,7 +22,7 @@ from unmask.inference.open_model import load
 from unmask.inference.pipeline import Pipeline
 from unmask.tasks.all_kinds import TASK_KINDS
 from unmask.tasks.task import Task, TaskExample
-from unmask.text.records import format_names
+from unmask.text.formats.records import format_names
 
 ENSEMBLE_TASKS = tuple(
     name for name, kind in TASK_KINDS.items() if kind.formulation == "text_classification"

@@ -16,7 +16,7 @@ from unmask.finetuning.options.derived import default_learning_rate
 from unmask.inference.expand_vocabulary import add_words
 from unmask.inference.export import is_finished_run, is_preset_name, write_model
 from unmask.inference.open_model import load
-from unmask.jobs.prepare import check_sources, prepare
+from unmask.jobs.corpus.prepare import check_sources, prepare
 from unmask.jobs.pretrain.apply_recipe import apply_recipe
 from unmask.jobs.pretrain.pretrain import pretrain
 from unmask.jobs.pretrain.resolve_options import DEFAULT_MICRO_BATCH_TOKENS, preset_recipe

@@ -45,6 +45,8 @@ _UNIT_BITS = {
     "sentences": SENTENCE_START,
 }
 MANIFEST_FILE, UNFINISHED_FILE = "shards.json", "unfinished.json"
+TEXT_FOLDER = "text"
+"""Of a prepared folder: the cleaned text that its tokens were made from."""
 # At once. Each holds two file descriptors, and a process often may have no more than 1024.
 _MAX_MAPPED_SHARDS = 128
 

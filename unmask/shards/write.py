@@ -29,7 +29,7 @@ from unmask.shards.manifest import (
     shard_path,
     total_counts,
 )
-from unmask.shards.read import MANIFEST_FILE, UNFINISHED_FILE, TokenShards
+from unmask.shards.read import MANIFEST_FILE, TEXT_FOLDER, UNFINISHED_FILE, TokenShards
 from unmask.shards.workers import encode_documents, id_type
 from unmask.text.documents import Document
 from unmask.tokenizers.encode import Tokenizer
@@ -194,7 +194,7 @@ def _prepare_folder(
         if found.shards:
             _check_same_request(found, requested, output_folder)
             begun = replace(requested, shards=tuple(_intact_shards(output_folder, found.shards)))
-    elif any(output_folder.iterdir()):
+    elif any(path.name != TEXT_FOLDER for path in output_folder.iterdir()):
         raise FileExistsError(
             f"{output_folder} is not empty and holds no prepared tokens; "
             "name a new or an empty folder"

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from unmask.finetuning.suite import BenchmarkResult, finetune_suite
-from unmask.jobs.prepare import DOCUMENT_OPTIONS
+from unmask.jobs.corpus.prepare import DOCUMENT_OPTIONS
 from unmask.jobs.pretrain.apply_recipe import apply_recipe
 from unmask.jobs.pretrain.recipe_defaults import keys_of_changes
 from unmask.jobs.pretrain.resolve_options import check_run_numbers, drop_unsupported, preset_recipe

@@ -13,7 +13,7 @@ from unmask.config import from_dict, to_dict
 from unmask.files import lock_run_folder, remove_partial_files, write_atomically
 from unmask.finetuning.results.report import to_json
 from unmask.inference.export import is_finished_run
-from unmask.jobs.prepare import check_sources, prepare
+from unmask.jobs.corpus.prepare import check_sources, prepare
 from unmask.jobs.pretrain.pretrain import pretrain
 from unmask.output import OutputStream, print_line
 from unmask.reports.page import write_report

@@ -20,7 +20,7 @@ from unmask.tasks.metrics.captioning.captions import CAPTION_METRICS
 from unmask.tasks.metrics.classification import classification_metrics
 from unmask.tasks.metrics.regression import pearson, spearman
 from unmask.tasks.readers import columns
-from unmask.text.records import format_names
+from unmask.text.formats.records import format_names
 
 _COLUMN_PATTERN = re.compile(r"\{([^{}]+)\}")
 

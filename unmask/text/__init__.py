@@ -1,1 +1,1 @@
-"""Text: documents from files, archives and the Hub; sentences; mixtures of corpora."""
+"""Text: documents from files, archives and the Hub; cleaning; sentences; mixtures of corpora."""

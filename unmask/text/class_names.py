@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from unmask.files import parse_json
-from unmask.text.records import describe_value, format_error
+from unmask.text.formats.records import describe_value, format_error
 
 _METADATA_KEY = b"huggingface"
 _LIST_TYPES = ("Sequence", "List", "LargeList")

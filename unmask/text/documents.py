@@ -29,10 +29,11 @@ from pathlib import Path
 from typing import Literal
 
 from unmask.bundled.demo import bundled_texts
-from unmask.text import hub, records
-from unmask.text.decompress import COMPRESSIONS, compression_suffix, require_module
-from unmask.text.delimited import read_delimited_column
-from unmask.text.json_lines import read_jsonl
+from unmask.text.formats import hub, records
+from unmask.text.formats.decompress import COMPRESSIONS, compression_suffix, require_module
+from unmask.text.formats.delimited import read_delimited_column
+from unmask.text.formats.json_lines import read_jsonl
+from unmask.text.formats.parquet import read_parquet
 from unmask.text.languages import LANGUAGE_ENDINGS
 from unmask.text.lines import (
     BlankLines,
@@ -43,7 +44,6 @@ from unmask.text.lines import (
     read_lines,
     split_long_text,
 )
-from unmask.text.parquet import read_parquet
 
 MAX_DOCUMENT_CHARACTERS = 2**22
 """Characters of the longest document, about a long novel."""

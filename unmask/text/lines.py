@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Literal
 
-from unmask.text.decompress import read_decompressed
+from unmask.text.formats.decompress import read_decompressed
 
 EncodingErrors = Literal["strict", "replace"]
 """What becomes of bytes that are not UTF-8, of NULs and of lone surrogates: an error, or U+FFFD."""

@@ -123,7 +123,11 @@ class Recipe:
     max_grad_norm: float = 1.0
     """Norm to which larger gradients are scaled down. 0: never."""
     max_skipped_steps: int = 10
-    """Number of consecutive steps without a finite loss and gradient that end the run."""
+    """Number of consecutive skipped steps that end the run: without a finite loss and gradient, or
+    spikes."""
+    skip_spikes: float | None = None
+    """Standard deviations above the mean of the last 128 steps, of the loss or the gradient norm,
+    from which a step is skipped, 6 for instance (OLMo-core's default). None: none is."""
 
     compression: tuple[TrainingCompression, ...] = ()
     """Compression while training: at most one method that sets weights to zero (GradualPruning,

@@ -342,9 +342,14 @@ def _replace_non_finite(value: Any) -> Any:
 
 
 def _skip_message(report: StepReport) -> str:
-    what = "the gradient" if report.sums.is_finite else "the loss"
+    if not report.sums.is_finite:
+        what = "the loss is not finite"
+    elif not math.isfinite(report.gradient_norm):
+        what = "the gradient is not finite"
+    else:
+        what = "the loss or the gradient is far above those before"
     so_far = f"({report.n_skipped} so far)"
-    return f"step {report.step}: {what} is not finite, so the step was skipped {so_far}"
+    return f"step {report.step}: {what}, so the step was skipped {so_far}"
 
 
 def _open_tensorboard(folder: Path, step: int) -> ScalarWriter:

@@ -35,6 +35,7 @@ from unmask.training.run import (
     TrainingRun,
 )
 from unmask.training.schedules import N_UNTIMED_STEPS, steps_within
+from unmask.training.spikes import RecentSteps
 from unmask.training.step_report import LossSums, StepReport
 
 
@@ -83,8 +84,8 @@ def train(run: TrainingRun) -> Iterator[StepReport]:
     """Train from the run's current step to the last; the run can be saved at every yield.
 
     Raises:
-        FloatingPointError: the recipe's `max_skipped_steps` steps in a row had no finite loss and
-            gradient.
+        FloatingPointError: the recipe's `max_skipped_steps` steps in a row were skipped: without a
+            finite loss and gradient, or spikes.
         ValueError: the data end before the last step.
     """
     recipe, model = run.recipe, run.model
@@ -108,17 +109,22 @@ def train(run: TrainingRun) -> Iterator[StepReport]:
         is_finite = sums.is_finite and math.isfinite(norm)
         if not is_finite:
             run.memories.reset()  # hidden states may not be finite either
-        run.is_updating = True
-        if is_finite:
-            _update_weights(run, norm, rate, step)
         p = run.progress
+        is_spike = recipe.skip_spikes is not None and p.recent.is_spike(
+            sums.loss, norm, recipe.skip_spikes
+        )
+        is_skipped = not is_finite or is_spike
+        run.is_updating = True
+        if not is_skipped:
+            _update_weights(run, norm, rate, step)
         progress = RunProgress(
             step=step,
             n_tokens=p.n_tokens + tokens,
             cursor=cursor,
-            n_skipped=p.n_skipped + (not is_finite),
-            n_skipped_in_a_row=0 if is_finite else p.n_skipped_in_a_row + 1,
+            n_skipped=p.n_skipped + is_skipped,
+            n_skipped_in_a_row=p.n_skipped_in_a_row + 1 if is_skipped else 0,
             sums_since_log=p.sums_since_log + sums if is_finite else p.sums_since_log,
+            recent=_add_recent(p.recent, recipe, sums.loss, norm) if is_finite else p.recent,
         )
         if step == recipe.steps:
             _check_final_loss(run, micro_batches, rate)
@@ -137,15 +143,22 @@ def train(run: TrainingRun) -> Iterator[StepReport]:
             gradient_norm=norm,
             seconds=time.perf_counter() - begin,
             n_skipped=progress.n_skipped,
-            was_skipped=not is_finite,
+            was_skipped=is_skipped,
         )
         if progress.n_skipped_in_a_row >= recipe.max_skipped_steps:
             raise FloatingPointError(
-                f"step {step}: the loss or its gradient was not finite in "
+                f"step {step}: the loss or its gradient was "
+                f"{'far above those before' if is_spike else 'not finite'} in "
                 f"{progress.n_skipped_in_a_row} "
                 f"steps in a row (loss {sums.loss}, gradient norm {norm}); "
                 f"a lower rate (now {rate:.3g}) or a longer warm-up may help"
             )
+
+
+def _add_recent(
+    recent: RecentSteps, recipe: Recipe, loss: float, gradient_norm: float
+) -> RecentSteps:
+    return recent if recipe.skip_spikes is None else recent.add(loss, gradient_norm)
 
 
 def _update_weights(run: TrainingRun, gradient_norm: float, rate: float, step: int) -> None:

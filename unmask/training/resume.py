@@ -119,7 +119,8 @@ def restore_run(run: TrainingRun, checkpoint: Checkpoint) -> None:
             raise ValueError(
                 f"{checkpoint.path}: {name} was {said[name]!r}, the recipe says {value!r}"
             )
-    fields = {name: said[name] for name in to_dict(RunProgress()) if name != "kind"}
+    names = [name for name in to_dict(RunProgress()) if name != "kind"]
+    fields = {name: said[name] for name in names if name in said}  # earlier versions had fewer
     try:
         if run.weights.transforms:
             run.weights.load_transform_state(checkpoint.tensors("compression"))

@@ -15,6 +15,7 @@ from unmask.training.interrupt import StopRequest as StopRequest
 from unmask.training.interrupt import stop_after_step as stop_after_step
 from unmask.training.optimizers.master_weights import MasterWeights
 from unmask.training.optimizers.state import Optimizer
+from unmask.training.spikes import RecentSteps
 from unmask.training.step_report import LossSums
 
 MicroBatches = Sequence[Batch]
@@ -55,6 +56,8 @@ class RunProgress:
     """Skipped steps since the last one that was not."""
     sums_since_log: LossSums = field(default_factory=LossSums)
     """Of the steps since the last logged one."""
+    recent: RecentSteps = field(default_factory=RecentSteps)
+    """By which a spike is known, if the recipe skips them."""
 
 
 @dataclass

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from unmask.tasks.readers import json_tables, squad
 from unmask.tasks.readers.tables import read_table
-from unmask.text import records
+from unmask.text.formats import records
 
 SHARED = Path(__file__).parents[3] / "shared" / "data"
 ROWS = [("a b", "x"), ("c, d", "y"), ('"e" f', "x")]

@@ -11,7 +11,7 @@ from reprlib import Repr
 from typing import Any, Literal, TypeVar
 
 from unmask.config import from_dict
-from unmask.text.records import format_names
+from unmask.text.formats.records import format_names
 
 ValueT = TypeVar("ValueT")
 

@@ -10,8 +10,8 @@ from unmask.analysis.behavior.minimal_pairs import data_files, data_stem
 from unmask.evaluation.prompting import evenly_spaced
 from unmask.generation.fill_mask import MASK_PLACEHOLDER
 from unmask.tasks.readers.tables import Table, read_table
+from unmask.text.formats.records import describe_value, format_names
 from unmask.text.lines import EncodingErrors
-from unmask.text.records import describe_value, format_names
 from unmask.tokenizers.encode import Tokenizer
 
 _FACT_COLUMNS: Mapping[str, tuple[str, ...]] = {

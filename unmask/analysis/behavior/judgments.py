@@ -15,8 +15,8 @@ from unmask.analysis.behavior.pair_scores import PairLikelihoods
 from unmask.tasks.metrics.intervals import CONFIDENCE
 from unmask.tasks.metrics.regression import pearson, spearman
 from unmask.tasks.readers.tables import read_table
+from unmask.text.formats.records import describe_value, format_names
 from unmask.text.lines import EncodingErrors
-from unmask.text.records import describe_value, format_names
 
 _DECIMALS = 6
 _COLUMNS = ("sentences", "ratio")

@@ -8,9 +8,9 @@ from typing import Literal
 
 from unmask.evaluation.prompting import evenly_spaced
 from unmask.tasks.readers.tables import Table, read_table
-from unmask.text.decompress import compression_suffix
+from unmask.text.formats.decompress import compression_suffix
+from unmask.text.formats.records import describe_value, format_names
 from unmask.text.lines import EncodingErrors
-from unmask.text.records import describe_value, format_names
 
 _COLUMNS: Mapping[str, tuple[str, ...]] = {
     "good": ("sentence_good", "good"),

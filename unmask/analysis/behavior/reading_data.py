@@ -9,8 +9,8 @@ import numpy as np
 from jaxtyping import Float
 
 from unmask.tasks.readers.tables import Table, read_table
+from unmask.text.formats.records import describe_value, format_names
 from unmask.text.lines import EncodingErrors
-from unmask.text.records import describe_value, format_names
 
 _TEXTS = ("item", "word", "prev_item", "prev_word")
 _NUMBERS = ("Subtlex_log10", "length", "context_length", "prev_length")

@@ -9,7 +9,7 @@ from unmask.finetuning.options.values import ClassWeights
 from unmask.heads.spec import HeadSpec
 from unmask.tasks.readers import columns
 from unmask.tasks.task import Task, TaskExample
-from unmask.text.records import format_names
+from unmask.text.formats.records import format_names
 from unmask.zoo.preset import Published
 
 

@@ -17,8 +17,8 @@ from unmask.tasks.kinds.instruct import INSTRUCT, LAST_TURN, LOSS_METRIC, MATCH_
 from unmask.tasks.readers import tables
 from unmask.tasks.readers.split_table import split_table
 from unmask.tasks.task import Task, TaskColumns, TaskExample, split_dev
+from unmask.text.formats.records import format_names
 from unmask.text.lines import EncodingErrors
-from unmask.text.records import format_names
 
 INSTRUCTION_COLUMNS = TaskColumns(texts=("messages",), label=LAST_TURN)
 """The columns of a mixture of instructions: each file has its own, which are found by name."""

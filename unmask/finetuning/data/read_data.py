@@ -26,7 +26,7 @@ from unmask.tasks.task import TaskColumns, TaskExample, split_dev
 from unmask.tasks.task_kind import InfersOptionsFromExamples
 from unmask.tasks.text_templates import parse_template, resolve_template
 from unmask.text.documents import read_documents
-from unmask.text.records import format_names
+from unmask.text.formats.records import format_names
 
 _MIXTURE_COLUMNS = TaskColumns(texts=("source",), label="target")
 """The columns of a mixture: sources and targets, made by the templates of its tasks."""

@@ -22,7 +22,7 @@ from unmask.finetuning.methods.method import (
 from unmask.tasks.all_kinds import TASK_KINDS, reads_two_texts
 from unmask.tasks.task import Task, TaskExample
 from unmask.tasks.text_templates import parse_template
-from unmask.text.records import format_names
+from unmask.text.formats.records import format_names
 
 
 def weight_notes(initial_model: InitialModel, config: FinetuneConfig) -> list[str]:

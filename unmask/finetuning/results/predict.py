@@ -34,7 +34,7 @@ from unmask.tasks.all_kinds import TASK_KINDS, reads_choices
 from unmask.tasks.readers.tables import Table
 from unmask.tasks.readers.task_reader import find_text_or_pair
 from unmask.tasks.task import Task, TaskColumns, TaskExample
-from unmask.text.records import format_names
+from unmask.text.formats.records import format_names
 
 _log = logging.getLogger(__name__)
 

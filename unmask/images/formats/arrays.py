@@ -23,7 +23,7 @@ from unmask.images.records import (
     ImageRecord,
     check_no_columns,
 )
-from unmask.text.decompress import compression_suffix, read_decompressed
+from unmask.text.formats.decompress import compression_suffix, read_decompressed
 
 MAX_LABEL_BYTES = 2**28
 """Bytes that the labels of an array of pictures may have."""

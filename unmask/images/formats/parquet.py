@@ -12,9 +12,9 @@ from unmask.images.records import (
     find_columns,
 )
 from unmask.text.class_names import class_names, replace_class_numbers
-from unmask.text.decompress import require_module
-from unmask.text.parquet import arrow_errors, read_batches, rows_per_batch
-from unmask.text.records import describe_value
+from unmask.text.formats.decompress import require_module
+from unmask.text.formats.parquet import arrow_errors, read_batches, rows_per_batch
+from unmask.text.formats.records import describe_value
 
 _BUFFER_BYTES = 2**20
 

@@ -16,7 +16,7 @@ from typing import Protocol, runtime_checkable
 from unmask.files import parser_errors_as_value_error
 from unmask.images.records import MAX_ENCODED_BYTES, PICTURE_SUFFIXES, ImageData, ImageRecord
 from unmask.text.documents import files_in_folder
-from unmask.text.records import format_names
+from unmask.text.formats.records import format_names
 
 _log = logging.getLogger(__name__)
 

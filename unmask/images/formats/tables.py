@@ -7,10 +7,10 @@ from pathlib import Path, PurePosixPath
 
 from unmask.images.formats.picture_files import FolderFiles, PictureFiles, ZipFiles, loader_of
 from unmask.images.records import FoundColumns, ImageColumns, ImageRecord, find_columns
-from unmask.text.decompress import COMPRESSIONS, compression_suffix
-from unmask.text.delimited import read_delimited
-from unmask.text.json_lines import read_json_rows
-from unmask.text.records import describe_value
+from unmask.text.formats.decompress import COMPRESSIONS, compression_suffix
+from unmask.text.formats.delimited import read_delimited
+from unmask.text.formats.json_lines import read_json_rows
+from unmask.text.formats.records import describe_value
 
 TABLE_SUFFIXES = (".csv", ".tsv", ".jsonl", ".ndjson")
 """Endings of tables, each also with that of a compression behind it."""

@@ -12,8 +12,8 @@ import numpy as np
 from unmask.config import check_number_arguments
 from unmask.files import read_json_object
 from unmask.output import OutputStream, print_line
-from unmask.text.decompress import COMPRESSIONS
 from unmask.text.documents import list_files
+from unmask.text.formats.decompress import COMPRESSIONS
 from unmask.text.lines import EncodingErrors
 from unmask.word_vectors.evaluation.similarity import (
     AnalogyCounts,

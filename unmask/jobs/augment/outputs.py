@@ -16,7 +16,7 @@ from unmask.jobs.augment.table import TrainingTable
 from unmask.tasks.all_kinds import TASK_KINDS
 from unmask.tasks.metrics.generation import nearest_by_bleu
 from unmask.tasks.task import Task, TaskExample
-from unmask.text.records import format_names
+from unmask.text.formats.records import format_names
 
 if TYPE_CHECKING:
     from unmask.finetuning.formulations.text_to_text.text_to_text import TextToTextFormulation

@@ -10,8 +10,8 @@ from unmask.files import write_atomically
 from unmask.inference.pipeline import Pipeline
 from unmask.output import ProgressLine
 from unmask.tasks.readers.tables import Table
+from unmask.text.formats.records import format_names
 from unmask.text.lines import EncodingErrors
-from unmask.text.records import format_names
 
 SUFFIX = ".jsonl"
 

@@ -17,7 +17,7 @@ from unmask.inference.pipeline import Pipeline
 from unmask.inference.vectors.load_word_vectors import load_word_vectors
 from unmask.jobs.augment.table import TrainingTable
 from unmask.tasks.readers.task_reader import find_text_or_pair
-from unmask.text.records import check_text
+from unmask.text.formats.records import check_text
 from unmask.word_vectors.evaluation.similarity import is_lower_case
 from unmask.word_vectors.keyed_vectors import KeyedVectors
 

@@ -14,7 +14,7 @@ _RECIPE = "unmask.training.config:Recipe"
 
 @dataclass(frozen=True)
 class PrepareOptions(EncodingOptions, QuietOptions):
-    """The corpus to tokenize, and the tokenizer."""
+    """The corpus to tokenize, how it is cleaned, and the tokenizer."""
 
     corpus: str | Path | Sequence[str | Path] = field(
         metadata=flag(metavar="PATH", is_argument=True)
@@ -49,8 +49,20 @@ class PrepareOptions(EncodingOptions, QuietOptions):
         default=None,
         metadata=flag("--text", metavar="COLUMN", shown_default="text", documented_in=_RECIPE),
     )
+    clean: str | Sequence[str] = field(default=(), metadata=flag(metavar="RULE"))
+    """Rule of cleaning, applied in order: unicode (repair of mojibake, entities, controls), c4,
+    gopher, repetition, language:codes=de; each with its fields, e.g. gopher:min_words=20
+    (docs/preparation.md). Default: the text stays as it is."""
+    deduplicate: str | Sequence[str] = field(default=(), metadata=flag(metavar="KIND"))
+    """Duplicates to remove: exact, near (MinHash), exact:unit=paragraph, near:unit=paragraph. The
+    first of them stays. Default: none."""
+    decontaminate: str | Path | Sequence[str | Path] = field(
+        default=(), metadata=flag(metavar="FILE")
+    )
+    """Evaluation file (.jsonl, .csv, .tsv, .txt): paragraphs that share 13 words in a row with one
+    are removed."""
     sampling_exponent: int | float = 1.0
     """Exponent of each source's size in its sampling probability, for training the tokenizer. 1:
     proportional to size; 0.3: small sources are upsampled. A folder counts as one source."""
     workers: int = 1
-    """Number of tokenization processes. The result does not depend on it."""
+    """Number of processes that clean and tokenize. The result does not depend on it."""

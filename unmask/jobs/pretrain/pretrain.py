@@ -28,7 +28,7 @@ from unmask.jobs.pretrain.train import finish_job, restore_or_begin, start_job, 
 from unmask.jobs.word_vectors import train as word_vectors
 from unmask.options import takes_options
 from unmask.reports.report_data import SAMPLES_FILE, save_samples
-from unmask.text.records import format_names
+from unmask.text.formats.records import format_names
 from unmask.training import loop
 from unmask.training.best_effort import best_effort
 from unmask.training.config import Recipe

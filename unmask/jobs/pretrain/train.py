@@ -51,7 +51,7 @@ from unmask.reports.report_data import (
     save_baselines,
     save_samples,
 )
-from unmask.text.records import format_names
+from unmask.text.formats.records import format_names
 from unmask.tokenizers.spec import SpecialTokenIds
 from unmask.training import loop
 from unmask.training.best_effort import best_effort

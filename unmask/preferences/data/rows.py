@@ -11,8 +11,8 @@ from typing import Any
 from unmask.conversations.messages import Message, read_conversation, read_prompt, read_responses
 from unmask.tasks.kinds.prefer import CHOSEN, RANKED, REJECTED, ranked_columns
 from unmask.tasks.readers.tables import Table, read_table
+from unmask.text.formats.records import check_text, describe_value, format_names
 from unmask.text.lines import EncodingErrors
-from unmask.text.records import check_text, describe_value, format_names
 
 LABEL = "label"
 """Column of single responses: whether the response is desirable."""

@@ -17,7 +17,7 @@ from unmask.inference.export import is_finished_run
 from unmask.inference.open_model import load
 from unmask.inference.pipeline import Pipeline
 from unmask.jobs.compress import compress
-from unmask.jobs.prepare import prepare
+from unmask.jobs.corpus.prepare import prepare
 from unmask.jobs.pretrain.pretrain import pretrain
 from unmask.reports.report_data import RUN_FILE
 from unmask.studies.compression.measure import measure_model, timed_texts

@@ -20,7 +20,7 @@ from unmask.finetuning.suite import benchmark_config, folder_names
 from unmask.inference.export import is_finished_run, read_run_file
 from unmask.jobs.adapt_to_task import adaptation_recipe
 from unmask.jobs.compress import compress
-from unmask.jobs.prepare import check_sources, prepare
+from unmask.jobs.corpus.prepare import check_sources, prepare
 from unmask.jobs.pretrain.pretrain import pretrain
 from unmask.output import OutputStream, print_line
 from unmask.reports.report_data import RUN_FILE

@@ -12,8 +12,8 @@ from unmask.finetuning.results.score_groups import read_group, score_group
 from unmask.inference.export import is_finished_run
 from unmask.inference.open_model import load
 from unmask.inference.pipeline import Pipeline
+from unmask.jobs.corpus.prepare import prepare
 from unmask.jobs.finetune import finetune
-from unmask.jobs.prepare import prepare
 from unmask.shards.fertility import text_fertility
 from unmask.studies.page import PLOT_FILE
 from unmask.studies.study import StudyCell

@@ -17,8 +17,8 @@ from unmask.tasks.readers.tables import Table
 from unmask.tasks.readers.task_reader import TaskReader, check_record, refuse_choices
 from unmask.tasks.task import Label, Task, TaskColumns, TaskExample
 from unmask.tasks.task_kind import FormulationName, TaskWording
+from unmask.text.formats.records import check_text, describe_value
 from unmask.text.lines import EncodingErrors
-from unmask.text.records import check_text, describe_value
 
 QUESTION, CONTEXT = "question", "context"
 """Keys of an input to be predicted."""

@@ -21,8 +21,8 @@ from unmask.tasks.readers.tables import Table
 from unmask.tasks.readers.task_reader import TaskReader, check_record
 from unmask.tasks.task import Label, Task, TaskColumns, TaskExample
 from unmask.tasks.task_kind import FormulationName, TaskWording
+from unmask.text.formats.records import check_text, describe_value
 from unmask.text.lines import EncodingErrors
-from unmask.text.records import check_text, describe_value
 
 CONTEXT, QUESTION, CHOICES = "context", "question", "choices"
 """Keys of an input to be predicted: choices, and a context, a question or both."""

@@ -23,8 +23,8 @@ from unmask.tasks.text_templates import (
     parse_template,
     resolve_template,
 )
+from unmask.text.formats.records import check_text, describe_value, format_names
 from unmask.text.lines import EncodingErrors
-from unmask.text.records import check_text, describe_value, format_names
 
 SOURCE_COLUMNS = (
     "source", "input", "document", "article", "question", "text", "body", "src", "dialogue",

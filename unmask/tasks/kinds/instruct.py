@@ -16,8 +16,8 @@ from unmask.tasks.readers.tables import Table
 from unmask.tasks.readers.task_reader import TaskReader, refuse_choices
 from unmask.tasks.task import Label, Task, TaskColumns, TaskExample
 from unmask.tasks.task_kind import FormulationName, TaskWording
+from unmask.text.formats.records import check_text, describe_value, format_names
 from unmask.text.lines import EncodingErrors
-from unmask.text.records import check_text, describe_value, format_names
 
 LOSS_METRIC, MATCH_METRIC = "loss", "normalized_match"
 PROMPT_COLUMNS = ("messages", "conversations", "instruction", "prompt")

@@ -18,8 +18,8 @@ from unmask.tasks.readers.tables import Table
 from unmask.tasks.readers.task_reader import TaskReader, TextReader, find_text_column, label_per_row
 from unmask.tasks.task import Label, Task, TaskColumns, TaskExample
 from unmask.tasks.task_kind import FormulationName, TaskWording
+from unmask.text.formats.records import describe_value
 from unmask.text.lines import EncodingErrors
-from unmask.text.records import describe_value
 
 LABEL_SET_COLUMNS = (
     "labels", "label", "classes", "categories", "tags", "topics", "genres", "emotions", "category",

@@ -14,8 +14,8 @@ from unmask.tasks.readers.tables import Table
 from unmask.tasks.readers.task_reader import TaskReader, refuse_choices
 from unmask.tasks.task import Label, Task, TaskColumns, TaskExample
 from unmask.tasks.task_kind import FormulationName, TaskWording
+from unmask.text.formats.records import check_text, describe_value, format_names
 from unmask.text.lines import EncodingErrors
-from unmask.text.records import check_text, describe_value, format_names
 
 CHOSEN, REJECTED, RANKED = "chosen", "rejected", "responses"
 """Columns: of the better response and the worse one, or of a list of responses, best first."""

@@ -19,8 +19,8 @@ from unmask.tasks.tag_schemes import (
 )
 from unmask.tasks.task import Label, Task, TaskColumns, TaskExample
 from unmask.tasks.task_kind import FormulationName, TaskWording
+from unmask.text.formats.records import format_names
 from unmask.text.lines import EncodingErrors, split_at_blanks
-from unmask.text.records import format_names
 
 _log = logging.getLogger(__name__)
 

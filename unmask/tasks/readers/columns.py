@@ -8,8 +8,8 @@ from typing import Literal, cast
 from unmask.tasks.readers.conll import WORDS_COLUMN
 from unmask.tasks.readers.tables import Table
 from unmask.tasks.task import Label, TaskExample
+from unmask.text.formats.records import check_text, describe_value, format_names
 from unmask.text.lines import EncodingErrors
-from unmask.text.records import check_text, describe_value, format_names
 
 TEXT_COLUMNS = (
     "text",

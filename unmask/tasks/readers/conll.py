@@ -8,9 +8,9 @@ import unicodedata
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from unmask.text.delimited import format_field_count
+from unmask.text.formats.delimited import format_field_count
+from unmask.text.formats.records import TableRow, format_names, read_whole_lines
 from unmask.text.lines import EncodingErrors, split_at_blanks
-from unmask.text.records import TableRow, format_names, read_whole_lines
 
 WORDS_COLUMN = "words"
 """Name of the first column of a .conll file without a header; the others are "2", "3", ..."""

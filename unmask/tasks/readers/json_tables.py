@@ -7,10 +7,10 @@ from typing import cast
 
 from unmask.files import parse_json
 from unmask.tasks.readers import squad
-from unmask.text import records
-from unmask.text.json_lines import decode_record, has_more_values, read_json_rows
+from unmask.text.formats import records
+from unmask.text.formats.json_lines import decode_record, has_more_values, read_json_rows
+from unmask.text.formats.records import TableRow, describe_value, format_error, format_names
 from unmask.text.lines import BlankLines, EncodingErrors, is_blank, read_decoded
-from unmask.text.records import TableRow, describe_value, format_error, format_names
 
 _MAX_JSON_VALUES = 2**23  # values in a .json file
 _MAX_EXPANSION, _EXPANSION_ALLOWANCE = 16, 2**20

@@ -12,8 +12,8 @@ from typing import Literal, cast, get_args
 from unmask.tasks.readers import columns as column_values
 from unmask.tasks.readers.tables import Table
 from unmask.tasks.task import TaskColumns
+from unmask.text.formats.records import check_text, describe_value, format_names
 from unmask.text.lines import EncodingErrors
-from unmask.text.records import check_text, describe_value, format_names
 
 ChoiceLabelFormat = Literal["names", "texts", "letters", "from 0", "from 1"]
 """Answer format: the option's name in the file (`{"label": ["A", "B"], "text": [...]}`), its text,

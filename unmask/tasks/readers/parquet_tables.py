@@ -6,8 +6,13 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from unmask.text.class_names import class_names, replace_class_numbers
-from unmask.text.parquet import ExpansionBudget, arrow_errors, read_batches, seekable_parquet
-from unmask.text.records import TableRow
+from unmask.text.formats.parquet import (
+    ExpansionBudget,
+    arrow_errors,
+    read_batches,
+    seekable_parquet,
+)
+from unmask.text.formats.records import TableRow
 
 _ROWS, _NESTED_ROWS = 2**12, 2**5  # decoded per batch
 _MAX_BYTES = 2**28  # bytes of strings that a Parquet file of any size may hold

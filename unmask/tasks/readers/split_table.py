@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from unmask.tasks.readers.tables import Table
-from unmask.text.records import format_names
+from unmask.text.formats.records import format_names
 
 MAX_GROUPS = 200
 """Most values of a column that are groups; more are those of a column of texts or numbers."""

@@ -8,8 +8,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Literal, cast
 
+from unmask.text.formats.records import check_text, describe_value, format_names
 from unmask.text.lines import EncodingErrors
-from unmask.text.records import check_text, describe_value, format_names
 
 SQUAD_COLUMNS = ("id", "title", "context", "question", "answers", "is_impossible")
 

@@ -10,10 +10,10 @@ from typing import cast
 from unmask.tasks.readers import conll
 from unmask.tasks.readers.json_tables import read_json_table, read_jsonl_table
 from unmask.tasks.readers.parquet_tables import read_parquet_table
-from unmask.text.decompress import COMPRESSIONS, compression_suffix
-from unmask.text.delimited import read_delimited
+from unmask.text.formats.decompress import COMPRESSIONS, compression_suffix
+from unmask.text.formats.delimited import read_delimited
+from unmask.text.formats.records import TableRow, format_names, read_whole_lines
 from unmask.text.lines import BlankLines, EncodingErrors, is_blank
-from unmask.text.records import TableRow, format_names, read_whole_lines
 
 _log = logging.getLogger(__name__)
 _LIST_MEMBER = re.compile(r"(.+)\[(\d+)\]")

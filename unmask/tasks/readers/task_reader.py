@@ -7,8 +7,8 @@ from typing import Any, Protocol, runtime_checkable
 from unmask.tasks.readers import columns as column_values
 from unmask.tasks.readers.tables import Table
 from unmask.tasks.task import Label, Task, TaskColumns, TaskExample
+from unmask.text.formats.records import describe_value
 from unmask.text.lines import EncodingErrors
-from unmask.text.records import describe_value
 
 
 @runtime_checkable

@@ -12,9 +12,9 @@ from typing import Any
 from unmask.config import read_dataclass
 from unmask.tasks.kind_names import TaskKindName
 from unmask.tasks.readers.tables import read_header
-from unmask.text.decompress import COMPRESSIONS
-from unmask.text.hub import split_hub_name
-from unmask.text.records import format_names
+from unmask.text.formats.decompress import COMPRESSIONS
+from unmask.text.formats.hub import split_hub_name
+from unmask.text.formats.records import format_names
 
 HUB_PREFIX = "hf:"
 
@@ -294,7 +294,7 @@ def fetch_split(name: str) -> Path:
     """Fetch a split of a data set of the Hub as Parquet, or find it in the cache.
 
     Args:
-        name: `hf:owner/name:config:split`, see `unmask.text.hub`.
+        name: `hf:owner/name:config:split`, see `unmask.text.formats.hub`.
 
     Raises:
         FileNotFoundError: there is no such data set, config or split, or the Hub cannot be reached.

@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 from jaxtyping import Int
 
+from unmask.text.formats.records import format_names
 from unmask.text.lines import is_blank, read_lines, split_at_blanks
-from unmask.text.records import format_names
 from unmask.word_vectors.alignment.retrieval import CSLS, Retrieval, ranks
 from unmask.word_vectors.keyed_vectors import KeyedVectors
 

@@ -15,7 +15,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from unmask.config import check_word
-from unmask.text.decompress import COMPRESSIONS
+from unmask.text.formats.decompress import COMPRESSIONS
 from unmask.text.lines import EncodingErrors, is_blank, read_lines, split_at_blanks
 from unmask.word_vectors.keyed_vectors import COS_MUL_EPSILON, KeyedVectors
 

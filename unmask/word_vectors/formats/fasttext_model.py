@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float, Float32, Int, UInt32
 
-from unmask.text.decompress import compression_suffix
+from unmask.text.formats.decompress import compression_suffix
 from unmask.word_vectors.formats.accumulator import VectorAccumulator
 from unmask.word_vectors.formats.word2vec_binary import ByteReader
 from unmask.word_vectors.keyed_vectors import KeyedVectors

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, Literal, cast, get_args
 
 from unmask.files import atomic_path
-from unmask.text.decompress import (
+from unmask.text.formats.decompress import (
     COMPRESSIONS,
     compression_suffix,
     read_decompressed,

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 from jaxtyping import Float
 
-from unmask.text.decompress import compression_suffix, read_decompressed
+from unmask.text.formats.decompress import compression_suffix, read_decompressed
 from unmask.word_vectors.formats.accumulator import VectorAccumulator
 from unmask.word_vectors.keyed_vectors import KeyedVectors
 

@@ -11,8 +11,8 @@ from pathlib import Path
 import numpy as np
 
 from unmask.tasks.readers.tables import Table, read_table
+from unmask.text.formats.records import describe_value, format_names
 from unmask.text.lines import EncodingErrors
-from unmask.text.records import describe_value, format_names
 
 _COLUMNS = ("word", "indices", "sentence1", "sentence2", "label")
 _N_FIELDS = 5

@@ -6,7 +6,7 @@ from typing import cast
 
 from unmask.tasks.metrics.tagging import SCHEME_PREFIXES, extract_entities, has_entity_labels
 from unmask.tasks.readers.tables import Table
-from unmask.text.records import describe_value
+from unmask.text.formats.records import describe_value
 
 TARGETS_COLUMN = "targets"
 """Column of a file of spans, beside "text"."""

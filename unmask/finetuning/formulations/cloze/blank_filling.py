@@ -40,7 +40,7 @@ from unmask.model.layers.attention.query_stream import TwoStreamAttention
 from unmask.objectives.features import TwoStream
 from unmask.tasks.kinds.cloze import ClozeOptions
 from unmask.tasks.task import Label, Task, TaskColumns, TaskExample
-from unmask.text.records import format_names
+from unmask.text.formats.records import format_names
 from unmask.tokenizers.encode import Tokenizer
 from unmask.tokenizers.spec import SpecialTokenIds
 from unmask.zoo.preset import Published

@@ -4,7 +4,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from unmask.text.records import format_names
+from unmask.text.formats.records import format_names
 
 BLANK_MARKER = "[MASK]"
 """Marker of the blank in a pattern, for every model."""

@@ -7,7 +7,7 @@ from pathlib import Path
 from unmask.checkpoints.huggingface.read import LoadedModel
 from unmask.checkpoints.huggingface.tokenizer import check_tokenizer_size
 from unmask.config import to_dict
-from unmask.jobs.prepare import (
+from unmask.jobs.corpus.prepare import (
     DOCUMENT_OPTIONS,
     check_prepared_options,
     check_sources,

@@ -18,7 +18,7 @@ from unmask.images.reading import PictureOptions, open_or_write_store
 from unmask.images.sources import read_images
 from unmask.images.store import ImageStore
 from unmask.images.store_manifest import MANIFEST_FILE
-from unmask.jobs.prepare import load_or_train_tokenizer, tokenize_corpus
+from unmask.jobs.corpus.prepare import load_or_train_tokenizer, tokenize_corpus
 from unmask.jobs.pretrain.resolve_options import RunOptions
 from unmask.model.backbones.vision_transformer import VisionArchitecture
 from unmask.objectives.inputs.pictures import picture_special_ids

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from unmask.files import PARSER_ERRORS
-from unmask.text.decompress import compression_suffix, read_decompressed, require_module
+from unmask.text.formats.decompress import compression_suffix, read_decompressed, require_module
+from unmask.text.formats.records import TextRecord, check_column, check_text, format_error
 from unmask.text.lines import REPLACE_HINT, BlankLines, EncodingErrors
-from unmask.text.records import TextRecord, check_column, check_text, format_error
 
 if TYPE_CHECKING:
     import pyarrow

@@ -1,4 +1,4 @@
-"""Tokenization of a corpus, once for many runs."""
+"""Preparation of a corpus, once for many runs: cleaned, deduplicated, tokenized."""
 
 import json
 import os
@@ -9,17 +9,26 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from unmask.files import is_empty_folder, parse_json
+from unmask.files import is_empty_folder, parse_json, write_atomically
+from unmask.jobs.corpus.clean import clean_corpus, read_cleaned
+from unmask.jobs.corpus.cleaning_report import cleaning_page, describe_cleaning
+from unmask.jobs.corpus.corpus import DOCUMENT_OPTIONS, CorpusDocuments, provenance, recipe_corpus
 from unmask.jobs.options.prepare import PrepareOptions
 from unmask.options import takes_options
 from unmask.output import OutputStream, ProgressLine, print_line
 from unmask.reports.formatting import NARROW_SPACE, format_si
 from unmask.shards.manifest import ShardsManifest, read_manifest
-from unmask.shards.read import TokenShards
+from unmask.shards.read import TEXT_FOLDER, TokenShards
 from unmask.shards.workers import check_workers
 from unmask.shards.write import write_shards
+from unmask.text.cleaning.rules import Cleaning, parse_cleaning
 from unmask.text.documents import Document, list_files
-from unmask.text.mixtures import repeat_documents, smoothed_shares, source_places
+from unmask.text.mixtures import (
+    parse_source,
+    repeat_documents,
+    smoothed_shares,
+    source_places,
+)
 from unmask.tokenizers.encode import Tokenizer
 from unmask.tokenizers.learn.tokenizer import train_tokenizer
 from unmask.tokenizers.load import load_tokenizer, with_language_names
@@ -36,26 +45,16 @@ from unmask.zoo.catalogue import get_preset
 from unmask.zoo.objectives.adapt_preset import adapt_to_objective
 from unmask.zoo.preset import Published
 
-DOCUMENT_OPTIONS = (
-    "tokenizer",
-    "vocab_size",
-    "character_coverage",
-    "document_separator",
-    "text_column",
-    "encoding_errors",
-)
-"""Fields of a recipe that determine the tokenized documents."""
-
-_DEFAULT_OPTIONS = {"sampling_exponent": 1.0}
+_DEFAULT_OPTIONS = {"sampling_exponent": 1.0, "cleaning": None}
 """Default values, which are not recorded."""
-
-"""Seconds between updates on a terminal, and between lines elsewhere."""
 
 
 @takes_options(PrepareOptions)
 @interrupt_on_signal()
 def prepare(options: PrepareOptions) -> TokenShards:
-    """Tokenize a corpus into a folder for `pretrain`.
+    """Clean a corpus and tokenize it into a folder for `pretrain`.
+
+    Cleaned text is kept in `text/` of the folder, with a report of what was removed.
 
     After an interruption the same call continues; when finished, it only compares.
 
@@ -63,8 +62,9 @@ def prepare(options: PrepareOptions) -> TokenShards:
 
     Raises:
         FileNotFoundError: a file is missing.
-        ValueError: the text cannot be read, the folder has other content, or the model does not
-            support the objective.
+        ValueError: the text cannot be read, the folder has other content, the model does not
+            support the objective, or there is no such rule.
+        ImportError: what a rule needs is not installed.
         KeyboardInterrupt: the job was stopped.
     """
     if options.tokenizer is not None and options.vocab_size is not None:
@@ -92,11 +92,15 @@ def prepare(options: PrepareOptions) -> TokenShards:
     check_workers(options.workers, minimum=1)
     check_sources(recipe.data)
     check_sampling(recipe, None)
-    _check_output_folder(folder, _provenance(recipe))
+    cleaning = _parse_cleaning(options)
+    corpus = CorpusDocuments(lambda: open_documents(recipe), provenance(recipe, cleaning))
+    _check_output_folder(folder, corpus.made_from)
     try:
-        trained = load_or_train_tokenizer(recipe, folder, terminal, card)
+        if not cleaning.is_empty:
+            corpus = _clean(recipe, cleaning, folder, options.workers, terminal)
+        trained = load_or_train_tokenizer(recipe, folder, terminal, card, corpus)
         return tokenize_corpus(
-            recipe, folder, trained, n_workers=options.workers, terminal=terminal
+            recipe, folder, trained, n_workers=options.workers, terminal=terminal, corpus=corpus
         )
     except KeyboardInterrupt:
         raise KeyboardInterrupt(f"{options.out}: interrupted; the same command continues") from None
@@ -109,6 +113,7 @@ def tokenize_corpus(
     *,
     n_workers: int = 1,
     terminal: OutputStream | None = None,
+    corpus: CorpusDocuments | None = None,
 ) -> TokenShards:
     """Tokenize the data of a recipe into a folder.
 
@@ -118,13 +123,15 @@ def tokenize_corpus(
         tokenizer: see `load_or_train_tokenizer`.
         n_workers: number of tokenization processes.
         terminal: stream for progress.
+        corpus: the documents; those of the recipe by default.
 
     Raises:
         FileNotFoundError: a file is not there.
         ValueError: the text cannot be read, or the folder was made from something else.
     """
-    made_from = json.dumps(_provenance(recipe))
-    texts = _with_progress(open_documents(recipe), "tokenizing", terminal)
+    corpus = corpus or recipe_corpus(recipe)
+    made_from = json.dumps(corpus.made_from)
+    texts = _with_progress(corpus.open(), "tokenizing", terminal)
     return write_shards(texts, tokenizer, output_folder, n_workers=n_workers, made_from=made_from)
 
 
@@ -144,18 +151,54 @@ def check_sources(sources: Sequence[str]) -> None:
         files.add(real)
 
 
-def _provenance(recipe: Recipe) -> dict[str, Any]:
-    sampling = (
-        {} if recipe.sampling_exponent == 1 else {"sampling_exponent": recipe.sampling_exponent}
+def _parse_cleaning(options: PrepareOptions) -> Cleaning:
+    """Return how the text is cleaned, once it is known that it can be.
+
+    Raises:
+        FileNotFoundError: an evaluation file is missing.
+        ValueError: there is no such rule, or an evaluation file cannot be read.
+    """
+    cleaning = parse_cleaning(
+        _as_tuple(options.clean), _as_tuple(options.deduplicate), _as_tuple(options.decontaminate)
     )
-    objective = {"objective": recipe.objective} if isinstance(recipe.objective, str) else {}
-    paths = source_places(recipe.data)
-    return {name: getattr(recipe, name) for name in ("model", *DOCUMENT_OPTIONS)} | {
-        "data": recipe.data,
-        "files": [(str(p), p.stat().st_size, p.stat().st_mtime_ns) for p in list_files(paths)],
-        **sampling,
-        **objective,
-    }
+    if cleaning.decontamination is not None:
+        cleaning.decontamination.check()
+    return cleaning
+
+
+def _as_tuple(given: str | Path | Sequence[str | Path]) -> tuple[str, ...]:
+    return (str(given),) if isinstance(given, str | Path) else tuple(map(str, given))
+
+
+def _clean(
+    recipe: Recipe,
+    cleaning: Cleaning,
+    output_folder: Path,
+    n_workers: int,
+    terminal: OutputStream | None,
+) -> CorpusDocuments:
+    """Clean the documents of a recipe into `text/` of a folder, unless that is done.
+
+    Raises:
+        ValueError: they are translation pairs, of which a line must stay beside its translation.
+    """
+    if pair := next((s for s in recipe.data if len(parse_source(s).places) > 1), None):
+        raise ValueError(f"{pair}: translation pairs cannot be cleaned: lines would lose theirs")
+    made_from = provenance(recipe, cleaning)
+    kinds = ("model", "tokenizer", "vocab_size", "character_coverage", "objective")
+    folder = output_folder / TEXT_FOLDER
+    report = clean_corpus(
+        _with_progress(open_documents(recipe), "cleaning", terminal),
+        cleaning,
+        folder,
+        made_from={name: value for name, value in made_from.items() if name not in kinds},
+        n_workers=n_workers,
+    )
+    write_atomically(folder / "report.html", cleaning_page(report, cleaning))
+    if terminal is not None:
+        for line in describe_cleaning(report):
+            print_line(line, terminal)
+    return CorpusDocuments(lambda: read_cleaned(folder), made_from)
 
 
 def _check_output_folder(output_folder: Path, requested: Mapping[str, Any]) -> None:
@@ -178,7 +221,7 @@ def _check_output_folder(output_folder: Path, requested: Mapping[str, Any]) -> N
             output_folder,
             read_manifest(output_folder / name),
             requested,
-            ("model", "sampling_exponent", "objective", *DOCUMENT_OPTIONS),
+            ("model", "sampling_exponent", "objective", "cleaning", *DOCUMENT_OPTIONS),
         )
 
 
@@ -205,6 +248,11 @@ def check_prepared_options(
         old, new = (
             options.get(name, _DEFAULT_OPTIONS.get(name)) for options in (recorded, requested)
         )
+        if old != new and name == "cleaning":
+            raise ValueError(
+                f"{output_folder}: was prepared with other values of clean, deduplicate or "
+                "decontaminate; name another folder"
+            )
         if old != new:
             raise ValueError(
                 f"{output_folder}: was prepared with {name} = {old!r}, not {new!r}; name another "
@@ -217,6 +265,7 @@ def load_or_train_tokenizer(
     output_folder: Path,
     terminal: OutputStream | None = None,
     preset: Published | None = None,
+    corpus: CorpusDocuments | None = None,
 ) -> Tokenizer:
     """Load the tokenizer of a partly prepared folder, or the recipe's; or train one.
 
@@ -237,24 +286,25 @@ def load_or_train_tokenizer(
         note = f"vocab_size = {recipe.vocab_size} is not used: {recipe.model} has {unit} as tokens"
         print_line(note, terminal)
     activity = f"training a {type(spec.vocabulary).__name__} tokenizer"
-    texts = _with_progress(_tokenizer_training_documents(recipe, terminal), activity, terminal)
+    documents = _tokenizer_training_documents(recipe, corpus or recipe_corpus(recipe), terminal)
+    texts = _with_progress(documents, activity, terminal)
     return train_tokenizer(spec, (document.text for document in texts))
 
 
 def _tokenizer_training_documents(
-    recipe: Recipe, terminal: OutputStream | None
+    recipe: Recipe, corpus: CorpusDocuments, terminal: OutputStream | None
 ) -> Iterable[Document]:
     """Open the documents for training a tokenizer, sampled by the rate of their source."""
     if recipe.sampling_exponent == 1:
-        return open_documents(recipe)
+        return corpus.open()
     sizes = Counter[str | None]()
-    for document in _with_progress(open_documents(recipe), "measuring the sources", terminal):
+    for document in _with_progress(corpus.open(), "measuring the sources", terminal):
         sizes[document.source] += len(document.text)
     total, wanted = sizes.total(), smoothed_shares([*sizes.values()], recipe.sampling_exponent)
     times = {
         name: share * total / n for (name, n), share in zip(sizes.items(), wanted, strict=True)
     }
-    return repeat_documents(open_documents(recipe), times)
+    return repeat_documents(corpus.open(), times)
 
 
 def _with_progress(

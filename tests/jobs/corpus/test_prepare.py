@@ -10,8 +10,8 @@ from toy_text import corpus
 
 from unmask import output
 from unmask.inference.pipeline import Pipeline
-from unmask.jobs import prepare as module
-from unmask.jobs.prepare import prepare
+from unmask.jobs.corpus import prepare as module
+from unmask.jobs.corpus.prepare import prepare
 from unmask.jobs.pretrain.pretrain import pretrain
 from unmask.shards.read import TokenShards
 from unmask.text.documents import read_documents

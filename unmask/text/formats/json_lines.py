@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import cast
 
 from unmask.files import parse_json
-from unmask.text.lines import BlankLines, EncodingErrors, is_blank
-from unmask.text.records import (
+from unmask.text.formats.records import (
     TextRecord,
     check_column,
     check_text,
@@ -16,6 +15,7 @@ from unmask.text.records import (
     format_error,
     read_whole_lines,
 )
+from unmask.text.lines import BlankLines, EncodingErrors, is_blank
 
 _LONG_JSON_CHARACTERS = 2**22
 _MAX_JSON_VALUES = 2**20  # values in a JSON object of more than that many characters

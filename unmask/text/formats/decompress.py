@@ -31,14 +31,14 @@ def compression_suffix(path: Path) -> str | None:
     return ending if ending in COMPRESSIONS else None
 
 
-def require_module(module: str, what: str) -> None:
+def require_module(module: str, what: str, *, extra: str = "data") -> None:
     """Return which extra to install where an optional module is missing.
 
     Raises:
         ImportError: `module` is not installed.
     """
     if importlib.util.find_spec(module) is None:
-        raise ImportError(f"{what} needs {module}: pip install 'unmask[data]'")
+        raise ImportError(f"{what} needs {module}: pip install 'unmask[{extra}]'")
 
 
 def read_decompressed(path: Path) -> Iterator[bytes]:

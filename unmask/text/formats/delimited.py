@@ -5,10 +5,10 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from unmask.text import records
-from unmask.text.decompress import compression_suffix
+from unmask.text.formats import records
+from unmask.text.formats.decompress import compression_suffix
+from unmask.text.formats.records import TextRecord, check_column, format_names, read_whole_lines
 from unmask.text.lines import BlankLines, EncodingErrors, is_blank
-from unmask.text.records import TextRecord, check_column, format_names, read_whole_lines
 
 DelimitedRow = tuple[int, list[str]]
 """The line at which a row begins, from 1, and its fields."""

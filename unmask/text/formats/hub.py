@@ -4,9 +4,9 @@ from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from typing import Any, cast
 
-from unmask.text.decompress import require_module
+from unmask.text.formats.decompress import require_module
+from unmask.text.formats.records import TextRecord, check_column, check_text, format_error
 from unmask.text.lines import BlankLines, EncodingErrors
-from unmask.text.records import TextRecord, check_column, check_text, format_error
 
 
 def stream_records(

@@ -1,0 +1,1 @@
+"""Preparation of a corpus: cleaned, deduplicated, tokenized."""

@@ -1,0 +1,1 @@
+"""Cleaning of a corpus: rules for documents and lines, duplicates, evaluation texts."""
