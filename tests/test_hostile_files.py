@@ -48,7 +48,7 @@ PARSERS = {
 ALONE = ("safe_open", "load_file", "snapshot_download", "hf_hub_download", "eval", "exec")
 READERS = {
     "files.py": "parse_json",  # all JSON
-    "config.py": "read_toml, _parse_toml_value",  # of --set
+    "config.py": "parse_toml, _parse_toml_value",  # of --set
     "cli/main.py": "main",  # of nothing
     "options.py": "_plain_type",  # our own annotations
     "word_vectors/formats/npy.py": "open_npy",

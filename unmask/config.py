@@ -158,7 +158,16 @@ def read_toml(path: Path) -> dict[str, Any]:
         text = data.decode("utf-8")
     except UnicodeDecodeError as error:
         raise ValueError(f"{path}: not UTF-8 ({error.reason} at byte {error.start})") from None
-    with parser_errors_as_value_error(f"{path}: not TOML"):
+    return parse_toml(text, path)
+
+
+def parse_toml(text: str, where: object) -> dict[str, Any]:
+    """Parse TOML.
+
+    Raises:
+        ValueError: it is not TOML, or is nested too deeply; with where it is.
+    """
+    with parser_errors_as_value_error(f"{where}: not TOML"):
         found = tomllib.loads(text)
         check_nesting(found)  # of dotted keys, too
     return found

@@ -25,8 +25,7 @@ from unmask.training.log import TrainingLog
 from unmask.training.optimizers.config import LAMB, AdamW, Muon
 from unmask.training.resume import restore_run, save_checkpoint, trained_tensors
 from unmask.training.schedules import Constant
-from unmask.training.spikes import RecentSteps
-from unmask.training.step_report import LossSums
+from unmask.training.step_report import LossSums, RecentSteps
 
 HERE = Path(__file__).parent
 KINDS = [

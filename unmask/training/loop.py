@@ -35,7 +35,6 @@ from unmask.training.run import (
     TrainingRun,
 )
 from unmask.training.schedules import N_UNTIMED_STEPS, steps_within
-from unmask.training.spikes import RecentSteps
 from unmask.training.step_report import LossSums, StepReport
 
 
@@ -109,23 +108,15 @@ def train(run: TrainingRun) -> Iterator[StepReport]:
         is_finite = sums.is_finite and math.isfinite(norm)
         if not is_finite:
             run.memories.reset()  # hidden states may not be finite either
-        p = run.progress
-        is_spike = recipe.skip_spikes is not None and p.recent.is_spike(
+        is_spike = recipe.skip_spikes is not None and run.progress.recent.is_spike(
             sums.loss, norm, recipe.skip_spikes
         )
         is_skipped = not is_finite or is_spike
         run.is_updating = True
         if not is_skipped:
             _update_weights(run, norm, rate, step)
-        progress = RunProgress(
-            step=step,
-            n_tokens=p.n_tokens + tokens,
-            cursor=cursor,
-            n_skipped=p.n_skipped + is_skipped,
-            n_skipped_in_a_row=p.n_skipped_in_a_row + 1 if is_skipped else 0,
-            sums_since_log=p.sums_since_log + sums if is_finite else p.sums_since_log,
-            recent=_add_recent(p.recent, recipe, sums.loss, norm) if is_finite else p.recent,
-        )
+        done = replace(run.progress, step=step, cursor=cursor)
+        progress = _count_step(done, recipe, sums, tokens, norm, is_skipped=is_skipped)
         if step == recipe.steps:
             _check_final_loss(run, micro_batches, rate)
         logged = step % recipe.log_every == 0 or step == recipe.steps
@@ -155,10 +146,31 @@ def train(run: TrainingRun) -> Iterator[StepReport]:
             )
 
 
-def _add_recent(
-    recent: RecentSteps, recipe: Recipe, loss: float, gradient_norm: float
-) -> RecentSteps:
-    return recent if recipe.skip_spikes is None else recent.add(loss, gradient_norm)
+def _count_step(
+    progress: RunProgress,
+    recipe: Recipe,
+    sums: LossSums,
+    tokens: int,
+    gradient_norm: float,
+    *,
+    is_skipped: bool,
+) -> RunProgress:
+    """Return the progress with what a step read, and whether it was skipped."""
+    is_finite = sums.is_finite and math.isfinite(gradient_norm)
+    progress = replace(
+        progress,
+        n_tokens=progress.n_tokens + tokens,
+        n_skipped=progress.n_skipped + is_skipped,
+        n_skipped_in_a_row=progress.n_skipped_in_a_row + 1 if is_skipped else 0,
+    )
+    if not is_finite:
+        return progress
+    recent = progress.recent
+    return replace(
+        progress,
+        sums_since_log=progress.sums_since_log + sums,
+        recent=recent if recipe.skip_spikes is None else recent.add(sums.loss, gradient_norm),
+    )
 
 
 def _update_weights(run: TrainingRun, gradient_norm: float, rate: float, step: int) -> None:

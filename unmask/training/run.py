@@ -15,8 +15,7 @@ from unmask.training.interrupt import StopRequest as StopRequest
 from unmask.training.interrupt import stop_after_step as stop_after_step
 from unmask.training.optimizers.master_weights import MasterWeights
 from unmask.training.optimizers.state import Optimizer
-from unmask.training.spikes import RecentSteps
-from unmask.training.step_report import LossSums
+from unmask.training.step_report import LossSums, RecentSteps
 
 MicroBatches = Sequence[Batch]
 """What goes through the model in one step, some texts at a time."""

@@ -1,6 +1,7 @@
 """What is known of a training step: losses, accuracies, learning rate, speed."""
 
 import math
+import statistics
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
@@ -150,3 +151,40 @@ def _add_by_name(a: Mapping[str, Any], b: Mapping[str, Any]) -> dict[str, Any]:
 def round_share(share: float | None) -> float | None:
     """Round a share to four digits."""
     return None if share is None else round(share, 4)
+
+
+SPIKE_WINDOW = 128
+"""Steps by which the next one is judged."""
+
+
+@dataclass(frozen=True)
+class RecentSteps:
+    """Losses and gradient norms of the last steps with finite ones, skipped or not.
+
+    That of spikes too, as in OLMo-core's `SkipStepOptimizer`: a level that stays is soon none.
+    """
+
+    losses: tuple[float, ...] = ()
+    gradient_norms: tuple[float, ...] = ()
+
+    def is_spike(self, loss: float, gradient_norm: float, n_deviations: int | float) -> bool:
+        """Return whether a step is so many standard deviations above the mean of these.
+
+        Not before there are `SPIKE_WINDOW` of them.
+        """
+        return _is_above(self.losses, loss, n_deviations) or _is_above(
+            self.gradient_norms, gradient_norm, n_deviations
+        )
+
+    def add(self, loss: float, gradient_norm: float) -> "RecentSteps":
+        """Return these with a step more; the oldest goes."""
+        return RecentSteps(
+            (*self.losses, loss)[-SPIKE_WINDOW:],
+            (*self.gradient_norms, gradient_norm)[-SPIKE_WINDOW:],
+        )
+
+
+def _is_above(values: tuple[float, ...], value: float, n_deviations: int | float) -> bool:
+    if len(values) < SPIKE_WINDOW or not math.isfinite(value):
+        return False
+    return value > statistics.fmean(values) + n_deviations * statistics.stdev(values)

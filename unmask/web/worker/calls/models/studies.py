@@ -1,11 +1,10 @@
 """`check_study`: whether a study that is composed on the page can be run."""
 
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from unmask.config import from_dict
+from unmask.config import from_dict, parse_toml
 from unmask.studies.run_study import check_cells
 from unmask.studies.study import Study
 
@@ -24,10 +23,7 @@ def check_study(arguments: Mapping[str, Any]) -> dict[str, Any]:
     Raises:
         ValueError: it is not TOML, or a key or a cell is not possible.
     """
-    try:
-        plain = tomllib.loads(from_dict(_CheckArguments, arguments).toml)
-    except tomllib.TOMLDecodeError as error:
-        raise ValueError(f"toml: {error}") from None
+    plain = parse_toml(from_dict(_CheckArguments, arguments).toml, "toml")
     study = from_dict(Study, {"name": _NAME} | plain)
     check_cells(study)
     return {"cells": [cell.name for cell in study.cells]}
