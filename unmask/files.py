@@ -273,9 +273,14 @@ def remove_partial_files(folder: Path) -> None:
             _remove(left)
 
 
-def is_empty_folder(folder: Path) -> bool:
-    """Return whether a folder is empty, but for what interrupted writes left in it."""
-    return all(_PARTIAL_NAME.fullmatch(path.name) for path in folder.iterdir())
+def is_empty_folder(folder: Path, *, but_for: str | None = None) -> bool:
+    """Return whether a folder is empty, but for what interrupted writes left in it.
+
+    And for one that is named `but_for`.
+    """
+    return all(
+        path.name == but_for or _PARTIAL_NAME.fullmatch(path.name) for path in folder.iterdir()
+    )
 
 
 def sha256(path: Path) -> str:

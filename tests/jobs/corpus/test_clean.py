@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from kills import check
 
 from unmask.jobs.corpus import clean as module
 from unmask.jobs.corpus import cleaned_chunks
@@ -174,6 +175,31 @@ def test_prepare_cleans_before_it_tokenizes(tmp_path: Path) -> None:
         tmp_path / "out/text/00000.jsonl.gz", out=tmp_path / "plain", vocab_size=200, quiet=True
     )
     assert plain.n_tokens == shards.n_tokens
+
+
+@pytest.mark.thorough
+def test_preparation_killed_at_any_write_ends_as_uninterrupted(tmp_path: Path, monkeypatch) -> None:
+    small_parts(monkeypatch)
+    (tmp_path / "a.txt").write_text("\n\n".join(d.text for d in corpus(20)))
+
+    def job(home: Path, out: Path, is_resumed: bool) -> None:
+        prepare(
+            home / "a.txt", out=out, clean="c4", deduplicate=["exact", "exact:unit=paragraph"],
+            vocab_size=200, quiet=True,
+        )  # fmt: skip
+
+    check(job, tmp_path, tmp_path / "run", lambda events: set(range(len(events))))
+
+
+@pytest.mark.parametrize("name", ["notes.txt", "00000.jsonl.gz"])
+def test_folder_of_somebody_else_is_not_written_to(tmp_path: Path, name: str) -> None:
+    text = tmp_path / "a.txt"
+    text.write_text("\n\n".join(d.text for d in corpus()))
+    (tmp_path / "out/text").mkdir(parents=True)
+    (tmp_path / "out/text" / name).write_text("mine")
+    with pytest.raises(FileExistsError, match="holds files, but no prepared tokens"):
+        prepare(text, out=tmp_path / "out", clean="c4", vocab_size=200, quiet=True)
+    assert (tmp_path / "out/text" / name).read_text() == "mine"
 
 
 def test_evaluation_files_that_changed_need_another_folder(tmp_path: Path) -> None:

@@ -92,12 +92,13 @@ def test_steps_that_are_missing_are_named(tmp_path: Path) -> None:
         DuplicateFilter(str(tmp_path / "keys")).filter(TheirDocument("a", "x"))
 
 
+TEST_FOLDERS = (str(Path(__file__).parent), str(Path(__file__).parents[2]))
 RAY = """
 import sys
 from pathlib import Path
 import ray
 from datatrove.executor.ray import RayPipelineExecutor
-sys.path.append(sys.argv[2])
+sys.path += sys.argv[2:]
 from test_datatrove_steps import pipelines
 ray.init(num_cpus=2, include_dashboard=False, object_store_memory=10**8)
 for i, (steps, tasks) in enumerate(pipelines(Path(sys.argv[1]))):
@@ -114,7 +115,7 @@ def test_ray_executor_makes_the_same_decisions(tmp_path: Path) -> None:
     pytest.importorskip("ray")
     documents = write_files(tmp_path / "in")
     done = subprocess.run(
-        [sys.executable, "-c", RAY, str(tmp_path), str(Path(__file__).parent)],
+        [sys.executable, "-c", RAY, str(tmp_path), *TEST_FOLDERS],
         capture_output=True,
         text=True,
         timeout=400,

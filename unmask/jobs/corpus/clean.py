@@ -133,6 +133,14 @@ def clean_corpus(
     return report
 
 
+def is_cleaned_folder(folder: Path) -> bool:
+    """Return whether `clean_corpus` wrote a folder, or began to."""
+    names = {path.name for path in folder.iterdir() if not path.name.startswith(".")}
+    ours = names & {CLEANING_FILE, _UNFINISHED}
+    others = names - ours - {"report.html"}
+    return not names or (bool(ours) and all(name.endswith(".jsonl.gz") for name in others))
+
+
 def read_cleaned(folder: Path) -> Iterator[Document]:
     """Yield the documents of a folder that `clean_corpus` made."""
     for file in sorted(folder.glob("*.jsonl.gz")):

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from unmask.files import is_empty_folder, parse_json, write_atomically
-from unmask.jobs.corpus.clean import clean_corpus, read_cleaned
+from unmask.jobs.corpus.clean import clean_corpus, is_cleaned_folder, read_cleaned
 from unmask.jobs.corpus.cleaning_report import cleaning_page, describe_cleaning
 from unmask.jobs.corpus.corpus import DOCUMENT_OPTIONS, CorpusDocuments, provenance, recipe_corpus
 from unmask.jobs.options.prepare import PrepareOptions
@@ -212,7 +212,7 @@ def _check_output_folder(output_folder: Path, requested: Mapping[str, Any]) -> N
     manifests = [
         name for name in ("shards.json", "unfinished.json") if (output_folder / name).is_file()
     ]
-    if not manifests and output_folder.is_dir() and not is_empty_folder(output_folder):
+    if not manifests and output_folder.is_dir() and not _holds_text_alone(output_folder):
         raise FileExistsError(
             f"{output_folder}: holds files, but no prepared tokens; name a new folder"
         )
@@ -223,6 +223,14 @@ def _check_output_folder(output_folder: Path, requested: Mapping[str, Any]) -> N
             requested,
             ("model", "sampling_exponent", "objective", "cleaning", *DOCUMENT_OPTIONS),
         )
+
+
+def _holds_text_alone(output_folder: Path) -> bool:
+    """Return whether there is nothing but what cleaning wrote before tokens were made of it."""
+    text = output_folder / TEXT_FOLDER
+    if text.is_dir() and not is_cleaned_folder(text):
+        return False
+    return is_empty_folder(output_folder, but_for=TEXT_FOLDER)
 
 
 def check_prepared_options(

@@ -70,8 +70,6 @@ from unmask.zoo.objectives.requirements import check_special_tokens
 from unmask.zoo.preset import Published
 
 _log = logging.getLogger(__name__)
-MIN_LOG_ENTRIES = 20
-"""Entries in the log of a run by minutes, if it has so many steps: else its curve is two points."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -221,9 +219,7 @@ def restore_or_begin(job: PretrainingJob) -> Checkpoint | None:
         return checkpoint
     if plan.minutes is not None:
         plan.print_line(f"measuring how many steps fit into {plan.minutes:g} minutes")
-        recipe = with_run_length(run.recipe, loop.estimate_steps(run, plan.minutes))
-        interval = min(recipe.log_every, max(recipe.steps // MIN_LOG_ENTRIES, 1))
-        run.recipe = replace(recipe, log_every=interval)
+        run.recipe = with_run_length(run.recipe, loop.estimate_steps(run, plan.minutes))
         run.batches = job.training_data.with_recipe(run.recipe).batches
     if (note := published_schedule_note(run.recipe)) is not None:
         plan.print_line(note)

@@ -13,6 +13,7 @@ const UNITS = { minutes: "minutes", steps: "steps", tokens: "tokens" };
 const VECTOR_SECONDS = { "word2vec-skipgram": 8, "word2vec-cbow": 2, fasttext: 6, glove: 3, "svd-ppmi": 8, lsa: 1 };
 const VECTOR_START = 10; // seconds until the first pass begins, and those of reading a million words
 const READING = 3;
+const PLAUSIBLE = { minutes: [0, 120], steps: [10, Infinity], tokens: [10_000, Infinity] };
 const USUAL = { minutes: "10", steps: "1000", tokens: "5000000" };
 
 /** How long, and under which name. */
@@ -20,7 +21,9 @@ export function lengthSection(state, { choices }) {
   const { now } = state;
   const length = field({ name: "length", flag: "length", kind: "number", help: "" }, { label: "Length", onchange: () => state.change({ length: length.input.value }) });
   const unit = h("select", { "aria-label": "Unit of the length", onchange: () => {
-    const length_ = Object.values(USUAL).includes(now.length) || !now.length ? USUAL[unit.value] : now.length;
+    const [least, most] = PLAUSIBLE[unit.value];
+    const isPlausible = numberOf(now.length) >= least && numberOf(now.length) <= most;
+    const length_ = Object.values(USUAL).includes(now.length) || !isPlausible ? USUAL[unit.value] : now.length; // of 300 steps, not 300 minutes
     state.change({ unit: unit.value, length: length_ });
   } }, Object.entries(UNITS).map(([value, label]) => h("option", { value }, label)));
   const joined = h("div", { class: "joined" });

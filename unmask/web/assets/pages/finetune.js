@@ -10,6 +10,7 @@ import { taskTitle } from "./finetuning/tasks.js";
 import { tuningChoice } from "./finetuning/tuning.js";
 import { runLink } from "./home.js";
 
+const FEW = 30; // examples by which a score is rough
 const KEPT = "finetune-page";
 const OWN_FIELDS = ["seeds", "baseline", "epochs", "learning_rate"];
 const HIDDEN = ["base", "task", "train", "dev", "test", "tune", "out", "text", "label", "choices", "columns", "encoding_errors", "resume", "tasks", "data", ...OWN_FIELDS];
@@ -99,7 +100,7 @@ export async function page({ rest }) {
     if (!preview.task) return ["Choose the task, or say what the columns hold."];
     const lines = [`${taskTitle(preview.task)}: ${model.value()} learns it.`];
     const n = preview.n_examples;
-    if (n && preview.n_held_out) lines.push(`${whole(n - preview.n_held_out)} examples are learned from, ${whole(preview.n_held_out)} are set aside to measure.`);
+    if (n && preview.n_held_out) lines.push(`${whole(n - preview.n_held_out)} examples are learned from, ${whole(preview.n_held_out)} are set aside to measure${preview.n_held_out < FEW ? ": too few for more than a rough score" : ""}.`);
     else if (n) lines.push(`${whole(n)} examples are learned from.`);
     const seeds = Number(own.seeds.value() ?? 1);
     const hasBaseline = own.baseline.value() === true;
