@@ -134,6 +134,27 @@ def test_ods_is_read_with_its_repetitions(tmp_path: Path) -> None:
     assert read_spreadsheet(tmp_path / "a.ods").rows == [["tekst", "n"], ["Łoś", "3"], ["Łoś", "3"]]
 
 
+@pytest.mark.parametrize(
+    ("cell", "row", "message"),
+    [("1000000000", "1", "more than 1,000 columns"), ("1", "1000000000", "more than 5,000 cells")],
+)
+def test_repetitions_that_an_ods_declares_take_no_memory(
+    cell: str, row: str, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("unmask.web.worker.calls.tables.spreadsheets.MAX_CELLS", 5_000)
+    names = "urn:oasis:names:tc:opendocument:xmlns"
+    spaces = " ".join(f'xmlns:{one}="{names}:{one}:1.0"' for one in ("table", "text", "office"))
+    cells = f'<table:table-cell table:number-columns-repeated="{cell}"><text:p>a</text:p>'
+    table = (
+        f'<table:table table:name="A"><table:table-row table:number-rows-repeated="{row}">'
+        f"{cells}</table:table-cell></table:table-row></table:table>"
+    )
+    with zipfile.ZipFile(tmp_path / "a.ods", "w") as archive:
+        archive.writestr("content.xml", f"<a {spaces}>{table}</a>")
+    with pytest.raises(ValueError, match=message):
+        read_spreadsheet(tmp_path / "a.ods")
+
+
 def test_spreadsheets_that_cannot_be_read_say_why(tmp_path: Path) -> None:
     old = tmp_path / "a.xls"
     old.write_bytes(b"\xd0\xcf\x11\xe0 old")

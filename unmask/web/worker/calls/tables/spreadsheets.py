@@ -3,6 +3,7 @@
 import zipfile
 import zlib
 from collections.abc import Iterator
+from itertools import repeat
 from pathlib import Path
 from typing import NamedTuple
 from xml.etree import ElementTree
@@ -181,11 +182,11 @@ def _ods_rows(table: ElementTree.Element) -> Iterator[list[str]]:
             if cell.tag in cells:
                 value = _ods_value(cell)
                 times = int(cell.get(_ODS % ("table", "number-columns-repeated"), "1"))
-                row += [value] * (times if value else min(times, MAX_COLUMNS - len(row)))
-                if len(row) > MAX_COLUMNS:
+                if value and len(row) + times > MAX_COLUMNS:
                     raise ValueError(f"more than {MAX_COLUMNS:,} columns")
+                row += [value] * min(times, MAX_COLUMNS - len(row))
         times = int(element.get(_ODS % ("table", "number-rows-repeated"), "1"))
-        yield from [row] * (times if any(row) else 1)
+        yield from repeat(row, times if any(row) else 1)
 
 
 def _ods_value(cell: ElementTree.Element) -> str:
