@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from small_models import make
 
-from unmask.finetuning.results.bag_of_words import BagOfWords, bag_of_words_score
+from unmask.finetuning.results.bag_of_words import bag_of_words, bag_of_words_score
 from unmask.jobs.finetune import finetune
 from unmask.tasks.task import Task, TaskColumns, TaskExample
 
@@ -26,12 +26,9 @@ def rows(n: int) -> list[tuple[str, int]]:
 
 def test_words_and_their_pairs_are_learned() -> None:
     train, test = rows(90), rows(33)
-    model = BagOfWords([text for text, _ in train], [label for _, label in train], 3)
-    assert model.predict([text for text, _ in test]) == [label for _, label in test]
+    model = bag_of_words(3).fit([text for text, _ in train], [label for _, label in train])
+    assert model.predict([text for text, _ in test]).tolist() == [label for _, label in test]
     assert len(model.predict(["", "unknown words alone"])) == 2
-    again = BagOfWords([text for text, _ in train], [label for _, label in train], 3)
-    texts = ["not lovely", "soup"]
-    assert model.predict(texts) == again.predict(texts)
 
 
 def test_only_one_label_for_a_text_is_scored() -> None:
@@ -41,6 +38,8 @@ def test_only_one_label_for_a_text_is_scored() -> None:
     assert bag_of_words_score(task, items, items[:9]) == 1.0
     several = Task(task_kind="multilabel", columns=columns, labels=("a", "b"), max_length=32)
     assert bag_of_words_score(several, items, items[:9]) is None
+    alike = [item for item in items if item.label == "a"]
+    assert bag_of_words_score(task, alike, items[:9]) is None
 
 
 def test_it_is_a_baseline_of_a_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
