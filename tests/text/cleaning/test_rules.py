@@ -1,14 +1,16 @@
 """Rules of cleaning: each condition of each rule, by the paper's thresholds."""
 
+import json
+
 import pytest
 
-from unmask.config import to_dict
+from unmask.config import from_dict, to_dict
 from unmask.text.cleaning.c4 import C4Rules
 from unmask.text.cleaning.evaluation_texts import Decontamination
 from unmask.text.cleaning.gopher import GopherQuality, GopherRepetition
 from unmask.text.cleaning.language import LanguageFilter
 from unmask.text.cleaning.rule import apply_rules
-from unmask.text.cleaning.rules import RULES, cleaning_from_words, parse_cleaning
+from unmask.text.cleaning.rules import RULES, Cleaning, parse_cleaning
 from unmask.text.cleaning.unicode import UnicodeRepair
 
 GOOD = (
@@ -218,7 +220,7 @@ def test_words_of_options_are_parsed_and_kept() -> None:
     )
     assert made.rules[0] == GopherQuality(min_words=20)
     assert [one.unit for one in made.deduplications] == ["document", "paragraph"]
-    assert cleaning_from_words(made.to_words()) == made
+    assert from_dict(Cleaning, json.loads(json.dumps(to_dict(made)))) == made
     assert to_dict(made.rules[1])["codes"] == ["de", "en"]
 
 

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from unmask.config import from_dict
+from unmask.config import from_dict, to_dict
 from unmask.files import (
     atomic_path,
     lock_run_folder,
@@ -108,7 +108,7 @@ def clean_corpus(
         ValueError: the folder was made from something else, or is being written.
         OSError: the disk is full; the same call continues.
     """
-    asked = json.loads(json.dumps({**made_from, "cleaning": cleaning.to_words()}))
+    asked = json.loads(json.dumps({**made_from, "cleaning": to_dict(cleaning)}))
     folder.mkdir(parents=True, exist_ok=True)
     with lock_run_folder(folder):
         if (folder / CLEANING_FILE).is_file():
@@ -204,7 +204,7 @@ def _clean_parts(
     n_done = sum(part.record.read.documents for part in parts)
     if sum(1 for _ in islice(source, n_done)) < n_done:
         raise ValueError(f"{unfinished.parent.parent}: there are fewer documents than before")
-    words = json.dumps(cleaning.to_words())
+    words = json.dumps(to_dict(cleaning))
     target = "unmask.jobs.corpus.cleaned_chunks:make_cleaner"
     with worker_pool(target, words, n_workers) as begin:
         answers = map_in_order(

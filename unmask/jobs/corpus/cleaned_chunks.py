@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from unmask.config import from_dict
 from unmask.text.cleaning.duplicates import split_units
 from unmask.text.cleaning.rule import Removal, apply_rules
-from unmask.text.cleaning.rules import Cleaning, cleaning_from_words
+from unmask.text.cleaning.rules import Cleaning
 from unmask.text.documents import Document
 from unmask.text.processes import Work
 
@@ -74,7 +75,7 @@ def iter_chunks(documents: Iterable[Document]) -> Iterator[list[Document]]:
 
 def make_cleaner(words: str) -> Work:
     """Return what cleans chunks, by a `Cleaning` in words of JSON; see `unpack_answer`."""
-    cleaning = cleaning_from_words(json.loads(words))
+    cleaning = from_dict(Cleaning, json.loads(words))
     return lambda texts: _clean_chunk(cleaning, texts)
 
 

@@ -11,7 +11,6 @@ from unmask.reports.page import html_page
 from unmask.text.cleaning.rules import Cleaning
 
 _REASONS_SHOWN = 12
-_NAMES = ("name", "kind")
 
 
 def describe_cleaning(report: CleaningReport) -> Iterator[str]:
@@ -87,12 +86,8 @@ def _example(example: dict[str, str]) -> Html:
 
 
 def _rules(cleaning: Cleaning) -> Html:
-    words = cleaning.to_words()
-    lines = [*words["rules"], *words["deduplications"]]
-    if words["decontamination"]:
-        lines.insert(len(words["rules"]), {"name": "evaluation files", **words["decontamination"]})
     rows = [
-        [str(one["name"]), ", ".join(f"{k} = {v}" for k, v in one.items() if k not in _NAMES)]
-        for one in lines
+        [type(one).__name__, ", ".join(f"{k} = {v}" for k, v in vars(one).items())]
+        for one in (*cleaning.all_rules, *cleaning.deduplications)
     ]
     return html_table(["rule", "fields"], rows, "Rules and their fields", class_="")

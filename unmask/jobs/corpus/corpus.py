@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from unmask.config import to_dict
 from unmask.text.cleaning.rules import Cleaning
 from unmask.text.documents import Document, list_files
 from unmask.text.mixtures import source_places
@@ -55,7 +56,7 @@ def provenance(recipe: Recipe, cleaning: Cleaning | None = None) -> dict[str, An
 
 
 def _describe(cleaning: Cleaning) -> dict[str, Any]:
-    words = cleaning.to_words()
+    words = to_dict(cleaning)
     if cleaning.decontamination is not None:
         words["evaluation_files"] = [_file(Path(f)) for f in cleaning.decontamination.files]
     return words

@@ -28,6 +28,7 @@ except ModuleNotFoundError as error:
 from unmask.text.cleaning.duplicates import find_duplicates, split_units
 from unmask.text.cleaning.rule import apply_rules
 from unmask.text.cleaning.rules import Cleaning
+from unmask.text.lines import is_blank, iter_paragraphs
 
 POSITION_KEY = "unmask_position"
 """Key of a document's metadata: the task that read it, and which of that task's documents it is."""
@@ -53,16 +54,21 @@ class CleaningFilter(BaseFilter):
         return False, reasons[-1] if reasons else "nothing left"
 
 
-class DuplicateKeys(PipelineStep):
-    """Writes the keys of each task's documents, and notes in each document where they are."""
+class _DeduplicationStep(PipelineStep):
+    """A step that reads or writes keys in a folder."""
 
-    name = "Unmask: keys of duplicates"
     type = "🫂 - DEDUPS"
 
     def __init__(self, cleaning: Cleaning, folder: str) -> None:
         super().__init__()
         self.cleaning = cleaning
         self.folder = get_datafolder(folder)
+
+
+class DuplicateKeys(_DeduplicationStep):
+    """Writes the keys of each task's documents, and notes in each document where they are."""
+
+    name = "Unmask: keys of duplicates"
 
     def run(
         self, data: Iterable[Document] | None, rank: int = 0, world_size: int = 1
@@ -97,16 +103,10 @@ class DuplicateKeys(PipelineStep):
         _write(self.folder, f"{rank:05}.paragraphs", np.array(counts, np.int64), "<i8")
 
 
-class DuplicateSearch(PipelineStep):
+class DuplicateSearch(_DeduplicationStep):
     """Finds the duplicates of all tasks, in one task."""
 
     name = "Unmask: search for duplicates"
-    type = "🫂 - DEDUPS"
-
-    def __init__(self, cleaning: Cleaning, folder: str) -> None:
-        super().__init__()
-        self.cleaning = cleaning
-        self.folder = get_datafolder(folder)
 
     def run(
         self, data: Iterable[Document] | None = None, rank: int = 0, world_size: int = 1
@@ -185,8 +185,7 @@ class DuplicateFilter(BaseFilter):
 
 def as_paragraphs(text: str) -> str:
     """Return a text as `unmask` reads a record: paragraphs, one a line, without blank lines."""
-    lines = text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
-    return "\n".join(line for line in lines if line and not line.isspace())
+    return "\n".join(line for line in iter_paragraphs(text) if not is_blank(line))
 
 
 def _write(folder: DataFolder, name: str, array: NDArray[Any], dtype: str = "?") -> None:

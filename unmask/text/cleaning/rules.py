@@ -2,9 +2,8 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
-from unmask.config import from_dict, parse_variant, to_dict
+from unmask.config import parse_variant
 from unmask.text.cleaning.c4 import C4Rules
 from unmask.text.cleaning.duplicates import DEDUPLICATIONS, ExactDuplicates, NearDuplicates
 from unmask.text.cleaning.evaluation_texts import Decontamination
@@ -45,18 +44,6 @@ class Cleaning:
         """Whether nothing is cleaned."""
         return not self.all_rules and not self.deduplications
 
-    def to_words(self) -> dict[str, Any]:
-        """Return it as plain data."""
-        return {
-            "rules": [{"name": _name(RULES, one), **to_dict(one)} for one in self.rules],
-            "decontamination": None
-            if self.decontamination is None
-            else to_dict(self.decontamination),
-            "deduplications": [
-                {"name": _name(DEDUPLICATIONS, one), **to_dict(one)} for one in self.deduplications
-            ],
-        }
-
 
 def parse_cleaning(
     rules: Sequence[str], deduplications: Sequence[str], evaluation_files: Sequence[str]
@@ -73,24 +60,3 @@ def parse_cleaning(
         decontamination=Decontamination(tuple(evaluation_files)) if evaluation_files else None,
         deduplications=tuple(sorted(kinds, key=lambda one: one.unit)),  # "document" first
     )
-
-
-def cleaning_from_words(words: Mapping[str, Any]) -> Cleaning:
-    """Return what `to_words` was called of."""
-    decontamination = words["decontamination"]
-    return Cleaning(
-        rules=tuple(_from_words(RULES, one) for one in words["rules"]),
-        decontamination=None
-        if decontamination is None
-        else from_dict(Decontamination, decontamination, "decontamination"),
-        deduplications=tuple(_from_words(DEDUPLICATIONS, one) for one in words["deduplications"]),
-    )
-
-
-def _name(kinds: Mapping[str, type[Any]], one: Any) -> str:
-    return next(name for name, kind in kinds.items() if kind is type(one))
-
-
-def _from_words(kinds: Mapping[str, type[Any]], words: Mapping[str, Any]) -> Any:
-    fields = {key: value for key, value in words.items() if key != "name"}
-    return from_dict(kinds[words["name"]], fields, words["name"])
