@@ -36,7 +36,7 @@ def demo(options: Mapping[str, Any], output: JsonOption) -> None:
 
 @command(PrepareOptions, JsonOption)
 def prepare(options: Mapping[str, Any], output: JsonOption) -> None:
-    """Tokenize a corpus into shards, once for many runs; cleaned and deduplicated, if asked."""
+    """Tokenize a corpus into shards for many runs; clean and deduplicate it if asked."""
     import unmask
     from unmask.shards.fertility import tokens_per_word
 

@@ -8,7 +8,7 @@ SUMMARIES: Mapping[str, str] = {
     "models": "List the bundled models and the presets of the catalogue.",
     "show": "Describe a model: paper, architecture, parameters, FLOPs, memory.",
     "hide": "Show the inputs and targets that a model's objective makes of a text or a picture.",
-    "prepare": "Tokenize a corpus into shards, once for many runs.",
+    "prepare": "Tokenize a corpus into shards for many runs; clean and deduplicate it if asked.",
     "plan": "Plan a run before it starts: FLOPs, memory, time, energy, CO2e, price.",
     "pretrain": "Pretrain a model on your text, from scratch or from given weights (--from).",
     "finetune": "Fine-tune a model on labeled data.",
