@@ -121,6 +121,7 @@ def compare(page: Any, *names: str) -> None:
     for name in names:
         page.get_by_label(f"Choose {name} to compare").check()
     page.get_by_role("link", name=f"Compare {len(names)}").click()
+    page.get_by_role("heading", name="Compare", level=1).wait_for(timeout=MINUTES)
     for name in names:
         page.locator("main").get_by_text(name).first.wait_for(timeout=MINUTES)
 

@@ -209,3 +209,34 @@ def test_no_accessibility_fault_and_no_sideways_scrolling(
         ]
         assert faults == []
     own.close()
+
+
+@pytest.mark.parametrize(
+    ("place", "asked"),
+    [
+        ("compare?runs=tale", "**/api/runs"),
+        ("try/unmask-mini-en", "**/api/call/describe"),
+        ("teach", "**/api/runs"),
+    ],
+)
+def test_a_page_that_is_left_writes_no_address(
+    page: Any, served: Served, place: str, asked: str
+) -> None:
+    """An answer that comes after the reader has gone on changes neither page nor address."""
+    open_page(page, served, "jobs")
+    held: list[Any] = []
+    page.route(asked, lambda route, _: held.append(route))
+    page.evaluate("(place) => { location.hash = `#/${place}`; }", place)
+    for _ in range(100):
+        if held:
+            break
+        page.wait_for_timeout(50)
+    page.evaluate("() => { location.hash = '#/jobs'; }")
+    for route in held:
+        route.continue_()
+    page.unroute(asked)
+    page.get_by_role("heading", name="Jobs", level=1).wait_for()
+    page.wait_for_timeout(300)
+    assert held
+    assert page.evaluate("location.hash") == "#/jobs"
+    assert page.get_by_role("heading", level=1).all_inner_texts() == ["Jobs"]

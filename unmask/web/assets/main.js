@@ -26,8 +26,20 @@ function place() {
   return { name: known, rest: rest.map(decodeURIComponent).join("/"), query: new URLSearchParams(query ?? "") };
 }
 
+/** A function that writes another query into this address, unless the reader has left it meanwhile. */
+function queryKeeper() {
+  let mine = location.hash;
+  return (query) => {
+    if (location.hash !== mine) return;
+    const text = String(query ?? "");
+    history.replaceState(null, "", mine.split("?")[0] + (text && `?${text}`));
+    mine = location.hash;
+  };
+}
+
 async function show() {
   const { name, rest, query } = place();
+  const keepQuery = queryKeeper();
   const mine = ++turn;
   leave();
   leave = () => {};
@@ -43,7 +55,7 @@ async function show() {
   content.setAttribute("aria-busy", "true");
   try {
     const module = await PAGES[name].load();
-    const page = await module.page({ rest, query });
+    const page = await module.page({ rest, query, keepQuery });
     if (mine !== turn) { page.leave?.(); return; } // another page was asked for meanwhile
     leave = page.leave ?? (() => {});
     document.title = `${page.title ?? PAGES[name].title ?? name} · Unmask`;

@@ -18,11 +18,11 @@ const ASKED_HERE = ["model", "data", "out", "steps", "tokens", "minutes", "vocab
 const MORE = "pretrain-more";
 const drawAnew = () => dispatchEvent(new HashChangeEvent("hashchange"));
 
-export async function page({ query }) {
+export async function page({ query, keepQuery }) {
   const state = openState();
   const { now } = state;
   const form = await commandForm("pretrain", { hide: ASKED_HERE, open: [], key: MORE, onchange: () => run.change() });
-  if (query.get("again")) await takeRun(state, form, query.get("again"), query.get("from"));
+  if (query.get("again")) await takeRun(state, form, query.get("again"), query.get("from"), keepQuery);
   else if (query.get("model")) state.change({ model: query.get("model"), kind: query.get("kind") ?? now.kind, objective: "", options: {}, second: "", sizes: {} });
   let counted = null; // words of the text: {words, complete}
   const pictures = picturesPart(state);
@@ -101,8 +101,8 @@ export async function page({ query }) {
 }
 
 /** Fill the form as it was for a run; `from`: a run whose weights are those to begin with. */
-async function takeRun(state, form, id, from) {
-  history.replaceState(null, "", "#/new"); // what is changed here stays when the page is loaded again
+async function takeRun(state, form, id, from, keepQuery) {
+  keepQuery(null); // what is changed here stays when the page is loaded again
   const { jobs } = await get("/jobs");
   const job = jobs.filter((one) => one.run === id && one.arguments[0] === "pretrain" && !one.arguments.includes("--resume")).at(-1);
   if (!job) {

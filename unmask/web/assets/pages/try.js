@@ -33,7 +33,7 @@ function whatItIs(one) {
   return `${one.family}, ${kind} with ${short(one.parameters)} parameters${one.max_length ? ` that reads ${whole(one.max_length)} tokens at most` : ""}. ${one.line}`;
 }
 
-export async function page({ rest, query }) {
+export async function page({ rest, query, keepQuery }) {
   const { runs } = await get("/runs");
   const known = [...runs.filter((one) => one.has.includes("model")).map((one) => one.id), BUNDLED];
   const model = rest || known[0];
@@ -91,7 +91,7 @@ export async function page({ rest, query }) {
       const made = PANELS.find(([one]) => one === name)[2](models, facts);
       leave = made.leave ?? (() => {});
       fill(place, made.element ?? made);
-      history.replaceState(null, "", `${location.hash.split("?")[0]}?${new URLSearchParams([...(other ? [["with", other]] : []), ["do", name]])}`);
+      keepQuery(new URLSearchParams([...(other ? [["with", other]] : []), ["do", name]]));
     };
     for (const [name, label] of offered) {
       tabs.append(button(label, () => select(name), { role: "tab", "data-name": name, "aria-controls": "try-panel" }));

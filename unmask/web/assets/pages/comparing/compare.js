@@ -34,7 +34,7 @@ function addressOf(state) {
   return query;
 }
 
-export async function page({ rest, query }) {
+export async function page({ rest, query, keepQuery }) {
   if (rest) return (await import("./study.js")).studyPage(rest);
   const state = readState(query);
   let drawn = null; // the chart
@@ -77,7 +77,7 @@ export async function page({ rest, query }) {
 
   function keepAddress() {
     const address = addressOf(state);
-    history.replaceState(null, "", state.runs.length ? `#/compare?${address}` : "#/compare");
+    keepQuery(state.runs.length ? address : null);
     sessionStorage.setItem(KEPT, String(address));
   }
 

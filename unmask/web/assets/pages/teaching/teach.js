@@ -52,7 +52,7 @@ class Known {
   }
 }
 
-export async function page({ query }) {
+export async function page({ query, keepQuery }) {
   const state = readState(query);
   const known = new Known();
   let { runs } = await get("/runs");
@@ -158,7 +158,7 @@ export async function page({ query }) {
     stop.abort();
     const { signal } = (stop = new AbortController());
     const address = addressOf(state);
-    history.replaceState(null, "", `#/teach?${address}`);
+    keepQuery(address);
     sessionStorage.setItem(KEPT, String(address));
     drawNames();
     choices.show();
