@@ -4,6 +4,9 @@ checkpoints/step-00001000/model.safetensors the trained float32 weights
                           optimizer.safetensors the state of the optimizer progress.json progress of
                           the run and lengths of its logs manifest.json size and SHA-256 of each of
                           these
+
+A run that is divided among processes has folders model/ and optimizer/ in place of these files, with
+the part of each process (`unmask.checkpoints.shards`).
 """
 
 import errno
@@ -11,13 +14,14 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from torch import Tensor
 
+from unmask.checkpoints.shards import read_shards
 from unmask.checkpoints.tensors import read_tensors, write_tensors
 from unmask.files import atomic_path, read_json, remove_partial_files, sha256
 from unmask.saved_format import FORMAT, read_saved
@@ -39,8 +43,14 @@ class Checkpoint:
     step: int
     progress: Mapping[str, Any]
 
-    def tensors(self, name: str) -> dict[str, Tensor]:
-        """Read its tensors of "model" or "optimizer"."""
+    def tensors(self, name: str, mesh: Any = None) -> dict[str, Tensor]:
+        """Read its tensors of "model" or "optimizer".
+
+        Those that several processes wrote are divided among those of a device mesh, if there is one;
+        else all are whole.
+        """
+        if (self.path / name).is_dir():
+            return read_shards(self.path / name, mesh)
         return read_tensors(self.path / f"{name}.safetensors")
 
 
@@ -51,6 +61,7 @@ def write_checkpoint(
     progress: Mapping[str, Any],
     *,
     n_kept: int = 2,
+    write_more: Callable[[Path], None] | None = None,
 ) -> Path:
     """Write the checkpoint of a run at `step`, and remove all but the newest `n_kept`.
 
@@ -64,6 +75,7 @@ def write_checkpoint(
         tensors: tensors by file name without `.safetensors`.
         progress: further state of the run, as plain data.
         n_kept: number of checkpoints to keep.
+        write_more: writes further files to a folder that becomes the checkpoint.
 
     Raises:
         OSError: it cannot be written, for instance because the disk is full. Earlier checkpoints
@@ -78,7 +90,8 @@ def write_checkpoint(
         logs = _flush_logs(folder)
         if path.exists() and find_damage(path) is None and read_progress(path)["logs"] == logs:
             return path
-        _write_folder(fresh, tensors, {"format": FORMAT, "step": step, "logs": logs, **progress})
+        record = {"format": FORMAT, "step": step, "logs": logs, **progress}
+        _write_folder(fresh, tensors, record, write_more)
         if path.exists():  # damaged, or older than the last lines of the logs
             _remove(path)
         fresh.rename(path)
@@ -195,7 +208,9 @@ def find_damage(path: Path) -> str | None:
     if _PROGRESS_FILE not in expected:
         return f"{_MANIFEST_FILE} does not name {_PROGRESS_FILE}"
     for name, (size, digest) in expected.items():
-        file = path / Path(name).name
+        file = path / name
+        if not file.resolve().is_relative_to(path.resolve()):
+            return f"{_MANIFEST_FILE} names {name}, which is not a file of this folder"
         if not file.is_file():
             return f"{name} is missing"
         if file.stat().st_size != size:
@@ -275,7 +290,10 @@ def _list_checkpoints(home: Path) -> list[tuple[int, Path]]:
 
 
 def _write_folder(
-    path: Path, tensors: Mapping[str, Mapping[str, Tensor]], progress: Mapping[str, Any]
+    path: Path,
+    tensors: Mapping[str, Mapping[str, Tensor]],
+    progress: Mapping[str, Any],
+    write_more: Callable[[Path], None] | None,
 ) -> None:
     """Write a checkpoint to a hidden folder and flush it; replace a leftover one."""
     if path.exists():
@@ -284,13 +302,17 @@ def _write_folder(
         beside.mkdir()
         for name, some in tensors.items():
             write_tensors(beside / f"{name}.safetensors", some)
+        if write_more is not None:
+            write_more(beside)
         (beside / _PROGRESS_FILE).write_text(json.dumps(progress, indent=1) + "\n")
         (beside / _MANIFEST_FILE).write_text(json.dumps(_build_manifest(beside), indent=1) + "\n")
 
 
 def _build_manifest(folder: Path) -> dict[str, Any]:
     files = {
-        p.name: {"size": p.stat().st_size, "sha256": sha256(p)} for p in sorted(folder.iterdir())
+        p.relative_to(folder).as_posix(): {"size": p.stat().st_size, "sha256": sha256(p)}
+        for p in sorted(folder.rglob("*"))
+        if p.is_file()
     }
     return {"format": FORMAT, "files": files}
 

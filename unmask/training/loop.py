@@ -19,6 +19,7 @@ from unmask.training.config import Recipe
 from unmask.training.device import distributed
 from unmask.training.device.distributed import World
 from unmask.training.device.memory import FreedMemoryLimit
+from unmask.training.device.recomputation import LayerRecomputation
 from unmask.training.interrupt import StopRequest as StopRequest
 from unmask.training.interrupt import stop_after_step as stop_after_step
 from unmask.training.optimizers import build
@@ -35,7 +36,14 @@ from unmask.training.run import (
     TrainingRun,
 )
 from unmask.training.schedules import N_UNTIMED_STEPS, steps_within
-from unmask.training.step_report import LossSums, StepReport
+from unmask.training.step_report import (
+    LossSums,
+    StepReport,
+    loss_sums,
+    read_scalars,
+    sum_target_counts,
+    sum_terms,
+)
 
 
 def start_run(
@@ -46,24 +54,42 @@ def start_run(
     world: World | None = None,
     learning_rate_factors: Mapping[str, float] | None = None,
     forward: TrainingForward | None = None,
+    checkpoint_activations: bool = False,
 ) -> TrainingRun:
     """Start a run with an initialized model; `restore` continues one.
 
-    Moves the model to the device of `world` and its parameters to the recipe's precision.
+    Moves the model to the device of `world` and its parameters to the recipe's precision; if it is
+    divided among processes, a copy of it.
 
     Args:
         recipe: the pretraining recipe.
         model: computes a Prediction for a batch, and counts the targets of a batch.
         batches: the data; see BatchStream.
-        world: the processes of data-parallel training.
+        world: the processes that share the run.
         learning_rate_factors: factors of the learning rate by parameter name.
         forward: computes the training loss in place of the model, with the model's weights.
+        checkpoint_activations: only inputs of layers are kept for the backward; see
+            `unmask.training.device.recomputation`.
+
+    Raises:
+        ValueError: the run cannot be divided among processes, as `world` says, or its layers
+            cannot compute again.
     """
     world = world or World()
-    model.to(world.device)
     precision = distributed.resolve_precision(recipe.precision, world.device)
+    dtype = distributed.weight_dtype(precision)
+    sharded = None
+    if world.is_sharded:
+        _check_sharded(recipe, forward)
+        from unmask.training.device.sharding import ShardedModel
+
+        sharded = ShardedModel(model, world, dtype)
+        model = sharded.model
+    else:
+        model.to(world.device)
+    recomputation = LayerRecomputation(model) if checkpoint_activations else None
     transforms = build_transforms(recipe.compression, model)
-    weights = MasterWeights(model, distributed.weight_dtype(precision), transforms)
+    weights = MasterWeights(model, torch.float32 if sharded else dtype, transforms)
     forward_pass = model if forward is None else forward
     return TrainingRun(
         recipe=replace(recipe, precision=precision),
@@ -72,11 +98,29 @@ def start_run(
         target_counter=_as_target_counter(forward_pass),
         weights=weights,
         optimizer=build.build_optimizer(
-            recipe.optimizer, model, weights, learning_rate_factors=learning_rate_factors
+            recipe.optimizer,
+            model,
+            weights,
+            learning_rate_factors=learning_rate_factors,
+            dtype=dtype,
         ),
         batches=batches,
         world=world,
+        sharded=sharded,
+        recomputation=recomputation,
     )
+
+
+def _check_sharded(recipe: Recipe, forward: TrainingForward | None) -> None:
+    """Check that a run can be divided among its processes.
+
+    Raises:
+        ValueError: it cannot.
+    """
+    if recipe.compression:
+        raise ValueError("strategy: a run that compresses while training must be ddp, got fsdp")
+    if forward is not None:
+        raise ValueError("strategy: a run with teachers must be ddp, got fsdp")
 
 
 def train(run: TrainingRun) -> Iterator[StepReport]:
@@ -194,6 +238,8 @@ def _check_final_loss(run: TrainingRun, micro_batches: MicroBatches, learning_ra
     world = run.world
     with averaged_weights(run):
         sums = _evaluate_sums(run.model, micro_batches, world.device)
+        if run.sharded is not None:
+            _evaluate_sums(run.model, run.sharded.missing_batches(micro_batches), world.device)
     if any(world.all_gather_object(not sums.is_finite)):
         raise FloatingPointError(
             f"step {run.recipe.steps}: after this last step the loss is not finite "
@@ -223,62 +269,38 @@ def _accumulate_gradients(
         # Each term is a mean over the targets of the whole step, however the step is split.
         losses = [t.weight * (t.total / max(counts[name], 1)) for name, t in terms.items()]
         loss = torch.stack(losses).sum() if losses else torch.zeros(())
+        if run.sharded is not None:
+            loss = run.sharded.reaching_all_layers(loss)
         if loss.requires_grad:
             loss.backward()
         batch_terms.append(terms)
-    assert own_counts == _sum_target_counts(batch_terms, own_counts), "a head counted other targets"
-    _reduce_gradients(world, weights)
+    assert own_counts == sum_target_counts(batch_terms, own_counts), "a head counted other targets"
+    _reduce_gradients(run, micro_batches)
     weights.backward_through_transforms()
 
-    values = _read_scalars(_sum_terms(batch_terms) | {"norm": weights.gradient_norm()})
+    values = read_scalars(sum_terms(batch_terms) | {"norm": weights.gradient_norm()})
     norm = values.pop("norm")
-    return _loss_sums(world.sum_by_name(values), counts, batch_terms), tokens, norm
+    return loss_sums(world.sum_by_name(values), counts, batch_terms), tokens, norm
 
 
-def _reduce_gradients(world: World, weights: MasterWeights) -> None:
+def _reduce_gradients(run: TrainingRun, micro_batches: MicroBatches) -> None:
+    """Sum the gradients of all processes, and agree on which weights have one."""
+    world, weights, sharded = run.world, run.weights, run.sharded
     if world.size == 1:
         weights.finish_backward(weights.has_gradient)
         return
-    has_gradient = torch.tensor(weights.has_gradient, dtype=torch.float32, device=world.device)
+    if sharded is not None:
+        for batch in sharded.missing_batches(micro_batches):
+            terms = run.forward(batch.to(world.device)).terms
+            zero = sum((0.0 * term.total for term in terms.values()), torch.zeros(()))
+            sharded.reaching_all_layers(zero).backward()
+    # Of a divided model, gradients are summed already, and zero where no process has one.
+    own = weights.has_gradient if sharded is None else weights.has_nonzero_gradient
+    has_gradient = torch.tensor(own, dtype=torch.float32, device=world.device)
     world.all_reduce_sum(has_gradient)
     weights.finish_backward([n > 0 for n in has_gradient.tolist()])
-    world.all_reduce_sum(weights.flat_gradient)
-
-
-def _sum_terms(term_lists: Iterable[Mapping[str, Term]]) -> dict[str, Tensor]:
-    """Sum the loss terms of several batches on the device."""
-    sums: dict[str, Tensor] = {}
-    for terms in term_lists:
-        for name, term in terms.items():
-            values = {f"total.{name}": term.total}
-            if term.n_correct is not None:
-                values[f"correct.{name}"] = term.n_correct
-            for key, value in values.items():
-                value = value.detach().double()
-                sums[key] = sums[key] + value if key in sums else value
-    return sums
-
-
-def _sum_target_counts(
-    term_lists: Iterable[Mapping[str, Term]], names: Iterable[str]
-) -> dict[str, int]:
-    counts = dict.fromkeys(names, 0)
-    for terms in term_lists:
-        for name, term in terms.items():
-            counts[name] = counts.get(name, 0) + term.count
-    return counts
-
-
-def _loss_sums(
-    values: Mapping[str, float], counts: Mapping[str, int], term_lists: Iterable[Mapping[str, Term]]
-) -> LossSums:
-    correct = {name: f"correct.{name}" for name in counts}
-    return LossSums(
-        {name: values.get(f"total.{name}", 0.0) for name in counts},
-        counts,
-        {name: int(values[key]) for name, key in correct.items() if key in values},
-        {name: t.weight for terms in term_lists for name, t in terms.items() if t.weight != 1},
-    )
+    if sharded is None:
+        world.all_reduce_sum(weights.flat_gradient)
 
 
 def _count_all_targets(model: CountsTargets, batches: Iterable[Batch]) -> dict[str, int]:
@@ -291,14 +313,6 @@ def _count_all_targets(model: CountsTargets, batches: Iterable[Batch]) -> dict[s
 
 def _as_target_counter(model: Any) -> CountsTargets:
     return model
-
-
-def _read_scalars(tensors: Mapping[str, Tensor]) -> dict[str, float]:
-    """Copy scalars from the device in one transfer."""
-    if not tensors:
-        return {}
-    values: list[float] = torch.stack([t.detach().double() for t in tensors.values()]).tolist()
-    return dict(zip(tensors, values, strict=True))
 
 
 def derive_seed(*numbers: int) -> int:
@@ -337,7 +351,7 @@ def _evaluate_sums(
             for batch in batches:
                 counts = _count_all_targets(_as_target_counter(model), [batch])
                 terms = model(memories.attach(0, batch.to(device))).terms
-                sums += _loss_sums(_read_scalars(_sum_terms([terms])), counts, [terms])
+                sums += loss_sums(read_scalars(sum_terms([terms])), counts, [terms])
     finally:
         model.train(training)
     return sums
@@ -452,11 +466,16 @@ def report_dev_loss(run: TrainingRun, loss: float) -> None:
 
 
 def finish_run(run: TrainingRun) -> nn.Module:
-    """Finish a run: return its model in float32, ready to evaluate and save.
+    """Finish a run, in all its processes: return its model in float32, ready to evaluate and save.
 
     Its weights are averaged, if the optimizer keeps an average.
     """
     if isinstance(run.optimizer, AveragingOptimizer):
         _set_weights(run, run.optimizer.averaged_weights)
     run.weights.restore_model()
-    return run.model.eval()
+    if run.recomputation is not None:
+        run.recomputation.remove()
+    if run.sharded is None:
+        return run.model.eval()
+    run.sharded.copy_weights_to_whole_model()
+    return run.sharded.whole_model.eval()

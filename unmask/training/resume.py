@@ -12,10 +12,12 @@ from torch import Tensor
 
 from unmask.checkpoints import folder as checkpoints
 from unmask.checkpoints.folder import Checkpoint
+from unmask.checkpoints.shards import write_shards
 from unmask.checkpoints.tensors import tensors_sha256
 from unmask.config import from_dict, to_dict
 from unmask.training.config import Recipe
 from unmask.training.device.distributed import World
+from unmask.training.device.divided_tensors import copy_tensor, whole_tensor
 from unmask.training.interrupt import StopRequest as StopRequest
 from unmask.training.interrupt import stop_after_step as stop_after_step
 from unmask.training.run import (
@@ -40,13 +42,13 @@ def trained_tensors(run: TrainingRun) -> dict[str, Tensor]:
 def _frozen_tensors(run: TrainingRun) -> dict[str, Tensor]:
     """Return the float32 weights that are not trained; a checkpoint has but their digest."""
     trained = set(run.weights.trained_names)
-    return {name: x for name, x in run.weights.masters.items() if name not in trained}
+    return {n: whole_tensor(x) for n, x in run.weights.masters.items() if n not in trained}
 
 
 def save_checkpoint(run: TrainingRun, folder: Path) -> Path | None:
-    """Write a checkpoint of the run to its folder, if this is the first process.
+    """Write a checkpoint of the run to its folder; all processes must call it.
 
-    Log and evaluate before, not after: the checkpoint says how long the logs are.
+    The first process writes it, of a run that is divided among them each its part. Log and evaluate before, not after: the checkpoint says how long the logs are.
 
     Raises:
         OSError: it cannot be written; earlier checkpoints are untouched.
@@ -59,17 +61,55 @@ def save_checkpoint(run: TrainingRun, folder: Path) -> Path | None:
     memories = (
         run.world.all_gather_tensors(run.memories.tensors()) if run.recipe.memory_length else []
     )
+    memory = {
+        f"{rank}.{name}": x for rank, each in enumerate(memories) for name, x in each.items()
+    }
+    own = {"memory": memory} if memory else {}
+    if run.sharded is not None:
+        return _save_sharded(run, folder, own)
     if run.world.rank:
         return None
-    tensors = state_tensors(run)
-    if memories:
-        tensors["memory"] = {
-            f"{rank}.{name}": x for rank, each in enumerate(memories) for name, x in each.items()
-        }
-    said = progress_record(run)
     return checkpoints.write_checkpoint(
-        folder, run.progress.step, tensors, said, n_kept=run.recipe.keep_checkpoints
+        folder,
+        run.progress.step,
+        state_tensors(run) | own,
+        progress_record(run),
+        n_kept=run.recipe.keep_checkpoints,
     )
+
+
+def _save_sharded(
+    run: TrainingRun, folder: Path, tensors: dict[str, dict[str, Tensor]]
+) -> Path | None:
+    """Write a checkpoint in which each process has its parts, and the first one `tensors`."""
+    world, state, progress = run.world, state_tensors(run), progress_record(run)
+
+    def write_parts(path: Path) -> None:
+        for name, parts in state.items():
+            write_shards(path / name, parts)
+
+    if world.rank:
+        if (shared := world.broadcast_object(None)) is not None:
+            write_parts(Path(shared))
+        return None
+    shared_paths: list[str] = []
+
+    def share_path(path: Path) -> None:
+        shared_paths.append(world.broadcast_object(str(path.absolute())))
+        write_parts(path)
+
+    try:
+        return checkpoints.write_checkpoint(
+            folder,
+            run.progress.step,
+            tensors,
+            progress,
+            n_kept=run.recipe.keep_checkpoints,
+            write_more=share_path,
+        )
+    finally:
+        if not shared_paths:  # it is there already, or cannot be written
+            world.broadcast_object(None)
 
 
 def state_tensors(run: TrainingRun) -> dict[str, dict[str, Tensor]]:
@@ -124,7 +164,8 @@ def restore_run(run: TrainingRun, checkpoint: Checkpoint) -> None:
     try:
         if run.weights.transforms:
             run.weights.load_transform_state(checkpoint.tensors("compression"))
-        load_state(run, checkpoint.tensors("model"), checkpoint.tensors("optimizer"))
+        mesh = None if run.sharded is None else run.sharded.mesh
+        load_state(run, checkpoint.tensors("model", mesh), checkpoint.tensors("optimizer", mesh))
     except ValueError as error:
         raise ValueError(f"{checkpoint.path}: {error}") from None
     if run.recipe.memory_length:
@@ -189,7 +230,7 @@ def load_state(
             )
     with torch.no_grad():
         for name, tensor in mine.items():
-            tensor.copy_(model[name])
+            copy_tensor(tensor, model[name])
     run.weights.copy_to_model()
     run.optimizer.load_state(optimizer)
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from torch import Tensor, nn
 
@@ -11,11 +11,15 @@ from unmask.heads.prediction import Prediction
 from unmask.objectives.features import Recurrence, RecurrenceMemory
 from unmask.training.config import Recipe
 from unmask.training.device.distributed import World
+from unmask.training.device.recomputation import LayerRecomputation
 from unmask.training.interrupt import StopRequest as StopRequest
 from unmask.training.interrupt import stop_after_step as stop_after_step
 from unmask.training.optimizers.master_weights import MasterWeights
 from unmask.training.optimizers.state import Optimizer
 from unmask.training.step_report import LossSums, RecentSteps
+
+if TYPE_CHECKING:  # its modules of torch take a second to load
+    from unmask.training.device.sharding import ShardedModel
 
 MicroBatches = Sequence[Batch]
 """What goes through the model in one step, some texts at a time."""
@@ -65,6 +69,7 @@ class TrainingRun:
 
     recipe: Recipe
     model: nn.Module
+    """The model that computes: with `sharded`, a copy of that which is saved."""
     forward: Callable[[Batch], Prediction]
     """The model, or what answers in its place, compiled if the recipe says so."""
     target_counter: CountsTargets
@@ -73,6 +78,10 @@ class TrainingRun:
     optimizer: Optimizer
     batches: BatchStream
     world: World
+    sharded: "ShardedModel | None" = None
+    """The copy that is divided among the processes."""
+    recomputation: LayerRecomputation | None = None
+    """Layers that keep only their inputs."""
     progress: RunProgress = field(default_factory=RunProgress)
     is_updating: bool = False
     """In the middle of changing weights: what there is now is no step's result."""

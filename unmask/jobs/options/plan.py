@@ -38,7 +38,7 @@ class PlanOptions(JobOptions):
         default=None, metadata=flag(shown_default="single, of several devices ddp")
     )
     """Parallelism of several devices: ddp (they share the batch) or fsdp (also weights, gradients
-    and optimizer state). unmask pretrain trains by ddp."""
+    and optimizer state)."""
     checkpoint_activations: bool = False
     """Activation checkpointing: only the inputs of layers are kept."""
     steps: int | None = field(default=None, metadata=flag(shown_default="that of the recipe"))

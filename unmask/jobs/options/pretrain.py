@@ -79,6 +79,12 @@ class PretrainOptions(LoaderOptions, QuietOptions, CompressionOptions):
     """Any other key of the recipe, e.g. learning_rate=5e-4."""
     resume: bool = False
     """Continue the run in `out` from its last intact checkpoint."""
+    strategy: Literal["ddp", "fsdp"] = "ddp"
+    """What the processes of torchrun share: ddp (the batch) or fsdp (also weights, gradients and
+    optimizer state, of which each has its part)."""
+    checkpoint_activations: bool = False
+    """Keep only the inputs of layers for the backward, and compute the rest again: less memory, a
+    third more time; the results are the same."""
     tensorboard: bool = False
     """Write TensorBoard event files as well."""
 

@@ -59,7 +59,7 @@ def pretrain(options: PretrainOptions) -> Pipeline:
         for note in notes:
             run_options.print_line(note)
     try:
-        with distributed.process_group(options.device) as world:
+        with distributed.process_group(options.device, options.strategy) as world:
             own = run_options if world.rank == 0 else replace(run_options, terminal=None)
             return _run_pretraining(recipe, own, world)
     except KeyboardInterrupt as stop:
@@ -97,8 +97,9 @@ def _run_pretraining(recipe: Recipe, options: RunOptions, world: World) -> Pipel
         for line in truncate_logs(options.output_folder, checkpoint) if first else ():
             options.print_line(line)
         ended = take_steps(job)
-        if first and ended:
+        if ended:
             loop.finish_run(job.run)
+        if first and ended:
             job.loaded_model.model.remove_training_modules()
             trained = remove_closed_heads(job.loaded_model, recipe.compression)
             job = replace(job, loaded_model=trained)

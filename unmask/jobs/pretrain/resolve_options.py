@@ -84,6 +84,7 @@ class RunOptions:
     n_workers: int = 0
     device: str = "auto"
     n_threads: int | None = None
+    checkpoint_activations: bool = False
     tensorboard: bool = False
     terminal: OutputStream | None = None
 
@@ -138,6 +139,7 @@ def resolve_options(options: PretrainOptions) -> tuple[Recipe, RunOptions, list[
         n_workers=options.workers,
         device=options.device,
         n_threads=threads,
+        checkpoint_activations=options.checkpoint_activations,
         tensorboard=options.tensorboard,
         terminal=None if options.quiet else sys.stderr,
     )

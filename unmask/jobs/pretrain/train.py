@@ -144,6 +144,7 @@ def start_job(
             world=world,
             learning_rate_factors=learning_rate_factors(recipe, model),
             forward=forward,
+            checkpoint_activations=options.checkpoint_activations,
         ),
         loaded_model=loaded,
         training_data=data,

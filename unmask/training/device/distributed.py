@@ -18,6 +18,9 @@ from torch import distributed as dist
 
 from unmask.options import Precision
 
+Strategy = Literal["ddp", "fsdp"]
+"""What processes share: the batch, or the batch and all training state."""
+
 _MESSAGE_BYTES = 1 << 14
 """Bytes in which each process tells the others a few numbers."""
 
@@ -29,6 +32,12 @@ class World:
     rank: int = 0
     size: int = 1
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
+    strategy: Strategy = "ddp"
+
+    @property
+    def is_sharded(self) -> bool:
+        """Whether weights, gradients and optimizer state are divided among the processes."""
+        return self.strategy == "fsdp" and self.size > 1
 
     def all_reduce_sum(self, tensor: Float[Tensor, "..."]) -> None:
         """Replace a tensor by its sum over all processes."""
@@ -92,11 +101,13 @@ def _decode_message(message: Tensor) -> Any:
 
 
 @contextmanager
-def process_group(device: str = "auto") -> Generator[World, None, None]:
+def process_group(
+    device: str = "auto", strategy: Strategy = "ddp"
+) -> Generator[World, None, None]:
     """Join the processes that torchrun started, if it did; leave them at the end.
 
-    Plain data parallelism: every process holds the whole model, and gradients are summed over
-    processes.
+    Data parallelism: gradients are summed over processes, each of which holds the whole model
+    (ddp), or a part of it (fsdp).
     """
     size = int(os.environ.get("WORLD_SIZE", "1"))
     local = int(os.environ.get("LOCAL_RANK", "0"))
@@ -104,13 +115,13 @@ def process_group(device: str = "auto") -> Generator[World, None, None]:
     if here.type == "cuda":
         _use_deterministic_kernels()
     if size == 1:
-        yield World(device=here)
+        yield World(device=here, strategy=strategy)
         return
     if here.type == "cuda":
         torch.cuda.set_device(here)
     dist.init_process_group("nccl" if here.type == "cuda" else "gloo")
     try:
-        yield World(dist.get_rank(), dist.get_world_size(), here)
+        yield World(dist.get_rank(), dist.get_world_size(), here, strategy)
     finally:
         dist.destroy_process_group()
 

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 from torch.optim._adafactor import adafactor
 
+from unmask.training.device.divided_tensors import DividedTensor, copy_tensor, whole_tensor
 from unmask.training.optimizers import config as optimizer_config
 from unmask.training.optimizers.state import OptimizedTensor, OptimizerState
 
@@ -35,12 +36,9 @@ class AdafactorOptimizer:
                         (part.has_weight_decay, part.learning_rate_factor), []
                     ).append(part)
             for (decays, factor), reached in groups.items():
-                self._update(
-                    memory,
-                    reached,
-                    learning_rate * factor,
-                    self._config.weight_decay if decays else 0.0,
-                )
+                weight_decay = self._config.weight_decay if decays else 0.0
+                for some in _gathered_together(reached):
+                    self._update(memory, some, learning_rate * factor, weight_decay)
 
     def _update(
         self,
@@ -50,13 +48,16 @@ class AdafactorOptimizer:
         weight_decay: float,
     ) -> None:
         kept = [state.state_of(part) for part in optimized_tensors]
+        # Means of rows and columns are of whole matrices: one that is divided is gathered.
+        masters = [whole_tensor(part.master) for part in optimized_tensors]
+        squares = [whole_tensor(one["square"]) if "square" in one else None for one in kept]
         # The function behind torch.optim.Adafactor, as with AdamW.
         adafactor(
-            [part.master for part in optimized_tensors],
-            [part.master.grad for part in optimized_tensors if part.master.grad is not None],
+            masters,
+            [whole_tensor(p.master.grad) for p in optimized_tensors if p.master.grad is not None],
             [one.get("rows") for one in kept],
             [one.get("columns") for one in kept],
-            [one.get("square") for one in kept],
+            squares,
             [one["count"] for one in kept],
             d=self._config.clip_threshold,
             lr=learning_rate,
@@ -66,6 +67,13 @@ class AdafactorOptimizer:
             eps2=self._config.min_parameter_scale,
             maximize=False,
         )
+        for part, master, one, square in zip(
+            optimized_tensors, masters, kept, squares, strict=True
+        ):
+            if master is not part.master:
+                copy_tensor(part.master, master)
+            if square is not None and square is not one["square"]:
+                copy_tensor(one["square"], square)
 
     def state_tensors(self) -> dict[str, Tensor]:
         """Sums of squares and the number of steps of each tensor that was ever moved."""
@@ -82,3 +90,9 @@ class AdafactorOptimizer:
 
 
 _MATRIX_STATE_NAMES = ("count", "rows", "columns")
+
+
+def _gathered_together(parts: list[OptimizedTensor]) -> list[list[OptimizedTensor]]:
+    """Split tensors into those that are updated at once: all, or one by one if they are divided."""
+    is_divided = any(isinstance(part.master, DividedTensor) for part in parts)
+    return [[part] for part in parts] if is_divided else [parts]

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from unmask.training.optimizers import config as optimizer_config
@@ -28,6 +29,7 @@ def build_optimizer(
     weights: MasterWeights,
     *,
     learning_rate_factors: Mapping[str, float] | None = None,
+    dtype: torch.dtype | None = None,
 ) -> Optimizer:
     """Build the optimizer of a model's weights.
 
@@ -37,6 +39,7 @@ def build_optimizer(
         weights: the masters that are moved.
         learning_rate_factors: factors of the learning rate by parameter name, 1 for those not
             named (discriminative rates).
+        dtype: the type in which Muon multiplies. None: that of the model's own weights.
     """
     parts = [
         OptimizedTensor(
@@ -58,7 +61,7 @@ def build_optimizer(
         AdamWOptimizer(
             config.other_parameters, [part for part in parts if part.name not in matrices]
         ),
-        weights.dtype,
+        dtype or weights.dtype,
     )
 
 

@@ -7,6 +7,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from unmask.compression.while_training import WeightTransform
+from unmask.training.device.divided_tensors import divided_like, norm_over_parts, own_part
 
 _ALIGNMENT = 16
 """Each tensor's part of the buffer of gradients begins at a multiple of 64 bytes, for speed."""
@@ -25,6 +26,9 @@ class MasterWeights:
     gradient of zero: it is neither moved nor decayed.
 
     With `transforms`, the model's own parameters are what they make of the masters.
+
+    Parameters that are divided among processes (`unmask.training.device.sharding`) have masters and
+    gradients that are divided alike; their own precision is float32.
     """
 
     def __init__(
@@ -38,7 +42,8 @@ class MasterWeights:
         self.masters: dict[str, Float[Tensor, "..."]] = {}
         for name, p in self.parameters.items():
             self.masters[name] = p.detach().float()  # in float32, the same memory
-            p.data = self.masters[name].to(dtype, copy=self._is_transformed(name))
+            if self._is_copied(name) or p.dtype != torch.float32:
+                p.data = self.masters[name].to(dtype, copy=self._is_copied(name))
         self.trained_names = [name for name, p in self.parameters.items() if p.requires_grad]
         self.flat_gradient, self.gradients = self._gradient_buffer()
         self._has_gradient = dict.fromkeys(self.trained_names, False)
@@ -52,13 +57,14 @@ class MasterWeights:
         size = 0
         for name in self.trained_names:
             starts[name] = size
-            size += -(-self.masters[name].numel() // _ALIGNMENT) * _ALIGNMENT
+            size += -(-own_part(self.masters[name]).numel() // _ALIGNMENT) * _ALIGNMENT
         device = self.masters[self.trained_names[0]].device if self.trained_names else None
         flat = torch.zeros(size, dtype=torch.float32, device=device)
-        views = {
-            name: flat[start : start + self.masters[name].numel()].view(self.masters[name].shape)
-            for name, start in starts.items()
-        }
+        views: dict[str, Tensor] = {}
+        for name, start in starts.items():
+            part = own_part(self.masters[name])
+            view = flat[start : start + part.numel()].view(part.shape)
+            views[name] = divided_like(view, self.masters[name])
         return flat, views
 
     def _gradient_hook(self, name: str) -> Callable[[Tensor], None]:
@@ -75,8 +81,9 @@ class MasterWeights:
 
         return add
 
-    def _is_transformed(self, name: str) -> bool:
-        return any(name in transform.names for transform in self.transforms)
+    def _is_copied(self, name: str) -> bool:
+        """Whether the model's own parameter is not the master itself."""
+        return self.dtype != torch.float32 or any(name in one.names for one in self.transforms)
 
     def begin_step(self) -> None:
         """Forget the gradients of the step before, and what the transforms measured in it."""
@@ -88,6 +95,12 @@ class MasterWeights:
     def has_gradient(self) -> list[bool]:
         """Which of `trained_names` have a gradient in this step."""
         return list(self._has_gradient.values())
+
+    @property
+    def has_nonzero_gradient(self) -> list[bool]:
+        """Which of `trained_names` have a gradient that is not zero in the part held here."""
+        parts = [own_part(self.gradients[name]) for name in self.trained_names]
+        return [bool((part != 0).any()) for part in parts]
 
     def finish_backward(self, has_gradient_anywhere: Sequence[bool]) -> None:
         """End a step's backwards.
@@ -114,9 +127,10 @@ class MasterWeights:
         if not self.trained_names:
             return torch.zeros(())
         norms = torch._foreach_norm(  # pyright: ignore[reportPrivateUsage]
-            list(self.gradients.values())
+            [own_part(gradient) for gradient in self.gradients.values()]
         )
-        return torch.linalg.vector_norm(torch.stack(norms))
+        own = torch.linalg.vector_norm(torch.stack(norms))
+        return norm_over_parts(own, self.masters[self.trained_names[0]])
 
     def clip_gradients(self, gradient_norm: float, max_grad_norm: float) -> None:
         """Scale them down to `max_grad_norm`; 0: never (Pascanu et al. 2013, arXiv:1211.5063)."""
@@ -145,9 +159,7 @@ class MasterWeights:
         """Copy the masters, or what the transforms make of them, to the model."""
         if self.dtype == torch.float32 and not self.transforms:
             return
-        names = [
-            n for n in self.parameters if self.dtype != torch.float32 or self._is_transformed(n)
-        ]
+        names = [name for name in self.parameters if self._is_copied(name)]
         with torch.no_grad():
             torch._foreach_copy_(  # pyright: ignore[reportPrivateUsage]
                 [self.parameters[n].data for n in names], [self.transformed(n) for n in names]
@@ -183,5 +195,6 @@ class MasterWeights:
         for hook in self._hooks:
             hook.remove()
         for name, p in self.parameters.items():
-            p.data = self.transformed(name)
+            if self._is_copied(name):
+                p.data = self.transformed(name)
             self.masters[name].grad = None

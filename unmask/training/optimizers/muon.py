@@ -7,6 +7,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from unmask.training.device.divided_tensors import copy_tensor, whole_tensor
 from unmask.training.optimizers import config as optimizer_config
 from unmask.training.optimizers.adamw import AdamWOptimizer
 from unmask.training.optimizers.state import OptimizedTensor, OptimizerState
@@ -41,7 +42,9 @@ class MuonOptimizer:
     def _update(self, optimized: OptimizedTensor, gradient: Tensor, learning_rate: float) -> None:
         beta = self._config.momentum
         momentum = self._state.state_of(optimized)["momentum"].mul_(beta).add_(gradient)
-        update = orthogonalize(torch.add(gradient, momentum, alpha=beta), self._dtype)
+        update = torch.add(gradient, momentum, alpha=beta)
+        # Of a matrix that is divided, each process makes the whole, rather than sums of parts.
+        copy_tensor(update, orthogonalize(whole_tensor(update), self._dtype))
         optimized.master.mul_(1 - learning_rate * self._config.weight_decay)
         optimized.master.add_(
             update, alpha=-learning_rate * 0.2 * math.sqrt(max(optimized.master.shape))

@@ -7,6 +7,8 @@ from typing import Protocol, runtime_checkable
 import torch
 from torch import Tensor
 
+from unmask.training.device.divided_tensors import copy_tensor
+
 
 @runtime_checkable
 class Optimizer(Protocol):
@@ -95,7 +97,7 @@ class OptimizerState:
                     f"the optimizer's memory does not fit this model: {name!r} has shape "
                     f"{list(tensor.shape)}, not {list(mine.shape)}"
                 )
-            mine.copy_(tensor)
+            copy_tensor(mine, tensor)
 
 
 def _initial_state(key: str, like: Tensor) -> Tensor:
@@ -106,9 +108,11 @@ def _initial_state(key: str, like: Tensor) -> Tensor:
     """
     if key == "count":
         return torch.zeros(())
-    shape = {
+    shapes = {
         "step": (),
         "rows": (*like.shape[:-1], 1),
         "columns": (*like.shape[:-2], 1, *like.shape[-1:]),
     }
-    return like.new_zeros(shape.get(key, like.shape))
+    if key in shapes:  # whole also of a tensor that is divided
+        return torch.zeros(shapes[key], dtype=like.dtype, device=like.device)
+    return torch.zeros_like(like)
