@@ -236,10 +236,10 @@ def _check_final_loss(run: TrainingRun, micro_batches: MicroBatches, learning_ra
         FloatingPointError: the loss is not finite.
     """
     world = run.world
+    more = [] if run.sharded is None else run.sharded.missing_batches(micro_batches)
     with averaged_weights(run):
         sums = _evaluate_sums(run.model, micro_batches, world.device)
-        if run.sharded is not None:
-            _evaluate_sums(run.model, run.sharded.missing_batches(micro_batches), world.device)
+        _evaluate_sums(run.model, more, world.device)
     if any(world.all_gather_object(not sums.is_finite)):
         raise FloatingPointError(
             f"step {run.recipe.steps}: after this last step the loss is not finite "
@@ -261,6 +261,7 @@ def _accumulate_gradients(
     tokens = int(totals.pop("tokens"))
     counts = {name.removeprefix("targets."): int(n) for name, n in totals.items()}
 
+    uncounted = [] if run.sharded is None else run.sharded.missing_batches(micro_batches)
     weights.begin_step()
     batch_terms: list[Mapping[str, Term]] = []
     for i, batch in enumerate(micro_batches):
@@ -269,13 +270,14 @@ def _accumulate_gradients(
         # Each term is a mean over the targets of the whole step, however the step is split.
         losses = [t.weight * (t.total / max(counts[name], 1)) for name, t in terms.items()]
         loss = torch.stack(losses).sum() if losses else torch.zeros(())
-        if run.sharded is not None:
-            loss = run.sharded.reaching_all_layers(loss)
-        if loss.requires_grad:
-            loss.backward()
+        _backward(run, loss)
         batch_terms.append(terms)
     assert own_counts == sum_target_counts(batch_terms, own_counts), "a head counted other targets"
-    _reduce_gradients(run, micro_batches)
+    for batch in uncounted:
+        terms = run.forward(batch.to(world.device)).terms
+        zero = sum((0.0 * term.total for term in terms.values()), torch.zeros(()))
+        _backward(run, zero)
+    _reduce_gradients(run)
     weights.backward_through_transforms()
 
     values = read_scalars(sum_terms(batch_terms) | {"norm": weights.gradient_norm()})
@@ -283,17 +285,19 @@ def _accumulate_gradients(
     return loss_sums(world.sum_by_name(values), counts, batch_terms), tokens, norm
 
 
-def _reduce_gradients(run: TrainingRun, micro_batches: MicroBatches) -> None:
+def _backward(run: TrainingRun, loss: Tensor) -> None:
+    if run.sharded is not None:
+        loss = run.sharded.reaching_all_layers(loss)
+    if loss.requires_grad:
+        loss.backward()
+
+
+def _reduce_gradients(run: TrainingRun) -> None:
     """Sum the gradients of all processes, and agree on which weights have one."""
     world, weights, sharded = run.world, run.weights, run.sharded
     if world.size == 1:
         weights.finish_backward(weights.has_gradient)
         return
-    if sharded is not None:
-        for batch in sharded.missing_batches(micro_batches):
-            terms = run.forward(batch.to(world.device)).terms
-            zero = sum((0.0 * term.total for term in terms.values()), torch.zeros(()))
-            sharded.reaching_all_layers(zero).backward()
     # Of a divided model, gradients are summed already, and zero where no process has one.
     own = weights.has_gradient if sharded is None else weights.has_nonzero_gradient
     has_gradient = torch.tensor(own, dtype=torch.float32, device=world.device)

@@ -106,7 +106,7 @@ def process_group(
 ) -> Generator[World, None, None]:
     """Join the processes that torchrun started, if it did; leave them at the end.
 
-    Data parallelism: gradients are summed over processes, each of which holds the whole model
+    A group that the program has joined before is used, and kept. Data parallelism: gradients are summed over processes, each of which holds the whole model
     (ddp), or a part of it (fsdp).
     """
     size = int(os.environ.get("WORLD_SIZE", "1"))
@@ -119,11 +119,14 @@ def process_group(
         return
     if here.type == "cuda":
         torch.cuda.set_device(here)
-    dist.init_process_group("nccl" if here.type == "cuda" else "gloo")
+    is_mine = not dist.is_initialized()
+    if is_mine:
+        dist.init_process_group("nccl" if here.type == "cuda" else "gloo")
     try:
         yield World(dist.get_rank(), dist.get_world_size(), here, strategy)
     finally:
-        dist.destroy_process_group()
+        if is_mine:
+            dist.destroy_process_group()
 
 
 def _use_deterministic_kernels() -> None:

@@ -103,12 +103,10 @@ class ShardedModel:
 
 
 def _separate_layers(model: nn.Module) -> Iterator[nn.Module]:
-    """Yield the layers that are gathered one by one: their parameters belong to no other module."""
-    users = Counter(
-        id(p) for module in model.modules() for p in module.parameters(recurse=False)
-    )
+    """Yield the layers that are gathered one by one: their parameters have no other name."""
+    n_names = Counter(id(p) for _, p in model.named_parameters(remove_duplicate=False))
     if not isinstance(model, HasBackbone):
         return
     for layer in model.backbone.modules():
-        if isinstance(layer, Block) and all(users[id(p)] == 1 for p in layer.parameters()):
+        if isinstance(layer, Block) and all(n_names[id(p)] == 1 for p in layer.parameters()):
             yield layer
