@@ -123,8 +123,9 @@ def test_fsdp_shards_state_and_ddp_does_not() -> None:
         planned(strategy="fsdp", n_devices=4),
     )
     assert ddp == one
-    for part in ("weights", "gradients", "optimizer"):
+    for part in ("gradients", "optimizer"):
         assert getattr(fsdp, part) == getattr(one, part) // 4
+    assert fsdp.weights == one.weights * 4 // 6 // 4  # in bfloat16 they are gathered, not kept
     assert fsdp.activations == one.activations
     assert fsdp.workspace > one.workspace  # what it gathers
     assert fsdp.total < one.total

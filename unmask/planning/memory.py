@@ -18,6 +18,7 @@ from unmask.model.architecture import StackArchitecture
 from unmask.model.backbones.block_architecture import BlockArchitecture
 from unmask.model.layers.attention.attention import EAGER_MAX_KEYS
 from unmask.planning.rows import RowShape
+from unmask.training.device.gathered_layers import separate_layers
 from unmask.training.optimizers import config as optimizers
 from unmask.training.optimizers.build import hidden_matrix_names
 
@@ -181,10 +182,12 @@ def training_memory(
     activations, layer = _activation_numbers(model, shape, micro_batch_tokens, settings)
     item = ITEM_BYTES[settings.precision]
     workspace = item * max(layer, _logit_numbers(model, shape, micro_batch_tokens))
+    per_weight = weight_bytes_per_parameter(settings.precision)
     if parts > 1:
-        workspace += 2 * item * _largest_unit(model)  # one in use, the next one on its way
+        workspace += _gathered_bytes(model, item)
+        per_weight = FLOAT32_BYTES  # those of the type that it computes in are gathered
     return TrainingMemory(
-        weights=weight_bytes_per_parameter(settings.precision) * _count(parameters) // parts,
+        weights=per_weight * _count(parameters) // parts,
         gradients=FLOAT32_BYTES * n_trained // parts,
         optimizer=FLOAT32_BYTES * optimizer_numbers(optimizer, model) // parts,
         activations=item * activations,
@@ -261,13 +264,13 @@ def _logit_numbers(model: Model, shape: RowShape, tokens: int) -> int:
     return vocab * (min(targets, 2 * ROWS_PER_CHUNK) + width)
 
 
-def _largest_unit(model: Model) -> int:
-    """Count the weights of the largest part that is gathered at once: a layer, or a table."""
-    tables = [m.weight.numel() for m in model.modules() if isinstance(m, nn.Embedding)]
-    blocks = [
-        sum(p.numel() for p in layer.parameters())
-        for stack in model.modules()
-        if isinstance(stack, nn.ModuleList)
-        for layer in stack
-    ]
-    return max([*tables, *blocks, 0])
+def _gathered_bytes(model: Model, item_bytes: int) -> int:
+    """Count the bytes of weights that a process gathers, and of their gradients before the sum.
+
+    What is in no separate layer is gathered for the whole pass, with its gradient; of the layers two
+    are there at once, one in use and the next one on its way.
+    """
+    layers = [sum(p.numel() for p in one.parameters()) for one in separate_layers(model)]
+    rest = sum(p.numel() for p in model.parameters()) - sum(layers)
+    units = 2 * max(layers, default=0) + rest
+    return item_bytes * units + (item_bytes + FLOAT32_BYTES) * max([rest, *layers])

@@ -136,6 +136,8 @@ def train(run: TrainingRun) -> Iterator[StepReport]:
         return
     run.weights.update_transforms(run.progress.step + 1, recipe.steps)
     run.weights.copy_to_model()
+    if run.sharded is not None:
+        run.sharded.release_whole_model()
     data = iter(run.batches(run.progress.cursor))
     freed_memory = FreedMemoryLimit(run.world.device)
     model.train()
@@ -437,6 +439,8 @@ def estimate_steps(
     run.memories.reset()
     run.weights.load_transform_state(transform_state)
     load_state(run, weights, optimizer_state)
+    if run.sharded is not None:
+        run.sharded.restore_whole_model()
     total = spent_seconds + time.perf_counter() - start
     return int(run.world.broadcast_object(steps_within(minutes, measured, spent_seconds=total)))
 
@@ -481,5 +485,5 @@ def finish_run(run: TrainingRun) -> nn.Module:
         run.recomputation.remove()
     if run.sharded is None:
         return run.model.eval()
-    run.sharded.copy_weights_to_whole_model()
+    run.sharded.restore_whole_model()
     return run.sharded.whole_model.eval()

@@ -105,7 +105,7 @@ def resolve_options(options: PretrainOptions) -> tuple[Recipe, RunOptions, list[
         workers=options.workers, threads=options.threads,
     )  # fmt: skip
     out = Path(options.out)
-    resumed = open_resumed_run(out, resume=options.resume)
+    resumed = open_resumed_run(out, resume=options.resume or distributed.was_restarted())
     changes = [*options.changes, _recipe_keys(options)]
     recipe = _resolve_recipe(options.model, changes, resumed, out)
     change_texts = [change for change in options.changes if isinstance(change, str)]

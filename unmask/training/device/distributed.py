@@ -17,6 +17,7 @@ from torch import Tensor
 from torch import distributed as dist
 
 from unmask.options import Precision
+from unmask.training.device.meeting import join_store
 
 Strategy = Literal["ddp", "fsdp"]
 """What processes share: the batch, or the batch and all training state."""
@@ -121,12 +122,26 @@ def process_group(
         torch.cuda.set_device(here)
     is_mine = not dist.is_initialized()
     if is_mine:
-        dist.init_process_group("nccl" if here.type == "cuda" else "gloo")
+        backend = "nccl" if here.type == "cuda" else "gloo"
+        rank = int(os.environ["RANK"])
+        dist.init_process_group(backend, store=join_store(rank, size), rank=rank, world_size=size)
     try:
         yield World(dist.get_rank(), dist.get_world_size(), here, strategy)
+    except RuntimeError as error:
+        if isinstance(error, dist.DistError) or "gloo" in str(error):
+            raise ConnectionError(
+                "another process of this run has ended or cannot be reached: its own message says "
+                f"why ({str(error).splitlines()[0][-200:]})"
+            ) from error
+        raise
     finally:
         if is_mine:
             dist.destroy_process_group()
+
+
+def was_restarted() -> bool:
+    """Return whether torchrun has started this process again, after one of its processes failed."""
+    return int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")) > 0
 
 
 def _use_deterministic_kernels() -> None:

@@ -10,9 +10,8 @@ a step: see `ShardedModel`.
 """
 
 import copy
-from collections import Counter
-from collections.abc import Iterator, Sequence
-from typing import Any, Protocol, runtime_checkable
+from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -20,16 +19,9 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 
 from unmask.batch import Batch
-from unmask.model.backbones.transformer import Block
 from unmask.training.device.distributed import World
 from unmask.training.device.divided_tensors import whole_tensor
-
-
-@runtime_checkable
-class HasBackbone(Protocol):
-    """A model with a backbone, whose layers are gathered one after the other."""
-
-    backbone: nn.Module
+from unmask.training.device.gathered_layers import HasBackbone, separate_layers
 
 
 class ShardedModel:
@@ -42,14 +34,15 @@ class ShardedModel:
 
     def __init__(self, model: nn.Module, world: World, dtype: torch.dtype) -> None:
         self.whole_model, self._world = model, world
-        self.model = copy.deepcopy(model)
+        shared = {id(p): nn.Parameter(p.data, p.requires_grad) for p in model.parameters()}
+        self.model = copy.deepcopy(model, shared)  # its weights are copied part by part, below
         """The copy, which computes."""
         self.mesh = mesh = init_device_mesh(world.device.type, (world.size,))
         # Gradients are summed in float32: each term is a mean over the targets of all processes.
         policy = MixedPrecisionPolicy(
             param_dtype=dtype, reduce_dtype=torch.float32, cast_forward_inputs=False
         )
-        for layer in _separate_layers(self.model):
+        for layer in separate_layers(self.model):
             fully_shard(layer, mesh=mesh, mp_policy=policy)
         fully_shard(self.model, mesh=mesh, mp_policy=policy)
         for module in self.model.modules():
@@ -92,21 +85,18 @@ class ShardedModel:
             )
         return [] if self._some_batch is None else [self._some_batch] * n_missing
 
-    def copy_weights_to_whole_model(self) -> None:
-        """Copy the weights and buffers to the model that this one is a copy of."""
-        model = self.whole_model
-        targets = dict(model.named_parameters()) | dict(model.named_buffers())
-        sources = [*self.model.named_parameters(), *self.model.named_buffers()]
-        with torch.no_grad():
-            for name, source in sources:
-                targets[name].copy_(whole_tensor(source))
+    def release_whole_model(self) -> None:
+        """Free the weights of the model that this one is a copy of, until they are restored."""
+        for p in self.whole_model.parameters():
+            p.data = p.data.new_empty(0)
 
-
-def _separate_layers(model: nn.Module) -> Iterator[nn.Module]:
-    """Yield the layers that are gathered one by one: their parameters have no other name."""
-    n_names = Counter(id(p) for _, p in model.named_parameters(remove_duplicate=False))
-    if not isinstance(model, HasBackbone):
-        return
-    for layer in model.backbone.modules():
-        if isinstance(layer, Block) and all(n_names[id(p)] == 1 for p in layer.parameters()):
-            yield layer
+    def restore_whole_model(self) -> None:
+        """Give the model that this one is a copy of the weights and buffers of today."""
+        parameters, buffers = (
+            dict(self.whole_model.named_parameters()),
+            dict(self.whole_model.named_buffers()),
+        )
+        for name, source in self.model.named_parameters():
+            parameters[name].data = whole_tensor(source.detach()).to(parameters[name].device)
+        for name, source in self.model.named_buffers():
+            buffers[name].copy_(source)
