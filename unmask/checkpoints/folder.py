@@ -5,8 +5,8 @@ checkpoints/step-00001000/model.safetensors the trained float32 weights
                           the run and lengths of its logs manifest.json size and SHA-256 of each of
                           these
 
-A run that is divided among processes has folders model/ and optimizer/ in place of these files, with
-the part of each process (`unmask.checkpoints.shards`).
+A run that is divided among processes has folders model/ and optimizer/ in place of these files,
+with the part of each process (`unmask.checkpoints.shards`).
 """
 
 import errno
@@ -46,8 +46,8 @@ class Checkpoint:
     def tensors(self, name: str, mesh: Any = None) -> dict[str, Tensor]:
         """Read its tensors of "model" or "optimizer".
 
-        Those that several processes wrote are divided among those of a device mesh, if there is one;
-        else all are whole.
+        Those that several processes wrote are divided among the processes of a device mesh, if
+        there is one; else all are whole.
         """
         if (self.path / name).is_dir():
             return read_shards(self.path / name, mesh)

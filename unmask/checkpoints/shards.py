@@ -1,8 +1,8 @@
 """Tensors that processes write together: each its part, in safetensors files of one folder.
 
 torch's distributed checkpoint plans who writes and reads what; its storage in the layout of Hugging
-Face has where each part begins in the headers of the files, as JSON, so that nothing is pickled. Any
-number of processes reads them.
+Face has where each part begins in the headers of the files, as JSON, so that nothing is pickled.
+Any number of processes reads them.
 """
 
 import errno

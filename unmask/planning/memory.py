@@ -267,8 +267,8 @@ def _logit_numbers(model: Model, shape: RowShape, tokens: int) -> int:
 def _gathered_bytes(model: Model, item_bytes: int) -> int:
     """Count the bytes of weights that a process gathers, and of their gradients before the sum.
 
-    What is in no separate layer is gathered for the whole pass, with its gradient; of the layers two
-    are there at once, one in use and the next one on its way.
+    What is in no separate layer is gathered for the whole pass, with its gradient; of the layers
+    two are there at once, one in use and the next one on its way.
     """
     layers = [sum(p.numel() for p in one.parameters()) for one in separate_layers(model)]
     rest = sum(p.numel() for p in model.parameters()) - sum(layers)

@@ -79,8 +79,9 @@ def start_run(
     precision = distributed.resolve_precision(recipe.precision, world.device)
     dtype = distributed.weight_dtype(precision)
     sharded = None
-    if world.is_sharded:
+    if world.strategy == "fsdp":
         _check_sharded(recipe, forward)
+    if world.is_sharded:
         from unmask.training.device.sharding import ShardedModel
 
         sharded = ShardedModel(model, world, dtype)

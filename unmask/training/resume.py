@@ -48,7 +48,8 @@ def _frozen_tensors(run: TrainingRun) -> dict[str, Tensor]:
 def save_checkpoint(run: TrainingRun, folder: Path) -> Path | None:
     """Write a checkpoint of the run to its folder; all processes must call it.
 
-    The first process writes it, of a run that is divided among them each its part. Log and evaluate before, not after: the checkpoint says how long the logs are.
+    The first process writes it, of a run that is divided among them each its part. Log and evaluate
+    before, not after: the checkpoint says how long the logs are.
 
     Raises:
         OSError: it cannot be written; earlier checkpoints are untouched.
@@ -61,9 +62,7 @@ def save_checkpoint(run: TrainingRun, folder: Path) -> Path | None:
     memories = (
         run.world.all_gather_tensors(run.memories.tensors()) if run.recipe.memory_length else []
     )
-    memory = {
-        f"{rank}.{name}": x for rank, each in enumerate(memories) for name, x in each.items()
-    }
+    memory = {f"{rank}.{name}": x for rank, each in enumerate(memories) for name, x in each.items()}
     own = {"memory": memory} if memory else {}
     if run.sharded is not None:
         return _save_sharded(run, folder, own)

@@ -80,11 +80,11 @@ class PretrainOptions(LoaderOptions, QuietOptions, CompressionOptions):
     resume: bool = False
     """Continue the run in `out` from its last intact checkpoint."""
     strategy: Literal["ddp", "fsdp"] = "ddp"
-    """What the processes of torchrun share: ddp (the batch) or fsdp (also weights, gradients and
-    optimizer state, of which each has its part)."""
+    """Parallelism of the processes of torchrun: ddp (they share the batch) or fsdp (also weights,
+    gradients and optimizer state, of which each has its part)."""
     checkpoint_activations: bool = False
-    """Keep only the inputs of layers for the backward, and compute the rest again: less memory, a
-    third more time; the results are the same."""
+    """Activation checkpointing: only the inputs of layers are kept for the backward, which computes
+    the rest again: less memory, a third more time. Results do not depend on it."""
     tensorboard: bool = False
     """Write TensorBoard event files as well."""
 

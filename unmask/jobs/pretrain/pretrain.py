@@ -24,7 +24,13 @@ from unmask.jobs.pretrain.run_folder import (
     write_final_model,
     write_report_if_possible,
 )
-from unmask.jobs.pretrain.train import finish_job, restore_or_begin, start_job, take_steps
+from unmask.jobs.pretrain.train import (
+    PretrainingJob,
+    finish_job,
+    restore_or_begin,
+    start_job,
+    take_steps,
+)
 from unmask.jobs.word_vectors import train as word_vectors
 from unmask.options import takes_options
 from unmask.reports.report_data import SAMPLES_FILE, save_samples
@@ -97,15 +103,7 @@ def _run_pretraining(recipe: Recipe, options: RunOptions, world: World) -> Pipel
         for line in truncate_logs(options.output_folder, checkpoint) if first else ():
             options.print_line(line)
         ended = take_steps(job)
-        if ended:
-            loop.finish_run(job.run)
-        if first and ended:
-            job.loaded_model.model.remove_training_modules()
-            trained = remove_closed_heads(job.loaded_model, recipe.compression)
-            job = replace(job, loaded_model=trained)
-            finish_job(job)
-        elif first:
-            write_report_if_possible(options.output_folder)
+        job = _end(job, is_finished=ended)
     if not ended:
         raise KeyboardInterrupt(
             f"stopped after step {job.run.progress.step:,} of {job.run.recipe.steps:,}"
@@ -115,6 +113,22 @@ def _run_pretraining(recipe: Recipe, options: RunOptions, world: World) -> Pipel
     return Pipeline(
         replace(job.loaded_model, model=job.loaded_model.model.float().eval(), source=source)
     )
+
+
+def _end(job: PretrainingJob, *, is_finished: bool) -> PretrainingJob:
+    """Return the job with the model as it is saved; the first process writes it, and the report."""
+    is_first = job.run.world.rank == 0
+    if is_finished:
+        loop.finish_run(job.run)
+    if is_first and not is_finished:
+        write_report_if_possible(job.options.output_folder)
+    if not is_first or not is_finished:
+        return job
+    job.loaded_model.model.remove_training_modules()
+    trained = remove_closed_heads(job.loaded_model, job.run.recipe.compression)
+    job = replace(job, loaded_model=trained)
+    finish_job(job)
+    return job
 
 
 def _train_word_vectors(

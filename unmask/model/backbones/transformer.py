@@ -84,6 +84,8 @@ class Block(nn.Module):
             shares_norm = a.sublayers == ParallelSublayers(shared_norm=True)
             self.feed_forward_norm = self.attention_norm if shares_norm else SublayerConnection(a)
         self.parallel = isinstance(a.sublayers, ParallelSublayers)
+        self.dropout = a.layer_dropout
+        """Probability that the stack skips the whole layer in training."""
 
     def forward(self, x: Float[Tensor, "b t d"], inputs: LayerInputs) -> Float[Tensor, "b t d"]:
         """Apply the sublayers to the residual stream."""
@@ -92,6 +94,11 @@ class Block(nn.Module):
         if (cross := self.cross) is not None and self.cross_norm is not None:
             x = self.cross_norm(x, lambda y: cross_attend(cross, y, inputs))
         return done(self.feed_forward_norm(x, self.feed_forward, before if self.parallel else x))
+
+
+def blocks(module: nn.Module) -> list[Block]:
+    """Return all blocks of a module; one that is used twice once."""
+    return [part for part in module.modules() if isinstance(part, Block)]
 
 
 ArchitectureT = TypeVar("ArchitectureT", bound="Architecture")
@@ -165,7 +172,7 @@ class Transformer(nn.Module):
     @property
     def supports_last_only(self) -> bool:
         """Whether it supports `selected_column`: no biases of the scores nor depth averages."""
-        plain = self.mix is None and isinstance(self.layers[-1], Block)
+        plain = self.mix is None and self.a.layer_type(self.a.n_layers - 1) is None
         return plain and type(self.position).position_state is PositionModule.position_state
 
     @property

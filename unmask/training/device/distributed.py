@@ -102,13 +102,14 @@ def _decode_message(message: Tensor) -> Any:
 
 
 @contextmanager
-def process_group(
-    device: str = "auto", strategy: Strategy = "ddp"
-) -> Generator[World, None, None]:
+def process_group(device: str = "auto", strategy: Strategy = "ddp") -> Generator[World, None, None]:
     """Join the processes that torchrun started, if it did; leave them at the end.
 
-    A group that the program has joined before is used, and kept. Data parallelism: gradients are summed over processes, each of which holds the whole model
-    (ddp), or a part of it (fsdp).
+    Data parallelism: gradients are summed over processes, each of which holds the whole model
+    (ddp), or a part of it (fsdp). A group that the program has joined before is used, and kept.
+
+    Raises:
+        ConnectionError: another process has ended.
     """
     size = int(os.environ.get("WORLD_SIZE", "1"))
     local = int(os.environ.get("LOCAL_RANK", "0"))

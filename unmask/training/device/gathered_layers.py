@@ -2,18 +2,10 @@
 
 from collections import Counter
 from collections.abc import Iterator
-from typing import Protocol, runtime_checkable
 
 from torch import nn
 
-from unmask.model.backbones.transformer import Block, Transformer
-
-
-@runtime_checkable
-class HasBackbone(Protocol):
-    """A model with a backbone, whose layers are gathered one after the other."""
-
-    backbone: nn.Module
+from unmask.model.backbones.transformer import blocks
 
 
 def separate_layers(model: nn.Module) -> Iterator[nn.Module]:
@@ -22,12 +14,12 @@ def separate_layers(model: nn.Module) -> Iterator[nn.Module]:
     Their parameters have no other name, and all processes compute them in every step: none is
     skipped at random (LayerDrop), which processes draw by themselves.
     """
-    if not isinstance(model, HasBackbone):
-        return
     n_names = Counter(id(p) for _, p in model.named_parameters(remove_duplicate=False))
-    for stack in model.backbone.modules():
-        if not isinstance(stack, Transformer) or stack.a.layer_dropout:
-            continue
-        for layer in stack.layers:
-            if isinstance(layer, Block) and all(n_names[id(p)] == 1 for p in layer.parameters()):
-                yield layer
+    for layer in blocks(backbone(model)):
+        if not layer.dropout and all(n_names[id(p)] == 1 for p in layer.parameters()):
+            yield layer
+
+
+def backbone(model: nn.Module) -> nn.Module:
+    """Return the module of this name of a model; one without it has no layers that are known."""
+    return dict(model.named_children()).get("backbone", nn.Identity())

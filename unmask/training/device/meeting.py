@@ -1,8 +1,9 @@
 """How the processes of a run meet: a part of torchrun's store that is theirs alone.
 
-torchrun keeps one store while it starts its processes again, in which the addresses of those that are
-gone remain (torch 2.13, `DynamicRendezvousHandler`, which shares its server): a process that reads
-one waits for the dead. Nothing in its environment tells one start from the next on all machines.
+torchrun keeps one store while it starts its processes again, in which the addresses of those that
+are gone remain (torch 2.13, `DynamicRendezvousHandler`, which shares its server): a process that
+reads one waits for the dead. Nothing in its environment tells one start from the next on all
+machines.
 """
 
 import secrets

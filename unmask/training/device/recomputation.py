@@ -1,5 +1,7 @@
-"""Activation checkpointing: of a layer only its input is kept, and it is computed again in its
-backward (Chen et al. 2016, arXiv:1604.06174)."""
+"""Activation checkpointing (Chen et al. 2016, arXiv:1604.06174).
+
+Of a layer only its input is kept, and it is computed again in its backward.
+"""
 
 from collections.abc import Callable
 from typing import Any
@@ -8,21 +10,29 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from unmask.model.backbones.transformer import Block, Transformer
+from unmask.model.backbones.transformer import blocks
+from unmask.model.layers.depth_weighted_average import DepthWeightedAverage
 
 
 class LayerRecomputation:
     """The layers of a model, made to compute their activations again in their backward.
 
     The dropout of the second computation is that of the first, so that results are the same.
+
+    Raises:
+        ValueError: the model has no Transformer layers, or such as cannot compute again.
     """
 
     def __init__(self, model: nn.Module) -> None:
-        _check_layers(model)
-        self._layers = [layer for layer in model.modules() if isinstance(layer, Block)]
+        self._layers = blocks(model)
         if not self._layers:
             raise ValueError(
                 "checkpoint_activations: this model has no Transformer layers to compute again"
+            )
+        if any(isinstance(part, DepthWeightedAverage) for part in model.modules()):
+            raise ValueError(
+                "checkpoint_activations: layers that are averaged with those before them "
+                "(DenseFormer) keep their activations"
             )
         for layer in self._layers:
             layer.forward = _recomputed(layer.forward)
@@ -31,20 +41,6 @@ class LayerRecomputation:
         """Make them keep their activations again."""
         for layer in self._layers:
             del layer.__dict__["forward"]
-
-
-def _check_layers(model: nn.Module) -> None:
-    """Check that no layer changes what it computes from when it computes again.
-
-    Raises:
-        ValueError: one does.
-    """
-    for stack in model.modules():
-        if isinstance(stack, Transformer) and stack.mix is not None:
-            raise ValueError(
-                "checkpoint_activations: layers that average those before them (DenseFormer) keep "
-                "their activations"
-            )
 
 
 def _recomputed(forward: Callable[..., Tensor]) -> Callable[..., Tensor]:

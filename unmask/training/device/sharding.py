@@ -1,9 +1,9 @@
 """Weights, gradients and optimizer state divided among the processes of a run, by torch's FSDP2.
 
-Each process holds one part of every tensor, cut along the first dimension (ZeRO stage 3, Rajbhandari
-et al. 2020, arXiv:1910.02054; Zhao et al. 2023, arXiv:2304.11277). The weights of a layer are
-gathered when it computes, and let go of after it; its gradients are summed and scattered in its
-backward. A divided tensor is a DTensor, whose operations give what those of the whole tensor give.
+Each process holds one part of every tensor, cut along the first dimension (ZeRO stage 3,
+Rajbhandari et al. 2020, arXiv:1910.02054; Zhao et al. 2023, arXiv:2304.11277). The weights of a
+layer are gathered when it computes, and let go of after it; its gradients are summed and scattered
+in its backward. A divided tensor is a DTensor, whose operations are those of the whole.
 
 All processes must run the same layers in the same order, also one that has no text or no target in
 a step: see `ShardedModel`.
@@ -21,7 +21,7 @@ from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 from unmask.batch import Batch
 from unmask.training.device.distributed import World
 from unmask.training.device.divided_tensors import whole_tensor
-from unmask.training.device.gathered_layers import HasBackbone, separate_layers
+from unmask.training.device.gathered_layers import backbone, separate_layers
 
 
 class ShardedModel:
@@ -52,8 +52,7 @@ class ShardedModel:
                 module.set_reduce_scatter_unused_params(True, recurse=False)
         self._some_batch: Batch | None = None
         self._hidden: list[Tensor] = []
-        if isinstance(self.model, HasBackbone):
-            self.model.backbone.register_forward_hook(self._keep_hidden_states)
+        backbone(self.model).register_forward_hook(self._keep_hidden_states)
 
     def _keep_hidden_states(self, module: nn.Module, inputs: Any, output: Any) -> None:
         if torch.is_grad_enabled() and isinstance(output, Tensor):

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 from torch.optim._adafactor import adafactor
 
-from unmask.training.device.divided_tensors import DividedTensor, copy_tensor, whole_tensor
+from unmask.training.device.divided_tensors import copy_tensor, is_divided, whole_tensor
 from unmask.training.optimizers import config as optimizer_config
 from unmask.training.optimizers.state import OptimizedTensor, OptimizerState
 
@@ -94,5 +94,5 @@ _MATRIX_STATE_NAMES = ("count", "rows", "columns")
 
 def _gathered_together(parts: list[OptimizedTensor]) -> list[list[OptimizedTensor]]:
     """Split tensors into those that are updated at once: all, or one by one if they are divided."""
-    is_divided = any(isinstance(part.master, DividedTensor) for part in parts)
-    return [[part] for part in parts] if is_divided else [parts]
+    some_are_divided = any(is_divided(part.master) for part in parts)
+    return [[part] for part in parts] if some_are_divided else [parts]
