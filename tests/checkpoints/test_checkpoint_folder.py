@@ -112,7 +112,9 @@ def test_manifest_cannot_name_a_file_outside(tmp_path):
     manifest["files"]["../../secret"] = {"size": 3, "sha256": "0" * 64}
     (tmp_path / "secret").write_text("abc")
     (path / "manifest.json").write_text(json.dumps(manifest))
-    assert find_damage(path) == "../../secret is missing"
+    assert find_damage(path) == (
+        "manifest.json names ../../secret, which is not a file of this folder"
+    )
 
 
 def test_checkpoint_of_later_format_is_refused(tmp_path, monkeypatch):
