@@ -7,9 +7,11 @@ micro-batches; a checkpoint saves a `DataCursor` of a few integers.
 """
 
 import logging
+from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
+from itertools import chain
 from typing import Literal
 
 import numpy as np
@@ -61,6 +63,9 @@ class BatchLoader:
     special_ids_by_source: tuple[tuple[SpecialTokenIds, ...], Int[np.ndarray, "n"]] | None = None
     """Special tokens of each source, such as language tokens, and the source of each row. None:
     `special_ids` for all."""
+    read_ahead: Callable[[int, int], None] | None = None
+    """Has the tokens of a row fetched, some steps before it is read. None: reading takes no
+    time."""
     seed: int = 0
     start_cursor: DataCursor = DataCursor()
     max_epochs: int | None = None
@@ -119,6 +124,8 @@ class BatchLoader:
             is_stream=self.strategy == "stream",
         )
         works = self._worker_tasks()
+        if self.read_ahead is not None:
+            works = _with_rows_fetched(works, self.read_ahead)
         made = run_workers(maker, works, self.n_workers) if self.n_workers else map(maker, works)
         for done in made:
             yield [arrays.to_batch() for arrays in done.micro_batches], done.next_cursor
@@ -173,6 +180,25 @@ class BatchLoader:
             return far.tolist()
 
         return lru_cache(1)(moved)
+
+
+READ_AHEAD_STEPS = 32
+"""Steps before a row is read at which it is fetched."""
+
+
+def _with_rows_fetched(
+    tasks: Iterator["WorkerTask"], fetch: Callable[[int, int], None]
+) -> Iterator["WorkerTask"]:
+    """Yield tasks, having the rows of those that follow fetched."""
+    ahead = deque[WorkerTask]()
+    for task in tasks:
+        for groups in task.micro_batches:
+            for _, _, start, end, _ in chain.from_iterable(groups):
+                fetch(start, end)
+        ahead.append(task)
+        if len(ahead) > READ_AHEAD_STEPS:
+            yield ahead.popleft()
+    yield from ahead
 
 
 def _check_loader(loader: BatchLoader) -> None:

@@ -69,12 +69,8 @@ class ConcatenatedDocuments:
         between = Tokens(
             np.array(self.separator_ids, np.int64), np.zeros(len(self.separator_ids), np.uint8)
         )
-        first = int(np.searchsorted(self.starts, start, "right")) - 1
-        last = int(np.searchsorted(self.starts, end))
         parts = [between[:0]]
-        for base, (a, b) in zip(
-            self.starts[first:last].tolist(), self.document_spans[first:last].tolist(), strict=True
-        ):
+        for base, a, b in self._documents_between(start, end):
             begin, stop, n = max(start - base, 0), end - base, b - a
             parts.append(self.shards.read_tokens(a + min(begin, n), a + min(stop, n)))
             parts.append(between[max(begin - n, 0) : max(stop - n, 0)])
@@ -82,6 +78,20 @@ class ConcatenatedDocuments:
             np.concatenate([part.ids for part in parts]),
             np.concatenate([part.boundaries for part in parts]),
         )
+
+    def read_ahead(self, start: int, end: int) -> None:
+        """Fetch what lies between two places in the background, where it is on remote storage."""
+        for base, a, b in self._documents_between(start, end):
+            self.shards.read_ahead(a + max(start - base, 0), min(a + end - base, b))
+
+    def _documents_between(self, start: int, end: int) -> Iterator[tuple[int, int, int]]:
+        """Yield where each document is read, and its first and last token (exclusive)."""
+        first = int(np.searchsorted(self.starts, start, "right")) - 1
+        last = int(np.searchsorted(self.starts, end))
+        for base, (a, b) in zip(
+            self.starts[first:last].tolist(), self.document_spans[first:last].tolist(), strict=True
+        ):
+            yield base, a, b
 
     def sentence_rows(self, row_length: int) -> Int[np.ndarray, "rows 2"]:
         """Cut the text into rows (start, end) of at most `row_length` places, in order.

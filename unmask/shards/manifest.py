@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import threading
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +13,9 @@ import numpy as np
 from unmask.config import from_dict, to_dict
 from unmask.files import parse_json, parser_errors_as_value_error, read_bytes, sha256
 from unmask.saved_format import FORMAT, check_format
+
+_READ_BYTES = 2**23
+"""Bytes that are read at once; other threads continue while they are hashed."""
 
 
 @dataclass(frozen=True)
@@ -48,6 +52,11 @@ class ShardRecord:
     """SHA-256 of the texts of all those."""
     source_segments: tuple[SourceSegment, ...] = ()
     """Its documents by source, in order; none where there was but one, or it was not told."""
+
+    @property
+    def files(self) -> dict[str, FileRecord]:
+        """Its files, by the endings of their names."""
+        return {"tokens": self.tokens, "marks": self.marks, "documents": self.documents}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,10 +104,23 @@ def read_manifest(path: Path) -> ShardsManifest:
     Raises:
         ValueError: it is not one, is of another version, or disagrees with itself.
     """
+    return parse_manifest(read_bytes(path), path)
+
+
+def parse_manifest(text: bytes, path: Path | str) -> ShardsManifest:
+    """Parse a manifest.
+
+    Args:
+        text: JSON.
+        path: where it is, for messages.
+
+    Raises:
+        ValueError: it is not one, is of another version, or disagrees with itself.
+    """
     with parser_errors_as_value_error(f"{path} is damaged: it is not JSON"):
-        data = parse_json(read_bytes(path))
+        data = parse_json(text)
     if isinstance(data, dict):
-        data = check_format(data, path)
+        data = check_format(data, Path(path))
     manifest = from_dict(ShardsManifest, data, str(path))
     width = np.dtype(manifest.dtype).itemsize
     n_read = 0
@@ -120,6 +142,17 @@ def read_manifest(path: Path) -> ShardsManifest:
     return manifest
 
 
+def check_counts(manifest: ShardsManifest, path: Path | str) -> None:
+    """Check that a finished folder's counts are the sums of its shards'.
+
+    Raises:
+        ValueError: they are not.
+    """
+    counts = (manifest.n_tokens, manifest.n_documents, manifest.n_bytes)
+    if not manifest.shards or counts != total_counts(manifest.shards):
+        raise ValueError(f"{path} is damaged: its counts are not the sums of its shards'")
+
+
 def check_shard(folder: Path, index: int, shard: ShardRecord, *, verify_contents: bool) -> None:
     """Compare the sizes of a shard's files with what was written.
 
@@ -129,11 +162,7 @@ def check_shard(folder: Path, index: int, shard: ShardRecord, *, verify_contents
         FileNotFoundError: a file is missing.
         ValueError: a file is another one.
     """
-    for kind, file in (
-        ("tokens", shard.tokens),
-        ("marks", shard.marks),
-        ("documents", shard.documents),
-    ):
+    for kind, file in shard.files.items():
         path = shard_path(folder, index, kind)
         if not path.exists():
             raise FileNotFoundError(f"{path} is missing")
@@ -165,3 +194,29 @@ def folder_sha256(folder: Path) -> str:
     for path in sorted(folder.glob("[!.]*")):
         digest.update(f"{sha256(path)} {path.name}\n".encode())
     return digest.hexdigest()
+
+
+def find_damage(folder: Path, manifest: ShardsManifest, stopped: threading.Event) -> str | None:
+    """Compare the files of all shards with their checksums; return what is wrong with one.
+
+    Returns at once when `stopped`.
+    """
+    for index, shard in enumerate(manifest.shards):
+        for kind, file in shard.files.items():
+            path = shard_path(folder, index, kind)
+            digest = hashlib.sha256()
+            try:
+                with path.open("rb") as data:
+                    while (piece := data.read(_READ_BYTES)) and not stopped.is_set():
+                        digest.update(piece)
+            except OSError as error:
+                return f"{path}: cannot be read: {error.strerror}"
+            if stopped.is_set():
+                return None
+            if digest.hexdigest() != file.sha256:
+                return (
+                    f"{path}: damaged: it is not as it was written (its SHA-256 is "
+                    f"{digest.hexdigest()}, expected {file.sha256}); nothing that was learned "
+                    f"of it is saved; remove {folder} and prepare the text again"
+                )
+    return None

@@ -15,11 +15,12 @@ A document lies within one shard. A shard is closed by the document that brings 
 """
 
 import operator
+import threading
 from bisect import bisect_right
 from collections.abc import Iterator
 from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import Any, Literal, SupportsIndex
+from typing import Any, Literal, Protocol, SupportsIndex, runtime_checkable
 
 import numpy as np
 from jaxtyping import Int, UInt8
@@ -28,11 +29,12 @@ from unmask.batch import PARAGRAPH_START, SENTENCE_START, WORD_START, Tokens
 from unmask.shards import rows
 from unmask.shards.manifest import (
     ShardsManifest,
+    check_counts,
     check_shard,
     check_tokenizer,
+    find_damage,
     read_manifest,
     shard_path,
-    total_counts,
 )
 from unmask.tokenizers.encode import Tokenizer
 from unmask.tokenizers.load import load_tokenizer
@@ -49,6 +51,15 @@ TEXT_FOLDER = "text"
 """Of a prepared folder: the cleaned text that its tokens were made from."""
 # At once. Each holds two file descriptors, and a process often may have no more than 1024.
 _MAX_MAPPED_SHARDS = 128
+
+
+@runtime_checkable
+class MappedArray(Protocol):
+    """An array on disk or elsewhere, of which parts are read."""
+
+    def __getitem__(self, part: slice, /) -> np.ndarray:
+        """Read a part."""
+        ...
 
 
 class TokenShards:
@@ -84,6 +95,34 @@ class TokenShards:
     def __reduce__(self) -> tuple[Any, ...]:
         return TokenShards.open, (self.folder,)
 
+    @property
+    def location(self) -> str:
+        """Where the folder is, for messages."""
+        return str(self.folder)
+
+    @property
+    def is_remote(self) -> bool:
+        """Whether reading takes long, so that it is asked for early (`read_ahead`)."""
+        return False
+
+    def reading_notes(self) -> list[str]:
+        """Say what a user should know of how the folder is read."""
+        return []
+
+    def read_ahead(self, start: int, end: int) -> None:
+        """Fetch tokens that will be read soon, in the background."""
+
+    def find_damage(self, stopped: threading.Event) -> str | None:
+        """Compare all files with their checksums until `stopped`; return what is wrong."""
+        return find_damage(self.folder, self.manifest, stopped)
+
+    def check_unchanged(self) -> None:
+        """Check that what was read is still what is there.
+
+        Raises:
+            ValueError: a file was replaced.
+        """
+
     @classmethod
     def open(cls, folder: Path, *, verify_contents: bool = False) -> "TokenShards":
         """Open a finished folder; with `verify_contents`, read all of it and compare the checksums.
@@ -100,11 +139,7 @@ class TokenShards:
                 )
             raise FileNotFoundError(f"{folder} holds no prepared tokens: it has no {MANIFEST_FILE}")
         manifest = read_manifest(folder / MANIFEST_FILE)
-        counts = (manifest.n_tokens, manifest.n_documents, manifest.n_bytes)
-        if not manifest.shards or counts != total_counts(manifest.shards):
-            raise ValueError(
-                f"{folder / MANIFEST_FILE} is damaged: its counts are not the sums of its shards'"
-            )
+        check_counts(manifest, folder / MANIFEST_FILE)
         for index, shard in enumerate(manifest.shards):
             check_shard(folder, index, shard, verify_contents=verify_contents)
         if verify_contents:
@@ -270,9 +305,10 @@ class TokenShards:
 
     def mapped_arrays(self, index: int) -> tuple[np.ndarray, UInt8[np.ndarray, "t"]]:
         """Give the ids of a shard and what begins at each, as they lie on disk, memory-mapped."""
-        return self._cached_arrays(index)
+        tokens, marks = self._cached_arrays(index)
+        return tokens[:], marks[:]
 
-    def _map_arrays(self, index: int) -> tuple[np.ndarray, UInt8[np.ndarray, "t"]]:
+    def _map_arrays(self, index: int) -> tuple[MappedArray, MappedArray]:
         shape = (self.manifest.shards[index].n_tokens,)
         dtype = np.dtype(self.manifest.dtype).newbyteorder("<")
         tokens = np.memmap(shard_path(self.folder, index, "tokens"), dtype, "r", shape=shape)
@@ -284,7 +320,7 @@ class TokenShards:
     ) -> Iterator[Int[np.ndarray, "m"]]:
         """Give the places in each shard that have the mark, or are among `positions`."""
         for index, (start, end) in enumerate(zip(self._starts, self._starts[1:], strict=False)):
-            marked = (self._cached_arrays(index)[1] & bit) != 0
+            marked = (self._cached_arrays(index)[1][:] & bit) != 0
             first, last = np.searchsorted(positions, (start, end))
             marked[positions[first:last] - start] = True
             yield np.flatnonzero(marked) + start
@@ -302,7 +338,7 @@ class TokenShards:
     def _nearest_start(self, target: int) -> int:
         """Find where the nearest sentence of the only document starts, or else the nearest word."""
         target = min(max(target, 1), self.n_tokens - 1)
-        marks = self._cached_arrays(0)[1]
+        marks = self._cached_arrays(0)[1][:]
         for bit in (SENTENCE_START, WORD_START):
             places = np.flatnonzero((marks[1:] & bit) != 0) + 1
             if len(places):

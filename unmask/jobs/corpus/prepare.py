@@ -19,6 +19,7 @@ from unmask.output import OutputStream, ProgressLine, print_line
 from unmask.reports.formatting import NARROW_SPACE, format_si
 from unmask.shards.manifest import ShardsManifest, read_manifest
 from unmask.shards.read import TEXT_FOLDER, TokenShards
+from unmask.shards.remote.location import is_remote, parse_location
 from unmask.shards.workers import check_workers
 from unmask.shards.write import write_shards
 from unmask.text.cleaning.rules import Cleaning, parse_cleaning
@@ -86,6 +87,8 @@ def prepare(options: PrepareOptions) -> TokenShards:
     )
     if options.objective is not None:
         card = adapt_to_objective(card, options.objective)
+    if url := next((source for source in recipe.data if is_remote(source)), None):
+        raise ValueError(f"{parse_location(url).url}: text is read from files, folders and hf:")
     if open_prepared(recipe.data) is not None:
         raise ValueError(f"{recipe.data[0]}: is already prepared")
     folder, terminal = Path(options.out), None if options.quiet else sys.stderr
@@ -234,7 +237,7 @@ def _holds_text_alone(output_folder: Path) -> bool:
 
 
 def check_prepared_options(
-    output_folder: Path,
+    output_folder: Path | str,
     manifest: ShardsManifest,
     requested: Mapping[str, Any],
     option_names: Iterable[str],

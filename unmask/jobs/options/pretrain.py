@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from unmask.compression.options import CompressionOptions, training_methods
 from unmask.config import to_dict
 from unmask.options import Flag, LoaderOptions, QuietOptions, flag
+from unmask.shards.remote.access import RemoteOptions
 
 if TYPE_CHECKING:
     from unmask.training.config import Recipe
@@ -25,7 +26,7 @@ def _of_recipe(*names: str, metavar: str | None = None, of: str = "recipe") -> M
 
 
 @dataclass(frozen=True)
-class PretrainOptions(LoaderOptions, QuietOptions, CompressionOptions):
+class PretrainOptions(LoaderOptions, RemoteOptions, QuietOptions, CompressionOptions):
     """Model, data and length of pretraining; None keeps a key of the recipe."""
 
     model: str | Path | Recipe | None = field(
@@ -36,7 +37,8 @@ class PretrainOptions(LoaderOptions, QuietOptions, CompressionOptions):
     _: KW_ONLY
     data: str | Path | Sequence[str | Path] = field(default=(), metadata=flag(metavar="PATH"))
     """Data source: a file (.txt, .jsonl, .csv, .tsv, .parquet, each also .gz, .xz, .zst), a folder,
-    a quoted glob pattern, hf:owner/name, or one folder written by `unmask prepare`."""
+    a quoted glob pattern, hf:owner/name, or one folder written by `unmask prepare`, also by its
+    URL (s3://bucket/folder, https://host/folder, gs://, az://)."""
     out: str | Path = field(metadata=flag(metavar="FOLDER"))
     """Output folder of the run, a new one unless `resume`."""
     steps: int | None = field(default=None, metadata=flag(shown_default="that of the recipe"))

@@ -3,7 +3,7 @@
 import math
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -27,6 +27,8 @@ from unmask.jobs.pretrain.recipe_defaults import (
 from unmask.jobs.pretrain.resumed_run import ResumedRun, merge_with_resumed, open_resumed_run
 from unmask.jobs.word_vectors import train as word_vectors
 from unmask.output import OutputStream, print_line
+from unmask.shards.remote.access import RemoteAccess
+from unmask.shards.remote.location import separate_secrets
 from unmask.shards.workers import check_workers
 from unmask.training import config as recipes
 from unmask.training.config import Recipe
@@ -86,6 +88,8 @@ class RunOptions:
     n_threads: int | None = None
     checkpoint_activations: bool = False
     tensorboard: bool = False
+    remote: RemoteAccess = field(default_factory=RemoteAccess)
+    """How data is read that is named by a URL."""
     terminal: OutputStream | None = None
 
     def print_line(self, text: str) -> None:
@@ -108,6 +112,8 @@ def resolve_options(options: PretrainOptions) -> tuple[Recipe, RunOptions, list[
     resumed = open_resumed_run(out, resume=options.resume or distributed.was_restarted())
     changes = [*options.changes, _recipe_keys(options)]
     recipe = _resolve_recipe(options.model, changes, resumed, out)
+    sources, secrets = separate_secrets(recipe.data)
+    recipe, remote = replace(recipe, data=sources), options.access(secrets)
     change_texts = [change for change in options.changes if isinstance(change, str)]
     has_word_vectors = word_vectors.word_vector_method(get_preset(recipe.model)) is not None
     if has_word_vectors:
@@ -141,6 +147,7 @@ def resolve_options(options: PretrainOptions) -> tuple[Recipe, RunOptions, list[
         n_threads=threads,
         checkpoint_activations=options.checkpoint_activations,
         tensorboard=options.tensorboard,
+        remote=remote,
         terminal=None if options.quiet else sys.stderr,
     )
     return recipe, run_options, notes

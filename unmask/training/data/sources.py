@@ -8,6 +8,9 @@ from unmask.objectives.objective import AnyObjective
 from unmask.objectives.sentence_pairs.tasks import SINGLE_DOCUMENT_TERMS
 from unmask.objectives.sentence_pairs.translation import TranslationLM
 from unmask.shards.read import TokenShards
+from unmask.shards.remote.access import RemoteAccess
+from unmask.shards.remote.location import is_remote, parse_location
+from unmask.shards.remote.shards import open_remote
 from unmask.text.documents import Document
 from unmask.text.mixtures import (
     pair_languages,
@@ -57,16 +60,25 @@ def open_documents(recipe: Recipe) -> Iterator[Document]:
     )
 
 
-def open_prepared(sources: Sequence[str]) -> TokenShards | None:
+def open_prepared(sources: Sequence[str], access: RemoteAccess | None = None) -> TokenShards | None:
     """Open a folder written by `unmask prepare`, if the sources name one.
+
+    Args:
+        sources: of the recipe; a URL is that of a prepared folder.
+        access: how a folder at a URL is read.
 
     Raises:
         ValueError: there are further sources beside the folder.
     """
-    folders = [s for s in sources if (Path(s) / "shards.json").is_file()]
+    folders = [s for s in sources if is_remote(s) or (Path(s) / "shards.json").is_file()]
     if folders and len(sources) > 1:
-        raise ValueError(f"{folders[0]} is prepared already: give it alone, without other data")
-    return TokenShards.open(Path(folders[0])) if folders else None
+        name = parse_location(folders[0]).url if is_remote(folders[0]) else folders[0]
+        raise ValueError(f"{name} is prepared already: give it alone, without other data")
+    if not folders:
+        return None
+    if is_remote(folders[0]):
+        return open_remote(folders[0], access)
+    return TokenShards.open(Path(folders[0]))
 
 
 def check_sampling(recipe: Recipe, shards: TokenShards | None) -> None:
@@ -88,8 +100,8 @@ def check_sampling(recipe: Recipe, shards: TokenShards | None) -> None:
         )
     if shards is not None and shards.sources_of_documents is None:
         raise ValueError(
-            f"{told}: {shards.folder} does not say of several sources which document is of which; "
-            "prepare it anew, with a folder, pattern or file for each"
+            f"{told}: {shards.location} does not say of several sources which document is of "
+            "which; prepare it anew, with a folder, pattern or file for each"
         )
     if shards is None and len(names := set(source_names(recipe.data))) < 2:
         raise ValueError(

@@ -121,7 +121,7 @@ class TrainingData:
 
     def notes(self) -> list[str]:
         """Describe the shares of sources, and what is left out."""
-        notes: list[str] = []
+        notes = self.shards.reading_notes()
         if self.source_shares:
             shares = _format_source_shares(self.source_shares)
             notes.append(f"sampling_exponent = {self.recipe.sampling_exponent:g}: {shares}")
@@ -247,6 +247,7 @@ class TrainingData:
             bidirectional=self.recipe.bidirectional_data,
             document_of_row=corpus_rows.document_of_row,
             source_sampling=self._source_sampling(corpus_rows) if sample_sources else None,
+            read_ahead=corpus_rows.token_source.read_ahead if self.shards.is_remote else None,
             seed=self.recipe.seed,
             start_cursor=cursor,
             max_epochs=max_epochs,

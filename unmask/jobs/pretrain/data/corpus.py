@@ -109,7 +109,7 @@ def check_data(
     if recipe.pictures is not None or recipe.image_size is not None:
         key = "image_size" if recipe.pictures is None else "pictures"
         raise ValueError(f"{key}: {preset.name} reads texts, not pictures")
-    ready = open_prepared(recipe.data)
+    ready = open_prepared(recipe.data, options.remote)
     check_sampling(recipe, ready)
     check_languages(recipe, _language_tokens(recipe, initial_model), ready)
     if ready is not None:
@@ -142,7 +142,7 @@ def _check_prepared(recipe: Recipe, shards: TokenShards, initial_model: LoadedMo
     option_names = [
         name for name in DOCUMENT_OPTIONS if getattr(recipe, name) != getattr(usual, name)
     ]
-    check_prepared_options(Path(recipe.data[0]), shards.manifest, to_dict(recipe), option_names)
+    check_prepared_options(recipe.data[0], shards.manifest, to_dict(recipe), option_names)
     if initial_model is not None and initial_model.tokenizer is not None:
         with tempfile.TemporaryDirectory() as folder:
             initial_model.tokenizer.save(Path(folder))
@@ -157,7 +157,7 @@ def open_or_make_shards(
     recipe: Recipe, preset: Published, initial_model: LoadedModel | None, options: RunOptions
 ) -> TokenShards:
     """Open or make the run's shards, if the tokenizer and the length fit the model."""
-    ready = open_prepared(recipe.data)
+    ready = open_prepared(recipe.data, options.remote)
     if ready is not None:
         return ready
     folder = options.output_folder / "data"
