@@ -35,6 +35,7 @@ NOT_RUN = {
     "pip": "installs",
     "...": "is shortened",
     "serve": "goes on until it is stopped",
+    "s3://bucket/tokens": "is on remote storage",
     "unmask.inference.lm_eval": "fetches a data set of the harness from the Hub",
 }
 """What marks a command that is not run, and why."""
