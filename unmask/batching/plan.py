@@ -97,11 +97,10 @@ class BatchPlan:
         draw = self._generator(_EPOCH_STREAM, epoch)
         if self.source_sampling is None:
             return draw.permutation(len(self.lengths))
-        return draw.permutation(
-            self.source_sampling.epoch_rows(
-                epoch, lambda *which: self._generator(_SOURCE_STREAM, *which)
-            )
+        readings = self.source_sampling.epoch_rows(
+            epoch, lambda *which: self._generator(_SOURCE_STREAM, *which)
         )
+        return readings[self.source_sampling.order(draw)]
 
     def lengths_of(self, row_ids: Int[np.ndarray, "k"] | list[int]) -> Int[np.ndarray, "k"]:
         """Look up how long the examples of rows, or of readings of them, are."""

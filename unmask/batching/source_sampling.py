@@ -19,6 +19,9 @@ class SourceSampling:
 
     source_of_row: Int[np.ndarray, "n"]
     rows_per_epoch: tuple[int, ...]
+    spread_evenly: bool = False
+    """The rows of each source are at equal distances but for chance, so that not only an epoch has
+    the wanted shares, but each part of it."""
 
     def __post_init__(self) -> None:
         if (np.bincount(self.source_of_row, minlength=len(self.rows_per_epoch)) < 1).any() or min(
@@ -51,6 +54,13 @@ class SourceSampling:
                 order = generator(source, turn).permutation(rows)
                 found.append(turn * n + order[max(begin - before, 0) : end - before])
         return np.concatenate(found)
+
+    def order(self, draw: np.random.Generator) -> Int[np.ndarray, "k"]:
+        """Draw the order of an epoch's readings, which are given source by source."""
+        if not self.spread_evenly:
+            return draw.permutation(sum(self.rows_per_epoch))
+        parts = [(np.arange(n) + draw.random(n)) / n for n in self.rows_per_epoch]
+        return np.argsort(np.concatenate(parts), kind="stable")
 
 
 def rows_per_source(

@@ -144,8 +144,9 @@ def adaptation_recipe(config: FinetuneConfig) -> Recipe:
 
 
 _RESET_KEYS = (
-    "document_separator", "text_column", "sampling_exponent", "tokenizer", "vocab_size",
-    "character_coverage", "init_previous_token_heads", "frozen", "steps", "dev_fraction",
+    "document_separator", "text_column", "sampling_exponent", "source_weights", "tokenizer",
+    "vocab_size", "character_coverage", "init_previous_token_heads", "frozen", "steps",
+    "dev_fraction",
 )  # fmt: skip
 """Keys of the pretraining run that are specific to its text or its start."""
 

@@ -46,7 +46,9 @@ _STUDY_KEYS = {
     "model": "each cell has its own model",
     "data": "the text is given by --data",
     "steps": "the length of pretraining is given by tokens",
-    **dict.fromkeys((*DOCUMENT_OPTIONS, "sampling_exponent"), "cells share the tokenized text"),
+    **dict.fromkeys(
+        (*DOCUMENT_OPTIONS, "sampling_exponent", "source_weights"), "cells share the tokenized text"
+    ),
 }
 """Recipe keys set by the study, and the reason for messages."""
 

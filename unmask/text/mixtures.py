@@ -182,6 +182,75 @@ def smoothed_shares(sizes: Sequence[int], exponent: float) -> list[float]:
     return [power / math.fsum(powers) for power in powers]
 
 
+def check_source_weights(weights: Mapping[str, float]) -> None:
+    """Check that weights are above 0 and finite.
+
+    Raises:
+        ValueError: one is not.
+    """
+    for name, weight in weights.items():
+        if not 0 < weight < math.inf:
+            raise ValueError(f"source_weights: {name} must be above 0, got {weight}")
+
+
+def weighted_shares(names: Sequence[str], weights: Mapping[str, float]) -> list[float]:
+    """Return the share of each source: its weight divided by the sum of all.
+
+    A weight is of the source that is called so (`de`, `corpus/wiki`), or whose name ends so
+    (`wiki` of `corpus/wiki`, `corpus/wiki.txt` and `hf:owner/wiki`).
+
+    Raises:
+        ValueError: a weight is of no source or could be of several, or a source has none.
+    """
+    found = dict[str, float]()
+    for given, weight in weights.items():
+        own = [name for name in names if name == given] or [
+            name for name in names if given in (Path(name).name, Path(name).stem)
+        ]
+        if len(own) != 1:
+            what = "is no source" if not own else f"may be {' or '.join(own)}"
+            raise ValueError(f"source_weights: {given} {what}; the sources are {', '.join(names)}")
+        if own[0] in found:
+            raise ValueError(f"source_weights: {own[0]} has two weights")
+        found[own[0]] = weight
+    if lacking := [name for name in names if name not in found]:
+        raise ValueError(
+            f"source_weights: {', '.join(lacking)} has no weight; give each source one"
+        )
+    total = math.fsum(found.values())
+    return [found[name] / total for name in names]
+
+
+def source_weights(given: Mapping[str, int | float] | Iterable[str]) -> dict[str, float]:
+    """Return weights by name, of a mapping or of NAME=WEIGHT.
+
+    Raises:
+        ValueError: one is not of this form.
+    """
+    if isinstance(given, Mapping):
+        return {name: float(weight) for name, weight in given.items()}
+    return _parse_weights(given)
+
+
+def _parse_weights(assignments: Iterable[str]) -> dict[str, float]:
+    weights = dict[str, float]()
+    for assignment in assignments:
+        name, equals, weight = assignment.rpartition("=")
+        try:
+            number = float(weight)
+        except ValueError:
+            equals = ""
+            number = 0.0
+        if not equals or not name:
+            raise ValueError(
+                f"--source-weight must be NAME=WEIGHT, such as wiki=0.7, got {assignment!r}"
+            )
+        if name in weights:
+            raise ValueError(f"--source-weight: {name} is given twice")
+        weights[name] = number
+    return weights
+
+
 def repeat_documents(
     documents: Iterable[Document], repetitions: Mapping[str | None, float]
 ) -> Iterator[Document]:

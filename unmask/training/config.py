@@ -4,7 +4,7 @@ A TOML file is a difference to a card's recipe, `--set` one to the file's.
 """
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -22,6 +22,7 @@ from unmask.config import (
 from unmask.images.reading import PictureOptions
 from unmask.objectives.published import ObjectiveSpec
 from unmask.options import Precision
+from unmask.text.mixtures import check_source_weights, smoothed_shares, weighted_shares
 from unmask.tokenizers.vocabulary import MAX_VOCAB_SIZE
 from unmask.training.optimizers.config import AdamW, OptimizerConfig, check_between
 from unmask.training.schedules import WSD, Linear, Schedule
@@ -66,6 +67,10 @@ class Recipe:
     """Exponent of each source's size in its sampling probability. 1: proportional to size; 0.3:
     small sources are upsampled, so that their rows repeat and those of large ones wait for a later
     epoch. A folder counts as one source."""
+    source_weights: Mapping[str, float] = field(default_factory=dict[str, float])
+    """Share of each source in the tokens that are read, in any unit, by its name or the last part
+    of it: {"wiki": 7, "code": 3}. A source that is used up is read again, its rows in another
+    order. Instead of `sampling_exponent`. Empty: none is given."""
     image_size: tuple[int, int] | None = None
     """Height and width of pictures in pixels, multiples of the patch size. None: the preset's."""
     pictures: PictureOptions | None = None
@@ -192,12 +197,47 @@ class Recipe:
         check_between(
             "init_previous_token_heads", float(self.init_previous_token_heads), 0.0, math.inf
         )
-        if not 0 <= self.sampling_exponent <= 1:
-            raise ValueError(f"sampling_exponent must be from 0 to 1, got {self.sampling_exponent}")
+        self._check_sources()
         if not 0 <= self.seed < 2**63:
             raise ValueError(f"seed must be from 0 to 2^63 - 1, got {self.seed}")
         check_training_methods(self.compression)
         self._check_sizes()
+
+    def _check_sources(self) -> None:
+        if not 0 <= self.sampling_exponent <= 1:
+            raise ValueError(f"sampling_exponent must be from 0 to 1, got {self.sampling_exponent}")
+        check_source_weights(self.source_weights)
+        if self.source_weights and self.sampling_exponent != 1:
+            raise ValueError(
+                f"source_weights and sampling_exponent = {self.sampling_exponent:g}: both say how "
+                "often sources are read; give one"
+            )
+
+    @property
+    def samples_sources(self) -> bool:
+        """Whether sources are read in other shares than they have."""
+        return self.sampling_exponent != 1 or bool(self.source_weights)
+
+    @property
+    def sampling_name(self) -> str:
+        """What says how often sources are read, for messages."""
+        if self.source_weights:
+            return "source_weights"
+        return f"sampling_exponent = {self.sampling_exponent:g}"
+
+    def sampling_shares(self, names: Sequence[str], sizes: Sequence[int]) -> list[float]:
+        """Return the share of the tokens that each source gets.
+
+        Args:
+            names: of the sources.
+            sizes: of the sources, in any unit.
+
+        Raises:
+            ValueError: a weight is of no source, or a source has none.
+        """
+        if self.source_weights:
+            return weighted_shares(names, self.source_weights)
+        return smoothed_shares(sizes, self.sampling_exponent)
 
     def _check_sizes(self) -> None:
         if self.vocab_size is not None and self.vocab_size > MAX_VOCAB_SIZE:

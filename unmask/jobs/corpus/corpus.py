@@ -43,6 +43,7 @@ def provenance(recipe: Recipe, cleaning: Cleaning | None = None) -> dict[str, An
     sampling = (
         {} if recipe.sampling_exponent == 1 else {"sampling_exponent": recipe.sampling_exponent}
     )
+    weights = {"source_weights": dict(recipe.source_weights)} if recipe.source_weights else {}
     objective = {"objective": recipe.objective} if isinstance(recipe.objective, str) else {}
     cleaned = {} if cleaning is None or cleaning.is_empty else {"cleaning": _describe(cleaning)}
     paths = source_places(recipe.data)
@@ -50,6 +51,7 @@ def provenance(recipe: Recipe, cleaning: Cleaning | None = None) -> dict[str, An
         "data": recipe.data,
         "files": [_file(path) for path in list_files(paths)],
         **sampling,
+        **weights,
         **objective,
         **cleaned,
     }

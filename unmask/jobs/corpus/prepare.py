@@ -27,8 +27,8 @@ from unmask.text.documents import Document, list_files
 from unmask.text.mixtures import (
     parse_source,
     repeat_documents,
-    smoothed_shares,
     source_places,
+    source_weights,
 )
 from unmask.tokenizers.encode import Tokenizer
 from unmask.tokenizers.learn.tokenizer import train_tokenizer
@@ -46,7 +46,7 @@ from unmask.zoo.catalogue import get_preset
 from unmask.zoo.objectives.adapt_preset import adapt_to_objective
 from unmask.zoo.preset import Published
 
-_DEFAULT_OPTIONS = {"sampling_exponent": 1.0, "cleaning": None}
+_DEFAULT_OPTIONS = {"sampling_exponent": 1.0, "source_weights": None, "cleaning": None}
 """Default values, which are not recorded."""
 
 
@@ -80,6 +80,7 @@ def prepare(options: PrepareOptions) -> TokenShards:
         text_column=options.text_column,
         encoding_errors=options.encoding_errors,
         sampling_exponent=float(options.sampling_exponent),
+        source_weights=source_weights(options.source_weights),
         tokenizer=None if options.tokenizer is None else str(options.tokenizer),
         vocab_size=options.vocab_size,
         character_coverage=options.character_coverage,
@@ -224,7 +225,14 @@ def _check_output_folder(output_folder: Path, requested: Mapping[str, Any]) -> N
             output_folder,
             read_manifest(output_folder / name),
             requested,
-            ("model", "sampling_exponent", "objective", "cleaning", *DOCUMENT_OPTIONS),
+            (
+                "model",
+                "sampling_exponent",
+                "source_weights",
+                "objective",
+                "cleaning",
+                *DOCUMENT_OPTIONS,
+            ),
         )
 
 
@@ -306,12 +314,13 @@ def _tokenizer_training_documents(
     recipe: Recipe, corpus: CorpusDocuments, terminal: OutputStream | None
 ) -> Iterable[Document]:
     """Open the documents for training a tokenizer, sampled by the rate of their source."""
-    if recipe.sampling_exponent == 1:
+    if not recipe.samples_sources:
         return corpus.open()
     sizes = Counter[str | None]()
     for document in _with_progress(corpus.open(), "measuring the sources", terminal):
         sizes[document.source] += len(document.text)
-    total, wanted = sizes.total(), smoothed_shares([*sizes.values()], recipe.sampling_exponent)
+    names = [name for name in sizes if name is not None]
+    total, wanted = sizes.total(), recipe.sampling_shares(names, [*sizes.values()])
     times = {
         name: share * total / n for (name, n), share in zip(sizes.items(), wanted, strict=True)
     }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
 from typing import Literal
@@ -64,5 +64,10 @@ class PrepareOptions(EncodingOptions, QuietOptions):
     sampling_exponent: int | float = 1.0
     """Exponent of each source's size in its sampling probability, for training the tokenizer. 1:
     proportional to size; 0.3: small sources are upsampled. A folder counts as one source."""
+    source_weights: Mapping[str, int | float] | Sequence[str] = field(
+        default=(), metadata=flag("--source-weight", metavar="NAME=WEIGHT")
+    )
+    """Share of a source in the text that the tokenizer is trained on, by its name or the last part
+    of it. Instead of `sampling_exponent`. Default: sources are not weighted."""
     workers: int = 1
     """Number of processes that clean and tokenize. The result does not depend on it."""

@@ -69,6 +69,12 @@ class PretrainOptions(LoaderOptions, RemoteOptions, QuietOptions, CompressionOpt
         default=None, metadata=_of_recipe(of="recipe: strict")
     )
     sampling_exponent: int | float | None = field(default=None, metadata=_of_recipe())
+    source_weights: Mapping[str, int | float] | Sequence[str] = field(
+        default=(), metadata=flag("--source-weight", metavar="NAME=WEIGHT")
+    )
+    """Share of a source in the tokens that are read, in any unit, by its name or the last part of
+    it: `--source-weight wiki=7 --source-weight code=3`. A source that is used up is read again.
+    Instead of `sampling_exponent`. Default: sources are not weighted."""
     seed: int | None = field(default=None, metadata=_of_recipe())
     objective: str | None = field(
         default=None, metadata=flag(metavar="NAME", shown_default="that of the model")
@@ -92,6 +98,7 @@ class PretrainOptions(LoaderOptions, RemoteOptions, QuietOptions, CompressionOpt
 
     def recipe_keys(self) -> dict[str, Any]:
         """Return the keys of the recipe that options set, as plain data, except `distillation`."""
+        from unmask.text.mixtures import source_weights
         from unmask.training.config import Recipe
 
         sources = (self.data,) if isinstance(self.data, str | Path) else tuple(self.data)
@@ -103,4 +110,5 @@ class PretrainOptions(LoaderOptions, RemoteOptions, QuietOptions, CompressionOpt
         keys["compression"] = [to_dict(method) for method in training_methods(self)] or None
         if self.sampling_exponent is not None:
             keys["sampling_exponent"] = float(self.sampling_exponent)
+        keys["source_weights"] = source_weights(self.source_weights) or None
         return {key: value for key, value in keys.items() if value is not None}

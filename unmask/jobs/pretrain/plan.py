@@ -157,7 +157,7 @@ def _trial_recipe(recipe: Recipe, computed: Plan, max_seconds: float) -> Recipe:
     return replace(
         recipe, batch_tokens=max(fitting // shape.length, 1) * shape.length, distillation=None,
         micro_batch_tokens=None, precision=settings.precision, data=(), tokenizer=None,
-        sampling_exponent=1.0, dev_fraction=0.0,
+        sampling_exponent=1.0, source_weights={}, dev_fraction=0.0,
     )  # fmt: skip
 
 

@@ -4,7 +4,7 @@ import errno
 import shutil
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +36,8 @@ class RunRecord:
     environment: Mapping[str, Any]
     n_parameters: int = 0
     source_shares: Sequence[SourceShare] = ()
+    source_epochs: Mapping[str, float] = field(default_factory=dict[str, float])
+    """How often each source is read."""
 
     def write(
         self,
@@ -69,7 +71,12 @@ class RunRecord:
             facts["cost"] = cost
         if self.source_shares:
             facts["sources"] = {
-                s.name: {"tokens": s.n_tokens, "share": s.token_share, "gets": s.sampling_share}
+                s.name: {
+                    "tokens": s.n_tokens,
+                    "share": s.token_share,
+                    "gets": s.sampling_share,
+                    "epochs": self.source_epochs[s.name],
+                }
                 for s in self.source_shares
             }
         write_run_file(options.output_folder, facts)

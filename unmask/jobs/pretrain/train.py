@@ -102,6 +102,7 @@ class PretrainingJob:
             environment=self.environment_record,
             n_parameters=self.loaded_model.model.parameter_count(),
             source_shares=self.training_data.source_shares,
+            source_epochs=self.training_data.with_recipe(self.run.recipe).source_epochs(),
         ).write(file_records=file_records, cost=cost)
 
 
@@ -224,10 +225,20 @@ def restore_or_begin(job: PretrainingJob) -> Checkpoint | None:
         run.batches = job.training_data.with_recipe(run.recipe).batches
     if (note := published_schedule_note(run.recipe)) is not None:
         plan.print_line(note)
+    epochs = job.training_data.with_recipe(run.recipe).source_epochs()
+    if epochs:
+        plan.print_line(f"epochs of each source: {_format_epochs(epochs)}")
     if first:
         job.write_run_file()
         _save_initial_results(job)
     return None
+
+
+def _format_epochs(epochs: Mapping[str, float]) -> str:
+    """Format how often each of the first twenty sources is read."""
+    parts = [f"{name} {n:,.2f}" for name, n in [*epochs.items()][:20]]
+    more = [f"and {len(epochs) - 20} more"] if len(epochs) > 20 else []
+    return "; ".join([*parts, *more])
 
 
 def _save_initial_results(job: PretrainingJob) -> None:

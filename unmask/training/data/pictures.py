@@ -92,6 +92,10 @@ class PictureTrainingData:
         """Sources are not sampled."""
         return ()
 
+    def source_epochs(self) -> dict[str, float]:
+        """Return nothing: sources are not sampled."""
+        return {}
+
     def with_recipe(self, recipe: Recipe) -> "PictureTrainingData":
         """Return the same for another number of steps."""
         return replace(self, recipe=recipe)

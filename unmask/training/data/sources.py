@@ -82,18 +82,19 @@ def open_prepared(sources: Sequence[str], access: RemoteAccess | None = None) ->
 
 
 def check_sampling(recipe: Recipe, shards: TokenShards | None) -> None:
-    """Check that there are several sources if the recipe samples from sources.
+    """Check that there are several sources, and which, if the recipe samples from sources.
 
     Args:
         recipe: the recipe with the sources.
         shards: the tokenized sources, if there are any yet.
 
     Raises:
-        ValueError: there is one source, or the shards do not tell them apart.
+        ValueError: there is one source, the shards do not tell them apart, or they are not those
+            that have weights.
     """
-    if recipe.sampling_exponent == 1:
+    if not recipe.samples_sources:
         return
-    told = f"sampling_exponent = {recipe.sampling_exponent:g}"
+    told = recipe.sampling_name
     if recipe.row_unit == "stream":
         raise ValueError(
             f"{told}: row_unit = stream keeps the order of the text; take another row_unit"
@@ -108,6 +109,9 @@ def check_sampling(recipe: Recipe, shards: TokenShards | None) -> None:
             f"{told} needs several sources, and {', '.join(names)} is one; name a folder, pattern "
             "or file for each with --data"
         )
+    sources = None if shards is None else shards.sources_of_documents
+    names = [*dict.fromkeys(source_names(recipe.data))] if sources is None else sources[0]
+    recipe.sampling_shares(names, [1] * len(names))
 
 
 def check_languages(

@@ -23,10 +23,7 @@ from unmask.shards.translation_pairs import (
     translation_pair_rows,
 )
 from unmask.shards.verify import ShardVerifier
-from unmask.text.mixtures import (
-    pair_languages,
-    smoothed_shares,
-)
+from unmask.text.mixtures import pair_languages
 from unmask.tokenizers.encode import Tokenizer
 from unmask.tokenizers.spec import SpecialTokenIds
 from unmask.training.config import Recipe
@@ -124,7 +121,7 @@ class TrainingData:
         notes = self.shards.reading_notes()
         if self.source_shares:
             shares = _format_source_shares(self.source_shares)
-            notes.append(f"sampling_exponent = {self.recipe.sampling_exponent:g}: {shares}")
+            notes.append(f"{self.recipe.sampling_name}: {shares}")
         if n := self.train_rows.n_long_pairs:
             notes.append(f"{n:,} translation pairs are longer than a row and are left out")
         if self.recipe.dev_fraction and not len(self.dev_rows.row_spans):
@@ -133,6 +130,28 @@ class TrainingData:
                 "separate documents, or lines with --document line"
             )
         return notes
+
+    def source_epochs(self) -> dict[str, float]:
+        """Return how often each source is read in the recipe's steps, where sources are sampled.
+
+        Estimated from the batches of the first window of the first epoch.
+        """
+        if not self.source_shares:
+            return {}
+        epochs = self.recipe.steps / self._steps_per_epoch
+        sampling = self._source_sampling(self.train_rows)
+        counts = np.bincount(sampling.source_of_row).tolist()
+        return {
+            share.name: epochs * take / n
+            for share, take, n in zip(
+                self.source_shares, sampling.rows_per_epoch, counts, strict=True
+            )
+        }
+
+    @cached_property
+    def _steps_per_epoch(self) -> int:
+        plan = self.make_loader(self.train_rows, DataCursor(), sample_sources=True).plan
+        return plan.n_windows * len(plan.window_batches(0, 0, plan.row_order(0)))
 
     def batches(self, cursor: Any) -> Iterator[tuple[Sequence[Batch], Any]]:
         """Yield the micro-batches of each step after a cursor (plain data; None: the beginning)."""
@@ -223,7 +242,8 @@ class TrainingData:
         of = source_of_rows(self.shards, corpus_rows)
         n, tokens = np.bincount(of).tolist(), [share.n_tokens for share in self.source_shares]
         takes = rows_per_source(tokens, n, [share.sampling_share for share in self.source_shares])
-        return SourceSampling(source_of_row=of, rows_per_epoch=takes)
+        evenly = bool(self.recipe.source_weights)
+        return SourceSampling(source_of_row=of, rows_per_epoch=takes, spread_evenly=evenly)
 
     def make_loader(
         self,
@@ -288,17 +308,26 @@ def _special_ids_by_source(shards: TokenShards) -> tuple[SpecialTokenIds, ...]:
 
 
 def _source_shares(
-    shards: TokenShards, corpus_rows: CorpusRows, exponent: float
+    shards: TokenShards, corpus_rows: CorpusRows, recipe: Recipe
 ) -> tuple[SourceShare, ...]:
-    """Count the tokens of each source; Lample and Conneau 2019, section 3.1, on those."""
+    """Count the tokens of each source, and say what it gets.
+
+    Raises:
+        ValueError: a source that has a weight has no row to train on.
+    """
     assert shards.sources_of_documents is not None
-    of = source_of_rows(shards, corpus_rows)
-    tokens = [int(n) for n in np.bincount(of, corpus_rows.row_lengths)]
+    names, of = shards.sources_of_documents[0], source_of_rows(shards, corpus_rows)
+    counts = np.bincount(of, corpus_rows.row_lengths, minlength=len(names))
+    tokens = [int(n) for n in counts]
+    if 0 in tokens and recipe.source_weights:
+        raise ValueError(
+            f"source_weights: {names[tokens.index(0)]} has no text to train on; give it more, or "
+            "a smaller dev_fraction"
+        )
+    shares = recipe.sampling_shares(names, tokens)
     return tuple(
         SourceShare(name, n, n / sum(tokens), gets)
-        for name, n, gets in zip(
-            shards.sources_of_documents[0], tokens, smoothed_shares(tokens, exponent), strict=True
-        )
+        for name, n, gets in zip(names, tokens, shares, strict=True)
     )
 
 
@@ -346,7 +375,7 @@ def build_training_data(
     if shards.sources_of_documents is not None:
         check_translation_pairs(recipe, objective, shards.sources_of_documents[0])
     special = _special_ids_by_source(shards)[0]
-    sampled = recipe.sampling_exponent != 1
+    sampled = recipe.samples_sources
     if recipe.dev_fraction and shards.n_tokens == 1:
         raise ValueError(
             f"{', '.join(recipe.data)}: is a single token for {recipe.tokenizer or recipe.model}: "
@@ -372,7 +401,7 @@ def build_training_data(
         train_rows=train,
         dev_rows=_cut_rows(shards, held_out, recipe, budget, step),
         train_spans=spans,
-        source_shares=_source_shares(shards, train, recipe.sampling_exponent) if sampled else (),
+        source_shares=_source_shares(shards, train, recipe) if sampled else (),
         n_workers=n_workers,
         rank=rank,
         world_size=world_size,

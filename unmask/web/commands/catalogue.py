@@ -203,8 +203,8 @@ WEB_COMMANDS: Mapping[str, WebCommand] = {one.name: one for one in _COMMANDS}
 GROUPS: Mapping[str, str] = {
     "essential": "",
     "data": "corpus data train dev test input texts pictures prompt text text_column label labels "
-    "choices choice columns document_separator encoding_errors sampling_exponent rows where by "
-    "clean deduplicate decontaminate "
+    "choices choice columns document_separator encoding_errors sampling_exponent source_weights "
+    "rows where by clean deduplicate decontaminate "
     "language source_language target_language tasks tasks_data unlabeled template case limit "
     "white_space dictionary seed_pairs numerals identical anchors lowercase min_count "
     "calibration_texts",

@@ -138,6 +138,8 @@ def check_picture_data(recipe: Recipe, preset: Published, options: RunOptions) -
         )
     if recipe.sampling_exponent != 1:
         raise ValueError("sampling_exponent: sources of pictures are not sampled; leave 1")
+    if recipe.source_weights:
+        raise ValueError("source_weights: sources of pictures are not sampled; leave them out")
     if not (options.output_folder / "data" / STORE_FOLDER / MANIFEST_FILE).is_file():
         own = recipe.pictures or PictureOptions()
         read_images(recipe.data, own.columns, pictures=own.folder)
