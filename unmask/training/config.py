@@ -68,9 +68,9 @@ class Recipe:
     small sources are upsampled, so that their rows repeat and those of large ones wait for a later
     epoch. A folder counts as one source."""
     source_weights: Mapping[str, float] = field(default_factory=dict[str, float])
-    """Share of each source in the tokens that are read, in any unit, by its name or the last part
-    of it: {"wiki": 7, "code": 3}. A source that is used up is read again, its rows in another
-    order. Instead of `sampling_exponent`. Empty: none is given."""
+    """Share of a source in the tokens that are read, in any unit, by its name or the last part of
+    it: wiki=7, code=3. A source that is used up is read again, its rows in another order. Instead
+    of `sampling_exponent`. Default: sources are not weighted."""
     image_size: tuple[int, int] | None = None
     """Height and width of pictures in pixels, multiples of the patch size. None: the preset's."""
     pictures: PictureOptions | None = None

@@ -70,11 +70,9 @@ class PretrainOptions(LoaderOptions, RemoteOptions, QuietOptions, CompressionOpt
     )
     sampling_exponent: int | float | None = field(default=None, metadata=_of_recipe())
     source_weights: Mapping[str, int | float] | Sequence[str] = field(
-        default=(), metadata=flag("--source-weight", metavar="NAME=WEIGHT")
+        default=(),
+        metadata=flag("--source-weight", metavar="NAME=WEIGHT", documented_in=_RECIPE_CLASS),
     )
-    """Share of a source in the tokens that are read, in any unit, by its name or the last part of
-    it: `--source-weight wiki=7 --source-weight code=3`. A source that is used up is read again.
-    Instead of `sampling_exponent`. Default: sources are not weighted."""
     seed: int | None = field(default=None, metadata=_of_recipe())
     objective: str | None = field(
         default=None, metadata=flag(metavar="NAME", shown_default="that of the model")

@@ -204,7 +204,7 @@ GROUPS: Mapping[str, str] = {
     "essential": "",
     "data": "corpus data train dev test input texts pictures prompt text text_column label labels "
     "choices choice columns document_separator encoding_errors sampling_exponent source_weights "
-    "rows where by clean deduplicate decontaminate "
+    "rows where by data_cache data_cache_size data_retries clean deduplicate decontaminate "
     "language source_language target_language tasks tasks_data unlabeled template case limit "
     "white_space dictionary seed_pairs numerals identical anchors lowercase min_count "
     "calibration_texts",
