@@ -73,6 +73,14 @@ def checkpoints(out: Path) -> list[str]:
         (2, {}),
         (0, {"objective": "mlm", "changes": (*CHANGES, "row_unit=corpus")}),
         (0, {"objective": "clm", "changes": (*CHANGES, "row_unit=stream")}),
+        (
+            1,
+            {
+                "objective": "mlm",
+                "changes": (*CHANGES, "row_unit=corpus", "reshuffle_documents=true"),
+                "steps": 25,
+            },
+        ),
     ],
 )
 def test_run_is_that_of_the_folder_on_disk(

@@ -229,3 +229,35 @@ def test_document_separator_is_the_end_token_once() -> None:
     assert document_separator_ids(special(GPT2)) == (), "each document ends with it already"
     assert document_separator_ids(special(T5)) == (), "the paper's have nothing between them"
     assert document_separator_ids(SpecialTokenIds(vocab_size=9, pad=0, start=0, end=None)) == ()
+
+
+@a_few
+@given(
+    texts=TEXTS,
+    between=BETWEEN,
+    length=st.integers(1, 40),
+    shard_tokens=st.integers(1, 60),
+    seed=st.integers(0, 99),
+    at_once=st.sampled_from([1, 7, 2**22]),
+)
+def test_documents_in_any_order_are_cut_alike(
+    texts: list[str],
+    between: tuple[int, ...],
+    length: int,
+    shard_tokens: int,
+    seed: int,
+    at_once: int,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("unmask.shards.concatenated.TOKENS_AT_ONCE", at_once)
+    found = prepare_shards(texts, tmp_path, shard_tokens)
+    some = np.random.default_rng(seed).integers(0, found.n_documents, found.n_documents)
+    joined = ConcatenatedDocuments(found, found.document_spans[some], between)
+    expected = [[row[0], row[-1] + 1] for row in greedy(joined, length, [0] * len(some))]
+    assert joined.sentence_rows(length).tolist() == expected
+    ids, marks, _ = one_text(joined)
+    assert joined.n_tokens == len(ids)
+    for start, end in expected[:3]:
+        text = joined.read_tokens(start, end)
+        assert (text.ids.tolist(), text.boundaries.tolist()) == (ids[start:end], marks[start:end])

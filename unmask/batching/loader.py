@@ -18,9 +18,16 @@ import numpy as np
 from jaxtyping import Int
 
 from unmask.batch import Batch
-from unmask.batching.plan import BatchPlan, DataCursor, StreamPlan, TokenSource
+from unmask.batching.plan import (
+    BatchPlan,
+    DataCursor,
+    EpochRows,
+    GlobalBatch,
+    StreamPlan,
+    TokenSource,
+)
 from unmask.batching.source_sampling import SourceSampling
-from unmask.batching.workers import BatchMaker, RowReading, WorkerTask, run_workers
+from unmask.batching.workers import BatchMaker, OtherRows, RowReading, WorkerTask, run_workers
 from unmask.objectives.objective import AnyObjective
 from unmask.tokenizers.spec import SpecialTokenIds
 
@@ -58,6 +65,10 @@ class BatchLoader:
     often at the start and at the end of the backpropagated segment."""
     document_of_row: Int[np.ndarray, "n"] | None = None
     """The document of each row, ascending, for questions about two texts. None: each its own."""
+    epoch_rows: EpochRows | None = None
+    """The rows of each epoch, of which `row_spans` are the first; None: always the same."""
+    evenly: bool = False
+    """Whether the rows of each source of `epoch_rows` are at equal distances."""
     source_sampling: SourceSampling | None = None
     """Which rows an epoch holds; None: each once."""
     special_ids_by_source: tuple[tuple[SpecialTokenIds, ...], Int[np.ndarray, "n"]] | None = None
@@ -83,9 +94,12 @@ class BatchLoader:
 
     @cached_property
     def plan(self) -> BatchPlan:
-        """The order of all batches."""
+        """The order of all batches; where the rows of epochs differ, of those of the first."""
+        return self._plan_of(0, self.row_spans)
+
+    def _plan_of(self, epoch: int, row_spans: Int[np.ndarray, "n 2"]) -> BatchPlan:
         sizes = self.objective.max_example_length(
-            self.row_spans[:, 1] - self.row_spans[:, 0], self.special_ids
+            row_spans[:, 1] - row_spans[:, 0], self.special_ids
         )
         if self.strategy == "stream":
             width = int(sizes.max())
@@ -96,13 +110,33 @@ class BatchLoader:
                 bidirectional=self.bidirectional,
             )
         width = self.max_length if self.strategy == "pack" else None
+        spread = self.epoch_rows if self.evenly else None
         return BatchPlan(
             lengths=sizes,
             batch_tokens=self.batch_tokens,
             packed_length=width,
             seed=self.seed,
             source_sampling=self.source_sampling,
+            evenly=None if spread is None else spread.source_of_row(epoch, row_spans),
         )
+
+    def _global_batches(
+        self,
+    ) -> Iterator[tuple[BatchPlan, Int[np.ndarray, "n 2"], GlobalBatch]]:
+        """Yield the steps from the cursor on, each with the plan and the rows of its epoch."""
+        cursor = self.start_cursor
+        if self.epoch_rows is None:
+            for step in self.plan.global_batches(cursor):
+                yield self.plan, self.row_spans, step
+        while self.epoch_rows is not None:
+            epoch = cursor.epoch
+            rows = self.epoch_rows.row_spans(epoch)
+            plan = self._plan_of(epoch, rows)
+            for step in plan.global_batches(cursor):
+                yield plan, rows, step
+                cursor = step.next_cursor
+                if cursor.epoch != epoch:
+                    break
 
     def __iter__(self) -> Iterator[tuple[list[Batch], DataCursor]]:
         """Continue from the cursor.
@@ -118,9 +152,7 @@ class BatchLoader:
             special_ids_by_source=self.special_ids_by_source,
             seed=self.seed,
             row_width=self.plan.packed_length,
-            other_rows=(self.row_spans, self.document_of_row)
-            if self.objective.needs_second_text
-            else None,
+            other_rows=self._other_rows(),
             is_stream=self.strategy == "stream",
         )
         works = self._worker_tasks()
@@ -130,13 +162,18 @@ class BatchLoader:
         for done in made:
             yield [arrays.to_batch() for arrays in done.micro_batches], done.next_cursor
 
+    def _other_rows(self) -> "OtherRows | EpochRows | None":
+        if not self.objective.needs_second_text:
+            return None
+        return self.epoch_rows or OtherRows(self.row_spans, self.document_of_row)
+
     def _worker_tasks(self) -> Iterator["WorkerTask"]:
-        for step in self.plan.global_batches(self.start_cursor):
+        for plan, rows, step in self._global_batches():
             if self.max_epochs is not None and step.cursor.epoch >= self.max_epochs:
                 return
             epoch = step.cursor.epoch
             mine = step.row_groups[self.rank :: self.world_size]
-            micro = self.plan.micro_batches(mine, self.micro_batch_tokens)
+            micro = plan.micro_batches(mine, self.micro_batch_tokens)
             share = (
                 None
                 if self.total_steps is None
@@ -144,7 +181,7 @@ class BatchLoader:
             )
             yield WorkerTask(
                 micro_batches=[
-                    [[self._row_reading(i, epoch) for i in group] for group in groups]
+                    [[self._row_reading(i, epoch, rows) for i in group] for group in groups]
                     for groups in micro
                 ],
                 next_cursor=step.next_cursor,
@@ -152,14 +189,14 @@ class BatchLoader:
                 progress=share,
             )
 
-    def _row_reading(self, i: int, epoch: int) -> "RowReading":
+    def _row_reading(self, i: int, epoch: int, row_spans: Int[np.ndarray, "n 2"]) -> "RowReading":
         backward = i < 0
         i = -1 - i if backward else i
         if self.source_sampling is not None:
             epoch, i = divmod(i, len(self.row_spans))  # a round of the row's source is its epoch
         if self.objective.n_variants is not None:
             epoch %= self.objective.n_variants
-        start, end = self.row_spans[i].tolist()
+        start, end = row_spans[i].tolist()
         if self.length_jitter:
             moved = self._jitter_offsets(epoch)
             column = i % (len(moved) - 1)
@@ -261,5 +298,9 @@ def _check_rows(loader: BatchLoader) -> None:
         rows
     ):
         raise ValueError("source_of_row must be one number for each row")
+    if loader.epoch_rows is not None and (
+        loader.source_sampling is not None or loader.objective.n_variants is not None
+    ):
+        raise ValueError("rows that differ in each epoch can neither be sampled nor hidden alike")
     if documents is not None and (len(documents) != len(rows) or (np.diff(documents) < 0).any()):
         raise ValueError("document_of_row must be one number for each row, in ascending order")

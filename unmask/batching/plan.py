@@ -10,7 +10,7 @@ from jaxtyping import Int
 
 from unmask.batch import Tokens
 from unmask.batching.collate import first_fit
-from unmask.batching.source_sampling import SourceSampling
+from unmask.batching.source_sampling import SourceSampling, spread_evenly
 
 BATCHES_PER_WINDOW = 64
 """So many batches share a sorting: enough for rows of like length to meet, few to stay random."""
@@ -31,6 +31,25 @@ class TokenSource(Protocol):
 
     def read_tokens(self, start: int, end: int) -> Tokens:
         """Read the tokens from `start` up to `end`."""
+        ...
+
+
+@runtime_checkable
+class EpochRows(Protocol):
+    """Rows that are others in each epoch."""
+
+    def row_spans(self, epoch: int) -> Int[np.ndarray, "n 2"]:
+        """Return the rows of an epoch."""
+        ...
+
+    def document_of_row(
+        self, epoch: int, row_spans: Int[np.ndarray, "n 2"]
+    ) -> Int[np.ndarray, "n"]:
+        """Return the document of each of an epoch's rows, ascending."""
+        ...
+
+    def source_of_row(self, epoch: int, row_spans: Int[np.ndarray, "n 2"]) -> Int[np.ndarray, "n"]:
+        """Return the source of each of an epoch's rows."""
         ...
 
 
@@ -67,6 +86,8 @@ class BatchPlan:
     seed: int = 0
     source_sampling: SourceSampling | None = None
     """Which rows an epoch holds; None: each once."""
+    evenly: Int[np.ndarray, "n"] | None = None
+    """The source of each row, where the rows of each source are to be at equal distances."""
 
     @cached_property
     def n_windows(self) -> int:
@@ -95,6 +116,10 @@ class BatchPlan:
     def row_order(self, epoch: int) -> Int[np.ndarray, "k"]:
         """Permute the rows of an epoch."""
         draw = self._generator(_EPOCH_STREAM, epoch)
+        if self.evenly is not None:
+            order = draw.permutation(len(self.evenly))
+            by_source = order[np.argsort(self.evenly[order], kind="stable")]
+            return by_source[spread_evenly(np.bincount(self.evenly).tolist(), draw)]
         if self.source_sampling is None:
             return draw.permutation(len(self.lengths))
         readings = self.source_sampling.epoch_rows(

@@ -59,8 +59,16 @@ class SourceSampling:
         """Draw the order of an epoch's readings, which are given source by source."""
         if not self.spread_evenly:
             return draw.permutation(sum(self.rows_per_epoch))
-        parts = [(np.arange(n) + draw.random(n)) / n for n in self.rows_per_epoch]
-        return np.argsort(np.concatenate(parts), kind="stable")
+        return spread_evenly(self.rows_per_epoch, draw)
+
+
+def spread_evenly(counts: Sequence[int], draw: np.random.Generator) -> Int[np.ndarray, "k"]:
+    """Draw an order of items, given group by group, in which those of a group are evenly spread.
+
+    Item i of n is drawn from the i-th of n equal parts of the order.
+    """
+    parts = [(np.arange(n) + draw.random(n)) / max(n, 1) for n in counts]
+    return np.argsort(np.concatenate(parts), kind="stable")
 
 
 def rows_per_source(

@@ -22,16 +22,36 @@ from jaxtyping import Int
 
 from unmask.batch import Example
 from unmask.batching.collate import BatchArrays, collate
-from unmask.batching.plan import DataCursor, TokenSource
+from unmask.batching.plan import DataCursor, EpochRows, TokenSource
 from unmask.objectives.features import Recurrence
 from unmask.objectives.objective import AnyObjective
 from unmask.objectives.published import objective_at_progress
+from unmask.shards.reshuffled import EPOCH_PLACES
 from unmask.tokenizers.spec import SpecialTokenIds
 
 _log = logging.getLogger(__name__)
 RowReading = tuple[int, int, int, int, bool]
 """A row, after how often it was read before: where its text starts, where it ends, and whether it
 is of a stream that is read from its end."""
+
+
+@dataclass(frozen=True, eq=False)
+class OtherRows:
+    """The rows that are the same in every epoch, for objectives on two texts."""
+
+    spans: Int[np.ndarray, "n 2"]
+    documents: Int[np.ndarray, "n"] | None
+    """The document of each; None: each is its own."""
+
+    def row_spans(self, epoch: int) -> Int[np.ndarray, "n 2"]:
+        """Return the rows."""
+        return self.spans
+
+    def document_of_row(
+        self, epoch: int, row_spans: Int[np.ndarray, "n 2"]
+    ) -> Int[np.ndarray, "n"] | None:
+        """Return the document of each."""
+        return self.documents
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,7 +87,7 @@ class BatchMaker:
     special_ids_by_source: tuple[tuple[SpecialTokenIds, ...], Int[np.ndarray, "n"]] | None
     seed: int
     row_width: int | None
-    other_rows: tuple[Int[np.ndarray, "n 2"], Int[np.ndarray, "n"] | None] | None
+    other_rows: OtherRows | EpochRows | None
     """The rows and their documents, for objectives on two texts."""
     is_stream: bool
 
@@ -109,20 +129,22 @@ class BatchMaker:
     def _make_example(self, epoch: int, row: int, start: int, end: int, backward: bool) -> Example:
         rng = np.random.default_rng([self.seed, epoch, row])
         text = self.token_source.read_tokens(start, end)
-        if self.is_stream and start:
+        if self.is_stream and start % EPOCH_PLACES:
             text = replace(
                 text, previous_token=int(self.token_source.read_tokens(start - 1, start).ids[0])
             )
-        if (
-            self.other_rows is not None
-            and (other := draw_other_row(row, *self.other_rows, rng)) is not None
-        ):
+        if self.other_rows is not None and (other := self._draw_other(epoch, row, rng)) is not None:
             text = replace(text, other_text=self.token_source.read_tokens(*other))
         special = self.special_ids
         if self.special_ids_by_source is not None:
             special = self.special_ids_by_source[0][int(self.special_ids_by_source[1][row])]
         example = self.objective(text.reversed() if backward else text, special, rng)
         return special.with_text_languages(example)
+
+    def _draw_other(self, epoch: int, row: int, rng: np.random.Generator) -> tuple[int, int] | None:
+        assert self.other_rows is not None
+        rows = self.other_rows.row_spans(epoch)
+        return draw_other_row(row, rows, self.other_rows.document_of_row(epoch, rows), rng)
 
 
 def draw_other_row(

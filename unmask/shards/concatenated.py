@@ -7,10 +7,13 @@ from functools import cached_property
 import numpy as np
 from jaxtyping import Int
 
-from unmask.batch import Tokens
+from unmask.batch import SENTENCE_START, Tokens
 from unmask.shards import rows
 from unmask.shards.read import TokenShards
 from unmask.tokenizers.spec import SpecialTokenIds
+
+TOKENS_AT_ONCE = 2**22
+"""Tokens whose marks are in memory while the sentences of unordered documents are looked for."""
 
 
 def document_separator_ids(special_ids: SpecialTokenIds) -> tuple[int, ...]:
@@ -136,11 +139,43 @@ class ConcatenatedDocuments:
         return self.shards.document_of(self.document_spans[own, 0])
 
     def _sentence_spans(self, row_length: int) -> Iterator[Int[np.ndarray, "m 2"]]:
-        """Give the places of all sentences, the long ones cut, shard by shard."""
+        """Give the places of all sentences, the long ones cut, shard by shard.
+
+        Where the documents are in an order of their own, some million tokens at a time.
+        """
+        if (np.diff(self.document_spans[:, 0]) <= 0).any():
+            for starts, ends in self._unordered_sentences():
+                yield rows.split_spans(starts, ends, row_length)
+            return
         for starts, ends in self.shards.sentence_spans(self.document_spans):
             own = np.searchsorted(self.document_spans[:, 0], starts, "right") - 1
             shift = self.starts[own] - self.document_spans[own, 0]
             yield rows.split_spans(starts + shift, ends + shift, row_length)
+
+    def _unordered_sentences(
+        self,
+    ) -> Iterator[tuple[Int[np.ndarray, "m"], Int[np.ndarray, "m"]]]:
+        """Give the places at which sentences start and end, of documents in any order."""
+        sizes = self.document_spans[:, 1] - self.document_spans[:, 0]
+        cuts = np.searchsorted(
+            self.starts, np.arange(0, self.n_tokens + TOKENS_AT_ONCE, TOKENS_AT_ONCE)
+        )
+        for first, last in zip(cuts[:-1].tolist(), cuts[1:].tolist(), strict=True):
+            if first == last:
+                continue
+            spans, n = self.document_spans[first:last], sizes[first:last]
+            for a, b in spans.tolist() if self.shards.is_remote else ():
+                self.shards.read_ahead(a, b, marks_alone=True)
+            marks = np.concatenate([self.shards.read_marks(a, b) for a, b in spans.tolist()])
+            begins = np.cumsum(n) - n
+            marks[begins] |= SENTENCE_START
+            found = np.flatnonzero(marks & SENTENCE_START)
+            shift = np.repeat(
+                self.starts[first:last] - begins,
+                np.diff([*np.searchsorted(found, begins), len(found)]),
+            )
+            ends = np.append(found[1:], len(marks))
+            yield found + shift, ends + shift
 
     def _source_boundaries(self) -> Int[np.ndarray, "k"]:
         """Return the places at which another source begins, where the shards tell sources apart."""

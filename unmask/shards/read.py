@@ -109,8 +109,8 @@ class TokenShards:
         """Say what a user should know of how the folder is read."""
         return []
 
-    def read_ahead(self, start: int, end: int) -> None:
-        """Fetch tokens that will be read soon, in the background."""
+    def read_ahead(self, start: int, end: int, *, marks_alone: bool = False) -> None:
+        """Fetch tokens, or what begins at them, that will be read soon, in the background."""
 
     def find_damage(self, stopped: threading.Event) -> str | None:
         """Compare all files with their checksums until `stopped`; return what is wrong."""
@@ -203,6 +203,18 @@ class TokenShards:
             marks[at - start : stop - start] = begins[at - base : stop - base]
             index, at = index + 1, stop
         return Tokens(ids, marks)
+
+    def read_marks(self, start: int, end: int) -> UInt8[np.ndarray, "n"]:
+        """Read what begins at each token of one document.
+
+        Raises:
+            ValueError: there are no such places.
+        """
+        if not 0 <= start <= end <= self.n_tokens:
+            raise ValueError(f"tokens {start} to {end} do not lie within 0 to {self.n_tokens}")
+        index = bisect_right(self._starts, start) - 1
+        base = self._starts[index]
+        return self._cached_arrays(index)[1][start - base : end - base]
 
     def row_spans(
         self,

@@ -95,6 +95,9 @@ class Recipe:
     documents, with a special token between them, which attend to each other (FULL-SENTENCES,
     ibid.). "stream": all documents in sequence, cut into rows of one length that keep their order:
     the rows of a step continue those of the step before."""
+    reshuffle_documents: bool = False
+    """Join the documents in another order in each epoch, with row_unit = corpus or stream, so that
+    other documents are neighbors; those of a source stay together. False: in their order."""
     memory_length: int = 0
     """Length of the recurrent memory before each row in every layer, in positions, with row_unit =
     stream (Dai et al. 2019, section 3.2). 0: none."""
@@ -184,6 +187,12 @@ class Recipe:
             raise ValueError(
                 f"sequence_length_jitter = {self.sequence_length_jitter:g} is of streams that are "
                 "read forward: row_unit must be 'stream', and bidirectional_data false"
+            )
+        if self.reshuffle_documents and self.row_unit not in ("corpus", "stream"):
+            raise ValueError(
+                f"reshuffle_documents: row_unit must be 'corpus' or 'stream', got "
+                f"{self.row_unit!r}, whose rows are of one document and in another order in each "
+                "epoch as it is"
             )
         if self.bidirectional_data and self.row_unit != "stream":
             raise ValueError(

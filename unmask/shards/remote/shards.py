@@ -120,12 +120,12 @@ class RemoteTokenShards(TokenShards):
             )
         return notes
 
-    def read_ahead(self, start: int, end: int) -> None:
-        """Fetch tokens that will be read soon, in the background."""
+    def read_ahead(self, start: int, end: int, *, marks_alone: bool = False) -> None:
+        """Fetch tokens, or what begins at them, that will be read soon, in the background."""
         index = bisect_right(self._starts, start) - 1
         while start < end:
             base, stop = self._starts[index], min(end, self._starts[index + 1])
-            for array in self._arrays(index):
+            for array in self._arrays(index)[marks_alone:]:
                 array.read_ahead(start - base, stop - base)
             index, start = index + 1, stop
 

@@ -180,6 +180,25 @@ def check_row_unit(recipe: Recipe, objective: AnyObjective) -> None:
         )
 
 
+def check_reshuffling(recipe: Recipe, objective: AnyObjective, n_languages: int) -> None:
+    """Check that documents can be in another order in each epoch.
+
+    Raises:
+        ValueError: what is hidden of a row stays the same, or rows have special tokens of their
+            language.
+    """
+    if recipe.reshuffle_documents and objective.n_variants is not None:
+        raise ValueError(
+            "reshuffle_documents: this objective hides the same tokens of a row in later epochs, "
+            "and there would be other rows; leave it false"
+        )
+    if recipe.reshuffle_documents and n_languages > 1:
+        raise ValueError(
+            "reshuffle_documents: the rows of this tokenizer have tokens of their language; leave "
+            "it false"
+        )
+
+
 def check_translation_pairs(
     recipe: Recipe, objective: AnyObjective, source_names: Iterable[str]
 ) -> None:

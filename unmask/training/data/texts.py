@@ -16,6 +16,7 @@ from unmask.config import from_dict, to_dict
 from unmask.objectives.published import ObjectiveSpec, components_of, stream_step
 from unmask.shards.concatenated import ConcatenatedDocuments, document_separator_ids
 from unmask.shards.read import TokenShards
+from unmask.shards.reshuffled import DocumentGroup, ReshuffledDocuments, ReshuffledRows
 from unmask.shards.translation_pairs import (
     TranslationPairRows,
     check_pairs_fit,
@@ -29,6 +30,7 @@ from unmask.tokenizers.spec import SpecialTokenIds
 from unmask.training.config import Recipe
 from unmask.training.data.sources import (
     check_languages,
+    check_reshuffling,
     check_row_unit,
     check_sampling,
     check_translation_pairs,
@@ -94,6 +96,8 @@ class TrainingData:
     train_spans: Int[np.ndarray, "k 2"]
     source_shares: tuple[SourceShare, ...] = ()
     """Of each source, where they are sampled."""
+    epoch_rows: ReshuffledRows | None = None
+    """The training rows of each epoch, where documents are in another order in each."""
     n_workers: int = 0
     rank: int = 0
     world_size: int = 1
@@ -150,13 +154,13 @@ class TrainingData:
 
     @cached_property
     def _steps_per_epoch(self) -> int:
-        plan = self.make_loader(self.train_rows, DataCursor(), sample_sources=True).plan
+        plan = self._training_loader(DataCursor()).plan
         return plan.n_windows * len(plan.window_batches(0, 0, plan.row_order(0)))
 
     def batches(self, cursor: Any) -> Iterator[tuple[Sequence[Batch], Any]]:
         """Yield the micro-batches of each step after a cursor (plain data; None: the beginning)."""
         start = DataCursor() if cursor is None else from_dict(DataCursor, cursor)
-        loader = self.make_loader(self.train_rows, start, sample_sources=bool(self.source_shares))
+        loader = self._training_loader(start)
         loader = replace(
             loader, total_steps=self.recipe.steps, length_jitter=self.recipe.sequence_length_jitter
         )
@@ -212,9 +216,7 @@ class TrainingData:
 
         Each step of such a run is a full epoch, at the learning rate of larger batches.
         """
-        loader = self.make_loader(
-            self.train_rows, DataCursor(), sample_sources=bool(self.source_shares)
-        )
+        loader = self._training_loader(DataCursor())
         n, asked = round(loader.plan.n_tokens), self.recipe.batch_tokens
         if asked <= n:
             return None
@@ -244,6 +246,23 @@ class TrainingData:
         takes = rows_per_source(tokens, n, [share.sampling_share for share in self.source_shares])
         evenly = bool(self.recipe.source_weights)
         return SourceSampling(source_of_row=of, rows_per_epoch=takes, spread_evenly=evenly)
+
+    def _training_loader(self, cursor: DataCursor) -> BatchLoader:
+        """Make the loader of the training rows, those of each epoch where they differ."""
+        if self.epoch_rows is None:
+            return self.make_loader(
+                self.train_rows, cursor, sample_sources=bool(self.source_shares)
+            )
+        documents = self.epoch_rows.documents
+        return replace(
+            self.make_loader(self.train_rows, cursor),
+            token_source=documents,
+            row_spans=self.epoch_rows.row_spans(0),
+            epoch_rows=self.epoch_rows,
+            evenly=bool(self.recipe.source_weights),
+            document_of_row=None,
+            read_ahead=documents.read_ahead if self.shards.is_remote else None,
+        )
 
     def make_loader(
         self,
@@ -351,6 +370,40 @@ def _cut_rows(
     return CorpusRows(joined, joined.sentence_rows(row_length)).with_pairs(shards, pairs)
 
 
+def _reshuffled_rows(
+    shards: TokenShards,
+    spans: Int[np.ndarray, "n 2"],
+    recipe: Recipe,
+    source_shares: Sequence[SourceShare],
+    row_sizes: tuple[int, int],
+) -> ReshuffledRows:
+    """Return the rows of each epoch, as `_cut_rows` cuts those of documents in their order."""
+    sizes = spans[:, 1] - spans[:, 0]
+    sources, is_stream = shards.sources_of_documents, recipe.row_unit == "stream"
+    of = np.zeros(len(spans), np.int64)
+    if sources is not None and not is_stream:
+        of = sources[1][shards.document_of(spans[:, 0])]
+    groups = [
+        DocumentGroup(spans=spans[of == i], tokens_per_epoch=int(sizes[of == i].sum()))
+        for i in np.unique(of)
+    ]
+    if source_shares:
+        groups = [
+            replace(group, tokens_per_epoch=max(1, round(share.sampling_share * sizes.sum())))
+            for group, share in zip(groups, source_shares, strict=True)
+        ]
+    length, stride = row_sizes
+    documents = ReshuffledDocuments(
+        shards=shards,
+        groups=tuple(groups),
+        separator_ids=document_separator_ids(shards.tokenizer.special_ids),
+        seed=recipe.seed,
+    )
+    return ReshuffledRows(
+        documents=documents, row_length=length, stride=stride if is_stream else None
+    )
+
+
 def build_training_data(
     shards: TokenShards,
     recipe: Recipe,
@@ -374,6 +427,7 @@ def build_training_data(
     check_languages(recipe, shards.tokenizer.special_ids, shards)
     if shards.sources_of_documents is not None:
         check_translation_pairs(recipe, objective, shards.sources_of_documents[0])
+    check_reshuffling(recipe, objective, len(_special_ids_by_source(shards)))
     special = _special_ids_by_source(shards)[0]
     sampled = recipe.samples_sources
     if recipe.dev_fraction and shards.n_tokens == 1:
@@ -393,6 +447,7 @@ def build_training_data(
             f"row_unit = stream: the text has {n:,} tokens to train on, and a row {budget:,}; give "
             "more text, or a smaller sequence_length"
         )
+    source_shares = _source_shares(shards, train, recipe) if sampled else ()
     return TrainingData(
         shards=shards,
         objective=objective,
@@ -401,7 +456,10 @@ def build_training_data(
         train_rows=train,
         dev_rows=_cut_rows(shards, held_out, recipe, budget, step),
         train_spans=spans,
-        source_shares=_source_shares(shards, train, recipe) if sampled else (),
+        source_shares=source_shares,
+        epoch_rows=_reshuffled_rows(shards, spans, recipe, source_shares, (budget, step))
+        if recipe.reshuffle_documents
+        else None,
         n_workers=n_workers,
         rank=rank,
         world_size=world_size,
