@@ -99,8 +99,14 @@ def test_second_run_reads_the_cache(server: Served, tmp_path: Path) -> None:
     assert learned(tmp_path / "second") == learned(tmp_path / "first")
 
 
+@pytest.mark.parametrize("workers", [0, 1])
 def test_run_that_lost_its_connection_goes_on(
-    server: Served, tmp_path: Path, prepared: Path, monkeypatch: pytest.MonkeyPatch, caplog
+    workers: int,
+    server: Served,
+    tmp_path: Path,
+    prepared: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog,
 ) -> None:
     run(prepared, tmp_path / "local")
     train = loop.train
@@ -117,7 +123,7 @@ def test_run_that_lost_its_connection_goes_on(
         caplog.at_level(logging.WARNING),
         pytest.raises(BrokenConnectionError, match="checkpoints are kept: go on with --resume"),
     ):
-        run_remote(server, tmp_path)
+        run_remote(server, tmp_path, workers=workers)
     monkeypatch.undo()
     server.failures = 0
     assert checkpoints(tmp_path / "remote") == ["step-00000005"]

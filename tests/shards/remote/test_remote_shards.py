@@ -215,6 +215,24 @@ def test_replaced_file_is_named(
         remote.check_unchanged()
 
 
+@pytest.mark.usefixtures("small_blocks")
+def test_tokens_that_are_not_those_of_the_manifest_are_named(
+    server: Served, tmp_path: Path
+) -> None:
+    path = server.folder / "tokens" / "00000.marks"
+    path.write_bytes(path.read_bytes()[::-1])
+    remote = open_served(server, tmp_path)
+    n = remote.manifest.shards[0].n_tokens
+    remote.read_tokens(0, n // 2)
+    remote.check_unchanged()  # of a part nothing is known
+    remote.read_tokens(n // 2, n)
+    with pytest.raises(ValueError, match=r"/00000.marks is damaged: its SHA-256 is") as error:
+        remote.check_unchanged()
+    assert "\n" not in str(error.value)
+    marks = remote._files[0]["marks"], remote._files[0]["tokens"]
+    assert [remote._fetcher.cache.is_verified(file.key) for file in marks] == [False, True]
+
+
 def test_file_that_is_not_as_declared_is_named_before_anything_is_read(
     server: Served, tmp_path: Path, waited: list[float]
 ) -> None:

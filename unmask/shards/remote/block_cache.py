@@ -19,6 +19,7 @@ from unmask.files import checksum, lock_run_folder
 
 _CHECKSUM_BYTES = 4
 _TOTAL_FILE = "bytes"
+_VERIFIED_FILE = "verified"
 _KEPT_SHARE = 0.9
 """Of the limit, that is left when blocks are removed."""
 _TOUCH_SECONDS = 60.0
@@ -86,6 +87,15 @@ class BlockCache:
                 os.replace(beside, path)
             finally:
                 beside.unlink(missing_ok=True)
+
+    def is_verified(self, key: str) -> bool:
+        """Return whether all blocks of a file were once compared with the file's digest."""
+        return (self.folder / key / _VERIFIED_FILE).exists()
+
+    def mark_verified(self, key: str) -> None:
+        """Remember that all blocks of a file have the file's digest."""
+        with suppress(OSError):  # is found out again
+            (self.folder / key / _VERIFIED_FILE).touch()
 
     def total(self) -> int:
         """Return the bytes of all blocks."""

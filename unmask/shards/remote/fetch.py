@@ -1,5 +1,6 @@
 """Bytes of remote files, block by block: from the cache, or fetched by threads and put into it."""
 
+import hashlib
 import itertools
 import logging
 import queue
@@ -74,12 +75,27 @@ class BlockFetcher:
 
     def read_ahead(self, file: RemoteFile, start: int, end: int) -> None:
         """Have the blocks of some bytes fetched in the background, unless they are there."""
+        self._read_files[file.name] = file
         for number in range(start // BLOCK_BYTES, -(-end // BLOCK_BYTES)):
             self._request(file, number)
 
     def read_files(self) -> list[RemoteFile]:
-        """Return the files of which something was read."""
+        """Return the files of which something was read, here or ahead of another process."""
         return list(self._read_files.values())
+
+    def digest_if_complete(self, file: RemoteFile) -> str | None:
+        """Compute the SHA-256 of a file if all of its blocks are in the cache, else None."""
+        size, digest = file.version.size, hashlib.sha256()
+        numbers = range(-(-size // BLOCK_BYTES))
+        if not all(self.cache.has(file.key, number) for number in numbers):
+            return None
+        for number in numbers:
+            base = number * BLOCK_BYTES
+            data = self.cache.read(file.key, number, 0, min(BLOCK_BYTES, size - base))
+            if data is None:
+                return None
+            digest.update(data)
+        return digest.hexdigest()
 
     def check_version(self, file: RemoteFile) -> None:
         """Compare a file with what it was when the folder was opened.

@@ -136,10 +136,30 @@ class RemoteTokenShards(TokenShards):
     def check_unchanged(self) -> None:
         """Check that the files that were read have not changed since the folder was opened.
 
+        Files of which all was read are compared with their checksums, once.
+
         Raises:
-            ValueError: one has.
+            ValueError: one has changed, or is not as it was written.
         """
         check_versions(self._fetcher)
+        read = {file.name for file in self._fetcher.read_files()}
+        for shard, files in zip(self.manifest.shards, self._files, strict=True):
+            for kind, record in shard.files.items():
+                if files[kind].name in read:
+                    self._compare_checksum(files[kind], record)
+
+    def _compare_checksum(self, file: RemoteFile, record: FileRecord) -> None:
+        cache = self._fetcher.cache
+        if cache.is_verified(file.key):
+            return
+        found = self._fetcher.digest_if_complete(file)
+        if found not in (None, record.sha256):
+            raise ValueError(
+                f"{self._remote_location.join(file.name)} is damaged: its SHA-256 is {found}, "
+                f"expected {record.sha256}; upload the folder again"
+            )
+        if found is not None:
+            cache.mark_verified(file.key)
 
     def _map_arrays(self, index: int) -> tuple[MappedArray, MappedArray]:
         return self._arrays(index)

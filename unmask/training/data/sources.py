@@ -163,8 +163,14 @@ def check_row_unit(recipe: Recipe, objective: AnyObjective) -> None:
     """Check that the objective can be computed on the recipe's rows.
 
     Raises:
-        ValueError: the objective needs rows of one document, and these hold several.
+        ValueError: the objective needs rows of one document, and these hold several; or rows that
+            stay the same, and these do not.
     """
+    if recipe.reshuffle_documents and objective.n_variants is not None:
+        raise ValueError(
+            "reshuffle_documents: this objective hides the same tokens of a row in later epochs, "
+            "and there would be other rows; leave it false"
+        )
     about_one = [name for name in SINGLE_DOCUMENT_TERMS if name in objective.loss_terms]
     if recipe.row_unit == "stream" and recipe.packing == "pack":
         raise ValueError(
@@ -177,25 +183,6 @@ def check_row_unit(recipe: Recipe, objective: AnyObjective) -> None:
             f"row_unit = {recipe.row_unit}: its rows are of several documents, and "
             f"{about_one[0]} is asked about one; take 'document', 'paragraph', 'sentence' or "
             "'sentences', or an objective without a question"
-        )
-
-
-def check_reshuffling(recipe: Recipe, objective: AnyObjective, n_languages: int) -> None:
-    """Check that documents can be in another order in each epoch.
-
-    Raises:
-        ValueError: what is hidden of a row stays the same, or rows have special tokens of their
-            language.
-    """
-    if recipe.reshuffle_documents and objective.n_variants is not None:
-        raise ValueError(
-            "reshuffle_documents: this objective hides the same tokens of a row in later epochs, "
-            "and there would be other rows; leave it false"
-        )
-    if recipe.reshuffle_documents and n_languages > 1:
-        raise ValueError(
-            "reshuffle_documents: the rows of this tokenizer have tokens of their language; leave "
-            "it false"
         )
 
 

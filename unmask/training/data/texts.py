@@ -30,7 +30,6 @@ from unmask.tokenizers.spec import SpecialTokenIds
 from unmask.training.config import Recipe
 from unmask.training.data.sources import (
     check_languages,
-    check_reshuffling,
     check_row_unit,
     check_sampling,
     check_translation_pairs,
@@ -427,8 +426,12 @@ def build_training_data(
     check_languages(recipe, shards.tokenizer.special_ids, shards)
     if shards.sources_of_documents is not None:
         check_translation_pairs(recipe, objective, shards.sources_of_documents[0])
-    check_reshuffling(recipe, objective, len(_special_ids_by_source(shards)))
-    special = _special_ids_by_source(shards)[0]
+    special, *others = _special_ids_by_source(shards)
+    if recipe.reshuffle_documents and others:
+        raise ValueError(
+            "reshuffle_documents: the rows of this tokenizer have tokens of their language; leave "
+            "it false"
+        )
     sampled = recipe.samples_sources
     if recipe.dev_fraction and shards.n_tokens == 1:
         raise ValueError(

@@ -136,6 +136,8 @@ def check_picture_data(recipe: Recipe, preset: Published, options: RunOptions) -
             f"row_unit = {recipe.row_unit}, packing = {recipe.packing}: a row is one picture; "
             "leave 'document' and 'bucket'"
         )
+    if recipe.reshuffle_documents:
+        raise ValueError("reshuffle_documents: a row is one picture; leave it false")
     if recipe.sampling_exponent != 1:
         raise ValueError("sampling_exponent: sources of pictures are not sampled; leave 1")
     if recipe.source_weights:
