@@ -58,6 +58,7 @@ BEGUN = {
 """Words with which a command is complete."""
 ZERO = {
     ("pretrain", "--sampling-exponent"), ("pretrain", "--seed"), ("pretrain", "--workers"),
+    ("pretrain", "--data-retries"),
     ("prepare", "--sampling-exponent"), ("prepare", "--workers"), ("study", "--workers"),
     ("finetune", "--warmup"), ("finetune", "--average"), ("finetune", "--weight-decay"),
     ("finetune", "--lm-loss-weight"), ("finetune", "--dropout"), ("finetune", "--seed"),
