@@ -14,6 +14,9 @@ Of a test with many cases
 The quick and the thorough suite draw at most 25 examples a property, the same at every run, and in
 each test check the types of a function with arrays at its first calls; the whole one searches as
 many examples as a property says, others at every run, and checks every call.
+
+Tests of what is promised (trials.py) count what they try, by the mark or the fixture `trials`:
+`pytest -m trials` runs them alone.
 """
 
 import functools
@@ -21,6 +24,7 @@ import gc
 import os
 import sys
 from collections import defaultdict
+from collections.abc import Iterator
 from pathlib import Path
 
 import jaxtyping
@@ -57,6 +61,7 @@ CHECKED_CALLS = 20
 import checked_types  # noqa: E402
 import torch  # noqa: E402  (reads the number of threads)
 from quick_cases import named, spread  # noqa: E402  (found on the path above)
+from trials import Trials, report, sections_of_mark  # noqa: E402
 
 jaxtyping.jaxtyped = checked_types.jaxtyped
 
@@ -97,6 +102,15 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
     checked_types.begin_test()
+    report(item, sections_of_mark(item))
+
+
+@pytest.fixture
+def trials(request: pytest.FixtureRequest) -> Iterator[Trials]:
+    """Count what a test tries of what is promised."""
+    counts = Trials()
+    yield counts
+    report(request.node, counts.counts)
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -108,6 +122,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             output = getattr(function, SETTINGS)
             n = min(output.max_examples, QUICK_EXAMPLES)
             setattr(function, SETTINGS, settings(output, max_examples=n))
+    for item in items:
+        if "trials" in getattr(item, "fixturenames", ()) and not sections_of_mark(item):
+            item.add_marker("trials")  # without a section: it counts itself
     for test, cases in _cases_of(items, "quick").items():
         words = next(iter(cases.values())).get_closest_marker("quick").args
         quick = named(list(cases), words)

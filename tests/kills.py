@@ -15,6 +15,8 @@ from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from pathlib import Path
 
+from trials import Trials
+
 Job = Callable[[Path, Path, bool], object]
 """Folder of texts and models, folder of the run, and whether it resumes."""
 Tree = dict[str, bytes | None]
@@ -146,7 +148,9 @@ def _untimed(name: str, data: bytes) -> bytes:
     return re.sub(_TIMES[1], b"|", data, flags=re.MULTILINE) if table else data
 
 
-def check(job: Job, home: Path, out: Path, which: Callable[[list[str]], set[int]]) -> None:
+def check(
+    job: Job, home: Path, out: Path, which: Callable[[list[str]], set[int]], trials: Trials
+) -> None:
     """Run a job, then go on with it from what it would have left at some of its instants."""
     found = instants(out, lambda: job(home, out, False))
     whole = learned(out)
@@ -160,3 +164,4 @@ def check(job: Job, home: Path, out: Path, which: Callable[[list[str]], set[int]
         again = learned(out)
         differ = [n for n in {**whole, **again} if whole.get(n, b"?") != again.get(n, b"?")]
         assert not differ, f"killed {what}: {sorted(differ)}"
+        trials.count("kills")

@@ -8,6 +8,7 @@ import pytest
 import torch
 from kills import instants, put
 from test_distillation import STUDENT, TEACHER, batch, forward, opened
+from trials import Trials
 
 from unmask.batch import Batch
 from unmask.compression.distillation.store import ScoreStore, batch_hash
@@ -121,7 +122,7 @@ def test_a_record_that_was_cut_short_is_removed_and_a_damaged_one_refused(
     assert torch.equal(found["x"], torch.full((4,), 1.0))
 
 
-def test_store_that_was_killed_as_it_began_is_begun_again(tmp_path: Path) -> None:
+def test_store_that_was_killed_as_it_began_is_begun_again(tmp_path: Path, trials: Trials) -> None:
     found = instants(
         tmp_path / "store", lambda: ScoreStore(tmp_path / "store", {"seed": 1}).close()
     )
@@ -131,6 +132,7 @@ def test_store_that_was_killed_as_it_began_is_begun_again(tmp_path: Path) -> Non
         store = ScoreStore(tmp_path / "store", {"seed": 1})
         assert len(store) == 0
         store.close()
+        trials.count("kills")
     (tmp_path / "store" / "store.json").unlink()
     with pytest.raises(ValueError, match="holds files, but no teacher's scores"):
         ScoreStore(tmp_path / "store", {"seed": 1})

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from kills import Job, check
 from toy_text import corpus
+from trials import Trials
 
 from unmask.finetuning.config import FinetuneConfig
 from unmask.finetuning.methods.method import SourceEncoder, parse_method
@@ -147,13 +148,17 @@ def at_the_end(events: list[str]) -> set[int]:
     return {*moved[::3], moved[-1], events.index(events[last[0]])}
 
 
-def test_model_with_subfolder_is_finished_after_any_kill(home: Path, tmp_path) -> None:
-    check(JOBS["pretrain electra"], home, tmp_path / "run", at_the_end)
+def test_model_with_subfolder_is_finished_after_any_kill(
+    home: Path, tmp_path, trials: Trials
+) -> None:
+    check(JOBS["pretrain electra"], home, tmp_path / "run", at_the_end, trials)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", JOBS)
-def test_job_killed_at_any_instant_ends_as_uninterrupted(name: str, home: Path, tmp_path) -> None:
+def test_job_killed_at_any_instant_ends_as_uninterrupted(
+    name: str, home: Path, tmp_path, trials: Trials
+) -> None:
     if not (home / "electra").exists():
         JOBS["pretrain electra"](home, home / "electra", False)
     if name == "pretrain taught":
@@ -168,7 +173,7 @@ def test_job_killed_at_any_instant_ends_as_uninterrupted(name: str, home: Path, 
     def chosen(events: list[str]) -> set[int]:
         return {i for i, what in enumerate(events) if not any(one in what for one in alike)}
 
-    check(JOBS[name], home, tmp_path / "run", chosen)
+    check(JOBS[name], home, tmp_path / "run", chosen, trials)
 
 
 @pytest.mark.parametrize("kind", ["tokens", "marks", "documents"])

@@ -14,6 +14,7 @@ import pytest
 from kills import Job, check, instants, learned, put, tree
 from test_kills import SMALL, pretraining, texts
 from toy_text import corpus
+from trials import Trials
 
 from unmask.cli import main as cli
 from unmask.finetuning.config import FinetuneConfig
@@ -177,11 +178,11 @@ def wanted(name: str, home: Path) -> Job:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", JOBS)
 def test_job_killed_at_any_own_write_ends_as_uninterrupted(
-    name: str, home: Path, tmp_path: Path
+    name: str, home: Path, tmp_path: Path, trials: Trials
 ) -> None:
     every = name in ("search", "in domain, new words")
     chosen = (lambda events: set(range(len(events)))) if every else own
-    check(wanted(name, home), home, tmp_path / "run", chosen)
+    check(wanted(name, home), home, tmp_path / "run", chosen, trials)
 
 
 def few(events: list[str]) -> set[int]:
@@ -191,8 +192,8 @@ def few(events: list[str]) -> set[int]:
 
 
 @pytest.mark.thorough
-def test_suite_resumes_after_any_kill(home: Path, tmp_path: Path) -> None:
-    check(JOBS["suite"], home, tmp_path / "run", few)
+def test_suite_resumes_after_any_kill(home: Path, tmp_path: Path, trials: Trials) -> None:
+    check(JOBS["suite"], home, tmp_path / "run", few, trials)
 
 
 CONVERSIONS: dict[str, tuple[str, ...]] = {
@@ -208,7 +209,9 @@ CONVERSIONS: dict[str, tuple[str, ...]] = {
 @pytest.mark.parametrize(
     "name", [pytest.param(n, marks=() if n == "vectors" else pytest.mark.slow) for n in CONVERSIONS]
 )
-def test_killed_conversion_can_be_repeated(name: str, home: Path, tmp_path: Path) -> None:
+def test_killed_conversion_can_be_repeated(
+    name: str, home: Path, tmp_path: Path, trials: Trials
+) -> None:
     source, target, *options = CONVERSIONS[name]
     out = tmp_path / "out"
     out.mkdir()
@@ -226,9 +229,10 @@ def test_killed_conversion_can_be_repeated(name: str, home: Path, tmp_path: Path
         # What is there is whole, and is not written over.
         assert convert() == (2 if done else 0), f"killed {what}"
         assert learned(out) == whole, f"killed {what}"
+        trials.count("kills")
 
 
-def test_killed_report_leaves_the_run_unchanged(home: Path, tmp_path: Path) -> None:
+def test_killed_report_leaves_the_run_unchanged(home: Path, tmp_path: Path, trials: Trials) -> None:
     out = tmp_path / "run"
     shutil.copytree(home / "electra", out)
     cli.run(["report", str(out)])
@@ -241,3 +245,4 @@ def test_killed_report_leaves_the_run_unchanged(home: Path, tmp_path: Path) -> N
         assert cli.run(["report", str(out)]) == 0
         left = {n: data for n, data in tree(out).items() if not n.startswith(".")}
         assert left == {n: data for n, data in whole.items() if not n.startswith(".")}, what
+        trials.count("kills")

@@ -20,6 +20,7 @@ from tiny_runs import (
     weights,
     write_rows,
 )
+from trials import Trials
 
 from unmask.preferences.config import make_prefer_config
 from unmask.preferences.job import run as job
@@ -79,7 +80,7 @@ METHODS = {
 @pytest.mark.thorough
 @pytest.mark.parametrize("method", METHODS)
 def test_a_run_that_is_killed_at_any_write_ends_alike(
-    method: str, home: Path, tmp_path: Path
+    method: str, home: Path, tmp_path: Path, trials: Trials
 ) -> None:
     def run(_: Path, out: Path, again: bool) -> object:
         given = options(home, method, **METHODS[method])
@@ -90,7 +91,7 @@ def test_a_run_that_is_killed_at_any_write_ends_alike(
     def some(instants: list[str]) -> set[int]:
         return {*range(0, len(instants), max(len(instants) // 8, 1)), len(instants) - 1}
 
-    check(run, home, tmp_path / "out", some)
+    check(run, home, tmp_path / "out", some, trials)
 
 
 @pytest.fixture

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from kills import check
+from trials import Trials
 
 from unmask.jobs.corpus import clean as module
 from unmask.jobs.corpus import cleaned_chunks
@@ -178,7 +179,9 @@ def test_prepare_cleans_before_it_tokenizes(tmp_path: Path) -> None:
 
 
 @pytest.mark.thorough
-def test_preparation_killed_at_any_write_ends_as_uninterrupted(tmp_path: Path, monkeypatch) -> None:
+def test_preparation_killed_at_any_write_ends_as_uninterrupted(
+    tmp_path: Path, monkeypatch, trials: Trials
+) -> None:
     small_parts(monkeypatch)
     (tmp_path / "a.txt").write_text("\n\n".join(d.text for d in corpus(20)))
 
@@ -188,7 +191,7 @@ def test_preparation_killed_at_any_write_ends_as_uninterrupted(tmp_path: Path, m
             vocab_size=200, quiet=True,
         )  # fmt: skip
 
-    check(job, tmp_path, tmp_path / "run", lambda events: set(range(len(events))))
+    check(job, tmp_path, tmp_path / "run", lambda events: set(range(len(events))), trials)
 
 
 @pytest.mark.parametrize("name", ["notes.txt", "00000.jsonl.gz"])
