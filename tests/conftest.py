@@ -39,6 +39,7 @@ os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 HERE = Path(__file__).parent
 SHARED_FOLDERS = (
     "properties",
+    "faults",
     "finetuning",
     "word_vectors",
     "objectives",
@@ -123,6 +124,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             n = min(output.max_examples, QUICK_EXAMPLES)
             setattr(function, SETTINGS, settings(output, max_examples=n))
     for item in items:
+        report(item, dict.fromkeys(sections_of_mark(item), 0))  # also of a test that is skipped
         if "trials" in getattr(item, "fixturenames", ()) and not sections_of_mark(item):
             item.add_marker("trials")  # without a section: it counts itself
     for test, cases in _cases_of(items, "quick").items():

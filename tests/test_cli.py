@@ -224,6 +224,7 @@ def test_version_is_printed(unmask: Run) -> None:
     assert unmask("--version") == (0, f"{package.__version__}\n", "")
 
 
+@pytest.mark.trials("mistakes")
 @pytest.mark.parametrize(
     ("words", "line"),
     [
@@ -473,6 +474,7 @@ def test_average_of_last_checkpoints_equals_hand_computation(
     assert any(not torch.equal(a, b) for a, b in zip(one, two, strict=True))
 
 
+@pytest.mark.trials("mistakes")
 def test_impossible_average_is_refused(unmask: Run, home: Path, tmp_path: Path) -> None:
     run, new = tmp_path / "run", tmp_path / "new"
     shutil.copytree(home / "bert", run)
@@ -511,6 +513,7 @@ def test_head_unknown_to_transformers_is_reported_on_convert(
 # Mistakes
 
 
+@pytest.mark.trials("mistakes")
 @pytest.mark.parametrize(
     ("words", "line"),
     [
@@ -556,6 +559,7 @@ def test_invalid_bytes_can_be_replaced(name: str, unmask: Run, home: Path, tmp_p
     assert unmask(*words, "--encoding-errors", "replace").status == 0
 
 
+@pytest.mark.trials("mistakes")
 @pytest.mark.sample(19)
 @pytest.mark.parametrize(
     ("words", "line"),
@@ -635,6 +639,7 @@ def test_pretraining_mistake_is_reported_and_leaves_nothing(
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.trials("mistakes")
 def test_folders_without_a_run_are_refused(unmask: Run, home: Path, tmp_path: Path) -> None:
     words = ["pretrain", home / "small.toml", home / "text.txt", "--quiet", "--out"]
     check_mistake(unmask(*words, home / "thesis"), "thesis: holds files, but not a run")
@@ -658,6 +663,7 @@ def test_folders_without_a_run_are_refused(unmask: Run, home: Path, tmp_path: Pa
     assert os.listdir(home / "thesis") == ["thesis.pdf"]
 
 
+@pytest.mark.trials("mistakes")
 @pytest.mark.sample(15)
 @pytest.mark.parametrize(
     ("words", "line"),
@@ -713,6 +719,7 @@ def test_fine_tuning_mistake_is_reported_and_leaves_nothing(
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.trials("mistakes")
 @pytest.mark.sample(22)
 @pytest.mark.parametrize(
     ("words", "line"),
@@ -937,6 +944,7 @@ def test_line_is_one_text_up_to_a_limit(tmp_path: Path, monkeypatch: pytest.Monk
         list(read_texts(None, path, None, "strict"))
 
 
+@pytest.mark.trials("mistakes")
 @pytest.mark.parametrize("command", ["fill", "predict", "embed", "generate"])
 def test_invalid_stdin_is_refused(command: str, unmask: Run, home: Path, monkeypatch) -> None:
     model = home / {"predict": "tuned", "generate": "gpt"}.get(command, "bert")
@@ -1026,6 +1034,7 @@ def no_pickle(folder: Path) -> str:
     return "pytorch_model.bin: refused or damaged"
 
 
+@pytest.mark.trials("mistakes")
 @pytest.mark.parametrize(
     "damage",
     [
@@ -1051,6 +1060,7 @@ def test_code_in_a_model_folder_is_not_run(unmask: Run, home: Path, tmp_path: Pa
     assert not (tmp_path / "pwned").exists()
 
 
+@pytest.mark.trials("mistakes")
 def test_damaged_run_is_refused(unmask: Run, home: Path, tmp_path: Path) -> None:
     def resumed() -> Said:
         return unmask("pretrain", "--out", tmp_path / "run", "--resume", "--quiet")
@@ -1108,6 +1118,7 @@ def test_traceback_is_shown_on_request(unmask: Run) -> None:
         unmask("--traceback", "show", "nothing")
 
 
+@pytest.mark.trials("numbers")
 @pytest.mark.parametrize("steps", [1, 2, 20])
 def test_non_finite_loss_exits_with_status_1(
     steps: int, unmask: Run, home: Path, tmp_path: Path, monkeypatch
@@ -1128,6 +1139,7 @@ def test_non_finite_loss_exits_with_status_1(
     assert not list(tmp_path.glob("run/checkpoints/step-*"))
 
 
+@pytest.mark.trials("numbers")
 @pytest.mark.parametrize("words", ["fill {} a_[MASK]", "embed {} a", "evaluate {} --data {}/t.txt"])
 def test_model_with_non_finite_outputs_is_refused(
     words: str, unmask: Run, home: Path, tmp_path: Path
@@ -1166,6 +1178,7 @@ def test_closed_output_pipe_is_no_error() -> None:
     assert done.returncode in (0, 1)  # 0: all was written before it closed
 
 
+@pytest.mark.trials("full disk")
 @pytest.mark.thorough
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full here")
 def test_full_output_device_is_reported() -> None:
@@ -1181,6 +1194,7 @@ def drop_privileges() -> None:
         ctypes.CDLL(None).prctl(24, capability, 0, 0, 0)  # PR_CAPBSET_DROP
 
 
+@pytest.mark.trials("mistakes")
 @pytest.mark.thorough
 @pytest.mark.skipif(sys.platform != "linux", reason="permissions are tested on Linux")
 def test_permission_errors_are_reported(home: Path, tmp_path: Path) -> None:
@@ -1227,6 +1241,7 @@ def learned(out: Path) -> list[bytes]:
     return [p.read_bytes() for p in [*files, out / "model.safetensors", out / "log.jsonl"]]
 
 
+@pytest.mark.trials("signals and clocks")
 def test_stopped_run_resumes_to_the_same_result(
     unmask: Run, home: Path, tmp_path: Path, monkeypatch
 ) -> None:
@@ -1254,6 +1269,7 @@ def test_stopped_run_resumes_to_the_same_result(
     assert learned(out) == learned(tmp_path / "whole")
 
 
+@pytest.mark.trials("signals and clocks")
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 @pytest.mark.parametrize("command", ["prepare", "pretrain"])
 def test_each_signal_ends_preparation_with_a_hint(
@@ -1292,6 +1308,7 @@ def test_signal_status_is_returned_from_anywhere_in_python(tmp_path: Path) -> No
     assert made.returncode == 128 + signal.SIGTERM
 
 
+@pytest.mark.trials("signals and clocks")
 @pytest.mark.thorough
 def test_ctrl_c_at_a_terminal_ends_all_processes_of_a_run(home: Path, tmp_path: Path) -> None:
     from unmask.checkpoints.folder import newest_checkpoint
@@ -1366,6 +1383,7 @@ def disk(tmp_path: Path) -> Iterator[Disk]:
 FULL = "no space left on device"
 
 
+@pytest.mark.trials("full disk")
 @pytest.mark.thorough
 def test_preparation_resumes_after_a_full_disk(unmask: Run, home: Path, disk: Disk) -> None:
     disk.resize("60k")
@@ -1380,6 +1398,7 @@ def test_preparation_resumes_after_a_full_disk(unmask: Run, home: Path, disk: Di
     assert unmask(*words, "--out", disk.place / "p").status == 0
 
 
+@pytest.mark.trials("full disk")
 # In turn, no room is left: for the tokens, for the first checkpoint, for the third.
 @pytest.mark.thorough
 @pytest.mark.parametrize("size", ["16k", "100k", "500k"])
@@ -1399,6 +1418,7 @@ def test_pretraining_resumes_after_a_full_disk(
     assert learned(out) == learned(whole)
 
 
+@pytest.mark.trials("full disk")
 def test_trained_model_is_saved_after_a_full_disk(unmask: Run, home: Path, disk: Disk) -> None:
     disk.resize("20m")
     out = Path(shutil.copytree(home / "bert", disk.place / "run"))
@@ -1413,6 +1433,7 @@ def test_trained_model_is_saved_after_a_full_disk(unmask: Run, home: Path, disk:
     assert learned(out) == learned(home / "bert")
 
 
+@pytest.mark.trials("full disk")
 def test_unwritable_output_is_absent(unmask: Run, home: Path, disk: Disk) -> None:
     check_mistake(unmask("convert", home / "bert", disk.place / "c"), FULL)
     (home / "no_blanks.txt").write_text("the old king saw\n" * 60)

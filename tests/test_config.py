@@ -56,6 +56,7 @@ def test_written_values_read_back(drawing: Drawing) -> None:
     assert from_dict(Drawing, to_dict(drawing)) == drawing
 
 
+@pytest.mark.trials("mistakes")
 @pytest.mark.parametrize(
     ("data", "message"),
     [

@@ -119,6 +119,7 @@ def test_missing_parent_is_named(tmp_path: Path) -> None:
         write_atomically(tmp_path / "nowhere" / "a", b"x")
 
 
+@pytest.mark.trials("full disk")
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
 def test_full_disk_is_named_and_leaves_nothing(tmp_path: Path) -> None:
     write_atomically(tmp_path / "a", b"before")

@@ -76,6 +76,7 @@ def refused(arguments: list[str], name: str, capsys: pytest.CaptureFixture[str])
     assert "no such folder" not in err, (arguments, err)
 
 
+@pytest.mark.trials("mistakes")
 @pytest.mark.parametrize("command", BEGUN)
 def test_negative_value_is_refused_before_anything_is_written(
     command: str,
@@ -123,6 +124,7 @@ WRONG_TUNING = (
 )
 
 
+@pytest.mark.trials("mistakes")
 @pytest.mark.parametrize(
     "words",
     [

@@ -89,6 +89,7 @@ def test_function_takes_fields_as_documented_keywords() -> None:
         small()  # pyright: ignore
 
 
+@pytest.mark.trials("mistakes")
 @pytest.mark.parametrize(
     ("name", "value"), [("n_words", "3"), ("n_words", True), ("kinds", 3), ("is_short", 1)]
 )

@@ -245,6 +245,15 @@ def _objective_table(patch: pytest.MonkeyPatch) -> None:
     assert Path("objectives/tried.jsonl").read_text().count('"mlm"') == 1
 
 
+def _reliability(patch: pytest.MonkeyPatch) -> None:
+    own = ROOT / "tests" / "test_options.py", ROOT / "tests" / "training" / "test_stopwatch.py"
+    words = f"--out reliability.md --select trials --tests {own[0]} {own[1]}"
+    assert run("scripts/reliability.py", words, patch) == 0
+    page = Path("reliability.md").read_text()
+    assert "| [Mistakes of users](#mistakes-of-users) | 1 | " in page
+    assert "| Steps backwards count as none | `tests/training/test_stopwatch.py::" in page
+
+
 def _demo_data(patch: pytest.MonkeyPatch) -> None:
     run("scripts/demo_data.py", "shared/novels demo", patch)
     assert Path("demo/spoken/test.tsv").is_file()
@@ -311,7 +320,7 @@ RUNS: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
     "benchmarks/web_runs.py": _web_runs,
     "benchmarks/word2vec.py": _word2vec, "benchmarks/word_vectors.py": _word_vectors,
     "scripts/demo_data.py": _demo_data, "scripts/objective_table.py": _objective_table,
-    "scripts/mini_en.py": _mini_en,
+    "scripts/mini_en.py": _mini_en, "scripts/reliability.py": _reliability,
     "examples/bytecode.py": _example("bytecode"), "examples/counts.py": _example("counts"),
     "examples/integration.py": _example("integration"), "examples/deblurring.py": _deblurring,
 }  # fmt: skip

@@ -17,8 +17,10 @@ import pytest
 
 SECTIONS = (
     "kills",
+    "full disk",
     "checkpoints",
     "signals and clocks",
+    "numbers",
     "data and workers",
     "hostile files",
     "fuzzing",

@@ -219,6 +219,7 @@ def test_row_longer_than_batch_is_a_batch_of_one():
 # ---- the loader
 
 
+@pytest.mark.trials("data and workers")
 @pytest.mark.parametrize(
     ("objective", "special", "strategy"),
     [
@@ -237,6 +238,7 @@ def test_batches_are_equal_for_0_1_or_3_workers(objective, special, strategy):
         assert stream(replace(loader, n_workers=n_workers), 12) == expected
 
 
+@pytest.mark.trials("data and workers")
 @settings(max_examples=10)
 @given(st.integers(0, 60), SEEDS, st.sampled_from(["bucket", "pack"]))
 def test_resuming_at_any_cursor_equals_uninterrupted(n, seed, strategy):
@@ -449,6 +451,7 @@ def ended(pid: int) -> bool:
     return state == "Z"
 
 
+@pytest.mark.trials("data and workers")
 @pytest.mark.thorough
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="needs /proc to look at processes")
 def test_workers_do_not_rerun_the_script_and_end_when_it_is_killed():
@@ -482,6 +485,7 @@ def children(loader: BatchLoader, after: int, act) -> list:
     return [([values(b) for b in micro], cursor) for micro, cursor in [*some, *made]]
 
 
+@pytest.mark.trials("data and workers")
 @pytest.mark.thorough
 def test_killed_worker_is_replaced_and_batches_are_equal(caplog):
     def kill(workers):
@@ -491,6 +495,7 @@ def test_killed_worker_is_replaced_and_batches_are_equal(caplog):
     assert "the run goes on with new ones" in caplog.text
 
 
+@pytest.mark.trials("data and workers")
 def test_repeatedly_lost_workers_are_reported_in_one_line(monkeypatch):
     def lost(*_: object):
         yield from ()

@@ -66,6 +66,7 @@ def test_file_modes_follow_the_umask(tmp_path):
     assert modes == {stat.S_IMODE((tmp_path / "plain").stat().st_mode)}
 
 
+@pytest.mark.trials("checkpoints")
 @pytest.mark.parametrize(
     "name", ["model.safetensors", "optimizer.safetensors", "progress.json", "manifest.json"]
 )
@@ -86,6 +87,7 @@ def test_damaged_newest_checkpoint_falls_back_to_previous(tmp_path, name, how):
     assert name in damaged[0] or name == "manifest.json"
 
 
+@pytest.mark.trials("checkpoints")
 @pytest.mark.parametrize(
     "manifest",
     [
@@ -106,6 +108,7 @@ def test_empty_manifest_counts_as_damage(tmp_path, manifest):
     assert newest_checkpoint(tmp_path)[0] is None
 
 
+@pytest.mark.trials("checkpoints")
 def test_manifest_cannot_name_a_file_outside(tmp_path):
     (path,) = saved(tmp_path, 1)
     manifest = json.loads((path / "manifest.json").read_bytes())
@@ -117,6 +120,7 @@ def test_manifest_cannot_name_a_file_outside(tmp_path):
     )
 
 
+@pytest.mark.trials("checkpoints")
 def test_checkpoint_of_later_format_is_refused(tmp_path, monkeypatch):
     with monkeypatch.context() as m:
         m.setattr(checkpoints, "FORMAT", 3)
@@ -229,6 +233,7 @@ def small_disk():
     signal.signal(signal.SIGXFSZ, handler)
 
 
+@pytest.mark.trials("full disk")
 @pytest.mark.usefixtures("small_disk")
 def test_full_disk_is_one_line_and_keeps_earlier_checkpoints(tmp_path):
     saved(tmp_path, 1, 2)
@@ -243,6 +248,7 @@ def test_full_disk_is_one_line_and_keeps_earlier_checkpoints(tmp_path):
     assert newest_checkpoint(tmp_path)[0].step == 2
 
 
+@pytest.mark.trials("checkpoints")
 def test_damaged_checkpoint_does_not_displace_a_whole_one(tmp_path):
     path = saved(tmp_path, 10, 20)[1]
     (path / "model.safetensors").write_bytes(b"")
@@ -261,6 +267,7 @@ def test_reading_changes_nothing(tmp_path):
     assert names(tmp_path) == before
 
 
+@pytest.mark.trials("full disk")
 @pytest.mark.parametrize("call", range(12))
 def test_no_space_at_any_flush_is_reported_alike(tmp_path, monkeypatch, call):
     (tmp_path / "log.jsonl").write_text("{}\n")
@@ -365,6 +372,7 @@ def test_missing_tensor_file_is_named(tmp_path):
         read_tensors(tmp_path)
 
 
+@pytest.mark.trials("data and workers")
 def test_two_processes_cannot_train_in_one_folder(tmp_path):
     with lock_run_folder(tmp_path):
         if os.fork() == 0:
@@ -378,6 +386,7 @@ def test_two_processes_cannot_train_in_one_folder(tmp_path):
         pass
 
 
+@pytest.mark.trials("data and workers")
 def test_folder_lock_does_not_outlive_its_process_in_a_worker(tmp_path):
     """As after `kill -9`: a worker process lives on for a while, and the run is resumed at once."""
     ready, output = os.pipe()

@@ -138,6 +138,7 @@ def test_store_that_was_killed_as_it_began_is_begun_again(tmp_path: Path, trials
         ScoreStore(tmp_path / "store", {"seed": 1})
 
 
+@pytest.mark.trials("full disk")
 def test_full_disk_leaves_no_part_of_a_record(tmp_path: Path) -> None:
     store, keys = ScoreStore(tmp_path / "store", {}), [bytes([i] * 16) for i in range(2)]
     store.add(keys[0], {"x": torch.zeros(4)})

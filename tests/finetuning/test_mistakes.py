@@ -57,6 +57,7 @@ def test_odd_texts_are_trained_on_without_error(family, tmp_path: Path, caplog) 
     assert "odd.jsonl: 6 of 24 texts are empty" in caplog.text  # though no progress is shown
 
 
+@pytest.mark.trials("mistakes")
 @pytest.mark.sample(7)
 @pytest.mark.parametrize(
     ("train", "dev", "more", "message"),

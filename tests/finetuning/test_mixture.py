@@ -175,6 +175,7 @@ def test_components_are_read_from_the_mixture_file(tmp_path: Path) -> None:
     ] * 20
 
 
+@pytest.mark.trials("mistakes")
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [

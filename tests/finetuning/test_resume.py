@@ -226,6 +226,7 @@ def test_damaged_checkpoint_is_skipped(files, tmp_path, monkeypatch) -> None:
     assert quick(base, files, out=out, resume=True, epochs=4.0).run_results == whole.run_results
 
 
+@pytest.mark.trials("data and workers")
 @pytest.mark.thorough
 def test_run_is_not_resumed_with_other_data_or_options(files, tmp_path, monkeypatch) -> None:
     base = toy.pretrained("bert", tmp_path / "base")

@@ -120,6 +120,7 @@ def test_forbidden_transitions_are_never_decoded() -> None:
     assert any(2 in row for row in rows)
 
 
+@pytest.mark.trials("numbers")
 @BOTH
 def test_no_targets_give_zero_loss_and_gradients(crf) -> None:
     model = Model(TINY, {"token_label": replace(SPEC, crf=crf)}).initialize()

@@ -199,6 +199,7 @@ def test_command_takes_a_model_or_word_vectors(model: str, run) -> None:
     assert (code, len(json.loads(out)["vector"])) == (0, 8 if model == "skip" else 4)
 
 
+@pytest.mark.trials("mistakes")
 @pytest.mark.sample(4)
 @pytest.mark.parametrize(
     ("words", "output"),

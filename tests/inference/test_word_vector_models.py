@@ -127,6 +127,7 @@ def test_bundled_model_is_named_as_everywhere(home) -> None:
     np.testing.assert_array_equal(space.vector("king"), table[tokenizer["king"]])
 
 
+@pytest.mark.trials("mistakes")
 @pytest.mark.parametrize(
     ("words", "output"),
     [

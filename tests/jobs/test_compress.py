@@ -90,6 +90,7 @@ def test_command_prints_sizes(
     assert run(["fill", str(tmp_path / "b"), "the [MASK]"]) == 0
 
 
+@pytest.mark.trials("mistakes")
 @pytest.mark.parametrize(
     ("methods", "message"),
     [

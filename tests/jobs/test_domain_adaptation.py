@@ -255,6 +255,7 @@ def test_adapter_stands_on_the_domain_adapted_model(files, tmp_path) -> None:
     assert facts["base_model_name_or_path"].endswith("in-domain")
 
 
+@pytest.mark.trials("mistakes")
 @pytest.mark.parametrize(
     ("more", "message"),
     [

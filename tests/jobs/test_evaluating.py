@@ -91,6 +91,7 @@ def test_command_prints_table_or_json(home: Path, capsys: pytest.CaptureFixture)
     assert all(s["score"] == s["figures"]["accuracy"]["value"] for s in scores)
 
 
+@pytest.mark.trials("mistakes")
 @pytest.mark.parametrize(
     ("words", "line"),
     [

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from kills import Job, check, instants, learned, put, tree
-from test_kills import SMALL, pretraining, texts
+from tiny_jobs import SMALL, pretraining, studying, texts
 from toy_text import corpus
 from trials import Trials
 
@@ -22,60 +22,16 @@ from unmask.finetuning.methods.adapt_first import TaskAdaptivePretraining
 from unmask.finetuning.run import run_finetuning as tune
 from unmask.finetuning.suite import finetune_suite
 from unmask.jobs.adapt_to_task import adapt_to_task_text
-from unmask.studies.run_study import run_study
-
-TASKS = """
-name = "toys"
-[[benchmarks]]
-name = "Day or night"
-task = "classify"
-files = [{train = "rows.tsv", dev = "rows.tsv", text = ["text"], label = "label"}]
-[[benchmarks]]
-name = "Absent columns"
-task = "classify"
-files = [{train = "rows.tsv", text = ["spam"], label = "label"}]
-[[benchmarks]]
-name = "How long"
-task = "regress"
-files = [{train = "numbers.tsv", text = ["text"], label = "n"}]
-"""
-STUDY = """
-question = "How much should be hidden?"
-tasks = "toys.toml"
-tokens = 128
-rows = 12
-epochs = 1
-seeds = 1
-changes = ["batch_tokens=64", "sequence_length=16", "dev_fraction=0.1", "log_every=1",
-    "architecture={d_model=16,d_ff=32,n_layers=1,n_heads=2}"]
-cells = [
-    {name = "little", model = "bert-tiny"},
-    {name = "on", model = "bert-tiny", init_from = "little"},
-    {name = "none", model = "bert-tiny", token_factor = 0.0},
-]
-"""
 
 
 @pytest.fixture(scope="module")
 def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     home = tmp_path_factory.mktemp("home")
     texts(home)
-    (home / "toys.toml").write_text(TASKS)
-    (home / "rates.toml").write_text(STUDY)
-    rows = [line.split("\t")[0] for line in (home / "rows.tsv").read_text().splitlines()[1:]]
-    numbers = [f"{text}\t{len(text)}" for text in rows]
-    (home / "numbers.tsv").write_text("\n".join(["text\tn", *numbers]) + "\n")
     (home / "more.txt").write_text(corpus(3, seed=4))
     pretraining("electra-mini", *SMALL)(home, home / "electra", False)
     yield home
     shutil.rmtree(home)
-
-
-def studying(home: Path, out: Path, again: bool) -> object:
-    return run_study(
-        home / "rates.toml", data=home / "text.txt", out=out, threads=1, terminal=None,
-        resume=again and out.exists(),
-    )  # fmt: skip
 
 
 def suiting(home: Path, out: Path, again: bool) -> object:

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 from toy_text import corpus
+from trials import Trials
 
 from unmask.batch import Batch
 from unmask.batching.plan import DataCursor
@@ -115,6 +116,7 @@ def test_run_makes_a_folder_that_opens_and_works(name: str, text: Path, tmp_path
     assert np.isfinite(list(result.loss.values())).all()
 
 
+@pytest.mark.trials("data and workers")
 @pytest.mark.sample(1)
 @pytest.mark.quick("0-bert-tiny", "1-t5-mini", "3-elmo-mini", "0-canine-s-mini")
 @pytest.mark.parametrize("name", [*SMALL, "canine-s-mini"])
@@ -169,7 +171,7 @@ DEATHS = 20
 @pytest.mark.slow
 @pytest.mark.parametrize("workers", [0, 1, 3])
 def test_run_killed_at_random_instants_equals_uninterrupted(
-    workers: int, text: Path, tmp_path: Path
+    workers: int, text: Path, tmp_path: Path, trials: Trials
 ) -> None:
     here = Path(__file__).parent
     program = [sys.executable, "-c", PROGRAM, str(here), str(here.parent), str(text)]
@@ -190,8 +192,8 @@ def test_run_killed_at_random_instants_equals_uninterrupted(
         assert process.returncode == 0, output.decode()
         break
     assert deaths > DEATHS // 4
-    print(f"{deaths} deaths with {workers} workers")
     assert learned(killed) == learned(tmp_path / "whole")
+    trials.count("kills", deaths)
 
 
 @pytest.mark.thorough
@@ -949,6 +951,7 @@ def test_invalid_number_is_one_clear_error(
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.trials("mistakes")
 @pytest.mark.parametrize(
     ("change", "message"),
     [

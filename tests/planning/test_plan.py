@@ -184,6 +184,7 @@ def test_accelerators_are_known_by_whole_words() -> None:
         assert (other.name, other.watts, other.memory_bytes) == (name, None, 8 * 10**9)
 
 
+@pytest.mark.trials("mistakes")
 @pytest.mark.sample(1)
 @pytest.mark.parametrize(
     ("arguments", "message"),

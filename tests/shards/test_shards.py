@@ -24,6 +24,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from trials import Trials
 
 from unmask import files
 from unmask.batch import PARAGRAPH_START, SENTENCE_START, Tokens
@@ -475,6 +476,7 @@ def test_lone_surrogate_is_named_and_closed_shards_are_kept(
     )
 
 
+@pytest.mark.trials("data and workers")
 def test_repeatedly_dying_workers_are_an_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -483,6 +485,7 @@ def test_repeatedly_dying_workers_are_an_error(
         prepare_shards(story(9), tmp_path / "out", n_workers=2)
 
 
+@pytest.mark.trials("data and workers")
 @pytest.mark.thorough
 def test_killed_worker_is_replaced(tmp_path: Path, monkeypatch, caplog) -> None:
     first = processes._WORKER_SCRIPT.replace(
@@ -854,7 +857,7 @@ def running(word: str) -> list[str]:
 
 
 @pytest.mark.thorough
-def test_kill_at_any_instant_resumes_to_equal_bytes(tmp_path: Path) -> None:
+def test_kill_at_any_instant_resumes_to_equal_bytes(tmp_path: Path, trials: Trials) -> None:
     tokenizer().save(tmp_path / "tokenizer")
 
     def begin(out: str, n_workers: int) -> "subprocess.Popen[bytes]":
@@ -888,6 +891,7 @@ def test_kill_at_any_instant_resumes_to_equal_bytes(tmp_path: Path) -> None:
     assert n_killed >= 2
     assert not running(str(tmp_path / "out"))
     assert contents(tmp_path / "out") == contents(tmp_path / "whole")
+    trials.count("kills", n_killed)
 
 
 # Damage

@@ -251,6 +251,7 @@ def test_missing_report_is_rewritten(home: Path, monkeypatch) -> None:
     assert not left.exists()
 
 
+@pytest.mark.trials("mistakes")
 @pytest.mark.parametrize(
     ("line", "message"),
     [
@@ -294,6 +295,7 @@ NAN = """objective = {kind = "Objective", corrupt = {kind = "MaskInPlace"},
               select = {kind = "TokenMasking", rate = nan}}"""
 
 
+@pytest.mark.trials("mistakes")
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [

@@ -194,6 +194,7 @@ def test_user_suite_is_read_from_toml(tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.trials("mistakes")
 @pytest.mark.parametrize(
     ("text", "message"),
     [

@@ -47,6 +47,7 @@ def test_sums_add_up_and_give_means():
     assert a + LossSums() == a == LossSums() + a
 
 
+@pytest.mark.trials("numbers")
 def test_no_targets_give_zero_loss_and_no_accuracy():
     sums = LossSums({"masked": 0.0}, {"masked": 0}, {"masked": 0})
     assert sums.loss == 0
@@ -259,6 +260,7 @@ def test_language_model_shows_perplexity():
     assert "perplexity   7.389" in format_report(report(sums=sums), Throughput(), None)
 
 
+@pytest.mark.trials("numbers")
 def test_step_without_targets_says_so():
     counts = LossSums(
         n_targets={"characters": 0}, total_loss={"characters": 0.0}, n_correct={"characters": 0}

@@ -62,6 +62,7 @@ def trained(run, folder=None, until=None, save_at=()):
     return run
 
 
+@pytest.mark.trials("signals and clocks")
 @pytest.mark.sample(2)
 @pytest.mark.parametrize(("precision", "optimizer"), KINDS)
 def test_ten_steps_and_ten_resumed_equal_twenty(tmp_path, precision, optimizer):
@@ -85,6 +86,7 @@ def test_ten_steps_and_ten_resumed_equal_twenty(tmp_path, precision, optimizer):
     assert not torch.equal(state(moved)["backbone.up.weight"], state(again)["backbone.up.weight"])
 
 
+@pytest.mark.trials("signals and clocks")
 @settings(max_examples=12)
 @given(
     stops=st.lists(st.integers(1, 11), unique=True).map(sorted),
@@ -134,24 +136,29 @@ def killed(tmp_path, kills, seed, precision, model="toy"):
 
 @pytest.mark.thorough
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
-def test_repeatedly_killed_run_equals_uninterrupted(tmp_path):
-    assert killed(tmp_path, 6, 0, "bfloat16")["died"] >= 2
+def test_repeatedly_killed_run_equals_uninterrupted(tmp_path, trials):
+    died = killed(tmp_path, 6, 0, "bfloat16")["died"]
+    assert died >= 2
+    trials.count("kills", died)
 
 
 @pytest.mark.slow
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 @pytest.mark.parametrize("model", ["bart-mini"])
-def test_killed_encoder_decoder_run_equals_uninterrupted(tmp_path, model):
-    assert killed(tmp_path, 3, 0, "bfloat16", model)["died"] >= 1
+def test_killed_encoder_decoder_run_equals_uninterrupted(tmp_path, model, trials):
+    died = killed(tmp_path, 3, 0, "bfloat16", model)["died"]
+    assert died >= 1
+    trials.count("kills", died)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
 @pytest.mark.parametrize("seed", range(3))
-def test_run_killed_twenty_times_equals_uninterrupted(tmp_path, precision, seed):
+def test_run_killed_twenty_times_equals_uninterrupted(tmp_path, precision, seed, trials):
     output = killed(tmp_path, 20, seed, precision)
     assert output["died"] >= 5
     assert output["half"] >= 1
+    trials.count("kills", output["died"])
 
 
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
@@ -264,6 +271,7 @@ HOW = {
 }
 
 
+@pytest.mark.trials("numbers")
 @pytest.mark.parametrize("how", HOW.values(), ids=HOW)
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
 def test_non_finite_step_is_skipped_and_counted(tmp_path, how, precision):
@@ -285,6 +293,7 @@ def test_non_finite_step_is_skipped_and_counted(tmp_path, how, precision):
     assert since[1].n_targets == reports[5].sums.n_targets
 
 
+@pytest.mark.trials("numbers")
 def test_too_many_consecutive_skips_end_the_run_with_the_step(tmp_path):
     how = HOW["the loss is no number"]
     run = spoiled(toy.run(steps=20, max_skipped_steps=3, precision="float32"), {2, 3, 5, 6, 7}, how)
@@ -302,6 +311,7 @@ def test_too_many_consecutive_skips_end_the_run_with_the_step(tmp_path):
 SPIKE = {"the loss is far above": lambda total, weight: total * 50}
 
 
+@pytest.mark.trials("numbers")
 def test_spike_is_skipped_and_resumed_exactly(tmp_path):
     steps, how = {131, 133}, SPIKE["the loss is far above"]
     options = dict(steps=135, precision="float32", skip_spikes=6.0, log_every=1)
@@ -341,6 +351,7 @@ def test_level_that_stays_is_soon_no_spike():
     assert not RecentSteps().is_spike(1e9, 1e9, 6)
 
 
+@pytest.mark.trials("numbers")
 def test_step_without_targets_has_zero_loss():
     def nothing(cursor):
         yield [replace(toy.rows(0), targets=torch.full((8, toy.T), IGNORE_INDEX), labels=None)], 1
@@ -583,6 +594,7 @@ def test_progress_round_trips_as_json(tmp_path):
     assert run.progress.sums_since_log.n_targets["label"] == 8 + 1 + 8  # of steps 5 to 7
 
 
+@pytest.mark.trials("signals and clocks")
 def test_first_ctrl_c_requests_stop_and_second_interrupts():
     before = signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)
     seen = []
@@ -599,6 +611,7 @@ def test_first_ctrl_c_requests_stop_and_second_interrupts():
     assert before == (signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM))
 
 
+@pytest.mark.trials("signals and clocks")
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_each_signal_requests_stop_unless_ignored(number):
     with stop_after_step() as stop:
@@ -615,6 +628,7 @@ def test_each_signal_requests_stop_unless_ignored(number):
         signal.signal(number, before)
 
 
+@pytest.mark.trials("signals and clocks")
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_outside_steps_each_signal_interrupts_once(number):
     def asked_twice():
@@ -642,6 +656,7 @@ def test_handled_signal_is_left_to_the_program():
     assert heard == [signal.SIGTERM]
 
 
+@pytest.mark.trials("signals and clocks")
 def test_stop_request_finishes_the_step_and_run_is_resumable(tmp_path):
     straight = trained(toy.run(steps=6))
     run = toy.run(steps=6)

@@ -91,6 +91,7 @@ def test_recipe_round_trips_as_plain_data():
     assert from_dict(Recipe, to_dict(recipe)) == recipe
 
 
+@pytest.mark.trials("mistakes")
 @pytest.mark.parametrize(
     ("text", "says"),
     [

@@ -8,7 +8,6 @@ Optimization", section 4); optuna is optional.
 import hashlib
 import importlib.util
 import json
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -23,6 +22,7 @@ from unmask.finetuning.data.batch_stream import count_epoch_steps
 from unmask.finetuning.job.finetune_job import FinetuneJob
 from unmask.finetuning.options.derived import resolve_evaluation_interval
 from unmask.tasks.metrics.metric import METRICS
+from unmask.training.device.stopwatch import Stopwatch
 
 TRIALS_FILE = "search.jsonl"
 LEARNING_RATE_FACTOR = 10.0
@@ -94,9 +94,9 @@ def run_search(
     metric = job.task.metric
     for number in range(len(trials) + 1, requested_config.search + 1):
         rate, batch = _suggest(job, requested_config, trials, number)
-        start = time.perf_counter()
+        watch = Stopwatch()
         score = run_trial(_with_trial(job, requested_config, rate, batch))
-        seconds = round(time.perf_counter() - start, 3)
+        seconds = round(watch.seconds, 3)
         trials.append(
             SearchTrial(
                 index=number,

@@ -3,7 +3,6 @@
 import re
 import shutil
 import sys
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -32,6 +31,7 @@ from unmask.tasks.metrics.metric import METRICS
 from unmask.tasks.suites.benchmark import LocatedBenchmark, fetch_files
 from unmask.tasks.suites.bundled import find_suite
 from unmask.training.best_effort import best_effort
+from unmask.training.device.stopwatch import Stopwatch
 from unmask.training.interrupt import interrupt_on_signal
 
 SUITE_FILE = "suite.json"
@@ -280,7 +280,7 @@ class _BenchmarkRun:
 
     def run_into(self, progress: _SuiteProgress) -> None:
         """Run the benchmark and record the result, also if it is interrupted."""
-        start = time.perf_counter()
+        watch = Stopwatch()
         before = (
             progress.results_by_name[self.located_benchmark.name].seconds
             if self.located_benchmark.name in progress.results_by_name
@@ -300,7 +300,7 @@ class _BenchmarkRun:
                 self.terminal, f"{self.located_benchmark.name} is left out: {ran.error}"
             )
         finally:
-            now = 0.0 if done else time.perf_counter() - start
+            now = 0.0 if done else watch.seconds
             progress.results_by_name[ran.name] = replace(ran, seconds=round(before + now, 1))
             progress.write()
 

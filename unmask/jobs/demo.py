@@ -2,7 +2,6 @@
 
 import math
 import sys
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -26,6 +25,7 @@ from unmask.reports.report_data import (
 )
 from unmask.training import config as recipes
 from unmask.training.best_effort import best_effort
+from unmask.training.device.stopwatch import Stopwatch
 from unmask.training.interrupt import interrupt_on_signal
 
 BUNDLED_MODEL = "unmask-mini-en"
@@ -66,7 +66,7 @@ def demo(options: DemoOptions) -> DemoResult:
         raise ValueError(f"minutes must be above 0, got {minutes}")
     if seeds < 1:
         raise ValueError(f"seeds must be at least 1, got {seeds}")
-    begin = time.monotonic()
+    watch = Stopwatch()
     say = _print_nothing if options.quiet else _print_line
     say("1. Pretraining a small BERT on four novels: it predicts masked words")
     try:
@@ -98,7 +98,7 @@ def demo(options: DemoOptions) -> DemoResult:
         bigram_accuracy=bigram,
         finetuned=tuned,
         bundled_finetuned=bundled,
-        seconds=time.monotonic() - begin,
+        seconds=watch.seconds,
     )
 
 

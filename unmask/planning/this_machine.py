@@ -1,7 +1,6 @@
 """The machine that plans, as a device: its peak by a short product, its memory, its power."""
 
 import math
-import time
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -11,6 +10,7 @@ import torch
 
 from unmask.planning.hardware import CPU_WATTS_PER_CORE, THIS_CPU, Hardware
 from unmask.training.device.distributed import matmul_peak_flops, weight_dtype
+from unmask.training.device.stopwatch import Stopwatch
 
 RUN_PROCESS_BYTES = 150 * 2**20
 """What a run holds beside its network and what this program holds when it plans: text, tokenizer,
@@ -63,7 +63,7 @@ class EnergyMeter:
 
     def __init__(self, folder: Path = POWERCAP) -> None:
         self._folder = folder
-        self._begin, self._start_time = _read_counters(folder), time.perf_counter()
+        self._begin, self._watch = _read_counters(folder), Stopwatch()
 
     def joules(self) -> float | None:
         """Return the energy so far; None: the counters cannot be read."""
@@ -77,7 +77,7 @@ class EnergyMeter:
 
     def watts(self) -> float | None:
         """Return the mean power so far; None: the counters cannot be read."""
-        joules, seconds = self.joules(), time.perf_counter() - self._start_time
+        joules, seconds = self.joules(), self._watch.seconds
         return joules / seconds if joules and seconds > 0 else None
 
 
@@ -109,7 +109,7 @@ def _copy_bandwidth(n_bytes: int = 2**25, tries: int = 3) -> float:
     b = torch.empty_like(a).copy_(a)
     best = math.inf
     for _ in range(tries):
-        begin = time.perf_counter()
+        watch = Stopwatch()
         b.copy_(a)
-        best = min(best, time.perf_counter() - begin)
-    return 2 * n_bytes / best
+        best = min(best, watch.seconds)
+    return 2 * n_bytes / max(best, 1e-9)

@@ -1,7 +1,6 @@
 """Some real training steps of a network on this machine, timed and their memory counted."""
 
 import statistics
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from itertools import chain, islice
@@ -19,6 +18,7 @@ from unmask.training.device.memory import (
     restart_peak_memory,
     return_freed_memory,
 )
+from unmask.training.device.stopwatch import Stopwatch
 from unmask.training.run import BatchStream, MicroBatches, TrainingRun
 
 MAX_SECONDS = 8.0
@@ -92,13 +92,13 @@ def try_training(
     seconds: list[float] = []
     try:
         run = loop.start_run(long_enough, model, counted)
-        begin = time.perf_counter()
+        watch = Stopwatch()
         reports = loop.train(run)
         working = _peak_bytes(reports, run.weights.flat_gradient.nbytes)
         keep_freed_memory()
         next(reports)
         while len(seconds) < _MAX_STEPS and (
-            len(seconds) < _MIN_STEPS or time.perf_counter() - begin < max_seconds
+            len(seconds) < _MIN_STEPS or watch.seconds < max_seconds
         ):
             seconds.append(next(reports).seconds)
         update = _update_seconds(run)
@@ -111,7 +111,7 @@ def try_training(
     )
     return Trial(
         positions=positions,
-        batch_seconds=max(per_position, 0.0) * positions,
+        batch_seconds=max(per_position, 1e-12) * positions,
         update_seconds=update,
         working_bytes=working,
         n_steps=len(seconds),
@@ -122,11 +122,11 @@ def _update_seconds(run: TrainingRun, tries: int = 2) -> float:
     """Time the optimizer's step alone, with the gradients that there are."""
     best = float("inf")
     for _ in range(tries):
-        begin = time.perf_counter()
+        watch = Stopwatch()
         float(run.weights.gradient_norm())
         run.optimizer.step(0.0)
         run.weights.copy_to_model()
-        best = min(best, time.perf_counter() - begin)
+        best = min(best, watch.seconds)
     return best
 
 

@@ -8,7 +8,6 @@ import logging
 import math
 import os
 import shutil
-import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -18,6 +17,7 @@ from typing import Any, BinaryIO, Protocol, runtime_checkable
 from unmask.files import encode_utf8, parse_json
 from unmask.output import OutputStream, ProgressLine
 from unmask.training.best_effort import best_effort
+from unmask.training.device.stopwatch import Stopwatch
 from unmask.training.step_report import (
     TERMS_WITHOUT_ACCURACY,
     LossSums,
@@ -93,7 +93,7 @@ class TrainingLog:
             memory_usage,
         )
         self._progress_line = ProgressLine(terminal, at_once=True)
-        self._start_time = time.perf_counter()
+        self._watch = Stopwatch()
         self._smoothed_throughput, self._logged_throughput = Throughput(), Throughput()
 
     def __call__(self, report: StepReport) -> None:
@@ -140,7 +140,7 @@ class TrainingLog:
         timed = {
             "step": report.step,
             "total_steps": report.total_steps,
-            "seconds": round(time.perf_counter() - self._start_time, 3),
+            "seconds": round(self._watch.seconds, 3),
             "tokens_per_second": round(self._logged_throughput.tokens_per_second, 1),
             "matmul_share": round_share(self._peak_fraction(self._logged_throughput)),
             "memory_bytes": self._memory_usage() if self._memory_usage else None,

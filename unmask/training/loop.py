@@ -3,7 +3,6 @@
 import hashlib
 import math
 import struct
-import time
 from collections.abc import Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
@@ -20,6 +19,7 @@ from unmask.training.device import distributed
 from unmask.training.device.distributed import World
 from unmask.training.device.memory import FreedMemoryLimit
 from unmask.training.device.recomputation import LayerRecomputation
+from unmask.training.device.stopwatch import Stopwatch
 from unmask.training.interrupt import StopRequest as StopRequest
 from unmask.training.interrupt import stop_after_step as stop_after_step
 from unmask.training.optimizers import build
@@ -143,7 +143,7 @@ def train(run: TrainingRun) -> Iterator[StepReport]:
     freed_memory = FreedMemoryLimit(run.world.device)
     model.train()
     while run.progress.step < recipe.steps:
-        begin, step = time.perf_counter(), run.progress.step + 1
+        watch, step = Stopwatch(), run.progress.step + 1
         try:
             micro_batches, cursor = next(data)
         except StopIteration:
@@ -179,7 +179,7 @@ def train(run: TrainingRun) -> Iterator[StepReport]:
             sums_since_log=progress.sums_since_log if logged else None,
             learning_rate=rate,
             gradient_norm=norm,
-            seconds=time.perf_counter() - begin,
+            seconds=watch.seconds,
             n_skipped=progress.n_skipped,
             was_skipped=is_skipped,
         )
@@ -421,7 +421,7 @@ def estimate_steps(
         max_trial_steps: maximum number of timed steps.
         max_time_fraction: fraction of the time after which the trial ends, once it has three steps.
     """
-    start = time.perf_counter()
+    watch = Stopwatch()
     progress, weights = run.progress, {k: t.clone() for k, t in trained_tensors(run).items()}
     optimizer_state = {k: t.clone() for k, t in run.optimizer.state_tensors().items()}
     transform_state = {k: t.clone() for k, t in run.weights.transform_state().items()}
@@ -431,7 +431,7 @@ def estimate_steps(
     for report in train(run):
         measured.append(report.seconds)
         spent_here = run.world.broadcast_object(
-            time.perf_counter() - start
+            watch.seconds
         )  # all processes end after the same step
         enough = len(measured) > N_UNTIMED_STEPS and spent_here > max_time_fraction * minutes * 60
         if len(measured) == max_trial_steps or enough or report.was_skipped:
@@ -442,7 +442,7 @@ def estimate_steps(
     load_state(run, weights, optimizer_state)
     if run.sharded is not None:
         run.sharded.restore_whole_model()
-    total = spent_seconds + time.perf_counter() - start
+    total = spent_seconds + watch.seconds
     return int(run.world.broadcast_object(steps_within(minutes, measured, spent_seconds=total)))
 
 

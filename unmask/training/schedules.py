@@ -202,14 +202,20 @@ def steps_within(
     steps, and the time lost, about 3 %, pays for evaluations and checkpoints. At least one step.
 
     Raises:
-        ValueError: `minutes` is not above zero, or nothing was measured.
+        ValueError: `minutes` is not above zero, nothing was measured, or the clock stood still.
     """
     if not 0 < minutes < math.inf:
         raise ValueError(f"minutes must be above 0, got {minutes}")
     if not step_seconds:
         raise ValueError("no step was measured")
-    kept = step_seconds[min(N_UNTIMED_STEPS, len(step_seconds) - 1) :]
-    fitting = int(max(minutes * 60 - spent_seconds, 0.0) / max(sum(kept) / len(kept), 1e-9))
+    # Steps in which the clock was set back have no duration.
+    kept = [s for s in step_seconds[min(N_UNTIMED_STEPS, len(step_seconds) - 1) :] if s > 0]
+    if not kept:
+        raise ValueError(
+            f"minutes = {minutes:g}: the clock did not go on in {len(step_seconds)} steps that "
+            "were timed; give a number of steps"
+        )
+    fitting = int(max(minutes * 60 - spent_seconds, 0.0) / (sum(kept) / len(kept)))
     unit = 10 ** max(len(str(fitting)) - 2, 0)
     return max(fitting // unit * unit, 1)
 

@@ -200,6 +200,7 @@ def test_short_file_uses_the_given_numbering() -> None:
 ROW = {"question": "q", "choices": ["a", "b"], "label": 0}
 
 
+@pytest.mark.trials("mistakes")
 @pytest.mark.parametrize(
     ("second", "message"),
     [

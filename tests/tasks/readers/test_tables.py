@@ -168,6 +168,7 @@ def test_conllu_ranges_and_empty_nodes_are_skipped(tmp_path: Path) -> None:
     assert table.column("upos") == [["ADP", "DET", "PROPN"]]
 
 
+@pytest.mark.trials("mistakes")
 @pytest.mark.parametrize(
     ("name", "data", "message"),
     [
@@ -311,6 +312,7 @@ def damaged(way: list[str | int], value: object) -> str:
 QAS = ["data", 0, "paragraphs", 0, "qas"]
 
 
+@pytest.mark.trials("mistakes")
 @pytest.mark.parametrize(
     ("text", "message"),
     [

@@ -3,7 +3,6 @@
 import json
 import os
 import sys
-import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -41,6 +40,7 @@ from unmask.training.data.sources import (
     open_prepared,
     resolve_tokenizer_spec,
 )
+from unmask.training.device.stopwatch import Stopwatch
 from unmask.training.interrupt import interrupt_on_signal
 from unmask.zoo.catalogue import get_preset
 from unmask.zoo.objectives.adapt_preset import adapt_to_objective
@@ -341,11 +341,11 @@ def _with_progress(
 def _report_progress(
     documents: Iterable[Document], activity: str, progress: ProgressLine
 ) -> Iterator[Document]:
-    begin = time.monotonic()
+    watch = Stopwatch()
     n = size = 0
 
     def status() -> str:
-        seconds = time.monotonic() - begin
+        seconds = watch.seconds
         speed = f", {format_si(size / seconds)} a second" if seconds >= 1 else ""
         return f"{activity}: {n:,} documents, {format_si(size)} characters{speed}".replace(
             NARROW_SPACE, " "

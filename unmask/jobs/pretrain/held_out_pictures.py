@@ -63,9 +63,11 @@ def held_out_pictures(
 def _merge(sample: Picture, earlier: Picture | None) -> Picture:
     """Show what a picture became before training beside what it is after it."""
     *same, (_, made) = sample.panels
-    if earlier is None:
+    before = {} if earlier is None else dict(earlier.panels)
+    if "before" not in before:
         return replace(sample, panels=(*same, ("before", made)))
-    return replace(sample, panels=(*same, earlier.panels[-1], ("after", made)))
+    # A run that was stopped at its end has drawn the last panel already.
+    return replace(sample, panels=(*same, ("before", before["before"]), ("after", made)))
 
 
 def _draw(

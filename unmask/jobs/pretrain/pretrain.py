@@ -3,6 +3,7 @@
 After being killed anywhere, it continues by `resume`.
 """
 
+import logging
 import os
 from contextlib import nullcontext
 from dataclasses import replace
@@ -44,6 +45,8 @@ from unmask.training.device.memory import keep_freed_memory
 from unmask.training.interrupt import interrupt_on_signal
 from unmask.zoo.catalogue import get_preset
 from unmask.zoo.preset import Published
+
+_log = logging.getLogger(__name__)
 
 
 @takes_options(PretrainOptions)
@@ -101,7 +104,7 @@ def _run_pretraining(recipe: Recipe, options: RunOptions, world: World) -> Pipel
             job = start_job(recipe, card, initial, options, world, environment)
             checkpoint = restore_or_begin(job)
         for line in truncate_logs(options.output_folder, checkpoint) if first else ():
-            options.print_line(line)
+            _log.warning("%s", line)
         ended = take_steps(job)
         job = _end(job, is_finished=ended)
     if not ended:
@@ -159,7 +162,7 @@ def _train_word_vectors(
             record = replace(record, recipe=job.recipe)
             record.write()
         for line in [*damaged, *truncate_logs(options.output_folder, checkpoint)]:
-            options.print_line(line)
+            _log.warning("%s", line)  # also of a quiet run
         last = None if checkpoint is None else checkpoint.progress
         if last is not None:
             options.print_line(f"continuing after step {last['step']:,} of {job.recipe.steps:,}")

@@ -211,7 +211,7 @@ def restore_or_begin(job: PretrainingJob) -> Checkpoint | None:
     if plan.resumed_run is not None:
         checkpoint, damaged = find_newest_checkpoint(plan.output_folder, run.world)
     for line in damaged:
-        plan.print_line(line)
+        _log.warning("%s", line)  # also of a quiet run
     if checkpoint is not None:
         restore_run(run, checkpoint)
         assert plan.resumed_run is not None

@@ -1,7 +1,6 @@
 """Training of word vectors on prepared text, to a run folder."""
 
 import math
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -22,6 +21,7 @@ from unmask.shards.verify import ShardVerifier
 from unmask.tokenizers.encode import Tokenizer
 from unmask.training.config import Recipe
 from unmask.training.device.memory import peak_memory_bytes
+from unmask.training.device.stopwatch import Stopwatch
 from unmask.training.interrupt import stop_after_step
 from unmask.training.log import TrainingLog
 from unmask.training.step_report import LossSums, StepReport
@@ -204,7 +204,7 @@ class WordVectorJob:
             (int(last_progress["place"]), int(last_progress["step"])) if last_progress else (0, 0)
         )
         logged, saved = n_completed // recipe.log_every, n_completed // recipe.checkpoint_every
-        start_time = time.perf_counter()
+        watch, before = Stopwatch(), 0.0
         with (
             TrainingLog(
                 output_folder,
@@ -216,7 +216,7 @@ class WordVectorJob:
             ShardVerifier(self.shards) as intact,
         ):
             for step in self.trainer.steps():
-                now = time.perf_counter()
+                now = watch.seconds
                 losses = ExampleLossSum.of_step(step)
                 since = since + losses
                 end = step.step >= recipe.steps
@@ -231,11 +231,11 @@ class WordVectorJob:
                         sums_since_log=since.loss_sums if is_logged else None,
                         learning_rate=step.rate,
                         gradient_norm=math.nan,
-                        seconds=now - start_time,
+                        seconds=now - before,
                         n_skipped=0,
                     )
                 )
-                start_time, place = now, step.position
+                before, place = now, step.position
                 if is_logged:
                     since, logged = ExampleLossSum(), step.step // recipe.log_every
                 if end or stop.is_requested or step.step // recipe.checkpoint_every > saved:

@@ -2,7 +2,6 @@
 
 import multiprocessing
 import statistics
-import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -17,6 +16,7 @@ from unmask.planning.hardware import CPU_WATTS_PER_CORE
 from unmask.planning.this_machine import EnergyMeter
 from unmask.studies.compression.result import Measurements
 from unmask.training.device.memory import peak_memory_bytes, restart_peak_memory
+from unmask.training.device.stopwatch import Stopwatch
 
 BATCH_SIZES = (1, 32)
 """Numbers of texts in a call."""
@@ -66,9 +66,9 @@ def measure_model(folder: Path, whole: Path, texts: Sequence[str]) -> Measuremen
 
 
 def _seconds(pipeline: Pipeline, texts: Sequence[str]) -> float:
-    start = time.perf_counter()
+    watch = Stopwatch()
     pipeline.predict(texts)
-    return time.perf_counter() - start
+    return max(watch.seconds, 1e-9)
 
 
 def _peak_memory(folder: Path, texts: Sequence[str]) -> int:

@@ -29,13 +29,24 @@ def npy_appender(
 
         def append(rows: np.ndarray) -> None:
             nonlocal n_rows
-            rows.astype(dtype).tofile(file)
+            _write_numbers(file, rows.astype(dtype))
             n_rows += len(rows)
 
         _write_header(file, dtype, (0, *width))
         yield append
         file.seek(0)
         _write_header(file, dtype, (n_rows, *width))
+
+
+def write_npy(path: Path, array: np.ndarray) -> None:
+    """Write an array as `np.save` does; the caller makes the file atomic.
+
+    Raises:
+        OSError: it cannot be written. `np.save` does not say why: "8 requested and 0 written".
+    """
+    with path.open("wb") as file:
+        _write_header(file, array.dtype, array.shape)
+        _write_numbers(file, array)
 
 
 def open_npy(path: Path, n_dimensions: int = 1) -> np.ndarray:
@@ -59,6 +70,10 @@ def open_npy(path: Path, n_dimensions: int = 1) -> np.ndarray:
             f"{path}: must be numbers of {n_dimensions} axes, got {found.dtype} {found.shape}"
         )
     return found
+
+
+def _write_numbers(file: BinaryIO, array: np.ndarray) -> None:
+    file.write(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
 
 
 def _write_header(file: BinaryIO, dtype: np.dtype[Any], shape: tuple[int, ...]) -> None:

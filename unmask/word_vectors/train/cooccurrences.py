@@ -34,7 +34,7 @@ from unmask.files import (
     remove_partial_files,
     write_atomically,
 )
-from unmask.word_vectors.formats.npy import npy_appender, open_npy
+from unmask.word_vectors.formats.npy import npy_appender, open_npy, write_npy
 from unmask.word_vectors.train.corpus import (
     Corpus,
     Lexicon,
@@ -330,11 +330,8 @@ def _write_run(
 ) -> None:
     """Write what is in memory as a run, then that all before `place` is counted."""
     for name, array in zip(_SortedRun._fields, work.drain(), strict=True):
-        with (
-            atomic_path(out / _RUNS / f"{begun['runs']:05}.{name}.npy") as beside,
-            beside.open("wb") as f,
-        ):
-            np.save(f, array)
+        with atomic_path(out / _RUNS / f"{begun['runs']:05}.{name}.npy") as beside:
+            write_npy(beside, array)
         begun["files"][f"{begun['runs']:05}.{name}.npy"] = file_record(
             out / _RUNS / f"{begun['runs']:05}.{name}.npy"
         )
@@ -360,8 +357,8 @@ def _merge(
             sizes[rows.astype(np.int64)] += number
             add_columns(run.keys & np.uint64(0xFFFFFFFF))
             add_values(run.values)
-    with atomic_path(out / "offsets.npy") as beside, beside.open("wb") as file:
-        np.save(file, np.concatenate(([0], np.cumsum(sizes))))
+    with atomic_path(out / "offsets.npy") as beside:
+        write_npy(beside, np.concatenate(([0], np.cumsum(sizes))))
     files = {f"{name}.npy": file_record(out / f"{name}.npy") for name in _ARRAYS}
     write_atomically(out / _FINISHED, json.dumps(asked | {"files": files}))
     _remove_intermediate(out)

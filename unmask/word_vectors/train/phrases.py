@@ -14,7 +14,7 @@ from jaxtyping import Float, Int
 
 from unmask.files import atomic_path, check_file_record, file_record, read_json_object
 from unmask.tokenizers.encode import Tokenizer
-from unmask.word_vectors.formats.npy import npy_appender, open_npy
+from unmask.word_vectors.formats.npy import npy_appender, open_npy, write_npy
 from unmask.word_vectors.train.cooccurrences import (
     CooccurrenceMatrix,
     CooccurrenceWindow,
@@ -208,7 +208,7 @@ def _write_phrases(
                 add_ids(out[:n])
                 add_sentences(np.stack((bounds[:-1], bounds[1:]), 1) + place)
                 place += n
-        np.save(beside / _PAIRS_FILE, pairs)
+        write_npy(beside / _PAIRS_FILE, pairs)
         files = {
             name: file_record(beside / name) for name in (IDS_FILE, SENTENCES_FILE, _PAIRS_FILE)
         }

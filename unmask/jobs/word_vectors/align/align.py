@@ -1,7 +1,6 @@
 """Alignment of two files of word vectors: map, scores and semantic shifts."""
 
 import re
-import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -21,6 +20,7 @@ from unmask.jobs.word_vectors.align.aligned_spaces import (
 from unmask.options import takes_options
 from unmask.output import OutputStream, ProgressLine, print_line
 from unmask.text.lines import is_blank, read_lines
+from unmask.training.device.stopwatch import Stopwatch
 from unmask.training.interrupt import interrupt_on_signal
 from unmask.word_vectors.alignment.align import (
     DEFAULT_PREPARATION,
@@ -85,7 +85,7 @@ def align(options: AlignOptions) -> AlignedSpaces:
         FileExistsError: `out` has files in it.
     """
     _check_options(options)
-    began = time.monotonic()
+    watch = Stopwatch()
     old, new = (
         load_word_vectors(given, limit=options.limit) for given in (options.source, options.target)
     )
@@ -122,7 +122,7 @@ def align(options: AlignOptions) -> AlignedSpaces:
         scores=scores, held_out_scores=held_out_scores, semantic_shifts=tuple(shifts),
     )  # fmt: skip
     summary = _summarize(aligned, options, methods, (old, new), len(pairs))
-    aligned = replace(aligned, summary=summary | {"seconds": round(time.monotonic() - began, 1)})
+    aligned = replace(aligned, summary=summary | {"seconds": round(watch.seconds, 1)})
     if options.out is not None:
         _print_if_shown(options.terminal, f"writing {options.out}")
         write_alignment(aligned, Path(options.out))

@@ -16,6 +16,7 @@ from unmask.word_vectors.alignment.align import AlignmentRound
 from unmask.word_vectors.alignment.dictionary import DictionaryInductionScores
 from unmask.word_vectors.alignment.semantic_shift import SemanticShift
 from unmask.word_vectors.formats.files import write_vectors
+from unmask.word_vectors.formats.npy import write_npy
 from unmask.word_vectors.keyed_vectors import KeyedVectors
 
 _JSON_KEYS = {
@@ -144,7 +145,7 @@ def write_alignment(aligned: AlignedSpaces, folder: Path) -> None:
         beside.mkdir()
         write_vectors(aligned.source, beside / "source.vec", white_space_replacement="_")
         write_vectors(aligned.target, beside / "target.vec", white_space_replacement="_")
-        np.save(beside / "map.npy", aligned.map_weights, allow_pickle=False)
+        write_npy(beside / "map.npy", aligned.map_weights)
         text = json.dumps(aligned.summary, ensure_ascii=False, indent=1) + "\n"
         (beside / "align.json").write_bytes(encode_utf8(text))
         (beside / "README.md").write_bytes(encode_utf8(alignment_markdown(aligned)))
