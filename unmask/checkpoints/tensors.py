@@ -11,11 +11,12 @@ import pickle
 import re
 import struct
 import warnings
+import zipfile
 import zlib
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -23,6 +24,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from unmask.checkpoints.packed import PACKED_WEIGHTS, decode_tensors, read_encodings
+from unmask.checkpoints.pickled import check_before_loading, to_plain_tensors
 from unmask.files import checksum, read_json_object
 
 SAFETENSORS_WEIGHTS, PICKLED_WEIGHTS = "model.safetensors", "pytorch_model.bin"
@@ -47,6 +49,7 @@ _UNPICKLING_ERRORS = (
     TypeError,
     ValueError,
     struct.error,
+    zipfile.BadZipFile,
 )
 
 
@@ -108,6 +111,7 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
 
 def _read_pickled(path: Path) -> dict[str, Tensor]:
     try:
+        check_before_loading(path)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # on damaged files
             state = torch.load(path, map_location="cpu", weights_only=True)
@@ -120,7 +124,7 @@ def _read_pickled(path: Path) -> dict[str, Tensor]:
         state = state["state_dict"]
     if not isinstance(state, Mapping) or not all(isinstance(x, Tensor) for x in state.values()):
         raise ValueError(f"{path}: must be a table of tensors by name")
-    return {str(name): tensor for name, tensor in state.items()}
+    return to_plain_tensors(path, cast("Mapping[object, Tensor]", state))
 
 
 def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
