@@ -13,19 +13,14 @@ from typing import Any, NoReturn, cast
 
 import jinja2
 import jinja2.exceptions
-import jinja2.ext
-import jinja2.nodes
-import jinja2.parser
-import jinja2.sandbox
 
 from unmask.conversations.messages import Conversation, Message
+from unmask.conversations.sandbox import Sandbox
 
 MAX_TEMPLATE_CHARACTERS = 2**20
 """Of a template; published ones have up to 20,000."""
 MAX_GROWTH_CHARACTERS = 2**20
 """That a template may add to the texts of a conversation."""
-MAX_REPEATED = 10_000
-"""Members of a list or characters of a text that a template may make by multiplication."""
 
 PLAIN = """\
 {%- for message in messages -%}
@@ -54,34 +49,6 @@ CONTINUATION = """\
 """Turns joined as they are: a response continues its prompt, and nothing marks its end."""
 
 
-class _GenerationTag(jinja2.ext.Extension):
-    """`{% generation %}...{% endgeneration %}`: transformers marks what a model writes by it."""
-
-    tags = {"generation"}
-
-    def parse(self, parser: jinja2.parser.Parser) -> jinja2.nodes.Node:
-        """Return the nodes within, as they are."""
-        line = next(parser.stream).lineno
-        body = parser.parse_statements(("name:endgeneration",), drop_needle=True)
-        return jinja2.nodes.Scope(body, lineno=line)
-
-
-class _Sandbox(jinja2.sandbox.ImmutableSandboxedEnvironment):
-    """A sandbox in which products are bounded, too."""
-
-    intercepted_binops = frozenset({"*", "**"})
-
-    def call_binop(
-        self, context: jinja2.runtime.Context, operator: str, left: Any, right: Any
-    ) -> Any:
-        """Compute a product or a power of numbers of ordinary size."""
-        sized = [x for x in (left, right) if hasattr(x, "__len__")]
-        times = next((x for x in (left, right) if isinstance(x, int)), 0)
-        if operator == "**" or (sized and len(sized[0]) * times > MAX_REPEATED):
-            raise jinja2.exceptions.SecurityError(f"{operator} makes too much")
-        return super().call_binop(context, operator, left, right)
-
-
 @dataclass(frozen=True)
 class ChatTemplate:
     """A Jinja template with the special tokens that it may name."""
@@ -105,17 +72,19 @@ class ChatTemplate:
         self._template  # noqa: B018 - parses it
 
     @cached_property
-    def _template(self) -> jinja2.Template:
-        environment = _Sandbox(
-            trim_blocks=True,
-            lstrip_blocks=True,
-            extensions=[_GenerationTag, "jinja2.ext.loopcontrols"],
+    def _sandbox(self) -> Sandbox:
+        environment = Sandbox()
+        environment.filters["tojson"] = lambda x, *how, **named: _to_json(
+            environment.measured(x), *how, **named
         )
-        environment.filters["tojson"] = _to_json
         names = cast("dict[str, Any]", environment.globals)
         names |= {"raise_exception": _raise, "strftime_now": _format_now}
+        return environment
+
+    @cached_property
+    def _template(self) -> jinja2.Template:
         try:
-            return environment.from_string(self.source)
+            return self._sandbox.from_string(self.source)
         except (jinja2.TemplateError, RecursionError) as error:
             raise ValueError(f"chat template: {_one_line(error)}") from None
 
@@ -140,6 +109,7 @@ class ChatTemplate:
         return "".join(_bounded(pieces, room))
 
     def _generate(self, **variables: Any) -> Iterable[str]:
+        self._sandbox.begin(sum(len(m["content"]) for m in variables["messages"]))
         try:
             yield from self._template.generate(**variables)
         except jinja2.TemplateError as error:
@@ -199,7 +169,11 @@ def _to_json(
 ) -> str:
     """Write JSON without escapes for HTML, as transformers does."""
     return json.dumps(
-        x, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys
+        x,
+        ensure_ascii=ensure_ascii,
+        indent=indent,
+        separators=separators,
+        sort_keys=sort_keys,
     )
 
 
