@@ -125,3 +125,25 @@ def test_every_preset_is_plain_data(name: str) -> None:
     preset = MODELS[name]
     for value in (preset.architecture, preset.objective, preset.tokenizer, *preset.heads.values()):
         assert from_dict(type(value), to_dict(value)) == value
+
+
+@dataclass(frozen=True)
+class _First:
+    n: int = 1
+
+
+@dataclass(frozen=True)
+class _Second:
+    n: int = 2
+
+
+@dataclass(frozen=True)
+class _Either:
+    one: _First | _Second
+
+
+@pytest.mark.parametrize("kind", [[], {}, [1], 3, None, True])
+def test_kind_that_is_no_word_is_refused_in_one_line(kind: object) -> None:
+    with pytest.raises(ValueError, match="kind must be one of") as error:
+        from_dict(_Either, {"one": {"kind": kind}})
+    assert "\n" not in str(error.value)

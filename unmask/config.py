@@ -310,7 +310,7 @@ def _parse_union(args: tuple[Any, ...], data: Any, where: str) -> Any:
     if isinstance(data, Mapping) and named:
         if len(named) == 1 and "kind" not in data:
             return _parse(next(iter(named.values())), data, where)
-        if data.get("kind") not in named:
+        if data.get("kind") not in [*named]:  # it may be a list, which has no hash
             at = f"{where}.kind".lstrip(".")
             raise ValueError(f"{at} must be one of {sorted(named)}, got {data.get('kind')!r}")
         return _parse(named[data["kind"]], data, where)

@@ -4,12 +4,12 @@ The keys are those of PEFT 0.21's configuration classes; a test enumerates them.
 """
 
 import math
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from reprlib import Repr
 from typing import Any, Literal, TypeVar
 
+from unmask.adapters.peft_format.patterns import name_pattern
 from unmask.config import from_dict
 from unmask.text.formats.records import format_names
 
@@ -218,9 +218,6 @@ def _as_tuple(value: str | tuple[str, ...]) -> tuple[str, ...]:
 def _value_for_pattern(patterns: Mapping[str, ValueT], module: str, default: ValueT) -> ValueT:
     """Return the value of the first pattern that matches a module's name or its end."""
     for pattern, value in patterns.items():
-        try:
-            if re.match(rf"(.*\.)?({pattern})$", module):
-                return value
-        except re.error as error:
-            raise ValueError(f"{pattern!r} is not a pattern of names: {error}") from None
+        if name_pattern(pattern).match(module):
+            return value
     return default

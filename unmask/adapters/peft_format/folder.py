@@ -340,7 +340,7 @@ def _check_embeddings(model: Model, beside: Mapping[str, Tensor]) -> None:
 
 def _parse_spec(value: Any) -> Adapter:
     kind = value.get("kind") if isinstance(value, Mapping) else value
-    if kind not in _SPEC_CLASSES:
+    if kind not in [*_SPEC_CLASSES]:  # it may be a list, which has no hash
         raise ValueError(f"adapter.kind {kind!r} is not one of {', '.join(_SPEC_CLASSES)}")
     return cast(Adapter, from_dict(_SPEC_CLASSES[kind], value, "adapter"))
 
