@@ -14,7 +14,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, BinaryIO, Protocol, runtime_checkable
 
-from unmask.files import encode_utf8, parse_json
+from unmask.files import encode_utf8, parse_json, read_bytes
 from unmask.output import OutputStream, ProgressLine
 from unmask.training.best_effort import best_effort
 from unmask.training.device.stopwatch import Stopwatch
@@ -368,7 +368,7 @@ def read_log_lines(path: Path) -> tuple[list[dict[str, Any]], int]:
         return [], 0
     rows: list[dict[str, Any]] = []
     bad = 0
-    pieces = path.read_bytes().split(b"\n")
+    pieces = read_bytes(path).split(b"\n")
     for i, piece in enumerate(pieces):
         row = _parse_line(piece)
         if isinstance(row, dict):

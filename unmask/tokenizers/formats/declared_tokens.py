@@ -18,7 +18,7 @@ from typing import Any
 
 from tokenizers import AddedToken, Tokenizer
 
-from unmask.files import read_json_object
+from unmask.files import read_bytes, read_json_object
 
 CONFIG_FILE, SPECIAL_TOKENS_FILE, ADDED_TOKENS_FILE = (
     "tokenizer_config.json",
@@ -207,7 +207,7 @@ def read_utf8(path: Path) -> str:
         ValueError: it is not UTF-8; the message names it.
     """
     try:
-        return path.read_bytes().decode("utf-8")
+        return read_bytes(path).decode("utf-8")
     except UnicodeDecodeError as error:
         raise ValueError(f"{path} is not UTF-8: {error.reason} at byte {error.start}") from error
 

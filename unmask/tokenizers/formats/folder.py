@@ -15,6 +15,7 @@ from typing import Any
 from tokenizers import Tokenizer
 
 from unmask.config import from_dict
+from unmask.files import read_bytes
 from unmask.saved_format import from_format_1
 from unmask.tokenizers import pipeline
 from unmask.tokenizers.characters.byte_pipelines import lowercase_byte_bpe_pipeline
@@ -97,7 +98,7 @@ def _read_first_layout(
     for name in SENTENCEPIECE_FILES:
         if (path := folder / name).is_file():
             return _read_sentencepiece(path, declared_tokens)
-    if len(model_files := sorted(folder.glob("*.model"))) == 1:
+    if len(model_files := sorted(p for p in folder.glob("*.model") if p.is_file())) == 1:
         return _read_sentencepiece(model_files[0], declared_tokens)
     raise FileNotFoundError(
         f"{folder} has no tokenizer: looked for tokenizer.json, vocab.txt, "
@@ -209,7 +210,7 @@ def _read_sentencepiece(
 ) -> tuple[Tokenizer, SpecialTokens]:
     """Read a SentencePiece file, with the additions of its family's code."""
     try:
-        model = sentencepiece.parse_sentencepiece(path.read_bytes())
+        model = sentencepiece.parse_sentencepiece(read_bytes(path))
         family = sentencepiece_families.family_of(
             model,
             declared_tokens.tokenizer_class,

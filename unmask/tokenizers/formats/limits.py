@@ -185,15 +185,26 @@ def _precompiled_growth(location: str, charsmap: Any) -> float:
         data = charsmap if isinstance(charsmap, bytes) else base64.b64decode(charsmap)
     except (binascii.Error, ValueError) as error:
         raise ValueError(f"{location}: precompiled_charsmap is not base64: {error}") from error
-    return charsmap_growth(data)
+    try:
+        return charsmap_growth(data)
+    except ValueError as error:
+        raise ValueError(f"{location}: {error}") from None
 
 
 def charsmap_growth(charsmap: bytes) -> float:
     """Return the length of the longest replacement in SentencePiece's compiled rules.
 
     They are a table with its size before it, then replacements that end with a NUL.
+
+    Raises:
+        ValueError: the table is larger than what is there, or not of whole numbers, on which the
+            library ends the process.
     """
     size = int.from_bytes(charsmap[:4], "little")
+    if charsmap and (size > len(charsmap) - 4 or size % 4):
+        raise ValueError(
+            f"precompiled_charsmap declares a table of {size:,} bytes, of {len(charsmap):,} in all"
+        )
     replacements = charsmap[4 + size :].split(b"\0")
     return float(max(len(text.decode("utf-8", "replace")) for text in replacements))
 

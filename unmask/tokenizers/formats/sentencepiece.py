@@ -5,6 +5,7 @@ Richardson 2018, arXiv:1808.06226). Only fields needed for tokenization are read
 skipped. Nothing in a file is executed, and lengths are checked against its size.
 """
 
+import math
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -12,6 +13,8 @@ from typing import Literal
 
 NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = 1, 2, 3, 4, 5, 6
 """Types of a piece."""
+MAX_PIECES = 2**20
+"""Pieces of a model; XLM-V's, the largest published one, has 901,629."""
 
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 _ALGORITHMS: dict[int, Literal["unigram", "bpe", "word", "char"]] = {
@@ -54,18 +57,21 @@ def parse_sentencepiece(data: bytes) -> SentencePieceModel:
     Raises:
         ValueError: the bytes are not a SentencePiece model, or truncated.
     """
-    pieces: list[SentencePieceEntry] = []
+    messages: list[bytes] = []
     trainer: dict[int, int | bytes] = {}
     normalizer: dict[int, int | bytes] | None = None
     for field, value in _message_fields(data):
         if field == 1:
-            pieces.append(_parse_piece(_as_bytes(value, "pieces")))
+            if len(messages) == MAX_PIECES:
+                raise ValueError(f"it has more than {MAX_PIECES:,} pieces")
+            messages.append(_as_bytes(value, "pieces"))
         elif field == 2:
             trainer = dict(_message_fields(_as_bytes(value, "trainer_spec")))
         elif field == 3:
             normalizer = dict(_message_fields(_as_bytes(value, "normalizer_spec")))
-    if not pieces:
+    if not messages:
         raise ValueError("it has no pieces")
+    pieces = [_parse_piece(message) for message in messages]
     if normalizer is None:
         raise ValueError("it ends before normalizer_spec")
     algorithm = _ALGORITHMS.get(_as_number(trainer, 3, 1))
@@ -136,9 +142,11 @@ def _parse_piece(data: bytes) -> SentencePieceEntry:
     score = _as_bytes(fields.get(2, b"\0\0\0\0"), "score")
     if len(score) != 4:
         raise ValueError("the score of a piece is not a 32-bit number")
-    return SentencePieceEntry(
-        _as_text(fields, 1, ""), struct.unpack("<f", score)[0], _as_number(fields, 3, NORMAL)
-    )
+    (number,) = struct.unpack("<f", score)
+    text = _as_text(fields, 1, "")
+    if not math.isfinite(number):
+        raise ValueError(f"the score of the piece {text[:80]!r} must be finite, got {number}")
+    return SentencePieceEntry(text, number, _as_number(fields, 3, NORMAL))
 
 
 def _as_bytes(value: int | bytes, name: str) -> bytes:

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TypeVar
 
-from unmask.files import write_atomically
+from unmask.files import read_bytes, write_atomically
 
 VocabularyT = TypeVar("VocabularyT")
 
@@ -25,7 +25,7 @@ def read_word_list(
     if not path.is_file():
         return None
     try:
-        lines = path.read_bytes().decode("utf-8").removesuffix("\n").split("\n")
+        lines = read_bytes(path).decode("utf-8").removesuffix("\n").split("\n")
         return build(tuple(line.removesuffix("\r") for line in lines))
     except UnicodeDecodeError as error:
         raise ValueError(f"{path} is not UTF-8: {error.reason} at byte {error.start}") from error
