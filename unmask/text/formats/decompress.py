@@ -21,8 +21,8 @@ _INPUT_SLICE_BYTES = 512  # compressed bytes fed at once: 16 MiB at Zstandard's 
 _XZ_MEMORY_BYTES = 2**28  # bytes that an .xz file may ask for (`xz -9` asks for 65 MiB)
 _ZSTD_WINDOW_BYTES = 2**27  # bytes that a .zst file may look back (`zstd --long`)
 
-# Text shrinks 3 to 20 times, a short one repeated more: beyond a gigabyte, 250 times is no text.
-_BOMB_SIZE, _BOMB_RATIO = 2**30, 250
+# Text shrinks 3 to 20 times, a short one repeated more: beyond 4 MiB, 250 times is no text.
+_BOMB_SIZE, _BOMB_RATIO = 2**22, 250
 
 
 def compression_suffix(path: Path) -> str | None:

@@ -136,7 +136,11 @@ def test_ods_is_read_with_its_repetitions(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("cell", "row", "message"),
-    [("1000000000", "1", "more than 1,000 columns"), ("1", "1000000000", "more than 5,000 cells")],
+    [
+        ("1000000000", "1", "more than 1,000 columns"),
+        ("1", "1000000000", "repeated more than 1,048,576 times"),
+        ("1", "6000", "5,000 cells"),
+    ],
 )
 def test_repetitions_that_an_ods_declares_take_no_memory(
     cell: str, row: str, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

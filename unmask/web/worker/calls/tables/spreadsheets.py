@@ -12,10 +12,18 @@ from unmask.files import parser_errors_as_value_error
 
 _SUFFIXES = (".xlsx", ".xlsm", ".xls", ".ods", ".numbers")
 MAX_COLUMNS = 1_000
+MAX_ROWS = 2**20
+"""As spreadsheet programs have at most."""
 MAX_CELLS = 20_000_000
+_MAX_MEMBER_BYTES, _BOMB_SIZE, _BOMB_RATIO = 2**30, 2**24, 250
+"""Of a member unpacked: at most, and from where it must not be so many times as large as packed."""
 _OLD_MARK = b"\xd0\xcf\x11\xe0"
 """With which .xls files begin, and .xlsx files with a password."""
 _ODS = "{urn:oasis:names:tc:opendocument:xmlns:%s:1.0}%s"
+_ODS_TABLE, _ODS_ROW, _ODS_NAME = (
+    _ODS % ("table", name) for name in ("table", "table-row", "name")
+)
+_ODS_CELLS = (_ODS % ("table", "table-cell"), _ODS % ("table", "covered-table-cell"))
 _RELATION = "{http://schemas.openxmlformats.org/officeDocument/2006/relationships}id"
 
 
@@ -60,10 +68,20 @@ def read_spreadsheet(path: Path, sheet: str | None = None) -> Spreadsheet:
         parser_errors_as_value_error(path.name, *damaged, NotImplementedError, RuntimeError),
         zipfile.ZipFile(path) as archive,
     ):
+        _check_members(archive)
         is_ods = "content.xml" in (names := archive.namelist())
         if not is_ods and "xl/workbook.xml" not in names:
             raise ValueError("no spreadsheet that is read here: save it as .xlsx or CSV UTF-8")
         return (_read_ods if is_ods else _read_xlsx)(archive, sheet)
+
+
+def _check_members(archive: zipfile.ZipFile) -> None:
+    for one in archive.infolist():
+        if one.file_size > min(_MAX_MEMBER_BYTES, max(_BOMB_SIZE, _BOMB_RATIO * one.compress_size)):
+            raise ValueError(
+                f"{one.filename:.100} unpacks to {one.file_size:,} bytes, from "
+                f"{one.compress_size:,}, as no table does"
+            )
 
 
 def _read_xlsx(archive: zipfile.ZipFile, sheet: str | None) -> Spreadsheet:
@@ -163,30 +181,41 @@ def _xlsx_value(cell: ElementTree.Element, shared: list[str]) -> str:
 
 
 def _read_ods(archive: zipfile.ZipFile, sheet: str | None) -> Spreadsheet:
-    root = ElementTree.fromstring(archive.read("content.xml"))
-    tables = {
-        one.get(_ODS % ("table", "name"), ""): one for one in root.iter(_ODS % ("table", "table"))
-    }
-    for name in _order(sheet, tuple(tables)):
-        rows = [*_full_rows(_ods_rows(tables[name]))]
-        if len(rows) > 1 or sheet is not None:
-            return Spreadsheet(rows, name, tuple(tables))
-    raise ValueError("no sheet has a row below its first")
+    """Read the rows of the chosen sheet, and the names of all, without holding the document."""
+    found: dict[str, list[list[str]]] = {}
+    chosen, n = sheet, 0
+    with archive.open("content.xml") as file:
+        rows = list[list[str]]()
+        for event, element in ElementTree.iterparse(file, ("start", "end")):
+            if element.tag == _ODS_TABLE and event == "start":
+                rows = found.setdefault(element.get(_ODS_NAME, ""), [])
+            elif element.tag == _ODS_ROW and event == "end":
+                if chosen is None or rows is found.get(chosen):
+                    rows += (new := [*_full_rows(_ods_row(element))])
+                    n = _check_cells(n + sum(map(len, new)))
+                element.clear()
+            elif element.tag == _ODS_TABLE and chosen is None and len(rows) > 1:
+                chosen = element.get(_ODS_NAME, "")
+    if chosen is None:
+        raise ValueError("no sheet has a row below its first")
+    (name,) = _order(chosen, tuple(found))
+    return Spreadsheet(found[name], name, tuple(found))
 
 
-def _ods_rows(table: ElementTree.Element) -> Iterator[list[str]]:
-    cells = (_ODS % ("table", "table-cell"), _ODS % ("table", "covered-table-cell"))
-    for element in table.iter(_ODS % ("table", "table-row")):
-        row = list[str]()
-        for cell in element:
-            if cell.tag in cells:
-                value = _ods_value(cell)
-                times = int(cell.get(_ODS % ("table", "number-columns-repeated"), "1"))
-                if value and len(row) + times > MAX_COLUMNS:
-                    raise ValueError(f"more than {MAX_COLUMNS:,} columns")
-                row += [value] * min(times, MAX_COLUMNS - len(row))
-        times = int(element.get(_ODS % ("table", "number-rows-repeated"), "1"))
-        yield from repeat(row, times if any(row) else 1)
+def _ods_row(element: ElementTree.Element) -> Iterator[list[str]]:
+    """Yield a row as often as it is repeated."""
+    row = list[str]()
+    for cell in element:
+        if cell.tag in _ODS_CELLS:
+            value = _ods_value(cell)
+            times = int(cell.get(_ODS % ("table", "number-columns-repeated"), "1"))
+            if value and len(row) + times > MAX_COLUMNS:
+                raise ValueError(f"more than {MAX_COLUMNS:,} columns")
+            row += [value] * min(times, MAX_COLUMNS - len(row))
+    times = int(element.get(_ODS % ("table", "number-rows-repeated"), "1")) if any(row) else 1
+    if times > MAX_ROWS:
+        raise ValueError(f"a row is repeated more than {MAX_ROWS:,} times")
+    yield from repeat(row, times)
 
 
 def _ods_value(cell: ElementTree.Element) -> str:
@@ -201,8 +230,12 @@ def _full_rows(rows: Iterator[list[str]]) -> Iterator[list[str]]:
     for row in rows:
         while row and not row[-1].strip():
             row = row[:-1]
-        n += len(row)
-        if n > MAX_CELLS:
-            raise ValueError(f"more than {MAX_CELLS:,} cells")
+        n = _check_cells(n + len(row))
         if row:
             yield row
+
+
+def _check_cells(n: int) -> int:
+    if n > MAX_CELLS:
+        raise ValueError(f"more than {MAX_CELLS:,} cells")
+    return n
