@@ -18,7 +18,8 @@ export const fileName = (title, ending) => `${title.toLowerCase().replace(/[^\p{
 export function csv(rows) {
   const cell = (value) => {
     const text = value === null || value === undefined ? "" : String(value);
-    const plain = typeof value !== "number" && /^[=+@\t]/.test(text) ? `'${text}` : text;
+    const computed = /^[=+@\t\r]/.test(text) || (text.startsWith("-") && Number.isNaN(Number(text)));
+    const plain = typeof value !== "number" && computed ? `'${text}` : text;
     return /[",\r\n]/.test(plain) ? `"${plain.replaceAll('"', '""')}"` : plain;
   };
   return rows.map((row) => `${row.map(cell).join(",")}\r\n`).join("");

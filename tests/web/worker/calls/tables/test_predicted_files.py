@@ -9,6 +9,7 @@ import pytest
 from small_models import make, texts
 
 from unmask.jobs.finetune import finetune
+from unmask.web.worker.calls.tables.predicting import uncomputed
 from unmask.web.worker.calls.tables.spreadsheets import read_spreadsheet
 from unmask.web.worker.calls.tables.written_spreadsheet import write_spreadsheet
 from unmask.web.worker.table import load_call
@@ -74,3 +75,17 @@ def test_a_spreadsheet_holds_what_it_can(tmp_path: Path) -> None:
         ["a", "1", "2.5", "", "True"],
         ["<&>\ufffd ę", "x" * 32_767, "", " b ", "line\nline"],
     ]
+
+
+@pytest.mark.trials("hostile files")
+@pytest.mark.parametrize(
+    "text",
+    ["=1+1", "=cmd|' /C calc'!A0", "+1+1", "-1+cmd|' /C calc'!A0", "@SUM(A1)", "\t=1", "\r=1"],
+)
+def test_label_that_a_spreadsheet_would_compute_is_text(text: str) -> None:
+    assert uncomputed(text) == f"'{text}"
+
+
+@pytest.mark.parametrize("value", ["-3", "+3.5", "-", "a=1", "", 3, -3.5, "-1e5"])
+def test_numbers_and_other_texts_stay_as_they_are(value: object) -> None:
+    assert uncomputed(value) == (f"'{value}" if value == "-" else value)

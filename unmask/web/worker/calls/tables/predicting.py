@@ -122,13 +122,27 @@ def _free_name(name: str, taken: Sequence[str]) -> str:
     return name if name not in taken else f"{name} (predicted)"
 
 
+def uncomputed(value: object) -> object:
+    """Return a cell of CSV that no spreadsheet computes: a text that begins as a formula is text.
+
+    Labels are a stranger's, who made the model; `-3` stays what it is.
+    """
+    if not isinstance(value, str) or not value.startswith(("=", "+", "-", "@", "\t", "\r")):
+        return value
+    try:
+        float(value)
+    except ValueError:
+        return f"'{value}"
+    return value
+
+
 def _write(source: Path, rows: Sequence[Sequence[object]]) -> list[dict[str, Any]]:
     stem = source.with_name(f"{source.stem.removesuffix('-utf8')}-predicted")
     sheet, plain = stem.with_suffix(".xlsx"), stem.with_suffix(".csv")
     with atomic_path(sheet) as beside:
         write_spreadsheet(beside, rows)
     written = io.StringIO()
-    csv.writer(written, lineterminator="\r\n").writerows(rows)
+    csv.writer(written, lineterminator="\r\n").writerows(map(uncomputed, row) for row in rows)
     write_atomically(plain, written.getvalue().encode("utf-8-sig"))
     return [{"name": one.name, "bytes": one.stat().st_size} for one in (sheet, plain)]
 
