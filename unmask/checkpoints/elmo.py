@@ -39,7 +39,7 @@ def find_weights(folder: Path) -> Path | None:
     """
     if not (folder / OPTIONS_FILE).is_file():
         return None
-    paths = sorted(folder.glob("*.hdf5"))
+    paths = sorted(path for path in folder.glob("*.hdf5") if path.is_file())
     if len(paths) > 1:
         paths = [path for path in paths if path.name.endswith("weights.hdf5")]
     return paths[0] if len(paths) == 1 else None

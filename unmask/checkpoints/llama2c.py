@@ -13,6 +13,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from unmask.model.architecture import MAX_LAYERS
+
 _HEADER = struct.Struct("<7i")
 _MAX_SIZE = 2**20
 """Maximum size: a file with larger ones is of another kind."""
@@ -20,7 +22,7 @@ _MAX_SIZE = 2**20
 
 def find_weights(folder: Path) -> Path | None:
     """Return the only .bin file of llama2.c in a folder, or None."""
-    paths = [path for path in sorted(folder.glob("*.bin")) if read_config(path)]
+    paths = [p for p in sorted(folder.glob("*.bin")) if p.is_file() and read_config(p)]
     return paths[0] if len(paths) == 1 else None
 
 
@@ -58,7 +60,8 @@ def read_config(path: Path) -> dict[str, Any]:
         return {}
     width, d_ff, layers, heads, groups, rows, length = _HEADER.unpack(header)
     sizes = (width, d_ff, layers, heads, groups, abs(rows), length)
-    if not all(0 < size <= _MAX_SIZE for size in sizes) or width % heads or heads % groups:
+    fits = all(0 < size <= _MAX_SIZE for size in sizes) and layers <= MAX_LAYERS
+    if not fits or width % heads or heads % groups:
         return {}
     config = {
         "model_type": "llama",

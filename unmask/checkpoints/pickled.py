@@ -4,11 +4,12 @@ The reader runs no code, but takes what a file declares: records that unpack to 
 their size, tuples of tuples that are hashed for years, tensors of more numbers than are stored.
 """
 
+import io
 import pickletools
 import zipfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import BinaryIO, NamedTuple, cast
+from typing import IO, NamedTuple, cast
 
 import torch
 from torch import Tensor
@@ -42,8 +43,7 @@ def check_before_loading(path: Path) -> None:
             raise ValueError("two records have the same name")
         for one in members:
             if one.filename.endswith(".pkl"):
-                with archive.open(one) as file:
-                    _check_operations(cast("BinaryIO", file), path.stat().st_size)
+                _check_operations(io.BytesIO(archive.read(one)), path.stat().st_size)
 
 
 class _Held(NamedTuple):
@@ -60,7 +60,7 @@ _BUILDING = ("REDUCE", "NEWOBJ", "BINPERSID")
 """Operations that make something of the tuple on top."""
 
 
-def _check_operations(file: BinaryIO, n_bytes: int) -> None:
+def _check_operations(file: io.BufferedIOBase, n_bytes: int) -> None:
     """Follow the stack of a pickle, of which only tuples and integers are known.
 
     Raises:
@@ -69,7 +69,7 @@ def _check_operations(file: BinaryIO, n_bytes: int) -> None:
     """
     stack: list[_Held] = []
     memo: dict[object, _Held] = {}
-    for operation, argument, _ in pickletools.genops(file):
+    for operation, argument, _ in pickletools.genops(cast("IO[bytes]", file)):
         name, top = operation.name, stack[-1] if stack else _UNKNOWN
         if name in ("PUT", "BINPUT", "LONG_BINPUT", "MEMOIZE"):
             memo[len(memo) if argument is None else argument] = top

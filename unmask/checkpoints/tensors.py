@@ -13,8 +13,10 @@ import struct
 import warnings
 import zipfile
 import zlib
+from collections import Counter
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -25,11 +27,13 @@ from torch import Tensor
 
 from unmask.checkpoints.packed import PACKED_WEIGHTS, decode_tensors, read_encodings
 from unmask.checkpoints.pickled import check_before_loading, to_plain_tensors
-from unmask.files import checksum, read_json_object
+from unmask.files import checksum, parse_json, parser_errors_as_value_error, read_json_object
 
 SAFETENSORS_WEIGHTS, PICKLED_WEIGHTS = "model.safetensors", "pytorch_model.bin"
 METADATA = {"format": "pt"}
 """Header entry expected by other libraries."""
+_MAX_NAME = 200
+"""Characters of the name of a file in an index: file systems allow 255 bytes."""
 CHECKSUM_KEY = "unmask_checksum"
 """Header key of the checksum of the tensors; see `tensors_checksum`."""
 
@@ -235,10 +239,31 @@ def _open_safetensors(path: Path) -> Generator[Any, None, None]:
     """Open a safetensors file."""
     try:
         with _utf8_path(path) as name, safe_open(name, framework="pt") as file:
+            _check_names(path)
             yield file
     except SafetensorError as error:
         size = path.stat().st_size
         raise ValueError(f"{path}: truncated or damaged ({size:,} bytes): {error}") from None
+
+
+def _check_names(path: Path) -> None:
+    """Check that no name is twice in a header, of which each library would take another one.
+
+    Raises:
+        ValueError: one is.
+    """
+    with path.open("rb") as file:
+        head = file.read(int.from_bytes(file.read(8), "little"))  # its length has been checked
+    with parser_errors_as_value_error(path):
+        parse_json(head, partial(json.loads, object_pairs_hook=_unique_names))
+
+
+def _unique_names(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        name, _ = Counter(name for name, _ in pairs).most_common(1)[0]
+        raise ValueError(f"damaged: its header has the name {name[:_MAX_NAME]!r} twice")
+    return found
 
 
 def _read_weight_shards(folder: Path, index: Path) -> dict[str, Tensor]:
@@ -247,12 +272,11 @@ def _read_weight_shards(folder: Path, index: Path) -> dict[str, Tensor]:
         raise ValueError(f"{index}: lacks the table 'weight_map'")
     state: dict[str, Tensor] = {}
     for name in sorted(set(map(str, table.values()))):
-        path = (folder / name).resolve()
         # A link inside the folder may point to the Hub's cache; a name in the index must be in the
         # folder.
-        if Path(name).name != name:
-            raise ValueError(f"{index}: {name!r} is not a file of this folder")
-        if not path.is_file():
+        if Path(name).name != name or "\0" in name or len(name) > _MAX_NAME:
+            raise ValueError(f"{index}: {name[:_MAX_NAME]!r} is not a file of this folder")
+        if not (folder / name).is_file():
             raise FileNotFoundError(f"{folder / name}: no such file, but {index.name} names it")
         state |= read_tensors(folder / name)
     if missing := sorted(set(table) - set(state)):

@@ -11,6 +11,7 @@ from jaxtyping import Float32, Shaped, UInt8
 from unmask.generation.decoding_batch import FeaturedPrompt
 from unmask.heads.model import Model
 from unmask.images.decode import decode_image
+from unmask.images.formats.picture_files import read_picture_file
 from unmask.images.preprocessing import ImagePreprocessing
 from unmask.model.backbones.vision_transformer import VisionArchitecture
 from unmask.objectives.inputs.pictures import Pictures
@@ -86,7 +87,7 @@ def read_picture(
             raise FileNotFoundError(
                 f"{path}: no such picture; this model describes pictures: give their paths"
             )
-        return preprocessing.decode(path.read_bytes(), str(path))
+        return preprocessing.decode(read_picture_file(path), str(path))
     if isinstance(picture, bytes):
         return preprocessing.decode(picture, name)
     if isinstance(picture, ConvertibleImage):

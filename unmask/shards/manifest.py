@@ -189,9 +189,15 @@ def check_tokenizer(folder: Path, manifest: ShardsManifest) -> None:
 
 
 def folder_sha256(folder: Path) -> str:
-    """Hash the names and contents of a folder's files, but for hidden ones."""
+    """Hash the names and contents of a folder's files, but for hidden ones.
+
+    Raises:
+        ValueError: something in it is no file.
+    """
     digest = hashlib.sha256()
     for path in sorted(folder.glob("[!.]*")):
+        if not path.is_file():  # a pipe would never end
+            raise ValueError(f"{path}: must be a file, got a folder or a device")
         digest.update(f"{sha256(path)} {path.name}\n".encode())
     return digest.hexdigest()
 

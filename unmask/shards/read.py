@@ -189,7 +189,7 @@ class TokenShards:
         """Read the tokens from `start` up to `end` (without), as arrays of their own.
 
         Raises:
-            ValueError: there are no such places.
+            ValueError: there are no such places, or an id there is beyond the vocabulary.
         """
         start, end = operator.index(start), operator.index(end)
         if not 0 <= start <= end <= self.n_tokens:
@@ -200,6 +200,7 @@ class TokenShards:
             base, stop = self._starts[index], min(end, self._starts[index + 1])
             tokens, begins = self._cached_arrays(index)
             ids[at - start : stop - start] = tokens[at - base : stop - base]
+            self._check_ids(index, ids[at - start : stop - start])
             marks[at - start : stop - start] = begins[at - base : stop - base]
             index, at = index + 1, stop
         return Tokens(ids, marks)
@@ -316,9 +317,22 @@ class TokenShards:
         return np.array([[0, cut]]), np.array([[cut, self.n_tokens]])
 
     def mapped_arrays(self, index: int) -> tuple[np.ndarray, UInt8[np.ndarray, "t"]]:
-        """Give the ids of a shard and what begins at each, as they lie on disk, memory-mapped."""
-        tokens, marks = self._cached_arrays(index)
-        return tokens[:], marks[:]
+        """Give the ids of a shard and what begins at each, as they lie on disk, memory-mapped.
+
+        Raises:
+            ValueError: an id is beyond the vocabulary.
+        """
+        mapped = self._cached_arrays(index)
+        tokens, marks = mapped[0][:], mapped[1][:]
+        self._check_ids(index, tokens)
+        return tokens, marks
+
+    def _check_ids(self, index: int, ids: np.ndarray) -> None:
+        if len(ids) and (most := int(ids.max())) >= self.manifest.vocab_size:
+            path = shard_path(self.folder, index, "tokens")
+            raise ValueError(
+                f"{path} is damaged: it has the id {most}, but there are {self.manifest.vocab_size}"
+            )
 
     def _map_arrays(self, index: int) -> tuple[MappedArray, MappedArray]:
         shape = (self.manifest.shards[index].n_tokens,)

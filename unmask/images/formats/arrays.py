@@ -6,11 +6,12 @@ have as much.
 
 import math
 import re
+import zipfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
 from tokenize import TokenError
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from jaxtyping import UInt8
@@ -31,7 +32,9 @@ MAX_LABEL_BYTES = 2**28
 _IDX_NAME = re.compile(r"(.*)images([-.])idx([34])-ubyte(\.gz)?")
 _IDX_UINT8 = 8  # the code of unsigned bytes in an IDX file's magic number
 _IMAGES, _LABELS = ("images", "image", "x", "data"), ("labels", "label", "y", "targets")
-_NPY_ERRORS = (TypeError, SyntaxError, TokenError, KeyError, OSError, RuntimeError)
+_NPY_ERRORS = (
+    TypeError, SyntaxError, TokenError, KeyError, OSError, RuntimeError, zipfile.BadZipFile,
+)  # fmt: skip
 
 
 def is_idx_name(name: str) -> bool:
@@ -242,10 +245,15 @@ def _read_header(path: Path, name: str, member: Any, size: int) -> tuple[tuple[i
     return shape, dtype
 
 
+def _open_array(archive: zipfile.ZipFile, path: Path, name: str) -> zipfile.ZipExtFile:
+    with parser_errors_as_value_error(f"{path}: array {name!r}: damaged", *_NPY_ERRORS):
+        return cast("zipfile.ZipExtFile", archive.open(f"{name}.npy"))
+
+
 def _read_npz_labels(path: Path, name: str) -> list[str]:
     with open_archive(path) as archive:
         info = archive.getinfo(f"{name}.npy")
-        with archive.open(info) as member:
+        with _open_array(archive, path, name) as member:
             shape, dtype = _read_header(path, name, member, info.file_size)
             flat = len(shape) == 1 or (len(shape) == 2 and shape[1] == 1)
             if not flat or dtype.kind not in "iuU" or info.file_size > MAX_LABEL_BYTES:
@@ -263,7 +271,7 @@ def _read_npz_rows(
 ) -> tuple[tuple[int, ...], Iterator[UInt8[np.ndarray, "..."]]]:
     with open_archive(path) as archive:
         info = archive.getinfo(f"{name}.npy")
-        with archive.open(info) as member:
+        with _open_array(archive, path, name) as member:
             shape, dtype = _read_header(path, name, member, info.file_size)
     if dtype != np.uint8 or len(shape) not in (3, 4) or not math.prod(shape):
         raise ValueError(
@@ -275,7 +283,7 @@ def _read_npz_rows(
 
 def _npz_rows(path: Path, name: str, shape: tuple[int, ...]) -> Iterator[UInt8[np.ndarray, "..."]]:
     row_bytes = math.prod(shape[1:])
-    with open_archive(path) as archive, archive.open(f"{name}.npy") as member:
+    with open_archive(path) as archive, _open_array(archive, path, name) as member:
         _read_header(path, name, member, archive.getinfo(f"{name}.npy").file_size)
         for _ in range(shape[0]):
             with parser_errors_as_value_error(f"{path}: array {name!r}: damaged", *_NPY_ERRORS):

@@ -151,6 +151,8 @@ def read_series(path: Path, after: int = 0, check: int | None = None) -> Series:
         check: `check` of what was read before. None: only the log's length tells whether it was
             cut, as resuming does, and written anew.
     """
+    if not path.is_file():  # also a pipe, which would never end
+        return _Reading().series(restarted=after > 0)
     if after <= 0:
         return _CACHE.read(path)
     try:
