@@ -32,6 +32,7 @@ class Outcome:
     message: str = ""
     """Of the error; what was read, otherwise."""
     seconds: float = 0
+    """Of processors, which do not depend on what else a machine does."""
     megabytes: float = 0
     """Resident memory at its most, beyond that of the process before."""
 
@@ -51,7 +52,7 @@ class Cage:
             env=environment,
         )
 
-    def read(self, reader: str, path: Path, seconds: float = 10) -> Outcome:
+    def read(self, reader: str, path: Path, seconds: float = 30) -> Outcome:
         """Read a file by a reader of `readers`, for at most so many seconds."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
@@ -73,14 +74,14 @@ def _status(name: str) -> int:
 def _read(reader: str, path: str) -> Outcome:
     from readers import BY_READER
 
-    start = time.perf_counter()
+    start = time.process_time()
     try:
         kind, message = "read", type(BY_READER[reader][1](Path(path))).__name__
     except (ValueError, OSError) as error:
         kind, message = "refused", str(error)
     except BaseException as error:
         kind, message = "raised", f"{type(error).__name__}: {error!s:.500}"
-    return Outcome(kind, message, time.perf_counter() - start)
+    return Outcome(kind, message, time.process_time() - start)
 
 
 def _fork(reader: str, path: str, seconds: float) -> Outcome:
@@ -112,7 +113,9 @@ def _serve() -> None:
     """Answer what comes at standard input; what the readers print goes to the other stream."""
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
-    import readers  # noqa: F401 - before the first fork
+    import readers
+
+    assert readers.BY_READER  # imported before the first fork
 
     for line in sys.stdin:
         print(json.dumps(asdict(_fork(*json.loads(line)))), file=answers, flush=True)

@@ -4,9 +4,14 @@ import functools
 from collections.abc import Callable
 from pathlib import Path
 
+from unmask.adapters.folder import open_adapter
+from unmask.bundled.models import BUNDLED_MODELS
 from unmask.checkpoints import elmo, llama2c, tensors
 from unmask.checkpoints.folder import find_damage, read_progress
+from unmask.checkpoints.huggingface.read import load_folder
 from unmask.config import read_toml
+from unmask.conversations.messages import Message
+from unmask.conversations.template_files import load_chat_template
 from unmask.evaluation import prompting
 from unmask.files import read_json, read_json_object
 from unmask.finetuning import search, suite
@@ -18,13 +23,20 @@ from unmask.images.preprocessor_config import read_preprocessor_config
 from unmask.images.sources import read_images
 from unmask.images.store import ImageStore
 from unmask.inference.export import read_run_file
+from unmask.preferences.data.rows import read_pairs
 from unmask.reports.report_data import read_report_data
 from unmask.shards.manifest import read_manifest
+from unmask.shards.read import TokenShards
 from unmask.studies.read_study import read_study
 from unmask.tasks.readers import tables
 from unmask.tasks.suites import benchmark
 from unmask.text.documents import read_documents
+from unmask.tokenizers.load import load_tokenizer
 from unmask.training import config
+from unmask.training.log import read_log_lines
+from unmask.web.runs.series import read_series
+from unmask.web.security.limits import UploadLimits
+from unmask.web.worker.calls.tables.spreadsheets import read_spreadsheet
 from unmask.word_vectors.alignment.dictionary import read_dictionary
 from unmask.word_vectors.evaluation.similarity import read_word_vector_test
 from unmask.word_vectors.formats.files import read_vectors
@@ -48,6 +60,43 @@ def in_folder(name: str, read: Callable[[Path], object]) -> tuple[str, Callable[
 def of_elmo(path: Path) -> object:
     found = elmo.read_config(path.parent / "weights.hdf5")
     return tensors.read_tensors(path) if found is None else found
+
+
+TEXTS = ("", "a" * 500, "a" * 60 + "!", "The old king, 1606.\n", "  \n\n", "é中😀", "([{" * 40)
+"""What a hostile tokenizer is asked for: also what regular expressions try in many ways."""
+BASE = str(BUNDLED_MODELS["unmask-mini-en"])
+
+
+def _tokenizer(folder: Path) -> object:
+    tokenizer = load_tokenizer(folder)
+    for text in TEXTS:
+        ids = tokenizer.encode(text).ids
+        assert len(ids) < 100_000
+        assert all(0 <= i < tokenizer.vocab_size for i in ids.tolist())
+        tokenizer.decode(ids)
+    return tokenizer
+
+
+def _shards(folder: Path) -> object:
+    found = TokenShards.open(folder)
+    for start, end in found.document_spans[:10].tolist():
+        found.read_tokens(start, end)
+    found.row_spans(4, "sentences")
+    return found.tokenizer
+
+
+def _template(folder: Path) -> object:
+    template = load_chat_template(folder)
+    assert template is not None
+    try:
+        return template.render([Message("user", "the king"), Message("assistant", "the sea")])
+    except ValueError as error:
+        raise ValueError(f"{folder}: {error}") from None  # as those who render say which
+
+
+def _spreadsheet(path: Path) -> object:
+    UploadLimits(file_bytes=2**31).check_archive(path)
+    return read_spreadsheet(path)
 
 
 BY_READER: dict[str, tuple[str, Callable[[Path], object]]] = {
@@ -88,5 +137,22 @@ BY_READER: dict[str, tuple[str, Callable[[Path], object]]] = {
     "dictionary": ("a.txt", read_dictionary),
     "word pairs": ("a.txt", read_word_vector_test),
     "ELMo's options": ("options.json", of_elmo),
+    "ELMo": in_folder("options.json", load_folder),
     "llama2.c": ("a.bin", llama2c.read_config),
+    "llama2.c weights": ("a.bin", llama2c.read_weights),
+    "tokenizer": in_folder("tokenizer.json", _tokenizer),
+    "vocabulary": in_folder("vocab.txt", _tokenizer),
+    "merges": in_folder("merges.txt", _tokenizer),
+    "SentencePiece": in_folder("spiece.model", _tokenizer),
+    "model": in_folder("config.json", load_folder),
+    "weights index": in_folder("model.safetensors.index.json", tensors.read_model_tensors),
+    "packed weights": in_folder("packed.json", tensors.read_model_tensors),
+    "adapter": in_folder("adapter_config.json", lambda folder: open_adapter(folder, base=BASE)),
+    "shards": in_folder("shards.json", _shards),
+    "chat template": in_folder("chat_template.jinja", _template),
+    "spreadsheet of .xlsx": ("a.xlsx", _spreadsheet),
+    "spreadsheet of .ods": ("a.ods", _spreadsheet),
+    "preferences": ("a.jsonl", read_pairs),
+    "log": ("log.jsonl", read_log_lines),
+    "series": ("log.jsonl", read_series),
 }  # fmt: skip

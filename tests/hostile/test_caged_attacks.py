@@ -4,12 +4,30 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+import attacks_on_models
+import attacks_on_texts
+import attacks_on_tokenizers
 import pickles
 import pytest
 from cage import Cage
 from readers import BY_READER
 
-ATTACKS = {**{f"pickle-{name}": one for name, one in pickles.ATTACKS.items()}}
+MODULES = {
+    "pickle": pickles,
+    "model": attacks_on_models,
+    "text": attacks_on_texts,
+    "tokenizer": attacks_on_tokenizers,
+}
+ATTACKS = {
+    f"{kind}-{name}": one
+    for kind, module in MODULES.items()
+    for name, one in module.ATTACKS.items()
+}
+SLOW = re.compile("text-.*(bomb|terabyte|CSV)|ten million|empty lines|quote that never")
+"""Files that take a second or more to be refused."""
+CASES = [
+    pytest.param(name, marks=pytest.mark.thorough if SLOW.search(name) else ()) for name in ATTACKS
+]
 NO_MEMORY = re.compile("MemoryError|allocat|out of memory", re.IGNORECASE)
 
 
@@ -20,8 +38,11 @@ def cage() -> Iterator[Cage]:
     one.close()
 
 
-@pytest.mark.parametrize("name", ATTACKS)
-def test_attack_is_refused_or_has_no_effect(name: str, cage: Cage, tmp_path: Path) -> None:
+@pytest.mark.trials("hostile files")
+@pytest.mark.parametrize("name", CASES)
+def test_hostile_file_is_refused_in_one_line_or_does_no_harm(
+    name: str, cage: Cage, tmp_path: Path
+) -> None:
     attack = ATTACKS[name]
     path = tmp_path / BY_READER[attack.reader][0]
     attack.make(path)

@@ -162,7 +162,10 @@ def test_hostile_file_is_refused_in_one_line_by_name(reader: str, tmp_path: Path
             pytest.fail(f"{what}: {error!r:.300}")
 
 
-PIPED = ("dictionary", "word pairs", "llama2.c", "array")
+PIPED = (
+    "dictionary", "word pairs", "llama2.c", "array", "chat template",
+    "spreadsheet of .xlsx", "spreadsheet of .ods",
+)  # fmt: skip
 """What may be read from a pipe, once; or is found among the files of a folder."""
 
 
