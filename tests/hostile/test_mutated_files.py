@@ -110,6 +110,7 @@ def check(case: str, seed: int, valid: Callable[[str], tuple[Path, str]], tmp_pa
     shutil.rmtree(folder)
 
 
+@pytest.mark.sample(24)
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("case", CASES)
 @settings(max_examples=3, suppress_health_check=[HealthCheck.function_scoped_fixture])
