@@ -29,7 +29,7 @@ READERS = {
     "word_vectors/formats/npy.py": "open_npy",
     "word_vectors/formats/fasttext_model.py": "_read_matrix",  # after its size was looked at
     "shards/read.py": "document_spans, _map_arrays",  # likewise
-    "checkpoints/pickled.py": "check_before_loading",  # of `_read_pickled`
+    "checkpoints/huggingface/pickled.py": "check_before_loading",  # of `_read_pickled`
     "checkpoints/tensors.py": "_open_safetensors, _read_pickled",
     "checkpoints/llama2c.py": "read_weights",
     "checkpoints/huggingface/read.py": "resolve_model_folder",

@@ -25,8 +25,8 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
+from unmask.checkpoints.huggingface.pickled import check_before_loading, to_plain_tensors
 from unmask.checkpoints.packed import PACKED_WEIGHTS, decode_tensors, read_encodings
-from unmask.checkpoints.pickled import check_before_loading, to_plain_tensors
 from unmask.files import checksum, parse_json, parser_errors_as_value_error, read_json_object
 
 SAFETENSORS_WEIGHTS, PICKLED_WEIGHTS = "model.safetensors", "pytorch_model.bin"
