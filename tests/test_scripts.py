@@ -161,6 +161,11 @@ def _cleaning(patch: pytest.MonkeyPatch) -> None:
     run("benchmarks/cleaning.py", "corpus.txt --megabytes 0.1", patch, COPIES=2)
 
 
+def _interrupted_runs(patch: pytest.MonkeyPatch) -> None:
+    words = "--processes 8 --rows 2000 --epochs 1 --runs 2"
+    run("benchmarks/interrupted_runs.py", words, patch, FACTORS=(1.0,))
+
+
 def _few_labels(patch: pytest.MonkeyPatch) -> None:
     noise = np.random.default_rng(0).integers(0, 256, (40, 16, 16), np.uint8)
     np.savez("labeled-noise.npz", images=noise, labels=np.arange(40) % 2)
@@ -311,6 +316,7 @@ RUNS: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
     "benchmarks/encoders.py": _encoders, "benchmarks/finetuning.py": _finetuning,
     "benchmarks/few_labels.py": _few_labels, "benchmarks/pictures.py": _pictures,
     "benchmarks/forgetting.py": _forgetting, "benchmarks/generation.py": _generation,
+    "benchmarks/interrupted_runs.py": _interrupted_runs,
     "benchmarks/harness.py": _harness, "benchmarks/methods.py": _methods,
     "benchmarks/onnx_export.py": _onnx,
     "benchmarks/own_text.py": _own_text, "benchmarks/planned_costs.py": _planned_costs,
@@ -324,7 +330,8 @@ RUNS: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
     "examples/bytecode.py": _example("bytecode"), "examples/counts.py": _example("counts"),
     "examples/integration.py": _example("integration"), "examples/deblurring.py": _deblurring,
 }  # fmt: skip
-QUICK = ("benchmarks/window.py", "benchmarks/forgetting.py", "benchmarks/generation.py",
+QUICK = ("benchmarks/interrupted_runs.py",
+         "benchmarks/window.py", "benchmarks/forgetting.py", "benchmarks/generation.py",
          "benchmarks/own_text.py", "scripts/demo_data.py")  # fmt: skip
 
 

@@ -172,7 +172,7 @@ class BatchLoader:
             if self.max_epochs is not None and step.cursor.epoch >= self.max_epochs:
                 return
             epoch = step.cursor.epoch
-            mine = step.row_groups[self.rank :: self.world_size]
+            mine = step.part_of(self.rank, self.world_size)
             micro = plan.micro_batches(mine, self.micro_batch_tokens)
             share = (
                 None

@@ -72,6 +72,10 @@ class GlobalBatch:
     cursor: DataCursor
     next_cursor: DataCursor
 
+    def part_of(self, rank: int, world_size: int) -> RowGroups:
+        """Return the rows of one process; there may be none."""
+        return self.row_groups[rank::world_size]
+
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class BatchPlan:

@@ -16,6 +16,12 @@ from unmask.planning.energy import (
 )
 from unmask.planning.flops import compute_optimal_tokens, six_nd, training_flops_per_token
 from unmask.planning.hardware import Hardware
+from unmask.planning.interruptions import (
+    CHECKPOINT_BYTES_PER_SECOND,
+    DEFAULT_DEVICE_MTBF_HOURS,
+    DEFAULT_RESTART_SECONDS,
+    Interruptions,
+)
 from unmask.planning.memory import MemorySettings, Strategy, TrainingMemory, training_memory
 from unmask.planning.rows import RowShape
 from unmask.training.config import Recipe
@@ -53,6 +59,12 @@ class PlanSettings:
     """Of one device, in US dollars."""
     process_bytes: int = 0
     """Memory of the program itself, where a device's memory is the machine's."""
+    device_mtbf_hours: int | float | None = None
+    """Mean time between failures of one device."""
+    checkpoint_seconds: int | float | None = None
+    """Of writing a checkpoint."""
+    restart_seconds: int | float = DEFAULT_RESTART_SECONDS
+    """From a failure to the next step."""
 
     def __post_init__(self) -> None:
         """Refuse numbers that nothing can have.
@@ -66,7 +78,9 @@ class PlanSettings:
             raise ValueError(
                 f"strategy: {self.n_devices} devices share a run by ddp or fsdp, got 'single'"
             )
-        for name, most in (("utilization", 1.0), ("load", 2.0), ("watts", math.inf)):
+        limits = {"utilization": 1.0, "load": 2.0, "watts": math.inf, "restart_seconds": math.inf}
+        limits |= {"device_mtbf_hours": math.inf, "checkpoint_seconds": math.inf}
+        for name, most in limits.items():
             if (value := getattr(self, name)) is not None:
                 check_positive(name, value, most)
         if not 1 <= self.pue <= MAX_PUE:
@@ -193,6 +207,32 @@ class Plan:
         )
 
     @property
+    def interruptions(self) -> Interruptions | None:
+        """Failures of the devices; None: one device, whose rate was not given.
+
+        A checkpoint has float32 weights and the optimizer's state. By fsdp every device writes its
+        part, by ddp one writes all.
+        """
+        settings, n = self.settings, self.settings.n_devices
+        hours = settings.device_mtbf_hours
+        if n == 1 and hours is None:
+            return None
+        shards = n if settings.strategy == "fsdp" else 1
+        own_bytes = 4 * self.parameters / shards + self.memory.optimizer
+        return Interruptions(
+            mtbf_seconds=(hours or DEFAULT_DEVICE_MTBF_HOURS) * 3600 / n,
+            checkpoint_seconds=settings.checkpoint_seconds
+            or own_bytes / CHECKPOINT_BYTES_PER_SECOND,
+            restart_seconds=settings.restart_seconds,
+        )
+
+    @property
+    def checkpoint_every(self) -> int | None:
+        """The interval between checkpoints that costs least, in steps; None: see above."""
+        found = self.interruptions
+        return None if found is None else max(1, round(found.interval_seconds / self.step_seconds))
+
+    @property
     def tokens_per_second(self) -> float:
         """Read by all devices together."""
         return self.tokens / self.seconds
@@ -232,7 +272,19 @@ class Plan:
             "energy": asdict(self.energy) | {"familiar": self.energy.familiar},
             "pue": settings.pue,
             "grid_kg_per_kwh": settings.grid_kg_per_kwh,
+            "interruptions": self._interruptions_record(),
             "notes": list(self.notes),
+        }
+
+    def _interruptions_record(self) -> dict[str, int | float] | None:
+        found = self.interruptions
+        if found is None or self.checkpoint_every is None:
+            return None
+        interval = self.checkpoint_every * self.step_seconds
+        return asdict(found) | {
+            "checkpoint_every": self.checkpoint_every,
+            "interval_seconds": interval,
+            "lost_share": found.lost_share(interval),
         }
 
 

@@ -87,6 +87,17 @@ class PlanOptions(JobOptions):
         default=None, metadata=flag("--price", shown_default="that of the device, if known")
     )
     """Price of one device in US dollars per hour."""
+    device_mtbf_hours: int | float | None = field(
+        default=None, metadata=flag("--device-mtbf", shown_default="50,676, of several devices")
+    )
+    """Mean time between failures of one device, in hours, from which the interval between
+    checkpoints follows."""
+    checkpoint_seconds: int | float | None = field(
+        default=None, metadata=flag(shown_default="that of its bytes at 1 GB/s")
+    )
+    """Time to write a checkpoint, in seconds."""
+    restart_seconds: int | float = 600
+    """Time from a failure to the next step, in seconds."""
     changes: Sequence[str | Mapping[str, Any]] = field(
         default=(), metadata=flag("--set", metavar="KEY=VALUE")
     )

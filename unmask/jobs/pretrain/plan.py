@@ -209,6 +209,9 @@ def plan_settings(options: PlanOptions, recipe: Recipe) -> PlanSettings:
         pue=options.pue,
         grid_kg_per_kwh=DEFAULT_GRID_KG_PER_KWH if given is None else given,
         price_per_hour=options.price_per_hour,
+        device_mtbf_hours=options.device_mtbf_hours,
+        checkpoint_seconds=options.checkpoint_seconds,
+        restart_seconds=options.restart_seconds,
         process_bytes=resident_bytes() + RUN_PROCESS_BYTES if on_this_machine else 0,
     )
 
@@ -268,6 +271,16 @@ def _rows(plan: Plan) -> Iterator[tuple[str, str]]:
         )
         yield "CO2e", f"{format_number(energy.co2e_kg)} kg, {_familiar(energy.co2e_kg)}"
     yield "price", _price(plan)
+    if (found := plan.interruptions) is not None and (every := plan.checkpoint_every) is not None:
+        lost = found.lost_share(every * plan.step_seconds)
+        yield (
+            "checkpoints",
+            f"every {format_seconds(every * plan.step_seconds)} (--checkpoint-every {every}): a "
+            f"failure every {format_seconds(found.mtbf_seconds)}, "
+            f"{format_seconds(found.checkpoint_seconds)} to write one, "
+            f"{format_seconds(found.restart_seconds)} to restart; {format_percent(lost)} of the "
+            "time is lost (Daly 2006)",
+        )
     optimal = compute_optimal_tokens(plan.parameters)
     yield (
         "advice",

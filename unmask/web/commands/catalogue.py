@@ -223,7 +223,8 @@ GROUPS: Mapping[str, str] = {
     "no_repeat_ngram_size window",
     "compression": "compression teacher distill",
     "cost": "hardware peak_tflops memory_gb devices strategy checkpoint_activations utilization "
-    "watts load pue grid_kg_per_kwh price_per_hour",
+    "watts load pue grid_kg_per_kwh price_per_hour device_mtbf_hours checkpoint_seconds "
+    "restart_seconds",
     "run": "out page resume seed seeds checkpoint_every device workers threads precision "
     "tensorboard",
 }
