@@ -13,7 +13,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
@@ -34,6 +34,7 @@ from unmask.shards.workers import encode_documents, id_type
 from unmask.shards.write import write_shards
 from unmask.text import processes
 from unmask.text.documents import Document
+from unmask.tokenizers.cached_words import CorpusEncoder
 from unmask.tokenizers.encode import Tokenizer
 from unmask.tokenizers.learn.tokenizer import train_tokenizer
 from unmask.tokenizers.spec import GPT2, T5, TokenizerSpec
@@ -171,10 +172,18 @@ def test_ids_take_two_bytes_while_they_fit() -> None:
     assert [id_type(n) for n in (1, 2**16, 2**16 + 1)] == ["uint16", "uint16", "uint32"]
 
 
+def _encode_by(
+    monkeypatch: pytest.MonkeyPatch, encode: Callable[[Tokenizer, Sequence[str]], list[Tokens]]
+) -> None:
+    """Have texts encoded by a function, not by words."""
+    monkeypatch.setattr(Tokenizer, "encode_batch", encode)
+    monkeypatch.setattr(Tokenizer, "corpus_encoder", lambda self: CorpusEncoder(self.encode_batch))
+
+
 def test_large_ids_read_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     big = 2**31 + 7
     wide = Tokens(np.array([big, 0, 2**16]), np.array([7, 0, 1]))
-    monkeypatch.setattr(Tokenizer, "encode_batch", lambda _, texts: [wide for _ in texts])
+    _encode_by(monkeypatch, lambda _, texts: [wide for _ in texts])
     monkeypatch.setattr(
         Tokenizer, "vocab_size", property(lambda _: big + 1, lambda *_: None), raising=False
     )
@@ -190,7 +199,7 @@ def test_id_outside_the_vocabulary_is_an_error(
         size = tokenizer().vocab_size
         return [Tokens(np.array([1, size if t == "b" else 1]), np.zeros(2, int)) for t in texts]
 
-    monkeypatch.setattr(Tokenizer, "encode_batch", encode)
+    _encode_by(monkeypatch, encode)
     with pytest.raises(
         ValueError, match=rf"some.txt:1: the tokenizer gave the id {tokenizer().vocab_size}"
     ):
@@ -453,7 +462,7 @@ def test_text_refused_by_the_tokenizer_is_named(
             raise ValueError("it holds something bad")
         return [Tokens(np.zeros(2, int), np.zeros(2, int)) for _ in texts]
 
-    monkeypatch.setattr(Tokenizer, "encode_batch", encode)
+    _encode_by(monkeypatch, encode)
     with pytest.raises(ValueError, match=r"some\.txt:2: it holds something bad"):
         prepare_shards(["a", "b", "bad", "c"], tmp_path / "out")
 

@@ -80,7 +80,12 @@ def _short_parts(monkeypatch: pytest.MonkeyPatch) -> Callable[[bool], None]:
     """Have texts read in short parts, or whole."""
     monkeypatch.setattr(long_texts, "_PART_CHARACTERS", 100)
     monkeypatch.setattr(long_texts, "_CONTEXT_CHARACTERS", 30)
-    return lambda parts: monkeypatch.setattr(encode, "MAX_WHOLE_CHARACTERS", 60 if parts else 2**40)
+
+    def switch(parts: bool) -> None:
+        for module in (long_texts, encode):
+            monkeypatch.setattr(module, "MAX_WHOLE_CHARACTERS", 60 if parts else 2**40)
+
+    return switch
 
 
 @pytest.mark.sample(12)

@@ -20,7 +20,7 @@ def document_separator_ids(special_ids: SpecialTokenIds) -> tuple[int, ...]:
     """Return what parts documents that are read as one text: the token that ends a text, once.
 
     Nothing where each document has it at its end already
-    (`unmask.shards.workers.append_end_token`), and in a vocabulary with sentinels: T5's documents
+    (`unmask.shards.workers.append_end_tokens`), and in a vocabulary with sentinels: T5's documents
     follow each other bare (`reduce_concat_tokens` in the released code).
     """
     if (

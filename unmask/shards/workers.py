@@ -2,14 +2,13 @@
 
 import os
 from collections.abc import Generator, Iterable, Iterator, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Literal
 
 import numpy as np
 
-from unmask.batch import Tokens
 from unmask.text.processes import Work, map_in_order, worker_pool
+from unmask.tokenizers.cached_words import EncodedTexts
 from unmask.tokenizers.encode import Tokenizer
 from unmask.tokenizers.load import load_tokenizer
 from unmask.tokenizers.spec import SpecialTokenIds
@@ -70,7 +69,7 @@ def encode_documents(
 
 def make_encoder(folder: str) -> Work:
     """Return what encodes chunks of texts with the tokenizer of a folder."""
-    return partial(_encode_chunk, load_tokenizer(Path(folder)))
+    return _ChunkEncoder(load_tokenizer(Path(folder)))
 
 
 def _chunks(texts: Iterable[tuple[str, bytes]]) -> Iterator[list[tuple[str, bytes]]]:
@@ -90,39 +89,49 @@ def _stored_dtype(n_ids: int) -> np.dtype:
     return np.dtype(id_type(n_ids)).newbyteorder("<")
 
 
-def append_end_token(text: Tokens, special_ids: SpecialTokenIds) -> Tokens:
-    """Put the token that ends a text after a document, where no frame does.
+def append_end_tokens(texts: EncodedTexts, special_ids: SpecialTokenIds) -> EncodedTexts:
+    """Put the token that ends a text after each document that has tokens, where no frame does.
 
     From it GPT-2 learns to end one. Radford et al. 2019 do not say so; their models write it.
     """
-    if special_ids.end is None or special_ids.end in special_ids.suffix or not len(text):
-        return text
-    return Tokens(
-        np.concatenate((text.ids, [special_ids.end])),
-        np.concatenate((text.boundaries, [0])).astype(np.uint8),
+    if special_ids.end is None or special_ids.end in special_ids.suffix:
+        return texts
+    ends = np.cumsum(texts.lengths)[texts.lengths > 0]
+    return EncodedTexts(
+        texts.lengths + (texts.lengths > 0),
+        np.insert(texts.ids, ends, special_ids.end),
+        np.insert(texts.boundaries, ends, 0),
     )
 
 
-def _encode_chunk(tokenizer: Tokenizer, texts: Sequence[bytes]) -> list[bytes]:
-    """Give three arrays as bytes: lengths, ids, boundaries.
+class _ChunkEncoder:
+    """Encodes chunks of texts with one tokenizer."""
 
-    Or two parts: which text is refused, and why.
-    """
-    try:
-        tokens = tokenizer.encode_batch([text.decode() for text in texts])
-    except ValueError:
-        return _find_refused(tokenizer, texts)
-    tokens = [append_end_token(t, tokenizer.special_ids) for t in tokens]
-    lengths = np.array([len(t) for t in tokens], "<i8")
-    ids = np.concatenate([t.ids for t in tokens])
-    marks = np.concatenate([t.boundaries for t in tokens])
-    if len(ids) and not 0 <= ids.min() <= ids.max() < tokenizer.vocab_size:
-        wrong = int(np.argmax((ids < 0) | (ids >= tokenizer.vocab_size)))
-        text = int(np.searchsorted(np.cumsum(lengths), wrong, "right"))
-        why = f"the tokenizer gave the id {ids[wrong]}, though it has {tokenizer.vocab_size} ids"
-        return [str(text).encode(), why.encode()]
-    stored = ids.astype(_stored_dtype(tokenizer.vocab_size))
-    return [lengths.tobytes(), stored.tobytes(), marks.astype(np.uint8).tobytes()]
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        self._tokenizer, self._encoder = tokenizer, tokenizer.corpus_encoder()
+
+    def __call__(self, texts: Sequence[bytes]) -> list[bytes]:
+        """Give three arrays as bytes: lengths, ids, boundaries.
+
+        Or two parts: which text is refused, and why.
+        """
+        tokenizer, n_ids = self._tokenizer, self._tokenizer.vocab_size
+        try:
+            tokens = self._encoder.encode_batch([text.decode() for text in texts])
+        except ValueError:
+            return _find_refused(tokenizer, texts)
+        tokens = append_end_tokens(tokens, tokenizer.special_ids)
+        ids = tokens.ids
+        if len(ids) and not 0 <= ids.min() <= ids.max() < n_ids:
+            wrong = int(np.argmax((ids < 0) | (ids >= n_ids)))
+            text = int(np.searchsorted(np.cumsum(tokens.lengths), wrong, "right"))
+            why = f"the tokenizer gave the id {ids[wrong]}, though it has {n_ids} ids"
+            return [str(text).encode(), why.encode()]
+        return [
+            tokens.lengths.astype("<i8").tobytes(),
+            ids.astype(_stored_dtype(n_ids)).tobytes(),
+            tokens.boundaries.tobytes(),
+        ]
 
 
 def _find_refused(tokenizer: Tokenizer, texts: Sequence[bytes]) -> list[bytes]:

@@ -7,7 +7,6 @@ ordinals ("am 3. Oktober") are taken for ends.
 """
 
 import re
-from collections.abc import Iterator
 
 _UNCONDITIONAL_STOPS = (
     "。！？｡．।॥؟۔։።"  # these end a sentence whatever follows, white space or not
@@ -22,6 +21,7 @@ _CLOSING_PATTERN = f"((?:[{_CLOSING_MARKS}]|\\[[0-9]{{1,3}}\\]|\\s»(?=\\s|\\Z))
 _STOP = re.compile(
     f"(?<![{_STOPS}])(?:(?=[.!?…]*+[{_UNCONDITIONAL_STOPS}])([{_STOPS}]++){_CLOSING_PATTERN}|([.!?…]++){_CLOSING_PATTERN}(?=\\s))"
 )
+_STOPS_TOGETHER = re.compile(f"[{_STOPS}]++")
 _NEXT_WORD = re.compile(rf"[\s{_OPENING_MARKS}]*+(?:(\w++(?:['’]\w++)?+)(\.?))?")
 _SPACE = re.compile(r"\s*+")
 _WORD = re.compile(r"[^\W_]")
@@ -59,10 +59,18 @@ def sentence_spans(paragraph: str) -> list[tuple[int, int]]:
     Together they cover all but white space; each begins and ends with something else.
     """
     spans: list[tuple[int, int]] = []
-    start = _skip_space(paragraph, 0)
-    for end in _sentence_ends(paragraph, start):
-        spans.append((start, end))
-        start = _skip_space(paragraph, end)
+    start = looked = _skip_space(paragraph, 0)  # from `looked` on the sentence has no letter yet
+    lowercase = paragraph.islower()  # then case tells nothing
+    for stops in _STOPS_TOGETHER.finditer(paragraph, start):
+        stop = _STOP.match(paragraph, stops.start())
+        if stop is None:
+            continue
+        end = stop.end()
+        if _WORD.search(paragraph, looked, end) is None:
+            looked = end
+        elif not _continues(paragraph, stop, start, lowercase):
+            spans.append((start, end))
+            start = looked = _skip_space(paragraph, end)
     end = len(paragraph.rstrip())
     if start < end:
         spans.append((start, end))
@@ -72,21 +80,6 @@ def sentence_spans(paragraph: str) -> list[tuple[int, int]]:
 def _skip_space(paragraph: str, at: int) -> int:
     space = _SPACE.match(paragraph, at)
     return at if space is None else space.end()
-
-
-def _sentence_ends(paragraph: str, start: int) -> Iterator[int]:
-    """Yield where sentences end, but for the last."""
-    lowercase = paragraph.islower()  # then case tells nothing
-    looked = start  # up to here the sentence has no letter or digit: no sentence yet
-    for stop in _STOP.finditer(paragraph, start):
-        end = stop.end()
-        if _WORD.search(paragraph, looked, end) is None:
-            looked = end
-            continue
-        if _continues(paragraph, stop, start, lowercase):
-            continue
-        yield end
-        start = looked = _skip_space(paragraph, end)
 
 
 def _continues(paragraph: str, stop: re.Match[str], start: int, lowercase: bool) -> bool:

@@ -65,12 +65,13 @@ class WordStartDetector:
 
     def word_starts(
         self, text: str, encoding: tokenizers.Encoding, ids: Int[np.ndarray, "t"]
-    ) -> tuple[Bool[np.ndarray, "t"], Int[np.ndarray, "t"]]:
-        """Return which tokens start a word, and the end of each token in the text."""
-        spans = np.fromiter(chain.from_iterable(encoding.offsets), np.int64, 2 * len(ids))
-        starts, ends = spans[::2], np.maximum.accumulate(spans[1::2])
+    ) -> tuple[Bool[np.ndarray, "t"], Int[np.ndarray, "t 2"]]:
+        """Return which tokens start a word, and the span of each token in the text."""
+        offsets = chain.from_iterable(encoding.offsets)
+        spans = np.fromiter(offsets, np.int64, 2 * len(ids)).reshape(-1, 2)
         if self._starts_word is not None:
-            return self._starts_word[ids], ends
+            return self._starts_word[ids], spans
+        starts, ends = spans[:, 0], np.maximum.accumulate(spans[:, 1])
         if self._bert_words:
             begins = np.diff(np.array(encoding.word_ids, np.int64), prepend=-1) != 0
         else:
@@ -80,7 +81,7 @@ class WordStartDetector:
         special = self._is_special[ids]
         begins |= special
         begins[1:] |= special[:-1]
-        return begins, ends
+        return begins, spans
 
 
 def word_starts_at_white_space(
@@ -141,21 +142,42 @@ def text_boundaries(
     Args:
         text: the encoded text.
         starts_word: which tokens start a word.
-        ends: end of each token in the text.
+        ends: end of each token in the text; of one before it, if that is later.
+    """
+    ends = np.maximum.accumulate(ends)
+    return boundaries_of_texts([text], starts_word, ends, np.array([len(ends)]))
+
+
+def boundaries_of_texts(
+    texts: Sequence[str],
+    starts_word: Bool[np.ndarray, "t"],
+    ends: Int[np.ndarray, "t"],
+    lengths: Int[np.ndarray, "n"],
+) -> UInt8[np.ndarray, "t"]:
+    """Return the boundaries of several texts, laid end to end with a character between two.
+
+    Args:
+        texts: the encoded texts.
+        starts_word: which tokens start a word.
+        ends: end of each token, not decreasing.
+        lengths: number of tokens of each text.
     """
     marks = starts_word.astype(np.uint8) * np.uint8(WORD_START)
-    begins: dict[int, list[int]] = {SENTENCE_START: [], PARAGRAPH_START: []}
+    sentences, paragraphs = list[int](), list[int]()
     index = 0
-    for paragraph in text.split("\n"):
-        if paragraph and not paragraph.isspace():
-            starts = [index + start for start, _ in sentence_spans(paragraph)]
-            begins[SENTENCE_START] += starts
-            begins[PARAGRAPH_START] += starts[:1]
-        index += len(paragraph) + 1
-    for kind, characters in begins.items():
+    for text in texts:
+        for paragraph in text.split("\n"):
+            if paragraph and not paragraph.isspace():
+                starts = [index + start for start, _ in sentence_spans(paragraph)]
+                sentences += starts
+                paragraphs += starts[:1]
+            index += len(paragraph) + 1
+    for kind, characters in ((SENTENCE_START, sentences), (PARAGRAPH_START, paragraphs)):
+        # What no token follows in its text marks the first of the next, which has all marks.
         tokens = np.searchsorted(ends, np.array(characters, np.int64), side="right")
         marks[tokens[tokens < len(ends)]] |= kind | WORD_START
-    marks[0] = WORD_START | SENTENCE_START | PARAGRAPH_START
+    firsts = (np.cumsum(lengths) - lengths)[lengths > 0]
+    marks[firsts] = WORD_START | SENTENCE_START | PARAGRAPH_START
     return marks
 
 

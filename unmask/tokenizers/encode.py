@@ -7,7 +7,6 @@ starts of tokens (`Tokens.boundaries`).
 
 import copy
 import json
-import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -25,10 +24,16 @@ from unmask.tokenizers.boundaries import (
     is_punctuation,
     text_boundaries,
 )
+from unmask.tokenizers.cached_words import CorpusEncoder, Located
 from unmask.tokenizers.formats import limits
 from unmask.tokenizers.formats.transformers_config import transformers_config
 from unmask.tokenizers.learn.count import count_words
-from unmask.tokenizers.long_texts import LONG_TEXT_CHARACTERS, MAX_WHOLE_CHARACTERS, SplitPoints
+from unmask.tokenizers.long_texts import (
+    LONG_TEXT_CHARACTERS,
+    MAX_WHOLE_CHARACTERS,
+    EncodedPart,
+    SplitPoints,
+)
 from unmask.tokenizers.spec import (
     SpecialTokenIds,
     SpecialTokens,
@@ -40,10 +45,6 @@ from unmask.tokenizers.special_ids import (
     special_token_ids,
     unknown_token,
 )
-
-_PARTS_PER_BATCH = 8
-"""Parts of a long text that are encoded per batch."""
-_log = logging.getLogger(__name__)
 
 
 class Tokenizer:
@@ -159,15 +160,23 @@ class Tokenizer:
         """Encode a batch of texts on all cores; see `encode`."""
         ready = self._pipeline_for(texts, allow_special=allow_special)
         short = [text if len(text) <= MAX_WHOLE_CHARACTERS else "" for text in texts]
-        with limits.tokenizers_errors_as_value_error(f"{self.origin} fails on a text"):
-            encodings = ready.encode_batch(short, add_special_tokens=False)
-        results = [self._tokens(t, e, allow_special) for t, e in zip(short, encodings, strict=True)]
+        results = [
+            Tokens(ids, text_boundaries(text, begins, spans[:, 1]))
+            for text, (ids, begins, spans) in zip(
+                short, self._locate(short, ready, allow_special), strict=True
+            )
+        ]
         for i, text in enumerate(texts):
             if len(text) > MAX_WHOLE_CHARACTERS:
                 results[i] = self._tokens_of_long_text(ready, text, allow_special)
         return (
             [tokens.reversed() for tokens in results] if self.special_tokens.backward else results
         )
+
+    def corpus_encoder(self) -> CorpusEncoder:
+        """Return an encoder of many texts, which remembers their words."""
+        cuts = None if self.special_tokens.backward else self._split_points
+        return CorpusEncoder(self.encode_batch, self._locate, cuts)
 
     def encode_ids_batch(
         self, texts: Sequence[str], *, allow_special: bool = False
@@ -220,46 +229,20 @@ class Tokenizer:
 
     def _encode_parts(
         self, ready: tokenizers.Tokenizer, text: str, *, fast: bool
-    ) -> Iterator[tuple[tokenizers.Encoding, int, slice]]:
-        """Encode a long text in parts.
-
-        Yields:
-            The encoding of a part, the number of its tokens that belong to the previous part, and
-            its span in the text.
-        """
-        parts = self._split_points.parts(text)
-        longest = max(end - begin for _, begin, end in parts)
-        if longest > 4 * MAX_WHOLE_CHARACTERS:
-            _log.warning(
-                f"{self.origin}: {longest:,} characters of a text are encoded at once, which takes "
-                "time and memory, since this tokenizer has no split point in them: it splits at "
-                "white space, or nowhere"
-            )
-        encode = ready.encode_batch_fast if fast else ready.encode_batch
-        for i in range(0, len(parts), _PARTS_PER_BATCH):
-            some = parts[i : i + _PARTS_PER_BATCH]
-            with limits.tokenizers_errors_as_value_error(f"{self.origin} fails on a text"):
-                leads = ready.encode_batch_fast(
-                    [text[lead:begin] for lead, begin, _ in some], add_special_tokens=False
-                )
-                encodings = encode(
-                    [text[lead:end] for lead, _, end in some], add_special_tokens=False
-                )
-            for (lead, _, end), before, encoding in zip(some, leads, encodings, strict=True):
-                yield encoding, len(before.ids), slice(lead, end)
+    ) -> Iterator[EncodedPart]:
+        """Encode a long text in parts."""
+        with limits.tokenizers_errors_as_value_error(f"{self.origin} fails on a text"):
+            yield from self._split_points.encode_parts(ready, text, self.origin, fast=fast)
 
     def _tokens_of_long_text(
         self, ready: tokenizers.Tokenizer, text: str, allow_special: bool
     ) -> Tokens:
-        parts: list[tuple[np.ndarray, ...]] = []
+        parts: list[Located] = []
         for encoding, n, part in self._encode_parts(ready, text, fast=False):
-            ids = self._ids(encoding, allow_special)
-            begins, ends = self._word_start_detector.word_starts(text[part], encoding, ids)
-            parts.append((ids[n:], begins[n:], ends[n:] + part.start))
+            ids, begins, spans = self._located(text[part], encoding, allow_special)
+            parts.append((ids[n:], begins[n:], spans[n:, 1] + part.start))
         ids, begins, ends = (np.concatenate(column) for column in zip(*parts, strict=True))
-        return Tokens(
-            ids, text_boundaries(text, begins, ends) if len(ids) else ids.astype(np.uint8)
-        )
+        return Tokens(ids, text_boundaries(text, begins, ends))
 
     def decode(self, ids: Iterable[SupportsIndex], *, skip_special_tokens: bool = True) -> str:
         """Decode ids to text; ids above the vocabulary (rows of padded tables) are skipped.
@@ -469,12 +452,20 @@ class Tokenizer:
             )
         return ids
 
-    def _tokens(self, text: str, encoding: tokenizers.Encoding, allow_special: bool) -> Tokens:
+    def _located(self, text: str, encoding: tokenizers.Encoding, allow_special: bool) -> Located:
         ids = self._ids(encoding, allow_special)
-        if not len(ids):
-            return Tokens(ids, np.zeros(0, np.uint8))
-        starts, ends = self._word_start_detector.word_starts(text, encoding, ids)
-        return Tokens(ids, text_boundaries(text, starts, ends))
+        return ids, *self._word_start_detector.word_starts(text, encoding, ids)
+
+    def _locate(
+        self,
+        texts: Sequence[str],
+        ready: tokenizers.Tokenizer | None = None,
+        allow_special: bool = False,
+    ) -> list[Located]:
+        ready = self._text_pipeline if ready is None else ready
+        with limits.tokenizers_errors_as_value_error(f"{self.origin} fails on a text"):
+            encodings = ready.encode_batch(texts, add_special_tokens=False)
+        return [self._located(t, e, allow_special) for t, e in zip(texts, encodings, strict=True)]
 
     def _piece(self, i: int) -> str:
         token = self._backend.id_to_token(i)

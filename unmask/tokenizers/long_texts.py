@@ -19,6 +19,7 @@ start at a space between two words, or at a digit after a letter, if the pre-tok
 Each is encoded with its left context, whose tokens are dropped.
 """
 
+import logging
 import re
 import unicodedata
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -37,6 +38,8 @@ LONG_TEXT_CHARACTERS = 2**16
 MAX_WHOLE_CHARACTERS = 2**20
 """Maximum length of a part if all tokens are needed."""
 _SPARE_TOKENS = 32
+_PARTS_PER_BATCH = 8
+"""Parts of a long text that are encoded per batch."""
 _PART_CHARACTERS = 2**17
 _CONTEXT_CHARACTERS = 2**10
 """Left context of a part, in characters."""
@@ -47,7 +50,9 @@ _MAX_COMPARED_WINDOW = 300
 _MAX_COMBINING_MARKS = 8
 """Combining marks on one letter, which normalizers reorder."""
 _TEXTS_PER_BATCH = 64
-_LEFT, _RIGHT = "aA1é中я", "aA1é中я"
+_LETTERS = "aA1é中я"
+CLOSING_MARKS, OPENING_MARKS = ".,;:!?)'\"%’”»", "('\"“‘«-–—$"
+"""Punctuation before and after the spaces of `SplitPoints.at_marked_spaces`."""
 _HARMLESS = (r"(?!\S)", r"(?:", "(?i:", r"\A +| +\z")
 _AT_WORD_ENDS = r"(?<=\S)(?=\s|\z)"
 
@@ -55,6 +60,10 @@ _DIGIT = re.compile("[A-Za-z](?=[0-9])")
 
 Ids = Int[np.ndarray, "_"]
 Encode = Callable[[Sequence[str]], list[Ids]]
+EncodedPart = tuple[tokenizers.Encoding, int, slice]
+"""The encoding of a part, the number of its tokens that belong to the previous part, and its span
+in the text."""
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,6 +72,8 @@ class SplitPoints:
 
     at_spaces: bool
     """At a space between two words."""
+    at_marked_spaces: bool
+    """At a space between two words with punctuation before or behind it, too."""
     at_digits: bool
     """Between a letter and a digit."""
     anywhere: bool
@@ -89,11 +100,14 @@ class SplitPoints:
         pieces = vocab if isinstance(vocab, Mapping) else (piece for piece, _ in vocab)
         longest = max(map(len, [*pieces, *added, *simplified]), default=1)
         longest = max(longest, int(model.get("max_input_chars_per_word") or 0)) + 2
+        at_spaces = bare and _parts(backend) and not any(re.search(r"\s", a) for a in added)
         return SplitPoints(
-            at_spaces=bare and _parts(backend) and not any(re.search(r"\s", a) for a in added),
+            at_spaces=at_spaces,
+            at_marked_spaces=at_spaces
+            and _parts(backend, " ", _LETTERS + CLOSING_MARKS, _LETTERS + OPENING_MARKS),
             at_digits=bare
             and not ends
-            and _parts(backend, "", "1")
+            and _parts(backend, "", "aAzZ", "1")
             and not any(_DIGIT.search(a) for a in added),
             anywhere=bare and not ends and longest <= _MAX_COMPARED_WINDOW,
             longest=longest,
@@ -136,6 +150,35 @@ class SplitPoints:
                 found.append((lead, begin, end))
                 lead, begin = before, end
         return [*found, (lead, begin, len(text))]
+
+    def encode_parts(
+        self, ready: tokenizers.Tokenizer, text: str, origin: str, *, fast: bool
+    ) -> Iterator[EncodedPart]:
+        """Encode a long text in parts.
+
+        Args:
+            ready: the pipeline.
+            text: a long text.
+            origin: the tokenizer's, for a warning.
+            fast: without spans.
+        """
+        parts = self.parts(text)
+        longest = max(end - begin for _, begin, end in parts)
+        if longest > 4 * MAX_WHOLE_CHARACTERS:
+            _log.warning(
+                f"{origin}: {longest:,} characters of a text are encoded at once, which takes "
+                "time and memory, since this tokenizer has no split point in them: it splits at "
+                "white space, or nowhere"
+            )
+        encode = ready.encode_batch_fast if fast else ready.encode_batch
+        for i in range(0, len(parts), _PARTS_PER_BATCH):
+            some = parts[i : i + _PARTS_PER_BATCH]
+            leads = ready.encode_batch_fast(
+                [text[lead:begin] for lead, begin, _ in some], add_special_tokens=False
+            )
+            encodings = encode([text[lead:end] for lead, _, end in some], add_special_tokens=False)
+            for (lead, _, end), before, encoding in zip(some, leads, encodings, strict=True):
+                yield encoding, len(before.ids), slice(lead, end)
 
     def _seam(self, text: str, begin: int, end: int) -> int | None:
         """Find a split point between two positions."""
@@ -212,7 +255,9 @@ def _is_plain(character: str) -> bool:
     return character.isalnum() and (code < 0xD00 or 0x2000 < code < 0x11000)
 
 
-def _parts(backend: tokenizers.Tokenizer, between: str = " ", right: str = _RIGHT) -> bool:
+def _parts(
+    backend: tokenizers.Tokenizer, between: str = " ", left: str = _LETTERS, right: str = _LETTERS
+) -> bool:
     """Return whether pre-tokens end at the ends of words, or before digits."""
     cut, normal = backend.pre_tokenizer, backend.normalizer
     if cut is None:
@@ -221,7 +266,6 @@ def _parts(backend: tokenizers.Tokenizer, between: str = " ", right: str = _RIGH
     def pieces(text: str) -> int:
         return len(cut.pre_tokenize_str(text if normal is None else normal.normalize_str(text)))
 
-    left = _LEFT if between else "aAzZ"
     return all(pieces(f"{a}{between}{b}") >= pieces(a) + pieces(b) for a in left for b in right)
 
 

@@ -18,6 +18,7 @@ from unmask.tokenizers.boundaries import (
     text_boundaries,
     word_start_characters,
 )
+from unmask.tokenizers.cached_words import CorpusEncoder
 from unmask.tokenizers.characters import code_points
 from unmask.tokenizers.encode import Tokenizer
 from unmask.tokenizers.output_vocabularies import wordpieces
@@ -69,6 +70,10 @@ class CodePointTokenizer(Tokenizer):
     def encode_batch(self, texts: Sequence[str], *, allow_special: bool = False) -> list[Tokens]:
         """Encode a batch of texts; see `encode`."""
         return [self._to_tokens(text, allow_special) for text in texts]
+
+    def corpus_encoder(self) -> CorpusEncoder:
+        """Return an encoder of many texts."""
+        return CorpusEncoder(self.encode_batch)
 
     def encode_ids_batch(
         self, texts: Sequence[str], *, allow_special: bool = False
