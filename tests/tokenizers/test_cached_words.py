@@ -61,6 +61,7 @@ def test_small_memory_gives_the_same(name: str, texts: list[str]) -> None:
         patch.setattr(cached_words, "_MAX_WORD_CHARACTERS", 4)
         patch.setattr(cached_words, "_JOINED_CHARACTERS", 7)
         patch.setattr(cached_words, "_MEAN_WORD_CHARACTERS", 10**6)
+        patch.setattr(cached_words, "_BLOCK_CHARACTERS", 20)
         check_same(learned(name), [*texts, *texts[::-1]])
 
 

@@ -10,7 +10,7 @@ are left in which such spaces are rare (Chinese), and pipelines that do not spli
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import groupby, pairwise
 
 import numpy as np
 from jaxtyping import Bool, Int, UInt8
@@ -33,6 +33,8 @@ _MAX_WORD_CHARACTERS = 64
 """Longer ones are encoded each time."""
 _MEAN_WORD_CHARACTERS, _LONGEST_WORD = 24, 2**16
 """Texts of longer words on average, or with a longer one, are encoded whole."""
+_BLOCK_CHARACTERS = 2**19
+"""Longer texts are encoded in parts."""
 _JOINED_CHARACTERS = 2**17
 """Unknown words that are encoded together."""
 _LEAD = "a"
@@ -95,54 +97,80 @@ class CorpusEncoder:
         Raises:
             ValueError: see there.
         """
-        if not self._splits:
-            return EncodedTexts.of(self._encode_batch(texts))
+        encoded = [encode(list(some)) for encode, some in groupby(texts, self._encoder_of)]
+        if len(encoded) == 1:
+            return encoded[0]
+        columns = zip(*((one.lengths, one.ids, one.boundaries) for one in encoded), strict=True)
+        return EncodedTexts(*map(np.concatenate, columns))
+
+    def _encoder_of(self, text: str) -> Callable[[Sequence[str]], EncodedTexts]:
+        if not self._splits or text.count(" ") * _MEAN_WORD_CHARACTERS < len(text):
+            return self._whole
+        return self._by_words if len(text) <= _BLOCK_CHARACTERS else self._by_blocks
+
+    def _whole(self, texts: Sequence[str]) -> EncodedTexts:
+        return EncodedTexts.of(self._encode_batch(texts))
+
+    def _by_words(self, texts: Sequence[str]) -> EncodedTexts:
         split = [self._space.split(text) for text in texts]
-        by_words = list(map(_has_words, texts, split))
-        if all(by_words):
-            return self._by_words(texts, split)
-        tokens = self._encode_batch([t for t, one in zip(texts, by_words, strict=True) if not one])
-        found, whole = list[EncodedTexts](), iter(tokens)
-        for text, words, one in zip(texts, split, by_words, strict=True):
-            found.append(self._by_words([text], [words]) if one else EncodedTexts.of([next(whole)]))
+        n_words = np.array([len(words) for words in split])
+        first = np.cumsum(n_words) - n_words
+        last = (first + n_words - 1).tolist()
+        words = _Words([word for one in split for word in one], first.tolist(), last)
+        if max(map(len, words.words)) > _LONGEST_WORD:
+            return self._whole(texts)
+        ids, starts_word, ends, counts = self._tokens(words)
+        lengths = np.add.reduceat(counts, first)
+        return EncodedTexts(lengths, ids, boundaries_of_texts(texts, starts_word, ends, lengths))
+
+    def _by_blocks(self, texts: Sequence[str]) -> EncodedTexts:
+        """Encode long texts each in parts, whose words are not held together."""
+        found = list[EncodedTexts]()
+        for text in texts:
+            parts, at = list[tuple[np.ndarray, ...]](), 0
+            while at < len(text):
+                space = self._space.search(text, at + _BLOCK_CHARACTERS)
+                end = len(text) if space is None else space.start()
+                words = self._space.split(text[at:end])
+                if max(map(len, words)) > _LONGEST_WORD:
+                    return self._whole(texts)
+                block = _Words(words, [] if at else [0], [len(words) - 1])
+                ids, starts_word, ends, _ = self._tokens(block)
+                parts.append((ids, starts_word, ends + at))
+                at = end + 1
+            ids, starts_word, ends = map(np.concatenate, zip(*parts, strict=True))
+            lengths = np.array([len(ids)])
+            marks = boundaries_of_texts([text], starts_word, ends, lengths)
+            found.append(EncodedTexts(lengths, ids, marks))
         columns = zip(*((one.lengths, one.ids, one.boundaries) for one in found), strict=True)
         return EncodedTexts(*map(np.concatenate, columns))
 
-    def _by_words(self, texts: Sequence[str], split: list[list[str]]) -> EncodedTexts:
-        n_words = np.array([len(words) for words in split])
-        first = np.cumsum(n_words) - n_words
-        words = [word for one in split for word in one]
-        sizes = np.fromiter(map(len, words), np.int64, len(words))
-        # Texts are laid end to end, with a character between two as there is between words. The
-        # offsets of a word's tokens are from the space before it, those of a text's first from it.
+    def _tokens(self, words: "_Words") -> tuple[np.ndarray, ...]:
+        """Return ids, word starts and ends of tokens, and how many tokens each word has.
+
+        Words are laid end to end, with a character between two, as between texts. The offsets of a
+        word's tokens are from the space before it, those of a text's first word from that.
+        """
+        sizes = np.fromiter(map(len, words.words), np.int64, len(words.words))
         bases = np.cumsum(sizes + 1) - sizes - 2
-        bases[first] += 1
-        values = self._values(words, first.tolist(), (first + n_words - 1).tolist())
+        bases[words.first] += 1
+        values = self._values(words)
         counts = np.fromiter(map(len, values), np.int64, len(values)) // _RECORD.itemsize
         records = np.frombuffer(b"".join(values), _RECORD)
         ends = (records["end"] & ~_STARTS_WORD) + np.repeat(bases, counts)
-        lengths = np.add.reduceat(counts, first)
-        starts_word = records["end"] >= _STARTS_WORD
-        return EncodedTexts(
-            lengths,
-            records["id"].astype(np.int64),
-            boundaries_of_texts(texts, starts_word, ends, lengths),
-        )
+        return records["id"].astype(np.int64), records["end"] >= _STARTS_WORD, ends, counts
 
-    def _values(self, words: list[str], first: list[int], last: list[int]) -> list[bytes]:
+    def _values(self, given: "_Words") -> list[bytes]:
         """Look up words, apart from those at the start of a text and from its end if it is odd.
 
         What is at the end of a text may be followed by a space elsewhere, unless its last character
         is none that words end with.
         """
-        odd = [
-            j
-            for i, j in zip(first, last, strict=True)
-            if i != j and self._safe_end.search(words[j]) is None
-        ]
-        own = [(self._firsts, first), (self._lasts, odd)]
+        words, first = given.words, set(given.first)
+        odd = [i for i in given.last if i not in first and not self._safe_end.search(words[i])]
+        own = [(self._firsts, given.first), (self._lasts, odd)]
         apart = [(memory, places, [words[i] for i in places]) for memory, places in own]
-        for i in (*first, *odd):
+        for i in (*given.first, *odd):
             words[i] = ""
         values = self._words.look_up(words)
         for memory, places, some in apart:
@@ -186,10 +214,15 @@ class CorpusEncoder:
         return values
 
 
-def _has_words(text: str, words: list[str]) -> bool:
-    if len(words) * _MEAN_WORD_CHARACTERS <= len(text):
-        return False
-    return len(text) < _LONGEST_WORD or max(map(len, words)) < _LONGEST_WORD
+@dataclass(frozen=True)
+class _Words:
+    """Words of one or several texts."""
+
+    words: list[str]
+    first: list[int]
+    """Those that begin a text."""
+    last: list[int]
+    """Those that end one, and may end at a space, too."""
 
 
 def _packed(
