@@ -26,14 +26,14 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from unmask.bundled.demo import bundled_texts
 from unmask.text.formats import hub, records
 from unmask.text.formats.decompress import COMPRESSIONS, compression_suffix, require_module
 from unmask.text.formats.delimited import read_delimited_column
-from unmask.text.formats.json_lines import read_jsonl
-from unmask.text.formats.parquet import read_parquet
+from unmask.text.formats.json_lines import read_jsonl, read_jsonl_in_pieces
+from unmask.text.formats.parquet import read_parquet, read_parquet_in_pieces
 from unmask.text.languages import LANGUAGE_ENDINGS
 from unmask.text.lines import (
     BlankLines,
@@ -42,7 +42,8 @@ from unmask.text.lines import (
     is_blank,
     iter_paragraphs,
     read_lines,
-    split_long_text,
+    split_lines,
+    with_newlines,
 )
 
 MAX_DOCUMENT_CHARACTERS = 2**22
@@ -166,6 +167,7 @@ def _check_allowed(name: str, value: str, allowed: tuple[str, ...]) -> None:
 
 
 _RecordReader = Callable[..., Iterator[records.TextRecord]]
+_PieceReader = Callable[..., Iterator[records.TextInPieces]]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -222,7 +224,7 @@ def _iter_documents(
         if source.startswith(_HUB_PREFIX):
             read = _documents_of_records(
                 source,
-                hub.stream_records(
+                _in_pieces(hub.stream_records)(
                     source.removeprefix(_HUB_PREFIX), options.text_column, options.encoding_errors
                 ),
                 options,
@@ -240,11 +242,27 @@ def _iter_documents(
 
 _HUB_PREFIX = "hf:"
 
+
+def _in_pieces(read: _RecordReader) -> _PieceReader:
+    """Return a reader of texts that are each one piece."""
+
+    def read_pieces(*how: Any) -> Iterator[records.TextInPieces]:
+        return ((number, [text]) for number, text in read(*how))
+
+    return read_pieces
+
+
 _RECORD_READERS: dict[str, _RecordReader] = {
     ".jsonl": read_jsonl,
     ".csv": read_delimited_column,
     ".tsv": read_delimited_column,
     ".parquet": read_parquet,
+}
+_PIECE_READERS: dict[str, _PieceReader] = {
+    ".jsonl": read_jsonl_in_pieces,
+    ".csv": _in_pieces(read_delimited_column),
+    ".tsv": _in_pieces(read_delimited_column),
+    ".parquet": read_parquet_in_pieces,
 }
 _KNOWN_SUFFIXES = (
     f".txt, {', '.join(_RECORD_READERS)}, each also with {', '.join(COMPRESSIONS)} behind it"
@@ -344,30 +362,25 @@ def _read_file(file: Path, options: _ReadOptions) -> Iterator[Document]:
             options.document_separator,
             options.max_characters,
         )
-    return _documents_of_records(
-        file, _RECORD_READERS[kind](file, options.text_column, options.encoding_errors), options
-    )
+    read = _PIECE_READERS[kind](file, options.text_column, options.encoding_errors)
+    return _documents_of_records(file, read, options)
 
 
 def _documents_of_records(
-    name: object, text_records: Iterator[records.TextRecord], options: _ReadOptions
+    name: object, texts: Iterator[records.TextInPieces], options: _ReadOptions
 ) -> Iterator[Document]:
-    for number, text in text_records:
+    for number, pieces in texts:
         yield from _join_lines(
             name,
-            _record_lines(number, text, options.max_characters),
+            _record_lines(number, pieces, options.max_characters),
             "file",
             options.max_characters,
         )
 
 
-def _record_lines(number: int, text: str, max_characters: int) -> Iterator[LinePart]:
-    for paragraph in iter_paragraphs(text):
-        if len(paragraph) > max_characters:
-            *heads, paragraph = split_long_text(paragraph, max_characters)
-            for head in heads:
-                yield number, head, True
-        yield number, paragraph, False
+def _record_lines(number: int, pieces: Iterable[str], max_characters: int) -> Iterator[LinePart]:
+    for _, text, continues in split_lines(with_newlines(pieces), max_characters):
+        yield number, text, continues
 
 
 def _join_lines(

@@ -46,8 +46,16 @@ def read_lines(
     Raises:
         ValueError: the file is not UTF-8, holds a NUL, or its compression is damaged.
     """
+    return split_lines(read_decoded(path, encoding_errors), max_characters)
+
+
+def split_lines(pieces: Iterable[str], max_characters: int) -> Iterator[LinePart]:
+    r"""Yield the lines of a text that comes in pieces, of which every line ends at "\n".
+
+    See `read_lines`.
+    """
     number, size, parts = 1, 0, list[str]()
-    for text in read_decoded(path, encoding_errors):
+    for text in pieces:
         *whole, last = text.split("\n")
         for line in whole:
             if parts:
@@ -117,6 +125,17 @@ def iter_paragraphs(text: str) -> Iterator[str]:
         text = _LINE_END.sub("\n", text)
     for line in _LINE.finditer(text):
         yield line.group()
+
+
+def with_newlines(pieces: Iterable[str]) -> Iterator[str]:
+    r"""Yield a text that comes in pieces, every line end a "\n"."""
+    held = ""
+    for piece in pieces:
+        text = held + piece
+        n_held = len(text[-2:]) - len(text[-2:].rstrip("\r"))  # they may belong to a newline
+        text, held = text[: len(text) - n_held], text[len(text) - n_held :]
+        yield _LINE_END.sub("\n", text) if "\r" in text else text
+    yield _LINE_END.sub("\n", held)
 
 
 def split_long_text(text: str, max_characters: int) -> Iterator[str]:

@@ -7,15 +7,19 @@ from pathlib import Path
 from typing import cast
 
 from unmask.files import parse_json
+from unmask.text.formats.long_json import LongLine, join_lines
 from unmask.text.formats.records import (
+    MAX_RECORD_CHARACTERS,
+    TextInPieces,
     TextRecord,
     check_column,
     check_text,
     describe_value,
     format_error,
     read_whole_lines,
+    too_long_record,
 )
-from unmask.text.lines import BlankLines, EncodingErrors, is_blank
+from unmask.text.lines import BlankLines, EncodingErrors, is_blank, read_decoded
 
 _LONG_JSON_CHARACTERS = 2**22
 _MAX_JSON_VALUES = 2**20  # values in a JSON object of more than that many characters
@@ -48,12 +52,54 @@ def read_jsonl(
         ValueError: a line is no JSON object, has no such column, or its text is no text.
     """
     for number, fields in read_json_rows(path, encoding_errors, blank_lines):
-        where = f"{path}:{number}"
-        if column not in fields:
-            check_column(where, column, list(fields))
-        text = check_text(fields[column], where, column, encoding_errors)
+        text = _text_of(fields, f"{path}:{number}", column, encoding_errors)
         if text or blank_lines is not None:
             yield number, text
+
+
+def read_jsonl_in_pieces(
+    path: Path, column: str, encoding_errors: EncodingErrors = "strict"
+) -> Iterator[TextInPieces]:
+    """Read as `read_jsonl`, a long text in pieces.
+
+    Raises:
+        ValueError: see there; of a long text as late as its piece is read.
+    """
+    pieces = read_decoded(path, encoding_errors)
+    lines = join_lines(pieces, lambda number: too_long_record(path, number), MAX_RECORD_CHARACTERS)
+    for number, line in lines:
+        where = f"{path}:{number}"
+        if not isinstance(line, str):
+            yield number, _long_text(LongLine(line), where, column, encoding_errors)
+        elif not is_blank(line):
+            yield number, [_text_of(_parse_object(line, where), where, column, encoding_errors)]
+
+
+def _long_text(
+    long: LongLine, where: str, column: str, encoding_errors: EncodingErrors
+) -> Iterator[str]:
+    """Yield the text of a long line; an error is that of reading all of it at once."""
+    line, spans = long.without_long_strings()
+    try:
+        fields = _parse_object(line, where)
+        value = fields.get(column)
+        span = spans.get(value) if isinstance(value, str) else None
+        pieces = [] if span is None else long.decoded(*span)
+        if span is None:
+            yield _text_of(fields, where, column, encoding_errors)
+        for piece in pieces:
+            yield check_text(piece, where, column, encoding_errors)
+    except ValueError:
+        _text_of(_parse_object(long.line.decode(), where), where, column, encoding_errors)
+        raise
+
+
+def _text_of(
+    fields: dict[str, object], where: str, column: str, encoding_errors: EncodingErrors
+) -> str:
+    if column not in fields:
+        check_column(where, column, list(fields))
+    return check_text(fields[column], where, column, encoding_errors)
 
 
 def read_json_rows(
@@ -71,13 +117,16 @@ def read_json_rows(
         if is_blank(line):
             blank_lines.add(number)
             continue
-        where = f"{path}:{number}"
-        record = _parse_json_line(line, where)
-        if not isinstance(record, dict):
-            raise ValueError(
-                f"{where}: a line of .jsonl must be an object, got {describe_value(record)}"
-            )
-        yield number, cast(dict[str, object], record)
+        yield number, _parse_object(line, f"{path}:{number}")
+
+
+def _parse_object(line: str, where: str) -> dict[str, object]:
+    record = _parse_json_line(line, where)
+    if not isinstance(record, dict):
+        raise ValueError(
+            f"{where}: a line of .jsonl must be an object, got {describe_value(record)}"
+        )
+    return cast(dict[str, object], record)
 
 
 def has_more_values(text: str, most: int) -> bool:

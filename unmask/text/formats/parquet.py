@@ -1,14 +1,24 @@
 """Parquet: one column of text, and what all readers of Parquet share."""
 
+import codecs
 import tempfile
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
+import numpy as np
+
 from unmask.files import PARSER_ERRORS
 from unmask.text.formats.decompress import compression_suffix, read_decompressed, require_module
-from unmask.text.formats.records import TextRecord, check_column, check_text, format_error
+from unmask.text.formats.records import (
+    TextInPieces,
+    TextRecord,
+    check_column,
+    check_text,
+    format_error,
+)
 from unmask.text.lines import REPLACE_HINT, BlankLines, EncodingErrors
 
 if TYPE_CHECKING:
@@ -17,6 +27,8 @@ if TYPE_CHECKING:
 _BUFFER_BYTES = 2**20  # bytes of a column read at a time
 _BOMB_SIZE, _BOMB_RATIO = 2**30, 250  # as of compressed files: no text shrinks so much
 _ROWS = 32  # rows decoded at a time: few, since each may be long
+_LARGE_BATCH_BYTES = 2**24
+_PIECE_BYTES = 2**20  # bytes of a value decoded at a time
 _BATCH_BYTES = 2**26  # bytes of them, where they are longer than most
 
 
@@ -34,6 +46,21 @@ def read_parquet(
         ValueError: the file is damaged, has no such column, or the column is no text.
         ImportError: pyarrow is not installed.
     """
+    for number, pieces in read_parquet_in_pieces(path, column, encoding_errors):
+        text = "".join(pieces)
+        if text or blank_lines is not None:
+            yield number, text
+
+
+def read_parquet_in_pieces(
+    path: Path, column: str, encoding_errors: EncodingErrors = "strict"
+) -> Iterator[TextInPieces]:
+    """Read as `read_parquet`, empty texts, too, and a long text in pieces.
+
+    Raises:
+        ValueError: see there; of a long text as late as its piece is read.
+        ImportError: see there.
+    """
     with seekable_parquet(path) as file:
         import pyarrow
         from pyarrow import parquet
@@ -46,16 +73,16 @@ def read_parquet(
             at_once = rows_per_batch(opened, file, column)
         for batch in read_batches(path, opened, [column], at_once):
             values = batch.column(column)
+            if values.nbytes > _LARGE_BATCH_BYTES:
+                pyarrow.default_memory_pool().release_unused()  # three times as many
             if pyarrow.types.is_dictionary(kind):
                 values = values.dictionary_decode()
             # As bytes: Arrow does not check that strings are UTF-8.
-            for value in values.cast(pyarrow.large_binary()):
+            for data in _views(values.cast(pyarrow.large_binary())):
                 number += 1
-                data = value.as_py()
-                budget.spend(0 if data is None else len(data))
-                text = _decode_utf8(data, f"{path}:{number}", column, encoding_errors)
-                if text or blank_lines is not None:
-                    yield number, text
+                budget.spend(len(data))
+                where = f"{path}:{number}"
+                yield number, _decode_utf8(data, where, column, encoding_errors)
 
 
 @contextmanager
@@ -155,17 +182,30 @@ def _text_type(path: Path, column: str, schema: "pyarrow.Schema") -> "pyarrow.Da
     return kind
 
 
+def _views(values: Any) -> Iterator[memoryview]:
+    """Yield the values of an array of large binary without a copy; nothing (null) is empty."""
+    _, offsets, data = values.buffers()
+    ends = np.frombuffer(offsets, np.int64)[values.offset :][: len(values) + 1].tolist()
+    view = memoryview(b"" if data is None else data)
+    for valid, (start, end) in zip(values.is_valid().to_pylist(), pairwise(ends), strict=True):
+        yield view[start:end] if valid else view[:0]
+
+
 def _decode_utf8(
-    value: bytes | None, where: str, column: str, encoding_errors: EncodingErrors
-) -> str:
-    try:
-        text = None if value is None else value.decode("utf-8", encoding_errors)
-    except UnicodeDecodeError as error:
-        raise ValueError(
-            f"{where}: invalid UTF-8 at byte offset {error.start} of {column!r} ({error.reason}); "
-            f"convert it to UTF-8 {REPLACE_HINT}"
-        ) from error
-    return check_text(text, where, column, encoding_errors)
+    value: memoryview, where: str, column: str, encoding_errors: EncodingErrors
+) -> Iterator[str]:
+    decoder, end = codecs.getincrementaldecoder("utf-8")(encoding_errors), 0
+    while end < len(value):
+        part = value[end : end + _PIECE_BYTES]
+        end += len(part)
+        try:
+            text = decoder.decode(part, end == len(value))
+        except UnicodeDecodeError as error:
+            raise ValueError(
+                f"{where}: invalid UTF-8 at byte offset {end - len(error.object) + error.start} of "
+                f"{column!r} ({error.reason}); convert it to UTF-8 {REPLACE_HINT}"
+            ) from error
+        yield check_text(text, where, column, encoding_errors)
 
 
 class ExpansionBudget:

@@ -13,6 +13,9 @@ MAX_RECORD_CHARACTERS = 2**27
 TextRecord = tuple[int, str]
 """The line at which a record begins (its row, where there are no lines), from 1, and its text."""
 
+TextInPieces = tuple[int, Iterable[str]]
+"""The same with the text in pieces, which are read before the next record."""
+
 TableRow = tuple[int | str, tuple[object, ...]]
 """A row of a table: the line at which it begins (in Parquet its number), from 1, or its location in
 words; and its fields, which are lists where a row is a sentence."""
@@ -61,11 +64,16 @@ def read_whole_lines(path: Path, encoding_errors: EncodingErrors) -> Iterator[Te
     """
     for number, line, goes_on in read_lines(path, MAX_RECORD_CHARACTERS, encoding_errors):
         if goes_on:
-            raise ValueError(
-                f"{path}:{number}: a record of more than {MAX_RECORD_CHARACTERS} characters; "
-                "cut it into several, or write it as .txt"
-            )
+            raise too_long_record(path, number)
         yield number, line
+
+
+def too_long_record(path: Path, number: int) -> ValueError:
+    """Return what is raised of a record that is too long."""
+    return ValueError(
+        f"{path}:{number}: a record of more than {MAX_RECORD_CHARACTERS} characters; "
+        "cut it into several, or write it as .txt"
+    )
 
 
 def check_column(where: object, column: str, columns: Sequence[str]) -> None:

@@ -1,0 +1,197 @@
+"""Preparation: speed beside `tokenizers` alone, and the memory that it takes of texts of any size.
+
+    python benchmarks/preparation.py CORPUS [--megabytes 10] [--rounds 3] [--memory 10,100,1000]
+
+CORPUS is any text. Speed: `unmask prepare`'s work, from a file to shards, with one worker, against
+`Tokenizer.encode_batch` of the `tokenizers` library on the same documents in memory, a megabyte at
+a time and nothing else; both on one thread, in turns, by processor time. The ratio is the median
+over the rounds. Memory: the peak of a process that prepares so many megabytes, repeated text with
+words changed; as many documents, as one document, and as one record.
+"""
+
+import argparse
+import json
+import os
+import random
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
+from pathlib import Path
+
+import tokenizers
+
+from unmask.jobs.corpus.prepare import load_or_train_tokenizer
+from unmask.output import print_line
+from unmask.shards.write import write_shards
+from unmask.text.documents import read_documents
+from unmask.tokenizers.load import load_tokenizer
+from unmask.training.config import Recipe
+
+MODELS = {
+    "WordPiece": "bert-mini", "byte-level BPE": "gpt2-mini", "unigram": "t5-mini",
+    "SentencePiece BPE": "llama-mini",
+}  # fmt: skip
+FORMATS = ("txt", "jsonl", "parquet")
+BATCH_CHARACTERS = 10**6
+RECORD_MEGABYTES = 100
+"""Of the largest text that is one record."""
+
+
+def texts_of(corpus: str, n_bytes: int) -> list[str]:
+    found, size = list[str](), 0
+    for document in read_documents(corpus):
+        found.append(document.text)
+        size += len(document.text.encode())
+        if size >= n_bytes:
+            break
+    return found
+
+
+def write(texts: Sequence[str], path: Path) -> None:
+    if path.suffix == ".txt":
+        path.write_text("\n\n".join(texts) + "\n", encoding="utf-8")
+    elif path.suffix == ".jsonl":
+        with path.open("w", encoding="utf-8") as file:
+            file.writelines(json.dumps({"text": t}, ensure_ascii=False) + "\n" for t in texts)
+    else:
+        import pyarrow
+        from pyarrow import parquet
+
+        parquet.write_table(pyarrow.table({"text": list(texts)}), path)
+
+
+def seconds(work: Callable[[], object]) -> float:
+    begin = time.process_time()
+    work()
+    return time.process_time() - begin
+
+
+def batches(texts: Sequence[str]) -> Iterator[list[str]]:
+    batch, size = list[str](), 0
+    for text in texts:
+        batch.append(text)
+        size += len(text)
+        if size >= BATCH_CHARACTERS:
+            yield batch
+            batch, size = [], 0
+    if batch:
+        yield batch
+
+
+def encode_alone(tokenizer: Path, texts: Sequence[str]) -> None:
+    backend = tokenizers.Tokenizer.from_file(str(tokenizer / "tokenizer.json"))
+    for batch in batches(texts):
+        backend.encode_batch(batch, add_special_tokens=False)
+
+
+def tokenizer_of(model: str, corpus: Path, folder: Path) -> Path:
+    path = folder / f"tokenizer-{model}"
+    recipe = Recipe(model=model, data=(str(corpus),))
+    load_or_train_tokenizer(recipe, folder / "none").save(path)
+    return path
+
+
+def measure_speed(texts: Sequence[str], rounds: int, folder: Path) -> None:
+    n_bytes = sum(len(text.encode()) for text in texts)
+    files = [folder / f"corpus.{ending}" for ending in FORMATS]
+    for file in files:
+        write(texts, file)
+    print_line("| tokenizer | tokenizers alone, MB/s | " + " | ".join(FORMATS) + " |")
+    print_line("| --- |" + " ---: |" * (1 + len(FORMATS)))
+    for name, model in MODELS.items():
+        tokenizer = tokenizer_of(model, files[0], folder)
+        alone, ratios = list[float](), {file: list[float]() for file in files}
+        for _ in range(rounds):
+            for file in files:
+                alone.append(seconds(lambda path=tokenizer: encode_alone(path, texts)))
+                own = seconds(lambda path=tokenizer, file=file: prepare(file, path, folder))
+                ratios[file].append(alone[-1] / own)
+        cells = [f"{statistics.median(ratios[file]):.2f}" for file in files]
+        speed = n_bytes / statistics.median(alone) / 1e6
+        print_line(f"| {name} | {speed:.2f} | {' | '.join(cells)} |")
+
+
+def prepare(file: Path, tokenizer: Path, folder: Path) -> None:
+    out = folder / "shards"
+    shutil.rmtree(out, ignore_errors=True)
+    write_shards(read_documents(file), load_tokenizer(tokenizer), out)
+
+
+def more_text(texts: Sequence[str], n_bytes: int) -> Iterator[str]:
+    """Repeat texts with a word in twenty changed, until there are so many bytes."""
+    draw, size = random.Random(0), 0
+    while size < n_bytes:
+        words = draw.choice(texts).split(" ")
+        for _ in range(len(words) // 20):
+            words[draw.randrange(len(words))] = f"{draw.choice(words)}{draw.randrange(1000)}"
+        text = " ".join(words)
+        size += len(text.encode()) + 1
+        yield text
+
+
+def peak_bytes(file: Path, tokenizer: Path, folder: Path) -> tuple[int, float]:
+    """Prepare a file in a process of its own; return its peak and its processor time."""
+    out = folder / "prepared"
+    shutil.rmtree(out, ignore_errors=True)
+    command = [sys.executable, "-m", "unmask.cli", "prepare", file, "--out", out, "--model"]
+    command += [MODELS["byte-level BPE"], "--tokenizer", tokenizer, "--quiet"]
+    process = subprocess.Popen(list(map(str, command)), stdout=subprocess.DEVNULL)
+    _, status, usage = os.wait4(process.pid, 0)
+    process.returncode = os.waitstatus_to_exitcode(status)
+    assert process.returncode == 0
+    return usage.ru_maxrss * 1024, usage.ru_utime + usage.ru_stime
+
+
+def measure_memory(texts: Sequence[str], megabytes: Sequence[float], folder: Path) -> None:
+    small = folder / "small.txt"
+    write(list(islice(texts, 2000)), small)
+    tokenizer = tokenizer_of(MODELS["byte-level BPE"], small, folder)
+    print_line("| input | MB | peak, MiB | MB/s |")
+    print_line("| --- | ---: | ---: | ---: |")
+    for n in megabytes:
+        shapes = [("documents", "\n\n", "txt"), ("one document", "\n", "txt")]
+        shapes += [("one line", " ", "txt")]
+        if n <= RECORD_MEGABYTES:
+            shapes += [("one record", "\n", "jsonl"), ("one record", "\n", "parquet")]
+        for name, joint, ending in shapes:
+            file = folder / f"input.{ending}"
+            make_input(more_text(texts, int(n * 1e6)), joint, file)
+            peak, used = peak_bytes(file, tokenizer, folder)
+            speed = n / used
+            print_line(f"| {name}, .{ending} | {n:g} | {peak / 2**20:.0f} | {speed:.2f} |")
+            file.unlink()
+
+
+def make_input(texts: Iterator[str], joint: str, file: Path) -> None:
+    """Write many documents, one, or one line, without holding them where it can be."""
+    if file.suffix != ".txt":
+        write([joint.join(texts)], file)
+        return
+    with file.open("w", encoding="utf-8") as out:
+        for text in texts:
+            out.write((text.replace("\n", " ") if joint == " " else text) + joint)
+
+
+def main() -> None:
+    os.environ |= {"TOKENIZERS_PARALLELISM": "false", "RAYON_NUM_THREADS": "1"}
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("corpus")
+    parser.add_argument("--megabytes", type=float, default=10)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--memory", default="10,100,1000")
+    given = parser.parse_args()
+    texts = texts_of(given.corpus, int(given.megabytes * 1e6))
+    with tempfile.TemporaryDirectory() as name:
+        if given.rounds:
+            measure_speed(texts, given.rounds, Path(name))
+        if given.memory:
+            measure_memory(texts, [float(n) for n in given.memory.split(",")], Path(name))
+
+
+if __name__ == "__main__":
+    main()
