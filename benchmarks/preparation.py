@@ -1,6 +1,7 @@
 """Preparation: speed beside `tokenizers` alone, and the memory that it takes of texts of any size.
 
     python benchmarks/preparation.py CORPUS [--megabytes 10] [--rounds 3] [--memory 10,100,1000]
+        [--shapes documents "one document"]
 
 CORPUS is any text. Speed: `unmask prepare`'s work, from a file to shards, with one worker, against
 `Tokenizer.encode_batch` of the `tokenizers` library on the same documents in memory, a megabyte at
@@ -37,6 +38,10 @@ MODELS = {
     "SentencePiece BPE": "llama-mini",
 }  # fmt: skip
 FORMATS = ("txt", "jsonl", "parquet")
+SHAPES = {
+    "documents": ("\n\n", "txt"), "one document": ("\n", "txt"), "one line": (" ", "txt"),
+    "one JSON record": ("\n", "jsonl"), "one Parquet value": ("\n", "parquet"),
+}  # fmt: skip
 BATCH_CHARACTERS = 10**6
 RECORD_MEGABYTES = 100
 """Of the largest text that is one record."""
@@ -147,23 +152,23 @@ def peak_bytes(file: Path, tokenizer: Path, folder: Path) -> tuple[int, float]:
     return usage.ru_maxrss * 1024, usage.ru_utime + usage.ru_stime
 
 
-def measure_memory(texts: Sequence[str], megabytes: Sequence[float], folder: Path) -> None:
+def measure_memory(
+    texts: Sequence[str], megabytes: Sequence[float], shapes: Sequence[str], folder: Path
+) -> None:
     small = folder / "small.txt"
     write(list(islice(texts, 2000)), small)
     tokenizer = tokenizer_of(MODELS["byte-level BPE"], small, folder)
     print_line("| input | MB | peak, MiB | MB/s |")
     print_line("| --- | ---: | ---: | ---: |")
     for n in megabytes:
-        shapes = [("documents", "\n\n", "txt"), ("one document", "\n", "txt")]
-        shapes += [("one line", " ", "txt")]
-        if n <= RECORD_MEGABYTES:
-            shapes += [("one record", "\n", "jsonl"), ("one record", "\n", "parquet")]
-        for name, joint, ending in shapes:
+        for name in shapes:
+            joint, ending = SHAPES[name]
+            if ending != "txt" and n > RECORD_MEGABYTES:
+                continue
             file = folder / f"input.{ending}"
             make_input(more_text(texts, int(n * 1e6)), joint, file)
             peak, used = peak_bytes(file, tokenizer, folder)
-            speed = n / used
-            print_line(f"| {name}, .{ending} | {n:g} | {peak / 2**20:.0f} | {speed:.2f} |")
+            print_line(f"| {name} | {n:g} | {peak / 2**20:.0f} | {n / used:.2f} |")
             file.unlink()
 
 
@@ -184,13 +189,15 @@ def main() -> None:
     parser.add_argument("--megabytes", type=float, default=10)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--memory", default="10,100,1000")
+    parser.add_argument("--shapes", nargs="+", choices=SHAPES, default=list(SHAPES))
     given = parser.parse_args()
     texts = texts_of(given.corpus, int(given.megabytes * 1e6))
     with tempfile.TemporaryDirectory() as name:
         if given.rounds:
             measure_speed(texts, given.rounds, Path(name))
         if given.memory:
-            measure_memory(texts, [float(n) for n in given.memory.split(",")], Path(name))
+            sizes = [float(n) for n in given.memory.split(",")]
+            measure_memory(texts, sizes, given.shapes, Path(name))
 
 
 if __name__ == "__main__":

@@ -29,6 +29,7 @@ NOT_RUN = {
     "of its own",
     "scripts/emoji_data.py": "reads packages of npm and draws with resvg; what it made is compared "
     "in test_bundled_pictures.py",
+    "benchmarks/dirty_text.py": "is what cleaning_effect.py makes its text with",
     "examples/inverse.py": "is what the other examples share",
     "scripts/docs_site.py": "is a hook of mkdocs, which `make docs` calls",
     "scripts/models_page.py": "its page is compared in test_readme.py",
@@ -159,6 +160,23 @@ def _pictures(patch: pytest.MonkeyPatch) -> None:
 
 def _cleaning(patch: pytest.MonkeyPatch) -> None:
     run("benchmarks/cleaning.py", "corpus.txt --megabytes 0.1", patch, COPIES=2)
+
+
+def _preparation(patch: pytest.MonkeyPatch) -> None:
+    few = "--megabytes 0.02 --rounds 1 --memory 0.02"
+    one = {"byte-level BPE": "gpt2-mini"}
+    run("benchmarks/preparation.py", f"corpus.txt {few}", patch, MODELS=one)
+
+
+def _cleaning_effect(patch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("py3langid")
+    load("benchmarks/dirty_text.py")
+    shared = Path("shared").resolve()
+    arms = {"dirty": ("dirty", (), ()), "dirty, rules": ("dirty", ("unicode",), ("exact",))}
+    words = "--out effect --megabytes 0.01 --seeds 1 --steps 2"
+    shape = ("sequence_length=32", "batch_tokens=64", "dev_fraction=0")
+    run("benchmarks/cleaning_effect.py", words, patch, DATA=shared, ARMS=arms, VOCAB_SIZE=400,
+        TOKENIZER_ARM="dirty, rules", SHAPE=shape, DEV_ARTICLES=2)  # fmt: skip
 
 
 def _interrupted_runs(patch: pytest.MonkeyPatch) -> None:
@@ -312,7 +330,8 @@ def _example(name: str) -> Callable[[pytest.MonkeyPatch], None]:
 
 RUNS: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
     "benchmarks/alignment.py": _alignment, "benchmarks/decoders.py": _decoders,
-    "benchmarks/cleaning.py": _cleaning,
+    "benchmarks/cleaning.py": _cleaning, "benchmarks/cleaning_effect.py": _cleaning_effect,
+    "benchmarks/preparation.py": _preparation,
     "benchmarks/encoders.py": _encoders, "benchmarks/finetuning.py": _finetuning,
     "benchmarks/few_labels.py": _few_labels, "benchmarks/pictures.py": _pictures,
     "benchmarks/forgetting.py": _forgetting, "benchmarks/generation.py": _generation,
