@@ -34,10 +34,10 @@ from unmask.shards.workers import encode_documents, id_type
 from unmask.shards.write import write_shards
 from unmask.text import processes
 from unmask.text.documents import Document
-from unmask.tokenizers.cached_words import CorpusEncoder
 from unmask.tokenizers.encode import Tokenizer
 from unmask.tokenizers.learn.tokenizer import train_tokenizer
 from unmask.tokenizers.spec import GPT2, T5, TokenizerSpec
+from unmask.tokenizers.splitting.cached_words import CorpusEncoder
 from unmask.tokenizers.vocabulary import ByteBPE, ByteLevel
 
 UNITS = ("document", "paragraph", "sentence")

@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizer_cases import EVERY, SHARED, TEXTS, learned, refusal, story
 
-from unmask.tokenizers import cached_words
 from unmask.tokenizers.encode import Tokenizer
 from unmask.tokenizers.load import load_tokenizer
+from unmask.tokenizers.splitting import cached_words
 
 BY_WORDS = {"wordpiece", "cased", "bytebpe", "roberta", "lowercase-bytes", "bpe", "unigram"}
 """Kinds that split at spaces: most texts are encoded word by word."""

@@ -10,8 +10,9 @@ from tokenizer_cases import EVERY, learned
 
 from unmask.finetuning.formulations.formulation import encode_texts, truncate_longest_first
 from unmask.tasks.task import TaskExample
-from unmask.tokenizers import encode, long_texts
+from unmask.tokenizers import encode
 from unmask.tokenizers.encode import Tokenizer
+from unmask.tokenizers.splitting import long_texts
 
 KINDS: dict[str, Callable[[random.Random], str]] = {
     "words": lambda r: r.choice(["the old king ", "a fox, ", "don't\n", "12 gates ", "café "]),

@@ -22,8 +22,8 @@ from unmask.heads.pretraining.autoregressive_characters import AutoregressiveCha
 from unmask.heads.pretraining.corrective_lm import CorrectiveLM
 from unmask.heads.pretraining.replaced_token_detection import ReplacedTokenDetection
 from unmask.tokenizers.encode import Tokenizer
-from unmask.tokenizers.long_texts import LONG_TEXT_CHARACTERS
 from unmask.tokenizers.spec import sentinel_names
+from unmask.tokenizers.splitting.long_texts import LONG_TEXT_CHARACTERS
 
 MASK_PLACEHOLDER = "[MASK]"
 """Marks a blank in a text, for every model; a tokenizer's own mask and sentinels do too."""

@@ -18,8 +18,8 @@ from unmask.generation.streaming import ResponseStreamer, TextStreamer, count_se
 from unmask.generation.text_batches import max_read_length
 from unmask.heads.model import Model
 from unmask.tokenizers.encode import Tokenizer
-from unmask.tokenizers.long_texts import LONG_TEXT_CHARACTERS
 from unmask.tokenizers.spec import SpecialTokenIds
+from unmask.tokenizers.splitting.long_texts import LONG_TEXT_CHARACTERS
 
 
 @dataclass(frozen=True)

@@ -8,10 +8,10 @@ from typing import Literal
 import numpy as np
 
 from unmask.text.processes import Work, map_in_order, worker_pool
-from unmask.tokenizers.cached_words import EncodedTexts
 from unmask.tokenizers.encode import Tokenizer
 from unmask.tokenizers.load import load_tokenizer
 from unmask.tokenizers.spec import SpecialTokenIds
+from unmask.tokenizers.splitting.cached_words import EncodedTexts
 
 WORKER_CHUNK_BYTES = 2**20
 """A worker is given about this much text at once; twice as many chunks as workers are in memory."""

@@ -24,16 +24,9 @@ from unmask.tokenizers.boundaries import (
     is_punctuation,
     text_boundaries,
 )
-from unmask.tokenizers.cached_words import CorpusEncoder, Located
 from unmask.tokenizers.formats import limits
 from unmask.tokenizers.formats.transformers_config import transformers_config
 from unmask.tokenizers.learn.count import count_words
-from unmask.tokenizers.long_texts import (
-    LONG_TEXT_CHARACTERS,
-    MAX_WHOLE_CHARACTERS,
-    EncodedPart,
-    SplitPoints,
-)
 from unmask.tokenizers.spec import (
     SpecialTokenIds,
     SpecialTokens,
@@ -44,6 +37,13 @@ from unmask.tokenizers.special_ids import (
     pipeline_without_special,
     special_token_ids,
     unknown_token,
+)
+from unmask.tokenizers.splitting.cached_words import CorpusEncoder, Located
+from unmask.tokenizers.splitting.long_texts import (
+    LONG_TEXT_CHARACTERS,
+    MAX_WHOLE_CHARACTERS,
+    EncodedPart,
+    SplitPoints,
 )
 
 

@@ -23,8 +23,8 @@ from unmask.model.architecture import BackboneArchitecture
 from unmask.model.layers.attention.block_local_mask import GlobalTokens
 from unmask.tasks.task import Label, Task, TaskExample
 from unmask.tokenizers.encode import Tokenizer
-from unmask.tokenizers.long_texts import LONG_TEXT_CHARACTERS
 from unmask.tokenizers.spec import SpecialTokenIds
+from unmask.tokenizers.splitting.long_texts import LONG_TEXT_CHARACTERS
 from unmask.zoo.catalogue import preset_for_config
 from unmask.zoo.preset import Published
 

@@ -271,21 +271,27 @@ def _rows(plan: Plan) -> Iterator[tuple[str, str]]:
         )
         yield "CO2e", f"{format_number(energy.co2e_kg)} kg, {_familiar(energy.co2e_kg)}"
     yield "price", _price(plan)
-    if (found := plan.interruptions) is not None and (every := plan.checkpoint_every) is not None:
-        lost = found.lost_share(every * plan.step_seconds)
-        yield (
-            "checkpoints",
-            f"every {format_seconds(every * plan.step_seconds)} (--checkpoint-every {every}): a "
-            f"failure every {format_seconds(found.mtbf_seconds)}, "
-            f"{format_seconds(found.checkpoint_seconds)} to write one, "
-            f"{format_seconds(found.restart_seconds)} to restart; {format_percent(lost)} of the "
-            "time is lost (Daly 2006)",
-        )
+    if (text := _checkpoints(plan)) is not None:
+        yield "checkpoints", text
     optimal = compute_optimal_tokens(plan.parameters)
     yield (
         "advice",
         f"a compute-optimal decoder of this size reads {format_si(optimal)} tokens "
         f"(arXiv:2203.15556); this run, {format_si(plan.tokens)}",
+    )
+
+
+def _checkpoints(plan: Plan) -> str | None:
+    """Say how often to write checkpoints, and what failures cost then; None: of one device."""
+    found, every = plan.interruptions, plan.checkpoint_every
+    if found is None or every is None:
+        return None
+    interval = every * plan.step_seconds
+    return (
+        f"every {format_seconds(interval)} (--checkpoint-every {every}): a failure every "
+        f"{format_seconds(found.mtbf_seconds)}, {format_seconds(found.checkpoint_seconds)} to "
+        f"write one, {format_seconds(found.restart_seconds)} to restart; "
+        f"{format_percent(found.lost_share(interval))} of the time is lost (Daly 2006)"
     )
 
 

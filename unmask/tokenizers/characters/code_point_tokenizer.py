@@ -18,7 +18,6 @@ from unmask.tokenizers.boundaries import (
     text_boundaries,
     word_start_characters,
 )
-from unmask.tokenizers.cached_words import CorpusEncoder
 from unmask.tokenizers.characters import code_points
 from unmask.tokenizers.encode import Tokenizer
 from unmask.tokenizers.output_vocabularies import wordpieces
@@ -26,6 +25,7 @@ from unmask.tokenizers.spec import (
     SpecialTokens,
 )
 from unmask.tokenizers.special_ids import check_ids
+from unmask.tokenizers.splitting.cached_words import CorpusEncoder
 
 
 class CodePointTokenizer(Tokenizer):

@@ -17,7 +17,7 @@ from jaxtyping import Bool, Int, UInt8
 
 from unmask.batch import Tokens
 from unmask.tokenizers.boundaries import boundaries_of_texts
-from unmask.tokenizers.long_texts import CLOSING_MARKS, OPENING_MARKS, SplitPoints
+from unmask.tokenizers.splitting.long_texts import CLOSING_MARKS, OPENING_MARKS, SplitPoints
 
 _LETTERS = "0-9A-Za-zÀ-ÖØ-öø-ɏΆΈ-ΏΐΑ-ώЀ-ҁҊ-ӿ"
 """Letters and digits that no normalizer joins with a neighbor or makes a space of."""

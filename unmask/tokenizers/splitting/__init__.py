@@ -1,0 +1,1 @@
+"""Texts in parts whose tokens together are those of the whole."""
