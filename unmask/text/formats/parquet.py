@@ -8,8 +8,6 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
-import numpy as np
-
 from unmask.files import PARSER_ERRORS
 from unmask.text.formats.decompress import compression_suffix, read_decompressed, require_module
 from unmask.text.formats.records import (
@@ -185,7 +183,7 @@ def _text_type(path: Path, column: str, schema: "pyarrow.Schema") -> "pyarrow.Da
 def _views(values: Any) -> Iterator[memoryview]:
     """Yield the values of an array of large binary without a copy; nothing (null) is empty."""
     _, offsets, data = values.buffers()
-    ends = np.frombuffer(offsets, np.int64)[values.offset :][: len(values) + 1].tolist()
+    ends = memoryview(offsets).cast("B").cast("q")[values.offset :][: len(values) + 1].tolist()
     view = memoryview(b"" if data is None else data)
     for valid, (start, end) in zip(values.is_valid().to_pylist(), pairwise(ends), strict=True):
         yield view[start:end] if valid else view[:0]
