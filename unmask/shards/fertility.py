@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from unmask.batch import WORD_START
+from unmask.shards.manifest import shard_path
 from unmask.shards.read import TokenShards
 from unmask.tokenizers.encode import Tokenizer
 
@@ -20,12 +21,16 @@ def tokens_per_word(shards: TokenShards) -> dict[str, float]:
     names, of_document = shards.sources_of_documents or (("",), np.zeros(shards.n_documents, int))
     tokens, words = np.zeros(len(names)), np.zeros(len(names))
     ends = shards.document_spans[:, 1]
-    for start in range(0, shards.n_tokens, _TOKENS_AT_ONCE):
-        end = min(start + _TOKENS_AT_ONCE, shards.n_tokens)
-        starts_word = (shards.read_tokens(start, end).boundaries & WORD_START) > 0
-        of = of_document[np.searchsorted(ends, np.arange(start, end), "right")]
-        tokens += np.bincount(of, minlength=len(names))
-        words += np.bincount(of, starts_word, minlength=len(names))
+    start = 0
+    for index, shard in enumerate(shards.manifest.shards):
+        path = shard_path(shards.folder, index, "marks")
+        for at in range(0, shard.n_tokens, _TOKENS_AT_ONCE):  # read: pages that are mapped add up
+            marks = np.fromfile(path, np.uint8, _TOKENS_AT_ONCE, offset=at)
+            positions = np.arange(start, start + len(marks))
+            of = of_document[np.searchsorted(ends, positions, "right")]
+            tokens += np.bincount(of, minlength=len(names))
+            words += np.bincount(of, (marks & WORD_START) > 0, minlength=len(names))
+            start += len(marks)
     return {name: float(n / w) for name, n, w in zip(names, tokens, words, strict=True) if w}
 
 
