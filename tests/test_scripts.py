@@ -30,6 +30,7 @@ NOT_RUN = {
     "scripts/emoji_data.py": "reads packages of npm and draws with resvg; what it made is compared "
     "in test_bundled_pictures.py",
     "benchmarks/dirty_text.py": "is what cleaning_effect.py makes its text with",
+    "scripts/fuzz_readers.py": "runs for minutes in a process that atheris changes",
     "examples/inverse.py": "is what the other examples share",
     "scripts/docs_site.py": "is a hook of mkdocs, which `make docs` calls",
     "scripts/models_page.py": "its page is compared in test_readme.py",
@@ -177,6 +178,12 @@ def _cleaning_effect(patch: pytest.MonkeyPatch) -> None:
     shape = ("sequence_length=32", "batch_tokens=64", "dev_fraction=0")
     run("benchmarks/cleaning_effect.py", words, patch, DATA=shared, ARMS=arms, VOCAB_SIZE=400,
         TOKENIZER_ARM="dirty, rules", SHAPE=shape, DEV_ARTICLES=2)  # fmt: skip
+
+
+def _remote_shards(patch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("fsspec")
+    unmask.prepare("corpus.txt", out="served", model="bert-tiny", quiet=True)
+    run("benchmarks/remote_shards.py", "served --latency 0.001 --steps 2", patch, BATCH_TOKENS=512)
 
 
 def _interrupted_runs(patch: pytest.MonkeyPatch) -> None:
@@ -336,6 +343,7 @@ RUNS: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
     "benchmarks/few_labels.py": _few_labels, "benchmarks/pictures.py": _pictures,
     "benchmarks/forgetting.py": _forgetting, "benchmarks/generation.py": _generation,
     "benchmarks/interrupted_runs.py": _interrupted_runs,
+    "benchmarks/remote_shards.py": _remote_shards,
     "benchmarks/harness.py": _harness, "benchmarks/methods.py": _methods,
     "benchmarks/onnx_export.py": _onnx,
     "benchmarks/own_text.py": _own_text, "benchmarks/planned_costs.py": _planned_costs,

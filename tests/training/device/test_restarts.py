@@ -143,7 +143,7 @@ def test_killed_machine_comes_back(undisturbed: Path, tmp_path: Path) -> None:
             stack.callback(kill_all, network)
         wait_for_step(run, machines[0])
         kill_all(networks[1])
-        machines[1].wait()
+        machines[1].communicate()
         time.sleep(REBOOT_SECONDS)
         machines[1] = start_machine(1, networks[1], run, undisturbed.name)
         for machine in machines:
