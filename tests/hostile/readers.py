@@ -87,7 +87,8 @@ def _shards(folder: Path) -> object:
 
 def _template(folder: Path) -> object:
     template = load_chat_template(folder)
-    assert template is not None
+    if template is None:
+        raise FileNotFoundError(f"{folder / 'chat_template.jinja'}: no such file")
     try:
         return template.render([Message("user", "the king"), Message("assistant", "the sea")])
     except ValueError as error:

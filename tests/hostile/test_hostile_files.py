@@ -35,7 +35,9 @@ READERS = {
     "checkpoints/huggingface/read.py": "resolve_model_folder",
     "tasks/suites/benchmark.py": "fetch_split",
     "tasks/readers/parquet_tables.py": "_read_columns",
-    "text/formats/parquet.py": "read_parquet",
+    "shards/fertility.py": "tokens_per_word",  # of a folder whose sizes were looked at
+    "text/formats/long_json.py": "decoded",  # its ValueError is told by the reader of lines
+    "text/formats/parquet.py": "read_parquet, read_parquet_in_pieces",
     "images/formats/parquet.py": "read_parquet_images",
     "images/formats/picture_files.py": "open_archive",
     "images/store.py": "_map_numbers",  # after their sizes were looked at

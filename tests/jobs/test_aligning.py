@@ -221,7 +221,7 @@ def test_progress_is_shown_when_requested(home: Home, monkeypatch) -> None:
         def isatty(self) -> bool:
             return True
 
-    monkeypatch.setattr(time, "perf_counter", iter(range(0, 10**6, 20)).__next__)
+    monkeypatch.setattr(time, "monotonic", iter(range(0, 10**6, 20)).__next__)
     for stream, before in ((Terminal(), "\r"), (io.StringIO(), "")):
         unmask.align(home.source, home.target, numerals=True, terminal=stream)
         assert f"{before}round 1: " in stream.getvalue()

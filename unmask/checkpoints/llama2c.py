@@ -54,6 +54,8 @@ def read_config(path: Path) -> dict[str, Any]:
 
     Epsilon is that of llama2.c's code.
     """
+    if path.exists() and not path.is_file():
+        return {}
     with path.open("rb") as file:
         header = file.read(_HEADER.size)
     if len(header) < _HEADER.size:

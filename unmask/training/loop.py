@@ -34,16 +34,13 @@ from unmask.training.run import (
     RunProgress,
     TrainingForward,
     TrainingRun,
-)
-from unmask.training.schedules import N_UNTIMED_STEPS, steps_within
-from unmask.training.step_report import (
-    LossSums,
-    StepReport,
     loss_sums,
     read_scalars,
     sum_target_counts,
     sum_terms,
 )
+from unmask.training.schedules import N_UNTIMED_STEPS, steps_within
+from unmask.training.step_report import LossSums, StepReport
 
 
 def start_run(

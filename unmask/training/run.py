@@ -1,13 +1,14 @@
 """A training run: model, optimizer, data and progress, as the loop moves them."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
+import torch
 from torch import Tensor, nn
 
 from unmask.batch import Batch
-from unmask.heads.prediction import Prediction
+from unmask.heads.prediction import Prediction, Term
 from unmask.objectives.features import Recurrence, RecurrenceMemory
 from unmask.training.config import Recipe
 from unmask.training.device.distributed import World
@@ -137,3 +138,49 @@ class MicroBatchMemories:
 def _parse_memory_name(name: str) -> tuple[int, int]:
     i, layer = name.split(".")
     return int(i), int(layer)
+
+
+def sum_terms(term_lists: Iterable[Mapping[str, Term]]) -> dict[str, Tensor]:
+    """Sum the loss terms of several batches on the device."""
+    sums: dict[str, Tensor] = {}
+    for terms in term_lists:
+        for name, term in terms.items():
+            values = {f"total.{name}": term.total}
+            if term.n_correct is not None:
+                values[f"correct.{name}"] = term.n_correct
+            for key, value in values.items():
+                value = value.detach().double()
+                sums[key] = sums[key] + value if key in sums else value
+    return sums
+
+
+def sum_target_counts(
+    term_lists: Iterable[Mapping[str, Term]], names: Iterable[str]
+) -> dict[str, int]:
+    """Sum the numbers of targets of several batches; of `names` also where there are none."""
+    counts = dict.fromkeys(names, 0)
+    for terms in term_lists:
+        for name, term in terms.items():
+            counts[name] = counts.get(name, 0) + term.count
+    return counts
+
+
+def loss_sums(
+    values: Mapping[str, float], counts: Mapping[str, int], term_lists: Iterable[Mapping[str, Term]]
+) -> LossSums:
+    """Return the sums of batches from those of `sum_terms`, as numbers, and their targets."""
+    correct = {name: f"correct.{name}" for name in counts}
+    return LossSums(
+        {name: values.get(f"total.{name}", 0.0) for name in counts},
+        counts,
+        {name: int(values[key]) for name, key in correct.items() if key in values},
+        {name: t.weight for terms in term_lists for name, t in terms.items() if t.weight != 1},
+    )
+
+
+def read_scalars(tensors: Mapping[str, Tensor]) -> dict[str, float]:
+    """Copy scalars from the device in one transfer."""
+    if not tensors:
+        return {}
+    values: list[float] = torch.stack([t.detach().double() for t in tensors.values()]).tolist()
+    return dict(zip(tensors, values, strict=True))

@@ -2,14 +2,9 @@
 
 import math
 import statistics
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
-
-import torch
-from torch import Tensor
-
-from unmask.heads.prediction import Term
 
 TERMS_WITHOUT_ACCURACY = frozenset({"neighbors", "policy"})
 """Terms without an accuracy or a number: those of word vectors, and of written responses."""
@@ -193,49 +188,3 @@ def _is_above(values: tuple[float, ...], value: float, n_deviations: int | float
     if len(values) < SPIKE_WINDOW or not math.isfinite(value):
         return False
     return value > statistics.fmean(values) + n_deviations * statistics.stdev(values)
-
-
-def sum_terms(term_lists: Iterable[Mapping[str, Term]]) -> dict[str, Tensor]:
-    """Sum the loss terms of several batches on the device."""
-    sums: dict[str, Tensor] = {}
-    for terms in term_lists:
-        for name, term in terms.items():
-            values = {f"total.{name}": term.total}
-            if term.n_correct is not None:
-                values[f"correct.{name}"] = term.n_correct
-            for key, value in values.items():
-                value = value.detach().double()
-                sums[key] = sums[key] + value if key in sums else value
-    return sums
-
-
-def sum_target_counts(
-    term_lists: Iterable[Mapping[str, Term]], names: Iterable[str]
-) -> dict[str, int]:
-    """Sum the numbers of targets of several batches; of `names` also where there are none."""
-    counts = dict.fromkeys(names, 0)
-    for terms in term_lists:
-        for name, term in terms.items():
-            counts[name] = counts.get(name, 0) + term.count
-    return counts
-
-
-def loss_sums(
-    values: Mapping[str, float], counts: Mapping[str, int], term_lists: Iterable[Mapping[str, Term]]
-) -> LossSums:
-    """Return the sums of batches from those of `sum_terms`, as numbers, and their targets."""
-    correct = {name: f"correct.{name}" for name in counts}
-    return LossSums(
-        {name: values.get(f"total.{name}", 0.0) for name in counts},
-        counts,
-        {name: int(values[key]) for name, key in correct.items() if key in values},
-        {name: t.weight for terms in term_lists for name, t in terms.items() if t.weight != 1},
-    )
-
-
-def read_scalars(tensors: Mapping[str, Tensor]) -> dict[str, float]:
-    """Copy scalars from the device in one transfer."""
-    if not tensors:
-        return {}
-    values: list[float] = torch.stack([t.detach().double() for t in tensors.values()]).tolist()
-    return dict(zip(tensors, values, strict=True))

@@ -32,8 +32,10 @@ def check_before_loading(path: Path) -> None:
     with path.open("rb") as file:
         if file.read(2) != b"PK":
             file.seek(0)
+            size = path.stat().st_size
             for _ in range(_LEGACY_PICKLES):
-                _check_operations(file, path.stat().st_size)
+                if file.tell() < size:
+                    _check_operations(file, size)
             return
     with zipfile.ZipFile(path) as archive:
         members = archive.infolist()

@@ -54,7 +54,8 @@ function control(one, id, onchange, suggestions) {
     const element = h("select", { id, onchange }, one.required ? null : h("option", { value: "" }, one.shown_default ? `(${one.shown_default})` : "(default)"),
       one.choices.map((choice) => h("option", { value: choice }, String(choice))));
     element.value = one.default ?? "";
-    return { element, value: () => element.value || undefined, set: (v) => { element.value = v ?? ""; } };
+    const isGiven = () => element.value && (one.required || element.value !== one.default);
+    return { element, value: () => (isGiven() ? element.value : undefined), set: (v) => { element.value = v ?? one.default ?? ""; } };
   }
   if (one.kind === "list" || one.kind === "assignments") return severalLines(one, id, onchange);
   const kinds = { integer: "numeric", number: "decimal" };
