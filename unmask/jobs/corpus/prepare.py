@@ -17,7 +17,7 @@ from unmask.options import takes_options
 from unmask.output import OutputStream, ProgressLine, print_line
 from unmask.reports.formatting import NARROW_SPACE, format_si
 from unmask.shards.manifest import ShardsManifest, read_manifest
-from unmask.shards.read import TEXT_FOLDER, TokenShards
+from unmask.shards.read import MANIFEST_FILE, TEXT_FOLDER, UNFINISHED_FILE, TokenShards
 from unmask.shards.remote.location import is_remote, parse_location
 from unmask.shards.workers import check_workers
 from unmask.shards.write import write_shards
@@ -292,7 +292,7 @@ def load_or_train_tokenizer(
         FileNotFoundError: a folder or file is missing.
         ValueError: the text cannot be read, or is too little for a vocabulary of this size.
     """
-    if (output_folder / "tokenizer" / "tokenizer_config.json").is_file():
+    if _has_closed_shard(output_folder):
         return load_tokenizer(output_folder / "tokenizer")
     preset = get_preset(recipe.model) if preset is None else preset
     if recipe.tokenizer is not None:
@@ -308,6 +308,18 @@ def load_or_train_tokenizer(
     documents = _tokenizer_training_documents(recipe, corpus or recipe_corpus(recipe), terminal)
     texts = _with_progress(documents, activity, terminal)
     return train_tokenizer(spec, (document.text for document in texts))
+
+
+def _has_closed_shard(folder: Path) -> bool:
+    """Whether tokens of a tokenizer are kept, with digests of the texts that it was trained on.
+
+    Before the first shard is closed nothing says which texts a tokenizer saw: they may have changed
+    since, so it is trained again.
+    """
+    if (folder / MANIFEST_FILE).is_file():
+        return True
+    unfinished = folder / UNFINISHED_FILE
+    return unfinished.is_file() and bool(read_manifest(unfinished).shards)
 
 
 def _tokenizer_training_documents(
