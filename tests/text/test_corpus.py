@@ -273,16 +273,18 @@ def test_long_line_is_read_in_bounded_memory(unit: bytes, tmp_path: Path):
     with gzip.open(path, "wb", compresslevel=1) as file:
         for _ in range(20):
             file.write(unit * (2**20 // len(unit)))
-    tracemalloc.start()
-    seen = n = 0
-    for document in read_documents(path, max_characters=longest):
-        assert len(document.text) <= longest
-        seen, n = seen + len(document.text.encode()), n + 1
-    _, peak = tracemalloc.get_traced_memory()
-    tracemalloc.stop()
+    peaks = []
+    for _ in range(2):  # other threads of this process are counted, too: the smaller one is ours
+        tracemalloc.start()
+        seen = n = 0
+        for document in read_documents(path, max_characters=longest):
+            assert len(document.text) <= longest
+            seen, n = seen + len(document.text.encode()), n + 1
+        peaks.append(tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
     assert n >= 20 * (2**20 // len(unit)) * len(unit.decode()) // longest
     assert size - 100 - n < seen <= size
-    assert peak < 8 * 2**20
+    assert min(peaks) < 8 * 2**20
 
 
 @pytest.mark.thorough
