@@ -30,11 +30,10 @@ def write_shards(folder: Path, tensors: Mapping[str, Tensor]) -> None:
         raise _os_error(error.failures, folder) from None
 
 
-def _os_error(failures: Mapping[int, Any], folder: Path) -> BaseException:
-    """Return the error of a process that failed, as an OSError where the system refused."""
-    first = next(iter(failures.values()))
-    cause = first[0] if isinstance(first, tuple) else first
-    number = getattr(cause, "errno", None)
+def _os_error(failures: Mapping[int, Any], folder: Path) -> OSError:
+    """Return the error of the first process that failed, by its number if it is the system's."""
+    cause, *_ = next(iter(failures.values()))  # with its traceback
+    number = cause.errno if isinstance(cause, OSError) else None
     return OSError(number or errno.EIO, str(cause), str(folder))
 
 
