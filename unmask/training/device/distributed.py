@@ -133,8 +133,7 @@ def process_group(device: str = "auto", strategy: Strategy = "ddp") -> Generator
     except RuntimeError as error:
         if isinstance(error, dist.DistError) or "gloo" in str(error):
             raise ConnectionError(
-                "another process of this run has ended or cannot be reached: its own message says "
-                f"why ({str(error).splitlines()[0][-200:]})"
+                "another process of this run has ended or cannot be reached; its message says why"
             ) from error
         raise
     finally:
