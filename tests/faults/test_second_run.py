@@ -1,14 +1,15 @@
 """Two runs into one folder: the second is refused in one line, and changes nothing."""
 
+import shutil
 import subprocess
 import sys
 from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
 from faults import kinds, line_of
-from kills import instants, put, tree
+from kills import instants, put, tree, watched
 from tiny_jobs import JOBS, ready
 from trials import Trials
 
@@ -55,3 +56,25 @@ def test_second_run_in_a_folder_is_refused_and_changes_nothing(
             left = {n: data for n, data in tree(out).items() if n != ".lock"}
             assert left == {n: data for n, data in there.items() if n != ".lock"}
         trials.count("data and workers")
+
+
+@pytest.mark.parametrize("name", kinds(LOCKED))
+@pytest.mark.filterwarnings("ignore")
+def test_run_that_began_and_ended_before_the_lock_was_taken_is_kept(
+    name: str, home: Path, tmp_path: Path, trials: Trials
+) -> None:
+    job, out = ready(name, home), tmp_path / "run"
+    job(home, out, False)
+    other = {path: data for path, data in tree(out).items() if path != ".lock"}
+    shutil.rmtree(out)
+    waiting = [other]
+
+    def tell(event: str, path: str) -> None:
+        if waiting and event == "open" and Path(path) == out / ".lock":
+            put(waiting.pop(), out)
+
+    with watched(tell), suppress(ValueError):  # the same run, asked for again, may give its result
+        job(home, out, False)
+    assert not waiting
+    assert {n: data for n, data in tree(out).items() if n != ".lock"} == other
+    trials.count("data and workers")

@@ -279,6 +279,20 @@ def check_resumed(folder: Path, what: str = "run", *, resume: bool) -> None:
         raise ValueError(f"{folder}: holds a {what} already; resume it, or name a new folder")
 
 
+def check_not_begun(folder: Path, file: str) -> None:
+    """Check, with the lock of a folder, that no other process began a run there meanwhile.
+
+    Args:
+        folder: the run folder.
+        file: name of the file by which a run is known.
+
+    Raises:
+        ValueError: one did; the run may have ended since.
+    """
+    if (folder / file).exists():
+        raise ValueError(f"{folder}: another process began a run here; name a new folder")
+
+
 def _list_checkpoints(home: Path) -> list[tuple[int, Path]]:
     """List the checkpoints, intact or not, newest first."""
     checkpoints = [

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from unmask.checkpoints.checksums import FILES_KEY, record_files
+from unmask.checkpoints.folder import check_not_begun
 from unmask.checkpoints.huggingface.read import LoadedModel, resolve_model_folder
 from unmask.compression.methods import COMPRESSION_KEY, recorded_methods, training_records
 from unmask.config import to_dict
@@ -106,6 +107,8 @@ def locked_run_folder(options: RunOptions, world: World) -> Generator[None]:
     world.broadcast_object(None)
     try:
         with lock_run_folder(options.output_folder):
+            if options.resumed_run is None:
+                check_not_begun(options.output_folder, RUN_FILE)
             yield
     finally:
         for folder in new:  # still empty: nothing began

@@ -106,6 +106,8 @@ def run_preferences(
         model = job.build_model()  # a way of tuning that does not fit leaves no folder
         folder.mkdir(parents=True, exist_ok=True)
         with lock_run_folder(folder):
+            if recorded is None:
+                checkpoints.check_not_begun(folder, RUN_FILE)
             remove_partial_files(folder)
             if recorded is None:
                 _write_record(job, {"finished": False})
