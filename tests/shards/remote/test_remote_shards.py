@@ -3,6 +3,7 @@
 import json
 import pickle
 import shutil
+import threading
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -127,6 +128,22 @@ def test_blocks_asked_for_ahead_are_fetched_once(server: Served, tmp_path: Path)
         remote.read_ahead(start, start + 100)
     remote.read_tokens(0, 1000)
     assert sorted(server.paths) == ["/tokens/00000.marks", "/tokens/00000.tokens"]
+
+
+def test_threads_that_have_nothing_to_fetch_end(
+    server: Served, tmp_path: Path, prepared: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("unmask.shards.remote.fetch.IDLE_SECONDS", 0.01)
+    before = set(threading.enumerate())
+    remote = open_served(server, tmp_path)
+    for start in (0, SHARD_TOKENS):  # threads begin anew after they ended
+        np.testing.assert_array_equal(
+            remote.read_tokens(start, start + 50).ids,
+            TokenShards.open(prepared).read_tokens(start, start + 50).ids,
+        )
+        for thread in set(threading.enumerate()) - before:
+            thread.join(timeout=5 if "_work" in thread.name else 0)
+        assert not [t for t in set(threading.enumerate()) - before if "_work" in t.name]
 
 
 @pytest.mark.parametrize("failure", ["close", "half", "503", "429"])

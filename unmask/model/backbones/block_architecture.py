@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar, TypeVar
+from typing import ClassVar, Self
 
 from unmask.model.architecture import (
     MAX_SIZE,
@@ -21,8 +21,6 @@ from unmask.model.layers.per_layer import LayerWidths, select_cyclic
 from unmask.model.positions.learned import LearnedPositions
 from unmask.model.positions.scheme import PositionScheme
 from unmask.model.variants import AttentionVariant, LayerVariants, SequentialSublayers, Sublayers
-
-BlockT = TypeVar("BlockT", bound="BlockArchitecture")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -136,9 +134,7 @@ class BlockArchitecture(StackArchitecture):
                 f"{type(self.position).__name__}"
             )
 
-    def with_attention_pattern(
-        self: BlockT, pattern: AttentionPattern, *, generates: bool = False
-    ) -> BlockT:
+    def with_attention_pattern(self, pattern: AttentionPattern, *, generates: bool = False) -> Self:
         """Return the same network with another attention pattern.
 
         Args:
@@ -160,7 +156,7 @@ class BlockArchitecture(StackArchitecture):
         position = self.position.with_causal(forward)
         return replace(self, causal=forward or generates, position=position)
 
-    def with_layers(self: BlockT, indices: Sequence[int]) -> BlockT:
+    def with_layers(self, indices: Sequence[int]) -> Self:
         """Return a copy with some layers only; what differs between layers stays with its layer.
 
         Raises:
@@ -191,7 +187,7 @@ class BlockArchitecture(StackArchitecture):
         """Size of one head."""
         return self.head_dim or self.d_model // self.n_heads
 
-    def without_heads(self: BlockT, removed: Mapping[int, Sequence[int]]) -> BlockT:
+    def without_heads(self, removed: Mapping[int, Sequence[int]]) -> Self:
         """Return a copy without some attention heads of some layers.
 
         Raises:
@@ -216,7 +212,7 @@ class BlockArchitecture(StackArchitecture):
         heads = () if widths is None else widths.cross_heads if cross else widths.heads
         return heads[i] if heads else None
 
-    def at_layer(self: BlockT, i: int, *, cross: bool = False) -> BlockT:
+    def at_layer(self, i: int, *, cross: bool = False) -> Self:
         """Return the architecture of the blocks of layer i, or of its attention to the encoder."""
         widths, heads = self.layers.widths, self.layer_heads(i, cross=cross)
         if widths is None:
@@ -264,7 +260,7 @@ class BlockArchitecture(StackArchitecture):
         """Whether it is the decoder of two stacks."""
         return self.cross_attention
 
-    def with_segments(self: BlockT, n: int) -> BlockT:
+    def with_segments(self, n: int) -> Self:
         """Return a copy with n segments, if it has segments but fewer than n."""
         return replace(self, n_segments=n) if 0 < self.n_segments < n else self
 

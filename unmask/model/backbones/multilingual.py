@@ -1,14 +1,13 @@
 """A Transformer with learned language embeddings (XLM)."""
 
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import ClassVar, Self
 
 from jaxtyping import Float
 from torch import Tensor, nn
 
 from unmask.batch import Batch
 from unmask.model.architecture import AttentionPattern
-from unmask.model.backbones.block_architecture import BlockT
 from unmask.model.backbones.transformer import Architecture, Transformer
 from unmask.tokenizers.spec import TextLanguages
 
@@ -34,9 +33,7 @@ class MultilingualArchitecture(Architecture):
         """Return a copy for n languages, at least one."""
         return replace(self, n_languages=max(n, 1))
 
-    def with_attention_pattern(
-        self: BlockT, pattern: AttentionPattern, *, generates: bool = False
-    ) -> BlockT:
+    def with_attention_pattern(self, pattern: AttentionPattern, *, generates: bool = False) -> Self:
         """Return the same network with another attention pattern.
 
         Raises:

@@ -21,6 +21,8 @@ would wait longer, of larger ones a row needs a smaller part."""
 N_THREADS = 16
 CHECK_SECONDS = 60.0
 """Seconds after which a file of which blocks are still fetched is compared with what it was."""
+IDLE_SECONDS = 10.0
+"""Seconds after which a thread that has nothing to fetch ends."""
 _SCAN_BLOCKS = 4 * N_THREADS
 """Blocks that are asked for ahead of the one that is read, where all of a file is."""
 
@@ -134,16 +136,25 @@ class BlockFetcher:
             if self._n_threads < N_THREADS:
                 self._n_threads += 1
                 threading.Thread(target=self._work, daemon=True).start()
-        asked = future
-        # What is waited for comes before what is asked for ahead, a second time if need be.
-        self._jobs.put(
-            (not always, next(self._n_jobs), lambda: self._fetch_into(asked, file, number))
-        )
+            asked = future
+            # What is waited for comes before what is asked for ahead, a second time if need be.
+            self._jobs.put(
+                (not always, next(self._n_jobs), lambda: self._fetch_into(asked, file, number))
+            )
         return future
 
     def _work(self) -> None:
+        """Fetch what is asked for, until nothing was for a while."""
         while True:
-            self._jobs.get()[-1]()
+            try:
+                fetch = self._jobs.get(timeout=IDLE_SECONDS)[-1]
+            except queue.Empty:
+                with self._lock:
+                    if self._jobs.empty():
+                        self._n_threads -= 1
+                        return
+            else:
+                fetch()
 
     def _fetch_into(self, future: "Future[bytes]", file: RemoteFile, number: int) -> None:
         """Fetch a block, and then forget that it was asked for: it is in the cache."""
