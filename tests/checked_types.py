@@ -158,9 +158,11 @@ def _begin_at(*args: Any, _begin_checks: Any, **kwargs: Any) -> Any:
 
 
 def _known_types(function: Any) -> dict[str, Any]:
+    """Return the types of arguments and result, but for Self, which beartype knows in classes."""
     return {
         name: _destring_annotation(hint, function.__globals__) if _quotes(hint) else hint
         for name, hint in function.__annotations__.items()
+        if hint is not typing.Self
     }
 
 

@@ -96,6 +96,9 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     gc.freeze()  # modules and tests are no garbage until the end
     gc.set_threshold(20_000)
     typer.main.get_command = functools.cache(typer.main.get_command)
+    main = sys.modules.get("unmask.cli.main")
+    if main:
+        main.make_app = functools.cache(main.make_app)
     distributed = sys.modules.get("unmask.training.device.distributed")
     if distributed:
         distributed.matmul_peak_flops = functools.cache(distributed.matmul_peak_flops)

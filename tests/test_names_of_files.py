@@ -133,6 +133,7 @@ def test_align_accepts_unusual_file_names(folder: Path, capfd: pytest.CaptureFix
     )
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(
     "name", ["a b", "it's", 'say "so"', "two\nlines", "a;b|c&d", "[x]*?", "%s{0}"]
 )

@@ -40,6 +40,7 @@ def test_loss_without_a_head_is_that_of_the_model_it_was_removed_from(opened) ->
         assert ours == pytest.approx(masked_loss(smaller, {}, {}, batches), rel=1e-5), name
 
 
+@pytest.mark.sample(2)
 def test_all_orders_begin_and_end_alike(opened) -> None:
     pipeline, batches = opened
     loss, layers, curves = measure_heads(pipeline.model, batches, fractions=(0.0, 0.5, 1.0))

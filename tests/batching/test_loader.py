@@ -219,6 +219,7 @@ def test_row_longer_than_batch_is_a_batch_of_one():
 # ---- the loader
 
 
+@pytest.mark.sample(2)
 @pytest.mark.trials("data and workers")
 @pytest.mark.parametrize(
     ("objective", "special", "strategy"),

@@ -85,6 +85,7 @@ def test_bytes_are_sent_and_become_numbers_where_they_are_read(store: ImageStore
     assert torch.equal(some.pixels, pictures.pixels[:2])
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("objective", [MASKED, CHANGED])
 @pytest.mark.parametrize("changes", [{"n_workers": 2}, {"micro_batch_tokens": 10}])
 def test_workers_and_micro_batches_change_nothing(

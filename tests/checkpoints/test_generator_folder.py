@@ -17,6 +17,7 @@ from unmask.checkpoints.huggingface.write import write_folder
 from unmask.zoo.catalogue import MODELS
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("name", ["electra-mini", "deberta-v3-mini", "coco-lm-mini"])
 def test_model_and_generator_round_trip(name: str, tmp_path: Path) -> None:
     preset = MODELS[name]

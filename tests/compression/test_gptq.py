@@ -134,6 +134,7 @@ def data(tmp_path: Path) -> Path:
     return tmp_path / "text.txt"
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("family", ["bert", "gpt2", "t5"])
 def test_a_folder_has_the_codes(family: str, data: Path, tmp_path: Path) -> None:
     before = load_folder(pretrained(family, tmp_path / "model"))

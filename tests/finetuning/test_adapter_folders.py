@@ -206,6 +206,7 @@ def test_adapter_needs_pretrained_weights(tmp_path: Path) -> None:
         finetune("bert-tiny", task="classify", train=train, tune="lora", terminal=None)
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("word", ["prefix", "prompt"])
 def test_texts_are_truncated_to_positions_left_by_virtual_tokens(word: str, tmp_path: Path) -> None:
     base = toy.pretrained("bert", tmp_path / "base")

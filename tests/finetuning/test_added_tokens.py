@@ -358,6 +358,7 @@ def numbers(answer) -> float | list[float]:
     return list(probabilities.values()) if isinstance(probabilities, dict) else probabilities
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("kind", sorted(GIVEN))
 def test_run_round_trips(kind: TaskKindName, tmp_path: Path) -> None:
     base, out = toy.pretrained("gpt", tmp_path / "base"), tmp_path / "out"
@@ -434,6 +435,7 @@ def test_killed_and_resumed_run_is_bitwise_equal(tmp_path, monkeypatch) -> None:
     }  # fmt: skip
 
 
+@pytest.mark.thorough
 def test_method_that_freezes_embeddings_adds_no_tokens(tmp_path: Path) -> None:
     base, given = toy.pretrained("gpt", tmp_path / "base"), rows_of("classify", tmp_path)
     for tune, weight in (("lora", 0.5), ("prefix:n_virtual_tokens=3", 0.5), ("frozen", 0.0)):

@@ -291,7 +291,7 @@ def learn(tmp_path: Path, family: str, train: Path, **more: Any) -> FinetunedMod
     return finetune(base, task="answer", train=train, terminal=None, device="cpu", **known)
 
 
-@pytest.mark.sample(1)
+@pytest.mark.thorough
 @pytest.mark.parametrize("family", ["bert", "gpt2", "bart"])
 def test_twenty_questions_are_learned(family: str, tmp_path: Path) -> None:
     train = squad(tmp_path / "train.json", toys(20, 1))

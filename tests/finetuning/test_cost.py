@@ -55,6 +55,7 @@ def test_short_job_is_not_planned(tune) -> None:
     assert "planned" not in cost
 
 
+@pytest.mark.thorough
 def test_resumed_run_counts_both_processes(tune, tmp_path: Path, monkeypatch) -> None:
     save, killed = train_run._save_checkpoint, []
 

@@ -106,6 +106,7 @@ def test_predictions_are_the_same_for_files_arrays_and_folders(base: Path, folde
     ]
 
 
+@pytest.mark.thorough
 def test_an_interrupted_run_goes_on_to_the_same_weights(
     base: Path, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

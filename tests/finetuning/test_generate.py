@@ -430,7 +430,7 @@ def translated(path: Path, n: int, seed: int) -> Path:
     return toy.write(path, rows, "source\ttarget")
 
 
-@pytest.mark.sample(1)
+@pytest.mark.thorough
 @pytest.mark.parametrize("family", ["t5", "gpt2"])
 def test_texts_are_learned_exactly(family: str, tmp_path: Path) -> None:
     base = toy.pretrained(family, tmp_path / "base", dropout=0.0, attention_dropout=0.0)

@@ -258,6 +258,7 @@ def _write(path: Path, n: int = 24) -> Path:
     return path
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("packing", ["bucket", "pack"])
 def test_responses_are_learned_and_the_folder_chats_in_transformers(
     packing: str, decoder: tuple[Any, LoadedModel], tmp_path: Path

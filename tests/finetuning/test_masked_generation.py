@@ -231,6 +231,7 @@ class Killed(Exception):
     """The process is gone."""
 
 
+@pytest.mark.thorough
 @pytest.mark.quick("2")
 @pytest.mark.parametrize("at", [1, 2])
 def test_killed_and_resumed_run_is_bitwise_equal(at, files, tmp_path, monkeypatch) -> None:

@@ -44,6 +44,7 @@ def test_few_rows_are_enough(n: int, tmp_path: Path) -> None:
     assert set(tuned.best_run.dev) >= {"accuracy", "loss"}
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("family", toy.FAMILIES)
 def test_odd_texts_are_trained_on_without_error(family, tmp_path: Path, caplog) -> None:
     odd = ["", " ", "\u200b", "é" * 9, "good " * 700, "🙂", "[MASK] </s> <|endoftext|>", "a\u0301"]

@@ -314,6 +314,7 @@ class Killed(Exception):
     """The process is gone."""
 
 
+@pytest.mark.thorough
 def test_killed_and_resumed_run_is_bitwise_equal(tmp_path: Path, monkeypatch) -> None:
     base, path = (
         toy.pretrained("t5", tmp_path / "base"),

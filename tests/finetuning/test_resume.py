@@ -300,7 +300,7 @@ def run_until_step(words: list[str], step: int) -> int:
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 
-@pytest.mark.sample(2)
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", OF_CONVERSATIONS)
 def test_task_of_conversations_that_is_killed_within_a_step_ends_alike(name, tmp_path) -> None:
     data = str(conversations(tmp_path)[name])

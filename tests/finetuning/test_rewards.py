@@ -249,6 +249,7 @@ def test_accuracy_has_an_interval() -> None:
     assert found["accuracy_high"] == pytest.approx(0.9433, abs=1e-4)
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("family", ["gpt2", "bert"])
 def test_a_reward_is_learned_and_opens_in_transformers(
     family: str, models: dict[str, tuple[Any, LoadedModel]], tmp_path: Path,

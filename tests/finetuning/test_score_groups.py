@@ -51,6 +51,7 @@ def model(run: Path) -> Pipeline:
     return load(run)
 
 
+@pytest.mark.thorough
 def test_each_file_is_scored_in_its_language(run: Path, model: Pipeline, tmp_path: Path) -> None:
     files = {name: write_rows(tmp_path / name, 30) for name in ("en.tsv", "de.tsv")}
     named = {"en": files["en.tsv"], "de": files["de.tsv"]}

@@ -127,6 +127,7 @@ def _new_deit(folder: Path) -> Path:
     return folder
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("term", ["soft:temperature=3", "hard"])
 def test_a_distillation_token_learns_of_a_teacher(
     term: str, pretrained: Callable[[str], Path], pictures: Path, tmp_path: Path

@@ -44,6 +44,7 @@ def pipeline() -> Pipeline:
     return Pipeline(loaded)
 
 
+@pytest.mark.sample(5)
 @pytest.mark.parametrize(
     "settings",
     [{}, {"beams": 1}, {"beams": 4}, {"beams": 3, "length_penalty": 0.5, "early_stopping": True},

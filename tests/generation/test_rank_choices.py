@@ -33,6 +33,7 @@ def likelihood(model: Model, prompt: list[int], choice: list[int]) -> float:
     return sum(logs[old - 1 + i, token].item() for i, token in enumerate(choice))
 
 
+@pytest.mark.sample(1)
 @pytest.mark.quick("gpt2", "t5", "gemma3")
 @pytest.mark.parametrize("family", MODELS)
 def test_likelihoods_equal_each_choice_alone(family: str, models: dict, monkeypatch: Any) -> None:

@@ -66,6 +66,7 @@ def test_most_likely_sample_is_returned(models: dict, name: str, ends: bool) -> 
         assert any(len(output.token_ids) < 7 for best in found for output in best)
 
 
+@pytest.mark.thorough
 def test_single_sample_equals_sampling_without_ranking(models: dict) -> None:
     how = {"temperature": 1.0, "max_new_tokens": 5}
     ranked = generation_config(samples=1, **how)

@@ -69,6 +69,7 @@ def greedy_by_hand(model: Model, prompt: list[int], n: int, room: int) -> list[i
     return output
 
 
+@pytest.mark.thorough
 def test_window_slides_over_text_beyond_positions(models: dict) -> None:
     _, model = models["gpt2"]  # of 40 positions
     texts = prompts((100, 38, 3, 41))

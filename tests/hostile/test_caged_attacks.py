@@ -38,7 +38,7 @@ def cage() -> Iterator[Cage]:
     one.close()
 
 
-@pytest.mark.sample(160)
+@pytest.mark.sample(60)
 @pytest.mark.trials("hostile files")
 @pytest.mark.parametrize("name", CASES)
 def test_hostile_file_is_refused_in_one_line_or_does_no_harm(

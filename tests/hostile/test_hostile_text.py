@@ -191,6 +191,7 @@ def check_files(folder: Path) -> None:
     assert seen
 
 
+@pytest.mark.thorough
 def test_text_of_runs_cannot_control_the_terminal(models: Path, unmask: Run) -> None:
     for name in ("bert", "gpt", "labels", "part", "tags"):
         unmask("report", models / name)

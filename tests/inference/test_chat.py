@@ -108,6 +108,7 @@ def written_by_transformers(
     return new[:stop]
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("family", FAMILIES)
 def test_responses_are_those_of_transformers(family: str, chats: dict) -> None:
     reference, tokenizer, pipeline = chats[family]

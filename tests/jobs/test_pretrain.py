@@ -532,7 +532,7 @@ def longer(text: Path, out: Path, monkeypatch, change: str, steps: int, stop: in
             pretrain("bert-tiny", out=out, steps=steps, **output)
 
 
-@pytest.mark.sample(1)
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("change", "stop"), [(CONSTANT, 7), (CONSTANT, None), (STABLE, 6)], ids=str
 )

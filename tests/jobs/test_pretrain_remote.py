@@ -67,6 +67,7 @@ def checkpoints(out: Path) -> list[str]:
     return [path.name for path in (out / "checkpoints").iterdir()]
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(
     ("workers", "more"),
     [
@@ -99,6 +100,7 @@ def test_second_run_reads_the_cache(server: Served, tmp_path: Path) -> None:
     assert learned(tmp_path / "second") == learned(tmp_path / "first")
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("workers", [0, 1])
 def test_run_that_lost_its_connection_goes_on(
     workers: int,
@@ -131,6 +133,7 @@ def test_run_that_lost_its_connection_goes_on(
     assert learned(tmp_path / "remote")[0] == learned(tmp_path / "local")[0]
 
 
+@pytest.mark.thorough
 def test_secrets_are_not_recorded(server: Served, tmp_path: Path) -> None:
     server.query = "sig=hush"
     run(f"{server.url}/tokens?sig=hush", tmp_path / "run", data_cache=tmp_path / "cache")

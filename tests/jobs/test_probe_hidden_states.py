@@ -33,6 +33,7 @@ def corpus(tmp_path: Path) -> Path:
     return path
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("name", ["masked", "decoder", "both"])
 def test_lens(name: str, models: dict[str, Path], corpus: Path, tmp_path: Path) -> None:
     text = "the <b> sees" if name == "decoder" else "the [MASK] <b> sees"

@@ -44,6 +44,7 @@ def trees(tmp_path: Path) -> Path:
     return path
 
 
+@pytest.mark.thorough
 def test_files_and_page(model: Path, trees: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     reports = unmask.probe(model, analysis=SETTINGS, data=trees, out=out, seed=3, terminal=None)
@@ -148,6 +149,7 @@ def test_pairs_of_spans(model: Path, tmp_path: Path) -> None:
         unmask.probe(model, analysis=SETTINGS, data=data, train=one_span, out=tmp_path / "no")
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(
     ("name", "family", "mixed"),
     [

@@ -71,6 +71,7 @@ def test_files_and_page_of_labels(models: dict[str, Path], table: Path, tmp_path
     assert "| occlusion |" in (out / "saliency.md").read_text()
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("name", ["masked", "decoder", "both"])
 def test_tokens_of_language_models(
     name: str, models: dict[str, Path], corpus: Path, tmp_path: Path

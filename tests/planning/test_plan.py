@@ -93,7 +93,7 @@ def test_insufficient_memory_is_reported(run: Run) -> None:
     assert "\u202f" not in out
 
 
-@pytest.mark.sample(1)
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "name", ["bert-mini", "t5-mini", "xlnet-mini", "canine-s-mini", "elmo-mini"]
 )

@@ -101,6 +101,7 @@ def whole(home: Path, tmp_path: Path) -> Path:
     return tmp_path / "whole"
 
 
+@pytest.mark.thorough
 def test_a_run_that_is_killed_within_a_batch_of_responses_ends_alike(
     home: Path, whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -86,6 +86,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.thorough
 def test_each_analysis_writes_its_figures(model: Path, tmp_path: Path) -> None:
     data, out = tmp_path / "text.txt", tmp_path / "out"
     data.write_text(corpus(6))

@@ -44,6 +44,7 @@ def check_same(tokenizer: Tokenizer, texts: Sequence[str], times: int = 2) -> No
         assert found.boundaries.tolist() == np.concatenate([t.boundaries for t in whole]).tolist()
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("name", EVERY)
 @given(texts=MANY)
 @settings(max_examples=60, deadline=None)
@@ -51,6 +52,7 @@ def test_corpus_has_the_tokens_of_its_texts(name: str, texts: list[str]) -> None
     check_same(learned(name), texts)
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("name", EVERY)
 @given(texts=st.lists(PROSE, min_size=1, max_size=4))
 @settings(max_examples=25, deadline=None)

@@ -49,6 +49,7 @@ def roberta(folder: Path) -> Path:
 GPT1 = SpecialTokens(pad="<unk>", start="<unk>", unknown="<unk>")
 
 
+@pytest.mark.sample(2)
 @needs_published
 @pytest.mark.parametrize(
     ("name", "frame", "size"),
@@ -73,6 +74,7 @@ def test_published_vocabularies_give_published_ids(
     assert tokenizer.vocab_size == size
 
 
+@pytest.mark.thorough
 @needs_published
 def test_published_roles_have_published_ids(tmp_path: Path):
     bert = load_tokenizer(PUBLISHED / "bert-base-uncased").special_ids

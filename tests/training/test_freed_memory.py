@@ -121,6 +121,7 @@ def test_peak_memory_exceeds_an_allocated_tensor():
     assert memory.peak_memory_bytes(torch.device("cpu")) > 10 << 20
 
 
+@pytest.mark.thorough
 @pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="of Linux alone")
 def test_peak_memory_begins_anew():
     (added,) = run(

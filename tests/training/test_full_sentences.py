@@ -120,6 +120,7 @@ def batches(data: TrainingData, n: int, cursor: Any = None) -> list[Any]:
     ]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("packing", "workers"), [("bucket", 1), ("pack", 0)])
 def test_batches_are_equal_for_any_workers_and_after_resuming(
     packing: Literal["bucket", "pack"], workers: int, shards: TokenShards

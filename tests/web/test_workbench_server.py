@@ -86,6 +86,7 @@ def test_what_is_kept_beside_the_runs_is_its_owners_alone(served: Served):
         assert path.stat().st_mode & 0o077 == 0, path
 
 
+@pytest.mark.thorough
 def test_what_was_deleted_long_ago_is_removed_at_the_start(tmp_path: Path):
     make_run(tmp_path, "old")
     place = Workplace(tmp_path)
@@ -338,6 +339,7 @@ def test_the_idle_server_is_small_and_never_imports_torch(served: Served):
     assert int(resident.split()[1]) < 150 * 1024
 
 
+@pytest.mark.thorough
 def test_open_streams_do_not_block_the_end(tmp_path: Path):
     served = start_workbench(tmp_path)
     stream = socket.create_connection(("127.0.0.1", served.port), timeout=30)
@@ -351,6 +353,7 @@ def test_open_streams_do_not_block_the_end(tmp_path: Path):
     stream.close()
 
 
+@pytest.mark.thorough
 def test_a_run_from_a_terminal_and_a_killed_server(tmp_path: Path):
     """Jobs outlive the server; a new one finds them, and their lock tells that they run."""
     served = start_workbench(tmp_path)
@@ -376,6 +379,7 @@ def test_a_run_from_a_terminal_and_a_killed_server(tmp_path: Path):
         again.process.wait(20)
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(
     ("options", "line"),
     [
@@ -469,6 +473,7 @@ def test_two_users_see_the_same_and_do_not_hinder_each_other(served: Served, cli
         assert items == [200, 404]
 
 
+@pytest.mark.thorough
 def test_a_full_disk_is_told_and_leaves_nothing(tmp_path: Path):
     """The job of a disk that is full: files may have 100,000 bytes, and no more."""
     script = (

@@ -276,6 +276,7 @@ def test_sigmoid_table_equals_logistic_function() -> None:
     assert word2vec._sigmoid(np.float32(-1e9), table) == 0
 
 
+@pytest.mark.thorough
 def test_huffman_codes_are_optimal_and_prefix_free() -> None:
     counts = np.sort(np.random.default_rng(1).integers(1, 500, 50))[::-1].copy()
     offsets, nodes, codes = word_kernels.huffman_paths(counts)
@@ -374,6 +375,7 @@ def test_word_vector_is_mean_of_its_rows() -> None:
         np.testing.assert_allclose(mean, found[i], rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(
     ("spec", "rate"),
     [

@@ -93,6 +93,7 @@ def test_logits_and_loss_equal_reference(shape: str, tmp_path: Path) -> None:
     torch.testing.assert_close(prediction.terms["next_token"].loss, out.loss, rtol=1e-5, atol=0)
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("shape", SHAPES)
 def test_weights_and_config_round_trip_bitwise(shape: str, tmp_path: Path) -> None:
     import transformers as hf
@@ -182,6 +183,7 @@ USUAL = [
 ALL = [(family, name) for family, keys in KEYS.items() for name in keys.table]
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(
     ("family", "name"),
     [pytest.param(*one, marks=() if one in USUAL else pytest.mark.slow) for one in ALL],

@@ -103,7 +103,7 @@ def test_regression_and_pairs_predict_as_their_models(tmp_path: Path) -> None:
     assert theirs.predict(pairs) == pytest.approx(mine.predict(pairs), abs=1e-4)
 
 
-@pytest.mark.sample(2)
+@pytest.mark.thorough
 @pytest.mark.quick("bert-tiny-compare", "gpt2-mini-both")
 @pytest.mark.parametrize(
     ("name", "pooling"),
@@ -159,6 +159,7 @@ def test_large_weights_are_in_a_file_of_their_own(int8: bool, tmp_path: Path, mo
     np.testing.assert_array_equal(unmask.load(folder).embed(TEXTS), whole.embed(TEXTS))
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("name", ["bert-tiny", "llama-mini"])
 def test_tied_table_is_stored_once(name: str, tmp_path: Path) -> None:
     mine = pipeline(name)

@@ -108,6 +108,7 @@ def test_other_cards_of_a_family_equal_their_models_or_are_refused(
     close(session.run(inputs, [HIDDEN_STATE])[0][real], loaded.model.backbone(batch)[real])
 
 
+@pytest.mark.thorough
 @torch.no_grad()
 def test_languages_of_tokens_are_an_input(tmp_path: Path) -> None:
     loaded = tiny("xlm-mini", languages=3)

@@ -45,6 +45,7 @@ def pipeline(name: str, *, labels: bool) -> Pipeline:
     return Pipeline(loaded, task if labels else None)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", ["vit-mini", "deit-mini"])
 def test_labels_and_vectors_equal_those_of_the_model(name: str, tmp_path: Path) -> None:
     mine = pipeline(name, labels=True)
@@ -59,6 +60,7 @@ def test_labels_and_vectors_equal_those_of_the_model(name: str, tmp_path: Path) 
     assert theirs.loaded_model.preprocessing == mine.loaded_model.preprocessing
 
 
+@pytest.mark.thorough
 def test_networks_without_a_head_have_vectors_in_8_bits(tmp_path: Path) -> None:
     mine = pipeline("vit-mini", labels=False)
     theirs = unmask.load(mine.save(tmp_path / "onnx", format="onnx", int8=True))
@@ -66,6 +68,7 @@ def test_networks_without_a_head_have_vectors_in_8_bits(tmp_path: Path) -> None:
     assert 0 < abs(rounded - ours).max() < 0.1 * abs(ours).max()
 
 
+@pytest.mark.thorough
 def test_what_a_graph_does_not_read_is_refused(tmp_path: Path) -> None:
     mine = pipeline("vit-mini", labels=False)
     model = unmask.load(mine.save(tmp_path / "onnx", format="onnx")).model

@@ -3,9 +3,9 @@
 import json
 import pickle
 import shutil
-import threading
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace

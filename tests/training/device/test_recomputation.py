@@ -18,6 +18,7 @@ QUICK = ("bert", "t5")
 WITHOUT_LAYERS = ("lstm-mini", "elmo-mini")
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(
     "name", [pytest.param(n, marks=() if n in QUICK else pytest.mark.thorough) for n in RUNS]
 )

@@ -59,6 +59,7 @@ def catalogue(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return train(tmp_path_factory.mktemp("all"), [name for name in RUNS if name not in QUICK])
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", QUICK)
 def test_divided_run_equals_that_of_whole_copies(quick: Path, name: str) -> None:
     check_equal_runs(quick / f"{name}-ddp", quick / f"{name}-fsdp")

@@ -276,6 +276,7 @@ def test_the_threshold_decides_precision_and_recall(page: Any, served: Served) -
     assert "Of 10 with the label praise, 9 are found" in page.inner_text(".threshold")
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("theme", ["light", pytest.param("dark", marks=pytest.mark.slow)])
 def test_no_accessibility_fault_and_no_sideways_scrolling(
     page: Any, served: Served, tmp_path: Path, theme: str

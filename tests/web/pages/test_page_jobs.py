@@ -43,6 +43,7 @@ def page(browser: Any) -> Any:
     return browser
 
 
+@pytest.mark.thorough
 def test_what_a_command_says_is_beside_its_job(page: Any, served: Served) -> None:
     open_page(page, served, "jobs")
     page.locator("[data-job]", has_text="unmask evaluate a").get_by_text(

@@ -391,6 +391,7 @@ def test_word_vectors_have_epochs_and_no_length(page: Any) -> None:
     assert "roughly, on one core" in figures
 
 
+@pytest.mark.thorough
 def test_the_page_is_usable_in_a_narrow_window_and_by_axe(page: Any) -> None:
     axe = pytest.importorskip("axe_playwright_python.sync_playwright")
     take_bundled(page)

@@ -77,6 +77,7 @@ def page(browser: Any) -> Iterator[Any]:
     browser.unroute_all()
 
 
+@pytest.mark.thorough
 def test_pictures_are_looked_at_and_their_patches_hidden(page: Any, tmp_path: Path) -> None:
     open_page(page, clear=True)
     page.locator("input[name=kind][value=images]").check()

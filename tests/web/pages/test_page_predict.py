@@ -29,6 +29,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
         yield one
 
 
+@pytest.mark.thorough
 def test_a_file_comes_back_with_answers(browser: Any, served: Served, tmp_path: Path) -> None:
     page = browser
     page.goto(f"http://127.0.0.1:{served.port}/#/try/tuned")

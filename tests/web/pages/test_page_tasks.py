@@ -94,6 +94,7 @@ def results_of(page: Any, served: Served, run: str) -> str:
     return page.inner_text(".results")
 
 
+@pytest.mark.thorough
 def test_entities_and_other_measures_are_shown(page: Any, served: Served) -> None:
     text = results_of(page, served, "names")
     assert "Entity F1, development" in text

@@ -41,6 +41,7 @@ def wait_for_lesson(page: Any, name: str) -> None:
     page.locator(SLIDE, has_text=name).wait_for(timeout=SECONDS)
 
 
+@pytest.mark.thorough
 def test_a_lesson_its_answers_and_a_new_draw(page: Any) -> None:
     open_page(page, "#/teach?text=The+cat+sat+on+the+mat.")
     targets = page.locator(".spots .asked")

@@ -35,6 +35,7 @@ def panel_of(page: Any, tab: str, button: str) -> Any:
     return output
 
 
+@pytest.mark.thorough
 def test_the_example_of_each_panel_works(page: Any) -> None:
     filled = panel_of(page, "Fill blanks", "Fill")
     assert filled.locator("meter").count() == 8

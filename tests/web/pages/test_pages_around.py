@@ -125,6 +125,7 @@ def test_what_was_opened_stays_open_while_a_run_grows(page: Any, served: Served)
     assert page.evaluate("document.activeElement.textContent") == "Tags"
 
 
+@pytest.mark.thorough
 def test_runs_are_filtered_tagged_deleted_and_taken_back(page: Any, served: Served) -> None:
     write_run(served.root / "other")
     open_page(page, served, "")

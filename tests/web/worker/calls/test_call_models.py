@@ -195,6 +195,7 @@ def test_chats_are_those_of_the_pipeline(tmp_path: Path) -> None:
     assert "alternatives" in pieces[0]["tokens"][0]
 
 
+@pytest.mark.thorough
 def test_graphs_can_what_they_can(folders: dict[str, str], tmp_path: Path) -> None:
     pytest.importorskip("onnxruntime")
     pytest.importorskip("onnxscript")
