@@ -1,5 +1,6 @@
 """Every script of `benchmarks`, `scripts` and `examples` runs, at toy size."""
 
+import dataclasses
 import importlib.util
 import json
 import os
@@ -126,6 +127,17 @@ def _pretraining(patch: pytest.MonkeyPatch) -> None:
     few = "--rounds 1 --steps 1 --no-memory --folder bench-pretraining"
     documented.put(Path("bench-pretraining/corpus.txt"), corpus(40))
     run("benchmarks/pretraining.py", few, patch, WORKLOADS=small, TOKENS=128)
+
+
+def _families(patch: pytest.MonkeyPatch) -> None:
+    module = load("benchmarks/families.py")
+    small = {
+        name: dataclasses.replace(one, vocab_size=400, length=32, architecture={})
+        for name, one in module.CASES.items()
+    }
+    documented.put(Path("bench-families/corpus.txt"), corpus(40))
+    few = "--rounds 1 --steps 1 --folder bench-families"
+    run("benchmarks/families.py", few, patch, CASES=small, TOKENS=128)
 
 
 def _generation(patch: pytest.MonkeyPatch) -> None:
@@ -339,7 +351,8 @@ RUNS: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
     "benchmarks/alignment.py": _alignment, "benchmarks/decoders.py": _decoders,
     "benchmarks/cleaning.py": _cleaning, "benchmarks/cleaning_effect.py": _cleaning_effect,
     "benchmarks/preparation.py": _preparation,
-    "benchmarks/encoders.py": _encoders, "benchmarks/finetuning.py": _finetuning,
+    "benchmarks/encoders.py": _encoders, "benchmarks/families.py": _families,
+    "benchmarks/finetuning.py": _finetuning,
     "benchmarks/few_labels.py": _few_labels, "benchmarks/pictures.py": _pictures,
     "benchmarks/forgetting.py": _forgetting, "benchmarks/generation.py": _generation,
     "benchmarks/interrupted_runs.py": _interrupted_runs,
