@@ -52,18 +52,22 @@ def test_sleeping_threads_change_no_bit(two_threads: None) -> None:
 
 
 def test_a_machine_is_crowded_while_threads_wait() -> None:
-    crowding, waited, now = Crowding(0.0, 0.0), 0.0, 0.0
+    crowding, waited, now = Crowding(1.0, 1.0, 0.0), 1.0, 0.0
     seen = list[bool]()
     for share in [0.0] * FREE_LOOKS + [CROWDED_SHARE / 2] * 3 + [0.5] + [0.0] * FREE_LOOKS:
         waited, now = waited + share, now + 1
-        seen.append(crowding.look(waited, now))
+        crowding.look(waited, now)
+        seen.append(crowding.is_crowded)
     until_free = [True] * (FREE_LOOKS - 1) + [False]
     assert seen == [*until_free, False, False, False, True, *until_free]
 
 
-def test_a_machine_that_is_neither_stays_as_it_was() -> None:
-    crowding = Crowding(0.0, 0.0)
-    assert all(crowding.look(CROWDED_SHARE / 2 * i, float(i)) for i in range(1, 3 * FREE_LOOKS))
+@pytest.mark.parametrize("was_crowded", [True, False])
+def test_a_machine_that_is_neither_stays_as_it_was(was_crowded: bool) -> None:
+    crowding = Crowding(1.0, 1.0 if was_crowded else 99.0, 0.0)
+    for i in range(1, 3 * FREE_LOOKS):
+        crowding.look(1.0 + CROWDED_SHARE / 2 * i, float(i))
+        assert crowding.is_crowded is was_crowded
 
 
 @LINUX

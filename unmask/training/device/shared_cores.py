@@ -98,18 +98,19 @@ class SleepingThreads:
 class Crowding:
     """What is known of a machine from how long a process has to wait for its cores."""
 
-    def __init__(self, waited: float, now: float) -> None:
-        self.is_crowded = True
-        """Until it is known to be free."""
-        self._waited, self._now, self._free_looks = waited, now, 0
-
-    def look(self, waited: float, now: float) -> bool:
-        """Return whether the machine is crowded.
+    def __init__(self, waited: float, ran: float, now: float) -> None:
+        """Judge by what was before.
 
         Args:
             waited: seconds that the process has waited for cores so far.
+            ran: seconds that it had them.
             now: seconds of a clock.
         """
+        self.is_crowded = waited > CROWDED_SHARE * (waited + ran)
+        self._waited, self._now, self._free_looks = waited, now, 0
+
+    def look(self, waited: float, now: float) -> None:
+        """Judge by what was since the last look."""
         share = (waited - self._waited) / max(now - self._now, 1e-9)
         self._waited, self._now = waited, now
         self._free_looks = self._free_looks + 1 if share <= FREE_SHARE else 0
@@ -117,7 +118,6 @@ class Crowding:
             self.is_crowded = self._free_looks < FREE_LOOKS
         else:
             self.is_crowded = share > CROWDED_SHARE
-        return self.is_crowded
 
 
 class _Watcher(threading.Thread):
@@ -129,13 +129,14 @@ class _Watcher(threading.Thread):
 
     def run(self) -> None:
         """Look from time to time."""
-        crowding = Crowding(read_waited_seconds() or 0.0, time.perf_counter())
-        sleepers: SleepingThreads | None = SleepingThreads(self._n_sleepers)
+        waited, clock = read_waited_seconds() or 0.0, time.perf_counter
+        crowding = Crowding(waited, time.process_time(), clock())
+        sleepers: SleepingThreads | None = None
         while True:
-            time.sleep(LOOK_SECONDS)
-            is_crowded = crowding.look(read_waited_seconds() or 0.0, time.perf_counter())
-            if is_crowded and sleepers is None:
+            if crowding.is_crowded and sleepers is None:
                 sleepers = SleepingThreads(self._n_sleepers)
-            elif not is_crowded and sleepers is not None:
+            elif not crowding.is_crowded and sleepers is not None:
                 sleepers.end()
                 sleepers = None
+            time.sleep(LOOK_SECONDS)
+            crowding.look(read_waited_seconds() or 0.0, clock())
