@@ -27,26 +27,28 @@ def share_cores() -> bool:
     OpenMP's threads wait for each other at the end of each operation, some hundred times in a
     training step, and spin meanwhile. Where each has a core of its own that is the fastest way.
     Where another program runs on one of the cores it is the slowest: a thread waits there for its
-    turn, and the others use up theirs by waiting for it. Two threads in the company of one busy
-    program then compute a tenth of what one thread alone would.
+    turn, and the others use up theirs by waiting for it: two threads beside a busy program compute
+    a tenth of what one thread would (benchmarks/neighbor.py).
 
     While the threads of this process wait for cores they sleep instead, after a few microseconds,
     so that cores become free for the thread that all wait for. **What is computed stays the same
     to the bit**: the number of threads, on which sums depend, is the same.
 
-    Call it when the number of threads is set; more calls change nothing. It needs Linux and GCC's
-    OpenMP, as in PyTorch's packages from PyPI; elsewhere, and for one thread, nothing is done.
+    Call it when the number of threads is set; more calls change nothing. It needs Linux; with
+    another OpenMP than GCC's, which is that of PyTorch's packages from PyPI, it has no effect.
     """
     n_sleepers = _count_sleepers(torch.get_num_threads())
     if not 2 <= n_sleepers <= MAX_SLEEPERS or read_waited_seconds() is None:
         return False
     with _LOCK:
-        if not any(isinstance(thread, _Watcher) for thread in threading.enumerate()):
+        if all(thread.name != _WATCHER for thread in threading.enumerate()):
             _Watcher(n_sleepers).start()
     return True
 
 
 _LOCK = threading.Lock()
+_WATCHER = "unmask-shared-cores"
+"""Name of the thread that looks; a process has one."""
 
 
 def _count_sleepers(n_threads: int) -> int:
@@ -124,7 +126,7 @@ class _Watcher(threading.Thread):
     """Makes threads sleep while the machine is crowded, as long as the process lives."""
 
     def __init__(self, n_sleepers: int) -> None:
-        super().__init__(name="unmask-shared-cores", daemon=True)
+        super().__init__(name=_WATCHER, daemon=True)
         self._n_sleepers = n_sleepers
 
     def run(self) -> None:
