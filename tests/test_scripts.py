@@ -192,6 +192,17 @@ def _cleaning_effect(patch: pytest.MonkeyPatch) -> None:
         TOKENIZER_ARM="dirty, rules", SHAPE=shape, DEV_ARTICLES=2)  # fmt: skip
 
 
+def _neighbor(patch: pytest.MonkeyPatch) -> None:
+    if sys.platform != "linux":
+        pytest.skip("/proc is Linux's")
+    run("benchmarks/neighbor.py", "--phases 0,1 --rounds 1 --seconds 0.3", patch)
+
+
+def _start(patch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("transformers")
+    run("benchmarks/start.py", "--rounds 1", patch)
+
+
 def _remote_shards(patch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("fsspec")
     unmask.prepare("corpus.txt", out="served", model="bert-tiny", quiet=True)
@@ -359,6 +370,7 @@ RUNS: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
     "benchmarks/remote_shards.py": _remote_shards,
     "benchmarks/harness.py": _harness, "benchmarks/methods.py": _methods,
     "benchmarks/onnx_export.py": _onnx,
+    "benchmarks/neighbor.py": _neighbor, "benchmarks/start.py": _start,
     "benchmarks/own_text.py": _own_text, "benchmarks/planned_costs.py": _planned_costs,
     "benchmarks/preferences.py": _preferences,
     "benchmarks/pretraining.py": _pretraining,

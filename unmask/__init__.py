@@ -4,6 +4,9 @@ Every family of pretrained language model, from one small core. Nothing heavy is
 is used: `import unmask` does not import torch.
 """
 
+import gc
+from collections.abc import Generator
+from contextlib import contextmanager
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -171,7 +174,28 @@ _MODULE_OF_NAME = {
 def __getattr__(name: str) -> Any:
     if name not in _MODULE_OF_NAME:
         raise AttributeError(f"module 'unmask' has no attribute {name!r}")
-    return getattr(import_module(_MODULE_OF_NAME[name]), name)
+    with _without_collections():
+        return getattr(import_module(_MODULE_OF_NAME[name]), name)
+
+
+@contextmanager
+def _without_collections() -> Generator[None]:
+    """Import without looking for garbage, and count what was imported among the old objects.
+
+    Hundreds of modules, torch's among them, are a million objects and none of them garbage: a third
+    of the time of their import went into searching them again and again.
+    """
+    if not gc.isenabled():
+        yield
+        return
+    gc.disable()
+    try:
+        yield
+    finally:
+        if not gc.get_freeze_count():  # whoever froze objects wants them to stay frozen
+            gc.freeze()
+            gc.unfreeze()  # into the oldest generation, unsearched
+        gc.enable()
 
 
 def __dir__() -> list[str]:

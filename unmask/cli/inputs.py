@@ -56,7 +56,11 @@ def load_pipeline(model: str, device: str, language: str | None = None) -> "Pipe
     """
     import unmask
 
-    pipeline = unmask.load(model).to(device)
+    load = unmask.load  # with all that it imports
+    from unmask.training.device.distributed import set_threads
+
+    set_threads()
+    pipeline = load(model).to(device)
     for description, names in (
         ("missing weights, randomly initialized", pipeline.loaded_model.missing),
         ("unused weights", pipeline.loaded_model.unexpected),

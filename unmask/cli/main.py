@@ -3,6 +3,7 @@
 Nothing heavy is imported before it is needed.
 """
 
+import gc
 import os
 import re
 import sys
@@ -56,7 +57,8 @@ def make_app(*names: str) -> typer.Typer:
         add_completion=False,
         rich_markup_mode=None,
         pretty_exceptions_enable=False,
-        context_settings={"max_content_width": 100},
+        # typer imports pydantic to make a bool of a --help that is not given
+        context_settings={"max_content_width": 100, "default_map": {"help": False}},
     )
     app.callback()(_global_options)
     for name, (_, summary) in COMMANDS.items():
@@ -82,6 +84,7 @@ def main() -> None:
     # Python remembers a signal that interrupted code compiled from a string, as in dataclasses, and
     # `python -m` then dies of SIGINT for any status; a new string clears it.
     exec("")
+    gc.freeze()  # no search for garbage in what ends with the process
     raise SystemExit(status)
 
 

@@ -448,7 +448,7 @@ def _build_and_load(
     shapes = {n: p.shape for n, p in model.named_parameters()}
     try:
         matched = _match_tensors(preset, state, shapes)
-        tensors = {name: to_float32_weight(name, x).clone() for name, x in matched.tensors.items()}
+        tensors = {name: to_float32_weight(name, x) for name, x in matched.tensors.items()}
     except ValueError as error:
         raise ValueError(f"{folder}: {error}") from None
     if any(name.startswith("backbone.") for name in matched.missing):

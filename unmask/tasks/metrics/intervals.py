@@ -6,10 +6,10 @@ Percentiles of a bootstrap (Efron and Tibshirani 1993, An Introduction to the Bo
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from statistics import NormalDist
 
 import numpy as np
 from jaxtyping import Float, Int
-from scipy.stats import norm
 
 CONFIDENCE = 0.95
 N_RESAMPLES = 2000
@@ -71,7 +71,7 @@ def wilson_interval(successes: int | float, n: int) -> tuple[float, float]:
         >>> f"{low:.3f} {high:.3f}"
         '0.490 0.943'
     """
-    z, p = float(norm.ppf((1 + CONFIDENCE) / 2)), successes / n
+    z, p = NormalDist().inv_cdf((1 + CONFIDENCE) / 2), successes / n
     half = z * (p * (1 - p) / n + z * z / (4 * n * n)) ** 0.5
     center, scale = p + z * z / (2 * n), 1 + z * z / n
     return max(0.0, (center - half) / scale), min(1.0, (center + half) / scale)

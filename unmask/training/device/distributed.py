@@ -17,6 +17,7 @@ from torch import distributed as dist
 
 from unmask.options import Precision
 from unmask.training.device.meeting import join_store
+from unmask.training.device.shared_cores import share_cores
 from unmask.training.device.stopwatch import Stopwatch
 
 Strategy = Literal["ddp", "fsdp"]
@@ -228,7 +229,7 @@ def check_threads(n_threads: int | None) -> None:
 
 
 def set_threads(n_threads: int | None = None) -> int:
-    """Set the number of compute threads, and return it.
+    """Set the number of compute threads, and return it; they share the cores with other programs.
 
     None: torch's default, which is OMP_NUM_THREADS or the number of cores, limited by the container
     and divided by the processes of this machine.
@@ -239,6 +240,7 @@ def set_threads(n_threads: int | None = None) -> int:
     check_threads(n_threads)
     n = n_threads or max(1, min(torch.get_num_threads(), _available_cores()) // _local_processes())
     torch.set_num_threads(n)
+    share_cores()
     return n
 
 

@@ -5,8 +5,6 @@ from typing import Any, cast
 
 import numpy as np
 from jaxtyping import Float, Int
-from scipy.special import expit
-from scipy.stats import spearmanr
 
 from unmask.tasks.metrics.calibration import calibration
 
@@ -32,6 +30,9 @@ def reward_metrics(
         rewards: of the responses to each prompt, the best one first.
         lengths: of the same, in tokens.
     """
+    from scipy.special import expit
+    from scipy.stats import spearmanr
+
     pairs = [np.triu_indices(len(own), 1) for own in rewards]
     difference, longer = (
         np.concatenate([own[a] - own[b] for own, (a, b) in zip(values, pairs, strict=True)] or [[]])
