@@ -18,7 +18,7 @@ from unittest.mock import patch
 import numpy as np
 import torch
 
-from unmask.generation.decoding_batch import DecodingBatch, Prompt
+from unmask.generation.decoding.batch import DecodingBatch, Prompt
 from unmask.heads.model import Model
 from unmask.model.cache import Cache
 from unmask.tokenizers.spec import SpecialTokenIds
@@ -47,7 +47,7 @@ def say(model: Model, rows: int, new: int, *, forgets: bool) -> tuple[float, int
             output.append(read.next_token_logits()[:, 0].argmax(-1, keepdim=True))
             read.append_tokens(output[-1])
     seconds = time.process_time() - start
-    cache = read._cache  # pyright: ignore[reportPrivateUsage]
+    cache = read.cache
     return seconds, bytes_of(cache), torch.cat(output, 1).tolist()
 
 

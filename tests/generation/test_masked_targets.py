@@ -9,7 +9,7 @@ from test_leak import build, depends
 
 from unmask.batching.collate import pad_examples
 from unmask.generation.decode import generate, generate_candidates
-from unmask.generation.decoding_batch import DecodingBatch, Prompt
+from unmask.generation.decoding.batch import DecodingBatch, Prompt
 from unmask.generation.rank_choices import rank_choices
 from unmask.generation.settings import generation_config
 from unmask.heads.language.language_modeling import LanguageModeling

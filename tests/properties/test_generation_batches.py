@@ -8,7 +8,7 @@ from test_leak import FAMILIES, build
 
 from unmask.batch import Batch, Visibility
 from unmask.generation.decode import generate, generate_candidates
-from unmask.generation.decoding_batch import DecodingBatch, Prompt
+from unmask.generation.decoding.batch import DecodingBatch, Prompt
 from unmask.generation.settings import generation_config
 from unmask.generation.speculative import DraftModel
 from unmask.heads.model import Model
@@ -122,3 +122,34 @@ def test_draft_does_not_change_greedy_text(family: str) -> None:
     generated = generate(model, PROMPTS, SPECIAL, config, draft=draft)
     assert generated == generate(model, PROMPTS, SPECIAL, config)
     assert draft.n_drafted > 0
+
+
+@pytest.mark.sample(3)
+@pytest.mark.quick("gpt2", "t5")
+@pytest.mark.parametrize("family", GENERATING)
+@torch.no_grad()
+def test_equal_prompts_are_read_once(family: str) -> None:
+    model = build(family)
+    encoder = isinstance(model.backbone, EncoderDecoder)
+    texts = [PROMPTS[0], PROMPTS[1], PROMPTS[0], PROMPTS[0]]
+    prompts = [
+        Prompt(input_ids=text[:1] if encoder else text, source_ids=text if encoder else None)
+        for text in texts
+    ]
+    read: list[int] = []
+    hook = model.backbone.embedding_table.register_forward_hook(
+        lambda _, ids, __: read.append(len(ids[0]))
+    )
+    batch = DecodingBatch(model, prompts, SPECIAL)
+    found = [batch.next_token_logits()]
+    hook.remove()
+    assert set(read) == {2}
+    batch.append_tokens(torch.tensor([[3], [4], [5], [6]]))
+    found.append(batch.next_token_logits())
+    alone = [DecodingBatch(model, [prompt], SPECIAL) for prompt in prompts]
+    expected = [[one.next_token_logits() for one in alone]]
+    for one, token in zip(alone, (3, 4, 5, 6), strict=True):
+        one.append_tokens(torch.tensor([[token]]))
+    expected.append([one.next_token_logits() for one in alone])
+    for ours, theirs in zip(found, expected, strict=True):
+        torch.testing.assert_close(ours, torch.cat(theirs), rtol=1e-4, atol=1e-4)

@@ -11,7 +11,7 @@ from unmask.batch import Batch, Visibility
 from unmask.checkpoints.huggingface.read import load_folder
 from unmask.checkpoints.huggingface.write import write_folder
 from unmask.generation.decode import generate
-from unmask.generation.decoding_batch import DecodingBatch, Prompt
+from unmask.generation.decoding.batch import DecodingBatch, Prompt
 from unmask.generation.settings import generation_config
 from unmask.model.backbones.encoder_decoder import EncoderDecoder, EncoderDecoderArchitecture
 from unmask.tokenizers.spec import SpecialTokenIds

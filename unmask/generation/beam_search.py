@@ -5,7 +5,9 @@ from dataclasses import dataclass, field
 
 import torch
 
-from unmask.generation.decoding_batch import DecodingBatch
+from unmask.generation.decoding.branches import read_hypotheses
+from unmask.generation.decoding.fused_step import FusedStep
+from unmask.generation.decoding.likeliest import likeliest
 from unmask.generation.settings import BeamSearch, GenerationConfig
 from unmask.generation.state import GenerationState, process_logits
 from unmask.heads.model import Model
@@ -106,20 +108,23 @@ def beam_search(
     generation_config: GenerationConfig,
     strategy: BeamSearch,
     special_ids: SpecialTokenIds,
+    step: FusedStep | None = None,
 ) -> list[list[ScoredSequence]]:
-    """Search for the best texts after each prompt, all prompts at once."""
+    """Search for the best texts after each prompt, all prompts at once; `step` as in a batch."""
     searches = [_BeamSearchState(generation_state=state, strategy=strategy) for state in states]
     active = list(searches)
-    batch = DecodingBatch(model, [state.current_prompt() for state in states], special_ids)
-    while True:
-        logs = batch.next_token_logits()[:, 0].log_softmax(-1)
+    hypotheses = read_hypotheses(
+        model, [state.current_prompt() for state in states], special_ids, step
+    )
+    while active:
+        logs = hypotheses.next_token_logits().log_softmax(-1)
         texts = [(one.generation_state, h.token_ids) for one in active for h in one.hypotheses]
         logs = process_logits(logs, texts, generation_config, special_ids)
         totals = [h.log_probability for one in active for h in one.hypotheses]
         logs = logs + torch.tensor(totals, device=logs.device)[:, None]
-        best = logs.topk(min(2 * strategy.beams, special_ids.vocab_size))
-        values, tokens = best.values.tolist(), best.indices.tolist()
-        rows, new_tokens, first = list[int](), list[int](), 0
+        best = likeliest(logs, min(2 * strategy.beams, special_ids.vocab_size))
+        values, tokens = (x.tolist() for x in best)
+        origins, new_tokens, first = list[list[int]](), list[list[int]](), 0
         for one in active:
             n = len(one.hypotheses)
             continuations = [
@@ -129,13 +134,10 @@ def beam_search(
                 if total > -torch.inf
             ]
             continuations.sort(key=lambda x: -x[0])
-            rows += [first + origin for origin in one.step(continuations, special_ids.end)]
-            new_tokens += [h.token_ids[-1] for h in one.hypotheses if not one.is_finished]
+            origins.append(one.step(continuations, special_ids.end))
+            new_tokens.append([h.token_ids[-1] for h in one.hypotheses] if origins[-1] else [])
             first += n
         active = [one for one in active if not one.is_finished]
-        if not active:
-            break
-        if rows != list(range(first)):
-            batch.select_rows(torch.tensor(rows, dtype=torch.long, device=logs.device))
-        batch.append_tokens(torch.tensor(new_tokens, dtype=torch.long, device=logs.device)[:, None])
+        if active:
+            hypotheses.extend(origins, new_tokens)
     return [one.finished_sequences[: strategy.n_best] for one in searches]

@@ -8,7 +8,7 @@ from typing import Any, Protocol, cast, runtime_checkable
 import numpy as np
 from jaxtyping import Float32, Shaped, UInt8
 
-from unmask.generation.decoding_batch import FeaturedPrompt
+from unmask.generation.decoding.batch import FeaturedPrompt
 from unmask.heads.model import Model
 from unmask.images.decode import decode_image
 from unmask.images.formats.picture_files import read_picture_file

@@ -13,7 +13,8 @@ from torch import Tensor
 from unmask.adapters.prefix import max_text_length
 from unmask.batching.collate import group_by_length
 from unmask.generation.beam_search import ScoredSequence, beam_search
-from unmask.generation.decoding_batch import DecodingBatch, FeaturedPrompt
+from unmask.generation.decoding.batch import DecodingBatch, FeaturedPrompt
+from unmask.generation.decoding.fused_step import fused_step
 from unmask.generation.settings import BeamSearch, BestOfN, GenerationConfig, Greedy, Sampling
 from unmask.generation.speculative import DraftModel, speculative_decode
 from unmask.generation.state import (
@@ -147,9 +148,10 @@ def generate_candidates(
     sizes = [len(state.prompt_ids) + state.max_new_tokens for state in states]
     row_counts = [strategy.beams] * len(sizes)
     with evaluation_mode(model):
+        step = fused_step(model, generation_config.max_new_tokens, generation_config.precision)
         for group in group_by_length(sizes, MAX_CACHED_TOKENS, row_counts=row_counts):
             some = [states[i] for i in group]
-            best = beam_search(model, some, generation_config, strategy, special_ids)
+            best = beam_search(model, some, generation_config, strategy, special_ids, step)
             for i, one in zip(group, best, strict=True):
                 found[i] = one
     _warn_of_truncation([len(best[0].token_ids) for best in found], states, generation_config)
@@ -239,6 +241,10 @@ def stream_tokens(
     if draft is not None:
         if observer is not None:
             raise ValueError("a draft guesses several tokens at once: observe, or give a draft")
+        if generation_config.precision != "float32":
+            raise ValueError(
+                "a draft is verified in float32: give a draft or a precision, not both"
+            )
         draft.check_compatible(model)
     yield from _stream_tokens(
         model, states, special_ids, generation_config, strategy, draft=draft, observer=observer
@@ -257,6 +263,9 @@ def _stream_tokens(
 ) -> Iterator[tuple[int, int]]:
     """Generate each text as `stream_tokens` does, one of several too."""
     waiting = list(range(len(states)))
+    step = None
+    if draft is None:
+        step = fused_step(model, generation_config.max_new_tokens, generation_config.precision)
     while waiting:
         prompts = {i: states[i].current_prompt() for i in waiting}
         if draft is not None:
@@ -272,7 +281,7 @@ def _stream_tokens(
             ]
             for group in group_by_length(sizes, MAX_CACHED_TOKENS):
                 rows = {waiting[g]: states[waiting[g]] for g in group}
-                read = DecodingBatch(model, [prompts[i] for i in rows], special_ids)
+                read = DecodingBatch(model, [prompts[i] for i in rows], special_ids, step=step)
                 yield from _decode_batch(
                     read, rows, special_ids, generation_config, strategy, observer
                 )

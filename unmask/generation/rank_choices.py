@@ -7,7 +7,7 @@ import torch
 
 from unmask.adapters.prefix import max_text_length
 from unmask.generation.decode import generate_candidates, initial_states
-from unmask.generation.decoding_batch import DecodingBatch
+from unmask.generation.decoding.batch import DecodingBatch
 from unmask.generation.settings import generation_config
 from unmask.generation.state import GenerationState
 from unmask.generation.text_batches import evaluation_mode

@@ -13,7 +13,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from unmask.adapters.prefix import max_text_length
-from unmask.generation.decoding_batch import DecodingBatch, Prompt
+from unmask.generation.decoding.batch import DecodingBatch, Prompt
 from unmask.generation.settings import GenerationConfig, Greedy, Sampling
 from unmask.generation.state import NO_TOKEN, GenerationState, process_logits
 from unmask.generation.text_batches import evaluation_mode

@@ -10,7 +10,8 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from unmask.batch import Feature
-from unmask.generation.decoding_batch import Prompt
+from unmask.generation.decoding.batch import Prompt
+from unmask.generation.decoding.likeliest import likeliest
 from unmask.generation.settings import GenerationConfig, Greedy, Sampling
 from unmask.tokenizers.spec import SpecialTokenIds
 
@@ -179,7 +180,7 @@ def select_tokens(
 
     Where all logits are -inf it is NO_TOKEN.
     """
-    highest, best = logits.max(-1)
+    highest, best = (x[:, 0] for x in likeliest(logits, 1))
     if isinstance(strategy, Greedy):
         selected = best
     else:

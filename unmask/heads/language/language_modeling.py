@@ -296,18 +296,19 @@ class LanguageModelingHead(nn.Module):
 
     def logits(self, hidden: Float[Tensor, "*n d"]) -> Float[Tensor, "*n v"]:
         """Return the logits of the vocabulary."""
-        return self._softcapped(F.linear(self.transform_hidden(hidden), self.weight, self.bias))
+        return self.softcapped(F.linear(self.transform_hidden(hidden), self.weight, self.bias))
 
     def candidate_logits(
         self, hidden: Float[Tensor, "n d"], candidate_ids: Int[Tensor, "k"]
     ) -> Float[Tensor, "n k"]:
         """Return the logits of some tokens of the vocabulary."""
         bias = None if self.bias is None else self.bias[candidate_ids]
-        return self._softcapped(
+        return self.softcapped(
             F.linear(self.transform_hidden(hidden), self.weight[candidate_ids], bias)
         )
 
-    def _softcapped(self, logits: Tensor) -> Tensor:
+    def softcapped(self, logits: Float[Tensor, "*n v"]) -> Float[Tensor, "*n v"]:
+        """Cap logits, where the head does."""
         cap = self.spec.logit_softcapping
         return logits if cap is None else (logits / cap).tanh() * cap
 

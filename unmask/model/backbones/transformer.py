@@ -280,7 +280,7 @@ class Transformer(nn.Module):
         past, prefix = (0, 0) if cache is None else (cache.length, cache.prefix_length)
         self._check(batch, past > prefix, query_stream)
         x = self.widen(self.embed(batch, past))
-        inputs_of = self._layer_inputs(x, batch, cache, encoder_hidden_states, encoder_visibility)
+        inputs_of = self.layer_inputs(x, batch, cache, encoder_hidden_states, encoder_visibility)
         layer_pass = _layer_pass(batch, past, query_stream)
         layer_outputs: list[Tensor] = []
         requested = requested_states(batch)
@@ -297,7 +297,7 @@ class Transformer(nn.Module):
         x = self.final_norm(x)
         return self.final_dropout(torch.cat((*layer_outputs, x), -1) if layer_outputs else x)
 
-    def _layer_inputs(
+    def layer_inputs(
         self,
         x: Float[Tensor, "b t d"],
         batch: Batch,

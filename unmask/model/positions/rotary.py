@@ -161,7 +161,7 @@ class RotaryLayer(PositionLayer):
 
 
 def apply_rotary(
-    x: Float[Tensor, "b h t e"], cos: Float[Tensor, "t w"], sin: Float[Tensor, "t w"]
+    x: Float[Tensor, "b h t e"], cos: Float[Tensor, "#t w"], sin: Float[Tensor, "#t w"]
 ) -> Float[Tensor, "b h t e"]:
     """Rotate each pair of x's first w dimensions, in float32."""
     width, vectors = cos.shape[-1], x

@@ -10,7 +10,7 @@ from jaxtyping import Int
 from unmask.batch import IGNORE_INDEX, Batch, Example
 from unmask.finetuning.formulations.formulation import TaskInput
 from unmask.finetuning.formulations.text_to_text.text_to_text import TextToTextFormulation
-from unmask.generation.decoding_batch import DecodingBatch, Prompt
+from unmask.generation.decoding.batch import DecodingBatch, Prompt
 from unmask.heads.model import Model
 from unmask.objectives.unified_lm.masked_target import MaskedTarget
 

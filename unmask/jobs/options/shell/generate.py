@@ -52,6 +52,11 @@ class GenerationSettings:
     """Penalty on tokens that already occur, above 1 to avoid them."""
     no_repeat_ngram_size: int | None = None
     """Size of n-grams that may not be repeated, in tokens."""
+    precision: Literal["float32", "bfloat16", "int8"] | None = field(
+        default=None, metadata=flag(shown_default="float32")
+    )
+    """Type of the weights that are read for each new token, on a CPU. bfloat16, where the processor
+    multiplies in it, and int8 are faster; tokens that are almost equally likely may change."""
     window: bool = False
     """Keep only the last tokens that fit the model's maximum length, and continue beyond it."""
 

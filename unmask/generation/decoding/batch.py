@@ -6,10 +6,11 @@ from typing import overload
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from unmask.batch import Batch, Example, ExampleRows, Feature, Visibility
+from unmask.generation.decoding.fused_step import FusedStep
 from unmask.generation.text_batches import pad_texts
 from unmask.heads.model import Model
 from unmask.tokenizers.spec import SpecialTokenIds
@@ -60,15 +61,20 @@ class DecodingBatch:
         special_ids: SpecialTokenIds,
         *,
         max_rollback: int = 0,
+        step: FusedStep | None = None,
     ) -> None:
         """Lay prompts side by side, aligned at their ends, each with its own position ids.
 
-        Of tokens that were read, the last `max_rollback` may be removed (`crop`).
+        Of tokens that were read, the last `max_rollback` may be removed (`crop`). `step`, of the
+        same model, reads single tokens after the prompts. None: the model's modules do. Of equal
+        prompts one is read, and copied when it was.
         """
-        self._model, self._vocab_size = model, special_ids.vocab_size
+        prompts, self._copies = _without_copies(prompts)
+        self._model, self._vocab_size, self._step = model, special_ids.vocab_size, step
         self._mask_id, self._appended_mask = special_ids.mask, model.appended_mask_generation
         max_rollback += self._appended_mask is not None  # the mask itself
-        self._cache = model.backbone.new_cache(max_rollback)
+        self.cache = model.backbone.new_cache(max_rollback)
+        """Keys and values of what was read."""
         width = max(len(prompt.input_ids) for prompt in prompts)
         ids = np.full((len(prompts), width), special_ids.pad, np.int64)
         document = np.full((len(prompts), width), -1, np.int64)
@@ -93,9 +99,37 @@ class DecodingBatch:
             source_visibility=Visibility() if source is None else source.visibility,
             features=_collate_features(prompts),
         ).to(model.device)
-        """Its inputs are only the tokens that were not read yet, and it has no position ids."""
-        self._next_positions = torch.from_numpy((document == 0).sum(1)).to(model.device)
+        """What all steps read, but for their tokens and position ids."""
+        self._unread = self._batch.inputs
+        """Tokens that were not read yet [b t]."""
+        self.next_positions = torch.from_numpy((document == 0).sum(1)).to(model.device)
         """Position id of the token that follows each text [b]."""
+
+    def _copy_rows(self) -> None:
+        """Copy the rows of prompts that were given several times."""
+        copies, self._copies = self._copies, None
+        if copies is not None:
+            self.select_rows(torch.tensor(copies, device=self.device))
+
+    @property
+    def device(self) -> torch.device:
+        """The device of its tensors."""
+        return self.next_positions.device
+
+    @property
+    def visible_columns(self) -> Bool[Tensor, "b s"]:
+        """Which columns of the prompts, not read yet, the token after them sees."""
+        self._copy_rows()
+        document = self._batch.visibility.document
+        if document is None:
+            return torch.ones(self._unread.shape, dtype=torch.bool, device=self.device)
+        return document == 0
+
+    @property
+    def visible_source_columns(self) -> Bool[Tensor, "b s"] | None:
+        """Which columns of the sources are read. None: all, or there is no source."""
+        document = self._batch.source_visibility.document
+        return None if document is None else document == 0
 
     def next_token_logits(self, n_last: int = 1) -> Float[Tensor, "b last v"]:
         """Read what was not read yet; return the logits after each of the last tokens.
@@ -105,11 +139,14 @@ class DecodingBatch:
             ValueError: the model generates by appended masks, and there is no mask token.
         """
         if self._appended_mask is None:
-            return self._forward(n_last)
+            copies, logits = self._copies, self._forward(n_last)
+            self._copy_rows()
+            return logits if copies is None else logits[copies]
+        self._copy_rows()
         if self._mask_id is None:
             raise ValueError("a model that generates by appended masks needs a mask token")
-        mask = torch.full_like(self._next_positions, self._mask_id)[:, None]
-        after = self._batch.inputs[:, self._batch.inputs.shape[1] - n_last + 1 :]
+        mask = torch.full_like(self.next_positions, self._mask_id)[:, None]
+        after = self._unread[:, self._unread.shape[1] - n_last + 1 :]
         self.crop(n_last - 1)
         found: list[Tensor] = []
         for i in range(n_last):  # a mask in place of the token to be predicted, then the token
@@ -120,19 +157,30 @@ class DecodingBatch:
         return torch.cat(found, 1)
 
     def _forward(self, n_last: int) -> Float[Tensor, "b last v"]:
-        batch = self._batch
-        n = batch.inputs.shape[1]
-        back = torch.arange(-n, 0, device=self._next_positions.device)
-        position_ids = (self._next_positions[:, None] + back).clamp(min=0)  # of padding, 0
+        batch, unread = self._batch, self._unread
+        n = unread.shape[1]
+        back = torch.arange(-n, 0, device=self.next_positions.device)
+        position_ids = (self.next_positions[:, None] + back).clamp(min=0)  # of padding, 0
         segments = None
         if self._appended_mask is not None:
-            segments = torch.full_like(batch.inputs, self._appended_mask.target_segment)
+            segments = torch.full_like(unread, self._appended_mask.target_segment)
             rank = batch.visibility.rank
             if rank is not None and self._appended_mask.source_segment is not None:
                 segments[rank[:, -n:] == 0] = self._appended_mask.source_segment
-        positioned = replace(batch, position_ids=position_ids, segments=segments)
-        logits = self._model.next_token_logits(positioned, self._cache, n_last).float()
-        self._batch = replace(batch, inputs=batch.inputs[:, n:])
+        positioned = replace(batch, inputs=unread, position_ids=position_ids, segments=segments)
+        if self._step is not None and n == 1 and self.cache.length:
+            logits = self._step.next_token_logits(positioned, self.cache)
+        else:
+            logits = self._model.next_token_logits(positioned, self.cache, n_last).float()
+        self._unread = unread[:, n:]
+        return self.check_logits(logits)
+
+    def check_logits(self, logits: Float[Tensor, "b t _"]) -> Float[Tensor, "b t v"]:
+        """Return the logits of tokens, without those that only fill the table.
+
+        Raises:
+            FloatingPointError: one is not finite.
+        """
         logits = logits[..., : self._vocab_size]
         if not bool(logits.sum().isfinite()):  # a tenth of the time of looking at each
             raise FloatingPointError("the model's logits are not finite: its weights are damaged")
@@ -140,17 +188,25 @@ class DecodingBatch:
 
     def append_tokens(self, tokens: Int[Tensor, "b t"]) -> None:
         """Append tokens; they are read by the next `next_token_logits`."""
-        batch = self._batch
-        rank, document = batch.visibility.rank, batch.visibility.document
+        self._copy_rows()
+        self._unread = torch.cat((self._unread, tokens), 1) if self._unread.numel() else tokens
+        self.next_positions = self.next_positions + tokens.shape[1]
+        rank, document = self._batch.visibility.rank, self._batch.visibility.document
         if rank is not None:
             steps = torch.arange(1, tokens.shape[1] + 1, device=tokens.device)
             rank = torch.cat((rank, rank[:, -1:] + steps), 1)
         if document is not None:
             document = torch.cat((document, torch.zeros_like(tokens)), 1)
-        visibility = replace(batch.visibility, rank=rank, document=document)
-        inputs = torch.cat((batch.inputs, tokens), 1)
-        self._batch = replace(batch, inputs=inputs, visibility=visibility)
-        self._next_positions = self._next_positions + tokens.shape[1]
+        self._set_visibility(rank, document)
+
+    def _set_visibility(self, rank: Tensor | None, document: Tensor | None) -> None:
+        if rank is not None or document is not None:
+            visibility = replace(self._batch.visibility, rank=rank, document=document)
+            self._batch = replace(self._batch, visibility=visibility)
+
+    def count_token(self) -> None:
+        """Count a token that was appended to each text elsewhere."""
+        self.next_positions = self.next_positions + 1
 
     def crop(self, n: int) -> None:
         """Remove the last n tokens of each text, whether they were read or not.
@@ -158,17 +214,17 @@ class DecodingBatch:
         Raises:
             ValueError: layers with a window have forgotten what stood before them.
         """
-        batch = self._batch
-        unread = max(batch.inputs.shape[1] - n, 0)
-        self._cache.crop(self._cache.length - max(n - batch.inputs.shape[1], 0))
-        rank, document = batch.visibility.rank, batch.visibility.document
+        self._copy_rows()
+        n_unread = self._unread.shape[1]
+        self.cache.crop(self.cache.length - max(n - n_unread, 0))
+        self._unread = self._unread[:, : max(n_unread - n, 0)]
+        self.next_positions = self.next_positions - n
+        rank, document = self._batch.visibility.rank, self._batch.visibility.document
         if rank is not None:
             rank = rank[:, : rank.shape[1] - n]
         if document is not None:
             document = document[:, : document.shape[1] - n]
-        visibility = replace(batch.visibility, rank=rank, document=document)
-        self._batch = replace(batch, inputs=batch.inputs[:, :unread], visibility=visibility)
-        self._next_positions = self._next_positions - n
+        self._set_visibility(rank, document)
 
     def select_rows(self, rows: Int[Tensor, "k"]) -> None:
         """Keep only these rows, in this order; one may come several times."""
@@ -179,17 +235,34 @@ class DecodingBatch:
         def select_visibility(v: Visibility) -> Visibility:
             return replace(v, rank=select(v.rank), document=select(v.document))
 
+        self._copy_rows()
         batch = self._batch
-        self._cache.select_rows(rows)
-        self._next_positions = self._next_positions[rows]
+        self.cache.select_rows(rows)
+        self.next_positions, self._unread = self.next_positions[rows], self._unread[rows]
         self._batch = replace(
             batch,
-            inputs=batch.inputs[rows],
+            inputs=self._unread,
             visibility=select_visibility(batch.visibility),
             source=select(batch.source),
             source_visibility=select_visibility(batch.source_visibility),
             features=tuple(feature.map(select) for feature in batch.features),
         )
+
+
+def _without_copies(prompts: Sequence[Prompt]) -> tuple[list[Prompt], list[int] | None]:
+    """Return prompts that differ, and for each that was given which it is; None: all differ."""
+    different: dict[tuple[object, ...], int] = {}
+    found: list[Prompt] = []
+    index: list[int] = []
+    for prompt in prompts:
+        source = None if prompt.source_ids is None else tuple(prompt.source_ids)
+        features = tuple(map(id, prompt.features))
+        key = (tuple(prompt.input_ids), source, prompt.n_source_tokens, features)
+        if key not in different:
+            different[key] = len(found)
+            found.append(prompt)
+        index.append(different[key])
+    return found, index if len(found) < len(prompts) else None
 
 
 def _collate_features(prompts: Sequence[Prompt]) -> tuple[Feature, ...]:

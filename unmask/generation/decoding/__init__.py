@@ -1,0 +1,1 @@
+"""Reading of one more token of each text, with a cache."""
