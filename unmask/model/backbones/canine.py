@@ -17,6 +17,7 @@ from unmask.batch import IGNORE_INDEX, Batch
 from unmask.model.architecture import (
     NO_LAYER_RECORDS,
     NO_MEMORY,
+    NO_PREFIX_TREE,
     POST_NORM,
     UNMIXABLE_LAYERS,
     Ability,
@@ -299,6 +300,7 @@ class Canine(nn.Module):
             "of its attention in blocks; LoRA and bottlenecks can be attached",
             "layer_mixing": UNMIXABLE_LAYERS,
             "layer_records": NO_LAYER_RECORDS,
+            "prefix_tree": NO_PREFIX_TREE,
         }[ability]
 
     def encode(self, batch: Batch) -> Float[Tensor, "b t _"]:

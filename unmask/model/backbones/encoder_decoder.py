@@ -9,7 +9,13 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from unmask.batch import Batch
-from unmask.model.architecture import NO_MEMORY, Ability, Backbone, StackArchitecture
+from unmask.model.architecture import (
+    NO_MEMORY,
+    NO_PREFIX_TREE,
+    Ability,
+    Backbone,
+    StackArchitecture,
+)
 from unmask.model.backbones.transformer import Architecture, SourceEncodedTransformer, Transformer
 from unmask.model.cache import Cache
 from unmask.model.positions.relative_bias import RelativePositionBiasModule
@@ -252,8 +258,8 @@ class TwoStackNetwork(nn.Module):
         return self.encoder.n_token_layers
 
     def unsupported_reason(self, ability: Ability) -> str | None:
-        """Return why an ability is not supported: a memory of earlier segments."""
-        return NO_MEMORY if ability == "memory" else None
+        """Return why an ability is not supported: what is of one stack alone."""
+        return {"memory": NO_MEMORY, "prefix_tree": NO_PREFIX_TREE}.get(ability)
 
     def pad_for_network(self, batch: Batch) -> Batch:
         """Return the batch as it is: no text depends on the padding after it."""

@@ -15,6 +15,7 @@ from torch.nn import functional as F
 from unmask.batch import Batch
 from unmask.model.architecture import (
     NO_LAYER_RECORDS,
+    NO_PREFIX_TREE,
     NO_VIRTUAL_TOKENS,
     Ability,
     AttentionPattern,
@@ -319,8 +320,8 @@ class Recurrent(nn.Module):
             return "only a forward recurrent network can continue from a state"
         if ability == "layer_records":
             return NO_LAYER_RECORDS
-        if ability == "virtual_tokens":
-            return NO_VIRTUAL_TOKENS
+        if ability in ("virtual_tokens", "prefix_tree"):
+            return NO_VIRTUAL_TOKENS if ability == "virtual_tokens" else NO_PREFIX_TREE
         widths = self.a.output_widths
         if ability == "layer_mixing" and set(widths) != {self.a.d_model}:
             return f"layers of different widths cannot be mixed, got {widths}"

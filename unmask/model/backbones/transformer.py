@@ -9,9 +9,11 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from unmask.batch import Batch, Visibility
+from unmask.batching.prefix_tree import PrefixTree
 from unmask.model.architecture import (
     FEED_FORWARD_INNER_SLOTS,
     NO_LAYER_RECORDS,
+    NO_PREFIX_TREE,
     Ability,
     require_support,
 )
@@ -199,6 +201,8 @@ class Transformer(nn.Module):
         """Return why an ability is not supported: a memory needs relative positions."""
         if ability == "layer_records" and any(self.a.layers.types):
             return NO_LAYER_RECORDS
+        if ability == "prefix_tree":
+            return None if self._supports_prefix_tree else NO_PREFIX_TREE
         if ability != "memory" or (
             self.position.supports_memory
             and self.convolution is None
@@ -209,6 +213,13 @@ class Transformer(nn.Module):
             f"{type(self.a.position).__name__} positions do not extend over a memory of "
             "earlier segments: use relative ones, as TransformerXLPositions"
         )
+
+    @property
+    def _supports_prefix_tree(self) -> bool:
+        """Whether a token's hidden states depend on its prefix alone, wherever that lies."""
+        reach = {self.a.window_and_dilation(i) for i in range(len(self.layers))}
+        plain = self.convolution is None and not any(self.a.layers.types)
+        return plain and self.a.causal and reach == {(None, 1)} and self.position.reads_position_ids
 
     def encode(self, batch: Batch) -> Float[Tensor, "b t _"]:
         """Run the network over the inputs of the batch."""
@@ -365,6 +376,7 @@ class Transformer(nn.Module):
         """Return the attention mask of each window and dilation of the layers."""
         global_tokens = batch.feature(GlobalTokens) if self.a.attention.global_tokens else None
         virtual_tokens = batch.feature(VirtualTokens)
+        tree = batch.feature(PrefixTree)
         columns = [f and f.positions for f in (global_tokens, virtual_tokens)]
 
         def mask(window: int | None, dilation: int) -> AttentionMask:
@@ -379,6 +391,9 @@ class Transformer(nn.Module):
             )
 
         reach = {self.a.window_and_dilation(i) for i in range(len(self.layers))}
+        if tree is not None:
+            require_support(self, "prefix_tree")
+            return dict.fromkeys(reach, AttentionMask(tree.to_mask()))
         return {(w, d): mask(w, d) for w, d in reach}
 
 
