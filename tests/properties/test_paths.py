@@ -18,6 +18,7 @@ from unmask.model.backbones.encoder_decoder import EncoderDecoderArchitecture
 from unmask.model.backbones.transformer import Architecture
 from unmask.model.layers.attention import attention
 from unmask.model.layers.attention.attention import AttentionMask, Scoring, attend
+from unmask.model.requested_states import KnownStates, RequestedStates
 
 
 def reference(q, k, v, visible, bias, scale, cap):
@@ -211,3 +212,17 @@ def test_texts_that_share_their_prefix_equal_texts_apart(family: str) -> None:
             alone = model.hidden_states(Batch(inputs=ids, visibility=Visibility(causal=True)))[0]
             # float32, other lengths of rows
             assert torch.allclose(found[r, columns], alone, atol=1e-5 * float(alone.abs().max()))
+
+
+@pytest.mark.sample(11)
+@pytest.mark.parametrize("family", FAMILIES)
+@torch.no_grad()
+def test_going_on_from_known_states_equals_all_layers(family: str) -> None:
+    model = build(family)
+    if model.backbone.unsupported_reason("known_states") is not None:
+        assert family not in {"bert", "gpt2"}
+        return
+    batch = Batch(inputs=torch.tensor([[5, 6, 7, 8], [9, 10, 11, 12]]))
+    below = model.backbone(batch.with_feature(RequestedStates(before_layer=2)))
+    found = model.backbone(batch.with_feature(KnownStates(hidden=below, layer=2)))
+    assert torch.equal(found, model.backbone(batch))

@@ -15,6 +15,7 @@ from torch.nn import functional as F
 
 from unmask.batch import IGNORE_INDEX, Batch
 from unmask.model.architecture import (
+    NO_KNOWN_STATES,
     NO_LAYER_RECORDS,
     NO_MEMORY,
     NO_PREFIX_TREE,
@@ -301,6 +302,7 @@ class Canine(nn.Module):
             "layer_mixing": UNMIXABLE_LAYERS,
             "layer_records": NO_LAYER_RECORDS,
             "prefix_tree": NO_PREFIX_TREE,
+            "known_states": NO_KNOWN_STATES,
         }[ability]
 
     def encode(self, batch: Batch) -> Float[Tensor, "b t _"]:

@@ -10,6 +10,7 @@ from torch.nn import functional as F
 
 from unmask.batch import Batch
 from unmask.model.architecture import (
+    NO_KNOWN_STATES,
     NO_LAYER_RECORDS,
     NO_MEMORY,
     NO_PREFIX_TREE,
@@ -164,6 +165,7 @@ class Convolutional(nn.Module):
             "layer_mixing": UNMIXABLE_LAYERS,
             "layer_records": NO_LAYER_RECORDS,
             "prefix_tree": NO_PREFIX_TREE,
+            "known_states": NO_KNOWN_STATES,
         }[ability]
 
     def encode(self, batch: Batch) -> Float[Tensor, "b t _"]:

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from unmask.batch import Batch
 from unmask.model.architecture import (
+    NO_KNOWN_STATES,
     NO_MEMORY,
     NO_PREFIX_TREE,
     Ability,
@@ -259,7 +260,12 @@ class TwoStackNetwork(nn.Module):
 
     def unsupported_reason(self, ability: Ability) -> str | None:
         """Return why an ability is not supported: what is of one stack alone."""
-        return {"memory": NO_MEMORY, "prefix_tree": NO_PREFIX_TREE}.get(ability)
+        reasons = {
+            "memory": NO_MEMORY,
+            "prefix_tree": NO_PREFIX_TREE,
+            "known_states": NO_KNOWN_STATES,
+        }
+        return reasons.get(ability)
 
     def pad_for_network(self, batch: Batch) -> Batch:
         """Return the batch as it is: no text depends on the padding after it."""

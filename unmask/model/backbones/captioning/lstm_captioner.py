@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from unmask.batch import Batch
 from unmask.model.architecture import (
+    NO_KNOWN_STATES,
     NO_LAYER_RECORDS,
     NO_MEMORY,
     NO_PREFIX_TREE,
@@ -93,6 +94,7 @@ class LSTMCaptioner(nn.Module):
             "layer_records": NO_LAYER_RECORDS,
             "virtual_tokens": NO_VIRTUAL_TOKENS,
             "prefix_tree": NO_PREFIX_TREE,
+            "known_states": NO_KNOWN_STATES,
         }
         return reasons.get(ability)
 

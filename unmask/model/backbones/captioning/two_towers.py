@@ -15,6 +15,7 @@ from torch.nn import functional as F
 from unmask.batch import Batch
 from unmask.model.architecture import (
     MAX_SIZE,
+    NO_KNOWN_STATES,
     NO_MEMORY,
     NO_PREFIX_TREE,
     Ability,
@@ -191,7 +192,12 @@ class TwoTowers(nn.Module):
 
     def unsupported_reason(self, ability: Ability) -> str | None:
         """Return why an ability is not supported: what is of one stack alone."""
-        return {"memory": NO_MEMORY, "prefix_tree": NO_PREFIX_TREE}.get(ability)
+        reasons = {
+            "memory": NO_MEMORY,
+            "prefix_tree": NO_PREFIX_TREE,
+            "known_states": NO_KNOWN_STATES,
+        }
+        return reasons.get(ability)
 
     def pad_for_network(self, batch: Batch) -> Batch:
         """Return the batch as it is: no text depends on the padding after it."""
