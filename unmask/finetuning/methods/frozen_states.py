@@ -128,9 +128,9 @@ def frozen_part(method: TuningMethod, model: Model) -> FrozenPart | None:
         return MixedLayers(model, cast(ScalarMixModule, model.adapters["default"]))
     if model.adapters or method.unfreezes_gradually:
         return None
-    if not any(p.requires_grad for p in model.backbone.parameters()):
-        return WholeNetwork()
     by_name = dict(model.named_parameters())
+    if not any(p.requires_grad for name, p in by_name.items() if name.startswith("backbone.")):
+        return WholeNetwork()
     groups = parameters_by_layer(model)[:-1]
     trained = [any(by_name[name].requires_grad for name in group) for group in groups]
     n_layers = trained.index(True) - 1 if True in trained else 0
