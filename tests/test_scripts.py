@@ -119,6 +119,14 @@ def _finetuning(patch: pytest.MonkeyPatch) -> None:
     run("benchmarks/finetuning.py", few, patch, TEXTS=64, SST=Path("none"), BATCH=4)
 
 
+def _reading(patch: pytest.MonkeyPatch) -> None:
+    module = load("benchmarks/reading.py")
+    patch.setattr(module.finetuning, "TEXTS", 64)
+    patch.setattr(module.finetuning, "SST", Path("none"))
+    small = {"VOCAB_SIZE": 300, "BLIMP": Path("none"), "CHOICES": Path("none")}
+    run("benchmarks/reading.py", "--rounds 1 --texts 6 --folder bench-reading", patch, **small)
+
+
 def _pretraining(patch: pytest.MonkeyPatch) -> None:
     module = load("benchmarks/pretraining.py")
     small = {
@@ -363,7 +371,7 @@ RUNS: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
     "benchmarks/cleaning.py": _cleaning, "benchmarks/cleaning_effect.py": _cleaning_effect,
     "benchmarks/preparation.py": _preparation,
     "benchmarks/encoders.py": _encoders, "benchmarks/families.py": _families,
-    "benchmarks/finetuning.py": _finetuning,
+    "benchmarks/finetuning.py": _finetuning, "benchmarks/reading.py": _reading,
     "benchmarks/few_labels.py": _few_labels, "benchmarks/pictures.py": _pictures,
     "benchmarks/forgetting.py": _forgetting, "benchmarks/generation.py": _generation,
     "benchmarks/interrupted_runs.py": _interrupted_runs,

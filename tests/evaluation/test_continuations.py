@@ -9,13 +9,13 @@ import torch
 from small_models import make, texts, tokenizer
 
 from unmask.batch import WORD_START
+from unmask.batching.windows import strided_windows
 from unmask.checkpoints.huggingface.read import LoadedModel
 from unmask.evaluation.likelihood import (
     ContextContinuation,
     ContinuationLikelihood,
     LikelihoodWindows,
     continuation_likelihoods,
-    strided_windows,
     token_likelihoods,
 )
 

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import numpy as np
 
+from unmask.batch import Batch, Example
+from unmask.batching.collate import pad_examples
 from unmask.checkpoints.huggingface.write import write_folder
 from unmask.model.backbones.encoder_decoder import EncoderDecoderArchitecture
 from unmask.model.backbones.transformer import Architecture
@@ -103,3 +105,9 @@ def items(rows: list[tuple[str, str]]) -> list[TaskExample]:
         TaskExample(texts=(text,), label=label, location=f"row {i}")
         for i, (text, label) in enumerate(rows)
     ]
+
+
+def batch(family: str, rows: list[list[int]]) -> Batch:
+    """Make a padded batch of token ids."""
+    examples = [Example(inputs=np.array(row), targets=np.array(row)) for row in rows]
+    return pad_examples(examples, tokenizer(family).special_ids)

@@ -1,12 +1,13 @@
 """All networks are backbones, side by side, and an architecture builds its own."""
 
 import re
+from typing import get_args
 
 import pytest
 import torch
 
 from unmask.batch import Batch, Visibility
-from unmask.model.architecture import Backbone, BackboneArchitecture, require_support
+from unmask.model.architecture import Ability, Backbone, BackboneArchitecture, require_support
 from unmask.model.backbones.canine import Canine
 from unmask.model.backbones.convolutional import Convolutional
 from unmask.model.backbones.elmo import Elmo
@@ -46,7 +47,7 @@ def test_module_satisfies_the_backbone_protocol(name: str) -> None:
 def test_unsupported_features_are_refused_with_reason(name: str) -> None:
     with torch.device("meta"):
         network = MODELS[name].architecture.build()
-    for ability in ("memory", "virtual_tokens", "layer_mixing"):
+    for ability in get_args(Ability):
         reason = network.unsupported_reason(ability)
         if reason is None:
             require_support(network, ability)

@@ -6,15 +6,19 @@ import pytest
 import torch
 from test_leak import FAMILIES, IN_ORDER, build
 from torch import Tensor
+from vocabularies import BERT
 
 from unmask.adapters.attach import attach
 from unmask.adapters.prefix import PrefixTuning, PromptTuning
 from unmask.batch import Batch, Visibility
+from unmask.batching.collate import pad_examples
+from unmask.batching.prefix_tree import PrefixTree, share_prefixes
 from unmask.model import cache
 from unmask.model.backbones.encoder_decoder import EncoderDecoderArchitecture
 from unmask.model.backbones.transformer import Architecture
 from unmask.model.layers.attention import attention
 from unmask.model.layers.attention.attention import AttentionMask, Scoring, attend
+from unmask.model.requested_states import KnownStates, RequestedStates
 
 
 def reference(q, k, v, visible, bias, scale, cap):
@@ -188,3 +192,37 @@ def test_bfloat16_is_close_to_float32(family: str) -> None:
     rough = model.bfloat16().hidden_states(batch).float()
     # 8 bits of fraction, four layers
     assert float((rough - exact).abs().max()) < 0.1 * float(exact.abs().max())
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@torch.no_grad()
+def test_texts_that_share_their_prefix_equal_texts_apart(family: str) -> None:
+    model = build(family)
+    texts = [[5, 6, 7, 8, 9], [5, 6, 7, 9], [5, 6, 4, 4, 4, 4], [7, 7], [5, 6, 7, 8, 3]]
+    rows = share_prefixes(texts, 100, 64)
+    batch = pad_examples([row.to_example() for row in rows], BERT)
+    assert batch.has(PrefixTree)
+    if model.backbone.unsupported_reason("prefix_tree") is not None:
+        assert family not in {"gpt2", "llama"}  # the families that it is for
+        return
+    found = model.hidden_states(batch)
+    for r, row in enumerate(rows):
+        for i, columns in zip(row.texts, row.columns, strict=True):
+            ids = torch.tensor([texts[i]])
+            alone = model.hidden_states(Batch(inputs=ids, visibility=Visibility(causal=True)))[0]
+            # float32, other lengths of rows
+            assert torch.allclose(found[r, columns], alone, atol=1e-5 * float(alone.abs().max()))
+
+
+@pytest.mark.sample(11)
+@pytest.mark.parametrize("family", FAMILIES)
+@torch.no_grad()
+def test_going_on_from_known_states_equals_all_layers(family: str) -> None:
+    model = build(family)
+    if model.backbone.unsupported_reason("known_states") is not None:
+        assert family not in {"bert", "gpt2"}
+        return
+    batch = Batch(inputs=torch.tensor([[5, 6, 7, 8], [9, 10, 11, 12]]))
+    below = model.backbone(batch.with_feature(RequestedStates(before_layer=2)))
+    found = model.backbone(batch.with_feature(KnownStates(hidden=below, layer=2)))
+    assert torch.equal(found, model.backbone(batch))

@@ -1,7 +1,7 @@
 """Scalar mix: a learned weighted mean of all layers in place of the last one."""
 
 from dataclasses import dataclass, replace
-from typing import Any, cast
+from typing import Any, ClassVar, cast
 
 import torch
 from jaxtyping import Float
@@ -29,6 +29,8 @@ class ScalarMix(TuningMethod):
     A final norm is applied to each h_j: otherwise later layers, with longer vectors, would
     dominate. With all weight on the last layer the model is unchanged.
     """
+
+    mixes_layers: ClassVar[bool] = True
 
     def build(self, model: Model) -> "ScalarMixModule":
         """Build the weights of a model's layers."""
@@ -98,13 +100,24 @@ class ScalarMixModule(nn.Module):
     def _replace_last_of_all(
         self, network: nn.Module, args: tuple[Any, ...], out: Tensor
     ) -> Tensor:
-        *others, last = out.chunk(len(self.weights), -1)
+        return self.mix(out, keep_layers=self._all_layers_requested)
+
+    def mix(
+        self, all_layers: Float[Tensor, "b t _"], *, keep_layers: bool
+    ) -> Float[Tensor, "b t _"]:
+        """Return the weighted sum in place of the last of all layers.
+
+        Args:
+            all_layers: the input of the first layer and all layers' outputs, concatenated.
+            keep_layers: whether to return the others, too, concatenated.
+        """
+        *others, last = all_layers.chunk(len(self.weights), -1)
 
         def change(last: Tensor, *others: Tensor) -> Tensor:
             return self.weighted_sum([*others, last])
 
         mixed = apply_to_rows(self.attachment.rows, change, last, *others)
-        return torch.cat((*others, mixed), -1) if self._all_layers_requested else mixed
+        return torch.cat((*others, mixed), -1) if keep_layers else mixed
 
     def weighted_sum(self, layers: list[Float[Tensor, "b t d"]]) -> Float[Tensor, "b t d"]:
         """Return the weighted sum of layers."""

@@ -17,6 +17,8 @@ class TuningMethod:
     """Whether the backbone is frozen and only provides features."""
     unfreezes_gradually: ClassVar[bool] = False
     """Whether layers are unfrozen one by one, from the top."""
+    mixes_layers: ClassVar[bool] = False
+    """Whether the backbone is frozen and a mean of its layers is tuned."""
     is_small_part: ClassVar[bool] = False
     """Whether only a small part of the model's weights is tuned."""
 

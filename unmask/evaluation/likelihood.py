@@ -1,7 +1,6 @@
 """Likelihood of continuations by decoders, encoder-decoders and masked models."""
 
-import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
@@ -12,7 +11,9 @@ from torch import Tensor
 
 from unmask.adapters.prefix import max_text_length
 from unmask.batch import IGNORE_INDEX, WORD_START, Batch, Example
-from unmask.batching.collate import group_by_length, pad_examples
+from unmask.batching.collate import example_length, group_by_length, pad_examples
+from unmask.batching.prefix_tree import share_prefixes
+from unmask.batching.windows import limit_length, strided_windows
 from unmask.config import check_word
 from unmask.generation.text_batches import evaluation_mode
 from unmask.heads.model import Model
@@ -225,6 +226,18 @@ class _ScoredInputs:
         )
         scored_input.targets.append((column, token, pair_index))
 
+    def add(
+        self,
+        targets: Sequence[Sequence[tuple[int, int]]],
+        log_probabilities: Sequence[float],
+        is_greedy: Sequence[bool],
+    ) -> None:
+        """Add the log-probabilities of targets, (token, pair), to the sums of their pairs."""
+        pairs = (pair for some in targets for _, pair in some)
+        for i, log, greedy in zip(pairs, log_probabilities, is_greedy, strict=True):
+            self.sums[i].log_likelihood += log
+            self.sums[i].is_greedy &= greedy
+
 
 def token_likelihoods(
     model: Model,
@@ -374,53 +387,69 @@ class _InputBuilder:
                 scored_inputs.add_target(inputs, len(special.prefix) + t - low, row[t], pair_index)
 
 
-def limit_length(positions: int | None, sequence_length: int | None) -> int | None:
-    """Return the maximum input length: the requested one, up to the number of positions.
-
-    None: unlimited.
-    """
-    limits = [n for n in (positions, sequence_length) if n is not None]
-    return min(limits, default=None)
-
-
-def strided_windows(
-    begin: int, end: int, width: int, stride: int
-) -> Iterator[tuple[int, int, int]]:
-    """Split positions `begin` to `end` into windows: (begin, first target, end).
-
-    Each position is a target once. The first window has as many as fit; each following one has
-    `stride` new targets and the maximum length.
-    """
-    target = begin
-    while target < end:
-        stop = min(end, max(width, target + stride))
-        yield max(0, stop - width), target, stop
-        target = stop
-
-
 def _score_inputs(
     model: Model, special_ids: SpecialTokenIds, scored_inputs: _ScoredInputs, batch_tokens: int
 ) -> None:
     """Run the model over all inputs and sum the log-probabilities of their targets."""
-    inputs = list(scored_inputs.input_by_ids.values())
-    sizes = [max(len(x.inputs), len(x.source or ())) for x in inputs]
+    rows = _make_rows(model, list(scored_inputs.input_by_ids.values()), batch_tokens)
     chunk = max(MAX_LOGITS // model.vocab_size, 1)
-    for rows in group_by_length(sizes, batch_tokens):
-        some = [inputs[i] for i in rows]
-        batch = model.pad_for_network(
-            pad_examples([_make_example(x, model) for x in some], special_ids)
-        ).to(model.device)
+    for group in group_by_length([example_length(row.example) for row in rows], batch_tokens):
+        some = [rows[i] for i in group]
+        batch = model.pad_for_network(pad_examples([row.example for row in some], special_ids)).to(
+            model.device
+        )
         if special_ids.mask is not None:
             batch = model.mask_two_stream(batch, special_ids.mask)
-        targets = [(row, *target) for row, x in enumerate(some) for target in x.targets]
-        row, column, token, pair = torch.tensor(targets).T
+        places = [(i, column) for i, row in enumerate(some) for column in row.targets]
+        row, column = torch.tensor(places).T
         hidden = _hidden_states_at(model, batch, row.to(model.device), column.to(model.device))
-        for k in range(0, len(targets), chunk):
+        targets = [target for row in some for target in row.targets.values()]
+        for k in range(0, len(places), chunk):
             part = slice(k, k + chunk)
-            logs, likeliest = _log_probabilities(model, hidden[part], token[part].to(model.device))
-            for i, log, is_greedy in zip(pair[part].tolist(), logs, likeliest, strict=True):
-                scored_inputs.sums[i].log_likelihood += log
-                scored_inputs.sums[i].is_greedy &= is_greedy
+            scored_inputs.add(
+                targets[part], *_log_probabilities(model, hidden[part], targets[part])
+            )
+
+
+@dataclass(frozen=True, kw_only=True)
+class _ScoredRow:
+    """A row of the batch, of one input, or of several that begin alike."""
+
+    example: Example
+    targets: Mapping[int, Sequence[tuple[int, int]]]
+    """Tokens that are targets of a column, and the pair of each."""
+
+
+def _make_rows(model: Model, inputs: Sequence[_ScoredInput], batch_tokens: int) -> list[_ScoredRow]:
+    """Lay inputs in rows: what several of them begin with is computed once, if the network can."""
+    backbone = model.backbone
+    if model.adapters or backbone.unsupported_reason("prefix_tree") is not None:
+        rows = [(_make_example(x, model), [(np.arange(len(x.inputs)), x)]) for x in inputs]
+    else:
+        shared = share_prefixes([x.inputs for x in inputs], batch_tokens, backbone.width)
+        rows = [
+            (
+                tree.to_example(),
+                [(c, inputs[i]) for c, i in zip(tree.columns, tree.texts, strict=True)],
+            )
+            for tree in shared
+        ]
+    return [_ScoredRow(example=e, targets=_merge_targets(texts)) for e, texts in rows]
+
+
+def _merge_targets(
+    texts: Sequence[tuple[Int[np.ndarray, "_"], _ScoredInput]],
+) -> dict[int, list[tuple[int, int]]]:
+    """Gather the targets of each column of a row.
+
+    Args:
+        texts: the inputs of the row, and the column of each of their tokens.
+    """
+    targets: dict[int, list[tuple[int, int]]] = {}
+    for columns, scored_input in texts:
+        for at, token, pair_index in scored_input.targets:
+            targets.setdefault(int(columns[at]), []).append((token, pair_index))
+    return targets
 
 
 def _make_example(scored_input: _ScoredInput, model: Model) -> Example:
@@ -445,11 +474,19 @@ def _hidden_states_at(
 
 
 def _log_probabilities(
-    model: Model, hidden: Float[Tensor, "n d"], token_ids: Int[Tensor, "n"]
+    model: Model, hidden: Float[Tensor, "n d"], targets: Sequence[Sequence[tuple[int, int]]]
 ) -> tuple[list[float], list[bool]]:
-    """Return the log-probability of each token, and whether it is the most likely."""
+    """Return the log-probability of each target, and whether it is the most likely token.
+
+    Args:
+        model: a model with a language head.
+        hidden: hidden states of some positions.
+        targets: tokens and pairs of each position, in order.
+    """
     logs = model.language_head.logits(hidden).float().log_softmax(-1)
-    selected = logs.gather(-1, token_ids[:, None])[:, 0].tolist()
-    if any(map(math.isnan, selected)):
+    at = [(i, token) for i, some in enumerate(targets) for token, _ in some]
+    position, token = torch.tensor(at, device=logs.device).T
+    selected = logs[position, token]
+    if bool(selected.isnan().any()):
         raise FloatingPointError("the model's logits are not finite: its weights are damaged")
-    return selected, (logs.argmax(-1) == token_ids).tolist()
+    return selected.tolist(), (selected >= logs.amax(-1)[position]).tolist()

@@ -9,11 +9,11 @@ import numpy as np
 from jaxtyping import Int
 
 from unmask.adapters.prefix import max_text_length
+from unmask.batching.windows import limit_length
 from unmask.evaluation.answer_methods import PromptedModel
 from unmask.evaluation.likelihood import (
     ContextContinuation,
     LikelihoodWindows,
-    limit_length,
     token_likelihoods,
 )
 from unmask.evaluation.perplexity import batch_with_memory

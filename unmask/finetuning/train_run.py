@@ -10,6 +10,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from unmask.batching.collate import example_length, group_by_length, pad_examples
 from unmask.checkpoints import folder as checkpoints
 from unmask.checkpoints.folder import Checkpoint
 from unmask.finetuning.config import FinetuneConfig
@@ -20,8 +21,10 @@ from unmask.finetuning.initial_model.auxiliary_lm import remove_language_head
 from unmask.finetuning.initial_model.regression_scale import denormalize_head
 from unmask.finetuning.initial_model.used_tokens import restore_embeddings, shrink_embeddings
 from unmask.finetuning.job.finetune_job import FinetuneJob
+from unmask.finetuning.methods.frozen_states import FrozenStates, frozen_part
 from unmask.finetuning.methods.method import learning_rate_factors, make_schedule
 from unmask.finetuning.results.cost import begin_cost, flops_per_token
+from unmask.finetuning.results.predict import DEFAULT_BATCH_TOKENS, MAX_BATCH_ROWS
 from unmask.finetuning.results.score import score
 from unmask.heads.model import Model
 from unmask.model.layers.quantized_inputs import load_quantization_tensors, quantization_tensors
@@ -41,6 +44,8 @@ from unmask.training.run import TrainingRun
 
 _MIN_CHECKPOINTS = 5
 """Minimum number of checkpoints written in a run."""
+_MIN_EPOCHS_OF_FROZEN_STATES = 2
+"""Minimum number of epochs in which frozen layers are computed before the first."""
 _N_KEPT_CHECKPOINTS = 2
 """Number of checkpoints kept, unless more are averaged."""
 
@@ -145,7 +150,7 @@ def set_up_run(job: FinetuneJob, model: Model, seed: int) -> TrainingRun:
         draw,
         source_sampling=job.source_sampling,
     )
-    return loop.start_run(
+    run = loop.start_run(
         recipe,
         model,
         data,
@@ -153,6 +158,40 @@ def set_up_run(job: FinetuneJob, model: Model, seed: int) -> TrainingRun:
         learning_rate_factors=learning_rate_factors(t.tune, model),
         forward=job.training_forward(model, seed, data),
     )
+    _remember_frozen_states(job, model, texts_are_drawn=draw is not None)
+    return run
+
+
+def _remember_frozen_states(job: FinetuneJob, model: Model, *, texts_are_drawn: bool) -> None:
+    """Let what is frozen be computed once, if its texts are read again.
+
+    Not so where texts are drawn anew in each epoch, or the network also learns from a teacher, is
+    compressed, or reads more than texts.
+    """
+    t, formulation = job.config, job.formulation
+    again = job.total_steps >= _MIN_EPOCHS_OF_FROZEN_STATES * job.steps_per_epoch
+    drawn = texts_are_drawn or bool(t.lm_loss_weight)
+    if not again or drawn or t.compression or t.distillation is not None or job.world.size > 1:
+        return
+    if (part := frozen_part(t.tune, model)) is None:
+        return
+    states = FrozenStates(part)
+    model.frozen_states = states
+    states.fill(
+        model,
+        (
+            pad_examples([job.train_examples[i] for i in group], formulation.special_ids).to(
+                job.world.device
+            )
+            for group in group_by_length(
+                [example_length(e) for e in job.train_examples],
+                DEFAULT_BATCH_TOKENS,
+                MAX_BATCH_ROWS,
+            )
+        ),
+    )
+    if len(states):
+        job.print_progress(f"frozen layers are computed once, of {len(states):,} texts")
 
 
 def _train_steps(

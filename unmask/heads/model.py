@@ -4,7 +4,7 @@ In pretraining there may be several heads, e.g. for masked tokens and the next s
 """
 
 import hashlib
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Protocol, cast, runtime_checkable
 
@@ -128,11 +128,15 @@ class Model(nn.Module):
         `unmask.model.layers.quantized_inputs`."""
         self.computes_all_columns = False
         """Whether the last layer computes all columns, even if the heads use only one."""
+        self.frozen_states: Callable[[Backbone, Batch], Tensor] | None = None
+        """Runs the backbone in training, remembering what frozen layers compute; see
+        `unmask.finetuning.methods.frozen_states`. None: it is run as it is."""
 
     def remove_training_modules(self) -> None:
         """Remove what only training used."""
         self.training_modules = nn.ModuleDict()
         self.computes_all_columns = False
+        self.frozen_states = None
 
     def add_head(self, name: str, spec: HeadSpec) -> None:
         """Add a head; its weights are not initialized."""
@@ -336,7 +340,8 @@ class Model(nn.Module):
         self, batch: Batch, query_stream: QueryStream | None
     ) -> Float[Tensor, "b t _"]:
         if query_stream is None:
-            return self.backbone(batch)
+            run = self.frozen_states
+            return self.backbone(batch) if run is None else run(self.backbone, batch)
         return self.backbone(batch, query_stream=query_stream)
 
     def pad_for_network(self, batch: Batch) -> Batch:

@@ -40,9 +40,13 @@ MAX_SIZE = 2**24
 """The largest hidden size, vocabulary, length or number of heads."""
 
 
-Ability = Literal["memory", "virtual_tokens", "layer_mixing", "layer_records"]
+Ability = Literal[
+    "memory", "virtual_tokens", "layer_mixing", "layer_records", "prefix_tree", "known_states"
+]
 """An optional capability of a network: a memory of earlier segments, virtual tokens before a text,
-a weighted mean of the outputs of its layers, or records of what its layers compute."""
+a weighted mean of the outputs of its layers, records of what its layers compute, rows in which
+several texts share their prefix (`unmask.batching.prefix_tree`), or going on from what its first
+layers computed before."""
 
 
 NO_VIRTUAL_TOKENS = "a network without attention does not support virtual tokens before its texts"
@@ -54,6 +58,14 @@ NO_LAYER_RECORDS = (
     "hidden states and attention of the layers can be recorded of Transformer blocks only"
 )
 NO_MEMORY = "only a model of one stack supports a memory of earlier segments"
+NO_KNOWN_STATES = (
+    "only one stack of Transformer blocks, each of which reads the block before alone, goes on "
+    "from what its first layers computed"
+)
+NO_PREFIX_TREE = (
+    "texts share a prefix in a row of one stack of Transformer blocks alone, without windows or "
+    "convolutions, and with positions that depend on a token's place in its text alone"
+)
 
 
 NetworkT = TypeVar("NetworkT", bound="BackboneArchitecture")

@@ -1,10 +1,10 @@
-"""The hidden states that a network is asked to return."""
+"""The hidden states that a network is asked to return, and those that are known already."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from jaxtyping import Int
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from unmask.batch import Batch, Feature
@@ -20,9 +20,20 @@ class RequestedStates(Feature):
     all_layers: bool = False
     """Whether to return the input of the first layer and the outputs of all layers, concatenated [b
     t (1 + layers)*d], the last after the final norm, if any."""
+    before_layer: int | None = None
+    """The index of a layer of a Transformer whose input is returned [b t d]; it and those above it
+    are not computed. None: all layers are."""
     summary: bool = False
     """Whether to prepend a column: the network's own vector of the text (CANINE). With
     `selected_column` it is the only one."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class KnownStates(Feature):
+    """The input of a layer of a Transformer, in place of what the layers below would compute."""
+
+    hidden: Float[Tensor, "b t d"]
+    layer: int
 
 
 LAST_LAYER = RequestedStates()

@@ -77,12 +77,14 @@ class FinetuneJob:
     @property
     def total_steps(self) -> int:
         """Number of steps of a run."""
+        return derived_options.count_steps(self.config, self.steps_per_epoch)
+
+    @property
+    def steps_per_epoch(self) -> int:
+        """Number of steps of an epoch."""
         t = self.config
-        return derived_options.count_steps(
-            t,
-            count_epoch_steps(
-                self.train_examples, t.batch_size, t.batch_tokens, self.source_sampling
-            ),
+        return count_epoch_steps(
+            self.train_examples, t.batch_size, t.batch_tokens, self.source_sampling
         )
 
     @cached_property

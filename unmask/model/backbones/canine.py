@@ -15,8 +15,10 @@ from torch.nn import functional as F
 
 from unmask.batch import IGNORE_INDEX, Batch
 from unmask.model.architecture import (
+    NO_KNOWN_STATES,
     NO_LAYER_RECORDS,
     NO_MEMORY,
+    NO_PREFIX_TREE,
     POST_NORM,
     UNMIXABLE_LAYERS,
     Ability,
@@ -299,6 +301,8 @@ class Canine(nn.Module):
             "of its attention in blocks; LoRA and bottlenecks can be attached",
             "layer_mixing": UNMIXABLE_LAYERS,
             "layer_records": NO_LAYER_RECORDS,
+            "prefix_tree": NO_PREFIX_TREE,
+            "known_states": NO_KNOWN_STATES,
         }[ability]
 
     def encode(self, batch: Batch) -> Float[Tensor, "b t _"]:

@@ -10,8 +10,10 @@ from torch.nn import functional as F
 
 from unmask.batch import Batch
 from unmask.model.architecture import (
+    NO_KNOWN_STATES,
     NO_LAYER_RECORDS,
     NO_MEMORY,
+    NO_PREFIX_TREE,
     NO_VIRTUAL_TOKENS,
     UNMIXABLE_LAYERS,
     Ability,
@@ -162,6 +164,8 @@ class Convolutional(nn.Module):
             "virtual_tokens": NO_VIRTUAL_TOKENS,
             "layer_mixing": UNMIXABLE_LAYERS,
             "layer_records": NO_LAYER_RECORDS,
+            "prefix_tree": NO_PREFIX_TREE,
+            "known_states": NO_KNOWN_STATES,
         }[ability]
 
     def encode(self, batch: Batch) -> Float[Tensor, "b t _"]:

@@ -9,7 +9,14 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from unmask.batch import Batch
-from unmask.model.architecture import NO_MEMORY, Ability, Backbone, StackArchitecture
+from unmask.model.architecture import (
+    NO_KNOWN_STATES,
+    NO_MEMORY,
+    NO_PREFIX_TREE,
+    Ability,
+    Backbone,
+    StackArchitecture,
+)
 from unmask.model.backbones.transformer import Architecture, SourceEncodedTransformer, Transformer
 from unmask.model.cache import Cache
 from unmask.model.positions.relative_bias import RelativePositionBiasModule
@@ -252,8 +259,13 @@ class TwoStackNetwork(nn.Module):
         return self.encoder.n_token_layers
 
     def unsupported_reason(self, ability: Ability) -> str | None:
-        """Return why an ability is not supported: a memory of earlier segments."""
-        return NO_MEMORY if ability == "memory" else None
+        """Return why an ability is not supported: what is of one stack alone."""
+        reasons = {
+            "memory": NO_MEMORY,
+            "prefix_tree": NO_PREFIX_TREE,
+            "known_states": NO_KNOWN_STATES,
+        }
+        return reasons.get(ability)
 
     def pad_for_network(self, batch: Batch) -> Batch:
         """Return the batch as it is: no text depends on the padding after it."""

@@ -14,7 +14,9 @@ from torch.nn import functional as F
 
 from unmask.batch import Batch
 from unmask.model.architecture import (
+    NO_KNOWN_STATES,
     NO_LAYER_RECORDS,
+    NO_PREFIX_TREE,
     NO_VIRTUAL_TOKENS,
     Ability,
     AttentionPattern,
@@ -317,10 +319,14 @@ class Recurrent(nn.Module):
         """Return why an ability is not supported: a memory, if it is bidirectional."""
         if ability == "memory" and not self.a.causal:
             return "only a forward recurrent network can continue from a state"
-        if ability == "layer_records":
-            return NO_LAYER_RECORDS
-        if ability == "virtual_tokens":
-            return NO_VIRTUAL_TOKENS
+        reasons: dict[Ability, str] = {
+            "layer_records": NO_LAYER_RECORDS,
+            "virtual_tokens": NO_VIRTUAL_TOKENS,
+            "prefix_tree": NO_PREFIX_TREE,
+            "known_states": NO_KNOWN_STATES,
+        }
+        if ability in reasons:
+            return reasons[ability]
         widths = self.a.output_widths
         if ability == "layer_mixing" and set(widths) != {self.a.d_model}:
             return f"layers of different widths cannot be mixed, got {widths}"

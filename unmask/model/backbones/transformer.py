@@ -9,9 +9,12 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from unmask.batch import Batch, Visibility
+from unmask.batching.prefix_tree import PrefixTree
 from unmask.model.architecture import (
     FEED_FORWARD_INNER_SLOTS,
+    NO_KNOWN_STATES,
     NO_LAYER_RECORDS,
+    NO_PREFIX_TREE,
     Ability,
     require_support,
 )
@@ -37,7 +40,7 @@ from unmask.model.layers.layer_pass import (
 from unmask.model.layers.per_layer import FactorizedEmbedding, FactorizedLinear
 from unmask.model.layers.sublayer_connection import SublayerConnection
 from unmask.model.positions.module import PositionLayer, PositionModule
-from unmask.model.requested_states import record_input, requested_states
+from unmask.model.requested_states import KnownStates, record_input, requested_states
 from unmask.model.variants import DepthWeightedSublayers, ParallelSublayers
 from unmask.objectives.features import Recurrence
 from unmask.tokenizers.spec import SpecialTokenIds
@@ -199,6 +202,10 @@ class Transformer(nn.Module):
         """Return why an ability is not supported: a memory needs relative positions."""
         if ability == "layer_records" and any(self.a.layers.types):
             return NO_LAYER_RECORDS
+        if ability == "known_states":
+            return None if self.mix is None else NO_KNOWN_STATES
+        if ability == "prefix_tree":
+            return None if self._supports_prefix_tree else NO_PREFIX_TREE
         if ability != "memory" or (
             self.position.supports_memory
             and self.convolution is None
@@ -209,6 +216,13 @@ class Transformer(nn.Module):
             f"{type(self.a.position).__name__} positions do not extend over a memory of "
             "earlier segments: use relative ones, as TransformerXLPositions"
         )
+
+    @property
+    def _supports_prefix_tree(self) -> bool:
+        """Whether a token's hidden states depend on its prefix alone, wherever that lies."""
+        reach = {self.a.window_and_dilation(i) for i in range(len(self.layers))}
+        plain = self.convolution is None and not any(self.a.layers.types)
+        return plain and self.a.causal and reach == {(None, 1)} and self.position.reads_position_ids
 
     def encode(self, batch: Batch) -> Float[Tensor, "b t _"]:
         """Run the network over the inputs of the batch."""
@@ -271,7 +285,8 @@ class Transformer(nn.Module):
     ) -> Float[Tensor, "b n _"]:
         """Run the stack over a batch; with a cache, only over the tokens after it.
 
-        With a query stream, the hidden states are its own.
+        With a query stream, the hidden states are its own. With `KnownStates` the first layers are
+        left out.
 
         Raises:
             ValueError: a stack with a bidirectional convolution is given a cache; or one with depth
@@ -279,12 +294,16 @@ class Transformer(nn.Module):
         """
         past, prefix = (0, 0) if cache is None else (cache.length, cache.prefix_length)
         self._check(batch, past > prefix, query_stream)
-        x = self.widen(self.embed(batch, past))
+        known = batch.feature(KnownStates)
+        x = self.widen(self.embed(batch, past)) if known is None else known.hidden
         inputs_of = self.layer_inputs(x, batch, cache, encoder_hidden_states, encoder_visibility)
         layer_pass = _layer_pass(batch, past, query_stream)
         layer_outputs: list[Tensor] = []
         requested = requested_states(batch)
-        for i, layer in enumerate(self.layers):
+        for i in range(0 if known is None else known.layer, len(self.layers)):
+            if i == requested.before_layer:
+                return x
+            layer = self.layers[i]
             if requested.all_layers:
                 # not a call: hooks apply to the last layer's pass only
                 layer_outputs.append(self.final_norm.forward(x))
@@ -353,6 +372,8 @@ class Transformer(nn.Module):
             raise ValueError("layers with convolutions support neither a query stream nor a memory")
         if has_memory:
             require_support(self, "memory")
+        if batch.has(KnownStates):
+            require_support(self, "known_states")
 
     def _attention_masks(
         self,
@@ -365,6 +386,7 @@ class Transformer(nn.Module):
         """Return the attention mask of each window and dilation of the layers."""
         global_tokens = batch.feature(GlobalTokens) if self.a.attention.global_tokens else None
         virtual_tokens = batch.feature(VirtualTokens)
+        tree = batch.feature(PrefixTree)
         columns = [f and f.positions for f in (global_tokens, virtual_tokens)]
 
         def mask(window: int | None, dilation: int) -> AttentionMask:
@@ -379,6 +401,9 @@ class Transformer(nn.Module):
             )
 
         reach = {self.a.window_and_dilation(i) for i in range(len(self.layers))}
+        if tree is not None:
+            require_support(self, "prefix_tree")
+            return dict.fromkeys(reach, AttentionMask(tree.to_mask()))
         return {(w, d): mask(w, d) for w, d in reach}
 
 

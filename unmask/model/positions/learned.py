@@ -34,6 +34,8 @@ class LearnedPositions(PositionSpec):
 class LearnedPositionsModule(PositionModule):
     """Looks up the embedding of each position."""
 
+    reads_position_ids: ClassVar[bool] = True
+
     def __init__(self, scheme: LearnedPositions, dimensions: AttentionDimensions) -> None:
         super().__init__()
         self.max_positions, self.offset = scheme.max_positions, scheme.offset

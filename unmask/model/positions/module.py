@@ -84,6 +84,9 @@ class PositionModule(nn.Module):
 
     supports_memory: ClassVar[bool] = False
     """Whether it supports keys of a memory before those of the text."""
+    reads_position_ids: ClassVar[bool] = False
+    """Whether it depends on the position ids of a batch and not on where in its row a token lies,
+    also in rows in which texts share a prefix."""
     needs_all_keys: ClassVar[bool] = False
     """Whether it depends on all query-key pairs, so that layers keep all keys despite a window."""
 

@@ -10,6 +10,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from unmask.batch import Batch
+from unmask.batching.prefix_tree import PrefixTree
 from unmask.model.layers.feed_forward import AttentionDimensions
 from unmask.model.layers.per_layer import select_cyclic
 from unmask.model.positions.module import (
@@ -111,6 +112,8 @@ class Rotary(PositionSpec):
 class RotaryModule(PositionModule):
     """Computes the cosines and sines of all positions."""
 
+    reads_position_ids: ClassVar[bool] = True
+
     def __init__(self, scheme: Rotary, dimensions: AttentionDimensions) -> None:
         super().__init__()
         self.scheme, self.width = scheme, int(dimensions.d_head * scheme.partial_rotary_factor)
@@ -123,15 +126,19 @@ class RotaryModule(PositionModule):
     def position_state(
         self, x: Float[Tensor, "b t d"], n_keys: int, batch: Batch | None = None
     ) -> tuple[Tensor, Tensor]:
-        """Return cosines and sines [t e] in float32; columns of the row serve as positions.
+        """Return cosines and sines in float32, [t e]; columns of the row serve as positions.
 
-        Distances within packed texts are the same.
+        Distances within packed texts are the same. Not so where texts share a prefix: then position
+        ids serve, [b 1 t e].
         """
         pairs = torch.arange(0, self.width, 2, device=x.device).float() / self.width
         frequencies, scaling = self.scheme.theta**-pairs, self.scheme.scaling
         frequencies = frequencies if scaling is None else scaling(frequencies)
-        column = torch.arange(n_keys - x.shape[1], n_keys, device=x.device)
-        angle = (column[:, None].float() * frequencies).repeat(1, 2)  # [t e]
+        place = torch.arange(n_keys - x.shape[1], n_keys, device=x.device)
+        if batch is not None and batch.position_ids is not None and batch.has(PrefixTree):
+            place = batch.position_ids[:, None]
+        half = place[..., None].float() * frequencies
+        angle = torch.cat((half, half), -1)
         return angle.cos(), angle.sin()
 
     def for_layer(self, i: int, heads: Sequence[int] | None = None) -> PositionLayer:
@@ -161,7 +168,7 @@ class RotaryLayer(PositionLayer):
 
 
 def apply_rotary(
-    x: Float[Tensor, "b h t e"], cos: Float[Tensor, "#t w"], sin: Float[Tensor, "#t w"]
+    x: Float[Tensor, "b h t e"], cos: Float[Tensor, "*n #t w"], sin: Float[Tensor, "*n #t w"]
 ) -> Float[Tensor, "b h t e"]:
     """Rotate each pair of x's first w dimensions, in float32."""
     width, vectors = cos.shape[-1], x
@@ -196,6 +203,8 @@ class LayerwiseRotary(PositionSpec):
 
 class LayerwiseRotaryModule(PositionModule):
     """Computes the position states of all schemes, of which each layer uses one."""
+
+    reads_position_ids: ClassVar[bool] = True
 
     def __init__(self, scheme: LayerwiseRotary, dimensions: AttentionDimensions) -> None:
         super().__init__()

@@ -40,6 +40,8 @@ class Sinusoidal(PositionSpec):
 class SinusoidalModule(PositionModule):
     """Computes the sines and cosines of positions."""
 
+    reads_position_ids: ClassVar[bool] = True
+
     def __init__(self, scheme: Sinusoidal, dimensions: AttentionDimensions) -> None:
         super().__init__()
         self.scheme, self.width = scheme, dimensions.d_embed

@@ -7,7 +7,14 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from unmask.batch import Batch
-from unmask.model.architecture import NO_LAYER_RECORDS, NO_MEMORY, NO_VIRTUAL_TOKENS, Ability
+from unmask.model.architecture import (
+    NO_KNOWN_STATES,
+    NO_LAYER_RECORDS,
+    NO_MEMORY,
+    NO_PREFIX_TREE,
+    NO_VIRTUAL_TOKENS,
+    Ability,
+)
 from unmask.model.backbones.encoder_decoder import TwoStackArchitecture
 from unmask.model.backbones.recurrent import Recurrent, RecurrentArchitecture, RecurrentCache
 from unmask.model.backbones.transformer import Transformer
@@ -86,6 +93,8 @@ class LSTMCaptioner(nn.Module):
             "memory": NO_MEMORY,
             "layer_records": NO_LAYER_RECORDS,
             "virtual_tokens": NO_VIRTUAL_TOKENS,
+            "prefix_tree": NO_PREFIX_TREE,
+            "known_states": NO_KNOWN_STATES,
         }
         return reasons.get(ability)
 

@@ -13,7 +13,14 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from unmask.batch import Batch
-from unmask.model.architecture import MAX_SIZE, NO_MEMORY, Ability, BackboneArchitecture
+from unmask.model.architecture import (
+    MAX_SIZE,
+    NO_KNOWN_STATES,
+    NO_MEMORY,
+    NO_PREFIX_TREE,
+    Ability,
+    BackboneArchitecture,
+)
 from unmask.model.backbones.transformer import Architecture, Transformer
 from unmask.model.backbones.vision_transformer import (
     VisionArchitecture,
@@ -184,8 +191,13 @@ class TwoTowers(nn.Module):
         return self.text.n_token_layers
 
     def unsupported_reason(self, ability: Ability) -> str | None:
-        """Return why an ability is not supported: a memory of earlier segments."""
-        return NO_MEMORY if ability == "memory" else None
+        """Return why an ability is not supported: what is of one stack alone."""
+        reasons = {
+            "memory": NO_MEMORY,
+            "prefix_tree": NO_PREFIX_TREE,
+            "known_states": NO_KNOWN_STATES,
+        }
+        return reasons.get(ability)
 
     def pad_for_network(self, batch: Batch) -> Batch:
         """Return the batch as it is: no text depends on the padding after it."""
