@@ -169,6 +169,12 @@ def _preparation(patch: pytest.MonkeyPatch) -> None:
     run("benchmarks/preparation.py", f"corpus.txt {few}", patch, MODELS=one)
 
 
+def _growth(patch: pytest.MonkeyPatch) -> None:
+    load("benchmarks/preparation.py")
+    few = "--megabytes 0.02 --words 20 --jobs tokenize"
+    run("benchmarks/growth.py", f"corpus.txt {few}", patch, MODEL="bert-tiny")
+
+
 def _cleaning_effect(patch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("py3langid")
     load("benchmarks/dirty_text.py")
@@ -338,7 +344,7 @@ def _example(name: str) -> Callable[[pytest.MonkeyPatch], None]:
 RUNS: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
     "benchmarks/alignment.py": _alignment, "benchmarks/decoders.py": _decoders,
     "benchmarks/cleaning.py": _cleaning, "benchmarks/cleaning_effect.py": _cleaning_effect,
-    "benchmarks/preparation.py": _preparation,
+    "benchmarks/growth.py": _growth, "benchmarks/preparation.py": _preparation,
     "benchmarks/encoders.py": _encoders, "benchmarks/finetuning.py": _finetuning,
     "benchmarks/few_labels.py": _few_labels, "benchmarks/pictures.py": _pictures,
     "benchmarks/forgetting.py": _forgetting, "benchmarks/generation.py": _generation,
