@@ -164,7 +164,7 @@ def _cleaning(patch: pytest.MonkeyPatch) -> None:
 
 
 def _preparation(patch: pytest.MonkeyPatch) -> None:
-    few = "--megabytes 0.02 --rounds 1 --memory 0.02"
+    few = "--megabytes 0.02 --rounds 1 --memory 0.02 --formats txt --shapes documents"
     one = {"byte-level BPE": "gpt2-mini"}
     run("benchmarks/preparation.py", f"corpus.txt {few}", patch, MODELS=one)
 
