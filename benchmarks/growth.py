@@ -31,7 +31,7 @@ from unmask.shards.read import MANIFEST_FILE
 
 MODEL = "bert-mini"
 TOKENIZER_MEGABYTES, START_MEGABYTES = 5, 0.1
-RULES = ["--clean", "gopher", "--clean", "repetition"]
+RULES = ["--clean", "gopher:min_words=1,min_stop_words=0", "--clean", "repetition"]
 DUPLICATES = [f"--deduplicate={kind}{unit}" for unit in ("", ":unit=paragraph")
               for kind in ("exact", "near")]  # fmt: skip
 SECONDS_BETWEEN_LOOKS = 0.05

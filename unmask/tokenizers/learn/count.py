@@ -14,7 +14,7 @@ MAX_COUNTED_WORDS, MAX_COUNTED_CHARACTERS = 2**21, 2**25
 """Maximum distinct words, and characters of these, while counting; the rarest are dropped."""
 MAX_TRAINING_CHARACTERS = 2**23
 """Maximum characters of distinct words for training, about a million words: merging takes 100 bytes
-for each."""
+a character."""
 MAX_TRAINER_WORDS = 2**26
 """Counts are scaled down to about this total; larger ones add no information."""
 MAX_WORD_CHARACTERS = 256
