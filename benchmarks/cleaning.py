@@ -94,7 +94,8 @@ def measure_planted(texts: Sequence[str]) -> None:
 
 def find_groups(how: NearDuplicates, texts: Sequence[str]) -> list[int]:
     keys = np.concatenate([how.keys(texts[i : i + 300]) for i in range(0, len(texts), 300)])
-    return find_repeated(len(texts), how.n_keys, lambda i: keys[:, i]).tolist()
+    repeated = find_repeated(how.n_keys, lambda i: keys[:, i])
+    return repeated.first_of(np.arange(len(texts))).tolist()
 
 
 def jaccard(a: str, b: str) -> float:

@@ -184,9 +184,15 @@ def _cleaning(patch: pytest.MonkeyPatch) -> None:
 
 
 def _preparation(patch: pytest.MonkeyPatch) -> None:
-    few = "--megabytes 0.02 --rounds 1 --memory 0.02"
+    few = "--megabytes 0.02 --rounds 1 --memory 0.02 --formats txt --shapes documents"
     one = {"byte-level BPE": "gpt2-mini"}
     run("benchmarks/preparation.py", f"corpus.txt {few}", patch, MODELS=one)
+
+
+def _growth(patch: pytest.MonkeyPatch) -> None:
+    load("benchmarks/preparation.py")
+    few = "--megabytes 0.02 --words 20 --jobs tokenize"
+    run("benchmarks/growth.py", f"corpus.txt {few}", patch, MODEL="bert-tiny")
 
 
 def _cleaning_effect(patch: pytest.MonkeyPatch) -> None:
@@ -369,7 +375,7 @@ def _example(name: str) -> Callable[[pytest.MonkeyPatch], None]:
 RUNS: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
     "benchmarks/alignment.py": _alignment, "benchmarks/decoders.py": _decoders,
     "benchmarks/cleaning.py": _cleaning, "benchmarks/cleaning_effect.py": _cleaning_effect,
-    "benchmarks/preparation.py": _preparation,
+    "benchmarks/growth.py": _growth, "benchmarks/preparation.py": _preparation,
     "benchmarks/encoders.py": _encoders, "benchmarks/families.py": _families,
     "benchmarks/finetuning.py": _finetuning, "benchmarks/reading.py": _reading,
     "benchmarks/few_labels.py": _few_labels, "benchmarks/pictures.py": _pictures,

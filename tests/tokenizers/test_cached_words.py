@@ -12,7 +12,7 @@ from tokenizer_cases import EVERY, SHARED, TEXTS, learned, refusal, story
 
 from unmask.tokenizers.encode import Tokenizer
 from unmask.tokenizers.load import load_tokenizer
-from unmask.tokenizers.splitting import cached_words
+from unmask.tokenizers.splitting import cached_words, word_table
 
 BY_WORDS = {"wordpiece", "cased", "bytebpe", "roberta", "lowercase-bytes", "bpe", "unigram"}
 """Kinds that split at spaces: most texts are encoded word by word."""
@@ -59,8 +59,10 @@ def test_corpus_has_the_tokens_of_its_texts(name: str, texts: list[str]) -> None
 def test_small_memory_gives_the_same(name: str, texts: list[str]) -> None:
     """Words are forgotten again and again, and encoded in groups of few."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(cached_words, "_MAX_WORDS", 3)
-        patch.setattr(cached_words, "_MAX_WORD_CHARACTERS", 4)
+        patch.setattr(word_table, "MAX_WORDS", 3)
+        patch.setattr(word_table, "_MAX_WORD_CHARACTERS", 4)
+        patch.setattr(word_table, "_SLOT_BITS", 3)
+        patch.setattr(word_table, "_MAX_PROBES", 2)
         patch.setattr(cached_words, "_JOINED_CHARACTERS", 7)
         patch.setattr(cached_words, "_MEAN_WORD_CHARACTERS", 10**6)
         patch.setattr(cached_words, "_BLOCK_CHARACTERS", 20)
@@ -81,6 +83,12 @@ def test_words_of_prose_are_encoded_once(name: str, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(encoder, "_locate", note)
     encoder.encode_batch([f"{story()} unheard", story()])
     assert sum(map(len, read)) < 40
+
+
+def test_long_texts_are_encoded_in_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cached_words, "_BLOCK_CHARACTERS", 200)
+    for name in ("wordpiece", "bytebpe"):
+        check_same(learned(name), [story() * 3, "caf\u00e9 " + story()], times=1)
 
 
 def test_text_without_spaces_is_left_to_the_tokenizer() -> None:

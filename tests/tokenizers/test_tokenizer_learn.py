@@ -306,6 +306,26 @@ def test_memory_is_bounded_by_dropping_rarest_words(monkeypatch: pytest.MonkeyPa
     words = count_words(texts, shell, ())
     assert len(words) <= 80
     assert words["king"] == words["the"] == 2000
+    assert len(count_words(rare, shell, ())) == 50  # where none is rarer, the first stay
+
+
+@pytest.mark.parametrize("name", ["wordpiece", "bpe", "bytebpe", "unigram"])
+def test_counts_are_the_same_however_often_they_are_gathered(
+    name: str, monkeypatch: pytest.MonkeyPatch
+):
+    """Within the limits nothing is dropped: the vocabulary is that of one count of all texts."""
+    texts = [story() * 2, story()[::-1], story().upper()]
+    whole = train_tokenizer(SPECS[name], texts)
+    monkeypatch.setattr(count, "_MAX_CHUNK_CHARACTERS", 40)
+    monkeypatch.setattr(count, "_CHARACTERS_BETWEEN_CHECKS", 20)
+    assert train_tokenizer(SPECS[name], texts).pieces(range(999)) == whole.pieces(range(999))
+
+
+def test_training_words_are_the_most_frequent_that_fit(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(count, "MAX_TRAINING_CHARACTERS", 12)
+    shell = learning.pipeline.wordpiece_pipeline({"?": 0}, "?", lowercase=True)
+    found = count_words(["once the sea king the sea twice king the"], shell, ())
+    assert found == {"the": 3, "sea": 2, "king": 2}
 
 
 def test_large_counts_are_scaled_down(monkeypatch: pytest.MonkeyPatch):

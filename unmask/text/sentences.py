@@ -7,6 +7,7 @@ ordinals ("am 3. Oktober") are taken for ends.
 """
 
 import re
+from collections.abc import Iterable
 
 _UNCONDITIONAL_STOPS = (
     "。！？｡．।॥؟۔։።"  # these end a sentence whatever follows, white space or not
@@ -52,17 +53,37 @@ _SENTENCE_STARTERS = _set(
     what who how why where which some many most all both each every one no not yes"""
 )
 
+ABBREVIATIONS = _NEVER_FINAL | _NOT_FINAL_BEFORE_NUMBERS | _SOMETIMES_FINAL
+"""Words, in lower case, behind which a full stop may not end a sentence."""
+STOPS, CLOSING_QUOTES = _STOPS, "\"'\u201d\u2019)"
+"""What sentences may end with, and some of what may follow it."""
+
 
 def sentence_spans(paragraph: str) -> list[tuple[int, int]]:
     """Return the spans (start, end) of a paragraph's sentences, in order.
 
     Together they cover all but white space; each begins and ends with something else.
     """
+    return spans_between(paragraph, ((m.start(), 0) for m in _STOPS_TOGETHER.finditer(paragraph)))
+
+
+def spans_between(paragraph: str, stops: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Return the spans of a paragraph's sentences by its stops.
+
+    Args:
+        paragraph: the paragraph.
+        stops: where each is, the first of several in a row; and where the next sentence starts if
+            it is certain that one ends here, a character before that. 0: it must be found out.
+    """
     spans: list[tuple[int, int]] = []
     start = looked = _skip_space(paragraph, 0)  # from `looked` on the sentence has no letter yet
     lowercase = paragraph.islower()  # then case tells nothing
-    for stops in _STOPS_TOGETHER.finditer(paragraph, start):
-        stop = _STOP.match(paragraph, stops.start())
+    for at, following in stops:
+        if following:
+            spans.append((start, following - 1))
+            start = looked = following
+            continue
+        stop = _STOP.match(paragraph, at)
         if stop is None:
             continue
         end = stop.end()

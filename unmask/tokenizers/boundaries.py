@@ -27,7 +27,7 @@ import tokenizers
 from jaxtyping import Bool, Int, UInt8
 
 from unmask.batch import PARAGRAPH_START, SENTENCE_START, WORD_START
-from unmask.text.sentences import sentence_spans
+from unmask.text.sentence_starts import sentence_starts
 
 _WHITE_SPACE_CODES = np.array([i for i in range(0x3001) if chr(i).isspace()], np.uint32)
 """Unicode white space; there is none above."""
@@ -163,18 +163,10 @@ def boundaries_of_texts(
         lengths: number of tokens of each text.
     """
     marks = starts_word.astype(np.uint8) * np.uint8(WORD_START)
-    sentences, paragraphs = list[int](), list[int]()
-    index = 0
-    for text in texts:
-        for paragraph in text.split("\n"):
-            if paragraph and not paragraph.isspace():
-                starts = [index + start for start, _ in sentence_spans(paragraph)]
-                sentences += starts
-                paragraphs += starts[:1]
-            index += len(paragraph) + 1
+    sentences, paragraphs = sentence_starts("\n".join(texts))
     for kind, characters in ((SENTENCE_START, sentences), (PARAGRAPH_START, paragraphs)):
         # What no token follows in its text marks the first of the next, which has all marks.
-        tokens = np.searchsorted(ends, np.array(characters, np.int64), side="right")
+        tokens = np.searchsorted(ends, characters, side="right")
         marks[tokens[tokens < len(ends)]] |= kind | WORD_START
     firsts = (np.cumsum(lengths) - lengths)[lengths > 0]
     marks[firsts] = WORD_START | SENTENCE_START | PARAGRAPH_START

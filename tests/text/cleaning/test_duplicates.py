@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from unmask.text.cleaning import duplicates
 from unmask.text.cleaning.duplicates import (
     NO_KEY,
     ExactDuplicates,
@@ -16,10 +17,15 @@ from unmask.text.cleaning.duplicates import (
 from unmask.text.cleaning.word_hashes import hash_normalized_words
 
 
+def all_firsts(keys: np.ndarray) -> list[int]:
+    repeated = find_repeated(keys.shape[1], lambda i: keys[:, i])
+    return repeated.first_of(np.arange(len(keys))).tolist()
+
+
 def firsts(how: ExactDuplicates | NearDuplicates, units: list[str]) -> list[int]:
     keys = how.keys(units)
     assert keys.shape == (len(units), how.n_keys)
-    return find_repeated(len(units), how.n_keys, lambda i: keys[:, i]).tolist()
+    return all_firsts(keys)
 
 
 def words(n: int, seed: int) -> list[str]:
@@ -98,7 +104,11 @@ def test_groups_are_those_of_a_plain_search(rows: list[tuple[int, int]]) -> None
             for b in range(len(rows)):
                 if any(x == y != NO_KEY for x, y in zip(rows[a], rows[b], strict=True)):
                     expected[a] = expected[b] = min(expected[a], expected[b])
-    assert find_repeated(len(rows), 2, lambda i: keys[:, i]).tolist() == expected
+    keys *= np.uint64(2**61)  # in ranges of their own
+    for most in (2**20, 2):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(duplicates, "_PARTITION_UNITS", most)
+            assert all_firsts(keys) == expected
 
 
 @given(st.lists(st.text(max_size=40), max_size=8))

@@ -6,9 +6,10 @@ each other, and so are the duplicates of duplicates. The first of them stays.
 
 import hashlib
 import unicodedata
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
+from itertools import pairwise
 from typing import Literal, Protocol, runtime_checkable
 
 import numpy as np
@@ -24,6 +25,8 @@ PARAGRAPH_MIN_WORDS = 10
 """Words that a paragraph must have to be a duplicate: "Yes." may be said twice."""
 NO_KEY = 0
 """The key of a unit that is never a duplicate."""
+_PARTITION_UNITS = 2**20
+"""Units whose keys are sorted together, about."""
 
 
 @runtime_checkable
@@ -203,65 +206,95 @@ def _permutations(n: int) -> tuple[NDArray[np.uint32], NDArray[np.uint32]]:
     return small[:n] | np.uint32(1), small[n:]
 
 
-def find_repeated(
-    n: int, n_keys: int, read_keys: Callable[[int], NDArray[np.uint64]]
-) -> NDArray[np.int64]:
-    """Return for each unit the first of its duplicates; a unit without any is its own first.
+@dataclass(frozen=True)
+class RepeatedUnits:
+    """The units that are like others, in order, and the first of each one's group."""
+
+    units: NDArray[np.int64]
+    firsts: NDArray[np.int64]
+
+    def first_of(self, units: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the first of the duplicates of each unit; one without any is its own first."""
+        if not len(self.units):
+            return units
+        at = np.minimum(np.searchsorted(self.units, units), len(self.units) - 1)
+        return np.where(self.units[at] == units, self.firsts[at], units)
+
+
+def find_repeated(n_keys: int, read_keys: Callable[[int], NDArray[np.uint64]]) -> RepeatedUnits:
+    """Find the units that share a key, or are linked by others that do.
+
+    Memory: about 23 bytes for each unit, and 75 for each that is repeated.
 
     Args:
-        n: number of units.
         n_keys: keys of a unit.
         read_keys: returns one key of all units, [n], by its index; at most one is held at a time.
     """
-    labels = np.arange(n)
+    groups = RepeatedUnits(np.zeros(0, np.int64), np.zeros(0, np.int64))
     for i in range(n_keys):
-        keys = read_keys(i)
-        order = np.argsort(keys, kind="stable")
-        ordered = keys[order]
-        same = (ordered[1:] == ordered[:-1]) & (ordered[1:] != NO_KEY)
-        labels = _merge(labels, order[:-1][same], order[1:][same])
-    return labels
+        links = list(_links(read_keys(i)))
+        groups = _merge(groups, *(np.concatenate(ends) for ends in zip(*links, strict=True)))
+    return groups
+
+
+def _links(keys: NDArray[np.uint64]) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64]]]:
+    """Yield pairs of units with the same key, a range of keys at a time: sorting takes memory."""
+    n_ranges = len(keys) // _PARTITION_UNITS + 1
+    bounds = [i * 2**64 // n_ranges for i in range(n_ranges)]
+    for low, high in pairwise([*bounds, 2**64]):
+        within = (keys >= np.uint64(max(low, NO_KEY + 1))) & (keys <= np.uint64(high - 1))
+        units = np.flatnonzero(within)
+        some = keys[units]
+        order = np.argsort(some, kind="stable")
+        same = np.flatnonzero(some[order[1:]] == some[order[:-1]])
+        yield units[order[same]], units[order[same + 1]]
 
 
 def _merge(
-    labels: NDArray[np.int64], left: NDArray[np.int64], right: NDArray[np.int64]
-) -> NDArray[np.int64]:
-    """Merge groups whose units are linked; a group's label is its first unit."""
-    a, b = labels[left], labels[right]
+    groups: RepeatedUnits, left: NDArray[np.int64], right: NDArray[np.int64]
+) -> RepeatedUnits:
+    """Merge groups whose units are linked."""
+    a, b = groups.first_of(left), groups.first_of(right)
     linked = a != b
     if not linked.any():
-        return labels
+        return groups
     ends = np.unique(np.concatenate((a[linked], b[linked])))
     shape = (len(ends), len(ends))
     edges = (np.searchsorted(ends, a[linked]), np.searchsorted(ends, b[linked]))
     graph = coo_array((np.ones(len(edges[0]), np.int8), edges), shape=shape)
-    _, groups = connected_components(graph, directed=False)
-    firsts = np.full(groups.max() + 1, len(labels))
-    np.minimum.at(firsts, groups, ends)
-    renamed = labels.copy()
-    at = np.searchsorted(ends, labels)
-    at[at == len(ends)] = 0
-    known = ends[at] == labels
-    renamed[known] = firsts[groups[at[known]]]
-    return renamed
+    _, components = connected_components(graph, directed=False)
+    firsts = np.full(components.max() + 1, ends[-1])
+    np.minimum.at(firsts, components, ends)
+    renamed = RepeatedUnits(ends, firsts[components])
+    units = np.union1d(groups.units, ends)
+    return RepeatedUnits(units, renamed.first_of(groups.first_of(units)))
 
 
 @dataclass(frozen=True)
 class DuplicateGroups:
-    """The duplicates of one kind: of each unit the first that is like it."""
+    """The duplicates of one kind."""
 
     how: Deduplication
-    firsts: NDArray[np.int64]
+    n_units: int
+    """Units that were compared."""
+    repeated: RepeatedUnits
+
+    @property
+    def removed(self) -> NDArray[np.int64]:
+        """The units that are not the first of their group, in order."""
+        return self.repeated.units[self.repeated.units != self.repeated.firsts]
 
     @property
     def is_removed(self) -> NDArray[np.bool_]:
         """Whether a unit is not the first of its group, [n]."""
-        return self.firsts != np.arange(len(self.firsts))
+        result = np.zeros(self.n_units, bool)
+        result[self.removed] = True
+        return result
 
     def first_removed(self, n: int) -> dict[int, int]:
         """Return the first n units that are removed, and what stays of each."""
-        some = np.flatnonzero(self.is_removed)[:n].tolist()
-        return {i: int(self.firsts[i]) for i in some}
+        some = self.removed[:n]
+        return dict(zip(some.tolist(), self.repeated.first_of(some).tolist(), strict=True))
 
 
 def find_duplicates(
@@ -277,18 +310,17 @@ def find_duplicates(
         read_keys: returns, of a kind by its index, one of its keys of all units, which may be
             changed.
     """
-    document_of_paragraph = np.repeat(np.arange(len(n_paragraphs)), n_paragraphs)
     gone = {
         "document": np.zeros(len(n_paragraphs), bool),
-        "paragraph": np.zeros(len(document_of_paragraph), bool),
+        "paragraph": np.zeros(int(n_paragraphs.sum()), bool),
     }
     result: list[DuplicateGroups] = []
     for i, how in enumerate(deduplications):
         if how.unit == "paragraph":
-            gone["paragraph"] |= gone["document"][document_of_paragraph]
+            gone["paragraph"] |= np.repeat(gone["document"], n_paragraphs)
         left = partial(_keys_of_those_left, gone[how.unit], partial(read_keys, i))
-        found = DuplicateGroups(how, find_repeated(len(gone[how.unit]), how.n_keys, left))
-        gone[how.unit] |= found.is_removed
+        found = DuplicateGroups(how, len(gone[how.unit]), find_repeated(how.n_keys, left))
+        gone[how.unit][found.removed] = True
         result.append(found)
     return result
 

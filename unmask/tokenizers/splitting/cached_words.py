@@ -2,15 +2,17 @@
 
 Where the pre-tokenizer splits at the spaces between words, the tokens of a text are those of its
 words (see `long_texts`), and a word of a corpus is mostly one that was seen before. Texts are split
-at such spaces; unknown words are encoded together, as a text of words; tokens, word starts and
-offsets of all are joined as bytes. The tokens are those of `Tokenizer.encode_batch`, to which texts
-are left in which such spaces are rare (Chinese), and pipelines that do not split there.
+at such spaces, all of a chunk at once as arrays of characters; words are looked up by their bytes
+(see `word_table`); unknown ones are encoded together, as texts of words. The tokens are those of
+`Tokenizer.encode_batch`, to which texts are left in which such spaces are rare (Chinese), and
+pipelines that do not split there.
 """
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import groupby, pairwise
+from functools import cache
+from itertools import groupby
 
 import numpy as np
 from jaxtyping import Bool, Int, UInt8
@@ -18,6 +20,13 @@ from jaxtyping import Bool, Int, UInt8
 from unmask.batch import Tokens
 from unmask.tokenizers.boundaries import boundaries_of_texts
 from unmask.tokenizers.splitting.long_texts import CLOSING_MARKS, OPENING_MARKS, SplitPoints
+from unmask.tokenizers.splitting.word_table import (
+    WordKeys,
+    WordTable,
+    WordTokens,
+    ranges,
+    word_keys,
+)
 
 _LETTERS = "0-9A-Za-zÀ-ÖØ-öø-ɏΆΈ-ΏΐΑ-ώЀ-ҁҊ-ӿ"
 """Letters and digits that no normalizer joins with a neighbor or makes a space of."""
@@ -27,21 +36,21 @@ _PLAIN_SPACE = re.compile(f" (?<=[{_LETTERS}] )(?=[{_LETTERS}])")
 _MARKED_END = re.compile(f"[{_LETTERS}{_CLOSING}]\\Z")
 _PLAIN_END = re.compile(f"[{_LETTERS}]\\Z")
 
-_MAX_WORDS = 2**17
-"""Words of a generation of the memory; there are two. With their tokens about 25 MB."""
-_MAX_WORD_CHARACTERS = 64
-"""Longer ones are encoded each time."""
 _MEAN_WORD_CHARACTERS, _LONGEST_WORD = 24, 2**16
 """Texts of longer words on average, or with a longer one, are encoded whole."""
 _BLOCK_CHARACTERS = 2**19
 """Longer texts are encoded in parts."""
-_JOINED_CHARACTERS = 2**17
-"""Unknown words that are encoded together."""
+_JOINED_CHARACTERS, _BATCH_CHARACTERS = 2**10, 2**18
+"""Unknown words that are encoded as one text, and in one batch: the library is slower with longer
+texts."""
 _LEAD = "a"
 """A word before these, as there is one before each in its text."""
-_RECORD = np.dtype([("id", "<u4"), ("end", "<u4")])
+_IN_TEXT, _FIRST, _LAST = range(3)
+"""Where words are: they are encoded in another way at the start and at some ends of texts."""
+_N_TABLE_CODES = 0x2100
+"""Above the highest character of those at which texts are split."""
 _STARTS_WORD = np.uint32(2**31)
-"""Bit of `end`, which counts characters from the space before the word."""
+"""Bit of `WordTokens.ends`, which counts characters from the space before the word."""
 
 
 Located = tuple[Int[np.ndarray, "t"], Bool[np.ndarray, "t"], Int[np.ndarray, "t 2"]]
@@ -87,9 +96,15 @@ class CorpusEncoder:
         marked = self._splits and split_points is not None and split_points.at_marked_spaces
         self._space = _MARKED_SPACE if marked else _PLAIN_SPACE
         self._safe_end = _MARKED_END if marked else _PLAIN_END
-        self._words = _Memory(self._encode_words)
-        self._firsts = _Memory(lambda words: self._encode_apart(words, ""))
-        self._lasts = _Memory(lambda words: self._encode_apart(words, f"{_LEAD} "))
+        marks = (_CLOSING, _OPENING) if marked else ("", "")
+        self._before, self._behind = (_table(f"[{_LETTERS}{some}]") for some in marks)
+        self._table = WordTable(
+            (
+                self._encode_words,
+                lambda words: self._encode_apart(words, ""),
+                lambda words: self._encode_apart(words, f"{_LEAD} "),
+            )
+        )
 
     def encode_batch(self, texts: Sequence[str]) -> EncodedTexts:
         """Encode texts; the tokens are those of `Tokenizer.encode_batch`.
@@ -104,7 +119,7 @@ class CorpusEncoder:
         return EncodedTexts(*map(np.concatenate, columns))
 
     def _encoder_of(self, text: str) -> Callable[[Sequence[str]], EncodedTexts]:
-        if not self._splits or text.count(" ") * _MEAN_WORD_CHARACTERS < len(text):
+        if not self._splits or (text.count(" ") + 1) * _MEAN_WORD_CHARACTERS < len(text):
             return self._whole
         return self._by_words if len(text) <= _BLOCK_CHARACTERS else self._by_blocks
 
@@ -112,15 +127,11 @@ class CorpusEncoder:
         return EncodedTexts.of(self._encode_batch(texts))
 
     def _by_words(self, texts: Sequence[str]) -> EncodedTexts:
-        split = [self._space.split(text) for text in texts]
-        n_words = np.array([len(words) for words in split])
-        first = np.cumsum(n_words) - n_words
-        last = (first + n_words - 1).tolist()
-        words = _Words([word for one in split for word in one], first.tolist(), last)
-        if max(map(len, words.words)) > _LONGEST_WORD:
+        words = self._split(texts)
+        if words.longest > _LONGEST_WORD:
             return self._whole(texts)
         ids, starts_word, ends, counts = self._tokens(words)
-        lengths = np.add.reduceat(counts, first)
+        lengths = np.add.reduceat(counts, words.first)
         return EncodedTexts(lengths, ids, boundaries_of_texts(texts, starts_word, ends, lengths))
 
     def _by_blocks(self, texts: Sequence[str]) -> EncodedTexts:
@@ -131,11 +142,10 @@ class CorpusEncoder:
             while at < len(text):
                 space = self._space.search(text, at + _BLOCK_CHARACTERS)
                 end = len(text) if space is None else space.start()
-                words = self._space.split(text[at:end])
-                if max(map(len, words)) > _LONGEST_WORD:
+                words = self._split([text[at:end]], begins_text=not at)
+                if words.longest > _LONGEST_WORD:
                     return self._whole(texts)
-                block = _Words(words, [] if at else [0], [len(words) - 1])
-                ids, starts_word, ends, _ = self._tokens(block)
+                ids, starts_word, ends, _ = self._tokens(words)
                 parts.append((ids, starts_word, ends + at))
                 at = end + 1
             ids, starts_word, ends = map(np.concatenate, zip(*parts, strict=True))
@@ -145,113 +155,175 @@ class CorpusEncoder:
         columns = zip(*((one.lengths, one.ids, one.boundaries) for one in found), strict=True)
         return EncodedTexts(*map(np.concatenate, columns))
 
+    def _split(self, texts: Sequence[str], *, begins_text: bool = True) -> "_Words":
+        """Split texts, which are joined by spaces, at the spaces at which tokens end."""
+        joined = " ".join(texts)
+        codes = np.frombuffer(joined.encode("utf-32-le"), "<u4")
+        spaces = np.flatnonzero(codes == ord(" "))
+        around = np.zeros(len(codes) + 2, np.uint32)
+        np.minimum(codes, np.uint32(_N_TABLE_CODES), out=around[1:-1])
+        is_cut = self._before[around[spaces]] & self._behind[around[spaces + 2]]
+        between = np.cumsum([len(text) + 1 for text in texts])[:-1] - 1
+        is_cut[np.searchsorted(spaces, between)] = True
+        cuts = spaces[is_cut]
+        stops = np.append(cuts, len(codes))
+        utf8 = joined.encode()
+        byte_cuts = np.flatnonzero(np.frombuffer(utf8, np.uint8) == ord(" "))[is_cut]
+        byte_starts = np.append(0, byte_cuts + 1)
+        keys, is_other = word_keys(utf8, byte_starts, np.append(byte_cuts, len(utf8)) - byte_starts)
+        first = np.append(0, np.searchsorted(cuts, between) + 1)
+        return _Words(
+            text=joined,
+            starts=np.append(0, cuts + 1),
+            stops=stops,
+            keys=keys,
+            is_other=is_other,
+            first=first if begins_text else first[1:],
+            last=np.append(first[1:] - 1, len(stops) - 1),
+        )
+
     def _tokens(self, words: "_Words") -> tuple[np.ndarray, ...]:
         """Return ids, word starts and ends of tokens, and how many tokens each word has.
 
         Words are laid end to end, with a character between two, as between texts. The offsets of a
         word's tokens are from the space before it, those of a text's first word from that.
         """
-        sizes = np.fromiter(map(len, words.words), np.int64, len(words.words))
-        bases = np.cumsum(sizes + 1) - sizes - 2
+        self._table.forget()
+        bases = words.starts - 1
         bases[words.first] += 1
-        values = self._values(words)
-        counts = np.fromiter(map(len, values), np.int64, len(values)) // _RECORD.itemsize
-        records = np.frombuffer(b"".join(values), _RECORD)
-        ends = (records["end"] & ~_STARTS_WORD) + np.repeat(bases, counts)
-        return records["id"].astype(np.int64), records["end"] >= _STARTS_WORD, ends, counts
+        found = self._table.tokens(self._look_up(words))
+        ends = (found.ends & ~_STARTS_WORD) + np.repeat(bases, found.counts)
+        return found.ids.astype(np.int64), found.ends >= _STARTS_WORD, ends, found.counts
 
-    def _values(self, given: "_Words") -> list[bytes]:
+    def _look_up(self, given: "_Words") -> Int[np.ndarray, "w"]:
         """Look up words, apart from those at the start of a text and from its end if it is odd.
 
         What is at the end of a text may be followed by a space elsewhere, unless its last character
         is none that words end with.
         """
-        words, first = given.words, set(given.first)
-        odd = [i for i in given.last if i not in first and not self._safe_end.search(words[i])]
-        own = [(self._firsts, given.first), (self._lasts, odd)]
-        apart = [(memory, places, [words[i] for i in places]) for memory, places in own]
-        for i in (*given.first, *odd):
-            words[i] = ""
-        values = self._words.look_up(words)
-        for memory, places, some in apart:
-            for i, value in zip(places, memory.look_up(some), strict=True):
-                values[i] = value
-        return values
+        is_first = np.zeros(len(given.starts), bool)
+        is_first[given.first] = True
+        last = given.last[~is_first[given.last]]
+        odd = [not self._safe_end.search(word) for word in given.read(last)]
+        apart = is_first | given.is_other
+        apart[last[odd]] = True
+        keys = given.keys
+        keys.low[apart] = keys.high[apart] = 0
+        numbers = self._table.look_up_keys(keys, given.read)
+        others = np.flatnonzero(apart & ~is_first)
+        others = others[~np.isin(others, last[odd])]
+        for way, places in ((_IN_TEXT, others), (_FIRST, given.first), (_LAST, last[odd])):
+            numbers[places] = self._table.look_up(given.read(places), way)
+        return numbers
 
-    def _encode_words(self, words: Sequence[str]) -> list[bytes]:
-        """Encode words as a text of words, in parts."""
-        values, group, size = list[bytes](), list[str](), 0
+    def _encode_words(self, words: Sequence[str]) -> WordTokens:
+        """Encode words as texts of words."""
+        groups, size = [list[str]()], 0
         for word in words:
-            group.append(word)
-            size += len(word)
             if size > _JOINED_CHARACTERS:
-                values += self._encode_group(group)
-                group, size = [], 0
-        return values + (self._encode_group(group) if group else [])
-
-    def _encode_group(self, words: list[str]) -> list[bytes]:
-        assert self._locate is not None
-        ((ids, starts_word, spans),) = self._locate([" ".join([_LEAD, *words])])
+                groups.append([])
+                size = 0
+            groups[-1].append(word)
+            size += len(word) + 1
+        texts = [" ".join([_LEAD, *group]) for group in groups]
+        bases = _text_bases(texts)
         sizes = np.fromiter(map(len, words), np.int64, len(words)) + 1
-        bounds = np.cumsum([len(_LEAD), *sizes])
-        token_ends = np.maximum.accumulate(spans[:, 1])
-        cuts = np.searchsorted(token_ends, bounds, side="right")
-        inner = cuts[:-1][cuts[:-1] < len(ids)]
-        assert (spans[inner, 0] >= bounds[:-1][: len(inner)]).all(), "a token spans two words"
-        ends = token_ends - np.repeat([0, *bounds[:-1]], np.diff([0, *cuts]))
-        packed = _packed(ids, starts_word, ends)
-        places = (cuts * _RECORD.itemsize).tolist()
-        return [packed[i:j] for i, j in pairwise(places)]
+        n_words = np.array([len(group) for group in groups])
+        places = np.repeat(bases + len(_LEAD), n_words)  # of the space before each word
+        places += np.cumsum(sizes) - sizes
+        firsts = np.cumsum(n_words) - n_words
+        places -= np.repeat((np.cumsum(sizes) - sizes)[firsts], n_words)
+        return self._cut(texts, places, places, places + sizes)
 
-    def _encode_apart(self, words: Sequence[str], lead: str) -> list[bytes]:
+    def _encode_apart(self, words: Sequence[str], lead: str) -> WordTokens:
         """Encode words, each behind a lead that is no part of it but for its space."""
+        texts = [lead + word for word in words]
+        bases, n = _text_bases(texts), max(len(lead) - 1, 0)
+        sizes = np.fromiter(map(len, texts), np.int64, len(texts))
+        return self._cut(texts, bases + n, bases + (n or -1), bases + sizes)
+
+    def _cut(
+        self,
+        texts: Sequence[str],
+        places: Int[np.ndarray, "w"],
+        begins: Int[np.ndarray, "w"],
+        stops: Int[np.ndarray, "w"],
+    ) -> WordTokens:
+        """Encode texts and return the tokens of words in them.
+
+        Args:
+            texts: laid end to end, with a character between two.
+            places: where each word is, from which the offsets of its tokens are counted.
+            begins: its tokens end behind this place,
+            stops: and not behind this one.
+        """
         assert self._locate is not None
-        n, values = max(len(lead) - 1, 0), list[bytes]()
-        for ids, starts_word, spans in self._locate([lead + word for word in words]):
-            token_ends = np.maximum.accumulate(spans[:, 1])
-            cut = int(np.searchsorted(token_ends, n, side="right")) if n else 0
-            values.append(_packed(ids[cut:], starts_word[cut:], token_ends[cut:] - n))
-        return values
+        located = list[Located]()
+        for batch in _batches(texts):
+            located += self._locate(batch)
+        ids, starts_word, spans = map(np.concatenate, zip(*located, strict=True))
+        n_tokens = np.array([len(one[0]) for one in located])
+        spans = spans + np.repeat(_text_bases(texts), n_tokens)[:, None]
+        token_ends = np.maximum.accumulate(spans[:, 1])
+        first = np.searchsorted(token_ends, begins, side="right")
+        counts = np.searchsorted(token_ends, stops, side="right") - first
+        inner = counts > 0
+        assert (spans[first[inner], 0] >= begins[inner]).all(), "a token spans two words"
+        tokens = ranges(first, counts)
+        ends = token_ends[tokens] - np.repeat(places, counts)
+        ends += starts_word[tokens] * np.int64(_STARTS_WORD)
+        return WordTokens(counts, ids[tokens].astype(np.uint32), ends.astype(np.uint32))
 
 
-@dataclass(frozen=True)
+def _text_bases(texts: Sequence[str]) -> Int[np.ndarray, "n"]:
+    """Return where each text starts, laid end to end with a character between two."""
+    sizes = np.fromiter(map(len, texts), np.int64, len(texts)) + 1
+    return np.cumsum(sizes) - sizes
+
+
+def _batches(texts: Sequence[str]) -> Iterator[list[str]]:
+    """Yield texts in batches of about `_BATCH_CHARACTERS`."""
+    batch, size = list[str](), 0
+    for text in texts:
+        batch.append(text)
+        size += len(text)
+        if size > _BATCH_CHARACTERS:
+            yield batch
+            batch, size = [], 0
+    if batch:
+        yield batch
+
+
+@dataclass(frozen=True, kw_only=True)
 class _Words:
-    """Words of one or several texts."""
+    """Words of one or several texts, which are joined by spaces."""
 
-    words: list[str]
-    first: list[int]
+    text: str
+    starts: Int[np.ndarray, "w"]
+    stops: Int[np.ndarray, "w"]
+    keys: WordKeys
+    is_other: Bool[np.ndarray, "w"]
+    """Those that have no key."""
+    first: Int[np.ndarray, "n"]
     """Those that begin a text."""
-    last: list[int]
+    last: Int[np.ndarray, "m"]
     """Those that end one, and may end at a space, too."""
 
+    @property
+    def longest(self) -> int:
+        """Characters of the longest."""
+        return int((self.stops - self.starts).max())
 
-def _packed(
-    ids: Int[np.ndarray, "t"], starts_word: Bool[np.ndarray, "t"], ends: Int[np.ndarray, "t"]
-) -> bytes:
-    records = np.empty(len(ids), _RECORD)
-    records["id"] = ids
-    records["end"] = ends + starts_word * np.int64(_STARTS_WORD)
-    return records.tobytes()
+    def read(self, which: Int[np.ndarray, "u"]) -> list[str]:
+        """Return some of the words."""
+        spans = zip(self.starts[which].tolist(), self.stops[which].tolist(), strict=True)
+        return [self.text[start:stop] for start, stop in spans]
 
 
-class _Memory:
-    """What was made of words. The older half is dropped when it is full."""
-
-    def __init__(self, make: Callable[[Sequence[str]], list[bytes]]) -> None:
-        self._make = make
-        self._new: dict[str, bytes] = {"": b""}
-        self._old: dict[str, bytes] = {}
-
-    def look_up(self, words: Sequence[str]) -> list[bytes]:
-        """Return what was made of each word, now or before."""
-        missing = [word for word in dict.fromkeys(words) if word not in self._new]
-        self._new |= {word: self._old[word] for word in missing if word in self._old}
-        unknown = [word for word in missing if word not in self._old]
-        self._new |= zip(unknown, self._make(unknown), strict=True)
-        values = list(map(self._new.__getitem__, words))
-        for word in unknown:
-            if len(word) > _MAX_WORD_CHARACTERS:
-                del self._new[word]
-        if len(self._new) > _MAX_WORDS:
-            self._old, self._new = self._new, {"": b""}
-        return values
+@cache
+def _table(characters: str) -> Bool[np.ndarray, "c"]:
+    """Return which code points a class of a regular expression has; the last one has none."""
+    every = "".join(map(chr, range(_N_TABLE_CODES)))
+    table = np.zeros(_N_TABLE_CODES + 1, bool)
+    table[[found.start() for found in re.finditer(characters, every)]] = True
+    return table
