@@ -34,9 +34,7 @@ docs: $(VENV)/.docs
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet
 
 bench: $(VENV)/.test
-	$(BIN)/python benchmarks/pretraining.py
-	$(BIN)/python benchmarks/finetuning.py
-	$(BIN)/python benchmarks/generation.py
+	$(BIN)/python benchmarks/run_all.py
 
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)

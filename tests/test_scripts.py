@@ -137,6 +137,16 @@ def _pretraining(patch: pytest.MonkeyPatch) -> None:
     run("benchmarks/pretraining.py", few, patch, WORKLOADS=small, TOKENS=128)
 
 
+def _run_all(patch: pytest.MonkeyPatch) -> None:
+    few = {"interrupted": "interrupted_runs.py --help", "wrong": "window.py --no-such-option"}
+    run("benchmarks/run_all.py", "--out bench-reports", patch, COMMANDS=few)
+    (report,) = Path("bench-reports").iterdir()
+    text = report.read_text(encoding="utf-8")
+    assert "GFLOP/s" in text
+    assert "## Interrupted" in text
+    assert "It ended with status 2: window.py: error: unrecognized arguments" in text
+
+
 def _families(patch: pytest.MonkeyPatch) -> None:
     module = load("benchmarks/families.py")
     small = {
@@ -381,7 +391,7 @@ RUNS: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
     "benchmarks/few_labels.py": _few_labels, "benchmarks/pictures.py": _pictures,
     "benchmarks/forgetting.py": _forgetting, "benchmarks/generation.py": _generation,
     "benchmarks/interrupted_runs.py": _interrupted_runs,
-    "benchmarks/remote_shards.py": _remote_shards,
+    "benchmarks/remote_shards.py": _remote_shards, "benchmarks/run_all.py": _run_all,
     "benchmarks/harness.py": _harness, "benchmarks/methods.py": _methods,
     "benchmarks/onnx_export.py": _onnx,
     "benchmarks/neighbor.py": _neighbor, "benchmarks/start.py": _start,
