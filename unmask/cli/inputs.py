@@ -12,6 +12,7 @@ from unmask.output import ProgressLine, ask_line, print_line
 if TYPE_CHECKING:
     from unmask.inference.ensemble import Ensemble
     from unmask.inference.pipeline import Pipeline
+    from unmask.jobs.options.shell.shared_options import NetworkOptions
 
 ItemT = TypeVar("ItemT")
 AnswerT = TypeVar("AnswerT")
@@ -36,19 +37,26 @@ def is_finetuned(model: str) -> bool:
 
 
 def with_ensemble(
-    pipeline: "Pipeline", other_models: Sequence[str] | None, device: str
+    pipeline: "Pipeline",
+    other_models: Sequence[str] | None,
+    device: str,
+    precision: Literal["float32", "bfloat16"] = "float32",
 ) -> "Pipeline | Ensemble":
     """Return the ensemble of a model and others; the model if there are none."""
     if not other_models:
         return pipeline
     from unmask.inference.ensemble import Ensemble
 
-    return Ensemble(
-        [pipeline, *(load_pipeline(others_loaded, device) for others_loaded in other_models)]
-    )
+    others = (load_pipeline(model, device, precision=precision) for model in other_models)
+    return Ensemble([pipeline, *others])
 
 
-def load_pipeline(model: str, device: str, language: str | None = None) -> "Pipeline":
+def load_pipeline(
+    model: str,
+    device: str,
+    language: str | None = None,
+    precision: Literal["float32", "bfloat16"] = "float32",
+) -> "Pipeline":
     """Load a model for texts of a language, and print its missing and unused weights.
 
     Raises:
@@ -60,7 +68,7 @@ def load_pipeline(model: str, device: str, language: str | None = None) -> "Pipe
     from unmask.training.device.distributed import set_threads
 
     set_threads()
-    pipeline = load(model).to(device)
+    pipeline = load(model).to(device, dtype=precision)
     for description, names in (
         ("missing weights, randomly initialized", pipeline.loaded_model.missing),
         ("unused weights", pipeline.loaded_model.unexpected),
@@ -69,6 +77,11 @@ def load_pipeline(model: str, device: str, language: str | None = None) -> "Pipe
             ellipsis = f" and {len(names) - 4} more" if len(names) > 4 else ""
             print_line(f"{model}: {description}: {', '.join(names[:4])}{ellipsis}", sys.stderr)
     return pipeline if language is None else pipeline.with_text_language(language)
+
+
+def load_network(options: "NetworkOptions") -> "Pipeline":
+    """Load the network of a command, as `load_pipeline` does."""
+    return load_pipeline(options.model, options.device, options.language, options.precision)
 
 
 def read_texts(

@@ -8,7 +8,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from unmask.cli.inputs import is_finetuned, is_word_vectors, load_pipeline, with_ensemble
+from unmask.cli.inputs import is_finetuned, is_word_vectors, load_network, with_ensemble
 from unmask.jobs.options.shell.evaluate import EvaluateOptions
 from unmask.jobs.options.shell.from_dataclass import command
 from unmask.output import ProgressLine, print_json, print_line
@@ -53,7 +53,7 @@ def evaluate(given: Mapping[str, Any]) -> None:
     options.refuse(_OF_TASKS, "", " needs --task")
     if not options.sources:
         raise ValueError("no data: give held-out text or labeled rows with --data")
-    pipeline = load_pipeline(model, options.device, options.language)
+    pipeline = load_network(options)
     if options.mixture_task is not None:
         pipeline = pipeline.mixture_task(options.mixture_task)
     if pipeline.describes_pictures:
@@ -91,7 +91,7 @@ def _evaluate_rows(options: EvaluateOptions, pipeline: Pipeline) -> None:
         options.refuse(("ensemble",), f"{model}: groups: ", " scores one file, without a language")
         _evaluate_groups(options, pipeline, sources)
         return
-    scores = with_ensemble(pipeline, options.ensemble, options.device).score(
+    scores = with_ensemble(pipeline, options.ensemble, options.device, options.precision).score(
         options.sources[0],
         text=options.text,
         choices=options.choices,
@@ -244,7 +244,7 @@ def _evaluate_word_vectors(options: EvaluateOptions) -> None:
     import unmask
     from unmask.inference.vectors.load_word_vectors import format_word_vector_scores, score_to_dict
 
-    excluded = ("rows", "stride", *_OF_TEXT, "text", "task", *_OF_FINETUNED)
+    excluded = ("precision", "rows", "stride", *_OF_TEXT, "text", "task", *_OF_FINETUNED)
     options.refuse(("shots", *excluded), f"{options.model}: word vectors: leave out ")
     if not options.sources:
         raise ValueError("no data: give files of word pairs or analogies with --data")
@@ -272,9 +272,9 @@ def _evaluate_similarity(options: EvaluateOptions) -> None:
     if not options.sources:
         raise ValueError("no data: give files of sentence pairs with scores with --data")
     model = options.model
-    encoder = (
-        model if is_word_vectors(model) else load_pipeline(model, options.device, options.language)
-    )
+    if is_word_vectors(model):
+        options.refuse(("precision",), f"{model}: ", " applies to networks only")
+    encoder = model if is_word_vectors(model) else load_network(options)
     scores = [
         unmask.evaluate_sentence_similarity(
             encoder,
@@ -296,10 +296,7 @@ def _evaluate_tasks(options: EvaluateOptions) -> None:
     import unmask
     from unmask.jobs.evaluate import format_task_scores, task_score_to_dict
 
-    pipeline, sources = (
-        load_pipeline(options.model, options.device, options.language),
-        options.sources,
-    )
+    pipeline, sources = load_network(options), options.sources
     if len(sources) > 1:
         raise ValueError(f"--data must be one folder with --task, got {len(sources)}")
     try:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, cast
 from unmask.cli.inputs import (
     answer_in_batches,
     is_word_vectors,
-    load_pipeline,
+    load_network,
     read_texts,
     refuse_texts_and_input,
     with_ensemble,
@@ -43,7 +43,7 @@ def predict(given: Mapping[str, Any]) -> None:
     names = {name: given[name] for name in ("text", "choices", "columns")}
     if options.input is None:
         refuse_options(PredictOptions, "", " needs --input", **names)
-    pipeline = load_pipeline(options.model, options.device, options.language)
+    pipeline = load_network(options)
     if options.mixture_task is not None:
         pipeline = pipeline.mixture_task(options.mixture_task)
     if pipeline.compares_pictures:
@@ -53,7 +53,7 @@ def predict(given: Mapping[str, Any]) -> None:
         PredictOptions, f"{options.model}: ", " needs a model that compares pictures with texts",
         labels=options.labels, template=options.template,
     )  # fmt: skip
-    predictor = with_ensemble(pipeline, options.ensemble, options.device)
+    predictor = with_ensemble(pipeline, options.ensemble, options.device, options.precision)
     inputs: Iterable[Any]
     if not pipeline.preset.reads_texts:
         _predict_pictures(options, pipeline)
@@ -122,7 +122,7 @@ def _line_reader(pipeline: Pipeline | Ensemble) -> Callable[[str], Any]:
 def fill(given: Mapping[str, Any], output: JsonOption) -> None:
     """Predict the tokens at each [MASK] of a text."""
     options = FillOptions(**given)
-    pipeline = load_pipeline(options.model, options.device, options.language)
+    pipeline = load_network(options)
     texts = read_texts(options.texts, options.input, options.text_column, options.encoding_errors)
     for text, filled in answer_in_batches(
         texts, lambda some: pipeline.fill(some, top_k=options.top_k)
@@ -173,7 +173,12 @@ def _vectors(options: EmbedOptions) -> Iterator[tuple[dict[str, str], Any]]:
             EmbedOptions, f"{options.model}: ", " applies to word vectors only",
             limit=options.limit,
         )  # fmt: skip
-        pipeline = load_pipeline(options.model, options.device, options.language)
+        pipeline = load_network(options)
+    else:
+        refuse_options(
+            EmbedOptions, f"{options.model}: ", " applies to networks only",
+            precision=options.precision != "float32",
+        )  # fmt: skip
     pictures = _named_pictures(options, pipeline)
     if pipeline is not None and pictures:
         yield from _picture_vectors(options, pipeline, pictures)

@@ -11,13 +11,12 @@ from unmask.jobs.options.shell.from_dataclass import refuse_options
 from unmask.jobs.options.shell.shared_options import (
     EnsembleOptions,
     JsonOption,
-    LanguageOption,
     LimitOption,
-    ModelArgument,
     MoreData,
+    NetworkOptions,
     TextPoolingOptions,
 )
-from unmask.options import DeviceOptions, EncodingOptions, Flag, default_of, flag
+from unmask.options import EncodingOptions, Flag, default_of, flag
 
 _COLUMNS = "unmask.jobs.options.shell.shared_options:ColumnOptions"
 
@@ -30,14 +29,12 @@ def _of_tasks(metavar: str | None = None, shown_default: str | None = None) -> M
 
 @dataclass(frozen=True, kw_only=True)
 class EvaluateOptions(
-    ModelArgument,
-    LanguageOption,
+    NetworkOptions,
     MoreData,
     EnsembleOptions,
     TextPoolingOptions,
     LimitOption,
     EncodingOptions,
-    DeviceOptions,
     JsonOption,
 ):
     """A model, and the text, rows or tasks on which it is evaluated."""

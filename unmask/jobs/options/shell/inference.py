@@ -11,26 +11,23 @@ from unmask.jobs.options.shell.shared_options import (
     ColumnOptions,
     EnsembleOptions,
     JsonLinesOption,
-    LanguageOption,
     LimitOption,
-    ModelArgument,
+    NetworkOptions,
     TextArguments,
     TextFile,
 )
-from unmask.options import DeviceOptions, EncodingOptions, flag
+from unmask.options import EncodingOptions, flag
 
 _POOLING = "unmask.jobs.options.shell.shared_options:TextPoolingOptions"
 
 
 @dataclass(frozen=True, kw_only=True)
 class PredictOptions(
-    ModelArgument,
-    LanguageOption,
+    NetworkOptions,
     TextArguments,
     ColumnOptions,
     EnsembleOptions,
     EncodingOptions,
-    DeviceOptions,
     JsonLinesOption,
 ):
     """A fine-tuned model, and its inputs."""
@@ -47,7 +44,10 @@ class PredictOptions(
 
 @dataclass(frozen=True, kw_only=True)
 class FillOptions(
-    ModelArgument, LanguageOption, TextArguments, TextFile, EncodingOptions, DeviceOptions
+    NetworkOptions,
+    TextArguments,
+    TextFile,
+    EncodingOptions,
 ):
     """A model, and texts with blanks."""
 
@@ -57,13 +57,11 @@ class FillOptions(
 
 @dataclass(frozen=True, kw_only=True)
 class EmbedOptions(
-    ModelArgument,
-    LanguageOption,
+    NetworkOptions,
     TextArguments,
     TextFile,
     LimitOption,
     EncodingOptions,
-    DeviceOptions,
     JsonLinesOption,
 ):
     """A model, texts, and how their vectors are made."""

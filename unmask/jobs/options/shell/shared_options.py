@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from unmask.options import flag
+from unmask.options import DeviceOptions, flag
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,6 +52,15 @@ class LanguageOption:
     )
     """Language of the texts, for models with language embeddings (XLM): en; of text pairs in two
     languages, both: de+en."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class NetworkOptions(ModelArgument, LanguageOption, DeviceOptions):
+    """A network, and where and in what it computes."""
+
+    precision: Literal["float32", "bfloat16"] = "float32"
+    """Type of weights and activations. bfloat16, where the processor multiplies in it, is up to
+    twice as fast; it has three digits."""
 
 
 @dataclass(frozen=True, kw_only=True)
