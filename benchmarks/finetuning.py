@@ -1,18 +1,17 @@
-"""Speed of fine-tuning, embedding and filling against transformers, taking turns in one process.
+"""Speed of fine-tuning against transformers' Trainer, taking turns in one process.
 
-    python benchmarks/finetuning.py [classify] [embed] [fill] [--rounds 4]
+    python benchmarks/finetuning.py [sentences] [pairs] [--rounds 4]
 
-Same shape, same random weights, same texts. Fine-tuning: the Trainer as it comes (dynamic padding),
-the Trainer at its best setting found here, and Unmask, 32 texts a step. Embedding and filling: the
-library's pipelines at 1 and at 32 texts, and Unmask. Parties take turns, so that whatever else the
-machine does hits all of them; the first turn of each is dropped. A turn of fine-tuning is an epoch
-without its first step: batches of texts of like length differ tenfold in time, and a part of an
-epoch would compare those that happened to be drawn. What is compared are examples a second; quote
-ratios. Memory is measured apart, in a process of its own for each party: the peak above what was
-held before the first step.
+Same shape, same random weights, same texts, 32 a step: the Trainer as it comes (dynamic padding),
+the Trainer at its best setting found here, and Unmask. Parties take turns, so that whatever else
+the machine does hits all of them; the first turn of each is dropped. A turn is an epoch without its
+first step: batches of texts of like length differ tenfold in time, and a part of an epoch would
+compare those that happened to be drawn. What is compared are examples a second; quote ratios.
+Memory is measured apart, in a process of its own for each party: the peak above what was held
+before the first step.
 
-Texts: SST-2 from ../shared/data/glue where it is there, else sentences of the bundled novels (say
-which in a report).
+Texts: SST-2 and MRPC from ../shared/data/glue where they are there, else sentences of the bundled
+novels, and each with the next (say which in a report).
 """
 
 import argparse
@@ -45,7 +44,6 @@ from unmask.finetuning.initial_model.used_tokens import shrink_embeddings
 from unmask.finetuning.job.prepare import prepare_job
 from unmask.finetuning.methods.method import FullFinetuning, apply_method
 from unmask.finetuning.train_run import set_up_run
-from unmask.inference.open_model import load
 from unmask.tokenizers.learn.tokenizer import train_tokenizer
 from unmask.training import loop
 from unmask.training.device import distributed
@@ -55,18 +53,25 @@ from unmask.zoo.catalogue import get_preset
 
 HERE = Path(__file__).parent
 SST = HERE.parent.parent / "shared" / "data" / "glue" / "SST-2" / "train.tsv.xz"
+MRPC = SST.parent.parent / "MRPC" / "train.tsv.xz"
 BATCH = 32
 TEXTS = 2048
+TEXT_COLUMNS = ("first", "second")
+
+
+def columns(path: Path, *names: str) -> list[tuple[str, ...]]:
+    """Read some columns of a compressed table."""
+    with lzma.open(path, "rt", encoding="utf-8") as file:
+        header = next(file).rstrip("\n").split("\t")
+        at = [header.index(name) for name in names]
+        return [tuple(line.rstrip("\n").split("\t")[i] for i in at) for line in file]
 
 
 @cache
 def texts() -> tuple[str, ...]:
     """Give sentences of natural length, in no order."""
     if SST.is_file():
-        with lzma.open(SST, "rt", encoding="utf-8") as file:
-            header = next(file).rstrip("\n").split("\t")
-            at = header.index("sentence")
-            found = [line.rstrip("\n").split("\t")[at] for line in file]
+        found = [text for (text,) in columns(SST, "sentence")]
     else:
         from unmask.bundled.demo import bundled_path
         from unmask.text.documents import read_documents
@@ -93,25 +98,37 @@ def model_folder(folder: Path) -> Path:
     return home
 
 
-def rows(folder: Path) -> Path:
-    """Write the texts with labels that nothing predicts: speed does not depend on them."""
-    path = folder / "rows.tsv"
+@cache
+def examples(what: str) -> tuple[tuple[str, ...], ...]:
+    """Give the texts of each example: one, or the two of a pair."""
+    if what == "sentences":
+        return tuple((text,) for text in texts())
+    if MRPC.is_file():
+        return tuple(columns(MRPC, "sentence1", "sentence2")[:TEXTS])
+    return tuple(pairwise(texts()))
+
+
+def rows(folder: Path, what: str) -> Path:
+    """Write the examples with labels that nothing predicts: speed does not depend on them."""
+    path = folder / f"{what}.tsv"
     if not path.is_file():
-        labels = np.random.default_rng(1).integers(0, 2, len(texts()))
-        lines = [f"{t}\t{y}" for t, y in zip(texts(), labels, strict=True)]
-        path.write_text("text\tlabel\n" + "\n".join(lines) + "\n", encoding="utf-8")
+        labels = np.random.default_rng(1).integers(0, 2, len(examples(what)))
+        lines = ["\t".join((*one, str(y))) for one, y in zip(examples(what), labels, strict=True)]
+        header = "\t".join((*TEXT_COLUMNS[: len(examples(what)[0])], "label"))
+        path.write_text("\n".join((header, *lines)) + "\n", encoding="utf-8")
     return path
 
 
 class OursTuning:
     """Unmask's fine-tuning, a turn at a time."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, what: str) -> None:
         tuning = FinetuneConfig(
             base=str(model_folder(folder)),
-            task="classify",
-            train=str(rows(folder)),
-            dev=str(rows(folder)),
+            task="classify" if what == "sentences" else "pairs",
+            train=str(rows(folder, what)),
+            dev=str(rows(folder, what)),
+            text=TEXT_COLUMNS[: len(examples(what)[0])],
             batch_size=BATCH,
             epochs=1000.0,
             learning_rate=5e-5,
@@ -133,7 +150,7 @@ class OursTuning:
 class TheirTuning:
     """transformers' Trainer on BertForSequenceClassification."""
 
-    def __init__(self, folder: Path, *, bf16: bool = False, group: bool = False) -> None:
+    def __init__(self, folder: Path, what: str, *, bf16: bool = False, group: bool = False) -> None:
         import transformers as hf
 
         hf.logging.set_verbosity_error()
@@ -141,10 +158,11 @@ class TheirTuning:
         self.tokenizer = hf.AutoTokenizer.from_pretrained(home)
         self.model = hf.AutoModelForSequenceClassification.from_pretrained(home)
         self.folder, self.bf16, self.group = folder / "trainer", bf16, group
-        read = self.tokenizer(list(texts()), truncation=True, max_length=128)
+        sides = [list(side) for side in zip(*examples(what), strict=True)]
+        read = self.tokenizer(*sides, truncation=True, max_length=128)
         self.rows = [
-            {"input_ids": ids, "attention_mask": [1] * len(ids), "labels": i % 2}
-            for i, ids in enumerate(read["input_ids"])
+            {**{name: column[i] for name, column in read.items()}, "labels": i % 2}
+            for i in range(len(sides[0]))
         ]
 
     def turn(self, steps: int) -> list[float]:
@@ -172,92 +190,35 @@ class TheirTuning:
         return [b - a for a, b in pairwise(times)]
 
 
-def masked(n: int) -> list[str]:
-    """Hide a word of each of some texts."""
-    found: list[str] = []
-    for i, text in enumerate(texts()[:n]):
-        words = text.split()[:60]
-        words[i % len(words)] = "[MASK]"
-        found.append(" ".join(words))
-    return found
-
-
-class OursReading:
-    """Unmask's `embed` or `fill`, some texts a turn."""
-
-    def __init__(self, folder: Path, what: str) -> None:
-        self.pipeline, self.what = load(model_folder(folder)), what
-
-    def turn(self, n: int) -> list[float]:
-        keep_freed_memory(True)
-        some = masked(n) if self.what == "fill" else list(texts()[:n])
-        start = time.perf_counter()
-        _ = self.pipeline.fill(some) if self.what == "fill" else self.pipeline.embed(some)
-        return [(time.perf_counter() - start) / n * BATCH]
-
-
-class TheirReading:
-    """transformers' pipelines."""
-
-    def __init__(self, folder: Path, what: str, batch: int) -> None:
-        import transformers as hf
-
-        hf.logging.set_verbosity_error()
-        task = {"embed": "feature-extraction", "fill": "fill-mask"}[what]
-        self.pipe = hf.pipeline(task, model=str(model_folder(folder)), device="cpu")
-        self.what, self.batch = what, batch
-
-    def turn(self, n: int) -> list[float]:
-        keep_freed_memory(False)
-        some = masked(n) if self.what == "fill" else list(texts()[:n])
-        start = time.perf_counter()
-        found = self.pipe(some, batch_size=self.batch)
-        if self.what == "embed":  # the mean over tokens, as ours
-            _ = [np.asarray(one[0], np.float32).mean(0) for one in found]
-        return [(time.perf_counter() - start) / n * BATCH]
-
-
-PARTIES: dict[str, dict[str, Callable[[Path], Any]]] = {
-    "classify": {
-        "Trainer": TheirTuning,
-        "Trainer, grouped by length": lambda f: TheirTuning(f, group=True),
-        "Trainer, bf16": lambda f: TheirTuning(f, bf16=True),
-        "Trainer, bf16, grouped by length": lambda f: TheirTuning(f, bf16=True, group=True),
-        "Unmask": OursTuning,
-    },
-    "embed": {
-        "pipeline, 1 at a time": lambda f: TheirReading(f, "embed", 1),
-        "pipeline, 32 at a time": lambda f: TheirReading(f, "embed", 32),
-        "Unmask": lambda f: OursReading(f, "embed"),
-    },
-    "fill": {
-        "pipeline, 1 at a time": lambda f: TheirReading(f, "fill", 1),
-        "pipeline, 32 at a time": lambda f: TheirReading(f, "fill", 32),
-        "Unmask": lambda f: OursReading(f, "fill"),
-    },
+PARTIES: dict[str, Callable[[Path, str], OursTuning | TheirTuning]] = {
+    "Trainer": TheirTuning,
+    "Trainer, grouped by length": lambda f, w: TheirTuning(f, w, group=True),
+    "Trainer, bf16": lambda f, w: TheirTuning(f, w, bf16=True),
+    "Trainer, bf16, grouped by length": lambda f, w: TheirTuning(f, w, bf16=True, group=True),
+    "Unmask": OursTuning,
 }
+KINDS = ("sentences", "pairs")
 
 
 def compare(name: str, folder: Path, rounds: int, amount: int) -> dict[str, float]:
     """Let the parties take turns; return examples a second of each."""
-    made = {party: make(folder) for party, make in PARTIES[name].items()}
+    made = {party: make(folder, name) for party, make in PARTIES.items()}
     seen: dict[str, list[float]] = {party: [] for party in made}
     for round_index in range(rounds + 1):
         for party, runner in made.items():
             found = runner.turn(amount)
             if round_index:  # the first round warms up
                 seen[party] += found
-    # Of steps the mean, since steps differ in length; turns of reading are all of the same texts.
-    middle = statistics.mean if name == "classify" else statistics.median
-    return {party: BATCH / middle(times) for party, times in seen.items()}
+    # The mean, since steps differ in length.
+    return {party: BATCH / statistics.mean(times) for party, times in seen.items()}
 
 
 def memory(name: str, party: str, folder: Path) -> int:
     """Measure the peak of memory above what is held before the first turn, in this process."""
-    runner = PARTIES[name][party](folder)
+    runner = PARTIES[party](folder, name)
     Path("/proc/self/clear_refs").write_text("5")
     before = resident("VmRSS")
-    runner.turn(8 if name == "classify" else 256)
+    runner.turn(8)
     return resident("VmHWM") - before
 
 
@@ -273,10 +234,9 @@ def main() -> None:
     os.environ.setdefault("HF_HUB_OFFLINE", "1")
     warnings.filterwarnings("ignore")
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("what", nargs="*", default=[], choices=[*PARTIES, []])
+    parser.add_argument("what", nargs="*", default=[], choices=[*KINDS, []])
     parser.add_argument("--rounds", type=int, default=4)
-    parser.add_argument("--steps", type=int, default=TEXTS // BATCH - 1, help="of a turn's tuning")
-    parser.add_argument("--texts", type=int, default=512, help="to embed or fill, a turn")
+    parser.add_argument("--steps", type=int, default=TEXTS // BATCH - 1, help="of a turn")
     parser.add_argument(
         "--folder", type=Path, default=Path(tempfile.gettempdir()) / "unmask-benchmark-finetuning"
     )
@@ -291,9 +251,8 @@ def main() -> None:
     print(f"{platform.machine()}, {torch.get_num_threads()} threads, torch {torch.__version__}, "
           f"bfloat16 in hardware: {distributed.has_native_bfloat16(torch.device('cpu'))}, "
           f"texts: {'SST-2' if SST.is_file() else 'bundled novels'}")  # fmt: skip
-    for name in options.what or list(PARTIES):
-        amount = options.steps if name == "classify" else options.texts
-        speeds = compare(name, options.folder, options.rounds, amount)
+    for name in options.what or KINDS:
+        speeds = compare(name, options.folder, options.rounds, options.steps)
         print(f"\n{name}\n{'':34} {'examples/s':>10} {'Unmask is':>10} {'peak MB':>9}", flush=True)
         for party, speed in speeds.items():
             used = "" if options.no_memory else measured(name, party, options.folder)

@@ -57,6 +57,16 @@ Pair = tuple[str, str]
 """A context, and a continuation of it."""
 
 
+def masked(n: int) -> list[str]:
+    """Hide a word of each of some texts."""
+    found: list[str] = []
+    for i, text in enumerate(finetuning.texts()[:n]):
+        words = text.split()[:60]
+        words[i % len(words)] = "[MASK]"
+        found.append(" ".join(words))
+    return found
+
+
 def lines(path: Path) -> list[dict[str, Any]]:
     """Read the lines of a compressed file."""
     with lzma.open(path, "rt", encoding="utf-8") as file:
@@ -166,7 +176,7 @@ def fill_parties(folder: Path, n: int) -> list[Party]:
 
     The pipeline also has the ids that no token fills, whose strings are empty.
     """
-    home, texts = finetuning.model_folder(folder), finetuning.masked(n)
+    home, texts = finetuning.model_folder(folder), masked(n)
 
     def mine(pipeline: Pipeline) -> list[str]:
         return [one.blanks[0][0].text for one in pipeline.fill(texts)]

@@ -32,7 +32,7 @@ COMMANDS = {
     "start": "start.py",
     "pretraining": "pretraining.py --rounds 3 --steps 4",
     "families": "families.py --rounds 2 --steps 3",
-    "fine-tuning": "finetuning.py --rounds 3 --texts 256",
+    "fine-tuning": "finetuning.py --rounds 2",
     "reading": "reading.py --rounds 3 --texts 128",
     "generation": "generation.py --rounds 4",
     "preparation": "preparation.py CORPUS --memory 10,100 --formats txt --shapes documents",

@@ -115,8 +115,16 @@ def run(script: str, words: str, patch: pytest.MonkeyPatch, **constants: object)
 
 
 def _finetuning(patch: pytest.MonkeyPatch) -> None:
-    few = "--rounds 1 --steps 1 --texts 4 --no-memory --folder bench-finetuning"
-    run("benchmarks/finetuning.py", few, patch, TEXTS=64, SST=Path("none"), BATCH=4)
+    few = "--rounds 1 --steps 1 --no-memory --folder bench-finetuning"
+    run(
+        "benchmarks/finetuning.py",
+        few,
+        patch,
+        TEXTS=64,
+        SST=Path("none"),
+        MRPC=Path("none"),
+        BATCH=4,
+    )
 
 
 def _reading(patch: pytest.MonkeyPatch) -> None:
