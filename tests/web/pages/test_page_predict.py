@@ -59,8 +59,11 @@ def test_a_file_comes_back_with_answers(browser: Any, served: Served, tmp_path: 
     assert download.value.suggested_filename == "nowe-predicted.csv"
 
 
+@pytest.mark.thorough
 def test_a_file_that_cannot_be_read_says_so(browser: Any, served: Served, tmp_path: Path) -> None:
     page = browser
+    page.goto(f"http://127.0.0.1:{served.port}/#/try/tuned")
+    page.wait_for_selector(".predict-file", timeout=READ_SECONDS)
     (tmp_path / "broken.xlsx").write_bytes(b"PK\x05\x06" + 18 * b"\0")
     page.set_input_files(".predict-file input[type=file]", tmp_path / "broken.xlsx")
     page.wait_for_selector(".predict-file .error-line:visible")
