@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from importlib import import_module
 from pathlib import Path
 from typing import Any, NamedTuple, get_args
 
@@ -1352,6 +1353,30 @@ def test_interrupted_command_says_so(unmask: Run, home: Path, tmp_path, monkeypa
     words = ["pretrain", home / "small.toml", home / "text.txt", "--quiet"]
     assert unmask(*words, "--out", tmp_path / "q", "--steps", 1).status == 0
     monkeypatch.setattr(sentence_embeddings, "pool_hidden_states", stop)
+    assert unmask("embed", home / "bert", "a") == (130, "", "unmask: interrupted\n")
+
+
+@pytest.mark.parametrize("raises", ["RecursionError", "ImportError", "TypeError"])
+def test_interrupted_import_says_so_whatever_it_raises(
+    raises: str, unmask: Run, home: Path, tmp_path, monkeypatch
+) -> None:
+    from unmask.evaluation import sentence_embeddings
+
+    module = f"""
+import os, signal
+try:
+    os.kill(os.getpid(), signal.SIGINT)
+    while True: pass
+except KeyboardInterrupt:
+    raise {raises}("something else") from None
+"""
+    (tmp_path / "interrupted_module.py").write_text(module)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(
+        sentence_embeddings,
+        "pool_hidden_states",
+        lambda *a, **k: import_module("interrupted_module"),
+    )
     assert unmask("embed", home / "bert", "a") == (130, "", "unmask: interrupted\n")
 
 

@@ -1,13 +1,14 @@
 """Errors as one line and an exit status."""
 
 import logging
+import traceback
 from collections.abc import Generator
 from contextlib import contextmanager
 from typing import Any
 
 from unmask.jobs.options.shell.from_dataclass import UsageError, usage_text
 from unmask.output import WarningFormatter, error_reason
-from unmask.training.interrupt import stop_exit_status
+from unmask.training.interrupt import stop_exit_status, was_signaled
 
 
 def error_line(error: BaseException, *, is_training: bool) -> tuple[str, int] | None:
@@ -24,8 +25,16 @@ def error_line(error: BaseException, *, is_training: bool) -> tuple[str, int] | 
     ):
         return f"unmask: {error}", 1
     reason = error_reason(error)
+    if was_signaled() and _arose_in_an_import(error):
+        return "unmask: interrupted", stop_exit_status()
     out_of_memory = isinstance(error, MemoryError | RuntimeError)
     return None if reason is None else (f"unmask: {reason}", 1 if out_of_memory else 2)
+
+
+def _arose_in_an_import(error: BaseException) -> bool:
+    """Say whether a module was being imported: some take an interruption for something else."""
+    frames = traceback.extract_tb(error.__traceback__)
+    return any(frame.filename.startswith("<frozen importlib") for frame in frames)
 
 
 def _usage_error_line(error: Any) -> str:

@@ -14,7 +14,6 @@ from typing import Annotated, Any, cast
 import typer
 
 from unmask.cli.errors import error_line, show_warnings
-from unmask.jobs.options.shell.from_dataclass import UsageError
 from unmask.jobs.options.shell.summaries import SUMMARIES
 from unmask.output import print_data, print_line, print_traceback
 from unmask.training.interrupt import interrupt_on_signal
@@ -113,16 +112,7 @@ def run(arguments: Sequence[str]) -> int:
     except BrokenPipeError:  # the reader closed the pipe
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         return 1
-    except (
-        UsageError,
-        ValueError,
-        OSError,
-        ImportError,
-        FloatingPointError,
-        KeyboardInterrupt,
-        MemoryError,
-        RuntimeError,
-    ) as error:
+    except (Exception, KeyboardInterrupt) as error:
         is_training = any(word in _TRAINING_COMMANDS for word in arguments[:2])
         show_traceback = "--traceback" in arguments[:1]
         report = None if show_traceback else error_line(error, is_training=is_training)

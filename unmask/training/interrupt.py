@@ -41,6 +41,11 @@ def stop_exit_status() -> int:
     return 128 + (_received_signals[-1] if _received_signals else signal.SIGINT)
 
 
+def was_signaled() -> bool:
+    """Return whether a signal has asked this process to stop."""
+    return bool(_received_signals)
+
+
 @contextmanager
 def stop_after_step() -> Generator[StopRequest]:
     """Request a stop after the current step on a signal; a second Ctrl-C interrupts the step.
