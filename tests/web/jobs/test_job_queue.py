@@ -87,9 +87,9 @@ def test_a_job_runs_the_command_line_and_says_how_it_ended(queue: JobQueue):
 
 
 def start_sleeping_job(queue: JobQueue) -> str:
-    """Start a job that waits for input that never comes: `generate` without a prompt reads it."""
-    job = queue.add(["neighbors", "unmask-mini-en", "--input", "pipe"], None)
-    pipe = queue.folder.parent.parent / "pipe"
+    """Start a job that waits for input that never comes."""
+    job = queue.add(["fill", "unmask-mini-en", "--input", "pipe.txt"], None)
+    pipe = queue.folder.parent.parent / "pipe.txt"
     if not pipe.exists():
         os.mkfifo(pipe)
     scheduler_of(queue).start_what_fits()
