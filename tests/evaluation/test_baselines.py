@@ -55,7 +55,6 @@ def counted(texts: list[np.ndarray]) -> tuple[int, dict[int, int]]:
     return best(ones), {a: best(counts) for a, counts in pairs.items()}
 
 
-@pytest.mark.thorough
 @given(texts=pieces.filter(lambda texts: any(map(len, texts))))
 def test_count_tables_equal_dictionary_counts(texts: list[np.ndarray]) -> None:
     top, after = counted(texts)

@@ -122,7 +122,6 @@ def test_ties_with_the_kth_token_are_kept() -> None:
     assert int((Sampling(top_p=0.5).probabilities(long) > 0).sum()) == pytest.approx(25_000, abs=1)
 
 
-@pytest.mark.thorough
 @settings(max_examples=20)
 @given(
     seed=st.integers(0, 2**40),

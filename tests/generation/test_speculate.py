@@ -88,7 +88,6 @@ def test_accepted_and_resampled_tokens_have_target_distribution(seed: int) -> No
     assert float(((found - wanted * n)[some] ** 2 / (wanted * n)[some]).sum()) < 45
 
 
-@pytest.mark.thorough
 @torch.no_grad()
 def test_samples_are_distributed_as_without_draft(models: dict, tmp_path: Path) -> None:
     reference, model = models["gpt2"]

@@ -135,7 +135,6 @@ def test_n_gram_lengths_follow_one_over_n():
         assert abs(seen[words] - expected) < 4 * np.sqrt(expected)
 
 
-@pytest.mark.thorough
 def test_word_span_lengths_are_geometric():
     n, rng = 400_000, np.random.default_rng(0)
     tokens = text(np.full(n, 20), words=range(0, n, 2))  # words of two tokens

@@ -276,7 +276,6 @@ def test_sigmoid_table_equals_logistic_function() -> None:
     assert word2vec._sigmoid(np.float32(-1e9), table) == 0
 
 
-@pytest.mark.thorough
 def test_huffman_codes_are_optimal_and_prefix_free() -> None:
     counts = np.sort(np.random.default_rng(1).integers(1, 500, 50))[::-1].copy()
     offsets, nodes, codes = word_kernels.huffman_paths(counts)
