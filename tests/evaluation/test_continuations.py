@@ -1,5 +1,6 @@
 """Likelihoods of continuations equal sums over the reference's scores, read one by one."""
 
+import copy
 from pathlib import Path
 from typing import Any
 
@@ -232,3 +233,12 @@ def test_non_finite_weights_are_an_error(tmp_path: Path) -> None:
 def test_means_are_per_token_and_per_byte() -> None:
     one = ContinuationLikelihood(log_likelihood=-6.0, n_tokens=3, n_bytes=12, is_greedy=False)
     assert (one.per_token, one.per_byte) == (-2.0, -0.5)
+
+
+def test_of_equally_likely_tokens_the_first_is_greedy(models: dict) -> None:
+    _, loaded = models["gpt2"]
+    model = copy.deepcopy(loaded.model)
+    for parameter in model.parameters():
+        torch.nn.init.zeros_(parameter)
+    (found,) = continuation_likelihoods(model, loaded.tokenizer, ["the sea"], [" saw the gate"])
+    assert not found.is_greedy

@@ -489,4 +489,4 @@ def _log_probabilities(
     selected = logs[position, token]
     if bool(selected.isnan().any()):
         raise FloatingPointError("the model's logits are not finite: its weights are damaged")
-    return selected.tolist(), (selected >= logs.amax(-1)[position]).tolist()
+    return selected.tolist(), (logs.argmax(-1)[position] == token).tolist()
