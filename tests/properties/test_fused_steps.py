@@ -98,3 +98,11 @@ def test_lower_precisions_are_close(family: str, precision) -> None:
         # 8 bits of inputs and weights, four layers of width 16
         assert float((a - b).abs().max()) < 0.15 * float(b.abs().max())
     assert not all(torch.equal(a, b) for a, b in zip(rough, expected, strict=True))
+
+
+def test_modules_read_few_tokens_and_large_networks(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = build("gpt2")
+    assert fused_step(model, fused_steps.MIN_STEPS) is not None
+    assert fused_step(model, fused_steps.MIN_STEPS - 1) is None
+    monkeypatch.setattr(fused_steps, "MAX_COPIED_WEIGHTS", model.parameter_count() - 1)
+    assert fused_step(model, fused_steps.MIN_STEPS) is None

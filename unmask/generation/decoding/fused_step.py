@@ -79,11 +79,8 @@ def fused_step(
             multiply in it, or the model's steps are those of its modules.
     """
     if precision == "float32":
-        return (
-            FusedStep(model, precision)
-            if n_steps >= MIN_STEPS and FusedStep.covers(model)
-            else None
-        )
+        pays = n_steps >= MIN_STEPS and model.parameter_count() <= MAX_COPIED_WEIGHTS
+        return FusedStep(model, precision) if pays and FusedStep.covers(model) else None
     if not PACKED_LINEARS[precision].is_supported():
         raise ValueError(f'precision "{precision}": this processor does not multiply in it')
     if not FusedStep.covers(model):
