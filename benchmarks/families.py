@@ -30,7 +30,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from pretraining import corpus
+from pretraining import Ours, corpus
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -55,6 +55,8 @@ TOKENS = 4096
 """Of a step."""
 ADAMW = AdamW(betas=(0.9, 0.999), weight_decay=0.0)
 Batch = dict[str, Tensor]
+Party = tuple[nn.Module, Iterator[tuple[Batch, int]]]
+"""A model, and batches of its inputs with their real tokens."""
 Timed = list[tuple[float, int]]
 """Seconds and real tokens of steps."""
 
@@ -114,8 +116,8 @@ def shards_of(case: Case, folder: Path) -> TokenShards:
     return write_shards(open_documents(recipe), tokenizer, home)
 
 
-class Ours:
-    """Unmask's own loop, a turn at a time."""
+class OurFamily(Ours):
+    """Unmask's own loop of any family, a turn at a time."""
 
     def __init__(self, case: Case, folder: Path) -> None:
         recipe, preset = recipe_of(case, folder)
@@ -125,12 +127,6 @@ class Ours:
         data = build_training_data(self.shards, recipe, preset.objective, case.length)
         self.rows, self.objective = data.train_rows.row_spans, preset.objective
         self.reports = loop.train(loop.start_run(recipe, self.model, data.batches))
-
-    def turn(self, steps: int) -> Timed:
-        """Take some steps; return seconds and real tokens of each but the first."""
-        keep_freed_memory(True)
-        reports = [next(self.reports) for _ in range(steps + 1)]
-        return [(r.seconds, r.step_tokens) for r in reports[1:]]
 
 
 class Peer:
@@ -162,7 +158,7 @@ class Peer:
         return time.perf_counter() - start, n_tokens
 
 
-def blocks_of(ours: Ours, length: int) -> Tensor:
+def blocks_of(ours: OurFamily, length: int) -> Tensor:
     """Lay the text out in rows of one length, without a gap."""
     special = ours.shards.tokenizer.special_ids
     parts = [
@@ -183,7 +179,7 @@ def rows_in_turn(rows: Tensor) -> Iterator[Tensor]:
             yield rows[some]
 
 
-def their_tokenizer(ours: Ours, folder: Path) -> Any:
+def their_tokenizer(ours: OurFamily, folder: Path) -> Any:
     import transformers as hf
 
     home = folder / f"{ours.preset.name}-tokenizer"
@@ -191,7 +187,7 @@ def their_tokenizer(ours: Ours, folder: Path) -> Any:
     return hf.AutoTokenizer.from_pretrained(home)
 
 
-def same_network(ours: Ours, kind: str, folder: Path) -> nn.Module:
+def same_network(ours: OurFamily, kind: str, folder: Path) -> nn.Module:
     """Open our network, as it is now, in transformers."""
     import transformers as hf
 
@@ -201,7 +197,7 @@ def same_network(ours: Ours, kind: str, folder: Path) -> nn.Module:
     return getattr(hf, kind).from_pretrained(home).float()
 
 
-def masked(ours: Ours, case: Case, folder: Path) -> tuple[nn.Module, Iterator[tuple[Batch, int]]]:
+def masked(ours: OurFamily, case: Case, folder: Path) -> Party:
     import transformers as hf
 
     collate = hf.DataCollatorForLanguageModeling(their_tokenizer(ours, folder))
@@ -213,9 +209,7 @@ def masked(ours: Ours, case: Case, folder: Path) -> tuple[nn.Module, Iterator[tu
     return same_network(ours, "AutoModelForMaskedLM", folder), batches()
 
 
-def permutation(
-    ours: Ours, case: Case, folder: Path
-) -> tuple[nn.Module, Iterator[tuple[Batch, int]]]:
+def permutation(ours: OurFamily, case: Case, folder: Path) -> Party:
     import transformers as hf
 
     tokenizer = their_tokenizer(ours, folder)
@@ -228,9 +222,7 @@ def permutation(
     return same_network(ours, "XLNetLMHeadModel", folder), batches()
 
 
-def sequences(
-    ours: Ours, case: Case, folder: Path
-) -> tuple[nn.Module, Iterator[tuple[Batch, int]]]:
+def sequences(ours: OurFamily, case: Case, folder: Path) -> Party:
     """Sequences to be restored, which our objective has corrupted beforehand."""
     special = ours.shards.tokenizer.special_ids
     examples = list[tuple[Tensor, Tensor]]()
@@ -260,7 +252,7 @@ def sequences(
 class Detection(nn.Module):
     """ELECTRA's generator and discriminator, which share their tables (Clark et al. 2020)."""
 
-    def __init__(self, ours: Ours, folder: Path) -> None:
+    def __init__(self, ours: OurFamily, folder: Path) -> None:
         super().__init__()
         import transformers as hf
 
@@ -284,9 +276,7 @@ class Detection(nn.Module):
         return output.loss + 50 * found.loss
 
 
-def detection(
-    ours: Ours, case: Case, folder: Path
-) -> tuple[nn.Module, Iterator[tuple[Batch, int]]]:
+def detection(ours: OurFamily, case: Case, folder: Path) -> Party:
     import transformers as hf
 
     collate = hf.DataCollatorForLanguageModeling(
@@ -305,7 +295,7 @@ def detection(
 class PlainLSTM(nn.Module):
     """A language model of `nn.LSTM` with tied tables (Merity et al. 2018, without its dropout)."""
 
-    def __init__(self, ours: Ours) -> None:
+    def __init__(self, ours: OurFamily) -> None:
         super().__init__()
         a: Any = ours.preset.architecture
         self.table = nn.Embedding(a.vocab_size, a.d_model)
@@ -323,7 +313,7 @@ class PlainLSTM(nn.Module):
         return F.cross_entropy(scores.flatten(0, 1), ids[:, 1:].flatten())
 
 
-def lstm(ours: Ours, case: Case, folder: Path) -> tuple[nn.Module, Iterator[tuple[Batch, int]]]:
+def lstm(ours: OurFamily, case: Case, folder: Path) -> Party:
     rows = rows_in_turn(blocks_of(ours, case.length))
     return PlainLSTM(ours), (({"ids": some}, some.numel()) for some in rows)
 
@@ -331,7 +321,7 @@ def lstm(ours: Ours, case: Case, folder: Path) -> tuple[nn.Module, Iterator[tupl
 class PlainElmo(nn.Module):
     """ELMo's network in PyTorch's own layers (Peters et al. 2018, section 3), adaptive softmax."""
 
-    def __init__(self, ours: Ours, n_words: int) -> None:
+    def __init__(self, ours: OurFamily, n_words: int) -> None:
         super().__init__()
         a: Any = ours.preset.architecture
         cnn, width = a.character_cnn, a.d_embed
@@ -368,7 +358,7 @@ class PlainElmo(nn.Module):
         return self.loss(x[:, :-1].flatten(0, 1), words[:, 1:].flatten()).loss
 
 
-def elmo(ours: Ours, case: Case, folder: Path) -> tuple[nn.Module, Iterator[tuple[Batch, int]]]:
+def elmo(ours: OurFamily, case: Case, folder: Path) -> Party:
     """Words as characters, at most 50, in rows of as many bytes as ours."""
     texts = " ".join(corpus(folder).read_text(encoding="utf-8").split()).split(" ")
     texts = texts[: 40 * TOKENS]
@@ -396,7 +386,7 @@ def elmo(ours: Ours, case: Case, folder: Path) -> tuple[nn.Module, Iterator[tupl
     return PlainElmo(ours, n_words), batches()
 
 
-PEERS: dict[str, Callable[[Ours, Case, Path], tuple[nn.Module, Iterator[tuple[Batch, int]]]]] = {
+PEERS: dict[str, Callable[[OurFamily, Case, Path], Party]] = {
     "masked": masked,
     "permutation": permutation,
     "sequences": sequences,
@@ -408,8 +398,8 @@ PEERS: dict[str, Callable[[Ours, Case, Path], tuple[nn.Module, Iterator[tuple[Ba
 
 def compare(case: Case, folder: Path, rounds: int, steps: int) -> dict[str, float]:
     """Let the parties take turns; return real tokens a second of each."""
-    ours = Ours(case, folder)
-    parties: dict[str, Ours | Peer] = {
+    ours = OurFamily(case, folder)
+    parties: dict[str, OurFamily | Peer] = {
         name: Peer(*PEERS[case.peer](ours, case, folder), bfloat16=bfloat16)
         for name, bfloat16 in (("peer", False), ("peer, bfloat16", True))
     }
