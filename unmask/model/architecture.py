@@ -58,14 +58,14 @@ NO_LAYER_RECORDS = (
     "hidden states and attention of the layers can be recorded of Transformer blocks only"
 )
 NO_MEMORY = "only a model of one stack supports a memory of earlier segments"
-NO_KNOWN_STATES = (
-    "only one stack of Transformer blocks, each of which reads the block before alone, goes on "
-    "from what its first layers computed"
-)
-NO_PREFIX_TREE = (
-    "texts share a prefix in a row of one stack of Transformer blocks alone, without windows or "
-    "convolutions, and with positions that depend on a token's place in its text alone"
-)
+NOT_ONE_STACK: Mapping[Ability, str] = {
+    "known_states": "only one stack of Transformer blocks, each of which reads the block before "
+    "alone, goes on from what its first layers computed",
+    "prefix_tree": "texts share a prefix in a row of one stack of Transformer blocks alone, "
+    "without windows or convolutions, and with positions that depend on a token's place in its "
+    "text alone",
+}
+"""Why networks that are not one stack of Transformer blocks lack abilities of it."""
 
 
 NetworkT = TypeVar("NetworkT", bound="BackboneArchitecture")

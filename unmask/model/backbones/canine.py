@@ -15,10 +15,9 @@ from torch.nn import functional as F
 
 from unmask.batch import IGNORE_INDEX, Batch
 from unmask.model.architecture import (
-    NO_KNOWN_STATES,
     NO_LAYER_RECORDS,
     NO_MEMORY,
-    NO_PREFIX_TREE,
+    NOT_ONE_STACK,
     POST_NORM,
     UNMIXABLE_LAYERS,
     Ability,
@@ -301,8 +300,7 @@ class Canine(nn.Module):
             "of its attention in blocks; LoRA and bottlenecks can be attached",
             "layer_mixing": UNMIXABLE_LAYERS,
             "layer_records": NO_LAYER_RECORDS,
-            "prefix_tree": NO_PREFIX_TREE,
-            "known_states": NO_KNOWN_STATES,
+            **NOT_ONE_STACK,
         }[ability]
 
     def encode(self, batch: Batch) -> Float[Tensor, "b t _"]:

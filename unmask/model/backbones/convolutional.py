@@ -10,11 +10,10 @@ from torch.nn import functional as F
 
 from unmask.batch import Batch
 from unmask.model.architecture import (
-    NO_KNOWN_STATES,
     NO_LAYER_RECORDS,
     NO_MEMORY,
-    NO_PREFIX_TREE,
     NO_VIRTUAL_TOKENS,
+    NOT_ONE_STACK,
     UNMIXABLE_LAYERS,
     Ability,
     AttentionPattern,
@@ -164,8 +163,7 @@ class Convolutional(nn.Module):
             "virtual_tokens": NO_VIRTUAL_TOKENS,
             "layer_mixing": UNMIXABLE_LAYERS,
             "layer_records": NO_LAYER_RECORDS,
-            "prefix_tree": NO_PREFIX_TREE,
-            "known_states": NO_KNOWN_STATES,
+            **NOT_ONE_STACK,
         }[ability]
 
     def encode(self, batch: Batch) -> Float[Tensor, "b t _"]:

@@ -10,9 +10,8 @@ from torch import Tensor, nn
 
 from unmask.batch import Batch
 from unmask.model.architecture import (
-    NO_KNOWN_STATES,
     NO_MEMORY,
-    NO_PREFIX_TREE,
+    NOT_ONE_STACK,
     Ability,
     Backbone,
     StackArchitecture,
@@ -262,8 +261,7 @@ class TwoStackNetwork(nn.Module):
         """Return why an ability is not supported: what is of one stack alone."""
         reasons = {
             "memory": NO_MEMORY,
-            "prefix_tree": NO_PREFIX_TREE,
-            "known_states": NO_KNOWN_STATES,
+            **NOT_ONE_STACK,
         }
         return reasons.get(ability)
 

@@ -14,10 +14,9 @@ from torch.nn import functional as F
 
 from unmask.batch import Batch
 from unmask.model.architecture import (
-    NO_KNOWN_STATES,
     NO_LAYER_RECORDS,
-    NO_PREFIX_TREE,
     NO_VIRTUAL_TOKENS,
+    NOT_ONE_STACK,
     Ability,
     AttentionPattern,
     StackArchitecture,
@@ -322,8 +321,7 @@ class Recurrent(nn.Module):
         reasons: dict[Ability, str] = {
             "layer_records": NO_LAYER_RECORDS,
             "virtual_tokens": NO_VIRTUAL_TOKENS,
-            "prefix_tree": NO_PREFIX_TREE,
-            "known_states": NO_KNOWN_STATES,
+            **NOT_ONE_STACK,
         }
         if ability in reasons:
             return reasons[ability]

@@ -12,9 +12,8 @@ from unmask.batch import Batch, Visibility
 from unmask.batching.prefix_tree import PrefixTree
 from unmask.model.architecture import (
     FEED_FORWARD_INNER_SLOTS,
-    NO_KNOWN_STATES,
     NO_LAYER_RECORDS,
-    NO_PREFIX_TREE,
+    NOT_ONE_STACK,
     Ability,
     require_support,
 )
@@ -203,9 +202,9 @@ class Transformer(nn.Module):
         if ability == "layer_records" and any(self.a.layers.types):
             return NO_LAYER_RECORDS
         if ability == "known_states":
-            return None if self.mix is None else NO_KNOWN_STATES
+            return None if self.mix is None else NOT_ONE_STACK[ability]
         if ability == "prefix_tree":
-            return None if self._supports_prefix_tree else NO_PREFIX_TREE
+            return None if self._supports_prefix_tree else NOT_ONE_STACK[ability]
         if ability != "memory" or (
             self.position.supports_memory
             and self.convolution is None

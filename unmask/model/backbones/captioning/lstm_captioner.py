@@ -8,11 +8,10 @@ from torch import Tensor, nn
 
 from unmask.batch import Batch
 from unmask.model.architecture import (
-    NO_KNOWN_STATES,
     NO_LAYER_RECORDS,
     NO_MEMORY,
-    NO_PREFIX_TREE,
     NO_VIRTUAL_TOKENS,
+    NOT_ONE_STACK,
     Ability,
 )
 from unmask.model.backbones.encoder_decoder import TwoStackArchitecture
@@ -93,8 +92,7 @@ class LSTMCaptioner(nn.Module):
             "memory": NO_MEMORY,
             "layer_records": NO_LAYER_RECORDS,
             "virtual_tokens": NO_VIRTUAL_TOKENS,
-            "prefix_tree": NO_PREFIX_TREE,
-            "known_states": NO_KNOWN_STATES,
+            **NOT_ONE_STACK,
         }
         return reasons.get(ability)
 

@@ -15,9 +15,8 @@ from torch.nn import functional as F
 from unmask.batch import Batch
 from unmask.model.architecture import (
     MAX_SIZE,
-    NO_KNOWN_STATES,
     NO_MEMORY,
-    NO_PREFIX_TREE,
+    NOT_ONE_STACK,
     Ability,
     BackboneArchitecture,
 )
@@ -194,8 +193,7 @@ class TwoTowers(nn.Module):
         """Return why an ability is not supported: what is of one stack alone."""
         reasons = {
             "memory": NO_MEMORY,
-            "prefix_tree": NO_PREFIX_TREE,
-            "known_states": NO_KNOWN_STATES,
+            **NOT_ONE_STACK,
         }
         return reasons.get(ability)
 
