@@ -49,7 +49,8 @@ def main(rank: str, port: str, out: str) -> None:
                 log(report)
                 losses.append((report.loss, report.gradient_norm, report.n_tokens))
         stop = StopRequest()
-        stop.is_requested = rank == "1"
+        if rank == "1":
+            stop.ask()
         agreed = stop.is_requested_anywhere(world)
         result = world.all_gather_object({"rank": world.rank})
         gathered = world.all_gather_tensors(

@@ -129,7 +129,7 @@ def compare(page: Any, *names: str) -> None:
 def export(page: Any, name: str, folder: Path) -> Path:
     """Download a run in the layout of Hugging Face, and return its folder."""
     open_home(page)
-    page.get_by_role("link", name=name, exact=True).click()
+    page.locator("main").get_by_role("link", name=name, exact=True).click()
     page.get_by_role("heading", name=name, level=1).wait_for(timeout=MINUTES)
     page.get_by_role("link", name="Export").click()
     page.get_by_role("button", name="Write Hugging Face").click(timeout=2 * MINUTES)

@@ -224,11 +224,10 @@ def _train_steps(
                 last = last or _should_stop_early(tuning, best)
             if last:
                 break
-            if job.keeps_folder and (
-                stop.is_requested or report.step % recipe.checkpoint_every == 0
-            ):
+            stopped = stop.is_requested
+            if job.keeps_folder and (stopped or report.step % recipe.checkpoint_every == 0):
                 _save_checkpoint(run, folder, best)
-            if stop.is_requested:
+            if stopped:
                 hint = "; resume to continue" if job.keeps_folder else ""
                 log.print_above(f"stopped after step {report.step:,}{hint}")
                 raise KeyboardInterrupt
@@ -240,9 +239,9 @@ def _train_steps(
             )
         elif best is not None and tuning.average:
             best = _average_checkpoints(job, run, log, best, folder)
-    assert best is not None
-    if job.keeps_folder:
-        _save_checkpoint(run, folder, best, done=True)
+        assert best is not None
+        if job.keeps_folder:
+            _save_checkpoint(run, folder, best, done=True)
     return best
 
 

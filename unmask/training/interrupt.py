@@ -26,7 +26,24 @@ class StopRequest:
     """Whether a stop was requested."""
 
     def __init__(self) -> None:
-        self.is_requested = False
+        self._was_asked = False
+        self._was_read = False
+
+    def ask(self) -> bool:
+        """Request a stop; return whether one was requested before."""
+        before, self._was_asked = self._was_asked, True
+        return before
+
+    @property
+    def is_requested(self) -> bool:
+        """Whether a stop was requested: who reads that it was has to stop."""
+        self._was_read = self._was_asked
+        return self._was_asked
+
+    @property
+    def is_unread(self) -> bool:
+        """Whether a stop was requested that nobody has read, as it came after the last step."""
+        return self._was_asked and not self._was_read
 
     def is_requested_anywhere(self, world: "World") -> bool:
         """Whether a stop was requested of any process: all processes stop after the same step."""
@@ -51,13 +68,16 @@ def stop_after_step() -> Generator[StopRequest]:
     """Request a stop after the current step on a signal; a second Ctrl-C interrupts the step.
 
     ```python
-    with stopping() as stop:
+    with stop_after_step() as stop:
         for report in train(run):
             log(report)
-            if stop.agreed(run.world):
-                save(run, folder)
+            if stop.is_requested_anywhere(run.world):
+                save_checkpoint(run, folder)
                 break
     ```
+    A request that was not read by the end interrupts there: what would follow the steps is more
+    than a step, such as the next run of a study.
+
     A second SIGTERM or SIGHUP has no effect, as closing a terminal or stopping a service often
     sends both. Python receives signals in the main thread only; in other threads, nothing changes.
     """
@@ -65,12 +85,13 @@ def stop_after_step() -> Generator[StopRequest]:
 
     def ask(number: int, frame: FrameType | None) -> None:
         _received_signals.append(number)
-        if stop.is_requested and number == signal.SIGINT:
+        if stop.ask() and number == signal.SIGINT:
             raise KeyboardInterrupt
-        stop.is_requested = True
 
     with _signals_handled(ask, lambda now: now is not signal.SIG_IGN):
         yield stop
+    if stop.is_unread:
+        raise KeyboardInterrupt
 
 
 @contextmanager

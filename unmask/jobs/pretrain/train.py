@@ -319,7 +319,7 @@ def take_steps(job: PretrainingJob) -> bool:
                 if intact is not None:
                     intact.wait()
                 save_checkpoint(job.run, job.options.output_folder)
-            if stopped and not last:
+            if stopped:
                 return False
     return True
 

@@ -238,11 +238,12 @@ class WordVectorJob:
                 before, place = now, step.position
                 if is_logged:
                     since, logged = ExampleLossSum(), step.step // recipe.log_every
-                if end or stop.is_requested or step.step // recipe.checkpoint_every > saved:
+                stopped = stop.is_requested
+                if end or stopped or step.step // recipe.checkpoint_every > saved:
                     saved = step.step // recipe.checkpoint_every
                     intact.wait()
                     self.save_checkpoint(output_folder, step, since)
-                if stop.is_requested and not end:
+                if stopped:
                     return False
         return True
 

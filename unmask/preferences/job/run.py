@@ -308,9 +308,10 @@ def _take_steps(
             if report.step % recipe.evaluate_every == 0 and not is_last:
                 found, _ = score_policy(job, model, forward, reference, first)
                 log.log_evaluation(report.step, found)
-            if stop.is_requested or is_last or report.step % recipe.checkpoint_every == 0:
+            stopped = stop.is_requested
+            if stopped or is_last or report.step % recipe.checkpoint_every == 0:
                 save_checkpoint(run, job.folder)
-            if stop.is_requested and not is_last:
+            if stopped:
                 log.print_above(f"stopped after step {report.step:,}; resume to continue")
                 raise KeyboardInterrupt
 
