@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from unmask.batch import Batch, Example, Feature, Tokens, Visibility
-from unmask.batching.collate import pad_examples
+from unmask.batching.collate import collate
 from unmask.model.layers.attention.block_local_mask import Window
 from unmask.tokenizers.spec import SpecialTokenIds
 
@@ -98,7 +98,7 @@ def test_any_feature_is_padded_checked_and_moved() -> None:
     plain = Example(inputs=ids[:2], targets=ids[:2])
     weighed = Example(inputs=ids, targets=ids, features=(Weights(ids + 1),))
     special = SpecialTokenIds(vocab_size=9, pad=0, start=1, end=2, unknown=3)
-    batch = pad_examples([weighed, plain], special, length_multiple=4).to("cpu")
+    batch = collate([[weighed], [plain]], special, min_width=4).to_batch().to("cpu")
     found = batch.feature(Weights)
     assert found is not None
     assert found.weights.tolist() == [[1, 2, 3, 7], [7, 7, 7, 7]]

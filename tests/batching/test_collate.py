@@ -7,7 +7,13 @@ from vocabularies import BERT, GPT, T5, long_text, text, texts
 
 from unmask.batch import IGNORE_INDEX, Example
 from unmask.batching import collate
-from unmask.batching.collate import first_fit, group_by_length, pack_examples, pad_examples
+from unmask.batching.collate import (
+    RowLimits,
+    first_fit,
+    group_by_length,
+    pack_examples,
+    pad_examples,
+)
 from unmask.model.layers.attention.block_local_mask import GlobalTokens
 from unmask.objectives import published
 from unmask.objectives.features import ShiftedTargets, TwoStream
@@ -152,13 +158,23 @@ def test_encoder_and_decoder_of_equal_length_need_no_mask():
     assert batch.visibility.document is None
 
 
-def test_row_lengths_are_padded_to_a_multiple():
-    batch = pad_examples([plain(3), plain(5)], BERT, length_multiple=8)
-    assert batch.inputs.shape == (2, 8)
-    assert pad_examples([plain(8)], BERT, length_multiple=8).inputs.shape == (1, 8)
-    e = published.T5(long_text(40), T5, np.random.default_rng(0))
-    batch = pad_examples([e], T5, length_multiple=8)
-    assert batch.source.shape[1] % 8 == batch.inputs.shape[1] % 8 == 0
+def test_few_lengths_are_shared_by_all_rows_within_their_limits():
+    limits = RowLimits.of([plain(200), plain(3)])
+    assert limits == (200, 0)
+    found = [
+        pad_examples([plain(n)], BERT, row_limits=limits).inputs.shape[1] for n in range(1, 201)
+    ]
+    assert all(n <= m <= n + n / 16 for n, m in enumerate(found, 1))
+    assert found[:32] == list(range(1, 33))
+    assert len(set(found)) == 32 + 16 + 16 + 9
+    assert max(found) == 200
+    assert pad_examples([plain(250)], BERT, row_limits=limits).inputs.shape[1] == 250
+    e = published.T5(long_text(99), T5, np.random.default_rng(0))
+    n, m = len(e.source), len(e.inputs)
+    assert n > 64
+    batch = pad_examples([e], T5, row_limits=RowLimits(m, 200))
+    assert batch.source.shape[1] == -(-n // 4) * 4
+    assert batch.inputs.shape[1] == m  # no longer than a decoder may read
 
 
 def test_segments_are_padded_and_labels_stacked():

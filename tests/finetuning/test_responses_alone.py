@@ -13,7 +13,7 @@ from test_rewards import formulation as rewards_of
 from test_rewards import item as comparison
 
 from unmask.batch import IGNORE_INDEX, Batch, Example
-from unmask.batching.collate import pack_examples, pad_examples
+from unmask.batching.collate import collate, pack_examples, pad_examples
 from unmask.checkpoints.huggingface.read import LoadedModel, load_folder
 from unmask.conversations.messages import Message
 from unmask.finetuning.data.batch_stream import BatchSize, make_batch_stream
@@ -278,9 +278,8 @@ def test_a_reward_is_read_at_the_last_token_where_ends_of_turns_are_padding_toke
     examples = [one.example for one in made.build_inputs(items)]
     # The end of the first response is a padding token within the text.
     assert all((e.inputs == special.pad).sum() == 1 for e in examples)
-    found = np.concatenate(
-        made.compute_scores(ours.model, pad_examples(examples, special, length_multiple=64), [])
-    )
+    batch = collate([[e] for e in examples], special, min_width=64).to_batch()
+    found = np.concatenate(made.compute_scores(ours.model, batch, []))
     for one, reward in zip(examples, found, strict=True):
         ids = torch.from_numpy(one.inputs)[None]
         hidden = reference.transformer(input_ids=ids).last_hidden_state

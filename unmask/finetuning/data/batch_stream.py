@@ -9,6 +9,7 @@ from jaxtyping import Int
 
 from unmask.batch import Batch, Example
 from unmask.batching.collate import (
+    RowLimits,
     example_length,
     first_fit,
     group_by_length,
@@ -177,6 +178,7 @@ def make_batch_stream(
     units = group_examples(examples)
     sizes = np.array([max(example_length(examples[i]) for i in unit) for unit in units], np.int64)
     n = count_epoch_steps(examples, size.n_units, size.n_tokens, source_sampling)
+    row_limits = RowLimits.of(examples)
 
     def readings(epoch: int) -> Int[np.ndarray, "k"]:
         if source_sampling is None:
@@ -214,18 +216,21 @@ def make_batch_stream(
             if sample_example is not None:  # + 1: (seed, epoch, 0) is the generator of the order
                 dice = [np.random.default_rng((seed, pass_, i + 1)) for pass_, i in keys]
                 batch = [sample_example(e, rng) for e, rng in zip(batch, dice, strict=True)]
-            yield _micro_batches(batch, special_ids, size), step + 1
+            yield _micro_batches(batch, special_ids, size, row_limits), step + 1
             step += 1
 
     return begin
 
 
 def _micro_batches(
-    examples: Sequence[Example], special_ids: SpecialTokenIds, size: BatchSize
+    examples: Sequence[Example],
+    special_ids: SpecialTokenIds,
+    size: BatchSize,
+    row_limits: RowLimits,
 ) -> list[Batch]:
     """Lay a batch in micro-batches, packed or not."""
     if size.row_length is None:
-        return split_micro_batches(examples, special_ids, size.micro_batch_tokens)
+        return split_micro_batches(examples, special_ids, size.micro_batch_tokens, row_limits)
     rows = first_fit(np.array(list(map(example_length, examples)), np.int64), size.row_length)
     n = max(1, size.micro_batch_tokens // size.row_length)
     return [
@@ -237,15 +242,22 @@ def _micro_batches(
 
 
 def split_micro_batches(
-    examples: Sequence[Example], special_ids: SpecialTokenIds, micro_batch_tokens: int
+    examples: Sequence[Example],
+    special_ids: SpecialTokenIds,
+    micro_batch_tokens: int,
+    row_limits: RowLimits | None = None,
 ) -> list[Batch]:
     """Split a batch into micro-batches, whose gradients are summed.
 
-    Groups of examples are not split, even if they have more tokens.
+    Groups of examples are not split, even if they have more tokens. Rows are lengthened up to
+    `row_limits` for the sake of shared shapes, beyond `micro_batch_tokens` where need be.
     """
     units = [[examples[i] for i in unit] for unit in group_examples(examples)]
     sizes = [max(map(example_length, unit)) for unit in units]
     parts = group_by_length(
         sizes, micro_batch_tokens, MAX_BATCH_ROWS, [len(unit) for unit in units]
     )
-    return [pad_examples([e for i in part for e in units[i]], special_ids) for part in parts]
+    return [
+        pad_examples([e for i in part for e in units[i]], special_ids, row_limits=row_limits)
+        for part in parts
+    ]
