@@ -72,7 +72,7 @@ def start_workbench(root: Path, *options: str, port: int = 0) -> Served:
     found = re.search(r"http://\S+", said)
     assert found is not None, said
     served = Served(root, found[0], process)
-    for _ in range(200):
+    for _ in range(1200):
         try:
             with served.client() as client:
                 client.get("/api/jobs")
@@ -120,6 +120,7 @@ def browser_page(served: Served, *, width: int = 1280, height: int = 900) -> Gen
     with playwright.sync_playwright() as driver:
         browser = driver.chromium.launch(executable_path=path, args=["--no-sandbox"])
         page = browser.new_page(viewport={"width": width, "height": height})
+        page.set_default_timeout(120_000)  # a machine may have other work
         errors: list[str] = []
         page.on("pageerror", lambda error: errors.append(str(error)))
         page.on(

@@ -358,8 +358,8 @@ def test_a_run_from_a_terminal_and_a_killed_server(tmp_path: Path):
     """Jobs outlive the server; a new one finds them, and their lock tells that they run."""
     served = start_workbench(tmp_path)
     with served.client() as client:
-        os.mkfifo(tmp_path / "pipe")
-        values = {"model": "unmask-mini-en", "input": "pipe"}
+        os.mkfifo(tmp_path / "pipe.txt")
+        values = {"model": "unmask-mini-en", "input": "pipe.txt"}
         job = client.post("/api/jobs", json={"command": "embed", "values": values}).json()
         wait_for(lambda: client.get(f"/api/jobs/{job['id']}").json()["state"] == "running")
     port = served.port
