@@ -629,6 +629,22 @@ def test_each_signal_requests_stop_unless_ignored(number):
 
 
 @pytest.mark.trials("signals and clocks")
+def test_request_that_came_after_the_last_look_interrupts_at_the_end():
+    steps = []
+
+    def asked_late():
+        with stop_after_step() as stop:
+            assert not stop.is_requested
+            os.kill(os.getpid(), signal.SIGTERM)
+            steps.append("last")
+
+    with pytest.raises(KeyboardInterrupt):
+        asked_late()
+    assert steps == ["last"]
+    assert stop_exit_status() == 128 + signal.SIGTERM
+
+
+@pytest.mark.trials("signals and clocks")
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_outside_steps_each_signal_interrupts_once(number):
     def asked_twice():

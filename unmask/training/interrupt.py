@@ -37,8 +37,9 @@ class StopRequest:
     @property
     def is_requested(self) -> bool:
         """Whether a stop was requested: who reads that it was has to stop."""
-        self._was_read = self._was_asked
-        return self._was_asked
+        asked = self._was_asked  # once: a signal may come between two looks
+        self._was_read = asked
+        return asked
 
     @property
     def is_unread(self) -> bool:
