@@ -23,9 +23,8 @@ MAX_OPEN_ROWS = 1024
 class RowLimits(NamedTuple):
     """Tokens up to which a row may be lengthened, so that batches share their shapes.
 
-    A shape that a processor has not multiplied yet costs it half a millisecond a product, and
-    memory of one shape does not fit another. Where every batch is as long as its longest text,
-    that is a sixth of the time of fine-tuning on a CPU; the padding is a thirtieth.
+    On a CPU products of a new shape are compiled first, and freed memory of one shape does not fit
+    another (docs/log.md, 2026-11-28). The padding is at most a sixteenth of a row.
     """
 
     inputs: int
