@@ -1,3 +1,4 @@
+import math
 from itertools import pairwise
 
 import pytest
@@ -64,6 +65,21 @@ def test_very_unlikely_target_has_finite_loss() -> None:
         torch.ones(1, 1), torch.tensor([[500.0], [0.0]]), None, torch.tensor([1])
     )
     assert float(total) == pytest.approx(500.0)
+
+
+@pytest.mark.parametrize("chunk", [1, 46, 2**20])
+def test_of_equal_logits_the_first_is_the_prediction(chunk, monkeypatch) -> None:
+    monkeypatch.setattr(fused, "CPU_CHUNK_LOGITS", chunk)
+    bias = torch.zeros(23)
+    for targets, right in (([0, 1, 22], 1), ([0, 0, 0], 3), ([5, 6, 7], 0)):
+        total, found = linear_cross_entropy(
+            torch.ones(3, 8), torch.zeros(23, 8), bias, torch.tensor(targets)
+        )
+        assert (int(found), float(total)) == (right, pytest.approx(3 * math.log(23)))
+    bias[[4, 9]] = 1.0
+    targets = torch.tensor([4, 9, 0])
+    _, found = linear_cross_entropy(torch.ones(3, 8), torch.zeros(23, 8), bias, targets)
+    assert int(found) == 1
 
 
 @pytest.mark.trials("numbers")

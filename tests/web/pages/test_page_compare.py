@@ -64,9 +64,9 @@ def page(served: Served) -> Generator[Any]:
 
 
 def open_page(page: Any, runs: list[str], **more: str) -> None:
-    page.evaluate("sessionStorage.clear()")
     page.evaluate("location.hash = '#/jobs'")
     page.get_by_role("heading", name="Jobs", exact=True).wait_for()
+    page.evaluate("sessionStorage.clear()")  # the page that was left has written what was typed
     query = urlencode([("runs", one) for one in runs] + [*more.items()])
     page.evaluate("address => { location.hash = address }", f"#/compare?{query}")
     page.get_by_role("heading", name="Compare", exact=True).wait_for()

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.web.served import Served, workbench
+from tests.web.served import Served, forget_entries, workbench
 from unmask.finetuning.methods.method import METHODS
 from unmask.web.worker.calls.tables.written_spreadsheet import write_spreadsheet
 
@@ -32,7 +32,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
 @pytest.fixture
 def page(browser: Any) -> Any:
     browser.set_viewport_size({"width": 1280, "height": 900})
-    browser.evaluate("sessionStorage.clear()")
+    forget_entries(browser)
     return browser
 
 

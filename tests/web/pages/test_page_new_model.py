@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.web.served import Served, workbench
+from tests.web.served import Served, forget_entries, workbench
 
 HOSTILE = "<img src=x onerror=alert(1)>"
 HEADS_ERROR = "d_model 256 is not a multiple of n_heads 7"
@@ -166,8 +166,7 @@ def open_page(page: Any, *, clear: bool = False, place: str = "new") -> None:
     page.goto(f"{base}#/jobs")
     page.wait_for_selector("h1:has-text('Jobs')")
     if clear:
-        page.wait_for_timeout(200)  # what an earlier page keeps, it keeps a moment later
-        page.evaluate("sessionStorage.clear()")
+        forget_entries(page)
     page.goto(f"{base}#/{place}")
     page.wait_for_selector("#model", timeout=READ_SECONDS)
 

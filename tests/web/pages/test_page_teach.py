@@ -25,9 +25,9 @@ def page(served: Served) -> Generator[Any]:
 
 
 def open_page(page: Any, address: str) -> None:
-    page.evaluate("sessionStorage.clear()")
     page.evaluate("location.hash = '#/jobs'")
     page.get_by_role("heading", name="Jobs", exact=True).wait_for()
+    page.evaluate("sessionStorage.clear()")  # the page that was left has written what was typed
     page.evaluate("address => { location.hash = address }", address)
     page.locator(SLIDE).wait_for(timeout=SECONDS)
 

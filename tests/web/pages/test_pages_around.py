@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.web.served import Served, workbench
+from tests.web.served import Served, forget_entries, workbench
 
 HOSTILE = "<img src=x onerror=document.title='owned'>"
 PAGES = ("", "run/tale", "jobs", "try/unmask-mini-en", "export/unmask-mini-en", "command/prepare",
@@ -90,7 +90,7 @@ def test_a_refusal_is_shown_and_training_goes_on_in_a_new_run(page: Any, served:
     line = "unmask pretrain bert-tiny --data demo:novels --steps 7 --out told-further --from told"
     page.get_by_text(line).first.wait_for(timeout=READ_MILLISECONDS)
     assert page.evaluate("location.hash") == "#/new"
-    page.evaluate("sessionStorage.clear()")
+    forget_entries(page)
     shutil.rmtree(served.root / "told")
 
 

@@ -160,7 +160,7 @@ class _DropoutFunction(torch.autograd.Function):
 def _apply_dropout(x: Tensor, dice: Tensor, cut: int) -> Tensor:
     keep = torch.empty(x.shape, dtype=x.dtype)
     torch.ge(dice, cut, out=keep)  # written as 0 and 1 of x's dtype: no pass over booleans
-    return keep.mul_(x).mul_(256 / (256 - cut))
+    return torch.addcmul(x.new_zeros(()), keep, x, value=256 / (256 - cut))
 
 
 class Dropout(nn.Module):
