@@ -10,6 +10,7 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 from unmask.batch import Batch, Visibility
 from unmask.model.architecture import NO_BIASES
 from unmask.model.backbones.recurrent import Recurrent, RecurrentArchitecture
+from unmask.model.backbones.recurrent_layers import LSTMLayer, run_side_by_side
 from unmask.model.initialize import UniformInit
 from unmask.model.layers.feed_forward import RMSNorm
 from unmask.model.requested_states import RequestedStates
@@ -109,6 +110,55 @@ def test_packing_and_padding_change_nothing() -> None:
         second = network(Batch(inputs=ids[:, 3:5], visibility=Visibility(causal=a.causal)))
         torch.testing.assert_close(packed[:, :3], first)
         torch.testing.assert_close(packed[:, 3:5], second)
+
+
+@pytest.mark.parametrize("clip", [None, 0.3])
+@pytest.mark.parametrize("n", [1, 2])
+def test_gradients_of_steps_taken_together_equal_those_of_autograd(
+    n: int, clip: float | None
+) -> None:
+    torch.manual_seed(2)
+    layers = [LSTMLayer(5, 6, 4, projection=True, cell_clip=clip).double() for _ in range(n)]
+    inputs = [torch.randn(3, T, 5).double().requires_grad_() for _ in layers]
+    states = [tuple(torch.randn(3, d).double().requires_grad_() for d in (4, 6)) for _ in layers]
+    for p in (p for layer in layers for p in layer.parameters()):
+        nn.init.normal_(p)
+    leaves = [*inputs, *(x for some in states for x in some)]
+    leaves += [p for layer in layers for p in layer.parameters()]
+
+    def by_steps(layer: LSTMLayer, x: Tensor, state: tuple[Tensor, ...]) -> tuple:
+        outputs: list[Tensor] = []
+        for gates in layer.reads(x).unbind(1):
+            state = layer.step(gates, state, layer.recalls.weight)
+            outputs.append(state[0])
+        return torch.stack(outputs, 1), state
+
+    def gradients(found: list[tuple]) -> tuple[list[Tensor], tuple[Tensor, ...]]:
+        flat = [x for y, state in found for x in (y, *state)]
+        torch.manual_seed(3)
+        loss = sum((torch.randn(x.shape) * x).sum() for x in flat)
+        return flat, torch.autograd.grad(loss, leaves)
+
+    together, ours = gradients(run_side_by_side(layers, inputs, states))
+    alone, theirs_ = gradients([by_steps(*one) for one in zip(layers, inputs, states, strict=True)])
+    for a, b in zip([*together, *ours], [*alone, *theirs_], strict=True):
+        torch.testing.assert_close(a, b)
+    if clip is not None:
+        at_limit = [float((x.abs() == clip).double().mean()) for x in together]
+        assert all(0.05 < share < 0.95 for share in at_limit)
+
+
+def test_watched_maps_are_called_step_by_step() -> None:
+    torch.manual_seed(2)
+    layer, x = LSTMLayer(5, 6, 4, projection=True), torch.randn(3, T, 5)
+    assert layer.has_own_backward
+    expected, _ = layer(x, layer.initial_state(x))
+    seen: list[int] = []
+    assert layer.projects is not None
+    layer.projects.register_forward_hook(lambda *_: seen.append(1))
+    assert not layer.has_own_backward
+    torch.testing.assert_close(layer(x, layer.initial_state(x))[0], expected)
+    assert len(seen) == T
 
 
 @torch.no_grad()

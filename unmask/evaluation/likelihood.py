@@ -6,7 +6,7 @@ from typing import Literal
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from unmask.adapters.prefix import max_text_length
@@ -16,7 +16,7 @@ from unmask.batching.prefix_tree import share_prefixes
 from unmask.batching.windows import limit_length, strided_windows
 from unmask.config import check_word
 from unmask.generation.text_batches import evaluation_mode
-from unmask.heads.language.linear_cross_entropy import rows_in_cache
+from unmask.heads.language.linear_cross_entropy import log_probabilities_at
 from unmask.heads.model import Model
 from unmask.model.requested_states import RequestedStates
 from unmask.tokenizers.encode import Tokenizer
@@ -484,22 +484,9 @@ def _log_probabilities(
         hidden: hidden states of some positions.
         targets: tokens and pairs of each position, in order.
     """
-    logits = model.language_head.logits(hidden)
-    step = rows_in_cache(logits)
-    selected: list[Float[Tensor, "_"]] = []
-    is_likeliest: list[Bool[Tensor, "_"]] = []
-    for start in range(0, len(logits), step):
-        logs = logits[start : start + step].float().log_softmax(-1)
-        some = enumerate(targets[start : start + step])
-        at = [(i, token) for i, asked in some for token, _ in asked]
-        row, token = torch.tensor(at, device=logs.device).T
-        own = logs[row, token]
-        is_highest = own == logs.amax(-1)[row]
-        equal = is_highest.nonzero().squeeze(1)  # of equal ones the first is the likeliest
-        is_highest[equal] = logs[row[equal]].argmax(-1) == token[equal]
-        selected.append(own)
-        is_likeliest.append(is_highest)
-    found = torch.cat(selected)
+    at = [(i, token) for i, some in enumerate(targets) for token, _ in some]
+    row, token = torch.tensor(at, device=hidden.device).T
+    found, is_likeliest = log_probabilities_at(model.language_head.logits(hidden), row, token)
     if bool(found.isnan().any()):
         raise FloatingPointError("the model's logits are not finite: its weights are damaged")
-    return found.tolist(), torch.cat(is_likeliest).tolist()
+    return found.tolist(), is_likeliest.tolist()

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -118,7 +118,7 @@ def cross_entropy_gradient_(
     total = torch.zeros((), dtype=torch.float32, device=logits.device)
     n_correct = torch.zeros((), dtype=torch.int64, device=logits.device)
     n, v = logits.shape
-    step = rows_in_cache(logits)
+    step = _rows_in_cache(logits)
     offset = None if bias is None else bias.float()
     for start in range(0, n, step):
         block, y = logits[start : start + step], targets[start : start + step, None]
@@ -142,7 +142,7 @@ def cross_entropy_gradient_(
     return total, n_correct
 
 
-def rows_in_cache(logits: Float[Tensor, "n v"]) -> int:
+def _rows_in_cache(logits: Float[Tensor, "n v"]) -> int:
     """Return how many rows go through a softmax at the same time: on other devices all."""
     n, v = logits.shape
     return max(1, CPU_CHUNK_LOGITS // v if logits.device.type == "cpu" else n)
@@ -166,6 +166,34 @@ def _highest_logits(
     if tied.any():
         n_correct += (logits[tied].argmax(-1, keepdim=True) == targets[tied]).sum()
     return torch.maximum(own, others), n_correct
+
+
+def log_probabilities_at(
+    logits: Float[Tensor, "n v"], rows: Int[Tensor, "m"], tokens: Int[Tensor, "m"]
+) -> tuple[Float[Tensor, "m"], Bool[Tensor, "m"]]:
+    """Return the log-probabilities of some tokens, and whether each is its row's likeliest.
+
+    Of equally likely ones the first is. On a CPU, some rows at a time.
+
+    Args:
+        logits: one row for each position.
+        rows: that of each token, in order; each row has at least one.
+        tokens: whose log-probabilities are returned.
+    """
+    step = _rows_in_cache(logits)
+    counts = (rows // step).bincount().tolist()
+    found: list[Tensor] = []
+    is_likeliest: list[Tensor] = []
+    parts = zip(logits.split(step), rows.split(counts), tokens.split(counts), strict=True)
+    for i, (block, some, token) in enumerate(parts):
+        logs, row = block.float().log_softmax(-1), some - i * step
+        own = logs[row, token]
+        is_highest = own == logs.amax(-1)[row]
+        equal = is_highest.nonzero().squeeze(1)
+        is_highest[equal] = logs[row[equal]].argmax(-1) == token[equal]
+        found.append(own)
+        is_likeliest.append(is_highest)
+    return torch.cat(found), torch.cat(is_likeliest)
 
 
 def linear_cross_entropy(

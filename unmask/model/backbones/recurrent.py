@@ -28,12 +28,14 @@ from unmask.model.backbones.recurrent_layers import (
     RecurrentState,
     RowLayout,
     VariationalDropout,
+    run_both,
 )
 from unmask.model.initialize import Initializer, UniformInit
 from unmask.model.layers.attention.query_stream import QueryStream
 from unmask.model.layers.embeddings.adaptive import AdaptiveEmbedding
 from unmask.model.layers.embeddings.character_cnn import CharacterCNNModule
 from unmask.model.layers.feed_forward import Dropout
+from unmask.model.layers.layer_pass import identity
 from unmask.model.requested_states import requested_states
 from unmask.model.text_layout import TextLayout
 from unmask.objectives.features import Recurrence, RecurrenceMemory, TwoStream
@@ -426,15 +428,15 @@ class Recurrent(nn.Module):
             if twice or (apart and i):
                 forward, below = below.chunk(2, -1)
             state = cast(LSTMLayer, layer).initial_state(x) if states is None else states[i]
-            y, state = layer(forward, state)
+            if self.a.n_directions == 2:
+                reverse = identity if twice else layout.reverse_texts
+                both = [cast(LSTMLayer, layer), cast(LSTMLayer, self.backward_layers[i])]
+                (y, _), (back_y, _) = run_both(both, [forward, reverse(below)])
+                y = torch.cat((y, reverse(back_y)), -1)
+            else:
+                y, state = layer(forward, state)
             if states is not None:
                 states[i] = state
-            if self.a.n_directions == 2:
-                backward, reverse = cast(LSTMLayer, self.backward_layers[i]), layout.reverse_texts
-                backward_output = backward(
-                    below if twice else reverse(below), backward.initial_state(x)
-                )[0]
-                y = torch.cat((y, backward_output if twice else reverse(backward_output)), -1)
             if self.a.residual and i:
                 y = y + outputs[-1]
             last = i == self.a.n_layers - 1

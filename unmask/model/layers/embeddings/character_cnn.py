@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from unmask.model.layers.feed_forward import ACTIVATIONS, Activation
 
@@ -108,7 +109,13 @@ class CharacterCNNModule(nn.Module):
         return self.characters.weight
 
     def forward(self, character_ids: Int[Tensor, "m c"]) -> Float[Tensor, "m d"]:
-        """Encode words."""
+        """Encode words, equal ones once."""
+        if torch.compiler.is_compiling():  # how many differ is not known then
+            return self._encode(character_ids)
+        different, which = character_ids.unique(dim=0, return_inverse=True)
+        return F.embedding(which, self._encode(different))
+
+    def _encode(self, character_ids: Int[Tensor, "m c"]) -> Float[Tensor, "m d"]:
         x = self.characters(character_ids).mT  # [m w c]
         pooled = [convolve(x).amax(-1) for convolve in self.filters]
         y = ACTIVATIONS[self.spec.activation](torch.cat(pooled, -1))
