@@ -112,6 +112,19 @@ def test_packing_and_padding_change_nothing() -> None:
         torch.testing.assert_close(packed[:, 3:5], second)
 
 
+def test_weights_are_dropped_once_for_all_steps() -> None:
+    layer = LSTMLayer(5, 6, 4, projection=True, weight_dropout=0.5).train()
+    x = torch.randn(3, T, 5)
+    torch.manual_seed(4)
+    found, _ = layer(x, layer.initial_state(x))
+    torch.manual_seed(4)
+    recalls = nn.functional.dropout(layer.recalls.weight, 0.5)
+    state = layer.initial_state(x)
+    for i, gates in enumerate(layer.reads(x).unbind(1)):
+        state = layer.step(gates, state, recalls)
+        torch.testing.assert_close(found[:, i], state[0])
+
+
 @pytest.mark.parametrize("clip", [None, 0.3])
 @pytest.mark.parametrize("n", [1, 2])
 def test_gradients_of_steps_taken_together_equal_those_of_autograd(

@@ -45,6 +45,12 @@ def requested_states(batch: Batch) -> RequestedStates:
     return batch.feature(RequestedStates) or LAST_LAYER
 
 
+def has_hooks(module: nn.Module) -> bool:
+    """Return whether something watches or changes what a module is given or returns."""
+    kinds = ("_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backward_hooks")
+    return any(vars(module)[kind] for kind in kinds)
+
+
 def record_input(module: nn.Module, run: Callable[[], Tensor]) -> Tensor:
     """Run a network and return the input of one of its modules."""
     recorded: list[Tensor] = []

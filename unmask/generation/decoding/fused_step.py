@@ -40,6 +40,7 @@ from unmask.model.positions.rotary import (
     RotaryModule,
 )
 from unmask.model.positions.sinusoidal import SinusoidalModule
+from unmask.model.requested_states import has_hooks
 
 COVERED_MODULES: frozenset[type[nn.Module]] = frozenset(
     {
@@ -150,5 +151,4 @@ class FusedStep:
 
 
 def _is_covered(module: nn.Module) -> bool:
-    hooks = vars(module)["_forward_hooks"] or vars(module)["_forward_pre_hooks"]
-    return type(module) in COVERED_MODULES and not hooks
+    return type(module) in COVERED_MODULES and not has_hooks(module)

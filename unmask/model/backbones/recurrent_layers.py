@@ -10,6 +10,8 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
+from unmask.model.requested_states import has_hooks
+
 RecurrentState = tuple[Float[Tensor, "b _"], ...]
 """The output of a layer after the last token and, for LSTMs, the cell state."""
 
@@ -62,7 +64,8 @@ class _ProjectedLSTM(torch.autograd.Function):
         projection: Float[Tensor, "k d n"],
         clip: float | None,
     ) -> tuple[Tensor, Tensor, Tensor]:
-        (k, t, b, width), n, limit = gate_inputs.shape, c.shape[-1], clip or torch.inf
+        (k, t, b, width), n = gate_inputs.shape, c.shape[-1]
+        limit = torch.inf if clip is None else clip
         exact = torch.promote_types(gate_inputs.dtype, torch.float32)
         gates = gate_inputs.new_empty((k, t, b, width), dtype=exact)
         cells = gate_inputs.new_empty((k, t + 1, b, n), dtype=exact)
@@ -149,9 +152,9 @@ class LSTMLayer(nn.Module):
         self, x: Float[Tensor, "b t _"], state: RecurrentState
     ) -> tuple[Float[Tensor, "b t _"], RecurrentState]:
         """Continue from a state; return the outputs at all tokens, and the last state."""
-        recalls = F.dropout(self.recalls.weight, self.weight_dropout, self.training)
         if self.has_own_backward:
             return run_side_by_side([self], [x], [state])[0]
+        recalls = F.dropout(self.recalls.weight, self.weight_dropout, self.training)
         if self.projects is None and self.clip is None:
             h, c = (x[None] for x in state)
             none = torch.zeros_like(self.reads.bias)
@@ -208,11 +211,6 @@ def run_side_by_side(
     )
     outputs, h, c = cast("tuple[Tensor, Tensor, Tensor]", found)
     return [(y.transpose(0, 1), (h[i], c[i])) for i, y in enumerate(outputs)]
-
-
-def has_hooks(module: nn.Module) -> bool:
-    """Return whether something watches or changes what a module is given or returns."""
-    return bool(vars(module)["_forward_hooks"] or vars(module)["_forward_pre_hooks"])
 
 
 class GRULayer(nn.Module):
