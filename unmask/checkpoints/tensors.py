@@ -6,16 +6,20 @@ Nothing is executed.
 import errno
 import hashlib
 import json
+import math
 import os
 import pickle
 import re
 import struct
+import tempfile
 import warnings
 import zipfile
 import zlib
 from collections import Counter
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, cast
@@ -37,6 +41,8 @@ _MAX_NAME = 200
 CHECKSUM_KEY = "unmask_checksum"
 """Header key of the checksum of the tensors; see `tensors_checksum`."""
 
+_MAX_BYTES_IN_MEMORY = 1 << 30
+"""Of weights that may lie on disk."""
 
 # The errors of a pickle reader on other data depend on these data.
 _UNPICKLING_ERRORS = (
@@ -85,11 +91,56 @@ def to_float32_weight(name: str, tensor: Tensor) -> Tensor:
     if not tensor.is_floating_point():
         kind = str(tensor.dtype).removeprefix("torch.")
         raise ValueError(f"tensor {name} must have floating-point values, got {kind}")
-    weight = tensor.to(torch.float32, copy=True)
+    weight = _new_tensor(tensor.shape, torch.float32).copy_(tensor)
     # A sum reads once what `isfinite` copies twice, for a thirtieth of its time; it may overflow.
     if not bool(weight.sum().isfinite()) and not bool(weight.isfinite().all()):
         raise ValueError(f"tensor {name} has values that are not finite")
     return weight
+
+
+@contextmanager
+def large_weights_on_disk(folder: Path) -> Generator[None, None, None]:
+    """Let weights that are read meanwhile lie on disk, but for the first 1 GiB of them.
+
+    They are files of `folder` without a name, mapped into memory: a model may be larger than
+    memory, as the system writes out what it has no room for. The disk has them again when nothing
+    refers to them, or the process ends. Without effect on Windows.
+
+    Raises:
+        OSError: within, of what reads weights: the disk is full.
+    """
+    before = _disk.set(_Disk(folder))
+    try:
+        yield
+    finally:
+        _disk.reset(before)
+
+
+@dataclass
+class _Disk:
+    folder: Path
+    bytes_in_memory: int = 0
+
+
+_disk = ContextVar[_Disk | None]("disk", default=None)
+
+
+def _new_tensor(shape: Sequence[int], dtype: torch.dtype) -> Tensor:
+    """Return a tensor of any values, in memory or on disk; see `large_weights_on_disk`."""
+    disk, n = _disk.get(), math.prod(shape)
+    if disk is None or not n or os.name != "posix":
+        return torch.empty(shape, dtype=dtype)
+    if disk.bytes_in_memory + n * dtype.itemsize <= _MAX_BYTES_IN_MEMORY:
+        disk.bytes_in_memory += n * dtype.itemsize
+        return torch.empty(shape, dtype=dtype)
+    try:
+        with tempfile.TemporaryFile(dir=disk.folder) as file:
+            if hasattr(os, "posix_fallocate"):  # a full disk would end the process later
+                os.posix_fallocate(file.fileno(), 0, n * dtype.itemsize)
+            name = f"/dev/fd/{file.fileno()}"
+            return torch.from_file(name, shared=True, size=n, dtype=dtype).view(*shape)
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, str(disk.folder)) from None
 
 
 def read_tensors(path: Path) -> dict[str, Tensor]:
@@ -141,7 +192,7 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
     path.touch()
     # The library creates files for the owner only, ignoring the umask.
     mode = path.stat().st_mode
-    written = {name: x.detach().cpu().contiguous() for name, x in tensors.items()}
+    written = {name: _contiguous(x.detach().cpu()) for name, x in tensors.items()}
     digits = tensors_checksum(written)
     try:
         save_file(written, path, METADATA | {CHECKSUM_KEY: digits})
@@ -152,6 +203,12 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
         match = re.search(r"os error (\d+)", str(error))
         number = int(match[1]) if match else errno.EIO
         raise OSError(number, os.strerror(number), str(path)) from error
+
+
+def _contiguous(tensor: Tensor) -> Tensor:
+    if tensor.is_contiguous():
+        return tensor
+    return _new_tensor(tensor.shape, tensor.dtype).copy_(tensor)
 
 
 def _order_metadata(path: Path, checksum_value: str) -> None:

@@ -56,14 +56,17 @@ def convert(given: Mapping[str, Any], output: JsonOption) -> None:
 def _convert_model(options: ConvertOptions, as_json: bool) -> None:
     """Write a model in another format."""
     from unmask.checkpoints.huggingface.differences import opening_note
+    from unmask.checkpoints.tensors import large_weights_on_disk
     from unmask.compression.structure.whole import WHOLE_NOTE, is_divided
     from unmask.inference.export import check_new_folder, resolve_model_format
 
     source, target = options.model, options.target
     model_format = resolve_model_format(options.to)
     check_new_folder(target)
-    pipeline = _changed_model(options)
-    pipeline.save(target, format=model_format, int8=options.int8, dtype=options.dtype or "float32")
+    with large_weights_on_disk(next(p for p in target.resolve().parents if p.is_dir())):
+        pipeline = _changed_model(options)
+        dtype = options.dtype or "float32"
+        pipeline.save(target, format=model_format, int8=options.int8, dtype=dtype)
     opened = pipeline.loaded_model
     if opened.tokenizer is None:
         print_line(f"{source}: has no tokenizer, so {target} has none either", sys.stderr)

@@ -148,7 +148,7 @@ class WeightNames:
                 theirs = self._apply_operation(
                     rule, _joined([state_dict[o] for o in ours]), self.n_heads
                 )
-                out[_fill_pattern(rule.external_name, numbers) + tail] = theirs.contiguous()
+                out[_fill_pattern(rule.external_name, numbers) + tail] = theirs
                 for o in ours:
                     del remaining[o]
         if remaining:
