@@ -460,18 +460,24 @@ def test_texts_are_learned_exactly(family: str, tmp_path: Path) -> None:
     assert {"t5": "text2text-generation", "gpt2": "text-generation"}[family] in content
 
 
-def test_fewer_examples_are_scored_during_training(tmp_path: Path, monkeypatch) -> None:
+def test_fewer_examples_are_scored_during_training_and_all_once_at_its_end(
+    tmp_path: Path, monkeypatch
+) -> None:
     from unmask.finetuning import run, train_run
 
     seen: list[int] = []
 
-    def counting(one, model, items, questions, *more):
+    def scoring(one, model, items, questions, *more):
         seen.append(len(items))
         assert {q.item_index for q in questions} <= set(range(40))
         return score(one, model, items, questions, *more)
 
-    monkeypatch.setattr(run, "score", counting)
-    monkeypatch.setattr(train_run, "score", counting)
+    def predicting(one, model, questions, *more):
+        seen.append(len(questions))
+        return predict_scores(one, model, questions, *more)
+
+    monkeypatch.setattr(train_run, "score", scoring)
+    monkeypatch.setattr(run, "predict_scores", predicting)
     finetune(
         toy.pretrained("gpt2", tmp_path / "base"), task="generate",
         train=translated(tmp_path / "train.tsv", 32, 1),

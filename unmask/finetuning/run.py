@@ -5,7 +5,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -37,7 +37,7 @@ from unmask.finetuning.results.finetuned_model import FinetunedModel
 from unmask.finetuning.results.predict import RUN_FILE, PredictedScores, predict_scores
 from unmask.finetuning.results.report import RunResult
 from unmask.finetuning.results.save_model import save_into_run_folder
-from unmask.finetuning.results.score import score, tune_threshold
+from unmask.finetuning.results.score import score, score_predictions, tune_threshold
 from unmask.finetuning.results.task_metrics import tasks_of_mixture
 from unmask.finetuning.search import TRIALS_FILE, read_trials, run_search
 from unmask.finetuning.search import check_search as check_search
@@ -188,22 +188,19 @@ def _run_all(job: FinetuneJob) -> FinetunedModel:
     """Make all remaining runs, and write the results."""
     job.print_progress(job.summary)
     scored: list[RunResult] = []
-    best: tuple[RunResult, Model] | None = None
+    best: tuple[ScoredRun, Model] | None = None
     for arm, seed in job.runs:
         if len(job.runs) > 1:
             job.print_progress(f"{arm}, seed {seed}")
         model, state = train_run(job, arm, seed)
         one = _score_run(job, arm, seed, model, state)
-        scored.append(one)
+        scored.append(one.result)
         first = arm == job.runs[0][0]
-        if first and (best is None or job.task.is_better(one.dev, best[0].dev)):
+        if first and (best is None or job.task.is_better(one.result.dev, best[0].result.dev)):
             best = one, model
     assert best is not None
     opened = remove_closed_heads(_to_loaded_model(job, best[1]), job.config.compression)
-    formulation = tune_threshold(
-        without_target_scale(job.formulation), opened.model, job.data.dev, job.dev_inputs
-    )
-    predicted = predict_scores(formulation, opened.model, job.dev_inputs)
+    formulation, predicted = best[0].formulation, best[0].predictions
     report: dict[str, Any] | None = None
     with best_effort(RESULTS_FILE):
         report = _build_report(job, scored, formulation, predicted)
@@ -229,7 +226,7 @@ def _run_all(job: FinetuneJob) -> FinetunedModel:
         task=formulation.task,
         config=job.config,
         run_results=tuple(scored),
-        best_run=best[0],
+        best_run=best[0].result,
         notes=(*job.notes, *job.warnings, *warnings, *mixing_notes),
         folder=job.folder if job.keeps_folder else None,
     )
@@ -292,23 +289,32 @@ def _metric_signatures(
     return lines_of_splits
 
 
+@dataclass(frozen=True, kw_only=True)
+class ScoredRun:
+    """The result of a run, and what its model says of the dev file."""
+
+    result: RunResult
+    formulation: TaskFormulation
+    """With the threshold of this model, if it has one."""
+    predictions: PredictedScores
+
+
 def _score_run(
     job: FinetuneJob, arm: str, seed: int, model: Model, best_state: BestState
-) -> RunResult:
+) -> ScoredRun:
     """Score the best checkpoint of a run in float32, as it will be used."""
-    formulation = tune_threshold(
-        without_target_scale(job.formulation), model, job.data.dev, job.dev_inputs
-    )
-    dev = score(formulation, model, job.data.dev, job.dev_inputs)
-    test = score(formulation, model, job.data.test, job.test_inputs) if job.test_inputs else {}
-    return RunResult(
+    formulation, dev = without_target_scale(job.formulation), job.data.dev
+    predictions = predict_scores(formulation, model, job.dev_inputs)
+    formulation = tune_threshold(formulation, dev, predictions)
+    result = RunResult(
         arm=arm,
         seed=seed,
         best_step=best_state.step,
-        dev=dev,
-        test=test,
+        dev=score_predictions(formulation, dev, predictions),
+        test=score(formulation, model, job.data.test, job.test_inputs) if job.test_inputs else {},
         n_trainable_parameters=job.n_trainable_parameters,
     )
+    return ScoredRun(result=result, formulation=formulation, predictions=predictions)
 
 
 def _to_loaded_model(job: FinetuneJob, model: Model) -> LoadedModel:

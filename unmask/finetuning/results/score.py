@@ -17,6 +17,7 @@ from unmask.finetuning.formulations.formulation import (
 )
 from unmask.finetuning.results.predict import (
     DEFAULT_BATCH_TOKENS,
+    PredictedScores,
     infer_task,
     infer_text_columns,
     mean_loss,
@@ -49,6 +50,17 @@ def score(
         FloatingPointError: a score is not finite.
     """
     predictions = predict_scores(formulation, model, task_inputs, batch_tokens)
+    return score_predictions(formulation, items, predictions)
+
+
+def score_predictions(
+    formulation: TaskFormulation, items: Sequence[TaskExample], predictions: PredictedScores
+) -> dict[str, float]:
+    """Compute all metrics of what a model said of labeled items, and its loss.
+
+    Raises:
+        FloatingPointError: a score is not finite.
+    """
     how_far = mean_loss(formulation, items, predictions.scores)
     if not math.isfinite(how_far):
         raise FloatingPointError(
@@ -77,17 +89,12 @@ def _losses_of_tasks(
 
 
 def tune_threshold(
-    formulation: TaskFormulation,
-    model: Model,
-    items: Sequence[TaskExample],
-    task_inputs: Sequence[TaskInput],
+    formulation: TaskFormulation, items: Sequence[TaskExample], predictions: PredictedScores
 ) -> TaskFormulation:
     """Tune the threshold of a formulation on the dev scores; most tasks have none."""
     if not isinstance(formulation, ThresholdTuning):
         return formulation
-    return formulation.with_tuned_threshold(
-        items, predict_scores(formulation, model, task_inputs).scores
-    )
+    return formulation.with_tuned_threshold(items, predictions.scores)
 
 
 @dataclass(frozen=True, kw_only=True)
