@@ -1,6 +1,6 @@
 """Training beside programs that take a core, and come and go.
 
-    python benchmarks/neighbor.py [--model bert-tiny] [--phases 0,1,0,2,0] [--seconds 2]
+    python benchmarks/neighbor.py [--model bert-tiny] [--phases 0,1,0,2,0] [--seconds 2] [--curve 8]
 
 The same pretraining of the bundled novels in three processes: `spin`, two threads that wait for
 each other as OpenMP has it; `share`, two threads and `unmask.training.device.shared_cores`; `one`,
@@ -8,7 +8,8 @@ one thread. One at a time runs, in turn, and the others are stopped (SIGSTOP), a
 that a phase does not have: loops that do nothing, each for a core. Printed are the tokens a second
 of each phase, medians over its turns; the ratios to `spin` within turns, those in which that came
 to a step; and how many cores other programs had meanwhile: the neighbors, and whatever else the
-machine does. Needs Linux.
+machine does. Then the curve: `spin` and `share`, each by itself, while one neighbor comes and goes,
+tokens a second in each second. Needs Linux.
 """
 
 import argparse
@@ -157,7 +158,7 @@ def parties(given: argparse.Namespace, folder: Path) -> Iterator[dict[str, tuple
 def compare(given: argparse.Namespace, folder: Path) -> None:
     """Print a line for each phase."""
     phases = [int(word) for word in given.phases.split(",")]
-    loops = [Process("-c", "while True: pass") for _ in range(max(phases))]
+    loops = [Process("-c", "while True: pass") for _ in range(max(*phases, 1))]
     try:
         for neighbor in loops:
             neighbor.stop()
@@ -168,9 +169,42 @@ def compare(given: argparse.Namespace, folder: Path) -> None:
                 print(phase(started, n, given.rounds, given.seconds), flush=True)
                 for neighbor in loops[:n]:
                     neighbor.stop()
+            if given.curve:
+                print("\n".join(curve(started, loops[0], given.curve)), flush=True)
     finally:
         for neighbor in loops:
             neighbor.end()
+
+
+def measure_curve(
+    started: dict[str, tuple[Process, Path]], neighbor: Process, seconds: int
+) -> dict[str, list[float]]:
+    """Return the tokens a second of each way: before a neighbor comes, with it, and after it."""
+    rates: dict[str, list[float]] = {}
+    for way in ("spin", "share"):
+        process, counter = started[way]
+        rates[way] = []
+        with process.turn():
+            time.sleep(SETTLE)
+            for second in range(3 * seconds):
+                if second == seconds:
+                    neighbor.go_on()
+                elif second == 2 * seconds:
+                    neighbor.stop()
+                (n, _), start = STATE.unpack(counter.read_bytes()), time.perf_counter()
+                time.sleep(1)
+                n_after, _ = STATE.unpack(counter.read_bytes())
+                rates[way].append((n_after - n) / (time.perf_counter() - start))
+    return rates
+
+
+def curve(started: dict[str, tuple[Process, Path]], neighbor: Process, seconds: int) -> list[str]:
+    """Return the table of `measure_curve`."""
+    rates = measure_curve(started, neighbor, seconds)
+    lines = ["", "| second | neighbors | spin | share |", "| ---: | ---: | ---: | ---: |"]
+    for i, (spin, share) in enumerate(zip(*rates.values(), strict=True)):
+        lines.append(f"| {i + 1} | {int(i // seconds == 1)} | {spin:,.0f} | {share:,.0f} |")
+    return lines
 
 
 def phase(
@@ -204,6 +238,7 @@ def main() -> None:
     parser.add_argument("--phases", default="0,1,0,2,0", help="neighbors of each phase")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=2.0)
+    parser.add_argument("--curve", type=int, default=8, help="seconds of each part; 0: no curve")
     parser.add_argument("--way", choices=WAYS, help=argparse.SUPPRESS)
     parser.add_argument("--folder", type=Path, help=argparse.SUPPRESS)
     given = parser.parse_args()

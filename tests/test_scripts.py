@@ -8,6 +8,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -227,7 +228,22 @@ def _cleaning_effect(patch: pytest.MonkeyPatch) -> None:
 def _neighbor(patch: pytest.MonkeyPatch) -> None:
     if sys.platform != "linux":
         pytest.skip("/proc is Linux's")
-    run("benchmarks/neighbor.py", "--phases 0,1 --rounds 1 --seconds 0.3", patch)
+    run("benchmarks/neighbor.py", "--phases 0,1 --rounds 1 --seconds 0.3 --curve 1", patch)
+
+
+def _before_after(patch: pytest.MonkeyPatch) -> None:
+    module = load("benchmarks/before_after.py")
+    patch.setattr(module.finetuning, "TEXTS", 64)
+    patch.setattr(module.finetuning, "SST", Path("none"))
+    patch.setattr(module.finetuning, "MRPC", Path("none"))
+    for name, value in {"VOCAB_SIZE": 300, "BLIMP": Path("none")}.items():
+        patch.setattr(module.reading, name, value)
+    documented.put(Path("before-corpus.txt"), corpus(40))
+    words = "HEAD --rounds 1 --corpus before-corpus.txt --only start embed masked"
+    small = module.JOBS | {"masked": "pretrain bert-tiny {masked} --steps 1 --out {out}"}
+    here = nullcontext(module.HERE.parent)
+    run("benchmarks/before_after.py", words, patch, JOBS=small, VOCABULARY_SIZE=300,
+        checked_out=lambda *_: here)  # fmt: skip
 
 
 def _start(patch: pytest.MonkeyPatch) -> None:
@@ -392,6 +408,7 @@ def _example(name: str) -> Callable[[pytest.MonkeyPatch], None]:
 
 RUNS: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
     "benchmarks/alignment.py": _alignment, "benchmarks/decoders.py": _decoders,
+    "benchmarks/before_after.py": _before_after,
     "benchmarks/cleaning.py": _cleaning, "benchmarks/cleaning_effect.py": _cleaning_effect,
     "benchmarks/growth.py": _growth, "benchmarks/preparation.py": _preparation,
     "benchmarks/encoders.py": _encoders, "benchmarks/families.py": _families,
