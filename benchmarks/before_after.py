@@ -67,7 +67,8 @@ def make_inputs(folder: Path, corpus: Path) -> dict[str, str]:
         start = file.read(2_000_000)
     texts = [one for one in finetuning.texts() if len(one) > 40]
     questions = reading.questions("blimp", 1000)
-    (folder / "blimp").mkdir()
+    for name in ("blimp", "here"):  # no name of a model is a folder where commands run
+        (folder / name).mkdir()
     rows = [
         {"uid": "some", "field": "some", "term": "some", "good": good, "bad": bad}
         for (_, good), (_, bad) in zip(questions[::2], questions[1::2], strict=True)
@@ -108,7 +109,7 @@ def run(tree: Path, words: Sequence[str], folder: Path) -> tuple[float, str]:
     """Run a command with the code of a tree; return its seconds and what it printed."""
     begun = time.perf_counter()
     done = subprocess.run(
-        [sys.executable, "-m", "unmask.cli", *words], cwd=folder, check=False, text=True,
+        [sys.executable, "-m", "unmask.cli", *words], cwd=folder / "here", check=False, text=True,
         capture_output=True, env=os.environ | {"PYTHONPATH": str(tree)},
     )  # fmt: skip
     seconds = time.perf_counter() - begun

@@ -31,6 +31,7 @@ NOT_RUN = {
     "of its own",
     "scripts/emoji_data.py": "reads packages of npm and draws with resvg; what it made is compared "
     "in test_bundled_pictures.py",
+    "benchmarks/glove.py": "needs the released C program, compiled",
     "benchmarks/dirty_text.py": "is what cleaning_effect.py makes its text with",
     "scripts/fuzz_readers.py": "runs for minutes in a process that atheris changes",
     "examples/inverse.py": "is what the other examples share",
