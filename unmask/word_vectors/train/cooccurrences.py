@@ -269,9 +269,10 @@ class _CountBuffer:
         keys, values = np.empty(n, np.uint64), np.empty(n)
         load_kernels("cooccurrence").dense_pairs(self.limits, self.starts, self.dense, keys, values)
         taken = np.flatnonzero(self.keys)
+        taken = taken[np.argsort(self.keys[taken])]
         keys = np.concatenate((keys, self.keys[taken] - np.uint64(1)))
         values = np.concatenate((values, self.values[taken]))
-        order = np.argsort(keys)
+        order = np.argsort(keys, kind="stable")  # quick: two parts, each in order
         self.dense[:], self.keys[:], self.values[:], self.used = 0, 0, 0, 0
         return _SortedRun(keys[order], values[order])
 
@@ -353,8 +354,7 @@ def _merge(
         npy_appender(out / "values.npy", np.float32) as add_values,
     ):
         for run in merge_runs(runs, max(memory // (8 * _ENTRY), 2)):
-            rows, number = np.unique(run.keys >> np.uint64(32), return_counts=True)
-            sizes[rows.astype(np.int64)] += number
+            sizes += np.bincount((run.keys >> np.uint64(32)).astype(np.int64), minlength=n)
             add_columns(run.keys & np.uint64(0xFFFFFFFF))
             add_values(run.values)
     with atomic_path(out / "offsets.npy") as beside:
@@ -380,6 +380,11 @@ def _check_files(folder: Path, said: dict[str, Any]) -> None:
 
 def merge_runs(runs: list[_SortedRun], n_pairs: int) -> Iterator[_SortedRun]:
     """Merge sorted runs in blocks of bounded size; the counts of equal pairs are added."""
+    if len(runs) == 1:
+        ((keys, values),) = runs
+        for start in range(0, len(keys), n_pairs):
+            yield _SortedRun(keys[start : start + n_pairs], values[start : start + n_pairs])
+        return
     at = [0] * len(runs)
     share = max(n_pairs // max(len(runs), 1), 1)
     while any(a < len(run.keys) for a, run in zip(at, runs, strict=True)):
