@@ -70,6 +70,27 @@ def test_a_machine_that_is_neither_stays_as_it_was(was_crowded: bool) -> None:
         assert crowding.is_crowded is was_crowded
 
 
+def looks(crowding: Crowding, shares: list[float]) -> list[bool]:
+    seen, waited = list[bool](), 1.0
+    for i, share in enumerate(shares):
+        waited += share
+        crowding.look(waited, i + 1.0)
+        seen.append(crowding.is_crowded)
+    return seen
+
+
+def test_what_runs_for_a_moment_now_and_then_does_not_keep_a_machine_crowded() -> None:
+    usual = [0.004, 0.006, 0.003, 0.036] * 4  # seconds waited of each second, on a free machine
+    seen = looks(Crowding(1.0, 1.0, 0.0), usual)
+    assert seen == [True] * (FREE_LOOKS - 1) + [False] * (len(usual) - FREE_LOOKS + 1)
+
+
+def test_a_neighbor_that_is_just_above_the_limit_keeps_a_machine_crowded() -> None:
+    above = CROWDED_SHARE * 1.1
+    seen = looks(Crowding(1.0, 99.0, 0.0), [0.0] * 2 * FREE_LOOKS + [above] * 2 * FREE_LOOKS)
+    assert seen == [False] * 2 * FREE_LOOKS + [True] * 2 * FREE_LOOKS
+
+
 @LINUX
 def test_waiting_is_read_from_the_system() -> None:
     first, second = read_waited_seconds(), read_waited_seconds()

@@ -3,6 +3,7 @@
 import os
 import threading
 import time
+from collections import deque
 from contextlib import suppress
 from pathlib import Path
 
@@ -13,10 +14,11 @@ LOOK_SECONDS = 0.25
 CROWDED_SHARE = 0.1
 """Seconds in a second, summed over its threads, that a process on a crowded machine has to wait for
 a core, at least."""
-FREE_SHARE = 0.02
-"""The same on a free machine, at most."""
+FREE_SHARE = 0.03
+"""The same on a free machine, at most, on average over `FREE_LOOKS`: what runs for a moment once a
+second, as on every machine, is up to 0.04 in single looks."""
 FREE_LOOKS = 8
-"""Looks in a row that show a free machine, before threads spin again."""
+"""Looks, together, that show a free machine, before threads spin again."""
 MAX_SLEEPERS = 16
 """Threads that may be made so that others sleep."""
 
@@ -109,17 +111,21 @@ class Crowding:
             now: seconds of a clock.
         """
         self.is_crowded = waited > CROWDED_SHARE * (waited + ran)
-        self._waited, self._now, self._free_looks = waited, now, 0
+        self._looks = deque([(waited, now)], maxlen=FREE_LOOKS + 1)
 
     def look(self, waited: float, now: float) -> None:
-        """Judge by what was since the last look."""
-        share = (waited - self._waited) / max(now - self._now, 1e-9)
-        self._waited, self._now = waited, now
-        self._free_looks = self._free_looks + 1 if share <= FREE_SHARE else 0
-        if self.is_crowded:
-            self.is_crowded = self._free_looks < FREE_LOOKS
-        else:
-            self.is_crowded = share > CROWDED_SHARE
+        """Judge by what was since the last look, or, on a crowded machine, since some looks."""
+        self._looks.append((waited, now))
+        if not self.is_crowded:
+            self.is_crowded = self._share_since(-2) > CROWDED_SHARE
+            if self.is_crowded:
+                self._looks = deque([(waited, now)], maxlen=FREE_LOOKS + 1)
+        elif len(self._looks) > FREE_LOOKS:
+            self.is_crowded = self._share_since(0) > FREE_SHARE
+
+    def _share_since(self, look: int) -> float:
+        (before, start), (waited, now) = self._looks[look], self._looks[-1]
+        return (waited - before) / max(now - start, 1e-9)
 
 
 class _Watcher(threading.Thread):
