@@ -170,7 +170,7 @@ RUNS: Mapping[str, Golden] = {
 }
 
 
-QUICK = ("svd", "lstm", "bert", "electra", "xlnet", "t5", "lora")
+QUICK = ("svd", "lstm", "bert", "electra", "xlnet", "t5", "lora", "tagging")
 """Of each kind of network and of learning one: these the default suite makes, all the slow one."""
 
 

@@ -184,3 +184,21 @@ def test_gradients_reach_every_parameter() -> None:
     network = build().train()
     network(padded("some words of a text", "few")).square().sum().backward()
     assert all(p.grad is not None and p.grad.abs().sum() > 0 for p in network.parameters())
+
+
+def test_equal_words_are_encoded_once_with_the_gradients_of_all() -> None:
+    spec = CharacterCNN(character_embedding_size=4, filters=((1, 3), (2, 5)), max_characters=12)
+    torch.manual_seed(0)
+    module = spec.build(6).double()
+    ids = torch.tensor([[1, 2, 3, 0], [4, 2, 1, 0], [1, 2, 3, 0], [1, 2, 3, 0]])
+    seen: list[int] = []
+    hook = module.filters[0].register_forward_pre_hook(lambda _, given: seen.append(len(given[0])))
+    weights = torch.randn(4, 6, dtype=torch.double)
+    once = module(ids)
+    found = torch.autograd.grad((once * weights).sum(), list(module.parameters()))
+    hook.remove()
+    assert seen == [2]
+    each = torch.cat([module(one[None]) for one in ids])
+    expected = torch.autograd.grad((each * weights).sum(), list(module.parameters()))
+    torch.testing.assert_close(once, each)
+    torch.testing.assert_close(found, expected)
