@@ -7,6 +7,10 @@ import torch
 from test_generation_batches import GENERATING, PROMPTS, SPECIAL
 from test_leak import build
 
+from unmask.adapters.attach import attach, use_adapters
+from unmask.adapters.bottleneck import PfeifferAdapter
+from unmask.adapters.ia3 import IA3
+from unmask.adapters.lora import LoRA
 from unmask.generation.decode import generate, generate_candidates
 from unmask.generation.decoding import fused_step as fused_steps
 from unmask.generation.decoding.batch import DecodingBatch, Prompt
@@ -98,6 +102,54 @@ def test_lower_precisions_are_close(family: str, precision) -> None:
         # 8 bits of inputs and weights, four layers of width 16
         assert float((a - b).abs().max()) < 0.15 * float(b.abs().max())
     assert not all(torch.equal(a, b) for a, b in zip(rough, expected, strict=True))
+
+
+ADAPTERS = {
+    "lora": LoRA(rank=2, target_modules=("all",)),
+    "ia3": IA3(),
+}
+
+
+@pytest.mark.sample(7)
+@pytest.mark.quick("gpt2", "llama", "t5")
+@pytest.mark.parametrize("adapter", ADAPTERS)
+@pytest.mark.parametrize("family", sorted(COVERED))
+def test_an_adapter_that_can_be_merged_is_in_the_step(family: str, adapter: str) -> None:
+    model = build(family)
+    plain = steps_logits(model, fused_step(model, 100), READ)
+    module = attach(model, ADAPTERS[adapter])
+    with torch.no_grad():
+        for parameter in module.parameters():
+            draw = torch.Generator().manual_seed(0)
+            parameter.add_(torch.rand(parameter.shape, generator=draw), alpha=0.2)
+    before = {name: x.clone() for name, x in model.state_dict().items()}
+    step = fused_step(model, 100)
+    assert step is not None
+    ours, expected = (steps_logits(model, one, READ) for one in (step, None))
+    for a, b, c in zip(ours, expected, plain, strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-4 * float(b.abs().max()))
+        assert not torch.allclose(a, c, rtol=1e-2)
+    assert all(torch.equal(x, before[name]) for name, x in model.state_dict().items())
+    with use_adapters(model, None):
+        step = fused_step(model, 100)
+        assert step is not None
+        found = steps_logits(model, step, READ)
+    assert all(torch.equal(a, b) for a, b in zip(found, plain, strict=True))
+
+
+def test_adapters_that_cannot_be_merged_are_not_in_a_step() -> None:
+    model = build("gpt2")
+    attach(model, PfeifferAdapter())
+    assert fused_step(model, 100) is None
+    model = build("gpt2")
+    attach(model, ADAPTERS["lora"], "one")
+    attach(model, ADAPTERS["lora"], "two")
+    with use_adapters(model, ["one", "two", None]):
+        assert fused_step(model, 100) is None
+    with use_adapters(model, "two"):
+        assert fused_step(model, 100) is not None
+    model.backbone.layers[0].attention.q.register_forward_hook(lambda *_: None)
+    assert fused_step(model, 100) is None
 
 
 def test_modules_read_few_tokens_and_large_networks(monkeypatch: pytest.MonkeyPatch) -> None:

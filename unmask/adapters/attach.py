@@ -161,7 +161,7 @@ def merge(model: Model, name: str) -> None:
     """
     adapter = find_adapter(model, name)
     _check_unmerged(model, f"merge {name!r}")
-    if not isinstance(adapter, Mergeable):
+    if (mergeable := _as_mergeable(adapter)) is None:
         method = type(cast(Any, adapter).spec).__name__.replace("ScalarMix", "scalar_mix")
         method = method.removesuffix("Adapter").removesuffix("Tuning").lower()
         raise ValueError(
@@ -169,11 +169,41 @@ def merge(model: Model, name: str) -> None:
             "folder can be copied unchanged"
         )
     with torch.no_grad():
-        for key, weight in adapter.merged_weights(model).items():
+        for key, weight in mergeable.merged_weights(model).items():
             old = model.get_parameter(key)
             adapter.attachment.unmerged_weights[key] = old.detach().clone()
             old.copy_(weight)
     _activate(model, {})
+
+
+@dataclass(frozen=True)
+class WeightsInEffect:
+    """What a model computes with while an adapter is active, which changes nothing of the model."""
+
+    weights: Mapping[str, Tensor]
+    """Weights with the adapter merged, by the names of the model's parameters."""
+    hooks: frozenset[int]
+    """The adapter's hooks, in place of which these weights are."""
+
+
+def weights_in_effect(model: Model) -> WeightsInEffect | None:
+    """Return what the active adapter makes of the model's weights, which stay as they are.
+
+    None: it cannot be merged, or acts on some rows of a batch only, or several are active.
+    """
+    active = [adapter for adapter in _adapters(model).values() if adapter.attachment.hooks]
+    if not active:
+        return WeightsInEffect({}, frozenset())
+    attachment, mergeable = active[0].attachment, _as_mergeable(active[0])
+    if len(active) > 1 or mergeable is None or attachment.rows is not None:
+        return None
+    with torch.no_grad():
+        weights = mergeable.merged_weights(model)
+    return WeightsInEffect(weights, frozenset(hook.id for hook in attachment.hooks))
+
+
+def _as_mergeable(adapter: AdapterModule) -> Mergeable | None:
+    return adapter if isinstance(adapter, Mergeable) else None
 
 
 def unmerge(model: Model, name: str) -> None:

@@ -1,6 +1,6 @@
 """The hidden states that a network is asked to return, and those that are known already."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Any
 
@@ -45,10 +45,15 @@ def requested_states(batch: Batch) -> RequestedStates:
     return batch.feature(RequestedStates) or LAST_LAYER
 
 
-def has_hooks(module: nn.Module) -> bool:
-    """Return whether something watches or changes what a module is given or returns."""
+def has_hooks(module: nn.Module, but_for: Collection[int] = ()) -> bool:
+    """Return whether something watches or changes what a module is given or returns.
+
+    Args:
+        module: the module.
+        but_for: ids of handles of hooks that do not count.
+    """
     kinds = ("_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backward_hooks")
-    return any(vars(module)[kind] for kind in kinds)
+    return any(key not in but_for for kind in kinds for key in vars(module)[kind])
 
 
 def record_input(module: nn.Module, run: Callable[[], Tensor]) -> Tensor:

@@ -6,7 +6,7 @@ of a few hundred small operations. So weights are laid out once for a whole gene
 functions. Caches, masks and positions are those of the modules.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from itertools import chain
 from typing import Any
 
@@ -14,6 +14,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from unmask.adapters.attach import weights_in_effect
 from unmask.batch import Batch
 from unmask.generation.decoding.fused_block import FusedBlock
 from unmask.generation.decoding.packed_linear import (
@@ -87,7 +88,7 @@ def fused_step(
     if not FusedStep.covers(model):
         raise ValueError(
             f'precision "{precision}" is for models in float32 on the CPU whose layers are plain '
-            "Transformer blocks, without adapters: leave it out"
+            "Transformer blocks, with adapters that can be merged: leave it out"
         )
     return FusedStep(model, precision)
 
@@ -99,7 +100,10 @@ class FusedStep:
         """Take the weights; `covers` says whether it can."""
         self.stack: Any = model.backbone.decoder_stack
         self.head = model.language_head
-        packer = LinearPacker(precision)
+        in_effect = weights_in_effect(model)
+        assert in_effect is not None
+        replaced = {model.get_parameter(name): w for name, w in in_effect.weights.items()}
+        packer = LinearPacker(precision, replaced)
         self._blocks = [FusedBlock(block, packer) for block in self.stack.layers]
         self._output = packer.pack_weights([self.head.weight], [self.head.bias])
 
@@ -111,22 +115,25 @@ class FusedStep:
 
     @staticmethod
     def covers(model: Model) -> bool:
-        """Return whether all that a step computes is known here: no adapters, hooks, other modules.
+        """Return whether all that a step computes is known here: no hooks, no other modules.
 
-        Its weights must be float32, on the CPU.
+        Its weights must be float32, on the CPU. An adapter that can be merged is read as merged.
         """
         stack: Any = model.backbone.decoder_stack
+        in_effect = weights_in_effect(model)
         if (
             type(model) is not Model
             or type(stack) is not Transformer
-            or model.adapters
+            or in_effect is None
             or model.appended_mask_generation is not None
             or model.device.type != "cpu"
         ):
             return False
         modules = [*stack.modules(), *model.language_head.modules()]
         weights = chain.from_iterable(part.parameters(recurse=False) for part in modules)
-        return all(map(_is_covered, modules)) and {w.dtype for w in weights} == {torch.float32}
+        return all(_is_covered(one, in_effect.hooks) for one in modules) and {
+            w.dtype for w in weights
+        } == {torch.float32}
 
     def next_token_logits(self, batch: Batch, cache: DecodingCache) -> Float[Tensor, "b 1 v"]:
         """Read one token of each text after what is in the cache; return the logits after it."""
@@ -150,5 +157,5 @@ class FusedStep:
         return self.head.softcapped(self._output(hidden).float()).view(b, t, -1)
 
 
-def _is_covered(module: nn.Module) -> bool:
-    return type(module) in COVERED_MODULES and not has_hooks(module)
+def _is_covered(module: nn.Module, but_for: Collection[int]) -> bool:
+    return type(module) in COVERED_MODULES and not has_hooks(module, but_for)

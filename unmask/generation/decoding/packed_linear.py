@@ -5,7 +5,7 @@ benchmarks/reports/2026-11-27-generation.md.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import ClassVar, Literal, Protocol, runtime_checkable
+from typing import ClassVar, Literal, Protocol, cast, runtime_checkable
 
 import torch
 from jaxtyping import Float
@@ -131,8 +131,12 @@ PACKED_LINEARS: Mapping[DecodingPrecision, type[PackedLinear]] = {
 class LinearPacker:
     """Lays out linear maps; those that layers share once."""
 
-    def __init__(self, precision: DecodingPrecision) -> None:
+    def __init__(
+        self, precision: DecodingPrecision, replaced: Mapping[nn.Parameter, Tensor] | None = None
+    ) -> None:
+        """Take weights as they are, but for those that others are laid out in place of."""
         self._kind = PACKED_LINEARS[precision]
+        self._replaced = replaced or {}
         self._made: dict[tuple[int, ...], PackedLinear] = {}
 
     def pack(self, *maps: nn.Linear) -> PackedLinear:
@@ -148,6 +152,8 @@ class LinearPacker:
         self, weights: Sequence[Float[Tensor, "_ i"]], biases: Sequence[Float[Tensor, "_"] | None]
     ) -> PackedLinear:
         """Return the map of weights and biases, side by side."""
+        weights = [self._in_effect(one) for one in weights]
+        biases = [None if one is None else self._in_effect(one) for one in biases]
         whole = weights[0] if len(weights) == 1 else torch.cat([*weights])
         bias = None
         if any(one is not None for one in biases):
@@ -158,6 +164,9 @@ class LinearPacker:
                 ]
             )
         return self._kind(whole.detach(), None if bias is None else bias.detach())
+
+    def _in_effect(self, weight: Tensor) -> Tensor:
+        return self._replaced.get(cast("nn.Parameter", weight), weight)
 
 
 Apply = Callable[[Tensor], Tensor]
