@@ -25,6 +25,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import finetuning
+import numpy as np
 import reading
 
 from unmask.bundled.demo import bundled_path
@@ -119,8 +120,10 @@ def run(tree: Path, words: Sequence[str], folder: Path) -> tuple[float, str]:
 
 
 def outcome(folder: Path, printed: str, name: str) -> str:
-    """Return what a command came to: its last loss, or what it printed without its folder."""
-    log = folder / "log.jsonl"
+    """Return what a command came to: last loss, vectors, or what it printed without its folder."""
+    log, vectors = folder / "log.jsonl", folder.with_name(f"{folder.name}.npy")
+    if vectors.is_file():
+        return " ".join(f"{x:.6f}" for x in np.load(vectors).flatten())
     if not log.is_file():
         return printed.replace(folder.name, "")
     losses = [row for row in map(json.loads, log.read_text().splitlines()) if "loss" in row]
