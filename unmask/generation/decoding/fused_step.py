@@ -88,7 +88,7 @@ def fused_step(
     if not FusedStep.covers(model):
         raise ValueError(
             f'precision "{precision}" is for models in float32 on the CPU whose layers are plain '
-            "Transformer blocks, with adapters that can be merged: leave it out"
+            "Transformer blocks, with no adapter but LoRA or (IA)3: leave it out"
         )
     return FusedStep(model, precision)
 
