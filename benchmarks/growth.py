@@ -1,7 +1,7 @@
 """Preparation: cost of a token and peak memory, as text grows and as documents become longer.
 
     python benchmarks/growth.py CORPUS [--megabytes 10,100,1000] [--words 20,100,500]
-        [--jobs tokenize clean learn] [--workers 1]
+        [--jobs tokenize clean learn] [--models bert-mini gpt2-mini t5-mini] [--workers 1]
 
 CORPUS is any text; it is repeated with words changed. Each job is `unmask prepare` in a process of
 its own: `tokenize` with a given tokenizer, `clean` with rules and duplicates of documents and
@@ -17,10 +17,8 @@ import json
 import os
 import random
 import shutil
-import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
@@ -29,12 +27,10 @@ import preparation
 from unmask.output import print_line
 from unmask.shards.read import MANIFEST_FILE
 
-MODEL = "bert-mini"
 TOKENIZER_MEGABYTES, START_MEGABYTES = 5, 0.1
 RULES = ["--clean", "gopher:min_words=1,min_stop_words=0", "--clean", "repetition"]
 DUPLICATES = [f"--deduplicate={kind}{unit}" for unit in ("", ":unit=paragraph")
               for kind in ("exact", "near")]  # fmt: skip
-SECONDS_BETWEEN_LOOKS = 0.05
 
 
 def of_length(texts: Iterable[str], n_words: int) -> Iterator[str]:
@@ -49,35 +45,19 @@ def of_length(texts: Iterable[str], n_words: int) -> Iterator[str]:
             wanted = draw.randint(max(1, n_words // 2), n_words + n_words // 2)
 
 
-def resident_bytes(process: int) -> int:
-    """Return what a process and those that it began have in memory; 0 if it has ended."""
-    try:
-        pages = int(Path(f"/proc/{process}/statm").read_text().split()[1])
-        children = Path(f"/proc/{process}/task/{process}/children").read_text().split()
-    except (FileNotFoundError, ProcessLookupError):
-        return 0
-    return pages * os.sysconf("SC_PAGE_SIZE") + sum(resident_bytes(int(one)) for one in children)
-
-
-def run(job: str, file: Path, tokenizer: Path, n_workers: int) -> tuple[float, int, int]:
+def run(
+    job: str, model: str, file: Path, tokenizer: Path, n_workers: int
+) -> tuple[float, int, int]:
     """Prepare a file; return processor seconds, the peak in bytes, and tokens."""
     out = file.with_suffix(".out")
     command = [sys.executable, "-m", "unmask.cli", "prepare", str(file), "--out", str(out)]
-    command += ["--model", MODEL, "--workers", str(n_workers), "--quiet"]
+    command += ["--model", model, "--workers", str(n_workers), "--quiet"]
     command += [] if job == "learn" else ["--tokenizer", str(tokenizer)]
     command += [*RULES, *DUPLICATES] if job == "clean" else []
-    process, peak = subprocess.Popen(command, stdout=subprocess.DEVNULL), 0
-    while True:
-        done, status, usage = os.wait4(process.pid, os.WNOHANG)
-        if done:
-            break
-        peak = max(peak, resident_bytes(process.pid))
-        time.sleep(SECONDS_BETWEEN_LOOKS)
-    process.returncode = os.waitstatus_to_exitcode(status)
-    assert process.returncode == 0, f"{' '.join(command)}: {process.returncode}"
+    seconds, peak = preparation.measure(command)
     n_tokens = json.loads((out / MANIFEST_FILE).read_text())["n_tokens"]
     shutil.rmtree(out)
-    return usage.ru_utime + usage.ru_stime, peak, n_tokens
+    return seconds, peak, n_tokens
 
 
 def main() -> None:
@@ -87,31 +67,37 @@ def main() -> None:
     parser.add_argument("--megabytes", default="10,100,1000")
     parser.add_argument("--words", default="20,100,500")
     parser.add_argument("--jobs", nargs="+", default=["tokenize", "clean", "learn"])
+    parser.add_argument("--models", nargs="+", default=["bert-mini"])
     parser.add_argument("--workers", type=int, default=1)
     given = parser.parse_args()
     sizes = [float(n) for n in given.megabytes.split(",") if n]
     lengths = [int(n) for n in given.words.split(",") if n]
     texts = preparation.texts_of(given.corpus, int(TOKENIZER_MEGABYTES * 1e6))
-    print_line("| job | MB | words a document | tokens | seconds a million tokens | peak, MiB |")
-    print_line("| --- | ---: | ---: | ---: | ---: | ---: |")
+    print_line("| job | model | MB | words a document | tokens | s a million tokens | peak, MiB |")
+    print_line("| --- | --- | ---: | ---: | ---: | ---: | ---: |")
     with tempfile.TemporaryDirectory() as name:
         small = Path(name) / "small.txt"
         preparation.write(texts, small)
-        tokenizer = preparation.tokenizer_of(MODEL, small, Path(name))
+        tokenizers = {
+            model: preparation.tokenizer_of(model, small, Path(name)) for model in given.models
+        }
         preparation.write(preparation.texts_of(given.corpus, int(START_MEGABYTES * 1e6)), small)
-        starts = {job: run(job, small, tokenizer, given.workers) for job in given.jobs}
+        kinds = [(job, model) for model in given.models for job in given.jobs]
+        starts = {kind: run(*kind, small, tokenizers[kind[1]], given.workers) for kind in kinds}
         cases = [(n, None) for n in sizes] + [(sizes[0], n) for n in lengths]
         for n, words in cases:
             some = preparation.more_text(texts, int(n * 1e6))
             some = some if words is None else of_length(some, words)
             file = Path(name) / "input.txt"
             preparation.make_input(some, "\n\n", file)
-            for job in given.jobs:
-                seconds, peak, n_tokens = run(job, file, tokenizer, given.workers)
-                cost = (seconds - starts[job][0]) / max(1, n_tokens - starts[job][2]) * 1e6
-                length = "as they are" if words is None else str(words)
+            length = "as they are" if words is None else str(words)
+            for job, model in kinds:
+                start = starts[job, model]
+                seconds, peak, n_tokens = run(job, model, file, tokenizers[model], given.workers)
+                cost = (seconds - start[0]) / max(1, n_tokens - start[2]) * 1e6
                 print_line(
-                    f"| {job} | {n:g} | {length} | {n_tokens:,} | {cost:.2f} | {peak / 2**20:.0f} |"
+                    f"| {job} | {model} | {n:g} | {length} | {n_tokens:,} | {cost:.2f} |"
+                    f" {peak / 2**20:.0f} |"
                 )
 
 

@@ -43,6 +43,7 @@ SHAPES = {
     "documents": ("\n\n", "txt"), "one document": ("\n", "txt"), "one line": (" ", "txt"),
     "one JSON record": ("\n", "jsonl"), "one Parquet value": ("\n", "parquet"),
 }  # fmt: skip
+SECONDS_BETWEEN_LOOKS = 0.05
 BATCH_CHARACTERS = 10**6
 RECORD_MEGABYTES = 100
 """Of the largest text that is one record."""
@@ -145,17 +146,40 @@ def more_text(texts: Sequence[str], n_bytes: int) -> Iterator[str]:
         yield text
 
 
-def peak_bytes(file: Path, tokenizer: Path, folder: Path) -> tuple[int, float]:
-    """Prepare a file in a process of its own; return its peak and its processor time."""
+def resident_bytes(process: int) -> int:
+    """Return what a process and those that it began have in memory; 0 if it has ended."""
+    try:
+        pages = int(Path(f"/proc/{process}/statm").read_text().split()[1])
+        children = Path(f"/proc/{process}/task/{process}/children").read_text().split()
+    except (FileNotFoundError, ProcessLookupError):
+        return 0
+    return pages * os.sysconf("SC_PAGE_SIZE") + sum(resident_bytes(int(one)) for one in children)
+
+
+def measure(command: Sequence[str]) -> tuple[float, int]:
+    """Run a command; return its processor seconds, and the most that it and its children held.
+
+    The system's own figure would begin with what this process holds.
+    """
+    process, peak = subprocess.Popen(command, stdout=subprocess.DEVNULL), 0
+    while True:
+        done, status, usage = os.wait4(process.pid, os.WNOHANG)
+        if done:
+            break
+        peak = max(peak, resident_bytes(process.pid))
+        time.sleep(SECONDS_BETWEEN_LOOKS)
+    process.returncode = os.waitstatus_to_exitcode(status)
+    assert process.returncode == 0, f"{' '.join(command)}: {process.returncode}"
+    return usage.ru_utime + usage.ru_stime, peak
+
+
+def measure_preparation(file: Path, tokenizer: Path, folder: Path) -> tuple[float, int]:
+    """Prepare a file in a process of its own; return its processor seconds and its peak."""
     out = folder / "prepared"
     shutil.rmtree(out, ignore_errors=True)
     command = [sys.executable, "-m", "unmask.cli", "prepare", file, "--out", out, "--model"]
     command += [MODELS["byte-level BPE"], "--tokenizer", tokenizer, "--quiet"]
-    process = subprocess.Popen(list(map(str, command)), stdout=subprocess.DEVNULL)
-    _, status, usage = os.wait4(process.pid, 0)
-    process.returncode = os.waitstatus_to_exitcode(status)
-    assert process.returncode == 0
-    return usage.ru_maxrss * 1024, usage.ru_utime + usage.ru_stime
+    return measure(list(map(str, command)))
 
 
 def measure_memory(
@@ -173,7 +197,7 @@ def measure_memory(
                 continue
             file = folder / f"input.{ending}"
             make_input(more_text(texts, int(n * 1e6)), joint, file)
-            peak, used = peak_bytes(file, tokenizer, folder)
+            used, peak = measure_preparation(file, tokenizer, folder)
             print_line(f"| {name} | {n:g} | {peak / 2**20:.0f} | {n / used:.2f} |")
             file.unlink()
 

@@ -22,6 +22,9 @@ _ODD_WORDS = [
     "\u03a3", "\u043c\u0438\u0440,", "\ufb01n", "\u00bd", "x\n", "\nx", "x\ty", "x\u00a0y",
     "\u200bx", "x\u200b", "\u4e2d\u6587", "\u0e44\u0e17\u0e22", "[MASK]", "</s>", "<unk>", "##a",
     "\u2581", "_", "\x00", "\u0130", "\U0001f600", "%", "$5", "...", "?!", "Mr.", "e.g.", "", " ",
+    "well-known", "(a)b", "x-", "-x", "a.b.c", "1,000.5", "a/b", "\u0391.\u03a3", "\u0391\u03a3.",
+    "we'll,", "'tis", "('ll)", "a\u0301-b", "e-\u0301", "fifteen-letters", "x@y.zz", "#tag", "n't",
+    "incomprehensibilities-incomprehensibilities,", "a_b,_c", "R&D,", "q?)", "-\u4e2d-", "(\x00)",
 ]  # fmt: skip
 PROSE = st.lists(st.one_of(st.sampled_from(_ODD_WORDS), st.text(max_size=5)), max_size=30).map(
     " ".join
@@ -83,6 +86,18 @@ def test_words_of_prose_are_encoded_once(name: str, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(encoder, "_locate", note)
     encoder.encode_batch([f"{story()} unheard", story()])
     assert sum(map(len, read)) < 40
+
+
+@pytest.mark.parametrize("name", ["wordpiece", "cased", "bytebpe"])
+def test_words_are_known_whatever_marks_are_around(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    encoder, read = learned(name).corpus_encoder(), list[str]()
+    encoder.encode_batch(["the unheard king of the sea, (of) kings-of; of."])
+    inner = vars(encoder)["_locate"]
+    monkeypatch.setattr(encoder, "_locate", lambda texts: read.extend(texts) or inner(texts))
+    encoder.encode_batch(["the unheard, unheard; king-of, kings (of the sea"])
+    assert not any("unheard" in text or "king" in text for text in read)
 
 
 def test_long_texts_are_encoded_in_blocks(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -27,7 +27,9 @@ class Counting:
         """Return the words as they are found."""
         text = "".join(words).encode()
         sizes = np.array([len(word.encode()) for word in words])
-        keys, is_other = word_keys(text, np.cumsum(sizes) - sizes, sizes)
+        keys, is_other = word_keys(
+            text, np.cumsum(sizes) - sizes, sizes, np.zeros(len(sizes), bool)
+        )
         keys.low[is_other] = keys.high[is_other] = 0
         numbers = self.table.look_up_keys(keys, lambda some: [words[i] for i in some])
         others = np.flatnonzero(is_other)
@@ -69,3 +71,14 @@ def test_those_not_used_for_longest_are_forgotten(monkeypatch: pytest.MonkeyPatc
     assert not counting.words
     counting.look_up(["old"])
     assert counting.words == ["old"]
+
+
+def test_words_without_a_space_before_them_have_keys_of_their_own() -> None:
+    words = ["-", "-", "fifteen letters", "fifteen letters", "sixteen letters!", "sixteen letters!"]
+    sizes = np.array([*map(len, words)])
+    is_attached = np.array([False, True] * 3)
+    keys, is_other = word_keys(
+        "".join(words).encode(), np.cumsum(sizes) - sizes, sizes, is_attached
+    )
+    assert is_other.tolist() == [False] * 5 + [True]
+    assert len(set(zip(keys.low.tolist(), keys.high.tolist(), strict=True))) == len(words)

@@ -19,7 +19,12 @@ from jaxtyping import Bool, Int, UInt8
 
 from unmask.batch import Tokens
 from unmask.tokenizers.boundaries import boundaries_of_texts
-from unmask.tokenizers.splitting.long_texts import CLOSING_MARKS, OPENING_MARKS, SplitPoints
+from unmask.tokenizers.splitting.long_texts import (
+    CLOSING_MARKS,
+    MARKS,
+    OPENING_MARKS,
+    SplitPoints,
+)
 from unmask.tokenizers.splitting.word_table import (
     WordKeys,
     WordTable,
@@ -36,6 +41,8 @@ _PLAIN_SPACE = re.compile(f" (?<=[{_LETTERS}] )(?=[{_LETTERS}])")
 _MARKED_END = re.compile(f"[{_LETTERS}{_CLOSING}]\\Z")
 _PLAIN_END = re.compile(f"[{_LETTERS}]\\Z")
 
+_ATTACHED = re.compile(f"[{_LETTERS}][{re.escape(MARKS)}]|[{re.escape(MARKS)}][{_LETTERS}]")
+
 _MEAN_WORD_CHARACTERS, _LONGEST_WORD = 24, 2**16
 """Texts of longer words on average, or with a longer one, are encoded whole."""
 _BLOCK_CHARACTERS = 2**19
@@ -49,6 +56,7 @@ _IN_TEXT, _FIRST, _LAST = range(3)
 """Where words are: they are encoded in another way at the start and at some ends of texts."""
 _N_TABLE_CODES = 0x2100
 """Above the highest character of those at which texts are split."""
+_LETTER, _MARK = 1, 2
 _STARTS_WORD = np.uint32(2**31)
 """Bit of `WordTokens.ends`, which counts characters from the space before the word."""
 
@@ -98,6 +106,7 @@ class CorpusEncoder:
         self._safe_end = _MARKED_END if marked else _PLAIN_END
         marks = (_CLOSING, _OPENING) if marked else ("", "")
         self._before, self._behind = (_table(f"[{_LETTERS}{some}]") for some in marks)
+        self._parts_marks = self._splits and split_points is not None and split_points.at_marks
         self._table = WordTable(
             (
                 self._encode_words,
@@ -165,17 +174,27 @@ class CorpusEncoder:
         is_cut = self._before[around[spaces]] & self._behind[around[spaces + 2]]
         between = np.cumsum([len(text) + 1 for text in texts])[:-1] - 1
         is_cut[np.searchsorted(spaces, between)] = True
-        cuts = spaces[is_cut]
-        stops = np.append(cuts, len(codes))
+        is_start = np.zeros(len(codes) + 1, bool)
+        is_start[0] = True
+        if self._parts_marks:
+            kinds = _kinds()[around[1:-1]]
+            is_start[1:-1] = kinds[1:] ^ kinds[:-1] == _LETTER ^ _MARK
+        is_attached = is_start.copy()
+        is_start[spaces[is_cut] + 1] = True
+        starts = np.flatnonzero(is_start)
+        is_attached = is_attached[starts]
+        is_attached[0] = False
+        stops = np.append(starts[1:] - ~is_attached[1:], len(codes))
         utf8 = joined.encode()
-        byte_cuts = np.flatnonzero(np.frombuffer(utf8, np.uint8) == ord(" "))[is_cut]
-        byte_starts = np.append(0, byte_cuts + 1)
-        keys, is_other = word_keys(utf8, byte_starts, np.append(byte_cuts, len(utf8)) - byte_starts)
-        first = np.append(0, np.searchsorted(cuts, between) + 1)
+        byte_starts, byte_stops = _byte_places(codes, starts, stops)
+        sizes = byte_stops - byte_starts
+        keys, is_other = word_keys(utf8, byte_starts, sizes, is_attached)
+        first = np.append(0, np.searchsorted(starts, between + 1))
         return _Words(
             text=joined,
-            starts=np.append(0, cuts + 1),
+            starts=starts,
             stops=stops,
+            is_attached=is_attached,
             keys=keys,
             is_other=is_other,
             first=first if begins_text else first[1:],
@@ -233,14 +252,25 @@ class CorpusEncoder:
         places += np.cumsum(sizes) - sizes
         firsts = np.cumsum(n_words) - n_words
         places -= np.repeat((np.cumsum(sizes) - sizes)[firsts], n_words)
-        return self._cut(texts, places, places, places + sizes)
+        is_attached = self._attached(words)
+        begins = places + 2 * is_attached
+        return self._cut(texts, places + is_attached, begins, places + sizes)
 
     def _encode_apart(self, words: Sequence[str], lead: str) -> WordTokens:
         """Encode words, each behind a lead that is no part of it but for its space."""
         texts = [lead + word for word in words]
         bases, n = _text_bases(texts), max(len(lead) - 1, 0)
         sizes = np.fromiter(map(len, texts), np.int64, len(texts))
-        return self._cut(texts, bases + n, bases + (n or -1), bases + sizes)
+        is_attached = self._attached(words)
+        begins = bases + (n or -1) + 2 * is_attached
+        return self._cut(texts, bases + n + is_attached, begins, bases + sizes)
+
+    def _attached(self, words: Sequence[str]) -> Int[np.ndarray, "w"]:
+        """Return 1 for words with the character before them, 0 for others."""
+        if not self._parts_marks:
+            return np.zeros(len(words), np.int64)
+        found = (_ATTACHED.match(word) is not None for word in words)
+        return np.fromiter(found, np.int64, len(words))
 
     def _cut(
         self,
@@ -301,6 +331,8 @@ class _Words:
     text: str
     starts: Int[np.ndarray, "w"]
     stops: Int[np.ndarray, "w"]
+    is_attached: Bool[np.ndarray, "w"]
+    """Those that have no space before them, but a letter or a mark."""
     keys: WordKeys
     is_other: Bool[np.ndarray, "w"]
     """Those that have no key."""
@@ -315,8 +347,9 @@ class _Words:
         return int((self.stops - self.starts).max())
 
     def read(self, which: Int[np.ndarray, "u"]) -> list[str]:
-        """Return some of the words."""
-        spans = zip(self.starts[which].tolist(), self.stops[which].tolist(), strict=True)
+        """Return some of the words; attached ones with the character before them."""
+        starts = self.starts[which] - self.is_attached[which]
+        spans = zip(starts.tolist(), self.stops[which].tolist(), strict=True)
         return [self.text[start:stop] for start, stop in spans]
 
 
@@ -327,3 +360,22 @@ def _table(characters: str) -> Bool[np.ndarray, "c"]:
     table = np.zeros(_N_TABLE_CODES + 1, bool)
     table[[found.start() for found in re.finditer(characters, every)]] = True
     return table
+
+
+@cache
+def _kinds() -> UInt8[np.ndarray, "c"]:
+    """Return which code points are letters, and which are marks."""
+    marks = _table(f"[{re.escape(MARKS)}]")
+    return (_LETTER * _table(f"[{_LETTERS}]") + _MARK * marks).astype(np.uint8)
+
+
+def _byte_places(
+    codes: np.ndarray, *places: Int[np.ndarray, "w"]
+) -> tuple[Int[np.ndarray, "w"], ...]:
+    """Return where places of a text are in its UTF-8."""
+    sizes = np.ones(len(codes) + 1, np.uint8)
+    for limit in (0x80, 0x800, 0x10000):
+        sizes[1:] += codes >= limit
+    sizes[0] = 0
+    ends = np.cumsum(sizes, dtype=np.int64)
+    return tuple(ends[some] for some in places)

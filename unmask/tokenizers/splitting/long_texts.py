@@ -53,6 +53,10 @@ _TEXTS_PER_BATCH = 64
 _LETTERS = "aA1é中я"
 CLOSING_MARKS, OPENING_MARKS = ".,;:!?)'\"%’”»", "('\"“‘«-–—$"
 """Punctuation before and after the spaces of `SplitPoints.at_marked_spaces`."""
+MARKS = '!"#$%&()*+,-./:;<=>?@[\\]^`{|}~'
+"""Punctuation of `SplitPoints.at_marks`: ASCII's, but for those that words are written with."""
+_PARTING = {"BertPreTokenizer", "ByteLevel"}
+"""Pre-tokenizers that split between letters and marks (with their own rule, if they have one)."""
 _HARMLESS = (r"(?!\S)", r"(?:", "(?i:", r"\A +| +\z")
 _AT_WORD_ENDS = r"(?<=\S)(?=\s|\z)"
 
@@ -74,6 +78,8 @@ class SplitPoints:
     """At a space between two words."""
     at_marked_spaces: bool
     """At a space between two words with punctuation before or behind it, too."""
+    at_marks: bool
+    """Between letters or digits and `MARKS`, on both sides."""
     at_digits: bool
     """Between a letter and a digit."""
     anywhere: bool
@@ -105,6 +111,7 @@ class SplitPoints:
             at_spaces=at_spaces,
             at_marked_spaces=at_spaces
             and _parts(backend, " ", _LETTERS + CLOSING_MARKS, _LETTERS + OPENING_MARKS),
+            at_marks=at_spaces and not rules and not ends and _parts_marks(backend, state),
             at_digits=bare
             and not ends
             and _parts(backend, "", "aAzZ", "1")
@@ -267,6 +274,19 @@ def _parts(
         return len(cut.pre_tokenize_str(text if normal is None else normal.normalize_str(text)))
 
     return all(pieces(f"{a}{between}{b}") >= pieces(a) + pieces(b) for a in left for b in right)
+
+
+def _parts_marks(backend: tokenizers.Tokenizer, state: Mapping[str, Any]) -> bool:
+    """Return whether pre-tokens end between letters and marks, whatever is around them."""
+    cut = state.get("pre_tokenizer") or {}
+    added = [token for token in state.get("added_tokens") or [] if not token.get("special")]
+    return (
+        cut.get("type") in _PARTING
+        and cut.get("use_regex", True)
+        and not added
+        and _parts(backend, "", _LETTERS, MARKS)
+        and _parts(backend, "", MARKS, _LETTERS)
+    )
 
 
 def _looks_around(rule: str) -> bool:

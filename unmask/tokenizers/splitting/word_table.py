@@ -12,14 +12,14 @@ from itertools import repeat
 import numpy as np
 from jaxtyping import Bool, Int, UInt32, UInt64
 
-MAX_WORDS = 2**18
+MAX_WORDS = 2**19
 """Words that are remembered; when there are more, the half that was not used for longer is
 dropped."""
 _MAX_WORD_CHARACTERS = 64
 """Longer ones are encoded each time."""
 KEY_BYTES = 16
 """Bytes of the longest word that is a key."""
-_SLOT_BITS = 20
+_SLOT_BITS = 21
 _MAX_PROBES = 32
 """Slots that a word may be in; one whose slots are all taken is encoded each time."""
 _FACTORS = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xD6E8FEB86659FD93)
@@ -54,7 +54,10 @@ class WordKeys:
 
 
 def word_keys(
-    text: bytes, starts: Int[np.ndarray, "w"], sizes: Int[np.ndarray, "w"]
+    text: bytes,
+    starts: Int[np.ndarray, "w"],
+    sizes: Int[np.ndarray, "w"],
+    is_attached: Bool[np.ndarray, "w"],
 ) -> tuple[WordKeys, Bool[np.ndarray, "w"]]:
     """Return words of a text as numbers, and which of them are too long, or have a NUL.
 
@@ -62,18 +65,23 @@ def word_keys(
         text: in UTF-8.
         starts: of words.
         sizes: bytes of each.
+        is_attached: words without a space before them, which have other numbers.
     """
     padded = text + bytes(KEY_BYTES)
     eight = np.ndarray(len(text) + 9, "<u8", padded, strides=(1,))
     low = eight[starts] & _FIRST_BYTES[np.minimum(sizes, 8)]
     high = eight[starts + np.minimum(sizes, 8)] & _FIRST_BYTES[np.clip(sizes - 8, 0, 8)]
-    is_other = sizes > KEY_BYTES
+    high[is_attached] |= _ATTACHED
+    is_other = sizes > KEY_BYTES - is_attached
     nuls = np.flatnonzero(np.frombuffer(text, np.uint8) == 0) if b"\0" in text else []
     is_other[np.searchsorted(starts, nuls, side="right") - 1] = True
     return WordKeys(low.astype(np.uint64), high.astype(np.uint64)), is_other
 
 
 _FIRST_BYTES = np.array([2 ** (8 * n) - 1 for n in range(9)], np.uint64)
+
+_ATTACHED = np.uint64(0xFF << 56)
+"""In place of a last byte: no byte of UTF-8."""
 
 EncodeWords = Callable[[Sequence[str]], WordTokens]
 
