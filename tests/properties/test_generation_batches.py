@@ -8,6 +8,7 @@ from test_leak import FAMILIES, build
 
 from unmask.batch import Batch, Visibility
 from unmask.generation.decode import generate, generate_candidates
+from unmask.generation.decoding import common_prefix
 from unmask.generation.decoding.batch import DecodingBatch, Prompt
 from unmask.generation.settings import generation_config
 from unmask.generation.speculative import DraftModel
@@ -153,3 +154,51 @@ def test_equal_prompts_are_read_once(family: str) -> None:
     expected.append([one.next_token_logits() for one in alone])
     for ours, theirs in zip(found, expected, strict=True):
         torch.testing.assert_close(ours, torch.cat(theirs), rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.sample(5)
+@pytest.mark.quick("gpt2", "llama", "lstm")
+@pytest.mark.parametrize("lengths", [(1, 4, 2), (3, 3, 3)], ids=["unequal", "equal"])
+@pytest.mark.parametrize("family", GENERATING)
+@torch.no_grad()
+def test_what_all_prompts_begin_with_changes_nothing(
+    family: str, lengths: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is read once; then logits, beams and removed tokens are those of prompts alone."""
+    model = build(family)
+    if isinstance(model.backbone, EncoderDecoder):
+        pytest.skip("prompts are sources, which are read by the encoder")
+    monkeypatch.setattr(common_prefix, "MIN_SAVED_TOKENS", 1)
+    first, rest = [5, 9, 7, 30], [11, 4, 8, 21, 13, 40]
+    texts = [[*first, *rest[i : i + n]] for i, n in enumerate(lengths)]
+    read: list[int] = []
+    hook = model.backbone.embedding_table.register_forward_hook(
+        lambda _, ids, __: read.append(ids[0].numel())
+    )
+    batch = DecodingBatch(model, [Prompt(input_ids=text) for text in texts], SPECIAL)
+    found = [batch.next_token_logits()]
+    hook.remove()
+    assert batch.visible_columns.shape == (3, batch.cache.length)
+    shares = len({*lengths}) == 1 or batch.cache.keeps_all
+    if shares and not model.bidirectional_prompt and model.appended_mask_generation is None:
+        assert sum(read) == len(first) + 3 * max(lengths)
+    else:
+        assert sum(read) >= 3 * (len(first) + max(lengths))
+    batch.append_tokens(torch.tensor([[3], [4], [6]]))
+    found.append(batch.next_token_logits())
+    batch.crop(1)
+    batch.select_rows(torch.tensor([2, 0]))
+    batch.append_tokens(torch.tensor([[6], [3]]))
+    found.append(batch.next_token_logits())
+    alone = [DecodingBatch(model, [Prompt(input_ids=text)], SPECIAL) for text in texts]
+    expected = [torch.cat([one.next_token_logits() for one in alone])]
+    for one, token in zip(alone, (3, 4, 6), strict=True):
+        one.append_tokens(torch.tensor([[token]]))
+    expected.append(torch.cat([one.next_token_logits() for one in alone]))
+    expected.append(expected[-1][[2, 0]])
+    for ours, theirs in zip(found, expected, strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-4)
+    for how in ({"beams": 3}, {}):
+        config = generation_config(**how, max_new_tokens=6)
+        texts_alone = [generate(model, [text], SPECIAL, config)[0] for text in texts]
+        assert generate(model, texts, SPECIAL, config) == texts_alone

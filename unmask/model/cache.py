@@ -1,11 +1,11 @@
 """Keys and values of earlier tokens, so that a decoder computes each token once."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import chain
 from typing import Protocol, runtime_checkable
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
 
@@ -33,9 +33,14 @@ class LayerCache:
         return 0 if self._k is None else self._k.shape[2]
 
     @property
+    def keeps_all(self) -> bool:
+        """Whether no columns are dropped."""
+        return self._max_length is None
+
+    @property
     def all_keys_values(self) -> tuple[Tensor, Tensor] | None:
         """All keys and values so far. None if there are none, or if the layer drops some."""
-        if self._k is None or self._v is None or self._max_length is not None:
+        if self._k is None or self._v is None or not self.keeps_all:
             return None
         return self._k[:, :, : self.length], self._v[:, :, : self.length]
 
@@ -79,6 +84,20 @@ class LayerCache:
         """Keep only these rows of the batch, in this order."""
         if self._k is not None and self._v is not None:
             self._k, self._v = self._k[rows], self._v[rows]
+
+    def spread_columns(
+        self, columns: Int[Tensor, "b s"], move_keys: Callable[[Tensor], Tensor]
+    ) -> None:
+        """Make rows of the columns of the only row.
+
+        Args:
+            columns: for each new row, the columns that it consists of.
+            move_keys: returns keys [b h s e] as they are in the columns that they have now.
+        """
+        assert self._k is not None
+        assert self._v is not None
+        k, v = (x[0][:, columns].transpose(0, 1).contiguous() for x in (self._k, self._v))
+        self._k, self._v, self.length = move_keys(k), v, columns.shape[1]
 
     def crop(self, length: int) -> None:
         """Drop all tokens after the first `length`.
@@ -161,6 +180,11 @@ class DecodingCache(Protocol):
         ...
 
     @property
+    def keeps_all(self) -> bool:
+        """Whether all there is are keys and values, of which no layer drops any: a `Cache`."""
+        ...
+
+    @property
     def prefix_length(self) -> int:
         """The virtual tokens before the text, which all of it sees."""
         ...
@@ -214,6 +238,13 @@ class Cache:
     def length(self) -> int:
         """Tokens so far."""
         return self.layers[0].length
+
+    @property
+    def keeps_all(self) -> bool:
+        """Whether all there is are keys and values, of which no layer drops any."""
+        return not any(chain.from_iterable(self.convolutions)) and all(
+            layer.keeps_all for layer in self.layers
+        )
 
     @property
     def prefix_length(self) -> int:

@@ -10,6 +10,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from unmask.batch import Batch, Example, ExampleRows, Feature, Visibility
+from unmask.generation.decoding.common_prefix import common_prefix_length, copy_prefix
 from unmask.generation.decoding.fused_step import FusedStep
 from unmask.generation.text_batches import pad_texts
 from unmask.heads.model import Model
@@ -67,7 +68,10 @@ class DecodingBatch:
 
         Of tokens that were read, the last `max_rollback` may be removed (`crop`). `step`, of the
         same model, reads single tokens after the prompts. None: the model's modules do. Of equal
-        prompts one is read, and copied when it was.
+        prompts one is read, and copied when it was; what all begin with is read here.
+
+        Raises:
+            FloatingPointError: a logit after what all begin with is not finite.
         """
         prompts, self._copies = _without_copies(prompts)
         self._model, self._vocab_size, self._step = model, special_ids.vocab_size, step
@@ -104,6 +108,19 @@ class DecodingBatch:
         """Tokens that were not read yet [b t]."""
         self.next_positions = torch.from_numpy((document == 0).sum(1)).to(model.device)
         """Position id of the token that follows each text [b]."""
+        if self._batch.source is None and not self._batch.features:
+            self._read_common_prefix([prompt.input_ids for prompt in prompts])
+
+    def _read_common_prefix(self, prompts: Sequence[Sequence[int]]) -> None:
+        """Read once what all prompts begin with, if that pays."""
+        n = common_prefix_length(self._model, prompts, self.cache)
+        if not n:
+            return
+        ids = torch.tensor([[*prompts[0][:n]]], device=self.device)
+        prefix = Batch(inputs=ids, visibility=Visibility(causal=True))
+        self.check_logits(self._model.next_token_logits(prefix, self.cache, 1).float())
+        copy_prefix(self._model, self.cache, self._unread.shape[1] - self.next_positions)
+        self._unread = self._unread[:, n:]
 
     def _copy_rows(self) -> None:
         """Copy the rows of prompts that were given several times."""
@@ -122,7 +139,9 @@ class DecodingBatch:
         self._copy_rows()
         document = self._batch.visibility.document
         if document is None:
-            return torch.ones(self._unread.shape, dtype=torch.bool, device=self.device)
+            n_rows, n_unread = self._unread.shape
+            shape = (n_rows, self.cache.length + n_unread)
+            return torch.ones(shape, dtype=torch.bool, device=self.device)
         return document == 0
 
     @property

@@ -43,6 +43,11 @@ class OnnxCache:
         return next(iter(self.tensors.values())).shape[2]
 
     @property
+    def keeps_all(self) -> bool:
+        """Whether keys and values of all tokens can be moved: never, graphs rotate them."""
+        return False
+
+    @property
     def prefix_length(self) -> int:
         """Virtual tokens: none."""
         return 0

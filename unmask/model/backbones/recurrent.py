@@ -224,6 +224,11 @@ class RecurrentCache:
         self.prefix_length = 0
 
     @property
+    def keeps_all(self) -> bool:
+        """Whether there are keys and values of all tokens: never, there are none."""
+        return False
+
+    @property
     def states(self) -> list[RecurrentState] | None:
         """The states of all layers after the last token; None before the first token."""
         return self._states[-1] if self._states else None

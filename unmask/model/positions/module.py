@@ -103,6 +103,12 @@ class PositionModule(nn.Module):
         """
         return None
 
+    def move_keys(
+        self, i: int, k: Float[Tensor, "b g s e"], n_columns: Int[Tensor, "b"]
+    ) -> Float[Tensor, "b g s e"]:
+        """Return keys of layer i as they would be so many columns later in their row."""
+        return k
+
     def for_layer(self, i: int, heads: Sequence[int] | None = None) -> PositionLayer:
         """Return the part in layer i, which has some of the stack's heads; None: all."""
         return PositionLayer()

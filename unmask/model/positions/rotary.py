@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, cast
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from unmask.batch import Batch
@@ -131,15 +131,25 @@ class RotaryModule(PositionModule):
         Distances within packed texts are the same. Not so where texts share a prefix: then position
         ids serve, [b 1 t e].
         """
-        pairs = torch.arange(0, self.width, 2, device=x.device).float() / self.width
-        frequencies, scaling = self.scheme.theta**-pairs, self.scheme.scaling
-        frequencies = frequencies if scaling is None else scaling(frequencies)
         place = torch.arange(n_keys - x.shape[1], n_keys, device=x.device)
         if batch is not None and batch.position_ids is not None and batch.has(PrefixTree):
             place = batch.position_ids[:, None]
+        return self._angles(place)
+
+    def _angles(self, place: Int[Tensor, "*n t"]) -> tuple[Tensor, Tensor]:
+        """Return cosines and sines of positions [*n t e]."""
+        pairs = torch.arange(0, self.width, 2, device=place.device).float() / self.width
+        frequencies, scaling = self.scheme.theta**-pairs, self.scheme.scaling
+        frequencies = frequencies if scaling is None else scaling(frequencies)
         half = place[..., None].float() * frequencies
         angle = torch.cat((half, half), -1)
         return angle.cos(), angle.sin()
+
+    def move_keys(
+        self, i: int, k: Float[Tensor, "b g s e"], n_columns: Int[Tensor, "b"]
+    ) -> Float[Tensor, "b g s e"]:
+        """Rotate keys further."""
+        return apply_rotary(k, *self._angles(n_columns[:, None, None]))
 
     def for_layer(self, i: int, heads: Sequence[int] | None = None) -> PositionLayer:
         """Return the layer that rotates queries and keys."""
@@ -218,12 +228,20 @@ class LayerwiseRotaryModule(PositionModule):
         """Return the position state of each scheme."""
         return [cast(PositionModule, part).position_state(x, n_keys, batch) for part in self.parts]
 
+    def move_keys(
+        self, i: int, k: Float[Tensor, "b g s e"], n_columns: Int[Tensor, "b"]
+    ) -> Float[Tensor, "b g s e"]:
+        """Delegate to layer i's scheme."""
+        return self._part_of_layer(i)[1].move_keys(i, k, n_columns)
+
     def for_layer(self, i: int, heads: Sequence[int] | None = None) -> PositionLayer:
         """Return the part of layer i's scheme."""
+        scheme_index, part = self._part_of_layer(i)
+        return LayerwiseRotaryLayer(part.for_layer(i), scheme_index)
+
+    def _part_of_layer(self, i: int) -> tuple[int, PositionModule]:
         scheme_index = self.scheme_of_layer[i % len(self.scheme_of_layer)]
-        return LayerwiseRotaryLayer(
-            cast(PositionModule, self.parts[scheme_index]).for_layer(i), scheme_index
-        )
+        return scheme_index, cast(PositionModule, self.parts[scheme_index])
 
 
 class LayerwiseRotaryLayer(PositionLayer):

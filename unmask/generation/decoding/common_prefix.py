@@ -1,0 +1,58 @@
+"""What all prompts begin with, such as instructions or examples: read once."""
+
+from collections.abc import Sequence
+from itertools import takewhile
+from typing import cast
+
+import torch
+from jaxtyping import Int
+from torch import Tensor
+
+from unmask.adapters.prefix import n_positions_taken
+from unmask.heads.model import Model
+from unmask.model.backbones.transformer import Transformer
+from unmask.model.cache import Cache, DecodingCache
+
+MIN_SAVED_TOKENS = 256
+"""Tokens below which a forward pass of their own costs more than reading them in each prompt."""
+
+
+def common_prefix_length(
+    model: Model, prompts: Sequence[Sequence[int]], cache: DecodingCache
+) -> int:
+    """Count the first tokens of all prompts that are worth reading once.
+
+    They never include the last token of a prompt. 0: too few, or the model sees what follows them,
+    has virtual tokens before them, or forgets some of them and the prompts' lengths differ.
+    """
+    differ = len({len(prompt) for prompt in prompts}) > 1
+    if (
+        model.bidirectional_prompt
+        or model.appended_mask_generation is not None
+        or n_positions_taken(model, model.backbone.decoder_stack)
+        or (differ and not cache.keeps_all)
+    ):
+        return 0
+    shortest = min(map(len, prompts))
+    columns = zip(*(prompt[: shortest - 1] for prompt in prompts), strict=True)
+    n = sum(1 for _ in takewhile(lambda tokens: len({*tokens}) == 1, columns))
+    return n if n * (len(prompts) - 1) >= MIN_SAVED_TOKENS else 0
+
+
+def copy_prefix(model: Model, cache: DecodingCache, padding: Int[Tensor, "b"]) -> None:
+    """Copy the prefix in a cache of one row to several rows.
+
+    Args:
+        model: whose cache it is.
+        cache: one with some columns, n.
+        padding: columns before the text of each row, by which its prefix is moved. Of that, n
+            columns stay, and what lies behind them is dropped.
+    """
+    if not padding.any():
+        cache.select_rows(torch.zeros_like(padding))
+        return
+    position = cast(Transformer, model.backbone.decoder_stack).position
+    columns = torch.arange(cache.length, device=padding.device) - padding[:, None]
+    columns = columns.clamp(min=0)  # of padding, any
+    for i, layer in enumerate(cast(Cache, cache).layers):
+        layer.spread_columns(columns, lambda k, i=i: position.move_keys(i, k, padding))
