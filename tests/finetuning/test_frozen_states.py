@@ -10,7 +10,12 @@ import toy_models as toy
 from unmask.batch import Batch
 from unmask.finetuning import train_run
 from unmask.finetuning.methods import frozen_states
-from unmask.finetuning.methods.frozen_states import FrozenStates, WholeNetwork, frozen_part
+from unmask.finetuning.methods.frozen_states import (
+    FrozenStates,
+    StateStore,
+    WholeNetwork,
+    frozen_part,
+)
 from unmask.finetuning.methods.method import apply_method, parse_method
 from unmask.jobs.finetune import finetune
 from unmask.model.backbones.transformer import Transformer
@@ -75,6 +80,38 @@ def test_states_of_frozen_layers_are_computed_once(
     assert n_each - n_once == (EPOCHS - 1) * (TRAIN + DEV) + last_batch
 
 
+@pytest.mark.parametrize("tune", ["frozen", "top:n_layers=1", "scalar_mix"])
+def test_seeds_share_states_and_random_weights_have_their_own(
+    tune, files, tmp_path, rows_read
+) -> None:
+    base = toy.pretrained("bert", tmp_path / "base")
+    alone = [tuned(base, files, tune, seed=seed).best_run for seed in (0, 1)]
+    rows_read.clear()
+    both = tuned(base, files, tune, seeds=2)
+    n_shared = sum(rows_read)
+    assert [run.dev for run in both.run_results] == [run.dev for run in alone]
+    assert n_shared == TRAIN + DEV + 2 * DEV  # dev texts of each run once more, to be scored
+    rows_read.clear()
+    with_baseline = tuned(base, files, tune, seeds=2, baseline=True)
+    assert sum(rows_read) == 3 * (TRAIN + DEV) + 4 * DEV  # a random network for each seed
+    assert [run.dev for run in with_baseline.run_results[:2]] == [run.dev for run in alone]
+
+
+def test_states_with_dropout_are_not_remembered() -> None:
+    """A dev text may be one of training."""
+    model = toy.card("bert", dropout=0.5).build().initialize(3)
+    states = FrozenStates(WholeNetwork(), StateStore())
+    batch = toy.batch("bert", [[5, 6, 7], [8, 9]])
+    model.frozen_states = states
+    states.fill(model, [batch])
+    assert states.draws_in_training
+    assert not len(states.store)
+    model.eval()
+    with torch.no_grad():
+        found = states(model.backbone, batch)
+    assert torch.equal(found[batch.is_token()], model.backbone(batch)[batch.is_token()])
+
+
 def test_dropout_is_drawn_in_each_epoch(files, tmp_path, monkeypatch) -> None:
     base = toy.pretrained("bert", tmp_path / "base")
     remembered = tuned(base, files, "frozen", dropout=0.3)
@@ -87,13 +124,13 @@ def test_states_lie_on_disk_or_are_computed_again(memory, disk, monkeypatch) -> 
     monkeypatch.setattr(frozen_states, "MEMORY_BYTES", memory)
     monkeypatch.setattr(frozen_states, "MAX_DISK_FRACTION", disk)
     model = toy.card("bert", dropout=0.0).build().initialize(3).eval()
-    states = FrozenStates(WholeNetwork())
+    states = FrozenStates(WholeNetwork(), StateStore())
     batch = toy.batch("bert", [[5, 6, 7], [8, 9]])
     with torch.no_grad():
         for _ in range(2):
             found = states(model.backbone, batch)
             assert torch.equal(found[batch.is_token()], model.backbone(batch)[batch.is_token()])
-    assert len(states) == (2 if disk else 0)
+    assert len(states.store) == (2 if disk else 0)
     assert bool((found[1, 2] == 0).all()) == bool(disk)  # padding
 
 

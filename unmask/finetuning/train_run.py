@@ -21,7 +21,7 @@ from unmask.finetuning.initial_model.auxiliary_lm import remove_language_head
 from unmask.finetuning.initial_model.regression_scale import denormalize_head
 from unmask.finetuning.initial_model.used_tokens import restore_embeddings, shrink_embeddings
 from unmask.finetuning.job.finetune_job import FinetuneJob
-from unmask.finetuning.methods.frozen_states import FrozenStates, frozen_part
+from unmask.finetuning.methods.frozen_states import FrozenStates, fingerprint, frozen_part
 from unmask.finetuning.methods.method import learning_rate_factors, make_schedule
 from unmask.finetuning.results.cost import begin_cost, flops_per_token
 from unmask.finetuning.results.predict import DEFAULT_BATCH_TOKENS, MAX_BATCH_ROWS
@@ -175,7 +175,8 @@ def _remember_frozen_states(job: FinetuneJob, model: Model, *, texts_are_drawn: 
         return
     if (part := frozen_part(t.tune, model)) is None:
         return
-    states = FrozenStates(part)
+    job.state_store.keep_only(fingerprint(part, model))
+    states = FrozenStates(part, job.state_store)
     model.frozen_states = states
     states.fill(
         model,
@@ -190,8 +191,8 @@ def _remember_frozen_states(job: FinetuneJob, model: Model, *, texts_are_drawn: 
             )
         ),
     )
-    if len(states):
-        job.print_progress(f"frozen layers are computed once, of {len(states):,} texts")
+    if len(states.store) and not states.draws_in_training:
+        job.print_progress(f"frozen layers are computed once, of {len(states.store):,} texts")
 
 
 def _train_steps(

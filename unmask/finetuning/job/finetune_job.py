@@ -22,6 +22,7 @@ from unmask.finetuning.formulations.formulation import (
 )
 from unmask.finetuning.initial_model.load import InitialModel
 from unmask.finetuning.initial_model.regression_scale import normalize_head
+from unmask.finetuning.methods.frozen_states import StateStore
 from unmask.finetuning.methods.method import apply_method, training_forward
 from unmask.finetuning.options import derived as derived_options
 from unmask.heads.model import Model
@@ -59,6 +60,8 @@ class FinetuneJob:
     """FLOP/s of matrix products on this machine. 0: not measured."""
     cost: RunCost = field(default_factory=RunCost)
     """Cost of the runs of this process, planned and measured."""
+    state_store: StateStore = field(default_factory=StateStore)
+    """States of frozen layers, for all runs in which these are the same."""
     n_trainable_parameters: int = 0
     """Number of trained parameters."""
     n_parameters: int = 0

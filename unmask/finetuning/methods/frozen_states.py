@@ -1,8 +1,10 @@
-"""FrozenStates: what the frozen layers of a network compute of a text, once in a run.
+"""FrozenStates: what the frozen layers of a network compute of a text, once in a job.
 
 A head on frozen features, a mix of frozen layers and the top layers of a network read the same
 states of each text in every epoch. They are computed before the first step, of texts of like length
 together, so that a run that is resumed has the same; and of dev texts when they are first scored.
+Runs with other seeds, or other learning rates in a search, have the same frozen weights and share
+them (`StateStore`).
 """
 
 import hashlib
@@ -38,6 +40,11 @@ MAX_DISK_FRACTION = 0.5
 class FrozenPart(Protocol):
     """The part of a network that is frozen, and what is computed anew with its states."""
 
+    @property
+    def name(self) -> str:
+        """Says which part it is."""
+        ...
+
     def request(self, batch: Batch) -> Batch:
         """Return the batch with a request for the states to remember."""
         ...
@@ -55,6 +62,8 @@ class FrozenPart(Protocol):
 
 class WholeNetwork:
     """All of the network is frozen."""
+
+    name = "network"
 
     def request(self, batch: Batch) -> Batch:
         """Return the batch: the heads' own request."""
@@ -77,6 +86,11 @@ class FirstLayers:
 
     n_layers: int
 
+    @property
+    def name(self) -> str:
+        """The number of layers."""
+        return f"{self.n_layers} layers"
+
     def request(self, batch: Batch) -> Batch:
         """Ask for all columns of the input of the first other layer."""
         return batch.with_feature(RequestedStates(before_layer=self.n_layers))
@@ -98,6 +112,7 @@ class MixedLayers:
 
     model: Model
     mix: ScalarMixModule
+    name: str = "all layers"
 
     def request(self, batch: Batch) -> Batch:
         """Ask for all layers."""
@@ -141,6 +156,59 @@ def frozen_part(method: TuningMethod, model: Model) -> FrozenPart | None:
     return FirstLayers(n_layers)
 
 
+class StateStore:
+    """States of rows, in memory or in a temporary file, of one part of one network."""
+
+    def __init__(self) -> None:
+        self._of = b""
+        self._start()
+
+    def _start(self) -> None:
+        self._file = tempfile.SpooledTemporaryFile(max_size=MEMORY_BYTES)  # noqa: SIM115
+        weakref.finalize(self, self._file.close)
+        self._places: dict[bytes, tuple[int, int]] = {}
+        self._end = 0
+        self._max_bytes = MAX_DISK_FRACTION * shutil.disk_usage(tempfile.gettempdir()).free
+
+    def keep_only(self, fingerprint: bytes) -> None:
+        """Drop the states unless they are of the part with this fingerprint."""
+        if fingerprint != self._of:
+            self._of = fingerprint
+            self._file.close()
+            self._start()
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+    def has(self, keys: Iterable[bytes]) -> bool:
+        """Return whether there are states of all rows."""
+        return all(key in self._places for key in keys)
+
+    def add(self, keys: list[bytes], lengths: list[int], states: Float[Tensor, "b k _"]) -> bool:
+        """Remember the states of each row, without padding; return whether there is room."""
+        self._dtype, self._width = states.dtype, states.shape[-1]
+        lengths = [min(n, states.shape[1]) for n in lengths]
+        if self._end + sum(lengths) * self._width * states.itemsize > self._max_bytes:
+            return False
+        rows = states.detach().cpu().view(torch.uint8).numpy()
+        self._file.seek(self._end)
+        for key, row, n in zip(keys, rows, lengths, strict=True):
+            if key not in self._places:
+                self._places[key] = self._end, n
+                self._end += self._file.write(row[:n].tobytes())
+        return True
+
+    def read(self, keys: list[bytes], n_columns: int) -> Float[Tensor, "b k _"]:
+        """Lay out the states of each row; padding has zeros."""
+        states = torch.zeros(len(keys), n_columns, self._width, dtype=self._dtype)
+        bytes_of_state = self._width * states.itemsize
+        for row, (start, n) in zip(states, map(self._places.__getitem__, keys), strict=True):
+            self._file.seek(start)
+            found = bytearray(self._file.read(n * bytes_of_state))
+            row[:n] = torch.frombuffer(found, dtype=self._dtype).view(n, self._width)
+        return states
+
+
 class FrozenStates:
     """Runs a network whose frozen states are remembered, by the text of a row.
 
@@ -148,19 +216,17 @@ class FrozenStates:
     evaluation has no dropout.
     """
 
-    def __init__(self, part: FrozenPart) -> None:
-        self.part = part
+    def __init__(self, part: FrozenPart, store: StateStore) -> None:
+        """Remember the states of a part.
+
+        Args:
+            part: what is frozen.
+            store: where they are; what it has is of this part.
+        """
+        self.part, self.store = part, store
         self.draws_in_training = False
         """Whether the frozen part draws random numbers in training."""
         self._is_filling = False
-        self._file = tempfile.SpooledTemporaryFile(max_size=MEMORY_BYTES)  # noqa: SIM115
-        weakref.finalize(self, self._file.close)
-        self._places: dict[bytes, tuple[int, int]] = {}
-        self._end = 0
-        self._max_bytes = MAX_DISK_FRACTION * shutil.disk_usage(tempfile.gettempdir()).free
-
-    def __len__(self) -> int:
-        return len(self._places)
 
     @torch.no_grad()
     def fill(self, model: Model, batches: Iterable[Batch]) -> None:
@@ -200,43 +266,29 @@ class FrozenStates:
         keys = None if training and self.draws_in_training else _row_keys(request)
         if keys is None:
             return network(batch)
-        if not all(key in self._places for key in keys):
+        if not self.store.has(keys):
             if training and not self._is_filling:
                 return network(batch)
             before = _random_state(batch)
             with torch.no_grad():
                 states = self.part.compute(network, request)
             self.draws_in_training |= training and not torch.equal(before, _random_state(batch))
-            if not self._add(keys, request, states):
+            is_drawn = training and self.draws_in_training
+            if is_drawn or not self.store.add(keys, _lengths(request).tolist(), states):
                 return self.part.finish(network, batch, states)
-        return self.part.finish(network, batch, self._states(keys, request))
+        one_column = requested_states(request).selected_column is not None
+        states = self.store.read(keys, 1 if one_column else request.inputs.shape[1])
+        return self.part.finish(network, batch, states.to(batch.inputs.device))
 
-    def _add(self, keys: list[bytes], batch: Batch, states: Float[Tensor, "b k _"]) -> bool:
-        """Remember the states of each row, without padding; return whether there is room."""
-        self._dtype, self._width = states.dtype, states.shape[-1]
-        lengths = _lengths(batch).clip(max=states.shape[1]).tolist()
-        if self._end + sum(lengths) * self._width * states.itemsize > self._max_bytes:
-            return False
-        rows = states.detach().cpu().view(torch.uint8).numpy()
-        self._file.seek(self._end)
-        for key, row, n in zip(keys, rows, lengths, strict=True):
-            if key not in self._places:
-                self._places[key] = self._end, n
-                self._end += self._file.write(row[:n].tobytes())
-        return True
 
-    def _states(self, keys: list[bytes], batch: Batch) -> Float[Tensor, "b k _"]:
-        """Lay out the states of each row; padding has zeros."""
-        places = [self._places[key] for key in keys]
-        one_column = requested_states(batch).selected_column is not None
-        columns = 1 if one_column else batch.inputs.shape[1]
-        states = torch.zeros(len(keys), columns, self._width, dtype=self._dtype)
-        bytes_of_state = self._width * states.itemsize
-        for row, (start, n) in zip(states, places, strict=True):
-            self._file.seek(start)
-            found = bytearray(self._file.read(n * bytes_of_state))
-            row[:n] = torch.frombuffer(found, dtype=self._dtype).view(n, self._width)
-        return states.to(batch.inputs.device)
+def fingerprint(part: FrozenPart, model: Model) -> bytes:
+    """Return what differs between frozen parts that compute other states: their weights, hashed."""
+    digest = hashlib.blake2b(part.name.encode(), digest_size=16)
+    for name, x in model.named_parameters():
+        if name.startswith("backbone.") and not x.requires_grad:
+            digest.update(f"{name} {x.dtype} {tuple(x.shape)}".encode())
+            digest.update(x.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().data)
+    return digest.digest()
 
 
 def _random_state(batch: Batch) -> Tensor:
