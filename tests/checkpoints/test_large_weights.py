@@ -46,18 +46,27 @@ def test_what_is_read_within_lies_on_disk_beyond_a_limit(tmp_path, monkeypatch):
     assert not any(p.is_shared() for p in after.parameters())
 
 
-def test_a_full_disk_is_named_and_nothing_is_left(tmp_path, monkeypatch, capsys):
-    def no_space(*_):
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+@pytest.mark.parametrize(
+    ("module", "name", "error", "said"),
+    [
+        (os, "posix_fallocate", OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)), "no space left"),
+        (torch, "from_file", RuntimeError("unable to mmap"), "cannot be mapped into memory"),
+    ],
+)
+def test_a_disk_that_cannot_hold_them_is_named_and_nothing_is_left(
+    module, name, error, said, tmp_path, monkeypatch, capsys
+):
+    def fail(*_, **__):
+        raise error
 
     make("gpt2", tmp_path / "model")
     monkeypatch.setattr(tensors, "_MAX_BYTES_IN_MEMORY", 0)
-    monkeypatch.setattr(os, "posix_fallocate", no_space)
+    monkeypatch.setattr(module, name, fail)
     (tmp_path / "there").mkdir()
     capsys.readouterr()
     assert run(["convert", str(tmp_path / "model"), str(tmp_path / "there" / "new")]) == 2
     shown = capsys.readouterr().err
     assert shown.count("\n") == 1
     assert str(tmp_path / "there") in shown
-    assert "no space left" in shown
+    assert said in shown
     assert not list(Path(tmp_path / "there").iterdir())

@@ -7,6 +7,7 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
+from functools import partial
 from typing import Any, Protocol, cast, runtime_checkable
 
 import torch
@@ -180,8 +181,8 @@ def merge(model: Model, name: str) -> None:
 class WeightsInEffect:
     """What a model computes with while an adapter is active, which changes nothing of the model."""
 
-    weights: Mapping[str, Tensor]
-    """Weights with the adapter merged, by the names of the model's parameters."""
+    merged_weights: Callable[[], Mapping[str, Tensor]]
+    """Computes weights with the adapter merged, by the names of the model's parameters."""
     hooks: frozenset[int]
     """The adapter's hooks, in place of which these weights are."""
 
@@ -193,13 +194,12 @@ def weights_in_effect(model: Model) -> WeightsInEffect | None:
     """
     active = [adapter for adapter in _adapters(model).values() if adapter.attachment.hooks]
     if not active:
-        return WeightsInEffect({}, frozenset())
+        return WeightsInEffect(dict, frozenset())
     attachment, mergeable = active[0].attachment, _as_mergeable(active[0])
     if len(active) > 1 or mergeable is None or attachment.rows is not None:
         return None
-    with torch.no_grad():
-        weights = mergeable.merged_weights(model)
-    return WeightsInEffect(weights, frozenset(hook.id for hook in attachment.hooks))
+    hooks = frozenset(hook.id for hook in attachment.hooks)
+    return WeightsInEffect(partial(mergeable.merged_weights, model), hooks)
 
 
 def _as_mergeable(adapter: AdapterModule) -> Mergeable | None:

@@ -141,6 +141,11 @@ def _new_tensor(shape: Sequence[int], dtype: torch.dtype) -> Tensor:
             return torch.from_file(name, shared=True, size=n, dtype=dtype).view(*shape)
     except OSError as error:
         raise OSError(error.errno, error.strerror, str(disk.folder)) from None
+    except RuntimeError:  # torch's, from the system's call
+        raise ValueError(
+            f"{disk.folder}: files there cannot be mapped into memory, which weights of this size "
+            "need: choose a folder on another file system"
+        ) from None
 
 
 def read_tensors(path: Path) -> dict[str, Tensor]:

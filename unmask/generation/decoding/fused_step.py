@@ -102,7 +102,9 @@ class FusedStep:
         self.head = model.language_head
         in_effect = weights_in_effect(model)
         assert in_effect is not None
-        replaced = {model.get_parameter(name): w for name, w in in_effect.weights.items()}
+        with torch.no_grad():
+            merged = in_effect.merged_weights()
+        replaced = {model.get_parameter(name): w for name, w in merged.items()}
         packer = LinearPacker(precision, replaced)
         self._blocks = [FusedBlock(block, packer) for block in self.stack.layers]
         self._output = packer.pack_weights([self.head.weight], [self.head.bias])
