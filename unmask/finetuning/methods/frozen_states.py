@@ -25,6 +25,7 @@ from unmask.adapters.attach import use_adapters
 from unmask.adapters.scalar_mix import ScalarMixModule
 from unmask.adapters.tuning_method import TuningMethod
 from unmask.batch import Batch
+from unmask.checkpoints.tensors import tensors_sha256
 from unmask.heads.model import Model
 from unmask.model.architecture import Backbone
 from unmask.model.requested_states import KnownStates, RequestedStates, requested_states
@@ -42,7 +43,7 @@ class FrozenPart(Protocol):
 
     @property
     def name(self) -> str:
-        """Says which part it is."""
+        """The name of the part."""
         ...
 
     def request(self, batch: Batch) -> Batch:
@@ -160,7 +161,7 @@ class StateStore:
     """States of rows, in memory or in a temporary file, of one part of one network."""
 
     def __init__(self) -> None:
-        self._of = b""
+        self._fingerprint = ""
         self._start()
 
     def _start(self) -> None:
@@ -170,10 +171,10 @@ class StateStore:
         self._end = 0
         self._max_bytes = MAX_DISK_FRACTION * shutil.disk_usage(tempfile.gettempdir()).free
 
-    def keep_only(self, fingerprint: bytes) -> None:
+    def keep_only(self, fingerprint: str) -> None:
         """Drop the states unless they are of the part with this fingerprint."""
-        if fingerprint != self._of:
-            self._of = fingerprint
+        if fingerprint != self._fingerprint:
+            self._fingerprint = fingerprint
             self._file.close()
             self._start()
 
@@ -281,14 +282,14 @@ class FrozenStates:
         return self.part.finish(network, batch, states.to(batch.inputs.device))
 
 
-def fingerprint(part: FrozenPart, model: Model) -> bytes:
-    """Return what differs between frozen parts that compute other states: their weights, hashed."""
-    digest = hashlib.blake2b(part.name.encode(), digest_size=16)
-    for name, x in model.named_parameters():
-        if name.startswith("backbone.") and not x.requires_grad:
-            digest.update(f"{name} {x.dtype} {tuple(x.shape)}".encode())
-            digest.update(x.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().data)
-    return digest.digest()
+def fingerprint(part: FrozenPart, model: Model) -> str:
+    """Return the name of a frozen part and a SHA-256 of its weights, on which states depend."""
+    frozen = {
+        name: p
+        for name, p in model.named_parameters()
+        if name.startswith("backbone.") and not p.requires_grad
+    }
+    return f"{part.name} {tensors_sha256(frozen)}"
 
 
 def _random_state(batch: Batch) -> Tensor:
