@@ -89,7 +89,7 @@ def test_words_of_prose_are_encoded_once(name: str, monkeypatch: pytest.MonkeyPa
 
 
 @pytest.mark.parametrize("name", ["wordpiece", "cased", "bytebpe"])
-def test_words_are_known_whatever_marks_are_around(
+def test_words_are_known_whatever_punctuation_is_around(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     encoder, read = learned(name).corpus_encoder(), list[str]()

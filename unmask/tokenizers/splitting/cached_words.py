@@ -2,7 +2,8 @@
 
 Where the pre-tokenizer splits at the spaces between words, the tokens of a text are those of its
 words (see `long_texts`), and a word of a corpus is mostly one that was seen before. Texts are split
-at such spaces, all of a chunk at once as arrays of characters; words are looked up by their bytes
+at such spaces, and between words and punctuation where the pre-tokenizer splits there, all of a
+chunk at once as arrays of characters; words are looked up by their bytes
 (see `word_table`); unknown ones are encoded together, as texts of words. The tokens are those of
 `Tokenizer.encode_batch`, to which texts are left in which such spaces are rare (Chinese), and
 pipelines that do not split there.
@@ -21,8 +22,8 @@ from unmask.batch import Tokens
 from unmask.tokenizers.boundaries import boundaries_of_texts
 from unmask.tokenizers.splitting.long_texts import (
     CLOSING_MARKS,
-    MARKS,
     OPENING_MARKS,
+    PUNCTUATION,
     SplitPoints,
 )
 from unmask.tokenizers.splitting.word_table import (
@@ -41,7 +42,8 @@ _PLAIN_SPACE = re.compile(f" (?<=[{_LETTERS}] )(?=[{_LETTERS}])")
 _MARKED_END = re.compile(f"[{_LETTERS}{_CLOSING}]\\Z")
 _PLAIN_END = re.compile(f"[{_LETTERS}]\\Z")
 
-_ATTACHED = re.compile(f"[{_LETTERS}][{re.escape(MARKS)}]|[{re.escape(MARKS)}][{_LETTERS}]")
+_LETTER_CLASS, _PUNCTUATION_CLASS = f"[{_LETTERS}]", f"[{re.escape(PUNCTUATION)}]"
+_ATTACHED = re.compile(f"{_LETTER_CLASS}{_PUNCTUATION_CLASS}|{_PUNCTUATION_CLASS}{_LETTER_CLASS}")
 
 _MEAN_WORD_CHARACTERS, _LONGEST_WORD = 24, 2**16
 """Texts of longer words on average, or with a longer one, are encoded whole."""
@@ -56,7 +58,7 @@ _IN_TEXT, _FIRST, _LAST = range(3)
 """Where words are: they are encoded in another way at the start and at some ends of texts."""
 _N_TABLE_CODES = 0x2100
 """Above the highest character of those at which texts are split."""
-_LETTER, _MARK = 1, 2
+_LETTER, _PUNCTUATION = 1, 2
 _STARTS_WORD = np.uint32(2**31)
 """Bit of `WordTokens.ends`, which counts characters from the space before the word."""
 
@@ -106,7 +108,9 @@ class CorpusEncoder:
         self._safe_end = _MARKED_END if marked else _PLAIN_END
         marks = (_CLOSING, _OPENING) if marked else ("", "")
         self._before, self._behind = (_table(f"[{_LETTERS}{some}]") for some in marks)
-        self._parts_marks = self._splits and split_points is not None and split_points.at_marks
+        self._splits_punctuation = (
+            self._splits and split_points is not None and split_points.at_punctuation
+        )
         self._table = WordTable(
             (
                 self._encode_words,
@@ -176,9 +180,9 @@ class CorpusEncoder:
         is_cut[np.searchsorted(spaces, between)] = True
         is_start = np.zeros(len(codes) + 1, bool)
         is_start[0] = True
-        if self._parts_marks:
+        if self._splits_punctuation:
             kinds = _kinds()[around[1:-1]]
-            is_start[1:-1] = kinds[1:] ^ kinds[:-1] == _LETTER ^ _MARK
+            is_start[1:-1] = kinds[1:] ^ kinds[:-1] == _LETTER ^ _PUNCTUATION
         is_attached = is_start.copy()
         is_start[spaces[is_cut] + 1] = True
         starts = np.flatnonzero(is_start)
@@ -267,7 +271,7 @@ class CorpusEncoder:
 
     def _attached(self, words: Sequence[str]) -> Int[np.ndarray, "w"]:
         """Return 1 for words with the character before them, 0 for others."""
-        if not self._parts_marks:
+        if not self._splits_punctuation:
             return np.zeros(len(words), np.int64)
         found = (_ATTACHED.match(word) is not None for word in words)
         return np.fromiter(found, np.int64, len(words))
@@ -332,7 +336,7 @@ class _Words:
     starts: Int[np.ndarray, "w"]
     stops: Int[np.ndarray, "w"]
     is_attached: Bool[np.ndarray, "w"]
-    """Those that have no space before them, but a letter or a mark."""
+    """Those that have no space before them, but a letter or punctuation."""
     keys: WordKeys
     is_other: Bool[np.ndarray, "w"]
     """Those that have no key."""
@@ -364,9 +368,9 @@ def _table(characters: str) -> Bool[np.ndarray, "c"]:
 
 @cache
 def _kinds() -> UInt8[np.ndarray, "c"]:
-    """Return which code points are letters, and which are marks."""
-    marks = _table(f"[{re.escape(MARKS)}]")
-    return (_LETTER * _table(f"[{_LETTERS}]") + _MARK * marks).astype(np.uint8)
+    """Return which code points are letters, and which are punctuation."""
+    is_letter, is_punctuation = _table(_LETTER_CLASS), _table(_PUNCTUATION_CLASS)
+    return (_LETTER * is_letter + _PUNCTUATION * is_punctuation).astype(np.uint8)
 
 
 def _byte_places(

@@ -53,10 +53,11 @@ _TEXTS_PER_BATCH = 64
 _LETTERS = "aA1é中я"
 CLOSING_MARKS, OPENING_MARKS = ".,;:!?)'\"%’”»", "('\"“‘«-–—$"
 """Punctuation before and after the spaces of `SplitPoints.at_marked_spaces`."""
-MARKS = '!"#$%&()*+,-./:;<=>?@[\\]^`{|}~'
-"""Punctuation of `SplitPoints.at_marks`: ASCII's, but for those that words are written with."""
-_PARTING = {"BertPreTokenizer", "ByteLevel"}
-"""Pre-tokenizers that split between letters and marks (with their own rule, if they have one)."""
+PUNCTUATION = '!"#$%&()*+,-./:;<=>?@[\\]^`{|}~'
+"""Punctuation of `SplitPoints.at_punctuation`: that of ASCII without the apostrophe and the
+underscore, which are also within words."""
+_SPLITTING_PUNCTUATION = {"BertPreTokenizer", "ByteLevel"}
+"""Pre-tokenizers that split between letters and punctuation; ByteLevel, if it uses its rule."""
 _HARMLESS = (r"(?!\S)", r"(?:", "(?i:", r"\A +| +\z")
 _AT_WORD_ENDS = r"(?<=\S)(?=\s|\z)"
 
@@ -78,8 +79,8 @@ class SplitPoints:
     """At a space between two words."""
     at_marked_spaces: bool
     """At a space between two words with punctuation before or behind it, too."""
-    at_marks: bool
-    """Between letters or digits and `MARKS`, on both sides."""
+    at_punctuation: bool
+    """Between letters or digits and `PUNCTUATION`, on both sides."""
     at_digits: bool
     """Between a letter and a digit."""
     anywhere: bool
@@ -111,7 +112,10 @@ class SplitPoints:
             at_spaces=at_spaces,
             at_marked_spaces=at_spaces
             and _parts(backend, " ", _LETTERS + CLOSING_MARKS, _LETTERS + OPENING_MARKS),
-            at_marks=at_spaces and not rules and not ends and _parts_marks(backend, state),
+            at_punctuation=at_spaces
+            and not rules
+            and not ends
+            and _splits_punctuation(backend, state),
             at_digits=bare
             and not ends
             and _parts(backend, "", "aAzZ", "1")
@@ -276,16 +280,16 @@ def _parts(
     return all(pieces(f"{a}{between}{b}") >= pieces(a) + pieces(b) for a in left for b in right)
 
 
-def _parts_marks(backend: tokenizers.Tokenizer, state: Mapping[str, Any]) -> bool:
-    """Return whether pre-tokens end between letters and marks, whatever is around them."""
+def _splits_punctuation(backend: tokenizers.Tokenizer, state: Mapping[str, Any]) -> bool:
+    """Return whether pre-tokens end between letters and punctuation, whatever is around."""
     cut = state.get("pre_tokenizer") or {}
     added = [token for token in state.get("added_tokens") or [] if not token.get("special")]
     return (
-        cut.get("type") in _PARTING
+        cut.get("type") in _SPLITTING_PUNCTUATION
         and cut.get("use_regex", True)
         and not added
-        and _parts(backend, "", _LETTERS, MARKS)
-        and _parts(backend, "", MARKS, _LETTERS)
+        and _parts(backend, "", _LETTERS, PUNCTUATION)
+        and _parts(backend, "", PUNCTUATION, _LETTERS)
     )
 
 
