@@ -4,7 +4,7 @@
     python benchmarks/generation.py --quality FOLDER
 
 Random weights of the shapes of gpt2-mini and t5-mini with 16,000 tokens, no end token; prompts of
-32 tokens (in one case after 256 with which all begin), sources of 64. Of Unmask all precisions take
+32 tokens (in one case after a common prefix of 256), sources of 64. Of Unmask all precisions take
 part; of transformers its default (float32), and what it offers for speed: weights in bfloat16, a
 static cache, both. In each round all take a turn, from another one on. Printed are medians of new
 tokens a second (of beams, of the best text) by wall-clock time, the median of the ratios within
@@ -60,7 +60,7 @@ class Case:
     theirs: dict[str, Any]
 
     n_common: int = 0
-    """Tokens with which all prompts begin, before their own."""
+    """Tokens of the common prefix of all prompts, before their own."""
 
     @property
     def name(self) -> str:

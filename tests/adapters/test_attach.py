@@ -34,6 +34,7 @@ from unmask.adapters.ia3 import IA3
 from unmask.adapters.lora import LoRA
 from unmask.adapters.scalar_mix import ScalarMix
 from unmask.generation.decode import generate
+from unmask.generation.decoding import common_prefix
 from unmask.generation.settings import GenerationConfig
 from unmask.heads.model import Model
 from unmask.training import loop
@@ -272,8 +273,9 @@ def test_merged_adapter_refuses_further_changes() -> None:
 
 @pytest.mark.sample(4)
 @over_specs
-def test_cached_generation_equals_full_forward(spec) -> None:
-    prompts = [[5, 9, 7], [8, 6]]
+@pytest.mark.parametrize("prompts", [[[5, 9, 7], [8, 6]], [[5, 9, 7], [5, 9, 6, 8]]])
+def test_cached_generation_equals_full_forward(spec, prompts, monkeypatch) -> None:
+    monkeypatch.setattr(common_prefix, "MIN_SAVED_TOKENS", 1)
     for family in ("gpt2", *TWO_STACKS):
         m = model(family)
         perturb_weights(attach(m, spec), 0.2)

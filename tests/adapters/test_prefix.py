@@ -20,6 +20,7 @@ from unmask.adapters.prefix import (
 from unmask.batch import IGNORE_INDEX, Batch, Example, Visibility
 from unmask.batching.collate import pack_examples, pad_examples
 from unmask.generation.decode import generate
+from unmask.generation.decoding import common_prefix
 from unmask.generation.settings import GenerationConfig
 from unmask.heads.classification.sequence_classification import (
     SequenceClassification,
@@ -215,9 +216,13 @@ def test_prompt_refuses_rows_of_several_texts() -> None:
 @pytest.mark.sample(4)
 @pytest.mark.parametrize("spec", SPECS, ids=str)
 @pytest.mark.parametrize("family", ["gpt", "t5", "bart"])
-def test_cached_generation_equals_full_forward(family: str, spec: Any) -> None:
+@pytest.mark.parametrize("first", [[], [7, 8, 9]], ids=["apart", "common prefix"])
+def test_cached_generation_equals_full_forward(
+    family: str, spec: Any, first: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(common_prefix, "MIN_SAVED_TOKENS", 1)
     made = with_adapter(family, spec)
-    prompts = [[7, 8, 9, 5, 11], [20], [6, 6, 13]]
+    prompts = [[*first, *rest] for rest in ([7, 8, 9, 5, 11], [20], [6, 6, 13])]
     for generated, prompt in zip(
         generate(made, prompts, SPECIAL, GenerationConfig(max_new_tokens=8)), prompts, strict=True
     ):

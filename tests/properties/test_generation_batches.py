@@ -161,7 +161,7 @@ def test_equal_prompts_are_read_once(family: str) -> None:
 @pytest.mark.parametrize("lengths", [(1, 4, 2), (3, 3, 3)], ids=["unequal", "equal"])
 @pytest.mark.parametrize("family", GENERATING)
 @torch.no_grad()
-def test_what_all_prompts_begin_with_changes_nothing(
+def test_common_prefix_is_read_once(
     family: str, lengths: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is read once; then logits, beams and removed tokens are those of prompts alone."""
@@ -179,7 +179,7 @@ def test_what_all_prompts_begin_with_changes_nothing(
     found = [batch.next_token_logits()]
     hook.remove()
     assert batch.visible_columns.shape == (3, batch.cache.length)
-    shares = len({*lengths}) == 1 or batch.cache.keeps_all
+    shares = len({*lengths}) == 1 or batch.cache.can_shift
     if shares and not model.bidirectional_prompt and model.appended_mask_generation is None:
         assert sum(read) == len(first) + 3 * max(lengths)
     else:

@@ -86,18 +86,18 @@ class LayerCache:
             self._k, self._v = self._k[rows], self._v[rows]
 
     def spread_columns(
-        self, columns: Int[Tensor, "b s"], move_keys: Callable[[Tensor], Tensor]
+        self, columns: Int[Tensor, "b s"], shift_keys: Callable[[Tensor], Tensor]
     ) -> None:
         """Make rows of the columns of the only row.
 
         Args:
             columns: for each new row, the columns that it consists of.
-            move_keys: returns keys [b h s e] as they are in the columns that they have now.
+            shift_keys: returns keys [b h s e] as they are in the columns that they have now.
         """
         assert self._k is not None
         assert self._v is not None
         k, v = (x[0][:, columns].transpose(0, 1).contiguous() for x in (self._k, self._v))
-        self._k, self._v, self.length = move_keys(k), v, columns.shape[1]
+        self._k, self._v, self.length = shift_keys(k), v, columns.shape[1]
 
     def crop(self, length: int) -> None:
         """Drop all tokens after the first `length`.
@@ -180,8 +180,8 @@ class DecodingCache(Protocol):
         ...
 
     @property
-    def keeps_all(self) -> bool:
-        """Whether all there is are keys and values, of which no layer drops any: a `Cache`."""
+    def can_shift(self) -> bool:
+        """Whether its columns can be shifted: a `Cache` of keys and values, which drops none."""
         ...
 
     @property
@@ -240,8 +240,8 @@ class Cache:
         return self.layers[0].length
 
     @property
-    def keeps_all(self) -> bool:
-        """Whether all there is are keys and values, of which no layer drops any."""
+    def can_shift(self) -> bool:
+        """Whether its columns can be shifted: keys and values alone, and none is dropped."""
         return not any(chain.from_iterable(self.convolutions)) and all(
             layer.keeps_all for layer in self.layers
         )

@@ -18,6 +18,7 @@ from small_models import texts
 import unmask
 from unmask.cli import main as cli
 from unmask.files import write_atomically
+from unmask.generation.decoding import common_prefix
 from unmask.heads.spec import HeadSpec
 from unmask.heads.tagging.bilstm_crf import BiLSTMCRF
 from unmask.inference.onnx import export, quantize
@@ -127,13 +128,16 @@ def test_heads_of_two_texts_predict_as_their_models(
 
 
 @pytest.mark.slow
-def test_decoder_generates_as_its_model(tmp_path: Path) -> None:
+def test_decoder_generates_as_its_model(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setattr(common_prefix, "MIN_SAVED_TOKENS", 1)
     mine = pipeline("llama-mini")
     theirs = unmask.load(mine.save(tmp_path / "m", format="onnx"))
     settings: dict[str, Any]
     for settings in ({}, {"beams": 3}, {"temperature": 0.8, "seed": 3}, {"window": True}):
         generated = theirs.generate(TEXTS, max_new_tokens=9, **settings)
         assert generated == mine.generate(TEXTS, max_new_tokens=9, **settings)
+    alike = [f"{TEXTS[0]} {letter}" for letter in "abc"]
+    assert theirs.generate(alike, max_new_tokens=9) == mine.generate(alike, max_new_tokens=9)
     draft = theirs.draft(mine, draft_tokens=3)
     assert theirs.generate(TEXTS[0], draft=draft) == mine.generate(TEXTS[0])
     ranked = [p.rank_choices(TEXTS[0], [" a b", " c", " a d"]) for p in (mine, theirs)]

@@ -68,10 +68,10 @@ class DecodingBatch:
 
         Of tokens that were read, the last `max_rollback` may be removed (`crop`). `step`, of the
         same model, reads single tokens after the prompts. None: the model's modules do. Of equal
-        prompts one is read, and copied when it was; what all begin with is read here.
+        prompts one is read, and copied when it was; their common prefix is read here.
 
         Raises:
-            FloatingPointError: a logit after what all begin with is not finite.
+            FloatingPointError: a logit after the common prefix is not finite.
         """
         prompts, self._copies = _without_copies(prompts)
         self._model, self._vocab_size, self._step = model, special_ids.vocab_size, step
@@ -112,7 +112,7 @@ class DecodingBatch:
             self._read_common_prefix([prompt.input_ids for prompt in prompts])
 
     def _read_common_prefix(self, prompts: Sequence[Sequence[int]]) -> None:
-        """Read once what all prompts begin with, if that pays."""
+        """Read the common prefix of all prompts once, if that pays."""
         n = common_prefix_length(self._model, prompts, self.cache)
         if not n:
             return

@@ -1,4 +1,4 @@
-"""What all prompts begin with, such as instructions or examples: read once."""
+"""The common prefix of prompts, such as instructions or examples, which is read once."""
 
 from collections.abc import Sequence
 from itertools import takewhile
@@ -20,17 +20,18 @@ MIN_SAVED_TOKENS = 256
 def common_prefix_length(
     model: Model, prompts: Sequence[Sequence[int]], cache: DecodingCache
 ) -> int:
-    """Count the first tokens of all prompts that are worth reading once.
+    """Return the length of the common prefix of prompts, as far as it is worth reading once.
 
-    They never include the last token of a prompt. 0: too few, or the model sees what follows them,
-    has virtual tokens before them, or forgets some of them and the prompts' lengths differ.
+    It never includes the last token of a prompt. 0: it is too short, or the model reads prompts in
+    both directions, or has virtual tokens before them, or its cache cannot be shifted and the
+    prompts differ in length.
     """
     differ = len({len(prompt) for prompt in prompts}) > 1
     if (
         model.bidirectional_prompt
         or model.appended_mask_generation is not None
         or n_positions_taken(model, model.backbone.decoder_stack)
-        or (differ and not cache.keeps_all)
+        or (differ and not cache.can_shift)
     ):
         return 0
     shortest = min(map(len, prompts))
@@ -45,8 +46,8 @@ def copy_prefix(model: Model, cache: DecodingCache, padding: Int[Tensor, "b"]) -
     Args:
         model: whose cache it is.
         cache: one with some columns, n.
-        padding: columns before the text of each row, by which its prefix is moved. Of that, n
-            columns stay, and what lies behind them is dropped.
+        padding: columns before the text of each row, by which its prefix is shifted. The first n
+            columns of each row are kept.
     """
     if not padding.any():
         cache.select_rows(torch.zeros_like(padding))
@@ -55,4 +56,4 @@ def copy_prefix(model: Model, cache: DecodingCache, padding: Int[Tensor, "b"]) -
     columns = torch.arange(cache.length, device=padding.device) - padding[:, None]
     columns = columns.clamp(min=0)  # of padding, any
     for i, layer in enumerate(cast(Cache, cache).layers):
-        layer.spread_columns(columns, lambda k, i=i: position.move_keys(i, k, padding))
+        layer.spread_columns(columns, lambda k, i=i: position.shift_keys(i, k, padding))

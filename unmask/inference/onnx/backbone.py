@@ -43,8 +43,8 @@ class OnnxCache:
         return next(iter(self.tensors.values())).shape[2]
 
     @property
-    def keeps_all(self) -> bool:
-        """Whether keys and values of all tokens can be moved: never, graphs rotate them."""
+    def can_shift(self) -> bool:
+        """Whether its columns can be shifted: never, the graph alone has positions."""
         return False
 
     @property

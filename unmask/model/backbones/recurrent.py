@@ -224,8 +224,8 @@ class RecurrentCache:
         self.prefix_length = 0
 
     @property
-    def keeps_all(self) -> bool:
-        """Whether there are keys and values of all tokens: never, there are none."""
+    def can_shift(self) -> bool:
+        """Whether its columns can be shifted: never, there are none."""
         return False
 
     @property

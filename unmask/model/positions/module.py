@@ -103,7 +103,7 @@ class PositionModule(nn.Module):
         """
         return None
 
-    def move_keys(
+    def shift_keys(
         self, i: int, k: Float[Tensor, "b g s e"], n_columns: Int[Tensor, "b"]
     ) -> Float[Tensor, "b g s e"]:
         """Return keys of layer i as they would be so many columns later in their row."""

@@ -145,7 +145,7 @@ class RotaryModule(PositionModule):
         angle = torch.cat((half, half), -1)
         return angle.cos(), angle.sin()
 
-    def move_keys(
+    def shift_keys(
         self, i: int, k: Float[Tensor, "b g s e"], n_columns: Int[Tensor, "b"]
     ) -> Float[Tensor, "b g s e"]:
         """Rotate keys further."""
@@ -228,11 +228,11 @@ class LayerwiseRotaryModule(PositionModule):
         """Return the position state of each scheme."""
         return [cast(PositionModule, part).position_state(x, n_keys, batch) for part in self.parts]
 
-    def move_keys(
+    def shift_keys(
         self, i: int, k: Float[Tensor, "b g s e"], n_columns: Int[Tensor, "b"]
     ) -> Float[Tensor, "b g s e"]:
         """Delegate to layer i's scheme."""
-        return self._part_of_layer(i)[1].move_keys(i, k, n_columns)
+        return self._part_of_layer(i)[1].shift_keys(i, k, n_columns)
 
     def for_layer(self, i: int, heads: Sequence[int] | None = None) -> PositionLayer:
         """Return the part of layer i's scheme."""
