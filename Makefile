@@ -2,13 +2,13 @@
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
-PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
+PIP := $(BIN)/python -m pip install -qq --disable-pip-version-check --constraint constraints.txt
 # torch comes first and pinned: with it installed, no other package asks for a newer build.
 TORCH := $(shell sed -n 's/^torch==/torch==/p' constraints.txt)
 # What is compiled is kept: collecting the tests takes 26 s of CPU then, in place of 34.
 PYTEST := PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist worksteal
 
-.PHONY: demo test test-thorough test-all test-gpu check docs bench clean
+.PHONY: demo test test-thorough test-processors test-all test-gpu check docs bench clean
 
 demo: $(VENV)/.core
 	$(BIN)/unmask demo
@@ -18,6 +18,9 @@ test: $(VENV)/.test
 
 test-thorough: $(VENV)/.test
 	$(PYTEST) -m "thorough and not slow and not gpu and not network"
+
+test-processors: $(VENV)/.test
+	$(BIN)/python scripts/processors.py
 
 test-all: $(VENV)/.test
 	$(PYTEST) -m "not gpu and not network"

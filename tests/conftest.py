@@ -22,6 +22,7 @@ Tests of what is promised (trials.py) count what they try, by the mark or the fi
 import functools
 import gc
 import os
+import signal
 import sys
 from collections import defaultdict
 from collections.abc import Iterator
@@ -58,6 +59,13 @@ QUICK_EXAMPLES = 25
 """Of each property, in the quick suite."""
 CHECKED_CALLS = 20
 """Of each function with arrays, in each test of the quick suite."""
+
+# A service, nohup and `&` in a script ignore some of these, and processes inherit it.
+for name in ("SIGINT", "SIGTERM", "SIGHUP"):
+    handler = signal.default_int_handler if name == "SIGINT" else signal.SIG_DFL
+    signal.signal(getattr(signal, name), handler)
+if "PYTEST_XDIST_WORKER" in os.environ:
+    os.setsid()  # a terminal that closes reaches the controller alone, which nohup protects
 
 import checked_types  # noqa: E402
 import torch  # noqa: E402  (reads the number of threads)

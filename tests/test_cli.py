@@ -5,6 +5,7 @@ import io
 import json
 import os
 import pickle
+import shlex
 import shutil
 import signal
 import subprocess
@@ -1307,6 +1308,39 @@ def test_signal_status_is_returned_from_anywhere_in_python(tmp_path: Path) -> No
         [sys.executable, "-m", "broken"], env={**os.environ, "PYTHONPATH": path}, check=False
     )
     assert made.returncode == 128 + signal.SIGTERM
+
+
+@pytest.mark.trials("signals and clocks")
+@pytest.mark.thorough
+def test_what_runs_in_the_background_ignores_ctrl_c_and_hears_sigterm(
+    home: Path, tmp_path: Path
+) -> None:
+    """A script that starts a command with `&` has it ignore SIGINT."""
+    words = ["pretrain", home / "small.toml", home / "text.txt", "--steps", 5000]
+    words += ["--out", tmp_path / "run"]
+    line = (
+        f"{shlex.join([sys.executable, '-m', 'unmask.cli', *map(str, words)])} & echo $!; wait $!"
+    )
+    shell = subprocess.Popen(
+        ["sh", "-c", line], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT,
+        start_new_session=True,
+    )  # fmt: skip
+    assert shell.stdout is not None
+    pid = int(shell.stdout.readline())
+    log, end = tmp_path / "run" / "log.jsonl", time.monotonic() + 60
+
+    def wait_for_more_than(n_bytes: int) -> int:
+        while not (log.exists() and log.stat().st_size > n_bytes):
+            assert time.monotonic() < end
+            time.sleep(0.01)
+        return log.stat().st_size
+
+    n_bytes = wait_for_more_than(0)
+    os.kill(pid, signal.SIGINT)
+    wait_for_more_than(n_bytes)
+    os.kill(pid, signal.SIGTERM)
+    assert "continue with --resume" in shell.communicate(timeout=60)[1].splitlines()[-1]
+    assert shell.returncode == 128 + signal.SIGTERM
 
 
 @pytest.mark.trials("signals and clocks")

@@ -131,6 +131,16 @@ def test_each_option_follows_the_text_end() -> None:
             assert second.example.segments.tolist() == [0] * n + [1] * (len(expected) - n)
 
 
+def test_equal_options_tie_whatever_the_last_bits_of_their_scores() -> None:
+    tokenizer, preset = toy.tokenizer("bert"), toy.card("bert")
+    formulation = formulate(replace(TASK, max_length=12), preset, tokenizer)
+    item = TaskExample(texts=("cat", "sun"), choices=("runs", "a tree", "runs"))
+    scores = [np.array([x]) for x in (0.5, 0.0, np.nextafter(0.5, 1))]
+    merged = formulation.merge_scores(formulation.build_inputs([item]), scores)
+    assert merged[0, 0] == merged[0, 2] > merged[0, 1]
+    assert formulation.prediction(item, merged) == 0
+
+
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("family", toy.FAMILIES)
 def test_prediction_does_not_depend_on_other_items(family: str) -> None:

@@ -325,7 +325,8 @@ def processor() -> str:
         )
         keys = ("model name", "cpu family", "model")
         name = " ".join(content[key] for key in keys if key in content) or name
-    return f"{name}, {torch.backends.cpu.get_cpu_capability()}"
+    limits = (os.environ.get(key) for key in ("ONEDNN_MAX_CPU_ISA", "MKL_CBWR"))
+    return ", ".join([name, torch.backends.cpu.get_cpu_capability(), *filter(None, limits)])
 
 
 def make(name: str, files: Mapping[str, Path], folder: Path) -> tuple[dict[str, Any], Path]:

@@ -2,8 +2,9 @@
 
 All three have the same effect. During training, the current step is finished and saved
 (`stop_after_step`). Other work, which resumes from its files, ends at once by KeyboardInterrupt
-(`interrupt_on_signal`). A signal that is ignored at the start, as SIGHUP under nohup, stays
-ignored.
+(`interrupt_on_signal`). A signal that is ignored at the start stays ignored: SIGHUP under nohup,
+and SIGINT of what a script started with `&`, to which the terminal's Ctrl-C is not addressed.
+SIGTERM stops these.
 """
 
 import signal

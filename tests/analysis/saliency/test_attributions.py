@@ -121,7 +121,7 @@ def test_integrated_gradients_add_up(family: str, tmp_path: Path) -> None:
     many = integrated_gradients(one, 300)
     assert many.difference == pytest.approx(one.log_odds - float(nothing.log_odds), abs=1e-6)
     assert many.gap < 1e-2 * max(abs(many.difference), 1)
-    assert many.gap <= integrated_gradients(one, 4).gap
+    assert many.gap <= integrated_gradients(one, 4).gap + 1e-6  # both may be rounding alone
 
 
 @pytest.mark.parametrize("family", ["bert", "gpt2", "bart", "t5", "lstm"])

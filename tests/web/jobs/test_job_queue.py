@@ -116,8 +116,13 @@ def test_a_killed_job_is_seen_as_failed_at_once(queue: JobQueue):
     assert queue.get(job).status is None
 
 
-def test_stopping_a_running_job(queue: JobQueue):
-    job = start_sleeping_job(queue)
+@pytest.mark.parametrize("inherited", [signal.default_int_handler, signal.SIG_IGN])
+def test_stopping_a_running_job(queue: JobQueue, inherited):
+    before = signal.signal(signal.SIGINT, inherited)  # a service may ignore it
+    try:
+        job = start_sleeping_job(queue)
+    finally:
+        signal.signal(signal.SIGINT, before)
     assert queue.stop(job).state in ("stopping", "stopped")
     wait_for(lambda: queue.get(job).is_over)
     assert queue.get(job).state == "stopped"

@@ -66,6 +66,18 @@ def predict_choice(scores: Float[np.ndarray, "1 options"]) -> int:
     return int(scores[0].argmax())
 
 
+def concatenate_scores(
+    task_inputs: Sequence[TaskInput], input_scores: Sequence[np.ndarray]
+) -> Float[np.ndarray, "options"]:
+    """Concatenate the scores of an item's inputs; equal inputs tie, however they were rounded."""
+    examples = [task_input.example for task_input in task_inputs]
+    keys = [
+        (x.inputs.tobytes(), None if x.source is None else x.source.tobytes()) for x in examples
+    ]
+    first = dict(zip(reversed(keys), reversed(input_scores), strict=True))
+    return np.concatenate([first[key] for key in keys])
+
+
 def choice_prediction_record(
     item: TaskExample, scores: Float[np.ndarray, "1 options"]
 ) -> PredictionRecord:
@@ -141,7 +153,11 @@ class MultipleChoiceFormulation:
         self, task_inputs: Sequence[TaskInput], input_scores: Sequence[np.ndarray]
     ) -> Float[np.ndarray, "1 options"]:
         """Normalize the scores over the options of an item."""
-        return torch.from_numpy(np.concatenate(input_scores)).log_softmax(0).numpy()[None]
+        return (
+            torch.from_numpy(concatenate_scores(task_inputs, input_scores))
+            .log_softmax(0)
+            .numpy()[None]
+        )
 
     def prediction(self, item: TaskExample, scores: Float[np.ndarray, "1 options"]) -> int:
         """Return the likeliest option."""

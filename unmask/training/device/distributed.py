@@ -201,7 +201,10 @@ def weight_dtype(precision: Precision) -> torch.dtype:
 
 
 def has_native_bfloat16(device: torch.device) -> bool:
-    """Return whether hardware multiplies bfloat16 matrices (x86: AVX512-BF16, AMX; ARM: BF16)."""
+    """Return whether hardware multiplies bfloat16 matrices (x86: AVX512-BF16, AMX; ARM: BF16).
+
+    False where `ATEN_CPU_CAPABILITY` keeps torch to older instructions.
+    """
     if device.type == "cuda":
         return torch.cuda.is_bf16_supported(including_emulation=False)
     if device.type != "cpu":
@@ -209,7 +212,7 @@ def has_native_bfloat16(device: torch.device) -> bool:
     if platform.machine().lower() in ("x86_64", "amd64"):
         # Public names for these came only after torch 2.8.
         avx, amx = torch.cpu._is_avx512_bf16_supported, torch.cpu._is_amx_tile_supported  # pyright: ignore[reportPrivateUsage]
-        return avx() or amx()
+        return (avx() or amx()) and torch.backends.cpu.get_cpu_capability() == "AVX512"
     return torch.backends.mkldnn.is_available() and torch.ops.mkldnn._is_mkldnn_bf16_supported()
 
 

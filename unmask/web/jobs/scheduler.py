@@ -2,6 +2,7 @@
 
 import logging
 import os
+import signal
 import sys
 import threading
 from dataclasses import dataclass
@@ -132,6 +133,7 @@ class JobScheduler:
                     (os.POSIX_SPAWN_OPEN, 1, output, flags, 0o600),
                     (os.POSIX_SPAWN_DUP2, 1, 2),
                 ],
+                setsigdef=[signal.SIGINT],  # by it jobs are stopped; a service may ignore it
             )
         except OSError as error:
             self._queue.end_unstarted(job.id, f"the job could not be started: {error}")

@@ -184,7 +184,7 @@ def stop_run(run: RunId, state: Workbench) -> JsonObject:
     if pid is None:
         raise ValueError(f"{run}: is not running")
     with suppress(ProcessLookupError):
-        os.kill(pid, signal.SIGINT)
+        os.kill(pid, signal.SIGTERM)  # SIGINT is ignored by what a script started with `&`
     return {"job": None}
 
 

@@ -20,6 +20,7 @@ from unmask.finetuning.formulations.formulation import (
     TaskInput,
     is_encoder_decoder,
 )
+from unmask.finetuning.formulations.multiple_choice_head import concatenate_scores
 from unmask.finetuning.formulations.pooling import classification_head
 from unmask.heads.classification.choice_groups import ChoiceGroup, RewardMargin
 from unmask.heads.classification.label_losses import CORRECT, PairwiseRanking
@@ -127,7 +128,7 @@ class RewardFormulation:
         self, task_inputs: Sequence[TaskInput], input_scores: Sequence[np.ndarray]
     ) -> Float[np.ndarray, "1 responses"]:
         """Return the rewards of the responses of an item."""
-        return np.concatenate(input_scores)[None]
+        return concatenate_scores(task_inputs, input_scores)[None]
 
     def prediction(self, item: TaskExample, scores: Float[np.ndarray, "1 responses"]) -> int:
         """Return the index of the best response; of equal ones none, -1."""
