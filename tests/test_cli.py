@@ -1318,12 +1318,10 @@ def test_what_runs_in_the_background_ignores_ctrl_c_and_hears_sigterm(
     """A script that starts a command with `&` has it ignore SIGINT."""
     words = ["pretrain", home / "small.toml", home / "text.txt", "--steps", 5000]
     words += ["--out", tmp_path / "run"]
-    line = (
-        f"{shlex.join([sys.executable, '-m', 'unmask.cli', *map(str, words)])} & echo $!; wait $!"
-    )
+    command = shlex.join([sys.executable, "-m", "unmask.cli", *map(str, words)])
     shell = subprocess.Popen(
-        ["sh", "-c", line], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT,
-        start_new_session=True,
+        ["sh", "-c", f"{command} & echo $!; wait $!"],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT, start_new_session=True,
     )  # fmt: skip
     assert shell.stdout is not None
     pid = int(shell.stdout.readline())

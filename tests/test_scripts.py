@@ -36,6 +36,7 @@ NOT_RUN = {
     "scripts/fuzz_readers.py": "runs for minutes in a process that atheris changes",
     "examples/inverse.py": "is what the other examples share",
     "scripts/docs_site.py": "is a hook of mkdocs, which `make docs` calls",
+    "scripts/processors.py": "runs the suite itself (`make test-processors`)",
     "scripts/models_page.py": "its page is compared in test_readme.py",
 }
 TINY = {"d_model": 16, "n_layers": 1, "n_heads": 2, "d_ff": 32}
