@@ -280,9 +280,22 @@ def set_value(value: DataT, path: str, new_value: Any) -> DataT:
 def unknown_key_message(key: str, known: Iterable[str]) -> str:
     """Say that a key is unknown, with the nearest known one first."""
     names, last = sorted(known), key.rsplit(".", 1)[-1]
-    near = difflib.get_close_matches(last, names, 1, cutoff=0.5)
+    here = _KEYS_ELSEWHERE.get(last)
+    near = [here] if here in names else difflib.get_close_matches(last, names, 1, cutoff=0.5)
     hint = f"; did you mean {near[0]!r}?" if near else ""
     return f"unknown key {key!r}{hint} (known: {', '.join(names) or 'none'})"
+
+
+_KEYS_ELSEWHERE = {
+    "r": "rank", "lora_rank": "rank", "lora_alpha": "alpha", "lora_dropout": "dropout",
+    "lr": "learning_rate", "max_lr": "learning_rate", "hidden_size": "d_model", "n_embd": "d_model",
+    "dim": "d_model", "num_hidden_layers": "n_layers", "n_layer": "n_layers",
+    "num_layers": "n_layers", "num_attention_heads": "n_heads", "n_head": "n_heads",
+    "num_key_value_heads": "n_kv_heads", "intermediate_size": "d_ff", "n_inner": "d_ff",
+    "block_size": "sequence_length", "max_seq_length": "sequence_length", "w_bits": "bits",
+    "group_size": "group",
+}  # fmt: skip
+"""What keys of other libraries are called here."""
 
 
 def _parse(target_type: Any, data: Any, where: str) -> Any:

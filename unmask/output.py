@@ -275,8 +275,24 @@ def error_reason(error: BaseException) -> str | None:
         location = "" if name is None else f"{_user_path(os.fsdecode(name))}: "
         reason = error.strerror or os.strerror(error.errno)
         return f"{location}{reason[:1].lower()}{reason[1:]}"
+    if isinstance(error, ModuleNotFoundError) and str(error).startswith("No module named"):
+        module = (error.name or "").partition(".")[0]
+        if module in _EXTRA_OF_MODULE:
+            extra = _EXTRA_OF_MODULE[module]
+            return f"this needs {module}, which is not installed: pip install 'unmask[{extra}]'"
     return str(error) if isinstance(error, _MISTAKES) else None
 
+
+_EXTRA_OF_MODULE = {
+    "fastapi": "serve", "starlette": "serve", "uvicorn": "serve", "python_calamine": "serve",
+    "xlsxwriter": "serve", "numba": "vectors", "pyarrow": "data", "zstandard": "data",
+    "datasets": "data", "ftfy": "clean", "py3langid": "clean", "tensorboard": "tensorboard",
+    "sacrebleu": "text-metrics", "rouge_score": "text-metrics", "nltk": "text-metrics",
+    "datatrove": "scale", "fsspec": "remote", "optuna": "search", "h5py": "elmo", "gguf": "gguf",
+    "PIL": "images", "onnx": "onnx", "onnxscript": "onnx", "onnxruntime": "onnx",
+    "sympy": "examples",
+}  # fmt: skip
+"""The extra that installs a module."""
 
 _ALLOCATION_SIZE = re.compile(r"(?:tried|unable) to allocate ([\d.]+) ?([a-z]+)", re.IGNORECASE)
 

@@ -40,7 +40,41 @@ def _arose_in_an_import(error: BaseException) -> bool:
 def _usage_error_line(error: Any) -> str:
     """Return the line that reports a usage error."""
     path = "unmask" if error.ctx is None else error.ctx.command_path
-    return f"{path}: {usage_text(error)}; see {path} --help"
+    text = usage_text(error)
+    if unknown := getattr(error, "option_name", None):
+        flags = {flag for parameter in error.ctx.command.params for flag in parameter.opts}
+        for name in _NAMES_ELSEWHERE.get(unknown.lower().replace("_", "-"), ()):
+            if name.split()[0] in flags:
+                text = f"no such option: {unknown} (here it is {name})"
+                break
+    return f"{path}: {text}; see {path} --help"
+
+
+_RATE = ("--learning-rate", "--set learning_rate=X")
+_BATCH = ("--batch-size", "--set batch_tokens=N")
+_LENGTH = ("--max-length", "--sequence-length")
+_NAMES_ELSEWHERE = {
+    "--train": ("--data",), "--train-file": ("--train", "--data"), "--train-data": ("--data",),
+    "--train-data-file": ("--data",), "--dataset": ("--data", "--train"), "--corpus": ("--data",),
+    "--validation-file": ("--dev",), "--eval": ("--dev",), "--valid": ("--dev",),
+    "--data": ("--train", "--input"), "--file": ("--input", "--data"),
+    "--output": ("--out",), "--output-dir": ("--out",), "--save": ("--out",),
+    "--lr": _RATE, "--learning-rate": _RATE, "--batch": _BATCH, "--batch-size": _BATCH,
+    "--per-device-train-batch-size": _BATCH, "--epochs": ("--steps",),
+    "--num-train-epochs": ("--epochs", "--steps"), "--num-epochs": ("--epochs", "--steps"),
+    "--max-steps": ("--steps",), "--iterations": ("--steps",),
+    "--max-length": _LENGTH, "--max-seq-length": _LENGTH, "--block-size": _LENGTH,
+    "--lora": ("--tune lora",), "--peft": ("--tune lora",), "--method": ("--tune",),
+    "--fp16": ("--precision", "--set precision=bfloat16"),
+    "--bf16": ("--precision bfloat16", "--set precision=bfloat16"),
+    "--num-beams": ("--beams",), "--max-tokens": ("--max-new-tokens",),
+    "--num-return-sequences": ("--samples",), "--patience": ("--set patience=N",),
+    "--init": ("--from",), "--checkpoint": ("--from",), "--pretrained": ("--from",),
+    "--optimizer": ("--set optimizer=NAME",), "--dropout": ("--set dropout=X",),
+    "--weight-decay": ("--set weight_decay=X",), "--warmup": ("--set warmup=X",),
+}  # fmt: skip
+"""What options are called here that other libraries, or other commands, call so; the first that a
+command has."""
 
 
 @contextmanager

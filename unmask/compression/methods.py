@@ -73,6 +73,8 @@ def parse_compression(text_or_method: "str | CompressionMethod") -> CompressionM
     if not isinstance(text_or_method, str):
         return text_or_method
     word, colon, rest = text_or_method.partition(":")
+    if word not in _ALIASES and word not in METHODS:
+        raise ValueError(f"method must be one of {', '.join([*_ALIASES, *METHODS])}, got {word!r}")
     if word in _ALIASES:
         text_or_method = _ALIASES[word] + ("," + rest if colon else "")
     return parse_variant(METHODS, text_or_method, "method")

@@ -96,10 +96,10 @@ def run_finetuning(
         folder.mkdir(parents=True, exist_ok=True)
         with lock_run_folder(folder):
             remove_partial_files(folder)
-            for note in job.notes:
-                job.print_progress(note)
             for warning in job.warnings:
                 job.warn(warning)
+            for note in job.notes:
+                job.print_progress(note)
             if config.search:
                 job = run_search(job, config, _run_trial)
             if is_finished(job):

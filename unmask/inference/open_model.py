@@ -37,21 +37,21 @@ def load(model: str | Path, *, seed: int = 0) -> Pipeline:
 
     Args:
         model: a run folder, a folder in the Hugging Face layout, `hf:owner/name`, a bundled model
-            (`unmask.bundled.models`), or a preset, whose published weights are fetched from the
-            Hub.
+            (`unmask.bundled.models`). A preset's name has no weights.
         seed: random seed for weights missing in the folder.
 
     Raises:
         FileNotFoundError: there is no such folder, or the Hub does not answer.
-        ValueError: the folder is damaged, of an unknown family, or an unfinished run; or the preset
-            has no published weights.
+        ValueError: the folder is damaged, of an unknown family, or an unfinished run; or the name
+            is that of a preset.
     """
-    folder, preset = find_model(model)
+    folder = find_model(model)
     if is_onnx_folder(folder):
         return _load_onnx(folder)
     loaded_model = open_model_or_adapter(folder, seed=seed)
-    source = _source_name(model, preset)
-    preset = _with_pretraining_options(loaded_model.preset, preset, folder)
+    source = str(Path(model).absolute()) if Path(model).is_dir() else str(model)
+    published = next((p for p in MODELS.values() if source == f"{HUB_PREFIX}{p.hub_id}"), None)
+    preset = _with_pretraining_options(loaded_model.preset, published, folder)
     heads = PAIR_HEADS.keys() & set(preset.objective.loss_terms)
     for name in (
         heads - loaded_model.model.head_specs.keys()
@@ -79,42 +79,35 @@ def _load_onnx(folder: Path) -> OnnxPipeline:
     )
 
 
-def _source_name(model: str | Path, preset: Published | None) -> str:
-    """Return the location of a model's weights, valid in any working directory."""
-    if preset is not None:
-        return f"{HUB_PREFIX}{preset.hub_id}"
-    return str(Path(model).absolute()) if Path(model).is_dir() else str(model)
-
-
-def find_model(model: str | Path) -> tuple[Path, Published | None]:
-    """Return the folder of a model named as for `load`, and its preset if it is a preset name.
+def find_model(model: str | Path) -> Path:
+    """Return the folder of a model named as for `load`.
 
     Raises:
         FileNotFoundError: there is no such folder, or the Hub does not answer.
-        ValueError: it is a file, the run is unfinished, or the preset has no published weights.
+        ValueError: it is a file, a preset without weights, or the run is unfinished.
     """
-    preset = None if Path(model).is_dir() else _preset_of_name(str(model))
-    folder = resolve_model_folder(model if preset is None else f"{HUB_PREFIX}{preset.hub_id}")
-    if problem := unfinished_reason(folder):
-        raise ValueError(problem)
-    return folder, preset
+    if not Path(model).is_dir():
+        _check_name(str(model))
+    folder = resolve_model_folder(model)
+    if not is_model_folder(folder) and not is_adapter(folder):
+        raise ValueError(f"{folder}: not a model: it has no config.json")
+    return folder
 
 
-def _preset_of_name(name: str) -> Published | None:
-    """Return the preset of a name; None for a folder or a model of the Hub.
+def _check_name(name: str) -> None:
+    """Refuse what names no trained model.
 
     Raises:
-        FileNotFoundError: it is neither.
-        ValueError: it is a file, or the preset has no published weights.
+        FileNotFoundError: it is neither a folder nor an address on the Hub.
+        ValueError: it is a file, or a preset.
     """
     if name in MODELS or name in ALIASES:
-        preset = get_preset(name)
-        if preset.hub_id is None:
-            raise ValueError(
-                f"{name} is a preset without trained weights: pretrain it "
-                f"(`unmask pretrain {name} ...`), or give the folder of a run"
-            )
-        return preset
+        hub_id = get_preset(name).hub_id
+        published = f"hf:{hub_id} has the published weights; or " if hub_id else ""
+        raise ValueError(
+            f"{name} is a preset, which has no weights: {published}pretrain it "
+            f"(`unmask pretrain {name} ...`), and give the folder of the run"
+        )
     if Path(name).exists():
         raise ValueError(
             f"{name}: is a file; a model is a folder (word vectors are taken by unmask neighbors, "
@@ -124,7 +117,6 @@ def _preset_of_name(name: str) -> Published | None:
         raise FileNotFoundError(
             f"{name}: no such folder, and no model of the catalogue{did_you_mean(name)}"
         )
-    return None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -141,7 +133,7 @@ def _with_pretraining_options(
 ) -> Published:
     """Return a preset with the objective and sequence length of its weights' pretraining.
 
-    These are known for preset names and run folders.
+    These are known for published weights and run folders.
     """
     run = _PretrainingOptions() if named_preset is not None else _read_pretraining(folder)
     if named_preset is None:
@@ -180,12 +172,3 @@ def _read_pretraining(folder: Path) -> _PretrainingOptions:
         return _PretrainingOptions()
     options = {k: recipe[k] for k in ("model", "objective", "sequence_length") if k in recipe}
     return from_dict(_PretrainingOptions, options, f"{folder / RUN_FILE}: recipe")
-
-
-def unfinished_reason(folder: Path) -> str | None:
-    """Return why a folder is not a model: an unfinished run, or no model."""
-    if is_model_folder(folder) or is_adapter(folder):
-        return None
-    if (folder / RUN_FILE).is_file():
-        return f"{folder}: this run has not ended; continue it with --resume"
-    return f"{folder}: not a model: it has no config.json"

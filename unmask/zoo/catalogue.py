@@ -113,7 +113,9 @@ def get_preset(name: str) -> Published:
 
 def did_you_mean(name: str) -> str:
     """Return the end of a message: the nearest preset, and where all are listed."""
-    matches = difflib.get_close_matches(name, [*BUNDLED_MODELS, *MODELS, *ALIASES], 1)
+    names = [*BUNDLED_MODELS, *MODELS, *ALIASES]
+    matches = [other for other in names if other.startswith(f"{name}-")]
+    matches = matches or difflib.get_close_matches(name, names, 1)
     return (f"; did you mean {matches[0]!r}?" if matches else "") + " (`unmask models` lists all)"
 
 

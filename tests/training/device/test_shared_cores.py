@@ -1,6 +1,7 @@
 """Threads that sleep while the machine is crowded."""
 
 import os
+import subprocess
 import sys
 from collections.abc import Iterator
 
@@ -115,3 +116,26 @@ def test_one_thread_waits_for_no_other() -> None:
     torch.set_num_threads(1)
     assert share_cores() is False
     torch.set_num_threads(before)
+
+
+_ENDS = """
+import threading, torch
+from unmask.training.device import shared_cores
+ones, is_at_work = torch.ones, threading.Event()
+def work(n):
+    is_at_work.set()
+    return [ones(1 << 24) for _ in range(40)][-1]
+torch.ones = work
+shared_cores.Crowding.is_crowded = property(lambda self: True, lambda self, value: None)
+torch.set_num_threads(2)
+assert shared_cores.share_cores()
+is_at_work.wait()
+"""
+
+
+@LINUX
+def test_a_process_ends_well_while_threads_are_made() -> None:
+    made = subprocess.run(
+        [sys.executable, "-c", _ENDS], capture_output=True, text=True, check=False
+    )
+    assert (made.returncode, made.stderr) == (0, "")

@@ -98,12 +98,16 @@ def resolve_model_folder(name: str | Path) -> Path:
 
     Raises:
         FileNotFoundError: there is no such folder, or the Hub does not answer.
+        ValueError: it is a run that has not ended.
     """
     text = str(name)
     if not text.startswith(HUB_PREFIX):
         folder = Path(name) if Path(name).is_dir() else BUNDLED_MODELS.get(text)
         if folder is None:
             raise FileNotFoundError(f"{name}: no such folder")
+        is_complete = is_model_folder(folder) or (folder / "adapter_config.json").is_file()
+        if not is_complete and (folder / "unmask.json").is_file():
+            raise ValueError(f"{folder}: this run has not ended; continue it with --resume")
         return folder
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError

@@ -68,8 +68,10 @@ def _finetune(
     """Fine-tune on one task."""
     import unmask
 
-    if options["task"] is None or options["train"] is None:
-        raise ValueError("give --task and --train, or a suite of benchmarks with --tasks")
+    if missing := [f"--{name}" for name in ("task", "train") if options[name] is None]:
+        raise ValueError(
+            f"{' and '.join(missing)} must be given, or a suite of benchmarks by --tasks"
+        )
     if suite.data is not None:
         raise ValueError("--data is the folder of the files of --tasks; labeled data is --train")
     keywords = dict(options)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any
 
 from unmask.cli.inputs import (
@@ -65,13 +66,17 @@ class _Generation(GenerateOptions):
             name = flags.get(given[0], "pictures")
             raise ValueError(f"--chat cannot be combined with {name}")
 
+    def with_inputs(self, pipeline: Pipeline) -> "_Generation":
+        """Return the options with what stands after the model as prompts, of a model of texts."""
+        if pipeline.preset.reads_pictures or not self.pictures:
+            return self
+        if files := [name for name in self.pictures if os.path.isfile(name)]:
+            raise ValueError(f"{self.model} reads texts, got the file {files[0]!r}: use --input")
+        return replace(self, prompt=(*self.pictures, *self.prompt), pictures=())
+
     def check_pictures(self, pipeline: Pipeline) -> None:
-        """Check that there are pictures where the model describes some, and only there."""
+        """Check that there are pictures where the model describes some."""
         if not pipeline.preset.reads_pictures:
-            if self.pictures:
-                raise ValueError(
-                    f"{self.model} reads texts, got {self.pictures[0]!r}: give --prompt or --input"
-                )
             return
         if not self.pictures:
             raise ValueError(f"{self.model} describes pictures: give their files")
@@ -266,6 +271,7 @@ def generate(given: Mapping[str, Any]) -> None:
     options = _Generation(**given)
     options.check()
     pipeline = load_pipeline(options.model, options.device)
+    options = options.with_inputs(pipeline)
     options.check_pictures(pipeline)
     if options.pictures:
         options.describe(pipeline)

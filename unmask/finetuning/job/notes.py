@@ -1,5 +1,7 @@
 """Notes for the user before the first step: on weights, mixtures and long texts."""
 
+import unicodedata
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 
 import numpy as np
@@ -48,7 +50,7 @@ def weight_notes(initial_model: InitialModel, config: FinetuneConfig) -> list[st
         )
     notes += _template_notes(initial_model, config)
     if config.initialize == "random" or not initial_model.is_pretrained:
-        return [*notes, "all weights are randomly initialized"]
+        return notes
     fresh = newly_initialized_names(initial_model)
     if initial_model.new_token_ids:
         fresh = (
@@ -68,6 +70,32 @@ def weight_notes(initial_model: InitialModel, config: FinetuneConfig) -> list[st
             f"unused weights of the model: {len(initial_model.unexpected)} tensors ({names})"
         )
     return notes
+
+
+def label_notes(task: Task, train: Sequence[TaskExample]) -> tuple[list[str], list[str]]:
+    """Return a note on the labels with their counts, and warnings of those that look alike."""
+    if not task.labels:
+        return [], []
+    counts = Counter[str]()
+    for item in train:
+        labels = item.label if isinstance(item.label, tuple) else (item.label,)
+        counts.update(label for label in labels if isinstance(label, str))
+    ordered = sorted(task.labels, key=lambda label: -counts[label])
+    listed = ", ".join(f"{label} {counts[label]:,}" for label in ordered[:_LISTED_LABELS])
+    rest = len(ordered) - _LISTED_LABELS
+    note = f"labels: {listed}" + (f", and {rest:,} others" if rest > 0 else "")
+    alike: dict[str, list[str]] = defaultdict(list)
+    for label in ordered:
+        alike["".join(unicodedata.normalize("NFKC", label).casefold().split())].append(label)
+    return [note], [
+        f"the labels {' and '.join(f'{x!r} ({counts[x]:,})' for x in labels)} differ only in case, "
+        "spaces or Unicode form: are they one?"
+        for labels in alike.values()
+        if len(labels) > 1
+    ]
+
+
+_LISTED_LABELS = 12
 
 
 def _template_notes(initial_model: InitialModel, config: FinetuneConfig) -> list[str]:
@@ -92,6 +120,20 @@ def _template_notes(initial_model: InitialModel, config: FinetuneConfig) -> list
             "paper"
         )
     return notes
+
+
+def random_weights_warnings(initial_model: InitialModel, config: FinetuneConfig) -> list[str]:
+    """Return a warning where nothing was pretrained, that names weights that were."""
+    if config.initialize == "random":
+        return ["all weights are randomly initialized: nothing that was pretrained is used"]
+    if initial_model.is_pretrained:
+        return []
+    preset = initial_model.preset
+    published = f"hf:{preset.hub_id} for the published ones, or " if preset.hub_id else ""
+    return [
+        f"{preset.name} is an untrained preset: all weights are randomly initialized; name "
+        f"{published}the folder of a pretrained run"
+    ]
 
 
 def mixture_notes(

@@ -43,7 +43,9 @@ from unmask.finetuning.initial_model.source_encoder import (
 )
 from unmask.finetuning.job.finetune_job import FinetuneJob
 from unmask.finetuning.job.notes import (
+    label_notes,
     mixture_notes,
+    random_weights_warnings,
     split_text_notes,
     truncation_warnings,
     weight_notes,
@@ -96,6 +98,7 @@ def prepare_job(
     data = _without_left_out(data, formulation)
     n_parameters = _check_method(config, begun)
     new_weights = weight_notes(begun, config)
+    labels, alike_labels = label_notes(task, data.train)
     inputs = formulation.build_inputs(data.train)
     sources = _make_source_sampling(data, inputs)
     n_train = len(data.train) if sources is None else sum(sources.rows_per_epoch)
@@ -124,11 +127,11 @@ def prepare_job(
         test_inputs=formulation.build_inputs(data.test) if data.test else [],
         folder=folder, world=world, run_record=record, terminal=terminal,
         notes=(
-            *data.notes, *new_weights, *mixture_notes(data.mixture, sources, data.train),
+            *data.notes, *labels, *new_weights, *mixture_notes(data.mixture, sources, data.train),
             *split_text_notes(task, n_cut, len(data.train), "training"),
         ),
         warnings=(
-            *data.warnings,
+            *random_weights_warnings(begun, config), *alike_labels, *data.warnings,
             *truncation_warnings(formulation, n_cut, n_short, len(data.train), "training"),
             *batch_size_warnings(requested_batch_size, config.batch_tokens, examples, n_train),
         ),

@@ -78,7 +78,7 @@ def _token_embeddings(model: str | Path) -> KeyedVectors:
     from unmask.checkpoints.huggingface.read import load_folder
     from unmask.inference.open_model import find_model
 
-    folder, _ = find_model(model)
+    folder = find_model(model)
     loaded_model = load_folder(folder, {})
     tokenizer = loaded_model.tokenizer
     if tokenizer is None or loaded_model.model.architecture.is_encoder_decoder:

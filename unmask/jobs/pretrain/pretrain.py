@@ -43,6 +43,7 @@ from unmask.training.device import distributed
 from unmask.training.device.distributed import World
 from unmask.training.device.memory import keep_freed_memory
 from unmask.training.interrupt import interrupt_on_signal
+from unmask.word_vectors.train.corpus import load_kernels
 from unmask.zoo.catalogue import get_preset
 from unmask.zoo.preset import Published
 
@@ -140,6 +141,7 @@ def _train_word_vectors(
     """Train word vectors, which have their own steps and no network."""
     if world.size > 1:
         raise ValueError("word vectors are trained by one process with --threads")
+    load_kernels("words")  # what is not installed is missed before anything is written
     check_data(recipe, preset, None, options)
     record = RunRecord(
         options=options,

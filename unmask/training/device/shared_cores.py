@@ -1,5 +1,6 @@
 """Threads that wait for each other asleep while other programs want their cores."""
 
+import atexit
 import os
 import threading
 import time
@@ -134,17 +135,26 @@ class _Watcher(threading.Thread):
     def __init__(self, n_sleepers: int) -> None:
         super().__init__(name=_WATCHER, daemon=True)
         self._n_sleepers = n_sleepers
+        self._is_over = threading.Event()
+        atexit.register(self.end)  # Python ends a thread within torch by ending the process
+
+    def end(self) -> None:
+        """End the thread, and those that it made."""
+        self._is_over.set()
+        self.join()
 
     def run(self) -> None:
         """Look from time to time."""
         waited, clock = read_waited_seconds() or 0.0, time.perf_counter
         crowding = Crowding(waited, time.process_time(), clock())
         sleepers: SleepingThreads | None = None
-        while True:
+        while not self._is_over.is_set():
             if crowding.is_crowded and sleepers is None:
                 sleepers = SleepingThreads(self._n_sleepers)
             elif not crowding.is_crowded and sleepers is not None:
                 sleepers.end()
                 sleepers = None
-            time.sleep(LOOK_SECONDS)
+            self._is_over.wait(LOOK_SECONDS)
             crowding.look(read_waited_seconds() or 0.0, clock())
+        if sleepers is not None:
+            sleepers.end()

@@ -54,7 +54,6 @@ class WebCommand:
         return SUMMARIES[self.name]
 
 
-_LABELED_TASK = "give --task and --train, or a suite of benchmarks with --tasks"
 _TEXTS = (NeededField(name="texts", unless=("input",)),)
 
 _COMMANDS = (
@@ -102,8 +101,8 @@ _COMMANDS = (
         defaults={"base": None, "task": None, "train": None, "out": "runs/finetuned"},
         needed=(
             NeededField(name="base", unless=("resume",), line="MODEL is missing"),
-            NeededField(name="task", unless=("tasks", "resume"), line=_LABELED_TASK),
-            NeededField(name="train", unless=("tasks", "resume"), line=_LABELED_TASK),
+            NeededField(name="task", unless=("tasks", "resume"), line="--task must be given"),
+            NeededField(name="train", unless=("tasks", "resume"), line="--train must be given"),
         ),
         out="out",
         suggested_out="finetuned",

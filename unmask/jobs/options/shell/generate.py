@@ -67,7 +67,7 @@ class GenerateOptions(
 ):
     """Prompts or pictures, and how texts are written for them."""
 
-    pictures: Sequence[str] = field(default=(), metadata=flag(metavar="PICTURE", is_argument=True))
+    pictures: Sequence[str] = field(default=(), metadata=flag(metavar="TEXT", is_argument=True))
     """Pictures to describe: files, folders, archives or tables of files; for captioners."""
     prompt: Sequence[str] = field(default=(), metadata=flag(metavar="TEXT"))
     """Prompt to continue or to answer; in a chat a turn of the user."""

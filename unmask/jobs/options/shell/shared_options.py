@@ -39,8 +39,8 @@ class ModelArgument:
     """The model of a command."""
 
     model: str = field(metadata=flag(metavar="MODEL", is_argument=True))
-    """Model: a run folder, a folder in the Hugging Face layout, hf:owner/name, the bundled
-    unmask-mini-en, or a catalogue name with published weights."""
+    """Model: a run folder, a folder in the Hugging Face layout, hf:owner/name, or the bundled
+    unmask-mini-en."""
 
 
 @dataclass(frozen=True, kw_only=True)
