@@ -348,7 +348,7 @@ BERT_STEPS: dict[str, Any] = {
 def changed(name: str, **changes: Any) -> LoadedModel:
     """Return a model whose tokenizer.json differs; `model__x` is a key of its model."""
     known = tokenizer(name)
-    state = json.loads(known._backend.to_str())
+    state = json.loads(known.__reduce__()[1][0])
     for key, value in changes.items():
         part, _, inner = key.rpartition("__")
         place = state[part] if part else state
