@@ -67,6 +67,8 @@ class Feature:
 
     column_fields: ClassVar[Mapping[str, float]] = {}
     """Fields with a number for each column [*b t], and the number that fills padding."""
+    is_for_losses: ClassVar[bool] = False
+    """Whether losses alone read it, so that hidden states and logits are the same without it."""
 
     @classmethod
     def collate(cls, rows: "ExampleRows") -> "Feature | None":

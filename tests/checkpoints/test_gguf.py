@@ -1,6 +1,9 @@
 """GGUF files hold the model tensor by tensor, and the vocabulary, as llama.cpp reads them."""
 
 import importlib.util
+import json
+import unicodedata
+import urllib.request
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
@@ -11,12 +14,14 @@ from typing import Any
 import gguf
 import numpy as np
 import pytest
+import tokenizers
 import torch
 from test_exports import shrunk
 from toy_text import corpus
 
 from unmask.checkpoints.huggingface.read import LoadedModel
 from unmask.cli import main as cli
+from unmask.conversations.template import ChatTemplate
 from unmask.inference.pipeline import Pipeline
 from unmask.model.positions.rotary import Llama3Scaling
 from unmask.tokenizers.encode import Tokenizer
@@ -275,7 +280,144 @@ def test_omitted_parts_are_reported(tmp_path: Path, caplog: pytest.LogCaptureFix
     messages = caplog.text
     assert "bert-mini: heads are left out: language, next_sentence" in messages
     assert "has no window: it differs in texts longer than 64 tokens" in messages
-    assert "llama.cpp reads text in lower case" in messages
+    assert "before tokenizer.ggml.normalizer.lowercase read it in lower case" in messages
+
+
+TEXTS = [
+    *corpus(3).splitlines(), "The year 1984 had 365,000 days; don't STOP'LL we.", "a", " a", "a ",
+    "  two  spaces   three ", "line\n\n  line\r\n\ttab\n", "x=1;\t\ty+=2.5e10//z", "...!?#$%&*()[]",
+    "Crème brûlée naïve Ünder Straße ÅNGSTRÖM", "e\u0301toile cafe\u0301 A\u030a",
+    "हिन्दी भाषा Tiếng Việt",
+    "日本語の文章 한국어 漢字かな", "١٢٣٤ Ⅳ ½ 三 12345678",
+    "👩‍👩‍👧 😀", "\u00a0nbsp\u2003em \u200bzero\ufeff", "\u2581mark",
+    "ﬁ ﬂ ① ｆｕｌｌ", "<s>[MASK]</s><unk><|endoftext|>", "ǅ ʰ ⅷ ª", "",
+]  # fmt: skip
+
+
+def llama_cpp_ids(file: Path, texts: list[str], **options: bool) -> list[list[int]]:
+    """Return the ids of llama.cpp itself, where it is installed."""
+    xllamacpp = pytest.importorskip("xllamacpp")
+    settings = xllamacpp.CommonParams()
+    settings.model.path, settings.n_ctx, settings.n_parallel = str(file), 64, 1
+    settings.warmup, settings.embedding = False, options.pop("embeds")
+    server = xllamacpp.Server(settings)  # it answers as long as it is referred to
+
+    def tokenize(text: str) -> list[int]:
+        body = json.dumps({"content": text, **options}).encode()
+        address = server.listening_address + "/tokenize"
+        request = urllib.request.Request(address, body, {"Content-Type": "application/json"})
+        with urllib.request.urlopen(request, timeout=20) as answer:
+            return json.load(answer)["tokens"]
+
+    return [tokenize(text) for text in texts]
+
+
+def check_ids(loaded: LoadedModel, file: Path, texts: list[str]) -> None:
+    known, embeds = loaded.tokenizer, not loaded.model.decoder_architecture.causal
+    assert known is not None
+    ids = known.special_ids
+    plain = [own.tolist() for own in known.encode_ids_batch(texts)]
+    framed = [[*ids.prefix, *own, *ids.suffix] for own in plain]
+    for add_special, expected in ((False, plain), (True, framed)):
+        theirs = llama_cpp_ids(
+            file, texts, add_special=add_special, parse_special=False, embeds=embeds
+        )
+        for text, own, other in zip(texts, expected, theirs, strict=True):
+            assert own == other, repr(text)
+
+
+@pytest.mark.parametrize("name", [name for name in CASES if "t5" not in name])  # no server of T5
+def test_llama_cpp_cuts_text_alike(name: str, tmp_path: Path) -> None:
+    loaded = tiny(name)
+    written(loaded, tmp_path)
+    normal = "qwen" in name  # as the command says
+    texts = [unicodedata.normalize("NFC", text) if normal else text for text in TEXTS]
+    check_ids(loaded, tmp_path / "m" / "model.gguf", texts)
+
+
+BYTES = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True}
+DIGITS = {"type": "Digits", "individual_digits": True}
+SPACES = {"type": "Metaspace", "replacement": "\u2581", "prepend_scheme": "always", "split": True}
+FEWER: Any = lambda merges: merges[3:]  # noqa: E731
+BERT_STEPS: dict[str, Any] = {
+    "type": "BertNormalizer", "clean_text": True, "handle_chinese_chars": True,
+    "strip_accents": None, "lowercase": True,
+}  # fmt: skip
+
+
+def changed(name: str, **changes: Any) -> LoadedModel:
+    """Return a model whose tokenizer.json differs; `model__x` is a key of its model."""
+    known = tokenizer(name)
+    state = json.loads(known.__reduce__()[1][0])
+    for key, value in changes.items():
+        part, _, inner = key.rpartition("__")
+        place = state[part] if part else state
+        place[inner] = value(place[inner]) if callable(value) else value
+    backend = tokenizers.Tokenizer.from_str(json.dumps(state))
+    return replace(tiny(name), tokenizer=Tokenizer(backend, known.special_tokens))
+
+
+def pattern(regex: str) -> dict[str, Any]:
+    split = {"type": "Split", "pattern": {"Regex": regex}, "behavior": "Isolated", "invert": False}
+    return {"type": "Sequence", "pretokenizers": [split, BYTES | {"use_regex": False}]}
+
+
+@pytest.mark.parametrize(
+    ("name", "changes", "key"),
+    [
+        ("gpt2-mini", {"pre_tokenizer": BYTES | {"add_prefix_space": True}}, "add_prefix_space"),
+        ("gpt2-mini", {"pre_tokenizer": BYTES | {"use_regex": False}}, "pre_tokenizer"),
+        ("gpt2-mini", {"normalizer": {"type": "Lowercase"}}, "normalizer"),
+        ("llama-mini", {"pre_tokenizer": pattern(r"\p{L}+|\p{N}|\s+")}, "pre_tokenizer"),
+        ("bert-mini", {"normalizer": BERT_STEPS | {"handle_chinese_chars": False}}, "chinese"),
+        ("bert-mini", {"normalizer": BERT_STEPS | {"clean_text": False}}, "clean_text"),
+        ("bert-mini", {"normalizer": {"type": "Lowercase"}}, "normalizer"),
+        ("bert-mini", {"pre_tokenizer": {"type": "Whitespace"}}, "pre_tokenizer"),
+        ("mistral-mini", {"model__byte_fallback": False}, "model.byte_fallback"),
+        ("mistral-mini", {"model__ignore_merges": True}, "model.ignore_merges"),
+        ("mistral-mini", {"normalizer": {"type": "Strip"}}, "normalizer"),
+        ("mistral-mini", {"pre_tokenizer": DIGITS}, "pre_tokenizer"),
+        ("t5-mini", {"model__byte_fallback": True}, "model.byte_fallback"),
+        ("t5-mini", {"normalizer": {"type": "Lowercase"}}, "normalizer"),
+        ("t5-mini", {"pre_tokenizer": SPACES | {"prepend_scheme": "never"}}, "prepend_scheme"),
+    ],
+)  # fmt: skip
+def test_tokenizers_llama_cpp_lacks_are_refused(
+    name: str, changes: dict[str, Any], key: str, tmp_path: Path
+) -> None:
+    if changes.get("normalizer") == {"type": "Strip"}:
+        changes["normalizer"] |= {"strip_left": True, "strip_right": True}
+    with pytest.raises(ValueError, match=rf"{name}: llama.cpp lacks .*{key}") as caught:
+        written(changed(name, **changes), tmp_path)
+    assert "\n" not in str(caught.value)
+    assert not (tmp_path / "m").exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "changes", "pre"),
+    [
+        ("gpt2-mini", {"pre_tokenizer": {"type": "Sequence", "pretokenizers": [DIGITS, BYTES]}},
+         "smollm"),
+        ("llama-mini", {"model__ignore_merges": True}, "llama-bpe"),
+        ("llama-mini", {"model__merges": FEWER}, "smaug-bpe"),
+        ("llama-mini", {"model__merges": FEWER, "model__ignore_merges": True}, "llama-bpe"),
+        ("qwen2-mini", {"model__ignore_merges": True, "normalizer": None}, "qwen2"),
+        ("bert-mini", {"normalizer": BERT_STEPS | {"lowercase": False}}, "default"),
+        ("bert-mini", {"normalizer": BERT_STEPS | {"strip_accents": False}}, "default"),
+    ],
+)  # fmt: skip
+def test_settings_of_llama_cpp_are_those_of_the_tokenizer(
+    name: str, changes: dict[str, Any], pre: str, tmp_path: Path
+) -> None:
+    loaded = changed(name, **changes)
+    assert field(written(loaded, tmp_path), "tokenizer.ggml.pre") == pre
+    check_ids(loaded, tmp_path / "m" / "model.gguf", TEXTS)
+
+
+def test_chat_template_is_written(tmp_path: Path) -> None:
+    template = ChatTemplate("{% for m in messages %}{{ m.content }}{% endfor %}", {})
+    reader = written(replace(tiny("llama-mini"), chat_template=template), tmp_path)
+    assert field(reader, "tokenizer.chat_template") == template.source
 
 
 @pytest.mark.thorough

@@ -22,8 +22,10 @@ from unmask.checkpoints.gguf.families import (
 from unmask.checkpoints.gguf.vocabulary import GgufVocabulary, read_vocabulary
 from unmask.checkpoints.huggingface.read import LoadedModel
 from unmask.checkpoints.huggingface.write import to_external_config, write_configuration
+from unmask.conversations.template_files import save_chat_template
 from unmask.files import read_json_object
 from unmask.heads.model import Model
+from unmask.tokenizers.spec import SpecialTokenIds
 
 GgufDtype = Literal["float32", "float16"]
 GGUF_FILE = "model.gguf"
@@ -108,27 +110,54 @@ def _add_hyperparameters(writer: Any, family: GgufFamily, values: Mapping[str, A
 
 
 def _add_vocabulary(writer: Any, loaded_model: LoadedModel, family: GgufFamily) -> None:
-    """Add tokens, and which of them begin and end texts."""
+    """Add tokens, which of them begin and end texts, and the chat template.
+
+    Raises:
+        ValueError: llama.cpp has no such tokenizer.
+    """
     import gguf
 
-    preset, model = loaded_model.preset, loaded_model.model
+    preset, model, tokenizer = loaded_model.preset, loaded_model.model, loaded_model.tokenizer
+    assert tokenizer is not None
+    tokenizer.check_single_vocabulary("a GGUF file")
+    tokenizer.check_reads_forward("a GGUF file")
     with tempfile.TemporaryDirectory() as name:
         beside = Path(name)
-        write_configuration(beside, model, preset, loaded_model.tokenizer)
+        write_configuration(beside, model, preset, tokenizer)
+        save_chat_template(loaded_model.chat_template, beside)
         vocabulary = read_vocabulary(
-            read_json_object(beside / "tokenizer.json"), model.vocab_size, preset.name
+            read_json_object(beside / "tokenizer.json"),
+            model.vocab_size,
+            preset.name,
+            tokenizer.special_tokens.mask,
         )
         logging.getLogger("gguf").setLevel(logging.ERROR)
         special = gguf.SpecialVocab(
-            beside, load_merges=vocabulary.has_merges, n_vocab=len(vocabulary.tokens)
+            beside, load_merges=vocabulary.model == "gpt2", n_vocab=len(vocabulary.tokens)
         )
+    _set_frame(special, tokenizer.special_ids, preset.name)
     _add_tokens(writer, vocabulary)
     special.add_to_gguf(writer, quiet=True)
     if family.architecture == "bert":
         writer.add_token_type_count(max(model.decoder_architecture.segment_count, 1))
     if family.architecture == "t5":
-        assert loaded_model.tokenizer is not None
-        writer.add_decoder_start_token_id(loaded_model.tokenizer.special_ids.start)
+        writer.add_decoder_start_token_id(tokenizer.special_ids.start)
+
+
+def _set_frame(special: Any, ids: SpecialTokenIds, name: str) -> None:
+    """Set which tokens llama.cpp puts before and after a text.
+
+    Raises:
+        ValueError: there are several of them.
+    """
+    for role, around in (("bos", ids.prefix), ("eos", ids.suffix)):
+        if len(around) > 1:
+            raise ValueError(
+                f"{name}: llama.cpp puts one token before a text and one after it, and not "
+                f"post_processor of tokenizer.json: {len(around)}"
+            )
+        special.add_special_token[role] = bool(around)
+        special.special_token_ids |= {role: around[0]} if around else {}
 
 
 def _add_tokens(writer: Any, vocabulary: GgufVocabulary) -> None:
@@ -138,10 +167,8 @@ def _add_tokens(writer: Any, vocabulary: GgufVocabulary) -> None:
     writer.add_token_types(list(vocabulary.types))
     if vocabulary.scores is not None:
         writer.add_token_scores(list(vocabulary.scores))
-    if vocabulary.add_space_prefix is not None:
-        writer.add_add_space_prefix(vocabulary.add_space_prefix)
-    if vocabulary.model == "t5":
-        writer.add_remove_extra_whitespaces(True)
+    for key, value in (vocabulary.settings or {}).items():
+        writer.add_bool(f"tokenizer.ggml.{key}", value)
     if vocabulary.charsmap is not None:
         writer.add_precompiled_charsmap(vocabulary.charsmap)
 

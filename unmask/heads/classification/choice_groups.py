@@ -1,7 +1,7 @@
 """Groups of texts that are answer choices of one question."""
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -48,6 +48,7 @@ class RewardMargin(Feature):
 class RewardMargins(Feature):
     """The margins of a batch's rows."""
 
+    is_for_losses: ClassVar[bool] = True
     values: Float[Any, "b"]
 
 
@@ -55,6 +56,7 @@ class RewardMargins(Feature):
 class ChoiceGroups(Feature):
     """The questions of a batch's rows."""
 
+    is_for_losses: ClassVar[bool] = True
     numbers: Int[Any, "b"]
     """Number of each row's question, from 0."""
 

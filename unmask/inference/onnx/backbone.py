@@ -284,7 +284,10 @@ def check_readable(
         "an order of visibility": batch.visibility.rank is not None,
         "a source": batch.source is not None and not reads_source,
         "languages of tokens": batch.has(TextLanguages) and not reads_languages,
-        **{f"the feature {type(f).__name__}": True for f in batch.without(TextLanguages).features},
+        **{
+            f"the feature {type(f).__name__}": not f.is_for_losses
+            for f in batch.without(TextLanguages).features
+        },
     }
     for what, is_given in given.items():
         if is_given:

@@ -17,6 +17,7 @@ from unmask.checkpoints.huggingface.preprocessing import save_preprocessing
 from unmask.checkpoints.huggingface.read import LoadedModel
 from unmask.checkpoints.huggingface.write import write_configuration
 from unmask.config import to_dict
+from unmask.conversations.template_files import save_chat_template
 from unmask.files import atomic_path, encode_utf8
 from unmask.finetuning.formulations.formulation import (
     CHOICE_HEAD,
@@ -64,6 +65,7 @@ from unmask.model.backbones.vision_transformer import VisionArchitecture
 from unmask.model.positions.transformer_xl import TransformerXLPositions
 from unmask.output import escape_markdown
 
+_log = logging.getLogger(__name__)
 _EXPORTED_HEADS = (LABEL_HEAD, TOKEN_LABEL_HEAD, SPAN_HEAD, CHOICE_HEAD, LANGUAGE_HEAD)
 """Heads that are exported; of several the first."""
 
@@ -87,6 +89,11 @@ def export_onnx(
     require_onnx("an ONNX graph")
     check_new_folder(folder)
     record = plan_graph(loaded_model)
+    name, task = loaded_model.preset.name, extra_facts.get("task") or {}
+    if task.get("task_kind") == "cloze":
+        raise ValueError(f"{name}: a model that labels by words in blanks is not exported to ONNX")
+    if left := [head for head in loaded_model.model.head_specs if head != record.head]:
+        _log.warning("%s: heads are left out: %s", name, ", ".join(left))
     record = replace(
         record,
         precision="int8" if int8 else "float32",
@@ -100,6 +107,7 @@ def export_onnx(
             beside, model, loaded_model.preset, loaded_model.tokenizer, loaded_model.label_names
         )
         save_preprocessing(loaded_model.preprocessing, beside)
+        save_chat_template(loaded_model.chat_template, beside)
         with merged(model), evaluation_mode(model):
             write_graph(model, record, beside / MODEL_FILE)
         if int8:

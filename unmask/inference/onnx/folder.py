@@ -12,6 +12,7 @@ from unmask.checkpoints.huggingface.read import (
     read_preset,
 )
 from unmask.checkpoints.huggingface.tokenizer import load_model_tokenizer
+from unmask.conversations.template_files import load_chat_template
 from unmask.inference.onnx.model import OnnxModel
 from unmask.inference.onnx.record import (
     DECODER_FILE,
@@ -59,4 +60,5 @@ def open_onnx_folder(folder: Path) -> LoadedModel:
         missing=(),
         unexpected=(),
         preprocessing=load_preprocessing(folder, preset),
+        chat_template=load_chat_template(folder),
     )

@@ -161,8 +161,12 @@ class OnnxModel(Model):
     def target_losses(
         self, batch: Batch, targets: Sequence[Int[Tensor, "t"]]
     ) -> list[Float[Tensor, ""]]:
-        """Sum the cross-entropy of each row's targets, in nats."""
-        logits = self.graph.run(batch, LOGITS)
+        """Sum the cross-entropy of each row's targets, in nats; a decoder reads token by token."""
+        if self.graph.record.graph == "decoder":
+            cache = self.graph.new_cache()
+            logits = self.graph.logits_after(batch, cache, batch.inputs.shape[1])
+        else:
+            logits = self.graph.run(batch, LOGITS)
         return [
             functional.cross_entropy(row[: len(own)], own, reduction="sum")
             for row, own in zip(logits, targets, strict=True)
