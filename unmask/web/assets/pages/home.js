@@ -7,7 +7,6 @@ import { duration, when, whole } from "../parts/format.js";
 const SECONDS_BETWEEN_LOOKS = 5;
 const FIRST_SHOWN = 60;
 const KINDS = { pretrain: "pretraining", finetune: "fine-tuning", prefer: "preferences", study: "study", suite: "suite", model: "model" };
-const UNITS = { study: "cells", suite: "tasks" };
 
 export const kindName = (kind) => KINDS[kind] ?? kind;
 export const runLink = (id, name = "run") => `#/${name}/${id.split("/").map(encodeURIComponent).join("/")}`;
@@ -73,7 +72,7 @@ export async function page({ query, keepQuery }) {
       h("p", { class: "hint" }, [kindName(run.kind), run.model, run.objective, run.task].filter(Boolean).join(" · ")),
       place, progress,
       run.headline.length ? h("dl", { class: "facts" }, run.headline.map((one) => [h("dt", {}, one.name), h("dd", {}, h("strong", {}, one.text))])) : null,
-      h("p", { class: "hint" }, [run.steps ? `${whole(run.step)} of ${whole(run.steps)} ${UNITS[run.kind] ?? "steps"}` : run.step ? `${whole(run.step)} steps` : null,
+      h("p", { class: "hint" }, [run.kind === "study" ? null : run.steps ? `${whole(run.step)} of ${whole(run.steps)} ${run.kind === "suite" ? "tasks" : "steps"}` : run.step ? `${whole(run.step)} steps` : null,
         run.seconds ? duration(run.seconds) : null, when(run.modified)].filter(Boolean).join(" · ")),
       run.tags.length ? h("p", { class: "row" }, run.tags.map((tag) => h("span", { class: "chip" }, tag))) : null,
       run.notes.length ? h("p", { class: "hint" }, run.notes[0]) : null,

@@ -263,7 +263,7 @@ export async function page({ rest: id }) {
     if (parts.length > 1) setChart("parts", "Parts of the loss", parts.flatMap((one) => numbers.lines("training", one, words(one.slice(6)))));
     setChart("accuracy", "Accuracy", [
       ...training.filter((one) => one.startsWith("accuracy.")).flatMap((one) => numbers.lines("training", one, `training ${words(one.slice(9))}`)),
-      ...held.filter((one) => /(^|_)accuracy$/.test(one)).flatMap((one) => numbers.lines("evaluation", one, `held out ${words(one.replace(/_?accuracy$/, ""))}`, { points: true, width: 2 })),
+      ...held.filter((one) => /(^|_)accuracy$/.test(one)).flatMap((one) => numbers.lines("evaluation", one, `held out ${words(one.replace(/_?accuracy$/, ""))}`.trim(), { points: true, width: 2 })),
     ], { format: percent });
     for (const one of training.filter((name) => name.startsWith("measures."))) {
       const name = one.slice(9);
@@ -275,7 +275,7 @@ export async function page({ rest: id }) {
     setChart("rate", "Learning rate", numbers.lines("training", "rate", "learning rate"));
     setChart("norm", "Gradient norm", numbers.lines("training", "gradient_norm", "gradient norm"));
     for (const [name, [title, format]] of Object.entries(TIMINGS)) setChart(name, title, numbers.lines("timing", name, title.toLowerCase()), { format });
-    if (!charts.size) fill(plots, told.run.kind === "model" ? h("p", { class: "hint" }, "A model that was put here: how it was trained is not known.") : empty("No numbers yet", "The first are written after some steps.", doing));
+    if (!charts.size) fill(plots, told.run.kind === "model" ? h("p", { class: "hint" }, told.jobs.length ? "It has no curves: the command below made it of another model." : "A model that was put here: how it was trained is not known.") : empty("No numbers yet", "The first are written after some steps.", doing));
     else plots.querySelector(".empty")?.remove();
   }
 
@@ -382,7 +382,7 @@ function everySeconds(n, act) {
   return () => clearInterval(timer);
 }
 
-const sentence = (name) => { const text = words(name); return text.charAt(0).toUpperCase() + text.slice(1); };
+const sentence = (name) => { const text = words(name).replace(/\bf1\b/, "F1"); return text.charAt(0).toUpperCase() + text.slice(1); };
 
 /** A sample as the report shows it: blanks filled, texts continued, neighbors. */
 function sample(one) {
