@@ -274,7 +274,7 @@ def test_results_are_shown_and_filtered(page: Any, served: Served) -> None:
             [[9, 1], [2, 8]],
             "as good as the model, within the ± 22.1 points that 20 examples can tell",
         ),
-        (0.5, [[900, 100], [200, 800]], "on the held-out examples. Most frequent label"),
+        (0.5, [[900, 100], [200, 800]], "on the held-out examples. Always the most frequent"),
     ],
 )
 def test_a_bag_of_words_is_compared_within_what_the_examples_can_tell(

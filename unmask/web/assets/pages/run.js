@@ -200,7 +200,7 @@ export async function page({ rest: id }) {
     if (["running", "queued"].includes(run.state)) return [button("Stop", async () => { await post(runPath(id, "stop")); say("It finishes its step and saves."); await look(); })];
     const hasModel = run.has.includes("model");
     return [
-      run.state !== "finished" && (["pretrain", "finetune", "prefer"].includes(run.kind) || told.jobs.length) ? button("Go on", resume, { class: "primary" }) : null,
+      run.state !== "finished" && !canGoOnBelow() && (["pretrain", "finetune", "prefer"].includes(run.kind) || told.jobs.length) ? button("Go on", resume, { class: "primary" }) : null,
       run.state === "finished" && run.kind === "pretrain" && hasModel && !hasEpochs() ? h("a", { class: "button", href: `#/new?${new URLSearchParams({ again: run.id, from: run.id })}`, title: "A new run that begins with these weights" }, "Train further") : null,
       hasCells ? link("compare", "Table and runs") : null,
       hasModel ? link("try", "Try") : null,
@@ -237,11 +237,8 @@ export async function page({ rest: id }) {
     location.hash = runLink(run);
   }
 
-  function failure() {
-    const job = told.jobs[0];
-    if (!job || job.state !== "failed") return null;
-    return failed(job, resume);
-  }
+  const failure = () => (told.jobs[0]?.state === "failed" ? failed(told.jobs[0], resume) : null);
+  const canGoOnBelow = () => told.jobs[0]?.state === "failed" && told.jobs[0].status !== 2;
 
   function setChart(key, title, all, options = {}) {
     const lines = all.filter((one) => one.values.some(Number.isFinite));
@@ -393,7 +390,7 @@ function sample(one) {
         one.after?.length && one.before?.[i] ? [" Before: ", one.before[i].slice(0, 3).map(([word]) => h("span", { class: "chip" }, word))] : null)));
   }
   if (kind === "generate") {
-    return h("div", { class: "card" }, h("p", { class: "label" }, one.prompt), h("p", { class: "text" }, one.after || one.before), one.before && one.after ? h("details", {}, h("summary", {}, "Before training"), h("p", { class: "text" }, one.before)) : null, one.settings ? h("p", { class: "hint" }, one.settings) : null);
+    return h("div", { class: "card" }, h("p", { class: "label" }, one.prompt), one.after ? null : h("p", { class: "hint" }, "Before training:"), h("p", { class: "text" }, one.after || one.before), one.before && one.after ? h("details", {}, h("summary", {}, "Before training"), h("p", { class: "text" }, one.before)) : null, one.settings ? h("p", { class: "hint" }, one.settings) : null);
   }
   if (kind === "near") return h("div", { class: "card" }, h("h3", {}, one.word), h("p", {}, (one.neighbors ?? []).map(([word, cosine]) => h("span", { class: "chip" }, `${word} ${measured(cosine)}`))));
   if (kind === "picture") return h("div", { class: "card" }, h("h3", {}, one.name), h("div", { class: "row" }, (one.panels ?? []).map(([title, data]) => h("figure", {}, h("img", { src: `data:image/png;base64,${data}`, alt: title }), h("figcaption", { class: "hint" }, title)))), (one.lines ?? []).map((text) => h("p", {}, text)));
