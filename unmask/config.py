@@ -367,6 +367,8 @@ def _parse_dataclass(target_type: Any, data: Any, where: str) -> Any:
         if f.default is dataclasses.MISSING and f.default_factory is dataclasses.MISSING
     }  # fmt: skip
     if missing := sorted(required - set(data)):
+        if not where and target_type.__name__.startswith("_"):  # a name for this program alone
+            raise ValueError(f"{', '.join(missing)} must be given (keys: {', '.join(fields)})")
         raise ValueError(f"{where or target_type.__name__} lacks {', '.join(missing)}")
     hints = get_type_hints(target_type)
     return target_type(

@@ -51,7 +51,7 @@ def test_it_is_a_baseline_of_a_run(tmp_path: Path, capsys: pytest.CaptureFixture
             tmp_path / "base", task="classify", train=tmp_path / "rows.tsv",
             dev=tmp_path / "rows.tsv", out=tmp_path / name, epochs=1.0, baseline=baseline,
         )  # fmt: skip
-    assert "bag of words: accuracy dev 1.0000" in capsys.readouterr().err
+    assert "bag of words: accuracy held out 1.0000" in capsys.readouterr().err
     files = [tmp_path / one / "results.json" for one in ("with", "without")]
     results = [json.loads(path.read_text()) for path in files]
     assert results[0]["bag_of_words"] == 1.0

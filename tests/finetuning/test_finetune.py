@@ -220,7 +220,7 @@ def test_run_record_holds_everything_it_depends_on(files, tmp_path: Path) -> Non
         "seed-0", "seed-1", "random-seed-0", "random-seed-1",
     }  # fmt: skip
     results = from_dict(FinetuningResults, json.loads((out / "results.json").read_text()))
-    assert [arm.name for arm in results.arms] == ["pretrained", "random initialization"]
+    assert [arm.name for arm in results.arms] == ["pretrained", "not pretrained"]
     assert (
         [len(arm.dev) for arm in results.arms] == [len(arm.test) for arm in results.arms] == [2, 2]
     )

@@ -96,7 +96,7 @@ def test_each_benchmark_has_a_run_in_one_table(home, tmp_path) -> None:
     assert [tuple(one["dev"]) for one in record["entries"]] == [first.dev, second.dev]
     page = (out / "README.md").read_text()
     assert f"| average of 2 |  | {mean:.1f} |" in page
-    assert "| benchmark | metric | dev | test | seconds |" in page
+    assert "| benchmark | metric | held out | test | seconds |" in page
     assert " ± " in page
 
 
@@ -234,7 +234,7 @@ def test_average_is_of_seed_means_scaled_to_100() -> None:
     )
     assert made.average_score == pytest.approx((60 + 30) / 2)
     names, rows = made.table_rows()
-    assert names == ["benchmark", "metric", "dev", "seconds"]
+    assert names == ["benchmark", "metric", "held out", "seconds"]
     assert [row[2] for row in rows] == ["60.0 ± 14.1", "30.0", "2.0", "left out", "45.0"]
     assert rows[-1][0] == "average of 2"
     assert "- a note" in suite_markdown(made)
@@ -250,7 +250,14 @@ def test_baseline_has_a_column() -> None:
     some = (ran("a", "accuracy", 0.5, baseline=(0.25,), test=(0.75,)),)
     made = SuiteResult(suite="s", base="m", tune="full", benchmarks=some, notes=(), folder=Path())
     names, rows = made.table_rows()
-    assert names == ["benchmark", "metric", "dev", "dev, random initialization", "test", "seconds"]
+    assert names == [
+        "benchmark",
+        "metric",
+        "held out",
+        "held out, not pretrained",
+        "test",
+        "seconds",
+    ]
     assert rows[0] == ["a", "accuracy", "50.0", "25.0", "75.0", "0"]
     assert all(len(row) == len(names) for row in rows)
 

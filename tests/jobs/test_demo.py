@@ -32,7 +32,7 @@ def test_demo_pretrains_fine_tunes_and_reports_only_once(tmp_path: Path, capsys)
     assert "3. The report" in output
     assert {scored.arm for scored in found.finetuned.run_results} == {
         "pretrained",
-        "random initialization",
+        "not pretrained",
     }
     assert 0 < found.bigram_accuracy < 1
     assert json.loads((out / "results.json").read_text())["metric"]

@@ -1,9 +1,12 @@
 import json
+import math
 import os
 import signal
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
+from typing import cast
 
 import numpy as np
 import pytest
@@ -17,9 +20,11 @@ from unmask.config import to_dict
 from unmask.inference.open_model import load
 from unmask.inference.pipeline import Pipeline
 from unmask.jobs.corpus.prepare import prepare
+from unmask.jobs.pretrain import train
 from unmask.jobs.pretrain.pretrain import pretrain
 from unmask.jobs.pretrain.resolve_options import preset_recipe
 from unmask.objectives.published import CANINE_S, MASKED_LM
+from unmask.reports.report_data import Fill, ReportSample
 from unmask.shards.read import TokenShards
 from unmask.training.config import Recipe
 from unmask.training.data.texts import build_training_data, source_of_rows
@@ -903,6 +908,28 @@ def test_report_has_samples_before_and_after(name: str, text: Path, tmp_path: Pa
     assert all(sample["before"] and sample["after"] for sample in samples)
     baselines = tmp_path / "run" / "baselines.json"
     assert baselines.exists() == (name != "t5-mini")
+
+
+@pytest.mark.quick("bert-tiny")
+@pytest.mark.parametrize("name", ["bert-tiny", "gpt2-mini"])
+def test_samples_of_a_run_that_goes_on_leave_its_curve_as_it_is(
+    name: str, text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[bool] = []
+    whole = train.save_samples
+
+    def save(folder: Path, samples: Sequence[ReportSample]) -> Path:
+        seen.append(all(one.before and one.after for one in cast("Sequence[Fill]", samples)))
+        return whole(folder, samples)
+
+    run(name, text, tmp_path / "plain")
+    monkeypatch.setattr(train, "save_samples", save)
+    monkeypatch.setattr(train, "FIRST_SAMPLES_SECONDS", 0.0)
+    monkeypatch.setattr(train, "MAX_SAMPLING_FRACTION", math.inf)
+    run(name, text, tmp_path / "sampled")
+    assert len(seen) > 2
+    assert seen == [False, *[True] * (len(seen) - 1)]
+    assert learned(tmp_path / "sampled") == learned(tmp_path / "plain")
 
 
 @pytest.mark.sample(4)

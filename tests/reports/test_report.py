@@ -155,7 +155,7 @@ RESULTS = FinetuningResults(
     metric="accuracy",
     arms=(
         ArmScores("pretrained", (0.981, 0.979), (0.98, 0.97)),
-        ArmScores("random initialization", (0.93, 0.94), (0.92, 0.93)),
+        ArmScores("not pretrained", (0.93, 0.94), (0.92, 0.93)),
     ),
     chance=0.866,
     confusion=ConfusionMatrix(("ham", "spam"), ((958, 8), (16, 133))),
@@ -445,7 +445,7 @@ def test_long_texts_and_lists_are_truncated_with_notice(tmp_path):
     assert "6 more are in samples.json." in words
     assert "498,500 more characters" in words
     assert "20 more seeds are in results.json." in words
-    assert "Wrong on the dev file: 500 rows; 25 are shown." in words
+    assert "Wrong on the held-out examples: 500 rows; 25 are shown." in words
 
 
 def test_resumed_run_sums_time_and_uses_last_line_of_a_step(tmp_path):
@@ -584,7 +584,7 @@ def test_calibration_is_plotted_with_text_alternative(tmp_path):
     arms = (ArmScores("a", (0.8,)),)
     save_results(tmp_path, FinetuningResults(task="t", metric="f1", arms=arms, calibration=found))
     page = Page(write_report(tmp_path))
-    assert "Of 80 rows, on the dev file." in page.words
+    assert "Of 80 rows, on the held-out examples." in page.words
     assert page.words.count("Expected calibration error 6.2 %") == 1
     assert "50.0 % to 75.0 % 20 60.0 % 50.0 %" in page.words
     spoken = "Reliability diagram: confidence 82.5 % on average, 83.8 % right"
@@ -634,7 +634,7 @@ def test_seeds_without_a_score_are_left_out_of_the_mean(tmp_path):
     words = Page(write_report(tmp_path)).words
     assert "60.0 ± 14.1 %" in words
     assert "50.0 ± 56.6 %" in words
-    assert "+40.0 points dev accuracy for one over other, one seed only." in words
+    assert "+40.0 points accuracy, held out, for one over other, one seed only." in words
     assert "2 scores are no number (–), and not in the means." in words
 
 
@@ -744,9 +744,10 @@ def test_fine_tuning_report_starts_with_score_and_errors(tmp_path):
     )
     page = Page(write_report(tmp_path))
     assert headings(page)[:5] == ["Errors", "Confusions", "Calibration", "Curves", "Recipe"]
-    assert "Wrong on the dev file: 5 of 10 texts; 1 are shown." in page.words
+    assert "Wrong on the held-out examples: 5 of 10 texts; 1 are shown." in page.words
     at = [
-        page.words.index(output) for output in ("Dev accuracy 50.0 %", "Trained for", "text truth")
+        page.words.index(output)
+        for output in ("Accuracy, held out 50.0 %", "Trained for", "text truth")
     ]
     assert at == sorted(at)
 
@@ -767,15 +768,15 @@ def test_several_inits_on_dev_and_test_are_a_table(tmp_path):
     arms = (ArmScores("pretrained", (0.5,), (0.6,)), ArmScores("random", (0.25,), (0.3,)))
     tuned(tmp_path, arms=arms)
     page = Page(write_report(tmp_path))
-    assert "dev test pretrained 50.0 % 60.0 % random 25.0 % 30.0 %" in page.words
-    assert "+30.0 points test accuracy for pretrained over random, one seed only." in page.words
+    assert "held out test pretrained 50.0 % 60.0 % random 25.0 % 30.0 %" in page.words
+    assert "+30.0 points accuracy, test, for pretrained over random, one seed only." in page.words
 
 
 def test_seeds_are_numbered_as_in_the_terminal(tmp_path):
     tuned(tmp_path, arms=(ArmScores("pretrained", (0.5, 0.75)),))
     words = Page(write_report(tmp_path)).words
-    assert "seed pretrained, dev 7 50.0 % 8 75.0 % mean" in words
-    assert "The best run, seed 8, dev" in words
+    assert "seed pretrained, held out 7 50.0 % 8 75.0 % mean" in words
+    assert "The best run, seed 8, held out" in words
 
 
 @pytest.mark.parametrize("value", [0.01, 0.35, 0.7, 0.99, 1.0])
@@ -807,7 +808,7 @@ def test_task_vocabulary_is_used(tmp_path, kind, title, usual):
     assert f"{usual} 8.0 %" in page.words
     assert page.words.count("most frequent") == 1 - (kind == "regress")
     assert "Tuned everything" in page.words
-    assert "90 rows of a.tsv; dev: 10 set aside" in page.words
+    assert "90 rows of a.tsv; held out: 10 set aside" in page.words
     assert "FullFinetuning(" not in page.words.split("Errors")[0].split("Recipe All")[0]
     assert "bert-mini, fine-tuned on RTE" in changed(tmp_path, facts, task_name="RTE").words
 
@@ -851,7 +852,9 @@ def test_regression_shows_squared_error_without_perplexity(tmp_path):
     assert "erplexity" not in page.words
     assert "nats" not in page.words
     assert page.words.count("2.50") == 1
-    assert "Off on the dev file: 9 of 10 texts. The largest errors come first." in page.words
+    assert (
+        "Off on the held-out examples: 9 of 10 texts. The largest errors come first." in page.words
+    )
 
 
 def test_location_of_an_error_is_marked(tmp_path):
@@ -861,7 +864,7 @@ def test_location_of_an_error_is_marked(tmp_path):
     tuned(tmp_path, "tag", errors=(wrong,), wrong=1)
     page = Page(write_report(tmp_path))
     assert page.text_of["mark"] == ["<b>"]
-    assert "Wrong on the dev file: 1 words." in page.words
+    assert "Wrong on the held-out examples: 1 words." in page.words
 
 
 def test_multilabel_results_are_listed_per_label(tmp_path):

@@ -26,7 +26,7 @@ def operations(served: Served) -> dict[str, list[Any]]:
     url = f"http://127.0.0.1:{served.port}/api/openapi.json"
     schema = schemathesis.openapi.from_url(url, headers=headers_of(served))
     found: dict[str, list[Any]] = {}
-    for one in schema.get_all_operations():
+    for one in schema.exclude(tag="calls").get_all_operations():  # "/api/call/{name}" draws them
         found.setdefault(one.ok().path, []).append(one.ok())
     return found
 

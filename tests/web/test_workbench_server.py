@@ -19,7 +19,10 @@ from typing import Any
 import pytest
 
 from tests.web.served import Served, end_jobs, launch, start_workbench, workbench
+from unmask.web.options import ServeOptions
 from unmask.web.runs.edit import delete_run
+from unmask.web.state import WorkbenchState
+from unmask.web.worker.table import CALLS, SLOW_CALLS
 from unmask.web.workplace import Workplace
 
 HOSTILE = '<script>document.title="owned"</script>"\'`${1}'
@@ -62,7 +65,32 @@ def test_the_page_and_its_files(served: Served, client: Any):
     page = client.get("/").text
     assert "http:" not in page
     assert "https:" not in page
-    assert client.get("/api/openapi.json").json()["info"]["title"] == "Unmask workbench"
+
+
+def test_each_call_is_described_with_its_arguments(client: Any):
+    paths = client.get("/api/openapi.json").json()["paths"]
+    assert {f"/api/call/{name}" for name in CALLS} <= paths.keys()
+    body = paths["/api/call/predict"]["post"]["requestBody"]["content"]["application/json"]
+    assert body["schema"]["required"] == ["model"]
+    properties = body["schema"]["properties"]
+    assert properties.keys() >= {"model", "inputs", "files", "labels"}
+    assert properties["files"]["items"] == {"type": "string"}
+    for arguments, line in (
+        ({"texts": ["x"], "model": "a"}, "unknown key 'texts' (known: "),
+        ({"inputs": ["x"]}, "model must be given (keys: model, inputs, "),
+    ):
+        answer = client.post("/api/call/predict", json=arguments)
+        assert answer.status_code == 400
+        assert answer.json()["error"].startswith(line)
+
+
+def test_calls_do_not_wait_for_an_export(tmp_path: Path):
+    options = ServeOptions(root=str(tmp_path))
+    with WorkbenchState.open(options, 0, is_public=False) as state:
+        assert set(CALLS) > SLOW_CALLS
+        assert state.worker_of("export") is state.slow_worker
+        with state.slow_worker._my_turn():  # pyright: ignore[reportPrivateUsage]
+            assert not state.worker_of("fill").is_busy
 
 
 @pytest.mark.parametrize(

@@ -27,7 +27,7 @@ from unmask.tasks.kind_names import TASK_KIND_NAMES
 from unmask.text.formats.records import format_names
 from unmask.tokenizers.vocabulary import VocabularySpec, parse_vocabulary
 
-RANDOM_INITIALIZATION = "random initialization"
+RANDOM_INITIALIZATION = "not pretrained"
 PRETRAINED = "pretrained"
 
 _MINIMUM: Mapping[str, int] = {

@@ -255,7 +255,7 @@ def _bag_of_words(job: FinetuneJob) -> float | None:
     """Return the dev score of a bag of words, beside the network that was not pretrained."""
     score = bag_of_words_score(job.task, job.data.train, job.data.dev)
     if score is not None:
-        job.print_progress(f"bag of words: {job.task.metric} dev {score:.4f}")
+        job.print_progress(f"bag of words: {job.task.metric} held out {score:.4f}")
     return score
 
 

@@ -91,8 +91,8 @@ class SuiteResult:
         """Return the table: the names of its columns, and its rows, the average last."""
         tested = any(benchmark.test for benchmark in self.benchmarks)
         compared = any(benchmark.baseline for benchmark in self.benchmarks)
-        names = ["benchmark", "metric", "dev"]
-        names += [f"dev, {RANDOM_INITIALIZATION}"] * compared + ["test"] * tested + ["seconds"]
+        names = ["benchmark", "metric", "held out"]
+        names += [f"held out, {RANDOM_INITIALIZATION}"] * compared + ["test"] * tested + ["seconds"]
         rows = [
             _row(benchmark, with_baseline=compared, with_test=tested)
             for benchmark in self.benchmarks

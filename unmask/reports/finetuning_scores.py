@@ -36,9 +36,11 @@ from unmask.reports.report_data import (
     SearchTrialRecord,
 )
 from unmask.reports.task_wording import (
+    SPLIT_NAMES,
     capitalize_first,
     is_percent_metric,
     metric_name,
+    score_label,
     task_wording,
 )
 from unmask.tasks.metrics.metric import METRICS
@@ -47,6 +49,8 @@ from unmask.training.log import finite_number
 # The page stays one that opens at once: what is longer is cut, and says so.
 MAX_SEEDS, MAX_MATRIX_LABELS, MAX_CONFUSIONS, MAX_ERRORS = 30, 12, 15, 25
 MAX_ERROR_CHARACTERS, MAX_TRIALS, MAX_LABEL_CHARACTERS, MAX_COUNTED_LABELS = 400, 50, 32, 100
+_EARLIER_NAMES = {"random initialization": "not pretrained"}
+"""Of arms, in results of earlier versions."""
 SEEDS_NOTE = "Each dot is one seed, the bar their mean; ± is the standard deviation over seeds."
 CALIBRATION_NOTE = (
     "Of answers given with some confidence, that share should be right: the dashed line."
@@ -86,7 +90,10 @@ def scores_by_split(results: FinetuningResults) -> list[tuple[str, list[ScoreGro
     """Return dev and test, as far as there are scores, with the finite scores of each arm."""
     found: list[tuple[str, list[ScoreGroup]]] = []
     for split in ("dev", "test"):
-        arms = [(arm.name, arm.dev if split == "dev" else arm.test) for arm in results.arms]
+        arms = [
+            (_EARLIER_NAMES.get(arm.name, arm.name), arm.dev if split == "dev" else arm.test)
+            for arm in results.arms
+        ]
         groups = [ScoreGroup(name, _finite_values(values)) for name, values in arms]
         if groups := [group for group in groups if group.values]:
             found.append((split, groups))
@@ -132,7 +139,7 @@ def _errors_summary(record: ReportData, results: FinetuningResults) -> str:
     of = f" of {n_answers:,}" if n_answers else ""
     more = f"; {shown} are shown" if shown < results.wrong else ""
     wrong = f"{results.wrong:,}{of} {wording.answered_unit}{more}"
-    return f"{wording.wrong_heading} on the dev file: {wrong}. {wording.order_note}{whose}"
+    return f"{wording.wrong_heading} on the held-out examples: {wrong}. {wording.order_note}{whose}"
 
 
 def _count_answers(record: ReportData, results: FinetuningResults) -> int:
@@ -164,8 +171,8 @@ def format_gain(results: FinetuningResults) -> str:
     size = f"{100 * more:+.1f} points" if is_percent_metric(results.metric) else f"{more:+.3g}"
     higher = sum(a > b for a, b in pairs)
     seeds = f"higher in {higher} of {len(pairs)} seeds" if len(pairs) > 1 else "one seed only"
-    metric = metric_name(results.metric)
-    return f"{size} {split} {metric} for {ours.name} over {theirs.name}, {seeds}.".replace(
+    metric = f"{metric_name(results.metric)}, {SPLIT_NAMES.get(split, split)}"
+    return f"{size} {metric}, for {ours.name} over {theirs.name}, {seeds}.".replace(
         "-", MINUS_SIGN, size.startswith("-")
     )
 
@@ -181,7 +188,7 @@ def _scores_section(record: ReportData, results: FinetuningResults) -> Html:
         )
     if len(results.arms) < 2 or len(scores_by_split(results)) < 2:
         return EMPTY_HTML
-    names = ["", *(split for split, _ in scores_by_split(results))]
+    names = ["", *(SPLIT_NAMES.get(split, split) for split, _ in scores_by_split(results))]
     rows = [
         [
             arm.name,
@@ -212,7 +219,7 @@ def _seed_panels(results: FinetuningResults) -> Html:
 def _seed_table(results: FinetuningResults, first_seed: int) -> Html:
     """Tabulate the score of every seed; they are counted from the first, as in the terminal."""
     columns = [
-        (f"{arm.name}, {split}", arm.dev if split == "dev" else arm.test)
+        (f"{arm.name}, {SPLIT_NAMES.get(split, split)}", arm.dev if split == "dev" else arm.test)
         for split, _ in scores_by_split(results)
         for arm in results.arms
     ]
@@ -363,7 +370,7 @@ def _trial_table(metric: str, trials: Sequence[SearchTrialRecord]) -> Html:
     title = "What was tried first"
     if len(trials) > len(rows):
         title += f": {len(rows)} of {len(trials):,} trials"
-    names = ["trial", "rate", "batch", f"dev {metric_name(metric)}", "time"]
+    names = ["trial", "rate", "batch", f"{metric_name(metric)}, held out", "time"]
     return html_table(names, rows, title, show_title=len(trials) > len(rows))
 
 
@@ -377,7 +384,7 @@ def _seed_panel(
     def write(values: Sequence[float]) -> str:
         return format_mean(metric, [value / scale for value in values])
 
-    caption = tag("figcaption", tag("b", f"{split.capitalize()} {metric_name(metric)}"))
+    caption = tag("figcaption", tag("b", score_label("", split, metric)))
     return tag(
         "figure",
         caption,

@@ -85,7 +85,7 @@ ReportSample = TextSample | Near | Picture
 class ArmScores:
     """One way to start fine-tuning, and each seed's score; None where a seed gave no number."""
 
-    name: str  # "pretrained", "random initialization"
+    name: str  # "pretrained", "not pretrained"
     dev: tuple[float | None, ...] = ()
     test: tuple[float | None, ...] = ()
     metrics: Mapping[str, Mapping[str, tuple[float | None, ...]]] = field(

@@ -23,10 +23,11 @@ from unmask.reports.markup import EMPTY_HTML, Html, HtmlContent, join_html, shar
 from unmask.reports.report_data import LogSeries, ReportData
 from unmask.reports.task_wording import (
     FULL_FINETUNING,
-    capitalize_first,
+    SPLIT_NAMES,
     describe_data,
     describe_tuning,
     metric_name,
+    score_label,
     task_name,
     task_wording,
 )
@@ -188,8 +189,8 @@ def _headline_task(record: ReportData) -> Html:
                 format_score(results.metric, chance),
             )
         )
-    name = " ".join(filter(None, (task_name(record), split, metric_name(results.metric))))
-    return _headline(capitalize_first(name), rows[0][2], _comparison_bars(rows))
+    name = score_label(task_name(record), split, results.metric)
+    return _headline(name, rows[0][2], _comparison_bars(rows))
 
 
 def _headline_figures(record: ReportData) -> Html:
@@ -210,10 +211,10 @@ def _headline_figures(record: ReportData) -> Html:
         split != "dev"
         and (value := finite_number(best.get("dev", {}).get(results.metric))) is not None
     ):
-        rows.append((f"dev {metric_name(results.metric)}", format_score(results.metric, value)))
+        rows.append((score_label("", "dev", results.metric), format_score(results.metric, value)))
     whose = f"The best run, seed {best.get('seed')}" if len(first.values) > 1 else "Other figures"
     drawn = [tag("li", tag("span", name), tag("b", text)) for name, text in rows]
-    label = tag("p", f"{whose}, {split}", class_="label")
+    label = tag("p", f"{whose}, {SPLIT_NAMES.get(split, split)}", class_="label")
     return tag("div", label, tag("ul", *drawn, class_="figures-too"), class_="headline")
 
 

@@ -50,6 +50,10 @@ def task_wording(record: ReportData) -> TaskWording:
     return TASK_KINDS[record.task_kind].wording
 
 
+SPLIT_NAMES = {"dev": "held out"}
+"""How a split is named to a person, where otherwise than in files."""
+
+
 def task_name(record: ReportData) -> str:
     """Return the name that a task was given; empty if that is only its kind."""
     if not record.is_finetuning:
@@ -67,7 +71,7 @@ def describe_data(record: ReportData) -> str:
         path = record.record_section("recipe").get(split)
         if rows:
             source = f"of {PurePath(str(path)).name}" if path else "set aside"
-            lead = f"{split}: {rows:,.0f}" if parts else f"{rows:,.0f} rows"
+            lead = f"{SPLIT_NAMES.get(split, split)}: {rows:,.0f}" if parts else f"{rows:,.0f} rows"
             parts.append(f"{lead} {source}")
     return "; ".join(parts)
 
@@ -80,6 +84,12 @@ def is_percent_metric(metric: str) -> bool:
 def metric_name(metric: str) -> str:
     """Write the name of a metric as a text does."""
     return METRIC_NAMES.get(metric) or re.sub(r"\bf1\b", "F1", humanize_name(metric))
+
+
+def score_label(task: str, split: str, metric: str) -> str:
+    """Name a score: "SST-2 accuracy, held out", of dev; "SST-2 accuracy, test"."""
+    name = f"{task} {metric_name(metric)}".strip()
+    return f"{capitalize_first(name)}, {SPLIT_NAMES.get(split, split)}"
 
 
 def capitalize_first(text: str) -> str:

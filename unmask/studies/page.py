@@ -83,7 +83,7 @@ def _method_sentences(study: Study) -> Iterator[str]:
         )
     spread = "; ± is the standard deviation over the seeds of tuning" if several else ""
     yield (
-        "Scores range to 100, on the dev files; the average is over metrics where higher is better"
+        "Scores range to 100, on held-out rows; the average is over metrics where higher is better"
         f"{spread}."
     )
     yield (

@@ -16,6 +16,7 @@ from starlette.exceptions import HTTPException
 import unmask
 from unmask.web.commands.arguments import FieldError
 from unmask.web.routes import every_router
+from unmask.web.routes.call_schemas import call_paths
 from unmask.web.routes.shared import Workbench
 from unmask.web.security.guard import RequestGuard, cookie_header
 from unmask.web.security.limits import TooMuchError
@@ -34,7 +35,9 @@ def make_app(state: WorkbenchState) -> RequestGuard:
     app = FastAPI(
         title="Unmask workbench",
         version=unmask.__version__,
-        description="What the page uses. Writes need the header X-Unmask.",
+        description="What the page uses. A program sends the secret of the printed address as "
+        "`Authorization: Bearer SECRET`, and with writes `X-Unmask: 1`. Models answer at "
+        "`/api/call/NAME`.",
         docs_url=None, redoc_url=None, openapi_url="/api/openapi.json",
         responses={status: {"description": "One line"} for status in (400, 404, 409)},
     )  # fmt: skip
@@ -46,6 +49,14 @@ def make_app(state: WorkbenchState) -> RequestGuard:
     app.get("/", include_in_schema=False)(_index)
     app.get("/assets/{name:path}", include_in_schema=False)(_asset)
     app.post("/login", include_in_schema=False)(_sign_in)
+    describe = app.openapi
+
+    def describe_with_calls() -> dict[str, Any]:
+        described = describe()
+        described["paths"] |= call_paths()
+        return described
+
+    app.openapi = describe_with_calls
     return RequestGuard(app, access=state.access, hosts=state.hosts)
 
 

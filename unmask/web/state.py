@@ -16,6 +16,7 @@ from unmask.web.security.access import Access
 from unmask.web.security.guard import KnownHosts
 from unmask.web.security.limits import StreamLimit, UploadLimits
 from unmask.web.worker.client import Worker
+from unmask.web.worker.table import SLOW_CALLS
 from unmask.web.workplace import Workplace
 
 _GIB = 1 << 30
@@ -30,6 +31,8 @@ class WorkbenchState:
     scheduler: JobScheduler
     runs: RunIndex
     worker: Worker
+    slow_worker: Worker
+    """For calls that may take minutes, so that the others do not wait for them."""
     access: Access
     hosts: KnownHosts
     uploads: UploadLimits
@@ -51,16 +54,22 @@ class WorkbenchState:
         root.mkdir(parents=True, exist_ok=True)
         workplace = Workplace(root.resolve())
         queue = JobQueue(workplace.jobs_folder)
+        log = workplace.jobs_folder.parent / "worker.log"
         return cls(
             workplace=workplace,
             queue=queue,
             scheduler=JobScheduler(queue, limits),
             runs=RunIndex(workplace, lambda: run_states(queue.jobs())),
-            worker=Worker(log=workplace.jobs_folder.parent / "worker.log"),
+            worker=Worker(log=log),
+            slow_worker=Worker(log=log),
             access=Access.of_folder(workplace.jobs_folder.parent, options.password),
             hosts=KnownHosts(port, is_public),
             uploads=UploadLimits(file_bytes=int(options.max_upload * _GIB)),
         )
+
+    def worker_of(self, call: str) -> Worker:
+        """Return the worker that answers a call."""
+        return self.slow_worker if call in SLOW_CALLS else self.worker
 
     @property
     def is_public(self) -> bool:
@@ -87,5 +96,6 @@ class WorkbenchState:
     ) -> None:
         self.scheduler.close()
         self.worker.close()
+        self.slow_worker.close()
         if self._first_look is not None:
             self._first_look.join()

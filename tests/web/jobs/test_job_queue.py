@@ -114,6 +114,22 @@ def test_a_killed_job_is_seen_as_failed_at_once(queue: JobQueue):
     os.utime(queue.path(job) / STARTED_FILE, (1, 1))
     wait_for(lambda: queue.get(job).state == "failed")
     assert queue.get(job).status is None
+    assert queue.get(job).ending == "It was killed, or this machine was switched off"
+
+
+def test_the_signal_that_ended_a_job_is_known(queue: JobQueue):
+    queue.add(["fill", "unmask-mini-en", "--input", "pipe.txt"], None)
+    os.mkfifo(queue.folder.parent.parent / "pipe.txt")
+    scheduler = scheduler_of(queue)
+    scheduler.start_what_fits()
+    wait_for(lambda: queue.jobs()[0].state == "running")
+    (job,) = queue.jobs()
+    assert job.pid is not None
+    os.kill(job.pid, signal.SIGKILL)
+    wait_for(lambda: scheduler.start_what_fits() or queue.get(job.id).is_over)
+    ended = queue.get(job.id)
+    assert (ended.state, ended.status) == ("failed", 137)
+    assert ended.ending == "It was killed by signal 9 (Killed); perhaps memory ran out"
 
 
 @pytest.mark.parametrize("inherited", [signal.default_int_handler, signal.SIG_IGN])

@@ -3,6 +3,7 @@
 import csv
 import json
 import re
+import shutil
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -258,6 +259,35 @@ def test_results_are_shown_and_filtered(page: Any, served: Served) -> None:
     page.fill("[aria-label='Words in the text']", "Text 4 ")
     wait_until(page, lambda: page.locator(".errors article").count() == 1)
     assert "diverged" in page.inner_text("[aria-label='Search trials']")
+
+
+@pytest.mark.parametrize(
+    ("words", "counts", "sentence"),
+    [
+        (
+            0.95,
+            [[900, 100], [200, 800]],
+            "better than the model by 10.0 points (± 1.8 points with 2,000 examples)",
+        ),
+        (
+            0.85,
+            [[9, 1], [2, 8]],
+            "as good as the model, within the ± 22.1 points that 20 examples can tell",
+        ),
+        (0.5, [[900, 100], [200, 800]], "on the held-out examples. Always the most frequent"),
+    ],
+)
+def test_a_bag_of_words_is_compared_within_what_the_examples_can_tell(
+    page: Any, served: Served, words: float, counts: list[list[int]], sentence: str
+) -> None:
+    write_run(served.root / "words")
+    path = served.root / "words" / "results.json"
+    results = json.loads(path.read_text()) | {"bag_of_words": words}
+    results["confusion"]["counts"] = counts
+    path.write_text(json.dumps(results))
+    open_page(page, served, "run/words")
+    page.get_by_text(sentence).wait_for()
+    shutil.rmtree(served.root / "words")
 
 
 def test_the_threshold_decides_precision_and_recall(page: Any, served: Served) -> None:

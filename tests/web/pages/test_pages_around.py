@@ -12,7 +12,7 @@ from tests.web.served import Served, forget_entries, workbench
 
 HOSTILE = "<img src=x onerror=document.title='owned'>"
 PAGES = ("", "run/tale", "jobs", "try/unmask-mini-en", "export/unmask-mini-en", "command/prepare",
-         "command", "nothing")  # fmt: skip
+         "command", "nothing", "run/%E0%A4%A")  # fmt: skip
 READ_MILLISECONDS = 120_000
 
 
@@ -71,6 +71,14 @@ def open_page(page: Any, served: Served, place: str) -> None:
     page.goto(f"http://127.0.0.1:{served.port}/#/{place}")
     page.locator("main:not([aria-busy]) h1, main:not([aria-busy]) .empty").first.wait_for()
     page.locator("main [aria-busy]").wait_for(state="detached", timeout=READ_MILLISECONDS)
+
+
+def wait_for(page: Any, condition: str) -> None:
+    for _ in range(200):
+        if page.evaluate(condition):
+            return
+        page.wait_for_timeout(50)
+    raise AssertionError(condition)
 
 
 def test_hostile_texts_are_shown_as_texts(page: Any, served: Served) -> None:
@@ -182,12 +190,51 @@ def test_the_keyboard_and_both_themes(page: Any, served: Served) -> None:
     open_page(page, served, "")
     page.keyboard.press("Tab")
     assert page.evaluate("document.activeElement.textContent") == "Skip to the content"
+    page.keyboard.press("Enter")
+    assert page.evaluate("[document.activeElement.id, location.hash]") == ["content", "#/"]
     before = page.evaluate("getComputedStyle(document.body).color")
     page.get_by_role("button", name="Dark").click()
     assert page.evaluate("getComputedStyle(document.documentElement).colorScheme") == "dark"
     assert page.evaluate("getComputedStyle(document.body).color") != before
     page.reload()
     page.get_by_role("button", name="Light").click()
+
+
+def test_back_and_reload_have_scroll_filters_and_chosen_runs_again(
+    page: Any, served: Served
+) -> None:
+    for name in ("back-x", "back-y"):
+        write_run(served.root / name)
+    page.set_viewport_size({"width": 390, "height": 500})
+    open_page(page, served, "")
+    page.get_by_label("Filter runs").fill("back")
+    page.get_by_label("Choose back-x to compare").check()
+    page.get_by_label("Kind of run").select_option("pretrain")
+    page.evaluate("scrollTo(0, 250)")
+    wait_for(page, "history.state?.top > 200")
+    page.get_by_role("link", name="back-y", exact=True).click()
+    page.get_by_role("heading", name="back-y", level=1).wait_for()
+    assert page.evaluate("scrollY") == 0
+    for again in (page.go_back, page.reload):
+        again()
+        page.get_by_role("link", name="Compare 1").wait_for()
+        wait_for(page, "scrollY > 200")
+        assert page.get_by_label("Filter runs").input_value() == "back"
+        assert page.get_by_label("Kind of run").input_value() == "pretrain"
+        assert page.get_by_label("Choose back-x to compare").is_checked()
+    for name in ("back-x", "back-y"):
+        shutil.rmtree(served.root / name)
+
+
+def test_a_page_that_could_not_be_shown_is_shown_when_the_server_is_back(
+    page: Any, served: Served
+) -> None:
+    open_page(page, served, "jobs")
+    page.context.set_offline(True)
+    page.evaluate("() => { location.hash = '#/run/tale'; }")
+    page.get_by_text("This page cannot be shown").wait_for()
+    page.context.set_offline(False)
+    page.get_by_role("heading", name="tale", level=1).wait_for()
 
 
 @pytest.mark.thorough

@@ -71,7 +71,8 @@ def test_runs_that_jobs_wrote_are_listed_rightly() -> None:
     assert runs["bert"].model == "bert-tiny"
     assert (runs["bert"].step, runs["bert"].steps) == (60, 60)
     assert figures_of(runs["bert"]) == [
-        ("Masked accuracy, held out", "17.6 %"), ("Next sentence loss, held out", "0.701 nats"),
+        ("Masked accuracy, held out", "17.6 %"), ("bigram baseline", "60.8 %"),
+        ("unigram baseline", "17.6 %"), ("Next sentence loss, held out", "0.701 nats"),
     ]  # fmt: skip
     assert (runs["stopped"].state, runs["stopped"].step) == ("stopped", 30)
     assert set(runs["stopped"].has) == {"samples", "checkpoints"}
@@ -118,7 +119,7 @@ def test_runs_of_seeds_that_go_on_count_all_seeds(tmp_path: Path) -> None:
     (run,) = RunIndex(workplace(tmp_path)).list()
     assert (run.step, run.steps, run.seconds) == (26, 120, 13.0)
     assert (run.task, run.seeds) == ("mood", ("seed-0", "seed-10", "random-seed-0"))
-    assert figures_of(run) == [("Mood dev F1", "50.0 %")]
+    assert figures_of(run) == [("Mood F1, held out", "50.0 %")]
 
 
 def test_preferences_lead_with_what_matters_before_and_after(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """Logs read as they grow."""
 
+import itertools
 import json
 import math
 from pathlib import Path
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 from made_runs import SAVED, timing_line, training_line, write_lines
 
 from unmask.reports.report_data import read_report_data
+from unmask.web.runs import series
 from unmask.web.runs.scan import find_run
 from unmask.web.runs.series import Columns, downsample, read_series, series_logs
 
@@ -160,3 +162,34 @@ def test_thinned_data_for_small_curves(tmp_path: Path) -> None:
     assert len(whole.to_dict(20)["thinned"]["seconds"]["steps"]) <= 20
     with pytest.raises(ValueError, match="n must be at least 5, got 4"):
         downsample([1.0], [1.0], 4)
+
+
+def test_of_a_very_long_log_samples_are_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(series, "MAX_WHOLE_BYTES", 2**16)
+    monkeypatch.setattr(series, "_N_BLOCKS", 20)
+    monkeypatch.setattr(series, "_BLOCK_BYTES", 2**10)
+    path, n = tmp_path / "log.jsonl", 5000
+    evaluations = {step: {"step": step, "evaluation": {"loss": step / 2}} for step in (7, 900, n)}
+    lines = [
+        [training_line(i, float(i)), *([evaluations[i]] if i in evaluations else [])]
+        for i in range(1, n + 1)
+    ]
+    write_lines(path, itertools.chain.from_iterable(lines))
+    whole_size = path.stat().st_size
+    with path.open("a") as file:
+        file.write('{"step": 5001, "lo')
+    found = read_series(path)
+    steps = found.training.steps
+    assert found.is_sampled
+    assert found.offset == whole_size
+    assert (found.n_bad_lines, len(steps) < n // 5) == (0, True)
+    assert (steps[0], steps[-1]) == (1.0, n)
+    assert steps == found.training.columns["loss"] == sorted(set(steps))
+    assert max(b - a for a, b in itertools.pairwise(steps)) < n // 10
+    assert found.evaluation.columns == {"loss": [3.5, 450.0, n / 2]}
+    with path.open("a") as file:
+        file.write('ss": 1.5}\n')
+    assert read_series(path, found.offset, found.check).training.columns == {"loss": [1.5]}
+    assert read_series(path).training.steps == [*steps, n + 1]

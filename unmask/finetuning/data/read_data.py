@@ -97,9 +97,7 @@ def _read_task(config: FinetuneConfig) -> FinetuneData:
         unit = "sentences, parted by blank lines" if kind.reader.word_per_line else "rows"
         train, dev = split_dev(train, location=config.train, unit=unit)
         n, m = len(train), len(dev)
-        notes.append(
-            f"no dev file: {m:,} of the {n + m:,} training rows are held out for development"
-        )
+        notes.append(f"no dev file: {m:,} of the {n + m:,} training rows are held out")
     if config.rows is not None and config.rows < len(train):
         notes.append(f"{config.rows:,} of {len(train):,} training rows are used")
         train = sample_rows(train, config.rows)

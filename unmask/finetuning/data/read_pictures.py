@@ -59,7 +59,7 @@ def read_picture_data(
         train, dev = split_dev(train, location=config.train, unit="pictures")
         notes.append(
             f"no dev file: {len(dev):,} of the {len(train) + len(dev):,} training pictures are "
-            "held out for development"
+            "held out"
         )
     if config.rows is not None and config.rows < len(train):
         notes.append(f"{config.rows:,} of {len(train):,} training pictures are used")

@@ -76,7 +76,7 @@ def _summarize_arm(arm: str, run_results: Sequence[RunResult], metric: str) -> s
         spread = f" ± {np.std(values, ddof=1):.4f}" if len(values) > 1 else ""
         return f"{np.mean(values):.4f}{spread}"
 
-    parts = [f"dev {over([s.dev[metric] for s in run_results])}"]
+    parts = [f"held out {over([s.dev[metric] for s in run_results])}"]
     if all(s.test for s in run_results):
         parts.append(f"test {over([s.test[metric] for s in run_results])}")
     seeds = f" ({len(run_results)} seeds)" if len(run_results) > 1 else ""

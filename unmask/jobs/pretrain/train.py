@@ -1,6 +1,7 @@
 """The training of a run: start or restore, steps, evaluations, checkpoints, final model."""
 
 import logging
+import time
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
@@ -70,6 +71,9 @@ from unmask.zoo.objectives.requirements import check_special_tokens
 from unmask.zoo.preset import Published
 
 _log = logging.getLogger(__name__)
+
+FIRST_SAMPLES_SECONDS, MAX_SAMPLING_FRACTION = 5.0, 0.04
+"""Of training, until its first samples; and the maximum fraction of the time for all of them."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -220,8 +224,12 @@ def restore_or_begin(job: PretrainingJob) -> Checkpoint | None:
         plan.print_line(f"continuing after step {run.progress.step:,} of {run.recipe.steps:,}")
         return checkpoint
     if plan.minutes is not None:
-        plan.print_line(f"measuring how many steps fit into {plan.minutes:g} minutes")
+        minutes = f"{plan.minutes:g} {'minute' if plan.minutes == 1 else 'minutes'}"
+        plan.print_line(f"measuring how many steps fit into {minutes}")
         run.recipe = with_run_length(run.recipe, loop.estimate_steps(run, plan.minutes))
+        plan.print_line(
+            f"{run.recipe.steps:,} steps fit; reading what the model answers before them"
+        )
         run.batches = job.training_data.with_recipe(run.recipe).batches
     if (note := published_schedule_note(run.recipe)) is not None:
         plan.print_line(note)
@@ -260,6 +268,31 @@ def _held_out_samples(
     return held_out_samples(job.loaded_model, texts, previous)
 
 
+class RunningSamples:
+    """What a model answers while it is trained, after some of the steps.
+
+    Nothing random is drawn from the run's streams, so that its curve is the same without them.
+    """
+
+    def __init__(self, job: PretrainingJob) -> None:
+        self._job = job
+        self._next_time = time.monotonic() + FIRST_SAMPLES_SECONDS
+
+    def update(self, step: int) -> None:
+        """Save what the model answers now, unless that would take a large part of the time."""
+        job, begin = self._job, time.monotonic()
+        is_due = (
+            begin >= self._next_time and step < job.run.recipe.steps
+        )  # finish_job saves the last
+        if not is_due or job.run.world.rank or job.run.sharded is not None or not job.dev_batches:
+            return
+        path = job.options.output_folder / SAMPLES_FILE
+        with best_effort(SAMPLES_FILE), loop.averaged_weights(job.run):
+            save_samples(path.parent, _held_out_samples(job, read_samples(path)))
+        end = time.monotonic()
+        self._next_time = end + (end - begin) / MAX_SAMPLING_FRACTION
+
+
 def _save_baselines(job: PretrainingJob) -> None:
     opened, specs = job.loaded_model, job.loaded_model.model.head_specs
     spec, texts = specs.get("language") or specs.get("generator"), job.training_data.text_shards
@@ -274,7 +307,7 @@ def take_steps(job: PretrainingJob) -> bool:
     """Run the remaining steps with evaluations and checkpoints; False if stopped."""
     recipe, world = job.run.recipe, job.run.world
     peak = distributed.matmul_peak_flops(distributed.weight_dtype(recipe.precision), world.device)
-    log = None
+    log, samples = None, RunningSamples(job)
     if world.rank == 0:
         shape = shape_of_batches(job.dev_batches, job.training_data.max_length)
         model = job.loaded_model.model
@@ -314,6 +347,7 @@ def take_steps(job: PretrainingJob) -> bool:
                 if log is not None:
                     log.log_evaluation(report.step, result)
                     job.cost.observe_evaluation(report.step)
+            samples.update(report.step)
             stopped = stop.is_requested_anywhere(world)
             if last or stopped or report.step % recipe.checkpoint_every == 0:
                 if intact is not None:

@@ -25,11 +25,10 @@ def draw_reliability_diagram(results: FinetuningResults, decision_unit: str) -> 
     )
     numbers = [tag("div", tag("dt", name), tag("dd", value)) for name, value in figures]
     remark = (
-        f"Of {total:,} {decision_unit}, on the dev file. Blue is what is right, the hatching how "
-        "far "
-        "confidence is from that. Below: how many answers have which confidence. The calibration "
-        "error is the mean distance over answers; the Brier score, from 0 to 2, is the squared "
-        "error of all probabilities."
+        f"Of {total:,} {decision_unit}, on the held-out examples. Blue is what is right, the "
+        "hatching how far confidence is from that. Below: how many answers have which "
+        "confidence. The calibration error is the mean distance over answers; the Brier score, "
+        "from 0 to 2, is the squared error of all probabilities."
     )
     return tag(
         "figure",

@@ -91,7 +91,7 @@ def _method_sentences(result: CompressionStudyResult) -> Iterator[str]:
         f"{study.seeds} {'seeds' if study.seeds > 1 else 'seed'}."
     )
     yield (
-        "Scores range to 100, on the dev files, or the test files of tasks without; the average is "
+        "Scores range to 100, on held-out rows, or the test files of tasks without; the average is "
         "over metrics where higher is better"
         + ("; ± is the standard deviation over seeds." if study.seeds > 1 else ".")
     )

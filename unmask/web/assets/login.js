@@ -7,7 +7,7 @@ document.getElementById("login").addEventListener("submit", async (event) => {
     method: "POST", body: JSON.stringify({ password: password.value }),
     headers: { "Content-Type": "application/json", "X-Unmask": "1" },
   });
-  if (response.ok) location.assign("/");
+  if (response.ok) location.assign(`/${location.hash}`); // where the reader wanted to go
   else line.textContent = (await response.json()).error;
   password.focus();
 });

@@ -1,6 +1,6 @@
 // The frame of the page: navigation, theme, jobs, and the page that the address names.
 import { listen, watch } from "./parts/api.js";
-import { button, empty, fill, h, say } from "./parts/dom.js";
+import { button, empty, fill, h, say, slowly } from "./parts/dom.js";
 
 const PAGES = {
   "": { title: "Runs", load: () => import("./pages/home.js") },
@@ -22,22 +22,41 @@ let turn = 0;
 function place() {
   const [path, query] = location.hash.replace(/^#\/?/, "").split("?");
   const [name, ...rest] = path.split("/");
-  const known = name in PAGES ? name : null;
-  return { name: known, rest: rest.map(decodeURIComponent).join("/"), query: new URLSearchParams(query ?? "") };
+  try {
+    return { name: name in PAGES ? name : null, rest: rest.map(decodeURIComponent).join("/"), query: new URLSearchParams(query ?? "") };
+  } catch { // "%E0%A4%A" is no text
+    return { name: null };
+  }
 }
 
-/** A function that writes another query into this address, unless the reader has left it meanwhile. */
+/** A function that writes another query into this address, as a new entry or not, unless the reader has left it meanwhile. */
 function queryKeeper() {
   let mine = location.hash;
-  return (query) => {
+  return (query, isNew = false) => {
     if (location.hash !== mine) return;
     const text = String(query ?? "");
-    history.replaceState(null, "", mine.split("?")[0] + (text && `?${text}`));
+    history[isNew ? "pushState" : "replaceState"](history.state, "", mine.split("?")[0] + (text && `?${text}`));
     mine = location.hash;
   };
 }
 
+/** Keep in this entry of the history how far the page is scrolled. */
+const keepScroll = slowly(() => history.replaceState({ top: scrollY }, ""), 150);
+
+/** Reload a page that could not be read once the server answers again, unless the reader has left it. */
+async function reloadWhenBack(mine) {
+  while (mine === turn) {
+    await new Promise((resolve) => { setTimeout(resolve, 2000); });
+    if (await fetch("/api/jobs").then((answer) => answer.ok, () => false)) {
+      if (mine === turn) location.reload();
+      return;
+    }
+  }
+}
+
 async function show() {
+  keepScroll.cancel(); // what was scrolled is of the page before
+  removeEventListener("scroll", keepScroll);
   const { name, rest, query } = place();
   const keepQuery = queryKeeper();
   const mine = ++turn;
@@ -61,12 +80,15 @@ async function show() {
     document.title = `${page.title ?? PAGES[name].title ?? name} · Unmask`;
     fill(content, page.element ?? page);
     if (mine > 1 && document.activeElement === document.body) content.focus({ preventScroll: true });
-    scrollTo(0, 0);
+    scrollTo(0, history.state?.top ?? 0);
+    addEventListener("scroll", keepScroll);
   } catch (error) {
     if (mine !== turn) return;
+    const isAway = error.status === 0 || /module/i.test(error.message);
+    if (isAway) reloadWhenBack(mine);
     fill(content, empty("This page cannot be shown", error.line ?? error.message ?? String(error),
       button("Try again", show), h("a", { href: "#/" }, "All runs")));
-    if (!error.line) throw error;
+    if (!error.line && !isAway) throw error;
   } finally {
     if (mine === turn) content.removeAttribute("aria-busy");
   }
@@ -76,7 +98,7 @@ function showJobs({ jobs }) {
   const running = jobs.filter((one) => ["running", "starting", "stopping"].includes(one.state)).length;
   const waiting = jobs.filter((one) => one.state === "waiting").length;
   const parts = [running ? `${running} running` : null, waiting ? `${waiting} waiting` : null].filter(Boolean);
-  fill(document.getElementById("jobs"), h("a", { href: "#/jobs", class: running ? "live" : null }, parts.join(", ") || "no jobs"));
+  fill(document.getElementById("jobs"), h("a", { href: "#/jobs", class: running ? "live" : null }, `Jobs: ${parts.join(", ") || jobs.length}`));
 }
 
 const ENDS = { done: " is finished.", failed: " ended with an error.", stopped: " is stopped." };
@@ -112,6 +134,8 @@ function begin() {
   for (const [name, page] of Object.entries(PAGES)) {
     if (page.title && name !== "jobs") pages.append(h("a", { href: `#/${name}` }, page.title));
   }
+  document.querySelector(".skip").addEventListener("click", (event) => { event.preventDefault(); content.focus(); });
+  history.scrollRestoration = "manual";
   const isDark = matchMedia("(prefers-color-scheme: dark)").matches;
   setTheme(localStorage.getItem("theme") ?? (isDark ? "dark" : "light"));
   document.getElementById("theme").addEventListener("click", () =>

@@ -121,9 +121,15 @@ class JobQueue:
 
     def end_unstarted(self, job_id: str, line: str) -> None:
         """Write down that a job could not be started."""
-        folder = self.path(job_id)
-        (folder / "output.txt").write_text(line + "\n", "utf-8")
-        write_atomically(folder / EXIT_FILE, json.dumps({"status": 1, "ended": time.time()}))
+        (self.path(job_id) / "output.txt").write_text(line + "\n", "utf-8")
+        self.end_killed(job_id, 1)
+
+    def end_killed(self, job_id: str, status: int) -> None:
+        """Write down the exit status of a job that could not; of a removed job, nothing."""
+        with suppress(FileNotFoundError):
+            path = self.path(job_id) / EXIT_FILE
+            if not path.is_file():
+                write_atomically(path, json.dumps({"status": status, "ended": time.time()}))
 
     def _order(self) -> list[str]:
         with suppress(OSError, ValueError):

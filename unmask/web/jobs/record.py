@@ -8,6 +8,7 @@ the folder is needed to know how it stands, whoever started it and whatever beca
 
 import json
 import secrets
+import signal
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -48,6 +49,19 @@ class JobRecord:
     def is_over(self) -> bool:
         """Whether it has ended."""
         return self.state in ("done", "stopped", "failed")
+
+    @property
+    def ending(self) -> str:
+        """How it failed, in a sentence; empty where it did not fail."""
+        if self.state != "failed":
+            return ""
+        if self.status is None:
+            return "It was killed, or this machine was switched off"
+        if self.status > 128:
+            number = self.status - 128
+            memory = "; perhaps memory ran out" if number == signal.SIGKILL else ""
+            return f"It was killed by signal {number} ({signal.strsignal(number)}){memory}"
+        return "It was refused" if self.status == 2 else "It ended with an error"
 
 
 def new_job(jobs: Path, arguments: Sequence[str], run: str | None) -> JobRecord:

@@ -63,7 +63,7 @@ class JobScheduler:
     def __init__(self, queue: JobQueue, limits: JobLimits) -> None:
         self.limits = limits
         self._queue = queue
-        self._children: list[int] = []
+        self._children: dict[int, str] = {}
         self._stop = threading.Event()
         self._look = threading.Event()
         self._thread = threading.Thread(target=self._work, name="jobs", daemon=True)
@@ -94,7 +94,8 @@ class JobScheduler:
 
     def start_what_fits(self) -> None:
         """Start the jobs that are next, as far as there is room."""
-        self._children = [one for one in self._children if not _has_ended(one)]
+        for pid, job_id in [*self._children.items()]:
+            self._reap(pid, job_id)
         jobs = self._queue.jobs()
         active = [one for one in jobs if not one.is_over and one.state != "waiting"]
         for job in jobs:
@@ -138,12 +139,15 @@ class JobScheduler:
         except OSError as error:
             self._queue.end_unstarted(job.id, f"the job could not be started: {error}")
             return
-        self._children.append(pid)
+        self._children[pid] = job.id
 
-
-def _has_ended(pid: int) -> bool:
-    """Return whether a process that was started here has ended, and forget it then."""
-    try:
-        return os.waitpid(pid, os.WNOHANG)[0] != 0
-    except ChildProcessError:
-        return True
+    def _reap(self, pid: int, job_id: str) -> None:
+        """Forget a process that has ended; by which signal, it could not write itself."""
+        try:
+            ended, status = os.waitpid(pid, os.WNOHANG)
+        except ChildProcessError:
+            ended, status = pid, 0
+        if ended:
+            del self._children[pid]
+            if os.WIFSIGNALED(status):
+                self._queue.end_killed(job_id, 128 + os.WTERMSIG(status))

@@ -38,7 +38,7 @@ def write_export(request: ExportRequest, state: Workbench) -> JsonObject:
     shutil.rmtree(part, ignore_errors=True)
     given = checked_arguments("export", request.model_dump(), state.workplace)
     try:
-        told = state.worker.call("export", given | {"target": str(part / name)})
+        told = state.slow_worker.call("export", given | {"target": str(part / name)})
         shutil.rmtree(folder, ignore_errors=True)
         (part / name).rename(folder)
     finally:

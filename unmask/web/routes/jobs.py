@@ -38,7 +38,8 @@ class JobPlace(BaseModel):
 
 def job_json(job: JobRecord) -> JsonObject:
     """Return a job for the page."""
-    return asdict(job) | {"command_line": shown_command(job.arguments)}
+    command_line = shown_command(job.arguments)
+    return asdict(job) | {"command_line": command_line, "ending": job.ending}
 
 
 @router.get("/jobs")

@@ -27,7 +27,7 @@ CallName = Annotated[str, Path(max_length=40)]
 async def call(name: CallName, arguments: JsonObject, state: Workbench) -> Any:
     """Let the worker do something with a model or a file; see `unmask.web.worker.table`."""
     given = checked_arguments(name, arguments, state.workplace)
-    return await run_in_threadpool(state.worker.call, name, given)
+    return await run_in_threadpool(state.worker_of(name).call, name, given)
 
 
 @router.post("/call-stream/{name}", response_class=StreamingResponse)
@@ -43,7 +43,7 @@ async def call_stream(
 async def _lines(
     state: WorkbenchState, name: str, arguments: Mapping[str, Any], request: Request
 ) -> AsyncGenerator[str]:
-    values = state.worker.stream(name, arguments)
+    values = state.worker_of(name).stream(name, arguments)
     try:
         async for value in iterate_in_threadpool(values):
             if await request.is_disconnected() or state.is_ending():

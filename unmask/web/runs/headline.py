@@ -14,9 +14,20 @@ from unmask.config import from_dict
 from unmask.files import read_json
 from unmask.reports.finetuning_scores import format_mean, format_score, scores_by_split
 from unmask.reports.formatting import format_number, format_percent, humanize_name
-from unmask.reports.report_data import FinetuningResults, ReportData, log_series
+from unmask.reports.report_data import (
+    BaselineFigures,
+    FinetuningResults,
+    ReportData,
+    log_series,
+    read_baselines,
+)
 from unmask.reports.summary import LeadFigure, lead_accuracy, lead_loss
-from unmask.reports.task_wording import capitalize_first, is_percent_metric, metric_name
+from unmask.reports.task_wording import (
+    capitalize_first,
+    is_percent_metric,
+    metric_name,
+    score_label,
+)
 from unmask.training.log import finite_number
 from unmask.web.runs.scan import BASELINES_FILE, MEASURES_FILE, RESULTS_FILE
 
@@ -68,8 +79,18 @@ def run_figures(facts: RunFacts) -> tuple[Figure, ...]:
         return _finetuning_figures(facts, data)
     if kind == "prefer":
         return _preference_figures(facts, data)
-    leads = (lead_accuracy(data), lead_loss(data))
-    return tuple(_as_figure(lead) for lead in leads if lead is not None)
+    accuracy, loss = lead_accuracy(data), lead_loss(data)
+    figures = [] if accuracy is None else [_as_figure(accuracy), *_baselines(data, accuracy.column)]
+    return (*figures, *(() if loss is None else (_as_figure(loss),)))
+
+
+def _baselines(data: ReportData, column: str) -> list[Figure]:
+    """Return what counting tokens reaches, the better first: what a model should beat."""
+    scores = sorted(data.baselines.get(column, {}).items(), key=lambda item: -item[1])
+    return [
+        Figure(name=f"{name} baseline", value=value, text=format_percent(value))
+        for name, value in scores
+    ]
 
 
 def as_report_data(facts: RunFacts) -> ReportData:
@@ -89,7 +110,7 @@ def as_report_data(facts: RunFacts) -> ReportData:
         resumed_steps=(),
         total_seconds=None,
         samples=(),
-        baselines=_leading_columns(facts),
+        baselines=_read_baselines(facts),
         results=None,
         notes=(),
     )
@@ -104,10 +125,10 @@ def score_figures(task: str, results: FinetuningResults) -> tuple[Figure, ...]:
     if not splits:
         return ()
     split, groups = splits[-1]
-    name = " ".join(filter(None, (task, split, metric_name(results.metric))))
+    name = score_label(task, split, results.metric)
     figures = [
         Figure(
-            name=capitalize_first(name) if n == 0 else group.name,
+            name=name if n == 0 else group.name,
             value=statistics.fmean(group.values),
             text=format_mean(results.metric, group.values),
         )
@@ -170,8 +191,8 @@ def _finetuning_figures(facts: RunFacts, data: ReportData) -> tuple[Figure, ...]
     if value is None:
         lead = lead_loss(data)
         return () if lead is None else (_as_figure(lead),)
-    name = " ".join(filter(None, (task, "dev", metric_name(column))))
-    return (Figure(name=capitalize_first(name), value=value, text=format_score(column, value)),)
+    name = score_label(task, "dev", column)
+    return (Figure(name=name, value=value, text=format_score(column, value)),)
 
 
 def _finite(data: ReportData) -> list[str]:
@@ -211,14 +232,9 @@ def _read_scores(path: Path) -> FinetuningResults:
     return from_dict(FinetuningResults, plain, path.name)
 
 
-def _leading_columns(facts: RunFacts) -> Mapping[str, Mapping[str, float]]:
+def _read_baselines(facts: RunFacts) -> BaselineFigures:
     """Return the baselines, whose columns lead in a report."""
-    if BASELINES_FILE not in facts.files:
-        return {}
-    found = read_json(facts.folder / BASELINES_FILE)
-    if not isinstance(found, dict):
-        raise ValueError(f"{BASELINES_FILE}: must be a table")
-    return {str(column): {} for column in found}
+    return read_baselines(facts.folder / BASELINES_FILE) if BASELINES_FILE in facts.files else {}
 
 
 def _as_figure(lead: LeadFigure) -> Figure:

@@ -13,6 +13,7 @@ from math import isfinite
 from pathlib import Path
 
 from unmask.web.runs.series import (
+    MAX_WHOLE_BYTES,
     Column,
     Columns,
     LogPart,
@@ -36,6 +37,8 @@ def quick_column(path: Path, part: LogPart, name: str) -> tuple[list[float], Col
     if is_series_known(path):
         return None
     try:
+        if path.stat().st_size > MAX_WHOLE_BYTES:
+            return None
         data = path.read_bytes()
     except OSError:
         return None

@@ -8,7 +8,9 @@ same columns as `unmask.reports.report_data` reads, without numpy.
 import bisect
 import itertools
 import json
+import mmap
 import operator
+import os
 import zlib
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
@@ -29,11 +31,18 @@ MIN_POINTS = 5
 """Of a thinned column: first, last, least, greatest and a gap."""
 _PIECE_BYTES = 2**20
 """Of whole lines that are parsed at once."""
+_EVALUATION = b'"evaluation"'
 _CHECKED_BYTES = 256
 """Before a place in a log, by which it is known again."""
 _MAX_LINE_BYTES = 2**24
 _MAX_TABLES = 100
 """In a line that is parsed with others; one with more may be nested too deeply."""
+MAX_WHOLE_BYTES = 2**24
+"""Of a log that is read as a whole; of a longer one, samples of its lines are."""
+_N_BLOCKS = 512
+_BLOCK_BYTES = 2**13
+"""Of lines that follow each other, of which the samples are."""
+_MAX_EVALUATIONS = 5000
 _MAX_CACHED_NUMBERS = 1_500_000
 """Of all logs that are kept, at 32 bytes each."""
 
@@ -125,6 +134,8 @@ class Series:
     evaluation: Columns
     n_bad_lines: int
     """Lines that are not JSON, left out."""
+    is_sampled: bool = False
+    """Whether the log is so long that samples of its lines were read."""
 
     def part(self, name: LogPart) -> Columns:
         """Return the columns of a part; those of timing are of a log of its own."""
@@ -139,6 +150,7 @@ class Series:
             "training": self.training.to_dict(max_points),
             "evaluation": self.evaluation.to_dict(max_points),
             "bad_lines": self.n_bad_lines,
+            "is_sampled": self.is_sampled,
         }
 
 
@@ -212,9 +224,12 @@ class _Reading:
     training: Columns = field(default_factory=Columns)
     evaluation: Columns = field(default_factory=Columns)
     n_bad_lines: int = 0
+    is_sampled: bool = False
 
     def read_from(self, file: BinaryIO) -> None:
-        """Read the whole lines that are new."""
+        """Read the whole lines that are new; of too many, samples."""
+        if file.seek(0, os.SEEK_END) - self.offset > MAX_WHOLE_BYTES:
+            self._read_samples(file)
         file.seek(self.offset)
         rest = b""
         while len(rest) < _MAX_LINE_BYTES and (piece := file.read(_PIECE_BYTES)):
@@ -223,6 +238,26 @@ class _Reading:
                 self.offset += len(whole) + 1
                 self._add_lines(whole)
         self.check = _checksum_before(file, self.offset)
+
+    def _read_samples(self, file: BinaryIO) -> None:
+        """Read blocks of training lines, equally far apart, and the lines of evaluations."""
+        self.is_sampled = True
+        with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+            first, end = self.offset, data.rfind(b"\n") + 1
+            stride = (end - first) // _N_BLOCKS
+            lines: dict[int, bytes] = {}
+            for start in (*range(first, end - 2 * _BLOCK_BYTES, stride), end - _BLOCK_BYTES):
+                place = start if start == first else data.find(b"\n", start) + 1
+                block = data[place : min(start + _BLOCK_BYTES, end)]
+                lines[place] = block[: block.rfind(b"\n") + 1]
+            place = data.find(_EVALUATION, first, end)
+            while place >= 0:
+                line, after = data.rfind(b"\n", 0, place) + 1, data.find(b"\n", place) + 1
+                lines.setdefault(line, data[line:after])
+                step = max(after, place + (end - first) // _MAX_EVALUATIONS)
+                place = data.find(_EVALUATION, step, end)
+            self.offset = end
+        self._add_lines(b"".join(lines[place] for place in sorted(lines)))
 
     def _add_lines(self, data: bytes) -> None:
         lines, n_bad = parse_lines(data)
@@ -250,6 +285,7 @@ class _Reading:
             training=self.training.copied(),
             evaluation=self.evaluation.copied(),
             n_bad_lines=self.n_bad_lines,
+            is_sampled=self.is_sampled,
         )
 
 

@@ -38,6 +38,11 @@ CALLS: Mapping[str, str] = {
     "export_formats": "export:export_formats",
 }
 """Name of a call -> "module:function". A generator function is a stream."""
+SLOW_CALLS = frozenset((
+    "export", "predict_file", "preview_text", "preview_images", "preview_table", "rewrite_table",
+    "leave_out_rows", "guess_encoding", "preview_pictures",
+))  # fmt: skip
+"""Those that read or write large files; a process of their own answers them."""
 
 
 def load_call(name: str) -> Callable[[Mapping[str, Any]], Any]:

@@ -6,9 +6,7 @@ import { duration, when, whole } from "../parts/format.js";
 
 const SECONDS_BETWEEN_LOOKS = 5;
 const FIRST_SHOWN = 60;
-const INNER = "home-inner"; // whether runs of studies and suites are listed
 const KINDS = { pretrain: "pretraining", finetune: "fine-tuning", prefer: "preferences", study: "study", suite: "suite", model: "model" };
-const UNITS = { study: "cells", suite: "tasks" };
 
 export const kindName = (kind) => KINDS[kind] ?? kind;
 export const runLink = (id, name = "run") => `#/${name}/${id.split("/").map(encodeURIComponent).join("/")}`;
@@ -21,22 +19,26 @@ export async function deleteRun(id, after) {
   after();
 }
 
-export async function page() {
-  let shown = FIRST_SHOWN;
+export async function page({ query, keepQuery }) {
+  let shown = Number(query.get("shown")) || FIRST_SHOWN;
   let runs = (await get("/runs")).runs;
-  const search = h("input", { type: "search", placeholder: "Name, model, objective, task or tag", "aria-label": "Filter runs", oninput: slowly(() => draw(), 120) });
+  const search = h("input", { type: "search", placeholder: "Name, model, objective, task or tag", "aria-label": "Filter runs", value: query.get("text") ?? "", oninput: slowly(() => draw(), 120) });
   const kind = h("select", { "aria-label": "Kind of run", onchange: () => draw() });
   const state = h("select", { "aria-label": "State of run", onchange: () => draw() });
-  const inner = h("input", { type: "checkbox", onchange: () => { sessionStorage.setItem(INNER, inner.checked ? "1" : ""); draw(); } });
-  inner.checked = sessionStorage.getItem(INNER) === "1";
+  const inner = h("input", { type: "checkbox", checked: query.has("inner"), onchange: () => draw() });
   const innerText = h("span", {});
   const innerField = h("div", { class: "check", hidden: true }, h("label", {}, inner, " ", innerText));
   const list = h("div", {});
-  const picked = new Set();
+  const picked = new Set(query.getAll("runs"));
   const compare = h("div", { class: "row", hidden: true });
 
-  function options(select, first, values) {
-    const now = select.value;
+  /** Filters and chosen runs are part of the address, so that Back and Reload have them again. */
+  function keep() {
+    const named = { text: search.value, kind: kind.value, state: state.value, inner: inner.checked ? "1" : "", shown: shown > FIRST_SHOWN ? shown : "" };
+    keepQuery(new URLSearchParams([...Object.entries(named).filter(([, value]) => value), ...[...picked].map((id) => ["runs", id])]));
+  }
+
+  function options(select, first, values, now = select.value) {
     fill(select, h("option", { value: "" }, first), values.map((one) => h("option", { value: one }, kindName(one))));
     select.value = values.includes(now) ? now : "";
   }
@@ -70,7 +72,7 @@ export async function page() {
       h("p", { class: "hint" }, [kindName(run.kind), run.model, run.objective, run.task].filter(Boolean).join(" · ")),
       place, progress,
       run.headline.length ? h("dl", { class: "facts" }, run.headline.map((one) => [h("dt", {}, one.name), h("dd", {}, h("strong", {}, one.text))])) : null,
-      h("p", { class: "hint" }, [run.steps ? `${whole(run.step)} of ${whole(run.steps)} ${UNITS[run.kind] ?? "steps"}` : run.step ? `${whole(run.step)} steps` : null,
+      h("p", { class: "hint" }, [run.kind === "study" ? null : run.steps ? `${whole(run.step)} of ${whole(run.steps)} ${run.kind === "suite" ? "tasks" : "steps"}` : run.step ? `${whole(run.step)} steps` : null,
         run.seconds ? duration(run.seconds) : null, when(run.modified)].filter(Boolean).join(" · ")),
       run.tags.length ? h("p", { class: "row" }, run.tags.map((tag) => h("span", { class: "chip" }, tag))) : null,
       run.notes.length ? h("p", { class: "hint" }, run.notes[0]) : null,
@@ -80,10 +82,11 @@ export async function page() {
   function drawCompare() {
     const known = new Map(runs.map((one) => [one.id, one]));
     for (const id of picked) if (!known.has(id)) picked.delete(id);
+    keep();
     compare.hidden = picked.size === 0;
-    const query = new URLSearchParams([...picked].map((id) => ["runs", id]));
+    const compared = new URLSearchParams([...picked].map((id) => ["runs", id]));
     const isOn = [...picked].some((id) => ["running", "queued"].includes(known.get(id).state));
-    fill(compare, h("a", { class: "button primary", href: `#/compare?${query}` }, `Compare ${picked.size}`),
+    fill(compare, h("a", { class: "button primary", href: `#/compare?${compared}` }, `Compare ${picked.size}`),
       button("Tag", tagPicked), button("Delete", deletePicked, { disabled: isOn, title: isOn ? "One of them is still running or waiting." : null }),
       button("Clear", () => { picked.clear(); draw(); drawCompare(); }));
   }
@@ -117,6 +120,7 @@ export async function page() {
   }
 
   function draw() {
+    keep();
     options(kind, "every kind", [...new Set(runs.map((one) => one.kind))].sort());
     options(state, "every state", [...new Set(runs.map((one) => one.state))].sort());
     if (!runs.length) {
@@ -146,7 +150,10 @@ export async function page() {
   }
   const timer = setInterval(() => look().catch(() => {}), 1000 * SECONDS_BETWEEN_LOOKS);
   const end = listen("jobs", () => look().catch(() => {}));
+  options(kind, "", [query.get("kind") ?? ""], query.get("kind") ?? "");
+  options(state, "", [query.get("state") ?? ""], query.get("state") ?? "");
   draw();
+  drawCompare();
   const element = h("div", {},
     h("div", { class: "heading" }, h("h1", {}, "Runs"), h("div", { class: "row" }, h("a", { class: "button primary", href: "#/new" }, "New model"), h("a", { class: "button", href: "#/finetune" }, "Fine-tune"))),
     h("div", { class: "row filters" }, search, kind, state, compare), list);

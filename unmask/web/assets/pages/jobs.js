@@ -29,6 +29,7 @@ export async function page() {
       GOING.includes(job.state) ? progress(job.run ? runs.get(job.run) : null) : null,
       h("pre", { tabindex: "0" }, job.command_line),
       job.run || job.state === "waiting" ? null : output(job),
+      job.ending ? h("p", {}, `${job.ending}.`) : null,
       job.last_lines.length && job.run ? h("pre", { tabindex: "0", "aria-label": "Last lines" }, job.last_lines.join("\n")) : null,
       h("div", { class: "actions" },
         GOING.includes(job.state) ? make(job.state === "stopping" ? "Stop now" : "Stop", () => act(job, "stop")) : null,

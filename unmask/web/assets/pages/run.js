@@ -18,6 +18,7 @@ class Numbers {
     this.evaluation = {};
     this.timing = {};
     this.offsets = {};
+    this.isSampled = Object.values(told.logs).some((one) => one.is_sampled);
     for (const [seed, one] of Object.entries(told.logs)) {
       this.training[seed] = columns(one.training);
       this.evaluation[seed] = columns(one.evaluation);
@@ -88,12 +89,11 @@ const AGAIN = { finetune: "#/finetune", pretrain: "#/new" }; // their forms keep
 const comes = (job) => (["pretrain", "finetune", "prefer"].includes(job.arguments[0]) ? "Its curves are" : "What it writes is");
 const isOver = (job) => ["done", "stopped", "failed"].includes(job.state);
 
-/** How a job ended that failed, and the way back to its form. */
-function failed(job) {
+/** How a job ended that failed, the way on, where it has begun, and the way back to its form. */
+function failed(job, goOn = null) {
   const form = AGAIN[job.arguments[0]] ?? `#/command/${job.arguments[0]}`;
-  return h("div", { class: "card" }, h("h3", {}, job.status === 2 ? "It was refused" : "It ended with an error"),
-    h("pre", { tabindex: "0" }, job.last_lines.join("\n") || "It was killed, perhaps for want of memory."),
-    h("p", { class: "actions" }, h("a", { class: "button", href: form }, "Change and start again")));
+  return h("div", { class: "card" }, h("h3", {}, job.ending), job.last_lines.length ? h("pre", { tabindex: "0" }, job.last_lines.join("\n")) : null,
+    h("p", { class: "actions" }, goOn && job.status !== 2 ? button("Go on", goOn, { class: "primary" }) : null, h("a", { class: "button", href: form }, "Change and start again")));
 }
 
 /** What a job wrote that is no run: an analysis, predictions, a converted model; and what it said. */
@@ -200,7 +200,7 @@ export async function page({ rest: id }) {
     if (["running", "queued"].includes(run.state)) return [button("Stop", async () => { await post(runPath(id, "stop")); say("It finishes its step and saves."); await look(); })];
     const hasModel = run.has.includes("model");
     return [
-      run.state !== "finished" && (["pretrain", "finetune", "prefer"].includes(run.kind) || told.jobs.length) ? button("Go on", async () => { await post(runPath(id, "resume")); say("It goes on as soon as its state is read."); await look(); }, { class: "primary" }) : null,
+      run.state !== "finished" && !canGoOnBelow() && (["pretrain", "finetune", "prefer"].includes(run.kind) || told.jobs.length) ? button("Go on", resume, { class: "primary" }) : null,
       run.state === "finished" && run.kind === "pretrain" && hasModel && !hasEpochs() ? h("a", { class: "button", href: `#/new?${new URLSearchParams({ again: run.id, from: run.id })}`, title: "A new run that begins with these weights" }, "Train further") : null,
       hasCells ? link("compare", "Table and runs") : null,
       hasModel ? link("try", "Try") : null,
@@ -212,6 +212,12 @@ export async function page({ rest: id }) {
       button("Rename", rename),
       button("Delete", () => deleteRun(run.id, () => { location.hash = "#/"; }), { class: "quiet" }),
     ];
+  }
+
+  async function resume() {
+    await post(runPath(id, "resume"));
+    say("It goes on as soon as its state is read.");
+    await look();
   }
 
   /** Whether it is trained for whole passes over its text, as word vectors are. */
@@ -231,11 +237,8 @@ export async function page({ rest: id }) {
     location.hash = runLink(run);
   }
 
-  function failure() {
-    const job = told.jobs[0];
-    if (!job || job.state !== "failed") return null;
-    return failed(job);
-  }
+  const failure = () => (told.jobs[0]?.state === "failed" ? failed(told.jobs[0], resume) : null);
+  const canGoOnBelow = () => told.jobs[0]?.state === "failed" && told.jobs[0].status !== 2;
 
   function setChart(key, title, all, options = {}) {
     const lines = all.filter((one) => one.values.some(Number.isFinite));
@@ -257,7 +260,7 @@ export async function page({ rest: id }) {
     if (parts.length > 1) setChart("parts", "Parts of the loss", parts.flatMap((one) => numbers.lines("training", one, words(one.slice(6)))));
     setChart("accuracy", "Accuracy", [
       ...training.filter((one) => one.startsWith("accuracy.")).flatMap((one) => numbers.lines("training", one, `training ${words(one.slice(9))}`)),
-      ...held.filter((one) => /(^|_)accuracy$/.test(one)).flatMap((one) => numbers.lines("evaluation", one, `held out ${words(one.replace(/_?accuracy$/, ""))}`, { points: true, width: 2 })),
+      ...held.filter((one) => /(^|_)accuracy$/.test(one)).flatMap((one) => numbers.lines("evaluation", one, `held out ${words(one.replace(/_?accuracy$/, ""))}`.trim(), { points: true, width: 2 })),
     ], { format: percent });
     for (const one of training.filter((name) => name.startsWith("measures."))) {
       const name = one.slice(9);
@@ -269,12 +272,12 @@ export async function page({ rest: id }) {
     setChart("rate", "Learning rate", numbers.lines("training", "rate", "learning rate"));
     setChart("norm", "Gradient norm", numbers.lines("training", "gradient_norm", "gradient norm"));
     for (const [name, [title, format]] of Object.entries(TIMINGS)) setChart(name, title, numbers.lines("timing", name, title.toLowerCase()), { format });
-    if (!charts.size) fill(plots, told.run.kind === "model" ? h("p", { class: "hint" }, "A model that was put here: how it was trained is not known.") : empty("No numbers yet", "The first are written after some steps.", doing));
+    if (!charts.size) fill(plots, told.run.kind === "model" ? h("p", { class: "hint" }, told.jobs.length ? "It has no curves: the command below made it of another model." : "A model that was put here: how it was trained is not known.") : empty("No numbers yet", "The first are written after some steps.", doing));
     else plots.querySelector(".empty")?.remove();
   }
 
   function drawEvents() {
-    const found = [];
+    const found = numbers.isSampled ? ["The log is very long: the curves show samples of its lines."] : [];
     for (const [seed, all] of Object.entries(numbers.training)) {
       const skipped = all.skipped?.values ?? [];
       const last = skipped.filter((one) => one !== null).at(-1);
@@ -314,6 +317,8 @@ export async function page({ rest: id }) {
   endings.push(() => leaveResults());
   const sides = h("div", {});
   let shownSides = "";
+  const samples = h("div", {});
+  let shownSamples = "";
   const cited = citedRecipe(told);
   function drawSides() {
     const text = JSON.stringify(told.results ?? null);
@@ -324,12 +329,16 @@ export async function page({ rest: id }) {
       leaveResults = made?.leave ?? (() => {});
       fill(results, made?.element);
     }
-    const now = JSON.stringify([told.samples, told.record, told.card, told.jobs[0]?.command_line]);
+    const texts = JSON.stringify([told.samples, told.run.state === "running"]);
+    if (texts !== shownSamples) {
+      shownSamples = texts;
+      fill(samples, told.samples?.length ? h("section", {}, h("h2", {}, told.run.state === "running" ? "Samples, so far" : "Samples"), h("div", { class: "stack" }, told.samples.map(sample))) : null);
+    }
+    const now = JSON.stringify([told.record, told.card, told.jobs[0]?.command_line]);
     if (now === shownSides) return; // else what was opened would close
     shownSides = now;
     fill(sides,
       measuresSection(told.measures),
-      told.samples?.length ? h("section", {}, h("h2", {}, "Samples"), h("div", { class: "stack" }, told.samples.map(sample))) : null,
       hasCells ? null : h("section", {}, h("h2", {}, "Settings"), settings(told.record)),
       told.card ? h("section", {}, h("details", {}, h("summary", {}, "Model card"), h("pre", { tabindex: "0" }, told.card))) : null,
       told.jobs.length ? h("section", {}, h("h2", {}, "Output"), told.jobs[0] ? h("pre", { tabindex: "0" }, told.jobs[0].command_line) : null, cited, output) : null);
@@ -360,7 +369,7 @@ export async function page({ rest: id }) {
     everySeconds(SECONDS_BETWEEN_LOOKS, () => { if (told.run.state === "running") lookSoon(); }),
   );
   const report = told.run.has.includes("report") ? h("a", { href: `/api${runPath(id, "report")}`, target: "_blank", rel: "noopener" }, "Open the report") : null;
-  const element = h("div", {}, head, results, hasCells ? null : h("section", {}, h("div", { class: "heading" }, h("h2", {}, "Curves"), report), plots, events), sides);
+  const element = h("div", {}, head, results, hasCells ? null : h("section", {}, h("div", { class: "heading" }, h("h2", {}, "Curves"), report), plots, events), samples, sides);
   return { element, title: id, leave() { for (const end of endings) end(); } };
 }
 
@@ -370,18 +379,18 @@ function everySeconds(n, act) {
   return () => clearInterval(timer);
 }
 
-const sentence = (name) => { const text = words(name); return text.charAt(0).toUpperCase() + text.slice(1); };
+const sentence = (name) => { const text = words(name).replace(/\bf1\b/, "F1"); return text.charAt(0).toUpperCase() + text.slice(1); };
 
 /** A sample as the report shows it: blanks filled, texts continued, neighbors. */
 function sample(one) {
   const kind = String(one.kind ?? "").toLowerCase();
   if (kind === "fill") {
-    return h("div", { class: "card" }, h("p", { class: "text" }, one.text), (one.after ?? []).map((blank, i) =>
-      h("p", { class: "hint" }, `${one.answers?.[i] ? `“${one.answers[i]}” stood here. ` : ""}Now: `, blank.map(([word, p]) => h("span", { class: "chip" }, p === null ? word : `${word} ${percent(p)}`)),
-        one.before?.[i] ? [" Before: ", one.before[i].slice(0, 3).map(([word]) => h("span", { class: "chip" }, word))] : null)));
+    return h("div", { class: "card" }, h("p", { class: "text" }, one.text), (one.after?.length ? one.after : one.before ?? []).map((blank, i) =>
+      h("p", { class: "hint" }, `${one.answers?.[i] ? `“${one.answers[i]}” stood here. ` : ""}${one.after?.length ? "Now" : "Before training"}: `, blank.map(([word, p]) => h("span", { class: "chip" }, p === null ? word : `${word} ${percent(p)}`)),
+        one.after?.length && one.before?.[i] ? [" Before: ", one.before[i].slice(0, 3).map(([word]) => h("span", { class: "chip" }, word))] : null)));
   }
   if (kind === "generate") {
-    return h("div", { class: "card" }, h("p", { class: "label" }, one.prompt), h("p", { class: "text" }, one.after), one.before ? h("details", {}, h("summary", {}, "Before training"), h("p", { class: "text" }, one.before)) : null, one.settings ? h("p", { class: "hint" }, one.settings) : null);
+    return h("div", { class: "card" }, h("p", { class: "label" }, one.prompt), one.after ? null : h("p", { class: "hint" }, "Before training:"), h("p", { class: "text" }, one.after || one.before), one.before && one.after ? h("details", {}, h("summary", {}, "Before training"), h("p", { class: "text" }, one.before)) : null, one.settings ? h("p", { class: "hint" }, one.settings) : null);
   }
   if (kind === "near") return h("div", { class: "card" }, h("h3", {}, one.word), h("p", {}, (one.neighbors ?? []).map(([word, cosine]) => h("span", { class: "chip" }, `${word} ${measured(cosine)}`))));
   if (kind === "picture") return h("div", { class: "card" }, h("h3", {}, one.name), h("div", { class: "row" }, (one.panels ?? []).map(([title, data]) => h("figure", {}, h("img", { src: `data:image/png;base64,${data}`, alt: title }), h("figcaption", { class: "hint" }, title)))), (one.lines ?? []).map((text) => h("p", {}, text)));

@@ -81,7 +81,7 @@ export async function page({ rest, query, keepQuery }) {
     const tabs = h("div", { class: "tabs", role: "tablist", "aria-label": "What to try" });
     let leave = () => {};
     stops.push(() => leave());
-    const select = (name) => {
+    const select = (name, isNew = false) => {
       leave();
       for (const tab of tabs.children) {
         const is = tab.dataset.name === name;
@@ -91,10 +91,10 @@ export async function page({ rest, query, keepQuery }) {
       const made = PANELS.find(([one]) => one === name)[2](models, facts);
       leave = made.leave ?? (() => {});
       fill(place, made.element ?? made);
-      keepQuery(new URLSearchParams([...(other ? [["with", other]] : []), ["do", name]]));
+      keepQuery(new URLSearchParams([...(other ? [["with", other]] : []), ["do", name]]), isNew);
     };
     for (const [name, label] of offered) {
-      tabs.append(button(label, () => select(name), { role: "tab", "data-name": name, "aria-controls": "try-panel" }));
+      tabs.append(button(label, () => select(name, tabs.querySelector("[aria-selected=true]").dataset.name !== name), { role: "tab", "data-name": name, "aria-controls": "try-panel" }));
     }
     tabs.addEventListener("keydown", (event) => {
       const step = { ArrowRight: 1, ArrowLeft: -1 }[event.key];

@@ -2,10 +2,12 @@
 import { get, post, runPath } from "../../parts/api.js";
 import { button, empty, fill, h, say, table } from "../../parts/dom.js";
 import { csv, download, fileName } from "../../parts/download.js";
+import { comparisonTables } from "./tables.js";
 import { deleteRun, runLink, stateChip } from "../home.js";
 
 const SECONDS_BETWEEN_LOOKS = 5;
 const UNITS = { study: "cells", suite: "tasks" };
+const MAX_COMPARED = 60;
 const SEED = /-seed-\d+$/;
 
 export async function studyPage(id) {
@@ -42,6 +44,9 @@ export async function studyPage(id) {
     const begun = jobs.find((one) => !one.arguments.includes("--resume")) ?? jobs[0]; // the newest comes first
     // cells without pretraining have taken one step, and no curve
     const trained = inside.filter((one) => ["pretrain", "finetune"].includes(one.kind) && one.steps !== 1).map((one) => one.id);
+    const pretrained = inside.filter((one) => one.kind === "pretrain" && trained.includes(one.id)).map((one) => ["run", one.id]);
+    const differences = h("div", {});
+    if (pretrained.length > 1) get(`/compare?${new URLSearchParams(pretrained.slice(0, MAX_COMPARED))}`).then((found) => fill(differences, comparisonTables(found)[1])).catch(() => {});
     fill(place,
       h("div", { class: "heading" }, h("div", {}, h("h1", {}, run.id), h("p", { class: "row" }, stateChip(run.state), h("span", { class: "hint" }, run.steps ? `${run.step} of ${run.steps} ${UNITS[run.kind] ?? "cells"}` : "", run.parent ? [" · in ", h("a", { href: runLink(run.parent) }, run.parent)] : null))), actions(told, trained)),
       run.state === "running" && run.steps ? h("progress", { max: run.steps, value: run.step, "aria-label": "Progress" }) : null,
@@ -50,6 +55,7 @@ export async function studyPage(id) {
       chance.length ? h("p", { class: "notice" }, `A model that always gives the most frequent answer has ${chance.join(", ")}: scores about as high mean that nothing was learned.`) : null,
       inside.length ? h("section", {}, h("h2", {}, "Its runs"), table("Its runs", ["Run", "State", "Reached"], inside.map((one) =>
         [h("a", { href: runLink(one.id) }, one.id.slice(id.length + 1)), stateChip(one.state), one.headline.map((f) => `${f.name} ${f.text}`).join(", ")]))) : null,
+      differences,
       begun ? h("section", {}, h("h2", {}, "Command line"), h("div", { class: "copy" }, h("pre", { tabindex: "0", "aria-label": "Command line" }, begun.command_line),
         button("Copy", async () => navigator.clipboard.writeText(begun.command_line)))) : null);
   }

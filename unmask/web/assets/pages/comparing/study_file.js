@@ -10,8 +10,8 @@ const number = (value) => (String(value).trim() && Number.isFinite(plain(value))
 const optional = (key, value) => (String(value).trim() ? [`${key} = ${number(value)}`] : []);
 const named = (name) => name.replace(/[^\w.+-]/g, "-");
 
-/** The changes of the recipes of all cells, KEY=VALUE. */
-const changesOf = ({ changes }) => Object.entries(changes).filter(([, value]) => String(value).trim()).map(([key, value]) => `${key}=${String(value).trim()}`);
+/** The changes of the recipes of all cells, KEY=VALUE: their heads begin alike, though a preset has this for its own objective. */
+const changesOf = ({ changes, objectives }) => [...Object.entries(changes).filter(([, value]) => String(value).trim()).map(([key, value]) => `${key}=${String(value).trim()}`), ...(objectives.length > 1 ? ["init_previous_token_heads=0"] : [])];
 
 /** How often each cell is pretrained; null: what was typed is no such number. */
 export function seedsOf({ pretrainingSeeds }) {

@@ -19,7 +19,7 @@ export function numbersOf({ errors = [], wrong, confusion: matrix }) {
 /** Errors with filters: {element, show(truth, predicted)}; null where there are none. */
 export function errorsPart(results) {
   const all = results.errors ?? [];
-  if (!all.length) return results.wrong === 0 ? { element: h("p", { class: "hint" }, "No errors on the development examples."), show() {} } : null;
+  if (!all.length) return results.wrong === 0 ? { element: h("p", { class: "hint" }, "No errors on the held-out examples."), show() {} } : null;
   const named = answerWords(kindOf(results));
   const isOfNumbers = Boolean(numbersOf(results));
   const order = named.order ?? (Number.isFinite(all[0].probability) ? "the surest" : isOfNumbers ? "the farthest off" : "the worst");

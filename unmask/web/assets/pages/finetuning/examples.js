@@ -52,7 +52,7 @@ export function examplesPart({ tasks, state, changed }) {
     return made;
   };
   let isReady = false;
-  const pickers = { train: picker("train", "Examples to learn from"), dev: picker("dev", "Development file"), test: picker("test", "Test file") };
+  const pickers = { train: picker("train", "Examples to learn from"), dev: picker("dev", "File of held-out examples"), test: picker("test", "Test file") };
   const otherLines = Object.fromEntries(["dev", "test"].map((name) => [name, h("p", { class: "error-line", role: "alert", hidden: true })]));
   isReady = true;
 
@@ -133,7 +133,7 @@ export function examplesPart({ tasks, state, changed }) {
     return asked;
   }
 
-  /** Whether a development or test file can be read as the training file is. */
+  /** Whether a held-out or test file can be read as the training file is. */
   async function lookAtOther(name) {
     const line = otherLines[name];
     line.hidden = true;
@@ -280,8 +280,8 @@ export function examplesPart({ tasks, state, changed }) {
     h("p", { class: "hint" }, "A table with one example in each row: a column of texts and one of labels. Excel (.xlsx), LibreOffice (.ods), CSV, TSV, JSON Lines, Parquet; CoNLL for words with tags; a zip of pictures in one folder for each label."),
     pickers.train.element, fileLine, status, note, found);
   found.append(incomplete, columns.element, pictures, headerField, taskField, labels, warnings,
-    h("details", { open: Boolean(state.dev || state.test) }, h("summary", {}, "Development and test files"),
-      h("p", { class: "hint" }, "Without a development file, a tenth of the examples is set aside to see how well others than those learned are answered. A test file is looked at once, at the end."),
+    h("details", { open: Boolean(state.dev || state.test) }, h("summary", {}, "Held-out and test files"),
+      h("p", { class: "hint" }, "Without a file of them, a tenth of the examples is set aside to see how well others than those learned are answered. A test file is looked at once, at the end."),
       pickers.dev.element, otherLines.dev, pickers.test.element, otherLines.test));
   if (state.train) look();
   return { element, state, values, error, preview: () => preview, problem: () => problem, focusProblem: () => (preview ? columns.focus() : fileLine.scrollIntoView({ block: "center" })), leave: () => cancel.abort() };

@@ -43,10 +43,10 @@ export function learningCurve(results, { id, record, job }) {
   }
 
   function draw(points, left) {
-    const title = `${words(results.metric)}, development`;
+    const title = `${words(results.metric)}, held out`;
     const isStarted = points.length > 1 || left > 0;
     fill(element, isStarted || job ? h("h3", {}, "Learning curve") : null,
-      points.length > 1 ? [h("p", { class: "hint" }, "The score on the same development examples after learning from fewer. If it still rises at the right, more examples would help."),
+      points.length > 1 ? [h("p", { class: "hint" }, "The score on the same held-out examples after learning from fewer. If it still rises at the right, more examples would help."),
         growth(title, points, "examples learned from"),
         h("details", {}, h("summary", {}, "As table"), table("Learning curve", ["examples", title], points.map((one) => [whole(one.x), one.values.length > 1 ? `${measured(mean(one.values))} ± ${measured(deviation(one.values))}` : measured(mean(one.values))]), { numeric: [0, 1] }))] : null,
       left ? h("p", { class: "hint", role: "status" }, `${left} ${left === 1 ? "training" : "trainings"} with fewer examples ${left === 1 ? "is" : "are"} in the queue.`) : null,

@@ -8,9 +8,9 @@ import { kindOf, majorityOf } from "./tasks.js";
 import { thresholdPart } from "./threshold.js";
 
 const MOST_BESIDE = 5;
-const SPLITS = [["dev", "development"], ["test", "test"]];
+const SPLITS = [["dev", "held out"], ["test", "test"]];
 
-const ARMS = { "random initialization": "the same network, not pretrained" };
+const ARMS = { "random initialization": "not pretrained" }; // of earlier versions
 
 const known = (values) => (values ?? []).filter(Number.isFinite);
 const score = (values, write) => {
@@ -58,7 +58,6 @@ function scores(results, names) {
   const hasWords = Number.isFinite(results.bag_of_words);
   const marks = results.chance ? [{ label: majority, value: results.chance }] : []; // of 0, a constant answer has no such score
   const own = known(results.arms[0]?.dev);
-  const isAsGood = hasWords && own.length > 0 && results.bag_of_words >= mean(own) && !/loss|error|perplexity/.test(results.metric);
   const groups = (key) => [...results.arms.map((one) => ({ label: ARMS[one.name] ?? one.name, values: known(one[key]) })),
     ...(hasWords && key === "dev" ? [{ label: "bag of words", values: [results.bag_of_words] }] : [])];
   const hasPlot = marks.length || results.arms.length > 1 || results.arms.some((one) => known(one.dev).length > 1);
@@ -66,12 +65,24 @@ function scores(results, names) {
   return h("div", {},
     table("Scores", ["start", ...splits.map(([, name]) => `${metric}, ${name}`), "seeds"],
       results.arms.map((one) => [ARMS[one.name] ?? one.name, ...splits.map(([key]) => score(one[key], write)), String(Math.max(known(one.dev).length, known(one.test).length))]), { numeric: splits.map((_, i) => i + 1).concat(splits.length + 1) }),
-    marks.length || hasWords ? h("p", { class: "hint" }, hasWords ? `A bag of words, a simple classifier that counts words and pairs of words: ${write(results.bag_of_words)} on the development examples. ${isAsGood ? "It is as good as the model: here the words alone tell the answer. " : ""}` : "",
+    marks.length || hasWords ? h("p", { class: "hint" }, hasWords ? `A bag of words, a simple classifier that counts words and pairs of words: ${write(results.bag_of_words)} on the held-out examples. ${own.length ? besideWords(results, mean(own), writerOf(results.metric) === percent) : ""}` : "",
       marks.length ? `${majority.charAt(0).toUpperCase()}${majority.slice(1)}: ${write(results.chance)}.` : "", seeds > 1 ? " ± is the standard deviation over seeds." : "") : null,
     others(results.arms, splits, (name, values) => score(values, writerOf(name)), nameOf),
     hasPlot ? h("div", { class: "columns" }, splits.map(([key, name]) => h("figure", {}, h("h3", {}, `${metric}, ${name}`),
       dotPlot(`${metric}, ${name}`, groups(key), key === "dev" ? marks : [], write),
       h("figcaption", { class: "hint" }, seeds > 1 ? "A dot is a seed; the bar is mean ± standard deviation." : null)))) : null);
+}
+
+/** What it means that a bag of words is as good as the model or better; empty where the model is the better. */
+function besideWords({ metric, bag_of_words: words, confusion: matrix }, model, isPercent) {
+  if (/loss|error|perplexity/.test(metric)) return "";
+  const n = matrix?.counts.flat().reduce((a, b) => a + b, 0);
+  const chance = metric === "accuracy" && n ? 1.96 * Math.sqrt((model * (1 - model) + words * (1 - words)) / n) : 0; // 95 % interval of the difference
+  const gap = words - model;
+  if (gap < -chance || (gap < 0 && !chance)) return "";
+  const points = (value) => (isPercent ? `${(100 * value).toFixed(1)} points` : measured(value));
+  if (gap > chance) return `That is better than the model by ${points(gap)}${chance ? ` (± ${points(chance)} with ${whole(n)} examples)` : ""}: more pretraining or a larger model is needed. `;
+  return `That is as good as the model${chance ? `, within the ± ${points(chance)} that ${whole(n)} examples can tell` : ""}: here the words alone tell the answer. `;
 }
 
 /** The other metrics of each start, a row each; null where none was kept. */
@@ -99,7 +110,7 @@ function confusion({ labels, counts }, errors) {
     return [label, whole(rowSums[i]), percent(precision), percent(recall), percent(part(2 * counts[i][i], rowSums[i] + columnSums[i]))];
   });
   return h("div", { class: labels.length > MOST_BESIDE ? null : "columns" },
-    h("div", {}, h("h3", {}, "Confusion matrix"), h("p", { class: "hint" }, `${whole(total)} answers on the development examples: a row is the true label, a column what was predicted.`, errors ? " A number off the diagonal shows its errors below." : ""),
+    h("div", {}, h("h3", {}, "Confusion matrix"), h("p", { class: "hint" }, `${whole(total)} answers on the held-out examples: a row is the true label, a column what was predicted.`, errors ? " A number off the diagonal shows its errors below." : ""),
       h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Confusion matrix" }, h("table", { class: "confusion" }, h("caption", { class: "hidden" }, "Confusion matrix"),
         h("thead", {}, h("tr", {}, h("th", { scope: "col" }, "true ↓ predicted →"), labels.map((one) => h("th", { scope: "col", title: one }, h("div", { class: "cell" }, one))))),
         h("tbody", {}, labels.map((one, i) => h("tr", {}, h("th", { scope: "row" }, one), labels.map((_, j) => cell(i, j)))))))),
