@@ -177,7 +177,7 @@ def test_conllu_ranges_and_empty_nodes_are_skipped(tmp_path: Path) -> None:
         ("a.tsv", "text\tlabel\n", r"a\.tsv: has a header but no rows"),
         ("a.tsv", "text\tlabel\na\t1\nb\n", r"a\.tsv:3: 1 field, but there are 2 columns"),
         ("a.csv", "text,label\na,1\nb,c,1\n", r"a\.csv:3: 3 fields, but there are 2 columns"),
-        ("a.csv", 'text,label\n"a" b,1\n', r"a\.csv:2: field 1 goes on after its closing quote"),
+        ("a.csv", 'text,label\n"a" b,1\n', r"a\.csv:2: a field goes on after its closing quote"),
         ("a.csv", 'text,label\na,1\n"b,1\nc,0\n', r"a\.csv:3: a quote opens a field"),
         ("a.jsonl", '{"a": 1}\n{"a": \n', r"a\.jsonl:2: malformed JSON"),
         ("a.jsonl", "[" * 100_000, r"a\.jsonl:1: malformed JSON"),

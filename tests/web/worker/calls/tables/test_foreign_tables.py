@@ -77,6 +77,13 @@ def test_a_first_line_may_name_the_sign_and_an_encoding_may_be_chosen(tmp_path: 
         rewritten(path, encoding="hex")
 
 
+@pytest.mark.parametrize("sign", [";", "\t", "|", ","])
+def test_long_texts_are_read_as_the_command_line_reads_them(sign: str, tmp_path: Path) -> None:
+    text = "word " * 28_000
+    (tmp_path / "a.csv").write_text(f'text{sign}label\r"{text}\0"{sign}x\rshort{sign}y\r')
+    assert rewritten(tmp_path / "a.csv")[1] == f"text,label\n{text}\0,x\nshort,y\n"
+
+
 def xlsx(path: Path, sheets: dict[str, str], shared: str = "") -> Path:
     names = [*sheets]
     with zipfile.ZipFile(path, "w") as archive:

@@ -12,7 +12,8 @@ from typing import Any
 from unmask.config import from_dict
 from unmask.files import parser_errors_as_value_error, write_atomically
 from unmask.tasks.readers.tables import read_table
-from unmask.text.lines import EncodingErrors
+from unmask.text.formats.delimited import csv_rows
+from unmask.text.lines import LINE_END, EncodingErrors
 from unmask.web.worker.calls.tables import encodings
 from unmask.web.worker.calls.tables.guessed_task import is_missing
 from unmask.web.worker.calls.tables.spreadsheets import is_spreadsheet, read_spreadsheet
@@ -56,28 +57,29 @@ def rewrite_table(arguments: Mapping[str, Any]) -> dict[str, Any]:
     else:
         data = path.read_bytes()
         facts["encoding"] = given.encoding or encodings.guess_encoding(data, given.languages)
-        with parser_errors_as_value_error(path.name, csv.Error):
+        with parser_errors_as_value_error(path.name):
             text = encodings.decode(data, facts["encoding"]).removeprefix("\ufeff")
-            signs = _SIGNS if path.suffix.lower() != ".txt" else ";\t"  # others may be of the text
-            facts["separator"], rows = _rows(text, signs)
+        signs = _SIGNS if path.suffix.lower() != ".txt" else ";\t"  # others may be of the text
+        facts["separator"], rows = _rows(text, signs, path.name)
     rows = [row for row in rows if any(one.strip() for one in row)]
     rows = _of_one_width(rows)
     return _write(path, "utf8", rows) | facts
 
 
-def _rows(text: str, signs: str) -> tuple[str, list[list[str]]]:
+def _rows(text: str, signs: str, name: str) -> tuple[str, list[list[str]]]:
     """Read a delimited table; return what separates its columns too.
 
     A first line "sep=;", as Excel reads it, names the sign.
     """
     first, _, rest = text.partition("\n")
     if first.lower().startswith("sep=") and len(first.strip()) == len("sep=;"):
-        sign, text = first[4], rest
+        sign, text = first[4], f"\n{rest}"
     else:
         head = "".join(text[:_HEAD_CHARACTERS].split('"')[::2])  # what is not within quotes
         line = next((one for one in head.splitlines() if one.strip()), "")
         sign = max(signs, key=line.count)
-    return sign, [*csv.reader(io.StringIO(text, newline=""), delimiter=sign, strict=True)]
+    lines = enumerate(LINE_END.split(text), 1)
+    return sign, [fields for _, fields in csv_rows(lines, name, delimiter=sign)]
 
 
 def _of_one_width(rows: list[list[str]]) -> list[list[str]]:
