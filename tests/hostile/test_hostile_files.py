@@ -52,8 +52,7 @@ READERS = {
     "web/security/limits.py": "check_archive",
     "web/worker/__main__.py": "_read_requests",  # of the server
     "web/worker/client.py": "_read_answers",  # of our own process
-    "web/worker/calls/tables/spreadsheets.py": "is_spreadsheet, read_spreadsheet",
-    "web/worker/calls/tables/written_spreadsheet.py": "write_spreadsheet",  # written, not read
+    "web/worker/calls/tables/spreadsheets.py": "read_spreadsheet, _check_archive, _main",
     "web/worker/calls/hiding.py": "hide",  # of `unmask.hide`
     "web/worker/calls/planning.py": "_measured_plan, _computed_plan",  # what was just written
 }

@@ -12,7 +12,7 @@ import pytest
 
 from tests.web.served import Served, forget_entries, workbench
 from unmask.finetuning.methods.method import METHODS
-from unmask.web.worker.calls.tables.written_spreadsheet import write_spreadsheet
+from unmask.web.worker.calls.tables.spreadsheets import write_spreadsheet
 
 ASSETS = Path(__file__).parents[3] / "unmask" / "web" / "assets" / "pages" / "finetuning"
 HOSTILE = "<img src=x onerror=alert(1)>"
