@@ -97,7 +97,7 @@ def _ods_bomb(path: Path) -> object:
 
 
 TABLE = '<d><table:table table:name="a">{}</table:table></d>'
-ODS_CELL = '<table:table-cell office:value-type="string" table:number-columns-repeated="{}"><text:p>{}</text:p></table:table-cell>'
+ODS_CELL = '<table:table-cell office:value-type="string" table:number-columns-repeated="{}"><text:p>{}</text:p></table:table-cell>'  # noqa: E501
 ROW = '<table:table-row table:number-rows-repeated="{}">{}</table:table-row>'
 SHEETS: dict[str, tuple[str, bytes]] = {
     "entities that laugh, .xlsx": ("xlsx", spreadsheet(start=LAUGHS, rows=CELL.format("&j;") * 2)),
