@@ -27,19 +27,25 @@ def packed_lines(name: str) -> Callable[[Path], object]:
     return lambda path: path.write_bytes(make(4 * GIGABYTES, b"a\n"))
 
 
-RELATIONS = '<r><x Id="r1" Target="worksheets/a.xml"/></r>'
+OOXML = "http://schemas.openxmlformats.org/officeDocument/2006/relationships"
+RELATIONS = (
+    f'<Relationships><Relationship Id="r1" Type="{OOXML}/worksheet" Target="worksheets/a.xml"/>'
+    "</Relationships>"
+)
 
 
 def spreadsheet(
     *, rows: str = "", shared: str = "", start: str = "", relations: str = RELATIONS
 ) -> bytes:
     """Return an .xlsx file of one sheet."""
-    kind = "http://schemas.openxmlformats.org/officeDocument/2006/relationships"
+    main = "http://schemas.openxmlformats.org/spreadsheetml/2006/main"
     files = {
-        "xl/workbook.xml": f'<w xmlns:r="{kind}"><sheet name="a" r:id="r1"/></w>',
+        "xl/workbook.xml": f'<workbook xmlns="{main}" xmlns:r="{OOXML}"><sheets>'
+        '<sheet name="a" sheetId="1" r:id="r1"/></sheets></workbook>',
         "xl/_rels/workbook.xml.rels": relations,
-        "xl/worksheets/a.xml": f"{start}<s>{rows}</s>",
-        "xl/sharedStrings.xml": f"{start}<s>{shared}</s>",
+        "xl/worksheets/a.xml": f'{start}<worksheet xmlns="{main}"><sheetData>{rows}</sheetData>'
+        "</worksheet>",
+        "xl/sharedStrings.xml": f'{start}<sst xmlns="{main}">{shared}</sst>',
     }
     file = io.BytesIO()
     with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
@@ -49,14 +55,18 @@ def spreadsheet(
 
 
 def ods(content: str) -> bytes:
-    """Return an .ods file."""
+    """Return an .ods file; <d> is its document."""
     spaces = "".join(
         f' xmlns:{x}="urn:oasis:names:tc:opendocument:xmlns:{x}:1.0"'
         for x in ("table", "text", "office")
     )
     file = io.BytesIO()
     with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
-        archive.writestr("content.xml", content.replace("<d>", f"<d{spaces}>"))
+        archive.writestr("mimetype", "application/vnd.oasis.opendocument.spreadsheet")
+        body = "<office:body><office:spreadsheet>"
+        content = content.replace("<d>", f"<office:document-content{spaces}>{body}")
+        end = "</office:spreadsheet></office:body></office:document-content>"
+        archive.writestr("content.xml", content.replace("</d>", end))
     return file.getvalue()
 
 
@@ -70,7 +80,7 @@ LAUGHS = (
 )
 """Entities that double each other (CVE-2003-1564)."""
 OUTSIDE = '<!DOCTYPE s [<!ENTITY x SYSTEM "file:///etc/passwd">]>'
-CELL = '<row><c r="A1" t="inlineStr"><is><t>{}</t></is></c></row>'
+CELL = '<row><c t="inlineStr"><is><t>{}</t></is></c></row>'
 
 
 def _xlsx_bomb(member: str, before: bytes, fill: bytes) -> Callable[[Path], object]:
@@ -87,9 +97,7 @@ def _ods_bomb(path: Path) -> object:
 
 
 TABLE = '<d><table:table table:name="a">{}</table:table></d>'
-ODS_CELL = (
-    '<table:table-cell table:number-columns-repeated="{}"><text:p>{}</text:p></table:table-cell>'
-)
+ODS_CELL = '<table:table-cell office:value-type="string" table:number-columns-repeated="{}"><text:p>{}</text:p></table:table-cell>'  # noqa: E501
 ROW = '<table:table-row table:number-rows-repeated="{}">{}</table:table-row>'
 SHEETS: dict[str, tuple[str, bytes]] = {
     "entities that laugh, .xlsx": ("xlsx", spreadsheet(start=LAUGHS, rows=CELL.format("&j;") * 2)),
@@ -114,7 +122,9 @@ SHEETS: dict[str, tuple[str, bytes]] = {
     ),
     "a sheet that leads out": (
         "xlsx",
-        spreadsheet(relations='<r><x Id="r1" Target="../../../worksheets/../../etc/passwd"/></r>'),
+        spreadsheet(
+            relations=RELATIONS.replace("worksheets/a.xml", "../../../worksheets/../../etc/passwd")
+        ),
     ),
     "rows that are repeated billions of times": (
         "ods",
@@ -308,7 +318,9 @@ ATTACKS: dict[str, Attack] = {
         ),
     ),
     **{
-        f"a sheet of {n}": Attack(f"spreadsheet of .{kind}", written(data), harmless=True)
+        f"a sheet of {n}": Attack(
+            f"spreadsheet of .{kind}", written(data), harmless=True, seconds=10, megabytes=1100
+        )
         for n, (kind, data) in SHEETS.items()
     },
     "a bomb of rows, .xlsx": Attack(

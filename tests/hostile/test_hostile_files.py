@@ -41,6 +41,7 @@ READERS = {
     "images/formats/parquet.py": "read_parquet_images",
     "images/formats/picture_files.py": "open_archive",
     "images/store.py": "_map_numbers",  # after their sizes were looked at
+    "text/formats/delimited.py": "csv_rows",
     "text/formats/hub.py": "_hub_rows",
     "text/formats/decompress.py": "_new_decompressor",
     "model/exchange/config_keys.py": "_parse_value",  # of our own table
@@ -51,9 +52,7 @@ READERS = {
     "web/security/limits.py": "check_archive",
     "web/worker/__main__.py": "_read_requests",  # of the server
     "web/worker/client.py": "_read_answers",  # of our own process
-    "web/worker/calls/tables/rewriting.py": "_rows",  # csv.Error is told
-    "web/worker/calls/tables/spreadsheets.py": "is_spreadsheet, read_spreadsheet",
-    "web/worker/calls/tables/written_spreadsheet.py": "write_spreadsheet",  # written, not read
+    "web/worker/calls/tables/spreadsheets.py": "read_spreadsheet, _check_archive, _main",
     "web/worker/calls/hiding.py": "hide",  # of `unmask.hide`
     "web/worker/calls/planning.py": "_measured_plan, _computed_plan",  # what was just written
 }

@@ -24,7 +24,7 @@ REPLACE_HINT = "(--encoding-errors replace reads on with U+FFFD in its place)"
 
 SPACES_AND_TABS = re.compile("[ \t]+")
 """What parts words, and columns without tabs."""
-_LINE_END = re.compile("\r{0,2}\n|\r")
+LINE_END = re.compile("\r{0,2}\n|\r")
 _LINE = re.compile("[^\n]+")
 _RUNS_SHOWN = 8
 """Of blank lines, in a message."""
@@ -122,7 +122,7 @@ class BlankLines:
 def iter_paragraphs(text: str) -> Iterator[str]:
     """Yield the lines of a text that are not empty, without holding all of them."""
     if "\r" in text:
-        text = _LINE_END.sub("\n", text)
+        text = LINE_END.sub("\n", text)
     for line in _LINE.finditer(text):
         yield line.group()
 
@@ -134,8 +134,8 @@ def with_newlines(pieces: Iterable[str]) -> Iterator[str]:
         text = held + piece
         n_held = len(text[-2:]) - len(text[-2:].rstrip("\r"))  # they may belong to a newline
         text, held = text[: len(text) - n_held], text[len(text) - n_held :]
-        yield _LINE_END.sub("\n", text) if "\r" in text else text
-    yield _LINE_END.sub("\n", held)
+        yield LINE_END.sub("\n", text) if "\r" in text else text
+    yield LINE_END.sub("\n", held)
 
 
 def split_long_text(text: str, max_characters: int) -> Iterator[str]:
@@ -176,7 +176,7 @@ def read_decoded(path: Path, encoding_errors: EncodingErrors = "strict") -> Iter
             text = held + decoder.decode(data, final)
         except UnicodeDecodeError as error:
             before = held + error.object[: error.start].decode("utf-8", "replace")
-            line = n_lines + len(_LINE_END.findall(before))
+            line = n_lines + len(LINE_END.findall(before))
             at = n_bytes + len(data) - len(error.object) + error.start
             raise ValueError(_not_utf8_message(f"{path}:{line}", at, error)) from error
         n_bytes += len(data)
@@ -186,7 +186,7 @@ def read_decoded(path: Path, encoding_errors: EncodingErrors = "strict") -> Iter
         n_held = 0 if final else len(text[-2:]) - len(text[-2:].rstrip("\r"))
         text, held = text[: len(text) - n_held], text[len(text) - n_held :]
         if "\r" in text:
-            text = _LINE_END.sub("\n", text)
+            text = LINE_END.sub("\n", text)
         if "\0" in text:
             line = n_lines + text.count("\n", 0, text.index("\0"))
             text = replace_nul(text, f"{path}:{line}", encoding_errors)

@@ -10,10 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import xlsxwriter
 
 from tests.web.served import Served, forget_entries, workbench
 from unmask.finetuning.methods.method import METHODS
-from unmask.web.worker.calls.tables.written_spreadsheet import write_spreadsheet
+from unmask.web.worker.calls.tables.spreadsheets import write_spreadsheet
 
 ASSETS = Path(__file__).parents[3] / "unmask" / "web" / "assets" / "pages" / "finetuning"
 HOSTILE = "<img src=x onerror=alert(1)>"
@@ -200,6 +201,50 @@ def test_what_writes_is_learned_by_a_model_that_writes(
     wait_until(page, lambda: page.input_value("#model") == "unmask-mini-en")
 
 
+def test_an_export_with_a_cover_and_a_title_is_read_and_forgets_the_files_of_another(
+    page: Any, served: Served, tmp_path: Path
+) -> None:
+    open_page(page, served, "finetune")
+    upload(page, guests(tmp_path))
+    page.locator("summary", has_text="Development and test files").click()
+    (tmp_path / "held.csv").write_text("comment,opinion\nThe soup was cold.,good\n")
+    for at in (1, 2):
+        page.set_input_files(f".finetune input[type=file] >> nth={at}", tmp_path / "held.csv")
+    wait_until(page, lambda: "Tested at the end on held.csv" in page.inner_text(".plan"))
+    (tmp_path / "held.csv").write_text("comment,Frage\nThe soup was cold.,good\n")
+    page.set_input_files(".finetune input[type=file] >> nth=2", tmp_path / "held.csv")
+    wait_until(page, lambda: "no column 'opinion'" in page.inner_text(".finetune"))
+    page.get_by_role("button", name="Start", exact=True).click()
+    wait_until(page, lambda: "no column 'opinion'" in page.inner_text(".start"))
+    sheets = {"Cover": [["Report"]], "Data": [["Customer news", "", ""], [], ["text", "", "mood"]]}
+    sheets["Data"] += [[f"The soup was lovely, day {i}.", "", LABELS[i % 2]] for i in range(40)]
+    with xlsxwriter.Workbook(str(tmp_path / "desk.xlsx")) as book:
+        for name, rows in sheets.items():
+            sheet = book.add_worksheet(name)
+            for i, row in enumerate(rows):
+                sheet.write_row(i, 0, row)
+    page.set_input_files(".finetune input[type=file] >> nth=0", tmp_path / "desk.xlsx")
+    page.wait_for_selector(column("mood"), timeout=READ_SECONDS)
+    assert "held" not in page.inner_text(".plan")
+    assert page.input_value("[aria-label=Sheet]") == "Data"
+    assert page.input_value("[aria-label='The header is in row']") == "3"
+    page.fill("[aria-label='The header is in row']", "4")
+    page.keyboard.press("Tab")
+    page.wait_for_selector("select[data-column='The soup was lovely, day 0.']")
+    page.fill("[aria-label='The header is in row']", "99")
+    page.keyboard.press("Tab")
+    wait_until(page, lambda: "desk.xlsx: row 99 is not one of its" in page.inner_text(".finetune"))
+    uploads = page.locator(".uploads >> nth=0")
+    uploads.locator("summary").click()
+    page.wait_for_selector("[aria-label='Delete desk.xlsx']")
+    assert not page.get_by_label("Delete desk-utf8.csv").count()
+    uploads.get_by_label("Delete desk.xlsx").click()
+    page.locator("dialog").get_by_role("button", name="Delete").click()
+    folder = served.root / ".unmask" / "files"
+    wait_until(page, lambda: not [*folder.glob("desk*")])
+    wait_until(page, lambda: "Choose a file of examples" in page.inner_text(".plan"))
+
+
 def test_tables_of_other_programs_are_read_and_explained(
     page: Any, served: Served, tmp_path: Path
 ) -> None:
@@ -208,7 +253,7 @@ def test_tables_of_other_programs_are_read_and_explained(
     sheet.write_bytes(b"PK\x05\x06" + 18 * b"\0")
     page.set_input_files(".finetune input[type=file] >> nth=0", sheet)
     page.wait_for_selector("#train-error:not([hidden])", timeout=READ_SECONDS)
-    assert "guests.xlsx: no spreadsheet that is read here" in page.inner_text("#train-error")
+    assert "guests.xlsx: damaged, too large, or no spreadsheet" in page.inner_text("#train-error")
     rows = [[f"Było już późno, żółw nr {i}.", LABELS[i % 2]] for i in range(40)]
     write_spreadsheet(tmp_path / "dobre.xlsx", [["tekst", "kategoria"], *rows])
     page.set_input_files(".finetune input[type=file] >> nth=0", tmp_path / "dobre.xlsx")

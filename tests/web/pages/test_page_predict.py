@@ -67,7 +67,7 @@ def test_a_file_that_cannot_be_read_says_so(browser: Any, served: Served, tmp_pa
     (tmp_path / "broken.xlsx").write_bytes(b"PK\x05\x06" + 18 * b"\0")
     page.set_input_files(".predict-file input[type=file]", tmp_path / "broken.xlsx")
     page.wait_for_selector(".predict-file .error-line:visible")
-    assert "no spreadsheet that is read here" in page.inner_text(
+    assert "damaged, too large, or no spreadsheet" in page.inner_text(
         ".predict-file .error-line:visible"
     )
     assert page.get_by_role("button", name="Predict all rows").is_disabled()

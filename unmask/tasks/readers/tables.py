@@ -239,6 +239,11 @@ def _read_rows(
     if suffix in (".tsv", ".csv"):
         columns, _, rows = read_delimited(path, header, encoding_errors, blank_lines)
         return columns, [(number, tuple(fields)) for number, fields in rows]
+    if suffix in (".xlsx", ".xlsm", ".xls", ".ods"):
+        raise ValueError(
+            f"{path}: a spreadsheet: save its sheet as CSV UTF-8 (.csv); the page of "
+            "`unmask serve` reads it as it is"
+        )
     raise ValueError(
         f"{path}: the name must end in .tsv, .csv, .jsonl, .json, .parquet, .txt, .conllu or "
         f".conll, optionally followed by {' or '.join(COMPRESSIONS)}"

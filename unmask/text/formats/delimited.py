@@ -1,7 +1,7 @@
 """Delimited tables: CSV (RFC 4180) and TSV (IANA's `text/tab-separated-values`)."""
 
-import re
-from collections.abc import Iterator, Sequence
+import csv
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -13,8 +13,12 @@ from unmask.text.lines import BlankLines, EncodingErrors, is_blank
 DelimitedRow = tuple[int, list[str]]
 """The line at which a row begins, from 1, and its fields."""
 
-_MAX_FIELDS = 2**16  # fields of a row
-_WITHIN_QUOTES = re.compile('([^"]*+(?:""[^"]*+)*+)("?)')
+_MAX_FIELDS = 2**16  # fields of a row of .tsv
+_UNCLOSED = "a quote opens a field that never ends"
+_GOES_ON = (
+    "a field goes on after its closing quote; a quote within a quoted field must be doubled: "
+    '"say ""hi"""'
+)
 _DELIMITERS = {";": "semicolons", "\t": "tabs", "|": "vertical bars", ",": "commas"}
 _HINTS = {
     ".csv": "a field that holds a comma must be quoted",
@@ -53,8 +57,12 @@ def read_delimited(
         ValueError: a row has not as many fields as there are columns, another delimiter separates
             them, or quotes do not match.
     """
-    tabs = _table_suffix(path) == ".tsv"
-    rows = (_tsv_rows if tabs else _csv_rows)(path, encoding_errors, blank_lines or BlankLines())
+    blank_lines = blank_lines or BlankLines()
+    rows = (
+        _tsv_rows(path, encoding_errors, blank_lines)
+        if _table_suffix(path) == ".tsv"
+        else csv_rows(read_whole_lines(path, encoding_errors), path, blank_lines)
+    )
     line, columns = (0, header) if header else next(rows, (0, ()))
     check_delimiter(path, columns)
     return DelimitedFile(tuple(columns), line, _checked_rows(path, tuple(columns), rows))
@@ -117,58 +125,45 @@ def _tsv_rows(
             yield number, line.split("\t", _MAX_FIELDS)
 
 
-def _csv_rows(
-    path: Path, encoding_errors: EncodingErrors, blank_lines: BlankLines
+def csv_rows(
+    lines: Iterable[TextRecord],
+    where: object,
+    blank_lines: BlankLines | None = None,
+    delimiter: str = ",",
 ) -> Iterator[DelimitedRow]:
-    """Split lines at commas; a quoted field continues over lines."""
-    begin, size, fields = 0, 0, list[str]()
-    held = bytearray()  # no list of lines: a hundred million empty ones would not fit
-    for number, line in read_whole_lines(path, encoding_errors):
-        at = 0
-        if begin:
-            at = _read_quoted(line, 0, held, fields, f"{path}:{begin}")
-        elif is_blank(line):
-            blank_lines.add(number)
-            continue
-        else:
-            begin, size, fields = number, 0, []
-        while 0 <= at <= len(line) and len(fields) <= _MAX_FIELDS:
-            if line.startswith('"', at):
-                at = _read_quoted(line, at + 1, held, fields, f"{path}:{begin}")
-            else:
-                end = line.find(",", at)
-                end = len(line) if end < 0 else end
-                fields.append(line[at:end])
-                at = end + 1
-        size += len(line) + 1
-        if at >= 0:
-            yield begin, fields
-            begin = 0
-        elif size > records.MAX_RECORD_CHARACTERS:
-            break
-    if begin:
-        raise ValueError(f"{path}:{begin}: a quote opens a field that never ends")
+    """Split numbered lines without their ends into rows; a quoted field continues over lines.
 
+    Args:
+        lines: of the file.
+        where: its name, for messages.
+        blank_lines: to which lines that are skipped are added.
+        delimiter: the character between fields.
 
-def _read_quoted(line: str, at: int, held: bytearray, fields: list[str], where: str) -> int:
-    """Read on within quotes; return where the next field begins, -1 where the line ends first."""
-    found = _WITHIN_QUOTES.match(line, at)
-    assert found is not None  # it matches nothing, too
-    if not found[2]:
-        held += found[1].encode() + b"\n"
-        return -1
-    after = found.end()
-    if after < len(line) and line[after] != ",":
-        raise ValueError(
-            f"{where}: field {len(fields) + 1} goes on after its closing quote; a quote within a "
-            'quoted field must be doubled: "say ""hi"""'
-        )
-    text = found[1]
-    if held:
-        text = held.decode() + text
-        held.clear()
-    fields.append(text.replace('""', '"'))
-    return after + 1
+    Raises:
+        ValueError: quotes do not match.
+    """
+    begin, number, size, line = 0, 0, 0, ""
+
+    def read() -> Iterator[str]:
+        nonlocal begin, number, size, line
+        for number, line in lines:
+            begin, size = begin or number, size + len(line) + 1
+            if size > records.MAX_RECORD_CHARACTERS:
+                raise csv.Error(_UNCLOSED)
+            yield f"{line}\n"
+
+    csv.field_size_limit(2**31 - 1)  # of all fields of the process: `size` limits them here
+    rows = csv.reader(read(), delimiter=delimiter, strict=True)
+    try:
+        for fields in rows:
+            if begin != number or not is_blank(line):
+                yield begin, fields
+            elif blank_lines is not None:
+                blank_lines.add(number)
+            begin = size = 0
+    except csv.Error as error:
+        is_unclosed = str(error) in (_UNCLOSED, "unexpected end of data")
+        raise ValueError(f"{where}:{begin}: {_UNCLOSED if is_unclosed else _GOES_ON}") from None
 
 
 def check_delimiter(path: Path, header: Sequence[str]) -> None:

@@ -15,6 +15,8 @@ from unmask.web.state import WorkbenchState
 
 router = APIRouter(tags=["files"])
 _MAX_NAME = 120
+_MADE = re.compile(r"(-(utf8|complete|predicted)(-\d+)?)+\.(csv|xlsx)$")
+"""End of the name of a file that was made of another."""
 _FORBIDDEN = re.compile(r"[\x00-\x1f\x7f/\\:*?\"<>|\[\]=]")
 
 
@@ -33,7 +35,7 @@ def file_name(name: str) -> str:
 
 @router.get("/files")
 def list_files(state: Workbench) -> JsonObject:
-    """List the uploaded files, newest first."""
+    """List the uploaded files, newest first; "made_from": the upload that one was made of."""
     found: list[JsonObject] = []
     for path in state.workplace.files_folder.iterdir():
         try:
@@ -42,6 +44,14 @@ def list_files(state: Workbench) -> JsonObject:
                 found.append(_facts(state, path, facts.st_size, facts.st_mtime))
         except OSError:  # removed meanwhile
             continue
+    stems = {
+        one["name"].rpartition(".")[0]: one["name"]
+        for one in found
+        if not _MADE.search(one["name"])
+    }
+    for one in found:
+        if _MADE.search(one["name"]):
+            one["made_from"] = stems.get(_MADE.sub("", one["name"]))
     found.sort(key=lambda one: -one["modified"])
     return {"files": found, "max_bytes": state.uploads.file_bytes}
 
@@ -116,8 +126,12 @@ def download_file(name: str, state: Workbench) -> FileResponse:
 
 @router.delete("/files/{name}")
 def delete_file(name: str, state: Workbench) -> JsonObject:
-    """Delete an uploaded file."""
-    _find(state, name).unlink()
+    """Delete an uploaded file, and what was made of it."""
+    path = _find(state, name)
+    for one in list_files(state)["files"]:
+        if one.get("made_from") == path.name:
+            (path.parent / one["name"]).unlink(missing_ok=True)
+    path.unlink()
     return {"deleted": name}
 
 

@@ -238,7 +238,7 @@ def test_spreadsheets_of_other_countries_are_rewritten(tmp_path: Path) -> None:
     assert found["rows"][0] == ["Schön; 0", "a", "1,5"]
     assert (found["task"], found["label"]) == ("classify", "label")
     (tmp_path / "c.csv").write_text('text,label\n"never ends,a\n')
-    with pytest.raises(ValueError, match=r"^c\.csv: unexpected end of data"):
+    with pytest.raises(ValueError, match=r"^c\.csv:2: a quote opens a field that never ends"):
         call({"file": str(tmp_path / "c.csv")})
 
 

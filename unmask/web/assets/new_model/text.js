@@ -69,7 +69,7 @@ export function textSection(state, { told }) {
   });
 
   /** Take files; spreadsheets, and tables as spreadsheet programs save them, are written as CSV first. */
-  async function take(facts, foreign = (one) => isSpreadsheet(one.name)) {
+  async function take(facts, foreign = (one) => isSpreadsheet(one.path)) {
     const others = facts.filter((one) => !foreign(one));
     if (others.length === facts.length) return state.change({ files: facts });
     try {

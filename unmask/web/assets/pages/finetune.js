@@ -102,6 +102,7 @@ export async function page({ rest }) {
     const n = preview.n_examples;
     if (n && preview.n_held_out) lines.push(`${whole(n - preview.n_held_out)} examples are learned from, ${whole(preview.n_held_out)} are set aside to measure${preview.n_held_out < FEW ? ": too few for more than a rough score" : ""}.`);
     else if (n) lines.push(`${whole(n)} examples are learned from.`);
+    for (const [name, what] of [["dev", "Measured on"], ["test", "Tested at the end on"]]) if (examples.state[name]) lines.push(`${what} ${examples.state[name].name}.`);
     const seeds = Number(own.seeds.value() ?? 1);
     const hasBaseline = own.baseline.value() === true;
     const count = seeds * (hasBaseline ? 2 : 1);

@@ -1,6 +1,6 @@
 // Forms from the descriptions of options: labels, help, defaults and errors are the command line's.
-import { get, post, upload } from "./api.js";
-import { button, fill, h, keeping } from "./dom.js";
+import { del, get, post, upload } from "./api.js";
+import { ask, button, fill, h, keeping } from "./dom.js";
 import { bytes, numberOf } from "./format.js";
 
 let counter = 0;
@@ -184,6 +184,7 @@ export function filePicker({ label, several = true, accept = null, chosen, known
       }
     }
     tell();
+    list();
   }
   const area = h("div", { class: "drop" }, h("p", {}, h("label", { for: id, class: "button" }, "Choose files"), input, " or drop them here"),
     h("p", { class: "hint" }, "They stay on the machine that runs unmask serve."));
@@ -193,21 +194,38 @@ export function filePicker({ label, several = true, accept = null, chosen, known
   }
   area.addEventListener("drop", (event) => take([...event.dataTransfer.files]));
   const known = h("select", { "aria-label": `${label}: a file that is there` }, h("option", { value: "" }, "… or take one that is there"));
-  get("/files").then((told) => {
-    const files = told.files.filter((one) => fits(one.name));
-    known.hidden = !files.length;
-    for (const one of files) known.append(h("option", { value: one.path }, `${one.name} (${bytes(one.bytes)})`));
-    known.addEventListener("change", () => {
-      const one = files.find((f) => f.path === known.value);
-      if (!one) return;
-      if (!several) taken.clear();
-      taken.set(one.path, one);
-      known.value = "";
+  let files = [];
+  const uploads = h("details", { class: "uploads", hidden: true, ontoggle: () => { if (uploads.open) list(); } }, h("summary", {}, "Delete files that were sent"), h("ul", {}));
+  async function list() {
+    files = (await get("/files")).files.filter((one) => fits(one.name) && !one.made_from);
+    known.hidden = uploads.hidden = !files.length;
+    fill(known, h("option", { value: "" }, "… or take one that is there"), files.map((one) => h("option", { value: one.path }, `${one.name} (${bytes(one.bytes)})`)));
+    fill(uploads.querySelector("ul"), files.map((one) => h("li", { class: "row" }, h("span", {}, one.name), h("span", { class: "hint" }, bytes(one.bytes)),
+      button("Delete", () => remove(one), { class: "quiet", "aria-label": `Delete ${one.name}` }))));
+  }
+  async function remove(one) {
+    if (!await ask(`Delete ${one.name}?`, "What was made of it goes, too. Runs that learned from it stay; they cannot be continued without it.", "Delete")) return;
+    try {
+      await del(`/files/${encodeURIComponent(one.name)}`);
+      for (const [path, file] of taken) if (path === one.path || file.name === one.name) taken.delete(path);
       tell();
-    });
+    } catch (error) {
+      line.hidden = false;
+      line.textContent = error.line ?? String(error);
+    }
+    await list();
+  }
+  known.addEventListener("change", () => {
+    const one = files.find((f) => f.path === known.value);
+    if (!one) return;
+    if (!several) taken.clear();
+    taken.set(one.path, one);
+    known.value = "";
+    tell();
   });
+  list();
   const set = (facts) => { if (!several) taken.clear(); for (const one of facts) taken.set(one.path, one); tell(); };
-  return { element: h("div", { class: "field" }, h("p", { class: "label" }, label), area, known, state, line), take, set,
+  return { element: h("div", { class: "field" }, h("p", { class: "label" }, label), area, known, uploads, state, line), take, set,
     original: (name) => originals.get(name),
     drop(name) { for (const [path, one] of taken) if (one.name === name) taken.delete(path); } };
 }

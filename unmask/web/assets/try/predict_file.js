@@ -4,7 +4,7 @@ import { button, fill, h, table } from "../parts/dom.js";
 import { languages } from "../parts/encodings.js";
 import { filePicker } from "../parts/form.js";
 import { bytes, percent, whole } from "../parts/format.js";
-import { isSpreadsheet, mayBeForeign, rewriteTable } from "../pages/finetuning/foreign.js";
+import { byTheirNames, isSpreadsheet, mayBeForeign, rewriteTable } from "../pages/finetuning/foreign.js";
 
 const TASKS = ["classify", "pairs", "multilabel", "regress", "cloze"];
 
@@ -26,7 +26,7 @@ export function filePart(model, ability) {
 
   function refuse(error) {
     line.hidden = !error;
-    line.textContent = error ? (error.line ?? String(error)).replaceAll(".unmask/files/", "") : "";
+    line.textContent = error ? byTheirNames(error.line ?? String(error), file ?? {}) : "";
   }
 
   /** Read the columns of a file, as another program saved it where it must be. */

@@ -1,10 +1,12 @@
 """Tables as spreadsheet programs save them are read, whatever their encoding and signs."""
 
 import zipfile
+from datetime import date, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
+import xlsxwriter
 
 from unmask.web.worker.calls.tables.encodings import decode, guess_encoding
 from unmask.web.worker.calls.tables.spreadsheets import read_spreadsheet
@@ -19,8 +21,6 @@ SAMPLES = {
     "ru": ("Съешь ещё этих мягких булок", ["windows-1251", "koi8-r", "ibm866"]),
     "el": ("Καλημέρα κόσμε, τι κάνεις", ["windows-1253"]),
 }
-NS = "http://schemas.openxmlformats.org/spreadsheetml/2006/main"
-R = "http://schemas.openxmlformats.org/officeDocument/2006/relationships"
 
 
 def rewritten(path: Path, **arguments: Any) -> tuple[dict[str, Any], str]:
@@ -77,102 +77,175 @@ def test_a_first_line_may_name_the_sign_and_an_encoding_may_be_chosen(tmp_path: 
         rewritten(path, encoding="hex")
 
 
-def xlsx(path: Path, sheets: dict[str, str], shared: str = "") -> Path:
-    names = [*sheets]
-    with zipfile.ZipFile(path, "w") as archive:
-        tabs = "".join(f'<sheet name="{one}" r:id="r{i}"/>' for i, one in enumerate(names))
-        book = f'<workbook xmlns="{NS}" xmlns:r="{R}"><sheets>{tabs}</sheets></workbook>'
-        archive.writestr("xl/workbook.xml", book)
-        links = "".join(
-            f'<Relationship Id="r{i}" Target="worksheets/s{i}.xml"/>' for i in range(len(names))
-        )
-        archive.writestr("xl/_rels/workbook.xml.rels", f"<Relationships>{links}</Relationships>")
-        if shared:
-            archive.writestr("xl/sharedStrings.xml", f'<sst xmlns="{NS}">{shared}</sst>')
-        for i, name in enumerate(names):
-            archive.writestr(
-                f"xl/worksheets/s{i}.xml",
-                f'<worksheet xmlns="{NS}"><sheetData>{sheets[name]}</sheetData></worksheet>',
-            )
+@pytest.mark.parametrize("sign", [";", "\t", "|", ","])
+def test_long_texts_are_read_as_the_command_line_reads_them(sign: str, tmp_path: Path) -> None:
+    text = "word " * 28_000
+    (tmp_path / "a.csv").write_text(f'text{sign}label\r"{text}\0"{sign}x\rshort{sign}y\r')
+    assert rewritten(tmp_path / "a.csv")[1] == f"text,label\n{text}\0,x\nshort,y\n"
+
+
+Sheets = dict[str, list[list[Any]]]
+
+
+def xlsx(path: Path, sheets: Sheets, hidden: str = "") -> Path:
+    """Write sheets as a spreadsheet program does; "=..." is a formula."""
+    with xlsxwriter.Workbook(str(path), {"default_date_format": "dd.mm.yy"}) as book:
+        for name, rows in sheets.items():
+            sheet = book.add_worksheet(name)
+            for i, row in enumerate(rows):
+                sheet.write_row(i, 0, row)
+        if hidden:
+            book.get_worksheet_by_name(hidden).hide()
     return path
 
 
-def test_xlsx_is_read_cell_by_cell(tmp_path: Path) -> None:
-    shared = "<si><t>tekst</t></si><si><r><t>Ło</t></r><r><t>ś</t></r><rPh><t>x</t></rPh></si>"
-    rows = (
-        '<row><c r="A1" t="s"><v>0</v></c><c r="C1" t="inlineStr"><is><t>ocena</t></is></c></row>'
-        "<row/>"
-        '<row><c r="A3" t="s"><v>1</v></c><c r="B3" t="b"><v>1</v></c>'
-        '<c r="C3"><v>2.0</v></c></row>'
-    )
-    path = xlsx(tmp_path / "a.xlsx", {"Pusty": "", "Dane": rows}, shared)
-    found = read_spreadsheet(path)
-    assert found.rows == [["tekst", "", "ocena"], ["Łoś", "true", "2"]]
-    assert (found.sheet, found.sheets) == ("Dane", ("Pusty", "Dane"))
-    assert rewritten(path.rename(tmp_path / "b.csv"))[1] == "tekst,,ocena\nŁoś,true,2\n"
-    with pytest.raises(ValueError, match="no sheet 'x'; there are Pusty, Dane"):
-        read_spreadsheet(tmp_path / "b.csv", "x")
+EXPORT = [
+    ["Customer news", None, None, None],
+    [None, None, None, None],
+    ["text", None, "label", "day"],
+    *([f"row {i}", None, "ab"[i % 2], date(2026, 1, 1 + i)] for i in range(9)),
+]
+"""A title above the header, and a column that is empty."""
+COVER = [["Report"], ["by me"], ["2026"]]
+TABLE = "text,label,day\n" + "".join(f"row {i},{'ab'[i % 2]},2026-01-0{i + 1}\n" for i in range(9))
 
 
-def test_ods_is_read_with_its_repetitions(tmp_path: Path) -> None:
-    names = ("office", "table", "text")
-    spaces = " ".join(
-        f'xmlns:{one}="urn:oasis:names:tc:opendocument:xmlns:{one}:1.0"' for one in names
-    )
-    cell = "<table:table-cell><text:p>%s</text:p></table:table-cell>"
+def test_the_table_is_found_below_its_title_and_behind_a_cover(tmp_path: Path) -> None:
+    sheets = {"Cover": COVER, "Hidden": EXPORT[2:], "Data": EXPORT, "Lists": [["a", "b"], ["c", 1]]}
+    path = xlsx(tmp_path / "a.xlsx", sheets, hidden="Hidden")
+    found, text = rewritten(path)
+    assert (found["sheet"], found["header"], text) == ("Data", 3, TABLE)
+    assert found["sheets"] == (*sheets,)
+    assert rewritten(path, sheet="Hidden")[1] == TABLE
+    assert rewritten(path, header=4)[1].startswith("row 0,a,2026-01-01\nrow 1,b")
+    assert rewritten(path.rename(tmp_path / "b.csv"))[0]["sheet"] == "Data"
+    with pytest.raises(ValueError, match=r"^b\.csv: no sheet 'x'; there are Cover, Hidden, Data"):
+        rewritten(tmp_path / "b.csv", sheet="x")
+    for row in (0, 13):
+        with pytest.raises(ValueError, match=rf"^b\.csv: row {row} is not one of its 12"):
+            rewritten(tmp_path / "b.csv", header=row)
+
+
+@pytest.mark.parametrize("above", [[], ["Title,,", ""], ["", "Title,,", ",of,", ""]])
+def test_the_header_of_a_csv_is_found(above: list[str], tmp_path: Path) -> None:
+    rows = [*above, "text,label,day", *(line for line in TABLE.splitlines()[1:])]
+    (tmp_path / "a.csv").write_text("\n".join(rows).replace(",", ";"))
+    assert rewritten(tmp_path / "a.csv")[1] == TABLE
+
+
+@pytest.mark.parametrize("header", [["text", "label"], ["", "label"], ["text", "text"]])
+def test_no_row_is_lost_below_an_odd_header(header: list[str], tmp_path: Path) -> None:
+    rows = [header, *([f"row {i}", "" if i % 3 else "a"] for i in range(12))]
+    path = xlsx(tmp_path / "a.xlsx", {"A": rows})
+    text = rewritten(path)[1].splitlines()
+    assert text[0] == ",".join([header[0] or "column1", header[1]])
+    assert len(text) == 13
+
+
+CELLS: dict[str, tuple[Any, str]] = {
+    "a number": (3.0, "3"),
+    "a share": (0.1 + 0.2, "0.3"),
+    "a number of an order": (1234567890123, "1234567890123"),
+    "a truth value": (True, "true"),
+    "a date": (date(2026, 11, 28), "2026-11-28"),
+    "a date with its time": (datetime(2026, 11, 28, 12, 30), "2026-11-28 12:30:00"),
+    "a formula": ("=1+1", "0"),  # as the library that writes it has it computed
+    "an error": ("=NA()", ""),
+    "an escape": ("one_x000D_\ntwo \0", "one_x000D_\ntwo \0"),
+    "a long text": ("word " * 6_000, "word " * 6_000),
+}
+
+
+@pytest.mark.parametrize("what", CELLS)
+def test_cells_are_what_a_person_sees_in_them(what: str, tmp_path: Path) -> None:
+    value, text = CELLS[what]
+    path = tmp_path / "a.xlsx"
+    with xlsxwriter.Workbook(str(path), {"default_date_format": "dd.mm.yy"}) as book:
+        sheet = book.add_worksheet("A")
+        sheet.write_row(0, 0, ["text", "label"])
+        if what == "an error":
+            sheet.write_formula(1, 0, value, None, "#N/A")
+        else:
+            sheet.write(1, 0, value)
+        sheet.write_comment(1, 0, "look at this")
+        sheet.merge_range(1, 1, 3, 1, "merged")
+        sheet.write(3, 0, "x")
+    assert read_spreadsheet(path).rows == [
+        ["text", "label"], [text, "merged"], ["", "merged"], ["x", "merged"]
+    ]  # fmt: skip
+
+
+def ods(path: Path, rows: str) -> Path:
+    kinds = ("office", "table", "text")
+    spaces = " ".join(f'xmlns:{x}="urn:oasis:names:tc:opendocument:xmlns:{x}:1.0"' for x in kinds)
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("mimetype", "application/vnd.oasis.opendocument.spreadsheet")
+        archive.writestr(
+            "content.xml",
+            f"<office:document-content {spaces}><office:body><office:spreadsheet>"
+            f'<table:table table:name="A">{rows}</table:table>'
+            "</office:spreadsheet></office:body></office:document-content>",
+        )
+    return path
+
+
+def test_ods_is_read_with_its_repetitions_and_without_comments(tmp_path: Path) -> None:
+    cell = '<table:table-cell office:value-type="string"><text:p>%s</text:p></table:table-cell>'
+    note = "<office:annotation><text:p>look</text:p></office:annotation>"
     empty = '<table:table-cell table:number-columns-repeated="16000"/>'
-    number = '<table:table-cell office:value-type="float" office:value="3.0"/>'
+    valued = '<table:table-cell office:value-type="%s" office:%s="%s"><text:p>?</text:p>'
+    values = [("float", "value", "3.0"), ("boolean", "boolean-value", "true"),
+              ("date", "date-value", "2026-11-28"), ("percentage", "value", "0.5")]  # fmt: skip
+    cells = "".join(f"{valued % one}</table:table-cell>" for one in values)
+    text = (cell % "Łoś").replace("<text:p>", f"{note}<text:p>")
     rows = (
         f"<table:table-row>{cell % 'tekst'}{cell % 'n'}{empty}</table:table-row>"
-        f'<table:table-row table:number-rows-repeated="2">{cell % "Łoś"}{number}</table:table-row>'
+        f'<table:table-row table:number-rows-repeated="2">{text}{cells}</table:table-row>'
         f'<table:table-row table:number-rows-repeated="1000000">{empty}</table:table-row>'
     )
-    with zipfile.ZipFile(tmp_path / "a.ods", "w") as archive:
-        archive.writestr(
-            "content.xml", f'<a {spaces}><table:table table:name="A">{rows}</table:table></a>'
-        )
-    assert read_spreadsheet(tmp_path / "a.ods").rows == [["tekst", "n"], ["Łoś", "3"], ["Łoś", "3"]]
+    row = ["Łoś", "3", "true", "2026-11-28", "0.5"]
+    assert read_spreadsheet(ods(tmp_path / "a.ods", rows)).rows == [["tekst", "n"], row, row]
 
 
-@pytest.mark.parametrize(
-    ("cell", "row", "message"),
-    [
-        ("1000000000", "1", "more than 1,000 columns"),
-        ("1", "1000000000", "repeated more than 1,048,576 times"),
-        ("1", "6000", "5,000 cells"),
-    ],
-)
-def test_repetitions_that_an_ods_declares_take_no_memory(
-    cell: str, row: str, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("unmask.web.worker.calls.tables.spreadsheets.MAX_CELLS", 5_000)
-    names = "urn:oasis:names:tc:opendocument:xmlns"
-    spaces = " ".join(f'xmlns:{one}="{names}:{one}:1.0"' for one in ("table", "text", "office"))
-    cells = f'<table:table-cell table:number-columns-repeated="{cell}"><text:p>a</text:p>'
-    table = (
-        f'<table:table table:name="A"><table:table-row table:number-rows-repeated="{row}">'
-        f"{cells}</table:table-cell></table:table-row></table:table>"
-    )
-    with zipfile.ZipFile(tmp_path / "a.ods", "w") as archive:
-        archive.writestr("content.xml", f"<a {spaces}>{table}</a>")
-    with pytest.raises(ValueError, match=message):
-        read_spreadsheet(tmp_path / "a.ods")
+def far(path: Path) -> Path:
+    return _with_cell(path, 1_048_575, 16_383)
 
 
-def test_spreadsheets_that_cannot_be_read_say_why(tmp_path: Path) -> None:
-    old = tmp_path / "a.xls"
-    old.write_bytes(b"\xd0\xcf\x11\xe0 old")
-    with pytest.raises(ValueError, match=r"^a\.xls: an old \.xls file, or one with a password"):
-        rewritten(old)
-    wide = xlsx(tmp_path / "b.xlsx", {"A": '<row><c r="ZZZ1"><v>1</v></c></row>'})
-    with pytest.raises(ValueError, match=r"^b\.xlsx: cell ZZZ1: more than 1,000 columns"):
-        rewritten(wide)
-    damaged = xlsx(tmp_path / "c.xlsx", {"A": "<row>"})
-    with pytest.raises(ValueError, match=r"^c\.xlsx: mismatched tag"):
-        rewritten(damaged)
-    lost = xlsx(tmp_path / "d.xlsx", {"A": '<row><c t="s"><v>7</v></c></row>'})
-    with pytest.raises(ValueError, match=r"^d\.xlsx: "):
-        rewritten(lost)
+def wide(path: Path) -> Path:
+    return _with_cell(path, 1, 1_500)
+
+
+def repeated(path: Path) -> Path:
+    cell = '<table:table-cell table:number-columns-repeated="16000" office:value-type="string">'
+    row = f"{cell}<text:p>a</text:p></table:table-cell></table:table-row>"
+    return ods(path, f'<table:table-row table:number-rows-repeated="1000000">{row}')
+
+
+def _with_cell(path: Path, row: int, column: int) -> Path:
+    with xlsxwriter.Workbook(str(path)) as book:
+        sheet = book.add_worksheet("A")
+        sheet.write(0, 0, "a")
+        sheet.write(row, column, 1)
+    return path
+
+
+UNREAD: dict[str, tuple[Any, str]] = {
+    "a.xls": (b"\xd0\xcf\x11\xe0 old", "damaged, too large, or no spreadsheet"),
+    "a.numbers": (b"PK\5\6" + bytes(18), "damaged, too large, or no spreadsheet"),
+    "a.xlsx": (wide, "more than 1,000 columns"),
+    "far.xlsx": (far, "damaged, too large, or no spreadsheet"),
+    "a.ods": (repeated, "damaged, too large, or no spreadsheet"),
+    "empty.xlsx": (lambda path: xlsx(path, {"A": [["a"]], "B": []}), "no sheet has a row below"),
+}
+
+
+@pytest.mark.parametrize("name", UNREAD)
+def test_spreadsheets_that_cannot_be_read_say_why(name: str, tmp_path: Path) -> None:
+    made, message = UNREAD[name]
+    path = tmp_path / name
+    made(path) if callable(made) else path.write_bytes(made)
+    with pytest.raises(ValueError, match=rf"^{name}: {message}"):
+        rewritten(path)
 
 
 def test_rows_without_a_label_are_left_out(tmp_path: Path) -> None:

@@ -10,8 +10,7 @@ from small_models import make, texts
 
 from unmask.jobs.finetune import finetune
 from unmask.web.worker.calls.tables.predicting import uncomputed
-from unmask.web.worker.calls.tables.spreadsheets import read_spreadsheet
-from unmask.web.worker.calls.tables.written_spreadsheet import write_spreadsheet
+from unmask.web.worker.calls.tables.spreadsheets import read_spreadsheet, write_spreadsheet
 from unmask.web.worker.table import load_call
 
 
@@ -68,12 +67,12 @@ def test_numbers_and_lines_of_text_are_answered(tuned: Path, tmp_path: Path) -> 
 
 
 def test_a_spreadsheet_holds_what_it_can(tmp_path: Path) -> None:
-    rows = [["a", 1, 2.5, None, True], ["<&>\x00 ę", "x" * 40_000, "", " b ", "line\nline"]]
+    rows = [["a", 1, 2.5, None, True, "=1"], ["<&>\x00 ę", "x" * 40_000, "", " b ", "line\nline"]]
     write_spreadsheet(tmp_path / "a.xlsx", rows)
     found = read_spreadsheet(tmp_path / "a.xlsx").rows
     assert found == [
-        ["a", "1", "2.5", "", "True"],
-        ["<&>\ufffd ę", "x" * 32_767, "", " b ", "line\nline"],
+        ["a", "1", "2.5", "", "True", "=1"],
+        ["<&>\x00 ę", "x" * 32_767, "", " b ", "line\nline"],
     ]
 
 

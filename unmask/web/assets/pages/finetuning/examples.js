@@ -4,7 +4,7 @@ import { button, fill, h } from "../../parts/dom.js";
 import { filePicker } from "../../parts/form.js";
 import { percent, whole } from "../../parts/format.js";
 import { columnTable } from "./columns.js";
-import { foreignNote, isSpreadsheet, leaveOut, mayBeForeign, rewriteTable } from "./foreign.js";
+import { byTheirNames, foreignNote, isSpreadsheet, leaveOut, mayBeForeign, rewriteTable } from "./foreign.js";
 import { examplesName, needsLabel, roleName, taskExamples, taskTitle } from "./tasks.js";
 
 const ACCEPTED = ".csv,.tsv,.xlsx,.ods,.jsonl,.json,.parquet,.txt,.conll,.conllu,.zip,.gz,.xz,.zst";
@@ -52,16 +52,20 @@ export function examplesPart({ tasks, state, changed }) {
     return made;
   };
   let isReady = false;
+  let isDerived = false; // whether a training file that is set is made of the one before
   const pickers = { train: picker("train", "Examples to learn from"), dev: picker("dev", "File of held-out examples"), test: picker("test", "Test file") };
   const otherLines = Object.fromEntries(["dev", "test"].map((name) => [name, h("p", { class: "error-line", role: "alert", hidden: true })]));
   isReady = true;
+
+  const otherProblem = () => Object.values(otherLines).find((line) => !line.hidden);
 
   function takeFile(name, paths, facts = []) {
     if (!isReady) return;
     const path = paths[0] ?? null;
     const isSame = path === (state[name]?.path ?? null);
     if (isSame && !(name === "train" && problem)) return;
-    state[name] = path === null ? null : { path, name: nameOf(path), bytes: facts[0]?.bytes, ...(facts[0]?.foreign && { foreign: facts[0].foreign }) };
+    if (name === "train" && state.train && !isDerived) for (const other of ["dev", "test"]) pickers[other].set([]); // they are another table's
+    state[name] = path === null ? null : { path, name: facts[0]?.name ?? nameOf(path), bytes: facts[0]?.bytes, ...(facts[0]?.foreign && { foreign: facts[0].foreign }) };
     if (name === "train") { state.task = ""; header.checked = state.noHeader = false; forgetColumns(); look(); } else if (name === "dev") look();
     else lookAtOther(name);
     changed();
@@ -96,7 +100,7 @@ export function examplesPart({ tasks, state, changed }) {
     cancel = new AbortController();
     problem = null;
     if (!state.train) { preview = null; show(); changed(); return; }
-    if (isSpreadsheet(state.train.name)) { rewrite(state.train); return; }
+    if (isSpreadsheet(state.train.path)) { rewrite(state.train); return; }
     const before = setTimeout(() => {
       status.hidden = false;
       fill(status, h("span", {}, `Reading ${state.train.name} …`), button("Cancel", () => { cancel.abort(); turn++; status.hidden = true; refuse("It was not read. Choose it again, or another file."); }, { class: "quiet" }));
@@ -136,6 +140,7 @@ export function examplesPart({ tasks, state, changed }) {
   /** Whether a held-out or test file can be read as the training file is. */
   async function lookAtOther(name) {
     const line = otherLines[name];
+    const refuseOther = (text) => { line.textContent = byTheirNames(text, state[name]); line.hidden = !text; changed(); };
     line.hidden = true;
     const path = state[name]?.path;
     if (!path || !preview?.task || preview.task === "pictures") return;
@@ -143,13 +148,11 @@ export function examplesPart({ tasks, state, changed }) {
       if (isSpreadsheet(path)) return await rewriteOther(name);
       const told = await post("/call/preview_table", { ...request(path), task: preview.task, text: preview.text, ...(preview.label ? { label: preview.label } : {}), ...(preview.choices?.length ? { choices: preview.choices } : {}) });
       if (state[name]?.path !== path) return;
-      line.textContent = told.problem ?? "";
-      line.hidden = !told.problem;
+      refuseOther(told.problem ?? "");
     } catch (error) {
       const said = error.line ?? String(error);
-      if (mayBeForeign(path, said) && !state[name].foreign) return await rewriteOther(name).catch(() => { line.textContent = said; line.hidden = false; });
-      line.textContent = said;
-      line.hidden = false;
+      if (mayBeForeign(path, said) && !state[name].foreign) return await rewriteOther(name).catch(() => refuseOther(said));
+      refuseOther(said);
     }
   }
 
@@ -161,7 +164,7 @@ export function examplesPart({ tasks, state, changed }) {
   function refuse(text) {
     preview = null;
     show();
-    problem = text.replaceAll(UPLOADED, "");
+    problem = byTheirNames(text, state.train);
     fill(fileLine, problem, state.encoding || !/UTF-8/.test(text) ? null : h("span", { class: "actions" },
       button("Read it with � in place of such letters", () => { state.encoding = "replace"; look(); }, { class: "quiet" })));
     fileLine.hidden = false;
@@ -175,7 +178,7 @@ export function examplesPart({ tasks, state, changed }) {
     fill(status, h("span", {}, `Reading ${file.name} …`));
     try {
       const facts = await rewriteTable(file, asked);
-      if (mine === turn) pickers.train.set([facts]);
+      if (mine === turn) derive(facts);
     } catch (error) {
       if (mine === turn) refuse([error.line ?? String(error), said].filter(Boolean).join("; "));
     } finally {
@@ -184,7 +187,13 @@ export function examplesPart({ tasks, state, changed }) {
   }
 
   /** Go on with a file that was made of the one that is read. */
-  const goOn = (facts) => pickers.train.set([{ ...facts, ...(state.train.foreign && { foreign: state.train.foreign }) }]);
+  const goOn = (facts) => derive({ ...facts, name: state.train.name, ...(state.train.foreign && { foreign: state.train.foreign }) });
+
+  function derive(facts) {
+    isDerived = true;
+    pickers.train.set([facts]);
+    isDerived = false;
+  }
 
   function drawNotes() {
     const foreign = state.train?.foreign;
@@ -199,7 +208,7 @@ export function examplesPart({ tasks, state, changed }) {
   }
 
   function tell(text, name = null) {
-    problem = text?.replace(FLAGS, "; say so at the heads of the columns") ?? null;
+    problem = text ? byTheirNames(text, state.train).replace(FLAGS, "; say so at the heads of the columns") : null;
     columns.error(problem, name);
   }
 
@@ -284,6 +293,6 @@ export function examplesPart({ tasks, state, changed }) {
       h("p", { class: "hint" }, "Without a file of them, a tenth of the examples is set aside to see how well others than those learned are answered. A test file is looked at once, at the end."),
       pickers.dev.element, otherLines.dev, pickers.test.element, otherLines.test));
   if (state.train) look();
-  return { element, state, values, error, preview: () => preview, problem: () => problem, focusProblem: () => (preview ? columns.focus() : fileLine.scrollIntoView({ block: "center" })), leave: () => cancel.abort() };
+  return { element, state, values, error, preview: () => preview, problem: () => problem ?? otherProblem()?.textContent ?? null, focusProblem: () => { const line = problem ? null : otherProblem(); if (line) { line.closest("details").open = true; line.scrollIntoView({ block: "center" }); } else if (preview) columns.focus(); else fileLine.scrollIntoView({ block: "center" }); }, leave: () => cancel.abort() };
 }
 

@@ -14,7 +14,7 @@ from unmask.finetuning.results.predict import select_columns
 from unmask.tasks.readers.tables import Table, read_table
 from unmask.tasks.task import Task
 from unmask.web.worker.calls.tables.guessed_task import is_missing
-from unmask.web.worker.calls.tables.written_spreadsheet import write_spreadsheet
+from unmask.web.worker.calls.tables.spreadsheets import write_spreadsheet
 from unmask.web.worker.open_models import open_models
 
 MAX_ROWS = 200_000

@@ -12,10 +12,15 @@ from typing import Any
 from unmask.config import from_dict
 from unmask.files import parser_errors_as_value_error, write_atomically
 from unmask.tasks.readers.tables import read_table
-from unmask.text.lines import EncodingErrors
+from unmask.text.formats.delimited import csv_rows
+from unmask.text.lines import LINE_END, EncodingErrors
 from unmask.web.worker.calls.tables import encodings
 from unmask.web.worker.calls.tables.guessed_task import is_missing
-from unmask.web.worker.calls.tables.spreadsheets import is_spreadsheet, read_spreadsheet
+from unmask.web.worker.calls.tables.spreadsheets import (
+    header_row,
+    is_spreadsheet,
+    read_spreadsheet,
+)
 
 _SIGNS = ";\t,|"
 _END = re.compile(r"(-(utf8|complete)(-\d+)?)+$")
@@ -30,7 +35,9 @@ class _RewriteTableArguments:
     encoding: str | None = None
     """None: it is guessed."""
     sheet: str | None = None
-    """Of a spreadsheet. None: the first with rows."""
+    """Of a spreadsheet. None: the first that looks like a table."""
+    header: int | None = None
+    """Row that names the columns, from 1. None: it is guessed."""
     languages: Sequence[str] = ()
     """Of the reader, the most preferred first."""
 
@@ -39,14 +46,16 @@ def rewrite_table(arguments: Mapping[str, Any]) -> dict[str, Any]:
     """Write a table as a spreadsheet program saved it as CSV in UTF-8, beside it.
 
     The file is a spreadsheet, or delimited by what its first row has most of: semicolons (where
-    the comma is in numbers), tabs, commas or vertical bars. Rows without a value are left out.
+    the comma is in numbers), tabs, commas or vertical bars. What is above the header is left out,
+    and rows and columns without a value; a column without a name gets its number.
 
     Returns:
         "name", "bytes": of the file that was written; "encoding", "separator": as they were found,
-        null of a spreadsheet; "sheet", "sheets": of a spreadsheet.
+        null of a spreadsheet; "sheet", "sheets": of a spreadsheet; "header".
 
     Raises:
-        ValueError: the bytes are in another encoding, or the quotes of a field do not end.
+        ValueError: the bytes are in another encoding, the quotes of a field do not end, or there is
+            no such row.
     """
     given = from_dict(_RewriteTableArguments, arguments)
     path = Path(given.file)
@@ -56,34 +65,40 @@ def rewrite_table(arguments: Mapping[str, Any]) -> dict[str, Any]:
     else:
         data = path.read_bytes()
         facts["encoding"] = given.encoding or encodings.guess_encoding(data, given.languages)
-        with parser_errors_as_value_error(path.name, csv.Error):
+        with parser_errors_as_value_error(path.name):
             text = encodings.decode(data, facts["encoding"]).removeprefix("\ufeff")
-            signs = _SIGNS if path.suffix.lower() != ".txt" else ";\t"  # others may be of the text
-            facts["separator"], rows = _rows(text, signs)
-    rows = [row for row in rows if any(one.strip() for one in row)]
-    rows = _of_one_width(rows)
-    return _write(path, "utf8", rows) | facts
+        signs = _SIGNS if path.suffix.lower() != ".txt" else ";\t"  # others may be of the text
+        facts["separator"], rows = _rows(text, signs, path.name)
+    at = header_row(rows) if given.header is None else given.header - 1
+    if not 0 <= at < len(rows):
+        raise ValueError(f"{path.name}: row {at + 1:,} is not one of its {len(rows):,}")
+    return _write(path, "utf8", _table(rows[at:])) | facts | {"header": at + 1}
 
 
-def _rows(text: str, signs: str) -> tuple[str, list[list[str]]]:
+def _rows(text: str, signs: str, name: str) -> tuple[str, list[list[str]]]:
     """Read a delimited table; return what separates its columns too.
 
     A first line "sep=;", as Excel reads it, names the sign.
     """
     first, _, rest = text.partition("\n")
     if first.lower().startswith("sep=") and len(first.strip()) == len("sep=;"):
-        sign, text = first[4], rest
+        sign, text = first[4], f"\n{rest}"
     else:
         head = "".join(text[:_HEAD_CHARACTERS].split('"')[::2])  # what is not within quotes
         line = next((one for one in head.splitlines() if one.strip()), "")
         sign = max(signs, key=line.count)
-    return sign, [*csv.reader(io.StringIO(text, newline=""), delimiter=sign, strict=True)]
+    lines = enumerate(LINE_END.split(text), 1)
+    return sign, [fields for _, fields in csv_rows(lines, name, delimiter=sign)]
 
 
-def _of_one_width(rows: list[list[str]]) -> list[list[str]]:
-    """Return rows with as many fields as the widest; empty columns at the end are left out."""
-    widest = max((i + 1 for row in rows for i, one in enumerate(row) if one.strip()), default=0)
-    return [[*row[:widest], *([""] * (widest - len(row)))] for row in rows]
+def _table(rows: Sequence[Sequence[str]]) -> list[list[str]]:
+    """Return rows without those and columns that are empty; the first names the columns."""
+    full = sorted({i for row in rows for i, one in enumerate(row) if one.strip()})
+    table = [[row[i] if i < len(row) else "" for i in full] for row in rows]
+    names = [
+        " ".join(name.split()) or f"column{i + 1}" for i, name in zip(full, table[0], strict=True)
+    ]
+    return [names, *(row for row in table[1:] if any(map(str.strip, row)))]
 
 
 def _write(path: Path, end: str, rows: Sequence[Sequence[object]]) -> dict[str, Any]:

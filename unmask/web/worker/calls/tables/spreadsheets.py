@@ -1,34 +1,47 @@
-"""Spreadsheets -> rows of texts: .xlsx (Office Open XML, ECMA-376) and .ods (OpenDocument 1.3)."""
+"""Spreadsheets -> rows of texts, by python-calamine: .xlsx, .xlsm, .xlsb, .xls, .ods.
 
+Two cells can span a billion, for which calamine ends its process. So it runs in another, of bounded
+memory and time, whose program is this file: nothing of the library is imported here.
+"""
+
+import io
+import json
+import subprocess
+import sys
 import zipfile
-import zlib
-from collections.abc import Iterator
-from itertools import repeat
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import NamedTuple
-from xml.etree import ElementTree
+from statistics import median
+from typing import Any, NamedTuple
 
-from unmask.files import parser_errors_as_value_error
-
-_SUFFIXES = (".xlsx", ".xlsm", ".xls", ".ods", ".numbers")
+_SUFFIXES = (".xlsx", ".xlsm", ".xlsb", ".xls", ".ods", ".numbers")
+_MARKS = (b"PK\3\4", b"PK\5\6", b"\xd0\xcf\x11\xe0")
+"""With which zip archives begin, and old .xls files."""
 MAX_COLUMNS = 1_000
-MAX_ROWS = 2**20
-"""As spreadsheet programs have at most."""
-MAX_CELLS = 20_000_000
+MAX_CHARACTERS = 2**28
+_MAX_SECONDS, _MAX_BYTES = 60, 2**30
 _MAX_MEMBER_BYTES, _BOMB_SIZE, _BOMB_RATIO = 2**30, 2**24, 250
 """Of a member unpacked: at most, and from where it must not be so many times as large as packed."""
-_OLD_MARK = b"\xd0\xcf\x11\xe0"
-"""With which .xls files begin, and .xlsx files with a password."""
-_ODS = "{urn:oasis:names:tc:opendocument:xmlns:%s:1.0}%s"
-_ODS_TABLE, _ODS_ROW, _ODS_NAME = (
-    _ODS % ("table", name) for name in ("table", "table-row", "name")
-)
-_ODS_CELLS = (_ODS % ("table", "table-cell"), _ODS % ("table", "covered-table-cell"))
-_RELATION = "{http://schemas.openxmlformats.org/officeDocument/2006/relationships}id"
+_OPEN = "http://schemas.openxmlformats.org"
+_UNREAD = "damaged, too large, or no spreadsheet: save it as .xlsx or CSV UTF-8"
+_PARTS = {
+    "content.xml": ("META-INF/manifest.xml", "<manifest/>"),
+    "xl/workbook.xml": (
+        "_rels/.rels",
+        f'<Relationships xmlns="{_OPEN}/package/2006/relationships"><Relationship Id="r" '
+        f'Type="{_OPEN}/officeDocument/2006/relationships/officeDocument" '
+        'Target="xl/workbook.xml"/></Relationships>',
+    ),
+}
+"""What some programs leave out, and what it belongs to."""
+_MAX_CELL = 32_767
+"""Characters (Excel's specifications and limits)."""
+_HEAD_ROWS = 200
+"""By which the header is found."""
 
 
 class Spreadsheet(NamedTuple):
-    """The rows of one sheet."""
+    """The rows of one sheet, from its first: empty ones, too."""
 
     rows: list[list[str]]
     sheet: str
@@ -38,204 +51,151 @@ class Spreadsheet(NamedTuple):
 
 def is_spreadsheet(path: Path) -> bool:
     """Return whether a file is a spreadsheet, whatever its name."""
-    if path.suffix.lower() in _SUFFIXES:
-        return True
     with path.open("rb") as file:
-        if file.read(4) == _OLD_MARK:
-            return True
-    try:
-        with zipfile.ZipFile(path) as archive:
-            return {"xl/workbook.xml", "content.xml"} & {*archive.namelist()} != set()
-    except (zipfile.BadZipFile, OSError):
-        return False
+        return path.suffix.lower() in _SUFFIXES or file.read(4) in _MARKS
 
 
 def read_spreadsheet(path: Path, sheet: str | None = None) -> Spreadsheet:
-    """Read one sheet: the one that is named, or the first with a row below the header.
+    """Read one sheet: the one that is named, or the first that is seen and looks like a table.
+
+    Dates are ISO 8601, numbers as short as they are exact to 15 digits, errors empty, formulas what
+    they gave last; cells that are merged downwards have their value each.
 
     Raises:
-        ValueError: it is damaged, too wide, or of an old or protected format; or there is no such
-            sheet.
+        ValueError: it is damaged, too large or protected; or there is no such sheet.
     """
     with path.open("rb") as file:
-        if file.read(4) == _OLD_MARK:
-            raise ValueError(
-                f"{path.name}: an old .xls file, or one with a password: save it as .xlsx or CSV "
-                "UTF-8, without a password"
-            )
-    damaged = (zipfile.BadZipFile, zlib.error, ElementTree.ParseError, LookupError, EOFError)
-    with (
-        parser_errors_as_value_error(path.name, *damaged, NotImplementedError, RuntimeError),
-        zipfile.ZipFile(path) as archive,
-    ):
-        _check_members(archive)
-        is_ods = "content.xml" in (names := archive.namelist())
-        if not is_ods and "xl/workbook.xml" not in names:
-            raise ValueError("no spreadsheet that is read here: save it as .xlsx or CSV UTF-8")
-        return (_read_ods if is_ods else _read_xlsx)(archive, sheet)
+        try:
+            done = subprocess.run(
+                [sys.executable, "-P", __file__, json.dumps(sheet)], stdin=file, check=False,
+                stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, timeout=_MAX_SECONDS,
+            )  # fmt: skip
+        except subprocess.TimeoutExpired:
+            raise ValueError(f"{path.name}: it takes more than {_MAX_SECONDS} seconds") from None
+    if done.returncode:
+        raise ValueError(f"{path.name}: {_UNREAD}")
+    answer = json.loads(done.stdout)
+    if "problem" in answer:
+        raise ValueError(f"{path.name}: {answer['problem']}")
+    return Spreadsheet(answer["rows"], answer["sheet"], tuple(answer["sheets"]))
 
 
-def _check_members(archive: zipfile.ZipFile) -> None:
-    for one in archive.infolist():
-        if one.file_size > min(_MAX_MEMBER_BYTES, max(_BOMB_SIZE, _BOMB_RATIO * one.compress_size)):
-            raise ValueError(
-                f"{one.filename:.100} unpacks to {one.file_size:,} bytes, from "
-                f"{one.compress_size:,}, as no table does"
-            )
+def write_spreadsheet(path: Path, rows: Iterable[Sequence[object]]) -> None:
+    """Write rows as .xlsx; numbers stay numbers, what a cell cannot hold of a text is cut."""
+    import xlsxwriter
+
+    options = {"constant_memory": True, "nan_inf_to_errors": True}
+    with xlsxwriter.Workbook(str(path), options) as book:
+        sheet = book.add_worksheet("Predictions")
+        for i, row in enumerate(rows):
+            for j, value in enumerate(row):
+                if isinstance(value, int | float) and not isinstance(value, bool):
+                    sheet.write_number(i, j, value)
+                else:
+                    sheet.write_string(i, j, "" if value is None else str(value)[:_MAX_CELL])
 
 
-def _read_xlsx(archive: zipfile.ZipFile, sheet: str | None) -> Spreadsheet:
-    members = _xlsx_sheets(archive)
-    shared = [*_shared_strings(archive)]
-    for name in _order(sheet, tuple(members)):
-        rows = [*_full_rows(_xlsx_rows(archive, members[name], shared))]
-        if len(rows) > 1 or sheet is not None:
-            return Spreadsheet(rows, name, tuple(members))
-    raise ValueError("no sheet has a row below its first")
+def header_row(rows: Sequence[Sequence[str]]) -> int:
+    """Return the index of the row that names the columns: titles above it fill fewer cells.
+
+    It is the first with at least two thirds of the cells of a usual row.
+    """
+    counts = [sum(map(bool, map(str.strip, row))) for row in rows[:_HEAD_ROWS]]
+    usual = median([n for n in counts if n] or [0])
+    return next((i for i, n in enumerate(counts) if n and 3 * n >= 2 * usual), 0)
 
 
-def _order(sheet: str | None, names: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the sheets to look at: all, or the one that is named."""
-    if sheet is None:
-        return names
-    if sheet not in names:
+def _read(file: io.BytesIO, sheet: str | None) -> dict[str, Any]:
+    import python_calamine as calamine
+
+    _check_archive(file)
+    book = calamine.load_workbook(file)
+    facts = [x for x in book.sheets_metadata if x.typ == calamine.SheetTypeEnum.WorkSheet]
+    names = [x.name for x in facts]
+    if sheet is not None and sheet not in names:
         raise ValueError(f"no sheet {sheet!r:.100}; there are {', '.join(names):.200}")
-    return (sheet,)
+    seen = [x.name for x in facts if x.visible == calamine.SheetVisibleEnum.Visible] or names
+    tables = {name: _texts(book.get_sheet_by_name(name)) for name in ([sheet] if sheet else seen)}
+    if sheet is None:
+        sizes = {name: _size(rows) for name, rows in tables.items()}
+        if not any(n > 1 for _, n in sizes.values()):
+            raise ValueError("no sheet has a row below its first")
+        largest = max(sizes.values())
+        sheet = next(
+            name for name, (columns, n) in sizes.items()
+            if columns >= min(largest[0], 2) and n > 1 and 10 * n >= largest[1]
+        )  # fmt: skip
+    return {"rows": tables[sheet], "sheet": sheet, "sheets": names}
 
 
-def _xlsx_sheets(archive: zipfile.ZipFile) -> dict[str, str]:
-    """Return the member of each sheet by its name, in the order of their tabs."""
-    relations = ElementTree.fromstring(archive.read("xl/_rels/workbook.xml.rels"))
-    targets = {one.get("Id"): one.get("Target", "") for one in relations}
-    found: dict[str, str] = {}
-    for one in ElementTree.fromstring(archive.read("xl/workbook.xml")).iter():
-        if _local(one) == "sheet":
-            target = targets.get(one.get(_RELATION), "")
-            member = target.lstrip("/") if target.startswith("/") else f"xl/{target}"
-            if "worksheets/" in member:  # not a sheet of a chart
-                found[one.get("name", "")] = member
-    return found
+def _size(rows: Sequence[Sequence[str]]) -> tuple[int, int]:
+    """Return 2 for a table, 1 for one column; and the number of rows from the header on."""
+    table = [row for row in rows[header_row(rows) :] if any(row)]
+    return min(2, max((sum(map(bool, row)) for row in table[:_HEAD_ROWS]), default=0)), len(table)
 
 
-def _local(element: ElementTree.Element) -> str:
-    return element.tag.rpartition("}")[2]
+def _texts(sheet: Any) -> list[list[str]]:
+    cells = sheet.to_python(skip_empty_area=False)
+    for (top, left), (bottom, _) in sheet.merged_cell_ranges or ():
+        for row in cells[top + 1 : bottom + 1]:
+            row[left] = cells[top][left]
+    rows, n = list[list[str]](), 0
+    for row in cells:
+        texts = [_text(value) for value in row]
+        while texts and not texts[-1].strip():
+            texts.pop()
+        n += sum(map(len, texts))
+        if len(texts) > MAX_COLUMNS or n > MAX_CHARACTERS:
+            raise ValueError(f"more than {MAX_COLUMNS:,} columns or {MAX_CHARACTERS:,} characters")
+        rows.append(texts)
+    return rows
 
 
-def _shared_strings(archive: zipfile.ZipFile) -> Iterator[str]:
-    """Yield the strings that cells refer to; what is said of their pronunciation is left out."""
-    if "xl/sharedStrings.xml" not in archive.namelist():
+def _text(value: Any) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, float):
+        return str(int(value)) if value.is_integer() and abs(value) < 2**53 else f"{value:.15g}"
+    text = str(value)
+    return text.removesuffix(" 00:00:00") if hasattr(value, "year") else text
+
+
+def _check_archive(file: io.BytesIO) -> None:
+    """Check what the members unpack to, and add those that calamine needs."""
+    if not zipfile.is_zipfile(file):
         return
-    with archive.open("xl/sharedStrings.xml") as file:
-        for _, element in ElementTree.iterparse(file):
-            if _local(element) == "si":
-                yield _text_of(element)
-                element.clear()
+    with zipfile.ZipFile(file, "a") as archive:
+        for member in archive.infolist():
+            size, packed = member.file_size, member.compress_size
+            if size > min(_MAX_MEMBER_BYTES, max(_BOMB_SIZE, _BOMB_RATIO * packed)):
+                raise ValueError(
+                    f"{member.filename:.100} unpacks to {size:,} bytes, from {packed:,}, as no "
+                    "table does"
+                )
+        names = {*archive.namelist()}
+        for name, (needed, text) in _PARTS.items():
+            if name in names and needed not in names:
+                archive.writestr(needed, text)
+    file.seek(0)
 
 
-def _text_of(element: ElementTree.Element) -> str:
-    """Return the text of a string, of runs of several formats as of one."""
-    parts = list[str]()
-    for child in element:
-        if _local(child) == "t":
-            parts.append(child.text or "")
-        elif _local(child) == "r":
-            parts += [one.text or "" for one in child if _local(one) == "t"]
-    return "".join(parts)
+def _main() -> None:
+    try:
+        import resource
+
+        resource.setrlimit(resource.RLIMIT_AS, (_MAX_BYTES, _MAX_BYTES))
+    except (ImportError, ValueError):  # no Unix; or less is allowed already
+        pass
+    try:
+        answer = _read(io.BytesIO(sys.stdin.buffer.read()), json.loads(sys.argv[1]))
+    except ImportError:
+        answer = {"problem": "needs python-calamine: pip install 'unmask[serve]'"}
+    except Exception as error:
+        why = " ".join(str(error).split())[:300]
+        kinds = {"PasswordError": "it has a password: save it without", "CalamineError": _UNREAD}
+        answer = {"problem": kinds.get(type(error).__name__, why)}
+    json.dump(answer, sys.stdout)
 
 
-def _xlsx_rows(archive: zipfile.ZipFile, member: str, shared: list[str]) -> Iterator[list[str]]:
-    with archive.open(member) as file:
-        for _, element in ElementTree.iterparse(file):
-            if _local(element) != "row":
-                continue
-            row = list[str]()
-            for cell in element:
-                at = _column(cell.get("r", ""), len(row))
-                row += [""] * (at - len(row))
-                row.append(_xlsx_value(cell, shared))
-            yield row
-            element.clear()
-
-
-def _column(reference: str, following: int) -> int:
-    """Return the index of a cell's column: 27 of "AB3"; without a reference the following one."""
-    at = 0
-    for letter in reference.rstrip("0123456789"):
-        at = 26 * at + ord(letter.upper()) - ord("A") + 1
-    if at > MAX_COLUMNS:
-        raise ValueError(f"cell {reference}: more than {MAX_COLUMNS:,} columns")
-    return max(at - 1, following) if at else following
-
-
-def _xlsx_value(cell: ElementTree.Element, shared: list[str]) -> str:
-    kind = cell.get("t", "n")
-    values = {_local(one): one for one in cell}
-    if kind == "inlineStr":
-        return _text_of(values["is"]) if "is" in values else ""
-    value = (values["v"].text or "") if "v" in values else ""
-    if kind == "s":
-        return shared[int(value)] if value else ""
-    if kind == "b":
-        return {"1": "true", "0": "false"}.get(value, value)
-    return value.removesuffix(".0") if kind == "n" else value
-
-
-def _read_ods(archive: zipfile.ZipFile, sheet: str | None) -> Spreadsheet:
-    """Read the rows of the chosen sheet, and the names of all, without holding the document."""
-    found: dict[str, list[list[str]]] = {}
-    chosen, n = sheet, 0
-    with archive.open("content.xml") as file:
-        rows = list[list[str]]()
-        for event, element in ElementTree.iterparse(file, ("start", "end")):
-            if element.tag == _ODS_TABLE and event == "start":
-                rows = found.setdefault(element.get(_ODS_NAME, ""), [])
-            elif element.tag == _ODS_ROW and event == "end":
-                if chosen is None or rows is found.get(chosen):
-                    rows += (new := [*_full_rows(_ods_row(element))])
-                    n = _check_cells(n + sum(map(len, new)))
-                element.clear()
-            elif element.tag == _ODS_TABLE and chosen is None and len(rows) > 1:
-                chosen = element.get(_ODS_NAME, "")
-    if chosen is None:
-        raise ValueError("no sheet has a row below its first")
-    (name,) = _order(chosen, tuple(found))
-    return Spreadsheet(found[name], name, tuple(found))
-
-
-def _ods_row(element: ElementTree.Element) -> Iterator[list[str]]:
-    """Yield a row as often as it is repeated."""
-    row = list[str]()
-    for cell in element:
-        if cell.tag in _ODS_CELLS:
-            value = _ods_value(cell)
-            times = int(cell.get(_ODS % ("table", "number-columns-repeated"), "1"))
-            if value and len(row) + times > MAX_COLUMNS:
-                raise ValueError(f"more than {MAX_COLUMNS:,} columns")
-            row += [value] * min(times, MAX_COLUMNS - len(row))
-    times = int(element.get(_ODS % ("table", "number-rows-repeated"), "1")) if any(row) else 1
-    if times > MAX_ROWS:
-        raise ValueError(f"a row is repeated more than {MAX_ROWS:,} times")
-    yield from repeat(row, times)
-
-
-def _ods_value(cell: ElementTree.Element) -> str:
-    if cell.get(_ODS % ("office", "value-type")) == "float":
-        return cell.get(_ODS % ("office", "value"), "").removesuffix(".0")
-    return "\n".join("".join(one.itertext()) for one in cell.iter(_ODS % ("text", "p")))
-
-
-def _full_rows(rows: Iterator[list[str]]) -> Iterator[list[str]]:
-    """Yield the rows with a value, without the empty cells at their ends."""
-    n = 0
-    for row in rows:
-        while row and not row[-1].strip():
-            row = row[:-1]
-        n = _check_cells(n + len(row))
-        if row:
-            yield row
-
-
-def _check_cells(n: int) -> int:
-    if n > MAX_CELLS:
-        raise ValueError(f"more than {MAX_CELLS:,} cells")
-    return n
+if __name__ == "__main__":
+    _main()
